@@ -1,0 +1,38 @@
+# The two commands that a newcomer needs: `make demo` and `make test`. Both install what is missing (see scripts/setup.sh).
+SHELL := /bin/bash
+CARGO ?= cargo
+# A Rust that scripts/setup.sh has just installed is not on the caller's PATH yet.
+export PATH := $(HOME)/.cargo/bin:$(PATH)
+
+.PHONY: demo test build setup lint unit interop bench bench-quick docs clean
+
+demo: setup-demo
+	$(CARGO) build --release --locked -p dormouse -p dormoused
+	./scripts/as-root ./target/release/dormouse demo
+
+test: setup-test
+	./scripts/test
+
+setup-%:
+	./scripts/setup.sh $*
+
+build:
+	$(CARGO) build --release --locked -p dormouse -p dormoused
+
+lint:
+	./scripts/test lint
+
+unit:
+	./scripts/test unit
+
+interop: setup-test
+	./scripts/test interop
+
+bench: setup-bench
+	./scripts/bench
+
+docs:
+	$(CARGO) run -q --locked -p dormouse -- reference > docs/configuration.md
+
+clean:
+	$(CARGO) clean

@@ -1,0 +1,16 @@
+//! Several hosts on one machine: network namespaces, links, NATs and processes for the demo, the tests against real peers and
+//! the benchmarks.
+//!
+//! Everything has a name with this process's id in it (`dm<pid>-<n>-<host>`) and is removed when its [`Testbed`] is dropped,
+//! also while a panic unwinds. What a killed process left behind is swept by the next [`Testbed::new`]. The crate must never
+//! touch the machine's own interfaces, routes or firewall: all traffic stays inside the namespaces that it makes.
+
+#![expect(clippy::disallowed_methods, reason = "drives real processes by the real clock")]
+
+mod host;
+mod process;
+mod require;
+
+pub use host::{Host, Testbed};
+pub use process::{Process, cpu_time};
+pub use require::{Need, require};
