@@ -1,0 +1,655 @@
+//! What a peer, a connection and an endpoint are configured to be: plain data, filled in by the node from its file.
+//! Owns the types and their defaults; must never parse a file, resolve a name, or hold run-time state.
+//!
+//! The defaults follow RFC 8247 (IKEv2) and RFC 8221 (ESP); what those forbid has no name in `dormouse_crypto::suites` and
+//! cannot be configured.
+
+use core::fmt;
+use core::net::IpAddr;
+use core::time::Duration;
+use std::sync::Arc;
+
+use dormouse_crypto::Secret;
+use dormouse_crypto::cert::{Identity, TrustStore, Usage};
+use dormouse_crypto::sign::SigningKey;
+use dormouse_crypto::suites::{Encr, Group, Integ, Prf};
+use dormouse_sansio::Entropy;
+use ipnet::IpNet;
+
+use crate::config_payload::AddressPool;
+use crate::ticket::{TicketGuard, TicketKeys};
+
+/// Which side of the exchange a connection may take.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Role {
+    /// Only calls.
+    #[default]
+    Initiator,
+    /// Only answers.
+    Responder,
+    /// Calls and answers.
+    Both,
+}
+
+impl Role {
+    /// Whether the connection may answer a peer.
+    #[must_use]
+    pub const fn answers(self) -> bool {
+        matches!(self, Self::Responder | Self::Both)
+    }
+
+    /// Whether the connection may call.
+    #[must_use]
+    pub const fn calls(self) -> bool {
+        matches!(self, Self::Initiator | Self::Both)
+    }
+}
+
+/// Which identities a peer may prove.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum IdentityPattern {
+    /// Any identity that [`RemoteAuth`] vouches for: with certificates "whoever our authorities certified".
+    Any,
+    /// This one.
+    Exact(Identity),
+    /// FQDN and mail identities that end in this text at a label boundary: `example.org` takes `example.org`,
+    /// `a.example.org` and `joe@example.org`, but not `badexample.org`. ASCII case is ignored.
+    Suffix(String),
+}
+
+impl IdentityPattern {
+    /// Whether `identity` is one of those meant.
+    #[must_use]
+    pub fn matches(&self, identity: &Identity) -> bool {
+        match self {
+            Self::Any => true,
+            Self::Exact(wanted) => same_identity(wanted, identity),
+            Self::Suffix(suffix) => match identity {
+                Identity::Fqdn(name) => ends_at_label(name, suffix, b"."),
+                Identity::Email(address) => ends_at_label(address, suffix, b".@"),
+                _ => false,
+            },
+        }
+    }
+
+    /// The identity to name in the optional IDr of the initiator's IKE_AUTH request, if exactly one is meant.
+    #[must_use]
+    pub const fn exact(&self) -> Option<&Identity> {
+        match self {
+            Self::Exact(identity) => Some(identity),
+            Self::Any | Self::Suffix(_) => None,
+        }
+    }
+}
+
+impl fmt::Display for IdentityPattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Any => f.write_str("any"),
+            Self::Exact(identity) => write!(f, "{identity}"),
+            Self::Suffix(suffix) => write!(f, "*.{suffix}"),
+        }
+    }
+}
+
+/// Domain names compare without regard to ASCII case; everything else byte for byte.
+fn same_identity(a: &Identity, b: &Identity) -> bool {
+    match (a, b) {
+        (Identity::Fqdn(a), Identity::Fqdn(b)) => a.eq_ignore_ascii_case(b),
+        _ => a == b,
+    }
+}
+
+fn ends_at_label(name: &str, suffix: &str, boundaries: &[u8]) -> bool {
+    let (name, suffix) = (name.as_bytes(), suffix.trim_start_matches(['.', '@']).as_bytes());
+    let Some(cut) = name.len().checked_sub(suffix.len()) else { return false };
+    let Some((head, tail)) = name.split_at_checked(cut) else { return false };
+    !suffix.is_empty()
+        && tail.eq_ignore_ascii_case(suffix)
+        && head.last().is_none_or(|last| boundaries.contains(last))
+}
+
+/// How we prove who we are.
+#[derive(Clone)]
+pub enum LocalAuth {
+    /// A key both sides know.
+    Psk(Secret),
+    /// A private key, and the certificates that vouch for it.
+    Cert {
+        /// The private key.
+        key: Arc<SigningKey>,
+        /// DER certificates: our own first, then the intermediates. The root is left out.
+        chain: Vec<Vec<u8>>,
+    },
+}
+
+/// How the peer must prove who it is.
+#[derive(Clone)]
+pub enum RemoteAuth {
+    /// A key both sides know.
+    Psk(Secret),
+    /// A certificate.
+    Cert {
+        /// The authorities that are believed.
+        trust: Arc<TrustStore>,
+        /// What the certificate must be good for (RFC 4945, section 5.1.3).
+        usage: Usage,
+    },
+}
+
+impl fmt::Debug for LocalAuth {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Psk(_) => f.write_str("Psk"),
+            Self::Cert { chain, .. } => write!(f, "Cert({} certificates)", chain.len()),
+        }
+    }
+}
+
+impl fmt::Debug for RemoteAuth {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Psk(_) => "Psk",
+            Self::Cert { .. } => "Cert",
+        })
+    }
+}
+
+/// One line of `ike = [...]`: alternatives of each kind, best first; any combination of them is acceptable.
+///
+/// AEAD and non-AEAD ciphers never share a proposal, because the former forbid and the latter need an integrity
+/// transform (RFC 5282, section 8); [`IkeProposal::parse`](core::str::FromStr) refuses the mixture.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct IkeProposal {
+    /// Ciphers: all AEAD, or none.
+    pub encr: Vec<Encr>,
+    /// Integrity algorithms: empty exactly if the ciphers are AEAD.
+    pub integ: Vec<Integ>,
+    /// Pseudo-random functions.
+    pub prf: Vec<Prf>,
+    /// Key-exchange groups. The first of the first proposal is the one that the first message carries a value for.
+    pub groups: Vec<Group>,
+}
+
+/// One line of `esp = [...]`: alternatives of each kind, best first; any combination of them is acceptable.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct EspProposal {
+    /// Ciphers: all AEAD, or none.
+    pub encr: Vec<Encr>,
+    /// Integrity algorithms: empty exactly if the ciphers are AEAD.
+    pub integ: Vec<Integ>,
+    /// Groups for a fresh key exchange when the CHILD_SA is made by CREATE_CHILD_SA (perfect forward secrecy).
+    /// Empty: none is offered, none accepted. The first CHILD_SA, made by IKE_AUTH, never has one.
+    pub groups: Vec<Group>,
+}
+
+/// The default IKE proposals, best first.
+///
+/// RFC 8247 (section 2.1 to 2.4): ENCR_AES_GCM_16 and ENCR_CHACHA20_POLY1305 are SHOULD, ENCR_AES_CBC, PRF_HMAC_SHA2_256,
+/// AUTH_HMAC_SHA2_256_128 and group 14 are MUST, group 19 is SHOULD; 256-bit keys are preferred where the AEAD costs
+/// the same, and X25519 leads because it is the cheapest for both ends. HMAC-SHA1 (MUST-) is not offered unless configured.
+#[must_use]
+pub fn default_ike_proposals() -> Vec<IkeProposal> {
+    let prf = vec![Prf::HmacSha256, Prf::HmacSha384, Prf::HmacSha512];
+    let groups = vec![Group::X25519, Group::Ecp256, Group::Ecp384, Group::Modp3072, Group::Modp2048];
+    vec![
+        IkeProposal {
+            encr: vec![Encr::Aes256Gcm16, Encr::Aes128Gcm16, Encr::ChaCha20Poly1305],
+            integ: Vec::new(),
+            prf: prf.clone(),
+            groups: groups.clone(),
+        },
+        IkeProposal {
+            encr: vec![Encr::Aes256Cbc, Encr::Aes128Cbc],
+            integ: vec![Integ::HmacSha256_128, Integ::HmacSha384_192, Integ::HmacSha512_256],
+            prf,
+            groups,
+        },
+    ]
+}
+
+/// The default ESP proposals, best first.
+///
+/// RFC 8221 (section 5 and 6): ENCR_AES_GCM_16 is MUST, ENCR_CHACHA20_POLY1305 SHOULD, ENCR_AES_CBC MUST with
+/// AUTH_HMAC_SHA2_256_128 MUST. 128-bit GCM leads because it is the cheapest per byte, which is what a battery pays for.
+/// Groups are those of the IKE default, so that rekeying has forward secrecy; the peer may decline it by offering none.
+#[must_use]
+pub fn default_esp_proposals() -> Vec<EspProposal> {
+    let groups = vec![Group::X25519, Group::Ecp256, Group::Ecp384, Group::Modp3072, Group::Modp2048];
+    vec![
+        EspProposal {
+            encr: vec![Encr::Aes128Gcm16, Encr::Aes256Gcm16, Encr::ChaCha20Poly1305],
+            integ: Vec::new(),
+            groups: groups.clone(),
+        },
+        EspProposal {
+            encr: vec![Encr::Aes256Cbc, Encr::Aes128Cbc],
+            integ: vec![Integ::HmacSha256_128, Integ::HmacSha384_192, Integ::HmacSha512_256],
+            groups,
+        },
+    ]
+}
+
+/// One traffic selector of a policy.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum SelectorSpec {
+    /// The inner address that the configuration payload assigns to the initiator (on the side where it lives), or the
+    /// outer address where none is assigned.
+    Dynamic,
+    /// Every address of the prefix, every protocol and port.
+    Net(IpNet),
+    /// A part of a prefix.
+    Narrow {
+        /// Addresses.
+        net: IpNet,
+        /// IP protocol number; 0 is any.
+        protocol: u8,
+        /// First and last port; for ICMP `type << 8 | code`; `(0, 65535)` is any.
+        ports: (u16, u16),
+    },
+}
+
+/// How inner packets are carried.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
+pub enum Mode {
+    /// Whole IP packets.
+    #[default]
+    Tunnel,
+    /// The payload of packets between the two outer addresses.
+    Transport,
+}
+
+/// Extended sequence numbers (RFC 4303, section 2.2.1).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum EsnPolicy {
+    /// Offered first; the peer may decline.
+    #[default]
+    Prefer,
+    /// Nothing else is accepted.
+    Require,
+    /// Never.
+    Off,
+}
+
+/// MSS clamping of TCP connections through the tunnel.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum MssClamp {
+    /// To what the path MTU leaves.
+    #[default]
+    Auto,
+    /// Not at all.
+    Off,
+    /// To this many bytes.
+    Fixed(u16),
+}
+
+/// When an SA is replaced. Every limit is the hard one: at it the SA stops. Rekeying starts earlier, by `margin` and a
+/// random part of `jitter`, so that the two ends and many clients do not all start at once.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Lifetime {
+    /// Age; `None`: no limit.
+    pub time: Option<Duration>,
+    /// Protected bytes, either direction; `None`: no limit.
+    pub bytes: Option<u64>,
+    /// Protected packets, either direction; `None`: no limit.
+    pub packets: Option<u64>,
+    /// Rekeying starts at the latest this many percent (0 to 90) before the limit.
+    pub margin_percent: u8,
+    /// Up to this many further percent (0 to 90) earlier, drawn at random.
+    pub jitter_percent: u8,
+}
+
+/// The limits of one SA at which rekeying starts, drawn once from a [`Lifetime`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SoftLifetime {
+    /// Age.
+    pub time: Option<Duration>,
+    /// Protected bytes.
+    pub bytes: Option<u64>,
+    /// Protected packets.
+    pub packets: Option<u64>,
+}
+
+impl Lifetime {
+    /// Limits without volume: `time`, rekeyed 10 to 20 % early.
+    #[must_use]
+    pub const fn of_time(time: Duration) -> Self {
+        Self { time: Some(time), bytes: None, packets: None, margin_percent: 10, jitter_percent: 10 }
+    }
+
+    /// Draws the moment to rekey.
+    pub fn soft(&self, entropy: &mut dyn Entropy) -> SoftLifetime {
+        let early = u64::from(self.margin_percent.min(90)) * 1_000
+            + entropy.below(u64::from(self.jitter_percent.min(90)) * 1_000 + 1);
+        let keep = 100_000 - early.min(99_000);
+        let scale = |hard: u64| {
+            u64::try_from(u128::from(hard) * u128::from(keep) / 100_000).unwrap_or(u64::MAX)
+        };
+        let time = self.time.map(|hard| {
+            Duration::from_nanos(scale(u64::try_from(hard.as_nanos()).unwrap_or(u64::MAX)))
+        });
+        SoftLifetime { time, bytes: self.bytes.map(scale), packets: self.packets.map(scale) }
+    }
+}
+
+/// One CHILD_SA of a connection.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ChildConfig {
+    /// Its name, unique within the connection.
+    pub name: String,
+    /// What is offered and accepted, best first.
+    pub proposals: Vec<EspProposal>,
+    /// Traffic on our side.
+    pub ts_local: Vec<SelectorSpec>,
+    /// Traffic on the peer's side.
+    pub ts_remote: Vec<SelectorSpec>,
+    /// Tunnel or transport.
+    pub mode: Mode,
+    /// Extended sequence numbers.
+    pub esn: EsnPolicy,
+    /// Replay window in packets; ESP rounds it up to what it supports (at least 1,024).
+    pub replay_window: u32,
+    /// When it is rekeyed.
+    pub lifetime: Lifetime,
+    /// MSS clamping.
+    pub mss_clamp: MssClamp,
+    /// Whether inner packets are padded to hide their sizes (RFC 4303, section 2.7).
+    pub tfc_padding: bool,
+}
+
+impl Default for ChildConfig {
+    /// A road warrior's tunnel: our assigned address to everywhere.
+    ///
+    /// Rekeyed hourly at most, or well before 2^32 packets when the peer declined extended sequence numbers. With AES-GCM
+    /// the volume stays far below the bounds of RFC 8221; the 1 TiB limit keeps CBC (64 GiB-block birthday) far from them too.
+    fn default() -> Self {
+        let everywhere = [IpNet::from(core::net::Ipv4Addr::UNSPECIFIED), IpNet::from(core::net::Ipv6Addr::UNSPECIFIED)]
+            .map(|host| SelectorSpec::Net(IpNet::new(host.addr(), 0).unwrap_or(host)));
+        Self {
+            name: "net".to_owned(),
+            proposals: default_esp_proposals(),
+            ts_local: vec![SelectorSpec::Dynamic],
+            ts_remote: everywhere.to_vec(),
+            mode: Mode::Tunnel,
+            esn: EsnPolicy::Prefer,
+            replay_window: 2_048,
+            lifetime: Lifetime {
+                time: Some(Duration::from_secs(4 * 3_600)),
+                bytes: Some(1 << 40),
+                packets: Some(1 << 31),
+                margin_percent: 10,
+                jitter_percent: 10,
+            },
+            mss_clamp: MssClamp::Auto,
+            tfc_padding: false,
+        }
+    }
+}
+
+/// What the initiator asks for in its configuration payload.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct AddressRequest {
+    /// An inner IPv4 address.
+    pub v4: bool,
+    /// An inner IPv6 address.
+    pub v6: bool,
+    /// Name servers and domains.
+    pub dns: bool,
+}
+
+impl AddressRequest {
+    /// Whether anything is asked for, that is, whether a configuration payload is sent.
+    #[must_use]
+    pub const fn any(self) -> bool {
+        self.v4 || self.v6 || self.dns
+    }
+}
+
+/// What a responder hands out besides addresses.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct OfferedConfig {
+    /// Whether inner addresses are leased from [`EndpointConfig::pool`].
+    pub addresses: bool,
+    /// Name servers.
+    pub dns: Vec<IpAddr>,
+    /// Domains that those servers answer for (RFC 8598).
+    pub domains: Vec<String>,
+    /// Split routes: the prefixes behind us. Empty: everything.
+    pub subnets: Vec<IpNet>,
+}
+
+/// NAT keepalives (RFC 3948, section 4).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Keepalive {
+    /// At an interval found by probing the NAT.
+    #[default]
+    Auto,
+    /// Never: whoever sleeps pays for the mapping on wake-up.
+    Off,
+    /// At this interval, in seconds.
+    Seconds(u32),
+}
+
+/// Checking that an idle peer is still there (RFC 7296, section 2.4).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Liveness {
+    /// Probe after this much silence; `None`: never on a timer (a sleeping device is not asked).
+    pub interval: Option<Duration>,
+    /// Give the peer up this long after the first unanswered message of an exchange.
+    pub timeout: Duration,
+}
+
+impl Default for Liveness {
+    fn default() -> Self {
+        Self { interval: None, timeout: Duration::from_secs(30) }
+    }
+}
+
+/// Session resumption (RFC 5723).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Resumption {
+    /// No ticket is asked for, given or accepted.
+    Off,
+    /// As the RFC says.
+    #[default]
+    Strict,
+    /// As libreswan 5.2 and later do it: AUTH covers the first message alone (see `auth::resumption_auth`), raw ESP after
+    /// resumption unless encapsulation is forced, no fragmentation.
+    Libreswan,
+}
+
+/// IKE fragmentation (RFC 7383).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Fragmentation {
+    /// Whether it is offered and accepted.
+    pub enabled: bool,
+    /// Largest IP packet that carries a fragment, in bytes, IP and UDP headers included; kept within
+    /// [`FRAGMENT_SIZE_MIN`](crate::limits::FRAGMENT_SIZE_MIN) and [`FRAGMENT_SIZE_MAX`](crate::limits::FRAGMENT_SIZE_MAX).
+    pub size: usize,
+}
+
+impl Default for Fragmentation {
+    /// 1,280 bytes: the IPv6 minimum, which nearly every path carries (RFC 7383, section 2.5.1).
+    fn default() -> Self {
+        Self { enabled: true, size: 1_280 }
+    }
+}
+
+/// A peer, how both prove themselves, and what is protected between them.
+#[derive(Clone, Debug)]
+pub struct Connection {
+    /// Its name, unique within the endpoint.
+    pub name: String,
+    /// Calls, answers or both.
+    pub role: Role,
+    /// Who we say we are.
+    pub local_id: Identity,
+    /// Who the peer may be.
+    pub remote_id: IdentityPattern,
+    /// How we prove it.
+    pub local_auth: LocalAuth,
+    /// How the peer must prove it.
+    pub remote_auth: RemoteAuth,
+    /// What is offered and accepted for the IKE SA, best first.
+    pub ike_proposals: Vec<IkeProposal>,
+    /// The CHILD_SAs; the first is made by IKE_AUTH.
+    pub children: Vec<ChildConfig>,
+    /// What to ask for as an initiator.
+    pub request: AddressRequest,
+    /// What to hand out as a responder.
+    pub offer: OfferedConfig,
+    /// Address updates (RFC 4555).
+    pub mobike: bool,
+    /// IKE fragmentation.
+    pub fragmentation: Fragmentation,
+    /// Pretend that there is a NAT, so that ESP is always carried in UDP.
+    pub force_udp_encap: bool,
+    /// NAT keepalives.
+    pub keepalive: Keepalive,
+    /// Liveness checks.
+    pub liveness: Liveness,
+    /// When the IKE SA is rekeyed (only the time counts).
+    pub ike_lifetime: Lifetime,
+    /// When the peers authenticate anew, if ever.
+    pub reauthenticate: Option<Duration>,
+    /// Session resumption.
+    pub resumption: Resumption,
+    /// How long a ticket that we give is good; bounded by `reauthenticate` (RFC 5723, section 6.2). Whole seconds.
+    pub ticket_lifetime: Duration,
+}
+
+impl Connection {
+    /// A connection with the default algorithms, timers and one default child.
+    #[must_use]
+    pub fn new(name: &str, local_id: Identity, local_auth: LocalAuth, remote_id: IdentityPattern, remote_auth: RemoteAuth) -> Self {
+        Self {
+            name: name.to_owned(),
+            role: Role::Initiator,
+            local_id,
+            remote_id,
+            local_auth,
+            remote_auth,
+            ike_proposals: default_ike_proposals(),
+            children: vec![ChildConfig::default()],
+            request: AddressRequest::default(),
+            offer: OfferedConfig::default(),
+            mobike: true,
+            fragmentation: Fragmentation::default(),
+            force_udp_encap: false,
+            keepalive: Keepalive::Auto,
+            liveness: Liveness::default(),
+            ike_lifetime: Lifetime::of_time(Duration::from_secs(24 * 3_600)),
+            reauthenticate: None,
+            resumption: Resumption::Strict,
+            ticket_lifetime: Duration::from_secs(24 * 3_600),
+        }
+    }
+}
+
+/// How requests are repeated until they are answered (RFC 7296, section 2.1: the requester is responsible).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Retransmission {
+    /// Wait before the first repetition.
+    pub initial: Duration,
+    /// Each wait is this many percent of the one before (100 or more).
+    pub factor_percent: u32,
+    /// No wait is longer than this.
+    pub longest: Duration,
+    /// Each wait is lengthened by a random part of up to this many percent, so that many clients of one gateway part.
+    pub jitter_percent: u32,
+    /// Transmissions of one request, the first included; then the peer is given up.
+    pub tries: u32,
+}
+
+impl Default for Retransmission {
+    /// 0.5 s, 0.9 s, 1.6 s, 2.9 s, 5.2 s, 9.4 s: the last try after 11 s, given up after some 21 s. A mobile user does not
+    /// wait the 165 s that other implementations take; the wake-up ladder has its own, shorter deadlines.
+    fn default() -> Self {
+        Self {
+            initial: Duration::from_millis(500),
+            factor_percent: 180,
+            longest: Duration::from_secs(15),
+            jitter_percent: 10,
+            tries: 6,
+        }
+    }
+}
+
+impl Retransmission {
+    /// How long to wait after transmission number `sent` (1 is the first) before the next, or before giving up.
+    pub fn wait(&self, sent: u32, entropy: &mut dyn Entropy) -> Duration {
+        let mut wait = self.initial.min(self.longest);
+        for _ in 1..sent.min(64) {
+            wait = wait.saturating_mul(self.factor_percent.max(100)).checked_div(100).unwrap_or(wait).min(self.longest);
+        }
+        let most = wait.saturating_mul(self.jitter_percent.min(100)) / 100;
+        wait + Duration::from_nanos(entropy.below(u64::try_from(most.as_nanos()).unwrap_or(u64::MAX)))
+    }
+}
+
+/// The two UDP ports (500 and 4500 unless moved, as tests do).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Ports {
+    /// Bare IKE.
+    pub ike: u16,
+    /// NAT traversal.
+    pub natt: u16,
+}
+
+impl Default for Ports {
+    fn default() -> Self {
+        Self { ike: 500, natt: 4500 }
+    }
+}
+
+/// Bounds on what unauthenticated peers can make a responder keep.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct HalfOpen {
+    /// From this many half-open SAs on, every first message must carry a cookie (RFC 7296, section 2.6). 0: always.
+    pub cookie_threshold: usize,
+    /// No more than this many half-open SAs at all; further first messages are dropped.
+    pub max: usize,
+    /// No more than this many from one address.
+    pub max_per_address: usize,
+    /// A half-open SA is dropped after this long.
+    pub timeout: Duration,
+}
+
+impl Default for HalfOpen {
+    fn default() -> Self {
+        Self { cookie_threshold: 64, max: 4_096, max_per_address: 64, timeout: Duration::from_secs(30) }
+    }
+}
+
+/// Everything an endpoint is made from.
+#[derive(Default)]
+pub struct EndpointConfig {
+    /// The connections that may answer, in order of preference. (Those that call are handed to `connect`.)
+    pub connections: Vec<Arc<Connection>>,
+    /// UDP ports.
+    pub ports: Ports,
+    /// Bounds on half-open SAs.
+    pub half_open: HalfOpen,
+    /// Repetition of requests.
+    pub retransmission: Retransmission,
+    /// The window that we announce: requests of a peer that we are ready to keep at once (RFC 7296, section 2.3); 0 means 1.
+    pub window: u32,
+    /// Keys for the tickets that we give; `None`: no ticket is given or accepted.
+    pub ticket_keys: Option<TicketKeys>,
+    /// Which tickets have been used up.
+    pub ticket_guard: TicketGuard,
+    /// Where inner addresses come from; `None`: none are leased.
+    pub pool: Option<Box<dyn AddressPool + Send>>,
+}
+
+impl fmt::Debug for EndpointConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("EndpointConfig")
+            .field("connections", &self.connections.iter().map(|c| &c.name).collect::<Vec<_>>())
+            .field("ports", &self.ports)
+            .field("half_open", &self.half_open)
+            .field("retransmission", &self.retransmission)
+            .field("window", &self.window)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,54 @@
+//! Every bound of this crate in one place: how much a peer can make us keep, how long we wait, how far a value may go.
+//! Owns numbers and the reason for each; must never hold logic. (Limits of the parser are `dormouse_wire::ike::limits`.)
+
+use core::time::Duration;
+
+/// Shortest nonce that is accepted, in bytes.
+///
+/// > Nonces used in IKEv2 MUST be randomly chosen, MUST be at least 128 bits in size, and MUST be at least half the key
+/// > size of the negotiated pseudorandom function (PRF). (RFC 7296, section 2.10)
+pub const NONCE_MIN: usize = 16;
+/// Longest nonce that is accepted, in bytes (RFC 7296, section 3.9).
+pub const NONCE_MAX: usize = 256;
+/// Length of our own nonces, in bytes: half of the largest PRF key in use (HMAC-SHA2-512).
+pub const NONCE_LEN: usize = 32;
+
+/// Longest cookie that is echoed, in bytes (RFC 7296, section 2.6).
+pub const COOKIE_MAX: usize = 64;
+/// A cookie secret makes cookies for this long, and is honoured for as long again.
+pub const COOKIE_SECRET_LIFETIME: Duration = Duration::from_secs(60);
+
+/// Largest IKE message that is reassembled or sent, in bytes. Certificate chains of several RSA-4096 certificates fit.
+pub const MESSAGE_MAX: usize = 65_000;
+/// Most fragments of one message (RFC 7383 allows 65,535; a 65 kB message in the smallest useful pieces needs 256).
+pub const FRAGMENTS_MAX: u16 = 256;
+/// Smallest datagram that fragmentation aims at, in bytes: a smaller setting is raised to it, so that a message never
+/// needs more than [`FRAGMENTS_MAX`] pieces.
+pub const FRAGMENT_SIZE_MIN: usize = 512;
+/// Largest datagram that fragmentation aims at, in bytes.
+pub const FRAGMENT_SIZE_MAX: usize = 9_000;
+
+/// Most traffic selectors of one side in one CHILD_SA. Narrowing keeps the first this many.
+pub const SELECTORS_MAX: usize = 64;
+
+/// Most NAT_DETECTION_SOURCE_IP hashes that are looked at (a multihomed peer may send one for each of its addresses).
+pub const NATD_SOURCES_MAX: usize = 16;
+
+/// Most CERT payloads of one message that are looked at.
+pub const CERTIFICATES_MAX: usize = 12;
+/// Most key identifiers (20 bytes each) of one CERTREQ that are looked at.
+pub const CERTREQ_AUTHORITIES_MAX: usize = 512;
+/// Most DNS servers, subnets or domains taken from one configuration payload.
+pub const CONFIG_ENTRIES_MAX: usize = 64;
+/// Longest DNS domain taken from a configuration payload, in bytes.
+pub const DOMAIN_MAX: usize = 255;
+
+/// Longest ticket that is opened or kept, in bytes. Ours stay below 1 kB; libreswan's are 856 bytes.
+pub const TICKET_MAX: usize = 4_096;
+/// Ticket keys that are kept after their successor took over. With daily rotation tickets live up to a week.
+pub const TICKET_KEYS_RETIRED_MAX: usize = 8;
+/// Spent tickets that are remembered. When the memory is full no further ticket is accepted until one expires: a full
+/// memory must fail towards the full exchange, never towards a replay.
+pub const TICKETS_SPENT_MAX: usize = 262_144;
+/// Longest identity inside a ticket, in bytes.
+pub const TICKET_IDENTITY_MAX: usize = 1_024;
