@@ -1,0 +1,465 @@
+//! The configuration file as it is written: one TOML document, every key documented here and nowhere else.
+//!
+//! `docs/configuration.md` is made from these definitions (`dormouse reference`), so the comments are the manual. This module
+//! must never read another file or resolve a name: [`super::resolve`] does.
+
+use ipnet::{IpNet, Ipv4Net, Ipv6Net};
+use schemars::JsonSchema;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::net::IpAddr;
+use std::path::PathBuf;
+
+/// The whole file, `/etc/dormouse/dormouse.toml` unless `--config` names another.
+#[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct File {
+    /// The daemon itself: where it listens and what it keeps.
+    pub daemon: Daemon,
+    /// Connections by name. A client has one for each gateway, a gateway one for each kind of client.
+    pub connection: BTreeMap<String, Connection>,
+}
+
+/// The daemon itself.
+#[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Daemon {
+    /// Name of the tunnel interface.
+    pub interface: String,
+    /// Addresses to listen on. Both wildcards by default; a family that the machine lacks is left out.
+    pub listen: Vec<IpAddr>,
+    /// UDP port of IKE.
+    pub ike_port: u16,
+    /// UDP port of NAT traversal, where IKE and ESP share a socket.
+    pub nat_t_port: u16,
+    /// Largest packet that the tunnel interface takes, in bytes. 0: found from the path and the algorithms in use.
+    pub mtu: u16,
+    /// Tickets, ticket keys and leases are kept here.
+    pub state_dir: PathBuf,
+    /// The control socket that `dormouse` talks to.
+    pub socket: PathBuf,
+    /// Members of this group may use the control socket besides root. Empty: root only.
+    pub group: String,
+    /// The daemon becomes this user once it is set up. "root" keeps full privileges, and is only for containers and tests.
+    pub user: String,
+    /// What is logged: `error`, `warn`, `info`, `debug`, `trace`, or a filter such as `info,dormouse_ike=debug`.
+    pub log: String,
+    /// How DNS servers from the gateway are installed.
+    pub dns: DnsMode,
+    /// Segmentation and receive offloads on the tunnel and the UDP sockets. Each switches itself off where the kernel
+    /// misbehaves; `false` never tries them.
+    pub offload: bool,
+    /// Gateway: from this many half-open handshakes on, newcomers must return a cookie before they cost any state.
+    pub cookie_threshold: usize,
+    /// Gateway: handshakes that may be half open at once.
+    pub half_open_limit: usize,
+    /// Gateway: sessions that may be held at once.
+    pub session_limit: usize,
+}
+
+impl Default for Daemon {
+    fn default() -> Self {
+        Self {
+            interface: "dormouse0".into(),
+            listen: vec![IpAddr::from([0, 0, 0, 0]), IpAddr::from([0u16; 8])],
+            ike_port: 500,
+            nat_t_port: 4500,
+            mtu: 0,
+            state_dir: "/var/lib/dormouse".into(),
+            socket: "/run/dormouse/dormouse.sock".into(),
+            group: String::new(),
+            user: "dormouse".into(),
+            log: "info".into(),
+            dns: DnsMode::Auto,
+            offload: true,
+            cookie_threshold: 32,
+            half_open_limit: 1024,
+            session_limit: 100_000,
+        }
+    }
+}
+
+/// How DNS servers from the gateway are installed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum DnsMode {
+    /// systemd-resolved where it runs, else resolvconf, else `/etc/resolv.conf` (restored afterwards).
+    #[default]
+    Auto,
+    /// DNS is left alone.
+    Off,
+}
+
+/// Which end of the connection this is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Role {
+    /// Initiates: the device.
+    Client,
+    /// Answers: the gateway.
+    Gateway,
+}
+
+/// One connection.
+#[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Connection {
+    /// `client` or `gateway`.
+    pub role: Role,
+    /// Client: the gateway's name or address.
+    pub gateway: Option<String>,
+    /// Client: connect when the daemon starts, rather than on `dormouse up`.
+    #[serde(default)]
+    pub auto: bool,
+    /// Who we are and how we prove it.
+    pub local: LocalAuth,
+    /// Who the peer must be and how it proves it.
+    pub remote: RemoteAuth,
+    /// The IKE SA: algorithms, lifetimes, mobility, liveness.
+    #[serde(default)]
+    pub ike: Ike,
+    /// The CHILD SA: what is tunnelled and how it is protected.
+    #[serde(default)]
+    pub child: Child,
+    /// Session resumption (RFC 5723).
+    #[serde(default)]
+    pub resumption: Resumption,
+    /// Client: the wake-up ladder.
+    #[serde(default)]
+    pub wake: Wake,
+    /// Gateway: what clients are given.
+    #[serde(default)]
+    pub pool: Pool,
+}
+
+/// Who we are and how we prove it: either `secret`/`secret_file`, or `certificate` and `key`.
+#[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct LocalAuth {
+    /// Our identity: a name (`laptop.example.org`), a mail address, an IP address, a distinguished name (`CN=..., O=...`), or
+    /// `keyid:` and hexadecimal digits. With a certificate it must stand in the certificate.
+    pub id: String,
+    /// Pre-shared key, as text, or hexadecimal after `0x`. Prefer `secret_file`.
+    pub secret: Option<Hidden>,
+    /// File that holds the pre-shared key; readable by its owner only. A final line break does not count.
+    pub secret_file: Option<PathBuf>,
+    /// Our certificate (PEM or DER), followed in the same file by intermediate certificates if there are any.
+    pub certificate: Option<PathBuf>,
+    /// Private key of the certificate (PEM or DER; PKCS#8, PKCS#1 or SEC 1); readable by its owner only.
+    pub key: Option<PathBuf>,
+}
+
+/// Who the peer must be and how it proves it: either `secret`/`secret_file`, or `ca`.
+#[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct RemoteAuth {
+    /// The peer's identity. `*` accepts whoever proves an identity (for a gateway with many clients); `*.example.org` and
+    /// `*@example.org` accept one domain.
+    pub id: String,
+    /// Pre-shared key, if the peer uses one; the local one if neither this nor `ca` is given.
+    pub secret: Option<Hidden>,
+    /// File that holds the pre-shared key.
+    pub secret_file: Option<PathBuf>,
+    /// Certificates of the authorities that may vouch for the peer (PEM or DER files).
+    #[serde(default)]
+    pub ca: Vec<PathBuf>,
+    /// Accept a certificate whose extended key usage is only for web servers, as public authorities issue.
+    #[serde(default)]
+    pub allow_server_auth: bool,
+}
+
+/// A secret in the file. Never printed.
+#[derive(Clone, Default, Deserialize, JsonSchema)]
+#[serde(transparent)]
+pub struct Hidden(pub String);
+
+impl fmt::Debug for Hidden {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("(hidden)")
+    }
+}
+
+impl Serialize for Hidden {
+    fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+        s.serialize_str("(hidden)")
+    }
+}
+
+impl Drop for Hidden {
+    fn drop(&mut self) {
+        zeroize::Zeroize::zeroize(&mut self.0);
+    }
+}
+
+/// The IKE SA.
+#[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Ike {
+    /// Algorithms in order of preference, each `encryption[-integrity]-prf-group`, such as `aes256gcm16-prfsha384-x25519` or
+    /// `aes256-sha256-modp2048`. Empty: the defaults, which follow RFC 8247.
+    pub proposals: Vec<String>,
+    /// New keys after this time.
+    pub rekey: Seconds,
+    /// Authenticate anew after this time. 0: never.
+    pub reauth: Seconds,
+    /// Keep the session when addresses change (MOBIKE, RFC 4555).
+    pub mobike: bool,
+    /// Split large IKE messages (RFC 7383), so that certificates pass networks that drop IP fragments.
+    pub fragmentation: bool,
+    /// Largest IKE datagram when splitting, IP and UDP headers included, in bytes.
+    pub fragment_size: u16,
+    /// Carry ESP in UDP even without a NAT.
+    pub force_udp: bool,
+    /// NAT keepalives: `"auto"` finds the longest interval that keeps the mapping, `"off"` sends none, a number is seconds.
+    pub keepalive: Keepalive,
+    /// Check that the peer is alive after this time without a sign of it. 0: never.
+    pub liveness: Seconds,
+    /// Gateway: a peer that answers nothing for this long is given up.
+    pub liveness_timeout: Seconds,
+}
+
+impl Default for Ike {
+    fn default() -> Self {
+        Self {
+            proposals: Vec::new(),
+            rekey: Seconds(4 * 3600),
+            reauth: Seconds(0),
+            mobike: true,
+            fragmentation: true,
+            fragment_size: 1280,
+            force_udp: false,
+            keepalive: Keepalive::Auto,
+            liveness: Seconds(60),
+            liveness_timeout: Seconds(120),
+        }
+    }
+}
+
+/// A time in whole seconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(transparent)]
+pub struct Seconds(pub u32);
+
+/// NAT keepalives: `"auto"`, `"off"`, or seconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, JsonSchema)]
+#[schemars(with = "String")]
+pub enum Keepalive {
+    /// Found by probing the NAT.
+    Auto,
+    /// None are sent.
+    Off,
+    /// A fixed interval in seconds.
+    Every(u32),
+}
+
+impl<'de> Deserialize<'de> for Keepalive {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        struct Visitor;
+        impl serde::de::Visitor<'_> for Visitor {
+            type Value = Keepalive;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("\"auto\", \"off\" or a number of seconds from 1 to 86400")
+            }
+            fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Keepalive, E> {
+                match text {
+                    "auto" => Ok(Keepalive::Auto),
+                    "off" => Ok(Keepalive::Off),
+                    _ => Err(E::invalid_value(serde::de::Unexpected::Str(text), &self)),
+                }
+            }
+            fn visit_i64<E: serde::de::Error>(self, n: i64) -> Result<Keepalive, E> {
+                match u32::try_from(n) {
+                    Ok(n @ 1..=86_400) => Ok(Keepalive::Every(n)),
+                    _ => Err(E::invalid_value(serde::de::Unexpected::Signed(n), &self)),
+                }
+            }
+        }
+        d.deserialize_any(Visitor)
+    }
+}
+
+impl Serialize for Keepalive {
+    fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::Auto => s.serialize_str("auto"),
+            Self::Off => s.serialize_str("off"),
+            Self::Every(n) => s.serialize_u32(*n),
+        }
+    }
+}
+
+/// The CHILD SA.
+#[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Child {
+    /// Algorithms in order of preference, each `encryption[-integrity][-group]`, such as `aes128gcm16` or
+    /// `aes256-sha256-x25519`; a group gives each rekeying its own forward secrecy. Empty: the defaults, which follow RFC 8221.
+    pub proposals: Vec<String>,
+    /// `tunnel` or `transport`.
+    pub mode: Mode,
+    /// Our side of the tunnel: prefixes, or `dynamic` for the address that the gateway gives us.
+    pub local: Vec<Selector>,
+    /// The peer's side: prefixes, or `dynamic` for the address that we give the client.
+    pub remote: Vec<Selector>,
+    /// New keys after this time.
+    pub rekey: Seconds,
+    /// New keys after this many bytes. 0: no bound but that of the algorithm.
+    pub rekey_bytes: u64,
+    /// Packets by which a late packet may lag and still be accepted, from 1,024 to 65,536.
+    pub replay_window: u32,
+    /// Extended sequence numbers.
+    pub esn: bool,
+    /// Pad every packet to a multiple of this many bytes, so that its length says less. 0: no more than the cipher needs.
+    pub pad_to: u16,
+    /// Client: ask the gateway for an address in the tunnel. `auto` asks if `local` is `dynamic`.
+    pub request_address: Request,
+}
+
+impl Default for Child {
+    fn default() -> Self {
+        Self {
+            proposals: Vec::new(),
+            mode: Mode::Tunnel,
+            local: vec![Selector::Dynamic],
+            remote: vec![Selector::Net(Ipv4Net::default().into()), Selector::Net(Ipv6Net::default().into())],
+            rekey: Seconds(3600),
+            rekey_bytes: 0,
+            replay_window: 4096,
+            esn: true,
+            pad_to: 0,
+            request_address: Request::Auto,
+        }
+    }
+}
+
+/// Whether to ask for an inner address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Request {
+    /// If `local` is `dynamic`.
+    Auto,
+    /// An IPv4 address only.
+    Ipv4,
+    /// An IPv6 address only.
+    Ipv6,
+    /// None.
+    None,
+}
+
+/// How packets are carried.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Mode {
+    /// Whole packets inside new outer headers.
+    Tunnel,
+    /// Only what follows the IP header; between the two ends themselves.
+    Transport,
+}
+
+/// One side of a tunnel: a prefix, a single address, or `dynamic`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, JsonSchema)]
+#[schemars(with = "String")]
+pub enum Selector {
+    /// A prefix.
+    Net(IpNet),
+    /// The address that the gateway assigns.
+    Dynamic,
+}
+
+impl<'de> Deserialize<'de> for Selector {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(d)?;
+        if text == "dynamic" {
+            return Ok(Self::Dynamic);
+        }
+        let single = || text.parse::<IpAddr>().map(IpNet::from);
+        text.parse::<IpNet>().or_else(|_| single()).map(|net| Self::Net(net.trunc())).map_err(|_| {
+            serde::de::Error::custom(format!("'{text}' is neither a prefix such as 10.0.0.0/8, nor an address, nor \"dynamic\""))
+        })
+    }
+}
+
+impl Serialize for Selector {
+    fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::Net(net) => s.collect_str(net),
+            Self::Dynamic => s.serialize_str("dynamic"),
+        }
+    }
+}
+
+/// Session resumption (RFC 5723).
+#[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Resumption {
+    /// `strict` follows RFC 5723; `libreswan` talks to libreswan 5.2 and later, which computes the resumed authentication
+    /// differently; `off` neither asks for tickets nor grants them.
+    pub mode: ResumptionMode,
+    /// Gateway: how long a ticket is good. It bounds what a stolen ticket key gives.
+    pub ticket_lifetime: Seconds,
+}
+
+impl Default for Resumption {
+    fn default() -> Self {
+        Self { mode: ResumptionMode::Strict, ticket_lifetime: Seconds(24 * 3600) }
+    }
+}
+
+/// Which resumption is spoken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum ResumptionMode {
+    /// RFC 5723.
+    Strict,
+    /// As libreswan deviates from it.
+    Libreswan,
+    /// None.
+    Off,
+}
+
+/// The wake-up ladder: how long each rung is tried before the next. Times in milliseconds.
+#[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Wake {
+    /// Held SA: after the first packet, an answer of any kind is awaited this long before the gateway is asked.
+    pub held_ms: u32,
+    /// That question (a liveness probe), and a MOBIKE update, are awaited this long.
+    pub probe_ms: u32,
+    /// A resumption by ticket is awaited this long.
+    pub ticket_ms: u32,
+    /// A full exchange is awaited this long, before it is started again with growing pauses.
+    pub full_ms: u32,
+    /// The gateway is believed to hold a silent SA this long; after a longer sleep the first packet goes out together with a
+    /// question.
+    pub gateway_holds: Seconds,
+    /// Packets that are held while the session comes back.
+    pub hold_packets: usize,
+}
+
+impl Default for Wake {
+    fn default() -> Self {
+        Self {
+            held_ms: 1_000,
+            probe_ms: 2_000,
+            ticket_ms: 3_000,
+            full_ms: 10_000,
+            gateway_holds: Seconds(120),
+            hold_packets: 256,
+        }
+    }
+}
+
+/// Gateway: what clients are given.
+#[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Pool {
+    /// Prefixes that client addresses come from. A client keeps its address across reconnects.
+    #[schemars(with = "Vec<String>")]
+    pub addresses: Vec<IpNet>,
+    /// DNS servers for clients.
+    pub dns: Vec<IpAddr>,
+    /// Prefixes that clients should send through the tunnel. Empty: what the CHILD SA allows.
+    #[schemars(with = "Vec<String>")]
+    pub routes: Vec<IpNet>,
+}

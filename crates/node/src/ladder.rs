@@ -1,0 +1,444 @@
+//! The wake-up ladder: how a client's session comes back, cheapest way first, each rung with its deadline.
+//!
+//! | rung | when | what it costs |
+//! |---|---|---|
+//! | [`Rung::Held`] | same address, SA still held here | nothing: data goes out at once; doubt is settled by a probe |
+//! | [`Rung::Mobike`] | the address changed, SA still held here | one round trip beside the data, which does not wait for it |
+//! | [`Rung::Ticket`] | the gateway has lost the SA, or answers nothing | two round trips, no public-key operation |
+//! | [`Rung::Full`] | no ticket, or it was refused | IKE_SA_INIT and IKE_AUTH |
+//!
+//! A rung that fails or is late hands over to the next; the last one starts again with growing pauses. Without a network
+//! nothing is tried and nothing is due: [`Ladder::poll_timeout`] is `None` until [`Ladder::network`] reports a path.
+//!
+//! The ladder owns only the decision. It must never build a message: what it wants done comes out of
+//! [`Ladder::poll_action`], and [`crate::Node`] carries it out on the IKE endpoint.
+//!
+//! # Timers
+//! *unanswered*: data went out and nothing came back since. After a wake it is `held`, otherwise [`UNANSWERED`]; then the
+//! gateway is probed. *probe*, *ticket*, *full*: the deadline of the rung that runs. *back-off*: 1 s, doubled to 60 s, before a
+//! full exchange is tried again; a refusal (authentication, proposal) starts at 30 s, because only a person can mend it.
+
+use dormouse_sansio::{Deadline, Instant, Path};
+use std::collections::VecDeque;
+use std::time::Duration;
+
+/// In a session that is not just waking, outgoing data without any answer for this long raises doubt.
+pub const UNANSWERED: Duration = Duration::from_secs(10);
+const BACKOFF_FIRST: Duration = Duration::from_secs(1);
+const BACKOFF_REFUSED: Duration = Duration::from_secs(30);
+const BACKOFF_MOST: Duration = Duration::from_secs(60);
+
+/// One way of getting the session back.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, serde::Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Rung {
+    /// The SA is still held at both ends and the address is the same: no exchange.
+    Held,
+    /// The SA moves to a new address (RFC 4555).
+    Mobike,
+    /// Resumption by ticket (RFC 5723).
+    Ticket,
+    /// A full exchange.
+    Full,
+}
+
+impl Rung {
+    /// Name as shown to people.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Held => "held",
+            Self::Mobike => "mobike",
+            Self::Ticket => "ticket",
+            Self::Full => "full",
+        }
+    }
+}
+
+/// How long each rung is tried.
+#[derive(Clone, Copy, Debug)]
+pub struct Deadlines {
+    /// Data unanswered after a wake before the gateway is probed.
+    pub held: Duration,
+    /// A probe or a MOBIKE update.
+    pub probe: Duration,
+    /// A resumption.
+    pub ticket: Duration,
+    /// A full exchange.
+    pub full: Duration,
+    /// A sleep longer than this makes the gateway's SA doubtful from the start.
+    pub gateway_holds: Duration,
+}
+
+/// What the ladder wants done.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Action {
+    /// Move the held SA to this path (and confirm it by MOBIKE).
+    Update(Path),
+    /// Ask the gateway whether it still holds the SA; give up after the time.
+    Probe(Duration),
+    /// Resume by ticket over this path.
+    Resume(Path),
+    /// Start a full exchange over this path.
+    Connect(Path),
+    /// Forget the SA, or the attempt that runs, without telling the gateway.
+    Abandon,
+}
+
+/// Why an attempt failed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Failure {
+    /// No answer in time.
+    Timeout,
+    /// The gateway does not take the ticket.
+    TicketRefused,
+    /// The gateway no longer has the SA.
+    Lost,
+    /// Authentication, proposal or configuration: trying again at once cannot help.
+    Refused,
+}
+
+/// What the ladder is doing.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum State {
+    /// Not wanted.
+    Down,
+    /// Wanted, but there is no network.
+    Offline,
+    /// The radio sleeps.
+    Asleep,
+    /// A rung is being tried.
+    Climbing(Rung),
+    /// A full exchange failed; the next one waits.
+    Backoff,
+    /// Established.
+    Up,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Wait {
+    /// Nothing is due.
+    Nothing,
+    /// Data went out; an answer is due.
+    Answer(Instant),
+    /// The rung's own exchange is due.
+    Exchange(Instant),
+    /// Back-off ends.
+    Retry(Instant),
+}
+
+/// The ladder of one client connection.
+#[derive(Debug)]
+pub struct Ladder {
+    deadlines: Deadlines,
+    state: State,
+    wait: Wait,
+    /// The path to the gateway, if there is a network.
+    path: Option<Path>,
+    /// The path that the held SA uses. `None`: no SA is held.
+    held: Option<Path>,
+    slept_at: Option<Instant>,
+    has_ticket: bool,
+    backoff: Duration,
+    climb_started: Instant,
+    last_wake: Option<Wake>,
+    actions: VecDeque<Action>,
+}
+
+/// How the session came back the last time.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Wake {
+    /// The rung that succeeded.
+    pub rung: Rung,
+    /// From the wake, or the first attempt, to success.
+    pub took: Duration,
+}
+
+impl Ladder {
+    /// A ladder that is down.
+    #[must_use]
+    pub fn new(deadlines: Deadlines) -> Self {
+        Self {
+            deadlines,
+            state: State::Down,
+            wait: Wait::Nothing,
+            path: None,
+            held: None,
+            slept_at: None,
+            has_ticket: false,
+            backoff: BACKOFF_FIRST,
+            climb_started: Instant::ZERO,
+            last_wake: None,
+            actions: VecDeque::new(),
+        }
+    }
+
+    /// What it is doing.
+    #[must_use]
+    pub fn state(&self) -> State {
+        self.state
+    }
+
+    /// How the session came back the last time.
+    #[must_use]
+    pub fn last_wake(&self) -> Option<Wake> {
+        self.last_wake
+    }
+
+    /// True if data may be sent over the held SA: established, or being confirmed meanwhile.
+    #[must_use]
+    pub fn data_flows(&self) -> bool {
+        matches!(self.state, State::Up | State::Climbing(Rung::Held | Rung::Mobike)) && self.held.is_some()
+    }
+
+    /// A ticket is at hand, or no longer.
+    pub fn set_ticket(&mut self, held: bool) {
+        self.has_ticket = held;
+    }
+
+    /// The session is wanted.
+    pub fn up(&mut self, now: Instant) {
+        if self.state == State::Down {
+            self.backoff = BACKOFF_FIRST;
+            self.begin(now);
+        }
+    }
+
+    /// The session is no longer wanted. The caller deletes the SA itself.
+    pub fn down(&mut self) {
+        self.state = State::Down;
+        self.wait = Wait::Nothing;
+        self.held = None;
+        self.slept_at = None;
+        self.actions.clear();
+    }
+
+    /// The way to the gateway: a path, or no network. A path equal to the one in use changes nothing.
+    pub fn network(&mut self, now: Instant, path: Option<Path>) {
+        let before = std::mem::replace(&mut self.path, path);
+        match self.state {
+            State::Down | State::Asleep => {}
+            _ if path.is_none() => {
+                self.stop_exchange();
+                self.state = State::Offline;
+                self.wait = Wait::Nothing;
+            }
+            State::Offline => self.begin(now),
+            _ if before.map(addresses) != path.map(addresses) => {
+                self.stop_exchange();
+                self.begin(now);
+            }
+            _ => {}
+        }
+    }
+
+    /// The radio goes to sleep: nothing is due until [`Ladder::wake`].
+    pub fn sleep(&mut self, now: Instant) {
+        if self.state == State::Down {
+            return;
+        }
+        self.stop_exchange();
+        self.state = State::Asleep;
+        self.wait = Wait::Nothing;
+        self.slept_at = Some(now);
+    }
+
+    /// The radio is back. Call [`Ladder::network`] first, if the path is known to have changed.
+    pub fn wake(&mut self, now: Instant) {
+        if self.state == State::Asleep {
+            self.begin(now);
+        }
+    }
+
+    /// An SA is established, by ticket or by a full exchange, over `path`.
+    pub fn established(&mut self, now: Instant, path: Path, resumed: bool) {
+        self.held = Some(path);
+        self.succeed(now, if resumed { Rung::Ticket } else { Rung::Full });
+        // The network may have changed while the last answer was on its way.
+        if let Some(current) = self.path
+            && addresses(current) != addresses(path)
+        {
+            self.begin(now);
+        }
+    }
+
+    /// The SA's own traffic moved to another path (NAT traversal changed ports, or the gateway's address changed).
+    pub fn moved(&mut self, path: Path) {
+        if self.held.is_some() {
+            self.held = Some(path);
+        }
+    }
+
+    /// Data went out over the held SA.
+    pub fn outbound(&mut self, now: Instant) {
+        if let Wait::Nothing = self.wait {
+            match self.state {
+                State::Climbing(Rung::Held) => self.wait = Wait::Answer(now + self.deadlines.held),
+                State::Up => self.wait = Wait::Answer(now + UNANSWERED),
+                _ => {}
+            }
+        }
+    }
+
+    /// Something authenticated came in over the held SA: data, or an IKE message.
+    pub fn inbound(&mut self, now: Instant) {
+        match self.state {
+            State::Climbing(Rung::Held) => self.succeed(now, Rung::Held),
+            State::Up => self.wait = Wait::Nothing,
+            _ => {}
+        }
+    }
+
+    /// The gateway confirmed the probe or the address update.
+    pub fn confirmed(&mut self, now: Instant) {
+        match self.state {
+            State::Climbing(rung @ (Rung::Held | Rung::Mobike)) => self.succeed(now, rung),
+            State::Up => self.wait = Wait::Nothing,
+            _ => {}
+        }
+    }
+
+    /// Somebody, unauthenticated, says that the gateway has lost the SA: worth a question, never worth the SA.
+    pub fn doubt(&mut self, now: Instant) {
+        match (self.state, self.wait) {
+            (State::Up | State::Climbing(Rung::Held), Wait::Nothing | Wait::Answer(_)) => self.probe(now),
+            _ => {}
+        }
+    }
+
+    /// The running attempt, or the held SA, failed.
+    pub fn failed(&mut self, now: Instant, why: Failure) {
+        match self.state {
+            State::Up | State::Climbing(Rung::Held | Rung::Mobike) => {
+                self.held = None;
+                if self.state == State::Up {
+                    self.climb_started = now;
+                }
+                self.without_sa(now);
+            }
+            State::Climbing(Rung::Ticket) => {
+                self.has_ticket = self.has_ticket && why == Failure::Timeout;
+                self.connect(now);
+            }
+            State::Climbing(Rung::Full) => {
+                self.state = State::Backoff;
+                let pause = if why == Failure::Refused { self.backoff.max(BACKOFF_REFUSED) } else { self.backoff };
+                self.wait = Wait::Retry(now + pause);
+                self.backoff = (self.backoff * 2).min(BACKOFF_MOST);
+            }
+            State::Offline | State::Asleep => self.held = None,
+            State::Down | State::Backoff => {}
+        }
+    }
+
+    /// When the ladder has something to do. An established session without unanswered data, a sleeping radio and a machine
+    /// without network have nothing.
+    #[must_use]
+    pub fn poll_timeout(&self) -> Option<Deadline> {
+        let slack = if self.state == State::Up { Duration::from_secs(5) } else { Duration::ZERO };
+        match self.wait {
+            Wait::Nothing => None,
+            Wait::Answer(at) => Some(Deadline { at, slack, why: "ladder: data unanswered" }),
+            Wait::Exchange(at) => Some(Deadline::strict(at, "ladder: rung deadline")),
+            Wait::Retry(at) => Some(Deadline { at, slack: Duration::from_secs(1), why: "ladder: back-off" }),
+        }
+    }
+
+    /// Acts on whatever is due.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        match self.wait {
+            Wait::Answer(at) if at <= now => self.probe(now),
+            Wait::Exchange(at) if at <= now => {
+                self.actions.push_back(Action::Abandon);
+                self.failed(now, Failure::Timeout);
+            }
+            Wait::Retry(at) if at <= now => self.begin(now),
+            _ => {}
+        }
+    }
+
+    /// The next thing to do, oldest first.
+    pub fn poll_action(&mut self) -> Option<Action> {
+        self.actions.pop_front()
+    }
+
+    /// Starts at the lowest rung that can work.
+    fn begin(&mut self, now: Instant) {
+        let slept = self.slept_at.take().map(|at| now - at);
+        if !matches!(self.state, State::Climbing(_) | State::Backoff) {
+            self.climb_started = now;
+        }
+        let Some(path) = self.path else {
+            self.state = State::Offline;
+            self.wait = Wait::Nothing;
+            return;
+        };
+        match self.held {
+            Some(held) if addresses(held) == addresses(path) => {
+                self.state = State::Climbing(Rung::Held);
+                self.wait = Wait::Nothing;
+                if slept.is_some_and(|s| s >= self.deadlines.gateway_holds) {
+                    self.probe(now);
+                }
+            }
+            Some(held) => {
+                self.state = State::Climbing(Rung::Mobike);
+                // The port and carrier in use stay: a NAT that was there may be gone, and the update finds out.
+                let moved = path.with_ports(held.carrier, held.local.port(), held.remote.port());
+                self.held = Some(moved);
+                self.actions.push_back(Action::Update(moved));
+                self.wait = Wait::Exchange(now + self.deadlines.probe);
+            }
+            None => self.without_sa(now),
+        }
+    }
+
+    fn without_sa(&mut self, now: Instant) {
+        match self.path {
+            Some(path) if self.has_ticket => {
+                self.state = State::Climbing(Rung::Ticket);
+                self.actions.push_back(Action::Resume(path));
+                self.wait = Wait::Exchange(now + self.deadlines.ticket);
+            }
+            _ => self.connect(now),
+        }
+    }
+
+    fn connect(&mut self, now: Instant) {
+        let Some(path) = self.path else {
+            self.state = State::Offline;
+            self.wait = Wait::Nothing;
+            return;
+        };
+        self.state = State::Climbing(Rung::Full);
+        self.actions.push_back(Action::Connect(path));
+        self.wait = Wait::Exchange(now + self.deadlines.full);
+    }
+
+    fn probe(&mut self, now: Instant) {
+        self.actions.push_back(Action::Probe(self.deadlines.probe));
+        self.wait = Wait::Exchange(now + self.deadlines.probe);
+    }
+
+    fn succeed(&mut self, now: Instant, rung: Rung) {
+        self.last_wake = Some(Wake { rung, took: now - self.climb_started });
+        self.state = State::Up;
+        self.wait = Wait::Nothing;
+        self.backoff = BACKOFF_FIRST;
+    }
+
+    /// Before another beginning: a handshake that runs is of no use; a held SA stays.
+    fn stop_exchange(&mut self) {
+        if matches!(self.state, State::Climbing(Rung::Ticket | Rung::Full)) {
+            self.actions.push_back(Action::Abandon);
+        }
+    }
+}
+
+/// What a path change means: another address at either end. Ports change with NAT traversal and are not a move.
+fn addresses(path: Path) -> (std::net::IpAddr, std::net::IpAddr) {
+    (path.local.ip(), path.remote.ip())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,179 @@
+use super::*;
+use dormouse_sansio::Carrier;
+
+fn path(host: u8) -> Path {
+    Path {
+        local: ([10, 0, host, 2], 4500).into(),
+        remote: ([192, 0, 2, 1], 4500).into(),
+        carrier: Carrier::NatT,
+    }
+}
+
+fn at(seconds: u64) -> Instant {
+    Instant::ZERO + Duration::from_secs(seconds)
+}
+
+fn ladder() -> Ladder {
+    Ladder::new(Deadlines {
+        held: Duration::from_secs(1),
+        probe: Duration::from_secs(2),
+        ticket: Duration::from_secs(3),
+        full: Duration::from_secs(10),
+        gateway_holds: Duration::from_secs(120),
+    })
+}
+
+fn actions(l: &mut Ladder) -> Vec<Action> {
+    std::iter::from_fn(|| l.poll_action()).collect()
+}
+
+fn established() -> Ladder {
+    let mut l = ladder();
+    l.network(at(0), Some(path(1)));
+    l.up(at(0));
+    assert_eq!(actions(&mut l), [Action::Connect(path(1))]);
+    l.established(at(1), path(1), false);
+    l.set_ticket(true);
+    l
+}
+
+fn expire(l: &mut Ladder) -> Instant {
+    let due = l.poll_timeout().expect("something is due").at;
+    l.handle_timeout(due);
+    due
+}
+
+#[test]
+fn an_idle_session_has_no_deadline() {
+    let l = established();
+    assert_eq!(l.state(), State::Up);
+    assert_eq!(l.poll_timeout(), None);
+}
+
+#[test]
+fn a_short_sleep_on_the_same_network_costs_no_exchange() {
+    let mut l = established();
+    l.sleep(at(10));
+    assert_eq!(l.poll_timeout(), None, "nothing wakes a sleeping radio");
+    l.wake(at(15));
+    assert!(l.data_flows());
+    l.outbound(at(15));
+    l.inbound(at(16));
+    assert_eq!(actions(&mut l), []);
+    assert_eq!(l.last_wake().map(|w| w.rung), Some(Rung::Held));
+}
+
+#[test]
+fn a_long_sleep_sends_data_and_a_question_together() {
+    let mut l = established();
+    l.sleep(at(10));
+    l.wake(at(500));
+    assert!(l.data_flows());
+    assert_eq!(actions(&mut l), [Action::Probe(Duration::from_secs(2))]);
+    l.confirmed(at(500));
+    assert_eq!(l.last_wake().map(|w| w.rung), Some(Rung::Held));
+}
+
+#[test]
+fn a_silent_gateway_moves_the_ladder_through_every_rung_in_bounded_time() {
+    let mut l = established();
+    l.sleep(at(10));
+    l.wake(at(20));
+    l.outbound(at(20));
+    assert_eq!(expire(&mut l), at(21));
+    assert_eq!(actions(&mut l), [Action::Probe(Duration::from_secs(2))]);
+    assert_eq!(expire(&mut l), at(23));
+    assert_eq!(actions(&mut l), [Action::Abandon, Action::Resume(path(1))]);
+    assert_eq!(expire(&mut l), at(26));
+    assert_eq!(actions(&mut l), [Action::Abandon, Action::Connect(path(1))]);
+    assert_eq!(expire(&mut l), at(36));
+    assert_eq!(actions(&mut l), [Action::Abandon]);
+    assert_eq!(l.state(), State::Backoff);
+    assert_eq!(expire(&mut l), at(37));
+    assert_eq!(actions(&mut l), [Action::Resume(path(1))], "the ticket was not refused, only unanswered");
+}
+
+#[test]
+fn a_new_address_is_an_update_and_data_does_not_wait_for_it() {
+    let mut l = established();
+    l.network(at(10), Some(path(2)));
+    assert!(l.data_flows());
+    assert_eq!(actions(&mut l), [Action::Update(path(2))]);
+    l.confirmed(at(11));
+    assert_eq!(l.last_wake(), Some(Wake { rung: Rung::Mobike, took: Duration::from_secs(1) }));
+}
+
+#[test]
+fn an_address_that_changes_during_sleep_is_an_update_at_the_wake() {
+    let mut l = established();
+    l.sleep(at(10));
+    l.network(at(11), Some(path(2)));
+    assert_eq!(actions(&mut l), []);
+    l.wake(at(12));
+    assert_eq!(actions(&mut l), [Action::Update(path(2))]);
+}
+
+#[test]
+fn a_refused_ticket_is_dropped_and_leads_to_a_full_exchange() {
+    let mut l = established();
+    l.failed(at(20), Failure::Lost);
+    assert_eq!(actions(&mut l), [Action::Resume(path(1))]);
+    l.failed(at(20), Failure::TicketRefused);
+    assert_eq!(actions(&mut l), [Action::Connect(path(1))]);
+    l.established(at(21), path(1), false);
+    assert_eq!(l.last_wake().map(|w| w.rung), Some(Rung::Full));
+    l.failed(at(30), Failure::Lost);
+    assert_eq!(actions(&mut l), [Action::Connect(path(1))], "the refused ticket is not tried again");
+}
+
+#[test]
+fn without_a_network_nothing_is_tried_and_nothing_is_due() {
+    let mut l = established();
+    l.network(at(10), None);
+    assert_eq!(l.poll_timeout(), None);
+    assert_eq!(actions(&mut l), []);
+    assert!(!l.data_flows());
+    l.network(at(4000), Some(path(1)));
+    assert!(l.data_flows(), "the SA was kept");
+}
+
+#[test]
+fn losing_the_network_in_the_middle_of_an_exchange_abandons_it() {
+    let mut l = ladder();
+    l.network(at(0), Some(path(1)));
+    l.up(at(0));
+    let _ = actions(&mut l);
+    l.network(at(1), None);
+    assert_eq!(actions(&mut l), [Action::Abandon]);
+    l.network(at(2), Some(path(2)));
+    assert_eq!(actions(&mut l), [Action::Connect(path(2))]);
+}
+
+#[test]
+fn a_hint_that_the_sa_is_lost_is_only_worth_a_probe() {
+    let mut l = established();
+    l.doubt(at(10));
+    l.doubt(at(10));
+    assert_eq!(actions(&mut l), [Action::Probe(Duration::from_secs(2))]);
+    assert!(l.data_flows());
+    l.confirmed(at(10));
+    assert_eq!(l.state(), State::Up);
+}
+
+#[test]
+fn a_refusal_waits_longer_than_silence() {
+    let mut l = ladder();
+    l.network(at(0), Some(path(1)));
+    l.up(at(0));
+    l.failed(at(1), Failure::Refused);
+    assert_eq!(l.poll_timeout().map(|d| d.at), Some(at(31)));
+}
+
+#[test]
+fn one_way_traffic_is_noticed() {
+    let mut l = established();
+    l.outbound(at(100));
+    l.outbound(at(105));
+    assert_eq!(expire(&mut l), at(110));
+    assert_eq!(actions(&mut l), [Action::Probe(Duration::from_secs(2))]);
+}
