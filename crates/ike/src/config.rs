@@ -17,6 +17,7 @@ use dormouse_sansio::Entropy;
 use ipnet::IpNet;
 
 use crate::config_payload::AddressPool;
+pub use crate::config_payload::AssignedConfig;
 use crate::ticket::{TicketGuard, TicketKeys};
 
 /// Which side of the exchange a connection may take.
@@ -251,7 +252,7 @@ pub enum SelectorSpec {
 
 /// How inner packets are carried.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
-pub enum Mode {
+pub enum ChildMode {
     /// Whole IP packets.
     #[default]
     Tunnel,
@@ -344,7 +345,7 @@ pub struct ChildConfig {
     /// Traffic on the peer's side.
     pub ts_remote: Vec<SelectorSpec>,
     /// Tunnel or transport.
-    pub mode: Mode,
+    pub mode: ChildMode,
     /// Extended sequence numbers.
     pub esn: EsnPolicy,
     /// Replay window in packets; ESP rounds it up to what it supports (at least 1,024).
@@ -370,7 +371,7 @@ impl Default for ChildConfig {
             proposals: default_esp_proposals(),
             ts_local: vec![SelectorSpec::Dynamic],
             ts_remote: everywhere.to_vec(),
-            mode: Mode::Tunnel,
+            mode: ChildChildMode::Tunnel,
             esn: EsnPolicy::Prefer,
             replay_window: 2_048,
             lifetime: Lifetime {
@@ -576,14 +577,21 @@ impl Default for Retransmission {
 }
 
 impl Retransmission {
-    /// How long to wait after transmission number `sent` (1 is the first) before the next, or before giving up.
-    pub fn wait(&self, sent: u32, entropy: &mut dyn Entropy) -> Duration {
+    /// How long to wait for the answer after the request was repeated `repeated` times (0: after the first transmission)
+    /// before it is repeated once more, or given up; without jitter.
+    #[must_use]
+    pub fn delay(&self, repeated: u32) -> Duration {
         let mut wait = self.initial.min(self.longest);
-        for _ in 1..sent.min(64) {
-            wait = wait.saturating_mul(self.factor_percent.max(100)).checked_div(100).unwrap_or(wait).min(self.longest);
+        for _ in 0..repeated.min(64) {
+            wait = (wait.saturating_mul(self.factor_percent.max(100)) / 100).min(self.longest);
         }
-        let most = wait.saturating_mul(self.jitter_percent.min(100)) / 100;
-        wait + Duration::from_nanos(entropy.below(u64::try_from(most.as_nanos()).unwrap_or(u64::MAX)))
+        wait
+    }
+
+    /// `delay`, lengthened by a random part of the configured jitter.
+    pub fn jittered(&self, delay: Duration, entropy: &mut dyn Entropy) -> Duration {
+        let most = delay.saturating_mul(self.jitter_percent.min(100)) / 100;
+        delay + Duration::from_nanos(entropy.below(u64::try_from(most.as_nanos()).unwrap_or(u64::MAX)))
     }
 }
 

@@ -1,0 +1,134 @@
+//! Key derivation (RFC 7296, sections 2.13, 2.14, 2.17 and 2.18; RFC 5723, section 5.1). Owns the formulas and the keys of an
+//! IKE SA; must never touch a message or draw randomness.
+//!
+//! In all formulas "initiator" and "responder" are those of the exchange that carries the nonces: for a rekeying, whoever
+//! started it. Every intermediate value is zeroized when dropped.
+
+use dormouse_crypto::suites::Prf;
+use dormouse_crypto::{Error, PacketKey, PrfKey, Secret, prf_plus};
+
+use crate::proposal::{EspSuite, IkeSuite};
+
+/// The nonces of one exchange.
+#[derive(Clone, Copy, Debug)]
+pub struct Nonces<'a> {
+    /// Ni: of the exchange's initiator.
+    pub i: &'a [u8],
+    /// Nr: of the exchange's responder.
+    pub r: &'a [u8],
+}
+
+/// The SPIs of an IKE SA.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Spis {
+    /// Chosen by the initiator; never 0.
+    pub i: u64,
+    /// Chosen by the responder; 0 in the first message only.
+    pub r: u64,
+}
+
+/// `SKEYSEED = prf(Ni | Nr, g^ir)` of a first exchange (RFC 7296, section 2.14).
+#[must_use]
+pub fn skeyseed(prf: Prf, nonces: Nonces<'_>, shared: &Secret) -> Secret {
+    let key = Secret::from([nonces.i, nonces.r].concat());
+    PrfKey::new(prf, key.as_bytes()).compute(&[shared.as_bytes()])
+}
+
+/// `SKEYSEED = prf(SK_d (old), g^ir (new) | Ni | Nr)` of a rekeyed IKE SA.
+///
+/// > The old and new IKE SA may have selected a different PRF. Because the rekeying exchange belongs to the old IKE SA, it
+/// > is the old IKE SA's PRF that is used to generate SKEYSEED. (RFC 7296, section 2.18)
+#[must_use]
+pub fn skeyseed_rekeyed(old_prf: Prf, old_sk_d: &Secret, nonces: Nonces<'_>, shared: &Secret) -> Secret {
+    PrfKey::new(old_prf, old_sk_d.as_bytes()).compute(&[shared.as_bytes(), nonces.i, nonces.r])
+}
+
+/// `SKEYSEED = prf(SK_d_old, "Resumption" | Ni | Nr)` of a resumed IKE SA; the PRF is that of the ticket (RFC 5723, section 5.1).
+#[must_use]
+pub fn skeyseed_resumed(prf: Prf, old_sk_d: &Secret, nonces: Nonces<'_>) -> Secret {
+    PrfKey::new(prf, old_sk_d.as_bytes()).compute(&[b"Resumption", nonces.i, nonces.r])
+}
+
+/// All keys of an IKE SA (RFC 7296, section 2.14).
+pub struct IkeKeys {
+    /// What they were made for.
+    pub suite: IkeSuite,
+    /// SK_d: makes the keys of children, of successors and of resumed sessions.
+    pub sk_d: Secret,
+    /// SK_pi: the initiator's AUTH.
+    pub sk_pi: Secret,
+    /// SK_pr: the responder's AUTH.
+    pub sk_pr: Secret,
+    /// SK_ei and SK_ai: protects what the original initiator sends.
+    pub from_initiator: PacketKey,
+    /// SK_er and SK_ar: protects what the original responder sends.
+    pub from_responder: PacketKey,
+}
+
+impl IkeKeys {
+    /// `{SK_d | SK_ai | SK_ar | SK_ei | SK_er | SK_pi | SK_pr} = prf+(SKEYSEED, Ni | Nr | SPIi | SPIr)`, with the PRF of the new
+    /// suite. For an AEAD there is no SK_a, and SK_e includes the salt (RFC 5282, section 7.1).
+    ///
+    /// # Errors
+    /// If the cipher does not take its key, which no negotiated suite causes.
+    pub fn derive(suite: IkeSuite, skeyseed: &Secret, nonces: Nonces<'_>, spis: Spis) -> Result<Self, Error> {
+        let prf_len = suite.prf.key_len();
+        let integ_len = suite.integ.map_or(0, |integ| integ.key_len());
+        let encr_len = suite.encr.keymat_len();
+        let mut stream = Secret::zeroed(3 * prf_len + 2 * (integ_len + encr_len));
+        let spis = [spis.i.to_be_bytes(), spis.r.to_be_bytes()].concat();
+        prf_plus(suite.prf, skeyseed.as_bytes(), &[nonces.i, nonces.r, &spis], stream.as_mut_bytes());
+
+        let mut rest = stream.as_bytes();
+        let mut take = |len| {
+            let (head, tail) = rest.split_at(len);
+            rest = tail;
+            head
+        };
+        let sk_d = Secret::from(take(prf_len));
+        let (sk_ai, sk_ar) = (take(integ_len), take(integ_len));
+        let (sk_ei, sk_er) = (take(encr_len), take(encr_len));
+        let (sk_pi, sk_pr) = (Secret::from(take(prf_len)), Secret::from(take(prf_len)));
+        let packet_key = |encr: &[u8], integ: &[u8]| {
+            let keymat = Secret::from([encr, integ].concat());
+            PacketKey::new(suite.encr, suite.integ, keymat.as_bytes())
+        };
+        Ok(Self {
+            suite,
+            sk_d,
+            sk_pi,
+            sk_pr,
+            from_initiator: packet_key(sk_ei, sk_ai)?,
+            from_responder: packet_key(sk_er, sk_ar)?,
+        })
+    }
+}
+
+impl core::fmt::Debug for IkeKeys {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("IkeKeys").field("suite", &self.suite).finish_non_exhaustive()
+    }
+}
+
+/// Keying material of a CHILD_SA, each half in the order that ESP takes it (encryption key, salt, integrity key).
+pub struct ChildKeymat {
+    /// Protects what the exchange's initiator sends.
+    pub from_initiator: Secret,
+    /// Protects what the exchange's responder sends.
+    pub from_responder: Secret,
+}
+
+/// `KEYMAT = prf+(SK_d, Ni | Nr)`, or `prf+(SK_d, g^ir (new) | Ni | Nr)` if the exchange had a key exchange of its own (RFC 7296,
+/// section 2.17). The PRF is that of the IKE SA.
+///
+/// > All keys for SAs carrying data from the initiator to the responder are taken before SAs going from the responder to
+/// > the initiator. (RFC 7296, section 2.17)
+#[must_use]
+pub fn child_keymat(prf: Prf, sk_d: &Secret, suite: &EspSuite, nonces: Nonces<'_>, shared: Option<&Secret>) -> ChildKeymat {
+    let half = suite.keymat_len();
+    let mut stream = Secret::zeroed(2 * half);
+    let fresh = shared.map_or(&[][..], Secret::as_bytes);
+    prf_plus(prf, sk_d.as_bytes(), &[fresh, nonces.i, nonces.r], stream.as_mut_bytes());
+    let (i, r) = stream.as_bytes().split_at(half);
+    ChildKeymat { from_initiator: Secret::from(i), from_responder: Secret::from(r) }
+}
