@@ -10,7 +10,9 @@
 mod host;
 mod process;
 mod require;
+mod roaming;
 
 pub use host::{Host, Testbed};
 pub use process::{Process, cpu_time};
 pub use require::{Need, require};
+pub use roaming::{Access, Air, GATEWAY, GATEWAY_V6, Roaming, SERVER};
