@@ -82,7 +82,7 @@ impl Testbed {
                 let nodad = if address.contains(':') { " nodad" } else { "" };
                 host.ip(&format!("addr add {address} dev {dev}{nodad}"))?;
             }
-            host.ip(&format!("link set {dev} up"))?;
+            host.ip(&format!("link set dev {dev} up"))?;
         }
         Ok(())
     }

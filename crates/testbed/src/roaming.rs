@@ -79,9 +79,9 @@ impl Roaming {
         let server = bed.host("server")?;
         bed.link((&device, "wlan0", &[]), (&router_a, "lan", &["10.1.0.1/24", "fd0a::1/64"]))?;
         bed.link((&device, "wlan1", &[]), (&router_b, "lan", &["192.168.7.1/24"]))?;
-        bed.link((&router_a, "uplink", &["198.51.100.2/30", "2001:db8:1::2/64"]), (&core, "a", &["198.51.100.1/30", "2001:db8:1::1/64"]))?;
-        bed.link((&router_b, "uplink", &["198.51.100.6/30"]), (&core, "b", &["198.51.100.5/30"]))?;
-        bed.link((&gateway, "wan", &["203.0.113.1/30", "2001:db8:3::1/64"]), (&core, "g", &["203.0.113.2/30", "2001:db8:3::2/64"]))?;
+        bed.link((&router_a, "uplink", &["198.51.100.2/30", "2001:db8:1::2/64"]), (&core, "to-a", &["198.51.100.1/30", "2001:db8:1::1/64"]))?;
+        bed.link((&router_b, "uplink", &["198.51.100.6/30"]), (&core, "to-b", &["198.51.100.5/30"]))?;
+        bed.link((&gateway, "wan", &["203.0.113.1/30", "2001:db8:3::1/64"]), (&core, "to-g", &["203.0.113.2/30", "2001:db8:3::2/64"]))?;
         bed.link((&gateway, "lan", &["10.99.0.1/24", "fd99::1/64"]), (&server, "eth0", &["10.99.0.2/24", "fd99::2/64"]))?;
         for router in [&router_a, &router_b, &core, &gateway] {
             router.sysctl("net.ipv4.ip_forward", "1")?;
@@ -97,8 +97,8 @@ impl Roaming {
         gateway.ip("-6 route add default via 2001:db8:3::2")?;
         server.ip("route add default via 10.99.0.1")?;
         server.ip("-6 route add default via fd99::1")?;
-        device.ip("link set wlan0 down")?;
-        device.ip("link set wlan1 down")?;
+        device.ip("link set dev wlan0 down")?;
+        device.ip("link set dev wlan1 down")?;
         Ok(Self { device, router_a, router_b, core, gateway, server, bed })
     }
 
@@ -110,14 +110,14 @@ impl Roaming {
         let d = &self.device;
         match network {
             Access::A => {
-                d.ip("link set wlan0 up")?;
+                d.ip("link set dev wlan0 up")?;
                 d.ip("addr replace 10.1.0.2/24 dev wlan0")?;
                 d.ip("addr replace fd0a::2/64 dev wlan0 nodad")?;
                 d.ip("route replace default via 10.1.0.1 dev wlan0")?;
                 d.ip("-6 route replace default via fd0a::1 dev wlan0")
             }
             Access::B => {
-                d.ip("link set wlan1 up")?;
+                d.ip("link set dev wlan1 up")?;
                 d.ip("addr replace 192.168.7.2/24 dev wlan1")?;
                 d.ip("route replace default via 192.168.7.1 dev wlan1")
             }
@@ -130,7 +130,7 @@ impl Roaming {
     /// If `ip` refuses.
     pub fn detach(&self, network: Access) -> Result<()> {
         let dev = network.device_interface();
-        self.device.ip(&format!("link set {dev} down"))?;
+        self.device.ip(&format!("link set dev {dev} down"))?;
         self.device.ip(&format!("addr flush dev {dev}"))
     }
 
