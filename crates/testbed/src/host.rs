@@ -179,7 +179,7 @@ impl Host {
     /// If the kernel lacks NAT.
     pub fn masquerade(&self, dev: &str, udp_timeout: u32) -> Result<()> {
         self.nft(&format!(
-            "table ip dormouse {{ chain post {{ type nat hook postrouting priority 100; oifname \"{dev}\" masquerade; }} }}"
+            "table ip dormouse {{ chain post {{ type nat hook postrouting priority 100; oifname \"{dev}\" masquerade; }}; }}"
         ))?;
         self.sysctl("net.ipv4.ip_forward", "1")?;
         for key in ["nf_conntrack_udp_timeout", "nf_conntrack_udp_timeout_stream"] {
