@@ -1,0 +1,129 @@
+//! Diffie-Hellman, one ephemeral key pair per exchange. Owns the formats of public values and shared secrets, and every check
+//! on a peer's value; the private key comes from the entropy that is handed in, so that simulations repeat.
+
+mod modp;
+
+use aws_lc_rs::agreement::{self, ECDH_P256, ECDH_P384, PrivateKey, UnparsedPublicKey, X25519};
+use dormouse_sansio::Entropy;
+use zeroize::Zeroizing;
+
+use crate::error::Error;
+use crate::secret::Secret;
+use crate::suites::Group;
+
+/// Draws before a source of entropy is declared broken. A draw for P-256 or P-384 fails with a chance below 2^-31.
+const MAX_DRAWS: u32 = 8;
+
+/// An ephemeral private key with its public value. It is wiped when dropped.
+pub struct DhPrivate {
+    group: Group,
+    key: Key,
+    public: Vec<u8>,
+}
+
+enum Key {
+    Modp(modp::Exponent),
+    Curve(PrivateKey),
+}
+
+impl DhPrivate {
+    /// A fresh key pair, whose private half is drawn from `entropy`.
+    ///
+    /// # Errors
+    /// [`Error::Entropy`] if the source gives no usable scalar in eight draws (an honest source: never).
+    pub fn generate(group: Group, entropy: &mut dyn Entropy) -> Result<Self, Error> {
+        let key = match group {
+            Group::Modp2048 => Key::Modp(modp::Exponent::generate_2048(entropy)),
+            Group::Modp3072 => Key::Modp(modp::Exponent::generate_3072(entropy)),
+            Group::Ecp256 | Group::Ecp384 | Group::X25519 => Key::Curve(draw_scalar(group, entropy)?),
+        };
+        Self::from_key(group, key)
+    }
+
+    fn from_key(group: Group, key: Key) -> Result<Self, Error> {
+        let failed = Error::Backend { operation: "public value" };
+        let public = match &key {
+            Key::Modp(exponent) => exponent.public_value(),
+            Key::Curve(private) => {
+                let public = private.compute_public_key().map_err(|_| failed.clone())?;
+                let encoded = public.as_ref();
+                // SEC 1 puts a format byte before the point, IKE does not (RFC 5903, section 7).
+                let start = encoded.len().checked_sub(group.public_len()).ok_or(failed)?;
+                encoded[start..].to_vec()
+            }
+        };
+        Ok(Self { group, key, public })
+    }
+
+    /// The group.
+    #[must_use]
+    pub const fn group(&self) -> Group {
+        self.group
+    }
+
+    /// The public value as it stands in a KE payload: [`Group::public_len`] bytes.
+    ///
+    /// MODP: big-endian at the width of the prime (RFC 7296, section 3.4); ECP: x | y (RFC 5903, section 7);
+    /// X25519: the 32 bytes of RFC 7748 (RFC 8031, section 3).
+    #[must_use]
+    pub fn public_value(&self) -> &[u8] {
+        &self.public
+    }
+
+    /// The shared secret g^ir with the peer's public value: [`Group::secret_len`] bytes; for ECP the x coordinate alone.
+    ///
+    /// # Errors
+    /// [`Error::PublicValueLength`], or [`Error::PublicValue`] for a value that is out of range or not on the curve
+    /// (RFC 6989, section 2) or, for X25519, one that makes an all-zero secret (RFC 8031, section 2).
+    pub fn agree(&self, peer: &[u8]) -> Result<Secret, Error> {
+        let group = self.group;
+        if peer.len() != group.public_len() {
+            return Err(Error::PublicValueLength { group, got: peer.len(), expected: group.public_len() });
+        }
+        match &self.key {
+            Key::Modp(exponent) => exponent.agree(peer).map_err(|why| Error::PublicValue { group, why }),
+            Key::Curve(private) => agree_on_curve(group, private, peer),
+        }
+    }
+}
+
+impl core::fmt::Debug for DhPrivate {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        write!(f, "DhPrivate({})", self.group)
+    }
+}
+
+fn draw_scalar(group: Group, entropy: &mut dyn Entropy) -> Result<PrivateKey, Error> {
+    let algorithm = match group {
+        Group::Ecp256 => &ECDH_P256,
+        Group::Ecp384 => &ECDH_P384,
+        _ => &X25519,
+    };
+    for _ in 0..MAX_DRAWS {
+        let mut scalar = Zeroizing::new(vec![0; group.secret_len()]);
+        entropy.fill(&mut scalar);
+        // The library refuses a scalar of zero or beyond the order of the curve; X25519 takes every string.
+        if let Ok(key) = PrivateKey::from_private_key(algorithm, &scalar) {
+            return Ok(key);
+        }
+    }
+    Err(Error::Entropy { group, tries: MAX_DRAWS })
+}
+
+fn agree_on_curve(group: Group, private: &PrivateKey, peer: &[u8]) -> Result<Secret, Error> {
+    const UNCOMPRESSED: u8 = 4;
+    let (encoded, why) = match group {
+        Group::X25519 => (peer.to_vec(), "the shared secret would be zero"),
+        _ => {
+            let mut point = Vec::with_capacity(1 + peer.len());
+            point.push(UNCOMPRESSED);
+            point.extend_from_slice(peer);
+            (point, "it is not a point of the curve")
+        }
+    };
+    let peer = UnparsedPublicKey::new(private.algorithm(), encoded);
+    agreement::agree(private, peer, Error::PublicValue { group, why }, |secret| Ok(Secret::from(secret)))
+}
+
+#[cfg(test)]
+mod tests;

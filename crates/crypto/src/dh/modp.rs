@@ -1,0 +1,135 @@
+//! The MODP groups of RFC 3526, which the back end lacks. Owns exponentiation modulo their primes, in constant time on
+//! fixed-width Montgomery arithmetic; must never branch or index on an exponent.
+
+use crypto_bigint::modular::{ConstMontyForm, ConstMontyParams};
+use crypto_bigint::{U2048, U3072, Uint, const_monty_params};
+use dormouse_sansio::Entropy;
+use zeroize::Zeroizing;
+
+use crate::secret::Secret;
+
+const_monty_params!(
+    Prime2048,
+    U2048,
+    PRIME2048,
+    "2^2048 - 2^1984 - 1 + 2^64 * ([2^1918 pi] + 124476) (RFC 3526, section 3)"
+);
+const_monty_params!(
+    Prime3072,
+    U3072,
+    PRIME3072,
+    "2^3072 - 2^3008 - 1 + 2^64 * ([2^2942 pi] + 1690314) (RFC 3526, section 4)"
+);
+
+/// Bits of a private exponent for each prime. RFC 3526, section 8, gives sizes by two estimates of the group's strength:
+/// 220 or 320 bits for 2,048-bit MODP, 260 or 420 for 3,072-bit. We take the higher, rounded up to whole words: an exponent
+/// of full width would cost seven times as much and add nothing.
+const EXPONENT_BITS_2048: u32 = 320;
+const EXPONENT_BITS_3072: u32 = 448;
+
+/// A private exponent of one of the groups.
+pub(super) enum Exponent {
+    Modp2048(Zeroizing<U2048>),
+    Modp3072(Zeroizing<U3072>),
+}
+
+impl Exponent {
+    pub(super) fn generate_2048(entropy: &mut dyn Entropy) -> Self {
+        Self::Modp2048(draw(entropy, EXPONENT_BITS_2048))
+    }
+
+    pub(super) fn generate_3072(entropy: &mut dyn Entropy) -> Self {
+        Self::Modp3072(draw(entropy, EXPONENT_BITS_3072))
+    }
+
+    /// 2^exponent mod p, big-endian at the width of the prime.
+    pub(super) fn public_value(&self) -> Vec<u8> {
+        match self {
+            Self::Modp2048(x) => {
+                power::<Prime2048, 32>(&U2048::from_u8(2), x, EXPONENT_BITS_2048).as_bytes().to_vec()
+            }
+            Self::Modp3072(x) => {
+                power::<Prime3072, 48>(&U3072::from_u8(2), x, EXPONENT_BITS_3072).as_bytes().to_vec()
+            }
+        }
+    }
+
+    /// peer^exponent mod p, big-endian, "padded with zeros if necessary to make it the length of the modulus" (RFC 7296,
+    /// section 2.14). `peer` must have the length of the prime; refused with a reason unless 1 < peer < p - 1.
+    pub(super) fn agree(&self, peer: &[u8]) -> Result<Secret, &'static str> {
+        match self {
+            Self::Modp2048(x) => {
+                let peer = check::<Prime2048, 32>(&U2048::from_be_slice(peer))?;
+                Ok(power::<Prime2048, 32>(&peer, x, EXPONENT_BITS_2048))
+            }
+            Self::Modp3072(x) => {
+                let peer = check::<Prime3072, 48>(&U3072::from_be_slice(peer))?;
+                Ok(power::<Prime3072, 48>(&peer, x, EXPONENT_BITS_3072))
+            }
+        }
+    }
+}
+
+/// `bits` (whole bytes) from the entropy source, the highest bit set so that the exponent is never small.
+fn draw<const LIMBS: usize>(entropy: &mut dyn Entropy, bits: u32) -> Zeroizing<Uint<LIMBS>> {
+    let mut bytes = Zeroizing::new(vec![0; LIMBS * 8]);
+    let unused = bytes.len() - bits as usize / 8;
+    let drawn = &mut bytes[unused..];
+    entropy.fill(drawn);
+    drawn[0] |= 0x80;
+    Zeroizing::new(Uint::from_be_slice(&bytes))
+}
+
+/// RFC 6989, section 2.1: for groups of a safe prime it is enough that 1 < y < p - 1.
+fn check<M: ConstMontyParams<LIMBS>, const LIMBS: usize>(
+    y: &Uint<LIMBS>,
+) -> Result<Uint<LIMBS>, &'static str> {
+    let last = M::PARAMS.modulus().as_ref().wrapping_sub(&Uint::ONE);
+    if *y <= Uint::ONE {
+        Err("it is 0 or 1")
+    } else if *y >= last {
+        Err("it is p - 1 or more")
+    } else {
+        Ok(*y)
+    }
+}
+
+fn power<M: ConstMontyParams<LIMBS>, const LIMBS: usize>(
+    base: &Uint<LIMBS>,
+    exponent: &Uint<LIMBS>,
+    bits: u32,
+) -> Secret {
+    let power = ConstMontyForm::<M, LIMBS>::new(base).pow_amm_bounded_exp(exponent, bits);
+    let power = Zeroizing::new(power.retrieve());
+    Secret::from(Zeroizing::new(power.to_be_bytes()).as_slice())
+}
+
+const PRIME2048: &str = "FFFFFFFFFFFFFFFFC90FDAA22168C234C4C6628B80DC1CD129024E088A67CC74020BBEA63B139B22514A08798E3404DD\
+     EF9519B3CD3A431B302B0A6DF25F14374FE1356D6D51C245E485B576625E7EC6F44C42E9A637ED6B0BFF5CB6F406B7ED\
+     EE386BFB5A899FA5AE9F24117C4B1FE649286651ECE45B3DC2007CB8A163BF0598DA48361C55D39A69163FA8FD24CF5F\
+     83655D23DCA3AD961C62F356208552BB9ED529077096966D670C354E4ABC9804F1746C08CA18217C32905E462E36CE3B\
+     E39E772C180E86039B2783A2EC07A28FB5C55DF06F4C52C9DE2BCBF6955817183995497CEA956AE515D2261898FA0510\
+     15728E5A8AACAA68FFFFFFFFFFFFFFFF";
+
+const PRIME3072: &str = "FFFFFFFFFFFFFFFFC90FDAA22168C234C4C6628B80DC1CD129024E088A67CC74020BBEA63B139B22514A08798E3404DD\
+     EF9519B3CD3A431B302B0A6DF25F14374FE1356D6D51C245E485B576625E7EC6F44C42E9A637ED6B0BFF5CB6F406B7ED\
+     EE386BFB5A899FA5AE9F24117C4B1FE649286651ECE45B3DC2007CB8A163BF0598DA48361C55D39A69163FA8FD24CF5F\
+     83655D23DCA3AD961C62F356208552BB9ED529077096966D670C354E4ABC9804F1746C08CA18217C32905E462E36CE3B\
+     E39E772C180E86039B2783A2EC07A28FB5C55DF06F4C52C9DE2BCBF6955817183995497CEA956AE515D2261898FA0510\
+     15728E5A8AAAC42DAD33170D04507A33A85521ABDF1CBA64ECFB850458DBEF0A8AEA71575D060C7DB3970F85A6E1E4C7\
+     ABF5AE8CDB0933D71E8C94E04A25619DCEE3D2261AD2EE6BF12FFA06D98A0864D87602733EC86A64521F2B18177B200C\
+     BBE117577A615D6C770988C0BAD946E208E24FA074E5AB3143DB5BFCE0FD108E4B82D120A93AD2CAFFFFFFFFFFFFFFFF";
+
+#[cfg(test)]
+impl Exponent {
+    /// The exponent with these big-endian bytes: known answers only.
+    pub(super) fn known(prime_bits: usize, exponent: &[u8]) -> Self {
+        let mut bytes = vec![0; prime_bits / 8 - exponent.len()];
+        bytes.extend_from_slice(exponent);
+        if prime_bits == 2048 {
+            Self::Modp2048(Zeroizing::new(Uint::from_be_slice(&bytes)))
+        } else {
+            Self::Modp3072(Zeroizing::new(Uint::from_be_slice(&bytes)))
+        }
+    }
+}

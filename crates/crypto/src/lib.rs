@@ -1,0 +1,32 @@
+//! Every cryptographic algorithm that Dormouse uses, behind types that say what they are for.
+//!
+//! There is one back end, aws-lc-rs; `crypto-bigint` serves the MODP groups that it lacks. [`suites`] is the one table of
+//! algorithms: what is not in it cannot be configured, offered or accepted. The other modules are the operations that
+//! IKEv2 and ESP are made of:
+//!
+//! - [`PacketKey`] protects ESP packets and IKE SK payloads, in place and without allocation;
+//! - [`PrfKey`] and [`prf_plus`] derive keys (RFC 7296, sections 2.13 to 2.18);
+//! - [`DhPrivate`] agrees on secrets;
+//! - [`sign`] and [`cert`] authenticate peers;
+//! - [`Secret`] holds what must not leak: zeroized, redacted, compared in constant time.
+//!
+//! This crate must never draw randomness of its own for anything that a simulation has to repeat (private exponents come
+//! from the [`Entropy`](dormouse_sansio::Entropy) that is handed in), read a clock or a file, or panic on input.
+
+pub mod aead256;
+pub mod dh;
+mod error;
+mod hash;
+pub mod packet_key;
+pub mod prf;
+mod secret;
+pub mod suites;
+
+pub use aead256::{aead256_open, aead256_seal};
+pub use dh::DhPrivate;
+pub use error::{Error, Unauthentic};
+pub use hash::{HashAlg, hash};
+pub use packet_key::PacketKey;
+pub use prf::{PrfKey, prf_plus};
+pub use secret::{Secret, ct_eq};
+pub use suites::{Encr, Group, Integ, Prf, Requirement};

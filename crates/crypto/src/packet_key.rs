@@ -1,0 +1,287 @@
+//! The key that protects packets: ESP payloads and IKE SK payloads. Owns the order of keying material and the composition
+//! of cipher and MAC; it must never allocate per packet, nor choose an IV or a nonce.
+//!
+//! Combined-mode ciphers (RFC 4106, RFC 5282, RFC 7634): nonce = salt (4, from the keying material) | IV (8, in the packet).
+//! CTR (RFC 3686, RFC 5930): counter block = nonce (4, from the keying material) | IV (8) | counter from 1 (4), then
+//! encrypt-then-MAC. CBC (RFC 3602): the IV (16) is in the packet, then encrypt-then-MAC.
+
+use aws_lc_rs::aead::{self, Aad, LessSafeKey, Nonce, UnboundKey};
+use aws_lc_rs::cipher::{
+    self, DecryptingKey, DecryptionContext, EncryptingKey, EncryptionContext, UnboundCipherKey,
+};
+use aws_lc_rs::hmac;
+use aws_lc_rs::iv::FixedLength;
+
+use crate::error::{Error, Unauthentic};
+use crate::secret::ct_eq;
+use crate::suites::{Encr, Integ};
+
+/// The keys of one direction of one SA. Both halves live in it, so that tests can play both ends; an SA uses one.
+pub struct PacketKey {
+    encr: Encr,
+    integ: Option<Integ>,
+    keys: Keys,
+}
+
+enum Keys {
+    Aead { key: LessSafeKey, salt: [u8; 4] },
+    Cbc { encrypt: EncryptingKey, decrypt: DecryptingKey, mac: hmac::Key },
+    Ctr { cipher: EncryptingKey, nonce: [u8; 4], mac: hmac::Key },
+}
+
+/// Bytes of keying material that the pair takes from KEYMAT: encryption key, salt, integrity key (RFC 7296, section 2.17).
+#[must_use]
+pub const fn keymat_len(encr: Encr, integ: Option<Integ>) -> usize {
+    let integ_len = match integ {
+        Some(integ) => integ.key_len(),
+        None => 0,
+    };
+    encr.key_len() + encr.salt_len() + integ_len
+}
+
+impl PacketKey {
+    /// Takes the keys from `keymat`, [`keymat_len`] bytes: encryption key, salt or nonce if the cipher has one, integrity
+    /// key if there is one. (For an IKE SA that is SK_e | SK_a.)
+    ///
+    /// # Errors
+    /// [`Error::Pairing`] if a combined-mode cipher comes with an integrity algorithm or another without;
+    /// [`Error::Length`] if `keymat` has not exactly the length needed.
+    pub fn new(encr: Encr, integ: Option<Integ>, keymat: &[u8]) -> Result<Self, Error> {
+        if encr.is_aead() == integ.is_some() {
+            return Err(Error::Pairing { encr, integ });
+        }
+        let expected = keymat_len(encr, integ);
+        if keymat.len() != expected {
+            return Err(Error::Length { what: "keying material", got: keymat.len(), expected });
+        }
+        let (key, rest) = keymat.split_at(encr.key_len());
+        let (salt, mac) = rest.split_at(encr.salt_len());
+        let keys = match integ {
+            None => aead_keys(encr, key, salt),
+            Some(integ) => composed_keys(encr, key, salt, hmac::Key::new(mac_algorithm(integ), mac)),
+        };
+        let keys = keys.ok_or(Error::Backend { operation: "key set-up" })?;
+        Ok(Self { encr, integ, keys })
+    }
+
+    /// The cipher.
+    #[must_use]
+    pub const fn encr(&self) -> Encr {
+        self.encr
+    }
+
+    /// The integrity algorithm, if it is separate.
+    #[must_use]
+    pub const fn integ(&self) -> Option<Integ> {
+        self.integ
+    }
+
+    /// Length in bytes of the IV in every packet.
+    #[must_use]
+    pub const fn iv_len(&self) -> usize {
+        self.encr.iv_len()
+    }
+
+    /// Length in bytes of the integrity check value in every packet.
+    #[must_use]
+    pub const fn icv_len(&self) -> usize {
+        match self.integ {
+            Some(integ) => integ.icv_len(),
+            None => self.encr.icv_len(),
+        }
+    }
+
+    /// What the length of the plaintext must be a multiple of, in bytes: 1 for stream and combined-mode ciphers. (ESP
+    /// itself asks for a multiple of 4.)
+    #[must_use]
+    pub const fn block_len(&self) -> usize {
+        self.encr.block_len()
+    }
+
+    /// Encrypts `data` in place and writes the integrity check value to `icv`.
+    ///
+    /// Authenticated are `aad`, `data` and, for ciphers with a separate MAC, `iv` and `aad_tail` as well: the MAC runs over
+    /// aad | iv | ciphertext | aad_tail, where `aad_tail` is the high half of an extended sequence number (RFC 4303,
+    /// section 2.2.1). Combined-mode ciphers take everything in `aad`, and `aad_tail` must be empty.
+    ///
+    /// The caller owes: an `iv` that was never used with this key; for CBC, one that cannot be predicted.
+    ///
+    /// # Errors
+    /// [`Error::Length`] for an IV, ICV or tail of the wrong length, [`Error::Unaligned`] if CBC is handed a broken block.
+    /// `data` is untouched then.
+    pub fn seal(
+        &self,
+        aad: &[u8],
+        iv: &[u8],
+        data: &mut [u8],
+        aad_tail: &[u8],
+        icv: &mut [u8],
+    ) -> Result<(), Error> {
+        self.check_lengths(iv, data, aad_tail, icv)?;
+        let failed = Error::Backend { operation: "seal" };
+        match &self.keys {
+            Keys::Aead { key, salt } => {
+                let nonce = aead_nonce(*salt, iv);
+                // With no extra input the "scatter" form encrypts in place and writes the tag where it belongs, uncopied.
+                key.seal_in_place_scatter(nonce, Aad::from(aad), data, &[], icv).map_err(|_| failed)
+            }
+            Keys::Cbc { encrypt, mac, .. } => {
+                let context = EncryptionContext::Iv128(cbc_iv(iv));
+                encrypt.less_safe_encrypt(data, context).map_err(|_| failed)?;
+                write_icv(mac, [aad, iv, data, aad_tail], icv);
+                Ok(())
+            }
+            Keys::Ctr { cipher, nonce, mac } => {
+                ctr(cipher, *nonce, iv, data).map_err(|()| failed)?;
+                write_icv(mac, [aad, iv, data, aad_tail], icv);
+                Ok(())
+            }
+        }
+    }
+
+    /// Checks `icv` and decrypts `data` in place: the inverse of [`PacketKey::seal`].
+    ///
+    /// # Errors
+    /// [`Unauthentic`], also for lengths that no sealed packet has. After a failure `data` holds nothing meaningful and must
+    /// not be used: combined-mode ciphers decrypt while they check.
+    pub fn open(
+        &self,
+        aad: &[u8],
+        iv: &[u8],
+        data: &mut [u8],
+        aad_tail: &[u8],
+        icv: &[u8],
+    ) -> Result<(), Unauthentic> {
+        self.check_lengths(iv, data, aad_tail, icv).map_err(|_| Unauthentic)?;
+        match &self.keys {
+            Keys::Aead { key, salt } => {
+                let nonce = aead_nonce(*salt, iv);
+                key.open_in_place_separate_tag(nonce, Aad::from(aad), icv, data)
+                    .map(|_| ())
+                    .map_err(|_| Unauthentic)
+            }
+            Keys::Cbc { decrypt, mac, .. } => {
+                check_icv(mac, [aad, iv, data, aad_tail], icv)?;
+                let context = DecryptionContext::Iv128(cbc_iv(iv));
+                decrypt.decrypt(data, context).map(|_| ()).map_err(|_| Unauthentic)
+            }
+            Keys::Ctr { cipher, nonce, mac } => {
+                check_icv(mac, [aad, iv, data, aad_tail], icv)?;
+                ctr(cipher, *nonce, iv, data).map_err(|()| Unauthentic)
+            }
+        }
+    }
+
+    fn check_lengths(&self, iv: &[u8], data: &[u8], aad_tail: &[u8], icv: &[u8]) -> Result<(), Error> {
+        let wrong = |what, got, expected| Err(Error::Length { what, got, expected });
+        if iv.len() != self.iv_len() {
+            return wrong("IV", iv.len(), self.iv_len());
+        }
+        if icv.len() != self.icv_len() {
+            return wrong("integrity check value", icv.len(), self.icv_len());
+        }
+        if self.integ.is_none() && !aad_tail.is_empty() {
+            return wrong("trailing authenticated data of a combined-mode cipher", aad_tail.len(), 0);
+        }
+        let block = self.block_len();
+        if block > 1 && !data.len().is_multiple_of(block) {
+            return Err(Error::Unaligned { encr: self.encr, got: data.len(), block });
+        }
+        Ok(())
+    }
+}
+
+impl core::fmt::Debug for PacketKey {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        match self.integ {
+            Some(integ) => write!(f, "PacketKey({}-{integ})", self.encr),
+            None => write!(f, "PacketKey({})", self.encr),
+        }
+    }
+}
+
+fn aead_keys(encr: Encr, key: &[u8], salt: &[u8]) -> Option<Keys> {
+    let algorithm = match encr {
+        Encr::Aes128Gcm16 => &aead::AES_128_GCM,
+        Encr::Aes256Gcm16 => &aead::AES_256_GCM,
+        Encr::ChaCha20Poly1305 => &aead::CHACHA20_POLY1305,
+        Encr::Aes128Cbc | Encr::Aes256Cbc | Encr::Aes128Ctr | Encr::Aes256Ctr => return None,
+    };
+    let key = LessSafeKey::new(UnboundKey::new(algorithm, key).ok()?);
+    Some(Keys::Aead { key, salt: salt.try_into().ok()? })
+}
+
+fn composed_keys(encr: Encr, key: &[u8], salt: &[u8], mac: hmac::Key) -> Option<Keys> {
+    let algorithm = match encr {
+        Encr::Aes128Cbc | Encr::Aes128Ctr => &cipher::AES_128,
+        Encr::Aes256Cbc | Encr::Aes256Ctr => &cipher::AES_256,
+        Encr::Aes128Gcm16 | Encr::Aes256Gcm16 | Encr::ChaCha20Poly1305 => return None,
+    };
+    let key = || UnboundCipherKey::new(algorithm, key).ok();
+    Some(match encr {
+        Encr::Aes128Ctr | Encr::Aes256Ctr => {
+            Keys::Ctr { cipher: EncryptingKey::ctr(key()?).ok()?, nonce: salt.try_into().ok()?, mac }
+        }
+        _ => Keys::Cbc {
+            encrypt: EncryptingKey::cbc(key()?).ok()?,
+            decrypt: DecryptingKey::cbc(key()?).ok()?,
+            mac,
+        },
+    })
+}
+
+fn mac_algorithm(integ: Integ) -> hmac::Algorithm {
+    match integ {
+        Integ::HmacSha1_96 => hmac::HMAC_SHA1_FOR_LEGACY_USE_ONLY,
+        Integ::HmacSha256_128 => hmac::HMAC_SHA256,
+        Integ::HmacSha384_192 => hmac::HMAC_SHA384,
+        Integ::HmacSha512_256 => hmac::HMAC_SHA512,
+    }
+}
+
+/// salt | iv. `iv` has been checked to be 8 bytes.
+fn aead_nonce(salt: [u8; 4], iv: &[u8]) -> Nonce {
+    let mut nonce = [0; 12];
+    nonce[..4].copy_from_slice(&salt);
+    nonce[4..].copy_from_slice(iv);
+    Nonce::assume_unique_for_key(nonce)
+}
+
+/// `iv` has been checked to be 16 bytes.
+fn cbc_iv(iv: &[u8]) -> FixedLength<16> {
+    let mut block = [0; 16];
+    block.copy_from_slice(iv);
+    FixedLength::from(block)
+}
+
+/// Encrypts or decrypts (the same in CTR) from counter 1. `iv` has been checked to be 8 bytes.
+fn ctr(cipher: &EncryptingKey, nonce: [u8; 4], iv: &[u8], data: &mut [u8]) -> Result<(), ()> {
+    let mut block = [0; 16];
+    block[..4].copy_from_slice(&nonce);
+    block[4..12].copy_from_slice(iv);
+    block[15] = 1;
+    let context = EncryptionContext::Iv128(FixedLength::from(block));
+    cipher.less_safe_encrypt(data, context).map(|_| ()).map_err(|_| ())
+}
+
+fn mac_tag(key: &hmac::Key, parts: [&[u8]; 4]) -> hmac::Tag {
+    let mut context = hmac::Context::with_key(key);
+    for part in parts {
+        if !part.is_empty() {
+            context.update(part);
+        }
+    }
+    context.sign()
+}
+
+/// `icv` has been checked to be no longer than the MAC.
+fn write_icv(key: &hmac::Key, parts: [&[u8]; 4], icv: &mut [u8]) {
+    let tag = mac_tag(key, parts);
+    icv.copy_from_slice(&tag.as_ref()[..icv.len()]);
+}
+
+fn check_icv(key: &hmac::Key, parts: [&[u8]; 4], icv: &[u8]) -> Result<(), Unauthentic> {
+    let tag = mac_tag(key, parts);
+    let expected = tag.as_ref().get(..icv.len()).ok_or(Unauthentic)?;
+    if ct_eq(expected, icv) { Ok(()) } else { Err(Unauthentic) }
+}

@@ -1,0 +1,415 @@
+//! The one table of algorithms: names in configuration, IANA numbers, lengths and requirement levels. What the standards
+//! forbid has no variant here and so cannot be configured, offered or accepted. Must never hold an implementation.
+//!
+//! Requirement levels are those of RFC 8247 (IKEv2) and RFC 8221 (ESP). An algorithm that they do not list is
+//! [`Requirement::May`]: "any algorithm listed at the IKEv2 IANA registry not mentioned in this document MAY be
+//! implemented" (RFC 8247, section 1.3).
+
+use core::fmt;
+use core::str::FromStr;
+
+/// How strongly the standards ask for an algorithm, weakest first. MUST-, "expected at some point [to] no longer be a
+/// MUST" (RFC 8247, section 1.1), sorts below SHOULD here: this order is for choosing defaults, where an algorithm on
+/// its way out comes last among those required.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Requirement {
+    /// MAY, or not mentioned.
+    May,
+    /// MUST-: required, and on its way out.
+    MustMinus,
+    /// SHOULD.
+    Should,
+    /// SHOULD+: likely to become a MUST.
+    ShouldPlus,
+    /// MUST.
+    Must,
+}
+
+/// A cipher: IKEv2 transform type 1.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Encr {
+    /// AES-128-GCM with a 16-byte ICV (RFC 4106, RFC 5282).
+    Aes128Gcm16,
+    /// AES-256-GCM with a 16-byte ICV (RFC 4106, RFC 5282).
+    Aes256Gcm16,
+    /// ChaCha20-Poly1305 (RFC 7634).
+    ChaCha20Poly1305,
+    /// AES-128-CBC (RFC 3602).
+    Aes128Cbc,
+    /// AES-256-CBC (RFC 3602).
+    Aes256Cbc,
+    /// AES-128-CTR (RFC 3686, RFC 5930).
+    Aes128Ctr,
+    /// AES-256-CTR (RFC 3686, RFC 5930).
+    Aes256Ctr,
+}
+
+/// An integrity algorithm: IKEv2 transform type 3.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Integ {
+    /// HMAC-SHA1-96 (RFC 2404).
+    HmacSha1_96,
+    /// HMAC-SHA-256-128 (RFC 4868).
+    HmacSha256_128,
+    /// HMAC-SHA-384-192 (RFC 4868).
+    HmacSha384_192,
+    /// HMAC-SHA-512-256 (RFC 4868).
+    HmacSha512_256,
+}
+
+/// A pseudo-random function: IKEv2 transform type 2.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Prf {
+    /// PRF_HMAC_SHA1 (RFC 2104).
+    HmacSha1,
+    /// PRF_HMAC_SHA2_256 (RFC 4868).
+    HmacSha256,
+    /// PRF_HMAC_SHA2_384 (RFC 4868).
+    HmacSha384,
+    /// PRF_HMAC_SHA2_512 (RFC 4868).
+    HmacSha512,
+}
+
+/// A Diffie-Hellman group: IKEv2 transform type 4.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Group {
+    /// 2,048-bit MODP (RFC 3526, section 3).
+    Modp2048,
+    /// 3,072-bit MODP (RFC 3526, section 4).
+    Modp3072,
+    /// NIST P-256 (RFC 5903).
+    Ecp256,
+    /// NIST P-384 (RFC 5903).
+    Ecp384,
+    /// Curve25519 (RFC 8031).
+    X25519,
+}
+
+struct EncrRow {
+    alg: Encr,
+    id: u16,
+    key_length: Option<u16>,
+    name: &'static str,
+    key: usize,
+    salt: usize,
+    iv: usize,
+    block: usize,
+    icv: usize,
+    ike: Requirement,
+    esp: Requirement,
+}
+
+struct IntegRow {
+    alg: Integ,
+    id: u16,
+    name: &'static str,
+    key: usize,
+    icv: usize,
+    ike: Requirement,
+    esp: Requirement,
+}
+
+struct PrfRow {
+    alg: Prf,
+    id: u16,
+    name: &'static str,
+    output: usize,
+    ike: Requirement,
+}
+
+struct GroupRow {
+    alg: Group,
+    id: u16,
+    name: &'static str,
+    public: usize,
+    secret: usize,
+    ike: Requirement,
+}
+
+use Requirement::{May, Must, MustMinus, Should, ShouldPlus};
+
+/// Lengths in bytes, `key_length` (the IKEv2 attribute) in bits. `icv` is 0 where an integrity algorithm brings it.
+/// Levels: RFC 8247, section 2.1; RFC 8221, section 5.
+#[rustfmt::skip]
+const ENCR: [EncrRow; 7] = [
+    EncrRow { alg: Encr::Aes128Gcm16,      id: 20, key_length: Some(128), name: "aes128gcm16",      key: 16, salt: 4, iv: 8,  block: 1,  icv: 16, ike: Should, esp: Must },
+    EncrRow { alg: Encr::Aes256Gcm16,      id: 20, key_length: Some(256), name: "aes256gcm16",      key: 32, salt: 4, iv: 8,  block: 1,  icv: 16, ike: Should, esp: Must },
+    EncrRow { alg: Encr::ChaCha20Poly1305, id: 28, key_length: None,      name: "chacha20poly1305", key: 32, salt: 4, iv: 8,  block: 1,  icv: 16, ike: Should, esp: Should },
+    EncrRow { alg: Encr::Aes128Cbc,        id: 12, key_length: Some(128), name: "aes128",           key: 16, salt: 0, iv: 16, block: 16, icv: 0,  ike: Must,   esp: Must },
+    EncrRow { alg: Encr::Aes256Cbc,        id: 12, key_length: Some(256), name: "aes256",           key: 32, salt: 0, iv: 16, block: 16, icv: 0,  ike: Must,   esp: Must },
+    EncrRow { alg: Encr::Aes128Ctr,        id: 13, key_length: Some(128), name: "aes128ctr",        key: 16, salt: 4, iv: 8,  block: 1,  icv: 0,  ike: May,    esp: May },
+    EncrRow { alg: Encr::Aes256Ctr,        id: 13, key_length: Some(256), name: "aes256ctr",        key: 32, salt: 4, iv: 8,  block: 1,  icv: 0,  ike: May,    esp: May },
+];
+
+/// Levels: RFC 8247, section 2.3; RFC 8221, section 6.
+#[rustfmt::skip]
+const INTEG: [IntegRow; 4] = [
+    IntegRow { alg: Integ::HmacSha1_96,    id: 2,  name: "sha1",   key: 20, icv: 12, ike: MustMinus, esp: MustMinus },
+    IntegRow { alg: Integ::HmacSha256_128, id: 12, name: "sha256", key: 32, icv: 16, ike: Must,      esp: Must },
+    IntegRow { alg: Integ::HmacSha384_192, id: 13, name: "sha384", key: 48, icv: 24, ike: May,       esp: May },
+    IntegRow { alg: Integ::HmacSha512_256, id: 14, name: "sha512", key: 64, icv: 32, ike: Should,    esp: Should },
+];
+
+/// Levels: RFC 8247, section 2.2.
+#[rustfmt::skip]
+const PRF: [PrfRow; 4] = [
+    PrfRow { alg: Prf::HmacSha1,   id: 2, name: "prfsha1",   output: 20, ike: MustMinus },
+    PrfRow { alg: Prf::HmacSha256, id: 5, name: "prfsha256", output: 32, ike: Must },
+    PrfRow { alg: Prf::HmacSha384, id: 6, name: "prfsha384", output: 48, ike: May },
+    PrfRow { alg: Prf::HmacSha512, id: 7, name: "prfsha512", output: 64, ike: ShouldPlus },
+];
+
+/// Levels: RFC 8247, section 2.4.
+#[rustfmt::skip]
+const GROUP: [GroupRow; 5] = [
+    GroupRow { alg: Group::Modp2048, id: 14, name: "modp2048", public: 256, secret: 256, ike: Must },
+    GroupRow { alg: Group::Modp3072, id: 15, name: "modp3072", public: 384, secret: 384, ike: May },
+    GroupRow { alg: Group::Ecp256,   id: 19, name: "ecp256",   public: 64,  secret: 32,  ike: Should },
+    GroupRow { alg: Group::Ecp384,   id: 20, name: "ecp384",   public: 96,  secret: 48,  ike: May },
+    GroupRow { alg: Group::X25519,   id: 31, name: "x25519",   public: 32,  secret: 32,  ike: May },
+];
+
+/// A name in the configuration that no algorithm of its kind has.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("unknown {kind} \"{name}\"; known are {known}")]
+pub struct UnknownAlgorithm {
+    /// What kind of algorithm was expected.
+    pub kind: &'static str,
+    /// The name that was given.
+    pub name: String,
+    /// The names that would have been understood, separated by commas.
+    pub known: String,
+}
+
+macro_rules! named {
+    ($type:ident, $table:ident, $kind:literal) => {
+        impl $type {
+            /// Every algorithm of this kind, in the order of the table.
+            pub const ALL: [Self; $table.len()] = {
+                let mut all = [$table[0].alg; $table.len()];
+                let mut i = 0;
+                while i < all.len() {
+                    all[i] = $table[i].alg;
+                    i += 1;
+                }
+                all
+            };
+
+            /// The name as written in configuration and shown in status.
+            #[must_use]
+            pub const fn name(self) -> &'static str {
+                $table[self as usize].name
+            }
+
+            /// The transform ID in the IANA registry of IKEv2.
+            #[must_use]
+            pub const fn id(self) -> u16 {
+                $table[self as usize].id
+            }
+
+            /// The algorithm with this name.
+            #[must_use]
+            pub fn by_name(name: &str) -> Option<Self> {
+                $table.iter().find(|row| row.name == name).map(|row| row.alg)
+            }
+
+            /// How strongly RFC 8247 asks for it in IKE.
+            #[must_use]
+            pub const fn ike_requirement(self) -> Requirement {
+                $table[self as usize].ike
+            }
+        }
+
+        impl fmt::Display for $type {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.pad(self.name())
+            }
+        }
+
+        impl FromStr for $type {
+            type Err = UnknownAlgorithm;
+
+            fn from_str(name: &str) -> Result<Self, UnknownAlgorithm> {
+                Self::by_name(name).ok_or_else(|| UnknownAlgorithm {
+                    kind: $kind,
+                    name: name.to_owned(),
+                    known: $table.iter().map(|row| row.name).collect::<Vec<_>>().join(", "),
+                })
+            }
+        }
+    };
+}
+
+named!(Encr, ENCR, "encryption algorithm");
+named!(Integ, INTEG, "integrity algorithm");
+named!(Prf, PRF, "pseudo-random function");
+named!(Group, GROUP, "Diffie-Hellman group");
+
+impl Encr {
+    /// The cipher with this transform ID and key-length attribute (in bits). AES without a key length is refused, for
+    /// RFC 7296, section 3.3.5 asks for the attribute; ChaCha20-Poly1305 with one is too (RFC 7634, section 4: "MUST
+    /// NOT" be sent).
+    #[must_use]
+    pub fn by_id(id: u16, key_length: Option<u16>) -> Option<Self> {
+        ENCR.iter().find(|row| row.id == id && row.key_length == key_length).map(|row| row.alg)
+    }
+
+    /// The key-length attribute of its transform, in bits; `None` where it has none.
+    #[must_use]
+    pub const fn key_length(self) -> Option<u16> {
+        ENCR[self as usize].key_length
+    }
+
+    /// Length of the key proper in bytes, without the salt.
+    #[must_use]
+    pub const fn key_len(self) -> usize {
+        ENCR[self as usize].key
+    }
+
+    /// Length in bytes of the salt (RFC 4106, RFC 7634) or nonce (RFC 3686) that follows the key in the keying material.
+    #[must_use]
+    pub const fn salt_len(self) -> usize {
+        ENCR[self as usize].salt
+    }
+
+    /// Length in bytes of the IV in every packet.
+    #[must_use]
+    pub const fn iv_len(self) -> usize {
+        ENCR[self as usize].iv
+    }
+
+    /// Length in bytes that the plaintext must be a multiple of; 1 for stream ciphers.
+    #[must_use]
+    pub const fn block_len(self) -> usize {
+        ENCR[self as usize].block
+    }
+
+    /// Whether it authenticates by itself, so that it must be negotiated without an integrity algorithm.
+    #[must_use]
+    pub const fn is_aead(self) -> bool {
+        ENCR[self as usize].icv != 0
+    }
+
+    /// Length in bytes of its own ICV; 0 where an integrity algorithm brings it.
+    #[must_use]
+    pub const fn icv_len(self) -> usize {
+        ENCR[self as usize].icv
+    }
+
+    /// How strongly RFC 8221 asks for it in ESP.
+    #[must_use]
+    pub const fn esp_requirement(self) -> Requirement {
+        ENCR[self as usize].esp
+    }
+}
+
+impl Integ {
+    /// The integrity algorithm with this transform ID.
+    #[must_use]
+    pub fn by_id(id: u16) -> Option<Self> {
+        INTEG.iter().find(|row| row.id == id).map(|row| row.alg)
+    }
+
+    /// Key length in bytes.
+    #[must_use]
+    pub const fn key_len(self) -> usize {
+        INTEG[self as usize].key
+    }
+
+    /// Length in bytes of the truncated output that is sent.
+    #[must_use]
+    pub const fn icv_len(self) -> usize {
+        INTEG[self as usize].icv
+    }
+
+    /// How strongly RFC 8221 asks for it in ESP.
+    #[must_use]
+    pub const fn esp_requirement(self) -> Requirement {
+        INTEG[self as usize].esp
+    }
+}
+
+impl Prf {
+    /// The pseudo-random function with this transform ID.
+    #[must_use]
+    pub fn by_id(id: u16) -> Option<Self> {
+        PRF.iter().find(|row| row.id == id).map(|row| row.alg)
+    }
+
+    /// Output length in bytes, which is also the preferred key length (RFC 7296, section 2.13; RFC 4868, section 2.1.2).
+    #[must_use]
+    pub const fn output_len(self) -> usize {
+        PRF[self as usize].output
+    }
+}
+
+impl Group {
+    /// The group with this transform ID.
+    #[must_use]
+    pub fn by_id(id: u16) -> Option<Self> {
+        GROUP.iter().find(|row| row.id == id).map(|row| row.alg)
+    }
+
+    /// Length in bytes of a public value in a KE payload.
+    #[must_use]
+    pub const fn public_len(self) -> usize {
+        GROUP[self as usize].public
+    }
+
+    /// Length in bytes of the shared secret g^ir.
+    #[must_use]
+    pub const fn secret_len(self) -> usize {
+        GROUP[self as usize].secret
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_row_stands_at_its_discriminant() {
+        assert!(ENCR.iter().enumerate().all(|(i, row)| row.alg as usize == i));
+        assert!(INTEG.iter().enumerate().all(|(i, row)| row.alg as usize == i));
+        assert!(PRF.iter().enumerate().all(|(i, row)| row.alg as usize == i));
+        assert!(GROUP.iter().enumerate().all(|(i, row)| row.alg as usize == i));
+    }
+
+    #[test]
+    fn names_and_numbers_lead_back() {
+        for a in Encr::ALL {
+            assert_eq!(a.name().parse(), Ok(a));
+            assert_eq!(Encr::by_id(a.id(), a.key_length()), Some(a));
+            assert_eq!(a.key_length().is_none_or(|bits| usize::from(bits) == a.key_len() * 8), true);
+        }
+        assert!(Integ::ALL.iter().all(|&a| a.name().parse() == Ok(a) && Integ::by_id(a.id()) == Some(a)));
+        assert!(Prf::ALL.iter().all(|&a| a.name().parse() == Ok(a) && Prf::by_id(a.id()) == Some(a)));
+        assert!(Group::ALL.iter().all(|&a| a.name().parse() == Ok(a) && Group::by_id(a.id()) == Some(a)));
+    }
+
+    /// The code points that RFC 8247 and RFC 8221 mark MUST NOT (DES 2, 3IDEA 5, Blowfish 7, MD5 1, groups 1 and 22), and
+    /// those marked SHOULD NOT (3DES 3, groups 2, 5, 23, 24), and NULL 11.
+    #[test]
+    fn what_is_forbidden_does_not_exist() {
+        for id in [1, 2, 3, 5, 7, 9, 11] {
+            assert_eq!(Encr::by_id(id, None), None, "ENCR {id}");
+        }
+        assert_eq!(Integ::by_id(1), None);
+        assert_eq!(Prf::by_id(1), None);
+        for id in [1, 2, 5, 22, 23, 24] {
+            assert_eq!(Group::by_id(id), None, "group {id}");
+        }
+        assert_eq!(Encr::by_id(12, Some(192)), None, "AES-192 is not offered");
+        assert_eq!(Encr::by_id(12, None), None, "AES needs a key length");
+        assert_eq!(Encr::by_id(28, Some(256)), None, "ChaCha20-Poly1305 has none");
+    }
+
+    #[test]
+    fn an_unknown_name_is_answered_with_the_known_ones() {
+        let error = "des".parse::<Encr>().unwrap_err().to_string();
+        assert!(
+            error.starts_with("unknown encryption algorithm \"des\"; known are aes128gcm16, "),
+            "{error}"
+        );
+    }
+}
