@@ -76,7 +76,13 @@ impl Testbed {
     /// # Errors
     /// If `ip` refuses.
     pub fn link(&self, a: (&Host, &str, &[&str]), b: (&Host, &str, &[&str])) -> Result<()> {
-        sh("ip", ["link", "add", a.1, "netns", &a.0.netns, "type", "veth", "peer", "name", b.1, "netns", &b.0.netns])?;
+        sh(
+            "ip",
+            [
+                "link", "add", a.1, "netns", &a.0.netns, "type", "veth", "peer", "name", b.1, "netns",
+                &b.0.netns,
+            ],
+        )?;
         for (host, dev, addresses) in [a, b] {
             for address in addresses {
                 let nodad = if address.contains(':') { " nodad" } else { "" };
@@ -200,8 +206,12 @@ impl Host {
     ///
     /// # Errors
     /// If the namespace cannot be entered.
-    pub fn within<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> Result<std::thread::JoinHandle<Result<T>>> {
-        let file = fs::File::open(Path::new("/run/netns").join(&self.netns)).with_context(|| self.netns.clone())?;
+    pub fn within<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<std::thread::JoinHandle<Result<T>>> {
+        let file =
+            fs::File::open(Path::new("/run/netns").join(&self.netns)).with_context(|| self.netns.clone())?;
         let thread = std::thread::Builder::new().name(self.name.clone());
         Ok(thread.spawn(move || {
             nix::sched::setns(&file, nix::sched::CloneFlags::CLONE_NEWNET)?;
@@ -218,7 +228,9 @@ impl Host {
         loop {
             match self.sh(line) {
                 Ok(out) => return Ok(out),
-                Err(e) if std::time::Instant::now() >= until => return Err(e.context(format!("not within {limit:?}"))),
+                Err(e) if std::time::Instant::now() >= until => {
+                    return Err(e.context(format!("not within {limit:?}")));
+                }
                 Err(_) => std::thread::sleep(Duration::from_millis(50)),
             }
         }
@@ -242,7 +254,10 @@ fn remove_netns(netns: &str) {
             let pid = pid.parse::<i32>().unwrap_or(0);
             // Our own threads may stand in the namespace: never signal ourselves.
             if pid > 0 && pid.unsigned_abs() != std::process::id() {
-                let _ = nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), nix::sys::signal::Signal::SIGKILL);
+                let _ = nix::sys::signal::kill(
+                    nix::unistd::Pid::from_raw(pid),
+                    nix::sys::signal::Signal::SIGKILL,
+                );
             }
         }
     }
@@ -252,11 +267,17 @@ fn remove_netns(netns: &str) {
 /// Removes namespaces and scratch directories whose owning process is gone.
 fn sweep() {
     let dead = |tag: &str| {
-        let pid: Option<u32> = tag.strip_prefix("dm").and_then(|t| t.split('-').next()).and_then(|p| p.parse().ok());
+        let pid: Option<u32> =
+            tag.strip_prefix("dm").and_then(|t| t.split('-').next()).and_then(|p| p.parse().ok());
         pid.is_some_and(|p| !Path::new(&format!("/proc/{p}")).exists())
     };
     let names = |dir: &Path| -> Vec<String> {
-        fs::read_dir(dir).into_iter().flatten().flatten().filter_map(|e| e.file_name().into_string().ok()).collect()
+        fs::read_dir(dir)
+            .into_iter()
+            .flatten()
+            .flatten()
+            .filter_map(|e| e.file_name().into_string().ok())
+            .collect()
     };
     for netns in names(Path::new("/run/netns")).iter().filter(|n| dead(n)) {
         remove_netns(netns);

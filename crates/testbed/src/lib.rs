@@ -11,8 +11,10 @@ mod host;
 mod process;
 mod require;
 mod roaming;
+mod traffic;
 
 pub use host::{Host, Testbed};
 pub use process::{Process, cpu_time};
 pub use require::{Need, require};
 pub use roaming::{Access, Air, GATEWAY, GATEWAY_V6, Roaming, SERVER};
+pub use traffic::{Burst, EchoServer, LongLived, Prober};

@@ -23,7 +23,11 @@ impl Process {
     /// # Errors
     /// If the log cannot be created or the program not started; the error names it.
     pub fn spawn(name: &str, command: &mut Command, log: &Path) -> Result<Self> {
-        let out = fs::File::options().create(true).append(true).open(log).with_context(|| format!("{}", log.display()))?;
+        let out = fs::File::options()
+            .create(true)
+            .append(true)
+            .open(log)
+            .with_context(|| format!("{}", log.display()))?;
         let child = command
             .stdin(Stdio::null())
             .stdout(out.try_clone()?)
@@ -102,7 +106,11 @@ impl Process {
                 let log = self.log();
                 let tail: Vec<&str> = log.lines().rev().take(25).collect();
                 let tail: Vec<&str> = tail.into_iter().rev().collect();
-                anyhow::bail!("{}: no '{pattern}' ({ended:?}); its log ends:\n{}", self.name, tail.join("\n"));
+                anyhow::bail!(
+                    "{}: no '{pattern}' ({ended:?}); its log ends:\n{}",
+                    self.name,
+                    tail.join("\n")
+                );
             }
             std::thread::sleep(Duration::from_millis(10));
         }

@@ -40,7 +40,10 @@ pub fn require(test: &str, needs: &[Need]) -> bool {
         return true;
     }
     let missing = missing.join(", ");
-    assert!(std::env::var("DORMOUSE_REQUIRE").as_deref() != Ok("all"), "{test} may not be skipped here but lacks {missing}");
+    assert!(
+        std::env::var("DORMOUSE_REQUIRE").as_deref() != Ok("all"),
+        "{test} may not be skipped here but lacks {missing}"
+    );
     eprintln!("SKIPPED {test}: needs {missing}");
     false
 }

@@ -79,10 +79,19 @@ impl Roaming {
         let server = bed.host("server")?;
         bed.link((&device, "wlan0", &[]), (&router_a, "lan", &["10.1.0.1/24", "fd0a::1/64"]))?;
         bed.link((&device, "wlan1", &[]), (&router_b, "lan", &["192.168.7.1/24"]))?;
-        bed.link((&router_a, "uplink", &["198.51.100.2/30", "2001:db8:1::2/64"]), (&core, "to-a", &["198.51.100.1/30", "2001:db8:1::1/64"]))?;
+        bed.link(
+            (&router_a, "uplink", &["198.51.100.2/30", "2001:db8:1::2/64"]),
+            (&core, "to-a", &["198.51.100.1/30", "2001:db8:1::1/64"]),
+        )?;
         bed.link((&router_b, "uplink", &["198.51.100.6/30"]), (&core, "to-b", &["198.51.100.5/30"]))?;
-        bed.link((&gateway, "wan", &["203.0.113.1/30", "2001:db8:3::1/64"]), (&core, "to-g", &["203.0.113.2/30", "2001:db8:3::2/64"]))?;
-        bed.link((&gateway, "lan", &["10.99.0.1/24", "fd99::1/64"]), (&server, "eth0", &["10.99.0.2/24", "fd99::2/64"]))?;
+        bed.link(
+            (&gateway, "wan", &["203.0.113.1/30", "2001:db8:3::1/64"]),
+            (&core, "to-g", &["203.0.113.2/30", "2001:db8:3::2/64"]),
+        )?;
+        bed.link(
+            (&gateway, "lan", &["10.99.0.1/24", "fd99::1/64"]),
+            (&server, "eth0", &["10.99.0.2/24", "fd99::2/64"]),
+        )?;
         for router in [&router_a, &router_b, &core, &gateway] {
             router.sysctl("net.ipv4.ip_forward", "1")?;
             router.sysctl("net.ipv6.conf.all.forwarding", "1")?;
@@ -145,7 +154,10 @@ impl Roaming {
             let text = self.device.sh(&format!("cat /sys/class/net/{dev}/statistics/{name}"))?;
             Ok(text.trim().parse()?)
         };
-        Ok(Air { bytes: read("tx_bytes")? + read("rx_bytes")?, packets: read("tx_packets")? + read("rx_packets")? })
+        Ok(Air {
+            bytes: read("tx_bytes")? + read("rx_bytes")?,
+            packets: read("tx_packets")? + read("rx_packets")?,
+        })
     }
 }
 
