@@ -5,7 +5,5 @@
 
 #![expect(clippy::disallowed_methods, reason = "drives real processes by the real clock")]
 
-pub mod daemon;
 pub mod pki;
 pub mod strongswan;
-pub mod world;

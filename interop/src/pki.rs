@@ -33,8 +33,21 @@ impl Pki {
         let pki = Self { dir: dir.into() };
         pki.generate("ca", key)?;
         pki.openssl(&[
-            "req", "-x509", "-new", "-key", "ca.key", "-subj", "/O=Dormouse tests/CN=Test CA", "-days", "30", "-out", "ca.pem",
-            "-addext", "basicConstraints=critical,CA:TRUE", "-addext", "keyUsage=critical,keyCertSign,cRLSign",
+            "req",
+            "-x509",
+            "-new",
+            "-key",
+            "ca.key",
+            "-subj",
+            "/O=Dormouse tests/CN=Test CA",
+            "-days",
+            "30",
+            "-out",
+            "ca.pem",
+            "-addext",
+            "basicConstraints=critical,CA:TRUE",
+            "-addext",
+            "keyUsage=critical,keyCertSign,cRLSign",
         ])?;
         Ok(pki)
     }
@@ -46,11 +59,36 @@ impl Pki {
     pub fn issue(&self, name: &str, key: Key) -> Result<()> {
         self.generate(name, key)?;
         let (csr, ext) = (format!("{name}.csr"), format!("{name}.ext"));
-        std::fs::write(self.dir.join(&ext), format!("subjectAltName=DNS:{name}\nkeyUsage=critical,digitalSignature\n"))?;
-        self.openssl(&["req", "-new", "-key", &format!("{name}.key"), "-subj", &format!("/CN={name}"), "-out", &csr])?;
+        std::fs::write(
+            self.dir.join(&ext),
+            format!("subjectAltName=DNS:{name}\nkeyUsage=critical,digitalSignature\n"),
+        )?;
         self.openssl(&[
-            "x509", "-req", "-in", &csr, "-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial", "-days", "30", "-extfile", &ext,
-            "-out", &format!("{name}.pem"),
+            "req",
+            "-new",
+            "-key",
+            &format!("{name}.key"),
+            "-subj",
+            &format!("/CN={name}"),
+            "-out",
+            &csr,
+        ])?;
+        self.openssl(&[
+            "x509",
+            "-req",
+            "-in",
+            &csr,
+            "-CA",
+            "ca.pem",
+            "-CAkey",
+            "ca.key",
+            "-CAcreateserial",
+            "-days",
+            "30",
+            "-extfile",
+            &ext,
+            "-out",
+            &format!("{name}.pem"),
         ])
     }
 
@@ -78,7 +116,8 @@ impl Pki {
     }
 
     fn openssl(&self, args: &[&str]) -> Result<()> {
-        let out = Command::new("openssl").args(args).current_dir(&self.dir).output().context("running openssl")?;
+        let out =
+            Command::new("openssl").args(args).current_dir(&self.dir).output().context("running openssl")?;
         if !out.status.success() {
             bail!("openssl {args:?}: {}", String::from_utf8_lossy(&out.stderr));
         }

@@ -33,7 +33,12 @@ impl StrongSwan {
     ///
     /// # Errors
     /// If charon does not come up, or refuses the configuration.
-    pub fn start(host: &Host, swanctl_conf: &str, credentials: &[(&str, &Path)], settings: &str) -> Result<Self> {
+    pub fn start(
+        host: &Host,
+        swanctl_conf: &str,
+        credentials: &[(&str, &Path)],
+        settings: &str,
+    ) -> Result<Self> {
         let dir = host.dir().join("strongswan");
         for sub in ["run", "swanctl/x509", "swanctl/x509ca", "swanctl/private", "swanctl/pkcs8"] {
             fs::create_dir_all(dir.join(sub))?;
@@ -78,9 +83,12 @@ impl StrongSwan {
     pub fn ctl(&self, args: &[&str]) -> Result<String> {
         let mut command = self.host.command("swanctl");
         command.args(args).args(["--uri", &format!("unix://{}", self.dir.join("vici").display())]);
-        command.env("STRONGSWAN_CONF", self.dir.join("strongswan.conf")).env("SWANCTL_DIR", self.dir.join("swanctl"));
+        command
+            .env("STRONGSWAN_CONF", self.dir.join("strongswan.conf"))
+            .env("SWANCTL_DIR", self.dir.join("swanctl"));
         let out = command.output()?;
-        let text = format!("{}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
+        let text =
+            format!("{}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
         if !out.status.success() {
             bail!("swanctl {args:?}: {text}\n{}", self.log_tail());
         }

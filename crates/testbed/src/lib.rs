@@ -7,12 +7,14 @@
 
 #![expect(clippy::disallowed_methods, reason = "drives real processes by the real clock")]
 
+mod daemon;
 mod host;
 mod process;
 mod require;
 mod roaming;
 mod traffic;
 
+pub use daemon::{Answer, Dormoused, binary};
 pub use host::{Host, Testbed};
 pub use process::{Process, cpu_time};
 pub use require::{Need, require};

@@ -1,0 +1,140 @@
+//! Our own daemons in the hosts of a testbed, driven by the real command line. Owns where the binaries are found.
+
+use crate::host::Host;
+use crate::process::Process;
+use anyhow::{Context, Result, bail};
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+use std::process::Output;
+use std::time::Duration;
+
+/// Where the binary `name` is: `$DORMOUSE_BIN`, or beside the running program (also from a test, which lives one folder
+/// deeper), or on the `PATH`.
+#[must_use]
+pub fn binary(name: &str) -> PathBuf {
+    let beside = || {
+        let exe = std::env::current_exe().ok()?;
+        let dir = exe.parent()?;
+        [dir.join(name), dir.parent()?.join(name)].into_iter().find(|p| p.is_file())
+    };
+    let given = std::env::var_os("DORMOUSE_BIN").map(|dir| Path::new(&dir).join(name));
+    given.or_else(beside).unwrap_or_else(|| name.into())
+}
+
+/// A running `dormoused`.
+#[derive(Debug)]
+pub struct Dormoused {
+    process: Process,
+    host: Host,
+    config: PathBuf,
+    socket: PathBuf,
+}
+
+/// What the command line answered.
+#[derive(Debug)]
+pub struct Answer {
+    /// Exit code.
+    pub code: i32,
+    /// Standard output, parsed if it is JSON.
+    pub json: Value,
+    /// Standard output and error as text.
+    pub text: String,
+}
+
+impl Dormoused {
+    /// Starts the daemon in `host` from `toml`, to which a `[daemon]` section is added: state, socket and log of this host,
+    /// the user root. Lines of `daemon` go into that section.
+    ///
+    /// # Errors
+    /// If it does not come up; the error holds the end of its log.
+    pub fn start(host: &Host, daemon: &str, toml: &str) -> Result<Self> {
+        let dir = host.dir();
+        let (config, socket) = (dir.join("dormouse.toml"), dir.join("dormouse.sock"));
+        let text = format!(
+            "[daemon]\nstate_dir = {:?}\nsocket = {socket:?}\nuser = \"root\"\n{daemon}\n{toml}",
+            dir.join("state"),
+        );
+        std::fs::write(&config, text)?;
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o600);
+        std::fs::set_permissions(&config, mode)?;
+        Self::run(host, config, socket)
+    }
+
+    fn run(host: &Host, config: PathBuf, socket: PathBuf) -> Result<Self> {
+        let mut command = host.command(binary("dormoused"));
+        command.arg("--config").arg(&config);
+        let mut process = Process::spawn("dormoused", &mut command, &host.dir().join("dormoused.log"))?;
+        let until = std::time::Instant::now() + Duration::from_secs(15);
+        loop {
+            if socket.exists() && std::os::unix::net::UnixStream::connect(&socket).is_ok() {
+                return Ok(Self { process, host: host.clone(), config, socket });
+            }
+            if process.ended().is_some() || std::time::Instant::now() > until {
+                bail!("dormoused did not come up:\n{}", process.log());
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// Starts it again, after a stop or a crash, from the same configuration and state.
+    ///
+    /// # Errors
+    /// As [`Dormoused::start`].
+    pub fn restart(&mut self) -> Result<()> {
+        if self.process.ended().is_none() {
+            self.process.stop();
+        }
+        *self = Self::run(&self.host, self.config.clone(), self.socket.clone())?;
+        Ok(())
+    }
+
+    /// The process.
+    pub fn process(&mut self) -> &mut Process {
+        &mut self.process
+    }
+
+    /// CPU time used so far.
+    #[must_use]
+    pub fn cpu(&self) -> Duration {
+        crate::process::cpu_time(self.process.pid())
+    }
+
+    /// Its log.
+    #[must_use]
+    pub fn log(&self) -> String {
+        self.process.log()
+    }
+
+    /// Runs `dormouse <args>` against it.
+    ///
+    /// # Errors
+    /// If the program cannot be started; an exit code other than 0 is an answer.
+    pub fn cli(&self, args: &[&str]) -> Result<Answer> {
+        let mut command = self.host.command(binary("dormouse"));
+        command.arg("--socket").arg(&self.socket).args(args);
+        let Output { status, stdout, stderr } = command.output().context("running dormouse")?;
+        let out = String::from_utf8_lossy(&stdout).into_owned();
+        let json = serde_json::from_str(&out).unwrap_or(Value::Null);
+        Ok(Answer { code: status.code().unwrap_or(-1), json, text: out + &String::from_utf8_lossy(&stderr) })
+    }
+
+    /// Runs `dormouse <args>` and demands success.
+    ///
+    /// # Errors
+    /// With what it printed and the end of the daemon's log, if it fails.
+    pub fn ok(&self, args: &[&str]) -> Result<Answer> {
+        let answer = self.cli(args)?;
+        if answer.code != 0 {
+            let log = self.log();
+            let tail: Vec<&str> = log.lines().rev().take(40).collect();
+            let tail: Vec<&str> = tail.into_iter().rev().collect();
+            bail!(
+                "dormouse {args:?} ended with {}: {}\ndaemon's log:\n{}",
+                answer.code,
+                answer.text,
+                tail.join("\n")
+            );
+        }
+        Ok(answer)
+    }
+}
