@@ -1,0 +1,23 @@
+//! Wire formats: IKEv2 messages, ESP and NAT-traversal framing, and views of IP, TCP, UDP and ICMP packets.
+//!
+//! Owns: parsing bytes into values and emitting values as bytes. Must never: do cryptography, perform I/O, keep state
+//! between calls, or act on what it parses.
+//!
+//! Three rules hold everywhere in this crate:
+//!
+//! - Hostile input never panics and never makes an allocation that is larger than a small multiple of the input; the
+//!   counts that a sender chooses are bounded in [`ike::limits`].
+//! - Unknown code points are kept, not refused, so that the layer above decides (RFC 7296 section 2.5). What is refused is
+//!   what contradicts itself: lengths that do not add up, fields that are cut short.
+//! - For a message in canonical form (reserved bits zero, one encoding for each value) `emit(parse(x)) == x`.
+
+pub mod codec;
+mod error;
+pub mod esp;
+pub mod ike;
+pub mod ip;
+
+pub use error::Error;
+
+/// What every parser and emitter of this crate returns.
+pub type Result<T, E = Error> = core::result::Result<T, E>;
