@@ -14,7 +14,7 @@ mod simple;
 
 use core::time::Duration;
 
-pub use dormouse::Dormouse;
+pub use dormouse::{ALLOWANCE, Dormouse};
 pub use paper::{AGES, AverageUser, Paper, ages};
 pub use simple::{BreakEven, Never, Timeout};
 

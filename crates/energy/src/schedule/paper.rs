@@ -86,6 +86,16 @@ impl AverageUser {
         Self { survival }
     }
 
+    /// Calls `f` with a length in seconds and the part of all idle periods that are about so long.
+    pub(super) fn for_each_period(&self, mut f: impl FnMut(f64, f64)) {
+        let ages = ages();
+        f(FIRST_AGE, 1.0 - self.survival[0]);
+        for i in 0..AGES {
+            let longer = self.survival.get(i + 1).copied().unwrap_or(0.0);
+            f(ages[i] * AGE_RATIO.sqrt(), self.survival[i] - longer);
+        }
+    }
+
     /// Eq. 6: the probability that an idle period of age `ages()[i]` lasts `break_even` seconds more.
     fn remaining(&self, ages: &[f64; AGES], i: usize, break_even: f64) -> f64 {
         let reach = ages[i] + break_even;
