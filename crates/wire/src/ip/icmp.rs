@@ -223,7 +223,7 @@ impl<'a> Echo<'a> {
         let [i0, i1] = self.id.to_be_bytes();
         let [s0, s1] = self.sequence.to_be_bytes();
         let head = [kind, 0, 0, 0, i0, i1, s0, s1];
-        let sum = pseudo.add_bytes(&head).add(self.payload).finish();
+        let sum = pseudo.add_bytes(&head).add_bytes(self.payload).finish();
         push_with_checksum(head, sum, self.payload, out);
         Ok(())
     }
