@@ -5,5 +5,5 @@
 
 #![expect(clippy::disallowed_methods, reason = "drives real processes by the real clock")]
 
-pub mod pki;
+pub mod scenario;
 pub mod strongswan;

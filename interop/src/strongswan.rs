@@ -3,7 +3,7 @@
 use anyhow::{Result, bail};
 use dormouse_testbed::{Host, Need, Process};
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 const CHARON: &str = "/usr/lib/ipsec/charon";
@@ -36,7 +36,7 @@ impl StrongSwan {
     pub fn start(
         host: &Host,
         swanctl_conf: &str,
-        credentials: &[(&str, &Path)],
+        credentials: &[(&str, PathBuf)],
         settings: &str,
     ) -> Result<Self> {
         let dir = host.dir().join("strongswan");

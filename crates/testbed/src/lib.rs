@@ -9,6 +9,7 @@
 
 mod daemon;
 mod host;
+mod pki;
 mod process;
 mod require;
 mod roaming;
@@ -16,6 +17,7 @@ mod traffic;
 
 pub use daemon::{Answer, Dormoused, binary};
 pub use host::{Host, Testbed};
+pub use pki::{Key, Pki};
 pub use process::{Process, cpu_time};
 pub use require::{Need, require};
 pub use roaming::{Access, Air, GATEWAY, GATEWAY_V6, Roaming, SERVER};

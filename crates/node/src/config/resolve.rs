@@ -1,0 +1,328 @@
+//! From what is written to what the cores take: names to algorithms, files to keys and certificates.
+//!
+//! Every error names the key in the file that is to be changed. Files are read through a function that is handed in, so
+//! that this module does no I/O of its own.
+
+use super::file::{self, Connection, File, Mode, Request, ResumptionMode, Role, Selector};
+use crate::ladder::Deadlines;
+use dormouse_crypto::Secret;
+use dormouse_crypto::cert::{Certificate, Identity, TrustStore, Usage};
+use dormouse_crypto::sign::SigningKey;
+use dormouse_ike::config as ike;
+use ipnet::IpNet;
+use std::fmt::Display;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Reads a file that the configuration names. The flag says that it holds a secret, so that a file that others can read
+/// must be refused.
+pub type ReadFile<'a> = dyn FnMut(&Path, bool) -> Result<Vec<u8>, String> + 'a;
+
+/// What is wrong with the configuration, and which key to change.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("{key}: {problem}")]
+pub struct ConfigError {
+    /// The key, as `connection.office.local.secret_file`.
+    pub key: String,
+    /// What is wrong with it, and what would be right.
+    pub problem: String,
+}
+
+impl ConfigError {
+    fn new(key: impl Into<String>, problem: impl Display) -> Self {
+        Self { key: key.into(), problem: problem.to_string() }
+    }
+}
+
+/// One connection, ready for use.
+#[derive(Clone, Debug)]
+pub struct Resolved {
+    /// Its name.
+    pub name: String,
+    /// Client or gateway.
+    pub role: Role,
+    /// The gateway's name or address. Always there for a client.
+    pub gateway: Option<String>,
+    /// Connect when the daemon starts.
+    pub auto: bool,
+    /// For the IKE endpoint.
+    pub ike: Arc<ike::Connection>,
+    /// For the wake-up ladder.
+    pub deadlines: Deadlines,
+    /// Packets held while the session comes back.
+    pub hold_packets: usize,
+    /// Prefixes of the address pool.
+    pub pool: Vec<IpNet>,
+}
+
+/// Parses the text of a configuration file.
+///
+/// # Errors
+/// With line and column from the TOML parser.
+pub fn parse(text: &str) -> Result<File, String> {
+    toml::from_str(text).map_err(|e| e.to_string())
+}
+
+/// Resolves all connections of a file, in the order of their names.
+///
+/// # Errors
+/// The first thing that is wrong.
+pub fn resolve(file: &File, read: &mut ReadFile<'_>) -> Result<Vec<Resolved>, ConfigError> {
+    file.connection.iter().map(|(name, c)| connection(name, c, read)).collect()
+}
+
+fn connection(name: &str, c: &Connection, read: &mut ReadFile<'_>) -> Result<Resolved, ConfigError> {
+    let key = |k: &str| format!("connection.{name}.{k}");
+    match (c.role, &c.gateway) {
+        (Role::Client, None) => return Err(ConfigError::new(key("gateway"), "a client needs the gateway's name or address")),
+        (Role::Gateway, Some(g)) => {
+            return Err(ConfigError::new(key("gateway"), format!("a gateway has no gateway; remove \"{g}\" or set role = \"client\"")));
+        }
+        _ => {}
+    }
+    let local_id = identity(&key("local.id"), &c.local.id)?;
+    let local_auth = local_auth(&key("local"), &c.local, read)?;
+    let remote_auth = remote_auth(&key("remote"), c, &local_auth, read)?;
+    let mut conn = ike::Connection::new(name, local_id, local_auth, pattern(&key("remote.id"), &c.remote.id)?, remote_auth);
+    conn.role = match c.role {
+        Role::Client => ike::Role::Initiator,
+        Role::Gateway => ike::Role::Responder,
+    };
+    ike_part(&mut conn, c, &key)?;
+    conn.children = vec![child(c, &key)?];
+    conn.request = request(c);
+    conn.offer = ike::OfferedConfig {
+        addresses: !c.pool.addresses.is_empty(),
+        dns: c.pool.dns.clone(),
+        domains: Vec::new(),
+        subnets: c.pool.routes.clone(),
+    };
+    Ok(Resolved {
+        name: name.into(),
+        role: c.role,
+        gateway: c.gateway.clone(),
+        auto: c.auto,
+        ike: Arc::new(conn),
+        deadlines: deadlines(&c.wake),
+        hold_packets: c.wake.hold_packets,
+        pool: c.pool.addresses.clone(),
+    })
+}
+
+fn ike_part(conn: &mut ike::Connection, c: &Connection, key: &dyn Fn(&str) -> String) -> Result<(), ConfigError> {
+    let i = &c.ike;
+    if !i.proposals.is_empty() {
+        conn.ike_proposals = proposals(&key("ike.proposals"), &i.proposals)?;
+    }
+    conn.mobike = i.mobike;
+    if !(576..=9000).contains(&i.fragment_size) {
+        return Err(ConfigError::new(key("ike.fragment_size"), format!("{} is not between 576 and 9000", i.fragment_size)));
+    }
+    conn.fragmentation = ike::Fragmentation { enabled: i.fragmentation, size: i.fragment_size.into() };
+    conn.force_udp_encap = i.force_udp;
+    conn.keepalive = match i.keepalive {
+        file::Keepalive::Auto => ike::Keepalive::Auto,
+        file::Keepalive::Off => ike::Keepalive::Off,
+        file::Keepalive::Every(s) => ike::Keepalive::Seconds(s),
+    };
+    conn.liveness = ike::Liveness {
+        interval: (i.liveness.0 > 0).then(|| seconds(i.liveness)),
+        timeout: seconds(i.liveness_timeout),
+    };
+    if i.rekey.0 < 30 {
+        return Err(ConfigError::new(key("ike.rekey"), format!("{} s is too short to be useful; 30 is the least", i.rekey.0)));
+    }
+    conn.ike_lifetime = ike::Lifetime::of_time(seconds(i.rekey));
+    conn.reauthenticate = (i.reauth.0 > 0).then(|| seconds(i.reauth));
+    conn.resumption = match c.resumption.mode {
+        ResumptionMode::Strict => ike::Resumption::Strict,
+        ResumptionMode::Libreswan => ike::Resumption::Libreswan,
+        ResumptionMode::Off => ike::Resumption::Off,
+    };
+    conn.ticket_lifetime = seconds(c.resumption.ticket_lifetime);
+    Ok(())
+}
+
+fn child(c: &Connection, key: &dyn Fn(&str) -> String) -> Result<ike::ChildConfig, ConfigError> {
+    let ch = &c.child;
+    let mut child = ike::ChildConfig::default();
+    if !ch.proposals.is_empty() {
+        child.proposals = proposals(&key("child.proposals"), &ch.proposals)?;
+    }
+    let selectors = |side: &[Selector]| {
+        let spec = |s: &Selector| match s {
+            Selector::Net(net) => ike::SelectorSpec::Net(*net),
+            Selector::Dynamic => ike::SelectorSpec::Dynamic,
+        };
+        side.iter().map(spec).collect::<Vec<_>>()
+    };
+    for (side, list) in [("child.local", &ch.local), ("child.remote", &ch.remote)] {
+        if list.is_empty() {
+            return Err(ConfigError::new(key(side), "at least one prefix, or \"dynamic\", is needed"));
+        }
+    }
+    child.ts_local = selectors(&ch.local);
+    child.ts_remote = selectors(&ch.remote);
+    child.mode = match ch.mode {
+        Mode::Tunnel => ike::Mode::Tunnel,
+        Mode::Transport => ike::Mode::Transport,
+    };
+    child.esn = if ch.esn { ike::EsnPolicy::Prefer } else { ike::EsnPolicy::Off };
+    if !(1024..=65_536).contains(&ch.replay_window) {
+        return Err(ConfigError::new(key("child.replay_window"), format!("{} is not between 1024 and 65536", ch.replay_window)));
+    }
+    child.replay_window = ch.replay_window;
+    if ch.rekey.0 < 10 {
+        return Err(ConfigError::new(key("child.rekey"), format!("{} s is too short to be useful; 10 is the least", ch.rekey.0)));
+    }
+    child.lifetime.time = Some(seconds(ch.rekey));
+    if ch.rekey_bytes > 0 {
+        child.lifetime.bytes = Some(ch.rekey_bytes);
+    }
+    child.tfc_padding = ch.pad_to > 0;
+    Ok(child)
+}
+
+fn request(c: &Connection) -> ike::AddressRequest {
+    if c.role == Role::Gateway {
+        return ike::AddressRequest::default();
+    }
+    let dynamic = c.child.local.contains(&Selector::Dynamic) && c.child.mode == Mode::Tunnel;
+    match c.child.request_address {
+        Request::Auto => ike::AddressRequest { v4: dynamic, v6: dynamic, dns: dynamic },
+        Request::Ipv4 => ike::AddressRequest { v4: true, v6: false, dns: true },
+        Request::Ipv6 => ike::AddressRequest { v4: false, v6: true, dns: true },
+        Request::None => ike::AddressRequest::default(),
+    }
+}
+
+fn deadlines(w: &file::Wake) -> Deadlines {
+    let ms = |n: u32| Duration::from_millis(n.into());
+    Deadlines {
+        held: ms(w.held_ms),
+        probe: ms(w.probe_ms),
+        ticket: ms(w.ticket_ms),
+        full: ms(w.full_ms),
+        gateway_holds: seconds(w.gateway_holds),
+    }
+}
+
+fn proposals<T: std::str::FromStr<Err: Display>>(key: &str, list: &[String]) -> Result<Vec<T>, ConfigError> {
+    let one = |(i, text): (usize, &String)| {
+        text.parse().map_err(|e: T::Err| ConfigError::new(format!("{key}[{i}]"), format!("\"{text}\": {e}")))
+    };
+    list.iter().enumerate().map(one).collect()
+}
+
+fn identity(key: &str, text: &str) -> Result<Identity, ConfigError> {
+    text.parse().map_err(|e| ConfigError::new(key, format!("\"{text}\": {e}")))
+}
+
+fn pattern(key: &str, text: &str) -> Result<ike::IdentityPattern, ConfigError> {
+    if text == "*" {
+        return Ok(ike::IdentityPattern::Any);
+    }
+    match text.strip_prefix("*.").or_else(|| text.strip_prefix("*@")) {
+        Some(suffix) if !suffix.is_empty() => Ok(ike::IdentityPattern::Suffix(suffix.into())),
+        _ => identity(key, text).map(ike::IdentityPattern::Exact),
+    }
+}
+
+fn local_auth(key: &str, a: &file::LocalAuth, read: &mut ReadFile<'_>) -> Result<ike::LocalAuth, ConfigError> {
+    let psk = secret(key, a.secret.as_ref(), a.secret_file.as_deref(), read)?;
+    match (psk, &a.certificate, &a.key) {
+        (Some(psk), None, None) => Ok(ike::LocalAuth::Psk(psk)),
+        (None, Some(certificate), Some(private)) => {
+            let (ck, kk) = (format!("{key}.certificate"), format!("{key}.key"));
+            let chain = certificates(&ck, certificate, read)?;
+            let text = file_bytes(&kk, private, true, read)?;
+            let signing = SigningKey::from_bytes(&text).map_err(|e| ConfigError::new(&kk, format!("{}: {e}", private.display())))?;
+            if let Some(first) = chain.first()
+                && !first.carries(&signing)
+            {
+                let problem = format!("{} is not the key of the certificate {}", private.display(), certificate.display());
+                return Err(ConfigError::new(kk, problem));
+            }
+            Ok(ike::LocalAuth::Cert {
+                key: Arc::new(signing),
+                chain: chain.iter().map(|c| c.der().to_vec()).collect(),
+            })
+        }
+        (Some(_), ..) => Err(ConfigError::new(key, "has both a secret and a certificate; keep one of them")),
+        (None, Some(_), None) => Err(ConfigError::new(format!("{key}.key"), "the certificate needs its private key")),
+        (None, None, Some(_)) => Err(ConfigError::new(format!("{key}.certificate"), "the private key needs its certificate")),
+        (None, None, None) => Err(ConfigError::new(key, "needs secret, secret_file, or certificate and key")),
+    }
+}
+
+fn remote_auth(
+    key: &str, c: &Connection, local: &ike::LocalAuth, read: &mut ReadFile<'_>,
+) -> Result<ike::RemoteAuth, ConfigError> {
+    let r = &c.remote;
+    let psk = secret(key, r.secret.as_ref(), r.secret_file.as_deref(), read)?;
+    match (psk, r.ca.is_empty(), local) {
+        (Some(psk), true, _) => Ok(ike::RemoteAuth::Psk(psk)),
+        (Some(_), false, _) => Err(ConfigError::new(key, "has both a secret and authorities; keep one of them")),
+        (None, true, ike::LocalAuth::Psk(psk)) => Ok(ike::RemoteAuth::Psk(psk.clone())),
+        (None, true, ike::LocalAuth::Cert { .. }) => {
+            Err(ConfigError::new(format!("{key}.ca"), "name the authorities that may vouch for the peer, or a secret"))
+        }
+        (None, false, _) => {
+            let key = format!("{key}.ca");
+            let mut authorities = Vec::new();
+            for path in &r.ca {
+                authorities.extend(certificates(&key, path, read)?);
+            }
+            let trust = TrustStore::new(authorities).map_err(|e| ConfigError::new(&key, e))?;
+            let usage = if r.allow_server_auth { Usage::IkeOrServer } else { Usage::Ike };
+            Ok(ike::RemoteAuth::Cert { trust: Arc::new(trust), usage })
+        }
+    }
+}
+
+fn certificates(key: &str, path: &Path, read: &mut ReadFile<'_>) -> Result<Vec<Certificate>, ConfigError> {
+    let bytes = file_bytes(key, path, false, read)?;
+    Certificate::all_from_bytes(&bytes).map_err(|e| ConfigError::new(key, format!("{}: {e}", path.display())))
+}
+
+fn secret(
+    key: &str, inline: Option<&file::Hidden>, file: Option<&Path>, read: &mut ReadFile<'_>,
+) -> Result<Option<Secret>, ConfigError> {
+    let (key, mut bytes) = match (inline, file) {
+        (None, None) => return Ok(None),
+        (Some(_), Some(_)) => return Err(ConfigError::new(key, "has both secret and secret_file; keep one of them")),
+        (Some(text), None) => (format!("{key}.secret"), text.0.clone().into_bytes()),
+        (None, Some(path)) => {
+            let key = format!("{key}.secret_file");
+            let bytes = file_bytes(&key, path, true, read)?;
+            (key, bytes)
+        }
+    };
+    while bytes.last().is_some_and(|b| matches!(b, b'\n' | b'\r')) {
+        bytes.pop();
+    }
+    if let Some(digits) = bytes.strip_prefix(b"0x") {
+        bytes = unhex(digits).ok_or_else(|| ConfigError::new(&key, "starts with 0x but is not an even number of hexadecimal digits"))?;
+    }
+    if bytes.len() < 8 {
+        return Err(ConfigError::new(key, format!("{} bytes are too easy to guess; use 20 or more, at least 8", bytes.len())));
+    }
+    Ok(Some(Secret::from(bytes)))
+}
+
+fn file_bytes(key: &str, path: &Path, secret: bool, read: &mut ReadFile<'_>) -> Result<Vec<u8>, ConfigError> {
+    read(path, secret).map_err(|e| ConfigError::new(key, e))
+}
+
+fn unhex(digits: &[u8]) -> Option<Vec<u8>> {
+    let text = std::str::from_utf8(digits).ok()?;
+    if text.len() % 2 != 0 || !text.is_ascii() {
+        return None;
+    }
+    (0..text.len()).step_by(2).map(|i| u8::from_str_radix(text.get(i..i + 2)?, 16).ok()).collect()
+}
+
+fn seconds(s: file::Seconds) -> Duration {
+    Duration::from_secs(s.0.into())
+}
