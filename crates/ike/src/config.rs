@@ -159,7 +159,7 @@ impl fmt::Debug for RemoteAuth {
 /// One line of `ike = [...]`: alternatives of each kind, best first; any combination of them is acceptable.
 ///
 /// AEAD and non-AEAD ciphers never share a proposal, because the former forbid and the latter need an integrity
-/// transform (RFC 5282, section 8); [`IkeProposal::parse`](core::str::FromStr) refuses the mixture.
+/// transform (RFC 5282, section 8); its text form (`aes256gcm16-prfsha256-x25519`, see `proposal`) refuses the mixture.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct IkeProposal {
     /// Ciphers: all AEAD, or none.
@@ -180,8 +180,10 @@ pub struct EspProposal {
     /// Integrity algorithms: empty exactly if the ciphers are AEAD.
     pub integ: Vec<Integ>,
     /// Groups for a fresh key exchange when the CHILD_SA is made by CREATE_CHILD_SA (perfect forward secrecy).
-    /// Empty: none is offered, none accepted. The first CHILD_SA, made by IKE_AUTH, never has one.
+    /// Empty: none is offered or used. The first CHILD_SA, made by IKE_AUTH, never has one.
     pub groups: Vec<Group>,
+    /// Whether the peer may decline the key exchange although there are `groups` (written `none` behind them).
+    pub group_optional: bool,
 }
 
 /// The default IKE proposals, best first.
@@ -213,7 +215,8 @@ pub fn default_ike_proposals() -> Vec<IkeProposal> {
 ///
 /// RFC 8221 (section 5 and 6): ENCR_AES_GCM_16 is MUST, ENCR_CHACHA20_POLY1305 SHOULD, ENCR_AES_CBC MUST with
 /// AUTH_HMAC_SHA2_256_128 MUST. 128-bit GCM leads because it is the cheapest per byte, which is what a battery pays for.
-/// Groups are those of the IKE default, so that rekeying has forward secrecy; the peer may decline it by offering none.
+/// Groups are those of the IKE default, so that rekeying has forward secrecy; the peer may decline it, for many gateways
+/// come without.
 #[must_use]
 pub fn default_esp_proposals() -> Vec<EspProposal> {
     let groups = vec![Group::X25519, Group::Ecp256, Group::Ecp384, Group::Modp3072, Group::Modp2048];
@@ -222,11 +225,13 @@ pub fn default_esp_proposals() -> Vec<EspProposal> {
             encr: vec![Encr::Aes128Gcm16, Encr::Aes256Gcm16, Encr::ChaCha20Poly1305],
             integ: Vec::new(),
             groups: groups.clone(),
+            group_optional: true,
         },
         EspProposal {
             encr: vec![Encr::Aes256Cbc, Encr::Aes128Cbc],
             integ: vec![Integ::HmacSha256_128, Integ::HmacSha384_192, Integ::HmacSha512_256],
             groups,
+            group_optional: true,
         },
     ]
 }
@@ -586,6 +591,11 @@ impl Retransmission {
             wait = (wait.saturating_mul(self.factor_percent.max(100)) / 100).min(self.longest);
         }
         wait
+    }
+
+    /// How long to wait after transmission number `sent` (1 is the first) before the next, or before giving up.
+    pub fn wait(&self, sent: u32, entropy: &mut dyn Entropy) -> Duration {
+        self.jittered(self.delay(sent.saturating_sub(1)), entropy)
     }
 
     /// `delay`, lengthened by a random part of the configured jitter.

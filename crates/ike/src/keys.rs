@@ -4,6 +4,7 @@
 //! In all formulas "initiator" and "responder" are those of the exchange that carries the nonces: for a rekeying, whoever
 //! started it. Every intermediate value is zeroized when dropped.
 
+use dormouse_crypto::packet_key::keymat_len;
 use dormouse_crypto::suites::Prf;
 use dormouse_crypto::{Error, PacketKey, PrfKey, Secret, prf_plus};
 
@@ -30,7 +31,7 @@ pub struct Spis {
 /// `SKEYSEED = prf(Ni | Nr, g^ir)` of a first exchange (RFC 7296, section 2.14).
 #[must_use]
 pub fn skeyseed(prf: Prf, nonces: Nonces<'_>, shared: &Secret) -> Secret {
-    let key = Secret::from([nonces.i, nonces.r].concat());
+    let key = Secret::concat(&[nonces.i, nonces.r]);
     PrfKey::new(prf, key.as_bytes()).compute(&[shared.as_bytes()])
 }
 
@@ -70,14 +71,14 @@ impl IkeKeys {
     /// suite. For an AEAD there is no SK_a, and SK_e includes the salt (RFC 5282, section 7.1).
     ///
     /// # Errors
-    /// If the cipher does not take its key, which no negotiated suite causes.
+    /// If an algorithm refuses its key, which no negotiated suite causes.
     pub fn derive(suite: IkeSuite, skeyseed: &Secret, nonces: Nonces<'_>, spis: Spis) -> Result<Self, Error> {
-        let prf_len = suite.prf.key_len();
+        let prf_len = suite.prf.output_len();
         let integ_len = suite.integ.map_or(0, |integ| integ.key_len());
-        let encr_len = suite.encr.keymat_len();
+        let encr_len = suite.encr.key_len() + suite.encr.salt_len();
         let mut stream = Secret::zeroed(3 * prf_len + 2 * (integ_len + encr_len));
         let spis = [spis.i.to_be_bytes(), spis.r.to_be_bytes()].concat();
-        prf_plus(suite.prf, skeyseed.as_bytes(), &[nonces.i, nonces.r, &spis], stream.as_mut_bytes());
+        prf_plus(suite.prf, skeyseed.as_bytes(), &[nonces.i, nonces.r, &spis], stream.as_mut_bytes())?;
 
         let mut rest = stream.as_bytes();
         let mut take = |len| {
@@ -90,7 +91,7 @@ impl IkeKeys {
         let (sk_ei, sk_er) = (take(encr_len), take(encr_len));
         let (sk_pi, sk_pr) = (Secret::from(take(prf_len)), Secret::from(take(prf_len)));
         let packet_key = |encr: &[u8], integ: &[u8]| {
-            let keymat = Secret::from([encr, integ].concat());
+            let keymat = Secret::concat(&[encr, integ]);
             PacketKey::new(suite.encr, suite.integ, keymat.as_bytes())
         };
         Ok(Self {
@@ -123,12 +124,20 @@ pub struct ChildKeymat {
 ///
 /// > All keys for SAs carrying data from the initiator to the responder are taken before SAs going from the responder to
 /// > the initiator. (RFC 7296, section 2.17)
-#[must_use]
-pub fn child_keymat(prf: Prf, sk_d: &Secret, suite: &EspSuite, nonces: Nonces<'_>, shared: Option<&Secret>) -> ChildKeymat {
-    let half = suite.keymat_len();
+///
+/// # Errors
+/// If an algorithm refuses its key, which no negotiated suite causes.
+pub fn child_keymat(
+    prf: Prf,
+    sk_d: &Secret,
+    suite: &EspSuite,
+    nonces: Nonces<'_>,
+    shared: Option<&Secret>,
+) -> Result<ChildKeymat, Error> {
+    let half = keymat_len(suite.encr, suite.integ);
     let mut stream = Secret::zeroed(2 * half);
     let fresh = shared.map_or(&[][..], Secret::as_bytes);
-    prf_plus(prf, sk_d.as_bytes(), &[fresh, nonces.i, nonces.r], stream.as_mut_bytes());
+    prf_plus(prf, sk_d.as_bytes(), &[fresh, nonces.i, nonces.r], stream.as_mut_bytes())?;
     let (i, r) = stream.as_bytes().split_at(half);
-    ChildKeymat { from_initiator: Secret::from(i), from_responder: Secret::from(r) }
+    Ok(ChildKeymat { from_initiator: Secret::from(i), from_responder: Secret::from(r) })
 }

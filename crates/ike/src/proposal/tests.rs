@@ -1,0 +1,233 @@
+use super::*;
+use crate::config::{default_esp_proposals, default_ike_proposals};
+
+fn ike(text: &str) -> IkeProposal {
+    text.parse().unwrap()
+}
+
+fn esp(text: &str) -> EspProposal {
+    text.parse().unwrap()
+}
+
+fn agree_ike(initiator: &[&str], responder: &[&str], ke: Option<u16>) -> String {
+    let initiator: Vec<_> = initiator.iter().map(|t| ike(t)).collect();
+    let responder: Vec<_> = responder.iter().map(|t| ike(t)).collect();
+    let offer = ike_offer(&initiator, None);
+    match select_ike(&offer, &responder, ke) {
+        Ok(choice) => {
+            let (suite, spi) = verify_ike(&choice.answer(None), &offer).unwrap();
+            assert_eq!((suite, spi), (choice.suite, 0));
+            suite.to_string()
+        }
+        Err(mismatch) => mismatch.to_string(),
+    }
+}
+
+fn agree_esp(initiator: &str, responder: &str, esn: (EsnPolicy, EsnPolicy), exchange: KeyExchange) -> Option<String> {
+    let offer = esp_offer(&[esp(initiator)], 0x1234_5678, esn.0, exchange);
+    let choice = select_esp(&offer, &[esp(responder)], esn.1, exchange, None).ok()?;
+    assert_eq!(choice.spi, 0x1234_5678);
+    let (suite, spi) = verify_esp(&choice.answer(0x9abc_def0), &offer).unwrap();
+    assert_eq!((suite, spi), (choice.suite, 0x9abc_def0));
+    Some(suite.to_string())
+}
+
+const BOTH: (EsnPolicy, EsnPolicy) = (EsnPolicy::Prefer, EsnPolicy::Prefer);
+
+#[test]
+fn defaults_agree_with_each_other_on_the_first_choices() {
+    let offer = ike_offer(&default_ike_proposals(), None);
+    let choice = select_ike(&offer, &default_ike_proposals(), Some(31)).unwrap();
+    assert_eq!(choice.suite.to_string(), "aes256gcm16-prfsha256-x25519");
+    let offer = esp_offer(&default_esp_proposals(), 0x1000, EsnPolicy::Prefer, KeyExchange::Never);
+    let choice =
+        select_esp(&offer, &default_esp_proposals(), EsnPolicy::Prefer, KeyExchange::Never, None).unwrap();
+    assert_eq!(choice.suite.to_string(), "aes128gcm16-esn");
+}
+
+#[test]
+fn the_responders_order_decides_and_kinds_do_not_mix() {
+    let both = ["aes128-sha256-modp2048", "aes256gcm16-prfsha256-x25519"];
+    assert_eq!(agree_ike(&both, &["aes256gcm16-prfsha256-x25519", both[0]], None), both[1]);
+    assert_eq!(agree_ike(&both, &both, None), "aes128-sha256-prfsha256-modp2048");
+    // The cipher of one proposal and the group of another make no proposal.
+    assert!(agree_ike(&both, &["aes128-sha256-x25519"], None).contains("key-exchange group"));
+}
+
+#[test]
+fn the_group_in_hand_saves_a_round_trip_if_it_is_acceptable_at_all() {
+    let (a, b) = (["aes256gcm16-prfsha256-ecp256-x25519"], ["aes256gcm16-prfsha256-x25519-ecp256"]);
+    assert_eq!(agree_ike(&a, &b, Some(19)), "aes256gcm16-prfsha256-ecp256");
+    assert_eq!(agree_ike(&a, &b, Some(14)), "aes256gcm16-prfsha256-x25519", "not offered: ask for ours");
+    assert_eq!(agree_ike(&a, &b, None), "aes256gcm16-prfsha256-x25519");
+}
+
+#[test]
+fn invalid_ke_is_followed_once_and_only_to_what_was_offered() {
+    let offer = ike_offer(&[ike("aes256gcm16-prfsha256-x25519-ecp256")], None);
+    assert_eq!(retry_group(19, &offer, &[Group::X25519]), Some(Group::Ecp256));
+    assert_eq!(retry_group(19, &offer, &[Group::X25519, Group::Ecp256]), None, "in circles");
+    assert_eq!(retry_group(14, &offer, &[Group::X25519]), None, "not offered");
+    assert_eq!(retry_group(2, &offer, &[Group::X25519]), None, "forbidden");
+}
+
+#[test]
+fn an_unknown_transform_type_spoils_its_proposal_alone() {
+    let mut offer = ike_offer(&[ike("aes256gcm16-prfsha256-x25519"), ike("aes128-sha256-modp2048")], None);
+    offer[0].transforms.push(Transform::new(TransformType::AdditionalKeyExchange1, 36));
+    let ours = [ike("aes256gcm16-prfsha256-x25519"), ike("aes128-sha256-modp2048")];
+    assert_eq!(select_ike(&offer, &ours, None).unwrap().suite.encr, Encr::Aes128Cbc);
+}
+
+#[test]
+fn an_unknown_attribute_spoils_its_transform_alone() {
+    use dormouse_wire::ike::{Attribute, AttributeValue};
+    let mut offer = ike_offer(&[ike("aes256gcm16-aes128gcm16-prfsha256-x25519")], None);
+    offer[0].transforms[0].other_attributes.push(Attribute { kind: 99, value: AttributeValue::Short(1) });
+    let choice = select_ike(&offer, &[ike("aes256gcm16-aes128gcm16-prfsha256-x25519")], None).unwrap();
+    assert_eq!(choice.suite.encr, Encr::Aes128Gcm16);
+}
+
+#[test]
+fn key_lengths_are_part_of_the_algorithm() {
+    let mut offer = ike_offer(&[ike("aes256gcm16-prfsha256-x25519")], None);
+    offer[0].transforms[0].key_length = None;
+    assert!(select_ike(&offer, &default_ike_proposals(), None).is_err());
+    offer[0].transforms[0].key_length = Some(192);
+    let mismatch = select_ike(&offer, &default_ike_proposals(), None).unwrap_err();
+    assert!(mismatch.to_string().contains("aes192gcm16(unsupported)"), "{mismatch}");
+}
+
+#[test]
+fn an_aead_takes_no_integrity_or_the_word_none_but_no_algorithm() {
+    let ours = [ike("aes256gcm16-prfsha256-x25519")];
+    let mut offer = ike_offer(&ours, None);
+    offer[0].transforms.push(transform(TransformType::Integrity, NONE));
+    let choice = select_ike(&offer, &ours, None).unwrap();
+    assert!(choice.answer(None)[0].transforms.contains(&transform(TransformType::Integrity, NONE)));
+    assert!(verify_ike(&choice.answer(None), &offer).is_ok());
+    *offer[0].transforms.last_mut().unwrap() = integ_transform(Integ::HmacSha256_128);
+    assert!(select_ike(&offer, &ours, None).is_err());
+}
+
+#[test]
+fn groups_of_children_are_ignored_in_ike_auth_and_required_or_optional_later() {
+    let never = KeyExchange::Never;
+    let later = KeyExchange::Configured;
+    let a = "aes128gcm16-x25519";
+    assert_eq!(agree_esp(a, a, BOTH, never).as_deref(), Some("aes128gcm16-esn"));
+    assert_eq!(agree_esp(a, a, BOTH, later).as_deref(), Some("aes128gcm16-x25519-esn"));
+    assert_eq!(agree_esp("aes128gcm16", a, BOTH, later), None, "we require a group");
+    assert_eq!(agree_esp(a, "aes128gcm16", BOTH, later), None, "they require a group");
+    let optional = "aes128gcm16-x25519-none";
+    assert_eq!(agree_esp("aes128gcm16", optional, BOTH, later).as_deref(), Some("aes128gcm16-esn"));
+    assert_eq!(agree_esp(optional, "aes128gcm16", BOTH, later).as_deref(), Some("aes128gcm16-esn"));
+    assert_eq!(agree_esp(optional, optional, BOTH, later).as_deref(), Some("aes128gcm16-x25519-esn"));
+}
+
+#[test]
+fn extended_sequence_numbers_by_policy_of_both() {
+    use EsnPolicy::{Off, Prefer, Require};
+    let agree = |a, b| agree_esp("aes128gcm16", "aes128gcm16", (a, b), KeyExchange::Never);
+    assert_eq!(agree(Prefer, Require).as_deref(), Some("aes128gcm16-esn"));
+    assert_eq!(agree(Prefer, Off).as_deref(), Some("aes128gcm16"));
+    assert_eq!(agree(Off, Prefer).as_deref(), Some("aes128gcm16"));
+    assert_eq!(agree(Off, Require), None);
+    assert_eq!(agree(Require, Off), None);
+}
+
+#[test]
+fn a_choice_that_was_not_offered_is_refused() {
+    let offer = ike_offer(&[ike("aes256gcm16-prfsha256-x25519"), ike("aes128-sha256-modp2048")], None);
+    let right = select_ike(&offer, &[ike("aes256gcm16-prfsha256-x25519")], None).unwrap().answer(None);
+    let check = |change: &dyn Fn(&mut Proposal)| {
+        let mut answer = right.clone();
+        change(&mut answer[0]);
+        verify_ike(&answer, &offer).unwrap_err()
+    };
+    assert_eq!(check(&|p| p.number = 3), BadChoice::Number { number: 3 });
+    assert!(matches!(check(&|p| p.number = 2), BadChoice::NotOffered { .. }), "transforms of another proposal");
+    assert!(matches!(check(&|p| p.transforms[0].key_length = Some(128)), BadChoice::NotOffered { .. }));
+    assert!(matches!(check(&|p| p.transforms.truncate(2)), BadChoice::Transforms { got: 0, .. }));
+    assert!(matches!(check(&|p| p.transforms.push(p.transforms[0].clone())), BadChoice::Transforms { got: 2, .. }));
+    assert_eq!(check(&|p| p.spi = vec![1, 2]), BadChoice::Spi(2));
+    assert_eq!(verify_ike(&[], &offer), Err(BadChoice::Count(0)));
+    assert_eq!(verify_ike(&[right[0].clone(), right[0].clone()], &offer), Err(BadChoice::Count(2)));
+}
+
+#[test]
+fn a_child_cannot_be_answered_without_the_group_or_numbers_that_were_required() {
+    let offer = esp_offer(&[esp("aes128gcm16-x25519")], 0x1000, EsnPolicy::Require, KeyExchange::Configured);
+    let mut answer = offer.clone();
+    assert!(verify_esp(&answer, &offer).is_ok());
+    answer[0].transforms.retain(|t| t.kind != TransformType::KeyExchange);
+    assert!(matches!(verify_esp(&answer, &offer), Err(BadChoice::Transforms { .. })));
+    let mut answer = offer.clone();
+    answer[0].transforms.retain(|t| t.kind != TransformType::ExtendedSequenceNumbers);
+    assert!(matches!(verify_esp(&answer, &offer), Err(BadChoice::Transforms { .. })));
+    let mut answer = offer.clone();
+    answer[0].spi = vec![0, 0, 0, 200];
+    assert_eq!(verify_esp(&answer, &offer), Err(BadChoice::Spi(4)), "reserved");
+}
+
+#[test]
+fn rekeying_carries_the_new_spis() {
+    let ours = [ike("aes256gcm16-prfsha256-x25519")];
+    let offer = ike_offer(&ours, Some(77));
+    let choice = select_ike(&offer, &ours, Some(31)).unwrap();
+    assert_eq!(choice.spi, 77);
+    assert_eq!(verify_ike(&choice.answer(Some(88)), &offer).unwrap().1, 88);
+    assert_eq!(verify_ike(&choice.answer(None), &offer), Err(BadChoice::Spi(0)));
+}
+
+#[test]
+fn a_mismatch_names_both_sides_and_the_line_to_change() {
+    let text = agree_ike(&["aes128-sha1-prfsha1-modp2048"], &["aes256gcm16-prfsha256-x25519"], None);
+    for part in [
+        "offered [aes128-prfsha1-sha1-modp2048]",
+        "acceptable [aes256gcm16-prfsha256-x25519]",
+        "encryption (offered aes128; acceptable aes256gcm16)",
+        "add \"aes128-sha1-prfsha1-modp2048\" to `ike`",
+    ] {
+        assert!(text.contains(part), "{part} in {text}");
+    }
+}
+
+#[test]
+fn what_is_forbidden_is_named_and_never_suggested() {
+    let mut offer = ike_offer(&[ike("aes128-sha256-modp2048")], None);
+    for t in &mut offer[0].transforms {
+        match t.kind {
+            TransformType::Encryption => *t = Transform::new(TransformType::Encryption, 3),
+            TransformType::KeyExchange => t.id = 2,
+            _ => {}
+        }
+    }
+    let mismatch = select_ike(&offer, &default_ike_proposals(), Some(2)).unwrap_err();
+    assert_eq!(mismatch.suggestion, None);
+    let text = mismatch.to_string();
+    assert!(text.contains("3des(unsupported)") && text.contains("modp1024(unsupported)"), "{text}");
+}
+
+#[test]
+fn text_and_value_are_the_same() {
+    for text in ["aes256gcm16-aes128gcm16-prfsha384-x25519-ecp256", "aes128-sha256-prfsha256-modp2048"] {
+        assert_eq!(ike(text).to_string(), text);
+    }
+    for text in ["aes128gcm16", "aes256-sha512-ecp384", "chacha20poly1305-x25519-none"] {
+        assert_eq!(esp(text).to_string(), text);
+    }
+    assert_eq!(ike("aes128-sha384-ecp384").to_string(), "aes128-sha384-prfsha384-ecp384", "the PRF follows the hash");
+    for (text, part) in [
+        ("3des-sha1-modp1024", "unknown algorithm \"3des\""),
+        ("aes256gcm16-sha256-x25519", "authenticates by itself"),
+        ("aes256gcm16-aes128-sha256-x25519", "authenticates by itself"),
+        ("aes128-x25519", "no integrity algorithm"),
+        ("aes256gcm16", "no key-exchange group"),
+        ("sha256-x25519", "no cipher"),
+    ] {
+        let error = text.parse::<IkeProposal>().unwrap_err().to_string();
+        assert!(error.contains(part), "{error}");
+    }
+    assert!("aes128gcm16-prfsha256".parse::<EspProposal>().unwrap_err().to_string().contains("pseudo-random"));
+}

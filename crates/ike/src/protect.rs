@@ -1,0 +1,179 @@
+//! The encrypted payload (RFC 7296, section 3.14; RFC 5282 for AEAD). Owns padding, IVs and what is authenticated; must never
+//! look at what a payload means.
+//!
+//! The body of SK and SKF is `IV | ciphertext of (payloads | padding | pad length) | ICV`. An AEAD authenticates everything before
+//! the body as associated data; encrypt-then-MAC runs over the whole message up to the ICV. [`PacketKey`] makes the two look alike.
+
+use dormouse_crypto::suites::Encr;
+use dormouse_crypto::{PacketKey, Unauthentic};
+use dormouse_sansio::Entropy;
+use dormouse_wire::ike::{Fragment, Header, Payload, PayloadType, Protected, Sealing, emit_payloads, parse_payloads};
+use zeroize::Zeroizing;
+
+/// Why nothing could be sent.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum SealError {
+    /// The message cannot be written, for it is too long.
+    #[error("message cannot be written: {0}")]
+    Emit(#[from] dormouse_wire::Error),
+    /// The cipher refused, which no negotiated suite causes.
+    #[error("message cannot be encrypted: {0}")]
+    Cipher(#[from] dormouse_crypto::Error),
+    /// More fragments than a peer takes.
+    #[error("message of {len} bytes needs {need} fragments of {size} bytes, {max} are allowed")]
+    Fragments {
+        /// Length of the plaintext.
+        len: usize,
+        /// Fragments needed.
+        need: usize,
+        /// Size aimed at, in bytes of IKE message.
+        size: usize,
+        /// Fragments allowed.
+        max: usize,
+    },
+}
+
+/// Why a received message is not usable.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum OpenError {
+    /// Forged, damaged, or under another key: drop it silently.
+    #[error("integrity check failed")]
+    Unauthentic,
+    /// The peer itself sent nonsense: answer INVALID_SYNTAX (RFC 7296, section 2.21.3).
+    #[error("authenticated but malformed: {0}")]
+    Malformed(#[from] dormouse_wire::Error),
+    /// The pad length exceeds the message; as `Malformed`.
+    #[error("authenticated but padded with {pad} of {len} bytes")]
+    Padding {
+        /// The pad length.
+        pad: usize,
+        /// Bytes there are.
+        len: usize,
+    },
+}
+
+impl From<Unauthentic> for OpenError {
+    fn from(_: Unauthentic) -> Self {
+        Self::Unauthentic
+    }
+}
+
+/// Protects what one side of an IKE SA sends.
+#[derive(Debug)]
+pub struct Sealer {
+    key: PacketKey,
+    sent: u64,
+}
+
+impl Sealer {
+    /// A sealer that has not sent anything under this key. There must be only one for a key: it counts the IVs.
+    #[must_use]
+    pub const fn new(key: PacketKey) -> Self {
+        Self { key, sent: 0 }
+    }
+
+    /// The whole message, as one SK payload. `entropy` is drawn from for CBC only.
+    ///
+    /// # Errors
+    /// If the message exceeds 64 KiB.
+    pub fn seal(&mut self, header: &Header, payloads: &[Payload], entropy: &mut dyn Entropy) -> Result<Vec<u8>, SealError> {
+        let mut plain = Zeroizing::new(Vec::new());
+        let first = emit_payloads(payloads, &mut plain)?;
+        self.seal_bytes(header, first, None, &plain, entropy)
+    }
+
+    /// One SK or, with `fragment`, SKF message around `plain`.
+    pub(crate) fn seal_bytes(
+        &mut self,
+        header: &Header,
+        first: PayloadType,
+        fragment: Option<Fragment>,
+        plain: &[u8],
+        entropy: &mut dyn Entropy,
+    ) -> Result<Vec<u8>, SealError> {
+        let (iv_len, icv_len) = (self.key.iv_len(), self.key.icv_len());
+        let padded = padded_len(self.key.block_len(), plain.len());
+        let mut message = Vec::new();
+        let body = Sealing { header, cleartext: &[], first, fragment }.emit(iv_len + padded + icv_len, &mut message)?;
+        let (aad, rest) = message.split_at_mut(body.start);
+        let (iv, rest) = rest.split_at_mut(iv_len);
+        let (data, icv) = rest.split_at_mut(padded);
+        self.next_iv(iv, entropy);
+        let (text, pad) = data.split_at_mut(plain.len());
+        text.copy_from_slice(plain);
+        if let Some(last) = pad.last_mut() {
+            // At most one block: always below 256. The other padding bytes stay zero; a receiver accepts any.
+            *last = u8::try_from(padded - plain.len() - 1).unwrap_or(0);
+        }
+        self.key.seal(aad, iv, data, &[], icv)?;
+        Ok(message)
+    }
+
+    /// How many bytes of payloads fit in a fragment message of at most `size` bytes, marker and UDP header not counted.
+    pub(crate) fn fragment_capacity(&self, size: usize) -> usize {
+        const HEADERS: usize = 28 + 4 + 4;
+        let room = size.saturating_sub(HEADERS + self.key.iv_len() + self.key.icv_len());
+        let block = self.key.block_len().max(1);
+        (room / block * block).saturating_sub(1)
+    }
+
+    /// Length of the SK message around `plain_len` bytes of payloads.
+    pub(crate) fn sealed_len(&self, plain_len: usize) -> usize {
+        28 + 4 + self.key.iv_len() + padded_len(self.key.block_len(), plain_len) + self.key.icv_len()
+    }
+
+    /// A counter where the IV must not repeat (RFC 5282, section 3.1; RFC 5930), chance where it must not be predictable.
+    fn next_iv(&mut self, iv: &mut [u8], entropy: &mut dyn Entropy) {
+        match self.key.encr() {
+            Encr::Aes128Cbc | Encr::Aes256Cbc => entropy.fill(iv),
+            _ => iv.copy_from_slice(&self.sent.to_be_bytes()),
+        }
+        self.sent += 1;
+    }
+}
+
+/// Length of payloads, padding and pad length: the next multiple of the block.
+const fn padded_len(block: usize, plain: usize) -> usize {
+    (plain + 1).next_multiple_of(if block == 0 { 1 } else { block })
+}
+
+/// Opens what the other side of an IKE SA sends.
+#[derive(Debug)]
+pub struct Opener {
+    key: PacketKey,
+}
+
+impl Opener {
+    /// An opener for this key.
+    #[must_use]
+    pub const fn new(key: PacketKey) -> Self {
+        Self { key }
+    }
+
+    /// Checks and decrypts in place. `message` is the whole message, `protected` what parsing it said; returns the payloads as
+    /// bytes. For a fragment they are a piece of the chain.
+    ///
+    /// # Errors
+    /// [`OpenError::Unauthentic`] first of all; the others only for what an authentic peer sent.
+    pub fn open<'a>(&self, message: &'a mut [u8], protected: &Protected) -> Result<&'a [u8], OpenError> {
+        let (iv_len, icv_len) = (self.key.iv_len(), self.key.icv_len());
+        let message = message.get_mut(..protected.body.end).ok_or(OpenError::Unauthentic)?;
+        let (aad, body) = message.split_at_mut_checked(protected.body.start).ok_or(OpenError::Unauthentic)?;
+        let (iv, rest) = body.split_at_mut_checked(iv_len).ok_or(OpenError::Unauthentic)?;
+        let data_len = rest.len().checked_sub(icv_len).ok_or(OpenError::Unauthentic)?;
+        let (data, icv) = rest.split_at_mut(data_len);
+        self.key.open(aad, iv, data, &[], icv)?;
+        let (&pad, padded) = data.split_last().ok_or(OpenError::Padding { pad: 0, len: 0 })?;
+        let (pad, len) = (usize::from(pad), padded.len());
+        len.checked_sub(pad).and_then(|plain| padded.get(..plain)).ok_or(OpenError::Padding { pad, len })
+    }
+
+    /// [`Opener::open`], and the payloads parsed. Not for fragments.
+    ///
+    /// # Errors
+    /// As [`Opener::open`].
+    pub fn open_payloads(&self, message: &mut [u8], protected: &Protected) -> Result<Vec<Payload>, OpenError> {
+        let plain = self.open(message, protected)?;
+        Ok(parse_payloads(protected.first, plain)?)
+    }
+}
