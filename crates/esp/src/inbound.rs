@@ -1,0 +1,265 @@
+//! The receiving half of an ESP SA (RFC 4303 section 3.4). Owns the key, the replay window and the counters of one
+//! direction; must never deliver a packet that is not authentic, or deliver one twice.
+//!
+//! The order of the checks is the order of their cost: lengths, replay window, authentication, then the window is marked, then
+//! what was decrypted is taken apart.
+
+use core::fmt;
+use core::ops::Range;
+
+use dormouse_crypto::{Error as CryptoError, PacketKey};
+use thiserror::Error;
+
+use crate::outbound::Aad;
+use crate::params::{Counters, Life, Limits, Mode, SaParams};
+use crate::replay::{Replay, ReplayWindow};
+use crate::sequence::reconstruct;
+use crate::{ESP_HEADER_LEN, IPV4_IN_IP, IPV6_IN_IP, NO_NEXT_HEADER};
+
+/// Why a packet was dropped. Only [`Discard::Padding`] and what follows it come from the holder of the key.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
+pub enum Discard {
+    /// Too short for ESP, or not of whole blocks.
+    #[error("{len} bytes: too short or not of whole blocks (at least {need}, in steps of {step})")]
+    Length {
+        /// Bytes that arrived.
+        len: usize,
+        /// Bytes of the shortest packet of this SA.
+        need: usize,
+        /// What the ciphertext is a multiple of, in bytes.
+        step: usize,
+    },
+    /// No SA has this SPI.
+    #[error("no SA has SPI {spi:#010x}")]
+    UnknownSpi {
+        /// The packet's SPI.
+        spi: u32,
+    },
+    /// The replay window refused it.
+    #[error(transparent)]
+    Replay(#[from] Replay),
+    /// The low half of its sequence number belongs before the SA's first packet or after its last.
+    #[error("sequence number ...{low:08x} lies outside the SA's life")]
+    OutOfSpace {
+        /// The half that was sent.
+        low: u32,
+    },
+    /// The integrity check failed.
+    #[error("SPI {spi:#010x}, sequence number {seq}: the integrity check failed")]
+    Unauthentic {
+        /// The packet's SPI.
+        spi: u32,
+        /// Its reconstructed sequence number.
+        seq: u64,
+    },
+    /// The hard lifetime is reached.
+    #[error("the SA's lifetime of {} packets or {} bytes is used up", limits.hard.packets, limits.hard.bytes)]
+    Expired {
+        /// The lifetime.
+        limits: Limits,
+    },
+    /// Authentic, but the padding is not 1, 2, 3... or longer than the packet.
+    #[error("authentic, but its padding of {pad_len} bytes is not what RFC 4303 section 2.4 prescribes")]
+    Padding {
+        /// The length that it claims.
+        pad_len: u8,
+    },
+    /// Authentic, but not an IP packet in a tunnel.
+    #[error("authentic, but next header {next_header} does not belong in a tunnel")]
+    NextHeader {
+        /// What it claims to carry.
+        next_header: u8,
+    },
+    /// Authentic, but the inner IP header contradicts the packet.
+    #[error("authentic, but its inner packet of {len} bytes has no sound IP header")]
+    Inner {
+        /// Bytes decrypted.
+        len: usize,
+    },
+    /// Authentic, but not what this SA may carry (RFC 4301 section 5.2).
+    #[error("authentic, but its inner packet does not match the SA's traffic selectors")]
+    Selectors,
+}
+
+/// What was inside.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Opened {
+    /// Where in the datagram the inner packet (or the payload, in transport mode) is now. Empty for a dummy packet.
+    pub inner: Range<usize>,
+    /// 4 or 41 in tunnel mode, the protocol in transport mode, 59 for a dummy packet.
+    pub next_header: u8,
+    /// Full sequence number.
+    pub seq: u64,
+}
+
+impl Opened {
+    /// Whether it was sent only to be seen: drop it without further thought (RFC 4303 section 2.6).
+    #[must_use]
+    pub const fn is_dummy(&self) -> bool {
+        self.next_header == NO_NEXT_HEADER
+    }
+}
+
+/// The receiving half of an SA.
+pub struct Inbound {
+    key: PacketKey,
+    window: ReplayWindow,
+    spi: u32,
+    esn: bool,
+    mode: Mode,
+    limits: Limits,
+    counters: Counters,
+}
+
+impl Inbound {
+    /// The receiver of `params`.
+    ///
+    /// # Errors
+    /// If the cipher and integrity algorithm do not go together or the keying material has the wrong length.
+    pub fn new(params: &SaParams) -> Result<Self, CryptoError> {
+        Ok(Self {
+            key: PacketKey::new(params.encr, params.integ, params.keymat.as_bytes())?,
+            window: ReplayWindow::new(params.replay_window),
+            spi: params.spi,
+            esn: params.esn,
+            mode: params.mode,
+            limits: params.limits,
+            counters: Counters::default(),
+        })
+    }
+
+    /// The SPI that we chose.
+    #[must_use]
+    pub const fn spi(&self) -> u32 {
+        self.spi
+    }
+
+    /// Tunnel or transport mode.
+    #[must_use]
+    pub const fn mode(&self) -> Mode {
+        self.mode
+    }
+
+    /// What was accepted so far.
+    #[must_use]
+    pub const fn counters(&self) -> Counters {
+        self.counters
+    }
+
+    /// How far the SA's lifetime is used up. Ask once per batch.
+    #[must_use]
+    pub fn life(&self) -> Life {
+        self.counters.life(&self.limits)
+    }
+
+    /// The newest sequence number accepted; 0 before the first.
+    #[must_use]
+    pub fn sequence(&self) -> u64 {
+        self.window.top()
+    }
+
+    /// Authenticates and decrypts a datagram (without UDP header) in place.
+    ///
+    /// After an error the datagram holds nothing meaningful.
+    ///
+    /// # Errors
+    /// The reason why it must be dropped and counted.
+    pub fn open(&mut self, packet: &mut [u8]) -> Result<Opened, Discard> {
+        let len = packet.len();
+        let (iv_len, icv_len) = (self.key.iv_len(), self.key.icv_len());
+        let step = self.key.block_len().max(4);
+        let overhead = ESP_HEADER_LEN + iv_len + icv_len;
+        let bad_length = Discard::Length { len, need: overhead + step, step };
+        let body_len = len.checked_sub(overhead).filter(|n| *n >= step && n % step == 0).ok_or(bad_length)?;
+
+        let (header, rest) = packet.split_at_mut_checked(ESP_HEADER_LEN).ok_or(bad_length)?;
+        let (iv, rest) = rest.split_at_mut_checked(iv_len).ok_or(bad_length)?;
+        let (body, icv) = rest.split_at_mut_checked(body_len).ok_or(bad_length)?;
+        let (spi, low) = split_header(header).ok_or(bad_length)?;
+        if spi != self.spi {
+            return Err(Discard::UnknownSpi { spi });
+        }
+        if self.life() == Life::Hard {
+            return Err(Discard::Expired { limits: self.limits });
+        }
+        let seq = if self.esn {
+            reconstruct(&self.window, low).ok_or(Discard::OutOfSpace { low })?
+        } else {
+            u64::from(low)
+        };
+        self.window.check(seq)?;
+        let aad = Aad::new(spi, seq, self.esn, self.key.integ().is_some());
+        self.key
+            .open(aad.front(), iv, body, aad.tail(), icv)
+            .map_err(|_| Discard::Unauthentic { spi, seq })?;
+        self.window.accept(seq)?;
+
+        let (payload_len, next_header) = strip_trailer(body)?;
+        let payload = body.get(..payload_len).unwrap_or_default();
+        let inner_len = match (next_header, self.mode) {
+            (NO_NEXT_HEADER, _) => 0,
+            (_, Mode::Transport) => payload_len,
+            (IPV4_IN_IP | IPV6_IN_IP, Mode::Tunnel) => {
+                ip_length(payload, next_header).ok_or(Discard::Inner { len: payload_len })?
+            }
+            _ => return Err(Discard::NextHeader { next_header }),
+        };
+        self.counters.packets += 1;
+        self.counters.bytes += inner_len as u64;
+        let start = ESP_HEADER_LEN + iv_len;
+        Ok(Opened { inner: start..start + inner_len, next_header, seq })
+    }
+
+    #[cfg(test)]
+    pub(crate) fn start_at(&mut self, top: u64) {
+        self.window.start_at(top);
+    }
+}
+
+impl fmt::Debug for Inbound {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Inbound")
+            .field("spi", &format_args!("{:#010x}", self.spi))
+            .field("key", &self.key)
+            .field("sequence", &self.window.top())
+            .field("counters", &self.counters)
+            .finish_non_exhaustive()
+    }
+}
+
+/// SPI and sequence number as sent.
+pub(crate) fn split_header(packet: &[u8]) -> Option<(u32, u32)> {
+    let (spi, rest) = packet.split_first_chunk::<4>()?;
+    let (seq, _) = rest.split_first_chunk::<4>()?;
+    Some((u32::from_be_bytes(*spi), u32::from_be_bytes(*seq)))
+}
+
+/// Length of what precedes the padding, and the next header.
+///
+/// RFC 4303 section 2.4: "the receiver SHOULD inspect the Padding field". It is authentic here, so this only finds peers that
+/// err; but a peer that errs there errs elsewhere too, and the drop is counted with its reason.
+fn strip_trailer(body: &[u8]) -> Result<(usize, u8), Discard> {
+    let [rest @ .., pad_len, next_header] = body else {
+        return Err(Discard::Padding { pad_len: 0 });
+    };
+    let bad = Discard::Padding { pad_len: *pad_len };
+    let payload_len = rest.len().checked_sub(usize::from(*pad_len)).ok_or(bad)?;
+    let padding = rest.get(payload_len..).unwrap_or_default();
+    if padding.iter().zip(1u16..).all(|(byte, expect)| u16::from(*byte) == expect) {
+        Ok((payload_len, *next_header))
+    } else {
+        Err(bad)
+    }
+}
+
+/// Length of the IP packet at the start of `payload`: what follows is traffic-flow padding (RFC 4303 section 2.7). `None` if
+/// the header is not of the version that the next header promised, or is longer than the payload.
+fn ip_length(payload: &[u8], next_header: u8) -> Option<usize> {
+    let version = payload.first()? >> 4;
+    let (header_len, total) = match (next_header, version) {
+        (IPV4_IN_IP, 4) => (20, usize::from(u16::from_be_bytes(*payload.get(2..)?.first_chunk()?))),
+        (IPV6_IN_IP, 6) => (40, 40 + usize::from(u16::from_be_bytes(*payload.get(4..)?.first_chunk()?))),
+        _ => return None,
+    };
+    (total >= header_len && total <= payload.len()).then_some(total)
+}

@@ -1,0 +1,53 @@
+//! ESP (RFC 4303): what protects every packet, and the policy that says which SA a packet belongs to.
+//!
+//! Owns the state of ESP SAs on both sides, the security association database, the traffic selectors as applied to packets,
+//! and the path MTU as far as ESP is concerned. Must never open a socket, read a clock, negotiate a key, or allocate per
+//! packet.
+//!
+//! - [`Outbound`] and [`Inbound`]: one direction of one SA each; they encrypt and decrypt where the packet lies, and whole
+//!   batches at once.
+//! - [`Sad`]: all SAs of a node: inbound by SPI, outbound by the packet's flow; the check of inner packets against the
+//!   selectors.
+//! - [`PathMtu`] and [`Overhead`]: what fits through.
+//! - [`ecn`]: congestion marks between inner and outer header.
+//! - [`transport`]: taking the IP header off and putting it back.
+//!
+//! Algorithms: AES-GCM (RFC 4106), ChaCha20-Poly1305 (RFC 7634), AES-CBC (RFC 3602) and AES-CTR (RFC 3686) with HMAC-SHA1-96
+//! (RFC 2404) and HMAC-SHA2 (RFC 4868), all through `dormouse_crypto`. UDP encapsulation (RFC 3948) adds nothing here: the
+//! datagram *is* the UDP payload, and the driver tells it from IKE by the non-ESP marker.
+
+pub mod ecn;
+mod inbound;
+mod iv;
+mod outbound;
+mod params;
+pub mod pmtu;
+pub mod replay;
+mod sad;
+mod selector;
+mod sequence;
+pub mod transport;
+
+#[doc(hidden)]
+pub mod fuzz;
+
+#[cfg(test)]
+mod known_answers;
+
+pub use inbound::{Discard, Inbound, Opened};
+pub use outbound::{Outbound, SealError};
+pub use params::{Counters, Life, Limits, Mode, SaParams, Tfc, Volume};
+pub use pmtu::{Overhead, PathMtu};
+pub use replay::{Replay, ReplayWindow};
+pub use sad::{Accepted, Child, Sad};
+pub use selector::Selectors;
+pub use sequence::{SequenceExhausted, reconstruct};
+
+/// SPI and sequence number.
+pub const ESP_HEADER_LEN: usize = 8;
+/// Next header of an IPv4 packet in a tunnel.
+pub const IPV4_IN_IP: u8 = 4;
+/// Next header of an IPv6 packet in a tunnel.
+pub const IPV6_IN_IP: u8 = 41;
+/// Next header of a dummy packet (RFC 4303 section 2.6).
+pub const NO_NEXT_HEADER: u8 = 59;

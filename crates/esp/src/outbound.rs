@@ -1,0 +1,352 @@
+//! The sending half of an ESP SA (RFC 4303 section 3.3). Owns the key, the sequence numbers and the counters of one
+//! direction; must never send a sequence number twice, allocate per packet, or look at a route.
+//!
+//! ```text
+//! slot:  | SPI 4 | sequence 4 | IV | inner packet | TFC padding | padding, length, next header | ICV |
+//!        '------- head_len() -----'               '------------------- tail -------------------------'
+//! ```
+
+use core::fmt;
+
+use dormouse_crypto::{Error as CryptoError, PacketKey};
+use dormouse_sansio::Entropy;
+use thiserror::Error;
+
+use crate::iv::IvSource;
+use crate::params::{Counters, Life, Limits, Mode, SaParams, Tfc};
+use crate::sequence::{Counter, SequenceExhausted};
+use crate::{ESP_HEADER_LEN, NO_NEXT_HEADER};
+
+/// Why nothing was sealed.
+#[derive(Clone, PartialEq, Eq, Debug, Error)]
+pub enum SealError {
+    /// The slot cannot hold the sealed packet.
+    #[error("a packet of {inner_len} bytes needs a slot of {need}, this one has {have}")]
+    SlotTooSmall {
+        /// Length of the inner packet in bytes.
+        inner_len: usize,
+        /// Bytes that the sealed packet takes.
+        need: usize,
+        /// Bytes in the slot.
+        have: usize,
+    },
+    /// In a batch, every packet but the last must fill its slot exactly; otherwise the datagrams would not be contiguous.
+    #[error("packet {index} of the batch takes {sealed} bytes, its slot {stride}")]
+    Uneven {
+        /// Which packet.
+        index: usize,
+        /// Its sealed length in bytes.
+        sealed: usize,
+        /// The distance between slots in bytes.
+        stride: usize,
+    },
+    /// Every sequence number was sent.
+    #[error(transparent)]
+    Exhausted(#[from] SequenceExhausted),
+    /// The hard lifetime is reached.
+    #[error("the SA's lifetime of {} packets or {} bytes is used up", limits.hard.packets, limits.hard.bytes)]
+    Expired {
+        /// The lifetime.
+        limits: Limits,
+    },
+    /// The cipher refused.
+    #[error(transparent)]
+    Crypto(#[from] CryptoError),
+}
+
+/// The sending half of an SA.
+///
+/// ```text
+/// let n = inner.len();                                  // write the inner packet at slot[out.head_len()..][..n]
+/// let sealed = out.seal(&mut slot, n, IPPROTO_IPIP)?;   // slot[..sealed] is the datagram
+/// ```
+pub struct Outbound {
+    key: PacketKey,
+    iv: IvSource,
+    spi: u32,
+    counter: Counter,
+    esn: bool,
+    mode: Mode,
+    tfc: Tfc,
+    /// Traffic-flow padding stops here, in bytes of inner packet.
+    inner_mtu: usize,
+    limits: Limits,
+    counters: Counters,
+}
+
+impl Outbound {
+    /// The sender of `params`. `entropy` seeds the IVs of CBC and is not drawn from otherwise.
+    ///
+    /// # Errors
+    /// If the cipher and integrity algorithm do not go together or the keying material has the wrong length.
+    pub fn new(params: &SaParams, entropy: &mut dyn Entropy) -> Result<Self, CryptoError> {
+        let counter = Counter::new(params.esn);
+        let mut limits = params.limits;
+        // Leaves an eighth of the numbers (without ESN: 2^29, minutes at the highest rate) to negotiate a replacement.
+        limits.soft.packets = limits.soft.packets.min(counter.left() / 8 * 7);
+        Ok(Self {
+            key: PacketKey::new(params.encr, params.integ, params.keymat.as_bytes())?,
+            iv: IvSource::new(params.encr, entropy),
+            spi: params.spi,
+            counter,
+            esn: params.esn,
+            mode: params.mode,
+            tfc: if params.mode == Mode::Tunnel { params.tfc.clone() } else { Tfc::Off },
+            inner_mtu: usize::from(u16::MAX),
+            limits,
+            counters: Counters::default(),
+        })
+    }
+
+    /// The SPI that the peer chose.
+    #[must_use]
+    pub const fn spi(&self) -> u32 {
+        self.spi
+    }
+
+    /// Tunnel or transport mode.
+    #[must_use]
+    pub const fn mode(&self) -> Mode {
+        self.mode
+    }
+
+    /// Sequence number of the last packet; 0 before the first.
+    #[must_use]
+    pub const fn sequence(&self) -> u64 {
+        self.counter.sent()
+    }
+
+    /// What was sealed so far.
+    #[must_use]
+    pub const fn counters(&self) -> Counters {
+        self.counters
+    }
+
+    /// How far the SA's lifetime is used up. Ask once per batch.
+    #[must_use]
+    pub fn life(&self) -> Life {
+        self.counters.life(&self.limits)
+    }
+
+    /// Tells the sender the largest inner packet that fits the path, in bytes: traffic-flow padding stops there.
+    pub fn set_inner_mtu(&mut self, inner_mtu: usize) {
+        self.inner_mtu = inner_mtu;
+    }
+
+    /// Bytes before the inner packet: ESP header and IV.
+    #[must_use]
+    pub const fn head_len(&self) -> usize {
+        ESP_HEADER_LEN + self.key.iv_len()
+    }
+
+    /// Length of the datagram that an inner packet of `inner_len` bytes becomes.
+    #[must_use]
+    pub fn sealed_len(&self, inner_len: usize) -> usize {
+        self.head_len() + self.body_len(inner_len) + self.key.icv_len()
+    }
+
+    /// Inner packet, paddings and trailer.
+    ///
+    /// RFC 4303 section 2.4: padding makes the ciphertext end on a multiple of 4 bytes, and of the cipher's block.
+    fn body_len(&self, inner_len: usize) -> usize {
+        let padded = self.tfc.padded(inner_len, self.inner_mtu);
+        (padded + 2).next_multiple_of(self.key.block_len().max(4))
+    }
+
+    /// Seals in place the `inner_len` bytes that start at [`Self::head_len`] of `slot`, and returns the length of the
+    /// datagram, which starts at the slot's first byte. `next_header` is 4 or 41 in tunnel mode, the protocol in transport
+    /// mode.
+    ///
+    /// # Errors
+    /// If the slot is too small or the SA is used up; then no sequence number was taken.
+    pub fn seal(&mut self, slot: &mut [u8], inner_len: usize, next_header: u8) -> Result<usize, SealError> {
+        self.check_life()?;
+        self.check_slot(slot.len(), inner_len)?;
+        let seq = self.counter.take(1)?;
+        self.seal_numbered(slot, inner_len, next_header, seq)
+    }
+
+    /// Seals a batch in place: packet `i` of `sizes[i]` bytes lies at `i * stride + head_len()` of `buf`. Every packet but
+    /// the last must seal to exactly `stride` bytes, so that the datagrams lie end to end as UDP segmentation offload
+    /// wants them. Returns the length of all of them together.
+    ///
+    /// # Errors
+    /// As [`Self::seal`], and if the sizes do not fit the stride; then nothing was sealed and no number taken.
+    pub fn seal_batch(
+        &mut self,
+        buf: &mut [u8],
+        stride: usize,
+        sizes: &[usize],
+        next_header: u8,
+    ) -> Result<usize, SealError> {
+        self.check_life()?;
+        let mut previous = None;
+        for (index, &size) in sizes.iter().enumerate() {
+            let is_last = index + 1 == sizes.len();
+            if previous != Some(size) || is_last {
+                let sealed = self.sealed_len(size);
+                if sealed > stride || (sealed < stride && !is_last) {
+                    return Err(SealError::Uneven { index, sealed, stride });
+                }
+                previous = Some(size);
+            }
+            if is_last {
+                self.check_slot(buf.len().saturating_sub(index * stride), size)?;
+            }
+        }
+        let first = self.counter.take(sizes.len() as u64)?;
+        let mut total = 0;
+        for (index, (slot, &size)) in buf.chunks_mut(stride.max(1)).zip(sizes).enumerate() {
+            total = index * stride + self.seal_numbered(slot, size, next_header, first + index as u64)?;
+        }
+        Ok(total)
+    }
+
+    /// Writes a dummy packet (RFC 4303 section 2.6, next header 59) that looks from outside like an inner packet of
+    /// `inner_len` bytes, and returns the length of the datagram. The peer drops it.
+    ///
+    /// # Errors
+    /// As [`Self::seal`].
+    pub fn seal_dummy(&mut self, slot: &mut [u8], inner_len: usize) -> Result<usize, SealError> {
+        self.check_slot(slot.len(), inner_len)?;
+        let head = self.head_len();
+        if let Some(inner) = slot.get_mut(head..head + inner_len) {
+            inner.fill(0);
+        }
+        self.seal(slot, inner_len, NO_NEXT_HEADER)
+    }
+
+    fn check_life(&self) -> Result<(), SealError> {
+        if self.life() == Life::Hard { Err(SealError::Expired { limits: self.limits }) } else { Ok(()) }
+    }
+
+    fn check_slot(&self, have: usize, inner_len: usize) -> Result<(), SealError> {
+        let need = self.sealed_len(inner_len);
+        if need > have { Err(SealError::SlotTooSmall { inner_len, need, have }) } else { Ok(()) }
+    }
+
+    /// The packet of sequence number `seq`. The slot has been checked.
+    fn seal_numbered(
+        &mut self,
+        slot: &mut [u8],
+        inner_len: usize,
+        next_header: u8,
+        seq: u64,
+    ) -> Result<usize, SealError> {
+        let have = slot.len();
+        let body_len = self.body_len(inner_len);
+        let too_small = || SealError::SlotTooSmall { inner_len, need: self.sealed_len(inner_len), have };
+        let (header, rest) = slot.split_at_mut_checked(ESP_HEADER_LEN).ok_or_else(too_small)?;
+        let (iv, rest) = rest.split_at_mut_checked(self.key.iv_len()).ok_or_else(too_small)?;
+        let (body, rest) = rest.split_at_mut_checked(body_len).ok_or_else(too_small)?;
+        let icv = rest.get_mut(..self.key.icv_len()).ok_or_else(too_small)?;
+
+        write_trailer(body, inner_len, self.tfc.padded(inner_len, self.inner_mtu), next_header);
+        self.iv.write(seq, iv)?;
+        let aad = Aad::new(self.spi, seq, self.esn, self.key.integ().is_some());
+        header.copy_from_slice(&aad.header());
+        self.key.seal(aad.front(), iv, body, aad.tail(), icv)?;
+
+        self.counters.packets += 1;
+        self.counters.bytes += inner_len as u64;
+        Ok(ESP_HEADER_LEN + self.key.iv_len() + body_len + self.key.icv_len())
+    }
+
+    /// Seals `body` whole, trailer and all, as the packet after the last: what an authentic but hostile peer could send.
+    pub(crate) fn forge_body(&mut self, slot: &mut Vec<u8>, body: &[u8]) {
+        let whole = body.len() / self.key.block_len().max(4) * self.key.block_len().max(4);
+        let (head, icv) = (self.head_len(), self.key.icv_len());
+        let Ok(seq) = self.counter.take(1) else { return };
+        let aad = Aad::new(self.spi, seq, self.esn, self.key.integ().is_some());
+        slot.clear();
+        slot.extend_from_slice(&aad.header());
+        slot.resize(head, 0);
+        slot.extend_from_slice(body.get(..whole).unwrap_or_default());
+        slot.resize(head + whole + icv, 0);
+        let (front, icv) = slot.split_at_mut(head + whole);
+        let (front, body) = front.split_at_mut(head);
+        let _sealed = self.key.seal(aad.front(), &front[ESP_HEADER_LEN..], body, aad.tail(), icv);
+    }
+
+    #[cfg(test)]
+    pub(crate) fn seal_known(&mut self, slot: &mut [u8], len: usize, next: u8, seq: u64, iv: &[u8]) -> usize {
+        let body = self.body_len(len);
+        let head = self.head_len();
+        let aad = Aad::new(self.spi, seq, self.esn, self.key.integ().is_some());
+        slot[..8].copy_from_slice(&aad.header());
+        slot[8..head].copy_from_slice(iv);
+        write_trailer(&mut slot[head..head + body], len, len, next);
+        let (front, icv) = slot.split_at_mut(head + body);
+        let icv = &mut icv[..self.key.icv_len()];
+        self.key.seal(aad.front(), iv, &mut front[head..], aad.tail(), icv).unwrap();
+        head + body + self.key.icv_len()
+    }
+}
+
+impl fmt::Debug for Outbound {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Outbound")
+            .field("spi", &format_args!("{:#010x}", self.spi))
+            .field("key", &self.key)
+            .field("sequence", &self.counter.sent())
+            .field("counters", &self.counters)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Zeros up to `padded`, then 1, 2, 3..., the padding's length, the next header (RFC 4303 section 2.4).
+fn write_trailer(body: &mut [u8], inner_len: usize, padded: usize, next_header: u8) {
+    let Some(tail) = body.get_mut(inner_len..) else { return };
+    let (tfc, tail) = tail.split_at_mut((padded - inner_len).min(tail.len()));
+    tfc.fill(0);
+    let Some((next, tail)) = tail.split_last_mut() else { return };
+    let Some((len, padding)) = tail.split_last_mut() else { return };
+    *next = next_header;
+    *len = padding.len() as u8;
+    for (byte, value) in padding.iter_mut().zip(1..) {
+        *byte = value;
+    }
+}
+
+/// What is authenticated besides IV and ciphertext.
+///
+/// With a combined-mode cipher: SPI and sequence number, 8 bytes, or 12 with extended sequence numbers, high half in the
+/// middle (RFC 4106 section 5, RFC 7634 section 2.1). With a separate integrity algorithm: SPI and low half in front, the
+/// high half behind the ciphertext (RFC 4303 section 2.2.1).
+pub(crate) struct Aad {
+    bytes: [u8; 12],
+    /// The layout that has the high half in the middle.
+    middle: bool,
+    /// The layout that has the high half at the end.
+    behind: bool,
+}
+
+impl Aad {
+    pub(crate) fn new(spi: u32, seq: u64, esn: bool, separate_mac: bool) -> Self {
+        let (spi, seq) = (spi.to_be_bytes(), seq.to_be_bytes());
+        let mut bytes = [0; 12];
+        bytes[..4].copy_from_slice(&spi);
+        if esn && !separate_mac {
+            bytes[4..].copy_from_slice(&seq);
+        } else {
+            bytes[4..8].copy_from_slice(&seq[4..]);
+            bytes[8..].copy_from_slice(&seq[..4]);
+        }
+        Self { bytes, middle: esn && !separate_mac, behind: esn && separate_mac }
+    }
+
+    /// SPI and the low half: the header as sent.
+    fn header(&self) -> [u8; ESP_HEADER_LEN] {
+        let b = &self.bytes;
+        let low = if self.middle { &b[8..] } else { &b[4..8] };
+        [b[0], b[1], b[2], b[3], low[0], low[1], low[2], low[3]]
+    }
+
+    pub(crate) fn front(&self) -> &[u8] {
+        if self.middle { &self.bytes } else { &self.bytes[..8] }
+    }
+
+    pub(crate) fn tail(&self) -> &[u8] {
+        if self.behind { &self.bytes[8..] } else { &[] }
+    }
+}

@@ -1,0 +1,167 @@
+//! What an ESP SA is made of. Owns the parameters and the traffic-flow padding rule; holds no state.
+
+use dormouse_crypto::{Encr, Integ, Secret};
+
+use crate::replay::DEFAULT_WINDOW;
+
+/// What ESP protects (RFC 4301 section 4.1).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Mode {
+    /// A whole IP packet.
+    #[default]
+    Tunnel,
+    /// What follows the IP header; the outer header is the only one.
+    Transport,
+}
+
+/// Traffic-flow-confidentiality padding (RFC 4303 section 2.7): zeros between the inner packet and ESP's own padding, which
+/// the receiver drops because the inner IP header says how long the packet is. Tunnel mode only, and only if the peer did
+/// not send ESP_TFC_PADDING_NOT_SUPPORTED; transport mode ignores it.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub enum Tfc {
+    /// No padding beyond what ESP needs.
+    #[default]
+    Off,
+    /// Inner packets are padded to the next multiple of this many bytes.
+    Multiple(u16),
+    /// Inner packets are padded to the smallest of these sizes, in bytes and in ascending order, that holds them; what is
+    /// larger than all of them is not padded.
+    Buckets(Vec<u16>),
+}
+
+impl Tfc {
+    /// The length, in bytes, to which a packet of `inner_len` is padded; never beyond `limit` (unless it is already).
+    #[must_use]
+    pub fn padded(&self, inner_len: usize, limit: usize) -> usize {
+        let wanted = match self {
+            Self::Off => inner_len,
+            Self::Multiple(step) => inner_len.next_multiple_of(usize::from((*step).max(1))),
+            Self::Buckets(sizes) => {
+                sizes.iter().map(|s| usize::from(*s)).find(|s| *s >= inner_len).unwrap_or(inner_len)
+            }
+        };
+        wanted.min(limit).max(inner_len)
+    }
+}
+
+/// How much one direction of an SA may carry.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Volume {
+    /// Packets.
+    pub packets: u64,
+    /// Bytes of what is protected: inner packets in tunnel mode, without padding.
+    pub bytes: u64,
+}
+
+impl Volume {
+    /// No limit.
+    pub const UNLIMITED: Self = Self { packets: u64::MAX, bytes: u64::MAX };
+}
+
+/// Lifetime by volume (RFC 4301 section 4.4.2.1). Lifetime by time belongs to IKE.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Limits {
+    /// Where [`Life::Soft`] is reported, so that a replacement can be negotiated.
+    pub soft: Volume,
+    /// Where the SA stops.
+    pub hard: Volume,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { soft: Volume::UNLIMITED, hard: Volume::UNLIMITED }
+    }
+}
+
+/// How far an SA has used its lifetime up.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Life {
+    /// Below the soft limit.
+    Fresh,
+    /// Beyond the soft limit: rekey.
+    Soft,
+    /// At the hard limit: nothing passes any more.
+    Hard,
+}
+
+/// What went through one direction of an SA.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Counters {
+    /// Packets, dummies included.
+    pub packets: u64,
+    /// Bytes of what was protected, without padding.
+    pub bytes: u64,
+}
+
+impl Counters {
+    pub(crate) fn life(&self, limits: &Limits) -> Life {
+        let reached = |v: &Volume| self.packets >= v.packets || self.bytes >= v.bytes;
+        if reached(&limits.hard) {
+            Life::Hard
+        } else if reached(&limits.soft) {
+            Life::Soft
+        } else {
+            Life::Fresh
+        }
+    }
+}
+
+/// One direction of an ESP SA.
+#[derive(Clone, Debug)]
+pub struct SaParams {
+    /// Security parameters index; 0 is never used and 1..=255 are reserved (RFC 4303 section 2.1).
+    pub spi: u32,
+    /// The cipher.
+    pub encr: Encr,
+    /// The integrity algorithm; none with a combined-mode cipher.
+    pub integ: Option<Integ>,
+    /// Keying material in the order of RFC 7296 section 2.17.
+    pub keymat: Secret,
+    /// 64-bit sequence numbers (RFC 4303 section 2.2.1).
+    pub esn: bool,
+    /// Tunnel or transport mode.
+    pub mode: Mode,
+    /// Replay window in packets, for the receiving side; clamped to 1,024..=65,536.
+    pub replay_window: u32,
+    /// Traffic-flow padding, for the sending side.
+    pub tfc: Tfc,
+    /// Lifetime by volume.
+    pub limits: Limits,
+}
+
+impl SaParams {
+    /// Tunnel mode, extended sequence numbers, the default window, no padding, no limits by volume.
+    #[must_use]
+    pub fn new(spi: u32, encr: Encr, integ: Option<Integ>, keymat: Secret) -> Self {
+        Self {
+            spi,
+            encr,
+            integ,
+            keymat,
+            esn: true,
+            mode: Mode::Tunnel,
+            replay_window: DEFAULT_WINDOW,
+            tfc: Tfc::Off,
+            limits: Limits::default(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn padding_rules() {
+        assert_eq!(Tfc::Off.padded(77, 1_400), 77);
+        assert_eq!(Tfc::Multiple(256).padded(1, 1_400), 256);
+        assert_eq!(Tfc::Multiple(256).padded(256, 1_400), 256);
+        assert_eq!(Tfc::Multiple(256).padded(1_300, 1_400), 1_400, "never beyond the limit");
+        assert_eq!(Tfc::Multiple(256).padded(1_500, 1_400), 1_500, "never shorter than the packet");
+        let buckets = Tfc::Buckets(vec![128, 576, 1_280]);
+        assert_eq!(buckets.padded(128, 1_400), 128);
+        assert_eq!(buckets.padded(129, 1_400), 576);
+        assert_eq!(buckets.padded(1_281, 1_400), 1_281);
+        assert_eq!(Tfc::Multiple(0).padded(5, 1_400), 5);
+    }
+}
