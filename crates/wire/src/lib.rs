@@ -14,6 +14,8 @@
 pub mod codec;
 mod error;
 pub mod esp;
+#[doc(hidden)]
+pub mod fuzz;
 pub mod ike;
 pub mod ip;
 

@@ -67,7 +67,7 @@ impl Message {
     ///
     /// # Errors
     /// - [`Error::Value`] naming "major version" unless it is 2: [`Header::parse`] still reads what an answer needs.
-    /// - [`Error::Length`] if the header's length is not that of `bytes`.
+    /// - [`Error::Length`] if the header's length is not that of `bytes`, or is above [`limits::MAX_MESSAGE`].
     /// - Whatever is malformed in a cleartext payload, or bytes after the last one.
     pub fn parse(bytes: &[u8]) -> Result<Self> {
         let header = Header::parse(bytes)?;
@@ -77,6 +77,10 @@ impl Message {
         if usize::try_from(header.length) != Ok(bytes.len()) {
             let got = usize::try_from(header.length).unwrap_or(usize::MAX);
             return Err(Error::Length { what: "IKE message", got, expect: bytes.len() });
+        }
+        if bytes.len() > limits::MAX_MESSAGE {
+            let (got, expect) = (bytes.len(), limits::MAX_MESSAGE);
+            return Err(Error::Length { what: "IKE message", got, expect });
         }
         let mut r = Reader::new("IKE message", bytes);
         r.take(HEADER_LEN)?;

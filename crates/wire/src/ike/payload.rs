@@ -369,6 +369,10 @@ pub fn emit_payloads(payloads: &[Payload], out: &mut Vec<u8>) -> Result<PayloadT
 pub(super) fn write_chain(payloads: &[Payload], last: PayloadType, w: &mut Writer<'_>) -> PayloadType {
     let nexts = payloads.iter().skip(1).map(Payload::kind).chain(core::iter::once(last));
     for (payload, next) in payloads.iter().zip(nexts) {
+        if matches!(payload.kind(), PayloadType::None | PayloadType::Sk | PayloadType::Skf) {
+            let got = payload.kind().code().into();
+            w.refuse(Error::Value { what: "type of a payload in a chain", got, expect: "not 0, SK or SKF" });
+        }
         let start = w.position();
         w.u8(next.code());
         w.u8(if matches!(payload, Payload::Unknown { critical: true, .. }) { CRITICAL } else { 0 });

@@ -1,0 +1,138 @@
+//! The bodies of the fuzz targets, as plain functions: `fuzz/` drives them with libFuzzer, and a test replays the committed
+//! corpora through the same code. Each panics if a property of the parsers does not hold; none is for use in a program.
+
+use crate::ike::{self, Message, Sealing};
+use crate::{esp, ip};
+
+/// Any bytes as an IKE message, and as a chain of decrypted payloads: what is accepted must survive emission.
+///
+/// # Panics
+/// If a property does not hold.
+pub fn ike(data: &[u8]) {
+    if let Ok(message) = Message::parse(data) {
+        let emitted = emit(&message, data);
+        assert_eq!(emitted.len(), data.len(), "emission changed the length of {message:?}");
+        assert_eq!(Message::parse(&emitted).as_ref(), Ok(&message), "emission changed the meaning");
+    }
+    let Some((first, chain)) = data.split_first() else { return };
+    if let Ok(payloads) = ike::parse_payloads((*first).into(), chain) {
+        let mut emitted = Vec::new();
+        let kind = ike::emit_payloads(&payloads, &mut emitted);
+        assert_eq!(kind, Ok(payloads.first().map_or(ike::PayloadType::None, ike::Payload::kind)));
+        assert_eq!(emitted.len(), chain.len(), "emission changed the length of {payloads:?}");
+        assert_eq!(
+            ike::parse_payloads((*first).into(), &emitted),
+            Ok(payloads),
+            "emission changed the meaning"
+        );
+    }
+}
+
+/// Emits a message as it was parsed, the encrypted body copied from `original`.
+fn emit(message: &Message, original: &[u8]) -> Vec<u8> {
+    let mut out = Vec::new();
+    match &message.protected {
+        None => assert_eq!(Message::emit(&message.header, &message.payloads, &mut out), Ok(())),
+        Some(protected) => {
+            let (header, cleartext) = (&message.header, message.payloads.as_slice());
+            let sealing = Sealing { header, cleartext, first: protected.first, fragment: protected.fragment };
+            let body = sealing.emit(protected.body.len(), &mut out);
+            assert_eq!(body.as_ref(), Ok(&protected.body), "the encrypted body moved");
+            if let (Some(to), Some(from)) =
+                (out.get_mut(protected.body.clone()), original.get(protected.body.clone()))
+            {
+                to.copy_from_slice(from);
+            }
+        }
+    }
+    out
+}
+
+/// Any bytes as a datagram on the NAT-traversal port: every byte is accounted for.
+///
+/// # Panics
+/// If a property does not hold.
+pub fn natt(data: &[u8]) {
+    match esp::classify_natt(data) {
+        esp::NatT::Keepalive => assert_eq!(data, esp::KEEPALIVE),
+        esp::NatT::Ike(message) => {
+            assert_eq!([&esp::NON_ESP_MARKER, message].concat(), data);
+            ike(message);
+        }
+        esp::NatT::Esp(packet) => {
+            assert_eq!(packet, data);
+            let header = esp::Header::parse(packet);
+            assert!(header.is_ok_and(|h| h.spi != 0 && data.starts_with(&h.to_bytes())));
+        }
+        esp::NatT::Malformed => assert!(data.len() < esp::HEADER_LEN, "nothing but a stump is malformed"),
+    }
+}
+
+/// Any bytes as an IP packet: views agree with each other, MSS clamping changes a SYN only and keeps its checksum's verdict,
+/// and an ICMP error built about the packet can be read back.
+///
+/// # Panics
+/// If a property does not hold.
+pub fn ip(data: &[u8]) {
+    let Ok(packet) = ip::Packet::parse(data) else {
+        assert_eq!(ip::flow(data), None);
+        let mut copy = data.to_vec();
+        assert!(!ip::tcp::clamp_mss(&mut copy, 0, 0) && copy == data, "clamped what is no packet");
+        return;
+    };
+    assert!(packet.total_len() <= data.len() && packet.payload_offset() <= packet.total_len());
+    let flow = ip::flow(data);
+    assert_eq!(
+        flow.map(|f| (f.src, f.dst, f.protocol)),
+        Some((packet.src(), packet.dst(), packet.protocol()))
+    );
+    let _ = ip::udp::Udp::parse(&packet);
+    let _ = ip::icmp::Echo::parse(data);
+    let _ = ip::icmp::parse_too_big(data);
+    clamping(data, &packet);
+    too_big(data, &packet);
+}
+
+fn clamping(data: &[u8], packet: &ip::Packet<'_>) {
+    const LIMIT: u16 = 1000;
+    let mut copy = data.to_vec();
+    let changed = ip::tcp::clamp_mss(&mut copy, LIMIT, LIMIT);
+    assert_eq!(changed, copy != data, "the answer tells whether the packet was changed");
+    let Ok(before) = ip::tcp::Tcp::parse(packet) else {
+        assert!(!changed);
+        return;
+    };
+    let wanted = before.flags & ip::tcp::SYN != 0 && before.maximum_segment_size().is_some_and(|m| m > LIMIT);
+    assert_eq!(changed, wanted);
+    if changed && let Ok(clamped) = ip::Packet::parse(&copy) {
+        let mss = ip::tcp::Tcp::parse(&clamped).ok().and_then(|t| t.maximum_segment_size());
+        assert_eq!(mss, Some(LIMIT));
+        let sum = |p: &ip::Packet<'_>| {
+            let segment = p.payload();
+            p.pseudo_header(segment.len()).add_bytes(segment).fold()
+        };
+        assert_eq!(sum(packet), sum(&clamped), "the checksum was as right, or as wrong, before");
+    }
+}
+
+fn too_big(data: &[u8], packet: &ip::Packet<'_>) {
+    let source = match packet {
+        ip::Packet::V4(_) => core::net::Ipv4Addr::new(192, 0, 2, 1).into(),
+        ip::Packet::V6(_) => core::net::Ipv6Addr::from_bits(0x2001_0db8 << 96 | 1).into(),
+    };
+    let mut error = Vec::new();
+    if !ip::icmp::too_big(data, source, 1400, &mut error) {
+        assert!(error.is_empty());
+        return;
+    }
+    // Headers that were cut off by the quotation leave nothing to read; all others must come back.
+    if let Some(report) = ip::icmp::parse_too_big(&error) {
+        assert_eq!((report.mtu, report.reporter), (1400, source));
+        assert_eq!((report.flow.src, report.flow.dst), (packet.src(), packet.dst()));
+        assert_eq!(report.original_len, packet.total_len());
+    } else {
+        assert!(packet.payload_offset() > 500, "an error that quotes the headers was not read back");
+    }
+    let mut second = Vec::new();
+    assert!(!ip::icmp::too_big(&error, source, 1400, &mut second), "an error answered with an error");
+}
