@@ -65,6 +65,13 @@ pub trait AddressPool {
     fn release(&mut self, identity: &Identity, lease: &Lease);
 }
 
+/// Gives back what `assigned` took from the pool.
+pub fn release(pool: &mut dyn AddressPool, identity: &Identity, assigned: &AssignedConfig) {
+    if assigned.v4.is_some() || assigned.v6.is_some() {
+        pool.release(identity, &Lease { v4: assigned.v4, v6: assigned.v6 });
+    }
+}
+
 /// The initiator's request. `previous` are the addresses of an earlier session: "the client can request the address it was using
 /// earlier, and if possible, the gateway SHOULD honor the request" (RFC 5723, section 5, note 5).
 #[must_use]

@@ -4,11 +4,11 @@
 use std::collections::BTreeMap;
 
 use dormouse_sansio::{Carrier, Entropy, Path};
-use dormouse_wire::ike::{Fragment, Header, Payload, PayloadType, emit_payloads};
+use dormouse_wire::ike::{Fragment, Header, Message, Payload, PayloadType, emit_payloads, parse_payloads};
 use zeroize::Zeroizing;
 
 use crate::limits;
-use crate::protect::{SealError, Sealer};
+use crate::protect::{Channel, OpenError, SealError};
 
 /// The largest IKE message for a datagram of at most `size` bytes, IP header included, on this path.
 #[must_use]
@@ -17,7 +17,7 @@ pub fn message_limit(size: usize, path: &Path) -> usize {
     size.clamp(limits::FRAGMENT_SIZE_MIN, limits::FRAGMENT_SIZE_MAX) - path.outer_overhead() - marker
 }
 
-impl Sealer {
+impl Channel {
     /// The message as one SK message if that has at most `limit` bytes, as SKF messages of at most `limit` bytes otherwise.
     ///
     /// > [fragmentation] SHOULD NOT be used [...] if the message is small enough (RFC 7383, section 2.5.1, in short).
@@ -25,7 +25,7 @@ impl Sealer {
     /// # Errors
     /// If the message exceeds [`limits::MESSAGE_MAX`] or the allowed number of fragments.
     pub fn seal_within(
-        &mut self,
+        &self,
         limit: usize,
         header: &Header,
         payloads: &[Payload],
@@ -55,6 +55,32 @@ impl Sealer {
                 self.seal_bytes(header, first, Some(Fragment { number, total }), piece, entropy)
             })
             .collect()
+    }
+}
+
+impl Channel {
+    /// Checks, decrypts in place and parses what `message` says about `datagram`; `None` while fragments of the message are
+    /// missing. A message without encrypted payload counts as unauthentic.
+    ///
+    /// # Errors
+    /// As [`Channel::open`], and [`OpenError::Fragment`].
+    pub fn receive(
+        &self,
+        message: &Message,
+        datagram: &mut [u8],
+        partial: &mut Reassembler,
+    ) -> Result<Option<Vec<Payload>>, OpenError> {
+        let protected = message.protected.as_ref().ok_or(OpenError::Unauthentic)?;
+        let Some(fragment) = protected.fragment else {
+            return self.open_payloads(datagram, protected).map(Some);
+        };
+        let id = message.header.message_id;
+        partial.check(id, fragment)?;
+        let plain = self.open(datagram, protected)?;
+        match partial.add(id, fragment, protected.first, plain)? {
+            Some(whole) => Ok(Some(parse_payloads(whole.first, &whole.plain)?)),
+            None => Ok(None),
+        }
     }
 }
 

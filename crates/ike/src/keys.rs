@@ -9,6 +9,7 @@ use dormouse_crypto::suites::Prf;
 use dormouse_crypto::{Error, PacketKey, PrfKey, Secret, prf_plus};
 
 use crate::proposal::{EspSuite, IkeSuite};
+use crate::protect::Channel;
 
 /// The nonces of one exchange.
 #[derive(Clone, Copy, Debug)]
@@ -61,9 +62,9 @@ pub struct IkeKeys {
     /// SK_pr: the responder's AUTH.
     pub sk_pr: Secret,
     /// SK_ei and SK_ai: protects what the original initiator sends.
-    pub from_initiator: PacketKey,
+    pub from_initiator: Channel,
     /// SK_er and SK_ar: protects what the original responder sends.
-    pub from_responder: PacketKey,
+    pub from_responder: Channel,
 }
 
 impl IkeKeys {
@@ -92,7 +93,7 @@ impl IkeKeys {
         let (sk_pi, sk_pr) = (Secret::from(take(prf_len)), Secret::from(take(prf_len)));
         let packet_key = |encr: &[u8], integ: &[u8]| {
             let keymat = Secret::concat(&[encr, integ]);
-            PacketKey::new(suite.encr, suite.integ, keymat.as_bytes())
+            PacketKey::new(suite.encr, suite.integ, keymat.as_bytes()).map(Channel::new)
         };
         Ok(Self {
             suite,

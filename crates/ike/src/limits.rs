@@ -20,11 +20,11 @@ pub const COOKIE_SECRET_LIFETIME: Duration = Duration::from_secs(60);
 
 /// Largest IKE message that is reassembled or sent, in bytes. Certificate chains of several RSA-4096 certificates fit.
 pub const MESSAGE_MAX: usize = 65_000;
-/// Most fragments of one message (RFC 7383 allows 65,535; a 65 kB message in the smallest useful pieces needs 256).
-pub const FRAGMENTS_MAX: u16 = 256;
+/// Most fragments of one message (RFC 7383 allows 65,535): 65 kB in fragments of 576-byte datagrams.
+pub const FRAGMENTS_MAX: u16 = dormouse_wire::ike::limits::MAX_FRAGMENTS;
 /// Smallest datagram that fragmentation aims at, in bytes: a smaller setting is raised to it, so that a message never
 /// needs more than [`FRAGMENTS_MAX`] pieces.
-pub const FRAGMENT_SIZE_MIN: usize = 512;
+pub const FRAGMENT_SIZE_MIN: usize = 576;
 /// Largest datagram that fragmentation aims at, in bytes.
 pub const FRAGMENT_SIZE_MAX: usize = 9_000;
 

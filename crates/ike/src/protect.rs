@@ -4,11 +4,15 @@
 //! The body of SK and SKF is `IV | ciphertext of (payloads | padding | pad length) | ICV`. An AEAD authenticates everything before
 //! the body as associated data; encrypt-then-MAC runs over the whole message up to the ICV. [`PacketKey`] makes the two look alike.
 
+use core::sync::atomic::{AtomicU64, Ordering};
+
 use dormouse_crypto::suites::Encr;
 use dormouse_crypto::{PacketKey, Unauthentic};
 use dormouse_sansio::Entropy;
-use dormouse_wire::ike::{Fragment, Header, Payload, PayloadType, Protected, Sealing, emit_payloads, parse_payloads};
+use dormouse_wire::ike::{Fragment, Header, Message, Payload, PayloadType, Protected, Sealing, emit_payloads, parse_payloads};
 use zeroize::Zeroizing;
+
+use crate::fragment::FragmentError;
 
 /// Why nothing could be sent.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -42,6 +46,9 @@ pub enum OpenError {
     /// The peer itself sent nonsense: answer INVALID_SYNTAX (RFC 7296, section 2.21.3).
     #[error("authenticated but malformed: {0}")]
     Malformed(#[from] dormouse_wire::Error),
+    /// A fragment that does not fit: drop it silently.
+    #[error("{0}")]
+    Fragment(#[from] FragmentError),
     /// The pad length exceeds the message; as `Malformed`.
     #[error("authenticated but padded with {pad} of {len} bytes")]
     Padding {
@@ -58,25 +65,26 @@ impl From<Unauthentic> for OpenError {
     }
 }
 
-/// Protects what one side of an IKE SA sends.
+/// One direction of an IKE SA: protects what one side sends, opens what the other receives.
 #[derive(Debug)]
-pub struct Sealer {
+pub struct Channel {
     key: PacketKey,
-    sent: u64,
+    /// Messages sealed so far. Atomic only so that keys can be shared by reference; there is one sender.
+    sealed: AtomicU64,
 }
 
-impl Sealer {
-    /// A sealer that has not sent anything under this key. There must be only one for a key: it counts the IVs.
+impl Channel {
+    /// The channel of a key that was never used. There must be only one that seals under a key: it counts the IVs.
     #[must_use]
     pub const fn new(key: PacketKey) -> Self {
-        Self { key, sent: 0 }
+        Self { key, sealed: AtomicU64::new(0) }
     }
 
     /// The whole message, as one SK payload. `entropy` is drawn from for CBC only.
     ///
     /// # Errors
     /// If the message exceeds 64 KiB.
-    pub fn seal(&mut self, header: &Header, payloads: &[Payload], entropy: &mut dyn Entropy) -> Result<Vec<u8>, SealError> {
+    pub fn seal(&self, header: &Header, payloads: &[Payload], entropy: &mut dyn Entropy) -> Result<Vec<u8>, SealError> {
         let mut plain = Zeroizing::new(Vec::new());
         let first = emit_payloads(payloads, &mut plain)?;
         self.seal_bytes(header, first, None, &plain, entropy)
@@ -84,7 +92,7 @@ impl Sealer {
 
     /// One SK or, with `fragment`, SKF message around `plain`.
     pub(crate) fn seal_bytes(
-        &mut self,
+        &self,
         header: &Header,
         first: PayloadType,
         fragment: Option<Fragment>,
@@ -123,31 +131,12 @@ impl Sealer {
     }
 
     /// A counter where the IV must not repeat (RFC 5282, section 3.1; RFC 5930), chance where it must not be predictable.
-    fn next_iv(&mut self, iv: &mut [u8], entropy: &mut dyn Entropy) {
+    fn next_iv(&self, iv: &mut [u8], entropy: &mut dyn Entropy) {
+        let sealed = self.sealed.fetch_add(1, Ordering::Relaxed);
         match self.key.encr() {
             Encr::Aes128Cbc | Encr::Aes256Cbc => entropy.fill(iv),
-            _ => iv.copy_from_slice(&self.sent.to_be_bytes()),
+            _ => iv.copy_from_slice(&sealed.to_be_bytes()),
         }
-        self.sent += 1;
-    }
-}
-
-/// Length of payloads, padding and pad length: the next multiple of the block.
-const fn padded_len(block: usize, plain: usize) -> usize {
-    (plain + 1).next_multiple_of(if block == 0 { 1 } else { block })
-}
-
-/// Opens what the other side of an IKE SA sends.
-#[derive(Debug)]
-pub struct Opener {
-    key: PacketKey,
-}
-
-impl Opener {
-    /// An opener for this key.
-    #[must_use]
-    pub const fn new(key: PacketKey) -> Self {
-        Self { key }
     }
 
     /// Checks and decrypts in place. `message` is the whole message, `protected` what parsing it said; returns the payloads as
@@ -168,12 +157,26 @@ impl Opener {
         len.checked_sub(pad).and_then(|plain| padded.get(..plain)).ok_or(OpenError::Padding { pad, len })
     }
 
-    /// [`Opener::open`], and the payloads parsed. Not for fragments.
+    /// [`Channel::open`], and the payloads parsed. Not for fragments.
     ///
     /// # Errors
-    /// As [`Opener::open`].
+    /// As [`Channel::open`].
     pub fn open_payloads(&self, message: &mut [u8], protected: &Protected) -> Result<Vec<Payload>, OpenError> {
         let plain = self.open(message, protected)?;
         Ok(parse_payloads(protected.first, plain)?)
     }
+}
+
+/// Length of payloads, padding and pad length: the next multiple of the block.
+const fn padded_len(block: usize, plain: usize) -> usize {
+    (plain + 1).next_multiple_of(if block == 0 { 1 } else { block })
+}
+
+/// Whether a repeated request is to be answered again: whole, or its first fragment.
+///
+/// > If the responder receives [a repeated request in fragments], it MUST retransmit its response only [on receiving] the first
+/// > fragment (RFC 7383, section 2.6.1, in short).
+#[must_use]
+pub fn is_first_or_whole(message: &Message) -> bool {
+    message.protected.as_ref().and_then(|p| p.fragment).is_none_or(|f| f.number == 1)
 }

@@ -1,0 +1,203 @@
+//! The gateway's ticket keys: sealing under the newest, opening under any that is kept, rotation, and the bytes that carry them
+//! over a restart. Owns the sealed format `version | key id (8) | nonce (12) | AES-256-GCM(content)`, of which version and
+//! key id are authenticated; must never be shown, nor used for anything else.
+
+use core::time::Duration;
+
+use dormouse_crypto::{Secret, aead256_open, aead256_seal};
+use dormouse_sansio::{Entropy, UnixTime};
+use dormouse_wire::codec::Reader;
+use zeroize::{Zeroize, ZeroizeOnDrop};
+
+use super::codec::{In, Out, TicketFormatError};
+use super::content::TicketContent;
+use super::TicketRefusal;
+use crate::limits;
+
+const VERSION: u8 = 1;
+const HEAD: usize = 1 + 8;
+const NONCE: usize = 12;
+const TAG: usize = 16;
+const EXPORT_VERSION: u8 = 1;
+
+/// A set of keys that is no use: the exported bytes are damaged or of another version.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum KeyExportError {
+    /// Not an export.
+    #[error("ticket keys cannot be read: {0}")]
+    Format(#[from] TicketFormatError),
+    /// An export without keys.
+    #[error("ticket keys cannot be read: there are none")]
+    Empty,
+}
+
+#[derive(Clone, Zeroize, ZeroizeOnDrop)]
+struct Key {
+    #[zeroize(skip)]
+    id: u64,
+    /// Seconds since 1970.
+    #[zeroize(skip)]
+    born: u64,
+    secret: [u8; 32],
+}
+
+/// The keys, newest last. Nonces are drawn at random, which is safe for some 2^32 tickets of one key (NIST SP 800-38D, section
+/// 8.3): years of one gateway's traffic, where rotation takes days.
+pub struct TicketKeys {
+    keys: Vec<Key>,
+    rotate_after: Duration,
+    keep_for: Duration,
+}
+
+impl core::fmt::Debug for TicketKeys {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        let ids: Vec<_> = self.keys.iter().map(|key| format!("{:016x}", key.id)).collect();
+        f.debug_struct("TicketKeys").field("ids", &ids).finish_non_exhaustive()
+    }
+}
+
+impl TicketKeys {
+    /// A first key. A key seals for `rotate_after`; then it only opens, for `keep_for` (the longest ticket lifetime), and is wiped.
+    ///
+    /// > The key that is used to protect the ticket MUST have a lifetime that is significantly longer than the lifetime of an
+    /// > IKE SA. (RFC 5723, section 6.2)
+    #[must_use]
+    pub fn generate(now: UnixTime, rotate_after: Duration, keep_for: Duration, entropy: &mut dyn Entropy) -> Self {
+        let mut keys = Self { keys: Vec::new(), rotate_after, keep_for };
+        keys.push(now, entropy);
+        keys
+    }
+
+    fn push(&mut self, now: UnixTime, entropy: &mut dyn Entropy) {
+        let mut key = Key { id: entropy.next_u64(), born: now.0, secret: [0; 32] };
+        entropy.fill(&mut key.secret);
+        self.keys.push(key);
+    }
+
+    /// Wipes keys whose tickets have all expired and makes a new key if the newest is old enough. Returns whether anything
+    /// changed, so that the driver exports and stores the set before the next ticket is made.
+    pub fn rotate(&mut self, now: UnixTime, entropy: &mut dyn Entropy) -> bool {
+        let due = self.keys.last().is_none_or(|key| now.saturating_since(UnixTime(key.born)) >= self.rotate_after);
+        if due {
+            self.push(now, entropy);
+        }
+        due | self.drop_useless(now)
+    }
+
+    /// A key made its last ticket when its successor was born.
+    fn drop_useless(&mut self, now: UnixTime) -> bool {
+        let before = self.keys.len();
+        let successors: Vec<u64> = self.keys.iter().skip(1).map(|key| key.born).collect();
+        let keep_for = self.keep_for;
+        let mut successors = successors.into_iter();
+        self.keys.retain(|_| match successors.next() {
+            Some(born) => now.saturating_since(UnixTime(born)) <= keep_for,
+            None => true,
+        });
+        let surplus = self.keys.len().saturating_sub(limits::TICKET_KEYS_RETIRED_MAX + 1);
+        self.keys.drain(..surplus);
+        before != self.keys.len()
+    }
+
+    /// When [`TicketKeys::rotate`] makes the next key.
+    #[must_use]
+    pub fn rotation_due(&self) -> UnixTime {
+        self.keys.last().map_or(UnixTime(0), |key| UnixTime(key.born) + self.rotate_after)
+    }
+
+    /// Seals under the newest key.
+    ///
+    /// # Errors
+    /// If the content is longer than [`limits::TICKET_MAX`], or the cipher fails, which it does not.
+    pub fn seal(&self, content: &TicketContent, entropy: &mut dyn Entropy) -> Result<Vec<u8>, dormouse_crypto::Error> {
+        let failed = dormouse_crypto::Error::Backend { operation: "sealing a ticket" };
+        let key = self.keys.last().ok_or(failed)?;
+        let mut nonce = [0; NONCE];
+        entropy.fill(&mut nonce);
+        let mut sealed = content.encode().into_vec();
+        let got = HEAD + NONCE + sealed.len() + TAG;
+        if got > limits::TICKET_MAX {
+            sealed.zeroize();
+            return Err(dormouse_crypto::Error::Length { what: "ticket", got, expected: limits::TICKET_MAX });
+        }
+        let head = head(key.id);
+        // Encrypted in place: the plaintext does not outlive this line.
+        aead256_seal(&key.secret, &nonce, &head, &mut sealed)?;
+        let mut ticket = Vec::with_capacity(got);
+        ticket.extend_from_slice(&head);
+        ticket.extend_from_slice(&nonce);
+        ticket.extend_from_slice(&sealed);
+        Ok(ticket)
+    }
+
+    /// Opens a presented ticket and checks its time. Whether it was spent is [`TicketGuard`](super::TicketGuard)'s to say.
+    ///
+    /// # Errors
+    /// Why the ticket is refused.
+    pub fn open(&self, ticket: &[u8], now: UnixTime) -> Result<TicketContent, TicketRefusal> {
+        let length = TicketRefusal::Length(ticket.len());
+        if ticket.len() > limits::TICKET_MAX {
+            return Err(length);
+        }
+        let (head, rest) = ticket.split_first_chunk::<HEAD>().ok_or(length)?;
+        let (nonce, sealed) = rest.split_first_chunk::<NONCE>().ok_or(length)?;
+        let [version, id @ ..] = *head;
+        if version != VERSION {
+            return Err(TicketRefusal::Version(version));
+        }
+        let id = u64::from_be_bytes(id);
+        let key = self.keys.iter().find(|key| key.id == id).ok_or(TicketRefusal::UnknownKey(id))?;
+        let mut plain = sealed.to_vec();
+        aead256_open(&key.secret, nonce, head, &mut plain).map_err(|_| TicketRefusal::Unauthentic)?;
+        let plain = Secret::from(plain);
+        let content = TicketContent::decode(plain.as_bytes())?;
+        if now >= content.expires {
+            return Err(TicketRefusal::Expired(now.0 - content.expires.0));
+        }
+        // Half a minute of a clock being corrected is no reason for a full exchange.
+        match content.issued.0.saturating_sub(now.0) {
+            0..=30 => Ok(content),
+            ahead => Err(TicketRefusal::NotYetValid(ahead)),
+        }
+    }
+
+    /// All keys, for the driver to store where only it can read.
+    #[must_use]
+    pub fn export(&self) -> Secret {
+        let mut out = Out::new();
+        out.u8(EXPORT_VERSION);
+        out.list(&self.keys, |out, key| {
+            out.u64(key.id);
+            out.u64(key.born);
+            out.raw(&key.secret);
+        });
+        out.into_secret()
+    }
+
+    /// Keys that were exported. Rotation settings are the configuration's, not the export's.
+    ///
+    /// # Errors
+    /// [`KeyExportError`]: generate a new set; clients take the full exchange once.
+    pub fn import(bytes: &[u8], rotate_after: Duration, keep_for: Duration) -> Result<Self, KeyExportError> {
+        let read = || {
+            let mut r = In(Reader::new("ticket keys", bytes));
+            r.version(EXPORT_VERSION)?;
+            let keys = r.list(|r| Ok(Key { id: r.u64()?, born: r.u64()?, secret: r.array()? }))?;
+            r.0.all()?;
+            Ok::<_, TicketFormatError>(keys)
+        };
+        let keys = read()?;
+        if keys.is_empty() {
+            return Err(KeyExportError::Empty);
+        }
+        Ok(Self { keys, rotate_after, keep_for })
+    }
+}
+
+fn head(id: u64) -> [u8; HEAD] {
+    let mut head = [VERSION; HEAD];
+    if let Some((_, rest)) = head.split_first_mut() {
+        rest.copy_from_slice(&id.to_be_bytes());
+    }
+    head
+}
