@@ -14,12 +14,18 @@
 //! from the [`Entropy`](dormouse_sansio::Entropy) that is handed in), read a clock or a file, or panic on input.
 
 pub mod aead256;
+pub mod cert;
 pub mod dh;
 mod error;
+#[doc(hidden)]
+pub mod fuzz;
 mod hash;
 pub mod packet_key;
+mod pem;
 pub mod prf;
+pub mod psk;
 mod secret;
+pub mod sign;
 pub mod suites;
 
 pub use aead256::{aead256_open, aead256_seal};
@@ -28,5 +34,6 @@ pub use error::{Error, Unauthentic};
 pub use hash::{HashAlg, hash};
 pub use packet_key::PacketKey;
 pub use prf::{PrfKey, prf_plus};
+pub use psk::{PskError, parse_psk};
 pub use secret::{Secret, ct_eq};
 pub use suites::{Encr, Group, Integ, Prf, Requirement};

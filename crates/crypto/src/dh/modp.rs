@@ -120,6 +120,12 @@ const PRIME3072: &str = "FFFFFFFFFFFFFFFFC90FDAA22168C234C4C6628B80DC1CD129024E0
      ABF5AE8CDB0933D71E8C94E04A25619DCEE3D2261AD2EE6BF12FFA06D98A0864D87602733EC86A64521F2B18177B200C\
      BBE117577A615D6C770988C0BAD946E208E24FA074E5AB3143DB5BFCE0FD108E4B82D120A93AD2CAFFFFFFFFFFFFFFFF";
 
+/// The prime of a group, big-endian.
+#[cfg(test)]
+pub(super) fn prime(group: crate::Group) -> Vec<u8> {
+    hex::decode(if group == crate::Group::Modp2048 { PRIME2048 } else { PRIME3072 }).unwrap()
+}
+
 #[cfg(test)]
 impl Exponent {
     /// The exponent with these big-endian bytes: known answers only.

@@ -1,1 +1,124 @@
+use dormouse_sansio::Seeded;
 
+use super::*;
+
+fn key(group: Group, private: &str) -> DhPrivate {
+    let private = hex::decode(private).unwrap();
+    let key = match group {
+        Group::Modp2048 => Key::Modp(modp::Exponent::known(2048, &private)),
+        Group::Modp3072 => Key::Modp(modp::Exponent::known(3072, &private)),
+        Group::Ecp256 => Key::Curve(PrivateKey::from_private_key(&ECDH_P256, &private).unwrap()),
+        Group::Ecp384 => Key::Curve(PrivateKey::from_private_key(&ECDH_P384, &private).unwrap()),
+        Group::X25519 => Key::Curve(PrivateKey::from_private_key(&X25519, &private).unwrap()),
+    };
+    DhPrivate::from_key(group, key).unwrap()
+}
+
+#[test]
+fn both_ends_agree_and_seeds_repeat() {
+    for group in Group::ALL {
+        let mut entropy = Seeded::new(1);
+        let a = DhPrivate::generate(group, &mut entropy).unwrap();
+        let b = DhPrivate::generate(group, &mut entropy).unwrap();
+        assert_eq!(a.public_value().len(), group.public_len());
+        assert_ne!(a.public_value(), b.public_value());
+        let secret = a.agree(b.public_value()).unwrap();
+        assert_eq!(secret.len(), group.secret_len());
+        assert_eq!(secret, b.agree(a.public_value()).unwrap());
+        let again = DhPrivate::generate(group, &mut Seeded::new(1)).unwrap();
+        assert_eq!(a.public_value(), again.public_value(), "{group} does not repeat");
+    }
+}
+
+#[test]
+fn a_value_of_the_wrong_length_is_refused_with_both_lengths() {
+    for group in Group::ALL {
+        let own = DhPrivate::generate(group, &mut Seeded::new(2)).unwrap();
+        for got in [0, 1, group.public_len() - 1, group.public_len() + 1] {
+            let expected = group.public_len();
+            assert_eq!(own.agree(&vec![2; got]), Err(Error::PublicValueLength { group, got, expected }));
+        }
+    }
+}
+
+/// 0, 1, p - 1, p and everything above are refused; 2 and p - 2 are taken.
+#[test]
+fn modp_values_out_of_range_are_refused() {
+    for group in [Group::Modp2048, Group::Modp3072] {
+        let own = DhPrivate::generate(group, &mut Seeded::new(3)).unwrap();
+        let len = group.public_len();
+        let small = |last: u8| {
+            let mut y = vec![0; len];
+            y[len - 1] = last;
+            y
+        };
+        let mut near_p = modp::prime(group);
+        let mut down = || {
+            near_p[len - 1] -= 1;
+            near_p.clone()
+        };
+        let (p_1, p_2) = (down(), down());
+        for bad in [small(0), small(1), p_1, modp::prime(group), vec![0xff; len]] {
+            assert!(matches!(own.agree(&bad), Err(Error::PublicValue { .. })));
+        }
+        assert!(own.agree(&small(2)).is_ok());
+        assert!(own.agree(&p_2).is_ok());
+    }
+}
+
+#[test]
+fn points_off_the_curve_and_small_orders_are_refused() {
+    for group in [Group::Ecp256, Group::Ecp384] {
+        let own = DhPrivate::generate(group, &mut Seeded::new(4)).unwrap();
+        let mut off = own.public_value().to_vec();
+        off[0] ^= 1;
+        assert_eq!(own.agree(&off), Err(Error::PublicValue { group, why: "it is not a point of the curve" }));
+        assert!(own.agree(&vec![0; group.public_len()]).is_err());
+    }
+    let own = DhPrivate::generate(Group::X25519, &mut Seeded::new(5)).unwrap();
+    for low in [0, 1] {
+        let mut point = [0; 32];
+        point[0] = low;
+        let why = "the shared secret would be zero";
+        assert_eq!(own.agree(&point), Err(Error::PublicValue { group: Group::X25519, why }));
+    }
+}
+
+#[test]
+fn a_dead_entropy_source_is_an_error_not_a_loop() {
+    struct Zero;
+    impl Entropy for Zero {
+        fn fill(&mut self, out: &mut [u8]) {
+            out.fill(0);
+        }
+    }
+    for group in [Group::Ecp256, Group::Ecp384] {
+        assert_eq!(
+            DhPrivate::generate(group, &mut Zero).err(),
+            Some(Error::Entropy { group, tries: MAX_DRAWS })
+        );
+    }
+}
+
+struct Known {
+    source: &'static str,
+    group: Group,
+    private: [&'static str; 2],
+    public: [&'static str; 2],
+    secret: &'static str,
+}
+
+#[test]
+fn known_answers() {
+    for k in KNOWN {
+        let public = k.public.map(|p| hex::decode(p).unwrap());
+        for (own, peer) in [(0, 1), (1, 0)] {
+            let key = key(k.group, k.private[own]);
+            assert_eq!(hex::encode(key.public_value()), k.public[own], "{}", k.source);
+            let secret = key.agree(&public[peer]).unwrap();
+            assert_eq!(hex::encode(secret.as_bytes()), k.secret, "{}", k.source);
+        }
+    }
+}
+
+include!("known.rs");

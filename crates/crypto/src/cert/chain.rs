@@ -1,0 +1,363 @@
+//! Chains of certificates: from a peer's certificate to one that is trusted. Owns the trust store and the order of the checks;
+//! path building and signatures are webpki's.
+
+use dormouse_sansio::UnixTime;
+use rustls_pki_types::{CertificateDer, SignatureVerificationAlgorithm, TrustAnchor};
+use webpki::aws_lc_rs as algs;
+use webpki::{EndEntityCert, ExtendedKeyUsageValidator, KeyPurposeIdIter};
+
+use super::usage::{describe_purposes, describe_usage, may_certify, may_sign};
+use super::{Certificate, CertificateError, Identity, Usage};
+use crate::sign::{PublicKey, PublicKeyError};
+
+/// Intermediate certificates that are looked at; a peer that sends more is refused.
+const MAX_INTERMEDIATES: usize = 16;
+
+/// Signatures that are accepted in a chain: no SHA-1, no RSA below 2,048 bits.
+static CHAIN_SIGNATURES: &[&dyn SignatureVerificationAlgorithm] = &[
+    algs::ECDSA_P256_SHA256,
+    algs::ECDSA_P256_SHA384,
+    algs::ECDSA_P256_SHA512,
+    algs::ECDSA_P384_SHA256,
+    algs::ECDSA_P384_SHA384,
+    algs::ECDSA_P384_SHA512,
+    algs::ECDSA_P521_SHA256,
+    algs::ECDSA_P521_SHA384,
+    algs::ECDSA_P521_SHA512,
+    algs::ED25519,
+    algs::RSA_PKCS1_2048_8192_SHA256,
+    algs::RSA_PKCS1_2048_8192_SHA384,
+    algs::RSA_PKCS1_2048_8192_SHA512,
+    algs::RSA_PSS_2048_8192_SHA256_LEGACY_KEY,
+    algs::RSA_PSS_2048_8192_SHA384_LEGACY_KEY,
+    algs::RSA_PSS_2048_8192_SHA512_LEGACY_KEY,
+];
+
+/// Why a certificate is not trusted.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CertError {
+    /// Past the end of its validity.
+    #[error("the certificate of \"{subject}\" expired at {not_after} and it is {now}", not_after = not_after.0, now = now.0)]
+    Expired {
+        /// Whose certificate.
+        subject: String,
+        /// The last second of its validity.
+        not_after: UnixTime,
+        /// The time of the check.
+        now: UnixTime,
+    },
+    /// Before the start of its validity.
+    #[error("the certificate of \"{subject}\" is valid from {not_before} on and it is {now}", not_before = not_before.0, now = now.0)]
+    NotYetValid {
+        /// Whose certificate.
+        subject: String,
+        /// The first second of its validity.
+        not_before: UnixTime,
+        /// The time of the check.
+        now: UnixTime,
+    },
+    /// No path leads to a trusted CA.
+    #[error("\"{subject}\" was issued by \"{issuer}\", which is not trusted; trusted are: {trusted}")]
+    UnknownIssuer {
+        /// Whose certificate.
+        subject: String,
+        /// Who issued it.
+        issuer: String,
+        /// The CAs that are trusted.
+        trusted: String,
+    },
+    /// A self-signed certificate that is not in the trust store itself.
+    #[error("\"{subject}\" is self-signed and is not in the trust store")]
+    SelfSigned {
+        /// Whose certificate.
+        subject: String,
+    },
+    /// A CA's certificate in the place of a peer's.
+    #[error("\"{subject}\" is the certificate of a CA and cannot stand for a peer")]
+    CaAsEndEntity {
+        /// Whose certificate.
+        subject: String,
+    },
+    /// A path that leads through a certificate that is no CA.
+    #[error("the chain of \"{subject}\" leads through a certificate that is not a CA's")]
+    IssuerIsNoCa {
+        /// Whose chain.
+        subject: String,
+    },
+    /// The key usage does not allow it.
+    #[error("the key usage of \"{subject}\" is {found}; {needed} is needed")]
+    KeyUsage {
+        /// Whose certificate.
+        subject: String,
+        /// What it allows.
+        found: String,
+        /// What is needed.
+        needed: &'static str,
+    },
+    /// The extended key usage does not allow it.
+    #[error("the extended key usage of \"{subject}\" is {found}; {needed} is needed, or none at all")]
+    ExtendedKeyUsage {
+        /// Whose certificate.
+        subject: String,
+        /// What it allows.
+        found: String,
+        /// What is needed.
+        needed: &'static str,
+    },
+    /// A key that is too weak or of an unsupported kind.
+    #[error("the key of \"{subject}\": {error}")]
+    Key {
+        /// Whose certificate.
+        subject: String,
+        /// What is wrong with the key.
+        error: PublicKeyError,
+    },
+    /// A signature in the chain does not verify.
+    #[error("a signature in the chain of \"{subject}\" does not verify")]
+    Signature {
+        /// Whose chain.
+        subject: String,
+    },
+    /// More intermediate certificates than are looked at.
+    #[error("{got} intermediate certificates, at most {limit} are accepted")]
+    TooMany {
+        /// Certificates received.
+        got: usize,
+        /// Certificates accepted.
+        limit: usize,
+    },
+    /// Another rule of path validation (RFC 5280, section 6) is broken.
+    #[error("the chain of \"{subject}\" is not valid: {reason}")]
+    Chain {
+        /// Whose chain.
+        subject: String,
+        /// The rule.
+        reason: String,
+    },
+    /// The certificate does not contain the identity that the peer claims or that the configuration asks for.
+    #[error("the certificate is not for {wanted}; it is for: {present}")]
+    Identity {
+        /// The identity that was needed.
+        wanted: Identity,
+        /// The identities that it contains.
+        present: String,
+    },
+}
+
+/// A certificate that is trusted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Verified {
+    /// The key that the peer's signature must verify under.
+    pub public_key: PublicKey,
+    /// The CA that the chain ends at, or the peer itself if its certificate is pinned.
+    pub anchor: String,
+    /// When the first certificate of the chain expires: the SA must not outlive it.
+    pub expires: UnixTime,
+}
+
+/// The certificates that are trusted: CAs, and peers that are pinned by being here themselves.
+#[derive(Clone, Debug, Default)]
+pub struct TrustStore {
+    anchors: Vec<(Certificate, TrustAnchor<'static>)>,
+    pinned: Vec<Certificate>,
+}
+
+impl TrustStore {
+    /// Trusts `certificates`: those of CAs as the ends of chains, others as themselves alone.
+    ///
+    /// # Errors
+    /// [`CertificateError::Malformed`] for a CA whose certificate path building cannot use.
+    pub fn new(certificates: Vec<Certificate>) -> Result<Self, CertificateError> {
+        let mut store = Self::default();
+        for certificate in certificates {
+            if !certificate.is_ca() {
+                store.pinned.push(certificate);
+                continue;
+            }
+            let der = CertificateDer::from(certificate.der());
+            let anchor = webpki::anchor_from_trusted_cert(&der)
+                .map_err(|e| CertificateError::Malformed(format!("CA \"{}\": {e}", certificate.subject())))?
+                .to_owned();
+            store.anchors.push((certificate, anchor));
+        }
+        Ok(store)
+    }
+
+    /// The CAs.
+    pub fn authorities(&self) -> impl Iterator<Item = &Certificate> {
+        self.anchors.iter().map(|(certificate, _)| certificate)
+    }
+
+    /// Whether nothing is trusted.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.anchors.is_empty() && self.pinned.is_empty()
+    }
+
+    /// The Certification Authority field of a CERTREQ payload: the SHA-1 hashes of the public keys of all CAs, put together
+    /// (RFC 7296, section 3.7).
+    #[must_use]
+    pub fn certreq(&self) -> Vec<u8> {
+        self.authorities().flat_map(Certificate::spki_sha1).collect()
+    }
+
+    /// Verifies that `end_entity` may authenticate a peer at the time `at`. `intermediates` are what the peer sent besides; order
+    /// and surplus do not matter. The identity is checked apart, with [`Certificate::require`].
+    ///
+    /// # Errors
+    /// [`CertError`], with the name of the certificate at fault and both values of what did not fit.
+    pub fn verify(
+        &self,
+        end_entity: &Certificate,
+        intermediates: &[Certificate],
+        at: UnixTime,
+        usage: Usage,
+    ) -> Result<Verified, CertError> {
+        check_validity(end_entity, at)?;
+        let subject = || end_entity.subject();
+        if end_entity.is_ca() {
+            return Err(CertError::CaAsEndEntity { subject: subject() });
+        }
+        check_purpose(end_entity, usage)?;
+        if !may_sign(end_entity.key_usage) {
+            return Err(key_usage_error(end_entity, "digitalSignature or nonRepudiation"));
+        }
+        let public_key =
+            end_entity.public_key().map_err(|error| CertError::Key { subject: subject(), error })?;
+        if self.pinned.iter().any(|pinned| pinned.der() == end_entity.der()) {
+            return Ok(Verified { public_key, anchor: subject(), expires: end_entity.not_after() });
+        }
+        if end_entity.is_self_issued() {
+            return Err(CertError::SelfSigned { subject: subject() });
+        }
+        if intermediates.len() > MAX_INTERMEDIATES {
+            return Err(CertError::TooMany { got: intermediates.len(), limit: MAX_INTERMEDIATES });
+        }
+        let (path, anchor) = self.build_path(end_entity, intermediates, at)?;
+        let mut expires = end_entity.not_after().min(anchor.not_after());
+        for issuer in path {
+            check_purpose(issuer, usage)?;
+            check_issuer(issuer, at)?;
+            expires = expires.min(issuer.not_after());
+        }
+        check_issuer(anchor, at)?;
+        Ok(Verified { public_key, anchor: anchor.subject(), expires })
+    }
+
+    /// The intermediates between `end_entity` and a CA, and the CA.
+    fn build_path<'a>(
+        &'a self,
+        end_entity: &Certificate,
+        intermediates: &'a [Certificate],
+        at: UnixTime,
+    ) -> Result<(Vec<&'a Certificate>, &'a Certificate), CertError> {
+        let explain = |error| self.explain(error, end_entity, intermediates, at);
+        let der = CertificateDer::from(end_entity.der());
+        let leaf = EndEntityCert::try_from(&der).map_err(explain)?;
+        let anchors: Vec<_> = self.anchors.iter().map(|(_, anchor)| anchor.clone()).collect();
+        let others: Vec<_> = intermediates.iter().map(|c| CertificateDer::from(c.der())).collect();
+        let time = rustls_pki_types::UnixTime::since_unix_epoch(core::time::Duration::from_secs(at.0));
+        let path = leaf
+            .verify_for_usage(CHAIN_SIGNATURES, &anchors, &others, time, AnyPurpose, None, None)
+            .map_err(explain)?;
+        let used = path
+            .intermediate_certificates()
+            .filter_map(|cert| intermediates.iter().find(|c| c.der() == cert.der().as_ref()))
+            .collect();
+        let anchor = self
+            .anchors
+            .iter()
+            .find(|(_, anchor)| anchor == path.anchor())
+            .map(|(certificate, _)| certificate)
+            .ok_or_else(|| explain(webpki::Error::UnknownIssuer))?;
+        Ok((used, anchor))
+    }
+
+    /// webpki's error, with names.
+    fn explain(
+        &self,
+        error: webpki::Error,
+        end_entity: &Certificate,
+        intermediates: &[Certificate],
+        at: UnixTime,
+    ) -> CertError {
+        let subject = end_entity.subject();
+        match error {
+            webpki::Error::UnknownIssuer => {
+                // Name the last certificate that could be reached, for its issuer is the one that is missing.
+                let last = top_of(end_entity, intermediates);
+                let trusted = self.authorities().map(Certificate::subject).collect::<Vec<_>>().join("; ");
+                let trusted = if trusted.is_empty() { "none".to_owned() } else { trusted };
+                CertError::UnknownIssuer { subject: last.subject(), issuer: last.issuer(), trusted }
+            }
+            webpki::Error::CertExpired { .. } | webpki::Error::CertNotValidYet { .. } => intermediates
+                .iter()
+                .find_map(|issuer| check_validity(issuer, at).err())
+                .unwrap_or_else(|| CertError::Chain { subject, reason: error.to_string() }),
+            webpki::Error::CaUsedAsEndEntity => CertError::CaAsEndEntity { subject },
+            webpki::Error::EndEntityUsedAsCa => CertError::IssuerIsNoCa { subject },
+            webpki::Error::InvalidSignatureForPublicKey => CertError::Signature { subject },
+            webpki::Error::UnsupportedSignatureAlgorithmContext(_) => CertError::Chain {
+                subject,
+                reason: "a certificate is signed with an algorithm that is not accepted (SHA-1, for example)"
+                    .to_owned(),
+            },
+            other => CertError::Chain { subject, reason: other.to_string() },
+        }
+    }
+}
+
+/// webpki's own check of extended key usages knows one purpose; ours come after it.
+struct AnyPurpose;
+
+impl ExtendedKeyUsageValidator for AnyPurpose {
+    fn validate(&self, purposes: KeyPurposeIdIter<'_, '_>) -> Result<(), webpki::Error> {
+        purposes.map(|purpose| purpose.map(|_| ())).collect()
+    }
+}
+
+/// Where the chain of issuers that the peer sent ends.
+fn top_of<'a>(end_entity: &'a Certificate, intermediates: &'a [Certificate]) -> &'a Certificate {
+    let mut top = end_entity;
+    for _ in 0..=intermediates.len().min(MAX_INTERMEDIATES) {
+        match intermediates.iter().find(|c| c.subject == top.issuer && !c.is_self_issued()) {
+            Some(issuer) => top = issuer,
+            None => break,
+        }
+    }
+    top
+}
+
+fn check_validity(certificate: &Certificate, now: UnixTime) -> Result<(), CertError> {
+    let (not_before, not_after) = (certificate.not_before(), certificate.not_after());
+    if now > not_after {
+        return Err(CertError::Expired { subject: certificate.subject(), not_after, now });
+    }
+    if now < not_before {
+        return Err(CertError::NotYetValid { subject: certificate.subject(), not_before, now });
+    }
+    Ok(())
+}
+
+fn check_purpose(certificate: &Certificate, usage: Usage) -> Result<(), CertError> {
+    let purposes = certificate.extended_key_usage.as_deref();
+    if usage.admits(purposes) {
+        return Ok(());
+    }
+    Err(CertError::ExtendedKeyUsage {
+        subject: certificate.subject(),
+        found: describe_purposes(purposes.unwrap_or_default()),
+        needed: usage.accepted(),
+    })
+}
+
+/// What webpki does not check of an issuer: the key usage, and the validity of a trust anchor.
+fn check_issuer(issuer: &Certificate, at: UnixTime) -> Result<(), CertError> {
+    check_validity(issuer, at)?;
+    if may_certify(issuer.key_usage) { Ok(()) } else { Err(key_usage_error(issuer, "keyCertSign")) }
+}
+
+fn key_usage_error(certificate: &Certificate, needed: &'static str) -> CertError {
+    let found = certificate.key_usage.map(describe_usage).unwrap_or_default();
+    CertError::KeyUsage { subject: certificate.subject(), found, needed }
+}

@@ -1,0 +1,247 @@
+//! Distinguished names in configuration and in error messages. Owns the notation, the encoding and the comparison; the order
+//! is the one of the encoding, most significant part first (`C=CH, O=Example, CN=gateway`), as IKE configurations write it.
+
+use der::asn1::{
+    Any, Ia5StringRef, ObjectIdentifier, PrintableStringRef, SetOfVec, TeletexStringRef, Utf8StringRef,
+};
+use der::{Decode, Encode, Sequence, Tag, Tagged};
+
+/// A distinguished name in the configuration that cannot be read.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum DnError {
+    /// A part without an equals sign or without a value.
+    #[error("\"{part}\" in a distinguished name is not of the form TYPE=value")]
+    Part {
+        /// The part.
+        part: String,
+    },
+    /// An attribute type that is neither known nor an OID.
+    #[error("unknown attribute \"{name}\" in a distinguished name; known are {known}, and dotted OIDs")]
+    Attribute {
+        /// The type.
+        name: String,
+        /// The types known.
+        known: String,
+    },
+    /// A value that its string type cannot hold.
+    #[error("\"{value}\" cannot be a value of {name}")]
+    Value {
+        /// The type.
+        name: String,
+        /// The value.
+        value: String,
+    },
+}
+
+/// AttributeTypeAndValue (RFC 5280, section 4.1.2.4).
+#[derive(Clone, Debug, PartialEq, Eq, Sequence, der::ValueOrd)]
+struct Attribute {
+    kind: ObjectIdentifier,
+    value: Any,
+}
+
+type RelativeName = SetOfVec<Attribute>;
+
+/// How a new value is encoded.
+#[derive(Clone, Copy, PartialEq)]
+enum Encoding {
+    Printable,
+    Ia5,
+    Utf8,
+}
+
+/// Names as strongSwan, libreswan and OpenSSL write them; the first name of an OID is the one that is shown.
+#[rustfmt::skip]
+const KINDS: [(&str, ObjectIdentifier, Encoding); 15] = [
+    ("C",            ObjectIdentifier::new_unwrap("2.5.4.6"),  Encoding::Printable),
+    ("ST",           ObjectIdentifier::new_unwrap("2.5.4.8"),  Encoding::Utf8),
+    ("L",            ObjectIdentifier::new_unwrap("2.5.4.7"),  Encoding::Utf8),
+    ("STREET",       ObjectIdentifier::new_unwrap("2.5.4.9"),  Encoding::Utf8),
+    ("O",            ObjectIdentifier::new_unwrap("2.5.4.10"), Encoding::Utf8),
+    ("OU",           ObjectIdentifier::new_unwrap("2.5.4.11"), Encoding::Utf8),
+    ("CN",           ObjectIdentifier::new_unwrap("2.5.4.3"),  Encoding::Utf8),
+    ("serialNumber", ObjectIdentifier::new_unwrap("2.5.4.5"),  Encoding::Printable),
+    ("SN",           ObjectIdentifier::new_unwrap("2.5.4.4"),  Encoding::Utf8),
+    ("GN",           ObjectIdentifier::new_unwrap("2.5.4.42"), Encoding::Utf8),
+    ("T",            ObjectIdentifier::new_unwrap("2.5.4.12"), Encoding::Utf8),
+    ("DC",           ObjectIdentifier::new_unwrap("0.9.2342.19200300.100.1.25"), Encoding::Ia5),
+    ("UID",          ObjectIdentifier::new_unwrap("0.9.2342.19200300.100.1.1"),  Encoding::Utf8),
+    ("E",            ObjectIdentifier::new_unwrap("1.2.840.113549.1.9.1"),       Encoding::Ia5),
+    ("emailAddress", ObjectIdentifier::new_unwrap("1.2.840.113549.1.9.1"),       Encoding::Ia5),
+];
+
+/// DER from the notation. A backslash takes the next character as it is.
+pub(super) fn parse(text: &str) -> Result<Vec<u8>, DnError> {
+    let mut names = Vec::new();
+    for part in split(text) {
+        let bad_part = || DnError::Part { part: part.trim().to_owned() };
+        let (name, value) = part.split_once('=').ok_or_else(bad_part)?;
+        let (name, value) = (name.trim(), unescape(value.trim()));
+        if value.is_empty() {
+            return Err(bad_part());
+        }
+        let (kind, encoding) = kind(name)?;
+        let bad_value = || DnError::Value { name: name.to_owned(), value: value.clone() };
+        let value = match encoding {
+            Encoding::Printable => PrintableStringRef::new(&value).ok().map(Any::from),
+            Encoding::Ia5 => Ia5StringRef::new(&value).ok().map(Any::from),
+            Encoding::Utf8 => Utf8StringRef::new(&value).ok().map(Any::from),
+        };
+        let mut relative = RelativeName::new();
+        relative.insert(Attribute { kind, value: value.ok_or_else(bad_value)? }).map_err(|_| bad_value())?;
+        names.push(relative);
+    }
+    names.to_der().map_err(|_| DnError::Part { part: text.to_owned() })
+}
+
+/// The parts between commas that are not escaped.
+fn split(text: &str) -> Vec<&str> {
+    let (mut parts, mut start, mut escaped) = (Vec::new(), 0, false);
+    for (at, c) in text.char_indices() {
+        if c == ',' && !escaped {
+            parts.push(&text[start..at]);
+            start = at + 1;
+        }
+        escaped = c == '\\' && !escaped;
+    }
+    parts.push(&text[start..]);
+    parts
+}
+
+fn unescape(value: &str) -> String {
+    let mut escaped = false;
+    value
+        .chars()
+        .filter(|&c| {
+            escaped = c == '\\' && !escaped;
+            !escaped
+        })
+        .collect()
+}
+
+fn kind(name: &str) -> Result<(ObjectIdentifier, Encoding), DnError> {
+    if let Some((_, oid, encoding)) = KINDS.iter().find(|(known, ..)| known.eq_ignore_ascii_case(name)) {
+        return Ok((*oid, *encoding));
+    }
+    name.parse().map(|oid| (oid, Encoding::Utf8)).map_err(|_| DnError::Attribute {
+        name: name.to_owned(),
+        known: KINDS.map(|(known, ..)| known).join(", "),
+    })
+}
+
+/// The notation of a DER name. What cannot be shown as text is shown as `#` and the hexadecimal DER of the value.
+pub(super) fn display(der: &[u8]) -> String {
+    let Some(names) = decode(der) else {
+        return "(malformed distinguished name)".to_owned();
+    };
+    let relative = |relative: &RelativeName| {
+        let attributes = relative.iter().map(|attribute| {
+            let name = KINDS.iter().find(|(_, oid, _)| *oid == attribute.kind);
+            let name = name.map_or_else(|| attribute.kind.to_string(), |(name, ..)| (*name).to_owned());
+            let value = text(&attribute.value).map_or_else(|| hexadecimal(&attribute.value), escape);
+            format!("{name}={value}")
+        });
+        attributes.collect::<Vec<_>>().join("+")
+    };
+    names.iter().map(relative).collect::<Vec<_>>().join(", ")
+}
+
+/// Control characters are replaced, so that a hostile name cannot forge a line of a log.
+fn escape(value: &str) -> String {
+    let mut out = String::with_capacity(value.len());
+    for c in value.chars() {
+        if matches!(c, ',' | '\\' | '+') {
+            out.push('\\');
+        }
+        out.push(if c.is_control() { char::REPLACEMENT_CHARACTER } else { c });
+    }
+    out
+}
+
+fn hexadecimal(value: &Any) -> String {
+    let mut out = String::from("#");
+    for byte in value.to_der().unwrap_or_default() {
+        out.push_str(&format!("{byte:02x}"));
+    }
+    out
+}
+
+fn decode(der: &[u8]) -> Option<Vec<RelativeName>> {
+    Vec::from_der(der).ok()
+}
+
+fn text(value: &Any) -> Option<&str> {
+    match value.tag() {
+        Tag::Utf8String => Utf8StringRef::try_from(value).ok().map(|s| s.as_str()),
+        Tag::PrintableString => PrintableStringRef::try_from(value).ok().map(|s| s.as_str()),
+        Tag::Ia5String => Ia5StringRef::try_from(value).ok().map(|s| s.as_str()),
+        Tag::TeletexString => TeletexStringRef::try_from(value).ok().map(|s| s.as_str()),
+        _ => None,
+    }
+}
+
+/// Whether two DER names are the same name: the same attributes in the same order, text compared without regard to case,
+/// string type, and the amount of white space (RFC 5280, section 7.1), everything else byte by byte.
+pub(super) fn same(a: &[u8], b: &[u8]) -> bool {
+    if a == b {
+        return true;
+    }
+    let (Some(a), Some(b)) = (decode(a), decode(b)) else {
+        return false;
+    };
+    a.len() == b.len()
+        && a.iter().zip(&b).all(|(a, b)| {
+            a.len() == b.len()
+                && a.iter().zip(b.iter()).all(|(a, b)| a.kind == b.kind && same_value(&a.value, &b.value))
+        })
+}
+
+fn same_value(a: &Any, b: &Any) -> bool {
+    match (text(a), text(b)) {
+        (Some(a), Some(b)) => {
+            let words = |s: &str| s.split_whitespace().map(str::to_lowercase).collect::<Vec<_>>();
+            words(a) == words(b)
+        }
+        _ => a == b,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_notation_leads_back_in_the_same_order() {
+        let text = r"C=CH, O=Example\, Ltd, CN=gateway, DC=example, E=a@b.c, 2.5.4.99=x";
+        assert_eq!(display(&parse(text).unwrap()), text);
+    }
+
+    #[test]
+    fn comparison_ignores_case_space_and_string_type_but_not_order() {
+        let a = parse("C=CH, O=My  Company, CN=gw").unwrap();
+        assert!(same(&a, &parse("C=ch,O=my company,CN=GW").unwrap()));
+        assert!(!same(&a, &parse("CN=gw, O=My Company, C=CH").unwrap()));
+        assert!(!same(&a, &parse("C=CH, O=My Company").unwrap()));
+        assert!(!same(&a, &parse("C=CH, O=MyCompany, CN=gw").unwrap()));
+        // The same common name as a PrintableString: tag 0x13 in place of 0x0c.
+        let mut printable = a.clone();
+        let at = printable.len() - 4;
+        assert_eq!(printable[at], 0x0c);
+        printable[at] = 0x13;
+        assert!(same(&a, &printable));
+    }
+
+    #[test]
+    fn errors_name_the_part() {
+        assert_eq!(parse("C=CH, gateway"), Err(DnError::Part { part: "gateway".into() }));
+        assert_eq!(parse("C=CH,"), Err(DnError::Part { part: String::new() }));
+        assert!(matches!(parse("Q=1"), Err(DnError::Attribute { name, .. }) if name == "Q"));
+        assert!(matches!(parse("C=Ö"), Err(DnError::Value { value, .. }) if value == "Ö"));
+    }
+
+    #[test]
+    fn hostile_text_cannot_break_a_line() {
+        assert_eq!(display(&parse("CN=a\nb").unwrap()), "CN=a\u{fffd}b");
+        assert_eq!(display(&[0x30, 0x80]), "(malformed distinguished name)");
+    }
+}
