@@ -14,7 +14,7 @@ use dormouse_crypto::cert::{Identity, TrustStore, Usage};
 use dormouse_crypto::sign::SigningKey;
 use dormouse_crypto::suites::{Encr, Group, Integ, Prf};
 use dormouse_sansio::Entropy;
-use ipnet::IpNet;
+use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
 use crate::config_payload::AddressPool;
 pub use crate::config_payload::AssignedConfig;
@@ -64,7 +64,7 @@ impl IdentityPattern {
     pub fn matches(&self, identity: &Identity) -> bool {
         match self {
             Self::Any => true,
-            Self::Exact(wanted) => same_identity(wanted, identity),
+            Self::Exact(wanted) => wanted.is_same_as(identity),
             Self::Suffix(suffix) => match identity {
                 Identity::Fqdn(name) => ends_at_label(name, suffix, b"."),
                 Identity::Email(address) => ends_at_label(address, suffix, b".@"),
@@ -90,14 +90,6 @@ impl fmt::Display for IdentityPattern {
             Self::Exact(identity) => write!(f, "{identity}"),
             Self::Suffix(suffix) => write!(f, "*.{suffix}"),
         }
-    }
-}
-
-/// Domain names compare without regard to ASCII case; everything else byte for byte.
-fn same_identity(a: &Identity, b: &Identity) -> bool {
-    match (a, b) {
-        (Identity::Fqdn(a), Identity::Fqdn(b)) => a.eq_ignore_ascii_case(b),
-        _ => a == b,
     }
 }
 
@@ -135,6 +127,9 @@ pub enum RemoteAuth {
         trust: Arc<TrustStore>,
         /// What the certificate must be good for (RFC 4945, section 5.1.3).
         usage: Usage,
+        /// Whether a peer may sign with SHA-1 by the old RSA method, knowing nothing else. Off unless there is no other way:
+        /// SHA-1 in signatures is MUST NOT (RFC 8247, section 3.2).
+        accept_rsa_sha1: bool,
     },
 }
 
@@ -366,17 +361,19 @@ pub struct ChildConfig {
 impl Default for ChildConfig {
     /// A road warrior's tunnel: our assigned address to everywhere.
     ///
-    /// Rekeyed hourly at most, or well before 2^32 packets when the peer declined extended sequence numbers. With AES-GCM
-    /// the volume stays far below the bounds of RFC 8221; the 1 TiB limit keeps CBC (64 GiB-block birthday) far from them too.
+    /// Rekeyed every four hours at most, and before 2^31 packets, so that sequence numbers never end even where the peer declined
+    /// extended ones. 1 TiB of 16-byte blocks under one key stays far below the birthday bound of CBC (2^64 blocks).
     fn default() -> Self {
-        let everywhere = [IpNet::from(core::net::Ipv4Addr::UNSPECIFIED), IpNet::from(core::net::Ipv6Addr::UNSPECIFIED)]
-            .map(|host| SelectorSpec::Net(IpNet::new(host.addr(), 0).unwrap_or(host)));
+        let everywhere = vec![
+            SelectorSpec::Net(IpNet::V4(Ipv4Net::default())),
+            SelectorSpec::Net(IpNet::V6(Ipv6Net::default())),
+        ];
         Self {
             name: "net".to_owned(),
             proposals: default_esp_proposals(),
             ts_local: vec![SelectorSpec::Dynamic],
-            ts_remote: everywhere.to_vec(),
-            mode: ChildChildMode::Tunnel,
+            ts_remote: everywhere,
+            mode: ChildMode::Tunnel,
             esn: EsnPolicy::Prefer,
             replay_window: 2_048,
             lifetime: Lifetime {

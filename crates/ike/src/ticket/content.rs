@@ -112,6 +112,16 @@ impl TicketContent {
         out
     }
 
+    /// For fuzzing: the encoding is otherwise seen sealed only.
+    pub(crate) fn fuzz_encode(&self) -> Vec<u8> {
+        self.encode().into_vec()
+    }
+
+    /// See `fuzz_encode`.
+    pub(crate) fn fuzz_decode(bytes: &[u8]) -> Result<Self, TicketFormatError> {
+        Self::decode(bytes)
+    }
+
     /// # Errors
     /// Whatever is not the encoding of a content.
     pub(super) fn decode(bytes: &[u8]) -> Result<Self, TicketFormatError> {

@@ -1,0 +1,364 @@
+//! Authentication (RFC 7296, sections 2.15 and 2.16; RFC 7427 and RFC 8420 for signatures; RFC 4754 for ECDSA; RFC 5723, section
+//! 4.3.3, for resumption). Owns what is signed, how, and what of the peer must hold before it is believed; must never choose a
+//! connection.
+//!
+//! A certificate is believed in this order: chain and key usage against the trust store, the identity of the ID payload in the
+//! certificate, that identity against the configuration, and the signature over this very exchange.
+
+use dormouse_crypto::cert::{CertError, Certificate, CertificateError, Identity, IdentityError, Verified};
+use dormouse_crypto::sign::{
+    PublicKey, Scheme, SignatureError, SigningKey, algorithm_identifier, from_algorithm_identifier,
+};
+use dormouse_crypto::suites::Prf;
+use dormouse_crypto::{PrfKey, Secret};
+use dormouse_sansio::UnixTime;
+use dormouse_wire::ike::{AuthMethod, CertEncoding, Id, IdType, Payload};
+
+use crate::config::{Connection, LocalAuth, RemoteAuth, Resumption};
+use crate::limits;
+
+/// Pads a pre-shared key: 17 ASCII characters, without a terminating zero (RFC 7296, section 2.15).
+const KEY_PAD: &[u8] = b"Key Pad for IKEv2";
+
+/// Why a peer is not believed, or why we cannot prove ourselves to it. Of a peer's failure the peer itself learns no more than
+/// AUTHENTICATION_FAILED.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum AuthError {
+    /// The peer authenticates in a way that the configuration does not take.
+    #[error("the peer authenticates by {got}, the configuration takes {expected}")]
+    Method {
+        /// Its method.
+        got: String,
+        /// What is configured.
+        expected: &'static str,
+    },
+    /// The MAC does not match: another key, or another message on the way.
+    #[error("the pre-shared key of {0} does not match")]
+    Psk(Identity),
+    /// As [`AuthError::Psk`], for a resumed session.
+    #[error("the resumed session's keys do not match")]
+    Resumption,
+    /// The identity is not the one configured.
+    #[error("the peer is {got}, the configuration takes {expected}")]
+    Identity {
+        /// Who the peer says it is.
+        got: Identity,
+        /// Who is configured.
+        expected: String,
+    },
+    /// The identity has a type or content that is not understood.
+    #[error("{0}")]
+    UnknownIdentity(#[from] IdentityError),
+    /// Certificates were needed and none (of a usable encoding) came.
+    #[error("the peer sent no certificate")]
+    NoCertificate,
+    /// A certificate cannot be read.
+    #[error("{0}")]
+    Certificate(#[from] CertificateError),
+    /// The certificate is not trusted, not for this, or not for this identity.
+    #[error("{0}")]
+    Untrusted(#[from] CertError),
+    /// The signature is wrong.
+    #[error("{0}")]
+    Signature(#[from] SignatureError),
+    /// A digital signature whose algorithm is malformed or not supported.
+    #[error("the peer signs with an algorithm that is not supported (AlgorithmIdentifier {0})")]
+    Algorithm(String),
+    /// We cannot sign in any way that the peer takes.
+    #[error("a key that signs with {ours} is of no use: the peer takes the hashes {theirs:?} (RFC 7427 numbers)")]
+    NoCommonScheme {
+        /// What our key can do.
+        ours: String,
+        /// What the peer announced; empty if it knows nothing of RFC 7427.
+        theirs: Vec<u16>,
+    },
+}
+
+/// What goes into the proof of one side: all of it is that side's own, except the nonce, which is the other's.
+#[derive(Clone, Copy)]
+pub struct Proof<'a> {
+    /// PRF of the IKE SA.
+    pub prf: Prf,
+    /// SK_pi for the initiator, SK_pr for the responder.
+    pub sk_p: &'a Secret,
+    /// The first message (RealMessage1 or 2) as it went over the wire, without the non-ESP marker: the last one sent, if it
+    /// had to be sent again with a cookie or another group.
+    pub message: &'a [u8],
+    /// The other side's nonce.
+    pub nonce: &'a [u8],
+    /// The ID payload.
+    pub id: &'a Id,
+}
+
+impl core::fmt::Debug for Proof<'_> {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Proof").field("id", self.id).finish_non_exhaustive()
+    }
+}
+
+impl Proof<'_> {
+    /// `RealMessage | NonceData of the other side | prf(SK_p, RestOfIDPayload)` (RFC 7296, section 2.15).
+    #[must_use]
+    pub fn octets(&self) -> Vec<u8> {
+        let maced_id = PrfKey::new(self.prf, self.sk_p.as_bytes()).compute(&[&self.id.body()]);
+        [self.message, self.nonce, maced_id.as_bytes()].concat()
+    }
+
+    /// `AUTH = prf(prf(shared secret, "Key Pad for IKEv2"), octets)`.
+    #[must_use]
+    pub fn psk(&self, psk: &Secret) -> Secret {
+        let key = PrfKey::new(self.prf, psk.as_bytes()).compute(&[KEY_PAD]);
+        PrfKey::new(self.prf, key.as_bytes()).compute(&[&self.octets()])
+    }
+
+    /// `AUTH = prf(SK_p, octets)` of a resumed session (RFC 5723, section 4.3.3: "The exact material to be signed is defined in
+    /// Section 2.15"). libreswan 5.2 and later leave nonce and identity out: `prf(SK_p, message)`.
+    #[must_use]
+    pub fn resumption(&self, dialect: Resumption) -> Secret {
+        let key = PrfKey::new(self.prf, self.sk_p.as_bytes());
+        match dialect {
+            Resumption::Libreswan => key.compute(&[self.message]),
+            Resumption::Strict | Resumption::Off => key.compute(&[&self.octets()]),
+        }
+    }
+}
+
+/// An AUTH payload.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Authentication {
+    /// How.
+    pub method: AuthMethod,
+    /// MAC or signature.
+    pub data: Vec<u8>,
+}
+
+impl From<Authentication> for Payload {
+    fn from(auth: Authentication) -> Self {
+        Self::Auth { method: auth.method, data: auth.data }
+    }
+}
+
+/// Proves who we are. `peer_hashes` is what the peer's SIGNATURE_HASH_ALGORITHMS said, `None` if it sent none.
+///
+/// # Errors
+/// [`AuthError::NoCommonScheme`], or if signing fails.
+pub fn authenticate(
+    proof: &Proof<'_>,
+    local: &LocalAuth,
+    peer_hashes: Option<&[u16]>,
+) -> Result<Authentication, AuthError> {
+    match local {
+        LocalAuth::Psk(psk) => {
+            Ok(Authentication { method: AuthMethod::SharedKeyMic, data: proof.psk(psk).as_bytes().to_vec() })
+        }
+        LocalAuth::Cert { key, .. } => sign(key, &proof.octets(), peer_hashes),
+    }
+}
+
+/// Proves that we hold the keys of the session that is resumed.
+#[must_use]
+pub fn authenticate_resumption(proof: &Proof<'_>, dialect: Resumption) -> Authentication {
+    Authentication { method: AuthMethod::SharedKeyMic, data: proof.resumption(dialect).as_bytes().to_vec() }
+}
+
+fn sign(key: &SigningKey, octets: &[u8], peer_hashes: Option<&[u16]>) -> Result<Authentication, AuthError> {
+    let none = || AuthError::NoCommonScheme {
+        ours: key.schemes().iter().map(ToString::to_string).collect::<Vec<_>>().join(", "),
+        theirs: peer_hashes.unwrap_or_default().to_vec(),
+    };
+    if let Some(hashes) = peer_hashes {
+        let scheme = key.schemes().iter().copied().find(|s| hashes.contains(&s.hash_id())).ok_or_else(none)?;
+        let identifier = algorithm_identifier(scheme);
+        // RFC 7427, section 3: a length octet, the AlgorithmIdentifier, the signature.
+        let mut data = vec![u8::try_from(identifier.len()).map_err(|_| none())?];
+        data.extend_from_slice(identifier);
+        data.extend(key.sign(scheme, octets)?);
+        return Ok(Authentication { method: AuthMethod::DigitalSignature, data });
+    }
+    let (method, scheme) = key.schemes().iter().copied().find_map(without_rfc7427).ok_or_else(none)?;
+    let data = match method {
+        AuthMethod::RsaDigitalSignature => key.sign(scheme, octets)?,
+        _ => key.sign_fixed(scheme, octets)?,
+    };
+    Ok(Authentication { method, data })
+}
+
+/// The methods for a peer that knows nothing of RFC 7427. For RSA, RFC 7296, section 3.8, leaves the hash to the signer and
+/// recommends SHA-1, which RFC 8247 since forbids: SHA-256 it is.
+const fn without_rfc7427(scheme: Scheme) -> Option<(AuthMethod, Scheme)> {
+    match scheme {
+        Scheme::RsaPkcs1Sha256 => Some((AuthMethod::RsaDigitalSignature, scheme)),
+        Scheme::EcdsaSha256 => Some((AuthMethod::Ecdsa256, scheme)),
+        Scheme::EcdsaSha384 => Some((AuthMethod::Ecdsa384, scheme)),
+        _ => None,
+    }
+}
+
+/// What a believed peer has shown.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Believed {
+    /// Who it is.
+    pub identity: Identity,
+    /// When its certificates stop vouching for it: the SA must be reauthenticated or end then.
+    pub expires: Option<UnixTime>,
+}
+
+/// Checks the peer's proof by the rules of `connection`. `certificates` are its CERT payloads as [`certificates`] reads them.
+///
+/// # Errors
+/// [`AuthError`]: answer AUTHENTICATION_FAILED.
+pub fn verify(
+    proof: &Proof<'_>,
+    connection: &Connection,
+    auth: &Authentication,
+    certificates: &[Certificate],
+    at: UnixTime,
+) -> Result<Believed, AuthError> {
+    let identity = identity(proof.id)?;
+    if !connection.remote_id.matches(&identity) {
+        return Err(AuthError::Identity { got: identity, expected: connection.remote_id.to_string() });
+    }
+    match &connection.remote_auth {
+        RemoteAuth::Psk(psk) => {
+            if auth.method != AuthMethod::SharedKeyMic {
+                return Err(wrong_method(auth.method, "a pre-shared key"));
+            }
+            if proof.psk(psk) != Secret::from(auth.data.as_slice()) {
+                return Err(AuthError::Psk(identity));
+            }
+            Ok(Believed { identity, expires: None })
+        }
+        RemoteAuth::Cert { trust, usage, accept_rsa_sha1 } => {
+            if auth.method == AuthMethod::SharedKeyMic {
+                return Err(wrong_method(auth.method, "a certificate"));
+            }
+            let (own, others) = certificates.split_first().ok_or(AuthError::NoCertificate)?;
+            let Verified { public_key, expires, .. } = trust.verify(own, others, at, *usage)?;
+            own.require(&identity)?;
+            verify_signature(&public_key, auth, &proof.octets(), *accept_rsa_sha1)?;
+            Ok(Believed { identity, expires: Some(expires) })
+        }
+    }
+}
+
+/// Checks that the peer holds the keys of the session that is resumed.
+///
+/// # Errors
+/// [`AuthError::Method`] or [`AuthError::Resumption`].
+pub fn verify_resumption(proof: &Proof<'_>, dialect: Resumption, auth: &Authentication) -> Result<(), AuthError> {
+    if auth.method != AuthMethod::SharedKeyMic {
+        return Err(wrong_method(auth.method, "the keys of the resumed session"));
+    }
+    let same = proof.resumption(dialect) == Secret::from(auth.data.as_slice());
+    if same { Ok(()) } else { Err(AuthError::Resumption) }
+}
+
+fn wrong_method(got: AuthMethod, expected: &'static str) -> AuthError {
+    let got = got.label().map_or_else(|| format!("method {}", got.code()), str::to_owned);
+    AuthError::Method { got, expected }
+}
+
+fn verify_signature(
+    key: &PublicKey,
+    auth: &Authentication,
+    octets: &[u8],
+    accept_rsa_sha1: bool,
+) -> Result<(), AuthError> {
+    let data = auth.data.as_slice();
+    match auth.method {
+        AuthMethod::DigitalSignature => {
+            let unknown = |identifier: &[u8]| AuthError::Algorithm(hex(identifier));
+            let (&len, rest) = data.split_first().ok_or_else(|| unknown(&[]))?;
+            let (identifier, signature) = rest.split_at_checked(len.into()).ok_or_else(|| unknown(rest))?;
+            let scheme = from_algorithm_identifier(identifier).ok_or_else(|| unknown(identifier))?;
+            Ok(key.verify(scheme, octets, signature)?)
+        }
+        AuthMethod::RsaDigitalSignature => {
+            let result = [Scheme::RsaPkcs1Sha384, Scheme::RsaPkcs1Sha512]
+                .into_iter()
+                .fold(key.verify(Scheme::RsaPkcs1Sha256, octets, data), |result, scheme| {
+                    result.or_else(|first| key.verify(scheme, octets, data).map_err(|_| first))
+                });
+            let sha1 = |first| {
+                if accept_rsa_sha1 { key.verify_rsa_sha1(octets, data).map_err(|_| first) } else { Err(first) }
+            };
+            Ok(result.or_else(sha1)?)
+        }
+        AuthMethod::Ecdsa256 => Ok(key.verify_fixed(Scheme::EcdsaSha256, octets, data)?),
+        AuthMethod::Ecdsa384 => Ok(key.verify_fixed(Scheme::EcdsaSha384, octets, data)?),
+        other => Err(wrong_method(other, "a certificate")),
+    }
+}
+
+/// At most 40 bytes of a foreign AlgorithmIdentifier, for the log.
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().take(40).map(|b| format!("{b:02x}")).collect()
+}
+
+/// The ID payload of an identity.
+#[must_use]
+pub fn id_payload(identity: &Identity) -> Id {
+    let (kind, data) = identity.to_ike();
+    Id::new(IdType::from(kind), data)
+}
+
+/// The identity in an ID payload.
+///
+/// # Errors
+/// [`IdentityError`] for a type or content that is not understood.
+pub fn identity(id: &Id) -> Result<Identity, IdentityError> {
+    Identity::from_ike(id.kind.code(), &id.data)
+}
+
+/// The CERT payloads that go with our proof: our certificate first (RFC 7296, section 3.6), then the intermediates.
+#[must_use]
+pub fn cert_payloads(local: &LocalAuth) -> Vec<Payload> {
+    match local {
+        LocalAuth::Psk(_) => Vec::new(),
+        LocalAuth::Cert { chain, .. } => chain
+            .iter()
+            .take(limits::CERTIFICATES_MAX)
+            .map(|der| Payload::Cert { encoding: CertEncoding::X509Signature, data: der.clone() })
+            .collect(),
+    }
+}
+
+/// The CERTREQ payload that asks for a certificate of an authority we believe; `None` if we want none.
+#[must_use]
+pub fn certreq_payload(remote: &RemoteAuth) -> Option<Payload> {
+    let RemoteAuth::Cert { trust, .. } = remote else { return None };
+    let mut data = trust.certreq();
+    data.truncate(limits::CERTREQ_AUTHORITIES_MAX * 20);
+    Some(Payload::CertReq { encoding: CertEncoding::X509Signature, data })
+}
+
+/// The certificates among a message's payloads, the peer's own first. Other encodings than X.509 signature certificates are
+/// passed over, and so are intermediates that cannot be read.
+///
+/// # Errors
+/// If the first certificate, which is the peer's own, cannot be read.
+pub fn certificates(payloads: &[Payload]) -> Result<Vec<Certificate>, AuthError> {
+    let mut ders = payloads.iter().filter_map(|payload| match payload {
+        Payload::Cert { encoding: CertEncoding::X509Signature, data } => Some(data.as_slice()),
+        _ => None,
+    });
+    let Some(own) = ders.next() else { return Ok(Vec::new()) };
+    let mut chain = vec![Certificate::from_der(own)?];
+    chain.extend(ders.take(limits::CERTIFICATES_MAX - 1).filter_map(|der| Certificate::from_der(der).ok()));
+    Ok(chain)
+}
+
+/// Data of our SIGNATURE_HASH_ALGORITHMS notification (RFC 7427, section 4).
+#[must_use]
+pub fn hash_algorithms() -> Vec<u8> {
+    Scheme::HASH_IDS.iter().flat_map(|id| id.to_be_bytes()).collect()
+}
+
+/// What the peer's SIGNATURE_HASH_ALGORITHMS announces; an odd last byte is ignored.
+#[must_use]
+pub fn parse_hash_algorithms(data: &[u8]) -> Vec<u16> {
+    data.chunks_exact(2).take(32).filter_map(|id| Some(u16::from_be_bytes([*id.first()?, *id.last()?]))).collect()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,42 @@
+//! Entries for fuzz targets: each takes any bytes, must not panic, and checks what holds for all of them.
+
+use dormouse_sansio::UnixTime;
+use dormouse_wire::ike::{Fragment, PayloadType};
+
+use crate::fragment::Reassembler;
+use crate::ticket::{ClientTicket, TicketContent, TicketGuard};
+
+/// Decoding a ticket's content (as if it had been sealed by us), and encoding it again.
+pub fn ticket_content(data: &[u8]) {
+    if let Ok(content) = TicketContent::fuzz_decode(data) {
+        assert_eq!(content.fuzz_encode(), data, "one value has one encoding");
+    }
+}
+
+/// Decoding a stored client ticket, and encoding it again.
+pub fn client_ticket(data: &[u8]) {
+    if let Ok(ticket) = ClientTicket::decode(data) {
+        assert_eq!(ticket.encode().as_bytes(), data, "one value has one encoding");
+    }
+}
+
+/// Loading spent records.
+pub fn ticket_guard(data: &[u8]) {
+    let guard = TicketGuard::load(data, UnixTime(0));
+    assert_eq!(TicketGuard::load(&guard.export(), UnixTime(0)).len(), guard.len());
+}
+
+/// Reassembly of any sequence of authenticated fragments: `id, number, total, length, bytes...`, one after the other.
+pub fn reassembly(mut data: &[u8]) {
+    let mut reassembler = Reassembler::new();
+    while let Some((&[id, number, total, length], rest)) = data.split_first_chunk::<4>() {
+        let (piece, rest) = rest.split_at(usize::from(length).min(rest.len()));
+        data = rest;
+        let fragment = Fragment { number: number.into(), total: total.into() };
+        match reassembler.add(id.into(), fragment, PayloadType::from(number), piece) {
+            Ok(Some(whole)) => assert!(whole.plain.len() <= crate::limits::MESSAGE_MAX),
+            Ok(None) | Err(_) => {}
+        }
+    }
+    reassembler.forget_before(u32::MAX);
+}
