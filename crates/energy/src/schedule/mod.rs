@@ -15,7 +15,7 @@ mod simple;
 use core::time::Duration;
 
 pub use dormouse::{ALLOWANCE, Dormouse};
-pub use paper::{AGES, AverageUser, Paper, ages};
+pub use paper::{AGE, AGES, AverageUser, Paper};
 pub use simple::{BreakEven, Never, Timeout};
 
 use crate::packet::PacketInfo;
@@ -69,7 +69,7 @@ pub trait Scheduler: Send {
     /// The break-even time changed (other gateway load, other resumption protocol). In seconds, positive.
     fn set_break_even(&mut self, seconds: f64);
 
-    /// Bytes of memory that this policy needs for one client; constant over its life.
+    /// The most memory that this policy ever needs for one client, in bytes.
     fn state_bytes(&self) -> usize;
 
     /// Appends what was learned, so that it survives a restart. Empty for policies that learn nothing.

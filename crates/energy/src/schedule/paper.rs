@@ -9,7 +9,7 @@
 //! and switches off as soon as `P(t) > alpha` (Eq. 7). Where `P(t)` is 0, because the client never had such a period, the
 //! same estimate over the average user's history (Eq. 6) is held against `beta` (Eq. 8).
 //!
-//! **Incremental and exact.** The rule is evaluated at fixed ages ([`ages`]): 0.25 s, each further one 5 % later. For each age
+//! **Incremental and exact.** The rule is evaluated at fixed ages ([`AGE`]): 0.25 s, each further one 5 % later. For each age
 //! two counters say how many periods reached `t` and `t + B`. They are kept as differences between neighbours, so that a
 //! period changes one counter in each array; what is computed at an age is Eq. 5 over the whole history, without rounding.
 //! A history that was cut at a changed break-even time is the one exception, see [`Scheduler::set_break_even`].
@@ -21,6 +21,7 @@
 //! implements Eq. 5.
 
 use core::time::Duration;
+use std::sync::{Arc, LazyLock};
 
 use super::{Decision, Scheduler, StateError};
 use crate::packet::PacketInfo;
@@ -33,32 +34,31 @@ const AGE_RATIO: f64 = 1.05;
 const TAG: u32 = u32::from_le_bytes(*b"dpa1");
 
 /// The ages at which the rule is evaluated, in seconds: 0.25 s to 17.6 hours.
-#[must_use]
-pub fn ages() -> [f64; AGES] {
-    let mut age = FIRST_AGE;
-    [(); AGES].map(|()| {
-        let this = age;
-        age *= AGE_RATIO;
-        this
-    })
-}
+pub static AGE: [f64; AGES] = {
+    let mut ages = [FIRST_AGE; AGES];
+    let mut i = 1;
+    while i < AGES {
+        ages[i] = ages[i - 1] * AGE_RATIO;
+        i += 1;
+    }
+    ages
+};
 
 /// The history of the average user, as a survival function: the part of all idle periods that last at least so long.
 #[derive(Clone, PartialEq, Debug)]
 pub struct AverageUser {
-    /// At each of [`ages`].
-    survival: [f64; AGES],
+    /// At each of [`AGE`]; shared by all clients.
+    survival: Arc<[f64; AGES]>,
 }
 
 impl AverageUser {
     /// From idle periods of a population, in seconds. Without any, nobody is ever idle for long.
     #[must_use]
     pub fn from_periods(periods: impl IntoIterator<Item = f64>) -> Self {
-        let ages = ages();
         let mut counts = [0u64; AGES + 1];
         let mut total = 0u64;
         for period in periods {
-            counts[reached(&ages, period, 0.0)] += 1;
+            counts[reached(period, 0.0)] += 1;
             total += 1;
         }
         let mut survival = [0.0; AGES];
@@ -69,7 +69,7 @@ impl AverageUser {
             let part = if total == 0 { 0.0 } else { above as f64 / total as f64 };
             survival[i] = part;
         }
-        Self { survival }
+        Self { survival: Arc::new(survival) }
     }
 
     /// The one that ships with the program: an equal mixture of five kinds of clients, each with lognormal idle periods
@@ -77,29 +77,33 @@ impl AverageUser {
     /// telephone's messenger 5.02, 3.05; a door lock 3.98, 2.10; a hub 2.49, 2.48.
     #[must_use]
     pub fn shipped() -> Self {
+        static SHIPPED: LazyLock<AverageUser> = LazyLock::new(AverageUser::mixture);
+        SHIPPED.clone()
+    }
+
+    fn mixture() -> Self {
         const KINDS: [(f64, f64); 5] = [(1.33, 1.95), (3.96, 2.29), (5.02, 3.05), (3.98, 2.10), (2.49, 2.48)];
         let tail = |mu: f64, sigma: f64, t: f64| normal_tail((t.ln() - mu) / sigma);
-        let survival = ages().map(|t| {
+        let survival = AGE.map(|t| {
             KINDS.iter().map(|(mu, sigma)| tail(*mu, *sigma, t) / tail(*mu, *sigma, FIRST_AGE)).sum::<f64>()
                 / KINDS.len() as f64
         });
-        Self { survival }
+        Self { survival: Arc::new(survival) }
     }
 
     /// Calls `f` with a length in seconds and the part of all idle periods that are about so long.
     pub(super) fn for_each_period(&self, mut f: impl FnMut(f64, f64)) {
-        let ages = ages();
         f(FIRST_AGE, 1.0 - self.survival[0]);
-        for i in 0..AGES {
+        for (i, age) in AGE.into_iter().enumerate() {
             let longer = self.survival.get(i + 1).copied().unwrap_or(0.0);
-            f(ages[i] * AGE_RATIO.sqrt(), self.survival[i] - longer);
+            f(age * AGE_RATIO.sqrt(), self.survival[i] - longer);
         }
     }
 
-    /// Eq. 6: the probability that an idle period of age `ages()[i]` lasts `break_even` seconds more.
-    fn remaining(&self, ages: &[f64; AGES], i: usize, break_even: f64) -> f64 {
-        let reach = ages[i] + break_even;
-        let after = ages.iter().position(|a| *a >= reach).map_or(0.0, |j| self.survival[j]);
+    /// Eq. 6: the probability that an idle period of age `AGE[i]` lasts `break_even` seconds more.
+    fn remaining(&self, i: usize, break_even: f64) -> f64 {
+        let reach = AGE[i] + break_even;
+        let after = self.survival.get(AGE.partition_point(|a| *a < reach)).copied().unwrap_or(0.0);
         if self.survival[i] > 0.0 { after / self.survival[i] } else { 0.0 }
     }
 }
@@ -117,8 +121,8 @@ fn normal_tail(x: f64) -> f64 {
 }
 
 /// How many of the ages plus `offset` an idle period reaches.
-fn reached(ages: &[f64; AGES], idle: f64, offset: f64) -> usize {
-    ages.partition_point(|age| *age + offset <= idle)
+fn reached(idle: f64, offset: f64) -> usize {
+    AGE.partition_point(|age| *age + offset <= idle)
 }
 
 /// Paper 000's policy for one client.
@@ -126,7 +130,6 @@ fn reached(ages: &[f64; AGES], idle: f64, offset: f64) -> usize {
 pub struct Paper {
     break_even: f64,
     alpha: f64,
-    ages: [f64; AGES],
     /// `at[k]`: periods that reached exactly the first `k` ages.
     at: [u32; AGES + 1],
     /// The same for ages plus break-even.
@@ -146,7 +149,6 @@ impl Paper {
         let mut paper = Self {
             break_even,
             alpha,
-            ages: ages(),
             at: [0; AGES + 1],
             beyond: [0; AGES + 1],
             fall_back: [false; AGES],
@@ -161,20 +163,21 @@ impl Paper {
 
     fn consult_average(&mut self) {
         for i in 0..AGES {
-            self.fall_back[i] = self.average.remaining(&self.ages, i, self.break_even) > self.beta;
+            self.fall_back[i] = self.average.remaining(i, self.break_even) > self.beta;
         }
     }
 
     /// The first age at which Eq. 7, or where Eq. 5 is zero Eq. 8, holds.
     fn rule(&self) -> f64 {
         let (mut now, mut later) = (total(&self.at), total(&self.beyond));
-        for i in 0..AGES {
-            now -= u64::from(self.at[i]);
-            later -= u64::from(self.beyond[i]);
-            #[expect(clippy::cast_precision_loss, reason = "counters are 32 bits each")]
-            let off = if later == 0 { self.fall_back[i] } else { later as f64 > self.alpha * now as f64 };
+        let steps = AGE.iter().zip(&self.at).zip(&self.beyond).zip(&self.fall_back);
+        for (((age, ended), ended_beyond), fall_back) in steps {
+            now -= u64::from(*ended);
+            later -= u64::from(*ended_beyond);
+            #[expect(clippy::cast_precision_loss, reason = "sums of 32-bit counters")]
+            let off = if later == 0 { *fall_back } else { later as f64 > self.alpha * now as f64 };
             if off {
-                return self.ages[i];
+                return *age;
             }
         }
         f64::INFINITY
@@ -198,7 +201,7 @@ impl Scheduler for Paper {
 
     fn learn(&mut self, idle: Duration) {
         let idle = idle.as_secs_f64();
-        let (now, later) = (reached(&self.ages, idle, 0.0), reached(&self.ages, idle, self.break_even));
+        let (now, later) = (reached(idle, 0.0), reached(idle, self.break_even));
         self.at[now] = self.at[now].saturating_add(1);
         self.beyond[later] = self.beyond[later].saturating_add(1);
         self.off_after = self.rule();
@@ -209,8 +212,8 @@ impl Scheduler for Paper {
         self.break_even = seconds;
         self.beyond = [0; AGES + 1];
         for (count, k) in self.at.into_iter().zip(0..) {
-            let reached_age = if k == 0 { 0.0 } else { self.ages[k - 1] };
-            let later = reached(&self.ages, reached_age, seconds);
+            let reached_age = if k == 0 { 0.0 } else { AGE[k - 1] };
+            let later = reached(reached_age, seconds);
             self.beyond[later] = self.beyond[later].saturating_add(count);
         }
         self.consult_average();

@@ -8,7 +8,7 @@ use crate::packet::PacketInfo;
 pub(super) const CONTEXTS: usize = 13;
 
 /// The context that each one refines: where it has little experience, that of the parent counts.
-pub(super) const PARENT: [usize; CONTEXTS] = [0, 0, 1, 1, 3, 0, 5, 6, 2, 8, 0, 10, 1];
+pub(super) const PARENT: [usize; CONTEXTS] = [0, 0, 1, 1, 3, 0, 5, 6, 2, 0, 9, 9, 1];
 
 /// Packets of a burst that its signature distinguishes.
 const BURST: u8 = 8;
@@ -19,13 +19,14 @@ pub(super) struct Features {
     /// Time since the client was first seen, in seconds (always positive once there was a packet).
     pub(super) now: f64,
     pub(super) last_class: u16,
-    pub(super) class_before: u16,
     /// Signature of the packets since the last idle period.
     pub(super) burst: u64,
     pub(super) burst_packets: u8,
     /// The last three idle periods, latest first, on a logarithmic scale.
     pub(super) idle: [u8; 3],
     pub(super) hour: u8,
+    /// When the last packet came that is not one of the recurring ones.
+    pub(super) last_active: f64,
     pub(super) due: Due,
 }
 
@@ -43,7 +44,6 @@ impl Features {
     /// A packet, `now` seconds after the client was first seen.
     pub(super) fn packet(&mut self, now: f64, packet: &PacketInfo) {
         self.now = now;
-        self.class_before = self.last_class;
         self.last_class = packet.class();
         if self.burst_packets < BURST {
             self.burst_packets += 1;
@@ -51,7 +51,9 @@ impl Features {
         }
         // 24: unknown, so that clients without a clock learn one hour and not a wrong one.
         self.hour = packet.time_of_day.and_then(|s| u8::try_from(s / 3600).ok()).unwrap_or(24);
-        self.due.observe(self.last_class, now);
+        if !self.due.observe(self.last_class, now) {
+            self.last_active = now;
+        }
     }
 
     /// An idle period of so many seconds has ended.
@@ -63,7 +65,6 @@ impl Features {
     /// The key of each context, now.
     pub(super) fn keys(&self) -> [u64; CONTEXTS] {
         let class = u64::from(self.last_class);
-        let pair = join(class, u64::from(self.class_before));
         let [a, b, c] = self.idle.map(u64::from);
         let (ab, due) = (join(a, b), due_key(self.due.next(self.now)));
         let keys = [
@@ -76,10 +77,10 @@ impl Features {
             ab,
             join(ab, c),
             join(class, ab),
-            join(self.burst, ab),
             due,
             join(due, class),
-            pair,
+            join(due, u64::from(scale(self.now - self.last_active, 1.0))),
+            join(u64::from(self.hour), class),
         ];
         let mut i = 0;
         keys.map(|key| {

@@ -39,14 +39,15 @@ pub(super) struct Expected {
 }
 
 impl Due {
-    /// A packet of `class` at `now`.
-    pub(super) fn observe(&mut self, class: u16, now: f64) {
+    /// A packet of `class` at `now`. Whether it belongs to a recurring kind.
+    pub(super) fn observe(&mut self, class: u16, now: f64) -> bool {
         let Some(kind) = self.kinds.iter_mut().find(|k| k.class == class && k.last > 0.0) else {
-            return self.adopt(class, now);
+            self.adopt(class, now);
+            return false;
         };
         let since = super::grid::narrow(now - kind.last);
         if since < SAME_EVENT {
-            return;
+            return kind.trust >= TRUSTED;
         }
         kind.last = now;
         if (since - kind.interval).abs() <= TOLERANCE * kind.interval {
@@ -57,6 +58,7 @@ impl Due {
         } else {
             (kind.interval, kind.trust) = (since, 1);
         }
+        kind.trust >= TRUSTED
     }
 
     /// Gives the place of the kind that is trusted least, and among those was silent longest, to a new one.

@@ -11,7 +11,7 @@
 //! | never | unbounded | unbounded |
 //!
 //! A time-out is allowed only if `D` plus its worst stays at most `A * B` ([`ALLOWANCE`]): otherwise one below `B` becomes
-//! `B`, and one above is cut to `B + (A * B - D)`. By induction `D <= A * B` always, whatever the traffic: the policy never
+//! `B`, and one above is cut to what is left, less a [`RESERVE`]. By induction `D <= A * B` always, whatever the traffic: the policy never
 //! costs more than break-even plus that one constant, and break-even never more than twice the clairvoyant.
 //!
 //! **Against never.** No policy can also bound its loss against a radio that stays on (periods that end right after the
@@ -21,7 +21,11 @@
 use super::grid;
 
 /// `A`: by how many break-even times the policy may ever cost more than the break-even time-out.
-pub const ALLOWANCE: f64 = 12.0;
+pub const ALLOWANCE: f64 = 16.0;
+
+/// The part of it that time-outs above break-even must leave to those below: one loss with a short time-out takes a whole
+/// break-even time, and a policy that has no such left can only follow break-even from then on.
+const RESERVE: f64 = 6.0;
 
 /// Running totals of one client, in seconds of idle radio.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
@@ -39,7 +43,7 @@ impl Guard {
         if wanted < break_even {
             if left >= break_even { wanted } else { break_even }
         } else {
-            wanted.min(break_even + left)
+            wanted.min(break_even + (left - RESERVE * break_even).max(0.0))
         }
     }
 

@@ -35,7 +35,7 @@ pub use guard::ALLOWANCE;
 /// Weight of a parent's estimate, in idle periods.
 const PRIOR: f32 = 2.0;
 /// What a context remembers: after so many idle periods in it, one counts only a third.
-const MEMORY: f32 = 300.0;
+const MEMORY: f32 = 100.0;
 /// How fast a context that loses is believed less: a loss of one break-even time divides its weight by e to this.
 const LEARNING_RATE: f32 = 2.0;
 /// How long losses are remembered, in idle periods of break-even length.
@@ -46,6 +46,8 @@ const LONGEST: f64 = 16.0;
 const LATE: f64 = 4.0;
 /// The gain, in break-even times, that the learned choice must have shown before it is followed.
 const PROOF: f64 = 2.0;
+/// How much more gain is asked for each second that the client is behind a radio that never sleeps.
+const EVIDENCE: f64 = 5.0;
 
 /// A decision that awaits its idle period.
 #[derive(Clone, Debug)]
@@ -124,7 +126,7 @@ impl Dormouse {
 
     /// The learned choice if it has proved itself, otherwise the best of what needs no proof.
     fn cautious(&self, mixed: usize) -> f64 {
-        let proof = PROOF * self.break_even + 2.0 * self.guard.behind();
+        let proof = PROOF * self.break_even + EVIDENCE * self.guard.behind();
         let candidates = [
             (self.mixed_loss + proof, TIME_OUTS[mixed]),
             (self.break_even_loss + proof, self.break_even),
@@ -212,7 +214,7 @@ impl Scheduler for Dormouse {
     }
 
     fn state_bytes(&self) -> usize {
-        size_of::<Self>() + size_of_val(self.table.slots())
+        size_of::<Self>() + table::MOST * size_of::<Slot>()
     }
 
     fn save(&self, out: &mut Vec<u8>) {

@@ -4,21 +4,20 @@
 use super::super::StateError;
 use super::Dormouse;
 use super::grid::NEVER;
-use super::table::{SLOTS, Slot};
+use super::table::{MOST, Slot};
 
 const TAG: u32 = u32::from_le_bytes(*b"ddm1");
 /// Tag, break-even, the losses of the contexts and three more, two totals.
 const HEAD: usize = 4 + 8 * (1 + super::CONTEXTS + 3 + 2);
-/// Index, tag, experience, costs (`never` costs nothing by definition).
-const SLOT: usize = 2 + 4 + 4 + 4 * NEVER;
+/// Tag, experience, costs (`never` costs nothing by definition).
+const SLOT: usize = 4 + 4 + 4 * NEVER;
 
 pub(super) fn save(d: &Dormouse, out: &mut Vec<u8>) {
     out.extend(TAG.to_le_bytes());
     let totals = [d.mixed_loss, d.late_loss, d.break_even_loss, d.guard.over_break_even, d.guard.over_never];
     let numbers = [d.break_even].into_iter().chain(d.losses).chain(totals);
     numbers.for_each(|x| out.extend(x.to_le_bytes()));
-    for (i, slot) in d.table.slots().iter().enumerate().filter(|(_, s)| s.seen > 0.0) {
-        out.extend(u16::try_from(i).unwrap_or(0).to_le_bytes());
+    for slot in d.table.tenants() {
         out.extend(slot.tag.to_le_bytes());
         out.extend(slot.seen.to_le_bytes());
         slot.costs[..NEVER].iter().for_each(|c| out.extend(c.to_le_bytes()));
@@ -48,8 +47,8 @@ impl Numbers<'_> {
 
 pub(super) fn restore(d: &mut Dormouse, bytes: &[u8]) -> Result<(), StateError> {
     let slots = bytes.len().saturating_sub(HEAD) / SLOT;
-    if bytes.len() != HEAD + slots * SLOT || slots > SLOTS {
-        return Err(StateError::Length { expected: HEAD + slots.min(SLOTS) * SLOT, found: bytes.len() });
+    if bytes.len() != HEAD + slots * SLOT || slots > MOST {
+        return Err(StateError::Length { expected: HEAD + slots.min(MOST) * SLOT, found: bytes.len() });
     }
     let mut numbers = Numbers(bytes);
     let found = u32::from_le_bytes(numbers.next());
@@ -70,21 +69,14 @@ pub(super) fn restore(d: &mut Dormouse, bytes: &[u8]) -> Result<(), StateError> 
     fresh.guard.over_break_even = numbers.f64("total against break-even")?;
     fresh.guard.over_never = numbers.f64("total against never")?;
     for _ in 0..slots {
-        let place = usize::from(u16::from_le_bytes(numbers.next()));
         let mut slot = Slot { tag: u32::from_le_bytes(numbers.next()), ..Slot::EMPTY };
         slot.seen = numbers.f32("experience of a context")?;
         for cost in &mut slot.costs[..NEVER] {
             *cost = numbers.f32("cost in a context")?;
         }
-        let place = fresh
-            .table
-            .slots_mut()
-            .get_mut(place)
-            .ok_or(StateError::Damaged { what: "place of a context" })?;
-        if slot.seen <= 0.0 || place.seen > 0.0 {
-            return Err(StateError::Damaged { what: "experience of a context" });
+        if !fresh.table.restore(slot) {
+            return Err(StateError::Damaged { what: "set of contexts" });
         }
-        *place = slot;
     }
     super::Scheduler::set_break_even(&mut fresh, d.break_even);
     *d = fresh;

@@ -1,0 +1,302 @@
+//! What each policy costs on one client's traffic, in one pass. Owns the accounting; must never decide anything itself.
+//!
+//! The unit of cost is one second of idle radio. An idle period of length `g` costs `g` if the radio stays on, and `t + B` if
+//! it is switched off after `t`, where `B` is the break-even time ([`SleepCost`]). A silence shorter than
+//! [`Settings::min_idle`] is no idle period and costs nothing under any policy.
+//!
+//! Under [`WakeOn::Outgoing`] a packet that arrives while the radio is off does not wake it: it is lost, or answered by the
+//! gateway in the client's place. The sleep then lasts until the client sends; the silences in between cost nothing more.
+//!
+//! A recording ends with its last packet: what came after is unknown and is not counted.
+
+use core::time::Duration;
+
+use crate::model::SleepCost;
+use crate::packet::PacketInfo;
+use crate::schedule::{MIN_IDLE, Scheduler};
+use dormouse_sansio::Instant;
+
+/// Which packets wake a sleeping radio.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum WakeOn {
+    /// Every packet, as if a second radio announced those that arrive. Nothing is ever lost.
+    #[default]
+    All,
+    /// Only packets that the client sends. Those that arrive meanwhile are lost, or answered by proxy.
+    Outgoing,
+}
+
+/// What the gateway answers in the place of a sleeping client.
+pub type Proxy = fn(&PacketInfo) -> bool;
+
+/// The proxy of paper 000, section 3.5: DHCP, DNS and MICROSOFT-DS (port 445).
+#[must_use]
+pub fn paper_proxy(packet: &PacketInfo) -> bool {
+    [packet.local_port, packet.remote_port].iter().any(|p| matches!(p, 53 | 67 | 68 | 445))
+}
+
+/// How to account.
+#[derive(Clone, Copy, Debug)]
+pub struct Settings {
+    /// What a sleep costs.
+    pub cost: SleepCost,
+    /// Shortest silence that counts as an idle period.
+    pub min_idle: Duration,
+    /// Which packets wake.
+    pub wake_on: WakeOn,
+    /// Which arriving packets the gateway answers for a sleeping client; they are counted apart from the lost ones.
+    pub proxy: Option<Proxy>,
+}
+
+impl Settings {
+    /// Every packet wakes, idle periods from 0.25 s, no proxy.
+    #[must_use]
+    pub const fn new(cost: SleepCost) -> Self {
+        Self { cost, min_idle: MIN_IDLE, wake_on: WakeOn::All, proxy: None }
+    }
+}
+
+/// What one policy did on one client's traffic.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub struct Totals {
+    /// Cost in seconds of idle radio.
+    pub cost: f64,
+    /// How often the radio was switched off and on again.
+    pub cycles: u64,
+    /// Seconds with the radio off, the time to reconnect included.
+    pub off_seconds: f64,
+    /// Idle periods longer than the break-even time in which the radio stayed on (the paper's "false positives").
+    pub missed_opportunities: u64,
+    /// Packets that arrived while the radio was off and that nobody answered (the paper's "false negatives").
+    pub packets_lost: u64,
+    /// Packets that arrived while the radio was off and that the gateway answered.
+    pub packets_proxied: u64,
+}
+
+impl Totals {
+    /// Part of the idle energy of a radio that never sleeps that was saved: 1 at best, negative if the policy costs energy;
+    /// 0 for a client that was never idle.
+    #[must_use]
+    pub fn saved_fraction(&self, idle_seconds: f64) -> f64 {
+        if idle_seconds > 0.0 { (idle_seconds - self.cost) / idle_seconds } else { 0.0 }
+    }
+
+    /// Saving over the clairvoyant's saving; `None` if even the clairvoyant saves nothing.
+    #[must_use]
+    pub fn share_of(&self, clairvoyant: &Self, idle_seconds: f64) -> Option<f64> {
+        let best = idle_seconds - clairvoyant.cost;
+        (best > 0.0).then(|| (idle_seconds - self.cost) / best)
+    }
+
+    /// Adds another client's totals.
+    pub fn add(&mut self, other: &Self) {
+        self.cost += other.cost;
+        self.cycles += other.cycles;
+        self.off_seconds += other.off_seconds;
+        self.missed_opportunities += other.missed_opportunities;
+        self.packets_lost += other.packets_lost;
+        self.packets_proxied += other.packets_proxied;
+    }
+}
+
+/// A sleep that has not ended: when its idle period began, and after how many seconds the radio went off.
+#[derive(Clone, Copy, Debug)]
+struct Asleep {
+    idle_since: Instant,
+    after: f64,
+}
+
+/// One policy on one client.
+struct Meter {
+    scheduler: Box<dyn Scheduler>,
+    totals: Totals,
+    last: Option<Instant>,
+    asleep: Option<Asleep>,
+}
+
+impl Meter {
+    fn new(scheduler: Box<dyn Scheduler>) -> Self {
+        Self { scheduler, totals: Totals::default(), last: None, asleep: None }
+    }
+
+    fn packet(&mut self, settings: &Settings, at: Instant, packet: &PacketInfo) {
+        if self.asleep.is_none()
+            && let Some(last) = self.last
+        {
+            let idle = at.saturating_since(last);
+            if idle >= settings.min_idle {
+                self.idle(settings, last, idle);
+            }
+        }
+        if let Some(asleep) = self.asleep {
+            if settings.wake_on == WakeOn::Outgoing && !packet.is_outgoing() {
+                let proxied = settings.proxy.is_some_and(|answers| answers(packet));
+                *if proxied { &mut self.totals.packets_proxied } else { &mut self.totals.packets_lost } += 1;
+                return;
+            }
+            self.wake(settings, asleep, at);
+        }
+        self.scheduler.observe(at, packet);
+        self.last = Some(at);
+    }
+
+    /// An idle period of the awake radio: slept through from some point on, or waited out.
+    fn idle(&mut self, settings: &Settings, since: Instant, idle: Duration) {
+        let (off_after, length) = (self.scheduler.decide().seconds(), idle.as_secs_f64());
+        if off_after < length {
+            self.asleep = Some(Asleep { idle_since: since, after: off_after });
+            return;
+        }
+        self.totals.cost += length;
+        self.totals.missed_opportunities += u64::from(length > settings.cost.of(length));
+        self.scheduler.learn(idle);
+    }
+
+    fn wake(&mut self, settings: &Settings, asleep: Asleep, at: Instant) {
+        let idle = at.saturating_since(asleep.idle_since);
+        self.charge(settings, asleep, idle);
+        self.scheduler.learn(idle);
+        self.asleep = None;
+    }
+
+    fn charge(&mut self, settings: &Settings, asleep: Asleep, idle: Duration) {
+        let length = idle.as_secs_f64();
+        self.totals.cost += asleep.after + settings.cost.of(length);
+        self.totals.cycles += 1;
+        self.totals.off_seconds += length - asleep.after;
+    }
+
+    fn finish(&mut self, settings: &Settings, end: Instant) -> Totals {
+        if let Some(asleep) = self.asleep.take() {
+            self.charge(settings, asleep, end.saturating_since(asleep.idle_since));
+        }
+        self.totals
+    }
+}
+
+/// The bound that no online policy beats: it knows each idle period's length when it begins and sleeps at once if that pays.
+#[derive(Default)]
+struct Clairvoyant {
+    totals: Totals,
+    /// The current stretch between two packets that wake: when it began, its idle seconds, the packets that would be missed.
+    since: Option<Instant>,
+    idle: f64,
+    missed: [u64; 2],
+}
+
+impl Clairvoyant {
+    fn packet(&mut self, settings: &Settings, at: Instant, idle: f64, packet: &PacketInfo) {
+        self.idle += idle;
+        if settings.wake_on == WakeOn::Outgoing && !packet.is_outgoing() {
+            self.missed[usize::from(settings.proxy.is_some_and(|answers| answers(packet)))] += 1;
+            return;
+        }
+        self.close(settings, at);
+        self.since = Some(at);
+    }
+
+    fn close(&mut self, settings: &Settings, at: Instant) {
+        let length = self.since.map_or(0.0, |since| at.saturating_since(since).as_secs_f64());
+        let price = settings.cost.of(length);
+        if price < self.idle {
+            self.totals.cost += price;
+            self.totals.cycles += 1;
+            self.totals.off_seconds += length;
+            self.totals.packets_lost += self.missed[0];
+            self.totals.packets_proxied += self.missed[1];
+        } else {
+            self.totals.cost += self.idle;
+        }
+        (self.idle, self.missed) = (0.0, [0; 2]);
+    }
+}
+
+/// All policies on one client: fed with its packets in order of time, it yields a [`ClientReport`].
+pub struct Ledger {
+    settings: Settings,
+    meters: Vec<Meter>,
+    clairvoyant: Clairvoyant,
+    last: Option<Instant>,
+    packets: u64,
+    idle_periods: u64,
+    idle_seconds: f64,
+}
+
+/// The result for one client.
+#[derive(Clone, PartialEq, Debug)]
+pub struct ClientReport {
+    /// Packets seen.
+    pub packets: u64,
+    /// Silences of at least `min_idle`.
+    pub idle_periods: u64,
+    /// Their sum: what a radio that never sleeps pays.
+    pub idle_seconds: f64,
+    /// Each policy's name and totals, in the order given, `clairvoyant` last.
+    pub policies: Vec<(&'static str, Totals)>,
+}
+
+impl ClientReport {
+    /// The totals of the policy called `name`.
+    #[must_use]
+    pub fn policy(&self, name: &str) -> Option<&Totals> {
+        self.policies.iter().find(|(n, _)| *n == name).map(|(_, totals)| totals)
+    }
+
+    /// The saving of `name` over the clairvoyant's; `None` for an unknown policy or if there is nothing to save.
+    #[must_use]
+    pub fn share_of_clairvoyant(&self, name: &str) -> Option<f64> {
+        self.policy(name)?.share_of(self.policy("clairvoyant")?, self.idle_seconds)
+    }
+}
+
+impl Ledger {
+    /// For one client under the given policies.
+    #[must_use]
+    pub fn new(settings: Settings, policies: Vec<Box<dyn Scheduler>>) -> Self {
+        Self {
+            settings,
+            meters: policies.into_iter().map(Meter::new).collect(),
+            clairvoyant: Clairvoyant::default(),
+            last: None,
+            packets: 0,
+            idle_periods: 0,
+            idle_seconds: 0.0,
+        }
+    }
+
+    /// The client's next packet. A packet older than its predecessor counts as simultaneous with it.
+    pub fn packet(&mut self, at: Instant, packet: &PacketInfo) {
+        let at = self.last.map_or(at, |last| at.max(last));
+        let mut idle = 0.0;
+        if let Some(last) = self.last {
+            let silence = at.saturating_since(last);
+            if silence >= self.settings.min_idle {
+                idle = silence.as_secs_f64();
+                self.idle_periods += 1;
+                self.idle_seconds += idle;
+            }
+        }
+        self.last = Some(at);
+        self.packets += 1;
+        self.clairvoyant.packet(&self.settings, at, idle, packet);
+        for meter in &mut self.meters {
+            meter.packet(&self.settings, at, packet);
+        }
+    }
+
+    /// The recording has ended with the last packet.
+    #[must_use]
+    pub fn finish(mut self) -> ClientReport {
+        let end = self.last.unwrap_or(Instant::ZERO);
+        self.clairvoyant.close(&self.settings, end);
+        let mut policies: Vec<_> =
+            self.meters.iter_mut().map(|m| (m.scheduler.name(), m.finish(&self.settings, end))).collect();
+        policies.push(("clairvoyant", self.clairvoyant.totals));
+        ClientReport {
+            packets: self.packets,
+            idle_periods: self.idle_periods,
+            idle_seconds: self.idle_seconds,
+            policies,
+        }
+    }
+}

@@ -1,0 +1,263 @@
+//! The break-even model of paper 000, section 3.1: Equations 1 to 4 and what follows from them. Pure arithmetic on a
+//! device's figures; must never learn or decide.
+//!
+//! | here | paper | unit |
+//! |---|---|---|
+//! | [`Radio::idle_power`] | WiFi_M | W |
+//! | [`Radio::cycle_energy`] | WiFi_C + WiFi_D | J |
+//! | [`Radio::association_time`] | WiFi_t | s |
+//! | [`Exchange::energy`] | IPsec_C + IPsec_D | J |
+//! | [`Exchange::time`] | IPsec_t, a function of the gateway's load | s |
+//! | [`Model::break_even_instant`] | dt_tau', Eq. 2 | s |
+//! | [`Model::break_even`] | dt_tau, Eq. 3 | s |
+
+use core::fmt;
+use core::str::FromStr;
+
+/// How long the gateway remembers a silent client before its liveness check gives up, unless configured otherwise, in
+/// seconds. Until then MOBIKE resumes the session; later the hybrids fall back. (Paper 000, section 3.4.)
+pub const LIVENESS_TIMEOUT: f64 = 120.0;
+
+/// What a sleep costs, in seconds of idle radio: the break-even time, which for the hybrids depends on how long the client
+/// was silent.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct SleepCost {
+    within: f64,
+    beyond: f64,
+    limit: f64,
+}
+
+impl SleepCost {
+    /// The same for every sleep: a break-even time in seconds, positive.
+    #[must_use]
+    pub const fn constant(break_even: f64) -> Self {
+        Self { within: break_even, beyond: break_even, limit: f64::INFINITY }
+    }
+
+    /// `within` for idle periods up to `limit` seconds, `beyond` for longer ones.
+    #[must_use]
+    pub const fn hybrid(within: f64, beyond: f64, limit: f64) -> Self {
+        Self { within, beyond, limit }
+    }
+
+    /// The cost of a sleep in an idle period of `idle` seconds, waiting included.
+    #[must_use]
+    pub fn of(&self, idle: f64) -> f64 {
+        if idle <= self.limit { self.within } else { self.beyond }
+    }
+
+    /// The shortest idle period that is worth a sleep: what a scheduler is given as break-even time.
+    #[must_use]
+    pub fn break_even(&self) -> f64 {
+        if self.within <= self.limit { self.within } else { self.beyond.max(self.limit) }
+    }
+}
+
+/// The radio's figures.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Radio {
+    /// Idle and associated, power saving off (WiFi_M), in watts.
+    pub idle_power: f64,
+    /// Idle in 802.11 power-save mode, in watts.
+    pub power_save_power: f64,
+    /// Switching off, on, and associating again (WiFi_C + WiFi_D), in joules.
+    pub cycle_energy: f64,
+    /// Time to associate (WiFi_t), in seconds.
+    pub association_time: f64,
+}
+
+/// The time of an exchange as the client sees it, by the number of clients that the gateway serves at once.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub struct Latency {
+    /// With one client, in seconds.
+    pub alone: f64,
+    /// For each further one, in seconds.
+    pub per_client: f64,
+}
+
+impl Latency {
+    /// With `load` clients at once; no client counts as one.
+    #[must_use]
+    pub fn at(&self, load: u32) -> f64 {
+        self.alone + self.per_client * f64::from(load.saturating_sub(1))
+    }
+}
+
+/// One way to get the protected session back.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub struct Exchange {
+    /// For closing and reopening (IPsec_C + IPsec_D), in joules.
+    pub energy: f64,
+    /// Time until packets flow (IPsec_t).
+    pub time: Latency,
+}
+
+/// The exchanges that a device was measured with. A held SA needs none.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Exchanges {
+    /// A complete IKEv2 handshake (RFC 7296).
+    pub full: Exchange,
+    /// Resumption with a ticket (RFC 5723; IPsec Gateway Failover, IGF, in the paper).
+    pub ticket: Exchange,
+    /// An address update (MOBIKE, RFC 4555).
+    pub mobike: Exchange,
+}
+
+/// How a session is resumed after a sleep.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Resumption {
+    /// Same address, SA still there on both sides: no exchange at all.
+    HeldSa,
+    /// MOBIKE, with a gateway that never forgets a client.
+    Mobike,
+    /// A ticket, always.
+    Ticket,
+    /// A full IKEv2 handshake, always.
+    Full,
+    /// MOBIKE within the gateway's liveness timeout, a ticket after it.
+    MobikeThenTicket,
+    /// MOBIKE within the gateway's liveness timeout, full IKEv2 after it.
+    MobikeThenFull,
+}
+
+impl Resumption {
+    /// All of them, cheapest first for long sleeps.
+    pub const ALL: [Self; 6] =
+        [Self::HeldSa, Self::Mobike, Self::MobikeThenTicket, Self::Ticket, Self::MobikeThenFull, Self::Full];
+
+    /// As users write it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::HeldSa => "held",
+            Self::Mobike => "mobike",
+            Self::Ticket => "ticket",
+            Self::Full => "ikev2",
+            Self::MobikeThenTicket => "mobike+ticket",
+            Self::MobikeThenFull => "mobike+ikev2",
+        }
+    }
+}
+
+impl fmt::Display for Resumption {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// No such way to resume.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error(
+    "unknown resumption {found:?}, expected one of held, mobike, ticket, ikev2, mobike+ticket, mobike+ikev2"
+)]
+pub struct UnknownResumption {
+    found: String,
+}
+
+impl FromStr for Resumption {
+    type Err = UnknownResumption;
+
+    fn from_str(s: &str) -> Result<Self, Self::Err> {
+        Self::ALL.into_iter().find(|r| r.name() == s).ok_or_else(|| UnknownResumption { found: s.to_owned() })
+    }
+}
+
+/// What the radio does while it is not switched off: the state that a sleep is compared with.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub enum Baseline {
+    /// Always active, as in paper 000.
+    #[default]
+    Active,
+    /// 802.11 power-save mode.
+    PowerSave,
+    /// A measured power, in watts.
+    Watts(f64),
+}
+
+/// A device's figures put into the equations.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Model {
+    /// The radio.
+    pub radio: Radio,
+    /// The exchanges.
+    pub exchanges: Exchanges,
+    /// What a sleep is compared with.
+    pub baseline: Baseline,
+    /// The gateway's liveness timeout, in seconds: where the hybrids change over.
+    pub liveness_timeout: f64,
+}
+
+impl Model {
+    /// Compared with an always active radio, liveness timeout [`LIVENESS_TIMEOUT`].
+    #[must_use]
+    pub const fn new(radio: Radio, exchanges: Exchanges) -> Self {
+        Self { radio, exchanges, baseline: Baseline::Active, liveness_timeout: LIVENESS_TIMEOUT }
+    }
+
+    /// Power of the idle radio that does not sleep, in watts.
+    #[must_use]
+    pub fn baseline_power(&self) -> f64 {
+        match self.baseline {
+            Baseline::Active => self.radio.idle_power,
+            Baseline::PowerSave => self.radio.power_save_power,
+            Baseline::Watts(power) => power,
+        }
+    }
+
+    /// Eq. 1: energy of a radio left on for `seconds`, in joules.
+    #[must_use]
+    pub fn energy_on(&self, seconds: f64) -> f64 {
+        seconds * self.baseline_power()
+    }
+
+    /// Sum of WiFi_C, WiFi_D, IPsec_C and IPsec_D (the numerator of Eq. 2), in joules.
+    fn switching_energy(&self, exchange: Exchange) -> f64 {
+        self.radio.cycle_energy + exchange.energy
+    }
+
+    /// Eq. 2 (`dt_tau'`): break-even time if connecting took no time, in seconds.
+    #[must_use]
+    pub fn break_even_instant(&self, exchange: Exchange) -> f64 {
+        self.switching_energy(exchange) / self.baseline_power()
+    }
+
+    /// Eq. 3 (`dt_tau`): break-even time in seconds with one exchange, the gateway serving `load` clients at once.
+    ///
+    /// While it associates and waits for the gateway, the radio is active. Against an active radio this is the paper's
+    /// `dt_tau' + WiFi_t + IPsec_t`; against a cheaper baseline those seconds count for more, in proportion of the powers.
+    #[must_use]
+    pub fn break_even_with(&self, exchange: Exchange, load: u32) -> f64 {
+        let waiting = self.radio.association_time + exchange.time.at(load);
+        self.break_even_instant(exchange) + waiting * self.radio.idle_power / self.baseline_power()
+    }
+
+    /// Eq. 4: energy in joules of a stretch in which the radio was on for `on_seconds` (dt_1 + dt_2) and slept once between.
+    /// As in the paper, the time to connect is part of Eq. 3 and not of this.
+    #[must_use]
+    pub fn energy_with_sleep(&self, on_seconds: f64, exchange: Exchange) -> f64 {
+        self.switching_energy(exchange) + self.energy_on(on_seconds)
+    }
+
+    /// What a sleep costs under `resumption` with `load` clients at the gateway, in seconds of the baseline.
+    #[must_use]
+    pub fn sleep_cost(&self, resumption: Resumption, load: u32) -> SleepCost {
+        let with = |exchange| self.break_even_with(exchange, load);
+        let Exchanges { full, ticket, mobike } = self.exchanges;
+        match resumption {
+            Resumption::HeldSa => SleepCost::constant(with(Exchange::default())),
+            Resumption::Mobike => SleepCost::constant(with(mobike)),
+            Resumption::Ticket => SleepCost::constant(with(ticket)),
+            Resumption::Full => SleepCost::constant(with(full)),
+            Resumption::MobikeThenTicket => {
+                SleepCost::hybrid(with(mobike), with(ticket), self.liveness_timeout)
+            }
+            Resumption::MobikeThenFull => SleepCost::hybrid(with(mobike), with(full), self.liveness_timeout),
+        }
+    }
+
+    /// The shortest idle period that is worth a sleep, in seconds (`dt_tau`, Eq. 3).
+    #[must_use]
+    pub fn break_even(&self, resumption: Resumption, load: u32) -> f64 {
+        self.sleep_cost(resumption, load).break_even()
+    }
+}

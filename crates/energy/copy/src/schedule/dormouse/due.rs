@@ -1,0 +1,101 @@
+//! Recurring packets: for each kind of packet its usual interval, and from that the time until the next one is due. Bounded;
+//! must never decide.
+
+/// Kinds that are followed at once.
+pub(super) const KINDS: usize = 24;
+/// Intervals shorter than this are one event, in seconds.
+const SAME_EVENT: f32 = 1.0;
+/// An interval within this part of the usual one confirms it.
+const TOLERANCE: f32 = 0.08;
+/// Intervals that must agree before a kind is called periodic.
+const TRUSTED: u8 = 2;
+const CERTAIN: u8 = 6;
+
+/// One kind of packet.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub(super) struct Kind {
+    pub(super) class: u16,
+    /// How often the interval was confirmed, less the misses.
+    pub(super) trust: u8,
+    /// Its last event, in seconds on the client's clock.
+    pub(super) last: f64,
+    /// The usual interval in seconds.
+    pub(super) interval: f32,
+}
+
+/// The recurring packets of one client.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Due {
+    pub(super) kinds: [Kind; KINDS],
+}
+
+/// What is expected next.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(super) struct Expected {
+    /// Seconds from now; not negative.
+    pub(super) within: f32,
+    /// Which kind of packet.
+    pub(super) class: u16,
+}
+
+impl Due {
+    /// A packet of `class` at `now`. Whether it belongs to a recurring kind.
+    pub(super) fn observe(&mut self, class: u16, now: f64) -> bool {
+        let Some(kind) = self.kinds.iter_mut().find(|k| k.class == class && k.last > 0.0) else {
+            self.adopt(class, now);
+            return false;
+        };
+        let since = super::grid::narrow(now - kind.last);
+        if since < SAME_EVENT {
+            return kind.trust >= TRUSTED;
+        }
+        kind.last = now;
+        if (since - kind.interval).abs() <= TOLERANCE * kind.interval {
+            kind.interval += 0.3 * (since - kind.interval);
+            kind.trust = (kind.trust + 1).min(CERTAIN);
+        } else if kind.trust > 1 {
+            kind.trust -= 1;
+        } else {
+            (kind.interval, kind.trust) = (since, 1);
+        }
+        kind.trust >= TRUSTED
+    }
+
+    /// Gives the place of the kind that is trusted least, and among those was silent longest, to a new one.
+    fn adopt(&mut self, class: u16, now: f64) {
+        let stale = |k: &Kind| now - k.last > 20.0 * f64::from(k.interval).max(60.0);
+        let rank = |k: &Kind| if stale(k) { 0 } else { k.trust };
+        let weakest =
+            self.kinds.iter_mut().min_by(|a, b| rank(a).cmp(&rank(b)).then(a.last.total_cmp(&b.last)));
+        if let Some(place) = weakest {
+            *place = Kind { class, last: now, trust: 0, interval: 0.0 };
+        }
+    }
+
+    /// The next packet that is due at `now`.
+    pub(super) fn next(&self, now: f64) -> Option<Expected> {
+        let mut next: Option<Expected> = None;
+        for kind in self.kinds.iter().filter(|k| k.trust >= TRUSTED) {
+            let interval = f64::from(kind.interval);
+            let since = now - kind.last;
+            if since > 6.0 * interval {
+                continue; // it has stopped
+            }
+            // One that is a little late is still due; one that was left out is due an interval later.
+            let late = since - (since / interval).floor() * interval;
+            let missed = since > interval && late > 0.1 * interval;
+            let within = if since <= interval {
+                interval - since
+            } else if missed {
+                interval - late
+            } else {
+                0.0
+            };
+            let within = super::grid::narrow(within);
+            if next.is_none_or(|n| within < n.within) {
+                next = Some(Expected { within, class: kind.class });
+            }
+        }
+        next
+    }
+}

@@ -1,0 +1,227 @@
+//! Ours: a learned time-out with a guarantee.
+//!
+//! When an idle period begins, the expected cost of each time-out `t` is `C(t) = E[min(g, t)] + B P(g > t)`: the integral of
+//! the survival function up to `t` plus the price of a sleep. It is least where the hazard of the period's end falls below
+//! `1/B`. The policy learns `C` for a grid of time-outs ([`grid`]), `never` among them, in many contexts at once
+//! ([`context`]): kinds of the last packets, lengths of the last idle periods, what periodic packet is due next ([`due`]).
+//! A context with little experience leans on the one that it refines, down to the average user.
+//!
+//! Which contexts to believe is learned too: each is charged what its own best time-out would have cost, and counts the less,
+//! the more it has lost lately (exponential weights). The weighted costs are added, and the least of them is the choice.
+//!
+//! The choice is followed once it would have gained clearly against a radio that stays on; before that, the radio goes off
+//! late or not at all. Last comes the [`guard`]: against any traffic the policy costs at most [`ALLOWANCE`] break-even times
+//! more than the break-even time-out.
+
+mod context;
+mod due;
+mod grid;
+mod guard;
+mod state;
+mod table;
+
+use core::time::Duration;
+
+use super::{AverageUser, Decision, Scheduler, StateError};
+use crate::packet::PacketInfo;
+use context::{CONTEXTS, Features, PARENT};
+use dormouse_sansio::Instant;
+use grid::{Costs, K, TIME_OUTS};
+use guard::Guard;
+use table::{Slot, Table};
+
+pub use guard::ALLOWANCE;
+
+/// Weight of a parent's estimate, in idle periods.
+const PRIOR: f32 = 2.0;
+/// What a context remembers: after so many idle periods in it, one counts only a third.
+const MEMORY: f32 = 100.0;
+/// How fast a context that loses is believed less: a loss of one break-even time divides its weight by e to this.
+const LEARNING_RATE: f32 = 2.0;
+/// How long losses are remembered, in idle periods of break-even length.
+const LOSS_MEMORY: f64 = 100.0;
+/// No idle period counts for more than this many break-even times when contexts are compared: one night is one night.
+const LONGEST: f64 = 16.0;
+/// The cautious time-out, in break-even times.
+const LATE: f64 = 4.0;
+/// The gain, in break-even times, that the learned choice must have shown before it is followed.
+const PROOF: f64 = 2.0;
+/// How much more gain is asked for each second that the client is behind a radio that never sleeps.
+const EVIDENCE: f64 = 5.0;
+
+/// A decision that awaits its idle period.
+#[derive(Clone, Debug)]
+struct Pending {
+    keys: [u64; CONTEXTS],
+    /// Each context's own choice.
+    choices: [usize; CONTEXTS],
+    /// The choice of all.
+    mixed: usize,
+    /// After the caution and the guard, in seconds.
+    off_after: f64,
+}
+
+/// The default policy for one client.
+#[derive(Clone, Debug)]
+pub struct Dormouse {
+    break_even: f64,
+    first_seen: Option<Instant>,
+    features: Features,
+    table: Table,
+    average: Costs,
+    /// What each context's choices have cost lately, less what staying on would have.
+    losses: [f64; CONTEXTS],
+    /// The same for the mixed choice, for the late time-out and for break-even.
+    mixed_loss: f64,
+    late_loss: f64,
+    break_even_loss: f64,
+    guard: Guard,
+    pending: Option<Pending>,
+}
+
+impl Dormouse {
+    /// A client of which nothing is known, with a break-even time in seconds.
+    #[must_use]
+    pub fn new(break_even: f64) -> Self {
+        Self {
+            break_even,
+            first_seen: None,
+            features: Features::default(),
+            table: Table::new(),
+            average: average_costs(break_even),
+            losses: [0.0; CONTEXTS],
+            mixed_loss: 0.0,
+            late_loss: 0.0,
+            break_even_loss: 0.0,
+            guard: Guard::default(),
+            pending: None,
+        }
+    }
+
+    /// The expected costs in each context, parents before children.
+    fn estimates(&self, keys: &[u64; CONTEXTS]) -> [Costs; CONTEXTS] {
+        let mut estimates = [self.average; CONTEXTS];
+        for i in 0..CONTEXTS {
+            let parent = if i == 0 { self.average } else { estimates[PARENT[i]] };
+            estimates[i] = self.table.get(keys[i]).map_or(parent, |slot| lean(slot, &parent));
+        }
+        estimates
+    }
+
+    fn predict(&self) -> Pending {
+        let keys = self.features.keys();
+        let estimates = self.estimates(&keys);
+        let best = self.losses.iter().copied().fold(f64::INFINITY, f64::min);
+        let mut sum: Costs = [0.0; K];
+        for (costs, loss) in estimates.iter().zip(&self.losses) {
+            let weight = (-LEARNING_RATE * grid::narrow((loss - best) / self.break_even)).exp();
+            for (s, c) in sum.iter_mut().zip(costs) {
+                *s = weight.mul_add(*c, *s);
+            }
+        }
+        let mixed = grid::cheapest(&sum);
+        let off_after = self.guard.admit(self.cautious(mixed), self.break_even);
+        Pending { keys, choices: estimates.map(|costs| grid::cheapest(&costs)), mixed, off_after }
+    }
+
+    /// The learned choice if it has proved itself, otherwise the best of what needs no proof.
+    fn cautious(&self, mixed: usize) -> f64 {
+        let proof = PROOF * self.break_even + EVIDENCE * self.guard.behind();
+        let candidates = [
+            (self.mixed_loss + proof, TIME_OUTS[mixed]),
+            (self.break_even_loss + proof, self.break_even),
+            (self.late_loss, LATE * self.break_even),
+            (0.0, f64::INFINITY),
+        ];
+        candidates.into_iter().min_by(|a, b| a.0.total_cmp(&b.0)).map_or(f64::INFINITY, |(_, t)| t)
+    }
+}
+
+/// A context's estimate, leaning on its parent's as if that were [`PRIOR`] idle periods.
+fn lean(slot: &Slot, parent: &Costs) -> Costs {
+    let weight = 1.0 / (slot.seen + PRIOR);
+    let mut costs = *parent;
+    for (c, sum) in costs.iter_mut().zip(&slot.costs) {
+        *c = c.mul_add(PRIOR, *sum) * weight;
+    }
+    costs
+}
+
+/// Expected costs for the average user, less those of staying on.
+fn average_costs(break_even: f64) -> Costs {
+    let average = AverageUser::shipped();
+    let mut costs = [0.0; K];
+    let longest = LONGEST * break_even;
+    average.for_each_period(|idle, part| {
+        let each = grid::costs(idle.min(longest), break_even);
+        for (sum, c) in costs.iter_mut().zip(each) {
+            *sum += c * grid::narrow(part);
+        }
+    });
+    costs
+}
+
+impl Scheduler for Dormouse {
+    fn name(&self) -> &'static str {
+        "dormouse"
+    }
+
+    fn observe(&mut self, at: Instant, packet: &PacketInfo) {
+        self.pending = None;
+        let first = *self.first_seen.get_or_insert(at);
+        self.features.packet(at.saturating_since(first).as_secs_f64() + 1.0, packet);
+    }
+
+    fn decide(&mut self) -> Decision {
+        if self.pending.is_none() {
+            self.pending = Some(self.predict());
+        }
+        Decision::after_seconds(self.pending.as_ref().map_or(f64::INFINITY, |p| p.off_after))
+    }
+
+    fn learn(&mut self, idle: Duration) {
+        let pending = self.pending.take().unwrap_or_else(|| self.predict());
+        let (b, idle) = (self.break_even, idle.as_secs_f64());
+        self.guard.book(idle, pending.off_after, b);
+        let counted = idle.min(LONGEST * b);
+        let costs = grid::costs(counted, b);
+        let keep = 1.0 - counted.min(b) / b / LOSS_MEMORY;
+        let charge = |loss: &mut f64, cost: f64| *loss = *loss * keep + cost;
+        for (loss, choice) in self.losses.iter_mut().zip(pending.choices) {
+            charge(loss, f64::from(costs[choice]));
+        }
+        charge(&mut self.mixed_loss, f64::from(costs[pending.mixed]));
+        charge(&mut self.late_loss, grid::cost(counted, LATE * b, b) - counted);
+        charge(&mut self.break_even_loss, grid::cost(counted, b, b) - counted);
+        for key in pending.keys {
+            self.table.entry(key).add(&costs, 1.0 - 1.0 / MEMORY);
+        }
+        self.features.idle(idle);
+    }
+
+    /// What was learned stays: a small change is absorbed by forgetting. After one by more than a quarter it is dropped,
+    /// because costs under the old price say little about the new one; the guarantee's totals are kept.
+    fn set_break_even(&mut self, seconds: f64) {
+        let ratio = seconds / self.break_even;
+        if !(0.8..=1.25).contains(&ratio) {
+            self.table = Table::new();
+            self.losses = [0.0; CONTEXTS];
+            (self.mixed_loss, self.late_loss, self.break_even_loss) = (0.0, 0.0, 0.0);
+        }
+        self.break_even = seconds;
+        self.average = average_costs(seconds);
+        self.pending = None;
+    }
+
+    fn state_bytes(&self) -> usize {
+        size_of::<Self>() + table::MOST * size_of::<Slot>()
+    }
+
+    fn save(&self, out: &mut Vec<u8>) {
+        state::save(self, out);
+    }
+
+    fn restore(&mut self, bytes: &[u8]) -> Result<(), StateError> {
+        state::restore(self, bytes)
+    }
+}

@@ -1,0 +1,258 @@
+//! The scheduler of paper 000, section 3.5: Equations 5 to 8. Must never use more than the lengths of past idle periods.
+//!
+//! At age `t` of an idle period the paper estimates the probability that `B` more seconds will follow (Eq. 5),
+//!
+//! ```text
+//! P(t) = #{past idle periods >= t + B} / #{past idle periods >= t}
+//! ```
+//!
+//! and switches off as soon as `P(t) > alpha` (Eq. 7). Where `P(t)` is 0, because the client never had such a period, the
+//! same estimate over the average user's history (Eq. 6) is held against `beta` (Eq. 8).
+//!
+//! **Incremental and exact.** The rule is evaluated at fixed ages ([`AGE`]): 0.25 s, each further one 5 % later. For each age
+//! two counters say how many periods reached `t` and `t + B`. They are kept as differences between neighbours, so that a
+//! period changes one counter in each array; what is computed at an age is Eq. 5 over the whole history, without rounding.
+//! A history that was cut at a changed break-even time is the one exception, see [`Scheduler::set_break_even`].
+//!
+//! **The bucket trick is something else.** Section 3.5 closes with a cheaper method that keeps the bucket holding the
+//! `alpha * N`-th of the recorded idle periods and switches off at its age. That age solves `P(g >= t) = alpha`: the quantile of
+//! whole periods, without the condition that the present one has already lasted `t`, and without `B`. For periods of one
+//! fixed length above `B`, Eq. 5 switches off at once, the bucket at the end of the period, when it is too late. This file
+//! implements Eq. 5.
+
+use core::time::Duration;
+use std::sync::{Arc, LazyLock};
+
+use super::{Decision, Scheduler, StateError};
+use crate::packet::PacketInfo;
+use dormouse_sansio::Instant;
+
+/// Number of ages at which Eq. 5 is evaluated.
+pub const AGES: usize = 256;
+const FIRST_AGE: f64 = 0.25;
+const AGE_RATIO: f64 = 1.05;
+const TAG: u32 = u32::from_le_bytes(*b"dpa1");
+
+/// The ages at which the rule is evaluated, in seconds: 0.25 s to 17.6 hours.
+pub static AGE: [f64; AGES] = {
+    let mut ages = [FIRST_AGE; AGES];
+    let mut i = 1;
+    while i < AGES {
+        ages[i] = ages[i - 1] * AGE_RATIO;
+        i += 1;
+    }
+    ages
+};
+
+/// The history of the average user, as a survival function: the part of all idle periods that last at least so long.
+#[derive(Clone, PartialEq, Debug)]
+pub struct AverageUser {
+    /// At each of [`AGE`]; shared by all clients.
+    survival: Arc<[f64; AGES]>,
+}
+
+impl AverageUser {
+    /// From idle periods of a population, in seconds. Without any, nobody is ever idle for long.
+    #[must_use]
+    pub fn from_periods(periods: impl IntoIterator<Item = f64>) -> Self {
+        let mut counts = [0u64; AGES + 1];
+        let mut total = 0u64;
+        for period in periods {
+            counts[reached(period, 0.0)] += 1;
+            total += 1;
+        }
+        let mut survival = [0.0; AGES];
+        let mut above = 0u64;
+        for i in (0..AGES).rev() {
+            above += counts[i + 1];
+            #[expect(clippy::cast_precision_loss, reason = "counts of idle periods stay far below 2^52")]
+            let part = if total == 0 { 0.0 } else { above as f64 / total as f64 };
+            survival[i] = part;
+        }
+        Self { survival: Arc::new(survival) }
+    }
+
+    /// The one that ships with the program: an equal mixture of five kinds of clients, each with lognormal idle periods
+    /// from 0.25 s on. (mu, sigma) of ln seconds: office computer on a weekday 1.33, 1.95; on a weekend 3.96, 2.29; a
+    /// telephone's messenger 5.02, 3.05; a door lock 3.98, 2.10; a hub 2.49, 2.48.
+    #[must_use]
+    pub fn shipped() -> Self {
+        static SHIPPED: LazyLock<AverageUser> = LazyLock::new(AverageUser::mixture);
+        SHIPPED.clone()
+    }
+
+    fn mixture() -> Self {
+        const KINDS: [(f64, f64); 5] = [(1.33, 1.95), (3.96, 2.29), (5.02, 3.05), (3.98, 2.10), (2.49, 2.48)];
+        let tail = |mu: f64, sigma: f64, t: f64| normal_tail((t.ln() - mu) / sigma);
+        let survival = AGE.map(|t| {
+            KINDS.iter().map(|(mu, sigma)| tail(*mu, *sigma, t) / tail(*mu, *sigma, FIRST_AGE)).sum::<f64>()
+                / KINDS.len() as f64
+        });
+        Self { survival: Arc::new(survival) }
+    }
+
+    /// Calls `f` with a length in seconds and the part of all idle periods that are about so long.
+    pub(super) fn for_each_period(&self, mut f: impl FnMut(f64, f64)) {
+        f(FIRST_AGE, 1.0 - self.survival[0]);
+        for (i, age) in AGE.into_iter().enumerate() {
+            let longer = self.survival.get(i + 1).copied().unwrap_or(0.0);
+            f(age * AGE_RATIO.sqrt(), self.survival[i] - longer);
+        }
+    }
+
+    /// Eq. 6: the probability that an idle period of age `AGE[i]` lasts `break_even` seconds more.
+    fn remaining(&self, i: usize, break_even: f64) -> f64 {
+        let reach = AGE[i] + break_even;
+        let after = self.survival.get(AGE.partition_point(|a| *a < reach)).copied().unwrap_or(0.0);
+        if self.survival[i] > 0.0 { after / self.survival[i] } else { 0.0 }
+    }
+}
+
+/// Upper tail of the standard normal distribution (Abramowitz and Stegun 26.2.17, error below 7.5e-8).
+fn normal_tail(x: f64) -> f64 {
+    if x < 0.0 {
+        return 1.0 - normal_tail(-x);
+    }
+    let t = 1.0 / (1.0 + 0.231_641_9 * x);
+    let poly = t
+        * (0.319_381_530
+            + t * (-0.356_563_782 + t * (1.781_477_937 + t * (-1.821_255_978 + t * 1.330_274_429))));
+    (-x * x / 2.0).exp() / core::f64::consts::TAU.sqrt() * poly
+}
+
+/// How many of the ages plus `offset` an idle period reaches.
+fn reached(idle: f64, offset: f64) -> usize {
+    AGE.partition_point(|age| *age + offset <= idle)
+}
+
+/// Paper 000's policy for one client.
+#[derive(Clone, Debug)]
+pub struct Paper {
+    break_even: f64,
+    alpha: f64,
+    /// `at[k]`: periods that reached exactly the first `k` ages.
+    at: [u32; AGES + 1],
+    /// The same for ages plus break-even.
+    beyond: [u32; AGES + 1],
+    /// Whether the average user's estimate exceeds `beta` at each age.
+    fall_back: [bool; AGES],
+    beta: f64,
+    average: AverageUser,
+    /// The time-out in force; changes only with [`Scheduler::learn`].
+    off_after: f64,
+}
+
+impl Paper {
+    /// With a break-even time in seconds, the thresholds of Eq. 7 and 8, and the average user's history.
+    #[must_use]
+    pub fn new(break_even: f64, alpha: f64, beta: f64, average: AverageUser) -> Self {
+        let mut paper = Self {
+            break_even,
+            alpha,
+            at: [0; AGES + 1],
+            beyond: [0; AGES + 1],
+            fall_back: [false; AGES],
+            beta,
+            average,
+            off_after: f64::INFINITY,
+        };
+        paper.consult_average();
+        paper.off_after = paper.rule();
+        paper
+    }
+
+    fn consult_average(&mut self) {
+        for i in 0..AGES {
+            self.fall_back[i] = self.average.remaining(i, self.break_even) > self.beta;
+        }
+    }
+
+    /// The first age at which Eq. 7, or where Eq. 5 is zero Eq. 8, holds.
+    fn rule(&self) -> f64 {
+        let (mut now, mut later) = (total(&self.at), total(&self.beyond));
+        let steps = AGE.iter().zip(&self.at).zip(&self.beyond).zip(&self.fall_back);
+        for (((age, ended), ended_beyond), fall_back) in steps {
+            now -= u64::from(*ended);
+            later -= u64::from(*ended_beyond);
+            #[expect(clippy::cast_precision_loss, reason = "sums of 32-bit counters")]
+            let off = if later == 0 { *fall_back } else { later as f64 > self.alpha * now as f64 };
+            if off {
+                return *age;
+            }
+        }
+        f64::INFINITY
+    }
+}
+
+fn total(counts: &[u32]) -> u64 {
+    counts.iter().map(|c| u64::from(*c)).sum()
+}
+
+impl Scheduler for Paper {
+    fn name(&self) -> &'static str {
+        "paper"
+    }
+
+    fn observe(&mut self, _at: Instant, _packet: &PacketInfo) {}
+
+    fn decide(&mut self) -> Decision {
+        Decision::after_seconds(self.off_after)
+    }
+
+    fn learn(&mut self, idle: Duration) {
+        let idle = idle.as_secs_f64();
+        let (now, later) = (reached(idle, 0.0), reached(idle, self.break_even));
+        self.at[now] = self.at[now].saturating_add(1);
+        self.beyond[later] = self.beyond[later].saturating_add(1);
+        self.off_after = self.rule();
+    }
+
+    /// Past periods are known only by the ages that they reached: for them `t + B` is rounded up to the next such age.
+    fn set_break_even(&mut self, seconds: f64) {
+        self.break_even = seconds;
+        self.beyond = [0; AGES + 1];
+        for (count, k) in self.at.into_iter().zip(0..) {
+            let reached_age = if k == 0 { 0.0 } else { AGE[k - 1] };
+            let later = reached(reached_age, seconds);
+            self.beyond[later] = self.beyond[later].saturating_add(count);
+        }
+        self.consult_average();
+        self.off_after = self.rule();
+    }
+
+    fn state_bytes(&self) -> usize {
+        size_of::<Self>()
+    }
+
+    fn save(&self, out: &mut Vec<u8>) {
+        out.extend(TAG.to_le_bytes());
+        out.extend(self.break_even.to_le_bytes());
+        self.at.iter().chain(&self.beyond).for_each(|c| out.extend(c.to_le_bytes()));
+    }
+
+    fn restore(&mut self, state: &[u8]) -> Result<(), StateError> {
+        const LEN: usize = 4 + 8 + 2 * 4 * (AGES + 1);
+        if state.len() != LEN {
+            return Err(StateError::Length { expected: LEN, found: state.len() });
+        }
+        let word =
+            |i: usize| state.get(i..i + 4).and_then(|b| b.try_into().ok()).map_or(0, u32::from_le_bytes);
+        if word(0) != TAG {
+            return Err(StateError::Version { expected: TAG, found: word(0) });
+        }
+        let saved = f64::from_bits(u64::from(word(4)) | u64::from(word(8)) << 32);
+        if !(saved.is_finite() && saved > 0.0) {
+            return Err(StateError::Damaged { what: "break-even time" });
+        }
+        for i in 0..=AGES {
+            self.at[i] = word(12 + 4 * i);
+            self.beyond[i] = word(12 + 4 * (AGES + 1 + i));
+        }
+        if saved.to_bits() == self.break_even.to_bits() {
+            self.off_after = self.rule();
+        } else {
+            self.set_break_even(self.break_even);
+        }
+        Ok(())
+    }
+}
