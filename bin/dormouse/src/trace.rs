@@ -1,0 +1,234 @@
+//! `dormouse trace`: what sleeping would save on recorded traffic. Thin over `dormouse-trace`; owns arguments and output.
+
+use std::io::{IsTerminal as _, Write as _};
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use clap::{Args, Subcommand, ValueEnum};
+use dormouse_energy::account::{Settings, WakeOn};
+use dormouse_energy::model::{Baseline, Model, Resumption, SleepCost};
+use dormouse_energy::profile::Profile;
+use dormouse_trace::analyse::{Options, analyse};
+use dormouse_trace::clients::Wanted;
+use dormouse_trace::flow::Spread;
+use dormouse_trace::input::{Input, expand};
+use dormouse_trace::report::{json, table};
+
+/// What sleeping would save on recorded traffic
+#[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
+pub struct TraceArgs {
+    #[command(subcommand)]
+    command: Option<TraceCommand>,
+    #[command(flatten)]
+    analyse: AnalyseArgs,
+}
+
+#[derive(Debug, Subcommand)]
+enum TraceCommand {}
+
+/// Which packets wake the radio.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Wake {
+    /// Every packet, as if a second radio announced those that arrive
+    All,
+    /// Only packets that the client sends; those that arrive meanwhile are lost
+    Outgoing,
+}
+
+#[derive(Debug, Args)]
+struct AnalyseArgs {
+    /// Recordings: pcap, pcapng, Zeek conn log, nfdump CSV, or `client,time,bytes,direction`; gzip or zstd; patterns; `-` for standard input
+    #[arg(value_name = "FILE", required = true)]
+    files: Vec<String>,
+    /// Print JSON (version 1) instead of a table
+    #[arg(long)]
+    json: bool,
+    /// Whom to account: an address, a prefix, a link-layer address, or a name (repeatable); by default clients are found
+    #[arg(long = "client", value_name = "PREFIX")]
+    clients: Vec<String>,
+    /// Break-even time in seconds, instead of a profile
+    #[arg(long, value_name = "SECONDS", conflicts_with_all = ["profile", "resumption", "load", "baseline"])]
+    break_even: Option<f64>,
+    /// Device profile: a name that ships with the program, or a TOML file
+    #[arg(long, value_name = "NAME|FILE", default_value = "laptop-000")]
+    profile: String,
+    /// How the session is resumed: held, mobike, ticket, ikev2, mobike+ticket, mobike+ikev2
+    #[arg(long, value_name = "PROTOCOL", default_value = "mobike+ticket")]
+    resumption: Resumption,
+    /// Clients that the gateway serves at once
+    #[arg(long, value_name = "CLIENTS", default_value_t = 1)]
+    load: u32,
+    /// What a sleep is compared with: active, psm, or a file with a power in watts
+    #[arg(long, value_name = "active|psm|FILE", default_value = "active")]
+    baseline: String,
+    /// Which packets wake the radio
+    #[arg(long, value_enum, default_value_t = Wake::All)]
+    wake_on: Wake,
+    /// Shortest silence that counts as an idle period, in seconds
+    #[arg(long, value_name = "SECONDS", default_value_t = 0.25)]
+    min_idle: f64,
+    /// Time-out of the policy `timeout`, in seconds
+    #[arg(long, value_name = "SECONDS", default_value_t = 60.0)]
+    timeout: f64,
+    /// How a flow's packets are placed: even (worst case) or edges
+    #[arg(long, value_name = "even|edges", default_value = "even")]
+    flows: Spread,
+    /// Worker threads
+    #[arg(long, value_name = "N")]
+    threads: Option<usize>,
+    /// No progress bar
+    #[arg(long)]
+    quiet: bool,
+}
+
+/// Runs the verb. The exit code is 1 if some input could not be read whole.
+///
+/// # Errors
+/// For arguments that make no sense, and output that cannot be written.
+pub fn run(args: &TraceArgs) -> anyhow::Result<ExitCode> {
+    match &args.command {
+        None => analyse_files(&args.analyse),
+        Some(command) => match *command {},
+    }
+}
+
+fn inputs(files: &[String]) -> anyhow::Result<Vec<Input>> {
+    let (streams, names): (Vec<String>, Vec<String>) = files.iter().cloned().partition(|f| f == "-");
+    let mut inputs: Vec<Input> = Vec::new();
+    if !streams.is_empty() {
+        inputs.push(Input::spool("-", &mut std::io::stdin().lock()).context("standard input")?);
+    }
+    let paths = expand(&names).map_err(anyhow::Error::msg)?;
+    inputs.extend(paths.iter().map(|p| Input::file(p)));
+    Ok(inputs)
+}
+
+/// The device's model by name or file.
+fn model(args: &AnalyseArgs) -> anyhow::Result<Model> {
+    let profile = match Profile::shipped(&args.profile) {
+        Some(profile) => profile,
+        None if Path::new(&args.profile).exists() => {
+            let text = std::fs::read_to_string(&args.profile).with_context(|| args.profile.clone())?;
+            Profile::from_toml(&text).with_context(|| args.profile.clone())?
+        }
+        None => {
+            let known: Vec<_> = Profile::shipped_names().collect();
+            bail!("profile {:?}: no such file, and not one of {}", args.profile, known.join(", "));
+        }
+    };
+    let mut model = profile.model()?;
+    model.baseline = match args.baseline.as_str() {
+        "active" => Baseline::Active,
+        "psm" => Baseline::PowerSave,
+        file => {
+            let text = std::fs::read_to_string(file)
+                .with_context(|| format!("--baseline {file}: neither active nor psm, and no file"))?;
+            let watts: f64 = text.trim().parse().with_context(|| format!("{file}: expected a power in watts"))?;
+            Baseline::Watts(watts)
+        }
+    };
+    Ok(model)
+}
+
+fn positive(seconds: f64, flag: &str) -> anyhow::Result<f64> {
+    if seconds.is_finite() && seconds > 0.0 { Ok(seconds) } else { bail!("{flag} {seconds}: expected a positive number of seconds") }
+}
+
+fn settings(args: &AnalyseArgs) -> anyhow::Result<Settings> {
+    let cost = match args.break_even {
+        Some(seconds) => SleepCost::constant(positive(seconds, "--break-even")?),
+        None => model(args)?.sleep_cost(args.resumption, args.load),
+    };
+    let mut settings = Settings::new(cost);
+    settings.min_idle = Duration::try_from_secs_f64(args.min_idle).with_context(|| format!("--min-idle {}", args.min_idle))?;
+    settings.wake_on = match args.wake_on {
+        Wake::All => WakeOn::All,
+        Wake::Outgoing => WakeOn::Outgoing,
+    };
+    Ok(settings)
+}
+
+fn analyse_files(args: &AnalyseArgs) -> anyhow::Result<ExitCode> {
+    let inputs = inputs(&args.files)?;
+    let settings = settings(args)?;
+    let Ok(wanted) = args.clients.iter().map(|c| c.parse::<Wanted>()).collect::<Result<Vec<_>, _>>();
+    let options = Options {
+        wanted,
+        format: None,
+        spread: args.flows,
+        settings,
+        policies: Options::policies(positive(args.timeout, "--timeout")?),
+        threads: args.threads.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from)),
+    };
+    let bar = Bar::new(&inputs, args.quiet);
+    let analysis = analyse(&inputs, &options, &|phase, bytes| bar.tell(phase, bytes), &|_| ())?;
+    bar.done();
+    let accounting = json::Accounting {
+        break_even: settings.cost.break_even(),
+        min_idle: settings.min_idle.as_secs_f64(),
+        wake_on: if settings.wake_on == WakeOn::All { "all" } else { "outgoing" },
+    };
+    let report = json::Report::new(&analysis, accounting);
+    let text = if args.json { serde_json::to_string_pretty(&report)? + "\n" } else { table::render(&report) };
+    print(&text)?;
+    for loss in &report.lost {
+        eprintln!("lost: {}: byte {}, record {}: {}", loss.file, loss.offset, loss.record, loss.reason);
+    }
+    if report.lost_total > report.lost.len() as u64 {
+        eprintln!("lost: {} more", report.lost_total - report.lost.len() as u64);
+    }
+    Ok(if report.lost_total > 0 { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+/// Prints to standard output; a reader that went away (`| head`) is no error.
+fn print(text: &str) -> anyhow::Result<()> {
+    match std::io::stdout().lock().write_all(text.as_bytes()) {
+        Err(e) if e.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
+        other => Ok(other?),
+    }
+}
+
+/// A progress bar for long inputs on a terminal.
+struct Bar {
+    bar: Option<indicatif::ProgressBar>,
+    total: u64,
+    phase: Mutex<u32>,
+}
+
+/// Inputs below this many bytes are done before a bar could be read.
+const LONG: u64 = 64 << 20;
+
+impl Bar {
+    fn new(inputs: &[Input], quiet: bool) -> Self {
+        let total: u64 = inputs.iter().filter_map(Input::size).sum();
+        let shown = !quiet && total >= LONG && std::io::stderr().is_terminal();
+        let bar = shown.then(|| {
+            let bar = indicatif::ProgressBar::new(total * 2);
+            let style = indicatif::ProgressStyle::with_template("{msg:10} {bar:40} {bytes}/{total_bytes} {eta}");
+            bar.with_style(style.unwrap_or_else(|_| indicatif::ProgressStyle::default_bar()))
+        });
+        Self { bar, total, phase: Mutex::new(u32::MAX) }
+    }
+
+    fn tell(&self, phase: u32, bytes: u64) {
+        let Some(bar) = &self.bar else { return };
+        if let Ok(mut known) = self.phase.lock()
+            && *known != phase
+        {
+            *known = phase;
+            bar.set_message(if phase == 0 { "surveying" } else { "accounting" });
+        }
+        // Compressed inputs yield more bytes than they have: the bar then stops at the end of its phase.
+        bar.set_position(u64::from(phase) * self.total + bytes.min(self.total));
+    }
+
+    fn done(&self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
+}

@@ -1,0 +1,168 @@
+//! From bytes to packets and flows: one module for each format, all behind [`Decoder::next`].
+//!
+//! A decoder reads what is whole and says what is not: [`Next::Damaged`] names the record, and whether reading goes on.
+
+pub mod link;
+pub mod pcap;
+pub mod pcapng;
+pub mod text;
+
+use crate::bytes::Bytes;
+use crate::flow::Flow;
+use crate::seen::Seen;
+
+/// What the next record was.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Next {
+    /// A packet.
+    Packet(Seen),
+    /// Several packets of which only the start, the end and the number are known.
+    Flow(Box<Flow>),
+    /// A frame that carries no traffic (802.11 management): counted, not used.
+    Upkeep,
+    /// Something that could not be read.
+    Damaged(Damage),
+    /// The input is over.
+    End,
+}
+
+/// A record that could not be read.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Damage {
+    /// Its number, counted from 1.
+    pub record: u64,
+    /// Whether everything behind it is lost too.
+    pub rest: bool,
+    /// Bytes of it that were already consumed: it begins that far before the current offset.
+    pub behind: usize,
+    /// What is wrong.
+    pub reason: String,
+}
+
+impl Damage {
+    /// Damage after which nothing can be read: it begins at the current offset.
+    #[must_use]
+    pub const fn rest(record: u64, reason: String) -> Self {
+        Self { record, rest: true, behind: 0, reason }
+    }
+
+    /// Damage of one record of `behind` bytes that was skipped.
+    #[must_use]
+    pub const fn one(record: u64, behind: usize, reason: String) -> Self {
+        Self { record, rest: false, behind, reason }
+    }
+}
+
+/// The formats.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Format {
+    /// Classic pcap.
+    Pcap,
+    /// pcapng.
+    Pcapng,
+    /// `client,time,bytes,direction`.
+    Csv,
+    /// A Zeek conn log, tab separated or JSON.
+    Zeek,
+    /// `nfdump -o csv`.
+    Nfdump,
+}
+
+impl Format {
+    /// As users write it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Pcap => "pcap",
+            Self::Pcapng => "pcapng",
+            Self::Csv => "csv",
+            Self::Zeek => "zeek",
+            Self::Nfdump => "nfdump",
+        }
+    }
+
+    /// Whether records are flows rather than packets.
+    #[must_use]
+    pub const fn is_flows(self) -> bool {
+        matches!(self, Self::Zeek | Self::Nfdump)
+    }
+
+    /// From the first bytes of an input.
+    ///
+    /// # Errors
+    /// A description of what was found instead.
+    pub fn detect(head: &[u8]) -> Result<Self, String> {
+        if let Some(&magic) = head.first_chunk::<4>() {
+            let magic = u32::from_be_bytes(magic);
+            if pcap::is_magic(magic) {
+                return Ok(Self::Pcap);
+            }
+            if magic == pcapng::SECTION_HEADER {
+                return Ok(Self::Pcapng);
+            }
+        }
+        text::detect(head).ok_or_else(|| {
+            let shown: Vec<String> = head.iter().take(8).map(|b| format!("{b:02x}")).collect();
+            if head.is_empty() {
+                "the file is empty".to_owned()
+            } else {
+                format!("begins with {}", shown.join(" "))
+            }
+        })
+    }
+}
+
+/// A format's reader.
+pub enum Decoder {
+    /// Classic pcap.
+    Pcap(pcap::Pcap),
+    /// pcapng.
+    Pcapng(pcapng::Pcapng),
+    /// The text formats.
+    Text(Box<text::Text>),
+}
+
+impl Decoder {
+    /// Reads the input's header.
+    ///
+    /// # Errors
+    /// A description of what is wrong with it.
+    pub fn open(format: Format, bytes: &mut Bytes) -> Result<Self, String> {
+        Ok(match format {
+            Format::Pcap => Self::Pcap(pcap::Pcap::open(bytes)?),
+            Format::Pcapng => Self::Pcapng(pcapng::Pcapng::default()),
+            Format::Csv | Format::Zeek | Format::Nfdump => {
+                Self::Text(Box::new(text::Text::open(format, bytes)?))
+            }
+        })
+    }
+
+    /// The next record.
+    #[inline]
+    pub fn next(&mut self, bytes: &mut Bytes) -> Next {
+        match self {
+            Self::Pcap(d) => d.next(bytes),
+            Self::Pcapng(d) => d.next(bytes),
+            Self::Text(d) => d.next(bytes),
+        }
+    }
+
+    /// The clients that the input names itself; [`Seen::name`] minus one is the index.
+    #[must_use]
+    pub fn names(&self) -> &[String] {
+        match self {
+            Self::Text(d) => d.names(),
+            _ => &[],
+        }
+    }
+
+    /// What the input says of its own making, if it says that it is synthetic.
+    #[must_use]
+    pub fn synthetic(&self) -> Option<&str> {
+        match self {
+            Self::Text(d) => d.synthetic(),
+            Self::Pcapng(d) => d.synthetic(),
+            Self::Pcap(_) => None,
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! Where recordings come from: files, patterns, standard input; plain or compressed. Owns files and temporary spools.
+//!
+//! Every recording is read twice: once to survey it (who is a client, how late do records come), once to account. Standard
+//! input is therefore copied to a temporary file that has no name and vanishes with the process.
+
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom};
+use std::path::{Path, PathBuf};
+
+use crate::bytes::Bytes;
+
+/// One recording.
+#[derive(Debug)]
+pub struct Input {
+    name: String,
+    place: Place,
+}
+
+#[derive(Debug)]
+enum Place {
+    Path(PathBuf),
+    Spool(File),
+}
+
+/// How the bytes are wrapped.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Wrapping {
+    /// Not at all.
+    Plain,
+    /// RFC 1952, several members allowed.
+    Gzip,
+    /// RFC 8878, several frames allowed.
+    Zstd,
+}
+
+impl Wrapping {
+    fn detect(head: &[u8]) -> Self {
+        match head {
+            [0x1f, 0x8b, ..] => Self::Gzip,
+            [0x28, 0xb5, 0x2f, 0xfd, ..] => Self::Zstd,
+            _ => Self::Plain,
+        }
+    }
+}
+
+impl Input {
+    /// The file at `path`.
+    #[must_use]
+    pub fn file(path: &Path) -> Self {
+        Self { name: path.display().to_string(), place: Place::Path(path.to_owned()) }
+    }
+
+    /// Copies a stream to a temporary file.
+    ///
+    /// # Errors
+    /// When the temporary file cannot be made or written.
+    pub fn spool(name: &str, stream: &mut dyn Read) -> io::Result<Self> {
+        let mut spool = anonymous_file()?;
+        io::copy(stream, &mut spool)?;
+        Ok(Self { name: name.to_owned(), place: Place::Spool(spool) })
+    }
+
+    /// Its name in reports.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Bytes on disk, before decompression.
+    #[must_use]
+    pub fn size(&self) -> Option<u64> {
+        match &self.place {
+            Place::Path(path) => path.metadata().ok().map(|m| m.len()),
+            Place::Spool(file) => file.metadata().ok().map(|m| m.len()),
+        }
+    }
+
+    /// Opens it at the beginning, decompressing. Only one reader of an input may be open at a time.
+    ///
+    /// # Errors
+    /// When the file cannot be opened or read.
+    pub fn open(&self) -> io::Result<Bytes> {
+        let mut file = match &self.place {
+            Place::Path(path) => File::open(path)?,
+            Place::Spool(file) => {
+                let mut file = file.try_clone()?;
+                file.seek(SeekFrom::Start(0))?;
+                file
+            }
+        };
+        let mut head = Vec::with_capacity(4);
+        file.by_ref().take(4).read_to_end(&mut head)?;
+        let wrapping = Wrapping::detect(&head);
+        let whole = io::Cursor::new(head).chain(file);
+        Ok(Bytes::new(match wrapping {
+            Wrapping::Plain => Box::new(whole),
+            Wrapping::Gzip => {
+                Box::new(flate2::read::MultiGzDecoder::new(io::BufReader::with_capacity(1 << 17, whole)))
+            }
+            Wrapping::Zstd => Box::new(zstd::stream::read::Decoder::new(whole)?),
+        }))
+    }
+}
+
+fn anonymous_file() -> io::Result<File> {
+    let directory = std::env::temp_dir();
+    for attempt in 0..100 {
+        let path = directory.join(format!("dormouse-spool-{}-{attempt}", std::process::id()));
+        match File::options().read(true).write(true).create_new(true).open(&path) {
+            Ok(file) => {
+                std::fs::remove_file(&path)?;
+                return Ok(file);
+            }
+            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
+            Err(e) => return Err(e),
+        }
+    }
+    Err(io::Error::other(format!("no free name for a temporary file in {}", directory.display())))
+}
+
+/// Files by name or pattern (`*`, `?`, `[...]`, `**`), sorted, each once. A name that exists is taken as it is.
+///
+/// # Errors
+/// Says which argument matches nothing or is no pattern.
+pub fn expand(arguments: &[String]) -> Result<Vec<PathBuf>, String> {
+    let mut paths = Vec::new();
+    for argument in arguments {
+        let path = PathBuf::from(argument);
+        if path.exists() {
+            paths.push(path);
+            continue;
+        }
+        let matches =
+            glob::glob(argument).map_err(|e| format!("{argument}: no such file, and no pattern: {e}"))?;
+        let before = paths.len();
+        for found in matches {
+            paths.push(found.map_err(|e| format!("{argument}: {e}"))?);
+        }
+        if paths.len() == before {
+            return Err(format!("{argument}: no such file"));
+        }
+    }
+    paths.sort();
+    paths.dedup();
+    Ok(paths)
+}

@@ -1,0 +1,229 @@
+//! The JSON report, version 1. Owns the field names, which are an interface: they may be added to, never changed.
+
+use serde::Serialize;
+use std::collections::BTreeMap;
+
+use crate::analyse::{Analysis, ClientResult, Watch};
+use dormouse_energy::account::{ClientReport, Totals};
+
+/// The version of the report.
+pub const VERSION: u32 = 1;
+
+/// The report.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct Report {
+    /// [`VERSION`].
+    pub version: u32,
+    /// Whether any input says that it is synthetic.
+    pub synthetic: bool,
+    /// Break-even time, in seconds.
+    pub break_even: f64,
+    /// Shortest idle period, in seconds.
+    pub min_idle: f64,
+    /// Which packets wake: `all` or `outgoing`.
+    pub wake_on: &'static str,
+    /// By which rule clients were found.
+    pub rule: String,
+    /// Each client.
+    pub clients: Vec<Row>,
+    /// All clients together.
+    pub total: Row,
+    /// Each input.
+    pub files: Vec<FileRow>,
+    /// Packets that belong to no client.
+    pub unattributed_packets: u64,
+    /// Packets that came too late to be put in their place.
+    pub late_packets: u64,
+    /// What could not be read (the first entries of each file).
+    pub lost: Vec<LostRow>,
+    /// How many entries there would be.
+    pub lost_total: u64,
+}
+
+/// One client, or all.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct Row {
+    /// Its name; `total` for all together.
+    pub client: String,
+    /// Its link-layer address, if it is a device.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mac: Option<String>,
+    /// First packet, in seconds since 1970.
+    pub first: f64,
+    /// Last packet.
+    pub last: f64,
+    /// Packets.
+    pub packets: u64,
+    /// Idle periods.
+    pub idle_periods: u64,
+    /// Their sum, in seconds.
+    pub idle_seconds: f64,
+    /// By policy.
+    pub policies: BTreeMap<&'static str, PolicyRow>,
+}
+
+/// What a policy did.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct PolicyRow {
+    /// Part of the idle energy of a radio that never sleeps that was saved; negative if it costs.
+    pub saved_fraction: f64,
+    /// Saving over the clairvoyant's; null where there is nothing to save. For all clients: of the sums.
+    pub share_of_clairvoyant: Option<f64>,
+    /// For all clients: the mean of the clients' shares.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mean_share_of_clairvoyant: Option<f64>,
+    /// Times off and on again.
+    pub cycles: u64,
+    /// Idle periods longer than break-even in which the radio stayed on.
+    pub missed_opportunities: u64,
+    /// Packets that arrived while the radio was off and that nobody answered.
+    pub packets_lost: u64,
+}
+
+/// One input.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct FileRow {
+    /// Its name.
+    pub file: String,
+    /// Its format; null if it could not be read.
+    pub format: Option<&'static str>,
+    /// Packets or flows.
+    pub records: u64,
+    /// Those that came before their predecessor.
+    pub out_of_order: u64,
+    /// 802.11 management and control frames, not counted as packets.
+    pub upkeep_frames: u64,
+}
+
+/// One loss.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct LostRow {
+    /// In which file.
+    pub file: String,
+    /// From which byte on.
+    pub offset: u64,
+    /// In which record or line.
+    pub record: u64,
+    /// Why.
+    pub reason: String,
+}
+
+/// How the costs were counted, for the report's head.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Accounting {
+    /// Break-even time, in seconds.
+    pub break_even: f64,
+    /// Shortest idle period, in seconds.
+    pub min_idle: f64,
+    /// `all` or `outgoing`.
+    pub wake_on: &'static str,
+}
+
+impl Report {
+    /// From an analysis.
+    #[must_use]
+    pub fn new<X: Watch>(analysis: &Analysis<X>, accounting: Accounting) -> Self {
+        let files = || analysis.files.iter();
+        let lost = files().flat_map(|f| f.losses.kept()).map(|l| LostRow {
+            file: l.file.clone(),
+            offset: l.offset,
+            record: l.record,
+            reason: l.reason.clone(),
+        });
+        Self {
+            version: VERSION,
+            synthetic: files().any(|f| f.synthetic.is_some()),
+            break_even: accounting.break_even,
+            min_idle: accounting.min_idle,
+            wake_on: accounting.wake_on,
+            rule: analysis.rule.to_string(),
+            clients: analysis.clients.iter().map(client).collect(),
+            total: total(&analysis.clients),
+            files: files()
+                .map(|f| FileRow {
+                    file: f.name.clone(),
+                    format: f.format.map(|f| f.name()),
+                    records: f.records,
+                    out_of_order: f.out_of_order,
+                    upkeep_frames: f.upkeep,
+                })
+                .collect(),
+            unattributed_packets: analysis.unattributed,
+            late_packets: analysis.late,
+            lost: lost.collect(),
+            lost_total: files().map(|f| f.losses.total()).sum(),
+        }
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "times of day matter to the microsecond at most")]
+fn unix(nanos: u64) -> f64 {
+    nanos as f64 / 1e9
+}
+
+fn policy(report: &ClientReport, totals: &Totals, clairvoyant: &Totals) -> PolicyRow {
+    PolicyRow {
+        saved_fraction: totals.saved_fraction(report.idle_seconds),
+        share_of_clairvoyant: totals.share_of(clairvoyant, report.idle_seconds),
+        mean_share_of_clairvoyant: None,
+        cycles: totals.cycles,
+        missed_opportunities: totals.missed_opportunities,
+        packets_lost: totals.packets_lost,
+    }
+}
+
+fn rows(report: &ClientReport) -> BTreeMap<&'static str, PolicyRow> {
+    let clairvoyant = report.policy("clairvoyant").copied().unwrap_or_default();
+    report.policies.iter().map(|(name, totals)| (*name, policy(report, totals, &clairvoyant))).collect()
+}
+
+fn client<X>(result: &ClientResult<X>) -> Row {
+    Row {
+        client: result.client.name.clone(),
+        mac: result.client.mac.map(|m| m.to_string()),
+        first: unix(result.first),
+        last: unix(result.last),
+        packets: result.report.packets,
+        idle_periods: result.report.idle_periods,
+        idle_seconds: result.report.idle_seconds,
+        policies: rows(&result.report),
+    }
+}
+
+fn total<X>(clients: &[ClientResult<X>]) -> Row {
+    let mut sum = ClientReport { packets: 0, idle_periods: 0, idle_seconds: 0.0, policies: Vec::new() };
+    let mut shares: BTreeMap<&'static str, (f64, u32)> = BTreeMap::new();
+    for result in clients {
+        let r = &result.report;
+        sum.packets += r.packets;
+        sum.idle_periods += r.idle_periods;
+        sum.idle_seconds += r.idle_seconds;
+        for (name, totals) in &r.policies {
+            match sum.policies.iter_mut().find(|(n, _)| n == name) {
+                Some((_, mine)) => mine.add(totals),
+                None => sum.policies.push((*name, *totals)),
+            }
+            if let Some(share) = r.share_of_clairvoyant(name) {
+                let mean = shares.entry(*name).or_default();
+                mean.0 += share;
+                mean.1 += 1;
+            }
+        }
+    }
+    let mut policies = rows(&sum);
+    for (name, (share, clients)) in shares {
+        if let Some(row) = policies.get_mut(name) {
+            row.mean_share_of_clairvoyant = Some(share / f64::from(clients));
+        }
+    }
+    Row {
+        client: "total".to_owned(),
+        mac: None,
+        first: clients.iter().map(|c| c.first).min().map_or(0.0, unix),
+        last: clients.iter().map(|c| c.last).max().map_or(0.0, unix),
+        packets: sum.packets,
+        idle_periods: sum.idle_periods,
+        idle_seconds: sum.idle_seconds,
+        policies,
+    }
+}

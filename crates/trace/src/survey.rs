@@ -1,0 +1,354 @@
+//! The first reading of a recording: who speaks to whom, and how late records come. Owns the facts from which
+//! [`crate::clients`] finds the clients; must never account anything.
+//!
+//! Facts from several files are merged with operations that do not depend on the order.
+
+use std::collections::BTreeMap;
+
+use crate::decode::{Format, Next};
+use crate::index::{Key, mix};
+use crate::input::Input;
+use crate::loss::Losses;
+use crate::seen::{Addr, Mac, Scope, Seen};
+use crate::source::Reader;
+
+/// Addresses remembered; further ones are only counted.
+const MAX_ADDRESSES: usize = 1 << 20;
+/// Link-layer addresses remembered.
+const MAX_MACS: usize = 1 << 18;
+/// Addresses remembered for one link-layer address: more is no host.
+pub const MAX_ADDRESSES_OF_MAC: usize = 32;
+/// Entries of the cache in front of the tables.
+const CACHE: usize = 8192;
+
+/// When and how often something was seen.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Sightings {
+    /// First time, in nanoseconds since 1970.
+    pub first: u64,
+    /// Last time.
+    pub last: u64,
+    /// How often.
+    pub count: u64,
+}
+
+impl Sightings {
+    const NONE: Self = Self { first: u64::MAX, last: 0, count: 0 };
+
+    fn add(&mut self, other: Self) {
+        self.first = self.first.min(other.first);
+        self.last = self.last.max(other.last);
+        self.count = self.count.saturating_add(other.count);
+    }
+}
+
+/// What is known of a link-layer address.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct MacFacts {
+    /// All frames that it sent.
+    pub sent: Sightings,
+    /// The IP addresses it sent from (at most [`MAX_ADDRESSES_OF_MAC`]).
+    pub addresses: BTreeMap<Addr, Sightings>,
+    /// There were more.
+    pub overflow: bool,
+    /// It was a wireless station, sending to its access point.
+    pub station: bool,
+}
+
+/// What is known of an IP address.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct AddrFacts {
+    /// Packets that it sent.
+    pub sent: Sightings,
+    /// Packets that it received.
+    pub received: u64,
+    /// It answered DNS or DHCP: infrastructure.
+    pub serves: bool,
+    /// One bit for each of 64 groups of conversation partners.
+    pub partners: u64,
+    /// It was seen without link-layer addresses (flow records, raw IP).
+    pub bare: bool,
+}
+
+/// Facts of all files together.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct Facts {
+    /// By link-layer address.
+    pub macs: BTreeMap<Mac, MacFacts>,
+    /// By IP address.
+    pub addresses: BTreeMap<Addr, AddrFacts>,
+    /// Clients that the inputs named, with packets.
+    pub names: BTreeMap<String, u64>,
+    /// Packets (flows for flow logs).
+    pub records: u64,
+    /// Sightings that found the tables full.
+    pub overflow: u64,
+}
+
+/// What the first reading says of one file.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct FileSurvey {
+    /// Its name.
+    pub name: String,
+    /// Its format; `None` if it could not be opened.
+    pub format: Option<Format>,
+    /// First time, in nanoseconds since 1970 (`u64::MAX` if empty).
+    pub first: u64,
+    /// Last time.
+    pub last: u64,
+    /// Records.
+    pub records: u64,
+    /// By how much the latest record came late, in nanoseconds.
+    pub lateness: u64,
+    /// Records that came before their predecessor.
+    pub out_of_order: u64,
+    /// 802.11 frames without traffic.
+    pub upkeep: u64,
+    /// What was lost.
+    pub losses: Losses,
+    /// The file's own words if it says that it is synthetic.
+    pub synthetic: Option<String>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Pair {
+    src_mac: Mac,
+    src: Addr,
+    dst: Addr,
+    serves: bool,
+    station: bool,
+    bare: bool,
+}
+
+impl Pair {
+    #[inline]
+    fn slot(&self) -> usize {
+        let h = self.src_mac.0
+            ^ self.src.lo.rotate_left(17)
+            ^ self.src.hi
+            ^ self.dst.lo.rotate_left(41)
+            ^ self.dst.hi.rotate_left(7);
+        #[expect(clippy::cast_possible_truncation, reason = "masked to the cache's size")]
+        let slot = mix(h ^ u64::from(self.serves)) as usize & (CACHE - 1);
+        slot
+    }
+}
+
+/// Collects [`Facts`] with a small cache for the pairs that are talking now.
+struct Collector {
+    facts: Facts,
+    cache: Vec<Option<(Pair, Sightings)>>,
+}
+
+impl Collector {
+    fn new() -> Self {
+        Self { facts: Facts::default(), cache: vec![None; CACHE] }
+    }
+
+    #[inline]
+    fn see(&mut self, seen: &Seen, count: u64) {
+        let serves = matches!(seen.src_port, 53 | 67) && seen.protocol == 17;
+        let bare = seen.src.mac == Mac::NONE && seen.dst.mac == Mac::NONE;
+        let (src_mac, src, dst, station) = (seen.src.mac, seen.src.ip, seen.dst.ip, seen.station);
+        let pair = Pair { src_mac, src, dst, serves, station, bare };
+        let now = Sightings { first: seen.at, last: seen.at, count };
+        let Some(slot) = self.cache.get_mut(pair.slot()) else { return };
+        match slot {
+            Some((cached, sightings)) if *cached == pair => sightings.add(now),
+            _ => {
+                let old = slot.replace((pair, now));
+                if let Some((pair, sightings)) = old {
+                    self.facts.note(pair, sightings);
+                }
+            }
+        }
+    }
+
+    fn finish(mut self) -> Facts {
+        for (pair, sightings) in self.cache.drain(..).flatten() {
+            self.facts.note(pair, sightings);
+        }
+        self.facts
+    }
+}
+
+impl Facts {
+    fn note(&mut self, pair: Pair, seen: Sightings) {
+        if pair.src_mac.is_unicast() || pair.src_mac == Mac::THIS_MACHINE {
+            self.note_mac(pair, seen);
+        }
+        if pair.src.scope() != Scope::Nobody {
+            self.note_address(pair.src, |facts| {
+                facts.sent.add(seen);
+                facts.serves |= pair.serves;
+                facts.partners |= 1 << (pair.dst.mix() & 63);
+                facts.bare |= pair.bare;
+            });
+        }
+        if pair.dst.scope() != Scope::Nobody {
+            self.note_address(pair.dst, |facts| {
+                facts.received += seen.count;
+                facts.partners |= 1 << (pair.src.mix() & 63);
+                facts.bare |= pair.bare;
+            });
+        }
+    }
+
+    fn note_mac(&mut self, pair: Pair, seen: Sightings) {
+        if self.macs.len() >= MAX_MACS && !self.macs.contains_key(&pair.src_mac) {
+            self.overflow += seen.count;
+            return;
+        }
+        let facts = self.macs.entry(pair.src_mac).or_insert_with(|| MacFacts {
+            sent: Sightings::NONE,
+            addresses: BTreeMap::new(),
+            overflow: false,
+            station: false,
+        });
+        facts.sent.add(seen);
+        facts.station |= pair.station;
+        if pair.src.scope() != Scope::Nobody {
+            facts.add_address(pair.src, seen);
+        }
+    }
+
+    fn note_address(&mut self, address: Addr, update: impl FnOnce(&mut AddrFacts)) {
+        if self.addresses.len() >= MAX_ADDRESSES && !self.addresses.contains_key(&address) {
+            self.overflow += 1;
+            return;
+        }
+        update(self.addresses.entry(address).or_insert(AddrFacts {
+            sent: Sightings::NONE,
+            received: 0,
+            serves: false,
+            partners: 0,
+            bare: false,
+        }));
+    }
+
+    /// Takes over the facts of another file.
+    pub fn merge(&mut self, other: Self) {
+        for (mac, facts) in other.macs {
+            match self.macs.get_mut(&mac) {
+                None => {
+                    self.macs.insert(mac, facts);
+                }
+                Some(mine) => {
+                    mine.sent.add(facts.sent);
+                    mine.station |= facts.station;
+                    mine.overflow |= facts.overflow;
+                    for (address, seen) in facts.addresses {
+                        mine.add_address(address, seen);
+                    }
+                }
+            }
+        }
+        for (address, facts) in other.addresses {
+            self.note_address(address, |mine| {
+                mine.sent.add(facts.sent);
+                mine.received += facts.received;
+                mine.serves |= facts.serves;
+                mine.partners |= facts.partners;
+                mine.bare |= facts.bare;
+            });
+        }
+        for (name, packets) in other.names {
+            *self.names.entry(name).or_default() += packets;
+        }
+        self.records += other.records;
+        self.overflow += other.overflow;
+    }
+}
+
+impl MacFacts {
+    fn add_address(&mut self, address: Addr, seen: Sightings) {
+        if self.addresses.len() >= MAX_ADDRESSES_OF_MAC && !self.addresses.contains_key(&address) {
+            self.overflow = true;
+            return;
+        }
+        self.addresses.entry(address).or_insert(Sightings::NONE).add(seen);
+    }
+}
+
+/// Reads one input through. `progress` is told how many bytes more were read, every few thousand records.
+pub fn survey(input: &Input, format: Option<Format>, progress: &(dyn Fn(u64) + Sync)) -> (FileSurvey, Facts) {
+    let mut file = FileSurvey {
+        name: input.name().to_owned(),
+        format: None,
+        first: u64::MAX,
+        last: 0,
+        records: 0,
+        lateness: 0,
+        out_of_order: 0,
+        upkeep: 0,
+        losses: Losses::default(),
+        synthetic: None,
+    };
+    let mut reader = match Reader::open(input, format) {
+        Ok(reader) => reader,
+        Err(loss) => {
+            file.losses.push(loss);
+            return (file, Facts::default());
+        }
+    };
+    file.format = Some(reader.format());
+    let mut collector = Collector::new();
+    let mut named: Vec<u64> = Vec::new();
+    let (mut previous, mut latest) = (0, 0);
+    while let Some(next) = reader.next() {
+        let (start, end) = match &next {
+            Next::Packet(seen) => {
+                if seen.name == 0 {
+                    collector.see(seen, 1);
+                } else {
+                    count_name(&mut named, seen.name);
+                }
+                (seen.at, seen.at)
+            }
+            Next::Flow(flow) => {
+                collector.see(&flow.first, flow.forward.max(1));
+                if flow.back > 0 {
+                    collector.see(&flow.reply(), flow.back);
+                }
+                (flow.first.at, flow.end)
+            }
+            _ => continue,
+        };
+        file.records += 1;
+        file.first = file.first.min(start);
+        file.out_of_order += u64::from(start < previous);
+        previous = start;
+        // `lateness` is measured against the latest start, `last` against the latest end.
+        file.lateness = file.lateness.max(raise(&mut latest, start) - start);
+        file.last = file.last.max(end);
+        if file.records % 65_536 == 0 {
+            progress(reader.offset());
+        }
+    }
+    progress(reader.offset());
+    file.upkeep = reader.upkeep();
+    file.losses.extend(reader.losses().clone());
+    file.synthetic = reader.decoder().synthetic().map(str::to_owned);
+    let mut facts = collector.finish();
+    facts.records = file.records;
+    for (name, packets) in reader.decoder().names().iter().zip(named) {
+        *facts.names.entry(name.clone()).or_default() += packets;
+    }
+    (file, facts)
+}
+
+fn count_name(named: &mut Vec<u64>, name: u32) {
+    let at = name as usize - 1;
+    if named.len() <= at {
+        named.resize(at + 1, 0);
+    }
+    if let Some(count) = named.get_mut(at) {
+        *count += 1;
+    }
+}
+
+/// Raises the running maximum to `start` and returns it.
+fn raise(latest: &mut u64, start: u64) -> u64 {
+    *latest = (*latest).max(start);
+    *latest
+}
