@@ -180,6 +180,11 @@ fn text(value: &Any) -> Option<&str> {
     }
 }
 
+/// Whether this is a distinguished name in DER, without anything behind it.
+pub(super) fn is_name(der: &[u8]) -> bool {
+    decode(der).is_some()
+}
+
 /// Whether two DER names are the same name: the same attributes in the same order, text compared without regard to case,
 /// string type, and the amount of white space (RFC 5280, section 7.1), everything else byte by byte.
 pub(super) fn same(a: &[u8], b: &[u8]) -> bool {

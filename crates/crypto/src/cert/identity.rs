@@ -97,7 +97,7 @@ impl Identity {
                     Self::Email(normal_mail(text))
                 })
             }
-            9 if dn::same(data, data) && data.first() == Some(&0x30) => Ok(Self::Dn(data.to_vec())),
+            9 if dn::is_name(data) => Ok(Self::Dn(data.to_vec())),
             9 => wrong("not a distinguished name in DER"),
             11 => Ok(Self::KeyId(data.to_vec())),
             other => Err(IdentityError::Kind(other)),
