@@ -57,8 +57,8 @@ struct Pending {
     choices: [usize; CONTEXTS],
     /// The choice of all.
     mixed: usize,
-    /// After the caution and the guard, in seconds.
-    off_after: f64,
+    /// After the caution and the guard.
+    decision: Decision,
 }
 
 /// The default policy for one client.
@@ -120,8 +120,8 @@ impl Dormouse {
             }
         }
         let mixed = grid::cheapest(&sum);
-        let off_after = self.guard.admit(self.cautious(mixed), self.break_even);
-        Pending { keys, choices: estimates.map(|costs| grid::cheapest(&costs)), mixed, off_after }
+        let decision = Decision::after_seconds(self.guard.admit(self.cautious(mixed), self.break_even));
+        Pending { keys, choices: estimates.map(|costs| grid::cheapest(&costs)), mixed, decision }
     }
 
     /// The learned choice if it has proved itself, otherwise the best of what needs no proof.
@@ -173,16 +173,16 @@ impl Scheduler for Dormouse {
     }
 
     fn decide(&mut self) -> Decision {
-        if self.pending.is_none() {
-            self.pending = Some(self.predict());
-        }
-        Decision::after_seconds(self.pending.as_ref().map_or(f64::INFINITY, |p| p.off_after))
+        let pending = self.pending.take().unwrap_or_else(|| self.predict());
+        let decision = pending.decision;
+        self.pending = Some(pending);
+        decision
     }
 
     fn learn(&mut self, idle: Duration) {
         let pending = self.pending.take().unwrap_or_else(|| self.predict());
         let (b, idle) = (self.break_even, idle.as_secs_f64());
-        self.guard.book(idle, pending.off_after, b);
+        self.guard.book(idle, pending.decision.seconds(), b);
         let counted = idle.min(LONGEST * b);
         let costs = grid::costs(counted, b);
         let keep = 1.0 - counted.min(b) / b / LOSS_MEMORY;
