@@ -34,14 +34,58 @@ pub(super) fn costs(idle: f64, break_even: f64) -> Costs {
     TIME_OUTS.map(|t| narrow(cost(idle, t, break_even) - idle))
 }
 
-/// The index of the smallest cost; the shorter time-out on a tie.
+/// The index of the smallest cost; the shorter time-out on a tie. Eight lanes at once, without a branch: a single chain of
+/// comparisons is what most of a decision would wait for.
 pub(super) fn cheapest(costs: &Costs) -> usize {
-    let least = costs.iter().copied().fold(f32::INFINITY, f32::min);
-    costs.iter().position(|c| *c <= least).unwrap_or(NEVER)
+    let (mut least, mut row) = ([f32::INFINITY; 8], [0u32; 8]);
+    for (chunk, i) in costs.chunks_exact(8).zip(0u32..) {
+        for lane in 0..8 {
+            let better = chunk[lane] < least[lane];
+            least[lane] = if better { chunk[lane] } else { least[lane] };
+            row[lane] = if better { i } else { row[lane] };
+        }
+    }
+    let (mut best, mut index) = (f32::INFINITY, NEVER);
+    for lane in 0..8 {
+        let at = row[lane] as usize * 8 + lane;
+        if least[lane] < best || (least[lane] <= best && at < index) {
+            (best, index) = (least[lane], at);
+        }
+    }
+    index
 }
+const _: () = assert!(K.is_multiple_of(8));
 
 /// To the precision that is stored. Costs are capped far below where this loses seconds.
 #[expect(clippy::cast_possible_truncation, reason = "rounding to f32 is the point")]
 pub(super) fn narrow(x: f64) -> f32 {
     x as f32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_cheapest_is_found_and_ties_go_to_the_shorter() {
+        let mut costs: Costs = [0.0; K];
+        assert_eq!(cheapest(&costs), 0);
+        for i in 0..K {
+            costs = [1.0; K];
+            costs[i] = -1.0;
+            assert_eq!(cheapest(&costs), i);
+            costs[K - 1] = -1.0;
+            assert_eq!(cheapest(&costs), i);
+        }
+        assert_eq!(cheapest(&[f32::NAN; K]), NEVER);
+    }
+
+    #[test]
+    fn an_idle_period_costs_nothing_more_under_time_outs_that_it_does_not_outlast() {
+        let costs = costs(10.0, 22.3);
+        for (cost, t) in costs.into_iter().zip(TIME_OUTS) {
+            let expected = if t < 10.0 { t + 22.3 - 10.0 } else { 0.0 };
+            assert!((f64::from(cost) - expected).abs() < 1e-5);
+        }
+    }
 }

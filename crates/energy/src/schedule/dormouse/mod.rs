@@ -116,7 +116,7 @@ impl Dormouse {
         for (costs, loss) in estimates.iter().zip(&self.losses) {
             let weight = (-LEARNING_RATE * grid::narrow((loss - best) / self.break_even)).exp();
             for (s, c) in sum.iter_mut().zip(costs) {
-                *s = weight.mul_add(*c, *s);
+                *s += weight * *c;
             }
         }
         let mixed = grid::cheapest(&sum);
@@ -142,7 +142,7 @@ fn lean(slot: &Slot, parent: &Costs) -> Costs {
     let weight = 1.0 / (slot.seen + PRIOR);
     let mut costs = *parent;
     for (c, sum) in costs.iter_mut().zip(&slot.costs) {
-        *c = c.mul_add(PRIOR, *sum) * weight;
+        *c = (*c * PRIOR + *sum) * weight;
     }
     costs
 }

@@ -30,9 +30,9 @@ impl Slot {
 
     /// Adds one idle period; what was there counts `keep` times as much from now on.
     pub(super) fn add(&mut self, costs: &Costs, keep: f32) {
-        self.seen = self.seen.mul_add(keep, 1.0);
+        self.seen = self.seen * keep + 1.0;
         for (sum, cost) in self.costs.iter_mut().zip(costs) {
-            *sum = sum.mul_add(keep, *cost);
+            *sum = *sum * keep + *cost;
         }
     }
 
