@@ -1,0 +1,94 @@
+//! Events: what `watch` streams.
+
+use crate::{ConnectionState, Error, Rung};
+use serde::{Deserialize, Serialize};
+
+/// Something that happened.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Event {
+    /// When, in seconds since 1970-01-01 UTC.
+    pub at_unix: f64,
+    /// The connection that it concerns; absent for what concerns the machine.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub connection: Option<String>,
+    /// What.
+    #[serde(flatten)]
+    pub kind: EventKind,
+}
+
+/// What happened.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(tag = "event", rename_all = "kebab-case")]
+pub enum EventKind {
+    /// The state as the watch begins.
+    Snapshot {
+        /// It.
+        state: ConnectionState,
+    },
+    /// The session is up.
+    Up {
+        /// How it came up.
+        rung: Rung,
+        /// Milliseconds from the wake, or the first attempt.
+        took_ms: u64,
+    },
+    /// A rung of the ladder failed; the next one is tried, or after the last a pause is made.
+    RungFailed {
+        /// Which.
+        rung: Rung,
+        /// Why.
+        error: Error,
+    },
+    /// The session is down.
+    Down {
+        /// Why.
+        why: String,
+    },
+    /// The radio sleeps.
+    Suspended,
+    /// The radio is back.
+    Resumed,
+    /// The way to the gateway changed; absent without a network.
+    Network {
+        /// Our outer address.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        local: Option<String>,
+        /// The gateway's.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        remote: Option<String>,
+    },
+    /// Gateway: a client came.
+    PeerUp {
+        /// Who.
+        peer: String,
+        /// By ticket?
+        resumed: bool,
+    },
+    /// Gateway: a client went.
+    PeerDown {
+        /// Who.
+        peer: String,
+        /// Why.
+        why: String,
+    },
+    /// Gateway: somebody was refused.
+    PeerRefused {
+        /// From which address.
+        from: String,
+        /// Who it said it was.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        claimed: Option<String>,
+        /// Why.
+        why: String,
+    },
+    /// Something that needs attention, without ending anything: an offload that switched itself off, a full disk.
+    Warning {
+        /// What.
+        message: String,
+    },
+    /// The daemon stops.
+    Stopping,
+    /// An event that this version does not know.
+    #[serde(other)]
+    Unknown,
+}

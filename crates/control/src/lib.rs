@@ -1,0 +1,59 @@
+//! The control protocol between `dormouse` and `dormoused`: the words that both sides share, and nothing else.
+//!
+//! One JSON object a line over a Unix stream socket; the same structures are what `--json` prints. A connection carries any
+//! number of requests, answered in order; [`Verb::Watch`] turns it into a stream of [`Event`]s that ends only with the
+//! connection.
+//!
+//! ```text
+//! > {"version":1,"verb":"up","connection":"office"}
+//! < {"version":1,"status":"ok","result":"done"}
+//! > {"version":1,"verb":"wait","connection":"office","state":"up","timeout_seconds":30.0}
+//! < {"version":1,"status":"error","error":{"kind":"proposal","message":"...","offered":["..."],"acceptable":["..."],...}}
+//! ```
+//!
+//! # Versions
+//! [`VERSION`] grows when a field changes its meaning or goes away. A new field does not change it: both sides ignore fields
+//! that they do not know. A daemon answers a request of another version with [`ErrorKind::Version`].
+//!
+//! This crate must never open a socket or read a clock.
+
+mod error;
+mod event;
+mod exit;
+mod request;
+mod response;
+mod status;
+
+pub use error::{Error, ErrorKind};
+pub use event::{Event, EventKind};
+pub use exit::ExitCode;
+pub use request::{Request, Verb};
+pub use response::{Outcome, Reply, Response};
+pub use status::{
+    Check, CheckOutcome, Connection, ConnectionState, DaemonStatus, DeadlineStatus, Gateway, LastError,
+    LastWake, Nat, Offload, Role, Rung, SaStatus, Session, Stats, Status, Ticket, Traffic,
+};
+
+/// Version of the protocol, in every line.
+pub const VERSION: u32 = 1;
+
+/// Longest line that either side accepts, in bytes, line break included. A request is far shorter; a status of ten thousand
+/// sessions is not longer.
+pub const MAX_LINE: usize = 16 << 20;
+
+/// Longest request that a daemon accepts, in bytes, line break included.
+pub const MAX_REQUEST: usize = 4096;
+
+/// Where the daemon listens unless its configuration says otherwise.
+pub const DEFAULT_SOCKET: &str = "/run/dormouse/dormouse.sock";
+
+/// One line for the wire: JSON and a line break.
+///
+/// # Errors
+/// None for the types of this crate, whose maps have text keys; an [`ErrorKind::Other`] is returned rather than assumed away.
+pub fn line<T: serde::Serialize>(value: &T) -> Result<String, Error> {
+    let mut text =
+        serde_json::to_string(value).map_err(|e| Error::new(ErrorKind::Other, format!("JSON: {e}")))?;
+    text.push('\n');
+    Ok(text)
+}

@@ -1,0 +1,96 @@
+//! Requests: what the command line asks the daemon.
+
+use crate::{ConnectionState, Error, ErrorKind, MAX_REQUEST, VERSION};
+use serde::{Deserialize, Serialize};
+
+/// One line from the command line to the daemon.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Request {
+    /// [`VERSION`] of whoever asks.
+    pub version: u32,
+    /// What is asked.
+    #[serde(flatten)]
+    pub verb: Verb,
+}
+
+/// What is asked. `connection: None` means the only client connection there is; with several it is an error that lists them.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(tag = "verb", rename_all = "kebab-case")]
+pub enum Verb {
+    /// Bring a client connection up. Answered [`crate::Reply::Done`] at once; `wait` waits.
+    Up {
+        /// Which.
+        connection: Option<String>,
+    },
+    /// Take it down: the SA is deleted at both ends and the ticket destroyed.
+    Down {
+        /// Which.
+        connection: Option<String>,
+    },
+    /// The radio is about to be switched off: nothing is due until `resume`.
+    Suspend,
+    /// The radio is back.
+    Resume,
+    /// Everything as it stands: [`crate::Reply::Status`].
+    Status,
+    /// A stream of [`crate::Event`]s, beginning with one `snapshot` for each connection.
+    Watch,
+    /// Answered when the connection reaches `state`, or fails, or the time is over ([`ErrorKind::Timeout`]).
+    Wait {
+        /// Which.
+        connection: Option<String>,
+        /// What is waited for.
+        state: ConnectionState,
+        /// For how long, in seconds; 0 asks without waiting, absent waits for ever.
+        timeout_seconds: Option<f64>,
+    },
+    /// What the daemon knows about its surroundings: [`crate::Reply::Doctor`].
+    Doctor,
+    /// Counters since the start: [`crate::Reply::Stats`].
+    Stats,
+    /// Stop in good order.
+    Shutdown,
+}
+
+impl Request {
+    /// A request of this version.
+    #[must_use]
+    pub const fn new(verb: Verb) -> Self {
+        Self { version: VERSION, verb }
+    }
+
+    /// Reads one line.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Request`] with the position of the mistake; [`ErrorKind::Version`] naming both versions.
+    pub fn parse(line: &[u8]) -> Result<Self, Error> {
+        #[derive(Deserialize)]
+        struct Probe {
+            version: u32,
+        }
+        if line.len() > MAX_REQUEST {
+            let message = format!("a request of {} bytes is longer than {MAX_REQUEST}", line.len());
+            return Err(Error::new(ErrorKind::Request, message));
+        }
+        let bad = |e: serde_json::Error| {
+            Error::new(ErrorKind::Request, format!("the request is not understood: {e}"))
+        };
+        // The version first: another version may well have verbs that this one cannot read.
+        let probe: Probe = serde_json::from_slice(line).map_err(bad)?;
+        if probe.version != VERSION {
+            let message = format!(
+                "the request is of protocol version {}, the daemon speaks version {VERSION}",
+                probe.version
+            );
+            return Err(Error::new(ErrorKind::Version, message)
+                .with_change("install dormouse and dormoused of the same release"));
+        }
+        let request: Self = serde_json::from_slice(line).map_err(bad)?;
+        match &request.verb {
+            Verb::Wait { timeout_seconds: Some(t), .. } if !t.is_finite() || *t < 0.0 => {
+                Err(Error::new(ErrorKind::Request, format!("a timeout of {t} s is not a time")))
+            }
+            _ => Ok(request),
+        }
+    }
+}

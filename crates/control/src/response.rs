@@ -1,0 +1,83 @@
+//! Responses: what the daemon answers.
+
+use crate::{Check, Error, ErrorKind, Event, Stats, Status, VERSION};
+use serde::{Deserialize, Serialize};
+
+/// One line from the daemon.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Response {
+    /// [`VERSION`] of the daemon.
+    pub version: u32,
+    /// How it went.
+    #[serde(flatten)]
+    pub outcome: Outcome,
+}
+
+/// How it went.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(tag = "status", rename_all = "kebab-case")]
+pub enum Outcome {
+    /// Well.
+    Ok {
+        /// The answer.
+        result: Reply,
+    },
+    /// Badly.
+    Error {
+        /// Why.
+        error: Error,
+    },
+}
+
+/// The answer itself.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Reply {
+    /// Done; there is nothing to say.
+    Done,
+    /// To `status`.
+    Status(Box<Status>),
+    /// To `stats`.
+    Stats(Box<Stats>),
+    /// To `watch`, again and again.
+    Event(Box<Event>),
+    /// To `doctor`.
+    Doctor(Vec<Check>),
+}
+
+impl Response {
+    /// A good answer.
+    #[must_use]
+    pub const fn ok(result: Reply) -> Self {
+        Self { version: VERSION, outcome: Outcome::Ok { result } }
+    }
+
+    /// A bad one.
+    #[must_use]
+    pub const fn error(error: Error) -> Self {
+        Self { version: VERSION, outcome: Outcome::Error { error } }
+    }
+
+    /// Reads one line into the reply.
+    ///
+    /// # Errors
+    /// What the daemon reports; [`ErrorKind::Other`] if the line is not understood.
+    pub fn parse(line: &[u8]) -> Result<Reply, Error> {
+        let response: Self = serde_json::from_slice(line).map_err(|e| {
+            Error::new(ErrorKind::Other, format!("the daemon's answer is not understood: {e}"))
+        })?;
+        match response.outcome {
+            Outcome::Ok { result } => Ok(result),
+            Outcome::Error { error } => Err(error),
+        }
+    }
+}
+
+impl From<Result<Reply, Error>> for Response {
+    fn from(result: Result<Reply, Error>) -> Self {
+        match result {
+            Ok(reply) => Self::ok(reply),
+            Err(error) => Self::error(error),
+        }
+    }
+}

@@ -1,0 +1,328 @@
+//! The state of a daemon as `status`, `stats` and `doctor` report it. Times are in seconds from now unless a name says otherwise.
+
+use serde::{Deserialize, Serialize};
+
+/// Everything as it stands.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub struct Status {
+    /// The daemon.
+    pub daemon: DaemonStatus,
+    /// Client connections, by name.
+    pub connections: Vec<Connection>,
+    /// What the gateway side holds; absent if no connection has that role.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gateway: Option<Gateway>,
+    /// Offloads, used or not.
+    pub offloads: Vec<Offload>,
+    /// Everything that will wake the daemon, soonest first, each with its reason. Empty: nothing will.
+    pub deadlines: Vec<DeadlineStatus>,
+}
+
+/// The daemon itself.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub struct DaemonStatus {
+    /// Release.
+    pub release: String,
+    /// Process id.
+    pub pid: u32,
+    /// Since its start, time asleep included.
+    pub uptime_seconds: f64,
+    /// The tunnel interface.
+    pub interface: String,
+    /// Its MTU, in bytes.
+    pub mtu: u16,
+    /// Addresses it listens on.
+    pub listen: Vec<String>,
+    /// Who installs DNS servers, and why that one.
+    pub resolver: String,
+    /// The configuration file.
+    pub config: String,
+    /// The radio sleeps.
+    pub suspended: bool,
+}
+
+/// Which end.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Role {
+    /// The device.
+    Client,
+    /// The gateway.
+    Gateway,
+}
+
+/// What a client connection is doing.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ConnectionState {
+    /// Not wanted.
+    Down,
+    /// Wanted, but there is no network.
+    Offline,
+    /// The radio sleeps; the session is kept.
+    Asleep,
+    /// On its way.
+    Connecting,
+    /// Up.
+    Up,
+    /// Failed; another attempt follows after a pause.
+    Waiting,
+}
+
+impl ConnectionState {
+    /// The word for it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Down => "down",
+            Self::Offline => "offline",
+            Self::Asleep => "asleep",
+            Self::Connecting => "connecting",
+            Self::Up => "up",
+            Self::Waiting => "waiting",
+        }
+    }
+}
+
+/// One way of getting a session back, cheapest first.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Rung {
+    /// The SA was still held at both ends: no exchange.
+    Held,
+    /// The SA moved to a new address (MOBIKE).
+    Mobike,
+    /// Resumption by ticket.
+    Ticket,
+    /// A full exchange.
+    Full,
+}
+
+impl Rung {
+    /// The word for it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Held => "held",
+            Self::Mobike => "mobike",
+            Self::Ticket => "ticket",
+            Self::Full => "full",
+        }
+    }
+}
+
+/// How the session came up the last time.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
+pub struct LastWake {
+    /// The rung that succeeded.
+    pub rung: Rung,
+    /// Milliseconds from the wake, or the first attempt.
+    pub took_ms: u64,
+}
+
+/// The last failure, until the session is up again.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct LastError {
+    /// What and why.
+    #[serde(flatten)]
+    pub error: crate::Error,
+    /// When it is tried again; absent if it is being tried now, or never.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retry_in_seconds: Option<f64>,
+}
+
+/// One client connection.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Connection {
+    /// Its name in the configuration.
+    pub name: String,
+    /// Which end we are.
+    pub role: Role,
+    /// What it is doing.
+    pub state: ConnectionState,
+    /// Who the peer proved to be.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub peer: Option<String>,
+    /// The gateway as configured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gateway: Option<String>,
+    /// Outer addresses in use: `local -> remote (carrier)`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub path: Option<String>,
+    /// Inner addresses.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub addresses: Vec<String>,
+    /// Prefixes that lead into the tunnel.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub routes: Vec<String>,
+    /// Name servers from the gateway.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub dns: Vec<String>,
+    /// How the session came up the last time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_wake: Option<LastWake>,
+    /// The IKE SA.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ike: Option<SaStatus>,
+    /// The CHILD SAs.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub children: Vec<SaStatus>,
+    /// The resumption ticket.
+    #[serde(default)]
+    pub ticket: Ticket,
+    /// What went through the tunnel in this session.
+    #[serde(default)]
+    pub traffic: Traffic,
+    /// NAT traversal.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub nat: Option<Nat>,
+    /// The last failure, until the session is up again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_error: Option<LastError>,
+}
+
+/// One SA, IKE or CHILD.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub struct SaStatus {
+    /// The SPIs, ours first, in hexadecimal.
+    pub spi: String,
+    /// Its algorithms, in the words of the configuration.
+    pub suite: String,
+    /// Since it was set up.
+    pub age_seconds: f64,
+    /// Until it gets new keys; absent if never.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rekey_in_seconds: Option<f64>,
+    /// CHILD SA: `tunnel` or `transport`; empty for an IKE SA.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub mode: String,
+}
+
+/// The resumption ticket (RFC 5723) of a client connection.
+#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub struct Ticket {
+    /// One is held.
+    pub held: bool,
+    /// Until it is worthless.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expires_in_seconds: Option<f64>,
+}
+
+/// Counters of one direction each.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct Traffic {
+    /// Inner packets received.
+    pub packets_in: u64,
+    /// Inner bytes received.
+    pub bytes_in: u64,
+    /// Inner packets sent.
+    pub packets_out: u64,
+    /// Inner bytes sent.
+    pub bytes_out: u64,
+    /// Packets dropped: not authentic, replayed, malformed, or for no policy.
+    pub dropped: u64,
+}
+
+/// NAT traversal.
+#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub struct Nat {
+    /// There is a NAT before us.
+    pub local: bool,
+    /// There is one before the peer.
+    pub remote: bool,
+    /// Between keepalives; absent if none are sent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub keepalive_seconds: Option<f64>,
+}
+
+/// What the gateway side holds.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub struct Gateway {
+    /// Established sessions.
+    pub sessions: Vec<Session>,
+    /// Handshakes that are half open.
+    pub half_open: usize,
+    /// Inner addresses in use and there, as `used/total`, by prefix.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub pools: Vec<String>,
+}
+
+/// One client's session at the gateway.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub struct Session {
+    /// The connection that it came in by.
+    pub connection: String,
+    /// Who.
+    pub peer: String,
+    /// Outer addresses: `local -> remote (carrier)`.
+    pub path: String,
+    /// Inner addresses.
+    pub addresses: Vec<String>,
+    /// It was resumed by ticket.
+    pub resumed: bool,
+    /// The IKE SA.
+    pub ike: SaStatus,
+    /// Since anything authentic came from it.
+    pub quiet_seconds: f64,
+    /// What went through the tunnel.
+    pub traffic: Traffic,
+}
+
+/// One offload.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct Offload {
+    /// Such as `tun-tso` or `udp-gso`.
+    pub name: String,
+    /// It is used.
+    pub active: bool,
+    /// Why not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub why: Option<String>,
+}
+
+/// Something that will wake the daemon.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub struct DeadlineStatus {
+    /// Which timer.
+    pub why: String,
+    /// When.
+    pub in_seconds: f64,
+    /// How much later would do.
+    pub slack_seconds: f64,
+}
+
+/// Counters since the start, by name: `ike.exchanges.resumed`, `esp.discards.replayed`, ... The names are stable; a reader
+/// ignores those that it does not know.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct Stats {
+    /// The counters.
+    pub counters: std::collections::BTreeMap<String, u64>,
+}
+
+/// How one check of `doctor` went.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum CheckOutcome {
+    /// Well.
+    Ok,
+    /// It works, but could work better.
+    Warning,
+    /// It cannot work.
+    Failure,
+    /// Not checked, and why.
+    Skipped,
+}
+
+/// One check of `doctor`.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Check {
+    /// What was checked, a few words.
+    pub name: String,
+    /// How it went.
+    pub outcome: CheckOutcome,
+    /// What was found.
+    pub found: String,
+    /// What to do about it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub change: Option<String>,
+}

@@ -1,0 +1,102 @@
+//! The protocol as scripts see it: the words on the wire must not change by accident.
+
+use dormouse_control::{
+    ConnectionState, Error, ErrorKind, Event, EventKind, ExitCode, MAX_REQUEST, Reply, Request, Response,
+    Rung, Status, VERSION, Verb, line,
+};
+
+#[test]
+fn requests_have_one_shape() {
+    let up = line(&Request::new(Verb::Up { connection: Some("office".into()) })).unwrap();
+    assert_eq!(up, "{\"version\":1,\"verb\":\"up\",\"connection\":\"office\"}\n");
+    let wait = Verb::Wait { connection: None, state: ConnectionState::Up, timeout_seconds: Some(1.5) };
+    let text = line(&Request::new(wait.clone())).unwrap();
+    assert_eq!(
+        text,
+        "{\"version\":1,\"verb\":\"wait\",\"connection\":null,\"state\":\"up\",\"timeout_seconds\":1.5}\n"
+    );
+    assert_eq!(Request::parse(text.as_bytes()).unwrap().verb, wait);
+}
+
+#[test]
+fn optional_fields_may_be_left_out_and_unknown_ones_are_ignored() {
+    let request = Request::parse(br#"{"version":1,"verb":"down","colour":"red"}"#).unwrap();
+    assert_eq!(request.verb, Verb::Down { connection: None });
+    assert_eq!(Request::parse(br#"{"version":1,"verb":"suspend"}"#).unwrap().verb, Verb::Suspend);
+}
+
+#[test]
+fn bad_requests_say_what_is_wrong_with_them() {
+    let kind = |text: &[u8]| Request::parse(text).unwrap_err().kind;
+    assert_eq!(kind(b"\xff\x00 not json"), ErrorKind::Request);
+    assert_eq!(kind(br#"{"version":1,"verb":"fly"}"#), ErrorKind::Request);
+    assert_eq!(kind(br#"{"verb":"status"}"#), ErrorKind::Request);
+    assert_eq!(kind(br#"{"version":1,"verb":"wait","state":"up","timeout_seconds":-1}"#), ErrorKind::Request);
+    assert_eq!(kind(&vec![b' '; MAX_REQUEST + 1]), ErrorKind::Request);
+    let other = Request::parse(br#"{"version":2,"verb":"hibernate"}"#).unwrap_err();
+    assert_eq!(other.kind, ErrorKind::Version);
+    assert!(other.message.contains('2') && other.message.contains(&VERSION.to_string()), "{other}");
+}
+
+#[test]
+fn responses_round_trip() {
+    let status = Reply::Status(Box::default());
+    let event = Event {
+        at_unix: 1.5,
+        connection: Some("office".into()),
+        kind: EventKind::Up { rung: Rung::Ticket, took_ms: 48 },
+    };
+    for reply in [Reply::Done, status, Reply::Event(Box::new(event)), Reply::Doctor(Vec::new())] {
+        let text = line(&Response::ok(reply.clone())).unwrap();
+        assert_eq!(Response::parse(text.as_bytes()).unwrap(), reply);
+    }
+    assert_eq!(
+        line(&Response::ok(Reply::Done)).unwrap(),
+        "{\"version\":1,\"status\":\"ok\",\"result\":\"done\"}\n"
+    );
+}
+
+#[test]
+fn an_error_carries_the_line_to_change() {
+    let error = Error::new(ErrorKind::Proposal, "the gateway accepted none of our algorithms")
+        .with_offer(vec!["aes256gcm16".into()], vec!["aes128-sha256".into()])
+        .with_change("connection.office.ike.proposals = [\"aes128-sha256-prfsha256-x25519\"]");
+    let text = line(&Response::error(error.clone())).unwrap();
+    assert_eq!(Response::parse(text.as_bytes()).unwrap_err(), error);
+    assert!(text.contains("\"status\":\"error\"") && text.contains("\"kind\":\"proposal\""), "{text}");
+    let shown = error.to_string();
+    assert!(
+        shown.contains("offered: aes256gcm16")
+            && shown.contains("acceptable: aes128-sha256")
+            && shown.contains("connection.office")
+    );
+    assert_eq!(error.kind.exit_code(), ExitCode::NoProposal);
+}
+
+#[test]
+fn words_of_a_later_release_do_not_break_this_one() {
+    let text =
+        br#"{"version":1,"status":"ok","result":{"event":{"at_unix":0,"event":"eclipse","moon":true}}}"#;
+    let Reply::Event(event) = Response::parse(text).unwrap() else { panic!("not an event") };
+    assert_eq!(event.kind, EventKind::Unknown);
+    let text = br#"{"version":1,"status":"error","error":{"kind":"weather","message":"rain"}}"#;
+    assert_eq!(Response::parse(text).unwrap_err().kind, ErrorKind::Other);
+}
+
+#[test]
+fn exit_codes_are_those_that_scripts_know() {
+    let codes: Vec<u8> = ExitCode::ALL.iter().map(|(c, _)| c.code()).collect();
+    assert_eq!(codes, [0, 1, 2, 3, 4, 5, 6, 7]);
+    assert_eq!(ErrorKind::NoDaemon.exit_code().code(), 3);
+    assert_eq!(ErrorKind::Authentication.exit_code().code(), 4);
+    assert_eq!(ErrorKind::Timeout.exit_code().code(), 6);
+    assert_eq!(ErrorKind::Permission.exit_code().code(), 7);
+}
+
+#[test]
+fn an_empty_status_has_all_its_sections() {
+    let text = line(&Status::default()).unwrap();
+    for section in ["daemon", "connections", "offloads", "deadlines"] {
+        assert!(text.contains(&format!("\"{section}\"")), "{section} is missing in {text}");
+    }
+}
