@@ -55,9 +55,9 @@ fn add_wide(a: u64, b: u64) -> u64 {
     sum + u64::from(carry)
 }
 
-/// Sums 32-bit words in the machine's byte order. Four independent 64-bit accumulators take one half each of a 32-byte
-/// block's eight words, so that the additions of one block do not wait for each other and the compiler can use vector
-/// registers; none can overflow below 2^33 words.
+/// Sums 32-bit words in the machine's byte order. Each of the eight words of a 32-byte block has a 64-bit accumulator of its
+/// own, so that the additions of one block do not wait for each other and the compiler can use vector registers. None can
+/// overflow below 2^32 blocks.
 fn sum_native(bytes: &[u8]) -> u64 {
     let (blocks, tail) = bytes.as_chunks::<32>();
     let mut lanes = [0_u64; 8];
