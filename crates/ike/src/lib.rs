@@ -1,16 +1,51 @@
-//! IKEv2 (RFC 7296) for both roles, as a sans-IO core.
+//! IKEv2 (RFC 7296) for devices that sleep: with MOBIKE (RFC 4555), session resumption (RFC 5723, which grew out of the
+//! IPsec Gateway Failover draft), fragmentation (RFC 7383) and signature authentication (RFC 7427), in both roles.
+//!
+//! [`Endpoint`] is everything that a driver needs: all IKE SAs of a node behind the verbs that every core shares (see
+//! [`dormouse_sansio`]). It is handed time, datagrams and randomness, and hands back datagrams, deadlines and [`Event`]s.
+//! What ESP must do leaves it as [`ChildSa`] events; this crate never sees an ESP packet.
+//!
+//! # How it is built
+//!
+//! - `endpoint` is the set of SAs: demultiplexing, commands, timers, and what one SA asks for another.
+//! - `handshake` holds the states up to authentication, as types that are consumed: [`Endpoint::connect`] makes an
+//!   `Opening`, whose answer makes an `Authenticating`, whose answer makes an established `IkeSa`; the responder's only
+//!   intermediate state is a `HalfOpen`.
+//! - `sa` is an established SA: a queue of tasks, a window of requests under way, and timers. `exchange` holds what runs
+//!   on it, one file each: MOBIKE, rekeying, liveness and deletion are exchanges, never states.
+//! - `keys`, `protect`, `fragment`, [`proposal`], [`selectors`], `auth`, `natd`, `cookie`, [`ticket`] and
+//!   [`config_payload`] are functions without state of their own, each usable and tested alone.
+//!
+//! This crate must never read a clock, open a socket, resolve a name, or keep traffic counters of ESP.
 
 pub mod auth;
+mod child;
 pub mod config;
 pub mod config_payload;
 pub mod cookie;
+mod endpoint;
+mod error;
+mod event;
+mod exchange;
 pub mod fragment;
 #[doc(hidden)]
 pub mod fuzz;
+mod handshake;
 pub mod keys;
 pub mod limits;
+mod link;
 pub mod natd;
+mod payloads;
 pub mod proposal;
 pub mod protect;
+mod sa;
 pub mod selectors;
+mod shared;
+mod stats;
 pub mod ticket;
+mod window;
+
+pub use endpoint::Endpoint;
+pub use error::{Discard, NegotiationError};
+pub use event::{ChildId, ChildSa, CloseReason, Established, Event, Install, SaId};
+pub use stats::{Kind, Stats};

@@ -1,0 +1,365 @@
+//! A CHILD SA as IKE knows it: SPIs, selectors and timers. Owns the common half of IKE_AUTH and CREATE_CHILD_SA: offering,
+//! choosing, and installing a pair of ESP SAs. Must never protect a packet: keys leave through
+//! [`Install`](crate::event::Install) at once.
+
+use core::net::IpAddr;
+
+use dormouse_crypto::Secret;
+use dormouse_sansio::{Instant, Path};
+use dormouse_wire::ike::{NotifyType, Payload, Proposal, TsRange};
+
+use crate::config::{AddressRequest, AssignedConfig, ChildMode, Connection};
+use crate::error::NegotiationError;
+use crate::event::{ChildId, ChildSa, Event, Install};
+use crate::keys::{self, Nonces};
+use crate::payloads::{View, notify};
+use crate::proposal::{self, EspSuite, KeyExchange, Mismatch};
+use crate::sa::IkeSa;
+use crate::selectors;
+use crate::shared::Shared;
+
+/// What is happening to a CHILD SA besides carrying traffic.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Busy {
+    No,
+    /// Our rekeying of it is under way.
+    Rekeying,
+    /// Our deletion of it is under way or queued.
+    Deleting,
+    /// The peer rekeyed it and will delete it.
+    Replaced,
+}
+
+/// See the module's text.
+#[derive(Debug)]
+pub(crate) struct Child {
+    pub(crate) id: ChildId,
+    /// Its index in the connection.
+    pub(crate) config: usize,
+    pub(crate) spi_in: u32,
+    pub(crate) spi_out: u32,
+    pub(crate) ts_local: Vec<TsRange>,
+    pub(crate) ts_remote: Vec<TsRange>,
+    pub(crate) busy: Busy,
+    pub(crate) rekey_at: Option<Instant>,
+    pub(crate) expire_at: Option<Instant>,
+}
+
+/// What we offered for a CHILD SA, until the answer comes.
+#[derive(Debug)]
+pub(crate) struct ChildOffer {
+    pub(crate) config: usize,
+    pub(crate) spi_in: u32,
+    pub(crate) proposals: Vec<Proposal>,
+    pub(crate) ts_local: Vec<TsRange>,
+    pub(crate) ts_remote: Vec<TsRange>,
+    pub(crate) mode: ChildMode,
+}
+
+/// A CHILD SA agreed upon but not yet installed.
+#[derive(Debug)]
+pub(crate) struct Agreed {
+    pub(crate) config: usize,
+    pub(crate) spi_in: u32,
+    pub(crate) spi_out: u32,
+    pub(crate) suite: EspSuite,
+    pub(crate) mode: ChildMode,
+    pub(crate) tfc_padding: bool,
+    pub(crate) ts_local: Vec<TsRange>,
+    pub(crate) ts_remote: Vec<TsRange>,
+}
+
+/// What stands for [`crate::config::SelectorSpec::Dynamic`] on each side.
+#[derive(Clone, Debug)]
+pub(crate) struct Dynamic {
+    pub(crate) local: Inner,
+    pub(crate) remote: Inner,
+}
+
+/// One side of [`Dynamic`].
+#[derive(Clone, Debug)]
+pub(crate) enum Inner {
+    /// These addresses.
+    Known(Vec<IpAddr>),
+    /// Whatever the gateway will assign.
+    Asked(AddressRequest),
+}
+
+impl Inner {
+    fn as_dynamic(&self) -> selectors::Dynamic<'_> {
+        match self {
+            Self::Known(addresses) => selectors::Dynamic::Known(addresses),
+            Self::Asked(ask) => selectors::Dynamic::Any { v4: ask.v4, v6: ask.v6 },
+        }
+    }
+}
+
+impl ChildOffer {
+    /// What the connection wants for its child number `config`.
+    pub(crate) fn new(
+        shared: &mut Shared,
+        conn: &Connection,
+        config: usize,
+        dynamic: &Dynamic,
+        exchange: KeyExchange,
+    ) -> Option<Self> {
+        let child = conn.children.get(config)?;
+        let spi_in = shared.new_esp_spi();
+        Some(Self {
+            config,
+            spi_in,
+            proposals: proposal::esp_offer(&child.proposals, spi_in, child.esn, exchange),
+            ts_local: selectors::resolve(&child.ts_local, dynamic.local.as_dynamic()),
+            ts_remote: selectors::resolve(&child.ts_remote, dynamic.remote.as_dynamic()),
+            mode: child.mode,
+        })
+    }
+
+    /// For a connection without children: an offer that no peer can take.
+    pub(crate) fn nothing(shared: &mut Shared) -> Self {
+        let spi_in = shared.new_esp_spi();
+        let (ts_local, ts_remote) = (Vec::new(), Vec::new());
+        Self { config: 0, spi_in, proposals: Vec::new(), ts_local, ts_remote, mode: ChildMode::Tunnel }
+    }
+
+    /// SA, then later TSi and TSr and the notifications; `between` goes after SA (nonce and key exchange).
+    pub(crate) fn payloads(&self, between: Vec<Payload>) -> Vec<Payload> {
+        let mut payloads = vec![Payload::Sa(self.proposals.clone())];
+        payloads.extend(between);
+        payloads.push(Payload::TsI(selectors::to_wire(&self.ts_local)));
+        payloads.push(Payload::TsR(selectors::to_wire(&self.ts_remote)));
+        if self.mode == ChildMode::Transport {
+            payloads.push(notify(NotifyType::UseTransportMode, []));
+        }
+        payloads
+    }
+
+    /// Reads the answer to the offer.
+    pub(crate) fn accept(&self, view: View<'_>) -> Result<Agreed, NegotiationError> {
+        let malformed = |what| NegotiationError::Malformed { exchange: "CHILD SA", what };
+        if let Some(error) = view.error() {
+            return Err(self.refusal(error.kind));
+        }
+        let answered = view.sa().ok_or(malformed("no SA payload"))?;
+        let (suite, spi_out) = proposal::verify_esp(answered, &self.proposals)
+            .map_err(|why| NegotiationError::WrongProposal { what: "ESP", why })?;
+        let ts_local = selectors::verify(view.ts_i().unwrap_or_default(), &self.ts_local)?;
+        let ts_remote = selectors::verify(view.ts_r().unwrap_or_default(), &self.ts_remote)?;
+        let transport = view.has(NotifyType::UseTransportMode);
+        if transport && self.mode == ChildMode::Tunnel {
+            return Err(malformed("transport mode, which was not asked for"));
+        }
+        Ok(Agreed {
+            config: self.config,
+            spi_in: self.spi_in,
+            spi_out,
+            suite,
+            mode: if transport { ChildMode::Transport } else { ChildMode::Tunnel },
+            tfc_padding: !view.has(NotifyType::EspTfcPaddingNotSupported),
+            ts_local,
+            ts_remote,
+        })
+    }
+
+    fn refusal(&self, kind: NotifyType) -> NegotiationError {
+        match kind {
+            NotifyType::NoProposalChosen => NegotiationError::ProposalsRefused {
+                what: "ESP",
+                offered: Mismatch::refused_by_peer(&self.proposals).join(", "),
+            },
+            NotifyType::TsUnacceptable | NotifyType::SinglePairRequired => {
+                NegotiationError::TrafficSelectors {
+                    offered: between(&self.ts_local, &self.ts_remote),
+                    acceptable: "unknown to us: the peer refused".to_owned(),
+                }
+            }
+            NotifyType::InternalAddressFailure => NegotiationError::Addresses("the gateway has none left"),
+            NotifyType::FailedCpRequired => {
+                NegotiationError::Addresses("the gateway wants us to ask for one (CFG_REQUEST)")
+            }
+            other => NegotiationError::Notified(other.to_string()),
+        }
+    }
+}
+
+/// What a responder answers to an offer: the payloads for the answer without nonce and key exchange, and what was agreed.
+pub(crate) struct Chosen {
+    pub(crate) agreed: Agreed,
+    pub(crate) sa: Payload,
+    pub(crate) rest: Vec<Payload>,
+}
+
+/// Why an offer is refused: what to tell the peer and what to tell the log.
+pub(crate) struct Refused {
+    pub(crate) notify: Payload,
+    pub(crate) error: NegotiationError,
+}
+
+/// Chooses from the peer's offer, trying each child of the connection in turn (only `only`, when it is a rekeying).
+pub(crate) fn choose(
+    shared: &mut Shared,
+    conn: &Connection,
+    only: Option<usize>,
+    view: View<'_>,
+    dynamic: &Dynamic,
+    exchange: KeyExchange,
+) -> Result<Chosen, Refused> {
+    let refuse = |kind, error| Refused { notify: notify(kind, []), error };
+    let malformed =
+        |what| refuse(NotifyType::InvalidSyntax, NegotiationError::Malformed { exchange: "CHILD SA", what });
+    let offered = view.sa().ok_or_else(|| malformed("no SA payload"))?;
+    let ts_i = view.ts_i().ok_or_else(|| malformed("no TSi payload"))?;
+    let ts_r = view.ts_r().ok_or_else(|| malformed("no TSr payload"))?;
+    let ke_group = view.ke().map(|(group, _)| group);
+    let mut last = malformed("the connection has no child");
+    for (config, child) in conn.children.iter().enumerate().filter(|(i, _)| only.is_none_or(|o| o == *i)) {
+        let policy_local = selectors::resolve(&child.ts_local, dynamic.local.as_dynamic());
+        let policy_remote = selectors::resolve(&child.ts_remote, dynamic.remote.as_dynamic());
+        let ts_remote = selectors::narrow(ts_i, &policy_remote);
+        let ts_local = selectors::narrow(ts_r, &policy_local);
+        if ts_local.is_empty() || ts_remote.is_empty() {
+            last = refuse(
+                NotifyType::TsUnacceptable,
+                NegotiationError::TrafficSelectors {
+                    offered: format!("{} to {}", selectors::show_wire(ts_i), selectors::show_wire(ts_r)),
+                    acceptable: between(&policy_remote, &policy_local),
+                },
+            );
+            continue;
+        }
+        let selected = match proposal::select_esp(offered, &child.proposals, child.esn, exchange, ke_group) {
+            Ok(selected) => selected,
+            Err(mismatch) => {
+                let error = NegotiationError::NoProposalChosen { what: "ESP", mismatch };
+                last = refuse(NotifyType::NoProposalChosen, error);
+                continue;
+            }
+        };
+        if let Some(group) = selected.suite.group.filter(|g| Some(g.id()) != ke_group) {
+            let error = NegotiationError::KeyExchangeGroup {
+                wanted: group.id(),
+                offered: Mismatch::refused_by_peer(offered).join(", "),
+            };
+            return Err(Refused {
+                notify: notify(NotifyType::InvalidKePayload, group.id().to_be_bytes()),
+                error,
+            });
+        }
+        let transport = child.mode == ChildMode::Transport && view.has(NotifyType::UseTransportMode);
+        let spi_in = shared.new_esp_spi();
+        let mut rest =
+            vec![Payload::TsI(selectors::to_wire(&ts_remote)), Payload::TsR(selectors::to_wire(&ts_local))];
+        if transport {
+            rest.push(notify(NotifyType::UseTransportMode, []));
+        }
+        let sa = Payload::Sa(selected.answer(spi_in));
+        let agreed = Agreed {
+            config,
+            spi_in,
+            spi_out: selected.spi,
+            suite: selected.suite,
+            mode: if transport { ChildMode::Transport } else { ChildMode::Tunnel },
+            tfc_padding: !view.has(NotifyType::EspTfcPaddingNotSupported),
+            ts_local,
+            ts_remote,
+        };
+        return Ok(Chosen { agreed, sa, rest });
+    }
+    Err(last)
+}
+
+fn between(a: &[TsRange], b: &[TsRange]) -> String {
+    format!("{} to {}", selectors::show(a), selectors::show(b))
+}
+
+/// The key material of an exchange, and whether we began it.
+pub(crate) struct Origin<'a> {
+    pub(crate) nonces: Nonces<'a>,
+    pub(crate) shared_secret: Option<&'a Secret>,
+    pub(crate) we_began: bool,
+    pub(crate) replaces: Option<ChildId>,
+}
+
+impl IkeSa {
+    /// Derives the keys, tells the driver, and starts the timers.
+    pub(crate) fn install(
+        &mut self,
+        shared: &mut Shared,
+        now: Instant,
+        agreed: Agreed,
+        origin: &Origin<'_>,
+    ) -> Result<ChildId, NegotiationError> {
+        let id = shared.new_child();
+        let (prf, sk_d) = (self.channel.suite.prf, &self.channel.sk_d);
+        let keymat = keys::child_keymat(prf, sk_d, &agreed.suite, origin.nonces, origin.shared_secret);
+        let keymat = match keymat {
+            Ok(keymat) => keymat,
+            Err(error) => {
+                shared.free_esp_spi(agreed.spi_in);
+                return Err(NegotiationError::Crypto(error.to_string()));
+            }
+        };
+        let (keymat_out, keymat_in) = if origin.we_began {
+            (keymat.from_initiator, keymat.from_responder)
+        } else {
+            (keymat.from_responder, keymat.from_initiator)
+        };
+        let replaces = origin.replaces.filter(|old| self.children.contains_key(old));
+        shared.event(Event::Child(ChildSa::Install(Box::new(Install {
+            sa: self.link.id,
+            child: id,
+            config: agreed.config,
+            spi_in: agreed.spi_in,
+            spi_out: agreed.spi_out,
+            keymat_in,
+            keymat_out,
+            encr: agreed.suite.encr,
+            integ: agreed.suite.integ,
+            esn: agreed.suite.esn,
+            mode: agreed.mode,
+            tfc_padding: agreed.tfc_padding,
+            ts_local: agreed.ts_local.clone(),
+            ts_remote: agreed.ts_remote.clone(),
+            path: self.esp_path(),
+            replaces,
+            send_now: origin.we_began || replaces.is_none(),
+        }))));
+        let lifetime = self.link.conn.children.get(agreed.config).map(|c| c.lifetime);
+        let soft = lifetime.and_then(|l| l.soft(&mut shared.entropy).time).map(|t| now + t);
+        let expire_at = lifetime.and_then(|l| l.time).map(|t| now + t);
+        // Whoever began goes first; the other steps in half-way to the hard limit.
+        let rekey_at = match (soft, expire_at) {
+            (Some(soft), Some(hard)) if !origin.we_began => Some(soft + (hard - soft) / 2),
+            (soft, _) => soft,
+        };
+        let child = Child {
+            id,
+            config: agreed.config,
+            spi_in: agreed.spi_in,
+            spi_out: agreed.spi_out,
+            ts_local: agreed.ts_local,
+            ts_remote: agreed.ts_remote,
+            busy: Busy::No,
+            rekey_at,
+            expire_at,
+        };
+        self.children.insert(id, child);
+        Ok(id)
+    }
+
+    /// What Dynamic selectors stand for on this SA.
+    pub(crate) fn dynamic(&self) -> Dynamic {
+        dynamic(&self.assigned, self.client, &self.link.path)
+    }
+}
+
+/// The assigned addresses stand for the client, or the outer address where nothing was assigned.
+pub(crate) fn dynamic(assigned: &AssignedConfig, client: bool, path: &Path) -> Dynamic {
+    let inner = assigned.addresses();
+    let (local, remote) = (Inner::Known(vec![path.local.ip()]), Inner::Known(vec![path.remote.ip()]));
+    match (inner.is_empty(), client) {
+        (true, _) => Dynamic { local, remote },
+        (false, true) => Dynamic { local: Inner::Known(inner), remote },
+        (false, false) => Dynamic { local, remote: Inner::Known(inner) },
+    }
+}

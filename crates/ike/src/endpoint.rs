@@ -1,0 +1,571 @@
+//! All IKE SAs of one node behind one interface: demultiplexing by SPI, commands, timers and events. Owns the set of SAs
+//! and the changes that one SA asks for another; must never look inside a protected message.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use core::net::{IpAddr, SocketAddr};
+use core::time::Duration;
+
+use dormouse_sansio::{Carrier, Deadline, Entropy, Instant, Path, Transmit, UnixTime};
+use dormouse_wire::ike::{ExchangeType, Flags, Header, Message, NotifyType};
+
+use crate::config::{Connection, EndpointConfig};
+use crate::error::{Discard, NegotiationError};
+use crate::event::{ChildId, CloseReason, Event, SaId};
+use crate::handshake::initiator::Opening;
+use crate::handshake::{Slot, Step};
+use crate::keys::Spis;
+use crate::payloads::{View, notify};
+use crate::sa::{Fate, IkeSa, Stage, Task};
+use crate::shared::{Action, Shared};
+use crate::stats::Stats;
+use crate::ticket::ClientTicket;
+
+/// Error notifications outside of any SA (INVALID_IKE_SPI, INVALID_MAJOR_VERSION) per second, for all peers together: RFC
+/// 7296 section 2.21.4 wants them rate-limited.
+const COMPLAINTS_PER_SECOND: u32 = 10;
+/// The non-ESP marker (RFC 3948 section 2.2).
+const NON_ESP_MARKER: [u8; 4] = [0; 4];
+
+/// Every IKE SA of a node, in both roles.
+///
+/// # Driving it
+///
+/// The endpoint neither reads a clock nor owns a socket. Its driver
+///
+/// 1. calls a command, [`handle_datagram`](Self::handle_datagram) (without the non-ESP marker) or
+///    [`handle_timeout`](Self::handle_timeout), with the present time, which must never go backwards;
+/// 2. then [`poll_transmit`](Self::poll_transmit) until it returns `None` and [`poll_event`](Self::poll_event) likewise, and
+///    applies the events in their order;
+/// 3. then waits for the next datagram, or until [`poll_timeout`](Self::poll_timeout): at the earliest at
+///    [`Deadline::at`], at the latest `slack` after it. Whatever else is due by then is done in the same call.
+///
+/// Certificates and tickets need [`set_wall_clock`](Self::set_wall_clock).
+#[derive(Debug)]
+pub struct Endpoint {
+    pub(crate) shared: Shared,
+    pub(crate) slots: BTreeMap<SaId, Slot>,
+    /// The deadline of each SA that has one, and the SAs by the latest moment of theirs.
+    deadlines: BTreeMap<SaId, Deadline>,
+    order: BTreeSet<(Instant, SaId)>,
+    touched: BTreeSet<SaId>,
+    /// First messages that we have answered, for their repetitions.
+    pub(crate) first_messages: BTreeMap<(u64, SocketAddr), SaId>,
+    pub(crate) half_open: usize,
+    pub(crate) half_open_by_address: BTreeMap<IpAddr, usize>,
+    complaints: (u64, u32),
+}
+
+impl Endpoint {
+    /// An endpoint without SAs. `entropy` must be a cryptographic generator outside of tests.
+    #[must_use]
+    pub fn new(config: EndpointConfig, entropy: Box<dyn Entropy>) -> Self {
+        Self {
+            shared: Shared::new(config, entropy),
+            slots: BTreeMap::new(),
+            deadlines: BTreeMap::new(),
+            order: BTreeSet::new(),
+            touched: BTreeSet::new(),
+            first_messages: BTreeMap::new(),
+            half_open: 0,
+            half_open_by_address: BTreeMap::new(),
+            complaints: (0, 0),
+        }
+    }
+
+    /// Tells what time it is for the world: `unix` at `at`. Again whenever the wall clock was set.
+    pub fn set_wall_clock(&mut self, at: Instant, unix: UnixTime) {
+        self.shared.set_wall_clock(at, unix);
+    }
+
+    // ---- commands ----
+
+    /// Opens an IKE SA. `path` is where to: its carrier is usually [`Carrier::Ike`]; [`Carrier::NatT`] skips the move
+    /// between ports. Ends in [`Event::Established`] or [`Event::Failed`], after the retransmission policy's patience at the
+    /// latest.
+    pub fn connect(&mut self, now: Instant, conn: Arc<Connection>, path: Path) -> SaId {
+        let id = self.shared.new_sa();
+        let opening = Opening::connect(&mut self.shared, now, id, conn, path, None);
+        self.open(now, id, opening);
+        id
+    }
+
+    /// Opens an IKE SA with a ticket (RFC 5723). Ends like [`connect`](Self::connect); a gateway that does not take the
+    /// ticket makes it fail with [`NegotiationError::TicketRefused`], at once.
+    pub fn resume(&mut self, now: Instant, conn: Arc<Connection>, ticket: ClientTicket, path: Path) -> SaId {
+        let id = self.shared.new_sa();
+        let opening = Opening::resume(&mut self.shared, now, id, conn, ticket, path);
+        self.open(now, id, opening);
+        id
+    }
+
+    fn open(&mut self, now: Instant, id: SaId, opening: Result<Opening, NegotiationError>) {
+        match opening {
+            Ok(opening) => {
+                self.slots.insert(id, Slot::Opening(Box::new(opening)));
+                self.touched.insert(id);
+            }
+            Err(error) => self.shared.event(Event::Failed { sa: id, error }),
+        }
+        self.settle(now);
+    }
+
+    /// Moves an SA to another path: address, port or family of either end. The ESP side is told at once; the peer is told by
+    /// an UPDATE_SA_ADDRESSES exchange (RFC 4555), and what is under way is repeated from the new address. Calling it with
+    /// the present path repeats the update, which is right after a sleep that the NAT may not have survived.
+    ///
+    /// Before the SA is established, its handshake simply goes on from the new address. `false` if there is no such SA.
+    pub fn set_path(&mut self, now: Instant, sa: SaId, path: Path) -> bool {
+        self.with_slot(now, sa, |slot, shared| match slot {
+            Slot::Established(ike) => ike.set_path(shared, now, path),
+            Slot::Opening(opening) => opening.set_path(shared, now, path),
+            Slot::Authenticating(auth) => auth.set_path(shared, now, path),
+            Slot::HalfOpen(_) => {}
+        })
+    }
+
+    /// Tells the peer which other addresses we have (RFC 4555 section 3.6); the one in use is not listed.
+    pub fn set_additional_addresses(&mut self, now: Instant, sa: SaId, addresses: &[IpAddr]) -> bool {
+        self.with_sa(now, sa, |ike, shared| {
+            if ike.mobike && ike.additional != addresses {
+                ike.additional = addresses.to_vec();
+                ike.enqueue(Task::Addresses, now);
+                ike.pump(shared, now);
+            }
+        })
+    }
+
+    /// Asks whether the peer still has the SA. [`Event::ProbeAnswered`] or, after `timeout`, [`Event::ProbeFailed`]. A failed
+    /// probe does not end the SA; the request goes on being repeated until the retransmission policy gives up.
+    pub fn probe(&mut self, now: Instant, sa: SaId, timeout: Duration) -> bool {
+        self.with_sa(now, sa, |ike, shared| ike.probe(shared, now, timeout))
+    }
+
+    /// Rekeys the IKE SA. Its name stays.
+    pub fn rekey_ike(&mut self, now: Instant, sa: SaId) -> bool {
+        self.with_sa(now, sa, |ike, shared| {
+            ike.enqueue(Task::RekeyIke, now);
+            ike.pump(shared, now);
+        })
+    }
+
+    /// Rekeys a CHILD SA: on request, or because its volume or sequence numbers run out.
+    pub fn rekey_child(&mut self, now: Instant, child: ChildId) -> bool {
+        let Some(sa) = self.owner(child) else { return false };
+        self.with_sa(now, sa, |ike, shared| {
+            ike.enqueue(Task::RekeyChild(child), now);
+            ike.pump(shared, now);
+        })
+    }
+
+    /// Asks for another CHILD SA, by its index in [`Connection::children`].
+    pub fn create_child(&mut self, now: Instant, sa: SaId, config: usize) -> bool {
+        self.with_sa(now, sa, |ike, shared| {
+            ike.enqueue(Task::CreateChild(config), now);
+            ike.pump(shared, now);
+        })
+    }
+
+    /// Deletes one CHILD SA.
+    pub fn delete_child(&mut self, now: Instant, child: ChildId) -> bool {
+        let Some(sa) = self.owner(child) else { return false };
+        self.with_sa(now, sa, |ike, shared| ike.delete_child(shared, now, child))
+    }
+
+    /// Ends an SA: its traffic at once, and the peer is told. [`Event::Closed`] follows when it has confirmed, or after a few
+    /// seconds. Before the SA is established: [`Event::Failed`] with [`NegotiationError::Cancelled`].
+    pub fn close(&mut self, now: Instant, sa: SaId) -> bool {
+        self.end_or(now, sa, |ike, shared| ike.close(shared, now, CloseReason::Requested))
+    }
+
+    /// Drops an SA without a word to the peer: it is known to be gone there, or was replaced. [`Event::Closed`] follows at
+    /// once.
+    pub fn forget(&mut self, now: Instant, sa: SaId) -> bool {
+        if matches!(self.slots.get(&sa), Some(Slot::Established(_))) {
+            self.end(sa, CloseReason::Requested);
+            self.settle(now);
+            return true;
+        }
+        self.end_or(now, sa, |_, _| {})
+    }
+
+    fn end_or(&mut self, now: Instant, sa: SaId, close: impl FnOnce(&mut IkeSa, &mut Shared)) -> bool {
+        match self.slots.get(&sa) {
+            None => false,
+            Some(Slot::Established(_)) => self.with_sa(now, sa, close),
+            Some(_) => {
+                if let Some(slot) = self.slots.remove(&sa) {
+                    slot.cancel(&mut self.shared);
+                }
+                self.touched.insert(sa);
+                self.settle(now);
+                true
+            }
+        }
+    }
+
+    /// An authenticated ESP packet of this SA came over `path`. If the peer is behind a NAT and we are not, the mapping has
+    /// moved and so do we (RFC 7296 section 2.23, RFC 4555 section 3.8). Call it only when the path differs from the last.
+    pub fn observed_path(&mut self, now: Instant, sa: SaId, path: Path) -> bool {
+        self.with_sa(now, sa, |ike, shared| ike.observed_path(shared, path))
+    }
+
+    /// When ESP traffic of this SA was last sent and received: it stands in for liveness checks and keepalives. Call it
+    /// before [`handle_timeout`](Self::handle_timeout) when the deadline's reason is `liveness` or `nat keepalive`, not for
+    /// each packet.
+    pub fn note_traffic(
+        &mut self,
+        now: Instant,
+        sa: SaId,
+        sent: Option<Instant>,
+        received: Option<Instant>,
+    ) -> bool {
+        self.with_sa(now, sa, |ike, _| ike.note_traffic(sent, received))
+    }
+
+    // ---- input ----
+
+    /// A datagram for IKE, without the non-ESP marker. It is decrypted in place.
+    ///
+    /// # Errors
+    /// Why it was dropped; nothing but counters has changed then, and at most an error notification was queued.
+    pub fn handle_datagram(&mut self, now: Instant, path: Path, datagram: &mut [u8]) -> Result<(), Discard> {
+        self.shared.stats.received(datagram.len());
+        let result = self.dispatch(now, path, datagram);
+        if let Err(discard) = result {
+            tracing::debug!(%path, reason = discard.name(), "datagram dropped");
+            self.shared.stats.discard(discard.name());
+        }
+        self.settle(now);
+        result
+    }
+
+    fn dispatch(&mut self, now: Instant, path: Path, datagram: &mut [u8]) -> Result<(), Discard> {
+        let header = Header::parse(datagram).map_err(|_| Discard::Malformed)?;
+        if header.major() != 2 {
+            if header.major() > 2 && !header.flags.response {
+                // "[...] an unauthenticated notification of type INVALID_MAJOR_VERSION containing the highest [...] version
+                // number it supports" (RFC 7296 section 2.5).
+                self.complain(now, path, &header, NotifyType::InvalidMajorVersion);
+            }
+            return Err(Discard::Version);
+        }
+        if header.spi_i == 0 || usize::try_from(header.length) != Ok(datagram.len()) {
+            return Err(Discard::Malformed);
+        }
+        let first = matches!(header.exchange, ExchangeType::IkeSaInit | ExchangeType::IkeSessionResume);
+        if first && !header.flags.response && header.spi_r == 0 {
+            if !header.flags.initiator || header.message_id != 0 {
+                return Err(Discard::Malformed);
+            }
+            return self.first_message(now, path, &header, datagram);
+        }
+        let ours = if header.flags.initiator { header.spi_r } else { header.spi_i };
+        let Some(&id) = self.shared.by_spi.get(&ours) else {
+            if !header.flags.response && !first {
+                self.complain(now, path, &header, NotifyType::InvalidIkeSpi);
+            }
+            return Err(Discard::UnknownSpi);
+        };
+        self.deliver(now, id, path, &header, datagram)
+    }
+
+    fn deliver(
+        &mut self,
+        now: Instant,
+        id: SaId,
+        path: Path,
+        header: &Header,
+        datagram: &mut [u8],
+    ) -> Result<(), Discard> {
+        let Some(slot) = self.slots.remove(&id) else { return Err(Discard::UnknownSpi) };
+        self.touched.insert(id);
+        let was_half_open = slot.half_open_peer();
+        let Step { next, result } = slot.handle(&mut self.shared, now, path, header, datagram);
+        if let Some((peer, key)) = was_half_open {
+            if !matches!(next, Some(Slot::HalfOpen(_))) {
+                self.half_open_left(peer, key);
+            }
+        }
+        match next {
+            Some(Slot::Established(ike)) if ike.ended.is_some() => {
+                let reason = ike.ended.unwrap_or(CloseReason::ProtocolError);
+                self.slots.insert(id, Slot::Established(ike));
+                self.end(id, reason);
+            }
+            Some(slot) => {
+                self.slots.insert(id, slot);
+            }
+            None => {}
+        }
+        result
+    }
+
+    pub(crate) fn half_open_left(&mut self, peer: SocketAddr, spi_i: u64) {
+        self.first_messages.remove(&(spi_i, peer));
+        self.half_open = self.half_open.saturating_sub(1);
+        if let Some(n) = self.half_open_by_address.get_mut(&peer.ip()) {
+            *n -= 1;
+            if *n == 0 {
+                self.half_open_by_address.remove(&peer.ip());
+            }
+        }
+    }
+
+    /// Answers a request outside of any SA with an error notification in clear, if the rate allows.
+    fn complain(&mut self, now: Instant, path: Path, request: &Header, kind: NotifyType) {
+        let second = now.as_nanos() / 1_000_000_000;
+        let (at, count) = self.complaints;
+        let count = if at == second { count + 1 } else { 1 };
+        self.complaints = (second, count);
+        if count > COMPLAINTS_PER_SECOND {
+            return;
+        }
+        let flags = Flags { initiator: !request.flags.initiator, version: false, response: true };
+        let header = Header::new(request.spi_i, request.spi_r, request.exchange, flags, request.message_id);
+        let mut datagram = Vec::new();
+        if Message::emit(&header, &[notify(kind, [])], &mut datagram).is_ok() {
+            self.shared.send_stateless(path, dormouse_sansio::Class::Timely, datagram);
+        }
+    }
+
+    /// Does everything that is due at `now`.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        let due: Vec<SaId> = self.deadlines.iter().filter(|(_, d)| d.at <= now).map(|(&id, _)| id).collect();
+        for id in due {
+            let Some(slot) = self.slots.remove(&id) else { continue };
+            self.touched.insert(id);
+            let was_half_open = slot.half_open_peer();
+            match slot.handle_timeout(&mut self.shared, now) {
+                (Some(slot), Fate::Lives) => {
+                    self.slots.insert(id, slot);
+                }
+                (Some(slot), Fate::Ends(reason)) => {
+                    self.slots.insert(id, slot);
+                    self.end(id, reason);
+                }
+                (None, _) => {
+                    if let Some((peer, key)) = was_half_open {
+                        self.half_open_left(peer, key);
+                    }
+                }
+            }
+        }
+        self.settle(now);
+    }
+
+    // ---- output ----
+
+    /// The next datagram to send, complete with the non-ESP marker where the path needs one, appended to `out`.
+    pub fn poll_transmit(&mut self, _now: Instant, out: &mut Vec<u8>) -> Option<Transmit> {
+        let queued = self.shared.out.pop_front()?;
+        if queued.path.carrier == Carrier::NatT && !queued.keepalive {
+            out.extend_from_slice(&NON_ESP_MARKER);
+        }
+        out.extend_from_slice(&queued.datagram);
+        Some(Transmit { path: queued.path, class: queued.class, segment: None })
+    }
+
+    /// When [`handle_timeout`](Self::handle_timeout) must be called next, if nothing else happens.
+    #[must_use]
+    pub fn poll_timeout(&self) -> Option<Deadline> {
+        let (_, id) = self.order.first()?;
+        self.deadlines.get(id).copied()
+    }
+
+    /// The next event.
+    pub fn poll_event(&mut self) -> Option<Event> {
+        self.shared.events.pop_front()
+    }
+
+    /// Counters of the whole endpoint.
+    #[must_use]
+    pub fn stats(&self) -> &Stats {
+        &self.shared.stats
+    }
+
+    /// Counters of one SA, from its first message on.
+    #[must_use]
+    pub fn sa_stats(&self, sa: SaId) -> Option<&Stats> {
+        self.slots.get(&sa).map(|slot| &slot.link().stats)
+    }
+
+    /// The path that IKE messages of this SA take.
+    #[must_use]
+    pub fn path(&self, sa: SaId) -> Option<Path> {
+        self.slots.get(&sa).map(|slot| slot.link().path)
+    }
+
+    /// Half-open SAs that wait for an IKE_AUTH request.
+    #[must_use]
+    pub fn half_open(&self) -> usize {
+        self.half_open
+    }
+
+    /// IKE SAs in all states.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// Whether there is no IKE SA at all.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.slots.is_empty()
+    }
+
+    // ---- inside ----
+
+    pub(crate) fn touch(&mut self, id: SaId) {
+        self.touched.insert(id);
+    }
+
+    fn owner(&self, child: ChildId) -> Option<SaId> {
+        self.slots.iter().find_map(|(&id, slot)| match slot {
+            Slot::Established(ike) if ike.children.contains_key(&child) => Some(id),
+            _ => None,
+        })
+    }
+
+    fn with_slot(&mut self, now: Instant, sa: SaId, f: impl FnOnce(&mut Slot, &mut Shared)) -> bool {
+        let Some(slot) = self.slots.get_mut(&sa) else { return false };
+        f(slot, &mut self.shared);
+        self.touched.insert(sa);
+        self.settle(now);
+        true
+    }
+
+    /// Runs a command on an established SA that is alive.
+    fn with_sa(&mut self, now: Instant, sa: SaId, f: impl FnOnce(&mut IkeSa, &mut Shared)) -> bool {
+        match self.slots.get_mut(&sa) {
+            Some(Slot::Established(ike)) if ike.stage == Stage::Live => f(ike, &mut self.shared),
+            _ => return false,
+        }
+        self.touched.insert(sa);
+        self.settle(now);
+        true
+    }
+
+    fn established(&mut self, id: SaId) -> Option<&mut IkeSa> {
+        match self.slots.get_mut(&id) {
+            Some(Slot::Established(ike)) => Some(ike),
+            _ => None,
+        }
+    }
+
+    fn end(&mut self, id: SaId, reason: CloseReason) {
+        self.touched.insert(id);
+        let Some(Slot::Established(ike)) = self.slots.remove(&id) else { return };
+        let others = self.slots.values().any(|slot| match slot {
+            Slot::Established(other) => !other.client && other.peer == ike.peer,
+            _ => false,
+        });
+        ike.end(&mut self.shared, reason, !others);
+    }
+
+    /// Applies what the handlers asked for, and brings the timers up to date.
+    fn settle(&mut self, now: Instant) {
+        while let Some(action) = self.shared.actions.pop_front() {
+            self.apply(now, action);
+        }
+        for id in std::mem::take(&mut self.touched) {
+            if let Some(old) = self.deadlines.remove(&id) {
+                self.order.remove(&(old.at + old.slack, id));
+            }
+            if let Some(deadline) = self.slots.get(&id).and_then(Slot::deadline) {
+                self.order.insert((deadline.at + deadline.slack, id));
+                self.deadlines.insert(id, deadline);
+            }
+        }
+    }
+
+    fn apply(&mut self, now: Instant, action: Action) {
+        match action {
+            Action::Spawn(ike) => {
+                let id = ike.link.id;
+                self.slots.insert(id, Slot::Established(ike));
+                self.touched.insert(id);
+            }
+            Action::Inherit { from, to } => self.inherit(now, from, to),
+            Action::Abandon(id) => {
+                if let Some(ike) = self.established(id) {
+                    ike.supersede(now);
+                }
+                self.touched.insert(id);
+            }
+            Action::Delete(id) => {
+                self.with_slot(now, id, |slot, shared| {
+                    if let Slot::Established(ike) = slot {
+                        ike.close(shared, now, CloseReason::Requested);
+                    }
+                });
+            }
+            Action::InitialContact { by, peer, connection } => {
+                let others: Vec<SaId> = self
+                    .slots
+                    .iter()
+                    .filter_map(|(&id, slot)| match slot {
+                        Slot::Established(ike)
+                            if id != by
+                                && ike.peer == peer
+                                && ike.link.conn.name == connection
+                                && !ike.client =>
+                        {
+                            Some(id)
+                        }
+                        _ => None,
+                    })
+                    .collect();
+                others.into_iter().for_each(|id| self.end(id, CloseReason::Replaced));
+            }
+            Action::Resumed { by, old_spi, other_spi } => {
+                let spis = [Spis { i: other_spi, r: old_spi }];
+                let old = [old_spi, other_spi].iter().find_map(|spi| self.shared.by_spi.get(spi)).copied();
+                let old = old.filter(|id| {
+                    *id != by && self.slots.get(id).is_some_and(|slot| spis.contains(&slot.link().spis))
+                });
+                if let Some(old) = old {
+                    // "[...] the old SA SHOULD be silently deleted without sending a DELETE" (RFC 5723 section 4.3.4).
+                    self.end(old, CloseReason::Replaced);
+                }
+            }
+            Action::Reauthenticate(old) => self.reauthenticate(now, old),
+            Action::Close(id) => {
+                self.with_sa(now, id, |ike, shared| ike.close(shared, now, CloseReason::Replaced));
+            }
+        }
+    }
+
+    /// The successor takes over the name and everything else; the old SA goes on under the successor's internal name.
+    fn inherit(&mut self, now: Instant, from: SaId, to: SaId) {
+        let (Some(Slot::Established(mut old)), Some(Slot::Established(mut new))) =
+            (self.slots.remove(&from), self.slots.remove(&to))
+        else {
+            return;
+        };
+        new.inherit(&mut old, now);
+        new.link.id = from;
+        old.link.id = to;
+        self.shared.by_spi.insert(new.link.local_spi(), from);
+        self.shared.by_spi.insert(old.link.local_spi(), to);
+        new.pump(&mut self.shared, now);
+        self.slots.insert(from, Slot::Established(new));
+        self.slots.insert(to, Slot::Established(old));
+        self.touched.extend([from, to]);
+    }
+
+    /// Make before break (RFC 7296 section 2.8.3): a new SA beside the old one, which is deleted when the new one is up.
+    fn reauthenticate(&mut self, now: Instant, old: SaId) {
+        let Some(ike) = self.established(old) else { return };
+        let (conn, path) = (ike.link.conn.clone(), ike.link.path);
+        let id = self.shared.new_sa();
+        let opening = Opening::connect(&mut self.shared, now, id, conn, path, Some(old));
+        self.open(now, id, opening);
+    }
+}
+
+/// Whether a first message must be answered by a cookie: used by the responder.
+pub(crate) fn carries_cookie(view: View<'_>) -> Option<&[u8]> {
+    view.notify(NotifyType::Cookie).map(|n| n.data.as_slice())
+}

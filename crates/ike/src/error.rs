@@ -1,0 +1,205 @@
+//! What can go wrong, in words that name the culprit and both values. Owns the error types of the API; must never hold a
+//! secret: errors are printed.
+
+use core::net::SocketAddr;
+use core::time::Duration;
+
+use dormouse_crypto::cert::Identity;
+
+use crate::auth::AuthError;
+use crate::proposal::{BadChoice, Mismatch};
+use crate::selectors::SelectorError;
+
+/// Why an IKE SA or a CHILD SA could not be negotiated.
+#[derive(Debug, thiserror::Error)]
+pub enum NegotiationError {
+    /// Nothing came back, or nothing that was authentic.
+    #[error("{remote} did not answer the {exchange} request within {after:?} ({sent} transmissions)")]
+    Timeout {
+        /// Where the requests went.
+        remote: SocketAddr,
+        /// Which exchange.
+        exchange: &'static str,
+        /// How long we waited.
+        after: Duration,
+        /// How often the request was sent.
+        sent: u32,
+    },
+    /// We found no combination in the peer's proposals that our configuration accepts.
+    #[error("no {what} proposal is acceptable: {mismatch}")]
+    NoProposalChosen {
+        /// `IKE` or `ESP`.
+        what: &'static str,
+        /// What was offered and what would be acceptable.
+        mismatch: Mismatch,
+    },
+    /// The peer accepts none of our proposals. It does not say what it would accept.
+    #[error("the peer accepts none of our {what} proposals; offered: {offered}")]
+    ProposalsRefused {
+        /// `IKE` or `ESP`.
+        what: &'static str,
+        /// What we offered.
+        offered: String,
+    },
+    /// The peer chose something that we did not offer.
+    #[error("the peer's choice of an {what} proposal is unusable: {why}")]
+    WrongProposal {
+        /// `IKE` or `ESP`.
+        what: &'static str,
+        /// What is wrong with it.
+        why: BadChoice,
+    },
+    /// The peer does not believe that we are who we say.
+    #[error(
+        "the peer refused our authentication as {local_id} (wrong key, unknown identity, or untrusted certificate there)"
+    )]
+    RefusedByPeer {
+        /// Who we said we are.
+        local_id: Identity,
+    },
+    /// The peer did not prove to be who it should be.
+    #[error("the peer's authentication failed: {0}")]
+    Authentication(#[from] AuthError),
+    /// The peer is somebody else than the configuration wants.
+    #[error("the peer is {got}, not {expected}")]
+    WrongIdentity {
+        /// What the configuration accepts.
+        expected: String,
+        /// What the peer proved, or claimed.
+        got: String,
+    },
+    /// No configured connection fits what the peer claims to be and how it proves it.
+    #[error("no connection for a peer {claimed} that asks for {asked}, authenticating by {method}")]
+    NoConnection {
+        /// The peer's IDi.
+        claimed: String,
+        /// The IDr it asked for, or `anyone`.
+        asked: String,
+        /// Its method.
+        method: &'static str,
+    },
+    /// The traffic selectors of the two ends have nothing in common.
+    #[error("traffic selectors have nothing in common: offered {offered}, acceptable {acceptable}")]
+    TrafficSelectors {
+        /// What was offered.
+        offered: String,
+        /// What would be acceptable; `unknown to us` when the peer refused.
+        acceptable: String,
+    },
+    /// The peer's narrowed traffic selectors are unusable.
+    #[error("unusable traffic selectors: {0}")]
+    WrongSelectors(#[from] SelectorError),
+    /// The gateway has no address left, or the configuration payload is missing or unacceptable.
+    #[error("no inner address: {0}")]
+    Addresses(&'static str),
+    /// The gateway does not take our ticket any more (RFC 5723 TICKET_NACK). Connect anew.
+    #[error("the gateway refused the ticket")]
+    TicketRefused,
+    /// We do not take the peer's ticket. The peer learns TICKET_NACK alone.
+    #[error("ticket not accepted: {0}")]
+    TicketRejected(String),
+    /// The ticket's lifetime is over; it was not sent.
+    #[error("the ticket has expired")]
+    TicketExpired,
+    /// The peer told us that it does not know the SA.
+    #[error("the peer does not know the SA (INVALID_IKE_SPI)")]
+    UnknownSpi,
+    /// The peer wants another Diffie-Hellman group, but not one of ours, or it keeps changing its mind.
+    #[error("the peer asks for key exchange group {wanted}; offered: {offered}")]
+    KeyExchangeGroup {
+        /// Its wish, by IANA number.
+        wanted: u16,
+        /// What we offered.
+        offered: String,
+    },
+    /// The peer keeps asking for cookies.
+    #[error("the peer asked for a cookie {0} times")]
+    Cookies(u8),
+    /// The peer refused with a notification.
+    #[error("the peer answered {0}")]
+    Notified(String),
+    /// The peer answered with something that does not make sense at this point.
+    #[error("unusable {exchange} message from the peer: {what}")]
+    Malformed {
+        /// Which exchange.
+        exchange: &'static str,
+        /// What is wrong with it.
+        what: &'static str,
+    },
+    /// Encryption, key agreement or signing failed here.
+    #[error("cryptography failed: {0}")]
+    Crypto(String),
+    /// `close` was called before the SA was established.
+    #[error("cancelled")]
+    Cancelled,
+}
+
+/// Why a datagram was dropped. No state has changed, except for counters.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum Discard {
+    /// Not an IKE message.
+    #[error("malformed message")]
+    Malformed,
+    /// Another major version of IKE.
+    #[error("unsupported IKE version")]
+    Version,
+    /// Its SPIs belong to no SA.
+    #[error("unknown SPI")]
+    UnknownSpi,
+    /// Its checksum is wrong: forged, damaged, or sealed with other keys.
+    #[error("not authentic")]
+    NotAuthentic,
+    /// Outside of the message-id window.
+    #[error("message id outside of the window")]
+    OutsideWindow,
+    /// An answer to nothing that is under way.
+    #[error("answer to no request")]
+    UnexpectedResponse,
+    /// An exchange that makes no sense in this state.
+    #[error("exchange out of place")]
+    InappropriateExchange,
+    /// In clear where only protected messages are acceptable.
+    #[error("unprotected message")]
+    Unprotected,
+    /// A first message without the cookie that the load demands. A cookie was sent back.
+    #[error("no valid cookie")]
+    NoCookie,
+    /// Too many half-open SAs.
+    #[error("too many half-open SAs")]
+    TooManyHalfOpen,
+    /// Too many SAs.
+    #[error("too many SAs")]
+    TooManySas,
+    /// A fragment that does not fit its siblings, or too many of them.
+    #[error("unusable fragment")]
+    Fragment,
+    /// No configured connection may answer.
+    #[error("nobody may call")]
+    NoResponder,
+    /// Unacceptable, and an error notification said so.
+    #[error("refused with a notification")]
+    Refused,
+}
+
+impl Discard {
+    /// The name under which [`crate::Stats::discards`] counts it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Malformed => "malformed",
+            Self::Version => "version",
+            Self::UnknownSpi => "unknown_spi",
+            Self::NotAuthentic => "not_authentic",
+            Self::OutsideWindow => "outside_window",
+            Self::UnexpectedResponse => "unexpected_response",
+            Self::InappropriateExchange => "inappropriate_exchange",
+            Self::Unprotected => "unprotected",
+            Self::NoCookie => "no_cookie",
+            Self::TooManyHalfOpen => "too_many_half_open",
+            Self::TooManySas => "too_many_sas",
+            Self::Fragment => "fragment",
+            Self::NoResponder => "no_responder",
+            Self::Refused => "refused",
+        }
+    }
+}

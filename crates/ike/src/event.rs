@@ -1,0 +1,260 @@
+//! What the endpoint tells its driver. Owns the names by which SAs are called across the API; must never act: an event
+//! is a fact that the driver applies (installs keys, moves addresses, prints a line).
+
+use core::fmt;
+use core::net::IpAddr;
+use core::time::Duration;
+
+use dormouse_crypto::Secret;
+use dormouse_crypto::cert::Identity;
+use dormouse_crypto::suites::{Encr, Integ};
+use dormouse_sansio::Path;
+use dormouse_wire::ike::TsRange;
+
+use crate::config::{AssignedConfig, ChildMode};
+use crate::error::NegotiationError;
+use crate::ticket::{ClientTicket, SpentRecord};
+
+/// Names one IKE SA for as long as its endpoint lives. Rekeying keeps the name: the driver never notices that SPIs and
+/// keys were replaced.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct SaId(pub(crate) u64);
+
+/// Names one CHILD SA. Rekeying makes a new one, whose [`Install::replaces`] names the old.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct ChildId(pub(crate) u64);
+
+impl SaId {
+    /// The number behind the name, for logs and status output.
+    #[must_use]
+    pub const fn get(self) -> u64 {
+        self.0
+    }
+}
+
+impl ChildId {
+    /// The number behind the name, for logs and status output.
+    #[must_use]
+    pub const fn get(self) -> u64 {
+        self.0
+    }
+}
+
+impl fmt::Display for SaId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "ike#{}", self.0)
+    }
+}
+
+impl fmt::Display for ChildId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "child#{}", self.0)
+    }
+}
+
+/// A fact for the driver. Events come in the order in which they must be applied.
+#[derive(Debug)]
+pub enum Event {
+    /// An IKE SA is authenticated in both directions. Its first CHILD SA, if it has one, follows as [`Event::Child`].
+    Established(Box<Established>),
+    /// Something about a CHILD SA: apply it to the ESP side.
+    Child(ChildSa),
+    /// A ticket for [`crate::Endpoint::resume`]. It replaces every earlier ticket of this SA; keep it where only its
+    /// owner can read it.
+    Ticket {
+        /// The SA that it resumes.
+        sa: SaId,
+        /// The ticket with the secrets that belong to it.
+        ticket: Box<ClientTicket>,
+    },
+    /// A ticket was used up. The driver makes the record durable before it sends what
+    /// [`crate::Endpoint::poll_transmit`] gives next: then no crash lets a ticket be used twice.
+    TicketSpent {
+        /// To append to the store that [`crate::ticket::TicketGuard::load`] reads.
+        record: SpentRecord,
+    },
+    /// `connect` or `resume` failed; the name `sa` is gone.
+    Failed {
+        /// The name that `connect` or `resume` returned.
+        sa: SaId,
+        /// Why, with what was offered and what was acceptable.
+        error: NegotiationError,
+    },
+    /// A peer that tried to connect to us was refused. For the log; there is no SA.
+    PeerFailed {
+        /// Where it came from.
+        path: Path,
+        /// Who it said it was, as far as it got.
+        claimed: Option<Identity>,
+        /// Why.
+        error: NegotiationError,
+    },
+    /// An additional CHILD SA that we asked for was refused; the IKE SA goes on.
+    ChildFailed {
+        /// The IKE SA that lives on.
+        sa: SaId,
+        /// Why.
+        error: NegotiationError,
+    },
+    /// An established SA is gone with all its CHILD SAs, whose [`ChildSa::Remove`] events came before this one.
+    Closed {
+        /// The SA.
+        sa: SaId,
+        /// Why.
+        reason: CloseReason,
+    },
+    /// The peer answered [`crate::Endpoint::probe`].
+    ProbeAnswered {
+        /// The SA.
+        sa: SaId,
+        /// From the first transmission to the answer.
+        after: Duration,
+    },
+    /// The peer did not answer [`crate::Endpoint::probe`] in time. The SA still exists: the driver decides.
+    ProbeFailed {
+        /// The SA.
+        sa: SaId,
+    },
+    /// Somebody at the peer's address says, *unauthenticated*, that it does not know this SA (INVALID_IKE_SPI). A hint
+    /// only, at most one each few seconds: a probe with a short deadline is already under way.
+    PeerLostSa {
+        /// The SA that the peer seems to have lost.
+        sa: SaId,
+    },
+    /// The path of the IKE SA changed (NAT traversal found, peer moved, address update done).
+    PathChanged {
+        /// The SA.
+        sa: SaId,
+        /// Where IKE messages go now.
+        path: Path,
+    },
+    /// The peer refused an address update ([`crate::Endpoint::set_path`]): the SA is unusable from the new address.
+    UpdateRefused {
+        /// The SA.
+        sa: SaId,
+        /// The notification it sent, in the RFC's words.
+        why: &'static str,
+    },
+    /// The peer told its other addresses (RFC 4555 section 3.6). Replaces what was told before.
+    PeerAddresses {
+        /// The SA.
+        sa: SaId,
+        /// The additional addresses; empty when it has none.
+        addresses: Vec<IpAddr>,
+    },
+}
+
+/// See [`Event::Established`].
+#[derive(Debug)]
+pub struct Established {
+    /// The SA.
+    pub sa: SaId,
+    /// Name of the connection (policy) it follows.
+    pub connection: String,
+    /// Who the peer proved to be.
+    pub peer: Identity,
+    /// Whether this end opened the SA.
+    pub initiator: bool,
+    /// Whether a ticket replaced the Diffie-Hellman exchange (RFC 5723).
+    pub resumed: bool,
+    /// Whether address updates are possible (RFC 4555).
+    pub mobike: bool,
+    /// Where IKE messages go now.
+    pub path: Path,
+    /// What the gateway assigned: addresses, name servers, routes. On a gateway: what it assigned to the peer.
+    pub configuration: AssignedConfig,
+    /// A name of the SA that this one replaced by resumption or reauthentication, already closed without messages.
+    pub replaced: Option<SaId>,
+}
+
+/// A change of the ESP side.
+#[derive(Debug)]
+pub enum ChildSa {
+    /// Install a pair of ESP SAs.
+    Install(Box<Install>),
+    /// All CHILD SAs of this IKE SA are reached another way from now on: send to, and accept from, `path`.
+    Remap {
+        /// The IKE SA whose children move.
+        sa: SaId,
+        /// The new path of ESP; its carrier says whether ESP is encapsulated.
+        path: Path,
+    },
+    /// Remove the pair.
+    Remove {
+        /// The IKE SA it belonged to.
+        sa: SaId,
+        /// The CHILD SA.
+        child: ChildId,
+    },
+}
+
+/// See [`ChildSa::Install`].
+#[derive(Debug)]
+pub struct Install {
+    /// The IKE SA.
+    pub sa: SaId,
+    /// The CHILD SA.
+    pub child: ChildId,
+    /// Its index in [`crate::config::Connection::children`].
+    pub config: usize,
+    /// SPI of what we receive.
+    pub spi_in: u32,
+    /// SPI of what we send.
+    pub spi_out: u32,
+    /// Keying material of what we receive, in the order of RFC 7296 section 2.17.
+    pub keymat_in: Secret,
+    /// Keying material of what we send.
+    pub keymat_out: Secret,
+    /// The cipher.
+    pub encr: Encr,
+    /// The integrity algorithm; none with an AEAD.
+    pub integ: Option<Integ>,
+    /// Whether sequence numbers have 64 bits.
+    pub esn: bool,
+    /// Tunnel or transport mode.
+    pub mode: ChildMode,
+    /// Whether the peer can strip padding after the inner packet (RFC 4303 section 2.7).
+    pub tfc_padding: bool,
+    /// Our side of the traffic.
+    pub ts_local: Vec<TsRange>,
+    /// The peer's side.
+    pub ts_remote: Vec<TsRange>,
+    /// How ESP travels.
+    pub path: Path,
+    /// The CHILD SA that this one replaces. It receives until its own [`ChildSa::Remove`].
+    pub replaces: Option<ChildId>,
+    /// Whether the peer is known to have installed its half already. If not (we answered its rekeying and the answer
+    /// may be lost, RFC 7296 section 2.8), keep sending on the replaced SA until something arrives on the new one or the
+    /// old one is removed.
+    pub send_now: bool,
+}
+
+/// Why an established SA is gone.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum CloseReason {
+    /// [`crate::Endpoint::close`], and the peer has confirmed or never answered.
+    Requested,
+    /// The peer deleted it.
+    ByPeer,
+    /// The peer did not answer a request within the retransmission policy.
+    TimedOut,
+    /// The same peer opened a new SA and said that it has no other (INITIAL_CONTACT), or resumed this one.
+    Replaced,
+    /// Its lifetime ended before it could be rekeyed or reauthenticated.
+    Expired,
+    /// The peer broke the protocol in an authenticated message.
+    ProtocolError,
+}
+
+impl fmt::Display for CloseReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Requested => "closed on request",
+            Self::ByPeer => "deleted by the peer",
+            Self::TimedOut => "the peer does not answer",
+            Self::Replaced => "replaced by a newer SA of the same peer",
+            Self::Expired => "its lifetime ended",
+            Self::ProtocolError => "the peer broke the protocol",
+        })
+    }
+}

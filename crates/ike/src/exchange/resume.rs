@@ -1,0 +1,105 @@
+//! Tickets (RFC 5723): asking for them, giving them, taking them. Owns these parts of IKE_AUTH and INFORMATIONAL exchanges;
+//! presenting a ticket is [`crate::handshake`]'s, and what is inside is [`crate::ticket`]'s.
+//!
+//! TICKET_LT_OPAQUE carries a lifetime in seconds (4 bytes) and then the ticket (section 7.3); the other notifications carry
+//! the ticket alone or nothing.
+
+use core::time::Duration;
+
+use dormouse_crypto::Secret;
+use dormouse_sansio::{Class, Instant};
+use dormouse_wire::ike::{NotifyType, Payload};
+
+use crate::config::Resumption;
+use crate::event::Event;
+use crate::limits::TICKET_MAX;
+use crate::payloads::{View, notify};
+use crate::sa::{Exchange, IkeSa};
+use crate::shared::Shared;
+use crate::stats::Kind;
+use crate::ticket::{self, ClientTicket, TicketContent, TicketId};
+
+/// A ticket is renewed when this share of its life (percent) is over.
+const RENEW_AT_PERCENT: u32 = 75;
+/// A ticket that lives less than this is not renewed on a timer: the wake-up would cost more than it saves.
+const RENEW_MIN: Duration = Duration::from_secs(600);
+
+impl IkeSa {
+    /// Whether this end is the client of resumption and wants a ticket.
+    pub(crate) fn renews_tickets(&self) -> bool {
+        self.client && self.link.conn.resumption != Resumption::Off && self.had_ticket
+    }
+
+    pub(crate) fn begin_ticket_request(&mut self, shared: &mut Shared, now: Instant) {
+        let payloads = [notify(NotifyType::TicketRequest, [])];
+        self.request(shared, now, &payloads, Kind::Informational, Class::Upkeep, Exchange::Ticket);
+    }
+
+    /// The gateway's answer to TICKET_REQUEST: a ticket, or TICKET_NACK.
+    pub(crate) fn grant_ticket(&mut self, shared: &mut Shared, now: Instant) -> Vec<Payload> {
+        let nack = || vec![notify(NotifyType::TicketNack, [])];
+        let conn = self.link.conn.clone();
+        let unix = shared.unix(now);
+        let authenticated = self.session.authenticated;
+        let lifetime = ticket::lifetime(conn.ticket_lifetime, conn.reauthenticate, authenticated, unix);
+        if conn.resumption == Resumption::Off || self.client || lifetime.is_zero() {
+            return nack();
+        }
+        let content = TicketContent {
+            id: TicketId::draw(&mut shared.entropy),
+            issued: unix,
+            expires: unix + lifetime,
+            authenticated,
+            id_i: self.session.id_i.clone(),
+            id_r: self.session.id_r.clone(),
+            method: self.session.method,
+            suite: self.channel.suite,
+            sk_d: self.channel.sk_d.clone(),
+            spi_i: self.link.spis.i,
+            spi_r: self.link.spis.r,
+            connection: conn.name.clone(),
+            addresses: self.assigned.addresses(),
+            children: Vec::new(),
+        };
+        let Some(keys) = shared.config.ticket_keys.as_ref() else { return nack() };
+        match keys.seal(&content, &mut shared.entropy) {
+            Ok(opaque) => {
+                let seconds = u32::try_from(lifetime.as_secs()).unwrap_or(u32::MAX);
+                let data = [&seconds.to_be_bytes(), opaque.as_slice()].concat();
+                vec![notify(NotifyType::TicketLtOpaque, data)]
+            }
+            Err(error) => {
+                tracing::error!(sa = %self.link.id, %error, "no ticket can be made");
+                nack()
+            }
+        }
+    }
+
+    /// The client takes the ticket of an answer, if there is one.
+    pub(crate) fn take_ticket(&mut self, shared: &mut Shared, now: Instant, view: View<'_>) {
+        let Some(granted) = view.notify(NotifyType::TicketLtOpaque) else { return };
+        let Some((seconds, opaque)) = granted.data.split_first_chunk::<4>() else { return };
+        if opaque.is_empty() || opaque.len() > TICKET_MAX || !self.client {
+            return;
+        }
+        let lifetime = Duration::from_secs(u32::from_be_bytes(*seconds).into());
+        self.had_ticket = true;
+        let renew = lifetime / 100 * RENEW_AT_PERCENT;
+        self.renew_ticket_at = (lifetime >= RENEW_MIN).then(|| now + renew);
+        let ticket = ClientTicket {
+            opaque: Secret::from(opaque),
+            expires: shared.unix(now) + lifetime,
+            authenticated: self.session.authenticated,
+            sk_d: self.channel.sk_d.clone(),
+            suite: self.channel.suite,
+            id_i: self.session.id_i.clone(),
+            id_r: self.session.id_r.clone(),
+            spis: (self.link.spis.i, self.link.spis.r),
+            connection: self.link.conn.name.clone(),
+            gateway: self.link.path.remote,
+            addresses: self.assigned.addresses(),
+            dialect: self.link.conn.resumption,
+        };
+        shared.event(Event::Ticket { sa: self.link.id, ticket: Box::new(ticket) });
+    }
+}

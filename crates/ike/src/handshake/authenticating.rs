@@ -1,0 +1,404 @@
+//! The initiator's IKE_AUTH (RFC 7296 section 1.2, RFC 5723 section 4.3.3). Owns the proof in both directions and the first
+//! CHILD SA's offer; what it ends in is an [`IkeSa`] or one precise error.
+
+use std::sync::Arc;
+
+use dormouse_sansio::{Class, Instant, Path};
+use dormouse_wire::ike::{AuthMethod, ExchangeType, Header, Id, NotifyType, Payload};
+
+use crate::auth::{self, Authentication, Proof};
+use crate::child::{ChildOffer, Dynamic, Inner, Origin};
+use crate::config::{AssignedConfig, Connection, LocalAuth, Resumption};
+use crate::config_payload;
+use crate::error::{Discard, NegotiationError};
+use crate::event::{CloseReason, Established, Event, SaId};
+use crate::handshake::{Session, Slot, Step, patience};
+use crate::keys::Nonces;
+use crate::link::{Channel, Link};
+use crate::natd;
+use crate::payloads::{View, notify};
+use crate::proposal::KeyExchange;
+use crate::sa::{Birth, IkeSa, Stage};
+use crate::shared::{Action, Shared};
+use crate::stats::Kind;
+use crate::ticket::ClientTicket;
+use crate::window::{Due, Outgoing};
+
+/// What the first exchange agreed on.
+#[derive(Debug)]
+pub(crate) struct FirstExchange {
+    pub(crate) link: Link,
+    pub(crate) channel: Channel,
+    pub(crate) nonce_i: Vec<u8>,
+    pub(crate) nonce_r: Vec<u8>,
+    /// Both messages as they went over the wire.
+    pub(crate) request: Vec<u8>,
+    pub(crate) response: Vec<u8>,
+    pub(crate) nat: natd::Detection,
+    pub(crate) seen_as: Option<Vec<u8>>,
+    /// The hashes that the peer verifies (RFC 7427); `None` if it does not say.
+    pub(crate) peer_hashes: Option<Vec<u16>>,
+    /// The ticket, when the session is resumed.
+    pub(crate) ticket: Option<Box<ClientTicket>>,
+    pub(crate) replaces: Option<SaId>,
+}
+
+/// Waiting for the answer to IKE_AUTH.
+#[derive(Debug)]
+pub(crate) struct Authenticating {
+    pub(crate) link: Link,
+    channel: Channel,
+    first: Secrets,
+    pub(crate) offer: ChildOffer,
+    pub(crate) out: Outgoing<()>,
+}
+
+/// What of [`FirstExchange`] the answer to IKE_AUTH needs.
+#[derive(Debug)]
+struct Secrets {
+    nonce_i: Vec<u8>,
+    nonce_r: Vec<u8>,
+    response: Vec<u8>,
+    nat: natd::Detection,
+    seen_as: Option<Vec<u8>>,
+    ticket: Option<Box<ClientTicket>>,
+    replaces: Option<SaId>,
+    id_i: Id,
+}
+
+impl Authenticating {
+    /// Sends the IKE_AUTH request. A key that cannot sign for this peer is found out here; the message then goes out without
+    /// AUTH and the peer's refusal ends the handshake, so that the responder's half-open state goes too.
+    pub(crate) fn begin(shared: &mut Shared, now: Instant, first: FirstExchange) -> Self {
+        let FirstExchange {
+            mut link,
+            mut channel,
+            nonce_i,
+            nonce_r,
+            request,
+            response,
+            nat,
+            seen_as,
+            peer_hashes,
+            ticket,
+            replaces,
+        } = first;
+        let conn = link.conn.clone();
+        let id_i = ticket.as_ref().map_or_else(|| auth::id_payload(&conn.local_id), |t| t.id_i.clone());
+        let proof = Proof {
+            prf: channel.suite.prf,
+            sk_p: &channel.sk_pi,
+            message: &request,
+            nonce: &nonce_r,
+            id: &id_i,
+        };
+        let authentication = match &ticket {
+            Some(_) => Ok(auth::authenticate_resumption(&proof, conn.resumption)),
+            None => auth::authenticate(&proof, &conn.local_auth, peer_hashes.as_deref()),
+        };
+        let (want, local) = (conn.request, link.path.local.ip());
+        let inner = if want.v4 || want.v6 { Inner::Asked(want) } else { Inner::Known(vec![local]) };
+        let dynamic = Dynamic { local: inner, remote: Inner::Known(vec![link.path.remote.ip()]) };
+        let offer = ChildOffer::new(shared, &conn, 0, &dynamic, KeyExchange::Never)
+            .unwrap_or_else(|| ChildOffer::nothing(shared));
+        let mut list = vec![Payload::IdI(id_i.clone())];
+        if ticket.is_none() {
+            list.extend(auth::cert_payloads(&conn.local_auth));
+            if conn.initial_contact && replaces.is_none() {
+                list.push(notify(NotifyType::InitialContact, []));
+            }
+            list.extend(auth::certreq_payload(&conn.remote_auth));
+        }
+        let id_r = ticket.as_ref().map(|t| t.id_r.clone());
+        list.extend(id_r.or_else(|| conn.remote_id.exact().map(auth::id_payload)).map(Payload::IdR));
+        match authentication {
+            Ok(authentication) => list.push(authentication.into()),
+            Err(error) => tracing::error!(sa = %link.id, %error, "we cannot authenticate"),
+        }
+        if want.any() {
+            let before = ticket.as_ref().map_or(&[][..], |t| t.addresses.as_slice());
+            list.push(Payload::Cp(config_payload::request(want, before)));
+        }
+        list.extend(offer.payloads(Vec::new()));
+        list.extend(extensions(shared, &conn, &link));
+        let header = link.header(ExchangeType::IkeAuth, false, 1);
+        let datagrams = channel.seal(&link, shared, &header, &list);
+        link.send(shared, Class::Urgent, &datagrams);
+        link.stats.begin(Kind::Auth);
+        shared.stats.begin(Kind::Auth);
+        let (wait, until) = (shared.wait(1), now + patience(shared));
+        let mut out = Outgoing::new(1);
+        out.start(now, wait, until, datagrams, Class::Urgent, ());
+        let first = Secrets { nonce_i, nonce_r, response, nat, seen_as, ticket, replaces, id_i };
+        Self { link, channel, first, offer, out }
+    }
+
+    pub(crate) fn set_path(&mut self, shared: &mut Shared, now: Instant, path: Path) {
+        self.link.path = match self.link.path.carrier {
+            dormouse_sansio::Carrier::NatT => {
+                self.link.path = path;
+                self.link.natt_path(shared)
+            }
+            _ => path,
+        };
+        let wait = shared.wait(1);
+        for (datagrams, class) in self.out.resend_all(now, wait) {
+            self.link.send_again(shared, class, &datagrams);
+        }
+    }
+
+    pub(crate) fn handle_timeout(
+        mut self: Box<Self>,
+        shared: &mut Shared,
+        now: Instant,
+    ) -> Option<Box<Self>> {
+        let tries = shared.config.retransmission.tries;
+        while let Some(due) = self.out.due(now, tries, |sent| shared.wait(sent)) {
+            match due {
+                Due::Again(datagrams, class) => self.link.send_again(shared, class, &datagrams),
+                Due::GaveUp(flight) => {
+                    let error = NegotiationError::Timeout {
+                        remote: self.link.path.remote,
+                        exchange: "IKE_AUTH",
+                        after: now - flight.since,
+                        sent: flight.tries,
+                    };
+                    self.fail(shared, error);
+                    return None;
+                }
+            }
+        }
+        Some(self)
+    }
+
+    fn fail(self: Box<Self>, shared: &mut Shared, error: NegotiationError) {
+        shared.by_spi.remove(&self.link.spis.i);
+        shared.free_esp_spi(self.offer.spi_in);
+        tracing::info!(sa = %self.link.id, %error, "connecting failed");
+        shared.event(Event::Failed { sa: self.link.id, error });
+    }
+
+    pub(crate) fn handle(
+        mut self: Box<Self>,
+        shared: &mut Shared,
+        now: Instant,
+        path: Path,
+        header: &Header,
+        datagram: &mut [u8],
+    ) -> Step {
+        self.link.stats.received(datagram.len());
+        let expected = header.flags.response
+            && !header.flags.initiator
+            && header.message_id == 1
+            && header.exchange == ExchangeType::IkeAuth
+            && header.spi_r == self.link.spis.r;
+        if !expected {
+            return Step::stay(Slot::Authenticating(self), Discard::InappropriateExchange);
+        }
+        let opened = match self.channel.open(datagram) {
+            Err(discard) => return Step::stay(Slot::Authenticating(self), discard),
+            Ok(None) => return Step::to(Slot::Authenticating(self)),
+            Ok(Some(opened)) => opened,
+        };
+        self.link.stats.round_trips += 1;
+        shared.stats.round_trips += 1;
+        let payloads = match opened {
+            Ok(payloads) => payloads,
+            Err(error) => {
+                tracing::warn!(sa = %self.link.id, %error, "malformed IKE_AUTH answer");
+                let what = "authentic but malformed";
+                self.fail(shared, NegotiationError::Malformed { exchange: "IKE_AUTH", what });
+                return Step::gone();
+            }
+        };
+        let _ = path;
+        match self.verify(shared, now, &payloads) {
+            Ok((id_r, method)) => self.establish(shared, now, View(&payloads), id_r, method),
+            Err(Unproven::Refused(error)) => {
+                self.fail(shared, error);
+                Step::gone()
+            }
+            Err(Unproven::Unbelieved(error)) => {
+                self.tell_unbelieved(shared);
+                self.fail(shared, error);
+                Step::gone()
+            }
+        }
+    }
+
+    /// Whether the peer is who it should be. Returns its identity payload and how it proved it.
+    fn verify(
+        &self,
+        shared: &Shared,
+        now: Instant,
+        payloads: &[Payload],
+    ) -> Result<(Id, AuthMethod), Unproven> {
+        let view = View(payloads);
+        let auth = payloads.iter().find_map(|p| match p {
+            Payload::Auth { method, data } => Some(Authentication { method: *method, data: data.clone() }),
+            _ => None,
+        });
+        let conn = &self.link.conn;
+        let malformed =
+            |what| Unproven::Unbelieved(NegotiationError::Malformed { exchange: "IKE_AUTH", what });
+        let (Some(id_r), Some(auth)) = (view.id_r(), auth) else {
+            return Err(match view.error().map(|n| n.kind) {
+                Some(NotifyType::AuthenticationFailed) => {
+                    Unproven::Refused(NegotiationError::RefusedByPeer { local_id: conn.local_id.clone() })
+                }
+                Some(other) => Unproven::Refused(NegotiationError::Notified(other.to_string())),
+                None => malformed("neither a proof of identity nor an error"),
+            });
+        };
+        let proof = Proof {
+            prf: self.channel.suite.prf,
+            sk_p: &self.channel.sk_pr,
+            message: &self.first.response,
+            nonce: &self.first.nonce_i,
+            id: id_r,
+        };
+        let believed = match &self.first.ticket {
+            Some(ticket) if ticket.id_r != *id_r => {
+                return Err(malformed("the resumed session is with somebody else (RFC 5723 section 4.3.3)"));
+            }
+            Some(_) => auth::verify_resumption(&proof, conn.resumption, &auth),
+            None => auth::certificates(payloads)
+                .and_then(|certs| auth::verify(&proof, conn, &auth, &certs, shared.unix(now)).map(|_| ())),
+        };
+        believed.map_err(|e| Unproven::Unbelieved(e.into()))?;
+        Ok((id_r.clone(), auth.method))
+    }
+
+    /// RFC 7296 section 2.21.2: the initiator tells the responder that it does not believe it, in an INFORMATIONAL request.
+    fn tell_unbelieved(&mut self, shared: &mut Shared) {
+        let header = self.link.header(ExchangeType::Informational, false, 2);
+        let list = [notify(NotifyType::AuthenticationFailed, [])];
+        let datagrams = self.channel.seal(&self.link, shared, &header, &list);
+        self.link.send(shared, Class::Timely, &datagrams);
+    }
+
+    fn establish(
+        self: Box<Self>,
+        shared: &mut Shared,
+        now: Instant,
+        view: View<'_>,
+        id_r: Id,
+        method: AuthMethod,
+    ) -> Step {
+        let Self { link, channel, first, offer, .. } = *self;
+        let conn = link.conn.clone();
+        let resumed = first.ticket.is_some();
+        let authenticated = first.ticket.as_ref().map_or_else(|| shared.unix(now), |t| t.authenticated);
+        let _ = method;
+        let own_method = match conn.local_auth {
+            LocalAuth::Psk(_) => AuthMethod::SharedKeyMic,
+            LocalAuth::Cert { .. } => AuthMethod::DigitalSignature,
+        };
+        let peer = auth::identity(&id_r).unwrap_or_else(|_| conn.local_id.clone());
+        let assigned = view.cp().and_then(config_payload::parse_reply).unwrap_or_default();
+        let birth = Birth {
+            session: Session { id_i: first.id_i, id_r, method: own_method, authenticated },
+            local_id: conn.local_id.clone(),
+            peer,
+            client: true,
+            assigned,
+            mobike: conn.mobike && view.has(NotifyType::MobikeSupported),
+            nat: nat_after(&conn, resumed, first.nat),
+            next_ids: (2, 0),
+            link,
+            channel,
+        };
+        let mut sa = Box::new(IkeSa::new(shared, now, birth));
+        sa.seen_as = first.seen_as;
+        sa.note_window(view);
+        let nonces = Nonces { i: &first.nonce_i, r: &first.nonce_r };
+        let origin = Origin { nonces, shared_secret: None, we_began: true, replaces: None };
+        let agreed = check_addresses(&conn, &sa.assigned, view).and_then(|()| offer.accept(view));
+        let agreed = match agreed {
+            Ok(agreed) => agreed,
+            Err(error) => {
+                // The IKE SA stands (RFC 7296 section 2.21.2), but nobody wants it without its CHILD SA.
+                shared.free_esp_spi(offer.spi_in);
+                tracing::info!(sa = %sa.link.id, %error, "connecting failed");
+                shared.event(Event::Failed { sa: sa.link.id, error });
+                sa.stage = Stage::Superseded;
+                sa.close(shared, now, CloseReason::Requested);
+                return Step::to(Slot::Established(sa));
+            }
+        };
+        announce(shared, &sa, resumed, first.replaces);
+        if let Err(error) = sa.install(shared, now, agreed, &origin) {
+            shared.event(Event::ChildFailed { sa: sa.link.id, error });
+        }
+        sa.take_ticket(shared, now, view);
+        shared.actions.extend(first.replaces.map(Action::Close));
+        for config in 1..conn.children.len() {
+            sa.enqueue(crate::sa::Task::CreateChild(config), now);
+        }
+        sa.pump(shared, now);
+        Step::to(Slot::Established(sa))
+    }
+}
+
+/// libreswan ignores NAT detection in IKE_SESSION_RESUME and sends raw ESP afterwards.
+pub(crate) fn nat_after(conn: &Connection, resumed: bool, nat: natd::Detection) -> natd::Detection {
+    if resumed && conn.resumption == Resumption::Libreswan {
+        return natd::Detection { supported: nat.supported, local: false, remote: false };
+    }
+    nat
+}
+
+pub(crate) fn announce(shared: &mut Shared, sa: &IkeSa, resumed: bool, replaced: Option<SaId>) {
+    let path = sa.link.path;
+    tracing::info!(sa = %sa.link.id, peer = %sa.peer, %path, resumed, "IKE SA established");
+    shared.event(Event::Established(Box::new(Established {
+        sa: sa.link.id,
+        connection: sa.link.conn.name.clone(),
+        peer: sa.peer.clone(),
+        initiator: sa.link.initiator,
+        resumed,
+        mobike: sa.mobike,
+        path,
+        configuration: sa.assigned.clone(),
+        replaced,
+    })));
+}
+
+/// The answer must hold an address if one was asked for and the answer is otherwise a good one.
+fn check_addresses(
+    conn: &Arc<Connection>,
+    got: &AssignedConfig,
+    view: View<'_>,
+) -> Result<(), NegotiationError> {
+    let wanted = conn.request.v4 || conn.request.v6;
+    if wanted && got.addresses().is_empty() && view.error().is_none() {
+        return Err(NegotiationError::Addresses("the gateway assigned none"));
+    }
+    Ok(())
+}
+
+/// The notifications that say what we can do.
+pub(crate) fn extensions(shared: &Shared, conn: &Connection, link: &Link) -> Vec<Payload> {
+    let mut list = Vec::new();
+    if conn.mobike {
+        list.push(notify(NotifyType::MobikeSupported, []));
+        if conn.no_nats_allowed {
+            list.push(crate::exchange::mobike::no_nats_allowed(&link.path));
+        }
+    }
+    if conn.resumption != Resumption::Off {
+        list.push(notify(NotifyType::TicketRequest, []));
+    }
+    if shared.config.window > 1 {
+        let window = shared.config.window.min(crate::window::MAX_WINDOW);
+        list.push(notify(NotifyType::SetWindowSize, window.to_be_bytes()));
+    }
+    list
+}
+
+enum Unproven {
+    /// The peer does not want us.
+    Refused(NegotiationError),
+    /// We do not believe the peer.
+    Unbelieved(NegotiationError),
+}

@@ -1,0 +1,476 @@
+//! The responder between its first answer and IKE_AUTH. Owns the choice of the connection by identity, the proof in both
+//! directions and the answer with the first CHILD SA. Keys are derived when the first protected message comes: a flood of
+//! first messages costs no key agreement.
+
+use core::net::SocketAddr;
+use std::sync::Arc;
+
+use dormouse_crypto::DhPrivate;
+use dormouse_crypto::cert::{Certificate, Identity};
+use dormouse_sansio::{Class, Instant, Path};
+use dormouse_wire::ike::{AuthMethod, ExchangeType, Header, Id, NotifyType, Payload, unsupported_critical};
+
+use crate::auth::{self, Authentication, Proof};
+use crate::child::{Agreed, Origin, choose, dynamic};
+use crate::config::{AssignedConfig, Connection, RemoteAuth, Resumption};
+use crate::config_payload::{self, Lease};
+use crate::error::{Discard, NegotiationError};
+use crate::event::Event;
+use crate::handshake::authenticating::{announce, nat_after};
+use crate::handshake::{Session, Slot, Step};
+use crate::keys::{self, IkeKeys, Nonces};
+use crate::link::{Channel, Link};
+use crate::natd;
+use crate::payloads::{View, notify};
+use crate::proposal::{self, IkeSuite, KeyExchange};
+use crate::sa::{Birth, IkeSa};
+use crate::shared::{Action, Shared};
+use crate::stats::Kind;
+use crate::ticket::TicketContent;
+
+/// How the SA began.
+#[derive(Debug)]
+pub(crate) enum How {
+    Init { suite: IkeSuite, dh: DhPrivate, public: Vec<u8> },
+    Resume(Box<TicketContent>),
+}
+
+/// See the module's text.
+#[derive(Debug)]
+pub(crate) struct HalfOpen {
+    pub(crate) link: Link,
+    pub(crate) how: How,
+    pub(crate) channel: Option<Channel>,
+    pub(crate) first_from: SocketAddr,
+    pub(crate) nonce_i: Vec<u8>,
+    pub(crate) nonce_r: Vec<u8>,
+    pub(crate) request: Vec<u8>,
+    pub(crate) response: Vec<u8>,
+    pub(crate) nat: natd::Detection,
+    pub(crate) peer_hashes: Option<Vec<u16>>,
+    pub(crate) expires: Instant,
+    /// IKE_AUTH was refused with this; repetitions get it again.
+    pub(crate) refused: Option<Vec<Vec<u8>>>,
+}
+
+/// Who called, by which rules, with which proof.
+struct Caller {
+    conn: Arc<Connection>,
+    identity: Identity,
+    session: Session,
+}
+
+/// The refusal of an IKE_AUTH request: what the peer is told, and what the log is.
+struct Refusal {
+    kind: NotifyType,
+    error: NegotiationError,
+}
+
+impl HalfOpen {
+    pub(crate) fn expire(self: Box<Self>, shared: &mut Shared) {
+        shared.by_spi.remove(&self.link.spis.r);
+    }
+
+    pub(crate) fn handle(
+        mut self: Box<Self>,
+        shared: &mut Shared,
+        now: Instant,
+        path: Path,
+        header: &Header,
+        datagram: &mut [u8],
+    ) -> Step {
+        self.link.stats.received(datagram.len());
+        let expected = !header.flags.response
+            && header.flags.initiator
+            && header.message_id == 1
+            && header.exchange == ExchangeType::IkeAuth
+            && header.spi_i == self.link.spis.i;
+        if !expected {
+            return Step::stay(Slot::HalfOpen(self), Discard::InappropriateExchange);
+        }
+        if self.channel.is_none() {
+            match self.derive() {
+                Ok(channel) => self.channel = Some(channel),
+                Err(error) => {
+                    tracing::info!(%path, %error, "no keys");
+                    self.expire(shared);
+                    return Step { next: None, result: Err(Discard::Malformed) };
+                }
+            }
+        }
+        let Some(channel) = self.channel.as_mut() else {
+            return Step::stay(Slot::HalfOpen(self), Discard::Malformed);
+        };
+        if let Some(answer) = self.refused.clone() {
+            return match channel.is_repetition(datagram) {
+                Ok(true) => {
+                    self.link.send_by(shared, path, Class::Timely, &answer);
+                    Step::to(Slot::HalfOpen(self))
+                }
+                Ok(false) => Step::to(Slot::HalfOpen(self)),
+                Err(discard) => Step::stay(Slot::HalfOpen(self), discard),
+            };
+        }
+        match channel.open(datagram) {
+            Err(discard) => Step::stay(Slot::HalfOpen(self), discard),
+            Ok(None) => Step::to(Slot::HalfOpen(self)),
+            Ok(Some(Ok(payloads))) => self.authenticate(shared, now, path, &payloads),
+            Ok(Some(Err(_))) => {
+                let what = "authentic but malformed";
+                let error = NegotiationError::Malformed { exchange: "IKE_AUTH", what };
+                self.refuse(shared, path, None, notify(NotifyType::InvalidSyntax, []), error)
+            }
+        }
+    }
+
+    fn derive(&self) -> Result<Channel, dormouse_crypto::Error> {
+        let nonces = Nonces { i: &self.nonce_i, r: &self.nonce_r };
+        let (suite, seed) = match &self.how {
+            How::Init { suite, dh, public } => {
+                (*suite, keys::skeyseed(suite.prf, nonces, &dh.agree(public)?))
+            }
+            How::Resume(ticket) => {
+                (ticket.suite, keys::skeyseed_resumed(ticket.suite.prf, &ticket.sk_d, nonces))
+            }
+        };
+        Ok(Channel::new(IkeKeys::derive(suite, &seed, nonces, self.link.spis)?, false))
+    }
+
+    /// Answers with an error and keeps the answer for repetitions until the half-open SA expires.
+    fn refuse(
+        mut self: Box<Self>,
+        shared: &mut Shared,
+        path: Path,
+        claimed: Option<Identity>,
+        refusal: Payload,
+        error: NegotiationError,
+    ) -> Step {
+        tracing::info!(%path, claimed = claimed.as_ref().map(tracing::field::display), %error, "refused");
+        shared.event(Event::PeerFailed { path, claimed, error });
+        let header = self.link.header(ExchangeType::IkeAuth, true, 1);
+        if let Some(channel) = self.channel.as_mut() {
+            let datagrams = channel.seal(&self.link, shared, &header, &[refusal]);
+            self.link.send_by(shared, path, Class::Timely, &datagrams);
+            self.refused = Some(datagrams);
+        }
+        Step::to(Slot::HalfOpen(self))
+    }
+
+    fn authenticate(
+        mut self: Box<Self>,
+        shared: &mut Shared,
+        now: Instant,
+        path: Path,
+        payloads: &[Payload],
+    ) -> Step {
+        let view = View(payloads);
+        let claimed = view.id_i().and_then(|id| auth::identity(id).ok());
+        if let Some(kind) = unsupported_critical(payloads) {
+            let refusal = notify(NotifyType::UnsupportedCriticalPayload, [kind.code()]);
+            let what = "a critical payload that is not supported";
+            let error = NegotiationError::Malformed { exchange: "IKE_AUTH", what };
+            return self.refuse(shared, path, claimed, refusal, error);
+        }
+        let caller = match self.identify(shared, now, payloads) {
+            Ok(caller) => caller,
+            Err(Refusal { kind, error }) => {
+                return self.refuse(shared, path, claimed, notify(kind, []), error);
+            }
+        };
+        // RFC 7296 section 2.23: the initiator may have moved to port 4500 with this message.
+        self.link.path = path;
+        self.link.conn = caller.conn.clone();
+        let proof = match self.prove(&caller) {
+            Ok(proof) => proof,
+            Err(error) => {
+                let refusal = notify(NotifyType::AuthenticationFailed, []);
+                return self.refuse(shared, path, claimed, refusal, error.into());
+            }
+        };
+        self.establish(shared, now, view, caller, proof)
+    }
+
+    /// Finds the connection, and checks the proof by its rules.
+    fn identify(&self, shared: &Shared, now: Instant, payloads: &[Payload]) -> Result<Caller, Refusal> {
+        let view = View(payloads);
+        let refuse = |error| Refusal { kind: NotifyType::AuthenticationFailed, error };
+        let malformed = |what| Refusal {
+            kind: NotifyType::InvalidSyntax,
+            error: NegotiationError::Malformed { exchange: "IKE_AUTH", what },
+        };
+        let id_i = view.id_i().ok_or_else(|| malformed("no IDi payload"))?;
+        let authentication = payloads
+            .iter()
+            .find_map(|p| match p {
+                Payload::Auth { method, data } => {
+                    Some(Authentication { method: *method, data: data.clone() })
+                }
+                _ => None,
+            })
+            .ok_or_else(|| malformed("no AUTH payload (EAP is not supported)"))?;
+        let identity = auth::identity(id_i).map_err(|e| refuse(auth::AuthError::from(e).into()))?;
+        let channel = self.channel.as_ref().ok_or_else(|| malformed("no keys"))?;
+        let proof = Proof {
+            prf: channel.suite.prf,
+            sk_p: &channel.sk_pi,
+            message: &self.request,
+            nonce: &self.nonce_r,
+            id: id_i,
+        };
+        if let How::Resume(ticket) = &self.how {
+            return self
+                .identify_resumed(ticket, identity, &proof, &authentication, view.id_r())
+                .map_err(refuse);
+        }
+        let certificates = auth::certificates(payloads).map_err(|e| refuse(e.into()))?;
+        let asked = view.id_r().and_then(|id| auth::identity(id).ok());
+        self.identify_fully(shared, now, &proof, identity, asked, &authentication, &certificates)
+            .map_err(refuse)
+    }
+
+    fn identify_resumed(
+        &self,
+        ticket: &TicketContent,
+        identity: Identity,
+        proof: &Proof<'_>,
+        authentication: &Authentication,
+        id_r: Option<&Id>,
+    ) -> Result<Caller, NegotiationError> {
+        // "The IDi value sent in the IKE_AUTH exchange MUST be identical to the value included in the ticket. [...] the IDr
+        // value sent [...] MUST also be identical to the value included in the ticket." (RFC 5723 section 4.3.3)
+        if *proof.id != ticket.id_i || id_r.is_some_and(|id| *id != ticket.id_r) {
+            let expected = auth::identity(&ticket.id_i).map_or_else(|_| "?".to_owned(), |i| i.to_string());
+            return Err(NegotiationError::WrongIdentity { expected, got: identity.to_string() });
+        }
+        auth::verify_resumption(proof, self.link.conn.resumption, authentication)?;
+        let session = Session {
+            id_i: ticket.id_i.clone(),
+            id_r: ticket.id_r.clone(),
+            method: ticket.method,
+            authenticated: ticket.authenticated,
+        };
+        Ok(Caller { conn: self.link.conn.clone(), identity, session })
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "all are what section 2.15 binds together")]
+    fn identify_fully(
+        &self,
+        shared: &Shared,
+        now: Instant,
+        proof: &Proof<'_>,
+        identity: Identity,
+        asked: Option<Identity>,
+        authentication: &Authentication,
+        certificates: &[Certificate],
+    ) -> Result<Caller, NegotiationError> {
+        let How::Init { suite, .. } = &self.how else {
+            return Err(NegotiationError::Malformed { exchange: "IKE_AUTH", what: "a resumed session" });
+        };
+        let by_psk = authentication.method == AuthMethod::SharedKeyMic;
+        let mut error = NegotiationError::NoConnection {
+            claimed: identity.to_string(),
+            asked: asked.as_ref().map_or_else(|| "anyone".to_owned(), ToString::to_string),
+            method: if by_psk { "a pre-shared key" } else { "a certificate" },
+        };
+        for conn in &shared.config.connections {
+            let fits = conn.role.answers()
+                && conn.remote_id.matches(&identity)
+                && asked.as_ref().is_none_or(|asked| asked.is_same_as(&conn.local_id))
+                && matches!(conn.remote_auth, RemoteAuth::Psk(_)) == by_psk
+                && proposal::permits(&conn.ike_proposals, suite);
+            if !fits {
+                continue;
+            }
+            match auth::verify(proof, conn, authentication, certificates, shared.unix(now)) {
+                Ok(believed) => {
+                    let session = Session {
+                        id_i: proof.id.clone(),
+                        id_r: auth::id_payload(&conn.local_id),
+                        method: authentication.method,
+                        authenticated: shared.unix(now),
+                    };
+                    return Ok(Caller { conn: conn.clone(), identity: believed.identity, session });
+                }
+                Err(why) => error = why.into(),
+            }
+        }
+        Err(error)
+    }
+
+    /// Our own proof.
+    fn prove(&self, caller: &Caller) -> Result<Authentication, auth::AuthError> {
+        let Some(channel) = &self.channel else { return Err(auth::AuthError::NoCertificate) };
+        let proof = Proof {
+            prf: channel.suite.prf,
+            sk_p: &channel.sk_pr,
+            message: &self.response,
+            nonce: &self.nonce_i,
+            id: &caller.session.id_r,
+        };
+        match self.how {
+            How::Resume(_) => Ok(auth::authenticate_resumption(&proof, caller.conn.resumption)),
+            How::Init { .. } => {
+                auth::authenticate(&proof, &caller.conn.local_auth, self.peer_hashes.as_deref())
+            }
+        }
+    }
+
+    fn establish(
+        self: Box<Self>,
+        shared: &mut Shared,
+        now: Instant,
+        view: View<'_>,
+        caller: Caller,
+        proof: Authentication,
+    ) -> Step {
+        let Self { link, how, channel, nonce_i, nonce_r, nat, .. } = *self;
+        let Some(channel) = channel else { return Step::gone() };
+        let Caller { conn, identity, session } = caller;
+        let resumed = matches!(how, How::Resume(_));
+        if let How::Resume(ticket) = &how {
+            match shared.config.ticket_guard.spend(ticket, shared.unix(now)) {
+                Ok(record) => shared.event(Event::TicketSpent { record }),
+                Err(why) => {
+                    shared.by_spi.remove(&link.spis.r);
+                    let error = NegotiationError::TicketRejected(why.to_string());
+                    shared.event(Event::PeerFailed { path: link.path, claimed: Some(identity), error });
+                    return Step::gone();
+                }
+            }
+        }
+        let mut list = vec![Payload::IdR(session.id_r.clone())];
+        if !resumed {
+            list.extend(auth::cert_payloads(&conn.local_auth));
+        }
+        list.push(proof.into());
+        let (assigned, cp, no_address) = assign(shared, &conn, &identity, view);
+        list.extend(cp);
+        let birth = Birth {
+            session,
+            local_id: conn.local_id.clone(),
+            peer: identity.clone(),
+            client: false,
+            assigned,
+            mobike: conn.mobike && view.has(NotifyType::MobikeSupported),
+            nat: nat_after(&conn, resumed, nat),
+            next_ids: (0, 2),
+            link,
+            channel,
+        };
+        let mut sa = Box::new(IkeSa::new(shared, now, birth));
+        sa.note_window(view);
+        let nonces = Nonces { i: &nonce_i, r: &nonce_r };
+        let origin = Origin { nonces, shared_secret: None, we_began: false, replaces: None };
+        let agreed = match no_address {
+            Some(refusal) => Err(refusal),
+            None => first_child(shared, &sa, &conn, view, &mut list),
+        };
+        announce(shared, &sa, resumed, None);
+        if let Some(addresses) = view.additional_addresses().filter(|_| sa.mobike) {
+            shared.event(Event::PeerAddresses { sa: sa.link.id, addresses });
+        }
+        let installed = agreed.and_then(|agreed| {
+            sa.install(shared, now, agreed, &origin)
+                .map_err(|error| Refusal { kind: NotifyType::NoAdditionalSas, error })
+        });
+        if let Err(Refusal { kind, error }) = installed {
+            tracing::info!(sa = %sa.link.id, %error, "no CHILD SA");
+            list.push(notify(kind, []));
+            shared.event(Event::ChildFailed { sa: sa.link.id, error });
+        }
+        list.extend(answer_extensions(shared, now, &mut sa, view));
+        if view.has(NotifyType::InitialContact) {
+            shared.actions.push_back(Action::InitialContact {
+                by: sa.link.id,
+                peer: identity,
+                connection: conn.name.clone(),
+            });
+        }
+        if let How::Resume(ticket) = &how {
+            shared.actions.push_back(Action::Resumed {
+                by: sa.link.id,
+                old_spi: ticket.spi_r,
+                other_spi: ticket.spi_i,
+            });
+        }
+        sa.answer_auth(shared, now, &list);
+        Step::to(Slot::Established(sa))
+    }
+}
+
+/// Chooses the first CHILD SA and adds its payloads to the answer.
+fn first_child(
+    shared: &mut Shared,
+    sa: &IkeSa,
+    conn: &Connection,
+    view: View<'_>,
+    list: &mut Vec<Payload>,
+) -> Result<Agreed, Refusal> {
+    let dynamic = dynamic(&sa.assigned, false, &sa.link.path);
+    let chosen = choose(shared, conn, None, view, &dynamic, KeyExchange::Never).map_err(|refused| {
+        let kind = match &refused.notify {
+            Payload::Notify(n) => n.kind,
+            _ => NotifyType::NoProposalChosen,
+        };
+        Refusal { kind, error: refused.error }
+    })?;
+    list.push(chosen.sa);
+    list.extend(chosen.rest);
+    Ok(chosen.agreed)
+}
+
+/// Leases what the peer asks for. The refusal, if any, is of the CHILD SA alone.
+fn assign(
+    shared: &mut Shared,
+    conn: &Connection,
+    peer: &Identity,
+    view: View<'_>,
+) -> (AssignedConfig, Option<Payload>, Option<Refusal>) {
+    let nothing = AssignedConfig::default;
+    let request = view.cp().and_then(|cp| config_payload::parse_request(cp).map(|r| (cp, r)));
+    let Some((cp, request)) = request else {
+        let refusal = conn.offer.addresses.then(|| Refusal {
+            kind: NotifyType::FailedCpRequired,
+            error: NegotiationError::Addresses("the peer did not ask for one (CFG_REQUEST)"),
+        });
+        return (nothing(), None, refusal);
+    };
+    let pool = shared.config.pool.as_mut().filter(|_| conn.offer.addresses);
+    let lease = pool.map_or_else(Lease::default, |pool| pool.lease(peer, &request));
+    let asked = (request.v4 || request.v6) && conn.offer.addresses;
+    if asked && lease == Lease::default() {
+        let error = NegotiationError::Addresses("the pool has none left for this peer");
+        return (nothing(), None, Some(Refusal { kind: NotifyType::InternalAddressFailure, error }));
+    }
+    let (reply, assigned) = config_payload::reply(cp, lease, &conn.offer);
+    (assigned, Some(Payload::Cp(reply)), None)
+}
+
+/// The notifications of the IKE_AUTH answer.
+fn answer_extensions(shared: &mut Shared, now: Instant, sa: &mut IkeSa, view: View<'_>) -> Vec<Payload> {
+    let mut list = Vec::new();
+    if sa.mobike {
+        list.push(notify(NotifyType::MobikeSupported, []));
+    }
+    if shared.config.window > 1 {
+        let window = shared.config.window.min(crate::window::MAX_WINDOW);
+        list.push(notify(NotifyType::SetWindowSize, window.to_be_bytes()));
+    }
+    if view.has(NotifyType::TicketRequest) && sa.link.conn.resumption != Resumption::Off {
+        list.extend(sa.grant_ticket(shared, now));
+    }
+    list
+}
+
+impl IkeSa {
+    /// Sends the answer to IKE_AUTH and keeps it for repetitions.
+    fn answer_auth(&mut self, shared: &mut Shared, now: Instant, list: &[Payload]) {
+        let header = self.link.header(ExchangeType::IkeAuth, true, 1);
+        let datagrams = self.channel.seal(&self.link, shared, &header, list);
+        self.link.send(shared, Class::Timely, &datagrams);
+        self.link.stats.answer(Kind::Auth);
+        shared.stats.answer(Kind::Auth);
+        self.last_out = now;
+        self.inc.remember(1, datagrams);
+    }
+}

@@ -1,0 +1,364 @@
+//! The initiator's first exchange: IKE_SA_INIT (RFC 7296 section 1.2) or IKE_SESSION_RESUME (RFC 5723 section 4.3.2), with
+//! COOKIE and INVALID_KE_PAYLOAD. Owns everything up to the keys; must never authenticate anything: what arrives here is
+//! in clear and can be forged by anybody who sees the request.
+
+use std::sync::Arc;
+
+use dormouse_crypto::suites::Group;
+use dormouse_crypto::{DhPrivate, Secret};
+use dormouse_sansio::{Class, Instant, Path};
+use dormouse_wire::ike::{ExchangeType, Header, Message, Notify, NotifyType, Payload, Proposal};
+
+use crate::auth;
+use crate::config::{Connection, Resumption};
+use crate::error::{Discard, NegotiationError};
+use crate::event::{Event, SaId};
+use crate::handshake::authenticating::{Authenticating, FirstExchange};
+use crate::handshake::{Slot, Step, patience};
+use crate::keys::{self, IkeKeys, Nonces, Spis};
+use crate::limits::COOKIE_MAX;
+use crate::link::{Channel, Link};
+use crate::payloads::{self, View, notify};
+use crate::proposal::{self, IkeSuite, Mismatch};
+use crate::shared::Shared;
+use crate::stats::{Kind, Stats};
+use crate::ticket::ClientTicket;
+use crate::window::{Due, Outgoing};
+
+/// Cookies that a responder may ask for in a row: the path or its secret may change once or twice, not more.
+const COOKIES_MAX: u8 = 3;
+
+/// Waiting for the answer to the first message.
+#[derive(Debug)]
+pub(crate) struct Opening {
+    pub(crate) link: Link,
+    how: How,
+    nonce: Vec<u8>,
+    cookie: Option<Vec<u8>>,
+    cookies: u8,
+    /// The first message as last sent: AUTH covers it.
+    request: Vec<u8>,
+    pub(crate) out: Outgoing<()>,
+    until: Instant,
+    /// The SA that this one replaces (reauthentication).
+    replaces: Option<SaId>,
+}
+
+#[derive(Debug)]
+enum How {
+    Init { dh: DhPrivate, offered: Vec<Proposal>, tried: Vec<Group> },
+    Resume(Box<ClientTicket>),
+}
+
+impl How {
+    fn exchange(&self) -> ExchangeType {
+        match self {
+            Self::Init { .. } => ExchangeType::IkeSaInit,
+            Self::Resume(_) => ExchangeType::IkeSessionResume,
+        }
+    }
+}
+
+impl Opening {
+    pub(crate) fn connect(
+        shared: &mut Shared,
+        now: Instant,
+        id: SaId,
+        conn: Arc<Connection>,
+        path: Path,
+        replaces: Option<SaId>,
+    ) -> Result<Self, NegotiationError> {
+        let group = proposal::first_group(&conn.ike_proposals)
+            .ok_or_else(|| NegotiationError::Crypto("no key exchange group is configured".to_owned()))?;
+        let dh = key_pair(shared, group)?;
+        let offered = proposal::ike_offer(&conn.ike_proposals, None);
+        let how = How::Init { dh, offered, tried: vec![group] };
+        Ok(Self::begin(shared, now, id, conn, path, how, replaces))
+    }
+
+    pub(crate) fn resume(
+        shared: &mut Shared,
+        now: Instant,
+        id: SaId,
+        conn: Arc<Connection>,
+        ticket: ClientTicket,
+        path: Path,
+    ) -> Result<Self, NegotiationError> {
+        // "A client MUST NOT present a ticket when it knows that the ticket's lifetime has expired." (RFC 5723 section 4.3.1)
+        if !ticket.is_valid(shared.unix(now)) || conn.resumption == Resumption::Off {
+            return Err(NegotiationError::TicketExpired);
+        }
+        Ok(Self::begin(shared, now, id, conn, path, How::Resume(Box::new(ticket)), None))
+    }
+
+    fn begin(
+        shared: &mut Shared,
+        now: Instant,
+        id: SaId,
+        conn: Arc<Connection>,
+        path: Path,
+        how: How,
+        replaces: Option<SaId>,
+    ) -> Self {
+        let spi = shared.new_spi(id);
+        let link = Link {
+            id,
+            conn,
+            initiator: true,
+            spis: Spis { i: spi, r: 0 },
+            path,
+            fragmentation: false,
+            stats: Stats::default(),
+        };
+        let kind = if matches!(how, How::Init { .. }) { Kind::Init } else { Kind::Resume };
+        let nonce = shared.nonce();
+        let until = now + patience(shared);
+        let out = Outgoing::new(0);
+        let mut opening =
+            Self { link, how, nonce, cookie: None, cookies: 0, request: Vec::new(), out, until, replaces };
+        opening.link.stats.begin(kind);
+        shared.stats.begin(kind);
+        opening.send(shared, now);
+        opening
+    }
+
+    /// (Re)builds the first message and sends it. Nonce and SPI stay the same when it is sent again for a cookie or another
+    /// group (RFC 7296 section 2.6).
+    fn send(&mut self, shared: &mut Shared, now: Instant) {
+        let mut list: Vec<Payload> = Vec::new();
+        list.extend(self.cookie.clone().map(|c| notify(NotifyType::Cookie, c)));
+        match &self.how {
+            How::Init { dh, offered, .. } => list.extend([
+                Payload::Sa(offered.clone()),
+                Payload::Ke { group: dh.group().id(), data: dh.public_value().to_vec() },
+                Payload::Nonce(self.nonce.clone()),
+            ]),
+            How::Resume(ticket) => list.extend([
+                Payload::Nonce(self.nonce.clone()),
+                notify(NotifyType::TicketOpaque, ticket.opaque.as_bytes()),
+            ]),
+        }
+        list.extend(payloads::nat_detection(self.link.spis, &self.link.path, self.link.conn.force_udp_encap));
+        if self.link.conn.fragmentation.enabled {
+            list.push(notify(NotifyType::Ikev2FragmentationSupported, []));
+        }
+        list.push(notify(NotifyType::SignatureHashAlgorithms, auth::hash_algorithms()));
+        self.request = self.link.clear(self.how.exchange(), false, 0, &list);
+        self.out = Outgoing::new(0);
+        let datagrams = vec![self.request.clone()];
+        self.link.send(shared, Class::Urgent, &datagrams);
+        let wait = shared.wait(1);
+        self.out.start(now, wait, self.until, datagrams, Class::Urgent, ());
+    }
+
+    pub(crate) fn set_path(&mut self, shared: &mut Shared, now: Instant, path: Path) {
+        self.link.path = path;
+        self.until = now + patience(shared);
+        self.send(shared, now);
+    }
+
+    pub(crate) fn handle_timeout(
+        mut self: Box<Self>,
+        shared: &mut Shared,
+        now: Instant,
+    ) -> Option<Box<Self>> {
+        let tries = shared.config.retransmission.tries;
+        while let Some(due) = self.out.due(now, tries, |sent| shared.wait(sent)) {
+            match due {
+                Due::Again(datagrams, class) => self.link.send_again(shared, class, &datagrams),
+                Due::GaveUp(flight) => {
+                    let error = NegotiationError::Timeout {
+                        remote: self.link.path.remote,
+                        exchange: if matches!(self.how, How::Init { .. }) {
+                            "IKE_SA_INIT"
+                        } else {
+                            "IKE_SESSION_RESUME"
+                        },
+                        after: now - flight.since,
+                        sent: flight.tries,
+                    };
+                    self.fail(shared, error);
+                    return None;
+                }
+            }
+        }
+        Some(self)
+    }
+
+    fn fail(self: Box<Self>, shared: &mut Shared, error: NegotiationError) {
+        shared.by_spi.remove(&self.link.spis.i);
+        tracing::info!(sa = %self.link.id, %error, "connecting failed");
+        shared.event(Event::Failed { sa: self.link.id, error });
+    }
+
+    pub(crate) fn handle(
+        mut self: Box<Self>,
+        shared: &mut Shared,
+        now: Instant,
+        header: &Header,
+        datagram: &[u8],
+    ) -> Step {
+        self.link.stats.received(datagram.len());
+        let expected = header.flags.response
+            && !header.flags.initiator
+            && header.message_id == 0
+            && header.exchange == self.how.exchange();
+        if !expected {
+            return Step::stay(Slot::Opening(self), Discard::InappropriateExchange);
+        }
+        let message = match Message::parse(datagram) {
+            Ok(message) if message.protected.is_none() => message,
+            _ => return Step::stay(Slot::Opening(self), Discard::Malformed),
+        };
+        let view = View(&message.payloads);
+        self.link.stats.round_trips += 1;
+        shared.stats.round_trips += 1;
+        if let Some(cookie) = view.notify(NotifyType::Cookie) {
+            return self.again_with_cookie(shared, now, cookie);
+        }
+        let refused = view.error().or_else(|| view.notify(NotifyType::TicketNack));
+        if let Some(refusal) = refused {
+            return self.refused(shared, now, refusal);
+        }
+        match self.conclude(shared, header, view, datagram) {
+            Ok(first) => Step::to(Slot::Authenticating(Box::new(Authenticating::begin(shared, now, first)))),
+            Err(Conclusion::Fatal(opening, error)) => {
+                opening.fail(shared, error);
+                Step::gone()
+            }
+            Err(Conclusion::Ignore(opening)) => Step::stay(Slot::Opening(opening), Discard::Malformed),
+        }
+    }
+
+    fn again_with_cookie(mut self: Box<Self>, shared: &mut Shared, now: Instant, cookie: &Notify) -> Step {
+        self.cookies += 1;
+        if self.cookies > COOKIES_MAX {
+            let error = NegotiationError::Cookies(self.cookies);
+            self.fail(shared, error);
+            return Step::gone();
+        }
+        if cookie.data.is_empty() || cookie.data.len() > COOKIE_MAX {
+            return Step::stay(Slot::Opening(self), Discard::Malformed);
+        }
+        self.cookie = Some(cookie.data.clone());
+        self.send(shared, now);
+        Step::to(Slot::Opening(self))
+    }
+
+    fn refused(mut self: Box<Self>, shared: &mut Shared, now: Instant, refusal: &Notify) -> Step {
+        let error = match (&mut self.how, refusal.kind) {
+            (How::Init { dh, offered, tried }, NotifyType::InvalidKePayload) => {
+                let wanted = <[u8; 2]>::try_from(refusal.data.as_slice()).map_or(0, u16::from_be_bytes);
+                let retry =
+                    proposal::retry_group(wanted, offered, tried).map(|group| key_pair(shared, group));
+                match retry {
+                    Some(Ok(fresh)) => {
+                        tried.push(fresh.group());
+                        *dh = fresh;
+                        self.send(shared, now);
+                        return Step::to(Slot::Opening(self));
+                    }
+                    Some(Err(error)) => error,
+                    None => NegotiationError::KeyExchangeGroup {
+                        wanted,
+                        offered: Mismatch::refused_by_peer(offered).join(", "),
+                    },
+                }
+            }
+            (How::Init { offered, .. }, NotifyType::NoProposalChosen) => NegotiationError::ProposalsRefused {
+                what: "IKE",
+                offered: Mismatch::refused_by_peer(offered).join(", "),
+            },
+            (How::Resume(_), NotifyType::TicketNack) => NegotiationError::TicketRefused,
+            (_, NotifyType::InvalidIkeSpi) => NegotiationError::UnknownSpi,
+            (_, other) => NegotiationError::Notified(other.to_string()),
+        };
+        self.fail(shared, error);
+        Step::gone()
+    }
+
+    /// The answer is a good one: derives the keys and finds out about NATs.
+    fn conclude(
+        self: Box<Self>,
+        shared: &mut Shared,
+        header: &Header,
+        view: View<'_>,
+        datagram: &[u8],
+    ) -> Result<FirstExchange, Conclusion> {
+        let Some(nr) = view.nonce().filter(|_| header.spi_r != 0).map(<[u8]>::to_vec) else {
+            return Err(Conclusion::Ignore(self));
+        };
+        let spis = Spis { i: self.link.spis.i, r: header.spi_r };
+        let nonces = Nonces { i: &self.nonce, r: &nr };
+        let (suite, seed) = match self.seed(view, nonces) {
+            Ok(seed) => seed,
+            Err(Some(error)) => return Err(Conclusion::Fatal(self, error)),
+            Err(None) => return Err(Conclusion::Ignore(self)),
+        };
+        let keys = match IkeKeys::derive(suite, &seed, nonces, spis) {
+            Ok(keys) => keys,
+            Err(error) => return Err(Conclusion::Fatal(self, NegotiationError::Crypto(error.to_string()))),
+        };
+        let Self { mut link, how, nonce, request, replaces, .. } = *self;
+        link.spis = spis;
+        link.fragmentation =
+            link.conn.fragmentation.enabled && view.has(NotifyType::Ikev2FragmentationSupported);
+        // The digests were made for the header's SPIs (RFC 7296 section 2.23), which for the answer are both.
+        let nat = view.nat(spis, &link.path);
+        // RFC 4555 section 3.3: with MOBIKE, port 4500 from here on, NAT or not, if the peer can.
+        if nat.any() || link.conn.force_udp_encap || (link.conn.mobike && nat.supported) {
+            link.path = link.natt_path(shared);
+        }
+        let peer_hashes =
+            view.notify(NotifyType::SignatureHashAlgorithms).map(|n| auth::parse_hash_algorithms(&n.data));
+        Ok(FirstExchange {
+            link,
+            channel: Channel::new(keys, true),
+            nonce_i: nonce,
+            nonce_r: nr,
+            request,
+            response: datagram.to_vec(),
+            nat,
+            seen_as: view.notify(NotifyType::NatDetectionDestinationIp).map(|n| n.data.clone()),
+            peer_hashes,
+            ticket: match how {
+                How::Resume(ticket) => Some(ticket),
+                How::Init { .. } => None,
+            },
+            replaces,
+        })
+    }
+
+    /// SKEYSEED and the suite; `Err(None)` for an answer that is not worth failing for.
+    fn seed(
+        &self,
+        view: View<'_>,
+        nonces: Nonces<'_>,
+    ) -> Result<(IkeSuite, Secret), Option<NegotiationError>> {
+        let malformed = |what| Some(NegotiationError::Malformed { exchange: "IKE_SA_INIT", what });
+        match &self.how {
+            How::Resume(ticket) => {
+                Ok((ticket.suite, keys::skeyseed_resumed(ticket.suite.prf, &ticket.sk_d, nonces)))
+            }
+            How::Init { dh, offered, .. } => {
+                let (chosen, (group, public)) = view.sa().zip(view.ke()).ok_or(None)?;
+                let (suite, _) = proposal::verify_ike(chosen, offered)
+                    .map_err(|why| NegotiationError::WrongProposal { what: "IKE", why })?;
+                if suite.group != dh.group() || group != dh.group().id() {
+                    return Err(malformed("its key exchange group is not that of our request"));
+                }
+                let secret = dh.agree(public).map_err(|e| NegotiationError::Crypto(e.to_string()))?;
+                Ok((suite, keys::skeyseed(suite.prf, nonces, &secret)))
+            }
+        }
+    }
+}
+
+enum Conclusion {
+    Fatal(Box<Opening>, NegotiationError),
+    Ignore(Box<Opening>),
+}
+
+fn key_pair(shared: &mut Shared, group: Group) -> Result<DhPrivate, NegotiationError> {
+    DhPrivate::generate(group, &mut shared.entropy).map_err(|e| NegotiationError::Crypto(e.to_string()))
+}

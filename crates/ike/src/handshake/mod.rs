@@ -1,0 +1,149 @@
+//! The states of an IKE SA up to authentication, as consuming types: handling a message takes the state by value, so that a
+//! stale state cannot be used again. Owns the sequence of IKE_SA_INIT or IKE_SESSION_RESUME, and IKE_AUTH, in both roles.
+//!
+//! Timers: the initiator repeats each request by the retransmission policy and then fails; a half-open SA of the responder
+//! is dropped after [`crate::config::HalfOpen::timeout`].
+
+pub(crate) mod authenticating;
+pub(crate) mod half_open;
+pub(crate) mod initiator;
+pub(crate) mod responder;
+
+use core::net::SocketAddr;
+use core::time::Duration;
+
+use dormouse_sansio::{Deadline, Instant, Path};
+use dormouse_wire::ike::{AuthMethod, Header, Id};
+
+use crate::error::{Discard, NegotiationError};
+use crate::event::Event;
+use crate::link::Link;
+use crate::sa::{Fate, IkeSa};
+use crate::shared::Shared;
+
+use authenticating::Authenticating;
+use half_open::HalfOpen;
+use initiator::Opening;
+
+/// What full authentication established, for as long as the session lives: through rekeyings and resumptions.
+#[derive(Clone, Debug)]
+pub(crate) struct Session {
+    pub(crate) id_i: Id,
+    pub(crate) id_r: Id,
+    /// How the client authenticated.
+    pub(crate) method: AuthMethod,
+    /// When both last authenticated fully.
+    pub(crate) authenticated: dormouse_sansio::UnixTime,
+}
+
+/// An IKE SA in any state.
+#[derive(Debug)]
+pub(crate) enum Slot {
+    Opening(Box<Opening>),
+    Authenticating(Box<Authenticating>),
+    HalfOpen(Box<HalfOpen>),
+    Established(Box<IkeSa>),
+}
+
+/// What became of a state when it handled a message: the state that follows, if any, and whether the message was of use.
+pub(crate) struct Step {
+    pub(crate) next: Option<Slot>,
+    pub(crate) result: Result<(), Discard>,
+}
+
+impl Step {
+    pub(crate) fn to(next: Slot) -> Self {
+        Self { next: Some(next), result: Ok(()) }
+    }
+
+    /// The message is dropped and changes nothing.
+    pub(crate) fn stay(next: Slot, discard: Discard) -> Self {
+        Self { next: Some(next), result: Err(discard) }
+    }
+
+    pub(crate) fn gone() -> Self {
+        Self { next: None, result: Ok(()) }
+    }
+}
+
+impl Slot {
+    pub(crate) fn link(&self) -> &Link {
+        match self {
+            Self::Opening(s) => &s.link,
+            Self::Authenticating(s) => &s.link,
+            Self::HalfOpen(s) => &s.link,
+            Self::Established(s) => &s.link,
+        }
+    }
+
+    /// For a half-open SA: the key of its first message.
+    pub(crate) fn half_open_peer(&self) -> Option<(SocketAddr, u64)> {
+        match self {
+            Self::HalfOpen(s) => Some((s.first_from, s.link.spis.i)),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn handle(
+        self,
+        shared: &mut Shared,
+        now: Instant,
+        path: Path,
+        header: &Header,
+        datagram: &mut [u8],
+    ) -> Step {
+        match self {
+            Self::Opening(s) => s.handle(shared, now, header, datagram),
+            Self::Authenticating(s) => s.handle(shared, now, path, header, datagram),
+            Self::HalfOpen(s) => s.handle(shared, now, path, header, datagram),
+            Self::Established(mut s) => {
+                let result = s.handle(shared, now, path, header, datagram);
+                Step { next: Some(Self::Established(s)), result }
+            }
+        }
+    }
+
+    pub(crate) fn deadline(&self) -> Option<Deadline> {
+        match self {
+            Self::Opening(s) => s.out.next_due().map(|(at, _)| Deadline::strict(at, "retransmission")),
+            Self::Authenticating(s) => s.out.next_due().map(|(at, _)| Deadline::strict(at, "retransmission")),
+            Self::HalfOpen(s) => Some(Deadline { at: s.expires, slack: HALF_OPEN_SLACK, why: "half-open" }),
+            Self::Established(s) => s.deadline(),
+        }
+    }
+
+    pub(crate) fn handle_timeout(self, shared: &mut Shared, now: Instant) -> (Option<Self>, Fate) {
+        match self {
+            Self::Opening(s) => (s.handle_timeout(shared, now).map(Self::Opening), Fate::Lives),
+            Self::Authenticating(s) => (s.handle_timeout(shared, now).map(Self::Authenticating), Fate::Lives),
+            Self::HalfOpen(s) if s.expires <= now => {
+                s.expire(shared);
+                (None, Fate::Lives)
+            }
+            Self::Established(mut s) => {
+                let fate = s.handle_timeout(shared, now);
+                (Some(Self::Established(s)), fate)
+            }
+            half_open => (Some(half_open), Fate::Lives),
+        }
+    }
+
+    /// The driver does not want it any more.
+    pub(crate) fn cancel(self, shared: &mut Shared) {
+        let sa = self.link().id;
+        shared.by_spi.remove(&self.link().local_spi());
+        if let Self::Authenticating(s) = &self {
+            shared.free_esp_spi(s.offer.spi_in);
+        }
+        if !matches!(self, Self::HalfOpen(_)) {
+            shared.event(Event::Failed { sa, error: NegotiationError::Cancelled });
+        }
+    }
+}
+
+const HALF_OPEN_SLACK: Duration = Duration::from_secs(5);
+
+/// How long a request is worth repeating: all waits of the policy together.
+pub(crate) fn patience(shared: &mut Shared) -> Duration {
+    (1..=shared.config.retransmission.tries).map(|sent| shared.wait(sent)).sum()
+}

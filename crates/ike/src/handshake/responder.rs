@@ -1,0 +1,280 @@
+//! The responder's first exchange: IKE_SA_INIT and IKE_SESSION_RESUME. Owns the decision whether a stranger is worth any
+//! state: cookies, limits and repetitions come first, keys come with IKE_AUTH. It must never believe anything it reads.
+
+use dormouse_crypto::DhPrivate;
+use dormouse_sansio::{Class, Instant, Path};
+use dormouse_wire::ike::{ExchangeType, Flags, Header, Message, NotifyType, Payload};
+
+use std::sync::Arc;
+
+use crate::auth;
+use crate::config::{Connection, Resumption};
+use crate::endpoint::Endpoint;
+use crate::error::{Discard, NegotiationError};
+use crate::event::Event;
+use crate::handshake::Slot;
+use crate::handshake::half_open::{HalfOpen, How};
+use crate::keys::Spis;
+use crate::link::Link;
+use crate::natd;
+use crate::payloads::{self, View, notify};
+use crate::proposal;
+use crate::stats::{Kind, Stats};
+use crate::ticket::TicketContent;
+
+/// What the first message asks for, found acceptable.
+struct Wanted {
+    conn: Arc<Connection>,
+    how: How,
+    /// The payloads of the answer that come before the nonce and after it.
+    before_nonce: Vec<Payload>,
+}
+
+impl Endpoint {
+    /// A request that begins an IKE SA.
+    pub(crate) fn first_message(
+        &mut self,
+        now: Instant,
+        path: Path,
+        header: &Header,
+        datagram: &[u8],
+    ) -> Result<(), Discard> {
+        if self.repeat_first_answer(path, header, datagram)? {
+            return Ok(());
+        }
+        if !self.shared.config.connections.iter().any(|c| c.role.answers()) {
+            return Err(Discard::NoResponder);
+        }
+        let message = Message::parse(datagram).map_err(|_| Discard::Malformed)?;
+        if message.protected.is_some() {
+            return Err(Discard::Malformed);
+        }
+        let view = View(&message.payloads);
+        let ni = view.nonce().ok_or(Discard::Malformed)?;
+        self.demand_cookie(now, path, header, view, ni)?;
+        if let Some(kind) = dormouse_wire::ike::unsupported_critical(&message.payloads) {
+            let refusal = notify(NotifyType::UnsupportedCriticalPayload, [kind.code()]);
+            return self.refuse_first(path, header, refusal);
+        }
+        let limits = self.shared.config.half_open;
+        let from_there = self.half_open_by_address.get(&path.remote.ip()).copied().unwrap_or(0);
+        if self.half_open >= limits.max || from_there >= limits.max_per_address {
+            return Err(Discard::TooManyHalfOpen);
+        }
+        let wanted = match header.exchange {
+            ExchangeType::IkeSessionResume => self.want_resumption(now, path, view),
+            _ => self.want_init(path, view),
+        };
+        match wanted {
+            Ok(wanted) => {
+                self.answer_first(now, path, header, view, datagram, wanted);
+                Ok(())
+            }
+            Err(Some(refusal)) => self.refuse_first(path, header, refusal),
+            Err(None) => Err(Discard::Malformed),
+        }
+    }
+
+    /// A repetition of a first message that is in hand gets the same answer (RFC 7296 section 2.1).
+    fn repeat_first_answer(&mut self, path: Path, header: &Header, datagram: &[u8]) -> Result<bool, Discard> {
+        let key = (header.spi_i, path.remote);
+        let Some(Slot::HalfOpen(half)) = self.first_messages.get(&key).and_then(|id| self.slots.get_mut(id))
+        else {
+            return Ok(false);
+        };
+        if half.request != datagram {
+            return Err(Discard::InappropriateExchange);
+        }
+        let answer = [half.response.clone()];
+        half.link.send_again(&mut self.shared, Class::Timely, &answer);
+        Ok(true)
+    }
+
+    /// Under load, nothing is kept for a peer that has not shown that it receives where it sends from.
+    fn demand_cookie(
+        &mut self,
+        now: Instant,
+        path: Path,
+        header: &Header,
+        view: View<'_>,
+        ni: &[u8],
+    ) -> Result<(), Discard> {
+        let shared = &mut self.shared;
+        if self.half_open < shared.config.half_open.cookie_threshold {
+            return Ok(());
+        }
+        let given = crate::endpoint::carries_cookie(view);
+        if given.is_some_and(|c| shared.cookies.verify(now, c, header.spi_i, path.remote, ni)) {
+            return Ok(());
+        }
+        let cookie = shared.cookies.issue(now, &mut shared.entropy, header.spi_i, path.remote, ni);
+        let _ = self.refuse_first(path, header, notify(NotifyType::Cookie, cookie));
+        Err(Discard::NoCookie)
+    }
+
+    /// One notification in clear, and no state.
+    fn refuse_first(&mut self, path: Path, header: &Header, refusal: Payload) -> Result<(), Discard> {
+        let flags = Flags { initiator: false, version: false, response: true };
+        let answer = Header::new(header.spi_i, 0, header.exchange, flags, 0);
+        let mut datagram = Vec::new();
+        if Message::emit(&answer, &[refusal], &mut datagram).is_ok() {
+            self.shared.send_stateless(path, Class::Timely, datagram);
+        }
+        Err(Discard::Refused)
+    }
+
+    fn peer_failed(&mut self, path: Path, error: NegotiationError) {
+        tracing::info!(%path, %error, "refused");
+        self.shared.event(Event::PeerFailed { path, claimed: None, error });
+    }
+
+    fn want_init(&mut self, path: Path, view: View<'_>) -> Result<Wanted, Option<Payload>> {
+        let offered = view.sa().ok_or(None)?;
+        let (ke_group, public) = view.ke().ok_or(None)?;
+        // Who calls is not known yet: the first connection whose algorithms fit stands in, and IKE_AUTH may choose another
+        // that takes the same ones.
+        let candidates: Vec<Arc<Connection>> =
+            self.shared.config.connections.iter().filter(|c| c.role.answers()).cloned().collect();
+        let mut mismatch = None;
+        for conn in candidates {
+            let choice = match proposal::select_ike(offered, &conn.ike_proposals, Some(ke_group)) {
+                Ok(choice) => choice,
+                Err(why) => {
+                    mismatch.get_or_insert(why);
+                    continue;
+                }
+            };
+            let group = choice.suite.group;
+            if group.id() != ke_group {
+                return Err(Some(notify(NotifyType::InvalidKePayload, group.id().to_be_bytes())));
+            }
+            let dh = DhPrivate::generate(group, &mut self.shared.entropy).map_err(|_| None)?;
+            let before_nonce = vec![
+                Payload::Sa(choice.answer(None)),
+                Payload::Ke { group: group.id(), data: dh.public_value().to_vec() },
+            ];
+            let how = How::Init { suite: choice.suite, dh, public: public.to_vec() };
+            return Ok(Wanted { conn, how, before_nonce });
+        }
+        if let Some(mismatch) = mismatch {
+            self.peer_failed(path, NegotiationError::NoProposalChosen { what: "IKE", mismatch });
+        }
+        Err(Some(notify(NotifyType::NoProposalChosen, [])))
+    }
+
+    fn want_resumption(
+        &mut self,
+        now: Instant,
+        path: Path,
+        view: View<'_>,
+    ) -> Result<Wanted, Option<Payload>> {
+        let opaque = view.notify(NotifyType::TicketOpaque).ok_or(None)?;
+        let refused = |why: String| (Some(notify(NotifyType::TicketNack, [])), why);
+        let opened = self.open_ticket(now, &opaque.data).map_err(refused).and_then(|content| {
+            let conn = self.shared.config.connections.iter().find(|c| {
+                c.name == content.connection
+                    && c.role.answers()
+                    && c.resumption != Resumption::Off
+                    && proposal::permits(&c.ike_proposals, &content.suite)
+            });
+            match conn {
+                Some(conn) => Ok((conn.clone(), content)),
+                None => Err(refused(format!("connection {} does not take it any more", content.connection))),
+            }
+        });
+        match opened {
+            Ok((conn, content)) => {
+                Ok(Wanted { conn, how: How::Resume(Box::new(content)), before_nonce: Vec::new() })
+            }
+            Err((refusal, why)) => {
+                tracing::info!(%path, why, "ticket refused");
+                self.shared.event(Event::PeerFailed {
+                    path,
+                    claimed: None,
+                    error: NegotiationError::TicketRejected(why),
+                });
+                Err(refusal)
+            }
+        }
+    }
+
+    fn open_ticket(&self, now: Instant, ticket: &[u8]) -> Result<TicketContent, String> {
+        let unix = self.shared.unix(now);
+        let keys = self.shared.config.ticket_keys.as_ref().ok_or("this gateway gives no tickets")?;
+        let content = keys.open(ticket, unix).map_err(|e| e.to_string())?;
+        self.shared.config.ticket_guard.check(&content, unix).map_err(|e| e.to_string())?;
+        Ok(content)
+    }
+
+    /// Keeps a half-open SA and answers.
+    fn answer_first(
+        &mut self,
+        now: Instant,
+        path: Path,
+        header: &Header,
+        view: View<'_>,
+        datagram: &[u8],
+        wanted: Wanted,
+    ) {
+        let Wanted { conn, how, before_nonce } = wanted;
+        let shared = &mut self.shared;
+        let id = shared.new_sa();
+        let spi = shared.new_spi(id);
+        let spis = Spis { i: header.spi_i, r: spi };
+        let nat: natd::Detection = view.nat(Spis { i: header.spi_i, r: 0 }, &path);
+        let peer_fragments = view.has(NotifyType::Ikev2FragmentationSupported);
+        let mut link = Link {
+            id,
+            initiator: false,
+            spis,
+            path,
+            fragmentation: conn.fragmentation.enabled && peer_fragments,
+            stats: Stats::default(),
+            conn,
+        };
+        link.stats.received(datagram.len());
+        let nonce_r = shared.nonce();
+        let mut list = before_nonce;
+        list.push(Payload::Nonce(nonce_r.clone()));
+        if nat.supported {
+            list.extend(payloads::nat_detection(spis, &path, link.conn.force_udp_encap));
+        }
+        if link.fragmentation {
+            list.push(notify(NotifyType::Ikev2FragmentationSupported, []));
+        }
+        let hashes = view.notify(NotifyType::SignatureHashAlgorithms);
+        let kind = match how {
+            How::Resume(_) => Kind::Resume,
+            How::Init { .. } => Kind::Init,
+        };
+        if kind == Kind::Init {
+            if hashes.is_some() {
+                list.push(notify(NotifyType::SignatureHashAlgorithms, auth::hash_algorithms()));
+            }
+            list.extend(auth::certreq_payload(&link.conn.remote_auth));
+        }
+        let response = link.clear(header.exchange, true, 0, &list);
+        link.send(shared, Class::Timely, std::slice::from_ref(&response));
+        link.stats.answer(kind);
+        shared.stats.answer(kind);
+        let half = HalfOpen {
+            link,
+            how,
+            channel: None,
+            first_from: path.remote,
+            nonce_i: view.nonce().unwrap_or_default().to_vec(),
+            nonce_r,
+            request: datagram.to_vec(),
+            response,
+            nat,
+            peer_hashes: hashes.map(|n| auth::parse_hash_algorithms(&n.data)),
+            expires: now + shared.config.half_open.timeout,
+            refused: None,
+        };
+        self.slots.insert(id, Slot::HalfOpen(Box::new(half)));
+        self.touch(id);
+        self.first_messages.insert((header.spi_i, path.remote), id);
+        self.half_open += 1;
+        *self.half_open_by_address.entry(path.remote.ip()).or_default() += 1;
+    }
+}

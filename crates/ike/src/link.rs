@@ -1,0 +1,180 @@
+//! What an IKE SA has in every state, from the first message to the last: its name, its SPIs, its path and its counters,
+//! and the way a message is sealed and sent. Owns headers and the direction of keys; must never decide what to say.
+
+use std::sync::Arc;
+
+use dormouse_crypto::Secret;
+use dormouse_sansio::{Carrier, Class, Path};
+use dormouse_wire::ike::{ExchangeType, Flags, Header, Message, Payload};
+
+use crate::config::Connection;
+use crate::error::Discard;
+use crate::event::SaId;
+use crate::fragment::{Reassembler, message_limit};
+use crate::keys::{IkeKeys, Spis};
+use crate::proposal::IkeSuite;
+use crate::protect::{self, OpenError};
+use crate::shared::{Queued, Shared};
+use crate::stats::Stats;
+
+/// See the module's text.
+#[derive(Debug)]
+pub(crate) struct Link {
+    pub(crate) id: SaId,
+    pub(crate) conn: Arc<Connection>,
+    /// Whether we are the original initiator of the IKE SA.
+    pub(crate) initiator: bool,
+    pub(crate) spis: Spis,
+    pub(crate) path: Path,
+    /// Both ends can fragment (RFC 7383).
+    pub(crate) fragmentation: bool,
+    pub(crate) stats: Stats,
+}
+
+/// The protected channel of an IKE SA: the keys of both directions, and fragments that wait for their siblings.
+#[derive(Debug)]
+pub(crate) struct Channel {
+    pub(crate) suite: IkeSuite,
+    pub(crate) sk_d: Secret,
+    pub(crate) sk_pi: Secret,
+    pub(crate) sk_pr: Secret,
+    sealer: protect::Channel,
+    opener: protect::Channel,
+    /// Fragments of requests and of responses: their ids count separately.
+    partial: [Reassembler; 2],
+}
+
+/// What was inside a protected message; `Err` if it was authentic but malformed.
+pub(crate) type Opened = Result<Vec<Payload>, OpenError>;
+
+impl Channel {
+    pub(crate) fn new(keys: IkeKeys, initiator: bool) -> Self {
+        let IkeKeys { suite, sk_d, sk_pi, sk_pr, from_initiator, from_responder } = keys;
+        let (sealer, opener) =
+            if initiator { (from_initiator, from_responder) } else { (from_responder, from_initiator) };
+        Self { suite, sk_d, sk_pi, sk_pr, sealer, opener, partial: [Reassembler::new(), Reassembler::new()] }
+    }
+
+    /// A protected message, in fragments if both ends can and it would not fit.
+    pub(crate) fn seal(
+        &mut self,
+        link: &Link,
+        shared: &mut Shared,
+        header: &Header,
+        payloads: &[Payload],
+    ) -> Vec<Vec<u8>> {
+        let limit = match link.fragmentation {
+            true => message_limit(link.conn.fragmentation.size, &link.path),
+            false => usize::MAX,
+        };
+        self.sealer.seal_within(limit, header, payloads, &mut shared.entropy).unwrap_or_else(|error| {
+            tracing::error!(sa = %link.id, %error, "a message of ours cannot be sealed");
+            Vec::new()
+        })
+    }
+
+    /// Authenticates and decrypts `datagram`; `None` while fragments are missing.
+    pub(crate) fn open(&mut self, datagram: &mut [u8]) -> Result<Option<Opened>, Discard> {
+        let message = Message::parse(datagram).map_err(|_| Discard::Malformed)?;
+        if message.protected.is_none() {
+            return Err(Discard::Unprotected);
+        }
+        let [requests, responses] = &mut self.partial;
+        let partial = if message.header.flags.response { responses } else { requests };
+        match self.opener.receive(&message, datagram, partial) {
+            Ok(payloads) => Ok(payloads.map(Ok)),
+            Err(OpenError::Unauthentic) => Err(Discard::NotAuthentic),
+            Err(OpenError::Fragment(_)) => Err(Discard::Fragment),
+            Err(error) => Ok(Some(Err(error))),
+        }
+    }
+
+    /// Whether `datagram`, which has the id of a request that was answered already, is an authentic repetition for which
+    /// the answer is due again: a whole message, or the first fragment of one (RFC 7383 section 2.6.1).
+    pub(crate) fn is_repetition(&self, datagram: &mut [u8]) -> Result<bool, Discard> {
+        let message = Message::parse(datagram).map_err(|_| Discard::Malformed)?;
+        let protected = message.protected.ok_or(Discard::Unprotected)?;
+        if protected.fragment.is_some_and(|f| f.number != 1) {
+            return Ok(false);
+        }
+        match self.opener.open(datagram, &protected) {
+            Err(OpenError::Unauthentic) => Err(Discard::NotAuthentic),
+            _ => Ok(true),
+        }
+    }
+
+    /// Forgets fragments of exchanges that are over, given the oldest ids that may still come.
+    pub(crate) fn forget_before(&mut self, request: u32, response: u32) {
+        let [requests, responses] = &mut self.partial;
+        requests.forget_before(request);
+        responses.forget_before(response);
+    }
+}
+
+impl Link {
+    pub(crate) fn local_spi(&self) -> u64 {
+        if self.initiator { self.spis.i } else { self.spis.r }
+    }
+
+    pub(crate) fn header(&self, exchange: ExchangeType, response: bool, id: u32) -> Header {
+        let flags = Flags { initiator: self.initiator, version: false, response };
+        Header::new(self.spis.i, self.spis.r, exchange, flags, id)
+    }
+
+    /// A message in clear: the first exchange only.
+    pub(crate) fn clear(
+        &self,
+        exchange: ExchangeType,
+        response: bool,
+        id: u32,
+        payloads: &[Payload],
+    ) -> Vec<u8> {
+        let mut out = Vec::with_capacity(512);
+        if let Err(error) = Message::emit(&self.header(exchange, response, id), payloads, &mut out) {
+            tracing::error!(sa = %self.id, %error, "a message of ours is too large");
+        }
+        out
+    }
+
+    /// Queues datagrams towards the peer.
+    pub(crate) fn send(&mut self, shared: &mut Shared, class: Class, datagrams: &[Vec<u8>]) {
+        self.send_by(shared, self.path, class, datagrams);
+    }
+
+    /// Queues datagrams by another path than the SA's: answers go where the request came from.
+    pub(crate) fn send_by(&mut self, shared: &mut Shared, path: Path, class: Class, datagrams: &[Vec<u8>]) {
+        for datagram in datagrams {
+            self.stats.sent(datagram.len());
+            shared.stats.sent(datagram.len());
+            shared.out.push_back(Queued { path, class, datagram: datagram.clone(), keepalive: false });
+        }
+    }
+
+    /// Queues a repetition.
+    pub(crate) fn send_again(&mut self, shared: &mut Shared, class: Class, datagrams: &[Vec<u8>]) {
+        self.stats.retransmissions += datagrams.len() as u64;
+        shared.stats.retransmissions += datagrams.len() as u64;
+        self.send(shared, class, datagrams);
+    }
+
+    /// Queues a NAT keepalive.
+    pub(crate) fn send_keepalive(&mut self, shared: &mut Shared) {
+        self.stats.keepalives += 1;
+        shared.stats.keepalives += 1;
+        let queued = Queued { path: self.path, class: Class::Upkeep, datagram: vec![0xff], keepalive: true };
+        shared.out.push_back(queued);
+    }
+
+    /// The same addresses on the NAT-traversal port (RFC 7296 section 2.23).
+    pub(crate) fn natt_path(&self, shared: &Shared) -> Path {
+        if self.path.carrier == Carrier::NatT {
+            return self.path;
+        }
+        self.path.with_ports(Carrier::NatT, shared.config.ports.natt, self.conn.remote_ports.natt)
+    }
+
+    /// How ESP travels, given how IKE does: encapsulated, or natively.
+    pub(crate) fn esp_path(&self, encapsulated: bool) -> Path {
+        if encapsulated { self.path } else { self.path.with_ports(Carrier::RawEsp, 0, 0) }
+    }
+}

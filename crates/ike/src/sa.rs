@@ -1,0 +1,838 @@
+//! An established IKE SA: exchanges queued on a message-id window. Owns the queue, the timers and the dispatch of
+//! messages; the exchanges themselves are in [`crate::exchange`]. It must never touch another SA: it asks for that with an
+//! [`Action`].
+//!
+//! MOBIKE, rekeying, liveness and deletion are exchanges, never states; the only states are those of the SA's end
+//! ([`Stage`]).
+//!
+//! Timers, each a reason that [`IkeSa::deadline`] can give:
+//! - `retransmission`: the next repetition of a request under way;
+//! - `probe`: the driver's own deadline of a [`crate::Endpoint::probe`];
+//! - `retry`: the back-off after TEMPORARY_FAILURE;
+//! - `child rekey`, `ike rekey`, `reauthentication`, `ticket renewal`: scheduled upkeep, with half of the time that is
+//!   left until the hard limit as slack;
+//! - `liveness`: silence of the peer, with half of the interval as slack;
+//! - `nat keepalive`: see [`crate::exchange::keepalive`];
+//! - `expiry`: a hard lifetime, reached only if rekeying failed;
+//! - `linger`: a replaced or closing SA whose peer says nothing more.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use core::net::IpAddr;
+use core::time::Duration;
+
+use dormouse_crypto::cert::Identity;
+use dormouse_sansio::{Class, Deadline, Instant, Path};
+use dormouse_wire::ike::{ExchangeType, Header, NotifyType, Payload, unsupported_critical};
+
+use crate::child::Child;
+use crate::config::AssignedConfig;
+use crate::config_payload::Lease;
+use crate::error::Discard;
+use crate::event::{ChildId, ChildSa, CloseReason, Event, SaId};
+use crate::exchange::child::NewChild;
+use crate::exchange::keepalive::{self, Keepalive};
+use crate::exchange::rekey::NewIke;
+use crate::handshake::Session;
+use crate::keys::Spis;
+use crate::link::{Channel, Link, Opened};
+use crate::natd;
+use crate::payloads::{View, notify};
+use crate::shared::{Action, Shared};
+use crate::stats::Kind;
+use crate::window::{Due, Incoming, Outgoing, Verdict};
+
+/// How long a replaced SA waits for the peer's Delete, and a closing one for the answer to its own.
+const LINGER: Duration = Duration::from_secs(30);
+/// How long [`IkeSa::close`] tries to tell the peer.
+const CLOSE_FOR: Duration = Duration::from_secs(5);
+/// The first back-off after TEMPORARY_FAILURE; it doubles, with jitter.
+const RETRY_FIRST: Duration = Duration::from_secs(1);
+/// Refusals of one exchange before it is dropped.
+const RETRIES_MAX: u32 = 8;
+/// Slack of a deadline that nobody waits for but that has no interval of its own.
+const UPKEEP_SLACK: Duration = Duration::from_secs(60);
+/// The probe that an unauthenticated hint starts gives up after this long: the hint is probably right.
+const HINT_PROBE: Duration = Duration::from_secs(2);
+/// Hints are passed on no more often than this.
+const HINT_INTERVAL: Duration = Duration::from_secs(5);
+
+/// What waits for its turn in the window.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Task {
+    /// Another CHILD SA, by its index in the connection.
+    CreateChild(usize),
+    RekeyChild(ChildId),
+    RekeyIke,
+    DeleteChildren(Vec<ChildId>),
+    DeleteIke,
+    Liveness,
+    /// Ask the peer from where it sees us, after this much silence.
+    NatCheck(Duration),
+    /// Tell the peer our new address (RFC 4555 section 3.5).
+    Update,
+    /// Have the peer prove that it receives at its new address (RFC 4555 section 3.7).
+    Routability,
+    /// Tell the peer our additional addresses (RFC 4555 section 3.6).
+    Addresses,
+    /// Ask for a ticket (RFC 5723 section 4.1).
+    Ticket,
+}
+
+#[derive(Debug)]
+pub(crate) struct Pending {
+    pub(crate) task: Task,
+    pub(crate) not_before: Instant,
+    pub(crate) refusals: u32,
+}
+
+/// A request of ours under way, with what its answer needs.
+#[derive(Debug)]
+pub(crate) enum Exchange {
+    Child(Box<NewChild>),
+    RekeyIke(Box<NewIke>),
+    DeleteChildren(Vec<ChildId>),
+    DeleteIke,
+    Liveness,
+    NatCheck(Duration),
+    Update(crate::exchange::mobike::Update),
+    Routability(crate::exchange::mobike::Routability),
+    Addresses,
+    Ticket,
+}
+
+/// Which part of its life the SA is in.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Stage {
+    Live,
+    /// We are telling the peer that it is over.
+    Closing(CloseReason),
+    /// Rekeying made a successor that has taken over everything; the SA waits for its deletion, without a public name.
+    Superseded,
+    /// Made by the peer's rekeying while ours was under way: which successor inherits is not decided yet.
+    Heir,
+}
+
+/// What becomes of the SA after a message.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Fate {
+    Lives,
+    Ends(CloseReason),
+}
+
+/// A successor that the peer's rekeying made while our own rekeying was under way (RFC 7296 section 2.25.2).
+#[derive(Debug)]
+pub(crate) struct PeerRekey {
+    pub(crate) heir: SaId,
+    /// The lower nonce of that exchange.
+    pub(crate) lowest: Vec<u8>,
+}
+
+/// The answer to a request, and what follows from it.
+pub(crate) struct Answer {
+    pub(crate) payloads: Vec<Payload>,
+    pub(crate) fate: Fate,
+    pub(crate) kind: Kind,
+}
+
+impl Answer {
+    pub(crate) fn of(kind: Kind, payloads: Vec<Payload>) -> Self {
+        Self { payloads, fate: Fate::Lives, kind }
+    }
+
+    pub(crate) fn refuse(kind: Kind, error: NotifyType) -> Self {
+        Self::of(kind, vec![notify(error, [])])
+    }
+}
+
+/// See the module's text.
+#[derive(Debug)]
+pub(crate) struct IkeSa {
+    pub(crate) link: Link,
+    pub(crate) channel: Channel,
+    pub(crate) stage: Stage,
+    pub(crate) session: Session,
+    pub(crate) local_id: Identity,
+    pub(crate) peer: Identity,
+    /// Who opened the session, whoever rekeyed it since: the MOBIKE initiator and the client of resumption.
+    pub(crate) client: bool,
+    pub(crate) assigned: AssignedConfig,
+    pub(crate) mobike: bool,
+    /// What NAT detection last said about the path.
+    pub(crate) nat: natd::Detection,
+    /// The digest in which the peer last said where it sees us.
+    pub(crate) seen_as: Option<Vec<u8>>,
+    pub(crate) children: BTreeMap<ChildId, Child>,
+    pub(crate) out: Outgoing<Exchange>,
+    pub(crate) inc: Incoming,
+    pub(crate) queue: VecDeque<Pending>,
+    pub(crate) peer_rekey: Option<PeerRekey>,
+    pub(crate) additional: Vec<IpAddr>,
+    /// The id of the newest UPDATE_SA_ADDRESSES request that was obeyed.
+    pub(crate) newest_update: Option<u32>,
+    pub(crate) keepalive: Keepalive,
+    pub(crate) rekey_at: Option<Instant>,
+    pub(crate) expire_at: Option<Instant>,
+    pub(crate) reauth_at: Option<Instant>,
+    pub(crate) renew_ticket_at: Option<Instant>,
+    /// The gateway has given a ticket: it does resumption.
+    pub(crate) had_ticket: bool,
+    pub(crate) last_in: Instant,
+    pub(crate) last_out: Instant,
+    linger: Option<Instant>,
+    probe: Option<Probe>,
+    hinted_at: Option<Instant>,
+    /// Set when a message has ended the SA: the endpoint takes it down.
+    pub(crate) ended: Option<CloseReason>,
+    /// The peer's new address has not answered yet (RFC 4555 section 3.7): ESP stays on the old one.
+    pub(crate) unverified: bool,
+    /// How often an update met UNEXPECTED_NAT_DETECTED in a row.
+    pub(crate) unexpected_nats: u32,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Probe {
+    since: Instant,
+    until: Instant,
+}
+
+/// What a new established SA is made from.
+pub(crate) struct Birth {
+    pub(crate) session: Session,
+    pub(crate) link: Link,
+    pub(crate) channel: Channel,
+    pub(crate) local_id: Identity,
+    pub(crate) peer: Identity,
+    pub(crate) client: bool,
+    pub(crate) assigned: AssignedConfig,
+    pub(crate) mobike: bool,
+    pub(crate) nat: natd::Detection,
+    /// The next ids of our requests and of the peer's.
+    pub(crate) next_ids: (u32, u32),
+}
+
+impl IkeSa {
+    pub(crate) fn new(shared: &mut Shared, now: Instant, birth: Birth) -> Self {
+        let Birth { session, link, channel, local_id, peer, client, assigned, mobike, nat, next_ids } = birth;
+        let conn = &link.conn;
+        let soft = conn.ike_lifetime.soft(&mut shared.entropy);
+        let mut sa = Self {
+            channel,
+            stage: Stage::Live,
+            session,
+            local_id,
+            peer,
+            client,
+            assigned,
+            mobike,
+            nat,
+            seen_as: None,
+            children: BTreeMap::new(),
+            out: Outgoing::new(next_ids.0),
+            inc: Incoming::new(next_ids.1, shared.config.window),
+            queue: VecDeque::new(),
+            peer_rekey: None,
+            additional: Vec::new(),
+            newest_update: None,
+            keepalive: Keepalive::new(conn.keepalive),
+            rekey_at: soft.time.map(|t| now + t),
+            expire_at: conn.ike_lifetime.time.map(|t| now + t),
+            reauth_at: conn.reauthenticate.map(|t| now + t),
+            renew_ticket_at: None,
+            had_ticket: false,
+            last_in: now,
+            last_out: now,
+            linger: None,
+            probe: None,
+            hinted_at: None,
+            ended: None,
+            unverified: false,
+            unexpected_nats: 0,
+            link,
+        };
+        // Both ends rekey by the same clock: the client goes first unless it is asleep.
+        if !sa.client {
+            sa.rekey_at = sa.rekey_at.map(|at| sa.expire_at.map_or(at, |end| at + (end - at) / 2));
+        }
+        sa
+    }
+
+    // ---- messages ----
+
+    /// A datagram for this SA. When it ends the SA, [`IkeSa::ended`] says so.
+    pub(crate) fn handle(
+        &mut self,
+        shared: &mut Shared,
+        now: Instant,
+        path: Path,
+        header: &Header,
+        datagram: &mut [u8],
+    ) -> Result<(), Discard> {
+        self.link.stats.received(datagram.len());
+        let spis = Spis { i: header.spi_i, r: header.spi_r };
+        if header.flags.initiator == self.link.initiator || spis != self.link.spis {
+            return Err(Discard::UnknownSpi);
+        }
+        let fate = if header.flags.response {
+            self.handle_response(shared, now, path, header, datagram)?
+        } else {
+            self.handle_request(shared, now, path, header, datagram)?
+        };
+        if let Fate::Ends(reason) = fate {
+            self.ended = Some(reason);
+        }
+        Ok(())
+    }
+
+    fn handle_request(
+        &mut self,
+        shared: &mut Shared,
+        now: Instant,
+        path: Path,
+        header: &Header,
+        datagram: &mut [u8],
+    ) -> Result<Fate, Discard> {
+        let id = header.message_id;
+        let verdict = self.inc.verdict(id);
+        if verdict == Verdict::Outside {
+            return Err(Discard::OutsideWindow);
+        }
+        if verdict == Verdict::Repeated {
+            if self.channel.is_repetition(datagram)? {
+                self.heard(shared, now, path);
+                self.repeat_answer(shared, path, id);
+            }
+            return Ok(Fate::Lives);
+        }
+        let Some(opened) = self.channel.open(datagram)? else { return Ok(Fate::Lives) };
+        self.heard(shared, now, path);
+        let answer = self.answer(shared, now, path, header, opened);
+        let reply = self.link.header(header.exchange, true, id);
+        let datagrams = self.channel.seal(&self.link, shared, &reply, &answer.payloads);
+        self.link.send_by(shared, path, Class::Timely, &datagrams);
+        self.last_out = now;
+        self.inc.processed(id, datagrams);
+        self.channel.forget_before(self.inc.oldest(), self.out.oldest());
+        self.link.stats.answer(answer.kind);
+        shared.stats.answer(answer.kind);
+        Ok(answer.fate)
+    }
+
+    fn repeat_answer(&mut self, shared: &mut Shared, path: Path, id: u32) {
+        let Some(datagrams) = self.inc.answer(id).cloned() else { return };
+        let repeated = datagrams.len() as u64;
+        self.link.stats.retransmissions += repeated;
+        shared.stats.retransmissions += repeated;
+        self.link.send_by(shared, path, Class::Timely, &datagrams);
+    }
+
+    fn answer(
+        &mut self,
+        shared: &mut Shared,
+        now: Instant,
+        path: Path,
+        header: &Header,
+        opened: Opened,
+    ) -> Answer {
+        let payloads = match opened {
+            Ok(payloads) => payloads,
+            Err(error) => {
+                // RFC 7296 section 2.21.3: a syntax error in an authenticated request ends the SA.
+                tracing::warn!(sa = %self.link.id, %error, "malformed request");
+                let mut answer = Answer::refuse(Kind::Informational, NotifyType::InvalidSyntax);
+                answer.fate = Fate::Ends(CloseReason::ProtocolError);
+                return answer;
+            }
+        };
+        if let Some(kind) = unsupported_critical(&payloads) {
+            let data = vec![kind.code()];
+            return Answer::of(
+                Kind::Informational,
+                vec![notify(NotifyType::UnsupportedCriticalPayload, data)],
+            );
+        }
+        let view = View(&payloads);
+        self.note_window(view);
+        match header.exchange {
+            ExchangeType::CreateChildSa => self.answer_create_child(shared, now, view),
+            ExchangeType::Informational => {
+                self.answer_informational(shared, now, path, header.message_id, view)
+            }
+            // An authentic request of a kind that has no place here is a broken peer, but nothing that hurts.
+            _ => Answer::refuse(Kind::Informational, NotifyType::InvalidSyntax),
+        }
+    }
+
+    /// The peer may say how many requests it takes at once (RFC 7296 section 2.3).
+    pub(crate) fn note_window(&mut self, view: View<'_>) {
+        let size = view.notify(NotifyType::SetWindowSize).map(|n| <[u8; 4]>::try_from(n.data.as_slice()));
+        if let Some(Ok(size)) = size {
+            self.out.set_window(u32::from_be_bytes(size));
+        }
+    }
+
+    fn handle_response(
+        &mut self,
+        shared: &mut Shared,
+        now: Instant,
+        path: Path,
+        header: &Header,
+        datagram: &mut [u8],
+    ) -> Result<Fate, Discard> {
+        if self.out.flight(header.message_id).is_none() {
+            return Err(Discard::UnexpectedResponse);
+        }
+        let opened = match self.channel.open(datagram) {
+            Err(Discard::Unprotected) => {
+                self.hint(shared, now, path, datagram);
+                return Err(Discard::Unprotected);
+            }
+            Err(discard) => return Err(discard),
+            Ok(None) => return Ok(Fate::Lives),
+            Ok(Some(opened)) => opened,
+        };
+        let Some(flight) = self.out.answered(header.message_id) else {
+            return Err(Discard::UnexpectedResponse);
+        };
+        self.heard(shared, now, path);
+        self.link.stats.round_trips += 1;
+        shared.stats.round_trips += 1;
+        if let Some(probe) = self.probe.take() {
+            shared.event(Event::ProbeAnswered { sa: self.link.id, after: now - probe.since });
+        }
+        let payloads = match opened {
+            Ok(payloads) => payloads,
+            Err(error) => {
+                tracing::warn!(sa = %self.link.id, %error, "malformed answer");
+                vec![notify(NotifyType::InvalidSyntax, [])]
+            }
+        };
+        let view = View(&payloads);
+        let fate = match flight.exchange {
+            Exchange::Child(new) => self.child_answered(shared, now, *new, view),
+            Exchange::RekeyIke(new) => self.rekey_answered(shared, now, *new, view),
+            Exchange::DeleteChildren(ids) => {
+                ids.into_iter().for_each(|id| self.remove_child(shared, id));
+                Fate::Lives
+            }
+            Exchange::DeleteIke => Fate::Ends(self.end_reason()),
+            Exchange::Liveness | Exchange::Addresses => Fate::Lives,
+            Exchange::NatCheck(silence) => self.nat_check_answered(now, silence, view),
+            Exchange::Update(update) => self.update_answered(shared, now, update, view),
+            Exchange::Routability(check) => self.routability_answered(shared, check, path, view),
+            Exchange::Ticket => {
+                self.take_ticket(shared, now, view);
+                Fate::Lives
+            }
+        };
+        if view.has(NotifyType::InvalidSyntax) {
+            return Ok(Fate::Ends(CloseReason::ProtocolError));
+        }
+        if fate == Fate::Lives {
+            self.pump(shared, now);
+        }
+        Ok(fate)
+    }
+
+    /// Something authentic came by `path`.
+    fn heard(&mut self, shared: &mut Shared, now: Instant, path: Path) {
+        self.last_in = now;
+        // RFC 4555 section 3.8: with MOBIKE, IKE messages do not move the mapping; UPDATE_SA_ADDRESSES and ESP do.
+        if !self.mobike && path != self.link.path {
+            self.observed_path(shared, path);
+        }
+    }
+
+    /// An authentic packet came from elsewhere: the NAT before the peer has a new mapping, so follow it.
+    ///
+    /// RFC 7296 section 2.23: "a host [...] that is not behind a NAT SHOULD send all packets (including retransmission
+    /// packets) to the IP address and port from the last valid authenticated packet from the other end".
+    pub(crate) fn observed_path(&mut self, shared: &mut Shared, path: Path) {
+        let follows = self.nat.remote && !self.nat.local && path.carrier == self.link.path.carrier;
+        if !follows || path.remote == self.link.path.remote {
+            return;
+        }
+        tracing::info!(sa = %self.link.id, from = %self.link.path, to = %path, "the peer's NAT mapping moved");
+        self.move_to(shared, Path { remote: path.remote, ..self.link.path });
+    }
+
+    /// Everything of this SA goes another way from now on.
+    pub(crate) fn move_to(&mut self, shared: &mut Shared, path: Path) {
+        self.link.path = path;
+        let sa = self.link.id;
+        shared.event(Event::Child(ChildSa::Remap { sa, path: self.esp_path() }));
+        shared.event(Event::PathChanged { sa, path });
+    }
+
+    /// Whether ESP is carried in UDP: when there is a NAT, or when told so.
+    pub(crate) fn encapsulated(&self) -> bool {
+        self.link.path.carrier == dormouse_sansio::Carrier::NatT
+            && (self.nat.any() || self.link.conn.force_udp_encap)
+    }
+
+    pub(crate) fn esp_path(&self) -> Path {
+        self.link.esp_path(self.encapsulated())
+    }
+
+    /// A notification in clear says that the peer does not know this SA. Anybody can say that: have the peer prove that it
+    /// is there, and let the driver know.
+    fn hint(&mut self, shared: &mut Shared, now: Instant, path: Path, datagram: &[u8]) {
+        let says_so = path.remote == self.link.path.remote
+            && dormouse_wire::ike::Message::parse(datagram)
+                .is_ok_and(|m| View(&m.payloads).has(NotifyType::InvalidIkeSpi));
+        let recently = self.hinted_at.is_some_and(|at| now - at < HINT_INTERVAL);
+        if !says_so || recently {
+            return;
+        }
+        self.hinted_at = Some(now);
+        shared.event(Event::PeerLostSa { sa: self.link.id });
+        self.probe(shared, now, HINT_PROBE);
+    }
+
+    // ---- our own exchanges ----
+
+    /// Puts a task into the queue, unless it is there already.
+    pub(crate) fn enqueue(&mut self, task: Task, not_before: Instant) {
+        if !self.queue.iter().any(|p| p.task == task) {
+            self.queue.push_back(Pending { task, not_before, refusals: 0 });
+        }
+    }
+
+    /// Puts a task before all others.
+    pub(crate) fn enqueue_first(&mut self, task: Task, now: Instant) {
+        self.queue.retain(|p| p.task != task);
+        self.queue.push_front(Pending { task, not_before: now, refusals: 0 });
+    }
+
+    /// The peer answered TEMPORARY_FAILURE: again later.
+    pub(crate) fn retry(&mut self, shared: &mut Shared, now: Instant, task: Task, refusals: u32) {
+        if refusals >= RETRIES_MAX {
+            tracing::warn!(sa = %self.link.id, ?task, "given up after {refusals} refusals");
+            return;
+        }
+        let wait = RETRY_FIRST * (1 << refusals.min(5));
+        let jitter = Duration::from_millis(shared.entropy.below(1_000));
+        self.queue.push_back(Pending { task, not_before: now + wait + jitter, refusals: refusals + 1 });
+    }
+
+    /// Whether a task may run beside what is under way.
+    fn compatible(&self, task: &Task) -> bool {
+        let exclusive = |t: &Task| matches!(t, Task::RekeyIke | Task::DeleteIke | Task::Update);
+        if self.out.is_idle() {
+            return true;
+        }
+        !exclusive(task)
+            && self.out.flights().all(|f| {
+                !matches!(f.exchange, Exchange::RekeyIke(_) | Exchange::DeleteIke | Exchange::Update(_))
+            })
+    }
+
+    /// Starts what the window has room for.
+    pub(crate) fn pump(&mut self, shared: &mut Shared, now: Instant) {
+        while self.out.has_room() {
+            let closing = self.stage != Stage::Live;
+            let next = self.queue.iter().position(|p| {
+                p.not_before <= now && self.compatible(&p.task) && (!closing || p.task == Task::DeleteIke)
+            });
+            let Some(pending) = next.and_then(|i| self.queue.remove(i)) else { return };
+            self.begin(shared, now, pending);
+        }
+    }
+
+    fn begin(&mut self, shared: &mut Shared, now: Instant, pending: Pending) {
+        let Pending { task, refusals, .. } = pending;
+        match task {
+            Task::CreateChild(config) => self.begin_child(shared, now, config, None, None, refusals),
+            Task::RekeyChild(id) => self.begin_rekey_child(shared, now, id, refusals),
+            Task::RekeyIke => self.begin_rekey_ike(shared, now, None, refusals),
+            Task::DeleteChildren(ids) => self.begin_delete_children(shared, now, ids),
+            Task::DeleteIke => self.begin_delete_ike(shared, now),
+            Task::Liveness => {
+                self.request(shared, now, &[], Kind::Liveness, Class::Upkeep, Exchange::Liveness)
+            }
+            Task::NatCheck(silence) => self.begin_nat_check(shared, now, silence),
+            Task::Update => self.begin_update(shared, now),
+            Task::Routability => self.begin_routability(shared, now),
+            Task::Addresses => self.begin_addresses(shared, now),
+            Task::Ticket => self.begin_ticket_request(shared, now),
+        }
+    }
+
+    /// Sends a request and starts its timers. The exchange type follows from what it is for.
+    pub(crate) fn request(
+        &mut self,
+        shared: &mut Shared,
+        now: Instant,
+        payloads: &[Payload],
+        kind: Kind,
+        class: Class,
+        exchange: Exchange,
+    ) {
+        let exchange_type = match exchange {
+            Exchange::Child(_) | Exchange::RekeyIke(_) => ExchangeType::CreateChildSa,
+            _ => ExchangeType::Informational,
+        };
+        let header = self.link.header(exchange_type, false, self.out.next_id());
+        let datagrams = self.channel.seal(&self.link, shared, &header, payloads);
+        self.link.send(shared, class, &datagrams);
+        self.link.stats.begin(kind);
+        shared.stats.begin(kind);
+        self.last_out = now;
+        let until = match self.stage {
+            Stage::Closing(_) => now + CLOSE_FOR,
+            _ => now + self.link.conn.liveness.timeout,
+        };
+        let wait = shared.wait(1);
+        self.out.start(now, wait, until, datagrams, class, exchange);
+    }
+
+    // ---- commands ----
+
+    /// Ends the SA on request: no more traffic at once, and the peer is told.
+    pub(crate) fn close(&mut self, shared: &mut Shared, now: Instant, reason: CloseReason) {
+        if matches!(self.stage, Stage::Closing(_)) {
+            return;
+        }
+        self.remove_children(shared);
+        self.stage = match self.stage {
+            Stage::Superseded | Stage::Heir => Stage::Superseded,
+            _ => Stage::Closing(reason),
+        };
+        self.queue.clear();
+        self.linger = Some(now + CLOSE_FOR);
+        self.enqueue_first(Task::DeleteIke, now);
+        self.pump(shared, now);
+    }
+
+    /// Waits for the peer's Delete, now that a successor has taken over.
+    pub(crate) fn supersede(&mut self, now: Instant) {
+        self.stage = Stage::Superseded;
+        self.linger = Some(now + LINGER);
+        self.probe = None;
+    }
+
+    /// See [`crate::Endpoint::probe`]. A request under way serves: it is repeated at once, on the present path.
+    pub(crate) fn probe(&mut self, shared: &mut Shared, now: Instant, timeout: Duration) {
+        let until = now + timeout;
+        self.probe = Some(match self.probe {
+            Some(running) => Probe { until: running.until.min(until), ..running },
+            None => Probe { since: now, until },
+        });
+        if self.out.is_idle() {
+            self.request(shared, now, &[], Kind::Liveness, Class::Urgent, Exchange::Liveness);
+        } else {
+            self.resend(shared, now);
+        }
+    }
+
+    /// Repeats everything under way by the present path.
+    pub(crate) fn resend(&mut self, shared: &mut Shared, now: Instant) {
+        let wait = shared.wait(1);
+        for (datagrams, class) in self.out.resend_all(now, wait) {
+            self.link.send_again(shared, class, &datagrams);
+        }
+        self.last_out = now;
+    }
+
+    /// ESP traffic of the SA's children, which IKE does not see: it stands for liveness and keepalives.
+    pub(crate) fn note_traffic(&mut self, sent: Option<Instant>, received: Option<Instant>) {
+        self.last_out = self.last_out.max(sent.unwrap_or_default());
+        self.last_in = self.last_in.max(received.unwrap_or_default());
+    }
+
+    // ---- the end ----
+
+    fn end_reason(&self) -> CloseReason {
+        match self.stage {
+            Stage::Closing(reason) => reason,
+            _ => CloseReason::Requested,
+        }
+    }
+
+    pub(crate) fn remove_child(&mut self, shared: &mut Shared, id: ChildId) {
+        if let Some(child) = self.children.remove(&id) {
+            shared.free_esp_spi(child.spi_in);
+            shared.event(Event::Child(ChildSa::Remove { sa: self.link.id, child: id }));
+        }
+    }
+
+    pub(crate) fn remove_children(&mut self, shared: &mut Shared) {
+        let ids: Vec<_> = self.children.keys().copied().collect();
+        ids.into_iter().for_each(|id| self.remove_child(shared, id));
+    }
+
+    /// The SA is over: tells the driver and gives back what it held. A superseded SA goes silently.
+    pub(crate) fn end(mut self: Box<Self>, shared: &mut Shared, reason: CloseReason, last_of_peer: bool) {
+        self.remove_children(shared);
+        for flight in self.out.flights() {
+            if let Exchange::Child(new) = &flight.exchange {
+                shared.free_esp_spi(new.spi_in());
+            }
+        }
+        shared.by_spi.remove(&self.link.local_spi());
+        if let Some(rekey) = self.peer_rekey.take() {
+            // Our own rekeying dies with the SA; the peer's survives (RFC 7296 section 2.25.2).
+            shared.actions.push_back(Action::Delete(rekey.heir));
+        }
+        if matches!(self.stage, Stage::Superseded | Stage::Heir) {
+            return;
+        }
+        if last_of_peer {
+            self.release_lease(shared);
+        }
+        tracing::info!(sa = %self.link.id, %reason, "IKE SA closed");
+        shared.event(Event::Closed { sa: self.link.id, reason });
+    }
+
+    fn release_lease(&mut self, shared: &mut Shared) {
+        let lease = Lease { v4: self.assigned.v4, v6: self.assigned.v6 };
+        if self.client || lease == Lease::default() {
+            return;
+        }
+        if let Some(pool) = shared.config.pool.as_mut() {
+            pool.release(&self.peer, &lease);
+        }
+    }
+
+    // ---- time ----
+
+    /// The deadline that must be met first, taking slack into account.
+    pub(crate) fn deadline(&self) -> Option<Deadline> {
+        let mut first: Option<Deadline> = None;
+        let mut consider = |at: Option<Instant>, slack: Duration, why: &'static str| {
+            let Some(at) = at else { return };
+            let candidate = Deadline { at, slack, why };
+            if first.is_none_or(|f| at + slack < f.at + f.slack) {
+                first = Some(candidate);
+            }
+        };
+        consider(self.out.next_due().map(|d| d.0), Duration::ZERO, "retransmission");
+        consider(self.probe.map(|p| p.until), Duration::ZERO, "probe");
+        consider(self.linger, UPKEEP_SLACK, "linger");
+        if self.stage != Stage::Live {
+            return first;
+        }
+        if self.out.has_room() {
+            consider(self.queue.iter().map(|p| p.not_before).min(), Duration::ZERO, "retry");
+        }
+        consider(self.expire_at, Duration::ZERO, "expiry");
+        consider(self.rekey_at, self.slack_of(self.rekey_at, self.expire_at), "ike rekey");
+        consider(self.reauth_at, UPKEEP_SLACK, "reauthentication");
+        consider(self.renew_ticket_at, UPKEEP_SLACK, "ticket renewal");
+        for child in self.children.values() {
+            consider(child.expire_at, Duration::ZERO, "expiry");
+            consider(child.rekey_at, self.slack_of(child.rekey_at, child.expire_at), "child rekey");
+        }
+        if let Some(interval) = self.link.conn.liveness.interval.filter(|_| self.out.is_idle()) {
+            consider(Some(self.last_in + interval), interval / 2, "liveness");
+        }
+        if let Some(d) = self.keepalive_deadline() {
+            consider(Some(d.at), d.slack, d.why);
+        }
+        first
+    }
+
+    fn slack_of(&self, soft: Option<Instant>, hard: Option<Instant>) -> Duration {
+        match (soft, hard) {
+            (Some(soft), Some(hard)) => (hard - soft) / 2,
+            _ => UPKEEP_SLACK,
+        }
+    }
+
+    fn keepalive_deadline(&self) -> Option<Deadline> {
+        let needed = self.nat.local && self.encapsulated() && self.out.is_idle();
+        needed.then(|| self.keepalive.deadline(self.last_out)).flatten()
+    }
+
+    /// Does everything that is due.
+    pub(crate) fn handle_timeout(&mut self, shared: &mut Shared, now: Instant) -> Fate {
+        let due = |at: Option<Instant>| at.is_some_and(|at| at <= now);
+        while let Some(due) = self.retransmit_one(shared, now) {
+            if let Fate::Ends(_) = due {
+                return due;
+            }
+        }
+        if self.probe.is_some_and(|p| p.until <= now) {
+            self.probe = None;
+            shared.event(Event::ProbeFailed { sa: self.link.id });
+        }
+        if due(self.linger) {
+            return Fate::Ends(self.end_reason());
+        }
+        if self.stage != Stage::Live {
+            return Fate::Lives;
+        }
+        if due(self.expire_at) {
+            return Fate::Ends(CloseReason::Expired);
+        }
+        if due(self.rekey_at) {
+            self.rekey_at = None;
+            self.enqueue(Task::RekeyIke, now);
+        }
+        if due(self.reauth_at) {
+            self.reauth_at = None;
+            shared.actions.push_back(Action::Reauthenticate(self.link.id));
+        }
+        if due(self.renew_ticket_at) {
+            self.renew_ticket_at = None;
+            self.enqueue(Task::Ticket, now);
+        }
+        self.child_timers(shared, now);
+        self.silence_timers(shared, now);
+        self.pump(shared, now);
+        Fate::Lives
+    }
+
+    /// Repeats or gives up one request that is due; `None` when none is.
+    fn retransmit_one(&mut self, shared: &mut Shared, now: Instant) -> Option<Fate> {
+        let tries = shared.config.retransmission.tries;
+        match self.out.due(now, tries, |sent| shared.wait(sent))? {
+            Due::Again(datagrams, class) => {
+                self.link.send_again(shared, class, &datagrams);
+                Some(Fate::Lives)
+            }
+            Due::GaveUp(_) => Some(Fate::Ends(match self.stage {
+                Stage::Closing(reason) => reason,
+                _ => CloseReason::TimedOut,
+            })),
+        }
+    }
+
+    fn child_timers(&mut self, shared: &mut Shared, now: Instant) {
+        let expired: Vec<_> = self
+            .children
+            .values()
+            .filter(|c| c.expire_at.is_some_and(|at| at <= now))
+            .map(|c| c.id)
+            .collect();
+        for id in expired {
+            self.delete_child(shared, now, id);
+        }
+        let mut rekey = Vec::new();
+        for child in self.children.values_mut() {
+            if child.rekey_at.is_some_and(|at| at <= now) {
+                child.rekey_at = None;
+                rekey.push(child.id);
+            }
+        }
+        rekey.into_iter().for_each(|id| self.enqueue(Task::RekeyChild(id), now));
+    }
+
+    fn silence_timers(&mut self, shared: &mut Shared, now: Instant) {
+        if !self.out.is_idle() {
+            return;
+        }
+        if self.link.conn.liveness.interval.is_some_and(|i| self.last_in + i <= now) {
+            self.enqueue(Task::Liveness, now);
+        }
+        if self.keepalive_deadline().is_some_and(|d| d.at <= now) {
+            match self.keepalive.action() {
+                keepalive::Action::Check if self.mobike && self.client => {
+                    self.enqueue(Task::NatCheck(now - self.last_out), now);
+                }
+                _ => self.link.send_keepalive(shared),
+            }
+            self.last_out = now;
+        }
+    }
+}

@@ -1,0 +1,307 @@
+//! Message ids, retransmission and the answers kept for repeated requests (RFC 7296 sections 2.1 to 2.3). Owns the two
+//! halves of the window of one IKE SA; must never look inside a message: it keeps finished datagrams.
+//!
+//! Timers: a request is sent again after a wait that the caller draws from its retransmission policy, until the tries
+//! are used up or the exchange's own deadline has passed. Answers are never sent by a timer: only a repeated request
+//! causes them.
+
+use std::collections::BTreeMap;
+
+use core::time::Duration;
+
+use dormouse_sansio::{Class, Instant};
+
+/// The largest window that we grant or use, whatever the peer says: each open request costs memory at both ends.
+pub(crate) const MAX_WINDOW: u32 = 8;
+
+/// A request under way.
+#[derive(Debug)]
+pub(crate) struct Flight<T> {
+    /// What it is for.
+    pub(crate) exchange: T,
+    /// The datagrams of the request (more than one if fragmented), ready to be sent again.
+    pub(crate) datagrams: Vec<Vec<u8>>,
+    /// How urgent.
+    pub(crate) class: Class,
+    /// When it was first sent.
+    pub(crate) since: Instant,
+    /// When it gives up, whatever the tries.
+    pub(crate) until: Instant,
+    /// How often it has been sent.
+    pub(crate) tries: u32,
+    /// When it is sent next, or given up.
+    pub(crate) due: Instant,
+}
+
+/// Our requests.
+#[derive(Debug)]
+pub(crate) struct Outgoing<T> {
+    next: u32,
+    /// What the peer accepts at once (SET_WINDOW_SIZE); 1 until it says otherwise.
+    window: u32,
+    flights: BTreeMap<u32, Flight<T>>,
+}
+
+/// What a timer of [`Outgoing`] asks for.
+#[derive(Debug)]
+pub(crate) enum Due<T> {
+    /// Send these datagrams again.
+    Again(Vec<Vec<u8>>, Class),
+    /// No answer came: the exchange has failed.
+    GaveUp(Flight<T>),
+}
+
+impl<T> Outgoing<T> {
+    pub(crate) fn new(next: u32) -> Self {
+        Self { next, window: 1, flights: BTreeMap::new() }
+    }
+
+    /// The peer has said how many requests it can take at once. "The window size MUST NOT shrink" is not ours to police:
+    /// a smaller value is honoured for new requests.
+    pub(crate) fn set_window(&mut self, size: u32) {
+        self.window = size.clamp(1, MAX_WINDOW);
+    }
+
+    /// The id that the next request gets.
+    pub(crate) fn next_id(&self) -> u32 {
+        self.next
+    }
+
+    /// The lowest id whose answer may still come.
+    pub(crate) fn oldest(&self) -> u32 {
+        self.flights.keys().next().copied().unwrap_or(self.next)
+    }
+
+    /// Whether a request may be sent now.
+    ///
+    /// RFC 7296 section 2.3: "An IKE endpoint MUST NOT exceed the peer's stated window size for transmitted IKE
+    /// requests."
+    pub(crate) fn has_room(&self) -> bool {
+        let oldest = self.flights.keys().next().copied().unwrap_or(self.next);
+        self.next.wrapping_sub(oldest) < self.window && self.next < u32::MAX
+    }
+
+    pub(crate) fn is_idle(&self) -> bool {
+        self.flights.is_empty()
+    }
+
+    /// Records a request that is being sent for the first time and counts its id as used.
+    pub(crate) fn start(
+        &mut self,
+        now: Instant,
+        wait: Duration,
+        until: Instant,
+        datagrams: Vec<Vec<u8>>,
+        class: Class,
+        exchange: T,
+    ) {
+        let due = (now + wait).min(until);
+        let flight = Flight { exchange, datagrams, class, since: now, until, tries: 1, due };
+        self.flights.insert(self.next, flight);
+        self.next += 1;
+    }
+
+    /// The exchange that `id` belongs to, if it is still under way.
+    pub(crate) fn flight(&self, id: u32) -> Option<&Flight<T>> {
+        self.flights.get(&id)
+    }
+
+    /// An authentic answer to `id` has come: ends the flight.
+    pub(crate) fn answered(&mut self, id: u32) -> Option<Flight<T>> {
+        self.flights.remove(&id)
+    }
+
+    pub(crate) fn flights(&self) -> impl Iterator<Item = &Flight<T>> {
+        self.flights.values()
+    }
+
+    pub(crate) fn flights_mut(&mut self) -> impl Iterator<Item = &mut Flight<T>> {
+        self.flights.values_mut()
+    }
+
+    /// The next moment at which [`Outgoing::due`] has something to say, with the class of that request.
+    pub(crate) fn next_due(&self) -> Option<(Instant, Class)> {
+        self.flights.values().map(|f| (f.due, f.class)).min_by_key(|&(due, _)| due)
+    }
+
+    /// One thing that is due at `now`; call until it returns `None`. `tries` is the most transmissions of one request;
+    /// `wait(sent)` draws how long to wait after transmission number `sent`.
+    pub(crate) fn due(
+        &mut self,
+        now: Instant,
+        tries: u32,
+        wait: impl FnOnce(u32) -> Duration,
+    ) -> Option<Due<T>> {
+        let (&id, flight) = self.flights.iter_mut().find(|(_, f)| f.due <= now)?;
+        if now >= flight.until || flight.tries >= tries {
+            return self.flights.remove(&id).map(Due::GaveUp);
+        }
+        flight.tries += 1;
+        flight.due = (now + wait(flight.tries)).min(flight.until);
+        Some(Due::Again(flight.datagrams.clone(), flight.class))
+    }
+
+    /// Takes every request under way, sends it again at once (the path has changed) and starts its timers afresh.
+    pub(crate) fn resend_all(&mut self, now: Instant, wait: Duration) -> Vec<(Vec<Vec<u8>>, Class)> {
+        self.flights
+            .values_mut()
+            .map(|f| {
+                f.tries = 1;
+                f.until = now + (f.until - f.since);
+                f.since = now;
+                f.due = (now + wait).min(f.until);
+                (f.datagrams.clone(), f.class)
+            })
+            .collect()
+    }
+}
+
+/// The peer's requests.
+#[derive(Debug)]
+pub(crate) struct Incoming {
+    /// The lowest id that has not been processed.
+    expected: u32,
+    window: u32,
+    /// Answers by id: those of the last `window` requests, and those processed out of order.
+    answers: BTreeMap<u32, Vec<Vec<u8>>>,
+}
+
+/// What a request's message id says about it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Verdict {
+    /// Not seen yet: process it.
+    New,
+    /// Processed; the answer is still here ([`Incoming::answer`]).
+    Repeated,
+    /// Outside of the window.
+    Outside,
+}
+
+impl Incoming {
+    pub(crate) fn new(expected: u32, window: u32) -> Self {
+        Self { expected, window: window.clamp(1, MAX_WINDOW), answers: BTreeMap::new() }
+    }
+
+    pub(crate) fn verdict(&self, id: u32) -> Verdict {
+        if self.answers.contains_key(&id) {
+            Verdict::Repeated
+        } else if id >= self.expected && id - self.expected < self.window {
+            Verdict::New
+        } else {
+            Verdict::Outside
+        }
+    }
+
+    /// The lowest id that may still come.
+    pub(crate) fn oldest(&self) -> u32 {
+        self.expected
+    }
+
+    /// The answer to an authentic repeated request. "The responder MUST remember each response until it receives a
+    /// request whose sequence number is larger than or equal to the sequence number in the response plus its window
+    /// size" (RFC 7296 section 2.1).
+    pub(crate) fn answer(&self, id: u32) -> Option<&Vec<Vec<u8>>> {
+        self.answers.get(&id)
+    }
+
+    /// The answer to a request from before this window began (IKE_AUTH), for its repetitions.
+    pub(crate) fn remember(&mut self, id: u32, answer: Vec<Vec<u8>>) {
+        self.answers.insert(id, answer);
+    }
+
+    /// `id` has been processed and answered.
+    pub(crate) fn processed(&mut self, id: u32, answer: Vec<Vec<u8>>) {
+        self.answers.insert(id, answer);
+        while self.answers.contains_key(&self.expected) {
+            self.expected += 1;
+        }
+        let oldest = self.answers.keys().next_back().copied().unwrap_or(0).saturating_sub(self.window - 1);
+        self.answers = self.answers.split_off(&oldest.min(self.expected));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const WAIT: Duration = Duration::from_millis(500);
+
+    fn send(w: &mut Outgoing<u8>, tag: u8) {
+        w.start(Instant::ZERO, WAIT, Instant::FAR_FUTURE, vec![vec![tag]], Class::Timely, tag);
+    }
+
+    #[test]
+    fn one_request_at_a_time_until_the_peer_says_otherwise() {
+        let mut w = Outgoing::new(2);
+        assert!(w.has_room());
+        send(&mut w, 0);
+        assert!(!w.has_room());
+        w.set_window(2);
+        assert!(w.has_room());
+        send(&mut w, 1);
+        assert!(!w.has_room());
+        // The window counts from the oldest unanswered request, not the number of those under way.
+        assert_eq!(w.answered(3).map(|f| f.exchange), Some(1));
+        assert!(!w.has_room());
+        assert_eq!(w.answered(2).map(|f| f.exchange), Some(0));
+        assert!(w.has_room() && w.answered(2).is_none());
+    }
+
+    #[test]
+    fn a_request_is_repeated_and_then_given_up() {
+        let mut w = Outgoing::new(0);
+        send(&mut w, 7);
+        let mut sent = 1;
+        loop {
+            let (at, _) = w.next_due().expect("a flight has a deadline");
+            match w.due(at, 3, |n| WAIT * n).expect("something is due") {
+                Due::Again(d, _) => {
+                    assert_eq!(d, vec![vec![7]]);
+                    sent += 1;
+                }
+                Due::GaveUp(f) => {
+                    assert_eq!(f.tries, 3);
+                    break;
+                }
+            }
+        }
+        assert_eq!(sent, 3);
+        assert!(w.is_idle());
+    }
+
+    #[test]
+    fn an_own_deadline_ends_a_request_early() {
+        let mut w = Outgoing::new(0);
+        let until = Instant::ZERO + Duration::from_millis(10);
+        w.start(Instant::ZERO, WAIT, until, vec![vec![1]], Class::Urgent, 1u8);
+        assert_eq!(w.next_due().map(|d| d.0), Some(until));
+        assert!(matches!(w.due(until, 3, |_| WAIT), Some(Due::GaveUp(_))));
+    }
+
+    #[test]
+    fn repeated_requests_find_their_answer_until_the_window_has_moved_on() {
+        let mut w = Incoming::new(0, 1);
+        assert_eq!(w.verdict(0), Verdict::New);
+        assert_eq!(w.verdict(1), Verdict::Outside);
+        w.processed(0, vec![vec![0]]);
+        assert_eq!(w.verdict(0), Verdict::Repeated);
+        assert_eq!(w.verdict(1), Verdict::New);
+        w.processed(1, vec![vec![1]]);
+        assert_eq!(w.verdict(0), Verdict::Outside);
+        assert_eq!(w.answer(1), Some(&vec![vec![1]]));
+    }
+
+    #[test]
+    fn a_wider_window_takes_requests_out_of_order() {
+        let mut w = Incoming::new(4, 3);
+        assert_eq!(w.verdict(6), Verdict::New);
+        w.processed(6, vec![]);
+        assert_eq!(w.verdict(6), Verdict::Repeated);
+        assert_eq!(w.verdict(7), Verdict::Outside);
+        assert_eq!(w.verdict(4), Verdict::New);
+        w.processed(4, vec![]);
+        w.processed(5, vec![]);
+        assert_eq!(w.verdict(7), Verdict::New);
+        assert_eq!(w.verdict(3), Verdict::Outside);
+    }
+}
