@@ -9,6 +9,7 @@ use aws_lc_rs::aead::{self, Aad, LessSafeKey, Nonce, UnboundKey};
 use aws_lc_rs::cipher::{
     self, DecryptingKey, DecryptionContext, EncryptingKey, EncryptionContext, UnboundCipherKey,
 };
+use aws_lc_rs::error::Unspecified;
 use aws_lc_rs::hmac;
 use aws_lc_rs::iv::FixedLength;
 
@@ -23,10 +24,23 @@ pub struct PacketKey {
     keys: Keys,
 }
 
+/// The composed ones are boxed: their key schedules are kilobytes, and most SAs are combined-mode.
 enum Keys {
     Aead { key: LessSafeKey, salt: [u8; 4] },
-    Cbc { encrypt: EncryptingKey, decrypt: DecryptingKey, mac: hmac::Key },
-    Ctr { cipher: EncryptingKey, nonce: [u8; 4], mac: hmac::Key },
+    Cbc(Box<Cbc>),
+    Ctr(Box<Ctr>),
+}
+
+struct Cbc {
+    encrypt: EncryptingKey,
+    decrypt: DecryptingKey,
+    mac: hmac::Key,
+}
+
+struct Ctr {
+    cipher: EncryptingKey,
+    nonce: [u8; 4],
+    mac: hmac::Key,
 }
 
 /// Bytes of keying material that the pair takes from KEYMAT: encryption key, salt, integrity key (RFC 7296, section 2.17).
@@ -125,15 +139,15 @@ impl PacketKey {
                 // With no extra input the "scatter" form encrypts in place and writes the tag where it belongs, uncopied.
                 key.seal_in_place_scatter(nonce, Aad::from(aad), data, &[], icv).map_err(|_| failed)
             }
-            Keys::Cbc { encrypt, mac, .. } => {
+            Keys::Cbc(keys) => {
                 let context = EncryptionContext::Iv128(cbc_iv(iv));
-                encrypt.less_safe_encrypt(data, context).map_err(|_| failed)?;
-                write_icv(mac, [aad, iv, data, aad_tail], icv);
+                keys.encrypt.less_safe_encrypt(data, context).map_err(|_| failed)?;
+                write_icv(&keys.mac, [aad, iv, data, aad_tail], icv);
                 Ok(())
             }
-            Keys::Ctr { cipher, nonce, mac } => {
-                ctr(cipher, *nonce, iv, data).map_err(|()| failed)?;
-                write_icv(mac, [aad, iv, data, aad_tail], icv);
+            Keys::Ctr(keys) => {
+                keys.apply(iv, data).map_err(|_| failed)?;
+                write_icv(&keys.mac, [aad, iv, data, aad_tail], icv);
                 Ok(())
             }
         }
@@ -160,14 +174,14 @@ impl PacketKey {
                     .map(|_| ())
                     .map_err(|_| Unauthentic)
             }
-            Keys::Cbc { decrypt, mac, .. } => {
-                check_icv(mac, [aad, iv, data, aad_tail], icv)?;
+            Keys::Cbc(keys) => {
+                check_icv(&keys.mac, [aad, iv, data, aad_tail], icv)?;
                 let context = DecryptionContext::Iv128(cbc_iv(iv));
-                decrypt.decrypt(data, context).map(|_| ()).map_err(|_| Unauthentic)
+                keys.decrypt.decrypt(data, context).map(|_| ()).map_err(|_| Unauthentic)
             }
-            Keys::Ctr { cipher, nonce, mac } => {
-                check_icv(mac, [aad, iv, data, aad_tail], icv)?;
-                ctr(cipher, *nonce, iv, data).map_err(|()| Unauthentic)
+            Keys::Ctr(keys) => {
+                check_icv(&keys.mac, [aad, iv, data, aad_tail], icv)?;
+                keys.apply(iv, data).map_err(|_| Unauthentic)
             }
         }
     }
@@ -220,13 +234,13 @@ fn composed_keys(encr: Encr, key: &[u8], salt: &[u8], mac: hmac::Key) -> Option<
     let key = || UnboundCipherKey::new(algorithm, key).ok();
     Some(match encr {
         Encr::Aes128Ctr | Encr::Aes256Ctr => {
-            Keys::Ctr { cipher: EncryptingKey::ctr(key()?).ok()?, nonce: salt.try_into().ok()?, mac }
+            let cipher = EncryptingKey::ctr(key()?).ok()?;
+            Keys::Ctr(Box::new(Ctr { cipher, nonce: salt.try_into().ok()?, mac }))
         }
-        _ => Keys::Cbc {
-            encrypt: EncryptingKey::cbc(key()?).ok()?,
-            decrypt: DecryptingKey::cbc(key()?).ok()?,
-            mac,
-        },
+        _ => {
+            let (encrypt, decrypt) = (EncryptingKey::cbc(key()?).ok()?, DecryptingKey::cbc(key()?).ok()?);
+            Keys::Cbc(Box::new(Cbc { encrypt, decrypt, mac }))
+        }
     })
 }
 
@@ -254,14 +268,16 @@ fn cbc_iv(iv: &[u8]) -> FixedLength<16> {
     FixedLength::from(block)
 }
 
-/// Encrypts or decrypts (the same in CTR) from counter 1. `iv` has been checked to be 8 bytes.
-fn ctr(cipher: &EncryptingKey, nonce: [u8; 4], iv: &[u8], data: &mut [u8]) -> Result<(), ()> {
-    let mut block = [0; 16];
-    block[..4].copy_from_slice(&nonce);
-    block[4..12].copy_from_slice(iv);
-    block[15] = 1;
-    let context = EncryptionContext::Iv128(FixedLength::from(block));
-    cipher.less_safe_encrypt(data, context).map(|_| ()).map_err(|_| ())
+impl Ctr {
+    /// Encrypts or decrypts (the same in CTR) from counter 1. `iv` has been checked to be 8 bytes.
+    fn apply(&self, iv: &[u8], data: &mut [u8]) -> Result<(), Unspecified> {
+        let mut block = [0; 16];
+        block[..4].copy_from_slice(&self.nonce);
+        block[4..12].copy_from_slice(iv);
+        block[15] = 1;
+        let context = EncryptionContext::Iv128(FixedLength::from(block));
+        self.cipher.less_safe_encrypt(data, context).map(|_| ())
+    }
 }
 
 fn mac_tag(key: &hmac::Key, parts: [&[u8]; 4]) -> hmac::Tag {

@@ -8,9 +8,8 @@
 use core::fmt;
 use core::str::FromStr;
 
-/// How strongly the standards ask for an algorithm, weakest first. MUST-, "expected at some point [to] no longer be a
-/// MUST" (RFC 8247, section 1.1), sorts below SHOULD here: this order is for choosing defaults, where an algorithm on
-/// its way out comes last among those required.
+/// How strongly the standards ask for an algorithm, weakest first. MUST-, of which "it is expected at some point that this
+/// algorithm will no longer be a MUST" (RFC 8247, section 1.1), sorts below SHOULD: the order is for choosing defaults.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Requirement {
     /// MAY, or not mentioned.
@@ -247,8 +246,8 @@ named!(Group, GROUP, "Diffie-Hellman group");
 
 impl Encr {
     /// The cipher with this transform ID and key-length attribute (in bits). AES without a key length is refused, for
-    /// RFC 7296, section 3.3.5 asks for the attribute; ChaCha20-Poly1305 with one is too (RFC 7634, section 4: "MUST
-    /// NOT" be sent).
+    /// RFC 7296, section 3.3.5, asks for the attribute; ChaCha20-Poly1305 with one is too, for its key has one length and
+    /// the attribute must not be sent (RFC 7634, section 4).
     #[must_use]
     pub fn by_id(id: u16, key_length: Option<u16>) -> Option<Self> {
         ENCR.iter().find(|row| row.id == id && row.key_length == key_length).map(|row| row.alg)
@@ -380,18 +379,18 @@ mod tests {
         for a in Encr::ALL {
             assert_eq!(a.name().parse(), Ok(a));
             assert_eq!(Encr::by_id(a.id(), a.key_length()), Some(a));
-            assert_eq!(a.key_length().is_none_or(|bits| usize::from(bits) == a.key_len() * 8), true);
+            assert!(a.key_length().is_none_or(|bits| usize::from(bits) == a.key_len() * 8), "{a}");
         }
         assert!(Integ::ALL.iter().all(|&a| a.name().parse() == Ok(a) && Integ::by_id(a.id()) == Some(a)));
         assert!(Prf::ALL.iter().all(|&a| a.name().parse() == Ok(a) && Prf::by_id(a.id()) == Some(a)));
         assert!(Group::ALL.iter().all(|&a| a.name().parse() == Ok(a) && Group::by_id(a.id()) == Some(a)));
     }
 
-    /// The code points that RFC 8247 and RFC 8221 mark MUST NOT (DES 2, 3IDEA 5, Blowfish 7, MD5 1, groups 1 and 22), and
-    /// those marked SHOULD NOT (3DES 3, groups 2, 5, 23, 24), and NULL 11.
+    /// What RFC 8247 or RFC 8221 marks MUST NOT (DES 1, 2 and 9, Blowfish 7, 3IDEA 8, NULL 11 in IKE; MD5; groups 1 and 22)
+    /// or SHOULD NOT (3DES 3 in ESP; groups 2, 5, 23, 24).
     #[test]
     fn what_is_forbidden_does_not_exist() {
-        for id in [1, 2, 3, 5, 7, 9, 11] {
+        for id in [1, 2, 3, 7, 8, 9, 11] {
             assert_eq!(Encr::by_id(id, None), None, "ENCR {id}");
         }
         assert_eq!(Integ::by_id(1), None);

@@ -311,8 +311,8 @@ impl TrustStore {
 struct AnyPurpose;
 
 impl ExtendedKeyUsageValidator for AnyPurpose {
-    fn validate(&self, purposes: KeyPurposeIdIter<'_, '_>) -> Result<(), webpki::Error> {
-        purposes.map(|purpose| purpose.map(|_| ())).collect()
+    fn validate(&self, mut purposes: KeyPurposeIdIter<'_, '_>) -> Result<(), webpki::Error> {
+        purposes.try_for_each(|purpose| purpose.map(|_| ()))
     }
 }
 

@@ -29,8 +29,8 @@ const EXPONENT_BITS_3072: u32 = 448;
 
 /// A private exponent of one of the groups.
 pub(super) enum Exponent {
-    Modp2048(Zeroizing<U2048>),
-    Modp3072(Zeroizing<U3072>),
+    Modp2048(Box<Zeroizing<U2048>>),
+    Modp3072(Box<Zeroizing<U3072>>),
 }
 
 impl Exponent {
@@ -71,13 +71,13 @@ impl Exponent {
 }
 
 /// `bits` (whole bytes) from the entropy source, the highest bit set so that the exponent is never small.
-fn draw<const LIMBS: usize>(entropy: &mut dyn Entropy, bits: u32) -> Zeroizing<Uint<LIMBS>> {
+fn draw<const LIMBS: usize>(entropy: &mut dyn Entropy, bits: u32) -> Box<Zeroizing<Uint<LIMBS>>> {
     let mut bytes = Zeroizing::new(vec![0; LIMBS * 8]);
     let unused = bytes.len() - bits as usize / 8;
     let drawn = &mut bytes[unused..];
     entropy.fill(drawn);
     drawn[0] |= 0x80;
-    Zeroizing::new(Uint::from_be_slice(&bytes))
+    Box::new(Zeroizing::new(Uint::from_be_slice(&bytes)))
 }
 
 /// RFC 6989, section 2.1: for groups of a safe prime it is enough that 1 < y < p - 1.
@@ -133,9 +133,9 @@ impl Exponent {
         let mut bytes = vec![0; prime_bits / 8 - exponent.len()];
         bytes.extend_from_slice(exponent);
         if prime_bits == 2048 {
-            Self::Modp2048(Zeroizing::new(Uint::from_be_slice(&bytes)))
+            Self::Modp2048(Box::new(Zeroizing::new(Uint::from_be_slice(&bytes))))
         } else {
-            Self::Modp3072(Zeroizing::new(Uint::from_be_slice(&bytes)))
+            Self::Modp3072(Box::new(Zeroizing::new(Uint::from_be_slice(&bytes))))
         }
     }
 }

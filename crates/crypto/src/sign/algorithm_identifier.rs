@@ -70,8 +70,7 @@ pub const fn algorithm_identifier(scheme: Scheme) -> &'static [u8] {
 
 /// The scheme that an AlgorithmIdentifier announces; `None` for one that is malformed or not supported.
 ///
-/// NULL and absent parameters are taken as the same, for encoders differ (RFC 4055, section 2.1: "implementations MUST
-/// accept" both for the hashes). RSASSA-PSS must name one hash of the SHA-2 family for message and mask, and a salt of the
+/// NULL and absent parameters are taken as the same, for encoders differ (RFC 4055, section 2.1). RSASSA-PSS must name one hash of the SHA-2 family for message and mask, and a salt of the
 /// hash's length: its defaults (SHA-1) are refused.
 #[must_use]
 pub fn from_algorithm_identifier(der: &[u8]) -> Option<Scheme> {

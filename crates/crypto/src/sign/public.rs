@@ -16,7 +16,7 @@ const ED25519: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.3.101.112");
 const RSA: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.2.840.113549.1.1.1");
 const RSA_PSS: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.2.840.113549.1.1.10");
 
-/// Bits of an RSA modulus that are accepted. RFC 8247, section 4.2.1: 2,048 bits or more; the upper end keeps a hostile
+/// Bits of an RSA modulus that are accepted. RFC 8247, section 3.1.1: below 2,048 SHOULD NOT; the upper end keeps a hostile
 /// certificate from costing seconds.
 pub(super) const RSA_BITS: core::ops::RangeInclusive<usize> = 2048..=8192;
 
