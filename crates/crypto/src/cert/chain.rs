@@ -227,9 +227,6 @@ impl TrustStore {
         if self.pinned.iter().any(|pinned| pinned.der() == end_entity.der()) {
             return Ok(Verified { public_key, anchor: subject(), expires: end_entity.not_after() });
         }
-        if end_entity.is_self_issued() {
-            return Err(CertError::SelfSigned { subject: subject() });
-        }
         if intermediates.len() > MAX_INTERMEDIATES {
             return Err(CertError::TooMany { got: intermediates.len(), limit: MAX_INTERMEDIATES });
         }
@@ -283,6 +280,7 @@ impl TrustStore {
     ) -> CertError {
         let subject = end_entity.subject();
         match error {
+            webpki::Error::UnknownIssuer if end_entity.is_self_issued() => CertError::SelfSigned { subject },
             webpki::Error::UnknownIssuer => {
                 // Name the last certificate that could be reached, for its issuer is the one that is missing.
                 let last = top_of(end_entity, intermediates);
