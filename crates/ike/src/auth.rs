@@ -65,7 +65,9 @@ pub enum AuthError {
     #[error("the peer signs with an algorithm that is not supported (AlgorithmIdentifier {0})")]
     Algorithm(String),
     /// We cannot sign in any way that the peer takes.
-    #[error("a key that signs with {ours} is of no use: the peer takes the hashes {theirs:?} (RFC 7427 numbers)")]
+    #[error(
+        "a key that signs with {ours} is of no use: the peer takes the hashes {theirs:?} (RFC 7427 numbers)"
+    )]
     NoCommonScheme {
         /// What our key can do.
         ours: String,
@@ -167,7 +169,8 @@ fn sign(key: &SigningKey, octets: &[u8], peer_hashes: Option<&[u16]>) -> Result<
         theirs: peer_hashes.unwrap_or_default().to_vec(),
     };
     if let Some(hashes) = peer_hashes {
-        let scheme = key.schemes().iter().copied().find(|s| hashes.contains(&s.hash_id())).ok_or_else(none)?;
+        let scheme =
+            key.schemes().iter().copied().find(|s| hashes.contains(&s.hash_id())).ok_or_else(none)?;
         let identifier = algorithm_identifier(scheme);
         // RFC 7427, section 3: a length octet, the AlgorithmIdentifier, the signature.
         let mut data = vec![u8::try_from(identifier.len()).map_err(|_| none())?];
@@ -245,7 +248,11 @@ pub fn verify(
 ///
 /// # Errors
 /// [`AuthError::Method`] or [`AuthError::Resumption`].
-pub fn verify_resumption(proof: &Proof<'_>, dialect: Resumption, auth: &Authentication) -> Result<(), AuthError> {
+pub fn verify_resumption(
+    proof: &Proof<'_>,
+    dialect: Resumption,
+    auth: &Authentication,
+) -> Result<(), AuthError> {
     if auth.method != AuthMethod::SharedKeyMic {
         return Err(wrong_method(auth.method, "the keys of the resumed session"));
     }
@@ -280,7 +287,11 @@ fn verify_signature(
                     result.or_else(|first| key.verify(scheme, octets, data).map_err(|_| first))
                 });
             let sha1 = |first| {
-                if accept_rsa_sha1 { key.verify_rsa_sha1(octets, data).map_err(|_| first) } else { Err(first) }
+                if accept_rsa_sha1 {
+                    key.verify_rsa_sha1(octets, data).map_err(|_| first)
+                } else {
+                    Err(first)
+                }
             };
             Ok(result.or_else(sha1)?)
         }
@@ -357,7 +368,10 @@ pub fn hash_algorithms() -> Vec<u8> {
 /// What the peer's SIGNATURE_HASH_ALGORITHMS announces; an odd last byte is ignored.
 #[must_use]
 pub fn parse_hash_algorithms(data: &[u8]) -> Vec<u16> {
-    data.chunks_exact(2).take(32).filter_map(|id| Some(u16::from_be_bytes([*id.first()?, *id.last()?]))).collect()
+    data.chunks_exact(2)
+        .take(32)
+        .filter_map(|id| Some(u16::from_be_bytes([*id.first()?, *id.last()?])))
+        .collect()
 }
 
 #[cfg(test)]

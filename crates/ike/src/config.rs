@@ -323,12 +323,11 @@ impl Lifetime {
         let early = u64::from(self.margin_percent.min(90)) * 1_000
             + entropy.below(u64::from(self.jitter_percent.min(90)) * 1_000 + 1);
         let keep = 100_000 - early.min(99_000);
-        let scale = |hard: u64| {
-            u64::try_from(u128::from(hard) * u128::from(keep) / 100_000).unwrap_or(u64::MAX)
-        };
-        let time = self.time.map(|hard| {
-            Duration::from_nanos(scale(u64::try_from(hard.as_nanos()).unwrap_or(u64::MAX)))
-        });
+        let scale =
+            |hard: u64| u64::try_from(u128::from(hard) * u128::from(keep) / 100_000).unwrap_or(u64::MAX);
+        let time = self
+            .time
+            .map(|hard| Duration::from_nanos(scale(u64::try_from(hard.as_nanos()).unwrap_or(u64::MAX))));
         SoftLifetime { time, bytes: self.bytes.map(scale), packets: self.packets.map(scale) }
     }
 }
@@ -501,8 +500,17 @@ pub struct Connection {
     pub request: AddressRequest,
     /// What to hand out as a responder.
     pub offer: OfferedConfig,
+    /// The peer's UDP ports.
+    pub remote_ports: Ports,
+    /// As a caller: tell the peer that this is our only SA with it, so that it drops what a crash left (RFC 7296, section 2.4).
+    pub initial_contact: bool,
     /// Address updates (RFC 4555).
     pub mobike: bool,
+    /// As the answering side: move ESP to a new address of the peer only when the peer has answered from there (RFC 4555,
+    /// section 3.7). Off, ESP moves at once, which saves a round trip of silence.
+    pub return_routability: bool,
+    /// Declare that no NAT may be in the path, so that a changed address is an attack (RFC 4555, section 3.9).
+    pub no_nats_allowed: bool,
     /// IKE fragmentation.
     pub fragmentation: Fragmentation,
     /// Pretend that there is a NAT, so that ESP is always carried in UDP.
@@ -524,7 +532,13 @@ pub struct Connection {
 impl Connection {
     /// A connection with the default algorithms, timers and one default child.
     #[must_use]
-    pub fn new(name: &str, local_id: Identity, local_auth: LocalAuth, remote_id: IdentityPattern, remote_auth: RemoteAuth) -> Self {
+    pub fn new(
+        name: &str,
+        local_id: Identity,
+        local_auth: LocalAuth,
+        remote_id: IdentityPattern,
+        remote_auth: RemoteAuth,
+    ) -> Self {
         Self {
             name: name.to_owned(),
             role: Role::Initiator,
@@ -536,7 +550,11 @@ impl Connection {
             children: vec![ChildConfig::default()],
             request: AddressRequest::default(),
             offer: OfferedConfig::default(),
+            remote_ports: Ports::default(),
+            initial_contact: true,
             mobike: true,
+            return_routability: false,
+            no_nats_allowed: false,
             fragmentation: Fragmentation::default(),
             force_udp_encap: false,
             keepalive: Keepalive::Auto,
@@ -666,5 +684,64 @@ impl fmt::Debug for EndpointConfig {
             .field("retransmission", &self.retransmission)
             .field("window", &self.window)
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use dormouse_sansio::Seeded;
+
+    use super::*;
+
+    #[test]
+    fn suffixes_end_at_labels() {
+        let pattern = IdentityPattern::Suffix("example.org".to_owned());
+        for good in ["example.org", "a.Example.ORG", "joe@example.org", "joe@mail.example.org"] {
+            assert!(pattern.matches(&good.parse().unwrap()), "{good}");
+        }
+        for bad in ["badexample.org", "example.org.evil.net", "joe@badexample.org", "192.0.2.1"] {
+            assert!(!pattern.matches(&bad.parse().unwrap()), "{bad}");
+        }
+        assert!(!IdentityPattern::Suffix(String::new()).matches(&"a.example.org".parse().unwrap()));
+        assert!(IdentityPattern::Any.matches(&"a.example.org".parse().unwrap()));
+    }
+
+    #[test]
+    fn rekeying_starts_within_its_margin() {
+        let lifetime = Lifetime {
+            time: Some(Duration::from_secs(1_000)),
+            bytes: Some(u64::MAX),
+            packets: None,
+            margin_percent: 10,
+            jitter_percent: 10,
+        };
+        let mut seen = std::collections::BTreeSet::new();
+        for seed in 0..1_000 {
+            let soft = lifetime.soft(&mut Seeded::new(seed));
+            let time = soft.time.unwrap();
+            assert!(
+                (Duration::from_secs(800)..=Duration::from_secs(900)).contains(&time),
+                "seed {seed}: {time:?}"
+            );
+            assert!(soft.bytes.unwrap() > u64::MAX / 100 * 79 && soft.packets.is_none());
+            seen.insert(time);
+        }
+        assert!(seen.len() > 500, "drawn, not fixed");
+    }
+
+    #[test]
+    fn waits_grow_to_the_longest_and_jitter_only_lengthens() {
+        let policy = Retransmission { longest: Duration::from_secs(2), ..Retransmission::default() };
+        let plain: Vec<_> = (0..5).map(|n| policy.delay(n).as_millis()).collect();
+        assert_eq!(plain, [500, 900, 1_620, 2_000, 2_000]);
+        for seed in 0..100 {
+            let wait = policy.wait(2, &mut Seeded::new(seed)).as_millis();
+            assert!((900..=990).contains(&wait), "seed {seed}: {wait}");
+        }
+        assert_eq!(
+            Retransmission { factor_percent: 0, ..policy }.delay(u32::MAX),
+            policy.initial,
+            "never shorter"
+        );
     }
 }

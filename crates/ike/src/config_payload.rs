@@ -90,7 +90,9 @@ pub fn request(want: AddressRequest, previous: &[IpAddr]) -> Config {
         ));
     }
     if want.dns {
-        attributes.extend([Type::InternalIp4Dns, Type::InternalIp6Dns, Type::InternalDnsDomain].map(ConfigAttribute::empty));
+        attributes.extend(
+            [Type::InternalIp4Dns, Type::InternalIp6Dns, Type::InternalDnsDomain].map(ConfigAttribute::empty),
+        );
     }
     attributes.extend(want.v4.then(|| ConfigAttribute::empty(Type::InternalIp4Subnet)));
     attributes.extend(want.v6.then(|| ConfigAttribute::empty(Type::InternalIp6Subnet)));
@@ -130,7 +132,8 @@ pub fn parse_request(config: &Config) -> Option<LeaseRequest> {
             }
             _ => None,
         };
-        if let Some(wish) = wish.filter(|a| !a.is_unspecified() && request.wanted.len() < CONFIG_ENTRIES_MAX) {
+        if let Some(wish) = wish.filter(|a| !a.is_unspecified() && request.wanted.len() < CONFIG_ENTRIES_MAX)
+        {
             request.wanted.push(wish);
         }
     }
@@ -151,7 +154,8 @@ pub fn reply(request: &Config, lease: Lease, offer: &OfferedConfig) -> (Config, 
     };
     let mut attributes = Vec::new();
     attributes.extend(assigned.v4.map(|a| ConfigAttribute::ipv4(Type::InternalIp4Address, a)));
-    attributes.extend(assigned.v6.map(|(a, len)| ConfigAttribute::ipv6_prefix(Type::InternalIp6Address, a, len)));
+    attributes
+        .extend(assigned.v6.map(|(a, len)| ConfigAttribute::ipv6_prefix(Type::InternalIp6Address, a, len)));
     for server in offer.dns.iter().take(CONFIG_ENTRIES_MAX) {
         let attribute = match server {
             IpAddr::V4(a) if asked(Type::InternalIp4Dns) => ConfigAttribute::ipv4(Type::InternalIp4Dns, *a),
@@ -163,13 +167,16 @@ pub fn reply(request: &Config, lease: Lease, offer: &OfferedConfig) -> (Config, 
     }
     if asked(Type::InternalDnsDomain) && !assigned.dns.is_empty() {
         for domain in offer.domains.iter().filter(|d| is_domain(d)).take(CONFIG_ENTRIES_MAX) {
-            attributes.push(ConfigAttribute { kind: Type::InternalDnsDomain, value: domain.as_bytes().to_vec() });
+            attributes
+                .push(ConfigAttribute { kind: Type::InternalDnsDomain, value: domain.as_bytes().to_vec() });
             assigned.domains.push(domain.clone());
         }
     }
     for net in offer.subnets.iter().take(CONFIG_ENTRIES_MAX) {
         let attribute = match net {
-            IpNet::V4(net) if assigned.v4.is_some() => ConfigAttribute::ipv4_subnet(net.network(), net.prefix_len()),
+            IpNet::V4(net) if assigned.v4.is_some() => {
+                ConfigAttribute::ipv4_subnet(net.network(), net.prefix_len())
+            }
             IpNet::V6(net) if assigned.v6.is_some() => {
                 ConfigAttribute::ipv6_prefix(Type::InternalIp6Subnet, net.network(), net.prefix_len())
             }
@@ -192,14 +199,20 @@ pub fn parse_reply(config: &Config) -> Option<AssignedConfig> {
     let mut netmask = None;
     for attribute in &config.attributes {
         match attribute.kind {
-            Type::InternalIp4Address => assigned.v4 = assigned.v4.or_else(|| attribute.to_ipv4().filter(is_host_v4)),
+            Type::InternalIp4Address => {
+                assigned.v4 = assigned.v4.or_else(|| attribute.to_ipv4().filter(is_host_v4))
+            }
             Type::InternalIp4Netmask => netmask = attribute.to_ipv4(),
             Type::InternalIp6Address => {
                 let address = attribute.to_ipv6_prefix().or_else(|| attribute.to_ipv6().map(|a| (a, 128)));
                 assigned.v6 = assigned.v6.or_else(|| address.filter(|(a, _)| is_host_v6(a)));
             }
-            Type::InternalIp4Dns => push(&mut assigned.dns, attribute.to_ipv4().filter(is_host_v4).map(IpAddr::V4)),
-            Type::InternalIp6Dns => push(&mut assigned.dns, attribute.to_ipv6().filter(is_host_v6).map(IpAddr::V6)),
+            Type::InternalIp4Dns => {
+                push(&mut assigned.dns, attribute.to_ipv4().filter(is_host_v4).map(IpAddr::V4))
+            }
+            Type::InternalIp6Dns => {
+                push(&mut assigned.dns, attribute.to_ipv6().filter(is_host_v6).map(IpAddr::V6))
+            }
             Type::InternalIp4Subnet => {
                 let net = attribute.to_ipv4_subnet().and_then(|(a, len)| Ipv4Net::new(a, len).ok());
                 push(&mut assigned.subnets, net.map(|net| IpNet::V4(net.trunc())));
@@ -253,3 +266,6 @@ fn is_domain(text: &str) -> bool {
     };
     text.len() <= DOMAIN_MAX && text.split('.').all(label)
 }
+
+#[cfg(test)]
+mod tests;

@@ -44,7 +44,14 @@ impl CookieJar {
     }
 
     /// The cookie that the sender of this first message must return.
-    pub fn issue(&mut self, now: Instant, entropy: &mut dyn Entropy, spi_i: u64, from: SocketAddr, ni: &[u8]) -> Vec<u8> {
+    pub fn issue(
+        &mut self,
+        now: Instant,
+        entropy: &mut dyn Entropy,
+        spi_i: u64,
+        from: SocketAddr,
+        ni: &[u8],
+    ) -> Vec<u8> {
         let stale = |g: &Generation| now.saturating_since(g.born) >= COOKIE_SECRET_LIFETIME;
         let generation = match self.current.take() {
             Some(current) if !stale(&current) => self.current.insert(current),

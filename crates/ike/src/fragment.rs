@@ -205,7 +205,8 @@ impl Reassembler {
         plain: &[u8],
     ) -> Result<Option<Reassembled>, FragmentError> {
         self.check(message_id, fragment)?;
-        let fresh = || Partial { total: fragment.total, first: PayloadType::None, pieces: BTreeMap::new(), bytes: 0 };
+        let fresh =
+            || Partial { total: fragment.total, first: PayloadType::None, pieces: BTreeMap::new(), bytes: 0 };
         let partial = self.partial.entry(message_id).or_insert_with(fresh);
         if fragment.total > partial.total {
             *partial = fresh();
@@ -245,3 +246,6 @@ impl Partial {
         Reassembled { first: self.first, plain }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -71,11 +71,7 @@ pub fn detect<'a>(
         source_matches |= source == seen;
     }
     let Some(destination) = destination.filter(|_| any_source) else { return Detection::default() };
-    Detection {
-        supported: true,
-        local: destination != digest(spis, path.local),
-        remote: !source_matches,
-    }
+    Detection { supported: true, local: destination != digest(spis, path.local), remote: !source_matches }
 }
 
 #[cfg(test)]

@@ -9,7 +9,9 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use dormouse_crypto::suites::Encr;
 use dormouse_crypto::{PacketKey, Unauthentic};
 use dormouse_sansio::Entropy;
-use dormouse_wire::ike::{Fragment, Header, Message, Payload, PayloadType, Protected, Sealing, emit_payloads, parse_payloads};
+use dormouse_wire::ike::{
+    Fragment, Header, Message, Payload, PayloadType, Protected, Sealing, emit_payloads, parse_payloads,
+};
 use zeroize::Zeroizing;
 
 use crate::fragment::FragmentError;
@@ -84,7 +86,12 @@ impl Channel {
     ///
     /// # Errors
     /// If the message exceeds 64 KiB.
-    pub fn seal(&self, header: &Header, payloads: &[Payload], entropy: &mut dyn Entropy) -> Result<Vec<u8>, SealError> {
+    pub fn seal(
+        &self,
+        header: &Header,
+        payloads: &[Payload],
+        entropy: &mut dyn Entropy,
+    ) -> Result<Vec<u8>, SealError> {
         let mut plain = Zeroizing::new(Vec::new());
         let first = emit_payloads(payloads, &mut plain)?;
         self.seal_bytes(header, first, None, &plain, entropy)
@@ -102,7 +109,8 @@ impl Channel {
         let (iv_len, icv_len) = (self.key.iv_len(), self.key.icv_len());
         let padded = padded_len(self.key.block_len(), plain.len());
         let mut message = Vec::new();
-        let body = Sealing { header, cleartext: &[], first, fragment }.emit(iv_len + padded + icv_len, &mut message)?;
+        let body = Sealing { header, cleartext: &[], first, fragment }
+            .emit(iv_len + padded + icv_len, &mut message)?;
         let (aad, rest) = message.split_at_mut(body.start);
         let (iv, rest) = rest.split_at_mut(iv_len);
         let (data, icv) = rest.split_at_mut(padded);
@@ -161,7 +169,11 @@ impl Channel {
     ///
     /// # Errors
     /// As [`Channel::open`].
-    pub fn open_payloads(&self, message: &mut [u8], protected: &Protected) -> Result<Vec<Payload>, OpenError> {
+    pub fn open_payloads(
+        &self,
+        message: &mut [u8],
+        protected: &Protected,
+    ) -> Result<Vec<Payload>, OpenError> {
         let plain = self.open(message, protected)?;
         Ok(parse_payloads(protected.first, plain)?)
     }
@@ -180,3 +192,6 @@ const fn padded_len(block: usize, plain: usize) -> usize {
 pub fn is_first_or_whole(message: &Message) -> bool {
     message.protected.as_ref().and_then(|p| p.fragment).is_none_or(|f| f.number == 1)
 }
+
+#[cfg(test)]
+mod tests;

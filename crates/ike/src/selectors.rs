@@ -246,3 +246,6 @@ pub fn show_wire(selectors: &[TrafficSelector]) -> String {
         .collect();
     show(&ranges)
 }
+
+#[cfg(test)]
+mod tests;

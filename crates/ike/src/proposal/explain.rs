@@ -46,7 +46,11 @@ impl fmt::Display for Mismatch {
         }
         match &self.suggestion {
             Some(text) => write!(f, "; to accept it, add \"{text}\" to `{}` of this connection", self.line),
-            None => write!(f, "; to meet, the peer must offer one of the acceptable ones (our `{}` line)", self.line),
+            None => write!(
+                f,
+                "; to meet, the peer must offer one of the acceptable ones (our `{}` line)",
+                self.line
+            ),
         }
     }
 }
@@ -68,7 +72,12 @@ pub fn explain_mismatch(offered: &[Proposal], acceptable: &[IkeProposal]) -> Mis
 impl Mismatch {
     /// Explains why none of `offered` fits any of `acceptable`, for a CHILD_SA.
     #[must_use]
-    pub fn of_esp(offered: &[Proposal], acceptable: &[EspProposal], esn: EsnPolicy, exchange: KeyExchange) -> Self {
+    pub fn of_esp(
+        offered: &[Proposal],
+        acceptable: &[EspProposal],
+        esn: EsnPolicy,
+        exchange: KeyExchange,
+    ) -> Self {
         let ours = acceptable.iter().map(|p| Ours {
             encr: &p.encr,
             integ: &p.integ,
@@ -114,7 +123,13 @@ fn explain<'a>(
     }
     let suggestion = offered.iter().find_map(|p| suggestion(p, protocol));
     let differences = best.map_or_else(Vec::new, |(_, differences)| differences);
-    Mismatch { line, offered: offered.iter().map(proposal_text).collect(), acceptable, differences, suggestion }
+    Mismatch {
+        line,
+        offered: offered.iter().map(proposal_text).collect(),
+        acceptable,
+        differences,
+        suggestion,
+    }
 }
 
 fn differences(offer: &Offer<'_>, ours: &Ours<'_>) -> Vec<Difference> {
@@ -135,7 +150,9 @@ fn differences(offer: &Offer<'_>, ours: &Ours<'_>) -> Vec<Difference> {
     if let Some(prf) = ours.prf.filter(|prf| offer.prf(prf).is_none()) {
         differ(TransformType::Prf, names(prf));
     }
-    if let Some(groups) = ours.groups.filter(|groups| offer.group(groups, None).is_none() && !ours.group_optional) {
+    if let Some(groups) =
+        ours.groups.filter(|groups| offer.group(groups, None).is_none() && !ours.group_optional)
+    {
         differ(TransformType::KeyExchange, names(groups));
     }
     if let Some(esn) = ours.esn.filter(|&esn| offer.esn(esn).is_none()) {
@@ -152,12 +169,19 @@ fn names<T: ToString>(algorithms: &[T]) -> Vec<String> {
 /// The best that we could do with this offer if the configuration allowed everything, as a proposal in text.
 fn suggestion(proposal: &Proposal, protocol: ProtocolId) -> Option<String> {
     let offer = Offer::of(proposal, protocol)?;
-    let of = |kind| proposal.transforms.iter().filter(move |t: &&Transform| t.kind == kind && t.other_attributes.is_empty());
+    let of = |kind| {
+        proposal
+            .transforms
+            .iter()
+            .filter(move |t: &&Transform| t.kind == kind && t.other_attributes.is_empty())
+    };
     let encr = of(TransformType::Encryption).find_map(|t| Encr::by_id(t.id, t.key_length))?;
     let integ = offer.integ(encr.is_aead(), &Integ::ALL)?;
     let mut words = vec![encr.name()];
     // The peer's order decides, as it would if the line were written for this peer.
-    words.extend(integ.and_then(|_| of(TransformType::Integrity).find_map(|t| Integ::by_id(t.id))).map(|a| a.name()));
+    words.extend(
+        integ.and_then(|_| of(TransformType::Integrity).find_map(|t| Integ::by_id(t.id))).map(|a| a.name()),
+    );
     if protocol == ProtocolId::Ike {
         words.push(of(TransformType::Prf).find_map(|t| Prf::by_id(t.id))?.name());
         words.push(of(TransformType::KeyExchange).find_map(|t| Group::by_id(t.id))?.name());
@@ -168,7 +192,8 @@ fn suggestion(proposal: &Proposal, protocol: ProtocolId) -> Option<String> {
 }
 
 fn proposal_text(proposal: &Proposal) -> String {
-    let shown = proposal.transforms.iter().filter(|t| t.kind != TransformType::ExtendedSequenceNumbers || t.id != 0);
+    let shown =
+        proposal.transforms.iter().filter(|t| t.kind != TransformType::ExtendedSequenceNumbers || t.id != 0);
     shown.map(transform_text).collect::<Vec<_>>().join("-")
 }
 

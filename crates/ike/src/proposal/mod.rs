@@ -14,7 +14,9 @@ use dormouse_crypto::suites::{Encr, Group, Integ, Prf};
 use dormouse_wire::ike::{Proposal, ProtocolId, Transform, TransformType};
 
 pub use explain::{Difference, Mismatch, explain_mismatch};
-pub use select::{BadChoice, EspChoice, IkeChoice, retry_group, select_esp, select_ike, verify_esp, verify_ike};
+pub use select::{
+    BadChoice, EspChoice, IkeChoice, permits, retry_group, select_esp, select_ike, verify_esp, verify_ike,
+};
 pub use text::ProposalError;
 
 use crate::config::{EsnPolicy, EspProposal, IkeProposal};
@@ -89,32 +91,49 @@ const fn esn_transform(esn: bool) -> Transform {
 #[must_use]
 pub fn ike_offer(proposals: &[IkeProposal], spi: Option<u64>) -> Vec<Proposal> {
     let spi = spi.map_or_else(Vec::new, |spi| spi.to_be_bytes().to_vec());
-    (1..=u8::MAX).zip(proposals).map(|(number, proposal)| {
-        let transforms = proposal.encr.iter().map(|&encr| encr_transform(encr))
-            .chain(proposal.prf.iter().copied().map(prf_transform))
-            .chain(proposal.integ.iter().copied().map(integ_transform))
-            .chain(proposal.groups.iter().copied().map(group_transform))
-            .collect();
-        Proposal { number, protocol: ProtocolId::Ike, spi: spi.clone(), transforms }
-    }).collect()
+    (1..=u8::MAX)
+        .zip(proposals)
+        .map(|(number, proposal)| {
+            let transforms = proposal
+                .encr
+                .iter()
+                .map(|&encr| encr_transform(encr))
+                .chain(proposal.prf.iter().copied().map(prf_transform))
+                .chain(proposal.integ.iter().copied().map(integ_transform))
+                .chain(proposal.groups.iter().copied().map(group_transform))
+                .collect();
+            Proposal { number, protocol: ProtocolId::Ike, spi: spi.clone(), transforms }
+        })
+        .collect()
 }
 
 /// The initiator's SA payload for a CHILD_SA whose inbound SPI is `spi`.
 #[must_use]
-pub fn esp_offer(proposals: &[EspProposal], spi: u32, esn: EsnPolicy, exchange: KeyExchange) -> Vec<Proposal> {
-    (1..=u8::MAX).zip(proposals).map(|(number, proposal)| {
-        let mut transforms: Vec<_> = proposal.encr.iter().map(|&encr| encr_transform(encr))
-            .chain(proposal.integ.iter().copied().map(integ_transform))
-            .collect();
-        if exchange == KeyExchange::Configured && !proposal.groups.is_empty() {
-            transforms.extend(proposal.groups.iter().copied().map(group_transform));
-            if proposal.group_optional {
-                transforms.push(transform(TransformType::KeyExchange, NONE));
+pub fn esp_offer(
+    proposals: &[EspProposal],
+    spi: u32,
+    esn: EsnPolicy,
+    exchange: KeyExchange,
+) -> Vec<Proposal> {
+    (1..=u8::MAX)
+        .zip(proposals)
+        .map(|(number, proposal)| {
+            let mut transforms: Vec<_> = proposal
+                .encr
+                .iter()
+                .map(|&encr| encr_transform(encr))
+                .chain(proposal.integ.iter().copied().map(integ_transform))
+                .collect();
+            if exchange == KeyExchange::Configured && !proposal.groups.is_empty() {
+                transforms.extend(proposal.groups.iter().copied().map(group_transform));
+                if proposal.group_optional {
+                    transforms.push(transform(TransformType::KeyExchange, NONE));
+                }
             }
-        }
-        transforms.extend(esn_choices(esn).iter().copied().map(esn_transform));
-        Proposal { number, protocol: ProtocolId::Esp, spi: spi.to_be_bytes().to_vec(), transforms }
-    }).collect()
+            transforms.extend(esn_choices(esn).iter().copied().map(esn_transform));
+            Proposal { number, protocol: ProtocolId::Esp, spi: spi.to_be_bytes().to_vec(), transforms }
+        })
+        .collect()
 }
 
 /// The group of the KE payload of a first message: the first of the first proposal that has one.

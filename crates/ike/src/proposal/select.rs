@@ -5,8 +5,8 @@ use dormouse_crypto::suites::{Encr, Group, Integ, Prf};
 use dormouse_wire::ike::{Proposal, ProtocolId, Transform, TransformType};
 
 use super::{
-    EspSuite, IkeSuite, KeyExchange, Mismatch, NONE, encr_transform, esn_choices, esn_transform, explain_mismatch,
-    group_transform, integ_transform, prf_transform, transform,
+    EspSuite, IkeSuite, KeyExchange, Mismatch, NONE, encr_transform, esn_choices, esn_transform,
+    explain_mismatch, group_transform, integ_transform, prf_transform, transform,
 };
 use crate::config::{EsnPolicy, EspProposal, IkeProposal};
 
@@ -24,7 +24,10 @@ impl IkeChoice {
     /// The answering SA payload; `spi` is ours when rekeying, `None` in a first exchange.
     #[must_use]
     pub fn answer(&self, spi: Option<u64>) -> Vec<Proposal> {
-        vec![Proposal { spi: spi.map_or_else(Vec::new, |spi| spi.to_be_bytes().to_vec()), ..self.reply.clone() }]
+        vec![Proposal {
+            spi: spi.map_or_else(Vec::new, |spi| spi.to_be_bytes().to_vec()),
+            ..self.reply.clone()
+        }]
     }
 }
 
@@ -108,7 +111,12 @@ impl<'a> Offer<'a> {
     }
 
     /// Outer `None`: no agreement.
-    fn child_group(&self, ours: &EspProposal, wished: Option<Group>, exchange: KeyExchange) -> Option<Option<Group>> {
+    fn child_group(
+        &self,
+        ours: &EspProposal,
+        wished: Option<Group>,
+        exchange: KeyExchange,
+    ) -> Option<Option<Group>> {
         if exchange == KeyExchange::Never {
             return Some(None);
         }
@@ -134,7 +142,13 @@ impl<'a> Offer<'a> {
         Some(IkeSuite { encr, integ, prf, group })
     }
 
-    fn esp(&self, ours: &EspProposal, esn: EsnPolicy, wished: Option<Group>, exchange: KeyExchange) -> Option<EspSuite> {
+    fn esp(
+        &self,
+        ours: &EspProposal,
+        esn: EsnPolicy,
+        wished: Option<Group>,
+        exchange: KeyExchange,
+    ) -> Option<EspSuite> {
         let encr = self.encr(&ours.encr)?;
         let integ = self.integ(encr.is_aead(), &ours.integ)?;
         let group = self.child_group(ours, wished, exchange)?;
@@ -158,7 +172,11 @@ impl<'a> Offer<'a> {
 ///
 /// # Errors
 /// [`Mismatch`] if nothing fits: answer NO_PROPOSAL_CHOSEN.
-pub fn select_ike(offered: &[Proposal], acceptable: &[IkeProposal], ke_group: Option<u16>) -> Result<IkeChoice, Mismatch> {
+pub fn select_ike(
+    offered: &[Proposal],
+    acceptable: &[IkeProposal],
+    ke_group: Option<u16>,
+) -> Result<IkeChoice, Mismatch> {
     let wished = ke_group.and_then(Group::by_id);
     for ours in acceptable {
         for offer in offered.iter().filter_map(|p| Offer::of(p, ProtocolId::Ike)) {
@@ -177,6 +195,18 @@ pub fn select_ike(offered: &[Proposal], acceptable: &[IkeProposal], ke_group: Op
         }
     }
     Err(explain_mismatch(offered, acceptable))
+}
+
+/// Whether the configuration accepts this suite: for a suite that was agreed on before the connection was known, or that a ticket
+/// carries.
+#[must_use]
+pub fn permits(acceptable: &[IkeProposal], suite: &IkeSuite) -> bool {
+    acceptable.iter().any(|ours| {
+        ours.encr.contains(&suite.encr)
+            && suite.integ.is_none_or(|integ| ours.integ.contains(&integ))
+            && ours.prf.contains(&suite.prf)
+            && ours.groups.contains(&suite.group)
+    })
 }
 
 fn spi_of(proposal: &Proposal) -> Option<u64> {
@@ -296,7 +326,9 @@ fn cipher(answer: &Proposal) -> Result<(Encr, Option<Integ>), BadChoice> {
     let encr = need(TransformType::Encryption, encr)?;
     let integ = only(answer, TransformType::Integrity)?.and_then(|t| Integ::by_id(t.id));
     match integ {
-        Some(_) if encr.is_aead() => Err(BadChoice::Transforms { kind: kind_name(TransformType::Integrity), got: 1 }),
+        Some(_) if encr.is_aead() => {
+            Err(BadChoice::Transforms { kind: kind_name(TransformType::Integrity), got: 1 })
+        }
         None if !encr.is_aead() => need(TransformType::Integrity, None),
         integ => Ok((encr, integ)),
     }
@@ -339,7 +371,10 @@ pub fn verify_esp(chosen: &[Proposal], offered: &[Proposal]) -> Result<(EspSuite
         return need(TransformType::KeyExchange, None);
     }
     let esn = only(answer, TransformType::ExtendedSequenceNumbers)?;
-    let esn_was_due = offered.iter().filter(|p| p.number == answer.number).all(|p| !p.transforms.contains(&esn_transform(false)));
+    let esn_was_due = offered
+        .iter()
+        .filter(|p| p.number == answer.number)
+        .all(|p| !p.transforms.contains(&esn_transform(false)));
     if esn.is_none() && esn_was_due {
         return need(TransformType::ExtendedSequenceNumbers, None);
     }

@@ -23,7 +23,12 @@ fn agree_ike(initiator: &[&str], responder: &[&str], ke: Option<u16>) -> String 
     }
 }
 
-fn agree_esp(initiator: &str, responder: &str, esn: (EsnPolicy, EsnPolicy), exchange: KeyExchange) -> Option<String> {
+fn agree_esp(
+    initiator: &str,
+    responder: &str,
+    esn: (EsnPolicy, EsnPolicy),
+    exchange: KeyExchange,
+) -> Option<String> {
     let offer = esp_offer(&[esp(initiator)], 0x1234_5678, esn.0, exchange);
     let choice = select_esp(&offer, &[esp(responder)], esn.1, exchange, None).ok()?;
     assert_eq!(choice.spi, 0x1234_5678);
@@ -146,10 +151,16 @@ fn a_choice_that_was_not_offered_is_refused() {
         verify_ike(&answer, &offer).unwrap_err()
     };
     assert_eq!(check(&|p| p.number = 3), BadChoice::Number { number: 3 });
-    assert!(matches!(check(&|p| p.number = 2), BadChoice::NotOffered { .. }), "transforms of another proposal");
+    assert!(
+        matches!(check(&|p| p.number = 2), BadChoice::NotOffered { .. }),
+        "transforms of another proposal"
+    );
     assert!(matches!(check(&|p| p.transforms[0].key_length = Some(128)), BadChoice::NotOffered { .. }));
     assert!(matches!(check(&|p| p.transforms.truncate(2)), BadChoice::Transforms { got: 0, .. }));
-    assert!(matches!(check(&|p| p.transforms.push(p.transforms[0].clone())), BadChoice::Transforms { got: 2, .. }));
+    assert!(matches!(
+        check(&|p| p.transforms.push(p.transforms[0].clone())),
+        BadChoice::Transforms { got: 2, .. }
+    ));
     assert_eq!(check(&|p| p.spi = vec![1, 2]), BadChoice::Spi(2));
     assert_eq!(verify_ike(&[], &offer), Err(BadChoice::Count(0)));
     assert_eq!(verify_ike(&[right[0].clone(), right[0].clone()], &offer), Err(BadChoice::Count(2)));
@@ -217,7 +228,11 @@ fn text_and_value_are_the_same() {
     for text in ["aes128gcm16", "aes256-sha512-ecp384", "chacha20poly1305-x25519-none"] {
         assert_eq!(esp(text).to_string(), text);
     }
-    assert_eq!(ike("aes128-sha384-ecp384").to_string(), "aes128-sha384-prfsha384-ecp384", "the PRF follows the hash");
+    assert_eq!(
+        ike("aes128-sha384-ecp384").to_string(),
+        "aes128-sha384-prfsha384-ecp384",
+        "the PRF follows the hash"
+    );
     for (text, part) in [
         ("3des-sha1-modp1024", "unknown algorithm \"3des\""),
         ("aes256gcm16-sha256-x25519", "authenticates by itself"),
@@ -229,5 +244,7 @@ fn text_and_value_are_the_same() {
         let error = text.parse::<IkeProposal>().unwrap_err().to_string();
         assert!(error.contains(part), "{error}");
     }
-    assert!("aes128gcm16-prfsha256".parse::<EspProposal>().unwrap_err().to_string().contains("pseudo-random"));
+    assert!(
+        "aes128gcm16-prfsha256".parse::<EspProposal>().unwrap_err().to_string().contains("pseudo-random")
+    );
 }

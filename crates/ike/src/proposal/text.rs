@@ -25,7 +25,9 @@ pub enum ProposalError {
         known: String,
     },
     /// A PRF in an ESP proposal.
-    #[error("proposal \"{proposal}\": \"{word}\" is a pseudo-random function, which esp proposals do not have")]
+    #[error(
+        "proposal \"{proposal}\": \"{word}\" is a pseudo-random function, which esp proposals do not have"
+    )]
     PrfInEsp {
         /// The proposal.
         proposal: String,
@@ -41,7 +43,9 @@ pub enum ProposalError {
         missing: &'static str,
     },
     /// AEAD beside non-AEAD ciphers, or an AEAD with an integrity algorithm.
-    #[error("proposal \"{proposal}\": \"{aead}\" authenticates by itself and does not go with \"{other}\"; make two proposals of it")]
+    #[error(
+        "proposal \"{proposal}\": \"{aead}\" authenticates by itself and does not go with \"{other}\"; make two proposals of it"
+    )]
     Mixed {
         /// The proposal.
         proposal: String,
@@ -75,7 +79,12 @@ fn split(text: &str, kind: &'static str) -> Result<Words, ProposalError> {
         } else if word == "none" && kind == "esp" {
             words.none = true;
         } else {
-            return Err(ProposalError::Unknown { proposal: text.to_owned(), word: word.to_owned(), kind, known: known(kind) });
+            return Err(ProposalError::Unknown {
+                proposal: text.to_owned(),
+                word: word.to_owned(),
+                kind,
+                known: known(kind),
+            });
         }
     }
     check_ciphers(text, &words)?;
@@ -83,7 +92,8 @@ fn split(text: &str, kind: &'static str) -> Result<Words, ProposalError> {
 }
 
 fn known(kind: &str) -> String {
-    let mut names: Vec<&str> = Encr::ALL.iter().map(|a| a.name()).chain(Integ::ALL.iter().map(|a| a.name())).collect();
+    let mut names: Vec<&str> =
+        Encr::ALL.iter().map(|a| a.name()).chain(Integ::ALL.iter().map(|a| a.name())).collect();
     if kind == "ike" {
         names.extend(Prf::ALL.iter().map(|a| a.name()));
     }

@@ -212,9 +212,13 @@ impl In<'_> {
     fn encr(&mut self) -> Result<(Encr, Option<Integ>)> {
         let (id, bits, integ) = (self.0.u16()?, self.0.u16()?, self.0.u16()?);
         let encr = value("cipher", id, Encr::by_id(id, (bits != 0).then_some(bits)))?;
-        let integ = (integ != 0).then(|| value("integrity algorithm", integ, Integ::by_id(integ))).transpose()?;
+        let integ =
+            (integ != 0).then(|| value("integrity algorithm", integ, Integ::by_id(integ))).transpose()?;
         if encr.is_aead() == integ.is_some() {
-            return Err(TicketFormatError::Value { what: "pair of cipher and integrity algorithm", got: id.into() });
+            return Err(TicketFormatError::Value {
+                what: "pair of cipher and integrity algorithm",
+                got: id.into(),
+            });
         }
         Ok((encr, integ))
     }

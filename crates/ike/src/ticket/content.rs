@@ -138,7 +138,8 @@ impl TicketContent {
         let addresses = r.list(In::ip)?;
         let children = r.list(TicketChild::decode)?;
         let pad = r.0.rest();
-        let well_padded = pad.len() <= PAD_TO && pad.split_first().is_some_and(|(&one, zeros)| one == 1 && zeros.iter().all(|&b| b == 0));
+        let well_padded = pad.len() <= PAD_TO
+            && pad.split_first().is_some_and(|(&one, zeros)| one == 1 && zeros.iter().all(|&b| b == 0));
         if !well_padded || bytes.len() % PAD_TO != 0 {
             return Err(TicketFormatError::Value { what: "padding", got: pad.len() as u64 });
         }

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use dormouse_sansio::UnixTime;
 
-use super::content::{TicketContent, TicketId};
 use super::TicketRefusal;
+use super::content::{TicketContent, TicketId};
 use crate::limits::TICKETS_SPENT_MAX;
 
 /// Bytes of one record: ticket id, expiry.

@@ -9,9 +9,9 @@ use dormouse_sansio::{Entropy, UnixTime};
 use dormouse_wire::codec::Reader;
 use zeroize::{Zeroize, ZeroizeOnDrop};
 
+use super::TicketRefusal;
 use super::codec::{In, Out, TicketFormatError};
 use super::content::TicketContent;
-use super::TicketRefusal;
 use crate::limits;
 
 const VERSION: u8 = 1;
@@ -62,7 +62,12 @@ impl TicketKeys {
     /// > The key that is used to protect the ticket MUST have a lifetime that is significantly longer than the lifetime of an
     /// > IKE SA. (RFC 5723, section 6.2)
     #[must_use]
-    pub fn generate(now: UnixTime, rotate_after: Duration, keep_for: Duration, entropy: &mut dyn Entropy) -> Self {
+    pub fn generate(
+        now: UnixTime,
+        rotate_after: Duration,
+        keep_for: Duration,
+        entropy: &mut dyn Entropy,
+    ) -> Self {
         let mut keys = Self { keys: Vec::new(), rotate_after, keep_for };
         keys.push(now, entropy);
         keys
@@ -77,7 +82,8 @@ impl TicketKeys {
     /// Wipes keys whose tickets have all expired and makes a new key if the newest is old enough. Returns whether anything
     /// changed, so that the driver exports and stores the set before the next ticket is made.
     pub fn rotate(&mut self, now: UnixTime, entropy: &mut dyn Entropy) -> bool {
-        let due = self.keys.last().is_none_or(|key| now.saturating_since(UnixTime(key.born)) >= self.rotate_after);
+        let due =
+            self.keys.last().is_none_or(|key| now.saturating_since(UnixTime(key.born)) >= self.rotate_after);
         if due {
             self.push(now, entropy);
         }
@@ -109,7 +115,11 @@ impl TicketKeys {
     ///
     /// # Errors
     /// If the content is longer than [`limits::TICKET_MAX`], or the cipher fails, which it does not.
-    pub fn seal(&self, content: &TicketContent, entropy: &mut dyn Entropy) -> Result<Vec<u8>, dormouse_crypto::Error> {
+    pub fn seal(
+        &self,
+        content: &TicketContent,
+        entropy: &mut dyn Entropy,
+    ) -> Result<Vec<u8>, dormouse_crypto::Error> {
         let failed = dormouse_crypto::Error::Backend { operation: "sealing a ticket" };
         let key = self.keys.last().ok_or(failed)?;
         let mut nonce = [0; NONCE];
