@@ -14,6 +14,8 @@
 use core::fmt;
 use core::str::FromStr;
 
+use crate::states::State;
+
 /// How long the gateway remembers a silent client before its liveness check gives up, unless configured otherwise, in
 /// seconds. Until then MOBIKE resumes the session; later the hybrids fall back. (Paper 000, section 3.4.)
 pub const LIVENESS_TIMEOUT: f64 = 120.0;
@@ -174,6 +176,26 @@ pub enum Baseline {
     Watts(f64),
 }
 
+/// No such baseline.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("unknown baseline {found:?}, expected active or psm")]
+pub struct UnknownBaseline {
+    found: String,
+}
+
+impl FromStr for Baseline {
+    type Err = UnknownBaseline;
+
+    /// `active` or `psm`; a measured one comes from [`crate::profile::Profile::baseline`].
+    fn from_str(s: &str) -> Result<Self, Self::Err> {
+        match s {
+            "active" => Ok(Self::Active),
+            "psm" => Ok(Self::PowerSave),
+            _ => Err(UnknownBaseline { found: s.to_owned() }),
+        }
+    }
+}
+
 /// A device's figures put into the equations.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Model {
@@ -253,6 +275,34 @@ impl Model {
             }
             Resumption::MobikeThenFull => SleepCost::hybrid(with(mobike), with(full), self.liveness_timeout),
         }
+    }
+
+    /// The radio as a machine of three states: active, power save, off. Going into power save and back is one null frame
+    /// each way and counts as free; leaving `off` costs the cycle and the exchange. A hybrid's exchange is the one that
+    /// resumes short sleeps.
+    #[must_use]
+    pub fn states(&self, resumption: Resumption, load: u32) -> [State; 3] {
+        let Exchanges { full, ticket, mobike } = self.exchanges;
+        let exchange = match resumption {
+            Resumption::HeldSa => Exchange::default(),
+            Resumption::Mobike | Resumption::MobikeThenTicket | Resumption::MobikeThenFull => mobike,
+            Resumption::Ticket => ticket,
+            Resumption::Full => full,
+        };
+        let state = |name: &str, power, leave_energy, leave_time| State {
+            name: name.to_owned(),
+            power,
+            enter_energy: 0.0,
+            leave_energy,
+            enter_time: 0.0,
+            leave_time,
+        };
+        let waiting = self.radio.association_time + exchange.time.at(load);
+        [
+            state("active", self.radio.idle_power, 0.0, 0.0),
+            state("power save", self.radio.power_save_power, 0.0, 0.0),
+            state("off", 0.0, self.switching_energy(exchange), waiting),
+        ]
     }
 
     /// The shortest idle period that is worth a sleep, in seconds (`dt_tau`, Eq. 3).

@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::model::{Exchange, Exchanges, Latency, Model, Radio};
+use crate::model::{Baseline, Exchange, Exchanges, Latency, Model, Radio};
 
 /// The figures that [`Profile::model`] asks for.
 pub mod names {
@@ -24,6 +24,8 @@ pub mod names {
     pub const RADIO_IDLE_POWER: &str = "radio.idle_power";
     /// Radio idle in power-save mode; in watts.
     pub const RADIO_POWER_SAVE_POWER: &str = "radio.power_save_power";
+    /// What the radio draws where it is left alone, if that is neither of the two above; in watts.
+    pub const BASELINE_POWER: &str = "baseline.power";
     /// WiFi_C + WiFi_D; in joules.
     pub const RADIO_CYCLE_ENERGY: &str = "radio.cycle_energy";
     /// WiFi_t; in seconds.
@@ -255,6 +257,14 @@ impl Profile {
     /// [`ProfileError::Missing`] or [`ProfileError::Unit`].
     pub fn time(&self, name: &'static str) -> Result<f64, ProfileError> {
         self.quantity(name, Quantity::Time)
+    }
+
+    /// The baseline that this profile was written to describe: [`names::BASELINE_POWER`].
+    ///
+    /// # Errors
+    /// [`ProfileError`] if the figure is missing or no power.
+    pub fn baseline(&self) -> Result<Baseline, ProfileError> {
+        self.power(names::BASELINE_POWER).map(Baseline::Watts)
     }
 
     /// The figures put into the equations, compared with an always active radio.

@@ -101,7 +101,8 @@ impl Envelope {
         Ok(Self { steps })
     }
 
-    /// The states worth entering, active first.
+    /// The states worth entering, the one with the highest power first. The active state itself is missing where a cheaper
+    /// one is free to enter.
     #[must_use]
     pub fn steps(&self) -> &[Step] {
         &self.steps

@@ -1,5 +1,7 @@
 //! The accounting at hand-computed cases.
 
+use core::time::Duration;
+
 use dormouse_energy::account::{ClientReport, Ledger, Settings, WakeOn, paper_proxy};
 use dormouse_energy::model::SleepCost;
 use dormouse_energy::schedule::Policy;
@@ -19,8 +21,7 @@ fn run(settings: Settings, packets: &[(f64, PacketInfo)]) -> ClientReport {
     let policies = [Policy::Never, Policy::Timeout(5.0), Policy::BreakEven];
     let mut ledger = Ledger::new(settings, policies.map(|p| p.scheduler(B)).into());
     for (seconds, info) in packets {
-        let nanos = std::time::Duration::from_secs_f64(*seconds).as_nanos();
-        ledger.packet(Instant::from_nanos(u64::try_from(nanos).unwrap()), info);
+        ledger.packet(Instant::ZERO + Duration::from_secs_f64(*seconds), info);
     }
     ledger.finish()
 }

@@ -1,5 +1,6 @@
 //! Device profiles: the shipped ones, and what is refused.
 
+use dormouse_energy::model::Baseline;
 use dormouse_energy::profile::{Profile, ProfileError, names};
 
 #[test]
@@ -55,4 +56,14 @@ fn nonsense_is_refused_with_both_values() {
     assert!(matches!(with("{ value = nan }"), Err(ProfileError::Syntax(_))));
     assert!(with(&format!("{{ value = inf, unit = \"W\", {rest} }}")).is_err());
     assert!(with(&format!("{{ value = 1.0, unit = \"W\", spread = -1.0, {rest} }}")).is_err());
+}
+
+#[test]
+fn a_profile_can_name_a_baseline_of_its_own() {
+    let text = "name = \"x\"\ndescription = \"\"\n[figures]\n\"baseline.power\" = \
+                { value = 120.0, unit = \"mW\", kind = \"measured\", source = \"me\" }\n";
+    assert_eq!(Profile::from_toml(text).unwrap().baseline(), Ok(Baseline::Watts(0.12)));
+    assert!(Profile::shipped("laptop-000").unwrap().baseline().is_err());
+    assert_eq!("psm".parse(), Ok(Baseline::PowerSave));
+    assert!("sleepy".parse::<Baseline>().unwrap_err().to_string().contains("sleepy"));
 }

@@ -1,5 +1,7 @@
 //! The lower envelope of a radio with several states.
 
+use dormouse_energy::model::{Baseline, Resumption};
+use dormouse_energy::profile::Profile;
 use dormouse_energy::states::{Envelope, State, StatesError};
 use proptest::prelude::*;
 
@@ -46,6 +48,16 @@ fn states_that_are_never_cheapest_are_dropped() {
     ];
     let envelope = Envelope::new(&radio).unwrap();
     assert_eq!(envelope.steps().iter().map(|s| s.name.as_str()).collect::<Vec<_>>(), ["active", "off"]);
+}
+
+#[test]
+fn the_paper_s_laptop_leaves_power_save_after_nine_times_the_break_even_time() {
+    let mut model = Profile::shipped("laptop-000").unwrap().model().unwrap();
+    let envelope = Envelope::new(&model.states(Resumption::Mobike, 1)).unwrap();
+    model.baseline = Baseline::PowerSave;
+    let off = envelope.steps().last().unwrap();
+    assert_eq!(off.name, "off");
+    assert!((off.from - model.break_even(Resumption::Mobike, 1)).abs() < 1e-9);
 }
 
 #[test]

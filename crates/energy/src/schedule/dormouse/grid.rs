@@ -34,7 +34,7 @@ pub(super) fn costs(idle: f64, break_even: f64) -> Costs {
     TIME_OUTS.map(|t| narrow(cost(idle, t, break_even) - idle))
 }
 
-/// The index of the smallest cost; the shorter time-out on a tie. Eight lanes at once, without a branch: a single chain of
+/// The index of the smallest cost; the shorter time-out on a tie, `never` if none is a number. Eight lanes at once, without a branch: a single chain of
 /// comparisons is what most of a decision would wait for.
 pub(super) fn cheapest(costs: &Costs) -> usize {
     let (mut least, mut row) = ([f32::INFINITY; 8], [0u32; 8]);
@@ -48,7 +48,8 @@ pub(super) fn cheapest(costs: &Costs) -> usize {
     let (mut best, mut index) = (f32::INFINITY, NEVER);
     for lane in 0..8 {
         let at = row[lane] as usize * 8 + lane;
-        if least[lane] < best || (least[lane] <= best && at < index) {
+        let tie = least[lane] <= best && best < f32::INFINITY && at < index;
+        if least[lane] < best || tie {
             (best, index) = (least[lane], at);
         }
     }

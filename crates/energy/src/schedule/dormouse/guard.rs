@@ -17,6 +17,9 @@
 //! **Against never.** No policy can also bound its loss against a radio that stays on (periods that end right after the
 //! radio went off cost every policy that ever sleeps). But the further the client is behind a radio that stays on, the more
 //! evidence is asked of a prediction: see [`Guard::behind`].
+//!
+//! The periods are those that the policy lived through. Where arriving packets do not wake the radio, a sleep may swallow
+//! several silences; both sides of `D` are then booked on the one long period.
 
 use super::grid;
 

@@ -46,6 +46,8 @@ const LONGEST: f64 = 16.0;
 const LATE: f64 = 4.0;
 /// The gain, in break-even times, that the learned choice must have shown before it is followed.
 const PROOF: f64 = 2.0;
+/// The same as long as the client has saved too little to pay for a sleep that fails.
+const FIRST_PROOF: f64 = 4.0;
 /// How much more gain is asked for each second that the client is behind a radio that never sleeps.
 const EVIDENCE: f64 = 5.0;
 
@@ -126,7 +128,8 @@ impl Dormouse {
 
     /// The learned choice if it has proved itself, otherwise the best of what needs no proof.
     fn cautious(&self, mixed: usize) -> f64 {
-        let proof = PROOF * self.break_even + EVIDENCE * self.guard.behind();
+        let enough = if self.guard.over_never <= -self.break_even { PROOF } else { FIRST_PROOF };
+        let proof = enough * self.break_even + EVIDENCE * self.guard.behind();
         let candidates = [
             (self.mixed_loss + proof, TIME_OUTS[mixed]),
             (self.break_even_loss + proof, self.break_even),
