@@ -828,7 +828,9 @@ impl IkeSa {
         if self.keepalive_deadline().is_some_and(|d| d.at <= now) {
             match self.keepalive.action() {
                 keepalive::Action::Check if self.mobike && self.client => {
-                    self.enqueue(Task::NatCheck(now - self.last_out), now);
+                    // What came in may have refreshed the binding as well: only silence both ways proves anything.
+                    let silence = now - self.last_out.max(self.last_in);
+                    self.enqueue(Task::NatCheck(silence), now);
                 }
                 _ => self.link.send_keepalive(shared),
             }

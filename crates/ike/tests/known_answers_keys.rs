@@ -1,6 +1,8 @@
 //! NIST SP 800-135 (CAVP "ikev2"): key derivation, first vectors of SHA-1 (NIST) and SHA-256 (the same inputs as OpenSSL
 //! publishes), through the functions that the exchanges use.
 
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
 use dormouse_crypto::suites::{Encr, Group, Integ, Prf};
 use dormouse_crypto::{PacketKey, Secret};
 use dormouse_ike::keys::{IkeKeys, Nonces, Spis, child_keymat, skeyseed, skeyseed_rekeyed};

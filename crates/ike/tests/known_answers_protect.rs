@@ -1,5 +1,7 @@
 //! RFC 7634, appendix B: a whole INFORMATIONAL request under ChaCha20-Poly1305, opened and made.
 
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
 use dormouse_crypto::PacketKey;
 use dormouse_crypto::suites::Encr;
 use dormouse_ike::protect::Channel;

@@ -8,8 +8,8 @@
 //! falls back to the longest proven one and the search goes on by halving until the gap is small. A new path starts
 //! anew: it has another NAT.
 //!
-//! Timers: one, `interval` after the last datagram in either direction. Its slack is an eighth of the interval, taken
-//! before it and not after, because a late keepalive finds the binding gone.
+//! Timers: one, `interval` after the last datagram that was sent. Its slack is an eighth of the interval: before it for a
+//! keepalive, because a late one finds the binding gone; after it for a check, which learns the more the later it is.
 
 use core::time::Duration;
 
@@ -76,7 +76,11 @@ impl Keepalive {
     pub(crate) fn deadline(&self, quiet_since: Instant) -> Option<Deadline> {
         let interval = self.interval()?;
         let slack = interval / 8;
-        Some(Deadline { at: quiet_since + (interval - slack), slack, why: "nat keepalive" })
+        let at = match self.action() {
+            Action::Check => quiet_since + interval,
+            Action::Byte => quiet_since + (interval - slack),
+        };
+        Some(Deadline { at, slack, why: "nat keepalive" })
     }
 
     /// What to send at the end of the silence.

@@ -306,26 +306,29 @@ impl Opening {
         // The digests were made for the header's SPIs (RFC 7296 section 2.23), which for the answer are both.
         let nat = view.nat(spis, &link.path);
         // RFC 4555 section 3.3: with MOBIKE, port 4500 from here on, NAT or not, if the peer can.
+        let seen_as = view.notify(NotifyType::NatDetectionDestinationIp).map(|n| n.data.clone());
+        let before = link.path;
         if nat.any() || link.conn.force_udp_encap || (link.conn.mobike && nat.supported) {
             link.path = link.natt_path(shared);
         }
         let peer_hashes =
             view.notify(NotifyType::SignatureHashAlgorithms).map(|n| auth::parse_hash_algorithms(&n.data));
         Ok(FirstExchange {
-            link,
             channel: Channel::new(keys, true),
             nonce_i: nonce,
             nonce_r: nr,
             request,
             response: datagram.to_vec(),
             nat,
-            seen_as: view.notify(NotifyType::NatDetectionDestinationIp).map(|n| n.data.clone()),
+            // A NAT gives every port its own mapping: what was seen of the other one says nothing.
+            seen_as: seen_as.filter(|_| link.path == before),
             peer_hashes,
             ticket: match how {
                 How::Resume(ticket) => Some(ticket),
                 How::Init { .. } => None,
             },
             replaces,
+            link,
         })
     }
 

@@ -1,0 +1,179 @@
+//! Address updates (RFC 4555): from network to network, from family to family, and what can go wrong.
+
+mod common;
+
+use std::time::Duration;
+
+use common::{Nat, Pair, client_psk, gateway_psk, natt_path, path};
+use dormouse_ike::{Event, Kind};
+use dormouse_sansio::Carrier;
+
+const HOUR: Duration = Duration::from_secs(3_600);
+const ELSEWHERE: &str = "100.64.7.7:4500";
+const GATEWAY_NATT: &str = "198.51.100.1:4500";
+
+#[test]
+fn the_client_moves_and_esp_does_not_wait() {
+    let mut pair = Pair::psk(1);
+    let (a, b) = pair.up();
+    pair.unreachable.push(common::addr(common::CLIENT).ip());
+    let new = natt_path(ELSEWHERE, GATEWAY_NATT);
+    assert!(pair.client.endpoint.set_path(pair.now, a, new));
+    pair.flush();
+    let child = pair.client.children.values().next().expect("one");
+    assert_eq!(child.path, new, "remapped at once, encapsulated until NAT detection says otherwise");
+    pair.settle();
+    assert_eq!(pair.gateway.endpoint.path(b).expect("it is there").remote.to_string(), ELSEWHERE);
+    for side in [&pair.client, &pair.gateway] {
+        let path = side.children.values().next().expect("one").path;
+        assert_eq!(path.carrier, Carrier::RawEsp, "no NAT here either");
+    }
+    let stats = pair.client.endpoint.sa_stats(a).expect("it is there");
+    assert_eq!((stats.begun[&Kind::Mobike], stats.round_trips), (1, 3));
+}
+
+#[test]
+fn into_and_out_of_a_network_with_a_nat() {
+    let mut pair = Pair::psk(2);
+    let (a, b) = pair.up();
+    pair.nat = Some(Nat::new("203.0.113.5", HOUR));
+    pair.client.endpoint.set_path(pair.now, a, natt_path("10.0.0.5:4500", GATEWAY_NATT));
+    pair.settle();
+    let seen = pair.gateway.endpoint.path(b).expect("it is there");
+    assert_eq!(seen.remote.ip().to_string(), "203.0.113.5");
+    assert_eq!(pair.gateway.children.values().next().expect("one").path, seen);
+    assert_eq!(pair.client.children.values().next().expect("one").path.carrier, Carrier::NatT);
+    pair.nat = None;
+    pair.client.endpoint.set_path(pair.now, a, natt_path(ELSEWHERE, GATEWAY_NATT));
+    pair.settle();
+    for side in [&pair.client, &pair.gateway] {
+        assert_eq!(side.children.values().next().expect("one").path.carrier, Carrier::RawEsp);
+    }
+}
+
+#[test]
+fn from_ipv4_to_ipv6_and_back() {
+    let mut pair = Pair::psk(3);
+    let (a, b) = pair.up();
+    pair.client.endpoint.set_path(pair.now, a, natt_path("[2001:db8::7]:4500", "[2001:db8:1::1]:4500"));
+    pair.settle();
+    let path = pair.gateway.children.values().next().expect("one").path;
+    assert_eq!(path.remote.to_string(), "[2001:db8::7]:0");
+    pair.client.endpoint.set_path(pair.now, a, natt_path(ELSEWHERE, GATEWAY_NATT));
+    pair.settle();
+    assert_eq!(pair.gateway.endpoint.path(b).expect("it is there").remote.to_string(), ELSEWHERE);
+}
+
+#[test]
+fn two_moves_in_a_row_end_where_the_second_led() {
+    let mut pair = Pair::psk(4);
+    let (a, b) = pair.up();
+    pair.client.endpoint.set_path(pair.now, a, natt_path("100.64.1.1:4500", GATEWAY_NATT));
+    pair.flush();
+    pair.unreachable.push("100.64.1.1".parse().expect("an address"));
+    pair.client.endpoint.set_path(pair.now, a, natt_path(ELSEWHERE, GATEWAY_NATT));
+    pair.settle();
+    assert_eq!(pair.gateway.endpoint.path(b).expect("it is there").remote.to_string(), ELSEWHERE);
+    assert_eq!(pair.client.children.values().next().expect("one").path.local.ip().to_string(), "100.64.7.7");
+}
+
+#[test]
+fn requests_under_way_are_repeated_from_the_new_address() {
+    let mut pair = Pair::psk(5);
+    let (a, _) = pair.up();
+    pair.filter = Some(Box::new(|_| false));
+    let child = *pair.client.children.keys().next().expect("one");
+    pair.client.endpoint.rekey_child(pair.now, child);
+    pair.flush();
+    pair.filter = None;
+    pair.client.endpoint.set_path(pair.now, a, natt_path(ELSEWHERE, GATEWAY_NATT));
+    pair.run_for(Duration::from_millis(100));
+    assert_eq!(pair.client.children.len(), 1);
+    pair.assert_agree();
+    assert!(!pair.client.children.contains_key(&child), "rekeyed without waiting for a retransmission timer");
+}
+
+#[test]
+fn a_gateway_that_wants_proof_moves_esp_when_the_client_has_answered_from_there() {
+    let mut gateway = gateway_psk();
+    gateway.return_routability = true;
+    let mut pair = Pair::new(client_psk(), gateway, 6);
+    let (a, b) = pair.up();
+    let before = pair.gateway.children.values().next().expect("one").path;
+    // The gateway's own request is lost: ESP stays where it was, although the update has been answered.
+    let mut gateway_packets = 0;
+    pair.filter = Some(Box::new(move |d| {
+        gateway_packets += usize::from(!d.to_gateway);
+        d.to_gateway || gateway_packets == 1
+    }));
+    pair.client.endpoint.set_path(pair.now, a, natt_path(ELSEWHERE, GATEWAY_NATT));
+    pair.run_for(Duration::from_millis(100));
+    assert_eq!(pair.gateway.children.values().next().expect("one").path, before);
+    pair.filter = None;
+    pair.run_for(Duration::from_secs(2));
+    let after = pair.gateway.children.values().next().expect("one").path;
+    assert_eq!(after.remote.ip().to_string(), "100.64.7.7");
+    assert_eq!(pair.gateway.endpoint.sa_stats(b).expect("it is there").begun[&Kind::Mobike], 1);
+}
+
+#[test]
+fn where_nats_are_forbidden_a_translated_update_is_refused() {
+    let mut client = client_psk();
+    client.no_nats_allowed = true;
+    let mut pair = Pair::new(client, gateway_psk(), 7);
+    let (a, b) = pair.up();
+    let before = pair.gateway.endpoint.path(b);
+    pair.nat = Some(Nat::new("203.0.113.5", HOUR));
+    pair.client.endpoint.set_path(pair.now, a, natt_path("10.0.0.5:4500", GATEWAY_NATT));
+    pair.settle();
+    let why = pair.client.take(|e| match e {
+        Event::UpdateRefused { why, .. } => Some(*why),
+        _ => None,
+    });
+    assert_eq!(why, Some("UNEXPECTED_NAT_DETECTED"));
+    assert_eq!(pair.gateway.endpoint.path(b), before);
+}
+
+#[test]
+fn additional_addresses_are_told_and_taken_back() {
+    let mut pair = Pair::psk(8);
+    let (a, _) = pair.up();
+    let list = ["192.0.2.77".parse().expect("an address"), "2001:db8::77".parse().expect("an address")];
+    for told in [&list[..], &[]] {
+        pair.client.endpoint.set_additional_addresses(pair.now, a, told);
+        pair.settle();
+        let heard = pair.gateway.take(|e| match e {
+            Event::PeerAddresses { addresses, .. } => Some(addresses.clone()),
+            _ => None,
+        });
+        assert_eq!(heard.as_deref(), Some(told));
+    }
+}
+
+#[test]
+fn without_mobike_a_nat_mapping_is_followed_by_any_authentic_message() {
+    let mut client = client_psk();
+    client.mobike = false;
+    let mut pair = Pair::new(client, gateway_psk(), 9);
+    pair.nat = Some(Nat::new("203.0.113.5", HOUR));
+    let (a, b) = pair.up();
+    pair.nat.as_mut().expect("there is one").reboot();
+    let before = pair.gateway.endpoint.path(b).expect("it is there");
+    let here = pair.client.endpoint.path(a).expect("it is there");
+    pair.client.endpoint.set_path(pair.now, a, here);
+    pair.settle();
+    assert_ne!(pair.gateway.endpoint.path(b).expect("it is there").remote, before.remote);
+}
+
+#[test]
+fn a_handshake_goes_on_from_a_new_address() {
+    let mut pair = Pair::psk(10);
+    let sa = pair.connect();
+    pair.unreachable.push(common::addr(common::CLIENT).ip());
+    pair.run_for(Duration::from_millis(5));
+    pair.wire.clear();
+    pair.client.endpoint.set_path(pair.now, sa, path("100.64.7.7:500", common::GATEWAY));
+    pair.settle();
+    assert!(pair.client.established().is_some());
+    pair.assert_agree();
+}
