@@ -4,6 +4,9 @@
 //! The defaults follow RFC 8247 (IKEv2) and RFC 8221 (ESP); what those forbid has no name in `dormouse_crypto::suites` and
 //! cannot be configured.
 
+mod algorithms;
+mod timing;
+
 use core::fmt;
 use core::net::IpAddr;
 use core::time::Duration;
@@ -12,13 +15,13 @@ use std::sync::Arc;
 use dormouse_crypto::Secret;
 use dormouse_crypto::cert::{Identity, TrustStore, Usage};
 use dormouse_crypto::sign::SigningKey;
-use dormouse_crypto::suites::{Encr, Group, Integ, Prf};
-use dormouse_sansio::Entropy;
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
 use crate::config_payload::AddressPool;
 pub use crate::config_payload::AssignedConfig;
 use crate::ticket::{TicketGuard, TicketKeys};
+pub use algorithms::{EspProposal, IkeProposal, default_esp_proposals, default_ike_proposals};
+pub use timing::{Lifetime, Retransmission, SoftLifetime};
 
 /// Which side of the exchange a connection may take.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -151,86 +154,6 @@ impl fmt::Debug for RemoteAuth {
     }
 }
 
-/// One line of `ike = [...]`: alternatives of each kind, best first; any combination of them is acceptable.
-///
-/// AEAD and non-AEAD ciphers never share a proposal, because the former forbid and the latter need an integrity
-/// transform (RFC 5282, section 8); its text form (`aes256gcm16-prfsha256-x25519`, see `proposal`) refuses the mixture.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct IkeProposal {
-    /// Ciphers: all AEAD, or none.
-    pub encr: Vec<Encr>,
-    /// Integrity algorithms: empty exactly if the ciphers are AEAD.
-    pub integ: Vec<Integ>,
-    /// Pseudo-random functions.
-    pub prf: Vec<Prf>,
-    /// Key-exchange groups. The first of the first proposal is the one that the first message carries a value for.
-    pub groups: Vec<Group>,
-}
-
-/// One line of `esp = [...]`: alternatives of each kind, best first; any combination of them is acceptable.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct EspProposal {
-    /// Ciphers: all AEAD, or none.
-    pub encr: Vec<Encr>,
-    /// Integrity algorithms: empty exactly if the ciphers are AEAD.
-    pub integ: Vec<Integ>,
-    /// Groups for a fresh key exchange when the CHILD_SA is made by CREATE_CHILD_SA (perfect forward secrecy).
-    /// Empty: none is offered or used. The first CHILD_SA, made by IKE_AUTH, never has one.
-    pub groups: Vec<Group>,
-    /// Whether the peer may decline the key exchange although there are `groups` (written `none` behind them).
-    pub group_optional: bool,
-}
-
-/// The default IKE proposals, best first.
-///
-/// RFC 8247 (section 2.1 to 2.4): ENCR_AES_GCM_16 and ENCR_CHACHA20_POLY1305 are SHOULD, ENCR_AES_CBC, PRF_HMAC_SHA2_256,
-/// AUTH_HMAC_SHA2_256_128 and group 14 are MUST, group 19 is SHOULD; 256-bit keys are preferred where the AEAD costs
-/// the same, and X25519 leads because it is the cheapest for both ends. HMAC-SHA1 (MUST-) is not offered unless configured.
-#[must_use]
-pub fn default_ike_proposals() -> Vec<IkeProposal> {
-    let prf = vec![Prf::HmacSha256, Prf::HmacSha384, Prf::HmacSha512];
-    let groups = vec![Group::X25519, Group::Ecp256, Group::Ecp384, Group::Modp3072, Group::Modp2048];
-    vec![
-        IkeProposal {
-            encr: vec![Encr::Aes256Gcm16, Encr::Aes128Gcm16, Encr::ChaCha20Poly1305],
-            integ: Vec::new(),
-            prf: prf.clone(),
-            groups: groups.clone(),
-        },
-        IkeProposal {
-            encr: vec![Encr::Aes256Cbc, Encr::Aes128Cbc],
-            integ: vec![Integ::HmacSha256_128, Integ::HmacSha384_192, Integ::HmacSha512_256],
-            prf,
-            groups,
-        },
-    ]
-}
-
-/// The default ESP proposals, best first.
-///
-/// RFC 8221 (section 5 and 6): ENCR_AES_GCM_16 is MUST, ENCR_CHACHA20_POLY1305 SHOULD, ENCR_AES_CBC MUST with
-/// AUTH_HMAC_SHA2_256_128 MUST. 128-bit GCM leads because it is the cheapest per byte, which is what a battery pays for.
-/// Groups are those of the IKE default, so that rekeying has forward secrecy; the peer may decline it, for many gateways
-/// come without.
-#[must_use]
-pub fn default_esp_proposals() -> Vec<EspProposal> {
-    let groups = vec![Group::X25519, Group::Ecp256, Group::Ecp384, Group::Modp3072, Group::Modp2048];
-    vec![
-        EspProposal {
-            encr: vec![Encr::Aes128Gcm16, Encr::Aes256Gcm16, Encr::ChaCha20Poly1305],
-            integ: Vec::new(),
-            groups: groups.clone(),
-            group_optional: true,
-        },
-        EspProposal {
-            encr: vec![Encr::Aes256Cbc, Encr::Aes128Cbc],
-            integ: vec![Integ::HmacSha256_128, Integ::HmacSha384_192, Integ::HmacSha512_256],
-            groups,
-            group_optional: true,
-        },
-    ]
-}
-
 /// One traffic selector of a policy.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SelectorSpec {
@@ -282,54 +205,6 @@ pub enum MssClamp {
     Off,
     /// To this many bytes.
     Fixed(u16),
-}
-
-/// When an SA is replaced. Every limit is the hard one: at it the SA stops. Rekeying starts earlier, by `margin` and a
-/// random part of `jitter`, so that the two ends and many clients do not all start at once.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Lifetime {
-    /// Age; `None`: no limit.
-    pub time: Option<Duration>,
-    /// Protected bytes, either direction; `None`: no limit.
-    pub bytes: Option<u64>,
-    /// Protected packets, either direction; `None`: no limit.
-    pub packets: Option<u64>,
-    /// Rekeying starts at the latest this many percent (0 to 90) before the limit.
-    pub margin_percent: u8,
-    /// Up to this many further percent (0 to 90) earlier, drawn at random.
-    pub jitter_percent: u8,
-}
-
-/// The limits of one SA at which rekeying starts, drawn once from a [`Lifetime`].
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct SoftLifetime {
-    /// Age.
-    pub time: Option<Duration>,
-    /// Protected bytes.
-    pub bytes: Option<u64>,
-    /// Protected packets.
-    pub packets: Option<u64>,
-}
-
-impl Lifetime {
-    /// Limits without volume: `time`, rekeyed 10 to 20 % early.
-    #[must_use]
-    pub const fn of_time(time: Duration) -> Self {
-        Self { time: Some(time), bytes: None, packets: None, margin_percent: 10, jitter_percent: 10 }
-    }
-
-    /// Draws the moment to rekey.
-    pub fn soft(&self, entropy: &mut dyn Entropy) -> SoftLifetime {
-        let early = u64::from(self.margin_percent.min(90)) * 1_000
-            + entropy.below(u64::from(self.jitter_percent.min(90)) * 1_000 + 1);
-        let keep = 100_000 - early.min(99_000);
-        let scale =
-            |hard: u64| u64::try_from(u128::from(hard) * u128::from(keep) / 100_000).unwrap_or(u64::MAX);
-        let time = self
-            .time
-            .map(|hard| Duration::from_nanos(scale(u64::try_from(hard.as_nanos()).unwrap_or(u64::MAX))));
-        SoftLifetime { time, bytes: self.bytes.map(scale), packets: self.packets.map(scale) }
-    }
 }
 
 /// One CHILD_SA of a connection.
@@ -567,59 +442,6 @@ impl Connection {
     }
 }
 
-/// How requests are repeated until they are answered (RFC 7296, section 2.1: the requester is responsible).
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Retransmission {
-    /// Wait before the first repetition.
-    pub initial: Duration,
-    /// Each wait is this many percent of the one before (100 or more).
-    pub factor_percent: u32,
-    /// No wait is longer than this.
-    pub longest: Duration,
-    /// Each wait is lengthened by a random part of up to this many percent, so that many clients of one gateway part.
-    pub jitter_percent: u32,
-    /// Transmissions of one request, the first included; then the peer is given up.
-    pub tries: u32,
-}
-
-impl Default for Retransmission {
-    /// 0.5 s, 0.9 s, 1.6 s, 2.9 s, 5.2 s, 9.4 s: the last try after 11 s, given up after some 21 s. A mobile user does not
-    /// wait the 165 s that other implementations take; the wake-up ladder has its own, shorter deadlines.
-    fn default() -> Self {
-        Self {
-            initial: Duration::from_millis(500),
-            factor_percent: 180,
-            longest: Duration::from_secs(15),
-            jitter_percent: 10,
-            tries: 6,
-        }
-    }
-}
-
-impl Retransmission {
-    /// How long to wait for the answer after the request was repeated `repeated` times (0: after the first transmission)
-    /// before it is repeated once more, or given up; without jitter.
-    #[must_use]
-    pub fn delay(&self, repeated: u32) -> Duration {
-        let mut wait = self.initial.min(self.longest);
-        for _ in 0..repeated.min(64) {
-            wait = (wait.saturating_mul(self.factor_percent.max(100)) / 100).min(self.longest);
-        }
-        wait
-    }
-
-    /// How long to wait after transmission number `sent` (1 is the first) before the next, or before giving up.
-    pub fn wait(&self, sent: u32, entropy: &mut dyn Entropy) -> Duration {
-        self.jittered(self.delay(sent.saturating_sub(1)), entropy)
-    }
-
-    /// `delay`, lengthened by a random part of the configured jitter.
-    pub fn jittered(&self, delay: Duration, entropy: &mut dyn Entropy) -> Duration {
-        let most = delay.saturating_mul(self.jitter_percent.min(100)) / 100;
-        delay + Duration::from_nanos(entropy.below(u64::try_from(most.as_nanos()).unwrap_or(u64::MAX)))
-    }
-}
-
 /// The two UDP ports (500 and 4500 unless moved, as tests do).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Ports {
@@ -689,8 +511,6 @@ impl fmt::Debug for EndpointConfig {
 
 #[cfg(test)]
 mod tests {
-    use dormouse_sansio::Seeded;
-
     use super::*;
 
     #[test]
@@ -704,44 +524,5 @@ mod tests {
         }
         assert!(!IdentityPattern::Suffix(String::new()).matches(&"a.example.org".parse().unwrap()));
         assert!(IdentityPattern::Any.matches(&"a.example.org".parse().unwrap()));
-    }
-
-    #[test]
-    fn rekeying_starts_within_its_margin() {
-        let lifetime = Lifetime {
-            time: Some(Duration::from_secs(1_000)),
-            bytes: Some(u64::MAX),
-            packets: None,
-            margin_percent: 10,
-            jitter_percent: 10,
-        };
-        let mut seen = std::collections::BTreeSet::new();
-        for seed in 0..1_000 {
-            let soft = lifetime.soft(&mut Seeded::new(seed));
-            let time = soft.time.unwrap();
-            assert!(
-                (Duration::from_secs(800)..=Duration::from_secs(900)).contains(&time),
-                "seed {seed}: {time:?}"
-            );
-            assert!(soft.bytes.unwrap() > u64::MAX / 100 * 79 && soft.packets.is_none());
-            seen.insert(time);
-        }
-        assert!(seen.len() > 500, "drawn, not fixed");
-    }
-
-    #[test]
-    fn waits_grow_to_the_longest_and_jitter_only_lengthens() {
-        let policy = Retransmission { longest: Duration::from_secs(2), ..Retransmission::default() };
-        let plain: Vec<_> = (0..5).map(|n| policy.delay(n).as_millis()).collect();
-        assert_eq!(plain, [500, 900, 1_620, 2_000, 2_000]);
-        for seed in 0..100 {
-            let wait = policy.wait(2, &mut Seeded::new(seed)).as_millis();
-            assert!((900..=990).contains(&wait), "seed {seed}: {wait}");
-        }
-        assert_eq!(
-            Retransmission { factor_percent: 0, ..policy }.delay(u32::MAX),
-            policy.initial,
-            "never shorter"
-        );
     }
 }

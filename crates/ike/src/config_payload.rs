@@ -140,10 +140,7 @@ pub fn parse_request(config: &Config) -> Option<LeaseRequest> {
     Some(request)
 }
 
-/// The responder's answer, and what it assigns. Only what was asked for is sent:
-///
-/// > A minimal implementation might [...] any attribute that is not understood is to be ignored [...] the responder MUST NOT
-/// > send a CFG_REPLY without having first received a CP(CFG_REQUEST) (RFC 7296, section 3.15.4, in short).
+/// The responder's answer, and what it assigns. Only what was asked for is sent (RFC 7296, section 2.19).
 #[must_use]
 pub fn reply(request: &Config, lease: Lease, offer: &OfferedConfig) -> (Config, AssignedConfig) {
     let asked = |kind| request.of_kind(kind).next().is_some();

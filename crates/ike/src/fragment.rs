@@ -20,7 +20,7 @@ pub fn message_limit(size: usize, path: &Path) -> usize {
 impl Channel {
     /// The message as one SK message if that has at most `limit` bytes, as SKF messages of at most `limit` bytes otherwise.
     ///
-    /// > [fragmentation] SHOULD NOT be used [...] if the message is small enough (RFC 7383, section 2.5.1, in short).
+    /// A message that is small enough is never cut, whatever was negotiated (RFC 7383, section 2.5).
     ///
     /// # Errors
     /// If the message exceeds [`limits::MESSAGE_MAX`] or the allowed number of fragments.

@@ -33,9 +33,8 @@ pub fn reassembly(mut data: &[u8]) {
         let (piece, rest) = rest.split_at(usize::from(length).min(rest.len()));
         data = rest;
         let fragment = Fragment { number: number.into(), total: total.into() };
-        match reassembler.add(id.into(), fragment, PayloadType::from(number), piece) {
-            Ok(Some(whole)) => assert!(whole.plain.len() <= crate::limits::MESSAGE_MAX),
-            Ok(None) | Err(_) => {}
+        if let Ok(Some(whole)) = reassembler.add(id.into(), fragment, PayloadType::from(number), piece) {
+            assert!(whole.plain.len() <= crate::limits::MESSAGE_MAX);
         }
     }
     reassembler.forget_before(u32::MAX);

@@ -50,5 +50,5 @@ pub const TICKET_KEYS_RETIRED_MAX: usize = 8;
 /// Spent tickets that are remembered. When the memory is full no further ticket is accepted until one expires: a full
 /// memory must fail towards the full exchange, never towards a replay.
 pub const TICKETS_SPENT_MAX: usize = 262_144;
-/// Longest identity inside a ticket, in bytes.
-pub const TICKET_IDENTITY_MAX: usize = 1_024;
+/// Longest identity or name inside a ticket, in bytes: whatever fits in a ticket.
+pub const TICKET_IDENTITY_MAX: usize = TICKET_MAX;

@@ -62,8 +62,7 @@ pub fn explain_mismatch(offered: &[Proposal], acceptable: &[IkeProposal]) -> Mis
         encr: &p.encr,
         integ: &p.integ,
         prf: Some(&p.prf),
-        groups: Some(&p.groups),
-        group_optional: false,
+        groups: Groups::Ike(&p.groups),
         esn: None,
     });
     explain(offered, ProtocolId::Ike, "ike", ours, acceptable.iter().map(ToString::to_string).collect())
@@ -82,8 +81,7 @@ impl Mismatch {
             encr: &p.encr,
             integ: &p.integ,
             prf: None,
-            groups: (exchange == KeyExchange::Configured).then_some(&p.groups),
-            group_optional: p.group_optional || p.groups.is_empty(),
+            groups: Groups::Esp(p, exchange),
             esn: Some(esn),
         });
         explain(offered, ProtocolId::Esp, "esp", ours, acceptable.iter().map(ToString::to_string).collect())
@@ -100,9 +98,27 @@ struct Ours<'a> {
     encr: &'a [Encr],
     integ: &'a [Integ],
     prf: Option<&'a Vec<Prf>>,
-    groups: Option<&'a Vec<Group>>,
-    group_optional: bool,
+    groups: Groups<'a>,
     esn: Option<EsnPolicy>,
+}
+
+#[derive(Clone, Copy)]
+enum Groups<'a> {
+    Ike(&'a [Group]),
+    Esp(&'a EspProposal, KeyExchange),
+}
+
+impl Groups<'_> {
+    /// What is acceptable, if the offer has nothing of it.
+    fn missing(self, offer: &Offer<'_>) -> Option<Vec<String>> {
+        match self {
+            Self::Ike(groups) => offer.group(groups, None).is_none().then(|| names(groups)),
+            Self::Esp(ours, exchange) => offer.child_group(ours, None, exchange).is_none().then(|| {
+                let none = ours.groups.is_empty() || ours.group_optional;
+                names(&ours.groups).into_iter().chain(none.then(|| "none".to_owned())).collect()
+            }),
+        }
+    }
 }
 
 fn explain<'a>(
@@ -150,10 +166,8 @@ fn differences(offer: &Offer<'_>, ours: &Ours<'_>) -> Vec<Difference> {
     if let Some(prf) = ours.prf.filter(|prf| offer.prf(prf).is_none()) {
         differ(TransformType::Prf, names(prf));
     }
-    if let Some(groups) =
-        ours.groups.filter(|groups| offer.group(groups, None).is_none() && !ours.group_optional)
-    {
-        differ(TransformType::KeyExchange, names(groups));
+    if let Some(acceptable) = ours.groups.missing(offer) {
+        differ(TransformType::KeyExchange, acceptable);
     }
     if let Some(esn) = ours.esn.filter(|&esn| offer.esn(esn).is_none()) {
         let wanted = if esn == EsnPolicy::Require { "yes" } else { "no" };

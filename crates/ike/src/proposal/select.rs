@@ -111,7 +111,7 @@ impl<'a> Offer<'a> {
     }
 
     /// Outer `None`: no agreement.
-    fn child_group(
+    pub(super) fn child_group(
         &self,
         ours: &EspProposal,
         wished: Option<Group>,

@@ -248,3 +248,16 @@ fn text_and_value_are_the_same() {
         "aes128gcm16-prfsha256".parse::<EspProposal>().unwrap_err().to_string().contains("pseudo-random")
     );
 }
+
+#[test]
+fn a_mismatch_of_groups_alone_says_so() {
+    let later = KeyExchange::Configured;
+    let offer = esp_offer(&[esp("aes128gcm16-x25519")], 0x1000, EsnPolicy::Prefer, later);
+    let mismatch = select_esp(&offer, &[esp("aes128gcm16")], EsnPolicy::Prefer, later, Some(31)).unwrap_err();
+    let [difference] = mismatch.differences.as_slice() else { panic!("{mismatch}") };
+    assert_eq!(
+        (difference.kind, difference.acceptable.as_slice()),
+        ("key-exchange group", &["none".to_owned()][..])
+    );
+    assert_eq!(mismatch.suggestion.as_deref(), Some("aes128gcm16-x25519"));
+}

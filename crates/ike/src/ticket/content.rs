@@ -140,7 +140,7 @@ impl TicketContent {
         let pad = r.0.rest();
         let well_padded = pad.len() <= PAD_TO
             && pad.split_first().is_some_and(|(&one, zeros)| one == 1 && zeros.iter().all(|&b| b == 0));
-        if !well_padded || bytes.len() % PAD_TO != 0 {
+        if !well_padded || !bytes.len().is_multiple_of(PAD_TO) {
             return Err(TicketFormatError::Value { what: "padding", got: pad.len() as u64 });
         }
         Ok(Self {
