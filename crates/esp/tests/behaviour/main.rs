@@ -1,5 +1,7 @@
 //! The behaviour of ESP as its users see it, one file for each.
 
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
+
 mod batch;
 mod common;
 mod hostile;

@@ -1,0 +1,506 @@
+//! The two directions of the data path, a batch at a time: TUN → seal → UDP, and UDP → open → TUN. Owns the buffers that packets
+//! are encrypted and decrypted in; must never choose an SA, keep a queue, or wait.
+//!
+//! # How to drive it
+//!
+//! One thread, one epoll set. All descriptors are nonblocking and level-triggered; [`Tun`], [`Udp`] and [`RawEsp`] implement
+//! `AsFd`. The SAs stay with the caller, behind two traits:
+//!
+//! ```ignore
+//! let mut tx = TxBatch::new();
+//! let mut rx = RxBatch::new();
+//! loop {
+//!     epoll.wait(..)?;
+//!     node.now(clock.now());                                   // once per wake-up, not per packet
+//!     if tun_readable || (tx.is_blocked() && socket_writable) {
+//!         tx.forward(&mut tun, &mut carriers, &mut node, BUDGET)?;   // node: Sealer
+//!     }
+//!     if socket_readable {
+//!         rx.receive(&mut carriers.natt_v4, &mut tun, &mut node)?;   // node: Opener
+//!     }
+//!     // Then IKE, timers, control. Ask for EPOLLOUT of the sockets only while tx.is_blocked(), and for EPOLLIN of
+//!     // the TUN only while it is not.
+//! }
+//! ```
+//!
+//! [`Sealer::plan`] is called once for each super-packet: all its pieces are one flow, so the policy is asked once. The pieces
+//! (and those of following super-packets with the same plan) are written into one buffer, each with head room, at the distance
+//! of their sealed length; [`Sealer::seal`] then encrypts all of them in place, and they leave in one send.
+//!
+//! [`Opener::open`] is called for each datagram and decrypts it where it was received; the packets of one flow are joined and
+//! written to the TUN in one call.
+//!
+//! Back pressure: when a socket's buffer is full, what was sealed waits in the one buffer there is, and the TUN is not read;
+//! the kernel's TUN queue, and through it TCP, does the rest.
+
+use std::io::{self, IoSlice, IoSliceMut};
+use std::ops::Range;
+
+use dormouse_sansio::{Carrier, Path};
+use quinn_udp::RecvMeta;
+
+use crate::gro::Joiner;
+use crate::gso::SuperPacket;
+use crate::rawesp::RawEsp;
+use crate::tun::{MAX_PACKET, Tun, VNET_LEN, Vnet};
+use crate::udp::{MAX_BATCH, MAX_SEGMENTS, Sent, Udp};
+
+/// Datagrams (or trains of them) taken in one receive call.
+const RECEIVE: usize = 8;
+/// Bytes of each receive buffer: the largest datagram, or the longest train.
+const RECEIVE_LEN: usize = 65_536;
+/// Where a packet lies in the read buffer: behind the virtio-net header, aligned.
+const READ_AT: usize = 16;
+
+/// Every socket that packets leave through. Which of them exist is configuration; a path chooses by its carrier, its local
+/// port and its family.
+#[derive(Debug, Default)]
+pub struct Carriers {
+    /// UDP sockets: IKE and NAT traversal, IPv4 and IPv6.
+    pub udp: Vec<Udp>,
+    /// Sockets of protocol 50, IPv4 and IPv6.
+    pub raw: Vec<RawEsp>,
+}
+
+impl Carriers {
+    /// Sends a datagram, or several of `segment` bytes each but the last, on `path`. See [`Udp::send`].
+    pub fn send(&mut self, path: &Path, ecn: u8, contents: &[u8], segment: Option<usize>) -> Sent {
+        let v4 = path.remote.is_ipv4();
+        if path.carrier == Carrier::RawEsp {
+            if let Some(raw) = self.raw.iter_mut().find(|s| s.is_ipv4() == v4) {
+                return raw.send(path, contents, segment);
+            }
+        } else {
+            let fits = |s: &&mut Udp| s.local_addr().is_ipv4() == v4 && s.carrier() == path.carrier;
+            if let Some(udp) = self.udp.iter_mut().find(fits) {
+                return udp.send(path, ecn, contents, segment);
+            }
+        }
+        Sent::Failed(io::Error::new(io::ErrorKind::AddrNotAvailable, format!("no socket for {path}")))
+    }
+}
+
+/// Decides on what leaves.
+pub trait Sealer {
+    /// What becomes of a packet from the TUN: it may be dropped, answered (ICMP), or sealed. May clamp the MSS in place.
+    fn plan(&mut self, packet: &mut SuperPacket<'_>) -> Plan;
+
+    /// Seals in place: packet `i` of `sizes[i]` bytes lies at `i * geometry.stride + geometry.head` of `slots`. Returns how many
+    /// bytes to send, and where to; `None` drops the batch. Called some time after the [`Self::plan`] that returned `geometry`,
+    /// and after other plans: find the SA by `geometry.route`.
+    fn seal(&mut self, geometry: &Geometry, slots: &mut [u8], sizes: &[usize]) -> Option<Sealed>;
+
+    /// A batch could not be sent: too big for the interface, or no way there. It is lost; take note, and count.
+    fn unsent(&mut self, geometry: &Geometry, path: &Path, sent: Sent);
+}
+
+/// What becomes of a packet.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Plan {
+    /// Nothing.
+    Drop,
+    /// This IP packet goes back to the TUN instead (ICMP "fragmentation needed" and its like).
+    Answer(Vec<u8>),
+    /// It is sealed.
+    Seal(Geometry),
+}
+
+/// How packets lie in the buffer that is sealed and sent.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Geometry {
+    /// Names the SA to [`Sealer::seal`]; packets of equal geometry share a batch.
+    pub route: u64,
+    /// Bytes left before each packet for the ESP header and IV.
+    pub head: usize,
+    /// Bytes of each packet left off at its start: nothing, or its IP header in transport mode.
+    pub strip: usize,
+    /// The longest inner packet, in bytes, before anything is left off: TCP is cut to it where the kernel's cut was larger.
+    pub max_inner: usize,
+    /// Length, in bytes, of the datagram that a packet of [`Geometry::packet_len`] becomes: the distance between packets.
+    pub stride: usize,
+    /// Length of each packet but the last, in bytes, with nothing left off: the smaller of `max_inner` and
+    /// [`SuperPacket::packet_len`].
+    pub packet_len: usize,
+    /// Next header of ESP: 4, 41, or the protocol.
+    pub next_header: u8,
+    /// The ECN bits of the outer header.
+    pub ecn: u8,
+}
+
+/// A sealed batch.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Sealed {
+    /// Bytes to send from the start of the slots.
+    pub len: usize,
+    /// Where to.
+    pub path: Path,
+}
+
+/// What one call did.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Progress {
+    /// Packets, or super-packets, read from the TUN; or datagrams received.
+    pub read: usize,
+    /// Whether there may be more to read.
+    pub more: bool,
+}
+
+/// The sending direction.
+#[derive(Debug)]
+pub struct TxBatch {
+    read: Box<[u8]>,
+    out: SendBuffer,
+    unfinished: Option<Unfinished>,
+    malformed: u64,
+}
+
+/// A super-packet in the read buffer of which a full socket took only the first pieces.
+#[derive(Clone, Copy, Debug)]
+struct Unfinished {
+    vnet: Vnet,
+    len: usize,
+    geometry: Geometry,
+    next: usize,
+}
+
+impl Default for TxBatch {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl TxBatch {
+    /// Empty buffers, 128 KiB.
+    #[must_use]
+    pub fn new() -> Self {
+        Self {
+            read: vec![0; READ_AT + MAX_PACKET + 1].into_boxed_slice(),
+            out: SendBuffer::new(),
+            unfinished: None,
+            malformed: 0,
+        }
+    }
+
+    /// Whether a full socket holds the data path up: wait for it to become writable, and do not wait for the TUN.
+    #[must_use]
+    pub const fn is_blocked(&self) -> bool {
+        self.out.waiting.is_some()
+    }
+
+    /// Packets that the kernel handed over with headers that contradict each other.
+    #[must_use]
+    pub const fn malformed(&self) -> u64 {
+        self.malformed
+    }
+
+    /// Reads at most `budget` super-packets from the TUN and sends what they become.
+    ///
+    /// # Errors
+    /// Those of reading the TUN, except that there is nothing to read.
+    pub fn forward(
+        &mut self,
+        tun: &mut Tun,
+        out: &mut Carriers,
+        sealer: &mut impl Sealer,
+        budget: usize,
+    ) -> io::Result<Progress> {
+        let mut progress = Progress::default();
+        self.out.resume(out, sealer);
+        if let Some(rest) = self.unfinished.take() {
+            self.cut(out, sealer, rest);
+        }
+        // The TUN device has no call that reads several packets; the super-packet is its batch.
+        while progress.read < budget && !self.is_blocked() {
+            let header = tun.header_len();
+            let n = match tun.read(&mut self.read[READ_AT - header..]) {
+                Ok(n) => n.saturating_sub(header),
+                Err(e) => {
+                    self.out.flush(out, sealer);
+                    return if e.kind() == io::ErrorKind::WouldBlock { Ok(progress) } else { Err(e) };
+                }
+            };
+            progress.read += 1;
+            self.take(tun, out, sealer, n);
+        }
+        self.out.flush(out, sealer);
+        progress.more = true;
+        Ok(progress)
+    }
+
+    /// Plans the packet of `len` bytes that was read, and places its pieces.
+    fn take(&mut self, tun: &Tun, out: &mut Carriers, sealer: &mut impl Sealer, len: usize) {
+        let (head, packet) = self.read.split_at_mut(READ_AT);
+        let mut vnet = match head.last_chunk::<VNET_LEN>() {
+            Some(bytes) if tun.header_len() > 0 => Vnet::from_bytes(*bytes),
+            _ => Vnet::default(),
+        };
+        let Some(mut packet) = SuperPacket::new(vnet, &mut packet[..len]) else {
+            self.malformed += 1;
+            return;
+        };
+        match sealer.plan(&mut packet) {
+            Plan::Drop => {}
+            Plan::Answer(answer) => {
+                // Lost if the TUN's queue is full, as on any network.
+                let _lost = tun.write(&[IoSlice::new(&answer)]);
+            }
+            Plan::Seal(geometry) => {
+                // Its checksum is complete now.
+                vnet.flags &= !Vnet::NEEDS_CSUM;
+                self.cut(out, sealer, Unfinished { vnet, len, geometry, next: 0 });
+            }
+        }
+    }
+
+    /// Places the pieces of the super-packet in the read buffer, from `rest.next` on.
+    fn cut(&mut self, out: &mut Carriers, sealer: &mut impl Sealer, rest: Unfinished) {
+        let Some(mut packet) = SuperPacket::new(rest.vnet, &mut self.read[READ_AT..READ_AT + rest.len])
+        else {
+            return;
+        };
+        packet.narrow(rest.geometry.max_inner);
+        for next in rest.next..packet.packets() {
+            if !self.out.make_room(out, sealer, &rest.geometry) {
+                self.unfinished = Some(Unfinished { next, ..rest });
+                return;
+            }
+            if !self.out.place(&packet, &rest.geometry, next) {
+                self.malformed += 1;
+                return;
+            }
+        }
+    }
+}
+
+/// Packets of one geometry, end to end, on their way to one send.
+struct SendBuffer {
+    slots: Box<[u8]>,
+    sizes: [usize; MAX_SEGMENTS],
+    count: usize,
+    /// The geometry of the packets in `slots`, if there are any.
+    geometry: Option<Geometry>,
+    /// The last packet is shorter than the others: nothing may follow it.
+    closed: bool,
+    /// Sealed bytes of `slots` that a full socket did not take.
+    waiting: Option<(Geometry, Sealed, usize)>,
+}
+
+impl SendBuffer {
+    fn new() -> Self {
+        Self {
+            slots: vec![0; 2 * MAX_PACKET].into_boxed_slice(),
+            sizes: [0; MAX_SEGMENTS],
+            count: 0,
+            geometry: None,
+            closed: false,
+            waiting: None,
+        }
+    }
+
+    /// Sends what is there if a packet of `geometry` cannot join it. `false` if a full socket does not let it.
+    fn make_room(&mut self, out: &mut Carriers, sealer: &mut impl Sealer, geometry: &Geometry) -> bool {
+        let full = (self.count + 1) * geometry.stride > MAX_BATCH || self.count == MAX_SEGMENTS;
+        if self.count > 0 && (full || self.closed || self.geometry != Some(*geometry)) {
+            self.flush(out, sealer);
+        }
+        self.waiting.is_none()
+    }
+
+    /// Writes piece `index` of `packet` behind what is there. `false` if it does not fit its slot.
+    fn place(&mut self, packet: &SuperPacket<'_>, geometry: &Geometry, index: usize) -> bool {
+        let at = self.count * geometry.stride + geometry.head;
+        let Some(room) = self.slots.get_mut(at..at - geometry.head + geometry.stride) else { return false };
+        let Some(len) = packet.write(index, geometry.strip, room) else { return false };
+        self.sizes[self.count] = len;
+        self.count += 1;
+        self.closed = len + geometry.strip != geometry.packet_len;
+        self.geometry = Some(*geometry);
+        true
+    }
+
+    /// Seals and sends what is there.
+    fn flush(&mut self, out: &mut Carriers, sealer: &mut impl Sealer) {
+        let Some(geometry) = self.geometry.take() else { return };
+        let count = std::mem::take(&mut self.count);
+        let used = (count * geometry.stride).min(self.slots.len());
+        let sealed = sealer.seal(&geometry, &mut self.slots[..used], &self.sizes[..count]);
+        if let Some(sealed) = sealed {
+            self.send(out, sealer, geometry, sealed, 0);
+        }
+    }
+
+    /// Tries again what a full socket did not take.
+    fn resume(&mut self, out: &mut Carriers, sealer: &mut impl Sealer) {
+        if let Some((geometry, sealed, done)) = self.waiting.take() {
+            self.send(out, sealer, geometry, sealed, done);
+        }
+    }
+
+    fn send(
+        &mut self,
+        out: &mut Carriers,
+        sealer: &mut impl Sealer,
+        geometry: Geometry,
+        sealed: Sealed,
+        done: usize,
+    ) {
+        let Some(rest) = self.slots.get(done..sealed.len) else { return };
+        match out.send(&sealed.path, geometry.ecn, rest, Some(geometry.stride)) {
+            Sent::All => {}
+            Sent::Blocked { done: more } => self.waiting = Some((geometry, sealed, done + more)),
+            sent => sealer.unsent(&geometry, &sealed.path, sent),
+        }
+    }
+}
+
+impl std::fmt::Debug for SendBuffer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("SendBuffer")
+            .field("count", &self.count)
+            .field("geometry", &self.geometry)
+            .field("waiting", &self.waiting)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What [`Opener::open`] is told of a datagram. The same for all datagrams of a train.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Received {
+    /// Where it came from and to; the carrier is the socket's.
+    pub path: Path,
+    /// The ECN bits of the outer header.
+    pub ecn: u8,
+}
+
+/// Decides on what arrives.
+pub trait Opener {
+    /// Opens a datagram in place, or takes it otherwise (IKE, keepalives): copy what must outlive the call.
+    fn open(&mut self, from: &Received, datagram: &mut [u8]) -> Verdict;
+}
+
+/// What becomes of a datagram.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Verdict {
+    /// Nothing more.
+    Done,
+    /// An IP packet is now in this range of it: to the TUN.
+    Deliver(Range<usize>),
+    /// An IP packet's payload is now in this range, and its header is given: to the TUN (transport mode).
+    DeliverBehind([u8; 40], usize, Range<usize>),
+}
+
+/// The receiving direction.
+pub struct RxBatch {
+    buf: Box<[u8]>,
+    joiner: Joiner,
+}
+
+impl Default for RxBatch {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl RxBatch {
+    /// Empty buffers: 512 KiB of address space, of which an idle path touches one page.
+    #[must_use]
+    pub fn new() -> Self {
+        Self { buf: vec![0; RECEIVE * RECEIVE_LEN].into_boxed_slice(), joiner: Joiner::default() }
+    }
+
+    /// Packets that the TUN did not take.
+    #[must_use]
+    pub const fn lost(&self) -> u64 {
+        self.joiner.lost
+    }
+
+    /// Receives once from `socket`, up to eight datagrams or trains of them, and writes what was inside to the TUN.
+    /// [`Progress::more`] tells whether to call again before waiting.
+    ///
+    /// # Errors
+    /// Those of receiving, except that there is nothing to receive. An ICMP error that the socket reports is none: it stays in
+    /// the error queue (see [`Udp::next_error`]).
+    pub fn receive(&mut self, socket: &Udp, tun: &mut Tun, opener: &mut impl Opener) -> io::Result<Progress> {
+        let mut metas = [RecvMeta::default(); RECEIVE];
+        let n = {
+            let mut chunks = self.buf.chunks_exact_mut(RECEIVE_LEN);
+            let mut bufs: [IoSliceMut<'_>; RECEIVE] =
+                std::array::from_fn(|_| IoSliceMut::new(chunks.next().unwrap_or_default()));
+            match socket.recv(&mut bufs, &mut metas) {
+                Ok(n) => n,
+                Err(e) if crate::udp::is_transient(&e) => return Ok(Progress::default()),
+                Err(e) => return Err(e),
+            }
+        };
+        for (i, meta) in metas.iter().take(n).enumerate() {
+            let from = Received { path: socket.path_of(meta), ecn: meta.ecn.map_or(0, |e| e as u8) };
+            let start = i * RECEIVE_LEN;
+            self.take(tun, opener, &from, start..start + meta.len, meta.stride);
+        }
+        self.joiner.flush(tun, &mut self.buf);
+        Ok(Progress { read: n, more: n == RECEIVE })
+    }
+
+    /// As [`Self::receive`], from a socket of protocol 50.
+    ///
+    /// # Errors
+    /// As [`Self::receive`].
+    pub fn receive_raw(
+        &mut self,
+        socket: &RawEsp,
+        tun: &mut Tun,
+        opener: &mut impl Opener,
+    ) -> io::Result<Progress> {
+        let mut read = 0;
+        while read < RECEIVE {
+            let start = read * RECEIVE_LEN;
+            match socket.recv(&mut self.buf[start..start + RECEIVE_LEN]) {
+                Ok(Some((from, range))) => {
+                    let len = range.len();
+                    self.take(tun, opener, &from, start + range.start..start + range.end, len);
+                }
+                Ok(None) => {}
+                Err(e) if crate::udp::is_transient(&e) => break,
+                Err(e) => return Err(e),
+            }
+            read += 1;
+        }
+        self.joiner.flush(tun, &mut self.buf);
+        Ok(Progress { read, more: read == RECEIVE })
+    }
+
+    /// Opens the datagrams that lie at `range`, `stride` bytes apart.
+    fn take(
+        &mut self,
+        tun: &mut Tun,
+        opener: &mut impl Opener,
+        from: &Received,
+        range: Range<usize>,
+        stride: usize,
+    ) {
+        for at in range.clone().step_by(stride.max(1)) {
+            let end = (at + stride).min(range.end);
+            let datagram = &mut self.buf[at..end];
+            match opener.open(from, datagram) {
+                Verdict::Done => {}
+                Verdict::Deliver(inner) => {
+                    let inner = at + inner.start..(at + inner.end).min(end);
+                    self.joiner.push(tun, &mut self.buf, inner);
+                }
+                Verdict::DeliverBehind(header, len, payload) => {
+                    let header = header.get(..len).unwrap_or_default();
+                    let payload = datagram.get(payload).unwrap_or_default();
+                    if tun.write(&[IoSlice::new(header), IoSlice::new(payload)]).is_err() {
+                        self.joiner.lost += 1;
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl std::fmt::Debug for RxBatch {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("RxBatch").field("lost", &self.joiner.lost).finish_non_exhaustive()
+    }
+}

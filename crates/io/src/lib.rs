@@ -1,0 +1,65 @@
+//! The system: TUN, sockets, netlink, clocks, files and privileges. All system calls and all `unsafe` are here.
+//!
+//! The data path is [`batch`], over [`tun`], [`udp`] and [`rawesp`].
+//!
+//! # Driving everything from one loop
+//! Every part that can be waited for is a file descriptor ([`std::os::fd::AsFd`]); none blocks, none has a thread. One thread with
+//! one [`poller::Poller`] drives them:
+//!
+//! ```no_run
+//! use dormouse_io::{clock::BootClock, control::ControlServer, netlink::Monitor, poller::{Interest, Poller}, signal::Signals, timer::Timer};
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let signals = Signals::new()?; // first of all: threads inherit the signal mask
+//! let mut control = ControlServer::bind("/run/dormouse/dormouse.sock".as_ref(), None)?;
+//! let (mut timer, mut monitor, poller) = (Timer::new()?, Monitor::new()?, Poller::new()?);
+//! poller.add(&signals, 0, Interest::READ)?;
+//! poller.add(&control, 1, Interest::READ)?;
+//! poller.add(&timer, 2, Interest::READ)?;
+//! poller.add(&monitor, 3, Interest::READ)?;
+//! let mut ready = Vec::new();
+//! loop {
+//!     // timer.arm(node.poll_timeout(), asleep)?;
+//!     poller.wait(&mut ready, None)?;
+//!     let now = BootClock::now();
+//!     for one in &ready {
+//!         match one.token {
+//!             0 => while let Some(signal) = signals.next()? { /* stop, reload */ },
+//!             1 => while let Some(event) = control.next() { /* answer */ },
+//!             2 => if timer.clear() { /* node.handle_timeout(now) */ },
+//!             3 => while let Some(change) = monitor.next()? { /* look for the way to the gateway again, once */ },
+//!             _ => {} // tunnel and sockets: handle a batch, come back for the rest
+//!         }
+//!     }
+//!     // drain node.poll_transmit and node.poll_event, then control.send(...)
+//! #   let _ = now;
+//! }
+//! # }
+//! ```
+//!
+//! Order of a start, so that nothing is left half done and privileges are held no longer than needed:
+//! [`signal::Signals`]; [`privileges::find_user`] and [`privileges::require`]; configuration and secrets ([`state::read_secret`]);
+//! [`control::ControlServer`], TUN, UDP and raw sockets, each with [`netlink::set_mark`]; [`netlink::Ledger::remove_stale`];
+//! [`resolver::Guard`]; [`privileges::drop_to`]; [`state::StateDir`] and [`leases::LeaseStore`]; [`notify::ready`].
+
+pub mod batch;
+pub mod capture;
+pub mod clock;
+pub mod control;
+pub mod entropy;
+mod gro;
+mod gso;
+pub mod leases;
+pub mod netlink;
+pub mod notify;
+pub mod poller;
+pub mod privileges;
+pub mod rawesp;
+pub mod resolver;
+pub mod signal;
+pub mod state;
+mod sum;
+pub mod timer;
+pub mod tun;
+pub mod udp;
+
+pub use gso::SuperPacket;

@@ -1,0 +1,206 @@
+//! Changes: links, addresses, routes, rules. Each request is of one thing and is either done or not.
+
+use super::query::family;
+use super::{Error, Netlink, PROTOCOL, Route, RouteKind, Rule};
+use ipnet::IpNet;
+use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL};
+use netlink_packet_route::address::{AddressAttribute, AddressFlags, AddressMessage};
+use netlink_packet_route::link::{LinkAttribute, LinkFlags, LinkMessage};
+use netlink_packet_route::route::{
+    RouteAttribute, RouteMessage, RouteMetric, RouteProtocol, RouteScope, RouteType,
+};
+use netlink_packet_route::rule::{RuleAction, RuleAttribute, RuleFlags, RuleMessage};
+use netlink_packet_route::{AddressFamily, RouteNetlinkMessage as Message};
+use nix::errno::Errno;
+use std::fmt::Write as _;
+
+impl Netlink {
+    /// Switches an interface on or off.
+    ///
+    /// # Errors
+    /// The kernel's: `EPERM` without `CAP_NET_ADMIN`, `ENODEV`.
+    pub fn set_up(&mut self, index: u32, up: bool) -> Result<(), Error> {
+        let mut message = LinkMessage::default();
+        message.header.index = index;
+        message.header.flags = if up { LinkFlags::Up } else { LinkFlags::empty() };
+        message.header.change_mask = LinkFlags::Up;
+        let what = || format!("ip link set {} {}", name(index), if up { "up" } else { "down" });
+        self.0.change(&what, Message::SetLink(message), 0)
+    }
+
+    /// Sets the MTU of an interface, in bytes.
+    ///
+    /// # Errors
+    /// The kernel's: `EINVAL` if the interface cannot have it.
+    pub fn set_mtu(&mut self, index: u32, mtu: u32) -> Result<(), Error> {
+        let mut message = LinkMessage::default();
+        message.header.index = index;
+        message.attributes = vec![LinkAttribute::Mtu(mtu)];
+        self.0.change(&|| format!("ip link set {} mtu {mtu}", name(index)), Message::SetLink(message), 0)
+    }
+
+    /// Gives an interface an address. No route comes with it, and IPv6 does not look for duplicates: nobody else is in the tunnel.
+    ///
+    /// # Errors
+    /// The kernel's: `EEXIST` if it has it already.
+    pub fn add_address(&mut self, index: u32, net: IpNet) -> Result<(), Error> {
+        let mut message = address(index, net);
+        message.attributes.push(AddressAttribute::Flags(AddressFlags::Nodad | AddressFlags::Noprefixroute));
+        let what = || format!("ip address add {net} dev {}", name(index));
+        self.0.change(&what, Message::NewAddress(message), NLM_F_CREATE | NLM_F_EXCL)
+    }
+
+    /// Takes an address away. It is no error if it, or the interface, is gone already.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn delete_address(&mut self, index: u32, net: IpNet) -> Result<(), Error> {
+        let what = || format!("ip address delete {net} dev {}", name(index));
+        gone(self.0.change(&what, Message::DelAddress(address(index, net)), 0))
+    }
+
+    /// Adds a route with protocol [`PROTOCOL`].
+    ///
+    /// # Errors
+    /// The kernel's: `EEXIST` if there is one to that destination with that metric in that table.
+    pub fn add_route(&mut self, route: &Route) -> Result<(), Error> {
+        let what = || format!("ip route add {}", route_text(route));
+        self.0.change(&what, Message::NewRoute(route_message(route)), NLM_F_CREATE | NLM_F_EXCL)
+    }
+
+    /// Removes a route of ours ([`PROTOCOL`]); never somebody else's. It is no error if it is gone already.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn delete_route(&mut self, route: &Route) -> Result<(), Error> {
+        let mut message = route_message(route);
+        if route.kind == RouteKind::Other {
+            // What kind it was does not matter: destination, table, metric and protocol say which.
+            message.header.kind = RouteType::Unspec;
+        }
+        gone(self.0.change(
+            &|| format!("ip route delete {}", route_text(route)),
+            Message::DelRoute(message),
+            0,
+        ))
+    }
+
+    /// Adds a policy rule with protocol [`PROTOCOL`].
+    ///
+    /// # Errors
+    /// The kernel's: `EEXIST` if the same is there.
+    pub fn add_rule(&mut self, rule: &Rule) -> Result<(), Error> {
+        let what = || format!("ip rule add {}", rule_text(rule));
+        self.0.change(&what, Message::NewRule(rule_message(rule)), NLM_F_CREATE | NLM_F_EXCL)
+    }
+
+    /// Removes a policy rule of ours. It is no error if it is gone already.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn delete_rule(&mut self, rule: &Rule) -> Result<(), Error> {
+        gone(self.0.change(
+            &|| format!("ip rule delete {}", rule_text(rule)),
+            Message::DelRule(rule_message(rule)),
+            0,
+        ))
+    }
+}
+
+/// What is already gone need not be removed.
+fn gone(result: Result<(), Error>) -> Result<(), Error> {
+    match result {
+        Err(e)
+            if [Errno::ESRCH, Errno::ENOENT, Errno::ENODEV, Errno::EADDRNOTAVAIL]
+                .iter()
+                .any(|n| e.is(*n)) =>
+        {
+            Ok(())
+        }
+        result => result,
+    }
+}
+
+fn address(index: u32, net: IpNet) -> AddressMessage {
+    let mut message = AddressMessage::default();
+    message.header.family = family(net.addr());
+    message.header.prefix_len = net.prefix_len();
+    message.header.index = index;
+    message.attributes = vec![AddressAttribute::Local(net.addr()), AddressAttribute::Address(net.addr())];
+    message
+}
+
+fn route_message(route: &Route) -> RouteMessage {
+    let mut message = RouteMessage::default();
+    let header = &mut message.header;
+    header.address_family = family(route.destination.addr());
+    header.destination_prefix_length = route.destination.prefix_len();
+    header.protocol = RouteProtocol::from(PROTOCOL);
+    header.kind =
+        if route.kind == RouteKind::Unreachable { RouteType::Unreachable } else { RouteType::Unicast };
+    // Without a next hop the destination is on the link, as far as IPv4 is concerned.
+    header.scope = if route.gateway.is_none()
+        && route.kind == RouteKind::Unicast
+        && route.destination.addr().is_ipv4()
+    {
+        RouteScope::Link
+    } else {
+        RouteScope::Universe
+    };
+    message.attributes.push(RouteAttribute::Destination(route.destination.network().into()));
+    message.attributes.push(RouteAttribute::Table(route.table));
+    message.attributes.extend(route.gateway.map(|g| RouteAttribute::Gateway(g.into())));
+    message.attributes.extend(route.index.map(RouteAttribute::Oif));
+    message.attributes.extend(route.source.map(|s| RouteAttribute::PrefSource(s.into())));
+    message.attributes.extend((route.metric != 0).then_some(RouteAttribute::Priority(route.metric)));
+    message.attributes.extend(route.mtu.map(|mtu| RouteAttribute::Metrics(vec![RouteMetric::Mtu(mtu)])));
+    message
+}
+
+fn rule_message(rule: &Rule) -> RuleMessage {
+    let mut message = RuleMessage::default();
+    let header = &mut message.header;
+    header.family = if rule.v6 { AddressFamily::Inet6 } else { AddressFamily::Inet };
+    header.action = RuleAction::ToTable;
+    header.dst_len = rule.to.map_or(0, |net| net.prefix_len());
+    if rule.invert {
+        header.flags = RuleFlags::Invert;
+    }
+    message.attributes = vec![
+        RuleAttribute::Priority(rule.priority),
+        RuleAttribute::Table(rule.table),
+        RuleAttribute::Protocol(RouteProtocol::from(PROTOCOL)),
+    ];
+    message.attributes.extend(rule.mark.map(RuleAttribute::FwMark));
+    message.attributes.extend(rule.to.map(|net| RuleAttribute::Destination(net.network())));
+    message.attributes.extend(rule.suppress_prefix_length.map(RuleAttribute::SuppressPrefixLen));
+    message
+}
+
+/// The name of an interface for an error message; its number if it has gone.
+fn name(index: u32) -> String {
+    match nix::net::if_::if_indextoname(index) {
+        Ok(name) => name.to_string_lossy().into_owned(),
+        Err(_) => format!("interface {index}"),
+    }
+}
+
+fn route_text(route: &Route) -> String {
+    let kind = if route.kind == RouteKind::Unreachable { "unreachable " } else { "" };
+    let mut out = format!("{kind}{}", route.destination);
+    let _ = route.gateway.map(|g| write!(out, " via {g}"));
+    let _ = route.index.map(|i| write!(out, " dev {}", name(i)));
+    let _ = write!(out, " table {}", route.table);
+    let _ = route.source.map(|s| write!(out, " src {s}"));
+    out
+}
+
+fn rule_text(rule: &Rule) -> String {
+    let mut out = format!("{}priority {}", if rule.v6 { "(IPv6) " } else { "" }, rule.priority);
+    out.push_str(if rule.invert { " not" } else { "" });
+    let _ = rule.to.map(|to| write!(out, " to {to}"));
+    let _ = rule.mark.map(|m| write!(out, " fwmark {m}"));
+    let _ = write!(out, " lookup {}", rule.table);
+    let _ = rule.suppress_prefix_length.map(|n| write!(out, " suppress_prefixlength {n}"));
+    out
+}

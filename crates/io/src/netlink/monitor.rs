@@ -1,0 +1,131 @@
+//! What others change: a nonblocking socket that reports links, addresses and routes.
+
+use super::socket::{BUFFER, parts};
+use super::{Address, Error, Link, PROTOCOL, Route, query};
+use netlink_packet_core::NetlinkPayload;
+use netlink_packet_route::RouteNetlinkMessage as Message;
+use netlink_sys::{Socket, protocols::NETLINK_ROUTE};
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+
+/// Multicast groups of rtnetlink: links, IPv4 and IPv6 addresses, IPv4 and IPv6 routes (`RTNLGRP_*`).
+const GROUPS: [u32; 5] = [1, 5, 9, 7, 11];
+
+/// Something changed.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum NetworkChange {
+    /// An interface appeared or changed.
+    Link(Link),
+    /// An interface is gone.
+    LinkGone(Link),
+    /// An address appeared or changed.
+    Address(Address),
+    /// An address is gone.
+    AddressGone(Address),
+    /// A route appeared or changed.
+    Route(Route),
+    /// A route is gone.
+    RouteGone(Route),
+    /// Changes were lost, because they came faster than they were read: read everything again.
+    Overrun,
+}
+
+/// The monitor. Register it with the [`crate::poller::Poller`] for reading and call [`Monitor::next`] until it returns
+/// `None`. Routes of our own ([`PROTOCOL`]) and what happens on an interface given to [`Monitor::ignore`] are left out.
+///
+/// Events are hints: a burst of them is one reason to ask [`super::Netlink::route_to`] again, not many.
+#[derive(Debug)]
+pub struct Monitor {
+    socket: Socket,
+    buffer: Vec<u8>,
+    queue: VecDeque<NetworkChange>,
+    ignored: Option<u32>,
+}
+
+impl Monitor {
+    /// Opens it. The network namespace is that of the calling thread.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn new() -> Result<Self, Error> {
+        let open = || -> io::Result<Socket> {
+            let mut socket = Socket::new(NETLINK_ROUTE)?;
+            socket.bind_auto()?;
+            for group in GROUPS {
+                socket.add_membership(group)?;
+            }
+            socket.set_non_blocking(true)?;
+            Ok(socket)
+        };
+        let socket = open().map_err(|source| Error { what: "ip monitor".into(), source })?;
+        Ok(Self { socket, buffer: Vec::with_capacity(BUFFER), queue: VecDeque::new(), ignored: None })
+    }
+
+    /// Leaves out what happens on the tunnel interface itself.
+    pub fn ignore(&mut self, index: u32) {
+        self.ignored = Some(index);
+    }
+
+    /// The next change, if there is one. Never waits.
+    ///
+    /// # Errors
+    /// The kernel's; none is expected.
+    #[expect(
+        clippy::should_implement_trait,
+        reason = "the convention of the I/O parts: `next` never blocks and may fail"
+    )]
+    pub fn next(&mut self) -> Result<Option<NetworkChange>, Error> {
+        loop {
+            if let Some(change) = self.queue.pop_front() {
+                return Ok(Some(change));
+            }
+            self.buffer.clear();
+            match self.socket.recv(&mut self.buffer, 0) {
+                Ok(_) => self.read(),
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(None),
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) if e.raw_os_error() == Some(nix::errno::Errno::ENOBUFS as i32) => {
+                    return Ok(Some(NetworkChange::Overrun));
+                }
+                Err(source) => return Err(Error { what: "ip monitor".into(), source }),
+            }
+        }
+    }
+
+    fn read(&mut self) {
+        for part in parts(&self.buffer) {
+            let Some(NetlinkPayload::InnerMessage(message)) = part.message() else { continue };
+            let change = match &message {
+                Message::NewLink(m) => Some(NetworkChange::Link(query::link(m))),
+                Message::DelLink(m) => Some(NetworkChange::LinkGone(query::link(m))),
+                Message::NewAddress(m) => query::address(m).map(NetworkChange::Address),
+                Message::DelAddress(m) => query::address(m).map(NetworkChange::AddressGone),
+                Message::NewRoute(m) => query::route(m).map(NetworkChange::Route),
+                Message::DelRoute(m) => query::route(m).map(NetworkChange::RouteGone),
+                _ => None,
+            };
+            let ignored = self.ignored;
+            self.queue.extend(change.filter(|c| !own(c, ignored)));
+        }
+    }
+}
+
+fn own(change: &NetworkChange, ignored: Option<u32>) -> bool {
+    match change {
+        NetworkChange::Link(l) | NetworkChange::LinkGone(l) => ignored == Some(l.index),
+        NetworkChange::Address(a) | NetworkChange::AddressGone(a) => ignored == Some(a.index),
+        NetworkChange::Route(r) | NetworkChange::RouteGone(r) => {
+            r.protocol == PROTOCOL || (ignored.is_some() && r.index == ignored)
+        }
+        NetworkChange::Overrun => false,
+    }
+}
+
+impl AsFd for Monitor {
+    #[expect(unsafe_code, reason = "netlink-sys gives the raw number only")]
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        // SAFETY: the socket owns the descriptor and lives at least as long as the borrow of `self`.
+        unsafe { BorrowedFd::borrow_raw(self.socket.as_raw_fd()) }
+    }
+}

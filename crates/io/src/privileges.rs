@@ -1,0 +1,221 @@
+//! Privileges: what the daemon keeps once it is set up. Owns the drop; must run while the process has one thread, because
+//! Linux keeps capabilities by thread.
+//!
+//! Order: open sockets below 1024, the TUN device, the control socket and the secrets as root; start
+//! [`crate::resolver::Guard`]; [`drop_to`]; then open the state directory, which belongs to the user. `CAP_NET_ADMIN` stays
+//! (addresses, routes, rules), `CAP_NET_RAW` only if [`Keep::raw`] asks for it (raw ESP sockets opened later), and
+//! `CAP_NET_BIND_SERVICE` if sockets are opened again after a change of address.
+
+use nix::unistd::{Gid, Uid, User, geteuid, initgroups, setresgid, setresuid};
+use rustix::thread::{
+    CapabilitiesSecureBits, CapabilitySet, CapabilitySets, capabilities, capability_is_in_bounding_set,
+    clear_ambient_capability_set, remove_capability_from_bounding_set, set_capabilities,
+    set_capabilities_secure_bits, set_no_new_privs,
+};
+use std::ffi::CString;
+
+/// Capabilities that outlive the drop, besides `CAP_NET_ADMIN`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Keep {
+    /// `CAP_NET_RAW`: raw ESP sockets are opened later.
+    pub raw: bool,
+    /// `CAP_NET_BIND_SERVICE`: ports below 1024 are bound later.
+    pub bind: bool,
+}
+
+impl Keep {
+    fn set(self) -> CapabilitySet {
+        let mut set = CapabilitySet::NET_ADMIN;
+        set.set(CapabilitySet::NET_RAW, self.raw);
+        set.set(CapabilitySet::NET_BIND_SERVICE, self.bind);
+        set
+    }
+}
+
+/// Why privileges could not be dropped, or are missing.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The user does not exist.
+    #[error(
+        "user '{user}' does not exist; create it (systemd-sysusers, or: useradd --system {user}), or set daemon.user = \"root\" to keep full privileges"
+    )]
+    NoUser {
+        /// The name.
+        user: String,
+    },
+    /// The process has other threads already.
+    #[error("{threads} threads run; privileges can only be dropped while there is one")]
+    Threads {
+        /// How many.
+        threads: usize,
+    },
+    /// A capability that is needed is not there.
+    #[error("{missing} is missing; start the daemon as root, or give the container the capability")]
+    Missing {
+        /// Which, in the kernel's words.
+        missing: String,
+    },
+    /// A step failed.
+    #[error("user '{user}': {step}: {source}")]
+    Step {
+        /// Whom we wanted to be.
+        user: String,
+        /// Which step.
+        step: &'static str,
+        /// Why.
+        source: std::io::Error,
+    },
+}
+
+/// What the process is now.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Held {
+    /// User id.
+    pub uid: u32,
+    /// Capabilities in effect, in the kernel's words.
+    pub capabilities: Vec<&'static str>,
+}
+
+const NAMED: [(CapabilitySet, &str); 12] = [
+    (CapabilitySet::CHOWN, "CAP_CHOWN"),
+    (CapabilitySet::DAC_OVERRIDE, "CAP_DAC_OVERRIDE"),
+    (CapabilitySet::DAC_READ_SEARCH, "CAP_DAC_READ_SEARCH"),
+    (CapabilitySet::SETGID, "CAP_SETGID"),
+    (CapabilitySet::SETUID, "CAP_SETUID"),
+    (CapabilitySet::SETPCAP, "CAP_SETPCAP"),
+    (CapabilitySet::NET_BIND_SERVICE, "CAP_NET_BIND_SERVICE"),
+    (CapabilitySet::NET_ADMIN, "CAP_NET_ADMIN"),
+    (CapabilitySet::NET_RAW, "CAP_NET_RAW"),
+    (CapabilitySet::SYS_ADMIN, "CAP_SYS_ADMIN"),
+    (CapabilitySet::SYS_MODULE, "CAP_SYS_MODULE"),
+    (CapabilitySet::SYS_PTRACE, "CAP_SYS_PTRACE"),
+];
+
+fn names(set: CapabilitySet) -> Vec<&'static str> {
+    NAMED.iter().filter(|(c, _)| set.contains(*c)).map(|(_, name)| *name).collect()
+}
+
+/// Capabilities in effect now (of those worth naming).
+///
+/// # Errors
+/// The kernel's; none is expected.
+pub fn held() -> std::io::Result<Held> {
+    Ok(Held { uid: geteuid().as_raw(), capabilities: names(capabilities(None)?.effective) })
+}
+
+/// Checks before anything is changed that what set-up needs is there.
+///
+/// # Errors
+/// [`Error::Missing`], naming it.
+pub fn require(needed: Keep) -> Result<(), Error> {
+    let effective = capabilities(None).map_or(CapabilitySet::empty(), |s| s.effective);
+    let missing = needed.set() - effective;
+    if missing.is_empty() { Ok(()) } else { Err(Error::Missing { missing: names(missing).join(", ") }) }
+}
+
+/// Looks the user up, so that a wrong name is found before anything is set up. `Ok(None)` for "root": nothing is dropped.
+///
+/// # Errors
+/// [`Error::NoUser`].
+pub fn find_user(name: &str) -> Result<Option<Account>, Error> {
+    if name == "root" {
+        return Ok(None);
+    }
+    match User::from_name(name) {
+        Ok(Some(user)) => Ok(Some(Account { name: name.into(), uid: user.uid, gid: user.gid })),
+        Ok(None) => Err(Error::NoUser { user: name.into() }),
+        Err(e) => Err(Error::Step { user: name.into(), step: "look up", source: e.into() }),
+    }
+}
+
+/// Whom the daemon becomes.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Account {
+    name: String,
+    uid: Uid,
+    gid: Gid,
+}
+
+impl Account {
+    /// Gives a file or directory to the user: the state directory, before the drop.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn own(&self, path: &std::path::Path) -> std::io::Result<()> {
+        std::os::unix::fs::chown(path, Some(self.uid.as_raw()), Some(self.gid.as_raw()))
+    }
+}
+
+/// Becomes `account` with the capabilities of `keep` and no way back. The process can then neither gain privileges by running
+/// a program, nor regain a capability.
+///
+/// # Errors
+/// [`Error::Threads`], or the step that failed. After an error the process must end: it may be half way.
+pub fn drop_to(account: &Account, keep: Keep) -> Result<Held, Error> {
+    let fail = |step: &'static str| {
+        let user = account.name.clone();
+        move |source: std::io::Error| Error::Step { user, step, source }
+    };
+    let threads = std::fs::read_dir("/proc/self/task").map_or(1, Iterator::count);
+    if threads != 1 {
+        return Err(Error::Threads { threads });
+    }
+    let kept = keep.set();
+    let now = capabilities(None).map_err(|e| fail("read capabilities")(e.into()))?;
+    if !now.effective.contains(kept) {
+        return Err(Error::Missing { missing: names(kept - now.effective).join(", ") });
+    }
+    clear_bounding_set().map_err(fail("clear the bounding set (needs CAP_SETPCAP)"))?;
+    // The kernel would clear all capabilities as the user changes; and root would get them back by running a program.
+    let bits = CapabilitiesSecureBits::NO_SETUID_FIXUP
+        | CapabilitiesSecureBits::NO_ROOT
+        | CapabilitiesSecureBits::NO_CAP_AMBIENT_RAISE;
+    let locked = CapabilitiesSecureBits::NO_SETUID_FIXUP_LOCKED
+        | CapabilitiesSecureBits::NO_ROOT_LOCKED
+        | CapabilitiesSecureBits::KEEP_CAPS_LOCKED
+        | CapabilitiesSecureBits::NO_CAP_AMBIENT_RAISE_LOCKED;
+    let _ = clear_ambient_capability_set();
+    set_capabilities_secure_bits(bits | locked)
+        .map_err(|e| fail("lock the secure bits (needs CAP_SETPCAP)")(e.into()))?;
+    let name = CString::new(account.name.clone()).map_err(|e| fail("name")(e.into()))?;
+    initgroups(&name, account.gid).map_err(|e| fail("set groups (needs CAP_SETGID)")(e.into()))?;
+    setresgid(account.gid, account.gid, account.gid)
+        .map_err(|e| fail("set group (needs CAP_SETGID)")(e.into()))?;
+    setresuid(account.uid, account.uid, account.uid)
+        .map_err(|e| fail("set user (needs CAP_SETUID)")(e.into()))?;
+    restrict(kept).map_err(fail("set capabilities"))?;
+    held().map_err(fail("read capabilities"))
+}
+
+/// Stays root but gives every capability away: what is left is what root owns, files among them. For
+/// [`crate::resolver::Guard`], whose whole work is `/etc/resolv.conf` and one call to systemd-resolved.
+///
+/// # Errors
+/// The kernel's.
+pub fn drop_capabilities() -> std::io::Result<()> {
+    clear_bounding_set()?;
+    let _ = clear_ambient_capability_set();
+    restrict(CapabilitySet::empty())
+}
+
+fn restrict(kept: CapabilitySet) -> std::io::Result<()> {
+    set_capabilities(
+        None,
+        CapabilitySets { effective: kept, permitted: kept, inheritable: CapabilitySet::empty() },
+    )?;
+    set_no_new_privs(true)?;
+    Ok(())
+}
+
+fn clear_bounding_set() -> std::io::Result<()> {
+    for number in 0..64 {
+        let one = CapabilitySet::from_bits_retain(1 << number);
+        // The kernel refuses to be asked about capabilities that it does not have: those are all the higher ones.
+        match capability_is_in_bounding_set(one) {
+            Ok(true) => remove_capability_from_bounding_set(one)?,
+            Ok(false) => {}
+            Err(_) => break,
+        }
+    }
+    Ok(())
+}

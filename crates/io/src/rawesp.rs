@@ -1,0 +1,139 @@
+//! Sockets of IP protocol 50, for paths without a NAT. Owns the sockets; must never look inside ESP.
+//!
+//! There is no segmentation offload for raw sockets: packets of a batch go out one by one. NAT traversal's UDP is the faster
+//! carrier here, and the negotiation may prefer it. The ECN bits of received packets are seen on IPv4 only, where the header is
+//! delivered too; those of sent packets stay 0.
+
+use std::fmt;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::ops::Range;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
+
+use dormouse_sansio::{Carrier, Path};
+use nix::sys::socket::{MsgFlags, SockaddrStorage, recvmsg, setsockopt, sockopt};
+use socket2::{Domain, Protocol, SockAddr, Socket, Type};
+
+use crate::batch::Received;
+use crate::udp::{PathError, Sent, outcome, read_error};
+
+const ESP: i32 = 50;
+const BUFFER: usize = 4 << 20;
+
+/// A raw socket for ESP, nonblocking. Needs `CAP_NET_RAW` to open.
+pub struct RawEsp {
+    socket: Socket,
+    v4: bool,
+}
+
+impl RawEsp {
+    /// A socket for packets to any of this machine's addresses of one family.
+    ///
+    /// # Errors
+    /// If the privilege is missing.
+    pub fn open(v4: bool) -> io::Result<Self> {
+        let named = |e: io::Error| io::Error::new(e.kind(), format!("opening a raw socket for ESP: {e}"));
+        let domain = if v4 { Domain::IPV4 } else { Domain::IPV6 };
+        let socket = Socket::new(domain, Type::RAW, Some(Protocol::from(ESP))).map_err(named)?;
+        socket.set_nonblocking(true)?;
+        if v4 {
+            setsockopt(&socket, sockopt::Ipv4RecvErr, &true)?;
+            setsockopt(&socket, sockopt::Ipv4PacketInfo, &true)?;
+        } else {
+            setsockopt(&socket, sockopt::Ipv6RecvErr, &true)?;
+            setsockopt(&socket, sockopt::Ipv6RecvPacketInfo, &true)?;
+            setsockopt(&socket, sockopt::Ipv6DontFrag, &true)?;
+        }
+        if setsockopt(&socket, sockopt::RcvBufForce, &BUFFER).is_err() {
+            socket.set_recv_buffer_size(BUFFER)?;
+        }
+        if setsockopt(&socket, sockopt::SndBufForce, &BUFFER).is_err() {
+            socket.set_send_buffer_size(BUFFER)?;
+        }
+        Ok(Self { socket, v4 })
+    }
+
+    /// Whether it carries IPv4.
+    #[must_use]
+    pub const fn is_ipv4(&self) -> bool {
+        self.v4
+    }
+
+    /// Sends one packet, or several of `segment` bytes each but the last. See [`crate::udp::Udp::send`].
+    pub fn send(&mut self, path: &Path, contents: &[u8], segment: Option<usize>) -> Sent {
+        let to = SockAddr::from(SocketAddr::new(path.remote.ip(), 0));
+        let mut done = 0;
+        for packet in contents.chunks(segment.unwrap_or(usize::MAX).max(1)) {
+            if let Err(e) = self.socket.send_to(packet, &to) {
+                return outcome(e, done);
+            }
+            done += packet.len();
+        }
+        Sent::All
+    }
+
+    /// Receives one packet; `None` if it is none of ESP. The range is ESP's part of `buf`: IPv4 delivers its header as well.
+    pub(crate) fn recv(&self, buf: &mut [u8]) -> io::Result<Option<(Received, Range<usize>)>> {
+        let mut space = nix::cmsg_space!(nix::libc::in6_pktinfo, nix::libc::in_pktinfo);
+        let mut iov = [io::IoSliceMut::new(buf)];
+        let message = recvmsg::<SockaddrStorage>(
+            self.socket.as_raw_fd(),
+            &mut iov,
+            Some(&mut space),
+            MsgFlags::empty(),
+        )?;
+        let n = message.bytes;
+        let address = message.address;
+        let local = message.cmsgs()?.find_map(|c| match c {
+            nix::sys::socket::ControlMessageOwned::Ipv4PacketInfo(p) => {
+                Some(IpAddr::from(Ipv4Addr::from(u32::from_be(p.ipi_addr.s_addr))))
+            }
+            nix::sys::socket::ControlMessageOwned::Ipv6PacketInfo(p) => {
+                Some(IpAddr::from(Ipv6Addr::from(p.ipi6_addr.s6_addr)))
+            }
+            _ => None,
+        });
+        let remote = address.as_ref().and_then(|a| {
+            let v4 = a.as_sockaddr_in().map(|a| IpAddr::from(a.ip()));
+            v4.or_else(|| a.as_sockaddr_in6().map(|a| IpAddr::from(a.ip())))
+        });
+        let (Some(local), Some(remote)) = (local, remote) else { return Ok(None) };
+        let (start, ecn) = match (self.v4, buf.get(..n)) {
+            (true, Some([first, tos, ..])) => (usize::from(first & 15) * 4, tos & 3),
+            (false, Some(_)) => (0, 0),
+            _ => return Ok(None),
+        };
+        let path = Path {
+            local: SocketAddr::new(local, 0),
+            remote: SocketAddr::new(remote, 0),
+            carrier: Carrier::RawEsp,
+        };
+        Ok((start < n).then_some((Received { path, ecn }, start..n)))
+    }
+
+    /// Takes the next ICMP error off the socket's queue.
+    ///
+    /// # Errors
+    /// Those of the kernel.
+    pub fn next_error(&self) -> io::Result<Option<PathError>> {
+        read_error(self.socket.as_raw_fd())
+    }
+}
+
+impl AsFd for RawEsp {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+impl AsRawFd for RawEsp {
+    fn as_raw_fd(&self) -> RawFd {
+        self.socket.as_raw_fd()
+    }
+}
+
+impl fmt::Debug for RawEsp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RawEsp").field("v4", &self.v4).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,71 @@
+//! The `resolvconf` program (openresolv, or Debian's). Runs it; keeps nothing.
+
+use super::{Error, Settings};
+use std::fmt::Write as _;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// The program, unless it is resolvectl under another name, which needs a running systemd-resolved.
+pub(super) fn find(directories: &[PathBuf]) -> Result<PathBuf, String> {
+    let Some(program) = directories.iter().map(|d| d.join("resolvconf")).find(|p| p.is_file()) else {
+        return Err("there is no resolvconf".into());
+    };
+    match std::fs::canonicalize(&program) {
+        Ok(real) if real.file_name().is_some_and(|n| n == "resolvectl") => {
+            Err(format!("{} is resolvectl", program.display()))
+        }
+        _ => Ok(program),
+    }
+}
+
+/// A record of that name comes early in the order of Debian's resolvconf, whatever the interface is called.
+fn record(interface: &str) -> String {
+    format!("tun.{interface}")
+}
+
+pub(super) fn set(directories: &[PathBuf], settings: &Settings) -> Result<(), Error> {
+    let mut text = String::new();
+    for server in &settings.servers {
+        let _ = writeln!(text, "nameserver {server}");
+    }
+    if !settings.domains.is_empty() {
+        let _ = writeln!(text, "search {}", settings.domains.join(" "));
+    }
+    let record = record(&settings.interface);
+    let mut arguments = vec!["-a", &record];
+    if settings.exclusive {
+        // openresolv: metric 0 and exclusive. Debian's ignores what follows the record.
+        arguments.extend(["-m", "0", "-x"]);
+    }
+    run(directories, &arguments, &text)
+}
+
+pub(super) fn revert(directories: &[PathBuf], interface: &str) -> Result<(), Error> {
+    run(directories, &["-d", &record(interface)], "")
+}
+
+fn run(directories: &[PathBuf], arguments: &[&str], input: &str) -> Result<(), Error> {
+    let program = find(directories).map_err(Error::Nowhere)?;
+    let fail = |problem: String| Error::Resolvconf { program: program.display().to_string(), problem };
+    let output = start(&program, arguments, input).map_err(|e| fail(e.to_string()))?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let said = String::from_utf8_lossy(&output.stderr);
+    Err(fail(format!("{}: {}", output.status, said.trim())))
+}
+
+fn start(program: &Path, arguments: &[&str], input: &str) -> std::io::Result<std::process::Output> {
+    let mut child = Command::new(program)
+        .args(arguments)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()?;
+    if let Some(mut stdin) = child.stdin.take() {
+        // A program that does not read its input says why when it ends.
+        let _ = stdin.write_all(input.as_bytes());
+    }
+    child.wait_with_output()
+}

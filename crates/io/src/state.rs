@@ -1,0 +1,304 @@
+//! Files that must survive a crash whole: tickets, ticket keys, the log of spent tickets.
+//!
+//! A file is written beside its place, flushed, moved into place in one step, and the directory flushed: after a crash there
+//! is the old content or the new one, never a mixture. Everything here is for the owner's eyes only (0600, directory 0700).
+//! Nothing is ever logged but names.
+
+use std::fs::{DirBuilder, File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+/// Largest file that is read, in bytes.
+const MAX_FILE: u64 = 64 << 20;
+
+/// What went wrong with a file.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A system call failed.
+    #[error("{}: {doing}: {source}", path.display())]
+    Io {
+        /// Which file.
+        path: PathBuf,
+        /// What was being done.
+        doing: &'static str,
+        /// Why it failed.
+        source: io::Error,
+    },
+    /// Others can read or write a secret.
+    #[error("{}: others may access it (mode {mode:04o}); run: chmod 600 {}", path.display(), path.display())]
+    Exposed {
+        /// Which file.
+        path: PathBuf,
+        /// Its permission bits.
+        mode: u32,
+    },
+    /// A secret belongs to somebody else.
+    #[error("{}: belongs to user {owner}, neither root nor user {us}; run: chown {us} {}", path.display(), path.display())]
+    Foreign {
+        /// Which file.
+        path: PathBuf,
+        /// Whose it is.
+        owner: u32,
+        /// Who we are.
+        us: u32,
+    },
+    /// Not an ordinary file, or too large to be what it should be.
+    #[error("{}: {what}", path.display())]
+    Unfit {
+        /// Which file.
+        path: PathBuf,
+        /// What is wrong with it.
+        what: String,
+    },
+}
+
+impl Error {
+    /// True if the disk is full or over quota: nothing is lost, and the same may work later.
+    #[must_use]
+    pub fn is_disk_full(&self) -> bool {
+        matches!(self, Self::Io { source, .. }
+            if matches!(source.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded))
+    }
+}
+
+fn failed(path: &Path, doing: &'static str) -> impl FnOnce(io::Error) -> Error {
+    let path = path.to_owned();
+    move |source| Error::Io { path, doing, source }
+}
+
+/// Reads a secret that somebody else wrote: a pre-shared key, a private key.
+///
+/// # Errors
+/// If it cannot be read, if group or others may access it, or if it belongs to anyone but root and us.
+pub fn read_secret(path: &Path) -> Result<Vec<u8>, Error> {
+    let file = File::open(path).map_err(failed(path, "open"))?;
+    // Of the open file, not of the name, which may change meanwhile.
+    let meta = file.metadata().map_err(failed(path, "stat"))?;
+    if !meta.is_file() {
+        return Err(Error::Unfit { path: path.into(), what: "not an ordinary file".into() });
+    }
+    let (mode, owner, us) = (meta.permissions().mode() & 0o7777, meta.uid(), nix::unistd::geteuid().as_raw());
+    if mode & 0o077 != 0 {
+        return Err(Error::Exposed { path: path.into(), mode });
+    }
+    if owner != 0 && owner != us {
+        return Err(Error::Foreign { path: path.into(), owner, us });
+    }
+    read_whole(path, file)
+}
+
+fn read_whole(path: &Path, file: File) -> Result<Vec<u8>, Error> {
+    let mut content = Vec::new();
+    file.take(MAX_FILE + 1).read_to_end(&mut content).map_err(failed(path, "read"))?;
+    if content.len() as u64 > MAX_FILE {
+        return Err(Error::Unfit { path: path.into(), what: format!("larger than {MAX_FILE} bytes") });
+    }
+    Ok(content)
+}
+
+/// Replaces the content of `path` in one step. `mode` is the file's, whatever the umask.
+///
+/// # Errors
+/// Naming the file and the step; the old content is still there then.
+pub fn write_atomically(path: &Path, content: &[u8], mode: u32) -> Result<(), Error> {
+    let directory = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let mut name = path.file_name().map(std::ffi::OsString::from).unwrap_or_default();
+    name.push(format!(".new-{}", std::process::id()));
+    let fresh = directory.join(name);
+    let result = write_flushed(&fresh, content, mode)
+        .and_then(|()| std::fs::rename(&fresh, path).map_err(failed(path, "rename into place")));
+    if result.is_err() {
+        let _ = std::fs::remove_file(&fresh);
+        return result;
+    }
+    File::open(directory).and_then(|d| d.sync_all()).map_err(failed(directory, "flush directory"))
+}
+
+fn write_flushed(path: &Path, content: &[u8], mode: u32) -> Result<(), Error> {
+    // What a crashed run of the same process id left behind, if anything, is nobody's.
+    let _ = std::fs::remove_file(path);
+    let mut file = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(mode)
+        .open(path)
+        .map_err(failed(path, "create"))?;
+    file.set_permissions(std::fs::Permissions::from_mode(mode)).map_err(failed(path, "chmod"))?;
+    file.write_all(content).map_err(failed(path, "write"))?;
+    file.sync_all().map_err(failed(path, "flush"))
+}
+
+/// The daemon's state directory.
+#[derive(Clone, Debug)]
+pub struct StateDir(PathBuf);
+
+impl StateDir {
+    /// Opens it, made if it is missing (0700), and clears away what an interrupted write left behind.
+    ///
+    /// # Errors
+    /// If it cannot be made or others may write into it.
+    pub fn open(path: &Path) -> Result<Self, Error> {
+        DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(path)
+            .map_err(failed(path, "create directory"))?;
+        let meta = std::fs::metadata(path).map_err(failed(path, "stat"))?;
+        let mode = meta.permissions().mode() & 0o7777;
+        if mode & 0o022 != 0 {
+            let what =
+                format!("others may write into it (mode {mode:04o}); run: chmod 700 {}", path.display());
+            return Err(Error::Unfit { path: path.into(), what });
+        }
+        for entry in std::fs::read_dir(path).map_err(failed(path, "list"))?.flatten() {
+            if entry.file_name().to_string_lossy().contains(".new-") {
+                let _ = std::fs::remove_file(entry.path());
+            }
+        }
+        Ok(Self(path.into()))
+    }
+
+    /// Where `name` is kept.
+    #[must_use]
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.0.join(file_name(name))
+    }
+
+    /// The content of `name`; `None` if there is none.
+    ///
+    /// # Errors
+    /// As [`read_secret`].
+    pub fn read(&self, name: &str) -> Result<Option<Vec<u8>>, Error> {
+        match read_secret(&self.path(name)) {
+            Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => Ok(None),
+            result => result.map(Some),
+        }
+    }
+
+    /// Replaces the content of `name` in one step.
+    ///
+    /// # Errors
+    /// As [`write_atomically`].
+    pub fn write(&self, name: &str, content: &[u8]) -> Result<(), Error> {
+        write_atomically(&self.path(name), content, 0o600)
+    }
+
+    /// Removes `name`, durably. It is no error if it is not there.
+    ///
+    /// # Errors
+    /// Naming the file.
+    pub fn remove(&self, name: &str) -> Result<(), Error> {
+        let path = self.path(name);
+        match std::fs::remove_file(&path) {
+            Ok(()) => {
+                File::open(&self.0).and_then(|d| d.sync_all()).map_err(failed(&self.0, "flush directory"))
+            }
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
+            Err(e) => Err(failed(&path, "remove")(e)),
+        }
+    }
+
+    /// Opens an append-only log of records.
+    ///
+    /// # Errors
+    /// As [`read_secret`], or if it cannot be made.
+    pub fn log(&self, name: &str) -> Result<(Log, Vec<u8>), Error> {
+        let content = self.read(name)?.unwrap_or_default();
+        let path = self.path(name);
+        let file = OpenOptions::new()
+            .append(true)
+            .create(true)
+            .mode(0o600)
+            .open(&path)
+            .map_err(failed(&path, "open for appending"))?;
+        let log = Log {
+            directory: self.clone(),
+            name: name.into(),
+            file,
+            length: content.len() as u64,
+            dirty: false,
+        };
+        Ok((log, content))
+    }
+}
+
+/// Connection names go into file names: whatever could lead out of the directory, or hide, is written as `%XX`.
+fn file_name(name: &str) -> String {
+    let mut out = String::with_capacity(name.len());
+    for (i, byte) in name.bytes().enumerate() {
+        let plain = byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_') || (byte == b'.' && i > 0);
+        if plain {
+            out.push(char::from(byte));
+        } else {
+            out.push_str(&format!("%{byte:02x}"));
+        }
+    }
+    out
+}
+
+/// An append-only log, such as that of spent tickets: records are put one after the other, and are durable after
+/// [`Log::sync`]. A crash can cut the last record short; whoever reads it must cope.
+#[derive(Debug)]
+pub struct Log {
+    directory: StateDir,
+    name: String,
+    file: File,
+    length: u64,
+    dirty: bool,
+}
+
+impl Log {
+    /// Appends a record, or several in one buffer. After a failure nothing of them is in the log.
+    ///
+    /// # Errors
+    /// Naming the file.
+    pub fn append(&mut self, record: &[u8]) -> Result<(), Error> {
+        let path = self.directory.path(&self.name);
+        if let Err(e) = self.file.write_all(record) {
+            // A part of a record would shift all that follow.
+            self.file.set_len(self.length).map_err(failed(&path, "cut back"))?;
+            return Err(failed(&path, "append")(e));
+        }
+        self.length += record.len() as u64;
+        self.dirty = true;
+        Ok(())
+    }
+
+    /// Makes everything appended so far durable. Costs nothing if nothing was.
+    ///
+    /// # Errors
+    /// Naming the file.
+    pub fn sync(&mut self) -> Result<(), Error> {
+        if std::mem::take(&mut self.dirty) {
+            self.file.sync_data().map_err(failed(&self.directory.path(&self.name), "flush"))?;
+        }
+        Ok(())
+    }
+
+    /// Bytes in it: when it has grown, [`Log::rewrite`] it with what still matters.
+    #[must_use]
+    pub const fn len(&self) -> u64 {
+        self.length
+    }
+
+    /// True if there is nothing in it.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.length == 0
+    }
+
+    /// Replaces the whole content in one step.
+    ///
+    /// # Errors
+    /// As [`write_atomically`]; the old log goes on then.
+    pub fn rewrite(&mut self, content: &[u8]) -> Result<(), Error> {
+        self.directory.write(&self.name, content)?;
+        let path = self.directory.path(&self.name);
+        self.file =
+            OpenOptions::new().append(true).open(&path).map_err(failed(&path, "open for appending"))?;
+        self.length = content.len() as u64;
+        self.dirty = false;
+        Ok(())
+    }
+}

@@ -1,0 +1,292 @@
+//! UDP sockets for IKE and encapsulated ESP, with segmentation and receive offload, local addresses, ECN and path-MTU errors.
+//! Owns the sockets and knows which offloads work; must never look inside a datagram.
+//!
+//! Over quinn-udp. Beyond it: a batch that the kernel refuses with segmentation offload (EIO from drivers, EINVAL) is sent again
+//! datagram by datagram, so nothing is lost by the discovery; segmentation then stays off. ICMP errors are read with the
+//! destination they are about, which a gateway with many peers needs.
+
+use std::fmt;
+use std::io::{self, IoSliceMut};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6, UdpSocket};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
+
+use dormouse_sansio::{Carrier, Path};
+use nix::errno::Errno;
+use nix::sys::socket::{ControlMessageOwned, MsgFlags, SockaddrStorage, recvmsg, setsockopt, sockopt};
+use quinn_udp::{EcnCodepoint, RecvMeta, Transmit, UdpSocketState};
+use socket2::{Domain, Protocol, Socket, Type};
+
+/// Segments in one send: the kernel's limit (`UDP_MAX_SEGMENTS` was 64 until Linux 6.9).
+pub const MAX_SEGMENTS: usize = 64;
+/// Bytes in one send: the most that an IP packet holds, headers of either family included.
+pub const MAX_BATCH: usize = 65_535 - 40 - 8;
+/// Socket buffers, in bytes: some milliseconds at 10 Gbit/s.
+const BUFFER: usize = 7 << 20;
+
+/// How a send ended.
+#[derive(Debug)]
+pub enum Sent {
+    /// All of it is in the kernel's hands.
+    All,
+    /// The socket's buffer is full: wait until it is writable, then send what stands behind the first `done` bytes.
+    Blocked {
+        /// Bytes that were sent.
+        done: usize,
+    },
+    /// A datagram is larger than the interface's MTU. The rest of the batch is lost.
+    TooBig,
+    /// The kernel cannot send there now (no route, no address, a firewall). The batch is lost.
+    Failed(io::Error),
+}
+
+/// An ICMP error about what we sent.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PathError {
+    /// Where the datagram was going.
+    pub destination: SocketAddr,
+    /// What the error says.
+    pub kind: PathErrorKind,
+}
+
+/// See [`PathError`]. None of this is authenticated.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum PathErrorKind {
+    /// A router wants packets of at most this many bytes.
+    TooBig(u32),
+    /// Host, network or port cannot be reached.
+    Unreachable,
+    /// Anything else.
+    Other,
+}
+
+/// A bound socket, nonblocking.
+pub struct Udp {
+    socket: UdpSocket,
+    state: UdpSocketState,
+    local: SocketAddr,
+    carrier: Carrier,
+    gso: bool,
+}
+
+impl Udp {
+    /// Binds to `local`, usually an unspecified address. An IPv6 socket takes IPv6 only. `carrier` is what flows here.
+    ///
+    /// # Errors
+    /// If the port is in use or privileged; the error names the address.
+    pub fn bind(local: SocketAddr, carrier: Carrier) -> io::Result<Self> {
+        let named = |e: io::Error| io::Error::new(e.kind(), format!("binding UDP {local}: {e}"));
+        let socket =
+            Socket::new(Domain::for_address(local), Type::DGRAM, Some(Protocol::UDP)).map_err(named)?;
+        if local.is_ipv6() {
+            socket.set_only_v6(true)?;
+        }
+        socket.bind(&local.into()).map_err(named)?;
+        let socket = UdpSocket::from(socket);
+        let state = UdpSocketState::new((&socket).into())?;
+        state_options(&socket, &state)?;
+        let local = socket.local_addr()?;
+        let gso = state.max_gso_segments() > 1;
+        Ok(Self { socket, state, local, carrier, gso })
+    }
+
+    /// The address it is bound to.
+    #[must_use]
+    pub const fn local_addr(&self) -> SocketAddr {
+        self.local
+    }
+
+    /// What flows here.
+    #[must_use]
+    pub const fn carrier(&self) -> Carrier {
+        self.carrier
+    }
+
+    /// Whether segmentation offload is in use.
+    #[must_use]
+    pub const fn segments(&self) -> bool {
+        self.gso
+    }
+
+    /// Sends one datagram, or several of `segment` bytes each but the last: at most [`MAX_SEGMENTS`] and [`MAX_BATCH`] bytes.
+    /// `ecn` are the two bits of the outer IP header. The source address is the path's, if it has one.
+    pub fn send(&mut self, path: &Path, ecn: u8, contents: &[u8], segment: Option<usize>) -> Sent {
+        let segment = segment.filter(|s| *s > 0 && *s < contents.len());
+        if self.gso || segment.is_none() {
+            match self.try_send(path, ecn, contents, segment) {
+                Ok(()) => return Sent::All,
+                Err(e) => match e.raw_os_error().map(Errno::from_raw) {
+                    Some(Errno::EIO | Errno::EINVAL) if segment.is_some() => {
+                        tracing::info!(
+                            "UDP {}: no segmentation offload ({e}); datagram by datagram",
+                            self.local
+                        );
+                        self.gso = false;
+                        self.renew_state();
+                    }
+                    _ => return outcome(e, 0),
+                },
+            }
+        }
+        let mut done = 0;
+        for datagram in contents.chunks(segment.unwrap_or(usize::MAX)) {
+            if let Err(e) = self.try_send(path, ecn, datagram, None) {
+                return outcome(e, done);
+            }
+            done += datagram.len();
+        }
+        Sent::All
+    }
+
+    fn try_send(&self, path: &Path, ecn: u8, contents: &[u8], segment: Option<usize>) -> io::Result<()> {
+        let transmit = Transmit {
+            destination: path.remote,
+            ecn: EcnCodepoint::from_bits(ecn),
+            contents,
+            segment_size: segment,
+            src_ip: Some(path.local.ip()).filter(|ip| !ip.is_unspecified()),
+        };
+        let result = self.state.try_send((&self.socket).into(), &transmit);
+        match result.as_ref().map_err(|e| e.raw_os_error().map(Errno::from_raw)) {
+            // What the socket reports may be an earlier ICMP error, and reporting it clears it: this datagram was not tried.
+            Err(Some(Errno::ECONNREFUSED | Errno::EHOSTUNREACH | Errno::ENETUNREACH | Errno::EMSGSIZE)) => {
+                self.state.try_send((&self.socket).into(), &transmit)
+            }
+            _ => result,
+        }
+    }
+
+    /// quinn-udp gives up ECN on IPv4 along with segmentation, for the sake of kernels that know neither: start over.
+    fn renew_state(&mut self) {
+        if let Ok(state) = UdpSocketState::new((&self.socket).into())
+            && state_options(&self.socket, &state).is_ok()
+        {
+            self.state = state;
+        }
+    }
+
+    /// Receives into `bufs`, each of 64 KiB, and says what is in each. Several datagrams of one sender may share a buffer, at
+    /// the stride in its `meta`.
+    pub(crate) fn recv(&self, bufs: &mut [IoSliceMut<'_>], meta: &mut [RecvMeta]) -> io::Result<usize> {
+        self.state.recv((&self.socket).into(), bufs, meta)
+    }
+
+    /// The path of a datagram that came here.
+    pub(crate) fn path_of(&self, meta: &RecvMeta) -> Path {
+        let ip = meta.dst_ip.unwrap_or(self.local.ip());
+        Path { local: SocketAddr::new(ip, self.local.port()), remote: meta.addr, carrier: self.carrier }
+    }
+
+    /// Takes the next ICMP error off the socket's queue; `None` when there is no more. Call when the socket polls as in error.
+    ///
+    /// # Errors
+    /// Those of the kernel.
+    pub fn next_error(&self) -> io::Result<Option<PathError>> {
+        read_error(self.socket.as_raw_fd())
+    }
+}
+
+/// Options beyond quinn-udp's: large buffers, the error queue, no time stamps.
+fn state_options(socket: &UdpSocket, state: &UdpSocketState) -> io::Result<()> {
+    state.enable_transport_errors(socket.into())?;
+    setsockopt(socket, sockopt::ReceiveTimestampns, &false)?;
+    // Beyond the system's limit with privilege, up to it without.
+    if setsockopt(socket, sockopt::RcvBufForce, &BUFFER).is_err() {
+        state.set_recv_buffer_size(socket.into(), BUFFER)?;
+    }
+    if setsockopt(socket, sockopt::SndBufForce, &BUFFER).is_err() {
+        state.set_send_buffer_size(socket.into(), BUFFER)?;
+    }
+    Ok(())
+}
+
+/// Whether a receive call failed only for now: nothing there, or an ICMP error about something sent earlier.
+pub(crate) fn is_transient(e: &io::Error) -> bool {
+    matches!(
+        e.raw_os_error().map(Errno::from_raw),
+        Some(
+            Errno::EAGAIN
+                | Errno::EINTR
+                | Errno::ECONNREFUSED
+                | Errno::EHOSTUNREACH
+                | Errno::ENETUNREACH
+                | Errno::ENETDOWN
+                | Errno::EMSGSIZE
+                | Errno::EPROTO
+                | Errno::ENOPROTOOPT
+                | Errno::EACCES
+        )
+    )
+}
+
+pub(crate) fn outcome(e: io::Error, done: usize) -> Sent {
+    match e.raw_os_error().map(Errno::from_raw) {
+        Some(Errno::EAGAIN) => Sent::Blocked { done },
+        Some(Errno::EMSGSIZE) => Sent::TooBig,
+        _ => Sent::Failed(e),
+    }
+}
+
+/// Reads one entry of a socket's error queue (`IP_RECVERR`, ip(7)).
+pub(crate) fn read_error(fd: RawFd) -> io::Result<Option<PathError>> {
+    let mut byte = [0; 1];
+    let mut iov = [IoSliceMut::new(&mut byte)];
+    let mut space = vec![0; 256];
+    let flags = MsgFlags::MSG_ERRQUEUE | MsgFlags::MSG_DONTWAIT;
+    let message = match recvmsg::<SockaddrStorage>(fd, &mut iov, Some(&mut space), flags) {
+        Ok(message) => message,
+        Err(Errno::EAGAIN) => return Ok(None),
+        Err(e) => return Err(e.into()),
+    };
+    let destination = message.address.as_ref().and_then(socket_addr);
+    let unspecified = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
+    let error = message.cmsgs()?.find_map(|c| match c {
+        ControlMessageOwned::Ipv4RecvErr(e, _) => {
+            Some((e.ee_origin == 2, e.ee_type == 3 && e.ee_code == 4, e))
+        }
+        ControlMessageOwned::Ipv6RecvErr(e, _) => Some((e.ee_origin == 3, e.ee_type == 2, e)),
+        _ => None,
+    });
+    let kind = match error {
+        // Either from a router, or from ourselves (origin 1: the interface's MTU).
+        Some((icmp, too_big, e)) if (icmp && too_big) || e.ee_errno == Errno::EMSGSIZE as u32 => {
+            PathErrorKind::TooBig(e.ee_info)
+        }
+        Some((true, _, _)) => PathErrorKind::Unreachable,
+        _ => PathErrorKind::Other,
+    };
+    Ok(Some(PathError { destination: destination.unwrap_or(unspecified), kind }))
+}
+
+fn socket_addr(storage: &SockaddrStorage) -> Option<SocketAddr> {
+    if let Some(v4) = storage.as_sockaddr_in() {
+        return Some(SocketAddrV4::new(v4.ip(), v4.port()).into());
+    }
+    let v6 = storage.as_sockaddr_in6()?;
+    let ip: Ipv6Addr = v6.ip();
+    Some(match ip.to_ipv4_mapped() {
+        Some(v4) => SocketAddr::new(IpAddr::V4(v4), v6.port()),
+        None => SocketAddrV6::new(ip, v6.port(), v6.flowinfo(), v6.scope_id()).into(),
+    })
+}
+
+impl AsFd for Udp {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+impl AsRawFd for Udp {
+    fn as_raw_fd(&self) -> RawFd {
+        self.socket.as_raw_fd()
+    }
+}
+
+impl fmt::Debug for Udp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Udp")
+            .field("local", &self.local)
+            .field("carrier", &self.carrier)
+            .field("segments", &self.gso)
+            .finish_non_exhaustive()
+    }
+}
