@@ -288,16 +288,8 @@ impl Endpoint {
                 self.half_open_left(peer, key);
             }
         }
-        match next {
-            Some(Slot::Established(ike)) if ike.ended.is_some() => {
-                let reason = ike.ended.unwrap_or(CloseReason::ProtocolError);
-                self.slots.insert(id, Slot::Established(ike));
-                self.end(id, reason);
-            }
-            Some(slot) => {
-                self.slots.insert(id, slot);
-            }
-            None => {}
+        if let Some(slot) = next {
+            self.slots.insert(id, slot);
         }
         result
     }
@@ -341,9 +333,11 @@ impl Endpoint {
                 (Some(slot), Fate::Lives) => {
                     self.slots.insert(id, slot);
                 }
-                (Some(slot), Fate::Ends(reason)) => {
+                (Some(mut slot), Fate::Ends(reason)) => {
+                    if let Slot::Established(ike) = &mut slot {
+                        ike.ended = Some(reason);
+                    }
                     self.slots.insert(id, slot);
-                    self.end(id, reason);
                 }
                 (None, _) => {
                     if let Some((peer, key)) = was_half_open {
@@ -464,10 +458,21 @@ impl Endpoint {
         ike.end(&mut self.shared, reason, !others);
     }
 
-    /// Applies what the handlers asked for, and brings the timers up to date.
+    /// Applies what the handlers asked for, takes down what has ended, and brings the timers up to date.
     fn settle(&mut self, now: Instant) {
-        while let Some(action) = self.shared.actions.pop_front() {
-            self.apply(now, action);
+        loop {
+            // First the actions: a successor must inherit before its predecessor goes.
+            while let Some(action) = self.shared.actions.pop_front() {
+                self.apply(now, action);
+            }
+            let ended = self.touched.iter().find_map(|id| match self.slots.get(id) {
+                Some(Slot::Established(ike)) => ike.ended.map(|reason| (*id, reason)),
+                _ => None,
+            });
+            match ended {
+                Some((id, reason)) => self.end(id, reason),
+                None => break,
+            }
         }
         for id in std::mem::take(&mut self.touched) {
             if let Some(old) = self.deadlines.remove(&id) {
@@ -539,9 +544,11 @@ impl Endpoint {
 
     /// The successor takes over the name and everything else; the old SA goes on under the successor's internal name.
     fn inherit(&mut self, now: Instant, from: SaId, to: SaId) {
-        let (Some(Slot::Established(mut old)), Some(Slot::Established(mut new))) =
-            (self.slots.remove(&from), self.slots.remove(&to))
-        else {
+        let both = [from, to].iter().all(|id| matches!(self.slots.get(id), Some(Slot::Established(_))));
+        let (Some(Slot::Established(mut old)), Some(Slot::Established(mut new))) = (
+            both.then(|| self.slots.remove(&from)).flatten(),
+            both.then(|| self.slots.remove(&to)).flatten(),
+        ) else {
             return;
         };
         new.inherit(&mut old, now);

@@ -97,7 +97,7 @@ pub fn site_to_site(conn: &mut Connection, local: &str, remote: &str) {
 /// A pool with sticky leases.
 #[derive(Default)]
 pub struct Pool {
-    leases: Vec<(Identity, Ipv4Addr)>,
+    pub leases: Vec<(Identity, Ipv4Addr)>,
     pub max: Option<usize>,
 }
 

@@ -1,0 +1,162 @@
+//! Authentication by certificate (RFC 7427): chains, identities, and what is not believed.
+
+mod common;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use common::{Pair, client_psk, fqdn, gateway_psk};
+use dormouse_crypto::cert::{Certificate, Identity, TrustStore, Usage};
+use dormouse_crypto::sign::SigningKey;
+use dormouse_ike::NegotiationError;
+use dormouse_ike::config::{Connection, IdentityPattern, LocalAuth, RemoteAuth};
+use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair, SignatureAlgorithm};
+
+struct Authority {
+    issuer: Issuer<'static, KeyPair>,
+    certificate: Certificate,
+}
+
+/// Days before (negative) or after the origin of the tests: [`common::EPOCH`] is in the morning of 2027-01-15.
+fn validity(from: i64, to: i64) -> impl Fn(&mut CertificateParams) {
+    move |params| {
+        let origin = rcgen::date_time_ymd(2027, 1, 15);
+        let days = |n: i64| Duration::from_secs(n.unsigned_abs() * 86_400);
+        let at = |n: i64| if n < 0 { origin - days(n) } else { origin + days(n) };
+        (params.not_before, params.not_after) = (at(from), at(to));
+    }
+}
+
+fn authority(name: &str) -> Authority {
+    let key = KeyPair::generate().expect("a key");
+    let mut params = CertificateParams::new(Vec::new()).expect("parameters");
+    params.distinguished_name.push(rcgen::DnType::CommonName, name);
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    validity(-10, 1_000)(&mut params);
+    let certificate = params.self_signed(&key).expect("a certificate");
+    let certificate = Certificate::from_der(certificate.der()).expect("readable");
+    Authority { issuer: Issuer::new(params, key), certificate }
+}
+
+fn leaf(ca: &Authority, name: &str, algorithm: &'static SignatureAlgorithm, days: (i64, i64)) -> LocalAuth {
+    let key = KeyPair::generate_for(algorithm).expect("a key");
+    let mut params = CertificateParams::new(vec![name.to_owned()]).expect("parameters");
+    params.distinguished_name.push(rcgen::DnType::CommonName, name);
+    validity(days.0, days.1)(&mut params);
+    let certificate = params.signed_by(&key, &ca.issuer).expect("a certificate");
+    LocalAuth::Cert {
+        key: Arc::new(SigningKey::from_der(&key.serialize_der()).expect("a key")),
+        chain: vec![certificate.der().to_vec()],
+    }
+}
+
+fn trust(ca: &Authority) -> RemoteAuth {
+    RemoteAuth::Cert {
+        trust: Arc::new(TrustStore::new(vec![ca.certificate.clone()]).expect("a store")),
+        usage: Usage::Ike,
+        accept_rsa_sha1: false,
+    }
+}
+
+fn pair_of(
+    ca: &Authority,
+    algorithm: &'static SignatureAlgorithm,
+    change: impl FnOnce(&mut Connection, &mut Connection),
+) -> Pair {
+    let (mut client, mut gateway) = (client_psk(), gateway_psk());
+    client.local_auth = leaf(ca, "client.example.org", algorithm, (-1, 300));
+    gateway.local_auth = leaf(ca, "gw.example.org", algorithm, (-1, 300));
+    client.remote_auth = trust(ca);
+    gateway.remote_auth = trust(ca);
+    gateway.remote_id = IdentityPattern::Any;
+    change(&mut client, &mut gateway);
+    Pair::new(client, gateway, 1)
+}
+
+#[test]
+fn every_kind_of_key() {
+    let ca = authority("CA");
+    for algorithm in [
+        &rcgen::PKCS_ECDSA_P256_SHA256,
+        &rcgen::PKCS_ECDSA_P384_SHA384,
+        &rcgen::PKCS_ED25519,
+        &rcgen::PKCS_RSA_SHA256,
+    ] {
+        let mut pair = pair_of(&ca, algorithm, |_, _| {});
+        pair.connect();
+        pair.settle();
+        let failure = pair
+            .client
+            .failure()
+            .map(|e| e.to_string())
+            .or(pair.gateway.peer_failure().map(|e| e.to_string()));
+        let up = pair.gateway.established().unwrap_or_else(|| panic!("{algorithm:?}: {failure:?}"));
+        assert_eq!(up.peer, fqdn("client.example.org"));
+        pair.assert_agree();
+    }
+}
+
+#[test]
+fn a_psk_on_one_side_and_a_certificate_on_the_other() {
+    let ca = authority("CA");
+    let mut pair = pair_of(&ca, &rcgen::PKCS_ECDSA_P256_SHA256, |client, gateway| {
+        client.local_auth = LocalAuth::Psk(common::psk());
+        gateway.remote_auth = RemoteAuth::Psk(common::psk());
+    });
+    pair.up();
+}
+
+fn fails(name: &str, gateway_finds: bool, why: &str, change: impl FnOnce(&mut Connection, &mut Connection)) {
+    let ca = authority("CA");
+    let mut pair = pair_of(&ca, &rcgen::PKCS_ECDSA_P256_SHA256, change);
+    pair.connect();
+    pair.run_for(std::time::Duration::from_secs(10));
+    let ours = pair.client.failure().unwrap_or_else(|| panic!("{name}: it must fail"));
+    let text = if gateway_finds {
+        assert!(matches!(ours, NegotiationError::RefusedByPeer { .. }), "{name}: {ours}");
+        pair.gateway.peer_failure().expect("the log knows").to_string()
+    } else {
+        ours.to_string()
+    };
+    assert!(text.contains(why), "{name}: {text}");
+    assert!(pair.client.children.is_empty() && pair.gateway.children.is_empty(), "{name}");
+    assert!(pair.client.endpoint.is_empty(), "{name}");
+    assert!(pair.gateway.established().is_none() || !gateway_finds, "{name}");
+}
+
+#[test]
+fn what_is_not_believed_says_why() {
+    let other = authority("Other CA");
+    let algorithm = &rcgen::PKCS_ECDSA_P256_SHA256;
+    fails("foreign client", true, "", |client, _| {
+        client.local_auth = leaf(&other, "client.example.org", algorithm, (-1, 300));
+    });
+    fails("foreign gateway", false, "", |_, gateway| {
+        gateway.local_auth = leaf(&other, "gw.example.org", algorithm, (-1, 300));
+    });
+    let ca = authority("CA");
+    fails("identity not in the certificate", true, "client.example.org", |client, gateway| {
+        client.local_auth = leaf(&ca, "somebody.example.org", algorithm, (-1, 300));
+        gateway.remote_auth = trust(&ca);
+    });
+    fails("expired", true, "", |client, gateway| {
+        client.local_auth = leaf(&ca, "client.example.org", algorithm, (-9, -1));
+        gateway.remote_auth = trust(&ca);
+    });
+    fails("not configured", true, "client.example.org", |_, gateway| {
+        gateway.remote_id = IdentityPattern::Exact(Identity::Fqdn("else.example.org".to_owned()));
+    });
+}
+
+#[test]
+fn a_disbelieved_gateway_is_told_and_drops_the_sa() {
+    let other = authority("Other CA");
+    let ca = authority("CA");
+    let mut pair = pair_of(&ca, &rcgen::PKCS_ECDSA_P256_SHA256, |_, gateway| {
+        gateway.local_auth = leaf(&other, "gw.example.org", &rcgen::PKCS_ECDSA_P256_SHA256, (-1, 300));
+    });
+    pair.connect();
+    pair.settle();
+    assert!(pair.client.failure().is_some());
+    assert!(pair.gateway.endpoint.is_empty() && pair.gateway.children.is_empty());
+}

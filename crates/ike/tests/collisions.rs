@@ -1,0 +1,235 @@
+//! Both ends act at once (RFC 7296 sections 2.8.1, 2.8.2 and 2.25), decided by chosen nonces.
+
+mod common;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU16, Ordering};
+use std::time::Duration;
+
+use common::{Pair, client_psk, gateway_config, gateway_psk};
+use dormouse_ike::config::{Connection, EndpointConfig};
+use dormouse_ike::{ChildId, SaId};
+use dormouse_sansio::{Entropy, Seeded};
+
+/// Entropy whose nonces begin with a chosen byte. Nonces are the only draws of 32 bytes when the key exchange is P-384.
+struct Chosen {
+    seed: Seeded,
+    first: Arc<AtomicU16>,
+}
+
+const FREE: u16 = 0x100;
+
+impl Entropy for Chosen {
+    fn fill(&mut self, out: &mut [u8]) {
+        self.seed.fill(out);
+        if let (32, Ok(byte)) = (out.len(), u8::try_from(self.first.load(Ordering::Relaxed))) {
+            out[0] = byte;
+        }
+    }
+}
+
+struct Duel {
+    pair: Pair,
+    a: SaId,
+    b: SaId,
+    nonce_a: Arc<AtomicU16>,
+    nonce_b: Arc<AtomicU16>,
+}
+
+fn p384(mut conn: Connection) -> Connection {
+    conn.ike_proposals = vec!["aes128gcm16-prfsha256-ecp384".parse().expect("a proposal")];
+    conn.children[0].proposals = vec!["aes128gcm16".parse().expect("a proposal")];
+    conn
+}
+
+fn duel(seed: u64) -> Duel {
+    let config = gateway_config(p384(gateway_psk()), seed);
+    let mut pair = Pair::with_configs(p384(client_psk()), EndpointConfig::default(), config, seed);
+    let (nonce_a, nonce_b) = (Arc::new(AtomicU16::new(FREE)), Arc::new(AtomicU16::new(FREE)));
+    let entropy =
+        |seed, first: &Arc<AtomicU16>| Box::new(Chosen { seed: Seeded::new(seed), first: first.clone() });
+    pair.client = common::Side::new(EndpointConfig::default(), entropy(seed, &nonce_a));
+    let config = gateway_config(p384(gateway_psk()), seed);
+    pair.gateway = common::Side::new(config, entropy(seed + 1_000, &nonce_b));
+    let (a, b) = pair.up();
+    Duel { pair, a, b, nonce_a, nonce_b }
+}
+
+impl Duel {
+    fn children(&self) -> (ChildId, ChildId) {
+        let first = |side: &common::Side| *side.children.keys().next().expect("one");
+        (first(&self.pair.client), first(&self.pair.gateway))
+    }
+
+    /// The next exchange of each end begins with a nonce of this first byte, and answers with 0xff.
+    fn rekey_children(&mut self, nonce_a: u16, nonce_b: u16) {
+        let (child_a, child_b) = self.children();
+        self.nonce_a.store(nonce_a, Ordering::Relaxed);
+        self.nonce_b.store(nonce_b, Ordering::Relaxed);
+        self.pair.client.endpoint.rekey_child(self.pair.now, child_a);
+        self.pair.gateway.endpoint.rekey_child(self.pair.now, child_b);
+        self.answer_high();
+    }
+
+    fn rekey_ike(&mut self, nonce_a: u16, nonce_b: u16) {
+        self.nonce_a.store(nonce_a, Ordering::Relaxed);
+        self.nonce_b.store(nonce_b, Ordering::Relaxed);
+        self.pair.client.endpoint.rekey_ike(self.pair.now, self.a);
+        self.pair.gateway.endpoint.rekey_ike(self.pair.now, self.b);
+        self.answer_high();
+    }
+
+    fn answer_high(&self) {
+        self.nonce_a.store(0xff, Ordering::Relaxed);
+        self.nonce_b.store(0xff, Ordering::Relaxed);
+    }
+
+    fn lives_with_one_child(&mut self) {
+        self.pair.run_for(Duration::from_secs(60));
+        assert!(self.pair.client.closed.is_empty() && self.pair.gateway.closed.is_empty());
+        assert_eq!((self.pair.client.endpoint.len(), self.pair.gateway.endpoint.len()), (1, 1), "IKE SAs");
+        assert_eq!(self.pair.client.children.len(), 1);
+        self.pair.assert_agree();
+        // And the SA still works, from both ends.
+        let (child_a, _) = self.children();
+        self.pair.client.endpoint.rekey_child(self.pair.now, child_a);
+        self.pair.settle();
+        let (_, child_b) = self.children();
+        self.pair.gateway.endpoint.rekey_child(self.pair.now, child_b);
+        self.pair.settle();
+        self.pair.gateway.endpoint.rekey_ike(self.pair.now, self.b);
+        self.pair.settle();
+        assert_eq!(self.pair.client.children.len(), 1);
+        self.pair.assert_agree();
+    }
+
+    /// Whether the surviving CHILD SA was made by the client's exchange.
+    fn by_client(&self) -> bool {
+        self.pair.client.children.values().next().expect("one").send_now
+    }
+}
+
+#[test]
+fn children_rekeyed_at_once_the_lowest_nonce_loses() {
+    for (nonce_a, nonce_b, client_survives) in [(1, 2, false), (2, 1, true)] {
+        let mut duel = duel(1);
+        let old = duel.children();
+        duel.rekey_children(nonce_a, nonce_b);
+        duel.pair.run_for(Duration::from_secs(60));
+        assert_eq!(duel.pair.client.children.len(), 1, "{nonce_a} {nonce_b}");
+        assert_eq!(duel.by_client(), client_survives);
+        assert!(!duel.pair.client.children.contains_key(&old.0));
+        duel.lives_with_one_child();
+    }
+}
+
+/// One of the four messages of the collision is lost once; the end is the same.
+#[test]
+fn children_rekeyed_at_once_with_a_lost_message() {
+    for lost in 0..4 {
+        for (nonce_a, nonce_b, client_survives) in [(1, 2, false), (2, 1, true)] {
+            let mut duel = duel(2);
+            let mut count = 0;
+            duel.pair.filter = Some(Box::new(move |_| {
+                count += 1;
+                count != lost + 1
+            }));
+            duel.rekey_children(nonce_a, nonce_b);
+            duel.pair.run_for(Duration::from_secs(60));
+            duel.pair.filter = None;
+            assert_eq!(duel.pair.client.children.len(), 1, "lost {lost}, nonces {nonce_a} {nonce_b}");
+            // If a request is lost, the other exchange may be over before it comes, and there is no collision.
+            if lost >= 2 {
+                assert_eq!(duel.by_client(), client_survives, "lost {lost}, nonces {nonce_a} {nonce_b}");
+            }
+            duel.lives_with_one_child();
+        }
+    }
+}
+
+#[test]
+fn ike_sas_rekeyed_at_once() {
+    for (nonce_a, nonce_b) in [(1, 2), (2, 1)] {
+        let mut duel = duel(3);
+        duel.rekey_ike(nonce_a, nonce_b);
+        duel.lives_with_one_child();
+    }
+}
+
+#[test]
+fn ike_sas_rekeyed_at_once_with_a_lost_message() {
+    for lost in 0..6 {
+        for (nonce_a, nonce_b) in [(1, 2), (2, 1)] {
+            let mut duel = duel(4);
+            let mut count = 0;
+            duel.pair.filter = Some(Box::new(move |_| {
+                count += 1;
+                count != lost + 1
+            }));
+            duel.rekey_ike(nonce_a, nonce_b);
+            duel.pair.run_for(Duration::from_secs(60));
+            duel.pair.filter = None;
+            duel.lives_with_one_child();
+        }
+    }
+}
+
+#[test]
+fn a_child_rekeyed_here_while_it_is_deleted_there() {
+    let mut duel = duel(5);
+    let (child_a, child_b) = duel.children();
+    duel.pair.client.endpoint.rekey_child(duel.pair.now, child_a);
+    duel.pair.gateway.endpoint.delete_child(duel.pair.now, child_b);
+    duel.pair.run_for(Duration::from_secs(60));
+    // The rekeying met TEMPORARY_FAILURE, and then there was nothing left to rekey.
+    assert!(duel.pair.client.children.is_empty() && duel.pair.gateway.children.is_empty());
+    assert!(duel.pair.client.closed.is_empty() && duel.pair.gateway.closed.is_empty());
+}
+
+#[test]
+fn a_child_rekeyed_here_while_the_ike_sa_is_rekeyed_there() {
+    for client_rekeys_child in [true, false] {
+        let mut duel = duel(6);
+        let (child_a, child_b) = duel.children();
+        let now = duel.pair.now;
+        if client_rekeys_child {
+            duel.pair.client.endpoint.rekey_child(now, child_a);
+            duel.pair.gateway.endpoint.rekey_ike(now, duel.b);
+        } else {
+            duel.pair.gateway.endpoint.rekey_child(now, child_b);
+            duel.pair.client.endpoint.rekey_ike(now, duel.a);
+        }
+        duel.pair.run_for(Duration::from_secs(60));
+        assert_ne!(duel.children().0, child_a, "both were retried after TEMPORARY_FAILURE");
+        let stats = duel.pair.client.endpoint.stats();
+        assert!(stats.begun.len() > 2, "{stats:?}");
+        duel.lives_with_one_child();
+    }
+}
+
+#[test]
+fn an_ike_sa_rekeyed_here_while_it_is_closed_there() {
+    let mut duel = duel(7);
+    duel.pair.client.endpoint.rekey_ike(duel.pair.now, duel.a);
+    duel.pair.gateway.endpoint.close(duel.pair.now, duel.b);
+    duel.pair.run_for(Duration::from_secs(60));
+    assert!(duel.pair.client.endpoint.is_empty() && duel.pair.gateway.endpoint.is_empty());
+    assert!(duel.pair.client.children.is_empty() && duel.pair.gateway.children.is_empty());
+}
+
+#[test]
+fn a_child_that_the_peer_does_not_have_is_made_anew() {
+    let mut duel = duel(8);
+    let (child_a, child_b) = duel.children();
+    // The gateway loses the child; its Delete never arrives.
+    duel.pair.filter = Some(Box::new(|d| d.to_gateway));
+    duel.pair.gateway.endpoint.delete_child(duel.pair.now, child_b);
+    duel.pair.flush();
+    duel.pair.gateway.endpoint.probe(duel.pair.now, duel.b, Duration::from_secs(1));
+    duel.pair.flush();
+    duel.pair.filter = None;
+    duel.pair.client.endpoint.rekey_child(duel.pair.now, child_a);
+    duel.pair.run_for(Duration::from_secs(30));
+    assert!(duel.pair.client.closed.is_empty());
+    duel.pair.assert_agree();
+}
