@@ -1,7 +1,7 @@
 //! `dormouse trace`: what sleeping would save on recorded traffic. Thin over `dormouse-trace`; owns arguments and output.
 
 use std::io::{IsTerminal as _, Write as _};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Mutex;
 use std::time::Duration;
@@ -11,11 +11,15 @@ use clap::{Args, Subcommand, ValueEnum};
 use dormouse_energy::account::{Settings, WakeOn};
 use dormouse_energy::model::{Baseline, Model, Resumption, SleepCost};
 use dormouse_energy::profile::Profile;
-use dormouse_trace::analyse::{Options, analyse};
-use dormouse_trace::clients::Wanted;
+use dormouse_trace::analyse::{Event, Options, account, survey_all};
+use dormouse_trace::clients::{Client, Directory, Wanted};
 use dormouse_trace::flow::Spread;
-use dormouse_trace::input::{Input, expand};
-use dormouse_trace::report::{json, table};
+use dormouse_trace::input::{Input, compress, expand};
+use dormouse_trace::generate::{Population, Recipe, write};
+use dormouse_trace::parquet_file::PeriodWriter;
+use dormouse_trace::periods::Collector;
+use dormouse_trace::report::figures::{Figures, Questions};
+use dormouse_trace::report::{charts, html, json, table};
 
 /// What sleeping would save on recorded traffic
 #[derive(Debug, Args)]
@@ -28,7 +32,47 @@ pub struct TraceArgs {
 }
 
 #[derive(Debug, Subcommand)]
-enum TraceCommand {}
+enum TraceCommand {
+    /// Make a synthetic population of wireless clients, labelled synthetic in every output
+    Generate(GenerateArgs),
+    /// Capture this machine's own interface to a pcap file
+    Record(RecordArgs),
+}
+
+#[derive(Debug, Args)]
+struct GenerateArgs {
+    /// Where to: NAME.csv, NAME.pcapng or NAME.parquet; .csv and .pcapng also with .gz or .zst behind
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+    /// Clients
+    #[arg(long, default_value_t = 3000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    clients: u32,
+    /// Days
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=366))]
+    days: u32,
+    /// The same seed makes the same traffic
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// The first midnight, in seconds since 1970
+    #[arg(long, default_value_t = 1_700_006_400)]
+    start: u64,
+}
+
+#[derive(Debug, Args)]
+struct RecordArgs {
+    /// The interface
+    #[arg(value_name = "INTERFACE")]
+    interface: String,
+    /// The pcap file to write
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+    /// Stop after this many seconds (otherwise on interrupt)
+    #[arg(long, value_name = "SECONDS")]
+    duration: Option<f64>,
+    /// Bytes kept of each packet: headers suffice for `dormouse trace`, and payload stays private
+    #[arg(long, default_value_t = 96, value_parser = clap::value_parser!(u32).range(14..=65_535))]
+    snap: u32,
+}
 
 /// Which packets wake the radio.
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -51,7 +95,7 @@ struct AnalyseArgs {
     #[arg(long = "client", value_name = "PREFIX")]
     clients: Vec<String>,
     /// Break-even time in seconds, instead of a profile
-    #[arg(long, value_name = "SECONDS", conflicts_with_all = ["profile", "resumption", "load", "baseline"])]
+    #[arg(long, value_name = "SECONDS")]
     break_even: Option<f64>,
     /// Device profile: a name that ships with the program, or a TOML file
     #[arg(long, value_name = "NAME|FILE", default_value = "laptop-000")]
@@ -80,6 +124,12 @@ struct AnalyseArgs {
     /// Worker threads
     #[arg(long, value_name = "N")]
     threads: Option<usize>,
+    /// Also write a report: one self-contained HTML page
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+    /// Also write the idle periods, as Parquet, to be read back here or elsewhere
+    #[arg(long, value_name = "FILE")]
+    periods: Option<PathBuf>,
     /// No progress bar
     #[arg(long)]
     quiet: bool,
@@ -92,9 +142,49 @@ struct AnalyseArgs {
 pub fn run(args: &TraceArgs) -> anyhow::Result<ExitCode> {
     match &args.command {
         None => analyse_files(&args.analyse),
-        Some(command) => match *command {},
+        Some(TraceCommand::Generate(args)) => generate(args),
+        Some(TraceCommand::Record(args)) => record(args),
     }
 }
+
+fn generate(args: &GenerateArgs) -> anyhow::Result<ExitCode> {
+    let recipe = Recipe { clients: args.clients, days: args.days, seed: args.seed, start: args.start };
+    let population = Population::new(recipe);
+    let name = args.file.to_string_lossy().into_owned();
+    let plain = name.strip_suffix(".gz").or_else(|| name.strip_suffix(".zst")).unwrap_or(&name);
+    let file = || std::fs::File::create(&args.file).with_context(|| name.clone());
+    let packets = if plain.ends_with(".parquet") {
+        if plain != name {
+            bail!("{name}: Parquet is compressed inside; drop the last suffix");
+        }
+        write::periods(population, file()?, MIN_IDLE_NANOS)?
+    } else {
+        let made: fn(Population, &mut dyn std::io::Write) -> std::io::Result<u64> = if plain.ends_with(".csv") {
+            write::csv
+        } else if plain.ends_with(".pcapng") {
+            write::pcapng
+        } else {
+            bail!("{name}: expected a name ending in .csv, .pcapng or .parquet (the first two also with .gz or .zst behind)");
+        };
+        compress(&name, std::io::BufWriter::with_capacity(1 << 20, file()?), |out| made(population, out))?
+    };
+    eprintln!("{name}: {packets} packets, {}", recipe.label());
+    Ok(ExitCode::SUCCESS)
+}
+
+fn record(args: &RecordArgs) -> anyhow::Result<ExitCode> {
+    let limit = args.duration.map(|s| positive(s, "--duration").map(Duration::from_secs_f64)).transpose()?;
+    let file = std::fs::File::create(&args.file).with_context(|| args.file.display().to_string())?;
+    let capture = dormouse_io::capture::Capture::open(&args.interface)
+        .with_context(|| format!("capturing {} (needs CAP_NET_RAW)", args.interface))?;
+    eprintln!("recording {} to {}; interrupt to stop", args.interface, args.file.display());
+    let counts = capture.record(std::io::BufWriter::new(file), args.snap, limit)?;
+    eprintln!("{} packets recorded, {} missed by the kernel's queue", counts.packets, counts.dropped);
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The shortest idle period of a generated Parquet file.
+const MIN_IDLE_NANOS: u64 = 250_000_000;
 
 fn inputs(files: &[String]) -> anyhow::Result<Vec<Input>> {
     let (streams, names): (Vec<String>, Vec<String>) = files.iter().cloned().partition(|f| f == "-");
@@ -165,14 +255,38 @@ fn analyse_files(args: &AnalyseArgs) -> anyhow::Result<ExitCode> {
         threads: args.threads.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from)),
     };
     let bar = Bar::new(&inputs, args.quiet);
-    let analysis = analyse(&inputs, &options, &|phase, bytes| bar.tell(phase, bytes), &|_| ())?;
-    bar.done();
+    let progress = |phase, bytes| bar.tell(phase, bytes);
+    let survey = survey_all(&inputs, options.format, options.threads, &progress);
+    let (directory, rule) = Directory::find(&survey.facts, &options.wanted);
+    let synthetic = survey.files.iter().find_map(|f| f.synthetic.clone());
+    let mut periods = args.periods.as_deref().map(|p| Periods::create(p, &settings, synthetic.as_deref())).transpose()?;
+    let mut tap = |event: &Event| {
+        if let Some(periods) = &mut periods {
+            periods.packet(event, &directory);
+        }
+    };
     let accounting = json::Accounting {
         break_even: settings.cost.break_even(),
         min_idle: settings.min_idle.as_secs_f64(),
         wake_on: if settings.wake_on == WakeOn::All { "all" } else { "outgoing" },
     };
-    let report = json::Report::new(&analysis, accounting);
+    let report = if let Some(path) = &args.html {
+        let questions = Questions::new(settings, model(args)?, directory.clients());
+        let watch = |client: &Client| Figures::new(&questions, client);
+        let analysis = account(&inputs, survey, &directory, rule, &options, &progress, &watch, &mut tap)?;
+        let report = json::Report::new(&analysis, accounting);
+        let charts = charts::all(&analysis, &questions);
+        let page = html::render(&report, &charts, &about(args)).map_err(anyhow::Error::msg)?;
+        std::fs::write(path, page).with_context(|| path.display().to_string())?;
+        report
+    } else {
+        let analysis = account(&inputs, survey, &directory, rule, &options, &progress, &|_| (), &mut tap)?;
+        json::Report::new(&analysis, accounting)
+    };
+    if let Some(periods) = periods {
+        periods.finish(&directory)?;
+    }
+    bar.done();
     let text = if args.json { serde_json::to_string_pretty(&report)? + "\n" } else { table::render(&report) };
     print(&text)?;
     for loss in &report.lost {
@@ -182,6 +296,64 @@ fn analyse_files(args: &AnalyseArgs) -> anyhow::Result<ExitCode> {
         eprintln!("lost: {} more", report.lost_total - report.lost.len() as u64);
     }
     Ok(if report.lost_total > 0 { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+/// The page's last line: on which figures it rests.
+fn about(args: &AnalyseArgs) -> String {
+    let version = env!("CARGO_PKG_VERSION");
+    let basis = match args.break_even {
+        Some(b) => format!("break-even time given as {b} s; figures by protocol and load use the profile {}", args.profile),
+        None => format!(
+            "profile {}, resumption {}, {} client(s) at the gateway, baseline {}",
+            args.profile, args.resumption, args.load, args.baseline
+        ),
+    };
+    format!("dormouse {version}; {basis}.")
+}
+
+/// The idle periods on their way to a file.
+struct Periods {
+    collector: Collector,
+    writer: PeriodWriter<std::fs::File>,
+    failed: Option<anyhow::Error>,
+}
+
+impl Periods {
+    fn create(path: &Path, settings: &Settings, synthetic: Option<&str>) -> anyhow::Result<Self> {
+        let file = std::fs::File::create(path).with_context(|| path.display().to_string())?;
+        let min_idle = u64::try_from(settings.min_idle.as_nanos())?;
+        Ok(Self {
+            collector: Collector::new(min_idle),
+            writer: PeriodWriter::new(file, min_idle, synthetic)?,
+            failed: None,
+        })
+    }
+
+    fn packet(&mut self, event: &Event, directory: &Directory) {
+        let Self { collector, writer, failed } = self;
+        collector.packet(event, &mut |period| {
+            if failed.is_none() {
+                *failed = writer.push(period, &|id| name(directory, id)).err().map(Into::into);
+            }
+        });
+    }
+
+    fn finish(self, directory: &Directory) -> anyhow::Result<()> {
+        let Self { collector, mut writer, mut failed } = self;
+        collector.finish(&mut |period| {
+            if failed.is_none() {
+                failed = writer.push(period, &|id| name(directory, id)).err().map(Into::into);
+            }
+        });
+        match failed {
+            Some(e) => Err(e),
+            None => Ok(writer.finish(&|id| name(directory, id))?),
+        }
+    }
+}
+
+fn name(directory: &Directory, id: u32) -> String {
+    directory.clients().get(id as usize).map(|c| c.name.clone()).unwrap_or_default()
 }
 
 /// Prints to standard output; a reader that went away (`| head`) is no error.

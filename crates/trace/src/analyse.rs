@@ -320,18 +320,37 @@ pub fn analyse<X: Watch>(
 ) -> io::Result<Analysis<X>> {
     let survey = survey_all(inputs, options.format, options.threads, progress);
     let (directory, rule) = Directory::find(&survey.facts, &options.wanted);
+    account(inputs, survey, &directory, rule, options, progress, watch, &mut |_| ())
+}
+
+/// The second half of [`analyse`], for callers that need the survey or the directory: `tap` sees every event in order of time.
+///
+/// # Errors
+/// As [`analyse`].
+#[expect(clippy::too_many_arguments, reason = "the halves of one operation share its state")]
+pub fn account<X: Watch>(
+    inputs: &[Input],
+    survey: Survey,
+    directory: &Directory,
+    rule: Rule,
+    options: &Options,
+    progress: Progress<'_>,
+    watch: &(dyn Fn(&Client) -> X + Sync),
+    tap: &mut dyn FnMut(&Event),
+) -> io::Result<Analysis<X>> {
     let workers = options.threads.clamp(1, 64);
     let (mut clients, counts) = std::thread::scope(|scope| -> io::Result<_> {
         let mut senders: Vec<SyncSender<Vec<Event>>> = Vec::new();
         let mut handles = Vec::new();
         for number in 0..workers {
             let (sender, receiver) = sync_channel(BACKLOG);
-            let worker = Worker { options, watch, directory: &directory, workers, accounts: Vec::new() };
+            let worker = Worker { options, watch, directory, workers, accounts: Vec::new() };
             handles.push(scope.spawn(move || work(worker, number, &receiver)));
             senders.push(sender);
         }
         let mut batches: Vec<Vec<Event>> = (0..workers).map(|_| Vec::with_capacity(BATCH)).collect();
-        let counts = stream(inputs, &survey, &directory, options.spread, progress, &mut |event| {
+        let counts = stream(inputs, &survey, directory, options.spread, progress, &mut |event| {
+            tap(&event);
             let to = event.client as usize % workers;
             if let (Some(batch), Some(sender)) = (batches.get_mut(to), senders.get(to)) {
                 batch.push(event);

@@ -265,29 +265,31 @@ impl<'a> View<'a> {
     }
 
     fn found(&self) -> (Vec<Client>, Rule) {
-        let devices: [(Rule, fn(&Self) -> Vec<Client>); 3] = [
-            (Rule::ThisMachine, Self::this_machine),
-            (Rule::Stations, Self::stations),
-            (Rule::PrivateDevices, Self::private_devices),
+        let devices = [
+            (self.this_machine(), Rule::ThisMachine),
+            (self.stations(), Rule::Stations),
+            (self.private_devices(), Rule::PrivateDevices),
         ];
-        if let Some((mut clients, rule)) = first_that_finds(self, &devices) {
+        if let Some((mut clients, rule)) = devices.into_iter().find(|(clients, _)| !clients.is_empty()) {
             let known: BTreeSet<Addr> = clients.iter().flat_map(|c| c.addresses.iter().copied()).collect();
             let bare = self.addresses(|a, f| f.bare && !known.contains(&a));
             clients.extend(bare.map(|(clients, _)| clients).unwrap_or_default());
             return (clients, rule);
         }
-        self.addresses(|_, _| true)
-            .or_else(|| first_that_finds(self, &[(Rule::AnyDevice, Self::any_device)]))
-            .unwrap_or((Vec::new(), Rule::Nobody))
+        self.addresses(|_, _| true).unwrap_or_else(|| {
+            let clients = self.any_device();
+            let rule = if clients.is_empty() { Rule::Nobody } else { Rule::AnyDevice };
+            (clients, rule)
+        })
     }
 
     /// Rules 4 and 5 among some addresses.
-    fn addresses(&self, among: impl Fn(Addr, &AddrFacts) -> bool) -> Option<(Vec<Client>, Rule)> {
+    fn addresses(&self, wanted: impl Fn(Addr, &AddrFacts) -> bool) -> Option<(Vec<Client>, Rule)> {
         let among: Vec<(Addr, &AddrFacts)> =
-            self.facts.addresses.iter().filter(|(a, f)| among(**a, f)).map(|(a, f)| (*a, f)).collect();
-        let rules: [(Rule, fn(&Among<'_>) -> Vec<Client>); 2] =
-            [(Rule::PrivateAddresses, private_addresses), (Rule::LocalPrefix, local_prefix)];
-        first_that_finds(&among, &rules)
+            self.facts.addresses.iter().filter(|(a, f)| wanted(**a, f)).map(|(a, f)| (*a, f)).collect();
+        let tried =
+            [(private_addresses(&among), Rule::PrivateAddresses), (local_prefix(&among), Rule::LocalPrefix)];
+        tried.into_iter().find(|(clients, _)| !clients.is_empty())
     }
 
     fn this_machine(&self) -> Vec<Client> {
@@ -327,10 +329,6 @@ impl<'a> View<'a> {
 
 /// Addresses to choose from.
 type Among<'a> = Vec<(Addr, &'a AddrFacts)>;
-
-fn first_that_finds<T>(among: &T, rules: &[(Rule, fn(&T) -> Vec<Client>)]) -> Option<(Vec<Client>, Rule)> {
-    rules.iter().map(|(rule, find)| (find(among), *rule)).find(|(clients, _)| !clients.is_empty())
-}
 
 fn private_addresses(among: &Among<'_>) -> Vec<Client> {
     let is_client = |a: Addr, f: &AddrFacts| a.scope() == Scope::Private && f.sent.count > 0 && !f.serves;

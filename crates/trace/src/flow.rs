@@ -2,8 +2,9 @@
 
 use std::str::FromStr;
 
+use crate::periods::Period;
 use crate::seen::Seen;
-use dormouse_energy::Direction;
+use dormouse_energy::{Direction, PacketInfo};
 
 /// How a flow's packets are placed in time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -65,13 +66,18 @@ impl Flow {
     }
 }
 
-/// A flow on its way to becoming packets.
+/// A record on its way to becoming packets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Cursor {
-    flow: Flow,
-    spread: Spread,
+    what: What,
     packets: u64,
     next: u64,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum What {
+    Flow(Flow, Spread),
+    Burst(Period),
 }
 
 impl Cursor {
@@ -87,33 +93,56 @@ impl Cursor {
             Spread::Even => counted,
             Spread::Edges => counted.min(2),
         };
-        Self { flow, spread, packets, next: 0 }
+        Self { what: What::Flow(flow, spread), packets, next: 0 }
+    }
+
+    /// At the first packet of the burst that ended an idle period.
+    #[must_use]
+    pub const fn burst(period: Period) -> Self {
+        Self { what: What::Burst(period), packets: period.packets as u64, next: 0 }
     }
 
     /// The packet at the cursor; `None` behind the last.
     #[must_use]
     pub fn packet(&self) -> Option<Seen> {
-        (self.next < self.packets).then(|| {
-            let f = &self.flow;
-            let forward = self.is_forward();
-            let (mut seen, bytes, packets) = if forward {
-                (f.first, f.forward_bytes, f.forward)
-            } else {
-                (f.reply(), f.back_bytes, f.back)
-            };
-            seen.size = u32::try_from(bytes / packets.max(1)).unwrap_or(u32::MAX);
-            seen.at = self.at();
-            seen
-        })
+        if self.next >= self.packets {
+            return None;
+        }
+        match &self.what {
+            What::Flow(flow, spread) => {
+                let forward = self.is_forward(flow, *spread);
+                let (mut seen, bytes, packets) = if forward {
+                    (flow.first, flow.forward_bytes, flow.forward)
+                } else {
+                    (flow.reply(), flow.back_bytes, flow.back)
+                };
+                seen.size = u32::try_from(bytes / packets.max(1)).unwrap_or(u32::MAX);
+                seen.at = self.at();
+                Some(seen)
+            }
+            What::Burst(period) => {
+                let (at, info) = period.packet(u32::try_from(self.next).ok()?)?;
+                let PacketInfo { direction, protocol, size, .. } = info;
+                let (src_port, dst_port) = match direction {
+                    Direction::Incoming => (info.remote_port, info.local_port),
+                    _ => (info.local_port, info.remote_port),
+                };
+                let name = period.client.saturating_add(1);
+                Some(Seen { at, size, protocol, src_port, dst_port, name, direction, ..Seen::default() })
+            }
+        }
     }
 
     /// When the packet at the cursor passes.
     #[must_use]
     pub fn at(&self) -> u64 {
-        let span = self.flow.end - self.flow.first.at;
+        let (start, span) = match &self.what {
+            What::Flow(flow, _) => (flow.first.at, flow.end - flow.first.at),
+            What::Burst(period) => (period.at, period.span),
+        };
         let steps = self.packets.saturating_sub(1).max(1);
         let offset = u128::from(span) * u128::from(self.next.min(steps)) / u128::from(steps);
-        self.flow.first.at.saturating_add(u64::try_from(offset).unwrap_or(u64::MAX))
+        start.saturating_add(u64::try_from(offset).unwrap_or(u64::MAX))
     }
 
     /// To the next packet; whether there is one.
@@ -123,12 +152,11 @@ impl Cursor {
     }
 
     /// The two directions are interleaved in proportion; the originator, if it sent anything, begins.
-    fn is_forward(&self) -> bool {
-        let f = &self.flow;
+    fn is_forward(&self, f: &Flow, spread: Spread) -> bool {
         if f.forward == 0 {
             return false;
         }
-        match self.spread {
+        match spread {
             Spread::Edges => self.next == 0 || f.back == 0,
             Spread::Even => {
                 let all = u128::from(f.forward) + u128::from(f.back);

@@ -75,19 +75,27 @@ impl Input {
         }
     }
 
+    /// The file itself, at its beginning.
+    ///
+    /// # Errors
+    /// When it cannot be opened.
+    pub fn file_handle(&self) -> io::Result<File> {
+        match &self.place {
+            Place::Path(path) => File::open(path),
+            Place::Spool(file) => {
+                let mut file = file.try_clone()?;
+                file.seek(SeekFrom::Start(0))?;
+                Ok(file)
+            }
+        }
+    }
+
     /// Opens it at the beginning, decompressing. Only one reader of an input may be open at a time.
     ///
     /// # Errors
     /// When the file cannot be opened or read.
     pub fn open(&self) -> io::Result<Bytes> {
-        let mut file = match &self.place {
-            Place::Path(path) => File::open(path)?,
-            Place::Spool(file) => {
-                let mut file = file.try_clone()?;
-                file.seek(SeekFrom::Start(0))?;
-                file
-            }
-        };
+        let mut file = self.file_handle()?;
         let mut head = Vec::with_capacity(4);
         file.by_ref().take(4).read_to_end(&mut head)?;
         let wrapping = Wrapping::detect(&head);
@@ -143,4 +151,31 @@ pub fn expand(arguments: &[String]) -> Result<Vec<PathBuf>, String> {
     paths.sort();
     paths.dedup();
     Ok(paths)
+}
+
+/// Writes through the compressor that `name` ends in (`.gz`, `.zst`, or none).
+///
+/// # Errors
+/// When the output cannot be written.
+pub fn compress<W: io::Write>(
+    name: &str,
+    out: W,
+    write: impl FnOnce(&mut dyn io::Write) -> io::Result<u64>,
+) -> io::Result<u64> {
+    if name.ends_with(".gz") {
+        let mut out = flate2::write::GzEncoder::new(out, flate2::Compression::fast());
+        let written = write(&mut out)?;
+        out.finish()?.flush()?;
+        Ok(written)
+    } else if name.ends_with(".zst") {
+        let mut out = zstd::stream::write::Encoder::new(out, 1)?;
+        let written = write(&mut out)?;
+        out.finish()?.flush()?;
+        Ok(written)
+    } else {
+        let mut out = out;
+        let written = write(&mut out)?;
+        out.flush()?;
+        Ok(written)
+    }
 }

@@ -12,6 +12,7 @@ use crate::decode::{Decoder, Format, Next};
 use crate::flow::{Cursor, Spread};
 use crate::input::Input;
 use crate::loss::{Loss, Losses};
+use crate::parquet_file::PeriodReader;
 use crate::seen::Seen;
 
 /// Packets held back while a capture is put in order (some 8 MB).
@@ -48,7 +49,12 @@ impl Reader {
                 }
             },
         };
-        let decoder = Decoder::open(format, &mut bytes).map_err(lost)?;
+        let decoder = if format == Format::Periods {
+            let file = input.file_handle().map_err(|e| lost(e.to_string()))?;
+            Decoder::Periods(Box::new(PeriodReader::open(file).map_err(lost)?))
+        } else {
+            Decoder::open(format, &mut bytes).map_err(lost)?
+        };
         let name = input.name().to_owned();
         Ok(Self { name, bytes, decoder, format, losses: Losses::default(), upkeep: 0, done: false })
     }
@@ -88,7 +94,7 @@ impl Reader {
     pub fn next(&mut self) -> Option<Next> {
         loop {
             match self.decoder.next(&mut self.bytes) {
-                next @ (Next::Packet(_) | Next::Flow(_)) => return Some(next),
+                next @ (Next::Packet(_) | Next::Flow(_) | Next::Burst(_)) => return Some(next),
                 Next::Upkeep => self.upkeep += 1,
                 other => {
                     if !self.unusual(other) {
@@ -229,6 +235,10 @@ impl Source {
                 Some(Next::Flow(flow)) => {
                     self.newest = self.newest.max(flow.first.at);
                     self.hold_flow(Cursor::new(*flow, self.spread));
+                }
+                Some(Next::Burst(period)) => {
+                    self.newest = self.newest.max(period.at);
+                    self.hold_flow(Cursor::burst(*period));
                 }
                 Some(_) => {}
             }

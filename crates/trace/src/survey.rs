@@ -293,7 +293,7 @@ pub fn survey(input: &Input, format: Option<Format>, progress: &(dyn Fn(u64) + S
     };
     file.format = Some(reader.format());
     let mut collector = Collector::new();
-    let mut named: Vec<u64> = Vec::new();
+    let mut named: Vec<Named> = Vec::new();
     let (mut previous, mut latest) = (0, 0);
     while let Some(next) = reader.next() {
         let (start, end) = match &next {
@@ -301,7 +301,11 @@ pub fn survey(input: &Input, format: Option<Format>, progress: &(dyn Fn(u64) + S
                 if seen.name == 0 {
                     collector.see(seen, 1);
                 } else {
-                    count_name(&mut named, seen.name);
+                    // Only the order within a client matters: recordings sorted by client need no reordering.
+                    let late = count_name(&mut named, seen.name, seen.at);
+                    file.lateness = file.lateness.max(late);
+                    file.out_of_order += u64::from(late > 0);
+                    (latest, previous) = (seen.at, seen.at);
                 }
                 (seen.at, seen.at)
             }
@@ -311,6 +315,10 @@ pub fn survey(input: &Input, format: Option<Format>, progress: &(dyn Fn(u64) + S
                     collector.see(&flow.reply(), flow.back);
                 }
                 (flow.first.at, flow.end)
+            }
+            Next::Burst(period) => {
+                count_name(&mut named, period.client.saturating_add(1), period.at);
+                (period.at, period.at.saturating_add(period.span))
             }
             _ => continue,
         };
@@ -331,20 +339,28 @@ pub fn survey(input: &Input, format: Option<Format>, progress: &(dyn Fn(u64) + S
     file.synthetic = reader.decoder().synthetic().map(str::to_owned);
     let mut facts = collector.finish();
     facts.records = file.records;
-    for (name, packets) in reader.decoder().names().iter().zip(named) {
-        *facts.names.entry(name.clone()).or_default() += packets;
+    for (name, of) in reader.decoder().names().iter().zip(named) {
+        *facts.names.entry(name.clone()).or_default() += of.records;
     }
     (file, facts)
 }
 
-fn count_name(named: &mut Vec<u64>, name: u32) {
-    let at = name as usize - 1;
-    if named.len() <= at {
-        named.resize(at + 1, 0);
+/// A client that the input names.
+#[derive(Clone, Copy, Default)]
+struct Named {
+    records: u64,
+    latest: u64,
+}
+
+/// Counts a record of a named client; by how much it came late.
+fn count_name(named: &mut Vec<Named>, name: u32, at: u64) -> u64 {
+    let slot = name as usize - 1;
+    if named.len() <= slot {
+        named.resize(slot + 1, Named::default());
     }
-    if let Some(count) = named.get_mut(at) {
-        *count += 1;
-    }
+    let Some(of) = named.get_mut(slot) else { return 0 };
+    of.records += 1;
+    raise(&mut of.latest, at) - at
 }
 
 /// Raises the running maximum to `start` and returns it.

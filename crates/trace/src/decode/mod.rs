@@ -3,12 +3,15 @@
 //! A decoder reads what is whole and says what is not: [`Next::Damaged`] names the record, and whether reading goes on.
 
 pub mod link;
+pub mod netflow;
 pub mod pcap;
 pub mod pcapng;
 pub mod text;
 
 use crate::bytes::Bytes;
 use crate::flow::Flow;
+use crate::parquet_file::PeriodReader;
+use crate::periods::Period;
 use crate::seen::Seen;
 
 /// What the next record was.
@@ -18,6 +21,8 @@ pub enum Next {
     Packet(Seen),
     /// Several packets of which only the start, the end and the number are known.
     Flow(Box<Flow>),
+    /// An idle period and the packets that ended it.
+    Burst(Box<Period>),
     /// A frame that carries no traffic (802.11 management): counted, not used.
     Upkeep,
     /// Something that could not be read.
@@ -66,6 +71,10 @@ pub enum Format {
     Zeek,
     /// `nfdump -o csv`.
     Nfdump,
+    /// NetFlow v5, v9 or IPFIX messages one behind the other.
+    Netflow,
+    /// Idle periods as Parquet.
+    Periods,
 }
 
 impl Format {
@@ -78,13 +87,15 @@ impl Format {
             Self::Csv => "csv",
             Self::Zeek => "zeek",
             Self::Nfdump => "nfdump",
+            Self::Netflow => "netflow",
+            Self::Periods => "periods",
         }
     }
 
     /// Whether records are flows rather than packets.
     #[must_use]
     pub const fn is_flows(self) -> bool {
-        matches!(self, Self::Zeek | Self::Nfdump)
+        matches!(self, Self::Zeek | Self::Nfdump | Self::Netflow | Self::Periods)
     }
 
     /// From the first bytes of an input.
@@ -97,9 +108,15 @@ impl Format {
             if pcap::is_magic(magic) {
                 return Ok(Self::Pcap);
             }
+            if head.starts_with(b"PAR1") {
+                return Ok(Self::Periods);
+            }
             if magic == pcapng::SECTION_HEADER {
                 return Ok(Self::Pcapng);
             }
+        }
+        if netflow::version(head).is_some() {
+            return Ok(Self::Netflow);
         }
         text::detect(head).ok_or_else(|| {
             let shown: Vec<String> = head.iter().take(8).map(|b| format!("{b:02x}")).collect();
@@ -120,17 +137,23 @@ pub enum Decoder {
     Pcapng(pcapng::Pcapng),
     /// The text formats.
     Text(Box<text::Text>),
+    /// NetFlow and IPFIX.
+    Netflow(netflow::Netflow),
+    /// Idle periods.
+    Periods(Box<PeriodReader>),
 }
 
 impl Decoder {
     /// Reads the input's header.
     ///
     /// # Errors
-    /// A description of what is wrong with it.
+    /// A description of what is wrong with it. Idle periods are read from the file itself: see [`PeriodReader::open`].
     pub fn open(format: Format, bytes: &mut Bytes) -> Result<Self, String> {
         Ok(match format {
             Format::Pcap => Self::Pcap(pcap::Pcap::open(bytes)?),
             Format::Pcapng => Self::Pcapng(pcapng::Pcapng::default()),
+            Format::Periods => return Err("idle periods must be a plain file".to_owned()),
+            Format::Netflow => Self::Netflow(netflow::Netflow::default()),
             Format::Csv | Format::Zeek | Format::Nfdump => {
                 Self::Text(Box::new(text::Text::open(format, bytes)?))
             }
@@ -144,6 +167,12 @@ impl Decoder {
             Self::Pcap(d) => d.next(bytes),
             Self::Pcapng(d) => d.next(bytes),
             Self::Text(d) => d.next(bytes),
+            Self::Netflow(d) => d.next(bytes),
+            Self::Periods(d) => match d.next() {
+                None => Next::End,
+                Some(Ok(period)) => Next::Burst(Box::new(period)),
+                Some(Err(reason)) => Next::Damaged(Damage::one(d.done(), 0, reason)),
+            },
         }
     }
 
@@ -152,6 +181,7 @@ impl Decoder {
     pub fn names(&self) -> &[String] {
         match self {
             Self::Text(d) => d.names(),
+            Self::Periods(d) => d.names(),
             _ => &[],
         }
     }
@@ -161,8 +191,9 @@ impl Decoder {
     pub fn synthetic(&self) -> Option<&str> {
         match self {
             Self::Text(d) => d.synthetic(),
+            Self::Periods(d) => d.synthetic(),
             Self::Pcapng(d) => d.synthetic(),
-            Self::Pcap(_) => None,
+            Self::Pcap(_) | Self::Netflow(_) => None,
         }
     }
 }

@@ -1,0 +1,350 @@
+//! The charts of a report: one function for each, from an analysis to a [`Chart`]. Owns what is shown.
+
+use super::chart::{Chart, Mark, cdf};
+use super::figures::{BUCKETS, EXTREMES, Figures, LOADS, Questions, THRESHOLDS, bucket_start};
+use crate::analyse::{Analysis, ClientResult};
+use dormouse_energy::account::ClientReport;
+use dormouse_energy::model::Resumption;
+
+type Results = Analysis<Figures>;
+
+/// All charts, in the order of the page; those without data are left out.
+#[must_use]
+pub fn all(results: &Results, questions: &Questions) -> Vec<Chart> {
+    let mut charts = timelines(results, questions);
+    charts.push(idle_periods(results, questions));
+    charts.push(policies(results));
+    charts.extend(optimum(results, questions));
+    charts.push(break_even(questions));
+    charts.push(scheduled(results));
+    charts.extend(thresholds(results));
+    charts.push(misjudged(results));
+    charts.push(missed(results));
+    charts.push(lost(results));
+    charts.retain(|c| !c.is_empty());
+    charts
+}
+
+fn saved(report: &ClientReport, policy: usize) -> Option<f64> {
+    report.policies.get(policy).map(|(_, totals)| 100.0 * totals.saved_fraction(report.idle_seconds))
+}
+
+#[expect(clippy::cast_precision_loss, reason = "counts in a figure")]
+fn count(n: u64) -> f64 {
+    n as f64
+}
+
+/// Mean over clients that were idle at all; `None` without any.
+#[must_use]
+pub fn mean(values: impl Iterator<Item = f64>) -> Option<f64> {
+    let (sum, n) = values.fold((0.0, 0u32), |(s, n), v| (s + v, n + 1));
+    (n > 0).then(|| sum / f64::from(n))
+}
+
+/// Two clients that differ most: that which gains most from sleeping, and that which gains least.
+fn timelines(results: &Results, questions: &Questions) -> Vec<Chart> {
+    let gain = |c: &&ClientResult<Figures>| {
+        c.report.policy("clairvoyant").map_or(0.0, |t| t.saved_fraction(c.report.idle_seconds))
+    };
+    let lively = results.clients.iter().filter(|c| c.report.idle_periods >= 20);
+    let best = lively.clone().max_by(|a, b| gain(a).total_cmp(&gain(b)));
+    let worst = lively.min_by(|a, b| gain(a).total_cmp(&gain(b)));
+    let mut chosen: Vec<(&ClientResult<Figures>, &str)> = Vec::new();
+    chosen.extend(best.or_else(|| results.clients.first()).map(|c| (c, "gains most")));
+    chosen.extend(worst.filter(|w| Some(&w.client) != best.map(|b| &b.client)).map(|c| (c, "gains least")));
+    chosen.into_iter().enumerate().map(|(n, (client, why))| timeline(n, client, why, questions)).collect()
+}
+
+fn timeline(n: usize, client: &ClientResult<Figures>, why: &str, questions: &Questions) -> Chart {
+    let line = &client.extra.timeline;
+    let id = format!("timeline-{}", n + 1);
+    let title = format!("Timeline of {} ({why})", client.client.name);
+    let mut chart = Chart::new(&id, &title, "hours since the first packet", "longest idle period, s");
+    let hours = |column: usize| count(column as u64 * line.width / 1_000_000_000) / 3600.0;
+    let points = line.columns.iter().enumerate();
+    let stems: Vec<(f64, f64)> =
+        points.filter(|(_, c)| c.1 > 0.0).map(|(at, c)| (hours(at), f64::from(c.1))).collect();
+    let end = hours(line.columns.len().max(1));
+    let b = questions.settings.cost.break_even();
+    chart.y_log = true;
+    chart.x_range = Some((0.0, end));
+    let longest = stems.iter().map(|p| p.1).fold(b, f64::max);
+    chart.y_range = Some((0.1, longest * 1.5));
+    chart.caption = format!(
+        "The longest idle period that ended in each of {} columns. Where it is above the dashed line, the break-even time of {b:.1} s, \
+         sleeping saves energy.",
+        line.columns.len()
+    );
+    chart.add("idle period", 0, Mark::Stems, stems);
+    chart.add("break-even", 1, Mark::Dashes, vec![(0.0, b), (end, b)]);
+    chart
+}
+
+fn idle_periods(results: &Results, questions: &Questions) -> Chart {
+    let mut chart = Chart::new(
+        "idle-periods",
+        "Where the idle time is",
+        "length of the idle period, s",
+        "part of all, % (cumulative)",
+    );
+    chart.x_log = true;
+    chart.y_range = Some((0.0, 102.0));
+    let counts: Vec<f64> = (0..BUCKETS)
+        .map(|b| results.clients.iter().filter_map(|c| c.extra.histogram.get(b)).map(|n| f64::from(*n)).sum())
+        .collect();
+    let middle = |b: usize| bucket_start(b) * 0.125f64.exp2();
+    let times: Vec<f64> = counts.iter().enumerate().map(|(b, n)| n * middle(b)).collect();
+    let cumulative = |weights: &[f64]| {
+        let total: f64 = weights.iter().sum();
+        let last = weights.iter().rposition(|w| *w > 0.0).unwrap_or(0);
+        let mut sum = 0.0;
+        let points = weights.iter().enumerate().take(last + 1).filter(|_| total > 0.0);
+        points
+            .map(|(b, w)| {
+                sum += w;
+                (bucket_start(b + 1), 100.0 * sum / total)
+            })
+            .collect::<Vec<_>>()
+    };
+    let b = questions.settings.cost.break_even();
+    chart.caption = format!(
+        "Most idle periods are short, but most of the idle time is in long ones. Only what lies right of the break-even time \
+         ({b:.1} s, dashed) can be slept through with profit."
+    );
+    chart.add("idle periods", 0, Mark::Line, cumulative(&counts));
+    chart.add("idle time", 2, Mark::Line, cumulative(&times));
+    chart.add("break-even", 1, Mark::Dashes, vec![(b, 0.0), (b, 100.0)]);
+    chart
+}
+
+fn policies(results: &Results) -> Chart {
+    let mut chart = Chart::new("policies", "Saving by policy", "saved, % of the idle energy", "clients, %");
+    chart.y_range = Some((0.0, 102.0));
+    chart.caption = "The part of the clients that save at most as much. A curve further to the right is better; left of zero a client \
+                     pays for sleeping."
+        .to_owned();
+    let names: Vec<&str> =
+        results.clients.first().map(|c| c.report.policies.iter().map(|p| p.0).collect()).unwrap_or_default();
+    for (n, name) in names.into_iter().enumerate().filter(|(_, name)| *name != "never") {
+        let values =
+            results.clients.iter().filter_map(|c| saved(&c.report, n)).map(|v| v.max(-100.0)).collect();
+        let mark = if name == "clairvoyant" { Mark::Dashes } else { Mark::Line };
+        chart.add(name, n, mark, cdf(values));
+    }
+    chart
+}
+
+/// Each client's clairvoyant saving in percent, for number `n` of [`Questions::costs`].
+#[must_use]
+pub fn optimum_of(results: &Results, n: usize) -> Vec<f64> {
+    let idle = results.clients.iter().filter(|c| c.report.idle_seconds > 0.0);
+    idle.filter_map(|c| Some(100.0 * c.extra.optimum.get(n)? / c.report.idle_seconds)).collect()
+}
+
+fn optimum(results: &Results, questions: &Questions) -> Vec<Chart> {
+    LOADS
+        .into_iter()
+        .map(|load| {
+            let id = format!("optimum-load-{load}");
+            let title = format!("Clairvoyant saving by protocol, {load} clients at the gateway");
+            let title = if load == 1 { title.replace("clients", "client") } else { title };
+            let mut chart = Chart::new(&id, &title, "saved, % of the idle energy", "clients, %");
+            chart.y_range = Some((0.0, 102.0));
+            chart.caption = "What is possible at best with each way to resume the session: the radio sleeps at once in every idle period \
+                             that is long enough, and is back just in time."
+                .to_owned();
+            for (n, (resumption, at, _)) in questions.costs().enumerate() {
+                if at == load {
+                    chart.add(resumption.name(), n / LOADS.len(), Mark::Line, cdf(optimum_of(results, n)));
+                }
+            }
+            chart
+        })
+        .collect()
+}
+
+/// Break-even time by protocol and load.
+#[must_use]
+pub fn break_even(questions: &Questions) -> Chart {
+    let mut chart =
+        Chart::new("break-even", "Break-even time by load", "clients at the gateway", "break-even time, s");
+    chart.caption =
+        "How long an idle period must be to be worth a sleep, from the device's figures.".to_owned();
+    for (n, r) in
+        [Resumption::HeldSa, Resumption::Mobike, Resumption::Ticket, Resumption::Full].into_iter().enumerate()
+    {
+        let points = (1..=20u32).map(|load| (f64::from(load), questions.model.break_even(r, load))).collect();
+        chart.add(r.name(), n, Mark::Line, points);
+    }
+    let high = questions.model.break_even(Resumption::Full, 20);
+    chart.x_range = Some((1.0, 20.0));
+    chart.y_range = Some((0.0, high * 1.1));
+    chart
+}
+
+/// Clients of the sample.
+fn sample(results: &Results) -> impl Iterator<Item = &ClientResult<Figures>> + Clone {
+    results.clients.iter().filter(|c| !c.extra.results.thresholds.is_empty() && c.report.idle_seconds > 0.0)
+}
+
+fn scheduled(results: &Results) -> Chart {
+    let mut chart = Chart::new(
+        "scheduled",
+        "Saving by protocol under an online scheduler, load 20",
+        "saved, % of the idle energy",
+        "clients, %",
+    );
+    chart.y_range = Some((0.0, 102.0));
+    chart.caption = format!(
+        "As above, but without knowing the future: dormouse's scheduler and the paper's (alpha 0.5, beta 0.8), on a sample of {} clients.",
+        sample(results).count()
+    );
+    for (n, r) in Resumption::ALL.into_iter().enumerate().filter(|(_, r)| *r != Resumption::HeldSa) {
+        for (policy, name, mark) in [(2, "dormouse", Mark::Line), (1, "paper", Mark::Dashes)] {
+            let values = sample(results)
+                .filter_map(|c| saved(c.extra.results.protocols.get(n)?, policy))
+                .map(|v| v.max(-100.0))
+                .collect();
+            chart.add(&format!("{} {name}", r.name()), n, mark, cdf(values));
+        }
+    }
+    chart
+}
+
+/// Mean saving in percent on the sample, by protocol of [`EXTREMES`], alpha and beta.
+#[must_use]
+pub fn threshold_means(results: &Results) -> Vec<(Resumption, f64, f64, f64)> {
+    let mut out = Vec::new();
+    for (e, r) in EXTREMES.into_iter().enumerate() {
+        for (a, alpha) in THRESHOLDS.into_iter().enumerate() {
+            for (b, beta) in THRESHOLDS.into_iter().enumerate() {
+                let at = a * THRESHOLDS.len() + b;
+                let values = sample(results).filter_map(|c| saved(c.extra.results.thresholds.get(e)?, at));
+                out.extend(mean(values).map(|m| (r, alpha, beta, m)));
+            }
+        }
+    }
+    out
+}
+
+fn thresholds(results: &Results) -> Option<Chart> {
+    let means = threshold_means(results);
+    let (low, high) =
+        means.iter().fold((f64::INFINITY, f64::NEG_INFINITY), |(l, h), m| (l.min(m.3), h.max(m.3)));
+    let mut chart =
+        Chart::new("thresholds", "The paper's thresholds", "beta", "mean saving, % of the idle energy");
+    chart.caption = format!(
+        "Mean saving of the paper's scheduler at load 20, by alpha (own history) and beta (average user), on a sample of {} clients.",
+        sample(results).count()
+    );
+    chart.x_range = Some((0.48, 0.82));
+    chart.y_range = (high >= low).then(|| (low - (high - low) * 0.2 - 0.1, high + (high - low) * 0.2 + 0.1));
+    for r in EXTREMES {
+        for (n, alpha) in THRESHOLDS.into_iter().enumerate() {
+            #[expect(clippy::float_cmp, reason = "the very constants")]
+            let points = means.iter().filter(|m| m.0 == r && m.1 == alpha).map(|m| (m.2, m.3)).collect();
+            let mark = if r == Resumption::Full { Mark::Dashes } else { Mark::Line };
+            chart.add(&format!("{}, alpha {alpha}", r.name()), n, mark, points);
+        }
+    }
+    (!means.is_empty()).then_some(chart)
+}
+
+/// Mean saving in percent on the sample, by true and believed load.
+#[must_use]
+pub fn misjudged_means(results: &Results) -> Vec<(u32, u32, f64)> {
+    let mut out = Vec::new();
+    for (t, truth) in LOADS.into_iter().enumerate() {
+        for (b, believed) in LOADS.into_iter().enumerate() {
+            let values = sample(results).filter_map(|c| saved(c.extra.results.misjudged.get(t)?, b));
+            out.extend(mean(values).map(|m| (truth, believed, m)));
+        }
+    }
+    out
+}
+
+fn misjudged(results: &Results) -> Chart {
+    let means = misjudged_means(results);
+    let mut chart = Chart::new(
+        "misjudged",
+        "When the client misjudges the gateway's load",
+        "load that the client believes",
+        "mean saving, %",
+    );
+    chart.caption = "Mean saving of the paper's scheduler with MOBIKE and tickets, by the true load (line) and the believed one: flat lines \
+                     mean that a wrong belief costs little."
+        .to_owned();
+    chart.categories = LOADS.iter().map(u32::to_string).collect();
+    chart.x_range = Some((-0.3, 2.3));
+    let (low, high) =
+        means.iter().fold((f64::INFINITY, f64::NEG_INFINITY), |(l, h), m| (l.min(m.2), h.max(m.2)));
+    chart.y_range = (high >= low).then_some((low - 2.0, high + 2.0));
+    for (n, truth) in LOADS.into_iter().enumerate() {
+        let of =
+            means.iter().filter(|m| m.0 == truth).zip(0u32..).map(|(m, x)| (f64::from(x), m.2)).collect();
+        chart.add(&format!("true load {truth}"), n, Mark::Line, of);
+    }
+    chart
+}
+
+fn missed(results: &Results) -> Chart {
+    let mut chart = Chart::new(
+        "missed",
+        "Missed opportunities",
+        "idle periods above break-even spent awake",
+        "clients, %",
+    );
+    chart.y_range = Some((0.0, 102.0));
+    chart.caption =
+        "For each client, how often a policy left the radio on although sleeping would have paid.".to_owned();
+    for (n, name) in ["break-even", "paper", "dormouse"].into_iter().enumerate() {
+        let values = results
+            .clients
+            .iter()
+            .filter_map(|c| c.report.policy(name))
+            .map(|t| count(t.missed_opportunities))
+            .collect();
+        chart.add(name, n, Mark::Line, cdf(values));
+    }
+    chart
+}
+
+/// Packets lost by each client: policy (0 `paper`, 1 `dormouse`), and nobody's, the paper's or today's proxy.
+#[must_use]
+pub fn losses(results: &Results, policy: usize, proxy: usize) -> Vec<f64> {
+    let of = |c: &ClientResult<Figures>| {
+        let totals = |which: usize| c.extra.results.loss.get(which)?.policies.get(policy).map(|(_, t)| *t);
+        match proxy {
+            0 => totals(0).map(|t| t.packets_lost + t.packets_proxied),
+            1 => totals(0).map(|t| t.packets_lost),
+            _ => totals(1).map(|t| t.packets_lost),
+        }
+    };
+    results.clients.iter().filter_map(of).map(count).collect()
+}
+
+fn lost(results: &Results) -> Chart {
+    let mut chart = Chart::new("lost", "Packets lost while asleep", "packets lost", "clients, %");
+    chart.y_range = Some((0.0, 102.0));
+    chart.caption = "Only what the client sends wakes the radio; what arrives meanwhile is lost unless the gateway answers in its place: \
+                     nobody, the paper's proxy (DHCP, DNS, MICROSOFT-DS), or one that also knows ARP, mDNS, SSDP, LLMNR, NetBIOS, NTP, \
+                     IGMP and WS-Discovery. The x axis is logarithmic from 1; zero is drawn at 0.5."
+        .to_owned();
+    chart.x_log = true;
+    let mut highest = 10f64;
+    for (policy, name, mark) in [(0, "paper", Mark::Dashes), (1, "dormouse", Mark::Line)] {
+        for (proxy, answers) in ["no proxy", "paper's proxy", "today's proxy"].into_iter().enumerate() {
+            let values: Vec<f64> = losses(results, policy, proxy).into_iter().map(|v| v.max(0.5)).collect();
+            highest = values.iter().copied().fold(highest, f64::max);
+            let mut points = vec![(0.5, 0.0)];
+            points.extend(cdf(values));
+            points.push((f64::INFINITY, 100.0));
+            chart.add(&format!("{name}, {answers}"), proxy, mark, points);
+        }
+    }
+    chart.x_range = Some((0.45, highest * 1.2));
+    for series in &mut chart.series {
+        series.points.iter_mut().for_each(|p| p.0 = p.0.min(highest * 1.2));
+    }
+    chart
+}

@@ -1,0 +1,280 @@
+//! What the figures need of each client, collected in one pass and in bounded memory. Owns the questions that the figures
+//! ask; must never draw.
+
+use std::collections::BTreeSet;
+
+use crate::analyse::Watch;
+use crate::clients::Client;
+use crate::index::mix;
+use dormouse_energy::PacketInfo;
+use dormouse_energy::account::{ClientReport, Ledger, Proxy, Settings, WakeOn, paper_proxy};
+use dormouse_energy::model::{Model, Resumption, SleepCost};
+use dormouse_energy::schedule::Policy;
+use dormouse_sansio::Instant;
+
+/// Gateway loads of the figures: clients served at once (paper 000, section 3.4).
+pub const LOADS: [u32; 3] = [1, 10, 20];
+/// Thresholds of the figures (paper 000, Fig. 7).
+pub const THRESHOLDS: [f64; 4] = [0.5, 0.6, 0.7, 0.8];
+/// Clients on which the figures that need many schedulers are computed, as in the paper.
+pub const SAMPLE: usize = 100;
+/// Columns of the timeline.
+pub const COLUMNS: usize = 480;
+/// Buckets of the histogram of idle periods, four to an octave from a quarter of a second on.
+pub const BUCKETS: usize = 96;
+
+/// What today's gateway can answer for a sleeping client, beyond the paper's three: names, time, discovery, neighbours.
+#[must_use]
+pub fn modern_proxy(packet: &PacketInfo) -> bool {
+    paper_proxy(packet)
+        || matches!(packet.protocol, 2 | 0x806)
+        || [packet.local_port, packet.remote_port]
+            .iter()
+            .any(|p| matches!(p, 123 | 137 | 138 | 546 | 547 | 1900 | 3702 | 5353 | 5355))
+}
+
+/// What is the same for every client.
+#[derive(Clone, Debug)]
+pub struct Questions {
+    /// The accounting of the report.
+    pub settings: Settings,
+    /// The device.
+    pub model: Model,
+    /// Clients of the sample, by name.
+    pub sample: BTreeSet<String>,
+}
+
+impl Questions {
+    /// Chooses the sample: the [`SAMPLE`] clients whose names have the smallest hashes, so that the choice depends on neither
+    /// order nor chance.
+    #[must_use]
+    pub fn new(settings: Settings, model: Model, clients: &[Client]) -> Self {
+        let hash = |name: &str| name.bytes().fold(0u64, |h, b| mix(h ^ u64::from(b)));
+        let mut names: Vec<(u64, &str)> = clients.iter().map(|c| (hash(&c.name), c.name.as_str())).collect();
+        names.sort_unstable();
+        let sample = names.into_iter().take(SAMPLE).map(|(_, name)| name.to_owned()).collect();
+        Self { settings, model, sample }
+    }
+
+    /// The cost of a sleep for each protocol and load, in the order of [`Resumption::ALL`] and [`LOADS`].
+    pub fn costs(&self) -> impl Iterator<Item = (Resumption, u32, SleepCost)> {
+        let model = self.model;
+        Resumption::ALL
+            .into_iter()
+            .flat_map(move |r| LOADS.into_iter().map(move |load| (r, load, model.sleep_cost(r, load))))
+    }
+}
+
+/// When a client was idle, in at most [`COLUMNS`] columns that grow as the recording does.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Timeline {
+    /// First packet, in nanoseconds since 1970.
+    pub origin: u64,
+    /// Width of a column, in nanoseconds.
+    pub width: u64,
+    /// Packets, and the longest idle period (in seconds) that ended in the column.
+    pub columns: Vec<(u32, f32)>,
+}
+
+impl Timeline {
+    const fn new(origin: u64) -> Self {
+        Self { origin, width: 1_000_000_000, columns: Vec::new() }
+    }
+
+    fn packet(&mut self, at: u64, idle: f64) {
+        let since = at.saturating_sub(self.origin);
+        while since / self.width >= COLUMNS as u64 {
+            self.halve();
+        }
+        let column = usize::try_from(since / self.width).unwrap_or(0);
+        if self.columns.len() <= column {
+            self.columns.resize(column + 1, (0, 0.0));
+        }
+        if let Some((packets, longest)) = self.columns.get_mut(column) {
+            *packets = packets.saturating_add(1);
+            #[expect(clippy::cast_possible_truncation, reason = "a figure's resolution")]
+            let idle = idle as f32;
+            *longest = longest.max(idle);
+        }
+    }
+
+    fn halve(&mut self) {
+        self.width = self.width.saturating_mul(2);
+        let pairs = self.columns.chunks(2);
+        self.columns = pairs.map(|p| p.iter().fold((0, 0.0), |a, b| (a.0 + b.0, b.1.max(a.1)))).collect();
+    }
+}
+
+/// What is collected of one client.
+pub struct Figures {
+    min_idle: u64,
+    last: u64,
+    /// The timeline.
+    pub timeline: Timeline,
+    /// Idle periods by length; see [`bucket_start`].
+    pub histogram: Vec<u32>,
+    /// For each of [`Questions::costs`], the seconds of idle radio that the clairvoyant saves.
+    pub optimum: Vec<f64>,
+    costs: Vec<SleepCost>,
+    loss: Option<[Ledger; 2]>,
+    sample: Option<Box<Sample>>,
+    /// The results, once the recording is over.
+    pub results: Results,
+}
+
+/// Results of a client's further accounts.
+#[derive(Clone, Default, Debug)]
+pub struct Results {
+    /// Losses under `paper` and `dormouse` with only the client's packets waking: with the paper's proxy, with today's.
+    pub loss: Vec<ClientReport>,
+    /// For a client of the sample: [`THRESHOLDS`] squared (alpha outside), once for full IKEv2, once for MOBIKE and tickets, load 20.
+    pub thresholds: Vec<ClientReport>,
+    /// For each protocol at load 20: `paper` with beta 0.5 and alpha 0.8, `paper` with 0.8 and 0.5, `dormouse`.
+    pub protocols: Vec<ClientReport>,
+    /// For each true load: `paper` that believes each of [`LOADS`]; MOBIKE and tickets.
+    pub misjudged: Vec<ClientReport>,
+}
+
+struct Sample {
+    thresholds: Vec<Ledger>,
+    protocols: Vec<Ledger>,
+    misjudged: Vec<Ledger>,
+}
+
+/// The protocols of the figure on thresholds: the dearest and the best practical one.
+pub const EXTREMES: [Resumption; 2] = [Resumption::Full, Resumption::MobikeThenTicket];
+
+impl Sample {
+    fn new(questions: &Questions) -> Self {
+        let Questions { settings, model, .. } = questions;
+        let with = |cost: SleepCost| Settings { cost, ..*settings };
+        let ledger = |cost: SleepCost, policies: &[Policy]| {
+            Ledger::new(with(cost), policies.iter().map(|p| p.scheduler(cost.break_even())).collect())
+        };
+        let grid: Vec<Policy> = THRESHOLDS
+            .into_iter()
+            .flat_map(|alpha| THRESHOLDS.map(|beta| Policy::Paper { alpha, beta }))
+            .collect();
+        let cautious = Policy::Paper { alpha: 0.8, beta: 0.5 };
+        let misjudged = LOADS.map(|load| {
+            let r = Resumption::MobikeThenTicket;
+            let believed = LOADS.map(|l| Policy::PAPER.scheduler(model.break_even(r, l)));
+            Ledger::new(with(model.sleep_cost(r, load)), believed.into())
+        });
+        Self {
+            thresholds: EXTREMES.map(|r| ledger(model.sleep_cost(r, 20), &grid)).into(),
+            protocols: Resumption::ALL
+                .map(|r| ledger(model.sleep_cost(r, 20), &[cautious, Policy::PAPER, Policy::Dormouse]))
+                .into(),
+            misjudged: misjudged.into(),
+        }
+    }
+
+    fn all(&mut self) -> impl Iterator<Item = &mut Ledger> {
+        self.thresholds.iter_mut().chain(&mut self.protocols).chain(&mut self.misjudged)
+    }
+}
+
+impl Figures {
+    /// For one client.
+    #[must_use]
+    pub fn new(questions: &Questions, client: &Client) -> Self {
+        let cost = questions.settings.cost;
+        let loss = |proxy: Proxy| {
+            let settings = Settings { wake_on: WakeOn::Outgoing, proxy: Some(proxy), ..questions.settings };
+            Ledger::new(
+                settings,
+                [Policy::PAPER, Policy::Dormouse].map(|p| p.scheduler(cost.break_even())).into(),
+            )
+        };
+        let costs: Vec<SleepCost> = questions.costs().map(|(_, _, cost)| cost).collect();
+        Self {
+            min_idle: u64::try_from(questions.settings.min_idle.as_nanos()).unwrap_or(u64::MAX),
+            last: 0,
+            timeline: Timeline::new(0),
+            histogram: vec![0; BUCKETS],
+            optimum: vec![0.0; costs.len()],
+            costs,
+            loss: Some([loss(paper_proxy), loss(modern_proxy)]),
+            sample: questions.sample.contains(&client.name).then(|| Box::new(Sample::new(questions))),
+            results: Results::default(),
+        }
+    }
+}
+
+impl Watch for Figures {
+    fn packet(&mut self, at: u64, info: &PacketInfo) {
+        if self.last == 0 {
+            self.timeline = Timeline::new(at);
+            self.last = at;
+        }
+        let silence = at.saturating_sub(self.last);
+        self.last = self.last.max(at);
+        let mut idle = 0.0;
+        if silence >= self.min_idle {
+            idle = crate::analyse::seconds(silence);
+            if let Some(count) = self.histogram.get_mut(bucket(idle)) {
+                *count = count.saturating_add(1);
+            }
+            for (saved, cost) in self.optimum.iter_mut().zip(&self.costs) {
+                *saved += (idle - cost.of(idle)).max(0.0);
+            }
+        }
+        self.timeline.packet(self.last, idle);
+        let now = Instant::from_nanos(at);
+        self.loss.iter_mut().flatten().for_each(|l| l.packet(now, info));
+        if let Some(sample) = &mut self.sample {
+            sample.all().for_each(|l| l.packet(now, info));
+        }
+    }
+
+    fn finish(&mut self) {
+        let finish = |ledgers: Vec<Ledger>| ledgers.into_iter().map(Ledger::finish).collect();
+        self.results.loss = self.loss.take().map(|l| finish(l.into())).unwrap_or_default();
+        if let Some(sample) = self.sample.take() {
+            self.results.thresholds = finish(sample.thresholds);
+            self.results.protocols = finish(sample.protocols);
+            self.results.misjudged = finish(sample.misjudged);
+        }
+    }
+}
+
+/// The bucket of an idle period of `seconds`.
+#[must_use]
+pub fn bucket(seconds: f64) -> usize {
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamped to the buckets")]
+    let bucket = ((seconds.max(1e-9) * 4.0).log2() * 4.0).clamp(0.0, (BUCKETS - 1) as f64) as usize;
+    bucket
+}
+
+/// Where a bucket begins, in seconds.
+#[must_use]
+pub fn bucket_start(bucket: usize) -> f64 {
+    #[expect(clippy::cast_precision_loss, reason = "below a hundred")]
+    let exponent = bucket as f64 / 4.0;
+    0.25 * exponent.exp2()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buckets_begin_where_they_say() {
+        assert!(
+            (1..BUCKETS)
+                .all(|b| bucket(bucket_start(b) * 1.001) == b && bucket(bucket_start(b) * 0.999) == b - 1)
+        );
+    }
+
+    #[test]
+    fn a_timeline_keeps_its_sums_in_bounded_memory() {
+        let mut timeline = Timeline::new(5);
+        for n in 0..10_000u64 {
+            timeline.packet(5 + n * 7_000_000_000, if n == 5000 { 99.0 } else { 7.0 });
+        }
+        assert!(timeline.columns.len() <= COLUMNS);
+        assert_eq!(timeline.columns.iter().map(|c| c.0).sum::<u32>(), 10_000);
+        assert_eq!(timeline.columns.iter().filter(|c| c.1 > 50.0).count(), 1);
+    }
+}
