@@ -1,2 +1,47 @@
-//! (in construction)
-fn main() {}
+//! `dormoused`: the configuration, a node, an event loop around it, and a control socket.
+
+mod args;
+mod daemon;
+mod load;
+mod machine;
+mod names;
+mod plane;
+mod status;
+mod store;
+mod verbs;
+
+use anyhow::Result;
+use clap::Parser;
+use std::process::ExitCode;
+use tracing_subscriber::EnvFilter;
+
+fn main() -> ExitCode {
+    let args = args::Args::parse();
+    match run(&args) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(e) => {
+            eprintln!("dormoused: {e:#}");
+            ExitCode::from(code(&e))
+        }
+    }
+}
+
+fn run(args: &args::Args) -> Result<()> {
+    let loaded = load::load(args)?;
+    if args.check {
+        println!("{}: {} connection(s), all fine", args.config.display(), loaded.connections.len());
+        return Ok(());
+    }
+    let filter = EnvFilter::try_new(&loaded.daemon.log).map_err(|e| anyhow::anyhow!("daemon.log: {e}"))?;
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    daemon::Daemon::new(loaded, args.config.display().to_string())?.run()
+}
+
+/// 7 for missing privileges, as the command line has it; 1 for anything else.
+fn code(error: &anyhow::Error) -> u8 {
+    let denied = error.chain().any(|e| {
+        e.downcast_ref::<std::io::Error>().is_some_and(|e| e.kind() == std::io::ErrorKind::PermissionDenied)
+            || matches!(e.downcast_ref(), Some(dormouse_io::privileges::Error::Missing { .. }))
+    });
+    if denied { 7 } else { 1 }
+}

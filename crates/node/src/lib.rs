@@ -1,3 +1,19 @@
-//! (in construction)
+//! The node: the only place where the protocol cores meet. IKE, ESP and the wake-up ladder joined into one sans-IO machine;
+//! its configuration, its address pool and its events.
+//!
+//! Must never read a clock, open a socket or touch the machine: `dormoused` drives it in the world, `dormouse-sim` in virtual
+//! time.
+
+mod apply;
+mod child;
+mod client;
 pub mod config;
+pub mod event;
 pub mod ladder;
+mod node;
+pub mod pool;
+mod snapshot;
+
+pub use event::{Change, Event, FailureKind};
+pub use snapshot::{ChildInfo, ClientInfo, SessionInfo};
+pub use node::{Counters, Discard, Inbound, Node, Route};

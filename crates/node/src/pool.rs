@@ -3,9 +3,12 @@
 //! Owns which identity has which address. Pure: what must outlive the process comes out as [`Change`]s, and what did comes
 //! in by [`Pool::restore`]. Must never hand one address to two identities.
 
+use dormouse_crypto::cert::Identity;
+use dormouse_ike::config_payload::{AddressPool, Lease, LeaseRequest};
 use ipnet::IpNet;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::sync::{Arc, Mutex};
 
 /// Leases that are remembered at most; the longest unused goes first.
 pub const MAX_LEASES: usize = 1 << 20;
@@ -48,8 +51,8 @@ pub enum Change {
 #[derive(Debug)]
 struct Holder {
     addresses: Addresses,
-    /// Sessions that use it now.
-    sessions: u32,
+    /// Some session uses it now.
+    active: bool,
     /// Larger is more recent.
     used: u64,
 }
@@ -103,7 +106,7 @@ impl Pool {
         self.store(identity, addresses);
         if let Some(holder) = self.holders.get_mut(identity) {
             self.idle.remove(&(holder.used, identity.to_owned()));
-            holder.sessions += 1;
+            holder.active = true;
         }
         self.changes.push_back(Change::Lease { identity: identity.into(), addresses });
         Addresses {
@@ -112,16 +115,14 @@ impl Pool {
         }
     }
 
-    /// A session of `identity` ended. It keeps its addresses for the next one.
+    /// The last session of `identity` ended. It keeps its addresses for the next one.
     pub fn release(&mut self, identity: &str) {
         self.clock += 1;
         if let Some(holder) = self.holders.get_mut(identity) {
-            holder.sessions = holder.sessions.saturating_sub(1);
-            if holder.sessions == 0 {
-                self.idle.remove(&(holder.used, identity.to_owned()));
-                holder.used = self.clock;
-                self.idle.insert((holder.used, identity.to_owned()));
-            }
+            holder.active = false;
+            self.idle.remove(&(holder.used, identity.to_owned()));
+            holder.used = self.clock;
+            self.idle.insert((holder.used, identity.to_owned()));
         }
     }
 
@@ -137,11 +138,11 @@ impl Pool {
             }
         }
         self.clock += 1;
-        let sessions = self.holders.get(identity).map_or(0, |h| h.sessions);
-        if let Some(old) = self.holders.insert(identity.into(), Holder { addresses, sessions, used: self.clock }) {
+        let active = self.holders.get(identity).is_some_and(|h| h.active);
+        if let Some(old) = self.holders.insert(identity.into(), Holder { addresses, active, used: self.clock }) {
             self.idle.remove(&(old.used, identity.to_owned()));
         }
-        if sessions == 0 {
+        if !active {
             self.idle.insert((self.clock, identity.into()));
         }
         for address in addresses.v4.map(IpAddr::V4).into_iter().chain(addresses.v6.map(IpAddr::V6)) {
@@ -227,6 +228,41 @@ fn host_range(prefix: IpNet) -> (u128, u128) {
     }
 }
 
+/// A pool that the IKE endpoint leases from while the node polls its changes.
+#[derive(Clone, Debug)]
+pub struct SharedPool(Arc<Mutex<Pool>>);
+
+impl SharedPool {
+    /// Shares `pool`.
+    #[must_use]
+    pub fn new(pool: Pool) -> Self {
+        Self(Arc::new(Mutex::new(pool)))
+    }
+
+    /// The next thing to write down, oldest first.
+    #[must_use]
+    pub fn poll_change(&self) -> Option<Change> {
+        self.lock().poll_change()
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Pool> {
+        // A panic elsewhere cannot have left the pool half changed: every method ends what it begins.
+        self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+}
+
+impl AddressPool for SharedPool {
+    fn lease(&mut self, identity: &Identity, request: &LeaseRequest) -> Lease {
+        let families = Families { v4: request.v4, v6: request.v6 };
+        let addresses = self.lock().acquire(&identity.to_string(), families, &request.wanted);
+        Lease { v4: addresses.v4, v6: addresses.v6.map(|a| (a, 128)) }
+    }
+
+    fn release(&mut self, identity: &Identity, _: &Lease) {
+        self.lock().release(&identity.to_string());
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -272,7 +308,6 @@ mod tests {
         }
         let b = q.acquire("b", BOTH, &[]);
         q.release("c");
-        q.release("b");
         q.release("b");
         while q.poll_change().is_some() {}
         assert!(q.acquire("f", BOTH, &[]).v4.is_some_and(|a| Some(a) != b.v4));

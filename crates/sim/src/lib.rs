@@ -1,1 +1,13 @@
-//! (in construction)
+//! Whole conversations in virtual time: a device, a gateway, two access networks and everything that goes wrong between them,
+//! as a function of one seed.
+//!
+//! Owns the world's clock and its rules; must never read a real clock or draw randomness that does not follow from the seed.
+//! [`World`] is the machinery, [`Script`] a seeded story, and [`World::settle_and_check`] what must be true after any story.
+
+mod host;
+mod script;
+mod world;
+
+pub use host::Host;
+pub use script::{Script, Step};
+pub use world::{Access, Settings, World};

@@ -5,7 +5,7 @@
 
 use super::file::{self, Connection, File, Mode, Request, ResumptionMode, Role, Selector};
 use crate::ladder::Deadlines;
-use dormouse_crypto::Secret;
+use dormouse_crypto::{Secret, parse_psk};
 use dormouse_crypto::cert::{Certificate, Identity, TrustStore, Usage};
 use dormouse_crypto::sign::SigningKey;
 use dormouse_ike::config as ike;
@@ -14,6 +14,7 @@ use std::fmt::Display;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
+use zeroize::Zeroize;
 
 /// Reads a file that the configuration names. The flag says that it holds a secret, so that a file that others can read
 /// must be refused.
@@ -52,6 +53,8 @@ pub struct Resolved {
     pub deadlines: Deadlines,
     /// Packets held while the session comes back.
     pub hold_packets: usize,
+    /// Traffic-flow padding: a multiple of this many bytes; 0 for none.
+    pub pad_to: u16,
     /// Prefixes of the address pool.
     pub pool: Vec<IpNet>,
 }
@@ -106,6 +109,7 @@ fn connection(name: &str, c: &Connection, read: &mut ReadFile<'_>) -> Result<Res
         ike: Arc::new(conn),
         deadlines: deadlines(&c.wake),
         hold_packets: c.wake.hold_packets,
+        pad_to: c.child.pad_to,
         pool: c.pool.addresses.clone(),
     })
 }
@@ -165,8 +169,8 @@ fn child(c: &Connection, key: &dyn Fn(&str) -> String) -> Result<ike::ChildConfi
     child.ts_local = selectors(&ch.local);
     child.ts_remote = selectors(&ch.remote);
     child.mode = match ch.mode {
-        Mode::Tunnel => ike::Mode::Tunnel,
-        Mode::Transport => ike::Mode::Transport,
+        Mode::Tunnel => ike::ChildMode::Tunnel,
+        Mode::Transport => ike::ChildMode::Transport,
     };
     child.esn = if ch.esn { ike::EsnPolicy::Prefer } else { ike::EsnPolicy::Off };
     if !(1024..=65_536).contains(&ch.replay_window) {
@@ -237,9 +241,10 @@ fn local_auth(key: &str, a: &file::LocalAuth, read: &mut ReadFile<'_>) -> Result
             let (ck, kk) = (format!("{key}.certificate"), format!("{key}.key"));
             let chain = certificates(&ck, certificate, read)?;
             let text = file_bytes(&kk, private, true, read)?;
-            let signing = SigningKey::from_bytes(&text).map_err(|e| ConfigError::new(&kk, format!("{}: {e}", private.display())))?;
+            let signing =
+                SigningKey::from_file_content(&text).map_err(|e| ConfigError::new(&kk, format!("{}: {e}", private.display())))?;
             if let Some(first) = chain.first()
-                && !first.carries(&signing)
+                && first.public_key().ok().as_ref() != Some(signing.public_key())
             {
                 let problem = format!("{} is not the key of the certificate {}", private.display(), certificate.display());
                 return Err(ConfigError::new(kk, problem));
@@ -275,15 +280,15 @@ fn remote_auth(
                 authorities.extend(certificates(&key, path, read)?);
             }
             let trust = TrustStore::new(authorities).map_err(|e| ConfigError::new(&key, e))?;
-            let usage = if r.allow_server_auth { Usage::IkeOrServer } else { Usage::Ike };
-            Ok(ike::RemoteAuth::Cert { trust: Arc::new(trust), usage })
+            let usage = if r.allow_server_auth { Usage::IkeOrServerAuth } else { Usage::Ike };
+            Ok(ike::RemoteAuth::Cert { trust: Arc::new(trust), usage, accept_rsa_sha1: false })
         }
     }
 }
 
 fn certificates(key: &str, path: &Path, read: &mut ReadFile<'_>) -> Result<Vec<Certificate>, ConfigError> {
     let bytes = file_bytes(key, path, false, read)?;
-    Certificate::all_from_bytes(&bytes).map_err(|e| ConfigError::new(key, format!("{}: {e}", path.display())))
+    Certificate::from_file_content(&bytes).map_err(|e| ConfigError::new(key, format!("{}: {e}", path.display())))
 }
 
 fn secret(
@@ -299,28 +304,20 @@ fn secret(
             (key, bytes)
         }
     };
-    while bytes.last().is_some_and(|b| matches!(b, b'\n' | b'\r')) {
-        bytes.pop();
+    let secret = parse_psk(&bytes).map_err(|e| ConfigError::new(&key, e));
+    bytes.zeroize();
+    let secret = secret?;
+    if secret.len() < 8 {
+        return Err(ConfigError::new(
+            key,
+            format!("{} bytes are too easy to guess; use 20 or more, at least 8", secret.len()),
+        ));
     }
-    if let Some(digits) = bytes.strip_prefix(b"0x") {
-        bytes = unhex(digits).ok_or_else(|| ConfigError::new(&key, "starts with 0x but is not an even number of hexadecimal digits"))?;
-    }
-    if bytes.len() < 8 {
-        return Err(ConfigError::new(key, format!("{} bytes are too easy to guess; use 20 or more, at least 8", bytes.len())));
-    }
-    Ok(Some(Secret::from(bytes)))
+    Ok(Some(secret))
 }
 
 fn file_bytes(key: &str, path: &Path, secret: bool, read: &mut ReadFile<'_>) -> Result<Vec<u8>, ConfigError> {
     read(path, secret).map_err(|e| ConfigError::new(key, e))
-}
-
-fn unhex(digits: &[u8]) -> Option<Vec<u8>> {
-    let text = std::str::from_utf8(digits).ok()?;
-    if text.len() % 2 != 0 || !text.is_ascii() {
-        return None;
-    }
-    (0..text.len()).step_by(2).map(|i| u8::from_str_radix(text.get(i..i + 2)?, 16).ok()).collect()
 }
 
 fn seconds(s: file::Seconds) -> Duration {

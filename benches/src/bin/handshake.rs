@@ -1,0 +1,223 @@
+//! What the exchanges of IKEv2 cost each end: full handshakes, resumption, address updates, liveness checks and rekeying,
+//! between two endpoints in one thread, in CPU time of the role that spent it. No sockets, no waiting: what is left is what a
+//! battery and a gateway's core pay. The public-key operations of the library, alone, are measured in between.
+//!
+//! Targets: a full handshake (RSA-2048, X25519) costs the gateway at most 1.25 times the public-key operations themselves;
+//! a resumption at least 10 times less than that handshake.
+//!
+//! `handshake [ROW]`: only the rows whose name contains ROW, for a profiler.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use aws_lc_rs::agreement::{self, PrivateKey, UnparsedPublicKey, X25519};
+use aws_lc_rs::rand::SystemRandom;
+use aws_lc_rs::rsa;
+use aws_lc_rs::signature::{self, EcdsaKeyPair, KeyPair as _};
+use dormouse_benches::endpoints::{Cost, Pair};
+use dormouse_benches::pki::{Pki, Proof};
+use dormouse_benches::{Summary, Target, thread_cpu, verdict};
+use dormouse_ike::config::Connection;
+
+const REPETITIONS: usize = 15;
+/// CPU time of each repetition of each row.
+const TIME: Duration = Duration::from_millis(30);
+/// Sessions that the loaded gateway holds.
+const CROWD: usize = 10_000;
+/// What is signed: as long as the octets of RFC 7296 section 2.15 are with this peer, roughly.
+const SIGNED: [u8; 500] = [0x5a; 500];
+
+/// One line of the table.
+struct Row<'a> {
+    name: &'static str,
+    run: Box<dyn FnMut() -> Result<Cost> + 'a>,
+    client: Vec<f64>,
+    gateway: Vec<f64>,
+    last: Cost,
+}
+
+impl<'a> Row<'a> {
+    fn new(name: &'static str, run: impl FnMut() -> Result<Cost> + 'a) -> Self {
+        Self { name, run: Box::new(run), client: Vec::new(), gateway: Vec::new(), last: Cost::default() }
+    }
+
+    /// A computation that no message belongs to; its time stands in the gateway's column.
+    fn raw(name: &'static str, mut operation: impl FnMut() -> Result<()> + 'a) -> Self {
+        Self::new(name, move || {
+            let start = thread_cpu();
+            operation()?;
+            Ok(Cost { gateway: thread_cpu() - start, ..Cost::default() })
+        })
+    }
+
+    /// One repetition: means over as many runs as fit.
+    fn repeat(&mut self, keep: bool) -> Result<()> {
+        let (start, mut runs) = (thread_cpu(), 0u32);
+        let (mut client, mut gateway) = (Duration::ZERO, Duration::ZERO);
+        while thread_cpu() - start < TIME {
+            self.last = (self.run)().with_context(|| self.name)?;
+            client += self.last.client;
+            gateway += self.last.gateway;
+            runs += 1;
+        }
+        if keep {
+            self.client.push(micros(client) / f64::from(runs));
+            self.gateway.push(micros(gateway) / f64::from(runs));
+        }
+        Ok(())
+    }
+}
+
+fn micros(time: Duration) -> f64 {
+    time.as_secs_f64() * 1e6
+}
+
+/// The public-key operations of the library, without anything of ours around them.
+fn raw_rows<'a>() -> Result<Vec<Row<'a>>> {
+    let rsa = signature::RsaKeyPair::generate(rsa::KeySize::Rsa2048)?;
+    let ecdsa = EcdsaKeyPair::generate(&signature::ECDSA_P256_SHA256_ASN1_SIGNING)?;
+    let mut signed = vec![0; rsa.public_modulus_len()];
+    rsa.sign(&signature::RSA_PSS_SHA256, &SystemRandom::new(), &SIGNED, &mut signed)?;
+    let rsa_public = rsa.public_key().as_ref().to_vec();
+    let ecdsa_signed = ecdsa.sign(&SystemRandom::new(), &SIGNED)?;
+    let ecdsa_public = ecdsa.public_key().as_ref().to_vec();
+    let mut out = vec![0; signed.len()];
+    let peer = PrivateKey::generate(&X25519)?.compute_public_key()?;
+    Ok(vec![
+        Row::raw("raw RSA-2048 signature", move || {
+            Ok(rsa.sign(&signature::RSA_PSS_SHA256, &SystemRandom::new(), &SIGNED, &mut out)?)
+        }),
+        Row::raw("raw RSA-2048 verification", move || {
+            let key = signature::UnparsedPublicKey::new(&signature::RSA_PSS_2048_8192_SHA256, &rsa_public);
+            Ok(key.verify(&SIGNED, &signed)?)
+        }),
+        Row::raw("raw X25519, key pair and agreement", move || {
+            let own = PrivateKey::generate(&X25519)?;
+            std::hint::black_box(own.compute_public_key()?);
+            let failed = aws_lc_rs::error::Unspecified;
+            Ok(agreement::agree(&own, UnparsedPublicKey::new(&X25519, &peer), failed, |s| {
+                std::hint::black_box(s);
+                Ok(())
+            })?)
+        }),
+        Row::raw("raw ECDSA P-256 signature", move || {
+            std::hint::black_box(ecdsa.sign(&SystemRandom::new(), &SIGNED)?);
+            Ok(())
+        }),
+        Row::raw("raw ECDSA P-256 verification", move || {
+            let key = signature::UnparsedPublicKey::new(&signature::ECDSA_P256_SHA256_ASN1, &ecdsa_public);
+            Ok(key.verify(&SIGNED, ecdsa_signed.as_ref())?)
+        }),
+    ])
+}
+
+/// A pair of ends with an SA between them, and the client's connection.
+fn established(proof: Proof) -> Result<(Pair, Arc<Connection>)> {
+    let pki = Pki::new(proof)?;
+    let mut pair = Pair::new(pki.gateway()?);
+    let connection = Arc::new(pki.client(0)?);
+    pair.connect(&connection)?;
+    Ok((pair, connection))
+}
+
+/// The same with a gateway that holds [`CROWD`] other sessions.
+fn crowded() -> Result<(Pair, Arc<Connection>)> {
+    let pki = Pki::new(Proof::Psk)?;
+    let mut pair = Pair::new(pki.gateway()?);
+    for number in 1..=CROWD {
+        pair.connect_beside(&Arc::new(pki.client(number)?))?;
+        pair.leave();
+    }
+    let connection = Arc::new(pki.client(0)?);
+    pair.connect(&connection)?;
+    Ok((pair, connection))
+}
+
+fn rows<'a>(wanted: &str) -> Result<Vec<Row<'a>>> {
+    type Step = fn(&mut Pair, &Arc<Connection>) -> Result<Cost>;
+    type Setup = fn() -> Result<(Pair, Arc<Connection>)>;
+    let psk: Setup = || established(Proof::Psk);
+    let rsa: Setup = || established(Proof::Rsa2048);
+    let exchanges: [(&'static str, Setup, Step); 11] = [
+        ("full handshake, PSK", psk, |pair, conn| pair.connect(conn)),
+        ("full handshake, RSA-2048", rsa, |pair, conn| pair.connect(conn)),
+        ("full handshake, ECDSA P-256", || established(Proof::EcdsaP256), |pair, conn| pair.connect(conn)),
+        ("resumption", rsa, |pair, conn| pair.resume(conn)),
+        ("MOBIKE update", rsa, |pair, _| pair.update()),
+        ("liveness check", rsa, |pair, _| pair.probe()),
+        ("rekeying of the CHILD SA", rsa, |pair, _| pair.rekey_child()),
+        ("rekeying of the IKE SA", rsa, |pair, _| pair.rekey_ike()),
+        ("full handshake, PSK, crowd", crowded, |pair, conn| pair.connect(conn)),
+        ("resumption, crowd", crowded, |pair, conn| pair.resume(conn)),
+        ("MOBIKE update, crowd", crowded, |pair, _| pair.update()),
+    ];
+    let mut rows = raw_rows()?;
+    rows.retain(|row| row.name.contains(wanted));
+    for (name, setup, step) in exchanges {
+        if name.contains(wanted) {
+            let (mut pair, connection) = setup().with_context(|| name)?;
+            rows.push(Row::new(name, move || step(&mut pair, &connection)));
+        }
+    }
+    Ok(rows)
+}
+
+fn main() -> Result<()> {
+    let wanted = std::env::args().nth(1).unwrap_or_default();
+    let mut rows = rows(&wanted)?;
+    for round in 0..=REPETITIONS {
+        for row in &mut rows {
+            row.repeat(round > 0)?;
+        }
+    }
+    println!("CPU time of an exchange, all of them with X25519: medians of {REPETITIONS} interleaved repetitions. In a crowd:");
+    println!("the gateway holds {CROWD} other sessions. Bytes are those of the UDP payloads, both ways.");
+    println!(
+        "{:<36} {:>9} {:>10} {:>7} {:>11} {:>8} {:>6} {:>6}",
+        "", "client us", "gateway us", "spread", "per second", "messages", "trips", "bytes"
+    );
+    let mut gateway = std::collections::BTreeMap::new();
+    for row in rows {
+        let (client, server) = (Summary::of(row.client), Summary::of(row.gateway));
+        gateway.insert(row.name, server.median);
+        print!("{:<36} ", row.name);
+        if row.last.messages == 0 {
+            println!("{:>9} {:>10.1} {:>6.0}% {:>11.0}", "", server.median, server.percent(), 1e6 / server.median);
+            continue;
+        }
+        println!(
+            "{:>9.1} {:>10.1} {:>6.0}% {:>11.0} {:>8} {:>6} {:>6}",
+            client.median,
+            server.median,
+            server.percent(),
+            1e6 / server.median,
+            row.last.messages,
+            row.last.round_trips,
+            row.last.bytes,
+        );
+    }
+    let of = |name: &str| gateway.get(name).copied().unwrap_or(f64::NAN);
+    let operations = |algorithm: &str| {
+        of(&format!("raw {algorithm} signature"))
+            + of(&format!("raw {algorithm} verification"))
+            + of("raw X25519, key pair and agreement")
+    };
+    let (rsa, ecdsa) = (of("full handshake, RSA-2048"), of("full handshake, ECDSA P-256"));
+    println!(
+        "public-key operations of a responder: {:.1} us with RSA-2048, {:.1} us with ECDSA P-256 (ratio {:.2})",
+        operations("RSA-2048"),
+        operations("ECDSA P-256"),
+        ecdsa / operations("ECDSA P-256")
+    );
+    println!(
+        "a crowd costs the gateway: full handshake x{:.2}, resumption x{:.2}, MOBIKE update x{:.2}",
+        of("full handshake, PSK, crowd") / of("full handshake, PSK"),
+        of("resumption, crowd") / of("resumption"),
+        of("MOBIKE update, crowd") / of("MOBIKE update"),
+    );
+    let ratio = rsa / operations("RSA-2048");
+    verdict("full handshake at the gateway / its public-key operations", ratio, Target::AtMost(1.25));
+    verdict("full handshake / resumption at the gateway", rsa / of("resumption"), Target::AtLeast(10.0));
+    Ok(())
+}

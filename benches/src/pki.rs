@@ -1,0 +1,125 @@
+//! Throw-away certificates, and connections that use them. Owns the keys of the benchmarks; every run makes its own.
+
+use std::sync::Arc;
+
+use anyhow::{Context, Result};
+use dormouse_crypto::Secret;
+use dormouse_crypto::cert::{Certificate, Identity, TrustStore, Usage};
+use dormouse_crypto::sign::SigningKey;
+use dormouse_ike::config::{Connection, IdentityPattern, LocalAuth, RemoteAuth, Role};
+use rcgen::{
+    BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, KeyUsagePurpose, PKCS_ECDSA_P256_SHA256,
+    PKCS_RSA_SHA256, RsaKeySize,
+};
+
+/// How both ends prove who they are.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Proof {
+    /// A pre-shared key.
+    Psk,
+    /// Certificates with RSA-2048 keys, issued by an authority with one.
+    Rsa2048,
+    /// Certificates with ECDSA P-256 keys, issued by an authority with one.
+    EcdsaP256,
+}
+
+/// The name that every gateway of the benchmarks has.
+const GATEWAY: &str = "gateway.bench";
+/// Clients are named below this domain.
+const DOMAIN: &str = "clients.bench";
+
+/// Identities of a gateway and its clients.
+pub enum Pki {
+    /// One key for everybody.
+    Psk(Secret),
+    /// An authority, with one key for the gateway and one that all clients share (making 100 RSA keys takes long, and the
+    /// time of a handshake does not depend on whose key it is).
+    Certificates(Box<Certificates>),
+}
+
+/// See [`Pki::Certificates`].
+pub struct Certificates {
+    ca: CertifiedIssuer<'static, KeyPair>,
+    gateway: KeyPair,
+    clients: KeyPair,
+    trust: Arc<TrustStore>,
+}
+
+impl Pki {
+    /// Fresh keys.
+    ///
+    /// # Errors
+    /// If the library refuses to make them.
+    pub fn new(proof: Proof) -> Result<Self> {
+        let make = || match proof {
+            Proof::Rsa2048 => KeyPair::generate_rsa_for(&PKCS_RSA_SHA256, RsaKeySize::_2048),
+            _ => KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256),
+        };
+        if proof == Proof::Psk {
+            return Ok(Self::Psk(Secret::from(&b"benchmark-pre-shared-key-0123456789"[..])));
+        }
+        let mut params = CertificateParams::default();
+        params.distinguished_name.push(DnType::CommonName, "Benchmark CA");
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+        let ca = CertifiedIssuer::self_signed(params, make()?)?;
+        let trust = Arc::new(TrustStore::new(vec![Certificate::from_der(ca.der())?])?);
+        Ok(Self::Certificates(Box::new(Certificates { ca, gateway: make()?, clients: make()?, trust })))
+    }
+
+    /// The gateway's connection: it answers every client of this PKI and gives each an inner address.
+    ///
+    /// # Errors
+    /// If the certificate cannot be issued.
+    pub fn gateway(&self) -> Result<Connection> {
+        let clients = IdentityPattern::Suffix(DOMAIN.to_owned());
+        let mut conn = self.connection("clients", GATEWAY, clients, |c| &c.gateway)?;
+        conn.role = Role::Responder;
+        conn.offer.addresses = true;
+        for child in &mut conn.children {
+            std::mem::swap(&mut child.ts_local, &mut child.ts_remote);
+        }
+        Ok(conn)
+    }
+
+    /// The connection of client `number`; it asks for an inner address.
+    ///
+    /// # Errors
+    /// If the certificate cannot be issued.
+    pub fn client(&self, number: usize) -> Result<Connection> {
+        let name = format!("device{number}.{DOMAIN}");
+        let gateway = IdentityPattern::Exact(Identity::Fqdn(GATEWAY.to_owned()));
+        let mut conn = self.connection("home", &name, gateway, |c| &c.clients)?;
+        conn.request.v4 = true;
+        Ok(conn)
+    }
+
+    fn connection(
+        &self,
+        name: &str,
+        own: &str,
+        peer: IdentityPattern,
+        key: impl Fn(&Certificates) -> &KeyPair,
+    ) -> Result<Connection> {
+        let (local, remote) = match self {
+            Self::Psk(secret) => (LocalAuth::Psk(secret.clone()), RemoteAuth::Psk(secret.clone())),
+            Self::Certificates(c) => {
+                let (key, trust) = (key(c), c.trust.clone());
+                let remote = RemoteAuth::Cert { trust, usage: Usage::Ike, accept_rsa_sha1: false };
+                (c.issue(own, key)?, remote)
+            }
+        };
+        Ok(Connection::new(name, Identity::Fqdn(own.to_owned()), local, peer, remote))
+    }
+}
+
+impl Certificates {
+    fn issue(&self, name: &str, key: &KeyPair) -> Result<LocalAuth> {
+        let mut params = CertificateParams::new([name.to_owned()])?;
+        params.distinguished_name.push(DnType::CommonName, name);
+        params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+        let chain = vec![params.signed_by(key, &self.ca)?.der().to_vec()];
+        let key = SigningKey::from_der(key.serialized_der()).context("the key that rcgen made")?;
+        Ok(LocalAuth::Cert { key: Arc::new(key), chain })
+    }
+}

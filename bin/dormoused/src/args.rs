@@ -1,0 +1,25 @@
+//! The daemon's command line.
+
+use clap::Parser;
+use std::path::PathBuf;
+
+/// Dormouse's daemon: a client or a gateway, as its configuration says.
+#[derive(Debug, Parser)]
+#[command(name = "dormoused", version)]
+pub(crate) struct Args {
+    /// Configuration file.
+    #[arg(long, value_name = "FILE", default_value = "/etc/dormouse/dormouse.toml")]
+    pub(crate) config: PathBuf,
+    /// Read the configuration and the files that it names, say what is wrong with them, and end.
+    #[arg(long)]
+    pub(crate) check: bool,
+    /// Keep state here instead of where the configuration says.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) state_dir: Option<PathBuf>,
+    /// Listen for `dormouse` here instead of where the configuration says.
+    #[arg(long, value_name = "PATH")]
+    pub(crate) socket: Option<PathBuf>,
+    /// What to log, instead of what the configuration says, such as `debug` or `info,dormouse_ike=trace`.
+    #[arg(long, value_name = "FILTER")]
+    pub(crate) log: Option<String>,
+}

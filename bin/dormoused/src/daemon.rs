@@ -1,0 +1,511 @@
+//! The event loop: one thread around one epoll set. Owns the order in which things happen; every decision is the node's.
+//!
+//! After whatever woke it, the loop applies the node's events (what must be durable before an answer leaves is among them), sends
+//! what the node wants sent, arms the one timer for the node's deadline, and sleeps. There is no tick: an idle daemon is not
+//! scheduled at all until a timer with a stated reason is due.
+
+use crate::load::Loaded;
+use crate::machine::Machine;
+use crate::names::Names;
+use crate::plane::{Counters, Held, Plane};
+use crate::store::Store;
+use crate::verbs::Verbs;
+use anyhow::{Context, Result};
+use dormouse_control as control;
+use dormouse_ike::config::{EndpointConfig, HalfOpen, Ports};
+use dormouse_io::batch::{Carriers, RxBatch, TxBatch};
+use dormouse_io::clock::{BootClock, unix_now};
+use dormouse_io::entropy::OsEntropy;
+use dormouse_io::netlink::{MARK, set_mark};
+use dormouse_io::poller::{Interest, Poller, Ready};
+use dormouse_io::privileges::{self, Keep};
+use dormouse_io::rawesp::RawEsp;
+use dormouse_io::signal::{Signal, Signals};
+use dormouse_io::timer::Timer;
+use dormouse_io::tun::{Tun, TunOptions};
+use dormouse_io::udp::{Sent, Udp};
+use dormouse_io::control::ControlServer;
+use dormouse_io::notify;
+use dormouse_node::config::Resolved;
+use dormouse_node::config::file::{self, Role};
+use dormouse_node::pool::{Pool, SharedPool};
+use dormouse_node::{Change, Event, Node};
+use dormouse_sansio::{Carrier, Deadline, Instant};
+use std::net::{IpAddr, SocketAddr};
+
+/// The tunnel interface is switched off.
+const EIO: i32 = 5;
+
+const TUN: u64 = 0;
+const TIMER: u64 = 1;
+const SIGNALS: u64 = 2;
+const NETWORK: u64 = 3;
+const NAMES: u64 = 4;
+const CONTROL: u64 = 5;
+const UDP: u64 = 16;
+const RAW: u64 = 32;
+
+/// Super-packets taken from the TUN before sockets get their turn.
+const BUDGET: usize = 64;
+/// MTU of the tunnel interface: what fits ESP in UDP over IPv6 on an Ethernet with the widest suite; TCP is clamped to what
+/// the path really carries.
+const TUNNEL_MTU: u16 = 1400;
+
+/// The daemon, set up.
+pub(crate) struct Daemon {
+    pub(crate) settings: file::Daemon,
+    pub(crate) config_path: String,
+    pub(crate) connections: Vec<Resolved>,
+    pub(crate) node: Node,
+    pub(crate) machine: Machine,
+    pub(crate) tun: Tun,
+    pub(crate) tun_mtu: u16,
+    pub(crate) carriers: Carriers,
+    pub(crate) verbs: Verbs,
+    pub(crate) counters: Counters,
+    pub(crate) started: Instant,
+    pub(crate) suspended: bool,
+    pub(crate) stopping: bool,
+    store: Store,
+    pool: Option<SharedPool>,
+    names: Names,
+    poller: Poller,
+    timer: Timer,
+    signals: Signals,
+    tx: TxBatch,
+    rx: RxBatch,
+    held: Held,
+    inner: Vec<IpAddr>,
+    blocked: bool,
+    scratch: Vec<u8>,
+}
+
+impl Daemon {
+    /// Sets everything up, then gives privileges away.
+    ///
+    /// # Errors
+    /// Whatever is missing or refused, naming it.
+    pub(crate) fn new(loaded: Loaded, config_path: String) -> Result<Self> {
+        let Loaded { daemon: settings, connections } = loaded;
+        privileges::require(Keep { raw: false, bind: settings.ike_port < 1024 })?;
+        let account = privileges::find_user(&settings.user)?;
+        // Before any thread or child: they inherit the mask.
+        let signals = Signals::new()?;
+        let mut store = Store::open(&settings.state_dir)?;
+        let (endpoint, pool) = endpoint(&settings, &connections, &mut store)?;
+        let carriers = bind(&settings)?;
+        let mtu = if settings.mtu == 0 { TUNNEL_MTU } else { settings.mtu };
+        let options = TunOptions { name: Some(settings.interface.clone()), mtu, offload: settings.offload, ..TunOptions::default() };
+        let tun = Tun::open(&options).context("daemon.interface")?;
+        let machine = Machine::new(&tun, settings.dns)?;
+        let server = ControlServer::bind(&settings.socket, Some(settings.group.as_str()).filter(|g| !g.is_empty()))
+            .with_context(|| format!("daemon.socket: {}", settings.socket.display()))?;
+        let hold = connections.iter().map(|c| c.hold_packets).max().unwrap_or(0);
+        let node = Node::new(connections.clone(), endpoint, Box::new(OsEntropy), Box::new(OsEntropy));
+        if let Some(account) = account {
+            account.own(&settings.state_dir)?;
+            let raw = !carriers.raw.is_empty();
+            let held = privileges::drop_to(&account, Keep { raw, bind: false })?;
+            tracing::info!(user = settings.user, ?held, "privileges dropped");
+        }
+        let poller = Poller::new()?;
+        let timer = Timer::new()?;
+        let names = Names::new(settings.ike_port)?;
+        let mut daemon = Self {
+            verbs: Verbs::new(server),
+            counters: Counters::default(),
+            started: BootClock::now(),
+            suspended: false,
+            stopping: false,
+            held: Held::new(hold),
+            inner: Vec::new(),
+            blocked: false,
+            scratch: Vec::new(),
+            tx: TxBatch::new(),
+            rx: RxBatch::new(),
+            settings,
+            config_path,
+            connections,
+            node,
+            machine,
+            tun,
+            tun_mtu: mtu,
+            carriers,
+            store,
+            pool,
+            names,
+            poller,
+            timer,
+            signals,
+        };
+        daemon.watch()?;
+        Ok(daemon)
+    }
+
+    fn watch(&mut self) -> Result<()> {
+        self.poller.add(&self.tun, TUN, Interest::READ)?;
+        self.poller.add(&self.timer, TIMER, Interest::READ)?;
+        self.poller.add(&self.signals, SIGNALS, Interest::READ)?;
+        self.poller.add(&self.machine.monitor, NETWORK, Interest::READ)?;
+        self.poller.add(&self.names, NAMES, Interest::READ)?;
+        self.poller.add(&self.verbs.server, CONTROL, Interest::READ)?;
+        for (i, socket) in self.carriers.udp.iter().enumerate() {
+            self.poller.add(socket, UDP + i as u64, Interest::READ)?;
+        }
+        for (i, socket) in self.carriers.raw.iter().enumerate() {
+            self.poller.add(socket, RAW + i as u64, Interest::READ)?;
+        }
+        Ok(())
+    }
+
+    /// Runs until it is told to stop, then ends sessions and undoes what it did to the machine.
+    ///
+    /// # Errors
+    /// If the TUN device, the poller or the timer fails.
+    pub(crate) fn run(&mut self) -> Result<()> {
+        let now = BootClock::now();
+        self.node.set_wall_clock(now, unix_now());
+        for c in &self.connections {
+            if c.role == Role::Client
+                && let Some(ticket) = self.store.ticket(&c.name, unix_now())
+            {
+                self.node.restore_ticket(&c.name, ticket);
+            }
+        }
+        for c in self.connections.clone() {
+            if c.auto && c.role == Role::Client {
+                self.up(now, &c.name);
+            }
+        }
+        notify::ready();
+        tracing::info!(interface = self.tun.name(), connections = self.connections.len(), "ready");
+        let mut ready = Vec::new();
+        while !self.stopping {
+            self.settle(BootClock::now())?;
+            self.poller.wait(&mut ready, None)?;
+            self.turn(&ready)?;
+        }
+        self.stop();
+        Ok(())
+    }
+
+    /// Handles whatever is ready.
+    fn turn(&mut self, ready: &[Ready]) -> Result<()> {
+        let now = BootClock::now();
+        let mut tun = false;
+        for event in ready {
+            match event.token {
+                TUN => tun = true,
+                TIMER => {
+                    if self.timer.clear() {
+                        self.node.set_wall_clock(now, unix_now());
+                        self.node.handle_timeout(now);
+                    }
+                }
+                SIGNALS => self.signals(now)?,
+                NETWORK => self.network_changed(now)?,
+                NAMES => self.names_found(now),
+                CONTROL => self.control(now),
+                token if token >= RAW => self.receive_raw(now, (token - RAW) as usize)?,
+                token => self.receive(now, (token - UDP) as usize, event.writable)?,
+            }
+        }
+        if tun || (self.blocked && !self.tx.is_blocked()) || ready.iter().any(|r| r.writable && r.token >= UDP) {
+            self.forward(now)?;
+        }
+        Ok(())
+    }
+
+    fn receive(&mut self, now: Instant, index: usize, _writable: bool) -> Result<()> {
+        let Some(socket) = self.carriers.udp.get(index) else { return Ok(()) };
+        let inner = &self.inner;
+        let mut plane = Plane { node: &mut self.node, now, held: &mut self.held, counters: &mut self.counters, inner };
+        // A few rounds: the TUN and the timers wait meanwhile.
+        for _ in 0..8 {
+            if !self.rx.receive(socket, &mut self.tun, &mut plane)?.more {
+                break;
+            }
+        }
+        while let Ok(Some(error)) = socket.next_error() {
+            tracing::debug!(?error, "ICMP");
+            self.node.path_error(now, error.destination, too_big(error.kind));
+        }
+        Ok(())
+    }
+
+    fn receive_raw(&mut self, now: Instant, index: usize) -> Result<()> {
+        let Some(socket) = self.carriers.raw.get(index) else { return Ok(()) };
+        let inner = &self.inner;
+        let mut plane = Plane { node: &mut self.node, now, held: &mut self.held, counters: &mut self.counters, inner };
+        self.rx.receive_raw(socket, &mut self.tun, &mut plane)?;
+        while let Ok(Some(error)) = socket.next_error() {
+            self.node.path_error(now, error.destination, too_big(error.kind));
+        }
+        Ok(())
+    }
+
+    fn forward(&mut self, now: Instant) -> Result<()> {
+        let inner = &self.inner;
+        let mut plane = Plane { node: &mut self.node, now, held: &mut self.held, counters: &mut self.counters, inner };
+        match self.tx.forward(&mut self.tun, &mut self.carriers, &mut plane, BUDGET) {
+            Ok(_) => {}
+            // The interface was switched off by somebody: what it carried is gone, the daemon is not.
+            Err(e) if e.raw_os_error() == Some(EIO) => {}
+            Err(e) => return Err(e).context("reading the tunnel interface"),
+        }
+        let blocked = self.tx.is_blocked();
+        if blocked != self.blocked {
+            self.blocked = blocked;
+            let (tun, udp) = if blocked { (Interest::NONE, Interest::BOTH) } else { (Interest::READ, Interest::READ) };
+            self.poller.modify(&self.tun, TUN, tun)?;
+            for (i, socket) in self.carriers.udp.iter().enumerate() {
+                self.poller.modify(socket, UDP + i as u64, udp)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn signals(&mut self, now: Instant) -> Result<()> {
+        while let Some(signal) = self.signals.next()? {
+            match signal {
+                Signal::Stop => self.stopping = true,
+                Signal::Reload => {
+                    tracing::info!("the configuration is read at the start only; looking at the network again");
+                    self.look_at_network(now);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn network_changed(&mut self, now: Instant) -> Result<()> {
+        let mut changed = false;
+        while let Some(change) = self.machine.monitor.next()? {
+            tracing::debug!(?change, "network");
+            changed = true;
+        }
+        if changed && !self.suspended {
+            self.look_at_network(now);
+        }
+        Ok(())
+    }
+
+    /// Asks the kernel for the way to every gateway and tells the node.
+    pub(crate) fn look_at_network(&mut self, now: Instant) {
+        for c in self.connections.iter().filter(|c| c.role == Role::Client) {
+            let Some(gateway) = &c.gateway else { continue };
+            let way = self.names.address(gateway).and_then(|ip| self.machine.way_to(ip, self.settings.ike_port));
+            if let Some((_, mtu)) = way {
+                self.node.set_path_mtu(mtu);
+            }
+            self.node.set_network(now, &c.name, way.map(|(path, _)| path));
+        }
+    }
+
+    /// Brings a client connection up.
+    pub(crate) fn up(&mut self, now: Instant, name: &str) {
+        let gateway = self.connections.iter().find(|c| c.name == name).and_then(|c| c.gateway.clone());
+        if let Some(gateway) = gateway {
+            self.names.ask(&gateway);
+        }
+        self.node.up(now, name);
+        self.look_at_network(now);
+    }
+
+    fn names_found(&mut self, now: Instant) {
+        for (name, result) in self.names.found() {
+            match result {
+                Ok(address) => tracing::info!(%name, %address, "gateway"),
+                Err(e) => tracing::warn!(%name, %e, "the gateway's name is not known; asked again when the network changes"),
+            }
+        }
+        self.look_at_network(now);
+    }
+
+    /// Applies the node's events, sends what it wants sent, and arms the timer.
+    pub(crate) fn settle(&mut self, now: Instant) -> Result<()> {
+        let mut flowing = false;
+        while let Some(event) = self.node.poll_event() {
+            flowing |= matches!(event, Event::Flowing);
+            self.apply(now, event);
+        }
+        if let Some(pool) = &self.pool {
+            while let Some(change) = pool.poll_change() {
+                self.store.lease(change, unix_now());
+            }
+        }
+        complain(self.store.flush());
+        self.transmit(now);
+        if flowing && !self.held.is_empty() {
+            self.release(now);
+            self.transmit(now);
+        }
+        self.verbs.tell_waiting(&self.node, now);
+        self.timer.arm(Deadline::earlier(self.node.poll_timeout(), self.verbs.deadline()), false)?;
+        Ok(())
+    }
+
+    fn transmit(&mut self, now: Instant) {
+        self.scratch.clear();
+        while let Some(transmit) = self.node.poll_transmit(now, &mut self.scratch) {
+            match self.carriers.send(&transmit.path, 0, &self.scratch, transmit.segment) {
+                Sent::All => {}
+                // IKE repeats what is lost.
+                other => tracing::debug!(path = %transmit.path, ?other, "an IKE message was not sent"),
+            }
+            self.scratch.clear();
+        }
+    }
+
+    /// Sends what was held, in order.
+    fn release(&mut self, now: Instant) {
+        let mut out = Vec::new();
+        for packet in self.held.take() {
+            let inner = &self.inner;
+            let mut plane = Plane { node: &mut self.node, now, held: &mut self.held, counters: &mut self.counters, inner };
+            if let Some(path) = plane.seal_one(&packet, &mut out) {
+                let _ = self.carriers.send(&path, 0, &out, None);
+            }
+        }
+    }
+
+    fn apply(&mut self, now: Instant, event: Event) {
+        match event {
+            Event::Configure { connection, assigned, routes } => {
+                self.machine.configure(&connection, assigned, routes);
+                self.inner = self.machine.inner();
+            }
+            Event::Unconfigure { connection } => {
+                self.machine.unconfigure(&connection);
+                self.inner = self.machine.inner();
+            }
+            Event::PeerRoutes { routes } => self.machine.peer_routes(&routes, true),
+            Event::PeerGone { routes } => self.machine.peer_routes(&routes, false),
+            Event::Flowing => {}
+            Event::Ticket { connection, bytes } => complain(self.store.set_ticket(&connection, bytes.as_ref())),
+            Event::TicketSpent { record } => {
+                let node = &self.node;
+                complain(self.store.spend(&record, || node.spent_tickets()));
+            }
+            Event::TicketKeys { exported } => complain(self.store.set_ticket_keys(&exported)),
+            Event::Changed(change) => self.announce(now, change),
+        }
+    }
+
+    fn announce(&mut self, now: Instant, change: Change) {
+        match &change {
+            Change::Up { connection, rung, took_ms } => tracing::info!(%connection, rung = rung.name(), took_ms, "up"),
+            Change::RungFailed { connection, rung, why, .. } => {
+                tracing::warn!(%connection, rung = rung.name(), %why, "a rung of the ladder failed");
+            }
+            Change::Down { connection, why } => tracing::info!(%connection, %why, "down"),
+            Change::PeerUp { connection, peer, resumed } => tracing::info!(%connection, %peer, resumed, "a client came"),
+            Change::PeerDown { connection, peer, why } => tracing::info!(%connection, %peer, %why, "a client went"),
+            Change::PeerRefused { from, claimed, why } => {
+                tracing::warn!(%from, claimed = claimed.as_deref().unwrap_or("?"), %why, "a client was refused");
+            }
+        }
+        self.verbs.announce(change, now);
+    }
+
+    fn control(&mut self, now: Instant) {
+        for (client, request) in self.verbs.requests() {
+            self.answer(now, client, request);
+        }
+    }
+
+    fn stop(&mut self) {
+        notify::stopping();
+        let now = BootClock::now();
+        for c in self.connections.clone() {
+            if c.role == Role::Client {
+                self.node.leave(now, &c.name);
+            }
+        }
+        self.node.close_all(now);
+        while let Some(event) = self.node.poll_event() {
+            self.apply(now, event);
+        }
+        // The farewells: one datagram each, not waited for.
+        self.transmit(now);
+        complain(self.store.flush());
+        self.verbs.goodbye();
+        self.machine.restore();
+        tracing::info!("stopped");
+    }
+
+    /// Offloads in use, for `status`.
+    pub(crate) fn offloads(&self) -> Vec<control::Offload> {
+        let o = self.tun.offloads();
+        let off = |name: &str, active: bool| control::Offload {
+            name: name.into(),
+            active,
+            why: (!active).then(|| if self.settings.offload { "refused by the kernel".into() } else { "daemon.offload = false".into() }),
+        };
+        vec![off("tun-tso", o.vnet), off("tun-uso", o.uso), off("tun-join-tcp", o.join_tcp), off("tun-join-udp", o.join_udp)]
+    }
+}
+
+fn too_big(kind: dormouse_io::udp::PathErrorKind) -> Option<u32> {
+    match kind {
+        dormouse_io::udp::PathErrorKind::TooBig(mtu) => Some(mtu),
+        _ => None,
+    }
+}
+
+fn complain(result: Result<()>) {
+    if let Err(e) = result {
+        tracing::error!("{e:#}");
+    }
+}
+
+/// What the IKE endpoint needs besides the connections.
+fn endpoint(settings: &file::Daemon, connections: &[Resolved], store: &mut Store) -> Result<(EndpointConfig, Option<SharedPool>)> {
+    let mut config = EndpointConfig {
+        ports: Ports { ike: settings.ike_port, natt: settings.nat_t_port },
+        half_open: HalfOpen { cookie_threshold: settings.cookie_threshold, max: settings.half_open_limit, ..HalfOpen::default() },
+        ..EndpointConfig::default()
+    };
+    let gateways: Vec<&Resolved> = connections.iter().filter(|c| c.role == Role::Gateway).collect();
+    let Some(lifetime) = gateways.iter().map(|c| c.ike.ticket_lifetime).max() else { return Ok((config, None)) };
+    let state = store.gateway(unix_now(), lifetime)?;
+    config.ticket_keys = Some(state.keys);
+    config.ticket_guard = state.guard;
+    let mut pool = Pool::new(gateways.iter().flat_map(|c| c.pool.iter().copied()).collect());
+    store.leases(&mut pool)?;
+    let shared = SharedPool::new(pool);
+    config.pool = Some(Box::new(shared.clone()));
+    Ok((config, Some(shared)))
+}
+
+/// Binds both ports on every address; a family that the machine lacks is left out, if it was a wildcard.
+fn bind(settings: &file::Daemon) -> Result<Carriers> {
+    let mut carriers = Carriers::default();
+    for ip in &settings.listen {
+        for (port, key, carrier) in
+            [(settings.ike_port, "daemon.ike_port", Carrier::Ike), (settings.nat_t_port, "daemon.nat_t_port", Carrier::NatT)]
+        {
+            match Udp::bind(SocketAddr::new(*ip, port), carrier) {
+                Ok(socket) => {
+                    set_mark(&socket, MARK).context("marking the daemon's packets")?;
+                    carriers.udp.push(socket);
+                }
+                Err(e) if ip.is_unspecified() && ip.is_ipv6() && e.kind() != std::io::ErrorKind::AddrInUse => {
+                    tracing::info!(%e, "IPv6 is left out");
+                }
+                Err(e) => return Err(e).with_context(|| format!("{key} or daemon.listen")),
+            }
+        }
+        if ip.is_unspecified() {
+            match RawEsp::open(ip.is_ipv4()) {
+                Ok(socket) => {
+                    set_mark(&socket, MARK).context("marking the daemon's packets")?;
+                    carriers.raw.push(socket);
+                }
+                Err(e) => tracing::info!(%e, "ESP without UDP is left out"),
+            }
+        }
+    }
+    anyhow::ensure!(!carriers.udp.is_empty(), "daemon.listen: no address could be used");
+    Ok(carriers)
+}

@@ -1,0 +1,62 @@
+//! From the configuration file to what the node takes. Owns reading the file and those that it names.
+
+use crate::args::Args;
+use anyhow::{Context, Result, anyhow};
+use dormouse_node::config::{self, Resolved, file};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+/// The daemon's own settings and its connections.
+#[derive(Debug)]
+pub(crate) struct Loaded {
+    pub(crate) daemon: file::Daemon,
+    pub(crate) connections: Vec<Resolved>,
+}
+
+/// Reads and resolves the configuration.
+///
+/// # Errors
+/// With file, line and column if it is not TOML or has an unknown key; with the key if a value is wrong.
+pub(crate) fn load(args: &Args) -> Result<Loaded> {
+    let path = &args.config;
+    let text = std::fs::read_to_string(path).with_context(|| format!("{}: cannot be read", path.display()))?;
+    let mut file = config::parse(&text).map_err(|e| anyhow!("{}: {e}", path.display()))?;
+    if inline_secret(&file) && readable_by_others(path)? {
+        return Err(anyhow!("{0}: holds a secret but can be read by others; chmod 600 {0}, or use secret_file", path.display()));
+    }
+    let connections = config::resolve(&file, &mut read).map_err(|e| anyhow!("{}: {e}", path.display()))?;
+    if connections.is_empty() {
+        return Err(anyhow!("{}: no connection is configured; add a [connection.NAME] section", path.display()));
+    }
+    let daemon = &mut file.daemon;
+    if let Some(dir) = &args.state_dir {
+        daemon.state_dir.clone_from(dir);
+    }
+    if let Some(socket) = &args.socket {
+        daemon.socket.clone_from(socket);
+    }
+    if let Some(log) = &args.log {
+        daemon.log.clone_from(log);
+    }
+    Ok(Loaded { daemon: file.daemon, connections })
+}
+
+fn inline_secret(file: &file::File) -> bool {
+    file.connection.values().any(|c| c.local.secret.is_some() || c.remote.secret.is_some())
+}
+
+fn readable_by_others(path: &Path) -> Result<bool> {
+    let mode = std::fs::metadata(path).with_context(|| path.display().to_string())?.mode();
+    Ok(mode & 0o077 != 0)
+}
+
+fn read(path: &Path, secret: bool) -> Result<Vec<u8>, String> {
+    let name = path.display();
+    if secret {
+        let mode = std::fs::metadata(path).map_err(|e| format!("{name}: {e}"))?.mode();
+        if mode & 0o077 != 0 {
+            return Err(format!("{name}: mode {:o} lets others read a secret; chmod 600 {name}", mode & 0o777));
+        }
+    }
+    std::fs::read(path).map_err(|e| format!("{name}: {e}"))
+}

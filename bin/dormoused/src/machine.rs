@@ -1,0 +1,183 @@
+//! What the daemon changes on the machine: addresses and routes of the tunnel interface, policy rules, DNS. Owns undoing all of
+//! it, also what an earlier run left behind.
+
+use anyhow::{Context, Result};
+use dormouse_ike::config_payload::AssignedConfig;
+use dormouse_io::netlink::{Found, Ledger, MARK, Monitor, Route, TABLE, tunnel_rules};
+use dormouse_io::resolver::{Options, Resolver, Settings};
+use dormouse_io::tun::Tun;
+use dormouse_node::config::file::DnsMode;
+use dormouse_sansio::{Carrier, Path};
+use ipnet::IpNet;
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
+
+/// MTU of a link that says nothing about itself.
+const ETHERNET: u16 = 1500;
+
+/// The tunnel's share of the machine.
+#[derive(Debug)]
+pub(crate) struct Machine {
+    ledger: Ledger,
+    /// What others change. Registered with the poller by the loop.
+    pub(crate) monitor: Monitor,
+    resolver: Option<Resolver>,
+    tun: u32,
+    interface: String,
+    configured: BTreeMap<String, (AssignedConfig, Vec<IpNet>)>,
+    /// Why DNS is done as it is.
+    pub(crate) resolver_in_use: String,
+}
+
+impl Machine {
+    /// Takes over the interface; first removes what an earlier run left behind.
+    ///
+    /// # Errors
+    /// The kernel's, naming the step.
+    pub(crate) fn new(tun: &Tun, dns: DnsMode) -> Result<Self> {
+        let mut ledger = Ledger::new(TABLE)?;
+        let stale = ledger.remove_stale().context("removing what an earlier run left behind")?;
+        if stale > 0 {
+            tracing::info!(stale, "routes and rules of an earlier run were removed");
+        }
+        let index = tun.index()?;
+        let mut monitor = Monitor::new()?;
+        monitor.ignore(index);
+        let (resolver, resolver_in_use) = match dns {
+            DnsMode::Off => (None, "off (daemon.dns)".to_owned()),
+            DnsMode::Auto => match Resolver::new(Options::default()) {
+                Ok(resolver) => {
+                    let choice = resolver.choose();
+                    (Some(resolver), choice.to_string())
+                }
+                Err(e) => {
+                    tracing::warn!(%e, "DNS is left alone");
+                    (None, format!("off: {e}"))
+                }
+            },
+        };
+        for v6 in [false, true] {
+            for rule in tunnel_rules(v6, TABLE, MARK, true) {
+                if let Err(e) = ledger.add_rule(rule) {
+                    if !v6 {
+                        return Err(e.into());
+                    }
+                    tracing::info!(%e, "no IPv6 policy rules here: the tunnel carries IPv4 only");
+                    break;
+                }
+            }
+        }
+        let interface = tun.name().to_owned();
+        Ok(Self { ledger, monitor, resolver, tun: index, interface, configured: BTreeMap::new(), resolver_in_use })
+    }
+
+    /// Client: the tunnel carries these addresses, routes and name servers now.
+    pub(crate) fn configure(&mut self, connection: &str, assigned: AssignedConfig, routes: Vec<IpNet>) {
+        self.unconfigure(connection);
+        for address in assigned.addresses() {
+            let result = self.ledger.add_address(self.tun, IpNet::from(address));
+            report(result, "address", address);
+        }
+        for net in &routes {
+            let source = assigned.addresses().into_iter().find(|a| a.is_ipv4() == net.addr().is_ipv4());
+            // A family without an inner address would leave with an outer one that the gateway does not accept.
+            if source.is_none() && !assigned.addresses().is_empty() {
+                continue;
+            }
+            let result = self.ledger.add_route(Route { source, ..Route::over(self.tun, *net) });
+            report(result, "route", net);
+        }
+        self.configured.insert(connection.into(), (assigned, routes));
+        self.set_dns();
+    }
+
+    /// Client: take them back.
+    pub(crate) fn unconfigure(&mut self, connection: &str) {
+        let Some((assigned, routes)) = self.configured.remove(connection) else { return };
+        for net in routes {
+            let source = assigned.addresses().into_iter().find(|a| a.is_ipv4() == net.addr().is_ipv4());
+            report(self.ledger.remove_route(Route { source, ..Route::over(self.tun, net) }), "route", net);
+        }
+        for address in assigned.addresses() {
+            report(self.ledger.remove_address(self.tun, IpNet::from(address)), "address", address);
+        }
+        self.set_dns();
+    }
+
+    /// Gateway: these prefixes are reached through the tunnel, or no longer.
+    pub(crate) fn peer_routes(&mut self, routes: &[IpNet], add: bool) {
+        for net in routes {
+            let route = Route::over(self.tun, *net);
+            let result = if add { self.ledger.add_route(route) } else { self.ledger.remove_route(route) };
+            report(result, "route", net);
+        }
+    }
+
+    /// Inner addresses of this machine.
+    pub(crate) fn inner(&self) -> Vec<IpAddr> {
+        self.configured.values().flat_map(|(assigned, _)| assigned.addresses()).collect()
+    }
+
+    /// Routes of a connection into the tunnel.
+    pub(crate) fn routes(&self, connection: &str) -> Vec<IpNet> {
+        self.configured.get(connection).map(|(_, routes)| routes.clone()).unwrap_or_default()
+    }
+
+    fn set_dns(&mut self) {
+        let Some(resolver) = &mut self.resolver else { return };
+        let servers: Vec<IpAddr> = self.configured.values().flat_map(|(a, _)| a.dns.iter().copied()).collect();
+        let domains: Vec<String> = self.configured.values().flat_map(|(a, _)| a.domains.iter().cloned()).collect();
+        let result = if servers.is_empty() {
+            resolver.revert().map(|()| None)
+        } else {
+            // Everything is asked in the tunnel unless the gateway names the domains that it is good for.
+            let exclusive = domains.is_empty();
+            let settings = Settings { interface: self.interface.clone(), index: self.tun, servers, domains, exclusive };
+            resolver.set(settings).map(Some)
+        };
+        match result {
+            Ok(Some(choice)) => self.resolver_in_use = choice.to_string(),
+            Ok(None) => {}
+            Err(e) => tracing::warn!(%e, "DNS"),
+        }
+    }
+
+    /// The way to a gateway outside the tunnel, and what its link carries; `None` without a network.
+    pub(crate) fn way_to(&mut self, gateway: IpAddr, ike_port: u16) -> Option<(Path, u16)> {
+        let found = match self.ledger.netlink().route_to(gateway, MARK) {
+            Ok(found) => found?,
+            Err(e) => {
+                tracing::debug!(%e, %gateway, "no way to the gateway");
+                return None;
+            }
+        };
+        let Found { source, index, mtu, .. } = found;
+        let links = self.ledger.netlink().links().unwrap_or_default();
+        let link = links.iter().find(|l| l.index == index)?;
+        if !link.up || !link.carrier {
+            return None;
+        }
+        let mtu = mtu.unwrap_or(link.mtu).min(link.mtu);
+        let path = Path {
+            local: SocketAddr::new(source, ike_port),
+            remote: SocketAddr::new(gateway, ike_port),
+            carrier: Carrier::Ike,
+        };
+        // Loopback claims 65,536 bytes; the real path behind any link is believed to be an Ethernet's at most.
+        Some((path, u16::try_from(mtu).unwrap_or(ETHERNET).min(ETHERNET)))
+    }
+
+    /// Undoes everything.
+    pub(crate) fn restore(&mut self) {
+        if let Some(resolver) = &mut self.resolver {
+            report(resolver.revert(), "DNS", "");
+        }
+        report(self.ledger.remove_all(), "routes, rules and addresses", "");
+    }
+}
+
+fn report<E: std::fmt::Display>(result: Result<(), E>, what: &str, which: impl std::fmt::Display) {
+    if let Err(e) = result {
+        tracing::warn!(%e, %which, "{what}");
+    }
+}

@@ -1,0 +1,246 @@
+//! The data plane: the node behind the batches of `dormouse-io`. Owns what is held while a session comes back, and the answers
+//! to packets that are too big; decides nothing that policy decides.
+
+use dormouse_esp::{Mode, ecn, pmtu, transport};
+use dormouse_io::batch::{Geometry, Opener, Plan, Received, Sealed, Sealer, Verdict};
+use dormouse_io::SuperPacket;
+use dormouse_io::udp::Sent;
+use dormouse_node::{Inbound, Node, Route};
+use dormouse_sansio::{Instant, Path};
+use dormouse_wire::ip::{self, Ecn, Flow};
+use std::collections::VecDeque;
+use std::net::IpAddr;
+
+/// What the data plane counted.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Counters {
+    /// Packets from the TUN that no policy covers.
+    pub(crate) no_policy: u64,
+    /// Packets that were held.
+    pub(crate) held: u64,
+    /// Packets that were dropped because too many were held already.
+    pub(crate) held_dropped: u64,
+    /// Senders that were told to send smaller packets.
+    pub(crate) too_big: u64,
+    /// Batches that could not be sent.
+    pub(crate) unsent: u64,
+    /// Batches that could not be sealed.
+    pub(crate) unsealed: u64,
+    /// Datagrams dropped on arrival.
+    pub(crate) discards: u64,
+}
+
+/// Packets that wait for their session, oldest first. The newest are dropped when it is full: the oldest woke us.
+#[derive(Debug)]
+pub(crate) struct Held {
+    packets: VecDeque<Vec<u8>>,
+    most: usize,
+}
+
+impl Held {
+    pub(crate) fn new(most: usize) -> Self {
+        Self { packets: VecDeque::new(), most }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.packets.is_empty()
+    }
+
+    pub(crate) fn take(&mut self) -> VecDeque<Vec<u8>> {
+        std::mem::take(&mut self.packets)
+    }
+
+    /// False if there is no room.
+    pub(crate) fn push(&mut self, packet: &[u8]) -> bool {
+        let room = self.packets.len() < self.most;
+        if room {
+            self.packets.push_back(packet.to_vec());
+        }
+        room
+    }
+}
+
+/// The node as the batches see it, for one turn of the loop.
+pub(crate) struct Plane<'a> {
+    pub(crate) node: &'a mut Node,
+    pub(crate) now: Instant,
+    pub(crate) held: &'a mut Held,
+    pub(crate) counters: &'a mut Counters,
+    /// Source of ICMP errors to inner senders: our own inner addresses.
+    pub(crate) inner: &'a [IpAddr],
+}
+
+impl Plane<'_> {
+    fn child_geometry(&mut self, id: u64, packet: &mut SuperPacket<'_>) -> Option<Plan> {
+        let now = self.now;
+        let child = self.node.child_mut(id)?;
+        let inner_mtu = child.overhead.inner_mtu(child.pmtu.get(now).into());
+        ip::tcp::clamp_mss_offloaded(packet.bytes_mut(), pmtu::mss_v4(inner_mtu), pmtu::mss_v6(inner_mtu));
+        let bytes = packet.bytes();
+        let (strip, next_header) = match child.outbound.mode() {
+            Mode::Tunnel => (0, if bytes.first()? >> 4 == 6 { dormouse_esp::IPV6_IN_IP } else { dormouse_esp::IPV4_IN_IP }),
+            Mode::Transport => {
+                let stripped = transport::strip(bytes)?;
+                (stripped.header_len, stripped.next_header)
+            }
+        };
+        let mut max_inner = inner_mtu;
+        if !packet.fits(inner_mtu) {
+            if must_not_fragment(bytes) {
+                return self.answer_too_big(packet.bytes(), inner_mtu);
+            }
+            // Sealed whole: the outer packet is fragmented on its way (RFC 4301 section 8.1).
+            max_inner = packet.packet_len();
+        }
+        let packet_len = packet.packet_len().min(max_inner);
+        let mark = ecn::of_packet(packet.bytes()) as u8;
+        let stride = child.outbound.sealed_len(packet_len - strip);
+        let head = child.outbound.head_len();
+        Some(Plan::Seal(Geometry { route: id, head, strip, max_inner, stride, packet_len, next_header, ecn: mark }))
+    }
+
+    /// Tells the sender that its packet does not fit.
+    fn answer_too_big(&mut self, packet: &[u8], inner_mtu: usize) -> Option<Plan> {
+        let flow = ip::flow(packet)?;
+        // The error comes from the far end of the link, as from a router: the destination stands in if we have no address
+        // of the family, so that the sender's filters see a plausible source.
+        let source = self.inner.iter().copied().find(|a| a.is_ipv4() == flow.src.is_ipv4() && *a != flow.src).unwrap_or(flow.dst);
+        let mtu = pmtu::advertised(inner_mtu, flow.src);
+        let mut answer = Vec::new();
+        if !ip::icmp::too_big(packet, source, mtu.into(), &mut answer) {
+            return Some(Plan::Drop);
+        }
+        self.counters.too_big += 1;
+        Some(Plan::Answer(answer))
+    }
+
+    fn hold(&mut self, packet: &SuperPacket<'_>) {
+        // A train of segments is dropped: its sender has a session already and will repeat them.
+        if packet.packets() == 1 && self.held.push(packet.bytes()) {
+            self.counters.held += 1;
+        } else {
+            self.counters.held_dropped += 1;
+        }
+    }
+
+    /// Seals one packet that was held; `None` if it is to be held again, or dropped.
+    pub(crate) fn seal_one(&mut self, packet: &[u8], out: &mut Vec<u8>) -> Option<Path> {
+        let flow = ip::flow(packet)?;
+        let Route::Send(id) = self.node.route(&flow) else { return None };
+        let child = self.node.child_mut(id)?;
+        let (strip, next_header) = match child.outbound.mode() {
+            Mode::Tunnel => (0, if flow.src.is_ipv6() { dormouse_esp::IPV6_IN_IP } else { dormouse_esp::IPV4_IN_IP }),
+            Mode::Transport => transport::strip(packet).map(|s| (s.header_len, s.next_header))?,
+        };
+        let inner = packet.get(strip..)?;
+        let head = child.outbound.head_len();
+        out.clear();
+        out.resize(child.outbound.sealed_len(inner.len()), 0);
+        out.get_mut(head..head + inner.len())?.copy_from_slice(inner);
+        let path = child.path;
+        let len = child.outbound.seal(out, inner.len(), next_header).ok()?;
+        out.truncate(len);
+        self.node.sent(self.now, id);
+        Some(path)
+    }
+
+    fn deliver(&mut self, from: &Received, child: u64, next_header: u8, datagram: &mut [u8], range: std::ops::Range<usize>) -> Verdict {
+        let now = self.now;
+        let Some(child) = self.node.child_mut(child) else { return Verdict::Done };
+        let inner_mtu = child.overhead.inner_mtu(child.pmtu.get(now).into());
+        if child.inbound.mode() == Mode::Transport {
+            let len = range.len();
+            let (source, destination) = (from.path.remote.ip(), from.path.local.ip());
+            let flow = Flow { src: source, dst: destination, protocol: next_header, src_port: None, dst_port: None };
+            if !child.selectors.match_inbound(&flow) {
+                self.counters.discards += 1;
+                return Verdict::Done;
+            }
+            let Some(header) = transport::Rebuilt::new(source, destination, next_header, len, 64) else { return Verdict::Done };
+            let mut bytes = [0; 40];
+            let used = header.as_bytes().len();
+            if let Some(room) = bytes.get_mut(..used) {
+                room.copy_from_slice(header.as_bytes());
+            }
+            return Verdict::DeliverBehind(bytes, used, range);
+        }
+        let Some(inner) = datagram.get_mut(range.clone()) else { return Verdict::Done };
+        if !ecn::decapsulate(inner, Ecn::from_traffic_class(from.ecn)) {
+            self.counters.discards += 1;
+            return Verdict::Done;
+        }
+        ip::tcp::clamp_mss(inner, pmtu::mss_v4(inner_mtu), pmtu::mss_v6(inner_mtu));
+        Verdict::Deliver(range)
+    }
+}
+
+impl Sealer for Plane<'_> {
+    fn plan(&mut self, packet: &mut SuperPacket<'_>) -> Plan {
+        let Some(flow) = ip::flow(packet.bytes()) else { return Plan::Drop };
+        match self.node.route(&flow) {
+            Route::Send(id) => self.child_geometry(id, packet).unwrap_or(Plan::Drop),
+            Route::Hold => {
+                self.hold(packet);
+                Plan::Drop
+            }
+            Route::None => {
+                self.counters.no_policy += 1;
+                Plan::Drop
+            }
+        }
+    }
+
+    fn seal(&mut self, geometry: &Geometry, slots: &mut [u8], sizes: &[usize]) -> Option<Sealed> {
+        let child = self.node.child_mut(geometry.route)?;
+        let path = child.path;
+        match child.outbound.seal_batch(slots, geometry.stride, sizes, geometry.next_header) {
+            Ok(len) => {
+                self.node.sent(self.now, geometry.route);
+                Some(Sealed { len, path })
+            }
+            Err(e) => {
+                tracing::debug!(%e, "a batch could not be sealed");
+                self.counters.unsealed += 1;
+                None
+            }
+        }
+    }
+
+    fn unsent(&mut self, geometry: &Geometry, path: &Path, sent: Sent) {
+        self.counters.unsent += 1;
+        match sent {
+            Sent::TooBig => {
+                // The next smaller size that every network of today carries.
+                let now = self.now;
+                if let Some(child) = self.node.child_mut(geometry.route) {
+                    let mtu = child.pmtu.get(now);
+                    child.pmtu.lower(now, if mtu > 1400 { 1400 } else { 1280 });
+                }
+            }
+            Sent::Failed(e) => tracing::debug!(%path, %e, "a batch could not be sent"),
+            Sent::All | Sent::Blocked { .. } => {}
+        }
+    }
+}
+
+impl Opener for Plane<'_> {
+    fn open(&mut self, from: &Received, datagram: &mut [u8]) -> Verdict {
+        match self.node.handle_datagram(self.now, from.path, datagram) {
+            Ok(Inbound::Consumed) => Verdict::Done,
+            Ok(Inbound::Inner { range, child, next_header }) => self.deliver(from, child, next_header, datagram, range),
+            Err(e) => {
+                tracing::debug!(path = %from.path, %e, "dropped");
+                self.counters.discards += 1;
+                Verdict::Done
+            }
+        }
+    }
+}
+
+/// Whether a packet that is too big must be refused rather than fragmented: IPv6 always, IPv4 with the DF bit.
+fn must_not_fragment(packet: &[u8]) -> bool {
+    match packet {
+        [first, _, _, _, _, _, flags, ..] if first >> 4 == 4 => flags & 0x40 != 0,
+        _ => true,
+    }
+}

@@ -1,0 +1,131 @@
+//! The node's state in the words of the control protocol. Owns the translation only.
+
+use dormouse_control as control;
+use dormouse_control::{ConnectionState, Rung, SaStatus, Ticket, Traffic};
+use dormouse_node::config::Resolved;
+use dormouse_node::ladder::{self, State};
+use dormouse_node::{ChildInfo, ClientInfo, FailureKind, Node, SessionInfo};
+use dormouse_sansio::{Carrier, Deadline, Instant, UnixTime};
+
+pub(crate) fn state(state: State) -> ConnectionState {
+    match state {
+        State::Down => ConnectionState::Down,
+        State::Offline => ConnectionState::Offline,
+        State::Asleep => ConnectionState::Asleep,
+        State::Climbing(_) => ConnectionState::Connecting,
+        State::Backoff => ConnectionState::Waiting,
+        State::Up => ConnectionState::Up,
+    }
+}
+
+pub(crate) fn rung(rung: ladder::Rung) -> Rung {
+    match rung {
+        ladder::Rung::Held => Rung::Held,
+        ladder::Rung::Mobike => Rung::Mobike,
+        ladder::Rung::Ticket => Rung::Ticket,
+        ladder::Rung::Full => Rung::Full,
+    }
+}
+
+/// An error of the node in the words of the protocol, with the line to change.
+pub(crate) fn error(connection: &str, message: &str, kind: FailureKind) -> control::Error {
+    let (kind, key) = match kind {
+        FailureKind::Authentication => (control::ErrorKind::Authentication, Some("local or remote: identity, secret, certificate, ca")),
+        FailureKind::Proposal if message.contains("ESP") => (control::ErrorKind::Proposal, Some("child.proposals")),
+        FailureKind::Proposal if message.contains("traffic selectors") => (control::ErrorKind::Proposal, Some("child.local or child.remote")),
+        FailureKind::Proposal => (control::ErrorKind::Proposal, Some("ike.proposals")),
+        FailureKind::Timeout => (control::ErrorKind::Timeout, None),
+        FailureKind::Other => (control::ErrorKind::Other, None),
+    };
+    let error = control::Error::new(kind, message);
+    match key {
+        Some(key) => error.with_change(format!("connection.{connection}.{key}")),
+        None => error,
+    }
+}
+
+pub(crate) fn connection(info: &ClientInfo, routes: Vec<String>, unix: UnixTime) -> control::Connection {
+    let session = info.session.as_ref();
+    let text = |list: Vec<std::net::IpAddr>| list.iter().map(ToString::to_string).collect::<Vec<_>>();
+    control::Connection {
+        name: info.name.clone(),
+        role: control::Role::Client,
+        state: state(info.state),
+        peer: session.map(|s| s.peer.clone()),
+        gateway: Some(info.gateway.clone()),
+        path: session.map(|s| s.path.to_string()),
+        addresses: session.map(|s| text(s.addresses.clone())).unwrap_or_default(),
+        routes,
+        dns: session.map(|s| text(s.dns.clone())).unwrap_or_default(),
+        last_wake: info.last_wake.map(|w| control::LastWake {
+            rung: rung(w.rung),
+            took_ms: u64::try_from(w.took.as_millis()).unwrap_or(u64::MAX),
+        }),
+        ike: session.map(ike),
+        children: session.map(|s| s.children.iter().map(|c| child(s, c)).collect()).unwrap_or_default(),
+        ticket: Ticket {
+            held: info.ticket_expires.is_some(),
+            expires_in_seconds: info.ticket_expires.map(|t| t.saturating_since(unix).as_secs_f64()),
+        },
+        traffic: session.map(traffic).unwrap_or_default(),
+        nat: session.map(|s| control::Nat { local: s.path.carrier == Carrier::NatT, remote: false, keepalive_seconds: None }),
+        last_error: info.last_error.as_ref().map(|(message, kind)| control::LastError {
+            error: error(&info.name, message, *kind),
+            retry_in_seconds: None,
+        }),
+    }
+}
+
+pub(crate) fn gateway(node: &Node, connections: &[Resolved], now: Instant) -> Option<control::Gateway> {
+    use dormouse_node::config::file::Role;
+    if !connections.iter().any(|c| c.role == Role::Gateway) {
+        return None;
+    }
+    let session = |s: &SessionInfo| control::Session {
+        connection: s.connection.clone(),
+        peer: s.peer.clone(),
+        path: s.path.to_string(),
+        addresses: s.addresses.iter().map(ToString::to_string).collect(),
+        resumed: s.resumed,
+        ike: ike(s),
+        quiet_seconds: s.quiet.as_secs_f64(),
+        traffic: traffic(s),
+    };
+    Some(control::Gateway {
+        sessions: node.gateway_sessions(now).iter().map(session).collect(),
+        half_open: node.half_open(),
+        pools: connections.iter().flat_map(|c| &c.pool).map(ToString::to_string).collect(),
+    })
+}
+
+fn ike(s: &SessionInfo) -> SaStatus {
+    SaStatus { spi: s.sa.to_string(), age_seconds: s.age.as_secs_f64(), ..SaStatus::default() }
+}
+
+fn child(s: &SessionInfo, c: &ChildInfo) -> SaStatus {
+    SaStatus {
+        spi: format!("{:08x} {:08x}", c.spi_in, c.spi_out),
+        suite: c.suite.clone(),
+        age_seconds: s.age.as_secs_f64(),
+        rekey_in_seconds: None,
+        mode: c.mode.into(),
+    }
+}
+
+fn traffic(s: &SessionInfo) -> Traffic {
+    s.children.iter().fold(Traffic::default(), |t, c| Traffic {
+        packets_in: t.packets_in + c.received.packets,
+        bytes_in: t.bytes_in + c.received.bytes,
+        packets_out: t.packets_out + c.sent.packets,
+        bytes_out: t.bytes_out + c.sent.bytes,
+        ..t
+    })
+}
+
+pub(crate) fn deadline(d: &Deadline, now: Instant) -> control::DeadlineStatus {
+    control::DeadlineStatus {
+        why: d.why.into(),
+        in_seconds: (d.at - now).as_secs_f64(),
+        slack_seconds: d.slack.as_secs_f64(),
+    }
+}

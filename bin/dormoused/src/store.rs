@@ -1,0 +1,178 @@
+//! What outlives the daemon: tickets of clients, ticket keys and spent tickets of the gateway, leases. Owns the names of the
+//! files; a failure to write is reported and the daemon goes on from memory.
+
+use anyhow::{Context, Result};
+use dormouse_crypto::Secret;
+use dormouse_ike::ticket::{ClientTicket, TicketGuard, TicketKeys};
+use dormouse_io::entropy::OsEntropy;
+use dormouse_io::leases::{LeaseStore, StoredLease};
+use dormouse_io::state::{Log, StateDir};
+use dormouse_node::pool::{Addresses, Change, Pool};
+use dormouse_sansio::UnixTime;
+use std::path::Path;
+use std::time::Duration;
+
+const TICKET_KEYS: &str = "ticket-keys";
+const SPENT: &str = "spent-tickets";
+const LEASES: &str = "leases.db";
+/// A new ticket key each day: what one key exposes is bounded by a day of tickets.
+const ROTATE: Duration = Duration::from_secs(24 * 3600);
+/// The log of spent tickets is rewritten without expired ones when it has grown to this many bytes.
+const SPENT_MOST: u64 = 4 << 20;
+
+/// The state directory, open.
+#[derive(Debug)]
+pub(crate) struct Store {
+    dir: StateDir,
+    spent: Option<Log>,
+    leases: Option<LeaseStore>,
+}
+
+/// What the gateway side starts from.
+pub(crate) struct GatewayState {
+    pub(crate) keys: TicketKeys,
+    pub(crate) guard: TicketGuard,
+}
+
+impl Store {
+    /// Opens the directory.
+    ///
+    /// # Errors
+    /// If it cannot be made or is open to others; names it.
+    pub(crate) fn open(path: &Path) -> Result<Self> {
+        let dir = StateDir::open(path).with_context(|| format!("daemon.state_dir: {}", path.display()))?;
+        Ok(Self { dir, spent: None, leases: None })
+    }
+
+    /// Ticket keys and spent tickets of earlier runs; new keys if there are none, or if they are unreadable.
+    ///
+    /// # Errors
+    /// If they cannot be read or written.
+    pub(crate) fn gateway(&mut self, now: UnixTime, ticket_lifetime: Duration) -> Result<GatewayState> {
+        let keep = ROTATE + ticket_lifetime;
+        let stored = self.dir.read(TICKET_KEYS)?.map(|bytes| TicketKeys::import(&bytes, ROTATE, keep));
+        let mut keys = match stored {
+            Some(Ok(keys)) => keys,
+            other => {
+                if let Some(Err(e)) = other {
+                    tracing::warn!(%e, "the ticket keys are unreadable and replaced: tickets in the field are refused");
+                }
+                TicketKeys::generate(now, ROTATE, keep, &mut OsEntropy)
+            }
+        };
+        keys.rotate(now, &mut OsEntropy);
+        self.dir.write(TICKET_KEYS, keys.export().as_bytes())?;
+        let (mut log, records) = self.dir.log(SPENT)?;
+        let guard = TicketGuard::load(&records, now);
+        log.rewrite(&guard.export())?;
+        self.spent = Some(log);
+        Ok(GatewayState { keys, guard })
+    }
+
+    /// Opens the leases and puts them back into `pool`.
+    ///
+    /// # Errors
+    /// If the database cannot be opened or read.
+    pub(crate) fn leases(&mut self, pool: &mut Pool) -> Result<()> {
+        let store = LeaseStore::open(&self.dir.path(LEASES))?;
+        for lease in store.load()? {
+            pool.restore(&lease.identity, Addresses { v4: lease.v4, v6: lease.v6 });
+        }
+        self.leases = Some(store);
+        Ok(())
+    }
+
+    /// The ticket of a client connection, if there is one that can still be used.
+    pub(crate) fn ticket(&self, connection: &str, now: UnixTime) -> Option<ClientTicket> {
+        let bytes = match self.dir.read(&ticket_file(connection)) {
+            Ok(bytes) => Secret::from(bytes?),
+            Err(e) => {
+                tracing::warn!(%e, "the ticket is not used");
+                return None;
+            }
+        };
+        match ClientTicket::decode(bytes.as_bytes()) {
+            Ok(ticket) => Some(ticket).filter(|t| t.is_valid(now)),
+            Err(e) => {
+                tracing::warn!(%e, connection, "the stored ticket is unreadable and not used");
+                None
+            }
+        }
+    }
+
+    /// Keeps or removes a client's ticket.
+    ///
+    /// # Errors
+    /// Names the file; a full disk leaves the old ticket, which the gateway has used up: the next start is a full exchange.
+    pub(crate) fn set_ticket(&self, connection: &str, bytes: Option<&Secret>) -> Result<()> {
+        let name = ticket_file(connection);
+        match bytes {
+            Some(bytes) => self.dir.write(&name, bytes.as_bytes())?,
+            None => self.dir.remove(&name)?,
+        }
+        Ok(())
+    }
+
+    /// Makes a spent ticket durable.
+    ///
+    /// # Errors
+    /// Names the file.
+    pub(crate) fn spend(&mut self, record: &[u8], all: impl FnOnce() -> Vec<u8>) -> Result<()> {
+        let Some(log) = &mut self.spent else { return Ok(()) };
+        if log.len() > SPENT_MOST {
+            log.rewrite(&all())?;
+        }
+        log.append(record)?;
+        log.sync()?;
+        Ok(())
+    }
+
+    /// Keeps the ticket keys after a rotation.
+    ///
+    /// # Errors
+    /// Names the file.
+    pub(crate) fn set_ticket_keys(&self, exported: &Secret) -> Result<()> {
+        self.dir.write(TICKET_KEYS, exported.as_bytes())?;
+        Ok(())
+    }
+
+    /// Takes note of a lease; [`Store::flush`] writes it.
+    pub(crate) fn lease(&mut self, change: Change, now: UnixTime) {
+        let Some(leases) = &mut self.leases else { return };
+        match change {
+            Change::Lease { identity, addresses } => {
+                leases.record(StoredLease { identity, v4: addresses.v4, v6: addresses.v6, used: now });
+            }
+            Change::Evict { identity } => leases.forget(&identity),
+        }
+    }
+
+    /// Writes what is pending.
+    ///
+    /// # Errors
+    /// Names the file; nothing is lost, the next call tries again.
+    pub(crate) fn flush(&mut self) -> Result<()> {
+        match &mut self.leases {
+            Some(leases) if leases.pending() > 0 => Ok(leases.flush()?),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// A connection's name may hold anything that TOML allows; a file name may not.
+fn ticket_file(connection: &str) -> String {
+    let plain = |b: &u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_');
+    let escape = |b: u8| if plain(&b) { char::from(b).to_string() } else { format!("%{b:02x}") };
+    format!("ticket-{}", connection.bytes().map(escape).collect::<String>())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::ticket_file;
+
+    #[test]
+    fn no_connection_name_leaves_the_directory() {
+        assert_eq!(ticket_file("office"), "ticket-office");
+        assert_eq!(ticket_file("../a b"), "ticket-%2e%2e%2fa%20b");
+    }
+}

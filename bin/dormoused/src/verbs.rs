@@ -1,0 +1,321 @@
+//! What `dormouse` asks, answered. Owns the clients that wait or watch; every answer is read off the node.
+
+use crate::daemon::Daemon;
+use crate::status;
+use dormouse_control as control;
+use dormouse_control::{ConnectionState, Error, ErrorKind, EventKind, Reply, Request, Response, Verb};
+use dormouse_io::clock::{unix_now, unix_now_precise};
+use dormouse_io::control::{ClientId, ControlEvent, ControlServer};
+use dormouse_node::ladder::State;
+use dormouse_node::{Change, ClientInfo, FailureKind, Node};
+use dormouse_sansio::{Deadline, Instant};
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+/// A client that waits for a connection to reach a state.
+#[derive(Debug)]
+struct Waiting {
+    connection: String,
+    state: ConnectionState,
+    until: Option<Instant>,
+    /// Failures of full exchanges before the wait began do not end it.
+    failures: u64,
+}
+
+/// The clients of the control socket.
+#[derive(Debug)]
+pub(crate) struct Verbs {
+    pub(crate) server: ControlServer,
+    waiting: BTreeMap<ClientId, Waiting>,
+    watching: BTreeSet<ClientId>,
+    /// By connection: how often its last rung failed, and the last reason.
+    failures: BTreeMap<String, (u64, String, FailureKind)>,
+}
+
+impl Verbs {
+    pub(crate) fn new(server: ControlServer) -> Self {
+        Self { server, waiting: BTreeMap::new(), watching: BTreeSet::new(), failures: BTreeMap::new() }
+    }
+
+    /// The requests that came in; malformed ones are answered here.
+    pub(crate) fn requests(&mut self) -> Vec<(ClientId, Request)> {
+        let mut requests = Vec::new();
+        while let Some(event) = self.server.next() {
+            match event {
+                ControlEvent::Request { client, line } => match Request::parse(&line) {
+                    Ok(request) => requests.push((client, request)),
+                    Err(e) => self.reply(client, Err(e)),
+                },
+                ControlEvent::Gone { client } => {
+                    self.waiting.remove(&client);
+                    self.watching.remove(&client);
+                }
+            }
+        }
+        requests
+    }
+
+    fn reply(&mut self, client: ClientId, result: Result<Reply, Error>) {
+        if let Ok(line) = control::line(&Response::from(result)) {
+            self.server.send(client, line.as_bytes());
+        }
+    }
+
+    /// Tells whoever watches.
+    pub(crate) fn announce(&mut self, change: Change, _now: Instant) {
+        if let Change::RungFailed { connection, why, kind, .. } = &change {
+            let entry = self.failures.entry(connection.clone()).or_insert((0, String::new(), *kind));
+            *entry = (entry.0 + 1, why.clone(), *kind);
+        }
+        if self.watching.is_empty() {
+            return;
+        }
+        let (connection, kind) = event(change);
+        self.tell(Some(connection).filter(|c| !c.is_empty()), kind);
+    }
+
+    pub(crate) fn tell(&mut self, connection: Option<String>, kind: EventKind) {
+        let event = control::Event { at_unix: unix_now_precise().as_secs_f64(), connection, kind };
+        for client in self.watching.clone() {
+            self.reply(client, Ok(Reply::Event(Box::new(event.clone()))));
+        }
+    }
+
+    /// Answers those whose wait is over.
+    pub(crate) fn tell_waiting(&mut self, node: &Node, now: Instant) {
+        if self.waiting.is_empty() {
+            return;
+        }
+        let infos = node.client_infos(now);
+        let mut answers = Vec::new();
+        for (client, waiting) in &self.waiting {
+            let Some(info) = infos.iter().find(|i| i.name == waiting.connection) else { continue };
+            if let Some(answer) = self.outcome(waiting, info, now) {
+                answers.push((*client, answer));
+            }
+        }
+        for (client, answer) in answers {
+            self.waiting.remove(&client);
+            self.reply(client, answer);
+        }
+    }
+
+    fn outcome(&self, waiting: &Waiting, info: &ClientInfo, now: Instant) -> Option<Result<Reply, Error>> {
+        if status::state(info.state) == waiting.state {
+            return Some(Ok(Reply::Done));
+        }
+        // A refusal will not mend itself: say so at once instead of waiting for a timeout that hides the reason.
+        if waiting.state == ConnectionState::Up
+            && info.state == State::Backoff
+            && let Some((count, why, kind)) = self.failures.get(&info.name)
+            && *count > waiting.failures
+            && *kind != FailureKind::Timeout
+        {
+            return Some(Err(status::error(&info.name, why, *kind)));
+        }
+        if waiting.until.is_some_and(|until| until <= now) {
+            let state = status::state(info.state).name();
+            let mut message = format!("{} is {state}, not {}, and the time is over", info.name, waiting.state.name());
+            if let Some((_, why, _)) = self.failures.get(&info.name).filter(|f| f.0 > waiting.failures) {
+                message = format!("{message}; last failure: {why}");
+            }
+            return Some(Err(Error::new(ErrorKind::Timeout, message)));
+        }
+        None
+    }
+
+    /// The next moment at which somebody's wait is over.
+    pub(crate) fn deadline(&self) -> Option<Deadline> {
+        let first = self.waiting.values().filter_map(|w| w.until).min();
+        first.map(|at| Deadline::strict(at, "control: a wait ends"))
+    }
+
+    pub(crate) fn goodbye(&mut self) {
+        self.tell(None, EventKind::Stopping);
+    }
+}
+
+impl Daemon {
+    /// Answers one request.
+    pub(crate) fn answer(&mut self, now: Instant, client: ClientId, request: Request) {
+        let result = match request.verb {
+            Verb::Up { connection } => self.named(connection).map(|name| {
+                self.up(now, &name);
+                Reply::Done
+            }),
+            Verb::Down { connection } => self.named(connection).map(|name| {
+                self.node.down(now, &name);
+                Reply::Done
+            }),
+            Verb::Suspend => {
+                self.suspended = true;
+                self.node.suspend(now);
+                self.verbs.tell(None, EventKind::Suspended);
+                Ok(Reply::Done)
+            }
+            Verb::Resume => {
+                self.suspended = false;
+                self.look_at_network(now);
+                self.node.resume(now);
+                self.verbs.tell(None, EventKind::Resumed);
+                Ok(Reply::Done)
+            }
+            Verb::Status => Ok(Reply::Status(Box::new(self.status(now)))),
+            Verb::Stats => Ok(Reply::Stats(Box::new(self.stats()))),
+            Verb::Doctor => Ok(Reply::Doctor(self.doctor())),
+            Verb::Watch => {
+                self.watch_from_now(now, client);
+                return;
+            }
+            Verb::Wait { connection, state, timeout_seconds } => match self.named(connection) {
+                Ok(connection) => {
+                    let until = timeout_seconds.map(|s| now + Duration::try_from_secs_f64(s).unwrap_or(Duration::MAX));
+                    // What has failed already is an answer too, if the connection rests after it.
+                    let failures = self.verbs.failures.get(&connection).map_or(0, |f| f.0).saturating_sub(1);
+                    self.verbs.waiting.insert(client, Waiting { connection, state, until, failures });
+                    return;
+                }
+                Err(e) => Err(e),
+            },
+            Verb::Shutdown => {
+                self.stopping = true;
+                Ok(Reply::Done)
+            }
+        };
+        self.verbs.reply(client, result);
+    }
+
+    /// The client connection that is meant.
+    fn named(&self, name: Option<String>) -> Result<String, Error> {
+        use dormouse_node::config::file::Role;
+        let clients: Vec<&str> = self.connections.iter().filter(|c| c.role == Role::Client).map(|c| c.name.as_str()).collect();
+        let known = || if clients.is_empty() { "none".to_owned() } else { clients.join(", ") };
+        match (name, clients.as_slice()) {
+            (Some(name), _) if clients.contains(&name.as_str()) => Ok(name),
+            (Some(name), _) => {
+                let message = format!("there is no client connection '{name}'; client connections: {}", known());
+                Err(Error::new(ErrorKind::UnknownConnection, message).with_change(format!("add [connection.{name}] to {}", self.config_path)))
+            }
+            (None, [only]) => Ok((*only).to_owned()),
+            (None, _) => Err(Error::new(ErrorKind::UnknownConnection, format!("name a client connection: {}", known()))),
+        }
+    }
+
+    fn watch_from_now(&mut self, now: Instant, client: ClientId) {
+        self.verbs.watching.insert(client);
+        for info in self.node.client_infos(now) {
+            let kind = EventKind::Snapshot { state: status::state(info.state) };
+            let event = control::Event { at_unix: unix_now_precise().as_secs_f64(), connection: Some(info.name), kind };
+            self.verbs.reply(client, Ok(Reply::Event(Box::new(event))));
+        }
+    }
+
+    fn status(&self, now: Instant) -> control::Status {
+        let connection = |info: &ClientInfo| {
+            let routes = self.machine.routes(&info.name).iter().map(ToString::to_string).collect();
+            status::connection(info, routes, unix_now())
+        };
+        let mut deadlines: Vec<_> = self.node.deadlines();
+        deadlines.extend(self.verbs.deadline());
+        deadlines.sort_by_key(|d| d.at);
+        control::Status {
+            daemon: control::DaemonStatus {
+                release: env!("CARGO_PKG_VERSION").into(),
+                pid: std::process::id(),
+                uptime_seconds: (now - self.started).as_secs_f64(),
+                interface: self.tun.name().into(),
+                mtu: self.tun_mtu,
+                listen: self.carriers.udp.iter().map(|s| s.local_addr().to_string()).collect(),
+                resolver: self.machine.resolver_in_use.clone(),
+                config: self.config_path.clone(),
+                suspended: self.suspended,
+            },
+            connections: self.node.client_infos(now).iter().map(connection).collect(),
+            gateway: status::gateway(&self.node, &self.connections, now),
+            offloads: self.offloads(),
+            deadlines: deadlines.iter().map(|d| status::deadline(d, now)).collect(),
+        }
+    }
+
+    fn stats(&self) -> control::Stats {
+        let ike = self.node.ike_stats();
+        let (node, plane) = (self.node.counters(), &self.counters);
+        let mut counters: BTreeMap<String, u64> = [
+            ("ike.datagrams_in", ike.datagrams_in),
+            ("ike.datagrams_out", ike.datagrams_out),
+            ("ike.bytes_in", ike.bytes_in),
+            ("ike.bytes_out", ike.bytes_out),
+            ("ike.round_trips", ike.round_trips),
+            ("ike.retransmissions", ike.retransmissions),
+            ("ike.keepalives", ike.keepalives),
+            ("esp.discards", node.esp_discards),
+            ("esp.unknown_spi", node.unknown_spi),
+            ("nat.keepalives_in", node.keepalives_in),
+            ("plane.malformed", node.malformed),
+            ("plane.no_policy", plane.no_policy),
+            ("plane.held", plane.held),
+            ("plane.held_dropped", plane.held_dropped),
+            ("plane.too_big", plane.too_big),
+            ("plane.unsent", plane.unsent),
+            ("plane.unsealed", plane.unsealed),
+            ("plane.discards", plane.discards),
+        ]
+        .into_iter()
+        .map(|(name, value)| (name.to_owned(), value))
+        .collect();
+        counters.extend(ike.begun.iter().map(|(kind, n)| (format!("ike.begun.{}", lower(kind)), *n)));
+        counters.extend(ike.answered.iter().map(|(kind, n)| (format!("ike.answered.{}", lower(kind)), *n)));
+        counters.extend(ike.discards.iter().map(|(reason, n)| (format!("ike.discards.{reason}"), *n)));
+        control::Stats { counters }
+    }
+
+    fn doctor(&self) -> Vec<control::Check> {
+        let check = |name: &str, found: String| control::Check {
+            name: name.into(),
+            outcome: control::CheckOutcome::Ok,
+            found,
+            change: None,
+        };
+        let mut checks = vec![
+            check("daemon", format!("release {}, process {}", env!("CARGO_PKG_VERSION"), std::process::id())),
+            check("tunnel interface", format!("{}, MTU {}", self.tun.name(), self.tun_mtu)),
+            check("name servers", self.machine.resolver_in_use.clone()),
+        ];
+        for offload in self.offloads() {
+            checks.push(control::Check {
+                name: offload.name,
+                outcome: if offload.active { control::CheckOutcome::Ok } else { control::CheckOutcome::Warning },
+                found: if offload.active { "in use".into() } else { offload.why.unwrap_or_default() },
+                change: None,
+            });
+        }
+        checks
+    }
+}
+
+fn lower(kind: &impl std::fmt::Debug) -> String {
+    let mut out = String::new();
+    for c in format!("{kind:?}").chars() {
+        if c.is_uppercase() && !out.is_empty() {
+            out.push('_');
+        }
+        out.extend(c.to_lowercase());
+    }
+    out
+}
+
+fn event(change: Change) -> (String, EventKind) {
+    match change {
+        Change::Up { connection, rung, took_ms } => (connection, EventKind::Up { rung: status::rung(rung), took_ms }),
+        Change::RungFailed { connection, rung, why, kind } => {
+            let error = status::error(&connection, &why, kind);
+            (connection, EventKind::RungFailed { rung: status::rung(rung), error })
+        }
+        Change::Down { connection, why } => (connection, EventKind::Down { why }),
+        Change::PeerUp { connection, peer, resumed } => (connection, EventKind::PeerUp { peer, resumed }),
+        Change::PeerDown { connection, peer, why } => (connection, EventKind::PeerDown { peer, why }),
+        Change::PeerRefused { from, claimed, why } => {
+            (String::new(), EventKind::PeerRefused { from: from.to_string(), claimed, why })
+        }
+    }
+}

@@ -1,0 +1,184 @@
+//! What IKE reports, applied: to the SAs, to the ladders, and outward as the node's own events.
+
+use crate::event::{Change, Event, FailureKind};
+use crate::ladder::Failure;
+use crate::node::{Node, Session};
+use dormouse_ike::{CloseReason, Established, Event as Ike, SaId};
+use dormouse_sansio::Instant;
+use ipnet::IpNet;
+
+impl Node {
+    pub(crate) fn apply(&mut self, now: Instant, event: Ike) {
+        match event {
+            Ike::Established(e) => self.established(now, *e),
+            Ike::Child(change) => self.apply_child(now, change),
+            Ike::Ticket { sa, ticket } => self.ticket(sa, *ticket),
+            Ike::TicketSpent { record } => self.push(Event::TicketSpent { record: record.as_bytes().to_vec() }),
+            Ike::Failed { sa, error } => self.attempt_failed(now, sa, &error),
+            Ike::PeerFailed { path, claimed, error } => {
+                let claimed = claimed.map(|c| c.to_string());
+                self.changed(Change::PeerRefused { from: path.remote.ip(), claimed, why: error.to_string() });
+            }
+            Ike::ChildFailed { sa, error } => {
+                tracing::warn!(%sa, %error, "an additional CHILD SA was refused");
+            }
+            Ike::Closed { sa, reason } => self.closed(now, sa, reason),
+            Ike::ProbeAnswered { sa, .. } => {
+                if let Some(client) = self.client_of(sa) {
+                    client.ladder.confirmed(now);
+                    self.settle(now);
+                }
+            }
+            Ike::ProbeFailed { sa } => self.held_failed(now, sa, Failure::Timeout),
+            Ike::PeerLostSa { sa } => {
+                if let Some(client) = self.client_of(sa) {
+                    client.ladder.doubt(now);
+                    self.climb(now);
+                }
+            }
+            Ike::PathChanged { sa, path } => self.path_changed(now, sa, path),
+            Ike::UpdateRefused { sa, why } => {
+                tracing::info!(%sa, why, "the gateway refused the new address");
+                self.held_failed(now, sa, Failure::Lost);
+            }
+            Ike::PeerAddresses { sa, addresses } => tracing::debug!(%sa, ?addresses, "additional addresses of the peer"),
+        }
+    }
+
+    fn established(&mut self, now: Instant, e: Established) {
+        let routes = if e.initiator { Vec::new() } else { e.configuration.addresses().into_iter().map(IpNet::from).collect() };
+        let session = Session {
+            connection: e.connection.clone(),
+            peer: e.peer.to_string(),
+            path: e.path,
+            established: now,
+            resumed: e.resumed,
+            routes: routes.clone(),
+            assigned: e.configuration.clone(),
+            children: Vec::new(),
+            last_sent: None,
+            last_received: None,
+            heard: None,
+        };
+        self.sessions.insert(e.sa, session);
+        if !e.initiator {
+            if !routes.is_empty() {
+                self.push(Event::PeerRoutes { routes });
+            }
+            self.changed(Change::PeerUp { connection: e.connection, peer: e.peer.to_string(), resumed: e.resumed });
+            return;
+        }
+        let Some(client) = self.clients.get_mut(&e.connection) else { return };
+        let replaced = client.sa.replace(e.sa).filter(|old| *old != e.sa);
+        client.attempt = client.attempt.filter(|a| *a != e.sa);
+        if e.resumed {
+            // Accepted once: the gateway sends a new one, or the next wake is a full exchange.
+            client.set_ticket(None);
+        }
+        client.ladder.established(now, e.path, e.resumed);
+        if let Some(old) = replaced {
+            self.ike.forget(now, old);
+        }
+    }
+
+    /// The CHILD SA `id` of `sa` can be used: a client's session is complete with it.
+    pub(crate) fn child_installed(&mut self, now: Instant, sa: SaId, id: u64) {
+        let Some(selectors) = self.sad.get(id).map(|c| c.selectors.clone()) else { return };
+        let Some(session) = self.sessions.get(&sa) else { return };
+        let assigned = session.assigned.clone();
+        let Some(client) = self.client_of(sa) else { return };
+        let routes = match assigned.subnets.as_slice() {
+            [] => crate::child::prefixes(selectors.remote()),
+            subnets => subnets.to_vec(),
+        };
+        client.last_selectors = Some(selectors);
+        let wanted = (assigned, routes);
+        if client.configured.as_ref() != Some(&wanted) {
+            let connection = client.config.name.clone();
+            client.configured = Some(wanted.clone());
+            self.push(Event::Configure { connection, assigned: wanted.0, routes: wanted.1 });
+        }
+        self.settle(now);
+    }
+
+    fn ticket(&mut self, sa: SaId, ticket: dormouse_ike::ticket::ClientTicket) {
+        let Some(client) = self.client_of(sa) else { return };
+        let connection = client.config.name.clone();
+        let bytes = ticket.encode();
+        client.set_ticket(Some(ticket));
+        self.push(Event::Ticket { connection, bytes: Some(bytes) });
+    }
+
+    fn attempt_failed(&mut self, now: Instant, sa: SaId, error: &dormouse_ike::NegotiationError) {
+        let Some((name, client)) = self.clients.iter_mut().find(|(_, c)| c.attempt == Some(sa)) else { return };
+        let name = name.clone();
+        client.attempt = None;
+        let (failure, kind) = crate::client::failure_of(error);
+        client.last_error = Some((error.to_string(), kind));
+        if failure == Failure::TicketRefused {
+            client.set_ticket(None);
+            self.push(Event::Ticket { connection: name.clone(), bytes: None });
+        }
+        self.ladder_failed(now, &name, error);
+    }
+
+    /// The SA that a client holds is of no use any more: it is forgotten here, and the ladder goes on.
+    fn held_failed(&mut self, now: Instant, sa: SaId, why: Failure) {
+        let Some(client) = self.client_of(sa) else { return };
+        client.sa = None;
+        let name = client.config.name.clone();
+        client.ladder.failed(now, why);
+        self.ike.forget(now, sa);
+        tracing::info!(connection = %name, ?why, "the held SA is given up");
+        self.climb(now);
+    }
+
+    fn closed(&mut self, now: Instant, sa: SaId, reason: CloseReason) {
+        let Some(session) = self.sessions.remove(&sa) else { return };
+        if let Some(client) = self.clients.get_mut(&session.connection) {
+            if client.sa != Some(sa) {
+                return;
+            }
+            client.sa = None;
+            client.last_error = Some((reason.to_string(), FailureKind::Other));
+            client.ladder.failed(now, Failure::Lost);
+            self.changed(Change::Down { connection: session.connection, why: reason.to_string() });
+            self.climb(now);
+            return;
+        }
+        // A newer session of the same peer may have the same addresses.
+        let still = |route: &IpNet| self.sessions.values().any(|s| s.routes.contains(route));
+        let gone: Vec<IpNet> = session.routes.iter().filter(|r| !still(r)).copied().collect();
+        if !gone.is_empty() {
+            self.push(Event::PeerGone { routes: gone });
+        }
+        self.changed(Change::PeerDown { connection: session.connection, peer: session.peer, why: reason.to_string() });
+    }
+
+    fn path_changed(&mut self, now: Instant, sa: SaId, path: dormouse_sansio::Path) {
+        if let Some(session) = self.sessions.get_mut(&sa) {
+            session.path = path;
+        }
+        if let Some(client) = self.client_of(sa) {
+            client.ladder.moved(path);
+            client.ladder.confirmed(now);
+            self.settle(now);
+        }
+    }
+
+    /// Rekeys every CHILD SA now.
+    pub fn rekey_children(&mut self, now: Instant) {
+        for known in self.known.values() {
+            self.ike.rekey_child(now, known.child);
+        }
+        self.drain_ike(now);
+    }
+
+    /// Rekeys every IKE SA now.
+    pub fn rekey_ike_sas(&mut self, now: Instant) {
+        for sa in self.sessions.keys() {
+            self.ike.rekey_ike(now, *sa);
+        }
+        self.drain_ike(now);
+    }
+}

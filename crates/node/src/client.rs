@@ -1,0 +1,100 @@
+//! One client connection: its ladder, its ticket, and the SAs that serve it. Owns their relation; decides nothing that the
+//! ladder decides.
+
+use crate::config::Resolved;
+use crate::event::FailureKind;
+use crate::ladder::{Failure, Ladder, Wake};
+use dormouse_esp::Selectors;
+use dormouse_ike::config_payload::AssignedConfig;
+use dormouse_ike::ticket::ClientTicket;
+use dormouse_ike::{NegotiationError, SaId};
+use dormouse_sansio::UnixTime;
+
+#[derive(Debug)]
+pub(crate) struct Client {
+    pub(crate) config: Resolved,
+    pub(crate) ladder: Ladder,
+    /// The SA that serves the connection.
+    pub(crate) sa: Option<SaId>,
+    /// The SA that is being negotiated.
+    pub(crate) attempt: Option<SaId>,
+    ticket: Option<ClientTicket>,
+    /// What the machine was told to configure.
+    pub(crate) configured: Option<(AssignedConfig, Vec<ipnet::IpNet>)>,
+    /// Traffic of the last CHILD SA: packets of it are held while the session comes back.
+    pub(crate) last_selectors: Option<Selectors>,
+    /// The radio sleeps.
+    pub(crate) asleep: bool,
+    announced: Option<Wake>,
+    /// The last failure, in words, until the session is up again.
+    pub(crate) last_error: Option<(String, FailureKind)>,
+}
+
+impl Client {
+    pub(crate) fn new(config: Resolved) -> Self {
+        let ladder = Ladder::new(config.deadlines);
+        Self {
+            config,
+            ladder,
+            sa: None,
+            attempt: None,
+            ticket: None,
+            configured: None,
+            last_selectors: None,
+            asleep: false,
+            announced: None,
+            last_error: None,
+        }
+    }
+
+    pub(crate) fn set_ticket(&mut self, ticket: Option<ClientTicket>) {
+        self.ladder.set_ticket(ticket.is_some());
+        self.ticket = ticket;
+    }
+
+    pub(crate) fn ticket(&self) -> Option<&ClientTicket> {
+        self.ticket.as_ref()
+    }
+
+    /// The ticket for one attempt. It stays here until the gateway has refused or replaced it: an attempt that nobody answered
+    /// has not used it up.
+    pub(crate) fn take_ticket(&self) -> Option<ClientTicket> {
+        self.ticket.clone()
+    }
+
+    pub(crate) fn forget_expired(&mut self, now: UnixTime) {
+        if self.ticket.as_ref().is_some_and(|t| t.expires <= now) {
+            self.set_ticket(None);
+        }
+    }
+
+    /// A success that was not announced yet.
+    pub(crate) fn news(&mut self) -> Option<Wake> {
+        let wake = self.ladder.last_wake();
+        if wake == self.announced {
+            return None;
+        }
+        self.announced = wake;
+        self.last_error = None;
+        wake
+    }
+}
+
+/// What a failed negotiation means to the ladder, and to people.
+pub(crate) fn failure_of(error: &NegotiationError) -> (Failure, FailureKind) {
+    use NegotiationError as E;
+    match error {
+        E::Timeout { .. } => (Failure::Timeout, FailureKind::Timeout),
+        E::TicketRefused | E::TicketExpired => (Failure::TicketRefused, FailureKind::Other),
+        E::UnknownSpi => (Failure::Lost, FailureKind::Other),
+        E::RefusedByPeer { .. } | E::Authentication(_) | E::WrongIdentity { .. } | E::NoConnection { .. } => {
+            (Failure::Refused, FailureKind::Authentication)
+        }
+        E::NoProposalChosen { .. }
+        | E::ProposalsRefused { .. }
+        | E::WrongProposal { .. }
+        | E::TrafficSelectors { .. }
+        | E::KeyExchangeGroup { .. } => (Failure::Refused, FailureKind::Proposal),
+        _ => (Failure::Refused, FailureKind::Other),
+    }
+}

@@ -1,0 +1,630 @@
+//! The node: IKE, ESP and the wake-up ladders of one machine, joined.
+//!
+//! Owns which CHILD SA carries which packet and which IKE SA serves which connection. It must never read a clock, open a
+//! socket or touch the machine: [`Event`]s say what the driver has to do.
+//!
+//! # Driving contract
+//! - Every datagram from a UDP or raw ESP socket goes to [`Node::handle_datagram`]. [`Inbound::Inner`] says where in the buffer
+//!   the inner packet lies now; the driver writes it to the TUN.
+//! - For every packet (or super-packet: all its segments are one flow) from the TUN, [`Node::route`] says which child carries
+//!   it, [`Node::child_mut`] lends it for sealing in place, and [`Node::sent`] is told afterwards, once per batch.
+//! - After each of these and after every command: [`Node::poll_event`] until `None`, then [`Node::poll_transmit`] until `None`,
+//!   then sleep until [`Node::poll_timeout`] and call [`Node::handle_timeout`]. Events come first: what must be durable before an
+//!   answer leaves is among them.
+
+use crate::child::Suite;
+use crate::client::{Client, failure_of};
+use crate::config::Resolved;
+use crate::config::file::Role;
+use crate::event::{Change, Event};
+use crate::ladder::{Action, State};
+use dormouse_esp::pmtu::TooBig;
+use dormouse_esp::{Child, Life, Sad};
+use dormouse_ike::{ChildId, ChildSa, Endpoint, Install, SaId};
+use dormouse_ike::ticket::ClientTicket;
+use dormouse_ike::config::{Connection, EndpointConfig};
+use dormouse_sansio::{Carrier, Deadline, Entropy, Instant, Path, Transmit, UnixTime};
+use dormouse_wire::esp::{NatT, classify_natt};
+use dormouse_wire::ip::Flow;
+use std::collections::{BTreeMap, VecDeque};
+use std::ops::Range;
+use std::sync::Arc;
+
+/// What a datagram turned out to be.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Inbound {
+    /// It was for the node itself.
+    Consumed,
+    /// An inner packet, at this place of the buffer, through this child.
+    Inner {
+        /// Where the packet lies now.
+        range: Range<usize>,
+        /// Which child it came through.
+        child: u64,
+        /// What it is: 4 or 41 in tunnel mode, the transport protocol in transport mode.
+        next_header: u8,
+    },
+}
+
+/// Why a datagram was dropped.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum Discard {
+    /// IKE did not want it.
+    #[error("IKE: {0}")]
+    Ike(#[from] dormouse_ike::Discard),
+    /// ESP did not want it.
+    #[error("ESP: {0}")]
+    Esp(#[from] dormouse_esp::Discard),
+    /// Neither IKE, nor ESP, nor a keepalive.
+    #[error("neither IKE nor ESP")]
+    Malformed,
+}
+
+/// Where an outgoing packet goes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Route {
+    /// Seal it with this child.
+    Send(u64),
+    /// A session that would carry it is on its way back: hold the packet until [`Event::Flowing`].
+    Hold,
+    /// No policy covers it.
+    None,
+}
+
+/// What the node has counted since it began.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Counters {
+    /// NAT keepalives received.
+    pub keepalives_in: u64,
+    /// ESP packets dropped, for whatever reason.
+    pub esp_discards: u64,
+    /// ESP packets dropped because nobody knows their SPI.
+    pub unknown_spi: u64,
+    /// Datagrams that were neither IKE nor ESP.
+    pub malformed: u64,
+}
+
+/// What a connection's configuration says of its children.
+#[derive(Debug)]
+struct Policy {
+    ike: Arc<Connection>,
+    pad_to: u16,
+}
+
+/// A child as IKE knows it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Known {
+    pub(crate) sa: SaId,
+    pub(crate) child: ChildId,
+    pub(crate) suite: Suite,
+}
+
+/// One established IKE SA.
+#[derive(Debug)]
+pub(crate) struct Session {
+    pub(crate) connection: String,
+    pub(crate) peer: String,
+    pub(crate) path: Path,
+    pub(crate) established: Instant,
+    pub(crate) resumed: bool,
+    pub(crate) routes: Vec<ipnet::IpNet>,
+    pub(crate) assigned: dormouse_ike::config_payload::AssignedConfig,
+    pub(crate) children: Vec<u64>,
+    /// When ESP was last sent and received: it stands in for liveness checks and keepalives.
+    pub(crate) last_sent: Option<Instant>,
+    pub(crate) last_received: Option<Instant>,
+    /// When ESP was last received, told to IKE or not.
+    pub(crate) heard: Option<Instant>,
+}
+
+/// See the module's documentation.
+pub struct Node {
+    pub(crate) ike: Endpoint,
+    pub(crate) sad: Sad,
+    entropy: Box<dyn Entropy>,
+    pub(crate) clients: BTreeMap<String, Client>,
+    policies: BTreeMap<String, Policy>,
+    pub(crate) sessions: BTreeMap<SaId, Session>,
+    /// What is known of each child besides its ESP state.
+    pub(crate) known: BTreeMap<u64, Known>,
+    /// Replaced children that still send until their successor is known to be installed.
+    pending_activation: BTreeMap<u64, u64>,
+    events: VecDeque<Event>,
+    pub(crate) counters: Counters,
+    pub(crate) path_mtu: u16,
+}
+
+impl std::fmt::Debug for Node {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Node").field("clients", &self.clients.keys()).field("sessions", &self.sessions).finish_non_exhaustive()
+    }
+}
+
+impl Node {
+    /// A node of these connections. `endpoint` holds what the connections do not: ports, limits, ticket keys, the pool; its
+    /// list of answering connections is filled in here. `entropy` is for IKE, `esp_entropy` for ESP.
+    #[must_use]
+    pub fn new(
+        connections: Vec<Resolved>, mut endpoint: EndpointConfig, entropy: Box<dyn Entropy>, esp_entropy: Box<dyn Entropy>,
+    ) -> Self {
+        let (mut clients, mut policies) = (BTreeMap::new(), BTreeMap::new());
+        for connection in connections {
+            policies.insert(connection.name.clone(), Policy { ike: connection.ike.clone(), pad_to: connection.pad_to });
+            match connection.role {
+                Role::Gateway => endpoint.connections.push(connection.ike),
+                Role::Client => {
+                    clients.insert(connection.name.clone(), Client::new(connection));
+                }
+            }
+        }
+        Self {
+            ike: Endpoint::new(endpoint, entropy),
+            sad: Sad::new(),
+            entropy: esp_entropy,
+            clients,
+            policies,
+            sessions: BTreeMap::new(),
+            known: BTreeMap::new(),
+            pending_activation: BTreeMap::new(),
+            events: VecDeque::new(),
+            counters: Counters::default(),
+            path_mtu: 1500,
+        }
+    }
+
+    /// Tells the wall-clock time, for certificates and tickets: at the start and whenever the clock is set.
+    pub fn set_wall_clock(&mut self, now: Instant, unix: UnixTime) {
+        self.ike.set_wall_clock(now, unix);
+        for client in self.clients.values_mut() {
+            client.forget_expired(unix);
+        }
+    }
+
+    /// Gives a client the ticket of an earlier run.
+    pub fn restore_ticket(&mut self, connection: &str, ticket: ClientTicket) {
+        if let Some(client) = self.clients.get_mut(connection) {
+            client.set_ticket(Some(ticket));
+        }
+    }
+
+    /// What the outer link carries, in bytes.
+    pub fn set_path_mtu(&mut self, mtu: u16) {
+        self.path_mtu = mtu;
+        for child in self.sad.iter_mut() {
+            child.pmtu.set_link(&child.path, mtu);
+        }
+    }
+
+    // ---- commands -------------------------------------------------------------------------------------------------
+
+    /// The client connection is wanted. False if there is none of this name.
+    pub fn up(&mut self, now: Instant, connection: &str) -> bool {
+        let Some(client) = self.clients.get_mut(connection) else { return false };
+        client.ladder.up(now);
+        self.climb(now);
+        true
+    }
+
+    /// The client connection is no longer wanted: its SA is deleted at both ends, its ticket destroyed (RFC 5723: "the ticket
+    /// is destroyed on explicit log-out").
+    pub fn down(&mut self, now: Instant, connection: &str) -> bool {
+        let Some(client) = self.clients.get_mut(connection) else { return false };
+        client.ladder.down();
+        client.set_ticket(None);
+        let (held, attempt) = (client.sa.take(), client.attempt.take());
+        let configured = client.configured.take().is_some();
+        self.events.push_back(Event::Ticket { connection: connection.into(), bytes: None });
+        if let Some(sa) = attempt {
+            self.abandon(now, sa);
+        }
+        if let Some(sa) = held {
+            self.ike.close(now, sa);
+            self.drain_ike(now);
+        }
+        if configured {
+            self.events.push_back(Event::Unconfigure { connection: connection.into() });
+        }
+        self.changed(Change::Down { connection: connection.into(), why: "by request".into() });
+        true
+    }
+
+    /// The way to a connection's gateway: a path, or `None` without a network.
+    pub fn set_network(&mut self, now: Instant, connection: &str, path: Option<Path>) {
+        if let Some(client) = self.clients.get_mut(connection) {
+            client.ladder.network(now, path);
+        }
+        self.climb(now);
+    }
+
+    /// The daemon stops: the SA is deleted at both ends, but the ticket stays for the next start.
+    pub fn leave(&mut self, now: Instant, connection: &str) {
+        let Some(client) = self.clients.get_mut(connection) else { return };
+        client.ladder.down();
+        let (held, attempt) = (client.sa.take(), client.attempt.take());
+        if let Some(sa) = attempt {
+            self.abandon(now, sa);
+        }
+        if let Some(sa) = held {
+            self.ike.close(now, sa);
+            self.drain_ike(now);
+        }
+    }
+
+    /// Ends every session, in every role.
+    pub fn close_all(&mut self, now: Instant) {
+        let sas: Vec<SaId> = self.sessions.keys().copied().collect();
+        for sa in sas {
+            self.ike.close(now, sa);
+        }
+        self.drain_ike(now);
+    }
+
+    /// An ICMP error came back for something that was sent to `destination`; `mtu` if it says that packets are too big. None of
+    /// this is authenticated: see [`dormouse_esp::pmtu`] for what is believed.
+    pub fn path_error(&mut self, now: Instant, destination: std::net::SocketAddr, mtu: Option<u32>) {
+        let Some(claimed) = mtu else { return };
+        for child in self.sad.iter_mut().filter(|c| c.path.remote == destination) {
+            let (spi, sent) = (child.outbound.spi(), child.outbound.sequence());
+            if let Some(mtu) = child.pmtu.too_big(now, TooBig { claimed, quoted: None }, spi, sent) {
+                tracing::info!(%destination, mtu, "the path carries less");
+                child.outbound.set_inner_mtu(child.overhead.inner_mtu(mtu.into()));
+            }
+        }
+    }
+
+    /// Every spent ticket that still counts, to rewrite the log of them.
+    #[must_use]
+    pub fn spent_tickets(&self) -> Vec<u8> {
+        self.ike.spent_tickets()
+    }
+
+    /// The radio goes to sleep: nothing is due until [`Node::resume`].
+    pub fn suspend(&mut self, now: Instant) {
+        for client in self.clients.values_mut() {
+            client.ladder.sleep(now);
+            client.asleep = true;
+        }
+        self.climb(now);
+    }
+
+    /// The radio is back.
+    pub fn resume(&mut self, now: Instant) {
+        for client in self.clients.values_mut() {
+            client.asleep = false;
+            client.ladder.wake(now);
+        }
+        self.climb(now);
+        self.announce_flow();
+    }
+
+    // ---- data -----------------------------------------------------------------------------------------------------
+
+    /// A datagram came in over `path`.
+    ///
+    /// # Errors
+    /// The reason why it was dropped; it has been counted.
+    pub fn handle_datagram(&mut self, now: Instant, path: Path, datagram: &mut [u8]) -> Result<Inbound, Discard> {
+        let esp = match path.carrier {
+            Carrier::Ike => false,
+            Carrier::RawEsp => true,
+            Carrier::NatT => match classify_natt(datagram) {
+                NatT::Keepalive => {
+                    self.counters.keepalives_in += 1;
+                    return Ok(Inbound::Consumed);
+                }
+                NatT::Ike(_) => {
+                    let message = datagram.get_mut(4..).unwrap_or_default();
+                    return self.handle_ike(now, path, message);
+                }
+                NatT::Esp(_) => true,
+                NatT::Malformed => {
+                    self.counters.malformed += 1;
+                    return Err(Discard::Malformed);
+                }
+            },
+        };
+        if esp { self.handle_esp(now, path, datagram) } else { self.handle_ike(now, path, datagram) }
+    }
+
+    fn handle_ike(&mut self, now: Instant, path: Path, message: &mut [u8]) -> Result<Inbound, Discard> {
+        let result = self.ike.handle_datagram(now, path, message);
+        self.drain_ike(now);
+        result?;
+        Ok(Inbound::Consumed)
+    }
+
+    fn handle_esp(&mut self, now: Instant, path: Path, datagram: &mut [u8]) -> Result<Inbound, Discard> {
+        let (id, opened) = match self.sad.open(datagram) {
+            Ok(accepted) => (accepted.id, accepted.opened),
+            Err(e) => {
+                self.counters.esp_discards += 1;
+                if let dormouse_esp::Discard::UnknownSpi { spi } = e {
+                    self.counters.unknown_spi += 1;
+                    let _ = spi; // PENDING unknown_esp_spi
+                }
+                return Err(e.into());
+            }
+        };
+        self.received(now, id, path);
+        if opened.is_dummy() {
+            return Ok(Inbound::Consumed);
+        }
+        Ok(Inbound::Inner { range: opened.inner, child: id, next_header: opened.next_header })
+    }
+
+    /// Bookkeeping for an authentic packet: the mapping, the ladder, the successor of a rekeyed child.
+    fn received(&mut self, now: Instant, id: u64, path: Path) {
+        if let Some(old) = self.pending_activation.remove(&id) {
+            self.sad.deactivate(old);
+            self.sad.activate(id);
+        }
+        let Some(child) = self.sad.get(id) else { return };
+        let (moved, life) = (child.path != path, child.inbound.life());
+        let Some(sa) = self.known.get(&id).map(|k| k.sa) else { return };
+        if let Some(session) = self.sessions.get_mut(&sa) {
+            session.last_received = Some(now);
+            session.heard = Some(now);
+        }
+        if moved {
+            self.ike.observed_path(now, sa, path);
+            self.drain_ike(now);
+        }
+        if life != Life::Fresh {
+            self.rekey(now, id);
+        }
+        if let Some(client) = self.client_of(sa) {
+            let before = client.ladder.state();
+            client.ladder.inbound(now);
+            if before != State::Up {
+                self.settle(now);
+            }
+        }
+    }
+
+    /// Where a packet of `flow` goes.
+    pub fn route(&mut self, flow: &Flow) -> Route {
+        if let Some(id) = self.sad.route(flow) {
+            return match self.known.get(&id).map(|k| k.sa).and_then(|sa| self.client_of(sa)) {
+                Some(client) if client.asleep => Route::Hold,
+                _ => Route::Send(id),
+            };
+        }
+        let wanted = |c: &Client| c.ladder.state() != State::Down && c.last_selectors.as_ref().is_some_and(|s| s.match_outbound(flow));
+        if self.clients.values().any(wanted) { Route::Hold } else { Route::None }
+    }
+
+    /// Lends a child for sealing.
+    pub fn child_mut(&mut self, id: u64) -> Option<&mut Child> {
+        self.sad.get_mut(id)
+    }
+
+    /// A batch was sealed with child `id` and sent.
+    pub fn sent(&mut self, now: Instant, id: u64) {
+        let Some(child) = self.sad.get(id) else { return };
+        let life = child.outbound.life();
+        let Some(sa) = self.known.get(&id).map(|k| k.sa) else { return };
+        if let Some(session) = self.sessions.get_mut(&sa) {
+            session.last_sent = Some(now);
+        }
+        if life != Life::Fresh {
+            self.rekey(now, id);
+        }
+        if let Some(client) = self.client_of(sa) {
+            client.ladder.outbound(now);
+        }
+    }
+
+    fn rekey(&mut self, now: Instant, id: u64) {
+        if let Some(known) = self.known.get(&id) {
+            self.ike.rekey_child(now, known.child);
+            self.drain_ike(now);
+        }
+    }
+
+    // ---- the verbs ------------------------------------------------------------------------------------------------
+
+    /// Acts on whatever is due.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        if self.ike.poll_timeout().is_some_and(|d| d.at <= now) {
+            for (sa, session) in &mut self.sessions {
+                if session.last_sent.is_some() || session.last_received.is_some() {
+                    self.ike.note_traffic(now, *sa, session.last_sent.take(), session.last_received.take());
+                }
+            }
+            self.ike.handle_timeout(now);
+            self.drain_ike(now);
+        }
+        for client in self.clients.values_mut() {
+            client.ladder.handle_timeout(now);
+        }
+        self.climb(now);
+    }
+
+    /// The next datagram to send; its bytes are appended to `out`.
+    pub fn poll_transmit(&mut self, now: Instant, out: &mut Vec<u8>) -> Option<Transmit> {
+        self.ike.poll_transmit(now, out)
+    }
+
+    /// When [`Node::handle_timeout`] is wanted. While the radio sleeps, upkeep of the sleeping sessions does not count: a node
+    /// whose only sessions sleep has no deadline.
+    #[must_use]
+    pub fn poll_timeout(&self) -> Option<Deadline> {
+        let asleep = !self.clients.is_empty() && self.clients.values().all(|c| c.asleep) && self.is_only_client();
+        let ike = if asleep { None } else { self.ike.poll_timeout() };
+        let ladders = self.clients.values().filter_map(|c| c.ladder.poll_timeout());
+        ladders.fold(ike, |a, b| Deadline::earlier(a, Some(b)))
+    }
+
+    fn is_only_client(&self) -> bool {
+        self.sessions.values().all(|s| self.clients.contains_key(&s.connection))
+    }
+
+    /// The next event, oldest first.
+    pub fn poll_event(&mut self) -> Option<Event> {
+        self.events.pop_front()
+    }
+
+    // ---- inside ---------------------------------------------------------------------------------------------------
+
+    pub(crate) fn client_of(&mut self, sa: SaId) -> Option<&mut Client> {
+        let session = self.sessions.get(&sa)?;
+        self.clients.get_mut(&session.connection).filter(|c| c.sa == Some(sa))
+    }
+
+    pub(crate) fn push(&mut self, event: Event) {
+        self.events.push_back(event);
+    }
+
+    pub(crate) fn changed(&mut self, change: Change) {
+        self.events.push_back(Event::Changed(change));
+    }
+
+    /// Carries out what the ladders want.
+    pub(crate) fn climb(&mut self, now: Instant) {
+        let names: Vec<String> = self.clients.keys().cloned().collect();
+        for name in names {
+            while let Some(action) = self.clients.get_mut(&name).and_then(|c| c.ladder.poll_action()) {
+                tracing::debug!(connection = %name, ?action, "ladder");
+                self.act(now, &name, action);
+            }
+        }
+        self.drain_ike(now);
+    }
+
+    fn act(&mut self, now: Instant, name: &str, action: Action) {
+        let Some(client) = self.clients.get_mut(name) else { return };
+        match action {
+            Action::Update(path) => {
+                if let Some(sa) = client.sa {
+                    self.ike.set_path(now, sa, path);
+                }
+            }
+            Action::Probe(limit) => {
+                if let Some(sa) = client.sa {
+                    self.ike.probe(now, sa, limit);
+                }
+            }
+            Action::Resume(path) => match client.take_ticket() {
+                Some(ticket) => client.attempt = Some(self.ike.resume(now, client.config.ike.clone(), ticket, path)),
+                None => {
+                    client.ladder.failed(now, crate::ladder::Failure::TicketRefused);
+                    self.climb(now);
+                }
+            },
+            Action::Connect(path) => client.attempt = Some(self.ike.connect(now, client.config.ike.clone(), path)),
+            Action::Abandon => {
+                let (attempt, held) = (client.attempt.take(), client.sa.take_if(|_| !client.ladder.data_flows()));
+                for sa in attempt.into_iter().chain(held) {
+                    self.abandon(now, sa);
+                }
+            }
+        }
+    }
+
+    /// Forgets an SA without telling the peer.
+    fn abandon(&mut self, now: Instant, sa: SaId) {
+        self.ike.forget(now, sa);
+        self.drain_ike(now);
+    }
+
+    /// After a ladder changed: announces success, and packets that may flow.
+    pub(crate) fn settle(&mut self, now: Instant) {
+        self.climb(now);
+        let mut ups = Vec::new();
+        for (name, client) in &mut self.clients {
+            if let Some(wake) = client.news() {
+                let took_ms = u64::try_from(wake.took.as_millis()).unwrap_or(u64::MAX);
+                ups.push(Change::Up { connection: name.clone(), rung: wake.rung, took_ms });
+            }
+        }
+        for up in ups {
+            self.changed(up);
+        }
+        self.announce_flow();
+    }
+
+    pub(crate) fn announce_flow(&mut self) {
+        if self.clients.values().any(|c| c.ladder.data_flows()) {
+            self.push(Event::Flowing);
+        }
+    }
+
+    /// Applies a change of the ESP side.
+    pub(crate) fn apply_child(&mut self, now: Instant, change: ChildSa) {
+        match change {
+            ChildSa::Install(install) => self.install(now, *install),
+            ChildSa::Remap { sa, path } => {
+                for (id, known) in self.known.iter().filter(|(_, k)| k.sa == sa) {
+                    if let Some(child) = self.sad.get_mut(*id) {
+                        crate::child::remap(child, known.suite, path, self.path_mtu);
+                    }
+                }
+                if let Some(client) = self.client_of(sa) {
+                    client.ladder.moved(path);
+                }
+            }
+            ChildSa::Remove { child, sa } => {
+                self.pending_activation.retain(|new, old| *new != child.get() && *old != child.get());
+                self.sad.remove(child.get());
+                self.known.remove(&child.get());
+                if let Some(session) = self.sessions.get_mut(&sa) {
+                    session.children.retain(|id| *id != child.get());
+                }
+            }
+        }
+    }
+
+    fn install(&mut self, now: Instant, install: Install) {
+        let id = install.child.get();
+        let (sa, replaces, send_now) = (install.sa, install.replaces, install.send_now);
+        let policy = self.sessions.get(&sa).and_then(|s| self.policies.get(&s.connection));
+        let Some((policy, config)) = policy.and_then(|p| Some((p, p.ike.children.get(install.config)?))) else {
+            tracing::error!(%sa, "a CHILD SA of no known connection");
+            return;
+        };
+        let local = crate::child::Local { config, pad_to: policy.pad_to, link_mtu: self.path_mtu };
+        let child = match crate::child::build(&install, local, &mut *self.entropy) {
+            Ok(child) => child,
+            Err(e) => {
+                // Cannot happen with a suite that IKE negotiated from the same table.
+                tracing::error!(%e, "a CHILD SA could not be installed");
+                return;
+            }
+        };
+        self.sad.insert(child);
+        self.known.insert(id, Known { sa, child: install.child, suite: Suite::of(&install) });
+        match replaces {
+            Some(old) if !send_now => {
+                self.pending_activation.insert(id, old.get());
+            }
+            _ => {
+                self.sad.activate(id);
+                if let Some(old) = replaces {
+                    self.sad.deactivate(old.get());
+                }
+            }
+        }
+        if let Some(session) = self.sessions.get_mut(&sa) {
+            session.children.push(id);
+        }
+        self.child_installed(now, sa, id);
+    }
+
+    /// Handles everything that IKE reports.
+    pub(crate) fn drain_ike(&mut self, now: Instant) {
+        while let Some(event) = self.ike.poll_event() {
+            self.apply(now, event);
+        }
+    }
+
+    pub(crate) fn ladder_failed(&mut self, now: Instant, connection: &str, error: &dormouse_ike::NegotiationError) {
+        let Some(client) = self.clients.get_mut(connection) else { return };
+        let (failure, kind) = failure_of(error);
+        if let State::Climbing(rung) = client.ladder.state() {
+            let (connection, why) = (connection.to_owned(), error.to_string());
+            self.events.push_back(Event::Changed(Change::RungFailed { connection, rung, why, kind }));
+        }
+        client.ladder.failed(now, failure);
+        self.climb(now);
+    }
+}

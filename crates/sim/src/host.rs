@@ -1,0 +1,160 @@
+//! One end of the simulated conversation: a node, and what survives its crashes. Owns the driving contract of a node, the way
+//! `dormoused` does it in the world.
+
+use dormouse_ike::ticket::ClientTicket;
+use dormouse_node::{Change, Event, Inbound, Node, Route};
+use dormouse_sansio::{Instant, Path};
+use dormouse_wire::ip::{flow, udp};
+use std::collections::{BTreeMap, VecDeque};
+use std::net::{IpAddr, SocketAddr};
+
+/// Packets that are held while the session comes back, as the daemon holds them.
+const HOLD: usize = 64;
+/// Room for the ESP header, trailer and ICV of any suite.
+const ROOM: usize = 128;
+
+/// A node with its storage.
+pub struct Host {
+    /// `None` while it has crashed.
+    pub node: Option<Node>,
+    /// The ticket on its disk.
+    pub ticket: Option<Vec<u8>>,
+    /// Its inner IPv4 address, once configured.
+    pub inner: Option<IpAddr>,
+    /// Inner packets that came out of the tunnel: their payloads.
+    pub received: Vec<u64>,
+    /// What the node announced.
+    pub changes: Vec<Change>,
+    /// Wake-ups by timers, by reason.
+    pub wakeups: BTreeMap<&'static str, u64>,
+    /// Datagrams to send.
+    pub outbox: VecDeque<(Path, Vec<u8>)>,
+    /// Tickets that were used up, on its disk.
+    pub spent: Vec<u8>,
+    held: VecDeque<Vec<u8>>,
+}
+
+impl Host {
+    /// A host that runs `node`.
+    #[must_use]
+    pub fn new(node: Node) -> Self {
+        Self {
+            node: Some(node),
+            ticket: None,
+            inner: None,
+            received: Vec::new(),
+            changes: Vec::new(),
+            wakeups: BTreeMap::new(),
+            outbox: VecDeque::new(),
+            spent: Vec::new(),
+            held: VecDeque::new(),
+        }
+    }
+
+    /// The process dies: everything but the disk is lost.
+    pub fn crash(&mut self) {
+        self.node = None;
+        self.inner = None;
+        self.outbox.clear();
+        self.held.clear();
+    }
+
+    /// The process is back.
+    pub fn restart(&mut self, connection: &str, mut node: Node) {
+        if let Some(ticket) = self.ticket.as_ref().and_then(|t| ClientTicket::decode(t).ok()) {
+            node.restore_ticket(connection, ticket);
+        }
+        self.node = Some(node);
+    }
+
+    /// When the node wants to run next.
+    #[must_use]
+    pub fn due(&self) -> Option<Instant> {
+        self.node.as_ref().and_then(|n| n.poll_timeout()).map(|d| d.at)
+    }
+
+    /// Lets the node run if it is due.
+    pub fn run(&mut self, now: Instant) {
+        let Some(node) = &mut self.node else { return };
+        let Some(deadline) = node.poll_timeout().filter(|d| d.at <= now) else { return };
+        *self.wakeups.entry(deadline.why).or_default() += 1;
+        node.handle_timeout(now);
+        self.flush(now);
+    }
+
+    /// A datagram arrives.
+    pub fn receive(&mut self, now: Instant, path: Path, mut datagram: Vec<u8>) {
+        let Some(node) = &mut self.node else { return };
+        if let Ok(Inbound::Inner { range, .. }) = node.handle_datagram(now, path, &mut datagram) {
+            let inner = datagram.get(range).unwrap_or_default();
+            if let Some(number) = inner.get(28..36).and_then(|b| b.try_into().ok()) {
+                self.received.push(u64::from_be_bytes(number));
+            }
+        }
+        self.flush(now);
+    }
+
+    /// Sends a numbered packet through the tunnel. False if no policy covers it.
+    pub fn send(&mut self, now: Instant, from: IpAddr, to: IpAddr, number: u64) -> bool {
+        let mut packet = Vec::new();
+        let (from, to) = (SocketAddr::new(from, 9), SocketAddr::new(to, 9));
+        if udp::build(from, to, &number.to_be_bytes(), &mut packet).is_err() {
+            return false;
+        }
+        let sent = self.forward(now, packet);
+        self.flush(now);
+        sent
+    }
+
+    fn forward(&mut self, now: Instant, packet: Vec<u8>) -> bool {
+        let (Some(node), Some(flow)) = (&mut self.node, flow(&packet)) else { return false };
+        let id = match node.route(&flow) {
+            Route::Send(id) => id,
+            Route::Hold => {
+                if self.held.len() < HOLD {
+                    self.held.push_back(packet);
+                }
+                return true;
+            }
+            Route::None => return false,
+        };
+        let Some(child) = node.child_mut(id) else { return false };
+        let head = child.outbound.head_len();
+        let mut slot = vec![0; head + packet.len() + ROOM];
+        if let Some(room) = slot.get_mut(head..head + packet.len()) {
+            room.copy_from_slice(&packet);
+        }
+        let path = child.path;
+        let Ok(len) = child.outbound.seal(&mut slot, packet.len(), 4) else { return false };
+        slot.truncate(len);
+        self.outbox.push_back((path, slot));
+        node.sent(now, id);
+        true
+    }
+
+    /// Empties the node's queues, as its driving contract demands after every call.
+    pub fn flush(&mut self, now: Instant) {
+        let Some(node) = &mut self.node else { return };
+        let mut flowing = false;
+        while let Some(event) = node.poll_event() {
+            match event {
+                Event::Configure { assigned, .. } => self.inner = assigned.v4.map(IpAddr::V4),
+                Event::Unconfigure { .. } => self.inner = None,
+                Event::Ticket { bytes, .. } => self.ticket = bytes.map(|b| b.as_bytes().to_vec()),
+                Event::Changed(change) => self.changes.push(change),
+                Event::Flowing => flowing = true,
+                Event::TicketSpent { record } => self.spent.extend(record),
+                _ => {}
+            }
+        }
+        let mut datagram = Vec::new();
+        while let Some(transmit) = node.poll_transmit(now, &mut datagram) {
+            self.outbox.push_back((transmit.path, std::mem::take(&mut datagram)));
+        }
+        if flowing {
+            for packet in std::mem::take(&mut self.held) {
+                self.forward(now, packet);
+            }
+        }
+    }
+}

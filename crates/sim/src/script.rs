@@ -1,0 +1,88 @@
+//! Stories: what happens to the two ends, drawn from a seed. Owns the odds; the world owns what each step means.
+
+use crate::world::Access;
+use dormouse_sansio::{Entropy, Seeded};
+use std::time::Duration;
+
+/// One thing that happens.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub enum Step {
+    /// Time passes.
+    Pause(Duration),
+    /// The device enters a network, leaving the one that it was in.
+    Enter(Access),
+    /// The device is in no network.
+    Leave,
+    /// The device suspends for this long, then wakes in a network.
+    Sleep(Duration, Access),
+    /// The NAT forgets its mappings.
+    NatForgets,
+    /// From now on the links lose, duplicate and reorder with these probabilities.
+    Weather {
+        /// Probability of loss.
+        loss: f64,
+        /// Probability of duplication.
+        duplication: f64,
+        /// Probability of reordering.
+        reordering: f64,
+    },
+    /// The gateway dies and is back after this long. Its ticket keys survive if the flag is set.
+    GatewayCrash(Duration, bool),
+    /// The device's daemon dies and is back after this long.
+    DeviceCrash(Duration),
+    /// Packets through the tunnel, from the device and from behind the gateway.
+    Data(u8),
+    /// The device rekeys its CHILD SAs; the gateway too if the flag is set, at the same moment.
+    RekeyChild(bool),
+    /// The device rekeys its IKE SA; the gateway too if the flag is set, at the same moment.
+    RekeyIke(bool),
+    /// The user disconnects, and connects again after this long.
+    DownUp(Duration),
+}
+
+/// A story.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Script(pub Vec<Step>);
+
+impl Script {
+    /// The story of `seed`: between 4 and 24 steps.
+    #[must_use]
+    pub fn random(seed: u64) -> Self {
+        let mut rng = Seeded::new(seed ^ 0x5c21_9700_51ee_9000);
+        let steps = 4 + rng.below(21);
+        Self((0..steps).map(|_| step(&mut rng)).collect())
+    }
+}
+
+fn seconds(rng: &mut Seeded, most: u64) -> Duration {
+    // Short and long alike: the exponent is uniform.
+    let exponent = rng.below(u64::from(most.max(2).ilog2()) + 1);
+    Duration::from_millis(rng.below(1000 << exponent))
+}
+
+fn access(rng: &mut Seeded) -> Access {
+    if rng.below(2) == 0 { Access::A } else { Access::B }
+}
+
+fn share(rng: &mut Seeded, most: u64) -> f64 {
+    rng.below(most) as f64 / 100.0
+}
+
+fn step(rng: &mut Seeded) -> Step {
+    match rng.below(16) {
+        0..=2 => Step::Pause(seconds(rng, 64)),
+        3..=4 => Step::Enter(access(rng)),
+        5 => Step::Leave,
+        6..=7 => Step::Sleep(seconds(rng, 1024), access(rng)),
+        8 => Step::NatForgets,
+        9 => Step::Weather { loss: share(rng, 50), duplication: share(rng, 30), reordering: share(rng, 30) },
+        10 => Step::GatewayCrash(seconds(rng, 32), rng.below(3) > 0),
+        11 => Step::DeviceCrash(seconds(rng, 32)),
+        12..=13 => Step::Data(1 + rng.below(8) as u8),
+        14 => {
+            let both = rng.below(2) == 0;
+            if rng.below(2) == 0 { Step::RekeyChild(both) } else { Step::RekeyIke(both) }
+        }
+        _ => Step::DownUp(seconds(rng, 16)),
+    }
+}

@@ -1,0 +1,473 @@
+//! The world: two hosts, the links and the NAT between them, and one clock. Owns time and the laws of the network.
+
+use crate::host::Host;
+use crate::script::{Script, Step};
+use dormouse_ike::config::EndpointConfig;
+use dormouse_ike::ticket::{TicketGuard, TicketKeys};
+use dormouse_netem::{Link, LinkConfig, Nat, NatConfig};
+use dormouse_node::config::{Resolved, parse, resolve};
+use dormouse_node::ladder::State;
+use dormouse_node::pool::{Pool, SharedPool};
+use dormouse_node::Node;
+use dormouse_sansio::{Carrier, Entropy, Instant, Path, Seeded, UnixTime};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::time::Duration;
+
+const GATEWAY: Ipv4Addr = Ipv4Addr::new(203, 0, 113, 1);
+const SERVER: Ipv4Addr = Ipv4Addr::new(10, 99, 0, 2);
+const NAT_OUTSIDE: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 6);
+const CONNECTION: &str = "office";
+/// Wall-clock time at the world's beginning.
+const EPOCH: u64 = 1_800_000_000;
+/// Iterations at one moment after which something spins.
+const SPIN: u32 = 20_000;
+/// Silence after which the simulated gateway gives a peer up, and its check before that.
+const LIVENESS: (u32, u32) = (20, 60);
+
+/// An access network of the device.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Access {
+    /// Routed.
+    A,
+    /// Behind a NAT.
+    B,
+}
+
+impl Access {
+    fn address(self) -> Ipv4Addr {
+        match self {
+            Self::A => Ipv4Addr::new(10, 1, 0, 2),
+            Self::B => Ipv4Addr::new(192, 168, 7, 2),
+        }
+    }
+}
+
+/// What differs between worlds besides the seed.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// One-way delay of the links.
+    pub delay: Duration,
+    /// Idle time after which the NAT forgets a mapping.
+    pub nat_idle: Duration,
+    /// Lines for the device's connection: pairs of section and line.
+    pub device: Vec<(&'static str, String)>,
+    /// Lines for the gateway's connection.
+    pub gateway: Vec<(&'static str, String)>,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            delay: Duration::from_millis(20),
+            nat_idle: Duration::from_secs(60),
+            device: Vec::new(),
+            gateway: vec![("ike", format!("liveness = {}\nliveness_timeout = {}", LIVENESS.0, LIVENESS.1))],
+        }
+    }
+}
+
+/// See the module's documentation.
+pub struct World {
+    /// The clock.
+    pub now: Instant,
+    /// The mobile end.
+    pub device: Host,
+    /// The fixed end.
+    pub gateway: Host,
+    /// Where the device is.
+    pub access: Option<Access>,
+    seed: u64,
+    rng: Seeded,
+    settings: Settings,
+    up: Link<Path>,
+    down: Link<Path>,
+    nat: Nat,
+    ticket_keys: Vec<u8>,
+    sent: u64,
+}
+
+impl World {
+    /// A world in which the device is in network A and wants to be connected.
+    ///
+    /// # Panics
+    /// If `settings` do not make a valid configuration.
+    #[must_use]
+    pub fn new(seed: u64, settings: Settings) -> Self {
+        let mut rng = Seeded::new(seed);
+        let link = LinkConfig { delay: settings.delay, jitter: settings.delay / 4, ..LinkConfig::default() };
+        let up = Link::new(link.clone(), rng.next_u64());
+        let down = Link::new(link, rng.next_u64());
+        let mut nat_config = NatConfig::new(NAT_OUTSIDE.into());
+        nat_config.idle = settings.nat_idle;
+        let nat = Nat::new(nat_config, rng.next_u64());
+        let keys = TicketKeys::generate(UnixTime(EPOCH), ROTATE, KEEP, &mut rng.fork());
+        let ticket_keys = keys.export().as_bytes().to_vec();
+        let device = Host::new(device_node(&settings, &mut rng));
+        let gateway = Host::new(gateway_node(&settings, &mut rng, &ticket_keys, &[], UnixTime(EPOCH)));
+        let mut world = Self {
+            now: Instant::ZERO,
+            device,
+            gateway,
+            access: None,
+            seed,
+            rng,
+            settings,
+            up,
+            down,
+            nat,
+            ticket_keys,
+            sent: 0,
+        };
+        world.enter(Access::A);
+        world.connect();
+        world
+    }
+
+    /// The device wants to be connected.
+    pub fn connect(&mut self) {
+        let now = self.now;
+        if let Some(node) = &mut self.device.node {
+            node.up(now, CONNECTION);
+        }
+        self.device.flush(now);
+    }
+
+    /// Lets time pass.
+    ///
+    /// # Panics
+    /// If an end runs in circles without time passing.
+    pub fn run(&mut self, time: Duration) {
+        let end = self.now + time;
+        let (mut moment, mut spins) = (self.now, 0);
+        loop {
+            self.post();
+            let due = [self.up.poll_timeout(), self.down.poll_timeout()].into_iter().flatten().map(|d| d.at);
+            let next = due.chain(self.device.due()).chain(self.gateway.due()).min().unwrap_or(Instant::FAR_FUTURE).max(self.now);
+            if next > end {
+                break;
+            }
+            spins = if next == moment { spins + 1 } else { 0 };
+            moment = next;
+            assert!(spins < SPIN, "seed {}: something spins at {:?}", self.seed, self.now);
+            self.now = next;
+            self.deliver();
+            self.device.run(next);
+            self.gateway.run(next);
+        }
+        self.now = end;
+    }
+
+    /// Hands what the hosts send to the links.
+    fn post(&mut self) {
+        let now = self.now;
+        while let Some((path, datagram)) = self.device.outbox.pop_front() {
+            let Some(access) = self.access else { continue };
+            if path.local.ip() != IpAddr::V4(access.address()) {
+                continue;
+            }
+            let outside = match access {
+                Access::A => Some(path),
+                Access::B => self.nat.outbound(now, path).ok(),
+            };
+            if let Some(path) = outside {
+                // A link that refuses has lost the datagram: the ends must cope.
+                let _ = self.up.enqueue(now, path, datagram);
+            }
+        }
+        while let Some((path, datagram)) = self.gateway.outbox.pop_front() {
+            let _ = self.down.enqueue(now, path, datagram);
+        }
+    }
+
+    fn deliver(&mut self) {
+        let now = self.now;
+        while let Some((path, datagram)) = self.up.poll_deliver(now) {
+            if path.remote.ip() == IpAddr::V4(GATEWAY) {
+                self.gateway.receive(now, arrived(path), datagram);
+            }
+        }
+        while let Some((path, datagram)) = self.down.poll_deliver(now) {
+            let inside = match self.access {
+                Some(Access::A) => Some(path),
+                Some(Access::B) => self.nat.inbound(now, path).ok(),
+                None => None,
+            };
+            let here = self.access.map(|a| IpAddr::V4(a.address()));
+            if let Some(path) = inside.filter(|p| Some(p.remote.ip()) == here) {
+                self.device.receive(now, arrived(path), datagram);
+            }
+        }
+    }
+
+    /// The device enters a network.
+    pub fn enter(&mut self, access: Access) {
+        self.access = Some(access);
+        self.tell_network();
+    }
+
+    /// The device leaves every network.
+    pub fn leave(&mut self) {
+        self.access = None;
+        self.tell_network();
+    }
+
+    fn tell_network(&mut self) {
+        let now = self.now;
+        let path = self.access.map(|a| Path {
+            local: SocketAddr::new(a.address().into(), 500),
+            remote: SocketAddr::new(GATEWAY.into(), 500),
+            carrier: Carrier::Ike,
+        });
+        if let Some(node) = &mut self.device.node {
+            node.set_network(now, CONNECTION, path);
+        }
+        self.device.flush(now);
+    }
+
+    /// Sends a numbered packet from the device to the server; returns its number.
+    pub fn send_up(&mut self) -> u64 {
+        self.sent += 1;
+        let (now, inner) = (self.now, self.device.inner);
+        if let Some(inner) = inner {
+            self.device.send(now, inner, SERVER.into(), self.sent);
+        }
+        self.sent
+    }
+
+    /// Sends a numbered packet from the server to the device; returns its number.
+    pub fn send_down(&mut self) -> u64 {
+        self.sent += 1;
+        let (now, inner) = (self.now, self.device.inner);
+        if let Some(inner) = inner {
+            self.gateway.send(now, SERVER.into(), inner, self.sent);
+        }
+        self.sent
+    }
+
+    /// Plays a story.
+    pub fn play(&mut self, script: &Script) {
+        for step in &script.0 {
+            self.step(*step);
+        }
+    }
+
+    /// One step of a story.
+    pub fn step(&mut self, step: Step) {
+        match step {
+            Step::Pause(time) => self.run(time),
+            Step::Enter(access) => self.enter(access),
+            Step::Leave => self.leave(),
+            Step::Sleep(time, access) => self.sleep(time, access),
+            Step::NatForgets => self.nat.reboot(),
+            Step::Weather { loss, duplication, reordering } => self.weather(loss, duplication, reordering),
+            Step::GatewayCrash(time, keys_survive) => {
+                self.gateway.crash();
+                self.run(time);
+                self.start_gateway(keys_survive);
+            }
+            Step::DeviceCrash(time) => {
+                self.device.crash();
+                self.run(time);
+                let mut node = device_node(&self.settings, &mut self.rng);
+                node.set_wall_clock(self.now, self.unix());
+                self.device.restart(CONNECTION, node);
+                self.tell_network();
+                self.connect();
+            }
+            Step::Data(count) => {
+                for _ in 0..count {
+                    self.send_up();
+                    self.send_down();
+                    self.run(Duration::from_millis(50));
+                }
+            }
+            Step::RekeyChild(both) => self.rekey(both, Node::rekey_children),
+            Step::RekeyIke(both) => self.rekey(both, Node::rekey_ike_sas),
+            Step::DownUp(time) => {
+                let now = self.now;
+                if let Some(node) = &mut self.device.node {
+                    node.down(now, CONNECTION);
+                }
+                self.device.flush(now);
+                self.run(time);
+                self.connect();
+            }
+        }
+    }
+
+    fn sleep(&mut self, time: Duration, access: Access) {
+        let now = self.now;
+        if let Some(node) = &mut self.device.node {
+            node.suspend(now);
+        }
+        self.device.flush(now);
+        self.post();
+        self.access = None;
+        let before = self.device.wakeups.values().sum::<u64>();
+        self.run(time);
+        let after = self.device.wakeups.values().sum::<u64>();
+        assert_eq!(before, after, "seed {}: a timer ran on a sleeping device: {:?}", self.seed, self.device.wakeups);
+        self.enter(access);
+        let now = self.now;
+        if let Some(node) = &mut self.device.node {
+            node.resume(now);
+        }
+        self.device.flush(now);
+    }
+
+    fn weather(&mut self, loss: f64, duplication: f64, reordering: f64) {
+        for link in [&mut self.up, &mut self.down] {
+            let reordering_delay = Duration::from_millis(300);
+            let config = LinkConfig { loss, duplication, reordering, reordering_delay, ..link.config().clone() };
+            link.set_config(config);
+        }
+    }
+
+    fn rekey(&mut self, both: bool, rekey: fn(&mut Node, Instant)) {
+        let now = self.now;
+        if let Some(node) = &mut self.device.node {
+            rekey(node, now);
+        }
+        self.device.flush(now);
+        if both {
+            if let Some(node) = &mut self.gateway.node {
+                rekey(node, now);
+            }
+            self.gateway.flush(now);
+        }
+    }
+
+    fn start_gateway(&mut self, keys_survive: bool) {
+        if !keys_survive {
+            let keys = TicketKeys::generate(self.unix(), ROTATE, KEEP, &mut self.rng.fork());
+            self.ticket_keys = keys.export().as_bytes().to_vec();
+        }
+        let unix = self.unix();
+        let mut node = gateway_node(&self.settings, &mut self.rng, &self.ticket_keys, &self.gateway.spent, unix);
+        node.set_wall_clock(self.now, self.unix());
+        self.gateway.restart(CONNECTION, node);
+    }
+
+    fn unix(&self) -> UnixTime {
+        UnixTime(EPOCH) + (self.now - Instant::ZERO)
+    }
+
+    /// After any story: with a good network, the session is up within a bounded time, data flows both ways, the two ends agree,
+    /// and nothing of the past is left at the gateway.
+    ///
+    /// # Panics
+    /// With the seed, if something of this is not true.
+    pub fn settle_and_check(&mut self) {
+        let seed = self.seed;
+        self.weather(0.0, 0.0, 0.0);
+        self.enter(Access::A);
+        self.run(Duration::from_secs(150));
+        let state = self.device_state();
+        let changes = &self.device.changes;
+        let tail = changes.get(changes.len().saturating_sub(8)..).unwrap_or(changes);
+        // A session that lost its peer while nobody sent anything may still believe in it: data, or liveness, finds out.
+        assert!(matches!(state, State::Up | State::Climbing(_)), "seed {seed}: the device is {state:?}; {tail:#?}");
+        self.send_up();
+        self.run(Duration::from_secs(90));
+        let numbers = [self.send_up(), self.send_up()];
+        self.run(Duration::from_secs(2));
+        let back = [self.send_down(), self.send_down()];
+        self.run(Duration::from_secs(2));
+        let state = self.device_state();
+        assert_eq!(state, State::Up, "seed {seed}: {:#?}", self.device.changes);
+        for number in numbers {
+            assert!(self.gateway.received.contains(&number), "seed {seed}: packet {number} did not reach the gateway");
+        }
+        for number in back {
+            assert!(self.device.received.contains(&number), "seed {seed}: packet {number} did not reach the device");
+        }
+        self.run(Duration::from_secs(2 * u64::from(LIVENESS.0 + LIVENESS.1) + 60));
+        self.check_agreement();
+    }
+
+    fn check_agreement(&self) {
+        let seed = self.seed;
+        let (Some(device), Some(gateway)) = (&self.device.node, &self.gateway.node) else { return };
+        let ours: Vec<_> = device.client_infos(self.now).into_iter().filter_map(|c| c.session).collect();
+        let theirs = gateway.gateway_sessions(self.now);
+        assert_eq!((ours.len(), theirs.len()), (1, 1), "seed {seed}: sessions at device and gateway; {theirs:#?}");
+        let pairs = |sessions: &[dormouse_node::SessionInfo], swap: bool| {
+            let mut list: Vec<(u32, u32)> = sessions
+                .iter()
+                .flat_map(|s| &s.children)
+                .map(|c| if swap { (c.spi_out, c.spi_in) } else { (c.spi_in, c.spi_out) })
+                .collect();
+            list.sort_unstable();
+            list
+        };
+        assert_eq!(pairs(&ours, false), pairs(&theirs, true), "seed {seed}: the two ends hold different CHILD SAs");
+    }
+
+    /// What the device's ladder is doing.
+    #[must_use]
+    pub fn device_state(&self) -> State {
+        self.device.node.as_ref().map_or(State::Down, |n| {
+            n.client_infos(self.now).first().map_or(State::Down, |c| c.state)
+        })
+    }
+}
+
+const ROTATE: Duration = Duration::from_secs(24 * 3600);
+const KEEP: Duration = Duration::from_secs(48 * 3600);
+
+/// A path as the receiver of a datagram sees it.
+fn arrived(sent: Path) -> Path {
+    let carrier = match (sent.carrier, sent.remote.port()) {
+        (Carrier::RawEsp, _) => Carrier::RawEsp,
+        (_, 4500) => Carrier::NatT,
+        (_, 500) => Carrier::Ike,
+        // To a client behind a NAT, whose own port decides: it kept the carrier that it sent with.
+        (carrier, _) => carrier,
+    };
+    Path { local: sent.remote, remote: sent.local, carrier }
+}
+
+fn device_node(settings: &Settings, rng: &mut Seeded) -> Node {
+    let toml = connection("client", "device.sim", "gateway.sim", &settings.device)
+        + &format!("[connection.{CONNECTION}.child]\nremote = [\"10.99.0.0/24\"]\nrequest_address = \"ipv4\"\n")
+        + &section(&settings.device, "child");
+    node(&toml, EndpointConfig::default(), rng)
+}
+
+fn gateway_node(settings: &Settings, rng: &mut Seeded, ticket_keys: &[u8], spent: &[u8], unix: UnixTime) -> Node {
+    let toml = connection("gateway", "gateway.sim", "device.sim", &settings.gateway)
+        + &format!("[connection.{CONNECTION}.child]\nlocal = [\"10.99.0.0/24\"]\nremote = [\"dynamic\"]\n")
+        + &section(&settings.gateway, "child")
+        + &format!("[connection.{CONNECTION}.pool]\naddresses = [\"10.55.0.0/24\"]\n");
+    let pool = Pool::new(vec!["10.55.0.0/24".parse().unwrap_or_default()]);
+    let endpoint = EndpointConfig {
+        pool: Some(Box::new(SharedPool::new(pool))),
+        ticket_keys: TicketKeys::import(ticket_keys, ROTATE, KEEP).ok(),
+        ticket_guard: TicketGuard::load(spent, unix),
+        ..EndpointConfig::default()
+    };
+    node(&toml, endpoint, rng)
+}
+
+fn section(lines: &[(&'static str, String)], name: &str) -> String {
+    lines.iter().filter(|(s, _)| *s == name).map(|(_, line)| format!("{line}\n")).collect()
+}
+
+fn connection(role: &str, own: &str, peer: &str, extra: &[(&'static str, String)]) -> String {
+    let gateway = if role == "client" { format!("gateway = \"{GATEWAY}\"") } else { String::new() };
+    let secret = "secret = \"a secret of the simulation\"";
+    format!(
+        "[connection.{CONNECTION}]\nrole = \"{role}\"\n{gateway}\n[connection.{CONNECTION}.local]\nid = \"{own}\"\n{secret}\n\
+         [connection.{CONNECTION}.remote]\nid = \"{peer}\"\n{secret}\n[connection.{CONNECTION}.ike]\n{}",
+        section(extra, "ike")
+    )
+}
+
+fn node(toml: &str, endpoint: EndpointConfig, rng: &mut Seeded) -> Node {
+    let file = parse(toml).unwrap_or_else(|e| panic!("{e}\n{toml}"));
+    let resolved: Vec<Resolved> =
+        resolve(&file, &mut |path, _| Err(format!("{} in a simulation", path.display()))).unwrap_or_else(|e| panic!("{e}\n{toml}"));
+    let mut node = Node::new(resolved, endpoint, Box::new(rng.fork()), Box::new(rng.fork()));
+    node.set_wall_clock(Instant::ZERO, UnixTime(EPOCH));
+    node
+}

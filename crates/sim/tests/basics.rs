@@ -1,0 +1,102 @@
+//! The device's ordinary day, one event at a time.
+
+use dormouse_node::ladder::{Rung, State};
+use dormouse_node::Change;
+use dormouse_sim::{Access, Settings, Step, World};
+use std::time::Duration;
+
+fn connected(seed: u64) -> World {
+    let mut world = World::new(seed, Settings::default());
+    world.run(Duration::from_secs(2));
+    assert_eq!(world.device_state(), State::Up, "{:#?}", world.device.changes);
+    world
+}
+
+fn last_rung(world: &World) -> Option<Rung> {
+    world.device.changes.iter().rev().find_map(|c| if let Change::Up { rung, .. } = c { Some(*rung) } else { None })
+}
+
+/// Data passes both ways.
+fn data_passes(world: &mut World) {
+    let (up, down) = (world.send_up(), world.send_down());
+    world.run(Duration::from_secs(5));
+    let again = world.send_down();
+    world.run(Duration::from_secs(1));
+    assert!(world.gateway.received.contains(&up), "{:#?}", world.device.changes);
+    assert!(world.device.received.contains(&down) || world.device.received.contains(&again), "{:#?}", world.device.changes);
+}
+
+#[test]
+fn a_device_connects_and_data_flows() {
+    let mut world = connected(1);
+    data_passes(&mut world);
+    assert_eq!(last_rung(&world), Some(Rung::Full));
+    world.settle_and_check();
+}
+
+#[test]
+fn a_short_sleep_needs_no_exchange() {
+    let mut world = connected(2);
+    let before = world.device.node.as_ref().map(|n| n.ike_stats().datagrams_out);
+    world.step(Step::Sleep(Duration::from_secs(5), Access::A));
+    data_passes(&mut world);
+    assert_eq!(last_rung(&world), Some(Rung::Held));
+    assert_eq!(before, world.device.node.as_ref().map(|n| n.ike_stats().datagrams_out), "an exchange was made");
+}
+
+#[test]
+fn a_move_into_a_nat_is_an_update() {
+    let mut world = connected(3);
+    world.step(Step::Enter(Access::B));
+    data_passes(&mut world);
+    assert_eq!(last_rung(&world), Some(Rung::Mobike));
+    world.step(Step::Enter(Access::A));
+    data_passes(&mut world);
+    world.settle_and_check();
+}
+
+#[test]
+fn a_gateway_that_gave_the_device_up_takes_its_ticket() {
+    let mut world = connected(4);
+    world.step(Step::Sleep(Duration::from_secs(600), Access::A));
+    data_passes(&mut world);
+    assert_eq!(last_rung(&world), Some(Rung::Ticket), "{:#?}", world.device.changes);
+    world.settle_and_check();
+}
+
+#[test]
+fn a_gateway_that_lost_its_keys_makes_a_full_exchange() {
+    let mut world = connected(5);
+    world.step(Step::GatewayCrash(Duration::from_secs(1), false));
+    data_passes(&mut world);
+    world.run(Duration::from_secs(20));
+    data_passes(&mut world);
+    assert_eq!(last_rung(&world), Some(Rung::Full), "{:#?}", world.device.changes);
+    world.settle_and_check();
+}
+
+#[test]
+fn a_ticket_survives_both_ends_crashes() {
+    let mut world = connected(6);
+    world.step(Step::GatewayCrash(Duration::from_secs(1), true));
+    world.step(Step::DeviceCrash(Duration::from_secs(1)));
+    world.run(Duration::from_secs(5));
+    assert_eq!(last_rung(&world), Some(Rung::Ticket), "{:#?}", world.device.changes);
+    data_passes(&mut world);
+    world.settle_and_check();
+}
+
+#[test]
+fn an_idle_hour_wakes_only_for_stated_reasons() {
+    let mut world = connected(7);
+    world.device.wakeups.clear();
+    world.gateway.wakeups.clear();
+    world.run(Duration::from_secs(3600));
+    for (end, wakeups) in [("device", &world.device.wakeups), ("gateway", &world.gateway.wakeups)] {
+        for (why, count) in wakeups {
+            assert!(!why.is_empty());
+            assert!(*count <= 200, "{end} woke {count} times for '{why}' in an idle hour: {wakeups:?}");
+        }
+    }
+    println!("device {:?}, gateway {:?}", world.device.wakeups, world.gateway.wakeups);
+}

@@ -1,0 +1,34 @@
+//! Random stories: loss, duplication, reordering, NAT expiry, roaming, sleep and crashes of either end. After each of them the
+//! session must be up, the two ends must agree, and nothing may have panicked or spun.
+//!
+//! `DORMOUSE_STORIES=N` plays N of them (100,000 before a release), `DORMOUSE_SEED=S` only the one of seed S.
+
+use dormouse_sim::{Script, Settings, World};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+fn play(seed: u64) {
+    let mut world = World::new(seed, Settings::default());
+    world.play(&Script::random(seed));
+    world.settle_and_check();
+}
+
+#[test]
+fn every_story_ends_well() {
+    let number = |name: &str| std::env::var(name).ok().and_then(|v| v.parse::<u64>().ok());
+    let seeds = match number("DORMOUSE_SEED") {
+        Some(seed) => seed..seed + 1,
+        None => 0..number("DORMOUSE_STORIES").unwrap_or(300),
+    };
+    let mut failed = Vec::new();
+    for seed in seeds.clone() {
+        if catch_unwind(AssertUnwindSafe(|| play(seed))).is_err() {
+            eprintln!("seed {seed} failed; its story: {:#?}", Script::random(seed));
+            failed.push(seed);
+            if failed.len() >= 10 {
+                break;
+            }
+        }
+    }
+    assert!(failed.is_empty(), "stories that failed: DORMOUSE_SEED={failed:?}");
+    println!("{} stories", seeds.end - seeds.start);
+}
