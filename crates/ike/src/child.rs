@@ -192,7 +192,7 @@ pub(crate) struct Chosen {
 /// Why an offer is refused: what to tell the peer and what to tell the log.
 pub(crate) struct Refused {
     pub(crate) notify: Payload,
-    pub(crate) error: NegotiationError,
+    pub(crate) error: Box<NegotiationError>,
 }
 
 /// Chooses from the peer's offer, trying each child of the connection in turn (only `only`, when it is a rekeying).
@@ -204,7 +204,7 @@ pub(crate) fn choose(
     dynamic: &Dynamic,
     exchange: KeyExchange,
 ) -> Result<Chosen, Refused> {
-    let refuse = |kind, error| Refused { notify: notify(kind, []), error };
+    let refuse = |kind, error| Refused { notify: notify(kind, []), error: Box::new(error) };
     let malformed =
         |what| refuse(NotifyType::InvalidSyntax, NegotiationError::Malformed { exchange: "CHILD SA", what });
     let offered = view.sa().ok_or_else(|| malformed("no SA payload"))?;
@@ -230,6 +230,7 @@ pub(crate) fn choose(
         let selected = match proposal::select_esp(offered, &child.proposals, child.esn, exchange, ke_group) {
             Ok(selected) => selected,
             Err(mismatch) => {
+                let mismatch = Box::new(mismatch);
                 let error = NegotiationError::NoProposalChosen { what: "ESP", mismatch };
                 last = refuse(NotifyType::NoProposalChosen, error);
                 continue;
@@ -240,10 +241,8 @@ pub(crate) fn choose(
                 wanted: group.id(),
                 offered: Mismatch::refused_by_peer(offered).join(", "),
             };
-            return Err(Refused {
-                notify: notify(NotifyType::InvalidKePayload, group.id().to_be_bytes()),
-                error,
-            });
+            let refusal = notify(NotifyType::InvalidKePayload, group.id().to_be_bytes());
+            return Err(Refused { notify: refusal, error: Box::new(error) });
         }
         let transport = child.mode == ChildMode::Transport && view.has(NotifyType::UseTransportMode);
         let spi_in = shared.new_esp_spi();

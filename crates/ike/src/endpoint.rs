@@ -208,7 +208,7 @@ impl Endpoint {
     /// An authenticated ESP packet of this SA came over `path`. If the peer is behind a NAT and we are not, the mapping has
     /// moved and so do we (RFC 7296 section 2.23, RFC 4555 section 3.8). Call it only when the path differs from the last.
     pub fn observed_path(&mut self, now: Instant, sa: SaId, path: Path) -> bool {
-        self.with_sa(now, sa, |ike, shared| ike.observed_path(shared, path))
+        self.with_sa(now, sa, |ike, shared| ike.observed_path(shared, now, path))
     }
 
     /// When ESP traffic of this SA was last sent and received: it stands in for liveness checks and keepalives. Call it
@@ -283,10 +283,8 @@ impl Endpoint {
         self.touched.insert(id);
         let was_half_open = slot.half_open_peer();
         let Step { next, result } = slot.handle(&mut self.shared, now, path, header, datagram);
-        if let Some((peer, key)) = was_half_open {
-            if !matches!(next, Some(Slot::HalfOpen(_))) {
-                self.half_open_left(peer, key);
-            }
+        if let Some((peer, key)) = was_half_open.filter(|_| !matches!(next, Some(Slot::HalfOpen(_)))) {
+            self.half_open_left(peer, key);
         }
         if let Some(slot) = next {
             self.slots.insert(id, slot);
@@ -389,6 +387,12 @@ impl Endpoint {
     #[must_use]
     pub fn path(&self, sa: SaId) -> Option<Path> {
         self.slots.get(&sa).map(|slot| slot.link().path)
+    }
+
+    /// Every spent ticket that still counts, as [`crate::ticket::TicketGuard::load`] reads them: to rewrite their log.
+    #[must_use]
+    pub fn spent_tickets(&self) -> Vec<u8> {
+        self.shared.config.ticket_guard.export()
     }
 
     /// Half-open SAs that wait for an IKE_AUTH request.

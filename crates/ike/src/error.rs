@@ -31,7 +31,7 @@ pub enum NegotiationError {
         /// `IKE` or `ESP`.
         what: &'static str,
         /// What was offered and what would be acceptable.
-        mismatch: Mismatch,
+        mismatch: Box<Mismatch>,
     },
     /// The peer accepts none of our proposals. It does not say what it would accept.
     #[error("the peer accepts none of our {what} proposals; offered: {offered}")]
@@ -59,7 +59,7 @@ pub enum NegotiationError {
     },
     /// The peer did not prove to be who it should be.
     #[error("the peer's authentication failed: {0}")]
-    Authentication(#[from] AuthError),
+    Authentication(Box<AuthError>),
     /// The peer is somebody else than the configuration wants.
     #[error("the peer is {got}, not {expected}")]
     WrongIdentity {
@@ -132,6 +132,12 @@ pub enum NegotiationError {
     /// `close` was called before the SA was established.
     #[error("cancelled")]
     Cancelled,
+}
+
+impl From<AuthError> for NegotiationError {
+    fn from(error: AuthError) -> Self {
+        Self::Authentication(Box::new(error))
+    }
 }
 
 /// Why a datagram was dropped. No state has changed, except for counters.

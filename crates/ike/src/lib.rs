@@ -30,6 +30,8 @@ mod exchange;
 pub mod fragment;
 #[doc(hidden)]
 pub mod fuzz;
+#[doc(hidden)]
+pub mod fuzz_endpoint;
 mod handshake;
 pub mod keys;
 pub mod limits;

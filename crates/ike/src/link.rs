@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use dormouse_crypto::Secret;
 use dormouse_sansio::{Carrier, Class, Path};
-use dormouse_wire::ike::{ExchangeType, Flags, Header, Message, Payload};
+use dormouse_wire::ike::{ExchangeType, Flags, Header, Message, Payload, PayloadType};
 
 use crate::config::Connection;
 use crate::error::Discard;
@@ -101,6 +101,17 @@ impl Channel {
             Err(OpenError::Unauthentic) => Err(Discard::NotAuthentic),
             _ => Ok(true),
         }
+    }
+
+    /// For fuzzing: any bytes as the content of a message.
+    pub(crate) fn fuzz_seal(
+        &self,
+        shared: &mut Shared,
+        header: &Header,
+        first: PayloadType,
+        plain: &[u8],
+    ) -> Option<Vec<u8>> {
+        self.sealer.seal_bytes(header, first, None, plain, &mut shared.entropy).ok()
     }
 
     /// Forgets fragments of exchanges that are over, given the oldest ids that may still come.

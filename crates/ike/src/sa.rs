@@ -23,7 +23,7 @@ use core::time::Duration;
 
 use dormouse_crypto::cert::Identity;
 use dormouse_sansio::{Class, Deadline, Instant, Path};
-use dormouse_wire::ike::{ExchangeType, Header, NotifyType, Payload, unsupported_critical};
+use dormouse_wire::ike::{ExchangeType, Header, NotifyType, Payload, PayloadType, unsupported_critical};
 
 use crate::child::Child;
 use crate::config::AssignedConfig;
@@ -54,6 +54,8 @@ const RETRIES_MAX: u32 = 8;
 const UPKEEP_SLACK: Duration = Duration::from_secs(60);
 /// The probe that an unauthenticated hint starts gives up after this long: the hint is probably right.
 const HINT_PROBE: Duration = Duration::from_secs(2);
+/// How long the MOBIKE responder repeats a request at least.
+const MOBIKE_PATIENCE: Duration = Duration::from_secs(300);
 /// Hints are passed on no more often than this.
 const HINT_INTERVAL: Duration = Duration::from_secs(5);
 
@@ -67,7 +69,7 @@ pub(crate) enum Task {
     DeleteChildren(Vec<ChildId>),
     DeleteIke,
     Liveness,
-    /// Ask the peer from where it sees us, after this much silence.
+    /// Ask the peer from where it sees us, after this much silence (zero: not to learn about the NAT).
     NatCheck(Duration),
     /// Tell the peer our new address (RFC 4555 section 3.5).
     Update,
@@ -439,7 +441,7 @@ impl IkeSa {
         self.last_in = now;
         // RFC 4555 section 3.8: with MOBIKE, IKE messages do not move the mapping; UPDATE_SA_ADDRESSES and ESP do.
         if !self.mobike && path != self.link.path {
-            self.observed_path(shared, path);
+            self.observed_path(shared, now, path);
         }
     }
 
@@ -447,13 +449,14 @@ impl IkeSa {
     ///
     /// RFC 7296 section 2.23: "a host [...] that is not behind a NAT SHOULD send all packets (including retransmission
     /// packets) to the IP address and port from the last valid authenticated packet from the other end".
-    pub(crate) fn observed_path(&mut self, shared: &mut Shared, path: Path) {
+    pub(crate) fn observed_path(&mut self, shared: &mut Shared, now: Instant, path: Path) {
         let follows = self.nat.remote && !self.nat.local && path.carrier == self.link.path.carrier;
         if !follows || path.remote == self.link.path.remote {
             return;
         }
         tracing::info!(sa = %self.link.id, from = %self.link.path, to = %path, "the peer's NAT mapping moved");
         self.move_to(shared, Path { remote: path.remote, ..self.link.path });
+        self.resend(shared, now);
     }
 
     /// Everything of this SA goes another way from now on.
@@ -547,10 +550,8 @@ impl IkeSa {
             Task::RekeyIke => self.begin_rekey_ike(shared, now, None, refusals),
             Task::DeleteChildren(ids) => self.begin_delete_children(shared, now, ids),
             Task::DeleteIke => self.begin_delete_ike(shared, now),
-            Task::Liveness => {
-                self.request(shared, now, &[], Kind::Liveness, Class::Upkeep, Exchange::Liveness)
-            }
-            Task::NatCheck(silence) => self.begin_nat_check(shared, now, silence),
+            Task::Liveness => self.begin_liveness(shared, now, Class::Upkeep),
+            Task::NatCheck(silence) => self.begin_nat_check(shared, now, silence, Class::Upkeep),
             Task::Update => self.begin_update(shared, now),
             Task::Routability => self.begin_routability(shared, now),
             Task::Addresses => self.begin_addresses(shared, now),
@@ -580,10 +581,26 @@ impl IkeSa {
         self.last_out = now;
         let until = match self.stage {
             Stage::Closing(_) => now + CLOSE_FOR,
-            _ => now + self.link.conn.liveness.timeout,
+            _ => now + self.patience(),
         };
         let wait = shared.wait(1);
         self.out.start(now, wait, until, datagrams, class, exchange);
+    }
+
+    /// How long a request is worth repeating. RFC 4555 section 3.11: the client of MOBIKE finds out first that a path is
+    /// broken, so "responders continue retransmitting IKEv2 requests for at least five minutes before giving up".
+    fn patience(&self) -> Duration {
+        let timeout = self.link.conn.liveness.timeout;
+        if self.mobike && !self.client { timeout.max(MOBIKE_PATIENCE) } else { timeout }
+    }
+
+    /// An empty request; from behind a NAT, one that also asks whether the mapping is still the same: "it SHOULD include
+    /// these notifications in DPD messages" (RFC 4555 section 3.8).
+    fn begin_liveness(&mut self, shared: &mut Shared, now: Instant, class: Class) {
+        if self.mobike && self.client && self.nat.local {
+            return self.begin_nat_check(shared, now, Duration::ZERO, class);
+        }
+        self.request(shared, now, &[], Kind::Liveness, class, Exchange::Liveness);
     }
 
     // ---- commands ----
@@ -619,7 +636,7 @@ impl IkeSa {
             None => Probe { since: now, until },
         });
         if self.out.is_idle() {
-            self.request(shared, now, &[], Kind::Liveness, Class::Urgent, Exchange::Liveness);
+            self.begin_liveness(shared, now, Class::Urgent);
         } else {
             self.resend(shared, now);
         }
@@ -638,6 +655,19 @@ impl IkeSa {
     pub(crate) fn note_traffic(&mut self, sent: Option<Instant>, received: Option<Instant>) {
         self.last_out = self.last_out.max(sent.unwrap_or_default());
         self.last_in = self.last_in.max(received.unwrap_or_default());
+    }
+
+    /// For fuzzing: a request with any content, by the next id.
+    pub(crate) fn fuzz_seal(
+        &mut self,
+        shared: &mut Shared,
+        exchange: ExchangeType,
+        first: PayloadType,
+        plain: &[u8],
+    ) -> Option<Vec<u8>> {
+        let header = self.link.header(exchange, false, self.out.next_id());
+        self.out.skip_id();
+        self.channel.fuzz_seal(shared, &header, first, plain)
     }
 
     // ---- the end ----
@@ -785,7 +815,10 @@ impl IkeSa {
 
     /// Repeats or gives up one request that is due; `None` when none is.
     fn retransmit_one(&mut self, shared: &mut Shared, now: Instant) -> Option<Fate> {
-        let tries = shared.config.retransmission.tries;
+        let tries = match self.stage {
+            Stage::Live if self.mobike && !self.client => u32::MAX,
+            _ => shared.config.retransmission.tries,
+        };
         match self.out.due(now, tries, |sent| shared.wait(sent))? {
             Due::Again(datagrams, class) => {
                 self.link.send_again(shared, class, &datagrams);

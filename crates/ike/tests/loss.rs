@@ -17,8 +17,7 @@ fn two_ends_never_disagree_for_long() {
     let (mut connected, mut lived) = (0, 0);
     for seed in 0..runs() {
         let mut pair = Pair::psk(seed);
-        let faults = |seed| Some(Faults { seed: Seeded::new(seed), lost: 15, doubled: 10, late: 30 });
-        pair.faults = faults(seed);
+        pair.faults = Some(Faults { seed: Seeded::new(seed), lost: 15, doubled: 10, late: 30 });
         let sa = pair.connect();
         pair.run_for(Duration::from_secs(60));
         let Some(established) = pair.client.established() else {
@@ -28,16 +27,14 @@ fn two_ends_never_disagree_for_long() {
         assert_eq!(established.sa, sa);
         connected += 1;
         let gateway = pair.gateway.established().map(|e| e.sa);
-        let child = pair.client.children.keys().next().copied();
-        match seed % 4 {
-            0 => drop(pair.client.endpoint.rekey_ike(pair.now, sa)),
-            1 => drop(child.map(|c| pair.client.endpoint.rekey_child(pair.now, c))),
-            2 => drop(gateway.map(|g| pair.gateway.endpoint.rekey_ike(pair.now, g))),
-            _ => {
-                let child = pair.gateway.children.keys().next().copied();
-                drop(child.map(|c| pair.gateway.endpoint.rekey_child(pair.now, c)));
-            }
-        }
+        let by_client = seed.is_multiple_of(2);
+        let (side, name) =
+            if by_client { (&mut pair.client, Some(sa)) } else { (&mut pair.gateway, gateway) };
+        match (name, side.children.keys().next().copied()) {
+            (Some(name), _) if seed % 4 < 2 => side.endpoint.rekey_ike(pair.now, name),
+            (_, Some(child)) => side.endpoint.rekey_child(pair.now, child),
+            _ => false,
+        };
         pair.run_for(Duration::from_secs(120));
         if pair.client.closed.is_empty() && pair.gateway.closed.is_empty() {
             lived += 1;

@@ -314,13 +314,13 @@ impl IkeSa {
     ) -> Result<Vec<Payload>, Refused> {
         let syntax = |what| Refused {
             notify: crate::payloads::notify(NotifyType::InvalidSyntax, []),
-            error: NegotiationError::Malformed { exchange: "CREATE_CHILD_SA", what },
+            error: Box::new(NegotiationError::Malformed { exchange: "CREATE_CHILD_SA", what }),
         };
         let ni = view.nonce().ok_or_else(|| syntax("no nonce"))?;
         if old.is_none() && self.children.len() >= MAX_CHILDREN {
             return Err(Refused {
                 notify: crate::payloads::notify(NotifyType::NoAdditionalSas, []),
-                error: NegotiationError::Notified("too many CHILD SAs".to_owned()),
+                error: Box::new(NegotiationError::Notified("too many CHILD SAs".to_owned())),
             });
         }
         let dynamic = self.dynamic();
@@ -344,7 +344,7 @@ impl IkeSa {
         };
         let child = self.install(shared, now, chosen.agreed, &origin).map_err(|error| Refused {
             notify: crate::payloads::notify(NotifyType::NoAdditionalSas, []),
-            error,
+            error: Box::new(error),
         })?;
         if let Some(old) = old {
             self.note_peer_rekey(old, child, ni.min(nr.as_slice()));

@@ -125,11 +125,17 @@ impl IkeSa {
     }
 
     /// Asks from where the peer sees us, at the end of a silence (RFC 4555 section 3.8).
-    pub(crate) fn begin_nat_check(&mut self, shared: &mut Shared, now: Instant, silence: Duration) {
+    pub(crate) fn begin_nat_check(
+        &mut self,
+        shared: &mut Shared,
+        now: Instant,
+        silence: Duration,
+        class: Class,
+    ) {
         let payloads =
             payloads::nat_detection(self.link.spis, &self.link.path, self.link.conn.force_udp_encap);
         let exchange = Exchange::NatCheck(silence);
-        self.request(shared, now, &payloads, Kind::Liveness, Class::Upkeep, exchange);
+        self.request(shared, now, &payloads, Kind::Liveness, class, exchange);
     }
 
     pub(crate) fn nat_check_answered(&mut self, now: Instant, silence: Duration, view: View<'_>) -> Fate {
@@ -140,7 +146,9 @@ impl IkeSa {
             Some(before) if *before == seen => self.keepalive.survived(silence),
             Some(_) => {
                 // The mapping has changed: the peer must move (RFC 4555 section 3.8).
-                self.keepalive.died(silence);
+                if !silence.is_zero() {
+                    self.keepalive.died(silence);
+                }
                 self.seen_as = Some(seen);
                 self.enqueue_first(Task::Update, now);
             }
@@ -250,6 +258,9 @@ impl IkeSa {
             self.enqueue_first(Task::Routability, now);
         } else {
             self.move_to(shared, path);
+        }
+        if moved {
+            self.resend(shared, now);
         }
         true
     }

@@ -412,7 +412,7 @@ fn first_child(
             Payload::Notify(n) => n.kind,
             _ => NotifyType::NoProposalChosen,
         };
-        Refusal { kind, error: refused.error }
+        Refusal { kind, error: *refused.error }
     })?;
     list.push(chosen.sa);
     list.extend(chosen.rest);
@@ -429,7 +429,7 @@ fn assign(
     let nothing = AssignedConfig::default;
     let request = view.cp().and_then(|cp| config_payload::parse_request(cp).map(|r| (cp, r)));
     let Some((cp, request)) = request else {
-        let refusal = conn.offer.addresses.then(|| Refusal {
+        let refusal = conn.offer.addresses.then_some(Refusal {
             kind: NotifyType::FailedCpRequired,
             error: NegotiationError::Addresses("the peer did not ask for one (CFG_REQUEST)"),
         });

@@ -156,7 +156,7 @@ impl Endpoint {
             let how = How::Init { suite: choice.suite, dh, public: public.to_vec() };
             return Ok(Wanted { conn, how, before_nonce });
         }
-        if let Some(mismatch) = mismatch {
+        if let Some(mismatch) = mismatch.map(Box::new) {
             self.peer_failed(path, NegotiationError::NoProposalChosen { what: "IKE", mismatch });
         }
         Err(Some(notify(NotifyType::NoProposalChosen, [])))

@@ -1,0 +1,141 @@
+//! Entries for fuzz targets that run a whole endpoint: any bytes, no panic, and bounded state. Owns the cutting of bytes
+//! into datagrams; must never be used outside of tests.
+
+use std::sync::Arc;
+
+use dormouse_crypto::Secret;
+use dormouse_crypto::cert::Identity;
+use dormouse_sansio::{Carrier, Instant, Path, Seeded, UnixTime};
+use dormouse_wire::ike::{ExchangeType, PayloadType};
+
+use core::net::{IpAddr, Ipv4Addr, SocketAddr};
+use core::time::Duration;
+
+use crate::config::{Connection, EndpointConfig, IdentityPattern, LocalAuth, RemoteAuth, Role, SelectorSpec};
+use crate::handshake::Slot;
+use crate::ticket::TicketKeys;
+use crate::{Endpoint, SaId};
+
+const START: UnixTime = UnixTime(1_800_000_000);
+
+fn connection(name: &str, role: Role) -> Connection {
+    let psk = || Secret::from(&b"fuzz"[..]);
+    let id = Identity::Fqdn(name.to_owned());
+    let mut conn = Connection::new(
+        "fuzz",
+        id,
+        LocalAuth::Psk(psk()),
+        IdentityPattern::Suffix("example".to_owned()),
+        RemoteAuth::Psk(psk()),
+    );
+    conn.role = role;
+    for child in &mut conn.children {
+        child.ts_local = vec![SelectorSpec::Dynamic];
+        child.ts_remote = vec![SelectorSpec::Dynamic];
+    }
+    conn
+}
+
+fn endpoint(name: &str, seed: u64) -> Endpoint {
+    let day = Duration::from_secs(86_400);
+    let config = EndpointConfig {
+        connections: vec![Arc::new(connection(name, Role::Both))],
+        ticket_keys: Some(TicketKeys::generate(START, day, day, &mut Seeded::new(seed))),
+        window: 3,
+        ..EndpointConfig::default()
+    };
+    let mut endpoint = Endpoint::new(config, Box::new(Seeded::new(seed)));
+    endpoint.set_wall_clock(Instant::ZERO, START);
+    endpoint
+}
+
+fn path(local: u8, remote: u8, carrier: Carrier) -> Path {
+    let port = if carrier == Carrier::Ike { 500 } else { 4500 };
+    let address = |host| SocketAddr::new(IpAddr::V4(Ipv4Addr::new(192, 0, 2, host)), port);
+    Path { local: address(local), remote: address(remote), carrier }
+}
+
+/// Cuts `data` into chunks: a two-byte length, and as many bytes as there are.
+fn chunks(mut data: &[u8]) -> impl Iterator<Item = &[u8]> {
+    core::iter::from_fn(move || {
+        let (&[high, low], rest) = data.split_first_chunk::<2>()?;
+        let len = usize::from(u16::from_be_bytes([high & 0x0f, low])).min(rest.len());
+        let (chunk, rest) = rest.split_at(len);
+        data = rest;
+        Some(chunk)
+    })
+}
+
+fn drain(endpoint: &mut Endpoint, now: Instant) -> Vec<(Path, Vec<u8>)> {
+    let mut sent = Vec::new();
+    let mut bytes = Vec::new();
+    while let Some(transmit) = endpoint.poll_transmit(now, &mut bytes) {
+        let mut datagram = core::mem::take(&mut bytes);
+        if transmit.path.carrier == Carrier::NatT && datagram.len() > 4 {
+            datagram.drain(..4);
+        }
+        sent.push((transmit.path, datagram));
+    }
+    while endpoint.poll_event().is_some() {}
+    sent
+}
+
+/// A responder that has seen nobody yet, and datagrams cut from `data`.
+pub fn responder(data: &[u8]) {
+    let mut endpoint = endpoint("gw.example", 1);
+    let mut now = Instant::ZERO;
+    for (i, chunk) in (0u8..).zip(chunks(data)) {
+        now += Duration::from_millis(50);
+        let _ = endpoint.handle_datagram(now, path(1, i | 2, Carrier::Ike), &mut chunk.to_vec());
+        drain(&mut endpoint, now);
+        if let Some(deadline) = endpoint.poll_timeout() {
+            now = now.max(deadline.at);
+            endpoint.handle_timeout(now);
+        }
+    }
+    assert!(endpoint.half_open() <= 4_096, "half-open SAs are bounded");
+}
+
+/// Two endpoints with an established SA; one of them sends chunks of `data` as the plaintext of protected requests, so that
+/// everything behind authentication is reached. The first byte of a chunk chooses exchange type and first payload.
+pub fn authenticated(data: &[u8]) {
+    let (mut client, mut gateway) = (endpoint("client.example", 1), endpoint("gw.example", 2));
+    let now = Instant::ZERO;
+    let conn = Arc::new(connection("client.example", Role::Both));
+    let sa = client.connect(now, conn, path(2, 1, Carrier::Ike));
+    exchange(&mut client, &mut gateway, now);
+    for (at, chunk) in (1u64..).zip(chunks(data)) {
+        let now = now + Duration::from_millis(at * 10);
+        let Some(mut datagram) = client.fuzz_seal(sa, chunk) else { return };
+        let _ = gateway.handle_datagram(now, path(1, 2, Carrier::NatT), &mut datagram);
+        gateway.handle_timeout(now);
+        for (_, mut answer) in drain(&mut gateway, now) {
+            let _ = client.handle_datagram(now, path(2, 1, Carrier::NatT), &mut answer);
+        }
+        drain(&mut client, now);
+    }
+}
+
+/// Delivers everything both ways until nothing is sent any more.
+fn exchange(client: &mut Endpoint, gateway: &mut Endpoint, now: Instant) {
+    for _ in 0..8 {
+        for (sent, mut datagram) in drain(client, now) {
+            let _ = gateway.handle_datagram(now, path(1, 2, sent.carrier), &mut datagram);
+        }
+        for (sent, mut datagram) in drain(gateway, now) {
+            let _ = client.handle_datagram(now, path(2, 1, sent.carrier), &mut datagram);
+        }
+    }
+}
+
+impl Endpoint {
+    /// `plain` sealed as the next request of an established SA.
+    fn fuzz_seal(&mut self, sa: SaId, plain: &[u8]) -> Option<Vec<u8>> {
+        let Some(Slot::Established(ike)) = self.slots.get_mut(&sa) else { return None };
+        let (&choice, plain) = plain.split_first()?;
+        let exchange =
+            if choice & 1 == 0 { ExchangeType::Informational } else { ExchangeType::CreateChildSa };
+        let first = PayloadType::from(33 + (choice >> 1) % 17);
+        ike.fuzz_seal(&mut self.shared, exchange, first, plain)
+    }
+}
