@@ -12,7 +12,7 @@
 use std::io::{self, IoSlice};
 
 use crate::sum::Sum;
-use crate::tun::{MAX_PACKET, Tun, Vnet};
+use crate::tun::{MAX_PACKET, Offloads, Tun, Vnet};
 
 /// Flows that can grow at a time.
 const FLOWS: usize = 8;
@@ -23,6 +23,35 @@ const UDP: u8 = 17;
 const ACK: u8 = 0x10;
 const PSH: u8 = 0x08;
 const MAX_HEADERS: usize = 120;
+
+/// Where packets go: the TUN device, or a test's memory.
+pub(crate) trait Sink {
+    fn offloads(&self) -> Offloads;
+    /// Writes one packet behind an empty virtio-net header (if the device has headers).
+    fn write(&mut self, packet: &[u8]) -> io::Result<()>;
+    /// Writes parts that begin with a virtio-net header.
+    fn write_joined(&mut self, parts: &[IoSlice<'_>]) -> io::Result<()>;
+    /// A joined packet was refused as malformed.
+    fn give_up_joining(&mut self, udp: bool);
+}
+
+impl Sink for Tun {
+    fn offloads(&self) -> Offloads {
+        Self::offloads(self)
+    }
+
+    fn write(&mut self, packet: &[u8]) -> io::Result<()> {
+        Self::write(self, &[IoSlice::new(packet)])
+    }
+
+    fn write_joined(&mut self, parts: &[IoSlice<'_>]) -> io::Result<()> {
+        self.write_raw(parts)
+    }
+
+    fn give_up_joining(&mut self, udp: bool) {
+        Self::give_up_joining(self, udp);
+    }
+}
 
 /// Where a packet's parts lie in the receive buffer.
 #[derive(Clone, Copy, Default)]
@@ -80,7 +109,7 @@ impl Default for Joiner {
 impl Joiner {
     /// Takes the packet at `range` of `buf`: joins it, or writes it to `tun` as it is. `buf` must not change before
     /// [`Self::flush`].
-    pub(crate) fn push(&mut self, tun: &mut Tun, buf: &mut [u8], range: std::ops::Range<usize>) {
+    pub(crate) fn push(&mut self, tun: &mut impl Sink, buf: &mut [u8], range: std::ops::Range<usize>) {
         let offloads = tun.offloads();
         let candidate = (offloads.join_tcp || offloads.join_udp)
             .then(|| Layout::of(buf, range.clone()))
@@ -114,7 +143,7 @@ impl Joiner {
     }
 
     /// Writes all that was joined.
-    pub(crate) fn flush(&mut self, tun: &mut Tun, buf: &mut [u8]) {
+    pub(crate) fn flush(&mut self, tun: &mut impl Sink, buf: &mut [u8]) {
         for i in 0..self.used {
             self.write(tun, buf, i);
         }
@@ -134,7 +163,7 @@ impl Joiner {
     }
 
     /// Writes what was joined to the flow that an unjoinable packet belongs to.
-    fn flush_flow_of(&mut self, tun: &mut Tun, buf: &mut [u8], range: &std::ops::Range<usize>) {
+    fn flush_flow_of(&mut self, tun: &mut impl Sink, buf: &mut [u8], range: &std::ops::Range<usize>) {
         for i in 0..self.used {
             if self.growing[i].count > 0 && same_addresses(buf, &self.growing[i].first, range) {
                 self.write(tun, buf, i);
@@ -143,7 +172,7 @@ impl Joiner {
     }
 
     /// Writes flow `i` and leaves it empty, but in its place.
-    fn write(&mut self, tun: &mut Tun, buf: &mut [u8], i: usize) {
+    fn write(&mut self, tun: &mut impl Sink, buf: &mut [u8], i: usize) {
         let growing = &self.growing[i];
         match growing.count {
             0 => return,
@@ -160,14 +189,14 @@ impl Joiner {
         self.growing[i].closed = true;
     }
 
-    fn write_one(&mut self, tun: &Tun, packet: &[u8]) {
+    fn write_one(&mut self, tun: &mut impl Sink, packet: &[u8]) {
         self.writes += 1;
-        if tun.write(&[IoSlice::new(packet)]).is_err() {
+        if tun.write(packet).is_err() {
             self.lost += 1;
         }
     }
 
-    fn write_joined(&mut self, tun: &mut Tun, buf: &mut [u8], growing: &Growing) {
+    fn write_joined(&mut self, tun: &mut impl Sink, buf: &mut [u8], growing: &Growing) {
         let p = growing.first;
         let headers = p.start..p.start + p.headers;
         let mut saved = [0; MAX_HEADERS];
@@ -181,7 +210,7 @@ impl Joiner {
             *part = IoSlice::new(&buf[*at as usize..*at as usize + usize::from(*len)]);
         }
         self.writes += 1;
-        match tun.write_raw(&parts[..growing.count + 2]) {
+        match tun.write_joined(&parts[..growing.count + 2]) {
             Ok(()) => {}
             Err(e) if e.kind() == io::ErrorKind::InvalidInput => {
                 tun.give_up_joining(p.udp);
@@ -339,5 +368,193 @@ fn finish_headers(headers: &mut [u8], growing: &Growing) -> Vnet {
         gso_size: (growing.first.len - p.headers) as u16,
         csum_start: p.transport as u16,
         csum_offset: csum_offset as u16,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::gso::SuperPacket;
+    use crate::tun::VNET_LEN;
+
+    /// A TUN device that remembers what was written to it.
+    struct Memory {
+        offloads: Offloads,
+        refuse: bool,
+        written: Vec<(Vnet, Vec<u8>)>,
+    }
+
+    impl Memory {
+        fn new() -> Self {
+            let offloads = Offloads { vnet: true, uso: true, join_tcp: true, join_udp: true };
+            Self { offloads, refuse: false, written: vec![] }
+        }
+    }
+
+    impl Sink for Memory {
+        fn offloads(&self) -> Offloads {
+            self.offloads
+        }
+
+        fn write(&mut self, packet: &[u8]) -> io::Result<()> {
+            self.written.push((Vnet::default(), packet.to_vec()));
+            Ok(())
+        }
+
+        fn write_joined(&mut self, parts: &[IoSlice<'_>]) -> io::Result<()> {
+            if self.refuse {
+                return Err(io::ErrorKind::InvalidInput.into());
+            }
+            let bytes: Vec<u8> = parts.iter().flat_map(|p| p.iter().copied()).collect();
+            let (vnet, packet) = bytes.split_first_chunk::<VNET_LEN>().unwrap();
+            self.written.push((Vnet::from_bytes(*vnet), packet.to_vec()));
+            Ok(())
+        }
+
+        fn give_up_joining(&mut self, udp: bool) {
+            if udp { self.offloads.join_udp = false } else { self.offloads.join_tcp = false }
+        }
+    }
+
+    fn segments(v6: bool, udp: bool, payload: usize, size: usize) -> Vec<Vec<u8>> {
+        let (mut bytes, vnet) = crate::gso::tests::super_packet(v6, udp, payload, size);
+        let packet = SuperPacket::new(vnet, &mut bytes).unwrap();
+        (0..packet.packets())
+            .map(|i| {
+                let mut out = vec![0; packet.len_of(i, 0)];
+                packet.write(i, 0, &mut out).unwrap();
+                out
+            })
+            .collect()
+    }
+
+    fn join(tun: &mut Memory, packets: &[Vec<u8>]) {
+        // With gaps between packets, as headers and trailers of ESP leave them.
+        let mut buf = vec![];
+        let ranges: Vec<_> = packets
+            .iter()
+            .map(|p| {
+                buf.extend_from_slice(&[0xee; 24]);
+                let start = buf.len();
+                buf.extend_from_slice(p);
+                start..buf.len()
+            })
+            .collect();
+        let mut joiner = Joiner::default();
+        for range in ranges {
+            joiner.push(tun, &mut buf, range);
+        }
+        joiner.flush(tun, &mut buf);
+        assert_eq!(joiner.lost, 0);
+    }
+
+    /// Cuts everything that was written to single packets again: what an observer behind the kernel sees.
+    fn observed(tun: &Memory) -> Vec<Vec<u8>> {
+        tun.written
+            .iter()
+            .flat_map(|(vnet, bytes)| {
+                let mut bytes = bytes.clone();
+                let packet = SuperPacket::new(*vnet, &mut bytes).unwrap();
+                (0..packet.packets())
+                    .map(|i| {
+                        let mut out = vec![0; packet.len_of(i, 0)];
+                        packet.write(i, 0, &mut out).unwrap();
+                        out
+                    })
+                    .collect::<Vec<_>>()
+            })
+            .collect()
+    }
+
+    #[test]
+    fn what_was_cut_is_joined_to_the_same_packets() {
+        for v6 in [false, true] {
+            for udp in [false, true] {
+                for (payload, size) in [(20_000, 1_300), (2_600, 1_300), (1_301, 1_300), (3_000, 1_001)] {
+                    let packets = segments(v6, udp, payload, size);
+                    let mut tun = Memory::new();
+                    join(&mut tun, &packets);
+                    assert_eq!(tun.written.len(), 1, "v6 {v6} udp {udp} {payload}/{size}");
+                    assert_eq!(tun.written[0].0.gso_size as usize, size);
+                    assert_eq!(observed(&tun), packets);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn flows_are_joined_apart_and_keep_their_order() {
+        let a = segments(false, false, 6_000, 1_000);
+        let b: Vec<_> = segments(true, false, 6_000, 1_000);
+        let c: Vec<_> = segments(false, true, 6_000, 1_000);
+        let mixed: Vec<_> =
+            a.iter().zip(&b).zip(&c).flat_map(|((a, b), c)| [a.clone(), b.clone(), c.clone()]).collect();
+        let mut tun = Memory::new();
+        join(&mut tun, &mixed);
+        assert_eq!(tun.written.len(), 3);
+        assert_eq!(observed(&tun), [a, b, c].concat());
+    }
+
+    #[test]
+    fn a_gap_a_change_and_a_reset_end_a_super_packet() {
+        let packets = segments(false, false, 6_000, 1_000);
+        let check = |packets: &[Vec<u8>], writes: usize| {
+            let mut tun = Memory::new();
+            join(&mut tun, packets);
+            assert_eq!(tun.written.len(), writes);
+            assert_eq!(observed(&tun), packets);
+        };
+        let mut gap = packets.clone();
+        gap.remove(3);
+        check(&gap, 2);
+        let mut swapped = packets.clone();
+        swapped.swap(1, 2);
+        check(&swapped, 4);
+        for (at, value) in [(1, 0x02), (8, 63), (20 + 8, 9), (20 + 14, 9)] {
+            let mut changed = packets.clone();
+            changed[3][at] = value;
+            repair(&mut changed[3]);
+            check(&changed, 3);
+        }
+        let mut reset = packets.clone();
+        reset[3][20 + 13] = 0x14;
+        repair(&mut reset[3]);
+        check(&reset, 3);
+    }
+
+    #[test]
+    fn a_damaged_packet_is_passed_as_it_is() {
+        for at in [3, 12, 20 + 5, 20 + 16, 800] {
+            let mut packets = segments(false, false, 6_000, 1_000);
+            packets[2][at] ^= 0x40;
+            let mut tun = Memory::new();
+            join(&mut tun, &packets);
+            assert!(observed(&tun).contains(&packets[2]), "byte {at}");
+        }
+    }
+
+    #[test]
+    fn a_kernel_that_refuses_gets_every_packet_singly() {
+        for udp in [false, true] {
+            let packets = segments(false, udp, 6_000, 1_000);
+            let mut tun = Memory::new();
+            tun.refuse = true;
+            join(&mut tun, &packets);
+            assert_eq!(observed(&tun), packets);
+            assert_eq!((tun.offloads.join_tcp, tun.offloads.join_udp), (udp, !udp));
+            join(&mut tun, &packets);
+            assert_eq!(tun.written.len(), 12);
+        }
+    }
+
+    /// Makes the checksums of an IPv4 TCP packet right again.
+    fn repair(packet: &mut [u8]) {
+        packet[10..12].fill(0);
+        let sum = Sum::default().add(&packet[..20]).finish();
+        packet[10..12].copy_from_slice(&sum);
+        packet[36..38].fill(0);
+        let len = packet.len() as u16 - 20;
+        let sum = Sum::default().add(&packet[12..20]).add_u16(6).add_u16(len).add(&packet[20..]).finish();
+        packet[36..38].copy_from_slice(&sum);
     }
 }

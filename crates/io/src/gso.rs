@@ -244,3 +244,171 @@ fn complete_checksum(bytes: &mut [u8], start: usize, offset: usize) -> Option<()
     covered.get_mut(offset..offset + 2)?.copy_from_slice(&sum);
     Some(())
 }
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use dormouse_wire::ip::{Packet, checksum};
+
+    /// A super-packet as the kernel hands it over: `payload` bytes, to be cut every `size`.
+    pub(crate) fn super_packet(v6: bool, udp: bool, payload: usize, size: usize) -> (Vec<u8>, Vnet) {
+        let (transport, header) = (if v6 { 40 } else { 20 }, if udp { 8 } else { 32 });
+        let headers = transport + header;
+        let total = headers + payload;
+        let mut b = vec![0; total];
+        if v6 {
+            b[..8].copy_from_slice(&[0x60, 0x20, 0, 1, 0, 0, if udp { 17 } else { 6 }, 64]);
+            b[4..6].copy_from_slice(&((total - 40) as u16).to_be_bytes());
+            (b[8], b[23], b[24], b[39]) = (0x20, 1, 0x20, 2);
+        } else {
+            b[..10].copy_from_slice(&[0x45, 0, 0, 0, 0xff, 0xfe, 0x40, 0, 64, if udp { 17 } else { 6 }]);
+            b[2..4].copy_from_slice(&(total as u16).to_be_bytes());
+            b[12..20].copy_from_slice(&[10, 0, 0, 1, 10, 0, 0, 2]);
+        }
+        b[transport..transport + 4].copy_from_slice(&[0x30, 0x39, 0, 80]);
+        if !udp {
+            b[transport + 4..transport + 8].copy_from_slice(&0xffff_f000_u32.to_be_bytes());
+            b[transport + 8..transport + 16].copy_from_slice(&[1, 2, 3, 4, 0x80, ACK_PSH, 0x20, 0]);
+            b[transport + 20..headers].copy_from_slice(&[1, 1, 8, 10, 0, 0, 0, 5, 0, 0, 0, 6]);
+        }
+        for (i, byte) in b[headers..].iter_mut().enumerate() {
+            *byte = (i * 7 % 253) as u8;
+        }
+        let vnet = Vnet {
+            flags: Vnet::NEEDS_CSUM,
+            gso_type: match (udp, v6) {
+                (true, _) => Vnet::GSO_UDP,
+                (false, false) => Vnet::GSO_TCP4,
+                (false, true) => Vnet::GSO_TCP6,
+            },
+            hdr_len: headers as u16,
+            gso_size: size as u16,
+            csum_start: transport as u16,
+            csum_offset: if udp { 6 } else { 16 },
+        };
+        (b, vnet)
+    }
+
+    const ACK_PSH: u8 = 0x18;
+
+    fn cut(packet: &SuperPacket<'_>, strip: usize) -> Vec<Vec<u8>> {
+        (0..packet.packets())
+            .map(|i| {
+                let mut out = vec![0; packet.len_of(i, strip)];
+                assert_eq!(packet.write(i, strip, &mut out), Some(out.len()));
+                out
+            })
+            .collect()
+    }
+
+    /// Checks one packet with another implementation of the formats and returns its payload.
+    fn verified(bytes: &[u8]) -> &[u8] {
+        let p = Packet::parse(bytes).unwrap();
+        assert_eq!(p.total_len(), bytes.len());
+        if bytes[0] >> 4 == 4 {
+            assert_eq!(checksum::checksum(&bytes[..20]), 0, "IP header");
+        }
+        let upper = p.payload();
+        assert_eq!(p.pseudo_header(upper.len()).add_bytes(upper).finish(), 0, "transport");
+        let header = if p.protocol() == 17 { 8 } else { usize::from(upper[12] >> 4) * 4 };
+        &upper[header..]
+    }
+
+    #[test]
+    fn pieces_are_sound_and_hold_the_payload() {
+        for v6 in [false, true] {
+            for udp in [false, true] {
+                for (payload, size) in [(50_000, 1_348), (1_348, 1_348), (1_349, 1_348), (7, 3)] {
+                    let (mut bytes, vnet) = super_packet(v6, udp, payload, size);
+                    let original = bytes.clone();
+                    let packet = SuperPacket::new(vnet, &mut bytes).unwrap();
+                    let pieces = cut(&packet, 0);
+                    assert_eq!(pieces.len(), payload.div_ceil(size));
+                    let joined: Vec<u8> = pieces.iter().flat_map(|p| verified(p).to_vec()).collect();
+                    assert_eq!(joined, original[original.len() - payload..]);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn sequence_numbers_identification_and_flags() {
+        let (mut bytes, vnet) = super_packet(false, false, 5_000, 2_000);
+        bytes[33] |= CWR | 0x01;
+        let packet = SuperPacket::new(vnet, &mut bytes).unwrap();
+        let pieces = cut(&packet, 0);
+        let field = |p: &[u8], at: usize| u32::from_be_bytes(p[at..at + 4].try_into().unwrap());
+        let sequence: Vec<u32> = pieces.iter().map(|p| field(p, 24)).collect();
+        assert_eq!(sequence, [0xffff_f000, 0xffff_f7d0, 0xffff_ffa0]);
+        let ids: Vec<u16> = pieces.iter().map(|p| u16::from_be_bytes([p[4], p[5]])).collect();
+        assert_eq!(ids, [0xfffe, 0xffff, 0], "wraps");
+        let flags: Vec<u8> = pieces.iter().map(|p| p[33]).collect();
+        assert_eq!(flags, [CWR | 0x10, 0x10, 0x19], "CWR first, FIN and PSH last");
+    }
+
+    #[test]
+    fn tcp_can_be_cut_smaller_and_udp_cannot() {
+        let (mut bytes, vnet) = super_packet(true, false, 20_000, 1_400);
+        let mut packet = SuperPacket::new(vnet, &mut bytes).unwrap();
+        assert!(packet.fits(1_280));
+        packet.narrow(1_280);
+        assert_eq!(packet.packet_len(), 1_280);
+        assert!(cut(&packet, 0).iter().all(|p| p.len() <= 1_280 && !verified(p).is_empty()));
+
+        let (mut bytes, vnet) = super_packet(true, true, 20_000, 1_400);
+        let packet = SuperPacket::new(vnet, &mut bytes).unwrap();
+        assert!(!packet.fits(1_280) && packet.fits(1_448));
+    }
+
+    #[test]
+    fn a_single_tcp_packet_can_be_cut_too_but_not_a_syn() {
+        let (mut bytes, vnet) = super_packet(false, false, 1_400, 1_400);
+        let mut whole = cut(&SuperPacket::new(vnet, &mut bytes).unwrap(), 0).remove(0);
+        let mut packet = SuperPacket::new(Vnet::default(), &mut whole).unwrap();
+        assert_eq!((packet.packets(), packet.fits(1_000)), (1, true));
+        packet.narrow(1_000);
+        let pieces = cut(&packet, 0);
+        assert_eq!(pieces.iter().map(|p| verified(p).len()).sum::<usize>(), 1_400);
+        assert_eq!(pieces.len(), 2);
+
+        whole[33] = 0x02;
+        assert!(!SuperPacket::new(Vnet::default(), &mut whole).unwrap().fits(1_000));
+    }
+
+    #[test]
+    fn without_the_ip_header_pieces_are_the_same_behind_it() {
+        for (v6, strip) in [(false, 20), (true, 40)] {
+            let (mut bytes, vnet) = super_packet(v6, false, 5_000, 1_000);
+            let packet = SuperPacket::new(vnet, &mut bytes).unwrap();
+            let stripped: Vec<Vec<u8>> = cut(&packet, 0).iter().map(|p| p[strip..].to_vec()).collect();
+            assert_eq!(cut(&packet, strip), stripped);
+        }
+    }
+
+    #[test]
+    fn an_open_checksum_is_completed() {
+        let (mut bytes, vnet) = super_packet(false, true, 100, 100);
+        let mut done = cut(&SuperPacket::new(vnet, &mut bytes).unwrap(), 0).remove(0);
+        let expect = done.clone();
+        let pseudo = Packet::parse(&done).unwrap().pseudo_header(108).fold();
+        done[26..28].copy_from_slice(&pseudo.to_be_bytes());
+        let open = Vnet { flags: Vnet::NEEDS_CSUM, csum_start: 20, csum_offset: 6, ..Vnet::default() };
+        assert_eq!(SuperPacket::new(open, &mut done).unwrap().bytes(), expect);
+    }
+
+    #[test]
+    fn headers_that_contradict_the_packet_are_refused() {
+        let (bytes, vnet) = super_packet(false, false, 5_000, 1_000);
+        let refused = |vnet: Vnet, bytes: &[u8]| SuperPacket::new(vnet, &mut bytes.to_vec()).is_none();
+        assert!(refused(vnet, &[]));
+        assert!(refused(Vnet { gso_type: Vnet::GSO_TCP6, ..vnet }, &bytes));
+        assert!(refused(Vnet { gso_type: 0x7f, ..vnet }, &bytes));
+        assert!(refused(Vnet { gso_size: 0, ..vnet }, &bytes));
+        assert!(refused(Vnet { csum_start: 6_000, ..vnet }, &bytes));
+        assert!(refused(Vnet { csum_start: 3, ..vnet }, &bytes));
+        let open = Vnet { flags: Vnet::NEEDS_CSUM, csum_start: 60_000, ..Vnet::default() };
+        assert!(refused(open, &bytes));
+        // A wrong hint about the headers' length is corrected from the packet.
+        assert!(!refused(Vnet { hdr_len: 2, ..vnet }, &bytes));
+    }
+}
