@@ -564,7 +564,13 @@ impl Node {
                 }
             }
             ChildSa::Remove { child, sa } => {
-                self.pending_activation.retain(|new, old| *new != child.get() && *old != child.get());
+                self.pending_activation.remove(&child.get());
+                // The peer has removed the old one, so it has the new one: from now on that sends.
+                let waiting: Vec<u64> = self.pending_activation.iter().filter(|(_, old)| **old == child.get()).map(|(new, _)| *new).collect();
+                for new in waiting {
+                    self.pending_activation.remove(&new);
+                    self.sad.activate(new);
+                }
                 self.sad.remove(child.get());
                 self.known.remove(&child.get());
                 if let Some(session) = self.sessions.get_mut(&sa) {
