@@ -65,7 +65,7 @@ impl Sealer for Forwarder {
             icmp::too_big(packet.bytes(), flow.dst, mtu, &mut answer);
             return Plan::Answer(answer);
         }
-        tcp::clamp_mss_offloaded(packet.bytes_mut(), pmtu::mss_v4(max_inner), pmtu::mss_v6(max_inner));
+        tcp::clamp_mss(packet.bytes_mut(), pmtu::mss_v4(max_inner), pmtu::mss_v6(max_inner));
         let packet_len = len.min(max_inner);
         Plan::Seal(Geometry {
             route: child.id,

@@ -111,13 +111,14 @@ impl<'a> SuperPacket<'a> {
         }
     }
 
-    /// The packet as read. The checksums and lengths of a packet that is several are not final.
+    /// The packet as read. The lengths and checksums of a packet that is several are not final; those of a single one are.
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
         self.bytes
     }
 
-    /// The packet as read, to change what its headers say (the MSS option).
+    /// The packet as read, to change what its headers say: the MSS option of a SYN, which is always a single packet with its
+    /// checksum complete.
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         self.bytes
     }

@@ -290,3 +290,100 @@ impl fmt::Debug for Udp {
             .finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    fn bind(ip: &str) -> Udp {
+        Udp::bind(SocketAddr::new(ip.parse().unwrap(), 0), Carrier::NatT).unwrap()
+    }
+
+    fn path(local: &str, to: &Udp, ip: &str) -> Path {
+        let remote = SocketAddr::new(ip.parse().unwrap(), to.local_addr().port());
+        Path { local: SocketAddr::new(local.parse().unwrap(), 0), remote, carrier: Carrier::NatT }
+    }
+
+    /// Receives until `bytes` have arrived; each datagram with its path and ECN bits.
+    fn receive(socket: &Udp, bytes: usize) -> Vec<(Vec<u8>, Path, u8)> {
+        let mut got = vec![];
+        let mut buf = vec![0; 65_536];
+        for _ in 0..500 {
+            let mut meta = [RecvMeta::default()];
+            match socket.recv(&mut [IoSliceMut::new(&mut buf)], &mut meta) {
+                Ok(_) => {
+                    let ecn = meta[0].ecn.map_or(0, |e| e as u8);
+                    let datagrams = buf[..meta[0].len].chunks(meta[0].stride);
+                    got.extend(datagrams.map(|d| (d.to_vec(), socket.path_of(&meta[0]), ecn)));
+                    if got.iter().map(|(d, ..)| d.len()).sum::<usize>() >= bytes {
+                        break;
+                    }
+                }
+                Err(_) => std::thread::sleep(Duration::from_millis(2)),
+            }
+        }
+        got
+    }
+
+    fn train(count: usize, size: usize, last: usize) -> Vec<u8> {
+        (0..count * size + last).map(|i| (i * 5 % 251) as u8).collect()
+    }
+
+    #[test]
+    fn a_train_arrives_datagram_by_datagram_with_its_mark_and_addresses() {
+        for (any, own, from) in [("0.0.0.0", "127.0.0.2", "127.0.0.3"), ("::", "::1", "::1")] {
+            let (mut a, b) = (bind(any), bind(any));
+            let data = train(20, 1_400, 300);
+            assert!(matches!(a.send(&path(from, &b, own), 2, &data, Some(1_400)), Sent::All));
+            let got = receive(&b, data.len());
+            assert_eq!(
+                got.iter().map(|(d, ..)| d.len()).collect::<Vec<_>>(),
+                [vec![1_400; 20], vec![300]].concat()
+            );
+            assert_eq!(got.iter().flat_map(|(d, ..)| d.clone()).collect::<Vec<_>>(), data);
+            for (_, path, ecn) in &got {
+                assert_eq!(path.local.ip(), own.parse::<IpAddr>().unwrap(), "where it was sent to");
+                assert_eq!(path.remote, SocketAddr::new(from.parse().unwrap(), a.local_addr().port()));
+                assert_eq!(*ecn, 2);
+            }
+        }
+    }
+
+    #[test]
+    fn what_segmentation_offload_refuses_is_sent_all_the_same() {
+        let (mut a, b) = (bind("127.0.0.1"), bind("127.0.0.1"));
+        // More segments than any kernel takes at once.
+        let data = train(300, 10, 4);
+        assert!(matches!(a.send(&path("127.0.0.1", &b, "127.0.0.1"), 1, &data, Some(10)), Sent::All));
+        assert!(!a.segments(), "given up");
+        let got = receive(&b, data.len());
+        assert_eq!(got.len(), 301);
+        assert_eq!(got.iter().flat_map(|(d, ..)| d.clone()).collect::<Vec<_>>(), data);
+        assert!(got.iter().all(|(.., ecn)| *ecn == 1), "marks are not given up with it");
+        assert!(matches!(a.send(&path("127.0.0.1", &b, "127.0.0.1"), 0, &data[..30], Some(10)), Sent::All));
+        assert_eq!(receive(&b, 30).len(), 3);
+    }
+
+    #[test]
+    fn errors_are_reported_with_their_destination_and_do_not_stop_the_socket() {
+        let (mut a, b) = (bind("127.0.0.1"), bind("127.0.0.1"));
+        let closed = bind("127.0.0.1");
+        let nowhere = path("127.0.0.1", &closed, "127.0.0.1");
+        drop(closed);
+        assert!(matches!(a.send(&nowhere, 0, b"anyone?", None), Sent::All));
+        assert!(matches!(a.send(&path("127.0.0.1", &b, "127.0.0.1"), 0, b"hello", None), Sent::All));
+        assert_eq!(receive(&b, 5)[0].0, b"hello");
+        let error = a.next_error().unwrap().unwrap();
+        assert_eq!(error, PathError { destination: nowhere.remote, kind: PathErrorKind::Unreachable });
+        assert_eq!(a.next_error().unwrap(), None);
+    }
+
+    #[test]
+    fn a_port_in_use_is_named() {
+        let a = bind("127.0.0.1");
+        let error = Udp::bind(a.local_addr(), Carrier::NatT).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
+        assert!(error.to_string().contains(&a.local_addr().to_string()), "{error}");
+    }
+}
