@@ -7,7 +7,8 @@
 use crate::poller::{Interest, Poller, Ready};
 use nix::errno::Errno;
 use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
-use nix::sys::stat::{Mode, umask};
+use nix::sys::stat::{Mode, fchmod};
+use socket2::{Domain, SockAddr, Socket, Type};
 use std::collections::{BTreeMap, VecDeque};
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -124,8 +125,7 @@ pub struct ControlServer {
 }
 
 impl ControlServer {
-    /// Listens at `path`, with mode 0660 and `group`, or 0600 without. What a crashed daemon left there is removed. Call it
-    /// while the process has one thread: the umask is changed for a moment.
+    /// Listens at `path`, with mode 0660 and `group`, or 0600 without. What a crashed daemon left there is removed.
     ///
     /// # Errors
     /// See [`Error`].
@@ -144,11 +144,7 @@ impl ControlServer {
             made.map_err(fail("create its directory"))?;
         }
         clear_stale(path)?;
-        // The file must never be open to more people than meant, not even for a moment.
-        let before = umask(Mode::from_bits_truncate(0o177));
-        let listener = UnixListener::bind(path);
-        umask(before);
-        let listener = listener.map_err(fail("listen"))?;
+        let listener = listen(path).map_err(fail("listen"))?;
         let mode = if let Some(gid) = gid {
             std::os::unix::fs::chown(path, None, Some(gid)).map_err(fail("change its group"))?;
             0o660
@@ -282,15 +278,17 @@ impl ControlServer {
             self.flush(ready.token);
         }
         if ready.readable {
-            self.read(ready.token);
+            self.read(ready.token, ready.closed);
         }
     }
 
-    fn read(&mut self, token: u64) {
+    /// Reads what is there. `gone`: the client listens no longer either, so the end of its requests is the end of it.
+    fn read(&mut self, token: u64, gone: bool) {
         let Some(client) = self.clients.get_mut(&token) else { return };
         let mut chunk = [0; MAX_REQUEST];
         match client.stream.read(&mut chunk) {
-            // The end of its requests; it may still wait for an answer.
+            Ok(0) if gone => return self.drop_client(token),
+            // The end of its requests; it still waits for an answer.
             Ok(0) => {
                 client.finished = true;
                 self.flush(token);
@@ -349,6 +347,16 @@ impl ControlServer {
             self.events.push_back(ControlEvent::Gone { client: ClientId(token) });
         }
     }
+}
+
+fn listen(path: &Path) -> io::Result<UnixListener> {
+    let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
+    // The file gets the permissions of the socket (less the umask): it is never open to more people than meant, not even
+    // for a moment.
+    fchmod(&socket, Mode::from_bits_truncate(0o600))?;
+    socket.bind(&SockAddr::unix(path)?)?;
+    socket.listen(i32::try_from(MAX_CLIENTS).unwrap_or(i32::MAX))?;
+    Ok(UnixListener::from(std::os::fd::OwnedFd::from(socket)))
 }
 
 /// Removes a socket that nobody listens to.

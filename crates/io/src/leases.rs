@@ -99,7 +99,8 @@ impl LeaseStore {
     /// # Errors
     /// Naming the file.
     pub fn limit(&self, bytes: u64) -> Result<(), Error> {
-        let pages = bytes / u64::from(PAGE);
+        // Zero would be a question, not a limit; SQLite never goes below what is in use.
+        let pages = (bytes / u64::from(PAGE)).max(1);
         self.db
             .pragma_update(None, "max_page_count", i64::try_from(pages).unwrap_or(i64::MAX))
             .map_err(|e| self.explain("limit", e))

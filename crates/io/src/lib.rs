@@ -53,6 +53,7 @@ pub mod netlink;
 pub mod notify;
 pub mod poller;
 pub mod privileges;
+pub mod probe;
 pub mod rawesp;
 pub mod resolver;
 pub mod signal;

@@ -189,8 +189,7 @@ fn compose(settings: &Settings, original: &Original, before: &str) -> String {
         servers.extend(field("nameserver").filter_map(|s| s.parse::<IpAddr>().ok()));
         search.extend(field("search").flat_map(str::split_whitespace).map(str::to_owned));
     }
-    let plain = |domain: &&String| domain.bytes().all(|b| b.is_ascii_alphanumeric() || b"-._".contains(&b));
-    let search: Vec<&str> = search.iter().filter(plain).map(String::as_str).collect();
+    let search: Vec<&str> = search.iter().map(String::as_str).filter(|d| super::is_domain(d)).collect();
     if !search.is_empty() {
         let _ = writeln!(out, "search {}", search.join(" "));
     }
@@ -223,12 +222,12 @@ fn parse(content: &[u8]) -> Option<Original> {
     }
     let mode = u32::from_str_radix(mark.strip_prefix("file ")?, 8).ok()? & 0o7777;
     let mut original = String::new();
-    for line in text.lines().skip(2) {
+    // Line breaks as they are: a carriage return belongs to the line.
+    for line in text.split_inclusive('\n').skip(2) {
         if let Some(line) = line.strip_prefix(LINE) {
             original.push_str(line);
-            original.push('\n');
         } else if let Some(line) = line.strip_prefix(LAST) {
-            original.push_str(line);
+            original.push_str(line.strip_suffix('\n').unwrap_or(line));
         }
     }
     Some(Original::File(mode, original.into_bytes()))

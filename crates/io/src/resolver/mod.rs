@@ -154,7 +154,9 @@ impl Resolver {
     ///
     /// # Errors
     /// What went wrong; then nothing is installed.
-    pub fn set(&mut self, settings: Settings) -> Result<Choice, Error> {
+    pub fn set(&mut self, mut settings: Settings) -> Result<Choice, Error> {
+        // The gateway says these; a line break in one would be a line of its own in somebody's configuration.
+        settings.domains.retain(|domain| is_domain(domain));
         if settings.servers.is_empty() {
             self.revert()?;
             return Ok(Choice { method: Method::None, why: "the gateway assigned no name servers".into() });
@@ -201,6 +203,11 @@ impl Drop for Resolver {
             tracing::error!(%error, "DNS is not restored");
         }
     }
+}
+
+/// True for what can be the name of a domain.
+fn is_domain(text: &str) -> bool {
+    (1..=253).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"-._".contains(&b))
 }
 
 /// Which method would be used with these options, and why. Changes nothing.

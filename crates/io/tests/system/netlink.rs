@@ -1,0 +1,185 @@
+//! Addresses, routes and rules, compared with what `ip` says; and that nothing stays behind.
+
+use crate::common::{in_namespace, ip, link};
+use dormouse_io::netlink::{
+    Error, Ledger, MAIN, MARK, Netlink, PROTOCOL, Route, RouteKind, TABLE, tunnel_rules,
+};
+use ipnet::IpNet;
+use nix::errno::Errno;
+
+fn net(text: &str) -> IpNet {
+    text.parse().unwrap()
+}
+
+/// A link `tun` in place of the tunnel, and a link `lan` with a way out through 192.0.2.1 and 2001:db8::1.
+fn world() -> (u32, u32) {
+    let mut netlink = Netlink::new().unwrap();
+    for name in ["tun", "lan"] {
+        link(name);
+        let index = netlink.link(name).unwrap().index;
+        netlink.set_up(index, true).unwrap();
+    }
+    ip("address add 192.0.2.7/24 dev lan");
+    ip("address add 2001:db8::7/64 dev lan nodad");
+    ip("route add default via 192.0.2.1");
+    ip("route add default via 2001:db8::1");
+    (netlink.link("tun").unwrap().index, netlink.link("lan").unwrap().index)
+}
+
+#[test]
+fn links_and_addresses_are_what_ip_says() {
+    in_namespace("links_and_addresses_are_what_ip_says", || {
+        let (tun, lan) = world();
+        let mut netlink = Netlink::new().unwrap();
+        netlink.set_mtu(tun, 1280).unwrap();
+        let link = netlink.link("tun").unwrap();
+        assert!(link.up && !link.loopback && link.mtu == 1280, "{link:?}");
+        assert!(ip("link show tun").contains("mtu 1280"));
+        assert!(netlink.links().unwrap().iter().any(|l| l.loopback && l.name == "lo"));
+        let addresses = netlink.addresses().unwrap();
+        for expected in ["192.0.2.7/24", "2001:db8::7/64"] {
+            let found = addresses.iter().find(|a| a.index == lan && a.net == net(expected));
+            assert!(found.is_some_and(|a| a.global && a.preferred), "{expected} in {addresses:?}");
+        }
+        netlink.set_up(tun, false).unwrap();
+        assert!(!netlink.link("tun").unwrap().up);
+    });
+}
+
+#[test]
+fn the_tunnel_takes_everything_but_its_own_packets() {
+    in_namespace("the_tunnel_takes_everything_but_its_own_packets", || {
+        let (tun, lan) = world();
+        let mut ledger = Ledger::new(TABLE).unwrap();
+        ledger.add_address(tun, net("10.9.0.2/32")).unwrap();
+        ledger.add_address(tun, net("fd09::2/128")).unwrap();
+        ledger
+            .add_route(Route {
+                source: Some("10.9.0.2".parse().unwrap()),
+                mtu: Some(1400),
+                ..Route::over(tun, net("0.0.0.0/0"))
+            })
+            .unwrap();
+        ledger
+            .add_route(Route { source: Some("fd09::2".parse().unwrap()), ..Route::over(tun, net("::/0")) })
+            .unwrap();
+        for v6 in [false, true] {
+            for rule in tunnel_rules(v6, TABLE, MARK, true) {
+                ledger.add_rule(rule).unwrap();
+            }
+        }
+        for (gateway, neighbour, inner, outer, hop) in [
+            ("198.51.100.1", "192.0.2.9", "10.9.0.2", "192.0.2.7", "192.0.2.1"),
+            ("2001:db8:1::1", "2001:db8::9", "fd09::2", "2001:db8::7", "2001:db8::1"),
+        ] {
+            let mut way =
+                |to: &str, mark| ledger.netlink().route_to(to.parse().unwrap(), mark).unwrap().unwrap();
+            let inside = way(gateway, 0);
+            assert_eq!((inside.index, inside.source), (tun, inner.parse().unwrap()));
+            let outside = way(gateway, MARK);
+            assert_eq!((outside.index, outside.source), (lan, outer.parse().unwrap()));
+            assert_eq!(outside.gateway, Some(hop.parse().unwrap()));
+            assert_eq!(way(neighbour, 0).index, lan, "the local network stays outside");
+        }
+        let strict = tunnel_rules(false, TABLE, MARK, false);
+        assert_eq!(strict.len(), 1, "without keep_local there is no way round the tunnel");
+        assert!(ip("route show table all").contains("proto 109"));
+        ledger.remove_all().unwrap();
+        assert!(ledger.is_empty());
+        let mut netlink = Netlink::new().unwrap();
+        assert!(!netlink.routes().unwrap().iter().any(|r| r.protocol == PROTOCOL));
+        assert!(!netlink.rules().unwrap().iter().any(|r| r.protocol == PROTOCOL));
+        assert!(!netlink.addresses().unwrap().iter().any(|a| a.index == tun && a.global));
+    });
+}
+
+#[test]
+fn a_ledger_that_is_dropped_leaves_nothing() {
+    in_namespace("a_ledger_that_is_dropped_leaves_nothing", || {
+        let (tun, _) = world();
+        let before = (ip("rule show"), ip("route show table all"), ip("address show dev tun"));
+        let mut ledger = Ledger::new(TABLE).unwrap();
+        ledger.add_address(tun, net("10.9.0.2/32")).unwrap();
+        ledger.add_route(Route::over(tun, net("10.0.0.0/8"))).unwrap();
+        ledger
+            .add_route(Route {
+                kind: RouteKind::Unreachable,
+                index: None,
+                metric: 9,
+                ..Route::over(tun, net("10.0.0.0/8"))
+            })
+            .unwrap();
+        ledger.add_rule(tunnel_rules(false, TABLE, MARK, false)[0]).unwrap();
+        assert_eq!(ledger.len(), 4);
+        drop(ledger);
+        assert_eq!(before, (ip("rule show"), ip("route show table all"), ip("address show dev tun")));
+    });
+}
+
+#[test]
+fn what_a_killed_run_left_is_recognised_and_other_things_are_not_touched() {
+    in_namespace("what_a_killed_run_left_is_recognised_and_other_things_are_not_touched", || {
+        let (tun, _) = world();
+        let mut killed = Ledger::new(TABLE).unwrap();
+        killed.add_route(Route::over(tun, net("10.0.0.0/8"))).unwrap();
+        for rule in tunnel_rules(false, TABLE, MARK, true) {
+            killed.add_rule(rule).unwrap();
+        }
+        std::mem::forget(killed);
+        let mut neighbour = Ledger::new(TABLE + 1).unwrap();
+        neighbour.add_route(Route { table: TABLE + 1, ..Route::over(tun, net("10.0.0.0/8")) }).unwrap();
+        ip("route add 10.7.0.0/16 dev tun table 25709 proto static");
+        ip("rule add priority 5300 lookup 25709");
+        let mut ledger = Ledger::new(TABLE).unwrap();
+        assert_eq!(ledger.remove_stale().unwrap(), 3);
+        assert_eq!(ledger.remove_stale().unwrap(), 0);
+        assert!(ip("rule show").contains("5300:") && !ip("rule show").contains("5201:"));
+        assert_eq!(ip("route show table 25709").trim(), "10.7.0.0/16 dev tun proto static scope link");
+        assert!(ip("route show table 25710").contains("10.0.0.0/8"));
+    });
+}
+
+#[test]
+fn a_route_of_ours_is_replaced_and_one_of_another_is_respected() {
+    in_namespace("a_route_of_ours_is_replaced_and_one_of_another_is_respected", || {
+        let (tun, _) = world();
+        let mut ledger = Ledger::new(TABLE).unwrap();
+        for source in ["10.9.0.2", "10.9.0.3"] {
+            ledger.add_address(tun, net(&format!("{source}/32"))).unwrap();
+            let route =
+                Route { source: Some(source.parse().unwrap()), ..Route::over(tun, net("10.0.0.0/8")) };
+            ledger.add_route(route).unwrap();
+        }
+        assert_eq!(ledger.len(), 3, "two addresses and one route");
+        assert!(ip("route show table 25709").contains("src 10.9.0.3"));
+        ip("route add 10.7.0.0/16 dev lan");
+        let theirs = Route { table: MAIN, ..Route::over(tun, net("10.7.0.0/16")) };
+        let error: Error = ledger.add_route(theirs).unwrap_err();
+        assert_eq!(error.errno(), Some(Errno::EEXIST));
+        assert!(error.to_string().contains("ip route add 10.7.0.0/16 dev tun table 254"), "{error}");
+        assert!(ip("route show 10.7.0.0/16").contains("dev lan"));
+    });
+}
+
+#[test]
+fn errors_name_the_request_and_gone_things_are_gone() {
+    in_namespace("errors_name_the_request_and_gone_things_are_gone", || {
+        let (tun, _) = world();
+        let mut netlink = Netlink::new().unwrap();
+        let error = netlink.set_mtu(tun, 10).and_then(|()| netlink.set_up(99_999, true)).unwrap_err();
+        assert!(error.to_string().starts_with("ip link set "), "{error}");
+        assert_eq!(netlink.link("nowhere").unwrap_err().errno(), Some(Errno::ENODEV));
+        assert_eq!(netlink.route_to("203.0.113.1".parse().unwrap(), 0).map(|f| f.is_some()).unwrap(), true);
+        let mut ledger = Ledger::new(TABLE).unwrap();
+        ledger.add_address(tun, net("10.9.0.2/32")).unwrap();
+        ledger.add_route(Route::over(tun, net("10.0.0.0/8"))).unwrap();
+        ip("link delete tun");
+        ledger.remove_all().unwrap();
+        ip("route delete default");
+        assert_eq!(
+            ledger.netlink().route_to("203.0.113.1".parse().unwrap(), 0).unwrap(),
+            None,
+            "no way is no error"
+        );
+    });
+}
