@@ -13,6 +13,8 @@ pub mod bytes;
 pub mod clients;
 pub mod decode;
 pub mod flow;
+#[doc(hidden)]
+pub mod fuzz;
 pub mod generate;
 pub mod index;
 pub mod input;

@@ -90,7 +90,7 @@ impl Reader {
     }
 
     /// The next packet or flow; `None` at the end.
-    #[inline]
+    #[inline(always)]
     pub fn next(&mut self) -> Option<Next> {
         loop {
             match self.decoder.next(&mut self.bytes) {

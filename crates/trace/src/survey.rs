@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use crate::decode::{Format, Next};
-use crate::index::{Key, mix};
+use crate::index::{Index, Key, mix};
 use crate::input::Input;
 use crate::loss::Losses;
 use crate::seen::{Addr, Mac, Scope, Seen};
@@ -32,9 +32,13 @@ pub struct Sightings {
     pub count: u64,
 }
 
-impl Sightings {
-    const NONE: Self = Self { first: u64::MAX, last: 0, count: 0 };
+impl Default for Sightings {
+    fn default() -> Self {
+        Self { first: u64::MAX, last: 0, count: 0 }
+    }
+}
 
+impl Sightings {
     fn add(&mut self, other: Self) {
         self.first = self.first.min(other.first);
         self.last = self.last.max(other.last);
@@ -43,7 +47,7 @@ impl Sightings {
 }
 
 /// What is known of a link-layer address.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct MacFacts {
     /// All frames that it sent.
     pub sent: Sightings,
@@ -56,7 +60,7 @@ pub struct MacFacts {
 }
 
 /// What is known of an IP address.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct AddrFacts {
     /// Packets that it sent.
     pub sent: Sightings,
@@ -134,15 +138,26 @@ impl Pair {
     }
 }
 
-/// Collects [`Facts`] with a small cache for the pairs that are talking now.
+/// Collects [`Facts`] with a small cache for the pairs that are talking now, and indexed tables behind it.
 struct Collector {
-    facts: Facts,
     cache: Vec<Option<(Pair, Sightings)>>,
+    mac_index: Index<Mac>,
+    macs: Vec<(Mac, MacFacts)>,
+    address_index: Index<Addr>,
+    addresses: Vec<(Addr, AddrFacts)>,
+    overflow: u64,
 }
 
 impl Collector {
     fn new() -> Self {
-        Self { facts: Facts::default(), cache: vec![None; CACHE] }
+        Self {
+            cache: vec![None; CACHE],
+            mac_index: Index::default(),
+            macs: Vec::new(),
+            address_index: Index::default(),
+            addresses: Vec::new(),
+            overflow: 0,
+        }
     }
 
     #[inline]
@@ -156,55 +171,57 @@ impl Collector {
         match slot {
             Some((cached, sightings)) if *cached == pair => sightings.add(now),
             _ => {
-                let old = slot.replace((pair, now));
-                if let Some((pair, sightings)) = old {
-                    self.facts.note(pair, sightings);
+                if let Some((pair, sightings)) = slot.replace((pair, now)) {
+                    self.note(pair, sightings);
                 }
             }
         }
     }
 
     fn finish(mut self) -> Facts {
-        for (pair, sightings) in self.cache.drain(..).flatten() {
-            self.facts.note(pair, sightings);
+        for (pair, sightings) in std::mem::take(&mut self.cache).into_iter().flatten() {
+            self.note(pair, sightings);
         }
-        self.facts
+        let (macs, addresses) = (self.macs.into_iter().collect(), self.addresses.into_iter().collect());
+        Facts { macs, addresses, overflow: self.overflow, ..Facts::default() }
     }
-}
 
-impl Facts {
     fn note(&mut self, pair: Pair, seen: Sightings) {
         if pair.src_mac.is_unicast() || pair.src_mac == Mac::THIS_MACHINE {
             self.note_mac(pair, seen);
         }
-        if pair.src.scope() != Scope::Nobody {
-            self.note_address(pair.src, |facts| {
-                facts.sent.add(seen);
-                facts.serves |= pair.serves;
-                facts.partners |= 1 << (pair.dst.mix() & 63);
-                facts.bare |= pair.bare;
-            });
+        if pair.src.scope() != Scope::Nobody
+            && let Some(facts) = self.address(pair.src)
+        {
+            facts.sent.add(seen);
+            facts.serves |= pair.serves;
+            facts.partners |= 1 << (pair.dst.mix() & 63);
+            facts.bare |= pair.bare;
         }
-        if pair.dst.scope() != Scope::Nobody {
-            self.note_address(pair.dst, |facts| {
-                facts.received += seen.count;
-                facts.partners |= 1 << (pair.src.mix() & 63);
-                facts.bare |= pair.bare;
-            });
+        if pair.dst.scope() != Scope::Nobody
+            && let Some(facts) = self.address(pair.dst)
+        {
+            facts.received += seen.count;
+            facts.partners |= 1 << (pair.src.mix() & 63);
+            facts.bare |= pair.bare;
         }
     }
 
     fn note_mac(&mut self, pair: Pair, seen: Sightings) {
-        if self.macs.len() >= MAX_MACS && !self.macs.contains_key(&pair.src_mac) {
-            self.overflow += seen.count;
-            return;
-        }
-        let facts = self.macs.entry(pair.src_mac).or_insert_with(|| MacFacts {
-            sent: Sightings::NONE,
-            addresses: BTreeMap::new(),
-            overflow: false,
-            station: false,
-        });
+        let at = match self.mac_index.get(pair.src_mac) {
+            Some(at) => at,
+            None if self.macs.len() >= MAX_MACS => {
+                self.overflow += seen.count;
+                return;
+            }
+            None => {
+                let at = u32::try_from(self.macs.len()).unwrap_or(u32::MAX);
+                self.macs.push((pair.src_mac, MacFacts::default()));
+                self.mac_index.insert(pair.src_mac, at);
+                at
+            }
+        };
+        let Some((_, facts)) = self.macs.get_mut(at as usize) else { return };
         facts.sent.add(seen);
         facts.station |= pair.station;
         if pair.src.scope() != Scope::Nobody {
@@ -212,18 +229,31 @@ impl Facts {
         }
     }
 
+    fn address(&mut self, address: Addr) -> Option<&mut AddrFacts> {
+        let at = match self.address_index.get(address) {
+            Some(at) => at,
+            None if self.addresses.len() >= MAX_ADDRESSES => {
+                self.overflow += 1;
+                return None;
+            }
+            None => {
+                let at = u32::try_from(self.addresses.len()).ok()?;
+                self.addresses.push((address, AddrFacts::default()));
+                self.address_index.insert(address, at);
+                at
+            }
+        };
+        self.addresses.get_mut(at as usize).map(|(_, facts)| facts)
+    }
+}
+
+impl Facts {
     fn note_address(&mut self, address: Addr, update: impl FnOnce(&mut AddrFacts)) {
         if self.addresses.len() >= MAX_ADDRESSES && !self.addresses.contains_key(&address) {
             self.overflow += 1;
             return;
         }
-        update(self.addresses.entry(address).or_insert(AddrFacts {
-            sent: Sightings::NONE,
-            received: 0,
-            serves: false,
-            partners: 0,
-            bare: false,
-        }));
+        update(self.addresses.entry(address).or_default());
     }
 
     /// Takes over the facts of another file.
@@ -262,11 +292,13 @@ impl Facts {
 
 impl MacFacts {
     fn add_address(&mut self, address: Addr, seen: Sightings) {
-        if self.addresses.len() >= MAX_ADDRESSES_OF_MAC && !self.addresses.contains_key(&address) {
+        if let Some(known) = self.addresses.get_mut(&address) {
+            known.add(seen);
+        } else if self.addresses.len() < MAX_ADDRESSES_OF_MAC {
+            self.addresses.insert(address, seen);
+        } else {
             self.overflow = true;
-            return;
         }
-        self.addresses.entry(address).or_insert(Sightings::NONE).add(seen);
     }
 }
 

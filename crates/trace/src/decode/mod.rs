@@ -161,7 +161,7 @@ impl Decoder {
     }
 
     /// The next record.
-    #[inline]
+    #[inline(always)]
     pub fn next(&mut self, bytes: &mut Bytes) -> Next {
         match self {
             Self::Pcap(d) => d.next(bytes),

@@ -67,7 +67,7 @@ impl Pcap {
     }
 
     /// The next record.
-    #[inline]
+    #[inline(always)]
     pub fn next(&mut self, bytes: &mut Bytes) -> Next {
         let header = self.record_header;
         let window = bytes.peek(header);
