@@ -1,16 +1,15 @@
 //! A tunnel without key exchange: the data path alone, for measurements and as the smallest example of its use.
 //!
-//! `forward (--plain | --esp) SIDE TUN LOCAL REMOTE`: SIDE is `a` or `b`, the addresses are UDP, for example
-//! `forward --esp a tun0 10.77.0.1:4500 10.77.0.2:4500`. `--plain` sends the inner packets as they are, through the same path:
-//! what it costs to be in user space at all. `--esp` protects them with AES-128-GCM under keys that are no secret. The two
-//! ends must run in different network namespaces or machines.
-
-#![expect(clippy::disallowed_methods, reason = "a program reads its clock")]
+//! `forward (--plain | --esp | --raw) SIDE TUN LOCAL REMOTE`: SIDE is `a` or `b`, the addresses are UDP, for example
+//! `forward --esp a tun0 10.77.0.1:4500 10.77.0.2:4500`. `--plain` sends the inner packets as they are, through the same
+//! path: what it costs to be in user space at all. `--esp` protects them with AES-128-GCM under keys that are no secret;
+//! `--raw` does too, but sends IP protocol 50 instead of UDP (the ports do not matter then). The two ends must run in
+//! different network namespaces or machines.
 
 use std::env;
 use std::error::Error;
 use std::net::SocketAddr;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 
 use dormouse_crypto::packet_key::keymat_len;
 use dormouse_crypto::{Encr, Secret};
@@ -22,8 +21,9 @@ use dormouse_io::SuperPacket;
 use dormouse_io::batch::{
     Carriers, Geometry, Opener, Plan, Received, RxBatch, Sealed, Sealer, TxBatch, Verdict,
 };
+use dormouse_io::rawesp::RawEsp;
 use dormouse_io::tun::{Tun, TunOptions};
-use dormouse_io::udp::{Sent, Udp};
+use dormouse_io::udp::{PathError, Sent, Udp};
 use dormouse_sansio::{Carrier, Instant, Path, Seeded};
 use dormouse_wire::ike::{TrafficSelector, TsRange};
 use dormouse_wire::ip::{Ecn, flow, icmp, tcp};
@@ -137,16 +137,26 @@ fn sad(side_a: bool, path: Path, inner_mtu: usize) -> Result<Sad, Box<dyn Error>
     Ok(sad)
 }
 
+/// The one socket there is.
+fn socket(out: &Carriers) -> BorrowedFd<'_> {
+    out.udp.first().map_or_else(|| out.raw[0].as_fd(), AsFd::as_fd)
+}
+
+fn next_error(out: &Carriers) -> std::io::Result<Option<PathError>> {
+    out.udp.first().map_or_else(|| out.raw[0].next_error(), Udp::next_error)
+}
+
 fn main() -> Result<(), Box<dyn Error>> {
     let args: Vec<String> = env::args().skip(1).collect();
     let [mode, side, name, local, remote] = &args[..] else {
-        return Err("usage: forward (--plain | --esp) (a | b) TUN LOCAL REMOTE".into());
+        return Err("usage: forward (--plain | --esp | --raw) (a | b) TUN LOCAL REMOTE".into());
     };
     let (local, remote): (SocketAddr, SocketAddr) = (local.parse()?, remote.parse()?);
-    let path = Path { local, remote, carrier: Carrier::NatT };
+    let raw = mode == "--raw";
+    let path = Path { local, remote, carrier: if raw { Carrier::RawEsp } else { Carrier::NatT } };
     let overhead = Overhead::new(Encr::Aes128Gcm16, None, Mode::Tunnel, &path);
     let inner_mtu = overhead.inner_mtu(PathMtu::new(&path, 1_500).get(Instant::ZERO).into());
-    let esp = mode == "--esp";
+    let esp = mode != "--plain";
     let mut node = Forwarder {
         sad: if esp { Some(sad(side == "a", path, inner_mtu)?) } else { None },
         path,
@@ -155,39 +165,47 @@ fn main() -> Result<(), Box<dyn Error>> {
     };
     let mut tun =
         Tun::open(&TunOptions { name: Some(name.clone()), mtu: inner_mtu as u16, ..TunOptions::default() })?;
-    let udp = Udp::bind(local, Carrier::NatT)?;
-    let mut out = Carriers { udp: vec![udp], raw: vec![] };
+    let mut out = Carriers::default();
+    if raw {
+        out.raw.push(RawEsp::open(local.is_ipv4())?);
+    } else {
+        out.udp.push(Udp::bind(local, Carrier::NatT)?);
+    }
     let (mut tx, mut rx) = (TxBatch::new(), RxBatch::new());
     eprintln!("{name}: {:?}, inner MTU {inner_mtu}", tun.offloads());
 
     let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
     epoll.add(tun.as_fd(), EpollEvent::new(EpollFlags::EPOLLIN, 0))?;
-    epoll.add(out.udp[0].as_fd(), EpollEvent::new(EpollFlags::EPOLLIN, 1))?;
+    epoll.add(socket(&out), EpollEvent::new(EpollFlags::EPOLLIN, 1))?;
     let mut events = [EpollEvent::empty(); 4];
     let mut blocked = false;
     loop {
         let n = epoll.wait(&mut events, EpollTimeout::NONE)?;
         for event in &events[..n] {
             if event.events().contains(EpollFlags::EPOLLERR) {
-                while let Some(error) = out.udp[0].next_error()? {
+                while let Some(error) = next_error(&out)? {
                     eprintln!("{error:?}");
                 }
             }
             if event.data() == 1 && event.events().contains(EpollFlags::EPOLLIN) {
-                rx.receive(&out.udp[0], &mut tun, &mut node)?;
+                match &out.udp[..] {
+                    [udp, ..] => rx.receive(udp, &mut tun, &mut node)?,
+                    [] => rx.receive_raw(&out.raw[0], &mut tun, &mut node)?,
+                };
             } else {
                 tx.forward(&mut tun, &mut out, &mut node, BUDGET)?;
             }
         }
         if tx.is_blocked() != blocked {
             blocked = !blocked;
+            eprintln!("socket full: {blocked}");
             let (tun_events, udp_events) = if blocked {
                 (EpollFlags::empty(), EpollFlags::EPOLLIN | EpollFlags::EPOLLOUT)
             } else {
                 (EpollFlags::EPOLLIN, EpollFlags::EPOLLIN)
             };
             epoll.modify(tun.as_fd(), &mut EpollEvent::new(tun_events, 0))?;
-            epoll.modify(out.udp[0].as_fd(), &mut EpollEvent::new(udp_events, 1))?;
+            epoll.modify(socket(&out), &mut EpollEvent::new(udp_events, 1))?;
         }
     }
 }

@@ -11,8 +11,11 @@ use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 
 use dormouse_sansio::{Carrier, Path};
-use nix::sys::socket::{MsgFlags, SockaddrStorage, recvmsg, setsockopt, sockopt};
-use socket2::{Domain, Protocol, SockAddr, Socket, Type};
+use nix::libc;
+use nix::sys::socket::{
+    ControlMessage, ControlMessageOwned, MsgFlags, SockaddrStorage, recvmsg, sendmsg, setsockopt, sockopt,
+};
+use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::batch::Received;
 use crate::udp::{PathError, Sent, outcome, read_error};
@@ -39,10 +42,12 @@ impl RawEsp {
         if v4 {
             setsockopt(&socket, sockopt::Ipv4RecvErr, &true)?;
             setsockopt(&socket, sockopt::Ipv4PacketInfo, &true)?;
+            never_fragment(&socket, libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_PROBE)?;
         } else {
             setsockopt(&socket, sockopt::Ipv6RecvErr, &true)?;
             setsockopt(&socket, sockopt::Ipv6RecvPacketInfo, &true)?;
             setsockopt(&socket, sockopt::Ipv6DontFrag, &true)?;
+            never_fragment(&socket, libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER, libc::IPV6_PMTUDISC_PROBE)?;
         }
         if setsockopt(&socket, sockopt::RcvBufForce, &BUFFER).is_err() {
             socket.set_recv_buffer_size(BUFFER)?;
@@ -61,20 +66,42 @@ impl RawEsp {
 
     /// Sends one packet, or several of `segment` bytes each but the last. See [`crate::udp::Udp::send`].
     pub fn send(&mut self, path: &Path, contents: &[u8], segment: Option<usize>) -> Sent {
-        let to = SockAddr::from(SocketAddr::new(path.remote.ip(), 0));
         let mut done = 0;
         for packet in contents.chunks(segment.unwrap_or(usize::MAX).max(1)) {
-            if let Err(e) = self.socket.send_to(packet, &to) {
-                return outcome(e, done);
+            if let Err(e) = self.send_one(path, packet) {
+                return outcome(e.into(), done);
             }
             done += packet.len();
         }
         Sent::All
     }
 
+    fn send_one(&self, path: &Path, packet: &[u8]) -> nix::Result<()> {
+        let to = SockaddrStorage::from(SocketAddr::new(path.remote.ip(), 0));
+        // An unspecified source lets the kernel choose.
+        let (v4, v6);
+        let source = match path.local.ip() {
+            IpAddr::V4(source) => {
+                v4 = libc::in_pktinfo {
+                    ipi_ifindex: 0,
+                    ipi_spec_dst: libc::in_addr { s_addr: u32::from(source).to_be() },
+                    ipi_addr: libc::in_addr { s_addr: 0 },
+                };
+                ControlMessage::Ipv4PacketInfo(&v4)
+            }
+            IpAddr::V6(source) => {
+                let ipi6_addr = libc::in6_addr { s6_addr: source.octets() };
+                v6 = libc::in6_pktinfo { ipi6_ifindex: 0, ipi6_addr };
+                ControlMessage::Ipv6PacketInfo(&v6)
+            }
+        };
+        let iov = [io::IoSlice::new(packet)];
+        sendmsg(self.socket.as_raw_fd(), &iov, &[source], MsgFlags::empty(), Some(&to)).map(drop)
+    }
+
     /// Receives one packet; `None` if it is none of ESP. The range is ESP's part of `buf`: IPv4 delivers its header as well.
     pub(crate) fn recv(&self, buf: &mut [u8]) -> io::Result<Option<(Received, Range<usize>)>> {
-        let mut space = nix::cmsg_space!(nix::libc::in6_pktinfo, nix::libc::in_pktinfo);
+        let mut space = nix::cmsg_space!(libc::in6_pktinfo, libc::in_pktinfo);
         let mut iov = [io::IoSliceMut::new(buf)];
         let message = recvmsg::<SockaddrStorage>(
             self.socket.as_raw_fd(),
@@ -85,12 +112,10 @@ impl RawEsp {
         let n = message.bytes;
         let address = message.address;
         let local = message.cmsgs()?.find_map(|c| match c {
-            nix::sys::socket::ControlMessageOwned::Ipv4PacketInfo(p) => {
+            ControlMessageOwned::Ipv4PacketInfo(p) => {
                 Some(IpAddr::from(Ipv4Addr::from(u32::from_be(p.ipi_addr.s_addr))))
             }
-            nix::sys::socket::ControlMessageOwned::Ipv6PacketInfo(p) => {
-                Some(IpAddr::from(Ipv6Addr::from(p.ipi6_addr.s6_addr)))
-            }
+            ControlMessageOwned::Ipv6PacketInfo(p) => Some(IpAddr::from(Ipv6Addr::from(p.ipi6_addr.s6_addr))),
             _ => None,
         });
         let remote = address.as_ref().and_then(|a| {
@@ -118,6 +143,16 @@ impl RawEsp {
     pub fn next_error(&self) -> io::Result<Option<PathError>> {
         read_error(self.socket.as_raw_fd())
     }
+}
+
+/// "Don't fragment" on every packet, up to the interface's MTU whatever the kernel thinks of the path: the path MTU is ours to
+/// know.
+fn never_fragment(socket: &Socket, level: i32, option: i32, value: i32) -> io::Result<()> {
+    let (pointer, len) = ((&raw const value).cast(), size_of_val(&value) as libc::socklen_t);
+    #[expect(unsafe_code, reason = "no safe wrapper has this option")]
+    // SAFETY: `pointer` is valid for reads of `len` bytes during the call; the descriptor is open.
+    let result = unsafe { libc::setsockopt(socket.as_raw_fd(), level, option, pointer, len) };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
 impl AsFd for RawEsp {

@@ -118,7 +118,16 @@ fn everything(mode: &str, outer: [&str; 2]) {
 }
 
 fn possible(test: &str) -> bool {
-    require(test, &[Need::Root, Need::Program("ip"), Need::Program("ping"), Need::File("/dev/net/tun")])
+    require(
+        test,
+        &[
+            Need::Root,
+            Need::Program("ip"),
+            Need::Program("ping"),
+            Need::Program("tc"),
+            Need::File("/dev/net/tun"),
+        ],
+    )
 }
 
 #[test]
@@ -143,6 +152,14 @@ fn esp_over_ipv6() {
 }
 
 #[test]
+fn esp_as_protocol_50() {
+    if possible("esp_as_protocol_50") {
+        everything("--raw", ["192.0.2.1:0", "192.0.2.2:0"]);
+        everything("--raw", ["[2001:db8::1]:0", "[2001:db8::2]:0"]);
+    }
+}
+
+#[test]
 fn packets_too_big_for_the_tunnel_are_answered() {
     if !possible("packets_too_big_for_the_tunnel_are_answered") {
         return;
@@ -157,4 +174,29 @@ fn packets_too_big_for_the_tunnel_are_answered() {
     assert!(refused.contains("mtu = 1438") || refused.contains("mtu=1438"), "{refused}");
     // TCP needs no such answer: it is cut to what fits, and its MSS was clamped.
     tcp(&t, "10.99.0.2:5000");
+}
+
+#[test]
+fn a_full_socket_holds_the_tunnel_back_and_damages_nothing() {
+    if !possible("a_full_socket_holds_the_tunnel_back_and_damages_nothing") {
+        return;
+    }
+    let t = tunnel("--esp", ["192.0.2.1:4500", "192.0.2.2:4500"]);
+    t.a.eventually("ping -c 1 -W 1 10.99.0.2", LIMIT).unwrap();
+    // A queue that holds more than the socket's buffer: what is too much must wait in front of the tunnel.
+    t.a.sh("tc qdisc add dev eth0 root tbf rate 40mbit burst 256kb limit 60mb").unwrap();
+    let flood = t.a.within(|| {
+        let socket = UdpSocket::bind("0.0.0.0:0").unwrap();
+        let data = pattern(1_300);
+        for _ in 0..40_000 {
+            let _full = socket.send_to(&data, "10.99.0.2:9");
+        }
+    });
+    flood.unwrap().join().unwrap().unwrap();
+    t.a.sh("tc qdisc change dev eth0 root tbf rate 4gbit burst 1mb limit 60mb").unwrap();
+    tcp(&t, "10.99.0.2:5000");
+    let [a, b] = &t.ends;
+    assert!(a.log().contains("socket full: true"), "{}", a.log());
+    assert!(a.log().contains("socket full: false"), "{}", a.log());
+    assert!(!b.log().contains("integrity"), "{}", b.log());
 }
