@@ -8,7 +8,7 @@ use core::net::{IpAddr, SocketAddr};
 use core::time::Duration;
 
 use dormouse_sansio::{Carrier, Deadline, Entropy, Instant, Path, Transmit, UnixTime};
-use dormouse_wire::ike::{ExchangeType, Flags, Header, Message, NotifyType};
+use dormouse_wire::ike::{ExchangeType, Flags, Header, Message, NotifyType, Payload};
 
 use crate::config::{Connection, EndpointConfig};
 use crate::error::{Discard, NegotiationError};
@@ -25,6 +25,8 @@ use crate::ticket::ClientTicket;
 /// Error notifications outside of any SA (INVALID_IKE_SPI, INVALID_MAJOR_VERSION) per second, for all peers together: RFC
 /// 7296 section 2.21.4 wants them rate-limited.
 const COMPLAINTS_PER_SECOND: u32 = 10;
+/// Endpoints with more SAs than this pay no attention to INVALID_SPI.
+const DOUBT_SEARCH: usize = 64;
 /// The non-ESP marker (RFC 3948 section 2.2).
 const NON_ESP_MARKER: [u8; 4] = [0; 4];
 
@@ -251,7 +253,15 @@ impl Endpoint {
             }
             return Err(Discard::Version);
         }
-        if header.spi_i == 0 || usize::try_from(header.length) != Ok(datagram.len()) {
+        if usize::try_from(header.length) != Ok(datagram.len()) {
+            return Err(Discard::Malformed);
+        }
+        if header.exchange == ExchangeType::Informational && !header.flags.response && header.message_id == 0 {
+            if let Some(spi) = invalid_spi(datagram) {
+                return self.doubt(now, path, spi);
+            }
+        }
+        if header.spi_i == 0 {
             return Err(Discard::Malformed);
         }
         let first = matches!(header.exchange, ExchangeType::IkeSaInit | ExchangeType::IkeSessionResume);
@@ -303,13 +313,52 @@ impl Endpoint {
         }
     }
 
-    /// Answers a request outside of any SA with an error notification in clear, if the rate allows.
-    fn complain(&mut self, now: Instant, path: Path, request: &Header, kind: NotifyType) {
+    /// ESP arrived over `path` with an SPI that belongs to nobody: says so with an INVALID_SPI notification in clear (RFC 7296
+    /// section 1.5), if the rate allows. A client whose gateway was restarted learns it from the answer to its first packet.
+    pub fn unknown_esp_spi(&mut self, now: Instant, path: Path, spi: u32) {
+        if spi < 256 || !self.may_complain(now) {
+            return;
+        }
+        let path = match path.carrier {
+            Carrier::RawEsp => path.with_ports(Carrier::Ike, self.shared.config.ports.ike, self.shared.config.ports.ike),
+            Carrier::Ike | Carrier::NatT => path,
+        };
+        // There are no IKE SPIs that would mean anything to the receiver: it is the one message in which they may be zero.
+        let flags = Flags { initiator: true, version: false, response: false };
+        let header = Header::new(0, 0, ExchangeType::Informational, flags, 0);
+        let mut datagram = Vec::new();
+        if Message::emit(&header, &[notify(NotifyType::InvalidSpi, spi.to_be_bytes())], &mut datagram).is_ok() {
+            self.shared.send_stateless(path, dormouse_sansio::Class::Timely, datagram);
+        }
+    }
+
+    /// Somebody at `path` says, unauthenticated, that it does not know the ESP SPI that we send with.
+    fn doubt(&mut self, now: Instant, path: Path, spi: u32) -> Result<(), Discard> {
+        // A gateway of many does not search all its SAs for whoever sends it a number: its clients come back by themselves.
+        if self.slots.len() <= DOUBT_SEARCH {
+            for (id, slot) in &mut self.slots {
+                if let Slot::Established(ike) = slot {
+                    if ike.remote_ip() == path.remote.ip() && ike.sends_with(spi) {
+                        self.touched.insert(*id);
+                        ike.doubt(&mut self.shared, now, false);
+                    }
+                }
+            }
+        }
+        Err(Discard::Unprotected)
+    }
+
+    fn may_complain(&mut self, now: Instant) -> bool {
         let second = now.as_nanos() / 1_000_000_000;
         let (at, count) = self.complaints;
         let count = if at == second { count + 1 } else { 1 };
         self.complaints = (second, count);
-        if count > COMPLAINTS_PER_SECOND {
+        count <= COMPLAINTS_PER_SECOND
+    }
+
+    /// Answers a request outside of any SA with an error notification in clear, if the rate allows.
+    fn complain(&mut self, now: Instant, path: Path, request: &Header, kind: NotifyType) {
+        if !self.may_complain(now) {
             return;
         }
         let flags = Flags { initiator: !request.flags.initiator, version: false, response: true };
@@ -497,6 +546,20 @@ impl Endpoint {
                 self.touched.insert(id);
             }
             Action::Inherit { from, to } => self.inherit(now, from, to),
+            Action::HeirChosen(heir) => {
+                let old = self.slots.iter().find_map(|(&id, slot)| match slot {
+                    Slot::Established(ike) if ike.peer_rekey.as_ref().is_some_and(|p| p.heir == heir) => {
+                        Some(id)
+                    }
+                    _ => None,
+                });
+                let Some(old) = old else { return };
+                self.with_slot(now, old, |slot, shared| {
+                    if let Slot::Established(ike) = slot {
+                        ike.peers_rekey_wins(now, shared);
+                    }
+                });
+            }
             Action::Abandon(id) => {
                 if let Some(ike) = self.established(id) {
                     ike.supersede(now);
@@ -579,4 +642,15 @@ impl Endpoint {
 /// Whether a first message must be answered by a cookie: used by the responder.
 pub(crate) fn carries_cookie(view: View<'_>) -> Option<&[u8]> {
     view.notify(NotifyType::Cookie).map(|n| n.data.as_slice())
+}
+
+/// The ESP SPI of an INVALID_SPI notification in clear that stands alone in its message.
+fn invalid_spi(datagram: &[u8]) -> Option<u32> {
+    let message = Message::parse(datagram).ok()?;
+    match message.payloads.as_slice() {
+        [Payload::Notify(n)] if n.kind == NotifyType::InvalidSpi && message.protected.is_none() => {
+            Some(u32::from_be_bytes(n.data.as_slice().try_into().ok()?))
+        }
+        _ => None,
+    }
 }

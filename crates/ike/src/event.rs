@@ -67,6 +67,12 @@ pub enum Event {
         /// The ticket with the secrets that belong to it.
         ticket: Box<ClientTicket>,
     },
+    /// The ticket keys were rotated. The driver makes them durable before it sends what
+    /// [`crate::Endpoint::poll_transmit`] gives next: a ticket under the new key is on its way.
+    TicketKeys {
+        /// What [`crate::ticket::TicketKeys::import`] reads.
+        exported: Secret,
+    },
     /// A ticket was used up. The driver makes the record durable before it sends what
     /// [`crate::Endpoint::poll_transmit`] gives next: then no crash lets a ticket be used twice.
     TicketSpent {
@@ -120,6 +126,9 @@ pub enum Event {
     PeerLostSa {
         /// The SA that the peer seems to have lost.
         sa: SaId,
+        /// It was said in answer to a request of ours that is under way (INVALID_IKE_SPI), rather than out of the blue
+        /// (INVALID_SPI, RFC 7296 section 1.5).
+        solicited: bool,
     },
     /// The path of the IKE SA changed (NAT traversal found, peer moved, address update done).
     PathChanged {

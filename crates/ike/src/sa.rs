@@ -23,7 +23,9 @@ use core::time::Duration;
 
 use dormouse_crypto::cert::Identity;
 use dormouse_sansio::{Class, Deadline, Instant, Path};
-use dormouse_wire::ike::{ExchangeType, Header, NotifyType, Payload, PayloadType, unsupported_critical};
+use dormouse_wire::ike::{
+    ExchangeType, Header, NotifyType, Payload, PayloadType, ProtocolId, unsupported_critical,
+};
 
 use crate::child::Child;
 use crate::config::AssignedConfig;
@@ -54,8 +56,6 @@ const RETRIES_MAX: u32 = 8;
 const UPKEEP_SLACK: Duration = Duration::from_secs(60);
 /// The probe that an unauthenticated hint starts gives up after this long: the hint is probably right.
 const HINT_PROBE: Duration = Duration::from_secs(2);
-/// How long the MOBIKE responder repeats a request at least.
-const MOBIKE_PATIENCE: Duration = Duration::from_secs(300);
 /// Hints are passed on no more often than this.
 const HINT_INTERVAL: Duration = Duration::from_secs(5);
 
@@ -198,6 +198,10 @@ struct Probe {
     until: Instant,
 }
 
+fn deletes_ike(payloads: &[Payload]) -> bool {
+    payloads.iter().any(|p| matches!(p, Payload::Delete(d) if d.protocol == ProtocolId::Ike))
+}
+
 /// What a new established SA is made from.
 pub(crate) struct Birth {
     pub(crate) session: Session,
@@ -308,6 +312,12 @@ impl IkeSa {
         }
         let Some(opened) = self.channel.open(datagram)? else { return Ok(Fate::Lives) };
         self.heard(shared, now, path);
+        if self.stage == Stage::Heir && !opened.as_ref().is_ok_and(|list| deletes_ike(list)) {
+            // The peer would not use this successor if it had not chosen it. It repeats the request, which then finds
+            // what the successor has inherited.
+            shared.actions.push_back(Action::HeirChosen(self.link.id));
+            return Err(Discard::InappropriateExchange);
+        }
         let answer = self.answer(shared, now, path, header, opened);
         let reply = self.link.header(header.exchange, true, id);
         let datagrams = self.channel.seal(&self.link, shared, &reply, &answer.payloads);
@@ -483,13 +493,32 @@ impl IkeSa {
         let says_so = path.remote == self.link.path.remote
             && dormouse_wire::ike::Message::parse(datagram)
                 .is_ok_and(|m| View(&m.payloads).has(NotifyType::InvalidIkeSpi));
+        if says_so {
+            self.doubt(shared, now, true);
+        }
+    }
+
+    /// Somebody says, unauthenticated, that the peer has lost this SA: the driver is told, and the peer asked.
+    pub(crate) fn doubt(&mut self, shared: &mut Shared, now: Instant, solicited: bool) {
         let recently = self.hinted_at.is_some_and(|at| now - at < HINT_INTERVAL);
-        if !says_so || recently {
+        if recently && !solicited {
             return;
         }
-        self.hinted_at = Some(now);
-        shared.event(Event::PeerLostSa { sa: self.link.id });
-        self.probe(shared, now, HINT_PROBE);
+        shared.event(Event::PeerLostSa { sa: self.link.id, solicited });
+        if !recently {
+            self.hinted_at = Some(now);
+            self.probe(shared, now, HINT_PROBE);
+        }
+    }
+
+    /// The peer's outer address.
+    pub(crate) fn remote_ip(&self) -> core::net::IpAddr {
+        self.link.path.remote.ip()
+    }
+
+    /// Whether ESP of this SA is sent with `spi`.
+    pub(crate) fn sends_with(&self, spi: u32) -> bool {
+        self.children.values().any(|child| child.spi_out == spi)
     }
 
     // ---- our own exchanges ----
@@ -587,11 +616,10 @@ impl IkeSa {
         self.out.start(now, wait, until, datagrams, class, exchange);
     }
 
-    /// How long a request is worth repeating. RFC 4555 section 3.11: the client of MOBIKE finds out first that a path is
-    /// broken, so "responders continue retransmitting IKEv2 requests for at least five minutes before giving up".
+    /// How long a request is worth repeating: as configured. RFC 4555 section 3.11 recommends five minutes to responders,
+    /// because the client of MOBIKE finds out first that a path is broken; with tickets a gateway can afford less.
     fn patience(&self) -> Duration {
-        let timeout = self.link.conn.liveness.timeout;
-        if self.mobike && !self.client { timeout.max(MOBIKE_PATIENCE) } else { timeout }
+        self.link.conn.liveness.timeout
     }
 
     /// An empty request; from behind a NAT, one that also asks whether the mapping is still the same: "it SHOULD include

@@ -37,6 +37,8 @@ pub(crate) enum Action {
         /// Its successor.
         to: SaId,
     },
+    /// The peer uses this successor, which its rekeying made while ours was under way: it has decided.
+    HeirChosen(SaId),
     /// Lost against another successor of the same SA: the peer, who made it, deletes it.
     Abandon(SaId),
     /// Ask the peer to delete this SA (a redundant one left by colliding rekeyings).

@@ -4,18 +4,13 @@ mod common;
 
 use std::time::Duration;
 
-use common::{Faults, Pair};
+use common::{Faults, Pair, seeds};
 use dormouse_sansio::Seeded;
-
-/// Runs of this many seeds; more by `DORMOUSE_RUNS`.
-fn runs() -> u64 {
-    std::env::var("DORMOUSE_RUNS").ok().and_then(|n| n.parse().ok()).unwrap_or(300)
-}
 
 #[test]
 fn two_ends_never_disagree_for_long() {
     let (mut connected, mut lived) = (0, 0);
-    for seed in 0..runs() {
+    for seed in seeds(300) {
         let mut pair = Pair::psk(seed);
         pair.faults = Some(Faults { seed: Seeded::new(seed), lost: 15, doubled: 10, late: 30 });
         let sa = pair.connect();
@@ -51,8 +46,9 @@ fn two_ends_never_disagree_for_long() {
         assert!(pair.client.endpoint.is_empty() && pair.client.children.is_empty(), "seed {seed}");
     }
     // 15 % loss each way and six tries: failures are rare.
+    let runs = seeds(300).end - seeds(300).start;
     assert!(
-        connected * 100 >= runs() * 97 && lived * 100 >= connected * 95,
+        connected * 100 >= runs * 97 && lived * 100 >= connected * 95,
         "{connected} connected, {lived} lived"
     );
 }

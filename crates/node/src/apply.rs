@@ -14,6 +14,7 @@ impl Node {
             Ike::Child(change) => self.apply_child(now, change),
             Ike::Ticket { sa, ticket } => self.ticket(sa, *ticket),
             Ike::TicketSpent { record } => self.push(Event::TicketSpent { record: record.as_bytes().to_vec() }),
+            Ike::TicketKeys { exported } => self.push(Event::TicketKeys { exported }),
             Ike::Failed { sa, error } => self.attempt_failed(now, sa, &error),
             Ike::PeerFailed { path, claimed, error } => {
                 let claimed = claimed.map(|c| c.to_string());
@@ -30,9 +31,9 @@ impl Node {
                 }
             }
             Ike::ProbeFailed { sa } => self.held_failed(now, sa, Failure::Timeout),
-            Ike::PeerLostSa { sa } => {
+            Ike::PeerLostSa { sa, solicited } => {
                 if let Some(client) = self.client_of(sa) {
-                    client.ladder.doubt(now);
+                    client.ladder.doubt(now, solicited);
                     self.climb(now);
                 }
             }

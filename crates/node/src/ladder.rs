@@ -298,9 +298,15 @@ impl Ladder {
         }
     }
 
-    /// Somebody, unauthenticated, says that the gateway has lost the SA: worth a question, never worth the SA.
-    pub fn doubt(&mut self, now: Instant) {
+    /// Somebody, unauthenticated, says that the gateway has lost the SA. Out of the blue it is worth a question, never the SA.
+    /// In answer to a request that is under way (`asked`) it is what a gateway without the SA says, and all that it can say:
+    /// the next rung is tried at once. Whoever forges that on the path could as well drop the request.
+    pub fn doubt(&mut self, now: Instant, asked: bool) {
         match (self.state, self.wait) {
+            (State::Up | State::Climbing(Rung::Held | Rung::Mobike), Wait::Exchange(_)) if asked => {
+                self.actions.push_back(Action::Abandon);
+                self.failed(now, Failure::Lost);
+            }
             (State::Up | State::Climbing(Rung::Held), Wait::Nothing | Wait::Answer(_)) => self.probe(now),
             _ => {}
         }

@@ -340,7 +340,7 @@ impl Node {
                 self.counters.esp_discards += 1;
                 if let dormouse_esp::Discard::UnknownSpi { spi } = e {
                     self.counters.unknown_spi += 1;
-                    let _ = spi; // PENDING unknown_esp_spi
+                    self.ike.unknown_esp_spi(now, path, spi);
                 }
                 return Err(e.into());
             }

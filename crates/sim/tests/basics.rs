@@ -16,14 +16,16 @@ fn last_rung(world: &World) -> Option<Rung> {
     world.device.changes.iter().rev().find_map(|c| if let Change::Up { rung, .. } = c { Some(*rung) } else { None })
 }
 
-/// Data passes both ways.
+/// Data passes both ways. The packet that finds out that the gateway has lost the SA is itself lost with it, so the first
+/// one does not count.
 fn data_passes(world: &mut World) {
-    let (up, down) = (world.send_up(), world.send_down());
+    world.send_up();
+    world.send_down();
     world.run(Duration::from_secs(5));
-    let again = world.send_down();
+    let (up, down) = (world.send_up(), world.send_down());
     world.run(Duration::from_secs(1));
     assert!(world.gateway.received.contains(&up), "{:#?}", world.device.changes);
-    assert!(world.device.received.contains(&down) || world.device.received.contains(&again), "{:#?}", world.device.changes);
+    assert!(world.device.received.contains(&down), "{:#?}", world.device.changes);
 }
 
 #[test]
@@ -68,8 +70,6 @@ fn a_gateway_that_gave_the_device_up_takes_its_ticket() {
 fn a_gateway_that_lost_its_keys_makes_a_full_exchange() {
     let mut world = connected(5);
     world.step(Step::GatewayCrash(Duration::from_secs(1), false));
-    data_passes(&mut world);
-    world.run(Duration::from_secs(20));
     data_passes(&mut world);
     assert_eq!(last_rung(&world), Some(Rung::Full), "{:#?}", world.device.changes);
     world.settle_and_check();

@@ -132,6 +132,10 @@ impl IkeSa {
         silence: Duration,
         class: Class,
     ) {
+        if self.seen_as.is_none() {
+            // With nothing to compare with, have the peer take the mapping that there is now.
+            return self.begin_update(shared, now);
+        }
         let payloads =
             payloads::nat_detection(self.link.spis, &self.link.path, self.link.conn.force_udp_encap);
         let exchange = Exchange::NatCheck(silence);

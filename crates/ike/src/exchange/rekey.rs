@@ -170,6 +170,10 @@ impl IkeSa {
     ) {
         let ours = successor.link.id;
         shared.actions.push_back(Action::Spawn(successor));
+        if self.stage != Stage::Live {
+            // Somebody else has inherited already, or nobody shall.
+            return shared.actions.push_back(Action::Delete(ours));
+        }
         let our_lowest = new.nonce.as_slice().min(nr);
         let from = self.link.id;
         match self.peer_rekey.take() {

@@ -61,6 +61,12 @@ impl IkeSa {
             addresses: self.assigned.addresses(),
             children: Vec::new(),
         };
+        let Some(keys) = shared.config.ticket_keys.as_mut() else { return nack() };
+        // Rotation waits for the next ticket: an idle gateway is not woken for it.
+        let rotated = keys.rotate(unix, &mut shared.entropy).then(|| keys.export());
+        if let Some(exported) = rotated {
+            shared.event(Event::TicketKeys { exported });
+        }
         let Some(keys) = shared.config.ticket_keys.as_ref() else { return nack() };
         match keys.seal(&content, &mut shared.entropy) {
             Ok(opaque) => {

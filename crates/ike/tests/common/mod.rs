@@ -26,6 +26,16 @@ pub const LATENCY: Duration = Duration::from_millis(10);
 pub const CLIENT: &str = "192.0.2.10:500";
 pub const GATEWAY: &str = "198.51.100.1:500";
 
+/// The seeds of a randomised test: `count` of them, more by `DORMOUSE_RUNS`, or the one of `DORMOUSE_SEED`, which is then
+/// traced.
+pub fn seeds(count: u64) -> std::ops::Range<u64> {
+    let number = |name| std::env::var(name).ok().and_then(|n: String| n.parse::<u64>().ok());
+    match number("DORMOUSE_SEED") {
+        Some(seed) => seed..seed + 1,
+        None => 0..number("DORMOUSE_RUNS").unwrap_or(count),
+    }
+}
+
 pub fn addr(text: &str) -> SocketAddr {
     text.parse().expect("an address of the test")
 }
@@ -295,6 +305,7 @@ pub struct Pair {
     pub log: Vec<Datagram>,
     counter: u64,
     pub seed: u64,
+    traced: bool,
 }
 
 impl Pair {
@@ -324,6 +335,7 @@ impl Pair {
             log: Vec::new(),
             counter: 0,
             seed,
+            traced: std::env::var_os("DORMOUSE_SEED").is_some(),
         }
     }
 
@@ -364,7 +376,20 @@ impl Pair {
     fn flush_side(&mut self, is_client: bool) {
         let mut sent = Vec::new();
         let side = if is_client { &mut self.client } else { &mut self.gateway };
+        let seen = side.events.len();
+        let children: Vec<_> = side.children.keys().copied().collect();
         side.take_events();
+        if self.traced {
+            let who = if is_client { "client" } else { "gateway" };
+            side.events.iter().skip(seen).for_each(|event| eprintln!("{:?} {who}: {event:?}", self.now));
+            if !side.children.keys().eq(&children) {
+                let list = side
+                    .children
+                    .values()
+                    .map(|c| format!("{} in {:08x} out {:08x}", c.child, c.spi_in, c.spi_out));
+                eprintln!("{:?} {who}: {:?}", self.now, list.collect::<Vec<_>>());
+            }
+        }
         let mut bytes = Vec::new();
         while let Some(transmit) = side.endpoint.poll_transmit(self.now, &mut bytes) {
             let bytes = std::mem::take(&mut bytes);
@@ -381,6 +406,12 @@ impl Pair {
             return;
         }
         self.log.push(datagram.clone());
+        if self.traced {
+            let who = if datagram.to_gateway { "client" } else { "gateway" };
+            let exchange = datagram.bytes.get(4 + 18);
+            let bytes = datagram.bytes.len();
+            eprintln!("{:?} {who} {} -> {} {bytes} bytes {exchange:?}", self.now, datagram.from, datagram.to);
+        }
         if datagram.to_gateway {
             if self.unreachable.contains(&datagram.from.ip()) {
                 return;

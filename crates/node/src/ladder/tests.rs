@@ -152,12 +152,21 @@ fn losing_the_network_in_the_middle_of_an_exchange_abandons_it() {
 #[test]
 fn a_hint_that_the_sa_is_lost_is_only_worth_a_probe() {
     let mut l = established();
-    l.doubt(at(10));
-    l.doubt(at(10));
+    l.doubt(at(10), false);
+    l.doubt(at(10), false);
     assert_eq!(actions(&mut l), [Action::Probe(Duration::from_secs(2))]);
     assert!(l.data_flows());
     l.confirmed(at(10));
     assert_eq!(l.state(), State::Up);
+}
+
+#[test]
+fn a_probe_that_is_answered_with_ignorance_moves_on_at_once() {
+    let mut l = established();
+    l.doubt(at(10), false);
+    let _ = actions(&mut l);
+    l.doubt(at(10), true);
+    assert_eq!(actions(&mut l), [Action::Abandon, Action::Resume(path(1))]);
 }
 
 #[test]
