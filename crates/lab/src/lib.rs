@@ -1,1 +1,86 @@
-//! (in construction)
+//! Experiments: one file for each paper, each with the same shape. Owns the comparison of what a paper reports with what comes
+//! out here; must never present a figure without saying on what it was obtained.
+
+use std::path::PathBuf;
+
+use dormouse_trace::report::chart::Chart;
+use serde::Serialize;
+
+pub mod paper_000;
+pub mod render;
+
+/// What an experiment may use.
+#[derive(Clone, Debug)]
+pub struct Context {
+    /// Recordings to run on; without any, an experiment that needs traffic makes its own, and says so.
+    pub recordings: Vec<PathBuf>,
+    /// Worker threads.
+    pub threads: usize,
+    /// Synthetic clients, where traffic is made.
+    pub clients: u32,
+    /// The seed of whatever is made.
+    pub seed: u64,
+}
+
+/// An experiment.
+#[derive(Clone, Copy)]
+pub struct Experiment {
+    /// As users write it.
+    pub name: &'static str,
+    /// One line.
+    pub title: &'static str,
+    /// Runs it.
+    pub run: fn(&Context) -> anyhow::Result<Report>,
+}
+
+/// All experiments.
+pub const EXPERIMENTS: &[Experiment] = &[paper_000::EXPERIMENT];
+
+/// The experiment called `name`.
+#[must_use]
+pub fn find(name: &str) -> Option<&'static Experiment> {
+    EXPERIMENTS.iter().find(|e| e.name == name)
+}
+
+/// Something that a paper claims, beside what came out here.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct Claim {
+    /// Where in the paper.
+    pub place: String,
+    /// What is claimed, in our words.
+    pub claim: String,
+    /// The paper's figure.
+    pub paper: String,
+    /// Ours.
+    pub ours: String,
+    /// Why they differ, or what they agree on.
+    pub why: String,
+}
+
+/// A figure of the paper, repeated.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Figure {
+    /// Which.
+    pub place: String,
+    /// The chart, with ours and whatever of the paper's data is in its text.
+    pub chart: Chart,
+}
+
+/// What came out.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Report {
+    /// The experiment's name.
+    pub name: String,
+    /// Its title.
+    pub title: String,
+    /// Whether any of the traffic is synthetic.
+    pub synthetic: bool,
+    /// On what the figures were obtained.
+    pub traffic: Vec<String>,
+    /// Claims.
+    pub claims: Vec<Claim>,
+    /// Figures.
+    pub figures: Vec<Figure>,
+    /// What a reader must know.
+    pub notes: Vec<String>,
+}

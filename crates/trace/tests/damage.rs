@@ -22,7 +22,11 @@ fn a_capture_cut_anywhere_is_read_up_to_the_cut() {
         assert_eq!(report.lost_total, u64::from(rest > 0), "cut at {cut}");
         if rest > 0 {
             let lost = &report.lost[0];
-            assert_eq!((lost.offset, lost.record), ((24 + records * record) as u64, records as u64 + 1), "cut at {cut}");
+            assert_eq!(
+                (lost.offset, lost.record),
+                ((24 + records * record) as u64, records as u64 + 1),
+                "cut at {cut}"
+            );
         }
     }
 }
@@ -41,7 +45,8 @@ fn an_impossible_length_ends_the_file_with_a_word() {
 
 #[test]
 fn bad_lines_are_lost_one_by_one() {
-    let text = "client,time,bytes,direction\na,1,60,out\na,later,60,out\na,2,sixty,in\na,3,60,sideways\na,4,60,in\n";
+    let text =
+        "client,time,bytes,direction\na,1,60,out\na,later,60,out\na,2,sixty,in\na,3,60,sideways\na,4,60,in\n";
     let file = Temporary::with("lines.csv", text.as_bytes());
     let report = report(&[file.input()], &options());
     assert_eq!((report.total.packets, report.lost_total), (2, 3));

@@ -50,7 +50,10 @@ fn pcap_on_every_link() {
     };
     let sll2: Vec<_> = talk().into_iter().map(|(at, out, p)| (at, cooked2(out, &p))).collect();
     is_the_talk(&analysed("cooked2.pcap", &pcap(276, &sll2)), phone);
-    let tagged: Vec<_> = talk_on_ethernet().iter().map(|(at, f)| (*at, [&f[..12], &[0x81, 0, 0, 5], &f[12..]].concat())).collect();
+    let tagged: Vec<_> = talk_on_ethernet()
+        .iter()
+        .map(|(at, f)| (*at, [&f[..12], &[0x81, 0, 0, 5], &f[12..]].concat()))
+        .collect();
     is_the_talk(&analysed("vlan.pcap", &pcap(1, &tagged)), phone);
 }
 
@@ -61,8 +64,11 @@ fn radiotap_counts_data_and_not_beacons() {
     for (at, out, packet) in talk() {
         let mut f = vec![0, 0, 8, 0, 0, 0, 0, 0]; // radiotap without fields
         f.extend([0x88, if out { 1 } else { 2 }, 0, 0]); // QoS data, to or from the distribution system
-        let (one, two, three) =
-            if out { (access_point, common::PHONE_MAC, ROUTER_MAC) } else { (common::PHONE_MAC, access_point, ROUTER_MAC) };
+        let (one, two, three) = if out {
+            (access_point, common::PHONE_MAC, ROUTER_MAC)
+        } else {
+            (common::PHONE_MAC, access_point, ROUTER_MAC)
+        };
         f.extend([one, two, three].concat());
         f.extend([0, 0, 0, 0, 0xaa, 0xaa, 3, 0, 0, 0, 8, 0]);
         f.extend(packet);
@@ -83,15 +89,19 @@ fn block(kind: u32, body: &[u8]) -> Vec<u8> {
 
 #[test]
 fn pcapng_in_big_endian_with_its_own_clock() {
-    let mut file = block(0x0a0d_0d0a, &[&0x1a2b_3c4du32.to_be_bytes()[..], &[0, 1, 0, 0], &[0xff; 8]].concat());
+    let mut file =
+        block(0x0a0d_0d0a, &[&0x1a2b_3c4du32.to_be_bytes()[..], &[0, 1, 0, 0], &[0xff; 8]].concat());
     file.extend(block(0xbad, b"a block nobody knows"));
     // Time stamps in units of 2^-20 s would not be exact; 10^-7 is, with an offset of 1.6 * 10^9 s.
-    let options = [&[0, 9, 0, 1, 7, 0, 0, 0, 0, 14, 0, 8][..], &1_600_000_000i64.to_be_bytes(), &[0; 4]].concat();
+    let options =
+        [&[0, 9, 0, 1, 7, 0, 0, 0, 0, 14, 0, 8][..], &1_600_000_000i64.to_be_bytes(), &[0; 4]].concat();
     file.extend(block(1, &[&[0, 1, 0, 0, 0, 0, 0, 0][..], &options].concat()));
     for (at, frame) in talk_on_ethernet() {
         let units = (at - 1_600_000_000_000_000) * 10;
         let length = (frame.len() as u32).to_be_bytes();
-        let head = [[0; 4], ((units >> 32) as u32).to_be_bytes(), (units as u32).to_be_bytes(), length, length].concat();
+        let head =
+            [[0; 4], ((units >> 32) as u32).to_be_bytes(), (units as u32).to_be_bytes(), length, length]
+                .concat();
         file.extend(block(6, &[&head[..], &frame].concat()));
     }
     is_the_talk(&analysed("big.pcapng", &file), "192.168.7.20");
@@ -101,7 +111,12 @@ fn pcapng_in_big_endian_with_its_own_clock() {
 fn compressed_and_plain_text() {
     let mut csv = String::from("client,time,bytes,direction\n");
     for (at, out) in TALK {
-        csv += &format!("phone,{}.{:06},60,{}\n", at / 1_000_000, at % 1_000_000, if out { "out" } else { "in" });
+        csv += &format!(
+            "phone,{}.{:06},60,{}\n",
+            at / 1_000_000,
+            at % 1_000_000,
+            if out { "out" } else { "in" }
+        );
     }
     is_the_talk(&analysed("plain.csv", csv.as_bytes()), "phone");
     let headless = csv.split_once('\n').expect("a header").1.replace('\n', "\r\n");
@@ -117,13 +132,24 @@ fn flow_logs_of_single_packets() {
     let nfdump: String = TALK
         .iter()
         .map(|(at, out)| {
-            let (a, b) = if *out { ("192.168.7.20,203.0.113.9", "4000,443") } else { ("203.0.113.9,192.168.7.20", "443,4000") };
+            let (a, b) = if *out {
+                ("192.168.7.20,203.0.113.9", "4000,443")
+            } else {
+                ("203.0.113.9,192.168.7.20", "443,4000")
+            };
             let rest = at - 1_600_000_000_000_000;
-            let time = format!("2020-09-13 12:{:02}:{:02}.{:06}", 26 + (40 + rest / 1_000_000) / 60, (40 + rest / 1_000_000) % 60, rest % 1_000_000);
+            let time = format!(
+                "2020-09-13 12:{:02}:{:02}.{:06}",
+                26 + (40 + rest / 1_000_000) / 60,
+                (40 + rest / 1_000_000) % 60,
+                rest % 1_000_000
+            );
             format!("{time},{time},0.000,{a},{b},UDP,......,0,0,1,60,0,0\n")
         })
         .collect();
-    let nfdump = format!("ts,te,td,sa,da,sp,dp,pr,flg,fwd,stos,ipkt,ibyt,opkt,obyt\n{nfdump}Summary\nflows,bytes\n8,480\n");
+    let nfdump = format!(
+        "ts,te,td,sa,da,sp,dp,pr,flg,fwd,stos,ipkt,ibyt,opkt,obyt\n{nfdump}Summary\nflows,bytes\n8,480\n"
+    );
     is_the_talk(&analysed("nfdump.csv", nfdump.as_bytes()), "192.168.7.20");
     let zeek: String = TALK
         .iter()
@@ -160,11 +186,15 @@ fn uptime(at: u64) -> [u8; 4] {
 
 #[test]
 fn netflow_version_5() {
-    let mut file = [&[0, 5, 0, 8][..], &1_300_000u32.to_be_bytes(), &1_600_000_300u32.to_be_bytes(), &[0; 12]].concat();
+    let mut file =
+        [&[0, 5, 0, 8][..], &1_300_000u32.to_be_bytes(), &1_600_000_300u32.to_be_bytes(), &[0; 12]].concat();
     for (at, out) in TALK {
         let (src, dst, ports) = ends(out);
         let times = [uptime(at), uptime(at)].concat();
-        file.extend([&src[..], &dst, &[0; 8], &[0, 0, 0, 1, 0, 0, 0, 60], &times, &ports, &[0, 0, 17, 0], &[0; 8]].concat());
+        file.extend(
+            [&src[..], &dst, &[0; 8], &[0, 0, 0, 1, 0, 0, 0, 60], &times, &ports, &[0, 0, 17, 0], &[0; 8]]
+                .concat(),
+        );
     }
     is_the_talk_in_milliseconds(&analysed("v5.flows", &file));
 }
@@ -172,7 +202,15 @@ fn netflow_version_5() {
 #[test]
 fn netflow_version_9_with_its_template_first() {
     let header = |count: u16| {
-        [&[0, 9][..], &count.to_be_bytes(), &1_300_000u32.to_be_bytes(), &1_600_000_300u32.to_be_bytes(), &[0; 4], &[0, 0, 0, 7]].concat()
+        [
+            &[0, 9][..],
+            &count.to_be_bytes(),
+            &1_300_000u32.to_be_bytes(),
+            &1_600_000_300u32.to_be_bytes(),
+            &[0; 4],
+            &[0, 0, 0, 7],
+        ]
+        .concat()
     };
     let fields: [u16; 16] = [8, 4, 12, 4, 7, 2, 11, 2, 4, 1, 2, 4, 22, 4, 21, 4];
     let template: Vec<u8> = [0u16, 40, 260, 8].iter().chain(&fields).flat_map(|n| n.to_be_bytes()).collect();
@@ -215,7 +253,13 @@ fn ipfix_with_variable_fields_and_both_directions() {
 
 #[test]
 fn data_before_its_template_is_lost_and_said_to_be() {
-    let message = [&[0, 10, 0, 28][..], &1_600_000_300u32.to_be_bytes(), &[0; 8], &[1, 0, 0, 12, 1, 2, 3, 4, 5, 6, 7, 8]].concat();
+    let message = [
+        &[0, 10, 0, 28][..],
+        &1_600_000_300u32.to_be_bytes(),
+        &[0; 8],
+        &[1, 0, 0, 12, 1, 2, 3, 4, 5, 6, 7, 8],
+    ]
+    .concat();
     let report = analysed("early.flows", &message);
     assert_eq!(report.lost_total, 1);
     assert!(report.lost[0].reason.contains("template 256"), "{:?}", report.lost);

@@ -107,9 +107,12 @@ fn office() {
             }
             let start: f64 = cells[ts].parse().expect("a time");
             let length: f64 = cells[duration].parse().unwrap_or(0.0);
-            let packets = cells[sent].parse::<u32>().expect("a count") + cells[received].parse::<u32>().expect("a count");
+            let packets = cells[sent].parse::<u32>().expect("a count")
+                + cells[received].parse::<u32>().expect("a count");
             for k in 0..packets {
-                times.push(start + if packets > 1 { length * f64::from(k) / f64::from(packets - 1) } else { 0.0 });
+                times.push(
+                    start + if packets > 1 { length * f64::from(k) / f64::from(packets - 1) } else { 0.0 },
+                );
             }
         }
         times.sort_by(f64::total_cmp);

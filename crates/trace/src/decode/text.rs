@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use super::{Damage, Format, Next};
 use crate::bytes::Bytes;
 use crate::flow::Flow;
+use crate::index::{Index, Key, mix};
 use crate::seen::{Addr, Mac, Seen};
 use dormouse_energy::Direction;
 
@@ -123,7 +124,7 @@ pub struct Text {
     columns: Vec<Column>,
     names: Vec<String>,
     index: BTreeMap<String, u32>,
-    last_name: u32,
+    hashes: Index<NameHash>,
     lines: u64,
     synthetic: Option<String>,
 }
@@ -141,7 +142,7 @@ impl Text {
             columns: Vec::new(),
             names: Vec::new(),
             index: BTreeMap::new(),
-            last_name: 0,
+            hashes: Index::default(),
             lines: 0,
             synthetic: None,
         };
@@ -263,17 +264,14 @@ impl Text {
     }
 
     fn cells<'a>(&self, line: &'a str) -> impl Iterator<Item = (Column, &'a str)> {
-        self.columns
-            .iter()
-            .copied()
-            .zip(line.split(char::from(self.separator)).map(|c| c.trim().trim_matches('"')))
+        cells(&self.columns, self.separator, line)
     }
 
     fn packet(&mut self, line: &str) -> Result<Next, String> {
         let mut seen = Seen::default();
         let (mut client, mut time) = (None, None);
         let (mut local, mut remote) = (0, 0);
-        for (column, cell) in self.cells(line) {
+        for (column, cell) in cells(&self.columns, self.separator, line) {
             match column {
                 Column::Client => client = Some(cell),
                 Column::Time => {
@@ -287,7 +285,7 @@ impl Text {
                 _ => {}
             }
         }
-        let client = client.filter(|c| !c.is_empty()).ok_or("no client")?.to_owned();
+        let client = client.filter(|c| !c.is_empty()).ok_or("no client")?;
         seen.at = time.ok_or("no time")?;
         seen.name = self.name(client)?;
         (seen.src_port, seen.dst_port) =
@@ -295,22 +293,27 @@ impl Text {
         Ok(Next::Packet(seen))
     }
 
-    fn name(&mut self, client: String) -> Result<u32, String> {
-        let last = self.last_name as usize;
-        if self.names.get(last.wrapping_sub(1)) == Some(&client) {
-            return Ok(self.last_name);
+    /// The number of a client's name. Names are found by a hash; of two with the same one (which takes an adversary) the
+    /// second is found in the ordered index.
+    fn name(&mut self, client: &str) -> Result<u32, String> {
+        let hash = NameHash::of(client);
+        if let Some(id) = self.hashes.get(hash)
+            && self.names.get(id as usize - 1).is_some_and(|n| n == client)
+        {
+            return Ok(id);
         }
-        let id = match self.index.get(&client) {
-            Some(id) => *id,
-            None if self.names.len() >= MAX_NAMES => return Err(format!("more than {MAX_NAMES} clients")),
-            None => {
-                self.names.push(client.clone());
-                let id = u32::try_from(self.names.len()).unwrap_or(u32::MAX);
-                self.index.insert(client, id);
-                id
-            }
-        };
-        self.last_name = id;
+        if let Some(id) = self.index.get(client) {
+            return Ok(*id);
+        }
+        if self.names.len() >= MAX_NAMES {
+            return Err(format!("more than {MAX_NAMES} clients"));
+        }
+        self.names.push(client.to_owned());
+        let id = u32::try_from(self.names.len()).unwrap_or(u32::MAX);
+        self.index.insert(client.to_owned(), id);
+        if self.hashes.get(hash).is_none() {
+            self.hashes.insert(hash, id);
+        }
         Ok(id)
     }
 
@@ -321,6 +324,47 @@ impl Text {
         }
         builder.finish()
     }
+}
+
+/// A name's hash.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct NameHash(u64);
+
+impl NameHash {
+    fn of(name: &str) -> Self {
+        Self(name.as_bytes().chunks(8).fold(name.len() as u64, |h, chunk| {
+            let word = chunk.iter().fold(0, |w, b| w << 8 | u64::from(*b));
+            (h ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29)
+        }))
+    }
+}
+
+impl Key for NameHash {
+    fn mix(&self) -> u64 {
+        mix(self.0)
+    }
+}
+
+/// The cells of a line with the columns that they belong to.
+fn cells<'a>(columns: &[Column], separator: u8, line: &'a str) -> impl Iterator<Item = (Column, &'a str)> {
+    let mut rest = Some(line);
+    columns.iter().map_while(move |column| {
+        let text = rest?;
+        let cell = match text.bytes().position(|b| b == separator) {
+            Some(at) => {
+                rest = text.get(at + 1..);
+                text.get(..at)?
+            }
+            None => {
+                rest = None;
+                text
+            }
+        };
+        let decorated = |b: Option<&u8>| b.is_some_and(|b| !b.is_ascii_graphic() || *b == b'"');
+        let bytes = cell.as_bytes();
+        let plain = !decorated(bytes.first()) && !decorated(bytes.last());
+        Some((*column, if plain { cell } else { cell.trim().trim_matches('"') }))
+    })
 }
 
 /// How the line that begins nfdump's closing summary is told apart from damage.
@@ -488,6 +532,11 @@ fn address(cell: &str) -> Result<Addr, String> {
 }
 
 fn direction(cell: &str) -> Result<Direction, String> {
+    match cell {
+        "out" => return Ok(Direction::Outgoing),
+        "in" => return Ok(Direction::Incoming),
+        _ => {}
+    }
     match cell.to_ascii_lowercase().as_str() {
         "out" | "outgoing" | "o" | "up" | "tx" | "sent" | ">" | "1" => Ok(Direction::Outgoing),
         "in" | "incoming" | "i" | "down" | "rx" | "received" | "<" | "0" => Ok(Direction::Incoming),
@@ -497,6 +546,9 @@ fn direction(cell: &str) -> Result<Direction, String> {
 }
 
 fn protocol(cell: &str) -> u16 {
+    if let Some(number) = digits(cell) {
+        return u16::try_from(number).unwrap_or(0);
+    }
     match cell.to_ascii_lowercase().as_str() {
         "tcp" => 6,
         "udp" => 17,
@@ -506,7 +558,7 @@ fn protocol(cell: &str) -> u16 {
         "gre" => 47,
         "esp" => 50,
         "sctp" => 132,
-        other => digits(other).and_then(|n| u16::try_from(n).ok()).unwrap_or(0),
+        _ => 0,
     }
 }
 

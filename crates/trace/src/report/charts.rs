@@ -46,7 +46,12 @@ fn timelines(results: &Results, questions: &Questions) -> Vec<Chart> {
     let gain = |c: &&ClientResult<Figures>| {
         c.report.policy("clairvoyant").map_or(0.0, |t| t.saved_fraction(c.report.idle_seconds))
     };
-    let lively = results.clients.iter().filter(|c| c.report.idle_periods >= 20);
+    // Of those that have something to show: half the idle time of the middle client, at least.
+    let mut idle: Vec<f64> = results.clients.iter().map(|c| c.report.idle_seconds).collect();
+    idle.sort_by(f64::total_cmp);
+    let enough = idle.get(idle.len() / 2).map_or(0.0, |middle| middle / 2.0);
+    let lively =
+        results.clients.iter().filter(|c| c.report.idle_periods >= 20 && c.report.idle_seconds >= enough);
     let best = lively.clone().max_by(|a, b| gain(a).total_cmp(&gain(b)));
     let worst = lively.min_by(|a, b| gain(a).total_cmp(&gain(b)));
     let mut chosen: Vec<(&ClientResult<Figures>, &str)> = Vec::new();
@@ -326,10 +331,12 @@ pub fn losses(results: &Results, policy: usize, proxy: usize) -> Vec<f64> {
 fn lost(results: &Results) -> Chart {
     let mut chart = Chart::new("lost", "Packets lost while asleep", "packets lost", "clients, %");
     chart.y_range = Some((0.0, 102.0));
-    chart.caption = "Only what the client sends wakes the radio; what arrives meanwhile is lost unless the gateway answers in its place: \
+    let clients = losses(results, 0, 0).len();
+    chart.caption = format!(
+        "On a sample of {clients} clients. Only what the client sends wakes the radio; what arrives meanwhile is lost unless the gateway answers in its place: \
                      nobody, the paper's proxy (DHCP, DNS, MICROSOFT-DS), or one that also knows ARP, mDNS, SSDP, LLMNR, NetBIOS, NTP, \
                      IGMP and WS-Discovery. The x axis is logarithmic from 1; zero is drawn at 0.5."
-        .to_owned();
+    );
     chart.x_log = true;
     let mut highest = 10f64;
     for (policy, name, mark) in [(0, "paper", Mark::Dashes), (1, "dormouse", Mark::Line)] {

@@ -18,6 +18,8 @@ pub const LOADS: [u32; 3] = [1, 10, 20];
 pub const THRESHOLDS: [f64; 4] = [0.5, 0.6, 0.7, 0.8];
 /// Clients on which the figures that need many schedulers are computed, as in the paper.
 pub const SAMPLE: usize = 100;
+/// Clients on which losses are counted.
+pub const LOSS_SAMPLE: usize = 500;
 /// Columns of the timeline.
 pub const COLUMNS: usize = 480;
 /// Buckets of the histogram of idle periods, four to an octave from a quarter of a second on.
@@ -42,6 +44,8 @@ pub struct Questions {
     pub model: Model,
     /// Clients of the sample, by name.
     pub sample: BTreeSet<String>,
+    /// Clients of the larger sample for losses.
+    pub loss_sample: BTreeSet<String>,
 }
 
 impl Questions {
@@ -52,8 +56,8 @@ impl Questions {
         let hash = |name: &str| name.bytes().fold(0u64, |h, b| mix(h ^ u64::from(b)));
         let mut names: Vec<(u64, &str)> = clients.iter().map(|c| (hash(&c.name), c.name.as_str())).collect();
         names.sort_unstable();
-        let sample = names.into_iter().take(SAMPLE).map(|(_, name)| name.to_owned()).collect();
-        Self { settings, model, sample }
+        let first = |n: usize| names.iter().take(n).map(|(_, name)| (*name).to_owned()).collect();
+        Self { settings, model, sample: first(SAMPLE), loss_sample: first(LOSS_SAMPLE) }
     }
 
     /// The cost of a sleep for each protocol and load, in the order of [`Resumption::ALL`] and [`LOADS`].
@@ -125,7 +129,7 @@ pub struct Figures {
 /// Results of a client's further accounts.
 #[derive(Clone, Default, Debug)]
 pub struct Results {
-    /// Losses under `paper` and `dormouse` with only the client's packets waking: with the paper's proxy, with today's.
+    /// For a client of the larger sample, losses under `paper` and `dormouse` with only the client's packets waking: with the paper's proxy, with today's.
     pub loss: Vec<ClientReport>,
     /// For a client of the sample: [`THRESHOLDS`] squared (alpha outside), once for full IKEv2, once for MOBIKE and tickets, load 20.
     pub thresholds: Vec<ClientReport>,
@@ -195,7 +199,10 @@ impl Figures {
             histogram: vec![0; BUCKETS],
             optimum: vec![0.0; costs.len()],
             costs,
-            loss: Some([loss(paper_proxy), loss(modern_proxy)]),
+            loss: questions
+                .loss_sample
+                .contains(&client.name)
+                .then(|| [loss(paper_proxy), loss(modern_proxy)]),
             sample: questions.sample.contains(&client.name).then(|| Box::new(Sample::new(questions))),
             results: Results::default(),
         }

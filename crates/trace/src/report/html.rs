@@ -21,7 +21,7 @@ figure,section{margin:0 0 20px;padding:18px 20px}figcaption,section p{color:var(
 table{border-collapse:collapse;width:100%;font-size:.88rem;font-variant-numeric:tabular-nums}th,td{text-align:right;padding:5px 8px;border-bottom:1px solid var(--line);white-space:nowrap}\
 th:first-child,td:first-child{text-align:left}thead th{color:var(--soft);font-weight:600}tr.total td{font-weight:600;border-top:2px solid var(--line)}\
 .wide{overflow-x:auto}.warn{background:#fff4e0;border:1px solid #f0c36d;border-radius:10px;padding:12px 16px;margin:0 0 20px;font-weight:600}\
-.bad{color:#b3261e}svg{display:block;width:100%;height:auto}footer{color:var(--soft);font-size:.85rem}";
+.bad{color:#b3261e}svg{display:block;width:100%;height:auto}table.words td{white-space:normal;text-align:left;vertical-align:top}table.words th{text-align:left}footer{color:var(--soft);font-size:.85rem}";
 
 const ORDER: [&str; 6] = ["never", "timeout", "break-even", "paper", "dormouse", "clairvoyant"];
 
@@ -31,18 +31,6 @@ const ORDER: [&str; 6] = ["never", "timeout", "break-even", "paper", "dormouse",
 /// When a chart cannot be drawn, which would be a defect.
 pub fn render(report: &Report, charts: &[Chart], about: &str) -> Result<String, String> {
     let mut out = String::with_capacity(1 << 20);
-    let _ = write!(
-        out,
-        "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">\
-         <title>What would sleeping save?</title><style>{STYLE}</style></head><body><main>\n<h1>What would sleeping save?</h1>\n\
-         <p class=\"lead\">{}</p>\n",
-        escape(&lead(report))
-    );
-    if report.synthetic {
-        out.push_str(
-            "<p class=\"warn\">Synthetic traffic: made by a model, not recorded from anybody.</p>\n",
-        );
-    }
     cards(&mut out, report);
     if !report.lost.is_empty() {
         losses(&mut out, report);
@@ -53,8 +41,23 @@ pub fn render(report: &Report, charts: &[Chart], about: &str) -> Result<String, 
     }
     clients(&mut out, report);
     inputs(&mut out, report);
-    let _ = writeln!(out, "<footer>{}</footer>\n</main></body></html>", escape(about));
-    Ok(out)
+    Ok(page("What would sleeping save?", &lead(report), report.synthetic, &out, about))
+}
+
+/// A page around a body that is HTML already; everything else is text.
+#[must_use]
+pub fn page(title: &str, lead: &str, synthetic: bool, body: &str, about: &str) -> String {
+    let (title, lead, about) = (escape(title), escape(lead), escape(about));
+    let warning = if synthetic {
+        "<p class=\"warn\">Synthetic traffic: made by a model, not recorded from anybody.</p>\n"
+    } else {
+        ""
+    };
+    format!(
+        "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
+         <meta name=\"viewport\" content=\"width=device-width,initial-scale=1\"><title>{title}</title><style>{STYLE}</style></head>\
+         <body><main>\n<h1>{title}</h1>\n<p class=\"lead\">{lead}</p>\n{warning}{body}<footer>{about}</footer>\n</main></body></html>\n"
+    )
 }
 
 fn lead(report: &Report) -> String {

@@ -1,0 +1,88 @@
+//! `dormouse lab`: repeats experiments of papers. Thin over `dormouse-lab`.
+
+use std::io::Write as _;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Context as _, bail};
+use clap::{Args, Subcommand};
+use dormouse_lab::{Context, EXPERIMENTS, find, render};
+
+/// Repeat the experiments of papers
+#[derive(Debug, Args)]
+pub struct LabArgs {
+    #[command(subcommand)]
+    command: LabCommand,
+}
+
+#[derive(Debug, Subcommand)]
+enum LabCommand {
+    /// List the experiments
+    List {
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Run one
+    Run(RunArgs),
+}
+
+#[derive(Debug, Args)]
+struct RunArgs {
+    /// Its name
+    #[arg(value_name = "EXPERIMENT")]
+    name: String,
+    /// Recordings to run on; without any, synthetic traffic is made and named as such
+    #[arg(value_name = "FILE")]
+    files: Vec<String>,
+    /// Print JSON (version 1)
+    #[arg(long)]
+    json: bool,
+    /// Also write the report as one self-contained HTML page
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+    /// Synthetic clients
+    #[arg(long, default_value_t = 3000)]
+    clients: u32,
+    /// Seed of the synthetic traffic
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+}
+
+/// Runs the verb.
+///
+/// # Errors
+/// For an unknown experiment, one that fails, or output that cannot be written.
+pub fn run(args: &LabArgs) -> anyhow::Result<ExitCode> {
+    let text = match &args.command {
+        LabCommand::List { json: false } => EXPERIMENTS.iter().map(|e| format!("{:<12} {}\n", e.name, e.title)).collect(),
+        LabCommand::List { json: true } => {
+            let all: Vec<_> =
+                EXPERIMENTS.iter().map(|e| serde_json::json!({ "name": e.name, "title": e.title })).collect();
+            serde_json::to_string_pretty(&serde_json::json!({ "version": 1, "experiments": all }))? + "\n"
+        }
+        LabCommand::Run(args) => experiment(args)?,
+    };
+    match std::io::stdout().lock().write_all(text.as_bytes()) {
+        Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => Err(e.into()),
+        _ => Ok(ExitCode::SUCCESS),
+    }
+}
+
+fn experiment(args: &RunArgs) -> anyhow::Result<String> {
+    let Some(experiment) = find(&args.name) else {
+        let known: Vec<_> = EXPERIMENTS.iter().map(|e| e.name).collect();
+        bail!("experiment {:?} is unknown, expected one of {}", args.name, known.join(", "));
+    };
+    let context = Context {
+        recordings: dormouse_trace::input::expand(&args.files).map_err(anyhow::Error::msg)?,
+        threads: std::thread::available_parallelism().map_or(1, usize::from),
+        clients: args.clients,
+        seed: args.seed,
+    };
+    let report = (experiment.run)(&context)?;
+    if let Some(path) = &args.html {
+        std::fs::write(path, render::page(&report)?).with_context(|| path.display().to_string())?;
+    }
+    Ok(if args.json { serde_json::to_string_pretty(&render::json(&report))? + "\n" } else { render::text(&report) })
+}

@@ -1,0 +1,54 @@
+//! `dormouse`: the command line. Thin over the control protocol, the traces and the lab; owns arguments, rendering and exit codes.
+
+mod client;
+mod completions;
+mod control_verbs;
+mod doctor;
+mod exit;
+mod lab;
+mod render;
+mod style;
+mod trace;
+
+use clap::{Parser, Subcommand};
+use dormouse_control::DEFAULT_SOCKET;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// Keeps a mobile device inside its IPsec VPN at the lowest energy
+#[derive(Debug, Parser)]
+#[command(name = "dormouse", version, max_term_width = 100, after_long_help = exit::manual())]
+struct Cli {
+    /// Control socket of the daemon
+    #[arg(long, global = true, value_name = "PATH", default_value = DEFAULT_SOCKET)]
+    socket: PathBuf,
+    /// Print JSON instead of text: one object a line, the daemon's own words
+    #[arg(long, global = true)]
+    json: bool,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    #[command(flatten)]
+    Control(control_verbs::ControlVerb),
+    /// Check this machine, the daemon and its configuration, and say what to change
+    Doctor(doctor::DoctorArgs),
+    Trace(trace::TraceArgs),
+    Lab(lab::LabArgs),
+    #[command(flatten)]
+    Pages(completions::Pages),
+}
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let outcome = match cli.command {
+        Command::Control(verb) => control_verbs::run(&verb, &cli.socket, cli.json).map(Into::into),
+        Command::Doctor(args) => doctor::run(&args, &cli.socket, cli.json).map(Into::into),
+        Command::Pages(pages) => completions::run(&pages).map(Into::into),
+        Command::Lab(args) => return exit::of_anyhow(lab::run(&args)),
+        Command::Trace(args) => return exit::of_anyhow(trace::run(&args)),
+    };
+    outcome.unwrap_or_else(|error| exit::report(&error, cli.json))
+}
