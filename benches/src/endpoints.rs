@@ -44,7 +44,11 @@ pub fn gateway(connection: Connection) -> Endpoint {
     let day = Duration::from_secs(86_400);
     let config = EndpointConfig {
         connections: vec![Arc::new(connection)],
-        half_open: HalfOpen { cookie_threshold: usize::MAX, max_per_address: usize::MAX, ..HalfOpen::default() },
+        half_open: HalfOpen {
+            cookie_threshold: usize::MAX,
+            max_per_address: usize::MAX,
+            ..HalfOpen::default()
+        },
         ticket_keys: Some(TicketKeys::generate(EPOCH, day, 2 * day, &mut OsEntropy)),
         pool: Some(Box::new(Pool::default())),
         ..EndpointConfig::default()
@@ -93,7 +97,12 @@ impl Side {
     }
 
     /// Lets the endpoint do `work` and collects what it wants sent. Its CPU time ends up in `cpu`, less `overhead`.
-    fn run(&mut self, now: Instant, overhead: Duration, work: impl FnOnce(&mut Endpoint)) -> Vec<(Path, Vec<u8>)> {
+    fn run(
+        &mut self,
+        now: Instant,
+        overhead: Duration,
+        work: impl FnOnce(&mut Endpoint),
+    ) -> Vec<(Path, Vec<u8>)> {
         let mut sent = Vec::new();
         let start = thread_cpu();
         work(&mut self.endpoint);
@@ -125,7 +134,9 @@ impl Side {
                 Event::Child(ChildSa::Remap { sa, path }) => {
                     self.children.values_mut().filter(|c| c.sa == sa).for_each(|c| c.path = path);
                 }
-                Event::Failed { error, .. } | Event::PeerFailed { error, .. } | Event::ChildFailed { error, .. } => {
+                Event::Failed { error, .. }
+                | Event::PeerFailed { error, .. }
+                | Event::ChildFailed { error, .. } => {
                     bail!("negotiation failed: {error}")
                 }
                 Event::ProbeFailed { .. } => bail!("a probe was not answered"),
@@ -188,7 +199,7 @@ impl Pair {
     /// As [`Pair::connect`].
     pub fn connect_beside(&mut self, connection: &Arc<Connection>) -> Result<Cost> {
         let path = self.path(Carrier::Ike);
-        self.open(false, |endpoint, now| drop(endpoint.connect(now, connection.clone(), path)))
+        self.open(false, |endpoint, now| _ = endpoint.connect(now, connection.clone(), path))
     }
 
     /// A resumption with the ticket that the last handshake or resumption left. The old SA is forgotten first, at both ends
@@ -200,7 +211,7 @@ impl Pair {
         let ticket = self.ticket.take().context("the gateway gave no ticket")?;
         self.forget()?;
         let path = self.path(Carrier::Ike);
-        self.open(true, |endpoint, now| drop(endpoint.resume(now, connection.clone(), ticket, path)))
+        self.open(true, |endpoint, now| _ = endpoint.resume(now, connection.clone(), ticket, path))
     }
 
     /// The client appears at another address and tells the gateway (MOBIKE).
@@ -211,7 +222,7 @@ impl Pair {
         let (ours, theirs) = self.sa.context("no SA")?;
         self.next_address = self.next_address.wrapping_add(1);
         let path = self.path(Carrier::NatT);
-        let (cost, ..) = self.exchange(|endpoint, now| drop(endpoint.set_path(now, ours, path)))?;
+        let (cost, ..) = self.exchange(|endpoint, now| _ = endpoint.set_path(now, ours, path))?;
         let seen = self.gateway.endpoint.path(theirs).map(|p| p.remote);
         ensure!(seen == Some(path.local), "the gateway is at {seen:?}, the client at {}", path.local);
         let esp = self.gateway.children.values().next().map(|c| c.path.remote.ip());
@@ -226,7 +237,7 @@ impl Pair {
     pub fn probe(&mut self) -> Result<Cost> {
         let (ours, _) = self.sa.context("no SA")?;
         let patience = Duration::from_secs(1);
-        let (cost, at_client, _) = self.exchange(|endpoint, now| drop(endpoint.probe(now, ours, patience)))?;
+        let (cost, at_client, _) = self.exchange(|endpoint, now| _ = endpoint.probe(now, ours, patience))?;
         ensure!(at_client.answered, "not answered");
         Ok(cost)
     }
@@ -237,7 +248,7 @@ impl Pair {
     /// If the two ends do not agree on new keys.
     pub fn rekey_child(&mut self) -> Result<Cost> {
         let child = *self.client.children.keys().next().context("no CHILD SA")?;
-        let (cost, at_client, _) = self.exchange(|endpoint, now| drop(endpoint.rekey_child(now, child)))?;
+        let (cost, at_client, _) = self.exchange(|endpoint, now| _ = endpoint.rekey_child(now, child))?;
         ensure!(at_client.installed == 1 && !self.client.children.contains_key(&child), "not rekeyed");
         self.agree()?;
         Ok(cost)
@@ -249,10 +260,22 @@ impl Pair {
     /// If it does not.
     pub fn rekey_ike(&mut self) -> Result<Cost> {
         let (ours, _) = self.sa.context("no SA")?;
-        let (cost, at_client, _) = self.exchange(|endpoint, now| drop(endpoint.rekey_ike(now, ours)))?;
+        let (cost, at_client, _) = self.exchange(|endpoint, now| _ = endpoint.rekey_ike(now, ours))?;
         ensure!(at_client.ticket.is_some(), "the successor gave no ticket");
         ensure!((self.client.endpoint.len(), self.gateway.endpoint.len()) == (1, 1), "an old SA is left");
         Ok(cost)
+    }
+
+    /// One call of the gateway's timers, with nothing due.
+    ///
+    /// # Errors
+    /// If the gateway wants to send something after all.
+    pub fn gateway_timers(&mut self) -> Result<Cost> {
+        self.gateway.cpu = Duration::ZERO;
+        let now = self.now;
+        let sent = self.gateway.run(now, self.overhead, |endpoint| endpoint.handle_timeout(now));
+        ensure!(sent.is_empty(), "a timer was due");
+        Ok(Cost { gateway: self.gateway.cpu, ..Cost::default() })
     }
 
     fn open(&mut self, resumed: bool, begin: impl FnOnce(&mut Endpoint, Instant)) -> Result<Cost> {
@@ -260,7 +283,12 @@ impl Pair {
         let (Some(ours), Some(theirs)) = (at_client.established, at_gateway.established) else {
             bail!("no SA was established")
         };
-        ensure!(ours.resumed == resumed && theirs.resumed == resumed, "resumed: {} {}", ours.resumed, theirs.resumed);
+        ensure!(
+            ours.resumed == resumed && theirs.resumed == resumed,
+            "resumed: {} {}",
+            ours.resumed,
+            theirs.resumed
+        );
         ensure!(at_client.installed == 1 && at_gateway.installed == 1, "no CHILD SA was installed");
         self.sa = Some((ours.sa, theirs.sa));
         self.ticket = at_client.ticket;
@@ -272,9 +300,12 @@ impl Pair {
     fn agree(&self) -> Result<()> {
         let (sides, mut pairs) = ([&self.client, &self.gateway], 0);
         for ours in sides[0].children.values() {
-            let theirs = sides[1].children.values().find(|c| c.spi_in == ours.spi_out).context("no counterpart")?;
+            let theirs =
+                sides[1].children.values().find(|c| c.spi_in == ours.spi_out).context("no counterpart")?;
             ensure!(
-                ours.keymat_in == theirs.keymat_out && ours.keymat_out == theirs.keymat_in && ours.encr == theirs.encr,
+                ours.keymat_in == theirs.keymat_out
+                    && ours.keymat_out == theirs.keymat_in
+                    && ours.encr == theirs.encr,
                 "the two ends have different keys"
             );
             pairs += 1;
@@ -286,7 +317,7 @@ impl Pair {
     fn forget(&mut self) -> Result<()> {
         let Some((ours, theirs)) = self.sa.take() else { return Ok(()) };
         for (side, sa) in [(&mut self.client, ours), (&mut self.gateway, theirs)] {
-            let sent = side.run(self.now, self.overhead, |endpoint| drop(endpoint.forget(self.now, sa)));
+            let sent = side.run(self.now, self.overhead, |endpoint| _ = endpoint.forget(self.now, sa));
             side.settle()?;
             ensure!(sent.is_empty() && side.children.is_empty(), "not forgotten");
         }
@@ -319,7 +350,8 @@ impl Pair {
                 for (path, mut datagram) in travelled {
                     let path = Path { local: path.remote, remote: path.local, carrier: path.carrier };
                     let body = if path.carrier == Carrier::NatT { MARKER } else { 0 };
-                    discarded = endpoint.handle_datagram(now, path, &mut datagram[body..]).err().or(discarded.take());
+                    discarded =
+                        endpoint.handle_datagram(now, path, &mut datagram[body..]).err().or(discarded.take());
                 }
             });
             if let Some(why) = discarded {

@@ -44,6 +44,13 @@ impl Summary {
         }
     }
 
+    /// Of the ratios of two rows of samples that were taken in turn: what slows the machine down for a while slows both down,
+    /// and leaves the ratio alone.
+    #[must_use]
+    pub fn of_ratios(above: &[f64], below: &[f64]) -> Self {
+        Self::of(above.iter().zip(below).map(|(a, b)| a / b).collect())
+    }
+
     /// Half of the spread as a percentage of the median: how much the machine was at peace.
     #[must_use]
     pub fn percent(&self) -> f64 {
@@ -85,7 +92,7 @@ pub fn clock_cost() -> Duration {
     const READINGS: u32 = 1_000;
     let once = || {
         let start = thread_cpu();
-        (0..READINGS).for_each(|_| drop(std::hint::black_box(thread_cpu())));
+        (0..READINGS).for_each(|_| _ = std::hint::black_box(thread_cpu()));
         (thread_cpu() - start) / READINGS
     };
     (0..20).map(|_| once()).min().unwrap_or_default()

@@ -8,8 +8,8 @@ use dormouse_crypto::cert::{Certificate, Identity, TrustStore, Usage};
 use dormouse_crypto::sign::SigningKey;
 use dormouse_ike::config::{Connection, IdentityPattern, LocalAuth, RemoteAuth, Role};
 use rcgen::{
-    BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, KeyUsagePurpose, PKCS_ECDSA_P256_SHA256,
-    PKCS_RSA_SHA256, RsaKeySize,
+    BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, KeyUsagePurpose,
+    PKCS_ECDSA_P256_SHA256, PKCS_RSA_SHA256, RsaKeySize,
 };
 
 /// How both ends prove who they are.

@@ -1,0 +1,120 @@
+//! The tunnel between two hosts: one TCP stream, 64-byte datagrams without loss, and ping; through our daemons, and through
+//! what they are compared with in the same run: the path without a tunnel, our own forwarding without cryptography, Debian's
+//! wireguard-go, and Debian's strongSwan with ESP in user space (kernel-libipsec).
+//!
+//! Each subject has two network namespaces of its own with a veth pair (MTU 1500) between them, and stays up during the whole
+//! run, so that the repetitions can be interleaved. Before anything is timed, a known stream of bytes must pass unchanged.
+//!
+//! Targets: TCP through our tunnel at least 7 times as fast as through wireguard-go, 12 times as through strongSwan, and 60 %
+//! of our plaintext forwarding.
+//!
+//! `tunnel [SUBJECT...]`: only these, by the names in the table. `tunnel --sweep`: removes what a killed run left behind.
+
+#![expect(clippy::disallowed_methods, reason = "benchmarks measure real time")]
+
+mod measure;
+mod subjects;
+
+use std::collections::BTreeMap;
+
+use anyhow::{Result, ensure};
+use dormouse_benches::{Summary, Target, verdict};
+use dormouse_testbed::{Need, Testbed, require};
+
+use measure::Tcp;
+use subjects::{KINDS, Kind, Subject};
+
+const REPETITIONS: usize = 5;
+
+/// What was measured of one subject.
+struct Figures {
+    tcp: Vec<Tcp>,
+    udp_kpps: Option<u32>,
+    ping: Summary,
+}
+
+fn main() -> Result<()> {
+    let wanted: Vec<String> = std::env::args().skip(1).collect();
+    if wanted.iter().any(|arg| arg == "--sweep") {
+        return Testbed::new().map(drop);
+    }
+    let unknown = wanted.iter().find(|w| KINDS.iter().all(|kind| kind.name() != w.as_str()));
+    ensure!(unknown.is_none(), "no subject is called {unknown:?}");
+    let needs = [Need::Root, Need::Program("ip"), Need::Program("iperf3"), Need::File("/dev/net/tun")];
+    if !require("the tunnel benchmark", &needs) {
+        return Ok(());
+    }
+    let mut bed = Testbed::new()?;
+    let mut subjects = Vec::new();
+    for kind in KINDS.into_iter().filter(|kind| wanted.is_empty() || wanted.iter().any(|w| w == kind.name()))
+    {
+        // One that does not come up costs its own row, not those of the others.
+        match Subject::start(&mut bed, kind).and_then(|s| measure::verify(&s).map(|()| s)) {
+            Ok(subject) => subjects.push(subject),
+            Err(error) => eprintln!("{}: not measured: {error:#}", kind.name()),
+        }
+    }
+    let figures = measure_all(&subjects)?;
+    report(&figures);
+    Ok(())
+}
+
+fn measure_all(subjects: &[Subject]) -> Result<BTreeMap<Kind, Figures>> {
+    let mut figures = BTreeMap::new();
+    for subject in subjects {
+        let ping = measure::ping(subject)?;
+        figures.insert(subject.kind, Figures { tcp: Vec::new(), udp_kpps: None, ping });
+    }
+    for round in 1..=REPETITIONS {
+        eprintln!("TCP, round {round} of {REPETITIONS}");
+        for subject in subjects {
+            let sample = measure::tcp(subject)?;
+            figures.entry(subject.kind).and_modify(|f| f.tcp.push(sample));
+        }
+    }
+    for subject in subjects.iter().filter(|s| s.kind != Kind::Veth) {
+        eprintln!("64-byte datagrams, {}", subject.kind.name());
+        let kpps = measure::lossless(subject)?;
+        figures.entry(subject.kind).and_modify(|f| f.udp_kpps = kpps);
+    }
+    Ok(figures)
+}
+
+fn report(figures: &BTreeMap<Kind, Figures>) {
+    let rate = |kind| figures.get(&kind).map_or(f64::NAN, |f| summary(&f.tcp, |t| t.mbits).median);
+    let ours = rate(Kind::Dormouse);
+    println!(
+        "TCP: one stream, median of {REPETITIONS} runs of {} s, interleaved. CPU: of both daemons together.",
+        measure::SECONDS
+    );
+    println!("UDP: the highest of the offered rates of 64-byte datagrams of which less than 1 % was lost.");
+    println!(
+        "{:<24} {:>11} {:>16} {:>8} {:>6} {:>10} {:>9}",
+        "", "TCP Mbit/s", "[least most]", "ours is", "CPU %", "UDP kpps", "ping us"
+    );
+    for (kind, f) in figures {
+        let (tcp, cpu) = (summary(&f.tcp, |t| t.mbits), summary(&f.tcp, |t| t.cpu_percent));
+        println!(
+            "{:<24} {:>11.0} {:>16} {:>8} {:>6.0} {:>10} {:>9.0}",
+            kind.name(),
+            tcp.median,
+            format!("[{:.0} {:.0}]", tcp.least, tcp.most),
+            if ours.is_nan() { "-".to_owned() } else { format!("{:.2}x", ours / tcp.median) },
+            cpu.median,
+            f.udp_kpps.map_or_else(|| "-".to_owned(), |kpps| kpps.to_string()),
+            f.ping.median,
+        );
+    }
+    let ratio = |kind| ours / rate(kind);
+    verdict("TCP through the tunnel / wireguard-go", ratio(Kind::WireguardGo), Target::AtLeast(7.0));
+    verdict("TCP through the tunnel / strongSwan, libipsec", ratio(Kind::StrongSwan), Target::AtLeast(12.0));
+    verdict(
+        "TCP through the tunnel / our plaintext forwarding",
+        ratio(Kind::Plaintext),
+        Target::AtLeast(0.6),
+    );
+}
+
+fn summary(samples: &[Tcp], of: impl Fn(&Tcp) -> f64) -> Summary {
+    Summary::of(samples.iter().map(of).collect())
+}

@@ -1,0 +1,238 @@
+//! What is compared: each subject with its two hosts. Owns how every one of them is configured, as fast as it goes with
+//! AES-128-GCM (wireguard-go: its own cipher), ESP in UDP, and an outer MTU of 1500.
+
+use std::fs;
+use std::net::{IpAddr, Ipv4Addr};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use dormouse_interop::strongswan::StrongSwan;
+use dormouse_testbed::{Dormoused, Host, Process, Testbed, binary};
+
+/// The outer addresses, the same for every subject.
+const OUTER: [&str; 2] = ["10.77.0.1", "10.77.0.2"];
+/// The two ends of the tunnel.
+const INNER: [&str; 2] = ["10.88.1.1", "10.88.2.1"];
+const SECRET: &str = "benchmark-pre-shared-key-0123456789";
+
+/// What a subject is. The order is that of the table.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) enum Kind {
+    /// No tunnel at all.
+    Veth,
+    /// Our data path without cryptography (`crates/io/examples/forward.rs`).
+    Plaintext,
+    /// Our daemons.
+    Dormouse,
+    /// Debian's wireguard-go.
+    WireguardGo,
+    /// Debian's strongSwan with kernel-libipsec.
+    StrongSwan,
+}
+
+/// All of them.
+pub(crate) const KINDS: [Kind; 5] =
+    [Kind::Veth, Kind::Plaintext, Kind::Dormouse, Kind::WireguardGo, Kind::StrongSwan];
+
+impl Kind {
+    /// The name in the table and on the command line.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Veth => "veth",
+            Self::Plaintext => "plaintext-forwarding",
+            Self::Dormouse => "dormouse",
+            Self::WireguardGo => "wireguard-go",
+            Self::StrongSwan => "strongswan-libipsec",
+        }
+    }
+
+    /// Letters for the hosts' names.
+    const fn tag(self) -> &'static str {
+        match self {
+            Self::Veth => "v",
+            Self::Plaintext => "p",
+            Self::Dormouse => "d",
+            Self::WireguardGo => "w",
+            Self::StrongSwan => "s",
+        }
+    }
+}
+
+/// The daemons of a subject: dropped, they end.
+enum Daemons {
+    None,
+    Processes(Vec<Process>),
+    Wireguard(Vec<(Process, PathBuf)>),
+    Dormouse(Vec<Dormoused>),
+    StrongSwan(Vec<StrongSwan>),
+}
+
+impl Drop for Daemons {
+    fn drop(&mut self) {
+        if let Self::Wireguard(ends) = self {
+            for (process, socket) in ends {
+                process.stop();
+                // Usually gone with the process.
+                let _ = fs::remove_file(socket);
+            }
+        }
+    }
+}
+
+/// A subject that runs.
+pub(crate) struct Subject {
+    pub(crate) kind: Kind,
+    /// Sends.
+    pub(crate) left: Host,
+    /// Receives.
+    pub(crate) right: Host,
+    /// Where `left` reaches `right` through the tunnel.
+    pub(crate) target: IpAddr,
+    /// Process ids of its daemons.
+    pub(crate) pids: Vec<u32>,
+    /// Listens on `right`.
+    _iperf: Process,
+    _daemons: Daemons,
+}
+
+impl Subject {
+    /// Makes two hosts and a tunnel between them.
+    pub(crate) fn start(bed: &mut Testbed, kind: Kind) -> Result<Self> {
+        let left = bed.host(&format!("{}a", kind.tag()))?;
+        let right = bed.host(&format!("{}b", kind.tag()))?;
+        let net = |address: &str| format!("{address}/24");
+        bed.link((&left, "eth0", &[&net(OUTER[0])]), (&right, "eth0", &[&net(OUTER[1])]))?;
+        let ends = [&left, &right];
+        let mut target = INNER[1];
+        let mut daemons = match kind {
+            Kind::Veth => {
+                target = OUTER[1];
+                Daemons::None
+            }
+            Kind::Plaintext => Daemons::Processes(forwarding(ends)?),
+            Kind::Dormouse => Daemons::Dormouse(dormouse(ends)?),
+            Kind::WireguardGo => Daemons::Wireguard(wireguard(ends)?),
+            Kind::StrongSwan => Daemons::StrongSwan(strongswan(ends)?),
+        };
+        let pids = match &mut daemons {
+            Daemons::None => Vec::new(),
+            Daemons::Processes(all) => all.iter().map(Process::pid).collect(),
+            Daemons::Wireguard(all) => all.iter().map(|(process, _)| process.pid()).collect(),
+            Daemons::Dormouse(all) => all.iter_mut().map(|d| d.process().pid()).collect(),
+            Daemons::StrongSwan(all) => all.iter_mut().map(|s| s.process().pid()).collect(),
+        };
+        let target: Ipv4Addr = target.parse()?;
+        left.eventually(&format!("ping -c 1 -W 1 {target}"), Duration::from_secs(10))
+            .with_context(|| format!("nothing passes: {}", log(&daemons)))?;
+        let mut iperf = right.spawn("iperf3", "iperf3", &["-s", "--forceflush"])?;
+        iperf.wait_for("listening", Duration::from_secs(5))?;
+        Ok(Self { kind, left, right, target: target.into(), pids, _iperf: iperf, _daemons: daemons })
+    }
+}
+
+/// What the daemons have to say, for an error.
+fn log(daemons: &Daemons) -> String {
+    let logs: Vec<String> = match daemons {
+        Daemons::None => Vec::new(),
+        Daemons::Processes(all) => all.iter().map(Process::log).collect(),
+        Daemons::Wireguard(all) => all.iter().map(|(process, _)| process.log()).collect(),
+        Daemons::Dormouse(all) => all.iter().map(Dormoused::log).collect(),
+        Daemons::StrongSwan(all) => all.iter().map(StrongSwan::log_tail).collect(),
+    };
+    logs.join("\n")
+}
+
+fn forwarding(ends: [&Host; 2]) -> Result<Vec<Process>> {
+    let program = binary("examples/forward");
+    ensure!(program.is_file(), "cargo build --release -p dormouse-io --example forward makes it");
+    let mut all = Vec::new();
+    for (i, end) in ends.into_iter().enumerate() {
+        let [own, peer] = [i, 1 - i].map(|i| format!("{}:4500", OUTER[i]));
+        all.push(end.spawn("forward", &program, &["--plain", ["a", "b"][i], "tun0", &own, &peer])?);
+    }
+    for (i, end) in ends.into_iter().enumerate() {
+        end.eventually("ip link show dev tun0", Duration::from_secs(5)).with_context(|| all[i].log())?;
+        end.ip(&format!("addr add {} peer {} dev tun0", INNER[i], INNER[1 - i]))?;
+        end.ip("link set dev tun0 up")?;
+    }
+    Ok(all)
+}
+
+fn dormouse(ends: [&Host; 2]) -> Result<Vec<Dormoused>> {
+    let mut all = Vec::new();
+    // The gateway first: the client calls it.
+    for i in [1, 0] {
+        ends[i].ip(&format!("addr add {}/32 dev lo", INNER[i]))?;
+        let (role, gateway) = match i {
+            0 => ("client", format!("gateway = \"{}\"\n", OUTER[1])),
+            _ => ("gateway", String::new()),
+        };
+        let toml = format!(
+            "[connection.bench]\nrole = \"{role}\"\n{gateway}\
+             [connection.bench.local]\nid = \"end{i}.bench\"\nsecret = \"{SECRET}\"\n\
+             [connection.bench.remote]\nid = \"end{}.bench\"\n\
+             [connection.bench.ike]\nforce_udp = true\n\
+             [connection.bench.child]\nproposals = [\"aes128gcm16\"]\nlocal = [\"{}/32\"]\nremote = [\"{}/32\"]\n",
+            1 - i,
+            INNER[i],
+            INNER[1 - i],
+        );
+        all.push(Dormoused::start(ends[i], "dns = \"off\"", &toml)?);
+    }
+    all[1].ok(&["up", "bench"])?;
+    Ok(all)
+}
+
+fn wireguard(ends: [&Host; 2]) -> Result<Vec<(Process, PathBuf)>> {
+    let interface = |i: usize| format!("wg{}{}", std::process::id(), ["a", "b"][i]);
+    let mut all = Vec::new();
+    for (i, end) in ends.into_iter().enumerate() {
+        end.sh(&format!(
+            "umask 077; wg genkey > {0}/key; wg pubkey < {0}/key > {0}/public",
+            end.dir().display()
+        ))?;
+        let mut command = end.command("wireguard-go");
+        command.args(["-f", &interface(i)]).env("LOG_LEVEL", "error");
+        let process = Process::spawn("wireguard-go", &mut command, &end.dir().join("wireguard-go.log"))?;
+        // The control sockets of all namespaces share a directory, so the names of the interfaces carry our process id.
+        all.push((process, PathBuf::from(format!("/var/run/wireguard/{}.sock", interface(i)))));
+    }
+    for (i, end) in ends.into_iter().enumerate() {
+        let (name, peer) = (interface(i), ends[1 - i].dir().join("public"));
+        let peer = fs::read_to_string(peer)?;
+        end.eventually(&format!("wg show {name}"), Duration::from_secs(5)).with_context(|| all[i].0.log())?;
+        end.sh(&format!(
+            "wg set {name} private-key {}/key listen-port 51820 peer {} endpoint {}:51820 allowed-ips 0.0.0.0/0",
+            end.dir().display(),
+            peer.trim(),
+            OUTER[1 - i],
+        ))?;
+        end.ip(&format!("addr add {} peer {} dev {name}", INNER[i], INNER[1 - i]))?;
+        end.ip(&format!("link set dev {name} mtu 1420 up"))?;
+    }
+    Ok(all)
+}
+
+fn strongswan(ends: [&Host; 2]) -> Result<Vec<StrongSwan>> {
+    let plugin = "/usr/lib/ipsec/plugins/libstrongswan-kernel-libipsec.so";
+    ensure!(fs::exists(plugin)?, "there is no {plugin}: package libcharon-extra-plugins");
+    let mut all = Vec::new();
+    for (i, end) in ends.into_iter().enumerate() {
+        end.ip(&format!("addr add {}/32 dev lo", INNER[i]))?;
+        let conf = format!(
+            "connections {{ bench {{\n version = 2\n remote_addrs = {}\n proposals = aes128gcm16-prfsha256-x25519\n\
+             local {{ auth = psk\n id = end{i}.bench\n }}\n remote {{ auth = psk\n id = end{}.bench\n }}\n\
+             children {{ net {{\n local_ts = {}/32\n remote_ts = {}/32\n esp_proposals = aes128gcm16\n rekey_time = 0\n }} }}\n}} }}\n\
+             secrets {{ ike-1 {{ secret = {SECRET}\n }} }}\n",
+            OUTER[1 - i],
+            1 - i,
+            INNER[i],
+            INNER[1 - i],
+        );
+        all.push(StrongSwan::start(end, &conf, &[], "")?);
+    }
+    let Some(caller) = all.first() else { bail!("no daemons") };
+    caller.ctl(&["--initiate", "--child", "net"])?;
+    Ok(all)
+}
