@@ -137,12 +137,35 @@ pub struct Account {
 }
 
 impl Account {
-    /// Gives a file or directory to the user: the state directory, before the drop.
+    /// Gives a directory, made if it is missing (0700), and the files in it to the user, before the drop: the state directory,
+    /// which service managers hand out as root's. Links are not followed.
     ///
     /// # Errors
     /// The kernel's.
-    pub fn own(&self, path: &std::path::Path) -> std::io::Result<()> {
-        std::os::unix::fs::chown(path, Some(self.uid.as_raw()), Some(self.gid.as_raw()))
+    pub fn own(&self, directory: &std::path::Path) -> std::io::Result<()> {
+        use std::os::unix::fs::{DirBuilderExt, MetadataExt, lchown};
+        std::fs::DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
+        let (uid, gid) = (self.uid.as_raw(), self.gid.as_raw());
+        let entries = match std::fs::read_dir(directory) {
+            Ok(entries) => entries,
+            // Root without CAP_DAC_OVERRIDE cannot look into a directory that is the user's already.
+            Err(e)
+                if e.kind() == std::io::ErrorKind::PermissionDenied
+                    && std::fs::metadata(directory)?.uid() == uid =>
+            {
+                return Ok(());
+            }
+            Err(e) => return Err(e),
+        };
+        // The directory last, for the same reason.
+        for entry in entries {
+            let path = entry?.path();
+            // A hard link that the user made is another name of a file that may be root's.
+            if std::fs::symlink_metadata(&path)?.nlink() == 1 {
+                lchown(path, Some(uid), Some(gid))?;
+            }
+        }
+        lchown(directory, Some(uid), Some(gid))
     }
 }
 

@@ -72,6 +72,11 @@ fn failed(path: &Path, doing: &'static str) -> impl FnOnce(io::Error) -> Error {
 /// # Errors
 /// If it cannot be read, if group or others may access it, or if it belongs to anyone but root and us.
 pub fn read_secret(path: &Path) -> Result<Vec<u8>, Error> {
+    read_secret_of(path, 0)
+}
+
+/// As [`read_secret`]; the file may also belong to `other`.
+fn read_secret_of(path: &Path, other: u32) -> Result<Vec<u8>, Error> {
     let file = File::open(path).map_err(failed(path, "open"))?;
     // Of the open file, not of the name, which may change meanwhile.
     let meta = file.metadata().map_err(failed(path, "stat"))?;
@@ -82,7 +87,7 @@ pub fn read_secret(path: &Path) -> Result<Vec<u8>, Error> {
     if mode & 0o077 != 0 {
         return Err(Error::Exposed { path: path.into(), mode });
     }
-    if owner != 0 && owner != us {
+    if ![0, us, other].contains(&owner) {
         return Err(Error::Foreign { path: path.into(), owner, us });
     }
     read_whole(path, file)
@@ -131,7 +136,11 @@ fn write_flushed(path: &Path, content: &[u8], mode: u32) -> Result<(), Error> {
 
 /// The daemon's state directory.
 #[derive(Clone, Debug)]
-pub struct StateDir(PathBuf);
+pub struct StateDir {
+    path: PathBuf,
+    /// Whose it is. Opened as root, it may be the user's that the daemon becomes.
+    owner: u32,
+}
 
 impl StateDir {
     /// Opens it, made if it is missing (0700), and clears away what an interrupted write left behind.
@@ -156,13 +165,13 @@ impl StateDir {
                 let _ = std::fs::remove_file(entry.path());
             }
         }
-        Ok(Self(path.into()))
+        Ok(Self { path: path.into(), owner: meta.uid() })
     }
 
     /// Where `name` is kept.
     #[must_use]
     pub fn path(&self, name: &str) -> PathBuf {
-        self.0.join(file_name(name))
+        self.path.join(file_name(name))
     }
 
     /// The content of `name`; `None` if there is none.
@@ -170,7 +179,7 @@ impl StateDir {
     /// # Errors
     /// As [`read_secret`].
     pub fn read(&self, name: &str) -> Result<Option<Vec<u8>>, Error> {
-        match read_secret(&self.path(name)) {
+        match read_secret_of(&self.path(name), self.owner) {
             Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => Ok(None),
             result => result.map(Some),
         }
@@ -191,9 +200,9 @@ impl StateDir {
     pub fn remove(&self, name: &str) -> Result<(), Error> {
         let path = self.path(name);
         match std::fs::remove_file(&path) {
-            Ok(()) => {
-                File::open(&self.0).and_then(|d| d.sync_all()).map_err(failed(&self.0, "flush directory"))
-            }
+            Ok(()) => File::open(&self.path)
+                .and_then(|d| d.sync_all())
+                .map_err(failed(&self.path, "flush directory")),
             Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
             Err(e) => Err(failed(&path, "remove")(e)),
         }

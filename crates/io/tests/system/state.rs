@@ -67,6 +67,23 @@ fn what_an_interrupted_write_left_is_cleared_away() {
 }
 
 #[test]
+fn root_may_open_the_directory_of_the_user_that_it_becomes() {
+    if !root("root_may_open_the_directory_of_the_user_that_it_becomes") {
+        return;
+    }
+    let directory = Directory::new("state-owner");
+    let state = StateDir::open(directory.path()).unwrap();
+    state.write("ticket", b"x").unwrap();
+    for path in [directory.path().to_owned(), state.path("ticket")] {
+        std::os::unix::fs::chown(path, Some(12345), None).unwrap();
+    }
+    let state = StateDir::open(directory.path()).unwrap();
+    assert_eq!(state.read("ticket").unwrap().unwrap(), b"x");
+    std::os::unix::fs::chown(state.path("ticket"), Some(54321), None).unwrap();
+    assert!(matches!(state.read("ticket"), Err(Error::Foreign { owner: 54321, .. })), "a stranger's file");
+}
+
+#[test]
 fn a_failed_write_keeps_the_old_content() {
     let directory = Directory::new("state-fail");
     // A directory where the file should go: the last step fails.

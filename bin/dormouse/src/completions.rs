@@ -1,0 +1,103 @@
+//! What packagers need: completions and manual pages, made from the definitions that parse the command line.
+
+use crate::Cli;
+use clap::{CommandFactory, Subcommand};
+use clap_complete::Shell;
+use dormouse_control::{Error, ErrorKind, ExitCode};
+use std::path::{Path, PathBuf};
+
+/// Pages for shells and people
+#[derive(Debug, Subcommand)]
+pub(crate) enum Pages {
+    /// Print completions for a shell
+    Completions {
+        /// Which
+        #[arg(value_name = "SHELL")]
+        shell: Shell,
+    },
+    /// Write the manual pages, one for each command
+    Man {
+        /// Where to; the page of `dormouse` itself goes to standard output without it
+        #[arg(value_name = "DIRECTORY")]
+        directory: Option<PathBuf>,
+    },
+}
+
+pub(crate) fn run(pages: &Pages) -> Result<ExitCode, Error> {
+    let mut command = Cli::command();
+    match pages {
+        Pages::Completions { shell } => {
+            let mut text = Vec::new();
+            clap_complete::generate(*shell, &mut command, "dormouse", &mut text);
+            print(&text)?;
+        }
+        Pages::Man { directory: None } => print(&page(command)?)?,
+        Pages::Man { directory: Some(directory) } => {
+            std::fs::create_dir_all(directory).map_err(|e| failed(directory, &e))?;
+            // Global options and the full names of subcommands are known once it is built.
+            command.build();
+            write_pages(directory, &command, "dormouse")?;
+        }
+    }
+    Ok(ExitCode::Ok)
+}
+
+fn write_pages(directory: &Path, command: &clap::Command, name: &str) -> Result<(), Error> {
+    let path = directory.join(format!("{name}.1"));
+    let whole: &'static str = Box::leak(name.to_owned().into_boxed_str());
+    std::fs::write(&path, page(command.clone().name(whole))?).map_err(|e| failed(&path, &e))?;
+    for sub in command.get_subcommands().filter(|s| s.get_name() != "help" && !s.is_hide_set()) {
+        write_pages(directory, sub, &format!("{name}-{}", sub.get_name()))?;
+    }
+    Ok(())
+}
+
+fn page(command: clap::Command) -> Result<Vec<u8>, Error> {
+    let mut text = Vec::new();
+    let made = clap_mangen::Man::new(command).render(&mut text);
+    made.map_err(|e| Error::new(ErrorKind::Other, format!("manual page: {e}")))?;
+    Ok(text)
+}
+
+fn print(text: &[u8]) -> Result<(), Error> {
+    use std::io::Write;
+    match std::io::stdout().write_all(text) {
+        Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => Err(failed(Path::new("standard output"), &e)),
+        _ => Ok(()),
+    }
+}
+
+fn failed(path: &Path, error: &std::io::Error) -> Error {
+    let kind = if error.kind() == std::io::ErrorKind::PermissionDenied {
+        ErrorKind::Permission
+    } else {
+        ErrorKind::Other
+    };
+    Error::new(kind, format!("{}: {error}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn every_command_has_a_page() {
+        let directory = std::env::temp_dir().join(format!("dormouse-man-{}", std::process::id()));
+        run(&Pages::Man { directory: Some(directory.clone()) }).unwrap();
+        for verb in [
+            "", "-up", "-down", "-suspend", "-resume", "-status", "-watch", "-doctor", "-wait", "-stats",
+            "-trace",
+        ] {
+            let text = std::fs::read_to_string(directory.join(format!("dormouse{verb}.1"))).unwrap();
+            assert!(text.contains(".SH NAME") && text.contains(".SH SYNOPSIS"), "{verb}");
+        }
+        let text = std::fs::read_to_string(directory.join("dormouse.1")).unwrap();
+        assert!(text.contains("Exit codes"), "{text}");
+        std::fs::remove_dir_all(&directory).unwrap();
+    }
+}

@@ -1,0 +1,212 @@
+//! The verbs that drive the daemon.
+
+use crate::client::Client;
+use crate::render;
+use crate::style::Style;
+use clap::{Subcommand, ValueEnum};
+use dormouse_control::{
+    Connection, ConnectionState, Error, ErrorKind, ExitCode, Reply, Response, Status, Verb, line,
+};
+use std::io::Write;
+use std::path::Path;
+
+/// Verbs that drive the daemon
+#[derive(Debug, Subcommand)]
+pub(crate) enum ControlVerb {
+    /// Bring a connection up, and wait until it is
+    Up {
+        /// Which; may be left out if there is only one
+        connection: Option<String>,
+        /// Return at once
+        #[arg(long)]
+        no_wait: bool,
+        /// Give up waiting after so many seconds; the daemon goes on
+        #[arg(long, value_name = "SECONDS", default_value_t = 60.0, value_parser = seconds, conflicts_with = "no_wait")]
+        timeout: f64,
+    },
+    /// Take a connection down: the session is deleted at both ends, its ticket destroyed
+    Down {
+        /// Which; may be left out if there is only one
+        connection: Option<String>,
+    },
+    /// Tell the daemon that the radio is about to be switched off
+    Suspend,
+    /// Tell the daemon that the radio is back
+    Resume,
+    /// Show connections, sessions, offloads, and what will wake the daemon
+    Status {
+        /// Only this connection; the exit code says whether it is up
+        connection: Option<String>,
+    },
+    /// Print what happens as it happens
+    Watch,
+    /// Wait until a connection is in a state
+    Wait {
+        /// Which; may be left out if there is only one
+        connection: Option<String>,
+        /// What to wait for
+        #[arg(long, value_enum, default_value_t = WaitFor::Up)]
+        state: WaitFor,
+        /// Give up after so many seconds; 0 asks without waiting [default: wait for ever]
+        #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+        timeout: Option<f64>,
+    },
+    /// Print the daemon's counters
+    Stats,
+    /// Stop the daemon in good order
+    Shutdown,
+}
+
+/// States that can be waited for.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum WaitFor {
+    /// The session is up
+    Up,
+    /// It is not wanted
+    Down,
+    /// It is wanted, but there is no network
+    Offline,
+    /// The radio sleeps
+    Asleep,
+}
+
+impl From<WaitFor> for ConnectionState {
+    fn from(state: WaitFor) -> Self {
+        match state {
+            WaitFor::Up => Self::Up,
+            WaitFor::Down => Self::Down,
+            WaitFor::Offline => Self::Offline,
+            WaitFor::Asleep => Self::Asleep,
+        }
+    }
+}
+
+fn seconds(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(t) if (0.0..=1e9).contains(&t) => Ok(t),
+        _ => Err("not a number of seconds".into()),
+    }
+}
+
+pub(crate) fn run(verb: &ControlVerb, socket: &Path, json: bool) -> Result<ExitCode, Error> {
+    let mut client = Client::connect(socket)?;
+    let out = Output { json, style: Style::stdout() };
+    match verb {
+        ControlVerb::Up { connection, no_wait, timeout } => {
+            let (answer, _) = client.ask(Verb::Up { connection: connection.clone() })?;
+            if *no_wait {
+                return out.done(&answer, "on its way");
+            }
+            wait(&mut client, connection, ConnectionState::Up, Some(*timeout), &out)
+        }
+        ControlVerb::Down { connection } => {
+            let (answer, _) = client.ask(Verb::Down { connection: connection.clone() })?;
+            out.done(&answer, "down")
+        }
+        ControlVerb::Suspend => {
+            let (answer, _) = client.ask(Verb::Suspend)?;
+            out.done(&answer, "asleep: nothing is sent until dormouse resume")
+        }
+        ControlVerb::Resume => {
+            let (answer, _) = client.ask(Verb::Resume)?;
+            out.done(&answer, "awake")
+        }
+        ControlVerb::Status { connection } => status(&mut client, connection.as_deref(), &out),
+        ControlVerb::Watch => watch(&mut client, &out),
+        ControlVerb::Wait { connection, state, timeout } => {
+            wait(&mut client, connection, (*state).into(), *timeout, &out)
+        }
+        ControlVerb::Stats => {
+            let (answer, reply) = client.ask(Verb::Stats)?;
+            let Reply::Stats(stats) = reply else { return Err(unexpected(&answer)) };
+            out.print(&answer, || render::stats(&stats))
+        }
+        ControlVerb::Shutdown => {
+            let (answer, _) = client.ask(Verb::Shutdown)?;
+            out.done(&answer, "stopping")
+        }
+    }
+}
+
+/// Waits, then says in a line how the connection stands.
+fn wait(
+    client: &mut Client,
+    connection: &Option<String>,
+    state: ConnectionState,
+    timeout_seconds: Option<f64>,
+    out: &Output,
+) -> Result<ExitCode, Error> {
+    let (answer, _) = client.ask(Verb::Wait { connection: connection.clone(), state, timeout_seconds })?;
+    if out.json {
+        return out.print(&answer, String::new);
+    }
+    let (_, reply) = client.ask(Verb::Status)?;
+    let Reply::Status(status) = reply else { return Err(unexpected(&answer)) };
+    let wanted: Vec<&Connection> = match connection {
+        Some(name) => status.connections.iter().filter(|c| c.name == *name).collect(),
+        None => status.connections.iter().collect(),
+    };
+    out.print(&answer, || wanted.iter().map(|c| render::summary(c, out.style) + "\n").collect())
+}
+
+fn status(client: &mut Client, connection: Option<&str>, out: &Output) -> Result<ExitCode, Error> {
+    let (answer, reply) = client.ask(Verb::Status)?;
+    let Reply::Status(status) = reply else { return Err(unexpected(&answer)) };
+    let Some(name) = connection else {
+        return out.print(&answer, || render::status(&status, out.style));
+    };
+    let Some(one) = status.connections.iter().find(|c| c.name == name) else {
+        let known: Vec<String> = status.connections.iter().map(|c| c.name.clone()).collect();
+        return Err(Error::new(
+            ErrorKind::UnknownConnection,
+            format!("there is no client connection '{name}'"),
+        )
+        .with_offer(Vec::new(), known));
+    };
+    let up = one.state == ConnectionState::Up;
+    // The daemon's own words, but only about this one.
+    let only = Status { connections: vec![one.clone()], gateway: None, ..(*status).clone() };
+    let answer = line(&Response::ok(Reply::Status(Box::new(only))))?;
+    out.print(&answer, || render::connection(one, out.style))?;
+    Ok(if up { ExitCode::Ok } else { ExitCode::NotConnected })
+}
+
+fn watch(client: &mut Client, out: &Output) -> Result<ExitCode, Error> {
+    client.send(Verb::Watch)?;
+    loop {
+        // Hours may pass without news.
+        let (answer, reply) = client.next(None)?;
+        let Reply::Event(event) = reply else { continue };
+        out.print(&answer, || render::event(&event, out.style) + "\n")?;
+        if event.kind == dormouse_control::EventKind::Stopping {
+            return Ok(ExitCode::Ok);
+        }
+    }
+}
+
+struct Output {
+    json: bool,
+    style: Style,
+}
+
+impl Output {
+    /// Prints the daemon's line, or the text made of it.
+    fn print(&self, answer: &str, text: impl FnOnce() -> String) -> Result<ExitCode, Error> {
+        let text = if self.json { answer.to_owned() } else { text() };
+        let mut stdout = std::io::stdout().lock();
+        match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
+            // Whoever read has read enough.
+            Err(e) if e.kind() == std::io::ErrorKind::BrokenPipe => std::process::exit(0),
+            Err(e) => Err(Error::new(ErrorKind::Other, format!("standard output: {e}"))),
+            Ok(()) => Ok(ExitCode::Ok),
+        }
+    }
+
+    fn done(&self, answer: &str, text: &str) -> Result<ExitCode, Error> {
+        self.print(answer, || format!("{text}\n"))
+    }
+}
+
+fn unexpected(answer: &str) -> Error {
+    Error::new(ErrorKind::Other, format!("the daemon answers something else: {}", answer.trim_end()))
+}

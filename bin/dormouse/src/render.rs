@@ -1,0 +1,480 @@
+//! How the daemon's answers look to people. Owns layout only; decides nothing.
+
+use crate::style::Style;
+use dormouse_control::{
+    Check, CheckOutcome, Connection, ConnectionState, Event, EventKind, Gateway, SaStatus, Stats, Status,
+    Traffic,
+};
+use std::fmt::Write as _;
+
+/// Sessions of a gateway that are shown; the rest is counted.
+const MOST_SESSIONS: usize = 50;
+
+/// Everything.
+pub(crate) fn status(status: &Status, style: Style) -> String {
+    let daemon = &status.daemon;
+    let mut out = format!(
+        "dormoused {}, process {}, up {}; {} (mtu {})\n",
+        daemon.release,
+        daemon.pid,
+        duration(daemon.uptime_seconds),
+        daemon.interface,
+        daemon.mtu
+    );
+    field(&mut out, style, "listens", &daemon.listen.join(", "));
+    field(&mut out, style, "DNS", &daemon.resolver);
+    field(&mut out, style, "config", &daemon.config);
+    if daemon.suspended {
+        field(&mut out, style, "radio", &style.warning("asleep"));
+    }
+    for one in &status.connections {
+        out.push('\n');
+        out.push_str(&connection(one, style));
+    }
+    if let Some(it) = &status.gateway {
+        out.push('\n');
+        out.push_str(&gateway(it, style));
+    }
+    out.push('\n');
+    let offloads = status.offloads.iter().map(|o| match (&o.why, o.active) {
+        (_, true) => style.good(&o.name),
+        (Some(why), false) => format!("{} ({why})", style.warning(&format!("no {}", o.name))),
+        (None, false) => style.dim(&format!("no {}", o.name)),
+    });
+    field(&mut out, style, "offloads", &offloads.collect::<Vec<_>>().join(", "));
+    if status.deadlines.is_empty() {
+        field(&mut out, style, "next wake", "none: nothing is due");
+    }
+    for (i, deadline) in status.deadlines.iter().enumerate() {
+        let title = if i == 0 { "next wake" } else { "" };
+        let slack = if deadline.slack_seconds > 0.0 {
+            format!(" (or {} later)", duration(deadline.slack_seconds))
+        } else {
+            String::new()
+        };
+        field(
+            &mut out,
+            style,
+            title,
+            &format!("in {}{slack}: {}", duration(deadline.in_seconds), deadline.why),
+        );
+    }
+    out
+}
+
+/// One client connection in a line.
+pub(crate) fn summary(it: &Connection, style: Style) -> String {
+    let mut out = format!("{}  {}", style.strong(&it.name), state(it.state, style));
+    if it.state == ConnectionState::Up {
+        if let Some(wake) = it.last_wake {
+            let _ = write!(out, " ({}, {} ms)", wake.rung.name(), wake.took_ms);
+        }
+        if !it.addresses.is_empty() {
+            let _ = write!(out, ", inside {}", it.addresses.join(", "));
+        }
+    }
+    out
+}
+
+/// One client connection in full.
+pub(crate) fn connection(it: &Connection, style: Style) -> String {
+    let mut out = format!("{}  {}\n", style.strong(&it.name), state(it.state, style));
+    let mut line = |title: &str, text: &str| field(&mut out, style, title, text);
+    let peer = match (&it.peer, &it.gateway) {
+        (Some(peer), Some(gateway)) if peer != gateway => format!("{peer} ({gateway})"),
+        (peer, gateway) => peer.clone().or_else(|| gateway.clone()).unwrap_or_default(),
+    };
+    line("gateway", &peer);
+    line("path", it.path.as_deref().unwrap_or_default());
+    if let Some(nat) = it.nat {
+        let where_ = match (nat.local, nat.remote) {
+            (true, true) => "before both ends",
+            (true, false) => "before us",
+            (false, true) => "before the gateway",
+            (false, false) => "none",
+        };
+        let keepalive =
+            nat.keepalive_seconds.map_or_else(String::new, |s| format!(", keepalive every {}", duration(s)));
+        line("NAT", &format!("{where_}{keepalive}"));
+    }
+    line("inside", &it.addresses.join(", "));
+    line("routes", &it.routes.join(", "));
+    line("DNS", &it.dns.join(", "));
+    if let Some(wake) = it.last_wake {
+        line("came up by", &format!("{} in {} ms", wake.rung.name(), wake.took_ms));
+    }
+    if let Some(ike) = &it.ike {
+        line("IKE SA", &sa(ike));
+    }
+    for child in &it.children {
+        line("CHILD SA", &sa(child));
+    }
+    let ticket = match (it.ticket.held, it.ticket.expires_in_seconds) {
+        (false, _) => "none".to_owned(),
+        (true, None) => "held".to_owned(),
+        (true, Some(s)) => format!("held, expires in {}", duration(s)),
+    };
+    line("ticket", &ticket);
+    if it.traffic != Traffic::default() {
+        line("traffic", &traffic(&it.traffic));
+    }
+    if let Some(last) = &it.last_error {
+        line("failed", &style.bad(&last.error.message));
+        line("offered", &last.error.offered.join(", "));
+        line("acceptable", &last.error.acceptable.join(", "));
+        line("change", last.error.change.as_deref().unwrap_or_default());
+        if let Some(s) = last.retry_in_seconds {
+            line("next try", &format!("in {}", duration(s)));
+        }
+    }
+    out
+}
+
+fn gateway(it: &Gateway, style: Style) -> String {
+    let mut out = format!(
+        "{}  {} sessions, {} half open{}\n",
+        style.strong("gateway"),
+        it.sessions.len(),
+        it.half_open,
+        if it.pools.is_empty() { String::new() } else { format!("; addresses {}", it.pools.join(", ")) }
+    );
+    let rows: Vec<Vec<String>> = it
+        .sessions
+        .iter()
+        .take(MOST_SESSIONS)
+        .map(|s| {
+            vec![
+                s.peer.clone(),
+                s.addresses.join(" "),
+                s.path.clone(),
+                if s.resumed { "ticket" } else { "full" }.to_owned(),
+                duration(s.ike.age_seconds),
+                duration(s.quiet_seconds),
+                bytes(s.traffic.bytes_in),
+                bytes(s.traffic.bytes_out),
+            ]
+        })
+        .collect();
+    if !rows.is_empty() {
+        out.push_str(&table(&["peer", "inside", "path", "by", "age", "quiet", "in", "out"], &rows, style));
+    }
+    if it.sessions.len() > MOST_SESSIONS {
+        let _ = writeln!(out, "  and {} more (--json shows all)", it.sessions.len() - MOST_SESSIONS);
+    }
+    out
+}
+
+/// One event in a line.
+pub(crate) fn event(it: &Event, style: Style) -> String {
+    let what = match &it.kind {
+        EventKind::Snapshot { state: s } => state(*s, style),
+        EventKind::Up { rung, took_ms } => format!("{} by {} in {took_ms} ms", style.good("up"), rung.name()),
+        EventKind::RungFailed { rung, error } => format!("{} failed: {error}", rung.name()),
+        EventKind::Down { why } => format!("{}: {why}", style.bad("down")),
+        EventKind::Suspended => "the radio sleeps".into(),
+        EventKind::Resumed => "the radio is back".into(),
+        EventKind::Network { local: Some(local), remote: Some(remote) } => {
+            format!("network: {local} -> {remote}")
+        }
+        EventKind::Network { .. } => style.warning("no network"),
+        EventKind::PeerUp { peer, resumed } => {
+            format!("{peer} {}{}", style.good("came"), if *resumed { " by ticket" } else { "" })
+        }
+        EventKind::PeerDown { peer, why } => format!("{peer} went: {why}"),
+        EventKind::PeerRefused { from, claimed, why } => {
+            let claimed = claimed.as_ref().map_or_else(String::new, |c| format!(", who says to be {c},"));
+            format!("{from}{claimed} {}: {why}", style.warning("refused"))
+        }
+        EventKind::Warning { message } => style.warning(message),
+        EventKind::Stopping => "the daemon stops".into(),
+        EventKind::Unknown => style.dim("something that this release does not know"),
+    };
+    let connection = it.connection.as_ref().map_or_else(String::new, |c| format!("{}  ", style.strong(c)));
+    format!("{}  {connection}{what}", style.dim(&clock(it.at_unix)))
+}
+
+/// Counters, one a line.
+pub(crate) fn stats(stats: &Stats) -> String {
+    let width = stats.counters.keys().map(String::len).max().unwrap_or(0);
+    stats.counters.iter().fold(String::new(), |mut out, (name, value)| {
+        let _ = writeln!(out, "{name:<width$}  {value:>12}");
+        out
+    })
+}
+
+/// The checks of `doctor`, one a line, advice below.
+pub(crate) fn checks(checks: &[Check], style: Style) -> String {
+    let width = checks.iter().map(|c| c.name.chars().count()).max().unwrap_or(0);
+    let mut out = String::new();
+    for check in checks {
+        let mark = match check.outcome {
+            CheckOutcome::Ok => style.good("ok  "),
+            CheckOutcome::Warning => style.warning("warn"),
+            CheckOutcome::Failure => style.bad("FAIL"),
+            CheckOutcome::Skipped => style.dim("skip"),
+        };
+        let _ = writeln!(out, "{mark}  {:<width$}  {}", check.name, check.found);
+        if let Some(change) = check.change.as_ref().filter(|_| check.outcome != CheckOutcome::Ok) {
+            let _ = writeln!(out, "      {:<width$}  change: {}", "", style.strong(change));
+        }
+    }
+    out
+}
+
+/// A line of an indented list; nothing if there is nothing to say.
+fn field(out: &mut String, style: Style, title: &str, text: &str) {
+    if !text.is_empty() {
+        let _ = writeln!(out, "  {} {text}", style.dim(&format!("{title:<10}")));
+    }
+}
+
+fn state(state: ConnectionState, style: Style) -> String {
+    let name = state.name();
+    match state {
+        ConnectionState::Up => style.good(name),
+        ConnectionState::Down => style.dim(name),
+        ConnectionState::Asleep | ConnectionState::Connecting => name.into(),
+        ConnectionState::Offline | ConnectionState::Waiting => style.warning(name),
+    }
+}
+
+fn sa(sa: &SaStatus) -> String {
+    let mut out = sa.suite.clone();
+    if !sa.mode.is_empty() {
+        let _ = write!(out, ", {}", sa.mode);
+    }
+    let _ = write!(out, ", {} old", duration(sa.age_seconds));
+    if let Some(s) = sa.rekey_in_seconds {
+        let _ = write!(out, ", new keys in {}", duration(s));
+    }
+    out
+}
+
+fn traffic(t: &Traffic) -> String {
+    let dropped = if t.dropped == 0 { String::new() } else { format!(", {} dropped", t.dropped) };
+    format!(
+        "in {} ({} packets), out {} ({} packets){dropped}",
+        bytes(t.bytes_in),
+        t.packets_in,
+        bytes(t.bytes_out),
+        t.packets_out
+    )
+}
+
+/// Columns as wide as they need to be; numbers cannot be told from text, so all are left-aligned.
+fn table(head: &[&str], rows: &[Vec<String>], style: Style) -> String {
+    let width = |i: usize| {
+        let cells = rows.iter().filter_map(|r| r.get(i)).map(|c| c.chars().count());
+        cells.chain(head.get(i).map(|h| h.len())).max().unwrap_or(0)
+    };
+    let widths: Vec<usize> = (0..head.len()).map(width).collect();
+    let row = |cells: &mut dyn Iterator<Item = &str>| {
+        let padded: Vec<String> = cells.zip(&widths).map(|(c, w)| format!("{c:<w$}")).collect();
+        padded.join("  ").trim_end().to_owned()
+    };
+    let mut out = format!("  {}\n", style.dim(&row(&mut head.iter().copied())));
+    for cells in rows {
+        let _ = writeln!(out, "  {}", row(&mut cells.iter().map(String::as_str)));
+    }
+    out
+}
+
+/// Two units at most: `3 h 12 min`, `48 s`, `1.5 s`.
+pub(crate) fn duration(seconds: f64) -> String {
+    if !seconds.is_finite() || seconds < 0.0 {
+        return "now".into();
+    }
+    if seconds < 10.0 {
+        let text = format!("{seconds:.1}");
+        return format!("{} s", text.strip_suffix(".0").unwrap_or(&text));
+    }
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "saturates, and is not negative"
+    )]
+    let whole = seconds.round() as u64;
+    let two = |large: u64, a: &str, small: u64, b: &str| {
+        if small == 0 { format!("{large} {a}") } else { format!("{large} {a} {small} {b}") }
+    };
+    match whole {
+        0..=89 => format!("{whole} s"),
+        90..=3599 => two(whole / 60, "min", whole % 60, "s"),
+        3600..=86_399 => two(whole / 3600, "h", whole % 3600 / 60, "min"),
+        _ => two(whole / 86_400, "d", whole % 86_400 / 3600, "h"),
+    }
+}
+
+/// Three digits and a unit.
+pub(crate) fn bytes(n: u64) -> String {
+    const UNITS: [&str; 5] = ["kB", "MB", "GB", "TB", "PB"];
+    if n < 1000 {
+        return format!("{n} B");
+    }
+    #[expect(clippy::cast_precision_loss, reason = "three digits are shown")]
+    let mut value = n as f64 / 1000.0;
+    let mut unit = 0;
+    // What would be rounded to four digits goes to the next unit.
+    while value >= 999.5 && unit + 1 < UNITS.len() {
+        value /= 1000.0;
+        unit += 1;
+    }
+    let digits = if value < 9.995 { 2 } else { usize::from(value < 99.95) };
+    format!("{value:.digits$} {}", UNITS.get(unit).copied().unwrap_or_default())
+}
+
+/// Time of day, UTC.
+fn clock(unix: f64) -> String {
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "saturates; milliseconds since 1970 fit"
+    )]
+    let ms = (unix.max(0.0) * 1000.0) as u64;
+    let s = ms / 1000;
+    format!("{:02}:{:02}:{:02}.{:03}Z", s / 3600 % 24, s / 60 % 60, s % 60, ms % 1000)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use dormouse_control::{
+        DaemonStatus, DeadlineStatus, LastWake, Nat, Offload, Role, Rung, Session, Ticket,
+    };
+
+    #[test]
+    fn quantities_are_short_and_right() {
+        let durations = [
+            (0.0, "0 s"),
+            (1.5, "1.5 s"),
+            (89.4, "89 s"),
+            (90.0, "1 min 30 s"),
+            (3600.0, "1 h"),
+            (90_000.0, "1 d 1 h"),
+        ];
+        for (seconds, text) in durations {
+            assert_eq!(duration(seconds), text);
+        }
+        assert_eq!(duration(-1.0), "now");
+        for (n, text) in [
+            (0, "0 B"),
+            (999, "999 B"),
+            (1000, "1.00 kB"),
+            (999_499, "999 kB"),
+            (999_500, "1.00 MB"),
+            (u64::MAX, "18447 PB"),
+        ] {
+            assert_eq!(bytes(n), text);
+        }
+        assert_eq!(clock(86_399.25), "23:59:59.250Z");
+    }
+
+    fn office() -> Connection {
+        Connection {
+            name: "office".into(),
+            role: Role::Client,
+            state: ConnectionState::Up,
+            peer: Some("gw.example.org".into()),
+            gateway: Some("203.0.113.5".into()),
+            path: Some("192.0.2.7:4500 -> 203.0.113.5:4500 (NatT)".into()),
+            addresses: vec!["10.9.0.2".into()],
+            routes: vec!["0.0.0.0/0".into()],
+            dns: vec!["10.9.0.1".into()],
+            last_wake: Some(LastWake { rung: Rung::Ticket, took_ms: 48 }),
+            ike: Some(SaStatus {
+                suite: "aes256gcm16-prfsha384-x25519".into(),
+                age_seconds: 60.0,
+                ..SaStatus::default()
+            }),
+            children: vec![SaStatus {
+                suite: "aes128gcm16".into(),
+                age_seconds: 60.0,
+                rekey_in_seconds: Some(3000.0),
+                mode: "tunnel".into(),
+                ..SaStatus::default()
+            }],
+            ticket: Ticket { held: true, expires_in_seconds: Some(82_800.0) },
+            traffic: Traffic { packets_in: 12, bytes_in: 3400, packets_out: 9, bytes_out: 800, dropped: 1 },
+            nat: Some(Nat { local: true, remote: false, keepalive_seconds: Some(120.0) }),
+            last_error: None,
+        }
+    }
+
+    #[test]
+    fn a_status_reads_like_this() {
+        let all = Status {
+            daemon: DaemonStatus {
+                release: "0.1.0".into(),
+                pid: 42,
+                uptime_seconds: 7200.0,
+                interface: "dormouse0".into(),
+                mtu: 1400,
+                listen: vec!["0.0.0.0".into()],
+                resolver: "systemd-resolved (it runs)".into(),
+                config: String::new(),
+                suspended: false,
+            },
+            connections: vec![office()],
+            gateway: Some(Gateway {
+                sessions: vec![Session {
+                    peer: "phone".into(),
+                    addresses: vec!["10.9.0.3".into()],
+                    path: "a -> b".into(),
+                    ..Session::default()
+                }],
+                half_open: 2,
+                pools: vec!["10.9.0.0/24 1/253".into()],
+            }),
+            offloads: vec![
+                Offload { name: "tun-tso".into(), active: true, why: None },
+                Offload { name: "udp-gso".into(), active: false, why: Some("EIO".into()) },
+            ],
+            deadlines: vec![DeadlineStatus {
+                why: "ike: liveness".into(),
+                in_seconds: 50.0,
+                slack_seconds: 30.0,
+            }],
+        };
+        let expected = "\
+dormoused 0.1.0, process 42, up 2 h; dormouse0 (mtu 1400)
+  listens    0.0.0.0
+  DNS        systemd-resolved (it runs)
+
+office  up
+  gateway    gw.example.org (203.0.113.5)
+  path       192.0.2.7:4500 -> 203.0.113.5:4500 (NatT)
+  NAT        before us, keepalive every 2 min
+  inside     10.9.0.2
+  routes     0.0.0.0/0
+  DNS        10.9.0.1
+  came up by ticket in 48 ms
+  IKE SA     aes256gcm16-prfsha384-x25519, 60 s old
+  CHILD SA   aes128gcm16, tunnel, 60 s old, new keys in 50 min
+  ticket     held, expires in 23 h
+  traffic    in 3.40 kB (12 packets), out 800 B (9 packets), 1 dropped
+
+gateway  1 sessions, 2 half open; addresses 10.9.0.0/24 1/253
+  peer   inside    path    by    age  quiet  in   out
+  phone  10.9.0.3  a -> b  full  0 s  0 s    0 B  0 B
+
+  offloads   tun-tso, no udp-gso (EIO)
+  next wake  in 50 s (or 30 s later): ike: liveness
+";
+        assert_eq!(status(&all, Style::plain()), expected);
+        assert_eq!(summary(&office(), Style::plain()), "office  up (ticket, 48 ms), inside 10.9.0.2");
+    }
+
+    #[test]
+    fn checks_are_aligned_and_advice_stands_below() {
+        let check = |name: &str, outcome, change: Option<&str>| Check {
+            name: name.into(),
+            outcome,
+            found: "found".into(),
+            change: change.map(Into::into),
+        };
+        let list =
+            [check("a", CheckOutcome::Ok, None), check("long name", CheckOutcome::Failure, Some("do this"))];
+        let expected = "ok    a          found\nFAIL  long name  found\n                 change: do this\n";
+        assert_eq!(checks(&list, Style::plain()), expected);
+    }
+}

@@ -1,0 +1,303 @@
+//! The command line as scripts see it: exit codes, texts and JSON, against a daemon that says what the test wants.
+
+use dormouse_control::{
+    Connection, ConnectionState, Error, ErrorKind, Event, EventKind, Reply, Request, Response, Role, Status,
+    Verb, line,
+};
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::net::UnixListener;
+use std::path::PathBuf;
+use std::process::Command;
+
+/// A directory with a socket in it, removed when dropped.
+struct Scene(PathBuf);
+
+impl Scene {
+    fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("dormouse-cli-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.0.join("socket")
+    }
+
+    /// A daemon for one client.
+    fn daemon(&self, mut answer: impl FnMut(Verb) -> Vec<Response> + Send + 'static) {
+        let listener = UnixListener::bind(self.socket()).unwrap();
+        std::thread::spawn(move || {
+            let (stream, _) = listener.accept().unwrap();
+            for text in BufReader::new(&stream).lines() {
+                let request = Request::parse(text.unwrap().as_bytes()).unwrap();
+                for response in answer(request.verb) {
+                    (&stream).write_all(line(&response).unwrap().as_bytes()).unwrap();
+                }
+            }
+        });
+    }
+
+    fn run(&self, arguments: &str) -> (i32, String, String) {
+        let output = Command::new(env!("CARGO_BIN_EXE_dormouse"))
+            .arg("--socket")
+            .arg(self.socket())
+            .args(arguments.split_whitespace())
+            .output()
+            .unwrap();
+        let text = |bytes| String::from_utf8(bytes).unwrap();
+        (output.status.code().unwrap(), text(output.stdout), text(output.stderr))
+    }
+}
+
+impl Drop for Scene {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn connection(name: &str, state: ConnectionState) -> Connection {
+    Connection {
+        name: name.into(),
+        role: Role::Client,
+        state,
+        peer: None,
+        gateway: Some("gw.example.org".into()),
+        path: None,
+        addresses: vec!["10.9.0.2".into()],
+        routes: Vec::new(),
+        dns: Vec::new(),
+        last_wake: None,
+        ike: None,
+        children: Vec::new(),
+        ticket: Default::default(),
+        traffic: Default::default(),
+        nat: None,
+        last_error: None,
+    }
+}
+
+fn two_connections() -> Response {
+    let connections =
+        vec![connection("office", ConnectionState::Up), connection("home", ConnectionState::Waiting)];
+    Response::ok(Reply::Status(Box::new(Status { connections, ..Status::default() })))
+}
+
+#[test]
+fn without_a_daemon_the_exit_code_is_3_and_the_text_says_what_to_do() {
+    let scene = Scene::new("nobody");
+    let (code, out, err) = scene.run("status");
+    assert_eq!((code, out.as_str()), (3, ""));
+    assert!(
+        err.starts_with("error: no daemon answers at ") && err.contains("systemctl start dormoused"),
+        "{err}"
+    );
+    drop(UnixListener::bind(scene.socket()).unwrap());
+    assert_eq!(scene.run("up office").0, 3, "a socket that nobody listens to");
+    let (code, out, _) = scene.run("status --json");
+    assert_eq!(code, 3);
+    assert!(
+        out.starts_with("{\"version\":1,\"status\":\"error\",\"error\":{\"kind\":\"no-daemon\""),
+        "{out}"
+    );
+}
+
+#[test]
+fn usage_errors_are_2() {
+    let scene = Scene::new("usage");
+    for wrong in [
+        "",
+        "fly",
+        "wait --timeout -1",
+        "wait --state flying",
+        "up --no-wait --timeout 3",
+        "completions klingon",
+    ] {
+        assert_eq!(scene.run(wrong).0, 2, "{wrong}");
+    }
+}
+
+#[test]
+fn each_kind_of_error_has_its_exit_code() {
+    for (kind, expected) in [
+        (ErrorKind::UnknownConnection, 2),
+        (ErrorKind::NotConnected, 3),
+        (ErrorKind::Authentication, 4),
+        (ErrorKind::Proposal, 5),
+        (ErrorKind::Timeout, 6),
+        (ErrorKind::Permission, 7),
+        (ErrorKind::Other, 1),
+    ] {
+        let scene = Scene::new(&format!("kind-{expected}"));
+        scene.daemon(move |verb| match verb {
+            Verb::Up { .. } => vec![Response::ok(Reply::Done)],
+            Verb::Wait { .. } => vec![Response::error(
+                Error::new(kind, "it went wrong")
+                    .with_offer(vec!["aes256gcm16".into()], vec!["aes128-sha256".into()])
+                    .with_change("connection.office.ike.proposals"),
+            )],
+            other => panic!("{other:?}"),
+        });
+        let (code, out, err) = scene.run("up office");
+        assert_eq!((code, out.as_str()), (expected, ""), "{err}");
+        for word in [
+            "it went wrong",
+            "offered:    aes256gcm16",
+            "acceptable: aes128-sha256",
+            "change:     connection.office",
+        ] {
+            assert!(err.contains(word), "{word} in {err}");
+        }
+        assert!(!err.contains('\x1b'), "no colour without a terminal");
+    }
+}
+
+#[test]
+fn up_waits_and_says_how_it_came_up() {
+    let scene = Scene::new("up");
+    scene.daemon(|verb| match verb {
+        Verb::Up { connection: Some(c) } if c == "office" => vec![Response::ok(Reply::Done)],
+        Verb::Wait { state: ConnectionState::Up, timeout_seconds: Some(t), .. } if t == 60.0 => {
+            vec![Response::ok(Reply::Done)]
+        }
+        Verb::Status => vec![two_connections()],
+        other => panic!("{other:?}"),
+    });
+    let (code, out, err) = scene.run("up office");
+    assert_eq!((code, out.as_str(), err.as_str()), (0, "office  up, inside 10.9.0.2\n", ""));
+}
+
+#[test]
+fn up_may_return_at_once() {
+    let scene = Scene::new("no-wait");
+    scene.daemon(|verb| match verb {
+        Verb::Up { connection: None } => vec![Response::ok(Reply::Done)],
+        other => panic!("{other:?}"),
+    });
+    let (code, out, _) = scene.run("up --no-wait --json");
+    assert_eq!((code, out.as_str()), (0, "{\"version\":1,\"status\":\"ok\",\"result\":\"done\"}\n"));
+}
+
+#[test]
+fn status_of_one_connection_answers_by_exit_code_too() {
+    for (arguments, expected) in
+        [("status", 0), ("status office", 0), ("status home", 3), ("status nowhere", 2)]
+    {
+        let scene = Scene::new(&format!("status-{expected}-{}", arguments.len()));
+        scene.daemon(|_| vec![two_connections()]);
+        let (code, out, err) = scene.run(arguments);
+        assert_eq!(code, expected, "{arguments}: {out}{err}");
+        assert_eq!(out.contains("home"), matches!(arguments, "status" | "status home"), "{out}");
+        if expected == 2 {
+            assert!(err.contains("'nowhere'") && err.contains("acceptable: office"), "{err}");
+        }
+    }
+    let scene = Scene::new("status-json");
+    scene.daemon(|_| vec![two_connections()]);
+    let (_, out, _) = scene.run("status office --json");
+    let value: serde_json::Value = serde_json::from_str(&out).unwrap();
+    assert_eq!(value["result"]["status"]["connections"].as_array().map(Vec::len), Some(1));
+    assert_eq!(value["result"]["status"]["connections"][0]["state"], "up");
+}
+
+#[test]
+fn watch_prints_lines_until_the_daemon_stops() {
+    let scene = Scene::new("watch");
+    scene.daemon(|verb| {
+        assert_eq!(verb, Verb::Watch);
+        let event = |kind| {
+            Response::ok(Reply::Event(Box::new(Event {
+                at_unix: 3600.5,
+                connection: Some("office".into()),
+                kind,
+            })))
+        };
+        vec![
+            event(EventKind::Snapshot { state: ConnectionState::Up }),
+            event(EventKind::Suspended),
+            event(EventKind::Stopping),
+        ]
+    });
+    let (code, out, _) = scene.run("watch");
+    assert_eq!(code, 0);
+    let expected = "01:00:00.500Z  office  up\n01:00:00.500Z  office  the radio sleeps\n01:00:00.500Z  office  the daemon stops\n";
+    assert_eq!(out, expected);
+}
+
+#[test]
+fn a_daemon_that_dies_is_reported() {
+    let scene = Scene::new("dies");
+    let listener = UnixListener::bind(scene.socket()).unwrap();
+    std::thread::spawn(move || drop(listener.accept()));
+    let (code, _, err) = scene.run("stats");
+    assert_eq!(code, 3, "{err}");
+    assert!(err.contains("is gone"), "{err}");
+}
+
+#[test]
+fn a_socket_of_others_is_a_matter_of_permission() {
+    let scene = Scene::new("permission");
+    let _listener = UnixListener::bind(scene.socket()).unwrap();
+    std::fs::set_permissions(scene.socket(), std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+    let directory = std::fs::metadata(scene.0.parent().unwrap());
+    let root = std::os::unix::fs::MetadataExt::uid(&std::fs::metadata(&scene.0).unwrap()) == 0;
+    if !root || directory.is_err() {
+        eprintln!("skipped: a_socket_of_others_is_a_matter_of_permission needs root");
+        return;
+    }
+    std::fs::set_permissions(&scene.0, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    // A copy where anybody may run it: the build directory may be closed to others.
+    let copy = scene.0.join("dormouse");
+    std::fs::copy(env!("CARGO_BIN_EXE_dormouse"), &copy).unwrap();
+    let output = std::os::unix::process::CommandExt::uid(
+        Command::new(&copy).arg("--socket").arg(scene.socket()).arg("status"),
+        65534,
+    )
+    .output()
+    .unwrap();
+    let err = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(7), "{err}");
+    assert!(
+        err.contains("you may not use") && err.contains("mode 0600") && err.contains("daemon.group"),
+        "{err}"
+    );
+}
+
+#[test]
+fn doctor_works_without_a_daemon() {
+    let scene = Scene::new("doctor");
+    let missing = scene.0.join("dormouse.toml");
+    let (code, out, err) = scene.run(&format!("doctor --json --config {}", missing.display()));
+    assert_eq!(code, 1, "a configuration that does not exist is a failure: {err}");
+    let value: serde_json::Value = serde_json::from_str(&out).unwrap();
+    let checks = value["result"]["doctor"].as_array().unwrap();
+    let named =
+        |name: &str| checks.iter().find(|c| c["name"] == name).unwrap_or_else(|| panic!("{name} in {out}"));
+    assert_eq!(named("daemon")["outcome"], "warning");
+    assert_eq!(named("configuration")["outcome"], "failure");
+    assert!(named("configuration")["found"].as_str().unwrap().contains("dormouse.toml"));
+    for name in [
+        "tunnel device",
+        "privileges",
+        "packet marks",
+        "UDP offloads",
+        "clock",
+        "name servers",
+        "UDP port 500",
+        "network",
+    ] {
+        assert!(!named(name)["found"].as_str().unwrap().is_empty(), "{name}");
+    }
+}
+
+#[test]
+fn completions_name_every_verb() {
+    let scene = Scene::new("completions");
+    for shell in ["bash", "zsh", "fish"] {
+        let (code, out, _) = scene.run(&format!("completions {shell}"));
+        assert_eq!(code, 0);
+        for verb in ["up", "down", "suspend", "resume", "status", "watch", "doctor", "wait", "stats", "trace"]
+        {
+            assert!(out.contains(verb), "{verb} in {shell}");
+        }
+    }
+}
