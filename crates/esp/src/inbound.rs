@@ -10,7 +10,7 @@ use core::ops::Range;
 use dormouse_crypto::{Error as CryptoError, PacketKey};
 use thiserror::Error;
 
-use crate::outbound::Aad;
+use crate::outbound::{Aad, Shape};
 use crate::params::{Counters, Life, Limits, Mode, SaParams};
 use crate::replay::{Replay, ReplayWindow};
 use crate::sequence::reconstruct;
@@ -103,6 +103,7 @@ impl Opened {
 /// The receiving half of an SA.
 pub struct Inbound {
     key: PacketKey,
+    shape: Shape,
     window: ReplayWindow,
     spi: u32,
     esn: bool,
@@ -117,8 +118,10 @@ impl Inbound {
     /// # Errors
     /// If the cipher and integrity algorithm do not go together or the keying material has the wrong length.
     pub fn new(params: &SaParams) -> Result<Self, CryptoError> {
+        let key = PacketKey::new(params.encr, params.integ, params.keymat.as_bytes())?;
         Ok(Self {
-            key: PacketKey::new(params.encr, params.integ, params.keymat.as_bytes())?,
+            shape: Shape::of(&key),
+            key,
             window: ReplayWindow::new(params.replay_window),
             spi: params.spi,
             esn: params.esn,
@@ -166,14 +169,14 @@ impl Inbound {
     /// The reason why it must be dropped and counted.
     pub fn open(&mut self, packet: &mut [u8]) -> Result<Opened, Discard> {
         let len = packet.len();
-        let (iv_len, icv_len) = (self.key.iv_len(), self.key.icv_len());
-        let step = self.key.block_len().max(4);
-        let overhead = ESP_HEADER_LEN + iv_len + icv_len;
-        let bad_length = Discard::Length { len, need: overhead + step, step };
-        let body_len = len.checked_sub(overhead).filter(|n| *n >= step && n % step == 0).ok_or(bad_length)?;
-
-        let (header, rest) = packet.split_at_mut_checked(ESP_HEADER_LEN).ok_or(bad_length)?;
-        let (iv, rest) = rest.split_at_mut_checked(iv_len).ok_or(bad_length)?;
+        let Shape { head, icv, step, .. } = self.shape;
+        let bad_length = Discard::Length { len, need: head + step + icv, step };
+        let body_len = len.saturating_sub(head + icv);
+        if body_len < step || self.shape.round_down(body_len) != body_len {
+            return Err(bad_length);
+        }
+        let (front, rest) = packet.split_at_mut_checked(head).ok_or(bad_length)?;
+        let (header, iv) = front.split_at_checked(ESP_HEADER_LEN).ok_or(bad_length)?;
         let (body, icv) = rest.split_at_mut_checked(body_len).ok_or(bad_length)?;
         let (spi, low) = split_header(header).ok_or(bad_length)?;
         if spi != self.spi {
@@ -188,7 +191,7 @@ impl Inbound {
             u64::from(low)
         };
         self.window.check(seq)?;
-        let aad = Aad::new(spi, seq, self.esn, self.key.integ().is_some());
+        let aad = Aad::new(spi, seq, self.esn, self.shape.separate_mac);
         self.key
             .open(aad.front(), iv, body, aad.tail(), icv)
             .map_err(|_| Discard::Unauthentic { spi, seq })?;
@@ -206,8 +209,7 @@ impl Inbound {
         };
         self.counters.packets += 1;
         self.counters.bytes += inner_len as u64;
-        let start = ESP_HEADER_LEN + iv_len;
-        Ok(Opened { inner: start..start + inner_len, next_header, seq })
+        Ok(Opened { inner: head..head + inner_len, next_header, seq })
     }
 
     #[cfg(test)]

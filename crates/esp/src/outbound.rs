@@ -54,6 +54,16 @@ pub enum SealError {
     Crypto(#[from] CryptoError),
 }
 
+/// How long one packet is at each stage.
+#[derive(Clone, Copy, Default)]
+struct Lengths {
+    inner: usize,
+    /// With traffic-flow padding.
+    padded: usize,
+    /// With ESP's padding and trailer: what is encrypted.
+    body: usize,
+}
+
 /// The sending half of an SA.
 ///
 /// ```text
@@ -62,6 +72,7 @@ pub enum SealError {
 /// ```
 pub struct Outbound {
     key: PacketKey,
+    shape: Shape,
     iv: IvSource,
     spi: u32,
     counter: Counter,
@@ -84,8 +95,10 @@ impl Outbound {
         let mut limits = params.limits;
         // Leaves an eighth of the numbers (without ESN: 2^29, minutes at the highest rate) to negotiate a replacement.
         limits.soft.packets = limits.soft.packets.min(counter.left() / 8 * 7);
+        let key = PacketKey::new(params.encr, params.integ, params.keymat.as_bytes())?;
         Ok(Self {
-            key: PacketKey::new(params.encr, params.integ, params.keymat.as_bytes())?,
+            shape: Shape::of(&key),
+            key,
             iv: IvSource::new(params.encr, entropy),
             spi: params.spi,
             counter,
@@ -136,21 +149,19 @@ impl Outbound {
     /// Bytes before the inner packet: ESP header and IV.
     #[must_use]
     pub const fn head_len(&self) -> usize {
-        ESP_HEADER_LEN + self.key.iv_len()
+        self.shape.head
     }
 
     /// Length of the datagram that an inner packet of `inner_len` bytes becomes.
     #[must_use]
     pub fn sealed_len(&self, inner_len: usize) -> usize {
-        self.head_len() + self.body_len(inner_len) + self.key.icv_len()
+        self.shape.head + self.lengths(inner_len).body + self.shape.icv
     }
 
-    /// Inner packet, paddings and trailer.
-    ///
     /// RFC 4303 section 2.4: padding makes the ciphertext end on a multiple of 4 bytes, and of the cipher's block.
-    fn body_len(&self, inner_len: usize) -> usize {
-        let padded = self.tfc.padded(inner_len, self.inner_mtu);
-        (padded + 2).next_multiple_of(self.key.block_len().max(4))
+    fn lengths(&self, inner: usize) -> Lengths {
+        let padded = self.tfc.padded(inner, self.inner_mtu);
+        Lengths { inner, padded, body: self.shape.round_up(padded + 2) }
     }
 
     /// Seals in place the `inner_len` bytes that start at [`Self::head_len`] of `slot`, and returns the length of the
@@ -163,7 +174,7 @@ impl Outbound {
         self.check_life()?;
         self.check_slot(slot.len(), inner_len)?;
         let seq = self.counter.take(1)?;
-        self.seal_numbered(slot, inner_len, next_header, seq)
+        self.seal_numbered(slot, &self.lengths(inner_len), next_header, seq)
     }
 
     /// Seals a batch in place: packet `i` of `sizes[i]` bytes lies at `i * stride + head_len()` of `buf`. Every packet but
@@ -181,6 +192,7 @@ impl Outbound {
     ) -> Result<usize, SealError> {
         self.check_life()?;
         let mut previous = None;
+        // Nearly always all sizes but the last are equal: nothing is computed twice.
         for (index, &size) in sizes.iter().enumerate() {
             let is_last = index + 1 == sizes.len();
             if previous != Some(size) || is_last {
@@ -195,9 +207,13 @@ impl Outbound {
             }
         }
         let first = self.counter.take(sizes.len() as u64)?;
+        let mut lengths = Lengths::default();
         let mut total = 0;
         for (index, (slot, &size)) in buf.chunks_mut(stride.max(1)).zip(sizes).enumerate() {
-            total = index * stride + self.seal_numbered(slot, size, next_header, first + index as u64)?;
+            if index == 0 || size != lengths.inner {
+                lengths = self.lengths(size);
+            }
+            total = index * stride + self.seal_numbered(slot, &lengths, next_header, first + index as u64)?;
         }
         Ok(total)
     }
@@ -229,35 +245,37 @@ impl Outbound {
     fn seal_numbered(
         &mut self,
         slot: &mut [u8],
-        inner_len: usize,
+        lengths: &Lengths,
         next_header: u8,
         seq: u64,
     ) -> Result<usize, SealError> {
         let have = slot.len();
-        let body_len = self.body_len(inner_len);
-        let too_small = || SealError::SlotTooSmall { inner_len, need: self.sealed_len(inner_len), have };
-        let (header, rest) = slot.split_at_mut_checked(ESP_HEADER_LEN).ok_or_else(too_small)?;
-        let (iv, rest) = rest.split_at_mut_checked(self.key.iv_len()).ok_or_else(too_small)?;
-        let (body, rest) = rest.split_at_mut_checked(body_len).ok_or_else(too_small)?;
-        let icv = rest.get_mut(..self.key.icv_len()).ok_or_else(too_small)?;
+        let need = self.shape.head + lengths.body + self.shape.icv;
+        let too_small = SealError::SlotTooSmall { inner_len: lengths.inner, need, have };
+        let Some((head, rest)) = slot.split_at_mut_checked(self.shape.head) else { return Err(too_small) };
+        let Some((header, iv)) = head.split_first_chunk_mut::<ESP_HEADER_LEN>() else {
+            return Err(too_small);
+        };
+        let Some((body, rest)) = rest.split_at_mut_checked(lengths.body) else { return Err(too_small) };
+        let Some(icv) = rest.get_mut(..self.shape.icv) else { return Err(too_small) };
 
-        write_trailer(body, inner_len, self.tfc.padded(inner_len, self.inner_mtu), next_header);
+        write_trailer(body, lengths, next_header);
         self.iv.write(seq, iv)?;
-        let aad = Aad::new(self.spi, seq, self.esn, self.key.integ().is_some());
-        header.copy_from_slice(&aad.header());
+        let aad = Aad::new(self.spi, seq, self.esn, self.shape.separate_mac);
+        *header = aad.header();
         self.key.seal(aad.front(), iv, body, aad.tail(), icv)?;
 
         self.counters.packets += 1;
-        self.counters.bytes += inner_len as u64;
-        Ok(ESP_HEADER_LEN + self.key.iv_len() + body_len + self.key.icv_len())
+        self.counters.bytes += lengths.inner as u64;
+        Ok(need)
     }
 
     /// Seals `body` whole, trailer and all, as the packet after the last: what an authentic but hostile peer could send.
     pub(crate) fn forge_body(&mut self, slot: &mut Vec<u8>, body: &[u8]) {
-        let whole = body.len() / self.key.block_len().max(4) * self.key.block_len().max(4);
-        let (head, icv) = (self.head_len(), self.key.icv_len());
+        let Shape { head, icv, .. } = self.shape;
+        let whole = self.shape.round_down(body.len());
         let Ok(seq) = self.counter.take(1) else { return };
-        let aad = Aad::new(self.spi, seq, self.esn, self.key.integ().is_some());
+        let aad = Aad::new(self.spi, seq, self.esn, self.shape.separate_mac);
         slot.clear();
         slot.extend_from_slice(&aad.header());
         slot.resize(head, 0);
@@ -270,12 +288,12 @@ impl Outbound {
 
     #[cfg(test)]
     pub(crate) fn seal_known(&mut self, slot: &mut [u8], len: usize, next: u8, seq: u64, iv: &[u8]) -> usize {
-        let body = self.body_len(len);
-        let head = self.head_len();
-        let aad = Aad::new(self.spi, seq, self.esn, self.key.integ().is_some());
+        let lengths = self.lengths(len);
+        let (head, body) = (self.shape.head, lengths.body);
+        let aad = Aad::new(self.spi, seq, self.esn, self.shape.separate_mac);
         slot[..8].copy_from_slice(&aad.header());
         slot[8..head].copy_from_slice(iv);
-        write_trailer(&mut slot[head..head + body], len, len, next);
+        write_trailer(&mut slot[head..head + body], &lengths, next);
         let (front, icv) = slot.split_at_mut(head + body);
         let icv = &mut icv[..self.key.icv_len()];
         self.key.seal(aad.front(), iv, &mut front[head..], aad.tail(), icv).unwrap();
@@ -295,9 +313,9 @@ impl fmt::Debug for Outbound {
 }
 
 /// Zeros up to `padded`, then 1, 2, 3..., the padding's length, the next header (RFC 4303 section 2.4).
-fn write_trailer(body: &mut [u8], inner_len: usize, padded: usize, next_header: u8) {
-    let Some(tail) = body.get_mut(inner_len..) else { return };
-    let (tfc, tail) = tail.split_at_mut((padded - inner_len).min(tail.len()));
+fn write_trailer(body: &mut [u8], lengths: &Lengths, next_header: u8) {
+    let Some(tail) = body.get_mut(lengths.inner..) else { return };
+    let (tfc, tail) = tail.split_at_mut((lengths.padded - lengths.inner).min(tail.len()));
     tfc.fill(0);
     let Some((next, tail)) = tail.split_last_mut() else { return };
     let Some((len, padding)) = tail.split_last_mut() else { return };
@@ -305,6 +323,38 @@ fn write_trailer(body: &mut [u8], inner_len: usize, padded: usize, next_header: 
     *len = padding.len() as u8;
     for (byte, value) in padding.iter_mut().zip(1..) {
         *byte = value;
+    }
+}
+
+/// The lengths that depend on the algorithms alone, looked up once for the SA's life.
+#[derive(Clone, Copy)]
+pub(crate) struct Shape {
+    /// ESP header and IV.
+    pub(crate) head: usize,
+    /// The ICV.
+    pub(crate) icv: usize,
+    /// What the ciphertext is a multiple of; a power of two.
+    pub(crate) step: usize,
+    /// Whether cipher and integrity algorithm are two.
+    pub(crate) separate_mac: bool,
+}
+
+impl Shape {
+    pub(crate) fn of(key: &PacketKey) -> Self {
+        Self {
+            head: ESP_HEADER_LEN + key.iv_len(),
+            icv: key.icv_len(),
+            step: key.block_len().max(4).next_power_of_two(),
+            separate_mac: key.integ().is_some(),
+        }
+    }
+
+    pub(crate) const fn round_down(self, len: usize) -> usize {
+        len & !(self.step - 1)
+    }
+
+    const fn round_up(self, len: usize) -> usize {
+        self.round_down(len + self.step - 1)
     }
 }
 
