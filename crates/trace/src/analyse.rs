@@ -217,9 +217,9 @@ pub fn stream(
     let mut attribution = Attribution { directory, names: vec![Vec::new(); files.len()] };
     let mut merge = Merge::new(files, spread);
     let (mut packets, mut unattributed) = (0u64, 0u64);
-    while let Some((file, seen)) = merge.next() {
+    while let Some((file, seen)) = merge.packet() {
         packets += 1;
-        if packets % (1 << 18) == 0 {
+        if packets.is_multiple_of(1 << 18) {
             progress(1, merge.offset());
         }
         let ends = attribution.ends(&merge, file, &seen);

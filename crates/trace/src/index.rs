@@ -57,7 +57,6 @@ impl<K: Key> Index<K> {
             return None;
         }
         let mask = self.slots.len() - 1;
-        #[expect(clippy::cast_possible_truncation, reason = "masked to the table's size")]
         let mut at = key.mix() as usize & mask;
         loop {
             match self.slots.get(at) {
@@ -83,7 +82,6 @@ impl<K: Key> Index<K> {
 
     fn place(&mut self, key: K, value: u32) {
         let mask = self.slots.len() - 1;
-        #[expect(clippy::cast_possible_truncation, reason = "masked to the table's size")]
         let mut at = key.mix() as usize & mask;
         while let Some(slot) = self.slots.get_mut(at) {
             match slot {

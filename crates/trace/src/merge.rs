@@ -74,13 +74,13 @@ impl<'a> Merge<'a> {
 
     /// The next packet and the number of its file.
     #[inline]
-    pub fn next(&mut self) -> Option<(usize, Seen)> {
+    pub fn packet(&mut self) -> Option<(usize, Seen)> {
         loop {
             let at = self.current?;
             let (source, head) = self.slots.get_mut(at)?.as_mut()?;
             match *head {
                 Some(seen) if (seen.at, at) <= self.until => {
-                    *head = source.next();
+                    *head = source.packet();
                     return Some((at, seen));
                 }
                 Some(seen) => self.open.push(Reverse((seen.at, at))),
@@ -124,7 +124,7 @@ impl<'a> Merge<'a> {
         // The survey could open it; what changed since is a loss of the whole file, found by its record count.
         let Ok(reader) = Reader::open(input, survey.format) else { return };
         let mut source = Source::new(reader, survey.lateness, self.spread);
-        let head = source.next();
+        let head = source.packet();
         if let Some(seen) = head {
             self.open.push(Reverse((seen.at, at)));
             if let Some(slot) = self.slots.get_mut(at) {

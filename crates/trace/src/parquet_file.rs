@@ -213,7 +213,7 @@ impl PeriodReader {
     ///
     /// # Errors
     /// A description of what is wrong with the row group; later calls go on with the next group.
-    pub fn next(&mut self) -> Option<Result<Period, String>> {
+    pub fn row(&mut self) -> Option<Result<Period, String>> {
         loop {
             if let Some(period) = self.rows.next() {
                 self.done += 1;

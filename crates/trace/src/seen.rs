@@ -96,7 +96,6 @@ impl Addr {
     #[must_use]
     pub fn v6(bytes: [u8; 16]) -> Self {
         let bits = u128::from_be_bytes(bytes);
-        #[expect(clippy::cast_possible_truncation, reason = "the two halves of a u128")]
         Self { hi: (bits >> 64) as u64, lo: bits as u64 }
     }
 
@@ -109,7 +108,6 @@ impl Addr {
     /// The IPv4 address, if it is one.
     #[must_use]
     pub const fn as_v4(self) -> Option<u32> {
-        #[expect(clippy::cast_possible_truncation, reason = "the low half, checked by the mapped prefix")]
         if self.hi == 0 && self.lo >> 32 == 0xffff { Some(self.lo as u32) } else { None }
     }
 

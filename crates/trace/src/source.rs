@@ -91,7 +91,7 @@ impl Reader {
 
     /// The next packet or flow; `None` at the end.
     #[inline(always)]
-    pub fn next(&mut self) -> Option<Next> {
+    pub fn record(&mut self) -> Option<Next> {
         loop {
             match self.decoder.next(&mut self.bytes) {
                 next @ (Next::Packet(_) | Next::Flow(_) | Next::Burst(_)) => return Some(next),
@@ -206,10 +206,10 @@ impl Source {
 
     /// The next packet in order of time.
     #[inline]
-    pub fn next(&mut self) -> Option<Seen> {
+    pub fn packet(&mut self) -> Option<Seen> {
         if self.in_order {
             return loop {
-                match self.reader.next()? {
+                match self.reader.record()? {
                     Next::Packet(seen) => break Some(seen),
                     Next::Flow(flow) => {
                         // A flow in a packet format: from here on through the heap.
@@ -226,7 +226,7 @@ impl Source {
 
     fn ordered(&mut self) -> Option<Seen> {
         while !self.ended && !self.releasable() {
-            match self.reader.next() {
+            match self.reader.record() {
                 None => self.ended = true,
                 Some(Next::Packet(seen)) => {
                     self.newest = self.newest.max(seen.at);

@@ -132,9 +132,7 @@ impl Pair {
             ^ self.src.hi
             ^ self.dst.lo.rotate_left(41)
             ^ self.dst.hi.rotate_left(7);
-        #[expect(clippy::cast_possible_truncation, reason = "masked to the cache's size")]
-        let slot = mix(h ^ u64::from(self.serves)) as usize & (CACHE - 1);
-        slot
+        mix(h ^ u64::from(self.serves)) as usize & (CACHE - 1)
     }
 }
 
@@ -327,7 +325,7 @@ pub fn survey(input: &Input, format: Option<Format>, progress: &(dyn Fn(u64) + S
     let mut collector = Collector::new();
     let mut named: Vec<Named> = Vec::new();
     let (mut previous, mut latest) = (0, 0);
-    while let Some(next) = reader.next() {
+    while let Some(next) = reader.record() {
         let (start, end) = match &next {
             Next::Packet(seen) => {
                 if seen.name == 0 {
@@ -361,7 +359,7 @@ pub fn survey(input: &Input, format: Option<Format>, progress: &(dyn Fn(u64) + S
         // `lateness` is measured against the latest start, `last` against the latest end.
         file.lateness = file.lateness.max(raise(&mut latest, start) - start);
         file.last = file.last.max(end);
-        if file.records % 65_536 == 0 {
+        if file.records.is_multiple_of(65_536) {
             progress(reader.offset());
         }
     }

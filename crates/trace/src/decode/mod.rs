@@ -168,7 +168,7 @@ impl Decoder {
             Self::Pcapng(d) => d.next(bytes),
             Self::Text(d) => d.next(bytes),
             Self::Netflow(d) => d.next(bytes),
-            Self::Periods(d) => match d.next() {
+            Self::Periods(d) => match d.row() {
                 None => Next::End,
                 Some(Ok(period)) => Next::Burst(Box::new(period)),
                 Some(Err(reason)) => Next::Damaged(Damage::one(d.done(), 0, reason)),

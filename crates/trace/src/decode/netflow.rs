@@ -445,5 +445,5 @@ impl Record {
 /// NTP format: seconds since 1900 and a binary fraction, in nanoseconds since 1970.
 fn ntp(value: u64) -> Option<u64> {
     let seconds = (value >> 32).checked_sub(NTP_OFFSET)?;
-    Some(seconds * NANOS + ((value & 0xffff_ffff) * NANOS >> 32))
+    Some(seconds * NANOS + (((value & 0xffff_ffff) * NANOS) >> 32))
 }

@@ -87,7 +87,7 @@ impl Pcapng {
         }
         let kind = self.u32(&head, 0).unwrap_or(0);
         let length = self.u32(&head, 4).unwrap_or(0) as usize;
-        if length < 12 || length % 4 != 0 || length > MAX_RECORD {
+        if length < 12 || !length.is_multiple_of(4) || length > MAX_RECORD {
             return Err(format!("a block of type {kind:#x} claims {length} bytes"));
         }
         let window = bytes.peek(length);

@@ -149,7 +149,8 @@ impl Text {
         if bytes.peek(3).starts_with(b"\xef\xbb\xbf") {
             bytes.consume(3);
         }
-        Ok(text.header(bytes)).map(|()| text)
+        text.header(bytes);
+        Ok(text)
     }
 
     fn header(&mut self, bytes: &mut Bytes) {
@@ -161,7 +162,7 @@ impl Text {
             }
             let text = trim(line);
             if text.starts_with(b"#") {
-                self.comment(&String::from_utf8_lossy(text).into_owned());
+                self.comment(&String::from_utf8_lossy(text));
             } else if !text.is_empty() {
                 if self.columns.is_empty() && !text.starts_with(b"{") {
                     let named: Vec<Column> = String::from_utf8_lossy(text)

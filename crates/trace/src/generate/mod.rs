@@ -181,11 +181,6 @@ impl User {
         let mut packets: Vec<(u64, PacketInfo)> = packets
             .into_iter()
             .map(|(after, info): (f64, PacketInfo)| {
-                #[expect(
-                    clippy::cast_possible_truncation,
-                    clippy::cast_sign_loss,
-                    reason = "seconds of a session, in nanoseconds"
-                )]
                 let after = (after.max(0.0) * SECOND) as u64;
                 (start + after / 1000 * 1000, info)
             })
@@ -216,7 +211,6 @@ fn one_flow(random: &mut Seeded, mut at: f64, out: &mut Vec<(f64, PacketInfo)>) 
         _ => (6, 993),
     };
     let bytes = bipareto(random, 0.0, 0.91, 5.20, 179.0);
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "capped")]
     let packets = 2 + ((bytes / 1200.0).min(f64::from(MAX_FLOW_PACKETS - 2)) as u32);
     for n in 0..packets {
         at += lognormal(random, 0.02f64.ln(), 1.0).min(5.0);
@@ -252,7 +246,6 @@ fn background(
         if at >= stay {
             return;
         }
-        #[expect(clippy::cast_possible_truncation, reason = "an index below six")]
         let (protocol, port) = kinds.get(random.below(6) as usize).copied().unwrap_or((17, 5353));
         out.push((at, packet(Direction::Incoming, protocol, (port, port), 120)));
     }
@@ -260,7 +253,6 @@ fn background(
 
 /// Uniform in (0, 1].
 fn unit(random: &mut Seeded) -> f64 {
-    #[expect(clippy::cast_precision_loss, reason = "53 random bits")]
     let value = ((random.next_u64() >> 11) + 1) as f64;
     value / 9_007_199_254_740_992.0
 }

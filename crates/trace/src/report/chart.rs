@@ -107,11 +107,6 @@ impl Chart {
         let mut out = format!("series,{},{}\n", field(&self.x), field(&self.y));
         for series in &self.series {
             for (x, y) in &series.points {
-                #[expect(
-                    clippy::cast_possible_truncation,
-                    clippy::cast_sign_loss,
-                    reason = "categories are small integers"
-                )]
                 let name = self.categories.get(*x as usize).filter(|_| x.fract() == 0.0);
                 let x = name.map_or_else(|| x.to_string(), |n| field(n));
                 out.push_str(&format!("{},{x},{y}\n", field(&series.name)));
@@ -169,11 +164,6 @@ impl Chart {
             .build_cartesian_2d(x0..x1, y0..y1)?;
         let tick = |v: &f64, log: bool| if log { plain(10f64.powf(*v)) } else { plain(*v) };
         let x_tick = |v: &f64| {
-            #[expect(
-                clippy::cast_possible_truncation,
-                clippy::cast_sign_loss,
-                reason = "an index into the names"
-            )]
             let at = v.round().max(0.0) as usize;
             if self.categories.is_empty() {
                 tick(v, self.x_log)
@@ -257,7 +247,7 @@ impl Chart {
 /// A number as short as it can be.
 fn plain(value: f64) -> String {
     match value.abs() {
-        v if v == 0.0 => "0".to_owned(),
+        0.0 => "0".to_owned(),
         v if v >= 1e6 => format!("{}M", trimmed(value / 1e6)),
         v if v >= 1e4 => format!("{}k", trimmed(value / 1e3)),
         _ => trimmed(value),
@@ -289,7 +279,6 @@ fn field(text: &str) -> String {
 #[must_use]
 pub fn cdf(mut values: Vec<f64>) -> Vec<(f64, f64)> {
     values.sort_by(f64::total_cmp);
-    #[expect(clippy::cast_precision_loss, reason = "numbers of clients")]
     let part = |n: usize| 100.0 * n as f64 / values.len() as f64;
     let step = values.len().div_ceil(200).max(1);
     let mut points: Vec<(f64, f64)> = Vec::new();

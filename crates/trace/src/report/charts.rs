@@ -29,7 +29,6 @@ fn saved(report: &ClientReport, policy: usize) -> Option<f64> {
     report.policies.get(policy).map(|(_, totals)| 100.0 * totals.saved_fraction(report.idle_seconds))
 }
 
-#[expect(clippy::cast_precision_loss, reason = "counts in a figure")]
 fn count(n: u64) -> f64 {
     n as f64
 }
@@ -243,10 +242,10 @@ fn thresholds(results: &Results) -> Option<Chart> {
         sample(results).count()
     );
     chart.x_range = Some((0.48, 0.82));
-    chart.y_range = (high >= low).then(|| (low - (high - low) * 0.2 - 0.1, high + (high - low) * 0.2 + 0.1));
+    chart.y_range =
+        (high >= low).then_some((low - (high - low) * 0.2 - 0.1, high + (high - low) * 0.2 + 0.1));
     for r in EXTREMES {
         for (n, alpha) in THRESHOLDS.into_iter().enumerate() {
-            #[expect(clippy::float_cmp, reason = "the very constants")]
             let points = means.iter().filter(|m| m.0 == r && m.1 == alpha).map(|m| (m.2, m.3)).collect();
             let mark = if r == Resumption::Full { Mark::Dashes } else { Mark::Line };
             chart.add(&format!("{}, alpha {alpha}", r.name()), n, mark, points);

@@ -96,7 +96,6 @@ impl Timeline {
         }
         if let Some((packets, longest)) = self.columns.get_mut(column) {
             *packets = packets.saturating_add(1);
-            #[expect(clippy::cast_possible_truncation, reason = "a figure's resolution")]
             let idle = idle as f32;
             *longest = longest.max(idle);
         }
@@ -249,15 +248,12 @@ impl Watch for Figures {
 /// The bucket of an idle period of `seconds`.
 #[must_use]
 pub fn bucket(seconds: f64) -> usize {
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamped to the buckets")]
-    let bucket = ((seconds.max(1e-9) * 4.0).log2() * 4.0).clamp(0.0, (BUCKETS - 1) as f64) as usize;
-    bucket
+    ((seconds.max(1e-9) * 4.0).log2() * 4.0).clamp(0.0, (BUCKETS - 1) as f64) as usize
 }
 
 /// Where a bucket begins, in seconds.
 #[must_use]
 pub fn bucket_start(bucket: usize) -> f64 {
-    #[expect(clippy::cast_precision_loss, reason = "below a hundred")]
     let exponent = bucket as f64 / 4.0;
     0.25 * exponent.exp2()
 }

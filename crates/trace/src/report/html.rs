@@ -144,10 +144,10 @@ fn policies(out: &mut String, report: &Report) {
 /// # Errors
 /// When it cannot be drawn.
 pub fn figure(out: &mut String, chart: &Chart) -> Result<(), String> {
-    let _ = write!(
+    let _ = writeln!(
         out,
         "<figure id=\"{0}\"><a class=\"csv\" download=\"{0}.csv\" href=\"data:text/csv;charset=utf-8,{1}\">CSV</a><h2>{2}</h2>\
-         <figcaption>{3}</figcaption>{4}</figure>\n",
+         <figcaption>{3}</figcaption>{4}</figure>",
         escape(&chart.id),
         encode(&chart.csv()),
         escape(&chart.title),
@@ -203,9 +203,9 @@ fn inputs(out: &mut String, report: &Report) {
             thousands(f.out_of_order)
         );
     }
-    let _ = write!(
+    let _ = writeln!(
         out,
-        "</tbody></table></div><p>{} packets belong to no client; {} came too late to be put in their place.</p></section>\n",
+        "</tbody></table></div><p>{} packets belong to no client; {} came too late to be put in their place.</p></section>",
         thousands(report.unattributed_packets),
         thousands(report.late_packets)
     );
@@ -248,7 +248,7 @@ fn thousands(n: u64) -> String {
     let digits = n.to_string();
     let mut out = String::new();
     for (i, c) in digits.chars().enumerate() {
-        if i > 0 && (digits.len() - i) % 3 == 0 {
+        if i > 0 && (digits.len() - i).is_multiple_of(3) {
             out.push(',');
         }
         out.push(c);

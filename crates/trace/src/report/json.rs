@@ -156,7 +156,6 @@ impl Report {
     }
 }
 
-#[expect(clippy::cast_precision_loss, reason = "times of day matter to the microsecond at most")]
 fn unix(nanos: u64) -> f64 {
     nanos as f64 / 1e9
 }

@@ -11,7 +11,7 @@ use dormouse_trace::input::Input;
 use dormouse_trace::report::json::{Accounting, Report};
 
 /// A recording of the set used for tests, or `None` (and a word about it) where it is missing.
-pub fn recording(name: &str) -> Option<PathBuf> {
+pub(crate) fn recording(name: &str) -> Option<PathBuf> {
     let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../../shared/traces");
     let folder = std::env::var_os("DORMOUSE_TRACES").map_or(root, PathBuf::from);
     let path = folder.join(name);
@@ -23,20 +23,20 @@ pub fn recording(name: &str) -> Option<PathBuf> {
 }
 
 /// A temporary file that is removed when dropped, also when the test fails.
-pub struct Temporary(pub PathBuf);
+pub(crate) struct Temporary(pub(crate) PathBuf);
 
 impl Temporary {
-    pub fn new(name: &str) -> Self {
+    pub(crate) fn new(name: &str) -> Self {
         Self(std::env::temp_dir().join(format!("dormouse-trace-{}-{name}", std::process::id())))
     }
 
-    pub fn with(name: &str, content: &[u8]) -> Self {
+    pub(crate) fn with(name: &str, content: &[u8]) -> Self {
         let file = Self::new(name);
         std::fs::write(&file.0, content).expect("a temporary file");
         file
     }
 
-    pub fn input(&self) -> Input {
+    pub(crate) fn input(&self) -> Input {
         Input::file(&self.0)
     }
 }
@@ -47,7 +47,7 @@ impl Drop for Temporary {
     }
 }
 
-pub fn options() -> Options {
+pub(crate) fn options() -> Options {
     Options {
         wanted: Vec::new(),
         format: None,
@@ -58,17 +58,17 @@ pub fn options() -> Options {
     }
 }
 
-pub fn run(inputs: &[Input], options: &Options) -> Analysis<()> {
+pub(crate) fn run(inputs: &[Input], options: &Options) -> Analysis<()> {
     analyse(inputs, options, &|_, _| (), &|_| ()).expect("an analysis")
 }
 
-pub fn report(inputs: &[Input], options: &Options) -> Report {
+pub(crate) fn report(inputs: &[Input], options: &Options) -> Report {
     let accounting = Accounting { break_even: 22.3, min_idle: 0.25, wake_on: "all" };
     Report::new(&run(inputs, options), accounting)
 }
 
 /// A pcap file of frames with times in microseconds.
-pub fn pcap(link: u32, frames: &[(u64, Vec<u8>)]) -> Vec<u8> {
+pub(crate) fn pcap(link: u32, frames: &[(u64, Vec<u8>)]) -> Vec<u8> {
     let mut out = vec![0xd4, 0xc3, 0xb2, 0xa1, 2, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 4, 0];
     out.extend(link.to_le_bytes());
     for (at, frame) in frames {
@@ -81,7 +81,7 @@ pub fn pcap(link: u32, frames: &[(u64, Vec<u8>)]) -> Vec<u8> {
 }
 
 /// An IPv4 packet with UDP ports.
-pub fn udp(src: [u8; 4], dst: [u8; 4], sp: u16, dp: u16) -> Vec<u8> {
+pub(crate) fn udp(src: [u8; 4], dst: [u8; 4], sp: u16, dp: u16) -> Vec<u8> {
     let mut p = vec![0x45, 0, 0, 32, 0, 0, 0, 0, 64, 17, 0, 0];
     p.extend(src);
     p.extend(dst);
@@ -91,13 +91,13 @@ pub fn udp(src: [u8; 4], dst: [u8; 4], sp: u16, dp: u16) -> Vec<u8> {
     p
 }
 
-pub const PHONE: [u8; 4] = [192, 168, 7, 20];
-pub const SERVER: [u8; 4] = [203, 0, 113, 9];
-pub const PHONE_MAC: [u8; 6] = [2, 0, 0, 0, 0, 20];
-pub const ROUTER_MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
+pub(crate) const PHONE: [u8; 4] = [192, 168, 7, 20];
+pub(crate) const SERVER: [u8; 4] = [203, 0, 113, 9];
+pub(crate) const PHONE_MAC: [u8; 6] = [2, 0, 0, 0, 0, 20];
+pub(crate) const ROUTER_MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
 
 /// Times in microseconds and whether the phone sent: eight packets, four silences of at least a quarter of a second.
-pub const TALK: [(u64, bool); 8] = [
+pub(crate) const TALK: [(u64, bool); 8] = [
     (1_600_000_000_000_000, true),
     (1_600_000_000_050_000, false),
     (1_600_000_030_000_000, true),
@@ -109,13 +109,13 @@ pub const TALK: [(u64, bool); 8] = [
 ];
 
 /// The talk as IPv4 packets.
-pub fn talk() -> Vec<(u64, bool, Vec<u8>)> {
+pub(crate) fn talk() -> Vec<(u64, bool, Vec<u8>)> {
     let packet = |out: bool| if out { udp(PHONE, SERVER, 4000, 443) } else { udp(SERVER, PHONE, 443, 4000) };
     TALK.iter().map(|(at, out)| (*at, *out, packet(*out))).collect()
 }
 
 /// The talk as Ethernet frames.
-pub fn talk_on_ethernet() -> Vec<(u64, Vec<u8>)> {
+pub(crate) fn talk_on_ethernet() -> Vec<(u64, Vec<u8>)> {
     let frame = |out: bool, packet: &[u8]| {
         let (dst, src) = if out { (ROUTER_MAC, PHONE_MAC) } else { (PHONE_MAC, ROUTER_MAC) };
         [&dst[..], &src, &[8, 0], packet].concat()
