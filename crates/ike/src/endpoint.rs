@@ -7,6 +7,7 @@ use std::sync::Arc;
 use core::net::{IpAddr, SocketAddr};
 use core::time::Duration;
 
+use dormouse_crypto::cert::Identity;
 use dormouse_sansio::{Carrier, Deadline, Entropy, Instant, Path, Transmit, UnixTime};
 use dormouse_wire::ike::{ExchangeType, Flags, Header, Message, NotifyType, Payload};
 
@@ -51,6 +52,11 @@ pub struct Endpoint {
     /// The deadline of each SA that has one, and the SAs by the latest moment of theirs.
     deadlines: BTreeMap<SaId, Deadline>,
     order: BTreeSet<(Instant, SaId)>,
+    /// The same by the earliest moment of theirs.
+    starts: BTreeSet<(Instant, SaId)>,
+    /// Established SAs of callers, by who called.
+    callers: BTreeMap<Identity, BTreeSet<SaId>>,
+    caller_of: BTreeMap<SaId, Identity>,
     touched: BTreeSet<SaId>,
     /// First messages that we have answered, for their repetitions.
     pub(crate) first_messages: BTreeMap<(u64, SocketAddr), SaId>,
@@ -68,6 +74,9 @@ impl Endpoint {
             slots: BTreeMap::new(),
             deadlines: BTreeMap::new(),
             order: BTreeSet::new(),
+            starts: BTreeSet::new(),
+            callers: BTreeMap::new(),
+            caller_of: BTreeMap::new(),
             touched: BTreeSet::new(),
             first_messages: BTreeMap::new(),
             half_open: 0,
@@ -256,10 +265,9 @@ impl Endpoint {
         if usize::try_from(header.length) != Ok(datagram.len()) {
             return Err(Discard::Malformed);
         }
-        if header.exchange == ExchangeType::Informational && !header.flags.response && header.message_id == 0 {
-            if let Some(spi) = invalid_spi(datagram) {
-                return self.doubt(now, path, spi);
-            }
+        let outside = header.exchange == ExchangeType::Informational && !header.flags.response;
+        if let Some(spi) = (outside && header.message_id == 0).then(|| invalid_spi(datagram)).flatten() {
+            return self.doubt(now, path, spi);
         }
         if header.spi_i == 0 {
             return Err(Discard::Malformed);
@@ -320,14 +328,17 @@ impl Endpoint {
             return;
         }
         let path = match path.carrier {
-            Carrier::RawEsp => path.with_ports(Carrier::Ike, self.shared.config.ports.ike, self.shared.config.ports.ike),
+            Carrier::RawEsp => {
+                path.with_ports(Carrier::Ike, self.shared.config.ports.ike, self.shared.config.ports.ike)
+            }
             Carrier::Ike | Carrier::NatT => path,
         };
         // There are no IKE SPIs that would mean anything to the receiver: it is the one message in which they may be zero.
         let flags = Flags { initiator: true, version: false, response: false };
         let header = Header::new(0, 0, ExchangeType::Informational, flags, 0);
         let mut datagram = Vec::new();
-        if Message::emit(&header, &[notify(NotifyType::InvalidSpi, spi.to_be_bytes())], &mut datagram).is_ok() {
+        if Message::emit(&header, &[notify(NotifyType::InvalidSpi, spi.to_be_bytes())], &mut datagram).is_ok()
+        {
             self.shared.send_stateless(path, dormouse_sansio::Class::Timely, datagram);
         }
     }
@@ -337,11 +348,12 @@ impl Endpoint {
         // A gateway of many does not search all its SAs for whoever sends it a number: its clients come back by themselves.
         if self.slots.len() <= DOUBT_SEARCH {
             for (id, slot) in &mut self.slots {
-                if let Slot::Established(ike) = slot {
-                    if ike.remote_ip() == path.remote.ip() && ike.sends_with(spi) {
-                        self.touched.insert(*id);
-                        ike.doubt(&mut self.shared, now, false);
-                    }
+                if let Slot::Established(ike) = slot
+                    && ike.remote_ip() == path.remote.ip()
+                    && ike.sends_with(spi)
+                {
+                    self.touched.insert(*id);
+                    ike.doubt(&mut self.shared, now, false);
                 }
             }
         }
@@ -371,7 +383,7 @@ impl Endpoint {
 
     /// Does everything that is due at `now`.
     pub fn handle_timeout(&mut self, now: Instant) {
-        let due: Vec<SaId> = self.deadlines.iter().filter(|(_, d)| d.at <= now).map(|(&id, _)| id).collect();
+        let due: Vec<SaId> = self.starts.iter().take_while(|(at, _)| *at <= now).map(|&(_, id)| id).collect();
         for id in due {
             let Some(slot) = self.slots.remove(&id) else { continue };
             self.touched.insert(id);
@@ -504,16 +516,41 @@ impl Endpoint {
     fn end(&mut self, id: SaId, reason: CloseReason) {
         self.touched.insert(id);
         let Some(Slot::Established(ike)) = self.slots.remove(&id) else { return };
-        let others = self.slots.values().any(|slot| match slot {
-            Slot::Established(other) => !other.client && other.peer == ike.peer,
-            _ => false,
-        });
+        self.index_callers();
+        let others = self.callers.contains_key(&ike.peer);
         ike.end(&mut self.shared, reason, !others);
+    }
+
+    /// Brings the index of callers up to date for every SA that was touched.
+    fn index_callers(&mut self) {
+        for id in &self.touched {
+            let caller = match self.slots.get(id) {
+                Some(Slot::Established(ike)) if !ike.client && ike.stage == Stage::Live => Some(&ike.peer),
+                _ => None,
+            };
+            if self.caller_of.get(id) == caller {
+                continue;
+            }
+            if let Some(old) = self.caller_of.remove(id) {
+                let left = self.callers.get_mut(&old).is_some_and(|ids| {
+                    ids.remove(id);
+                    !ids.is_empty()
+                });
+                if !left {
+                    self.callers.remove(&old);
+                }
+            }
+            if let Some(caller) = caller {
+                self.callers.entry(caller.clone()).or_default().insert(*id);
+                self.caller_of.insert(*id, caller.clone());
+            }
+        }
     }
 
     /// Applies what the handlers asked for, takes down what has ended, and brings the timers up to date.
     fn settle(&mut self, now: Instant) {
         loop {
+            self.index_callers();
             // First the actions: a successor must inherit before its predecessor goes.
             while let Some(action) = self.shared.actions.pop_front() {
                 self.apply(now, action);
@@ -530,9 +567,11 @@ impl Endpoint {
         for id in std::mem::take(&mut self.touched) {
             if let Some(old) = self.deadlines.remove(&id) {
                 self.order.remove(&(old.at + old.slack, id));
+                self.starts.remove(&(old.at, id));
             }
             if let Some(deadline) = self.slots.get(&id).and_then(Slot::deadline) {
                 self.order.insert((deadline.at + deadline.slack, id));
+                self.starts.insert((deadline.at, id));
                 self.deadlines.insert(id, deadline);
             }
         }
@@ -574,20 +613,10 @@ impl Endpoint {
                 });
             }
             Action::InitialContact { by, peer, connection } => {
-                let others: Vec<SaId> = self
-                    .slots
-                    .iter()
-                    .filter_map(|(&id, slot)| match slot {
-                        Slot::Established(ike)
-                            if id != by
-                                && ike.peer == peer
-                                && ike.link.conn.name == connection
-                                && !ike.client =>
-                        {
-                            Some(id)
-                        }
-                        _ => None,
-                    })
+                let of_peer = self.callers.get(&peer).into_iter().flatten().copied();
+                let others: Vec<SaId> = of_peer
+                    .filter(|id| *id != by)
+                    .filter(|id| self.slots.get(id).is_some_and(|slot| slot.link().conn.name == connection))
                     .collect();
                 others.into_iter().for_each(|id| self.end(id, CloseReason::Replaced));
             }

@@ -466,7 +466,7 @@ impl IkeSa {
         }
         tracing::info!(sa = %self.link.id, from = %self.link.path, to = %path, "the peer's NAT mapping moved");
         self.move_to(shared, Path { remote: path.remote, ..self.link.path });
-        self.resend(shared, now);
+        self.resend(shared, now, true);
     }
 
     /// Everything of this SA goes another way from now on.
@@ -666,14 +666,14 @@ impl IkeSa {
         if self.out.is_idle() {
             self.begin_liveness(shared, now, Class::Urgent);
         } else {
-            self.resend(shared, now);
+            self.resend(shared, now, false);
         }
     }
 
-    /// Repeats everything under way by the present path.
-    pub(crate) fn resend(&mut self, shared: &mut Shared, now: Instant) {
+    /// Repeats everything under way by the present path; see [`Outgoing::resend_all`].
+    pub(crate) fn resend(&mut self, shared: &mut Shared, now: Instant, afresh: bool) {
         let wait = shared.wait(1);
-        for (datagrams, class) in self.out.resend_all(now, wait) {
+        for (datagrams, class) in self.out.resend_all(now, wait, afresh) {
             self.link.send_again(shared, class, &datagrams);
         }
         self.last_out = now;
@@ -771,7 +771,9 @@ impl IkeSa {
             return first;
         }
         if self.out.has_room() {
-            consider(self.queue.iter().map(|p| p.not_before).min(), Duration::ZERO, "retry");
+            // What waits for an exchange to end needs no timer.
+            let ready = self.queue.iter().filter(|p| self.compatible(&p.task)).map(|p| p.not_before);
+            consider(ready.min(), Duration::ZERO, "retry");
         }
         consider(self.expire_at, Duration::ZERO, "expiry");
         consider(self.rekey_at, self.slack_of(self.rekey_at, self.expire_at), "ike rekey");

@@ -146,14 +146,23 @@ impl<T> Outgoing<T> {
         Some(Due::Again(flight.datagrams.clone(), flight.class))
     }
 
-    /// Takes every request under way, sends it again at once (the path has changed) and starts its timers afresh.
-    pub(crate) fn resend_all(&mut self, now: Instant, wait: Duration) -> Vec<(Vec<Vec<u8>>, Class)> {
+    /// Every request under way, to be sent again at once; the wait for its answer starts anew. With `afresh`, because the path
+    /// has changed, so does its patience. Without, it ends when it would have ended: whoever asks again and again must not
+    /// keep a dead exchange alive.
+    pub(crate) fn resend_all(
+        &mut self,
+        now: Instant,
+        wait: Duration,
+        afresh: bool,
+    ) -> Vec<(Vec<Vec<u8>>, Class)> {
         self.flights
             .values_mut()
             .map(|f| {
-                f.tries = 1;
-                f.until = now + (f.until - f.since);
-                f.since = now;
+                if afresh {
+                    f.tries = 1;
+                    f.until = now + (f.until - f.since);
+                    f.since = now;
+                }
                 f.due = (now + wait).min(f.until);
                 (f.datagrams.clone(), f.class)
             })
@@ -281,6 +290,19 @@ mod tests {
         w.start(Instant::ZERO, WAIT, until, vec![vec![1]], Class::Urgent, 1u8);
         assert_eq!(w.next_due().map(|d| d.0), Some(until));
         assert!(matches!(w.due(until, 3, |_| WAIT), Some(Due::GaveUp(_))));
+    }
+
+    #[test]
+    fn asking_again_does_not_prolong_a_request_but_a_new_path_does() {
+        let mut w = Outgoing::new(0);
+        let until = Instant::ZERO + WAIT * 4;
+        w.start(Instant::ZERO, WAIT, until, vec![vec![1]], Class::Urgent, 1u8);
+        for n in 1..40 {
+            assert_eq!(w.resend_all(Instant::ZERO + WAIT / 10 * n, WAIT, false).len(), 1);
+        }
+        assert_eq!(w.next_due().map(|d| d.0), Some(until));
+        w.resend_all(Instant::ZERO + WAIT * 3, WAIT, true);
+        assert!(w.due(until, 9, |_| WAIT).is_some_and(|due| matches!(due, Due::Again(..))));
     }
 
     #[test]

@@ -4,8 +4,9 @@ mod common;
 
 use std::time::Duration;
 
-use common::{Faults, Nat, Pair, client_psk, gateway_psk, natt_path, seeds};
+use common::{Faults, Nat, Pair, client_psk, gateway_config, gateway_psk, natt_path, seeds};
 use dormouse_ike::SaId;
+use dormouse_ike::config::EndpointConfig;
 use dormouse_sansio::{Entropy, Seeded};
 
 /// One thing that an end may do.
@@ -51,6 +52,8 @@ fn run(seed: u64) -> bool {
     // Gone peers are noticed while we watch.
     client.liveness.interval = Some(Duration::from_secs(300));
     gateway.liveness.interval = Some(Duration::from_secs(600));
+    // RFC 4555 section 3.11: the client finds out first; the responder tries for five minutes.
+    gateway.liveness.timeout = Duration::from_secs(300);
     if seed.is_multiple_of(3) {
         client.children[0].proposals = vec!["aes128gcm16".parse().expect("a proposal")];
         gateway.children[0].proposals = client.children[0].proposals.clone();
@@ -58,7 +61,11 @@ fn run(seed: u64) -> bool {
     if seed.is_multiple_of(5) {
         gateway.return_routability = true;
     }
-    let mut pair = Pair::new(client, gateway, seed);
+    // A window of several requests lets exchanges overtake each other.
+    let window = if seed.is_multiple_of(7) { 4 } else { 1 };
+    let ours = EndpointConfig { window, ..EndpointConfig::default() };
+    let theirs = EndpointConfig { window, ..gateway_config(gateway, seed) };
+    let mut pair = Pair::with_configs(client, ours, theirs, seed);
     if seed.is_multiple_of(2) {
         pair.nat = Some(Nat::new("203.0.113.5", Duration::from_secs(60)));
     }

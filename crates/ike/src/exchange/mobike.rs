@@ -56,7 +56,7 @@ impl IkeSa {
                 natd::Detection { supported: self.nat.supported, local: true, remote: self.nat.remote };
         }
         self.move_to(shared, path);
-        self.resend(shared, now);
+        self.resend(shared, now, true);
         if self.mobike && self.client {
             self.enqueue_first(Task::Update, now);
         } else {
@@ -264,7 +264,7 @@ impl IkeSa {
             self.move_to(shared, path);
         }
         if moved {
-            self.resend(shared, now);
+            self.resend(shared, now, true);
         }
         true
     }

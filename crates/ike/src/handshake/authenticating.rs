@@ -142,7 +142,7 @@ impl Authenticating {
             _ => path,
         };
         let wait = shared.wait(1);
-        for (datagrams, class) in self.out.resend_all(now, wait) {
+        for (datagrams, class) in self.out.resend_all(now, wait, true) {
             self.link.send_again(shared, class, &datagrams);
         }
     }
