@@ -128,7 +128,11 @@ impl IkeSa {
             self.child_refused(shared, now, new, error, view);
             return Fate::Lives;
         }
-        match self.child_accepted(shared, now, &new, view) {
+        let accepted = self.child_accepted(shared, now, &new, view);
+        if !self.creating_child() {
+            self.early_deletes.clear();
+        }
+        match accepted {
             Ok(child) => self.settle_collision(shared, now, &new, child, view.nonce().unwrap_or_default()),
             Err(error) => {
                 shared.free_esp_spi(new.spi_in());
@@ -148,6 +152,10 @@ impl IkeSa {
     ) -> Result<ChildId, NegotiationError> {
         let malformed = |what| NegotiationError::Malformed { exchange: "CREATE_CHILD_SA", what };
         let agreed = new.offer.accept(view)?;
+        if let Some(at) = self.early_deletes.iter().position(|&spi| spi == agreed.spi_out) {
+            self.early_deletes.remove(at);
+            return Err(NegotiationError::Notified("a Delete of the same CHILD SA first".to_owned()));
+        }
         let nonce = view.nonce().ok_or(malformed("no nonce"))?;
         let secret = match (agreed.suite.group, &new.dh) {
             (None, _) => None,
@@ -297,12 +305,21 @@ impl IkeSa {
     fn rekeyable(&self, notify: &Notify) -> Result<ChildId, Payload> {
         let spi = notify.spi_u32().unwrap_or(0);
         match self.children.values().find(|c| c.spi_out == spi) {
+            // It may be the one whose answer to us is still on its way.
+            None if self.creating_child() => {
+                Err(Payload::Notify(Notify::new(NotifyType::TemporaryFailure, [])))
+            }
             None => Err(Payload::Notify(Notify::about_esp(NotifyType::ChildSaNotFound, spi))),
             Some(c) if matches!(c.busy, Busy::Deleting | Busy::Replaced) => {
                 Err(Payload::Notify(Notify::new(NotifyType::TemporaryFailure, [])))
             }
             Some(c) => Ok(c.id),
         }
+    }
+
+    /// Whether an answer may come that makes a CHILD SA which the peer has already.
+    pub(crate) fn creating_child(&self) -> bool {
+        self.out.flights().any(|f| matches!(f.exchange, Exchange::Child(_)))
     }
 
     fn create_child(

@@ -11,6 +11,9 @@ use crate::sa::{Answer, Exchange, Fate, IkeSa, Stage, Task};
 use crate::shared::{Action, Shared};
 use crate::stats::Kind;
 
+/// Deletions that are remembered until their CHILD SA comes.
+const EARLY_DELETES_MAX: usize = 16;
+
 impl IkeSa {
     /// Deletes one CHILD SA as soon as the window allows. It receives until the peer has answered.
     pub(crate) fn delete_child(&mut self, shared: &mut Shared, now: Instant, id: ChildId) {
@@ -60,7 +63,10 @@ impl IkeSa {
         }
         let mut ours = Vec::new();
         for spi in deletes.iter().filter(|d| d.protocol == ProtocolId::Esp).flat_map(|d| &d.spis) {
-            let Some(child) = self.children.values().find(|c| c.spi_out == *spi) else { continue };
+            let Some(child) = self.children.values().find(|c| c.spi_out == *spi) else {
+                self.note_early_delete(*spi);
+                continue;
+            };
             let (id, spi_in, busy) = (child.id, child.spi_in, child.busy);
             // "If a peer receives a request to delete a Child SA when it is currently trying to close the SA, it SHOULD
             // reply without a Delete payload." (RFC 7296 section 2.25.1)
@@ -73,6 +79,13 @@ impl IkeSa {
         let _ = now;
         let payloads = if ours.is_empty() { Vec::new() } else { vec![Payload::Delete(Delete::esp(ours))] };
         Some(Answer::of(Kind::Delete, payloads))
+    }
+
+    /// The peer deletes a CHILD SA that is not here: it may be one whose answer to us is still on its way.
+    fn note_early_delete(&mut self, spi: u32) {
+        if self.creating_child() && self.early_deletes.len() < EARLY_DELETES_MAX {
+            self.early_deletes.push(spi);
+        }
     }
 
     fn answer_delete_ike(&mut self, shared: &mut Shared) -> Answer {

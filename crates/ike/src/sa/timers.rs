@@ -1,0 +1,172 @@
+//! When an established SA wants to be woken, and what it does then. Owns every deadline of an SA with its reason and its
+//! slack; must never wake without a reason: tests count them.
+//!
+//! Timers, each a reason that [`IkeSa::deadline`] can give:
+//! - `retransmission`: the next repetition of a request under way;
+//! - `probe`: the driver's own deadline of a [`crate::Endpoint::probe`];
+//! - `retry`: the back-off after TEMPORARY_FAILURE;
+//! - `child rekey`, `ike rekey`, `reauthentication`, `ticket renewal`: scheduled upkeep, with half of the time that is
+//!   left until the hard limit as slack;
+//! - `liveness`: silence of the peer, with half of the interval as slack;
+//! - `nat keepalive`: see [`crate::exchange::keepalive`];
+//! - `expiry`: a hard lifetime, reached only if rekeying failed;
+//! - `linger`: a replaced or closing SA whose peer says nothing more.
+
+use core::time::Duration;
+
+use dormouse_sansio::{Deadline, Instant};
+
+use super::{Fate, IkeSa, Stage, Task, UPKEEP_SLACK};
+use crate::event::{CloseReason, Event};
+use crate::exchange::keepalive;
+use crate::shared::{Action, Shared};
+use crate::window::Due;
+
+impl IkeSa {
+    /// The deadline that must be met first, taking slack into account.
+    pub(crate) fn deadline(&self) -> Option<Deadline> {
+        let mut first: Option<Deadline> = None;
+        let mut consider = |at: Option<Instant>, slack: Duration, why: &'static str| {
+            let Some(at) = at else { return };
+            let candidate = Deadline { at, slack, why };
+            if first.is_none_or(|f| at + slack < f.at + f.slack) {
+                first = Some(candidate);
+            }
+        };
+        consider(self.out.next_due().map(|d| d.0), Duration::ZERO, "retransmission");
+        consider(self.probe.map(|p| p.until), Duration::ZERO, "probe");
+        consider(self.linger, UPKEEP_SLACK, "linger");
+        if self.stage != Stage::Live {
+            return first;
+        }
+        if self.out.has_room() {
+            // What waits for an exchange to end needs no timer.
+            let ready = self.queue.iter().filter(|p| self.compatible(&p.task)).map(|p| p.not_before);
+            consider(ready.min(), Duration::ZERO, "retry");
+        }
+        consider(self.expire_at, Duration::ZERO, "expiry");
+        consider(self.rekey_at, self.slack_of(self.rekey_at, self.expire_at), "ike rekey");
+        consider(self.reauth_at, UPKEEP_SLACK, "reauthentication");
+        consider(self.renew_ticket_at, UPKEEP_SLACK, "ticket renewal");
+        for child in self.children.values() {
+            consider(child.expire_at, Duration::ZERO, "expiry");
+            consider(child.rekey_at, self.slack_of(child.rekey_at, child.expire_at), "child rekey");
+        }
+        if let Some(interval) = self.link.conn.liveness.interval.filter(|_| self.out.is_idle()) {
+            consider(Some(self.last_in + interval), interval / 2, "liveness");
+        }
+        if let Some(d) = self.keepalive_deadline() {
+            consider(Some(d.at), d.slack, d.why);
+        }
+        first
+    }
+
+    fn slack_of(&self, soft: Option<Instant>, hard: Option<Instant>) -> Duration {
+        match (soft, hard) {
+            (Some(soft), Some(hard)) => (hard - soft) / 2,
+            _ => UPKEEP_SLACK,
+        }
+    }
+
+    fn keepalive_deadline(&self) -> Option<Deadline> {
+        let needed = self.nat.local && self.encapsulated() && self.out.is_idle();
+        needed.then(|| self.keepalive.deadline(self.last_out)).flatten()
+    }
+
+    /// Does everything that is due.
+    pub(crate) fn handle_timeout(&mut self, shared: &mut Shared, now: Instant) -> Fate {
+        let due = |at: Option<Instant>| at.is_some_and(|at| at <= now);
+        while let Some(due) = self.retransmit_one(shared, now) {
+            if let Fate::Ends(_) = due {
+                return due;
+            }
+        }
+        if self.probe.is_some_and(|p| p.until <= now) {
+            self.probe = None;
+            shared.event(Event::ProbeFailed { sa: self.link.id });
+        }
+        if due(self.linger) {
+            return Fate::Ends(self.end_reason());
+        }
+        if self.stage != Stage::Live {
+            return Fate::Lives;
+        }
+        if due(self.expire_at) {
+            return Fate::Ends(CloseReason::Expired);
+        }
+        if due(self.rekey_at) {
+            self.rekey_at = None;
+            self.enqueue(Task::RekeyIke, now);
+        }
+        if due(self.reauth_at) {
+            self.reauth_at = None;
+            shared.actions.push_back(Action::Reauthenticate(self.link.id));
+        }
+        if due(self.renew_ticket_at) {
+            self.renew_ticket_at = None;
+            self.enqueue(Task::Ticket, now);
+        }
+        self.child_timers(shared, now);
+        self.silence_timers(shared, now);
+        self.pump(shared, now);
+        Fate::Lives
+    }
+
+    /// Repeats or gives up one request that is due; `None` when none is.
+    fn retransmit_one(&mut self, shared: &mut Shared, now: Instant) -> Option<Fate> {
+        let tries = match self.stage {
+            Stage::Live if self.mobike && !self.client => u32::MAX,
+            _ => shared.config.retransmission.tries,
+        };
+        match self.out.due(now, tries, |sent| shared.wait(sent))? {
+            Due::Again(datagrams, class) => {
+                self.link.send_again(shared, class, &datagrams);
+                Some(Fate::Lives)
+            }
+            Due::GaveUp(_) => Some(Fate::Ends(match self.stage {
+                Stage::Closing(reason) => reason,
+                _ => CloseReason::TimedOut,
+            })),
+        }
+    }
+
+    fn child_timers(&mut self, shared: &mut Shared, now: Instant) {
+        let expired: Vec<_> = self
+            .children
+            .values()
+            .filter(|c| c.expire_at.is_some_and(|at| at <= now))
+            .map(|c| c.id)
+            .collect();
+        for id in expired {
+            self.delete_child(shared, now, id);
+        }
+        let mut rekey = Vec::new();
+        for child in self.children.values_mut() {
+            if child.rekey_at.is_some_and(|at| at <= now) {
+                child.rekey_at = None;
+                rekey.push(child.id);
+            }
+        }
+        rekey.into_iter().for_each(|id| self.enqueue(Task::RekeyChild(id), now));
+    }
+
+    fn silence_timers(&mut self, shared: &mut Shared, now: Instant) {
+        if !self.out.is_idle() {
+            return;
+        }
+        if self.link.conn.liveness.interval.is_some_and(|i| self.last_in + i <= now) {
+            self.enqueue(Task::Liveness, now);
+        }
+        if self.keepalive_deadline().is_some_and(|d| d.at <= now) {
+            match self.keepalive.action() {
+                keepalive::Action::Check if self.mobike && self.client => {
+                    // What came in may have refreshed the binding as well: only silence both ways proves anything.
+                    let silence = now - self.last_out.max(self.last_in);
+                    self.enqueue(Task::NatCheck(silence), now);
+                }
+                _ => self.link.send_keepalive(shared),
+            }
+            self.last_out = now;
+        }
+    }
+}
