@@ -7,21 +7,22 @@
 //! `AsFd`. The SAs stay with the caller, behind two traits:
 //!
 //! ```ignore
-//! let mut tx = TxBatch::new();
-//! let mut rx = RxBatch::new();
+//! let (mut tx, mut rx) = (TxBatch::new(), RxBatch::new());
 //! loop {
 //!     epoll.wait(..)?;
-//!     node.now(clock.now());                                   // once per wake-up, not per packet
+//!     node.now(clock.now());                                        // once per wake-up, not per packet
 //!     if tun_readable || (tx.is_blocked() && socket_writable) {
-//!         tx.forward(&mut tun, &mut carriers, &mut node, BUDGET)?;   // node: Sealer
+//!         tx.forward(&mut tun, &mut carriers, &mut node, 16)?;      // node: Sealer
 //!     }
-//!     if socket_readable {
-//!         rx.receive(&mut carriers.natt_v4, &mut tun, &mut node)?;   // node: Opener
+//!     for socket in readable_sockets {
+//!         rx.receive(&carriers.udp[socket], &mut tun, &mut node)?;  // node: Opener
 //!     }
-//!     // Then IKE, timers, control. Ask for EPOLLOUT of the sockets only while tx.is_blocked(), and for EPOLLIN of
-//!     // the TUN only while it is not.
+//!     // Then IKE, timers, control. Ask for EPOLLOUT of the sockets only while tx.is_blocked(), and for EPOLLIN of the
+//!     // TUN only while it is not. On EPOLLERR of a socket, drain `Udp::next_error`.
 //! }
 //! ```
+//!
+//! `examples/forward.rs` is this loop in full, without IKE.
 //!
 //! [`Sealer::plan`] is called once for each super-packet: all its pieces are one flow, so the policy is asked once. The pieces
 //! (and those of following super-packets with the same plan) are written into one buffer, each with head room, at the distance
@@ -52,8 +53,8 @@ const RECEIVE_LEN: usize = 65_536;
 /// Where a packet lies in the read buffer: behind the virtio-net header, aligned.
 const READ_AT: usize = 16;
 
-/// Every socket that packets leave through. Which of them exist is configuration; a path chooses by its carrier, its local
-/// port and its family.
+/// Every socket that packets leave through. Which of them exist is configuration; a path chooses by its carrier and its
+/// family.
 #[derive(Debug, Default)]
 pub struct Carriers {
     /// UDP sockets: IKE and NAT traversal, IPv4 and IPv6.

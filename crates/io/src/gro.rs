@@ -87,8 +87,6 @@ pub(crate) struct Joiner {
     used: usize,
     /// What could not be written.
     pub(crate) lost: u64,
-    /// Writes to the TUN device.
-    pub(crate) writes: u64,
 }
 
 impl Default for Joiner {
@@ -102,7 +100,7 @@ impl Default for Joiner {
             closed: false,
             push: false,
         };
-        Self { growing: Box::new([empty; FLOWS]), used: 0, lost: 0, writes: 0 }
+        Self { growing: Box::new([empty; FLOWS]), used: 0, lost: 0 }
     }
 }
 
@@ -190,7 +188,6 @@ impl Joiner {
     }
 
     fn write_one(&mut self, tun: &mut impl Sink, packet: &[u8]) {
-        self.writes += 1;
         if tun.write(packet).is_err() {
             self.lost += 1;
         }
@@ -209,7 +206,6 @@ impl Joiner {
         for (part, (at, len)) in parts[2..].iter_mut().zip(&growing.pieces[..growing.count]) {
             *part = IoSlice::new(&buf[*at as usize..*at as usize + usize::from(*len)]);
         }
-        self.writes += 1;
         match tun.write_joined(&parts[..growing.count + 2]) {
             Ok(()) => {}
             Err(e) if e.kind() == io::ErrorKind::InvalidInput => {
