@@ -3,9 +3,11 @@
 mod client;
 mod completions;
 mod control_verbs;
+mod demo;
 mod doctor;
 mod exit;
 mod lab;
+mod reference;
 mod render;
 mod style;
 mod trace;
@@ -37,6 +39,9 @@ enum Command {
     Doctor(doctor::DoctorArgs),
     Trace(trace::TraceArgs),
     Lab(lab::LabArgs),
+    Demo(demo::DemoArgs),
+    /// Print the configuration reference (Markdown)
+    Reference,
     #[command(flatten)]
     Pages(completions::Pages),
 }
@@ -48,6 +53,8 @@ fn main() -> ExitCode {
         Command::Doctor(args) => doctor::run(&args, &cli.socket, cli.json).map(Into::into),
         Command::Pages(pages) => completions::run(&pages).map(Into::into),
         Command::Lab(args) => return exit::of_anyhow(lab::run(&args)),
+        Command::Demo(args) => return exit::of_anyhow(demo::run(&args, cli.json)),
+        Command::Reference => return reference::run(),
         Command::Trace(args) => return exit::of_anyhow(trace::run(&args)),
     };
     outcome.unwrap_or_else(|error| exit::report(&error, cli.json))

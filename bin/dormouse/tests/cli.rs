@@ -1,5 +1,7 @@
 //! The command line as scripts see it: exit codes, texts and JSON, against a daemon that says what the test wants.
 
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
+
 use dormouse_control::{
     Connection, ConnectionState, Error, ErrorKind, Event, EventKind, Reply, Request, Response, Role, Status,
     Verb, line,
@@ -156,7 +158,7 @@ fn up_waits_and_says_how_it_came_up() {
     let scene = Scene::new("up");
     scene.daemon(|verb| match verb {
         Verb::Up { connection: Some(c) } if c == "office" => vec![Response::ok(Reply::Done)],
-        Verb::Wait { state: ConnectionState::Up, timeout_seconds: Some(t), .. } if t == 60.0 => {
+        Verb::Wait { state: ConnectionState::Up, timeout_seconds: Some(60.0), .. } => {
             vec![Response::ok(Reply::Done)]
         }
         Verb::Status => vec![two_connections()],
@@ -245,9 +247,11 @@ fn a_socket_of_others_is_a_matter_of_permission() {
         return;
     }
     std::fs::set_permissions(&scene.0, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
-    // A copy where anybody may run it: the build directory may be closed to others.
+    // A copy where anybody may run it: the build directory may be closed to others. By `cp`, because a file that this process
+    // has open for writing, or a child that it has just forked, cannot be run.
     let copy = scene.0.join("dormouse");
-    std::fs::copy(env!("CARGO_BIN_EXE_dormouse"), &copy).unwrap();
+    let copied = Command::new("cp").arg(env!("CARGO_BIN_EXE_dormouse")).arg(&copy).status().unwrap();
+    assert!(copied.success());
     let output = std::os::unix::process::CommandExt::uid(
         Command::new(&copy).arg("--socket").arg(scene.socket()).arg("status"),
         65534,

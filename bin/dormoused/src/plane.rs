@@ -75,7 +75,7 @@ impl Plane<'_> {
         let now = self.now;
         let child = self.node.child_mut(id)?;
         let inner_mtu = child.overhead.inner_mtu(child.pmtu.get(now).into());
-        ip::tcp::clamp_mss_offloaded(packet.bytes_mut(), pmtu::mss_v4(inner_mtu), pmtu::mss_v6(inner_mtu));
+        ip::tcp::clamp_mss(packet.bytes_mut(), pmtu::mss_v4(inner_mtu), pmtu::mss_v6(inner_mtu));
         let bytes = packet.bytes();
         let (strip, next_header) = match child.outbound.mode() {
             Mode::Tunnel => (0, if bytes.first()? >> 4 == 6 { dormouse_esp::IPV6_IN_IP } else { dormouse_esp::IPV4_IN_IP }),

@@ -14,7 +14,9 @@ pub enum Need {
 }
 
 impl Need {
-    fn missing(self) -> Option<String> {
+    /// What is missing, in words; `None` if it is there.
+    #[must_use]
+    pub fn missing(self) -> Option<String> {
         match self {
             Self::Root => (!nix::unistd::Uid::effective().is_root()).then(|| "root".into()),
             Self::Program(p) => {

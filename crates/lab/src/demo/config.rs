@@ -45,13 +45,17 @@ pub(super) fn download(world: &Roaming) -> Result<u64> {
     let dir = world.server.dir().join("www");
     std::fs::create_dir_all(&dir)?;
     world.server.sh(&format!("head -c {MEGABYTES}M /dev/urandom > {}/file", dir.display()))?;
-    let dir_text = dir.display().to_string();
-    let mut http = world.server.spawn(
-        "http",
-        "python3",
-        &["-u", "-m", "http.server", "8080", "--bind", SERVER, "--directory", &dir_text],
-    )?;
-    http.wait_for("Serving HTTP", Duration::from_secs(10))?;
+    // Not `python3 -m http.server`: that looks its own name up, and waits for a name server that these hosts do not have.
+    let program = format!(
+        "import functools, http.server, socketserver\n\
+         handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory={:?})\n\
+         socketserver.TCPServer.allow_reuse_address = True\n\
+         server = socketserver.TCPServer(({SERVER:?}, 8080), handler)\n\
+         print('serving', flush=True)\nserver.serve_forever()",
+        dir.display().to_string()
+    );
+    let mut http = world.server.spawn("http", "python3", &["-c", &program])?;
+    http.wait_for("serving", Duration::from_secs(10))?;
     let copy = world.device.dir().join("file");
     world
         .device

@@ -9,7 +9,7 @@ mod config;
 mod measure;
 mod report;
 
-pub use report::{Report, Row};
+pub use report::{HEADING, Report, Row};
 
 use anyhow::{Context, Result, bail};
 use dormouse_testbed::{Access, Dormoused, EchoServer, LongLived, Prober, Roaming, SERVER};
@@ -32,6 +32,12 @@ pub struct Options {
     pub interrupted: Arc<AtomicBool>,
     /// Keep logs and configurations of the daemons.
     pub keep: bool,
+}
+
+/// Whether this process may make network namespaces: it runs as root.
+#[must_use]
+pub fn may_run() -> bool {
+    dormouse_testbed::Need::Root.missing().is_none()
 }
 
 /// Tells the story; `on_row` gets each row as it happens.
@@ -101,7 +107,7 @@ impl Stage {
         let bytes = config::download(&self.world)?;
         let took = start.elapsed();
         self.world.device.sh(&format!("ping -q -c 5 -i 0.2 -W 2 {SERVER}")).context("ping through the tunnel")?;
-        let mut row = self.finish("downloads a file over HTTP, and pings", meter, start)?;
+        let mut row = self.finish("downloads a file over HTTP, and pings", meter, Instant::now())?;
         let megabytes = bytes as f64 / 1e6;
         row.note = format!("{megabytes:.0} MB in {:.2} s, digest equal", took.as_secs_f64());
         Ok(row)

@@ -4,7 +4,7 @@ use serde::Serialize;
 use std::fmt;
 
 /// Version of the JSON form.
-pub const VERSION: u32 = 1;
+const VERSION: u32 = 1;
 
 /// One thing that happened to the device. All figures were measured in this run.
 #[derive(Clone, Debug, Serialize)]
