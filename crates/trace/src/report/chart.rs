@@ -124,7 +124,10 @@ impl Chart {
         self.draw(&mut out).map_err(|e| format!("{}: {e}", self.id))?;
         // One page holds many charts: scale to the column instead of a fixed size.
         let (w, h) = SIZE;
-        Ok(out.replacen(&format!("width=\"{w}\" height=\"{h}\""), "width=\"100%\" role=\"img\"", 1))
+        Ok(out
+            .replacen(&format!("width=\"{w}\" height=\"{h}\""), "width=\"100%\" role=\"img\"", 1)
+            .trim()
+            .to_owned())
     }
 
     fn range(&self, given: Option<(f64, f64)>, log: bool, of: impl Fn(&(f64, f64)) -> f64) -> (f64, f64) {
