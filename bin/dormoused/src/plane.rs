@@ -1,12 +1,13 @@
 //! The data plane: the node behind the batches of `dormouse-io`. Owns what is held while a session comes back, and the answers
 //! to packets that are too big; decides nothing that policy decides.
 
-use dormouse_esp::{Mode, ecn, pmtu, transport};
+use dormouse_esp::{Mode, Selectors, ecn, pmtu, transport};
 use dormouse_io::batch::{Geometry, Opener, Plan, Received, Sealed, Sealer, Verdict};
 use dormouse_io::SuperPacket;
 use dormouse_io::udp::Sent;
 use dormouse_node::{Inbound, Node, Route};
 use dormouse_sansio::{Instant, Path};
+use dormouse_wire::ike::TsRange;
 use dormouse_wire::ip::{self, Ecn, Flow};
 use std::collections::VecDeque;
 use std::net::IpAddr;
@@ -84,19 +85,16 @@ impl Plane<'_> {
                 (stripped.header_len, stripped.next_header)
             }
         };
-        let mut max_inner = inner_mtu;
+        // Told also to a sender that did not set DF: nothing is fragmented here, neither inside nor outside (RFC 4301 section
+        // 8.1 leaves that to policy). The MTU of the interface keeps this rare.
         if !packet.fits(inner_mtu) {
-            if must_not_fragment(bytes) {
-                return self.answer_too_big(packet.bytes(), inner_mtu);
-            }
-            // Sealed whole: the outer packet is fragmented on its way (RFC 4301 section 8.1).
-            max_inner = packet.packet_len();
+            return self.answer_too_big(packet.bytes(), inner_mtu);
         }
-        let packet_len = packet.packet_len().min(max_inner);
+        let packet_len = packet.packet_len().min(inner_mtu);
         let mark = ecn::of_packet(packet.bytes()) as u8;
         let stride = child.outbound.sealed_len(packet_len - strip);
         let head = child.outbound.head_len();
-        Some(Plan::Seal(Geometry { route: id, head, strip, max_inner, stride, packet_len, next_header, ecn: mark }))
+        Some(Plan::Seal(Geometry { route: id, head, strip, max_inner: inner_mtu, stride, packet_len, next_header, ecn: mark }))
     }
 
     /// Tells the sender that its packet does not fit.
@@ -149,20 +147,9 @@ impl Plane<'_> {
         let Some(child) = self.node.child_mut(child) else { return Verdict::Done };
         let inner_mtu = child.overhead.inner_mtu(child.pmtu.get(now).into());
         if child.inbound.mode() == Mode::Transport {
-            let len = range.len();
-            let (source, destination) = (from.path.remote.ip(), from.path.local.ip());
-            let flow = Flow { src: source, dst: destination, protocol: next_header, src_port: None, dst_port: None };
-            if !child.selectors.match_inbound(&flow) {
-                self.counters.discards += 1;
-                return Verdict::Done;
-            }
-            let Some(header) = transport::Rebuilt::new(source, destination, next_header, len, 64) else { return Verdict::Done };
-            let mut bytes = [0; 40];
-            let used = header.as_bytes().len();
-            if let Some(room) = bytes.get_mut(..used) {
-                room.copy_from_slice(header.as_bytes());
-            }
-            return Verdict::DeliverBehind(bytes, used, range);
+            let verdict = deliver_payload(&child.selectors, from, next_header, datagram, range);
+            self.counters.discards += u64::from(verdict == Verdict::Done);
+            return verdict;
         }
         let Some(inner) = datagram.get_mut(range.clone()) else { return Verdict::Done };
         if !ecn::decapsulate(inner, Ecn::from_traffic_class(from.ecn)) {
@@ -237,10 +224,34 @@ impl Opener for Plane<'_> {
     }
 }
 
-/// Whether a packet that is too big must be refused rather than fragmented: IPv6 always, IPv4 with the DF bit.
-fn must_not_fragment(packet: &[u8]) -> bool {
-    match packet {
-        [first, _, _, _, _, _, flags, ..] if first >> 4 == 4 => flags & 0x40 != 0,
-        _ => true,
+/// Transport mode: the payload gets a header from the outer addresses again. Behind a NAT its checksum is still over the
+/// addresses that the selectors name, and is corrected (RFC 3948 section 3.1.2).
+fn deliver_payload(
+    selectors: &Selectors, from: &Received, next_header: u8, datagram: &mut [u8], range: std::ops::Range<usize>,
+) -> Verdict {
+    let (source, destination) = (from.path.remote.ip(), from.path.local.ip());
+    let single = |list: &[TsRange]| list.first().filter(|ts| ts.start == ts.end).map(|ts| ts.start);
+    let then = (
+        single(selectors.remote()).unwrap_or(source),
+        single(selectors.local()).unwrap_or(destination),
+    );
+    let Some(payload) = datagram.get_mut(range.clone()) else { return Verdict::Done };
+    let port = |at: usize| match (next_header, payload.get(at..at + 2)) {
+        (6 | 17 | 132, Some([high, low])) => Some(u16::from_be_bytes([*high, *low])),
+        _ => None,
+    };
+    let flow = Flow { src: then.0, dst: then.1, protocol: next_header, src_port: port(0), dst_port: port(2) };
+    if !selectors.match_inbound(&flow) {
+        return Verdict::Done;
     }
+    if then != (source, destination) {
+        transport::correct_checksum(payload, next_header, then, (source, destination));
+    }
+    let Some(header) = transport::Rebuilt::new(source, destination, next_header, payload.len(), 64) else { return Verdict::Done };
+    let mut bytes = [0; 40];
+    let used = header.as_bytes().len();
+    if let Some(room) = bytes.get_mut(..used) {
+        room.copy_from_slice(header.as_bytes());
+    }
+    Verdict::DeliverBehind(bytes, used, range)
 }

@@ -390,7 +390,7 @@ impl World {
         let (Some(device), Some(gateway)) = (&self.device.node, &self.gateway.node) else { return };
         let ours: Vec<_> = device.client_infos(self.now).into_iter().filter_map(|c| c.session).collect();
         let theirs = gateway.gateway_sessions(self.now);
-        assert_eq!((ours.len(), theirs.len()), (1, 1), "seed {seed}: sessions at device and gateway; {theirs:#?}");
+        assert_eq!((ours.len(), theirs.len()), (1, 1), "seed {seed}: sessions at device and gateway; {theirs:#?}; {:#?}", self.gateway.changes);
         let pairs = |sessions: &[dormouse_node::SessionInfo], swap: bool| {
             let mut list: Vec<(u32, u32)> = sessions
                 .iter()
