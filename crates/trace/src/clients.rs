@@ -319,7 +319,7 @@ impl<'a> View<'a> {
             .facts
             .macs
             .iter()
-            .max_by_key(|(mac, f)| (f.addresses.len(), f.sent.count, **mac))
+            .max_by_key(|(mac, f)| (f.overflow, f.addresses.len(), f.sent.count, **mac))
             .map(|(m, _)| *m);
         let all = self.facts.macs.iter();
         let only = self.facts.macs.len() == 1;

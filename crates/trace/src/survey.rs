@@ -51,7 +51,7 @@ impl Sightings {
 pub struct MacFacts {
     /// All frames that it sent.
     pub sent: Sightings,
-    /// The IP addresses it sent from (at most [`MAX_ADDRESSES_OF_MAC`]).
+    /// The IP addresses it sent from (at most [`MAX_ADDRESSES_OF_MAC`]; none if there were more).
     pub addresses: BTreeMap<Addr, Sightings>,
     /// There were more.
     pub overflow: bool,
@@ -264,7 +264,10 @@ impl Facts {
                 Some(mine) => {
                     mine.sent.add(facts.sent);
                     mine.station |= facts.station;
-                    mine.overflow |= facts.overflow;
+                    if facts.overflow {
+                        mine.overflow = true;
+                        mine.addresses.clear();
+                    }
                     for (address, seen) in facts.addresses {
                         mine.add_address(address, seen);
                     }
@@ -289,13 +292,18 @@ impl Facts {
 }
 
 impl MacFacts {
+    /// Beyond the limit all are forgotten: it is a router, and which of them came first must not matter.
     fn add_address(&mut self, address: Addr, seen: Sightings) {
+        if self.overflow {
+            return;
+        }
         if let Some(known) = self.addresses.get_mut(&address) {
             known.add(seen);
         } else if self.addresses.len() < MAX_ADDRESSES_OF_MAC {
             self.addresses.insert(address, seen);
         } else {
             self.overflow = true;
+            self.addresses.clear();
         }
     }
 }
