@@ -38,10 +38,6 @@ impl Signals {
     ///
     /// # Errors
     /// The kernel's; none is expected.
-    #[expect(
-        clippy::should_implement_trait,
-        reason = "the convention of the I/O parts: `next` never blocks and may fail"
-    )]
     pub fn next(&self) -> io::Result<Option<Signal>> {
         let Some(info) = self.0.read_signal()? else { return Ok(None) };
         let signal = i32::try_from(info.ssi_signo).ok().and_then(|n| Unix::try_from(n).ok());

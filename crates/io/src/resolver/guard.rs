@@ -75,6 +75,12 @@ impl Guard {
         Ok(Self { socket: ours, child, partial: Vec::new() })
     }
 
+    /// Its process id.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Asks which method would be used.
     ///
     /// # Errors

@@ -18,7 +18,10 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// module or through a resolv.conf that names its stub.
 pub(super) fn usable(options: &Options) -> Result<String, String> {
     let runs = zbus::block_on(async {
-        let bus = connect(options.bus.as_deref()).await.map_err(|e| format!("no D-Bus ({e})"))?;
+        let bus = connect(options.bus.as_deref()).await.map_err(|error| {
+            tracing::debug!(%error, "D-Bus");
+            "there is no D-Bus".to_owned()
+        })?;
         let answer = bus
             .call_method(
                 Some("org.freedesktop.DBus"),

@@ -1,5 +1,7 @@
 //! systemd-resolved by D-Bus: against a bus of our own with a resolver that writes down what it is told.
 
+#![expect(clippy::disallowed_types, reason = "made by the macro of zbus")]
+
 use crate::common::Directory;
 use dormouse_io::resolver::{Method, Options, Resolver, Settings};
 use std::io::{BufRead, BufReader};
