@@ -2,6 +2,7 @@
 #![allow(dead_code, reason = "each test uses a part")]
 
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use dormouse_energy::account::Settings;
 use dormouse_energy::model::SleepCost;
@@ -27,7 +28,10 @@ pub(crate) struct Temporary(pub(crate) PathBuf);
 
 impl Temporary {
     pub(crate) fn new(name: &str) -> Self {
-        Self(std::env::temp_dir().join(format!("dormouse-trace-{}-{name}", std::process::id())))
+        // Tests of one process run at once, and two may choose the same name.
+        static MADE: AtomicU32 = AtomicU32::new(0);
+        let (process, number) = (std::process::id(), MADE.fetch_add(1, Ordering::Relaxed));
+        Self(std::env::temp_dir().join(format!("dormouse-trace-{process}-{number}-{name}")))
     }
 
     pub(crate) fn with(name: &str, content: &[u8]) -> Self {
