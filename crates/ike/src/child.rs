@@ -1,6 +1,6 @@
 //! A CHILD SA as IKE knows it: SPIs, selectors and timers. Owns the common half of IKE_AUTH and CREATE_CHILD_SA: offering,
 //! choosing, and installing a pair of ESP SAs. Must never protect a packet: keys leave through
-//! [`Install`](crate::event::Install) at once.
+//! [`Install`] at once.
 
 use core::net::IpAddr;
 

@@ -181,6 +181,8 @@ pub(crate) struct IkeSa {
     pub(crate) ended: Option<CloseReason>,
     /// The peer's new address has not answered yet (RFC 4555 section 3.7): ESP stays on the old one.
     pub(crate) unverified: bool,
+    /// Nothing has come on this SA yet, which the peer's rekeying made: our answer may be lost and the peer may not know it.
+    pub(crate) unheard: bool,
     /// How often an update met UNEXPECTED_NAT_DETECTED in a row.
     pub(crate) unexpected_nats: u32,
 }
@@ -247,6 +249,7 @@ impl IkeSa {
             hinted_at: None,
             ended: None,
             unverified: false,
+            unheard: false,
             unexpected_nats: 0,
             link,
         };
@@ -443,6 +446,7 @@ impl IkeSa {
     /// Something authentic came by `path`.
     fn heard(&mut self, shared: &mut Shared, now: Instant, path: Path) {
         self.last_in = now;
+        self.unheard = false;
         // RFC 4555 section 3.8: with MOBIKE, IKE messages do not move the mapping; UPDATE_SA_ADDRESSES and ESP do.
         if !self.mobike && path != self.link.path {
             self.observed_path(shared, now, path);

@@ -78,7 +78,8 @@ fn run(seed: u64) -> bool {
         pair.run_for(Duration::from_millis(pause));
     }
     pair.faults = None;
-    pair.run_for(Duration::from_secs(900));
+    // Long enough for the gateway to miss a client that gave up last: its liveness interval, and its patience.
+    pair.run_for(Duration::from_secs(1_500));
     let closed = (pair.client.closed.is_empty(), pair.gateway.closed.is_empty());
     assert_eq!(
         closed.0, closed.1,

@@ -2,7 +2,7 @@
 //! it says when something should be sent and what.
 //!
 //! RFC 3948 suggests a keepalive each 20 s, which holds a radio awake for nothing behind the many NATs that remember for
-//! minutes. With [`Keepalive::Auto`] the interval starts there and grows by half as long as the binding proves to
+//! minutes. With [`config::Keepalive::Auto`] the interval starts there and grows by half as long as the binding proves to
 //! survive. The proof is an INFORMATIONAL exchange with NAT detection payloads, sent at the end of a silence: if the
 //! peer still sees us at the same address and port, the binding lived (RFC 4555 section 3.8). If it died, the interval
 //! falls back to the longest proven one and the search goes on by halving until the gap is small. A new path starts

@@ -262,6 +262,7 @@ impl IkeSa {
     /// Takes over what belongs to the session from the SA that this one replaces.
     pub(crate) fn inherit(&mut self, old: &mut IkeSa, now: Instant) {
         self.stage = Stage::Live;
+        self.unheard = !self.link.initiator;
         self.children = std::mem::take(&mut old.children);
         self.queue = std::mem::take(&mut old.queue);
         self.queue.retain(|p| !matches!(p.task, Task::RekeyIke | Task::DeleteIke));

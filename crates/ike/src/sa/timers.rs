@@ -115,7 +115,7 @@ impl IkeSa {
     /// Repeats or gives up one request that is due; `None` when none is.
     fn retransmit_one(&mut self, shared: &mut Shared, now: Instant) -> Option<Fate> {
         let tries = match self.stage {
-            Stage::Live if self.mobike && !self.client => u32::MAX,
+            Stage::Live if self.unheard || (self.mobike && !self.client) => u32::MAX,
             _ => shared.config.retransmission.tries,
         };
         match self.out.due(now, tries, |sent| shared.wait(sent))? {
