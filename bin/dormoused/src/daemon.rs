@@ -42,6 +42,7 @@ const SIGNALS: u64 = 2;
 const NETWORK: u64 = 3;
 const NAMES: u64 = 4;
 const CONTROL: u64 = 5;
+const DNS: u64 = 6;
 const UDP: u64 = 16;
 const RAW: u64 = 32;
 
@@ -149,6 +150,9 @@ impl Daemon {
         self.poller.add(&self.machine.monitor, NETWORK, Interest::READ)?;
         self.poller.add(&self.names, NAMES, Interest::READ)?;
         self.poller.add(&self.verbs.server, CONTROL, Interest::READ)?;
+        if let Some(guard) = &self.machine.guard {
+            self.poller.add(guard, DNS, Interest::READ)?;
+        }
         for (i, socket) in self.carriers.udp.iter().enumerate() {
             self.poller.add(socket, UDP + i as u64, Interest::READ)?;
         }
@@ -206,6 +210,9 @@ impl Daemon {
                 NETWORK => self.network_changed(now)?,
                 NAMES => self.names_found(now),
                 CONTROL => self.control(now),
+                DNS => {
+                    self.machine.dns_answers();
+                }
                 token if token >= RAW => self.receive_raw(now, (token - RAW) as usize)?,
                 token => self.receive(now, (token - UDP) as usize, event.writable)?,
             }

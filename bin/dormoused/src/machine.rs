@@ -4,7 +4,7 @@
 use anyhow::{Context, Result};
 use dormouse_ike::config_payload::AssignedConfig;
 use dormouse_io::netlink::{Found, Ledger, MARK, Monitor, Route, TABLE, tunnel_rules};
-use dormouse_io::resolver::{Options, Resolver, Settings};
+use dormouse_io::resolver::{Guard, GuardReply, Settings};
 use dormouse_io::tun::Tun;
 use dormouse_node::config::file::DnsMode;
 use dormouse_sansio::{Carrier, Path};
@@ -21,7 +21,8 @@ pub(crate) struct Machine {
     ledger: Ledger,
     /// What others change. Registered with the poller by the loop.
     pub(crate) monitor: Monitor,
-    resolver: Option<Resolver>,
+    /// DNS is another process's work: it keeps the privileges that the daemon gives away.
+    pub(crate) guard: Option<Guard>,
     tun: u32,
     interface: String,
     configured: BTreeMap<String, (AssignedConfig, Vec<IpNet>)>,
@@ -43,15 +44,12 @@ impl Machine {
         let index = tun.index()?;
         let mut monitor = Monitor::new()?;
         monitor.ignore(index);
-        let (resolver, resolver_in_use) = match dns {
+        let (guard, resolver_in_use) = match dns {
             DnsMode::Off => (None, "off (daemon.dns)".to_owned()),
-            DnsMode::Auto => match Resolver::new(Options::default()) {
-                Ok(resolver) => {
-                    let choice = resolver.choose();
-                    (Some(resolver), choice.to_string())
-                }
+            DnsMode::Auto => match start_guard() {
+                Ok((guard, choice)) => (Some(guard), choice),
                 Err(e) => {
-                    tracing::warn!(%e, "DNS is left alone");
+                    tracing::warn!("DNS is left alone: {e:#}");
                     (None, format!("off: {e}"))
                 }
             },
@@ -68,7 +66,7 @@ impl Machine {
             }
         }
         let interface = tun.name().to_owned();
-        Ok(Self { ledger, monitor, resolver, tun: index, interface, configured: BTreeMap::new(), resolver_in_use })
+        Ok(Self { ledger, monitor, guard, tun: index, interface, configured: BTreeMap::new(), resolver_in_use })
     }
 
     /// Client: the tunnel carries these addresses, routes and name servers now.
@@ -124,21 +122,36 @@ impl Machine {
     }
 
     fn set_dns(&mut self) {
-        let Some(resolver) = &mut self.resolver else { return };
+        let Some(guard) = &mut self.guard else { return };
         let servers: Vec<IpAddr> = self.configured.values().flat_map(|(a, _)| a.dns.iter().copied()).collect();
         let domains: Vec<String> = self.configured.values().flat_map(|(a, _)| a.domains.iter().cloned()).collect();
         let result = if servers.is_empty() {
-            resolver.revert().map(|()| None)
+            guard.revert()
         } else {
             // Everything is asked in the tunnel unless the gateway names the domains that it is good for.
             let exclusive = domains.is_empty();
             let settings = Settings { interface: self.interface.clone(), index: self.tun, servers, domains, exclusive };
-            resolver.set(settings).map(Some)
+            guard.set(settings)
         };
-        match result {
-            Ok(Some(choice)) => self.resolver_in_use = choice.to_string(),
-            Ok(None) => {}
-            Err(e) => tracing::warn!(%e, "DNS"),
+        report(result, "DNS", "");
+    }
+
+    /// Takes the answers of the DNS guard. False if it is gone.
+    pub(crate) fn dns_answers(&mut self) -> bool {
+        let Some(guard) = &mut self.guard else { return false };
+        loop {
+            match guard.next() {
+                Ok(Some(GuardReply::Done(choice))) => self.resolver_in_use = choice.to_string(),
+                Ok(Some(GuardReply::Reverted)) => {}
+                Ok(Some(GuardReply::Failed(why))) => tracing::warn!(%why, "DNS"),
+                Ok(None) => return true,
+                Err(e) => {
+                    tracing::warn!(%e, "DNS is left alone from now on");
+                    self.resolver_in_use = format!("off: {e}");
+                    self.guard = None;
+                    return false;
+                }
+            }
         }
     }
 
@@ -169,11 +182,21 @@ impl Machine {
 
     /// Undoes everything.
     pub(crate) fn restore(&mut self) {
-        if let Some(resolver) = &mut self.resolver {
-            report(resolver.revert(), "DNS", "");
-        }
+        // Its end restores DNS.
+        self.guard = None;
         report(self.ledger.remove_all(), "routes, rules and addresses", "");
     }
+}
+
+fn start_guard() -> Result<(Guard, String)> {
+    let mut guard = Guard::spawn(&std::env::current_exe()?, &[crate::DNS_GUARD])?;
+    guard.choose()?;
+    let choice = match guard.wait()? {
+        GuardReply::Done(choice) => choice.to_string(),
+        GuardReply::Reverted => String::new(),
+        GuardReply::Failed(why) => anyhow::bail!(why),
+    };
+    Ok((guard, choice))
 }
 
 fn report<E: std::fmt::Display>(result: Result<(), E>, what: &str, which: impl std::fmt::Display) {

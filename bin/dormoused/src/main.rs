@@ -15,7 +15,20 @@ use clap::Parser;
 use std::process::ExitCode;
 use tracing_subscriber::EnvFilter;
 
+/// The word that makes this program the DNS guard instead of the daemon: the daemon starts itself so, before it gives its
+/// privileges away.
+const DNS_GUARD: &str = "dns-guard";
+
 fn main() -> ExitCode {
+    if std::env::args_os().nth(1).is_some_and(|a| a == DNS_GUARD) {
+        return match dormouse_io::resolver::serve(dormouse_io::resolver::Options::default()) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(e) => {
+                eprintln!("dormoused: DNS guard: {e}");
+                ExitCode::FAILURE
+            }
+        };
+    }
     let args = args::Args::parse();
     match run(&args) {
         Ok(()) => ExitCode::SUCCESS,

@@ -48,10 +48,18 @@ impl Dormoused {
     /// # Errors
     /// If it does not come up; the error holds the end of its log.
     pub fn start(host: &Host, daemon: &str, toml: &str) -> Result<Self> {
+        Self::start_as(host, "root", daemon, toml)
+    }
+
+    /// The same, but the daemon becomes `user` once it is set up.
+    ///
+    /// # Errors
+    /// As [`Dormoused::start`].
+    pub fn start_as(host: &Host, user: &str, daemon: &str, toml: &str) -> Result<Self> {
         let dir = host.dir();
         let (config, socket) = (dir.join("dormouse.toml"), dir.join("dormouse.sock"));
         let text = format!(
-            "[daemon]\nstate_dir = {:?}\nsocket = {socket:?}\nuser = \"root\"\n{daemon}\n{toml}",
+            "[daemon]\nstate_dir = {:?}\nsocket = {socket:?}\nuser = {user:?}\n{daemon}\n{toml}",
             dir.join("state"),
         );
         std::fs::write(&config, text)?;

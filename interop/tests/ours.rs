@@ -1,0 +1,261 @@
+//! Our own daemons at both ends: roaming across families, dropped privileges, and what they say when something is wrong.
+
+#![expect(clippy::disallowed_methods, reason = "drives real processes by the real clock")]
+
+use anyhow::Result;
+use dormouse_testbed::{
+    Access, Dormoused, EchoServer, GATEWAY, GATEWAY_V6, LongLived, Need, Prober, Roaming, SERVER, binary,
+    require,
+};
+use std::fs;
+use std::net::SocketAddr;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+const NEEDS: [Need; 3] = [Need::Root, Need::File("/dev/net/tun"), Need::Program("nft")];
+
+fn ends(gateway: &str, secret: &str) -> (String, String) {
+    let end = |role: &str, own: &str, peer: &str, secret: &str| {
+        format!(
+            "[connection.peer]\nrole = \"{role}\"\n{}\n[connection.peer.local]\nid = \"{own}\"\nsecret = \"{secret}\"\n\
+             [connection.peer.remote]\nid = \"{peer}\"\nsecret = \"{secret}\"\n",
+            if role == "client" { format!("gateway = \"{gateway}\"") } else { String::new() }
+        )
+    };
+    let gateway = end("gateway", "gateway.test", "*.test", "a shared secret of the test")
+        + "[connection.peer.child]\nlocal = [\"10.99.0.0/24\", \"fd99::/64\"]\nremote = [\"dynamic\"]\n\
+           [connection.peer.pool]\naddresses = [\"10.55.0.0/24\", \"fd55::/64\"]\n";
+    let device = end("client", "device.test", "gateway.test", secret)
+        + "[connection.peer.child]\nremote = [\"10.99.0.0/24\", \"fd99::/64\"]\n";
+    (gateway, device)
+}
+
+struct Pair {
+    device: Dormoused,
+    gateway: Dormoused,
+    echo: EchoServer,
+    world: Roaming,
+}
+
+fn pair(gateway_address: &str, secret: &str, daemon: &str) -> Result<Pair> {
+    let world = Roaming::new(30)?;
+    world.attach(Access::A)?;
+    let (gateway, device) = ends(gateway_address, secret);
+    let daemon = format!("dns = \"off\"\n{daemon}");
+    let gateway = Dormoused::start(&world.gateway, &daemon, &gateway)?;
+    let device = Dormoused::start(&world.device, &daemon, &device)?;
+    let echo = EchoServer::start(&world.server, server())?;
+    Ok(Pair { device, gateway, echo, world })
+}
+
+fn server() -> SocketAddr {
+    SocketAddr::new(SERVER.parse().expect("an address"), 7777)
+}
+
+fn data_flows(pair: &Pair) -> Result<()> {
+    let mut prober = Prober::new(&pair.world.device, server())?;
+    let burst =
+        prober.burst(&pair.echo, Instant::now(), Duration::from_millis(10), 20, Duration::from_secs(15))?;
+    assert!(burst.first_echo.is_some(), "nothing passes\n{}\n{}", pair.device.log(), pair.gateway.log());
+    Ok(())
+}
+
+#[test]
+fn a_session_over_ipv6_carries_both_families() -> Result<()> {
+    if !require("IPv6 outside, both inside", &NEEDS) {
+        return Ok(());
+    }
+    let pair = pair(GATEWAY_V6, "a shared secret of the test", "")?;
+    pair.device.ok(&["up", "peer"])?;
+    data_flows(&pair)?;
+    pair.world.device.sh("ping -c 2 -i 0.2 -W 3 fd99::2")?;
+    let status = pair.device.ok(&["status", "--json"])?.text;
+    assert!(status.contains(GATEWAY_V6) && status.contains("fd55::"), "{status}");
+    Ok(())
+}
+
+#[test]
+fn daemons_without_privileges_go_on_roaming() -> Result<()> {
+    if !require("dropped privileges", &NEEDS) {
+        return Ok(());
+    }
+    let world = Roaming::new(30)?;
+    world.attach(Access::A)?;
+    // A directory that the user may enter: the scratch directory itself is root's.
+    let (gateway_toml, device_toml) = ends(GATEWAY, "a shared secret of the test");
+    let as_nobody = "dns = \"off\"";
+    let gateway = Dormoused::start_as(&world.gateway, "nobody", as_nobody, &gateway_toml)?;
+    let device = Dormoused::start_as(&world.device, "nobody", as_nobody, &device_toml)?;
+    let echo = EchoServer::start(&world.server, server())?;
+    let pair = Pair { device, gateway, echo, world };
+    pair.device.ok(&["up", "peer"])?;
+    let tcp = LongLived::connect(&pair.world.device, server())?;
+    pair.world.detach(Access::A)?;
+    pair.world.attach(Access::B)?;
+    data_flows(&pair)?;
+    tcp.lives(Duration::from_secs(20))?;
+    let uid = pair.world.device.sh("ps -o user= -C dormoused | sort -u")?;
+    assert!(uid.contains("nobody"), "{uid}");
+    assert!(tcp.finish()? > 0);
+    Ok(())
+}
+
+#[test]
+fn a_wrong_secret_is_an_authentication_error() -> Result<()> {
+    if !require("wrong secret", &NEEDS) {
+        return Ok(());
+    }
+    let pair = pair(GATEWAY, "another secret altogether", "")?;
+    let answer = pair.device.cli(&["up", "peer"])?;
+    assert_eq!(answer.code, 4, "{}", answer.text);
+    assert!(answer.text.contains("secret"), "the line to change is missing: {}", answer.text);
+    assert!(
+        !answer.text.contains("another secret altogether") && !pair.device.log().contains("another secret"),
+        "a secret is shown"
+    );
+    Ok(())
+}
+
+#[test]
+fn a_port_in_use_and_an_interface_in_use_are_named() -> Result<()> {
+    if !require("port in use", &NEEDS) {
+        return Ok(());
+    }
+    let pair = pair(GATEWAY, "a shared secret of the test", "")?;
+    let dir = pair.world.gateway.dir();
+    let second = dir.join("second.toml");
+    let text = fs::read_to_string(dir.join("dormouse.toml"))?
+        .replace("dormouse.sock", "second.sock")
+        .replace("/state", "/state2");
+    fs::write(&second, text)?;
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o600);
+    fs::set_permissions(&second, mode)?;
+    let out = pair.world.gateway.command(binary("dormoused")).arg("--config").arg(&second).output()?;
+    let said = String::from_utf8_lossy(&out.stderr).into_owned();
+    assert!(!out.status.success());
+    assert!(said.contains("daemon.ike_port") && said.contains("500"), "{said}");
+    Ok(())
+}
+
+#[test]
+fn a_full_disk_is_named() -> Result<()> {
+    if !require("full disk", &NEEDS) {
+        return Ok(());
+    }
+    let world = Roaming::new(30)?;
+    let (gateway, _) = ends(GATEWAY, "a shared secret of the test");
+    let dir = world.gateway.dir().to_owned();
+    let small = dir.join("small");
+    fs::create_dir_all(&small)?;
+    // Inside the private mount namespace of `ip netns exec`: gone with the process.
+    let config = dir.join("full.toml");
+    let text = format!(
+        "[daemon]\nstate_dir = {:?}\nsocket = {:?}\nuser = \"root\"\ndns = \"off\"\n{gateway}",
+        small.join("state"),
+        dir.join("full.sock")
+    );
+    fs::write(&config, text)?;
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o600);
+    fs::set_permissions(&config, mode)?;
+    let script = format!(
+        "mount -t tmpfs -o size=64k,mode=700 none {0} && head -c 64k /dev/zero > {0}/filler 2>/dev/null; exec {1} --config {2}",
+        small.display(),
+        binary("dormoused").display(),
+        config.display()
+    );
+    let out = world.gateway.command("timeout").args(["10", "sh", "-c", &script]).output()?;
+    let said = String::from_utf8_lossy(&out.stderr).into_owned();
+    assert_eq!(out.status.code(), Some(1), "{said}");
+    assert!(said.contains("small/state") && said.to_lowercase().contains("space"), "{said}");
+    Ok(())
+}
+
+/// Runs `dormoused --check` on a configuration and returns the exit code and what it said.
+fn check(name: &str, text: &str, mode: u32) -> Result<(Option<i32>, String)> {
+    let dir = std::env::temp_dir().join(format!("dormouse-check-{}-{name}", std::process::id()));
+    fs::create_dir_all(&dir)?;
+    let file = dir.join("dormouse.toml");
+    fs::write(&file, text.replace("DIR", &dir.display().to_string()))?;
+    fs::write(dir.join("open.key"), "not a key")?;
+    fs::set_permissions(dir.join("open.key"), std::os::unix::fs::PermissionsExt::from_mode(0o644))?;
+    fs::set_permissions(&file, std::os::unix::fs::PermissionsExt::from_mode(mode))?;
+    let out = Command::new(binary("dormoused")).arg("--config").arg(&file).arg("--check").output();
+    fs::remove_dir_all(&dir)?;
+    let out = out?;
+    let said = format!("{}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
+    Ok((out.status.code(), said))
+}
+
+#[test]
+fn a_broken_configuration_says_which_line_or_key_to_change() -> Result<()> {
+    let (_, good) = ends(GATEWAY, "a shared secret of the test");
+    assert_eq!(check("good", &good, 0o600)?.0, Some(0));
+    let cases: [(&str, String, u32, &[&str]); 6] = [
+        ("unknown-key", good.replace("gateway = ", "gatway = "), 0o600, &["gatway", "line"]),
+        ("readable", good.clone(), 0o644, &["chmod 600"]),
+        (
+            "proposal",
+            format!("{good}[connection.peer.ike]\nproposals = [\"3des-md5-modp768\"]\n"),
+            0o600,
+            &["connection.peer.ike.proposals[0]", "3des"],
+        ),
+        (
+            "no-gateway",
+            good.replace(&format!("gateway = \"{GATEWAY}\""), ""),
+            0o600,
+            &["connection.peer.gateway"],
+        ),
+        (
+            "open-key",
+            good.replacen("secret = \"a shared secret of the test\"", "secret_file = \"DIR/open.key\"", 1),
+            0o600,
+            &["connection.peer.local.secret_file", "open.key", "chmod 600"],
+        ),
+        ("empty", String::new(), 0o600, &["no connection"]),
+    ];
+    for (name, text, mode, expected) in cases {
+        let (code, said) = check(name, &text, mode)?;
+        assert_eq!(code, Some(1), "{name}: {said}");
+        for words in expected {
+            assert!(said.contains(words), "{name}: '{words}' is missing in: {said}");
+        }
+        assert!(!said.contains("a shared secret"), "{name}: a secret is shown: {said}");
+    }
+    Ok(())
+}
+
+#[test]
+fn without_privileges_the_daemon_says_what_it_lacks() -> Result<()> {
+    if !require("missing privileges", &[Need::Root, Need::Program("setpriv")]) {
+        return Ok(());
+    }
+    let world = Roaming::new(30)?;
+    let (_, device) = ends(GATEWAY, "a shared secret of the test");
+    let dir = std::env::temp_dir().join(format!("dormouse-plain-{}", std::process::id()));
+    fs::create_dir_all(&dir)?;
+    let config = dir.join("dormouse.toml");
+    let text = format!(
+        "[daemon]\nstate_dir = {:?}\nsocket = {:?}\nuser = \"root\"\n{device}",
+        dir.join("s"),
+        dir.join("c")
+    );
+    fs::write(&config, text)?;
+    for path in [&dir, &config] {
+        std::os::unix::fs::chown(path, Some(65534), Some(65534))?;
+    }
+    fs::set_permissions(&config, std::os::unix::fs::PermissionsExt::from_mode(0o600))?;
+    let out = world
+        .device
+        .command("setpriv")
+        .args(["--reuid", "65534", "--regid", "65534", "--clear-groups"])
+        .arg(binary("dormoused"))
+        .arg("--config")
+        .arg(&config)
+        .output();
+    fs::remove_dir_all(&dir)?;
+    let out = out?;
+    let said = String::from_utf8_lossy(&out.stderr).into_owned();
+    assert_eq!(out.status.code(), Some(7), "{said}");
+    assert!(said.contains("CAP_NET_ADMIN"), "{said}");
+    Ok(())
+}
