@@ -10,7 +10,7 @@ use dormouse_lab::{Context, EXPERIMENTS, find, render};
 
 /// Repeat the experiments of papers
 #[derive(Debug, Args)]
-pub struct LabArgs {
+pub(crate) struct LabArgs {
     #[command(subcommand)]
     command: LabCommand,
 }
@@ -53,9 +53,11 @@ struct RunArgs {
 ///
 /// # Errors
 /// For an unknown experiment, one that fails, or output that cannot be written.
-pub fn run(args: &LabArgs) -> anyhow::Result<ExitCode> {
+pub(crate) fn run(args: &LabArgs) -> anyhow::Result<ExitCode> {
     let text = match &args.command {
-        LabCommand::List { json: false } => EXPERIMENTS.iter().map(|e| format!("{:<12} {}\n", e.name, e.title)).collect(),
+        LabCommand::List { json: false } => {
+            EXPERIMENTS.iter().map(|e| format!("{:<12} {}\n", e.name, e.title)).collect()
+        }
         LabCommand::List { json: true } => {
             let all: Vec<_> =
                 EXPERIMENTS.iter().map(|e| serde_json::json!({ "name": e.name, "title": e.title })).collect();
@@ -84,5 +86,9 @@ fn experiment(args: &RunArgs) -> anyhow::Result<String> {
     if let Some(path) = &args.html {
         std::fs::write(path, render::page(&report)?).with_context(|| path.display().to_string())?;
     }
-    Ok(if args.json { serde_json::to_string_pretty(&render::json(&report))? + "\n" } else { render::text(&report) })
+    Ok(if args.json {
+        serde_json::to_string_pretty(&render::json(&report))? + "\n"
+    } else {
+        render::text(&report)
+    })
 }

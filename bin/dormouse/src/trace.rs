@@ -14,8 +14,8 @@ use dormouse_energy::profile::Profile;
 use dormouse_trace::analyse::{Event, Options, account, survey_all};
 use dormouse_trace::clients::{Client, Directory, Wanted};
 use dormouse_trace::flow::Spread;
-use dormouse_trace::input::{Input, compress, expand};
 use dormouse_trace::generate::{Population, Recipe, write};
+use dormouse_trace::input::{Input, compress, expand};
 use dormouse_trace::parquet_file::PeriodWriter;
 use dormouse_trace::periods::Collector;
 use dormouse_trace::report::figures::{Figures, Questions};
@@ -24,7 +24,7 @@ use dormouse_trace::report::{charts, html, json, table};
 /// What sleeping would save on recorded traffic
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
-pub struct TraceArgs {
+pub(crate) struct TraceArgs {
     #[command(subcommand)]
     command: Option<TraceCommand>,
     #[command(flatten)]
@@ -85,7 +85,7 @@ enum Wake {
 
 #[derive(Debug, Args)]
 struct AnalyseArgs {
-    /// Recordings: pcap, pcapng, Zeek conn log, nfdump CSV, or `client,time,bytes,direction`; gzip or zstd; patterns; `-` for standard input
+    /// Recordings: pcap, pcapng, NetFlow v5/v9, IPFIX, nfdump CSV, Zeek conn log, `client,time,bytes,direction`, or idle periods; also gzip or zstd; patterns; `-` for standard input
     #[arg(value_name = "FILE", required = true)]
     files: Vec<String>,
     /// Print JSON (version 1) instead of a table
@@ -139,7 +139,7 @@ struct AnalyseArgs {
 ///
 /// # Errors
 /// For arguments that make no sense, and output that cannot be written.
-pub fn run(args: &TraceArgs) -> anyhow::Result<ExitCode> {
+pub(crate) fn run(args: &TraceArgs) -> anyhow::Result<ExitCode> {
     match &args.command {
         None => analyse_files(&args.analyse),
         Some(TraceCommand::Generate(args)) => generate(args),
@@ -159,12 +159,15 @@ fn generate(args: &GenerateArgs) -> anyhow::Result<ExitCode> {
         }
         write::periods(population, file()?, MIN_IDLE_NANOS)?
     } else {
-        let made: fn(Population, &mut dyn std::io::Write) -> std::io::Result<u64> = if plain.ends_with(".csv") {
+        let made: fn(Population, &mut dyn std::io::Write) -> std::io::Result<u64> = if plain.ends_with(".csv")
+        {
             write::csv
         } else if plain.ends_with(".pcapng") {
             write::pcapng
         } else {
-            bail!("{name}: expected a name ending in .csv, .pcapng or .parquet (the first two also with .gz or .zst behind)");
+            bail!(
+                "{name}: expected a name ending in .csv, .pcapng or .parquet (the first two also with .gz or .zst behind)"
+            );
         };
         compress(&name, std::io::BufWriter::with_capacity(1 << 20, file()?), |out| made(population, out))?
     };
@@ -217,7 +220,8 @@ fn model(args: &AnalyseArgs) -> anyhow::Result<Model> {
         file => {
             let text = std::fs::read_to_string(file)
                 .with_context(|| format!("--baseline {file}: neither active nor psm, and no file"))?;
-            let watts: f64 = text.trim().parse().with_context(|| format!("{file}: expected a power in watts"))?;
+            let watts: f64 =
+                text.trim().parse().with_context(|| format!("{file}: expected a power in watts"))?;
             Baseline::Watts(watts)
         }
     };
@@ -225,7 +229,11 @@ fn model(args: &AnalyseArgs) -> anyhow::Result<Model> {
 }
 
 fn positive(seconds: f64, flag: &str) -> anyhow::Result<f64> {
-    if seconds.is_finite() && seconds > 0.0 { Ok(seconds) } else { bail!("{flag} {seconds}: expected a positive number of seconds") }
+    if seconds.is_finite() && seconds > 0.0 {
+        Ok(seconds)
+    } else {
+        bail!("{flag} {seconds}: expected a positive number of seconds")
+    }
 }
 
 fn settings(args: &AnalyseArgs) -> anyhow::Result<Settings> {
@@ -234,7 +242,8 @@ fn settings(args: &AnalyseArgs) -> anyhow::Result<Settings> {
         None => model(args)?.sleep_cost(args.resumption, args.load),
     };
     let mut settings = Settings::new(cost);
-    settings.min_idle = Duration::try_from_secs_f64(args.min_idle).with_context(|| format!("--min-idle {}", args.min_idle))?;
+    settings.min_idle = Duration::try_from_secs_f64(args.min_idle)
+        .with_context(|| format!("--min-idle {}", args.min_idle))?;
     settings.wake_on = match args.wake_on {
         Wake::All => WakeOn::All,
         Wake::Outgoing => WakeOn::Outgoing,
@@ -259,7 +268,8 @@ fn analyse_files(args: &AnalyseArgs) -> anyhow::Result<ExitCode> {
     let survey = survey_all(&inputs, options.format, options.threads, &progress);
     let (directory, rule) = Directory::find(&survey.facts, &options.wanted);
     let synthetic = survey.files.iter().find_map(|f| f.synthetic.clone());
-    let mut periods = args.periods.as_deref().map(|p| Periods::create(p, &settings, synthetic.as_deref())).transpose()?;
+    let mut periods =
+        args.periods.as_deref().map(|p| Periods::create(p, &settings, synthetic.as_deref())).transpose()?;
     let mut tap = |event: &Event| {
         if let Some(periods) = &mut periods {
             periods.packet(event, &directory);
@@ -302,7 +312,10 @@ fn analyse_files(args: &AnalyseArgs) -> anyhow::Result<ExitCode> {
 fn about(args: &AnalyseArgs) -> String {
     let version = env!("CARGO_PKG_VERSION");
     let basis = match args.break_even {
-        Some(b) => format!("break-even time given as {b} s; figures by protocol and load use the profile {}", args.profile),
+        Some(b) => format!(
+            "break-even time given as {b} s; figures by protocol and load use the profile {}",
+            args.profile
+        ),
         None => format!(
             "profile {}, resumption {}, {} client(s) at the gateway, baseline {}",
             args.profile, args.resumption, args.load, args.baseline
@@ -380,7 +393,8 @@ impl Bar {
         let shown = !quiet && total >= LONG && std::io::stderr().is_terminal();
         let bar = shown.then(|| {
             let bar = indicatif::ProgressBar::new(total * 2);
-            let style = indicatif::ProgressStyle::with_template("{msg:10} {bar:40} {bytes}/{total_bytes} {eta}");
+            let style =
+                indicatif::ProgressStyle::with_template("{msg:10} {bar:40} {bytes}/{total_bytes} {eta}");
             bar.with_style(style.unwrap_or_else(|_| indicatif::ProgressStyle::default_bar()))
         });
         Self { bar, total, phase: Mutex::new(u32::MAX) }

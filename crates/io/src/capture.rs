@@ -3,6 +3,8 @@
 //! The socket sees both directions of one interface (`AF_PACKET`, `SOCK_RAW`, all protocols). Times are those at which the
 //! packets are read, so a packet may be late by a scheduling delay: far below the shortest idle period anybody asks for.
 
+#![expect(clippy::disallowed_methods, reason = "a capture stamps its packets with the clock on the wall")]
+
 use std::io::{self, Write};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::time::{Duration, Instant, SystemTime};
