@@ -81,8 +81,10 @@ fn measure_all(subjects: &[Subject]) -> Result<BTreeMap<Kind, Figures>> {
 }
 
 fn report(figures: &BTreeMap<Kind, Figures>) {
-    let rate = |kind| figures.get(&kind).map_or(f64::NAN, |f| summary(&f.tcp, |t| t.mbits).median);
-    let ours = rate(Kind::Dormouse);
+    let rates = |kind| -> Vec<f64> {
+        figures.get(&kind).map_or_else(Vec::new, |f| f.tcp.iter().map(|t| t.mbits).collect())
+    };
+    let ratio = |kind| Summary::of_ratios(&rates(Kind::Dormouse), &rates(kind)).median;
     println!(
         "TCP: one stream, median of {REPETITIONS} runs of {} s, interleaved. CPU: of both daemons together.",
         measure::SECONDS
@@ -93,19 +95,20 @@ fn report(figures: &BTreeMap<Kind, Figures>) {
         "", "TCP Mbit/s", "[least most]", "ours is", "CPU %", "UDP kpps", "ping us"
     );
     for (kind, f) in figures {
+        let ours = Some(ratio(*kind)).filter(|r| !r.is_nan());
+        let ours = ours.map_or_else(|| "-".to_owned(), |r| format!("{r:.2}x"));
         let (tcp, cpu) = (summary(&f.tcp, |t| t.mbits), summary(&f.tcp, |t| t.cpu_percent));
         println!(
             "{:<24} {:>11.0} {:>16} {:>8} {:>6.0} {:>10} {:>9.0}",
             kind.name(),
             tcp.median,
             format!("[{:.0} {:.0}]", tcp.least, tcp.most),
-            if ours.is_nan() { "-".to_owned() } else { format!("{:.2}x", ours / tcp.median) },
+            ours,
             cpu.median,
             f.udp_kpps.map_or_else(|| "-".to_owned(), |kpps| kpps.to_string()),
             f.ping.median,
         );
     }
-    let ratio = |kind| ours / rate(kind);
     verdict("TCP through the tunnel / wireguard-go", ratio(Kind::WireguardGo), Target::AtLeast(7.0));
     verdict("TCP through the tunnel / strongSwan, libipsec", ratio(Kind::StrongSwan), Target::AtLeast(12.0));
     verdict(

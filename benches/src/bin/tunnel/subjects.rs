@@ -162,25 +162,29 @@ fn forwarding(ends: [&Host; 2]) -> Result<Vec<Process>> {
 fn dormouse(ends: [&Host; 2]) -> Result<Vec<Dormoused>> {
     let mut all = Vec::new();
     // The gateway first: the client calls it.
+    ends[1].ip(&format!("addr add {}/32 dev lo", INNER[1]))?;
+    let server = INNER[1];
     for i in [1, 0] {
-        ends[i].ip(&format!("addr add {}/32 dev lo", INNER[i]))?;
-        let (role, gateway) = match i {
-            0 => ("client", format!("gateway = \"{}\"\n", OUTER[1])),
-            _ => ("gateway", String::new()),
+        let (role, child) = match i {
+            0 => (
+                format!("role = \"client\"\ngateway = \"{}\"\nauto = true", OUTER[1]),
+                format!("remote = [\"{server}/32\"]"),
+            ),
+            _ => (
+                "role = \"gateway\"\npool.addresses = [\"10.88.1.0/24\"]".to_owned(),
+                format!("local = [\"{server}/32\"]\nremote = [\"dynamic\"]"),
+            ),
         };
         let toml = format!(
-            "[connection.bench]\nrole = \"{role}\"\n{gateway}\
+            "[connection.bench]\n{role}\n\
              [connection.bench.local]\nid = \"end{i}.bench\"\nsecret = \"{SECRET}\"\n\
              [connection.bench.remote]\nid = \"end{}.bench\"\n\
              [connection.bench.ike]\nforce_udp = true\n\
-             [connection.bench.child]\nproposals = [\"aes128gcm16\"]\nlocal = [\"{}/32\"]\nremote = [\"{}/32\"]\n",
+             [connection.bench.child]\nproposals = [\"aes128gcm16\"]\n{child}\n",
             1 - i,
-            INNER[i],
-            INNER[1 - i],
         );
         all.push(Dormoused::start(ends[i], "dns = \"off\"", &toml)?);
     }
-    all[1].ok(&["up", "bench"])?;
     Ok(all)
 }
 
