@@ -33,7 +33,9 @@ pub(crate) fn run(args: &DemoArgs, json: bool) -> Result<ExitCode> {
     }
     // Before the work, not after it: a place that cannot be written is better known now.
     let file = match &args.file {
-        Some(path) => Some((path, std::fs::File::create(path).with_context(|| format!("{}", path.display()))?)),
+        Some(path) => {
+            Some((path, std::fs::File::create(path).with_context(|| format!("{}", path.display()))?))
+        }
         None => None,
     };
     let options = Options { interrupted: Arc::new(AtomicBool::new(false)), keep: args.keep };
@@ -53,7 +55,9 @@ pub(crate) fn run(args: &DemoArgs, json: bool) -> Result<ExitCode> {
         println!("{report}");
     }
     match file {
-        Some((path, file)) => serde_json::to_writer_pretty(file, &report).with_context(|| format!("{}", path.display()))?,
+        Some((path, file)) => {
+            serde_json::to_writer_pretty(file, &report).with_context(|| format!("{}", path.display()))?
+        }
         None if json => println!("{}", serde_json::to_string_pretty(&report)?),
         None => {}
     }

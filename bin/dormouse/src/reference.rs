@@ -50,7 +50,13 @@ fn section(out: &mut String, root: &Value, title: &str, schema: Option<&Value>, 
     if let Some(text) = schema.get("description").and_then(Value::as_str) {
         let _ = writeln!(out, "{}\n", text.replace('\n', " "));
     }
-    let required: Vec<&str> = schema.get("required").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str).collect();
+    let required: Vec<&str> = schema
+        .get("required")
+        .and_then(Value::as_array)
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_str)
+        .collect();
     let _ = writeln!(out, "| key | type | default | meaning |\n|---|---|---|---|");
     for (key, property) in schema.get("properties").and_then(Value::as_object).into_iter().flatten() {
         let kind = kind(root, property);
@@ -69,7 +75,8 @@ fn section(out: &mut String, root: &Value, title: &str, schema: Option<&Value>, 
 
 /// A property's type in the words of TOML.
 fn kind(root: &Value, property: &Value) -> String {
-    let target = property.get("$ref").and_then(Value::as_str).and_then(|r| root.pointer(r.trim_start_matches('#')));
+    let target =
+        property.get("$ref").and_then(Value::as_str).and_then(|r| root.pointer(r.trim_start_matches('#')));
     let schema = target.unwrap_or(property);
     let branches = schema.get("anyOf").or_else(|| schema.get("oneOf")).and_then(Value::as_array);
     if let Some(branches) = branches {
@@ -84,7 +91,9 @@ fn kind(root: &Value, property: &Value) -> String {
         return words.iter().map(|w| format!("`{w}`")).collect::<Vec<_>>().join(" or ");
     }
     let name = match schema.get("type") {
-        Some(Value::Array(list)) => list.iter().filter_map(Value::as_str).find(|t| *t != "null").unwrap_or_default(),
+        Some(Value::Array(list)) => {
+            list.iter().filter_map(Value::as_str).find(|t| *t != "null").unwrap_or_default()
+        }
         Some(Value::String(name)) => name,
         _ => "",
     };

@@ -15,8 +15,10 @@ use dormouse_control as control;
 use dormouse_ike::config::{EndpointConfig, HalfOpen, Ports};
 use dormouse_io::batch::{Carriers, RxBatch, TxBatch};
 use dormouse_io::clock::{BootClock, unix_now};
+use dormouse_io::control::ControlServer;
 use dormouse_io::entropy::OsEntropy;
 use dormouse_io::netlink::{MARK, set_mark};
+use dormouse_io::notify;
 use dormouse_io::poller::{Interest, Poller, Ready};
 use dormouse_io::privileges::{self, Keep};
 use dormouse_io::rawesp::RawEsp;
@@ -24,8 +26,6 @@ use dormouse_io::signal::{Signal, Signals};
 use dormouse_io::timer::Timer;
 use dormouse_io::tun::{Tun, TunOptions};
 use dormouse_io::udp::{Sent, Udp};
-use dormouse_io::control::ControlServer;
-use dormouse_io::notify;
 use dormouse_node::config::Resolved;
 use dormouse_node::config::file::{self, Role};
 use dormouse_node::pool::{Pool, SharedPool};
@@ -96,11 +96,17 @@ impl Daemon {
         let (endpoint, pool) = endpoint(&settings, &connections, &mut store)?;
         let carriers = bind(&settings)?;
         let mtu = if settings.mtu == 0 { TUNNEL_MTU } else { settings.mtu };
-        let options = TunOptions { name: Some(settings.interface.clone()), mtu, offload: settings.offload, ..TunOptions::default() };
+        let options = TunOptions {
+            name: Some(settings.interface.clone()),
+            mtu,
+            offload: settings.offload,
+            ..TunOptions::default()
+        };
         let tun = Tun::open(&options).context("daemon.interface")?;
         let machine = Machine::new(&tun, settings.dns)?;
-        let server = ControlServer::bind(&settings.socket, Some(settings.group.as_str()).filter(|g| !g.is_empty()))
-            .with_context(|| format!("daemon.socket: {}", settings.socket.display()))?;
+        let server =
+            ControlServer::bind(&settings.socket, Some(settings.group.as_str()).filter(|g| !g.is_empty()))
+                .with_context(|| format!("daemon.socket: {}", settings.socket.display()))?;
         let hold = connections.iter().map(|c| c.hold_packets).max().unwrap_or(0);
         let node = Node::new(connections.clone(), endpoint, Box::new(OsEntropy), Box::new(OsEntropy));
         if let Some(account) = account {
@@ -217,7 +223,10 @@ impl Daemon {
                 token => self.receive(now, (token - UDP) as usize, event.writable)?,
             }
         }
-        if tun || (self.blocked && !self.tx.is_blocked()) || ready.iter().any(|r| r.writable && r.token >= UDP) {
+        if tun
+            || (self.blocked && !self.tx.is_blocked())
+            || ready.iter().any(|r| r.writable && r.token >= UDP)
+        {
             self.forward(now)?;
         }
         Ok(())
@@ -226,7 +235,8 @@ impl Daemon {
     fn receive(&mut self, now: Instant, index: usize, _writable: bool) -> Result<()> {
         let Some(socket) = self.carriers.udp.get(index) else { return Ok(()) };
         let inner = &self.inner;
-        let mut plane = Plane { node: &mut self.node, now, held: &mut self.held, counters: &mut self.counters, inner };
+        let mut plane =
+            Plane { node: &mut self.node, now, held: &mut self.held, counters: &mut self.counters, inner };
         // A few rounds: the TUN and the timers wait meanwhile.
         for _ in 0..8 {
             if !self.rx.receive(socket, &mut self.tun, &mut plane)?.more {
@@ -243,7 +253,8 @@ impl Daemon {
     fn receive_raw(&mut self, now: Instant, index: usize) -> Result<()> {
         let Some(socket) = self.carriers.raw.get(index) else { return Ok(()) };
         let inner = &self.inner;
-        let mut plane = Plane { node: &mut self.node, now, held: &mut self.held, counters: &mut self.counters, inner };
+        let mut plane =
+            Plane { node: &mut self.node, now, held: &mut self.held, counters: &mut self.counters, inner };
         self.rx.receive_raw(socket, &mut self.tun, &mut plane)?;
         while let Ok(Some(error)) = socket.next_error() {
             self.node.path_error(now, error.destination, too_big(error.kind));
@@ -253,7 +264,8 @@ impl Daemon {
 
     fn forward(&mut self, now: Instant) -> Result<()> {
         let inner = &self.inner;
-        let mut plane = Plane { node: &mut self.node, now, held: &mut self.held, counters: &mut self.counters, inner };
+        let mut plane =
+            Plane { node: &mut self.node, now, held: &mut self.held, counters: &mut self.counters, inner };
         match self.tx.forward(&mut self.tun, &mut self.carriers, &mut plane, BUDGET) {
             Ok(_) => {}
             // The interface was switched off by somebody: what it carried is gone, the daemon is not.
@@ -263,7 +275,8 @@ impl Daemon {
         let blocked = self.tx.is_blocked();
         if blocked != self.blocked {
             self.blocked = blocked;
-            let (tun, udp) = if blocked { (Interest::NONE, Interest::BOTH) } else { (Interest::READ, Interest::READ) };
+            let (tun, udp) =
+                if blocked { (Interest::NONE, Interest::BOTH) } else { (Interest::READ, Interest::READ) };
             self.poller.modify(&self.tun, TUN, tun)?;
             for (i, socket) in self.carriers.udp.iter().enumerate() {
                 self.poller.modify(socket, UDP + i as u64, udp)?;
@@ -277,7 +290,9 @@ impl Daemon {
             match signal {
                 Signal::Stop => self.stopping = true,
                 Signal::Reload => {
-                    tracing::info!("the configuration is read at the start only; looking at the network again");
+                    tracing::info!(
+                        "the configuration is read at the start only; looking at the network again"
+                    );
                     self.look_at_network(now);
                 }
             }
@@ -301,7 +316,8 @@ impl Daemon {
     pub(crate) fn look_at_network(&mut self, now: Instant) {
         for c in self.connections.iter().filter(|c| c.role == Role::Client) {
             let Some(gateway) = &c.gateway else { continue };
-            let way = self.names.address(gateway).and_then(|ip| self.machine.way_to(ip, self.settings.ike_port));
+            let way =
+                self.names.address(gateway).and_then(|ip| self.machine.way_to(ip, self.settings.ike_port));
             if let Some((_, mtu)) = way {
                 self.node.set_path_mtu(mtu);
             }
@@ -323,7 +339,9 @@ impl Daemon {
         for (name, result) in self.names.found() {
             match result {
                 Ok(address) => tracing::info!(%name, %address, "gateway"),
-                Err(e) => tracing::warn!(%name, %e, "the gateway's name is not known; asked again when the network changes"),
+                Err(e) => {
+                    tracing::warn!(%name, %e, "the gateway's name is not known; asked again when the network changes")
+                }
             }
         }
         self.look_at_network(now);
@@ -369,7 +387,13 @@ impl Daemon {
         let mut out = Vec::new();
         for packet in self.held.take() {
             let inner = &self.inner;
-            let mut plane = Plane { node: &mut self.node, now, held: &mut self.held, counters: &mut self.counters, inner };
+            let mut plane = Plane {
+                node: &mut self.node,
+                now,
+                held: &mut self.held,
+                counters: &mut self.counters,
+                inner,
+            };
             if let Some(path) = plane.seal_one(&packet, &mut out) {
                 let _ = self.carriers.send(&path, 0, &out, None);
             }
@@ -389,7 +413,9 @@ impl Daemon {
             Event::PeerRoutes { routes } => self.machine.peer_routes(&routes, true),
             Event::PeerGone { routes } => self.machine.peer_routes(&routes, false),
             Event::Flowing => {}
-            Event::Ticket { connection, bytes } => complain(self.store.set_ticket(&connection, bytes.as_ref())),
+            Event::Ticket { connection, bytes } => {
+                complain(self.store.set_ticket(&connection, bytes.as_ref()))
+            }
             Event::TicketSpent { record } => {
                 let node = &self.node;
                 complain(self.store.spend(&record, || node.spent_tickets()));
@@ -401,13 +427,19 @@ impl Daemon {
 
     fn announce(&mut self, now: Instant, change: Change) {
         match &change {
-            Change::Up { connection, rung, took_ms } => tracing::info!(%connection, rung = rung.name(), took_ms, "up"),
+            Change::Up { connection, rung, took_ms } => {
+                tracing::info!(%connection, rung = rung.name(), took_ms, "up")
+            }
             Change::RungFailed { connection, rung, why, .. } => {
                 tracing::warn!(%connection, rung = rung.name(), %why, "a rung of the ladder failed");
             }
             Change::Down { connection, why } => tracing::info!(%connection, %why, "down"),
-            Change::PeerUp { connection, peer, resumed } => tracing::info!(%connection, %peer, resumed, "a client came"),
-            Change::PeerDown { connection, peer, why } => tracing::info!(%connection, %peer, %why, "a client went"),
+            Change::PeerUp { connection, peer, resumed } => {
+                tracing::info!(%connection, %peer, resumed, "a client came")
+            }
+            Change::PeerDown { connection, peer, why } => {
+                tracing::info!(%connection, %peer, %why, "a client went")
+            }
             Change::PeerRefused { from, claimed, why } => {
                 tracing::warn!(%from, claimed = claimed.as_deref().unwrap_or("?"), %why, "a client was refused");
             }
@@ -447,9 +479,20 @@ impl Daemon {
         let off = |name: &str, active: bool| control::Offload {
             name: name.into(),
             active,
-            why: (!active).then(|| if self.settings.offload { "refused by the kernel".into() } else { "daemon.offload = false".into() }),
+            why: (!active).then(|| {
+                if self.settings.offload {
+                    "refused by the kernel".into()
+                } else {
+                    "daemon.offload = false".into()
+                }
+            }),
         };
-        vec![off("tun-tso", o.vnet), off("tun-uso", o.uso), off("tun-join-tcp", o.join_tcp), off("tun-join-udp", o.join_udp)]
+        vec![
+            off("tun-tso", o.vnet),
+            off("tun-uso", o.uso),
+            off("tun-join-tcp", o.join_tcp),
+            off("tun-join-udp", o.join_udp),
+        ]
     }
 }
 
@@ -467,14 +510,24 @@ fn complain(result: Result<()>) {
 }
 
 /// What the IKE endpoint needs besides the connections.
-fn endpoint(settings: &file::Daemon, connections: &[Resolved], store: &mut Store) -> Result<(EndpointConfig, Option<SharedPool>)> {
+fn endpoint(
+    settings: &file::Daemon,
+    connections: &[Resolved],
+    store: &mut Store,
+) -> Result<(EndpointConfig, Option<SharedPool>)> {
     let mut config = EndpointConfig {
         ports: Ports { ike: settings.ike_port, natt: settings.nat_t_port },
-        half_open: HalfOpen { cookie_threshold: settings.cookie_threshold, max: settings.half_open_limit, ..HalfOpen::default() },
+        half_open: HalfOpen {
+            cookie_threshold: settings.cookie_threshold,
+            max: settings.half_open_limit,
+            ..HalfOpen::default()
+        },
         ..EndpointConfig::default()
     };
     let gateways: Vec<&Resolved> = connections.iter().filter(|c| c.role == Role::Gateway).collect();
-    let Some(lifetime) = gateways.iter().map(|c| c.ike.ticket_lifetime).max() else { return Ok((config, None)) };
+    let Some(lifetime) = gateways.iter().map(|c| c.ike.ticket_lifetime).max() else {
+        return Ok((config, None));
+    };
     let state = store.gateway(unix_now(), lifetime)?;
     config.ticket_keys = Some(state.keys);
     config.ticket_guard = state.guard;
@@ -489,15 +542,18 @@ fn endpoint(settings: &file::Daemon, connections: &[Resolved], store: &mut Store
 fn bind(settings: &file::Daemon) -> Result<Carriers> {
     let mut carriers = Carriers::default();
     for ip in &settings.listen {
-        for (port, key, carrier) in
-            [(settings.ike_port, "daemon.ike_port", Carrier::Ike), (settings.nat_t_port, "daemon.nat_t_port", Carrier::NatT)]
-        {
+        for (port, key, carrier) in [
+            (settings.ike_port, "daemon.ike_port", Carrier::Ike),
+            (settings.nat_t_port, "daemon.nat_t_port", Carrier::NatT),
+        ] {
             match Udp::bind(SocketAddr::new(*ip, port), carrier) {
                 Ok(socket) => {
                     set_mark(&socket, MARK).context("marking the daemon's packets")?;
                     carriers.udp.push(socket);
                 }
-                Err(e) if ip.is_unspecified() && ip.is_ipv6() && e.kind() != std::io::ErrorKind::AddrInUse => {
+                Err(e)
+                    if ip.is_unspecified() && ip.is_ipv6() && e.kind() != std::io::ErrorKind::AddrInUse =>
+                {
                     tracing::info!(%e, "IPv6 is left out");
                 }
                 Err(e) => return Err(e).with_context(|| format!("{key} or daemon.listen")),

@@ -19,14 +19,21 @@ pub(crate) struct Loaded {
 /// With file, line and column if it is not TOML or has an unknown key; with the key if a value is wrong.
 pub(crate) fn load(args: &Args) -> Result<Loaded> {
     let path = &args.config;
-    let text = std::fs::read_to_string(path).with_context(|| format!("{}: cannot be read", path.display()))?;
+    let text =
+        std::fs::read_to_string(path).with_context(|| format!("{}: cannot be read", path.display()))?;
     let mut file = config::parse(&text).map_err(|e| anyhow!("{}: {e}", path.display()))?;
     if inline_secret(&file) && readable_by_others(path)? {
-        return Err(anyhow!("{0}: holds a secret but can be read by others; chmod 600 {0}, or use secret_file", path.display()));
+        return Err(anyhow!(
+            "{0}: holds a secret but can be read by others; chmod 600 {0}, or use secret_file",
+            path.display()
+        ));
     }
     let connections = config::resolve(&file, &mut read).map_err(|e| anyhow!("{}: {e}", path.display()))?;
     if connections.is_empty() {
-        return Err(anyhow!("{}: no connection is configured; add a [connection.NAME] section", path.display()));
+        return Err(anyhow!(
+            "{}: no connection is configured; add a [connection.NAME] section",
+            path.display()
+        ));
     }
     let daemon = &mut file.daemon;
     if let Some(dir) = &args.state_dir {
@@ -55,7 +62,10 @@ fn read(path: &Path, secret: bool) -> Result<Vec<u8>, String> {
     if secret {
         let mode = std::fs::metadata(path).map_err(|e| format!("{name}: {e}"))?.mode();
         if mode & 0o077 != 0 {
-            return Err(format!("{name}: mode {:o} lets others read a secret; chmod 600 {name}", mode & 0o777));
+            return Err(format!(
+                "{name}: mode {:o} lets others read a secret; chmod 600 {name}",
+                mode & 0o777
+            ));
         }
     }
     std::fs::read(path).map_err(|e| format!("{name}: {e}"))

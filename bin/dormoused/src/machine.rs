@@ -66,7 +66,15 @@ impl Machine {
             }
         }
         let interface = tun.name().to_owned();
-        Ok(Self { ledger, monitor, guard, tun: index, interface, configured: BTreeMap::new(), resolver_in_use })
+        Ok(Self {
+            ledger,
+            monitor,
+            guard,
+            tun: index,
+            interface,
+            configured: BTreeMap::new(),
+            resolver_in_use,
+        })
     }
 
     /// Client: the tunnel carries these addresses, routes and name servers now.
@@ -123,14 +131,17 @@ impl Machine {
 
     fn set_dns(&mut self) {
         let Some(guard) = &mut self.guard else { return };
-        let servers: Vec<IpAddr> = self.configured.values().flat_map(|(a, _)| a.dns.iter().copied()).collect();
-        let domains: Vec<String> = self.configured.values().flat_map(|(a, _)| a.domains.iter().cloned()).collect();
+        let servers: Vec<IpAddr> =
+            self.configured.values().flat_map(|(a, _)| a.dns.iter().copied()).collect();
+        let domains: Vec<String> =
+            self.configured.values().flat_map(|(a, _)| a.domains.iter().cloned()).collect();
         let result = if servers.is_empty() {
             guard.revert()
         } else {
             // Everything is asked in the tunnel unless the gateway names the domains that it is good for.
             let exclusive = domains.is_empty();
-            let settings = Settings { interface: self.interface.clone(), index: self.tun, servers, domains, exclusive };
+            let settings =
+                Settings { interface: self.interface.clone(), index: self.tun, servers, domains, exclusive };
             guard.set(settings)
         };
         report(result, "DNS", "");

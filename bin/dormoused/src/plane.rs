@@ -2,8 +2,8 @@
 //! to packets that are too big; decides nothing that policy decides.
 
 use dormouse_esp::{Mode, Selectors, ecn, pmtu, transport};
-use dormouse_io::batch::{Geometry, Opener, Plan, Received, Sealed, Sealer, Verdict};
 use dormouse_io::SuperPacket;
+use dormouse_io::batch::{Geometry, Opener, Plan, Received, Sealed, Sealer, Verdict};
 use dormouse_io::udp::Sent;
 use dormouse_node::{Inbound, Node, Route};
 use dormouse_sansio::{Instant, Path};
@@ -79,7 +79,10 @@ impl Plane<'_> {
         ip::tcp::clamp_mss(packet.bytes_mut(), pmtu::mss_v4(inner_mtu), pmtu::mss_v6(inner_mtu));
         let bytes = packet.bytes();
         let (strip, next_header) = match child.outbound.mode() {
-            Mode::Tunnel => (0, if bytes.first()? >> 4 == 6 { dormouse_esp::IPV6_IN_IP } else { dormouse_esp::IPV4_IN_IP }),
+            Mode::Tunnel => (
+                0,
+                if bytes.first()? >> 4 == 6 { dormouse_esp::IPV6_IN_IP } else { dormouse_esp::IPV4_IN_IP },
+            ),
             Mode::Transport => {
                 let stripped = transport::strip(bytes)?;
                 (stripped.header_len, stripped.next_header)
@@ -94,7 +97,16 @@ impl Plane<'_> {
         let mark = ecn::of_packet(packet.bytes()) as u8;
         let stride = child.outbound.sealed_len(packet_len - strip);
         let head = child.outbound.head_len();
-        Some(Plan::Seal(Geometry { route: id, head, strip, max_inner: inner_mtu, stride, packet_len, next_header, ecn: mark }))
+        Some(Plan::Seal(Geometry {
+            route: id,
+            head,
+            strip,
+            max_inner: inner_mtu,
+            stride,
+            packet_len,
+            next_header,
+            ecn: mark,
+        }))
     }
 
     /// Tells the sender that its packet does not fit.
@@ -102,7 +114,12 @@ impl Plane<'_> {
         let flow = ip::flow(packet)?;
         // The error comes from the far end of the link, as from a router: the destination stands in if we have no address
         // of the family, so that the sender's filters see a plausible source.
-        let source = self.inner.iter().copied().find(|a| a.is_ipv4() == flow.src.is_ipv4() && *a != flow.src).unwrap_or(flow.dst);
+        let source = self
+            .inner
+            .iter()
+            .copied()
+            .find(|a| a.is_ipv4() == flow.src.is_ipv4() && *a != flow.src)
+            .unwrap_or(flow.dst);
         let mtu = pmtu::advertised(inner_mtu, flow.src);
         let mut answer = Vec::new();
         if !ip::icmp::too_big(packet, source, mtu.into(), &mut answer) {
@@ -127,7 +144,9 @@ impl Plane<'_> {
         let Route::Send(id) = self.node.route(&flow) else { return None };
         let child = self.node.child_mut(id)?;
         let (strip, next_header) = match child.outbound.mode() {
-            Mode::Tunnel => (0, if flow.src.is_ipv6() { dormouse_esp::IPV6_IN_IP } else { dormouse_esp::IPV4_IN_IP }),
+            Mode::Tunnel => {
+                (0, if flow.src.is_ipv6() { dormouse_esp::IPV6_IN_IP } else { dormouse_esp::IPV4_IN_IP })
+            }
             Mode::Transport => transport::strip(packet).map(|s| (s.header_len, s.next_header))?,
         };
         let inner = packet.get(strip..)?;
@@ -142,7 +161,14 @@ impl Plane<'_> {
         Some(path)
     }
 
-    fn deliver(&mut self, from: &Received, child: u64, next_header: u8, datagram: &mut [u8], range: std::ops::Range<usize>) -> Verdict {
+    fn deliver(
+        &mut self,
+        from: &Received,
+        child: u64,
+        next_header: u8,
+        datagram: &mut [u8],
+        range: std::ops::Range<usize>,
+    ) -> Verdict {
         let now = self.now;
         let Some(child) = self.node.child_mut(child) else { return Verdict::Done };
         let inner_mtu = child.overhead.inner_mtu(child.pmtu.get(now).into());
@@ -214,7 +240,9 @@ impl Opener for Plane<'_> {
     fn open(&mut self, from: &Received, datagram: &mut [u8]) -> Verdict {
         match self.node.handle_datagram(self.now, from.path, datagram) {
             Ok(Inbound::Consumed) => Verdict::Done,
-            Ok(Inbound::Inner { range, child, next_header }) => self.deliver(from, child, next_header, datagram, range),
+            Ok(Inbound::Inner { range, child, next_header }) => {
+                self.deliver(from, child, next_header, datagram, range)
+            }
             Err(e) => {
                 tracing::debug!(path = %from.path, %e, "dropped");
                 self.counters.discards += 1;
@@ -227,14 +255,16 @@ impl Opener for Plane<'_> {
 /// Transport mode: the payload gets a header from the outer addresses again. Behind a NAT its checksum is still over the
 /// addresses that the selectors name, and is corrected (RFC 3948 section 3.1.2).
 fn deliver_payload(
-    selectors: &Selectors, from: &Received, next_header: u8, datagram: &mut [u8], range: std::ops::Range<usize>,
+    selectors: &Selectors,
+    from: &Received,
+    next_header: u8,
+    datagram: &mut [u8],
+    range: std::ops::Range<usize>,
 ) -> Verdict {
     let (source, destination) = (from.path.remote.ip(), from.path.local.ip());
     let single = |list: &[TsRange]| list.first().filter(|ts| ts.start == ts.end).map(|ts| ts.start);
-    let then = (
-        single(selectors.remote()).unwrap_or(source),
-        single(selectors.local()).unwrap_or(destination),
-    );
+    let then =
+        (single(selectors.remote()).unwrap_or(source), single(selectors.local()).unwrap_or(destination));
     let Some(payload) = datagram.get_mut(range.clone()) else { return Verdict::Done };
     let port = |at: usize| match (next_header, payload.get(at..at + 2)) {
         (6 | 17 | 132, Some([high, low])) => Some(u16::from_be_bytes([*high, *low])),
@@ -247,7 +277,9 @@ fn deliver_payload(
     if then != (source, destination) {
         transport::correct_checksum(payload, next_header, then, (source, destination));
     }
-    let Some(header) = transport::Rebuilt::new(source, destination, next_header, payload.len(), 64) else { return Verdict::Done };
+    let Some(header) = transport::Rebuilt::new(source, destination, next_header, payload.len(), 64) else {
+        return Verdict::Done;
+    };
     let mut bytes = [0; 40];
     let used = header.as_bytes().len();
     if let Some(room) = bytes.get_mut(..used) {

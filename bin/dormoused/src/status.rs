@@ -30,9 +30,15 @@ pub(crate) fn rung(rung: ladder::Rung) -> Rung {
 /// An error of the node in the words of the protocol, with the line to change.
 pub(crate) fn error(connection: &str, message: &str, kind: FailureKind) -> control::Error {
     let (kind, key) = match kind {
-        FailureKind::Authentication => (control::ErrorKind::Authentication, Some("local or remote: identity, secret, certificate, ca")),
-        FailureKind::Proposal if message.contains("ESP") => (control::ErrorKind::Proposal, Some("child.proposals")),
-        FailureKind::Proposal if message.contains("traffic selectors") => (control::ErrorKind::Proposal, Some("child.local or child.remote")),
+        FailureKind::Authentication => {
+            (control::ErrorKind::Authentication, Some("local or remote: identity, secret, certificate, ca"))
+        }
+        FailureKind::Proposal if message.contains("ESP") => {
+            (control::ErrorKind::Proposal, Some("child.proposals"))
+        }
+        FailureKind::Proposal if message.contains("traffic selectors") => {
+            (control::ErrorKind::Proposal, Some("child.local or child.remote"))
+        }
         FailureKind::Proposal => (control::ErrorKind::Proposal, Some("ike.proposals")),
         FailureKind::Timeout => (control::ErrorKind::Timeout, None),
         FailureKind::Other => (control::ErrorKind::Other, None),
@@ -68,7 +74,11 @@ pub(crate) fn connection(info: &ClientInfo, routes: Vec<String>, unix: UnixTime)
             expires_in_seconds: info.ticket_expires.map(|t| t.saturating_since(unix).as_secs_f64()),
         },
         traffic: session.map(traffic).unwrap_or_default(),
-        nat: session.map(|s| control::Nat { local: s.path.carrier == Carrier::NatT, remote: false, keepalive_seconds: None }),
+        nat: session.map(|s| control::Nat {
+            local: s.path.carrier == Carrier::NatT,
+            remote: false,
+            keepalive_seconds: None,
+        }),
         last_error: info.last_error.as_ref().map(|(message, kind)| control::LastError {
             error: error(&info.name, message, *kind),
             retry_in_seconds: None,

@@ -115,7 +115,8 @@ impl Verbs {
         }
         if waiting.until.is_some_and(|until| until <= now) {
             let state = status::state(info.state).name();
-            let mut message = format!("{} is {state}, not {}, and the time is over", info.name, waiting.state.name());
+            let mut message =
+                format!("{} is {state}, not {}, and the time is over", info.name, waiting.state.name());
             if let Some((_, why, _)) = self.failures.get(&info.name).filter(|f| f.0 > waiting.failures) {
                 message = format!("{message}; last failure: {why}");
             }
@@ -169,7 +170,8 @@ impl Daemon {
             }
             Verb::Wait { connection, state, timeout_seconds } => match self.named(connection) {
                 Ok(connection) => {
-                    let until = timeout_seconds.map(|s| now + Duration::try_from_secs_f64(s).unwrap_or(Duration::MAX));
+                    let until = timeout_seconds
+                        .map(|s| now + Duration::try_from_secs_f64(s).unwrap_or(Duration::MAX));
                     // What has failed already is an answer too, if the connection rests after it.
                     let failures = self.verbs.failures.get(&connection).map_or(0, |f| f.0).saturating_sub(1);
                     self.verbs.waiting.insert(client, Waiting { connection, state, until, failures });
@@ -188,16 +190,22 @@ impl Daemon {
     /// The client connection that is meant.
     fn named(&self, name: Option<String>) -> Result<String, Error> {
         use dormouse_node::config::file::Role;
-        let clients: Vec<&str> = self.connections.iter().filter(|c| c.role == Role::Client).map(|c| c.name.as_str()).collect();
+        let clients: Vec<&str> =
+            self.connections.iter().filter(|c| c.role == Role::Client).map(|c| c.name.as_str()).collect();
         let known = || if clients.is_empty() { "none".to_owned() } else { clients.join(", ") };
         match (name, clients.as_slice()) {
             (Some(name), _) if clients.contains(&name.as_str()) => Ok(name),
             (Some(name), _) => {
-                let message = format!("there is no client connection '{name}'; client connections: {}", known());
-                Err(Error::new(ErrorKind::UnknownConnection, message).with_change(format!("add [connection.{name}] to {}", self.config_path)))
+                let message =
+                    format!("there is no client connection '{name}'; client connections: {}", known());
+                Err(Error::new(ErrorKind::UnknownConnection, message)
+                    .with_change(format!("add [connection.{name}] to {}", self.config_path)))
             }
             (None, [only]) => Ok((*only).to_owned()),
-            (None, _) => Err(Error::new(ErrorKind::UnknownConnection, format!("name a client connection: {}", known()))),
+            (None, _) => Err(Error::new(
+                ErrorKind::UnknownConnection,
+                format!("name a client connection: {}", known()),
+            )),
         }
     }
 
@@ -205,7 +213,11 @@ impl Daemon {
         self.verbs.watching.insert(client);
         for info in self.node.client_infos(now) {
             let kind = EventKind::Snapshot { state: status::state(info.state) };
-            let event = control::Event { at_unix: unix_now_precise().as_secs_f64(), connection: Some(info.name), kind };
+            let event = control::Event {
+                at_unix: unix_now_precise().as_secs_f64(),
+                connection: Some(info.name),
+                kind,
+            };
             self.verbs.reply(client, Ok(Reply::Event(Box::new(event))));
         }
     }
@@ -284,7 +296,11 @@ impl Daemon {
         for offload in self.offloads() {
             checks.push(control::Check {
                 name: offload.name,
-                outcome: if offload.active { control::CheckOutcome::Ok } else { control::CheckOutcome::Warning },
+                outcome: if offload.active {
+                    control::CheckOutcome::Ok
+                } else {
+                    control::CheckOutcome::Warning
+                },
                 found: if offload.active { "in use".into() } else { offload.why.unwrap_or_default() },
                 change: None,
             });
@@ -306,7 +322,9 @@ fn lower(kind: &impl std::fmt::Debug) -> String {
 
 fn event(change: Change) -> (String, EventKind) {
     match change {
-        Change::Up { connection, rung, took_ms } => (connection, EventKind::Up { rung: status::rung(rung), took_ms }),
+        Change::Up { connection, rung, took_ms } => {
+            (connection, EventKind::Up { rung: status::rung(rung), took_ms })
+        }
         Change::RungFailed { connection, rung, why, kind } => {
             let error = status::error(&connection, &why, kind);
             (connection, EventKind::RungFailed { rung: status::rung(rung), error })

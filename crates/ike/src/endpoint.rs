@@ -641,6 +641,14 @@ impl Endpoint {
     /// The successor takes over the name and everything else; the old SA goes on under the successor's internal name.
     fn inherit(&mut self, now: Instant, from: SaId, to: SaId) {
         let both = [from, to].iter().all(|id| matches!(self.slots.get(id), Some(Slot::Established(_))));
+        if !both {
+            // The peer deleted the successor before it could inherit: the name ends with the SA that still bears it.
+            if let Some(ike) = self.established(from) {
+                ike.stage = Stage::Live;
+                self.touched.insert(from);
+            }
+            return;
+        }
         let (Some(Slot::Established(mut old)), Some(Slot::Established(mut new))) = (
             both.then(|| self.slots.remove(&from)).flatten(),
             both.then(|| self.slots.remove(&to)).flatten(),

@@ -3,14 +3,14 @@
 //! The socket sees both directions of one interface (`AF_PACKET`, `SOCK_RAW`, all protocols). Times are those at which the
 //! packets are read, so a packet may be late by a scheduling delay: far below the shortest idle period anybody asks for.
 
-#![expect(clippy::disallowed_methods, reason = "a capture stamps its packets with the clock on the wall")]
-
 use std::io::{self, Write};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::Duration;
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{AddressFamily, LinkAddr, SockFlag, SockProtocol, SockType, recvfrom, socket};
+
+use crate::clock::{BootClock, unix_now_precise};
 
 /// Link type of interfaces with Ethernet framing (WiFi and veth too) and of those with bare IP packets (TUN, WireGuard).
 const ETHERNET: u32 = 1;
@@ -72,13 +72,13 @@ impl Capture {
     /// When the socket fails or the output cannot be written.
     pub fn record(&self, mut out: impl Write, snap: u32, limit: Option<Duration>) -> io::Result<Counts> {
         header(&mut out, snap, self.link)?;
-        let begin = Instant::now();
+        let begin = BootClock::now();
         let mut counts = Counts::default();
         let mut packet = vec![0u8; LARGEST];
         loop {
             while self.one(&mut out, &mut packet, snap, &mut counts)? {}
             out.flush()?;
-            let left = limit.map(|l| l.saturating_sub(begin.elapsed()));
+            let left = limit.map(|l| l.saturating_sub(BootClock::now() - begin));
             if left.is_some_and(|l| l.is_zero()) {
                 return Ok(counts);
             }
@@ -128,7 +128,7 @@ fn header(out: &mut impl Write, snap: u32, link: u32) -> io::Result<()> {
 }
 
 fn record_header(out: &mut impl Write, kept: usize, length: usize) -> io::Result<()> {
-    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let now = unix_now_precise();
     let seconds = u32::try_from(now.as_secs()).unwrap_or(u32::MAX);
     for field in [seconds, now.subsec_nanos(), narrow(kept), narrow(length)] {
         out.write_all(&field.to_le_bytes())?;

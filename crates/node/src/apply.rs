@@ -13,7 +13,9 @@ impl Node {
             Ike::Established(e) => self.established(now, *e),
             Ike::Child(change) => self.apply_child(now, change),
             Ike::Ticket { sa, ticket } => self.ticket(sa, *ticket),
-            Ike::TicketSpent { record } => self.push(Event::TicketSpent { record: record.as_bytes().to_vec() }),
+            Ike::TicketSpent { record } => {
+                self.push(Event::TicketSpent { record: record.as_bytes().to_vec() })
+            }
             Ike::TicketKeys { exported } => self.push(Event::TicketKeys { exported }),
             Ike::Failed { sa, error } => self.attempt_failed(now, sa, &error),
             Ike::PeerFailed { path, claimed, error } => {
@@ -42,12 +44,18 @@ impl Node {
                 tracing::info!(%sa, why, "the gateway refused the new address");
                 self.held_failed(now, sa, Failure::Lost);
             }
-            Ike::PeerAddresses { sa, addresses } => tracing::debug!(%sa, ?addresses, "additional addresses of the peer"),
+            Ike::PeerAddresses { sa, addresses } => {
+                tracing::debug!(%sa, ?addresses, "additional addresses of the peer")
+            }
         }
     }
 
     fn established(&mut self, now: Instant, e: Established) {
-        let routes = if e.initiator { Vec::new() } else { e.configuration.addresses().into_iter().map(IpNet::from).collect() };
+        let routes = if e.initiator {
+            Vec::new()
+        } else {
+            e.configuration.addresses().into_iter().map(IpNet::from).collect()
+        };
         let session = Session {
             connection: e.connection.clone(),
             peer: e.peer.to_string(),
@@ -66,7 +74,11 @@ impl Node {
             if !routes.is_empty() {
                 self.push(Event::PeerRoutes { routes });
             }
-            self.changed(Change::PeerUp { connection: e.connection, peer: e.peer.to_string(), resumed: e.resumed });
+            self.changed(Change::PeerUp {
+                connection: e.connection,
+                peer: e.peer.to_string(),
+                resumed: e.resumed,
+            });
             return;
         }
         let Some(client) = self.clients.get_mut(&e.connection) else { return };
@@ -111,7 +123,9 @@ impl Node {
     }
 
     fn attempt_failed(&mut self, now: Instant, sa: SaId, error: &dormouse_ike::NegotiationError) {
-        let Some((name, client)) = self.clients.iter_mut().find(|(_, c)| c.attempt == Some(sa)) else { return };
+        let Some((name, client)) = self.clients.iter_mut().find(|(_, c)| c.attempt == Some(sa)) else {
+            return;
+        };
         let name = name.clone();
         client.attempt = None;
         let (failure, kind) = crate::client::failure_of(error);
@@ -153,7 +167,11 @@ impl Node {
         if !gone.is_empty() {
             self.push(Event::PeerGone { routes: gone });
         }
-        self.changed(Change::PeerDown { connection: session.connection, peer: session.peer, why: reason.to_string() });
+        self.changed(Change::PeerDown {
+            connection: session.connection,
+            peer: session.peer,
+            why: reason.to_string(),
+        });
     }
 
     fn path_changed(&mut self, now: Instant, sa: SaId, path: dormouse_sansio::Path) {

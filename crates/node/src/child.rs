@@ -2,7 +2,9 @@
 //! import each other.
 
 use dormouse_crypto::{Encr, Error as CryptoError, Integ};
-use dormouse_esp::{Child, Inbound, Limits, Mode, Outbound, Overhead, PathMtu, SaParams, Selectors, Tfc, Volume};
+use dormouse_esp::{
+    Child, Inbound, Limits, Mode, Outbound, Overhead, PathMtu, SaParams, Selectors, Tfc, Volume,
+};
 use dormouse_ike::Install;
 use dormouse_ike::config::{ChildConfig, ChildMode};
 use dormouse_sansio::{Entropy, Instant, Path};
@@ -25,7 +27,9 @@ pub(crate) struct Local<'a> {
 /// # Errors
 /// If cipher, integrity algorithm and keying material do not fit each other.
 pub(crate) fn build(
-    install: &Install, local: Local<'_>, entropy: &mut dyn Entropy,
+    install: &Install,
+    local: Local<'_>,
+    entropy: &mut dyn Entropy,
 ) -> Result<Child, CryptoError> {
     let mode = mode(install);
     let soft = local.config.lifetime.soft(entropy);

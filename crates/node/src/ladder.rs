@@ -328,7 +328,8 @@ impl Ladder {
             }
             State::Climbing(Rung::Full) => {
                 self.state = State::Backoff;
-                let pause = if why == Failure::Refused { self.backoff.max(BACKOFF_REFUSED) } else { self.backoff };
+                let pause =
+                    if why == Failure::Refused { self.backoff.max(BACKOFF_REFUSED) } else { self.backoff };
                 self.wait = Wait::Retry(now + pause);
                 self.backoff = (self.backoff * 2).min(BACKOFF_MOST);
             }

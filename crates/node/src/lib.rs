@@ -15,5 +15,5 @@ pub mod pool;
 mod snapshot;
 
 pub use event::{Change, Event, FailureKind};
-pub use snapshot::{ChildInfo, ClientInfo, SessionInfo};
 pub use node::{Counters, Discard, Inbound, Node, Route};
+pub use snapshot::{ChildInfo, ClientInfo, SessionInfo};

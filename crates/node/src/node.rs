@@ -20,9 +20,9 @@ use crate::event::{Change, Event};
 use crate::ladder::{Action, State};
 use dormouse_esp::pmtu::TooBig;
 use dormouse_esp::{Child, Life, Sad};
-use dormouse_ike::{ChildId, ChildSa, Endpoint, Install, SaId};
-use dormouse_ike::ticket::ClientTicket;
 use dormouse_ike::config::{Connection, EndpointConfig};
+use dormouse_ike::ticket::ClientTicket;
+use dormouse_ike::{ChildId, ChildSa, Endpoint, Install, SaId};
 use dormouse_sansio::{Carrier, Deadline, Entropy, Instant, Path, Transmit, UnixTime};
 use dormouse_wire::esp::{NatT, classify_natt};
 use dormouse_wire::ip::Flow;
@@ -136,7 +136,10 @@ pub struct Node {
 
 impl std::fmt::Debug for Node {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Node").field("clients", &self.clients.keys()).field("sessions", &self.sessions).finish_non_exhaustive()
+        f.debug_struct("Node")
+            .field("clients", &self.clients.keys())
+            .field("sessions", &self.sessions)
+            .finish_non_exhaustive()
     }
 }
 
@@ -145,11 +148,17 @@ impl Node {
     /// list of answering connections is filled in here. `entropy` is for IKE, `esp_entropy` for ESP.
     #[must_use]
     pub fn new(
-        connections: Vec<Resolved>, mut endpoint: EndpointConfig, entropy: Box<dyn Entropy>, esp_entropy: Box<dyn Entropy>,
+        connections: Vec<Resolved>,
+        mut endpoint: EndpointConfig,
+        entropy: Box<dyn Entropy>,
+        esp_entropy: Box<dyn Entropy>,
     ) -> Self {
         let (mut clients, mut policies) = (BTreeMap::new(), BTreeMap::new());
         for connection in connections {
-            policies.insert(connection.name.clone(), Policy { ike: connection.ike.clone(), pad_to: connection.pad_to });
+            policies.insert(
+                connection.name.clone(),
+                Policy { ike: connection.ike.clone(), pad_to: connection.pad_to },
+            );
             match connection.role {
                 Role::Gateway => endpoint.connections.push(connection.ike),
                 Role::Client => {
@@ -303,7 +312,12 @@ impl Node {
     ///
     /// # Errors
     /// The reason why it was dropped; it has been counted.
-    pub fn handle_datagram(&mut self, now: Instant, path: Path, datagram: &mut [u8]) -> Result<Inbound, Discard> {
+    pub fn handle_datagram(
+        &mut self,
+        now: Instant,
+        path: Path,
+        datagram: &mut [u8],
+    ) -> Result<Inbound, Discard> {
         let esp = match path.carrier {
             Carrier::Ike => false,
             Carrier::RawEsp => true,
@@ -389,7 +403,10 @@ impl Node {
                 _ => Route::Send(id),
             };
         }
-        let wanted = |c: &Client| c.ladder.state() != State::Down && c.last_selectors.as_ref().is_some_and(|s| s.match_outbound(flow));
+        let wanted = |c: &Client| {
+            c.ladder.state() != State::Down
+                && c.last_selectors.as_ref().is_some_and(|s| s.match_outbound(flow))
+        };
         if self.clients.values().any(wanted) { Route::Hold } else { Route::None }
     }
 
@@ -449,7 +466,8 @@ impl Node {
     /// whose only sessions sleep has no deadline.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Deadline> {
-        let asleep = !self.clients.is_empty() && self.clients.values().all(|c| c.asleep) && self.is_only_client();
+        let asleep =
+            !self.clients.is_empty() && self.clients.values().all(|c| c.asleep) && self.is_only_client();
         let ike = if asleep { None } else { self.ike.poll_timeout() };
         let ladders = self.clients.values().filter_map(|c| c.ladder.poll_timeout());
         ladders.fold(ike, |a, b| Deadline::earlier(a, Some(b)))
@@ -505,15 +523,20 @@ impl Node {
                 }
             }
             Action::Resume(path) => match client.take_ticket() {
-                Some(ticket) => client.attempt = Some(self.ike.resume(now, client.config.ike.clone(), ticket, path)),
+                Some(ticket) => {
+                    client.attempt = Some(self.ike.resume(now, client.config.ike.clone(), ticket, path))
+                }
                 None => {
                     client.ladder.failed(now, crate::ladder::Failure::TicketRefused);
                     self.climb(now);
                 }
             },
-            Action::Connect(path) => client.attempt = Some(self.ike.connect(now, client.config.ike.clone(), path)),
+            Action::Connect(path) => {
+                client.attempt = Some(self.ike.connect(now, client.config.ike.clone(), path))
+            }
             Action::Abandon => {
-                let (attempt, held) = (client.attempt.take(), client.sa.take_if(|_| !client.ladder.data_flows()));
+                let (attempt, held) =
+                    (client.attempt.take(), client.sa.take_if(|_| !client.ladder.data_flows()));
                 for sa in attempt.into_iter().chain(held) {
                     self.abandon(now, sa);
                 }
@@ -566,7 +589,12 @@ impl Node {
             ChildSa::Remove { child, sa } => {
                 self.pending_activation.remove(&child.get());
                 // The peer has removed the old one, so it has the new one: from now on that sends.
-                let waiting: Vec<u64> = self.pending_activation.iter().filter(|(_, old)| **old == child.get()).map(|(new, _)| *new).collect();
+                let waiting: Vec<u64> = self
+                    .pending_activation
+                    .iter()
+                    .filter(|(_, old)| **old == child.get())
+                    .map(|(new, _)| *new)
+                    .collect();
                 for new in waiting {
                     self.pending_activation.remove(&new);
                     self.sad.activate(new);
@@ -584,7 +612,8 @@ impl Node {
         let id = install.child.get();
         let (sa, replaces, send_now) = (install.sa, install.replaces, install.send_now);
         let policy = self.sessions.get(&sa).and_then(|s| self.policies.get(&s.connection));
-        let Some((policy, config)) = policy.and_then(|p| Some((p, p.ike.children.get(install.config)?))) else {
+        let Some((policy, config)) = policy.and_then(|p| Some((p, p.ike.children.get(install.config)?)))
+        else {
             tracing::error!(%sa, "a CHILD SA of no known connection");
             return;
         };
@@ -623,7 +652,12 @@ impl Node {
         }
     }
 
-    pub(crate) fn ladder_failed(&mut self, now: Instant, connection: &str, error: &dormouse_ike::NegotiationError) {
+    pub(crate) fn ladder_failed(
+        &mut self,
+        now: Instant,
+        connection: &str,
+        error: &dormouse_ike::NegotiationError,
+    ) {
         let Some(client) = self.clients.get_mut(connection) else { return };
         let (failure, kind) = failure_of(error);
         if let State::Climbing(rung) = client.ladder.state() {

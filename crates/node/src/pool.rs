@@ -95,10 +95,13 @@ impl Pool {
         let mut addresses = self.holders.get(identity).map(|h| h.addresses).unwrap_or_default();
         let want = |v6: bool| wanted.iter().copied().filter(move |a| a.is_ipv6() == v6);
         if families.v4 && addresses.v4.is_none() {
-            addresses.v4 = self.find(want(false), false).and_then(|a| if let IpAddr::V4(a) = a { Some(a) } else { None });
+            addresses.v4 = self
+                .find(want(false), false)
+                .and_then(|a| if let IpAddr::V4(a) = a { Some(a) } else { None });
         }
         if families.v6 && addresses.v6.is_none() {
-            addresses.v6 = self.find(want(true), true).and_then(|a| if let IpAddr::V6(a) = a { Some(a) } else { None });
+            addresses.v6 =
+                self.find(want(true), true).and_then(|a| if let IpAddr::V6(a) = a { Some(a) } else { None });
         }
         if addresses == Addresses::default() {
             return addresses;
@@ -109,10 +112,7 @@ impl Pool {
             holder.active = true;
         }
         self.changes.push_back(Change::Lease { identity: identity.into(), addresses });
-        Addresses {
-            v4: addresses.v4.filter(|_| families.v4),
-            v6: addresses.v6.filter(|_| families.v6),
-        }
+        Addresses { v4: addresses.v4.filter(|_| families.v4), v6: addresses.v6.filter(|_| families.v6) }
     }
 
     /// The last session of `identity` ended. It keeps its addresses for the next one.
@@ -139,7 +139,9 @@ impl Pool {
         }
         self.clock += 1;
         let active = self.holders.get(identity).is_some_and(|h| h.active);
-        if let Some(old) = self.holders.insert(identity.into(), Holder { addresses, active, used: self.clock }) {
+        if let Some(old) =
+            self.holders.insert(identity.into(), Holder { addresses, active, used: self.clock })
+        {
             self.idle.remove(&(old.used, identity.to_owned()));
         }
         if !active {
@@ -156,7 +158,8 @@ impl Pool {
                 return Some(address);
             }
         }
-        let prefixes: Vec<IpNet> = self.prefixes.iter().copied().filter(|p| p.addr().is_ipv6() == v6).collect();
+        let prefixes: Vec<IpNet> =
+            self.prefixes.iter().copied().filter(|p| p.addr().is_ipv6() == v6).collect();
         if let Some(address) = prefixes.iter().find_map(|p| self.next_free(*p)) {
             return Some(address);
         }

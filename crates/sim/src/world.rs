@@ -5,10 +5,10 @@ use crate::script::{Script, Step};
 use dormouse_ike::config::EndpointConfig;
 use dormouse_ike::ticket::{TicketGuard, TicketKeys};
 use dormouse_netem::{Link, LinkConfig, Nat, NatConfig};
+use dormouse_node::Node;
 use dormouse_node::config::{Resolved, parse, resolve};
 use dormouse_node::ladder::State;
 use dormouse_node::pool::{Pool, SharedPool};
-use dormouse_node::Node;
 use dormouse_sansio::{Carrier, Entropy, Instant, Path, Seeded, UnixTime};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
@@ -95,7 +95,7 @@ impl World {
     pub fn new(seed: u64, settings: Settings) -> Self {
         let mut rng = Seeded::new(seed);
         let link = LinkConfig { delay: settings.delay, jitter: settings.delay / 4, ..LinkConfig::default() };
-        let up = Link::new(link.clone(), rng.next_u64());
+        let up = Link::new(link, rng.next_u64());
         let down = Link::new(link, rng.next_u64());
         let mut nat_config = NatConfig::new(NAT_OUTSIDE.into());
         nat_config.idle = settings.nat_idle;
@@ -142,7 +142,12 @@ impl World {
         loop {
             self.post();
             let due = [self.up.poll_timeout(), self.down.poll_timeout()].into_iter().flatten().map(|d| d.at);
-            let next = due.chain(self.device.due()).chain(self.gateway.due()).min().unwrap_or(Instant::FAR_FUTURE).max(self.now);
+            let next = due
+                .chain(self.device.due())
+                .chain(self.gateway.due())
+                .min()
+                .unwrap_or(Instant::FAR_FUTURE)
+                .max(self.now);
             if next > end {
                 break;
             }
@@ -306,7 +311,11 @@ impl World {
         let before = self.device.wakeups.values().sum::<u64>();
         self.run(time);
         let after = self.device.wakeups.values().sum::<u64>();
-        assert_eq!(before, after, "seed {}: a timer ran on a sleeping device: {:?}", self.seed, self.device.wakeups);
+        assert_eq!(
+            before, after,
+            "seed {}: a timer ran on a sleeping device: {:?}",
+            self.seed, self.device.wakeups
+        );
         self.enter(access);
         let now = self.now;
         if let Some(node) = &mut self.device.node {
@@ -318,7 +327,7 @@ impl World {
     fn weather(&mut self, loss: f64, duplication: f64, reordering: f64) {
         for link in [&mut self.up, &mut self.down] {
             let reordering_delay = Duration::from_millis(300);
-            let config = LinkConfig { loss, duplication, reordering, reordering_delay, ..link.config().clone() };
+            let config = LinkConfig { loss, duplication, reordering, reordering_delay, ..*link.config() };
             link.set_config(config);
         }
     }
@@ -343,7 +352,8 @@ impl World {
             self.ticket_keys = keys.export().as_bytes().to_vec();
         }
         let unix = self.unix();
-        let mut node = gateway_node(&self.settings, &mut self.rng, &self.ticket_keys, &self.gateway.spent, unix);
+        let mut node =
+            gateway_node(&self.settings, &mut self.rng, &self.ticket_keys, &self.gateway.spent, unix);
         node.set_wall_clock(self.now, self.unix());
         self.gateway.restart(CONNECTION, node);
     }
@@ -366,7 +376,10 @@ impl World {
         let changes = &self.device.changes;
         let tail = changes.get(changes.len().saturating_sub(8)..).unwrap_or(changes);
         // A session that lost its peer while nobody sent anything may still believe in it: data, or liveness, finds out.
-        assert!(matches!(state, State::Up | State::Climbing(_)), "seed {seed}: the device is {state:?}; {tail:#?}");
+        assert!(
+            matches!(state, State::Up | State::Climbing(_)),
+            "seed {seed}: the device is {state:?}; {tail:#?}"
+        );
         self.send_up();
         self.run(Duration::from_secs(90));
         let numbers = [self.send_up(), self.send_up()];
@@ -376,10 +389,16 @@ impl World {
         let state = self.device_state();
         assert_eq!(state, State::Up, "seed {seed}: {:#?}", self.device.changes);
         for number in numbers {
-            assert!(self.gateway.received.contains(&number), "seed {seed}: packet {number} did not reach the gateway");
+            assert!(
+                self.gateway.received.contains(&number),
+                "seed {seed}: packet {number} did not reach the gateway"
+            );
         }
         for number in back {
-            assert!(self.device.received.contains(&number), "seed {seed}: packet {number} did not reach the device");
+            assert!(
+                self.device.received.contains(&number),
+                "seed {seed}: packet {number} did not reach the device"
+            );
         }
         self.run(Duration::from_secs(2 * u64::from(LIVENESS.0 + LIVENESS.1) + 60));
         self.check_agreement();
@@ -390,7 +409,12 @@ impl World {
         let (Some(device), Some(gateway)) = (&self.device.node, &self.gateway.node) else { return };
         let ours: Vec<_> = device.client_infos(self.now).into_iter().filter_map(|c| c.session).collect();
         let theirs = gateway.gateway_sessions(self.now);
-        assert_eq!((ours.len(), theirs.len()), (1, 1), "seed {seed}: sessions at device and gateway; {theirs:#?}; {:#?}", self.gateway.changes);
+        assert_eq!(
+            (ours.len(), theirs.len()),
+            (1, 1),
+            "seed {seed}: sessions at device and gateway; {theirs:#?}; {:#?}",
+            self.gateway.changes
+        );
         let pairs = |sessions: &[dormouse_node::SessionInfo], swap: bool| {
             let mut list: Vec<(u32, u32)> = sessions
                 .iter()
@@ -400,15 +424,20 @@ impl World {
             list.sort_unstable();
             list
         };
-        assert_eq!(pairs(&ours, false), pairs(&theirs, true), "seed {seed}: the two ends hold different CHILD SAs");
+        assert_eq!(
+            pairs(&ours, false),
+            pairs(&theirs, true),
+            "seed {seed}: the two ends hold different CHILD SAs"
+        );
     }
 
     /// What the device's ladder is doing.
     #[must_use]
     pub fn device_state(&self) -> State {
-        self.device.node.as_ref().map_or(State::Down, |n| {
-            n.client_infos(self.now).first().map_or(State::Down, |c| c.state)
-        })
+        self.device
+            .node
+            .as_ref()
+            .map_or(State::Down, |n| n.client_infos(self.now).first().map_or(State::Down, |c| c.state))
     }
 }
 
@@ -429,12 +458,20 @@ fn arrived(sent: Path) -> Path {
 
 fn device_node(settings: &Settings, rng: &mut Seeded) -> Node {
     let toml = connection("client", "device.sim", "gateway.sim", &settings.device)
-        + &format!("[connection.{CONNECTION}.child]\nremote = [\"10.99.0.0/24\"]\nrequest_address = \"ipv4\"\n")
+        + &format!(
+            "[connection.{CONNECTION}.child]\nremote = [\"10.99.0.0/24\"]\nrequest_address = \"ipv4\"\n"
+        )
         + &section(&settings.device, "child");
     node(&toml, EndpointConfig::default(), rng)
 }
 
-fn gateway_node(settings: &Settings, rng: &mut Seeded, ticket_keys: &[u8], spent: &[u8], unix: UnixTime) -> Node {
+fn gateway_node(
+    settings: &Settings,
+    rng: &mut Seeded,
+    ticket_keys: &[u8],
+    spent: &[u8],
+    unix: UnixTime,
+) -> Node {
     let toml = connection("gateway", "gateway.sim", "device.sim", &settings.gateway)
         + &format!("[connection.{CONNECTION}.child]\nlocal = [\"10.99.0.0/24\"]\nremote = [\"dynamic\"]\n")
         + &section(&settings.gateway, "child")
@@ -466,7 +503,8 @@ fn connection(role: &str, own: &str, peer: &str, extra: &[(&'static str, String)
 fn node(toml: &str, endpoint: EndpointConfig, rng: &mut Seeded) -> Node {
     let file = parse(toml).unwrap_or_else(|e| panic!("{e}\n{toml}"));
     let resolved: Vec<Resolved> =
-        resolve(&file, &mut |path, _| Err(format!("{} in a simulation", path.display()))).unwrap_or_else(|e| panic!("{e}\n{toml}"));
+        resolve(&file, &mut |path, _| Err(format!("{} in a simulation", path.display())))
+            .unwrap_or_else(|e| panic!("{e}\n{toml}"));
     let mut node = Node::new(resolved, endpoint, Box::new(rng.fork()), Box::new(rng.fork()));
     node.set_wall_clock(Instant::ZERO, UnixTime(EPOCH));
     node

@@ -1,7 +1,7 @@
 //! The device's ordinary day, one event at a time.
 
-use dormouse_node::ladder::{Rung, State};
 use dormouse_node::Change;
+use dormouse_node::ladder::{Rung, State};
 use dormouse_sim::{Access, Settings, Step, World};
 use std::time::Duration;
 
@@ -13,7 +13,12 @@ fn connected(seed: u64) -> World {
 }
 
 fn last_rung(world: &World) -> Option<Rung> {
-    world.device.changes.iter().rev().find_map(|c| if let Change::Up { rung, .. } = c { Some(*rung) } else { None })
+    world
+        .device
+        .changes
+        .iter()
+        .rev()
+        .find_map(|c| if let Change::Up { rung, .. } = c { Some(*rung) } else { None })
 }
 
 /// Data passes both ways. The packet that finds out that the gateway has lost the SA is itself lost with it, so the first
@@ -43,7 +48,11 @@ fn a_short_sleep_needs_no_exchange() {
     world.step(Step::Sleep(Duration::from_secs(5), Access::A));
     data_passes(&mut world);
     assert_eq!(last_rung(&world), Some(Rung::Held));
-    assert_eq!(before, world.device.node.as_ref().map(|n| n.ike_stats().datagrams_out), "an exchange was made");
+    assert_eq!(
+        before,
+        world.device.node.as_ref().map(|n| n.ike_stats().datagrams_out),
+        "an exchange was made"
+    );
 }
 
 #[test]

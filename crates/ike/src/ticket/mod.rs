@@ -87,7 +87,7 @@ pub enum TicketRefusal {
 /// How long a ticket may live: as configured, but not beyond the next reauthentication.
 ///
 /// > The lifetime of the ticket sent by the gateway SHOULD be the minimum of the IKE SA lifetime (per the gateway's local
-/// > policy) and its re-authentication time, according to [RFC4478]. (RFC 5723, section 6.2)
+/// > policy) and its re-authentication time, according to RFC 4478. (RFC 5723, section 6.2)
 ///
 /// Zero means that no ticket is due: reauthentication comes first.
 #[must_use]

@@ -58,14 +58,19 @@ impl Meter {
 fn ike(daemon: &Dormoused) -> Result<Ike> {
     let json = daemon.ok(&["stats", "--json"])?.json;
     let counters = find(&json, "counters").context("the daemon's counters")?;
-    let read = |name: &str| counters.get(name).and_then(Value::as_u64).with_context(|| format!("counter {name}"));
-    Ok(Ike { messages: read("ike.datagrams_in")? + read("ike.datagrams_out")?, round_trips: read("ike.round_trips")? })
+    let read =
+        |name: &str| counters.get(name).and_then(Value::as_u64).with_context(|| format!("counter {name}"));
+    Ok(Ike {
+        messages: read("ike.datagrams_in")? + read("ike.datagrams_out")?,
+        round_trips: read("ike.round_trips")?,
+    })
 }
 
 /// By which rung the session last came up.
 fn rung(daemon: &Dormoused) -> Result<Option<String>> {
     let json = daemon.ok(&["status", "--json"])?.json;
-    let connections = find(&json, "connections").and_then(Value::as_array).context("the daemon's connections")?;
+    let connections =
+        find(&json, "connections").and_then(Value::as_array).context("the daemon's connections")?;
     let ours = connections.iter().find(|c| c.get("name").and_then(Value::as_str) == Some(config::CONNECTION));
     let rung = ours.and_then(|c| c.pointer("/last_wake/rung")).and_then(Value::as_str);
     Ok(rung.map(str::to_owned))

@@ -5,6 +5,8 @@
 //! absent, never made up. It must not touch the machine outside its own namespaces and scratch directory, and removes both,
 //! also when interrupted.
 
+#![expect(clippy::disallowed_methods, reason = "drives real processes by the real clock")]
+
 mod config;
 mod measure;
 mod report;
@@ -106,7 +108,10 @@ impl Stage {
         let start = Instant::now();
         let bytes = config::download(&self.world)?;
         let took = start.elapsed();
-        self.world.device.sh(&format!("ping -q -c 5 -i 0.2 -W 2 {SERVER}")).context("ping through the tunnel")?;
+        self.world
+            .device
+            .sh(&format!("ping -q -c 5 -i 0.2 -W 2 {SERVER}"))
+            .context("ping through the tunnel")?;
         let mut row = self.finish("downloads a file over HTTP, and pings", meter, Instant::now())?;
         let megabytes = bytes as f64 / 1e6;
         row.note = format!("{megabytes:.0} MB in {:.2} s, digest equal", took.as_secs_f64());
@@ -155,7 +160,11 @@ impl Stage {
         let limit = Duration::from_secs(30);
         let burst = self.prober.burst(&self.echo, start, Duration::from_millis(5), 100, limit)?;
         if burst.first_echo.is_none() {
-            bail!("{what}: no packet passed within {limit:?}\ndevice:\n{}\ngateway:\n{}", self.device.log(), self.gateway.log());
+            bail!(
+                "{what}: no packet passed within {limit:?}\ndevice:\n{}\ngateway:\n{}",
+                self.device.log(),
+                self.gateway.log()
+            );
         }
         self.device.ok(&["wait", config::CONNECTION, "--timeout", "20"])?;
         meter.finish(self, what, burst)

@@ -52,7 +52,12 @@ impl Report {
     pub(super) fn new(rows: Vec<Row>, tcp_echoes: u64) -> Self {
         let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
         let cpus = std::thread::available_parallelism().map_or(0, usize::from);
-        Self { version: VERSION, machine: format!("Linux {}, {cpus} processors", kernel.trim()), rows, tcp_echoes }
+        Self {
+            version: VERSION,
+            machine: format!("Linux {}, {cpus} processors", kernel.trim()),
+            rows,
+            tcp_echoes,
+        }
     }
 }
 

@@ -375,7 +375,9 @@ impl<'de> Deserialize<'de> for Selector {
         }
         let single = || text.parse::<IpAddr>().map(IpNet::from);
         text.parse::<IpNet>().or_else(|_| single()).map(|net| Self::Net(net.trunc())).map_err(|_| {
-            serde::de::Error::custom(format!("'{text}' is neither a prefix such as 10.0.0.0/8, nor an address, nor \"dynamic\""))
+            serde::de::Error::custom(format!(
+                "'{text}' is neither a prefix such as 10.0.0.0/8, nor an address, nor \"dynamic\""
+            ))
         })
     }
 }

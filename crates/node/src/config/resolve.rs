@@ -5,9 +5,9 @@
 
 use super::file::{self, Connection, File, Mode, Request, ResumptionMode, Role, Selector};
 use crate::ladder::Deadlines;
-use dormouse_crypto::{Secret, parse_psk};
 use dormouse_crypto::cert::{Certificate, Identity, TrustStore, Usage};
 use dormouse_crypto::sign::SigningKey;
+use dormouse_crypto::{Secret, parse_psk};
 use dormouse_ike::config as ike;
 use ipnet::IpNet;
 use std::fmt::Display;
@@ -78,16 +78,27 @@ pub fn resolve(file: &File, read: &mut ReadFile<'_>) -> Result<Vec<Resolved>, Co
 fn connection(name: &str, c: &Connection, read: &mut ReadFile<'_>) -> Result<Resolved, ConfigError> {
     let key = |k: &str| format!("connection.{name}.{k}");
     match (c.role, &c.gateway) {
-        (Role::Client, None) => return Err(ConfigError::new(key("gateway"), "a client needs the gateway's name or address")),
+        (Role::Client, None) => {
+            return Err(ConfigError::new(key("gateway"), "a client needs the gateway's name or address"));
+        }
         (Role::Gateway, Some(g)) => {
-            return Err(ConfigError::new(key("gateway"), format!("a gateway has no gateway; remove \"{g}\" or set role = \"client\"")));
+            return Err(ConfigError::new(
+                key("gateway"),
+                format!("a gateway has no gateway; remove \"{g}\" or set role = \"client\""),
+            ));
         }
         _ => {}
     }
     let local_id = identity(&key("local.id"), &c.local.id)?;
     let local_auth = local_auth(&key("local"), &c.local, read)?;
     let remote_auth = remote_auth(&key("remote"), c, &local_auth, read)?;
-    let mut conn = ike::Connection::new(name, local_id, local_auth, pattern(&key("remote.id"), &c.remote.id)?, remote_auth);
+    let mut conn = ike::Connection::new(
+        name,
+        local_id,
+        local_auth,
+        pattern(&key("remote.id"), &c.remote.id)?,
+        remote_auth,
+    );
     conn.role = match c.role {
         Role::Client => ike::Role::Initiator,
         Role::Gateway => ike::Role::Responder,
@@ -114,14 +125,21 @@ fn connection(name: &str, c: &Connection, read: &mut ReadFile<'_>) -> Result<Res
     })
 }
 
-fn ike_part(conn: &mut ike::Connection, c: &Connection, key: &dyn Fn(&str) -> String) -> Result<(), ConfigError> {
+fn ike_part(
+    conn: &mut ike::Connection,
+    c: &Connection,
+    key: &dyn Fn(&str) -> String,
+) -> Result<(), ConfigError> {
     let i = &c.ike;
     if !i.proposals.is_empty() {
         conn.ike_proposals = proposals(&key("ike.proposals"), &i.proposals)?;
     }
     conn.mobike = i.mobike;
     if !(576..=9000).contains(&i.fragment_size) {
-        return Err(ConfigError::new(key("ike.fragment_size"), format!("{} is not between 576 and 9000", i.fragment_size)));
+        return Err(ConfigError::new(
+            key("ike.fragment_size"),
+            format!("{} is not between 576 and 9000", i.fragment_size),
+        ));
     }
     conn.fragmentation = ike::Fragmentation { enabled: i.fragmentation, size: i.fragment_size.into() };
     conn.force_udp_encap = i.force_udp;
@@ -135,7 +153,10 @@ fn ike_part(conn: &mut ike::Connection, c: &Connection, key: &dyn Fn(&str) -> St
         timeout: seconds(i.liveness_timeout),
     };
     if i.rekey.0 < 30 {
-        return Err(ConfigError::new(key("ike.rekey"), format!("{} s is too short to be useful; 30 is the least", i.rekey.0)));
+        return Err(ConfigError::new(
+            key("ike.rekey"),
+            format!("{} s is too short to be useful; 30 is the least", i.rekey.0),
+        ));
     }
     conn.ike_lifetime = ike::Lifetime::of_time(seconds(i.rekey));
     conn.reauthenticate = (i.reauth.0 > 0).then(|| seconds(i.reauth));
@@ -174,11 +195,17 @@ fn child(c: &Connection, key: &dyn Fn(&str) -> String) -> Result<ike::ChildConfi
     };
     child.esn = if ch.esn { ike::EsnPolicy::Prefer } else { ike::EsnPolicy::Off };
     if !(1024..=65_536).contains(&ch.replay_window) {
-        return Err(ConfigError::new(key("child.replay_window"), format!("{} is not between 1024 and 65536", ch.replay_window)));
+        return Err(ConfigError::new(
+            key("child.replay_window"),
+            format!("{} is not between 1024 and 65536", ch.replay_window),
+        ));
     }
     child.replay_window = ch.replay_window;
     if ch.rekey.0 < 10 {
-        return Err(ConfigError::new(key("child.rekey"), format!("{} s is too short to be useful; 10 is the least", ch.rekey.0)));
+        return Err(ConfigError::new(
+            key("child.rekey"),
+            format!("{} s is too short to be useful; 10 is the least", ch.rekey.0),
+        ));
     }
     child.lifetime.time = Some(seconds(ch.rekey));
     if ch.rekey_bytes > 0 {
@@ -233,7 +260,11 @@ fn pattern(key: &str, text: &str) -> Result<ike::IdentityPattern, ConfigError> {
     }
 }
 
-fn local_auth(key: &str, a: &file::LocalAuth, read: &mut ReadFile<'_>) -> Result<ike::LocalAuth, ConfigError> {
+fn local_auth(
+    key: &str,
+    a: &file::LocalAuth,
+    read: &mut ReadFile<'_>,
+) -> Result<ike::LocalAuth, ConfigError> {
     let psk = secret(key, a.secret.as_ref(), a.secret_file.as_deref(), read)?;
     match (psk, &a.certificate, &a.key) {
         (Some(psk), None, None) => Ok(ike::LocalAuth::Psk(psk)),
@@ -241,12 +272,16 @@ fn local_auth(key: &str, a: &file::LocalAuth, read: &mut ReadFile<'_>) -> Result
             let (ck, kk) = (format!("{key}.certificate"), format!("{key}.key"));
             let chain = certificates(&ck, certificate, read)?;
             let text = file_bytes(&kk, private, true, read)?;
-            let signing =
-                SigningKey::from_file_content(&text).map_err(|e| ConfigError::new(&kk, format!("{}: {e}", private.display())))?;
+            let signing = SigningKey::from_file_content(&text)
+                .map_err(|e| ConfigError::new(&kk, format!("{}: {e}", private.display())))?;
             if let Some(first) = chain.first()
                 && first.public_key().ok().as_ref() != Some(signing.public_key())
             {
-                let problem = format!("{} is not the key of the certificate {}", private.display(), certificate.display());
+                let problem = format!(
+                    "{} is not the key of the certificate {}",
+                    private.display(),
+                    certificate.display()
+                );
                 return Err(ConfigError::new(kk, problem));
             }
             Ok(ike::LocalAuth::Cert {
@@ -255,24 +290,34 @@ fn local_auth(key: &str, a: &file::LocalAuth, read: &mut ReadFile<'_>) -> Result
             })
         }
         (Some(_), ..) => Err(ConfigError::new(key, "has both a secret and a certificate; keep one of them")),
-        (None, Some(_), None) => Err(ConfigError::new(format!("{key}.key"), "the certificate needs its private key")),
-        (None, None, Some(_)) => Err(ConfigError::new(format!("{key}.certificate"), "the private key needs its certificate")),
+        (None, Some(_), None) => {
+            Err(ConfigError::new(format!("{key}.key"), "the certificate needs its private key"))
+        }
+        (None, None, Some(_)) => {
+            Err(ConfigError::new(format!("{key}.certificate"), "the private key needs its certificate"))
+        }
         (None, None, None) => Err(ConfigError::new(key, "needs secret, secret_file, or certificate and key")),
     }
 }
 
 fn remote_auth(
-    key: &str, c: &Connection, local: &ike::LocalAuth, read: &mut ReadFile<'_>,
+    key: &str,
+    c: &Connection,
+    local: &ike::LocalAuth,
+    read: &mut ReadFile<'_>,
 ) -> Result<ike::RemoteAuth, ConfigError> {
     let r = &c.remote;
     let psk = secret(key, r.secret.as_ref(), r.secret_file.as_deref(), read)?;
     match (psk, r.ca.is_empty(), local) {
         (Some(psk), true, _) => Ok(ike::RemoteAuth::Psk(psk)),
-        (Some(_), false, _) => Err(ConfigError::new(key, "has both a secret and authorities; keep one of them")),
-        (None, true, ike::LocalAuth::Psk(psk)) => Ok(ike::RemoteAuth::Psk(psk.clone())),
-        (None, true, ike::LocalAuth::Cert { .. }) => {
-            Err(ConfigError::new(format!("{key}.ca"), "name the authorities that may vouch for the peer, or a secret"))
+        (Some(_), false, _) => {
+            Err(ConfigError::new(key, "has both a secret and authorities; keep one of them"))
         }
+        (None, true, ike::LocalAuth::Psk(psk)) => Ok(ike::RemoteAuth::Psk(psk.clone())),
+        (None, true, ike::LocalAuth::Cert { .. }) => Err(ConfigError::new(
+            format!("{key}.ca"),
+            "name the authorities that may vouch for the peer, or a secret",
+        )),
         (None, false, _) => {
             let key = format!("{key}.ca");
             let mut authorities = Vec::new();
@@ -288,15 +333,21 @@ fn remote_auth(
 
 fn certificates(key: &str, path: &Path, read: &mut ReadFile<'_>) -> Result<Vec<Certificate>, ConfigError> {
     let bytes = file_bytes(key, path, false, read)?;
-    Certificate::from_file_content(&bytes).map_err(|e| ConfigError::new(key, format!("{}: {e}", path.display())))
+    Certificate::from_file_content(&bytes)
+        .map_err(|e| ConfigError::new(key, format!("{}: {e}", path.display())))
 }
 
 fn secret(
-    key: &str, inline: Option<&file::Hidden>, file: Option<&Path>, read: &mut ReadFile<'_>,
+    key: &str,
+    inline: Option<&file::Hidden>,
+    file: Option<&Path>,
+    read: &mut ReadFile<'_>,
 ) -> Result<Option<Secret>, ConfigError> {
     let (key, mut bytes) = match (inline, file) {
         (None, None) => return Ok(None),
-        (Some(_), Some(_)) => return Err(ConfigError::new(key, "has both secret and secret_file; keep one of them")),
+        (Some(_), Some(_)) => {
+            return Err(ConfigError::new(key, "has both secret and secret_file; keep one of them"));
+        }
         (Some(text), None) => (format!("{key}.secret"), text.0.clone().into_bytes()),
         (None, Some(path)) => {
             let key = format!("{key}.secret_file");
