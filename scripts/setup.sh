@@ -13,8 +13,8 @@ need_test="$need_demo /usr/lib/ipsec/charon:strongswan-charon swanctl:strongswan
 /usr/lib/ipsec/plugins/libstrongswan-openssl.so:libstrongswan-standard-plugins \
 /usr/lib/ipsec/plugins/libstrongswan-ctr.so:libstrongswan-extra-plugins \
 /usr/lib/ipsec/plugins/libstrongswan-kernel-libipsec.so:libcharon-extra-plugins \
-tcpdump:tcpdump tshark:tshark iperf3:iperf3 ethtool:ethtool dbus-daemon:dbus"
-need_bench="$need_test wireguard-go:wireguard-go wg:wireguard-tools"
+tshark:tshark setpriv:util-linux dbus-daemon:dbus-daemon chromium:chromium zstd:zstd"
+need_bench="$need_test wireguard-go:wireguard-go wg:wireguard-tools iperf3:iperf3"
 case $what in
   build) need=$need_build ;; demo) need=$need_demo ;; test) need=$need_test ;; bench) need=$need_bench ;;
   *) say "unknown set '$what': build, demo, test or bench"; exit 2 ;;
