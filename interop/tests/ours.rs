@@ -75,6 +75,33 @@ fn a_session_over_ipv6_carries_both_families() -> Result<()> {
 }
 
 #[test]
+fn two_sites_reach_each_other_by_their_own_addresses() -> Result<()> {
+    if !require("site to site", &NEEDS) {
+        return Ok(());
+    }
+    let world = Roaming::new(30)?;
+    world.attach(Access::A)?;
+    world.device.ip("addr add 10.88.1.1/32 dev lo")?;
+    let fixed = |toml: &str, local: &str, remote: &str| {
+        let end = toml.find("[connection.peer.child]").unwrap_or(toml.len());
+        format!(
+            "{}[connection.peer.child]\nlocal = [\"{local}\"]\nremote = [\"{remote}\"]\n",
+            toml.get(..end).unwrap_or(toml)
+        )
+    };
+    let (gateway, device) = ends(GATEWAY, "a shared secret of the test");
+    let gateway = fixed(&gateway, "10.99.0.0/24", "10.88.1.0/24");
+    let device = fixed(&device, "10.88.1.0/24", "10.99.0.0/24");
+    let gateway = Dormoused::start(&world.gateway, "dns = \"off\"", &gateway)?;
+    let device = Dormoused::start(&world.device, "dns = \"off\"", &device)?;
+    device.ok(&["up", "peer"])?;
+    let ping = |host: &dormouse_testbed::Host, to: &str| host.sh(&format!("ping -c 2 -i 0.2 -W 3 {to}"));
+    ping(&world.device, SERVER).map_err(|e| e.context(device.log()))?;
+    ping(&world.server, "10.88.1.1").map_err(|e| e.context(gateway.log()))?;
+    Ok(())
+}
+
+#[test]
 fn daemons_without_privileges_go_on_roaming() -> Result<()> {
     if !require("dropped privileges", &NEEDS) {
         return Ok(());

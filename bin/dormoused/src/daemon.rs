@@ -12,7 +12,7 @@ use crate::store::Store;
 use crate::verbs::Verbs;
 use anyhow::{Context, Result};
 use dormouse_control as control;
-use dormouse_ike::config::{EndpointConfig, HalfOpen, Ports};
+use dormouse_ike::config::{EndpointConfig, HalfOpen, Ports, SelectorSpec};
 use dormouse_io::batch::{Carriers, RxBatch, TxBatch};
 use dormouse_io::clock::{BootClock, unix_now};
 use dormouse_io::control::ControlServer;
@@ -403,7 +403,8 @@ impl Daemon {
     fn apply(&mut self, now: Instant, event: Event) {
         match event {
             Event::Configure { connection, assigned, routes } => {
-                self.machine.configure(&connection, assigned, routes);
+                let local = self.local_prefixes(&connection);
+                self.machine.configure(&connection, assigned, &routes, &local);
                 self.inner = self.machine.inner();
             }
             Event::Unconfigure { connection } => {
@@ -423,6 +424,17 @@ impl Daemon {
             Event::TicketKeys { exported } => complain(self.store.set_ticket_keys(&exported)),
             Event::Changed(change) => self.announce(now, change),
         }
+    }
+
+    /// The prefixes on our side of a connection.
+    fn local_prefixes(&self, connection: &str) -> Vec<ipnet::IpNet> {
+        let resolved = self.connections.iter().find(|c| c.name == connection);
+        let selectors = resolved.into_iter().flat_map(|c| &c.ike.children).flat_map(|c| &c.ts_local);
+        let prefix = |s: &SelectorSpec| match s {
+            SelectorSpec::Dynamic => None,
+            SelectorSpec::Net(net) | SelectorSpec::Narrow { net, .. } => Some(*net),
+        };
+        selectors.filter_map(prefix).collect()
     }
 
     fn announce(&mut self, now: Instant, change: Change) {

@@ -15,6 +15,13 @@ use std::net::{IpAddr, SocketAddr};
 /// MTU of a link that says nothing about itself.
 const ETHERNET: u16 = 1500;
 
+/// What a client connection has installed.
+#[derive(Debug)]
+struct Configured {
+    assigned: AssignedConfig,
+    routes: Vec<Route>,
+}
+
 /// The tunnel's share of the machine.
 #[derive(Debug)]
 pub(crate) struct Machine {
@@ -25,7 +32,7 @@ pub(crate) struct Machine {
     pub(crate) guard: Option<Guard>,
     tun: u32,
     interface: String,
-    configured: BTreeMap<String, (AssignedConfig, Vec<IpNet>)>,
+    configured: BTreeMap<String, Configured>,
     /// Why DNS is done as it is.
     pub(crate) resolver_in_use: String,
 }
@@ -77,32 +84,49 @@ impl Machine {
         })
     }
 
-    /// Client: the tunnel carries these addresses, routes and name servers now.
-    pub(crate) fn configure(&mut self, connection: &str, assigned: AssignedConfig, routes: Vec<IpNet>) {
+    /// Client: the tunnel carries these addresses, routes and name servers now. `local` are the prefixes on our side of the
+    /// tunnel: where the gateway assigned no address, packets of this machine itself leave with one of those.
+    pub(crate) fn configure(
+        &mut self,
+        connection: &str,
+        assigned: AssignedConfig,
+        nets: &[IpNet],
+        local: &[IpNet],
+    ) {
         self.unconfigure(connection);
-        for address in assigned.addresses() {
-            let result = self.ledger.add_address(self.tun, IpNet::from(address));
+        let inner = assigned.addresses();
+        for address in &inner {
+            let result = self.ledger.add_address(self.tun, IpNet::from(*address));
             report(result, "address", address);
         }
-        for net in &routes {
-            let source = assigned.addresses().into_iter().find(|a| a.is_ipv4() == net.addr().is_ipv4());
+        let mut routes = Vec::new();
+        for net in nets {
+            let same = |a: &IpAddr| a.is_ipv4() == net.addr().is_ipv4();
+            let source = inner.iter().copied().find(same).or_else(|| self.own_address(local, same));
             // A family without an inner address would leave with an outer one that the gateway does not accept.
-            if source.is_none() && !assigned.addresses().is_empty() {
+            if source.is_none() && !inner.is_empty() {
                 continue;
             }
-            let result = self.ledger.add_route(Route { source, ..Route::over(self.tun, *net) });
-            report(result, "route", net);
+            let route = Route { source, ..Route::over(self.tun, *net) };
+            report(self.ledger.add_route(route), "route", net);
+            routes.push(route);
         }
-        self.configured.insert(connection.into(), (assigned, routes));
+        self.configured.insert(connection.into(), Configured { assigned, routes });
         self.set_dns();
+    }
+
+    /// An address of this machine that lies in one of `prefixes` and is of the family that `fits`.
+    fn own_address(&mut self, prefixes: &[IpNet], fits: impl Fn(&IpAddr) -> bool) -> Option<IpAddr> {
+        let addresses = self.ledger.netlink().addresses().unwrap_or_default();
+        let mut own = addresses.iter().filter(|a| a.global).map(|a| a.net.addr());
+        own.find(|a| fits(a) && prefixes.iter().any(|p| p.prefix_len() > 0 && p.contains(a)))
     }
 
     /// Client: take them back.
     pub(crate) fn unconfigure(&mut self, connection: &str) {
-        let Some((assigned, routes)) = self.configured.remove(connection) else { return };
-        for net in routes {
-            let source = assigned.addresses().into_iter().find(|a| a.is_ipv4() == net.addr().is_ipv4());
-            report(self.ledger.remove_route(Route { source, ..Route::over(self.tun, net) }), "route", net);
+        let Some(Configured { assigned, routes }) = self.configured.remove(connection) else { return };
+        for route in routes {
+            report(self.ledger.remove_route(route), "route", route.destination);
         }
         for address in assigned.addresses() {
             report(self.ledger.remove_address(self.tun, IpNet::from(address)), "address", address);
@@ -121,20 +145,23 @@ impl Machine {
 
     /// Inner addresses of this machine.
     pub(crate) fn inner(&self) -> Vec<IpAddr> {
-        self.configured.values().flat_map(|(assigned, _)| assigned.addresses()).collect()
+        self.configured.values().flat_map(|c| c.assigned.addresses()).collect()
     }
 
     /// Routes of a connection into the tunnel.
     pub(crate) fn routes(&self, connection: &str) -> Vec<IpNet> {
-        self.configured.get(connection).map(|(_, routes)| routes.clone()).unwrap_or_default()
+        self.configured
+            .get(connection)
+            .map(|c| c.routes.iter().map(|r| r.destination).collect())
+            .unwrap_or_default()
     }
 
     fn set_dns(&mut self) {
         let Some(guard) = &mut self.guard else { return };
         let servers: Vec<IpAddr> =
-            self.configured.values().flat_map(|(a, _)| a.dns.iter().copied()).collect();
+            self.configured.values().flat_map(|c| c.assigned.dns.iter().copied()).collect();
         let domains: Vec<String> =
-            self.configured.values().flat_map(|(a, _)| a.domains.iter().cloned()).collect();
+            self.configured.values().flat_map(|c| c.assigned.domains.iter().cloned()).collect();
         let result = if servers.is_empty() {
             guard.revert()
         } else {

@@ -51,18 +51,13 @@ impl Node {
     }
 
     fn established(&mut self, now: Instant, e: Established) {
-        let routes = if e.initiator {
-            Vec::new()
-        } else {
-            e.configuration.addresses().into_iter().map(IpNet::from).collect()
-        };
         let session = Session {
             connection: e.connection.clone(),
             peer: e.peer.to_string(),
             path: e.path,
             established: now,
             resumed: e.resumed,
-            routes: routes.clone(),
+            routes: Vec::new(),
             assigned: e.configuration.clone(),
             children: Vec::new(),
             last_sent: None,
@@ -71,9 +66,6 @@ impl Node {
         };
         self.sessions.insert(e.sa, session);
         if !e.initiator {
-            if !routes.is_empty() {
-                self.push(Event::PeerRoutes { routes });
-            }
             self.changed(Change::PeerUp {
                 connection: e.connection,
                 peer: e.peer.to_string(),
@@ -97,7 +89,17 @@ impl Node {
     /// The CHILD SA `id` of `sa` can be used: a client's session is complete with it.
     pub(crate) fn child_installed(&mut self, now: Instant, sa: SaId, id: u64) {
         let Some(selectors) = self.sad.get(id).map(|c| c.selectors.clone()) else { return };
-        let Some(session) = self.sessions.get(&sa) else { return };
+        let Some(session) = self.sessions.get_mut(&sa) else { return };
+        if !self.clients.contains_key(&session.connection) {
+            // What the CHILD SA carries leads to the peer; a peer that may send everything is no way to everywhere.
+            let mut routes = crate::child::prefixes(selectors.remote());
+            routes.retain(|net| net.prefix_len() > 0 && !session.routes.contains(net));
+            if !routes.is_empty() {
+                session.routes.extend(&routes);
+                self.push(Event::PeerRoutes { routes });
+            }
+            return;
+        }
         let assigned = session.assigned.clone();
         let Some(client) = self.client_of(sa) else { return };
         let routes = match assigned.subnets.as_slice() {
