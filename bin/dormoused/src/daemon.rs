@@ -529,6 +529,7 @@ fn endpoint(
 ) -> Result<(EndpointConfig, Option<SharedPool>)> {
     let mut config = EndpointConfig {
         ports: Ports { ike: settings.ike_port, natt: settings.nat_t_port },
+        max_sas: Some(settings.session_limit),
         half_open: HalfOpen {
             cookie_threshold: settings.cookie_threshold,
             max: settings.half_open_limit,

@@ -487,6 +487,8 @@ pub struct EndpointConfig {
     pub half_open: HalfOpen,
     /// Repetition of requests.
     pub retransmission: Retransmission,
+    /// Most IKE SAs held at once, in all states; a caller beyond that is dropped. `None`: no limit of its own.
+    pub max_sas: Option<usize>,
     /// The window that we announce: requests of a peer that we are ready to keep at once (RFC 7296, section 2.3); 0 means 1.
     pub window: u32,
     /// Keys for the tickets that we give; `None`: no ticket is given or accepted.

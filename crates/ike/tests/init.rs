@@ -135,3 +135,18 @@ fn the_connection_is_found_by_identity() {
     pair.settle();
     assert_eq!(pair.gateway.established().expect("up").connection, "clients");
 }
+
+#[test]
+fn a_full_gateway_drops_newcomers_and_keeps_its_own() {
+    let config = EndpointConfig { max_sas: Some(1), ..gateway_config(gateway_psk(), 8) };
+    let mut pair = Pair::with_configs(client_psk(), EndpointConfig::default(), config, 8);
+    pair.up();
+    let mut other = Pair::psk(9);
+    other.connect();
+    let (_, mut first) = other.wire.pop_first().expect("the first message");
+    let from = path(GATEWAY, "203.0.113.7:500");
+    let result = pair.gateway.endpoint.handle_datagram(pair.now, from, &mut first.bytes);
+    assert_eq!(result, Err(dormouse_ike::Discard::TooManySas));
+    assert_eq!(pair.gateway.endpoint.len(), 1);
+    pair.assert_agree();
+}

@@ -61,6 +61,9 @@ impl Endpoint {
         if self.half_open >= limits.max || from_there >= limits.max_per_address {
             return Err(Discard::TooManyHalfOpen);
         }
+        if self.shared.config.max_sas.is_some_and(|most| self.len() >= most) {
+            return Err(Discard::TooManySas);
+        }
         let wanted = match header.exchange {
             ExchangeType::IkeSessionResume => self.want_resumption(now, path, view),
             _ => self.want_init(path, view),
