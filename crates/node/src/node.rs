@@ -442,7 +442,7 @@ impl Node {
 
     /// Acts on whatever is due.
     pub fn handle_timeout(&mut self, now: Instant) {
-        if self.ike.poll_timeout().is_some_and(|d| d.at <= now) {
+        if !self.quiet() && self.ike.poll_timeout().is_some_and(|d| d.at <= now) {
             for (sa, session) in &mut self.sessions {
                 if session.last_sent.is_some() || session.last_received.is_some() {
                     self.ike.note_traffic(now, *sa, session.last_sent.take(), session.last_received.take());
@@ -462,19 +462,20 @@ impl Node {
         self.ike.poll_transmit(now, out)
     }
 
-    /// When [`Node::handle_timeout`] is wanted. While the radio sleeps, upkeep of the sleeping sessions does not count: a node
-    /// whose only sessions sleep has no deadline.
+    /// When [`Node::handle_timeout`] is wanted. While the radio sleeps, or there is no network, upkeep of the sessions does not
+    /// count: a node that is nothing but a client has no deadline then.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Deadline> {
-        let asleep =
-            !self.clients.is_empty() && self.clients.values().all(|c| c.asleep) && self.is_only_client();
-        let ike = if asleep { None } else { self.ike.poll_timeout() };
+        let ike = if self.quiet() { None } else { self.ike.poll_timeout() };
         let ladders = self.clients.values().filter_map(|c| c.ladder.poll_timeout());
         ladders.fold(ike, |a, b| Deadline::earlier(a, Some(b)))
     }
 
-    fn is_only_client(&self) -> bool {
-        self.sessions.values().all(|s| self.clients.contains_key(&s.connection))
+    /// Nothing that IKE could send would arrive.
+    fn quiet(&self) -> bool {
+        let cut_off = |c: &Client| c.asleep || c.ladder.state() == State::Offline;
+        let only_client = self.sessions.values().all(|s| self.clients.contains_key(&s.connection));
+        !self.clients.is_empty() && only_client && self.clients.values().all(cut_off)
     }
 
     /// The next event, oldest first.

@@ -109,3 +109,17 @@ fn an_idle_hour_wakes_only_for_stated_reasons() {
     }
     println!("device {:?}, gateway {:?}", world.device.wakeups, world.gateway.wakeups);
 }
+
+#[test]
+fn without_a_network_nothing_is_tried_and_the_session_waits() {
+    let mut world = connected(8);
+    world.step(Step::Leave);
+    let sent = world.device.node.as_ref().map(|n| n.ike_stats().datagrams_out);
+    world.device.wakeups.clear();
+    world.run(Duration::from_secs(3600));
+    assert!(world.device.wakeups.is_empty(), "woken without a network: {:?}", world.device.wakeups);
+    assert_eq!(sent, world.device.node.as_ref().map(|n| n.ike_stats().datagrams_out));
+    world.step(Step::Enter(Access::B));
+    data_passes(&mut world);
+    world.settle_and_check();
+}
