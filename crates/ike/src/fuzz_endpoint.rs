@@ -84,7 +84,7 @@ fn drain(endpoint: &mut Endpoint, now: Instant) -> Vec<(Path, Vec<u8>)> {
 pub fn responder(data: &[u8]) {
     let mut endpoint = endpoint("gw.example", 1);
     let mut now = Instant::ZERO;
-    for (i, chunk) in (0u8..).zip(chunks(data)) {
+    for (i, chunk) in (0..=u8::MAX).cycle().zip(chunks(data)) {
         now += Duration::from_millis(50);
         let _ = endpoint.handle_datagram(now, path(1, i | 2, Carrier::Ike), &mut chunk.to_vec());
         drain(&mut endpoint, now);

@@ -3,25 +3,11 @@
 use std::fs;
 use std::path::Path;
 
-use dormouse_wire::fuzz;
+#[path = "common/replay.rs"]
+mod replay;
 
-/// Runs `target` over every file of `fuzz/corpus/<name>`; a failure names the file.
-#[track_caller]
-fn replay(name: &str, target: fn(&[u8])) {
-    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus").join(name);
-    let mut files: Vec<_> = fs::read_dir(&dir)
-        .unwrap_or_else(|e| panic!("{}: {e}", dir.display()))
-        .map(|entry| entry.expect("a directory entry").path())
-        .collect();
-    files.sort();
-    assert!(files.len() >= 5, "{}: the corpus is missing", dir.display());
-    for file in files {
-        let data = fs::read(&file).unwrap_or_else(|e| panic!("{}: {e}", file.display()));
-        if std::panic::catch_unwind(|| target(&data)).is_err() {
-            panic!("{} breaks {name}", file.display());
-        }
-    }
-}
+use dormouse_wire::fuzz;
+use replay::replay;
 
 #[test]
 fn wire_ike() {
