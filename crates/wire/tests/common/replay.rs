@@ -5,7 +5,7 @@ use std::path::Path;
 
 /// Runs `target` over every file of `fuzz/corpus/<name>`; a failure names the file.
 #[track_caller]
-pub fn replay(name: &str, target: fn(&[u8])) {
+pub(crate) fn replay(name: &str, target: fn(&[u8])) {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus").join(name);
     let mut files: Vec<_> = fs::read_dir(&dir)
         .unwrap_or_else(|e| panic!("{}: {e}", dir.display()))
