@@ -39,7 +39,7 @@ impl Node {
                     self.climb(now);
                 }
             }
-            Ike::PathChanged { sa, path } => self.path_changed(now, sa, path),
+            Ike::PathChanged { sa, path } => self.path_changed(sa, path),
             Ike::UpdateRefused { sa, why } => {
                 tracing::info!(%sa, why, "the gateway refused the new address");
                 self.held_failed(now, sa, Failure::Lost);
@@ -176,14 +176,12 @@ impl Node {
         });
     }
 
-    fn path_changed(&mut self, now: Instant, sa: SaId, path: dormouse_sansio::Path) {
+    fn path_changed(&mut self, sa: SaId, path: dormouse_sansio::Path) {
         if let Some(session) = self.sessions.get_mut(&sa) {
             session.path = path;
         }
         if let Some(client) = self.client_of(sa) {
             client.ladder.moved(path);
-            client.ladder.confirmed(now);
-            self.settle(now);
         }
     }
 

@@ -516,6 +516,8 @@ impl Node {
             Action::Update(path) => {
                 if let Some(sa) = client.sa {
                     self.ike.set_path(now, sa, path);
+                    // The update under way serves as the question; its answer is the confirmation.
+                    self.ike.probe(now, sa, client.config.deadlines.probe);
                 }
             }
             Action::Probe(limit) => {
