@@ -663,7 +663,8 @@ impl IkeSa {
         });
         if self.out.is_idle() {
             self.begin_liveness(shared, now, Class::Urgent);
-        } else {
+        } else if self.last_out < now {
+            // What has only just been sent, an address update for one, need not be sent twice.
             self.resend(shared, now, false);
         }
     }
