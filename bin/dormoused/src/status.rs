@@ -5,7 +5,7 @@ use dormouse_control::{ConnectionState, Rung, SaStatus, Ticket, Traffic};
 use dormouse_node::config::Resolved;
 use dormouse_node::ladder::{self, State};
 use dormouse_node::{ChildInfo, ClientInfo, FailureKind, Node, SessionInfo};
-use dormouse_sansio::{Carrier, Deadline, Instant, UnixTime};
+use dormouse_sansio::{Deadline, Instant, UnixTime};
 
 pub(crate) fn state(state: State) -> ConnectionState {
     match state {
@@ -74,11 +74,8 @@ pub(crate) fn connection(info: &ClientInfo, routes: Vec<String>, unix: UnixTime)
             expires_in_seconds: info.ticket_expires.map(|t| t.saturating_since(unix).as_secs_f64()),
         },
         traffic: session.map(traffic).unwrap_or_default(),
-        nat: session.map(|s| control::Nat {
-            local: s.path.carrier == Carrier::NatT,
-            remote: false,
-            keepalive_seconds: None,
-        }),
+        // The carrier alone does not say whether there is a NAT: nothing rather than a guess.
+        nat: None,
         last_error: info.last_error.as_ref().map(|(message, kind)| control::LastError {
             error: error(&info.name, message, *kind),
             retry_in_seconds: None,

@@ -33,7 +33,8 @@ pub struct Daemon {
     pub ike_port: u16,
     /// UDP port of NAT traversal, where IKE and ESP share a socket.
     pub nat_t_port: u16,
-    /// Largest packet that the tunnel interface takes, in bytes. 0: found from the path and the algorithms in use.
+    /// Largest packet that the tunnel interface takes, in bytes. 0: 1400, which fits ESP in UDP on an Ethernet; TCP is clamped to
+    /// what the path and the algorithms in use really leave.
     pub mtu: u16,
     /// Tickets, ticket keys and leases are kept here.
     pub state_dir: PathBuf,
