@@ -25,10 +25,8 @@ pub enum Error {
         expected: usize,
     },
     /// The data is not a whole number of cipher blocks.
-    #[error("{got} bytes are not a multiple of the {block}-byte block of {encr}")]
+    #[error("{got} bytes are not a multiple of the cipher's block of {block} bytes")]
     Unaligned {
-        /// The cipher.
-        encr: Encr,
         /// Bytes handed in.
         got: usize,
         /// Its block length in bytes.

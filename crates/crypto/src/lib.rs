@@ -8,6 +8,7 @@
 //! - [`PrfKey`] and [`prf_plus`] derive keys (RFC 7296, sections 2.13 to 2.18);
 //! - [`DhPrivate`] agrees on secrets;
 //! - [`sign`] and [`cert`] authenticate peers;
+//! - [`measure`] has what only a benchmark may use, out of reach of everything else;
 //! - [`Secret`] holds what must not leak: zeroized, redacted, compared in constant time.
 //!
 //! This crate must never draw randomness of its own for anything that a simulation has to repeat (private exponents come
@@ -20,6 +21,7 @@ mod error;
 #[doc(hidden)]
 pub mod fuzz;
 mod hash;
+pub mod measure;
 pub mod packet_key;
 mod pem;
 pub mod prf;

@@ -14,14 +14,21 @@ use aws_lc_rs::hmac;
 use aws_lc_rs::iv::FixedLength;
 
 use crate::error::{Error, Unauthentic};
+use crate::measure::{self, Protect};
 use crate::secret::ct_eq;
 use crate::suites::{Encr, Integ};
 
 /// The keys of one direction of one SA. Both halves live in it, so that tests can play both ends; an SA uses one.
 pub struct PacketKey {
-    encr: Encr,
-    integ: Option<Integ>,
+    names: Names,
     keys: Keys,
+}
+
+/// What the key is for; the lengths follow from it.
+#[derive(Clone, Copy)]
+enum Names {
+    Negotiable { encr: Encr, integ: Option<Integ> },
+    Measured(measure::Suite),
 }
 
 /// The composed ones are boxed: their key schedules are kilobytes, and most SAs are combined-mode.
@@ -29,6 +36,7 @@ enum Keys {
     Aead { key: LessSafeKey, salt: [u8; 4] },
     Cbc(Box<Cbc>),
     Ctr(Box<Ctr>),
+    Measured(Box<dyn Protect>),
 }
 
 struct Cbc {
@@ -75,33 +83,45 @@ impl PacketKey {
             Some(integ) => composed_keys(encr, key, salt, hmac::Key::new(mac_algorithm(integ), mac)),
         };
         let keys = keys.ok_or(Error::Backend { operation: "key set-up" })?;
-        Ok(Self { encr, integ, keys })
+        Ok(Self { names: Names::Negotiable { encr, integ }, keys })
     }
 
-    /// The cipher.
-    #[must_use]
-    pub const fn encr(&self) -> Encr {
-        self.encr
+    /// A key for [`measure`], which alone can call this.
+    pub(crate) fn measured(suite: measure::Suite, keys: Box<dyn Protect>) -> Self {
+        Self { names: Names::Measured(suite), keys: Keys::Measured(keys) }
     }
 
-    /// The integrity algorithm, if it is separate.
+    /// Whether IVs must be ones that nobody can predict (RFC 3602, section 3); otherwise they must only never repeat.
     #[must_use]
-    pub const fn integ(&self) -> Option<Integ> {
-        self.integ
+    pub const fn unpredictable_iv(&self) -> bool {
+        self.block_len() > 1
+    }
+
+    /// Whether cipher and integrity algorithm are two: the MAC then runs over the IV as well, and over a tail.
+    #[must_use]
+    pub const fn separate_mac(&self) -> bool {
+        match self.names {
+            Names::Negotiable { integ, .. } => integ.is_some(),
+            Names::Measured(suite) => !suite.cipher().is_aead(),
+        }
     }
 
     /// Length in bytes of the IV in every packet.
     #[must_use]
     pub const fn iv_len(&self) -> usize {
-        self.encr.iv_len()
+        match self.names {
+            Names::Negotiable { encr, .. } => encr.iv_len(),
+            Names::Measured(suite) => suite.iv_len(),
+        }
     }
 
     /// Length in bytes of the integrity check value in every packet.
     #[must_use]
     pub const fn icv_len(&self) -> usize {
-        match self.integ {
-            Some(integ) => integ.icv_len(),
-            None => self.encr.icv_len(),
+        match self.names {
+            Names::Negotiable { integ: Some(integ), .. } => integ.icv_len(),
+            Names::Negotiable { encr, integ: None } => encr.icv_len(),
+            Names::Measured(suite) => suite.icv_len(),
         }
     }
 
@@ -109,7 +129,10 @@ impl PacketKey {
     /// itself asks for a multiple of 4.)
     #[must_use]
     pub const fn block_len(&self) -> usize {
-        self.encr.block_len()
+        match self.names {
+            Names::Negotiable { encr, .. } => encr.block_len(),
+            Names::Measured(suite) => suite.block_len(),
+        }
     }
 
     /// Encrypts `data` in place and writes the integrity check value to `icv`.
@@ -150,6 +173,7 @@ impl PacketKey {
                 write_icv(&keys.mac, [aad, iv, data, aad_tail], icv);
                 Ok(())
             }
+            Keys::Measured(keys) => keys.seal(aad, iv, data, aad_tail, icv).map_err(|_| failed),
         }
     }
 
@@ -183,6 +207,7 @@ impl PacketKey {
                 check_icv(&keys.mac, [aad, iv, data, aad_tail], icv)?;
                 keys.apply(iv, data).map_err(|_| Unauthentic)
             }
+            Keys::Measured(keys) => keys.open(aad, iv, data, aad_tail, icv),
         }
     }
 
@@ -194,12 +219,12 @@ impl PacketKey {
         if icv.len() != self.icv_len() {
             return wrong("integrity check value", icv.len(), self.icv_len());
         }
-        if self.integ.is_none() && !aad_tail.is_empty() {
+        if !self.separate_mac() && !aad_tail.is_empty() {
             return wrong("trailing authenticated data of a combined-mode cipher", aad_tail.len(), 0);
         }
         let block = self.block_len();
         if block > 1 && !data.len().is_multiple_of(block) {
-            return Err(Error::Unaligned { encr: self.encr, got: data.len(), block });
+            return Err(Error::Unaligned { got: data.len(), block });
         }
         Ok(())
     }
@@ -207,9 +232,10 @@ impl PacketKey {
 
 impl core::fmt::Debug for PacketKey {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        match self.integ {
-            Some(integ) => write!(f, "PacketKey({}-{integ})", self.encr),
-            None => write!(f, "PacketKey({})", self.encr),
+        match self.names {
+            Names::Negotiable { encr, integ: Some(integ) } => write!(f, "PacketKey({encr}-{integ})"),
+            Names::Negotiable { encr, integ: None } => write!(f, "PacketKey({encr})"),
+            Names::Measured(suite) => write!(f, "PacketKey({suite}, for measurement)"),
         }
     }
 }

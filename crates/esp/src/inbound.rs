@@ -119,7 +119,14 @@ impl Inbound {
     /// If the cipher and integrity algorithm do not go together or the keying material has the wrong length.
     pub fn new(params: &SaParams) -> Result<Self, CryptoError> {
         let key = PacketKey::new(params.encr, params.integ, params.keymat.as_bytes())?;
-        Ok(Self {
+        Ok(Self::with_key(params, key))
+    }
+
+    /// As [`Self::new`], with a key that was made elsewhere: for what is measured and never negotiated
+    /// (`dormouse_crypto::measure`). Cipher, integrity algorithm and keying material of `params` are not looked at.
+    #[must_use]
+    pub fn with_key(params: &SaParams, key: PacketKey) -> Self {
+        Self {
             shape: Shape::of(&key),
             key,
             window: ReplayWindow::new(params.replay_window),
@@ -128,7 +135,7 @@ impl Inbound {
             mode: params.mode,
             limits: params.limits,
             counters: Counters::default(),
-        })
+        }
     }
 
     /// The SPI that we chose.

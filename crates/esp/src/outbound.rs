@@ -91,15 +91,22 @@ impl Outbound {
     /// # Errors
     /// If the cipher and integrity algorithm do not go together or the keying material has the wrong length.
     pub fn new(params: &SaParams, entropy: &mut dyn Entropy) -> Result<Self, CryptoError> {
+        let key = PacketKey::new(params.encr, params.integ, params.keymat.as_bytes())?;
+        Ok(Self::with_key(params, key, entropy))
+    }
+
+    /// As [`Self::new`], with a key that was made elsewhere: for what is measured and never negotiated
+    /// (`dormouse_crypto::measure`). Cipher, integrity algorithm and keying material of `params` are not looked at.
+    #[must_use]
+    pub fn with_key(params: &SaParams, key: PacketKey, entropy: &mut dyn Entropy) -> Self {
         let counter = Counter::new(params.esn);
         let mut limits = params.limits;
         // Leaves an eighth of the numbers (without ESN: 2^29, minutes at the highest rate) to negotiate a replacement.
         limits.soft.packets = limits.soft.packets.min(counter.left() / 8 * 7);
-        let key = PacketKey::new(params.encr, params.integ, params.keymat.as_bytes())?;
-        Ok(Self {
+        Self {
             shape: Shape::of(&key),
+            iv: IvSource::new(&key, entropy),
             key,
-            iv: IvSource::new(params.encr, entropy),
             spi: params.spi,
             counter,
             esn: params.esn,
@@ -108,7 +115,7 @@ impl Outbound {
             inner_mtu: usize::from(u16::MAX),
             limits,
             counters: Counters::default(),
-        })
+        }
     }
 
     /// The SPI that the peer chose.
@@ -345,7 +352,7 @@ impl Shape {
             head: ESP_HEADER_LEN + key.iv_len(),
             icv: key.icv_len(),
             step: key.block_len().max(4).next_power_of_two(),
-            separate_mac: key.integ().is_some(),
+            separate_mac: key.separate_mac(),
         }
     }
 

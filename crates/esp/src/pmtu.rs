@@ -12,7 +12,7 @@
 use core::net::IpAddr;
 use core::time::Duration;
 
-use dormouse_crypto::{Encr, Integ};
+use dormouse_crypto::{Encr, Integ, PacketKey};
 use dormouse_sansio::{Instant, Path};
 
 use crate::ESP_HEADER_LEN;
@@ -45,6 +45,16 @@ impl Overhead {
         Self {
             fixed: path.outer_overhead() + ESP_HEADER_LEN + encr.iv_len() + icv,
             align: encr.block_len().max(4),
+            mode,
+        }
+    }
+
+    /// The overhead of an SA with this key on `path`: also of one that is measured and never negotiated.
+    #[must_use]
+    pub fn of_key(key: &PacketKey, mode: Mode, path: &Path) -> Self {
+        Self {
+            fixed: path.outer_overhead() + ESP_HEADER_LEN + key.iv_len() + key.icv_len(),
+            align: key.block_len().max(4),
             mode,
         }
     }

@@ -6,7 +6,6 @@
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use dormouse_crypto::suites::Encr;
 use dormouse_crypto::{PacketKey, Unauthentic};
 use dormouse_sansio::Entropy;
 use dormouse_wire::ike::{
@@ -141,9 +140,10 @@ impl Channel {
     /// A counter where the IV must not repeat (RFC 5282, section 3.1; RFC 5930), chance where it must not be predictable.
     fn next_iv(&self, iv: &mut [u8], entropy: &mut dyn Entropy) {
         let sealed = self.sealed.fetch_add(1, Ordering::Relaxed);
-        match self.key.encr() {
-            Encr::Aes128Cbc | Encr::Aes256Cbc => entropy.fill(iv),
-            _ => iv.copy_from_slice(&sealed.to_be_bytes()),
+        if self.key.unpredictable_iv() {
+            entropy.fill(iv);
+        } else {
+            iv.copy_from_slice(&sealed.to_be_bytes());
         }
     }
 

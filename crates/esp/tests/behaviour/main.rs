@@ -6,6 +6,7 @@ mod batch;
 mod common;
 mod hostile;
 mod lifetime;
+mod measured;
 mod padding;
 mod policy;
 mod replay;
