@@ -12,8 +12,9 @@ mod verbs;
 
 use anyhow::Result;
 use clap::Parser;
+use std::io::IsTerminal;
 use std::process::ExitCode;
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::{EnvFilter, layer::SubscriberExt, util::SubscriberInitExt};
 
 /// The word that makes this program the DNS guard instead of the daemon: the daemon starts itself so, before it gives its
 /// privileges away.
@@ -46,8 +47,21 @@ fn run(args: &args::Args) -> Result<()> {
         return Ok(());
     }
     let filter = EnvFilter::try_new(&loaded.daemon.log).map_err(|e| anyhow::anyhow!("daemon.log: {e}"))?;
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    log_to(filter);
     daemon::Daemon::new(loaded, args.config.display().to_string())?.run()
+}
+
+/// Logs to the journal, with fields and priorities, where systemd has connected standard error to it; otherwise to standard
+/// error, in colour only for a person.
+fn log_to(filter: EnvFilter) {
+    let under_systemd = std::env::var_os("JOURNAL_STREAM").is_some() && !std::io::stderr().is_terminal();
+    let journal = under_systemd.then(|| tracing_journald::layer().ok()).flatten();
+    let text = journal.is_none().then(|| {
+        tracing_subscriber::fmt::layer()
+            .with_writer(std::io::stderr)
+            .with_ansi(std::io::stderr().is_terminal())
+    });
+    tracing_subscriber::registry().with(filter).with(journal).with(text).init();
 }
 
 /// 7 for missing privileges, as the command line has it; 1 for anything else.

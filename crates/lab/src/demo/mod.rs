@@ -160,14 +160,21 @@ impl Stage {
         let limit = Duration::from_secs(30);
         let burst = self.prober.burst(&self.echo, start, Duration::from_millis(5), 100, limit)?;
         if burst.first_echo.is_none() {
-            bail!(
-                "{what}: no packet passed within {limit:?}\ndevice:\n{}\ngateway:\n{}",
-                self.device.log(),
-                self.gateway.log()
-            );
+            bail!("{what}: no packet passed within {limit:?}\n{}", self.evidence());
         }
         self.device.ok(&["wait", config::CONNECTION, "--timeout", "20"])?;
         meter.finish(self, what, burst)
+    }
+
+    /// What both ends can say about a tunnel that carries nothing.
+    fn evidence(&self) -> String {
+        let end = |host: &dormouse_testbed::Host, daemon: &Dormoused| {
+            let look = "ip -s link; ip addr; ip route; ip neigh; ip route get 10.99.0.2; nstat -az | grep -v ' 0 '; cat /proc/net/raw";
+            let kernel = host.sh(look).unwrap_or_else(|e| format!("{e:#}"));
+            let status = daemon.cli(&["status", "--json"]).map_or_else(|e| format!("{e:#}"), |a| a.text);
+            format!("== {}\n{}\n{status}\n{kernel}\n", host.name(), daemon.log())
+        };
+        end(&self.world.device, &self.device) + &end(&self.world.gateway, &self.gateway)
     }
 
     fn pause(&self, time: Duration) -> Result<()> {
