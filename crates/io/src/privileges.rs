@@ -221,6 +221,16 @@ pub fn drop_capabilities() -> std::io::Result<()> {
     restrict(CapabilitySet::empty())
 }
 
+/// Stays root and keeps `CAP_NET_ADMIN` alone: for [`crate::radio::Guard`], which takes links down and up.
+///
+/// # Errors
+/// The kernel's.
+pub fn keep_net_admin() -> std::io::Result<()> {
+    clear_bounding_set()?;
+    let _ = clear_ambient_capability_set();
+    restrict(CapabilitySet::NET_ADMIN)
+}
+
 fn restrict(kept: CapabilitySet) -> std::io::Result<()> {
     set_capabilities(
         None,

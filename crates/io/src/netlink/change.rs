@@ -68,6 +68,17 @@ impl Netlink {
         self.0.change(&what, Message::NewRoute(route_message(route)), NLM_F_CREATE | NLM_F_EXCL)
     }
 
+    /// Adds a route of somebody else's again, under its own protocol number.
+    ///
+    /// # Errors
+    /// As [`Netlink::add_route`].
+    pub(crate) fn put_back_route(&mut self, route: &Route) -> Result<(), Error> {
+        let what = || format!("ip route add {} proto {}", route_text(route), route.protocol);
+        let mut message = route_message(route);
+        message.header.protocol = RouteProtocol::from(route.protocol);
+        self.0.change(&what, Message::NewRoute(message), NLM_F_CREATE | NLM_F_EXCL)
+    }
+
     /// Removes a route of ours ([`PROTOCOL`]); never somebody else's. It is no error if it is gone already.
     ///
     /// # Errors

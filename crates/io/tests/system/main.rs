@@ -9,6 +9,7 @@ mod leases;
 mod monitor;
 mod netlink;
 mod privileges;
+mod radio;
 mod resolv_conf;
 mod resolved;
 mod state;
