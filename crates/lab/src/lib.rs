@@ -9,6 +9,7 @@ use serde::Serialize;
 pub mod demo;
 pub mod paper_000;
 pub mod render;
+pub mod results;
 
 /// What an experiment may use.
 #[derive(Clone, Debug)]

@@ -1,0 +1,265 @@
+//! Reading and writing result files. Owns what makes a file acceptable: strict about format, version and ranges, lenient about
+//! fields it does not know. Must never leave half a file behind, and never let a figure in that is not a finite number.
+
+use std::fs;
+use std::io::{self, Read as _, Write as _};
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+use super::format::{FORMAT, MAX_ROUNDS, MAX_SAMPLES, MAX_TEXT, Results, Round, Sample, VERSION};
+
+/// Bytes of a file, at most.
+pub const MAX_BYTES: u64 = 256 << 20;
+
+/// Why a file was not read.
+#[derive(Debug, thiserror::Error)]
+pub enum ReadError {
+    /// The file could not be read at all.
+    #[error("{path}: {source}", path = .path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// More bytes than any campaign writes.
+    #[error("{bytes} bytes or more, expected at most {MAX_BYTES}")]
+    TooLarge {
+        /// How many were seen.
+        bytes: u64,
+    },
+    /// Not JSON.
+    #[error("not JSON: {0}")]
+    Json(serde_json::Error),
+    /// JSON, but of something else.
+    #[error("format is {found}, expected \"{FORMAT}\": this is no result of dormouse bench")]
+    Format {
+        /// What stands there.
+        found: String,
+    },
+    /// Another version.
+    #[error("version is {found}, expected {VERSION}: written by another release of dormouse")]
+    Version {
+        /// What stands there.
+        found: String,
+    },
+    /// A field is missing or wrong.
+    #[error("at {place}: {problem}")]
+    Field {
+        /// Where, as `samples[3].rounds[0].loss`.
+        place: String,
+        /// What is wrong.
+        problem: String,
+    },
+}
+
+impl ReadError {
+    fn at(place: impl Into<String>, problem: impl Into<String>) -> Self {
+        Self::Field { place: place.into(), problem: problem.into() }
+    }
+}
+
+/// Why a file was not written.
+#[derive(Debug, thiserror::Error)]
+pub enum WriteError {
+    /// The results break a rule of the format: a defect of whoever made them.
+    #[error("refusing to write: {0}")]
+    Invalid(ReadError),
+    /// The file system.
+    #[error("{path}: {source}", path = .path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+}
+
+impl Results {
+    /// Reads a file.
+    ///
+    /// # Errors
+    /// [`ReadError`], which names the place in the file.
+    pub fn read(path: &Path) -> Result<Self, ReadError> {
+        let failed = |source| ReadError::Io { path: path.to_owned(), source };
+        let mut text = Vec::new();
+        let file = fs::File::open(path).map_err(failed)?;
+        file.take(MAX_BYTES + 1).read_to_end(&mut text).map_err(failed)?;
+        Self::parse(&text)
+    }
+
+    /// Reads the text of a file.
+    ///
+    /// # Errors
+    /// As [`Results::read`].
+    pub fn parse(text: &[u8]) -> Result<Self, ReadError> {
+        let bytes = text.len() as u64;
+        if bytes > MAX_BYTES {
+            return Err(ReadError::TooLarge { bytes });
+        }
+        let value: Value = serde_json::from_slice(text).map_err(ReadError::Json)?;
+        // Before anything else: a file of another kind or version should not be blamed for its fields.
+        let shown = |key: &str| value.get(key).map_or_else(|| "missing".to_owned(), short);
+        if value.get("format").and_then(Value::as_str) != Some(FORMAT) {
+            return Err(ReadError::Format { found: shown("format") });
+        }
+        if value.get("version").and_then(Value::as_u64) != Some(u64::from(VERSION)) {
+            return Err(ReadError::Version { found: shown("version") });
+        }
+        let results: Self = serde_path_to_error::deserialize(value)
+            .map_err(|e| ReadError::at(e.path().to_string(), e.inner().to_string()))?;
+        results.check()?;
+        Ok(results)
+    }
+
+    /// Writes the file: whole, or not at all.
+    ///
+    /// # Errors
+    /// When a rule of the format is broken, or the file system refuses.
+    pub fn write(&self, path: &Path) -> Result<(), WriteError> {
+        self.check().map_err(WriteError::Invalid)?;
+        let failed = |source| WriteError::Io { path: path.to_owned(), source };
+        let text = serde_json::to_vec_pretty(self).map_err(|e| failed(e.into()))?;
+        let name = path.file_name().ok_or_else(|| failed(io::ErrorKind::InvalidInput.into()))?;
+        let temporary =
+            path.with_file_name(format!(".{}.{}.tmp", name.to_string_lossy(), std::process::id()));
+        let written = (|| {
+            let mut file = fs::File::create(&temporary)?;
+            file.write_all(&text)?;
+            file.write_all(b"\n")?;
+            file.sync_all()?;
+            fs::rename(&temporary, path)
+        })();
+        written.map_err(|e| {
+            let _ = fs::remove_file(&temporary);
+            failed(e)
+        })
+    }
+
+    /// Whether every rule of the format holds that types do not express.
+    ///
+    /// # Errors
+    /// The first that does not, with its place.
+    pub fn check(&self) -> Result<(), ReadError> {
+        if self.samples.len() > MAX_SAMPLES {
+            let problem = format!("{} samples, expected at most {MAX_SAMPLES}", self.samples.len());
+            return Err(ReadError::at("samples", problem));
+        }
+        text("machine.cpu", &self.machine.cpu)?;
+        text("machine.kernel", &self.machine.kernel)?;
+        text("energy.name", &self.energy.name)?;
+        text("plan", &self.plan)?;
+        for (key, value) in &self.versions {
+            text("versions", key)?;
+            text(&format!("versions.{key}"), value)?;
+        }
+        let c = &self.conditions;
+        for (place, values) in [("load_before", c.load_before), ("load_after", c.load_after)] {
+            for value in values.iter().flatten() {
+                number(&format!("conditions.{place}"), Some(*value), 1e9)?;
+            }
+        }
+        number("conditions.steal", c.steal, 1.0)?;
+        number("energy.idle_watts", self.energy.idle_watts, 1e6)?;
+        for (n, value) in c.yardstick.iter().enumerate() {
+            number(&format!("conditions.yardstick[{n}]"), Some(*value), 1e6)?;
+        }
+        for (n, skipped) in self.skipped.iter().enumerate() {
+            text(&format!("skipped[{n}].subject"), &skipped.subject)?;
+            text(&format!("skipped[{n}].reason"), &skipped.reason)?;
+        }
+        self.samples.iter().enumerate().try_for_each(|(n, s)| sample(&format!("samples[{n}]"), s))
+    }
+}
+
+fn sample(place: &str, s: &Sample) -> Result<(), ReadError> {
+    text(&format!("{place}.suite"), &s.suite)?;
+    let sane =
+        !s.suite.is_empty() && s.suite.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(&b));
+    if !sane {
+        let problem = format!("suite {:?} is not made of letters, digits and hyphens", s.suite);
+        return Err(ReadError::at(format!("{place}.suite"), problem));
+    }
+    for (key, value) in [("integrity", &s.integrity), ("governor", &s.governor), ("remark", &s.remark)] {
+        text(&format!("{place}.{key}"), value.as_deref().unwrap_or(""))?;
+    }
+    let bounded = |key: &str, value: u32, most: u32| {
+        let problem = || format!("{value} is not between 1 and {most}");
+        if (1..=most).contains(&value) {
+            Ok(())
+        } else {
+            Err(ReadError::at(format!("{place}.{key}"), problem()))
+        }
+    };
+    bounded("packet_bytes", s.packet_bytes, 65_535)?;
+    bounded("cores", s.cores, 65_535)?;
+    number(&format!("{place}.offered"), s.offered, 1e15)?;
+    if s.rounds.len() > MAX_ROUNDS {
+        let problem = format!("{} rounds, expected at most {MAX_ROUNDS}", s.rounds.len());
+        return Err(ReadError::at(format!("{place}.rounds"), problem));
+    }
+    let mut seen = std::collections::BTreeSet::new();
+    for (n, r) in s.rounds.iter().enumerate() {
+        let place = format!("{place}.rounds[{n}]");
+        if !seen.insert(r.round) {
+            return Err(ReadError::at(format!("{place}.round"), format!("round {} is there twice", r.round)));
+        }
+        round(&place, r)?;
+    }
+    Ok(())
+}
+
+fn round(place: &str, r: &Round) -> Result<(), ReadError> {
+    for (key, value, most) in [
+        ("elapsed", r.elapsed, 1e9),
+        ("throughput", r.throughput, 1e15),
+        ("cpu_thread", r.cpu_thread, 1e15),
+        ("loss", r.loss, 1.0),
+        ("jitter", r.jitter, 1e9),
+    ] {
+        number(&format!("{place}.{key}"), value, most)?;
+    }
+    // Above idle: noise can take these below zero.
+    for (key, value) in
+        [("cpu_system", r.cpu_system), ("joules_per_byte", r.joules_per_byte), ("joules", r.joules)]
+    {
+        if value.is_some_and(|v| !v.is_finite() || v.abs() > 1e15) {
+            return Err(ReadError::at(format!("{place}.{key}"), format!("{value:?} is out of range")));
+        }
+    }
+    if let (Some(sent), Some(received)) = (r.packets_sent, r.packets_received)
+        && received > sent
+    {
+        let problem = format!("{received} packets arrived of {sent} that were sent");
+        return Err(ReadError::at(format!("{place}.packets_received"), problem));
+    }
+    Ok(())
+}
+
+/// A number from zero to `most`, if there is one.
+fn number(place: &str, value: Option<f64>, most: f64) -> Result<(), ReadError> {
+    match value {
+        Some(v) if !(0.0..=most).contains(&v) => {
+            Err(ReadError::at(place, format!("{v} is not between 0 and {most}")))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn text(place: &str, value: &str) -> Result<(), ReadError> {
+    if value.len() > MAX_TEXT {
+        let problem = format!("{} bytes of text, expected at most {MAX_TEXT}", value.len());
+        return Err(ReadError::at(place, problem));
+    }
+    Ok(())
+}
+
+/// A JSON value, short enough for an error.
+fn short(value: &Value) -> String {
+    let text = value.to_string();
+    match text.char_indices().nth(60) {
+        Some((at, _)) => format!("{}…", text.get(..at).unwrap_or_default()),
+        None => text,
+    }
+}

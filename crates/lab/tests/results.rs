@@ -1,0 +1,157 @@
+//! The result file: what is written comes back, what is hostile is refused with its place, and nothing half-written stays.
+
+use std::path::PathBuf;
+
+use dormouse_lab::results::format::{Machine, Metric, Round, Sample, What};
+use dormouse_lab::results::{ReadError, Results};
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+/// A directory that goes with the test.
+struct Temporary(PathBuf);
+
+impl Temporary {
+    fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("dormouse-results-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&path).expect("a directory");
+        Self(path)
+    }
+}
+
+impl Drop for Temporary {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn results() -> Results {
+    let machine = Machine { cpu: "A processor".to_owned(), cores: 2, ..Machine::default() };
+    let mut results = Results::new(machine);
+    let mut sample = Sample::new(What::Crypto, "aes128gcm16", 1420, 1);
+    sample.verified = true;
+    let round = |n: u32| Round {
+        round: n,
+        throughput: Some(1e9 / 3.0 + f64::from(n)),
+        cpu_thread: Some(0.1),
+        ..Round::default()
+    };
+    sample.rounds = (0..5).map(round).collect();
+    results.samples.push(sample);
+    results
+}
+
+fn json_of(results: &Results) -> Value {
+    serde_json::to_value(results).expect("JSON")
+}
+
+fn parse(value: &Value) -> Result<Results, ReadError> {
+    Results::parse(value.to_string().as_bytes())
+}
+
+#[test]
+fn what_is_written_comes_back_and_nothing_else_is_left() {
+    let directory = Temporary::new("roundtrip");
+    let path = directory.0.join("result.json");
+    std::fs::write(&path, "an older one").expect("a file");
+    results().write(&path).expect("written");
+    assert_eq!(Results::read(&path).expect("read"), results());
+    let left: Vec<_> = std::fs::read_dir(&directory.0).expect("listed").collect();
+    assert_eq!(left.len(), 1, "{left:?}");
+}
+
+#[test]
+fn what_is_not_a_number_is_not_written_and_the_older_file_stays() {
+    let directory = Temporary::new("nan");
+    let path = directory.0.join("result.json");
+    results().write(&path).expect("written");
+    for bad in [f64::NAN, f64::INFINITY, -1.0] {
+        let mut broken = results();
+        broken.samples[0].rounds[2].throughput = Some(bad);
+        let error = broken.write(&path).expect_err("refused").to_string();
+        assert!(error.contains("samples[0].rounds[2].throughput"), "{error}");
+    }
+    let mut broken = results();
+    broken.samples[0].rounds[0].joules = Some(f64::NAN);
+    assert!(broken.write(&path).expect_err("refused").to_string().contains("joules"));
+    assert_eq!(Results::read(&path).expect("read"), results());
+}
+
+#[test]
+fn unknown_fields_are_passed_over() {
+    let mut value = json_of(&results());
+    value["later"] = json!({ "deep": [1, 2] });
+    value["samples"][0]["colour"] = json!("blue");
+    value["samples"][0]["rounds"][0]["moon"] = json!(null);
+    assert_eq!(parse(&value).expect("read"), results());
+}
+
+#[test]
+fn what_is_wrong_is_named_with_its_place() {
+    let mut cases: Vec<(&str, Value, &str)> = vec![
+        ("/format", json!("other"), "format is \"other\", expected \"dormouse-bench\""),
+        ("/version", json!(2), "version is 2, expected 1"),
+        ("/version", json!("1"), "version is \"1\", expected 1"),
+        ("/samples/0/what", json!("guess"), "at samples[0].what: unknown variant `guess`"),
+        ("/samples/0/packet_bytes", json!(0), "at samples[0].packet_bytes: 0 is not between 1 and 65535"),
+        ("/samples/0/packet_bytes", json!(-3), "at samples[0].packet_bytes: invalid value"),
+        ("/samples/0/cores", json!(0), "at samples[0].cores"),
+        ("/samples/0/verified", json!("yes"), "at samples[0].verified: invalid type"),
+        ("/samples/0/suite", json!("<script>"), "at samples[0].suite"),
+        ("/samples/0/rounds/1/throughput", json!("fast"), "at samples[0].rounds[1].throughput: invalid type"),
+        ("/samples/0/rounds/1/loss", json!(1.5), "at samples[0].rounds[1].loss: 1.5 is not between 0 and 1"),
+        ("/samples/0/rounds/1/round", json!(0), "round 0 is there twice"),
+        ("/samples", json!({}), "at samples: invalid type"),
+        ("/machine/cores", json!(1.5), "at machine.cores"),
+        ("/conditions/steal", json!(7), "at conditions.steal"),
+    ];
+    let long = "x".repeat(5_000);
+    cases.push(("/machine/cpu", json!(long), "at machine.cpu: 5000 bytes of text"));
+    let mut base = json_of(&results());
+    base["samples"][0]["rounds"][1]["loss"] = json!(0.0);
+    base["conditions"]["steal"] = json!(0.0);
+    for (place, bad, expected) in cases {
+        let mut value = base.clone();
+        *value.pointer_mut(place).expect("the place") = bad;
+        let error = parse(&value).expect_err(place).to_string();
+        assert!(error.contains(expected), "{place}: {error}");
+    }
+    let mut value = base.clone();
+    value["samples"][0].as_object_mut().expect("an object").remove("verified");
+    assert!(parse(&value).expect_err("refused").to_string().contains("samples[0]: missing field `verified`"));
+}
+
+#[test]
+fn what_is_no_json_or_very_deep_is_refused() {
+    let deep = "[".repeat(200_000);
+    for text in
+        ["", "{", "null", "[]", "\u{0}", "{\"format\":\"dormouse-bench\"}", &deep, "{\"samples\":NaN}"]
+    {
+        assert!(Results::parse(text.as_bytes()).is_err(), "{text:.40}");
+    }
+    assert!(Results::read(&PathBuf::from("/nonexistent/result.json")).is_err());
+}
+
+#[test]
+fn figures_are_paired_by_round() {
+    let mut a = Sample::new(What::Crypto, "none", 64, 1);
+    let mut b = a.clone();
+    let round = |n, throughput| Round { round: n, throughput: Some(throughput), ..Round::default() };
+    a.rounds = vec![round(3, 30.0), round(1, 10.0), round(2, 20.0)];
+    b.rounds = vec![round(2, 2.0), round(3, 3.0), round(9, 9.0)];
+    assert_eq!(a.values(Metric::Throughput), [10.0, 20.0, 30.0]);
+    assert_eq!(a.paired(&b, Metric::Throughput), [(20.0, 2.0), (30.0, 3.0)]);
+    assert!(a.paired(&b, Metric::Cpu).is_empty());
+}
+
+proptest! {
+    /// Flipped bytes give another valid file or an error, never a panic and never a figure that is none.
+    #[test]
+    fn damage_never_panics(at in 0usize..4_000, byte: u8) {
+        let mut text = serde_json::to_vec(&results()).expect("JSON");
+        let at = at % text.len();
+        text[at] = byte;
+        if let Ok(read) = Results::parse(&text) {
+            prop_assert!(read.check().is_ok());
+        }
+    }
+}
