@@ -1,5 +1,5 @@
 //! The node: the only place where the protocol cores meet. IKE, ESP and the wake-up ladder joined into one sans-IO machine;
-//! its configuration, its address pool and its events.
+//! its configuration, its address pool and its events; and beside it the [`sleeper`], which decides when the radio sleeps.
 //!
 //! Must never read a clock, open a socket or touch the machine: `dormoused` drives it in the world, `dormouse-sim` in virtual
 //! time.
@@ -9,9 +9,11 @@ mod child;
 mod client;
 pub mod config;
 pub mod event;
+pub mod held;
 pub mod ladder;
 mod node;
 pub mod pool;
+pub mod sleeper;
 mod snapshot;
 
 pub use event::{Change, Event, FailureKind};

@@ -49,6 +49,15 @@ impl Decision {
     }
 }
 
+/// Why a decision is what it is, for people.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Outlook {
+    /// What it is expected to save against a radio that stays on, in seconds of idle radio; `None` if nothing was predicted.
+    pub saving: Option<f64>,
+    /// Who had the last word.
+    pub by: &'static str,
+}
+
 /// An online policy for one client.
 ///
 /// Call order: `observe` for each packet; for each idle period `decide`, then `learn` with its length, both before the
@@ -62,6 +71,11 @@ pub trait Scheduler: Send {
 
     /// The radio is idle since the last packet: when to switch it off?
     fn decide(&mut self) -> Decision;
+
+    /// Why the last [`Scheduler::decide`] answered as it did.
+    fn outlook(&self) -> Outlook {
+        Outlook { saving: None, by: "rule" }
+    }
 
     /// The idle period is over: it lasted `idle` from the last packet to the one that ended it.
     fn learn(&mut self, idle: Duration);

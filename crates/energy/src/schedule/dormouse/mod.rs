@@ -22,7 +22,7 @@ mod table;
 
 use core::time::Duration;
 
-use super::{AverageUser, Decision, Scheduler, StateError};
+use super::{AverageUser, Decision, Outlook, Scheduler, StateError};
 use crate::packet::PacketInfo;
 use context::{CONTEXTS, Features, PARENT};
 use dormouse_sansio::Instant;
@@ -51,6 +51,9 @@ const FIRST_PROOF: f64 = 4.0;
 /// How much more gain is asked for each second that the client is behind a radio that never sleeps.
 const EVIDENCE: f64 = 5.0;
 
+/// What [`Outlook::by`] says where the learned choice was taken.
+const LEARNED: &str = "learned";
+
 /// A decision that awaits its idle period.
 #[derive(Clone, Debug)]
 struct Pending {
@@ -61,6 +64,7 @@ struct Pending {
     mixed: usize,
     /// After the caution and the guard.
     decision: Decision,
+    outlook: Outlook,
 }
 
 /// The default policy for one client.
@@ -114,29 +118,39 @@ impl Dormouse {
         let keys = self.features.keys();
         let estimates = self.estimates(&keys);
         let best = self.losses.iter().copied().fold(f64::INFINITY, f64::min);
-        let mut sum: Costs = [0.0; K];
+        let (mut sum, mut weights): (Costs, f32) = ([0.0; K], 0.0);
         for (costs, loss) in estimates.iter().zip(&self.losses) {
             let weight = (-LEARNING_RATE * grid::narrow((loss - best) / self.break_even)).exp();
+            weights += weight;
             for (s, c) in sum.iter_mut().zip(costs) {
                 *s += weight * *c;
             }
         }
         let mixed = grid::cheapest(&sum);
-        let decision = Decision::after_seconds(self.guard.admit(self.cautious(mixed), self.break_even));
-        Pending { keys, choices: estimates.map(|costs| grid::cheapest(&costs)), mixed, decision }
+        let (wanted, by) = self.cautious(mixed);
+        let admitted = self.guard.admit(wanted, self.break_even);
+        let decision = Decision::after_seconds(admitted);
+        let outlook = if admitted == wanted {
+            let saving = (by == LEARNED).then(|| f64::from(-sum[mixed] / weights));
+            Outlook { saving, by }
+        } else {
+            Outlook { saving: None, by: "guard" }
+        };
+        Pending { keys, choices: estimates.map(|costs| grid::cheapest(&costs)), mixed, decision, outlook }
     }
 
-    /// The learned choice if it has proved itself, otherwise the best of what needs no proof.
-    fn cautious(&self, mixed: usize) -> f64 {
+    /// The learned choice if it has proved itself, otherwise the best of what needs no proof; and which of them it is.
+    fn cautious(&self, mixed: usize) -> (f64, &'static str) {
         let enough = if self.guard.over_never <= -self.break_even { PROOF } else { FIRST_PROOF };
         let proof = enough * self.break_even + EVIDENCE * self.guard.behind();
         let candidates = [
-            (self.mixed_loss + proof, TIME_OUTS[mixed]),
-            (self.break_even_loss + proof, self.break_even),
-            (self.late_loss, LATE * self.break_even),
-            (0.0, f64::INFINITY),
+            (self.mixed_loss + proof, TIME_OUTS[mixed], LEARNED),
+            (self.break_even_loss + proof, self.break_even, "break-even"),
+            (self.late_loss, LATE * self.break_even, "caution"),
+            (0.0, f64::INFINITY, "not worth it"),
         ];
-        candidates.into_iter().min_by(|a, b| a.0.total_cmp(&b.0)).map_or(f64::INFINITY, |(_, t)| t)
+        let best = candidates.into_iter().min_by(|a, b| a.0.total_cmp(&b.0));
+        best.map_or((f64::INFINITY, "not worth it"), |(_, t, by)| (t, by))
     }
 }
 
@@ -180,6 +194,10 @@ impl Scheduler for Dormouse {
         let decision = pending.decision;
         self.pending = Some(pending);
         decision
+    }
+
+    fn outlook(&self) -> Outlook {
+        self.pending.as_ref().map_or(Outlook { saving: None, by: "nothing decided" }, |p| p.outlook)
     }
 
     fn learn(&mut self, idle: Duration) {

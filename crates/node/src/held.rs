@@ -1,0 +1,132 @@
+//! Packets that wait for their session: those that a device sends while its radio sleeps, and those of a session that is on its
+//! way back. Owns the bound and what gives way when it is reached; must never look into a packet.
+//!
+//! The oldest stay: they woke the radio, and somebody waits for them. Only what has waited for longer than [`STALE`] gives way
+//! to a newcomer: its sender has repeated it or given up (without a network, packets may wait for hours).
+
+use dormouse_sansio::Instant;
+use std::collections::VecDeque;
+use std::time::Duration;
+
+/// Most bytes that are held, whatever the number of packets.
+pub const MOST_BYTES: usize = 128 << 10;
+/// Most packets that are held unless configured otherwise.
+pub const MOST_PACKETS: usize = 64;
+/// After so long a packet gives way to a newer one, if there is no other room.
+pub const STALE: Duration = Duration::from_secs(30);
+
+/// A bounded queue of whole inner packets, oldest first.
+#[derive(Debug)]
+pub struct Held {
+    packets: VecDeque<(Instant, Vec<u8>)>,
+    bytes: usize,
+    most: usize,
+}
+
+impl Default for Held {
+    fn default() -> Self {
+        Self::new(MOST_PACKETS)
+    }
+}
+
+impl Held {
+    /// Holds at most `most` packets, and [`MOST_BYTES`].
+    #[must_use]
+    pub fn new(most: usize) -> Self {
+        Self { packets: VecDeque::new(), bytes: 0, most }
+    }
+
+    /// Nothing waits.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.packets.is_empty()
+    }
+
+    /// Packets that wait.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.packets.len()
+    }
+
+    /// Their bytes.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Holds a packet. Returns how many packets were lost by it: stale ones that made room, or itself, if there was none.
+    pub fn push(&mut self, now: Instant, packet: &[u8]) -> u64 {
+        let mut lost = 0;
+        while !self.fits(packet) {
+            let stale = self.packets.front().is_some_and(|(since, _)| now - *since > STALE);
+            if !stale {
+                return lost + 1;
+            }
+            if let Some((_, old)) = self.packets.pop_front() {
+                self.bytes -= old.len();
+                lost += 1;
+            }
+        }
+        self.bytes += packet.len();
+        self.packets.push_back((now, packet.to_vec()));
+        lost
+    }
+
+    fn fits(&self, packet: &[u8]) -> bool {
+        self.packets.len() < self.most && self.bytes + packet.len() <= MOST_BYTES
+    }
+
+    /// Takes all of them, oldest first.
+    pub fn take(&mut self) -> impl Iterator<Item = Vec<u8>> + use<> {
+        self.bytes = 0;
+        std::mem::take(&mut self.packets).into_iter().map(|(_, packet)| packet)
+    }
+
+    /// Puts a packet back at its place in front, which it had before [`Held::take`]: the session was not back after all.
+    pub fn put_back(&mut self, now: Instant, packet: Vec<u8>) {
+        self.bytes += packet.len();
+        self.packets.push_back((now, packet));
+    }
+
+    /// Forgets all of them. Returns how many there were.
+    pub fn clear(&mut self) -> u64 {
+        self.bytes = 0;
+        std::mem::take(&mut self.packets).len() as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(seconds: u64) -> Instant {
+        Instant::from_nanos(seconds * 1_000_000_000)
+    }
+
+    #[test]
+    fn the_oldest_stay_and_nothing_within_the_bound_is_lost() {
+        let mut held = Held::new(3);
+        let lost: Vec<u64> = (0..5u8).map(|n| held.push(at(0), &[n])).collect();
+        assert_eq!(lost, [0, 0, 0, 1, 1]);
+        assert_eq!(held.take().collect::<Vec<_>>(), [[0], [1], [2]]);
+        assert!(held.is_empty() && held.bytes() == 0);
+    }
+
+    #[test]
+    fn bytes_are_bounded_too() {
+        let mut held = Held::new(1000);
+        let packet = vec![0; 60_000];
+        assert_eq!([0, 1, 2].map(|_| held.push(at(0), &packet)), [0, 0, 1]);
+        assert_eq!(held.push(at(0), &[1; 100]), 0, "a small one still fits");
+        assert!(held.bytes() <= MOST_BYTES);
+    }
+
+    #[test]
+    fn stale_packets_make_room() {
+        let mut held = Held::new(2);
+        assert_eq!([0, 20].map(|t| held.push(at(t), &[t as u8])), [0, 0]);
+        assert_eq!(held.push(at(31), &[31]), 1);
+        assert_eq!(held.push(at(32), &[32]), 1, "the one of second 20 is not stale yet");
+        assert_eq!(held.take().collect::<Vec<_>>(), [[20], [31]]);
+    }
+}

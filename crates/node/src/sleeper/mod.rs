@@ -1,0 +1,718 @@
+//! The sleeper: joins the tunnel's traffic, the energy scheduler and the radio of a device.
+//!
+//! It sees every inner packet of the client connections, asks the scheduler when the radio is worth switching off, and walks
+//! through announcement, sleep and wake, each step with a deadline ([`limits`]). It must never touch a radio, a session or a
+//! clock: what it wants done comes out of [`Sleeper::poll_action`], and the driver reports how it went.
+//!
+//! ```text
+//!            time-out of the policy                 announced, or late             radio is off
+//!   Awake ─────────────────────────► PreparingSleep ──────────────────► (radio) ───────────────► Asleep
+//!     ▲   ◄───── a packet calls it off ─────┘                              │ fails: stays on        │ a cause
+//!     └──────────────────────── Waking ◄────────────────────────────────────────────────────────────┘
+//!            packets flow again, or late
+//! ```
+//!
+//! # Driving contract
+//! - [`Sleeper::packet`] for every inner packet of a client connection, those that are held while the radio sleeps included.
+//! - [`Sleeper::wanted`] and [`Sleeper::up`] whenever a connection's state changed; [`Sleeper::announced`],
+//!   [`Sleeper::radio_off`], [`Sleeper::radio_on`], [`Sleeper::radio_failed`], [`Sleeper::flowing`] and [`Sleeper::came_up`] in
+//!   answer to actions.
+//! - After each of these, and after every command: [`Sleeper::poll_action`] and [`Sleeper::poll_event`] until `None`; then sleep
+//!   until [`Sleeper::poll_timeout`] and call [`Sleeper::handle_timeout`].
+//!
+//! # Why it never wakes without a cause
+//! [`Action::RadioOn`] is only ever queued together with an entry of the journal under one [`Cause`], or as the repetition of
+//! one that failed. While the radio sleeps there is no deadline but the schedule that the user set and the renewal of a session,
+//! if that was asked for. Whatever the protocols had due meanwhile happens together in the next wake.
+
+mod account;
+mod backoff;
+mod history;
+mod journal;
+pub mod limits;
+mod plan;
+mod report;
+
+pub use account::{Energy, Source, Times};
+pub use history::HistoryError;
+pub use journal::{Cause, Counts, Decided, Reason, Woke};
+pub use report::Report;
+
+use crate::ladder::Rung;
+use account::{Account, Bucket};
+use backoff::Backoff;
+use dormouse_energy::model::{Model, Resumption};
+use dormouse_energy::schedule::{Policy, Scheduler};
+use dormouse_sansio::{Deadline, Instant};
+use dormouse_wire::ip::Flow;
+use history::Learned;
+use journal::Journal;
+use plan::Plan;
+use std::collections::VecDeque;
+use std::time::Duration;
+
+/// How much sleep the user wants.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, serde::Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Mode {
+    /// The policy decides.
+    Energy,
+    /// The policy decides within bounds on added latency and lost packets; the rule stands in `backoff.rs`.
+    Balanced,
+    /// The radio stays on.
+    Performance,
+}
+
+impl Mode {
+    /// The word for it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Energy => "energy",
+            Self::Balanced => "balanced",
+            Self::Performance => "performance",
+        }
+    }
+}
+
+/// What a sleeper is made with.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// At the start.
+    pub mode: Mode,
+    /// Who decides.
+    pub policy: Policy,
+    /// Shortest silence that counts as an idle period.
+    pub min_idle: Duration,
+    /// Wake at least this often; `None`: only for another cause.
+    pub wake_every: Option<Duration>,
+    /// Wake to renew a session before it expires, instead of letting it go to the ticket.
+    pub renew: bool,
+    /// Balanced mode: longest that a packet should wait for the session to come back.
+    pub latency: Duration,
+    /// Balanced mode: packets that may be lost in an hour.
+    pub lost_per_hour: u64,
+    /// The device's figures.
+    pub model: Model,
+    /// Whose figures they are.
+    pub profile: String,
+    /// How the session is believed to come back until it has been seen.
+    pub resumption: Resumption,
+}
+
+/// What it is doing.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum State {
+    /// The radio is on.
+    Awake,
+    /// The gateway is being told; then the radio goes off.
+    PreparingSleep {
+        /// Latest end of the announcement, or of the radio's own time.
+        until: Instant,
+    },
+    /// The radio is off.
+    Asleep {
+        /// Since when.
+        since: Instant,
+        /// Why.
+        reason: Reason,
+    },
+    /// The radio is being switched on, or the session is on its way.
+    Waking {
+        /// Why.
+        cause: Cause,
+    },
+}
+
+/// What the driver is to do. In the order given; none of them may block.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Action {
+    /// Tell the gateways; then [`Sleeper::announced`], also if there is nobody to tell.
+    Announce {
+        /// How long it will probably be.
+        expected: Duration,
+        /// How long it may be.
+        longest: Duration,
+    },
+    /// Nothing is sent from now on: the sessions are put to sleep.
+    SuspendSession,
+    /// Switch the radio off; then [`Sleeper::radio_off`] or [`Sleeper::radio_failed`].
+    RadioOff,
+    /// Switch it on; then [`Sleeper::radio_on`] or [`Sleeper::radio_failed`].
+    RadioOn,
+    /// The radio is on: bring the sessions back; then [`Sleeper::flowing`] once packets may be sent. `ask` says that nothing
+    /// will be sent by itself: the gateway is to be told that the device listens.
+    WakeSession {
+        /// The gateway is to be told.
+        ask: bool,
+    },
+}
+
+/// What people may want to know as it happens.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Event {
+    /// The radio sleeps.
+    Asleep {
+        /// Why.
+        reason: Reason,
+        /// The decision that led to it, if a policy did.
+        decision: Option<Decided>,
+    },
+    /// It wakes.
+    Waking(Woke),
+    /// Packets flow again.
+    Awake(Woke),
+    /// A packet called a sleep off before the radio was off.
+    CalledOff,
+    /// The mode was changed.
+    Mode(Mode),
+    /// The radio did not do as it was told.
+    RadioFailed {
+        /// Why.
+        why: String,
+    },
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Phase {
+    Awake,
+    Preparing { until: Instant, reason: Reason },
+    SwitchingOff { until: Instant, then: Then },
+    Asleep { since: Instant, reason: Reason },
+    Waking { since: Instant, cause: Cause, step: Step },
+}
+
+/// What follows once the radio is off.
+#[derive(Clone, Copy, Debug)]
+enum Then {
+    Sleep(Reason),
+    Wake(Cause, Option<Flow>),
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    /// The radio is being switched on; after another failure it gets a pause of `pause`.
+    Radio { until: Instant, pause: Duration },
+    /// It failed, and is tried again at `at`.
+    Pause { at: Instant, next: Duration },
+    /// The session is on its way.
+    Session { until: Instant },
+}
+
+/// See the module's documentation.
+pub struct Sleeper {
+    settings: Settings,
+    scheduler: Box<dyn Scheduler>,
+    mode: Mode,
+    /// There is a radio that can be switched.
+    driver: bool,
+    wanted: bool,
+    up: bool,
+    phase: Phase,
+    plan: Option<Plan>,
+    /// The last packet, or what stands for it: when the running idle period began.
+    last: Option<Instant>,
+    /// The running idle period says nothing about the traffic: the machine slept, or the connection was away.
+    tainted: bool,
+    /// We switched the radio off.
+    radio_is_off: bool,
+    refused_until: Option<Instant>,
+    break_even: f64,
+    load: u32,
+    rungs: VecDeque<Rung>,
+    backoff: Backoff,
+    learned: Learned,
+    journal: Journal,
+    account: Account,
+    upkeep: Option<Deadline>,
+    expiry: Option<Instant>,
+    day: Option<(Instant, u32)>,
+    actions: VecDeque<Action>,
+    events: VecDeque<Event>,
+}
+
+impl std::fmt::Debug for Sleeper {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Sleeper")
+            .field("mode", &self.mode)
+            .field("phase", &self.phase)
+            .field("plan", &self.plan)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Sleeper {
+    /// An awake device that has no connection yet. `driver`: there is a radio that can be switched.
+    #[must_use]
+    pub fn new(now: Instant, settings: Settings, driver: bool) -> Self {
+        let break_even = settings.model.break_even(settings.resumption, 1);
+        Self {
+            scheduler: settings.policy.scheduler(break_even),
+            mode: settings.mode,
+            driver,
+            wanted: false,
+            up: false,
+            phase: Phase::Awake,
+            plan: None,
+            last: None,
+            tainted: true,
+            radio_is_off: false,
+            refused_until: None,
+            break_even,
+            load: 1,
+            rungs: VecDeque::new(),
+            backoff: Backoff::default(),
+            learned: Learned::default(),
+            journal: Journal::default(),
+            account: Account::new(now, settings.model, settings.profile.clone()),
+            upkeep: None,
+            expiry: None,
+            day: None,
+            actions: VecDeque::new(),
+            events: VecDeque::new(),
+            settings,
+        }
+    }
+
+    // ---- commands -------------------------------------------------------------------------------------------------
+
+    /// Changes the mode; what the radio does changes at once.
+    pub fn set_mode(&mut self, now: Instant, mode: Mode) {
+        if self.mode == mode {
+            return;
+        }
+        self.mode = mode;
+        self.events.push_back(Event::Mode(mode));
+        if mode == Mode::Performance {
+            self.plan = None;
+            self.rouse(now, Cause::Mode);
+        } else {
+            self.plan_decision(now);
+        }
+    }
+
+    /// Somebody else puts the device to sleep: the user, who will switch the radio, or the whole machine. Answered by
+    /// [`Event::Asleep`] once the gateway was told, or has had its time.
+    pub fn suspend(&mut self, now: Instant, reason: Reason) {
+        self.tainted = true;
+        self.plan = None;
+        match &mut self.phase {
+            Phase::Awake => self.prepare(now, reason),
+            Phase::Preparing { reason: before, .. } => *before = reason,
+            Phase::SwitchingOff { then, .. } => *then = Then::Sleep(reason),
+            Phase::Asleep { .. } => self.asleep(now, reason),
+            Phase::Waking { .. } => {
+                self.actions.push_back(Action::SuspendSession);
+                self.asleep(now, reason);
+            }
+        }
+    }
+
+    /// The machine has resumed, or the user says that the radio is back.
+    pub fn resume(&mut self, now: Instant, cause: Cause) {
+        self.rouse(now, cause);
+    }
+
+    // ---- what the driver reports ----------------------------------------------------------------------------------
+
+    /// A client connection is wanted, or none is. A radio that we switched off is given back then.
+    pub fn wanted(&mut self, now: Instant, wanted: bool) {
+        if self.wanted == wanted {
+            return;
+        }
+        self.wanted = wanted;
+        if !wanted {
+            self.plan = None;
+            self.tainted = true;
+            if !matches!(self.phase, Phase::Asleep { reason: Reason::User | Reason::Machine, .. }) {
+                self.rouse(now, Cause::Released);
+            }
+        }
+    }
+
+    /// All wanted connections are up, or not all are. Only a device that is connected goes to sleep.
+    pub fn up(&mut self, now: Instant, up: bool) {
+        if self.up == up {
+            return;
+        }
+        self.up = up;
+        if up {
+            if self.last.is_none() {
+                self.last = Some(now);
+            }
+            if self.plan.is_none() {
+                self.plan_decision(now);
+            }
+        }
+    }
+
+    /// The gateways know, or there is nobody to tell.
+    pub fn announced(&mut self, now: Instant) {
+        if let Phase::Preparing { reason, .. } = self.phase {
+            self.actions.push_back(Action::SuspendSession);
+            match reason {
+                Reason::Idle => {
+                    self.actions.push_back(Action::RadioOff);
+                    self.radio_is_off = true;
+                    let then = Then::Sleep(reason);
+                    self.phase = Phase::SwitchingOff { until: now + limits::RADIO, then };
+                }
+                Reason::User | Reason::Machine => self.asleep(now, reason),
+            }
+        }
+    }
+
+    /// The radio is off.
+    pub fn radio_off(&mut self, now: Instant) {
+        let Phase::SwitchingOff { then, .. } = self.phase else { return };
+        match then {
+            Then::Sleep(reason) => self.asleep(now, reason),
+            Then::Wake(cause, flow) => {
+                self.asleep(now, Reason::Idle);
+                self.wake(now, cause, flow);
+            }
+        }
+    }
+
+    /// The radio is on: as it was told, or because somebody else switched it on.
+    pub fn radio_on(&mut self, now: Instant) {
+        match self.phase {
+            Phase::Waking { since, cause, step: Step::Radio { .. } | Step::Pause { .. } } => {
+                self.radio_is_off = false;
+                self.wake_session(now, since, cause);
+            }
+            Phase::Asleep { reason: Reason::Idle, .. } if self.radio_is_off => {
+                self.radio_is_off = false;
+                self.account.cycle();
+                self.wake(now, Cause::Foreign, None);
+            }
+            _ => {}
+        }
+    }
+
+    /// The radio did not do as it was told.
+    pub fn radio_failed(&mut self, now: Instant, why: &str) {
+        match self.phase {
+            Phase::SwitchingOff { then, .. } => {
+                self.failed(why);
+                self.refused_until = Some(now + limits::REFUSED);
+                // It may be in any state: from here on it counts as off, and is told to be on until it says that it is.
+                match then {
+                    Then::Sleep(reason @ (Reason::User | Reason::Machine)) => self.asleep(now, reason),
+                    Then::Sleep(Reason::Idle) => self.wake_from(now, now, Cause::Refused, None),
+                    Then::Wake(cause, flow) => self.wake_from(now, now, cause, flow),
+                }
+            }
+            Phase::Waking { since, cause, step: Step::Radio { pause, .. } } => {
+                self.failed(why);
+                let next = (pause * 2).min(limits::RETRY_MOST);
+                self.phase = Phase::Waking { since, cause, step: Step::Pause { at: now + pause, next } };
+            }
+            _ => {}
+        }
+    }
+
+    /// Packets may be sent again.
+    pub fn flowing(&mut self, now: Instant) {
+        if let Phase::Waking { since, cause, step: Step::Session { .. } } = self.phase {
+            self.awake(now, since, cause, true);
+        }
+    }
+
+    /// The session is up again, by this rung: it tells how the next one will come back, and what it costs.
+    pub fn came_up(&mut self, now: Instant, rung: Rung) {
+        self.flowing(now);
+        self.account.exchange(rung);
+        if let Some(woke) = self.journal.latest().filter(|w| w.rung.is_none()) {
+            woke.rung = Some(rung);
+        }
+        if self.rungs.len() >= limits::RUNGS {
+            self.rungs.pop_front();
+        }
+        self.rungs.push_back(rung);
+        self.reckon();
+    }
+
+    /// The gateway serves so many clients at once: exchanges with it take longer, and the break-even time follows.
+    pub fn load(&mut self, clients: u32) {
+        self.load = clients.max(1);
+        self.reckon();
+    }
+
+    /// Packets were lost because the radio was off, as the gateway says or as gaps in the sequence numbers show.
+    pub fn lost(&mut self, now: Instant, packets: u64) {
+        self.journal.counts.lost += packets;
+        self.backoff.lost(now, packets);
+    }
+
+    /// The next upkeep of the protocols: one that is close is waited for before the radio goes off.
+    pub fn upkeep(&mut self, next: Option<Deadline>) {
+        self.upkeep = next;
+    }
+
+    /// When the session ends if it is not renewed.
+    pub fn expiry(&mut self, at: Option<Instant>) {
+        self.expiry = at;
+    }
+
+    /// Seconds since midnight, now. Without it the policy learns nothing about hours.
+    pub fn time_of_day(&mut self, now: Instant, seconds: u32) {
+        self.day = Some((now, seconds));
+    }
+
+    /// A meter's reading: joules since some beginning, and by how many it may be wrong. To be read at every change of state.
+    pub fn metered(&mut self, now: Instant, name: &str, joules: f64, uncertainty: f64) {
+        self.account.reading(now, name, joules, uncertainty);
+    }
+
+    // ---- the verbs ------------------------------------------------------------------------------------------------
+
+    /// When [`Sleeper::handle_timeout`] is wanted.
+    #[must_use]
+    pub fn poll_timeout(&self) -> Option<Deadline> {
+        match self.phase {
+            Phase::Awake => self.plan.filter(|_| self.may_sleep()).map(|p| p.deadline(self.refused_until)),
+            Phase::Preparing { until, .. } => Some(Deadline::strict(until, "sleeper: announcement")),
+            Phase::SwitchingOff { until, .. } => Some(Deadline::strict(until, "sleeper: radio off")),
+            Phase::Asleep { since, reason: Reason::Idle } => self.alarm(since).map(|(deadline, _)| deadline),
+            Phase::Asleep { .. } => None,
+            Phase::Waking { step, .. } => Some(match step {
+                Step::Radio { until, .. } => Deadline::strict(until, "sleeper: radio on"),
+                Step::Pause { at, .. } => Deadline::strict(at, "sleeper: radio on, again"),
+                Step::Session { until } => Deadline::strict(until, "sleeper: session"),
+            }),
+        }
+    }
+
+    /// Acts on what is due.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        match self.phase {
+            Phase::Awake => self.follow_plan(now),
+            Phase::Preparing { until, .. } if until <= now => self.announced(now),
+            Phase::SwitchingOff { until, .. } if until <= now => self.radio_failed(now, "no answer in time"),
+            Phase::Asleep { since, reason: Reason::Idle } => match self.alarm(since) {
+                Some((deadline, cause)) if deadline.at <= now => self.wake(now, cause, None),
+                _ => {}
+            },
+            Phase::Waking { since, cause, step } => match step {
+                Step::Radio { until, .. } if until <= now => self.radio_failed(now, "no answer in time"),
+                Step::Pause { at, next } if at <= now => {
+                    self.actions.push_back(Action::RadioOn);
+                    let step = Step::Radio { until: now + limits::RADIO, pause: next };
+                    self.phase = Phase::Waking { since, cause, step };
+                }
+                Step::Session { until } if until <= now => self.awake(now, since, cause, false),
+                _ => {}
+            },
+            _ => {}
+        }
+    }
+
+    /// The next thing to do, oldest first.
+    pub fn poll_action(&mut self) -> Option<Action> {
+        self.actions.pop_front()
+    }
+
+    /// The next piece of news, oldest first.
+    pub fn poll_event(&mut self) -> Option<Event> {
+        self.events.pop_front()
+    }
+
+    // ---- history --------------------------------------------------------------------------------------------------
+
+    /// Appends what was learned, so that it survives a restart: at most [`Sleeper::history_bytes`].
+    pub fn save(&self, out: &mut Vec<u8>) {
+        history::save(&*self.scheduler, self.learned, out);
+    }
+
+    /// Takes back what [`Sleeper::save`] wrote. On error nothing has changed.
+    ///
+    /// # Errors
+    /// [`HistoryError`] if the bytes are damaged, or of another version or policy.
+    pub fn restore(&mut self, bytes: &[u8]) -> Result<(), HistoryError> {
+        self.learned = history::restore(&mut *self.scheduler, bytes)?;
+        Ok(())
+    }
+
+    /// The most that [`Sleeper::save`] ever writes, in bytes.
+    #[must_use]
+    pub fn history_bytes(&self) -> usize {
+        self.scheduler.state_bytes() + 512
+    }
+
+    // ---- inside ---------------------------------------------------------------------------------------------------
+
+    /// Only a connected device whose radio obeys sleeps, and only if it is to.
+    fn may_sleep(&self) -> bool {
+        self.driver && self.wanted && self.up && self.mode != Mode::Performance
+    }
+
+    /// The next wake of a sleeping radio that no packet causes.
+    fn alarm(&self, since: Instant) -> Option<(Deadline, Cause)> {
+        let schedule = self.settings.wake_every.map(|every| {
+            let deadline = Deadline { at: since + every, slack: every / 8, why: "sleeper: wake_every" };
+            (deadline, Cause::Schedule)
+        });
+        let renewal = self.expiry.filter(|_| self.settings.renew).map(|at| {
+            let ahead = (at - Instant::ZERO).saturating_sub(limits::RENEW_AHEAD);
+            // Never at once again: a session that cannot be renewed must not keep the radio awake.
+            let at = (Instant::ZERO + ahead).max(since + limits::RENEW_AHEAD);
+            let deadline = Deadline { at, slack: limits::RENEW_AHEAD / 2, why: "sleeper: renewal" };
+            (deadline, Cause::Deadline)
+        });
+        match (schedule, renewal) {
+            (Some(a), Some(b)) => Some(if b.0.at < a.0.at { b } else { a }),
+            (a, b) => a.or(b),
+        }
+    }
+
+    fn prepare(&mut self, now: Instant, reason: Reason) {
+        let until = now + limits::ANNOUNCE;
+        self.phase = Phase::Preparing { until, reason };
+        self.account.enter(now, Bucket::Preparing);
+        let longest = match reason {
+            Reason::Idle => self.settings.wake_every.unwrap_or(limits::LONGEST),
+            Reason::User | Reason::Machine => limits::LONGEST,
+        };
+        let expected = self.expected_sleep().min(longest);
+        self.actions.push_back(Action::Announce { expected, longest });
+    }
+
+    fn asleep(&mut self, now: Instant, reason: Reason) {
+        self.account.enter(now, if reason == Reason::Machine { Bucket::Suspended } else { Bucket::Asleep });
+        let since = match self.phase {
+            Phase::Asleep { since, .. } => since,
+            _ => {
+                self.journal.counts.sleeps += 1;
+                now
+            }
+        };
+        self.phase = Phase::Asleep { since, reason };
+        let decision = self.journal.decisions.back().copied().filter(|_| reason == Reason::Idle);
+        self.events.push_back(Event::Asleep { reason, decision });
+    }
+
+    /// Whatever it is doing, it is to be awake.
+    fn rouse(&mut self, now: Instant, cause: Cause) {
+        match &mut self.phase {
+            Phase::Preparing { .. } => self.call_off(now),
+            Phase::SwitchingOff { then, .. } => *then = Then::Wake(cause, None),
+            Phase::Asleep { .. } => self.wake(now, cause, None),
+            Phase::Awake | Phase::Waking { .. } => {}
+        }
+    }
+
+    /// A packet goes out before the radio is off: the gateway learns that nothing came of it.
+    fn call_off(&mut self, now: Instant) {
+        self.journal.counts.called_off += 1;
+        self.events.push_back(Event::CalledOff);
+        self.session_again(now);
+    }
+
+    fn session_again(&mut self, now: Instant) {
+        self.phase = Phase::Awake;
+        self.account.enter(now, Bucket::Awake);
+        self.actions.push_back(Action::WakeSession { ask: false });
+        self.plan_decision(now);
+    }
+
+    fn wake(&mut self, now: Instant, cause: Cause, flow: Option<Flow>) {
+        let Phase::Asleep { since, .. } = self.phase else { return };
+        if self.radio_is_off {
+            self.account.cycle();
+        }
+        self.wake_from(now, since, cause, flow);
+    }
+
+    /// The only place from which the radio is switched on, but for the repetition of what failed.
+    fn wake_from(&mut self, now: Instant, asleep_since: Instant, cause: Cause, flow: Option<Flow>) {
+        let woke = Woke { at: now, cause, flow, slept: now - asleep_since, took: None, rung: None };
+        self.journal.woke(woke);
+        self.events.push_back(Event::Waking(woke));
+        self.account.enter(now, Bucket::Waking);
+        if self.radio_is_off {
+            self.actions.push_back(Action::RadioOn);
+            let step = Step::Radio { until: now + limits::RADIO, pause: limits::RETRY_FIRST };
+            self.phase = Phase::Waking { since: now, cause, step };
+        } else {
+            self.wake_session(now, now, cause);
+        }
+    }
+
+    fn wake_session(&mut self, now: Instant, since: Instant, cause: Cause) {
+        let ask = cause != Cause::Traffic;
+        self.actions.push_back(Action::WakeSession { ask });
+        let step = Step::Session { until: now + limits::SESSION };
+        self.phase = Phase::Waking { since, cause, step };
+    }
+
+    fn awake(&mut self, now: Instant, since: Instant, cause: Cause, flows: bool) {
+        self.phase = Phase::Awake;
+        self.account.enter(now, Bucket::Awake);
+        let took = now - since;
+        if let Some(woke) = self.journal.latest() {
+            woke.took = flows.then_some(took);
+            let woke = *woke;
+            self.judge(&woke, took);
+            self.events.push_back(Event::Awake(woke));
+        }
+        match cause {
+            Cause::Traffic | Cause::Refused => self.plan_decision(now),
+            Cause::Schedule | Cause::Deadline | Cause::Foreign => self.plan_return(now),
+            Cause::Machine | Cause::User | Cause::Mode | Cause::Released => {
+                // The device is in somebody's hands: a fresh start.
+                self.last = Some(now);
+                self.tainted = true;
+                self.plan_decision(now);
+            }
+        }
+    }
+
+    /// What a sleep that ended says about the next ones.
+    fn judge(&mut self, woke: &Woke, took: Duration) {
+        if woke.cause == Cause::Refused {
+            return;
+        }
+        let seconds = woke.slept.as_secs_f64().max(0.1);
+        self.learned.sleeps = self.learned.sleeps.saturating_add(1);
+        #[expect(clippy::cast_precision_loss, reason = "at most 32")]
+        let share = 1.0 / self.learned.sleeps.min(32) as f64;
+        self.learned.log_sleep += (seconds.ln() - self.learned.log_sleep) * share;
+        if self.mode == Mode::Balanced && woke.cause == Cause::Traffic {
+            self.backoff.slept(seconds < self.break_even || took > self.settings.latency);
+        }
+    }
+
+    /// How long a sleep probably is.
+    fn expected_sleep(&self) -> Duration {
+        let seconds =
+            if self.learned.sleeps == 0 { 2.0 * self.break_even } else { self.learned.log_sleep.exp() };
+        Duration::try_from_secs_f64(seconds).unwrap_or(limits::LONGEST).min(limits::LONGEST)
+    }
+
+    fn failed(&mut self, why: &str) {
+        self.journal.counts.radio_failures += 1;
+        self.events.push_back(Event::RadioFailed { why: why.to_owned() });
+    }
+
+    /// The break-even time under the present load, with the session coming back as it mostly did lately.
+    fn reckon(&mut self) {
+        let count = |rung| self.rungs.iter().filter(|r| **r == rung).count();
+        // The costlier one on a tie.
+        let usual = [Rung::Full, Rung::Ticket, Rung::Mobike, Rung::Held]
+            .into_iter()
+            .reduce(|best, rung| if count(rung) > count(best) { rung } else { best });
+        let resumption = match usual.filter(|_| !self.rungs.is_empty()) {
+            None => self.settings.resumption,
+            Some(Rung::Held) => Resumption::HeldSa,
+            Some(Rung::Mobike) => Resumption::Mobike,
+            Some(Rung::Ticket) => Resumption::Ticket,
+            Some(Rung::Full) => Resumption::Full,
+        };
+        let break_even = self.settings.model.break_even(resumption, self.load);
+        if (break_even - self.break_even).abs() > 0.01 * self.break_even {
+            self.break_even = break_even;
+            self.scheduler.set_break_even(break_even);
+        }
+    }
+}
