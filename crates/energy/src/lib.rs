@@ -3,6 +3,7 @@
 //! - [`model`]: the break-even model (paper 000, Equations 1 to 4) for every way to resume a session, and the power-down
 //!   model with several states.
 //! - [`profile`]: a device's figures, each with its unit, source and spread.
+//! - [`meter`]: what every energy meter promises, and the arithmetic behind it.
 //! - [`schedule`]: one trait, [`schedule::Scheduler`], and every policy behind it.
 //! - [`account`]: what a policy costs and saves on one client's traffic, in one pass.
 //!
@@ -10,6 +11,7 @@
 //! schedulers are seconds in `f64`; a [`core::time::Duration`] or an [`dormouse_sansio::Instant`] stands at the border.
 
 pub mod account;
+pub mod meter;
 pub mod model;
 pub mod packet;
 pub mod profile;

@@ -1,0 +1,129 @@
+//! How coarse and how slow a counter is, found by watching it. Owns the detection; must never claim a finer grain than was seen.
+//!
+//! A gauge says 10 mWh = 36 J at a time, or refreshes every 30 s, and the kernel does not tell. Both are found from the changes:
+//! the step is what all changes are multiples of, the refresh interval is at most the shortest time between two changes.
+
+use core::time::Duration;
+
+use dormouse_sansio::Instant;
+
+/// How coarse and how slow a meter is.
+#[derive(Clone, Copy, PartialEq, Debug, Default, serde::Serialize)]
+pub struct Grain {
+    /// Smallest change that it shows, in joules.
+    pub step: f64,
+    /// The step was seen in changes; false: assumed until there are any.
+    pub step_seen: bool,
+    /// Longest time between what happens and what it says, in seconds; absent before two changes were seen.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub refresh: Option<f64>,
+}
+
+/// Watches the raw values of a counter.
+#[derive(Clone, Debug, Default)]
+pub struct Detector {
+    last: Option<u64>,
+    changed: Option<Instant>,
+    step: Option<u64>,
+    refresh: Option<Duration>,
+}
+
+/// Changes are taken for multiples of the same step if they differ by no more than this share of it: gauges that convert units
+/// round.
+const TOLERANCE: f64 = 0.04;
+
+impl Detector {
+    /// The counter's value at a time.
+    pub fn observe(&mut self, now: Instant, raw: u64) {
+        let Some(before) = self.last.replace(raw) else { return };
+        let change = raw.abs_diff(before);
+        if change == 0 {
+            return;
+        }
+        self.step = Some(self.step.map_or(change, |step| common(step, change)));
+        if let Some(then) = self.changed.replace(now) {
+            let passed = now.saturating_since(then);
+            self.refresh = Some(self.refresh.map_or(passed, |r| r.min(passed)));
+        }
+    }
+
+    /// What all changes so far are multiples of; `None` before the first.
+    #[must_use]
+    pub const fn step(&self) -> Option<u64> {
+        self.step
+    }
+
+    /// Shortest time between two changes: the refresh interval is not longer.
+    #[must_use]
+    pub const fn refresh(&self) -> Option<Duration> {
+        self.refresh
+    }
+
+    /// Forgets when it last changed, but not what was learned: the pause that follows says nothing.
+    pub const fn interrupt(&mut self) {
+        self.last = None;
+        self.changed = None;
+    }
+}
+
+/// The greatest number of which both are multiples, within [`TOLERANCE`] of it.
+fn common(a: u64, b: u64) -> u64 {
+    let (mut large, mut small) = (a.max(b), a.min(b));
+    loop {
+        let rest = large % small;
+        let rest = rest.min(small - rest);
+        if rest as f64 <= TOLERANCE * small as f64 {
+            return small.max(1);
+        }
+        (large, small) = (small, rest);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn watch(values: &[(u64, u64)]) -> Detector {
+        let mut detector = Detector::default();
+        for &(t, raw) in values {
+            detector.observe(Instant::from_nanos(t * 1_000_000_000), raw);
+        }
+        detector
+    }
+
+    #[test]
+    fn the_step_of_a_gauge_of_ten_milliwatt_hours_is_found() {
+        let found =
+            watch(&[(0, 50_000_000), (1, 50_000_000), (9, 49_990_000), (18, 49_960_000), (27, 49_940_000)]);
+        assert_eq!(found.step(), Some(10_000));
+        assert_eq!(found.refresh(), Some(Duration::from_secs(9)));
+    }
+
+    #[test]
+    fn rounding_does_not_hide_the_step() {
+        let found = watch(&[(0, 100_000), (1, 99_001), (2, 96_998), (3, 96_001)]);
+        assert!((990..=1010).contains(&found.step().unwrap()), "{:?}", found.step());
+    }
+
+    #[test]
+    fn a_counter_that_never_moves_has_no_step() {
+        let found = watch(&[(0, 7), (1, 7), (2, 7)]);
+        assert_eq!((found.step(), found.refresh()), (None, None));
+    }
+
+    #[test]
+    fn extreme_values_do_no_harm() {
+        let found = watch(&[(0, 0), (1, u64::MAX), (2, 0), (3, 1), (4, u64::MAX)]);
+        assert_eq!(found.step(), Some(1));
+    }
+
+    #[test]
+    fn a_pause_is_no_refresh_interval() {
+        let mut found = watch(&[(0, 10), (5, 20)]);
+        found.interrupt();
+        for (t, raw) in [(6, 50), (7, 60), (17, 70)] {
+            found.observe(Instant::from_nanos(t * 1_000_000_000), raw);
+        }
+        assert_eq!((found.step(), found.refresh()), (Some(10), Some(Duration::from_secs(10))));
+    }
+}
