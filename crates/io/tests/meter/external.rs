@@ -1,4 +1,5 @@
 //! Files of instruments, growing and finished.
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
 use crate::tree::{Tree, at};
 use dormouse_io::meter::{Choice, Meter, analyse, open};

@@ -1,4 +1,5 @@
 //! Any bytes in any file: an error or a finite figure, never a panic.
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
 use crate::tree::{Tree, at};
 use dormouse_io::meter::{Choice, Meter, analyse, open, survey};

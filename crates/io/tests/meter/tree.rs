@@ -1,4 +1,5 @@
 //! A root directory of its own for each test, removed with it.
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
 use dormouse_sansio::Instant;
 use std::path::{Path, PathBuf};
