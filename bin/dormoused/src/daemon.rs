@@ -422,6 +422,10 @@ impl Daemon {
                 complain(self.store.spend(&record, || node.spent_tickets()));
             }
             Event::TicketKeys { exported } => complain(self.store.set_ticket_keys(&exported)),
+            Event::SleepReady { .. }
+            | Event::LoadReport { .. }
+            | Event::PeerSleeps { .. }
+            | Event::PeerAwake { .. } => tracing::debug!(?event, "dormancy"),
             Event::Changed(change) => self.announce(now, change),
         }
     }

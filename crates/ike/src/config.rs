@@ -5,6 +5,7 @@
 //! cannot be configured.
 
 mod algorithms;
+mod dormancy;
 mod timing;
 
 use core::fmt;
@@ -19,8 +20,10 @@ use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
 use crate::config_payload::AddressPool;
 pub use crate::config_payload::AssignedConfig;
+use crate::load::LoadHistory;
 use crate::ticket::{TicketGuard, TicketKeys};
 pub use algorithms::{EspProposal, IkeProposal, default_esp_proposals, default_ike_proposals};
+pub use dormancy::{HoldPolicy, SleepFlags};
 pub use timing::{Lifetime, Retransmission, SoftLifetime};
 
 /// Which side of the exchange a connection may take.
@@ -402,6 +405,9 @@ pub struct Connection {
     pub resumption: Resumption,
     /// How long a ticket that we give is good; bounded by `reauthenticate` (RFC 5723, section 6.2). Whole seconds.
     pub ticket_lifetime: Duration,
+    /// The dormancy extension (`docs/wire/dormancy.md`), with peers that know it too: announced sleeps, load reports,
+    /// resumption in one round trip.
+    pub dormancy: bool,
 }
 
 impl Connection {
@@ -438,6 +444,7 @@ impl Connection {
             reauthenticate: None,
             resumption: Resumption::Strict,
             ticket_lifetime: Duration::from_secs(24 * 3_600),
+            dormancy: true,
         }
     }
 }
@@ -495,6 +502,10 @@ pub struct EndpointConfig {
     pub ticket_keys: Option<TicketKeys>,
     /// Which tickets have been used up.
     pub ticket_guard: TicketGuard,
+    /// What is done for devices that announce a sleep.
+    pub hold: HoldPolicy,
+    /// What an earlier run has learned about latency and load.
+    pub load: LoadHistory,
     /// Where inner addresses come from; `None`: none are leased.
     pub pool: Option<Box<dyn AddressPool + Send>>,
 }

@@ -9,6 +9,7 @@ use core::time::Duration;
 
 use dormouse_crypto::cert::Identity;
 use dormouse_sansio::{Carrier, Deadline, Entropy, Instant, Path, Transmit, UnixTime};
+use dormouse_wire::ike::dormancy::Sleeping;
 use dormouse_wire::ike::{ExchangeType, Flags, Header, Message, NotifyType, Payload};
 
 use crate::config::{Connection, EndpointConfig};
@@ -17,6 +18,7 @@ use crate::event::{ChildId, CloseReason, Event, SaId};
 use crate::handshake::initiator::Opening;
 use crate::handshake::{Slot, Step};
 use crate::keys::Spis;
+use crate::load::LoadHistory;
 use crate::payloads::{View, notify};
 use crate::sa::{Fate, IkeSa, Stage, Task};
 use crate::shared::{Action, Shared};
@@ -60,7 +62,6 @@ pub struct Endpoint {
     touched: BTreeSet<SaId>,
     /// First messages that we have answered, for their repetitions.
     pub(crate) first_messages: BTreeMap<(u64, SocketAddr), SaId>,
-    pub(crate) half_open: usize,
     pub(crate) half_open_by_address: BTreeMap<IpAddr, usize>,
     complaints: (u64, u32),
 }
@@ -79,7 +80,6 @@ impl Endpoint {
             caller_of: BTreeMap::new(),
             touched: BTreeSet::new(),
             first_messages: BTreeMap::new(),
-            half_open: 0,
             half_open_by_address: BTreeMap::new(),
             complaints: (0, 0),
         }
@@ -235,6 +235,29 @@ impl Endpoint {
         self.with_sa(now, sa, |ike, _| ike.note_traffic(sent, received))
     }
 
+    // ---- sleep ----
+
+    /// Device: announces that the radio goes off (`docs/wire/dormancy.md`). First everything is done on this SA that would fall
+    /// due during the sleep. [`Event::SleepAnswered`] follows after `timeout` at the latest, also from a gateway that
+    /// does not know the extension; then the radio may go off, and nothing needs to be called until
+    /// [`woke`](Self::woke). `false` if there is no such SA, or this end is not its client.
+    pub fn announce_sleep(&mut self, now: Instant, sa: SaId, said: Sleeping, timeout: Duration) -> bool {
+        let is_client = self.established(sa).is_some_and(|ike| ike.client);
+        is_client && self.with_sa(now, sa, |ike, shared| ike.announce_sleep(shared, now, said, timeout))
+    }
+
+    /// Device: the radio is back. Time that passed without it counts neither as silence of the peer nor against the patience
+    /// of requests under way.
+    pub fn woke(&mut self, now: Instant, sa: SaId) -> bool {
+        self.with_sa(now, sa, |ike, _| ike.woke(now))
+    }
+
+    /// Gateway: an authenticated ESP packet of this SA came that the device sent after it announced its sleep (see the
+    /// marks of [`Event::PeerSleeps`]). A new IKE request of the device ends the sleep by itself.
+    pub fn peer_awake(&mut self, now: Instant, sa: SaId) -> bool {
+        self.with_sa(now, sa, |ike, shared| ike.awake(shared, now))
+    }
+
     // ---- input ----
 
     /// A datagram for IKE, without the non-ESP marker. It is decrypted in place.
@@ -312,7 +335,7 @@ impl Endpoint {
 
     pub(crate) fn half_open_left(&mut self, peer: SocketAddr, spi_i: u64) {
         self.first_messages.remove(&(spi_i, peer));
-        self.half_open = self.half_open.saturating_sub(1);
+        self.shared.half_open = self.shared.half_open.saturating_sub(1);
         if let Some(n) = self.half_open_by_address.get_mut(&peer.ip()) {
             *n -= 1;
             if *n == 0 {
@@ -456,10 +479,22 @@ impl Endpoint {
         self.shared.config.ticket_guard.export()
     }
 
+    /// SAs held for devices that sleep.
+    #[must_use]
+    pub fn held(&self) -> usize {
+        self.shared.sleepers.len()
+    }
+
+    /// What was learned about latency and load: to be stored, and handed to the next run in [`EndpointConfig::load`].
+    #[must_use]
+    pub fn load_history(&self) -> &LoadHistory {
+        &self.shared.load
+    }
+
     /// Half-open SAs that wait for an IKE_AUTH request.
     #[must_use]
     pub fn half_open(&self) -> usize {
-        self.half_open
+        self.shared.half_open
     }
 
     /// IKE SAs in all states.
@@ -631,6 +666,7 @@ impl Endpoint {
                     self.end(old, CloseReason::Replaced);
                 }
             }
+            Action::Release(id) => self.end(id, CloseReason::Released),
             Action::Reauthenticate(old) => self.reauthenticate(now, old),
             Action::Close(id) => {
                 self.with_sa(now, id, |ike, shared| ike.close(shared, now, CloseReason::Replaced));

@@ -8,8 +8,9 @@ use core::time::Duration;
 use dormouse_crypto::Secret;
 use dormouse_crypto::cert::Identity;
 use dormouse_crypto::suites::{Encr, Integ};
-use dormouse_sansio::Path;
+use dormouse_sansio::{Instant, Path};
 use dormouse_wire::ike::TsRange;
+use dormouse_wire::ike::dormancy::{LoadReport, Mark, SleepFlags};
 
 use crate::config::{AssignedConfig, ChildMode};
 use crate::error::NegotiationError;
@@ -151,6 +152,61 @@ pub enum Event {
         /// The additional addresses; empty when it has none.
         addresses: Vec<IpAddr>,
     },
+    /// Device: what became of [`crate::Endpoint::announce_sleep`]; exactly one follows each call, unless the SA ends before
+    /// ([`Event::Closed`]). From now on the radio may go off.
+    SleepAnswered {
+        /// The SA.
+        sa: SaId,
+        /// What the gateway does with it.
+        verdict: SleepVerdict,
+    },
+    /// Device: the gateway's estimate of how long sessions take to come back, new with each session and each announced sleep.
+    LoadReport {
+        /// The SA that it came on.
+        sa: SaId,
+        /// The estimate and its forecast.
+        report: Box<LoadReport>,
+    },
+    /// Gateway: the device goes to sleep. Until [`Event::PeerAwake`] nothing is sent to it and no timer of the SA runs but the
+    /// end of the hold. Comes again if it announces another sleep.
+    PeerSleeps {
+        /// The SA.
+        sa: SaId,
+        /// When the SA is deleted if the device does not wake before ([`Event::Closed`], [`CloseReason::Released`]).
+        until: Instant,
+        /// Whether that is a hold that was promised to the device; if not, it will come back by ticket.
+        held: bool,
+        /// What it was granted besides.
+        flags: SleepFlags,
+        /// How long it said that it may sleep; `None`: it does not know.
+        expect: Option<Duration>,
+        /// How far its ESP had come: an ESP packet beyond these is news from an awake device
+        /// ([`crate::Endpoint::peer_awake`]), another one was only late.
+        marks: Vec<Mark>,
+    },
+    /// Gateway: the device has woken up.
+    PeerAwake {
+        /// The SA.
+        sa: SaId,
+    },
+}
+
+/// What a gateway does with the SA of a device that has announced a sleep.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum SleepVerdict {
+    /// It keeps the SA.
+    Held {
+        /// Until then, by this end's clock; a device that comes back later needs its ticket.
+        until: Instant,
+        /// What it does meanwhile.
+        flags: SleepFlags,
+    },
+    /// It lets the SA go: come back by ticket.
+    Released,
+    /// It did not answer in time, and may believe the device awake.
+    Unanswered,
+    /// It does not know the extension. Upkeep that would have fallen due during the sleep has been done nevertheless.
+    Unsupported,
 }
 
 /// See [`Event::Established`].
@@ -168,6 +224,8 @@ pub struct Established {
     pub resumed: bool,
     /// Whether address updates are possible (RFC 4555).
     pub mobike: bool,
+    /// Whether both ends know the dormancy extension (`docs/wire/dormancy.md`).
+    pub dormancy: bool,
     /// Where IKE messages go now.
     pub path: Path,
     /// What the gateway assigned: addresses, name servers, routes. On a gateway: what it assigned to the peer.
@@ -253,6 +311,8 @@ pub enum CloseReason {
     Expired,
     /// The peer broke the protocol in an authenticated message.
     ProtocolError,
+    /// Its device sleeps, and comes back by ticket: the hold is over, or others needed its place.
+    Released,
 }
 
 impl fmt::Display for CloseReason {
@@ -264,6 +324,7 @@ impl fmt::Display for CloseReason {
             Self::Replaced => "replaced by a newer SA of the same peer",
             Self::Expired => "its lifetime ended",
             Self::ProtocolError => "the peer broke the protocol",
+            Self::Released => "its device sleeps on, and comes back by ticket",
         })
     }
 }

@@ -33,6 +33,11 @@ impl<'a> View<'a> {
         self.notify(kind).is_some()
     }
 
+    /// Whether the message carries the vendor id of the dormancy extension.
+    pub(crate) fn knows_dormancy(self) -> bool {
+        dormouse_wire::ike::dormancy::version_of(self.0).is_some()
+    }
+
     /// The first error notification.
     pub(crate) fn error(self) -> Option<&'a Notify> {
         self.notifies().find(|n| n.kind.is_error())

@@ -26,6 +26,7 @@ use crate::event::{ChildId, ChildSa, CloseReason, Event, SaId};
 use crate::exchange::child::NewChild;
 use crate::exchange::keepalive::Keepalive;
 use crate::exchange::rekey::NewIke;
+use crate::exchange::sleep::{Announcing, Asleep};
 use crate::handshake::Session;
 use crate::keys::Spis;
 use crate::link::{Channel, Link, Opened};
@@ -70,6 +71,8 @@ pub(crate) enum Task {
     Addresses,
     /// Ask for a ticket (RFC 5723 section 4.1).
     Ticket,
+    /// Announce a sleep, after everything else that is ready.
+    Sleep,
 }
 
 #[derive(Debug)]
@@ -92,6 +95,7 @@ pub(crate) enum Exchange {
     Routability(crate::exchange::mobike::Routability),
     Addresses,
     Ticket,
+    Sleep,
 }
 
 /// Which part of its life the SA is in.
@@ -185,6 +189,12 @@ pub(crate) struct IkeSa {
     pub(crate) unheard: bool,
     /// How often an update met UNEXPECTED_NAT_DETECTED in a row.
     pub(crate) unexpected_nats: u32,
+    /// Both ends know the dormancy extension.
+    pub(crate) dormancy: bool,
+    /// Our device is about to sleep.
+    pub(crate) announcing: Option<Announcing>,
+    /// The peer sleeps.
+    pub(crate) asleep: Option<Asleep>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -207,6 +217,7 @@ pub(crate) struct Birth {
     pub(crate) client: bool,
     pub(crate) assigned: AssignedConfig,
     pub(crate) mobike: bool,
+    pub(crate) dormancy: bool,
     pub(crate) nat: natd::Detection,
     /// The next ids of our requests and of the peer's.
     pub(crate) next_ids: (u32, u32),
@@ -214,7 +225,19 @@ pub(crate) struct Birth {
 
 impl IkeSa {
     pub(crate) fn new(shared: &mut Shared, now: Instant, birth: Birth) -> Self {
-        let Birth { session, link, channel, local_id, peer, client, assigned, mobike, nat, next_ids } = birth;
+        let Birth {
+            session,
+            link,
+            channel,
+            local_id,
+            peer,
+            client,
+            assigned,
+            mobike,
+            dormancy,
+            nat,
+            next_ids,
+        } = birth;
         let conn = &link.conn;
         let soft = conn.ike_lifetime.soft(&mut shared.entropy);
         let mut sa = Self {
@@ -251,6 +274,9 @@ impl IkeSa {
             unverified: false,
             unheard: false,
             unexpected_nats: 0,
+            dormancy,
+            announcing: None,
+            asleep: None,
             link,
         };
         // Both ends rekey by the same clock: the client goes first unless it is asleep.
@@ -308,6 +334,9 @@ impl IkeSa {
             return Ok(Fate::Lives);
         }
         let Some(opened) = self.channel.open(datagram)? else { return Ok(Fate::Lives) };
+        // A new request is what only an awake device sends. A repeated one may be any old copy, and an answer may have been
+        // on its way since before the sleep.
+        self.awake(shared, now);
         self.heard(shared, now, path);
         if self.stage == Stage::Heir && !opened.as_ref().is_ok_and(|list| deletes_ike(list)) {
             // The peer would not use this successor if it had not chosen it. It repeats the request, which then finds
@@ -433,6 +462,7 @@ impl IkeSa {
                 self.take_ticket(shared, now, view);
                 Fate::Lives
             }
+            Exchange::Sleep => self.sleep_answered(shared, now, flight.since, view),
         };
         if view.has(NotifyType::InvalidSyntax) {
             return Ok(Fate::Ends(CloseReason::ProtocolError));
@@ -499,7 +529,8 @@ impl IkeSa {
     /// Somebody says, unauthenticated, that the peer has lost this SA: the driver is told, and the peer asked.
     pub(crate) fn doubt(&mut self, shared: &mut Shared, now: Instant, solicited: bool) {
         let recently = self.hinted_at.is_some_and(|at| now - at < HINT_INTERVAL);
-        if recently && !solicited {
+        // Nobody's word is worth waking a device for.
+        if (recently && !solicited) || self.asleep.is_some() {
             return;
         }
         shared.event(Event::PeerLostSa { sa: self.link.id, solicited });
@@ -547,19 +578,22 @@ impl IkeSa {
 
     /// Whether a task may run beside what is under way.
     fn compatible(&self, task: &Task) -> bool {
-        let exclusive = |t: &Task| matches!(t, Task::RekeyIke | Task::DeleteIke | Task::Update);
+        let exclusive = |t: &Task| matches!(t, Task::RekeyIke | Task::DeleteIke | Task::Update | Task::Sleep);
         if self.out.is_idle() {
             return true;
         }
         !exclusive(task)
             && self.out.flights().all(|f| {
-                !matches!(f.exchange, Exchange::RekeyIke(_) | Exchange::DeleteIke | Exchange::Update(_))
+                !matches!(
+                    f.exchange,
+                    Exchange::RekeyIke(_) | Exchange::DeleteIke | Exchange::Update(_) | Exchange::Sleep
+                )
             })
     }
 
     /// Starts what the window has room for.
     pub(crate) fn pump(&mut self, shared: &mut Shared, now: Instant) {
-        while self.out.has_room() {
+        while self.out.has_room() && self.asleep.is_none() {
             let closing = self.stage != Stage::Live;
             let next = self.queue.iter().position(|p| {
                 p.not_before <= now && self.compatible(&p.task) && (!closing || p.task == Task::DeleteIke)
@@ -583,6 +617,7 @@ impl IkeSa {
             Task::Routability => self.begin_routability(shared, now),
             Task::Addresses => self.begin_addresses(shared, now),
             Task::Ticket => self.begin_ticket_request(shared, now),
+            Task::Sleep => self.begin_sleep(shared, now),
         }
     }
 
@@ -727,6 +762,7 @@ impl IkeSa {
             }
         }
         shared.by_spi.remove(&self.link.local_spi());
+        shared.sleepers.remove(self.link.id);
         if let Some(rekey) = self.peer_rekey.take() {
             // Our own rekeying dies with the SA; the peer's survives (RFC 7296 section 2.25.2).
             shared.actions.push_back(Action::Delete(rekey.heir));

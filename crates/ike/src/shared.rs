@@ -12,7 +12,9 @@ use crate::config::EndpointConfig;
 use crate::cookie::CookieJar;
 use crate::event::{ChildId, Event, SaId};
 use crate::limits;
+use crate::load::LoadHistory;
 use crate::sa::IkeSa;
+use crate::sleepers::Sleepers;
 use crate::stats::Stats;
 
 /// A datagram waiting for `poll_transmit`.
@@ -65,6 +67,8 @@ pub(crate) enum Action {
     Reauthenticate(SaId),
     /// A reauthenticated SA is up: delete the one that it replaces.
     Close(SaId),
+    /// Its device sleeps, and another one needs its place.
+    Release(SaId),
 }
 
 /// See the module's text.
@@ -79,12 +83,21 @@ pub(crate) struct Shared {
     pub(crate) events: VecDeque<Event>,
     pub(crate) actions: VecDeque<Action>,
     pub(crate) stats: Stats,
+    /// SAs held for devices that sleep.
+    pub(crate) sleepers: Sleepers,
+    /// Sessions that callers have begun and not yet established.
+    pub(crate) half_open: usize,
+    pub(crate) load: LoadHistory,
     next_name: u64,
 }
 
 impl Shared {
-    pub(crate) fn new(config: EndpointConfig, entropy: Box<dyn Entropy>) -> Self {
+    pub(crate) fn new(mut config: EndpointConfig, entropy: Box<dyn Entropy>) -> Self {
+        let load = std::mem::take(&mut config.load);
         Self {
+            load,
+            sleepers: Sleepers::default(),
+            half_open: 0,
             config,
             entropy,
             wall: None,

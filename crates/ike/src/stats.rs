@@ -23,6 +23,8 @@ pub enum Kind {
     Liveness,
     /// INFORMATIONAL with UPDATE_SA_ADDRESSES or address lists.
     Mobike,
+    /// INFORMATIONAL that announces a sleep (`docs/wire/dormancy.md`).
+    Sleep,
     /// Any other INFORMATIONAL.
     Informational,
 }

@@ -146,6 +146,16 @@ impl<T> Outgoing<T> {
         Some(Due::Again(flight.datagrams.clone(), flight.class))
     }
 
+    /// Time has passed in which nothing could be sent or heard: every request under way is due now, with all its patience.
+    pub(crate) fn begin_anew(&mut self, now: Instant) {
+        for f in self.flights.values_mut() {
+            f.tries = 1;
+            f.until = now + (f.until - f.since);
+            f.since = now;
+            f.due = now;
+        }
+    }
+
     /// Every request under way, to be sent again at once; the wait for its answer starts anew. With `afresh`, because the path
     /// has changed, so does its patience. Without, it ends when it would have ended: whoever asks again and again must not
     /// keep a dead exchange alive.
@@ -221,6 +231,11 @@ impl Incoming {
     /// The answer to a request from before this window began (IKE_AUTH), for its repetitions.
     pub(crate) fn remember(&mut self, id: u32, answer: Vec<Vec<u8>>) {
         self.answers.insert(id, answer);
+    }
+
+    /// Bytes of answers that are kept.
+    pub(crate) fn kept(&self) -> usize {
+        self.answers.values().flatten().map(Vec::len).sum()
     }
 
     /// `id` has been processed and answered.

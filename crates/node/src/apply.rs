@@ -44,6 +44,12 @@ impl Node {
                 tracing::info!(%sa, why, "the gateway refused the new address");
                 self.held_failed(now, sa, Failure::Lost);
             }
+            Ike::SleepAnswered { sa, verdict } => self.sleep_answered(sa, verdict),
+            Ike::LoadReport { sa, report } => self.load_report(sa, *report),
+            Ike::PeerSleeps { sa, until, held, flags, expect, marks } => {
+                self.peer_sleeps(sa, until, held, flags, expect, marks)
+            }
+            Ike::PeerAwake { sa } => self.peer_awake(sa),
             Ike::PeerAddresses { sa, addresses } => {
                 tracing::debug!(%sa, ?addresses, "additional addresses of the peer")
             }
@@ -63,6 +69,7 @@ impl Node {
             last_sent: None,
             last_received: None,
             heard: None,
+            asleep: None,
         };
         self.sessions.insert(e.sa, session);
         if !e.initiator {
@@ -152,6 +159,9 @@ impl Node {
 
     fn closed(&mut self, now: Instant, sa: SaId, reason: CloseReason) {
         let Some(session) = self.sessions.remove(&sa) else { return };
+        if self.clients.get(&session.connection).is_some_and(|c| c.sa.is_none_or(|now| now == sa)) {
+            self.announcement_lost(&session.connection);
+        }
         if let Some(client) = self.clients.get_mut(&session.connection) {
             if client.sa != Some(sa) {
                 return;

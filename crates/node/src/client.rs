@@ -25,6 +25,8 @@ pub(crate) struct Client {
     pub(crate) last_selectors: Option<Selectors>,
     /// The radio sleeps.
     pub(crate) asleep: bool,
+    /// The driver waits for [`crate::Event::SleepReady`].
+    pub(crate) preparing: bool,
     announced: Option<Wake>,
     /// The last failure, in words, until the session is up again.
     pub(crate) last_error: Option<(String, FailureKind)>,
@@ -42,6 +44,7 @@ impl Client {
             configured: None,
             last_selectors: None,
             asleep: false,
+            preparing: false,
             announced: None,
             last_error: None,
         }

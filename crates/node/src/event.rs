@@ -2,8 +2,11 @@
 
 use crate::ladder::Rung;
 use dormouse_ike::config_payload::AssignedConfig;
+use dormouse_ike::{LoadReport, SaId, SleepFlags};
+use dormouse_sansio::Instant;
 use ipnet::IpNet;
 use std::net::IpAddr;
+use std::time::Duration;
 
 /// A fact for the driver. Events come in the order in which they must be applied.
 #[derive(Debug)]
@@ -52,8 +55,69 @@ pub enum Event {
         /// All keys that still open tickets, encoded.
         exported: dormouse_crypto::Secret,
     },
+    /// Client: the radio may go off now ([`crate::Node::suspend`]). Exactly one follows each
+    /// [`crate::Node::prepare_sleep`].
+    SleepReady {
+        /// The connection.
+        connection: String,
+        /// What the gateway does with the session meanwhile.
+        verdict: SleepVerdict,
+    },
+    /// Client: the gateway's estimate of how long sessions take to come back, now and in the half hours to come. New with
+    /// each session and each announced sleep.
+    LoadReport {
+        /// The connection.
+        connection: String,
+        /// The estimate and its forecast.
+        report: LoadReport,
+    },
+    /// Gateway: a client's device goes to sleep. Until [`Event::PeerAwake`], or until its session ends, it hears nothing:
+    /// [`crate::Node::is_peer_asleep`] says so of its children.
+    PeerSleeps {
+        /// Its session.
+        sa: SaId,
+        /// Who.
+        peer: String,
+        /// Prefixes that lead to it.
+        routes: Vec<IpNet>,
+        /// When the session ends if it does not wake before. A session that was not held ends soon after.
+        until: Instant,
+        /// Whether the session is held; if not, the device comes back by ticket, with a new session.
+        held: bool,
+        /// What it was granted besides.
+        flags: SleepFlags,
+        /// How long it said that it may sleep; `None`: it does not know.
+        expect: Option<Duration>,
+    },
+    /// Gateway: the device has woken up, in the same session.
+    PeerAwake {
+        /// Its session.
+        sa: SaId,
+        /// Who.
+        peer: String,
+        /// Prefixes that lead to it.
+        routes: Vec<IpNet>,
+    },
     /// The state of a connection or session changed: for the log, for `watch` and for `wait`.
     Changed(Change),
+}
+
+/// What a gateway does with the session of a device that has announced a sleep.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum SleepVerdict {
+    /// It holds the session for so long, counted from the announcement: after a shorter sleep no exchange is needed.
+    Held {
+        /// Until then, by this end's clock.
+        until: Instant,
+        /// What it does meanwhile.
+        flags: SleepFlags,
+    },
+    /// It lets the session go: the next wake begins with the ticket.
+    Released,
+    /// No answer in time.
+    Unanswered,
+    /// It does not know the dormancy extension, or there is no session to announce a sleep on.
+    Unsupported,
 }
 
 /// Something that people want to know.

@@ -13,7 +13,12 @@
 //! The ladder owns only the decision. It must never build a message: what it wants done comes out of
 //! [`Ladder::poll_action`], and [`crate::Node`] carries it out on the IKE endpoint.
 //!
+//! A sleep that the gateway was told of (`docs/wire/dormancy.md`) leaves no doubt: within the hold that it granted the SA is
+//! there, however long its liveness check would have waited; after the hold, or when it released the SA, the ladder begins
+//! with the ticket.
+//!
 //! # Timers
+//! *greeting*: a device that wakes from an announced sleep and has nothing to send says so after [`GREETING`], with a probe.
 //! *unanswered*: data went out and nothing came back since. After a wake it is `held`, otherwise [`UNANSWERED`]; then the
 //! gateway is probed. *probe*, *ticket*, *full*: the deadline of the rung that runs. *back-off*: 1 s, doubled to 60 s, before a
 //! full exchange is tried again; a refusal (authentication, proposal) starts at 30 s, because only a person can mend it.
@@ -24,6 +29,8 @@ use std::time::Duration;
 
 /// In a session that is not just waking, outgoing data without any answer for this long raises doubt.
 pub const UNANSWERED: Duration = Duration::from_secs(10);
+/// A gateway that holds packets for a sleeping device must hear that it is awake. Usually data says so first.
+const GREETING: Duration = Duration::from_millis(100);
 const BACKOFF_FIRST: Duration = Duration::from_secs(1);
 const BACKOFF_REFUSED: Duration = Duration::from_secs(30);
 const BACKOFF_MOST: Duration = Duration::from_secs(60);
@@ -98,6 +105,15 @@ pub enum Failure {
     Refused,
 }
 
+/// What the gateway said it would do with the SA during an announced sleep.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Granted {
+    /// Hold it until then.
+    Hold(Instant),
+    /// Let it go to the ticket.
+    Release,
+}
+
 /// What the ladder is doing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum State {
@@ -121,6 +137,8 @@ enum Wait {
     Nothing,
     /// Data went out; an answer is due.
     Answer(Instant),
+    /// Nothing went out yet since an announced sleep; the gateway must hear of the wake.
+    Greeting(Instant),
     /// The rung's own exchange is due.
     Exchange(Instant),
     /// Back-off ends.
@@ -138,6 +156,7 @@ pub struct Ladder {
     /// The path that the held SA uses. `None`: no SA is held.
     held: Option<Path>,
     slept_at: Option<Instant>,
+    granted: Option<Granted>,
     has_ticket: bool,
     backoff: Duration,
     climb_started: Instant,
@@ -165,6 +184,7 @@ impl Ladder {
             path: None,
             held: None,
             slept_at: None,
+            granted: None,
             has_ticket: false,
             backoff: BACKOFF_FIRST,
             climb_started: Instant::ZERO,
@@ -210,6 +230,7 @@ impl Ladder {
         self.wait = Wait::Nothing;
         self.held = None;
         self.slept_at = None;
+        self.granted = None;
         self.actions.clear();
     }
 
@@ -230,6 +251,11 @@ impl Ladder {
             }
             _ => {}
         }
+    }
+
+    /// What the gateway said to the announcement of the sleep that follows; `None`: nothing, or nothing that still counts.
+    pub fn granted(&mut self, granted: Option<Granted>) {
+        self.granted = granted;
     }
 
     /// The radio goes to sleep: nothing is due until [`Ladder::wake`].
@@ -271,7 +297,11 @@ impl Ladder {
 
     /// Data went out over the held SA.
     pub fn outbound(&mut self, now: Instant) {
-        if let Wait::Nothing = self.wait {
+        if matches!(self.state, State::Up | State::Climbing(_)) {
+            // Whatever was granted, the gateway knows now that we are awake.
+            self.granted = None;
+        }
+        if let Wait::Nothing | Wait::Greeting(_) = self.wait {
             match self.state {
                 State::Climbing(Rung::Held) => self.wait = Wait::Answer(now + self.deadlines.held),
                 State::Up => self.wait = Wait::Answer(now + UNANSWERED),
@@ -307,7 +337,10 @@ impl Ladder {
                 self.actions.push_back(Action::Abandon);
                 self.failed(now, Failure::Lost);
             }
-            (State::Up | State::Climbing(Rung::Held), Wait::Nothing | Wait::Answer(_)) => self.probe(now),
+            (
+                State::Up | State::Climbing(Rung::Held),
+                Wait::Nothing | Wait::Answer(_) | Wait::Greeting(_),
+            ) => self.probe(now),
             _ => {}
         }
     }
@@ -346,6 +379,7 @@ impl Ladder {
         match self.wait {
             Wait::Nothing => None,
             Wait::Answer(at) => Some(Deadline { at, slack, why: "ladder: data unanswered" }),
+            Wait::Greeting(at) => Some(Deadline::strict(at, "ladder: greeting")),
             Wait::Exchange(at) => Some(Deadline::strict(at, "ladder: rung deadline")),
             Wait::Retry(at) => Some(Deadline { at, slack: Duration::from_secs(1), why: "ladder: back-off" }),
         }
@@ -354,7 +388,7 @@ impl Ladder {
     /// Acts on whatever is due.
     pub fn handle_timeout(&mut self, now: Instant) {
         match self.wait {
-            Wait::Answer(at) if at <= now => self.probe(now),
+            Wait::Answer(at) | Wait::Greeting(at) if at <= now => self.probe(now),
             Wait::Exchange(at) if at <= now => {
                 self.actions.push_back(Action::Abandon);
                 self.failed(now, Failure::Timeout);
@@ -371,7 +405,6 @@ impl Ladder {
 
     /// Starts at the lowest rung that can work.
     fn begin(&mut self, now: Instant) {
-        let slept = self.slept_at.take().map(|at| now - at);
         if !matches!(self.state, State::Climbing(_) | State::Backoff) {
             self.climb_started = now;
         }
@@ -380,11 +413,23 @@ impl Ladder {
             self.wait = Wait::Nothing;
             return;
         };
+        let slept = self.slept_at.take().map(|at| now - at);
+        let granted = self.granted.take().filter(|_| slept.is_some());
+        let gone = match granted {
+            Some(Granted::Hold(until)) => now >= until,
+            Some(Granted::Release) => true,
+            None => false,
+        };
+        if gone && self.held.take().is_some() {
+            self.actions.push_back(Action::Abandon);
+        }
         match self.held {
             Some(held) if addresses(held) == addresses(path) => {
                 self.state = State::Climbing(Rung::Held);
                 self.wait = Wait::Nothing;
-                if slept.is_some_and(|s| s >= self.deadlines.gateway_holds) {
+                if granted.is_some() {
+                    self.wait = Wait::Greeting(now + GREETING);
+                } else if slept.is_some_and(|s| s >= self.deadlines.gateway_holds) {
                     self.probe(now);
                 }
             }

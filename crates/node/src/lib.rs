@@ -14,8 +14,11 @@ pub mod ladder;
 mod node;
 pub mod pool;
 pub mod sleeper;
+mod sleep;
 mod snapshot;
 
-pub use event::{Change, Event, FailureKind};
+pub use dormouse_ike::{LoadReport, SleepFlags};
+pub use event::{Change, Event, FailureKind, SleepVerdict};
 pub use node::{Counters, Discard, Inbound, Node, Route};
+pub use sleep::ANNOUNCE;
 pub use snapshot::{ChildInfo, ClientInfo, SessionInfo};

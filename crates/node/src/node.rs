@@ -115,6 +115,8 @@ pub(crate) struct Session {
     pub(crate) last_received: Option<Instant>,
     /// When ESP was last received, told to IKE or not.
     pub(crate) heard: Option<Instant>,
+    /// The peer's device sleeps; how far its ESP had come.
+    pub(crate) asleep: Option<Vec<dormouse_ike::Mark>>,
 }
 
 /// See the module's documentation.
@@ -287,8 +289,12 @@ impl Node {
         self.ike.spent_tickets()
     }
 
-    /// The radio goes to sleep: nothing is due until [`Node::resume`].
+    /// The radio goes to sleep: nothing is due until [`Node::resume`]. Better after [`Node::prepare_sleep`] and its
+    /// [`Event::SleepReady`]: then the gateway knows.
     pub fn suspend(&mut self, now: Instant) {
+        let unready: Vec<String> =
+            self.clients.iter().filter(|(_, c)| c.preparing).map(|(name, _)| name.clone()).collect();
+        unready.iter().for_each(|name| self.announcement_lost(name));
         for client in self.clients.values_mut() {
             client.ladder.sleep(now);
             client.asleep = true;
@@ -300,6 +306,9 @@ impl Node {
     pub fn resume(&mut self, now: Instant) {
         for client in self.clients.values_mut() {
             client.asleep = false;
+            if let Some(sa) = client.sa {
+                self.ike.woke(now, sa);
+            }
             client.ladder.wake(now);
         }
         self.climb(now);
@@ -359,7 +368,7 @@ impl Node {
                 return Err(e.into());
             }
         };
-        self.received(now, id, path);
+        self.received(now, id, path, opened.seq);
         if opened.is_dummy() {
             return Ok(Inbound::Consumed);
         }
@@ -367,17 +376,21 @@ impl Node {
     }
 
     /// Bookkeeping for an authentic packet: the mapping, the ladder, the successor of a rekeyed child.
-    fn received(&mut self, now: Instant, id: u64, path: Path) {
+    fn received(&mut self, now: Instant, id: u64, path: Path, sequence: u64) {
         if let Some(old) = self.pending_activation.remove(&id) {
             self.sad.deactivate(old);
             self.sad.activate(id);
         }
         let Some(child) = self.sad.get(id) else { return };
-        let (moved, life) = (child.path != path, child.inbound.life());
+        let (moved, life, spi) = (child.path != path, child.inbound.life(), child.inbound.spi());
         let Some(sa) = self.known.get(&id).map(|k| k.sa) else { return };
         if let Some(session) = self.sessions.get_mut(&sa) {
             session.last_received = Some(now);
             session.heard = Some(now);
+        }
+        if self.ends_sleep(sa, spi, sequence) {
+            self.ike.peer_awake(now, sa);
+            self.drain_ike(now);
         }
         if moved {
             self.ike.observed_path(now, sa, path);

@@ -9,6 +9,7 @@ use crate::{esp, ip};
 /// # Panics
 /// If a property does not hold.
 pub fn ike(data: &[u8]) {
+    dormancy(data);
     if let Ok(message) = Message::parse(data) {
         let emitted = emit(&message, data);
         assert_eq!(emitted.len(), data.len(), "emission changed the length of {message:?}");
@@ -25,6 +26,24 @@ pub fn ike(data: &[u8]) {
             Ok(payloads),
             "emission changed the meaning"
         );
+    }
+}
+
+/// Any bytes as the data of the dormancy extension's notifications: what is accepted survives emission.
+///
+/// # Panics
+/// If a property does not hold.
+pub fn dormancy(data: &[u8]) {
+    use ike::dormancy::{Held, LoadReport, Sleeping};
+    if let Ok(sleeping) = Sleeping::parse(data) {
+        assert_eq!(Sleeping::parse(&sleeping.emit()), Ok(sleeping), "emission changed the meaning");
+    }
+    if let Ok(held) = Held::parse(data) {
+        assert_eq!(Held::parse(&held.emit()), Ok(held), "emission changed the meaning");
+    }
+    if let Ok(report) = LoadReport::parse(data) {
+        assert!(report.clients_in(core::time::Duration::from_secs(data.len() as u64 * 600)) >= 1.0);
+        assert_eq!(LoadReport::parse(&report.emit()), Ok(report), "emission changed the meaning");
     }
 }
 

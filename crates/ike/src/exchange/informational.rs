@@ -31,6 +31,9 @@ impl IkeSa {
         if let Some(answer) = self.answer_mobike(shared, now, path, id, view) {
             return answer;
         }
+        if let Some(answer) = self.answer_sleeping(shared, now, view) {
+            return answer;
+        }
         if view.has(NotifyType::TicketRequest) {
             return Answer::of(Kind::Informational, self.grant_ticket(shared, now));
         }

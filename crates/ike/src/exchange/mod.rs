@@ -8,3 +8,4 @@ pub(crate) mod keepalive;
 pub(crate) mod mobike;
 pub(crate) mod rekey;
 pub(crate) mod resume;
+pub(crate) mod sleep;

@@ -147,6 +147,7 @@ impl IkeSa {
             client: self.client,
             assigned: self.assigned.clone(),
             mobike: self.mobike,
+            dormancy: self.dormancy,
             nat: self.nat,
             next_ids: (0, 0),
         };
@@ -273,6 +274,7 @@ impl IkeSa {
         self.nat = old.nat;
         self.seen_as = None;
         self.had_ticket = old.had_ticket;
+        self.announcing = old.announcing.take();
         self.last_in = old.last_in;
         self.last_out = old.last_out;
         self.link.stats = std::mem::take(&mut old.link.stats);
@@ -282,6 +284,11 @@ impl IkeSa {
         if self.renews_tickets() {
             // The ticket in hand belongs to keys that are gone (RFC 5723 section 4.1).
             self.enqueue(Task::Ticket, now);
+        }
+        if let Some(at) = self.queue.iter().position(|p| p.task == Task::Sleep) {
+            // It goes after everything else.
+            let sleep = self.queue.remove(at);
+            self.queue.extend(sleep);
         }
     }
 }

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use dormouse_sansio::{Class, Instant, Path};
+use dormouse_wire::ike::dormancy::vendor_id;
 use dormouse_wire::ike::{AuthMethod, ExchangeType, Header, Id, NotifyType, Payload};
 
 use crate::auth::{self, Authentication, Proof};
@@ -303,6 +304,7 @@ impl Authenticating {
             client: true,
             assigned,
             mobike: conn.mobike && view.has(NotifyType::MobikeSupported),
+            dormancy: conn.dormancy && view.knows_dormancy(),
             nat: nat_after(&conn, resumed, first.nat),
             next_ids: (2, 0),
             link,
@@ -331,6 +333,7 @@ impl Authenticating {
             shared.event(Event::ChildFailed { sa: sa.link.id, error });
         }
         sa.take_ticket(shared, now, view);
+        sa.take_load(shared, view);
         shared.actions.extend(first.replaces.map(Action::Close));
         for config in 1..conn.children.len() {
             sa.enqueue(crate::sa::Task::CreateChild(config), now);
@@ -358,6 +361,7 @@ pub(crate) fn announce(shared: &mut Shared, sa: &IkeSa, resumed: bool, replaced:
         initiator: sa.link.initiator,
         resumed,
         mobike: sa.mobike,
+        dormancy: sa.dormancy,
         path,
         configuration: sa.assigned.clone(),
         replaced,
@@ -392,6 +396,9 @@ pub(crate) fn extensions(shared: &Shared, conn: &Connection, link: &Link) -> Vec
     if shared.config.window > 1 {
         let window = shared.config.window.min(crate::window::MAX_WINDOW);
         list.push(notify(NotifyType::SetWindowSize, window.to_be_bytes()));
+    }
+    if conn.dormancy {
+        list.push(vendor_id());
     }
     list
 }

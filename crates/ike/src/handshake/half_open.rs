@@ -8,6 +8,7 @@ use std::sync::Arc;
 use dormouse_crypto::DhPrivate;
 use dormouse_crypto::cert::{Certificate, Identity};
 use dormouse_sansio::{Class, Instant, Path};
+use dormouse_wire::ike::dormancy::vendor_id;
 use dormouse_wire::ike::{AuthMethod, ExchangeType, Header, Id, NotifyType, Payload, unsupported_critical};
 
 use crate::auth::{self, Authentication, Proof};
@@ -49,6 +50,9 @@ pub(crate) struct HalfOpen {
     pub(crate) nat: natd::Detection,
     pub(crate) peer_hashes: Option<Vec<u16>>,
     pub(crate) expires: Instant,
+    /// When the first message came, and how many sessions were on their way then, with this one.
+    pub(crate) begun: Instant,
+    pub(crate) clients: usize,
     /// IKE_AUTH was refused with this; repetitions get it again.
     pub(crate) refused: Option<Vec<Vec<u8>>>,
 }
@@ -323,7 +327,7 @@ impl HalfOpen {
         caller: Caller,
         proof: Authentication,
     ) -> Step {
-        let Self { link, how, channel, nonce_i, nonce_r, nat, .. } = *self;
+        let Self { link, how, channel, nonce_i, nonce_r, nat, begun, clients, .. } = *self;
         let Some(channel) = channel else { return Step::gone() };
         let Caller { conn, identity, session } = caller;
         let resumed = matches!(how, How::Resume(_));
@@ -352,6 +356,7 @@ impl HalfOpen {
             client: false,
             assigned,
             mobike: conn.mobike && view.has(NotifyType::MobikeSupported),
+            dormancy: conn.dormancy && view.knows_dormancy(),
             nat: nat_after(&conn, resumed, nat),
             next_ids: (0, 2),
             link,
@@ -394,6 +399,8 @@ impl HalfOpen {
             });
         }
         sa.answer_auth(shared, now, &list);
+        let unix = shared.unix(now);
+        shared.load.record(unix, clients, now - begun);
         Step::to(Slot::Established(sa))
     }
 }
@@ -458,6 +465,10 @@ fn answer_extensions(shared: &mut Shared, now: Instant, sa: &mut IkeSa, view: Vi
     }
     if view.has(NotifyType::TicketRequest) && sa.link.conn.resumption != Resumption::Off {
         list.extend(sa.grant_ticket(shared, now));
+    }
+    if sa.dormancy {
+        list.push(vendor_id());
+        list.push(shared.load_payload(now));
     }
     list
 }

@@ -58,7 +58,7 @@ impl Endpoint {
         }
         let limits = self.shared.config.half_open;
         let from_there = self.half_open_by_address.get(&path.remote.ip()).copied().unwrap_or(0);
-        if self.half_open >= limits.max || from_there >= limits.max_per_address {
+        if self.shared.half_open >= limits.max || from_there >= limits.max_per_address {
             return Err(Discard::TooManyHalfOpen);
         }
         if self.shared.config.max_sas.is_some_and(|most| self.len() >= most) {
@@ -103,7 +103,7 @@ impl Endpoint {
         ni: &[u8],
     ) -> Result<(), Discard> {
         let shared = &mut self.shared;
-        if self.half_open < shared.config.half_open.cookie_threshold {
+        if shared.half_open < shared.config.half_open.cookie_threshold {
             return Ok(());
         }
         let given = crate::endpoint::carries_cookie(view);
@@ -272,12 +272,14 @@ impl Endpoint {
             nat,
             peer_hashes: hashes.map(|n| auth::parse_hash_algorithms(&n.data)),
             expires: now + shared.config.half_open.timeout,
+            begun: now,
+            clients: shared.half_open + 1,
             refused: None,
         };
         self.slots.insert(id, Slot::HalfOpen(Box::new(half)));
         self.touch(id);
         self.first_messages.insert((header.spi_i, path.remote), id);
-        self.half_open += 1;
+        self.shared.half_open += 1;
         *self.half_open_by_address.entry(path.remote.ip()).or_default() += 1;
     }
 }

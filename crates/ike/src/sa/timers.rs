@@ -9,6 +9,7 @@
 //!   left until the hard limit as slack;
 //! - `liveness`: silence of the peer, with half of the interval as slack;
 //! - `nat keepalive`: see [`crate::exchange::keepalive`];
+//! - `sleep announcement`, `sleep over`: see [`crate::exchange::sleep`];
 //! - `expiry`: a hard lifetime, reached only if rekeying failed;
 //! - `linger`: a replaced or closing SA whose peer says nothing more.
 
@@ -25,6 +26,9 @@ use crate::window::Due;
 impl IkeSa {
     /// The deadline that must be met first, taking slack into account.
     pub(crate) fn deadline(&self) -> Option<Deadline> {
+        if let Some(asleep) = &self.asleep {
+            return Some(Deadline { at: asleep.until, slack: asleep.slack, why: "sleep over" });
+        }
         let mut first: Option<Deadline> = None;
         let mut consider = |at: Option<Instant>, slack: Duration, why: &'static str| {
             let Some(at) = at else { return };
@@ -36,6 +40,7 @@ impl IkeSa {
         consider(self.out.next_due().map(|d| d.0), Duration::ZERO, "retransmission");
         consider(self.probe.map(|p| p.until), Duration::ZERO, "probe");
         consider(self.linger, UPKEEP_SLACK, "linger");
+        consider(self.announcing.as_ref().map(|a| a.until), Duration::ZERO, "sleep announcement");
         if self.stage != Stage::Live {
             return first;
         }
@@ -76,6 +81,10 @@ impl IkeSa {
     /// Does everything that is due.
     pub(crate) fn handle_timeout(&mut self, shared: &mut Shared, now: Instant) -> Fate {
         let due = |at: Option<Instant>| at.is_some_and(|at| at <= now);
+        if let Some(asleep) = &self.asleep {
+            return if asleep.until <= now { Fate::Ends(CloseReason::Released) } else { Fate::Lives };
+        }
+        self.sleep_timeout(shared, now);
         while let Some(due) = self.retransmit_one(shared, now) {
             if let Fate::Ends(_) = due {
                 return due;

@@ -186,3 +186,82 @@ fn one_way_traffic_is_noticed() {
     assert_eq!(expire(&mut l), at(110));
     assert_eq!(actions(&mut l), [Action::Probe(Duration::from_secs(2))]);
 }
+
+#[test]
+fn within_the_granted_hold_the_sa_is_there_beyond_every_liveness_check() {
+    let mut l = established();
+    l.granted(Some(Granted::Hold(at(4_000))));
+    l.sleep(at(10));
+    assert_eq!(l.poll_timeout(), None);
+    l.wake(at(3_999));
+    assert!(l.data_flows());
+    assert_eq!(actions(&mut l), [], "no question");
+    l.outbound(at(3_999));
+    l.inbound(at(4_000));
+    assert_eq!(l.last_wake().map(|w| w.rung), Some(Rung::Held));
+    assert_eq!(actions(&mut l), []);
+    assert_eq!(l.poll_timeout(), None);
+}
+
+#[test]
+fn whoever_wakes_with_nothing_to_send_says_that_it_is_awake() {
+    let mut l = established();
+    l.granted(Some(Granted::Hold(at(4_000))));
+    l.sleep(at(10));
+    l.wake(at(1_000));
+    assert_eq!(l.poll_timeout().map(|d| d.why), Some("ladder: greeting"));
+    expire(&mut l);
+    assert_eq!(actions(&mut l), [Action::Probe(Duration::from_secs(2))]);
+    l.confirmed(at(1_001));
+    assert_eq!((l.state(), l.poll_timeout()), (State::Up, None));
+}
+
+#[test]
+fn a_released_or_outlived_sa_is_not_asked_for_but_replaced_by_the_ticket() {
+    for (granted, woken) in [(Granted::Release, 11), (Granted::Release, 5_000), (Granted::Hold(at(600)), 600)]
+    {
+        for host in [1, 2] {
+            let mut l = established();
+            l.granted(Some(granted));
+            l.sleep(at(10));
+            l.network(at(woken), Some(path(host)));
+            l.wake(at(woken));
+            assert_eq!(l.state(), State::Climbing(Rung::Ticket), "{granted:?} woken at {woken} s");
+            assert!(!l.data_flows());
+            assert_eq!(actions(&mut l), [Action::Abandon, Action::Resume(path(host))]);
+        }
+    }
+}
+
+#[test]
+fn a_hold_goes_along_to_another_network() {
+    let mut l = established();
+    l.granted(Some(Granted::Hold(at(4_000))));
+    l.sleep(at(10));
+    l.network(at(3_000), Some(path(2)));
+    l.wake(at(3_000));
+    assert_eq!(l.state(), State::Climbing(Rung::Mobike));
+}
+
+#[test]
+fn a_verdict_waits_for_a_network_and_is_forgotten_with_the_next_packet() {
+    let mut l = established();
+    l.granted(Some(Granted::Release));
+    l.sleep(at(10));
+    l.network(at(20), None);
+    l.wake(at(30));
+    assert_eq!(l.state(), State::Offline);
+    l.network(at(40), Some(path(1)));
+    assert_eq!(l.state(), State::Climbing(Rung::Ticket));
+    let mut l = established();
+    l.granted(Some(Granted::Release));
+    l.outbound(at(10));
+    l.inbound(at(10));
+    l.sleep(at(11));
+    l.wake(at(12));
+    assert_eq!(
+        l.state(),
+        State::Climbing(Rung::Held),
+        "it did not sleep when it said so, and the gateway knows"
+    );
+}

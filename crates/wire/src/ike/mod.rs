@@ -7,6 +7,7 @@
 //! what was inside. The other way round, [`emit_payloads`] makes the plaintext and [`Sealing::emit`] the frame around it.
 
 mod config;
+pub mod dormancy;
 mod header;
 pub mod limits;
 mod notify;

@@ -159,6 +159,20 @@ code_points! {
         SupportedAuthMethods = 16443, "SUPPORTED_AUTH_METHODS";
         /// RFC 9611.
         SaResourceInfo = 16444, "SA_RESOURCE_INFO";
+
+        // Private use (40960 to 65535), after the vendor id of `super::dormancy` only: docs/wire/dormancy.md.
+        /// The device goes to sleep.
+        DormancySleeping = 53249, "DORMANCY_SLEEPING";
+        /// The gateway keeps the SA of a sleeping device.
+        DormancyHeld = 53250, "DORMANCY_HELD";
+        /// The gateway lets the SA of a sleeping device go to its ticket.
+        DormancyReleased = 53251, "DORMANCY_RELEASED";
+        /// How long a session takes to come back.
+        DormancyLoad = 53252, "DORMANCY_LOAD";
+        /// Resumption in one round trip: the sealed part of request and answer.
+        DormancyResume = 53253, "DORMANCY_RESUME";
+        /// Inside of the sealed part: the SPI of the CHILD SA that comes back.
+        DormancyChild = 53254, "DORMANCY_CHILD";
     }
 }
 

@@ -1,0 +1,97 @@
+//! Who sleeps: the SAs that a gateway holds for devices that have announced it. Owns the bounds in number and memory and the
+//! order of release; what a hold means to an SA is [`crate::exchange::sleep`]'s.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use dormouse_sansio::Instant;
+
+use crate::config::HoldPolicy;
+use crate::event::SaId;
+
+#[derive(Clone, Copy, Debug)]
+struct Held {
+    since: Instant,
+    bytes: usize,
+}
+
+/// See the module's text.
+#[derive(Debug, Default)]
+pub(crate) struct Sleepers {
+    held: BTreeMap<SaId, Held>,
+    by_age: BTreeSet<(Instant, SaId)>,
+    bytes: usize,
+}
+
+impl Sleepers {
+    /// Takes `id` in, which costs `bytes`, and says who must go for it, longest sleeper first. `None`: not even an empty
+    /// house has room.
+    pub(crate) fn admit(
+        &mut self,
+        policy: &HoldPolicy,
+        now: Instant,
+        id: SaId,
+        bytes: usize,
+    ) -> Option<Vec<SaId>> {
+        self.remove(id);
+        if policy.most == 0 || bytes > policy.memory {
+            return None;
+        }
+        let mut released = Vec::new();
+        while self.held.len() >= policy.most || self.bytes.saturating_add(bytes) > policy.memory {
+            let Some(&(_, oldest)) = self.by_age.first() else { break };
+            self.remove(oldest);
+            released.push(oldest);
+        }
+        self.held.insert(id, Held { since: now, bytes });
+        self.by_age.insert((now, id));
+        self.bytes += bytes;
+        Some(released)
+    }
+
+    /// It woke up, or is gone.
+    pub(crate) fn remove(&mut self, id: SaId) {
+        if let Some(held) = self.held.remove(&id) {
+            self.by_age.remove(&(held.since, id));
+            self.bytes -= held.bytes;
+        }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.held.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use core::time::Duration;
+
+    use super::*;
+
+    fn at(seconds: u64) -> Instant {
+        Instant::ZERO + Duration::from_secs(seconds)
+    }
+
+    #[test]
+    fn the_longest_sleeper_goes_first_and_the_counts_stay_true() {
+        let policy = HoldPolicy { most: 3, memory: 100, ..HoldPolicy::default() };
+        let mut sleepers = Sleepers::default();
+        for n in 0..3 {
+            assert_eq!(sleepers.admit(&policy, at(n), SaId(n), 10), Some(vec![]));
+        }
+        assert_eq!(sleepers.admit(&policy, at(9), SaId(0), 10), Some(vec![]), "again: it sleeps anew");
+        assert_eq!(sleepers.admit(&policy, at(10), SaId(7), 10), Some(vec![SaId(1)]));
+        assert_eq!(sleepers.admit(&policy, at(11), SaId(8), 85), Some(vec![SaId(2), SaId(0)]), "by memory");
+        assert_eq!((sleepers.len(), sleepers.bytes), (2, 95));
+        assert_eq!(sleepers.admit(&policy, at(12), SaId(9), 101), None);
+        sleepers.remove(SaId(7));
+        sleepers.remove(SaId(7));
+        sleepers.remove(SaId(8));
+        assert_eq!((sleepers.len(), sleepers.bytes, sleepers.by_age.len()), (0, 0, 0));
+    }
+
+    #[test]
+    fn a_house_without_beds_takes_nobody() {
+        let policy = HoldPolicy { most: 0, ..HoldPolicy::default() };
+        assert_eq!(Sleepers::default().admit(&policy, at(0), SaId(1), 1), None);
+    }
+}
