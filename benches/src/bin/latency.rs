@@ -92,7 +92,13 @@ fn serve(
                 let datagram = buffer.get_mut(MARKER..length).context("a datagram without marker")?;
                 endpoint.handle_datagram(clock.now(), path, datagram)?;
             }
-            Err(e) if matches!(e.kind(), std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut) => {}
+            Err(e)
+                if matches!(
+                    e.kind(),
+                    std::io::ErrorKind::WouldBlock
+                        | std::io::ErrorKind::TimedOut
+                        | std::io::ErrorKind::Interrupted
+                ) => {}
             Err(e) => return Err(e.into()),
         }
         if endpoint.poll_timeout().is_some_and(|due| due.at <= clock.now()) {

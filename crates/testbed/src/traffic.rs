@@ -60,6 +60,12 @@ impl Drop for EchoServer {
     }
 }
 
+/// Whether a read with a time limit merely came back without data. `Interrupted` is among the reasons without any signal
+/// handler: a process that is stopped and continued (a debugger, a suspended machine) finds every such read ended by it.
+fn nothing_yet(e: &std::io::Error) -> bool {
+    matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted)
+}
+
 fn echo_udp(socket: &UdpSocket, stop: &AtomicBool, arrivals: &Mutex<Vec<(u64, Instant)>>) -> Result<()> {
     let mut buf = [0; 2048];
     while !stop.load(Ordering::Relaxed) {
@@ -73,11 +79,7 @@ fn echo_udp(socket: &UdpSocket, stop: &AtomicBool, arrivals: &Mutex<Vec<(u64, In
                 // The way back may be gone while the device sleeps.
                 let _ = socket.send_to(buf.get(..n).unwrap_or(&buf), from);
             }
-            Err(e)
-                if matches!(
-                    e.kind(),
-                    ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::ConnectionRefused
-                ) => {}
+            Err(e) if nothing_yet(&e) || e.kind() == ErrorKind::ConnectionRefused => {}
             Err(e) => return Err(e.into()),
         }
     }
@@ -106,7 +108,7 @@ fn echo_tcp(mut stream: TcpStream, stop: &AtomicBool) -> Result<()> {
         match stream.read(&mut buf) {
             Ok(0) => return Ok(()),
             Ok(n) => stream.write_all(buf.get(..n).unwrap_or(&buf))?,
-            Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {}
+            Err(e) if nothing_yet(&e) => {}
             Err(e) => return Err(e.into()),
         }
     }
@@ -196,7 +198,7 @@ fn count(mut stream: TcpStream, stop: &AtomicBool, echoed: &AtomicU64) -> Result
         match stream.read(&mut buf) {
             Ok(0) => bail!("the server closed the connection"),
             Ok(n) => pending.extend_from_slice(buf.get(..n).unwrap_or(&buf)),
-            Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {}
+            Err(e) if nothing_yet(&e) => {}
             Err(e) => return Err(e.into()),
         }
         while let Some(counter) = pending.first_chunk::<8>() {

@@ -93,7 +93,10 @@ impl Requests {
         let mut disturbed = false;
         loop {
             self.buffer.clear();
-            self.socket.recv(&mut self.buffer, 0)?;
+            match self.socket.recv(&mut self.buffer, 0) {
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
+                received => received?,
+            };
             for part in parts(&self.buffer) {
                 // An answer to an earlier request that ended with an error.
                 if part.sequence != self.sequence {
