@@ -126,6 +126,16 @@ impl Dormoused {
         Ok(Answer { code: status.code().unwrap_or(-1), json, text: out + &String::from_utf8_lossy(&stderr) })
     }
 
+    /// Starts `dormouse <args>` against it, for verbs that do not end by themselves; the output goes into the process's log.
+    ///
+    /// # Errors
+    /// If the program cannot be started.
+    pub fn spawn(&self, name: &str, args: &[&str]) -> Result<Process> {
+        let mut command = self.host.command(binary("dormouse"));
+        command.arg("--socket").arg(&self.socket).args(args);
+        Process::spawn(name, &mut command, &self.host.dir().join(format!("{name}.log")))
+    }
+
     /// Runs `dormouse <args>` and demands success.
     ///
     /// # Errors

@@ -11,6 +11,7 @@ mod daemon;
 mod host;
 mod pki;
 mod process;
+pub mod replay;
 mod require;
 mod roaming;
 mod traffic;

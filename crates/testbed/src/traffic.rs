@@ -62,7 +62,7 @@ impl Drop for EchoServer {
 
 /// Whether a read with a time limit merely came back without data. `Interrupted` is among the reasons without any signal
 /// handler: a process that is stopped and continued (a debugger, a suspended machine) finds every such read ended by it.
-fn nothing_yet(e: &std::io::Error) -> bool {
+pub(crate) fn nothing_yet(e: &std::io::Error) -> bool {
     matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted)
 }
 

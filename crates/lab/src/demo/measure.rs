@@ -81,7 +81,7 @@ fn air(stage: &Stage) -> Result<u64> {
 }
 
 /// The value of the first `key` at any depth: the answer may stand in an envelope.
-fn find<'a>(json: &'a Value, key: &str) -> Option<&'a Value> {
+pub(super) fn find<'a>(json: &'a Value, key: &str) -> Option<&'a Value> {
     match json {
         Value::Object(map) => map.get(key).or_else(|| map.values().find_map(|v| find(v, key))),
         _ => None,

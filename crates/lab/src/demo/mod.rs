@@ -8,6 +8,7 @@
 #![expect(clippy::disallowed_methods, reason = "drives real processes by the real clock")]
 
 mod config;
+pub mod hour;
 mod measure;
 mod report;
 
