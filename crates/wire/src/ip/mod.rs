@@ -6,6 +6,7 @@
 pub mod checksum;
 mod flow;
 pub mod icmp;
+pub mod nd;
 pub mod tcp;
 pub mod udp;
 mod v4;
@@ -262,6 +263,26 @@ pub fn set_ecn(packet: &mut [u8], ecn: Ecn) -> bool {
         [first, second, ..] if *first >> 4 == 6 => {
             // The traffic class straddles the first two bytes; ECN is bits 4 and 5 of the second.
             *second = *second & !0x30 | (ecn as u8) << 4;
+            true
+        }
+        _ => false,
+    }
+}
+
+/// Sets the TTL or hop limit of a packet in place, keeping an IPv4 header checksum right. Returns whether the packet is one.
+pub fn set_hop_limit(packet: &mut [u8], hop_limit: u8) -> bool {
+    match packet {
+        [first, _, _, _, _, _, _, _, ttl, protocol, c0, c1, _, _, _, _, _, _, _, _, ..]
+            if *first >> 4 == 4 =>
+        {
+            let old = [*ttl, *protocol];
+            *ttl = hop_limit;
+            let sum = checksum::update(u16::from_be_bytes([*c0, *c1]), &old, &[hop_limit, *protocol]);
+            [*c0, *c1] = sum.to_be_bytes();
+            true
+        }
+        [first, _, _, _, _, _, _, limit, ..] if *first >> 4 == 6 => {
+            *limit = hop_limit;
             true
         }
         _ => false,

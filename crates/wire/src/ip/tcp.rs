@@ -27,6 +27,11 @@ const CHECKSUM_AT: usize = 16;
 const END: u8 = 0;
 const NO_OPERATION: u8 = 1;
 const MAXIMUM_SEGMENT_SIZE: u8 = 2;
+const TIMESTAMPS: u8 = 8;
+/// Option kind: the MD5 signature of a segment (RFC 2385).
+pub const MD5_SIGNATURE: u8 = 19;
+/// Option kind: the authentication option (RFC 5925).
+pub const AUTHENTICATION: u8 = 29;
 
 /// A received TCP segment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -82,6 +87,49 @@ impl<'a> Tcp<'a> {
         let at = find_mss(self.options)?;
         self.options.get(at..)?.first_chunk().map(|b| u16::from_be_bytes(*b))
     }
+}
+
+impl<'a> Tcp<'a> {
+    /// The data of the first option of `kind`.
+    #[must_use]
+    pub fn option(&self, kind: u8) -> Option<&'a [u8]> {
+        let mut rest = self.options;
+        loop {
+            rest = match rest {
+                [NO_OPERATION, rest @ ..] => rest,
+                [END, ..] | [] | [_] => return None,
+                [found, len, ..] => {
+                    let data = rest.get(2..usize::from(*len))?;
+                    if *found == kind {
+                        return Some(data);
+                    }
+                    rest.get(usize::from(*len)..)?
+                }
+            }
+        }
+    }
+
+    /// The timestamps option (RFC 7323): the sender's clock, and the echo of the receiver's.
+    #[must_use]
+    pub fn timestamps(&self) -> Option<(u32, u32)> {
+        let (value, echo) = self.option(TIMESTAMPS)?.split_first_chunk::<4>()?;
+        Some((u32::from_be_bytes(*value), u32::from_be_bytes(*echo.first_chunk()?)))
+    }
+
+    /// Sequence numbers that the segment takes: its data, one for SYN and one for FIN.
+    #[must_use]
+    pub fn sequence_len(&self) -> u32 {
+        let flags = u32::from(self.flags & SYN != 0) + u32::from(self.flags & FIN != 0);
+        // A packet has 65,535 bytes at most.
+        u32::try_from(self.payload.len()).unwrap_or(u32::MAX).saturating_add(flags)
+    }
+}
+
+/// The options of a segment that carries nothing but timestamps: the sender's clock, and the echo of the receiver's.
+#[must_use]
+pub fn timestamps_option(value: u32, echo: u32) -> [u8; 12] {
+    let ([v0, v1, v2, v3], [e0, e1, e2, e3]) = (value.to_be_bytes(), echo.to_be_bytes());
+    [NO_OPERATION, NO_OPERATION, TIMESTAMPS, 10, v0, v1, v2, v3, e0, e1, e2, e3]
 }
 
 /// Bytes of the header of a segment, from its data offset, checked against the bytes that are there.
