@@ -18,8 +18,14 @@ pub(crate) fn report(error: &Error, json: bool) -> std::process::ExitCode {
 pub(crate) fn of_anyhow(result: anyhow::Result<std::process::ExitCode>) -> std::process::ExitCode {
     result.unwrap_or_else(|error| {
         let text = format!("{error:#}");
-        eprint!("{}", render(&Error::new(ErrorKind::Other, text), Style::stderr()));
-        ExitCode::Failure.into()
+        let denied = |cause: &(dyn std::error::Error + 'static)| {
+            cause
+                .downcast_ref::<std::io::Error>()
+                .is_some_and(|e| e.kind() == std::io::ErrorKind::PermissionDenied)
+        };
+        let kind = if error.chain().any(denied) { ErrorKind::Permission } else { ErrorKind::Other };
+        eprint!("{}", render(&Error::new(kind, text), Style::stderr()));
+        kind.exit_code().into()
     })
 }
 

@@ -18,11 +18,7 @@ pub(crate) struct LabArgs {
 #[derive(Debug, Subcommand)]
 enum LabCommand {
     /// List the experiments
-    List {
-        /// Print JSON
-        #[arg(long)]
-        json: bool,
-    },
+    List,
     /// Run one
     Run(RunArgs),
 }
@@ -35,9 +31,6 @@ struct RunArgs {
     /// Recordings to run on; without any, synthetic traffic is made and named as such
     #[arg(value_name = "FILE")]
     files: Vec<String>,
-    /// Print JSON (version 1)
-    #[arg(long)]
-    json: bool,
     /// Also write the report as one self-contained HTML page
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
@@ -53,17 +46,17 @@ struct RunArgs {
 ///
 /// # Errors
 /// For an unknown experiment, one that fails, or output that cannot be written.
-pub(crate) fn run(args: &LabArgs) -> anyhow::Result<ExitCode> {
+pub(crate) fn run(args: &LabArgs, json: bool) -> anyhow::Result<ExitCode> {
     let text = match &args.command {
-        LabCommand::List { json: false } => {
+        LabCommand::List if !json => {
             EXPERIMENTS.iter().map(|e| format!("{:<12} {}\n", e.name, e.title)).collect()
         }
-        LabCommand::List { json: true } => {
+        LabCommand::List => {
             let all: Vec<_> =
                 EXPERIMENTS.iter().map(|e| serde_json::json!({ "name": e.name, "title": e.title })).collect();
             serde_json::to_string_pretty(&serde_json::json!({ "version": 1, "experiments": all }))? + "\n"
         }
-        LabCommand::Run(args) => experiment(args)?,
+        LabCommand::Run(args) => experiment(args, json)?,
     };
     match std::io::stdout().lock().write_all(text.as_bytes()) {
         Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => Err(e.into()),
@@ -71,7 +64,7 @@ pub(crate) fn run(args: &LabArgs) -> anyhow::Result<ExitCode> {
     }
 }
 
-fn experiment(args: &RunArgs) -> anyhow::Result<String> {
+fn experiment(args: &RunArgs, json: bool) -> anyhow::Result<String> {
     let Some(experiment) = find(&args.name) else {
         let known: Vec<_> = EXPERIMENTS.iter().map(|e| e.name).collect();
         bail!("experiment {:?} is unknown, expected one of {}", args.name, known.join(", "));
@@ -86,7 +79,7 @@ fn experiment(args: &RunArgs) -> anyhow::Result<String> {
     if let Some(path) = &args.html {
         std::fs::write(path, render::page(&report)?).with_context(|| path.display().to_string())?;
     }
-    Ok(if args.json {
+    Ok(if json {
         serde_json::to_string_pretty(&render::json(&report))? + "\n"
     } else {
         render::text(&report)

@@ -24,7 +24,7 @@ struct Cli {
     /// Control socket of the daemon
     #[arg(long, global = true, value_name = "PATH", default_value = DEFAULT_SOCKET)]
     socket: PathBuf,
-    /// Print JSON instead of text: one object a line, the daemon's own words
+    /// Print JSON instead of text: reports with their version; of the daemon its own words, one object a line
     #[arg(long, global = true)]
     json: bool,
     #[command(subcommand)]
@@ -37,7 +37,7 @@ enum Command {
     Control(control_verbs::ControlVerb),
     /// Check this machine, the daemon and its configuration, and say what to change
     Doctor(doctor::DoctorArgs),
-    Trace(trace::TraceArgs),
+    Trace(Box<trace::TraceArgs>),
     Lab(lab::LabArgs),
     Demo(demo::DemoArgs),
     /// Print the configuration reference (Markdown)
@@ -52,10 +52,10 @@ fn main() -> ExitCode {
         Command::Control(verb) => control_verbs::run(&verb, &cli.socket, cli.json).map(Into::into),
         Command::Doctor(args) => doctor::run(&args, &cli.socket, cli.json).map(Into::into),
         Command::Pages(pages) => completions::run(&pages).map(Into::into),
-        Command::Lab(args) => return exit::of_anyhow(lab::run(&args)),
+        Command::Lab(args) => return exit::of_anyhow(lab::run(&args, cli.json)),
         Command::Demo(args) => return exit::of_anyhow(demo::run(&args, cli.json)),
         Command::Reference => return reference::run(),
-        Command::Trace(args) => return exit::of_anyhow(trace::run(&args)),
+        Command::Trace(args) => return exit::of_anyhow(trace::run(&args, cli.json)),
     };
     outcome.unwrap_or_else(|error| exit::report(&error, cli.json))
 }

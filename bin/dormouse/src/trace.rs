@@ -9,10 +9,15 @@ use std::time::Duration;
 use anyhow::{Context as _, bail};
 use clap::{Args, Subcommand, ValueEnum};
 use dormouse_energy::account::{Settings, WakeOn};
-use dormouse_energy::model::{Baseline, Model, Resumption, SleepCost};
+use dormouse_energy::cost::SleepCost;
+use dormouse_energy::model::{Baseline, Model, Resumption};
 use dormouse_energy::profile::Profile;
+use dormouse_energy::radio;
+use dormouse_io::capture::Capture;
+use dormouse_io::signal::Signals;
 use dormouse_trace::analyse::{Event, Options, account, survey_all};
 use dormouse_trace::clients::{Client, Directory, Wanted};
+use dormouse_trace::decode::exports::PORTS;
 use dormouse_trace::flow::Spread;
 use dormouse_trace::generate::{Population, Recipe, write};
 use dormouse_trace::input::{Input, compress, expand};
@@ -88,9 +93,6 @@ struct AnalyseArgs {
     /// Recordings: pcap, pcapng, NetFlow v5/v9, IPFIX, nfdump CSV, Zeek conn log, `client,time,bytes,direction`, or idle periods; also gzip or zstd; patterns; `-` for standard input
     #[arg(value_name = "FILE", required = true)]
     files: Vec<String>,
-    /// Print JSON (version 1) instead of a table
-    #[arg(long)]
-    json: bool,
     /// Whom to account: an address, a prefix, a link-layer address, or a name (repeatable); by default clients are found
     #[arg(long = "client", value_name = "PREFIX")]
     clients: Vec<String>,
@@ -106,7 +108,8 @@ struct AnalyseArgs {
     /// Clients that the gateway serves at once
     #[arg(long, value_name = "CLIENTS", default_value_t = 1)]
     load: u32,
-    /// What a sleep is compared with: active, psm, or a file with a power in watts
+    /// What a sleep is compared with: active, psm, or a file: a power in watts, a profile with `baseline.power`, or the states of
+    /// a radio ([[state]] tables with power, energies and times of going there and back; one with `off = true`)
     #[arg(long, value_name = "active|psm|FILE", default_value = "active")]
     baseline: String,
     /// Which packets wake the radio
@@ -121,6 +124,9 @@ struct AnalyseArgs {
     /// How a flow's packets are placed: even (worst case) or edges
     #[arg(long, value_name = "even|edges", default_value = "even")]
     flows: Spread,
+    /// UDP port on which a capture's NetFlow and IPFIX exports are looked for (repeatable; 0: nowhere)
+    #[arg(long = "netflow-port", value_name = "PORT", default_values_t = PORTS)]
+    netflow_ports: Vec<u16>,
     /// Worker threads
     #[arg(long, value_name = "N")]
     threads: Option<usize>,
@@ -139,57 +145,80 @@ struct AnalyseArgs {
 ///
 /// # Errors
 /// For arguments that make no sense, and output that cannot be written.
-pub(crate) fn run(args: &TraceArgs) -> anyhow::Result<ExitCode> {
+pub(crate) fn run(args: &TraceArgs, json: bool) -> anyhow::Result<ExitCode> {
     match &args.command {
-        None => analyse_files(&args.analyse),
-        Some(TraceCommand::Generate(args)) => generate(args),
-        Some(TraceCommand::Record(args)) => record(args),
+        None => analyse_files(&args.analyse, json),
+        Some(TraceCommand::Generate(args)) => generate(args, json),
+        Some(TraceCommand::Record(args)) => record(args, json),
     }
 }
 
-fn generate(args: &GenerateArgs) -> anyhow::Result<ExitCode> {
+fn generate(args: &GenerateArgs, json: bool) -> anyhow::Result<ExitCode> {
     let recipe = Recipe { clients: args.clients, days: args.days, seed: args.seed, start: args.start };
-    let population = Population::new(recipe);
     let name = args.file.to_string_lossy().into_owned();
-    let plain = name.strip_suffix(".gz").or_else(|| name.strip_suffix(".zst")).unwrap_or(&name);
-    let file = || std::fs::File::create(&args.file).with_context(|| name.clone());
-    let packets = if plain.ends_with(".parquet") {
-        if plain != name {
-            bail!("{name}: Parquet is compressed inside; drop the last suffix");
-        }
-        write::periods(population, file()?, MIN_IDLE_NANOS)?
+    let packets = generate_file(args, Population::new(recipe), &name).with_context(|| name.clone())?;
+    if json {
+        let made = serde_json::json!({
+            "version": json::VERSION, "synthetic": true, "file": name, "packets": packets, "label": recipe.label(),
+        });
+        print(&(serde_json::to_string_pretty(&made)? + "\n"))?;
     } else {
-        let made: fn(Population, &mut dyn std::io::Write) -> std::io::Result<u64> = if plain.ends_with(".csv")
-        {
-            write::csv
-        } else if plain.ends_with(".pcapng") {
-            write::pcapng
-        } else {
-            bail!(
-                "{name}: expected a name ending in .csv, .pcapng or .parquet (the first two also with .gz or .zst behind)"
-            );
-        };
-        compress(&name, std::io::BufWriter::with_capacity(1 << 20, file()?), |out| made(population, out))?
-    };
-    eprintln!("{name}: {packets} packets, {}", recipe.label());
+        eprintln!("{name}: {packets} packets, {}", recipe.label());
+    }
     Ok(ExitCode::SUCCESS)
 }
 
-fn record(args: &RecordArgs) -> anyhow::Result<ExitCode> {
+/// How many packets were written.
+fn generate_file(args: &GenerateArgs, population: Population, name: &str) -> anyhow::Result<u64> {
+    let plain = name.strip_suffix(".gz").or_else(|| name.strip_suffix(".zst")).unwrap_or(name);
+    let file = || std::fs::File::create(&args.file);
+    if plain.ends_with(".parquet") {
+        if plain != name {
+            bail!("Parquet is compressed inside; drop the last suffix");
+        }
+        return Ok(write::periods(population, file()?, MIN_IDLE_NANOS)?);
+    }
+    let made: fn(Population, &mut dyn std::io::Write) -> std::io::Result<u64> = if plain.ends_with(".csv") {
+        write::csv
+    } else if plain.ends_with(".pcapng") {
+        write::pcapng
+    } else {
+        bail!(
+            "expected a name ending in .csv, .pcapng or .parquet (the first two also with .gz or .zst behind)"
+        );
+    };
+    Ok(compress(name, std::io::BufWriter::with_capacity(1 << 20, file()?), |out| made(population, out))?)
+}
+
+fn record(args: &RecordArgs, json: bool) -> anyhow::Result<ExitCode> {
     let limit = args.duration.map(|s| positive(s, "--duration").map(Duration::from_secs_f64)).transpose()?;
-    let file = std::fs::File::create(&args.file).with_context(|| args.file.display().to_string())?;
-    let capture = dormouse_io::capture::Capture::open(&args.interface)
-        .with_context(|| format!("capturing {} (needs CAP_NET_RAW)", args.interface))?;
-    eprintln!("recording {} to {}; interrupt to stop", args.interface, args.file.display());
-    let counts = capture.record(std::io::BufWriter::new(file), args.snap, limit)?;
-    eprintln!("{} packets recorded, {} missed by the kernel's queue", counts.packets, counts.dropped);
+    // Before the file is made: a capture that cannot begin leaves nothing behind.
+    let capture = Capture::open(&args.interface).with_context(|| format!("capturing {}", args.interface))?;
+    let name = args.file.display().to_string();
+    let file = std::fs::File::create(&args.file).with_context(|| name.clone())?;
+    let stop = Signals::new().context("signals")?;
+    eprintln!("recording {} to {name}; interrupt to stop", args.interface);
+    let counts = capture
+        .record(std::io::BufWriter::new(file), args.snap, limit, Some(&stop))
+        .with_context(|| format!("recording {} to {name}", args.interface))?;
+    if json {
+        let done = serde_json::json!({
+            "version": json::VERSION, "interface": args.interface, "file": name,
+            "packets": counts.packets, "dropped": counts.dropped,
+        });
+        print(&(serde_json::to_string_pretty(&done)? + "\n"))?;
+    } else {
+        eprintln!("{} packets recorded, {} missed by the kernel's queue", counts.packets, counts.dropped);
+    }
     Ok(ExitCode::SUCCESS)
 }
 
 /// The shortest idle period of a generated Parquet file.
 const MIN_IDLE_NANOS: u64 = 250_000_000;
 
-fn inputs(files: &[String]) -> anyhow::Result<Vec<Input>> {
+fn inputs(args: &AnalyseArgs) -> anyhow::Result<Vec<Input>> {
+    let ports: Vec<u16> = args.netflow_ports.iter().copied().filter(|p| *p != 0).collect();
+    let files = &args.files;
     let (streams, names): (Vec<String>, Vec<String>) = files.iter().cloned().partition(|f| f == "-");
     let mut inputs: Vec<Input> = Vec::new();
     if !streams.is_empty() {
@@ -197,7 +226,7 @@ fn inputs(files: &[String]) -> anyhow::Result<Vec<Input>> {
     }
     let paths = expand(&names).map_err(anyhow::Error::msg)?;
     inputs.extend(paths.iter().map(|p| Input::file(p)));
-    Ok(inputs)
+    Ok(inputs.into_iter().map(|input| input.with_export_ports(&ports)).collect())
 }
 
 /// The device's model by name or file.
@@ -214,18 +243,17 @@ fn model(args: &AnalyseArgs) -> anyhow::Result<Model> {
         }
     };
     let mut model = profile.model()?;
-    model.baseline = match args.baseline.as_str() {
-        "active" => Baseline::Active,
-        "psm" => Baseline::PowerSave,
-        file => {
-            let text = std::fs::read_to_string(file)
-                .with_context(|| format!("--baseline {file}: neither active nor psm, and no file"))?;
-            let watts: f64 =
-                text.trim().parse().with_context(|| format!("{file}: expected a power in watts"))?;
-            Baseline::Watts(watts)
-        }
-    };
+    model.baseline = baseline(&args.baseline)?;
     Ok(model)
+}
+
+fn baseline(argument: &str) -> anyhow::Result<Baseline> {
+    if let Ok(known) = argument.parse() {
+        return Ok(known);
+    }
+    let text = std::fs::read_to_string(argument)
+        .with_context(|| format!("--baseline {argument}: neither active nor psm, and no file"))?;
+    radio::baseline(&text).with_context(|| argument.to_owned())
 }
 
 fn positive(seconds: f64, flag: &str) -> anyhow::Result<f64> {
@@ -251,8 +279,8 @@ fn settings(args: &AnalyseArgs) -> anyhow::Result<Settings> {
     Ok(settings)
 }
 
-fn analyse_files(args: &AnalyseArgs) -> anyhow::Result<ExitCode> {
-    let inputs = inputs(&args.files)?;
+fn analyse_files(args: &AnalyseArgs, json: bool) -> anyhow::Result<ExitCode> {
+    let inputs = inputs(args)?;
     let settings = settings(args)?;
     let Ok(wanted) = args.clients.iter().map(|c| c.parse::<Wanted>()).collect::<Result<Vec<_>, _>>();
     let options = Options {
@@ -297,7 +325,7 @@ fn analyse_files(args: &AnalyseArgs) -> anyhow::Result<ExitCode> {
         periods.finish(&directory)?;
     }
     bar.done();
-    let text = if args.json { serde_json::to_string_pretty(&report)? + "\n" } else { table::render(&report) };
+    let text = if json { serde_json::to_string_pretty(&report)? + "\n" } else { table::render(&report) };
     print(&text)?;
     for loss in &report.lost {
         eprintln!("lost: {}: byte {}, record {}: {}", loss.file, loss.offset, loss.record, loss.reason);

@@ -1,8 +1,11 @@
 //! What each policy costs on one client's traffic, in one pass. Owns the accounting; must never decide anything itself.
 //!
 //! The unit of cost is one second of idle radio. An idle period of length `g` costs `g` if the radio stays on, and `t + B` if
-//! it is switched off after `t`, where `B` is the break-even time ([`SleepCost`]). A silence shorter than
-//! [`Settings::min_idle`] is no idle period and costs nothing under any policy.
+//! it is switched off after `t`, where `B` is the break-even time ([`SleepCost`], which also knows radios with more states). A
+//! silence shorter than [`Settings::min_idle`] is no idle period and costs nothing under any policy.
+//!
+//! Between two idle periods no policy has a choice, so a packet inside a burst touches only the policies that look at packets
+//! ([`Scheduler::observes`]).
 //!
 //! Under [`WakeOn::Outgoing`] a packet that arrives while the radio is off does not wake it: it is lost, or answered by the
 //! gateway in the client's place. The sleep then lasts until the client sends; the silences in between cost nothing more.
@@ -11,7 +14,7 @@
 
 use core::time::Duration;
 
-use crate::model::SleepCost;
+use crate::cost::SleepCost;
 use crate::packet::PacketInfo;
 use crate::schedule::{MIN_IDLE, Scheduler};
 use dormouse_sansio::Instant;
@@ -75,17 +78,17 @@ pub struct Totals {
 
 impl Totals {
     /// Part of the idle energy of a radio that never sleeps that was saved: 1 at best, negative if the policy costs energy;
-    /// 0 for a client that was never idle.
+    /// 0 for a client that was never idle. `idle_cost` is what that radio pays ([`ClientReport::idle_cost`]).
     #[must_use]
-    pub fn saved_fraction(&self, idle_seconds: f64) -> f64 {
-        if idle_seconds > 0.0 { (idle_seconds - self.cost) / idle_seconds } else { 0.0 }
+    pub fn saved_fraction(&self, idle_cost: f64) -> f64 {
+        if idle_cost > 0.0 { (idle_cost - self.cost) / idle_cost } else { 0.0 }
     }
 
     /// Saving over the clairvoyant's saving; `None` if even the clairvoyant saves nothing.
     #[must_use]
-    pub fn share_of(&self, clairvoyant: &Self, idle_seconds: f64) -> Option<f64> {
-        let best = idle_seconds - clairvoyant.cost;
-        (best > 0.0).then(|| (idle_seconds - self.cost) / best)
+    pub fn share_of(&self, clairvoyant: &Self, idle_cost: f64) -> Option<f64> {
+        let best = idle_cost - clairvoyant.cost;
+        (best > 0.0).then(|| (idle_cost - self.cost) / best)
     }
 
     /// Adds another client's totals.
@@ -110,34 +113,35 @@ struct Asleep {
 struct Meter {
     scheduler: Box<dyn Scheduler>,
     totals: Totals,
-    last: Option<Instant>,
     asleep: Option<Asleep>,
 }
 
-impl Meter {
-    fn new(scheduler: Box<dyn Scheduler>) -> Self {
-        Self { scheduler, totals: Totals::default(), last: None, asleep: None }
-    }
+/// A packet on its way through the meters, and the silence before it.
+struct Arrival<'a> {
+    at: Instant,
+    packet: &'a PacketInfo,
+    /// The packet before it, and the idle period between the two, if it was one.
+    idle: Option<(Instant, Duration)>,
+}
 
-    fn packet(&mut self, settings: &Settings, at: Instant, packet: &PacketInfo) {
+impl Meter {
+    /// Whether the radio is off behind this packet.
+    fn packet(&mut self, settings: &Settings, arrival: &Arrival<'_>) -> bool {
         if self.asleep.is_none()
-            && let Some(last) = self.last
+            && let Some((since, idle)) = arrival.idle
         {
-            let idle = at.saturating_since(last);
-            if idle >= settings.min_idle {
-                self.idle(settings, last, idle);
-            }
+            self.idle(settings, since, idle);
         }
         if let Some(asleep) = self.asleep {
-            if settings.wake_on == WakeOn::Outgoing && !packet.is_outgoing() {
-                let proxied = settings.proxy.is_some_and(|answers| answers(packet));
+            if settings.wake_on == WakeOn::Outgoing && !arrival.packet.is_outgoing() {
+                let proxied = settings.proxy.is_some_and(|answers| answers(arrival.packet));
                 *if proxied { &mut self.totals.packets_proxied } else { &mut self.totals.packets_lost } += 1;
-                return;
+                return true;
             }
-            self.wake(settings, asleep, at);
+            self.wake(settings, asleep, arrival.at);
         }
-        self.scheduler.observe(at, packet);
-        self.last = Some(at);
+        self.scheduler.observe(arrival.at, arrival.packet);
+        false
     }
 
     /// An idle period of the awake radio: slept through from some point on, or waited out.
@@ -147,8 +151,9 @@ impl Meter {
             self.asleep = Some(Asleep { idle_since: since, after: off_after });
             return;
         }
-        self.totals.cost += length;
-        self.totals.missed_opportunities += u64::from(length > settings.cost.of(length));
+        let awake = settings.cost.awake(length);
+        self.totals.cost += awake;
+        self.totals.missed_opportunities += u64::from(awake > settings.cost.asleep(length, 0.0));
         self.scheduler.learn(idle);
     }
 
@@ -161,7 +166,7 @@ impl Meter {
 
     fn charge(&mut self, settings: &Settings, asleep: Asleep, idle: Duration) {
         let length = idle.as_secs_f64();
-        self.totals.cost += asleep.after + settings.cost.of(length);
+        self.totals.cost += settings.cost.asleep(length, asleep.after);
         self.totals.cycles += 1;
         self.totals.off_seconds += length - asleep.after;
     }
@@ -178,36 +183,37 @@ impl Meter {
 #[derive(Default)]
 struct Clairvoyant {
     totals: Totals,
-    /// The current stretch between two packets that wake: when it began, its idle seconds, the packets that would be missed.
+    /// The current stretch between two packets that wake: when it began, what its idle periods cost with the radio on, the
+    /// packets that would be missed.
     since: Option<Instant>,
-    idle: f64,
+    awake: f64,
     missed: [u64; 2],
 }
 
 impl Clairvoyant {
-    fn packet(&mut self, settings: &Settings, at: Instant, idle: f64, packet: &PacketInfo) {
-        self.idle += idle;
-        if settings.wake_on == WakeOn::Outgoing && !packet.is_outgoing() {
-            self.missed[usize::from(settings.proxy.is_some_and(|answers| answers(packet)))] += 1;
+    fn packet(&mut self, settings: &Settings, arrival: &Arrival<'_>) {
+        self.awake += arrival.idle.map_or(0.0, |(_, idle)| settings.cost.best_awake(idle.as_secs_f64()));
+        if settings.wake_on == WakeOn::Outgoing && !arrival.packet.is_outgoing() {
+            self.missed[usize::from(settings.proxy.is_some_and(|answers| answers(arrival.packet)))] += 1;
             return;
         }
-        self.close(settings, at);
-        self.since = Some(at);
+        self.close(settings, arrival.at);
+        self.since = Some(arrival.at);
     }
 
     fn close(&mut self, settings: &Settings, at: Instant) {
         let length = self.since.map_or(0.0, |since| at.saturating_since(since).as_secs_f64());
-        let price = settings.cost.of(length);
-        if price < self.idle {
+        let price = settings.cost.asleep(length, 0.0);
+        if price < self.awake {
             self.totals.cost += price;
             self.totals.cycles += 1;
             self.totals.off_seconds += length;
             self.totals.packets_lost += self.missed[0];
             self.totals.packets_proxied += self.missed[1];
         } else {
-            self.totals.cost += self.idle;
+            self.totals.cost += self.awake;
         }
-        (self.idle, self.missed) = (0.0, [0; 2]);
+        (self.awake, self.missed) = (0.0, [0; 2]);
     }
 }
 
@@ -215,11 +221,16 @@ impl Clairvoyant {
 pub struct Ledger {
     settings: Settings,
     meters: Vec<Meter>,
+    /// Those of them that look at every packet.
+    observers: Vec<usize>,
+    /// How many are asleep.
+    asleep: usize,
     clairvoyant: Clairvoyant,
     last: Option<Instant>,
     packets: u64,
     idle_periods: u64,
     idle_seconds: f64,
+    idle_cost: f64,
 }
 
 /// The result for one client.
@@ -229,8 +240,10 @@ pub struct ClientReport {
     pub packets: u64,
     /// Silences of at least `min_idle`.
     pub idle_periods: u64,
-    /// Their sum: what a radio that never sleeps pays.
+    /// Their sum, in seconds.
     pub idle_seconds: f64,
+    /// What a radio that never sleeps pays for them: the same, unless it has states of its own to walk through.
+    pub idle_cost: f64,
     /// Each policy's name and totals, in the order given, `clairvoyant` last.
     pub policies: Vec<(&'static str, Totals)>,
 }
@@ -245,7 +258,7 @@ impl ClientReport {
     /// The saving of `name` over the clairvoyant's; `None` for an unknown policy or if there is nothing to save.
     #[must_use]
     pub fn share_of_clairvoyant(&self, name: &str) -> Option<f64> {
-        self.policy(name)?.share_of(self.policy("clairvoyant")?, self.idle_seconds)
+        self.policy(name)?.share_of(self.policy("clairvoyant")?, self.idle_cost)
     }
 }
 
@@ -253,34 +266,57 @@ impl Ledger {
     /// For one client under the given policies.
     #[must_use]
     pub fn new(settings: Settings, policies: Vec<Box<dyn Scheduler>>) -> Self {
+        let observers =
+            policies.iter().enumerate().filter(|(_, p)| p.observes()).map(|(number, _)| number).collect();
+        let meter = |scheduler| Meter { scheduler, totals: Totals::default(), asleep: None };
         Self {
             settings,
-            meters: policies.into_iter().map(Meter::new).collect(),
+            meters: policies.into_iter().map(meter).collect(),
+            observers,
+            asleep: 0,
             clairvoyant: Clairvoyant::default(),
             last: None,
             packets: 0,
             idle_periods: 0,
             idle_seconds: 0.0,
+            idle_cost: 0.0,
         }
     }
 
     /// The client's next packet. A packet older than its predecessor counts as simultaneous with it.
+    #[inline]
     pub fn packet(&mut self, at: Instant, packet: &PacketInfo) {
-        let at = self.last.map_or(at, |last| at.max(last));
-        let mut idle = 0.0;
-        if let Some(last) = self.last {
-            let silence = at.saturating_since(last);
-            if silence >= self.settings.min_idle {
-                idle = silence.as_secs_f64();
-                self.idle_periods += 1;
-                self.idle_seconds += idle;
-            }
-        }
+        let last = self.last.unwrap_or(at);
+        let at = at.max(last);
         self.last = Some(at);
         self.packets += 1;
-        self.clairvoyant.packet(&self.settings, at, idle, packet);
+        let silence = at.saturating_since(last);
+        if silence < self.settings.min_idle && self.asleep == 0 && self.settings.wake_on == WakeOn::All {
+            self.clairvoyant.since = Some(at);
+            for number in &self.observers {
+                if let Some(meter) = self.meters.get_mut(*number) {
+                    meter.scheduler.observe(at, packet);
+                }
+            }
+        } else {
+            self.eventful(last, silence, at, packet);
+        }
+    }
+
+    /// A packet that ends an idle period, or that not every radio may hear.
+    fn eventful(&mut self, last: Instant, silence: Duration, at: Instant, packet: &PacketInfo) {
+        let idle = (silence >= self.settings.min_idle && self.packets > 1).then_some((last, silence));
+        if idle.is_some() {
+            let seconds = silence.as_secs_f64();
+            self.idle_periods += 1;
+            self.idle_seconds += seconds;
+            self.idle_cost += self.settings.cost.awake(seconds);
+        }
+        let arrival = Arrival { at, packet, idle };
+        self.clairvoyant.packet(&self.settings, &arrival);
+        self.asleep = 0;
         for meter in &mut self.meters {
-            meter.packet(&self.settings, at, packet);
+            self.asleep += usize::from(meter.packet(&self.settings, &arrival));
         }
     }
 
@@ -296,6 +332,7 @@ impl Ledger {
             packets: self.packets,
             idle_periods: self.idle_periods,
             idle_seconds: self.idle_seconds,
+            idle_cost: self.idle_cost,
             policies,
         }
     }

@@ -1,7 +1,7 @@
 //! What a sleeping radio saves: the energy model, device profiles, online schedulers and the accounting that judges them.
 //!
-//! - [`model`]: the break-even model (paper 000, Equations 1 to 4) for every way to resume a session, and the power-down
-//!   model with several states.
+//! - [`model`]: the break-even model (paper 000, Equations 1 to 4) for every way to resume a session.
+//! - [`states`], [`radio`], [`cost`]: a radio with several states, its file, and what an idle period costs with it.
 //! - [`profile`]: a device's figures, each with its unit, source and spread.
 //! - [`meter`]: what every energy meter promises, and the arithmetic behind it.
 //! - [`schedule`]: one trait, [`schedule::Scheduler`], and every policy behind it.
@@ -11,10 +11,12 @@
 //! schedulers are seconds in `f64`; a [`core::time::Duration`] or an [`dormouse_sansio::Instant`] stands at the border.
 
 pub mod account;
+pub mod cost;
 pub mod meter;
 pub mod model;
 pub mod packet;
 pub mod profile;
+pub mod radio;
 pub mod schedule;
 pub mod states;
 

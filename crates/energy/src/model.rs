@@ -14,46 +14,13 @@
 use core::fmt;
 use core::str::FromStr;
 
+pub use crate::cost::SleepCost;
+use crate::radio::RadioStates;
 use crate::states::State;
 
 /// How long the gateway remembers a silent client before its liveness check gives up, unless configured otherwise, in
 /// seconds. Until then MOBIKE resumes the session; later the hybrids fall back. (Paper 000, section 3.4.)
 pub const LIVENESS_TIMEOUT: f64 = 120.0;
-
-/// What a sleep costs, in seconds of idle radio: the break-even time, which for the hybrids depends on how long the client
-/// was silent.
-#[derive(Clone, Copy, PartialEq, Debug)]
-pub struct SleepCost {
-    within: f64,
-    beyond: f64,
-    limit: f64,
-}
-
-impl SleepCost {
-    /// The same for every sleep: a break-even time in seconds, positive.
-    #[must_use]
-    pub const fn constant(break_even: f64) -> Self {
-        Self { within: break_even, beyond: break_even, limit: f64::INFINITY }
-    }
-
-    /// `within` for idle periods up to `limit` seconds, `beyond` for longer ones.
-    #[must_use]
-    pub const fn hybrid(within: f64, beyond: f64, limit: f64) -> Self {
-        Self { within, beyond, limit }
-    }
-
-    /// The cost of a sleep in an idle period of `idle` seconds, waiting included.
-    #[must_use]
-    pub fn of(&self, idle: f64) -> f64 {
-        if idle <= self.limit { self.within } else { self.beyond }
-    }
-
-    /// The shortest idle period that is worth a sleep: what a scheduler is given as break-even time.
-    #[must_use]
-    pub fn break_even(&self) -> f64 {
-        if self.within <= self.limit { self.within } else { self.beyond.max(self.limit) }
-    }
-}
 
 /// The radio's figures.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -103,6 +70,22 @@ pub struct Exchanges {
     pub ticket: Exchange,
     /// An address update (MOBIKE, RFC 4555).
     pub mobike: Exchange,
+}
+
+impl Exchanges {
+    /// The exchange after a sleep within the gateway's liveness timeout, and after a longer one.
+    #[must_use]
+    pub fn of(&self, resumption: Resumption) -> (Exchange, Exchange) {
+        let Self { full, ticket, mobike } = *self;
+        match resumption {
+            Resumption::HeldSa => (Exchange::default(), Exchange::default()),
+            Resumption::Mobike => (mobike, mobike),
+            Resumption::Ticket => (ticket, ticket),
+            Resumption::Full => (full, full),
+            Resumption::MobikeThenTicket => (mobike, ticket),
+            Resumption::MobikeThenFull => (mobike, full),
+        }
+    }
 }
 
 /// How a session is resumed after a sleep.
@@ -174,6 +157,8 @@ pub enum Baseline {
     PowerSave,
     /// A measured power, in watts.
     Watts(f64),
+    /// A radio that walks through states of its own.
+    States(RadioStates),
 }
 
 /// No such baseline.
@@ -216,13 +201,14 @@ impl Model {
         Self { radio, exchanges, baseline: Baseline::Active, liveness_timeout: LIVENESS_TIMEOUT }
     }
 
-    /// Power of the idle radio that does not sleep, in watts.
+    /// Power of the idle radio that does not sleep, in watts; with states of its own, of that in which it settles.
     #[must_use]
     pub fn baseline_power(&self) -> f64 {
         match self.baseline {
             Baseline::Active => self.radio.idle_power,
             Baseline::PowerSave => self.radio.power_save_power,
             Baseline::Watts(power) => power,
+            Baseline::States(states) => states.settled_power(),
         }
     }
 
@@ -263,17 +249,15 @@ impl Model {
     /// What a sleep costs under `resumption` with `load` clients at the gateway, in seconds of the baseline.
     #[must_use]
     pub fn sleep_cost(&self, resumption: Resumption, load: u32) -> SleepCost {
-        let with = |exchange| self.break_even_with(exchange, load);
-        let Exchanges { full, ticket, mobike } = self.exchanges;
-        match resumption {
-            Resumption::HeldSa => SleepCost::constant(with(Exchange::default())),
-            Resumption::Mobike => SleepCost::constant(with(mobike)),
-            Resumption::Ticket => SleepCost::constant(with(ticket)),
-            Resumption::Full => SleepCost::constant(with(full)),
-            Resumption::MobikeThenTicket => {
-                SleepCost::hybrid(with(mobike), with(ticket), self.liveness_timeout)
-            }
-            Resumption::MobikeThenFull => SleepCost::hybrid(with(mobike), with(full), self.liveness_timeout),
+        if let Baseline::States(states) = self.baseline {
+            return states.sleep_cost(&self.exchanges, resumption, load, self.liveness_timeout);
+        }
+        let (within, beyond) = self.exchanges.of(resumption);
+        let (within, beyond) = (self.break_even_with(within, load), self.break_even_with(beyond, load));
+        if within == beyond {
+            SleepCost::constant(within)
+        } else {
+            SleepCost::hybrid(within, beyond, self.liveness_timeout)
         }
     }
 
@@ -282,13 +266,7 @@ impl Model {
     /// resumes short sleeps.
     #[must_use]
     pub fn states(&self, resumption: Resumption, load: u32) -> [State; 3] {
-        let Exchanges { full, ticket, mobike } = self.exchanges;
-        let exchange = match resumption {
-            Resumption::HeldSa => Exchange::default(),
-            Resumption::Mobike | Resumption::MobikeThenTicket | Resumption::MobikeThenFull => mobike,
-            Resumption::Ticket => ticket,
-            Resumption::Full => full,
-        };
+        let (exchange, _) = self.exchanges.of(resumption);
         let state = |name: &str, power, leave_energy, leave_time| State {
             name: name.to_owned(),
             power,

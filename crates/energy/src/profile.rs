@@ -83,13 +83,29 @@ pub struct Figure {
 
 /// What a unit measures.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Quantity {
+pub(crate) enum Quantity {
     Power,
     Energy,
     Time,
 }
 
+impl Quantity {
+    /// The units that measure it.
+    pub(crate) const fn units(self) -> &'static str {
+        match self {
+            Self::Power => "W or mW",
+            Self::Energy => "J or kJ",
+            Self::Time => "s or ms",
+        }
+    }
+}
+
 impl Figure {
+    /// The value in the base unit of a quantity (watts, joules, seconds), if it is of that quantity.
+    pub(crate) fn base(&self, wanted: Quantity) -> Option<f64> {
+        self.unit().and_then(|(quantity, factor)| (quantity == wanted).then_some(self.value * factor))
+    }
+
     /// The quantity and the factor to the base unit (watts, joules, seconds).
     fn unit(&self) -> Option<(Quantity, f64)> {
         Some(match self.unit.as_str() {
@@ -221,18 +237,7 @@ impl Profile {
     fn quantity(&self, name: &'static str, wanted: Quantity) -> Result<f64, ProfileError> {
         let missing = || ProfileError::Missing { profile: self.name.clone(), figure: name };
         let figure = self.figures.get(name).ok_or_else(missing)?;
-        match figure.unit() {
-            Some((quantity, factor)) if quantity == wanted => Ok(figure.value * factor),
-            _ => Err(self.unit_error(
-                name,
-                figure,
-                match wanted {
-                    Quantity::Power => "W or mW",
-                    Quantity::Energy => "J or kJ",
-                    Quantity::Time => "s or ms",
-                },
-            )),
-        }
+        figure.base(wanted).ok_or_else(|| self.unit_error(name, figure, wanted.units()))
     }
 
     /// A power in watts.

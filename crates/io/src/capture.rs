@@ -7,16 +7,25 @@ use std::io::{self, Write};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::time::Duration;
 
+use nix::errno::Errno;
+use nix::libc;
+use nix::net::if_::if_nametoindex;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::socket::{AddressFamily, LinkAddr, SockFlag, SockProtocol, SockType, recvfrom, socket};
+use nix::sys::socket::{
+    AddressFamily, LinkAddr, SockFlag, SockType, SockaddrLike as _, bind, recvfrom, setsockopt, socket,
+    sockopt,
+};
 
 use crate::clock::{BootClock, unix_now_precise};
+use crate::signal::{Signal, Signals};
 
 /// Link type of interfaces with Ethernet framing (WiFi and veth too) and of those with bare IP packets (TUN, WireGuard).
 const ETHERNET: u32 = 1;
 const RAW_IP: u32 = 101;
-/// ARPHRD_ETHER, as the kernel says in `/sys/class/net/*/type`; the loopback interface has Ethernet framing too.
-const ETHERNET_LIKE: [u32; 2] = [1, 772];
+/// ARPHRD_ETHER and ARPHRD_LOOPBACK: the loopback interface has Ethernet framing too.
+const ETHERNET_LIKE: [u16; 2] = [1, 772];
+/// What the kernel may queue until it is read, in bytes.
+const QUEUE: usize = 8 << 20;
 
 /// Beyond the largest packet that segmentation offload hands over.
 const LARGEST: usize = 1 << 18;
@@ -42,35 +51,37 @@ impl Capture {
     /// Opens an interface by name.
     ///
     /// # Errors
-    /// No such interface; no `CAP_NET_RAW`.
+    /// [`io::ErrorKind::NotFound`] for no such interface, [`io::ErrorKind::PermissionDenied`] without `CAP_NET_RAW`.
     pub fn open(interface: &str) -> io::Result<Self> {
-        let attribute = |name: &str| -> io::Result<u32> {
-            let text = std::fs::read_to_string(format!("/sys/class/net/{interface}/{name}"))?;
-            text.trim().parse().map_err(|e| io::Error::other(format!("{interface}/{name}: {e}")))
-        };
-        if interface.is_empty() || interface.contains('/') || interface.starts_with('.') {
-            return Err(io::Error::new(
-                io::ErrorKind::InvalidInput,
-                format!("{interface:?} is no interface name"),
-            ));
-        }
-        let index = attribute("ifindex")?;
-        let link = if ETHERNET_LIKE.contains(&attribute("type")?) { ETHERNET } else { RAW_IP };
-        let socket = socket(
-            AddressFamily::Packet,
-            SockType::Raw,
-            SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK,
-            SockProtocol::EthAll,
-        )?;
+        let missing = |_| io::Error::new(io::ErrorKind::NotFound, format!("no interface {interface:?} here"));
+        let index = if_nametoindex(interface).map_err(missing)?;
+        // Without a protocol until it is bound: nothing of other interfaces arrives before.
+        let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+        let socket = socket(AddressFamily::Packet, SockType::Raw, flags, None).map_err(|e| match e {
+            Errno::EPERM | Errno::EACCES => {
+                io::Error::new(io::ErrorKind::PermissionDenied, "a packet socket needs root, or CAP_NET_RAW")
+            }
+            other => other.into(),
+        })?;
+        let _ = setsockopt(&socket, sockopt::RcvBuf, &QUEUE); // what the system allows of it
+        bind(socket.as_raw_fd(), &link_address(index)?)?;
+        let kind = hardware_type(&socket)?;
+        let link = if ETHERNET_LIKE.contains(&kind) { ETHERNET } else { RAW_IP };
         Ok(Self { socket, interface: index, link })
     }
 
-    /// Writes a pcap file until `limit` has passed. Of each packet at most `snap` bytes are kept. The output is flushed whenever
-    /// the queue is empty, so a process that is interrupted leaves whole records behind.
+    /// Writes a pcap file until `limit` has passed or `stop` says so. Of each packet at most `snap` bytes are kept. The output
+    /// is flushed whenever the queue is empty: it ends with a whole record then.
     ///
     /// # Errors
-    /// When the socket fails or the output cannot be written.
-    pub fn record(&self, mut out: impl Write, snap: u32, limit: Option<Duration>) -> io::Result<Counts> {
+    /// When the socket fails, the interface goes, or the output cannot be written.
+    pub fn record(
+        &self,
+        mut out: impl Write,
+        snap: u32,
+        limit: Option<Duration>,
+        stop: Option<&Signals>,
+    ) -> io::Result<Counts> {
         header(&mut out, snap, self.link)?;
         let begin = BootClock::now();
         let mut counts = Counts::default();
@@ -79,17 +90,34 @@ impl Capture {
             while self.one(&mut out, &mut packet, snap, &mut counts)? {}
             out.flush()?;
             let left = limit.map(|l| l.saturating_sub(BootClock::now() - begin));
-            if left.is_some_and(|l| l.is_zero()) {
+            let stopped = stop.is_some_and(|s| matches!(s.next(), Ok(Some(Signal::Stop)) | Err(_)));
+            if stopped || left.is_some_and(|l| l.is_zero()) {
+                counts.dropped = self.dropped()?;
                 return Ok(counts);
             }
             let wait = left.map_or(PollTimeout::NONE, |l| {
                 PollTimeout::try_from(l.as_millis() + 1).unwrap_or(PollTimeout::MAX)
             });
-            match poll(&mut [PollFd::new(self.socket.as_fd(), PollFlags::POLLIN)], wait) {
-                Ok(_) | Err(nix::errno::Errno::EINTR) => {}
+            let mut waiting = vec![PollFd::new(self.socket.as_fd(), PollFlags::POLLIN)];
+            waiting.extend(stop.map(|s| PollFd::new(s.as_fd(), PollFlags::POLLIN)));
+            match poll(&mut waiting, wait) {
+                Ok(_) | Err(Errno::EINTR) => {}
                 Err(e) => return Err(e.into()),
             }
         }
+    }
+
+    /// Packets that did not fit the queue since the last call (`PACKET_STATISTICS`, packet(7)).
+    #[expect(unsafe_code, reason = "no safe wrapper has this option")]
+    fn dropped(&self) -> io::Result<u64> {
+        let mut counts = libc::tpacket_stats { tp_packets: 0, tp_drops: 0 };
+        let mut length = libc::socklen_t::try_from(size_of_val(&counts)).unwrap_or(0);
+        let (socket, to) = (self.socket.as_raw_fd(), (&raw mut counts).cast());
+        // SAFETY: the kernel writes at most `length` bytes to `counts`, which has as many and any value of which is valid.
+        let result = unsafe {
+            libc::getsockopt(socket, libc::SOL_PACKET, libc::PACKET_STATISTICS, to, &raw mut length)
+        };
+        if result == 0 { Ok(counts.tp_drops.into()) } else { Err(io::Error::last_os_error()) }
     }
 
     /// Reads one packet; whether there may be more.
@@ -108,15 +136,40 @@ impl Capture {
                 counts.packets += 1;
                 Ok(true)
             }
-            Ok(_) | Err(nix::errno::Errno::EINTR) => Ok(true),
-            Err(nix::errno::Errno::EAGAIN) => Ok(false),
-            Err(nix::errno::Errno::ENOBUFS) => {
-                counts.dropped += 1;
-                Ok(true)
-            }
+            Ok(_) | Err(Errno::EINTR) => Ok(true),
+            Err(Errno::EAGAIN) => Ok(false),
             Err(e) => Err(e.into()),
         }
     }
+}
+
+/// The address that stands for all traffic of an interface.
+#[expect(unsafe_code, reason = "the library makes no link-layer address itself")]
+fn link_address(interface: u32) -> io::Result<LinkAddr> {
+    let address = libc::sockaddr_ll {
+        sll_family: libc::AF_PACKET as libc::c_ushort,
+        sll_protocol: (libc::ETH_P_ALL as u16).to_be(),
+        sll_ifindex: i32::try_from(interface).map_err(io::Error::other)?,
+        sll_hatype: 0,
+        sll_pkttype: 0,
+        sll_halen: 0,
+        sll_addr: [0; 8],
+    };
+    let length = libc::socklen_t::try_from(size_of_val(&address)).ok();
+    // SAFETY: the pointer is to a whole `sockaddr_ll`, whose family says so and whose length goes along.
+    let made = unsafe { LinkAddr::from_raw((&raw const address).cast(), length) };
+    made.ok_or_else(|| io::Error::other("no link-layer address"))
+}
+
+/// The kind of interface that a packet socket is bound to (ARPHRD_...).
+#[expect(unsafe_code, reason = "the library's wrapper refuses the short addresses that the kernel returns")]
+fn hardware_type(socket: &OwnedFd) -> io::Result<u16> {
+    // SAFETY: all zero is a valid `sockaddr_ll`.
+    let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
+    let mut length = libc::socklen_t::try_from(size_of_val(&address)).unwrap_or(0);
+    // SAFETY: the kernel writes at most `length` bytes to `address`, which has as many and any value of which is valid.
+    let result = unsafe { libc::getsockname(socket.as_raw_fd(), (&raw mut address).cast(), &raw mut length) };
+    if result == 0 { Ok(address.sll_hatype) } else { Err(io::Error::last_os_error()) }
 }
 
 fn header(out: &mut impl Write, snap: u32, link: u32) -> io::Result<()> {

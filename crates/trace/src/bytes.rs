@@ -88,7 +88,7 @@ impl Bytes {
             if window.len() <= searched {
                 return window.len();
             }
-            if let Some(at) = memchr(&window[searched..]) {
+            if let Some(at) = memchr::memchr(b'\n', &window[searched..]) {
                 return searched + at + 1;
             }
             searched = window.len();
@@ -118,8 +118,4 @@ impl Bytes {
             }
         }
     }
-}
-
-fn memchr(haystack: &[u8]) -> Option<usize> {
-    haystack.iter().position(|&b| b == b'\n')
 }

@@ -8,12 +8,14 @@ use std::io::{self, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
 use crate::bytes::Bytes;
+use crate::decode::exports::PORTS;
 
 /// One recording.
 #[derive(Debug)]
 pub struct Input {
     name: String,
     place: Place,
+    export_ports: Vec<u16>,
 }
 
 #[derive(Debug)]
@@ -44,10 +46,26 @@ impl Wrapping {
 }
 
 impl Input {
+    fn new(name: String, place: Place) -> Self {
+        Self { name, place, export_ports: PORTS.to_vec() }
+    }
+
+    /// Exported flows inside a capture are looked for on these UDP ports instead of the usual ones ([`PORTS`]); on none, nowhere.
+    #[must_use]
+    pub fn with_export_ports(self, ports: &[u16]) -> Self {
+        Self { export_ports: ports.to_vec(), ..self }
+    }
+
+    /// The ports on which exported flows are looked for.
+    #[must_use]
+    pub fn export_ports(&self) -> &[u16] {
+        &self.export_ports
+    }
+
     /// The file at `path`.
     #[must_use]
     pub fn file(path: &Path) -> Self {
-        Self { name: path.display().to_string(), place: Place::Path(path.to_owned()) }
+        Self::new(path.display().to_string(), Place::Path(path.to_owned()))
     }
 
     /// Copies a stream to a temporary file.
@@ -57,7 +75,7 @@ impl Input {
     pub fn spool(name: &str, stream: &mut dyn Read) -> io::Result<Self> {
         let mut spool = anonymous_file()?;
         io::copy(stream, &mut spool)?;
-        Ok(Self { name: name.to_owned(), place: Place::Spool(spool) })
+        Ok(Self::new(name.to_owned(), Place::Spool(spool)))
     }
 
     /// Its name in reports.

@@ -3,10 +3,15 @@
 //! One row for each [`Period`]; the file's metadata say the format's version, the shortest idle period, and whether the
 //! traffic is synthetic. Columns: `client` (text), `at_ns`, `idle_ns`, `span_ns`, `packets`, `outgoing`, `lead`, and for the burst's
 //! first and last packet `direction` (0 out, 1 in, 2 unknown), `protocol`, `local_port`, `remote_port`, `size`.
+//!
+//! The library that unpacks Parquet panics on some damaged files. What it panics over is a loss like any other here: see
+//! [`guarded`].
 
+use std::cell::Cell;
 use std::fs::File;
 use std::io::Write;
-use std::sync::Arc;
+use std::panic::{self, AssertUnwindSafe};
+use std::sync::{Arc, Once};
 
 use parquet::basic::{Compression, ZstdLevel};
 use parquet::data_type::{ByteArray, ByteArrayType, Int32Type, Int64Type};
@@ -159,7 +164,8 @@ impl PeriodReader {
     /// # Errors
     /// A description of what is wrong: no Parquet, other columns, another version.
     pub fn open(file: File) -> Result<Self, String> {
-        let reader = SerializedFileReader::new(file).map_err(|e| format!("no readable Parquet file: {e}"))?;
+        let reader = guarded(|| SerializedFileReader::new(file))
+            .map_err(|e| format!("no readable Parquet file: {e}"))?;
         let facts = reader.metadata().file_metadata().key_value_metadata().cloned().unwrap_or_default();
         let fact = |key: &str| facts.iter().find(|f| f.key == key).and_then(|f| f.value.clone());
         match fact("dormouse.periods").as_deref() {
@@ -224,7 +230,7 @@ impl PeriodReader {
             }
             let group = self.group;
             self.group += 1;
-            match self.load(group) {
+            match guarded(|| self.load(group)) {
                 Ok(rows) => self.rows = rows.into_iter(),
                 Err(e) => return Some(Err(format!("row group {group}: {e}"))),
             }
@@ -241,6 +247,13 @@ impl PeriodReader {
         let wide: Vec<Vec<i64>> = (1..4).map(|c| wide(&*group, c, rows)).collect::<Result<_, _>>()?;
         let narrow: Vec<Vec<i32>> = (4..17).map(|c| narrow(&*group, c, rows)).collect::<Result<_, _>>()?;
         drop(group);
+        let lengths =
+            [names.len()].into_iter().chain(wide.iter().map(Vec::len)).chain(narrow.iter().map(Vec::len));
+        if let Some(length) = lengths.into_iter().find(|length| *length != rows) {
+            return Err(ParquetError::General(format!(
+                "a column of {length} values in a group of {rows} rows"
+            )));
+        }
         let w = |c: usize, r: usize| {
             wide.get(c).and_then(|v| v.get(r)).and_then(|v| u64::try_from(*v).ok()).unwrap_or(0)
         };
@@ -287,6 +300,34 @@ impl PeriodReader {
         self.index.insert(name, id);
         id
     }
+}
+
+thread_local! {
+    /// Whether a panic of this thread is going to be caught and reported as damage.
+    static CAUGHT: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Runs the library on bytes that it may not be prepared for. A panic becomes an error that quotes it, and does not appear on
+/// standard error beside it.
+fn guarded<T>(read: impl FnOnce() -> Result<T, ParquetError>) -> Result<T, ParquetError> {
+    static QUIET: Once = Once::new();
+    QUIET.call_once(|| {
+        let report = panic::take_hook();
+        panic::set_hook(Box::new(move |info| {
+            if !CAUGHT.get() {
+                report(info);
+            }
+        }));
+    });
+    CAUGHT.set(true);
+    // What was half read is dropped with the panic: no state of ours is seen again.
+    let outcome = panic::catch_unwind(AssertUnwindSafe(read));
+    CAUGHT.set(false);
+    outcome.unwrap_or_else(|panic| {
+        let words = panic.downcast_ref::<String>().map(String::as_str);
+        let words = words.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no reason given");
+        Err(ParquetError::General(format!("damaged so that it cannot be unpacked ({words})")))
+    })
 }
 
 fn texts(group: &dyn RowGroupReader, column: usize, rows: usize) -> Result<Vec<String>, ParquetError> {

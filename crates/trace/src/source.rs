@@ -53,7 +53,7 @@ impl Reader {
             let file = input.file_handle().map_err(|e| lost(e.to_string()))?;
             Decoder::Periods(Box::new(PeriodReader::open(file).map_err(lost)?))
         } else {
-            Decoder::open(format, &mut bytes).map_err(lost)?
+            Decoder::open(format, &mut bytes, input.export_ports()).map_err(lost)?
         };
         let name = input.name().to_owned();
         Ok(Self { name, bytes, decoder, format, losses: Losses::default(), upkeep: 0, done: false })

@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::decode::exports::Exported;
 use crate::decode::{Format, Next};
 use crate::index::{Index, Key, mix};
 use crate::input::Input;
@@ -108,6 +109,8 @@ pub struct FileSurvey {
     pub out_of_order: u64,
     /// 802.11 frames without traffic.
     pub upkeep: u64,
+    /// What the export datagrams in a capture yielded.
+    pub exported: Exported,
     /// What was lost.
     pub losses: Losses,
     /// The file's own words if it says that it is synthetic.
@@ -319,6 +322,7 @@ pub fn survey(input: &Input, format: Option<Format>, progress: &(dyn Fn(u64) + S
         lateness: 0,
         out_of_order: 0,
         upkeep: 0,
+        exported: Exported::default(),
         losses: Losses::default(),
         synthetic: None,
     };
@@ -373,6 +377,7 @@ pub fn survey(input: &Input, format: Option<Format>, progress: &(dyn Fn(u64) + S
     }
     progress(reader.offset());
     file.upkeep = reader.upkeep();
+    file.exported = reader.decoder().exported();
     file.losses.extend(reader.losses().clone());
     file.synthetic = reader.decoder().synthetic().map(str::to_owned);
     let mut facts = collector.finish();

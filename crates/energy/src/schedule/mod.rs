@@ -66,6 +66,11 @@ pub trait Scheduler: Send {
     /// The policy's name as users write it.
     fn name(&self) -> &'static str;
 
+    /// Whether [`Scheduler::observe`] does anything: `false` spares a policy that needs only the lengths of idle periods the call.
+    fn observes(&self) -> bool {
+        true
+    }
+
     /// A packet was sent or received at `at`.
     fn observe(&mut self, at: Instant, packet: &PacketInfo);
 

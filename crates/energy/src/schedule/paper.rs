@@ -10,9 +10,9 @@
 //! same estimate over the average user's history (Eq. 6) is held against `beta` (Eq. 8).
 //!
 //! **Incremental and exact.** The rule is evaluated at fixed ages ([`AGE`]): 0.25 s, each further one 5 % later. For each age
-//! two counters say how many periods reached `t` and `t + B`. They are kept as differences between neighbours, so that a
-//! period changes one counter in each array; what is computed at an age is Eq. 5 over the whole history, without rounding.
-//! A history that was cut at a changed break-even time is the one exception, see [`Scheduler::set_break_even`].
+//! two counters say how many periods reached `t` and `t + B`; what is computed from them is Eq. 5 over the whole history,
+//! without rounding. A history that was cut at a changed break-even time is the one exception, see
+//! [`Scheduler::set_break_even`].
 //!
 //! **The bucket trick is something else.** Section 3.5 closes with a cheaper method that keeps the bucket holding the
 //! `alpha * N`-th of the recorded idle periods and switches off at its age. That age solves `P(g >= t) = alpha`: the quantile of
@@ -31,7 +31,7 @@ use dormouse_sansio::Instant;
 pub const AGES: usize = 256;
 const FIRST_AGE: f64 = 0.25;
 const AGE_RATIO: f64 = 1.05;
-const TAG: u32 = u32::from_le_bytes(*b"dpa1");
+const TAG: u32 = u32::from_le_bytes(*b"dpa2");
 
 /// The ages at which the rule is evaluated, in seconds: 0.25 s to 17.6 hours.
 pub static AGE: [f64; AGES] = {
@@ -130,12 +130,14 @@ fn reached(idle: f64, offset: f64) -> usize {
 pub struct Paper {
     break_even: f64,
     alpha: f64,
-    /// `at[k]`: periods that reached exactly the first `k` ages.
-    at: [u32; AGES + 1],
-    /// The same for ages plus break-even.
-    beyond: [u32; AGES + 1],
-    /// Whether the average user's estimate exceeds `beta` at each age.
-    fall_back: [bool; AGES],
+    /// Periods learned from.
+    periods: u32,
+    /// How many of them reached each age.
+    now: [u32; AGES],
+    /// How many reached each age plus break-even.
+    later: [u32; AGES],
+    /// For each age, the first one from there on at which the average user's estimate exceeds `beta`.
+    fall_back: [u16; AGES + 1],
     beta: f64,
     average: AverageUser,
     /// The time-out in force; changes only with [`Scheduler::learn`].
@@ -149,9 +151,10 @@ impl Paper {
         let mut paper = Self {
             break_even,
             alpha,
-            at: [0; AGES + 1],
-            beyond: [0; AGES + 1],
-            fall_back: [false; AGES],
+            periods: 0,
+            now: [0; AGES],
+            later: [0; AGES],
+            fall_back: [0; AGES + 1],
             beta,
             average,
             off_after: f64::INFINITY,
@@ -162,35 +165,46 @@ impl Paper {
     }
 
     fn consult_average(&mut self) {
-        for i in 0..AGES {
-            self.fall_back[i] = self.average.remaining(i, self.break_even) > self.beta;
+        let mut first = AGES as u16;
+        self.fall_back[AGES] = first;
+        for (i, age) in (0..AGES as u16).enumerate().rev() {
+            if self.average.remaining(i, self.break_even) > self.beta {
+                first = age;
+            }
+            self.fall_back[i] = first;
         }
     }
 
     /// The first age at which Eq. 7, or where Eq. 5 is zero Eq. 8, holds.
     fn rule(&self) -> f64 {
-        let (mut now, mut later) = (total(&self.at), total(&self.beyond));
-        let steps = AGE.iter().zip(&self.at).zip(&self.beyond).zip(&self.fall_back);
-        for (((age, ended), ended_beyond), fall_back) in steps {
-            now -= u64::from(*ended);
-            later -= u64::from(*ended_beyond);
-            #[expect(clippy::cast_precision_loss, reason = "sums of 32-bit counters")]
-            let off = if later == 0 { *fall_back } else { later as f64 > self.alpha * now as f64 };
-            if off {
-                return *age;
+        const BLOCK: usize = 16;
+        let (nows, laters) = (self.now.chunks_exact(BLOCK), self.later.chunks_exact(BLOCK));
+        for ((now, later), start) in nows.zip(laters).zip((0..).step_by(BLOCK)) {
+            // Whole blocks are looked at without a branch; the place inside is found once.
+            let holds = |i: usize| f64::from(later[i]) > self.alpha * f64::from(now[i]);
+            let ended = later[BLOCK - 1] == 0;
+            if ended || (0..BLOCK).fold(false, |any, i| any | holds(i)) {
+                let own = (0..BLOCK).find(|i| holds(*i)).map_or(AGES, |i| start + i);
+                let unseen = later.iter().position(|l| *l == 0).map_or(AGES, |i| start + i);
+                let first = own.min(usize::from(self.fall_back[unseen]));
+                if ended || first < AGES {
+                    return AGE.get(first).copied().unwrap_or(f64::INFINITY);
+                }
             }
         }
         f64::INFINITY
     }
 }
 
-fn total(counts: &[u32]) -> u64 {
-    counts.iter().map(|c| u64::from(*c)).sum()
-}
+const _: () = assert!(AGES.is_multiple_of(16));
 
 impl Scheduler for Paper {
     fn name(&self) -> &'static str {
         "paper"
+    }
+
+    fn observes(&self) -> bool {
+        false
     }
 
     fn observe(&mut self, _at: Instant, _packet: &PacketInfo) {}
@@ -200,21 +214,24 @@ impl Scheduler for Paper {
     }
 
     fn learn(&mut self, idle: Duration) {
+        // After 2^32 periods the proportions are known: counting on would spoil them.
+        if self.periods == u32::MAX {
+            return;
+        }
         let idle = idle.as_secs_f64();
-        let (now, later) = (reached(idle, 0.0), reached(idle, self.break_even));
-        self.at[now] = self.at[now].saturating_add(1);
-        self.beyond[later] = self.beyond[later].saturating_add(1);
+        self.periods += 1;
+        self.now[..reached(idle, 0.0)].iter_mut().for_each(|count| *count += 1);
+        self.later[..reached(idle, self.break_even)].iter_mut().for_each(|count| *count += 1);
         self.off_after = self.rule();
     }
 
     /// Past periods are known only by the ages that they reached: for them `t + B` is rounded up to the next such age.
     fn set_break_even(&mut self, seconds: f64) {
         self.break_even = seconds;
-        self.beyond = [0; AGES + 1];
-        for (count, k) in self.at.into_iter().zip(0..) {
-            let reached_age = if k == 0 { 0.0 } else { AGE[k - 1] };
-            let later = reached(reached_age, seconds);
-            self.beyond[later] = self.beyond[later].saturating_add(count);
+        // Those that reached `t + B` are those that reached the first age not below it.
+        for (i, age) in AGE.iter().enumerate() {
+            let reach = AGE.partition_point(|a| *a < age + seconds);
+            self.later[i] = self.now.get(reach).copied().unwrap_or(0);
         }
         self.consult_average();
         self.off_after = self.rule();
@@ -227,11 +244,12 @@ impl Scheduler for Paper {
     fn save(&self, out: &mut Vec<u8>) {
         out.extend(TAG.to_le_bytes());
         out.extend(self.break_even.to_le_bytes());
-        self.at.iter().chain(&self.beyond).for_each(|c| out.extend(c.to_le_bytes()));
+        let counts = [self.periods].into_iter().chain(self.now).chain(self.later);
+        counts.for_each(|c| out.extend(c.to_le_bytes()));
     }
 
     fn restore(&mut self, state: &[u8]) -> Result<(), StateError> {
-        const LEN: usize = 4 + 8 + 2 * 4 * (AGES + 1);
+        const LEN: usize = 4 + 8 + 4 * (1 + 2 * AGES);
         if state.len() != LEN {
             return Err(StateError::Length { expected: LEN, found: state.len() });
         }
@@ -244,10 +262,16 @@ impl Scheduler for Paper {
         if !(saved.is_finite() && saved > 0.0) {
             return Err(StateError::Damaged { what: "break-even time" });
         }
-        for i in 0..=AGES {
-            self.at[i] = word(12 + 4 * i);
-            self.beyond[i] = word(12 + 4 * (AGES + 1 + i));
+        let periods = word(12);
+        let counts = |first: usize| core::array::from_fn(|i| word(16 + 4 * (first + i)));
+        let (now, later): ([u32; AGES], [u32; AGES]) = (counts(0), counts(AGES));
+        let falls = |counts: &[u32; AGES]| {
+            counts[0] <= periods && counts.windows(2).all(|w| matches!(w, [a, b] if a >= b))
+        };
+        if !(falls(&now) && falls(&later)) {
+            return Err(StateError::Damaged { what: "history" });
         }
+        (self.periods, self.now, self.later) = (periods, now, later);
         if saved.to_bits() == self.break_even.to_bits() {
             self.off_after = self.rule();
         } else {

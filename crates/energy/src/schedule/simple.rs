@@ -41,6 +41,10 @@ impl BreakEven {
 /// Implements the parts of the trait that are the same for every policy without memory.
 macro_rules! without_memory {
     () => {
+        fn observes(&self) -> bool {
+            false
+        }
+
         fn observe(&mut self, _at: Instant, _packet: &PacketInfo) {}
 
         fn learn(&mut self, _idle: Duration) {}

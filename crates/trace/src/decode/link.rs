@@ -46,9 +46,9 @@ impl LinkType {
 
 /// What a frame turned out to be.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Frame {
-    /// Traffic of somebody.
-    Traffic,
+pub enum Frame<'a> {
+    /// Traffic of somebody, and what stands behind its network header (empty for a later fragment and for what is not IP).
+    Traffic(&'a [u8]),
     /// 802.11 management or control, or a null frame: the radio's own upkeep, which the schedulers do not decide on.
     Upkeep,
     /// Too short for its link layer's header.
@@ -57,7 +57,7 @@ pub enum Frame {
 
 /// Reads one frame of `kind` into `seen` (whose time and size the caller has set).
 #[inline]
-pub fn read(kind: LinkType, frame: &[u8], seen: &mut Seen) -> Frame {
+pub fn read<'a>(kind: LinkType, frame: &'a [u8], seen: &mut Seen) -> Frame<'a> {
     match kind {
         LinkType::Ethernet => ethernet(frame, seen),
         LinkType::RawIp => raw_ip(frame, seen),
@@ -81,40 +81,39 @@ fn mac(bytes: &[u8], at: usize) -> Mac {
 }
 
 #[inline]
-fn ethernet(frame: &[u8], seen: &mut Seen) -> Frame {
+fn ethernet<'a>(frame: &'a [u8], seen: &mut Seen) -> Frame<'a> {
     let Some((head, rest)) = frame.split_first_chunk::<14>() else { return Frame::Short };
     let [d0, d1, d2, d3, d4, d5, s0, s1, s2, s3, s4, s5, t0, t1] = *head;
     seen.dst.mac = Mac::from_bytes([d0, d1, d2, d3, d4, d5]);
     seen.src.mac = Mac::from_bytes([s0, s1, s2, s3, s4, s5]);
-    ethertype(u16::from_be_bytes([t0, t1]), rest, seen);
-    Frame::Traffic
+    Frame::Traffic(ethertype(u16::from_be_bytes([t0, t1]), rest, seen))
 }
 
 /// Behind VLAN tags, 802.3 length fields and PPPoE.
 #[inline]
-fn ethertype(mut kind: u16, mut rest: &[u8], seen: &mut Seen) {
+fn ethertype<'a>(mut kind: u16, mut rest: &'a [u8], seen: &mut Seen) -> &'a [u8] {
     for _ in 0..4 {
         match kind {
             0x8100 | 0x88a8 | 0x9100 => {
-                let (Some(inner), Some(behind)) = (be16(rest, 2), rest.get(4..)) else { return };
+                let (Some(inner), Some(behind)) = (be16(rest, 2), rest.get(4..)) else { return &[] };
                 (kind, rest) = (inner, behind);
             }
             0..0x600 => {
                 // 802.3: LLC, with SNAP carrying an ethertype.
                 let (Some([0xaa, 0xaa, 3, ..]), Some(inner)) = (rest.first_chunk::<8>(), be16(rest, 6))
                 else {
-                    return;
+                    return &[];
                 };
                 (kind, rest) = (inner, rest.get(8..).unwrap_or_default());
             }
             0x8864 => {
-                let (Some(protocol), Some(behind)) = (be16(rest, 6), rest.get(8..)) else { return };
+                let (Some(protocol), Some(behind)) = (be16(rest, 6), rest.get(8..)) else { return &[] };
                 (kind, rest) = (ppp_ethertype(protocol), behind);
             }
             _ => break,
         }
     }
-    network(kind, rest, seen);
+    network(kind, rest, seen)
 }
 
 const fn ppp_ethertype(protocol: u16) -> u16 {
@@ -126,45 +125,48 @@ const fn ppp_ethertype(protocol: u16) -> u16 {
 }
 
 #[inline]
-fn network(kind: u16, packet: &[u8], seen: &mut Seen) {
+fn network<'a>(kind: u16, packet: &'a [u8], seen: &mut Seen) -> &'a [u8] {
     match kind {
-        0x800 => ipv4(packet, seen),
-        0x86dd => ipv6(packet, seen),
+        0x800 => return ipv4(packet, seen),
+        0x86dd => return ipv6(packet, seen),
         0x806 => arp(packet, seen),
         other => seen.protocol = other,
     }
+    &[]
 }
 
 #[inline]
-fn raw_ip(packet: &[u8], seen: &mut Seen) -> Frame {
+fn raw_ip<'a>(packet: &'a [u8], seen: &mut Seen) -> Frame<'a> {
     match packet.first().map(|b| b >> 4) {
-        Some(4) => ipv4(packet, seen),
-        Some(6) => ipv6(packet, seen),
-        Some(_) => {}
-        None => return Frame::Short,
+        Some(4) => Frame::Traffic(ipv4(packet, seen)),
+        Some(6) => Frame::Traffic(ipv6(packet, seen)),
+        Some(_) => Frame::Traffic(&[]),
+        None => Frame::Short,
     }
-    Frame::Traffic
 }
 
 #[inline]
-fn ipv4(packet: &[u8], seen: &mut Seen) {
+fn ipv4<'a>(packet: &'a [u8], seen: &mut Seen) -> &'a [u8] {
     seen.protocol = 0x800;
-    let Some(head) = packet.first_chunk::<20>() else { return };
+    let Some(head) = packet.first_chunk::<20>() else { return &[] };
     seen.protocol = u16::from(head[9]);
     seen.src.ip = Addr::v4([head[12], head[13], head[14], head[15]]);
     seen.dst.ip = Addr::v4([head[16], head[17], head[18], head[19]]);
     let first_fragment = u16::from_be_bytes([head[6], head[7]]) & 0x1fff == 0;
-    if first_fragment {
-        ports(packet.get(usize::from(head[0] & 15) * 4..).unwrap_or_default(), seen);
+    if !first_fragment {
+        return &[];
     }
+    let transport = packet.get(usize::from(head[0] & 15) * 4..).unwrap_or_default();
+    ports(transport, seen);
+    transport
 }
 
 /// Extension headers are walked up to this depth.
 const MAX_EXTENSIONS: usize = 8;
 
-fn ipv6(packet: &[u8], seen: &mut Seen) {
+fn ipv6<'a>(packet: &'a [u8], seen: &mut Seen) -> &'a [u8] {
     seen.protocol = 0x86dd;
-    let Some((head, mut rest)) = packet.split_first_chunk::<40>() else { return };
+    let Some((head, mut rest)) = packet.split_first_chunk::<40>() else { return &[] };
     let (mut from, mut to) = ([0; 16], [0; 16]);
     from.copy_from_slice(&head[8..24]);
     to.copy_from_slice(&head[24..40]);
@@ -177,7 +179,7 @@ fn ipv6(packet: &[u8], seen: &mut Seen) {
             51 => 8 + usize::from(extension[1]) * 4,
             44 if u16::from_be_bytes([extension[2], extension[3]]) & 0xfff8 != 0 => {
                 seen.protocol = u16::from(extension[0]); // a later fragment: no ports
-                return;
+                return &[];
             }
             44 => 8,
             _ => break,
@@ -187,6 +189,7 @@ fn ipv6(packet: &[u8], seen: &mut Seen) {
     }
     seen.protocol = u16::from(next);
     ports(rest, seen);
+    rest
 }
 
 #[inline]
@@ -211,27 +214,24 @@ fn arp(packet: &[u8], seen: &mut Seen) {
     }
 }
 
-fn ppp(frame: &[u8], seen: &mut Seen) -> Frame {
+fn ppp<'a>(frame: &'a [u8], seen: &mut Seen) -> Frame<'a> {
     let frame = frame.strip_prefix(&[0xff, 3]).unwrap_or(frame);
     let Some(protocol) = be16(frame, 0) else { return Frame::Short };
-    network(ppp_ethertype(protocol), frame.get(2..).unwrap_or_default(), seen);
-    Frame::Traffic
+    Frame::Traffic(network(ppp_ethertype(protocol), frame.get(2..).unwrap_or_default(), seen))
 }
 
 /// Linux cooked capture. The kernel says whether the packet was ours ("to us" 0, "sent by us" 4), so the end that is this
 /// machine is known without an address.
-fn cooked(frame: &[u8], seen: &mut Seen) -> Frame {
+fn cooked<'a>(frame: &'a [u8], seen: &mut Seen) -> Frame<'a> {
     let (Some(packet_type), Some(protocol)) = (be16(frame, 0), be16(frame, 14)) else { return Frame::Short };
     cooked_end(packet_type, mac(frame, 6), seen);
-    ethertype(protocol, frame.get(16..).unwrap_or_default(), seen);
-    Frame::Traffic
+    Frame::Traffic(ethertype(protocol, frame.get(16..).unwrap_or_default(), seen))
 }
 
-fn cooked2(frame: &[u8], seen: &mut Seen) -> Frame {
+fn cooked2<'a>(frame: &'a [u8], seen: &mut Seen) -> Frame<'a> {
     let (Some(protocol), Some(&packet_type)) = (be16(frame, 0), frame.get(10)) else { return Frame::Short };
     cooked_end(u16::from(packet_type), mac(frame, 12), seen);
-    ethertype(protocol, frame.get(20..).unwrap_or_default(), seen);
-    Frame::Traffic
+    Frame::Traffic(ethertype(protocol, frame.get(20..).unwrap_or_default(), seen))
 }
 
 fn cooked_end(packet_type: u16, sender: Mac, seen: &mut Seen) {
@@ -245,7 +245,7 @@ fn cooked_end(packet_type: u16, sender: Mac, seen: &mut Seen) {
     }
 }
 
-fn radiotap(frame: &[u8], seen: &mut Seen) -> Frame {
+fn radiotap<'a>(frame: &'a [u8], seen: &mut Seen) -> Frame<'a> {
     match frame.first_chunk::<4>() {
         Some(&[0, _, l0, l1]) => match frame.get(usize::from(u16::from_le_bytes([l0, l1]))..) {
             Some(rest) if !rest.is_empty() => wifi(rest, seen),
@@ -256,7 +256,7 @@ fn radiotap(frame: &[u8], seen: &mut Seen) -> Frame {
 }
 
 /// 802.11 data frames; addresses by the direction bits (IEEE 802.11, table "Address field contents").
-fn wifi(frame: &[u8], seen: &mut Seen) -> Frame {
+fn wifi<'a>(frame: &'a [u8], seen: &mut Seen) -> Frame<'a> {
     let Some(&[control, flags]) = frame.first_chunk::<2>() else { return Frame::Short };
     let (kind, subtype) = (control >> 2 & 3, control >> 4);
     if kind != 2 || subtype & 4 != 0 {
@@ -279,9 +279,9 @@ fn wifi(frame: &[u8], seen: &mut Seen) -> Frame {
     header += if qos { 2 } else { 0 };
     header += if qos && flags & 0x80 != 0 { 4 } else { 0 }; // HT control
     let protected = flags & 0x40 != 0;
-    if !protected && !aggregated {
-        // LLC/SNAP, as behind an 802.3 length field
-        ethertype(0, frame.get(header..).unwrap_or_default(), seen);
+    if protected || aggregated {
+        return Frame::Traffic(&[]);
     }
-    Frame::Traffic
+    // LLC/SNAP, as behind an 802.3 length field
+    Frame::Traffic(ethertype(0, frame.get(header..).unwrap_or_default(), seen))
 }

@@ -2,6 +2,7 @@
 //!
 //! A decoder reads what is whole and says what is not: [`Next::Damaged`] names the record, and whether reading goes on.
 
+pub mod exports;
 pub mod link;
 pub mod netflow;
 pub mod pcap;
@@ -13,6 +14,7 @@ use crate::flow::Flow;
 use crate::parquet_file::PeriodReader;
 use crate::periods::Period;
 use crate::seen::Seen;
+use exports::{Exported, Exports};
 
 /// What the next record was.
 #[derive(Clone, PartialEq, Debug)]
@@ -144,14 +146,15 @@ pub enum Decoder {
 }
 
 impl Decoder {
-    /// Reads the input's header.
+    /// Reads the input's header. In captures, exported flows are looked for on `export_ports` ([`exports`]).
     ///
     /// # Errors
     /// A description of what is wrong with it. Idle periods are read from the file itself: see [`PeriodReader::open`].
-    pub fn open(format: Format, bytes: &mut Bytes) -> Result<Self, String> {
+    pub fn open(format: Format, bytes: &mut Bytes, export_ports: &[u16]) -> Result<Self, String> {
+        let exports = || Exports::on(export_ports);
         Ok(match format {
-            Format::Pcap => Self::Pcap(pcap::Pcap::open(bytes)?),
-            Format::Pcapng => Self::Pcapng(pcapng::Pcapng::default()),
+            Format::Pcap => Self::Pcap(pcap::Pcap::open(bytes, exports())?),
+            Format::Pcapng => Self::Pcapng(pcapng::Pcapng::new(exports())),
             Format::Periods => return Err("idle periods must be a plain file".to_owned()),
             Format::Netflow => Self::Netflow(netflow::Netflow::default()),
             Format::Csv | Format::Zeek | Format::Nfdump => {
@@ -183,6 +186,16 @@ impl Decoder {
             Self::Text(d) => d.names(),
             Self::Periods(d) => d.names(),
             _ => &[],
+        }
+    }
+
+    /// What a capture's export datagrams yielded so far.
+    #[must_use]
+    pub fn exported(&self) -> Exported {
+        match self {
+            Self::Pcap(d) => d.exported(),
+            Self::Pcapng(d) => d.exported(),
+            Self::Text(_) | Self::Netflow(_) | Self::Periods(_) => Exported::default(),
         }
     }
 

@@ -4,7 +4,7 @@
 //! what collectors and capture tools leave. A v9 message does not say how long it is: its sets are walked until the next
 //! message begins, which cannot be mistaken because set ids 2 to 255 are never used (RFC 3954, section 5.2).
 //!
-//! Templates are kept for each exporter's domain, at most [`MAX_TEMPLATES`] of at most [`MAX_FIELDS`] fields. Data that comes before
+//! Templates are kept for each exporter's domain (a file has one exporter, a capture may have several), at most [`MAX_TEMPLATES`] of at most [`MAX_FIELDS`] fields. Data that comes before
 //! its template is lost, and said to be.
 
 use std::collections::BTreeMap;
@@ -55,7 +55,10 @@ struct Clock {
 pub struct Netflow {
     messages: u64,
     records: u64,
-    templates: BTreeMap<(u16, u32, u16), Template>,
+    /// By exporter, version, domain and number.
+    templates: BTreeMap<(u32, u16, u32, u16), Template>,
+    /// Whose message is being read.
+    exporter: u32,
     pending: VecDeque<Next>,
 }
 
@@ -73,6 +76,17 @@ pub fn version(head: &[u8]) -> Option<u16> {
         _ => false,
     };
     plausible.then_some(version)
+}
+
+/// Whether the payload of a datagram, which was `claimed` bytes long before the capture may have cut it, is an export message.
+#[must_use]
+pub fn is_export(payload: &[u8], claimed: usize) -> bool {
+    let second = || be16(payload, 2).map_or(0, usize::from);
+    match version(payload) {
+        Some(5) => 24 + 48 * second() <= claimed,
+        Some(10) => second() <= claimed,
+        other => other.is_some(),
+    }
 }
 
 fn be16(b: &[u8], at: usize) -> Option<u16> {
@@ -105,8 +119,9 @@ impl Netflow {
         }
     }
 
-    /// One message that is known to be whole (a datagram's payload).
-    pub fn datagram(&mut self, payload: &[u8]) -> impl Iterator<Item = Next> {
+    /// The messages of one datagram's payload, from the exporter with this number.
+    pub fn datagram(&mut self, exporter: u32, payload: &[u8]) -> impl Iterator<Item = Next> {
+        self.exporter = exporter;
         let mut bytes = Bytes::new(Box::new(std::io::Cursor::new(payload.to_vec())));
         while !bytes.is_empty() {
             self.messages += 1;
@@ -213,7 +228,7 @@ impl Netflow {
     }
 
     fn keep(&mut self, version: u16, domain: u32, id: u16, template: Template) {
-        let key = (version, domain, id);
+        let key = (self.exporter, version, domain, id);
         if self.templates.len() < MAX_TEMPLATES || self.templates.contains_key(&key) {
             self.templates.insert(key, template);
         } else {
@@ -251,7 +266,7 @@ impl Netflow {
             }
             set = set.get(4..).unwrap_or_default();
             if count == 0 {
-                self.templates.remove(&(10, domain, id)); // withdrawn
+                self.templates.remove(&(self.exporter, 10, domain, id)); // withdrawn
                 continue;
             }
             if options {
@@ -273,7 +288,7 @@ impl Netflow {
         if id < 256 {
             return;
         }
-        let Some(template) = self.templates.get(&(version, domain, id)) else {
+        let Some(template) = self.templates.get(&(self.exporter, version, domain, id)) else {
             let reason = format!("data of {} bytes for template {id}, which has not been seen", set.len());
             self.pending.push_back(Next::Damaged(Damage::one(self.messages, behind, reason)));
             return;

@@ -2,6 +2,7 @@
 //!
 //! Four magic numbers: microseconds or nanoseconds, either byte order; and the "modified" form with 24-byte record headers.
 
+use super::exports::{Exported, Exports};
 use super::link::{self, Frame, LinkType};
 use super::{Damage, Next};
 use crate::bytes::Bytes;
@@ -18,6 +19,7 @@ pub struct Pcap {
     record_header: usize,
     link: LinkType,
     records: u64,
+    exports: Exports,
 }
 
 /// The first four bytes of a pcap file, as a big-endian number.
@@ -31,7 +33,7 @@ impl Pcap {
     ///
     /// # Errors
     /// A description of what is wrong with it.
-    pub fn open(bytes: &mut Bytes) -> Result<Self, String> {
+    pub fn open(bytes: &mut Bytes, exports: Exports) -> Result<Self, String> {
         let Some(head) = bytes.peek(24).first_chunk::<24>() else {
             return Err("the file header is cut short (24 bytes needed)".to_owned());
         };
@@ -52,13 +54,19 @@ impl Pcap {
         let link =
             LinkType::from_number(number).ok_or_else(|| format!("link type {number} is not supported"))?;
         bytes.consume(24);
-        Ok(Self { big_endian, tick, record_header, link, records: 0 })
+        Ok(Self { big_endian, tick, record_header, link, records: 0, exports })
     }
 
     /// Records read so far.
     #[must_use]
     pub const fn records(&self) -> u64 {
         self.records
+    }
+
+    /// What the export datagrams yielded so far.
+    #[must_use]
+    pub const fn exported(&self) -> Exported {
+        self.exports.counts()
     }
 
     #[inline]
@@ -69,17 +77,23 @@ impl Pcap {
     /// The next record.
     #[inline(always)]
     pub fn next(&mut self, bytes: &mut Bytes) -> Next {
+        loop {
+            if let Some(exported) = self.exports.waiting() {
+                return exported;
+            }
+            if let Some(next) = self.record(bytes) {
+                return next;
+            }
+        }
+    }
+
+    /// The next record; `None` for an export datagram, whose flows wait.
+    #[inline(always)]
+    fn record(&mut self, bytes: &mut Bytes) -> Option<Next> {
         let header = self.record_header;
         let window = bytes.peek(header);
         let Some(h) = window.first_chunk::<16>().filter(|_| window.len() >= header) else {
-            return if window.is_empty() {
-                Next::End
-            } else {
-                Next::Damaged(Damage::rest(
-                    self.records + 1,
-                    format!("a record header of {header} bytes is cut short"),
-                ))
-            };
+            return Some(self.cut_header(window.is_empty()));
         };
         let seconds = self.number([h[0], h[1], h[2], h[3]]);
         let fraction = self.number([h[4], h[5], h[6], h[7]]);
@@ -89,25 +103,39 @@ impl Pcap {
         if captured > MAX_CAPTURED {
             let reason =
                 format!("a record claims {captured} captured bytes, at most {MAX_CAPTURED} are possible");
-            return Next::Damaged(Damage::rest(self.records, reason));
+            return Some(Next::Damaged(Damage::rest(self.records, reason)));
         }
         let whole = header + captured as usize;
-        let window = bytes.peek(whole);
+        // Nearly always the frame is in the same window as its header.
+        let window = if window.len() >= whole { window } else { bytes.peek(whole) };
         let Some(frame) = window.get(header..whole) else {
             let reason = format!("a record of {whole} bytes is cut short after {}", window.len());
-            return Next::Damaged(Damage::rest(self.records, reason));
+            return Some(Next::Damaged(Damage::rest(self.records, reason)));
         };
         let at = u64::from(seconds) * 1_000_000_000 + u64::from(fraction) * u64::from(self.tick);
         let mut seen = Seen { at, size: original, ..Seen::default() };
-        let frame = link::read(self.link, frame, &mut seen);
-        bytes.consume(whole);
-        match frame {
-            Frame::Traffic => Next::Packet(seen),
-            Frame::Upkeep => Next::Upkeep,
+        let next = match link::read(self.link, frame, &mut seen) {
+            Frame::Traffic(transport) => {
+                let exported =
+                    self.exports.concern(&seen) && self.exports.take(&seen, transport, self.records, whole);
+                (!exported).then_some(Next::Packet(seen))
+            }
+            Frame::Upkeep => Some(Next::Upkeep),
             Frame::Short => {
                 let reason = format!("a frame of {captured} bytes is too short for its link layer");
-                Next::Damaged(Damage { record: self.records, rest: false, behind: whole, reason })
+                Some(Next::Damaged(Damage::one(self.records, whole, reason)))
             }
+        };
+        bytes.consume(whole);
+        next
+    }
+
+    #[cold]
+    fn cut_header(&self, end: bool) -> Next {
+        if end {
+            return Next::End;
         }
+        let reason = format!("a record header of {} bytes is cut short", self.record_header);
+        Next::Damaged(Damage::rest(self.records + 1, reason))
     }
 }

@@ -1,5 +1,6 @@
 //! pcapng files (draft-ietf-opsawg-pcapng). Owns the block framing; must never interpret a packet.
 
+use super::exports::{Exported, Exports};
 use super::link::{self, Frame, LinkType};
 use super::pcap::MAX_CAPTURED;
 use super::{Damage, Next};
@@ -34,9 +35,22 @@ pub struct Pcapng {
     interfaces: Vec<Interface>,
     blocks: u64,
     synthetic: Option<String>,
+    exports: Exports,
 }
 
 impl Pcapng {
+    /// At the beginning of a file.
+    #[must_use]
+    pub fn new(exports: Exports) -> Self {
+        Self { exports, ..Self::default() }
+    }
+
+    /// What the export datagrams yielded so far.
+    #[must_use]
+    pub const fn exported(&self) -> Exported {
+        self.exports.counts()
+    }
+
     /// What the section's comment says, if it says that the file is synthetic.
     #[must_use]
     pub fn synthetic(&self) -> Option<&str> {
@@ -56,6 +70,9 @@ impl Pcapng {
     /// The next packet; blocks of other types are passed over.
     pub fn next(&mut self, bytes: &mut Bytes) -> Next {
         loop {
+            if let Some(exported) = self.exports.waiting() {
+                return exported;
+            }
             match self.block(bytes) {
                 Ok(Some(next)) => return next,
                 Ok(None) => {}
@@ -109,7 +126,7 @@ impl Pcapng {
                 interface = Some(self.interface(body));
                 None
             }
-            ENHANCED_PACKET | OLD_PACKET => Some(self.packet(kind, body)),
+            ENHANCED_PACKET | OLD_PACKET => self.packet(kind, body, length).transpose(),
             SIMPLE_PACKET => Some(Err("a simple packet block has no time".to_owned())),
             _ => None,
         };
@@ -168,7 +185,8 @@ impl Pcapng {
         interface
     }
 
-    fn packet(&self, kind: u32, body: &[u8]) -> Result<Next, String> {
+    /// A packet block of `length` bytes; nothing for an export datagram, whose flows wait.
+    fn packet(&mut self, kind: u32, body: &[u8], length: usize) -> Result<Option<Next>, String> {
         let short = || "a packet block is too short".to_owned();
         let id = if kind == OLD_PACKET { self.u16(body, 0).map(u32::from) } else { self.u32(body, 0) };
         let id = id.ok_or_else(short)?;
@@ -187,8 +205,12 @@ impl Pcapng {
         let at = nanoseconds(u64::from(high) << 32 | u64::from(low), interface);
         let mut seen = Seen { at, size: original, ..Seen::default() };
         match link::read(link, frame, &mut seen) {
-            Frame::Traffic => Ok(Next::Packet(seen)),
-            Frame::Upkeep => Ok(Next::Upkeep),
+            Frame::Traffic(transport) => {
+                let exported =
+                    self.exports.concern(&seen) && self.exports.take(&seen, transport, self.blocks, length);
+                Ok((!exported).then_some(Next::Packet(seen)))
+            }
+            Frame::Upkeep => Ok(Some(Next::Upkeep)),
             Frame::Short => Err(format!("a frame of {captured} bytes is too short for its link layer")),
         }
     }

@@ -26,7 +26,7 @@ pub fn all(results: &Results, questions: &Questions) -> Vec<Chart> {
 }
 
 fn saved(report: &ClientReport, policy: usize) -> Option<f64> {
-    report.policies.get(policy).map(|(_, totals)| 100.0 * totals.saved_fraction(report.idle_seconds))
+    report.policies.get(policy).map(|(_, totals)| 100.0 * totals.saved_fraction(report.idle_cost))
 }
 
 fn count(n: u64) -> f64 {
@@ -43,7 +43,7 @@ pub fn mean(values: impl Iterator<Item = f64>) -> Option<f64> {
 /// Two clients that differ most: that which gains most from sleeping, and that which gains least.
 fn timelines(results: &Results, questions: &Questions) -> Vec<Chart> {
     let gain = |c: &&ClientResult<Figures>| {
-        c.report.policy("clairvoyant").map_or(0.0, |t| t.saved_fraction(c.report.idle_seconds))
+        c.report.policy("clairvoyant").map_or(0.0, |t| t.saved_fraction(c.report.idle_cost))
     };
     // Of those that have something to show: half the idle time of the middle client, at least.
     let mut idle: Vec<f64> = results.clients.iter().map(|c| c.report.idle_seconds).collect();
@@ -141,8 +141,8 @@ fn policies(results: &Results) -> Chart {
 /// Each client's clairvoyant saving in percent, for number `n` of [`Questions::costs`].
 #[must_use]
 pub fn optimum_of(results: &Results, n: usize) -> Vec<f64> {
-    let idle = results.clients.iter().filter(|c| c.report.idle_seconds > 0.0);
-    idle.filter_map(|c| Some(100.0 * c.extra.optimum.get(n)? / c.report.idle_seconds)).collect()
+    let idle = results.clients.iter().filter(|c| c.extra.never > 0.0);
+    idle.filter_map(|c| Some(100.0 * c.extra.optimum.get(n)? / c.extra.never)).collect()
 }
 
 fn optimum(results: &Results, questions: &Questions) -> Vec<Chart> {

@@ -8,7 +8,8 @@ use crate::clients::Client;
 use crate::index::mix;
 use dormouse_energy::PacketInfo;
 use dormouse_energy::account::{ClientReport, Ledger, Proxy, Settings, WakeOn, paper_proxy};
-use dormouse_energy::model::{Model, Resumption, SleepCost};
+use dormouse_energy::cost::SleepCost;
+use dormouse_energy::model::{Model, Resumption};
 use dormouse_energy::schedule::Policy;
 use dormouse_sansio::Instant;
 
@@ -116,8 +117,10 @@ pub struct Figures {
     pub timeline: Timeline,
     /// Idle periods by length; see [`bucket_start`].
     pub histogram: Vec<u32>,
-    /// For each of [`Questions::costs`], the seconds of idle radio that the clairvoyant saves.
+    /// For each of [`Questions::costs`], what the clairvoyant saves.
     pub optimum: Vec<f64>,
+    /// What a radio that never sleeps pays by the same model.
+    pub never: f64,
     costs: Vec<SleepCost>,
     loss: Option<[Ledger; 2]>,
     sample: Option<Box<Sample>>,
@@ -197,6 +200,7 @@ impl Figures {
             timeline: Timeline::new(0),
             histogram: vec![0; BUCKETS],
             optimum: vec![0.0; costs.len()],
+            never: 0.0,
             costs,
             loss: questions
                 .loss_sample
@@ -222,8 +226,11 @@ impl Watch for Figures {
             if let Some(count) = self.histogram.get_mut(bucket(idle)) {
                 *count = count.saturating_add(1);
             }
+            // The costs differ in the price of a sleep only, not in the radio that is left on.
+            let awake = self.costs.first().map_or(idle, |cost| cost.awake(idle));
+            self.never += awake;
             for (saved, cost) in self.optimum.iter_mut().zip(&self.costs) {
-                *saved += (idle - cost.of(idle)).max(0.0);
+                *saved += awake - cost.best(idle);
             }
         }
         self.timeline.packet(self.last, idle);

@@ -93,6 +93,10 @@ pub struct FileRow {
     pub out_of_order: u64,
     /// 802.11 management and control frames, not counted as packets.
     pub upkeep_frames: u64,
+    /// NetFlow and IPFIX datagrams inside a capture, read instead of being counted as packets.
+    pub export_datagrams: u64,
+    /// Flows in them.
+    pub exported_flows: u64,
 }
 
 /// One loss.
@@ -146,6 +150,8 @@ impl Report {
                     records: f.records,
                     out_of_order: f.out_of_order,
                     upkeep_frames: f.upkeep,
+                    export_datagrams: f.exported.datagrams,
+                    exported_flows: f.exported.flows,
                 })
                 .collect(),
             unattributed_packets: analysis.unattributed,
@@ -162,8 +168,8 @@ fn unix(nanos: u64) -> f64 {
 
 fn policy(report: &ClientReport, totals: &Totals, clairvoyant: &Totals) -> PolicyRow {
     PolicyRow {
-        saved_fraction: totals.saved_fraction(report.idle_seconds),
-        share_of_clairvoyant: totals.share_of(clairvoyant, report.idle_seconds),
+        saved_fraction: totals.saved_fraction(report.idle_cost),
+        share_of_clairvoyant: totals.share_of(clairvoyant, report.idle_cost),
         mean_share_of_clairvoyant: None,
         cycles: totals.cycles,
         missed_opportunities: totals.missed_opportunities,
@@ -190,13 +196,15 @@ fn client<X>(result: &ClientResult<X>) -> Row {
 }
 
 fn total<X>(clients: &[ClientResult<X>]) -> Row {
-    let mut sum = ClientReport { packets: 0, idle_periods: 0, idle_seconds: 0.0, policies: Vec::new() };
+    let mut sum =
+        ClientReport { packets: 0, idle_periods: 0, idle_seconds: 0.0, idle_cost: 0.0, policies: Vec::new() };
     let mut shares: BTreeMap<&'static str, (f64, u32)> = BTreeMap::new();
     for result in clients {
         let r = &result.report;
         sum.packets += r.packets;
         sum.idle_periods += r.idle_periods;
         sum.idle_seconds += r.idle_seconds;
+        sum.idle_cost += r.idle_cost;
         for (name, totals) in &r.policies {
             match sum.policies.iter_mut().find(|(n, _)| n == name) {
                 Some((_, mine)) => mine.add(totals),

@@ -110,6 +110,12 @@ fn notes(out: &mut String, report: &Report) {
     if upkeep > 0 {
         notes.push(format!("{upkeep} 802.11 management, control and null frames are not counted as packets"));
     }
+    for file in report.files.iter().filter(|f| f.export_datagrams > 0) {
+        notes.push(format!(
+            "{}: {} NetFlow or IPFIX datagrams to a collector were read as {} flows and are not counted as packets",
+            file.file, file.export_datagrams, file.exported_flows
+        ));
+    }
     if report.clients.is_empty() {
         notes.push("no client found; name one with --client".to_owned());
     }

@@ -34,26 +34,20 @@ pub(super) fn costs(idle: f64, break_even: f64) -> Costs {
     TIME_OUTS.map(|t| narrow(cost(idle, t, break_even) - idle))
 }
 
-/// The index of the smallest cost; the shorter time-out on a tie, `never` if none is a number. Eight lanes at once, without a branch: a single chain of
-/// comparisons is what most of a decision would wait for.
+/// The index of the smallest cost; the shorter time-out on a tie, `never` if none is a finite number. First the least, without a
+/// branch, then its place: a single chain of comparisons is what most of a decision would wait for.
 pub(super) fn cheapest(costs: &Costs) -> usize {
-    let (mut least, mut row) = ([f32::INFINITY; 8], [0u32; 8]);
-    for (chunk, i) in costs.chunks_exact(8).zip(0u32..) {
-        for lane in 0..8 {
-            let better = chunk[lane] < least[lane];
-            least[lane] = if better { chunk[lane] } else { least[lane] };
-            row[lane] = if better { i } else { row[lane] };
+    let mut least = [f32::INFINITY; 8];
+    for chunk in costs.chunks_exact(8) {
+        for (least, cost) in least.iter_mut().zip(chunk) {
+            *least = if *cost < *least { *cost } else { *least };
         }
     }
-    let (mut best, mut index) = (f32::INFINITY, NEVER);
-    for lane in 0..8 {
-        let at = row[lane] as usize * 8 + lane;
-        let tie = least[lane] <= best && best < f32::INFINITY && at < index;
-        if least[lane] < best || tie {
-            (best, index) = (least[lane], at);
-        }
+    let least = least.into_iter().fold(f32::INFINITY, |a, b| if b < a { b } else { a });
+    if least == f32::INFINITY {
+        return NEVER;
     }
-    index
+    costs.iter().position(|cost| *cost == least).unwrap_or(NEVER)
 }
 const _: () = assert!(K.is_multiple_of(8));
 

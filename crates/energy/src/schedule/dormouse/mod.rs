@@ -104,25 +104,33 @@ impl Dormouse {
         }
     }
 
-    /// The expected costs in each context, parents before children.
-    fn estimates(&self, keys: &[u64; CONTEXTS]) -> [Costs; CONTEXTS] {
-        let mut estimates = [self.average; CONTEXTS];
-        for i in 0..CONTEXTS {
-            let parent = if i == 0 { self.average } else { estimates[PARENT[i]] };
-            estimates[i] = self.table.get(keys[i]).map_or(parent, |slot| lean(slot, &parent));
-        }
-        estimates
-    }
-
     fn predict(&self) -> Pending {
         let keys = self.features.keys();
-        let estimates = self.estimates(&keys);
         let best = self.losses.iter().copied().fold(f64::INFINITY, f64::min);
+        // The expected costs in each context, parents before children, and what each would choose.
+        let mut estimates: [Costs; CONTEXTS] = [[0.0; K]; CONTEXTS];
+        let mut choices = [0; CONTEXTS];
         let (mut sum, mut weights): (Costs, f32) = ([0.0; K], 0.0);
-        for (costs, loss) in estimates.iter().zip(&self.losses) {
-            let weight = (-LEARNING_RATE * grid::narrow((loss - best) / self.break_even)).exp();
+        for i in 0..CONTEXTS {
+            let (before, rest) = estimates.split_at_mut(i);
+            let (parent, inherited) = match i {
+                0 => (&self.average, None),
+                _ => (&before[PARENT[i]], Some(choices[PARENT[i]])),
+            };
+            let Some(own) = rest.first_mut() else { break };
+            match (self.table.get(keys[i]), inherited) {
+                (None, Some(choice)) => {
+                    *own = *parent;
+                    choices[i] = choice;
+                }
+                (slot, _) => {
+                    lean(slot, parent, own);
+                    choices[i] = grid::cheapest(own);
+                }
+            }
+            let weight = (-LEARNING_RATE * grid::narrow((self.losses[i] - best) / self.break_even)).exp();
             weights += weight;
-            for (s, c) in sum.iter_mut().zip(costs) {
+            for (s, c) in sum.iter_mut().zip(own) {
                 *s += weight * *c;
             }
         }
@@ -136,7 +144,7 @@ impl Dormouse {
         } else {
             Outlook { saving: None, by: "guard" }
         };
-        Pending { keys, choices: estimates.map(|costs| grid::cheapest(&costs)), mixed, decision, outlook }
+        Pending { keys, choices, mixed, decision, outlook }
     }
 
     /// The learned choice if it has proved itself, otherwise the best of what needs no proof; and which of them it is.
@@ -155,13 +163,14 @@ impl Dormouse {
 }
 
 /// A context's estimate, leaning on its parent's as if that were [`PRIOR`] idle periods.
-fn lean(slot: &Slot, parent: &Costs) -> Costs {
-    let weight = 1.0 / (slot.seen + PRIOR);
-    let mut costs = *parent;
-    for (c, sum) in costs.iter_mut().zip(&slot.costs) {
-        *c = (*c * PRIOR + *sum) * weight;
+fn lean(slot: Option<&Slot>, parent: &Costs, own: &mut Costs) {
+    *own = *parent;
+    if let Some(slot) = slot {
+        let weight = 1.0 / (slot.seen + PRIOR);
+        for (c, sum) in own.iter_mut().zip(&slot.costs) {
+            *c = (*c * PRIOR + *sum) * weight;
+        }
     }
-    costs
 }
 
 /// Expected costs for the average user, less those of staying on.
