@@ -1,5 +1,6 @@
 //! `dormouse`: the command line. Thin over the control protocol, the traces and the lab; owns arguments, rendering and exit codes.
 
+mod advise;
 mod client;
 mod completions;
 mod control_verbs;
@@ -38,6 +39,7 @@ enum Command {
     /// Check this machine, the daemon and its configuration, and say what to change
     Doctor(doctor::DoctorArgs),
     Trace(Box<trace::TraceArgs>),
+    Advise(advise::AdviseArgs),
     Lab(lab::LabArgs),
     Demo(demo::DemoArgs),
     /// Print the configuration reference (Markdown)
@@ -52,6 +54,7 @@ fn main() -> ExitCode {
         Command::Control(verb) => control_verbs::run(&verb, &cli.socket, cli.json).map(Into::into),
         Command::Doctor(args) => doctor::run(&args, &cli.socket, cli.json).map(Into::into),
         Command::Pages(pages) => completions::run(&pages).map(Into::into),
+        Command::Advise(args) => return exit::of_anyhow(advise::run(&args, cli.json)),
         Command::Lab(args) => return exit::of_anyhow(lab::run(&args, cli.json)),
         Command::Demo(args) => return exit::of_anyhow(demo::run(&args, cli.json)),
         Command::Reference => return reference::run(),

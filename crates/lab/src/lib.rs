@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use dormouse_trace::report::chart::Chart;
 use serde::Serialize;
 
+pub mod advise;
 pub mod demo;
 pub mod paper_000;
 pub mod render;

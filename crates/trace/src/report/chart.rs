@@ -29,6 +29,8 @@ pub enum Mark {
     Stems,
     /// Adjacent bars, each from its x to the next.
     Steps,
+    /// A dot at each point.
+    Points,
 }
 
 /// A series.
@@ -209,6 +211,9 @@ impl Chart {
                         PathElement::new(vec![(x, y0), (x, y)], colour.mix(0.75).stroke_width(1))
                     });
                     chart.draw_series(stems)?;
+                }
+                Mark::Points => {
+                    chart.draw_series(points.map(|p| Circle::new(p, 5, colour.filled())))?;
                 }
                 Mark::Steps => {
                     let points: Vec<(f64, f64)> = points.collect();

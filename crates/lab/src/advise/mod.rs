@@ -1,0 +1,190 @@
+//! `dormouse advise`: from measurements to one recommended configuration, with its evidence. Owns the order of decisions:
+//! first what the standards allow ([`levels`]), then what no other setting beats in every respect ([`choice`]), then what the
+//! stated use asks for. Must never recommend what is MUST NOT, what was not verified, or what was not measured; and must say
+//! of a tie that it is one.
+
+pub mod candidates;
+pub mod choice;
+pub mod levels;
+pub mod lines;
+pub mod page;
+pub mod papers;
+pub mod rules;
+pub mod text;
+
+use std::fmt;
+
+use serde::Serialize;
+
+use crate::results::format::{Energy, Machine, Metric, Results};
+use crate::results::stats::Bootstrap;
+use candidates::{Basis, Candidate};
+use choice::Choice;
+use lines::Lines;
+use papers::PaperAdvice;
+use rules::Rule;
+
+/// Version of the JSON.
+pub const VERSION: u32 = 1;
+
+/// What the device is used for.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Purpose {
+    /// Large transfers: throughput of large packets.
+    #[default]
+    Bulk,
+    /// Calls, games, remote shells: throughput of small packets.
+    SmallPackets,
+    /// A device on its battery: energy per byte of middling packets, or CPU where energy was not measured.
+    Battery,
+    /// A sensor: energy per byte of small packets, and bytes on the air where that is a tie.
+    Sensor,
+}
+
+impl Purpose {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Bulk, Self::SmallPackets, Self::Battery, Self::Sensor];
+
+    /// As users write it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Bulk => "bulk",
+            Self::SmallPackets => "small-packets",
+            Self::Battery => "battery",
+            Self::Sensor => "sensor",
+        }
+    }
+
+    /// The packet size that stands for it, in bytes of the inner packet; the nearest measured one is taken.
+    #[must_use]
+    pub const fn packet_bytes(self) -> u32 {
+        match self {
+            Self::Bulk => 1_420,
+            Self::SmallPackets => 180,
+            Self::Battery => 1_024,
+            Self::Sensor => 128,
+        }
+    }
+
+    /// What decides, in order: a later figure counts only where the earlier ones are ties.
+    #[must_use]
+    pub const fn objectives(self) -> [Metric; 3] {
+        match self {
+            Self::Bulk | Self::SmallPackets => [Metric::Throughput, Metric::Cpu, Metric::Energy],
+            Self::Battery | Self::Sensor => [Metric::Energy, Metric::Cpu, Metric::Throughput],
+        }
+    }
+}
+
+impl fmt::Display for Purpose {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// What is asked for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Options {
+    /// The use.
+    pub purpose: Purpose,
+    /// Also what is SHOULD NOT or on its way out (MUST-). What is MUST NOT stays out.
+    pub allow_discouraged: bool,
+}
+
+/// Why there is no advice.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum AdviseError {
+    /// The file has nothing to compare.
+    #[error(
+        "the result file has no verified measurement of {wanted}; it has {found} samples (dormouse bench --quick makes what is needed)"
+    )]
+    NothingMeasured {
+        /// What was looked for.
+        wanted: &'static str,
+        /// Samples of any kind.
+        found: usize,
+    },
+    /// Nothing of what was measured may be recommended.
+    #[error("none of the measured suites may be recommended: {}", .why.join("; "))]
+    NothingAllowed {
+        /// Why not, suite by suite.
+        why: Vec<String>,
+    },
+}
+
+/// The advice.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct Advice {
+    /// [`VERSION`].
+    pub version: u32,
+    /// The use.
+    pub purpose: Purpose,
+    /// Whether discouraged suites were admitted.
+    pub allow_discouraged: bool,
+    /// What was measured on.
+    pub machine: Machine,
+    /// When, in seconds since 1970.
+    pub measured: u64,
+    /// Where joules come from.
+    pub energy: Energy,
+    /// Which measurements decide.
+    pub basis: Basis,
+    /// The recommendation.
+    pub recommended: Choice,
+    /// The next best.
+    pub runner_up: Option<Choice>,
+    /// Every suite that was measured on that basis, with its cost and its standing.
+    pub candidates: Vec<Candidate>,
+    /// What to paste.
+    pub lines: Lines,
+    /// What papers 001 and 004 found, and what is allowed now.
+    pub papers: Vec<PaperAdvice>,
+    /// The rules of paper 004, held against these measurements.
+    pub rules: Vec<Rule>,
+    /// What was not measured, and why.
+    pub not_measured: Vec<String>,
+    /// What casts doubt on the figures.
+    pub warnings: Vec<String>,
+}
+
+/// The advice that follows from measurements.
+///
+/// # Errors
+/// When nothing comparable was measured, or nothing of it may be recommended.
+pub fn advise(results: &Results, options: Options) -> Result<Advice, AdviseError> {
+    let bootstrap = Bootstrap::new(results.seed);
+    let basis = candidates::basis(results, options.purpose).ok_or(AdviseError::NothingMeasured {
+        wanted: "dormouse's ESP or its cryptography",
+        found: results.samples.len(),
+    })?;
+    let mut candidates = candidates::collect(results, &basis, &bootstrap, options);
+    let comparer = choice::Comparer::new(results, bootstrap, options.purpose);
+    comparer.pareto(&mut candidates);
+    let ranked = comparer.rank(&candidates);
+    let Some(best) = ranked.first() else {
+        let why = candidates.iter().map(|c| format!("{}: {}", c.suite, c.standing.words())).collect();
+        return Err(AdviseError::NothingAllowed { why });
+    };
+    let recommended = comparer.choice(best, &candidates);
+    let runner_up = ranked.get(1).map(|c| comparer.choice(c, &candidates));
+    let lines = Lines::new(&recommended.suite, runner_up.as_ref().map(|c| c.suite.as_str()));
+    Ok(Advice {
+        version: VERSION,
+        purpose: options.purpose,
+        allow_discouraged: options.allow_discouraged,
+        machine: results.machine.clone(),
+        measured: results.started,
+        energy: results.energy.clone(),
+        papers: papers::advice(&comparer, &candidates, &recommended.suite),
+        rules: rules::check(results, &bootstrap),
+        not_measured: candidates::not_measured(results, &candidates, &basis),
+        warnings: candidates::warnings(results, &candidates, &basis),
+        basis,
+        recommended,
+        runner_up,
+        candidates,
+        lines,
+    })
+}

@@ -1,0 +1,398 @@
+//! Paper 004's recommendations held against measurements: each is confirmed, contradicted, partly so, or not measurable here.
+//! Owns how a rule is tested; the rules stand in [`table`]. Must never count a comparison with too few rounds, and never guess
+//! where a pair of samples is missing.
+
+mod table;
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+
+use serde::Serialize;
+
+use super::levels::parts;
+use crate::results::format::{Encapsulation, Engine, Metric, Results, Sample, What};
+use crate::results::stats::{Bootstrap, Comparison, Verdict};
+
+/// A rule with what came out.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct Rule {
+    /// Short name.
+    pub id: &'static str,
+    /// Where in paper 004.
+    pub place: &'static str,
+    /// The rule, in our words.
+    pub rule: &'static str,
+    /// The paper's figure.
+    pub paper: &'static str,
+    /// What came out.
+    pub finding: Finding,
+    /// The numbers, or why there are none.
+    pub ours: String,
+}
+
+/// What came out.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Finding {
+    /// Every comparison goes the rule's way.
+    Confirmed,
+    /// Some do.
+    Partly,
+    /// None does.
+    Contradicted,
+    /// The file has no such pair of samples.
+    NotMeasurable,
+}
+
+impl Finding {
+    /// In words.
+    #[must_use]
+    pub const fn words(self) -> &'static str {
+        match self {
+            Self::Confirmed => "confirmed",
+            Self::Partly => "partly confirmed",
+            Self::Contradicted => "contradicted",
+            Self::NotMeasurable => "not measurable",
+        }
+    }
+
+    /// From how many comparisons there were, and how many agree.
+    #[must_use]
+    pub const fn of(agree: usize, all: usize) -> Self {
+        match (agree, all) {
+            (_, 0) => Self::NotMeasurable,
+            (0, _) => Self::Contradicted,
+            (a, b) if a == b => Self::Confirmed,
+            _ => Self::Partly,
+        }
+    }
+}
+
+/// A cipher's mode, as paper 004 names them. CBC, CTR and NULL go with HMAC-SHA1-96 there.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Mode {
+    Cbc,
+    Ctr,
+    Ccm,
+    Gcm,
+    Null,
+    /// No protection.
+    Plain,
+}
+
+impl Mode {
+    /// Of a suite, with `integrity` for the modes that need one.
+    fn of(suite: &str, integrity: &str) -> Option<Self> {
+        let (cipher, with) = parts(suite);
+        let composed = with == Some(integrity);
+        match cipher {
+            "none" => Some(Self::Plain),
+            "null" if composed => Some(Self::Null),
+            "aes128" | "aes256" if composed => Some(Self::Cbc),
+            "aes128ctr" | "aes256ctr" if composed => Some(Self::Ctr),
+            "aes128gcm16" | "aes256gcm16" => Some(Self::Gcm),
+            "aes128ccm16" | "aes256ccm16" | "aes128ccm8" | "aes256ccm8" => Some(Self::Ccm),
+            _ => None,
+        }
+    }
+}
+
+/// What a sample must be like to stand on one side of a comparison; what is `None` may be anything.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Pick {
+    /// The mode.
+    pub(crate) mode: Option<Mode>,
+    /// AES instructions in use, or not (also where there are none).
+    pub(crate) aes: Option<bool>,
+    /// More than one core, or just one.
+    pub(crate) many: Option<bool>,
+    /// How packets are wrapped.
+    pub(crate) wrap: Option<Encapsulation>,
+    /// Who did the work.
+    pub(crate) engine: Option<Engine>,
+    /// What was measured.
+    pub(crate) what: Option<What>,
+    /// The governor.
+    pub(crate) governor: Option<&'static str>,
+}
+
+/// Anything.
+pub(crate) const ANY: Pick =
+    Pick { mode: None, aes: None, many: None, wrap: None, engine: None, what: None, governor: None };
+
+impl Pick {
+    /// `has_aes` tells what a sample does that does not say: use the instructions of a processor that has them.
+    fn matches(&self, sample: &Sample, integrity: &str, has_aes: bool) -> bool {
+        let aes = sample.aes_instructions.unwrap_or(has_aes && sample.suite.contains("aes"));
+        self.mode.is_none_or(|m| Mode::of(&sample.suite, integrity) == Some(m))
+            && self.aes.is_none_or(|a| a == aes)
+            && self.many.is_none_or(|m| m == (sample.cores > 1))
+            && self.wrap.is_none_or(|w| w == sample.encapsulation)
+            && self.engine.is_none_or(|e| e == sample.engine)
+            && self.what.is_none_or(|w| w == sample.what)
+            && self.governor.is_none_or(|g| sample.governor.as_deref() == Some(g))
+    }
+}
+
+/// In what the two sides differ; in everything else they must be alike.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Differ {
+    /// The suite, with keys of one length.
+    Suite,
+    /// ESP against nothing: suite, engine and wrapping.
+    Protection,
+    /// Cores.
+    Cores,
+    /// AES instructions.
+    Aes,
+    /// Wrapping.
+    Wrap,
+    /// Governor.
+    Governor,
+    /// TLS against IPsec: everything but the file and the MTU.
+    Layer,
+}
+
+impl Differ {
+    fn comparable(self, a: &Sample, b: &Sample) -> bool {
+        let key = |s: &Sample| {
+            let cipher = parts(&s.suite).0;
+            if cipher.contains("256") { 256 } else { 128 }
+        };
+        let layer = self == Self::Layer;
+        let suites = matches!(self, Self::Suite | Self::Protection) || layer;
+        let unprotected = self == Self::Protection || layer;
+        // A suite without AES is alike to one with and without the instructions.
+        let aes = || a.aes_instructions.is_none() || a.aes_instructions == b.aes_instructions;
+        (suites || a.suite == b.suite)
+            && (self != Self::Suite
+                || key(a) == key(b)
+                || !a.suite.contains("aes")
+                || !b.suite.contains("aes"))
+            && (unprotected || a.engine == b.engine)
+            && (unprotected || self == Self::Wrap || a.encapsulation == b.encapsulation)
+            && (layer || (a.what == b.what && a.unit == b.unit && a.direction == b.direction))
+            && (self == Self::Cores || a.cores == b.cores)
+            && (self == Self::Aes || unprotected || b.aes_instructions.is_none() || aes())
+            && (self == Self::Governor || a.governor == b.governor)
+            // Without IPsec's headers, the same link has a larger MTU.
+            && (a.packet_bytes == b.packet_bytes || layer && a.packet_bytes.abs_diff(b.packet_bytes) <= 150)
+            && a.file_bytes == b.file_bytes
+            && a.offered == b.offered
+    }
+}
+
+/// What a rule expects of the first side over the second.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Expect {
+    Less,
+    More,
+    /// No difference, or none that matters.
+    Tie,
+    /// Less, or a tie.
+    NotMore,
+    /// More, or a tie.
+    NotLess,
+}
+
+impl Expect {
+    /// Whether a verdict agrees; `None` if it says nothing.
+    const fn agrees(self, verdict: Verdict) -> Option<bool> {
+        Some(match (verdict, self) {
+            (Verdict::TooFew, _) => return None,
+            (Verdict::Less, Self::Less | Self::NotMore)
+            | (Verdict::Greater, Self::More | Self::NotLess)
+            | (Verdict::Tie, Self::Tie | Self::NotMore | Self::NotLess) => true,
+            _ => false,
+        })
+    }
+}
+
+/// One comparison that a rule asks for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Test {
+    pub(crate) first: Pick,
+    pub(crate) second: Pick,
+    pub(crate) differ: Differ,
+    pub(crate) metric: Metric,
+    /// Packet sizes, both included.
+    pub(crate) sizes: (u32, u32),
+    pub(crate) expect: Expect,
+}
+
+/// A rule as the paper has it.
+struct Definition {
+    id: &'static str,
+    place: &'static str,
+    rule: &'static str,
+    paper: &'static str,
+    /// On what it can be tested, best first; the first that has a pair of samples is taken.
+    on: &'static [What],
+    tests: &'static [Test],
+    /// What must have been measured.
+    needs: &'static str,
+    /// Words by which the file may say why it was not.
+    words: &'static [&'static str],
+}
+
+/// A pair of samples compared.
+pub(crate) struct Pair<'a> {
+    /// The first side.
+    pub(crate) first: &'a Sample,
+    /// The second.
+    pub(crate) second: &'a Sample,
+    /// The first over the second.
+    pub(crate) comparison: Comparison,
+}
+
+/// The integrity algorithm that stands for the paper's HMAC-SHA1-96: itself, or SHA-256 if the file lacks it.
+pub(crate) fn integrity(results: &Results) -> &'static str {
+    let sha1 = |s: &Sample| s.suite.starts_with("aes") && s.suite.ends_with("-sha1");
+    if results.samples.iter().any(sha1) { "sha1" } else { "sha256" }
+}
+
+/// All pairs of a test.
+pub(crate) fn pairs<'a>(
+    results: &'a Results,
+    bootstrap: &Bootstrap,
+    test: &Test,
+    on: Option<What>,
+) -> Vec<Pair<'a>> {
+    let integrity = integrity(results);
+    let has_aes = results.machine.flags.iter().any(|f| f == "aes");
+    let side = |pick: Pick| {
+        results.samples.iter().filter(move |s| {
+            s.verified
+                && matches!(s.engine, Engine::Dormouse | Engine::Rustls | Engine::Plain)
+                && on.is_none_or(|what| s.what == what || test.differ == Differ::Layer)
+                && (test.sizes.0..=test.sizes.1).contains(&s.packet_bytes)
+                && pick.matches(s, integrity, has_aes)
+        })
+    };
+    let mut out = Vec::new();
+    for first in side(test.first) {
+        for second in side(test.second).filter(|s| test.differ.comparable(first, s)) {
+            let comparison = bootstrap.compare(first, second, test.metric);
+            out.extend(comparison.map(|comparison| Pair { first, second, comparison }));
+        }
+    }
+    out.sort_by_key(|p| (p.first.packet_bytes, p.first.suite.clone()));
+    out
+}
+
+/// All rules.
+pub(super) fn check(results: &Results, bootstrap: &Bootstrap) -> Vec<Rule> {
+    let mut rules: Vec<Rule> = table::RULES.iter().map(|d| one(results, bootstrap, d)).collect();
+    rules.push(table::who_gains_most(results, bootstrap));
+    rules
+}
+
+fn one(results: &Results, bootstrap: &Bootstrap, d: &Definition) -> Rule {
+    let rule = |finding, ours| Rule { id: d.id, place: d.place, rule: d.rule, paper: d.paper, finding, ours };
+    for what in d.on {
+        let (mut agree, mut all) = (0, 0);
+        let mut words = Vec::new();
+        for test in d.tests {
+            let found = pairs(results, bootstrap, test, Some(*what));
+            for pair in &found {
+                let Some(agrees) = test.expect.agrees(pair.comparison.verdict) else { continue };
+                all += 1;
+                agree += usize::from(agrees);
+            }
+            words.extend(summary(test, &found));
+        }
+        if all > 0 {
+            let sha256 = integrity(results) == "sha256" && d.tests.iter().any(|t| t.first.mode.is_some());
+            let note = if sha256 { " (with SHA-256 for SHA1, which the file lacks)" } else { "" };
+            return rule(Finding::of(agree, all), format!("{}: {}{note}", on(*what), words.join("; ")));
+        }
+    }
+    rule(Finding::NotMeasurable, missing(results, d.needs, d.words))
+}
+
+/// Why there is no pair: in the file's own words, if it has any.
+fn missing(results: &Results, needs: &str, words: &[&str]) -> String {
+    let mut reasons = BTreeSet::new();
+    for skipped in &results.skipped {
+        let subject = skipped.subject.to_lowercase();
+        if words.iter().any(|w| subject.contains(w)) {
+            reasons.insert(format!("{}: {}", skipped.subject, skipped.reason));
+        }
+    }
+    if reasons.is_empty() {
+        format!("the result file lacks {needs}, with enough rounds")
+    } else {
+        reasons.into_iter().collect::<Vec<_>>().join("; ")
+    }
+}
+
+const fn on(what: What) -> &'static str {
+    match what {
+        What::Crypto => "cryptography alone",
+        What::Path => "whole path",
+        What::Stream => "UDP streams",
+        What::Download => "downloads",
+        What::Tls => "TLS",
+    }
+}
+
+/// The comparisons of a test in words: `CTR-SHA1/CBC-SHA1 throughput: 180 B 0.98 [0.97, 1.00] tie, ...`.
+fn summary(test: &Test, pairs: &[Pair<'_>]) -> Option<String> {
+    let first = pairs.first()?;
+    let mut out = format!(
+        "{} over {}, {}:",
+        name(first.first, test.differ),
+        name(first.second, test.differ),
+        super::text::metric(test.metric)
+    );
+    let shown = 6;
+    for pair in pairs.iter().take(shown) {
+        let c = &pair.comparison;
+        let verdict = match c.verdict {
+            Verdict::Tie => " tie",
+            Verdict::TooFew => " too few rounds",
+            _ => "",
+        };
+        // Pairs of one test may differ in what the first names.
+        let suite = if pair.first.suite == first.first.suite { "" } else { &pair.first.suite };
+        let space = if suite.is_empty() { "" } else { " " };
+        let _ = write!(
+            out,
+            " {suite}{space}{} B {:.2} [{:.2}, {:.2}]{verdict},",
+            pair.first.packet_bytes, c.ratio.median, c.ratio.low, c.ratio.high
+        );
+    }
+    out.pop();
+    if pairs.len() > shown {
+        let _ = write!(out, ", and {} more", pairs.len() - shown);
+    }
+    Some(out)
+}
+
+/// A side by what it differs in.
+fn name(sample: &Sample, differ: Differ) -> String {
+    let wrap = match sample.encapsulation {
+        Encapsulation::None => "no encapsulation",
+        Encapsulation::Tunnel => "tunnel",
+        Encapsulation::Transport => "transport",
+        Encapsulation::Udp => "tunnel in UDP",
+        Encapsulation::UdpTransport => "transport in UDP",
+    };
+    match differ {
+        Differ::Protection if sample.suite == "none" && sample.engine == Engine::Plain => {
+            "the bare link".to_owned()
+        }
+        Differ::Protection if sample.suite == "none" => "dormouse without ESP".to_owned(),
+        Differ::Suite | Differ::Protection => sample.suite.clone(),
+        Differ::Cores => format!("{} on {} cores", sample.suite, sample.cores),
+        Differ::Aes => {
+            let with = if sample.aes_instructions == Some(true) { "with" } else { "without" };
+            format!("{} {with} AES instructions", sample.suite)
+        }
+        Differ::Wrap => format!("{} in {wrap}", sample.suite),
+        Differ::Governor => {
+            format!("{} under {}", sample.suite, sample.governor.as_deref().unwrap_or("no governor"))
+        }
+        Differ::Layer => format!("{} ({}, {wrap})", sample.suite, on(sample.what)),
+    }
+}

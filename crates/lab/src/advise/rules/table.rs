@@ -1,0 +1,399 @@
+//! The rules of paper 004, section by section, as data. Owns their wording and the comparisons that test them.
+
+use super::{ANY, Definition, Differ, Expect, Finding, Mode, Pick, Rule, Test, missing, pairs};
+use crate::results::format::{Encapsulation, Engine, Metric, Results, What};
+use crate::results::stats::Bootstrap;
+
+const SOFT: Pick = Pick { aes: Some(false), ..ANY };
+const HARD: Pick = Pick { aes: Some(true), ..ANY };
+/// Our ESP.
+const OURS: Pick = Pick { engine: Some(Engine::Dormouse), ..ANY };
+const PATHS: &[What] = &[What::Download, What::Path, What::Crypto];
+const WHOLE: &[What] = &[What::Download, What::Path];
+const MODES: &str = "AES modes with HMAC-SHA1";
+
+const fn mode(mode: Mode, of: Pick) -> Pick {
+    Pick { mode: Some(mode), ..of }
+}
+
+/// Modes against each other.
+const fn modes(
+    first: Mode,
+    second: Mode,
+    of: Pick,
+    metric: Metric,
+    sizes: (u32, u32),
+    expect: Expect,
+) -> Test {
+    Test { first: mode(first, of), second: mode(second, of), differ: Differ::Suite, metric, sizes, expect }
+}
+
+const fn wrapped(
+    first: Encapsulation,
+    second: Encapsulation,
+    metric: Metric,
+    sizes: (u32, u32),
+    expect: Expect,
+) -> Test {
+    let first = Pick { wrap: Some(first), ..OURS };
+    let second = Pick { wrap: Some(second), ..OURS };
+    Test { first, second, differ: Differ::Wrap, metric, sizes, expect }
+}
+
+const ALL: (u32, u32) = (1, 1_500);
+
+pub(super) const RULES: &[Definition] = &[
+    Definition {
+        id: "software-small",
+        place: "section 4.1, Table 2",
+        rule: "AES in software, 180-byte packets: CBC is not slower than CTR",
+        paper: "CBC, with no clear advantage over CTR",
+        on: PATHS,
+        tests: &[modes(Mode::Cbc, Mode::Ctr, SOFT, Metric::Throughput, (1, 199), Expect::NotLess)],
+        needs: "CBC and CTR in software at up to 199 bytes",
+        words: &["aes instructions", "mask"],
+    },
+    Definition {
+        id: "software-middle",
+        place: "section 4.1, Table 2",
+        rule: "AES in software, 200 to 1,000 bytes: CTR is faster than CBC",
+        paper: "CTR (up to 600 bytes in the text)",
+        on: PATHS,
+        tests: &[modes(Mode::Ctr, Mode::Cbc, SOFT, Metric::Throughput, (200, 999), Expect::More)],
+        needs: "CTR and CBC in software at 200 to 999 bytes",
+        words: &["aes instructions", "mask"],
+    },
+    Definition {
+        id: "software-large",
+        place: "section 4.1, Table 2",
+        rule: "AES in software, 1,000 to 1,500 bytes: CBC is faster than CTR",
+        paper: "CBC",
+        on: PATHS,
+        tests: &[modes(Mode::Cbc, Mode::Ctr, SOFT, Metric::Throughput, (1_000, 1_500), Expect::More)],
+        needs: "CBC and CTR in software at 1,000 to 1,500 bytes",
+        words: &["aes instructions", "mask"],
+    },
+    Definition {
+        id: "software-aead",
+        place: "section 4.1, Figs. 1a and 2a",
+        rule: "AES in software: CCM and GCM take more CPU than CBC and CTR with SHA1",
+        paper: "1.2 to 1.4 times",
+        on: PATHS,
+        tests: &[
+            modes(Mode::Ccm, Mode::Cbc, SOFT, Metric::Cpu, ALL, Expect::More),
+            modes(Mode::Gcm, Mode::Cbc, SOFT, Metric::Cpu, ALL, Expect::More),
+            modes(Mode::Ccm, Mode::Ctr, SOFT, Metric::Cpu, ALL, Expect::More),
+            modes(Mode::Gcm, Mode::Ctr, SOFT, Metric::Cpu, ALL, Expect::More),
+        ],
+        needs: "the four modes in software",
+        words: &["aes instructions", "mask"],
+    },
+    Definition {
+        id: "hardware-small",
+        place: "section 4.1, Fig. 1b",
+        rule: "AES instructions, 180 to 200 bytes: CBC is faster than CTR, CCM and GCM",
+        paper: "2 to 3 times",
+        on: PATHS,
+        tests: &[
+            modes(Mode::Cbc, Mode::Ctr, HARD, Metric::Throughput, (1, 200), Expect::More),
+            modes(Mode::Cbc, Mode::Ccm, HARD, Metric::Throughput, (1, 200), Expect::More),
+            modes(Mode::Cbc, Mode::Gcm, HARD, Metric::Throughput, (1, 200), Expect::More),
+        ],
+        needs: MODES,
+        words: &["aes instructions"],
+    },
+    Definition {
+        id: "hardware-elapsed",
+        place: "section 4.1, Table 2",
+        rule: "AES instructions, above 200 bytes: CTR is faster than CBC",
+        paper: "CTR for elapsed time",
+        on: PATHS,
+        tests: &[modes(Mode::Ctr, Mode::Cbc, HARD, Metric::Throughput, (201, 1_500), Expect::More)],
+        needs: MODES,
+        words: &["aes instructions"],
+    },
+    Definition {
+        id: "hardware-cpu",
+        place: "section 4.1, Table 2",
+        rule: "AES instructions: CBC takes no more CPU than CTR",
+        paper: "CBC for CPU time; alike above 800 bytes",
+        on: PATHS,
+        tests: &[modes(Mode::Cbc, Mode::Ctr, HARD, Metric::Cpu, ALL, Expect::NotMore)],
+        needs: MODES,
+        words: &["aes instructions"],
+    },
+    Definition {
+        id: "ccm-over-gcm",
+        place: "section 4.1",
+        rule: "AES instructions: CCM is faster than GCM",
+        paper: "CCM clearly, in the Linux kernel of 2015",
+        on: PATHS,
+        tests: &[modes(Mode::Ccm, Mode::Gcm, HARD, Metric::Throughput, ALL, Expect::More)],
+        needs: "CCM and GCM with AES instructions",
+        words: &["ccm"],
+    },
+    Definition {
+        id: "composed-over-aead",
+        place: "section 4.1, conclusions",
+        rule: "CBC and CTR with SHA1 are faster than GCM and CCM, with or without AES instructions",
+        paper: "recommended over CCM and GCM",
+        on: PATHS,
+        tests: &[
+            modes(Mode::Cbc, Mode::Gcm, ANY, Metric::Throughput, ALL, Expect::More),
+            modes(Mode::Ctr, Mode::Gcm, ANY, Metric::Throughput, ALL, Expect::More),
+            modes(Mode::Cbc, Mode::Ccm, ANY, Metric::Throughput, ALL, Expect::More),
+            modes(Mode::Ctr, Mode::Ccm, ANY, Metric::Throughput, ALL, Expect::More),
+        ],
+        needs: MODES,
+        words: &["ccm", "gcm"],
+    },
+    Definition {
+        id: "one-core",
+        place: "section 4.2, Figs. 3 and 4",
+        rule: "One communication is not faster on several cores, and takes more CPU",
+        paper: "1.3 to 1.7 times the time and CPU for small packets, 1.1 times the time for large ones",
+        on: WHOLE,
+        tests: &[
+            Test {
+                first: Pick { many: Some(true), ..OURS },
+                second: Pick { many: Some(false), ..OURS },
+                differ: Differ::Cores,
+                metric: Metric::Throughput,
+                sizes: ALL,
+                expect: Expect::NotMore,
+            },
+            Test {
+                first: Pick { many: Some(true), ..OURS },
+                second: Pick { many: Some(false), ..OURS },
+                differ: Differ::Cores,
+                metric: Metric::Cpu,
+                sizes: ALL,
+                expect: Expect::More,
+            },
+        ],
+        needs: "the same path on one core and on several",
+        words: &["core"],
+    },
+    Definition {
+        id: "aes-instructions",
+        place: "section 4.3, Fig. 5",
+        rule: "AES instructions make every mode faster and cheaper",
+        paper: "1.1 to 1.3 times faster above 250 bytes; 1.5 times, with half of the CPU, in the conclusions",
+        on: PATHS,
+        tests: &[
+            Test {
+                first: HARD,
+                second: SOFT,
+                differ: Differ::Aes,
+                metric: Metric::Throughput,
+                sizes: ALL,
+                expect: Expect::More,
+            },
+            Test {
+                first: HARD,
+                second: SOFT,
+                differ: Differ::Aes,
+                metric: Metric::Cpu,
+                sizes: ALL,
+                expect: Expect::Less,
+            },
+        ],
+        needs: "a run with the AES instructions masked",
+        words: &["aes instructions", "mask"],
+    },
+    Definition {
+        id: "network-overhead",
+        place: "section 5.1, Fig. 7",
+        rule: "ESP with NULL encryption takes more CPU than no ESP",
+        paper: "1.5 times",
+        on: WHOLE,
+        tests: &[Test {
+            first: mode(Mode::Null, ANY),
+            second: mode(Mode::Plain, ANY),
+            differ: Differ::Protection,
+            metric: Metric::Cpu,
+            sizes: ALL,
+            expect: Expect::More,
+        }],
+        needs: "NULL with SHA1, and the path without ESP",
+        words: &["null", "none"],
+    },
+    Definition {
+        id: "encryption-overhead",
+        place: "section 5.1, Fig. 6",
+        rule: "AES-CBC takes more CPU than NULL encryption",
+        paper: "3.75 times",
+        on: PATHS,
+        tests: &[modes(Mode::Cbc, Mode::Null, ANY, Metric::Cpu, ALL, Expect::More)],
+        needs: "AES-CBC and NULL, both with SHA1",
+        words: &["null"],
+    },
+    Definition {
+        id: "tunnel-large",
+        place: "section 5.2, Fig. 8",
+        rule: "Above 500 bytes, tunnel mode is not slower than transport mode",
+        paper: "no increase on one core",
+        on: WHOLE,
+        tests: &[wrapped(
+            Encapsulation::Tunnel,
+            Encapsulation::Transport,
+            Metric::Throughput,
+            (500, 1_500),
+            Expect::NotLess,
+        )],
+        needs: "tunnel and transport mode",
+        words: &["transport", "tunnel"],
+    },
+    Definition {
+        id: "tunnel-small",
+        place: "section 5.2, Fig. 8",
+        rule: "Below 500 bytes, tunnel mode takes more CPU than transport mode",
+        paper: "an overhead below 500 to 700 bytes on one core",
+        on: WHOLE,
+        tests: &[wrapped(
+            Encapsulation::Tunnel,
+            Encapsulation::Transport,
+            Metric::Cpu,
+            (1, 499),
+            Expect::More,
+        )],
+        needs: "tunnel and transport mode below 500 bytes",
+        words: &["transport", "tunnel"],
+    },
+    Definition {
+        id: "udp-encapsulation",
+        place: "section 5.3, Fig. 9",
+        rule: "UDP encapsulation costs what tunnel mode costs, next to nothing for large packets",
+        paper: "alike",
+        on: WHOLE,
+        tests: &[wrapped(
+            Encapsulation::Udp,
+            Encapsulation::Tunnel,
+            Metric::Throughput,
+            (500, 1_500),
+            Expect::Tie,
+        )],
+        needs: "tunnel mode with and without UDP",
+        words: &["udp encapsulation", "raw esp"],
+    },
+    Definition {
+        id: "governor-large",
+        place: "section 6, Fig. 10",
+        rule: "Large packets: a fixed high frequency is faster than the governor ondemand",
+        paper: "ondemand is slower where it switches",
+        on: PATHS,
+        tests: &[Test {
+            first: Pick { governor: Some("performance"), ..ANY },
+            second: Pick { governor: Some("ondemand"), ..ANY },
+            differ: Differ::Governor,
+            metric: Metric::Throughput,
+            sizes: (500, 1_500),
+            expect: Expect::More,
+        }],
+        needs: "the governors performance and ondemand",
+        words: &["governor"],
+    },
+    Definition {
+        id: "governor-conservative",
+        place: "section 6, Fig. 10",
+        rule: "The governor conservative is no slower than performance",
+        paper: "little difference, so conservative is recommended for its power",
+        on: PATHS,
+        tests: &[Test {
+            first: Pick { governor: Some("conservative"), ..ANY },
+            second: Pick { governor: Some("performance"), ..ANY },
+            differ: Differ::Governor,
+            metric: Metric::Throughput,
+            sizes: ALL,
+            expect: Expect::NotLess,
+        }],
+        needs: "the governors conservative and performance",
+        words: &["governor"],
+    },
+    Definition {
+        id: "tls-faster",
+        place: "section 7, Fig. 11",
+        rule: "A large download is faster over TLS than over IPsec",
+        paper: "on the PC; IPsec is ahead on the netbook and the single-board computer",
+        on: &[What::Tls],
+        tests: &[Test {
+            first: Pick { what: Some(What::Tls), ..ANY },
+            second: Pick { what: Some(What::Download), ..mode(Mode::Gcm, OURS) },
+            differ: Differ::Layer,
+            metric: Metric::Throughput,
+            sizes: ALL,
+            expect: Expect::More,
+        }],
+        needs: "the same file over TLS and over IPsec",
+        words: &["tls"],
+    },
+    Definition {
+        id: "tls-cpu",
+        place: "conclusions",
+        rule: "TLS takes more CPU than IPsec, so constrained devices should use IPsec",
+        paper: "more CPU cycles",
+        on: &[What::Tls],
+        tests: &[Test {
+            first: Pick { what: Some(What::Tls), ..ANY },
+            second: Pick { what: Some(What::Download), ..mode(Mode::Gcm, OURS) },
+            differ: Differ::Layer,
+            metric: Metric::Cpu,
+            sizes: ALL,
+            expect: Expect::More,
+        }],
+        needs: "the same file over TLS and over IPsec",
+        words: &["tls"],
+    },
+];
+
+/// Section 4.3's last rule compares four gains, not two samples: CCM and CBC are said to gain most from AES instructions.
+pub(super) fn who_gains_most(results: &Results, bootstrap: &Bootstrap) -> Rule {
+    let gain = |m: Mode| {
+        let test = Test {
+            first: mode(m, HARD),
+            second: mode(m, SOFT),
+            differ: Differ::Aes,
+            metric: Metric::Throughput,
+            sizes: (250, 1_500),
+            expect: Expect::More,
+        };
+        // Of the whole path if there is one: the largest packets, where the cipher counts most.
+        PATHS.iter().find_map(|what| {
+            let found = pairs(results, bootstrap, &test, Some(*what));
+            found.last().map(|p| p.comparison.ratio)
+        })
+    };
+    let rule = |finding, ours| Rule {
+        id: "who-gains-most",
+        place: "section 4.3, Fig. 5",
+        rule: "CCM and CBC gain most from AES instructions",
+        paper: "CCM 1.3 times, CBC 1.1 times for large packets; CBC 3.3 times below 250 bytes",
+        finding,
+        ours,
+    };
+    let gains: Vec<(&str, _)> =
+        [("CBC", Mode::Cbc), ("CTR", Mode::Ctr), ("CCM", Mode::Ccm), ("GCM", Mode::Gcm)]
+            .into_iter()
+            .filter_map(|(name, m)| Some((name, gain(m)?)))
+            .collect();
+    let words: Vec<String> = gains
+        .iter()
+        .map(|(name, r)| format!("{name} {:.2} times [{:.2}, {:.2}]", r.median, r.low, r.high))
+        .collect();
+    let best = gains.iter().max_by(|a, b| a.1.median.total_cmp(&b.1.median));
+    match best {
+        Some((name, r)) if gains.len() == 4 && r.is_enough() => {
+            let finding =
+                if matches!(*name, "CCM" | "CBC") { Finding::Confirmed } else { Finding::Contradicted };
+            rule(finding, words.join(", "))
+        }
+        _ => rule(
+            Finding::NotMeasurable,
+            missing(
+                results,
+                "all four modes with and without AES instructions",
+                &["aes instructions", "mask"],
+            ),
+        ),
+    }
+}

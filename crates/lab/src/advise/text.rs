@@ -1,0 +1,167 @@
+//! Advice for the terminal, and the words for figures that every rendering shares. Owns layout and units; must never compute
+//! a figure.
+
+use std::fmt::Write as _;
+
+use super::Advice;
+use super::candidates::Candidate;
+use super::choice::Choice;
+use super::rules::Rule;
+use crate::results::format::{EnergySource, Metric};
+use crate::results::stats::{Comparison, Estimate, Verdict};
+
+/// A figure's name.
+#[must_use]
+pub const fn metric(metric: Metric) -> &'static str {
+    match metric {
+        Metric::Throughput => "throughput",
+        Metric::Cpu => "CPU per byte",
+        Metric::Energy => "energy per byte",
+        Metric::Elapsed => "time",
+        Metric::Loss => "loss",
+        Metric::Jitter => "jitter",
+        Metric::Joules => "energy",
+        Metric::Received => "packets received",
+    }
+}
+
+/// Unit and factor in which a figure is shown.
+const fn unit(metric: Metric) -> (&'static str, f64) {
+    match metric {
+        Metric::Throughput => ("MB/s", 1e-6),
+        Metric::Cpu => ("ns/B", 1.0),
+        Metric::Energy => ("nJ/B", 1e9),
+        Metric::Elapsed => ("s", 1.0),
+        Metric::Loss => ("%", 100.0),
+        Metric::Jitter => ("us", 1e6),
+        Metric::Joules => ("J", 1.0),
+        Metric::Received => ("packets", 1.0),
+    }
+}
+
+/// A number with three digits that mean something.
+#[must_use]
+pub fn digits(value: f64) -> String {
+    let places = match value.abs() {
+        v if v >= 100.0 || v == 0.0 => 0,
+        v if v >= 10.0 => 1,
+        v if v >= 1.0 => 2,
+        v if v >= 0.1 => 3,
+        v if v >= 0.01 => 4,
+        _ => 5,
+    };
+    format!("{value:.places$}")
+}
+
+/// A figure with its interval: `213 MB/s [209, 216]`.
+#[must_use]
+pub fn figure(of: Metric, estimate: &Estimate) -> String {
+    let (unit, factor) = unit(of);
+    let show = |v: f64| digits(v * factor);
+    format!("{} {unit} [{}, {}]", show(estimate.median), show(estimate.low), show(estimate.high))
+}
+
+/// A comparison: `throughput 1.32 times [1.29, 1.35], delta +1.00`, or that it is a tie.
+#[must_use]
+pub fn compared(of: Metric, c: &Comparison) -> String {
+    let ratio = format!("{:.2} times [{:.2}, {:.2}]", c.ratio.median, c.ratio.low, c.ratio.high);
+    let verdict = match c.verdict {
+        Verdict::Tie => ", a tie",
+        Verdict::TooFew => ", too few rounds to conclude anything",
+        Verdict::Less | Verdict::Greater => "",
+    };
+    format!("{} {ratio}, delta {:+.2}{verdict}", metric(of), c.delta)
+}
+
+/// The advice, for people.
+#[must_use]
+pub fn render(advice: &Advice) -> String {
+    let mut out = String::new();
+    let _ = writeln!(out, "For {}: {}", advice.purpose, advice.recommended.suite);
+    let _ = writeln!(out, "Decided on {}", advice.basis.words());
+    let _ = writeln!(out, "Measured on {}, {} cores\n", advice.machine.cpu, advice.machine.cores);
+    choice(&mut out, "Why", &advice.recommended, advice);
+    if let Some(runner_up) = &advice.runner_up {
+        choice(&mut out, &format!("Runner-up: {}", runner_up.suite), runner_up, advice);
+    }
+    candidates(&mut out, advice);
+    let _ = writeln!(out, "For /etc/dormouse/dormouse.toml:\n\n{}", indented(&advice.lines.toml));
+    let _ = writeln!(out, "For swanctl.conf:\n\n{}", indented(&advice.lines.swanctl));
+    out.push_str("What the papers advised, and what is allowed now:\n");
+    for p in &advice.papers {
+        let _ = writeln!(out, "  {} ({})", p.paper, p.place);
+        let _ = writeln!(out, "      the standards   {}", p.standard);
+        let _ = writeln!(out, "      here            {}", p.words);
+        let _ = writeln!(out, "      allowed now     {}", p.allowed);
+    }
+    out.push_str("\nPaper 004's rules on this machine:\n");
+    for rule in &advice.rules {
+        self::rule(&mut out, rule);
+    }
+    list(&mut out, "Not measured", &advice.not_measured);
+    list(&mut out, "Doubts", &advice.warnings);
+    out
+}
+
+fn choice(out: &mut String, title: &str, choice: &Choice, advice: &Advice) {
+    let _ = writeln!(out, "{title}:");
+    for reason in &choice.reasons {
+        let _ = writeln!(out, "  - {reason}");
+    }
+    let against = advice.runner_up.as_ref().map(|r| r.suite.as_str());
+    let other = if choice.suite == advice.recommended.suite {
+        against
+    } else {
+        Some(advice.recommended.suite.as_str())
+    };
+    for e in choice.evidence.iter().filter(|e| Some(e.against.as_str()) == other) {
+        let _ = writeln!(out, "  - against {}: {}", e.against, compared(e.metric, &e.comparison));
+    }
+    out.push('\n');
+}
+
+fn candidates(out: &mut String, advice: &Advice) {
+    let estimated = advice.candidates.iter().any(|c| c.energy_source == EnergySource::Estimated);
+    let _ = writeln!(
+        out,
+        "All suites that were measured (median [95 % interval]{}):",
+        if estimated { "; energy is estimated" } else { "" }
+    );
+    for c in &advice.candidates {
+        let _ = writeln!(out, "  {:<18} {}", c.suite, costs(c));
+        let level = c.judgement.as_ref().map_or("unknown", |j| j.level.name());
+        let _ = writeln!(out, "  {:<18} {level}; {}", "", c.standing.words());
+    }
+    out.push('\n');
+}
+
+/// The costs of a candidate, those that were measured.
+#[must_use]
+pub fn costs(c: &Candidate) -> String {
+    let all = [Metric::Throughput, Metric::Cpu, Metric::Energy];
+    let shown: Vec<String> = all.into_iter().filter_map(|m| Some(figure(m, &c.figure(m)?))).collect();
+    let overhead = c.overhead.map(|n| format!(", +{n} B a packet")).unwrap_or_default();
+    shown.join(", ") + &overhead
+}
+
+fn rule(out: &mut String, rule: &Rule) {
+    let _ = writeln!(out, "  [{}] {} ({})", rule.finding.words(), rule.rule, rule.place);
+    let _ = writeln!(out, "      paper  {}", rule.paper);
+    let _ = writeln!(out, "      here   {}", rule.ours);
+}
+
+fn list(out: &mut String, title: &str, lines: &[String]) {
+    if !lines.is_empty() {
+        let _ = writeln!(out, "\n{title}:");
+        for line in lines {
+            let _ = writeln!(out, "  - {line}");
+        }
+    }
+}
+
+fn indented(text: &str) -> String {
+    text.lines().fold(String::new(), |mut out, line| {
+        let _ = if line.is_empty() { writeln!(out) } else { writeln!(out, "    {line}") };
+        out
+    })
+}

@@ -1,0 +1,211 @@
+//! The adviser on invented campaigns where the right answer is known: what it picks, what it refuses, and what it admits not to
+//! know.
+
+mod common;
+
+use common::{campaign, sample};
+use dormouse_lab::advise::candidates::Standing;
+use dormouse_lab::advise::levels::{Judgement, Permission};
+use dormouse_lab::advise::rules::Finding;
+use dormouse_lab::advise::{AdviseError, Options, Purpose, advise, text};
+use dormouse_lab::results::format::{EnergySource, Results, What};
+use dormouse_lab::results::stats::Verdict;
+use proptest::prelude::*;
+
+fn options(purpose: Purpose) -> Options {
+    Options { purpose, ..Options::default() }
+}
+
+#[test]
+fn the_cheapest_allowed_suite_is_recommended_with_its_evidence() {
+    for purpose in Purpose::ALL {
+        let advice = advise(&campaign(), options(purpose)).expect("advice");
+        assert_eq!(advice.recommended.suite, "aes128gcm16", "{purpose}");
+        assert_eq!(advice.runner_up.as_ref().map(|c| c.suite.as_str()), Some("aes256gcm16"), "{purpose}");
+        let against = |suite: &str| {
+            let mut all = advice.recommended.evidence.iter().filter(|e| e.against == suite);
+            all.next().expect("compared").comparison
+        };
+        let faster = against("chacha20poly1305");
+        assert!(faster.paired && faster.verdict == Verdict::Greater && faster.ratio.low > 1.0);
+        assert!(
+            advice.lines.toml.contains("aes128gcm16-x25519")
+                && advice.lines.swanctl.contains("esp_proposals")
+        );
+    }
+    let small = advise(&campaign(), options(Purpose::SmallPackets)).expect("advice");
+    let large = advise(&campaign(), options(Purpose::Bulk)).expect("advice");
+    assert_eq!((small.basis.packet_bytes, large.basis.packet_bytes), (180, 1_420));
+}
+
+#[test]
+fn what_is_forbidden_is_not_recommended_however_fast() {
+    let mut results = campaign();
+    for forbidden in ["des-md5", "null-sha1", "aes128-sha1", "3des-sha1"] {
+        results.samples.retain(|s| s.suite != forbidden);
+        results.samples.push(sample(What::Path, forbidden, 1_420, 1.0));
+    }
+    let strict = advise(&results, options(Purpose::Bulk)).expect("advice");
+    assert_eq!(strict.recommended.suite, "aes128gcm16");
+    let standing = |suite: &str| {
+        let found = strict.candidates.iter().find(|c| c.suite == suite).expect("listed");
+        found.standing.words()
+    };
+    assert!(standing("des-md5").contains("MUST NOT (RFC 8221"), "{}", standing("des-md5"));
+    assert!(
+        standing("aes128-sha1").contains("sha1 is MUST- (RFC 8221, section 6)"),
+        "{}",
+        standing("aes128-sha1")
+    );
+    // On request the discouraged one that the daemon has; 3DES it has not, and what is MUST NOT stays out.
+    let lax = Options { allow_discouraged: true, ..options(Purpose::Bulk) };
+    let lax = advise(&results, lax).expect("advice");
+    assert_eq!(lax.recommended.suite, "aes128-sha1");
+    assert!(lax.recommended.reasons.iter().any(|r| r.contains("discouraged")));
+    let des = lax.candidates.iter().find(|c| c.suite == "3des-sha1").expect("listed");
+    assert_eq!(des.standing, Standing::NotConfigurable);
+}
+
+#[test]
+fn the_papers_results_stand_beside_what_is_allowed_now() {
+    let advice = advise(&campaign(), options(Purpose::Bulk)).expect("advice");
+    let des = advice.papers.iter().find(|p| p.suite == "des-md5").expect("paper 001");
+    assert!(des.standard.contains("MUST NOT") && des.allowed == "aes128gcm16", "{des:?}");
+    assert!(des.words.contains("times ["), "{}", des.words);
+    let cbc = advice.papers.iter().find(|p| p.suite == "aes128-sha1").expect("paper 004");
+    assert!(cbc.gain.iter().all(|(_, c)| c.verdict != Verdict::TooFew) && !cbc.gain.is_empty());
+}
+
+#[test]
+fn a_tie_is_decided_by_the_standards_and_said_to_be_one() {
+    let mut results = campaign();
+    results.samples.clear();
+    for suite in ["chacha20poly1305", "aes256-sha256", "aes128gcm16", "aes256gcm16"] {
+        results.samples.push(sample(What::Path, suite, 1_420, 600.0));
+    }
+    let advice = advise(&results, options(Purpose::Bulk)).expect("advice");
+    assert_eq!(advice.recommended.suite, "aes256gcm16", "MUST, authenticates by itself, the longer key");
+    assert!(
+        advice.recommended.reasons.iter().any(|r| r.contains("a tie in throughput with chacha20poly1305"))
+    );
+    assert!(text::render(&advice).contains("a tie"));
+}
+
+#[test]
+fn what_was_not_verified_or_hardly_measured_is_not_recommended() {
+    let mut results = campaign();
+    for s in results.samples.iter_mut().filter(|s| s.suite == "aes128gcm16") {
+        s.verified = false;
+        s.remark = Some("known answer 3 differs".to_owned());
+    }
+    for s in results.samples.iter_mut().filter(|s| s.suite == "aes256gcm16") {
+        s.rounds.truncate(4);
+    }
+    let advice = advise(&results, options(Purpose::Bulk)).expect("advice");
+    assert_eq!(advice.recommended.suite, "chacha20poly1305");
+    let words: Vec<String> = advice.candidates.iter().map(|c| c.standing.words()).collect();
+    assert!(words.iter().any(|w| w.contains("known answer 3 differs")), "{words:?}");
+    assert!(words.iter().any(|w| w.contains("only 4 rounds")), "{words:?}");
+}
+
+#[test]
+fn nothing_measured_or_nothing_allowed_is_an_error_that_says_what_there_was() {
+    let empty = Results::new(dormouse_lab::results::format::Machine::default());
+    let error = advise(&empty, Options::default()).expect_err("nothing");
+    assert!(
+        matches!(error, AdviseError::NothingMeasured { found: 0, .. }) && error.to_string().contains("bench")
+    );
+    let mut weak = campaign();
+    weak.samples.retain(|s| s.suite == "aes128-sha1");
+    let error = advise(&weak, Options::default()).expect_err("SHA1 only").to_string();
+    assert!(error.contains("aes128-sha1") && error.contains("MUST-"), "{error}");
+}
+
+#[test]
+fn rules_are_confirmed_contradicted_or_not_measurable_with_the_reason_of_the_file() {
+    let advice = advise(&campaign(), options(Purpose::Bulk)).expect("advice");
+    let rule = |id: &str| advice.rules.iter().find(|r| r.id == id).expect("a rule");
+    for (id, finding) in [
+        // By the invented costs: CTR is cheaper than CBC, GCM than CCM, and both AEADs than composed suites at large packets.
+        ("hardware-elapsed", Finding::Confirmed),
+        ("hardware-cpu", Finding::Contradicted),
+        ("ccm-over-gcm", Finding::Contradicted),
+        ("composed-over-aead", Finding::Partly),
+        ("network-overhead", Finding::Confirmed),
+        ("encryption-overhead", Finding::Confirmed),
+        ("tunnel-large", Finding::Confirmed),
+        ("tunnel-small", Finding::Confirmed),
+        ("udp-encapsulation", Finding::Confirmed),
+        ("software-small", Finding::NotMeasurable),
+        ("governor-large", Finding::NotMeasurable),
+        ("tls-faster", Finding::NotMeasurable),
+        ("one-core", Finding::NotMeasurable),
+        ("who-gains-most", Finding::NotMeasurable),
+    ] {
+        assert_eq!(rule(id).finding, finding, "{id}: {}", rule(id).ours);
+    }
+    assert!(
+        rule("software-small").ours.contains("does not heed the mask"),
+        "{}",
+        rule("software-small").ours
+    );
+    assert!(rule("governor-large").ours.contains("lacks"), "{}", rule("governor-large").ours);
+    assert!(rule("hardware-elapsed").ours.contains("1420 B"), "{}", rule("hardware-elapsed").ours);
+}
+
+#[test]
+fn what_was_not_measured_is_said() {
+    let mut results = campaign();
+    results.energy.source = EnergySource::None;
+    results.samples.iter_mut().for_each(|s| s.rounds.iter_mut().for_each(|r| r.joules_per_byte = None));
+    results.samples.retain(|s| s.suite != "chacha20poly1305");
+    results.machine.hypervisor = Some("kvm".to_owned());
+    results.finished = None;
+    let advice = advise(&results, options(Purpose::Battery)).expect("advice");
+    for said in ["energy: no meter", "chacha20poly1305: not in the result file", "AES instructions off"] {
+        assert!(advice.not_measured.iter().any(|l| l.contains(said)), "{said}: {:?}", advice.not_measured);
+    }
+    for said in ["virtual machine (kvm)", "not finished"] {
+        assert!(advice.warnings.iter().any(|l| l.contains(said)), "{said}: {:?}", advice.warnings);
+    }
+    assert!(
+        advice.recommended.evidence.iter().all(|e| e.metric != dormouse_lab::results::format::Metric::Energy)
+    );
+}
+
+#[test]
+fn cryptography_alone_is_used_only_where_the_path_was_not_measured() {
+    let mut results = campaign();
+    results.samples.push(sample(What::Crypto, "chacha20poly1305", 1_420, 1.0));
+    results.samples.push(sample(What::Crypto, "aes128gcm16", 1_420, 2.0));
+    assert_eq!(advise(&results, Options::default()).expect("advice").basis.what, What::Path);
+    results.samples.retain(|s| s.what == What::Crypto);
+    let advice = advise(&results, Options::default()).expect("advice");
+    assert_eq!((advice.basis.what, advice.recommended.suite.as_str()), (What::Crypto, "chacha20poly1305"));
+    assert!(advice.not_measured.iter().any(|l| l.contains("whole path")));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(8))]
+    /// Whatever the costs, nothing forbidden is recommended, nothing recommended is dominated, and the choice of the file's order
+    /// does not matter.
+    #[test]
+    fn the_filter_holds_for_any_costs(costs in prop::collection::vec(1.0f64..1e5, 11), turn in 0usize..11) {
+        let mut results = campaign();
+        results.samples.clear();
+        let suites = ["aes128gcm16", "aes256gcm16", "chacha20poly1305", "aes128-sha256", "aes128ctr-sha512", "aes128-sha1",
+            "des-md5", "3des-sha1", "null-sha256", "none", "aes128"];
+        for (suite, cost) in suites.iter().zip(&costs) {
+            results.samples.push(sample(What::Path, suite, 1_420, *cost));
+        }
+        let advice = advise(&results, options(Purpose::Bulk)).expect("advice");
+        for choice in [Some(&advice.recommended), advice.runner_up.as_ref()].into_iter().flatten() {
+            let permission = Judgement::of(&choice.suite).expect("known").permission();
+            prop_assert_eq!(permission, Permission::Allowed);
+        }
+        let chosen = advice.candidates.iter().find(|c| c.suite == advice.recommended.suite).expect("listed");
+        prop_assert_eq!(&chosen.standing, &Standing::Front);
+        results.samples.rotate_left(turn);
+        prop_assert_eq!(advise(&results, options(Purpose::Bulk)).expect("advice").recommended.suite, advice.recommended.suite);
+    }
+}

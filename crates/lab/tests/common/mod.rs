@@ -1,0 +1,118 @@
+//! Invented result files, for tests only: costs by formula, so that the right answer is known.
+
+#![expect(dead_code, reason = "each test binary uses its part")]
+
+use dormouse_lab::results::Results;
+use dormouse_lab::results::format::{
+    Encapsulation, EnergySource, Engine, Machine, Round, Sample, Skipped, Unit, What,
+};
+
+/// Nanoseconds for a packet: fixed, and for each byte; by suite. The integrity algorithm comes on top.
+const COSTS: [(&str, f64, f64); 11] = [
+    ("aes128gcm16", 300.0, 0.20),
+    ("aes256gcm16", 310.0, 0.24),
+    ("chacha20poly1305", 400.0, 0.60),
+    ("aes128-sha256", 700.0, 1.80),
+    ("aes256-sha256", 710.0, 2.00),
+    ("aes128-sha1", 500.0, 1.20),
+    ("aes128ctr-sha1", 480.0, 1.00),
+    ("aes128ccm16", 450.0, 1.50),
+    ("null-sha1", 350.0, 0.80),
+    ("des-md5", 600.0, 12.0),
+    ("3des-sha1", 700.0, 30.0),
+];
+
+/// A point of one suite with eleven rounds of `nanoseconds` per packet, give or take half a percent.
+pub(crate) fn sample(what: What, suite: &str, bytes: u32, nanoseconds: f64) -> Sample {
+    let mut sample = Sample::new(what, suite, bytes, 1);
+    sample.verified = true;
+    sample.integrity = suite.split_once('-').map(|(_, integrity)| integrity.to_owned());
+    sample.aes_instructions = suite.starts_with("aes").then_some(true);
+    if what != What::Crypto {
+        sample.encapsulation = Encapsulation::Udp;
+    }
+    sample.rounds = (0..11u32)
+        .map(|n| {
+            let wobble = 1.0 + 0.005 * f64::from(n * 7 % 11) / 5.0 - 0.005;
+            let each = nanoseconds * wobble / f64::from(bytes);
+            Round {
+                round: n,
+                throughput: Some(1e9 / each),
+                cpu_thread: Some(each),
+                joules_per_byte: Some(each * 5e-9),
+                ..Round::default()
+            }
+        })
+        .collect();
+    sample
+}
+
+/// A machine's whole campaign: eleven suites at four sizes, the whole path.
+pub(crate) fn campaign() -> Results {
+    let machine = Machine {
+        cpu: "An invented processor".to_owned(),
+        cores: 2,
+        flags: vec!["aes".to_owned()],
+        ..Machine::default()
+    };
+    let mut results = Results::new(machine);
+    results.energy.source = EnergySource::Estimated;
+    results.energy.name = "laptop-000".to_owned();
+    results.finished = Some(1);
+    for bytes in [180u32, 576, 1_024, 1_420] {
+        for (suite, fixed, each) in COSTS {
+            results.samples.push(sample(What::Path, suite, bytes, fixed + each * f64::from(bytes)));
+        }
+        let mut plain = sample(What::Path, "none", bytes, 250.0);
+        plain.engine = Engine::Plain;
+        plain.encapsulation = Encapsulation::None;
+        results.samples.push(plain);
+    }
+    for wrap in [Encapsulation::Tunnel, Encapsulation::Transport] {
+        for (bytes, more) in [(180u32, 1.2), (1_420, 1.0)] {
+            let more = if wrap == Encapsulation::Tunnel { more } else { 1.0 };
+            let mut s = sample(What::Path, "aes128gcm16", bytes, (300.0 + 0.2 * f64::from(bytes)) * more);
+            s.encapsulation = wrap;
+            results.samples.push(s);
+        }
+    }
+    results.skipped.push(Skipped {
+        what: None,
+        subject: "AES instructions off".to_owned(),
+        reason: "the library does not heed the mask <here>".to_owned(),
+    });
+    results
+}
+
+/// The file of a stream as paper 001 had it: UDP at a rate, with or without protection.
+pub(crate) fn stream(suite: &str, pdu: u32, offered: Option<f64>, received: f64, joules: f64) -> Sample {
+    let mut s = Sample::new(What::Stream, suite, pdu, 1);
+    s.verified = true;
+    s.unit = Unit::Payload;
+    s.offered = offered;
+    if suite == "none" {
+        s.engine = Engine::Plain;
+    } else {
+        s.encapsulation = Encapsulation::Udp;
+    }
+    let rate = offered.unwrap_or(1e9) / 8.0;
+    s.rounds = (0..5u32)
+        .map(|n| {
+            let wobble = 1.0 + 0.002 * (f64::from(n) - 2.0);
+            let sent = 10_000u64;
+            let got = (received * wobble).min(1.0);
+            Round {
+                round: n,
+                elapsed: Some(3.0),
+                throughput: Some(rate * got),
+                loss: Some(1.0 - got),
+                jitter: Some(1e-5),
+                joules: Some(joules * wobble),
+                packets_sent: Some(sent),
+                packets_received: Some((sent as f64 * got) as u64),
+                ..Round::default()
+            }
+        })
+        .collect();
+    s
+}
