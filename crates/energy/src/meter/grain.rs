@@ -1,7 +1,8 @@
 //! How coarse and how slow a counter is, found by watching it. Owns the detection; must never claim a finer grain than was seen.
 //!
 //! A gauge says 10 mWh = 36 J at a time, or refreshes every 30 s, and the kernel does not tell. Both are found from the changes:
-//! the step is what all changes are multiples of, the refresh interval is at most the shortest time between two changes.
+//! the step is what all changes are multiples of, and the refresh interval is not longer than the shortest time in which two
+//! changes fell: from the last look before the first of them to the look that saw the second.
 
 use core::time::Duration;
 
@@ -22,7 +23,8 @@ pub struct Grain {
 /// Watches the raw values of a counter.
 #[derive(Clone, Debug, Default)]
 pub struct Detector {
-    last: Option<u64>,
+    last: Option<(Instant, u64)>,
+    /// The last look before the last change.
     changed: Option<Instant>,
     step: Option<u64>,
     refresh: Option<Duration>,
@@ -35,13 +37,13 @@ const TOLERANCE: f64 = 0.04;
 impl Detector {
     /// The counter's value at a time.
     pub fn observe(&mut self, now: Instant, raw: u64) {
-        let Some(before) = self.last.replace(raw) else { return };
+        let Some((looked, before)) = self.last.replace((now, raw)) else { return };
         let change = raw.abs_diff(before);
         if change == 0 {
             return;
         }
         self.step = Some(self.step.map_or(change, |step| common(step, change)));
-        if let Some(then) = self.changed.replace(now) {
+        if let Some(then) = self.changed.replace(looked) {
             let passed = now.saturating_since(then);
             self.refresh = Some(self.refresh.map_or(passed, |r| r.min(passed)));
         }
@@ -53,7 +55,7 @@ impl Detector {
         self.step
     }
 
-    /// Shortest time between two changes: the refresh interval is not longer.
+    /// The refresh interval is not longer than this; `None` before the second change.
     #[must_use]
     pub const fn refresh(&self) -> Option<Duration> {
         self.refresh
@@ -92,11 +94,13 @@ mod tests {
     }
 
     #[test]
-    fn the_step_of_a_gauge_of_ten_milliwatt_hours_is_found() {
-        let found =
-            watch(&[(0, 50_000_000), (1, 50_000_000), (9, 49_990_000), (18, 49_960_000), (27, 49_940_000)]);
+    fn the_step_and_the_refresh_of_a_gauge_of_ten_milliwatt_hours_are_found() {
+        // 20 W, refreshed every 9 s, looked at every second.
+        let shown = |t: u64| 50_000_000 - t / 9 * 9 * 5556 / 10_000 * 10_000;
+        let values: Vec<(u64, u64)> = (0..60).map(|t| (t, shown(t))).collect();
+        let found = watch(&values);
         assert_eq!(found.step(), Some(10_000));
-        assert_eq!(found.refresh(), Some(Duration::from_secs(9)));
+        assert_eq!(found.refresh(), Some(Duration::from_secs(10)), "9 s, and the second between two looks");
     }
 
     #[test]
@@ -121,9 +125,9 @@ mod tests {
     fn a_pause_is_no_refresh_interval() {
         let mut found = watch(&[(0, 10), (5, 20)]);
         found.interrupt();
-        for (t, raw) in [(6, 50), (7, 60), (17, 70)] {
+        for (t, raw) in [(50, 50), (51, 60), (60, 60), (61, 70)] {
             found.observe(Instant::from_nanos(t * 1_000_000_000), raw);
         }
-        assert_eq!((found.step(), found.refresh()), (Some(10), Some(Duration::from_secs(10))));
+        assert_eq!((found.step(), found.refresh()), (Some(10), Some(Duration::from_secs(11))));
     }
 }
