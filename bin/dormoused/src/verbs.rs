@@ -6,7 +6,7 @@ use dormouse_control as control;
 use dormouse_control::{ConnectionState, Error, ErrorKind, EventKind, Reply, Request, Response, Verb};
 use dormouse_io::clock::{unix_now, unix_now_precise};
 use dormouse_io::control::{ClientId, ControlEvent, ControlServer};
-use dormouse_node::ladder::State;
+use dormouse_node::ladder::{Rung, State};
 use dormouse_node::{Change, ClientInfo, FailureKind, Node};
 use dormouse_sansio::{Deadline, Instant};
 use std::collections::{BTreeMap, BTreeSet};
@@ -161,6 +161,9 @@ impl Daemon {
                 self.verbs.tell(None, EventKind::Resumed);
                 Ok(Reply::Done)
             }
+            Verb::Exercise { connection, rung } => {
+                self.named(connection).and_then(|name| self.exercise(now, &name, rung))
+            }
             Verb::Status => Ok(Reply::Status(Box::new(self.status(now)))),
             Verb::Stats => Ok(Reply::Stats(Box::new(self.stats()))),
             Verb::Doctor => Ok(Reply::Doctor(self.doctor())),
@@ -185,6 +188,23 @@ impl Daemon {
             }
         };
         self.verbs.reply(client, result);
+    }
+
+    fn exercise(&mut self, now: Instant, name: &str, rung: control::Rung) -> Result<Reply, Error> {
+        let rung = match rung {
+            control::Rung::Held => Rung::Held,
+            control::Rung::Mobike => Rung::Mobike,
+            control::Rung::Ticket => Rung::Ticket,
+            control::Rung::Full => Rung::Full,
+        };
+        if self.node.exercise(now, name, rung) {
+            return Ok(Reply::Done);
+        }
+        let why = match rung {
+            Rung::Ticket => "is not up and at rest, or holds no ticket",
+            _ => "is not up and at rest",
+        };
+        Err(Error::new(ErrorKind::NotConnected, format!("{name} {why}")))
     }
 
     /// The client connection that is meant.

@@ -1,6 +1,6 @@
 //! Requests: what the command line asks the daemon.
 
-use crate::{ConnectionState, Error, ErrorKind, MAX_REQUEST, VERSION};
+use crate::{ConnectionState, Error, ErrorKind, MAX_REQUEST, Rung, VERSION};
 use serde::{Deserialize, Serialize};
 
 /// One line from the command line to the daemon.
@@ -43,6 +43,14 @@ pub enum Verb {
         state: ConnectionState,
         /// For how long, in seconds; 0 asks without waiting, absent waits for ever.
         timeout_seconds: Option<f64>,
+    },
+    /// Climb one rung of a session that is up, to measure it. Answered [`crate::Reply::Done`] at once, or [`ErrorKind::NotConnected`] if it
+    /// cannot be done now; an `up` event follows.
+    Exercise {
+        /// Which.
+        connection: Option<String>,
+        /// Which rung.
+        rung: Rung,
     },
     /// What the daemon knows about its surroundings: [`crate::Reply::Doctor`].
     Doctor,

@@ -16,6 +16,10 @@ fn requests_have_one_shape() {
         "{\"version\":1,\"verb\":\"wait\",\"connection\":null,\"state\":\"up\",\"timeout_seconds\":1.5}\n"
     );
     assert_eq!(Request::parse(text.as_bytes()).unwrap().verb, wait);
+    let exercise = Verb::Exercise { connection: Some("office".into()), rung: Rung::Ticket };
+    let text = line(&Request::new(exercise)).unwrap();
+    let expected = "{\"version\":1,\"verb\":\"exercise\",\"connection\":\"office\",\"rung\":\"ticket\"}\n";
+    assert_eq!(text, expected);
 }
 
 #[test]

@@ -276,6 +276,40 @@ impl Ladder {
         }
     }
 
+    /// Climbs one rung although nothing asks for it: what it costs on this device is measured that way. A rung that fails hands over to
+    /// the next as ever. False, and nothing done, unless the session is up, no exchange is under way and the rung has what it needs.
+    pub fn exercise(&mut self, now: Instant, rung: Rung) -> bool {
+        let at_rest = self.state == State::Up && !matches!(self.wait, Wait::Exchange(_));
+        let (true, Some(held), Some(path)) = (at_rest, self.held, self.path) else { return false };
+        match rung {
+            Rung::Ticket if !self.has_ticket => return false,
+            Rung::Held => {
+                self.state = State::Climbing(rung);
+                self.probe(now);
+            }
+            Rung::Mobike => {
+                self.state = State::Climbing(rung);
+                self.actions.push_back(Action::Update(held));
+                self.wait = Wait::Exchange(now + self.deadlines.probe);
+            }
+            Rung::Ticket | Rung::Full => {
+                self.actions.push_back(Action::Abandon);
+                self.held = None;
+                self.state = State::Climbing(rung);
+                let (action, limit) = match rung {
+                    Rung::Ticket => (Action::Resume(path), self.deadlines.ticket),
+                    _ => (Action::Connect(path), self.deadlines.full),
+                };
+                self.actions.push_back(action);
+                self.wait = Wait::Exchange(now + limit);
+            }
+        }
+        self.climb_started = now;
+        // The success that follows is news, even if it takes as long as the last one did.
+        self.last_wake = None;
+        true
+    }
+
     /// An SA is established, by ticket or by a full exchange, over `path`.
     pub fn established(&mut self, now: Instant, path: Path, resumed: bool) {
         self.held = Some(path);

@@ -13,8 +13,8 @@ pub mod held;
 pub mod ladder;
 mod node;
 pub mod pool;
-pub mod sleeper;
 mod sleep;
+pub mod sleeper;
 mod snapshot;
 
 pub use dormouse_ike::{LoadReport, SleepFlags};

@@ -315,6 +315,14 @@ impl Node {
         self.announce_flow();
     }
 
+    /// Climbs one rung of a session that is up, to measure it ([`crate::ladder::Ladder::exercise`]): a success is announced like a wake.
+    /// False if there is no such connection, or it cannot be done now.
+    pub fn exercise(&mut self, now: Instant, connection: &str, rung: crate::ladder::Rung) -> bool {
+        let begun = self.clients.get_mut(connection).is_some_and(|c| c.ladder.exercise(now, rung));
+        self.climb(now);
+        begun
+    }
+
     // ---- data -----------------------------------------------------------------------------------------------------
 
     /// A datagram came in over `path`.

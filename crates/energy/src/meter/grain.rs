@@ -96,7 +96,7 @@ mod tests {
     #[test]
     fn the_step_and_the_refresh_of_a_gauge_of_ten_milliwatt_hours_are_found() {
         // 20 W, refreshed every 9 s, looked at every second.
-        let shown = |t: u64| 50_000_000 - t / 9 * 9 * 5556 / 10_000 * 10_000;
+        let shown = |t: u64| 50_000_000 - t / 9 * 9 * 5556 / 10_000 * 10_000 - t / 27 * 10_000;
         let values: Vec<(u64, u64)> = (0..60).map(|t| (t, shown(t))).collect();
         let found = watch(&values);
         assert_eq!(found.step(), Some(10_000));

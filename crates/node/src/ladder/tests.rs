@@ -265,3 +265,40 @@ fn a_verdict_waits_for_a_network_and_is_forgotten_with_the_next_packet() {
         "it did not sleep when it said so, and the gateway knows"
     );
 }
+
+#[test]
+fn a_rung_can_be_exercised_only_on_a_session_at_rest_that_has_what_it_needs() {
+    for (rung, expected) in [
+        (Rung::Held, vec![Action::Probe(Duration::from_secs(2))]),
+        (Rung::Mobike, vec![Action::Update(path(1))]),
+        (Rung::Ticket, vec![Action::Abandon, Action::Resume(path(1))]),
+        (Rung::Full, vec![Action::Abandon, Action::Connect(path(1))]),
+    ] {
+        let mut l = established();
+        assert!(l.exercise(at(20), rung));
+        assert_eq!(actions(&mut l), expected);
+        assert_eq!(l.state(), State::Climbing(rung));
+        assert_eq!(l.data_flows(), matches!(rung, Rung::Held | Rung::Mobike));
+        assert!(!l.exercise(at(20), rung), "one at a time");
+        match rung {
+            Rung::Held | Rung::Mobike => l.confirmed(at(21)),
+            Rung::Ticket | Rung::Full => l.established(at(21), path(1), rung == Rung::Ticket),
+        }
+        assert_eq!(l.last_wake(), Some(Wake { rung, took: Duration::from_secs(1) }));
+        assert_eq!((l.state(), l.poll_timeout()), (State::Up, None));
+    }
+    let mut l = established();
+    l.set_ticket(false);
+    assert!(!l.exercise(at(20), Rung::Ticket) && actions(&mut l).is_empty());
+    l.sleep(at(20));
+    assert!(!l.exercise(at(21), Rung::Full), "not while the radio sleeps");
+}
+
+#[test]
+fn an_exercised_rung_that_fails_hands_over_to_the_next() {
+    let mut l = established();
+    assert!(l.exercise(at(20), Rung::Ticket));
+    actions(&mut l);
+    l.failed(at(21), Failure::TicketRefused);
+    assert_eq!(l.state(), State::Climbing(Rung::Full));
+}
