@@ -109,6 +109,7 @@ fn machine(running: bool) -> Vec<Check> {
     checks.extend(conntrack(Path::new("/proc/sys")));
     checks.push(network());
     checks.push(forwarding(Path::new("/proc/sys")));
+    checks.push(crate::meter::check(Path::new("/")));
     checks
 }
 

@@ -1,6 +1,7 @@
 //! `dormouse`: the command line. Thin over the control protocol, the traces and the lab; owns arguments, rendering and exit codes.
 
 mod advise;
+mod calibrate;
 mod client;
 mod completions;
 mod control_verbs;
@@ -8,6 +9,7 @@ mod demo;
 mod doctor;
 mod exit;
 mod lab;
+mod meter;
 mod reference;
 mod render;
 mod style;
@@ -40,6 +42,9 @@ enum Command {
     Doctor(doctor::DoctorArgs),
     Trace(Box<trace::TraceArgs>),
     Advise(advise::AdviseArgs),
+    Trace(trace::TraceArgs),
+    Meter(meter::MeterArgs),
+    Calibrate(Box<calibrate::CalibrateArgs>),
     Lab(lab::LabArgs),
     Demo(demo::DemoArgs),
     /// Print the configuration reference (Markdown)
@@ -56,6 +61,9 @@ fn main() -> ExitCode {
         Command::Pages(pages) => completions::run(&pages).map(Into::into),
         Command::Advise(args) => return exit::of_anyhow(advise::run(&args, cli.json)),
         Command::Lab(args) => return exit::of_anyhow(lab::run(&args, cli.json)),
+        Command::Meter(args) => return exit::of_anyhow(meter::run(&args, cli.json)),
+        Command::Calibrate(args) => return exit::of_anyhow(calibrate::run(&args, &cli.socket, cli.json)),
+        Command::Lab(args) => return exit::of_anyhow(lab::run(&args)),
         Command::Demo(args) => return exit::of_anyhow(demo::run(&args, cli.json)),
         Command::Reference => return reference::run(),
         Command::Trace(args) => return exit::of_anyhow(trace::run(&args, cli.json)),

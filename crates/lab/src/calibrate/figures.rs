@@ -105,7 +105,7 @@ impl Figures {
     /// The figures, each either measured or refused, in the order of the procedure.
     #[must_use]
     pub fn judge(&self) -> Vec<Result<Measured, Refused>> {
-        let mut all = self.powers();
+        let mut all = if self.plan.radio { self.powers() } else { Vec::new() };
         for sample in &self.plan.samples {
             let (energy, time) = sample.subject.names();
             all.push(self.energy(sample.subject, energy));

@@ -113,6 +113,8 @@ pub struct Sample {
 pub struct Plan {
     /// Repetitions of everything.
     pub repetitions: u32,
+    /// The radio is switched: without it there are neither powers nor radio cycles.
+    pub radio: bool,
     /// Length of a baseline window, in seconds.
     pub idle: f64,
     /// Rest before every reading, in seconds.
@@ -160,12 +162,14 @@ impl Plan {
             .collect();
         let cycles: f64 =
             samples.iter().map(|s| f64::from(s.cycles) * expected.time(s.subject) + settle).sum();
+        let radio = settings.subjects.contains(&Subject::RadioCycle);
         // Two baselines with their rests, and the radio switched on in between.
-        let once = cycles + 2.0 * (idle + settle) + expected.time(Subject::RadioCycle);
+        let baselines = if radio { 2.0 } else { 1.0 };
+        let once = cycles + baselines * (idle + settle) + expected.time(Subject::RadioCycle);
         let seconds = once * f64::from(repetitions);
         let extra: f64 = samples.iter().map(|s| f64::from(s.cycles) * expected.energy(s.subject)).sum();
         let joules = seconds * watts + f64::from(repetitions) * extra;
-        Self { repetitions, idle, settle, samples, window_error: error, seconds, joules }
+        Self { repetitions, radio, idle, settle, samples, window_error: error, seconds, joules }
     }
 }
 

@@ -79,27 +79,33 @@ struct Runner<'a> {
 impl Runner<'_> {
     fn repetition(&mut self, number: u32) -> Result<Repetition, Failure> {
         let mut done = Repetition::default();
-        self.say(number, "radio off, idle");
-        self.device.perform(Action::RadioOff)?;
-        self.settle()?;
-        let before = self.device.meter()?;
-        self.device.rest(Duration::from_secs_f64(self.plan.idle))?;
-        done.off = self.window(before)?;
+        if self.plan.radio {
+            self.say(number, "radio off, idle");
+            self.device.perform(Action::RadioOff)?;
+            done.off = self.idle()?;
+        }
         let samples = self.plan.samples.iter();
         for sample in samples.clone().filter(|s| s.subject == Subject::RadioCycle) {
             self.sample(number, sample, &mut done)?;
         }
         self.say(number, "radio on, idle");
-        self.device.perform(Action::RadioOn)?;
+        if self.plan.radio {
+            self.device.perform(Action::RadioOn)?;
+        }
         self.device.perform(Action::SessionUp)?;
-        self.settle()?;
-        let before = self.device.meter()?;
-        self.device.rest(Duration::from_secs_f64(self.plan.idle))?;
-        done.on = self.window(before)?;
+        done.on = self.idle()?;
         for sample in samples.filter(|s| s.subject != Subject::RadioCycle) {
             self.sample(number, sample, &mut done)?;
         }
         Ok(done)
+    }
+
+    /// A baseline.
+    fn idle(&mut self) -> Result<Window, Failure> {
+        self.settle()?;
+        let before = self.device.meter()?;
+        self.device.rest(Duration::from_secs_f64(self.plan.idle))?;
+        self.window(before)
     }
 
     /// Repeats one thing between two readings at rest. What fails is noted, and the repetition goes on without it.

@@ -1,0 +1,274 @@
+//! This machine as the calibration drives it: its clock, meter and radio, and the session through the daemon's control socket. Owns the way back:
+//! what was switched is switched back, whatever happened.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use dormouse_control::{ConnectionState, Error, ErrorKind, EventKind, Reply, Rung, Verb};
+use dormouse_io::clock::BootClock;
+use dormouse_io::meter::{Grain, Meter, Reading, Source};
+use dormouse_io::radio::Radio;
+use dormouse_lab::calibrate::{Action, Device, Failure, Subject};
+use dormouse_sansio::Instant;
+
+use crate::client::Client;
+
+/// A radio that has not joined its network, or a session that is not back, after so long has failed.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// How often a radio is asked whether it has joined: a fiftieth of what joining takes.
+const ASK: Duration = Duration::from_millis(40);
+/// How often an interruption is looked for.
+const SLICE: Duration = Duration::from_millis(100);
+
+/// This machine.
+pub(super) struct Machine {
+    pub(super) meter: Box<dyn Meter>,
+    pub(super) radio: Option<Box<dyn Radio>>,
+    pub(super) session: Option<Session>,
+    pub(super) interrupted: Arc<AtomicBool>,
+    /// When the meter was last read.
+    read: Instant,
+    radio_off: bool,
+}
+
+impl Machine {
+    pub(super) fn new(
+        meter: Box<dyn Meter>,
+        radio: Option<Box<dyn Radio>>,
+        session: Option<Session>,
+        interrupted: Arc<AtomicBool>,
+    ) -> Self {
+        Self { meter, radio, session, interrupted, read: BootClock::now(), radio_off: false }
+    }
+
+    /// Reads the meter if it needs that, and looks whether the user wants to stop.
+    fn attend(&mut self) -> Result<(), Failure> {
+        if self.interrupted.load(Ordering::Relaxed) {
+            return Err(Failure::Interrupted);
+        }
+        // Once a second at least: that is how a gauge shows how often it refreshes.
+        let pause = self.meter.read_within().min(Duration::from_secs(1));
+        if BootClock::now().saturating_since(self.read) >= pause {
+            self.meter()?;
+        }
+        Ok(())
+    }
+
+    fn join(&mut self) -> Result<(), Failure> {
+        let Some(radio) = &mut self.radio else { return Ok(()) };
+        let began = BootClock::now();
+        radio.on().map_err(|e| Failure::Device(e.to_string()))?;
+        self.radio_off = false;
+        while let Some(radio) = &mut self.radio {
+            match radio.state().map_err(|e| Failure::Device(e.to_string()))?.attached {
+                // A driver that cannot tell is done when it says that it is on.
+                Some(true) | None => break,
+                Some(false) if BootClock::now().saturating_since(began) > PATIENCE => {
+                    let seconds = PATIENCE.as_secs();
+                    return Err(Failure::Device(format!(
+                        "the radio has not joined its network within {seconds} s"
+                    )));
+                }
+                Some(false) => {}
+            }
+            std::thread::sleep(ASK);
+            self.attend()?;
+        }
+        Ok(())
+    }
+
+    fn leave(&mut self) -> Result<(), Failure> {
+        if let Some(session) = &mut self.session {
+            session.suspend()?;
+        }
+        if let Some(radio) = &mut self.radio {
+            // Before the call: one that fails may have switched it all the same.
+            self.radio_off = true;
+            radio.off().map_err(|e| Failure::Device(e.to_string()))?;
+        }
+        Ok(())
+    }
+}
+
+impl Device for Machine {
+    fn now(&self) -> Instant {
+        BootClock::now()
+    }
+
+    fn rest(&mut self, time: Duration) -> Result<(), Failure> {
+        let end = BootClock::now() + time;
+        loop {
+            self.attend()?;
+            let left = end.saturating_since(BootClock::now());
+            if left.is_zero() {
+                return Ok(());
+            }
+            std::thread::sleep(left.min(SLICE));
+        }
+    }
+
+    fn meter(&mut self) -> Result<Reading, Failure> {
+        self.read = BootClock::now();
+        Ok(self.meter.read(self.read)?)
+    }
+
+    fn source(&self) -> Source {
+        self.meter.source().clone()
+    }
+
+    fn grain(&self) -> Grain {
+        self.meter.grain()
+    }
+
+    fn perform(&mut self, action: Action) -> Result<Duration, Failure> {
+        self.attend()?;
+        let began = BootClock::now();
+        match action {
+            Action::RadioOff => self.leave()?,
+            Action::RadioOn => self.join()?,
+            Action::SessionUp => {
+                if let Some(session) = &mut self.session {
+                    session.back()?;
+                }
+            }
+            Action::Rung(subject) => match &mut self.session {
+                Some(session) => session.exercise(subject)?,
+                None => return Err(Failure::Here("there is no session".into())),
+            },
+        }
+        Ok(BootClock::now().saturating_since(began))
+    }
+
+    fn restore(&mut self) -> Result<(), Failure> {
+        if self.radio_off
+            && let Some(radio) = &mut self.radio
+        {
+            radio.on().map_err(|e| Failure::Device(e.to_string()))?;
+            self.radio_off = false;
+        }
+        match &mut self.session {
+            Some(session) => session.back(),
+            None => Ok(()),
+        }
+    }
+}
+
+/// One connection of the daemon.
+pub(super) struct Session {
+    name: String,
+    control: Client,
+    /// Streams what happens, by a connection of its own.
+    events: Client,
+    suspended: bool,
+}
+
+impl Session {
+    /// A connection that is up.
+    ///
+    /// # Errors
+    /// Without a daemon, if the connection is not known, or is not up.
+    pub(super) fn open(socket: &Path, name: Option<&str>) -> Result<Self, Error> {
+        let mut control = Client::connect(socket)?;
+        let (_, reply) = control.ask(Verb::Status)?;
+        let Reply::Status(status) = reply else {
+            return Err(Error::new(ErrorKind::Other, "the daemon does not answer what was asked"));
+        };
+        let known: Vec<String> = status.connections.iter().map(|c| c.name.clone()).collect();
+        let mut wanted = status.connections.iter().filter(|c| name.is_none_or(|n| n == c.name));
+        let (Some(connection), None) = (wanted.next(), wanted.next()) else {
+            let message = match name {
+                Some(name) => format!("there is no client connection '{name}'"),
+                None => format!("there are {} client connections: name one with --connection", known.len()),
+            };
+            return Err(Error::new(ErrorKind::UnknownConnection, message).with_offer(Vec::new(), known));
+        };
+        if connection.state != ConnectionState::Up {
+            let message = format!("{} is {}, not up", connection.name, connection.state.name());
+            return Err(Error::new(ErrorKind::NotConnected, message)
+                .with_change(format!("dormouse up {}", connection.name)));
+        }
+        let mut events = Client::connect(socket)?;
+        events.send(Verb::Watch)?;
+        Ok(Self { name: connection.name.clone(), control, events, suspended: false })
+    }
+
+    /// Its name.
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn ask(&mut self, verb: Verb) -> Result<(), Failure> {
+        match self.control.ask(verb) {
+            Ok(_) => Ok(()),
+            Err(e) if e.kind == ErrorKind::NotConnected => Err(Failure::Here(e.to_string())),
+            Err(e) => Err(Failure::Device(e.to_string())),
+        }
+    }
+
+    fn suspend(&mut self) -> Result<(), Failure> {
+        if !self.suspended {
+            // Before the answer: a daemon that hangs may have done it all the same.
+            self.suspended = true;
+            self.ask(Verb::Suspend)?;
+        }
+        Ok(())
+    }
+
+    /// Comes back from a suspension, by whatever rung.
+    fn back(&mut self) -> Result<(), Failure> {
+        if std::mem::take(&mut self.suspended) {
+            self.ask(Verb::Resume)?;
+        }
+        let timeout_seconds = Some(PATIENCE.as_secs_f64());
+        let wait =
+            Verb::Wait { connection: Some(self.name.clone()), state: ConnectionState::Up, timeout_seconds };
+        match self.control.ask(wait) {
+            Ok(_) => Ok(()),
+            Err(e) => Err(Failure::Device(format!("the session does not come back: {e}"))),
+        }
+    }
+
+    /// Climbs a rung, and waits until the session is up again.
+    fn exercise(&mut self, subject: Subject) -> Result<(), Failure> {
+        let rung = match subject {
+            Subject::Held => Rung::Held,
+            Subject::Mobike => Rung::Mobike,
+            Subject::Ticket => Rung::Ticket,
+            Subject::Full => Rung::Full,
+            Subject::RadioCycle => return Err(Failure::Here("the radio is no rung".into())),
+        };
+        self.ask(Verb::Exercise { connection: Some(self.name.clone()), rung })?;
+        let began = BootClock::now();
+        let mut failure = None;
+        loop {
+            let left = PATIENCE.saturating_sub(BootClock::now().saturating_since(began));
+            if left.is_zero() {
+                return Err(Failure::Here(format!("no answer within {} s", PATIENCE.as_secs())));
+            }
+            let (_, reply) = self.events.next(Some(left)).map_err(|e| match e.kind {
+                ErrorKind::Timeout => Failure::Here(format!("no answer within {} s", PATIENCE.as_secs())),
+                _ => Failure::Device(e.to_string()),
+            })?;
+            let Reply::Event(event) = reply else { continue };
+            if event.connection.as_ref().is_some_and(|name| *name != self.name) {
+                continue;
+            }
+            match event.kind {
+                // What happened before the request is not its answer; a rung before ours cannot be one either.
+                EventKind::Up { rung: by, .. } if by == rung => return Ok(()),
+                EventKind::Up { rung: by, .. } if failure.is_some() => {
+                    let why: String = failure.unwrap_or_default();
+                    return Err(Failure::Here(format!(
+                        "the session came back by {} instead: {why}",
+                        by.name()
+                    )));
+                }
+                EventKind::RungFailed { error, .. } => failure = Some(error.to_string()),
+                EventKind::Stopping => return Err(Failure::Device("the daemon stops".into())),
+                _ => {}
+            }
+        }
+    }
+}

@@ -1,0 +1,350 @@
+//! `dormouse calibrate`: measures this device's own figures and writes its profile. Thin over `dormouse_lab::calibrate`; owns arguments, progress and
+//! output.
+
+mod device;
+
+use std::io::IsTerminal as _;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use anyhow::{Context as _, anyhow, bail};
+use clap::{Args, ValueEnum};
+use dormouse_energy::profile::Profile;
+use dormouse_io::clock::BootClock;
+use dormouse_io::meter::{Meter, open};
+use dormouse_io::{privileges, radio};
+use dormouse_lab::calibrate::{
+    Expected, Failure, Figures, Measured, Plan, Settings, Subject, learn, report, run as measure,
+};
+use indicatif::{ProgressBar, ProgressStyle};
+use serde_json::json;
+
+use crate::meter::{Which, grain};
+use device::{Machine, Session};
+
+/// Measure this device's own energy figures, and write them as a profile
+///
+/// Switches the radio off and on many times and climbs every rung of the session, as paper 000 did (section 3.3). How long that takes depends on how
+/// coarse the meter is, and is said before it starts. It may be interrupted: radio and session are restored.
+#[derive(Debug, Args)]
+pub(crate) struct CalibrateArgs {
+    /// The profile to write (TOML)
+    #[arg(value_name = "FILE", required_unless_present = "plan")]
+    file: Option<PathBuf>,
+    /// Only say what would be done and how long it would take
+    #[arg(long)]
+    plan: bool,
+    #[command(flatten)]
+    which: Which,
+    /// Measure only these
+    #[arg(long, value_enum, value_delimiter = ',', value_name = "WHAT")]
+    only: Vec<What>,
+    /// Repetitions of everything
+    #[arg(long, default_value_t = 25, value_parser = clap::value_parser!(u32).range(2..=10_000))]
+    repetitions: u32,
+    /// Half the 95 % interval to aim at, as a share of the figure
+    #[arg(long, default_value_t = 0.1, value_parser = share)]
+    precision: f64,
+    /// No more cycles to a sample than this
+    #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    max_cycles: u32,
+    /// Length of a baseline, in seconds [default: as the meter needs it]
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..=86_400))]
+    idle: Option<u32>,
+    /// The connection whose session is used; may be left out if there is only one
+    #[arg(long, value_name = "NAME")]
+    connection: Option<String>,
+    /// The radio's interface [default: the only radio]
+    #[arg(long, value_name = "INTERFACE")]
+    interface: Option<String>,
+    /// The profile's name
+    #[arg(long, default_value = "calibrated")]
+    name: String,
+    /// Profile whose figures say what to expect: a name or a file. They decide how long is measured, not what comes out
+    #[arg(long, value_name = "PROFILE", default_value = "laptop-000")]
+    expect: String,
+    /// Profile that stands in for what is not measured here, such as a gateway under load; each such figure says so
+    #[arg(long, value_name = "PROFILE")]
+    fill: Option<String>,
+}
+
+/// What can be measured.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+enum What {
+    /// Baseline, idle radio, radio off and on
+    Radio,
+    /// The held SA
+    Held,
+    /// An address update
+    Mobike,
+    /// Resumption by ticket
+    Ticket,
+    /// A full handshake
+    Full,
+}
+
+impl From<What> for Subject {
+    fn from(what: What) -> Self {
+        match what {
+            What::Radio => Self::RadioCycle,
+            What::Held => Self::Held,
+            What::Mobike => Self::Mobike,
+            What::Ticket => Self::Ticket,
+            What::Full => Self::Full,
+        }
+    }
+}
+
+fn share(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(share) if (0.001..=1.0).contains(&share) => Ok(share),
+        _ => Err("not a share from 0.001 to 1".into()),
+    }
+}
+
+/// Runs the verb.
+///
+/// # Errors
+/// If there is no meter, no radio or no session to measure with, or the profile cannot be written.
+pub(crate) fn run(args: &CalibrateArgs, socket: &Path, json: bool) -> anyhow::Result<ExitCode> {
+    let mut settings = settings(args);
+    let expected = Expected::from_profile(&named(&args.expect)?);
+    let fill = args.fill.as_deref().map(named).transpose()?;
+    // Before hours of work, not after them.
+    if let Some(file) = &args.file {
+        let directory = file.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        if !directory.is_dir() {
+            bail!("{}: there is no such directory", directory.display());
+        }
+    }
+    let opened = open(args.which.root(), &args.which.choice()?, BootClock::now())?;
+    eprintln!("meter    {} ({})", opened.meter.source(), opened.why);
+    let mut machine = machine(args, socket, opened.meter, &mut settings)?;
+    eprintln!("         watching it, to find how coarse it is");
+    let watts = learn(&mut machine).map_err(|e| anyhow!(e))?;
+    let plan = Plan::new(&settings, &expected, machine.meter.grain(), watts);
+    eprint!("{}", announce(&plan, machine.meter.as_ref(), watts));
+    if args.plan {
+        if json {
+            println!(
+                "{}",
+                json!({ "version": 1, "meter": machine.meter.source(), "grain": machine.meter.grain(), "plan": plan })
+            );
+        }
+        return Ok(ExitCode::SUCCESS);
+    }
+    let figures = watched(&plan, &mut machine, json);
+    finish(args, &figures, fill.as_ref(), json)
+}
+
+fn settings(args: &CalibrateArgs) -> Settings {
+    let mut subjects = Subject::ALL.to_vec();
+    if !args.only.is_empty() {
+        subjects.retain(|s| args.only.iter().any(|w| Subject::from(*w) == *s));
+    }
+    Settings {
+        repetitions: args.repetitions,
+        precision: args.precision,
+        subjects,
+        max_cycles: args.max_cycles,
+        idle: args.idle.map(|s| Duration::from_secs(s.into())),
+    }
+}
+
+/// A profile that ships with the program, or of a file.
+fn named(name: &str) -> anyhow::Result<Profile> {
+    if let Some(profile) = Profile::shipped(name) {
+        return Ok(profile);
+    }
+    let text = std::fs::read_to_string(name).with_context(|| {
+        let known: Vec<_> = Profile::shipped_names().collect();
+        format!("profile {name:?} is neither a file nor one of {}", known.join(", "))
+    })?;
+    Profile::from_toml(&text).with_context(|| name.to_owned())
+}
+
+/// Radio and session, as far as they are wanted; what is missing is said, and left out where the user did not ask for it by name.
+fn machine(
+    args: &CalibrateArgs,
+    socket: &Path,
+    meter: Box<dyn Meter>,
+    settings: &mut Settings,
+) -> anyhow::Result<Machine> {
+    let interrupted = Arc::new(AtomicBool::new(false));
+    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP] {
+        signal_hook::flag::register(signal, interrupted.clone())?;
+    }
+    let wants_radio = settings.subjects.contains(&Subject::RadioCycle);
+    let radio = match wants_radio.then(|| find_radio(args)) {
+        Some(Ok(radio)) => Some(radio),
+        Some(Err(e)) if args.only.is_empty() => {
+            eprintln!("radio    none, and so none of its figures: {e:#}");
+            None
+        }
+        Some(Err(e)) => return Err(e),
+        None => None,
+    };
+    if radio.is_none() {
+        settings.subjects.retain(|s| *s != Subject::RadioCycle);
+    }
+    let wants_session = settings.subjects.iter().any(|s| *s != Subject::RadioCycle);
+    let session = match wants_session.then(|| Session::open(socket, args.connection.as_deref())) {
+        Some(Ok(session)) => {
+            eprintln!("session  {}", session.name());
+            Some(session)
+        }
+        Some(Err(e)) if args.only.is_empty() && args.connection.is_none() => {
+            eprintln!("session  none, and so none of its figures: {e}");
+            None
+        }
+        Some(Err(e)) => return Err(anyhow!(e)),
+        None => None,
+    };
+    if session.is_none() {
+        settings.subjects.retain(|s| *s == Subject::RadioCycle);
+    }
+    if settings.subjects.is_empty() {
+        bail!("there is neither a radio nor a session to measure");
+    }
+    Ok(Machine::new(meter, radio, session, interrupted))
+}
+
+fn find_radio(args: &CalibrateArgs) -> anyhow::Result<Box<dyn radio::Radio>> {
+    if !privileges::held().is_ok_and(|held| held.uid == 0) {
+        bail!("switching the radio needs root: sudo dormouse calibrate");
+    }
+    let options = radio::Options { interface: args.interface.clone(), ..radio::Options::default() };
+    let radio = radio::select(&options)?;
+    eprintln!("radio    by {}: {}", radio.name(), radio.why());
+    Ok(radio)
+}
+
+fn announce(plan: &Plan, meter: &dyn Meter, watts: f64) -> String {
+    let mut out = format!("         {}; the device draws {watts:.2} W\n", grain(meter.grain()));
+    for note in meter.notes() {
+        out += &format!("         {note}\n");
+    }
+    out += &format!("plan     {} repetitions: baselines of {:.0} s", plan.repetitions, plan.idle);
+    for sample in &plan.samples {
+        out += &format!("; {}, {} times", sample.subject, sample.cycles);
+    }
+    out += "\n";
+    for sample in plan.samples.iter().filter(|s| s.needed > s.cycles) {
+        let (subject, needed, cycles) = (sample.subject, sample.needed, sample.cycles);
+        out += &format!(
+            "         {subject}: this meter would need {needed} cycles, {cycles} are allowed (--max-cycles)\n"
+        );
+    }
+    let watt_hours = plan.joules / 3600.0;
+    out + &format!(
+        "takes    about {}, and {watt_hours:.1} Wh; it may be interrupted\n",
+        duration(plan.seconds)
+    )
+}
+
+fn duration(seconds: f64) -> String {
+    let minutes = (seconds / 60.0).ceil();
+    match minutes {
+        m if m < 90.0 => format!("{m:.0} min"),
+        m => format!("{:.0} h {:.0} min", (m / 60.0).floor(), m % 60.0),
+    }
+}
+
+/// Measures under a progress bar.
+fn watched(plan: &Plan, machine: &mut Machine, json: bool) -> Figures {
+    let bar =
+        if json || !std::io::stderr().is_terminal() { ProgressBar::hidden() } else { ProgressBar::new(1000) };
+    if let Ok(style) = ProgressStyle::with_template("{bar:30} {elapsed_precise} {wide_msg}") {
+        bar.set_style(style);
+    }
+    let figures = measure(plan, machine, &mut |progress| {
+        let done = (1000.0 * progress.seconds / plan.seconds.max(1.0)).clamp(0.0, 1000.0);
+        bar.set_position(done as u64);
+        let left = duration((plan.seconds - progress.seconds).max(60.0));
+        bar.set_message(format!(
+            "{} of {}, {left} left: {}",
+            progress.repetition, progress.of, progress.what
+        ));
+    });
+    bar.finish_and_clear();
+    figures
+}
+
+/// Prints what was found, and writes the profile unless it was interrupted.
+fn finish(
+    args: &CalibrateArgs,
+    figures: &Figures,
+    fill: Option<&Profile>,
+    json: bool,
+) -> anyhow::Result<ExitCode> {
+    let measured: Vec<Measured> = figures.judge().into_iter().flatten().collect();
+    let refused = report::refused(figures);
+    let written = match &args.file {
+        Some(file) if figures.stopped.is_none() && !measured.is_empty() => {
+            let description =
+                format!("measured by dormouse calibrate, {} repetitions", figures.repetitions.len());
+            let profile = report::profile(figures, &args.name, &description, fill);
+            std::fs::write(file, profile.to_toml()?).with_context(|| file.display().to_string())?;
+            Some((file, profile))
+        }
+        _ => None,
+    };
+    let model = written.as_ref().and_then(|(_, profile)| profile.model().err()).map(|e| e.to_string());
+    if json {
+        println!(
+            "{}",
+            json!({
+                "version": 1,
+                "meter": figures.source,
+                "grain": figures.grain,
+                "plan": figures.plan,
+                "repetitions": figures.repetitions,
+                "figures": measured,
+                "refused": refused,
+                "stopped": figures.stopped.as_ref().map(Failure::to_string),
+                "unrestored": figures.unrestored.as_ref().map(Failure::to_string),
+                "profile": written.as_ref().map(|(file, _)| file),
+            })
+        );
+    } else {
+        print!("{}", table(&measured));
+        for one in &refused {
+            println!("refused: {}: {}", one.name, one.why);
+        }
+        if let Some((file, _)) = &written {
+            println!("wrote {}", file.display());
+        }
+        if let Some(missing) = &model {
+            println!("not enough for the model yet: {missing}; --fill PROFILE takes it from another");
+        }
+    }
+    if let Some(e) = &figures.unrestored {
+        eprintln!("error: not restored: {e}");
+    }
+    match &figures.stopped {
+        Some(why) => {
+            bail!("{why}: after {} complete repetitions, no profile was written", figures.repetitions.len())
+        }
+        None if written.is_none() => bail!("no figure could be measured, no profile was written"),
+        None if figures.unrestored.is_some() => Ok(ExitCode::FAILURE),
+        None => Ok(ExitCode::SUCCESS),
+    }
+}
+
+fn table(measured: &[Measured]) -> String {
+    let mut out = String::new();
+    if !measured.is_empty() {
+        out += &format!("{:<26} {:>12} {:>12} {:>14} {:>6}\n", "figure", "mean", "sd", "95 %", "n");
+    }
+    for m in measured {
+        let (mean, deviation, half, unit) = (m.summary.mean, m.summary.deviation, m.half_interval, m.unit);
+        out += &format!(
+            "{:<26} {mean:>10.4} {unit} {deviation:>10.4} {unit} ± {half:>10.4} {unit} {:>6}\n",
+            m.name, m.summary.count
+        );
+    }
+    out
+}
