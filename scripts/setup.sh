@@ -13,7 +13,9 @@ need_test="$need_demo /usr/lib/ipsec/charon:strongswan-charon swanctl:strongswan
 /usr/lib/ipsec/plugins/libstrongswan-openssl.so:libstrongswan-standard-plugins \
 /usr/lib/ipsec/plugins/libstrongswan-ctr.so:libstrongswan-extra-plugins \
 /usr/lib/ipsec/plugins/libstrongswan-kernel-libipsec.so:libcharon-extra-plugins \
-tshark:tshark setpriv:util-linux dbus-daemon:dbus-daemon chromium:chromium zstd:zstd"
+/usr/lib/python3/dist-packages/dbusmock/__init__.py:python3-dbusmock \
+qemu-system-x86_64:qemu-system-x86 busybox:busybox-static hostapd:hostapd wpa_supplicant:wpasupplicant iw:iw dash:dash \
+modprobe:kmod cpio:cpio tshark:tshark setpriv:util-linux dbus-daemon:dbus-daemon chromium:chromium zstd:zstd"
 need_bench="$need_test wireguard-go:wireguard-go wg:wireguard-tools iperf3:iperf3"
 case $what in
   build) need=$need_build ;; demo) need=$need_demo ;; test) need=$need_test ;; bench) need=$need_bench ;;
@@ -39,6 +41,14 @@ if [ ${#missing[@]} -gt 0 ]; then
   fi
   rm -f "$log"
 fi
+
+# The kernel of the virtual machine that has a radio: fetched, not installed. Tests that lack it say so.
+case $what in test | bench)
+  if ! interop/vm/kernel >/dev/null 2>&1; then
+    say "fetching Debian's kernel for the virtual machine (70 MB)"
+    interop/vm/kernel fetch >/dev/null || say "no kernel: the tests in a virtual machine will be skipped"
+  fi ;;
+esac
 
 # Rust: any toolchain at least as new as Cargo.toml asks for.
 wanted=$(sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml)

@@ -5,5 +5,6 @@
 
 #![expect(clippy::disallowed_methods, reason = "drives real processes by the real clock")]
 
+pub mod mock;
 pub mod scenario;
 pub mod strongswan;

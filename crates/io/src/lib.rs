@@ -49,6 +49,7 @@ pub mod entropy;
 mod gro;
 mod gso;
 pub mod leases;
+pub mod logind;
 pub mod meter;
 pub mod netlink;
 pub mod notify;
