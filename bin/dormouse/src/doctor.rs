@@ -8,7 +8,7 @@ use crate::style::Style;
 use clap::Args;
 use dormouse_control::{Check, CheckOutcome, Error, ErrorKind, ExitCode, Reply, Response, Verb, line};
 use dormouse_io::netlink::{MAIN, Netlink};
-use dormouse_io::{privileges, probe, resolver};
+use dormouse_io::{privileges, probe, radio, resolver};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -110,7 +110,24 @@ fn machine(running: bool) -> Vec<Check> {
     checks.push(network());
     checks.push(forwarding(Path::new("/proc/sys")));
     checks.push(crate::meter::check(Path::new("/")));
+    // A daemon says itself which radio it has, by its configuration.
+    if !running {
+        checks.push(radio());
+    }
     checks
+}
+
+/// Which radio a daemon would switch off here, and by what, if its configuration says nothing about it.
+fn radio() -> Check {
+    const NAME: &str = "radio";
+    let options = radio::Options::default();
+    match radio::survey(&options) {
+        Ok(choice) if nix_root() => ok(NAME, format!("{}: {}", choice.driver, choice.why)),
+        Ok(choice) => ok(NAME, format!("{}: {}; as this user sees it", choice.driver, choice.why)),
+        Err(_) if !nix_root() => check(NAME, CheckOutcome::Skipped, "only root may switch one"),
+        Err(e) => check(NAME, CheckOutcome::Skipped, e.to_string())
+            .advise("sleep.interface names a wire to be used, sleep.command_off and sleep.command_on your own programs"),
+    }
 }
 
 fn tun() -> Check {

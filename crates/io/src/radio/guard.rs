@@ -141,7 +141,7 @@ pub fn serve() -> Result<(), RadioError> {
 
 /// Gives up what is not needed, then selects. The user's own programs may need anything, so with them everything is kept.
 fn select(options: &Options) -> Result<Restoring, RadioError> {
-    let (mark, left) = open_mark(options)?;
+    let (mark, left) = open_mark(options);
     if options.commands.is_none() && nix::unistd::geteuid().is_root() {
         privileges::keep_net_admin().map_err(RadioError::Guard)?;
     }

@@ -13,10 +13,18 @@ const CTRL_ATTR_FAMILY_NAME: u16 = 2;
 
 const CMD_GET_INTERFACE: u8 = 5;
 const CMD_GET_STATION: u8 = 17;
+const CMD_GET_SCAN: u8 = 32;
 const ATTR_IFINDEX: u16 = 3;
 const ATTR_MAC: u16 = 6;
 const ATTR_STA_INFO: u16 = 21;
+const ATTR_BSS: u16 = 47;
 const ATTR_SSID: u16 = 52;
+const BSS_INFORMATION_ELEMENTS: u16 = 6;
+const BSS_STATUS: u16 = 9;
+/// `NL80211_BSS_STATUS_ASSOCIATED`.
+const ASSOCIATED: u32 = 1;
+/// Element id of the SSID (IEEE 802.11, 9.4.2.2).
+const ELEMENT_SSID: u8 = 0;
 const STA_INFO_SIGNAL: u16 = 7;
 const STA_INFO_STA_FLAGS: u16 = 17;
 /// Bit of `NL80211_STA_FLAG_AUTHORIZED` in the mask and the set of `struct nl80211_sta_flag_update`.
@@ -83,11 +91,17 @@ impl Nl80211 {
     pub fn association(&mut self, interface: &str) -> io::Result<Option<Association>> {
         let index = nix::net::if_::if_nametoindex(interface)?.to_ne_bytes();
         let which = [(ATTR_IFINDEX, index.as_slice())];
-        let of_interface = self.ask(CMD_GET_INTERFACE, 0, &which)?;
-        let ssid = of_interface.first().and_then(|a| find(a, ATTR_SSID)).filter(|s| !s.is_empty());
-        let network = ssid.map(|s| String::from_utf8_lossy(s).into_owned());
         let stations = self.ask(CMD_GET_STATION, NLM_F_DUMP, &which)?;
-        Ok(stations.iter().find_map(|answer| station(answer)).map(|found| Association { network, ..found }))
+        let Some(found) = stations.iter().find_map(|answer| station(answer)) else { return Ok(None) };
+        // The interface knows the name if the driver joins networks; else the list of what was heard does.
+        let interface = self.ask(CMD_GET_INTERFACE, 0, &which)?;
+        let mut ssid = interface.first().and_then(|a| find(a, ATTR_SSID)).map(<[u8]>::to_vec);
+        if ssid.is_none() {
+            let heard = self.ask(CMD_GET_SCAN, NLM_F_DUMP, &which)?;
+            ssid = heard.iter().find_map(|answer| joined(answer));
+        }
+        let network = ssid.filter(|s| !s.is_empty()).map(|s| String::from_utf8_lossy(&s).into_owned());
+        Ok(Some(Association { network, ..found }))
     }
 
     /// Sends a request and returns the attributes of each answer.
@@ -137,6 +151,24 @@ fn station(answer: &[u8]) -> Option<Association> {
         authorized,
         signal: find(info, STA_INFO_SIGNAL).and_then(|s| s.first().map(|b| b.cast_signed())),
     })
+}
+
+/// The SSID of an entry of what was heard, if it is the one that was joined.
+fn joined(answer: &[u8]) -> Option<Vec<u8>> {
+    let bss = find(answer, ATTR_BSS)?;
+    let status = find(bss, BSS_STATUS)?.first_chunk()?;
+    if u32::from_ne_bytes(*status) != ASSOCIATED {
+        return None;
+    }
+    let mut elements = find(bss, BSS_INFORMATION_ELEMENTS)?;
+    loop {
+        let [id, length, rest @ ..] = elements else { return None };
+        let value = rest.get(..usize::from(*length))?;
+        if *id == ELEMENT_SSID {
+            return Some(value.to_vec());
+        }
+        elements = rest.get(value.len()..)?;
+    }
 }
 
 fn message(family: u16, flags: u16, sequence: u32, command: u8, attributes: &[(u16, &[u8])]) -> Vec<u8> {
@@ -211,6 +243,22 @@ mod tests {
         assert!(!station(&answer).unwrap().authorized, "associated, and the keys are still missing");
         for cut in 0..answer.len() {
             let _ = station(&answer[..cut]);
+        }
+    }
+
+    #[test]
+    fn the_name_of_a_network_is_that_of_the_one_that_was_joined() {
+        let heard = |status: Option<u32>| {
+            let status = status.map(|s| attribute(BSS_STATUS, &s.to_ne_bytes())).unwrap_or_default();
+            let elements = attribute(BSS_INFORMATION_ELEMENTS, b"\x01\x02xx\x00\x06burrow\x03\x01\x01");
+            attribute(ATTR_BSS, &[elements, status].concat())
+        };
+        assert_eq!(joined(&heard(Some(ASSOCIATED))).as_deref(), Some(b"burrow".as_slice()));
+        assert_eq!(joined(&heard(Some(0))), None, "authenticated only");
+        assert_eq!(joined(&heard(None)), None, "only heard");
+        let whole = heard(Some(ASSOCIATED));
+        for cut in 0..whole.len() {
+            let _ = joined(&whole[..cut]);
         }
     }
 

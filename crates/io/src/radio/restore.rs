@@ -2,10 +2,11 @@
 //! dropped; a [`Mark`] on disk lets a later run do so after a crash.
 
 use super::{Driver, Options, Radio, RadioError, RadioState, Switch, choose};
+use nix::unistd::{Uid, geteuid, seteuid};
 use serde::{Deserialize, Serialize};
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
 /// Longest mark that is read, in bytes.
@@ -27,10 +28,28 @@ pub(super) struct Mark(Option<File>);
 
 impl Mark {
     /// Opens it, and returns what an earlier run left. A path of `None` remembers nothing.
+    ///
+    /// In a directory of somebody else's it is opened as that user: root without `CAP_DAC_OVERRIDE` may not look into it, and
+    /// must not be led elsewhere by a link. That concerns the whole process, which has one thread then.
     pub(super) fn open(path: Option<&Path>) -> io::Result<(Self, Option<Left>)> {
         let Some(path) = path else { return Ok((Self(None), None)) };
-        let mut file =
-            OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path)?;
+        let owner = std::fs::metadata(path.parent().unwrap_or(Path::new("/")))?.uid();
+        let foreign = geteuid().is_root() && owner != 0;
+        if foreign {
+            seteuid(Uid::from_raw(owner))?;
+        }
+        let opened = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(0o600)
+            .custom_flags(nix::libc::O_NOFOLLOW)
+            .open(path);
+        if foreign {
+            seteuid(Uid::from_raw(0))?;
+        }
+        let mut file = opened?;
         let mut text = String::new();
         (&mut file).take(MAX).read_to_string(&mut text)?;
         let left = match text.trim() {
@@ -71,7 +90,7 @@ pub(super) struct Restoring {
 impl Restoring {
     /// See [`super::select`].
     pub(super) fn select(options: &Options) -> Result<Self, RadioError> {
-        let (mark, left) = open_mark(options)?;
+        let (mark, left) = open_mark(options);
         Self::select_with(options, mark, left)
     }
 
@@ -97,10 +116,12 @@ impl Restoring {
     }
 }
 
-pub(super) fn open_mark(options: &Options) -> Result<(Mark, Option<Left>), RadioError> {
-    Mark::open(options.mark.as_deref()).map_err(|e| {
-        let path = options.mark.as_deref().unwrap_or(Path::new(""));
-        RadioError::step("radio", path.display().to_string(), e)
+/// Without a mark there is still a radio: what is lost is said.
+pub(super) fn open_mark(options: &Options) -> (Mark, Option<Left>) {
+    Mark::open(options.mark.as_deref()).unwrap_or_else(|error| {
+        let path = options.mark.as_deref().unwrap_or(Path::new("")).display();
+        tracing::warn!(%error, %path, "a crash while the radio is off will not be noticed");
+        (Mark(None), None)
     })
 }
 

@@ -19,15 +19,11 @@
 //! ```
 
 use super::{Choice, Error, Options, Resolver, Settings};
+use crate::servant::{self, Servant};
 use serde::{Deserialize, Serialize};
-use std::io::{self, BufRead, BufReader, Read, Write};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
-
-/// Longest line in either direction, in bytes.
-const MAX_LINE: u64 = 64 << 10;
 
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -52,11 +48,7 @@ pub enum GuardReply {
 /// The daemon's end. Orders never wait: register the guard with the [`crate::poller::Poller`] and call [`Guard::next`] when it
 /// is readable. Dropping it makes the guard restore DNS and end.
 #[derive(Debug)]
-pub struct Guard {
-    socket: UnixStream,
-    child: Child,
-    partial: Vec<u8>,
-}
+pub struct Guard(Servant);
 
 impl Guard {
     /// Starts `program` with `arguments`, which must end up in [`serve`].
@@ -64,21 +56,13 @@ impl Guard {
     /// # Errors
     /// If it cannot be started.
     pub fn spawn(program: &Path, arguments: &[&str]) -> Result<Self, Error> {
-        let (ours, theirs) = UnixStream::pair().map_err(Error::Guard)?;
-        let child = Command::new(program)
-            .args(arguments)
-            .stdin(Stdio::from(OwnedFd::from(theirs)))
-            .stdout(Stdio::null())
-            .spawn()
-            .map_err(Error::Guard)?;
-        ours.set_nonblocking(true).map_err(Error::Guard)?;
-        Ok(Self { socket: ours, child, partial: Vec::new() })
+        Servant::spawn(program, arguments).map(Self).map_err(Error::Guard)
     }
 
     /// Its process id.
     #[must_use]
     pub fn pid(&self) -> u32 {
-        self.child.id()
+        self.0.pid()
     }
 
     /// Asks which method would be used.
@@ -86,7 +70,7 @@ impl Guard {
     /// # Errors
     /// If the guard is gone.
     pub fn choose(&mut self) -> Result<(), Error> {
-        self.order(&Order::Choose)
+        self.0.order(&Order::Choose).map_err(Error::Guard)
     }
 
     /// Orders name servers to be installed.
@@ -94,7 +78,7 @@ impl Guard {
     /// # Errors
     /// If the guard is gone.
     pub fn set(&mut self, settings: Settings) -> Result<(), Error> {
-        self.order(&Order::Set(settings))
+        self.0.order(&Order::Set(settings)).map_err(Error::Guard)
     }
 
     /// Orders what was there before to be put back.
@@ -102,14 +86,7 @@ impl Guard {
     /// # Errors
     /// If the guard is gone.
     pub fn revert(&mut self) -> Result<(), Error> {
-        self.order(&Order::Revert)
-    }
-
-    fn order(&mut self, order: &Order) -> Result<(), Error> {
-        let mut line = serde_json::to_vec(order).map_err(|e| Error::Guard(e.into()))?;
-        line.push(b'\n');
-        // Far below what a socket buffer takes: a guard that has let so many orders lie is as good as gone.
-        self.socket.write_all(&line).map_err(Error::Guard)
+        self.0.order(&Order::Revert).map_err(Error::Guard)
     }
 
     /// The next answer, if one has come. Never waits.
@@ -121,23 +98,7 @@ impl Guard {
         reason = "the convention of the I/O parts: `next` never blocks and may fail"
     )]
     pub fn next(&mut self) -> Result<Option<GuardReply>, Error> {
-        loop {
-            if let Some(end) = self.partial.iter().position(|b| *b == b'\n') {
-                let line: Vec<u8> = self.partial.drain(..=end).collect();
-                return serde_json::from_slice(&line).map(Some).map_err(|e| Error::Guard(e.into()));
-            }
-            if self.partial.len() as u64 > MAX_LINE {
-                return Err(Error::Guard(io::Error::other("an endless answer")));
-            }
-            let mut chunk = [0; 4096];
-            match self.socket.read(&mut chunk) {
-                Ok(0) => return Err(Error::Guard(io::ErrorKind::UnexpectedEof.into())),
-                Ok(n) => self.partial.extend_from_slice(chunk.get(..n).unwrap_or_default()),
-                Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(None),
-                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-                Err(e) => return Err(Error::Guard(e)),
-            }
-        }
+        self.0.next().map_err(Error::Guard)
     }
 
     /// Waits for the next answer: at the start and at the end, when nothing else is to be done.
@@ -145,23 +106,13 @@ impl Guard {
     /// # Errors
     /// As [`Guard::next`].
     pub fn wait(&mut self) -> Result<GuardReply, Error> {
-        self.socket.set_nonblocking(false).map_err(Error::Guard)?;
-        let reply = self.next();
-        self.socket.set_nonblocking(true).map_err(Error::Guard)?;
-        reply?.ok_or_else(|| Error::Guard(io::ErrorKind::UnexpectedEof.into()))
+        self.0.wait().map_err(Error::Guard)
     }
 }
 
 impl AsFd for Guard {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.socket.as_fd()
-    }
-}
-
-impl Drop for Guard {
-    fn drop(&mut self) {
-        let _ = self.socket.shutdown(std::net::Shutdown::Both);
-        let _ = self.child.wait();
+        self.0.as_fd()
     }
 }
 
@@ -170,38 +121,22 @@ impl Drop for Guard {
 /// # Errors
 /// If signals or capabilities cannot be given up, or DNS of an earlier run cannot be restored.
 pub fn serve(options: Options) -> Result<(), Error> {
-    let mut mask = nix::sys::signal::SigSet::empty();
-    for signal in [nix::sys::signal::SIGTERM, nix::sys::signal::SIGINT, nix::sys::signal::SIGHUP] {
-        mask.add(signal);
-    }
-    mask.thread_block().map_err(|e| Error::Guard(e.into()))?;
+    let socket = servant::begin().map_err(Error::Guard)?;
     if nix::unistd::geteuid().is_root() {
         crate::privileges::drop_capabilities().map_err(Error::Guard)?;
     }
-    let stdin = io::stdin().as_fd().try_clone_to_owned().map_err(Error::Guard)?;
-    obey(UnixStream::from(stdin), Resolver::new(options)?)
+    obey(socket, Resolver::new(options)?)
 }
 
 fn obey(socket: UnixStream, mut resolver: Resolver) -> Result<(), Error> {
-    let mut answers = socket.try_clone().map_err(Error::Guard)?;
-    let mut orders = BufReader::new(socket);
-    loop {
-        let mut line = Vec::new();
-        let n = (&mut orders).take(MAX_LINE).read_until(b'\n', &mut line).map_err(Error::Guard)?;
-        if n == 0 || line.last() != Some(&b'\n') {
-            return resolver.revert();
-        }
-        let reply = match serde_json::from_slice(&line) {
-            Ok(Order::Choose) => GuardReply::Done(resolver.choose()),
-            Ok(Order::Set(settings)) => answer(resolver.set(settings).map(GuardReply::Done)),
-            Ok(Order::Revert) => answer(resolver.revert().map(|()| GuardReply::Reverted)),
-            Err(e) => GuardReply::Failed(format!("the order is not understood: {e}")),
-        };
-        let mut text = serde_json::to_vec(&reply).map_err(|e| Error::Guard(e.into()))?;
-        text.push(b'\n');
-        // A daemon that is gone reads no answer; the next read finds that out.
-        let _ = answers.write_all(&text);
-    }
+    servant::serve(socket, |order| match order {
+        Ok(Order::Choose) => GuardReply::Done(resolver.choose()),
+        Ok(Order::Set(settings)) => answer(resolver.set(settings).map(GuardReply::Done)),
+        Ok(Order::Revert) => answer(resolver.revert().map(|()| GuardReply::Reverted)),
+        Err(why) => GuardReply::Failed(why),
+    })
+    .map_err(Error::Guard)?;
+    resolver.revert()
 }
 
 fn answer(result: Result<GuardReply, Error>) -> GuardReply {
@@ -211,6 +146,7 @@ fn answer(result: Result<GuardReply, Error>) -> GuardReply {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::io::{BufRead, BufReader, Write};
 
     #[test]
     fn orders_are_obeyed_and_the_end_of_the_daemon_restores() {
