@@ -107,10 +107,11 @@ ok "awake: associated, and the tunnel is back"
 dm status | head -n 20
 
 # --- what somebody else switched off stays off
-echo 1 >/sys/class/ieee80211/phy1/rfkill*/soft
+switch=$(echo /sys/class/ieee80211/phy1/rfkill*/soft)
+echo 1 >"$switch"
 order off; state_is "Blocked" || fail "a block by somebody else: $answer"
 order on; [ "$(soft phy1)" = 1 ] || fail "a block by somebody else was undone"
-echo 0 >"$(echo /sys/class/ieee80211/phy1/rfkill*/soft)"
+echo 0 >"$switch"
 until_ 30 state_is "On, attached to burrow" || fail "no association after somebody else's block"
 ok "somebody else's block was left alone"
 
