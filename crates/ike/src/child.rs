@@ -40,6 +40,8 @@ pub(crate) struct Child {
     pub(crate) spi_out: u32,
     pub(crate) ts_local: Vec<TsRange>,
     pub(crate) ts_remote: Vec<TsRange>,
+    pub(crate) suite: EspSuite,
+    pub(crate) mode: ChildMode,
     pub(crate) busy: Busy,
     pub(crate) rekey_at: Option<Instant>,
     pub(crate) expire_at: Option<Instant>,
@@ -277,6 +279,8 @@ pub(crate) struct Origin<'a> {
     pub(crate) shared_secret: Option<&'a Secret>,
     pub(crate) we_began: bool,
     pub(crate) replaces: Option<ChildId>,
+    /// The peer has not shown yet that it is there.
+    pub(crate) unproven: bool,
 }
 
 impl IkeSa {
@@ -321,7 +325,7 @@ impl IkeSa {
             ts_remote: agreed.ts_remote.clone(),
             path: self.esp_path(),
             replaces,
-            send_now: origin.we_began || replaces.is_none(),
+            send_now: origin.we_began || (replaces.is_none() && !origin.unproven),
         }))));
         let lifetime = self.link.conn.children.get(agreed.config).map(|c| c.lifetime);
         let soft = lifetime.and_then(|l| l.soft(&mut shared.entropy).time).map(|t| now + t);
@@ -338,6 +342,8 @@ impl IkeSa {
             spi_out: agreed.spi_out,
             ts_local: agreed.ts_local,
             ts_remote: agreed.ts_remote,
+            suite: agreed.suite,
+            mode: agreed.mode,
             busy: Busy::No,
             rekey_at,
             expire_at,
@@ -350,6 +356,19 @@ impl IkeSa {
     pub(crate) fn dynamic(&self) -> Dynamic {
         dynamic(&self.assigned, self.client, &self.link.path)
     }
+}
+
+/// What the connection's child number `config` selects on our side and on the peer's.
+pub(crate) fn policy(
+    conn: &Connection,
+    config: usize,
+    dynamic: &Dynamic,
+) -> Option<(Vec<TsRange>, Vec<TsRange>)> {
+    let child = conn.children.get(config)?;
+    Some((
+        selectors::resolve(&child.ts_local, dynamic.local.as_dynamic()),
+        selectors::resolve(&child.ts_remote, dynamic.remote.as_dynamic()),
+    ))
 }
 
 /// The assigned addresses stand for the client, or the outer address where nothing was assigned.

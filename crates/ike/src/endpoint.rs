@@ -324,7 +324,8 @@ impl Endpoint {
         self.touched.insert(id);
         let was_half_open = slot.half_open_peer();
         let Step { next, result } = slot.handle(&mut self.shared, now, path, header, datagram);
-        if let Some((peer, key)) = was_half_open.filter(|_| !matches!(next, Some(Slot::HalfOpen(_)))) {
+        let is_half_open = next.as_ref().and_then(Slot::half_open_peer).is_some();
+        if let Some((peer, key)) = was_half_open.filter(|_| !is_half_open) {
             self.half_open_left(peer, key);
         }
         if let Some(slot) = next {
@@ -333,8 +334,11 @@ impl Endpoint {
         result
     }
 
+    /// An SA that is half-open no longer, or no more. Once for each is enough.
     pub(crate) fn half_open_left(&mut self, peer: SocketAddr, spi_i: u64) {
-        self.first_messages.remove(&(spi_i, peer));
+        if self.first_messages.remove(&(spi_i, peer)).is_none() {
+            return;
+        }
         self.shared.half_open = self.shared.half_open.saturating_sub(1);
         if let Some(n) = self.half_open_by_address.get_mut(&peer.ip()) {
             *n -= 1;
@@ -531,7 +535,12 @@ impl Endpoint {
     }
 
     /// Runs a command on an established SA that is alive.
-    fn with_sa(&mut self, now: Instant, sa: SaId, f: impl FnOnce(&mut IkeSa, &mut Shared)) -> bool {
+    pub(crate) fn with_sa(
+        &mut self,
+        now: Instant,
+        sa: SaId,
+        f: impl FnOnce(&mut IkeSa, &mut Shared),
+    ) -> bool {
         match self.slots.get_mut(&sa) {
             Some(Slot::Established(ike)) if ike.stage == Stage::Live => f(ike, &mut self.shared),
             _ => return false,
@@ -550,6 +559,9 @@ impl Endpoint {
 
     fn end(&mut self, id: SaId, reason: CloseReason) {
         self.touched.insert(id);
+        if let Some((peer, spi_i)) = self.slots.get(&id).and_then(Slot::half_open_peer) {
+            self.half_open_left(peer, spi_i);
+        }
         let Some(Slot::Established(ike)) = self.slots.remove(&id) else { return };
         self.index_callers();
         let others = self.callers.contains_key(&ike.peer);
@@ -560,7 +572,11 @@ impl Endpoint {
     fn index_callers(&mut self) {
         for id in &self.touched {
             let caller = match self.slots.get(id) {
-                Some(Slot::Established(ike)) if !ike.client && ike.stage == Stage::Live => Some(&ike.peer),
+                Some(Slot::Established(ike))
+                    if !ike.client && ike.stage == Stage::Live && ike.tentative.is_none() =>
+                {
+                    Some(&ike.peer)
+                }
                 _ => None,
             };
             if self.caller_of.get(id) == caller {

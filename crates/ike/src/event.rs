@@ -58,6 +58,11 @@ impl fmt::Display for ChildId {
 pub enum Event {
     /// An IKE SA is authenticated in both directions. Its first CHILD SA, if it has one, follows as [`Event::Child`].
     Established(Box<Established>),
+    /// The client of a session that was established without being confirmed is there: it can be used.
+    Confirmed {
+        /// The SA.
+        sa: SaId,
+    },
     /// Something about a CHILD SA: apply it to the ESP side.
     Child(ChildSa),
     /// A ticket for [`crate::Endpoint::resume`]. It replaces every earlier ticket of this SA; keep it where only its
@@ -226,6 +231,10 @@ pub struct Established {
     pub mobike: bool,
     /// Whether both ends know the dormancy extension (`docs/wire/dormancy.md`).
     pub dormancy: bool,
+    /// Whether the client is known to be there. If not (it resumed at once, and nothing has come under the new keys yet), the
+    /// session must not be used for sending nor announced before [`Event::Confirmed`]; ESP that arrives on it is to be told
+    /// to [`crate::Endpoint::confirm`] first.
+    pub confirmed: bool,
     /// Where IKE messages go now.
     pub path: Path,
     /// What the gateway assigned: addresses, name servers, routes. On a gateway: what it assigned to the peer.
@@ -292,7 +301,7 @@ pub struct Install {
     pub replaces: Option<ChildId>,
     /// Whether the peer is known to have installed its half already. If not (we answered its rekeying and the answer
     /// may be lost, RFC 7296 section 2.8), keep sending on the replaced SA until something arrives on the new one or the
-    /// old one is removed.
+    /// old one is removed. Without a replaced SA: send nothing until [`Event::Confirmed`].
     pub send_now: bool,
 }
 
@@ -313,6 +322,8 @@ pub enum CloseReason {
     ProtocolError,
     /// Its device sleeps, and comes back by ticket: the hold is over, or others needed its place.
     Released,
+    /// It was resumed at once, but nothing came under its keys, or the ticket was used elsewhere meanwhile.
+    Unconfirmed,
 }
 
 impl fmt::Display for CloseReason {
@@ -324,6 +335,7 @@ impl fmt::Display for CloseReason {
             Self::Replaced => "replaced by a newer SA of the same peer",
             Self::Expired => "its lifetime ended",
             Self::ProtocolError => "the peer broke the protocol",
+            Self::Unconfirmed => "its client has not confirmed it",
             Self::Released => "its device sleeps on, and comes back by ticket",
         })
     }

@@ -28,6 +28,7 @@ use crate::exchange::keepalive::Keepalive;
 use crate::exchange::rekey::NewIke;
 use crate::exchange::sleep::{Announcing, Asleep};
 use crate::handshake::Session;
+use crate::handshake::quick::{Confirming, Tentative};
 use crate::keys::Spis;
 use crate::link::{Channel, Link, Opened};
 use crate::natd;
@@ -195,6 +196,10 @@ pub(crate) struct IkeSa {
     pub(crate) announcing: Option<Announcing>,
     /// The peer sleeps.
     pub(crate) asleep: Option<Asleep>,
+    /// Resumed at once, and not confirmed by the client yet.
+    pub(crate) tentative: Option<Tentative>,
+    /// We are that client: the gateway must hear from us.
+    pub(crate) confirming: Option<Confirming>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -277,6 +282,8 @@ impl IkeSa {
             dormancy,
             announcing: None,
             asleep: None,
+            tentative: None,
+            confirming: None,
             link,
         };
         // Both ends rekey by the same clock: the client goes first unless it is asleep.
@@ -337,6 +344,9 @@ impl IkeSa {
         // A new request is what only an awake device sends. A repeated one may be any old copy, and an answer may have been
         // on its way since before the sleep.
         self.awake(shared, now);
+        if let Fate::Ends(reason) = self.confirm(shared, now, path) {
+            return Ok(Fate::Ends(reason));
+        }
         self.heard(shared, now, path);
         if self.stage == Stage::Heir && !opened.as_ref().is_ok_and(|list| deletes_ike(list)) {
             // The peer would not use this successor if it had not chosen it. It repeats the request, which then finds
@@ -593,7 +603,7 @@ impl IkeSa {
 
     /// Starts what the window has room for.
     pub(crate) fn pump(&mut self, shared: &mut Shared, now: Instant) {
-        while self.out.has_room() && self.asleep.is_none() {
+        while self.out.has_room() && self.asleep.is_none() && self.tentative.is_none() {
             let closing = self.stage != Stage::Live;
             let next = self.queue.iter().position(|p| {
                 p.not_before <= now && self.compatible(&p.task) && (!closing || p.task == Task::DeleteIke)

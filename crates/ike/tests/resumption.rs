@@ -5,11 +5,25 @@ mod common;
 use std::sync::Arc;
 use std::time::Duration;
 
-use common::{CLIENT, EPOCH, GATEWAY, Nat, Pair, client_psk, gateway_config, gateway_psk, path};
-use dormouse_ike::config::{EndpointConfig, HalfOpen, Resumption};
+use common::{CLIENT, EPOCH, GATEWAY, Nat, Pair, gateway_config, path};
+use dormouse_ike::config::{Connection, EndpointConfig, HalfOpen, Resumption};
 use dormouse_ike::ticket::{ClientTicket, TicketGuard, TicketKeys};
 use dormouse_ike::{Event, Kind, NegotiationError};
 use dormouse_sansio::Carrier;
+
+// Both ends without the dormancy extension, which has a shorter way (`quick.rs`).
+
+fn client_psk() -> Connection {
+    Connection { dormancy: false, ..common::client_psk() }
+}
+
+fn gateway_psk() -> Connection {
+    Connection { dormancy: false, ..common::gateway_psk() }
+}
+
+fn plain(seed: u64) -> Pair {
+    Pair::new(client_psk(), gateway_psk(), seed)
+}
 
 fn resume(pair: &mut Pair, ticket: ClientTicket) -> dormouse_ike::SaId {
     let sa = pair.client.endpoint.resume(pair.now, pair.conn.clone(), ticket, path(CLIENT, GATEWAY));
@@ -19,7 +33,7 @@ fn resume(pair: &mut Pair, ticket: ClientTicket) -> dormouse_ike::SaId {
 
 #[test]
 fn the_client_comes_back_without_a_key_exchange_and_keeps_its_address() {
-    let mut pair = Pair::psk(1);
+    let mut pair = plain(1);
     let (a, b) = pair.up();
     let ticket = pair.client.ticket.take().expect("the gateway gave one");
     pair.client.endpoint.forget(pair.now, a);
@@ -39,7 +53,7 @@ fn the_client_comes_back_without_a_key_exchange_and_keeps_its_address() {
 
 #[test]
 fn a_ticket_survives_the_disk_and_a_restart_of_the_gateway() {
-    let mut pair = Pair::psk(2);
+    let mut pair = plain(2);
     let (a, _) = pair.up();
     let ticket = pair.client.ticket.take().expect("the gateway gave one");
     let ticket = ClientTicket::decode(ticket.encode().as_bytes()).expect("as stored");
@@ -57,7 +71,7 @@ fn a_ticket_survives_the_disk_and_a_restart_of_the_gateway() {
 
 #[test]
 fn a_ticket_is_accepted_once() {
-    let mut pair = Pair::psk(3);
+    let mut pair = plain(3);
     let (a, _) = pair.up();
     let ticket = pair.client.ticket.take().expect("the gateway gave one");
     pair.client.endpoint.forget(pair.now, a);
@@ -78,11 +92,11 @@ fn a_ticket_is_accepted_once() {
 
 #[test]
 fn a_foreign_or_expired_ticket_is_refused_or_not_even_sent() {
-    let mut pair = Pair::psk(4);
+    let mut pair = plain(4);
     let (a, _) = pair.up();
     let ticket = pair.client.ticket.take().expect("the gateway gave one");
     pair.client.endpoint.forget(pair.now, a);
-    pair.gateway = Pair::psk(5).gateway; // other ticket keys
+    pair.gateway = plain(5).gateway; // other ticket keys
     resume(&mut pair, ticket.clone());
     assert!(matches!(pair.client.failure(), Some(NegotiationError::TicketRefused)));
     let sent = pair.log.len();
@@ -94,7 +108,7 @@ fn a_foreign_or_expired_ticket_is_refused_or_not_even_sent() {
 
 #[test]
 fn whoever_stole_the_ticket_alone_gets_nowhere_and_spoils_nothing() {
-    let mut pair = Pair::psk(6);
+    let mut pair = plain(6);
     let (a, _) = pair.up();
     let ticket = pair.client.ticket.take().expect("the gateway gave one");
     pair.client.endpoint.forget(pair.now, a);
@@ -125,7 +139,7 @@ fn nat_is_detected_anew_and_cookies_work() {
 
 #[test]
 fn resumption_after_rekeying_uses_the_renewed_ticket() {
-    let mut pair = Pair::psk(8);
+    let mut pair = plain(8);
     let (a, _) = pair.up();
     let first = pair.client.ticket.take().expect("the gateway gave one");
     pair.client.endpoint.rekey_ike(pair.now, a);
@@ -163,7 +177,7 @@ fn the_libreswan_dialect_works_with_itself_and_not_with_the_strict_one() {
 
 #[test]
 fn a_gateway_without_the_connection_refuses() {
-    let mut pair = Pair::psk(10);
+    let mut pair = plain(10);
     let (a, _) = pair.up();
     let ticket = pair.client.ticket.take().expect("the gateway gave one");
     pair.client.endpoint.forget(pair.now, a);

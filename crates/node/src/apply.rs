@@ -44,6 +44,7 @@ impl Node {
                 tracing::info!(%sa, why, "the gateway refused the new address");
                 self.held_failed(now, sa, Failure::Lost);
             }
+            Ike::Confirmed { sa } => self.confirmed(now, sa),
             Ike::SleepAnswered { sa, verdict } => self.sleep_answered(sa, verdict),
             Ike::LoadReport { sa, report } => self.load_report(sa, *report),
             Ike::PeerSleeps { sa, until, held, flags, expect, marks } => {
@@ -69,9 +70,13 @@ impl Node {
             last_sent: None,
             last_received: None,
             heard: None,
+            tentative: !e.confirmed,
             asleep: None,
         };
         self.sessions.insert(e.sa, session);
+        if !e.confirmed {
+            return;
+        }
         if !e.initiator {
             self.changed(Change::PeerUp {
                 connection: e.connection,
@@ -97,6 +102,9 @@ impl Node {
     pub(crate) fn child_installed(&mut self, now: Instant, sa: SaId, id: u64) {
         let Some(selectors) = self.sad.get(id).map(|c| c.selectors.clone()) else { return };
         let Some(session) = self.sessions.get_mut(&sa) else { return };
+        if session.tentative {
+            return;
+        }
         if !self.clients.contains_key(&session.connection) {
             // What the CHILD SA carries leads to the peer; a peer that may send everything is no way to everywhere.
             let mut routes = crate::child::prefixes(selectors.remote());
@@ -171,6 +179,9 @@ impl Node {
             client.ladder.failed(now, Failure::Lost);
             self.changed(Change::Down { connection: session.connection, why: reason.to_string() });
             self.climb(now);
+            return;
+        }
+        if session.tentative {
             return;
         }
         // A newer session of the same peer may have the same addresses.

@@ -115,6 +115,8 @@ pub(crate) struct Session {
     pub(crate) last_received: Option<Instant>,
     /// When ESP was last received, told to IKE or not.
     pub(crate) heard: Option<Instant>,
+    /// It was resumed at once, and its client has not shown yet that it is there: nothing is sent, nobody told.
+    pub(crate) tentative: bool,
     /// The peer's device sleeps; how far its ESP had come.
     pub(crate) asleep: Option<Vec<dormouse_ike::Mark>>,
 }
@@ -376,6 +378,10 @@ impl Node {
                 return Err(e.into());
             }
         };
+        if self.sessions_of(id).is_some_and(|s| s.tentative) && !self.confirm(now, id, path) {
+            // Somebody else came first with the same ticket.
+            return Ok(Inbound::Consumed);
+        }
         self.received(now, id, path, opened.seq);
         if opened.is_dummy() {
             return Ok(Inbound::Consumed);
@@ -656,6 +662,7 @@ impl Node {
             Some(old) if !send_now => {
                 self.pending_activation.insert(id, old.get());
             }
+            None if !send_now => {}
             _ => {
                 self.sad.activate(id);
                 if let Some(old) = replaces {

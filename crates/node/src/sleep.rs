@@ -1,11 +1,11 @@
 //! Sleep, at both ends: a client announces it before its radio goes off, and a gateway leaves sleeping clients in peace. Owns
 //! what the two ends' sessions remember of it; the exchange is IKE's, and when to sleep is the driver's.
 
-use crate::event::{Event, SleepVerdict};
+use crate::event::{Change, Event, SleepVerdict};
 use crate::ladder::Granted;
-use crate::node::Node;
+use crate::node::{Node, Session};
 use dormouse_ike::{LoadReport, Mark, SaId, SleepFlags, SleepVerdict as Ike, Sleeping};
-use dormouse_sansio::Instant;
+use dormouse_sansio::{Instant, Path};
 use ipnet::IpNet;
 use std::time::Duration;
 
@@ -110,6 +110,33 @@ impl Node {
         }
     }
 
+    /// The client of a session that was resumed at once has sent the first ESP packet, on child `id`. False if the session came
+    /// too late.
+    pub(crate) fn confirm(&mut self, now: Instant, id: u64, path: Path) -> bool {
+        let Some(sa) = self.known.get(&id).map(|k| k.sa) else { return false };
+        self.ike.confirm(now, sa, path);
+        self.drain_ike(now);
+        self.sessions_of(id).is_some_and(|s| !s.tentative)
+    }
+
+    /// The client of a session that was resumed at once is there.
+    pub(crate) fn confirmed(&mut self, now: Instant, sa: SaId) {
+        let Some(session) = self.sessions.get_mut(&sa) else { return };
+        session.tentative = false;
+        session.established = now;
+        let (connection, peer, resumed) = (session.connection.clone(), session.peer.clone(), session.resumed);
+        let children = session.children.clone();
+        self.changed(Change::PeerUp { connection, peer, resumed });
+        for id in children {
+            self.sad.activate(id);
+            self.child_installed(now, sa, id);
+        }
+    }
+
+    pub(crate) fn sessions_of(&self, child: u64) -> Option<&Session> {
+        self.known.get(&child).and_then(|k| self.sessions.get(&k.sa))
+    }
+
     /// An authentic ESP packet came on child `id`: whether it was sent after its sender announced a sleep.
     pub(crate) fn ends_sleep(&self, sa: SaId, spi: u32, sequence: u64) -> bool {
         let marks = self.sessions.get(&sa).and_then(|s| s.asleep.as_ref());
@@ -120,8 +147,7 @@ impl Node {
     /// lost, unless somebody keeps it until [`Event::PeerAwake`].
     #[must_use]
     pub fn is_peer_asleep(&self, child: u64) -> bool {
-        let session = self.known.get(&child).and_then(|k| self.sessions.get(&k.sa));
-        session.is_some_and(|s| s.asleep.is_some())
+        self.sessions_of(child).is_some_and(|s| s.asleep.is_some())
     }
 
     /// Gateway: the session that a child belongs to, with who is at its other end and the prefixes that lead there.

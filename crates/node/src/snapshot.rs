@@ -96,7 +96,8 @@ impl Node {
     /// All sessions in which this node is the gateway.
     #[must_use]
     pub fn gateway_sessions(&self, now: Instant) -> Vec<SessionInfo> {
-        let ours = self.sessions.iter().filter(|(_, s)| !self.clients.contains_key(&s.connection));
+        let ours =
+            self.sessions.iter().filter(|(_, s)| !s.tentative && !self.clients.contains_key(&s.connection));
         ours.map(|(sa, session)| self.session_info(now, *sa, session)).collect()
     }
 

@@ -169,6 +169,7 @@ impl IkeSa {
             (Some(_), _) => return Err(malformed("it chose a group that we sent no key for")),
         };
         let origin = Origin {
+            unproven: false,
             nonces: Nonces { i: &new.nonce, r: nonce },
             shared_secret: secret.as_ref(),
             we_began: true,
@@ -354,6 +355,7 @@ impl IkeSa {
         };
         let nr = shared.nonce();
         let origin = Origin {
+            unproven: false,
             nonces: Nonces { i: ni, r: &nr },
             shared_secret: secret.as_ref(),
             we_began: false,

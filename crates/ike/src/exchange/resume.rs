@@ -10,6 +10,7 @@ use dormouse_crypto::Secret;
 use dormouse_sansio::{Class, Instant};
 use dormouse_wire::ike::{NotifyType, Payload};
 
+use crate::child::{Busy, Child};
 use crate::config::Resumption;
 use crate::event::Event;
 use crate::limits::TICKET_MAX;
@@ -17,12 +18,15 @@ use crate::payloads::{View, notify};
 use crate::sa::{Exchange, IkeSa};
 use crate::shared::Shared;
 use crate::stats::Kind;
-use crate::ticket::{self, ClientTicket, TicketContent, TicketId};
+use crate::ticket::{self, ClientTicket, TicketChild, TicketContent, TicketId};
 
 /// A ticket is renewed when this share of its life (percent) is over.
 const RENEW_AT_PERCENT: u32 = 75;
 /// A ticket that lives less than this is not renewed on a timer: the wake-up would cost more than it saves.
 const RENEW_MIN: Duration = Duration::from_secs(600);
+
+/// A CHILD SA with more selectors than this on one side is not put into a ticket, which must fit in one packet.
+const CHILD_SELECTORS_MAX: usize = 8;
 
 impl IkeSa {
     /// Whether this end is the client of resumption and wants a ticket.
@@ -59,7 +63,7 @@ impl IkeSa {
             spi_r: self.link.spis.r,
             connection: conn.name.clone(),
             addresses: self.assigned.addresses(),
-            children: Vec::new(),
+            children: self.ticket_child().into_iter().collect(),
         };
         let Some(keys) = shared.config.ticket_keys.as_mut() else { return nack() };
         // Rotation waits for the next ticket: an idle gateway is not woken for it.
@@ -79,6 +83,21 @@ impl IkeSa {
                 nack()
             }
         }
+    }
+
+    /// The CHILD SA that a ticket of this SA brings back at once, between ends that know how: the first one of the connection.
+    fn ticket_child(&self) -> Option<TicketChild> {
+        let alive = |c: &&Child| matches!(c.busy, Busy::No | Busy::Rekeying);
+        let child = self.children.values().filter(alive).find(|c| c.config == 0).filter(|_| self.dormancy)?;
+        let few = child.ts_local.len() <= CHILD_SELECTORS_MAX && child.ts_remote.len() <= CHILD_SELECTORS_MAX;
+        let name = self.link.conn.children.first()?.name.clone();
+        few.then(|| TicketChild {
+            name,
+            suite: child.suite,
+            mode: child.mode,
+            ts_local: child.ts_local.clone(),
+            ts_remote: child.ts_remote.clone(),
+        })
     }
 
     /// The client takes the ticket of an answer, if there is one.
@@ -105,6 +124,7 @@ impl IkeSa {
             gateway: self.link.path.remote,
             addresses: self.assigned.addresses(),
             dialect: self.link.conn.resumption,
+            child: self.ticket_child(),
         };
         shared.event(Event::Ticket { sa: self.link.id, ticket: Box::new(ticket) });
     }

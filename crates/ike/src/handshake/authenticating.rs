@@ -291,14 +291,10 @@ impl Authenticating {
         let resumed = first.ticket.is_some();
         let authenticated = first.ticket.as_ref().map_or_else(|| shared.unix(now), |t| t.authenticated);
         let _ = method;
-        let own_method = match conn.local_auth {
-            LocalAuth::Psk(_) => AuthMethod::SharedKeyMic,
-            LocalAuth::Cert { .. } => AuthMethod::DigitalSignature,
-        };
         let peer = auth::identity(&id_r).unwrap_or_else(|_| conn.local_id.clone());
         let assigned = view.cp().and_then(config_payload::parse_reply).unwrap_or_default();
         let birth = Birth {
-            session: Session { id_i: first.id_i, id_r, method: own_method, authenticated },
+            session: Session { id_i: first.id_i, id_r, method: own_method(&conn), authenticated },
             local_id: conn.local_id.clone(),
             peer,
             client: true,
@@ -314,7 +310,7 @@ impl Authenticating {
         sa.seen_as = first.seen_as;
         sa.note_window(view);
         let nonces = Nonces { i: &first.nonce_i, r: &first.nonce_r };
-        let origin = Origin { nonces, shared_secret: None, we_began: true, replaces: None };
+        let origin = Origin { nonces, shared_secret: None, we_began: true, replaces: None, unproven: false };
         let agreed = check_addresses(&conn, &sa.assigned, view).and_then(|()| offer.accept(view));
         let agreed = match agreed {
             Ok(agreed) => agreed,
@@ -343,6 +339,14 @@ impl Authenticating {
     }
 }
 
+/// How we authenticated, or would.
+pub(crate) fn own_method(conn: &Connection) -> AuthMethod {
+    match conn.local_auth {
+        LocalAuth::Psk(_) => AuthMethod::SharedKeyMic,
+        LocalAuth::Cert { .. } => AuthMethod::DigitalSignature,
+    }
+}
+
 /// libreswan ignores NAT detection in IKE_SESSION_RESUME and sends raw ESP afterwards.
 pub(crate) fn nat_after(conn: &Connection, resumed: bool, nat: natd::Detection) -> natd::Detection {
     if resumed && conn.resumption == Resumption::Libreswan {
@@ -362,6 +366,7 @@ pub(crate) fn announce(shared: &mut Shared, sa: &IkeSa, resumed: bool, replaced:
         resumed,
         mobike: sa.mobike,
         dormancy: sa.dormancy,
+        confirmed: sa.tentative.is_none(),
         path,
         configuration: sa.assigned.clone(),
         replaced,

@@ -65,7 +65,7 @@ struct Caller {
 }
 
 /// The refusal of an IKE_AUTH request: what the peer is told, and what the log is.
-struct Refusal {
+pub(crate) struct Refusal {
     kind: NotifyType,
     error: NegotiationError,
 }
@@ -365,7 +365,7 @@ impl HalfOpen {
         let mut sa = Box::new(IkeSa::new(shared, now, birth));
         sa.note_window(view);
         let nonces = Nonces { i: &nonce_i, r: &nonce_r };
-        let origin = Origin { nonces, shared_secret: None, we_began: false, replaces: None };
+        let origin = Origin { nonces, shared_secret: None, we_began: false, replaces: None, unproven: false };
         let agreed = match no_address {
             Some(refusal) => Err(refusal),
             None => first_child(shared, &sa, &conn, view, &mut list),
@@ -427,7 +427,7 @@ fn first_child(
 }
 
 /// Leases what the peer asks for. The refusal, if any, is of the CHILD SA alone.
-fn assign(
+pub(crate) fn assign(
     shared: &mut Shared,
     conn: &Connection,
     peer: &Identity,
@@ -454,7 +454,12 @@ fn assign(
 }
 
 /// The notifications of the IKE_AUTH answer.
-fn answer_extensions(shared: &mut Shared, now: Instant, sa: &mut IkeSa, view: View<'_>) -> Vec<Payload> {
+pub(crate) fn answer_extensions(
+    shared: &mut Shared,
+    now: Instant,
+    sa: &mut IkeSa,
+    view: View<'_>,
+) -> Vec<Payload> {
     let mut list = Vec::new();
     if sa.mobike {
         list.push(notify(NotifyType::MobikeSupported, []));

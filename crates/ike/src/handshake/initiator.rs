@@ -14,6 +14,7 @@ use crate::config::{Connection, Resumption};
 use crate::error::{Discard, NegotiationError};
 use crate::event::{Event, SaId};
 use crate::handshake::authenticating::{Authenticating, FirstExchange};
+use crate::handshake::quick::{self, Quick};
 use crate::handshake::{Slot, Step, patience};
 use crate::keys::{self, IkeKeys, Nonces, Spis};
 use crate::limits::COOKIE_MAX;
@@ -42,6 +43,8 @@ pub(crate) struct Opening {
     until: Instant,
     /// The SA that this one replaces (reauthentication).
     replaces: Option<SaId>,
+    /// The ticket may do it in one round trip.
+    quick: Option<Quick>,
 }
 
 #[derive(Debug)]
@@ -73,7 +76,7 @@ impl Opening {
         let dh = key_pair(shared, group)?;
         let offered = proposal::ike_offer(&conn.ike_proposals, None);
         let how = How::Init { dh, offered, tried: vec![group] };
-        Ok(Self::begin(shared, now, id, conn, path, how, replaces))
+        Ok(Self::begin(shared, now, id, conn, path, how, replaces, None))
     }
 
     pub(crate) fn resume(
@@ -88,9 +91,11 @@ impl Opening {
         if !ticket.is_valid(shared.unix(now)) || conn.resumption == Resumption::Off {
             return Err(NegotiationError::TicketExpired);
         }
-        Ok(Self::begin(shared, now, id, conn, path, How::Resume(Box::new(ticket)), None))
+        let quick = Quick::of(shared, &conn, &ticket);
+        Ok(Self::begin(shared, now, id, conn, path, How::Resume(Box::new(ticket)), None, quick))
     }
 
+    #[expect(clippy::too_many_arguments, reason = "the fields of a new state")]
     fn begin(
         shared: &mut Shared,
         now: Instant,
@@ -99,6 +104,7 @@ impl Opening {
         path: Path,
         how: How,
         replaces: Option<SaId>,
+        quick: Option<Quick>,
     ) -> Self {
         let spi = shared.new_spi(id);
         let link = Link {
@@ -114,8 +120,19 @@ impl Opening {
         let nonce = shared.nonce();
         let until = now + patience(shared);
         let out = Outgoing::new(0);
-        let mut opening =
-            Self { link, how, nonce, cookie: None, cookies: 0, request: Vec::new(), out, until, replaces };
+        let mut opening = Self {
+            link,
+            how,
+            nonce,
+            cookie: None,
+            cookies: 0,
+            request: Vec::new(),
+            out,
+            until,
+            replaces,
+            quick,
+        };
+        opening.choose_port(shared);
         opening.link.stats.begin(kind);
         shared.stats.begin(kind);
         opening.send(shared, now);
@@ -126,7 +143,6 @@ impl Opening {
     /// group (RFC 7296 section 2.6).
     fn send(&mut self, shared: &mut Shared, now: Instant) {
         let mut list: Vec<Payload> = Vec::new();
-        list.extend(self.cookie.clone().map(|c| notify(NotifyType::Cookie, c)));
         match &self.how {
             How::Init { dh, offered, .. } => list.extend([
                 Payload::Sa(offered.clone()),
@@ -143,6 +159,16 @@ impl Opening {
             list.push(notify(NotifyType::Ikev2FragmentationSupported, []));
         }
         list.push(notify(NotifyType::SignatureHashAlgorithms, auth::hash_algorithms()));
+        if let (Some(quick), How::Resume(ticket)) = (&mut self.quick, &self.how) {
+            match quick.seal(shared, &self.link, ticket, &self.nonce, &list) {
+                Some(sealed) => list.push(sealed),
+                None => self.give_up_quick(shared),
+            }
+        }
+        if let Some(cookie) = self.cookie.clone() {
+            // "[...] as the first payload" (RFC 7296 section 2.6).
+            list.insert(0, notify(NotifyType::Cookie, cookie));
+        }
         self.request = self.link.clear(self.how.exchange(), false, 0, &list);
         self.out = Outgoing::new(0);
         let datagrams = vec![self.request.clone()];
@@ -151,8 +177,29 @@ impl Opening {
         self.out.start(now, wait, self.until, datagrams, Class::Urgent, ());
     }
 
+    /// What comes back at once needs the port that it will use afterwards: there is no second exchange that could move it.
+    fn choose_port(&mut self, shared: &Shared) {
+        if self.quick.is_some() {
+            self.link.path = self.link.natt_path(shared);
+        }
+    }
+
+    fn give_up_quick(&mut self, shared: &mut Shared) {
+        if let Some(quick) = self.quick.take() {
+            shared.free_esp_spi(quick.spi_in);
+        }
+    }
+
+    /// Gives back what is held outside.
+    pub(crate) fn free(&self, shared: &mut Shared) {
+        if let Some(quick) = &self.quick {
+            shared.free_esp_spi(quick.spi_in);
+        }
+    }
+
     pub(crate) fn set_path(&mut self, shared: &mut Shared, now: Instant, path: Path) {
         self.link.path = path;
+        self.choose_port(shared);
         self.until = now + patience(shared);
         self.send(shared, now);
     }
@@ -186,6 +233,7 @@ impl Opening {
     }
 
     fn fail(self: Box<Self>, shared: &mut Shared, error: NegotiationError) {
+        self.free(shared);
         shared.by_spi.remove(&self.link.spis.i);
         tracing::info!(sa = %self.link.id, %error, "connecting failed");
         shared.event(Event::Failed { sa: self.link.id, error });
@@ -219,6 +267,9 @@ impl Opening {
         let refused = view.error().or_else(|| view.notify(NotifyType::TicketNack));
         if let Some(refusal) = refused {
             return self.refused(shared, now, refusal);
+        }
+        if view.has(NotifyType::DormancyResume) && self.quick.is_some() {
+            return self.conclude_quick(shared, now, header, &message.payloads);
         }
         match self.conclude(shared, header, view, datagram) {
             Ok(first) => Step::to(Slot::Authenticating(Box::new(Authenticating::begin(shared, now, first)))),
@@ -277,9 +328,33 @@ impl Opening {
         Step::gone()
     }
 
+    /// The gateway says that everything is back at once.
+    fn conclude_quick(
+        self: Box<Self>,
+        shared: &mut Shared,
+        now: Instant,
+        header: &Header,
+        payloads: &[Payload],
+    ) -> Step {
+        let (How::Resume(ticket), Some(quick)) = (&self.how, &self.quick) else {
+            return Step::stay(Slot::Opening(self), Discard::InappropriateExchange);
+        };
+        let (nonce, request) = (self.nonce.as_slice(), self.request.as_slice());
+        let answered = quick::Answered { ticket, nonce, request, spi_r: header.spi_r, payloads };
+        match quick::conclude(shared, now, &self.link, quick, &answered) {
+            Some(Ok(sa)) => Step::to(Slot::Established(sa)),
+            Some(Err(error)) => {
+                self.fail(shared, error);
+                Step::gone()
+            }
+            // Anybody can answer; only the gateway can do it right.
+            None => Step::stay(Slot::Opening(self), Discard::NotAuthentic),
+        }
+    }
+
     /// The answer is a good one: derives the keys and finds out about NATs.
     fn conclude(
-        self: Box<Self>,
+        mut self: Box<Self>,
         shared: &mut Shared,
         header: &Header,
         view: View<'_>,
@@ -299,6 +374,7 @@ impl Opening {
             Ok(keys) => keys,
             Err(error) => return Err(Conclusion::Fatal(self, NegotiationError::Crypto(error.to_string()))),
         };
+        self.give_up_quick(shared);
         let Self { mut link, how, nonce, request, replaces, .. } = *self;
         link.spis = spis;
         link.fragmentation =

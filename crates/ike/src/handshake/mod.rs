@@ -7,6 +7,7 @@
 pub(crate) mod authenticating;
 pub(crate) mod half_open;
 pub(crate) mod initiator;
+pub(crate) mod quick;
 pub(crate) mod responder;
 
 use core::net::SocketAddr;
@@ -76,10 +77,11 @@ impl Slot {
         }
     }
 
-    /// For a half-open SA: the key of its first message.
+    /// For a half-open or tentative SA: the key of its first message.
     pub(crate) fn half_open_peer(&self) -> Option<(SocketAddr, u64)> {
         match self {
             Self::HalfOpen(s) => Some((s.first_from, s.link.spis.i)),
+            Self::Established(s) => s.tentative.as_ref().map(|t| (t.first_from, s.link.spis.i)),
             _ => None,
         }
     }
@@ -132,8 +134,10 @@ impl Slot {
     pub(crate) fn cancel(self, shared: &mut Shared) {
         let sa = self.link().id;
         shared.by_spi.remove(&self.link().local_spi());
-        if let Self::Authenticating(s) = &self {
-            shared.free_esp_spi(s.offer.spi_in);
+        match &self {
+            Self::Authenticating(s) => shared.free_esp_spi(s.offer.spi_in),
+            Self::Opening(s) => s.free(shared),
+            _ => {}
         }
         if !matches!(self, Self::HalfOpen(_)) {
             shared.event(Event::Failed { sa, error: NegotiationError::Cancelled });
@@ -141,7 +145,7 @@ impl Slot {
     }
 }
 
-const HALF_OPEN_SLACK: Duration = Duration::from_secs(5);
+pub(crate) const HALF_OPEN_SLACK: Duration = Duration::from_secs(5);
 
 /// How long a request is worth repeating: all waits of the policy together.
 pub(crate) fn patience(shared: &mut Shared) -> Duration {

@@ -68,6 +68,12 @@ impl Endpoint {
             ExchangeType::IkeSessionResume => self.want_resumption(now, path, view),
             _ => self.want_init(path, view),
         };
+        if let Ok(Wanted { conn, how: How::Resume(ticket), .. }) = &wanted
+            && view.has(NotifyType::DormancyResume)
+            && self.resume_at_once(now, path, header, &message.payloads, datagram, conn, ticket)
+        {
+            return Ok(());
+        }
         match wanted {
             Ok(wanted) => {
                 self.answer_first(now, path, header, view, datagram, wanted);
@@ -81,15 +87,20 @@ impl Endpoint {
     /// A repetition of a first message that is in hand gets the same answer (RFC 7296 section 2.1).
     fn repeat_first_answer(&mut self, path: Path, header: &Header, datagram: &[u8]) -> Result<bool, Discard> {
         let key = (header.spi_i, path.remote);
-        let Some(Slot::HalfOpen(half)) = self.first_messages.get(&key).and_then(|id| self.slots.get_mut(id))
-        else {
-            return Ok(false);
+        let slot = self.first_messages.get(&key).and_then(|id| self.slots.get_mut(id));
+        let (link, request, response) = match slot {
+            Some(Slot::HalfOpen(half)) => (&mut half.link, &half.request, &half.response),
+            Some(Slot::Established(ike)) => match &ike.tentative {
+                Some(tentative) => (&mut ike.link, &tentative.request, &tentative.response),
+                None => return Ok(false),
+            },
+            _ => return Ok(false),
         };
-        if half.request != datagram {
+        if request != datagram {
             return Err(Discard::InappropriateExchange);
         }
-        let answer = [half.response.clone()];
-        half.link.send_again(&mut self.shared, Class::Timely, &answer);
+        let answer = [response.clone()];
+        link.send_again(&mut self.shared, Class::Timely, &answer);
         Ok(true)
     }
 
@@ -279,7 +290,11 @@ impl Endpoint {
         self.slots.insert(id, Slot::HalfOpen(Box::new(half)));
         self.touch(id);
         self.first_messages.insert((header.spi_i, path.remote), id);
+        self.half_open_entered(path.remote);
+    }
+
+    pub(crate) fn half_open_entered(&mut self, from: core::net::SocketAddr) {
         self.shared.half_open += 1;
-        *self.half_open_by_address.entry(path.remote.ip()).or_default() += 1;
+        *self.half_open_by_address.entry(from.ip()).or_default() += 1;
     }
 }

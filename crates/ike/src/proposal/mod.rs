@@ -15,7 +15,8 @@ use dormouse_wire::ike::{Proposal, ProtocolId, Transform, TransformType};
 
 pub use explain::{Difference, Mismatch, explain_mismatch};
 pub use select::{
-    BadChoice, EspChoice, IkeChoice, permits, retry_group, select_esp, select_ike, verify_esp, verify_ike,
+    BadChoice, EspChoice, IkeChoice, permits, permits_esp, retry_group, select_esp, select_ike, verify_esp,
+    verify_ike,
 };
 pub use text::ProposalError;
 

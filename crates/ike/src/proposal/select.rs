@@ -209,6 +209,20 @@ pub fn permits(acceptable: &[IkeProposal], suite: &IkeSuite) -> bool {
     })
 }
 
+/// Whether the configuration accepts this ESP suite: for one that a ticket carries. A key exchange of its own is not looked at.
+#[must_use]
+pub fn permits_esp(acceptable: &[EspProposal], esn: EsnPolicy, suite: &EspSuite) -> bool {
+    let numbers = match esn {
+        EsnPolicy::Prefer => true,
+        EsnPolicy::Require => suite.esn,
+        EsnPolicy::Off => !suite.esn,
+    };
+    numbers
+        && acceptable.iter().any(|ours| {
+            ours.encr.contains(&suite.encr) && suite.integ.is_none_or(|integ| ours.integ.contains(&integ))
+        })
+}
+
 fn spi_of(proposal: &Proposal) -> Option<u64> {
     <[u8; 8]>::try_from(proposal.spi.as_slice()).ok().map(u64::from_be_bytes).filter(|&spi| spi != 0)
 }

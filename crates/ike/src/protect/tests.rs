@@ -1,4 +1,4 @@
-use dormouse_crypto::suites::Integ;
+use dormouse_crypto::suites::{Encr, Integ};
 use dormouse_sansio::Seeded;
 use dormouse_wire::ike::{ExchangeType, Flags, Notify, NotifyType};
 

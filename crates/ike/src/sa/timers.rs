@@ -10,6 +10,7 @@
 //! - `liveness`: silence of the peer, with half of the interval as slack;
 //! - `nat keepalive`: see [`crate::exchange::keepalive`];
 //! - `sleep announcement`, `sleep over`: see [`crate::exchange::sleep`];
+//! - `half-open`, `confirmation`: see [`crate::handshake::quick`];
 //! - `expiry`: a hard lifetime, reached only if rekeying failed;
 //! - `linger`: a replaced or closing SA whose peer says nothing more.
 
@@ -20,6 +21,7 @@ use dormouse_sansio::{Deadline, Instant};
 use super::{Fate, IkeSa, Stage, Task, UPKEEP_SLACK};
 use crate::event::{CloseReason, Event};
 use crate::exchange::keepalive;
+use crate::handshake::HALF_OPEN_SLACK;
 use crate::shared::{Action, Shared};
 use crate::window::Due;
 
@@ -28,6 +30,9 @@ impl IkeSa {
     pub(crate) fn deadline(&self) -> Option<Deadline> {
         if let Some(asleep) = &self.asleep {
             return Some(Deadline { at: asleep.until, slack: asleep.slack, why: "sleep over" });
+        }
+        if let Some(tentative) = &self.tentative {
+            return Some(Deadline { at: tentative.expires, slack: HALF_OPEN_SLACK, why: "half-open" });
         }
         let mut first: Option<Deadline> = None;
         let mut consider = |at: Option<Instant>, slack: Duration, why: &'static str| {
@@ -53,6 +58,7 @@ impl IkeSa {
         consider(self.rekey_at, self.slack_of(self.rekey_at, self.expire_at), "ike rekey");
         consider(self.reauth_at, UPKEEP_SLACK, "reauthentication");
         consider(self.renew_ticket_at, UPKEEP_SLACK, "ticket renewal");
+        consider(self.confirming.map(|c| c.at), Duration::ZERO, "confirmation");
         for child in self.children.values() {
             consider(child.expire_at, Duration::ZERO, "expiry");
             consider(child.rekey_at, self.slack_of(child.rekey_at, child.expire_at), "child rekey");
@@ -83,6 +89,9 @@ impl IkeSa {
         let due = |at: Option<Instant>| at.is_some_and(|at| at <= now);
         if let Some(asleep) = &self.asleep {
             return if asleep.until <= now { Fate::Ends(CloseReason::Released) } else { Fate::Lives };
+        }
+        if let Some(tentative) = &self.tentative {
+            return if tentative.expires <= now { Fate::Ends(CloseReason::Unconfirmed) } else { Fate::Lives };
         }
         self.sleep_timeout(shared, now);
         while let Some(due) = self.retransmit_one(shared, now) {
@@ -115,6 +124,7 @@ impl IkeSa {
             self.renew_ticket_at = None;
             self.enqueue(Task::Ticket, now);
         }
+        self.confirm_by_ourselves(now);
         self.child_timers(shared, now);
         self.silence_timers(shared, now);
         self.pump(shared, now);

@@ -10,13 +10,14 @@ use dormouse_wire::codec::Reader;
 use dormouse_wire::ike::Id;
 
 use super::codec::{In, Out, TicketFormatError};
+use super::content::TicketChild;
 use crate::config::Resumption;
 use crate::limits;
 use crate::proposal::IkeSuite;
 
 /// "DMT" and the version.
 const MAGIC: [u8; 3] = *b"DMT";
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
 
 /// Everything a client needs to resume. Zeroized when dropped; `Debug` shows no secret.
 ///
@@ -48,6 +49,9 @@ pub struct ClientTicket {
     pub addresses: Vec<IpAddr>,
     /// The dialect in which the gateway gave it.
     pub dialect: Resumption,
+    /// The CHILD SA that the gateway can bring back within the first exchange (`docs/wire/dormancy.md`), as it was here;
+    /// `None`: it does not know how.
+    pub child: Option<TicketChild>,
 }
 
 impl ClientTicket {
@@ -80,6 +84,7 @@ impl ClientTicket {
             Resumption::Strict => 1,
             Resumption::Libreswan => 2,
         });
+        out.list(self.child.as_slice(), |out, child| child.encode(out));
         out.into_secret()
     }
 
@@ -109,8 +114,14 @@ impl ClientTicket {
             2 => Resumption::Libreswan,
             got => return Err(TicketFormatError::Value { what: "dialect", got: got.into() }),
         };
+        let mut children = r.list(TicketChild::decode)?;
+        if children.len() > 1 {
+            let got = children.len() as u64;
+            return Err(TicketFormatError::Value { what: "number of children", got });
+        }
         r.0.all()?;
         Ok(Self {
+            child: children.pop(),
             opaque,
             expires,
             authenticated,

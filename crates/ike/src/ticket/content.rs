@@ -37,7 +37,8 @@ impl fmt::Debug for TicketId {
     }
 }
 
-/// A CHILD_SA as it was. RFC 5723 negotiates children anew; this is kept for what needs to know them.
+/// A CHILD_SA as it was. RFC 5723 negotiates children anew; resumption in one round trip (`docs/wire/dormancy.md`) brings this
+/// one back.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct TicketChild {
     /// Name in the configuration.
@@ -46,9 +47,9 @@ pub struct TicketChild {
     pub suite: EspSuite,
     /// Tunnel or transport.
     pub mode: ChildMode,
-    /// The gateway's side of the traffic.
+    /// Our side of the traffic: the gateway's in its sealed content, the client's in [`super::ClientTicket`].
     pub ts_local: Vec<TsRange>,
-    /// The client's side.
+    /// The other side.
     pub ts_remote: Vec<TsRange>,
 }
 
@@ -163,7 +164,7 @@ impl TicketContent {
 }
 
 impl TicketChild {
-    fn encode(&self, out: &mut Out) {
+    pub(super) fn encode(&self, out: &mut Out) {
         out.bytes(self.name.as_bytes());
         out.esp_suite(&self.suite);
         out.u8(u8::from(self.mode == ChildMode::Transport));
@@ -178,7 +179,7 @@ impl TicketChild {
         }
     }
 
-    fn decode(r: &mut In<'_>) -> Result<Self, TicketFormatError> {
+    pub(super) fn decode(r: &mut In<'_>) -> Result<Self, TicketFormatError> {
         let name = r.text("name of a child", limits::TICKET_IDENTITY_MAX)?;
         let suite = r.esp_suite()?;
         let mode = if r.flag("mode of a child")? { ChildMode::Transport } else { ChildMode::Tunnel };

@@ -49,6 +49,7 @@ fn keys() -> TicketKeys {
 fn client() -> ClientTicket {
     let content = content(5);
     ClientTicket {
+        child: content.children.first().cloned(),
         opaque: Secret::from(keys().seal(&content, &mut Seeded::new(2)).unwrap()),
         expires: content.expires,
         authenticated: content.authenticated,
@@ -197,7 +198,7 @@ fn the_stored_form_comes_back_whole_or_not_at_all() {
     longer.push(0);
     assert!(ClientTicket::decode(&longer).is_err());
     longer[3] = 9;
-    let version = TicketFormatError::Version { got: 9, expect: 1 };
+    let version = TicketFormatError::Version { got: 9, expect: 2 };
     assert_eq!(ClientTicket::decode(&longer), Err(version));
     assert!(ticket.is_valid(NOW) && !ticket.is_valid(NOW + DAY));
 }

@@ -1,0 +1,213 @@
+//! The device's end of the resumption in one round trip. Owns what it offers and what it makes of the answer.
+
+use core::time::Duration;
+
+use dormouse_sansio::{Carrier, Instant};
+use dormouse_wire::ike::{ExchangeType, Flags, Header, NotifyType, Payload};
+
+use super::{answer_key, child_spi, open, request_key, seal, skeyseed, spi_of_child};
+use crate::auth;
+use crate::child::{Agreed, Origin};
+use crate::config::{Connection, Resumption};
+use crate::config_payload;
+use crate::error::NegotiationError;
+use crate::handshake::Session;
+use crate::handshake::authenticating::{announce, extensions, own_method};
+use crate::keys::{IkeKeys, Nonces, Spis};
+use crate::link::{Channel, Link};
+use crate::payloads::View;
+use crate::sa::{Birth, IkeSa, Task};
+use crate::shared::Shared;
+use crate::ticket::{ClientTicket, TicketChild};
+
+/// What an opening SA has ready for it.
+#[derive(Debug)]
+pub(crate) struct Quick {
+    /// The CHILD SA that is to come back, its index in the connection, and our new SPI.
+    child: TicketChild,
+    config: usize,
+    pub(crate) spi_in: u32,
+    /// The sealed part, for these other payloads: made once, so that a repetition with a cookie differs in nothing else.
+    sealed: Option<(Vec<Payload>, Payload)>,
+}
+
+impl Quick {
+    /// If this ticket can be used at once: its gateway knows how, and the configuration still has the CHILD SA.
+    pub(crate) fn of(shared: &mut Shared, conn: &Connection, ticket: &ClientTicket) -> Option<Self> {
+        let strict = conn.resumption == Resumption::Strict && ticket.dialect == Resumption::Strict;
+        let child = ticket.child.clone().filter(|_| conn.dormancy && strict)?;
+        let config = conn.children.iter().position(|c| c.name == child.name && c.mode == child.mode)?;
+        Some(Self { child, config, spi_in: shared.new_esp_spi(), sealed: None })
+    }
+
+    /// The sealed part of a request that has these other payloads. `None`: it would not fit in one packet of the size that the
+    /// connection aims at (there is no fragmentation before there are keys).
+    pub(crate) fn seal(
+        &mut self,
+        shared: &mut Shared,
+        link: &Link,
+        ticket: &ClientTicket,
+        nonce: &[u8],
+        others: &[Payload],
+    ) -> Option<Payload> {
+        if let Some((_, sealed)) = self.sealed.as_ref().filter(|(before, _)| before == others) {
+            return Some(sealed.clone());
+        }
+        let conn = link.conn.clone();
+        let key = request_key(ticket.suite.prf, &ticket.sk_d, link.spis.i, nonce).ok()?;
+        let mut inner = vec![child_spi(self.spi_in)];
+        if conn.request.any() {
+            inner.push(Payload::Cp(config_payload::request(conn.request, &ticket.addresses)));
+        }
+        inner.extend(extensions(shared, &conn, link));
+        let header = link.header(ExchangeType::IkeSessionResume, false, 0);
+        let sealed = seal(&key, &header, others, &inner, &mut shared.entropy)?;
+        let mut all = others.to_vec();
+        all.push(sealed.clone());
+        let room = conn.fragmentation.size.saturating_sub(link.path.outer_overhead() + COOKIE_ROOM);
+        if link.clear(ExchangeType::IkeSessionResume, false, 0, &all).len() > room {
+            return None;
+        }
+        self.sealed = Some((others.to_vec(), sealed.clone()));
+        Some(sealed)
+    }
+}
+
+/// A cookie may be asked for, and the marker of port 4500 goes before all.
+const COOKIE_ROOM: usize = 8 + crate::limits::COOKIE_MAX + 4;
+
+/// How long the first data may take to tell the gateway that we are there; without any, an IKE message does.
+const FIRST_WORD: Duration = Duration::from_millis(100);
+/// How long the answer to that data may take before an IKE message asks for one.
+const ANSWER: Duration = Duration::from_secs(1);
+
+/// A session that we resumed at once: the gateway uses it when it has heard from us.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Confirming {
+    since: Instant,
+    pub(crate) at: Instant,
+}
+
+impl IkeSa {
+    fn confirm_soon(&mut self, now: Instant) {
+        self.confirming = Some(Confirming { since: now, at: now + FIRST_WORD });
+    }
+
+    /// The gateway must have heard from us by now. What came from it proves that it has: it sends nothing before.
+    pub(crate) fn confirm_by_ourselves(&mut self, now: Instant) {
+        let Some(c) = self.confirming.filter(|c| c.at <= now) else { return };
+        let (spoken, answered) = (self.last_out > c.since, self.last_in > c.since);
+        if spoken && !answered && c.at < c.since + ANSWER {
+            self.confirming = Some(Confirming { at: c.since + ANSWER, ..c });
+            return;
+        }
+        self.confirming = None;
+        if !answered {
+            self.enqueue(Task::Liveness, now);
+        }
+    }
+}
+
+/// The answer to a request as it was last sent.
+pub(crate) struct Answered<'a> {
+    pub(crate) ticket: &'a ClientTicket,
+    pub(crate) nonce: &'a [u8],
+    pub(crate) request: &'a [u8],
+    pub(crate) spi_r: u64,
+    pub(crate) payloads: &'a [Payload],
+}
+
+/// The session, proved by its answer. `None`: not authentic, or nothing that can be used; a better answer may come.
+pub(crate) fn conclude(
+    shared: &mut Shared,
+    now: Instant,
+    link: &Link,
+    quick: &Quick,
+    answered: &Answered<'_>,
+) -> Option<Result<Box<IkeSa>, NegotiationError>> {
+    let Answered { ticket, nonce, request, spi_r, payloads } = *answered;
+    let view = View(payloads);
+    let nr = view.nonce().filter(|_| spi_r != 0)?;
+    let (nonces, spis) = (Nonces { i: nonce, r: nr }, Spis { i: link.spis.i, r: spi_r });
+    let prf = ticket.suite.prf;
+    let seed = skeyseed(prf, &ticket.sk_d, nonces, request);
+    let key = answer_key(prf, &seed, nonces, spis).ok()?;
+    let flags = Flags { initiator: false, version: false, response: true };
+    let header = Header::new(spis.i, spis.r, ExchangeType::IkeSessionResume, flags, 0);
+    let inner = open(&key, &header, payloads)?;
+    // From here on the gateway has proved itself: whatever is wrong is wrong for good.
+    Some(establish(shared, now, link, quick, answered, View(&inner), nonces, spis, &seed))
+}
+
+#[expect(clippy::too_many_arguments, reason = "the answer, opened, and the keys that follow from it")]
+fn establish(
+    shared: &mut Shared,
+    now: Instant,
+    link: &Link,
+    quick: &Quick,
+    answered: &Answered<'_>,
+    inner: View<'_>,
+    nonces: Nonces<'_>,
+    spis: Spis,
+    seed: &dormouse_crypto::Secret,
+) -> Result<Box<IkeSa>, NegotiationError> {
+    let (ticket, view) = (answered.ticket, View(answered.payloads));
+    let malformed = |what| NegotiationError::Malformed { exchange: "IKE_SESSION_RESUME", what };
+    let crypto = |e: dormouse_crypto::Error| NegotiationError::Crypto(e.to_string());
+    let spi_out = spi_of_child(inner).ok_or_else(|| malformed("no SPI of the CHILD SA"))?;
+    let assigned = inner.cp().and_then(config_payload::parse_reply).unwrap_or_default();
+    if assigned.addresses() != ticket.addresses {
+        return Err(NegotiationError::Addresses("the gateway resumed the session with other ones"));
+    }
+    let keys = IkeKeys::derive(ticket.suite, seed, nonces, spis).map_err(crypto)?;
+    let conn = link.conn.clone();
+    let fragmentation = conn.fragmentation.enabled && view.has(NotifyType::Ikev2FragmentationSupported);
+    let peer = auth::identity(&ticket.id_r).map_err(auth::AuthError::from)?;
+    let mut sa = Box::new(IkeSa::new(
+        shared,
+        now,
+        Birth {
+            session: Session {
+                id_i: ticket.id_i.clone(),
+                id_r: ticket.id_r.clone(),
+                method: own_method(&conn),
+                authenticated: ticket.authenticated,
+            },
+            local_id: conn.local_id.clone(),
+            peer,
+            client: true,
+            assigned,
+            mobike: conn.mobike && inner.has(NotifyType::MobikeSupported),
+            dormancy: true,
+            nat: view.nat(spis, &link.path),
+            next_ids: (1, 0),
+            link: Link { spis, fragmentation, stats: link.stats.clone(), conn: conn.clone(), ..*link },
+            channel: Channel::new(keys, true),
+        },
+    ));
+    let seen_as = view.notify(NotifyType::NatDetectionDestinationIp).map(|n| n.data.clone());
+    sa.seen_as = seen_as.filter(|_| link.path.carrier == Carrier::NatT);
+    sa.note_window(inner);
+    announce(shared, &sa, true, None);
+    let child = &quick.child;
+    let agreed = Agreed {
+        config: quick.config,
+        spi_in: quick.spi_in,
+        spi_out,
+        suite: child.suite,
+        mode: child.mode,
+        tfc_padding: true,
+        ts_local: child.ts_local.clone(),
+        ts_remote: child.ts_remote.clone(),
+    };
+    let origin = Origin { nonces, shared_secret: None, we_began: true, replaces: None, unproven: false };
+    sa.install(shared, now, agreed, &origin)?;
+    sa.take_ticket(shared, now, inner);
+    sa.take_load(shared, inner);
+    sa.confirm_soon(now);
+    for config in (0..conn.children.len()).filter(|c| *c != quick.config) {
+        sa.enqueue(Task::CreateChild(config), now);
+    }
+    sa.pump(shared, now);
+    Ok(sa)
+}

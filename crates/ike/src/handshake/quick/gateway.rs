@@ -1,0 +1,277 @@
+//! The gateway's end of the resumption in one round trip. Owns the decision whether a ticket may be used at once, and the SA
+//! until its client has confirmed it.
+//!
+//! A request proves that its sender had SK_d when it was made, not that it was made now or that it came from there: it may be
+//! a copy. So until the first authentic packet under the new keys has come, IKE or ESP, the SA is *tentative*: the answer to
+//! the request is all that is ever sent, no ESP goes out, the ticket is not spent, the old SA stays, the session is not
+//! announced, and a timer takes the SA away. It counts as half-open.
+
+use core::net::SocketAddr;
+
+use dormouse_sansio::{Class, Instant, Path};
+use dormouse_wire::ike::{ExchangeType, Flags, Header, NotifyType, Payload};
+
+use super::{answer_key, child_spi, open, request_key, seal, skeyseed, spi_of_child};
+use crate::auth;
+use crate::child::{Agreed, Origin, dynamic, policy};
+use crate::config::{Connection, Resumption};
+use crate::endpoint::Endpoint;
+use crate::error::NegotiationError;
+use crate::event::{CloseReason, Event};
+use crate::handshake::authenticating::announce;
+use crate::handshake::half_open::{answer_extensions, assign};
+use crate::handshake::{Session, Slot};
+use crate::keys::{IkeKeys, Nonces, Spis};
+use crate::link::{Channel, Link};
+use crate::payloads::{self, View, notify};
+use crate::proposal;
+use crate::sa::{Birth, Fate, IkeSa};
+use crate::selectors;
+use crate::shared::{Action, Shared};
+use crate::stats::{Kind, Stats};
+use crate::ticket::{TicketChild, TicketContent};
+
+/// What an SA has besides until its client has confirmed it.
+#[derive(Debug)]
+pub(crate) struct Tentative {
+    ticket: Box<TicketContent>,
+    /// The request as it came, and its answer, for repetitions.
+    pub(crate) request: Vec<u8>,
+    pub(crate) response: Vec<u8>,
+    pub(crate) first_from: SocketAddr,
+    pub(crate) expires: Instant,
+    begun: Instant,
+    clients: usize,
+}
+
+/// A request to resume at once that can be granted.
+struct Granted {
+    ticket: TicketContent,
+    child: TicketChild,
+    config: usize,
+    inner: Vec<Payload>,
+    spi_out: u32,
+}
+
+impl Endpoint {
+    /// Resumes at once, if the request asks for it and everything is as it was. `false`: as RFC 5723 says, with IKE_AUTH.
+    pub(crate) fn resume_at_once(
+        &mut self,
+        now: Instant,
+        path: Path,
+        header: &Header,
+        payloads: &[Payload],
+        datagram: &[u8],
+        conn: &std::sync::Arc<Connection>,
+        ticket: &TicketContent,
+    ) -> bool {
+        let Some(granted) = grant(header, payloads, conn, ticket) else { return false };
+        let shared = &mut self.shared;
+        let id = shared.new_sa();
+        let spi = shared.new_spi(id);
+        let link = Link {
+            id,
+            initiator: false,
+            spis: Spis { i: header.spi_i, r: spi },
+            path,
+            fragmentation: conn.fragmentation.enabled
+                && View(payloads).has(NotifyType::Ikev2FragmentationSupported),
+            stats: Stats::default(),
+            conn: conn.clone(),
+        };
+        let Some(sa) = begin(shared, now, link, payloads, datagram, granted) else {
+            shared.by_spi.remove(&spi);
+            return false;
+        };
+        self.slots.insert(id, Slot::Established(sa));
+        self.touch(id);
+        self.first_messages.insert((header.spi_i, path.remote), id);
+        self.half_open_entered(path.remote);
+        true
+    }
+
+    /// An authenticated ESP packet came on the CHILD SA of a tentative SA ([`crate::Established::confirmed`] was false), over
+    /// `path`: the client is there. [`Event::Confirmed`] follows, or [`Event::Closed`] if somebody else was faster with the same
+    /// ticket.
+    pub fn confirm(&mut self, now: Instant, sa: crate::SaId, path: Path) -> bool {
+        let was = self.slots.get(&sa).and_then(Slot::half_open_peer);
+        let found = self.with_sa(now, sa, |ike, shared| {
+            if let Fate::Ends(reason) = ike.confirm(shared, now, path) {
+                ike.ended = Some(reason);
+            }
+        });
+        if let Some((peer, spi_i)) = was.filter(|_| self.slots.contains_key(&sa)) {
+            self.half_open_left(peer, spi_i);
+        }
+        found
+    }
+}
+
+/// Whether the request can be granted: authentic, and nothing has changed in our configuration since the ticket was given.
+fn grant(
+    header: &Header,
+    payloads: &[Payload],
+    conn: &Connection,
+    ticket: &TicketContent,
+) -> Option<Granted> {
+    if !conn.dormancy || conn.resumption != Resumption::Strict {
+        return None;
+    }
+    let ni = View(payloads).nonce()?;
+    let key = request_key(ticket.suite.prf, &ticket.sk_d, header.spi_i, ni).ok()?;
+    let flags = Flags { initiator: true, version: false, response: false };
+    let canonical = Header::new(header.spi_i, 0, ExchangeType::IkeSessionResume, flags, 0);
+    let inner = open(&key, &canonical, payloads)?;
+    let spi_out = spi_of_child(View(&inner))?;
+    let child = ticket.children.first()?.clone();
+    let config = conn.children.iter().position(|c| c.name == child.name && c.mode == child.mode)?;
+    let allowed = conn.children.get(config)?;
+    let permitted = proposal::permits_esp(&allowed.proposals, allowed.esn, &child.suite);
+    permitted.then(|| Granted { ticket: ticket.clone(), child, config, inner, spi_out })
+}
+
+/// The tentative SA, and its answer on its way. `None`: it cannot be as it was.
+fn begin(
+    shared: &mut Shared,
+    now: Instant,
+    link: Link,
+    payloads: &[Payload],
+    datagram: &[u8],
+    granted: Granted,
+) -> Option<Box<IkeSa>> {
+    let Granted { ticket, child, config, inner, spi_out } = granted;
+    let (view, inner) = (View(payloads), View(&inner));
+    let (conn, path, spis) = (link.conn.clone(), link.path, link.spis);
+    let peer = auth::identity(&ticket.id_i).ok()?;
+    let (assigned, cp, refusal) = assign(shared, &conn, &peer, inner);
+    if refusal.is_some() || assigned.addresses() != ticket.addresses {
+        return None;
+    }
+    // The selectors of then must be what the configuration makes of them now.
+    let (ours, theirs) = policy(&conn, config, &dynamic(&assigned, false, &path))?;
+    let same = |was: &[_], now: &[_]| selectors::narrow(&selectors::to_wire(was), now) == was;
+    if !same(&child.ts_local, &ours) || !same(&child.ts_remote, &theirs) {
+        return None;
+    }
+    let nr = shared.nonce();
+    let nonces = Nonces { i: view.nonce()?, r: &nr };
+    let prf = ticket.suite.prf;
+    let seed = skeyseed(prf, &ticket.sk_d, nonces, datagram);
+    let key = answer_key(prf, &seed, nonces, spis).ok()?;
+    let keys = IkeKeys::derive(ticket.suite, &seed, nonces, spis).ok()?;
+    let nat = view.nat(Spis { r: 0, ..spis }, &path);
+    let session = Session {
+        id_i: ticket.id_i.clone(),
+        id_r: ticket.id_r.clone(),
+        method: ticket.method,
+        authenticated: ticket.authenticated,
+    };
+    let birth = Birth {
+        session,
+        local_id: conn.local_id.clone(),
+        peer,
+        client: false,
+        assigned,
+        mobike: conn.mobike && inner.has(NotifyType::MobikeSupported),
+        dormancy: true,
+        nat,
+        next_ids: (0, 1),
+        link,
+        channel: Channel::new(keys, false),
+    };
+    let mut sa = Box::new(IkeSa::new(shared, now, birth));
+    sa.note_window(inner);
+    sa.link.stats.received(datagram.len());
+    sa.tentative = Some(Tentative {
+        ticket: Box::new(ticket),
+        request: datagram.to_vec(),
+        response: Vec::new(),
+        first_from: path.remote,
+        expires: now + shared.config.half_open.timeout,
+        begun: now,
+        clients: shared.half_open + 1,
+    });
+    let spi_in = shared.new_esp_spi();
+    announce(shared, &sa, true, None);
+    let agreed = Agreed {
+        config,
+        spi_in,
+        spi_out,
+        suite: child.suite,
+        mode: child.mode,
+        tfc_padding: true,
+        ts_local: child.ts_local,
+        ts_remote: child.ts_remote,
+    };
+    let origin = Origin { nonces, shared_secret: None, we_began: false, replaces: None, unproven: true };
+    if let Err(error) = sa.install(shared, now, agreed, &origin) {
+        tracing::error!(sa = %sa.link.id, %error, "a CHILD SA that cannot come back");
+    }
+    let mut sealed = vec![child_spi(spi_in)];
+    sealed.extend(cp);
+    sealed.extend(answer_extensions(shared, now, &mut sa, inner));
+    let mut list = vec![Payload::Nonce(nr.clone())];
+    if nat.supported {
+        list.extend(payloads::nat_detection(spis, &path, conn.force_udp_encap));
+    }
+    if sa.link.fragmentation {
+        list.push(notify(NotifyType::Ikev2FragmentationSupported, []));
+    }
+    let room = conn.fragmentation.size.saturating_sub(path.outer_overhead() + 4);
+    let mut response = respond(shared, &sa.link, &key, &list, &sealed);
+    if response.len() > room {
+        // The estimate of the load can wait; the packet had better not be cut into IP fragments.
+        sealed.retain(|p| !matches!(p, Payload::Notify(n) if n.kind == NotifyType::DormancyLoad));
+        response = respond(shared, &sa.link, &key, &list, &sealed);
+    }
+    sa.link.send(shared, Class::Timely, std::slice::from_ref(&response));
+    sa.link.stats.answer(Kind::Resume);
+    shared.stats.answer(Kind::Resume);
+    if let Some(tentative) = &mut sa.tentative {
+        tentative.response = response;
+    }
+    Some(sa)
+}
+
+/// The answer, with what goes sealed.
+fn respond(
+    shared: &mut Shared,
+    link: &Link,
+    key: &super::Key,
+    clear: &[Payload],
+    sealed: &[Payload],
+) -> Vec<u8> {
+    let header = link.header(ExchangeType::IkeSessionResume, true, 0);
+    let mut list = clear.to_vec();
+    list.extend(seal(key, &header, clear, sealed, &mut shared.entropy));
+    link.clear(ExchangeType::IkeSessionResume, true, 0, &list)
+}
+
+impl IkeSa {
+    /// Something authentic came under the new keys, over `path`: nobody but the owner of the ticket, here and now, can have
+    /// made it. The ticket is spent, and the SA is what it seemed.
+    pub(crate) fn confirm(&mut self, shared: &mut Shared, now: Instant, path: Path) -> Fate {
+        let Some(tentative) = self.tentative.take() else { return Fate::Lives };
+        let Tentative { ticket, begun, clients, .. } = tentative;
+        let unix = shared.unix(now);
+        match shared.config.ticket_guard.spend(&ticket, unix) {
+            Ok(record) => shared.event(Event::TicketSpent { record }),
+            Err(why) => {
+                let error = NegotiationError::TicketRejected(why.to_string());
+                shared.event(Event::PeerFailed { path, claimed: Some(self.peer.clone()), error });
+                return Fate::Ends(CloseReason::Unconfirmed);
+            }
+        }
+        shared.load.record(unix, clients, now - begun);
+        self.last_in = now;
+        if path.carrier == self.link.path.carrier && path != self.link.path {
+            // The client has moved since it asked, or its NAT has.
+            self.move_to(shared, path);
+        }
+        tracing::info!(sa = %self.link.id, peer = %self.peer, "resumed session confirmed");
+        shared.event(Event::Confirmed { sa: self.link.id });
+        let (by, old_spi, other_spi) = (self.link.id, ticket.spi_r, ticket.spi_i);
+        shared.actions.push_back(Action::Resumed { by, old_spi, other_spi });
+        Fate::Lives
+    }
+}
