@@ -12,7 +12,7 @@ use crate::store::Store;
 use crate::verbs::Verbs;
 use anyhow::{Context, Result};
 use dormouse_control as control;
-use dormouse_ike::config::{EndpointConfig, HalfOpen, Ports, SelectorSpec};
+use dormouse_ike::config::{EndpointConfig, HalfOpen, HoldPolicy, Ports, SelectorSpec};
 use dormouse_io::batch::{Carriers, RxBatch, TxBatch};
 use dormouse_io::clock::{BootClock, unix_now};
 use dormouse_io::control::ControlServer;
@@ -538,6 +538,11 @@ fn endpoint(
             cookie_threshold: settings.cookie_threshold,
             max: settings.half_open_limit,
             ..HalfOpen::default()
+        },
+        hold: HoldPolicy {
+            most: settings.sleeper_limit,
+            longest: std::time::Duration::from_secs(settings.sleeper_longest.0.into()),
+            ..HoldPolicy::default()
         },
         ..EndpointConfig::default()
     };

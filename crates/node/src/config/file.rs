@@ -57,6 +57,11 @@ pub struct Daemon {
     pub half_open_limit: usize,
     /// Gateway: sessions that may be held at once.
     pub session_limit: usize,
+    /// Gateway: sessions of sleeping devices that are kept at once. A device that comes back to a kept session needs no exchange;
+    /// beyond the limit the longest sleeper is left to its ticket. 0 keeps none.
+    pub sleeper_limit: usize,
+    /// Gateway: no session is kept longer than this for a sleeping device.
+    pub sleeper_longest: Seconds,
 }
 
 impl Default for Daemon {
@@ -77,6 +82,8 @@ impl Default for Daemon {
             cookie_threshold: 32,
             half_open_limit: 1024,
             session_limit: 100_000,
+            sleeper_limit: 16_384,
+            sleeper_longest: Seconds(4 * 3600),
         }
     }
 }
@@ -206,6 +213,9 @@ pub struct Ike {
     pub reauth: Seconds,
     /// Keep the session when addresses change (MOBIKE, RFC 4555).
     pub mobike: bool,
+    /// Tell the gateway before sleeping, and come back in one round trip, where both ends are Dormouse (`docs/wire/dormancy.md`).
+    /// Harmless with any other peer.
+    pub dormancy: bool,
     /// Split large IKE messages (RFC 7383), so that certificates pass networks that drop IP fragments.
     pub fragmentation: bool,
     /// Largest IKE datagram when splitting, IP and UDP headers included, in bytes.
@@ -227,6 +237,7 @@ impl Default for Ike {
             rekey: Seconds(4 * 3600),
             reauth: Seconds(0),
             mobike: true,
+            dormancy: true,
             fragmentation: true,
             fragment_size: 1280,
             force_udp: false,

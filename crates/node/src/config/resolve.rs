@@ -135,6 +135,7 @@ fn ike_part(
         conn.ike_proposals = proposals(&key("ike.proposals"), &i.proposals)?;
     }
     conn.mobike = i.mobike;
+    conn.dormancy = i.dormancy;
     if !(576..=9000).contains(&i.fragment_size) {
         return Err(ConfigError::new(
             key("ike.fragment_size"),

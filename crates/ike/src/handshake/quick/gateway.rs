@@ -55,6 +55,7 @@ struct Granted {
 
 impl Endpoint {
     /// Resumes at once, if the request asks for it and everything is as it was. `false`: as RFC 5723 says, with IKE_AUTH.
+    #[expect(clippy::too_many_arguments, reason = "a first message, taken apart")]
     pub(crate) fn resume_at_once(
         &mut self,
         now: Instant,
