@@ -5,7 +5,7 @@ use crate::render;
 use crate::style::Style;
 use clap::{Subcommand, ValueEnum};
 use dormouse_control::{
-    Connection, ConnectionState, Error, ErrorKind, ExitCode, Reply, Response, Status, Verb, line,
+    Connection, ConnectionState, Error, ErrorKind, ExitCode, Reply, Response, SleepMode, Status, Verb, line,
 };
 use std::io::Write;
 use std::path::Path;
@@ -33,6 +33,12 @@ pub(crate) enum ControlVerb {
     Suspend,
     /// Tell the daemon that the radio is back
     Resume,
+    /// Say how much the radio may sleep, at once and until the daemon's next start; without a mode, show which it is
+    Mode {
+        /// energy: as much as it pays; balanced: within bounds on latency and loss; performance: never
+        #[arg(value_enum)]
+        mode: Option<ModeArg>,
+    },
     /// Show connections, sessions, offloads, and what will wake the daemon
     Status {
         /// Only this connection; the exit code says whether it is up
@@ -55,6 +61,27 @@ pub(crate) enum ControlVerb {
     Stats,
     /// Stop the daemon in good order
     Shutdown,
+}
+
+/// How much the radio may sleep.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum ModeArg {
+    /// The policy decides
+    Energy,
+    /// The policy decides, within bounds on added latency and lost packets
+    Balanced,
+    /// The radio stays on
+    Performance,
+}
+
+impl From<ModeArg> for SleepMode {
+    fn from(mode: ModeArg) -> Self {
+        match mode {
+            ModeArg::Energy => Self::Energy,
+            ModeArg::Balanced => Self::Balanced,
+            ModeArg::Performance => Self::Performance,
+        }
+    }
 }
 
 /// States that can be waited for.
@@ -110,6 +137,14 @@ pub(crate) fn run(verb: &ControlVerb, socket: &Path, json: bool) -> Result<ExitC
         ControlVerb::Resume => {
             let (answer, _) = client.ask(Verb::Resume)?;
             out.done(&answer, "awake")
+        }
+        ControlVerb::Mode { mode } => {
+            let (answer, reply) = client.ask(Verb::Mode { mode: mode.map(Into::into) })?;
+            match (mode, reply) {
+                (Some(mode), Reply::Done) => out.done(&answer, SleepMode::from(*mode).name()),
+                (None, Reply::Mode(mode)) => out.done(&answer, mode.name()),
+                _ => Err(unexpected(&answer)),
+            }
         }
         ControlVerb::Status { connection } => status(&mut client, connection.as_deref(), &out),
         ControlVerb::Watch => watch(&mut client, &out),

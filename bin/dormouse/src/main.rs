@@ -12,6 +12,7 @@ mod lab;
 mod meter;
 mod reference;
 mod render;
+mod render_sleep;
 mod style;
 mod trace;
 

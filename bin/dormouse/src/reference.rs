@@ -23,6 +23,7 @@ pub(crate) fn page() -> String {
          Times are whole seconds unless the name says otherwise.\n",
     );
     section(&mut out, root, "daemon", definition(root, "Daemon"), defaults.get("daemon"));
+    section(&mut out, root, "sleep", definition(root, "Sleep"), defaults.get("sleep"));
     let connection = definition(root, "Connection");
     section(&mut out, root, "connection.NAME", connection, None);
     for (key, name) in [

@@ -1,5 +1,6 @@
 //! How the daemon's answers look to people. Owns layout only; decides nothing.
 
+use crate::render_sleep;
 use crate::style::Style;
 use dormouse_control::{
     Check, CheckOutcome, Connection, ConnectionState, Event, EventKind, Gateway, SaStatus, Stats, Status,
@@ -24,12 +25,13 @@ pub(crate) fn status(status: &Status, style: Style) -> String {
     field(&mut out, style, "listens", &daemon.listen.join(", "));
     field(&mut out, style, "DNS", &daemon.resolver);
     field(&mut out, style, "config", &daemon.config);
-    if daemon.suspended {
-        field(&mut out, style, "radio", &style.warning("asleep"));
-    }
     for one in &status.connections {
         out.push('\n');
         out.push_str(&connection(one, style));
+    }
+    if let Some(it) = &status.sleep {
+        out.push('\n');
+        out.push_str(&render_sleep::sleep(it, style));
     }
     if let Some(it) = &status.gateway {
         out.push('\n');
@@ -171,8 +173,13 @@ pub(crate) fn event(it: &Event, style: Style) -> String {
         EventKind::Up { rung, took_ms } => format!("{} by {} in {took_ms} ms", style.good("up"), rung.name()),
         EventKind::RungFailed { rung, error } => format!("{} failed: {error}", rung.name()),
         EventKind::Down { why } => format!("{}: {why}", style.bad("down")),
-        EventKind::Suspended => "the radio sleeps".into(),
-        EventKind::Resumed => "the radio is back".into(),
+        EventKind::Suspended => "the device sleeps".into(),
+        EventKind::Resumed => "the device is back".into(),
+        EventKind::Asleep { .. }
+        | EventKind::Waking { .. }
+        | EventKind::Awake { .. }
+        | EventKind::SleepCalledOff
+        | EventKind::Mode { .. } => render_sleep::event(&it.kind, style),
         EventKind::Network { local: Some(local), remote: Some(remote) } => {
             format!("network: {local} -> {remote}")
         }
@@ -222,7 +229,7 @@ pub(crate) fn checks(checks: &[Check], style: Style) -> String {
 }
 
 /// A line of an indented list; nothing if there is nothing to say.
-fn field(out: &mut String, style: Style, title: &str, text: &str) {
+pub(crate) fn field(out: &mut String, style: Style, title: &str, text: &str) {
     if !text.is_empty() {
         let _ = writeln!(out, "  {} {text}", style.dim(&format!("{title:<10}")));
     }
@@ -415,6 +422,7 @@ mod tests {
                 suspended: false,
             },
             connections: vec![office()],
+            sleep: None,
             gateway: Some(Gateway {
                 sessions: vec![Session {
                     peer: "phone".into(),

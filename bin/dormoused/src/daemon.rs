@@ -7,7 +7,8 @@
 use crate::load::Loaded;
 use crate::machine::Machine;
 use crate::names::Names;
-use crate::plane::{Counters, Held, Plane};
+use crate::plane::{Counters, Plane, Release};
+use crate::sleep::{Sleep, seconds_of_day};
 use crate::store::Store;
 use crate::verbs::Verbs;
 use anyhow::{Context, Result};
@@ -28,6 +29,7 @@ use dormouse_io::tun::{Tun, TunOptions};
 use dormouse_io::udp::{Sent, Udp};
 use dormouse_node::config::Resolved;
 use dormouse_node::config::file::{self, Role};
+use dormouse_node::held::Held;
 use dormouse_node::pool::{Pool, SharedPool};
 use dormouse_node::{Change, Event, Node};
 use dormouse_sansio::{Carrier, Deadline, Instant};
@@ -43,6 +45,7 @@ const NETWORK: u64 = 3;
 const NAMES: u64 = 4;
 const CONTROL: u64 = 5;
 const DNS: u64 = 6;
+const RADIO: u64 = 7;
 const UDP: u64 = 16;
 const RAW: u64 = 32;
 
@@ -67,7 +70,9 @@ pub(crate) struct Daemon {
     pub(crate) started: Instant,
     pub(crate) suspended: bool,
     pub(crate) stopping: bool,
-    store: Store,
+    /// When the radio sleeps; only a client's does.
+    pub(crate) sleep: Option<Sleep>,
+    pub(crate) store: Store,
     pool: Option<SharedPool>,
     names: Names,
     poller: Poller,
@@ -87,7 +92,7 @@ impl Daemon {
     /// # Errors
     /// Whatever is missing or refused, naming it.
     pub(crate) fn new(loaded: Loaded, config_path: String) -> Result<Self> {
-        let Loaded { daemon: settings, connections } = loaded;
+        let Loaded { daemon: settings, sleep, connections } = loaded;
         privileges::require(Keep { raw: false, bind: settings.ike_port < 1024 })?;
         let account = privileges::find_user(&settings.user)?;
         // Before any thread or child: they inherit the mask.
@@ -107,6 +112,8 @@ impl Daemon {
         let server =
             ControlServer::bind(&settings.socket, Some(settings.group.as_str()).filter(|g| !g.is_empty()))
                 .with_context(|| format!("daemon.socket: {}", settings.socket.display()))?;
+        let client = connections.iter().any(|c| c.role == Role::Client);
+        let sleep = client.then(|| Sleep::new(BootClock::now(), &sleep, &settings.state_dir));
         let hold = connections.iter().map(|c| c.hold_packets).max().unwrap_or(0);
         let node = Node::new(connections.clone(), endpoint, Box::new(OsEntropy), Box::new(OsEntropy));
         if let Some(account) = account {
@@ -124,6 +131,7 @@ impl Daemon {
             started: BootClock::now(),
             suspended: false,
             stopping: false,
+            sleep,
             held: Held::new(hold),
             inner: Vec::new(),
             blocked: false,
@@ -159,6 +167,9 @@ impl Daemon {
         if let Some(guard) = &self.machine.guard {
             self.poller.add(guard, DNS, Interest::READ)?;
         }
+        if let Some(guard) = self.sleep.as_ref().and_then(|s| s.guard.as_ref()) {
+            self.poller.add(guard, RADIO, Interest::READ)?;
+        }
         for (i, socket) in self.carriers.udp.iter().enumerate() {
             self.poller.add(socket, UDP + i as u64, Interest::READ)?;
         }
@@ -181,6 +192,9 @@ impl Daemon {
             {
                 self.node.restore_ticket(&c.name, ticket);
             }
+        }
+        if let Some(sleep) = &mut self.sleep {
+            sleep.restore(&self.store);
         }
         for c in self.connections.clone() {
             if c.auto && c.role == Role::Client {
@@ -210,6 +224,10 @@ impl Daemon {
                     if self.timer.clear() {
                         self.node.set_wall_clock(now, unix_now());
                         self.node.handle_timeout(now);
+                        if let Some(sleep) = &mut self.sleep {
+                            sleep.sleeper.time_of_day(now, seconds_of_day());
+                            sleep.sleeper.handle_timeout(now);
+                        }
                     }
                 }
                 SIGNALS => self.signals(now)?,
@@ -219,6 +237,7 @@ impl Daemon {
                 DNS => {
                     self.machine.dns_answers();
                 }
+                RADIO => self.radio_answers(now),
                 token if token >= RAW => self.receive_raw(now, (token - RAW) as usize)?,
                 token => self.receive(now, (token - UDP) as usize, event.writable)?,
             }
@@ -235,8 +254,14 @@ impl Daemon {
     fn receive(&mut self, now: Instant, index: usize, _writable: bool) -> Result<()> {
         let Some(socket) = self.carriers.udp.get(index) else { return Ok(()) };
         let inner = &self.inner;
-        let mut plane =
-            Plane { node: &mut self.node, now, held: &mut self.held, counters: &mut self.counters, inner };
+        let mut plane = Plane {
+            node: &mut self.node,
+            now,
+            held: &mut self.held,
+            sleep: self.sleep.as_mut(),
+            counters: &mut self.counters,
+            inner,
+        };
         // A few rounds: the TUN and the timers wait meanwhile.
         for _ in 0..8 {
             if !self.rx.receive(socket, &mut self.tun, &mut plane)?.more {
@@ -253,8 +278,14 @@ impl Daemon {
     fn receive_raw(&mut self, now: Instant, index: usize) -> Result<()> {
         let Some(socket) = self.carriers.raw.get(index) else { return Ok(()) };
         let inner = &self.inner;
-        let mut plane =
-            Plane { node: &mut self.node, now, held: &mut self.held, counters: &mut self.counters, inner };
+        let mut plane = Plane {
+            node: &mut self.node,
+            now,
+            held: &mut self.held,
+            sleep: self.sleep.as_mut(),
+            counters: &mut self.counters,
+            inner,
+        };
         self.rx.receive_raw(socket, &mut self.tun, &mut plane)?;
         while let Ok(Some(error)) = socket.next_error() {
             self.node.path_error(now, error.destination, too_big(error.kind));
@@ -264,8 +295,14 @@ impl Daemon {
 
     fn forward(&mut self, now: Instant) -> Result<()> {
         let inner = &self.inner;
-        let mut plane =
-            Plane { node: &mut self.node, now, held: &mut self.held, counters: &mut self.counters, inner };
+        let mut plane = Plane {
+            node: &mut self.node,
+            now,
+            held: &mut self.held,
+            sleep: self.sleep.as_mut(),
+            counters: &mut self.counters,
+            inner,
+        };
         match self.tx.forward(&mut self.tun, &mut self.carriers, &mut plane, BUDGET) {
             Ok(_) => {}
             // The interface was switched off by somebody: what it carried is gone, the daemon is not.
@@ -308,6 +345,8 @@ impl Daemon {
         }
         if changed && !self.suspended {
             self.look_at_network(now);
+        } else if changed && let Some(sleep) = &mut self.sleep {
+            sleep.look(now);
         }
         Ok(())
     }
@@ -350,9 +389,15 @@ impl Daemon {
     /// Applies the node's events, sends what it wants sent, and arms the timer.
     pub(crate) fn settle(&mut self, now: Instant) -> Result<()> {
         let mut flowing = false;
-        while let Some(event) = self.node.poll_event() {
-            flowing |= matches!(event, Event::Flowing);
-            self.apply(now, event);
+        // The node and the sleeper have news for each other.
+        loop {
+            while let Some(event) = self.node.poll_event() {
+                flowing |= matches!(event, Event::Flowing);
+                self.apply(now, event);
+            }
+            if !self.sleep_turn(now) {
+                break;
+            }
         }
         if let Some(pool) = &self.pool {
             while let Some(change) = pool.poll_change() {
@@ -366,7 +411,8 @@ impl Daemon {
             self.transmit(now);
         }
         self.verbs.tell_waiting(&self.node, now);
-        self.timer.arm(Deadline::earlier(self.node.poll_timeout(), self.verbs.deadline()), false)?;
+        let own = Deadline::earlier(self.verbs.deadline(), self.sleep_deadline());
+        self.timer.arm(Deadline::earlier(self.node.poll_timeout(), own), false)?;
         Ok(())
     }
 
@@ -391,13 +437,27 @@ impl Daemon {
                 node: &mut self.node,
                 now,
                 held: &mut self.held,
+                // It has seen them when they came.
+                sleep: None,
                 counters: &mut self.counters,
                 inner,
             };
-            if let Some(path) = plane.seal_one(&packet, &mut out) {
-                let _ = self.carriers.send(&path, 0, &out, None);
+            let kept = match plane.seal_one(&packet, &mut out) {
+                Release::Send(path) => {
+                    !matches!(self.carriers.send(&path, 0, &out, None), Sent::All | Sent::TooBig)
+                }
+                Release::Hold => true,
+                Release::Drop => false,
+            };
+            if kept {
+                self.counters.held_dropped += self.held.push(now, &packet);
             }
         }
+    }
+
+    /// Packets that wait for their session.
+    pub(crate) fn held_packets(&self) -> usize {
+        self.held.len()
     }
 
     fn apply(&mut self, now: Instant, event: Event) {
@@ -413,7 +473,17 @@ impl Daemon {
             }
             Event::PeerRoutes { routes } => self.machine.peer_routes(&routes, true),
             Event::PeerGone { routes } => self.machine.peer_routes(&routes, false),
-            Event::Flowing => {}
+            Event::Flowing => {
+                if let Some(sleep) = &mut self.sleep {
+                    sleep.sleeper.flowing(now);
+                }
+            }
+            Event::SleepReady { connection, verdict } => self.sleep_ready(now, &connection, verdict),
+            Event::LoadReport { report, .. } => {
+                if let Some(sleep) = &mut self.sleep {
+                    sleep.sleeper.load(&report);
+                }
+            }
             Event::Ticket { connection, bytes } => {
                 complain(self.store.set_ticket(&connection, bytes.as_ref()))
             }
@@ -422,10 +492,7 @@ impl Daemon {
                 complain(self.store.spend(&record, || node.spent_tickets()));
             }
             Event::TicketKeys { exported } => complain(self.store.set_ticket_keys(&exported)),
-            Event::SleepReady { .. }
-            | Event::LoadReport { .. }
-            | Event::PeerSleeps { .. }
-            | Event::PeerAwake { .. } => tracing::debug!(?event, "dormancy"),
+            Event::PeerSleeps { .. } | Event::PeerAwake { .. } => tracing::debug!(?event, "dormancy"),
             Event::Changed(change) => self.announce(now, change),
         }
     }
@@ -444,7 +511,10 @@ impl Daemon {
     fn announce(&mut self, now: Instant, change: Change) {
         match &change {
             Change::Up { connection, rung, took_ms } => {
-                tracing::info!(%connection, rung = rung.name(), took_ms, "up")
+                tracing::info!(%connection, rung = rung.name(), took_ms, "up");
+                if let Some(sleep) = &mut self.sleep {
+                    sleep.sleeper.came_up(now, *rung);
+                }
             }
             Change::RungFailed { connection, rung, why, .. } => {
                 tracing::warn!(%connection, rung = rung.name(), %why, "a rung of the ladder failed");
@@ -484,6 +554,10 @@ impl Daemon {
         // The farewells: one datagram each, not waited for.
         self.transmit(now);
         complain(self.store.flush());
+        if let Some(sleep) = self.sleep.take() {
+            sleep.save_now(&self.store);
+            // Its guard ends with it, and puts the radio back on.
+        }
         self.verbs.goodbye();
         self.machine.restore();
         tracing::info!("stopped");

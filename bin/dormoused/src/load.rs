@@ -2,7 +2,7 @@
 
 use crate::args::Args;
 use anyhow::{Context, Result, anyhow};
-use dormouse_node::config::{self, Resolved, file};
+use dormouse_node::config::{self, Resolved, ResolvedSleep, file};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
@@ -10,6 +10,7 @@ use std::path::Path;
 #[derive(Debug)]
 pub(crate) struct Loaded {
     pub(crate) daemon: file::Daemon,
+    pub(crate) sleep: ResolvedSleep,
     pub(crate) connections: Vec<Resolved>,
 }
 
@@ -29,6 +30,8 @@ pub(crate) fn load(args: &Args) -> Result<Loaded> {
         ));
     }
     let connections = config::resolve(&file, &mut read).map_err(|e| anyhow!("{}: {e}", path.display()))?;
+    let sleep =
+        config::resolve_sleep(&file.sleep, &mut read).map_err(|e| anyhow!("{}: {e}", path.display()))?;
     if connections.is_empty() {
         return Err(anyhow!(
             "{}: no connection is configured; add a [connection.NAME] section",
@@ -45,7 +48,7 @@ pub(crate) fn load(args: &Args) -> Result<Loaded> {
     if let Some(log) = &args.log {
         daemon.log.clone_from(log);
     }
-    Ok(Loaded { daemon: file.daemon, connections })
+    Ok(Loaded { daemon: file.daemon, sleep, connections })
 }
 
 fn inline_secret(file: &file::File) -> bool {

@@ -6,6 +6,7 @@ mod load;
 mod machine;
 mod names;
 mod plane;
+mod sleep;
 mod status;
 mod store;
 mod verbs;
@@ -20,12 +21,24 @@ use tracing_subscriber::{EnvFilter, layer::SubscriberExt, util::SubscriberInitEx
 /// privileges away.
 const DNS_GUARD: &str = "dns-guard";
 
+/// The word that makes it the radio's guard.
+const RADIO_GUARD: &str = "radio-guard";
+
 fn main() -> ExitCode {
     if std::env::args_os().nth(1).is_some_and(|a| a == DNS_GUARD) {
         return match dormouse_io::resolver::serve(dormouse_io::resolver::Options::default()) {
             Ok(()) => ExitCode::SUCCESS,
             Err(e) => {
                 eprintln!("dormoused: DNS guard: {e}");
+                ExitCode::FAILURE
+            }
+        };
+    }
+    if std::env::args_os().nth(1).is_some_and(|a| a == RADIO_GUARD) {
+        return match dormouse_io::radio::serve() {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(e) => {
+                eprintln!("dormoused: radio guard: {e}");
                 ExitCode::FAILURE
             }
         };

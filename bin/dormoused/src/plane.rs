@@ -1,15 +1,17 @@
-//! The data plane: the node behind the batches of `dormouse-io`. Owns what is held while a session comes back, and the answers
-//! to packets that are too big; decides nothing that policy decides.
+//! The data plane: the node behind the batches of `dormouse-io`. Owns the answers to packets that are too big; decides
+//! nothing that policy decides.
 
+use crate::sleep::Sleep;
+use dormouse_energy::Direction;
 use dormouse_esp::{Mode, Selectors, ecn, pmtu, transport};
 use dormouse_io::SuperPacket;
 use dormouse_io::batch::{Geometry, Opener, Plan, Received, Sealed, Sealer, Verdict};
 use dormouse_io::udp::Sent;
+use dormouse_node::held::Held;
 use dormouse_node::{Inbound, Node, Route};
 use dormouse_sansio::{Instant, Path};
 use dormouse_wire::ike::TsRange;
 use dormouse_wire::ip::{self, Ecn, Flow};
-use std::collections::VecDeque;
 use std::net::IpAddr;
 
 /// What the data plane counted.
@@ -31,41 +33,24 @@ pub(crate) struct Counters {
     pub(crate) discards: u64,
 }
 
-/// Packets that wait for their session, oldest first. The newest are dropped when it is full: the oldest woke us.
-#[derive(Debug)]
-pub(crate) struct Held {
-    packets: VecDeque<Vec<u8>>,
-    most: usize,
-}
-
-impl Held {
-    pub(crate) fn new(most: usize) -> Self {
-        Self { packets: VecDeque::new(), most }
-    }
-
-    pub(crate) fn is_empty(&self) -> bool {
-        self.packets.is_empty()
-    }
-
-    pub(crate) fn take(&mut self) -> VecDeque<Vec<u8>> {
-        std::mem::take(&mut self.packets)
-    }
-
-    /// False if there is no room.
-    pub(crate) fn push(&mut self, packet: &[u8]) -> bool {
-        let room = self.packets.len() < self.most;
-        if room {
-            self.packets.push_back(packet.to_vec());
-        }
-        room
-    }
+/// What becomes of a packet that was held.
+pub(crate) enum Release {
+    /// Sealed: send it there.
+    Send(Path),
+    /// The session is not back after all.
+    Hold,
+    /// No policy covers it any more.
+    Drop,
 }
 
 /// The node as the batches see it, for one turn of the loop.
 pub(crate) struct Plane<'a> {
     pub(crate) node: &'a mut Node,
     pub(crate) now: Instant,
+    /// Packets that wait for their session.
     pub(crate) held: &'a mut Held,
+    /// Sees the traffic of the client connections.
+    pub(crate) sleep: Option<&'a mut Sleep>,
     pub(crate) counters: &'a mut Counters,
     /// Source of ICMP errors to inner senders: our own inner addresses.
     pub(crate) inner: &'a [IpAddr],
@@ -131,17 +116,29 @@ impl Plane<'_> {
 
     fn hold(&mut self, packet: &SuperPacket<'_>) {
         // A train of segments is dropped: its sender has a session already and will repeat them.
-        if packet.packets() == 1 && self.held.push(packet.bytes()) {
-            self.counters.held += 1;
-        } else {
-            self.counters.held_dropped += 1;
+        let lost = if packet.packets() == 1 { self.held.push(self.now, packet.bytes()) } else { 1 };
+        self.counters.held += 1;
+        self.counters.held_dropped += lost;
+    }
+
+    /// A packet of a client connection passes: the sleeper sees it.
+    fn passes(&mut self, direction: Direction, flow: &Flow, size: usize) {
+        if let Some(sleep) = &mut self.sleep {
+            sleep.flow(self.now, direction, flow, size);
         }
     }
 
-    /// Seals one packet that was held; `None` if it is to be held again, or dropped.
-    pub(crate) fn seal_one(&mut self, packet: &[u8], out: &mut Vec<u8>) -> Option<Path> {
-        let flow = ip::flow(packet)?;
-        let Route::Send(id) = self.node.route(&flow) else { return None };
+    /// Seals one packet that was held.
+    pub(crate) fn seal_one(&mut self, packet: &[u8], out: &mut Vec<u8>) -> Release {
+        let Some(flow) = ip::flow(packet) else { return Release::Drop };
+        match self.node.route(&flow) {
+            Route::Hold => Release::Hold,
+            Route::None => Release::Drop,
+            Route::Send(id) => self.seal_held(id, &flow, packet, out).map_or(Release::Drop, Release::Send),
+        }
+    }
+
+    fn seal_held(&mut self, id: u64, flow: &Flow, packet: &[u8], out: &mut Vec<u8>) -> Option<Path> {
         let child = self.node.child_mut(id)?;
         let (strip, next_header) = match child.outbound.mode() {
             Mode::Tunnel => {
@@ -170,6 +167,12 @@ impl Plane<'_> {
         range: std::ops::Range<usize>,
     ) -> Verdict {
         let now = self.now;
+        if self.sleep.is_some()
+            && self.node.is_clients(child)
+            && let Some(flow) = datagram.get(range.clone()).and_then(ip::flow)
+        {
+            self.passes(Direction::Incoming, &flow, range.len());
+        }
         let Some(child) = self.node.child_mut(child) else { return Verdict::Done };
         let inner_mtu = child.overhead.inner_mtu(child.pmtu.get(now).into());
         if child.inbound.mode() == Mode::Transport {
@@ -191,9 +194,15 @@ impl Sealer for Plane<'_> {
     fn plan(&mut self, packet: &mut SuperPacket<'_>) -> Plan {
         let Some(flow) = ip::flow(packet.bytes()) else { return Plan::Drop };
         match self.node.route(&flow) {
-            Route::Send(id) => self.child_geometry(id, packet).unwrap_or(Plan::Drop),
+            Route::Send(id) => {
+                if self.sleep.is_some() && self.node.is_clients(id) {
+                    self.passes(Direction::Outgoing, &flow, packet.bytes().len());
+                }
+                self.child_geometry(id, packet).unwrap_or(Plan::Drop)
+            }
             Route::Hold => {
                 self.hold(packet);
+                self.passes(Direction::Outgoing, &flow, packet.bytes().len());
                 Plan::Drop
             }
             Route::None => {

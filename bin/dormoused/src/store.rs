@@ -15,6 +15,7 @@ use std::time::Duration;
 const TICKET_KEYS: &str = "ticket-keys";
 const SPENT: &str = "spent-tickets";
 const LEASES: &str = "leases.db";
+const HISTORY: &str = "sleep-history";
 /// A new ticket key each day: what one key exposes is bounded by a day of tickets.
 const ROTATE: Duration = Duration::from_secs(24 * 3600);
 /// The log of spent tickets is rewritten without expired ones when it has grown to this many bytes.
@@ -111,6 +112,32 @@ impl Store {
             None => self.dir.remove(&name)?,
         }
         Ok(())
+    }
+
+    /// What the sleeper learned in earlier runs; `None` if this is the first.
+    ///
+    /// # Errors
+    /// Names the file.
+    pub(crate) fn history(&self) -> Result<Option<Vec<u8>>> {
+        Ok(self.dir.read(HISTORY)?)
+    }
+
+    /// Keeps what the sleeper has learned.
+    ///
+    /// # Errors
+    /// Names the file; the old content is still there then.
+    pub(crate) fn set_history(&self, bytes: &[u8]) -> Result<()> {
+        self.dir.write(HISTORY, bytes)?;
+        Ok(())
+    }
+
+    /// A history that cannot be used is kept beside its place, for whoever wants to know why. Returns its new name.
+    pub(crate) fn put_history_aside(&self) -> String {
+        let aside = format!("{HISTORY}.damaged");
+        match std::fs::rename(self.dir.path(HISTORY), self.dir.path(&aside)) {
+            Ok(()) => aside,
+            Err(e) => format!("not kept: {e}"),
+        }
     }
 
     /// Makes a spent ticket durable.

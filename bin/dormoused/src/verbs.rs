@@ -7,6 +7,7 @@ use dormouse_control::{ConnectionState, Error, ErrorKind, EventKind, Reply, Requ
 use dormouse_io::clock::{unix_now, unix_now_precise};
 use dormouse_io::control::{ClientId, ControlEvent, ControlServer};
 use dormouse_node::ladder::{Rung, State};
+use dormouse_node::sleeper::{Cause, Reason};
 use dormouse_node::{Change, ClientInfo, FailureKind, Node};
 use dormouse_sansio::{Deadline, Instant};
 use std::collections::{BTreeMap, BTreeSet};
@@ -28,13 +29,21 @@ pub(crate) struct Verbs {
     pub(crate) server: ControlServer,
     waiting: BTreeMap<ClientId, Waiting>,
     watching: BTreeSet<ClientId>,
+    /// Clients that wait for the device to be asleep.
+    suspending: Vec<ClientId>,
     /// By connection: how often its last rung failed, and the last reason.
     failures: BTreeMap<String, (u64, String, FailureKind)>,
 }
 
 impl Verbs {
     pub(crate) fn new(server: ControlServer) -> Self {
-        Self { server, waiting: BTreeMap::new(), watching: BTreeSet::new(), failures: BTreeMap::new() }
+        Self {
+            server,
+            waiting: BTreeMap::new(),
+            watching: BTreeSet::new(),
+            suspending: Vec::new(),
+            failures: BTreeMap::new(),
+        }
     }
 
     /// The requests that came in; malformed ones are answered here.
@@ -49,6 +58,7 @@ impl Verbs {
                 ControlEvent::Gone { client } => {
                     self.waiting.remove(&client);
                     self.watching.remove(&client);
+                    self.suspending.retain(|c| *c != client);
                 }
             }
         }
@@ -131,6 +141,13 @@ impl Verbs {
         first.map(|at| Deadline::strict(at, "control: a wait ends"))
     }
 
+    /// The device is asleep: whoever asked for it is told.
+    pub(crate) fn fell_asleep(&mut self) {
+        for client in std::mem::take(&mut self.suspending) {
+            self.reply(client, Ok(Reply::Done));
+        }
+    }
+
     pub(crate) fn goodbye(&mut self) {
         self.tell(None, EventKind::Stopping);
     }
@@ -149,21 +166,22 @@ impl Daemon {
                 Reply::Done
             }),
             Verb::Suspend => {
-                self.suspended = true;
-                self.node.suspend(now);
-                self.verbs.tell(None, EventKind::Suspended);
+                if self.put_to_sleep(now, Reason::User) {
+                    // Answered when the gateway knows, or has had its time: the radio may go off then.
+                    self.verbs.suspending.push(client);
+                    return;
+                }
                 Ok(Reply::Done)
             }
             Verb::Resume => {
-                self.suspended = false;
-                self.look_at_network(now);
-                self.node.resume(now);
-                self.verbs.tell(None, EventKind::Resumed);
+                self.wake_up(now, Cause::User);
                 Ok(Reply::Done)
             }
             Verb::Exercise { connection, rung } => {
                 self.named(connection).and_then(|name| self.exercise(now, &name, rung))
             }
+            Verb::Mode { mode: None } => Ok(Reply::Mode(self.mode())),
+            Verb::Mode { mode: Some(mode) } => self.set_mode(now, mode).map(|()| Reply::Done),
             Verb::Status => Ok(Reply::Status(Box::new(self.status(now)))),
             Verb::Stats => Ok(Reply::Stats(Box::new(self.stats()))),
             Verb::Doctor => Ok(Reply::Doctor(self.doctor())),
@@ -242,13 +260,15 @@ impl Daemon {
         }
     }
 
-    fn status(&self, now: Instant) -> control::Status {
+    fn status(&mut self, now: Instant) -> control::Status {
+        let sleep = self.sleep_status(now);
         let connection = |info: &ClientInfo| {
             let routes = self.machine.routes(&info.name).iter().map(ToString::to_string).collect();
             status::connection(info, routes, unix_now())
         };
         let mut deadlines: Vec<_> = self.node.deadlines();
         deadlines.extend(self.verbs.deadline());
+        deadlines.extend(self.sleep_deadline());
         deadlines.sort_by_key(|d| d.at);
         control::Status {
             daemon: control::DaemonStatus {
@@ -263,6 +283,7 @@ impl Daemon {
                 suspended: self.suspended,
             },
             connections: self.node.client_infos(now).iter().map(connection).collect(),
+            sleep,
             gateway: status::gateway(&self.node, &self.connections, now),
             offloads: self.offloads(),
             deadlines: deadlines.iter().map(|d| status::deadline(d, now)).collect(),
@@ -313,6 +334,7 @@ impl Daemon {
             check("tunnel interface", format!("{}, MTU {}", self.tun.name(), self.tun_mtu)),
             check("name servers", self.machine.resolver_in_use.clone()),
         ];
+        checks.extend(self.radio_check());
         for offload in self.offloads() {
             checks.push(control::Check {
                 name: offload.name,

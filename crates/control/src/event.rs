@@ -1,6 +1,6 @@
 //! Events: what `watch` streams.
 
-use crate::{ConnectionState, Error, Rung};
+use crate::{ConnectionState, Error, Rung, SleepMode};
 use serde::{Deserialize, Serialize};
 
 /// Something that happened.
@@ -44,10 +44,46 @@ pub enum EventKind {
         /// Why.
         why: String,
     },
-    /// The radio sleeps.
+    /// The device was put to sleep: `dormouse suspend`, or the machine.
     Suspended,
-    /// The radio is back.
+    /// It is back: `dormouse resume`, or the machine.
     Resumed,
+    /// The radio was switched off.
+    Asleep {
+        /// After so long a silence.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        time_out_seconds: Option<f64>,
+        /// Who had the last word: see [`crate::DecisionStatus::by`].
+        by: String,
+        /// What is expected to be saved by it.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        saving_joules: Option<f64>,
+    },
+    /// The radio is being switched on.
+    Waking {
+        /// Why: see [`crate::WakeStatus::cause`].
+        cause: String,
+        /// The flow that caused it.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        flow: Option<String>,
+        /// Slept before it.
+        slept_seconds: f64,
+    },
+    /// Packets flow again.
+    Awake {
+        /// Why it woke.
+        cause: String,
+        /// Milliseconds since it began to wake; absent if the session did not come back in time.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        took_ms: Option<u64>,
+    },
+    /// A packet called a sleep off before the radio was off.
+    SleepCalledOff,
+    /// The mode was changed.
+    Mode {
+        /// To this.
+        mode: SleepMode,
+    },
     /// The way to the gateway changed; absent without a network.
     Network {
         /// Our outer address.

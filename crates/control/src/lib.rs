@@ -22,6 +22,7 @@ mod event;
 mod exit;
 mod request;
 mod response;
+mod sleep;
 mod status;
 
 pub use error::{Error, ErrorKind};
@@ -29,6 +30,7 @@ pub use event::{Event, EventKind};
 pub use exit::ExitCode;
 pub use request::{Request, Verb};
 pub use response::{Outcome, Reply, Response};
+pub use sleep::{DecisionStatus, EnergyStatus, RadioStatus, SleepMode, SleepState, SleepStatus, WakeStatus};
 pub use status::{
     Check, CheckOutcome, Connection, ConnectionState, DaemonStatus, DeadlineStatus, Gateway, LastError,
     LastWake, Nat, Offload, Role, Rung, SaStatus, Session, Stats, Status, Ticket, Traffic,

@@ -1,6 +1,6 @@
 //! Requests: what the command line asks the daemon.
 
-use crate::{ConnectionState, Error, ErrorKind, MAX_REQUEST, Rung, VERSION};
+use crate::{ConnectionState, Error, ErrorKind, MAX_REQUEST, Rung, SleepMode, VERSION};
 use serde::{Deserialize, Serialize};
 
 /// One line from the command line to the daemon.
@@ -51,6 +51,12 @@ pub enum Verb {
         connection: Option<String>,
         /// Which rung.
         rung: Rung,
+    },
+    /// Change when the radio sleeps; at once. Answered [`crate::Reply::Done`]. With `mode: None` it is left as it is, and
+    /// [`crate::Reply::Mode`] says what it is.
+    Mode {
+        /// To what.
+        mode: Option<SleepMode>,
     },
     /// What the daemon knows about its surroundings: [`crate::Reply::Doctor`].
     Doctor,

@@ -1,6 +1,6 @@
 //! Responses: what the daemon answers.
 
-use crate::{Check, Error, ErrorKind, Event, Stats, Status, VERSION};
+use crate::{Check, Error, ErrorKind, Event, SleepMode, Stats, Status, VERSION};
 use serde::{Deserialize, Serialize};
 
 /// One line from the daemon.
@@ -43,6 +43,8 @@ pub enum Reply {
     Event(Box<Event>),
     /// To `doctor`.
     Doctor(Vec<Check>),
+    /// To `mode` without a mode.
+    Mode(SleepMode),
 }
 
 impl Response {

@@ -9,6 +9,9 @@ pub struct Status {
     pub daemon: DaemonStatus,
     /// Client connections, by name.
     pub connections: Vec<Connection>,
+    /// When the radio sleeps; absent if no connection is a client's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sleep: Option<crate::SleepStatus>,
     /// What the gateway side holds; absent if no connection has that role.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gateway: Option<Gateway>,

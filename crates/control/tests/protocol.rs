@@ -2,7 +2,7 @@
 
 use dormouse_control::{
     ConnectionState, Error, ErrorKind, Event, EventKind, ExitCode, MAX_REQUEST, Reply, Request, Response,
-    Rung, Status, VERSION, Verb, line,
+    Rung, SleepMode, SleepStatus, Status, VERSION, Verb, line,
 };
 
 #[test]
@@ -20,6 +20,24 @@ fn requests_have_one_shape() {
     let text = line(&Request::new(exercise)).unwrap();
     let expected = "{\"version\":1,\"verb\":\"exercise\",\"connection\":\"office\",\"rung\":\"ticket\"}\n";
     assert_eq!(text, expected);
+}
+
+#[test]
+fn the_words_of_the_sleep_are_fixed() {
+    let mode = line(&Request::new(Verb::Mode { mode: Some(SleepMode::Energy) })).unwrap();
+    assert_eq!(mode, "{\"version\":1,\"verb\":\"mode\",\"mode\":\"energy\"}\n");
+    let asked = Request::parse(br#"{"version":1,"verb":"mode"}"#).unwrap();
+    assert_eq!(asked.verb, Verb::Mode { mode: None });
+    let told = line(&Response::ok(Reply::Mode(SleepMode::Balanced))).unwrap();
+    assert_eq!(told, "{\"version\":1,\"status\":\"ok\",\"result\":{\"mode\":\"balanced\"}}\n");
+    let text = line(&SleepStatus::default()).unwrap();
+    for field in ["mode", "state", "radio", "wakes_by_cause", "wakes", "energy", "saved_joules", "source"] {
+        assert!(text.contains(&format!("\"{field}\"")), "{field} is missing in {text}");
+    }
+    let event = r#"{"at_unix":1.0,"event":"waking","cause":"traffic","flow":"udp","slept_seconds":2.0}"#;
+    let event: Event = serde_json::from_str(event).unwrap();
+    let kind = EventKind::Waking { cause: "traffic".into(), flow: Some("udp".into()), slept_seconds: 2.0 };
+    assert_eq!(event.kind, kind);
 }
 
 #[test]

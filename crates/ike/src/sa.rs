@@ -605,9 +605,13 @@ impl IkeSa {
     pub(crate) fn pump(&mut self, shared: &mut Shared, now: Instant) {
         while self.out.has_room() && self.asleep.is_none() && self.tentative.is_none() {
             let closing = self.stage != Stage::Live;
-            let next = self.queue.iter().position(|p| {
+            let ready = |p: &Pending| {
                 p.not_before <= now && self.compatible(&p.task) && (!closing || p.task == Task::DeleteIke)
-            });
+            };
+            // What a rekeying leaves to be deleted comes before the announcement of a sleep too: whatever is sent after that
+            // says that the device is awake.
+            let before_sleep = self.queue.iter().position(|p| p.task != Task::Sleep && ready(p));
+            let next = before_sleep.or_else(|| self.queue.iter().position(ready));
             let Some(pending) = next.and_then(|i| self.queue.remove(i)) else { return };
             self.begin(shared, now, pending);
         }

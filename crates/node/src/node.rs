@@ -247,6 +247,7 @@ impl Node {
             client.ladder.network(now, path);
         }
         self.climb(now);
+        self.announce_flow();
     }
 
     /// The daemon stops: the SA is deleted at both ends, but the ticket stays for the next start.
@@ -426,7 +427,7 @@ impl Node {
     pub fn route(&mut self, flow: &Flow) -> Route {
         if let Some(id) = self.sad.route(flow) {
             return match self.known.get(&id).map(|k| k.sa).and_then(|sa| self.client_of(sa)) {
-                Some(client) if client.asleep => Route::Hold,
+                Some(client) if client.asleep || client.ladder.state() == State::Offline => Route::Hold,
                 _ => Route::Send(id),
             };
         }
@@ -435,6 +436,44 @@ impl Node {
                 && c.last_selectors.as_ref().is_some_and(|s| s.match_outbound(flow))
         };
         if self.clients.values().any(wanted) { Route::Hold } else { Route::None }
+    }
+
+    /// True if the child belongs to a client connection of ours: its traffic is the device's own.
+    #[must_use]
+    pub fn is_clients(&self, id: u64) -> bool {
+        let session = self.known.get(&id).and_then(|k| self.sessions.get(&k.sa));
+        session.is_some_and(|s| self.clients.contains_key(&s.connection))
+    }
+
+    /// Some client connection is wanted.
+    #[must_use]
+    pub fn wanted(&self) -> bool {
+        self.clients.values().any(|c| c.ladder.state() != State::Down)
+    }
+
+    /// Packets of every wanted client connection may be sent.
+    #[must_use]
+    pub fn flows(&self) -> bool {
+        self.wanted()
+            && self
+                .clients
+                .values()
+                .all(|c| c.ladder.state() == State::Down || (c.ladder.data_flows() && !c.asleep))
+    }
+
+    /// Client connections that are wanted.
+    #[must_use]
+    pub fn wanted_connections(&self) -> Vec<String> {
+        let wanted = self.clients.iter().filter(|(_, c)| c.ladder.state() != State::Down);
+        wanted.map(|(name, _)| name.clone()).collect()
+    }
+
+    /// Asks the gateway of every client connection whether it is there: the answer shows it that we listen.
+    pub fn ask(&mut self, now: Instant) {
+        for client in self.clients.values_mut() {
+            client.ladder.doubt(now, false);
+        }
+        self.climb(now);
     }
 
     /// Lends a child for sealing.
@@ -499,7 +538,7 @@ impl Node {
     }
 
     /// Nothing that IKE could send would arrive.
-    fn quiet(&self) -> bool {
+    pub(crate) fn quiet(&self) -> bool {
         let cut_off = |c: &Client| c.asleep || c.ladder.state() == State::Offline;
         let only_client = self.sessions.values().all(|s| self.clients.contains_key(&s.connection));
         !self.clients.is_empty() && only_client && self.clients.values().all(cut_off)

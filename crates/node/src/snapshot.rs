@@ -132,11 +132,12 @@ impl Node {
         }
     }
 
-    /// Every timer that is running, with its reason.
+    /// Every timer that is running, with its reason: none while the radio sleeps.
     #[must_use]
     pub fn deadlines(&self) -> Vec<Deadline> {
         let ladders = self.clients.values().filter_map(|c| c.ladder.poll_timeout());
-        self.ike.poll_timeout().into_iter().chain(ladders).collect()
+        let ike = if self.quiet() { None } else { self.ike.poll_timeout() };
+        ike.into_iter().chain(ladders).collect()
     }
 
     /// Handshakes that are half open.

@@ -1,15 +1,16 @@
 //! One end of the simulated conversation: a node, and what survives its crashes. Owns the driving contract of a node, the way
 //! `dormoused` does it in the world.
 
+use crate::sleeping::Sleeping;
+use dormouse_energy::Direction;
 use dormouse_ike::ticket::ClientTicket;
+use dormouse_node::held::Held;
 use dormouse_node::{Change, Event, Inbound, Node, Route};
 use dormouse_sansio::{Instant, Path};
 use dormouse_wire::ip::{flow, udp};
 use std::collections::{BTreeMap, VecDeque};
 use std::net::{IpAddr, SocketAddr};
 
-/// Packets that are held while the session comes back, as the daemon holds them.
-const HOLD: usize = 64;
 /// Room for the ESP header, trailer and ICV of any suite.
 const ROOM: usize = 128;
 
@@ -31,7 +32,11 @@ pub struct Host {
     pub outbox: VecDeque<(Path, Vec<u8>)>,
     /// Tickets that were used up, on its disk.
     pub spent: Vec<u8>,
-    held: VecDeque<Vec<u8>>,
+    /// Its radio's controller, for a device that has one.
+    pub sleeping: Option<Sleeping>,
+    /// Packets that were lost because too many were held.
+    pub held_lost: u64,
+    held: Held,
 }
 
 impl Host {
@@ -47,7 +52,9 @@ impl Host {
             wakeups: BTreeMap::new(),
             outbox: VecDeque::new(),
             spent: Vec::new(),
-            held: VecDeque::new(),
+            sleeping: None,
+            held_lost: 0,
+            held: Held::default(),
         }
     }
 
@@ -56,7 +63,7 @@ impl Host {
         self.node = None;
         self.inner = None;
         self.outbox.clear();
-        self.held.clear();
+        self.held_lost += self.held.clear();
     }
 
     /// The process is back.
@@ -70,11 +77,24 @@ impl Host {
     /// When the node wants to run next.
     #[must_use]
     pub fn due(&self) -> Option<Instant> {
-        self.node.as_ref().and_then(|n| n.poll_timeout()).map(|d| d.at)
+        let node = self.node.as_ref().and_then(|n| n.poll_timeout()).map(|d| d.at);
+        node.into_iter().chain(self.sleeping.as_ref().and_then(Sleeping::due)).min()
+    }
+
+    /// The radio has power.
+    #[must_use]
+    pub fn radio_is_on(&self) -> bool {
+        self.sleeping.as_ref().is_none_or(|s| s.radio)
     }
 
     /// Lets the node run if it is due.
     pub fn run(&mut self, now: Instant) {
+        if let Some(sleeping) = &mut self.sleeping
+            && sleeping.due().is_some_and(|at| at <= now)
+        {
+            sleeping.run(now);
+            self.flush(now);
+        }
         let Some(node) = &mut self.node else { return };
         let Some(deadline) = node.poll_timeout().filter(|d| d.at <= now) else { return };
         *self.wakeups.entry(deadline.why).or_default() += 1;
@@ -87,6 +107,9 @@ impl Host {
         let Some(node) = &mut self.node else { return };
         if let Ok(Inbound::Inner { range, .. }) = node.handle_datagram(now, path, &mut datagram) {
             let inner = datagram.get(range).unwrap_or_default();
+            if let (Some(sleeping), Some(flow)) = (&mut self.sleeping, flow(inner)) {
+                sleeping.sleeper.packet(now, Direction::Incoming, &flow, inner.len());
+            }
             if let Some(number) = inner.get(28..36).and_then(|b| b.try_into().ok()) {
                 self.received.push(u64::from_be_bytes(number));
             }
@@ -96,10 +119,18 @@ impl Host {
 
     /// Sends a numbered packet through the tunnel. False if no policy covers it.
     pub fn send(&mut self, now: Instant, from: IpAddr, to: IpAddr, number: u64) -> bool {
+        self.send_to(now, from, SocketAddr::new(to, 9), number)
+    }
+
+    /// The same, to a port: what a policy tells flows apart by.
+    pub fn send_to(&mut self, now: Instant, from: IpAddr, to: SocketAddr, number: u64) -> bool {
         let mut packet = Vec::new();
-        let (from, to) = (SocketAddr::new(from, 9), SocketAddr::new(to, 9));
+        let from = SocketAddr::new(from, 9);
         if udp::build(from, to, &number.to_be_bytes(), &mut packet).is_err() {
             return false;
+        }
+        if let (Some(sleeping), Some(flow)) = (&mut self.sleeping, flow(&packet)) {
+            sleeping.sleeper.packet(now, Direction::Outgoing, &flow, packet.len());
         }
         let sent = self.forward(now, packet);
         self.flush(now);
@@ -111,9 +142,7 @@ impl Host {
         let id = match node.route(&flow) {
             Route::Send(id) => id,
             Route::Hold => {
-                if self.held.len() < HOLD {
-                    self.held.push_back(packet);
-                }
+                self.held_lost += self.held.push(now, &packet);
                 return true;
             }
             Route::None => return false,
@@ -136,15 +165,24 @@ impl Host {
     pub fn flush(&mut self, now: Instant) {
         let Some(node) = &mut self.node else { return };
         let mut flowing = false;
-        while let Some(event) = node.poll_event() {
-            match event {
-                Event::Configure { assigned, .. } => self.inner = assigned.v4.map(IpAddr::V4),
-                Event::Unconfigure { .. } => self.inner = None,
-                Event::Ticket { bytes, .. } => self.ticket = bytes.map(|b| b.as_bytes().to_vec()),
-                Event::Changed(change) => self.changes.push(change),
-                Event::Flowing => flowing = true,
-                Event::TicketSpent { record } => self.spent.extend(record),
-                _ => {}
+        // The node and the sleeper have news for each other.
+        loop {
+            while let Some(event) = node.poll_event() {
+                if let Some(sleeping) = &mut self.sleeping {
+                    sleeping.hears(now, &event);
+                }
+                match event {
+                    Event::Configure { assigned, .. } => self.inner = assigned.v4.map(IpAddr::V4),
+                    Event::Unconfigure { .. } => self.inner = None,
+                    Event::Ticket { bytes, .. } => self.ticket = bytes.map(|b| b.as_bytes().to_vec()),
+                    Event::Changed(change) => self.changes.push(change),
+                    Event::Flowing => flowing = true,
+                    Event::TicketSpent { record } => self.spent.extend(record),
+                    _ => {}
+                }
+            }
+            if !self.sleeping.as_mut().is_some_and(|s| s.turn(now, node)) {
+                break;
             }
         }
         let mut datagram = Vec::new();
@@ -152,7 +190,7 @@ impl Host {
             self.outbox.push_back((transmit.path, std::mem::take(&mut datagram)));
         }
         if flowing {
-            for packet in std::mem::take(&mut self.held) {
+            for packet in self.held.take() {
                 self.forward(now, packet);
             }
         }

@@ -166,7 +166,7 @@ impl World {
     fn post(&mut self) {
         let now = self.now;
         while let Some((path, datagram)) = self.device.outbox.pop_front() {
-            let Some(access) = self.access else { continue };
+            let Some(access) = self.access.filter(|_| self.device.radio_is_on()) else { continue };
             if path.local.ip() != IpAddr::V4(access.address()) {
                 continue;
             }
@@ -192,6 +192,9 @@ impl World {
             }
         }
         while let Some((path, datagram)) = self.down.poll_deliver(now) {
+            if !self.device.radio_is_on() {
+                continue;
+            }
             let inside = match self.access {
                 Some(Access::A) => Some(path),
                 Some(Access::B) => self.nat.inbound(now, path).ok(),
@@ -235,6 +238,16 @@ impl World {
         let (now, inner) = (self.now, self.device.inner);
         if let Some(inner) = inner {
             self.device.send(now, inner, SERVER.into(), self.sent);
+        }
+        self.sent
+    }
+
+    /// Sends a numbered packet from the device to a port of the server; returns its number.
+    pub fn send_up_to(&mut self, port: u16) -> u64 {
+        self.sent += 1;
+        let (now, inner) = (self.now, self.device.inner);
+        if let Some(inner) = inner {
+            self.device.send_to(now, inner, SocketAddr::new(SERVER.into(), port), self.sent);
         }
         self.sent
     }

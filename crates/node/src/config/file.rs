@@ -17,6 +17,8 @@ use std::path::PathBuf;
 pub struct File {
     /// The daemon itself: where it listens and what it keeps.
     pub daemon: Daemon,
+    /// When the radio sleeps.
+    pub sleep: super::sleep::Sleep,
     /// Connections by name. A client has one for each gateway, a gateway one for each kind of client.
     pub connection: BTreeMap<String, Connection>,
 }
@@ -447,7 +449,7 @@ pub struct Wake {
     /// The gateway is believed to hold a silent SA this long; after a longer sleep the first packet goes out together with a
     /// question.
     pub gateway_holds: Seconds,
-    /// Packets that are held while the session comes back.
+    /// Packets that are held while the radio sleeps and the session comes back, 128 KiB at most.
     pub hold_packets: usize,
 }
 
@@ -459,7 +461,7 @@ impl Default for Wake {
             ticket_ms: 3_000,
             full_ms: 10_000,
             gateway_holds: Seconds(120),
-            hold_packets: 256,
+            hold_packets: crate::held::MOST_PACKETS,
         }
     }
 }

@@ -1,6 +1,8 @@
-//! Configuration: what may be written ([`file`]) and what it means ([`resolve`]).
+//! Configuration: what may be written ([`file`], [`sleep`]) and what it means ([`resolve`]).
 
 pub mod file;
 mod resolve;
+pub mod sleep;
 
 pub use resolve::{ConfigError, ReadFile, Resolved, parse, resolve};
+pub use sleep::{ResolvedSleep, resolve_sleep};

@@ -6,8 +6,9 @@ use std::time::Duration;
 /// The gateway's answer to the announcement is awaited this long. Without it the radio goes off all the same: the announcement
 /// helps the gateway, the sleep does not depend on it.
 pub const ANNOUNCE: Duration = Duration::from_secs(3);
-/// The radio's driver must say within this time that it is off, or on.
-pub const RADIO: Duration = Duration::from_secs(15);
+/// The radio's driver must say within this time that it is off, or on: longer than the three steps that a driver may wait for
+/// others, each of 10 s.
+pub const RADIO: Duration = Duration::from_secs(35);
 /// After the radio is on, the session is awaited this long. Later the sleeper counts as awake and leaves the rest to the ladder.
 pub const SESSION: Duration = Duration::from_secs(60);
 /// After a wake that no packet of ours caused, what the gateway kept gets this long to arrive before the radio goes off again.

@@ -41,8 +41,9 @@ pub use report::Report;
 use crate::ladder::Rung;
 use account::{Account, Bucket};
 use backoff::Backoff;
-use dormouse_energy::model::{Model, Resumption};
+use dormouse_energy::model::{Latency, Model, Resumption};
 use dormouse_energy::schedule::{Policy, Scheduler};
+use dormouse_ike::LoadReport;
 use dormouse_sansio::{Deadline, Instant};
 use dormouse_wire::ip::Flow;
 use history::Learned;
@@ -52,7 +53,18 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 /// How much sleep the user wants.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, serde::Serialize)]
+#[derive(
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Debug,
+    serde::Serialize,
+    serde::Deserialize,
+    schemars::JsonSchema,
+)]
 #[serde(rename_all = "kebab-case")]
 pub enum Mode {
     /// The policy decides.
@@ -274,6 +286,14 @@ impl Sleeper {
         }
     }
 
+    /// There is a radio that can be switched, or no longer.
+    pub fn driver(&mut self, now: Instant, there: bool) {
+        self.driver = there;
+        if there && self.plan.is_none() {
+            self.plan_decision(now);
+        }
+    }
+
     // ---- commands -------------------------------------------------------------------------------------------------
 
     /// Changes the mode; what the radio does changes at once.
@@ -423,8 +443,10 @@ impl Sleeper {
     pub fn came_up(&mut self, now: Instant, rung: Rung) {
         self.flowing(now);
         self.account.exchange(rung);
-        if let Some(woke) = self.journal.latest().filter(|w| w.rung.is_none()) {
-            woke.rung = Some(rung);
+        match self.journal.latest() {
+            Some(woke) if woke.rung.is_none() => woke.rung = Some(rung),
+            // Not after a sleep: it says nothing about how the next one will end.
+            _ => return,
         }
         if self.rungs.len() >= limits::RUNGS {
             self.rungs.pop_front();
@@ -433,9 +455,26 @@ impl Sleeper {
         self.reckon();
     }
 
-    /// The gateway serves so many clients at once: exchanges with it take longer, and the break-even time follows.
-    pub fn load(&mut self, clients: u32) {
+    /// The gateway says how many clients it will serve at once when this device probably comes back, and how long an exchange
+    /// with it takes: the break-even time follows.
+    pub fn load(&mut self, report: &LoadReport) {
+        let clients = report.clients_in(self.expected_sleep());
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "saturates, and is at least 1"
+        )]
+        let clients = clients.round() as u32;
         self.load = clients.max(1);
+        if report.alone() > Duration::ZERO {
+            let time = Latency {
+                alone: report.alone().as_secs_f64(),
+                per_client: report.per_client().as_secs_f64(),
+            };
+            // An address update is no handshake: its time stays the profile's.
+            self.settings.model.exchanges.ticket.time = time;
+            self.settings.model.exchanges.full.time = time;
+        }
         self.reckon();
     }
 
