@@ -31,6 +31,11 @@ interop: setup-test
 bench: setup-bench
 	./scripts/bench
 
+# What each security setting costs on this machine, in less than three minutes: the results are for `dormouse advise`.
+bench-quick: setup-build
+	$(CARGO) build --release --locked -p dormouse
+	./scripts/as-root ./target/release/dormouse bench --quick --out $${DORMOUSE_RESULTS:-bench-quick.json}
+
 docs:
 	$(CARGO) run -q --locked -p dormouse -- reference > docs/configuration.md
 

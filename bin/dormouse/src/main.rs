@@ -1,6 +1,7 @@
 //! `dormouse`: the command line. Thin over the control protocol, the traces and the lab; owns arguments, rendering and exit codes.
 
 mod advise;
+mod bench;
 mod calibrate;
 mod client;
 mod completions;
@@ -45,6 +46,7 @@ enum Command {
     Advise(advise::AdviseArgs),
     Meter(meter::MeterArgs),
     Calibrate(Box<calibrate::CalibrateArgs>),
+    Bench(Box<bench::BenchArgs>),
     Lab(lab::LabArgs),
     Demo(demo::DemoArgs),
     /// Print the configuration reference (Markdown)
@@ -63,6 +65,7 @@ fn main() -> ExitCode {
         Command::Lab(args) => return exit::of_anyhow(lab::run(&args, cli.json)),
         Command::Meter(args) => return exit::of_anyhow(meter::run(&args, cli.json)),
         Command::Calibrate(args) => return exit::of_anyhow(calibrate::run(&args, &cli.socket, cli.json)),
+        Command::Bench(args) => return exit::of_anyhow(bench::run(&args, cli.json)),
         Command::Demo(args) => return exit::of_anyhow(demo::run(&args, cli.json)),
         Command::Reference => return reference::run(),
         Command::Trace(args) => return exit::of_anyhow(trace::run(&args, cli.json)),

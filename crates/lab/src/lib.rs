@@ -7,6 +7,7 @@ use dormouse_trace::report::chart::Chart;
 use serde::Serialize;
 
 pub mod advise;
+pub mod bench;
 pub mod calibrate;
 pub mod demo;
 pub mod paper_000;

@@ -8,6 +8,7 @@
 #![expect(clippy::disallowed_methods, reason = "drives real processes by the real clock")]
 
 mod daemon;
+pub mod forward;
 mod host;
 mod pki;
 mod process;

@@ -316,7 +316,7 @@ mod tests {
 
     #[test]
     fn vectors_are_well_formed() {
-        let hex = |text: &str| text.len() % 2 == 0 && text.bytes().all(|c| c.is_ascii_hexdigit());
+        let hex = |text: &str| text.len().is_multiple_of(2) && text.bytes().all(|c| c.is_ascii_hexdigit());
         for v in VECTORS {
             assert!([v.keymat, v.iv, v.aad, v.plain, v.sealed, v.icv].into_iter().all(hex), "{}", v.name);
         }

@@ -51,6 +51,12 @@ pub struct Results {
     /// Points of the plan, those that were skipped included.
     #[serde(default)]
     pub planned: u32,
+    /// Rounds of the plan; 0 if it is not known how many there should be.
+    #[serde(default)]
+    pub rounds: u32,
+    /// How long one measurement lasts, in milliseconds, by its kind: `crypto`, `path`, `stream`.
+    #[serde(default)]
+    pub milliseconds: BTreeMap<String, u64>,
     /// How quiet the machine was.
     #[serde(default)]
     pub conditions: Conditions,
@@ -428,6 +434,8 @@ impl Results {
             started: 0,
             finished: None,
             planned: 0,
+            rounds: 0,
+            milliseconds: BTreeMap::new(),
             conditions: Conditions::default(),
             energy: Energy::default(),
             samples: Vec::new(),

@@ -1,0 +1,261 @@
+//! `dormouse bench`: what each security setting costs on this machine. Thin over `dormouse_lab::bench`; owns arguments,
+//! progress and the summary.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use clap::{Args, Subcommand};
+use dormouse_lab::bench::{self, Against, Campaign, Ended, Part, Request, Unprivileged};
+use dormouse_lab::results::Results;
+use dormouse_lab::results::format::{Metric, Sample, What};
+use dormouse_lab::results::stats;
+use indicatif::{ProgressBar, ProgressStyle};
+
+/// Measure what each security setting costs on this machine: speed, CPU time and energy
+#[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
+pub(crate) struct BenchArgs {
+    #[command(subcommand)]
+    command: Option<BenchCommand>,
+    /// Write the results here after each round, for `dormouse advise` (JSON)
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+    /// Continue the campaign in this file
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["out", "what", "suites", "sizes", "cores", "repeat", "quick"])]
+    resume: Option<PathBuf>,
+    /// The short campaign, below three minutes
+    #[arg(long)]
+    quick: bool,
+    /// Parts to measure: crypto, path, streams, downloads, tls
+    #[arg(long, value_delimiter = ',', value_name = "PARTS")]
+    what: Vec<Part>,
+    /// Suites, as in aes128gcm16,aes128-sha256,null-sha1,none
+    #[arg(long, value_delimiter = ',', value_name = "SUITES")]
+    suites: Vec<String>,
+    /// Packet sizes in bytes
+    #[arg(long, value_delimiter = ',', value_name = "BYTES")]
+    sizes: Vec<u32>,
+    /// Numbers of processors
+    #[arg(long, value_delimiter = ',', value_name = "N")]
+    cores: Vec<u32>,
+    /// Frequency governors to set in turn; put back afterwards
+    #[arg(long, value_delimiter = ',', value_name = "NAMES")]
+    governors: Vec<String>,
+    /// Sizes of downloaded files in bytes
+    #[arg(long, value_delimiter = ',', value_name = "BYTES")]
+    files: Vec<u64>,
+    /// Rates of streams in bits per second
+    #[arg(long, value_delimiter = ',', value_name = "BITS")]
+    rates: Vec<f64>,
+    /// How long a stream lasts, in seconds
+    #[arg(long, value_name = "SECONDS", default_value_t = 0.0, hide_default_value = true)]
+    stream_seconds: f64,
+    /// Rounds that count; each measures every point once
+    #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
+    repeat: u32,
+    /// Seed of payloads, keys and the order of points
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Estimate energy from this device profile (a shipped one or a file, with cpu.core_power) instead of metering it
+    #[arg(long, value_name = "PROFILE")]
+    profile: Option<String>,
+    /// Only say what would be measured, and how long it would take
+    #[arg(long)]
+    plan: bool,
+    /// Compare our primitives with `openssl speed` instead
+    #[arg(long)]
+    openssl: bool,
+}
+
+#[derive(Debug, Subcommand)]
+enum BenchCommand {
+    /// Answer jobs from standard input (for the process whose AES instructions are hidden)
+    #[command(hide = true)]
+    Worker,
+}
+
+/// Runs the verb.
+///
+/// # Errors
+/// For a request that cannot be carried out here, and results that cannot be written.
+pub(crate) fn run(args: &BenchArgs, json: bool) -> Result<ExitCode> {
+    if let Some(BenchCommand::Worker) = args.command {
+        bench::serve()?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let interrupted = Arc::new(AtomicBool::new(false));
+    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP] {
+        signal_hook::flag::register(signal, interrupted.clone())?;
+    }
+    if args.openssl {
+        return openssl(args, json, &interrupted);
+    }
+    let mut campaign = match planned(args) {
+        Ok(campaign) => campaign,
+        Err(error) if error.is::<Unprivileged>() => {
+            eprintln!("error: {error}");
+            return Ok(dormouse_control::ExitCode::Permission.into());
+        }
+        Err(error) => return Err(error),
+    };
+    let results = &campaign.results;
+    eprintln!(
+        "{} points, {} rounds, about {}; seed {}",
+        results.samples.len(),
+        results.rounds,
+        minutes(campaign.expected()),
+        results.seed
+    );
+    if args.plan {
+        for sample in &results.samples {
+            println!("{}", bench::label(sample));
+        }
+        return Ok(ExitCode::SUCCESS);
+    }
+    let bar = ProgressBar::new(0);
+    bar.set_style(ProgressStyle::with_template("{bar:30} {pos}/{len} {elapsed}<{eta} {msg}")?);
+    let ended = campaign.run(&interrupted, &mut |progress| {
+        bar.set_length(progress.total);
+        bar.set_position(progress.done);
+        let round = if progress.round == 0 { "warm-up".into() } else { format!("round {}", progress.round) };
+        bar.set_message(format!("{round}: {}", progress.next));
+    });
+    bar.finish_and_clear();
+    let ended = ended?;
+    if json {
+        println!("{}", serde_json::to_string_pretty(&campaign.results)?);
+    } else {
+        print!("{}", summary(&campaign));
+    }
+    if ended == Ended::Interrupted {
+        match args.resume.as_ref().or(args.out.as_ref()) {
+            Some(path) => eprintln!("interrupted; dormouse bench --resume {} continues", path.display()),
+            None => eprintln!("interrupted; with --out FILE it could be continued"),
+        }
+        return Ok(ExitCode::FAILURE);
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn planned(args: &BenchArgs) -> Result<Campaign> {
+    if let Some(path) = &args.resume {
+        return Campaign::resume(path);
+    }
+    let request = Request {
+        parts: args.what.clone(),
+        suites: args.suites.clone(),
+        sizes: args.sizes.clone(),
+        cores: args.cores.clone(),
+        governors: args.governors.clone(),
+        files: args.files.clone(),
+        rates: args.rates.clone(),
+        rounds: args.repeat,
+        stream_seconds: args.stream_seconds,
+        profile: args.profile.clone(),
+        quick: args.quick,
+        seed: args.seed,
+    };
+    if args.stream_seconds < 0.0 {
+        bail!("streams of {} seconds: expected a time above 0", args.stream_seconds);
+    }
+    let out = if args.plan { None } else { args.out.clone() };
+    Campaign::new(&request, std::env::args().collect(), out)
+}
+
+fn minutes(time: Duration) -> String {
+    match time.as_secs() + 1 {
+        seconds @ 0..120 => format!("{seconds} seconds"),
+        seconds @ 120..7_200 => format!("{} minutes", seconds.div_ceil(60)),
+        seconds => format!("{:.1} hours", seconds as f64 / 3_600.0),
+    }
+}
+
+/// Medians, in a table for each part; what was left out; how quiet the machine was.
+fn summary(campaign: &Campaign) -> String {
+    use std::fmt::Write as _;
+    let results: &Results = &campaign.results;
+    let mut out = format!(
+        "{}, {} processors, {}\n",
+        results.machine.cpu, results.machine.cores, results.machine.kernel
+    );
+    for what in [What::Crypto, What::Path, What::Stream, What::Download, What::Tls] {
+        let of_part: Vec<&Sample> = results.samples.iter().filter(|s| s.what == what).collect();
+        if of_part.is_empty() {
+            continue;
+        }
+        let _ = writeln!(
+            out,
+            "\n{:<72} {:>10} {:>10} {:>10} {:>8}",
+            "median of all rounds", "Mbit/s", "ns/B own", "ns/B rest", "loss %"
+        );
+        for sample in of_part {
+            let median = |values: Vec<f64>| stats::median(&values);
+            let of = |value: Option<f64>, factor: f64, digits: usize| {
+                value.map_or_else(|| "-".to_owned(), |v| format!("{:.digits$}", v * factor))
+            };
+            let rest = sample.rounds.iter().filter_map(|r| r.cpu_system).collect();
+            let own = sample.rounds.iter().filter_map(|r| r.cpu_thread).collect();
+            let _ = writeln!(
+                out,
+                "{:<72} {:>10} {:>10} {:>10} {:>8}",
+                bench::label(sample),
+                of(median(sample.values(Metric::Throughput)), 8e-6, 1),
+                of(median(own), 1.0, 3),
+                of(median(rest), 1.0, 3),
+                of(median(sample.values(Metric::Loss)), 100.0, 1),
+            );
+        }
+    }
+    if !results.skipped.is_empty() {
+        out.push_str("\nNot measured:\n");
+        for skipped in &results.skipped {
+            let _ = writeln!(out, "  {}: {}", skipped.subject, skipped.reason);
+        }
+    }
+    for note in campaign.noise() {
+        let _ = writeln!(out, "Not quiet: {note}");
+    }
+    if let Some(mask) = results.versions.get("aes-mask") {
+        let _ = writeln!(out, "AES instructions hidden by {mask}");
+    }
+    out
+}
+
+fn openssl(args: &BenchArgs, json: bool, interrupted: &AtomicBool) -> Result<ExitCode> {
+    let rounds = if args.repeat == 0 { 3 } else { args.repeat };
+    eprintln!("{rounds} rounds, about {}", minutes(Duration::from_millis(16 * 3_000 * u64::from(rounds))));
+    let bar = ProgressBar::new_spinner();
+    let compared = bench::compare(rounds, interrupted, &mut |what| bar.set_message(what.to_owned()));
+    bar.finish_and_clear();
+    let (version, table) = compared.context("comparing with OpenSSL")?;
+    if json {
+        let value = serde_json::json!({ "version": 1, "openssl": version, "primitives": table });
+        println!("{}", serde_json::to_string_pretty(&value)?);
+        return Ok(ExitCode::SUCCESS);
+    }
+    println!("aws-lc against {version}, one core; ratios of speeds, median of {rounds} rounds");
+    println!(
+        "{:<18} {:>9} {:>9} {:>8} {:>8} {:>8} {:>8}  verdict",
+        "", "OpenSSL", "ours", "ratio", "16 KiB", "narrow", "n 16 KiB"
+    );
+    for row in &table {
+        let Against { name, openssl, ours, ratio, ratio_large, ratio_narrow, ratio_large_narrow, verdict } =
+            row;
+        let or_dash = |r: &Option<f64>| r.map_or_else(|| "-".to_owned(), |r| format!("{r:.2}"));
+        println!(
+            "{name:<18} {:>9.0} {:>9.0} {ratio:>8.2} {ratio_large:>8.2} {:>8} {:>8}  {verdict}",
+            openssl / 1e6,
+            ours / 1e6,
+            or_dash(ratio_narrow),
+            or_dash(ratio_large_narrow)
+        );
+    }
+    println!(
+        "OpenSSL and ours in MB/s at 1424 bytes; narrow: VAES, VPCLMULQDQ and AVX-512 hidden from our library"
+    );
+    Ok(ExitCode::SUCCESS)
+}

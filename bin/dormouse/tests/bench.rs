@@ -1,0 +1,182 @@
+//! `dormouse bench` as users meet it: refusals with words, results that can be read, and nothing left behind.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
+
+use dormouse_lab::results::Results;
+use dormouse_testbed::{Need, require};
+use std::io::{BufRead, BufReader, Write};
+use std::path::PathBuf;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::Duration;
+
+fn bench(args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_dormouse"));
+    command.arg("bench").args(args);
+    command
+}
+
+fn errors(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// A file that goes when it is dropped.
+struct File(PathBuf);
+
+impl File {
+    fn new(name: &str) -> Self {
+        Self(std::env::temp_dir().join(format!("dormouse-bench-{name}-{}.json", std::process::id())))
+    }
+
+    fn path(&self) -> &str {
+        self.0.to_str().unwrap()
+    }
+}
+
+impl Drop for File {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+/// Network namespaces that the process `pid` made.
+fn namespaces(pid: u32) -> Vec<String> {
+    let entries = std::fs::read_dir("/run/netns").into_iter().flatten().flatten();
+    let names = entries.filter_map(|e| e.file_name().into_string().ok());
+    names.filter(|name| name.starts_with(&format!("dm{pid}-"))).collect()
+}
+
+#[test]
+fn an_unknown_suite_is_answered_with_the_known_ones() {
+    let out = bench(&["--what", "crypto", "--suites", "aes512"]).output().unwrap();
+    assert_eq!(out.status.code(), Some(1));
+    assert!(errors(&out).contains("unknown suite \"aes512\"; known are aes128-sha1, "), "{}", errors(&out));
+}
+
+#[test]
+fn a_file_that_is_no_result_is_not_continued() {
+    let file = File::new("rubbish");
+    std::fs::write(&file.0, "{\"format\": \"something else\"}").unwrap();
+    let out = bench(&["--resume", file.path()]).output().unwrap();
+    assert_eq!(out.status.code(), Some(1));
+    let text = errors(&out);
+    assert!(text.contains(file.path()) && text.contains("no result of dormouse bench"), "{text}");
+}
+
+#[test]
+fn a_place_that_cannot_be_written_is_named_before_anything_is_measured() {
+    let out = bench(&["--what", "crypto", "--quick", "--out", "/nonexistent/x.json"]).output().unwrap();
+    assert_eq!(out.status.code(), Some(1));
+    assert!(errors(&out).contains("/nonexistent/x.json"), "{}", errors(&out));
+}
+
+#[test]
+fn a_governor_that_cannot_be_set_is_refused() {
+    let out = bench(&["--what", "crypto", "--quick", "--governors", "turbo"]).output().unwrap();
+    assert_eq!(out.status.code(), Some(1));
+    let text = errors(&out);
+    assert!(
+        text.contains("no frequency governors") || text.contains("no governor is called \"turbo\""),
+        "{text}"
+    );
+}
+
+#[test]
+fn cryptography_is_measured_by_anybody_and_the_results_can_be_read() {
+    let file = File::new("crypto");
+    let args = ["--what", "crypto", "--quick", "--suites", "aes128gcm16,null-sha256", "--sizes", "180"];
+    let out = bench(&args).args(["--cores", "1", "--repeat", "1", "--out", file.path()]).output().unwrap();
+    assert!(out.status.success(), "{}", errors(&out));
+    let results = Results::read(&file.0).unwrap();
+    assert!(results.finished.is_some());
+    assert!(results.samples.len() >= 4);
+    for sample in &results.samples {
+        assert!(sample.verified, "{sample:?}");
+        assert!(sample.rounds.iter().all(|r| r.throughput.is_some_and(|t| t > 0.0)), "{sample:?}");
+        assert_eq!(sample.rounds.len(), 1);
+    }
+    let text = String::from_utf8_lossy(&out.stdout).into_owned();
+    assert!(text.contains("null-sha256 180 B in"), "{text}");
+}
+
+/// The mask that hides AES instructions is measured before it is believed, by the words of the worker itself.
+#[test]
+fn the_worker_answers_jobs_and_refuses_nonsense() {
+    let mut child =
+        bench(&["worker"]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("the worker starts");
+    let mut input = child.stdin.take().unwrap();
+    let mut output = BufReader::new(child.stdout.take().unwrap());
+    let mut ask = |job: &str| -> serde_json::Value {
+        writeln!(input, "{job}").unwrap();
+        let mut line = String::new();
+        output.read_line(&mut line).unwrap();
+        serde_json::from_str(&line).unwrap()
+    };
+    let rate = ask(r#"{"primitive":{"name":"aes128-ctr","block":1424,"millis":1}}"#);
+    assert!(rate["rate"].as_f64().unwrap() > 0.0, "{rate}");
+    assert!(ask("nonsense")["failed"].is_string());
+    drop(input);
+    assert!(child.wait().unwrap().success());
+}
+
+fn wait(child: &mut Child) -> Option<i32> {
+    for _ in 0..600 {
+        if let Some(status) = child.try_wait().unwrap() {
+            return status.code();
+        }
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    let _ = child.kill();
+    let _ = child.wait();
+    None
+}
+
+#[test]
+fn a_path_is_measured_and_nothing_is_left_behind() {
+    if !require("the path benchmark", &[Need::Root, Need::Program("ip"), Need::File("/dev/net/tun")]) {
+        return;
+    }
+    let file = File::new("path");
+    let args = ["--what", "path,downloads", "--quick", "--repeat", "1", "--suites", "aes128gcm16"];
+    let mut child = bench(&args)
+        .args(["--sizes", "1400", "--files", "50000", "--out", file.path()])
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    let pid = child.id();
+    assert_eq!(wait(&mut child), Some(0));
+    assert_eq!(namespaces(pid), Vec::<String>::new());
+    let results = Results::read(&file.0).unwrap();
+    let ours: Vec<_> = results.samples.iter().filter(|s| s.suite == "aes128gcm16").collect();
+    let ways: Vec<_> = ours.iter().map(|s| s.encapsulation).collect();
+    assert!(ours.len() >= 6, "tunnel, transport and UDP, packets and files: {ways:?}");
+    assert!(ours.iter().all(|s| s.verified && s.rounds.len() == 1), "{:?}", results.skipped);
+}
+
+#[test]
+fn an_interrupt_leaves_nothing_behind_and_can_be_continued() {
+    if !require("the path benchmark", &[Need::Root, Need::Program("ip"), Need::File("/dev/net/tun")]) {
+        return;
+    }
+    let file = File::new("interrupt");
+    let args = ["--what", "path", "--quick", "--repeat", "500", "--suites", "none", "--sizes", "1400"];
+    let mut child = bench(&args)
+        .args(["--out", file.path()])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let pid = child.id();
+    // Until it is at work: the namespaces are there.
+    for _ in 0..600 {
+        if !namespaces(pid).is_empty() {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    assert_eq!(namespaces(pid).len(), 2);
+    nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid.cast_signed()), nix::sys::signal::SIGINT).unwrap();
+    assert_eq!(wait(&mut child), Some(1));
+    assert_eq!(namespaces(pid), Vec::<String>::new());
+    let results = Results::read(&file.0).unwrap();
+    assert!(results.finished.is_none() && results.rounds == 500);
+}

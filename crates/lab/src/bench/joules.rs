@@ -1,0 +1,147 @@
+//! What a measurement costs in energy: by a meter of this machine, or estimated from CPU time. Owns the idle machine's power,
+//! which is taken off; must never give joules without saying where they come from.
+
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use dormouse_energy::profile::Profile;
+use dormouse_io::clock::BootClock;
+use dormouse_io::meter::{Choice, Meter, open};
+
+use crate::results::format::{Energy, EnergySource, Round};
+
+/// The figure of a device profile that CPU time is multiplied with: power of one busy processor above an idle one.
+const CORE_POWER: &str = "cpu.core_power";
+/// How long the idle machine is metered.
+const AT_REST: Duration = Duration::from_secs(3);
+
+/// Where joules come from.
+#[derive(Debug)]
+pub(crate) enum Joules {
+    /// Nowhere.
+    None,
+    /// A meter.
+    Metered {
+        /// It.
+        meter: Box<dyn Meter>,
+        /// Of the machine at rest.
+        idle_watts: f64,
+    },
+    /// CPU time times this many watts.
+    Estimated {
+        /// Of one busy processor above an idle one.
+        watts: f64,
+        /// Who says so.
+        name: String,
+    },
+}
+
+impl Joules {
+    /// The device profile that was asked for, else this machine's meter, else nothing. The reason comes along when there is
+    /// nothing.
+    ///
+    /// # Errors
+    /// For a profile that cannot be read or does not say what a busy processor draws.
+    pub(crate) fn find(profile: Option<&str>) -> Result<(Self, Option<String>)> {
+        if let Some(name) = profile {
+            let profile = match Profile::shipped(name) {
+                Some(profile) => profile,
+                None => Profile::from_toml(&std::fs::read_to_string(name).with_context(|| name.to_owned())?)?,
+            };
+            let watts = profile.power(CORE_POWER).with_context(|| format!("device profile {name}"))?;
+            if !(watts.is_finite() && watts > 0.0) {
+                bail!("device profile {name}: {CORE_POWER} is {watts} W, expected more than 0");
+            }
+            return Ok((Self::Estimated { watts, name: profile.name }, None));
+        }
+        match open(Path::new("/"), &Choice::Best, BootClock::now()) {
+            Ok(opened) => Ok((Self::Metered { meter: opened.meter, idle_watts: 0.0 }, None)),
+            Err(error) => Ok((Self::None, Some(error.to_string()))),
+        }
+    }
+
+    /// What a result file says about it.
+    pub(crate) fn describe(&self) -> Energy {
+        match self {
+            Self::None => Energy::default(),
+            Self::Metered { meter, idle_watts } => Energy {
+                source: EnergySource::Measured,
+                name: meter.source().to_string(),
+                idle_watts: Some(*idle_watts),
+            },
+            Self::Estimated { name, .. } => {
+                Energy { source: EnergySource::Estimated, name: name.clone(), idle_watts: None }
+            }
+        }
+    }
+
+    /// Meters the machine at rest for a few seconds, where there is a meter.
+    pub(crate) fn rest(&mut self) {
+        let before = self.counted();
+        let Some(before) = before else { return };
+        std::thread::sleep(AT_REST);
+        if let (Some(after), Self::Metered { idle_watts, .. }) = (self.counted(), self) {
+            *idle_watts = ((after - before) / AT_REST.as_secs_f64()).max(0.0);
+        }
+    }
+
+    /// Joules counted so far; nothing without a meter, or while it cannot count.
+    pub(crate) fn counted(&mut self) -> Option<f64> {
+        match self {
+            Self::Metered { meter, .. } => meter.read(BootClock::now()).ok().map(|r| r.joules),
+            _ => None,
+        }
+    }
+
+    /// Adds the joules to a round; `before` is what was counted when it began, `real` how long it took with all that belongs
+    /// to it.
+    pub(crate) fn add(&mut self, round: &mut Round, before: Option<f64>, real: Duration) {
+        let Some(bytes) = round.throughput.zip(round.elapsed).map(|(t, e)| t * e).filter(|b| *b > 0.0) else {
+            return;
+        };
+        let counted = self.counted();
+        let (joules, per_byte) = match self {
+            Self::None => return,
+            Self::Metered { idle_watts, .. } => {
+                let Some((after, before)) = counted.zip(before) else { return };
+                let joules = after - before - *idle_watts * real.as_secs_f64();
+                (joules, joules / bytes)
+            }
+            Self::Estimated { watts, .. } => {
+                let nanos = round.cpu_thread.unwrap_or(0.0) + round.cpu_system.unwrap_or(0.0);
+                (nanos * 1e-9 * bytes * *watts, nanos * 1e-9 * *watts)
+            }
+        };
+        (round.joules, round.joules_per_byte) = (Some(joules), Some(per_byte));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_estimate_is_cpu_time_times_power_and_says_so() {
+        let mut joules = Joules::Estimated { watts: 4.0, name: "atom".into() };
+        let mut round = Round {
+            elapsed: Some(2.0),
+            throughput: Some(1e6),
+            cpu_thread: Some(30.0),
+            cpu_system: Some(20.0),
+            ..Round::default()
+        };
+        joules.add(&mut round, None, Duration::from_secs(2));
+        // 2 MB at 50 ns a byte are 0.1 s of CPU.
+        assert!((round.joules.unwrap() - 0.4).abs() < 1e-9, "{round:?}");
+        assert!((round.joules_per_byte.unwrap() - 2e-7).abs() < 1e-15);
+        assert_eq!(joules.describe().source, EnergySource::Estimated);
+    }
+
+    #[test]
+    fn a_profile_without_the_figure_is_refused_by_name() {
+        let error = format!("{:#}", Joules::find(Some("laptop-000")).unwrap_err());
+        assert!(error.contains("laptop-000") && error.contains(CORE_POWER), "{error}");
+        assert!(Joules::find(Some("/nonexistent")).is_err());
+    }
+}

@@ -1,0 +1,394 @@
+//! Two hosts in network namespaces with a veth pair between them, and the tunnels over it: ours, wireguard-go's, the kernel's
+//! own ESP, or none. Owns the namespaces and whatever runs in them; all of it goes when it is dropped.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::sync::mpsc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use anyhow::{Result, anyhow, bail, ensure};
+use dormouse_esp::Mode;
+use dormouse_sansio::Carrier;
+use dormouse_testbed::forward::{Forwarder, Lost, Protection, Settings};
+use dormouse_testbed::{Host, Need, Process, Testbed};
+
+use super::plan::is_transport;
+use super::transfer;
+use crate::results::format::{Encapsulation, Engine, Sample};
+
+/// Outer addresses of sender and receiver.
+const OUTER: [Ipv4Addr; 2] = [Ipv4Addr::new(10, 77, 0, 1), Ipv4Addr::new(10, 77, 0, 2)];
+/// Inner addresses of sender and receiver.
+const INNER: [Ipv4Addr; 2] = [Ipv4Addr::new(10, 88, 0, 1), Ipv4Addr::new(10, 88, 0, 2)];
+const VETH: &str = "eth0";
+const TUN: &str = "dm0";
+const STUCK: Duration = Duration::from_secs(5);
+
+/// What the link needs of the machine, in words; `None` if all of it is there.
+pub(crate) fn missing() -> Option<String> {
+    [Need::Root, Need::Program("ip"), Need::File("/dev/net/tun")].iter().find_map(|n| n.missing())
+}
+
+/// The two hosts: the first sends, the second receives.
+#[derive(Debug)]
+pub(crate) struct Bed {
+    /// The hosts.
+    pub(crate) hosts: [Host; 2],
+    /// Removes the namespaces when it goes.
+    _testbed: Testbed,
+}
+
+impl Bed {
+    /// Makes them.
+    ///
+    /// # Errors
+    /// Without privileges.
+    pub(crate) fn new() -> Result<Self> {
+        if let Some(what) = missing() {
+            bail!("network namespaces need {what}");
+        }
+        let mut testbed = Testbed::new()?;
+        let hosts = [testbed.host("send")?, testbed.host("recv")?];
+        for host in &hosts {
+            // Router solicitations would be noise.
+            host.sysctl("net.ipv6.conf.default.disable_ipv6", "1")?;
+        }
+        let [a, b] = OUTER.map(|address| format!("{address}/24"));
+        testbed.link((&hosts[0], VETH, &[&a]), (&hosts[1], VETH, &[&b]))?;
+        Ok(Self { hosts, _testbed: testbed })
+    }
+}
+
+/// What decides whether two points can share a tunnel.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) struct Key {
+    engine: Engine,
+    suite: String,
+    encapsulation: Encapsulation,
+    /// How many processors its threads may use.
+    pub(crate) cores: u32,
+}
+
+impl Key {
+    /// That of a point.
+    pub(crate) fn of(sample: &Sample) -> Self {
+        // TLS needs no tunnel: it runs over the bare link.
+        let engine = if sample.engine == Engine::Rustls { Engine::Plain } else { sample.engine };
+        let suite = if engine == Engine::Plain { "none".to_owned() } else { sample.suite.clone() };
+        Self { engine, suite, encapsulation: sample.encapsulation, cores: sample.cores }
+    }
+}
+
+/// A link, with or without a tunnel over it. Dropped, the tunnel goes.
+#[derive(Debug)]
+pub(crate) struct Link {
+    hosts: [Host; 2],
+    device: String,
+    addresses: [IpAddr; 2],
+    mtu: u32,
+    full_mtu: u32,
+    helpers: Vec<u32>,
+    carriers: Carriers,
+}
+
+#[derive(Debug)]
+enum Carriers {
+    None,
+    Ours(Vec<End>),
+    Wireguard(Vec<(Process, PathBuf)>),
+    Kernel,
+}
+
+/// One end of our tunnel: a thread in its host.
+#[derive(Debug)]
+struct End {
+    stop: Option<UnixStream>,
+    thread: Option<JoinHandle<Result<Result<Lost>>>>,
+}
+
+impl Link {
+    /// Sets up what `key` says over the bed, and proves that bytes pass it unchanged.
+    ///
+    /// # Errors
+    /// If something that it needs is not here, or what arrives is not what was sent.
+    pub(crate) fn start(bed: &Bed, key: &Key) -> Result<Self> {
+        let mut link = Self {
+            hosts: bed.hosts.clone(),
+            device: VETH.to_owned(),
+            addresses: OUTER.map(IpAddr::from),
+            mtu: 0,
+            full_mtu: 1_500,
+            helpers: Vec::new(),
+            carriers: Carriers::None,
+        };
+        match key.engine {
+            Engine::Plain | Engine::Rustls => {}
+            Engine::Dormouse => link.ours(key)?,
+            Engine::Wireguard => link.wireguard()?,
+            Engine::Kernel => link.kernel()?,
+            Engine::Openssl => bail!("openssl makes no link"),
+        }
+        link.set_mtu(link.full_mtu)?;
+        transfer::verify(&link)?;
+        Ok(link)
+    }
+
+    /// The sender, or the receiver.
+    pub(crate) const fn sender(&self) -> &Host {
+        &self.hosts[0]
+    }
+
+    /// See [`Link::sender`].
+    pub(crate) const fn receiver(&self) -> &Host {
+        &self.hosts[1]
+    }
+
+    /// The receiver's address, through whatever protects the link.
+    pub(crate) const fn to_receiver(&self) -> IpAddr {
+        self.addresses[1]
+    }
+
+    /// The sender's.
+    pub(crate) const fn to_sender(&self) -> IpAddr {
+        self.addresses[0]
+    }
+
+    /// Processes beside this one that forward packets.
+    pub(crate) fn helpers(&self) -> &[u32] {
+        &self.helpers
+    }
+
+    /// Makes packets through the link at most `mtu` bytes long.
+    ///
+    /// # Errors
+    /// If it does not fit so much.
+    pub(crate) fn set_mtu(&mut self, mtu: u32) -> Result<()> {
+        ensure!(mtu <= self.full_mtu, "{mtu} bytes do not fit the link's {} unfragmented", self.full_mtu);
+        if self.mtu != mtu {
+            for host in &self.hosts {
+                host.ip(&format!("link set dev {} mtu {mtu}", self.device))?;
+            }
+            self.mtu = mtu;
+        }
+        Ok(())
+    }
+
+    /// As much as fits.
+    ///
+    /// # Errors
+    /// If the interface is gone.
+    pub(crate) fn whole_mtu(&mut self) -> Result<()> {
+        self.set_mtu(self.full_mtu)
+    }
+
+    fn ours(&mut self, key: &Key) -> Result<()> {
+        let mode = if is_transport(key.encapsulation) { Mode::Transport } else { Mode::Tunnel };
+        let protection = match key.encapsulation {
+            Encapsulation::None => Protection::Plain,
+            _ => Protection::Esp { suite: key.suite.parse()?, mode },
+        };
+        let raw = matches!(key.encapsulation, Encapsulation::Tunnel | Encapsulation::Transport);
+        let mut ends = Vec::new();
+        for i in [0, 1] {
+            let settings = Settings {
+                tun: TUN.to_owned(),
+                protection,
+                carrier: if raw { Carrier::RawEsp } else { Carrier::NatT },
+                local: SocketAddr::from((OUTER[i], if raw { 0 } else { 4_500 })),
+                remote: SocketAddr::from((OUTER[1 - i], if raw { 0 } else { 4_500 })),
+                inner: (INNER[i].into(), INNER[1 - i].into()),
+                first: i == 0,
+            };
+            self.full_mtu = settings.inner_mtu()?.into();
+            ends.push(End::start(&self.hosts[i], settings)?);
+        }
+        self.carriers = Carriers::Ours(ends);
+        self.tunnel_addresses(TUN)
+    }
+
+    /// The tunnel's interface gets its addresses, and is what packets use from now on.
+    fn tunnel_addresses(&mut self, device: &str) -> Result<()> {
+        for (i, host) in self.hosts.iter().enumerate() {
+            host.ip(&format!("addr add {} peer {} dev {device}", INNER[i], INNER[1 - i]))?;
+            host.ip(&format!("link set dev {device} up"))?;
+        }
+        device.clone_into(&mut self.device);
+        self.addresses = INNER.map(IpAddr::from);
+        Ok(())
+    }
+
+    fn wireguard(&mut self) -> Result<()> {
+        for program in ["wireguard-go", "wg"] {
+            if let Some(what) = Need::Program(program).missing() {
+                bail!("WireGuard is not present: {what} is missing");
+            }
+        }
+        let device = format!("dmwg{}", std::process::id());
+        // The control sockets of all namespaces share a directory and are named by the interface.
+        let name = |i: usize| format!("{device}{}", ["a", "b"][i]);
+        let mut ends = Vec::new();
+        for (i, host) in self.hosts.iter().enumerate() {
+            let keys = host.dir().display().to_string();
+            host.sh(&format!("umask 077; wg genkey > {keys}/key; wg pubkey < {keys}/key > {keys}/public"))?;
+            let mut command = host.command("wireguard-go");
+            command.args(["-f", &name(i)]).env("LOG_LEVEL", "error");
+            let process = Process::spawn("wireguard-go", &mut command, &host.dir().join("wireguard-go.log"))?;
+            self.helpers.push(process.pid());
+            ends.push((process, PathBuf::from(format!("/var/run/wireguard/{}.sock", name(i)))));
+        }
+        self.carriers = Carriers::Wireguard(ends);
+        for (i, host) in self.hosts.iter().enumerate() {
+            let public = std::fs::read_to_string(self.hosts[1 - i].dir().join("public"))?;
+            host.eventually(&format!("wg show {}", name(i)), STUCK)?;
+            host.sh(&format!(
+                "wg set {} private-key {}/key listen-port 51820 peer {} endpoint {}:51820 allowed-ips 0.0.0.0/0",
+                name(i),
+                host.dir().display(),
+                public.trim(),
+                OUTER[1 - i]
+            ))?;
+            host.ip(&format!("link set dev {} down", name(i)))?;
+            host.ip(&format!("link set dev {} name {TUN}", name(i)))?;
+        }
+        self.tunnel_addresses(TUN)?;
+        self.full_mtu = 1_420;
+        Ok(())
+    }
+
+    /// ESP by the kernel (xfrm), tunnel mode, AES-128-GCM.
+    fn kernel(&mut self) -> Result<()> {
+        self.carriers = Carriers::Kernel;
+        let key = |to: usize| format!("0x{}", format!("{:02x}", to + 1).repeat(20));
+        for (i, host) in self.hosts.iter().enumerate() {
+            for to in [0, 1] {
+                let (src, dst) = (OUTER[1 - to], OUTER[to]);
+                host.ip(&format!(
+                    "xfrm state add src {src} dst {dst} proto esp spi {:#x} reqid 1 mode tunnel replay-window 128 \
+                     aead rfc4106(gcm(aes)) {} 128",
+                    0x100 * (to + 1),
+                    key(to)
+                ))
+                .map_err(|e| anyhow!("the kernel's own ESP is not present: {}", last_words(&e)))?;
+                let direction = if to == i { "in" } else { "out" };
+                host.ip(&format!(
+                    "xfrm policy add src {} dst {} dir {direction} tmpl src {src} dst {dst} proto esp reqid 1 mode tunnel",
+                    INNER[1 - to], INNER[to]
+                ))?;
+            }
+            host.ip(&format!("addr add {}/32 dev lo", INNER[i]))?;
+            host.ip(&format!("route add {} dev {VETH} src {} mtu 1438", INNER[1 - i], INNER[i]))?;
+        }
+        self.addresses = INNER.map(IpAddr::from);
+        self.full_mtu = 1_500;
+        Ok(())
+    }
+
+    fn undo_kernel(&self) {
+        for (i, host) in self.hosts.iter().enumerate() {
+            for line in [
+                "xfrm policy flush".to_owned(),
+                "xfrm state flush".to_owned(),
+                format!("route del {} dev {VETH}", INNER[1 - i]),
+                format!("addr del {}/32 dev lo", INNER[i]),
+            ] {
+                // What was never made cannot be removed; and the namespaces go in any case.
+                let _ = host.ip(&line);
+            }
+        }
+    }
+}
+
+/// What a program had to say, without the command that made it say so.
+fn last_words(error: &anyhow::Error) -> String {
+    let text = error.to_string();
+    text.rsplit("\": ").next().unwrap_or(&text).to_owned()
+}
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        match &mut self.carriers {
+            Carriers::None => {}
+            Carriers::Ours(ends) => ends.clear(),
+            Carriers::Wireguard(ends) => {
+                for (process, socket) in ends {
+                    process.stop();
+                    // Usually gone with the process.
+                    let _ = std::fs::remove_file(socket);
+                }
+            }
+            Carriers::Kernel => self.undo_kernel(),
+        }
+    }
+}
+
+impl End {
+    fn start(host: &Host, settings: Settings) -> Result<Self> {
+        let (stop, stopped) = UnixStream::pair()?;
+        let (ready, is_ready) = mpsc::channel();
+        let thread = host.within(move || {
+            let opened = Forwarder::open(&settings);
+            let mut forwarder = match opened {
+                Ok(forwarder) => forwarder,
+                Err(error) => {
+                    // Nobody listens any more only if the other side has given up.
+                    let _ = ready.send(Err(error));
+                    return Ok(Lost::default());
+                }
+            };
+            let _ = ready.send(Ok(()));
+            forwarder.run(&stopped)
+        })?;
+        let end = Self { stop: Some(stop), thread: Some(thread) };
+        is_ready.recv_timeout(STUCK).map_err(|_| anyhow!("the forwarder does not start"))??;
+        Ok(end)
+    }
+}
+
+impl Drop for End {
+    fn drop(&mut self) {
+        self.stop = None;
+        if let Some(thread) = self.thread.take() {
+            // A forwarder that failed has already shown itself in what did not arrive.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// The calling thread, and the threads that it makes, on the first `cores` processors; as before when dropped.
+#[derive(Debug)]
+pub(crate) struct Pinned(Option<nix::sched::CpuSet>);
+
+impl Pinned {
+    /// Pins.
+    ///
+    /// # Errors
+    /// If the kernel refuses.
+    pub(crate) fn to(cores: u32) -> Result<Self> {
+        use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
+        use nix::unistd::Pid;
+        let before = sched_getaffinity(Pid::from_raw(0))?;
+        let allowed: Vec<usize> =
+            (0..CpuSet::count()).filter(|n| before.is_set(*n).unwrap_or(false)).collect();
+        let wanted = usize::try_from(cores)?;
+        if wanted >= allowed.len() {
+            return Ok(Self(None));
+        }
+        let mut set = CpuSet::new();
+        for cpu in allowed.iter().take(wanted) {
+            set.set(*cpu)?;
+        }
+        sched_setaffinity(Pid::from_raw(0), &set)?;
+        Ok(Self(Some(before)))
+    }
+}
+
+impl Drop for Pinned {
+    fn drop(&mut self) {
+        if let Some(before) = &self.0 {
+            // It was allowed before, and nothing else was changed.
+            let _ = nix::sched::sched_setaffinity(nix::unistd::Pid::from_raw(0), before);
+        }
+    }
+}

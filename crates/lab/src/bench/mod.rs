@@ -1,0 +1,31 @@
+//! What each security setting costs on the machine at hand: `dormouse bench`. Owns the measurements of papers 001 and 004
+//! (cryptography alone, whole packets, streams, downloads, TLS); what follows from them is the business of others, who read
+//! the [`Results`](crate::results::Results) that come out.
+//!
+//! - [`Request`] says what is wanted, [`Campaign`] plans it, carries it out round by round, and can be continued.
+//! - Every suite is held against known answers before it is timed, and every tunnel against a known stream of bytes. What
+//!   gives a wrong answer is reported, never timed.
+//! - CPU time is that of this program's threads by their own clocks, and beside it that of the rest of the machine from
+//!   `/proc/stat` (kernel, softirq, steal) above what it does at rest.
+//! - Network traffic stays in namespaces of its own; nothing on the machine is changed but, if asked, its frequency governors,
+//!   which are put back.
+
+mod campaign;
+mod cpu;
+mod governor;
+mod joules;
+mod link;
+mod machine;
+mod memory;
+mod openssl;
+mod plan;
+mod runner;
+mod tls;
+mod traffic;
+mod transfer;
+mod worker;
+
+pub use campaign::{Campaign, Ended, Progress, Unprivileged, label};
+pub use openssl::{Against, compare};
+pub use plan::{Part, Request};
+pub use worker::serve;

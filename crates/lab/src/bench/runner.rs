@@ -1,0 +1,130 @@
+//! Carries out one point at a time. Owns what points share and what takes time to set up: the two hosts, the tunnel that
+//! stands, the second process; must never decide what is measured or when.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+
+use super::joules::Joules;
+use super::link::{Bed, Key, Link, Pinned};
+use super::plan::Times;
+use super::worker::{Mask, Worker};
+use super::{cpu, memory, traffic, transfer};
+use crate::results::format::{Round, Sample, What};
+
+/// Points that are measured one after the other, without anything set up anew between them.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) enum Group {
+    /// In memory: nothing is set up.
+    Memory(String),
+    /// Over this link.
+    Link(Key),
+}
+
+impl Group {
+    /// That of a point.
+    pub(crate) fn of(sample: &Sample) -> Self {
+        match sample.what {
+            What::Crypto => Self::Memory(super::label(sample)),
+            _ => Self::Link(Key::of(sample)),
+        }
+    }
+
+    /// Whether something is set up for it.
+    pub(crate) const fn has_tunnel(&self) -> bool {
+        matches!(self, Self::Link(_))
+    }
+}
+
+/// How long the machine is watched at rest, to know what it does by itself.
+const AT_REST: Duration = Duration::from_millis(400);
+
+/// Carries out points.
+#[derive(Debug)]
+pub(crate) struct Runner {
+    times: Times,
+    seed: u64,
+    /// Processors' worth of work that the machine does anyway.
+    idle: Option<f64>,
+    joules: Joules,
+    worker: Option<Worker>,
+    // In this order: the link goes before the hosts that it connects.
+    link: Option<(Key, Link, Pinned)>,
+    bed: Option<Bed>,
+}
+
+impl Runner {
+    /// Sets nothing up yet.
+    pub(crate) fn new(times: Times, seed: u64, joules: Joules) -> Self {
+        Self { times, seed, idle: None, joules, worker: None, link: None, bed: None }
+    }
+
+    /// One measurement. Round 0 warms up: it is shorter where time decides.
+    ///
+    /// # Errors
+    /// Whatever went wrong; the next point starts afresh then.
+    pub(crate) fn run(&mut self, sample: &Sample, round: u32) -> Result<Round> {
+        let (before, start) = (self.joules.counted(), cpu::wall());
+        let measured = self.measure(sample, round);
+        if measured.is_err() {
+            self.link = None;
+        }
+        let mut measured = Round { round, ..measured? };
+        if sample.what == What::Stream && sample.offered.is_none() {
+            // What it left in the queues must not delay what comes next.
+            self.link = None;
+        }
+        self.joules.add(&mut measured, before, start.elapsed());
+        Ok(measured)
+    }
+
+    fn measure(&mut self, sample: &Sample, round: u32) -> Result<Round> {
+        let time = |time: Duration| if round == 0 { time / 3 } else { time };
+        let seed = self.seed ^ u64::from(round);
+        if sample.what == What::Crypto {
+            // A tunnel that stands would be in the way of the other processors.
+            self.link = None;
+            let time = time(self.times.crypto);
+            if sample.aes_instructions == Some(false) {
+                if self.worker.is_none() {
+                    self.worker = Some(Worker::start(Mask::Aes)?);
+                }
+                let answer = self.worker.as_mut().context("no worker")?.run(sample, time, seed);
+                if answer.is_err() {
+                    self.worker = None;
+                }
+                return answer;
+            }
+            return memory::run(sample, time, seed);
+        }
+        let idle = match self.idle {
+            Some(idle) => idle,
+            None => *self.idle.insert(cpu::idle_rate(AT_REST)?),
+        };
+        let times = self.times;
+        let link = self.link(&Key::of(sample))?;
+        match sample.what {
+            What::Path => traffic::path(link, sample, time(times.path), idle),
+            What::Stream => traffic::stream(link, sample, time(times.stream), idle),
+            What::Download | What::Tls => transfer::run(link, sample, idle),
+            What::Crypto => bail!("cryptography alone needs no link"),
+        }
+    }
+
+    /// The link of this key: the one that stands, or a new one.
+    fn link(&mut self, key: &Key) -> Result<&mut Link> {
+        if self.link.as_ref().is_none_or(|(standing, ..)| standing != key) {
+            self.link = None;
+            if self.bed.is_none() {
+                self.bed = Some(Bed::new()?);
+            }
+            let bed = self.bed.as_ref().context("no hosts")?;
+            // Threads inherit the processors of the one that makes them: first this.
+            let pinned = Pinned::to(key.cores)?;
+            let link = Link::start(bed, key)?;
+            self.link = Some((key.clone(), link, pinned));
+        }
+        let (_, link, _) = self.link.as_mut().context("no link")?;
+        Ok(link)
+    }
+}

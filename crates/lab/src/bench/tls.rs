@@ -1,0 +1,129 @@
+//! TLS 1.2 and 1.3 as `rustls` speaks them, with a certificate made for the occasion. Owns the list of what is compared; must
+//! never accept a certificate that was not made here.
+
+use std::net::TcpStream;
+use std::sync::Arc;
+
+use anyhow::{Context, Result};
+use rustls::crypto::{CryptoProvider, aws_lc_rs};
+use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer, ServerName};
+use rustls::{
+    CipherSuite, ClientConfig, ClientConnection, RootCertStore, ServerConfig, ServerConnection, StreamOwned,
+    SupportedProtocolVersion,
+};
+
+/// A version with a cipher.
+#[derive(Debug)]
+pub(crate) struct TlsSuite {
+    /// Its name in result files.
+    pub(crate) name: &'static str,
+    /// Bits of the cipher's key.
+    pub(crate) key_bits: u32,
+    version: &'static SupportedProtocolVersion,
+    cipher: CipherSuite,
+}
+
+/// What is compared with IPsec: the ciphers that both have.
+pub(crate) const SUITES: [TlsSuite; 6] = [
+    TlsSuite {
+        name: "tls13-aes128gcm",
+        key_bits: 128,
+        version: &rustls::version::TLS13,
+        cipher: CipherSuite::TLS13_AES_128_GCM_SHA256,
+    },
+    TlsSuite {
+        name: "tls13-aes256gcm",
+        key_bits: 256,
+        version: &rustls::version::TLS13,
+        cipher: CipherSuite::TLS13_AES_256_GCM_SHA384,
+    },
+    TlsSuite {
+        name: "tls13-chacha20poly1305",
+        key_bits: 256,
+        version: &rustls::version::TLS13,
+        cipher: CipherSuite::TLS13_CHACHA20_POLY1305_SHA256,
+    },
+    TlsSuite {
+        name: "tls12-aes128gcm",
+        key_bits: 128,
+        version: &rustls::version::TLS12,
+        cipher: CipherSuite::TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256,
+    },
+    TlsSuite {
+        name: "tls12-aes256gcm",
+        key_bits: 256,
+        version: &rustls::version::TLS12,
+        cipher: CipherSuite::TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384,
+    },
+    TlsSuite {
+        name: "tls12-chacha20poly1305",
+        key_bits: 256,
+        version: &rustls::version::TLS12,
+        cipher: CipherSuite::TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256,
+    },
+];
+
+const NAME: &str = "sender.bench";
+
+/// Both ends of one suite.
+#[derive(Clone, Debug)]
+pub(crate) struct Tls {
+    client: Arc<ClientConfig>,
+    server: Arc<ServerConfig>,
+}
+
+impl Tls {
+    /// The ends of the suite called `name`, with a fresh certificate (ECDSA on P-256).
+    ///
+    /// # Errors
+    /// If there is no such suite, or no certificate can be made.
+    pub(crate) fn new(name: &str) -> Result<Self> {
+        let suite =
+            SUITES.iter().find(|s| s.name == name).with_context(|| format!("no TLS suite {name:?}"))?;
+        let default = aws_lc_rs::default_provider();
+        let provider = Arc::new(CryptoProvider {
+            cipher_suites: default
+                .cipher_suites
+                .iter()
+                .filter(|s| s.suite() == suite.cipher)
+                .copied()
+                .collect(),
+            ..default
+        });
+        let made = rcgen::generate_simple_self_signed(vec![NAME.to_owned()])?;
+        let certificate = made.cert.der().clone();
+        let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(made.signing_key.serialize_der()));
+        let mut roots = RootCertStore::empty();
+        roots.add(certificate.clone())?;
+        let versions = [suite.version];
+        let mut client = ClientConfig::builder_with_provider(provider.clone())
+            .with_protocol_versions(&versions)?
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        // Every file is a session of its own: what is measured is the whole handshake.
+        client.resumption = rustls::client::Resumption::disabled();
+        let mut server = ServerConfig::builder_with_provider(provider)
+            .with_protocol_versions(&versions)?
+            .with_no_client_auth()
+            .with_single_cert(vec![certificate], key)?;
+        server.send_tls13_tickets = 0;
+        Ok(Self { client: Arc::new(client), server: Arc::new(server) })
+    }
+
+    /// The client's end of a connection.
+    ///
+    /// # Errors
+    /// If the session cannot be set up.
+    pub(crate) fn client(&self, stream: TcpStream) -> Result<StreamOwned<ClientConnection, TcpStream>> {
+        let connection = ClientConnection::new(self.client.clone(), ServerName::try_from(NAME)?)?;
+        Ok(StreamOwned::new(connection, stream))
+    }
+
+    /// The server's.
+    ///
+    /// # Errors
+    /// As [`Tls::client`].
+    pub(crate) fn server(&self, stream: TcpStream) -> Result<StreamOwned<ServerConnection, TcpStream>> {
+        Ok(StreamOwned::new(ServerConnection::new(self.server.clone())?, stream))
+    }
+}

@@ -1,0 +1,309 @@
+//! UDP through a link: as many packets as pass without loss, and streams at a given rate. Owns its two sockets, their threads
+//! and what is written into a datagram; must never count a packet as received that did not arrive whole.
+//!
+//! A datagram begins with the number of the run (4 bytes), its own (4), and the time at which it was sent, in nanoseconds
+//! since the stream began (8), big endian. Jitter is the estimate of RFC 3550, section 6.4.1, from these times and those of arrival.
+
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, anyhow, ensure};
+use nix::sys::socket::{setsockopt, sockopt};
+
+use super::cpu::{self, Account, Cost};
+use super::link::Link;
+use crate::results::format::{Round, Sample, Unit};
+
+const PORT: u16 = 7_001;
+/// Numbers and time.
+const HEADER: usize = 16;
+/// Packets that may be under way at once when nothing shall be lost: below what every queue on the way holds.
+const WINDOW: u64 = 128;
+/// The receiver tells how far it is once for so many packets.
+const STEP: u64 = 32;
+/// A window that does not move for so long has lost packets.
+const LOST: Duration = Duration::from_millis(40);
+/// The last packets of a stream may be under way for so long.
+const TAIL: Duration = Duration::from_millis(80);
+/// The receiver looks so often whether it should stop.
+const LOOK: Duration = Duration::from_millis(20);
+/// What a receive buffer holds: a burst that no scheduler's turn should lose.
+const BUFFER: usize = 4 << 20;
+
+/// What arrived.
+#[derive(Clone, Copy, Debug, Default)]
+struct Received {
+    packets: u64,
+    jitter: f64,
+    /// When the last one arrived.
+    last: Option<Instant>,
+}
+
+/// Packets of the sample's size as fast as they pass without loss.
+///
+/// # Errors
+/// If nothing passes.
+pub(crate) fn path(link: &mut Link, sample: &Sample, time: Duration, idle: f64) -> Result<Round> {
+    link.whole_mtu()?;
+    run(link, sample, time, idle, &Pace::Window)
+}
+
+/// A stream at the sample's rate, or without any restraint.
+///
+/// # Errors
+/// If it cannot be sent at all.
+pub(crate) fn stream(link: &mut Link, sample: &Sample, time: Duration, idle: f64) -> Result<Round> {
+    link.whole_mtu()?;
+    let pace = sample.offered.map_or(Pace::Free, Pace::Rate);
+    run(link, sample, time, idle, &pace)
+}
+
+/// When the next packet may go.
+enum Pace {
+    /// When the receiver has had all but [`WINDOW`] of those before.
+    Window,
+    /// At so many bits of payload a second.
+    Rate(f64),
+    /// At once.
+    Free,
+}
+
+/// Bytes of UDP payload in a packet of this sample.
+fn payload_len(sample: &Sample) -> Result<usize> {
+    const IPV4_AND_UDP: usize = 28;
+    let len = usize::try_from(sample.packet_bytes)?;
+    let len = if sample.unit == Unit::Packet { len.saturating_sub(IPV4_AND_UDP) } else { len };
+    ensure!(len >= HEADER, "packets of {} bytes have no room for number and time", sample.packet_bytes);
+    Ok(len)
+}
+
+fn run(link: &Link, sample: &Sample, time: Duration, idle: f64, pace: &Pace) -> Result<Round> {
+    let len = payload_len(sample)?;
+    let target = SocketAddr::new(link.to_receiver(), PORT);
+    let out = inside(link.sender(), move || socket(None, target))??;
+    let into = inside(link.receiver(), move || socket(Some(target), target))??;
+    into.set_read_timeout(Some(LOOK))?;
+    // A datagram of a former point that was still under way must not count.
+    let run = RUN.fetch_add(1, Ordering::Relaxed) & 0xffff_ffff;
+    let stop = Arc::new(AtomicBool::new(false));
+    let (tell, told) = sync_channel(1_024);
+    let thread = {
+        let stop = stop.clone();
+        std::thread::spawn(move || receive(&into, len, run, &stop, &tell))
+    };
+    let account = Account::open(link.helpers())?;
+    let start = cpu::wall();
+    let sent = send(&out, len, run, time, pace, &told);
+    let sending = start.elapsed();
+    std::thread::sleep(if matches!(pace, Pace::Window) { Duration::ZERO } else { TAIL });
+    stop.store(true, Ordering::Relaxed);
+    let received = thread.join().map_err(|_| anyhow!("the receiver panicked"))?;
+    let cost = account.close(idle)?;
+    let (sent, received) = (sent?, received?);
+    // That nothing of a stream arrives is a result; that nothing passes a path is a fault.
+    ensure!(received.packets > 0 || !matches!(pace, Pace::Window), "none of {sent} packets arrived");
+    let receiving = received.last.map_or(sending, |last| sending.max(last - start));
+    Ok(round(sample, receiving, &cost, sent, received))
+}
+
+static RUN: AtomicU64 = AtomicU64::new(1);
+
+fn round(sample: &Sample, elapsed: Duration, cost: &Cost, sent: u64, received: Received) -> Round {
+    let bytes = received.packets as f64 * f64::from(sample.packet_bytes);
+    // Of nothing, no byte has a cost.
+    let per_byte = |seconds: f64| (bytes > 0.0).then_some(seconds * 1e9 / bytes);
+    Round {
+        elapsed: Some(elapsed.as_secs_f64()),
+        throughput: Some(bytes / elapsed.as_secs_f64()),
+        cpu_thread: per_byte(cost.threads),
+        cpu_system: per_byte(cost.system),
+        packets_sent: Some(sent),
+        packets_received: Some(received.packets.min(sent)),
+        loss: Some(1.0 - received.packets.min(sent) as f64 / sent.max(1) as f64),
+        jitter: (received.packets > 1).then_some(received.jitter),
+        ..Round::default()
+    }
+}
+
+fn inside<T: Send + 'static>(
+    host: &dormouse_testbed::Host,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T> {
+    host.within(work)?.join().map_err(|_| anyhow!("a thread panicked"))?
+}
+
+/// The receiver's socket, or the sender's.
+fn socket(bind: Option<SocketAddr>, target: SocketAddr) -> Result<UdpSocket> {
+    let any: IpAddr = if target.is_ipv4() { [0, 0, 0, 0].into() } else { [0u16; 8].into() };
+    let address = bind.unwrap_or(SocketAddr::new(any, 0));
+    let socket = UdpSocket::bind(address).with_context(|| format!("UDP {address}"))?;
+    if bind.is_some() {
+        // Beyond the machine's limit only with privileges; without them its limit has to do.
+        if setsockopt(&socket, sockopt::RcvBufForce, &BUFFER).is_err() {
+            setsockopt(&socket, sockopt::RcvBuf, &BUFFER)?;
+        }
+    } else {
+        socket.connect(target)?;
+    }
+    Ok(socket)
+}
+
+fn nanos(time: Instant, epoch: Instant) -> u64 {
+    u64::try_from(time.saturating_duration_since(epoch).as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// Sends for `time`; returns how many packets went.
+fn send(
+    out: &UdpSocket,
+    len: usize,
+    run: u64,
+    time: Duration,
+    pace: &Pace,
+    told: &Receiver<u64>,
+) -> Result<u64> {
+    let mut packet = vec![0x5a; len];
+    let start = cpu::wall();
+    let (mut sent, mut acknowledged) = (0u64, 0u64);
+    loop {
+        let now = cpu::wall();
+        if now - start >= time {
+            break;
+        }
+        match pace {
+            Pace::Free => {}
+            Pace::Rate(bits) => {
+                let due = start + Duration::from_secs_f64(sent as f64 * 8.0 * len as f64 / bits);
+                if due > now {
+                    std::thread::sleep((due - now).min(start + time - now));
+                    continue;
+                }
+            }
+            Pace::Window => {
+                while let Ok(n) = told.try_recv() {
+                    acknowledged = acknowledged.max(n);
+                }
+                if sent - acknowledged >= WINDOW {
+                    match told.recv_timeout(LOST) {
+                        Ok(n) => acknowledged = acknowledged.max(n),
+                        // Lost on the way, in spite of all: begin a new window.
+                        Err(_) => acknowledged = sent,
+                    }
+                    continue;
+                }
+            }
+        }
+        packet[..8].copy_from_slice(&(run << 32 | sent & 0xffff_ffff).to_be_bytes());
+        packet[8..HEADER].copy_from_slice(&nanos(cpu::wall(), start).to_be_bytes());
+        match out.send(&packet) {
+            Ok(_) => sent += 1,
+            // A full queue below: the packet is lost before it was sent, and counts as sent.
+            Err(e) if e.raw_os_error() == Some(nix::errno::Errno::ENOBUFS as i32) => sent += 1,
+            Err(e) if e.kind() == std::io::ErrorKind::Interrupted => {}
+            Err(e) => return Err(e).context("sending"),
+        }
+    }
+    Ok(sent)
+}
+
+fn receive(
+    into: &UdpSocket,
+    len: usize,
+    run: u64,
+    stop: &AtomicBool,
+    tell: &SyncSender<u64>,
+) -> Result<Received> {
+    let mut buffer = vec![0; 65_536];
+    let mut received = Received::default();
+    let mut transit = None;
+    let epoch = cpu::wall();
+    while !stop.load(Ordering::Relaxed) {
+        let n = match into.recv(&mut buffer) {
+            Ok(n) => n,
+            Err(e) if would_block(&e) => continue,
+            Err(e) => return Err(e).context("receiving"),
+        };
+        let Some((number, sent)) = header(buffer.get(..n).unwrap_or_default()) else { continue };
+        if n != len || number >> 32 != run & 0xffff_ffff {
+            continue;
+        }
+        received.packets += 1;
+        let arrived = cpu::wall();
+        received.last = Some(arrived);
+        // Both clocks have their own beginning: only differences of transit times count.
+        let now = nanos(arrived, epoch) as f64 - sent as f64;
+        received.jitter = jitter(received.jitter, transit.replace(now), now);
+        if received.packets.is_multiple_of(STEP) {
+            // A sender that does not listen is one that does not wait.
+            let _ = tell.try_send((number & 0xffff_ffff) + 1);
+        }
+    }
+    Ok(received)
+}
+
+fn would_block(e: &std::io::Error) -> bool {
+    use std::io::ErrorKind::{Interrupted, TimedOut, WouldBlock};
+    matches!(e.kind(), WouldBlock | TimedOut | Interrupted)
+}
+
+fn header(datagram: &[u8]) -> Option<(u64, u64)> {
+    let (number, rest) = datagram.split_first_chunk::<8>()?;
+    let (sent, _) = rest.split_first_chunk::<8>()?;
+    Some((u64::from_be_bytes(*number), u64::from_be_bytes(*sent)))
+}
+
+/// J + (|D| - J) / 16, in seconds; the transit times are in nanoseconds.
+fn jitter(before: f64, last: Option<f64>, transit: f64) -> f64 {
+    last.map_or(before, |last| before + ((transit - last).abs() * 1e-9 - before) / 16.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::results::format::What;
+
+    #[test]
+    fn jitter_is_that_of_rfc_3550() {
+        assert_eq!(jitter(0.0, None, 5e6), 0.0, "one packet has none");
+        let once = jitter(0.0, Some(5e6), 21e6);
+        assert!((once - 0.001).abs() < 1e-12, "16 ms once count as 1 ms: {once}");
+        let steady = (0..1_000).fold(once, |j, _| jitter(j, Some(7e6), 7e6));
+        assert!(steady < 1e-9, "{steady}");
+    }
+
+    #[test]
+    fn the_payload_is_what_the_unit_says() {
+        let mut sample = Sample::new(What::Path, "none", 180, 1);
+        assert_eq!(payload_len(&sample).unwrap(), 152);
+        sample.unit = Unit::Payload;
+        assert_eq!(payload_len(&sample).unwrap(), 180);
+        sample.packet_bytes = 15;
+        assert!(payload_len(&sample).is_err());
+    }
+
+    /// Without namespaces: over loopback, both ends in this process.
+    #[test]
+    fn a_stream_counts_what_arrived_and_what_did_not() {
+        let into = UdpSocket::bind("127.0.0.1:0").unwrap();
+        into.set_read_timeout(Some(LOOK)).unwrap();
+        let target = into.local_addr().unwrap();
+        let out = socket(None, target).unwrap();
+        let stop = Arc::new(AtomicBool::new(false));
+        let (tell, told) = sync_channel(8);
+        let thread = {
+            let stop = stop.clone();
+            std::thread::spawn(move || receive(&into, 100, 7, &stop, &tell))
+        };
+        let strangers = UdpSocket::bind("127.0.0.1:0").unwrap();
+        for stranger in [&b"short"[..], &[0; 100]] {
+            strangers.send_to(stranger, target).unwrap();
+        }
+        let sent = send(&out, 100, 7, Duration::from_millis(50), &Pace::Rate(80_000.0), &told).unwrap();
+        assert!((1..=6).contains(&sent), "100 bytes every 10 ms: {sent}");
+        std::thread::sleep(TAIL);
+        stop.store(true, Ordering::Relaxed);
+        assert_eq!(thread.join().unwrap().unwrap().packets, sent, "strangers do not count");
+    }
+}

@@ -1,0 +1,343 @@
+//! A tunnel without key exchange: the data path alone, between a TUN device and a socket, under keys that are no secret. Owns
+//! its device, its socket and both halves of one SA; for measurements only, and must never carry anything that matters.
+//!
+//! The batches, the SAs and the checks are those of the daemon (`dormouse-io`, `dormouse-esp`). What is missing is IKE, and
+//! whatever a session needs that can sleep.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixStream;
+
+use anyhow::{Context, Result, bail};
+use dormouse_crypto::measure::Suite;
+use dormouse_crypto::{Encr, PacketKey, Secret};
+use dormouse_esp::{
+    Child, IPV4_IN_IP, IPV6_IN_IP, Inbound, Mode, Outbound, Overhead, PathMtu, SaParams, Sad, Selectors, ecn,
+    pmtu, transport,
+};
+use dormouse_io::SuperPacket;
+use dormouse_io::batch::{
+    Carriers, Geometry, Opener, Plan, Received, RxBatch, Sealed, Sealer, TxBatch, Verdict,
+};
+use dormouse_io::poller::{Interest, Poller};
+use dormouse_io::rawesp::RawEsp;
+use dormouse_io::tun::{Tun, TunOptions};
+use dormouse_io::udp::{PathError, Sent, Udp};
+use dormouse_sansio::{Carrier, Instant, Path, Seeded};
+use dormouse_wire::ike::{TrafficSelector, TsRange};
+use dormouse_wire::ip::{Ecn, flow, icmp, tcp};
+
+/// Super-packets read from the TUN before the sockets have a turn.
+const BUDGET: usize = 16;
+/// The MTU of the link below, in bytes.
+const LINK_MTU: u16 = 1_500;
+
+/// What packets are protected with.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Protection {
+    /// Nothing: inner packets travel as they are. What it costs to be in user space at all.
+    Plain,
+    /// ESP.
+    Esp {
+        /// With these algorithms.
+        suite: Suite,
+        /// In this mode.
+        mode: Mode,
+    },
+}
+
+/// One end of the tunnel. The two ends must stand in different network namespaces or machines.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Name of the TUN interface.
+    pub tun: String,
+    /// What packets are protected with; the same at both ends.
+    pub protection: Protection,
+    /// How they travel: `NatT` in UDP, `RawEsp` as IP protocol 50.
+    pub carrier: Carrier,
+    /// Our outer address; the port does not matter for protocol 50.
+    pub local: SocketAddr,
+    /// The peer's.
+    pub remote: SocketAddr,
+    /// Inner addresses of both ends, ours first: what transport mode puts back into the header that it left off.
+    pub inner: (IpAddr, IpAddr),
+    /// Which end this is: one of them is the first.
+    pub first: bool,
+}
+
+impl Settings {
+    fn path(&self) -> Path {
+        Path { local: self.local, remote: self.remote, carrier: self.carrier }
+    }
+
+    /// The key of the direction whose receiver is the first end, or the other.
+    fn key(&self, suite: Suite, to_first: bool) -> Result<PacketKey> {
+        Ok(suite.key(&vec![if to_first { 1 } else { 2 }; suite.keymat_len()])?)
+    }
+
+    /// What fits the tunnel, in bytes.
+    ///
+    /// # Errors
+    /// If the suite has no keys.
+    pub fn inner_mtu(&self) -> Result<u16> {
+        let path = self.path();
+        let inner_mtu = match self.protection {
+            Protection::Plain => usize::from(LINK_MTU) - path.outer_overhead(),
+            Protection::Esp { suite, mode } => {
+                let overhead = Overhead::of_key(&self.key(suite, true)?, mode, &path);
+                overhead.inner_mtu(PathMtu::new(&path, LINK_MTU).get(Instant::ZERO).into())
+            }
+        };
+        Ok(u16::try_from(inner_mtu)?)
+    }
+}
+
+/// A tunnel's end, ready to run.
+#[derive(Debug)]
+pub struct Forwarder {
+    tun: Tun,
+    out: Carriers,
+    plane: Plane,
+}
+
+impl Forwarder {
+    /// Opens device and socket in the network namespace of the calling thread.
+    ///
+    /// # Errors
+    /// Without privileges, without `/dev/net/tun`, or if the address cannot be bound.
+    pub fn open(settings: &Settings) -> Result<Self> {
+        let inner_mtu = settings.inner_mtu()?;
+        let options =
+            TunOptions { name: Some(settings.tun.clone()), mtu: inner_mtu, ..TunOptions::default() };
+        let tun = Tun::open(&options)?;
+        let mut out = Carriers::default();
+        match settings.carrier {
+            Carrier::RawEsp => out.raw.push(RawEsp::open(settings.local.is_ipv4())?),
+            carrier => out.udp.push(Udp::bind(settings.local, carrier)?),
+        }
+        let path = settings.path();
+        let sad = match settings.protection {
+            Protection::Plain if settings.carrier == Carrier::RawEsp => {
+                bail!("protocol 50 carries ESP and nothing else");
+            }
+            Protection::Plain => None,
+            Protection::Esp { suite, mode } => Some(sad(settings, suite, mode, usize::from(inner_mtu))?),
+        };
+        let plane = Plane {
+            sad,
+            path,
+            inner: settings.inner,
+            inner_mtu: usize::from(inner_mtu),
+            lost: Lost::default(),
+        };
+        Ok(Self { tun, out, plane })
+    }
+
+    /// Forwards until the other end of `stop` is closed; returns what it could not forward.
+    ///
+    /// # Errors
+    /// Those of the device and the socket.
+    pub fn run(&mut self, stop: &UnixStream) -> Result<Lost> {
+        const TUN: u64 = 0;
+        const SOCKET: u64 = 1;
+        const STOP: u64 = 2;
+        let poller = Poller::new()?;
+        poller.add(&self.tun, TUN, Interest::READ)?;
+        poller.add(socket(&self.out).context("no socket")?, SOCKET, Interest::READ)?;
+        poller.add(stop, STOP, Interest::READ)?;
+        let (mut tx, mut rx) = (TxBatch::new(), RxBatch::new());
+        let (mut ready, mut blocked) = (Vec::new(), false);
+        loop {
+            poller.wait(&mut ready, None)?;
+            for one in &ready {
+                match one.token {
+                    STOP => return Ok(self.plane.lost),
+                    TUN => _ = tx.forward(&mut self.tun, &mut self.out, &mut self.plane, BUDGET)?,
+                    _ => {
+                        if one.closed {
+                            while next_error(&self.out)?.is_some() {}
+                        }
+                        if one.writable {
+                            tx.forward(&mut self.tun, &mut self.out, &mut self.plane, BUDGET)?;
+                        }
+                        match (&self.out.udp[..], &self.out.raw[..]) {
+                            ([udp, ..], _) => _ = rx.receive(udp, &mut self.tun, &mut self.plane)?,
+                            ([], [raw, ..]) => _ = rx.receive_raw(raw, &mut self.tun, &mut self.plane)?,
+                            ([], []) => {}
+                        }
+                    }
+                }
+            }
+            if tx.is_blocked() != blocked {
+                blocked = !blocked;
+                let (of_tun, of_socket) =
+                    if blocked { (Interest::NONE, Interest::BOTH) } else { (Interest::READ, Interest::READ) };
+                poller.modify(&self.tun, TUN, of_tun)?;
+                poller.modify(socket(&self.out).context("no socket")?, SOCKET, of_socket)?;
+            }
+        }
+    }
+}
+
+/// Packets that a forwarder could not forward.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Lost {
+    /// Batches that could not be sent.
+    pub unsent: u64,
+    /// Datagrams that were not accepted.
+    pub refused: u64,
+    /// Packets that no plan fits: fragments in transport mode, and what is no IP packet.
+    pub unplanned: u64,
+}
+
+/// What stands between device and socket.
+#[derive(Debug)]
+struct Plane {
+    sad: Option<Sad>,
+    path: Path,
+    inner: (IpAddr, IpAddr),
+    inner_mtu: usize,
+    lost: Lost,
+}
+
+impl Plane {
+    fn geometry(&mut self, packet: &mut SuperPacket<'_>) -> Option<Plan> {
+        let len = packet.packet_len();
+        let ecn = ecn::of_packet(packet.bytes()) as u8;
+        let tunnel = if packet.bytes().first()? >> 4 == 4 { IPV4_IN_IP } else { IPV6_IN_IP };
+        let Some(sad) = &mut self.sad else {
+            return Some(Plan::Seal(Geometry {
+                route: 0,
+                head: 0,
+                strip: 0,
+                max_inner: len,
+                stride: len,
+                packet_len: len,
+                next_header: tunnel,
+                ecn,
+            }));
+        };
+        let flow = flow(packet.bytes())?;
+        let id = sad.route(&flow)?;
+        let child = sad.get(id)?;
+        let max_inner = self.inner_mtu;
+        if !packet.fits(max_inner) {
+            let mut answer = Vec::new();
+            let mtu = pmtu::advertised(max_inner, flow.src).into();
+            icmp::too_big(packet.bytes(), flow.dst, mtu, &mut answer);
+            return Some(Plan::Answer(answer));
+        }
+        tcp::clamp_mss(packet.bytes_mut(), pmtu::mss_v4(max_inner), pmtu::mss_v6(max_inner));
+        let (strip, next_header) = match child.outbound.mode() {
+            Mode::Tunnel => (0, tunnel),
+            Mode::Transport => transport::strip(packet.bytes())
+                .map(|stripped| (stripped.header_len, stripped.next_header))?,
+        };
+        let packet_len = len.min(max_inner);
+        Some(Plan::Seal(Geometry {
+            route: id,
+            head: child.outbound.head_len(),
+            strip,
+            max_inner,
+            stride: child.outbound.sealed_len(packet_len - strip),
+            packet_len,
+            next_header,
+            ecn,
+        }))
+    }
+}
+
+impl Sealer for Plane {
+    fn plan(&mut self, packet: &mut SuperPacket<'_>) -> Plan {
+        let plan = self.geometry(packet);
+        self.lost.unplanned += u64::from(plan.is_none());
+        plan.unwrap_or(Plan::Drop)
+    }
+
+    fn seal(&mut self, geometry: &Geometry, slots: &mut [u8], sizes: &[usize]) -> Option<Sealed> {
+        let Some(sad) = &mut self.sad else {
+            return Some(Sealed { len: sizes.iter().sum(), path: self.path });
+        };
+        let child = sad.get_mut(geometry.route)?;
+        let len = child.outbound.seal_batch(slots, geometry.stride, sizes, geometry.next_header).ok()?;
+        Some(Sealed { len, path: child.path })
+    }
+
+    fn unsent(&mut self, _: &Geometry, _: &Path, _: Sent) {
+        self.lost.unsent += 1;
+    }
+}
+
+impl Opener for Plane {
+    fn open(&mut self, from: &Received, datagram: &mut [u8]) -> Verdict {
+        let Some(sad) = &mut self.sad else { return Verdict::Deliver(0..datagram.len()) };
+        let Ok(accepted) = sad.open(datagram) else {
+            self.lost.refused += 1;
+            return Verdict::Done;
+        };
+        let inner = accepted.opened.inner;
+        if sad.get(accepted.id).is_some_and(|c| c.inbound.mode() == Mode::Transport) {
+            let (ours, theirs) = self.inner;
+            let next_header = accepted.opened.next_header;
+            let Some(header) = transport::Rebuilt::new(theirs, ours, next_header, inner.len(), 64) else {
+                return Verdict::Done;
+            };
+            let (mut bytes, len) = ([0; 40], header.as_bytes().len());
+            bytes[..len].copy_from_slice(header.as_bytes());
+            return Verdict::DeliverBehind(bytes, len, inner);
+        }
+        let outer = Ecn::from_traffic_class(from.ecn);
+        let Some(packet) = datagram.get_mut(inner.clone()) else { return Verdict::Done };
+        if outer == Ecn::NotEct || ecn::decapsulate(packet, outer) {
+            Verdict::Deliver(inner)
+        } else {
+            Verdict::Done
+        }
+    }
+}
+
+fn sad(settings: &Settings, suite: Suite, mode: Mode, inner_mtu: usize) -> Result<Sad> {
+    let path = settings.path();
+    let spi = |to_first: bool| if to_first { 0x100 } else { 0x200 };
+    let params = |to_first: bool| {
+        // The key is handed in beside them: cipher and keying material stand for nothing here.
+        let mut params = SaParams::new(spi(to_first), Encr::Aes128Gcm16, None, Secret::default());
+        params.mode = mode;
+        params
+    };
+    let any: [TrafficSelector; 2] = [TsRange::any_v4().into(), TsRange::any_v6().into()];
+    let mut outbound = Outbound::with_key(
+        &params(!settings.first),
+        settings.key(suite, !settings.first)?,
+        &mut Seeded::new(0),
+    );
+    outbound.set_inner_mtu(inner_mtu);
+    let key = settings.key(suite, settings.first)?;
+    let overhead = Overhead::of_key(&key, mode, &path);
+    let mut sad = Sad::new();
+    sad.insert(Child {
+        id: 1,
+        inbound: Inbound::with_key(&params(settings.first), key),
+        outbound,
+        selectors: Selectors::new(&any, &any),
+        path,
+        overhead,
+        pmtu: PathMtu::new(&path, LINK_MTU),
+    });
+    sad.activate(1);
+    Ok(sad)
+}
+
+/// The one socket there is.
+fn socket(out: &Carriers) -> Option<BorrowedFd<'_>> {
+    out.udp.first().map(AsFd::as_fd).or_else(|| out.raw.first().map(AsFd::as_fd))
+}
+
+fn next_error(out: &Carriers) -> io::Result<Option<PathError>> {
+    match (&out.udp[..], &out.raw[..]) {
+        ([udp, ..], _) => udp.next_error(),
+        ([], [raw, ..]) => raw.next_error(),
+        ([], []) => Ok(None),
+    }
+}
