@@ -24,6 +24,7 @@ pub(crate) fn page() -> String {
     );
     section(&mut out, root, "daemon", definition(root, "Daemon"), defaults.get("daemon"));
     section(&mut out, root, "sleep", definition(root, "Sleep"), defaults.get("sleep"));
+    section(&mut out, root, "standin", definition(root, "StandIn"), defaults.get("standin"));
     let connection = definition(root, "Connection");
     section(&mut out, root, "connection.NAME", connection, None);
     for (key, name) in [

@@ -163,7 +163,40 @@ fn gateway(it: &Gateway, style: Style) -> String {
     if it.sessions.len() > MOST_SESSIONS {
         let _ = writeln!(out, "  and {} more (--json shows all)", it.sessions.len() - MOST_SESSIONS);
     }
+    out.push_str(&sleepers(it, style));
     out
+}
+
+/// Devices that are stood in for, or were.
+fn sleepers(it: &Gateway, style: Style) -> String {
+    let sessions = it.sessions.iter().filter_map(|s| Some((&s.peer, "held", s.stand_in.as_ref()?)));
+    let absent = it.absent.iter().map(|a| (&a.peer, "released", &a.stand_in));
+    let counts = |by: &std::collections::BTreeMap<String, u64>| {
+        by.iter().map(|(name, n)| format!("{n} {name}")).collect::<Vec<_>>().join(", ")
+    };
+    let rows: Vec<Vec<String>> = sessions
+        .chain(absent)
+        .filter(|(_, _, s)| s.asleep.is_some() || s.handled > 0)
+        .take(MOST_SESSIONS)
+        .map(|(peer, how, s)| {
+            let asleep = s.asleep.map_or_else(
+                || ["awake".to_owned(), String::new(), String::new()],
+                |a| {
+                    let waiting = format!("{} packets, {}", a.packets, bytes(a.bytes as u64));
+                    [format!("{} {how}", duration(a.since_seconds)), duration(a.until_seconds), waiting]
+                },
+            );
+            let mut row = vec![peer.clone()];
+            row.extend(asleep);
+            row.extend([s.delivered.to_string(), counts(&s.answered), counts(&s.dropped)]);
+            row
+        })
+        .collect();
+    if rows.is_empty() {
+        return String::new();
+    }
+    let head = ["stood in for", "asleep", "until", "waiting", "delivered", "answered", "dropped"];
+    table(&head, &rows, style)
 }
 
 /// One event in a line.
@@ -428,8 +461,21 @@ mod tests {
                     peer: "phone".into(),
                     addresses: vec!["10.9.0.3".into()],
                     path: "a -> b".into(),
+                    stand_in: Some(dormouse_control::StandIn {
+                        asleep: Some(dormouse_control::Asleep {
+                            since_seconds: 90.0,
+                            until_seconds: 600.0,
+                            packets: 2,
+                            bytes: 300,
+                        }),
+                        handled: 7,
+                        delivered: 0,
+                        answered: [("echo".to_owned(), 4)].into(),
+                        dropped: [("discovery".to_owned(), 1)].into(),
+                    }),
                     ..Session::default()
                 }],
+                absent: Vec::new(),
                 half_open: 2,
                 pools: vec!["10.9.0.0/24 1/253".into()],
             }),
@@ -464,6 +510,8 @@ office  up
 gateway  1 sessions, 2 half open; addresses 10.9.0.0/24 1/253
   peer   inside    path    by    age  quiet  in   out
   phone  10.9.0.3  a -> b  full  0 s  0 s    0 B  0 B
+  stood in for  asleep       until   waiting           delivered  answered  dropped
+  phone         90 s held    10 min  2 packets, 300 B  0          4 echo    1 discovery
 
   offloads   tun-tso, no udp-gso (EIO)
   next wake  in 50 s (or 30 s later): ike: liveness

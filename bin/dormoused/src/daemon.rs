@@ -7,7 +7,7 @@
 use crate::load::Loaded;
 use crate::machine::Machine;
 use crate::names::Names;
-use crate::plane::{Counters, Plane, Release};
+use crate::plane::{Counters, Kept, Plane, Release};
 use crate::sleep::{Sleep, seconds_of_day};
 use crate::store::Store;
 use crate::verbs::Verbs;
@@ -31,8 +31,9 @@ use dormouse_node::config::Resolved;
 use dormouse_node::config::file::{self, Role};
 use dormouse_node::held::Held;
 use dormouse_node::pool::{Pool, SharedPool};
-use dormouse_node::{Change, Event, Node};
+use dormouse_node::{Change, Event, Node, SleepFlags};
 use dormouse_sansio::{Carrier, Deadline, Instant};
+use std::io::IoSlice;
 use std::net::{IpAddr, SocketAddr};
 
 /// The tunnel interface is switched off.
@@ -81,6 +82,8 @@ pub(crate) struct Daemon {
     tx: TxBatch,
     rx: RxBatch,
     held: Held,
+    /// What was kept for devices that are back, until this turn's IKE messages are out.
+    kept: Vec<Box<[u8]>>,
     inner: Vec<IpAddr>,
     blocked: bool,
     scratch: Vec<u8>,
@@ -92,13 +95,17 @@ impl Daemon {
     /// # Errors
     /// Whatever is missing or refused, naming it.
     pub(crate) fn new(loaded: Loaded, config_path: String) -> Result<Self> {
-        let Loaded { daemon: settings, sleep, connections } = loaded;
+        let Loaded { daemon: settings, sleep, connections, standin } = loaded;
         privileges::require(Keep { raw: false, bind: settings.ike_port < 1024 })?;
         let account = privileges::find_user(&settings.user)?;
         // Before any thread or child: they inherit the mask.
         let signals = Signals::new()?;
         let mut store = Store::open(&settings.state_dir)?;
-        let (endpoint, pool) = endpoint(&settings, &connections, &mut store)?;
+        let (mut endpoint, pool) = endpoint(&settings, &connections, &mut store)?;
+        let standin = standin.limits(settings.session_limit);
+        if standin.is_some() {
+            endpoint.hold.services = SleepFlags { stand_in: true, buffering: true };
+        }
         let carriers = bind(&settings)?;
         let mtu = if settings.mtu == 0 { TUNNEL_MTU } else { settings.mtu };
         let options = TunOptions {
@@ -115,7 +122,12 @@ impl Daemon {
         let client = connections.iter().any(|c| c.role == Role::Client);
         let sleep = client.then(|| Sleep::new(BootClock::now(), &sleep, &settings.state_dir));
         let hold = connections.iter().map(|c| c.hold_packets).max().unwrap_or(0);
-        let node = Node::new(connections.clone(), endpoint, Box::new(OsEntropy), Box::new(OsEntropy));
+        let mut node = Node::new(connections.clone(), endpoint, Box::new(OsEntropy), Box::new(OsEntropy));
+        if let Some((limits, longest)) = standin
+            && connections.iter().any(|c| c.role == Role::Gateway)
+        {
+            node.stand_in_for_sleepers(limits, longest);
+        }
         if let Some(account) = account {
             account.own(&settings.state_dir)?;
             let raw = !carriers.raw.is_empty();
@@ -133,6 +145,7 @@ impl Daemon {
             stopping: false,
             sleep,
             held: Held::new(hold),
+            kept: Vec::new(),
             inner: Vec::new(),
             blocked: false,
             scratch: Vec::new(),
@@ -410,6 +423,7 @@ impl Daemon {
             self.release(now);
             self.transmit(now);
         }
+        self.deliver(now);
         self.verbs.tell_waiting(&self.node, now);
         let own = Deadline::earlier(self.verbs.deadline(), self.sleep_deadline());
         self.timer.arm(Deadline::earlier(self.node.poll_timeout(), own), false)?;
@@ -460,6 +474,37 @@ impl Daemon {
         self.held.len()
     }
 
+    /// What waited for devices that are back, in order; and what their stand-in has to say to the network on our side.
+    fn deliver(&mut self, now: Instant) {
+        let mut out = Vec::new();
+        while self.node.poll_stand_in(&mut out) {
+            // Lost if the TUN's queue is full, as on any network.
+            let _lost = self.tun.write(&[IoSlice::new(&out)]);
+            out.clear();
+        }
+        for mut packet in std::mem::take(&mut self.kept) {
+            let inner = &self.inner;
+            let mut plane = Plane {
+                node: &mut self.node,
+                now,
+                held: &mut self.held,
+                // What others send to a device is no traffic of ours.
+                sleep: None,
+                counters: &mut self.counters,
+                inner,
+            };
+            match plane.seal_kept(&mut packet, &mut out) {
+                Kept::Send(path) => {
+                    let _lost = self.carriers.send(&path, 0, &out, None);
+                }
+                Kept::Answer(answer) => {
+                    let _lost = self.tun.write(&[IoSlice::new(&answer)]);
+                }
+                Kept::Lost => self.counters.no_policy += 1,
+            }
+        }
+    }
+
     fn apply(&mut self, now: Instant, event: Event) {
         match event {
             Event::Configure { connection, assigned, routes } => {
@@ -493,6 +538,7 @@ impl Daemon {
             }
             Event::TicketKeys { exported } => complain(self.store.set_ticket_keys(&exported)),
             Event::PeerSleeps { .. } | Event::PeerAwake { .. } => tracing::debug!(?event, "dormancy"),
+            Event::Deliver { packets } => self.kept.extend(packets),
             Event::Changed(change) => self.announce(now, change),
         }
     }

@@ -12,6 +12,7 @@ pub(crate) struct Loaded {
     pub(crate) daemon: file::Daemon,
     pub(crate) sleep: ResolvedSleep,
     pub(crate) connections: Vec<Resolved>,
+    pub(crate) standin: config::standin::StandIn,
 }
 
 /// Reads and resolves the configuration.
@@ -48,7 +49,7 @@ pub(crate) fn load(args: &Args) -> Result<Loaded> {
     if let Some(log) = &args.log {
         daemon.log.clone_from(log);
     }
-    Ok(Loaded { daemon: file.daemon, sleep, connections })
+    Ok(Loaded { daemon: file.daemon, sleep, connections, standin: file.standin })
 }
 
 fn inline_secret(file: &file::File) -> bool {

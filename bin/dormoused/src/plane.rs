@@ -8,7 +8,7 @@ use dormouse_io::SuperPacket;
 use dormouse_io::batch::{Geometry, Opener, Plan, Received, Sealed, Sealer, Verdict};
 use dormouse_io::udp::Sent;
 use dormouse_node::held::Held;
-use dormouse_node::{Inbound, Node, Route};
+use dormouse_node::{DeviceId, Inbound, Node, Route};
 use dormouse_sansio::{Instant, Path};
 use dormouse_wire::ike::TsRange;
 use dormouse_wire::ip::{self, Ecn, Flow};
@@ -43,6 +43,17 @@ pub(crate) enum Release {
     Drop,
 }
 
+/// What became of a packet that was kept for a device.
+#[derive(Debug)]
+pub(crate) enum Kept {
+    /// Send what was sealed.
+    Send(Path),
+    /// This goes to the TUN instead.
+    Answer(Vec<u8>),
+    /// No policy covers it any more.
+    Lost,
+}
+
 /// The node as the batches see it, for one turn of the loop.
 pub(crate) struct Plane<'a> {
     pub(crate) node: &'a mut Node,
@@ -59,6 +70,7 @@ pub(crate) struct Plane<'a> {
 impl Plane<'_> {
     fn child_geometry(&mut self, id: u64, packet: &mut SuperPacket<'_>) -> Option<Plan> {
         let now = self.now;
+        self.node.observe_outbound(now, id, packet.bytes());
         let child = self.node.child_mut(id)?;
         let inner_mtu = child.overhead.inner_mtu(child.pmtu.get(now).into());
         ip::tcp::clamp_mss(packet.bytes_mut(), pmtu::mss_v4(inner_mtu), pmtu::mss_v6(inner_mtu));
@@ -128,17 +140,55 @@ impl Plane<'_> {
         }
     }
 
+    /// A packet for a device that sleeps: its stand-in may answer.
+    fn stand_in(&mut self, device: DeviceId, packet: &SuperPacket<'_>) -> Plan {
+        let (mut piece, mut answer) = (Vec::new(), Vec::new());
+        for index in 0..packet.packets() {
+            if !packet.piece(index, &mut piece) {
+                break;
+            }
+            let mut out = Vec::new();
+            let _counted = self.node.stand_in(self.now, device, &piece, &mut out);
+            // Several at once are one sender's on one connection, which is answered once.
+            if answer.is_empty() {
+                answer = out;
+            }
+        }
+        if answer.is_empty() { Plan::Drop } else { Plan::Answer(answer) }
+    }
+
+    /// Seals a packet that was kept for a device, now that it is back.
+    pub(crate) fn seal_kept(&mut self, packet: &mut [u8], out: &mut Vec<u8>) -> Kept {
+        let Some(flow) = ip::flow(packet) else { return Kept::Lost };
+        let Route::Send(id) = self.node.route(&flow) else { return Kept::Lost };
+        let now = self.now;
+        let inner_mtu = match self.node.child_mut(id) {
+            Some(child) => child.overhead.inner_mtu(child.pmtu.get(now).into()),
+            None => return Kept::Lost,
+        };
+        ip::tcp::clamp_mss(packet, pmtu::mss_v4(inner_mtu), pmtu::mss_v6(inner_mtu));
+        if packet.len() > inner_mtu {
+            // It was kept on another path, or came before there was any.
+            return match self.answer_too_big(packet, inner_mtu) {
+                Some(Plan::Answer(answer)) => Kept::Answer(answer),
+                _ => Kept::Lost,
+            };
+        }
+        self.seal_held(id, &flow, packet, out).map_or(Kept::Lost, Kept::Send)
+    }
+
     /// Seals one packet that was held.
     pub(crate) fn seal_one(&mut self, packet: &[u8], out: &mut Vec<u8>) -> Release {
         let Some(flow) = ip::flow(packet) else { return Release::Drop };
         match self.node.route(&flow) {
             Route::Hold => Release::Hold,
-            Route::None => Release::Drop,
+            Route::StandIn(_) | Route::None => Release::Drop,
             Route::Send(id) => self.seal_held(id, &flow, packet, out).map_or(Release::Drop, Release::Send),
         }
     }
 
     fn seal_held(&mut self, id: u64, flow: &Flow, packet: &[u8], out: &mut Vec<u8>) -> Option<Path> {
+        self.node.observe_outbound(self.now, id, packet);
         let child = self.node.child_mut(id)?;
         let (strip, next_header) = match child.outbound.mode() {
             Mode::Tunnel => {
@@ -205,6 +255,7 @@ impl Sealer for Plane<'_> {
                 self.passes(Direction::Outgoing, &flow, packet.bytes().len());
                 Plan::Drop
             }
+            Route::StandIn(device) => self.stand_in(device, packet),
             Route::None => {
                 self.counters.no_policy += 1;
                 Plan::Drop

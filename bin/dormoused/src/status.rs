@@ -4,7 +4,7 @@ use dormouse_control as control;
 use dormouse_control::{ConnectionState, Rung, SaStatus, Ticket, Traffic};
 use dormouse_node::config::Resolved;
 use dormouse_node::ladder::{self, State};
-use dormouse_node::{ChildInfo, ClientInfo, FailureKind, Node, SessionInfo};
+use dormouse_node::{AbsentInfo, ChildInfo, ClientInfo, FailureKind, Node, SessionInfo, StandInInfo};
 use dormouse_sansio::{Deadline, Instant, UnixTime};
 
 pub(crate) fn state(state: State) -> ConnectionState {
@@ -97,12 +97,36 @@ pub(crate) fn gateway(node: &Node, connections: &[Resolved], now: Instant) -> Op
         ike: ike(s),
         quiet_seconds: s.quiet.as_secs_f64(),
         traffic: traffic(s),
+        stand_in: s.stand_in.as_ref().map(|it| stand_in(it, now)),
+    };
+    let absent = |a: &AbsentInfo| control::AbsentDevice {
+        connection: a.connection.clone(),
+        peer: a.peer.clone(),
+        routes: a.routes.iter().map(ToString::to_string).collect(),
+        stand_in: stand_in(&a.stand_in, now),
     };
     Some(control::Gateway {
         sessions: node.gateway_sessions(now).iter().map(session).collect(),
+        absent: node.absent_devices().iter().map(absent).collect(),
         half_open: node.half_open(),
         pools: connections.iter().flat_map(|c| &c.pool).map(ToString::to_string).collect(),
     })
+}
+
+fn stand_in(it: &StandInInfo, now: Instant) -> control::StandIn {
+    let counters = &it.counters;
+    control::StandIn {
+        asleep: it.asleep.map(|a| control::Asleep {
+            since_seconds: (now - a.since).as_secs_f64(),
+            until_seconds: (a.until - now).as_secs_f64(),
+            packets: a.packets,
+            bytes: a.bytes,
+        }),
+        handled: counters.handled,
+        delivered: counters.delivered,
+        answered: counters.answered.iter().map(|(kind, n)| (kind.name().to_owned(), *n)).collect(),
+        dropped: counters.dropped.iter().map(|(reason, n)| (reason.name().to_owned(), *n)).collect(),
+    }
 }
 
 fn ike(s: &SessionInfo) -> SaStatus {

@@ -316,6 +316,20 @@ impl Daemon {
         .into_iter()
         .map(|(name, value)| (name.to_owned(), value))
         .collect();
+        if let Some((stood_in, (packets, bytes))) = self.node.stand_in_totals() {
+            let named = |name: &str, n: u64| (format!("standin.{name}"), n);
+            counters.extend([
+                named("handled", stood_in.handled),
+                named("buffered", stood_in.buffered),
+                named("delivered", stood_in.delivered),
+                named("waiting_packets", packets as u64),
+                named("waiting_bytes", bytes as u64),
+            ]);
+            counters
+                .extend(stood_in.answered.iter().map(|(k, n)| named(&format!("answered.{}", k.name()), *n)));
+            counters
+                .extend(stood_in.dropped.iter().map(|(r, n)| named(&format!("dropped.{}", r.name()), *n)));
+        }
         counters.extend(ike.begun.iter().map(|(kind, n)| (format!("ike.begun.{}", lower(kind)), *n)));
         counters.extend(ike.answered.iter().map(|(kind, n)| (format!("ike.answered.{}", lower(kind)), *n)));
         counters.extend(ike.discards.iter().map(|(reason, n)| (format!("ike.discards.{reason}"), *n)));

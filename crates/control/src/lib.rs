@@ -23,6 +23,7 @@ mod exit;
 mod request;
 mod response;
 mod sleep;
+mod standin;
 mod status;
 
 pub use error::{Error, ErrorKind};
@@ -31,6 +32,7 @@ pub use exit::ExitCode;
 pub use request::{Request, Verb};
 pub use response::{Outcome, Reply, Response};
 pub use sleep::{DecisionStatus, EnergyStatus, RadioStatus, SleepMode, SleepState, SleepStatus, WakeStatus};
+pub use standin::{AbsentDevice, Asleep, StandIn};
 pub use status::{
     Check, CheckOutcome, Connection, ConnectionState, DaemonStatus, DeadlineStatus, Gateway, LastError,
     LastWake, Nat, Offload, Role, Rung, SaStatus, Session, Stats, Status, Ticket, Traffic,

@@ -243,6 +243,9 @@ pub struct Nat {
 pub struct Gateway {
     /// Established sessions.
     pub sessions: Vec<Session>,
+    /// Devices that sleep without a session.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub absent: Vec<crate::AbsentDevice>,
     /// Handshakes that are half open.
     pub half_open: usize,
     /// Inner addresses in use and there, as `used/total`, by prefix.
@@ -269,6 +272,9 @@ pub struct Session {
     pub quiet_seconds: f64,
     /// What went through the tunnel.
     pub traffic: Traffic,
+    /// What is done for its device while it sleeps; absent for a peer that does not say when.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stand_in: Option<crate::StandIn>,
 }
 
 /// One offload.

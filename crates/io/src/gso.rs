@@ -162,6 +162,14 @@ impl<'a> SuperPacket<'a> {
         (self.headers + rest.min(self.payload)).saturating_sub(strip)
     }
 
+    /// Packet `index` as a whole, its lengths and checksums final, in place of what `out` holds. False if the headers
+    /// contradict each other.
+    pub fn piece(&self, index: usize, out: &mut Vec<u8>) -> bool {
+        out.clear();
+        out.resize(self.len_of(index, 0), 0);
+        self.write(index, 0, out).is_some()
+    }
+
     /// Writes packet `index`, without its first `strip` bytes (nothing, or the IP header), at the start of `out`. Returns its
     /// length, or `None` if `out` is too short.
     pub(crate) fn write(&self, index: usize, strip: usize, out: &mut [u8]) -> Option<usize> {

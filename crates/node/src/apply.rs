@@ -48,9 +48,13 @@ impl Node {
             Ike::SleepAnswered { sa, verdict } => self.sleep_answered(sa, verdict),
             Ike::LoadReport { sa, report } => self.load_report(sa, *report),
             Ike::PeerSleeps { sa, until, held, flags, expect, marks } => {
-                self.peer_sleeps(sa, until, held, flags, expect, marks)
+                self.peer_sleeps(sa, until, held, flags, expect, marks);
+                self.desk_sleeps(now, sa, until, flags, expect);
             }
-            Ike::PeerAwake { sa } => self.peer_awake(sa),
+            Ike::PeerAwake { sa } => {
+                self.peer_awake(sa);
+                self.desk_woke(now, sa);
+            }
             Ike::PeerAddresses { sa, addresses } => {
                 tracing::debug!(%sa, ?addresses, "additional addresses of the peer")
             }
@@ -72,6 +76,7 @@ impl Node {
             heard: None,
             tentative: !e.confirmed,
             asleep: None,
+            dormancy: e.dormancy,
         };
         self.sessions.insert(e.sa, session);
         if !e.confirmed {
@@ -113,6 +118,7 @@ impl Node {
                 session.routes.extend(&routes);
                 self.push(Event::PeerRoutes { routes });
             }
+            self.desk_installed(now, sa, id);
             return;
         }
         let assigned = session.assigned.clone();
@@ -184,10 +190,11 @@ impl Node {
         if session.tentative {
             return;
         }
+        let kept = self.desk_closed(&session);
         // A newer session of the same peer may have the same addresses.
         let still = |route: &IpNet| self.sessions.values().any(|s| s.routes.contains(route));
         let gone: Vec<IpNet> = session.routes.iter().filter(|r| !still(r)).copied().collect();
-        if !gone.is_empty() {
+        if !gone.is_empty() && !kept {
             self.push(Event::PeerGone { routes: gone });
         }
         self.changed(Change::PeerDown {

@@ -98,6 +98,12 @@ pub enum Event {
         /// Prefixes that lead to it.
         routes: Vec<IpNet>,
     },
+    /// Gateway: a device is back, and this is what was kept for it: seal and send it, in this order and in one burst, after what
+    /// [`crate::Node::poll_transmit`] gives (it may be what brings the session back).
+    Deliver {
+        /// Whole packets.
+        packets: Vec<Box<[u8]>>,
+    },
     /// The state of a connection or session changed: for the log, for `watch` and for `wait`.
     Changed(Change),
 }

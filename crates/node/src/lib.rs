@@ -16,9 +16,12 @@ pub mod pool;
 mod sleep;
 pub mod sleeper;
 mod snapshot;
+mod standin;
 
 pub use dormouse_ike::{LoadReport, SleepFlags};
+pub use dormouse_standin::{DeviceId, Limits, Verdict};
 pub use event::{Change, Event, FailureKind, SleepVerdict};
 pub use node::{Counters, Discard, Inbound, Node, Route};
 pub use sleep::ANNOUNCE;
 pub use snapshot::{ChildInfo, ClientInfo, SessionInfo};
+pub use standin::{AbsentInfo, StandInInfo};

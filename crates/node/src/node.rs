@@ -18,12 +18,14 @@ use crate::config::Resolved;
 use crate::config::file::Role;
 use crate::event::{Change, Event};
 use crate::ladder::{Action, State};
+use crate::standin::Desk;
 use dormouse_esp::pmtu::TooBig;
 use dormouse_esp::{Child, Life, Sad};
 use dormouse_ike::config::{Connection, EndpointConfig};
 use dormouse_ike::ticket::ClientTicket;
 use dormouse_ike::{ChildId, ChildSa, Endpoint, Install, SaId};
 use dormouse_sansio::{Carrier, Deadline, Entropy, Instant, Path, Transmit, UnixTime};
+use dormouse_standin::DeviceId;
 use dormouse_wire::esp::{NatT, classify_natt};
 use dormouse_wire::ip::Flow;
 use std::collections::{BTreeMap, VecDeque};
@@ -67,6 +69,8 @@ pub enum Route {
     Send(u64),
     /// A session that would carry it is on its way back: hold the packet until [`Event::Flowing`].
     Hold,
+    /// It is for a device that sleeps: [`Node::stand_in`].
+    StandIn(DeviceId),
     /// No policy covers it.
     None,
 }
@@ -97,6 +101,8 @@ pub(crate) struct Known {
     pub(crate) sa: SaId,
     pub(crate) child: ChildId,
     pub(crate) suite: Suite,
+    /// Gateway: the device at the other end, if it is stood in for while it sleeps.
+    pub(crate) device: Option<DeviceId>,
 }
 
 /// One established IKE SA.
@@ -119,6 +125,8 @@ pub(crate) struct Session {
     pub(crate) tentative: bool,
     /// The peer's device sleeps; how far its ESP had come.
     pub(crate) asleep: Option<Vec<dormouse_ike::Mark>>,
+    /// Both ends know the dormancy extension.
+    pub(crate) dormancy: bool,
 }
 
 /// See the module's documentation.
@@ -136,6 +144,7 @@ pub struct Node {
     events: VecDeque<Event>,
     pub(crate) counters: Counters,
     pub(crate) path_mtu: u16,
+    pub(crate) desk: Option<Desk>,
 }
 
 impl std::fmt::Debug for Node {
@@ -182,6 +191,7 @@ impl Node {
             events: VecDeque::new(),
             counters: Counters::default(),
             path_mtu: 1500,
+            desk: None,
         }
     }
 
@@ -387,6 +397,7 @@ impl Node {
         if opened.is_dummy() {
             return Ok(Inbound::Consumed);
         }
+        self.observe_inbound(now, id, datagram.get(opened.inner.clone()).unwrap_or_default());
         Ok(Inbound::Inner { range: opened.inner, child: id, next_header: opened.next_header })
     }
 
@@ -426,10 +437,16 @@ impl Node {
     /// Where a packet of `flow` goes.
     pub fn route(&mut self, flow: &Flow) -> Route {
         if let Some(id) = self.sad.route(flow) {
+            if let Some(device) = self.sleeper(Some(id), flow) {
+                return Route::StandIn(device);
+            }
             return match self.known.get(&id).map(|k| k.sa).and_then(|sa| self.client_of(sa)) {
                 Some(client) if client.asleep || client.ladder.state() == State::Offline => Route::Hold,
                 _ => Route::Send(id),
             };
+        }
+        if let Some(device) = self.sleeper(None, flow) {
+            return Route::StandIn(device);
         }
         let wanted = |c: &Client| {
             c.ladder.state() != State::Down
@@ -520,6 +537,7 @@ impl Node {
         for client in self.clients.values_mut() {
             client.ladder.handle_timeout(now);
         }
+        self.desk_timeout(now);
         self.climb(now);
     }
 
@@ -534,7 +552,8 @@ impl Node {
     pub fn poll_timeout(&self) -> Option<Deadline> {
         let ike = if self.quiet() { None } else { self.ike.poll_timeout() };
         let ladders = self.clients.values().filter_map(|c| c.ladder.poll_timeout());
-        ladders.fold(ike, |a, b| Deadline::earlier(a, Some(b)))
+        let first = ladders.fold(ike, |a, b| Deadline::earlier(a, Some(b)));
+        Deadline::earlier(first, self.desk_deadline())
     }
 
     /// Nothing that IKE could send would arrive.
@@ -696,7 +715,7 @@ impl Node {
             }
         };
         self.sad.insert(child);
-        self.known.insert(id, Known { sa, child: install.child, suite: Suite::of(&install) });
+        self.known.insert(id, Known { sa, child: install.child, suite: Suite::of(&install), device: None });
         match replaces {
             Some(old) if !send_now => {
                 self.pending_activation.insert(id, old.get());

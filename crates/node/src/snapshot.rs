@@ -53,6 +53,8 @@ pub struct SessionInfo {
     pub dns: Vec<IpAddr>,
     /// CHILD SAs.
     pub children: Vec<ChildInfo>,
+    /// Gateway: what is done for its device while it sleeps; `None` if it is not stood in for.
+    pub stand_in: Option<crate::StandInInfo>,
 }
 
 /// A CHILD SA.
@@ -129,6 +131,7 @@ impl Node {
             addresses: s.assigned.addresses(),
             dns: s.assigned.dns.clone(),
             children: s.children.iter().filter_map(child).collect(),
+            stand_in: self.stand_in_info(sa),
         }
     }
 
@@ -137,7 +140,7 @@ impl Node {
     pub fn deadlines(&self) -> Vec<Deadline> {
         let ladders = self.clients.values().filter_map(|c| c.ladder.poll_timeout());
         let ike = if self.quiet() { None } else { self.ike.poll_timeout() };
-        ike.into_iter().chain(ladders).collect()
+        ike.into_iter().chain(ladders).chain(self.desk_deadline()).collect()
     }
 
     /// Handshakes that are half open.

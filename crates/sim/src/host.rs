@@ -5,10 +5,11 @@ use crate::sleeping::Sleeping;
 use dormouse_energy::Direction;
 use dormouse_ike::ticket::ClientTicket;
 use dormouse_node::held::Held;
-use dormouse_node::{Change, Event, Inbound, Node, Route};
+use dormouse_node::{Change, Event, Inbound, Node, Route, SleepVerdict};
 use dormouse_sansio::{Instant, Path};
 use dormouse_wire::ip::{flow, udp};
-use std::collections::{BTreeMap, VecDeque};
+use ipnet::IpNet;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::{IpAddr, SocketAddr};
 
 /// Room for the ESP header, trailer and ICV of any suite.
@@ -32,6 +33,12 @@ pub struct Host {
     pub outbox: VecDeque<(Path, Vec<u8>)>,
     /// Tickets that were used up, on its disk.
     pub spent: Vec<u8>,
+    /// Gateway: packets that its stand-in sent to its own side.
+    pub stood_in: Vec<Vec<u8>>,
+    /// Gateway: prefixes that are routed to its devices.
+    pub routes: BTreeSet<IpNet>,
+    /// What the gateway said to the last announced sleep.
+    pub sleep: Option<SleepVerdict>,
     /// Its radio's controller, for a device that has one.
     pub sleeping: Option<Sleeping>,
     /// Packets that were lost because too many were held.
@@ -52,6 +59,9 @@ impl Host {
             wakeups: BTreeMap::new(),
             outbox: VecDeque::new(),
             spent: Vec::new(),
+            stood_in: Vec::new(),
+            routes: BTreeSet::new(),
+            sleep: None,
             sleeping: None,
             held_lost: 0,
             held: Held::default(),
@@ -145,8 +155,15 @@ impl Host {
                 self.held_lost += self.held.push(now, &packet);
                 return true;
             }
+            Route::StandIn(device) => {
+                let mut out = Vec::new();
+                let _counted = node.stand_in(now, device, &packet, &mut out);
+                self.stood_in.extend((!out.is_empty()).then_some(out));
+                return true;
+            }
             Route::None => return false,
         };
+        node.observe_outbound(now, id, &packet);
         let Some(child) = node.child_mut(id) else { return false };
         let head = child.outbound.head_len();
         let mut slot = vec![0; head + packet.len() + ROOM];
@@ -164,7 +181,7 @@ impl Host {
     /// Empties the node's queues, as its driving contract demands after every call.
     pub fn flush(&mut self, now: Instant) {
         let Some(node) = &mut self.node else { return };
-        let mut flowing = false;
+        let (mut flowing, mut kept) = (false, Vec::new());
         // The node and the sleeper have news for each other.
         loop {
             while let Some(event) = node.poll_event() {
@@ -178,6 +195,10 @@ impl Host {
                     Event::Changed(change) => self.changes.push(change),
                     Event::Flowing => flowing = true,
                     Event::TicketSpent { record } => self.spent.extend(record),
+                    Event::Deliver { packets } => kept.extend(packets),
+                    Event::PeerRoutes { routes } => self.routes.extend(routes),
+                    Event::PeerGone { routes } => self.routes.retain(|r| !routes.contains(r)),
+                    Event::SleepReady { verdict, .. } => self.sleep = Some(verdict),
                     _ => {}
                 }
             }
@@ -188,6 +209,13 @@ impl Host {
         let mut datagram = Vec::new();
         while let Some(transmit) = node.poll_transmit(now, &mut datagram) {
             self.outbox.push_back((transmit.path, std::mem::take(&mut datagram)));
+        }
+        let mut out = Vec::new();
+        while node.poll_stand_in(&mut out) {
+            self.stood_in.push(std::mem::take(&mut out));
+        }
+        for packet in kept {
+            self.forward(now, packet.into_vec());
         }
         if flowing {
             for packet in self.held.take() {

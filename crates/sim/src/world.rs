@@ -2,13 +2,13 @@
 
 use crate::host::Host;
 use crate::script::{Script, Step};
-use dormouse_ike::config::EndpointConfig;
+use dormouse_ike::config::{EndpointConfig, HoldPolicy};
 use dormouse_ike::ticket::{TicketGuard, TicketKeys};
 use dormouse_netem::{Link, LinkConfig, Nat, NatConfig};
-use dormouse_node::Node;
 use dormouse_node::config::{Resolved, parse, resolve};
 use dormouse_node::ladder::State;
 use dormouse_node::pool::{Pool, SharedPool};
+use dormouse_node::{ANNOUNCE, Limits, Node, SleepFlags};
 use dormouse_sansio::{Carrier, Entropy, Instant, Path, Seeded, UnixTime};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
@@ -53,6 +53,10 @@ pub struct Settings {
     pub device: Vec<(&'static str, String)>,
     /// Lines for the gateway's connection.
     pub gateway: Vec<(&'static str, String)>,
+    /// What the gateway does with sessions of devices that announce a sleep.
+    pub hold: HoldPolicy,
+    /// Bounds of the gateway's stand-in and how long it keeps anything, if it has one.
+    pub stand_in: Option<(Limits, Duration)>,
 }
 
 impl Default for Settings {
@@ -62,6 +66,8 @@ impl Default for Settings {
             nat_idle: Duration::from_secs(60),
             device: Vec::new(),
             gateway: vec![("ike", format!("liveness = {}\nliveness_timeout = {}", LIVENESS.0, LIVENESS.1))],
+            hold: HoldPolicy::default(),
+            stand_in: None,
         }
     }
 }
@@ -329,6 +335,34 @@ impl World {
             "seed {}: a timer ran on a sleeping device: {:?}",
             self.seed, self.device.wakeups
         );
+        self.wake(access);
+    }
+
+    /// The device says that it sleeps, for `expect` at most, and its radio goes off once the gateway has answered.
+    pub fn announce_sleep(&mut self, expect: Option<Duration>, wishes: SleepFlags) {
+        let now = self.now;
+        self.device.sleep = None;
+        if let Some(node) = &mut self.device.node {
+            node.prepare_sleep(now, CONNECTION, expect, wishes);
+        }
+        self.device.flush(now);
+        let mut patience = ANNOUNCE;
+        while self.device.sleep.is_none() && !patience.is_zero() {
+            let step = Duration::from_millis(10).min(patience);
+            self.run(step);
+            patience -= step;
+        }
+        let now = self.now;
+        if let Some(node) = &mut self.device.node {
+            node.suspend(now);
+        }
+        self.device.flush(now);
+        self.post();
+        self.access = None;
+    }
+
+    /// The device's radio is back, in `access`.
+    pub fn wake(&mut self, access: Access) {
         self.enter(access);
         let now = self.now;
         if let Some(node) = &mut self.device.node {
@@ -494,9 +528,14 @@ fn gateway_node(
         pool: Some(Box::new(SharedPool::new(pool))),
         ticket_keys: TicketKeys::import(ticket_keys, ROTATE, KEEP).ok(),
         ticket_guard: TicketGuard::load(spent, unix),
+        hold: settings.hold,
         ..EndpointConfig::default()
     };
-    node(&toml, endpoint, rng)
+    let mut node = node(&toml, endpoint, rng);
+    if let Some((limits, longest)) = settings.stand_in {
+        node.stand_in_for_sleepers(limits, longest);
+    }
+    node
 }
 
 fn section(lines: &[(&'static str, String)], name: &str) -> String {

@@ -19,6 +19,8 @@ pub struct File {
     pub daemon: Daemon,
     /// When the radio sleeps.
     pub sleep: super::sleep::Sleep,
+    /// Gateway: what is done for devices that sleep.
+    pub standin: super::standin::StandIn,
     /// Connections by name. A client has one for each gateway, a gateway one for each kind of client.
     pub connection: BTreeMap<String, Connection>,
 }
