@@ -196,3 +196,27 @@ fn a_killed_daemon_leaves_the_link_on_and_its_history_behind() -> Result<()> {
     assert!(history.with_file_name("sleep-history.damaged").is_file());
     Ok(())
 }
+
+#[test]
+fn a_changed_configuration_is_taken_up_and_a_broken_one_is_not() -> Result<()> {
+    if !require("reloading", &NEEDS) {
+        return Ok(());
+    }
+    let mut scene = Scene::new("policy = 0.5")?;
+    let file = scene.world.device.dir().join("dormouse.toml");
+    let pid = scene.device.process().pid();
+    let good = std::fs::read_to_string(&file)?;
+    std::fs::write(&file, good.replace("policy = 0.5", "policy = 0.5\nmode = \"enrgy\""))?;
+    scene.world.device.sh(&format!("kill -HUP {pid}"))?;
+    scene.device.process().wait_for("the configuration stays as it was", PATIENCE)?;
+    assert_eq!(scene.device.ok(&["mode"])?.text.trim(), "performance");
+    let changed = good
+        .replace("policy = 0.5", "policy = 0.5\nmode = \"energy\"")
+        .replace("[daemon]", "[daemon]\nlog = \"debug\"");
+    std::fs::write(&file, changed)?;
+    scene.world.device.sh(&format!("kill -HUP {pid}"))?;
+    scene.device.process().wait_for("daemon.log", PATIENCE)?;
+    scene.asleep()?;
+    scene.ping()?;
+    Ok(())
+}

@@ -4,7 +4,7 @@ use clap::Parser;
 use std::path::PathBuf;
 
 /// Dormouse's daemon: a client or a gateway, as its configuration says.
-#[derive(Debug, Parser)]
+#[derive(Clone, Debug, Parser)]
 #[command(name = "dormoused", version)]
 pub(crate) struct Args {
     /// Configuration file.

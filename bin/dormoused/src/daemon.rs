@@ -4,6 +4,7 @@
 //! what the node wants sent, arms the one timer for the node's deadline, and sleeps. There is no tick: an idle daemon is not
 //! scheduled at all until a timer with a stated reason is due.
 
+use crate::args::Args;
 use crate::load::Loaded;
 use crate::machine::Machine;
 use crate::names::Names;
@@ -47,6 +48,7 @@ const NAMES: u64 = 4;
 const CONTROL: u64 = 5;
 const DNS: u64 = 6;
 const RADIO: u64 = 7;
+const MACHINE: u64 = 8;
 const UDP: u64 = 16;
 const RAW: u64 = 32;
 
@@ -60,6 +62,9 @@ const TUNNEL_MTU: u16 = 1400;
 pub(crate) struct Daemon {
     pub(crate) settings: file::Daemon,
     pub(crate) config_path: String,
+    pub(crate) args: Args,
+    /// The configuration as it was at the start, secrets left out.
+    pub(crate) written: serde_json::Value,
     pub(crate) connections: Vec<Resolved>,
     pub(crate) node: Node,
     pub(crate) machine: Machine,
@@ -94,8 +99,8 @@ impl Daemon {
     ///
     /// # Errors
     /// Whatever is missing or refused, naming it.
-    pub(crate) fn new(loaded: Loaded, config_path: String) -> Result<Self> {
-        let Loaded { daemon: settings, sleep, connections, standin } = loaded;
+    pub(crate) fn new(loaded: Loaded, args: &Args) -> Result<Self> {
+        let Loaded { daemon: settings, written, sleep, connections, standin } = loaded;
         privileges::require(Keep { raw: false, bind: settings.ike_port < 1024 })?;
         let account = privileges::find_user(&settings.user)?;
         // Before any thread or child: they inherit the mask.
@@ -152,7 +157,9 @@ impl Daemon {
             tx: TxBatch::new(),
             rx: RxBatch::new(),
             settings,
-            config_path,
+            config_path: args.config.display().to_string(),
+            args: args.clone(),
+            written,
             connections,
             node,
             machine,
@@ -182,6 +189,12 @@ impl Daemon {
         }
         if let Some(guard) = self.sleep.as_ref().and_then(|s| s.guard.as_ref()) {
             self.poller.add(guard, RADIO, Interest::READ)?;
+        }
+        if let Some(sleep) = &mut self.sleep {
+            sleep.watch_machine();
+            if let Some(watch) = &sleep.machine {
+                self.poller.add(watch, MACHINE, Interest::READ)?;
+            }
         }
         for (i, socket) in self.carriers.udp.iter().enumerate() {
             self.poller.add(socket, UDP + i as u64, Interest::READ)?;
@@ -251,6 +264,7 @@ impl Daemon {
                     self.machine.dns_answers();
                 }
                 RADIO => self.radio_answers(now),
+                MACHINE => self.machine_news(now),
                 token if token >= RAW => self.receive_raw(now, (token - RAW) as usize)?,
                 token => self.receive(now, (token - UDP) as usize, event.writable)?,
             }
@@ -340,10 +354,10 @@ impl Daemon {
             match signal {
                 Signal::Stop => self.stopping = true,
                 Signal::Reload => {
-                    tracing::info!(
-                        "the configuration is read at the start only; looking at the network again"
-                    );
-                    self.look_at_network(now);
+                    self.reload(now);
+                    if !self.suspended {
+                        self.look_at_network(now);
+                    }
                 }
             }
         }

@@ -10,6 +10,8 @@ use std::path::Path;
 #[derive(Debug)]
 pub(crate) struct Loaded {
     pub(crate) daemon: file::Daemon,
+    /// As written, secrets left out: to tell what has changed when it is read again.
+    pub(crate) written: serde_json::Value,
     pub(crate) sleep: ResolvedSleep,
     pub(crate) connections: Vec<Resolved>,
     pub(crate) standin: config::standin::StandIn,
@@ -49,7 +51,8 @@ pub(crate) fn load(args: &Args) -> Result<Loaded> {
     if let Some(log) = &args.log {
         daemon.log.clone_from(log);
     }
-    Ok(Loaded { daemon: file.daemon, sleep, connections, standin: file.standin })
+    let written = serde_json::to_value(&file).unwrap_or_default();
+    Ok(Loaded { daemon: file.daemon, written, sleep, connections, standin: file.standin })
 }
 
 fn inline_secret(file: &file::File) -> bool {

@@ -6,6 +6,7 @@ mod load;
 mod machine;
 mod names;
 mod plane;
+mod reload;
 mod sleep;
 mod status;
 mod store;
@@ -61,7 +62,7 @@ fn run(args: &args::Args) -> Result<()> {
     }
     let filter = EnvFilter::try_new(&loaded.daemon.log).map_err(|e| anyhow::anyhow!("daemon.log: {e}"))?;
     log_to(filter);
-    daemon::Daemon::new(loaded, args.config.display().to_string())?.run()
+    daemon::Daemon::new(loaded, args)?.run()
 }
 
 /// Logs to the journal, with fields and priorities, where systemd has connected standard error to it; otherwise to standard

@@ -8,6 +8,7 @@ use dormouse_control as control;
 use dormouse_control::EventKind;
 use dormouse_energy::Direction;
 use dormouse_io::clock::unix_now;
+use dormouse_io::logind;
 use dormouse_io::meter::{self, Choice, Meter};
 use dormouse_io::radio::{self, Guard, Order, Power, Reply};
 use dormouse_node::config::sleep::{RadioDriver, ResolvedSleep};
@@ -42,6 +43,14 @@ pub(crate) struct Sleep {
     /// Connections whose gateways have not yet answered the announcement.
     telling: BTreeSet<String>,
     meter: Option<Box<dyn Meter>>,
+    /// As it was configured when this run began, or last changed.
+    configured: ResolvedSleep,
+    /// A session that expires is woken for.
+    renews: bool,
+    /// What happens to the whole machine.
+    pub(crate) machine: Option<logind::Watch>,
+    /// Keeps it awake until the gateways know.
+    hold: Option<logind::Hold>,
 }
 
 impl Sleep {
@@ -66,6 +75,40 @@ impl Sleep {
             shown: (now, [0; 2]),
             telling: BTreeSet::new(),
             meter: sleep.meter.then(|| find_meter(now)).flatten(),
+            renews: sleep.settings.renew,
+            configured: sleep.clone(),
+            machine: None,
+            hold: None,
+        }
+    }
+
+    /// Takes what can be changed while it runs from a configuration that was read again. Returns the keys that need a restart.
+    pub(crate) fn reconfigure(&mut self, now: Instant, sleep: &ResolvedSleep) -> Vec<&'static str> {
+        let mut restart = Vec::new();
+        let mut needs = |key, differs: bool| {
+            if differs {
+                restart.push(key);
+            }
+        };
+        needs("sleep.radio", self.configured.driver != sleep.driver);
+        needs("sleep.interface", self.configured.interface != sleep.interface);
+        needs("sleep.command_off, command_on", self.configured.commands != sleep.commands);
+        needs("sleep.meter", self.configured.meter != sleep.meter);
+        needs("sleep.policy", self.configured.settings.policy != sleep.settings.policy);
+        needs("sleep.profile", self.configured.settings.profile != sleep.settings.profile);
+        // What `dormouse mode` asked for stays, unless the file asks for something new.
+        let mode = (self.configured.settings.mode != sleep.settings.mode).then_some(sleep.settings.mode);
+        self.sleeper.reconfigure(now, &sleep.settings, mode);
+        self.renews = sleep.settings.renew;
+        self.configured.settings = sleep.settings.clone();
+        restart
+    }
+
+    /// Begins to listen for the machine's own sleep; after privileges are given away, because it starts a thread.
+    pub(crate) fn watch_machine(&mut self) {
+        match logind::Watch::new(None) {
+            Ok(watch) => self.machine = Some(watch),
+            Err(e) => tracing::warn!(%e, "the machine's own sleep is not noticed in advance"),
         }
     }
 
@@ -157,11 +200,13 @@ impl Daemon {
     pub(crate) fn sleep_turn(&mut self, now: Instant) -> bool {
         let mut busy = false;
         let (wanted, flows) = (self.node.wanted(), self.node.flows());
-        let upkeep = self.node.poll_timeout();
+        let renews = self.sleep.as_ref().is_some_and(|s| s.renews);
+        let (upkeep, expiry) = (self.node.poll_timeout(), renews.then(|| self.node.first_expiry()).flatten());
         let Some(sleep) = &mut self.sleep else { return false };
         sleep.sleeper.wanted(now, wanted);
         sleep.sleeper.up(now, flows);
         sleep.sleeper.upkeep(upkeep);
+        sleep.sleeper.expiry(expiry);
         while let Some(action) = self.sleep.as_mut().and_then(|s| s.sleeper.poll_action()) {
             tracing::debug!(?action, "sleeper");
             busy = true;
@@ -243,13 +288,47 @@ impl Daemon {
             Event::Mode(mode) => tracing::info!(mode = mode.name(), "mode"),
             Event::RadioFailed { why } => tracing::warn!(%why, "the radio does not obey"),
         }
+        if let Some(sleep) = &mut self.sleep {
+            sleep.read_meter(now);
+            if let Event::Asleep { reason: Reason::Machine, .. } = event {
+                sleep.hold = None;
+            }
+        }
         if let Event::Asleep { .. } = event {
             self.verbs.fell_asleep();
         }
-        if let Some(sleep) = &mut self.sleep {
-            sleep.read_meter(now);
-        }
         self.verbs.tell(None, told(event));
+    }
+
+    /// The machine is about to sleep, or has resumed.
+    pub(crate) fn machine_news(&mut self, now: Instant) {
+        while let Some(event) =
+            self.sleep.as_mut().and_then(|s| s.machine.as_mut()).and_then(logind::Watch::next)
+        {
+            match event {
+                logind::Event::AboutToSleep(hold) => {
+                    tracing::info!(delayed = hold.is_some(), "the machine is about to sleep");
+                    if let Some(sleep) = &mut self.sleep {
+                        sleep.hold = hold;
+                    }
+                    self.put_to_sleep(now, Reason::Machine);
+                }
+                logind::Event::Resumed => {
+                    tracing::info!("the machine has resumed");
+                    if let Some(sleep) = &mut self.sleep {
+                        sleep.hold = None;
+                    }
+                    self.wake_up(now, Cause::Machine);
+                }
+                logind::Event::Watching(Ok(())) => tracing::debug!("logind announces the machine's sleep"),
+                logind::Event::Watching(Err(why)) => {
+                    tracing::info!(%why, "the machine's sleep is announced, but cannot be delayed");
+                }
+                logind::Event::Unavailable(why) => {
+                    tracing::debug!(%why, "the machine's sleep is not announced")
+                }
+            }
+        }
     }
 
     /// The radio's guard has something to say.

@@ -2,9 +2,10 @@
 
 use dormouse_control as control;
 use dormouse_control::{ConnectionState, Rung, SaStatus, Ticket, Traffic};
+use dormouse_ike::Description;
 use dormouse_node::config::Resolved;
 use dormouse_node::ladder::{self, State};
-use dormouse_node::{AbsentInfo, ChildInfo, ClientInfo, FailureKind, Node, SessionInfo, StandInInfo};
+use dormouse_node::{AbsentInfo, ChildInfo, ClientInfo, FailureKind, Node, Offer, SessionInfo, StandInInfo};
 use dormouse_sansio::{Deadline, Instant, UnixTime};
 
 pub(crate) fn state(state: State) -> ConnectionState {
@@ -28,7 +29,7 @@ pub(crate) fn rung(rung: ladder::Rung) -> Rung {
 }
 
 /// An error of the node in the words of the protocol, with the line to change.
-pub(crate) fn error(connection: &str, message: &str, kind: FailureKind) -> control::Error {
+pub(crate) fn error(connection: &str, message: &str, kind: FailureKind, offer: &Offer) -> control::Error {
     let (kind, key) = match kind {
         FailureKind::Authentication => {
             (control::ErrorKind::Authentication, Some("local or remote: identity, secret, certificate, ca"))
@@ -43,14 +44,20 @@ pub(crate) fn error(connection: &str, message: &str, kind: FailureKind) -> contr
         FailureKind::Timeout => (control::ErrorKind::Timeout, None),
         FailureKind::Other => (control::ErrorKind::Other, None),
     };
-    let error = control::Error::new(kind, message);
+    let error =
+        control::Error::new(kind, message).with_offer(offer.offered.clone(), offer.acceptable.clone());
     match key {
         Some(key) => error.with_change(format!("connection.{connection}.{key}")),
         None => error,
     }
 }
 
-pub(crate) fn connection(info: &ClientInfo, routes: Vec<String>, unix: UnixTime) -> control::Connection {
+pub(crate) fn connection(
+    info: &ClientInfo,
+    routes: Vec<String>,
+    unix: UnixTime,
+    now: Instant,
+) -> control::Connection {
     let session = info.session.as_ref();
     let text = |list: Vec<std::net::IpAddr>| list.iter().map(ToString::to_string).collect::<Vec<_>>();
     control::Connection {
@@ -67,17 +74,16 @@ pub(crate) fn connection(info: &ClientInfo, routes: Vec<String>, unix: UnixTime)
             rung: rung(w.rung),
             took_ms: u64::try_from(w.took.as_millis()).unwrap_or(u64::MAX),
         }),
-        ike: session.map(ike),
-        children: session.map(|s| s.children.iter().map(|c| child(s, c)).collect()).unwrap_or_default(),
+        ike: session.map(|s| ike(s, now)),
+        children: session.map(|s| s.children.iter().map(|c| child(s, c, now)).collect()).unwrap_or_default(),
         ticket: Ticket {
             held: info.ticket_expires.is_some(),
             expires_in_seconds: info.ticket_expires.map(|t| t.saturating_since(unix).as_secs_f64()),
         },
         traffic: session.map(traffic).unwrap_or_default(),
-        // The carrier alone does not say whether there is a NAT: nothing rather than a guess.
-        nat: None,
+        nat: session.and_then(|s| s.ike.as_ref()).and_then(nat),
         last_error: info.last_error.as_ref().map(|(message, kind)| control::LastError {
-            error: error(&info.name, message, *kind),
+            error: error(&info.name, message, *kind, &info.last_offer),
             retry_in_seconds: None,
         }),
     }
@@ -94,7 +100,7 @@ pub(crate) fn gateway(node: &Node, connections: &[Resolved], now: Instant) -> Op
         path: s.path.to_string(),
         addresses: s.addresses.iter().map(ToString::to_string).collect(),
         resumed: s.resumed,
-        ike: ike(s),
+        ike: ike(s, now),
         quiet_seconds: s.quiet.as_secs_f64(),
         traffic: traffic(s),
         stand_in: s.stand_in.as_ref().map(|it| stand_in(it, now)),
@@ -129,16 +135,31 @@ fn stand_in(it: &StandInInfo, now: Instant) -> control::StandIn {
     }
 }
 
-fn ike(s: &SessionInfo) -> SaStatus {
-    SaStatus { spi: s.sa.to_string(), age_seconds: s.age.as_secs_f64(), ..SaStatus::default() }
+fn ike(s: &SessionInfo, now: Instant) -> SaStatus {
+    SaStatus {
+        spi: s.sa.to_string(),
+        suite: s.ike.as_ref().map(|d| d.suite.clone()).unwrap_or_default(),
+        age_seconds: s.age.as_secs_f64(),
+        rekey_in_seconds: s.ike.as_ref().and_then(|d| d.rekey_at).map(|at| (at - now).as_secs_f64()),
+        mode: String::new(),
+    }
 }
 
-fn child(s: &SessionInfo, c: &ChildInfo) -> SaStatus {
+/// What NAT detection found; nothing if the peer took no part in it.
+fn nat(d: &Description) -> Option<control::Nat> {
+    d.nat.supported.then(|| control::Nat {
+        local: d.nat.local,
+        remote: d.nat.remote,
+        keepalive_seconds: d.keepalive.map(|k| k.as_secs_f64()),
+    })
+}
+
+fn child(s: &SessionInfo, c: &ChildInfo, now: Instant) -> SaStatus {
     SaStatus {
         spi: format!("{:08x} {:08x}", c.spi_in, c.spi_out),
         suite: c.suite.clone(),
         age_seconds: s.age.as_secs_f64(),
-        rekey_in_seconds: None,
+        rekey_in_seconds: c.rekey_at.map(|at| (at - now).as_secs_f64()),
         mode: c.mode.into(),
     }
 }

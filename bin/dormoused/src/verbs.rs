@@ -8,7 +8,7 @@ use dormouse_io::clock::{unix_now, unix_now_precise};
 use dormouse_io::control::{ClientId, ControlEvent, ControlServer};
 use dormouse_node::ladder::{Rung, State};
 use dormouse_node::sleeper::{Cause, Reason};
-use dormouse_node::{Change, ClientInfo, FailureKind, Node};
+use dormouse_node::{Change, ClientInfo, FailureKind, Node, Offer};
 use dormouse_sansio::{Deadline, Instant};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -23,6 +23,17 @@ struct Waiting {
     failures: u64,
 }
 
+/// How a connection has failed.
+#[derive(Debug)]
+struct Failures {
+    /// How often a rung failed.
+    count: u64,
+    /// The last time, in words.
+    why: String,
+    kind: FailureKind,
+    offer: Offer,
+}
+
 /// The clients of the control socket.
 #[derive(Debug)]
 pub(crate) struct Verbs {
@@ -31,8 +42,8 @@ pub(crate) struct Verbs {
     watching: BTreeSet<ClientId>,
     /// Clients that wait for the device to be asleep.
     suspending: Vec<ClientId>,
-    /// By connection: how often its last rung failed, and the last reason.
-    failures: BTreeMap<String, (u64, String, FailureKind)>,
+    /// By connection.
+    failures: BTreeMap<String, Failures>,
 }
 
 impl Verbs {
@@ -73,9 +84,10 @@ impl Verbs {
 
     /// Tells whoever watches.
     pub(crate) fn announce(&mut self, change: Change, _now: Instant) {
-        if let Change::RungFailed { connection, why, kind, .. } = &change {
-            let entry = self.failures.entry(connection.clone()).or_insert((0, String::new(), *kind));
-            *entry = (entry.0 + 1, why.clone(), *kind);
+        if let Change::RungFailed { connection, why, kind, offer, .. } = &change {
+            let count = self.failures.get(connection).map_or(0, |f| f.count) + 1;
+            let failures = Failures { count, why: why.clone(), kind: *kind, offer: offer.clone() };
+            self.failures.insert(connection.clone(), failures);
         }
         if self.watching.is_empty() {
             return;
@@ -117,18 +129,18 @@ impl Verbs {
         // A refusal will not mend itself: say so at once instead of waiting for a timeout that hides the reason.
         if waiting.state == ConnectionState::Up
             && info.state == State::Backoff
-            && let Some((count, why, kind)) = self.failures.get(&info.name)
-            && *count > waiting.failures
-            && *kind != FailureKind::Timeout
+            && let Some(last) = self.failures.get(&info.name)
+            && last.count > waiting.failures
+            && last.kind != FailureKind::Timeout
         {
-            return Some(Err(status::error(&info.name, why, *kind)));
+            return Some(Err(status::error(&info.name, &last.why, last.kind, &last.offer)));
         }
         if waiting.until.is_some_and(|until| until <= now) {
             let state = status::state(info.state).name();
             let mut message =
                 format!("{} is {state}, not {}, and the time is over", info.name, waiting.state.name());
-            if let Some((_, why, _)) = self.failures.get(&info.name).filter(|f| f.0 > waiting.failures) {
-                message = format!("{message}; last failure: {why}");
+            if let Some(last) = self.failures.get(&info.name).filter(|f| f.count > waiting.failures) {
+                message = format!("{message}; last failure: {}", last.why);
             }
             return Some(Err(Error::new(ErrorKind::Timeout, message)));
         }
@@ -194,7 +206,8 @@ impl Daemon {
                     let until = timeout_seconds
                         .map(|s| now + Duration::try_from_secs_f64(s).unwrap_or(Duration::MAX));
                     // What has failed already is an answer too, if the connection rests after it.
-                    let failures = self.verbs.failures.get(&connection).map_or(0, |f| f.0).saturating_sub(1);
+                    let failures =
+                        self.verbs.failures.get(&connection).map_or(0, |f| f.count).saturating_sub(1);
                     self.verbs.waiting.insert(client, Waiting { connection, state, until, failures });
                     return;
                 }
@@ -264,7 +277,7 @@ impl Daemon {
         let sleep = self.sleep_status(now);
         let connection = |info: &ClientInfo| {
             let routes = self.machine.routes(&info.name).iter().map(ToString::to_string).collect();
-            status::connection(info, routes, unix_now())
+            status::connection(info, routes, unix_now(), now)
         };
         let mut deadlines: Vec<_> = self.node.deadlines();
         deadlines.extend(self.verbs.deadline());
@@ -381,8 +394,8 @@ fn event(change: Change) -> (String, EventKind) {
         Change::Up { connection, rung, took_ms } => {
             (connection, EventKind::Up { rung: status::rung(rung), took_ms })
         }
-        Change::RungFailed { connection, rung, why, kind } => {
-            let error = status::error(&connection, &why, kind);
+        Change::RungFailed { connection, rung, why, kind, offer } => {
+            let error = status::error(&connection, &why, kind, &offer);
             (connection, EventKind::RungFailed { rung: status::rung(rung), error })
         }
         Change::Down { connection, why } => (connection, EventKind::Down { why }),

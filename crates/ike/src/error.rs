@@ -209,3 +209,29 @@ impl Discard {
         }
     }
 }
+
+impl NegotiationError {
+    /// What was offered, and what would have been accepted, as far as it is known: in the words of the configuration.
+    #[must_use]
+    pub fn offer(&self) -> (Vec<String>, Vec<String>) {
+        let list = |text: &str| text.split(", ").filter(|t| !t.is_empty()).map(str::to_owned).collect();
+        match self {
+            Self::NoProposalChosen { mismatch, .. } => {
+                (mismatch.offered.clone(), mismatch.acceptable.clone())
+            }
+            Self::ProposalsRefused { offered, .. } => (list(offered), Vec::new()),
+            Self::KeyExchangeGroup { offered, wanted } => {
+                (list(offered), vec![format!("key exchange group {wanted}")])
+            }
+            // One side is "unknown to us" where the peer refused without a word.
+            Self::TrafficSelectors { offered, acceptable } => {
+                let acceptable = if acceptable.starts_with(UNKNOWN) { Vec::new() } else { list(acceptable) };
+                (list(offered), acceptable)
+            }
+            _ => (Vec::new(), Vec::new()),
+        }
+    }
+}
+
+/// What a peer that refuses traffic selectors would have accepted.
+const UNKNOWN: &str = "unknown to us";

@@ -23,6 +23,7 @@ mod child;
 pub mod config;
 pub mod config_payload;
 pub mod cookie;
+mod describe;
 mod endpoint;
 mod error;
 mod event;
@@ -49,6 +50,7 @@ mod stats;
 pub mod ticket;
 mod window;
 
+pub use describe::{ChildDescription, Description};
 pub use dormouse_wire::ike::dormancy::{LoadReport, Mark, SleepFlags, Sleeping, SlotForecast};
 pub use endpoint::Endpoint;
 pub use error::{Discard, NegotiationError};

@@ -1,6 +1,6 @@
 //! What IKE reports, applied: to the SAs, to the ladders, and outward as the node's own events.
 
-use crate::event::{Change, Event, FailureKind};
+use crate::event::{Change, Event, FailureKind, Offer};
 use crate::ladder::Failure;
 use crate::node::{Node, Session};
 use dormouse_ike::{CloseReason, Established, Event as Ike, SaId};
@@ -153,6 +153,7 @@ impl Node {
         client.attempt = None;
         let (failure, kind) = crate::client::failure_of(error);
         client.last_error = Some((error.to_string(), kind));
+        client.last_offer = Offer::of(error);
         if failure == Failure::TicketRefused {
             client.set_ticket(None);
             self.push(Event::Ticket { connection: name.clone(), bytes: None });
@@ -182,6 +183,7 @@ impl Node {
             }
             client.sa = None;
             client.last_error = Some((reason.to_string(), FailureKind::Other));
+            client.last_offer = Offer::default();
             client.ladder.failed(now, Failure::Lost);
             self.changed(Change::Down { connection: session.connection, why: reason.to_string() });
             self.climb(now);

@@ -2,7 +2,7 @@
 //! ladder decides.
 
 use crate::config::Resolved;
-use crate::event::FailureKind;
+use crate::event::{FailureKind, Offer};
 use crate::ladder::{Failure, Ladder, Wake};
 use dormouse_esp::Selectors;
 use dormouse_ike::config_payload::AssignedConfig;
@@ -30,6 +30,8 @@ pub(crate) struct Client {
     announced: Option<Wake>,
     /// The last failure, in words, until the session is up again.
     pub(crate) last_error: Option<(String, FailureKind)>,
+    /// What was offered then.
+    pub(crate) last_offer: Offer,
 }
 
 impl Client {
@@ -47,6 +49,7 @@ impl Client {
             preparing: false,
             announced: None,
             last_error: None,
+            last_offer: Offer::default(),
         }
     }
 

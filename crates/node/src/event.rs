@@ -148,6 +148,8 @@ pub enum Change {
         why: String,
         /// What kind of failure, for the exit code.
         kind: FailureKind,
+        /// What was offered, and what would have been accepted.
+        offer: Offer,
     },
     /// The session is down.
     Down {
@@ -183,6 +185,23 @@ pub enum Change {
         /// Why, in words.
         why: String,
     },
+}
+
+/// What was offered in a negotiation that failed, and what would have been accepted; empty where it is not known, or not what
+/// it failed for.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Offer {
+    /// Offered, in the words of the configuration.
+    pub offered: Vec<String>,
+    /// Acceptable.
+    pub acceptable: Vec<String>,
+}
+
+impl Offer {
+    pub(crate) fn of(error: &dormouse_ike::NegotiationError) -> Self {
+        let (offered, acceptable) = error.offer();
+        Self { offered, acceptable }
+    }
 }
 
 /// What kind of failure, for exit codes and retries.

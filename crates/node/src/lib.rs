@@ -20,7 +20,7 @@ mod standin;
 
 pub use dormouse_ike::{LoadReport, SleepFlags};
 pub use dormouse_standin::{DeviceId, Limits, Verdict};
-pub use event::{Change, Event, FailureKind, SleepVerdict};
+pub use event::{Change, Event, FailureKind, Offer, SleepVerdict};
 pub use node::{Counters, Discard, Inbound, Node, Route};
 pub use sleep::ANNOUNCE;
 pub use snapshot::{ChildInfo, ClientInfo, SessionInfo};

@@ -16,7 +16,7 @@ use crate::child::Suite;
 use crate::client::{Client, failure_of};
 use crate::config::Resolved;
 use crate::config::file::Role;
-use crate::event::{Change, Event};
+use crate::event::{Change, Event, Offer};
 use crate::ladder::{Action, State};
 use crate::standin::Desk;
 use dormouse_esp::pmtu::TooBig;
@@ -478,6 +478,13 @@ impl Node {
                 .all(|c| c.ladder.state() == State::Down || (c.ladder.data_flows() && !c.asleep))
     }
 
+    /// When the first of the client sessions ends that are held, if it is not renewed.
+    #[must_use]
+    pub fn first_expiry(&self) -> Option<Instant> {
+        let held = self.clients.values().filter_map(|c| self.ike.describe(c.sa?));
+        held.flat_map(|d| d.children.into_iter().map(|c| c.expires_at).chain([d.expires_at])).flatten().min()
+    }
+
     /// Client connections that are wanted.
     #[must_use]
     pub fn wanted_connections(&self) -> Vec<String> {
@@ -751,7 +758,8 @@ impl Node {
         let (failure, kind) = failure_of(error);
         if let State::Climbing(rung) = client.ladder.state() {
             let (connection, why) = (connection.to_owned(), error.to_string());
-            self.events.push_back(Event::Changed(Change::RungFailed { connection, rung, why, kind }));
+            let offer = Offer::of(error);
+            self.events.push_back(Event::Changed(Change::RungFailed { connection, rung, why, kind, offer }));
         }
         client.ladder.failed(now, failure);
         self.climb(now);

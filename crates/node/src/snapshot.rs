@@ -1,6 +1,6 @@
 //! What a node looks like at one moment: for `dormouse status`. Owns plain data; changes nothing.
 
-use crate::event::FailureKind;
+use crate::event::{FailureKind, Offer};
 use crate::ladder::{State, Wake};
 use crate::node::{Node, Session};
 use dormouse_esp::Counters;
@@ -26,6 +26,8 @@ pub struct ClientInfo {
     pub ticket_expires: Option<UnixTime>,
     /// The last failure, until the session is up again.
     pub last_error: Option<(String, FailureKind)>,
+    /// What was offered then, and what would have been accepted.
+    pub last_offer: Offer,
     /// The session, if there is one.
     pub session: Option<SessionInfo>,
 }
@@ -55,6 +57,8 @@ pub struct SessionInfo {
     pub children: Vec<ChildInfo>,
     /// Gateway: what is done for its device while it sleeps; `None` if it is not stood in for.
     pub stand_in: Option<crate::StandInInfo>,
+    /// The IKE SA itself: algorithms, NAT, rekeying.
+    pub ike: Option<dormouse_ike::Description>,
 }
 
 /// A CHILD SA.
@@ -70,6 +74,8 @@ pub struct ChildInfo {
     pub mode: &'static str,
     /// Algorithms, as configured.
     pub suite: String,
+    /// New keys are made then.
+    pub rekey_at: Option<Instant>,
     /// What we received.
     pub received: Counters,
     /// What we sent.
@@ -90,6 +96,7 @@ impl Node {
             last_wake: c.ladder.last_wake(),
             ticket_expires: c.ticket().map(|t| t.expires),
             last_error: c.last_error.clone(),
+            last_offer: c.last_offer.clone(),
             session: c.sa.and_then(|sa| Some(self.session_info(now, sa, self.sessions.get(&sa)?))),
         };
         self.clients.iter().map(info).collect()
@@ -104,6 +111,11 @@ impl Node {
     }
 
     fn session_info(&self, now: Instant, sa: SaId, s: &Session) -> SessionInfo {
+        let ike = self.ike.describe(sa);
+        let rekey_at = |id: u64| {
+            let children = ike.iter().flat_map(|d| &d.children);
+            children.filter(|c| c.id.get() == id).find_map(|c| c.rekey_at)
+        };
         let child = |id: &u64| {
             let child = self.sad.get(*id)?;
             Some(ChildInfo {
@@ -115,6 +127,7 @@ impl Node {
                     dormouse_esp::Mode::Transport => "transport",
                 },
                 suite: self.known.get(id).map(|k| k.suite.to_string()).unwrap_or_default(),
+                rekey_at: rekey_at(*id),
                 received: child.inbound.counters(),
                 sent: child.outbound.counters(),
                 path_mtu: child.pmtu.get(now),
@@ -132,6 +145,7 @@ impl Node {
             dns: s.assigned.dns.clone(),
             children: s.children.iter().filter_map(child).collect(),
             stand_in: self.stand_in_info(sa),
+            ike,
         }
     }
 

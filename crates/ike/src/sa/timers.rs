@@ -79,6 +79,16 @@ impl IkeSa {
         }
     }
 
+    /// The silence after which a NAT keepalive is sent.
+    pub(crate) fn keepalive_interval(&self) -> Option<Duration> {
+        (self.nat.local && self.encapsulated()).then(|| self.keepalive.interval()).flatten()
+    }
+
+    /// Its algorithms, in the words of the configuration.
+    pub(crate) fn suite(&self) -> String {
+        self.channel.suite.to_string()
+    }
+
     fn keepalive_deadline(&self) -> Option<Deadline> {
         let needed = self.nat.local && self.encapsulated() && self.out.is_idle();
         needed.then(|| self.keepalive.deadline(self.last_out)).flatten()

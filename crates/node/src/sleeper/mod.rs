@@ -311,6 +311,19 @@ impl Sleeper {
         }
     }
 
+    /// The configuration was changed: takes all of it but the policy and the device's figures, which a restart takes. `mode` if
+    /// the file asks for another one.
+    pub fn reconfigure(&mut self, now: Instant, settings: &Settings, mode: Option<Mode>) {
+        self.settings.min_idle = settings.min_idle;
+        self.settings.wake_every = settings.wake_every;
+        self.settings.renew = settings.renew;
+        self.settings.latency = settings.latency;
+        self.settings.lost_per_hour = settings.lost_per_hour;
+        if let Some(mode) = mode {
+            self.set_mode(now, mode);
+        }
+    }
+
     /// Somebody else puts the device to sleep: the user, who will switch the radio, or the whole machine. Answered by
     /// [`Event::Asleep`] once the gateway was told, or has had its time.
     pub fn suspend(&mut self, now: Instant, reason: Reason) {
