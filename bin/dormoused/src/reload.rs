@@ -8,7 +8,7 @@ use serde_json::Value;
 
 impl Daemon {
     /// Reads the configuration again. `[sleep]` is applied at once, but for what a running radio or a learned history is bound
-    /// to; connections and `[daemon]` need a restart, which is said key by key.
+    /// to; connections and `[daemon]` and `[standin]` need a restart, which is said key by key.
     pub(crate) fn reload(&mut self, now: Instant) {
         let loaded = match load::load(&self.args) {
             Ok(loaded) => loaded,
@@ -32,10 +32,10 @@ impl Daemon {
     }
 }
 
-/// The keys of `[daemon]` and the connections that differ, as people write them.
+/// The keys of `[daemon]`, `[standin]` and the connections that differ, as people write them.
 fn changed(old: &Value, new: &Value) -> Vec<String> {
     let mut keys = Vec::new();
-    for section in ["daemon", "connection"] {
+    for section in ["daemon", "connection", "standin"] {
         let part = |v: &Value| v.get(section).and_then(Value::as_object).cloned().unwrap_or_default();
         let (old, new) = (part(old), part(new));
         let names: std::collections::BTreeSet<&String> = old.keys().chain(new.keys()).collect();
