@@ -34,6 +34,9 @@ struct RunArgs {
     /// Also write the report as one self-contained HTML page
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
+    /// Result file of dormouse bench, for experiments about security settings; without it they measure first
+    #[arg(long, value_name = "FILE")]
+    results: Option<PathBuf>,
     /// Synthetic clients
     #[arg(long, default_value_t = 3000)]
     clients: u32,
@@ -74,6 +77,7 @@ fn experiment(args: &RunArgs, json: bool) -> anyhow::Result<String> {
         threads: std::thread::available_parallelism().map_or(1, usize::from),
         clients: args.clients,
         seed: args.seed,
+        results: args.results.clone(),
     };
     let report = (experiment.run)(&context)?;
     if let Some(path) = &args.html {

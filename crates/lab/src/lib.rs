@@ -3,6 +3,7 @@
 
 use std::path::PathBuf;
 
+use advise::rules::Finding;
 use dormouse_trace::report::chart::Chart;
 use serde::Serialize;
 
@@ -10,7 +11,10 @@ pub mod advise;
 pub mod bench;
 pub mod calibrate;
 pub mod demo;
+mod measured;
 pub mod paper_000;
+pub mod paper_001;
+pub mod paper_004;
 pub mod render;
 pub mod results;
 
@@ -25,6 +29,8 @@ pub struct Context {
     pub clients: u32,
     /// The seed of whatever is made.
     pub seed: u64,
+    /// Measurements to report on (`docs/results.md`), for experiments about security settings.
+    pub results: Option<PathBuf>,
 }
 
 /// An experiment.
@@ -39,7 +45,7 @@ pub struct Experiment {
 }
 
 /// All experiments.
-pub const EXPERIMENTS: &[Experiment] = &[paper_000::EXPERIMENT];
+pub const EXPERIMENTS: &[Experiment] = &[paper_000::EXPERIMENT, paper_001::EXPERIMENT, paper_004::EXPERIMENT];
 
 /// The experiment called `name`.
 #[must_use]
@@ -60,6 +66,22 @@ pub struct Claim {
     pub ours: String,
     /// Why they differ, or what they agree on.
     pub why: String,
+    /// Whether ours goes the way of the claim; absent where that is no question of yes or no.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub finding: Option<Finding>,
+}
+
+/// A table of the paper beside ours.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
+pub struct Table {
+    /// Which, as in the paper.
+    pub place: String,
+    /// What it shows, in our words.
+    pub title: String,
+    /// Heads of the columns.
+    pub head: Vec<String>,
+    /// Rows.
+    pub rows: Vec<Vec<String>>,
 }
 
 /// A figure of the paper, repeated.
@@ -84,6 +106,8 @@ pub struct Report {
     pub traffic: Vec<String>,
     /// Claims.
     pub claims: Vec<Claim>,
+    /// Tables.
+    pub tables: Vec<Table>,
     /// Figures.
     pub figures: Vec<Figure>,
     /// What a reader must know.

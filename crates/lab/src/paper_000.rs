@@ -72,6 +72,7 @@ fn run(context: &Context) -> anyhow::Result<Report> {
         synthetic,
         traffic: traffic(&results),
         claims: claims(&results, &questions, synthetic),
+        tables: Vec::new(),
         figures: figures(&results, &questions),
         notes,
     })
@@ -144,6 +145,7 @@ fn claims(results: &Results, questions: &Questions, synthetic: bool) -> Vec<Clai
         paper: paper.to_owned(),
         ours,
         why: why.to_owned(),
+        finding: None,
     };
     let mut claims = vec![
         claim(

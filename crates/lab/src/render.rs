@@ -5,7 +5,8 @@ use std::fmt::Write as _;
 use dormouse_trace::report::html;
 use serde_json::{Value, json};
 
-use crate::Report;
+use crate::advise::rules::Finding;
+use crate::{Report, Table};
 
 /// Version of the JSON.
 pub const VERSION: u32 = 1;
@@ -29,6 +30,14 @@ pub fn text(report: &Report) -> String {
             "    paper  {}\n    ours   {}\n    why    {}\n",
             claim.paper, claim.ours, claim.why
         );
+        if let Some(finding) = claim.finding {
+            // Before the blank line that ends the claim.
+            out.truncate(out.trim_end().len());
+            let _ = writeln!(out, "\n    so     {}\n", finding.words());
+        }
+    }
+    for table in &report.tables {
+        text_table(&mut out, table);
     }
     for figure in &report.figures {
         let _ = writeln!(out, "{}: {}", figure.place, figure.chart.title);
@@ -41,6 +50,19 @@ pub fn text(report: &Report) -> String {
         let _ = writeln!(out, "note: {note}");
     }
     out
+}
+
+/// A table with columns as wide as they must be.
+fn text_table(out: &mut String, table: &Table) {
+    let _ = writeln!(out, "{}: {}", table.place, table.title);
+    let lines = || std::iter::once(&table.head).chain(&table.rows);
+    let width = |n: usize| lines().filter_map(|l| l.get(n)).map(|c| c.chars().count()).max().unwrap_or(0);
+    for line in lines() {
+        let cells: Vec<String> =
+            line.iter().enumerate().map(|(n, cell)| format!("{cell:<0$}", width(n))).collect();
+        let _ = writeln!(out, "    {}", cells.join("  ").trim_end());
+    }
+    out.push('\n');
 }
 
 /// A few points of a series, enough to compare.
@@ -70,6 +92,7 @@ pub fn json(report: &Report) -> Value {
         "synthetic": report.synthetic,
         "traffic": report.traffic,
         "claims": report.claims,
+        "tables": report.tables,
         "figures": figures,
         "notes": report.notes,
     })
@@ -86,20 +109,24 @@ pub fn page(report: &Report) -> anyhow::Result<String> {
     }
     body.push_str(
         "</ul></section>\n<section><h2>Claims</h2><div class=\"wide\"><table class=\"words\"><thead><tr><th>claim</th><th>paper</th>\
-         <th>ours</th><th>why</th></tr></thead><tbody>",
+         <th>ours</th><th>finding</th><th>why</th></tr></thead><tbody>",
     );
     for c in &report.claims {
         let _ = write!(
             body,
-            "<tr><td>{} <small>({})</small></td><td>{}</td><td>{}</td><td>{}</td></tr>",
+            "<tr><td>{} <small>({})</small></td><td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>",
             html::escape(&c.claim),
             html::escape(&c.place),
             html::escape(&c.paper),
             html::escape(&c.ours),
+            c.finding.map_or("–", Finding::words),
             html::escape(&c.why)
         );
     }
     body.push_str("</tbody></table></div></section>\n");
+    for table in &report.tables {
+        page_table(&mut body, table);
+    }
     for figure in &report.figures {
         let mut chart = figure.chart.clone();
         chart.title = format!("{}: {}", figure.place, chart.title);
@@ -117,4 +144,21 @@ pub fn page(report: &Report) -> anyhow::Result<String> {
         &body,
         "dormouse lab",
     ))
+}
+
+fn page_table(body: &mut String, table: &Table) {
+    let row = |cells: &[String], tag: &str| -> String {
+        cells.iter().map(|c| format!("<{tag}>{}</{tag}>", html::escape(c))).collect()
+    };
+    let _ = write!(
+        body,
+        "<section><h2>{}: {}</h2><div class=\"wide\"><table class=\"words\"><thead><tr>{}</tr></thead><tbody>",
+        html::escape(&table.place),
+        html::escape(&table.title),
+        row(&table.head, "th")
+    );
+    for cells in &table.rows {
+        let _ = write!(body, "<tr>{}</tr>", row(cells, "td"));
+    }
+    body.push_str("</tbody></table></div></section>\n");
 }

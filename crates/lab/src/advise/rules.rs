@@ -281,7 +281,7 @@ pub(crate) fn pairs<'a>(
 }
 
 /// All rules.
-pub(super) fn check(results: &Results, bootstrap: &Bootstrap) -> Vec<Rule> {
+pub(crate) fn check(results: &Results, bootstrap: &Bootstrap) -> Vec<Rule> {
     let mut rules: Vec<Rule> = table::RULES.iter().map(|d| one(results, bootstrap, d)).collect();
     rules.push(table::who_gains_most(results, bootstrap));
     rules
@@ -326,7 +326,7 @@ fn missing(results: &Results, needs: &str, words: &[&str]) -> String {
     }
 }
 
-const fn on(what: What) -> &'static str {
+pub(crate) const fn on(what: What) -> &'static str {
     match what {
         What::Crypto => "cryptography alone",
         What::Path => "whole path",
@@ -336,26 +336,21 @@ const fn on(what: What) -> &'static str {
     }
 }
 
-/// The comparisons of a test in words: `CTR-SHA1/CBC-SHA1 throughput: 180 B 0.98 [0.97, 1.00] tie, ...`.
+/// The comparisons of a test in words: `CTR-SHA1 over CBC-SHA1, throughput: 180 B 0.98 [0.97, 1.00] tie, ...`.
 fn summary(test: &Test, pairs: &[Pair<'_>]) -> Option<String> {
     let first = pairs.first()?;
-    let mut out = format!(
-        "{} over {}, {}:",
-        name(first.first, test.differ),
-        name(first.second, test.differ),
-        super::text::metric(test.metric)
-    );
-    let shown = 6;
-    for pair in pairs.iter().take(shown) {
+    let several = pairs.iter().any(|p| p.first.suite != first.first.suite);
+    let side = |sample| name(sample, test.differ, several);
+    let metric = super::text::metric(test.metric);
+    let mut out = format!("{} over {}, {metric}:", side(first.first), side(first.second));
+    for pair in pairs.iter().take(SHOWN) {
         let c = &pair.comparison;
         let verdict = match c.verdict {
             Verdict::Tie => " tie",
             Verdict::TooFew => " too few rounds",
             _ => "",
         };
-        // Pairs of one test may differ in what the first names.
-        let suite = if pair.first.suite == first.first.suite { "" } else { &pair.first.suite };
-        let space = if suite.is_empty() { "" } else { " " };
+        let (suite, space) = if several { (pair.first.suite.as_str(), " ") } else { ("", "") };
         let _ = write!(
             out,
             " {suite}{space}{} B {:.2} [{:.2}, {:.2}]{verdict},",
@@ -363,14 +358,17 @@ fn summary(test: &Test, pairs: &[Pair<'_>]) -> Option<String> {
         );
     }
     out.pop();
-    if pairs.len() > shown {
-        let _ = write!(out, ", and {} more", pairs.len() - shown);
+    if pairs.len() > SHOWN {
+        let _ = write!(out, ", and {} more", pairs.len() - SHOWN);
     }
     Some(out)
 }
 
-/// A side by what it differs in.
-fn name(sample: &Sample, differ: Differ) -> String {
+/// Pairs of a test that are listed one by one.
+const SHOWN: usize = 6;
+
+/// A side by what it differs in; without its suite where there are several and each pair names its own.
+fn name(sample: &Sample, differ: Differ, several: bool) -> String {
     let wrap = match sample.encapsulation {
         Encapsulation::None => "no encapsulation",
         Encapsulation::Tunnel => "tunnel",
@@ -378,21 +376,18 @@ fn name(sample: &Sample, differ: Differ) -> String {
         Encapsulation::Udp => "tunnel in UDP",
         Encapsulation::UdpTransport => "transport in UDP",
     };
-    match differ {
-        Differ::Protection if sample.suite == "none" && sample.engine == Engine::Plain => {
-            "the bare link".to_owned()
+    let how = match differ {
+        Differ::Protection if sample.suite == "none" => {
+            let plain = sample.engine == Engine::Plain;
+            return if plain { "the bare link" } else { "dormouse without ESP" }.to_owned();
         }
-        Differ::Protection if sample.suite == "none" => "dormouse without ESP".to_owned(),
-        Differ::Suite | Differ::Protection => sample.suite.clone(),
-        Differ::Cores => format!("{} on {} cores", sample.suite, sample.cores),
-        Differ::Aes => {
-            let with = if sample.aes_instructions == Some(true) { "with" } else { "without" };
-            format!("{} {with} AES instructions", sample.suite)
-        }
-        Differ::Wrap => format!("{} in {wrap}", sample.suite),
-        Differ::Governor => {
-            format!("{} under {}", sample.suite, sample.governor.as_deref().unwrap_or("no governor"))
-        }
-        Differ::Layer => format!("{} ({}, {wrap})", sample.suite, on(sample.what)),
-    }
+        Differ::Suite | Differ::Protection => return sample.suite.clone(),
+        Differ::Cores => format!("on {} cores", sample.cores),
+        Differ::Aes if sample.aes_instructions == Some(false) => "without AES instructions".to_owned(),
+        Differ::Aes => "with AES instructions".to_owned(),
+        Differ::Wrap => format!("in {wrap}"),
+        Differ::Governor => format!("under {}", sample.governor.as_deref().unwrap_or("no governor")),
+        Differ::Layer => return format!("{} ({}, {wrap})", sample.suite, on(sample.what)),
+    };
+    if several { how } else { format!("{} {how}", sample.suite) }
 }

@@ -1,10 +1,8 @@
 //! Invented result files, for tests only: costs by formula, so that the right answer is known.
 
-#![expect(dead_code, reason = "each test binary uses its part")]
-
 use dormouse_lab::results::Results;
 use dormouse_lab::results::format::{
-    Encapsulation, EnergySource, Engine, Machine, Round, Sample, Skipped, Unit, What,
+    Encapsulation, EnergySource, Engine, Machine, Round, Sample, Skipped, What,
 };
 
 /// Nanoseconds for a packet: fixed, and for each byte; by suite. The integrity algorithm comes on top.
@@ -82,37 +80,4 @@ pub(crate) fn campaign() -> Results {
         reason: "the library does not heed the mask <here>".to_owned(),
     });
     results
-}
-
-/// The file of a stream as paper 001 had it: UDP at a rate, with or without protection.
-pub(crate) fn stream(suite: &str, pdu: u32, offered: Option<f64>, received: f64, joules: f64) -> Sample {
-    let mut s = Sample::new(What::Stream, suite, pdu, 1);
-    s.verified = true;
-    s.unit = Unit::Payload;
-    s.offered = offered;
-    if suite == "none" {
-        s.engine = Engine::Plain;
-    } else {
-        s.encapsulation = Encapsulation::Udp;
-    }
-    let rate = offered.unwrap_or(1e9) / 8.0;
-    s.rounds = (0..5u32)
-        .map(|n| {
-            let wobble = 1.0 + 0.002 * (f64::from(n) - 2.0);
-            let sent = 10_000u64;
-            let got = (received * wobble).min(1.0);
-            Round {
-                round: n,
-                elapsed: Some(3.0),
-                throughput: Some(rate * got),
-                loss: Some(1.0 - got),
-                jitter: Some(1e-5),
-                joules: Some(joules * wobble),
-                packets_sent: Some(sent),
-                packets_received: Some((sent as f64 * got) as u64),
-                ..Round::default()
-            }
-        })
-        .collect();
-    s
 }

@@ -1,0 +1,74 @@
+//! Measurements for the experiments about security settings: those of a file, or made on the spot. Owns where they come from
+//! and the words for it; must never mix two files.
+
+use anyhow::{Context as _, Result, bail};
+
+use crate::Context;
+use crate::advise::text;
+use crate::results::Results;
+use crate::results::format::{EnergySource, Metric, Sample};
+use crate::results::stats::{self, Bootstrap};
+
+/// The measurements of the file that the user named.
+pub(crate) fn results(context: &Context, experiment: &str, command: &str) -> Result<Results> {
+    match &context.results {
+        Some(path) => Results::read(path).with_context(|| path.display().to_string()),
+        None => bail!("{experiment} needs measurements: {command}, then --results FILE"),
+    }
+}
+
+/// On what the figures were obtained.
+pub(crate) fn obtained_on(results: &Results) -> Vec<String> {
+    let m = &results.machine;
+    let mut out = vec![
+        format!("{} ({} cores), {}", m.cpu, m.cores, m.kernel),
+        format!(
+            "plan {:?}, seed {}, {} points, command: {}",
+            results.plan,
+            results.seed,
+            results.samples.len(),
+            results.command.join(" ")
+        ),
+    ];
+    if let Some(hypervisor) = &m.hypervisor {
+        out.push(format!("a virtual machine ({hypervisor}): ratios hold, absolute figures may not"));
+    }
+    out.push(match results.energy.source {
+        EnergySource::None => "no energy figures: no meter and no profile".to_owned(),
+        EnergySource::Measured => format!("energy measured by {}", results.energy.name),
+        EnergySource::Estimated => {
+            format!("energy estimated from CPU time and the profile {}", results.energy.name)
+        }
+    });
+    out.extend(results.skipped.iter().map(|s| format!("not measurable here: {}: {}", s.subject, s.reason)));
+    out
+}
+
+/// Mean and standard deviation over rounds, as the papers give them: `2.08 ± 0.01`.
+pub(crate) fn mean(sample: Option<&Sample>, metric: Metric, factor: f64) -> String {
+    let values = sample.map(|s| s.values(metric)).unwrap_or_default();
+    match stats::mean_and_deviation(&values) {
+        Some((mean, deviation)) => {
+            format!("{} ± {}", text::digits(mean * factor), text::digits(deviation * factor))
+        }
+        None => "not measured".to_owned(),
+    }
+}
+
+/// A change in percent from the ratio of two samples, with its interval: `-33 % [-35, -31]`.
+pub(crate) fn change(
+    a: Option<&Sample>,
+    b: Option<&Sample>,
+    metric: Metric,
+    bootstrap: &Bootstrap,
+) -> String {
+    let compared = a.zip(b).and_then(|(a, b)| bootstrap.compare(a, b, metric));
+    compared.map_or_else(
+        || "not measured".to_owned(),
+        |c| {
+            let percent = |r: f64| 100.0 * (r - 1.0);
+            let r = c.ratio;
+            format!("{:+.0} % [{:+.0}, {:+.0}]", percent(r.median), percent(r.low), percent(r.high))
+        },
+    )
+}

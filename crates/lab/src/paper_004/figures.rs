@@ -1,0 +1,283 @@
+//! Figures 1 to 11 of paper 004 as charts: ratios by packet size. The paper's curves are lost; the dashed lines are the ratios
+//! that its text states, over the sizes that it states them for.
+
+use std::collections::BTreeMap;
+
+use dormouse_trace::report::chart::{Chart, Mark};
+
+use super::{HARD, MODES, ORDER, SOFT, against, geometric_mean};
+use crate::Figure;
+use crate::advise::rules::{self, ANY, Differ, Expect, Mode, Pick, Test};
+use crate::results::format::{Encapsulation, Engine, Metric, Results, Sample, What};
+use crate::results::stats::Bootstrap;
+
+const ALL: (u32, u32) = (1, 1_500);
+const OURS: Pick = Pick { engine: Some(Engine::Dormouse), ..ANY };
+
+/// A line of ours: a name, a colour and a comparison.
+struct Line {
+    name: String,
+    colour: usize,
+    test: Test,
+}
+
+/// What the paper states: a name, and the range of sizes with the ratio.
+type Stated = (&'static str, (f64, f64), f64);
+
+struct Drawing<'a> {
+    results: &'a Results,
+    bootstrap: &'a Bootstrap,
+}
+
+/// All figures.
+pub(super) fn all(results: &Results, bootstrap: &Bootstrap) -> Vec<Figure> {
+    let d = Drawing { results, bootstrap };
+    let mut out = Vec::new();
+    modes(&d, &mut out);
+    cores_and_instructions(&d, &mut out);
+    overheads(&d, &mut out);
+    governors_and_tls(&d, &mut out);
+    out
+}
+
+/// Figures 1 and 2.
+fn modes(d: &Drawing<'_>, out: &mut Vec<Figure>) {
+    let aead: &[Stated] = &[
+        ("paper, CCM and GCM, least", (200.0, 1_500.0), 1.2),
+        ("paper, CCM and GCM, most", (200.0, 1_500.0), 1.4),
+    ];
+    let small: &[Stated] =
+        &[("paper, others, least", (180.0, 200.0), 2.0), ("paper, others, most", (180.0, 200.0), 3.0)];
+    for (place, id, title, aes, metric, stated) in [
+        (
+            "Fig. 1a",
+            "modes-software-time",
+            "Time of each mode over CBC, AES in software",
+            SOFT,
+            Metric::Throughput,
+            aead,
+        ),
+        (
+            "Fig. 1b",
+            "modes-aes-time",
+            "Time of each mode over CBC, AES instructions",
+            HARD,
+            Metric::Throughput,
+            small,
+        ),
+        (
+            "Fig. 2a",
+            "modes-software-cpu",
+            "CPU of each mode over CBC, AES in software",
+            SOFT,
+            Metric::Cpu,
+            aead,
+        ),
+        ("Fig. 2b", "modes-aes-cpu", "CPU of each mode over CBC, AES instructions", HARD, Metric::Cpu, &[]),
+    ] {
+        let lines = lines(MODES.into_iter().filter(|m| m.1 != Mode::Cbc), |mode| {
+            against(mode, Mode::Cbc, aes, metric, ALL)
+        });
+        out.push(d.figure(place, id, title, &lines, stated));
+    }
+}
+
+/// Figures 3, 4 and 5.
+fn cores_and_instructions(d: &Drawing<'_>, out: &mut Vec<Figure>) {
+    let cores = |mode, metric| Test {
+        first: Pick { mode: Some(mode), many: Some(true), ..OURS },
+        second: Pick { mode: Some(mode), many: Some(false), ..OURS },
+        differ: Differ::Cores,
+        metric,
+        sizes: ALL,
+        expect: Expect::Tie,
+    };
+    let stated: &[Stated] = &[
+        ("paper, small, least", (180.0, 400.0), 1.3),
+        ("paper, small, most", (180.0, 400.0), 1.7),
+        ("paper, large, least", (400.0, 1_500.0), 1.1),
+    ];
+    let time = lines(MODES, |m| cores(m, Metric::Throughput));
+    out.push(d.figure("Fig. 3", "cores-time", "Time on several cores over one", &time, stated));
+    let stated: &[Stated] = &[
+        ("paper, small, least", (180.0, 400.0), 1.3),
+        ("paper, small, most", (180.0, 400.0), 1.7),
+        ("paper, large CCM and GCM", (400.0, 1_500.0), 0.85),
+    ];
+    let cpu = lines(MODES, |m| cores(m, Metric::Cpu));
+    out.push(d.figure("Fig. 4", "cores-cpu", "CPU on several cores over one", &cpu, stated));
+    let instructions = |mode| Test {
+        first: Pick { mode: Some(mode), ..SOFT },
+        second: Pick { mode: Some(mode), ..HARD },
+        differ: Differ::Aes,
+        metric: Metric::Throughput,
+        sizes: ALL,
+        expect: Expect::Tie,
+    };
+    let stated: &[Stated] = &[
+        ("paper, CCM", (250.0, 1_500.0), 1.3),
+        ("paper, CBC", (250.0, 1_500.0), 1.1),
+        ("paper, CBC, small", (180.0, 250.0), 3.3),
+    ];
+    let time = lines(MODES, instructions);
+    out.push(d.figure(
+        "Fig. 5",
+        "instructions",
+        "Time with AES in software over AES instructions",
+        &time,
+        stated,
+    ));
+}
+
+/// Figures 6 to 9.
+fn overheads(d: &Drawing<'_>, out: &mut Vec<Figure>) {
+    let both = |of: &dyn Fn(Metric) -> Test| {
+        let line = |name: &str, colour, metric| Line { name: name.to_owned(), colour, test: of(metric) };
+        vec![line("ours, time", 0, Metric::Throughput), line("ours, CPU", 2, Metric::Cpu)]
+    };
+    let encryption = both(&|metric| against(Mode::Cbc, Mode::Null, ANY, metric, ALL));
+    let stated: &[Stated] = &[("paper, CPU", (180.0, 1_500.0), 3.75)];
+    out.push(d.figure(
+        "Fig. 6",
+        "encryption",
+        "AES-CBC over NULL encryption, both with SHA1",
+        &encryption,
+        stated,
+    ));
+    let network = both(&|metric| Test {
+        first: Pick { mode: Some(Mode::Null), ..ANY },
+        second: Pick { mode: Some(Mode::Plain), ..ANY },
+        differ: Differ::Protection,
+        metric,
+        sizes: ALL,
+        expect: Expect::Tie,
+    });
+    let stated: &[Stated] = &[("paper", (180.0, 1_500.0), 1.5)];
+    out.push(d.figure("Fig. 7", "network", "ESP with NULL encryption over no ESP", &network, stated));
+    for (place, id, title, wrap, name) in [
+        (
+            "Fig. 8",
+            "tunnel",
+            "Tunnel mode over transport mode",
+            Encapsulation::Tunnel,
+            "paper, large packets",
+        ),
+        (
+            "Fig. 9",
+            "udp",
+            "UDP encapsulation over transport mode",
+            Encapsulation::Udp,
+            "paper, large packets",
+        ),
+    ] {
+        let wrapped = both(&|metric| Test {
+            first: Pick { wrap: Some(wrap), ..OURS },
+            second: Pick { wrap: Some(Encapsulation::Transport), ..OURS },
+            differ: Differ::Wrap,
+            metric,
+            sizes: ALL,
+            expect: Expect::Tie,
+        });
+        out.push(d.figure(place, id, title, &wrapped, &[(name, (500.0, 1_500.0), 1.0)]));
+    }
+}
+
+/// Figures 10 and 11.
+fn governors_and_tls(d: &Drawing<'_>, out: &mut Vec<Figure>) {
+    let lines: Vec<Line> = ["performance", "conservative", "powersave"]
+        .into_iter()
+        .enumerate()
+        .map(|(colour, governor)| Line {
+            name: format!("ours, {governor}"),
+            colour,
+            test: Test {
+                first: Pick { governor: Some(governor), ..OURS },
+                second: Pick { governor: Some("ondemand"), ..OURS },
+                differ: Differ::Governor,
+                metric: Metric::Throughput,
+                sizes: ALL,
+                expect: Expect::Tie,
+            },
+        })
+        .collect();
+    out.push(d.figure("Fig. 10", "governors", "Time under each governor over ondemand", &lines, &[]));
+    let tls = |metric| Test {
+        first: Pick { what: Some(What::Tls), ..ANY },
+        second: Pick { what: Some(What::Download), mode: Some(Mode::Gcm), ..OURS },
+        differ: Differ::Layer,
+        metric,
+        sizes: ALL,
+        expect: Expect::Tie,
+    };
+    let mut chart =
+        Chart::new("tls", "TLS over IPsec (AES-GCM), by size of the file", "bytes", "TLS over IPsec");
+    chart.x_log = true;
+    chart.caption = "Below 1, TLS is faster or takes less CPU. The paper states directions only: TLS is faster on the laptop, IPsec on the small devices.".to_owned();
+    for (name, colour, metric) in [("ours, time", 0, Metric::Throughput), ("ours, CPU", 2, Metric::Cpu)] {
+        let points = d.points(&tls(metric), What::Tls, |s| s.file_bytes.map(|n| n as f64));
+        chart.add(name, colour, Mark::Line, points);
+    }
+    if chart.is_empty() {
+        chart.caption.push_str(" Not measured in this file.");
+    }
+    out.push(Figure { place: "Fig. 11".to_owned(), chart });
+}
+
+fn lines(modes: impl IntoIterator<Item = (&'static str, Mode)>, test: impl Fn(Mode) -> Test) -> Vec<Line> {
+    let line = |(colour, (name, mode)): (usize, (&str, Mode))| Line {
+        name: format!("ours, {name}"),
+        colour,
+        test: test(mode),
+    };
+    modes.into_iter().enumerate().map(line).collect()
+}
+
+impl Drawing<'_> {
+    fn figure(&self, place: &str, id: &str, title: &str, lines: &[Line], stated: &[Stated]) -> Figure {
+        let mut chart = Chart::new(id, title, "packet, B", "ratio");
+        chart.x_range = Some((100.0, 1_500.0));
+        let basis = ORDER.into_iter().find(|what| lines.iter().any(|l| !self.line(l, *what).is_empty()));
+        for (n, (name, (from, to), ratio)) in stated.iter().enumerate() {
+            chart.add(name, 4 + n, Mark::Dashes, vec![(*from, *ratio), (*to, *ratio)]);
+        }
+        match basis {
+            Some(what) => {
+                chart.caption = format!(
+                    "1 is no difference. Ours: {}, mean ratio of all pairs of a size.",
+                    rules::on(what)
+                );
+                for line in lines {
+                    let points = self.line(line, what);
+                    if !points.is_empty() {
+                        let mark = if points.len() == 1 { Mark::Points } else { Mark::Line };
+                        chart.add(&line.name, line.colour, mark, points);
+                    }
+                }
+            }
+            None => chart.caption = "Ours was not measured in this file.".to_owned(),
+        }
+        if !stated.is_empty() {
+            chart.caption.push_str(" Dashed: what the paper's text states.");
+        }
+        Figure { place: place.to_owned(), chart }
+    }
+
+    fn line(&self, line: &Line, what: What) -> Vec<(f64, f64)> {
+        self.points(&line.test, what, |s| Some(f64::from(s.packet_bytes)))
+    }
+
+    /// The mean ratio at each x. Throughput is turned into time, which is what the paper draws.
+    fn points(&self, test: &Test, what: What, x: impl Fn(&Sample) -> Option<f64>) -> Vec<(f64, f64)> {
+        let mut at: BTreeMap<u64, Vec<f64>> = BTreeMap::new();
+        for pair in rules::pairs(self.results, self.bootstrap, test, Some(what)) {
+            let ratio = pair.comparison.ratio.median;
+            let ratio = if test.metric == Metric::Throughput { 1.0 / ratio } else { ratio };
+            if let Some(x) = x(pair.first) {
+                at.entry(x as u64).or_default().push(ratio);
+            }
+        }
+        at.into_iter()
+            .filter_map(|(x, ratios)| Some((x as f64, geometric_mean(ratios.into_iter())?)))
+            .collect()
+    }
+}

@@ -1,0 +1,210 @@
+//! The experiments on measurements, on invented files where the direction of every finding is known: every table and figure is
+//! there, findings follow the numbers, and what was not measured is said.
+
+mod common;
+
+use common::{campaign, sample};
+use dormouse_lab::advise::rules::Finding;
+use dormouse_lab::results::format::{Encapsulation, Engine, Machine, Results, Round, Sample, Unit, What};
+use dormouse_lab::{Claim, Context, Report, find, paper_001, paper_004, render};
+
+/// A stream as paper 001 had it: UDP at a rate, with or without protection.
+fn stream(suite: &str, pdu: u32, offered: Option<f64>, received: f64, joules: f64) -> Sample {
+    let mut s = Sample::new(What::Stream, suite, pdu, 1);
+    s.verified = true;
+    s.unit = Unit::Payload;
+    s.offered = offered;
+    if suite == "none" {
+        s.engine = Engine::Plain;
+    } else {
+        s.encapsulation = Encapsulation::Udp;
+    }
+    let rate = offered.unwrap_or(1e9) / 8.0;
+    s.rounds = (0..5u32)
+        .map(|n| {
+            let wobble = 1.0 + 0.002 * (f64::from(n) - 2.0);
+            let sent = 10_000u64;
+            let got = (received * wobble).min(1.0);
+            Round {
+                round: n,
+                elapsed: Some(3.0),
+                throughput: Some(rate * got),
+                loss: Some(1.0 - got),
+                jitter: Some(1e-5),
+                joules: Some(joules * wobble),
+                packets_sent: Some(sent),
+                packets_received: Some((sent as f64 * got) as u64),
+                ..Round::default()
+            }
+        })
+        .collect();
+    s
+}
+
+/// Streams in which the paper's findings hold, or (`modern`) none does but the cost of algorithms.
+fn streams(modern: bool) -> Results {
+    let machine = Machine { cpu: "An invented processor".to_owned(), cores: 2, ..Machine::default() };
+    let mut results = Results::new(machine);
+    for (suite, cost) in [("none", 1.0), ("3des-sha1", if modern { 1.0 } else { 0.66 }), ("aes128gcm16", 1.0)]
+    {
+        for pdu in [256u32, 512, 1_024, 2_048] {
+            // At full speed what arrives is the device's limit; 1,024 bytes pass twice as fast as 256.
+            let size = if modern { 0.5 } else { f64::from(pdu.min(1_024)) / 2_048.0 };
+            let fragments = if pdu > 1_500 && !modern { 0.02 } else { 1.0 };
+            results.samples.push(stream(suite, pdu, None, cost * size * fragments, 10.0));
+            let joules = if suite == "none" || modern { if modern { 25.0 } else { 50.0 } } else { 80.0 };
+            results.samples.push(stream(
+                suite,
+                pdu,
+                Some(2e6),
+                if fragments < 1.0 { 0.03 } else { 0.99 },
+                joules,
+            ));
+        }
+        for rate in [56e3, 128e3, 256e3, 1e6, 4e6, 8e6] {
+            let lost = !modern && ((suite != "none" && rate > 3e6) || rate > 7e6);
+            let per_mbit = if suite == "none" || modern { 25.0 } else { 40.0 };
+            let joules = if modern { per_mbit } else { per_mbit * rate / 1e6 };
+            results.samples.push(stream(suite, 1_024, Some(rate), if lost { 0.5 } else { 0.98 }, joules));
+        }
+    }
+    for (suite, each) in
+        [("3des-sha1", 30.0), ("3des-md5", 28.0), ("des-sha1", 13.0), ("des-md5", 12.0), ("aes128gcm16", 0.3)]
+    {
+        results.samples.push(sample(What::Crypto, suite, 1_024, 1_024.0 * each));
+    }
+    results
+}
+
+fn claim<'a>(report: &'a Report, words: &str) -> &'a Claim {
+    report.claims.iter().find(|c| c.claim.contains(words)).unwrap_or_else(|| panic!("no claim about {words}"))
+}
+
+#[test]
+fn paper_001_checks_the_direction_of_every_finding() {
+    let (theirs, modern) = (paper_001::report(&streams(false)), paper_001::report(&streams(true)));
+    for (words, there, here) in [
+        ("lowers the highest reception rate", Finding::Confirmed, Finding::Contradicted),
+        ("Larger PDUs raise", Finding::Confirmed, Finding::Contradicted),
+        ("more energy with IPsec", Finding::Confirmed, Finding::Contradicted),
+        ("grows with the rate", Finding::Confirmed, Finding::Contradicted),
+        ("halves the highest rate", Finding::Confirmed, Finding::NotMeasurable),
+        ("collapses reception", Finding::Confirmed, Finding::Contradicted),
+        ("3DES with SHA1 is dearest", Finding::Confirmed, Finding::Confirmed),
+    ] {
+        assert_eq!(claim(&theirs, words).finding, Some(there), "{words}: {}", claim(&theirs, words).ours);
+        assert_eq!(claim(&modern, words).finding, Some(here), "{words}: {}", claim(&modern, words).ours);
+    }
+    let third = &claim(&theirs, "lowers the highest").ours;
+    assert!(third.contains("34 % at 256 B") && third.contains("aes128gcm16: 0 %"), "{third}");
+    let advice = claim(&theirs, "3DES with SHA1 is dearest");
+    assert!(
+        advice.ours.contains("allowed today: aes128gcm16") && advice.why.contains("MUST NOT"),
+        "{advice:?}"
+    );
+}
+
+#[test]
+fn paper_001_has_every_figure_and_the_papers_own_numbers() {
+    let report = paper_001::report(&streams(false));
+    for place in ["Fig. 4", "Figs. 5 and 7", "Fig. 6", "Fig. 8", "Fig. 9", "Fig. 10"] {
+        let figure = report.figures.iter().find(|f| f.place == place).expect(place);
+        assert!(
+            figure.chart.series.iter().any(|s| s.name.starts_with("ours") && !s.points.is_empty()),
+            "{place}"
+        );
+        let table = report.tables.iter().find(|t| t.place == place).expect(place);
+        assert!(table.rows.iter().all(|r| r.len() == table.head.len()), "{place}");
+        assert!(table.rows.iter().flatten().all(|cell| !cell.contains("not measured")), "{place}: {table:?}");
+    }
+    let table = &report.tables[0];
+    assert_eq!(table.rows[2][1..4], ["3.11 ± 0.07", "2.08 ± 0.01", "-33 %"].map(str::to_owned));
+    let text = render::text(&report);
+    assert!(text.contains("so     confirmed") && text.contains("3.11 ± 0.07"), "{text}");
+    let page = render::page(&report).expect("a page");
+    assert!(page.contains("<td>confirmed</td>") && !page.contains("NaN") && !page.contains("<script"));
+    assert_eq!(render::json(&report)["tables"][0]["place"], "Fig. 4");
+}
+
+#[test]
+fn paper_001_without_streams_says_so() {
+    let report = paper_001::report(&campaign());
+    assert!(report.claims.iter().all(|c| c.finding != Some(Finding::Confirmed) || c.place == "Fig. 10"));
+    assert!(claim(&report, "collapses").ours.contains("not measured"));
+    assert!(
+        report
+            .figures
+            .iter()
+            .filter(|f| f.place != "Fig. 10")
+            .all(|f| f.chart.caption.contains("not measured"))
+    );
+}
+
+#[test]
+fn paper_004_has_every_rule_table_and_figure() {
+    let mut results = campaign();
+    for bytes in [180u32, 1_420] {
+        for (suite, each) in
+            [("aes128-sha1", 2.0), ("aes128ctr-sha1", 1.5), ("aes128gcm16", 4.0), ("aes128ccm16", 5.0)]
+        {
+            let mut s = sample(What::Path, suite, bytes, 600.0 + each * f64::from(bytes));
+            s.aes_instructions = Some(false);
+            results.samples.push(s);
+        }
+    }
+    let mut tls = sample(What::Tls, "tls13-aes128gcm", 1_500, 800.0);
+    (tls.engine, tls.encapsulation, tls.file_bytes) = (Engine::Rustls, Encapsulation::None, Some(1 << 20));
+    let mut download = sample(What::Download, "aes128gcm16", 1_400, 1_600.0);
+    download.file_bytes = tls.file_bytes;
+    results.samples.extend([tls, download]);
+    let report = paper_004::report(&results);
+    let places: Vec<&str> = report.figures.iter().map(|f| f.place.as_str()).collect();
+    for place in ["1a", "1b", "2a", "2b", "3", "4", "5", "6", "7", "8", "9", "10", "11"] {
+        assert!(places.contains(&format!("Fig. {place}").as_str()), "{place}: {places:?}");
+    }
+    for (place, series) in [
+        ("Fig. 1a", "ours, GCM"),
+        ("Fig. 5", "ours, CBC"),
+        ("Fig. 7", "ours, CPU"),
+        ("Fig. 11", "ours, time"),
+    ] {
+        let chart = &report.figures.iter().find(|f| f.place == place).expect(place).chart;
+        assert!(chart.series.iter().any(|s| s.name == series && !s.points.is_empty()), "{place}: {chart:?}");
+    }
+    let governors = &report.figures.iter().find(|f| f.place == "Fig. 10").expect("it").chart;
+    assert!(governors.caption.contains("not measured"));
+    for (words, finding) in [
+        ("CCM and GCM take more CPU", Finding::Confirmed),
+        ("CCM is faster than GCM", Finding::Contradicted),
+        ("AES instructions make every mode faster", Finding::Confirmed),
+        ("faster over TLS", Finding::Confirmed),
+        ("a fixed high frequency", Finding::NotMeasurable),
+    ] {
+        assert_eq!(claim(&report, words).finding, Some(finding), "{words}: {}", claim(&report, words).ours);
+    }
+    let best = &report.tables.iter().find(|t| t.place == "Table 2").expect("it").rows;
+    let of = |what: &str, packets: &str| {
+        best.iter().find(|r| r[0] == what && r[1] == packets).expect("a row")[3].clone()
+    };
+    assert!(of("AES in software, time", "180 B").starts_with("CTR"), "{best:?}");
+    assert!(of("AES instructions, CPU", "1,000 to 1,500 B").starts_with("GCM"), "{best:?}");
+    let page = render::page(&report).expect("a page");
+    assert!(!page.contains("NaN") && page.matches("<svg").count() == report.figures.len());
+}
+
+#[test]
+fn experiments_read_a_file_and_name_it_if_they_cannot() {
+    let path = std::env::temp_dir().join(format!("dormouse-lab-{}.json", std::process::id()));
+    streams(true).write(&path).expect("written");
+    let context = |results| Context { recordings: Vec::new(), threads: 1, clients: 1, seed: 1, results };
+    for name in ["paper-001", "paper-004"] {
+        let experiment = find(name).expect("it is listed");
+        let report = (experiment.run)(&context(Some(path.clone()))).expect("it runs");
+        assert!(report.traffic.iter().any(|l| l.contains("An invented processor")));
+        let missing = path.with_extension("none");
+        let error =
+            format!("{:#}", (experiment.run)(&context(Some(missing.clone()))).expect_err("no such file"));
+        assert!(error.contains(&missing.display().to_string()), "{error}");
+    }
+    std::fs::remove_file(&path).expect("removed");
+}
