@@ -4,10 +4,13 @@ use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::{Context as _, bail};
+use anyhow::Context as _;
 use clap::{Args, ValueEnum};
 use dormouse_lab::advise::{self, Options, Purpose, page, text};
+use dormouse_lab::bench::Request;
 use dormouse_lab::results::Results;
+
+use crate::measure;
 
 /// Recommend security settings for this device, with evidence
 ///
@@ -15,7 +18,7 @@ use dormouse_lab::results::Results;
 /// the stated use.
 #[derive(Debug, Args)]
 pub(crate) struct AdviseArgs {
-    /// Result file of dormouse bench
+    /// Result file of dormouse bench; without it the short campaign runs first, all of it as root
     #[arg(value_name = "RESULT")]
     file: Option<PathBuf>,
     /// What the device is used for
@@ -74,10 +77,8 @@ pub(crate) fn run(args: &AdviseArgs, json: bool) -> anyhow::Result<ExitCode> {
 /// The measurements: of the file, or made now.
 fn results(args: &AdviseArgs) -> anyhow::Result<Results> {
     match &args.file {
-        Some(path) => Results::read(path).with_context(|| path.display().to_string()),
-        None => bail!(
-            "a result file is needed: dormouse bench --quick --out result.json, then dormouse advise result.json"
-        ),
+        Some(path) => measure::read(path),
+        None => measure::now(&Request { quick: true, seed: 1, ..Request::default() }),
     }
 }
 

@@ -4,6 +4,7 @@ use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use crate::measure;
 use anyhow::{Context as _, bail};
 use clap::{Args, Subcommand};
 use dormouse_lab::{Context, EXPERIMENTS, find, render};
@@ -77,7 +78,7 @@ fn experiment(args: &RunArgs, json: bool) -> anyhow::Result<String> {
         threads: std::thread::available_parallelism().map_or(1, usize::from),
         clients: args.clients,
         seed: args.seed,
-        results: args.results.clone(),
+        results: measure::results_for(experiment, args.results.as_deref())?,
     };
     let report = (experiment.run)(&context)?;
     if let Some(path) = &args.html {

@@ -10,6 +10,7 @@ mod demo;
 mod doctor;
 mod exit;
 mod lab;
+mod measure;
 mod meter;
 mod reference;
 mod render;

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use advise::rules::Finding;
 use dormouse_trace::report::chart::Chart;
+use results::Results;
 use serde::Serialize;
 
 pub mod advise;
@@ -29,8 +30,8 @@ pub struct Context {
     pub clients: u32,
     /// The seed of whatever is made.
     pub seed: u64,
-    /// Measurements to report on (`docs/results.md`), for experiments about security settings.
-    pub results: Option<PathBuf>,
+    /// Measurements to report on, for experiments that [need](Experiment::needs) them.
+    pub results: Option<Results>,
 }
 
 /// An experiment.
@@ -40,6 +41,8 @@ pub struct Experiment {
     pub name: &'static str,
     /// One line.
     pub title: &'static str,
+    /// What must be measured for it, if it is about measurements.
+    pub needs: Option<fn() -> bench::Request>,
     /// Runs it.
     pub run: fn(&Context) -> anyhow::Result<Report>,
 }

@@ -1,7 +1,6 @@
-//! Measurements for the experiments about security settings: those of a file, or made on the spot. Owns where they come from
-//! and the words for it; must never mix two files.
+//! Measurements in the words of the experiments about security settings. Owns how they are told; must never mix two files.
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result};
 
 use crate::Context;
 use crate::advise::text;
@@ -9,12 +8,9 @@ use crate::results::Results;
 use crate::results::format::{EnergySource, Metric, Sample};
 use crate::results::stats::{self, Bootstrap};
 
-/// The measurements of the file that the user named.
-pub(crate) fn results(context: &Context, experiment: &str, command: &str) -> Result<Results> {
-    match &context.results {
-        Some(path) => Results::read(path).with_context(|| path.display().to_string()),
-        None => bail!("{experiment} needs measurements: {command}, then --results FILE"),
-    }
+/// The measurements that the experiment was given.
+pub(crate) fn results<'a>(context: &'a Context, experiment: &str) -> Result<&'a Results> {
+    context.results.as_ref().with_context(|| format!("{experiment} needs measurements"))
 }
 
 /// On what the figures were obtained.

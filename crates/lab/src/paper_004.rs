@@ -8,6 +8,7 @@ mod figures;
 use anyhow::Result;
 
 use crate::advise::rules::{self, ANY, Differ, Expect, Mode, Pick, Test};
+use crate::bench::{Part, Request};
 use crate::results::format::{Metric, Results, What};
 use crate::results::stats::{Bootstrap, Verdict};
 use crate::{Claim, Context, Experiment, Report, Table, measured};
@@ -16,10 +17,9 @@ use crate::{Claim, Context, Experiment, Report, Table, measured};
 pub const EXPERIMENT: Experiment = Experiment {
     name: "paper-004",
     title: "Paper 004: which IPsec settings suit a device (Tables 1 and 2, Figures 1 to 11, recommendations)",
+    needs: Some(needs),
     run,
 };
-
-const COMMAND: &str = "sudo dormouse bench --what crypto,path,downloads,tls --out FILE";
 
 /// AES in software, and by the processor's instructions.
 const SOFT: Pick = Pick { aes: Some(false), ..ANY };
@@ -29,9 +29,30 @@ const MODES: [(&str, Mode); 4] =
 /// Where the paper's comparison is looked for, the nearest to its downloads first.
 const ORDER: [What; 3] = [What::Download, What::Path, What::Crypto];
 
+/// The paper's four modes and its baselines, at four of its packet sizes, on one core and all.
+fn needs() -> Request {
+    let names = ["aes128-sha1", "aes128ctr-sha1", "aes128ccm16", "aes128gcm16", "null-sha1", "none"];
+    Request {
+        parts: vec![Part::Crypto, Part::Path, Part::Downloads, Part::Tls],
+        suites: names.map(str::to_owned).to_vec(),
+        sizes: vec![180, 400, 1_024, 1_400],
+        cores: cores(),
+        files: vec![50_000, 16_000_000],
+        rounds: 5,
+        quick: true,
+        seed: 1,
+        ..Request::default()
+    }
+}
+
+/// One, and all that there are.
+fn cores() -> Vec<u32> {
+    let all = std::thread::available_parallelism().map_or(1, |n| u32::try_from(n.get()).unwrap_or(1));
+    if all > 1 { vec![1, all] } else { vec![1] }
+}
+
 fn run(context: &Context) -> Result<Report> {
-    let results = measured::results(context, EXPERIMENT.name, COMMAND)?;
-    Ok(report(&results))
+    Ok(report(measured::results(context, EXPERIMENT.name)?))
 }
 
 /// The report on measurements.

@@ -193,18 +193,17 @@ fn paper_004_has_every_rule_table_and_figure() {
 }
 
 #[test]
-fn experiments_read_a_file_and_name_it_if_they_cannot() {
-    let path = std::env::temp_dir().join(format!("dormouse-lab-{}.json", std::process::id()));
-    streams(true).write(&path).expect("written");
+fn experiments_say_what_they_need_and_fail_without_it() {
     let context = |results| Context { recordings: Vec::new(), threads: 1, clients: 1, seed: 1, results };
     for name in ["paper-001", "paper-004"] {
         let experiment = find(name).expect("it is listed");
-        let report = (experiment.run)(&context(Some(path.clone()))).expect("it runs");
+        let needs = experiment.needs.expect("measurements")();
+        let machine = Machine { cores: needs.cores.iter().copied().max().unwrap_or(1), ..Machine::default() };
+        let plan = needs.plan(&machine, false).expect("a plan");
+        assert!(plan.samples.len() > 40 && plan.rounds >= 5, "{name}: {}", plan.samples.len());
+        let report = (experiment.run)(&context(Some(streams(true)))).expect("it runs");
         assert!(report.traffic.iter().any(|l| l.contains("An invented processor")));
-        let missing = path.with_extension("none");
-        let error =
-            format!("{:#}", (experiment.run)(&context(Some(missing.clone()))).expect_err("no such file"));
-        assert!(error.contains(&missing.display().to_string()), "{error}");
+        let error = (experiment.run)(&context(None)).expect_err("nothing measured").to_string();
+        assert!(error.contains(name), "{error}");
     }
-    std::fs::remove_file(&path).expect("removed");
 }

@@ -1,0 +1,62 @@
+//! Measurements for the verbs that conclude something from them: read from a file, or made now. Owns the progress that is
+//! shown meanwhile.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use anyhow::{Context as _, Result, bail};
+use dormouse_lab::Experiment;
+use dormouse_lab::bench::{Campaign, Ended, Request};
+use dormouse_lab::results::Results;
+use indicatif::{ProgressBar, ProgressStyle};
+
+/// What a file holds.
+pub(crate) fn read(path: &Path) -> Result<Results> {
+    Results::read(path).with_context(|| path.display().to_string())
+}
+
+/// What an experiment needs: of the file, or measured now; nothing if it needs nothing.
+///
+/// # Errors
+/// For a file that cannot be read or is not wanted, and as [`now`].
+pub(crate) fn results_for(experiment: &Experiment, file: Option<&Path>) -> Result<Option<Results>> {
+    match (experiment.needs, file) {
+        (Some(_), Some(path)) => read(path).map(Some),
+        (Some(needs), None) => now(&needs()).map(Some),
+        (None, Some(path)) => {
+            bail!("{} is not about measurements: --results {} is not wanted", experiment.name, path.display())
+        }
+        (None, None) => Ok(None),
+    }
+}
+
+/// Carries a campaign out, with the expected time before it and progress meanwhile.
+///
+/// # Errors
+/// As the campaign, and when it is interrupted.
+pub(crate) fn now(request: &Request) -> Result<Results> {
+    let interrupted = Arc::new(AtomicBool::new(false));
+    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP] {
+        signal_hook::flag::register(signal, interrupted.clone())?;
+    }
+    let mut campaign = Campaign::new(request, std::env::args().collect(), None)?;
+    eprintln!(
+        "measuring first: {} points, {} rounds, about {} seconds",
+        campaign.results.samples.len(),
+        campaign.results.rounds,
+        campaign.expected().as_secs() + 1
+    );
+    let bar = ProgressBar::new(0);
+    bar.set_style(ProgressStyle::with_template("{bar:30} {pos}/{len} {elapsed}<{eta} {msg}")?);
+    let ended = campaign.run(&interrupted, &mut |progress| {
+        bar.set_length(progress.total);
+        bar.set_position(progress.done);
+        bar.set_message(progress.next.to_owned());
+    });
+    bar.finish_and_clear();
+    match ended? {
+        Ended::Finished => Ok(campaign.results),
+        Ended::Interrupted => bail!("interrupted before there was enough to conclude from"),
+    }
+}
