@@ -195,7 +195,7 @@ fn sleepers(it: &Gateway, style: Style) -> String {
     if rows.is_empty() {
         return String::new();
     }
-    let head = ["stood in for", "asleep", "until", "waiting", "delivered", "answered", "dropped"];
+    let head = ["stood in for", "asleep", "given up in", "waiting", "delivered", "answered", "dropped"];
     table(&head, &rows, style)
 }
 
@@ -510,8 +510,8 @@ office  up
 gateway  1 sessions, 2 half open; addresses 10.9.0.0/24 1/253
   peer   inside    path    by    age  quiet  in   out
   phone  10.9.0.3  a -> b  full  0 s  0 s    0 B  0 B
-  stood in for  asleep       until   waiting           delivered  answered  dropped
-  phone         90 s held    10 min  2 packets, 300 B  0          4 echo    1 discovery
+  stood in for  asleep           given up in  waiting           delivered  answered  dropped
+  phone         1 min 30 s held  10 min       2 packets, 300 B  0          4 echo    1 discovery
 
   offloads   tun-tso, no udp-gso (EIO)
   next wake  in 50 s (or 30 s later): ike: liveness

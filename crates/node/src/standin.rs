@@ -127,8 +127,8 @@ impl Node {
             return;
         }
         let wanted = expect.map_or(desk.longest, |e| e.saturating_add(e / 10).saturating_add(GRACE));
-        // A session that is held is the device's for so long, whatever it said.
-        let until = hold.max(now + wanted.min(desk.longest));
+        // While its session is held it may come back at any moment, whatever it said.
+        let until = hold.max(now + wanted).min(now + desk.longest);
         desk.core.sleeps(now, id, service, until);
     }
 
