@@ -61,9 +61,11 @@ impl Campaign {
     /// For a request that makes no sense here; without privileges, if a part was asked for by name that needs them; if `out`
     /// cannot be written.
     pub fn new(request: &Request, command: Vec<String>, out: Option<PathBuf>) -> Result<Self> {
+        let left_behind = recovered();
         let here = machine::describe(Path::new("/"));
         let mut request = request.clone();
         let mut skipped = without_privileges(&mut request)?;
+        skipped.extend(left_behind);
         if !request.governors.is_empty() {
             governors()?.check(&request.governors)?;
         }
@@ -123,7 +125,8 @@ impl Campaign {
     /// # Errors
     /// If the file cannot be read, is of another machine or another version, or lacks what a plan needs.
     pub fn resume(path: &Path) -> Result<Self> {
-        let results = Results::read(path).with_context(|| path.display().to_string())?;
+        let mut results = Results::read(path).with_context(|| path.display().to_string())?;
+        results.skipped.extend(recovered());
         let here = machine::describe(Path::new("/"));
         for (what, then, now) in [
             ("processor", &results.machine.cpu, &here.cpu),
@@ -317,6 +320,14 @@ fn governors() -> Result<Governors> {
     let (sys, guard) = (Path::new(governor::SYS), Path::new(governor::GUARD));
     Governors::recover(sys, guard)?;
     Governors::find(sys, guard)
+}
+
+/// Puts back what a killed campaign left behind, also when this one has no governors in its plan: they would be in its
+/// figures. What could not be put back is said, for this campaign can go on without.
+fn recovered() -> Option<Skipped> {
+    let error = Governors::recover(Path::new(governor::SYS), Path::new(governor::GUARD)).err()?;
+    let subject = "the governors that a killed campaign left behind".to_owned();
+    Some(Skipped { what: None, subject, reason: shortened(format!("{error:#}")) })
 }
 
 fn plan_name(request: &Request) -> &'static str {

@@ -222,6 +222,12 @@ impl Request {
                 Part::Tls => self.tls(&mut plan),
             }
         }
+        for sample in
+            plan.samples.iter_mut().filter(|s| s.aes_instructions.is_none() && s.suite.contains("aes"))
+        {
+            // Only in memory can they be hidden; elsewhere whatever the processor has is used.
+            sample.aes_instructions = machine::has_aes(machine).then_some(true);
+        }
         if !self.governors.is_empty() {
             plan.samples = self
                 .governors
@@ -233,18 +239,16 @@ impl Request {
     }
 
     fn crypto(&self, plan: &mut Plan, machine: &Machine, aes_off: bool) -> Result<()> {
-        let has_aes = machine::has_aes(machine);
         for suite in self.suites(&QUICK)? {
-            let aes = suite.to_string().starts_with("aes");
+            let hidden = aes_off && machine::has_aes(machine) && suite.to_string().starts_with("aes");
             for &size in &self.sizes()? {
                 for &cores in &self.cores(machine.cores)? {
                     for direction in [Direction::Out, Direction::In] {
                         let mut sample = point(What::Crypto, suite, size, cores);
                         sample.direction = direction;
                         sample.encapsulation = Encapsulation::Tunnel;
-                        sample.aes_instructions = (aes && has_aes).then_some(true);
                         plan.samples.push(sample.clone());
-                        if aes && has_aes && aes_off {
+                        if hidden {
                             sample.aes_instructions = Some(false);
                             plan.samples.push(sample);
                         }
@@ -481,6 +485,16 @@ mod tests {
             plan.samples.iter().all(|s| s.aes_instructions.is_none()),
             "no AES instructions to switch off"
         );
+    }
+
+    #[test]
+    fn every_point_says_whether_aes_instructions_are_in_use() {
+        let plan = Request { quick: true, ..Request::default() }.plan(&machine(true), true).unwrap();
+        for sample in &plan.samples {
+            assert_eq!(sample.aes_instructions.is_some(), sample.suite.contains("aes"), "{sample:?}");
+        }
+        let plan = Request { quick: true, ..Request::default() }.plan(&machine(false), false).unwrap();
+        assert!(plan.samples.iter().all(|s| s.aes_instructions.is_none()));
     }
 
     #[test]
