@@ -25,7 +25,7 @@ pub(crate) struct BenchArgs {
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
     /// Continue the campaign in this file
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["out", "what", "suites", "sizes", "cores", "repeat", "quick"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["out", "what", "suites", "sizes", "cores", "governors", "files", "rates", "stream_seconds", "profile", "repeat", "quick", "openssl"])]
     resume: Option<PathBuf>,
     /// The short campaign, below three minutes
     #[arg(long)]
@@ -227,7 +227,7 @@ fn summary(campaign: &Campaign) -> String {
 
 fn openssl(args: &BenchArgs, json: bool, interrupted: &AtomicBool) -> Result<ExitCode> {
     let rounds = if args.repeat == 0 { 3 } else { args.repeat };
-    eprintln!("{rounds} rounds, about {}", minutes(Duration::from_millis(16 * 3_000 * u64::from(rounds))));
+    eprintln!("{rounds} rounds, about {}", minutes(Duration::from_millis(16 * 4_000 * u64::from(rounds))));
     let bar = ProgressBar::new_spinner();
     let compared = bench::compare(rounds, interrupted, &mut |what| bar.set_message(what.to_owned()));
     bar.finish_and_clear();
@@ -239,19 +239,21 @@ fn openssl(args: &BenchArgs, json: bool, interrupted: &AtomicBool) -> Result<Exi
     }
     println!("aws-lc against {version}, one core; ratios of speeds, median of {rounds} rounds");
     println!(
-        "{:<18} {:>9} {:>9} {:>8} {:>8} {:>8} {:>8}  verdict",
-        "", "OpenSSL", "ours", "ratio", "16 KiB", "narrow", "n 16 KiB"
+        "{:<18} {:>9} {:>9} {:>8} {:>8} {:>8} {:>8} {:>8}  verdict",
+        "", "OpenSSL", "ours", "ratio", "16 KiB", "narrow", "n 16 KiB", "both n"
     );
     for row in &table {
         let Against { name, openssl, ours, ratio, ratio_large, ratio_narrow, ratio_large_narrow, verdict } =
             row;
         let or_dash = |r: &Option<f64>| r.map_or_else(|| "-".to_owned(), |r| format!("{r:.2}"));
         println!(
-            "{name:<18} {:>9.0} {:>9.0} {ratio:>8.2} {ratio_large:>8.2} {:>8} {:>8}  {verdict}",
+            "{name:<18} {:>9.0} {:>9.0} {ratio:>8.2} {ratio_large:>8.2} {:>8} {:>8} {:>8}  {}",
             openssl / 1e6,
             ours / 1e6,
             or_dash(ratio_narrow),
-            or_dash(ratio_large_narrow)
+            or_dash(ratio_large_narrow),
+            or_dash(&row.ratio_both_narrow),
+            row.verdict
         );
     }
     println!(
