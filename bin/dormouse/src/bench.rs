@@ -243,8 +243,7 @@ fn openssl(args: &BenchArgs, json: bool, interrupted: &AtomicBool) -> Result<Exi
         "", "OpenSSL", "ours", "ratio", "16 KiB", "narrow", "n 16 KiB", "both n"
     );
     for row in &table {
-        let Against { name, openssl, ours, ratio, ratio_large, ratio_narrow, ratio_large_narrow, verdict } =
-            row;
+        let Against { name, openssl, ours, ratio, ratio_large, ratio_narrow, ratio_large_narrow, .. } = row;
         let or_dash = |r: &Option<f64>| r.map_or_else(|| "-".to_owned(), |r| format!("{r:.2}"));
         println!(
             "{name:<18} {:>9.0} {:>9.0} {ratio:>8.2} {ratio_large:>8.2} {:>8} {:>8} {:>8}  {}",
