@@ -15,7 +15,7 @@ need_test="$need_demo /usr/lib/ipsec/charon:strongswan-charon swanctl:strongswan
 /usr/lib/ipsec/plugins/libstrongswan-kernel-libipsec.so:libcharon-extra-plugins \
 /usr/lib/python3/dist-packages/dbusmock/__init__.py:python3-dbusmock \
 qemu-system-x86_64:qemu-system-x86 busybox:busybox-static hostapd:hostapd wpa_supplicant:wpasupplicant iw:iw dash:dash \
-modprobe:kmod cpio:cpio tshark:tshark setpriv:util-linux dbus-daemon:dbus-daemon chromium:chromium zstd:zstd"
+modprobe:kmod cpio:cpio tshark:tshark setpriv:util-linux dbus-daemon:dbus-daemon dbus-send:dbus-bin chromium:chromium zstd:zstd"
 need_bench="$need_test wireguard-go:wireguard-go wg:wireguard-tools iperf3:iperf3"
 case $what in
   build) need=$need_build ;; demo) need=$need_demo ;; test) need=$need_test ;; bench) need=$need_bench ;;
@@ -42,12 +42,12 @@ if [ ${#missing[@]} -gt 0 ]; then
   rm -f "$log"
 fi
 
-# The kernel of the virtual machine that has a radio: fetched, not installed. Tests that lack it say so.
+# The virtual machine with a radio: Debian's kernel and NetworkManager, fetched and not installed. Tests that lack them say so.
 case $what in test | bench)
-  if ! interop/vm/kernel >/dev/null 2>&1; then
-    say "fetching Debian's kernel for the virtual machine (70 MB)"
-    interop/vm/kernel fetch >/dev/null || say "no kernel: the tests in a virtual machine will be skipped"
-  fi ;;
+  interop/vm/kernel >/dev/null 2>&1 || { say "fetching a kernel for the virtual machine (70 MB)"; interop/vm/kernel fetch >/dev/null; } ||
+    say "no kernel: the tests in a virtual machine will be skipped"
+  interop/vm/networkmanager check 2>/dev/null || { say "fetching NetworkManager for the virtual machine (4 MB)"; interop/vm/networkmanager fetch; } ||
+    say "no NetworkManager: its test in a virtual machine will be skipped" ;;
 esac
 
 # Rust: any toolchain at least as new as Cargo.toml asks for.

@@ -22,10 +22,16 @@ fn vm() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("vm")
 }
 
-/// The kernel, if it has been fetched; where it should be otherwise.
+/// What a script of `vm/` fetches, as something that a test needs.
+fn fetched(script: &[&str], words: &'static str) -> Need {
+    let there = script.split_first().is_some_and(|(name, arguments)| {
+        Command::new(vm().join(name)).args(arguments).output().is_ok_and(|out| out.status.success())
+    });
+    Need::File(if there { "/" } else { words })
+}
+
 fn kernel() -> Need {
-    let there = Command::new(vm().join("kernel")).output().is_ok_and(|out| out.status.success());
-    Need::File(if there { "/" } else { "the virtual machine's kernel (interop/vm/kernel fetch)" })
+    fetched(&["kernel"], "the virtual machine's kernel (interop/vm/kernel fetch)")
 }
 
 /// Runs a story and demands that it came to its end.
@@ -47,8 +53,21 @@ fn story(name: &str, programs: &[PathBuf]) -> Result<()> {
 #[test]
 fn a_session_outlives_the_sleep_of_a_real_radio() -> Result<()> {
     let needs: Vec<Need> = NEEDS.into_iter().chain([kernel()]).collect();
-    if !require("radio in a virtual machine", &needs) {
+    if !require("a real radio", &needs) {
         return Ok(());
     }
     story("radio", &[binary("dormouse"), binary("dormoused"), env!("CARGO_BIN_EXE_radio").into()])
+}
+
+#[test]
+fn the_real_networkmanager_lets_go_of_a_device_and_takes_it_back() -> Result<()> {
+    let manager = fetched(
+        &["networkmanager", "check"],
+        "the virtual machine's NetworkManager (interop/vm/networkmanager fetch)",
+    );
+    let needs: Vec<Need> = NEEDS.into_iter().chain([kernel(), Need::Program("dbus-send"), manager]).collect();
+    if !require("the real NetworkManager", &needs) {
+        return Ok(());
+    }
+    story("networkmanager", &[env!("CARGO_BIN_EXE_radio").into()])
 }

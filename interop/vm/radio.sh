@@ -49,7 +49,7 @@ gw ip addr add 10.1.0.1/24 dev wlan0
 printf '%s\n' interface=wlan0 driver=nl80211 ssid=burrow hw_mode=g channel=1 wpa=2 wpa_key_mgmt=WPA-PSK rsn_pairwise=CCMP \
   wpa_passphrase=sevensleepers >/tmp/hostapd.conf
 gw hostapd -B /tmp/hostapd.conf >/tmp/hostapd.log 2>&1 || fail "hostapd"
-printf '%s\n' 'network={' 'ssid="burrow"' 'psk="sevensleepers"' '}' >/tmp/wpa.conf
+printf '%s\n' 'network={' 'ssid="burrow"' 'psk="sevensleepers"' scan_freq=2412 '}' >/tmp/wpa.conf
 wpa_supplicant -B -i wlan1 -D nl80211 -c /tmp/wpa.conf -f /tmp/wpa.log || fail "wpa_supplicant"
 ip addr add 10.1.0.2/24 dev wlan1
 ip link set wlan2 up
@@ -112,6 +112,7 @@ echo 1 >"$switch"
 order off; state_is "Blocked" || fail "a block by somebody else: $answer"
 order on; [ "$(soft phy1)" = 1 ] || fail "a block by somebody else was undone"
 echo 0 >"$switch"
+ip link set wlan1 up
 until_ 30 state_is "On, attached to burrow" || fail "no association after somebody else's block"
 ok "somebody else's block was left alone"
 
