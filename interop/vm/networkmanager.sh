@@ -12,10 +12,11 @@ fail() {
   exit 1
 }
 ok() { echo "ok: $*"; }
+seconds() { cut -d. -f1 /proc/uptime; }
 until_() { # until_ SECONDS COMMAND...: tries until it succeeds
-  local tries=$(($1 * 5)); shift
-  while ! "$@" >/dev/null 2>&1; do
-    tries=$((tries - 1)); [ $tries -gt 0 ] || return 1
+  local end=$(($(seconds) + $1)); shift
+  until "$@" >/dev/null 2>&1; do
+    [ "$(seconds)" -lt $end ] || return 1
     sleep 0.2
   done
 }
@@ -27,7 +28,7 @@ order() {
   answer=$(grep -E '^(Off|On|State):' /tmp/radio.log | tail -n 1)
 }
 state_is() { order state; case $answer in *"$1"*) ;; *) return 1 ;; esac; }
-ping_air() { ping -c 1 -W 2 10.1.0.1; }
+ping_air() { ping -c 1 -W 1 10.1.0.1; }
 
 modprobe mac80211_hwsim radios=3 2>/dev/null; modprobe ccm; modprobe ctr
 ip netns add gateway && iw phy phy0 set netns name gateway || fail "no access point"

@@ -1,6 +1,6 @@
 # In the virtual machine: a device with a real 802.11 stack (mac80211_hwsim, wpa_supplicant) behind an access point (hostapd) that is
 # also the VPN gateway, in a namespace of its own. The tunnel comes up over the air; the radio is switched off by its rfkill switch,
-# and on again; the session goes on. Every step says "ok:"; the first that fails ends the test with what the programs said.
+# and on again; the session goes on, by hand and by the daemon itself. Every step says "ok:"; the first that fails ends the test with what the programs said.
 set -u
 device=/tmp/device gateway=/tmp/gateway
 mkdir -p $device $gateway
@@ -15,11 +15,12 @@ fail() {
   exit 1
 }
 ok() { echo "ok: $*"; }
+seconds() { cut -d. -f1 /proc/uptime; }
 # until SECONDS COMMAND...: tries until it succeeds
 until_() {
-  local tries=$(($1 * 5)); shift
-  while ! "$@" >/dev/null 2>&1; do
-    tries=$((tries - 1)); [ $tries -gt 0 ] || return 1
+  local end=$(($(seconds) + $1)); shift
+  until "$@" >/dev/null 2>&1; do
+    [ "$(seconds)" -lt $end ] || return 1
     sleep 0.2
   done
 }
@@ -33,8 +34,8 @@ order() {
 }
 state_is() { order state; case $answer in *"$1"*) ;; *) return 1 ;; esac; }
 soft() { cat /sys/class/ieee80211/$1/rfkill*/soft; }
-ping_gateway() { ping -c 1 -W 2 10.99.0.1; }
-ping_air() { ping -c 1 -W 2 10.1.0.1; }
+ping_gateway() { ping -c 1 -W 1 10.99.0.1; }
+ping_air() { ping -c 1 -W 1 10.1.0.1; }
 dm() { dormouse --socket $device/sock "$@"; }
 
 # --- the air: phy0 is the access point's, phy1 the device's, phy2 a bystander's
@@ -74,10 +75,11 @@ daemon() { printf '%s\n' "[daemon]" "state_dir = \"$1/state\"" "socket = \"$1/so
 { daemon $gateway; end gateway gateway.test "*.test"; printf '%s\n' '[connection.peer.child]' 'local = ["10.99.0.0/24"]' 'remote = ["dynamic"]' \
   '[connection.peer.pool]' 'addresses = ["10.55.0.0/24"]'; } >$gateway/dormouse.toml
 { daemon $device; end client device.test gateway.test | sed 's/^role.*/&\ngateway = "10.1.0.1"/'; printf '%s\n' \
-  '[connection.peer.child]' 'remote = ["10.99.0.0/24"]'; } >$device/dormouse.toml
+  '[connection.peer.child]' 'remote = ["10.99.0.0/24"]' '[sleep]' 'interface = "wlan1"' 'policy = 2'; } >$device/dormouse.toml
 chmod 600 $gateway/dormouse.toml $device/dormouse.toml
 gw dormoused --config $gateway/dormouse.toml >$gateway/log 2>&1 &
 dormoused --config $device/dormouse.toml >$device/log 2>&1 &
+daemon=$!
 until_ 20 test -S $gateway/sock && until_ 20 test -S $device/sock || fail "the daemons do not come up"
 dm up peer || fail "no tunnel"
 until_ 10 ping_gateway || fail "nothing passes the tunnel"
@@ -140,4 +142,20 @@ radio --interface wlan1 --mark /tmp/mark </dev/null >/tmp/radio.log 2>&1 || true
 unblocked || fail "the next start did not put the radio back on"
 until_ 30 ping_air || fail "nothing passes the air after the next start"
 ok "guard killed too: the next start put the radio back on"
+
+# --- the daemon does it by itself: off after two silent seconds, on for the first packet, which is not lost
+exec 3>&-
+blocked() { [ "$(soft phy1)" = 1 ]; }
+until_ 30 ping_gateway || fail "nothing passes the tunnel after all this"
+dm doctor | grep 'rfkill: wlan1 is the interface of phy1' || fail "doctor does not name the radio"
+dm mode energy || fail "mode energy"
+until_ 60 blocked || fail "the daemon does not put the radio to sleep"
+dm status --json | grep -q '"state":"asleep"' || fail "status does not say that it sleeps"
+ping -c 1 -W 60 10.99.0.1 >/dev/null || fail "the packet that wakes is lost"
+dm status --json | grep -q '"traffic":1' || fail "status does not say what woke it"
+ok "the daemon slept when idle, and woke for a packet that was not lost"
+until_ 60 blocked || fail "the daemon does not put the radio to sleep again"
+kill -9 $daemon
+until_ 20 unblocked || fail "the daemon's guard did not put the radio back on"
+ok "the daemon killed while asleep: its guard put the radio back on"
 echo "PASS"

@@ -36,6 +36,8 @@ fn main() -> ExitCode {
         };
     }
     if std::env::args_os().nth(1).is_some_and(|a| a == RADIO_GUARD) {
+        // What it does when the daemon has ended is told by nobody else.
+        log_to(EnvFilter::new("info"));
         return match dormouse_io::radio::serve() {
             Ok(()) => ExitCode::SUCCESS,
             Err(e) => {
