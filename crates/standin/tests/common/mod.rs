@@ -1,5 +1,5 @@
 //! A device, its peer, and the packets between them.
-#![allow(dead_code, clippy::allow_attributes, reason = "every test file uses some of it")]
+#![expect(dead_code, reason = "every test file uses some of it")]
 
 use core::net::{IpAddr, Ipv4Addr, SocketAddr};
 use core::time::Duration;
