@@ -102,6 +102,50 @@ fn two_sites_reach_each_other_by_their_own_addresses() -> Result<()> {
 }
 
 #[test]
+fn transport_mode_protects_what_two_hosts_say_to_each_other() -> Result<()> {
+    if !require("transport mode", &NEEDS) {
+        return Ok(());
+    }
+    let world = Roaming::new(30)?;
+    world.attach(Access::A)?;
+    let hosts = |toml: &str, local: &str, remote: &str| {
+        let end = toml.find("[connection.peer.child]").unwrap_or(toml.len());
+        format!(
+            "{}[connection.peer.child]\nmode = \"transport\"\nlocal = [\"{local}/32\"]\nremote = [\"{remote}/32\"]\n",
+            toml.get(..end).unwrap_or(toml)
+        )
+    };
+    let device_address = Access::A.device_address().to_string();
+    let (gateway, device) = ends(GATEWAY, "a shared secret of the test");
+    let gateway =
+        Dormoused::start(&world.gateway, "dns = \"off\"", &hosts(&gateway, GATEWAY, &device_address))?;
+    let device = Dormoused::start(&world.device, "dns = \"off\"", &hosts(&device, &device_address, GATEWAY))?;
+    device.ok(&["up", "peer"])?;
+    // What passes between them, by what it looks like on the way.
+    world.core.nft(
+        "table ip seen { chain forward { type filter hook forward priority 0;\n\
+         ip protocol icmp counter\n ip protocol tcp counter\n ip protocol esp counter\n }\n }\n",
+    )?;
+    let echo = EchoServer::start(&world.gateway, SocketAddr::new(GATEWAY.parse()?, 7777))?;
+    world
+        .device
+        .sh(&format!("ping -c 3 -i 0.2 -W 3 {GATEWAY}"))
+        .map_err(|e| e.context(format!("{}\n{}", device.log(), gateway.log())))?;
+    let tcp = LongLived::connect(&world.device, SocketAddr::new(GATEWAY.parse()?, 7777))?;
+    tcp.lives(Duration::from_secs(10))?;
+    tcp.finish()?;
+    drop(echo);
+    let seen = world.core.sh("nft list table ip seen")?;
+    let packets = |protocol: &str| {
+        let line = seen.lines().find(|l| l.contains(protocol)).unwrap_or_default();
+        line.split_whitespace().skip_while(|w| *w != "packets").nth(1).and_then(|n| n.parse::<u64>().ok())
+    };
+    assert_eq!((packets("protocol icmp"), packets("protocol tcp")), (Some(0), Some(0)), "{seen}");
+    assert!(packets("protocol esp") > Some(10), "{seen}");
+    Ok(())
+}
+
+#[test]
 fn daemons_without_privileges_go_on_roaming() -> Result<()> {
     if !require("dropped privileges", &NEEDS) {
         return Ok(());

@@ -251,8 +251,8 @@ impl Daemon {
                         self.node.set_wall_clock(now, unix_now());
                         self.node.handle_timeout(now);
                         if let Some(sleep) = &mut self.sleep {
-                            sleep.sleeper.time_of_day(now, seconds_of_day());
-                            sleep.sleeper.handle_timeout(now);
+                            sleep.sleeper.time_of_day(sleep.pace.shown(now), seconds_of_day());
+                            sleep.sleeper.handle_timeout(sleep.pace.shown(now));
                         }
                     }
                 }
@@ -534,7 +534,7 @@ impl Daemon {
             Event::PeerGone { routes } => self.machine.peer_routes(&routes, false),
             Event::Flowing => {
                 if let Some(sleep) = &mut self.sleep {
-                    sleep.sleeper.flowing(now);
+                    sleep.sleeper.flowing(sleep.pace.shown(now));
                 }
             }
             Event::SleepReady { connection, verdict } => self.sleep_ready(now, &connection, verdict),
@@ -573,7 +573,7 @@ impl Daemon {
             Change::Up { connection, rung, took_ms } => {
                 tracing::info!(%connection, rung = rung.name(), took_ms, "up");
                 if let Some(sleep) = &mut self.sleep {
-                    sleep.sleeper.came_up(now, *rung);
+                    sleep.sleeper.came_up(sleep.pace.shown(now), *rung);
                 }
             }
             Change::RungFailed { connection, rung, why, .. } => {

@@ -5,6 +5,7 @@ mod daemon;
 mod load;
 mod machine;
 mod names;
+mod pace;
 mod plane;
 mod reload;
 mod sleep;

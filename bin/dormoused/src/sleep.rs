@@ -2,6 +2,7 @@
 //! words of the control protocol. Decides nothing: when to sleep is the sleeper's.
 
 use crate::daemon::Daemon;
+use crate::pace::Pace;
 use crate::store::Store;
 use anyhow::Result;
 use dormouse_control as control;
@@ -36,6 +37,7 @@ const SHOWN: usize = 8;
 pub(crate) struct Sleep {
     pub(crate) sleeper: Sleeper,
     pub(crate) guard: Option<Guard>,
+    pub(crate) pace: Pace,
     radio: control::RadioStatus,
     saved: Option<Instant>,
     /// Packets shown to the policy in this turn, by direction.
@@ -70,6 +72,8 @@ impl Sleep {
         Self {
             sleeper,
             guard,
+            // The sleeper was made at the clock's origin.
+            pace: Pace::new(now, sleep.speed),
             radio: control::RadioStatus { driver: None, why },
             saved: None,
             shown: (now, [0; 2]),
@@ -98,7 +102,7 @@ impl Sleep {
         needs("sleep.profile", self.configured.settings.profile != sleep.settings.profile);
         // What `dormouse mode` asked for stays, unless the file asks for something new.
         let mode = (self.configured.settings.mode != sleep.settings.mode).then_some(sleep.settings.mode);
-        self.sleeper.reconfigure(now, &sleep.settings, mode);
+        self.sleeper.reconfigure(self.pace.shown(now), &sleep.settings, mode);
         self.renews = sleep.settings.renew;
         self.configured.settings = sleep.settings.clone();
         restart
@@ -141,7 +145,7 @@ impl Sleep {
         let shown = &mut self.shown.1[usize::from(direction == Direction::Incoming)];
         *shown += 1;
         if *shown <= BURST {
-            self.sleeper.packet(now, direction, flow, size);
+            self.sleeper.packet(self.pace.shown(now), direction, flow, size);
         }
     }
 
@@ -151,7 +155,7 @@ impl Sleep {
         match meter.read(now) {
             Ok(reading) => {
                 let name = meter.source().to_string();
-                self.sleeper.metered(now, &name, reading.joules, reading.uncertainty);
+                self.sleeper.metered(self.pace.shown(now), &name, reading.joules, reading.uncertainty);
             }
             // On mains a battery measures nothing; the profile's figures stand in.
             Err(e) => tracing::debug!(%e, "the meter"),
@@ -182,7 +186,7 @@ impl Sleep {
             None => Err("there is no radio that can be switched".into()),
         };
         if let Err(why) = result {
-            self.sleeper.radio_failed(now, &why);
+            self.sleeper.radio_failed(self.pace.shown(now), &why);
         }
     }
 
@@ -203,10 +207,11 @@ impl Daemon {
         let renews = self.sleep.as_ref().is_some_and(|s| s.renews);
         let (upkeep, expiry) = (self.node.poll_timeout(), renews.then(|| self.node.first_expiry()).flatten());
         let Some(sleep) = &mut self.sleep else { return false };
-        sleep.sleeper.wanted(now, wanted);
-        sleep.sleeper.up(now, flows);
-        sleep.sleeper.upkeep(upkeep);
-        sleep.sleeper.expiry(expiry);
+        let pace = sleep.pace;
+        sleep.sleeper.wanted(pace.shown(now), wanted);
+        sleep.sleeper.up(pace.shown(now), flows);
+        sleep.sleeper.upkeep(upkeep.map(|d| pace.shown_deadline(d)));
+        sleep.sleeper.expiry(expiry.map(|at| pace.shown(at)));
         while let Some(action) = self.sleep.as_mut().and_then(|s| s.sleeper.poll_action()) {
             tracing::debug!(?action, "sleeper");
             busy = true;
@@ -224,10 +229,11 @@ impl Daemon {
                 let connections = self.node.wanted_connections();
                 let Some(sleep) = &mut self.sleep else { return };
                 sleep.read_meter(now);
+                let longest = sleep.pace.real(longest);
                 tracing::debug!(?expected, ?longest, "announcing a sleep");
                 sleep.telling = connections.iter().cloned().collect();
                 if sleep.telling.is_empty() {
-                    sleep.sleeper.announced(now);
+                    sleep.sleeper.announced(sleep.pace.shown(now));
                 }
                 for connection in connections {
                     self.node.prepare_sleep(now, &connection, Some(longest), WISHES);
@@ -264,7 +270,7 @@ impl Daemon {
         tracing::debug!(%connection, ?verdict, "announced");
         let Some(sleep) = &mut self.sleep else { return };
         if sleep.telling.remove(connection) && sleep.telling.is_empty() {
-            sleep.sleeper.announced(now);
+            sleep.sleeper.announced(sleep.pace.shown(now));
         }
     }
 
@@ -342,10 +348,10 @@ impl Daemon {
                     tracing::error!("the radio is left alone from now on: {e:#}");
                     sleep.guard = None;
                     sleep.radio = control::RadioStatus { driver: None, why: e.to_string() };
-                    sleep.sleeper.driver(now, false);
+                    sleep.sleeper.driver(sleep.pace.shown(now), false);
                     // Its end has put the radio back on.
-                    sleep.sleeper.radio_failed(now, "its guard is gone");
-                    sleep.sleeper.radio_on(now);
+                    sleep.sleeper.radio_failed(sleep.pace.shown(now), "its guard is gone");
+                    sleep.sleeper.radio_on(sleep.pace.shown(now));
                     return;
                 }
             };
@@ -353,21 +359,23 @@ impl Daemon {
                 Reply::Selected(Ok(choice)) => {
                     tracing::info!(driver = choice.driver, why = choice.why, "the radio can be switched");
                     sleep.radio = control::RadioStatus { driver: Some(choice.driver), why: choice.why };
-                    sleep.sleeper.driver(now, true);
+                    sleep.sleeper.driver(sleep.pace.shown(now), true);
                 }
                 Reply::Selected(Err(why)) => {
                     tracing::info!(%why, "the radio stays on");
                     sleep.radio = control::RadioStatus { driver: None, why };
                 }
-                Reply::Done(Order::Off, Ok(_)) => sleep.sleeper.radio_off(now),
-                Reply::Done(Order::On, Ok(_)) => sleep.sleeper.radio_on(now),
+                Reply::Done(Order::Off, Ok(_)) => sleep.sleeper.radio_off(sleep.pace.shown(now)),
+                Reply::Done(Order::On, Ok(_)) => sleep.sleeper.radio_on(sleep.pace.shown(now)),
                 Reply::Done(Order::State, Ok(state)) => {
                     if state.power == Power::On {
-                        sleep.sleeper.radio_on(now);
+                        sleep.sleeper.radio_on(sleep.pace.shown(now));
                     }
                 }
                 Reply::Done(Order::State, Err(why)) => tracing::debug!(%why, "the radio's state"),
-                Reply::Done(Order::Off | Order::On, Err(why)) => sleep.sleeper.radio_failed(now, &why),
+                Reply::Done(Order::Off | Order::On, Err(why)) => {
+                    sleep.sleeper.radio_failed(sleep.pace.shown(now), &why)
+                }
             }
         }
     }
@@ -389,7 +397,7 @@ impl Daemon {
             return Err(control::Error::new(control::ErrorKind::Other, message)
                 .with_change("sleep.radio, sleep.interface or sleep.command_off and sleep.command_on"));
         }
-        sleep.sleeper.set_mode(now, mode);
+        sleep.sleeper.set_mode(sleep.pace.shown(now), mode);
         Ok(())
     }
 
@@ -398,6 +406,7 @@ impl Daemon {
         let held_packets = self.held_packets();
         let sleep = self.sleep.as_mut()?;
         sleep.read_meter(now);
+        let now = sleep.pace.shown(now);
         let report = sleep.sleeper.report(now);
         let (state, why, asleep) = match report.state {
             State::Awake => (control::SleepState::Awake, None, None),
@@ -460,7 +469,7 @@ impl Daemon {
 
     /// When the sleeper wants to run.
     pub(crate) fn sleep_deadline(&self) -> Option<Deadline> {
-        self.sleep.as_ref().and_then(|s| s.sleeper.poll_timeout())
+        self.sleep.as_ref().and_then(|s| Some(s.pace.deadline(s.sleeper.poll_timeout()?)))
     }
 
     /// Puts the device to sleep for somebody else. False if there is nothing to wait for.
@@ -470,14 +479,14 @@ impl Daemon {
             self.node.suspend(now);
             return false;
         };
-        sleep.sleeper.suspend(now, reason);
+        sleep.sleeper.suspend(sleep.pace.shown(now), reason);
         true
     }
 
     /// Wakes it up again.
     pub(crate) fn wake_up(&mut self, now: Instant, cause: Cause) {
         if let Some(sleep) = &mut self.sleep {
-            sleep.sleeper.resume(now, cause);
+            sleep.sleeper.resume(sleep.pace.shown(now), cause);
         } else {
             self.suspended = false;
             self.look_at_network(now);

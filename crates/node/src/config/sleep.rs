@@ -37,6 +37,9 @@ pub struct Sleep {
     /// Count joules with this machine's meter (battery, or platform counter) where it has one that sees the radio, rather than with
     /// the profile.
     pub meter: bool,
+    /// The policy is shown a clock that runs so many times as fast as the machine's, 1 to 1,000: to live through recorded traffic in
+    /// less time than it took. Times and joules of `dormouse status` are then those of the fast clock.
+    pub speed: u32,
     /// Who switches the radio. `auto`: the first that works of NetworkManager, the radio's rfkill switch, the link state of an
     /// 802.11 interface, and the commands below. `none`: the radio is left alone.
     pub radio: RadioDriver,
@@ -171,6 +174,8 @@ pub struct ResolvedSleep {
     pub settings: Settings,
     /// Use this machine's meter.
     pub meter: bool,
+    /// How many times as fast the policy's clock runs.
+    pub speed: u32,
     /// Who switches the radio.
     pub driver: RadioDriver,
     /// Its interface, if it is named.
@@ -204,6 +209,9 @@ pub fn resolve_sleep(sleep: &Sleep, read: &mut ReadFile<'_>) -> Result<ResolvedS
     if (1..WAKE_EVERY_LEAST).contains(&sleep.wake_every.0) {
         let problem = format!("{} s is no sleep; {WAKE_EVERY_LEAST} is the least", sleep.wake_every.0);
         return Err(error("wake_every", problem));
+    }
+    if !(1..=1000).contains(&sleep.speed) {
+        return Err(error("speed", format!("{} is not within 1 to 1,000", sleep.speed)));
     }
     let profile = match Profile::shipped(&sleep.profile) {
         Some(profile) => profile,
@@ -255,7 +263,8 @@ pub fn resolve_sleep(sleep: &Sleep, read: &mut ReadFile<'_>) -> Result<ResolvedS
             profile: profile.name,
             resumption: Resumption::MobikeThenTicket,
         },
-        meter: sleep.meter,
+        meter: sleep.meter && sleep.speed == 1,
+        speed: sleep.speed,
         driver: sleep.radio,
         interface: Some(sleep.interface.clone()).filter(|i| !i.is_empty()),
         commands,
@@ -304,6 +313,7 @@ mod tests {
         for (lines, words) in [
             ("wake_every = 3", "sleep.wake_every"),
             ("wake_every = \"soon\"", "15m"),
+            ("speed = 0", "sleep.speed: 0"),
             ("policy = \"guess\"", "break-even"),
             ("profile = \"toaster\"", "laptop-000"),
             ("profile = \"/nowhere\"", "sleep.profile: /nowhere"),
