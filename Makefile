@@ -8,7 +8,7 @@ export PATH := $(HOME)/.cargo/bin:$(PATH)
 
 demo: setup-demo
 	$(CARGO) build --release --locked -p dormouse -p dormoused
-	./scripts/as-root ./target/release/dormouse demo
+	./scripts/as-root ./target/release/dormouse demo --html target/demo.html
 
 test: setup-test
 	./scripts/test

@@ -17,6 +17,15 @@ pub(crate) struct DemoArgs {
     /// Leave logs and configurations of the daemons behind
     #[arg(long)]
     keep: bool,
+    /// Leave out the last act: a working hour of traffic, compressed, under three policies
+    #[arg(long)]
+    short: bool,
+    /// Write the working hour with its timelines as one self-contained page
+    #[arg(long, value_name = "FILE", conflicts_with = "short")]
+    html: Option<PathBuf>,
+    /// Seed of the hour's synthetic traffic
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
 }
 
 /// Runs the demo.
@@ -32,13 +41,18 @@ pub(crate) fn run(args: &DemoArgs, json: bool) -> Result<ExitCode> {
         return Ok(dormouse_control::ExitCode::Permission.into());
     }
     // Before the work, not after it: a place that cannot be written is better known now.
-    let file = match &args.file {
-        Some(path) => {
-            Some((path, std::fs::File::create(path).with_context(|| format!("{}", path.display()))?))
-        }
-        None => None,
+    let create = |path: &Option<PathBuf>| -> Result<Option<(PathBuf, std::fs::File)>> {
+        let Some(path) = path else { return Ok(None) };
+        let file = std::fs::File::create(path).with_context(|| path.display().to_string())?;
+        Ok(Some((path.clone(), file)))
     };
-    let options = Options { interrupted: Arc::new(AtomicBool::new(false)), keep: args.keep };
+    let (file, html) = (create(&args.file)?, create(&args.html)?);
+    let options = Options {
+        interrupted: Arc::new(AtomicBool::new(false)),
+        keep: args.keep,
+        short: args.short,
+        seed: args.seed,
+    };
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
         signal_hook::flag::register(signal, options.interrupted.clone())?;
     }
@@ -53,6 +67,13 @@ pub(crate) fn run(args: &DemoArgs, json: bool) -> Result<ExitCode> {
     })?;
     if table {
         println!("{report}");
+    }
+    if let (Some((path, mut file)), Some(hour)) = (html, &report.hour) {
+        let page = demo::hour::html(hour)?;
+        std::io::Write::write_all(&mut file, page.as_bytes()).with_context(|| path.display().to_string())?;
+        if table {
+            println!("The timelines: {}", path.display());
+        }
     }
     match file {
         Some((path, file)) => {

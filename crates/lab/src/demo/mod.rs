@@ -35,6 +35,10 @@ pub struct Options {
     pub interrupted: Arc<AtomicBool>,
     /// Keep logs and configurations of the daemons.
     pub keep: bool,
+    /// Leave the working hour out.
+    pub short: bool,
+    /// Seed of the hour's traffic.
+    pub seed: u64,
 }
 
 /// Whether this process may make network namespaces: it runs as root.
@@ -67,7 +71,9 @@ pub fn run(options: &Options, mut on_row: impl FnMut(&Row)) -> Result<Report> {
     tell(stage.forgetful_gateway()?);
     tcp.lives(Duration::from_secs(20)).context("the long-lived TCP connection did not survive")?;
     let echoed = tcp.finish().context("the long-lived TCP connection")?;
-    Ok(Report::new(rows, echoed))
+    drop(stage);
+    let hour = if options.short { None } else { Some(hour::run(options, options.seed)?) };
+    Ok(Report::new(rows, echoed, hour))
 }
 
 struct Stage {

@@ -1,5 +1,6 @@
 //! The demo's rows, as a table for people and as JSON for programs. Owns the form; measures nothing.
 
+use super::hour::Hour;
 use serde::Serialize;
 use std::fmt;
 
@@ -46,10 +47,13 @@ pub struct Report {
     pub rows: Vec<Row>,
     /// Counters that the long-lived TCP connection had echoed, in order, at the end.
     pub tcp_echoes: u64,
+    /// The working hour, unless it was left out.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hour: Option<Hour>,
 }
 
 impl Report {
-    pub(super) fn new(rows: Vec<Row>, tcp_echoes: u64) -> Self {
+    pub(super) fn new(rows: Vec<Row>, tcp_echoes: u64, hour: Option<Hour>) -> Self {
         let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
         let cpus = std::thread::available_parallelism().map_or(0, usize::from);
         Self {
@@ -57,6 +61,7 @@ impl Report {
             machine: format!("Linux {}, {cpus} processors", kernel.trim()),
             rows,
             tcp_echoes,
+            hour,
         }
     }
 }
@@ -102,6 +107,10 @@ impl fmt::Display for Report {
              probes (one each 5 ms until 100 have passed), ping and TCP.",
             super::NAT_TIMEOUT,
             super::GATEWAY_GIVES_UP.as_secs()
-        )
+        )?;
+        match &self.hour {
+            Some(hour) => write!(f, "\n\n{hour}"),
+            None => Ok(()),
+        }
     }
 }

@@ -66,6 +66,7 @@ impl Default for Sleep {
             latency_ms: 1500,
             lost_per_hour: 20,
             profile: "laptop-000".into(),
+            speed: 1,
             meter: true,
             radio: RadioDriver::Auto,
             interface: String::new(),

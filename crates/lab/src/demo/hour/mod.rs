@@ -233,7 +233,7 @@ fn unix_now() -> f64 {
 
 fn status(daemon: &Dormoused, key: &str) -> Result<Value> {
     let json = daemon.ok(&["status", "--json"])?.json;
-    super::measure::find(&json, key).cloned().with_context(|| format!("status has no {key:?}"))
+    super::measure::find(&json, key).cloned().with_context(|| format!("status has no {key:?}: {json}"))
 }
 
 fn inner_address(device: &Dormoused) -> Result<Ipv4Addr> {
