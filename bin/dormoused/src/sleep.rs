@@ -99,6 +99,7 @@ impl Sleep {
         needs("sleep.command_off, command_on", self.configured.commands != sleep.commands);
         needs("sleep.meter", self.configured.meter != sleep.meter);
         needs("sleep.policy", self.configured.settings.policy != sleep.settings.policy);
+        needs("sleep.speed", self.configured.speed != sleep.speed);
         needs("sleep.profile", self.configured.settings.profile != sleep.settings.profile);
         // What `dormouse mode` asked for stays, unless the file asks for something new.
         let mode = (self.configured.settings.mode != sleep.settings.mode).then_some(sleep.settings.mode);

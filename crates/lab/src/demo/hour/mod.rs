@@ -202,7 +202,8 @@ impl Happened {
         let mut happened = Self::default();
         let mut asleep = None;
         for line in events.lines() {
-            let event: Value = serde_json::from_str(line).with_context(|| format!("watch: {line}"))?;
+            let told: Value = serde_json::from_str(line).with_context(|| format!("watch: {line}"))?;
+            let event = told.pointer("/result/event").with_context(|| format!("watch: {line}"))?;
             let Some(at) = event.get("at_unix").and_then(Value::as_f64) else { continue };
             let at = ((at - started) * f64::from(SPEED)).clamp(0.0, traffic::HOUR as f64);
             match event.get("event").and_then(Value::as_str) {
@@ -231,23 +232,24 @@ fn unix_now() -> f64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |d| d.as_secs_f64())
 }
 
-fn status(daemon: &Dormoused, key: &str) -> Result<Value> {
+fn status(daemon: &Dormoused, place: &str) -> Result<Value> {
     let json = daemon.ok(&["status", "--json"])?.json;
-    super::measure::find(&json, key).cloned().with_context(|| format!("status has no {key:?}: {json}"))
+    let place = format!("/result/status/{place}");
+    json.pointer(&place).cloned().with_context(|| format!("status has no {place}: {json}"))
 }
 
 fn inner_address(device: &Dormoused) -> Result<Ipv4Addr> {
-    let addresses = status(device, "addresses")?;
-    let first =
-        addresses.as_array().and_then(|a| a.iter().find_map(|a| a.as_str()?.split('/').next()?.parse().ok()));
+    let addresses = status(device, "connections/0/addresses")?;
+    let first = addresses.as_array().and_then(|a| a.iter().find_map(|a| a.as_str()?.parse().ok()));
     first.context("the device has no inner address")
 }
 
 /// Packets that the gateway's stand-in has answered.
 fn answered(gateway: &Dormoused) -> Result<u64> {
-    let json = gateway.ok(&["status", "--json"])?.json;
-    let sum = |v: &Value| v.as_object().map(|o| o.values().filter_map(Value::as_u64).sum());
-    Ok(super::measure::find(&json, "answered").and_then(sum).unwrap_or(0))
+    let place = "gateway/sessions/0/stand_in";
+    let stand_in = status(gateway, place)?;
+    let answered = stand_in.get("answered").and_then(Value::as_object);
+    Ok(answered.map_or(0, |kinds| kinds.values().filter_map(Value::as_u64).sum()))
 }
 
 impl fmt::Display for Hour {
@@ -280,7 +282,7 @@ impl fmt::Display for Hour {
         write!(
             f,
             "Joules are reckoned, not measured: {}. Packets later than {:.0} ms count as delayed. The radio and the exchanges run at their own speed: \
-             {} times faster traffic makes their latency weigh as much more.",
+             {} times faster traffic makes their latency weigh as much more. Every policy begins without a history of this device.",
             self.joules_from, self.late_ms, self.speed
         )
     }
