@@ -25,6 +25,8 @@ use std::time::{Duration, Instant};
 const ECHO_PORT: u16 = 7777;
 /// The gateway of the demo gives a silent device up after this long.
 const GATEWAY_GIVES_UP: Duration = Duration::from_secs(6);
+/// It keeps the session of a device that has announced its sleep for so long: enough for the short sleeps.
+const GATEWAY_KEEPS: Duration = Duration::from_secs(8);
 /// The NAT of network B forgets an idle UDP mapping after this many seconds.
 const NAT_TIMEOUT: u32 = 30;
 
@@ -66,7 +68,7 @@ pub fn run(options: &Options, mut on_row: impl FnMut(&Row)) -> Result<Report> {
     tell(stage.sleep("sleeps 5 s behind the NAT", Duration::from_secs(5), Access::B, Access::B)?);
     tell(stage.sleep("sleeps 3 s, wakes in network A", Duration::from_secs(3), Access::B, Access::A)?);
     let past = GATEWAY_GIVES_UP * 2 + Duration::from_secs(3);
-    tell(stage.sleep("sleeps past the gateway's liveness timeout", past, Access::A, Access::A)?);
+    tell(stage.sleep("sleeps for longer than the gateway keeps its state", past, Access::A, Access::A)?);
     tell(stage.crash_gateway()?);
     tell(stage.forgetful_gateway()?);
     tcp.lives(Duration::from_secs(20)).context("the long-lived TCP connection did not survive")?;
@@ -97,7 +99,8 @@ impl Stage {
         let echo = EchoServer::start(&world.server, server)?;
         let (gateway_toml, device_toml) = config::write(&world)?;
         world.attach(Access::A)?;
-        let gateway = Dormoused::start(&world.gateway, "", &gateway_toml)?;
+        let keeps = format!("sleeper_longest = {}", GATEWAY_KEEPS.as_secs());
+        let gateway = Dormoused::start(&world.gateway, &keeps, &gateway_toml)?;
         let device = Dormoused::start(&world.device, "", &device_toml)?;
         let prober = Prober::new(&world.device, server)?;
         Ok(Self { interrupted: options.interrupted.clone(), device, gateway, echo, prober, server, world })

@@ -103,10 +103,11 @@ impl fmt::Display for Report {
         )?;
         write!(
             f,
-            "Network B forgets idle NAT mappings after {} s; the gateway gives a silent device up after {} s. Air bytes include the \
-             probes (one each 5 ms until 100 have passed), ping and TCP.",
+            "Network B forgets idle NAT mappings after {} s; the gateway gives a silent device up after {} s, one that has announced \
+             its sleep after {} s. Air bytes include the probes (one each 5 ms until 100 have passed), ping and TCP.",
             super::NAT_TIMEOUT,
-            super::GATEWAY_GIVES_UP.as_secs()
+            super::GATEWAY_GIVES_UP.as_secs(),
+            super::GATEWAY_KEEPS.as_secs()
         )?;
         match &self.hour {
             Some(hour) => write!(f, "\n\n{hour}"),
