@@ -3,8 +3,8 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
 use dormouse_control::{
-    Connection, ConnectionState, Error, ErrorKind, Event, EventKind, Reply, Request, Response, Role, Status,
-    Verb, line,
+    Connection, ConnectionState, Error, ErrorKind, Event, EventKind, Reply, Request, Response, Role,
+    SleepMode, Status, Verb, line,
 };
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixListener;
@@ -303,5 +303,33 @@ fn completions_name_every_verb() {
         {
             assert!(out.contains(verb), "{verb} in {shell}");
         }
+    }
+}
+
+#[test]
+fn the_mode_is_set_and_shown() {
+    let daemon = |verb| match verb {
+        Verb::Mode { mode: Some(SleepMode::Energy) } => vec![Response::ok(Reply::Done)],
+        Verb::Mode { mode: None } => vec![Response::ok(Reply::Mode(SleepMode::Balanced))],
+        Verb::Mode { .. } => vec![Response::error(
+            Error::new(ErrorKind::Other, "the radio cannot be switched").with_change("sleep.radio"),
+        )],
+        other => panic!("{other:?}"),
+    };
+    for (name, arguments, expected) in [
+        ("set", "mode energy", (0, "energy\n")),
+        ("show", "mode", (0, "balanced\n")),
+        (
+            "json",
+            "mode --json",
+            (0, "{\"version\":1,\"status\":\"ok\",\"result\":{\"mode\":\"balanced\"}}\n"),
+        ),
+        ("refused", "mode balanced", (1, "")),
+        ("unknown", "mode frantic", (2, "")),
+    ] {
+        let scene = Scene::new(&format!("mode-{name}"));
+        scene.daemon(daemon);
+        let (code, out, _) = scene.run(arguments);
+        assert_eq!((code, out.as_str()), expected, "{arguments}");
     }
 }

@@ -538,6 +538,12 @@ impl Daemon {
                 }
             }
             Event::SleepReady { connection, verdict } => self.sleep_ready(now, &connection, verdict),
+            Event::Missed { connection, packets } => {
+                tracing::info!(%connection, packets, "lost while the radio slept");
+                if let Some(sleep) = &mut self.sleep {
+                    sleep.sleeper.lost(now, packets);
+                }
+            }
             Event::LoadReport { report, .. } => {
                 if let Some(sleep) = &mut self.sleep {
                     sleep.sleeper.load(&report);

@@ -9,6 +9,7 @@ use dormouse_ike::config_payload::AssignedConfig;
 use dormouse_ike::ticket::ClientTicket;
 use dormouse_ike::{NegotiationError, SaId};
 use dormouse_sansio::UnixTime;
+use std::collections::BTreeMap;
 
 #[derive(Debug)]
 pub(crate) struct Client {
@@ -25,6 +26,8 @@ pub(crate) struct Client {
     pub(crate) last_selectors: Option<Selectors>,
     /// The radio sleeps.
     pub(crate) asleep: bool,
+    /// How far the ESP of each child had come in when the radio went to sleep, until something comes in again.
+    pub(crate) heard_up_to: BTreeMap<u64, u64>,
     /// The driver waits for [`crate::Event::SleepReady`].
     pub(crate) preparing: bool,
     announced: Option<Wake>,
@@ -46,6 +49,7 @@ impl Client {
             configured: None,
             last_selectors: None,
             asleep: false,
+            heard_up_to: BTreeMap::new(),
             preparing: false,
             announced: None,
             last_error: None,

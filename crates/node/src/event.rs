@@ -63,6 +63,14 @@ pub enum Event {
         /// What the gateway does with the session meanwhile.
         verdict: SleepVerdict,
     },
+    /// Client: the gateway sent so many packets while the radio slept, and they are lost: the gap in the sequence numbers of the
+    /// first packet after a wake shows it. A gateway that keeps packets for a sleeping device leaves none.
+    Missed {
+        /// The connection.
+        connection: String,
+        /// How many.
+        packets: u64,
+    },
     /// Client: the gateway's estimate of how long sessions take to come back, now and in the half hours to come. New with
     /// each session and each announced sleep.
     LoadReport {

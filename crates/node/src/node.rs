@@ -311,6 +311,9 @@ impl Node {
         for client in self.clients.values_mut() {
             client.ladder.sleep(now);
             client.asleep = true;
+            let children = client.sa.and_then(|sa| self.sessions.get(&sa)).map(|s| s.children.as_slice());
+            let inbound = |id: &u64| Some((*id, self.sad.get(*id)?.inbound.sequence()));
+            client.heard_up_to = children.unwrap_or_default().iter().filter_map(inbound).collect();
         }
         self.climb(now);
     }
@@ -414,6 +417,9 @@ impl Node {
             session.last_received = Some(now);
             session.heard = Some(now);
         }
+        if let Some(missed) = self.missed(sa, id, sequence) {
+            self.events.push_back(missed);
+        }
         if self.ends_sleep(sa, spi, sequence) {
             self.ike.peer_awake(now, sa);
             self.drain_ike(now);
@@ -432,6 +438,20 @@ impl Node {
                 self.settle(now);
             }
         }
+    }
+
+    /// The first packet of a child after a sleep shows what was lost meanwhile.
+    fn missed(&mut self, sa: SaId, id: u64, sequence: u64) -> Option<Event> {
+        let client = self.client_of(sa)?;
+        if client.asleep {
+            // It was under way when the radio went off.
+            let heard = client.heard_up_to.get_mut(&id)?;
+            *heard = sequence.max(*heard);
+            return None;
+        }
+        let packets = sequence.saturating_sub(client.heard_up_to.remove(&id)? + 1);
+        let connection = client.config.name.clone();
+        (packets > 0).then_some(Event::Missed { connection, packets })
     }
 
     /// Where a packet of `flow` goes.

@@ -68,6 +68,7 @@ impl Sleeping {
         match event {
             Event::Flowing => self.sleeper.flowing(now),
             Event::SleepReady { connection, .. } => self.told(now, connection),
+            Event::Missed { packets, .. } => self.sleeper.lost(now, *packets),
             Event::LoadReport { report, .. } => self.sleeper.load(report),
             Event::Changed(Change::Up { rung, .. }) => self.sleeper.came_up(now, *rung),
             _ => {}

@@ -139,3 +139,27 @@ fn a_radio_that_may_not_sleep_uses_what_an_always_on_one_does() {
     assert_eq!((lived.wakes, lived.times.asleep), (0, Duration::ZERO));
     assert!(lived.saved.abs() < 1e-6);
 }
+
+#[test]
+fn what_was_sent_to_a_sleeping_device_in_vain_is_counted() {
+    let mut world = World::new(7, Settings::default());
+    world.run(Duration::from_secs(2));
+    let sleep = settings(Mode::Energy, Policy::Timeout(5.0), None);
+    world.device.sleeping = Some(Sleeping::new(Sleeper::new(world.now, sleep, true)));
+    world.send_up();
+    world.send_down();
+    world.run(Duration::from_secs(30));
+    assert!(!world.device.radio_is_on());
+    // This gateway keeps nothing.
+    for _ in 0..5 {
+        world.send_down();
+        world.run(Duration::from_secs(1));
+    }
+    world.send_up();
+    world.run(Duration::from_secs(3));
+    world.send_down();
+    world.run(Duration::from_secs(1));
+    let report = world.device.sleeping.as_ref().map(|s| s.sleeper.report(world.now)).expect("it has a radio");
+    assert_eq!(report.counts.lost, 5);
+    assert_eq!(report.backoff.1, 5);
+}
