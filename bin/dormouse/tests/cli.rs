@@ -221,7 +221,7 @@ fn watch_prints_lines_until_the_daemon_stops() {
     });
     let (code, out, _) = scene.run("watch");
     assert_eq!(code, 0);
-    let expected = "01:00:00.500Z  office  up\n01:00:00.500Z  office  the radio sleeps\n01:00:00.500Z  office  the daemon stops\n";
+    let expected = "01:00:00.500Z  office  up\n01:00:00.500Z  office  the device sleeps\n01:00:00.500Z  office  the daemon stops\n";
     assert_eq!(out, expected);
 }
 
