@@ -333,3 +333,45 @@ fn the_mode_is_set_and_shown() {
         assert_eq!((code, out.as_str()), expected, "{arguments}");
     }
 }
+
+#[test]
+fn an_instruments_recording_is_integrated_and_its_malformed_rows_are_named() {
+    let scene = Scene::new("meter");
+    let file = scene.0.join("log.csv");
+    std::fs::write(&file, "t;U;I\n0;3,7;0,1\n1;3,7;0,3\n2;3,7;0,1\n").unwrap();
+    let arguments = format!("meter --csv {} --columns time=t,volts=U,amps=I", file.display());
+    let (code, out, err) = scene.run(&arguments);
+    assert_eq!(code, 0, "{err}");
+    assert!(out.contains("3 rows over 2.000 s") && out.contains("energy 1.480000 J"), "{out}");
+    let (_, json, _) = scene.run(&format!("{arguments} --json"));
+    assert!(json.starts_with('{') && json.contains("\"mean_watts\":0.74"), "{json}");
+    std::fs::write(&file, "t;U;I\n0;3,7;0,1\n1;overload;0,3\n2;3,7;0,1\n").unwrap();
+    let (code, _, err) = scene.run(&arguments);
+    assert_eq!(code, 1);
+    assert!(err.contains("line 3: volts is \"overload\", expected a number"), "{err}");
+    let (code, _, err) = scene.run(&format!("meter --csv {} --columns time=t", file.display()));
+    assert!(code == 1 && err.contains("expected either watts, or both volts and amps"), "{code} {err}");
+    assert_eq!(scene.run("meter --csv somewhere").0, 2, "columns are missing");
+}
+
+#[test]
+fn the_meters_of_a_device_are_shown_with_what_they_see() {
+    let scene = Scene::new("meters");
+    let battery = scene.0.join("sys/class/power_supply/BAT0");
+    std::fs::create_dir_all(&battery).unwrap();
+    for (file, content) in
+        [("type", "Battery"), ("status", "Discharging"), ("energy_now", "50000000"), ("power_now", "8000000")]
+    {
+        std::fs::write(battery.join(file), content).unwrap();
+    }
+    let root = scene.0.display().to_string();
+    let (code, out, err) = scene.run(&format!("meter --root {root}"));
+    assert_eq!(code, 0, "{err}");
+    assert!(out.contains("BAT0 (energy_now), 8.00 W") && out.contains("the whole device"), "{out}");
+    assert!(out.contains("package        no:") && out.contains("used: battery BAT0"), "{out}");
+    std::fs::write(battery.join("status"), "Charging").unwrap();
+    let (code, out, _) = scene.run(&format!("meter --root {root}"));
+    assert!(code == 1 && out.contains("\"Charging\", not discharging"), "{code} {out}");
+    let (code, _, err) = scene.run(&format!("calibrate --root {root} {root}/profile.toml"));
+    assert!(code == 1 && err.contains("unplug the device"), "{code} {err}");
+}

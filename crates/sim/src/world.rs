@@ -6,7 +6,7 @@ use dormouse_ike::config::{EndpointConfig, HoldPolicy};
 use dormouse_ike::ticket::{TicketGuard, TicketKeys};
 use dormouse_netem::{Link, LinkConfig, Nat, NatConfig};
 use dormouse_node::config::{Resolved, parse, resolve};
-use dormouse_node::ladder::State;
+use dormouse_node::ladder::{Rung, State};
 use dormouse_node::pool::{Pool, SharedPool};
 use dormouse_node::{ANNOUNCE, Limits, Node, SleepFlags};
 use dormouse_sansio::{Carrier, Entropy, Instant, Path, Seeded, UnixTime};
@@ -266,6 +266,16 @@ impl World {
             self.gateway.send(now, SERVER.into(), inner, self.sent);
         }
         self.sent
+    }
+
+    /// Climbs one rung of the device's session, which must be up.
+    ///
+    /// # Panics
+    /// With the seed, if it cannot be done now.
+    pub fn exercise(&mut self, rung: Rung) {
+        let begun = self.device.node.as_mut().is_some_and(|node| node.exercise(self.now, CONNECTION, rung));
+        assert!(begun, "seed {}: {rung:?} cannot be exercised", self.seed);
+        self.device.flush(self.now);
     }
 
     /// Plays a story.

@@ -123,3 +123,20 @@ fn without_a_network_nothing_is_tried_and_the_session_waits() {
     data_passes(&mut world);
     world.settle_and_check();
 }
+
+#[test]
+fn every_rung_can_be_exercised_on_a_session_that_is_up() {
+    let mut world = connected(6);
+    for rung in [Rung::Held, Rung::Mobike, Rung::Ticket, Rung::Ticket, Rung::Full, Rung::Held] {
+        let before = world.device.changes.len();
+        world.exercise(rung);
+        world.run(Duration::from_secs(2));
+        let ups: Vec<_> = world.device.changes[before..]
+            .iter()
+            .filter_map(|c| if let Change::Up { rung, .. } = c { Some(*rung) } else { None })
+            .collect();
+        assert_eq!(ups, [rung], "{:#?}", world.device.changes);
+    }
+    data_passes(&mut world);
+    world.settle_and_check();
+}
