@@ -30,10 +30,6 @@ pub struct Detector {
     refresh: Option<Duration>,
 }
 
-/// Changes are taken for multiples of the same step if they differ by no more than this share of it: gauges that convert units
-/// round.
-const TOLERANCE: f64 = 0.04;
-
 impl Detector {
     /// The counter's value at a time.
     pub fn observe(&mut self, now: Instant, raw: u64) {
@@ -68,13 +64,16 @@ impl Detector {
     }
 }
 
-/// The greatest number of which both are multiples, within [`TOLERANCE`] of it.
+/// The greatest number of which both are multiples, if each of them is off by one at most: drivers that convert units round. `k` times a
+/// number that is off by one is off by `k`.
 fn common(a: u64, b: u64) -> u64 {
     let (mut large, mut small) = (a.max(b), a.min(b));
     loop {
-        let rest = large % small;
+        let (times, rest) = (large / small, large % small);
         let rest = rest.min(small - rest);
-        if rest as f64 <= TOLERANCE * small as f64 {
+        let rounding = times.saturating_add(2);
+        // A step so small that rounding could be mistaken for it is told exactly.
+        if rest == 0 || (rest <= rounding && rounding <= small / 8) {
             return small.max(1);
         }
         (large, small) = (small, rest);
@@ -105,8 +104,15 @@ mod tests {
 
     #[test]
     fn rounding_does_not_hide_the_step() {
-        let found = watch(&[(0, 100_000), (1, 99_001), (2, 96_998), (3, 96_001)]);
+        let found = watch(&[(0, 100_000), (1, 99_001), (2, 97_000), (3, 96_001), (4, 91_000)]);
         assert!((990..=1010).contains(&found.step().unwrap()), "{:?}", found.step());
+    }
+
+    #[test]
+    fn a_fine_counter_that_is_seldom_looked_at_is_not_taken_for_a_coarse_one() {
+        // 8 W and a little, in microjoules.
+        let found = watch(&[(0, 0), (1, 8_000_123), (2, 15_900_579), (3, 24_113_018)]);
+        assert!(found.step().unwrap() < 100, "{:?}", found.step());
     }
 
     #[test]

@@ -27,6 +27,9 @@ pub fn counts(kind: Kind, domain: &str) -> bool {
     }
 }
 
+/// The processors refresh every millisecond, whatever the looks at them can show; in seconds.
+const REFRESH: f64 = 1e-3;
+
 #[derive(Clone, Debug)]
 struct Domain {
     counter: Wrapping,
@@ -91,17 +94,19 @@ impl Account {
     #[must_use]
     pub fn grain(&self) -> Grain {
         let steps: Option<u64> = self.domains.iter().map(|d| d.grain.step()).sum();
-        let refresh = self.domains.iter().filter_map(|d| d.grain.refresh()).max().map(|r| r.as_secs_f64());
         // The unit is 61 µJ or less on the processors that have one; a millijoule is on the safe side.
-        Grain { step: steps.map_or(1e-3, |s| s as f64 * 1e-6), step_seen: steps.is_some(), refresh }
+        Grain {
+            step: steps.map_or(1e-3, |s| s as f64 * 1e-6),
+            step_seen: steps.is_some(),
+            refresh: Some(REFRESH),
+        }
     }
 
     /// What has been used so far.
     #[must_use]
     pub fn reading(&self) -> Reading {
         let doubtful: u64 = self.domains.iter().fold(0, |sum, d| sum.saturating_add(d.counter.doubtful()));
-        // The processors refresh every millisecond, whatever the looks at them can show.
-        let lag = self.watts.unwrap_or(0.0) * 1e-3;
+        let lag = self.watts.unwrap_or(0.0) * REFRESH;
         Reading {
             joules: self.total() as f64 * 1e-6,
             uncertainty: self.grain().step + lag + doubtful as f64 * 1e-6,

@@ -35,7 +35,9 @@ pub fn learn(device: &mut dyn Device) -> Result<f64, Failure> {
     let began = device.now();
     let first = device.meter()?;
     loop {
-        device.rest(Duration::from_secs(2))?;
+        // Often: the time between two looks is part of what is known about the refresh.
+        device.rest(Duration::from_millis(200))?;
+        device.meter()?;
         let grain = device.grain();
         let passed = device.now().saturating_since(began);
         let seen = grain.step_seen && grain.refresh.is_some() && passed >= Duration::from_secs(20);
