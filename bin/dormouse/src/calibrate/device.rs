@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use dormouse_control::{ConnectionState, Error, ErrorKind, EventKind, Reply, Rung, Verb};
+use dormouse_control::{ConnectionState, Error, ErrorKind, EventKind, Reply, Rung, SleepMode, Verb};
 use dormouse_io::clock::BootClock;
 use dormouse_io::meter::{Grain, Meter, Reading, Source};
 use dormouse_io::radio::Radio;
@@ -149,8 +149,17 @@ impl Device for Machine {
             self.radio_off = false;
         }
         match &mut self.session {
-            Some(session) => session.back(),
+            Some(session) => session.restore(),
             None => Ok(()),
+        }
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        // After a panic; otherwise it has been done. There is nobody left to tell of a failure.
+        if self.suspended || self.mode.is_some() {
+            let _ = self.restore();
         }
     }
 }
@@ -162,6 +171,9 @@ pub(super) struct Session {
     /// Streams what happens, by a connection of its own.
     events: Client,
     suspended: bool,
+    awake: bool,
+    /// The mode that the daemon was in, if it had to be changed.
+    mode: Option<SleepMode>,
 }
 
 impl Session {
@@ -191,7 +203,14 @@ impl Session {
         }
         let mut events = Client::connect(socket)?;
         events.send(Verb::Watch)?;
-        Ok(Self { name: connection.name.clone(), control, events, suspended: false })
+        Ok(Self {
+            name: connection.name.clone(),
+            control,
+            events,
+            suspended: false,
+            awake: false,
+            mode: None,
+        })
     }
 
     /// Its name.
@@ -207,7 +226,29 @@ impl Session {
         }
     }
 
+    /// Keeps the daemon from putting the radio to sleep by itself. One that has no radio to put to sleep has no mode.
+    fn keep_awake(&mut self) -> Result<(), Failure> {
+        if !std::mem::replace(&mut self.awake, true)
+            && let Ok((_, Reply::Mode(mode))) = self.control.ask(Verb::Mode { mode: None })
+            && mode != SleepMode::Performance
+        {
+            self.mode = Some(mode);
+            self.ask(Verb::Mode { mode: Some(SleepMode::Performance) })?;
+        }
+        Ok(())
+    }
+
+    /// The daemon as it was.
+    fn restore(&mut self) -> Result<(), Failure> {
+        let back = if self.awake { self.back() } else { Ok(()) };
+        match self.mode.take() {
+            Some(mode) => self.ask(Verb::Mode { mode: Some(mode) }).and(back),
+            None => back,
+        }
+    }
+
     fn suspend(&mut self) -> Result<(), Failure> {
+        self.keep_awake()?;
         if !self.suspended {
             // Before the answer: a daemon that hangs may have done it all the same.
             self.suspended = true;
@@ -218,6 +259,7 @@ impl Session {
 
     /// Comes back from a suspension, by whatever rung.
     fn back(&mut self) -> Result<(), Failure> {
+        self.keep_awake()?;
         if std::mem::take(&mut self.suspended) {
             self.ask(Verb::Resume)?;
         }
