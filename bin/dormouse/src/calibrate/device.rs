@@ -19,6 +19,8 @@ use crate::client::Client;
 const PATIENCE: Duration = Duration::from_secs(60);
 /// How often a radio is asked whether it has joined: a fiftieth of what joining takes.
 const ASK: Duration = Duration::from_millis(40);
+/// Nothing new from the daemon for so long: all that it has to say has been read.
+const DRAINED: Duration = Duration::from_millis(1);
 /// How often an interruption is looked for.
 const SLICE: Duration = Duration::from_millis(100);
 
@@ -134,7 +136,7 @@ impl Device for Machine {
                 }
             }
             Action::Rung(subject) => match &mut self.session {
-                Some(session) => session.exercise(subject)?,
+                Some(session) => return session.exercise(subject),
                 None => return Err(Failure::Here("there is no session".into())),
             },
         }
@@ -272,8 +274,19 @@ impl Session {
         }
     }
 
-    /// Climbs a rung, and waits until the session is up again.
-    fn exercise(&mut self, subject: Subject) -> Result<(), Failure> {
+    /// Forgets what happened before now: an earlier success is not the answer to what is asked next.
+    fn forget_events(&mut self) -> Result<(), Failure> {
+        loop {
+            match self.events.next(Some(DRAINED)) {
+                Ok(_) => {}
+                Err(e) if e.kind == ErrorKind::Timeout => return Ok(()),
+                Err(e) => return Err(Failure::Device(e.to_string())),
+            }
+        }
+    }
+
+    /// Climbs a rung, and says how long it takes until the session is up again.
+    fn exercise(&mut self, subject: Subject) -> Result<Duration, Failure> {
         let rung = match subject {
             Subject::Held => Rung::Held,
             Subject::Mobike => Rung::Mobike,
@@ -281,8 +294,9 @@ impl Session {
             Subject::Full => Rung::Full,
             Subject::RadioCycle => return Err(Failure::Here("the radio is no rung".into())),
         };
-        self.ask(Verb::Exercise { connection: Some(self.name.clone()), rung })?;
+        self.forget_events()?;
         let began = BootClock::now();
+        self.ask(Verb::Exercise { connection: Some(self.name.clone()), rung })?;
         let mut failure = None;
         loop {
             let left = PATIENCE.saturating_sub(BootClock::now().saturating_since(began));
@@ -298,8 +312,9 @@ impl Session {
                 continue;
             }
             match event.kind {
-                // What happened before the request is not its answer; a rung before ours cannot be one either.
-                EventKind::Up { rung: by, .. } if by == rung => return Ok(()),
+                EventKind::Up { rung: by, .. } if by == rung => {
+                    return Ok(BootClock::now().saturating_since(began));
+                }
                 EventKind::Up { rung: by, .. } if failure.is_some() => {
                     let why: String = failure.unwrap_or_default();
                     return Err(Failure::Here(format!(
