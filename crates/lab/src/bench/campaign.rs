@@ -215,7 +215,12 @@ impl Campaign {
                 if let (Some(governors), Some(wanted)) = (&mut governors, &sample.governor) {
                     governors.set(wanted)?;
                 }
-                match runner.run(sample, round) {
+                let mut measured = runner.run(sample, round);
+                if round == 0 && measured.is_err() {
+                    // What cannot be warmed up is left out for good: a busy moment must not decide that.
+                    measured = runner.run(sample, round);
+                }
+                match measured {
                     Ok(measured) if round > 0 => self.results.samples[index].rounds.push(measured),
                     Ok(_) => self.results.samples[index].verified = true,
                     Err(error) => failed.push((index, format!("{error:#}"))),
@@ -303,6 +308,13 @@ impl Campaign {
         }
         if let Some(steal) = conditions.steal.filter(|s| *s > 0.01) {
             noise.push(format!("the hypervisor took {:.1} % of the time away", 100.0 * steal));
+        }
+        let untold = |s: &Sample| {
+            s.what != What::Crypto
+                && s.rounds.iter().any(|r| r.cpu_thread.is_some() && r.cpu_system.is_none())
+        };
+        if self.results.samples.iter().any(untold) {
+            noise.push("others kept the machine too busy to tell the CPU time of the rest of the system: it is absent".into());
         }
         let least = conditions.yardstick.iter().copied().fold(f64::INFINITY, f64::min);
         if let Some(median) = stats::median(&conditions.yardstick).filter(|m| *m > 1.1 * least) {

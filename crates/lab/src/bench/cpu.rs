@@ -44,6 +44,9 @@ pub(crate) fn process(pid: u32) -> Duration {
     clock_gettime(clock).map_or(Duration::ZERO, Into::into)
 }
 
+/// Beyond this part of all processors, what others do cannot be told from what a packet costs: they do less while we do more.
+const TOO_BUSY: f64 = 0.25;
+
 /// What a piece of work cost, from before it to after it.
 #[derive(Clone, Debug)]
 pub(crate) struct Account {
@@ -61,8 +64,8 @@ pub(crate) struct Cost {
     pub(crate) elapsed: f64,
     /// CPU of the threads of this program and its helpers.
     pub(crate) threads: f64,
-    /// CPU of everything else on the machine, above what it does when idle.
-    pub(crate) system: f64,
+    /// CPU of everything else on the machine, above what it does when idle; absent where others keep it too busy to tell.
+    pub(crate) system: Option<f64>,
 }
 
 impl Account {
@@ -85,7 +88,8 @@ impl Account {
             self.helpers.iter().map(|&(pid, before)| process(pid).saturating_sub(before)).sum();
         let threads = (own().saturating_sub(self.own) + helped).as_secs_f64();
         let busy = Machine::read()?.since(self.machine).busy.as_secs_f64();
-        Ok(Cost { elapsed, threads, system: busy - threads - idle * elapsed })
+        let known = idle <= TOO_BUSY * f64::from(super::machine::cores());
+        Ok(Cost { elapsed, threads, system: known.then_some(busy - threads - idle * elapsed) })
     }
 }
 
@@ -169,6 +173,14 @@ mod tests {
         assert_eq!(parsed.total, parsed.busy + TICK * 4_050);
         assert_eq!(Machine::parse("intr 5\n"), None);
         assert_eq!(Machine::parse("cpu 1 2 three\n"), None);
+    }
+
+    #[test]
+    fn what_cannot_be_told_apart_is_absent() {
+        let account = Account::open(&[]).unwrap();
+        let cost = account.close(f64::from(crate::bench::machine::cores())).unwrap();
+        assert_eq!(cost.system, None, "all processors were busy before");
+        assert!(account.close(0.0).unwrap().system.is_some());
     }
 
     #[test]

@@ -119,7 +119,7 @@ fn round(sample: &Sample, elapsed: Duration, cost: &Cost, sent: u64, received: R
         elapsed: Some(elapsed.as_secs_f64()),
         throughput: Some(bytes / elapsed.as_secs_f64()),
         cpu_thread: per_byte(cost.threads),
-        cpu_system: per_byte(cost.system),
+        cpu_system: cost.system.and_then(per_byte),
         packets_sent: Some(sent),
         packets_received: Some(received.packets.min(sent)),
         loss: Some(1.0 - received.packets.min(sent) as f64 / sent.max(1) as f64),

@@ -84,7 +84,7 @@ pub(crate) fn run(link: &mut Link, sample: &Sample, idle: f64) -> Result<Round> 
             elapsed: Some(cost.elapsed / f64::from(files)),
             throughput: Some(bytes / cost.elapsed),
             cpu_thread: Some(cost.threads * 1e9 / bytes),
-            cpu_system: Some(cost.system * 1e9 / bytes),
+            cpu_system: cost.system.map(|system| system * 1e9 / bytes),
             ..Round::default()
         })
     })
