@@ -47,6 +47,8 @@ pub struct SessionInfo {
     pub age: Duration,
     /// Came up by ticket.
     pub resumed: bool,
+    /// The peer's device has announced that it sleeps.
+    pub asleep: bool,
     /// Since ESP last came in; since it was established, if none has.
     pub quiet: Duration,
     /// Inner addresses.
@@ -140,6 +142,7 @@ impl Node {
             path: s.path,
             age: now - s.established,
             resumed: s.resumed,
+            asleep: s.asleep.is_some(),
             quiet: now - s.heard.unwrap_or(s.established),
             addresses: s.assigned.addresses(),
             dns: s.assigned.dns.clone(),

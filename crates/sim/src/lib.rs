@@ -4,12 +4,14 @@
 //! Owns the world's clock and its rules; must never read a real clock or draw randomness that does not follow from the seed.
 //! [`World`] is the machinery, [`Script`] a seeded story, and [`World::settle_and_check`] what must be true after any story.
 
+mod crowd;
 mod day;
 mod host;
 mod script;
 mod sleeping;
 mod world;
 
+pub use crowd::{Crowd, Member};
 pub use day::{Sent, day};
 pub use host::Host;
 pub use script::{Script, Step};

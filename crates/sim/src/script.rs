@@ -15,6 +15,8 @@ pub enum Step {
     Leave,
     /// The device suspends for this long, then wakes in a network.
     Sleep(Duration, Access),
+    /// The same, but the device announces it to the gateway first.
+    Nap(Duration, Access),
     /// The NAT forgets its mappings.
     NatForgets,
     /// From now on the links lose, duplicate and reorder with these probabilities.
@@ -73,7 +75,8 @@ fn step(rng: &mut Seeded) -> Step {
         0..=2 => Step::Pause(seconds(rng, 64)),
         3..=4 => Step::Enter(access(rng)),
         5 => Step::Leave,
-        6..=7 => Step::Sleep(seconds(rng, 1024), access(rng)),
+        6 => Step::Sleep(seconds(rng, 1024), access(rng)),
+        7 => Step::Nap(seconds(rng, 8192), access(rng)),
         8 => Step::NatForgets,
         9 => Step::Weather { loss: share(rng, 50), duplication: share(rng, 30), reordering: share(rng, 30) },
         10 => Step::GatewayCrash(seconds(rng, 32), rng.below(3) > 0),

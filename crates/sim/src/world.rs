@@ -292,6 +292,7 @@ impl World {
             Step::Enter(access) => self.enter(access),
             Step::Leave => self.leave(),
             Step::Sleep(time, access) => self.sleep(time, access),
+            Step::Nap(time, access) => self.nap(time, access),
             Step::NatForgets => self.nat.reboot(),
             Step::Weather { loss, duplication, reordering } => self.weather(loss, duplication, reordering),
             Step::GatewayCrash(time, keys_survive) => {
@@ -379,6 +380,41 @@ impl World {
             node.resume(now);
         }
         self.device.flush(now);
+    }
+
+    /// A sleep that is announced first. A gateway that has heard of it says nothing to the device until it is over.
+    fn nap(&mut self, time: Duration, access: Access) {
+        let now = self.now;
+        if let Some(node) = &mut self.device.node {
+            node.prepare_sleep(now, CONNECTION, Some(time), dormouse_node::SleepFlags::default());
+        }
+        self.device.flush(now);
+        self.run(dormouse_node::ANNOUNCE + Duration::from_millis(1));
+        let now = self.now;
+        if let Some(node) = &mut self.device.node {
+            node.suspend(now);
+        }
+        self.device.flush(now);
+        self.access = None;
+        // What is on its way arrives.
+        self.run(Duration::from_secs(3));
+        let known = self.gateway_rests();
+        let before = self.gateway.node.as_ref().map(|n| n.ike_stats().datagrams_out);
+        self.run(time);
+        let after = self.gateway.node.as_ref().map(|n| n.ike_stats().datagrams_out);
+        assert!(!known || before == after, "seed {}: the gateway disturbed a sleeping device", self.seed);
+        self.enter(access);
+        let now = self.now;
+        if let Some(node) = &mut self.device.node {
+            node.resume(now);
+        }
+        self.device.flush(now);
+    }
+
+    /// The gateway has no session but with a device that it knows to be asleep.
+    fn gateway_rests(&self) -> bool {
+        let sessions = self.gateway.node.as_ref().map(|n| n.gateway_sessions(self.now)).unwrap_or_default();
+        sessions.iter().all(|s| s.asleep)
     }
 
     fn weather(&mut self, loss: f64, duplication: f64, reordering: f64) {
@@ -562,7 +598,7 @@ fn connection(role: &str, own: &str, peer: &str, extra: &[(&'static str, String)
     )
 }
 
-fn node(toml: &str, endpoint: EndpointConfig, rng: &mut Seeded) -> Node {
+pub(crate) fn node(toml: &str, endpoint: EndpointConfig, rng: &mut Seeded) -> Node {
     let file = parse(toml).unwrap_or_else(|e| panic!("{e}\n{toml}"));
     let resolved: Vec<Resolved> =
         resolve(&file, &mut |path, _| Err(format!("{} in a simulation", path.display())))

@@ -289,6 +289,6 @@ fn quadruple(source: SocketAddr, destination: SocketAddr) -> Vec<u8> {
 }
 
 /// Whether a NO_NATS_ALLOWED notification, if there is one, agrees with the IP header (RFC 4555 section 3.9).
-fn addresses_match(view: View<'_>, path: &Path) -> bool {
+pub(crate) fn addresses_match(view: View<'_>, path: &Path) -> bool {
     view.notify(NotifyType::NoNatsAllowed).is_none_or(|n| n.data == quadruple(path.remote, path.local))
 }

@@ -17,6 +17,7 @@ use crate::config::{AssignedConfig, Connection, RemoteAuth, Resumption};
 use crate::config_payload::{self, Lease};
 use crate::error::{Discard, NegotiationError};
 use crate::event::Event;
+use crate::exchange::mobike::addresses_match;
 use crate::handshake::authenticating::{announce, nat_after};
 use crate::handshake::{Session, Slot, Step};
 use crate::keys::{self, IkeKeys, Nonces};
@@ -181,6 +182,13 @@ impl HalfOpen {
                 return self.refuse(shared, path, claimed, notify(kind, []), error);
             }
         };
+        // "The exchange responder MUST verify that the contents of the NO_NATS_ALLOWED notification match the addresses in the IP
+        // header. If they do not match, a response containing an UNEXPECTED_NAT_DETECTED notification is sent." (RFC 4555
+        // section 3.9, of the first IKE_AUTH request too)
+        if caller.conn.mobike && !addresses_match(view, &path) {
+            let error = NegotiationError::Notified("UNEXPECTED_NAT_DETECTED (our answer)".to_owned());
+            return self.refuse(shared, path, claimed, notify(NotifyType::UnexpectedNatDetected, []), error);
+        }
         // RFC 7296 section 2.23: the initiator may have moved to port 4500 with this message.
         self.link.path = path;
         self.link.conn = caller.conn.clone();

@@ -18,6 +18,7 @@ use crate::config::{Connection, Resumption};
 use crate::endpoint::Endpoint;
 use crate::error::NegotiationError;
 use crate::event::{CloseReason, Event};
+use crate::exchange::mobike::addresses_match;
 use crate::handshake::authenticating::announce;
 use crate::handshake::half_open::{answer_extensions, assign};
 use crate::handshake::{Session, Slot};
@@ -145,7 +146,9 @@ fn begin(
     let (conn, path, spis) = (link.conn.clone(), link.path, link.spis);
     let peer = auth::identity(&ticket.id_i).ok()?;
     let (assigned, cp, refusal) = assign(shared, &conn, &peer, inner);
-    if refusal.is_some() || assigned.addresses() != ticket.addresses {
+    // IKE_AUTH is the place to refuse somebody who meets a NAT that it forbids.
+    let unmoved = !conn.mobike || addresses_match(inner, &path);
+    if !unmoved || refusal.is_some() || assigned.addresses() != ticket.addresses {
         return None;
     }
     // The selectors of then must be what the configuration makes of them now.
