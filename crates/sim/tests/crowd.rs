@@ -2,7 +2,6 @@
 
 use dormouse_ike::config::HoldPolicy;
 use dormouse_node::ladder::Rung;
-use dormouse_sansio::{Entropy, Seeded};
 use dormouse_sim::Crowd;
 use std::time::Duration;
 
@@ -129,49 +128,5 @@ fn clocks_that_are_set_while_everybody_sleeps_cost_an_exchange_at_most() {
         crowd.run(MINUTE);
         crowd.check();
         assert_eq!(crowd.sessions(), 20, "clocks set by {by} s");
-    }
-}
-
-#[test]
-fn days_of_sleeping_and_waking() {
-    for seed in 10..14 {
-        let mut rng = Seeded::new(seed);
-        let hold = HoldPolicy { most: 12, longest: HOUR, ..HoldPolicy::default() };
-        let mut crowd = crowd(seed, 24, hold);
-        crowd.disturbed = 0;
-        // Each of some hundred rounds: a few devices fall asleep, a few wake; the gateway is restarted now and then.
-        for round in 0..150 {
-            let going: Vec<usize> = (0..24).filter(|_| rng.below(3) == 0).collect();
-            let going: Vec<usize> = going.into_iter().filter(|&n| crowd.devices[n].awake).collect();
-            for &n in &going {
-                let expect = (rng.below(4) > 0).then(|| Duration::from_secs(rng.below(7_200)));
-                crowd.announce(n, expect);
-            }
-            crowd.run(Duration::from_secs(3));
-            going.iter().for_each(|&n| crowd.switch_off(n));
-            crowd.run(Duration::from_millis(1_000 * rng.below(1_800) + 500));
-            if rng.below(40) == 0 {
-                crowd.restart_gateway();
-            }
-            assert_eq!(crowd.disturbed, 0, "seed {seed}, round {round}: a sleeping device was disturbed");
-            for n in 0..24 {
-                if !crowd.devices[n].awake && rng.below(3) == 0 {
-                    crowd.switch_on(n);
-                    crowd.send_up(n);
-                }
-            }
-            crowd.run(Duration::from_secs(4));
-        }
-        for n in 0..24 {
-            if !crowd.devices[n].awake {
-                crowd.switch_on(n);
-            }
-            crowd.send_up(n);
-        }
-        // A device that was awake when the gateway was restarted finds out with what it sends.
-        crowd.run(MINUTE);
-        crowd.check();
-        crowd.run(5 * MINUTE);
-        assert_eq!(crowd.sessions(), 24, "seed {seed}: one session each, and nothing of the past");
     }
 }
