@@ -164,7 +164,10 @@ impl Differ {
         let unprotected = self == Self::Protection || layer;
         // A suite without AES is alike to one with and without the instructions.
         let aes = || a.aes_instructions.is_none() || a.aes_instructions == b.aes_instructions;
+        // TLS 1.2 and 1.3 with the cipher that IPsec has: `tls13-aes128gcm` and `aes128gcm16`.
+        let same_cipher = || parts(&a.suite).1.is_some_and(|cipher| b.suite.starts_with(cipher));
         (suites || a.suite == b.suite)
+            && (!layer || same_cipher())
             && (self != Self::Suite
                 || key(a) == key(b)
                 || !a.suite.contains("aes")
@@ -353,8 +356,11 @@ fn summary(test: &Test, pairs: &[Pair<'_>]) -> Option<String> {
         let (suite, space) = if several { (pair.first.suite.as_str(), " ") } else { ("", "") };
         let _ = write!(
             out,
-            " {suite}{space}{} B {:.2} [{:.2}, {:.2}]{verdict},",
-            pair.first.packet_bytes, c.ratio.median, c.ratio.low, c.ratio.high
+            " {suite}{space}{} {:.2} [{:.2}, {:.2}]{verdict},",
+            size(pair.first),
+            c.ratio.median,
+            c.ratio.low,
+            c.ratio.high
         );
     }
     out.pop();
@@ -362,6 +368,14 @@ fn summary(test: &Test, pairs: &[Pair<'_>]) -> Option<String> {
         let _ = write!(out, ", and {} more", pairs.len() - SHOWN);
     }
     Some(out)
+}
+
+/// The size of a sample: of its packets, and of its file if it has one.
+fn size(sample: &Sample) -> String {
+    match sample.file_bytes {
+        Some(bytes) => format!("{} B of {} kB", sample.packet_bytes, bytes / 1_000),
+        None => format!("{} B", sample.packet_bytes),
+    }
 }
 
 /// Pairs of a test that are listed one by one.

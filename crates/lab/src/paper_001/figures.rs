@@ -35,11 +35,11 @@ pub(super) fn all(s: &Streams<'_>) -> Vec<Figure> {
             ratio(
                 s,
                 "energy-rate",
-                "Energy above idle with a VPN over without, by rate",
+                "Energy (or CPU, where there is no meter) with a VPN over without, by rate",
                 "kbit/s",
                 &ENERGY_BY_RATE,
                 &rate,
-                Metric::Joules,
+                s.energy(),
             ),
         ),
         figure(
@@ -62,11 +62,11 @@ pub(super) fn all(s: &Streams<'_>) -> Vec<Figure> {
             ratio(
                 s,
                 "energy-pdu",
-                "Energy above idle with a VPN over without, 2 Mbit/s",
+                "Energy (or CPU, where there is no meter) with a VPN over without, 2 Mbit/s",
                 "PDU, B",
                 &ENERGY_BY_PDU,
                 &slow,
-                Metric::Joules,
+                s.energy(),
             ),
         ),
         figure("Fig. 10", algorithms(s)),
