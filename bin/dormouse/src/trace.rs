@@ -321,8 +321,8 @@ fn analyse_files(args: &AnalyseArgs, json: bool) -> anyhow::Result<ExitCode> {
         let analysis = account(&inputs, survey, &directory, rule, &options, &progress, &|_| (), &mut tap)?;
         json::Report::new(&analysis, accounting)
     };
-    if let Some(periods) = periods {
-        periods.finish(&directory)?;
+    if let (Some(periods), Some(path)) = (periods, &args.periods) {
+        periods.finish(&directory).with_context(|| path.display().to_string())?;
     }
     bar.done();
     let text = if json { serde_json::to_string_pretty(&report)? + "\n" } else { table::render(&report) };
@@ -365,7 +365,8 @@ impl Periods {
         let min_idle = u64::try_from(settings.min_idle.as_nanos())?;
         Ok(Self {
             collector: Collector::new(min_idle),
-            writer: PeriodWriter::new(file, min_idle, synthetic)?,
+            writer: PeriodWriter::new(file, min_idle, synthetic)
+                .with_context(|| path.display().to_string())?,
             failed: None,
         })
     }
@@ -399,9 +400,10 @@ fn name(directory: &Directory, id: u32) -> String {
 
 /// Prints to standard output; a reader that went away (`| head`) is no error.
 fn print(text: &str) -> anyhow::Result<()> {
-    match std::io::stdout().lock().write_all(text.as_bytes()) {
+    let mut out = std::io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         Err(e) if e.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
-        other => Ok(other?),
+        other => other.context("standard output"),
     }
 }
 

@@ -4,13 +4,13 @@
 //! Figures are packets per second of processor time, which a busy machine does not distort, and by the clock on the wall. One core: one thread reads, finds the clients, and reduces to idle periods; survey and
 //! reduction are also shown apart. The file has been written just before, so it comes from the page cache for both.
 
-#![expect(clippy::disallowed_methods, reason = "a benchmark owns its clock")]
+mod clocks;
 
 use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::time::Instant;
 
+use clocks::{Clocks, Took};
 use dormouse_trace::analyse::{stream, survey_all};
 use dormouse_trace::clients::Directory;
 use dormouse_trace::flow::Spread;
@@ -123,33 +123,4 @@ fn measure(path: &Path, packets: u32) -> std::io::Result<()> {
         _ => println!("tshark is not installed: not compared"),
     }
     Ok(())
-}
-
-/// Processor time of this process and its finished children, and the clock on the wall.
-struct Clocks {
-    cpu: f64,
-    wall: Instant,
-}
-
-#[derive(Clone, Copy)]
-struct Took {
-    cpu: f64,
-    wall: f64,
-}
-
-impl Clocks {
-    fn now() -> Self {
-        Self { cpu: processor_seconds(), wall: Instant::now() }
-    }
-
-    fn elapsed(&self) -> Took {
-        Took { cpu: processor_seconds() - self.cpu, wall: self.wall.elapsed().as_secs_f64() }
-    }
-}
-
-/// utime, stime, cutime and cstime of /proc/self/stat, in ticks of a hundredth of a second.
-fn processor_seconds() -> f64 {
-    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
-    let behind = stat.rsplit(") ").next().unwrap_or_default();
-    behind.split(' ').skip(11).take(4).filter_map(|t| t.parse::<f64>().ok()).sum::<f64>() / 100.0
 }

@@ -7,6 +7,7 @@ use crate::decode::exports::PORTS;
 use crate::decode::link::{self, LinkType};
 use crate::decode::{Decoder, Format, Next};
 use crate::flow::{Cursor as FlowCursor, Spread};
+use crate::parquet_file::PeriodReader;
 use crate::seen::Seen;
 
 /// Packets of one flow that are looked at: a flow may claim 2^64 of them.
@@ -47,6 +48,23 @@ pub fn detect(data: &[u8]) {
     {
         decode(format, data);
     }
+}
+
+/// Reads `data` as a file of idle periods, by way of a temporary file: the number of rows.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn periods(data: &[u8]) -> Result<u64, String> {
+    use std::io::{Seek as _, Write as _};
+    let failed = |e: std::io::Error| e.to_string();
+    let mut file = crate::input::anonymous_file().map_err(failed)?;
+    file.write_all(data).and_then(|()| file.rewind()).map_err(failed)?;
+    let mut reader = PeriodReader::open(file)?;
+    while let Some(row) = reader.row() {
+        let period = row?;
+        assert!(period.packets > 0 && period.outgoing <= period.packets && period.lead <= period.packets);
+    }
+    Ok(reader.done())
 }
 
 /// Reads `data` as one frame of every link type.

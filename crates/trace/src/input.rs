@@ -128,7 +128,7 @@ impl Input {
     }
 }
 
-fn anonymous_file() -> io::Result<File> {
+pub(crate) fn anonymous_file() -> io::Result<File> {
     let directory = std::env::temp_dir();
     for attempt in 0..100 {
         let path = directory.join(format!("dormouse-spool-{}-{attempt}", std::process::id()));

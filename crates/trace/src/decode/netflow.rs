@@ -129,6 +129,9 @@ impl Netflow {
                 self.pending.push_back(Next::Damaged(Damage::one(self.messages, 0, reason)));
                 break;
             }
+            if matches!(self.pending.back(), Some(Next::Damaged(damage)) if damage.rest) {
+                break;
+            }
         }
         self.pending.drain(..)
     }

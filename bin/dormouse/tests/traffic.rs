@@ -1,0 +1,271 @@
+//! `dormouse trace` and `dormouse lab` as people and scripts use them: what they print, and how they end.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
+
+use serde_json::Value;
+use std::io::Write as _;
+use std::os::unix::process::CommandExt as _;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+/// A directory for one test, removed with it.
+struct Scene(PathBuf);
+
+impl Drop for Scene {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Three clients: `phone` sends something every minute, and is answered; `tablet` every ten seconds; `watch` once.
+fn talk() -> String {
+    let mut lines = vec![(0, "watch,1700006400,60,out".to_owned())];
+    for n in 0..100 {
+        let at = n * 60;
+        lines.push((at, format!("phone,{}.5,60,out", 1_700_006_400 + at)));
+        lines.push((at, format!("phone,{}.6,80,in", 1_700_006_400 + at)));
+    }
+    lines.extend((0..100).map(|n| (n * 10, format!("tablet,{},60,out", 1_700_006_400 + n * 10))));
+    lines.sort();
+    let lines: Vec<String> = lines.into_iter().map(|l| l.1).collect();
+    format!("client,time,bytes,direction\n{}\n", lines.join("\n"))
+}
+
+impl Scene {
+    fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("dormouse-traffic-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&path).unwrap();
+        std::fs::write(path.join("talk.csv"), talk()).unwrap();
+        Self(path)
+    }
+
+    fn write(&self, name: &str, content: impl AsRef<[u8]>) {
+        std::fs::write(self.0.join(name), content).unwrap();
+    }
+
+    fn command(&self, arguments: &str) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_dormouse"));
+        command.args(arguments.split(' ')).current_dir(&self.0).stdin(Stdio::null());
+        command
+    }
+
+    /// Exit code, standard output and standard error.
+    fn run(&self, arguments: &str) -> (i32, String, String) {
+        let output = self.command(arguments).output().unwrap();
+        let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+        (output.status.code().unwrap(), text(output.stdout), text(output.stderr))
+    }
+
+    /// The report of a run that succeeds.
+    fn json(&self, arguments: &str) -> Value {
+        let (code, out, err) = self.run(arguments);
+        assert_eq!(code, 0, "{arguments}: {err}");
+        serde_json::from_str(&out).unwrap()
+    }
+}
+
+#[test]
+fn the_report_has_the_fields_that_programs_rely_on() {
+    let scene = Scene::new("fields");
+    let report = scene.json("trace talk.csv --json --break-even 22.3");
+    assert_eq!(report["version"], 1);
+    assert_eq!(report["synthetic"], false);
+    let clients = report["clients"].as_array().unwrap();
+    let names: Vec<_> = clients.iter().map(|c| c["client"].as_str().unwrap()).collect();
+    assert_eq!(names, ["phone", "tablet", "watch"]);
+    for row in clients.iter().chain([&report["total"]]) {
+        for field in ["packets", "idle_periods", "idle_seconds"] {
+            assert!(row[field].is_number(), "{field} of {row}");
+        }
+        for policy in ["never", "timeout", "break-even", "paper", "dormouse", "clairvoyant"] {
+            let of = &row["policies"][policy];
+            for field in ["saved_fraction", "cycles", "missed_opportunities", "packets_lost"] {
+                assert!(of[field].is_number(), "{policy}.{field} of {row}");
+            }
+            assert!(of.get("share_of_clairvoyant").is_some(), "{policy} of {row}");
+        }
+    }
+    let phone = &clients[0];
+    assert_eq!((phone["packets"].as_u64(), phone["idle_periods"].as_u64()), (Some(200), Some(99)));
+    let saved = phone["policies"]["clairvoyant"]["saved_fraction"].as_f64().unwrap();
+    assert!((saved - (59.9 - 22.3) / 59.9).abs() < 1e-9, "{saved}");
+    let waited = phone["policies"]["break-even"]["saved_fraction"].as_f64().unwrap();
+    assert!((waited - (59.9 - 44.6) / 59.9).abs() < 1e-9, "{waited}");
+    assert_eq!(clients[1]["policies"]["never"]["share_of_clairvoyant"], Value::Null);
+    // One flag, wherever it stands.
+    assert_eq!(scene.json("--json trace talk.csv --break-even 22.3"), report);
+}
+
+#[test]
+fn options_change_what_they_say() {
+    let scene = Scene::new("options");
+    let one = scene.json("trace talk.csv --json --client phone");
+    assert_eq!((one["clients"].as_array().unwrap().len(), &one["rule"]), (1, &Value::from("as asked")));
+    let coarse = scene.json("trace talk.csv --json --min-idle 30");
+    assert_eq!(coarse["clients"][1]["idle_periods"], 0);
+    let all = scene.json("trace talk.csv --json --break-even 22.3 --wake-on all");
+    let outgoing = scene.json("trace talk.csv --json --break-even 22.3 --wake-on outgoing");
+    assert_eq!(all["total"]["policies"]["break-even"]["packets_lost"], 0);
+    assert_eq!(outgoing["wake_on"], "outgoing");
+    let psm = scene.json("trace talk.csv --json --baseline psm")["break_even"].as_f64().unwrap();
+    let active = scene.json("trace talk.csv --json --baseline active")["break_even"].as_f64().unwrap();
+    assert!(psm > 8.0 * active, "{psm} against {active}");
+    scene.write("watts", "0.25\n");
+    assert_eq!(scene.json("trace talk.csv --json --baseline watts")["break_even"].as_f64(), Some(psm));
+    let figure = |value: f64, unit: &str| {
+        format!("{{ value = {value}, unit = \"{unit}\", kind = \"estimated\", source = \"test\" }}")
+    };
+    let state = |name: &str, rest: String| format!("[[state]]\nname = \"{name}\"\n{rest}\n");
+    let off = format!("off = true\npower = {}\nleave_energy = {}", figure(0.0, "W"), figure(46.0, "J"));
+    scene.write(
+        "radio.toml",
+        format!(
+            "name = \"r\"\n{}{}",
+            state("active", format!("power = {}", figure(2.0, "W"))),
+            state("off", off)
+        ),
+    );
+    let states = scene.json("trace talk.csv --json --baseline radio.toml --resumption held");
+    assert_eq!(states["break_even"].as_f64(), Some(23.0));
+    scene.write("flows.csv", "ts,te,td,sa,da,sp,dp,pr,ipkt,ibyt\n2023-11-15 00:00:00,2023-11-15 00:10:00,600,10.0.0.5,1.1.1.1,4000,443,TCP,601,60100\n");
+    let even = scene.json("trace flows.csv --json --client 10.0.0.0/8");
+    let edges = scene.json("trace flows.csv --json --client 10.0.0.5 --flows edges");
+    assert_eq!((&even["total"]["packets"], &edges["total"]["packets"]), (&601.into(), &2.into()));
+    assert_eq!(edges["total"]["idle_seconds"], 600.0);
+}
+
+#[test]
+fn compressed_piped_and_matched_files_are_the_same_recording() {
+    let scene = Scene::new("wrapping");
+    let of = |report: Value| report["clients"].clone();
+    let plain = of(scene.json("trace talk.csv --json"));
+    let mut gz = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    gz.write_all(talk().as_bytes()).unwrap();
+    scene.write("talk.csv.gz", gz.finish().unwrap());
+    scene.write("talk.csv.zst", zstd::encode_all(talk().as_bytes(), 1).unwrap());
+    for file in ["talk.csv.gz", "talk.csv.zst", "t?lk.csv", "*.gz"] {
+        assert_eq!(of(scene.json(&format!("trace {file} --json"))), plain, "{file}");
+    }
+    let mut child =
+        scene.command("trace - --json").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    child.stdin.take().unwrap().write_all(talk().as_bytes()).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success());
+    assert_eq!(of(serde_json::from_slice(&output.stdout).unwrap()), plain);
+    scene.json("trace talk.csv --json --periods talk.parquet");
+    let back = of(scene.json("trace talk.parquet --json"));
+    assert_eq!(back[0]["idle_seconds"], plain[0]["idle_seconds"]);
+    assert_eq!(back[0]["policies"]["paper"], plain[0]["policies"]["paper"]);
+}
+
+#[test]
+fn what_is_synthetic_says_so_in_every_output() {
+    let scene = Scene::new("synthetic");
+    for name in ["day.csv", "day.csv.zst", "day.pcapng", "day.pcapng.gz", "day.parquet"] {
+        let made = scene.json(&format!("trace generate {name} --clients 5 --seed 3 --json"));
+        assert_eq!((&made["synthetic"], &made["file"]), (&true.into(), &name.into()));
+        assert!(made["label"].as_str().unwrap().starts_with("SYNTHETIC"));
+        let report = scene.json(&format!("trace {name} --json --html page.html --periods out.parquet"));
+        assert_eq!(report["synthetic"], true, "{name}");
+        assert_eq!(report["total"]["packets"], made["packets"], "{name}");
+        let (_, table, _) = scene.run(&format!("trace {name}"));
+        assert!(table.starts_with("SYNTHETIC"), "{table}");
+        let page = std::fs::read_to_string(scene.0.join("page.html")).unwrap();
+        assert!(page.to_lowercase().contains("synthetic traffic"), "{name}");
+        let again = scene.json("trace out.parquet --json");
+        assert_eq!(again["synthetic"], true, "{name} by way of its idle periods");
+    }
+    let text = std::fs::read_to_string(scene.0.join("day.csv")).unwrap();
+    assert!(text.starts_with("# SYNTHETIC") && text.contains("synthetic-00004"));
+}
+
+#[test]
+fn damaged_input_is_read_as_far_as_it_goes_and_ends_with_1() {
+    let scene = Scene::new("damaged");
+    scene.write("bad.csv", talk().replace("tablet,1700006410,60,out", "tablet,soon,60,out"));
+    let (code, out, err) = scene.run("trace bad.csv --json");
+    let report: Value = serde_json::from_str(&out).unwrap();
+    assert_eq!((code, &report["lost_total"]), (1, &1.into()));
+    assert_eq!(report["clients"][1]["packets"], 99);
+    assert!(err.contains("bad.csv") && err.contains("\"soon\" is no time"), "{err}");
+    scene.write("nonsense", [0x7f; 100]);
+    let (code, out, err) = scene.run("trace nonsense talk.csv --json");
+    assert_eq!(code, 1, "{err}");
+    assert_eq!(serde_json::from_str::<Value>(&out).unwrap()["clients"].as_array().unwrap().len(), 3);
+    assert!(err.contains("nonsense") && err.contains("7f 7f"), "{err}");
+}
+
+#[test]
+fn what_cannot_be_done_is_said_with_its_name() {
+    let scene = Scene::new("refused");
+    for (arguments, code, words) in [
+        ("trace missing.pcap", 1, "missing.pcap: no such file"),
+        ("trace no*thing", 1, "no*thing: no such file"),
+        ("trace talk.csv --break-even -3", 2, "--break-even"),
+        ("trace talk.csv --break-even=-3", 1, "expected a positive number"),
+        ("trace talk.csv --wake-on sometimes", 2, "[possible values: all, outgoing]"),
+        ("trace talk.csv --flows odd", 2, "expected even or edges"),
+        ("trace talk.csv --resumption magic", 2, "mobike+ticket"),
+        ("trace talk.csv --profile nothing", 1, "laptop-000"),
+        ("trace talk.csv --profile pda-001", 1, "pda-001"),
+        ("trace talk.csv --baseline nothing", 1, "neither active nor psm"),
+        ("trace talk.csv --baseline talk.csv", 1, "expected a power in watts"),
+        ("trace talk.csv --html /dev/full", 1, "/dev/full"),
+        ("trace talk.csv --periods /dev/full", 1, "/dev/full"),
+        ("trace talk.csv --periods /nowhere/out", 1, "/nowhere/out"),
+        ("trace generate day.txt", 1, ".pcapng"),
+        ("trace generate day.parquet.gz --clients 1", 1, "drop the last suffix"),
+        ("trace generate", 2, "<FILE>"),
+        ("trace record nowhere7 out.pcap", 1, "nowhere7"),
+        ("lab run paper-007", 1, "paper-000"),
+    ] {
+        let (found, _, err) = scene.run(arguments);
+        assert_eq!(found, code, "{arguments}: {err}");
+        assert!(err.contains(words), "{arguments}: {err}");
+    }
+    std::os::unix::fs::symlink("/dev/full", scene.0.join("full.csv")).unwrap();
+    let (code, _, err) = scene.run("trace generate full.csv --clients 2");
+    assert_eq!(code, 1);
+    assert!(err.contains("full.csv") && err.contains("No space left"), "{err}");
+    let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+    let output = scene.command("trace talk.csv").stdout(full).output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("No space left"));
+    assert!(!scene.0.join("out.pcap").exists(), "a capture that cannot begin leaves no file");
+}
+
+#[test]
+fn capturing_without_the_privilege_ends_with_7() {
+    let scene = Scene::new("privilege");
+    let mut command = scene.command("trace record lo out.pcap --duration 0.1");
+    if std::fs::read_to_string("/proc/self/status").unwrap().contains("\nUid:\t0\t") {
+        command.uid(65_534).gid(65_534);
+    }
+    // Where nobody may run the program there is nothing to test.
+    let Ok(output) = command.output() else {
+        return eprintln!("skipped: the program is in a closed directory");
+    };
+    let err = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(7), "{err}");
+    assert!(err.contains("CAP_NET_RAW"), "{err}");
+}
+
+#[test]
+fn the_lab_lists_and_runs_its_experiments() {
+    let scene = Scene::new("lab");
+    let list = scene.json("lab list --json");
+    let names: Vec<_> = list["experiments"].as_array().unwrap().iter().map(|e| e["name"].clone()).collect();
+    assert!(names.contains(&"paper-000".into()), "{names:?}");
+    let report = scene.json("lab run paper-000 --clients 20 --json --html lab.html");
+    assert_eq!(report["synthetic"], true);
+    let figures = report["figures"].as_array().unwrap();
+    for place in ["Fig. 2", "Fig. 4", "Fig. 5", "Fig. 7", "Fig. 8", "Fig. 9", "Fig. 11", "Fig. 12"] {
+        assert!(figures.iter().any(|f| f["place"].as_str().is_some_and(|p| p.starts_with(place))), "{place}");
+    }
+    let claims = report["claims"].to_string();
+    for stated in ["78 %", "more than 50 %", "alpha 0.5, beta 0.8", "within 3.5 points", "60 %", "70 %"] {
+        assert!(claims.contains(stated), "{stated}");
+    }
+    let page = std::fs::read_to_string(scene.0.join("lab.html")).unwrap();
+    assert!(page.contains("not public") && page.to_lowercase().contains("synthetic"));
+}
