@@ -201,7 +201,7 @@ fn what_cannot_be_done_is_said_with_its_name() {
     for (arguments, code, words) in [
         ("trace missing.pcap", 1, "missing.pcap: no such file"),
         ("trace no*thing", 1, "no*thing: no such file"),
-        ("trace talk.csv --break-even -3", 2, "--break-even"),
+        ("trace talk.csv --break-even -3", 2, "unexpected argument"),
         ("trace talk.csv --break-even=-3", 1, "expected a positive number"),
         ("trace talk.csv --wake-on sometimes", 2, "[possible values: all, outgoing]"),
         ("trace talk.csv --flows odd", 2, "expected even or edges"),

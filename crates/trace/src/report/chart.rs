@@ -213,7 +213,7 @@ impl Chart {
                     chart.draw_series(stems)?;
                 }
                 Mark::Points => {
-                    chart.draw_series(points.map(|p| Circle::new(p, 5, colour.filled())))?;
+                    chart.draw_series(points.map(|p| Circle::new(p, 4, colour.mix(0.6).filled())))?;
                 }
                 Mark::Steps => {
                     let points: Vec<(f64, f64)> = points.collect();

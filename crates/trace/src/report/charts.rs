@@ -17,10 +17,12 @@ pub fn all(results: &Results, questions: &Questions) -> Vec<Chart> {
     charts.extend(optimum(results, questions));
     charts.push(break_even(questions));
     charts.push(scheduled(results));
+    charts.push(cautious(results));
     charts.extend(thresholds(results));
     charts.push(misjudged(results));
     charts.push(missed(results));
     charts.push(lost(results));
+    charts.push(sessions(results));
     charts.retain(|c| !c.is_empty());
     charts
 }
@@ -205,13 +207,65 @@ fn scheduled(results: &Results) -> Chart {
     );
     for (n, r) in Resumption::ALL.into_iter().enumerate().filter(|(_, r)| *r != Resumption::HeldSa) {
         for (policy, name, mark) in [(2, "dormouse", Mark::Line), (1, "paper", Mark::Dashes)] {
-            let values = sample(results)
-                .filter_map(|c| saved(c.extra.results.protocols.get(n)?, policy))
-                .map(|v| v.max(-100.0))
-                .collect();
+            let values = scheduled_of(results, n, policy).into_iter().map(|v| v.max(-100.0)).collect();
             chart.add(&format!("{} {name}", r.name()), n, mark, cdf(values));
         }
     }
+    chart
+}
+
+/// Each sampled client's saving in percent at load 20 with a protocol (its number in [`Resumption::ALL`]): policy 0 is `paper` with
+/// alpha 0.8 and beta 0.5, 1 with 0.5 and 0.8, 2 `dormouse`.
+#[must_use]
+pub fn scheduled_of(results: &Results, protocol: usize, policy: usize) -> Vec<f64> {
+    sample(results).filter_map(|c| saved(c.extra.results.protocols.get(protocol)?, policy)).collect()
+}
+
+fn cautious(results: &Results) -> Chart {
+    let mut chart = Chart::new(
+        "scheduled-average",
+        "The same where the average user is trusted too early",
+        "saved, % of the idle energy",
+        "clients, %",
+    );
+    chart.y_range = Some((0.0, 102.0));
+    chart.caption = format!(
+        "The paper's scheduler with alpha 0.8 and beta 0.5 at load 20, on a sample of {} clients: it asks much of the client's own history \
+         and little of the average user's. Left of zero a client pays for sleeping.",
+        sample(results).count()
+    );
+    for (n, r) in Resumption::ALL.into_iter().enumerate().filter(|(_, r)| *r != Resumption::HeldSa) {
+        let values = scheduled_of(results, n, 0).into_iter().map(|v| v.max(-100.0)).collect();
+        chart.add(r.name(), n, Mark::Line, cdf(values));
+    }
+    chart
+}
+
+/// Saving and losses of each client where only what it sends wakes the radio.
+fn sessions(results: &Results) -> Chart {
+    let mut chart = Chart::new(
+        "sessions",
+        "Saving and lost packets, client by client",
+        "saved, % of the idle energy",
+        "packets lost (none: 0.5)",
+    );
+    chart.y_log = true;
+    chart.caption = "One dot for each client of the sample, dormouse's scheduler: to the right is more saving, further down are fewer lost \
+                     packets; without a proxy, and with the paper's."
+        .to_owned();
+    let of = |c: &ClientResult<Figures>, proxied: bool| {
+        let report = c.extra.results.loss.first()?;
+        let (_, totals) = report.policies.get(1)?;
+        let lost = totals.packets_lost + if proxied { 0 } else { totals.packets_proxied };
+        Some((saved(report, 1)?.max(-100.0), count(lost).max(0.5)))
+    };
+    let mut highest = 10f64;
+    for (n, (name, proxied)) in [("no proxy", false), ("paper's proxy", true)].into_iter().enumerate() {
+        let points: Vec<_> = results.clients.iter().filter_map(|c| of(c, proxied)).collect();
+        highest = points.iter().map(|p| p.1).fold(highest, f64::max);
+        chart.add(name, n, Mark::Points, points);
+    }
+    chart.y_range = Some((0.4, highest * 1.5));
     chart
 }
 
