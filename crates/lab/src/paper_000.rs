@@ -257,6 +257,7 @@ fn penalties(results: &Results) -> Vec<Claim> {
             loses(PROTOCOL, 2)
         ),
         why: why.to_owned(),
+        finding: None,
     };
     vec![
         claim(
