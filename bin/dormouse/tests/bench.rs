@@ -118,8 +118,9 @@ fn the_worker_answers_jobs_and_refuses_nonsense() {
     assert!(child.wait().unwrap().success());
 }
 
+/// Waits for the end, so long that only a child that hangs is killed.
 fn wait(child: &mut Child) -> Option<i32> {
-    for _ in 0..600 {
+    for _ in 0..3000 {
         if let Some(status) = child.try_wait().unwrap() {
             return status.code();
         }

@@ -184,7 +184,7 @@ fn a_full_socket_holds_the_tunnel_back_and_damages_nothing() {
     let t = tunnel("--esp", ["192.0.2.1:4500", "192.0.2.2:4500"]);
     t.a.eventually("ping -c 1 -W 1 10.99.0.2", LIMIT).unwrap();
     // A queue that holds more than the socket's buffer: what is too much must wait in front of the tunnel.
-    t.a.sh("tc qdisc add dev eth0 root tbf rate 40mbit burst 256kb limit 60mb").unwrap();
+    t.a.sh("tc qdisc add dev eth0 root tbf rate 8mbit burst 256kb limit 60mb").unwrap();
     let flood = t.a.within(|| {
         let socket = UdpSocket::bind("0.0.0.0:0").unwrap();
         let data = pattern(1_300);
