@@ -23,7 +23,7 @@ fn ends(gateway: &str, secret: &str) -> (String, String) {
         )
     };
     let gateway = end("gateway", "gateway.test", "*.test", "a shared secret of the test")
-        + "[connection.peer.child]\nlocal = [\"10.99.0.0/24\", \"fd99::/64\"]\nremote = [\"dynamic\"]\n\
+        + "[connection.peer.child]\nlocal = [\"10.99.0.0/24\", \"fd99::/64\"]\n\
            [connection.peer.pool]\naddresses = [\"10.55.0.0/24\", \"fd55::/64\"]\n";
     let device = end("client", "device.test", "gateway.test", secret)
         + "[connection.peer.child]\nremote = [\"10.99.0.0/24\", \"fd99::/64\"]\n";

@@ -123,6 +123,10 @@ impl Link {
             helpers: Vec::new(),
             carriers: Carriers::None,
         };
+        // A link without a tunnel sets the size of its packets on the wire itself: the next one needs all of it again.
+        for host in &link.hosts {
+            host.ip(&format!("link set dev {VETH} mtu {}", link.full_mtu))?;
+        }
         match key.engine {
             Engine::Plain | Engine::Rustls => {}
             Engine::Dormouse => link.ours(key)?,

@@ -316,7 +316,8 @@ pub struct Child {
     pub mode: Mode,
     /// Our side of the tunnel: prefixes, or `dynamic` for the address that the gateway gives us.
     pub local: Vec<Selector>,
-    /// The peer's side: prefixes, or `dynamic` for the address that we give the client.
+    /// The peer's side: prefixes, or `dynamic` for the address that we give the client, which is what a gateway with a pool means if
+    /// it says nothing.
     pub remote: Vec<Selector>,
     /// New keys after this time.
     pub rekey: Seconds,

@@ -183,13 +183,18 @@ fn child(c: &Connection, key: &dyn Fn(&str) -> String) -> Result<ike::ChildConfi
         };
         side.iter().map(spec).collect::<Vec<_>>()
     };
-    for (side, list) in [("child.local", &ch.local), ("child.remote", &ch.remote)] {
+    // A gateway that hands out addresses reaches each client by the one that it got, unless it was told otherwise.
+    let hands_out = c.role == Role::Gateway && !c.pool.addresses.is_empty();
+    let unsaid = ch.remote == file::Child::default().remote;
+    let dynamic = vec![Selector::Dynamic];
+    let remote = if hands_out && unsaid { &dynamic } else { &ch.remote };
+    for (side, list) in [("child.local", &ch.local), ("child.remote", remote)] {
         if list.is_empty() {
             return Err(ConfigError::new(key(side), "at least one prefix, or \"dynamic\", is needed"));
         }
     }
     child.ts_local = selectors(&ch.local);
-    child.ts_remote = selectors(&ch.remote);
+    child.ts_remote = selectors(remote);
     child.mode = match ch.mode {
         Mode::Tunnel => ike::ChildMode::Tunnel,
         Mode::Transport => ike::ChildMode::Transport,
