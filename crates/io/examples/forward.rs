@@ -35,7 +35,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     eprintln!("{tun}: inner MTU {}", settings.inner_mtu()?);
     // Nobody ever closes the other end: it runs until it is killed.
     let (stop, _open) = UnixStream::pair()?;
-    let lost = forwarder.run(&stop)?;
+    let lost = forwarder.run_telling(&stop, |full| eprintln!("{tun}: socket full: {full}"))?;
     eprintln!("{lost:?}");
     Ok(())
 }

@@ -8,7 +8,9 @@ fn paper_000_names_its_traffic_and_compares_every_claim() {
     let experiment = find("paper-000").expect("it is listed");
     let report = (experiment.run)(&context).expect("it runs");
     assert!(report.synthetic && report.traffic.iter().any(|line| line.contains("seed 11")));
-    for place in ["Fig. 2", "Fig. 4", "Fig. 5", "Fig. 7", "Fig. 8", "Fig. 9", "Fig. 11", "Fig. 12"] {
+    for place in
+        ["Fig. 2", "Fig. 4", "Fig. 5", "Fig. 7", "Fig. 8a", "Fig. 8b", "Fig. 9", "Fig. 11", "Fig. 12"]
+    {
         let figure = report.figures.iter().find(|f| f.place == place);
         assert!(figure.is_some_and(|f| !f.chart.is_empty()), "{place}");
     }

@@ -139,6 +139,14 @@ impl Forwarder {
     /// # Errors
     /// Those of the device and the socket.
     pub fn run(&mut self, stop: &UnixStream) -> Result<Lost> {
+        self.run_telling(stop, |_full| ())
+    }
+
+    /// The same; `told` hears when the socket is full, so that the tunnel waits, and when it no longer is.
+    ///
+    /// # Errors
+    /// As [`Forwarder::run`].
+    pub fn run_telling(&mut self, stop: &UnixStream, mut told: impl FnMut(bool)) -> Result<Lost> {
         const TUN: u64 = 0;
         const SOCKET: u64 = 1;
         const STOP: u64 = 2;
@@ -171,6 +179,7 @@ impl Forwarder {
             }
             if tx.is_blocked() != blocked {
                 blocked = !blocked;
+                told(blocked);
                 let (of_tun, of_socket) =
                     if blocked { (Interest::NONE, Interest::BOTH) } else { (Interest::READ, Interest::READ) };
                 poller.modify(&self.tun, TUN, of_tun)?;
