@@ -5,42 +5,36 @@
 //! scheduled at all until a timer with a stated reason is due.
 
 use crate::args::Args;
+use crate::datapath::Wires;
 use crate::load::Loaded;
 use crate::machine::Machine;
 use crate::names::Names;
-use crate::plane::{Counters, Kept, Plane, Release};
+use crate::plane::Counters;
+use crate::setup;
 use crate::sleep::{Sleep, seconds_of_day};
 use crate::store::Store;
 use crate::verbs::Verbs;
 use anyhow::{Context, Result};
-use dormouse_control as control;
-use dormouse_ike::config::{EndpointConfig, HalfOpen, HoldPolicy, Ports, SelectorSpec};
-use dormouse_io::batch::{Carriers, RxBatch, TxBatch};
+use dormouse_ike::config::SelectorSpec;
 use dormouse_io::clock::{BootClock, unix_now};
 use dormouse_io::control::ControlServer;
 use dormouse_io::entropy::OsEntropy;
-use dormouse_io::netlink::{MARK, set_mark};
 use dormouse_io::notify;
 use dormouse_io::poller::{Interest, Poller, Ready};
 use dormouse_io::privileges::{self, Keep};
-use dormouse_io::rawesp::RawEsp;
 use dormouse_io::signal::{Signal, Signals};
 use dormouse_io::timer::Timer;
 use dormouse_io::tun::{Tun, TunOptions};
-use dormouse_io::udp::{Sent, Udp};
+use dormouse_io::udp::Sent;
 use dormouse_node::config::Resolved;
 use dormouse_node::config::file::{self, Role};
 use dormouse_node::held::Held;
-use dormouse_node::pool::{Pool, SharedPool};
+use dormouse_node::pool::SharedPool;
 use dormouse_node::{Change, Event, Node, SleepFlags};
-use dormouse_sansio::{Carrier, Deadline, Instant};
-use std::io::IoSlice;
-use std::net::{IpAddr, SocketAddr};
+use dormouse_sansio::{Deadline, Instant};
+use std::net::IpAddr;
 
-/// The tunnel interface is switched off.
-const EIO: i32 = 5;
-
-const TUN: u64 = 0;
+pub(crate) const TUN: u64 = 0;
 const TIMER: u64 = 1;
 const SIGNALS: u64 = 2;
 const NETWORK: u64 = 3;
@@ -49,11 +43,9 @@ const CONTROL: u64 = 5;
 const DNS: u64 = 6;
 const RADIO: u64 = 7;
 const MACHINE: u64 = 8;
-const UDP: u64 = 16;
+pub(crate) const UDP: u64 = 16;
 const RAW: u64 = 32;
 
-/// Super-packets taken from the TUN before sockets get their turn.
-const BUDGET: usize = 64;
 /// MTU of the tunnel interface: what fits ESP in UDP over IPv6 on an Ethernet with the widest suite; TCP is clamped to what
 /// the path really carries.
 const TUNNEL_MTU: u16 = 1400;
@@ -68,9 +60,7 @@ pub(crate) struct Daemon {
     pub(crate) connections: Vec<Resolved>,
     pub(crate) node: Node,
     pub(crate) machine: Machine,
-    pub(crate) tun: Tun,
-    pub(crate) tun_mtu: u16,
-    pub(crate) carriers: Carriers,
+    pub(crate) wires: Wires,
     pub(crate) verbs: Verbs,
     pub(crate) counters: Counters,
     pub(crate) started: Instant,
@@ -81,16 +71,14 @@ pub(crate) struct Daemon {
     pub(crate) store: Store,
     pool: Option<SharedPool>,
     names: Names,
-    poller: Poller,
+    pub(crate) poller: Poller,
     timer: Timer,
     signals: Signals,
-    tx: TxBatch,
-    rx: RxBatch,
-    held: Held,
+    pub(crate) held: Held,
     /// What was kept for devices that are back, until this turn's IKE messages are out.
-    kept: Vec<Box<[u8]>>,
-    inner: Vec<IpAddr>,
-    blocked: bool,
+    pub(crate) kept: Vec<Box<[u8]>>,
+    /// Our own inner addresses.
+    pub(crate) inner: Vec<IpAddr>,
     scratch: Vec<u8>,
 }
 
@@ -106,12 +94,12 @@ impl Daemon {
         // Before any thread or child: they inherit the mask.
         let signals = Signals::new()?;
         let mut store = Store::open(&settings.state_dir)?;
-        let (mut endpoint, pool) = endpoint(&settings, &connections, &mut store)?;
+        let (mut endpoint, pool) = setup::endpoint(&settings, &connections, &mut store)?;
         let standin = standin.limits(settings.session_limit);
         if standin.is_some() {
             endpoint.hold.services = SleepFlags { stand_in: true, buffering: true };
         }
-        let carriers = bind(&settings)?;
+        let carriers = setup::bind(&settings)?;
         let mtu = if settings.mtu == 0 { TUNNEL_MTU } else { settings.mtu };
         let options = TunOptions {
             name: Some(settings.interface.clone()),
@@ -152,10 +140,7 @@ impl Daemon {
             held: Held::new(hold),
             kept: Vec::new(),
             inner: Vec::new(),
-            blocked: false,
             scratch: Vec::new(),
-            tx: TxBatch::new(),
-            rx: RxBatch::new(),
             settings,
             config_path: args.config.display().to_string(),
             args: args.clone(),
@@ -163,9 +148,7 @@ impl Daemon {
             connections,
             node,
             machine,
-            tun,
-            tun_mtu: mtu,
-            carriers,
+            wires: Wires::new(tun, mtu, carriers),
             store,
             pool,
             names,
@@ -178,7 +161,7 @@ impl Daemon {
     }
 
     fn watch(&mut self) -> Result<()> {
-        self.poller.add(&self.tun, TUN, Interest::READ)?;
+        self.poller.add(&self.wires.tun, TUN, Interest::READ)?;
         self.poller.add(&self.timer, TIMER, Interest::READ)?;
         self.poller.add(&self.signals, SIGNALS, Interest::READ)?;
         self.poller.add(&self.machine.monitor, NETWORK, Interest::READ)?;
@@ -196,10 +179,10 @@ impl Daemon {
                 self.poller.add(watch, MACHINE, Interest::READ)?;
             }
         }
-        for (i, socket) in self.carriers.udp.iter().enumerate() {
+        for (i, socket) in self.wires.carriers.udp.iter().enumerate() {
             self.poller.add(socket, UDP + i as u64, Interest::READ)?;
         }
-        for (i, socket) in self.carriers.raw.iter().enumerate() {
+        for (i, socket) in self.wires.carriers.raw.iter().enumerate() {
             self.poller.add(socket, RAW + i as u64, Interest::READ)?;
         }
         Ok(())
@@ -228,7 +211,7 @@ impl Daemon {
             }
         }
         notify::ready();
-        tracing::info!(interface = self.tun.name(), connections = self.connections.len(), "ready");
+        tracing::info!(interface = self.wires.tun.name(), connections = self.connections.len(), "ready");
         let mut ready = Vec::new();
         while !self.stopping {
             self.settle(BootClock::now())?;
@@ -266,85 +249,11 @@ impl Daemon {
                 RADIO => self.radio_answers(now),
                 MACHINE => self.machine_news(now),
                 token if token >= RAW => self.receive_raw(now, (token - RAW) as usize)?,
-                token => self.receive(now, (token - UDP) as usize, event.writable)?,
+                token => self.receive(now, (token - UDP) as usize)?,
             }
         }
-        if tun
-            || (self.blocked && !self.tx.is_blocked())
-            || ready.iter().any(|r| r.writable && r.token >= UDP)
-        {
+        if tun || self.wires.may_go_on() || ready.iter().any(|r| r.writable && r.token >= UDP) {
             self.forward(now)?;
-        }
-        Ok(())
-    }
-
-    fn receive(&mut self, now: Instant, index: usize, _writable: bool) -> Result<()> {
-        let Some(socket) = self.carriers.udp.get(index) else { return Ok(()) };
-        let inner = &self.inner;
-        let mut plane = Plane {
-            node: &mut self.node,
-            now,
-            held: &mut self.held,
-            sleep: self.sleep.as_mut(),
-            counters: &mut self.counters,
-            inner,
-        };
-        // A few rounds: the TUN and the timers wait meanwhile.
-        for _ in 0..8 {
-            if !self.rx.receive(socket, &mut self.tun, &mut plane)?.more {
-                break;
-            }
-        }
-        while let Ok(Some(error)) = socket.next_error() {
-            tracing::debug!(?error, "ICMP");
-            self.node.path_error(now, error.destination, too_big(error.kind));
-        }
-        Ok(())
-    }
-
-    fn receive_raw(&mut self, now: Instant, index: usize) -> Result<()> {
-        let Some(socket) = self.carriers.raw.get(index) else { return Ok(()) };
-        let inner = &self.inner;
-        let mut plane = Plane {
-            node: &mut self.node,
-            now,
-            held: &mut self.held,
-            sleep: self.sleep.as_mut(),
-            counters: &mut self.counters,
-            inner,
-        };
-        self.rx.receive_raw(socket, &mut self.tun, &mut plane)?;
-        while let Ok(Some(error)) = socket.next_error() {
-            self.node.path_error(now, error.destination, too_big(error.kind));
-        }
-        Ok(())
-    }
-
-    fn forward(&mut self, now: Instant) -> Result<()> {
-        let inner = &self.inner;
-        let mut plane = Plane {
-            node: &mut self.node,
-            now,
-            held: &mut self.held,
-            sleep: self.sleep.as_mut(),
-            counters: &mut self.counters,
-            inner,
-        };
-        match self.tx.forward(&mut self.tun, &mut self.carriers, &mut plane, BUDGET) {
-            Ok(_) => {}
-            // The interface was switched off by somebody: what it carried is gone, the daemon is not.
-            Err(e) if e.raw_os_error() == Some(EIO) => {}
-            Err(e) => return Err(e).context("reading the tunnel interface"),
-        }
-        let blocked = self.tx.is_blocked();
-        if blocked != self.blocked {
-            self.blocked = blocked;
-            let (tun, udp) =
-                if blocked { (Interest::NONE, Interest::BOTH) } else { (Interest::READ, Interest::READ) };
-            self.poller.modify(&self.tun, TUN, tun)?;
-            for (i, socket) in self.carriers.udp.iter().enumerate() {
-                self.poller.modify(socket, UDP + i as u64, udp)?;
-            }
         }
         Ok(())
     }
@@ -447,75 +356,12 @@ impl Daemon {
     fn transmit(&mut self, now: Instant) {
         self.scratch.clear();
         while let Some(transmit) = self.node.poll_transmit(now, &mut self.scratch) {
-            match self.carriers.send(&transmit.path, 0, &self.scratch, transmit.segment) {
+            match self.wires.carriers.send(&transmit.path, 0, &self.scratch, transmit.segment) {
                 Sent::All => {}
                 // IKE repeats what is lost.
                 other => tracing::debug!(path = %transmit.path, ?other, "an IKE message was not sent"),
             }
             self.scratch.clear();
-        }
-    }
-
-    /// Sends what was held, in order.
-    fn release(&mut self, now: Instant) {
-        let mut out = Vec::new();
-        for packet in self.held.take() {
-            let inner = &self.inner;
-            let mut plane = Plane {
-                node: &mut self.node,
-                now,
-                held: &mut self.held,
-                // It has seen them when they came.
-                sleep: None,
-                counters: &mut self.counters,
-                inner,
-            };
-            let kept = match plane.seal_one(&packet, &mut out) {
-                Release::Send(path) => {
-                    !matches!(self.carriers.send(&path, 0, &out, None), Sent::All | Sent::TooBig)
-                }
-                Release::Hold => true,
-                Release::Drop => false,
-            };
-            if kept {
-                self.counters.held_dropped += self.held.push(now, &packet);
-            }
-        }
-    }
-
-    /// Packets that wait for their session.
-    pub(crate) fn held_packets(&self) -> usize {
-        self.held.len()
-    }
-
-    /// What waited for devices that are back, in order; and what their stand-in has to say to the network on our side.
-    fn deliver(&mut self, now: Instant) {
-        let mut out = Vec::new();
-        while self.node.poll_stand_in(&mut out) {
-            // Lost if the TUN's queue is full, as on any network.
-            let _lost = self.tun.write(&[IoSlice::new(&out)]);
-            out.clear();
-        }
-        for mut packet in std::mem::take(&mut self.kept) {
-            let inner = &self.inner;
-            let mut plane = Plane {
-                node: &mut self.node,
-                now,
-                held: &mut self.held,
-                // What others send to a device is no traffic of ours.
-                sleep: None,
-                counters: &mut self.counters,
-                inner,
-            };
-            match plane.seal_kept(&mut packet, &mut out) {
-                Kept::Send(path) => {
-                    let _lost = self.carriers.send(&path, 0, &out, None);
-                }
-                Kept::Answer(answer) => {
-                    let _lost = self.tun.write(&[IoSlice::new(&answer)]);
-                }
-                Kept::Lost => self.counters.no_policy += 1,
-            }
         }
     }
 
@@ -628,109 +474,10 @@ impl Daemon {
         self.machine.restore();
         tracing::info!("stopped");
     }
-
-    /// Offloads in use, for `status`.
-    pub(crate) fn offloads(&self) -> Vec<control::Offload> {
-        let o = self.tun.offloads();
-        let off = |name: &str, active: bool| control::Offload {
-            name: name.into(),
-            active,
-            why: (!active).then(|| {
-                if self.settings.offload {
-                    "refused by the kernel".into()
-                } else {
-                    "daemon.offload = false".into()
-                }
-            }),
-        };
-        vec![
-            off("tun-tso", o.vnet),
-            off("tun-uso", o.uso),
-            off("tun-join-tcp", o.join_tcp),
-            off("tun-join-udp", o.join_udp),
-        ]
-    }
-}
-
-fn too_big(kind: dormouse_io::udp::PathErrorKind) -> Option<u32> {
-    match kind {
-        dormouse_io::udp::PathErrorKind::TooBig(mtu) => Some(mtu),
-        _ => None,
-    }
 }
 
 fn complain(result: Result<()>) {
     if let Err(e) = result {
         tracing::error!("{e:#}");
     }
-}
-
-/// What the IKE endpoint needs besides the connections.
-fn endpoint(
-    settings: &file::Daemon,
-    connections: &[Resolved],
-    store: &mut Store,
-) -> Result<(EndpointConfig, Option<SharedPool>)> {
-    let mut config = EndpointConfig {
-        ports: Ports { ike: settings.ike_port, natt: settings.nat_t_port },
-        max_sas: Some(settings.session_limit),
-        half_open: HalfOpen {
-            cookie_threshold: settings.cookie_threshold,
-            max: settings.half_open_limit,
-            ..HalfOpen::default()
-        },
-        hold: HoldPolicy {
-            most: settings.sleeper_limit,
-            longest: std::time::Duration::from_secs(settings.sleeper_longest.0.into()),
-            ..HoldPolicy::default()
-        },
-        ..EndpointConfig::default()
-    };
-    let gateways: Vec<&Resolved> = connections.iter().filter(|c| c.role == Role::Gateway).collect();
-    let Some(lifetime) = gateways.iter().map(|c| c.ike.ticket_lifetime).max() else {
-        return Ok((config, None));
-    };
-    let state = store.gateway(unix_now(), lifetime)?;
-    config.ticket_keys = Some(state.keys);
-    config.ticket_guard = state.guard;
-    let mut pool = Pool::new(gateways.iter().flat_map(|c| c.pool.iter().copied()).collect());
-    store.leases(&mut pool)?;
-    let shared = SharedPool::new(pool);
-    config.pool = Some(Box::new(shared.clone()));
-    Ok((config, Some(shared)))
-}
-
-/// Binds both ports on every address; a family that the machine lacks is left out, if it was a wildcard.
-fn bind(settings: &file::Daemon) -> Result<Carriers> {
-    let mut carriers = Carriers::default();
-    for ip in &settings.listen {
-        for (port, key, carrier) in [
-            (settings.ike_port, "daemon.ike_port", Carrier::Ike),
-            (settings.nat_t_port, "daemon.nat_t_port", Carrier::NatT),
-        ] {
-            match Udp::bind(SocketAddr::new(*ip, port), carrier) {
-                Ok(socket) => {
-                    set_mark(&socket, MARK).context("marking the daemon's packets")?;
-                    carriers.udp.push(socket);
-                }
-                Err(e)
-                    if ip.is_unspecified() && ip.is_ipv6() && e.kind() != std::io::ErrorKind::AddrInUse =>
-                {
-                    tracing::info!(%e, "IPv6 is left out");
-                }
-                Err(e) => return Err(e).with_context(|| format!("{key} or daemon.listen")),
-            }
-        }
-        if ip.is_unspecified() {
-            match RawEsp::open(ip.is_ipv4()) {
-                Ok(socket) => {
-                    set_mark(&socket, MARK).context("marking the daemon's packets")?;
-                    carriers.raw.push(socket);
-                }
-                Err(e) => tracing::info!(%e, "ESP without UDP is left out"),
-            }
-        }
-    }
-    anyhow::ensure!(!carriers.udp.is_empty(), "daemon.listen: no address could be used");
-    Ok(carriers)
 }

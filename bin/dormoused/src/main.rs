@@ -2,12 +2,14 @@
 
 mod args;
 mod daemon;
+mod datapath;
 mod load;
 mod machine;
 mod names;
 mod pace;
 mod plane;
 mod reload;
+mod setup;
 mod sleep;
 mod status;
 mod store;

@@ -404,7 +404,7 @@ impl Daemon {
 
     /// The sleeper, for `status`.
     pub(crate) fn sleep_status(&mut self, now: Instant) -> Option<control::SleepStatus> {
-        let held_packets = self.held_packets();
+        let held_packets = self.held.len();
         let sleep = self.sleep.as_mut()?;
         sleep.read_meter(now);
         let now = sleep.pace.shown(now);

@@ -288,9 +288,9 @@ impl Daemon {
                 release: env!("CARGO_PKG_VERSION").into(),
                 pid: std::process::id(),
                 uptime_seconds: (now - self.started).as_secs_f64(),
-                interface: self.tun.name().into(),
-                mtu: self.tun_mtu,
-                listen: self.carriers.udp.iter().map(|s| s.local_addr().to_string()).collect(),
+                interface: self.wires.tun.name().into(),
+                mtu: self.wires.tun_mtu,
+                listen: self.wires.carriers.udp.iter().map(|s| s.local_addr().to_string()).collect(),
                 resolver: self.machine.resolver_in_use.clone(),
                 config: self.config_path.clone(),
                 suspended: self.suspended,
@@ -358,7 +358,7 @@ impl Daemon {
         };
         let mut checks = vec![
             check("daemon", format!("release {}, process {}", env!("CARGO_PKG_VERSION"), std::process::id())),
-            check("tunnel interface", format!("{}, MTU {}", self.tun.name(), self.tun_mtu)),
+            check("tunnel interface", format!("{}, MTU {}", self.wires.tun.name(), self.wires.tun_mtu)),
             check("name servers", self.machine.resolver_in_use.clone()),
         ];
         checks.extend(self.radio_check());

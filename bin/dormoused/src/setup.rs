@@ -1,0 +1,86 @@
+//! What the daemon is made from, out of its configuration: the IKE endpoint's settings with what the gateway remembers, and the
+//! sockets. Nothing here runs after the set-up.
+
+use crate::store::Store;
+use anyhow::{Context, Result};
+use dormouse_ike::config::{EndpointConfig, HalfOpen, HoldPolicy, Ports};
+use dormouse_io::batch::Carriers;
+use dormouse_io::clock::unix_now;
+use dormouse_io::netlink::{MARK, set_mark};
+use dormouse_io::rawesp::RawEsp;
+use dormouse_io::udp::Udp;
+use dormouse_node::config::Resolved;
+use dormouse_node::config::file::{self, Role};
+use dormouse_node::pool::{Pool, SharedPool};
+use dormouse_sansio::Carrier;
+use std::net::SocketAddr;
+
+/// What the IKE endpoint needs besides the connections.
+pub(crate) fn endpoint(
+    settings: &file::Daemon,
+    connections: &[Resolved],
+    store: &mut Store,
+) -> Result<(EndpointConfig, Option<SharedPool>)> {
+    let mut config = EndpointConfig {
+        ports: Ports { ike: settings.ike_port, natt: settings.nat_t_port },
+        max_sas: Some(settings.session_limit),
+        half_open: HalfOpen {
+            cookie_threshold: settings.cookie_threshold,
+            max: settings.half_open_limit,
+            ..HalfOpen::default()
+        },
+        hold: HoldPolicy {
+            most: settings.sleeper_limit,
+            longest: std::time::Duration::from_secs(settings.sleeper_longest.0.into()),
+            ..HoldPolicy::default()
+        },
+        ..EndpointConfig::default()
+    };
+    let gateways: Vec<&Resolved> = connections.iter().filter(|c| c.role == Role::Gateway).collect();
+    let Some(lifetime) = gateways.iter().map(|c| c.ike.ticket_lifetime).max() else {
+        return Ok((config, None));
+    };
+    let state = store.gateway(unix_now(), lifetime)?;
+    config.ticket_keys = Some(state.keys);
+    config.ticket_guard = state.guard;
+    let mut pool = Pool::new(gateways.iter().flat_map(|c| c.pool.iter().copied()).collect());
+    store.leases(&mut pool)?;
+    let shared = SharedPool::new(pool);
+    config.pool = Some(Box::new(shared.clone()));
+    Ok((config, Some(shared)))
+}
+
+/// Binds both ports on every address; a family that the machine lacks is left out, if it was a wildcard.
+pub(crate) fn bind(settings: &file::Daemon) -> Result<Carriers> {
+    let mut carriers = Carriers::default();
+    for ip in &settings.listen {
+        for (port, key, carrier) in [
+            (settings.ike_port, "daemon.ike_port", Carrier::Ike),
+            (settings.nat_t_port, "daemon.nat_t_port", Carrier::NatT),
+        ] {
+            match Udp::bind(SocketAddr::new(*ip, port), carrier) {
+                Ok(socket) => {
+                    set_mark(&socket, MARK).context("marking the daemon's packets")?;
+                    carriers.udp.push(socket);
+                }
+                Err(e)
+                    if ip.is_unspecified() && ip.is_ipv6() && e.kind() != std::io::ErrorKind::AddrInUse =>
+                {
+                    tracing::info!(%e, "IPv6 is left out");
+                }
+                Err(e) => return Err(e).with_context(|| format!("{key} or daemon.listen")),
+            }
+        }
+        if ip.is_unspecified() {
+            match RawEsp::open(ip.is_ipv4()) {
+                Ok(socket) => {
+                    set_mark(&socket, MARK).context("marking the daemon's packets")?;
+                    carriers.raw.push(socket);
+                }
+                Err(e) => tracing::info!(%e, "ESP without UDP is left out"),
+            }
+        }
+    }
+    anyhow::ensure!(!carriers.udp.is_empty(), "daemon.listen: no address could be used");
+    Ok(carriers)
+}
