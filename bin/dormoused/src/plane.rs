@@ -212,24 +212,16 @@ impl Plane<'_> {
         &mut self,
         from: &Received,
         child: u64,
-        next_header: u8,
+        (next_header, flow): (u8, Option<Flow>),
         datagram: &mut [u8],
         range: std::ops::Range<usize>,
     ) -> Verdict {
-        let now = self.now;
-        if self.sleep.is_some()
-            && self.node.is_clients(child)
-            && let Some(flow) = datagram.get(range.clone()).and_then(ip::flow)
-        {
+        let Some(flow) = flow else { return self.deliver_payload(from, child, next_header, datagram, range) };
+        if self.sleep.is_some() && self.node.is_clients(child) {
             self.passes(Direction::Incoming, &flow, range.len());
         }
         let Some(child) = self.node.child_mut(child) else { return Verdict::Done };
-        let inner_mtu = child.overhead.inner_mtu(child.pmtu.get(now).into());
-        if child.inbound.mode() == Mode::Transport {
-            let verdict = deliver_payload(&child.selectors, from, next_header, datagram, range);
-            self.counters.discards += u64::from(verdict == Verdict::Done);
-            return verdict;
-        }
+        let inner_mtu = child.overhead.inner_mtu(child.pmtu.get(self.now).into());
         let Some(inner) = datagram.get_mut(range.clone()) else { return Verdict::Done };
         if !ecn::decapsulate(inner, Ecn::from_traffic_class(from.ecn)) {
             self.counters.discards += 1;
@@ -237,6 +229,40 @@ impl Plane<'_> {
         }
         ip::tcp::clamp_mss(inner, pmtu::mss_v4(inner_mtu), pmtu::mss_v6(inner_mtu));
         Verdict::Deliver(range)
+    }
+
+    /// Transport mode: the payload gets a header from the outer addresses again. Behind a NAT its checksum is still over the
+    /// addresses that the selectors name, and is corrected (RFC 3948 section 3.1.2).
+    fn deliver_payload(
+        &mut self,
+        from: &Received,
+        id: u64,
+        next_header: u8,
+        datagram: &mut [u8],
+        range: std::ops::Range<usize>,
+    ) -> Verdict {
+        let (source, destination) = (from.path.remote.ip(), from.path.local.ip());
+        let (Some(child), Some(payload)) = (self.node.child_mut(id), datagram.get_mut(range.clone())) else {
+            return Verdict::Done;
+        };
+        let flow = payload_flow(&child.selectors, (source, destination), next_header, payload);
+        let header = transport::Rebuilt::new(source, destination, next_header, payload.len(), 64);
+        let Some(header) = header.filter(|_| child.selectors.match_inbound(&flow)) else {
+            self.counters.discards += 1;
+            return Verdict::Done;
+        };
+        if (flow.src, flow.dst) != (source, destination) {
+            transport::correct_checksum(payload, next_header, (flow.src, flow.dst), (source, destination));
+        }
+        if self.sleep.is_some() && self.node.is_clients(id) {
+            self.passes(Direction::Incoming, &flow, range.len());
+        }
+        let mut bytes = [0; 40];
+        let used = header.as_bytes().len();
+        if let Some(room) = bytes.get_mut(..used) {
+            room.copy_from_slice(header.as_bytes());
+        }
+        Verdict::DeliverBehind(bytes, used, range)
     }
 }
 
@@ -300,8 +326,8 @@ impl Opener for Plane<'_> {
     fn open(&mut self, from: &Received, datagram: &mut [u8]) -> Verdict {
         match self.node.handle_datagram(self.now, from.path, datagram) {
             Ok(Inbound::Consumed) => Verdict::Done,
-            Ok(Inbound::Inner { range, child, next_header }) => {
-                self.deliver(from, child, next_header, datagram, range)
+            Ok(Inbound::Inner { range, child, next_header, flow }) => {
+                self.deliver(from, child, (next_header, flow), datagram, range)
             }
             Err(e) => {
                 tracing::debug!(path = %from.path, %e, "dropped");
@@ -312,38 +338,18 @@ impl Opener for Plane<'_> {
     }
 }
 
-/// Transport mode: the payload gets a header from the outer addresses again. Behind a NAT its checksum is still over the
-/// addresses that the selectors name, and is corrected (RFC 3948 section 3.1.2).
-fn deliver_payload(
-    selectors: &Selectors,
-    from: &Received,
-    next_header: u8,
-    datagram: &mut [u8],
-    range: std::ops::Range<usize>,
-) -> Verdict {
-    let (source, destination) = (from.path.remote.ip(), from.path.local.ip());
+/// The flow of a payload that came without its header: the selectors know the addresses that its sender used.
+fn payload_flow(selectors: &Selectors, outer: (IpAddr, IpAddr), next_header: u8, payload: &[u8]) -> Flow {
     let single = |list: &[TsRange]| list.first().filter(|ts| ts.start == ts.end).map(|ts| ts.start);
-    let then =
-        (single(selectors.remote()).unwrap_or(source), single(selectors.local()).unwrap_or(destination));
-    let Some(payload) = datagram.get_mut(range.clone()) else { return Verdict::Done };
     let port = |at: usize| match (next_header, payload.get(at..at + 2)) {
         (6 | 17 | 132, Some([high, low])) => Some(u16::from_be_bytes([*high, *low])),
         _ => None,
     };
-    let flow = Flow { src: then.0, dst: then.1, protocol: next_header, src_port: port(0), dst_port: port(2) };
-    if !selectors.match_inbound(&flow) {
-        return Verdict::Done;
+    Flow {
+        src: single(selectors.remote()).unwrap_or(outer.0),
+        dst: single(selectors.local()).unwrap_or(outer.1),
+        protocol: next_header,
+        src_port: port(0),
+        dst_port: port(2),
     }
-    if then != (source, destination) {
-        transport::correct_checksum(payload, next_header, then, (source, destination));
-    }
-    let Some(header) = transport::Rebuilt::new(source, destination, next_header, payload.len(), 64) else {
-        return Verdict::Done;
-    };
-    let mut bytes = [0; 40];
-    let used = header.as_bytes().len();
-    if let Some(room) = bytes.get_mut(..used) {
-        room.copy_from_slice(header.as_bytes());
-    }
-    Verdict::DeliverBehind(bytes, used, range)
 }

@@ -45,6 +45,8 @@ pub struct Accepted {
     pub id: u64,
     /// What was inside.
     pub opened: Opened,
+    /// Its flow, in tunnel mode; none for a dummy.
+    pub flow: Option<Flow>,
 }
 
 /// All ESP SAs of a node.
@@ -174,17 +176,18 @@ impl Sad {
         let id = self.by_spi(spi).ok_or(unknown)?;
         let child = self.children.get_mut(&id).ok_or(unknown)?;
         let opened = child.inbound.open(packet)?;
-        if child.inbound.mode() == Mode::Tunnel && !opened.is_dummy() {
-            let inner = packet.get(opened.inner.clone()).unwrap_or_default();
-            let flow = flow(inner).ok_or(Discard::Inner { len: inner.len() })?;
-            if self.accepted != Some((id, flow)) {
-                if !child.selectors.match_inbound(&flow) {
-                    return Err(Discard::Selectors);
-                }
-                self.accepted = Some((id, flow));
-            }
+        if child.inbound.mode() == Mode::Transport || opened.is_dummy() {
+            return Ok(Accepted { id, opened, flow: None });
         }
-        Ok(Accepted { id, opened })
+        let inner = packet.get(opened.inner.clone()).unwrap_or_default();
+        let flow = flow(inner).ok_or(Discard::Inner { len: inner.len() })?;
+        if self.accepted != Some((id, flow)) {
+            if !child.selectors.match_inbound(&flow) {
+                return Err(Discard::Selectors);
+            }
+            self.accepted = Some((id, flow));
+        }
+        Ok(Accepted { id, opened, flow: Some(flow) })
     }
 }
 

@@ -20,7 +20,7 @@ use crate::event::{Change, Event, Offer};
 use crate::ladder::{Action, State};
 use crate::standin::Desk;
 use dormouse_esp::pmtu::TooBig;
-use dormouse_esp::{Child, Life, Sad};
+use dormouse_esp::{Accepted, Child, Life, Sad};
 use dormouse_ike::config::{Connection, EndpointConfig};
 use dormouse_ike::ticket::ClientTicket;
 use dormouse_ike::{ChildId, ChildSa, Endpoint, Install, SaId};
@@ -45,6 +45,8 @@ pub enum Inbound {
         child: u64,
         /// What it is: 4 or 41 in tunnel mode, the transport protocol in transport mode.
         next_header: u8,
+        /// Its flow, in tunnel mode.
+        flow: Option<Flow>,
     },
 }
 
@@ -381,8 +383,8 @@ impl Node {
     }
 
     fn handle_esp(&mut self, now: Instant, path: Path, datagram: &mut [u8]) -> Result<Inbound, Discard> {
-        let (id, opened) = match self.sad.open(datagram) {
-            Ok(accepted) => (accepted.id, accepted.opened),
+        let Accepted { id, opened, flow } = match self.sad.open(datagram) {
+            Ok(accepted) => accepted,
             Err(e) => {
                 self.counters.esp_discards += 1;
                 if let dormouse_esp::Discard::UnknownSpi { spi } = e {
@@ -401,7 +403,7 @@ impl Node {
             return Ok(Inbound::Consumed);
         }
         self.observe_inbound(now, id, datagram.get(opened.inner.clone()).unwrap_or_default());
-        Ok(Inbound::Inner { range: opened.inner, child: id, next_header: opened.next_header })
+        Ok(Inbound::Inner { range: opened.inner, child: id, next_header: opened.next_header, flow })
     }
 
     /// Bookkeeping for an authentic packet: the mapping, the ladder, the successor of a rekeyed child.

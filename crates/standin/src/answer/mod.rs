@@ -10,7 +10,7 @@ mod udp;
 use core::net::IpAddr;
 
 use dormouse_sansio::Instant;
-use dormouse_wire::ip::{Packet, flow, protocol};
+use dormouse_wire::ip::{Packet, protocol};
 
 use crate::buffer::Keep;
 use crate::class::Class;
@@ -83,6 +83,6 @@ fn other(packet: &Packet<'_>) -> Class {
 
 /// A packet that only the newest of its flow is worth of.
 fn newest(class: Class, packet: &Packet<'_>) -> Step {
-    let alike = flow(packet.as_bytes()).map_or(crate::buffer::Alike::Never, crate::buffer::Alike::Replaces);
+    let alike = crate::buffer::Alike::Replaces(packet.flow());
     Step::Keep(Keep { class, age: None, alike })
 }

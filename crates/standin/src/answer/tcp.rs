@@ -4,8 +4,8 @@
 //! answer is its acknowledgement once more. Beyond, nothing has arrived, and the answer says so.
 
 use core::net::SocketAddr;
+use dormouse_wire::ip::Flow;
 use dormouse_wire::ip::tcp::{ACK, RST, SYN, Segment, Tcp, timestamps_option};
-use dormouse_wire::ip::{Flow, flow};
 use dormouse_wire::netbios::{self, KeepAlive};
 
 use super::{Asked, Step, newest};
@@ -21,9 +21,10 @@ const LARGEST_WINDOW: i32 = 1 << 30;
 
 pub(super) fn decide(asked: &Asked<'_>, knowledge: &mut Knowledge, out: &mut Vec<u8>) -> Step {
     let packet = &asked.packet;
-    let (Ok(tcp), Some(towards)) = (Tcp::parse(packet), flow(packet.as_bytes())) else {
+    let Ok(tcp) = Tcp::parse(packet) else {
         return Step::Drop(Reason::Malformed);
     };
+    let towards = packet.flow();
     let ours = towards.reversed();
     if tcp.flags & SYN != 0 {
         return newest(Class::Opening, packet);

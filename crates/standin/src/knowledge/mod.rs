@@ -14,7 +14,7 @@ use dormouse_wire::dhcp as dhcp_wire;
 use dormouse_wire::dns::Message;
 use dormouse_wire::ip::tcp::Tcp;
 use dormouse_wire::ip::udp::Udp;
-use dormouse_wire::ip::{Flow, Packet, flow, protocol};
+use dormouse_wire::ip::{Flow, Packet, protocol};
 use dormouse_wire::netbios as netbios_wire;
 
 /// UDP port of DNS.
@@ -47,8 +47,8 @@ impl Knowledge {
         }
         match packet.protocol() {
             protocol::TCP => {
-                if let (Ok(tcp), Some(flow)) = (Tcp::parse(packet), flow(packet.as_bytes())) {
-                    self.tcp.observe_inbound(now, share, flow, &tcp);
+                if let Ok(tcp) = Tcp::parse(packet) {
+                    self.tcp.observe_inbound(now, share, packet.flow(), &tcp);
                 }
             }
             protocol::UDP => self.inbound_datagram(now, packet),
@@ -87,8 +87,8 @@ impl Knowledge {
         }
         match packet.protocol() {
             protocol::TCP => {
-                if let (Ok(tcp), Some(flow)) = (Tcp::parse(packet), flow(packet.as_bytes())) {
-                    self.tcp.observe_outbound(share, flow.reversed(), &tcp);
+                if let Ok(tcp) = Tcp::parse(packet) {
+                    self.tcp.observe_outbound(share, packet.flow().reversed(), &tcp);
                 }
             }
             protocol::UDP => self.outbound_datagram(now, packet),
@@ -127,7 +127,7 @@ const fn matters(port: u16) -> bool {
 
 /// The ports of a TCP or UDP packet.
 pub(crate) fn ports(packet: &Packet<'_>) -> Option<(u16, u16)> {
-    let Flow { src_port, dst_port, .. } = flow(packet.as_bytes())?;
+    let Flow { src_port, dst_port, .. } = packet.flow();
     Some((src_port?, dst_port?))
 }
 

@@ -24,29 +24,33 @@ pub struct Flow {
 /// The flow of a whole packet, or `None` if it is not a well-formed IP packet.
 #[must_use]
 pub fn flow(packet: &[u8]) -> Option<Flow> {
-    Packet::parse(packet).ok().map(|p| of_packet(&p))
+    Packet::parse(packet).ok().map(|p| p.flow())
 }
 
-pub(super) fn of_packet(packet: &Packet<'_>) -> Flow {
-    let protocol = packet.protocol();
-    let payload = if packet.has_upper_header() { packet.payload() } else { &[] };
-    let (src_port, dst_port) = match (protocol, payload) {
-        (
-            protocol::TCP | protocol::UDP | protocol::SCTP | protocol::DCCP | protocol::UDP_LITE,
-            [s0, s1, d0, d1, ..],
-        ) => (Some(u16::from_be_bytes([*s0, *s1])), Some(u16::from_be_bytes([*d0, *d1]))),
-        (protocol::ICMP | protocol::ICMPV6, [kind, code, ..]) => {
-            let both = Some(u16::from_be_bytes([*kind, *code]));
-            (both, both)
-        }
-        // Next header, length, type.
-        (protocol::MOBILITY, [_, _, kind, ..]) => {
-            let both = Some(u16::from_be_bytes([*kind, 0]));
-            (both, both)
-        }
-        _ => (None, None),
-    };
-    Flow { src: packet.src(), dst: packet.dst(), protocol, src_port, dst_port }
+impl Packet<'_> {
+    /// What traffic selectors see of it.
+    #[must_use]
+    pub fn flow(&self) -> Flow {
+        let protocol = self.protocol();
+        let payload = if self.has_upper_header() { self.payload() } else { &[] };
+        let (src_port, dst_port) = match (protocol, payload) {
+            (
+                protocol::TCP | protocol::UDP | protocol::SCTP | protocol::DCCP | protocol::UDP_LITE,
+                [s0, s1, d0, d1, ..],
+            ) => (Some(u16::from_be_bytes([*s0, *s1])), Some(u16::from_be_bytes([*d0, *d1]))),
+            (protocol::ICMP | protocol::ICMPV6, [kind, code, ..]) => {
+                let both = Some(u16::from_be_bytes([*kind, *code]));
+                (both, both)
+            }
+            // Next header, length, type.
+            (protocol::MOBILITY, [_, _, kind, ..]) => {
+                let both = Some(u16::from_be_bytes([*kind, 0]));
+                (both, both)
+            }
+            _ => (None, None),
+        };
+        Flow { src: self.src(), dst: self.dst(), protocol, src_port, dst_port }
+    }
 }
 
 impl Flow {

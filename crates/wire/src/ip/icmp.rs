@@ -5,7 +5,6 @@
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use super::flow::of_packet;
 use super::{Flow, Ipv4, Ipv4Header, Ipv6, Ipv6Header, Packet, checksum, protocol, udp};
 use crate::Result;
 
@@ -150,7 +149,7 @@ pub fn parse_too_big(packet: &[u8]) -> Option<TooBig<'_>> {
     (sum.finish() == 0).then(|| TooBig {
         reporter: outer.src(),
         mtu,
-        flow: of_packet(&inner),
+        flow: inner.flow(),
         quoted: inner.payload(),
         original_len: inner.total_len(),
     })
