@@ -5,7 +5,6 @@
 #![expect(clippy::disallowed_methods, reason = "benchmarks measure real time")]
 
 pub mod endpoints;
-pub mod pki;
 
 use std::time::{Duration, Instant};
 

@@ -17,9 +17,9 @@ use aws_lc_rs::rand::SystemRandom;
 use aws_lc_rs::rsa;
 use aws_lc_rs::signature::{self, EcdsaKeyPair, KeyPair as _};
 use dormouse_benches::endpoints::{Cost, Pair};
-use dormouse_benches::pki::{Pki, Proof};
 use dormouse_benches::{Summary, Target, thread_cpu, verdict};
 use dormouse_ike::config::Connection;
+use dormouse_testbed::crowd::{Pki, Proof};
 
 const REPETITIONS: usize = 15;
 /// CPU time of each repetition of each row.

@@ -8,6 +8,7 @@
 use std::fmt;
 use std::io::{self, IoSliceMut};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6, UdpSocket};
+use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 
 use dormouse_sansio::{Carrier, Path};
@@ -168,6 +169,27 @@ impl Udp {
     /// the stride in its `meta`.
     pub(crate) fn recv(&self, bufs: &mut [IoSliceMut<'_>], meta: &mut [RecvMeta]) -> io::Result<usize> {
         self.state.recv((&self.socket).into(), bufs, meta)
+    }
+
+    /// Receives what is there into `buffer` (64 KiB, because the kernel may join datagrams of one sender), and says where each
+    /// datagram stands in it, with the path that it took; nothing if nothing is there. For programs without a TUN: the daemon
+    /// receives by [`crate::batch::RxBatch`].
+    ///
+    /// # Errors
+    /// Those of the kernel that do not pass by themselves.
+    pub fn receive(&self, buffer: &mut [u8], datagrams: &mut Vec<(Path, Range<usize>)>) -> io::Result<()> {
+        datagrams.clear();
+        let mut meta = [RecvMeta::default()];
+        match self.recv(&mut [IoSliceMut::new(buffer)], &mut meta) {
+            Ok(_) => {}
+            Err(e) if is_transient(&e) => return Ok(()),
+            Err(e) => return Err(e),
+        }
+        let [meta] = meta;
+        let path = self.path_of(&meta);
+        let starts = (0..meta.len).step_by(meta.stride.max(1));
+        datagrams.extend(starts.map(|at| (path, at..(at + meta.stride).min(meta.len))));
+        Ok(())
     }
 
     /// The path of a datagram that came here.
@@ -377,6 +399,29 @@ mod tests {
         let error = a.next_error().unwrap().unwrap();
         assert_eq!(error, PathError { destination: nowhere.remote, kind: PathErrorKind::Unreachable });
         assert_eq!(a.next_error().unwrap(), None);
+    }
+
+    #[test]
+    fn datagrams_are_received_one_by_one_without_a_tun() {
+        let (mut a, b) = (bind("0.0.0.0"), bind("0.0.0.0"));
+        let (mut buffer, mut datagrams) = (vec![0; 65_536], Vec::new());
+        b.receive(&mut buffer, &mut datagrams).unwrap();
+        assert!(datagrams.is_empty());
+        assert!(matches!(
+            a.send(&path("127.0.0.3", &b, "127.0.0.2"), 0, &train(2, 900, 7), Some(900)),
+            Sent::All
+        ));
+        let mut got = Vec::new();
+        for _ in 0..500 {
+            b.receive(&mut buffer, &mut datagrams).unwrap();
+            got.extend(datagrams.drain(..).map(|(path, at)| (path.local.ip(), path.remote.ip(), at.len())));
+            if got.len() == 3 {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        let ends: (IpAddr, IpAddr) = ("127.0.0.2".parse().unwrap(), "127.0.0.3".parse().unwrap());
+        assert_eq!(got, [900, 900, 7].map(|len| (ends.0, ends.1, len)));
     }
 
     #[test]

@@ -1,12 +1,15 @@
-//! Throw-away certificates, and connections that use them. Owns the keys of the benchmarks; every run makes its own.
+//! Throw-away certificates in memory, and connections that use them. Owns the keys of crowds and benchmarks; every run makes its
+//! own.
 
+use std::path::Path;
 use std::sync::Arc;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use dormouse_crypto::Secret;
 use dormouse_crypto::cert::{Certificate, Identity, TrustStore, Usage};
 use dormouse_crypto::sign::SigningKey;
 use dormouse_ike::config::{Connection, IdentityPattern, LocalAuth, RemoteAuth, Role};
+use dormouse_io::state::write_atomically;
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, KeyUsagePurpose,
     PKCS_ECDSA_P256_SHA256, PKCS_RSA_SHA256, RsaKeySize,
@@ -23,10 +26,10 @@ pub enum Proof {
     EcdsaP256,
 }
 
-/// The name that every gateway of the benchmarks has.
-const GATEWAY: &str = "gateway.bench";
+/// The name that every gateway has.
+pub const GATEWAY_NAME: &str = "gateway.test";
 /// Clients are named below this domain.
-const DOMAIN: &str = "clients.bench";
+pub const DOMAIN: &str = "clients.test";
 
 /// Identities of a gateway and its clients.
 pub enum Pki {
@@ -56,10 +59,10 @@ impl Pki {
             _ => KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256),
         };
         if proof == Proof::Psk {
-            return Ok(Self::Psk(Secret::from(&b"benchmark-pre-shared-key-0123456789"[..])));
+            return Ok(Self::Psk(Secret::from(&b"throw-away-pre-shared-key-0123456789"[..])));
         }
         let mut params = CertificateParams::default();
-        params.distinguished_name.push(DnType::CommonName, "Benchmark CA");
+        params.distinguished_name.push(DnType::CommonName, "Throw-away CA");
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
         let ca = CertifiedIssuer::self_signed(params, make()?)?;
@@ -73,7 +76,7 @@ impl Pki {
     /// If the certificate cannot be issued.
     pub fn gateway(&self) -> Result<Connection> {
         let clients = IdentityPattern::Suffix(DOMAIN.to_owned());
-        let mut conn = self.connection("clients", GATEWAY, clients, |c| &c.gateway)?;
+        let mut conn = self.connection("clients", GATEWAY_NAME, clients, |c| &c.gateway)?;
         conn.role = Role::Responder;
         conn.offer.addresses = true;
         for child in &mut conn.children {
@@ -88,10 +91,26 @@ impl Pki {
     /// If the certificate cannot be issued.
     pub fn client(&self, number: usize) -> Result<Connection> {
         let name = format!("device{number}.{DOMAIN}");
-        let gateway = IdentityPattern::Exact(Identity::Fqdn(GATEWAY.to_owned()));
+        let gateway = IdentityPattern::Exact(Identity::Fqdn(GATEWAY_NAME.to_owned()));
         let mut conn = self.connection("home", &name, gateway, |c| &c.clients)?;
         conn.request.v4 = true;
         Ok(conn)
+    }
+
+    /// Writes what a gateway in a process of its own needs into `dir`: `ca.pem`, `gateway.pem` and `gateway.key`.
+    ///
+    /// # Errors
+    /// If this is no PKI with certificates, or a file cannot be written.
+    pub fn write_gateway(&self, dir: &Path) -> Result<()> {
+        let Self::Certificates(c) = self else { bail!("a pre-shared key needs no files") };
+        std::fs::create_dir_all(dir)?;
+        let write = |name: &str, pem: String| {
+            let path = dir.join(name);
+            write_atomically(&path, pem.as_bytes(), 0o600).with_context(|| path.display().to_string())
+        };
+        write("ca.pem", c.ca.pem())?;
+        write("gateway.pem", c.certificate(GATEWAY_NAME, &c.gateway)?.pem())?;
+        write("gateway.key", c.gateway.serialize_pem())
     }
 
     fn connection(
@@ -114,11 +133,15 @@ impl Pki {
 }
 
 impl Certificates {
-    fn issue(&self, name: &str, key: &KeyPair) -> Result<LocalAuth> {
+    fn certificate(&self, name: &str, key: &KeyPair) -> Result<rcgen::Certificate> {
         let mut params = CertificateParams::new([name.to_owned()])?;
         params.distinguished_name.push(DnType::CommonName, name);
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
-        let chain = vec![params.signed_by(key, &self.ca)?.der().to_vec()];
+        Ok(params.signed_by(key, &self.ca)?)
+    }
+
+    fn issue(&self, name: &str, key: &KeyPair) -> Result<LocalAuth> {
+        let chain = vec![self.certificate(name, key)?.der().to_vec()];
         let key = SigningKey::from_der(key.serialized_der()).context("the key that rcgen made")?;
         Ok(LocalAuth::Cert { key: Arc::new(key), chain })
     }

@@ -1,0 +1,626 @@
+//! Many clients of one gateway that do something at once: full exchanges, resumptions, address updates, or nothing but their
+//! first packet. All of them are SAs of one IKE endpoint in one thread, over one UDP socket that has an address for each; what
+//! they talk to is a gateway over real sockets, in this process or another.
+//!
+//! Owns the clients and their clock. Every result is checked: a session counts once its exchange is over, and with a server to
+//! ping once that has answered through the tunnel as well. Nothing is left out because it took long: a crowd that is stuck is an
+//! error.
+
+mod child;
+mod pki;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::ops::Range;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use child::Child;
+use dormouse_ike::config::{Connection, EndpointConfig, Keepalive};
+use dormouse_ike::ticket::ClientTicket;
+use dormouse_ike::{
+    ChildId, ChildSa, Endpoint, Event, Install, LoadReport, SaId, SleepFlags, SleepVerdict, Sleeping,
+};
+use dormouse_io::clock::{BootClock, unix_now};
+use dormouse_io::entropy::OsEntropy;
+use dormouse_io::udp::{Sent, Udp};
+use dormouse_sansio::{Carrier, Instant, Path};
+use dormouse_wire::esp::{NatT, classify_natt};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+pub use pki::{Certificates, DOMAIN, GATEWAY_NAME, Pki, Proof};
+
+/// Nothing takes this long: something is stuck.
+const STUCK: Duration = Duration::from_secs(60);
+/// A ping that is not answered in this time is lost, and sent again.
+const PING_AGAIN: Duration = Duration::from_secs(1);
+/// How long the crowd waits at a time: it looks at its own clock and at the interruption so often.
+const LOOK: Duration = Duration::from_millis(100);
+/// The gateway's answer to an announced sleep is awaited so long.
+const ANNOUNCE: Duration = Duration::from_secs(10);
+/// The non-ESP marker (RFC 3948 section 2.2).
+const MARKER: usize = 4;
+
+/// What a client does.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Task {
+    /// A full exchange: IKE_SA_INIT and IKE_AUTH.
+    Full,
+    /// Resumption as RFC 5723 has it: two round trips.
+    Strict,
+    /// Resumption in one round trip (`docs/wire/dormancy.md`).
+    Quick,
+    /// It appears at its other address and says so (MOBIKE); its first packet does not wait for the answer.
+    Update,
+    /// Nothing: the session is still there, and the first packet goes out at once.
+    Held,
+}
+
+/// Who they are and where.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// How many.
+    pub count: usize,
+    /// The gateway's NAT-traversal port.
+    pub gateway: SocketAddr,
+    /// Two ranges of addresses that the socket may send from: client `n` has address `n + 1` of each, and moves between the
+    /// two.
+    pub homes: [Ipv4Addr; 2],
+    /// Pinged through the tunnel as soon as a session is there; `None`: nobody is.
+    pub server: Option<Ipv4Addr>,
+    /// Set when the crowd is to stop.
+    pub interrupted: Arc<AtomicBool>,
+}
+
+/// A client is done.
+#[derive(Clone, Copy, Debug)]
+pub struct Done {
+    /// Which.
+    pub client: usize,
+    /// From the moment at which it began until its exchange was over.
+    pub ready: Duration,
+    /// Until the server's first answer came through the tunnel; of a crowd that has a server.
+    pub answered: Option<Duration>,
+    /// Answers of the gateway to its requests: cookies count.
+    pub round_trips: u64,
+}
+
+/// What went wrong on the way, since the beginning.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Losses {
+    /// IKE messages that the clients sent again.
+    pub repeated: u64,
+    /// Pings that were not answered within a second, and sent again.
+    pub pings: u64,
+    /// Datagrams of the gateway that nobody wanted: answers to what was repeated, mostly.
+    pub discarded: u64,
+}
+
+/// What a client is doing.
+#[derive(Clone, Copy, Debug)]
+struct Doing {
+    task: Task,
+    began: Instant,
+    /// Round trips of the SA before.
+    trips: u64,
+    ready: Option<Duration>,
+    pinged: Option<Instant>,
+    answered: Option<Duration>,
+}
+
+struct Client {
+    connection: Arc<Connection>,
+    home: usize,
+    sa: Option<SaId>,
+    child: Option<ChildId>,
+    inner: Option<Ipv4Addr>,
+    ticket: Option<ClientTicket>,
+    doing: Option<Doing>,
+    pings: u16,
+}
+
+/// See the module's text.
+pub struct Crowd {
+    settings: Settings,
+    endpoint: Endpoint,
+    socket: Udp,
+    clients: Vec<Client>,
+    by_sa: BTreeMap<SaId, usize>,
+    children: BTreeMap<ChildId, Child>,
+    by_spi: BTreeMap<u32, ChildId>,
+    /// Pings that are to be sent.
+    outgoing: Vec<(Path, Vec<u8>)>,
+    done: VecDeque<Done>,
+    /// Sessions that are being closed, and announcements and questions that wait for an answer.
+    open: usize,
+    report: Option<LoadReport>,
+    losses: Losses,
+    looked: Instant,
+    buffer: Vec<u8>,
+}
+
+impl Crowd {
+    /// Clients of `pki` that have no session yet, on `socket`, which must be bound to no address or to all of them.
+    ///
+    /// # Errors
+    /// If a certificate cannot be issued.
+    pub fn new(pki: &Pki, socket: Udp, settings: Settings) -> Result<Self> {
+        let client = |number| -> Result<Client> {
+            let mut connection = pki.client(number)?;
+            // All of it goes through one socket, and nothing is sent but what is asked for.
+            connection.force_udp_encap = true;
+            connection.keepalive = Keepalive::Off;
+            let connection = Arc::new(connection);
+            Ok(Client {
+                connection,
+                home: 0,
+                sa: None,
+                child: None,
+                inner: None,
+                ticket: None,
+                doing: None,
+                pings: 0,
+            })
+        };
+        let clients = (0..settings.count).map(client).collect::<Result<_>>()?;
+        let mut endpoint = Endpoint::new(EndpointConfig::default(), Box::new(OsEntropy));
+        let now = BootClock::now();
+        endpoint.set_wall_clock(now, unix_now());
+        Ok(Self {
+            settings,
+            endpoint,
+            socket,
+            clients,
+            by_sa: BTreeMap::new(),
+            children: BTreeMap::new(),
+            by_spi: BTreeMap::new(),
+            outgoing: Vec::new(),
+            done: VecDeque::new(),
+            open: 0,
+            report: None,
+            losses: Losses::default(),
+            looked: now,
+            buffer: vec![0; 65_536],
+        })
+    }
+
+    /// The first `count` clients do `task`, all at once: what they have to say first is made beforehand and sent in one go, and
+    /// their clocks start when that begins. `again` is told of each that is done, and says whether it begins anew, at once and
+    /// by a clock of its own. Returns what each of them needed the first time.
+    ///
+    /// # Errors
+    /// If an exchange fails, one of them is stuck, or the crowd is interrupted.
+    pub fn run(
+        &mut self,
+        count: usize,
+        task: Task,
+        mut again: impl FnMut(&Done) -> bool,
+    ) -> Result<Vec<Done>> {
+        let start = BootClock::now();
+        for number in 0..count {
+            self.begin(number, task)?;
+        }
+        let released = BootClock::now();
+        for client in self.clients.iter_mut().take(count) {
+            if let Some(doing) = &mut client.doing {
+                doing.began = released;
+                doing.pinged = doing.pinged.map(|_| released);
+            }
+        }
+        self.flush()?;
+        let (mut first, mut running) = (Vec::with_capacity(count), count);
+        while running > 0 {
+            self.turn(start, || format!("{task:?}: {running} of {count} clients are not done"))?;
+            while let Some(done) = self.done.pop_front() {
+                if first.len() < count && !first.iter().any(|d: &Done| d.client == done.client) {
+                    first.push(done);
+                }
+                if again(&done) {
+                    self.begin(done.client, task)?;
+                } else {
+                    running -= 1;
+                }
+            }
+            self.flush()?;
+        }
+        Ok(first)
+    }
+
+    /// The first `count` clients close their sessions, and the gateway confirms it.
+    ///
+    /// # Errors
+    /// As [`Crowd::run`].
+    pub fn close(&mut self, count: usize) -> Result<()> {
+        let now = BootClock::now();
+        for client in self.clients.iter().take(count) {
+            self.open += usize::from(client.sa.is_some_and(|sa| self.endpoint.close(now, sa)));
+        }
+        self.until_settled("closing")
+    }
+
+    /// The first `count` clients announce that they sleep, for `expect` at most, and the gateway promises to hold their sessions.
+    ///
+    /// # Errors
+    /// If it does not, and as [`Crowd::run`].
+    pub fn sleep(&mut self, count: usize, expect: Duration) -> Result<()> {
+        for number in 0..count {
+            self.announce(number, expect)?;
+        }
+        self.until_settled("announcing a sleep")
+    }
+
+    /// The gateway's present estimate of how long sessions take to come back, as it tells its devices. The first client asks, by
+    /// announcing a sleep and thinking better of it.
+    ///
+    /// # Errors
+    /// If that has no session, and as [`Crowd::run`].
+    pub fn ask_load(&mut self) -> Result<LoadReport> {
+        self.report = None;
+        self.announce(0, Duration::from_secs(60))?;
+        self.until_settled("asking for the load")?;
+        let now = BootClock::now();
+        let sa = self.clients.first().and_then(|c| c.sa).context("the first client has no session")?;
+        self.endpoint.woke(now, sa);
+        self.endpoint.probe(now, sa, ANNOUNCE);
+        self.open += 1;
+        self.until_settled("waking")?;
+        self.report.take().context("the gateway did not tell its load")
+    }
+
+    /// Losses since the beginning.
+    #[must_use]
+    pub fn losses(&self) -> Losses {
+        Losses { repeated: self.endpoint.stats().retransmissions, ..self.losses }
+    }
+
+    /// The CHILD SAs of all clients.
+    pub fn installed(&self) -> impl Iterator<Item = &Install> {
+        self.children.values().map(|c| &c.install)
+    }
+
+    /// Where the first `count` clients are now.
+    pub fn addresses(&self, count: usize) -> impl Iterator<Item = Ipv4Addr> {
+        (0..count.min(self.clients.len())).map(|number| self.address(number))
+    }
+
+    fn announce(&mut self, number: usize, expect: Duration) -> Result<()> {
+        let client = self.client(number)?;
+        let sa = client.sa.with_context(|| format!("client {number} has no session"))?;
+        let marks = client.child.and_then(|id| self.children.get(&id)).map(Child::mark).into_iter().collect();
+        let said = Sleeping { flags: SleepFlags::default(), expect: Some(expect), marks };
+        ensure!(
+            self.endpoint.announce_sleep(BootClock::now(), sa, said, ANNOUNCE),
+            "client {number} is gone"
+        );
+        self.open += 1;
+        Ok(())
+    }
+
+    fn until_settled(&mut self, what: &str) -> Result<()> {
+        let start = BootClock::now();
+        self.flush()?;
+        while self.open > 0 {
+            let open = self.open;
+            self.turn(start, || format!("{what}: {open} clients have no answer"))?;
+            self.flush()?;
+        }
+        Ok(())
+    }
+
+    fn client(&mut self, number: usize) -> Result<&mut Client> {
+        self.clients.get_mut(number).with_context(|| format!("there is no client {number}"))
+    }
+
+    fn address(&self, number: usize) -> Ipv4Addr {
+        let home = self.clients.get(number).map_or(0, |c| c.home);
+        let base = self.settings.homes.get(home).copied().unwrap_or(Ipv4Addr::UNSPECIFIED);
+        Ipv4Addr::from_bits(base.to_bits().wrapping_add(u32::try_from(number).unwrap_or(0) + 1))
+    }
+
+    fn number_at(&self, address: IpAddr) -> Option<usize> {
+        let IpAddr::V4(address) = address else { return None };
+        let of = |base: &Ipv4Addr| address.to_bits().checked_sub(base.to_bits())?.checked_sub(1);
+        let numbers = self.settings.homes.iter().filter_map(of).filter_map(|n| usize::try_from(n).ok());
+        numbers.filter(|n| *n < self.clients.len()).min()
+    }
+
+    fn path(&self, number: usize) -> Path {
+        let local = SocketAddr::new(self.address(number).into(), self.socket.local_addr().port());
+        Path { local, remote: self.settings.gateway, carrier: Carrier::NatT }
+    }
+
+    /// Makes whatever client `number` says first.
+    fn begin(&mut self, number: usize, task: Task) -> Result<()> {
+        let now = BootClock::now();
+        let client = self.client(number)?;
+        let doing = Doing { task, began: now, trips: 0, ready: None, pinged: None, answered: None };
+        client.doing = Some(doing);
+        let (connection, old) = (client.connection.clone(), client.sa);
+        let ticket = match task {
+            Task::Strict | Task::Quick => {
+                let mut ticket =
+                    client.ticket.take().with_context(|| format!("client {number} has no ticket"))?;
+                // What the client remembers of its CHILD SA is what it takes to ask for one round trip.
+                match task {
+                    Task::Strict => ticket.child = None,
+                    _ => ensure!(ticket.child.is_some(), "the gateway does not resume in one round trip"),
+                }
+                Some(ticket)
+            }
+            _ => None,
+        };
+        match task {
+            Task::Full | Task::Strict | Task::Quick => {
+                if let Some(old) = client.sa.take() {
+                    client.child = None;
+                    self.by_sa.remove(&old);
+                    self.endpoint.forget(now, old);
+                }
+                let path = self.path(number);
+                let sa = match ticket {
+                    Some(ticket) => self.endpoint.resume(now, connection, ticket, path),
+                    None => self.endpoint.connect(now, connection, path),
+                };
+                self.by_sa.insert(sa, number);
+                self.client(number)?.sa = Some(sa);
+            }
+            Task::Update => {
+                let sa = old.with_context(|| format!("client {number} has no session to move"))?;
+                client.home = 1 - client.home;
+                let trips = self.endpoint.sa_stats(sa).map_or(0, |s| s.round_trips);
+                let path = self.path(number);
+                ensure!(self.endpoint.set_path(now, sa, path), "client {number} has lost its session");
+                if let Some(doing) = &mut self.client(number)?.doing {
+                    doing.trips = trips;
+                }
+                self.ping(number)?;
+            }
+            Task::Held => {
+                let sa = old.with_context(|| format!("client {number} has no session that is held"))?;
+                ensure!(self.settings.server.is_some(), "a held session shows only by an answer");
+                self.endpoint.woke(now, sa);
+                if let Some(doing) = &mut self.client(number)?.doing {
+                    doing.ready = Some(Duration::ZERO);
+                }
+                self.ping(number)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes client `number` ping the server, if there is one.
+    fn ping(&mut self, number: usize) -> Result<()> {
+        let (Some(server), path) = (self.settings.server, self.path(number)) else { return Ok(()) };
+        let client = self.client(number)?;
+        let (inner, id) = (client.inner.context("no inner address")?, client.child.context("no CHILD SA")?);
+        client.pings = client.pings.wrapping_add(1);
+        let sequence = client.pings;
+        if let Some(doing) = &mut client.doing {
+            doing.pinged = Some(BootClock::now());
+        }
+        let child = self.children.get_mut(&id).context("no CHILD SA")?;
+        let sealed = child.ping(inner, server, u16::try_from(number)?, sequence)?;
+        self.outgoing.push((path, sealed));
+        Ok(())
+    }
+
+    /// Waits for whatever comes next, and handles it.
+    fn turn(&mut self, start: Instant, state: impl Fn() -> String) -> Result<()> {
+        ensure!(!self.settings.interrupted.load(Ordering::Relaxed), "interrupted");
+        let now = BootClock::now();
+        ensure!(now - start < STUCK, "{} after {STUCK:?}", state());
+        self.wait(now)?;
+        self.receive()?;
+        let now = BootClock::now();
+        if self.endpoint.poll_timeout().is_some_and(|due| due.at <= now) {
+            self.endpoint.handle_timeout(now);
+        }
+        self.events()?;
+        if now - self.looked >= LOOK {
+            self.looked = now;
+            self.ping_again(now)?;
+        }
+        Ok(())
+    }
+
+    fn wait(&self, now: Instant) -> Result<()> {
+        let due = self.endpoint.poll_timeout().map_or(LOOK, |due| due.at - now).min(LOOK);
+        let patience = PollTimeout::try_from(due + Duration::from_millis(1)).unwrap_or(PollTimeout::ZERO);
+        let mut fds = [PollFd::new(self.socket.as_fd(), PollFlags::POLLIN)];
+        match poll(&mut fds, patience) {
+            Ok(_) | Err(nix::errno::Errno::EINTR) => {}
+            Err(e) => return Err(e.into()),
+        }
+        if fds.iter().any(|fd| fd.revents().is_some_and(|r| r.contains(PollFlags::POLLERR))) {
+            // ICMP errors are news of a gateway that is not there: the requests are repeated anyway.
+            while self.socket.next_error()?.is_some() {}
+        }
+        Ok(())
+    }
+
+    fn receive(&mut self) -> Result<()> {
+        let mut buffer = std::mem::take(&mut self.buffer);
+        let mut datagrams: Vec<(Path, Range<usize>)> = Vec::new();
+        loop {
+            self.socket.receive(&mut buffer, &mut datagrams)?;
+            if datagrams.is_empty() {
+                break;
+            }
+            for (path, at) in datagrams.drain(..) {
+                if path.remote == self.settings.gateway
+                    && let Some(datagram) = buffer.get_mut(at)
+                {
+                    self.datagram(path, datagram)?;
+                }
+            }
+        }
+        self.buffer = buffer;
+        Ok(())
+    }
+
+    fn datagram(&mut self, path: Path, datagram: &mut [u8]) -> Result<()> {
+        match classify_natt(datagram) {
+            NatT::Ike(_) => {
+                let message = datagram.get_mut(MARKER..).unwrap_or_default();
+                let now = BootClock::now();
+                self.losses.discarded +=
+                    u64::from(self.endpoint.handle_datagram(now, path, message).is_err());
+                self.events()?;
+                if let Some(number) = self.number_at(path.local.ip()) {
+                    self.look_for_update(number);
+                }
+            }
+            NatT::Esp(_) => self.esp(datagram),
+            NatT::Keepalive | NatT::Malformed => {}
+        }
+        Ok(())
+    }
+
+    /// An address update is over when it has been answered.
+    fn look_for_update(&mut self, number: usize) {
+        let Some(client) = self.clients.get(number) else { return };
+        let (Some(sa), Some(doing)) = (client.sa, client.doing) else { return };
+        let trips = self.endpoint.sa_stats(sa).map_or(0, |s| s.round_trips);
+        if doing.task == Task::Update && doing.ready.is_none() && trips > doing.trips {
+            self.ready(number);
+        }
+    }
+
+    fn esp(&mut self, datagram: &mut [u8]) {
+        let spi = datagram.first_chunk().map(|b| u32::from_be_bytes(*b));
+        let child = spi.and_then(|spi| self.by_spi.get(&spi)).and_then(|id| self.children.get_mut(id));
+        let Some((id, sequence)) = child.and_then(|c| c.answer(datagram)) else {
+            self.losses.discarded += 1;
+            return;
+        };
+        let number = usize::from(id);
+        let Some(client) = self.clients.get_mut(number).filter(|c| c.pings == sequence) else { return };
+        if let Some(doing) = client.doing.as_mut().filter(|d| d.answered.is_none()) {
+            doing.answered = Some(BootClock::now() - doing.began);
+            self.settle(number);
+        }
+    }
+
+    /// The exchange of client `number` is over.
+    fn ready(&mut self, number: usize) {
+        if let Some(doing) = self.clients.get_mut(number).and_then(|c| c.doing.as_mut()) {
+            doing.ready = Some(BootClock::now() - doing.began);
+        }
+        self.settle(number);
+    }
+
+    fn settle(&mut self, number: usize) {
+        let Some(client) = self.clients.get_mut(number) else { return };
+        let Some(Doing { ready: Some(ready), answered, trips, .. }) = client.doing else { return };
+        if self.settings.server.is_some() && answered.is_none() {
+            return;
+        }
+        client.doing = None;
+        let now = client.sa.and_then(|sa| self.endpoint.sa_stats(sa)).map_or(0, |s| s.round_trips);
+        self.done.push_back(Done { client: number, ready, answered, round_trips: now - trips });
+    }
+
+    fn ping_again(&mut self, now: Instant) -> Result<()> {
+        let late = |c: &Client| {
+            c.doing.is_some_and(|d| d.answered.is_none() && d.pinged.is_some_and(|at| now - at >= PING_AGAIN))
+        };
+        let late: Vec<usize> =
+            self.clients.iter().enumerate().filter(|(_, c)| late(c)).map(|(number, _)| number).collect();
+        for number in late {
+            self.losses.pings += 1;
+            self.ping(number)?;
+        }
+        Ok(())
+    }
+
+    fn events(&mut self) -> Result<()> {
+        while let Some(event) = self.endpoint.poll_event() {
+            match event {
+                Event::Established(e) => {
+                    let number = *self.by_sa.get(&e.sa).context("an SA of nobody")?;
+                    let client = self.client(number)?;
+                    client.inner = e.configuration.v4;
+                    let task = client.doing.map(|d| d.task).context("a session that nobody asked for")?;
+                    ensure!(e.resumed == (task != Task::Full), "{task:?}, resumed: {}", e.resumed);
+                    ensure!(e.dormancy, "the gateway does not know the dormancy extension");
+                }
+                Event::Child(change) => self.child(change)?,
+                Event::Ticket { sa, ticket } => {
+                    if let Some(&number) = self.by_sa.get(&sa) {
+                        self.client(number)?.ticket = Some(*ticket);
+                    }
+                }
+                Event::LoadReport { report, .. } => self.report = Some(*report),
+                Event::SleepAnswered { verdict, .. } => {
+                    ensure!(matches!(verdict, SleepVerdict::Held { .. }), "an announced sleep: {verdict:?}");
+                    self.open -= 1;
+                }
+                Event::ProbeAnswered { .. } => self.open -= 1,
+                Event::ProbeFailed { sa } => bail!("{sa}: no answer"),
+                Event::Failed { error, .. } | Event::ChildFailed { error, .. } => bail!("client: {error}"),
+                Event::UpdateRefused { why, .. } => bail!("an address update was refused: {why}"),
+                Event::Closed { sa, reason } => {
+                    // Those that were forgotten have no client any more.
+                    if let Some(number) = self.by_sa.remove(&sa) {
+                        ensure!(reason == dormouse_ike::CloseReason::Requested, "client {number}: {reason}");
+                        let client = self.client(number)?;
+                        (client.sa, client.child) = (None, None);
+                        self.open -= 1;
+                    }
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn child(&mut self, change: ChildSa) -> Result<()> {
+        match change {
+            ChildSa::Install(install) => {
+                let (id, spi) = (install.child, install.spi_in);
+                let number = *self.by_sa.get(&install.sa).context("a CHILD SA of nobody")?;
+                self.children.insert(id, Child::new(*install, &mut OsEntropy)?);
+                self.by_spi.insert(spi, id);
+                self.client(number)?.child = Some(id);
+                self.ping(number)?;
+                self.ready(number);
+            }
+            ChildSa::Remove { child, .. } => {
+                if let Some(old) = self.children.remove(&child) {
+                    self.by_spi.remove(&old.install.spi_in);
+                }
+            }
+            ChildSa::Remap { .. } => {}
+        }
+        Ok(())
+    }
+
+    /// Sends what is to be sent: what IKE says first, since an update must not be overtaken by the packet that follows it.
+    fn flush(&mut self) -> Result<()> {
+        let mut out = Vec::new();
+        while let Some(transmit) = self.endpoint.poll_transmit(BootClock::now(), &mut out) {
+            self.send(&transmit.path, &out)?;
+            out.clear();
+        }
+        for (path, datagram) in std::mem::take(&mut self.outgoing) {
+            self.send(&path, &datagram)?;
+        }
+        Ok(())
+    }
+
+    fn send(&mut self, path: &Path, datagram: &[u8]) -> Result<()> {
+        loop {
+            match self.socket.send(path, 0, datagram, None) {
+                Sent::All => return Ok(()),
+                Sent::Blocked { .. } => {
+                    let mut fds = [PollFd::new(self.socket.as_fd(), PollFlags::POLLOUT)];
+                    poll(&mut fds, PollTimeout::from(1_000u16))?;
+                }
+                Sent::TooBig => bail!("a datagram of {} bytes does not fit the path {path}", datagram.len()),
+                Sent::Failed(e) => return Err(e).with_context(|| format!("sending over {path}")),
+            }
+        }
+    }
+}
