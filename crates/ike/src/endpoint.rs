@@ -683,6 +683,14 @@ impl Endpoint {
                 }
             }
             Action::Release(id) => self.end(id, CloseReason::Released),
+            Action::Sleep { replaced, asleep } => {
+                for id in replaced {
+                    if let Some(ike) = self.established(id) {
+                        ike.sleep_along(now, asleep);
+                        self.touched.insert(id);
+                    }
+                }
+            }
             Action::Reauthenticate(old) => self.reauthenticate(now, old),
             Action::Close(id) => {
                 self.with_sa(now, id, |ike, shared| ike.close(shared, now, CloseReason::Replaced));
@@ -710,6 +718,8 @@ impl Endpoint {
         new.inherit(&mut old, now);
         new.link.id = from;
         old.link.id = to;
+        new.replaced.retain(|id| self.slots.contains_key(id));
+        new.replaced.push(to);
         self.shared.by_spi.insert(new.link.local_spi(), from);
         self.shared.by_spi.insert(old.link.local_spi(), to);
         new.pump(&mut self.shared, now);

@@ -11,6 +11,7 @@ use dormouse_sansio::{Class, Entropy, Instant, Path, UnixTime};
 use crate::config::EndpointConfig;
 use crate::cookie::CookieJar;
 use crate::event::{ChildId, Event, SaId};
+use crate::exchange::sleep::Asleep;
 use crate::limits;
 use crate::load::LoadHistory;
 use crate::sa::IkeSa;
@@ -69,6 +70,13 @@ pub(crate) enum Action {
     Close(SaId),
     /// Its device sleeps, and another one needs its place.
     Release(SaId),
+    /// The device of these SAs, which were replaced and are not yet deleted, sleeps; or (`None`) is awake again.
+    Sleep {
+        /// The SAs.
+        replaced: Vec<SaId>,
+        /// As their successor sleeps.
+        asleep: Option<Asleep>,
+    },
 }
 
 /// See the module's text.

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use common::{Pair, client_psk, gateway_config, gateway_psk};
 use dormouse_ike::config::{Connection, EndpointConfig};
-use dormouse_ike::{ChildId, SaId};
+use dormouse_ike::{ChildId, Event, SaId, SleepFlags, SleepVerdict, Sleeping};
 use dormouse_sansio::{Entropy, Seeded};
 
 /// Entropy whose nonces begin with a chosen byte. Nonces are the only draws of 32 bytes when the key exchange is P-384.
@@ -232,4 +232,47 @@ fn a_child_that_the_peer_does_not_have_is_made_anew() {
     duel.pair.run_for(Duration::from_secs(30));
     assert!(duel.pair.client.closed.is_empty());
     duel.pair.assert_agree();
+}
+
+/// What a collision leaves to be deleted waits until the device is awake.
+#[test]
+fn a_sleeping_device_is_not_told_of_what_a_collision_left_over() {
+    // The exchange with the lowest nonce loses: once the gateway's own successor is left over, once the old SA, which the gateway
+    // deletes as the winner.
+    for (nonce_a, nonce_b) in [(2, 1), (1, 2)] {
+        const HOUR: Duration = Duration::from_secs(3_600);
+        let mut duel = duel(9);
+        // None of the gateway's own INFORMATIONAL requests arrives: 37, without the flag of a response, behind the marker.
+        duel.pair.filter = Some(Box::new(|d| d.to_gateway || d.bytes[22] != 37 || d.bytes[23] & 0x20 != 0));
+        duel.rekey_ike(nonce_a, nonce_b);
+        duel.pair.run_for(Duration::from_secs(1));
+        assert!(duel.pair.gateway.endpoint.len() > 1, "nothing is left over: {nonce_a} {nonce_b}");
+        let said = Sleeping { flags: SleepFlags::default(), expect: Some(HOUR), marks: Vec::new() };
+        assert!(duel.pair.client.endpoint.announce_sleep(
+            duel.pair.now,
+            duel.a,
+            said,
+            Duration::from_secs(2)
+        ));
+        duel.pair.run_for(Duration::from_secs(3));
+        let answer = |e: &Event| match e {
+            Event::SleepAnswered { verdict, .. } => Some(*verdict),
+            _ => None,
+        };
+        assert!(matches!(duel.pair.client.take(answer), Some(SleepVerdict::Held { .. })));
+        duel.pair.filter = None;
+
+        let (sent, until) = (duel.pair.log.len(), duel.pair.now + HOUR);
+        while let Some(due) = duel.pair.gateway.endpoint.poll_timeout().filter(|d| d.at <= until) {
+            duel.pair.now = duel.pair.now.max(due.at);
+            duel.pair.gateway.endpoint.handle_timeout(duel.pair.now);
+            duel.pair.flush();
+        }
+        assert_eq!(duel.pair.log.len(), sent, "a sleeping device was disturbed: {nonce_a} {nonce_b}");
+        duel.pair.now = until;
+        duel.pair.client.endpoint.woke(duel.pair.now, duel.a);
+        duel.pair.client.endpoint.probe(duel.pair.now, duel.a, Duration::from_secs(2));
+        duel.pair.settle();
+        duel.lives_with_one_child();
+    }
 }

@@ -396,9 +396,8 @@ impl World {
         }
         self.device.flush(now);
         self.access = None;
-        // What is on its way arrives, and the deletion of an IKE SA that a collision of rekeyings left over is given up: it is no
-        // session, and the device's announcement does not cover it.
-        self.run(Duration::from_secs(u64::from(LIVENESS.1) + 35));
+        // What is on its way arrives.
+        self.run(Duration::from_secs(2));
         let known = self.gateway_rests();
         let before = self.gateway.node.as_ref().map(|n| n.ike_stats().datagrams_out);
         self.run(time);

@@ -184,7 +184,9 @@ impl IkeSa {
         let hold = self.hold(shared, now, said.expect);
         let held = hold.is_some();
         let stay = hold.unwrap_or(RELEASE_LINGER);
-        self.asleep = Some(Asleep { until: now + stay, slack: (stay / 16).min(SLACK_MAX) });
+        let asleep = Some(Asleep { until: now + stay, slack: (stay / 16).min(SLACK_MAX) });
+        self.asleep = asleep;
+        self.replaced_sleep(shared, asleep);
         let mut payloads = vec![match hold {
             Some(hold) => notify(NotifyType::DormancyHeld, Held { flags, hold }.emit()),
             None => notify(NotifyType::DormancyReleased, []),
@@ -225,10 +227,22 @@ impl IkeSa {
         if self.asleep.take().is_none() {
             return;
         }
+        if self.stage != Stage::Live {
+            // Only an SA that was replaced: what its successor knows of the device is what counts.
+            return;
+        }
+        self.replaced_sleep(shared, None);
         shared.sleepers.remove(self.link.id);
         self.last_in = now;
         self.out.begin_anew(now);
         shared.event(Event::PeerAwake { sa: self.link.id });
+    }
+
+    /// What rekeying left behind goes by the device's sleep too: the deletion of an SA is not worth disturbing it for.
+    fn replaced_sleep(&self, shared: &mut Shared, asleep: Option<Asleep>) {
+        if !self.replaced.is_empty() {
+            shared.actions.push_back(Action::Sleep { replaced: self.replaced.clone(), asleep });
+        }
     }
 }
 
