@@ -28,6 +28,7 @@ pub struct Dormoused {
     host: Host,
     config: PathBuf,
     socket: PathBuf,
+    environment: Vec<(String, String)>,
 }
 
 /// What the command line answered.
@@ -51,31 +52,38 @@ impl Dormoused {
         Self::start_as(host, "root", daemon, toml)
     }
 
+    /// The same, with `environment` added to the daemon's own: where its D-Bus is, for one.
+    ///
+    /// # Errors
+    /// As [`Dormoused::start`].
+    pub fn start_with(host: &Host, environment: &[(&str, &str)], daemon: &str, toml: &str) -> Result<Self> {
+        let (config, socket) = configure(host, "root", daemon, toml)?;
+        let owned = environment.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
+        Self::run(host, config, socket, owned.collect())
+    }
+
     /// The same, but the daemon becomes `user` once it is set up.
     ///
     /// # Errors
     /// As [`Dormoused::start`].
     pub fn start_as(host: &Host, user: &str, daemon: &str, toml: &str) -> Result<Self> {
-        let dir = host.dir();
-        let (config, socket) = (dir.join("dormouse.toml"), dir.join("dormouse.sock"));
-        let text = format!(
-            "[daemon]\nstate_dir = {:?}\nsocket = {socket:?}\nuser = {user:?}\n{daemon}\n{toml}",
-            dir.join("state"),
-        );
-        std::fs::write(&config, text)?;
-        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o600);
-        std::fs::set_permissions(&config, mode)?;
-        Self::run(host, config, socket)
+        let (config, socket) = configure(host, user, daemon, toml)?;
+        Self::run(host, config, socket, Vec::new())
     }
 
-    fn run(host: &Host, config: PathBuf, socket: PathBuf) -> Result<Self> {
+    fn run(
+        host: &Host,
+        config: PathBuf,
+        socket: PathBuf,
+        environment: Vec<(String, String)>,
+    ) -> Result<Self> {
         let mut command = host.command(binary("dormoused"));
-        command.arg("--config").arg(&config);
+        command.arg("--config").arg(&config).envs(environment.iter().map(|(k, v)| (k, v)));
         let mut process = Process::spawn("dormoused", &mut command, &host.dir().join("dormoused.log"))?;
         let until = std::time::Instant::now() + Duration::from_secs(15);
         loop {
             if socket.exists() && std::os::unix::net::UnixStream::connect(&socket).is_ok() {
-                return Ok(Self { process, host: host.clone(), config, socket });
+                return Ok(Self { process, host: host.clone(), config, socket, environment });
             }
             if process.ended().is_some() || std::time::Instant::now() > until {
                 bail!("dormoused did not come up:\n{}", process.log());
@@ -92,7 +100,8 @@ impl Dormoused {
         if self.process.ended().is_none() {
             self.process.stop();
         }
-        *self = Self::run(&self.host, self.config.clone(), self.socket.clone())?;
+        let (config, socket) = (self.config.clone(), self.socket.clone());
+        *self = Self::run(&self.host, config, socket, self.environment.clone())?;
         Ok(())
     }
 
@@ -155,4 +164,18 @@ impl Dormoused {
         }
         Ok(answer)
     }
+}
+
+/// Writes the configuration of a daemon in `host`; returns its path and that of the control socket.
+fn configure(host: &Host, user: &str, daemon: &str, toml: &str) -> Result<(PathBuf, PathBuf)> {
+    let dir = host.dir();
+    let (config, socket) = (dir.join("dormouse.toml"), dir.join("dormouse.sock"));
+    let text = format!(
+        "[daemon]\nstate_dir = {:?}\nsocket = {socket:?}\nuser = {user:?}\n{daemon}\n{toml}",
+        dir.join("state"),
+    );
+    std::fs::write(&config, text)?;
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o600);
+    std::fs::set_permissions(&config, mode)?;
+    Ok((config, socket))
 }
