@@ -43,6 +43,7 @@ const CONTROL: u64 = 5;
 const DNS: u64 = 6;
 const RADIO: u64 = 7;
 const MACHINE: u64 = 8;
+const NEIGHBOURS: u64 = 9;
 pub(crate) const UDP: u64 = 16;
 const RAW: u64 = 32;
 
@@ -108,7 +109,9 @@ impl Daemon {
             ..TunOptions::default()
         };
         let tun = Tun::open(&options).context("daemon.interface")?;
-        let machine = Machine::new(&tun, settings.dns)?;
+        let mut machine = Machine::new(&tun, settings.dns)?;
+        let pools: Vec<_> = connections.iter().flat_map(|c| c.pool.iter().copied()).collect();
+        machine.serve_pools(&pools, settings.proxy_neighbours)?;
         let server =
             ControlServer::bind(&settings.socket, Some(settings.group.as_str()).filter(|g| !g.is_empty()))
                 .with_context(|| format!("daemon.socket: {}", settings.socket.display()))?;
@@ -169,6 +172,9 @@ impl Daemon {
         self.poller.add(&self.verbs.server, CONTROL, Interest::READ)?;
         if let Some(guard) = &self.machine.guard {
             self.poller.add(guard, DNS, Interest::READ)?;
+        }
+        if let Some(guard) = self.machine.neighbours.as_ref().and_then(|n| n.guard.as_ref()) {
+            self.poller.add(guard, NEIGHBOURS, Interest::READ)?;
         }
         if let Some(guard) = self.sleep.as_ref().and_then(|s| s.guard.as_ref()) {
             self.poller.add(guard, RADIO, Interest::READ)?;
@@ -248,6 +254,11 @@ impl Daemon {
                 }
                 RADIO => self.radio_answers(now),
                 MACHINE => self.machine_news(now),
+                NEIGHBOURS => {
+                    if let Some(neighbours) = &mut self.machine.neighbours {
+                        neighbours.answers();
+                    }
+                }
                 token if token >= RAW => self.receive_raw(now, (token - RAW) as usize)?,
                 token => self.receive(now, (token - UDP) as usize)?,
             }
@@ -278,6 +289,9 @@ impl Daemon {
         while let Some(change) = self.machine.monitor.next()? {
             tracing::debug!(?change, "network");
             changed = true;
+        }
+        if changed {
+            self.machine.network_changed();
         }
         if changed && !self.suspended {
             self.look_at_network(now);

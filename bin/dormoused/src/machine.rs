@@ -1,12 +1,13 @@
-//! What the daemon changes on the machine: addresses and routes of the tunnel interface, policy rules, DNS. Owns undoing all of
-//! it, also what an earlier run left behind.
+//! What the daemon changes on the machine: addresses and routes of the tunnel interface, policy rules, DNS, and what it answers
+//! for in local networks. Owns undoing all of it, also what an earlier run left behind.
 
+use crate::neighbours::Neighbours;
 use anyhow::{Context, Result};
 use dormouse_ike::config_payload::AssignedConfig;
-use dormouse_io::netlink::{Found, Ledger, MARK, Monitor, Route, TABLE, tunnel_rules};
+use dormouse_io::netlink::{Found, Ledger, MARK, Monitor, Route, TABLE, pool_rule, tunnel_rules};
 use dormouse_io::resolver::{Guard, GuardReply, Settings};
 use dormouse_io::tun::Tun;
-use dormouse_node::config::file::DnsMode;
+use dormouse_node::config::file::{DnsMode, Proxy};
 use dormouse_sansio::{Carrier, Path};
 use ipnet::IpNet;
 use std::collections::BTreeMap;
@@ -30,6 +31,8 @@ pub(crate) struct Machine {
     pub(crate) monitor: Monitor,
     /// DNS is another process's work: it keeps the privileges that the daemon gives away.
     pub(crate) guard: Option<Guard>,
+    /// Gateway with a pool.
+    pub(crate) neighbours: Option<Neighbours>,
     tun: u32,
     interface: String,
     configured: BTreeMap<String, Configured>,
@@ -77,11 +80,39 @@ impl Machine {
             ledger,
             monitor,
             guard,
+            neighbours: None,
             tun: index,
             interface,
             configured: BTreeMap::new(),
             resolver_in_use,
         })
+    }
+
+    /// Gateway: clients have addresses out of `pools`. As root, before privileges are given away.
+    ///
+    /// # Errors
+    /// The kernel's, naming the step.
+    pub(crate) fn serve_pools(&mut self, pools: &[IpNet], proxy: Proxy) -> Result<()> {
+        for pool in pools {
+            match self.ledger.add_rule(pool_rule(*pool, TABLE)) {
+                Err(e) if pool.addr().is_ipv6() => tracing::info!(%e, "no IPv6 policy rules here"),
+                result => result?,
+            }
+        }
+        if proxy == Proxy::Auto && !pools.is_empty() {
+            match Neighbours::new(self.tun, self.ledger.netlink()) {
+                Ok(neighbours) => self.neighbours = Some(neighbours),
+                Err(e) => tracing::warn!("clients are not answered for in local networks: {e:#}"),
+            }
+        }
+        Ok(())
+    }
+
+    /// Addresses or routes of the machine have changed.
+    pub(crate) fn network_changed(&mut self) {
+        if let Some(neighbours) = &mut self.neighbours {
+            neighbours.network_changed(self.ledger.netlink());
+        }
     }
 
     /// Client: the tunnel carries these addresses, routes and name servers now. `local` are the prefixes on our side of the
@@ -140,6 +171,9 @@ impl Machine {
             let route = Route::over(self.tun, *net);
             let result = if add { self.ledger.add_route(route) } else { self.ledger.remove_route(route) };
             report(result, "route", net);
+        }
+        if let Some(neighbours) = &mut self.neighbours {
+            neighbours.clients(routes, add);
         }
     }
 
@@ -222,6 +256,7 @@ impl Machine {
     pub(crate) fn restore(&mut self) {
         // Its end restores DNS.
         self.guard = None;
+        self.neighbours = None;
         report(self.ledger.remove_all(), "routes, rules and addresses", "");
     }
 }

@@ -6,6 +6,7 @@ mod datapath;
 mod load;
 mod machine;
 mod names;
+mod neighbours;
 mod pace;
 mod plane;
 mod reload;
@@ -28,6 +29,9 @@ const DNS_GUARD: &str = "dns-guard";
 /// The word that makes it the radio's guard.
 const RADIO_GUARD: &str = "radio-guard";
 
+/// The word that makes it the neighbours' guard.
+const NEIGHBOUR_GUARD: &str = "neighbour-guard";
+
 fn main() -> ExitCode {
     if std::env::args_os().nth(1).is_some_and(|a| a == DNS_GUARD) {
         return match dormouse_io::resolver::serve(dormouse_io::resolver::Options::default()) {
@@ -45,6 +49,16 @@ fn main() -> ExitCode {
             Ok(()) => ExitCode::SUCCESS,
             Err(e) => {
                 eprintln!("dormoused: radio guard: {e}");
+                ExitCode::FAILURE
+            }
+        };
+    }
+    if std::env::args_os().nth(1).is_some_and(|a| a == NEIGHBOUR_GUARD) {
+        log_to(EnvFilter::new("info"));
+        return match dormouse_io::neighbours::serve() {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(e) => {
+                eprintln!("dormoused: neighbours' guard: {e}");
                 ExitCode::FAILURE
             }
         };

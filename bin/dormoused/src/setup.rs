@@ -32,6 +32,7 @@ pub(crate) fn endpoint(
         hold: HoldPolicy {
             most: settings.sleeper_limit,
             longest: std::time::Duration::from_secs(settings.sleeper_longest.0.into()),
+            release_above: settings.release_above.unwrap_or(usize::MAX),
             ..HoldPolicy::default()
         },
         ..EndpointConfig::default()

@@ -51,6 +51,7 @@ mod gso;
 pub mod leases;
 pub mod logind;
 pub mod meter;
+pub mod neighbours;
 pub mod netlink;
 pub mod notify;
 pub mod poller;

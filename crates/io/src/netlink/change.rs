@@ -1,11 +1,12 @@
-//! Changes: links, addresses, routes, rules. Each request is of one thing and is either done or not.
+//! Changes: links, addresses, routes, rules, neighbours. Each request is of one thing and is either done or not.
 
 use super::query::family;
-use super::{Error, Netlink, PROTOCOL, Route, RouteKind, Rule};
+use super::{Error, Neighbour, Netlink, PROTOCOL, Route, RouteKind, Rule};
 use ipnet::IpNet;
 use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL};
 use netlink_packet_route::address::{AddressAttribute, AddressFlags, AddressMessage};
 use netlink_packet_route::link::{LinkAttribute, LinkFlags, LinkMessage};
+use netlink_packet_route::neighbour::{NeighbourAttribute, NeighbourFlags, NeighbourMessage};
 use netlink_packet_route::route::{
     RouteAttribute, RouteMessage, RouteMetric, RouteProtocol, RouteScope, RouteType,
 };
@@ -116,6 +117,25 @@ impl Netlink {
             0,
         ))
     }
+
+    /// Answers ARP or neighbour discovery for an address, with protocol [`PROTOCOL`]. The kernel does so for IPv4 only while it
+    /// forwards and its route to the address leads over another interface; for IPv6 only while `proxy_ndp` is set.
+    ///
+    /// # Errors
+    /// The kernel's: `ENODEV` if the interface has gone.
+    pub fn add_neighbour(&mut self, neighbour: Neighbour) -> Result<(), Error> {
+        let what = || format!("ip neigh add proxy {} dev {}", neighbour.address, name(neighbour.index));
+        self.0.change(&what, Message::NewNeighbour(neighbour_message(neighbour)), NLM_F_CREATE)
+    }
+
+    /// Answers for it no longer. It is no error if it is gone already.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn delete_neighbour(&mut self, neighbour: Neighbour) -> Result<(), Error> {
+        let what = || format!("ip neigh delete proxy {} dev {}", neighbour.address, name(neighbour.index));
+        gone(self.0.change(&what, Message::DelNeighbour(neighbour_message(neighbour)), 0))
+    }
 }
 
 /// What is already gone need not be removed.
@@ -185,6 +205,18 @@ fn rule_message(rule: &Rule) -> RuleMessage {
     message.attributes.extend(rule.mark.map(RuleAttribute::FwMark));
     message.attributes.extend(rule.to.map(|net| RuleAttribute::Destination(net.network())));
     message.attributes.extend(rule.suppress_prefix_length.map(RuleAttribute::SuppressPrefixLen));
+    message
+}
+
+fn neighbour_message(neighbour: Neighbour) -> NeighbourMessage {
+    let mut message = NeighbourMessage::default();
+    message.header.family = family(neighbour.address);
+    message.header.ifindex = neighbour.index;
+    message.header.flags = NeighbourFlags::Proxy;
+    message.attributes = vec![
+        NeighbourAttribute::Destination(neighbour.address.into()),
+        NeighbourAttribute::Protocol(RouteProtocol::from(PROTOCOL)),
+    ];
     message
 }
 

@@ -164,6 +164,15 @@ pub struct Rule {
     pub protocol: u8,
 }
 
+/// An address that this machine answers ARP or neighbour discovery for on an interface, in the place of whoever has it.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, serde::Serialize, serde::Deserialize)]
+pub struct Neighbour {
+    /// The interface.
+    pub index: u32,
+    /// The address.
+    pub address: IpAddr,
+}
+
 /// How a destination is reached.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Found {
@@ -196,6 +205,23 @@ pub fn tunnel_rules(v6: bool, table: u32, mark: u32, keep_local: bool) -> Vec<Ru
     };
     let into = Rule { priority: PRIORITY + 1, mark: Some(mark), invert: true, table, ..blank };
     if keep_local { vec![Rule { suppress_prefix_length: Some(0), ..blank }, into] } else { vec![into] }
+}
+
+/// The rule that leads packets for `pool`, of which single addresses are in the tunnel, past the main table's routes: without it a
+/// prefix of the local network that holds the pool would win over the tunnel's routes ([`tunnel_rules`] with `keep_local`). What
+/// is not leased goes where it would go without the tunnel.
+#[must_use]
+pub fn pool_rule(pool: IpNet, table: u32) -> Rule {
+    Rule {
+        priority: PRIORITY - 1,
+        v6: pool.addr().is_ipv6(),
+        mark: None,
+        invert: false,
+        to: Some(pool.trunc()),
+        table,
+        suppress_prefix_length: Some(u32::from(pool.max_prefix_len()) - 1),
+        protocol: PROTOCOL,
+    }
 }
 
 /// Marks all packets of a socket. Needs `CAP_NET_ADMIN`.

@@ -1,11 +1,14 @@
-//! Questions: links, addresses, routes, rules, and the way to a destination.
+//! Questions: links, addresses, routes, rules, neighbours, and the way to a destination.
 
-use super::{Address, Error, Found, Link, Netlink, Route, RouteKind, Rule};
+use super::{Address, Error, Found, Link, Neighbour, Netlink, PROTOCOL, Route, RouteKind, Rule};
 use ipnet::IpNet;
 use netlink_packet_route::AddressFamily;
 use netlink_packet_route::RouteNetlinkMessage as Message;
 use netlink_packet_route::address::{AddressAttribute, AddressFlags, AddressMessage, AddressScope};
 use netlink_packet_route::link::{LinkAttribute, LinkFlags, LinkMessage};
+use netlink_packet_route::neighbour::{
+    NeighbourAddress, NeighbourAttribute, NeighbourFlags, NeighbourMessage,
+};
 use netlink_packet_route::route::{RouteAddress, RouteAttribute, RouteMessage, RouteMetric, RouteType};
 use netlink_packet_route::rule::{RuleAction, RuleAttribute, RuleFlags, RuleMessage};
 use nix::errno::Errno;
@@ -77,6 +80,20 @@ impl Netlink {
             );
         }
         Ok(rules)
+    }
+
+    /// What is answered for in the place of others, as far as it is ours ([`super::PROTOCOL`]).
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn neighbours(&mut self) -> Result<Vec<Neighbour>, Error> {
+        let mut message = NeighbourMessage::default();
+        message.header.flags = NeighbourFlags::Proxy;
+        let answers = self.0.dump("ip neigh show proxy", &Message::GetNeighbour(message))?;
+        Ok(answers
+            .iter()
+            .filter_map(|m| if let Message::NewNeighbour(m) = m { neighbour(m) } else { None })
+            .collect())
     }
 
     /// How packets with `mark` reach `destination`; `None` if they do not. With [`super::MARK`] this is the way outside the tunnel.
@@ -204,6 +221,19 @@ fn ip(address: &RouteAddress) -> Option<IpAddr> {
         RouteAddress::Inet6(a) => Some((*a).into()),
         _ => None,
     }
+}
+
+fn neighbour(message: &NeighbourMessage) -> Option<Neighbour> {
+    let (mut address, mut ours) = (None, false);
+    for attribute in &message.attributes {
+        match attribute {
+            NeighbourAttribute::Destination(NeighbourAddress::Inet(a)) => address = Some((*a).into()),
+            NeighbourAttribute::Destination(NeighbourAddress::Inet6(a)) => address = Some((*a).into()),
+            NeighbourAttribute::Protocol(protocol) => ours = u8::from(*protocol) == PROTOCOL,
+            _ => {}
+        }
+    }
+    Some(Neighbour { index: message.header.ifindex, address: address.filter(|_| ours)? })
 }
 
 pub(super) fn rule(message: &RuleMessage) -> Option<Rule> {

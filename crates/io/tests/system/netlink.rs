@@ -2,7 +2,7 @@
 
 use crate::common::{in_namespace, ip, link};
 use dormouse_io::netlink::{
-    Error, Ledger, MAIN, MARK, Netlink, PROTOCOL, Route, RouteKind, TABLE, tunnel_rules,
+    Error, Ledger, MAIN, MARK, Neighbour, Netlink, PROTOCOL, Route, RouteKind, TABLE, pool_rule, tunnel_rules,
 };
 use ipnet::IpNet;
 use nix::errno::Errno;
@@ -183,5 +183,57 @@ fn errors_name_the_request_and_gone_things_are_gone() {
             None,
             "no way is no error"
         );
+    });
+}
+
+#[test]
+fn only_leased_addresses_of_a_pool_inside_the_lan_lead_into_the_tunnel() {
+    in_namespace("only_leased_addresses_of_a_pool_inside_the_lan_lead_into_the_tunnel", || {
+        let (tun, lan) = world();
+        let mut ledger = Ledger::new(TABLE).unwrap();
+        ledger.add_route(Route::over(tun, net("0.0.0.0/0"))).unwrap();
+        for (pool, leased, nobody) in [
+            ("192.0.2.128/25", "192.0.2.130", "192.0.2.131"),
+            ("2001:db8::d:0/112", "2001:db8::d:2", "2001:db8::d:3"),
+        ] {
+            let pool = net(pool);
+            tunnel_rules(pool.addr().is_ipv6(), TABLE, MARK, true)
+                .into_iter()
+                .for_each(|rule| ledger.add_rule(rule).unwrap());
+            let leased: std::net::IpAddr = leased.parse().unwrap();
+            ledger.add_route(Route::over(tun, IpNet::from(leased))).unwrap();
+            let mut index = |to: std::net::IpAddr| ledger.netlink().route_to(to, 0).unwrap().unwrap().index;
+            assert_eq!(index(leased), lan, "the LAN's own route wins");
+            ledger.add_rule(pool_rule(pool, TABLE)).unwrap();
+            let mut index = |to: std::net::IpAddr| ledger.netlink().route_to(to, 0).unwrap().unwrap().index;
+            assert_eq!(index(leased), tun);
+            assert_eq!(index(nobody.parse().unwrap()), lan, "nobody's address");
+        }
+    });
+}
+
+#[test]
+fn neighbours_are_answered_for_and_others_entries_are_not_ours() {
+    in_namespace("neighbours_are_answered_for_and_others_entries_are_not_ours", || {
+        let (_, index) = world();
+        let mut netlink = Netlink::new().unwrap();
+        let ours = ["192.0.2.130", "2001:db8::d:2"].map(|a| Neighbour { index, address: a.parse().unwrap() });
+        ip("neigh add proxy 192.0.2.77 dev lan");
+        for neighbour in ours {
+            netlink.add_neighbour(neighbour).unwrap();
+            // Again is no error.
+            netlink.add_neighbour(neighbour).unwrap();
+        }
+        assert_eq!(netlink.neighbours().unwrap(), ours);
+        assert!(ip("-6 neigh show proxy").contains("2001:db8::d:2 dev lan"));
+        for neighbour in ours {
+            netlink.delete_neighbour(neighbour).unwrap();
+            netlink.delete_neighbour(neighbour).unwrap();
+        }
+        assert_eq!(netlink.neighbours().unwrap(), []);
+        assert!(ip("neigh show proxy").contains("192.0.2.77 dev lan"));
+        let error = netlink.add_neighbour(Neighbour { index: 99_999, ..ours[0] }).unwrap_err();
+        assert_eq!(error.errno(), Some(Errno::ENODEV));
+        assert!(error.to_string().starts_with("ip neigh add proxy 192.0.2.130"), "{error}");
     });
 }

@@ -66,6 +66,13 @@ pub struct Daemon {
     pub sleeper_limit: usize,
     /// Gateway: no session is kept longer than this for a sleeping device.
     pub sleeper_longest: Seconds,
+    /// Gateway: while it has more sessions than this, awake and asleep, it keeps none for a device that goes to sleep: that one comes
+    /// back by its ticket. Absent: the number of sessions does not matter.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub release_above: Option<usize>,
+    /// Gateway: where the pool is a part of a local network, whether ARP and neighbour discovery for the clients' addresses are
+    /// answered there. `auto`: they are, whether the device sleeps or not; for IPv6, the interface's `proxy_ndp` is switched on.
+    pub proxy_neighbours: Proxy,
 }
 
 impl Default for Daemon {
@@ -88,6 +95,8 @@ impl Default for Daemon {
             session_limit: 100_000,
             sleeper_limit: 16_384,
             sleeper_longest: Seconds(4 * 3600),
+            release_above: None,
+            proxy_neighbours: Proxy::Auto,
         }
     }
 }
@@ -100,6 +109,18 @@ pub enum DnsMode {
     #[default]
     Auto,
     /// DNS is left alone.
+    Off,
+}
+
+/// Whether a gateway answers for its clients in local networks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Proxy {
+    /// ARP and neighbour discovery for a client's address are answered on the interface whose network holds it. IPv4 must be
+    /// forwarded there; for IPv6, `proxy_ndp` of the interface is switched on.
+    #[default]
+    Auto,
+    /// Nothing is answered.
     Off,
 }
 
