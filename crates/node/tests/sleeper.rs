@@ -5,7 +5,7 @@ use dormouse_energy::model::Resumption;
 use dormouse_energy::profile::Profile;
 use dormouse_energy::schedule::Policy;
 use dormouse_node::ladder::Rung;
-use dormouse_node::sleeper::{Action, Cause, Event, Mode, Reason, Settings, Sleeper, State, limits};
+use dormouse_node::sleeper::{Action, Cause, Event, Mode, Reason, Seen, Settings, Sleeper, State, limits};
 use dormouse_sansio::{Entropy, Instant, Seeded};
 use dormouse_wire::ip::Flow;
 use proptest::prelude::*;
@@ -464,4 +464,44 @@ proptest! {
         prop_assert_eq!(a.events, b.events);
         prop_assert_eq!(a.sleeper.report(a.now), b.sleeper.report(b.now));
     }
+}
+
+#[test]
+fn what_was_rehearsed_is_known_in_the_first_hour() {
+    // A packet each minute, for six hours.
+    let traffic = (0..360u64).map(|minute| {
+        let at = Instant::ZERO + Duration::from_secs(60 * minute);
+        Seen { at, direction: Direction::Outgoing, flow: flow(443), size: 100 }
+    });
+    let history = || {
+        let mut sleeper = Sleeper::new(Instant::ZERO, settings(Mode::Energy, Policy::Dormouse), false);
+        sleeper.rehearse(traffic.clone());
+        let mut bytes = Vec::new();
+        sleeper.save(&mut bytes);
+        bytes
+    };
+    assert_eq!(history(), history(), "a rehearsal is a function of its traffic");
+
+    let first_sleep = |history: Option<&[u8]>| {
+        let mut device = Device::new(1, settings(Mode::Energy, Policy::Dormouse), false);
+        if let Some(bytes) = history {
+            device.sleeper.restore(bytes).unwrap();
+        }
+        device.sleeper.packet(Instant::ZERO, Direction::Outgoing, &flow(443), 100);
+        while let Some(due) =
+            device.sleeper.poll_timeout().filter(|d| d.at < Instant::ZERO + Duration::from_secs(3600))
+        {
+            device.sleeper.handle_timeout(due.at);
+            if device.sleeper.poll_action().is_some() {
+                return Some(due.at);
+            }
+        }
+        None
+    };
+    let (cold, warm) = (first_sleep(None), first_sleep(Some(&history())).unwrap());
+    assert!(
+        warm < Instant::ZERO + Duration::from_secs(2),
+        "the device is known to be silent for a minute: {warm:?}"
+    );
+    assert!(cold.is_none_or(|cold| cold > warm), "without experience the radio goes off later: {cold:?}");
 }

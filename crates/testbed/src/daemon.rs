@@ -4,9 +4,15 @@ use crate::host::Host;
 use crate::process::Process;
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
+use std::fs::OpenOptions;
+use std::io::Write;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::process::Output;
 use std::time::Duration;
+
+/// The daemon's state directory, in that of its host.
+const STATE: &str = "state";
 
 /// Where the binary `name` is: `$DORMOUSE_BIN`, or beside the running program (also from a test, which lives one folder
 /// deeper), or on the `PATH`.
@@ -60,6 +66,18 @@ impl Dormoused {
         let (config, socket) = configure(host, "root", daemon, toml)?;
         let owned = environment.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
         Self::run(host, config, socket, owned.collect())
+    }
+
+    /// Puts a file into the state directory of the daemon that will be started in `host`, as an earlier run might have left it.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub fn leave_state(host: &Host, name: &str, content: &[u8]) -> Result<()> {
+        let dir = host.dir().join(STATE);
+        std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&dir)?;
+        let path = dir.join(name);
+        let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&path)?;
+        file.write_all(content).with_context(|| path.display().to_string())
     }
 
     /// The same, but the daemon becomes `user` once it is set up.
@@ -172,7 +190,7 @@ fn configure(host: &Host, user: &str, daemon: &str, toml: &str) -> Result<(PathB
     let (config, socket) = (dir.join("dormouse.toml"), dir.join("dormouse.sock"));
     let text = format!(
         "[daemon]\nstate_dir = {:?}\nsocket = {socket:?}\nuser = {user:?}\n{daemon}\n{toml}",
-        dir.join("state"),
+        dir.join(STATE),
     );
     std::fs::write(&config, text)?;
     let mode = std::os::unix::fs::PermissionsExt::from_mode(0o600);

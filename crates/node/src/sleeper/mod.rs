@@ -31,11 +31,13 @@ mod history;
 mod journal;
 pub mod limits;
 mod plan;
+mod rehearsal;
 mod report;
 
 pub use account::{Energy, Source, Times};
 pub use history::HistoryError;
 pub use journal::{Cause, Counts, Decided, Reason, Woke};
+pub use rehearsal::Seen;
 pub use report::Report;
 
 use crate::ladder::Rung;

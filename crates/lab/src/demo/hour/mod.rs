@@ -6,6 +6,7 @@
 //! looks to the policy like one of 1.8 s, which is what associating with an access point takes.
 
 mod page;
+mod rehearsal;
 mod traffic;
 
 use super::{Options, config};
@@ -29,6 +30,8 @@ pub const POLICIES: [&str; 3] = ["never", "paper", "dormouse"];
 pub const PROFILE: &str = "laptop-000";
 /// What arrives later than this after it was sent was delayed.
 const LATE: Duration = Duration::from_millis(25);
+/// Where the daemon keeps what its policy has learned.
+const HISTORY: &str = "sleep-history";
 /// For the last packets to arrive.
 const PATIENCE: Duration = Duration::from_secs(2);
 
@@ -88,8 +91,8 @@ pub fn run(options: &Options, seed: u64) -> Result<Hour> {
     let hour = traffic::pick(seed)?;
     let rows = std::thread::scope(|scope| {
         let live = |policy| {
-            let plan = &hour.plan;
-            scope.spawn(move || live(options, policy, plan).with_context(|| format!("policy {policy}")))
+            let hour = &hour;
+            scope.spawn(move || live(options, policy, hour).with_context(|| format!("policy {policy}")))
         };
         let worlds: Vec<_> = POLICIES.map(live).into_iter().collect();
         let join = |w: std::thread::ScopedJoinHandle<'_, Result<(Row, String)>>| {
@@ -104,7 +107,8 @@ pub fn run(options: &Options, seed: u64) -> Result<Hour> {
 }
 
 /// One policy in a world of its own; also says where its joules come from.
-fn live(options: &Options, policy: &str, plan: &[Planned]) -> Result<(Row, String)> {
+fn live(options: &Options, policy: &str, hour: &traffic::Hour) -> Result<(Row, String)> {
+    let plan = &hour.plan;
     let mut world = Roaming::new(super::NAT_TIMEOUT)?;
     if options.keep {
         world.bed.keep_files();
@@ -112,7 +116,9 @@ fn live(options: &Options, policy: &str, plan: &[Planned]) -> Result<(Row, Strin
     world.attach(Access::A)?;
     let (gateway_toml, device_toml) = config::write(&world)?;
     let gateway = Dormoused::start(&world.gateway, "", &gateway_toml)?;
-    let device = Dormoused::start(&world.device, "", &(device_toml + &sleep_section(policy)))?;
+    let section = sleep_section(policy);
+    Dormoused::leave_state(&world.device, HISTORY, &rehearsal::history(&section, &hour.before)?)?;
+    let device = Dormoused::start(&world.device, "", &(device_toml + &section))?;
     device.ok(&["up", config::CONNECTION])?;
     let mut watcher = device.spawn("watch", &["watch", "--json"])?;
     let inner = inner_address(&device)?;
@@ -282,7 +288,7 @@ impl fmt::Display for Hour {
         write!(
             f,
             "Joules are reckoned, not measured: {}. Packets later than {:.0} ms count as delayed. The radio and the exchanges run at their own speed: \
-             {} times faster traffic makes their latency weigh as much more. Every policy begins without a history of this device.",
+             {} times faster traffic makes their latency weigh as much more. The policies know this device from the night and morning before, rehearsed in virtual time.",
             self.joules_from, self.late_ms, self.speed
         )
     }

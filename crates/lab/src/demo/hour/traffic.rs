@@ -1,5 +1,5 @@
-//! One working hour of one client of the synthetic population, as a plan to replay. Owns the choice of the client and the mapping
-//! of its packets; must never leave a packet of the hour out.
+//! One working hour of one client of the synthetic population, as a plan to replay, and the night and morning before it. Owns the
+//! choice of the client and the mapping of its packets; must never leave a packet out.
 
 use anyhow::{Context, Result};
 use dormouse_energy::Direction;
@@ -25,6 +25,8 @@ pub(super) struct Hour {
     pub(super) label: String,
     /// In order of time; times are those of the hour itself, not compressed.
     pub(super) plan: Vec<Planned>,
+    /// What the device has lived through before, from midnight on.
+    pub(super) before: Vec<Planned>,
 }
 
 /// The hour of the client with the median number of packets, among those with a fair number of them.
@@ -32,8 +34,13 @@ pub(super) fn pick(seed: u64) -> Result<Hour> {
     let recipe = Recipe { clients: CLIENTS, days: 1, seed, start: 1_700_006_400 };
     let mut clients: BTreeMap<u32, Vec<Made>> = BTreeMap::new();
     let (from, until) = ((recipe.start + FROM) * 1_000_000_000, (recipe.start + FROM + HOUR) * 1_000_000_000);
-    for made in Population::new(recipe).filter(|m| (from..until).contains(&m.at)) {
+    for made in Population::new(recipe).take_while(|m| m.at < until) {
         clients.entry(made.client).or_default().push(made);
+    }
+    let mut earlier = BTreeMap::new();
+    for (client, packets) in &mut clients {
+        let hour = packets.split_off(packets.partition_point(|m| m.at < from));
+        earlier.insert(*client, std::mem::replace(packets, hour));
     }
     // Present for most of the hour.
     let spans =
@@ -47,7 +54,9 @@ pub(super) fn pick(seed: u64) -> Result<Hour> {
         .nth(middle)
         .with_context(|| format!("no client of seed {seed} is busy enough for a demonstration"))?;
     let label = format!("{}; client {client}, from ten to eleven", recipe.label());
-    Ok(Hour { label, plan: plan(&packets, from) })
+    let before = earlier.remove(&client).unwrap_or_default();
+    let midnight = recipe.start * 1_000_000_000;
+    Ok(Hour { label, plan: plan(&packets, from), before: plan(&before, midnight) })
 }
 
 fn plan(packets: &[Made], from: u64) -> Vec<Planned> {
