@@ -220,3 +220,39 @@ fn a_changed_configuration_is_taken_up_and_a_broken_one_is_not() -> Result<()> {
     scene.ping()?;
     Ok(())
 }
+
+#[test]
+fn status_watch_and_doctor_say_what_the_radio_does_and_why() -> Result<()> {
+    if !require("the sleeper's words", &NEEDS) {
+        return Ok(());
+    }
+    let scene = Scene::new("policy = 0.5")?;
+    let mut watch = scene.device.spawn("watch", &["watch"])?;
+    watch.wait_for("peer", PATIENCE)?;
+    scene.device.ok(&["mode", "balanced"])?;
+    scene.asleep()?;
+    let asleep = scene.device.ok(&["status"])?.text;
+    scene.ping()?;
+    scene.until("a wake by traffic", |s| s["wakes"][0]["rung"].is_string())?;
+    let awake = scene.device.ok(&["status"])?.text;
+    let doctor = scene.device.cli(&["doctor"])?.text;
+    for said in
+        ["radio  asleep for", "(idle), mode balanced", "driver     link (", "decision   off after 0.5 s"]
+    {
+        assert!(asleep.contains(said), "no {said:?} in\n{asleep}");
+    }
+    // What slept and what was saved, and by whose figures: this machine has no meter that sees a wire, or it has and says so.
+    let energy = awake.lines().find(|l| l.trim_start().starts_with("energy")).context("no energy")?;
+    assert!(energy.contains("used ") && energy.contains("against always on"), "{energy}");
+    assert!(energy.contains("[profile laptop-000]") || energy.contains("[meter "), "{energy}");
+    let woke = awake.lines().find(|l| l.contains("last wakes")).context("no wake")?;
+    assert!(woke.contains(&format!("traffic icmp 10.55.0.2 -> {SERVER}")), "{woke}");
+    assert!(woke.contains("back by held in"), "{woke}");
+    let radio = doctor.lines().find(|l| l.starts_with("ok    radio")).context("no radio")?;
+    assert!(radio.contains(&format!("link: {} is named", scene.link)), "{radio}");
+    assert!(doctor.contains("energy meter"), "{doctor}");
+    for said in ["mode balanced", "the radio sleeps after", "waking: traffic icmp", "awake"] {
+        watch.wait_for(said, PATIENCE)?;
+    }
+    Ok(())
+}
