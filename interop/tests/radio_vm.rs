@@ -1,5 +1,6 @@
 //! The radio in a real 802.11 stack: Debian's kernel in a virtual machine, mac80211_hwsim, hostapd and wpa_supplicant, and our own
-//! daemons with the tunnel over it. The stories are `vm/radio.sh` and `vm/networkmanager.sh`; here is the verdict.
+//! daemons with the tunnel over it; and a machine that is really suspended. The stories are `vm/radio.sh`, `vm/networkmanager.sh`
+//! and `vm/suspend.sh`; here is the verdict.
 
 use anyhow::{Result, ensure};
 use dormouse_testbed::{Need, binary, require};
@@ -70,4 +71,13 @@ fn the_real_networkmanager_lets_go_of_a_device_and_takes_it_back() -> Result<()>
         return Ok(());
     }
     story("networkmanager", &[env!("CARGO_BIN_EXE_radio").into()])
+}
+
+#[test]
+fn time_that_passes_while_the_machine_is_suspended_counts() -> Result<()> {
+    let needs: Vec<Need> = NEEDS.into_iter().chain([kernel()]).collect();
+    if !require("a suspended machine", &needs) {
+        return Ok(());
+    }
+    story("suspend", &[binary("dormouse"), binary("dormoused")])
 }
