@@ -71,6 +71,10 @@ pub struct Row {
     pub packets: u64,
     /// Those that never arrived.
     pub lost: u64,
+    /// When those were sent, in seconds of the hour: by the device, and to it.
+    pub lost_at: [Vec<f64>; 2],
+    /// What the gateway's stand-in dropped, by reason.
+    pub dropped: BTreeMap<String, u64>,
     /// Those that arrived late.
     pub delayed: u64,
     /// Those that the gateway answered instead of the device.
@@ -132,9 +136,9 @@ fn live(options: &Options, policy: &str, hour: &traffic::Hour) -> Result<(Row, S
         &options.interrupted,
     )?;
     let sleep = status(&device, "sleep")?;
-    let proxied = answered(&gateway)?;
+    let stand_in = status(&gateway, "gateway/sessions/0/stand_in")?;
     watcher.stop();
-    row(policy, plan, &fates, &sleep, proxied, &watcher.log(), started)
+    row(policy, plan, &fates, &sleep, &stand_in, &watcher.log(), started)
 }
 
 fn sleep_section(policy: &str) -> String {
@@ -151,7 +155,7 @@ fn row(
     plan: &[Planned],
     fates: &[Fate],
     sleep: &Value,
-    proxied: u64,
+    stand_in: &Value,
     events: &str,
     started: f64,
 ) -> Result<(Row, String)> {
@@ -171,10 +175,11 @@ fn row(
         plan.iter().zip(fates.iter().copied()).filter(|(_, f)| f.sent.is_some()).collect();
     let took = |f: &Fate| Some(f.arrived?.saturating_sub(f.sent?));
     let outgoing = |p: &Planned| p.kind == Kind::Outgoing;
-    let times = |wanted: bool| {
-        let at = |(p, _): &(&Planned, Fate)| (outgoing(p) == wanted).then_some(p.at.as_secs_f64());
-        sent.iter().filter_map(at).collect()
+    let times = |of_device: bool, which: fn(&Fate) -> bool| {
+        let wanted = |p: &Planned, f: &Fate| outgoing(p) == of_device && which(f);
+        sent.iter().filter(|(p, f)| wanted(p, f)).map(|(p, _)| p.at.as_secs_f64()).collect()
     };
+    let lost = |f: &Fate| f.arrived.is_none();
     let latency = sent.iter().filter(|(p, _)| outgoing(p)).filter_map(|(_, f)| took(f)).collect();
     let source = sleep.pointer("/energy/source").and_then(Value::as_str).context("source of joules")?;
     let row = Row {
@@ -186,12 +191,14 @@ fn row(
         wakes: wakes.iter().filter_map(|(k, v)| Some((k.clone(), counted(v)?))).collect(),
         rungs: happened.rungs,
         packets: sent.len() as u64,
-        lost: sent.iter().filter(|(_, f)| f.arrived.is_none()).count() as u64,
+        lost: sent.iter().filter(|(_, f)| lost(f)).count() as u64,
+        lost_at: [times(true, lost), times(false, lost)],
+        dropped: by_name(stand_in, "dropped"),
         delayed: sent.iter().filter(|(_, f)| took(f).is_some_and(|t| t > LATE)).count() as u64,
-        proxied,
+        proxied: by_name(stand_in, "answered").values().sum(),
         latency_ms: percentiles(latency),
         off: happened.off,
-        sent: [times(true), times(false)],
+        sent: [times(true, |_| true), times(false, |_| true)],
     };
     Ok((row, source.to_owned()))
 }
@@ -250,12 +257,10 @@ fn inner_address(device: &Dormoused) -> Result<Ipv4Addr> {
     first.context("the device has no inner address")
 }
 
-/// Packets that the gateway's stand-in has answered.
-fn answered(gateway: &Dormoused) -> Result<u64> {
-    let place = "gateway/sessions/0/stand_in";
-    let stand_in = status(gateway, place)?;
-    let answered = stand_in.get("answered").and_then(Value::as_object);
-    Ok(answered.map_or(0, |kinds| kinds.values().filter_map(Value::as_u64).sum()))
+/// A table of counts of the stand-in; left out of its status while it is empty.
+fn by_name(stand_in: &Value, table: &str) -> BTreeMap<String, u64> {
+    let table = stand_in.get(table).and_then(Value::as_object);
+    table.into_iter().flatten().filter_map(|(name, n)| Some((name.clone(), n.as_u64()?))).collect()
 }
 
 impl fmt::Display for Hour {

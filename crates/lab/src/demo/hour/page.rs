@@ -60,7 +60,7 @@ fn timeline(row: &Row) -> Chart {
     let title = format!("Radio under {}", row.policy);
     let mut chart = Chart::new(&format!("timeline-{}", row.policy), &title, "minute", "radio on; packets");
     chart.caption =
-        "Bars: the radio is on. Long strokes: packets that the device sends; short ones: packets that come for it.".into();
+        "Bars: the radio is on. Long strokes: packets that the device sends; short ones: packets that come for it; the lowest: packets that were lost.".into();
     let minutes = |seconds: f64| seconds / 60.0;
     chart.x_range = Some((0.0, minutes(traffic::HOUR as f64)));
     chart.y_range = Some((0.0, 1.1));
@@ -73,5 +73,7 @@ fn timeline(row: &Row) -> Chart {
     let [outgoing, incoming] = &row.sent;
     chart.add("sent", 0, Mark::Stems, outgoing.iter().map(|at| (minutes(*at), 0.6)).collect());
     chart.add("for the device", 1, Mark::Stems, incoming.iter().map(|at| (minutes(*at), 0.3)).collect());
+    let lost = row.lost_at.iter().flatten().map(|at| (minutes(*at), 0.15)).collect();
+    chart.add("lost", 2, Mark::Stems, lost);
     chart
 }
