@@ -197,11 +197,28 @@ pub(crate) struct Refused {
     pub(crate) error: Box<NegotiationError>,
 }
 
-/// Chooses from the peer's offer, trying each child of the connection in turn (only `only`, when it is a rekeying).
+/// What a CHILD SA carries while it is rekeyed.
+pub(crate) struct Scope {
+    config: usize,
+    ts_local: Vec<TsRange>,
+    ts_remote: Vec<TsRange>,
+}
+
+impl Child {
+    pub(crate) fn scope(&self) -> Scope {
+        Scope { config: self.config, ts_local: self.ts_local.clone(), ts_remote: self.ts_remote.clone() }
+    }
+}
+
+/// Chooses from the peer's offer, trying each child of the connection in turn, or that of `replaces` when it is a rekeying.
+///
+/// "The responder MUST NOT narrow down the Traffic Selectors narrower than the scope currently in use." (RFC 7296 section 2.9.2)
+/// What the connection would resolve to today may be narrower: Dynamic selectors follow the outer addresses, which have moved
+/// since.
 pub(crate) fn choose(
     shared: &mut Shared,
     conn: &Connection,
-    only: Option<usize>,
+    replaces: Option<&Scope>,
     view: View<'_>,
     dynamic: &Dynamic,
     exchange: KeyExchange,
@@ -214,9 +231,15 @@ pub(crate) fn choose(
     let ts_r = view.ts_r().ok_or_else(|| malformed("no TSr payload"))?;
     let ke_group = view.ke().map(|(group, _)| group);
     let mut last = malformed("the connection has no child");
-    for (config, child) in conn.children.iter().enumerate().filter(|(i, _)| only.is_none_or(|o| o == *i)) {
-        let policy_local = selectors::resolve(&child.ts_local, dynamic.local.as_dynamic());
-        let policy_remote = selectors::resolve(&child.ts_remote, dynamic.remote.as_dynamic());
+    let wanted = |config: &usize| replaces.is_none_or(|scope| scope.config == *config);
+    for (config, child) in conn.children.iter().enumerate().filter(|(i, _)| wanted(i)) {
+        let (policy_local, policy_remote) = match replaces {
+            Some(scope) => (scope.ts_local.clone(), scope.ts_remote.clone()),
+            None => (
+                selectors::resolve(&child.ts_local, dynamic.local.as_dynamic()),
+                selectors::resolve(&child.ts_remote, dynamic.remote.as_dynamic()),
+            ),
+        };
         let ts_remote = selectors::narrow(ts_i, &policy_remote);
         let ts_local = selectors::narrow(ts_r, &policy_local);
         if ts_local.is_empty() || ts_remote.is_empty() {

@@ -278,10 +278,11 @@ pub struct AddressRequest {
 }
 
 impl AddressRequest {
-    /// Whether anything is asked for, that is, whether a configuration payload is sent.
+    /// Whether a configuration payload is sent: "CP(CFG_REQUEST) MUST contain at least an INTERNAL_ADDRESS attribute" (RFC 7296
+    /// section 2.19).
     #[must_use]
     pub const fn any(self) -> bool {
-        self.v4 || self.v6 || self.dns
+        self.v4 || self.v6
     }
 }
 

@@ -190,6 +190,14 @@ impl Endpoint {
         self.end_or(now, sa, |ike, shared| ike.close(shared, now, CloseReason::Requested))
     }
 
+    /// This end stops, and may come back: an SA that a ticket brings back is dropped without a word, as in a crash, and any other one
+    /// is closed. To delete it would cost the ticket: "when an IKE SA is deleted by the client or the gateway, the client MUST
+    /// delete its stored ticket" (RFC 5723 section 6.2).
+    pub fn leave(&mut self, now: Instant, sa: SaId) -> bool {
+        let resumable = self.established(sa).is_some_and(|ike| ike.had_ticket && ike.stage == Stage::Live);
+        if resumable { self.forget(now, sa) } else { self.close(now, sa) }
+    }
+
     /// Drops an SA without a word to the peer: it is known to be gone there, or was replaced. [`Event::Closed`] follows at
     /// once.
     pub fn forget(&mut self, now: Instant, sa: SaId) -> bool {

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use dormouse_sansio::{Carrier, Entropy, Path};
+use dormouse_sansio::{Carrier, Entropy, Instant, Path};
 use dormouse_wire::ike::{Fragment, Header, Message, Payload, PayloadType, emit_payloads, parse_payloads};
 use zeroize::Zeroizing;
 
@@ -66,6 +66,7 @@ impl Channel {
     /// As [`Channel::open`], and [`OpenError::Fragment`].
     pub fn receive(
         &self,
+        now: Instant,
         message: &Message,
         datagram: &mut [u8],
         partial: &mut Reassembler,
@@ -75,9 +76,10 @@ impl Channel {
             return self.open_payloads(datagram, protected).map(Some);
         };
         let id = message.header.message_id;
+        partial.forget_stale(now);
         partial.check(id, fragment)?;
         let plain = self.open(datagram, protected)?;
-        match partial.add(id, fragment, protected.first, plain)? {
+        match partial.add(now, id, fragment, protected.first, plain)? {
             Some(whole) => Ok(Some(parse_payloads(whole.first, &whole.plain)?)),
             None => Ok(None),
         }
@@ -142,6 +144,8 @@ pub struct Reassembler {
 }
 
 struct Partial {
+    /// When its first piece came.
+    since: Instant,
     total: u16,
     first: PayloadType,
     pieces: BTreeMap<u16, Zeroizing<Vec<u8>>>,
@@ -199,14 +203,20 @@ impl Reassembler {
     /// Why it is dropped; a message that grows too large is dropped whole.
     pub fn add(
         &mut self,
+        now: Instant,
         message_id: u32,
         fragment: Fragment,
         first: PayloadType,
         plain: &[u8],
     ) -> Result<Option<Reassembled>, FragmentError> {
         self.check(message_id, fragment)?;
-        let fresh =
-            || Partial { total: fragment.total, first: PayloadType::None, pieces: BTreeMap::new(), bytes: 0 };
+        let fresh = || Partial {
+            since: now,
+            total: fragment.total,
+            first: PayloadType::None,
+            pieces: BTreeMap::new(),
+            bytes: 0,
+        };
         let partial = self.partial.entry(message_id).or_insert_with(fresh);
         if fragment.total > partial.total {
             *partial = fresh();
@@ -224,6 +234,15 @@ impl Reassembler {
             return Ok(None);
         }
         Ok(self.partial.remove(&message_id).map(Partial::join))
+    }
+
+    /// Forgets what has waited for its missing pieces longer than [`limits::REASSEMBLY_TIME`]. Done when the next fragment comes:
+    /// what waits is bounded, and is no reason to wake anything.
+    ///
+    /// "If the receiver does not get all IKE fragments needed to reassemble the original message within a timeout interval, it
+    /// MUST discard all IKE Fragment messages received so far" (RFC 7383 section 2.6)
+    pub fn forget_stale(&mut self, now: Instant) {
+        self.partial.retain(|_, partial| now.saturating_since(partial.since) <= limits::REASSEMBLY_TIME);
     }
 
     /// Forgets every message with a lower id.

@@ -1,6 +1,6 @@
 //! Entries for fuzz targets: each takes any bytes, must not panic, and checks what holds for all of them.
 
-use dormouse_sansio::UnixTime;
+use dormouse_sansio::{Instant, UnixTime};
 use dormouse_wire::ike::{Fragment, PayloadType};
 
 use crate::fragment::Reassembler;
@@ -33,7 +33,9 @@ pub fn reassembly(mut data: &[u8]) {
         let (piece, rest) = rest.split_at(usize::from(length).min(rest.len()));
         data = rest;
         let fragment = Fragment { number: number.into(), total: total.into() };
-        if let Ok(Some(whole)) = reassembler.add(id.into(), fragment, PayloadType::from(number), piece) {
+        if let Ok(Some(whole)) =
+            reassembler.add(Instant::ZERO, id.into(), fragment, PayloadType::from(number), piece)
+        {
             assert!(whole.plain.len() <= crate::limits::MESSAGE_MAX);
         }
     }

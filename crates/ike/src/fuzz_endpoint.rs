@@ -6,7 +6,7 @@ use std::sync::Arc;
 use dormouse_crypto::Secret;
 use dormouse_crypto::cert::Identity;
 use dormouse_sansio::{Carrier, Instant, Path, Seeded, UnixTime};
-use dormouse_wire::ike::{ExchangeType, PayloadType};
+use dormouse_wire::ike::{ExchangeType, Payload, PayloadType};
 
 use core::net::{IpAddr, Ipv4Addr, SocketAddr};
 use core::time::Duration;
@@ -128,7 +128,43 @@ fn exchange(client: &mut Endpoint, gateway: &mut Endpoint, now: Instant) {
     }
 }
 
+/// Messages that no exchange of ours would send, for tests of what a peer may do to us. `None`: there is no such SA.
 impl Endpoint {
+    /// The next request of an established SA, with any content.
+    #[doc(hidden)]
+    pub fn craft_request(
+        &mut self,
+        sa: SaId,
+        exchange: ExchangeType,
+        payloads: &[Payload],
+    ) -> Option<Vec<Vec<u8>>> {
+        let Some(Slot::Established(ike)) = self.slots.get_mut(&sa) else { return None };
+        let header = ike.link.header(exchange, false, ike.out.next_id());
+        ike.out.skip_id();
+        Some(ike.channel.seal(&ike.link, &mut self.shared, &header, payloads))
+    }
+
+    /// An answer to the peer's request `id`, with any content.
+    #[doc(hidden)]
+    pub fn craft_answer(
+        &mut self,
+        sa: SaId,
+        exchange: ExchangeType,
+        id: u32,
+        payloads: &[Payload],
+    ) -> Option<Vec<Vec<u8>>> {
+        let Some(Slot::Established(ike)) = self.slots.get_mut(&sa) else { return None };
+        let header = ike.link.header(exchange, true, id);
+        Some(ike.channel.seal(&ike.link, &mut self.shared, &header, payloads))
+    }
+
+    /// What the peer's message to an established SA says; nothing comes of it.
+    #[doc(hidden)]
+    pub fn peek(&mut self, now: Instant, sa: SaId, datagram: &[u8]) -> Option<Vec<Payload>> {
+        let Some(Slot::Established(ike)) = self.slots.get_mut(&sa) else { return None };
+        ike.channel.open(now, &mut datagram.to_vec()).ok()??.ok()
+    }
+
     /// `plain` sealed as the next request of an established SA.
     fn fuzz_seal(&mut self, sa: SaId, plain: &[u8]) -> Option<Vec<u8>> {
         let Some(Slot::Established(ike)) = self.slots.get_mut(&sa) else { return None };

@@ -28,6 +28,10 @@ pub const FRAGMENT_SIZE_MIN: usize = 576;
 /// Largest datagram that fragmentation aims at, in bytes.
 pub const FRAGMENT_SIZE_MAX: usize = 9_000;
 
+/// How long the pieces of a message wait for those that are missing: longer than a request is repeated, as RFC 7383 section 2.6
+/// recommends.
+pub const REASSEMBLY_TIME: Duration = Duration::from_secs(60);
+
 /// Most traffic selectors of one side in one CHILD_SA. Narrowing keeps the first this many.
 pub const SELECTORS_MAX: usize = 64;
 

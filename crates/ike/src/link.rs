@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use dormouse_crypto::Secret;
-use dormouse_sansio::{Carrier, Class, Path};
-use dormouse_wire::ike::{ExchangeType, Flags, Header, Message, Payload, PayloadType};
+use dormouse_sansio::{Carrier, Class, Instant, Path};
+use dormouse_wire::ike::{ExchangeType, Flags, Header, Message, Payload, PayloadType, unsupported_critical};
 
 use crate::config::Connection;
 use crate::error::Discard;
@@ -74,15 +74,19 @@ impl Channel {
     }
 
     /// Authenticates and decrypts `datagram`; `None` while fragments are missing.
-    pub(crate) fn open(&mut self, datagram: &mut [u8]) -> Result<Option<Opened>, Discard> {
+    pub(crate) fn open(&mut self, now: Instant, datagram: &mut [u8]) -> Result<Option<Opened>, Discard> {
         let message = Message::parse(datagram).map_err(|_| Discard::Malformed)?;
         if message.protected.is_none() {
             return Err(Discard::Unprotected);
         }
         let [requests, responses] = &mut self.partial;
         let partial = if message.header.flags.response { responses } else { requests };
-        match self.opener.receive(&message, datagram, partial) {
-            Ok(payloads) => Ok(payloads.map(Ok)),
+        match self.opener.receive(now, &message, datagram, partial) {
+            Ok(payloads) => Ok(payloads.map(|mut list| {
+                // A payload before the encrypted one is authentic too, and none that we know has its place there.
+                list.extend(message.payloads.into_iter().filter(is_critical));
+                Ok(list)
+            })),
             Err(OpenError::Unauthentic) => Err(Discard::NotAuthentic),
             Err(OpenError::Fragment(_)) => Err(Discard::Fragment),
             Err(error) => Ok(Some(Err(error))),
@@ -120,6 +124,10 @@ impl Channel {
         requests.forget_before(request);
         responses.forget_before(response);
     }
+}
+
+fn is_critical(payload: &Payload) -> bool {
+    unsupported_critical(core::slice::from_ref(payload)).is_some()
 }
 
 impl Link {

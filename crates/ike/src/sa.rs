@@ -43,7 +43,7 @@ const LINGER: Duration = Duration::from_secs(30);
 const CLOSE_FOR: Duration = Duration::from_secs(5);
 /// The first back-off after TEMPORARY_FAILURE; it doubles, with jitter.
 const RETRY_FIRST: Duration = Duration::from_secs(1);
-/// Refusals of one exchange before it is dropped.
+/// Refusals of one exchange, over some two minutes, before the SA is given up.
 const RETRIES_MAX: u32 = 8;
 /// Slack of a deadline that nobody waits for but that has no interval of its own.
 const UPKEEP_SLACK: Duration = Duration::from_secs(60);
@@ -94,7 +94,7 @@ pub(crate) enum Exchange {
     NatCheck(Duration),
     Update(crate::exchange::mobike::Update),
     Routability(crate::exchange::mobike::Routability),
-    Addresses,
+    Addresses(Path),
     Ticket,
     Sleep,
 }
@@ -170,12 +170,14 @@ pub(crate) struct IkeSa {
     pub(crate) additional: Vec<IpAddr>,
     /// The id of the newest UPDATE_SA_ADDRESSES request that was obeyed.
     pub(crate) newest_update: Option<u32>,
+    /// The same for additional addresses.
+    pub(crate) newest_addresses: Option<u32>,
     pub(crate) keepalive: Keepalive,
     pub(crate) rekey_at: Option<Instant>,
     pub(crate) expire_at: Option<Instant>,
     pub(crate) reauth_at: Option<Instant>,
     pub(crate) renew_ticket_at: Option<Instant>,
-    /// The gateway has given a ticket: it does resumption.
+    /// The gateway has given a ticket: the SA can be resumed, at this end or that.
     pub(crate) had_ticket: bool,
     pub(crate) last_in: Instant,
     pub(crate) last_out: Instant,
@@ -266,6 +268,7 @@ impl IkeSa {
             peer_rekey: None,
             additional: Vec::new(),
             newest_update: None,
+            newest_addresses: None,
             keepalive: Keepalive::new(conn.keepalive),
             rekey_at: soft.time.map(|t| now + t),
             expire_at: conn.ike_lifetime.time.map(|t| now + t),
@@ -337,13 +340,15 @@ impl IkeSa {
             return Err(Discard::OutsideWindow);
         }
         if verdict == Verdict::Repeated {
+            // "[...] the responder MUST ignore the retransmitted request except insofar as it causes a retransmission of the response"
+            // (RFC 7296 section 2.1): it is no sign of life ("fresh, i.e., not retransmitted", section 2.4) and moves no mapping,
+            // because anybody can send an old copy from anywhere.
             if self.channel.is_repetition(datagram)? {
-                self.heard(shared, now, path);
                 self.repeat_answer(shared, path, id);
             }
             return Ok(Fate::Lives);
         }
-        let Some(opened) = self.channel.open(datagram)? else { return Ok(Fate::Lives) };
+        let Some(opened) = self.channel.open(now, datagram)? else { return Ok(Fate::Lives) };
         // A new request is what only an awake device sends. A repeated one may be any old copy, and an answer may have been
         // on its way since before the sleep.
         self.awake(shared, now);
@@ -357,7 +362,12 @@ impl IkeSa {
             shared.actions.push_back(Action::HeirChosen(self.link.id));
             return Err(Discard::InappropriateExchange);
         }
-        let answer = self.answer(shared, now, path, header, opened);
+        let mut answer = self.answer(shared, now, path, header, opened);
+        if View(&answer.payloads).has(NotifyType::InvalidSyntax) {
+            // "[...] this error notification is considered fatal in both peers, meaning that the IKE SA is deleted without needing
+            // an explicit Delete payload" (RFC 7296 section 2.21.3)
+            answer.fate = Fate::Ends(CloseReason::ProtocolError);
+        }
         let reply = self.link.header(header.exchange, true, id);
         let datagrams = self.channel.seal(&self.link, shared, &reply, &answer.payloads);
         self.link.send_by(shared, path, Class::Timely, &datagrams);
@@ -388,11 +398,8 @@ impl IkeSa {
         let payloads = match opened {
             Ok(payloads) => payloads,
             Err(error) => {
-                // RFC 7296 section 2.21.3: a syntax error in an authenticated request ends the SA.
                 tracing::warn!(sa = %self.link.id, %error, "malformed request");
-                let mut answer = Answer::refuse(Kind::Informational, NotifyType::InvalidSyntax);
-                answer.fate = Fate::Ends(CloseReason::ProtocolError);
-                return answer;
+                return Answer::refuse(Kind::Informational, NotifyType::InvalidSyntax);
             }
         };
         if let Some(kind) = unsupported_critical(&payloads) {
@@ -409,7 +416,7 @@ impl IkeSa {
             ExchangeType::Informational => {
                 self.answer_informational(shared, now, path, header.message_id, view)
             }
-            // An authentic request of a kind that has no place here is a broken peer, but nothing that hurts.
+            // An authentic request of a kind that has no place here is a broken peer.
             _ => Answer::refuse(Kind::Informational, NotifyType::InvalidSyntax),
         }
     }
@@ -433,7 +440,7 @@ impl IkeSa {
         if self.out.flight(header.message_id).is_none() {
             return Err(Discard::UnexpectedResponse);
         }
-        let opened = match self.channel.open(datagram) {
+        let opened = match self.channel.open(now, datagram) {
             Err(Discard::Unprotected) => {
                 self.hint(shared, now, path, datagram);
                 return Err(Discard::Unprotected);
@@ -458,6 +465,15 @@ impl IkeSa {
                 vec![notify(NotifyType::InvalidSyntax, [])]
             }
         };
+        // "If the critical flag is set and the payload type is unrecognized, the message MUST be rejected" (RFC 7296 section 2.5):
+        // an answer like one that is malformed.
+        let payloads = match unsupported_critical(&payloads) {
+            Some(kind) => {
+                tracing::warn!(sa = %self.link.id, %kind, "an answer with a critical payload that is not supported");
+                vec![notify(NotifyType::InvalidSyntax, [])]
+            }
+            None => payloads,
+        };
         let view = View(&payloads);
         let fate = match flight.exchange {
             Exchange::Child(new) => self.child_answered(shared, now, *new, view),
@@ -467,7 +483,8 @@ impl IkeSa {
                 Fate::Lives
             }
             Exchange::DeleteIke => Fate::Ends(self.end_reason()),
-            Exchange::Liveness | Exchange::Addresses => Fate::Lives,
+            Exchange::Liveness => Fate::Lives,
+            Exchange::Addresses(sent_by) => self.addresses_answered(now, sent_by),
             Exchange::NatCheck(silence) => self.nat_check_answered(now, silence, view),
             Exchange::Update(update) => self.update_answered(shared, now, update, view),
             Exchange::Routability(check) => self.routability_answered(shared, check, path, view),
@@ -578,11 +595,13 @@ impl IkeSa {
         self.queue.push_front(Pending { task, not_before: now, refusals: 0 });
     }
 
-    /// The peer answered TEMPORARY_FAILURE: again later.
+    /// The peer answered TEMPORARY_FAILURE: again later. "[...] it MUST NOT immediately retry the operation; it MUST wait so that
+    /// the sender may complete whatever operation caused the temporary condition" (RFC 7296 section 2.25).
     pub(crate) fn retry(&mut self, shared: &mut Shared, now: Instant, task: Task, refusals: u32) {
         if refusals >= RETRIES_MAX {
             tracing::warn!(sa = %self.link.id, ?task, "given up after {refusals} refusals");
-            return;
+            // "[...] it SHOULD conclude that the state information is out of sync and close the IKE SA" (RFC 7296 section 2.25)
+            return self.close(shared, now, CloseReason::ProtocolError);
         }
         let wait = RETRY_FIRST * (1 << refusals.min(5));
         let jitter = Duration::from_millis(shared.entropy.below(1_000));
@@ -664,6 +683,9 @@ impl IkeSa {
         };
         let wait = shared.wait(1);
         self.out.start(now, wait, until, datagrams, class, exchange);
+        if self.out.ids_run_out() {
+            self.rekey_at = Some(now);
+        }
     }
 
     /// How long a request is worth repeating: as configured. RFC 4555 section 3.11 recommends five minutes to responders,

@@ -14,6 +14,9 @@ use dormouse_sansio::{Class, Instant};
 /// The largest window that we grant or use, whatever the peer says: each open request costs memory at both ends.
 pub(crate) const MAX_WINDOW: u32 = 8;
 
+/// Ids that are left when the SA is rekeyed for want of more.
+const IDS_LEFT: u32 = 1 << 16;
+
 /// A request under way.
 #[derive(Debug)]
 pub(crate) struct Flight<T> {
@@ -56,8 +59,8 @@ impl<T> Outgoing<T> {
         Self { next, window: 1, flights: BTreeMap::new() }
     }
 
-    /// The peer has said how many requests it can take at once. "The window size MUST NOT shrink" is not ours to police:
-    /// a smaller value is honoured for new requests.
+    /// The peer has said how many requests it can take at once. What a smaller value than before means "is not defined" (RFC 7296
+    /// section 2.3): it is honoured for new requests.
     pub(crate) fn set_window(&mut self, size: u32) {
         self.window = size.clamp(1, MAX_WINDOW);
     }
@@ -79,6 +82,12 @@ impl<T> Outgoing<T> {
     pub(crate) fn has_room(&self) -> bool {
         let oldest = self.flights.keys().next().copied().unwrap_or(self.next);
         self.next.wrapping_sub(oldest) < self.window && self.next < u32::MAX
+    }
+
+    /// "In the unlikely event that Message IDs grow too large to fit in 32 bits, the IKE SA MUST be closed or rekeyed." (RFC 7296
+    /// section 2.2)
+    pub(crate) fn ids_run_out(&self) -> bool {
+        self.next >= u32::MAX - IDS_LEFT
     }
 
     /// For fuzzing: an id is used up without a request of ours.
@@ -209,7 +218,7 @@ impl Incoming {
     pub(crate) fn verdict(&self, id: u32) -> Verdict {
         if self.answers.contains_key(&id) {
             Verdict::Repeated
-        } else if id >= self.expected && id - self.expected < self.window {
+        } else if id >= self.expected && id - self.expected < self.window && id < u32::MAX {
             Verdict::New
         } else {
             Verdict::Outside

@@ -3,6 +3,7 @@
 mod common;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use common::{GATEWAY, Pair, client_psk, gateway_config, gateway_psk, path};
 use dormouse_ike::config::{EndpointConfig, HalfOpen};
@@ -149,4 +150,20 @@ fn a_full_gateway_drops_newcomers_and_keeps_its_own() {
     assert_eq!(result, Err(dormouse_ike::Discard::TooManySas));
     assert_eq!(pair.gateway.endpoint.len(), 1);
     pair.assert_agree();
+}
+
+#[test]
+fn a_repeated_request_is_answered_from_where_it_came_to() {
+    let mut pair = Pair::psk(21);
+    pair.connect();
+    let first = pair.log.first().expect("the request").clone();
+    pair.filter = Some(Box::new(|datagram| !datagram.to_gateway));
+    pair.run_for(Duration::from_millis(50));
+    let elsewhere = common::addr("198.51.100.2:500");
+    pair.deliver(common::Datagram { to: elsewhere, ..first });
+    let answers: Vec<_> =
+        pair.log.iter().filter(|d| !d.to_gateway).map(|d| (d.from, d.bytes.clone())).collect();
+    assert_eq!(answers.len(), 2);
+    assert_eq!((answers[0].0, answers[1].0), (common::addr(common::GATEWAY), elsewhere));
+    assert_eq!(answers[0].1, answers[1].1);
 }

@@ -2,11 +2,14 @@
 
 mod common;
 
+use std::net::IpAddr;
 use std::time::Duration;
 
 use common::{Nat, Pair, client_psk, gateway_psk, natt_path, path};
+use dormouse_ike::config::{EndpointConfig, SelectorSpec};
 use dormouse_ike::{Event, Kind};
-use dormouse_sansio::Carrier;
+use dormouse_sansio::{Carrier, Path};
+use dormouse_wire::ike::{ExchangeType, Notify, NotifyType, Payload};
 
 const HOUR: Duration = Duration::from_secs(3_600);
 const ELSEWHERE: &str = "100.64.7.7:4500";
@@ -151,6 +154,98 @@ fn additional_addresses_are_told_and_taken_back() {
 }
 
 #[test]
+fn an_older_list_of_addresses_does_not_replace_a_newer_one() {
+    let mut gateway = common::gateway_config(gateway_psk(), 11);
+    gateway.window = 3;
+    let mut pair = Pair::with_configs(client_psk(), EndpointConfig::default(), gateway, 11);
+    let (a, _) = pair.up();
+    let told = |last: u8| {
+        let address = Notify::new(NotifyType::AdditionalIp4Address, [192, 0, 2, last]);
+        [Payload::Notify(address)]
+    };
+    let mut requests = [1, 2].map(|n| {
+        let request = pair.client.endpoint.craft_request(a, ExchangeType::Informational, &told(n));
+        request.expect("the SA is there").remove(0)
+    });
+    requests.reverse();
+    let path = pair.client.endpoint.path(a).expect("it is there");
+    let seen = Path { local: path.remote, remote: path.local, carrier: path.carrier };
+    for mut request in requests {
+        pair.gateway.endpoint.handle_datagram(pair.now, seen, &mut request).expect("both are in the window");
+    }
+    pair.flush();
+    assert_eq!(heard(&mut pair), [vec![IpAddr::from([192, 0, 2, 2])]]);
+}
+
+/// The lists of addresses that the gateway took.
+fn heard(pair: &mut Pair) -> Vec<Vec<IpAddr>> {
+    let take = |e: &Event| match e {
+        Event::PeerAddresses { addresses, .. } => Some(addresses.clone()),
+        _ => None,
+    };
+    std::iter::from_fn(|| pair.gateway.take(take)).collect()
+}
+
+#[test]
+fn a_list_of_addresses_that_was_sent_from_two_places_is_told_again() {
+    let mut pair = Pair::psk(12);
+    let (a, _) = pair.up();
+    let list: Vec<IpAddr> = vec!["192.0.2.77".parse().expect("an address")];
+    pair.filter = Some(Box::new(|datagram| datagram.to_gateway));
+    pair.client.endpoint.set_additional_addresses(pair.now, a, &list);
+    pair.run_for(Duration::from_millis(100));
+    pair.client.endpoint.set_path(pair.now, a, natt_path("100.64.7.7:4500", GATEWAY_NATT));
+    pair.filter = None;
+    pair.settle();
+    assert_eq!(heard(&mut pair), [list.clone(), list]);
+}
+
+#[test]
+fn what_is_protected_stays_so_when_it_is_rekeyed_at_another_address() {
+    let (mut client, mut gateway) = (client_psk(), gateway_psk());
+    for conn in [&mut client, &mut gateway] {
+        common::site_to_site(conn, "10.1.0.0/16", "10.2.0.0/16");
+        conn.children[0].ts_local = vec![SelectorSpec::Dynamic];
+        conn.children[0].ts_remote = vec![SelectorSpec::Dynamic];
+    }
+    let mut pair = Pair::new(client, gateway, 13);
+    let (a, _) = pair.up();
+    pair.client.endpoint.set_path(pair.now, a, natt_path("100.64.7.7:4500", GATEWAY_NATT));
+    pair.settle();
+    let child = *pair.client.children.keys().next().expect("one");
+    let before = pair.client.children[&child].ts_local.clone();
+    for by_client in [true, false] {
+        let side = if by_client { &mut pair.client } else { &mut pair.gateway };
+        let child = *side.children.keys().next().expect("one");
+        side.endpoint.rekey_child(pair.now, child);
+        pair.settle();
+        pair.assert_agree();
+        assert!(!pair.client.children.contains_key(&child) || !by_client, "it was rekeyed");
+        let now = pair.client.children.values().next().expect("one");
+        assert_eq!(now.ts_local, before);
+    }
+    assert!(!pair.client.children.contains_key(&child));
+}
+
+#[test]
+fn without_mobike_an_old_copy_of_a_request_moves_nothing() {
+    let mut client = client_psk();
+    client.mobike = false;
+    let mut pair = Pair::new(client, gateway_psk(), 14);
+    pair.nat = Some(Nat::new("203.0.113.5", HOUR));
+    let (a, b) = pair.up();
+    pair.client.endpoint.probe(pair.now, a, HOUR);
+    pair.settle();
+    let before = pair.gateway.endpoint.path(b).expect("it is there");
+    let mut copy = pair.log.iter().rfind(|d| d.to_gateway).expect("the probe").clone();
+    copy.from = common::addr("203.0.113.66:4500");
+    pair.deliver(copy.clone());
+    assert_eq!(pair.gateway.endpoint.path(b), Some(before));
+    let answer = pair.log.last().expect("an answer");
+    assert!(!answer.to_gateway && answer.to == copy.from, "to where it came from, all the same");
+}
+
+#[test]
 fn without_mobike_a_nat_mapping_is_followed_by_any_authentic_message() {
     let mut client = client_psk();
     client.mobike = false;
@@ -176,4 +271,7 @@ fn a_handshake_goes_on_from_a_new_address() {
     pair.settle();
     assert!(pair.client.established().is_some());
     pair.assert_agree();
+    // It is another request: an answer to the first must not be taken for one to the second.
+    let spis: Vec<_> = pair.log.iter().filter(|d| d.to_gateway).map(|d| d.bytes[..8].to_vec()).collect();
+    assert_ne!(spis[0], spis[1]);
 }

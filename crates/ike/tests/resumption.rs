@@ -91,6 +91,42 @@ fn a_ticket_is_accepted_once() {
 }
 
 #[test]
+fn of_two_resumptions_at_once_one_is_refused_and_told_so() {
+    let mut pair = plain(13);
+    let (a, _) = pair.up();
+    let ticket = pair.client.ticket.take().expect("the gateway gave one");
+    pair.client.endpoint.forget(pair.now, a);
+    for _ in 0..2 {
+        pair.client.endpoint.resume(pair.now, pair.conn.clone(), ticket.clone(), path(CLIENT, GATEWAY));
+    }
+    pair.settle();
+    assert!(pair.client.established().is_some() && pair.client.established().is_none());
+    let error = pair.client.failure().expect("at once, not when its patience ends");
+    assert!(matches!(error, NegotiationError::RefusedByPeer { .. }), "{error}");
+    assert!(pair.gateway.peer_failure().expect("logged").to_string().contains("used before"));
+    pair.assert_agree();
+}
+
+#[test]
+fn an_end_that_stops_leaves_what_can_be_resumed() {
+    let mut pair = plain(14);
+    let (a, b) = pair.up();
+    let sent = pair.log.len();
+    pair.client.endpoint.leave(pair.now, a);
+    pair.gateway.endpoint.leave(pair.now, b);
+    pair.settle();
+    assert_eq!(pair.log.len(), sent, "without a word");
+    assert!(pair.client.endpoint.is_empty() && pair.gateway.endpoint.is_empty());
+    let mut client = client_psk();
+    client.resumption = Resumption::Off;
+    let mut pair = Pair::new(client, gateway_psk(), 15);
+    let (_, b) = pair.up();
+    pair.gateway.endpoint.leave(pair.now, b);
+    pair.settle();
+    assert_eq!(pair.client.closed.len(), 1, "what cannot be resumed is deleted");
+}
+
+#[test]
 fn a_foreign_or_expired_ticket_is_refused_or_not_even_sent() {
     let mut pair = plain(4);
     let (a, _) = pair.up();

@@ -95,7 +95,7 @@ impl Node {
         client.attempt = client.attempt.filter(|a| *a != e.sa);
         if e.resumed {
             // Accepted once: the gateway sends a new one, or the next wake is a full exchange.
-            client.set_ticket(None);
+            client.spend_ticket();
         }
         client.ladder.established(now, e.path, e.resumed);
         if let Some(old) = replaced {
@@ -182,6 +182,11 @@ impl Node {
                 return;
             }
             client.sa = None;
+            // "[...] when an IKE SA is deleted by the client or the gateway, the client MUST delete its stored ticket" (RFC 5723
+            // section 6.2): an SA that only fell silent was not deleted.
+            if matches!(reason, CloseReason::ByPeer | CloseReason::Expired | CloseReason::ProtocolError) {
+                client.spend_ticket();
+            }
             client.last_error = Some((reason.to_string(), FailureKind::Other));
             client.last_offer = Offer::default();
             client.ladder.failed(now, Failure::Lost);

@@ -20,6 +20,8 @@ pub(crate) struct Client {
     /// The SA that is being negotiated.
     pub(crate) attempt: Option<SaId>,
     ticket: Option<ClientTicket>,
+    /// The ticket is of no use any more, and nobody was told.
+    spent: bool,
     /// What the machine was told to configure.
     pub(crate) configured: Option<(AssignedConfig, Vec<ipnet::IpNet>)>,
     /// Traffic of the last CHILD SA: packets of it are held while the session comes back.
@@ -46,6 +48,7 @@ impl Client {
             sa: None,
             attempt: None,
             ticket: None,
+            spent: false,
             configured: None,
             last_selectors: None,
             asleep: false,
@@ -60,6 +63,20 @@ impl Client {
     pub(crate) fn set_ticket(&mut self, ticket: Option<ClientTicket>) {
         self.ladder.set_ticket(ticket.is_some());
         self.ticket = ticket;
+        self.spent = false;
+    }
+
+    /// The ticket has been used, or its SA was deleted.
+    pub(crate) fn spend_ticket(&mut self) {
+        if self.ticket.is_some() {
+            self.set_ticket(None);
+            self.spent = true;
+        }
+    }
+
+    /// The connection, if its stored ticket is to be removed.
+    pub(crate) fn used_up(&mut self) -> Option<String> {
+        core::mem::take(&mut self.spent).then(|| self.config.name.clone())
     }
 
     pub(crate) fn ticket(&self) -> Option<&ClientTicket> {

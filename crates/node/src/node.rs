@@ -262,7 +262,7 @@ impl Node {
         self.announce_flow();
     }
 
-    /// The daemon stops: the SA is deleted at both ends, but the ticket stays for the next start.
+    /// The daemon stops: the ticket stays for the next start, and so does the SA at the gateway if there is one.
     pub fn leave(&mut self, now: Instant, connection: &str) {
         let Some(client) = self.clients.get_mut(connection) else { return };
         client.ladder.down();
@@ -271,16 +271,16 @@ impl Node {
             self.abandon(now, sa);
         }
         if let Some(sa) = held {
-            self.ike.close(now, sa);
+            self.ike.leave(now, sa);
             self.drain_ike(now);
         }
     }
 
-    /// Ends every session, in every role.
+    /// Ends every session, in every role: those that a ticket brings back without a word.
     pub fn close_all(&mut self, now: Instant) {
         let sas: Vec<SaId> = self.sessions.keys().copied().collect();
         for sa in sas {
-            self.ike.close(now, sa);
+            self.ike.leave(now, sa);
         }
         self.drain_ike(now);
     }
@@ -414,9 +414,13 @@ impl Node {
         }
         let Some(child) = self.sad.get(id) else { return };
         let (moved, life, spi) = (child.path != path, child.inbound.life(), child.inbound.spi());
+        // "[...] MOBIKE nodes SHOULD inspect the addresses used in those packets [...] If they do not [correspond], such packets SHOULD
+        // NOT be used as evidence that the peer is able to communicate with this node" (RFC 4555 section 3.12).
+        let ips = |path: &Path| (path.local.ip(), path.remote.ip());
+        let proves = ips(&child.path) == ips(&path);
         let Some(sa) = self.known.get(&id).map(|k| k.sa) else { return };
         if let Some(session) = self.sessions.get_mut(&sa) {
-            session.last_received = Some(now);
+            session.last_received = if proves { Some(now) } else { session.last_received };
             session.heard = Some(now);
         }
         if let Some(missed) = self.missed(sa, id, sequence) {
@@ -433,7 +437,7 @@ impl Node {
         if life != Life::Fresh {
             self.rekey(now, id);
         }
-        if let Some(client) = self.client_of(sa) {
+        if let Some(client) = self.client_of(sa).filter(|_| proves) {
             let before = client.ladder.state();
             client.ladder.inbound(now);
             if before != State::Up {
@@ -767,6 +771,12 @@ impl Node {
     pub(crate) fn drain_ike(&mut self, now: Instant) {
         while let Some(event) = self.ike.poll_event() {
             self.apply(now, event);
+        }
+        // "[...] a client MUST NOT reuse a ticket" (RFC 5723 section 4.3.1): what was used goes, unless its successor came with the
+        // same answer.
+        let used: Vec<String> = self.clients.values_mut().filter_map(Client::used_up).collect();
+        for connection in used {
+            self.events.push_back(Event::Ticket { connection, bytes: None });
         }
     }
 

@@ -9,7 +9,7 @@ use dormouse_crypto::suites::Group;
 use dormouse_sansio::{Class, Instant};
 use dormouse_wire::ike::{Notify, NotifyType, Payload};
 
-use crate::child::{Busy, ChildOffer, Origin, Refused, choose};
+use crate::child::{Busy, Child, ChildOffer, Origin, Refused, choose};
 use crate::error::NegotiationError;
 use crate::event::{ChildId, Event};
 use crate::keys::Nonces;
@@ -343,8 +343,8 @@ impl IkeSa {
         }
         let dynamic = self.dynamic();
         let conn = self.link.conn.clone();
-        let only = old.and_then(|id| self.children.get(&id)).map(|c| c.config);
-        let chosen = choose(shared, &conn, only, view, &dynamic, KeyExchange::Configured)?;
+        let scope = old.and_then(|id| self.children.get(&id)).map(Child::scope);
+        let chosen = choose(shared, &conn, scope.as_ref(), view, &dynamic, KeyExchange::Configured)?;
         let spi_in = chosen.agreed.spi_in;
         let (key, secret) = match agree(shared, chosen.agreed.suite.group, view) {
             Ok(agreed) => agreed,

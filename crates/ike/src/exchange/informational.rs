@@ -19,8 +19,9 @@ impl IkeSa {
         id: u32,
         view: View<'_>,
     ) -> Answer {
-        if let Some(answer) = self.answer_delete(shared, now, view) {
-            return answer;
+        let mut parts = Vec::from_iter(self.answer_delete(shared, now, view));
+        if parts.iter().any(|part| part.fate != Fate::Lives) {
+            return parts.swap_remove(0);
         }
         if view.has(NotifyType::AuthenticationFailed) {
             // RFC 7296 section 2.21.2: an initiator that does not believe the responder says so this way.
@@ -28,16 +29,18 @@ impl IkeSa {
             answer.fate = Fate::Ends(CloseReason::ByPeer);
             return answer;
         }
-        if let Some(answer) = self.answer_mobike(shared, now, path, id, view) {
-            return answer;
-        }
-        if let Some(answer) = self.answer_sleeping(shared, now, view) {
-            return answer;
-        }
-        if view.has(NotifyType::TicketRequest) {
-            return Answer::of(Kind::Informational, self.grant_ticket(shared, now));
-        }
+        parts.extend(self.answer_mobike(shared, now, path, id, view));
+        parts.extend(self.answer_sleeping(shared, now, view));
+        let ticket = self.answer_ticket_request(shared, now, view);
+        parts.extend(ticket.map(|list| Answer::of(Kind::Informational, list)));
         let kind = if view.0.is_empty() { Kind::Liveness } else { Kind::Informational };
-        Answer::of(kind, Vec::new())
+        // "The recipient of an INFORMATIONAL exchange request MUST send some response" (RFC 7296 section 1.4)
+        parts.into_iter().reduce(join).unwrap_or_else(|| Answer::of(kind, Vec::new()))
     }
+}
+
+/// One answer of two: it counts as what its first part is.
+fn join(first: Answer, second: Answer) -> Answer {
+    let payloads = [first.payloads, second.payloads].concat();
+    Answer { payloads, ..first }
 }

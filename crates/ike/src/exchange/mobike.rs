@@ -166,7 +166,17 @@ impl IkeSa {
         if self.link.conn.no_nats_allowed {
             list.push(no_nats_allowed(&self.link.path));
         }
-        self.request(shared, now, &list, Kind::Mobike, Class::Upkeep, Exchange::Addresses);
+        let exchange = Exchange::Addresses(self.link.path);
+        self.request(shared, now, &list, Kind::Mobike, Class::Upkeep, exchange);
+    }
+
+    /// "If the request to update the addresses is retransmitted using several different source addresses, a new INFORMATIONAL
+    /// request MUST be sent." (RFC 4555 section 3.6)
+    pub(crate) fn addresses_answered(&mut self, now: Instant, sent_by: Path) -> Fate {
+        if sent_by != self.link.path {
+            self.enqueue(Task::Addresses, now);
+        }
+        Fate::Lives
     }
 
     /// Asks the peer to prove that it receives at its new address (RFC 4555 section 3.7).
@@ -222,7 +232,11 @@ impl IkeSa {
             if update && !self.obey_update(shared, now, path, id, view) {
                 payloads.push(notify(NotifyType::UnacceptableAddresses, []));
             }
-            if let Some(addresses) = addresses {
+            // "[...] it has already received a newer request to update the addresses [...] If it has, a response message is sent, but
+            // the address set is not updated." (RFC 4555 section 3.6)
+            let newer = self.newest_addresses.is_none_or(|newest| newest < id);
+            if let Some(addresses) = addresses.filter(|_| newer) {
+                self.newest_addresses = Some(id);
                 shared.event(Event::PeerAddresses { sa: self.link.id, addresses });
             }
         }

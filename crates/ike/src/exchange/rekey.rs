@@ -244,11 +244,13 @@ impl IkeSa {
         let nr = shared.nonce();
         let nonces = Nonces { i: ni, r: &nr };
         let spis = Spis { i: choice.spi, r: spi };
-        let heir =
+        let mut heir =
             self.successor(shared, now, id, choice.suite, spis, nonces, &secret, false).map_err(|what| {
                 shared.by_spi.remove(&spi);
                 syntax(what)
             })?;
+        // The client may ask here too (RFC 5723 section 4.1).
+        let ticket = heir.answer_ticket_request(shared, now, view);
         shared.actions.push_back(Action::Spawn(heir));
         if self.out.flights().any(|f| matches!(f.exchange, Exchange::RekeyIke(_))) {
             let lowest = ni.min(nr.as_slice()).to_vec();
@@ -259,6 +261,7 @@ impl IkeSa {
         }
         let mut payloads = vec![Payload::Sa(choice.answer(Some(spi))), Payload::Nonce(nr)];
         payloads.extend(key);
+        payloads.extend(ticket.into_iter().flatten());
         Ok(payloads)
     }
 
@@ -275,7 +278,7 @@ impl IkeSa {
         self.link.path = old.link.path;
         self.nat = old.nat;
         self.seen_as = None;
-        self.had_ticket = old.had_ticket;
+        self.had_ticket |= old.had_ticket;
         self.announcing = old.announcing.take();
         self.replaced = std::mem::take(&mut old.replaced);
         self.last_in = old.last_in;

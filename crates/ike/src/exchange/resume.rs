@@ -39,8 +39,22 @@ impl IkeSa {
         self.request(shared, now, &payloads, Kind::Informational, Class::Upkeep, Exchange::Ticket);
     }
 
-    /// The gateway's answer to TICKET_REQUEST: a ticket, or TICKET_NACK.
-    pub(crate) fn grant_ticket(&mut self, shared: &mut Shared, now: Instant) -> Vec<Payload> {
+    /// What belongs into the answer to a message with TICKET_REQUEST; `None` if it has none, or resumption is off here.
+    ///
+    /// "When an IKEv2 responder receives a request for a ticket using the N(TICKET_REQUEST) payload, it MUST perform one of the
+    /// following operations" (RFC 5723 section 4.1): whichever exchange it came in.
+    pub(crate) fn answer_ticket_request(
+        &mut self,
+        shared: &mut Shared,
+        now: Instant,
+        view: View<'_>,
+    ) -> Option<Vec<Payload>> {
+        let asked = view.has(NotifyType::TicketRequest) && self.link.conn.resumption != Resumption::Off;
+        asked.then(|| self.grant_ticket(shared, now))
+    }
+
+    /// A ticket, or TICKET_NACK.
+    fn grant_ticket(&mut self, shared: &mut Shared, now: Instant) -> Vec<Payload> {
         let nack = || vec![notify(NotifyType::TicketNack, [])];
         let conn = self.link.conn.clone();
         let unix = shared.unix(now);
@@ -74,6 +88,7 @@ impl IkeSa {
         let Some(keys) = shared.config.ticket_keys.as_ref() else { return nack() };
         match keys.seal(&content, &mut shared.entropy) {
             Ok(opaque) => {
+                self.had_ticket = true;
                 let seconds = u32::try_from(lifetime.as_secs()).unwrap_or(u32::MAX);
                 let data = [&seconds.to_be_bytes(), opaque.as_slice()].concat();
                 vec![notify(NotifyType::TicketLtOpaque, data)]

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use dormouse_sansio::{Class, Instant, Path};
 use dormouse_wire::ike::dormancy::vendor_id;
-use dormouse_wire::ike::{AuthMethod, ExchangeType, Header, Id, NotifyType, Payload};
+use dormouse_wire::ike::{AuthMethod, ExchangeType, Header, Id, NotifyType, Payload, unsupported_critical};
 
 use crate::auth::{self, Authentication, Proof};
 use crate::child::{ChildOffer, Dynamic, Inner, Origin};
@@ -117,6 +117,7 @@ impl Authenticating {
             Err(error) => tracing::error!(sa = %link.id, %error, "we cannot authenticate"),
         }
         if want.any() {
+            // "In all cases, the CP payload MUST be inserted before the SA payload." (RFC 7296 section 2.19)
             let before = ticket.as_ref().map_or(&[][..], |t| t.addresses.as_slice());
             list.push(Payload::Cp(config_payload::request(want, before)));
         }
@@ -196,7 +197,7 @@ impl Authenticating {
         if !expected {
             return Step::stay(Slot::Authenticating(self), Discard::InappropriateExchange);
         }
-        let opened = match self.channel.open(datagram) {
+        let opened = match self.channel.open(now, datagram) {
             Err(discard) => return Step::stay(Slot::Authenticating(self), discard),
             Ok(None) => return Step::to(Slot::Authenticating(self)),
             Ok(Some(opened)) => opened,
@@ -212,6 +213,12 @@ impl Authenticating {
                 return Step::gone();
             }
         };
+        if unsupported_critical(&payloads).is_some() {
+            // "[...] the message MUST be rejected" (RFC 7296 section 2.5).
+            let what = "a critical payload that is not supported";
+            self.fail(shared, NegotiationError::Malformed { exchange: "IKE_AUTH", what });
+            return Step::gone();
+        }
         let _ = path;
         match self.verify(shared, now, &payloads) {
             Ok((id_r, method)) => self.establish(shared, now, View(&payloads), id_r, method),

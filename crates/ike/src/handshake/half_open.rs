@@ -13,7 +13,7 @@ use dormouse_wire::ike::{AuthMethod, ExchangeType, Header, Id, NotifyType, Paylo
 
 use crate::auth::{self, Authentication, Proof};
 use crate::child::{Agreed, Origin, choose, dynamic};
-use crate::config::{AssignedConfig, Connection, RemoteAuth, Resumption};
+use crate::config::{AssignedConfig, Connection, RemoteAuth};
 use crate::config_payload::{self, Lease};
 use crate::error::{Discard, NegotiationError};
 use crate::event::Event;
@@ -116,7 +116,7 @@ impl HalfOpen {
                 Err(discard) => Step::stay(Slot::HalfOpen(self), discard),
             };
         }
-        match channel.open(datagram) {
+        match channel.open(now, datagram) {
             Err(discard) => Step::stay(Slot::HalfOpen(self), discard),
             Ok(None) => Step::to(Slot::HalfOpen(self)),
             Ok(Some(Ok(payloads))) => self.authenticate(shared, now, path, &payloads),
@@ -173,6 +173,14 @@ impl HalfOpen {
         if let Some(kind) = unsupported_critical(payloads) {
             let refusal = notify(NotifyType::UnsupportedCriticalPayload, [kind.code()]);
             let what = "a critical payload that is not supported";
+            let error = NegotiationError::Malformed { exchange: "IKE_AUTH", what };
+            return self.refuse(shared, path, claimed, refusal, error);
+        }
+        if view.sa().is_none() || view.ts_i().is_none() || view.ts_r().is_none() {
+            // "[...] MUST be rejected in their entirety, and MUST only lead to an UNSUPPORTED_CRITICAL_PAYLOAD or INVALID_SYNTAX
+            // Notification sent as a response" (RFC 7296 section 2.21.2): with that answer there is no IKE SA at either end.
+            let refusal = notify(NotifyType::InvalidSyntax, []);
+            let what = "no offer of a CHILD SA";
             let error = NegotiationError::Malformed { exchange: "IKE_AUTH", what };
             return self.refuse(shared, path, claimed, refusal, error);
         }
@@ -335,21 +343,21 @@ impl HalfOpen {
         caller: Caller,
         proof: Authentication,
     ) -> Step {
+        if let How::Resume(ticket) = &self.how {
+            match shared.config.ticket_guard.spend(ticket, shared.unix(now)) {
+                Ok(record) => shared.event(Event::TicketSpent { record }),
+                Err(why) => {
+                    let refusal = notify(NotifyType::AuthenticationFailed, []);
+                    let error = NegotiationError::TicketRejected(why.to_string());
+                    let path = self.link.path;
+                    return self.refuse(shared, path, Some(caller.identity), refusal, error);
+                }
+            }
+        }
         let Self { link, how, channel, nonce_i, nonce_r, nat, begun, clients, .. } = *self;
         let Some(channel) = channel else { return Step::gone() };
         let Caller { conn, identity, session } = caller;
         let resumed = matches!(how, How::Resume(_));
-        if let How::Resume(ticket) = &how {
-            match shared.config.ticket_guard.spend(ticket, shared.unix(now)) {
-                Ok(record) => shared.event(Event::TicketSpent { record }),
-                Err(why) => {
-                    shared.by_spi.remove(&link.spis.r);
-                    let error = NegotiationError::TicketRejected(why.to_string());
-                    shared.event(Event::PeerFailed { path: link.path, claimed: Some(identity), error });
-                    return Step::gone();
-                }
-            }
-        }
         let mut list = vec![Payload::IdR(session.id_r.clone())];
         if !resumed {
             list.extend(auth::cert_payloads(&conn.local_auth));
@@ -476,9 +484,7 @@ pub(crate) fn answer_extensions(
         let window = shared.config.window.min(crate::window::MAX_WINDOW);
         list.push(notify(NotifyType::SetWindowSize, window.to_be_bytes()));
     }
-    if view.has(NotifyType::TicketRequest) && sa.link.conn.resumption != Resumption::Off {
-        list.extend(sa.grant_ticket(shared, now));
-    }
+    list.extend(sa.answer_ticket_request(shared, now, view).into_iter().flatten());
     if sa.dormancy {
         list.push(vendor_id());
         list.push(shared.load_payload(now));

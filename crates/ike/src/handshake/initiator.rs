@@ -7,7 +7,9 @@ use std::sync::Arc;
 use dormouse_crypto::suites::Group;
 use dormouse_crypto::{DhPrivate, Secret};
 use dormouse_sansio::{Class, Instant, Path};
-use dormouse_wire::ike::{ExchangeType, Header, Message, Notify, NotifyType, Payload, Proposal};
+use dormouse_wire::ike::{
+    ExchangeType, Header, Message, Notify, NotifyType, Payload, Proposal, unsupported_critical,
+};
 
 use crate::auth;
 use crate::config::{Connection, Resumption};
@@ -198,8 +200,22 @@ impl Opening {
     }
 
     pub(crate) fn set_path(&mut self, shared: &mut Shared, now: Instant, path: Path) {
+        let before = self.link.path;
         self.link.path = path;
         self.choose_port(shared);
+        if self.link.path == before {
+            let wait = shared.wait(1);
+            for (datagrams, class) in self.out.resend_all(now, wait, true) {
+                self.link.send_again(shared, class, &datagrams);
+            }
+            return;
+        }
+        // "A retransmission from the initiator MUST be bitwise identical to the original request." (RFC 7296 section 2.1) This one
+        // cannot be, because NAT detection covers the addresses: it is another request, and an answer to the first is nobody's.
+        shared.by_spi.remove(&self.link.spis.i);
+        self.link.spis.i = shared.new_spi(self.link.id);
+        self.nonce = shared.nonce();
+        self.cookie = None;
         self.until = now + patience(shared);
         self.send(shared, now);
     }
@@ -255,7 +271,12 @@ impl Opening {
             return Step::stay(Slot::Opening(self), Discard::InappropriateExchange);
         }
         let message = match Message::parse(datagram) {
-            Ok(message) if message.protected.is_none() => message,
+            // An unknown critical payload: "the message MUST be rejected" (RFC 7296 section 2.5). The peer may not have sent it.
+            Ok(message)
+                if message.protected.is_none() && unsupported_critical(&message.payloads).is_none() =>
+            {
+                message
+            }
             _ => return Step::stay(Slot::Opening(self), Discard::Malformed),
         };
         let view = View(&message.payloads);

@@ -100,7 +100,11 @@ impl Endpoint {
             return Err(Discard::InappropriateExchange);
         }
         let answer = [response.clone()];
-        link.send_again(&mut self.shared, Class::Timely, &answer);
+        link.stats.retransmissions += 1;
+        self.shared.stats.retransmissions += 1;
+        // "It MUST specify the address and port at which the request was received as the source address and port in the response."
+        // (RFC 7296 section 2.11)
+        link.send_by(&mut self.shared, path, Class::Timely, &answer);
         Ok(true)
     }
 

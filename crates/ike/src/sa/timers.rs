@@ -19,6 +19,7 @@ use core::time::Duration;
 use dormouse_sansio::{Deadline, Instant};
 
 use super::{CLOSE_FOR, Fate, IkeSa, Stage, Task, UPKEEP_SLACK};
+use crate::child::Busy;
 use crate::event::{CloseReason, Event};
 use crate::exchange::keepalive;
 use crate::exchange::sleep::Asleep;
@@ -137,6 +138,9 @@ impl IkeSa {
         }
         self.confirm_by_ourselves(now);
         self.child_timers(shared, now);
+        if self.stage != Stage::Live {
+            return Fate::Lives;
+        }
         self.silence_timers(shared, now);
         self.pump(shared, now);
         Fate::Lives
@@ -178,9 +182,15 @@ impl IkeSa {
             .children
             .values()
             .filter(|c| c.expire_at.is_some_and(|at| at <= now))
-            .map(|c| c.id)
+            .map(|c| (c.id, matches!(c.busy, Busy::No | Busy::Rekeying)))
             .collect();
-        for id in expired {
+        if expired.iter().any(|(_, in_use)| *in_use) {
+            // "If an SA has expired or is about to expire and rekeying attempts using the mechanisms described here fail, an
+            // implementation MUST close the IKE SA and any associated Child SAs and then MAY start new ones." (RFC 7296 section
+            // 2.8)
+            return self.close(shared, now, CloseReason::Expired);
+        }
+        for (id, _) in expired {
             self.delete_child(shared, now, id);
         }
         let mut rekey = Vec::new();
