@@ -108,6 +108,18 @@ until_ 20 ping_gateway || fail "nothing passes the tunnel after the sleep"
 ok "awake: associated, and the tunnel is back"
 dm status | head -n 20
 
+# --- power saving, as a calibration switches it
+saves() { [ "$(iw dev wlan1 get power_save)" = "Power save: $1" ]; }
+iw dev wlan1 set power_save off; saves off || fail "power saving cannot be switched here"
+mkfifo /tmp/hold
+radio --interface wlan1 --power-save on </tmp/hold >/tmp/save.log 2>&1 &
+saver=$!
+exec 4>/tmp/hold
+until_ 10 saves on || fail "power saving is not switched on: $(cat /tmp/save.log)"
+exec 4>&-; wait $saver
+saves off || fail "power saving is not as it was"
+ok "power saving was switched, and put back"
+
 # --- what somebody else switched off stays off
 switch=$(echo /sys/class/ieee80211/phy1/rfkill*/soft)
 echo 1 >"$switch"

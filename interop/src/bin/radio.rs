@@ -1,16 +1,16 @@
 //! Switches a radio by hand, as the daemon does: through a guard process, from a loop that never blocks.
 //!
 //! ```text
-//! radio [--driver auto|networkmanager|rfkill|link] [--interface NAME] [--mark FILE]
+//! radio [--driver auto|networkmanager|rfkill|link] [--interface NAME] [--mark FILE] [--power-save on|off]
 //! ```
 //! Reads `off`, `on` and `state`, one a line, and prints an answer to each; ends with its input. However it ends, the radio
-//! comes back on. Needs root.
+//! comes back on. Needs root. With `--power-save` it only switches that, until its input ends.
 
 use dormouse_io::poller::{Interest, Poller};
-use dormouse_io::radio::{Driver, Guard, Options, Order, Reply, serve};
+use dormouse_io::radio::{Driver, Guard, Options, Order, PowerSave, Reply, serve};
 use std::error::Error;
 use std::fs::File;
-use std::io::{self, BufRead, BufReader};
+use std::io::{self, BufRead, BufReader, Read};
 use std::os::fd::AsFd;
 
 const GUARD: &str = "radio-guard";
@@ -21,7 +21,14 @@ fn main() -> Result<(), Box<dyn Error>> {
     if std::env::args().nth(1).as_deref() == Some(GUARD) {
         return Ok(serve()?);
     }
-    let options = options()?;
+    let (options, power_save) = options()?;
+    if let Some(on) = power_save {
+        let mut switch = PowerSave::find(&options)?;
+        switch.set(on)?;
+        println!("power save: {on}, found {}", switch.found());
+        io::stdin().read_to_end(&mut Vec::new())?;
+        return Ok(());
+    }
     let mut guard = Guard::spawn(&std::env::current_exe()?, &[GUARD], &options)?;
     match guard.wait()? {
         Reply::Selected(Ok(choice)) => println!("radio: {}: {}", choice.driver, choice.why),
@@ -89,8 +96,8 @@ fn print(reply: &Reply) {
     }
 }
 
-fn options() -> Result<Options, Box<dyn Error>> {
-    let mut options = Options::default();
+fn options() -> Result<(Options, Option<bool>), Box<dyn Error>> {
+    let (mut options, mut power_save) = (Options::default(), None);
     let mut arguments = std::env::args().skip(1);
     while let Some(key) = arguments.next() {
         let value = arguments.next().ok_or_else(|| format!("{key} needs a value"))?;
@@ -103,8 +110,9 @@ fn options() -> Result<Options, Box<dyn Error>> {
             }
             "--interface" => options.interface = Some(value),
             "--mark" => options.mark = Some(value.into()),
+            "--power-save" => power_save = Some(value == "on"),
             other => return Err(format!("unknown option {other}").into()),
         }
     }
-    Ok(options)
+    Ok((options, power_save))
 }

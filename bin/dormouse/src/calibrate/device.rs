@@ -9,7 +9,7 @@ use std::time::Duration;
 use dormouse_control::{ConnectionState, Error, ErrorKind, EventKind, Reply, Rung, SleepMode, Verb};
 use dormouse_io::clock::BootClock;
 use dormouse_io::meter::{Grain, Meter, Reading, Source};
-use dormouse_io::radio::Radio;
+use dormouse_io::radio::{PowerSave, Radio};
 use dormouse_lab::calibrate::{Action, Device, Failure, Subject};
 use dormouse_sansio::Instant;
 
@@ -28,6 +28,7 @@ const SLICE: Duration = Duration::from_millis(100);
 pub(super) struct Machine {
     pub(super) meter: Box<dyn Meter>,
     pub(super) radio: Option<Box<dyn Radio>>,
+    pub(super) power_save: Option<PowerSave>,
     pub(super) session: Option<Session>,
     pub(super) interrupted: Arc<AtomicBool>,
     /// When the meter was last read.
@@ -39,10 +40,11 @@ impl Machine {
     pub(super) fn new(
         meter: Box<dyn Meter>,
         radio: Option<Box<dyn Radio>>,
+        power_save: Option<PowerSave>,
         session: Option<Session>,
         interrupted: Arc<AtomicBool>,
     ) -> Self {
-        Self { meter, radio, session, interrupted, read: BootClock::now(), radio_off: false }
+        Self { meter, radio, power_save, session, interrupted, read: BootClock::now(), radio_off: false }
     }
 
     /// Reads the meter if it needs that, and looks whether the user wants to stop.
@@ -130,6 +132,13 @@ impl Device for Machine {
         match action {
             Action::RadioOff => self.leave()?,
             Action::RadioOn => self.join()?,
+            Action::PowerSave(on) => {
+                if let Some(power_save) = &mut self.power_save {
+                    power_save
+                        .set(on)
+                        .map_err(|e| Failure::Device(format!("the radio's power saving: {e}")))?;
+                }
+            }
             Action::SessionUp => {
                 if let Some(session) = &mut self.session {
                     session.back()?;
@@ -149,6 +158,9 @@ impl Device for Machine {
         {
             radio.on().map_err(|e| Failure::Device(e.to_string()))?;
             self.radio_off = false;
+        }
+        if let Some(power_save) = &mut self.power_save {
+            power_save.restore().map_err(|e| Failure::Device(format!("the radio's power saving: {e}")))?;
         }
         match &mut self.session {
             Some(session) => session.restore(),

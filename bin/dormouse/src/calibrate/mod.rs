@@ -15,7 +15,8 @@ use clap::{Args, ValueEnum};
 use dormouse_energy::profile::Profile;
 use dormouse_io::clock::BootClock;
 use dormouse_io::meter::{Meter, open};
-use dormouse_io::{privileges, radio};
+use dormouse_io::privileges;
+use dormouse_io::radio::{self, PowerSave};
 use dormouse_lab::calibrate::{
     Expected, Failure, Figures, Measured, Plan, Settings, Subject, learn, report, run as measure,
 };
@@ -149,6 +150,8 @@ fn settings(args: &CalibrateArgs) -> Settings {
         repetitions: args.repetitions,
         precision: args.precision,
         subjects,
+        // Until a radio with it was found.
+        power_save: false,
         max_cycles: args.max_cycles,
         idle: args.idle.map(|s| Duration::from_secs(s.into())),
     }
@@ -190,6 +193,15 @@ fn machine(
     if radio.is_none() {
         settings.subjects.retain(|s| *s != Subject::RadioCycle);
     }
+    let power_save = match radio.as_ref().map(|_| PowerSave::find(&radio_options(args))) {
+        Some(Ok(power_save)) => Some(power_save),
+        Some(Err(e)) => {
+            eprintln!("         its power saving cannot be switched, and stays as it is: {e}");
+            None
+        }
+        None => None,
+    };
+    settings.power_save = power_save.is_some();
     let wants_session = settings.subjects.iter().any(|s| *s != Subject::RadioCycle);
     let session = match wants_session.then(|| Session::open(socket, args.connection.as_deref())) {
         Some(Ok(session)) => {
@@ -209,15 +221,18 @@ fn machine(
     if settings.subjects.is_empty() {
         bail!("there is neither a radio nor a session to measure");
     }
-    Ok(Machine::new(meter, radio, session, interrupted))
+    Ok(Machine::new(meter, radio, power_save, session, interrupted))
+}
+
+fn radio_options(args: &CalibrateArgs) -> radio::Options {
+    radio::Options { interface: args.interface.clone(), ..radio::Options::default() }
 }
 
 fn find_radio(args: &CalibrateArgs) -> anyhow::Result<Box<dyn radio::Radio>> {
     if !privileges::held().is_ok_and(|held| held.uid == 0) {
         bail!("switching the radio needs root: sudo dormouse calibrate");
     }
-    let options = radio::Options { interface: args.interface.clone(), ..radio::Options::default() };
-    let radio = radio::select(&options)?;
+    let radio = radio::select(&radio_options(args))?;
     eprintln!("radio    by {}: {}", radio.name(), radio.why());
     Ok(radio)
 }

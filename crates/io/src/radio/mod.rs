@@ -28,11 +28,13 @@ mod interface;
 mod link;
 mod networkmanager;
 mod nl80211;
+mod power_save;
 mod restore;
 mod rfkill;
 
 pub use guard::{Guard, Order, Reply, serve};
 pub use nl80211::{Association, Nl80211};
+pub use power_save::PowerSave;
 
 use crate::clock::BootClock;
 use serde::{Deserialize, Serialize};

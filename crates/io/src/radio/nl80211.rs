@@ -1,5 +1,5 @@
-//! Asks the kernel whether an 802.11 interface has joined a network (nl80211 over generic netlink). Only asks; the kernel
-//! answers before `sendmsg` returns, so nothing waits. The few messages that this needs are put together here: numbers are those of
+//! Asks the kernel whether an 802.11 interface has joined a network, and switches its power saving (nl80211 over generic netlink).
+//! The kernel answers before `sendmsg` returns, so nothing waits. The few messages that this needs are put together here: numbers are those of
 //! `linux/genetlink.h` and `linux/nl80211.h`.
 
 use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_GENERIC};
@@ -14,11 +14,14 @@ const CTRL_ATTR_FAMILY_NAME: u16 = 2;
 const CMD_GET_INTERFACE: u8 = 5;
 const CMD_GET_STATION: u8 = 17;
 const CMD_GET_SCAN: u8 = 32;
+const CMD_SET_POWER_SAVE: u8 = 61;
+const CMD_GET_POWER_SAVE: u8 = 62;
 const ATTR_IFINDEX: u16 = 3;
 const ATTR_MAC: u16 = 6;
 const ATTR_STA_INFO: u16 = 21;
 const ATTR_BSS: u16 = 47;
 const ATTR_SSID: u16 = 52;
+const ATTR_PS_STATE: u16 = 93;
 const BSS_INFORMATION_ELEMENTS: u16 = 6;
 const BSS_STATUS: u16 = 9;
 /// `NL80211_BSS_STATUS_ASSOCIATED`.
@@ -55,7 +58,7 @@ pub struct Association {
     pub signal: Option<i8>,
 }
 
-/// The request socket. Everybody may ask.
+/// The request socket. Everybody may ask; changes need `CAP_NET_ADMIN`.
 #[derive(Debug)]
 pub struct Nl80211 {
     socket: Socket,
@@ -102,6 +105,29 @@ impl Nl80211 {
         }
         let network = ssid.filter(|s| !s.is_empty()).map(|s| String::from_utf8_lossy(&s).into_owned());
         Ok(Some(Association { network, ..found }))
+    }
+
+    /// Whether `interface` sleeps between the access point's beacons (802.11 power saving).
+    ///
+    /// # Errors
+    /// The kernel's: `EOPNOTSUPP` if the driver knows no power saving.
+    pub fn power_save(&mut self, interface: &str) -> io::Result<bool> {
+        let index = nix::net::if_::if_nametoindex(interface)?.to_ne_bytes();
+        let answers = self.ask(CMD_GET_POWER_SAVE, 0, &[(ATTR_IFINDEX, index.as_slice())])?;
+        let state = answers.first().and_then(|a| find(a, ATTR_PS_STATE)?.first_chunk().copied());
+        let state = state.ok_or_else(|| io::Error::other("no state of power saving"))?;
+        Ok(u32::from_ne_bytes(state) != 0)
+    }
+
+    /// Switches that on or off.
+    ///
+    /// # Errors
+    /// As [`Nl80211::power_save`]; `EPERM` without `CAP_NET_ADMIN`.
+    pub fn set_power_save(&mut self, interface: &str, on: bool) -> io::Result<()> {
+        let index = nix::net::if_::if_nametoindex(interface)?.to_ne_bytes();
+        let state = u32::from(on).to_ne_bytes();
+        let which = [(ATTR_IFINDEX, index.as_slice()), (ATTR_PS_STATE, state.as_slice())];
+        self.ask(CMD_SET_POWER_SAVE, 0, &which).map(drop)
     }
 
     /// Sends a request and returns the attributes of each answer.

@@ -39,6 +39,8 @@ pub struct Repetition {
     pub off: Window,
     /// Radio on, session up, idle.
     pub on: Window,
+    /// The same with the radio's power saving, if that can be switched.
+    pub saving: Option<Window>,
     /// By subject: the window and the time of each cycle in it, in seconds.
     pub samples: BTreeMap<Subject, (Window, Vec<f64>)>,
 }
@@ -117,18 +119,22 @@ impl Figures {
     fn powers(&self) -> Vec<Result<Measured, Refused>> {
         let error = self.error() / self.plan.idle.max(1e-9);
         let off: Vec<f64> = self.repetitions.iter().map(|r| r.off.watts()).collect();
-        let radio: Vec<f64> = self.repetitions.iter().map(|r| r.on.watts() - r.off.watts()).collect();
         let longer =
             |share: f64| format!("baselines of {:.0} s would do (--idle)", (self.plan.idle * share).ceil());
         let baseline = self.judged(DEVICE_BASELINE_POWER, "W", &off, error, &longer);
-        let radio = match self.blind() {
-            Some(why) => Err(Refused { name: names::RADIO_IDLE_POWER.into(), why }),
+        let radio = |name: &str, window: &dyn Fn(&Repetition) -> Option<Window>| match self.blind() {
+            Some(why) => Err(Refused { name: name.to_owned(), why }),
             None => {
-                let error = error * core::f64::consts::SQRT_2;
-                self.judged(names::RADIO_IDLE_POWER, "W", &radio, error, &longer)
+                let above = |r: &Repetition| Some(window(r)?.watts() - r.off.watts());
+                let watts: Vec<f64> = self.repetitions.iter().filter_map(above).collect();
+                self.judged(name, "W", &watts, error * core::f64::consts::SQRT_2, &longer)
             }
         };
-        vec![baseline, radio]
+        let mut all = vec![baseline, radio(names::RADIO_IDLE_POWER, &|r| Some(r.on))];
+        if self.plan.power_save {
+            all.push(radio(names::RADIO_POWER_SAVE_POWER, &|r| r.saving));
+        }
+        all
     }
 
     fn energy(&self, subject: Subject, name: &str) -> Result<Measured, Refused> {

@@ -6,8 +6,9 @@
 //!
 //! 1. Radio off: the baseline power, for [`Plan::idle`].
 //! 2. From there, off–on–off cycles of the radio: WiFi_C + WiFi_D above the baseline, and WiFi_t.
-//! 3. Radio on, session up, nothing sent: WiFi_M above the baseline.
-//! 4. From there, each rung by which a session comes back: IPsec_C + IPsec_D above the idle radio, and IPsec_t.
+//! 3. Radio on, session up, nothing sent: WiFi_M above the baseline. Twice where the radio's power saving can be switched: without it,
+//!    and with it.
+//! 4. From there, without it, each rung by which a session comes back: IPsec_C + IPsec_D above the idle radio, and IPsec_t.
 //!
 //! Every reading is taken at rest, [`Plan::settle`] after the last activity: a gauge that lags by some seconds then lags by the same
 //! power at both ends of a measurement, which cancels. A coarse gauge is met by many cycles to a sample ([`plan`]).
@@ -86,6 +87,8 @@ pub enum Action {
     RadioOff,
     /// The radio is switched on; done when it has joined its network. The session sleeps on.
     RadioOn,
+    /// The radio, which is on, sleeps between beacons (802.11 power saving) from now on, or does not.
+    PowerSave(bool),
     /// The session comes back, by whatever rung.
     SessionUp,
     /// The session, which is up, comes back once more by this rung. [`Subject::RadioCycle`] is none.

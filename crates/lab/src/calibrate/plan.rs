@@ -23,6 +23,8 @@ pub struct Settings {
     pub precision: f64,
     /// What to measure.
     pub subjects: Vec<Subject>,
+    /// The radio's power saving can be switched: its idle power is measured with and without.
+    pub power_save: bool,
     /// No more cycles to a sample than this.
     pub max_cycles: u32,
     /// Baseline windows of this length instead of the computed one; the paper's are 10 minutes.
@@ -35,6 +37,7 @@ impl Default for Settings {
             repetitions: 25,
             precision: 0.1,
             subjects: Subject::ALL.to_vec(),
+            power_save: true,
             max_cycles: 1000,
             idle: None,
         }
@@ -115,6 +118,8 @@ pub struct Plan {
     pub repetitions: u32,
     /// The radio is switched: without it there are neither powers nor radio cycles.
     pub radio: bool,
+    /// And measured with its power saving as well.
+    pub power_save: bool,
     /// Length of a baseline window, in seconds.
     pub idle: f64,
     /// Rest before every reading, in seconds.
@@ -163,13 +168,14 @@ impl Plan {
         let cycles: f64 =
             samples.iter().map(|s| f64::from(s.cycles) * expected.time(s.subject) + settle).sum();
         let radio = settings.subjects.contains(&Subject::RadioCycle);
-        // Two baselines with their rests, and the radio switched on in between.
-        let baselines = if radio { 2.0 } else { 1.0 };
+        let power_save = radio && settings.power_save;
+        // The baselines with their rests, and the radio switched on in between.
+        let baselines = 1.0 + f64::from(u8::from(radio)) + f64::from(u8::from(power_save));
         let once = cycles + baselines * (idle + settle) + expected.time(Subject::RadioCycle);
         let seconds = once * f64::from(repetitions);
         let extra: f64 = samples.iter().map(|s| f64::from(s.cycles) * expected.energy(s.subject)).sum();
         let joules = seconds * watts + f64::from(repetitions) * extra;
-        Self { repetitions, radio, idle, settle, samples, window_error: error, seconds, joules }
+        Self { repetitions, radio, power_save, idle, settle, samples, window_error: error, seconds, joules }
     }
 }
 

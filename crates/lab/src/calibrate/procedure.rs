@@ -94,8 +94,17 @@ impl Runner<'_> {
         if self.plan.radio {
             self.device.perform(Action::RadioOn)?;
         }
+        if self.plan.power_save {
+            self.device.perform(Action::PowerSave(false))?;
+        }
         self.device.perform(Action::SessionUp)?;
         done.on = self.idle()?;
+        if self.plan.power_save {
+            self.say(number, "radio on, power saving");
+            self.device.perform(Action::PowerSave(true))?;
+            done.saving = Some(self.idle()?);
+            self.device.perform(Action::PowerSave(false))?;
+        }
         for sample in samples.filter(|s| s.subject != Subject::RadioCycle) {
             self.sample(number, sample, &mut done)?;
         }
