@@ -30,9 +30,11 @@ mod backoff;
 mod history;
 mod journal;
 pub mod limits;
+mod outlook;
 mod plan;
 mod rehearsal;
 mod report;
+mod walk;
 
 pub use account::{Energy, Source, Times};
 pub use history::HistoryError;
@@ -41,11 +43,10 @@ pub use rehearsal::Seen;
 pub use report::Report;
 
 use crate::ladder::Rung;
-use account::{Account, Bucket};
+use account::Account;
 use backoff::Backoff;
-use dormouse_energy::model::{Latency, Model, Resumption};
+use dormouse_energy::model::{Model, Resumption};
 use dormouse_energy::schedule::{Policy, Scheduler};
-use dormouse_ike::LoadReport;
 use dormouse_sansio::{Deadline, Instant};
 use dormouse_wire::ip::Flow;
 use history::Learned;
@@ -470,29 +471,6 @@ impl Sleeper {
         self.reckon();
     }
 
-    /// The gateway says how many clients it will serve at once when this device probably comes back, and how long an exchange
-    /// with it takes: the break-even time follows.
-    pub fn load(&mut self, report: &LoadReport) {
-        let clients = report.clients_in(self.expected_sleep());
-        #[expect(
-            clippy::cast_possible_truncation,
-            clippy::cast_sign_loss,
-            reason = "saturates, and is at least 1"
-        )]
-        let clients = clients.round() as u32;
-        self.load = clients.max(1);
-        if report.alone() > Duration::ZERO {
-            let time = Latency {
-                alone: report.alone().as_secs_f64(),
-                per_client: report.per_client().as_secs_f64(),
-            };
-            // An address update is no handshake: its time stays the profile's.
-            self.settings.model.exchanges.ticket.time = time;
-            self.settings.model.exchanges.full.time = time;
-        }
-        self.reckon();
-    }
-
     /// Packets were lost because the radio was off, as the gateway says or as gaps in the sequence numbers show.
     pub fn lost(&mut self, now: Instant, packets: u64) {
         self.journal.counts.lost += packets;
@@ -592,181 +570,5 @@ impl Sleeper {
     #[must_use]
     pub fn history_bytes(&self) -> usize {
         self.scheduler.state_bytes() + 512
-    }
-
-    // ---- inside ---------------------------------------------------------------------------------------------------
-
-    /// Only a connected device whose radio obeys sleeps, and only if it is to.
-    fn may_sleep(&self) -> bool {
-        self.driver && self.wanted && self.up && self.mode != Mode::Performance
-    }
-
-    /// The next wake of a sleeping radio that no packet causes.
-    fn alarm(&self, since: Instant) -> Option<(Deadline, Cause)> {
-        let schedule = self.settings.wake_every.map(|every| {
-            let deadline = Deadline { at: since + every, slack: every / 8, why: "sleeper: wake_every" };
-            (deadline, Cause::Schedule)
-        });
-        let renewal = self.expiry.filter(|_| self.settings.renew).map(|at| {
-            let ahead = (at - Instant::ZERO).saturating_sub(limits::RENEW_AHEAD);
-            // Never at once again: a session that cannot be renewed must not keep the radio awake.
-            let at = (Instant::ZERO + ahead).max(since + limits::RENEW_AHEAD);
-            let deadline = Deadline { at, slack: limits::RENEW_AHEAD / 2, why: "sleeper: renewal" };
-            (deadline, Cause::Deadline)
-        });
-        match (schedule, renewal) {
-            (Some(a), Some(b)) => Some(if b.0.at < a.0.at { b } else { a }),
-            (a, b) => a.or(b),
-        }
-    }
-
-    fn prepare(&mut self, now: Instant, reason: Reason) {
-        let until = now + limits::ANNOUNCE;
-        self.phase = Phase::Preparing { until, reason };
-        self.account.enter(now, Bucket::Preparing);
-        let longest = match reason {
-            Reason::Idle => self.settings.wake_every.unwrap_or(limits::LONGEST),
-            Reason::User | Reason::Machine => limits::LONGEST,
-        };
-        let expected = self.expected_sleep().min(longest);
-        self.actions.push_back(Action::Announce { expected, longest });
-    }
-
-    fn asleep(&mut self, now: Instant, reason: Reason) {
-        self.account.enter(now, if reason == Reason::Machine { Bucket::Suspended } else { Bucket::Asleep });
-        let since = match self.phase {
-            Phase::Asleep { since, .. } => since,
-            _ => {
-                self.journal.counts.sleeps += 1;
-                now
-            }
-        };
-        self.phase = Phase::Asleep { since, reason };
-        let decision = self.journal.decisions.back().copied().filter(|_| reason == Reason::Idle);
-        self.events.push_back(Event::Asleep { reason, decision });
-    }
-
-    /// Whatever it is doing, it is to be awake.
-    fn rouse(&mut self, now: Instant, cause: Cause) {
-        match &mut self.phase {
-            Phase::Preparing { .. } => self.call_off(now),
-            Phase::SwitchingOff { then, .. } => *then = Then::Wake(cause, None),
-            Phase::Asleep { .. } => self.wake(now, cause, None),
-            Phase::Awake | Phase::Waking { .. } => {}
-        }
-    }
-
-    /// A packet goes out before the radio is off: the gateway learns that nothing came of it.
-    fn call_off(&mut self, now: Instant) {
-        self.journal.counts.called_off += 1;
-        self.events.push_back(Event::CalledOff);
-        self.session_again(now);
-    }
-
-    fn session_again(&mut self, now: Instant) {
-        self.phase = Phase::Awake;
-        self.account.enter(now, Bucket::Awake);
-        self.actions.push_back(Action::WakeSession { ask: false });
-        self.plan_decision(now);
-    }
-
-    fn wake(&mut self, now: Instant, cause: Cause, flow: Option<Flow>) {
-        let Phase::Asleep { since, .. } = self.phase else { return };
-        if self.radio_is_off {
-            self.account.cycle();
-        }
-        self.wake_from(now, since, cause, flow);
-    }
-
-    /// The only place from which the radio is switched on, but for the repetition of what failed.
-    fn wake_from(&mut self, now: Instant, asleep_since: Instant, cause: Cause, flow: Option<Flow>) {
-        let woke = Woke { at: now, cause, flow, slept: now - asleep_since, took: None, rung: None };
-        self.journal.woke(woke);
-        self.events.push_back(Event::Waking(woke));
-        self.account.enter(now, Bucket::Waking);
-        if self.radio_is_off {
-            self.actions.push_back(Action::RadioOn);
-            let step = Step::Radio { until: now + limits::RADIO, pause: limits::RETRY_FIRST };
-            self.phase = Phase::Waking { since: now, cause, step };
-        } else {
-            self.wake_session(now, now, cause);
-        }
-    }
-
-    fn wake_session(&mut self, now: Instant, since: Instant, cause: Cause) {
-        let ask = cause != Cause::Traffic;
-        self.actions.push_back(Action::WakeSession { ask });
-        let step = Step::Session { until: now + limits::SESSION };
-        self.phase = Phase::Waking { since, cause, step };
-    }
-
-    fn awake(&mut self, now: Instant, since: Instant, cause: Cause, flows: bool) {
-        self.phase = Phase::Awake;
-        self.account.enter(now, Bucket::Awake);
-        let took = now - since;
-        if let Some(woke) = self.journal.latest() {
-            woke.took = flows.then_some(took);
-            let woke = *woke;
-            self.judge(&woke, took);
-            self.events.push_back(Event::Awake(woke));
-        }
-        match cause {
-            Cause::Traffic | Cause::Refused => self.plan_decision(now),
-            Cause::Schedule | Cause::Deadline | Cause::Foreign => self.plan_return(now),
-            Cause::Machine | Cause::User | Cause::Mode | Cause::Released => {
-                // The device is in somebody's hands: a fresh start.
-                self.last = Some(now);
-                self.tainted = true;
-                self.plan_decision(now);
-            }
-        }
-    }
-
-    /// What a sleep that ended says about the next ones.
-    fn judge(&mut self, woke: &Woke, took: Duration) {
-        if woke.cause == Cause::Refused {
-            return;
-        }
-        let seconds = woke.slept.as_secs_f64().max(0.1);
-        self.learned.sleeps = self.learned.sleeps.saturating_add(1);
-        #[expect(clippy::cast_precision_loss, reason = "at most 32")]
-        let share = 1.0 / self.learned.sleeps.min(32) as f64;
-        self.learned.log_sleep += (seconds.ln() - self.learned.log_sleep) * share;
-        if self.mode == Mode::Balanced && woke.cause == Cause::Traffic {
-            self.backoff.slept(seconds < self.break_even || took > self.settings.latency);
-        }
-    }
-
-    /// How long a sleep probably is.
-    fn expected_sleep(&self) -> Duration {
-        let seconds =
-            if self.learned.sleeps == 0 { 2.0 * self.break_even } else { self.learned.log_sleep.exp() };
-        Duration::try_from_secs_f64(seconds).unwrap_or(limits::LONGEST).min(limits::LONGEST)
-    }
-
-    fn failed(&mut self, why: &str) {
-        self.journal.counts.radio_failures += 1;
-        self.events.push_back(Event::RadioFailed { why: why.to_owned() });
-    }
-
-    /// The break-even time under the present load, with the session coming back as it mostly did lately.
-    fn reckon(&mut self) {
-        let count = |rung| self.rungs.iter().filter(|r| **r == rung).count();
-        // The costlier one on a tie.
-        let usual = [Rung::Full, Rung::Ticket, Rung::Mobike, Rung::Held]
-            .into_iter()
-            .reduce(|best, rung| if count(rung) > count(best) { rung } else { best });
-        let resumption = match usual.filter(|_| !self.rungs.is_empty()) {
-            None => self.settings.resumption,
-            Some(Rung::Held) => Resumption::HeldSa,
-            Some(Rung::Mobike) => Resumption::Mobike,
-            Some(Rung::Ticket) => Resumption::Ticket,
-            Some(Rung::Full) => Resumption::Full,
-        };
-        let break_even = self.settings.model.break_even(resumption, self.load);
-        if (break_even - self.break_even).abs() > 0.01 * self.break_even {
-            self.break_even = break_even;
-            self.scheduler.set_break_even(break_even);
-        }
     }
 }
