@@ -14,7 +14,7 @@ use aws_lc_rs::hmac;
 use aws_lc_rs::iv::FixedLength;
 
 use crate::error::{Error, Unauthentic};
-use crate::measure::{self, Protect};
+use crate::measure::{self, Around, Protect};
 use crate::secret::ct_eq;
 use crate::suites::{Encr, Integ};
 
@@ -173,7 +173,9 @@ impl PacketKey {
                 write_icv(&keys.mac, [aad, iv, data, aad_tail], icv);
                 Ok(())
             }
-            Keys::Measured(keys) => keys.seal(aad, iv, data, aad_tail, icv).map_err(|_| failed),
+            Keys::Measured(keys) => {
+                keys.seal(Around { aad, iv, tail: aad_tail }, data, icv).map_err(|_| failed)
+            }
         }
     }
 
@@ -207,7 +209,7 @@ impl PacketKey {
                 check_icv(&keys.mac, [aad, iv, data, aad_tail], icv)?;
                 keys.apply(iv, data).map_err(|_| Unauthentic)
             }
-            Keys::Measured(keys) => keys.open(aad, iv, data, aad_tail, icv),
+            Keys::Measured(keys) => keys.open(Around { aad, iv, tail: aad_tail }, data, icv),
         }
     }
 

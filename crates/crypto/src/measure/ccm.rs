@@ -5,7 +5,7 @@ use aws_lc_rs::cipher::{self, EncryptingKey, EncryptionContext, UnboundCipherKey
 use aws_lc_rs::iv::FixedLength;
 use zeroize::Zeroize;
 
-use super::Protect;
+use super::{Around, Protect};
 use crate::error::Unauthentic;
 use crate::secret::ct_eq;
 
@@ -72,14 +72,8 @@ impl Ccm {
 }
 
 impl Protect for Ccm {
-    fn seal(
-        &self,
-        aad: &[u8],
-        iv: &[u8],
-        data: &mut [u8],
-        _aad_tail: &[u8],
-        icv: &mut [u8],
-    ) -> Result<(), Unauthentic> {
+    fn seal(&self, around: Around<'_>, data: &mut [u8], icv: &mut [u8]) -> Result<(), Unauthentic> {
+        let Around { aad, iv, .. } = around;
         let mut tag = self.tag(iv, aad, data, icv.len())?;
         self.ctr(self.block(LENGTH_LEN as u8 - 1, iv, 0), &mut tag)?;
         self.ctr(self.block(LENGTH_LEN as u8 - 1, iv, 1), data)?;
@@ -87,14 +81,8 @@ impl Protect for Ccm {
         Ok(())
     }
 
-    fn open(
-        &self,
-        aad: &[u8],
-        iv: &[u8],
-        data: &mut [u8],
-        _aad_tail: &[u8],
-        icv: &[u8],
-    ) -> Result<(), Unauthentic> {
+    fn open(&self, around: Around<'_>, data: &mut [u8], icv: &[u8]) -> Result<(), Unauthentic> {
+        let Around { aad, iv, .. } = around;
         self.ctr(self.block(LENGTH_LEN as u8 - 1, iv, 1), data)?;
         let mut tag = self.tag(iv, aad, data, icv.len())?;
         self.ctr(self.block(LENGTH_LEN as u8 - 1, iv, 0), &mut tag)?;

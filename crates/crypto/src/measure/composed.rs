@@ -7,7 +7,7 @@ use des::{Des, TdesEde3};
 use hmac_generic::{Hmac, Mac as _};
 use md5::Md5;
 
-use super::{Cipher, Integrity, Protect};
+use super::{Around, Cipher, Integrity, Protect};
 use crate::error::Unauthentic;
 use crate::secret::ct_eq;
 
@@ -125,29 +125,17 @@ impl Mac {
 }
 
 impl Protect for Composed {
-    fn seal(
-        &self,
-        aad: &[u8],
-        iv: &[u8],
-        data: &mut [u8],
-        aad_tail: &[u8],
-        icv: &mut [u8],
-    ) -> Result<(), Unauthentic> {
+    fn seal(&self, around: Around<'_>, data: &mut [u8], icv: &mut [u8]) -> Result<(), Unauthentic> {
+        let Around { aad, iv, tail } = around;
         self.cipher.encrypt(iv, data)?;
-        let mac = self.mac.over([aad, iv, data, aad_tail]);
+        let mac = self.mac.over([aad, iv, data, tail]);
         icv.copy_from_slice(mac.get(..icv.len()).ok_or(Unauthentic)?);
         Ok(())
     }
 
-    fn open(
-        &self,
-        aad: &[u8],
-        iv: &[u8],
-        data: &mut [u8],
-        aad_tail: &[u8],
-        icv: &[u8],
-    ) -> Result<(), Unauthentic> {
-        let mac = self.mac.over([aad, iv, data, aad_tail]);
+    fn open(&self, around: Around<'_>, data: &mut [u8], icv: &[u8]) -> Result<(), Unauthentic> {
+        let Around { aad, iv, tail } = around;
+        let mac = self.mac.over([aad, iv, data, tail]);
         if !ct_eq(mac.get(..icv.len()).ok_or(Unauthentic)?, icv) {
             return Err(Unauthentic);
         }

@@ -270,25 +270,18 @@ impl FromStr for Suite {
     }
 }
 
+/// What stands around the data of a packet and is authenticated with it; see [`PacketKey::seal`].
+#[derive(Clone, Copy)]
+pub(crate) struct Around<'a> {
+    pub(crate) aad: &'a [u8],
+    pub(crate) iv: &'a [u8],
+    pub(crate) tail: &'a [u8],
+}
+
 /// What a [`PacketKey`] asks of a cipher that is only measured. Lengths have been checked.
 pub(crate) trait Protect: Send + Sync {
-    fn seal(
-        &self,
-        aad: &[u8],
-        iv: &[u8],
-        data: &mut [u8],
-        aad_tail: &[u8],
-        icv: &mut [u8],
-    ) -> Result<(), Unauthentic>;
-
-    fn open(
-        &self,
-        aad: &[u8],
-        iv: &[u8],
-        data: &mut [u8],
-        aad_tail: &[u8],
-        icv: &[u8],
-    ) -> Result<(), Unauthentic>;
+    fn seal(&self, around: Around<'_>, data: &mut [u8], icv: &mut [u8]) -> Result<(), Unauthentic>;
+    fn open(&self, around: Around<'_>, data: &mut [u8], icv: &[u8]) -> Result<(), Unauthentic>;
 }
 
 #[cfg(test)]
