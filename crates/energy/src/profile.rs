@@ -173,11 +173,12 @@ pub enum ProfileError {
 }
 
 /// The profiles that ship with the program: name and text.
-const SHIPPED: [(&str, &str); 4] = [
+const SHIPPED: [(&str, &str); 5] = [
     ("laptop-000", include_str!("../profiles/laptop-000.toml")),
     ("pda-001", include_str!("../profiles/pda-001.toml")),
     ("nokia-770-002", include_str!("../profiles/nokia-770-002.toml")),
     ("nokia-e51-002", include_str!("../profiles/nokia-e51-002.toml")),
+    ("raspberry-pi-4", include_str!("../profiles/raspberry-pi-4.toml")),
 ];
 
 impl Profile {
