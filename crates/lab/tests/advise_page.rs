@@ -2,9 +2,6 @@
 
 mod common;
 
-use std::path::PathBuf;
-use std::process::{Command, Stdio};
-
 use common::campaign;
 use dormouse_lab::advise::{Options, advise, page};
 
@@ -43,48 +40,9 @@ fn words_of_the_file_cannot_break_the_page() {
     assert!(page.contains("mask &lt;here&gt;"));
 }
 
-/// A path that goes with the test, whatever is there.
-struct Temporary(PathBuf);
-
-impl Temporary {
-    fn new(name: &str) -> Self {
-        Self(std::env::temp_dir().join(format!("dormouse-advise-{}-{name}", std::process::id())))
-    }
-}
-
-impl Drop for Temporary {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.0);
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
-
 #[test]
 fn a_browser_draws_the_page() {
-    let Some(browser) = ["chromium", "chromium-browser", "google-chrome"].into_iter().find(|b| {
-        let quiet = Command::new(b).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
-        quiet.is_ok_and(|s| s.success())
-    }) else {
-        eprintln!("skipped: no chromium is installed");
-        return;
-    };
-    let (file, profile) = (Temporary::new("page.html"), Temporary::new("browser"));
-    std::fs::write(&file.0, html()).expect("written");
-    let output = Command::new(browser)
-        .args(["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"])
-        .args([
-            "--disable-background-networking",
-            "--disable-component-update",
-            "--disable-sync",
-            "--dump-dom",
-        ])
-        .arg(format!("--user-data-dir={}", profile.0.display()))
-        .arg(format!("file://{}", file.0.display()))
-        .stderr(Stdio::null())
-        .output()
-        .expect("the browser runs");
-    let dom = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success());
+    let Some(dom) = dormouse_testbed::browser::document(&html()).expect("a browser") else { return };
     // What the parser made of it: every figure with its drawing, tables closed, nothing thrown out of place.
     assert_eq!(dom.matches("<figure id=").count(), 2);
     assert_eq!(dom.matches("</svg></figure>").count(), 2);

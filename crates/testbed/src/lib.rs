@@ -7,6 +7,7 @@
 
 #![expect(clippy::disallowed_methods, reason = "drives real processes by the real clock")]
 
+pub mod browser;
 pub mod crowd;
 mod daemon;
 pub mod forward;

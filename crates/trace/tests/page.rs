@@ -2,8 +2,6 @@
 
 mod common;
 
-use std::process::{Command, Stdio};
-
 use common::{Temporary, options};
 use dormouse_energy::profile::Profile;
 use dormouse_trace::analyse::{account, survey_all};
@@ -74,36 +72,7 @@ fn names_of_clients_cannot_break_the_page() {
 
 #[test]
 fn a_browser_draws_the_page() {
-    let Some(browser) = ["chromium", "chromium-browser", "google-chrome"].into_iter().find(|b| {
-        Command::new(b)
-            .arg("--version")
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .status()
-            .is_ok_and(|s| s.success())
-    }) else {
-        eprintln!("skipped: no chromium is installed");
-        return;
-    };
-    let (page, _) = page();
-    let file = Temporary::with("page.html", page.as_bytes());
-    let profile = Temporary::new("browser");
-    let output = Command::new(browser)
-        .args(["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"])
-        .args([
-            "--disable-background-networking",
-            "--disable-component-update",
-            "--disable-sync",
-            "--dump-dom",
-        ])
-        .arg(format!("--user-data-dir={}", profile.0.display()))
-        .arg(format!("file://{}", file.0.display()))
-        .stderr(Stdio::null())
-        .output()
-        .expect("the browser runs");
-    let _ = std::fs::remove_dir_all(&profile.0);
-    let dom = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success());
+    let Some(dom) = dormouse_testbed::browser::document(&page().0).expect("a browser") else { return };
     // What the parser made of it: every figure with its drawing, nothing thrown out of place.
     assert_eq!(dom.matches("<figure id=").count(), dom.matches("</svg></figure>").count());
     assert!(dom.matches("<figure id=").count() >= 12);
