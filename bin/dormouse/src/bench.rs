@@ -76,6 +76,9 @@ enum BenchCommand {
     /// Answer jobs from standard input (for the process whose AES instructions are hidden)
     #[command(hide = true)]
     Worker,
+    /// Be one end of a tunnel that is measured, until standard input is closed
+    #[command(hide = true)]
+    Forward,
 }
 
 /// Runs the verb.
@@ -83,8 +86,11 @@ enum BenchCommand {
 /// # Errors
 /// For a request that cannot be carried out here, and results that cannot be written.
 pub(crate) fn run(args: &BenchArgs, json: bool) -> Result<ExitCode> {
-    if let Some(BenchCommand::Worker) = args.command {
-        bench::serve()?;
+    if let Some(command) = &args.command {
+        match command {
+            BenchCommand::Worker => bench::serve()?,
+            BenchCommand::Forward => bench::forward()?,
+        }
         return Ok(ExitCode::SUCCESS);
     }
     let interrupted = Arc::new(AtomicBool::new(false));
@@ -110,6 +116,12 @@ pub(crate) fn run(args: &BenchArgs, json: bool) -> Result<ExitCode> {
         minutes(campaign.expected()),
         results.seed
     );
+    let governors: std::collections::BTreeSet<&str> =
+        results.samples.iter().filter_map(|s| s.governor.as_deref()).collect();
+    if !governors.is_empty() {
+        let names = governors.into_iter().collect::<Vec<_>>().join(", ");
+        eprintln!("sets the frequency governor to {names} in turn, and puts it back");
+    }
     if args.plan {
         for sample in &results.samples {
             println!("{}", bench::label(sample));
@@ -157,6 +169,7 @@ fn planned(args: &BenchArgs) -> Result<Campaign> {
         stream_seconds: args.stream_seconds,
         profile: args.profile.clone(),
         quick: args.quick,
+        compare_governors: false,
         seed: args.seed,
     };
     if args.stream_seconds < 0.0 {
@@ -227,36 +240,40 @@ fn summary(campaign: &Campaign) -> String {
 
 fn openssl(args: &BenchArgs, json: bool, interrupted: &AtomicBool) -> Result<ExitCode> {
     let rounds = if args.repeat == 0 { 3 } else { args.repeat };
-    eprintln!("{rounds} rounds, about {}", minutes(Duration::from_millis(16 * 4_000 * u64::from(rounds))));
+    eprintln!("{rounds} rounds, about {}", minutes(bench::expected(rounds)));
     let bar = ProgressBar::new_spinner();
     let compared = bench::compare(rounds, interrupted, &mut |what| bar.set_message(what.to_owned()));
     bar.finish_and_clear();
     let (version, table) = compared.context("comparing with OpenSSL")?;
     if json {
-        let value = serde_json::json!({ "version": 1, "openssl": version, "primitives": table });
+        let value = serde_json::json!({ "version": 2, "openssl": version, "primitives": table });
         println!("{}", serde_json::to_string_pretty(&value)?);
         return Ok(ExitCode::SUCCESS);
     }
-    println!("aws-lc against {version}, one core; ratios of speeds, median of {rounds} rounds");
     println!(
-        "{:<18} {:>9} {:>9} {:>8} {:>8} {:>8} {:>8} {:>8}  verdict",
-        "", "OpenSSL", "ours", "ratio", "16 KiB", "narrow", "n 16 KiB", "both n"
+        "aws-lc against {version}, one core: MB/s of CPU time and their ratio, median of {rounds} rounds"
     );
-    for row in &table {
-        let Against { name, openssl, ours, ratio, ratio_large, ratio_narrow, ratio_large_narrow, .. } = row;
-        let or_dash = |r: &Option<f64>| r.map_or_else(|| "-".to_owned(), |r| format!("{r:.2}"));
-        println!(
-            "{name:<18} {:>9.0} {:>9.0} {ratio:>8.2} {ratio_large:>8.2} {:>8} {:>8} {:>8}  {}",
-            openssl / 1e6,
-            ours / 1e6,
-            or_dash(ratio_narrow),
-            or_dash(ratio_large_narrow),
-            or_dash(&row.ratio_both_narrow),
-            row.verdict
-        );
+    println!("  a: with the processor as it is");
+    let hidden = table.first().map(|row| row.compared.as_slice()).unwrap_or_default();
+    for (letter, rung) in ('b'..).zip(hidden.iter().skip(1)) {
+        println!("  {letter}: with {} hidden from both", rung.hidden);
     }
+    println!("\n{:<20} {:>24}   {:>24}", "", "1,424 bytes", "16 KiB");
+    let head = ["OpenSSL", "ours", "ratio"].map(|h| format!("{h:>8}")).concat();
+    println!("{:<20} {head}   {head}", "");
+    for Against { name, compared, verdict, .. } in &table {
+        for (letter, rung) in ('a'..).zip(compared) {
+            let speeds = [rung.packet, rung.large]
+                .map(|s| format!("{:>8.0}{:>8.0}{:>8.2}", s.openssl / 1e6, s.ours / 1e6, s.ratio));
+            let name = if letter == 'a' { name } else { "" };
+            println!("{name:<17} {letter}  {}", speeds.join("   "));
+        }
+        println!("{:<17} => {verdict}", "");
+    }
+    let agree = table.iter().filter(|row| row.agree).count();
     println!(
-        "OpenSSL and ours in MB/s at 1424 bytes; narrow: VAES, VPCLMULQDQ and AVX-512 hidden from our library"
+        "\n{agree} of {} agree within 10 % as they are; why the others differ stands below each",
+        table.len()
     );
     Ok(ExitCode::SUCCESS)
 }

@@ -40,6 +40,7 @@ fn needs() -> Request {
         files: vec![50_000, 16_000_000],
         rounds: 5,
         quick: true,
+        compare_governors: true,
         seed: 1,
         ..Request::default()
     }

@@ -92,6 +92,19 @@ fn a_tie_is_decided_by_the_standards_and_said_to_be_one() {
 }
 
 #[test]
+fn a_few_suites_measured_once_more_on_one_core_do_not_decide() {
+    let mut results = campaign();
+    results.samples.iter_mut().for_each(|s| s.cores = 2);
+    for suite in ["aes128gcm16", "aes128-sha256"] {
+        results.samples.push(sample(What::Path, suite, 1_420, 100.0));
+    }
+    assert!(results.samples.last().is_some_and(|s| s.cores == 1));
+    let advice = advise(&results, options(Purpose::Bulk)).expect("advice");
+    assert_eq!(advice.basis.cores, 2, "{:?}", advice.basis);
+    assert!(advice.candidates.len() > 2);
+}
+
+#[test]
 fn what_was_not_verified_or_hardly_measured_is_not_recommended() {
     let mut results = campaign();
     for s in results.samples.iter_mut().filter(|s| s.suite == "aes128gcm16") {

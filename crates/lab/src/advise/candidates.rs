@@ -184,10 +184,15 @@ pub(super) fn basis(results: &Results, purpose: Purpose) -> Option<Basis> {
         }
     }
     let known = results.machine.governor.as_deref();
+    // A few suites that were measured once more, on one core for instance, are no choice.
+    let most = |what: What| {
+        suites.iter().filter(|(b, _)| b.what == what).map(|(_, suites)| suites.len()).max().unwrap_or(0)
+    };
     let rank = |(basis, suites): &(&Basis, &BTreeSet<&str>)| {
         (
             basis.what == What::Path && suites.len() >= 2,
             suites.len() >= 2,
+            suites.len() * 3 >= most(basis.what) * 2,
             std::cmp::Reverse(basis.cores),
             basis.governor.is_none() || basis.governor.as_deref() == known,
             std::cmp::Reverse(basis.packet_bytes.abs_diff(purpose.packet_bytes())),

@@ -30,7 +30,8 @@ pub fn render(advice: &Advice, results: &Results) -> anyhow::Result<String> {
     papers(&mut body, advice);
     rule_table(&mut body, &advice.rules);
     lists(&mut body, advice);
-    let lead = format!("For {}, on {}. {}.", advice.purpose, advice.machine.cpu, advice.basis.words());
+    let lead =
+        format!("For {}, on {}, decided on {}.", advice.purpose, advice.machine.cpu, advice.basis.words());
     Ok(html::page("Which settings should this device use?", &lead, false, &body, "dormouse advise"))
 }
 
@@ -52,14 +53,19 @@ fn recommendation(out: &mut String, advice: &Advice) {
     for reason in &advice.recommended.reasons {
         let _ = write!(out, "<li>{}</li>", escape(reason));
     }
-    out.push_str("</ul><div class=\"wide\"><table class=\"words\"><thead><tr><th>against</th><th>the recommended one has</th></tr></thead><tbody>");
-    for e in &advice.recommended.evidence {
-        let words = compared(e.metric, &e.comparison);
-        let _ = write!(out, "<tr><td>{}</td><td>{}</td></tr>", escape(&e.against), escape(&words));
+    out.push_str("</ul>");
+    let evidence = &advice.recommended.evidence;
+    if !evidence.is_empty() {
+        out.push_str("<div class=\"wide\"><table class=\"words\"><thead><tr><th>against</th><th>the recommended one has</th></tr></thead><tbody>");
+        for e in evidence {
+            let words = compared(e.metric, &e.comparison);
+            let _ = write!(out, "<tr><td>{}</td><td>{}</td></tr>", escape(&e.against), escape(&words));
+        }
+        out.push_str("</tbody></table></div>");
     }
     let _ = writeln!(
         out,
-        "</tbody></table></div><p>For <code>/etc/dormouse/dormouse.toml</code>:</p><pre>{}</pre><p>For <code>swanctl.conf</code>:</p><pre>{}</pre></section>",
+        "<p>For <code>/etc/dormouse/dormouse.toml</code>:</p><pre>{}</pre><p>For <code>swanctl.conf</code>:</p><pre>{}</pre></section>",
         escape(&advice.lines.toml),
         escape(&advice.lines.swanctl)
     );
@@ -74,7 +80,7 @@ fn pareto(advice: &Advice, cost: Metric) -> Chart {
     let mut chart =
         Chart::new(id, &format!("Throughput against {}", text::metric(cost)), label, "throughput, MB/s");
     chart.caption = format!(
-        "Each point is a suite, the median over its rounds; up and to the left is better. The line is the Pareto front of what may be recommended. {}.",
+        "Each point is a suite, the median over its rounds; up and to the left is better. The line is the Pareto front of what may be recommended, on {}.",
         advice.basis.words()
     );
     let at = |c: &Candidate| Some((c.figure(cost)?.median * factor, c.throughput?.median / 1e6));

@@ -10,7 +10,7 @@ use std::fmt::Write as _;
 use serde::Serialize;
 
 use super::levels::parts;
-use crate::results::format::{Encapsulation, Engine, Metric, Results, Sample, What};
+use crate::results::format::{Direction, Encapsulation, Engine, Metric, Results, Sample, What};
 use crate::results::stats::{Bootstrap, Comparison, Verdict};
 
 /// A rule with what came out.
@@ -356,8 +356,9 @@ fn summary(test: &Test, pairs: &[Pair<'_>]) -> Option<String> {
         let (suite, space) = if several { (pair.first.suite.as_str(), " ") } else { ("", "") };
         let _ = write!(
             out,
-            " {suite}{space}{} {:.2} [{:.2}, {:.2}]{verdict},",
+            " {suite}{space}{}{} {:.2} [{:.2}, {:.2}]{verdict},",
             size(pair.first),
+            besides(pair, pairs, test.differ),
             c.ratio.median,
             c.ratio.low,
             c.ratio.high
@@ -368,6 +369,52 @@ fn summary(test: &Test, pairs: &[Pair<'_>]) -> Option<String> {
         let _ = write!(out, ", and {} more", pairs.len() - SHOWN);
     }
     Some(out)
+}
+
+/// What tells a pair from others of its size, in words: the way, the wrapping, the processors and the instructions, where they
+/// are not all alike (and are not what the two sides differ in).
+fn besides(pair: &Pair<'_>, pairs: &[Pair<'_>], differ: Differ) -> String {
+    let sample = pair.first;
+    let varies = |of: &dyn Fn(&Sample) -> String| {
+        let own = of(sample);
+        let other = pairs.iter().any(|p| p.first.suite == sample.suite && of(p.first) != own);
+        other.then_some(own)
+    };
+    let way = |s: &Sample| {
+        match s.direction {
+            Direction::Out => "out",
+            Direction::In => "in",
+            Direction::Both => "both ways",
+        }
+        .to_owned()
+    };
+    let aes = |s: &Sample| {
+        if s.aes_instructions == Some(false) { "in software" } else { "by instructions" }.to_owned()
+    };
+    let wrapped = |s: &Sample| wrapping(s).to_owned();
+    let cores = |s: &Sample| format!("{} cores", s.cores);
+    let mut words = vec![varies(&way)];
+    if !matches!(differ, Differ::Wrap | Differ::Protection | Differ::Layer) {
+        words.push(varies(&wrapped));
+    }
+    if differ != Differ::Cores {
+        words.push(varies(&cores));
+    }
+    if differ != Differ::Aes {
+        words.push(varies(&aes));
+    }
+    let words: Vec<String> = words.into_iter().flatten().collect();
+    if words.is_empty() { String::new() } else { format!(" ({})", words.join(", ")) }
+}
+
+const fn wrapping(sample: &Sample) -> &'static str {
+    match sample.encapsulation {
+        Encapsulation::None => "no encapsulation",
+        Encapsulation::Tunnel => "tunnel",
+        Encapsulation::Transport => "transport",
+        Encapsulation::Udp => "tunnel in UDP",
+        Encapsulation::UdpTransport => "transport in UDP",
+    }
 }
 
 /// The size of a sample: of its packets, and of its file if it has one.
@@ -383,13 +430,7 @@ const SHOWN: usize = 6;
 
 /// A side by what it differs in; without its suite where there are several and each pair names its own.
 fn name(sample: &Sample, differ: Differ, several: bool) -> String {
-    let wrap = match sample.encapsulation {
-        Encapsulation::None => "no encapsulation",
-        Encapsulation::Tunnel => "tunnel",
-        Encapsulation::Transport => "transport",
-        Encapsulation::Udp => "tunnel in UDP",
-        Encapsulation::UdpTransport => "transport in UDP",
-    };
+    let wrap = wrapping(sample);
     let how = match differ {
         Differ::Protection if sample.suite == "none" => {
             let plain = sample.engine == Engine::Plain;

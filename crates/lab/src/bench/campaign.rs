@@ -69,9 +69,10 @@ impl Campaign {
         if !request.governors.is_empty() {
             governors()?.check(&request.governors)?;
         }
-        let wants_crypto = request.parts.is_empty() || request.parts.contains(&Part::Crypto);
+        let hides = [Part::Crypto, Part::Path, Part::Downloads];
+        let wants = request.parts.is_empty() || hides.iter().any(|p| request.parts.contains(p));
         let mut versions = versions();
-        let aes_off = wants_crypto && machine::has_aes(&here) && {
+        let aes_off = wants && machine::has_aes(&here) && {
             match aes_can_be_hidden() {
                 Ok(proof) => {
                     versions.insert("aes-mask".into(), proof);
@@ -79,11 +80,7 @@ impl Campaign {
                 }
                 Err(error) => {
                     let reason = format!("not possible: {error:#}");
-                    skipped.push(Skipped {
-                        what: Some(What::Crypto),
-                        subject: "AES instructions off".into(),
-                        reason,
-                    });
+                    skipped.push(Skipped { what: None, subject: "AES instructions off".into(), reason });
                     false
                 }
             }
@@ -212,14 +209,19 @@ impl Campaign {
                 let label = label(sample);
                 progress(&Progress { round, done, total, next: &label });
                 done += 1;
-                if let (Some(governors), Some(wanted)) = (&mut governors, &sample.governor) {
-                    governors.set(wanted)?;
-                }
-                let mut measured = runner.run(sample, round);
-                if round == 0 && measured.is_err() {
+                let governed = match (&mut governors, &sample.governor) {
+                    (Some(governors), Some(wanted)) => governors.set(wanted),
+                    (Some(governors), None) => {
+                        governors.restore();
+                        Ok(())
+                    }
+                    (None, _) => Ok(()),
+                };
+                let measured = governed.and_then(|()| {
+                    let once = runner.run(sample, round);
                     // What cannot be warmed up is left out for good: a busy moment must not decide that.
-                    measured = runner.run(sample, round);
-                }
+                    if round == 0 && once.is_err() { runner.run(sample, round) } else { once }
+                });
                 match measured {
                     Ok(measured) if round > 0 => self.results.samples[index].rounds.push(measured),
                     Ok(_) => self.results.samples[index].verified = true,
@@ -268,7 +270,9 @@ impl Campaign {
     }
 
     /// What failed when it was warmed up is taken out of the plan; what failed later keeps its other rounds.
-    fn without_the_failed(&mut self, round: u32, failed: Vec<(usize, String)>) {
+    fn without_the_failed(&mut self, round: u32, mut failed: Vec<(usize, String)>) {
+        // From the last point to the first, whatever the order they failed in: what is taken out moves those behind it.
+        failed.sort_unstable();
         for (index, error) in failed.into_iter().rev() {
             let Some(sample) = self.results.samples.get_mut(index) else { continue };
             if round > 0 && !sample.rounds.is_empty() {
@@ -350,7 +354,8 @@ fn plan_name(request: &Request) -> &'static str {
         && request.governors.is_empty()
         && request.files.is_empty()
         && request.rates.is_empty()
-        && request.rounds == 0);
+        && request.rounds == 0
+        && !request.compare_governors);
     match (filtered, request.quick) {
         (true, _) => "chosen",
         (false, true) => "quick",

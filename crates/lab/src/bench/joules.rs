@@ -57,7 +57,7 @@ impl Joules {
         }
         match open(Path::new("/"), &Choice::Best, BootClock::now()) {
             Ok(opened) => Ok((Self::Metered { meter: opened.meter, idle_watts: 0.0 }, None)),
-            Err(error) => Ok((Self::None, Some(error.to_string()))),
+            Err(error) => Ok((Self::None, Some(format!("{error}; {}", estimates())))),
         }
     }
 
@@ -117,6 +117,17 @@ impl Joules {
     }
 }
 
+/// How energy can be had without a meter: by the device profiles that say what a busy processor draws.
+fn estimates() -> String {
+    let names: Vec<&str> = Profile::shipped_names()
+        .filter(|name| Profile::shipped(name).is_some_and(|p| p.power(CORE_POWER).is_ok()))
+        .collect();
+    format!(
+        "--profile NAME or FILE estimates it from CPU time by {CORE_POWER} (shipped: {})",
+        names.join(", ")
+    )
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -143,5 +154,16 @@ mod tests {
         let error = format!("{:#}", Joules::find(Some("laptop-000")).unwrap_err());
         assert!(error.contains("laptop-000") && error.contains(CORE_POWER), "{error}");
         assert!(Joules::find(Some("/nonexistent")).is_err());
+    }
+
+    #[test]
+    fn a_shipped_profile_has_it_and_is_named_where_there_is_no_meter() {
+        let (joules, why_not) = Joules::find(Some("raspberry-pi-4")).unwrap();
+        assert!(
+            matches!(joules, Joules::Estimated { watts, .. } if (0.5..2.0).contains(&watts)),
+            "{joules:?}"
+        );
+        assert_eq!(why_not, None);
+        assert!(estimates().contains("raspberry-pi-4") && !estimates().contains("laptop"), "{}", estimates());
     }
 }

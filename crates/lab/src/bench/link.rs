@@ -1,29 +1,18 @@
-//! Two hosts in network namespaces with a veth pair between them, and the tunnels over it: ours, wireguard-go's, the kernel's
+//! Two hosts in network namespaces with a veth pair between them, and the tunnels over it: ours, WireGuard's, the kernel's
 //! own ESP, or none. Owns the namespaces and whatever runs in them; all of it goes when it is dropped.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::os::unix::net::UnixStream;
+use std::net::IpAddr;
 use std::path::PathBuf;
-use std::sync::mpsc;
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 use anyhow::{Result, anyhow, bail, ensure};
-use dormouse_esp::Mode;
-use dormouse_sansio::Carrier;
-use dormouse_testbed::forward::{Forwarder, Lost, Protection, Settings};
 use dormouse_testbed::{Host, Need, Process, Testbed};
 
-use super::plan::is_transport;
+use super::forward::{End, INNER, Job, OUTER, TUN};
 use super::transfer;
 use crate::results::format::{Encapsulation, Engine, Sample};
 
-/// Outer addresses of sender and receiver.
-const OUTER: [Ipv4Addr; 2] = [Ipv4Addr::new(10, 77, 0, 1), Ipv4Addr::new(10, 77, 0, 2)];
-/// Inner addresses of sender and receiver.
-const INNER: [Ipv4Addr; 2] = [Ipv4Addr::new(10, 88, 0, 1), Ipv4Addr::new(10, 88, 0, 2)];
 const VETH: &str = "eth0";
-const TUN: &str = "dm0";
 const STUCK: Duration = Duration::from_secs(5);
 
 /// What the link needs of the machine, in words; `None` if all of it is there.
@@ -69,6 +58,8 @@ pub(crate) struct Key {
     encapsulation: Encapsulation,
     /// How many processors its threads may use.
     pub(crate) cores: u32,
+    /// Whether AES instructions are hidden from it.
+    hidden: bool,
 }
 
 impl Key {
@@ -77,7 +68,8 @@ impl Key {
         // TLS needs no tunnel: it runs over the bare link.
         let engine = if sample.engine == Engine::Rustls { Engine::Plain } else { sample.engine };
         let suite = if engine == Engine::Plain { "none".to_owned() } else { sample.suite.clone() };
-        Self { engine, suite, encapsulation: sample.encapsulation, cores: sample.cores }
+        let hidden = sample.aes_instructions == Some(false);
+        Self { engine, suite, encapsulation: sample.encapsulation, cores: sample.cores, hidden }
     }
 }
 
@@ -97,15 +89,9 @@ pub(crate) struct Link {
 enum Carriers {
     None,
     Ours(Vec<End>),
-    Wireguard(Vec<(Process, PathBuf)>),
+    WireguardGo(Vec<(Process, PathBuf)>),
+    KernelWireguard,
     Kernel,
-}
-
-/// One end of our tunnel: a thread in its host.
-#[derive(Debug)]
-struct End {
-    stop: Option<UnixStream>,
-    thread: Option<JoinHandle<Result<Result<Lost>>>>,
 }
 
 impl Link {
@@ -130,7 +116,7 @@ impl Link {
         match key.engine {
             Engine::Plain | Engine::Rustls => {}
             Engine::Dormouse => link.ours(key)?,
-            Engine::Wireguard => link.wireguard()?,
+            Engine::Wireguard | Engine::WireguardGo => link.wireguard(key.engine)?,
             Engine::Kernel => link.kernel()?,
             Engine::Openssl => bail!("openssl makes no link"),
         }
@@ -188,25 +174,14 @@ impl Link {
     }
 
     fn ours(&mut self, key: &Key) -> Result<()> {
-        let mode = if is_transport(key.encapsulation) { Mode::Transport } else { Mode::Tunnel };
-        let protection = match key.encapsulation {
-            Encapsulation::None => Protection::Plain,
-            _ => Protection::Esp { suite: key.suite.parse()?, mode },
-        };
-        let raw = matches!(key.encapsulation, Encapsulation::Tunnel | Encapsulation::Transport);
+        ensure!(!key.hidden || key.suite.contains("aes"), "{} has no use for AES instructions", key.suite);
         let mut ends = Vec::new();
-        for i in [0, 1] {
-            let settings = Settings {
-                tun: TUN.to_owned(),
-                protection,
-                carrier: if raw { Carrier::RawEsp } else { Carrier::NatT },
-                local: SocketAddr::from((OUTER[i], if raw { 0 } else { 4_500 })),
-                remote: SocketAddr::from((OUTER[1 - i], if raw { 0 } else { 4_500 })),
-                inner: (INNER[i].into(), INNER[1 - i].into()),
-                first: i == 0,
-            };
-            self.full_mtu = settings.inner_mtu()?.into();
-            ends.push(End::start(&self.hosts[i], settings)?);
+        for (end, host) in self.hosts.iter().enumerate() {
+            let job = Job { suite: key.suite.clone(), encapsulation: key.encapsulation, end };
+            self.full_mtu = job.settings()?.inner_mtu()?.into();
+            let end = End::start(host, &job, key.hidden)?;
+            self.helpers.push(end.pid());
+            ends.push(end);
         }
         self.carriers = Carriers::Ours(ends);
         self.tunnel_addresses(TUN)
@@ -223,41 +198,70 @@ impl Link {
         Ok(())
     }
 
-    fn wireguard(&mut self) -> Result<()> {
-        for program in ["wireguard-go", "wg"] {
-            if let Some(what) = Need::Program(program).missing() {
-                bail!("WireGuard is not present: {what} is missing");
-            }
+    /// WireGuard, by the kernel or by wireguard-go; both are set up with `wg`.
+    fn wireguard(&mut self, engine: Engine) -> Result<()> {
+        if let Some(what) = Need::Program("wg").missing() {
+            bail!("WireGuard cannot be set up: {what} is missing");
         }
-        let device = format!("dmwg{}", std::process::id());
+        if engine == Engine::Wireguard {
+            self.carriers = Carriers::KernelWireguard;
+            for host in &self.hosts {
+                host.ip(&format!("link add dev {TUN} type wireguard"))
+                    .map_err(|e| anyhow!("the kernel's WireGuard is not present: {}", last_words(&e)))?;
+            }
+            self.wireguard_keys(&|_| TUN.to_owned())?;
+        } else {
+            self.wireguard_go()?;
+        }
+        self.tunnel_addresses(TUN)?;
+        self.full_mtu = 1_420;
+        Ok(())
+    }
+
+    /// Fresh keys for both ends; `device` is what an end's interface is called.
+    fn wireguard_keys(&self, device: &dyn Fn(usize) -> String) -> Result<()> {
+        for host in &self.hosts {
+            let keys = host.dir().display().to_string();
+            host.sh(&format!("umask 077; wg genkey > {keys}/key; wg pubkey < {keys}/key > {keys}/public"))?;
+        }
+        for (i, host) in self.hosts.iter().enumerate() {
+            let public = std::fs::read_to_string(self.hosts[1 - i].dir().join("public"))?;
+            host.sh(&format!(
+                "wg set {} private-key {}/key listen-port 51820 peer {} endpoint {}:51820 allowed-ips 0.0.0.0/0",
+                device(i),
+                host.dir().display(),
+                public.trim(),
+                OUTER[1 - i]
+            ))?;
+        }
+        Ok(())
+    }
+
+    fn wireguard_go(&mut self) -> Result<()> {
+        if let Some(what) = Need::Program("wireguard-go").missing() {
+            bail!("wireguard-go is not present: {what} is missing");
+        }
         // The control sockets of all namespaces share a directory and are named by the interface.
+        let device = format!("dmwg{}", std::process::id());
         let name = |i: usize| format!("{device}{}", ["a", "b"][i]);
         let mut ends = Vec::new();
         for (i, host) in self.hosts.iter().enumerate() {
-            let keys = host.dir().display().to_string();
-            host.sh(&format!("umask 077; wg genkey > {keys}/key; wg pubkey < {keys}/key > {keys}/public"))?;
             let mut command = host.command("wireguard-go");
             command.args(["-f", &name(i)]).env("LOG_LEVEL", "error");
             let process = Process::spawn("wireguard-go", &mut command, &host.dir().join("wireguard-go.log"))?;
             self.helpers.push(process.pid());
             ends.push((process, PathBuf::from(format!("/var/run/wireguard/{}.sock", name(i)))));
         }
-        self.carriers = Carriers::Wireguard(ends);
+        self.carriers = Carriers::WireguardGo(ends);
         for (i, host) in self.hosts.iter().enumerate() {
-            let public = std::fs::read_to_string(self.hosts[1 - i].dir().join("public"))?;
             host.eventually(&format!("wg show {}", name(i)), STUCK)?;
-            host.sh(&format!(
-                "wg set {} private-key {}/key listen-port 51820 peer {} endpoint {}:51820 allowed-ips 0.0.0.0/0",
-                name(i),
-                host.dir().display(),
-                public.trim(),
-                OUTER[1 - i]
-            ))?;
+        }
+        // Before they are renamed: the control socket keeps the first name.
+        self.wireguard_keys(&name)?;
+        for (i, host) in self.hosts.iter().enumerate() {
             host.ip(&format!("link set dev {} down", name(i)))?;
             host.ip(&format!("link set dev {} name {TUN}", name(i)))?;
         }
-        self.tunnel_addresses(TUN)?;
-        self.full_mtu = 1_420;
         Ok(())
     }
 
@@ -315,47 +319,20 @@ impl Drop for Link {
         match &mut self.carriers {
             Carriers::None => {}
             Carriers::Ours(ends) => ends.clear(),
-            Carriers::Wireguard(ends) => {
+            Carriers::WireguardGo(ends) => {
                 for (process, socket) in ends {
                     process.stop();
                     // Usually gone with the process.
                     let _ = std::fs::remove_file(socket);
                 }
             }
-            Carriers::Kernel => self.undo_kernel(),
-        }
-    }
-}
-
-impl End {
-    fn start(host: &Host, settings: Settings) -> Result<Self> {
-        let (stop, stopped) = UnixStream::pair()?;
-        let (ready, is_ready) = mpsc::channel();
-        let thread = host.within(move || {
-            let opened = Forwarder::open(&settings);
-            let mut forwarder = match opened {
-                Ok(forwarder) => forwarder,
-                Err(error) => {
-                    // Nobody listens any more only if the other side has given up.
-                    let _ = ready.send(Err(error));
-                    return Ok(Lost::default());
+            Carriers::KernelWireguard => {
+                for host in &self.hosts {
+                    // Of two that were to be made, one may never have been.
+                    let _ = host.ip(&format!("link del dev {TUN}"));
                 }
-            };
-            let _ = ready.send(Ok(()));
-            forwarder.run(&stopped)
-        })?;
-        let end = Self { stop: Some(stop), thread: Some(thread) };
-        is_ready.recv_timeout(STUCK).map_err(|_| anyhow!("the forwarder does not start"))??;
-        Ok(end)
-    }
-}
-
-impl Drop for End {
-    fn drop(&mut self) {
-        self.stop = None;
-        if let Some(thread) = self.thread.take() {
-            // A forwarder that failed has already shown itself in what did not arrive.
-            let _ = thread.join();
+            }
+            Carriers::Kernel => self.undo_kernel(),
         }
     }
 }

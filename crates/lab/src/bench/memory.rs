@@ -5,7 +5,7 @@ use std::sync::Barrier;
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, ensure};
-use dormouse_crypto::measure::{Keyed, Primitive, Suite, verify};
+use dormouse_crypto::measure::{Primitive, Suite, verify};
 use dormouse_crypto::{Encr, Secret};
 use dormouse_esp::{IPV4_IN_IP, Inbound, Outbound, SaParams};
 use dormouse_sansio::{Entropy as _, Seeded};
@@ -148,7 +148,7 @@ fn packet(len: usize, random: &mut Seeded) -> Result<Vec<u8>> {
     Ok(packet)
 }
 
-/// Bytes a second of one primitive over blocks of `block` bytes, by the CPU time of this thread, as `openssl speed` counts.
+/// Bytes a second of one primitive over blocks of `block` bytes.
 ///
 /// # Errors
 /// If the primitive is wrong, or refuses the block.
@@ -157,18 +157,25 @@ pub(crate) fn primitive(primitive: Primitive, block: usize, time: Duration) -> R
         verify(suite)?;
     }
     let (mut keyed, mut data) = (primitive.keyed()?, vec![0x5a; block]);
-    let mut once = |keyed: &mut Keyed| -> Result<u64> {
-        for _ in 0..BATCH {
-            keyed.run(&mut data)?;
+    rate(block, time, || Ok(keyed.run(&mut data)?))
+}
+
+/// Bytes a second of `once`, which works on `block` bytes, by the CPU time of this thread, as `openssl speed` counts.
+///
+/// # Errors
+/// Those of `once`.
+pub fn rate(block: usize, time: Duration, mut once: impl FnMut() -> Result<()>) -> Result<f64> {
+    let mut batch = || (0..BATCH).try_for_each(|_| once());
+    batch()?;
+    let (start, mut batches) = (cpu::thread(), 0u64);
+    loop {
+        batch()?;
+        batches += 1;
+        let spent = cpu::thread().saturating_sub(start);
+        if spent >= time {
+            return Ok((batches * (BATCH * block) as u64) as f64 / spent.as_secs_f64());
         }
-        Ok((block * BATCH) as u64)
-    };
-    once(&mut keyed)?;
-    let (start, mut bytes) = (cpu::thread(), 0);
-    while cpu::thread() - start < time {
-        bytes += once(&mut keyed)?;
     }
-    Ok(bytes as f64 / (cpu::thread() - start).as_secs_f64())
 }
 
 #[cfg(test)]

@@ -12,6 +12,7 @@
 
 mod campaign;
 mod cpu;
+mod forward;
 mod governor;
 mod joules;
 mod link;
@@ -26,6 +27,8 @@ mod transfer;
 mod worker;
 
 pub use campaign::{Campaign, Ended, Progress, Unprivileged, label};
-pub use openssl::{Against, compare};
+pub use forward::forward;
+pub use memory::rate;
+pub use openssl::{Against, Compared, Speeds, compare, expected, speed};
 pub use plan::{Part, Request};
 pub use worker::serve;

@@ -84,6 +84,8 @@ pub struct Request {
     pub profile: Option<String>,
     /// The short campaign.
     pub quick: bool,
+    /// Compare the machine's governors on one suite, where it has several; the full campaign does in any case.
+    pub compare_governors: bool,
     /// Seed of payloads, keys and order.
     pub seed: u64,
 }
@@ -109,9 +111,9 @@ impl Times {
         let stream = match request.stream_seconds {
             s if s > 0.0 && s.is_finite() => Duration::from_secs_f64(s.min(86_400.0)),
             _ if request.quick => ms(400),
-            _ => ms(10_000),
+            _ => ms(1_000),
         };
-        let (crypto, path) = if request.quick { (ms(10), ms(150)) } else { (ms(100), ms(1_000)) };
+        let (crypto, path) = if request.quick { (ms(10), ms(120)) } else { (ms(20), ms(400)) };
         Self { crypto, path, stream, setup: ms(120) }
     }
 
@@ -143,7 +145,7 @@ pub struct Plan {
 }
 
 /// What stands for paper 004's packet sizes: from its smallest to the usual MTU, and one beyond it (paper 001).
-const SIZES: [u32; 8] = [180, 256, 400, 576, 1_024, 1_280, 1_420, 2_048];
+const SIZES: [u32; 8] = [180, 256, 400, 576, 1_024, 1_420, 1_500, 2_048];
 const QUICK_SIZES: [u32; 3] = [180, 576, 1_420];
 /// The quick campaign: what is recommended today, what paper 004 compares, what paper 001 used, and the baselines.
 const QUICK: [&str; 12] = [
@@ -160,10 +162,44 @@ const QUICK: [&str; 12] = [
     "3des-sha1",
     "des-md5",
 ];
-const QUICK_PATH: [&str; 7] =
-    ["none", "null-sha1", "aes128gcm16", "chacha20poly1305", "aes128-sha256", "aes128-sha1", "3des-sha1"];
+const QUICK_PATH: [&str; 9] = [
+    "none",
+    "null-sha1",
+    "aes128gcm16",
+    "chacha20poly1305",
+    "aes128ccm16",
+    "aes128-sha256",
+    "aes128-sha1",
+    "aes128ctr-sha1",
+    "3des-sha1",
+];
+/// The whole path takes a hundred times as long as cryptography alone: of suites that differ only in the length of a key or a
+/// MAC, one must do.
+const PATH: [&str; 15] = [
+    "none",
+    "null-sha1",
+    "null-sha256",
+    "aes128gcm16",
+    "aes256gcm16",
+    "chacha20poly1305",
+    "aes128ccm16",
+    "aes128-sha1",
+    "aes128ctr-sha1",
+    "aes128-sha256",
+    "aes128ctr-sha256",
+    "aes256-sha256",
+    "aes256-sha512",
+    "3des-sha1",
+    "des-md5",
+];
+const PATH_SIZES: [u32; 5] = [180, 576, 1_024, 1_420, 2_048];
 /// Transport mode and UDP encapsulation are compared with tunnel mode on these.
 const WRAPPED: [&str; 2] = ["aes128gcm16", "aes128-sha1"];
+/// Paper 004's modes: measured over the whole path without AES instructions too.
+const MODES: [&str; 4] = ["aes128-sha1", "aes128ctr-sha1", "aes128ccm16", "aes128gcm16"];
+/// Paper 004's governors, and the one that took their place; what it compares them on.
+const GOVERNORS: [&str; 5] = ["performance", "ondemand", "conservative", "powersave", "schedutil"];
+const GOVERNED: &str = "aes128-sha1";
 
 impl Request {
     /// The suites asked for, or the defaults.
@@ -178,6 +214,21 @@ impl Request {
             return named(&self.suites.iter().map(String::as_str).collect::<Vec<_>>());
         }
         if self.quick { named(quick) } else { Ok(Suite::all()) }
+    }
+
+    /// The suites asked for, or these.
+    fn suites_or(&self, default: &[&str]) -> Result<Vec<Suite>> {
+        if self.suites.is_empty() {
+            default.iter().map(|n| Ok(n.parse()?)).collect()
+        } else {
+            self.suites(&[])
+        }
+    }
+
+    /// Whether a suite's path is measured without AES instructions too: those asked for, else paper 004's modes.
+    fn hides(&self, suite: Suite) -> bool {
+        let name = suite.to_string();
+        if self.suites.is_empty() { MODES.contains(&name.as_str()) } else { name.starts_with("aes") }
     }
 
     fn sizes(&self) -> Result<Vec<u32>> {
@@ -208,7 +259,7 @@ impl Request {
     pub fn plan(&self, machine: &Machine, aes_off: bool) -> Result<Plan> {
         let rounds = match self.rounds {
             0 if self.quick => 5,
-            0 => 10,
+            0 => 7,
             rounds => rounds,
         };
         ensure!(rounds <= 10_000, "{rounds} rounds: expected at most 10000");
@@ -216,19 +267,21 @@ impl Request {
         for part in Part::ALL.into_iter().filter(|p| self.wants(*p)) {
             match part {
                 Part::Crypto => self.crypto(&mut plan, machine, aes_off)?,
-                Part::Path => self.path(&mut plan, machine)?,
+                Part::Path => self.path(&mut plan, machine, aes_off)?,
                 Part::Streams => self.streams(&mut plan)?,
-                Part::Downloads => self.downloads(&mut plan)?,
+                Part::Downloads => self.downloads(&mut plan, aes_off)?,
                 Part::Tls => self.tls(&mut plan),
             }
         }
         for sample in
             plan.samples.iter_mut().filter(|s| s.aes_instructions.is_none() && s.suite.contains("aes"))
         {
-            // Only in memory can they be hidden; elsewhere whatever the processor has is used.
+            // Where they are not hidden, what the processor has is used.
             sample.aes_instructions = machine::has_aes(machine).then_some(true);
         }
-        if !self.governors.is_empty() {
+        if self.governors.is_empty() {
+            self.governed(&mut plan, machine);
+        } else {
             plan.samples = self
                 .governors
                 .iter()
@@ -236,6 +289,28 @@ impl Request {
                 .collect();
         }
         Ok(plan)
+    }
+
+    /// The machine's governors on one suite: whole paths and downloads. Another governor than the one that was found holds for
+    /// these points alone.
+    fn governed(&self, plan: &mut Plan, machine: &Machine) {
+        let here: Vec<&str> =
+            GOVERNORS.into_iter().filter(|g| machine.governors.iter().any(|here| here == g)).collect();
+        if here.len() < 2 || self.quick && !self.compare_governors {
+            return;
+        }
+        let compared = |s: &Sample| {
+            matches!(s.what, What::Path | What::Download)
+                && s.engine == Engine::Dormouse
+                && s.suite == GOVERNED
+                && s.encapsulation == Encapsulation::Tunnel
+                && s.aes_instructions != Some(false)
+                && s.cores == machine.cores
+        };
+        let chosen: Vec<Sample> = plan.samples.iter().filter(|s| compared(s)).cloned().collect();
+        plan.samples.extend(here.into_iter().flat_map(|governor| {
+            chosen.iter().map(move |s| Sample { governor: Some(governor.to_owned()), ..s.clone() })
+        }));
     }
 
     fn crypto(&self, plan: &mut Plan, machine: &Machine, aes_off: bool) -> Result<()> {
@@ -259,43 +334,41 @@ impl Request {
         Ok(())
     }
 
-    fn path(&self, plan: &mut Plan, machine: &Machine) -> Result<()> {
-        let suites = self.suites(&QUICK_PATH)?;
+    fn path(&self, plan: &mut Plan, machine: &Machine, aes_off: bool) -> Result<()> {
+        let suites = self.suites_or(if self.quick { &QUICK_PATH } else { &PATH })?;
         let sizes = match (&self.sizes[..], self.quick) {
             ([], true) => vec![180, 1_400],
+            ([], false) => PATH_SIZES.to_vec(),
             _ => self.sizes()?,
         };
-        let cores = if self.quick && self.cores.is_empty() {
-            vec![machine.cores]
-        } else {
-            self.cores(machine.cores)?
-        };
-        for &cores in &cores {
+        let all = self.cores(machine.cores)?;
+        // In a hurry only the wrapped ones are measured on one processor too.
+        let hurry = self.quick && self.cores.is_empty() && self.suites.is_empty();
+        for &cores in &all {
+            let few = hurry && cores != machine.cores;
             for &size in &sizes {
-                // The link without any tunnel, and our forwarder without ESP: what ESP itself is compared with.
-                for engine in [Engine::Plain, Engine::Dormouse] {
-                    let mut sample = point(What::Path, Suite::NONE, size, cores);
-                    sample.engine = engine;
-                    plan.samples.push(sample);
+                if !few {
+                    plan.samples.extend(baselines(size, cores));
                 }
                 for &suite in &suites {
-                    for encapsulation in self.encapsulations(suite) {
+                    let wrapped = WRAPPED.contains(&suite.to_string().as_str());
+                    let mut encapsulations = self.encapsulations(suite);
+                    if few {
+                        encapsulations.truncate(usize::from(wrapped));
+                    }
+                    // A fragment has no place in transport mode (RFC 4303, section 3.3.4).
+                    encapsulations.retain(|e| size <= 1_400 || !is_transport(*e));
+                    for encapsulation in encapsulations {
                         let mut sample = point(What::Path, suite, size, cores);
                         sample.encapsulation = encapsulation;
-                        if size > 1_400 && is_transport(encapsulation) {
-                            // A fragment has no place in transport mode (RFC 4303, section 3.3.4).
-                            continue;
-                        }
                         plan.samples.push(sample);
                     }
+                    if aes_off && !few && self.hides(suite) {
+                        plan.samples.push(without_aes(point(What::Path, suite, size, cores)));
+                    }
                 }
-                for engine in [Engine::Wireguard, Engine::Kernel] {
-                    let name = if engine == Engine::Wireguard { "chacha20poly1305" } else { "aes128gcm16" };
-                    let mut sample = Sample::new(What::Path, name, size, cores);
-                    sample.engine = engine;
-                    sample.encapsulation =
-                        if engine == Engine::Kernel { Encapsulation::Tunnel } else { Encapsulation::None };
-                    plan.samples.push(described(sample));
+                if !few {
+                    plan.samples.extend(others(size, cores));
                 }
             }
         }
@@ -314,22 +387,11 @@ impl Request {
 
     /// Paper 001: without a VPN and with one; as fast as possible by PDU size, at given rates, and by algorithm.
     fn streams(&self, plan: &mut Plan) -> Result<()> {
-        let suites = match (&self.suites[..], self.quick) {
-            ([], true) => self.suites(&["3des-sha1", "aes128gcm16"])?,
-            ([], false) => {
-                let names = [
-                    "3des-sha1",
-                    "3des-md5",
-                    "des-sha1",
-                    "des-md5",
-                    "aes128-sha256",
-                    "aes128gcm16",
-                    "chacha20poly1305",
-                ];
-                names.iter().map(|n| n.parse()).collect::<Result<_, _>>()?
-            }
-            _ => self.suites(&[])?,
-        };
+        let suites = self.suites_or(if self.quick {
+            &["3des-sha1", "aes128gcm16"]
+        } else {
+            &["3des-sha1", "aes128gcm16", "chacha20poly1305"]
+        })?;
         let sizes: &[u32] = match (&self.sizes[..], self.quick) {
             ([], true) => &[256, 1_024, 2_048],
             ([], false) => &[256, 512, 1_024, 2_048],
@@ -348,9 +410,16 @@ impl Request {
         if !self.quick {
             loads.extend(sizes.iter().filter(|s| **s != 1_024).map(|s| (*s, Some(2e6))));
         }
+        // Figure 10 compares the algorithms at one rate and size.
+        let algorithms: Vec<Suite> = if self.suites.is_empty() && !self.quick {
+            ["3des-md5", "des-sha1", "des-md5"].iter().map(|n| n.parse()).collect::<Result<_, _>>()?
+        } else {
+            Vec::new()
+        };
         for (size, offered) in loads {
             let plain = std::iter::once((Engine::Plain, Suite::NONE, Encapsulation::None));
-            let protected = suites.iter().map(|s| (Engine::Dormouse, *s, Encapsulation::Tunnel));
+            let more = if (size, offered) == (1_024, Some(2e6)) { &algorithms[..] } else { &[] };
+            let protected = suites.iter().chain(more).map(|s| (Engine::Dormouse, *s, Encapsulation::Tunnel));
             for (engine, suite, encapsulation) in plain.chain(protected) {
                 let mut sample = point(What::Stream, suite, size, machine::cores());
                 (sample.engine, sample.encapsulation, sample.offered) = (engine, encapsulation, offered);
@@ -364,43 +433,48 @@ impl Request {
     fn files(&self) -> Vec<u64> {
         match (&self.files[..], self.quick) {
             ([], true) => vec![50_000, 16_000_000],
-            ([], false) => vec![50_000, 1_000_000, 10_000_000, 100_000_000, 500_000_000],
+            ([], false) => vec![50_000, 1_000_000, 10_000_000, 100_000_000],
             (files, _) => files.to_vec(),
         }
     }
 
-    fn downloads(&self, plan: &mut Plan) -> Result<()> {
-        let suites = match (&self.suites[..], self.quick) {
-            ([], true) => {
-                self.suites(&["aes128gcm16", "aes128-sha1", "aes128ctr-sha1", "aes128ccm16", "null-sha1"])?
-            }
-            ([], false) => {
-                let names = [
-                    "aes128-sha1",
-                    "aes128ctr-sha1",
-                    "aes128ccm16",
-                    "aes128gcm16",
-                    "aes256-sha1",
-                    "aes128-sha256",
-                    "chacha20poly1305",
-                    "null-sha1",
-                    "none",
-                ];
-                names.iter().map(|n| n.parse()).collect::<Result<_, _>>()?
-            }
-            _ => self.suites(&[])?,
-        };
+    fn downloads(&self, plan: &mut Plan, aes_off: bool) -> Result<()> {
+        let suites = self.suites_or(if self.quick {
+            &["aes128gcm16", "aes128-sha1", "aes128ctr-sha1", "aes128ccm16", "null-sha1"]
+        } else {
+            &[
+                "aes128-sha1",
+                "aes128ctr-sha1",
+                "aes128ccm16",
+                "aes128gcm16",
+                "aes256-sha1",
+                "aes128-sha256",
+                "chacha20poly1305",
+                "null-sha1",
+                "none",
+            ]
+        })?;
         let mtus: &[u32] = match (&self.sizes[..], self.quick) {
             ([], true) => &[1_400],
-            ([], false) => &[180, 400, 576, 1_024, 1_400],
+            ([], false) => &[180, 576, 1_400],
             (sizes, _) => sizes,
         };
+        let largest = mtus.iter().copied().filter(|m| *m <= 1_420).max();
         for file in self.files() {
-            for &mtu in mtus.iter().filter(|m| **m <= 1_420) {
+            // Small packets say the same of a file that takes ten times as long.
+            let all = !self.files.is_empty() || file <= 10_000_000;
+            for &mtu in mtus.iter().filter(|m| **m <= 1_420 && (all || Some(**m) == largest)) {
                 let mut push = |engine, suite: Suite, encapsulation| {
                     let mut sample = point(What::Download, suite, mtu, machine::cores());
                     (sample.engine, sample.encapsulation) = (engine, encapsulation);
                     (sample.unit, sample.file_bytes) = (Unit::Payload, Some(file));
+                    if aes_off
+                        && engine == Engine::Dormouse
+                        && self.hides(suite)
+                        && encapsulation == Encapsulation::Tunnel
+                    {
+                        plan.samples.push(without_aes(sample.clone()));
+                    }
                     plan.samples.push(sample);
                 };
                 push(Engine::Plain, Suite::NONE, Encapsulation::None);
@@ -427,6 +501,36 @@ impl Request {
             }
         }
     }
+}
+
+/// The link without any tunnel, and our forwarder without ESP: what ESP itself is compared with.
+fn baselines(size: u32, cores: u32) -> impl Iterator<Item = Sample> {
+    [Engine::Plain, Engine::Dormouse].into_iter().map(move |engine| {
+        let mut sample = point(What::Path, Suite::NONE, size, cores);
+        sample.engine = engine;
+        sample
+    })
+}
+
+/// What does the same and is not ours.
+fn others(size: u32, cores: u32) -> impl Iterator<Item = Sample> {
+    let all = [
+        (Engine::Kernel, "aes128gcm16", Encapsulation::Tunnel),
+        (Engine::Wireguard, "chacha20poly1305", Encapsulation::None),
+        (Engine::WireguardGo, "chacha20poly1305", Encapsulation::None),
+    ];
+    all.into_iter().map(move |(engine, suite, encapsulation)| {
+        let mut sample = Sample::new(What::Path, suite, size, cores);
+        (sample.engine, sample.encapsulation) = (engine, encapsulation);
+        described(sample)
+    })
+}
+
+/// The point in tunnel mode while AES instructions are hidden.
+fn without_aes(mut sample: Sample) -> Sample {
+    sample.encapsulation = Encapsulation::Tunnel;
+    sample.aes_instructions = Some(false);
+    sample
 }
 
 /// Whether the inner IP header is left off.

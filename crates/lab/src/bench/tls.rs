@@ -23,44 +23,23 @@ pub(crate) struct TlsSuite {
     cipher: CipherSuite,
 }
 
+const fn tls13(name: &'static str, key_bits: u32, cipher: CipherSuite) -> TlsSuite {
+    TlsSuite { name, key_bits, version: &rustls::version::TLS13, cipher }
+}
+
+const fn tls12(name: &'static str, key_bits: u32, cipher: CipherSuite) -> TlsSuite {
+    TlsSuite { name, key_bits, version: &rustls::version::TLS12, cipher }
+}
+
 /// What is compared with IPsec: the ciphers that both have.
+#[rustfmt::skip]
 pub(crate) const SUITES: [TlsSuite; 6] = [
-    TlsSuite {
-        name: "tls13-aes128gcm",
-        key_bits: 128,
-        version: &rustls::version::TLS13,
-        cipher: CipherSuite::TLS13_AES_128_GCM_SHA256,
-    },
-    TlsSuite {
-        name: "tls13-aes256gcm",
-        key_bits: 256,
-        version: &rustls::version::TLS13,
-        cipher: CipherSuite::TLS13_AES_256_GCM_SHA384,
-    },
-    TlsSuite {
-        name: "tls13-chacha20poly1305",
-        key_bits: 256,
-        version: &rustls::version::TLS13,
-        cipher: CipherSuite::TLS13_CHACHA20_POLY1305_SHA256,
-    },
-    TlsSuite {
-        name: "tls12-aes128gcm",
-        key_bits: 128,
-        version: &rustls::version::TLS12,
-        cipher: CipherSuite::TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256,
-    },
-    TlsSuite {
-        name: "tls12-aes256gcm",
-        key_bits: 256,
-        version: &rustls::version::TLS12,
-        cipher: CipherSuite::TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384,
-    },
-    TlsSuite {
-        name: "tls12-chacha20poly1305",
-        key_bits: 256,
-        version: &rustls::version::TLS12,
-        cipher: CipherSuite::TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256,
-    },
+    tls13("tls13-aes128gcm",        128, CipherSuite::TLS13_AES_128_GCM_SHA256),
+    tls13("tls13-aes256gcm",        256, CipherSuite::TLS13_AES_256_GCM_SHA384),
+    tls13("tls13-chacha20poly1305", 256, CipherSuite::TLS13_CHACHA20_POLY1305_SHA256),
+    tls12("tls12-aes128gcm",        128, CipherSuite::TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256),
+    tls12("tls12-aes256gcm",        256, CipherSuite::TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384),
+    tls12("tls12-chacha20poly1305", 256, CipherSuite::TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256),
 ];
 
 const NAME: &str = "sender.bench";

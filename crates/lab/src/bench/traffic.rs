@@ -24,8 +24,11 @@ const HEADER: usize = 16;
 const WINDOW: u64 = 128;
 /// The receiver tells how far it is once for so many packets.
 const STEP: u64 = 32;
-/// A window that does not move for so long has lost packets.
-const LOST: Duration = Duration::from_millis(40);
+/// A window that does not move for so long has lost packets. Where others keep the processors busy, a packet that is not lost
+/// takes tens of milliseconds.
+const LOST: Duration = Duration::from_millis(100);
+/// The first packet of all may take so long: it waits for every thread on the way to have a turn.
+const FIRST: Duration = Duration::from_secs(3);
 /// The last packets of a stream may be under way for so long.
 const TAIL: Duration = Duration::from_millis(80);
 /// The receiver looks so often whether it should stop.
@@ -90,15 +93,19 @@ fn run(link: &Link, sample: &Sample, time: Duration, idle: f64, pace: &Pace) -> 
     let run = RUN.fetch_add(1, Ordering::Relaxed) & 0xffff_ffff;
     let stop = Arc::new(AtomicBool::new(false));
     let (tell, told) = sync_channel(1_024);
+    let arrived = Arc::new(AtomicU64::new(0));
     let thread = {
-        let stop = stop.clone();
-        std::thread::spawn(move || receive(&into, len, run, &stop, &tell))
+        let (stop, arrived) = (stop.clone(), arrived.clone());
+        std::thread::spawn(move || receive(&into, len, run, &stop, &arrived, &tell))
     };
     let account = Account::open(link.helpers())?;
     let start = cpu::wall();
     let sent = send(&out, len, run, time, pace, &told);
     let sending = start.elapsed();
-    std::thread::sleep(if matches!(pace, Pace::Window) { Duration::ZERO } else { TAIL });
+    match (pace, &sent) {
+        (Pace::Window, Ok(sent)) => drain(*sent, &arrived),
+        _ => std::thread::sleep(TAIL),
+    }
     stop.store(true, Ordering::Relaxed);
     let received = thread.join().map_err(|_| anyhow!("the receiver panicked"))?;
     let cost = account.close(idle)?;
@@ -107,6 +114,19 @@ fn run(link: &Link, sample: &Sample, time: Duration, idle: f64, pace: &Pace) -> 
     ensure!(received.packets > 0 || !matches!(pace, Pace::Window), "none of {sent} packets arrived");
     let receiving = received.last.map_or(sending, |last| sending.max(last - start));
     Ok(round(sample, receiving, &cost, sent, received))
+}
+
+/// Waits for what is under way: until all that was `sent` is there, or nothing comes any more.
+fn drain(sent: u64, arrived: &AtomicU64) {
+    const STEP: Duration = Duration::from_millis(2);
+    let (mut before, mut since) = (arrived.load(Ordering::Relaxed), cpu::wall());
+    while before < sent && since.elapsed() < if before == 0 { FIRST } else { LOST } {
+        std::thread::sleep(STEP);
+        let now = arrived.load(Ordering::Relaxed);
+        if now != before {
+            (before, since) = (now, cpu::wall());
+        }
+    }
 }
 
 static RUN: AtomicU64 = AtomicU64::new(1);
@@ -213,6 +233,7 @@ fn receive(
     len: usize,
     run: u64,
     stop: &AtomicBool,
+    count: &AtomicU64,
     tell: &SyncSender<u64>,
 ) -> Result<Received> {
     let mut buffer = vec![0; 65_536];
@@ -230,6 +251,7 @@ fn receive(
             continue;
         }
         received.packets += 1;
+        count.store(received.packets, Ordering::Relaxed);
         let arrived = cpu::wall();
         received.last = Some(arrived);
         // Both clocks have their own beginning: only differences of transit times count.
@@ -283,6 +305,20 @@ mod tests {
         assert!(payload_len(&sample).is_err());
     }
 
+    #[test]
+    fn what_is_under_way_is_waited_for_and_what_is_lost_is_not_for_ever() {
+        let arrived = Arc::new(AtomicU64::new(0));
+        let late = arrived.clone();
+        let thread = std::thread::spawn(move || {
+            // Nothing yet for longer than a window may stand still: the first packet of all has more time.
+            std::thread::sleep(LOST * 2);
+            late.store(9, Ordering::Relaxed);
+        });
+        drain(10, &arrived);
+        thread.join().unwrap();
+        assert_eq!(arrived.load(Ordering::Relaxed), 9, "the tenth is lost");
+    }
+
     /// Without namespaces: over loopback, both ends in this process.
     #[test]
     fn a_stream_counts_what_arrived_and_what_did_not() {
@@ -294,7 +330,7 @@ mod tests {
         let (tell, told) = sync_channel(8);
         let thread = {
             let stop = stop.clone();
-            std::thread::spawn(move || receive(&into, 100, 7, &stop, &tell))
+            std::thread::spawn(move || receive(&into, 100, 7, &stop, &AtomicU64::new(0), &tell))
         };
         let strangers = UdpSocket::bind("127.0.0.1:0").unwrap();
         for stranger in [&b"short"[..], &[0; 100]] {

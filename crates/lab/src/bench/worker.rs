@@ -22,9 +22,20 @@ pub(crate) enum Mask {
     Aes,
     /// The wide forms alone: VAES, VPCLMULQDQ and AVX-512.
     Wide,
+    /// These, AVX2 and the bit manipulation that goes with it (BMI1, BMI2, ADX).
+    Avx2,
 }
 
 impl Mask {
+    /// What is hidden, in words.
+    pub(crate) const fn words(self) -> &'static str {
+        match self {
+            Self::Aes => "AES and carry-less multiplication",
+            Self::Wide => "AVX-512, VAES and VPCLMULQDQ",
+            Self::Avx2 => "AVX-512, VAES, VPCLMULQDQ, AVX2 and BMI",
+        }
+    }
+
     /// The environment variable and its value on this architecture; `None` where there is no such mask.
     pub(crate) fn environment(self) -> Option<(&'static str, &'static str)> {
         match (self, std::env::consts::ARCH) {
@@ -33,6 +44,8 @@ impl Mask {
             (Self::Aes, "x86_64") => Some(("OPENSSL_ia32cap", "~0x200000200000000:~0x60000000000")),
             // EBX of leaf 7: AVX-512 F 16, DQ 17, IFMA 21, BW 30, VL 31.
             (Self::Wide, "x86_64") => Some(("OPENSSL_ia32cap", "~0x0:~0x600c0230000")),
+            // And AVX2 5, BMI1 3, BMI2 8, ADX 19.
+            (Self::Avx2, "x86_64") => Some(("OPENSSL_ia32cap", "~0x0:~0x600c02b0128")),
             // ARMV8_AES is bit 2, ARMV8_PMULL bit 5.
             (Self::Aes, "aarch64") => Some(("OPENSSL_armcap", "~0x24")),
             _ => None,

@@ -3,14 +3,21 @@
 
 use crate::advise::rules::Finding;
 use crate::advise::text::digits;
-use crate::results::format::{Engine, Metric, Results, Sample, What};
+use crate::results::format::{Encapsulation, Engine, Metric, Results, Sample, What};
 use crate::results::stats::Bootstrap;
 
 /// Why a rule came out as it did.
 pub(super) fn why(results: &Results, bootstrap: &Bootstrap, id: &str, finding: Finding) -> String {
     match finding {
         Finding::NotMeasurable => return "no pair of samples to compare".to_owned(),
-        Finding::Confirmed => return "the same direction as in the paper".to_owned(),
+        Finding::Confirmed => {
+            let more = (id == "network-overhead").then(|| Costs { results, bootstrap }.stages()).flatten();
+            let same = "the same direction as in the paper";
+            return more.map_or_else(
+                || same.to_owned(),
+                |more| format!("{same}; how much, the baseline decides. {more}"),
+            );
+        }
         Finding::Partly | Finding::Contradicted => {}
     }
     let costs = Costs { results, bootstrap };
@@ -19,6 +26,7 @@ pub(super) fn why(results: &Results, bootstrap: &Bootstrap, id: &str, finding: F
         "ccm-over-gcm" => costs.ccm_parts(),
         "hardware-cpu" | "hardware-elapsed" => costs.cbc_against_ctr(),
         "encryption-overhead" | "aes-instructions" => costs.part_of_path(),
+        "network-overhead" => costs.stages(),
         _ => None,
     };
     let general = match id {
@@ -110,6 +118,27 @@ impl Costs<'_> {
             digits(sealing),
             digits(opening),
             digits(ctr)
+        ))
+    }
+
+    /// What a byte of the largest packets costs at each stage towards NULL encryption.
+    fn stages(&self) -> Option<String> {
+        let of = |engine: Engine, suite: &str, wrapped: bool| {
+            let sample = self
+                .results
+                .samples
+                .iter()
+                .filter(|s| s.what == What::Path && s.verified && s.packet_bytes <= 1_500)
+                .filter(|s| s.engine == engine && s.suite == suite)
+                .filter(|s| (s.encapsulation == Encapsulation::Tunnel) == wrapped)
+                .max_by_key(|s| (s.cores, s.packet_bytes))?;
+            Some(self.bootstrap.figure(sample, Metric::Cpu)?.median)
+        };
+        Some(format!(
+            "Here a byte of the largest packets takes {} ns over the bare link, {} through our forwarder without ESP, {} with NULL and SHA1",
+            digits(of(Engine::Plain, "none", false)?),
+            digits(of(Engine::Dormouse, "none", false)?),
+            digits(of(Engine::Dormouse, "null-sha1", true)?)
         ))
     }
 

@@ -16,13 +16,8 @@ pub const MAX_BYTES: u64 = 256 << 20;
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
     /// The file could not be read at all.
-    #[error("{path}: {source}", path = .path.display())]
-    Io {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
+    #[error("it cannot be read")]
+    Io(#[source] io::Error),
     /// More bytes than any campaign writes.
     #[error("{bytes} bytes or more, expected at most {MAX_BYTES}")]
     TooLarge {
@@ -67,7 +62,7 @@ pub enum WriteError {
     #[error("refusing to write: {0}")]
     Invalid(ReadError),
     /// The file system.
-    #[error("{path}: {source}", path = .path.display())]
+    #[error("{path}", path = .path.display())]
     Io {
         /// The file.
         path: PathBuf,
@@ -80,9 +75,9 @@ impl Results {
     /// Reads a file.
     ///
     /// # Errors
-    /// [`ReadError`], which names the place in the file.
+    /// [`ReadError`], which names the place in the file; the file itself its caller knows.
     pub fn read(path: &Path) -> Result<Self, ReadError> {
-        let failed = |source| ReadError::Io { path: path.to_owned(), source };
+        let failed = ReadError::Io;
         let mut text = Vec::new();
         let file = fs::File::open(path).map_err(failed)?;
         file.take(MAX_BYTES + 1).read_to_end(&mut text).map_err(failed)?;

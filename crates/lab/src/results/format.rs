@@ -171,6 +171,8 @@ pub enum Engine {
     Kernel,
     /// The kernel's WireGuard.
     Wireguard,
+    /// WireGuard in user space, by wireguard-go.
+    WireguardGo,
     /// rustls.
     Rustls,
     /// `openssl speed`.
