@@ -15,8 +15,8 @@ need_test="$need_demo /usr/lib/ipsec/charon:strongswan-charon swanctl:strongswan
 /usr/lib/ipsec/plugins/libstrongswan-kernel-libipsec.so:libcharon-extra-plugins \
 /usr/lib/python3/dist-packages/dbusmock/__init__.py:python3-dbusmock \
 qemu-system-x86_64:qemu-system-x86 busybox:busybox-static hostapd:hostapd wpa_supplicant:wpasupplicant iw:iw dash:dash \
-modprobe:kmod cpio:cpio tshark:tshark setpriv:util-linux dbus-daemon:dbus-daemon dbus-send:dbus-bin chromium:chromium zstd:zstd"
-need_bench="$need_test wireguard-go:wireguard-go wg:wireguard-tools iperf3:iperf3"
+modprobe:kmod cpio:cpio iasl:acpica-tools wg:wireguard-tools tshark:tshark setpriv:util-linux dbus-daemon:dbus-daemon dbus-send:dbus-bin chromium:chromium zstd:zstd"
+need_bench="$need_test wireguard-go:wireguard-go iperf3:iperf3 pkg-config:pkg-config /usr/include/openssl/evp.h:libssl-dev"
 case $what in
   build) need=$need_build ;; demo) need=$need_demo ;; test) need=$need_test ;; bench) need=$need_bench ;;
   *) say "unknown set '$what': build, demo, test or bench"; exit 2 ;;
