@@ -9,3 +9,4 @@ pub mod ends;
 pub mod mock;
 pub mod scenario;
 pub mod strongswan;
+pub mod vm;
