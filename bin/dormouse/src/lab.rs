@@ -3,11 +3,13 @@
 use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use crate::measure;
 use anyhow::{Context as _, bail};
 use clap::{Args, Subcommand};
-use dormouse_lab::{Context, EXPERIMENTS, find, render};
+use dormouse_lab::{Context, EXPERIMENTS, demo, find, render};
 
 /// Repeat the experiments of papers
 #[derive(Debug, Args)]
@@ -38,7 +40,7 @@ struct RunArgs {
     /// Result file of dormouse bench, for experiments about security settings; without it they measure first
     #[arg(long, value_name = "FILE")]
     results: Option<PathBuf>,
-    /// Synthetic clients
+    /// Synthetic clients; of paper-000-live the most real ones at once, 1,000 at most
     #[arg(long, default_value_t = 3000)]
     clients: u32,
     /// Seed of the synthetic traffic
@@ -53,14 +55,17 @@ struct RunArgs {
 pub(crate) fn run(args: &LabArgs, json: bool) -> anyhow::Result<ExitCode> {
     let text = match &args.command {
         LabCommand::List if !json => {
-            EXPERIMENTS.iter().map(|e| format!("{:<12} {}\n", e.name, e.title)).collect()
+            EXPERIMENTS.iter().map(|e| format!("{:<14} {}\n", e.name, e.title)).collect()
         }
         LabCommand::List => {
             let all: Vec<_> =
                 EXPERIMENTS.iter().map(|e| serde_json::json!({ "name": e.name, "title": e.title })).collect();
             serde_json::to_string_pretty(&serde_json::json!({ "version": 1, "experiments": all }))? + "\n"
         }
-        LabCommand::Run(args) => experiment(args, json)?,
+        LabCommand::Run(args) => match experiment(args, json)? {
+            Some(text) => text,
+            None => return Ok(dormouse_control::ExitCode::Permission.into()),
+        },
     };
     match std::io::stdout().lock().write_all(text.as_bytes()) {
         Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => Err(e.into()),
@@ -68,25 +73,39 @@ pub(crate) fn run(args: &LabArgs, json: bool) -> anyhow::Result<ExitCode> {
     }
 }
 
-fn experiment(args: &RunArgs, json: bool) -> anyhow::Result<String> {
+/// What an experiment says; nothing if it may not run here.
+fn experiment(args: &RunArgs, json: bool) -> anyhow::Result<Option<String>> {
     let Some(experiment) = find(&args.name) else {
         let known: Vec<_> = EXPERIMENTS.iter().map(|e| e.name).collect();
         bail!("experiment {:?} is unknown, expected one of {}", args.name, known.join(", "));
     };
+    if experiment.root && !demo::may_run() {
+        eprintln!("error: {0} makes network namespaces and needs root: sudo dormouse lab run {0}", args.name);
+        return Ok(None);
+    }
+    let interrupted = Arc::new(AtomicBool::new(false));
+    if experiment.root {
+        for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP]
+        {
+            signal_hook::flag::register(signal, interrupted.clone())?;
+        }
+    }
     let context = Context {
         recordings: dormouse_trace::input::expand(&args.files).map_err(anyhow::Error::msg)?,
         threads: std::thread::available_parallelism().map_or(1, usize::from),
         clients: args.clients,
         seed: args.seed,
         results: measure::results_for(experiment, args.results.as_deref())?,
+        interrupted,
+        progress: |what| eprintln!("{what}"),
     };
     let report = (experiment.run)(&context)?;
     if let Some(path) = &args.html {
         std::fs::write(path, render::page(&report)?).with_context(|| path.display().to_string())?;
     }
-    Ok(if json {
+    Ok(Some(if json {
         serde_json::to_string_pretty(&render::json(&report))? + "\n"
     } else {
         render::text(&report)
-    })
+    }))
 }

@@ -2,6 +2,8 @@
 //! out here; must never present a figure without saying on what it was obtained.
 
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use advise::rules::Finding;
 use dormouse_trace::report::chart::Chart;
@@ -14,6 +16,7 @@ pub mod calibrate;
 pub mod demo;
 mod measured;
 pub mod paper_000;
+pub mod paper_000_live;
 pub mod paper_001;
 pub mod paper_004;
 pub mod render;
@@ -26,12 +29,31 @@ pub struct Context {
     pub recordings: Vec<PathBuf>,
     /// Worker threads.
     pub threads: usize,
-    /// Synthetic clients, where traffic is made.
+    /// Synthetic clients, where traffic is made; the most clients at once, where they are real.
     pub clients: u32,
     /// The seed of whatever is made.
     pub seed: u64,
     /// Measurements to report on, for experiments that [need](Experiment::needs) them.
     pub results: Option<Results>,
+    /// Set when the user wants it to stop. An experiment that makes anything outside of this process removes it first.
+    pub interrupted: Arc<AtomicBool>,
+    /// Told what an experiment that takes its time is doing.
+    pub progress: fn(&str),
+}
+
+impl Default for Context {
+    /// Without recordings or measurements; nobody interrupts, nobody listens.
+    fn default() -> Self {
+        Self {
+            recordings: Vec::new(),
+            threads: 1,
+            clients: 3_000,
+            seed: 1,
+            results: None,
+            interrupted: Arc::default(),
+            progress: |_| (),
+        }
+    }
 }
 
 /// An experiment.
@@ -43,12 +65,15 @@ pub struct Experiment {
     pub title: &'static str,
     /// What must be measured for it, if it is about measurements.
     pub needs: Option<fn() -> bench::Request>,
+    /// Whether it makes network namespaces, and so needs root.
+    pub root: bool,
     /// Runs it.
     pub run: fn(&Context) -> anyhow::Result<Report>,
 }
 
 /// All experiments.
-pub const EXPERIMENTS: &[Experiment] = &[paper_000::EXPERIMENT, paper_001::EXPERIMENT, paper_004::EXPERIMENT];
+pub const EXPERIMENTS: &[Experiment] =
+    &[paper_000::EXPERIMENT, paper_000_live::EXPERIMENT, paper_001::EXPERIMENT, paper_004::EXPERIMENT];
 
 /// The experiment called `name`.
 #[must_use]

@@ -21,6 +21,7 @@ pub const EXPERIMENT: Experiment = Experiment {
     name: "paper-000",
     title: "Paper 000: what a sleeping radio saves under a VPN (Figures 2, 4, 5, 7, 8, 9, 11, 12)",
     needs: None,
+    root: false,
     run,
 };
 

@@ -23,6 +23,7 @@ pub const EXPERIMENT: Experiment = Experiment {
     name: "paper-001",
     title: "Paper 001: what IPsec costs a receiving device in rate and energy (Figures 4 to 10)",
     needs: Some(needs),
+    root: false,
     run,
 };
 

@@ -18,6 +18,7 @@ pub const EXPERIMENT: Experiment = Experiment {
     name: "paper-004",
     title: "Paper 004: which IPsec settings suit a device (Tables 1 and 2, Figures 1 to 11, recommendations)",
     needs: Some(needs),
+    root: false,
     run,
 };
 

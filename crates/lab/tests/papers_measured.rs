@@ -194,7 +194,7 @@ fn paper_004_has_every_rule_table_and_figure() {
 
 #[test]
 fn experiments_say_what_they_need_and_fail_without_it() {
-    let context = |results| Context { recordings: Vec::new(), threads: 1, clients: 1, seed: 1, results };
+    let context = |results| Context { results, ..Context::default() };
     for name in ["paper-001", "paper-004"] {
         let experiment = find(name).expect("it is listed");
         let needs = experiment.needs.expect("measurements")();

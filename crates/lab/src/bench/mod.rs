@@ -11,12 +11,12 @@
 //!   which are put back.
 
 mod campaign;
-mod cpu;
+pub(crate) mod cpu;
 mod forward;
 mod governor;
 mod joules;
 mod link;
-mod machine;
+pub(crate) mod machine;
 mod memory;
 mod openssl;
 mod plan;

@@ -98,6 +98,18 @@ pub struct Losses {
     pub discarded: u64,
 }
 
+impl Losses {
+    /// Those since `before`.
+    #[must_use]
+    pub const fn since(self, before: Self) -> Self {
+        Self {
+            repeated: self.repeated - before.repeated,
+            pings: self.pings - before.pings,
+            discarded: self.discarded - before.discarded,
+        }
+    }
+}
+
 /// What a client is doing.
 #[derive(Clone, Copy, Debug)]
 struct Doing {
@@ -240,6 +252,20 @@ impl Crowd {
         self.until_settled("closing")
     }
 
+    /// All clients drop sessions and tickets without a word: their gateway has lost both.
+    ///
+    /// # Errors
+    /// If the endpoint is not what it should be.
+    pub fn forget(&mut self) -> Result<()> {
+        let now = BootClock::now();
+        for (sa, number) in std::mem::take(&mut self.by_sa) {
+            self.endpoint.forget(now, sa);
+            let client = self.client(number)?;
+            (client.sa, client.child, client.ticket) = (None, None, None);
+        }
+        self.events()
+    }
+
     /// The first `count` clients announce that they sleep, for `expect` at most, and the gateway promises to hold their sessions.
     ///
     /// # Errors
@@ -291,7 +317,7 @@ impl Crowd {
         let marks = client.child.and_then(|id| self.children.get(&id)).map(Child::mark).into_iter().collect();
         let said = Sleeping { flags: SleepFlags::default(), expect: Some(expect), marks };
         ensure!(
-            self.endpoint.announce_sleep(BootClock::now(), sa, said, ANNOUNCE),
+            self.endpoint.announce_sleep(BootClock::now(), sa, said, None, ANNOUNCE),
             "client {number} is gone"
         );
         self.open += 1;
@@ -381,8 +407,9 @@ impl Crowd {
                 let sa = old.with_context(|| format!("client {number} has no session that is held"))?;
                 ensure!(self.settings.server.is_some(), "a held session shows only by an answer");
                 self.endpoint.woke(now, sa);
+                let trips = self.endpoint.sa_stats(sa).map_or(0, |s| s.round_trips);
                 if let Some(doing) = &mut self.client(number)?.doing {
-                    doing.ready = Some(Duration::ZERO);
+                    (doing.ready, doing.trips) = (Some(Duration::ZERO), trips);
                 }
                 self.ping(number)?;
             }

@@ -4,7 +4,7 @@ use super::chart::{Chart, Mark, cdf};
 use super::figures::{BUCKETS, EXTREMES, Figures, LOADS, Questions, THRESHOLDS, bucket_start};
 use crate::analyse::{Analysis, ClientResult};
 use dormouse_energy::account::ClientReport;
-use dormouse_energy::model::Resumption;
+use dormouse_energy::model::{Model, Resumption};
 
 type Results = Analysis<Figures>;
 
@@ -15,7 +15,7 @@ pub fn all(results: &Results, questions: &Questions) -> Vec<Chart> {
     charts.push(idle_periods(results, questions));
     charts.push(policies(results));
     charts.extend(optimum(results, questions));
-    charts.push(break_even(questions));
+    charts.push(break_even(&questions.model));
     charts.push(scheduled(results));
     charts.push(cautious(results));
     charts.extend(thresholds(results));
@@ -171,7 +171,7 @@ fn optimum(results: &Results, questions: &Questions) -> Vec<Chart> {
 
 /// Break-even time by protocol and load.
 #[must_use]
-pub fn break_even(questions: &Questions) -> Chart {
+pub fn break_even(model: &Model) -> Chart {
     let mut chart =
         Chart::new("break-even", "Break-even time by load", "clients at the gateway", "break-even time, s");
     chart.caption =
@@ -179,10 +179,10 @@ pub fn break_even(questions: &Questions) -> Chart {
     for (n, r) in
         [Resumption::HeldSa, Resumption::Mobike, Resumption::Ticket, Resumption::Full].into_iter().enumerate()
     {
-        let points = (1..=20u32).map(|load| (f64::from(load), questions.model.break_even(r, load))).collect();
+        let points = (1..=20u32).map(|load| (f64::from(load), model.break_even(r, load))).collect();
         chart.add(r.name(), n, Mark::Line, points);
     }
-    let high = questions.model.break_even(Resumption::Full, 20);
+    let high = model.break_even(Resumption::Full, 20);
     chart.x_range = Some((1.0, 20.0));
     chart.y_range = Some((0.0, high * 1.1));
     chart
