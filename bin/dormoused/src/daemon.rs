@@ -33,6 +33,7 @@ use dormouse_node::pool::SharedPool;
 use dormouse_node::{Change, Event, Node, SleepFlags};
 use dormouse_sansio::{Deadline, Instant};
 use std::net::IpAddr;
+use std::time::Duration;
 
 pub(crate) const TUN: u64 = 0;
 const TIMER: u64 = 1;
@@ -50,6 +51,9 @@ const RAW: u64 = 32;
 /// MTU of the tunnel interface: what fits ESP in UDP over IPv6 on an Ethernet with the widest suite; TCP is clamped to what
 /// the path really carries.
 const TUNNEL_MTU: u16 = 1400;
+
+/// The load history is stored when sessions have come up, but not more often than this: each time wakes the disk.
+const KEEP_LOAD: Duration = Duration::from_secs(600);
 
 /// The daemon, set up.
 pub(crate) struct Daemon {
@@ -76,6 +80,10 @@ pub(crate) struct Daemon {
     timer: Timer,
     signals: Signals,
     pub(crate) held: Held,
+    /// Sessions in the load history when it was last stored, and when that was.
+    load_kept: (u64, Instant),
+    /// Packets of peers whose route is only just being set: what answers them would find no way back yet.
+    pub(crate) early: Vec<Vec<u8>>,
     /// What was kept for devices that are back, until this turn's IKE messages are out.
     pub(crate) kept: Vec<Box<[u8]>>,
     /// Our own inner addresses.
@@ -141,6 +149,8 @@ impl Daemon {
             stopping: false,
             sleep,
             held: Held::new(hold),
+            load_kept: (0, BootClock::now()),
+            early: Vec::new(),
             kept: Vec::new(),
             inner: Vec::new(),
             scratch: Vec::new(),
@@ -355,6 +365,7 @@ impl Daemon {
             }
         }
         complain(self.store.flush());
+        self.keep_load(now);
         self.transmit(now);
         if flowing && !self.held.is_empty() {
             self.release(now);
@@ -365,6 +376,16 @@ impl Daemon {
         let own = Deadline::earlier(self.verbs.deadline(), self.sleep_deadline());
         self.timer.arm(Deadline::earlier(self.node.poll_timeout(), own), false)?;
         Ok(())
+    }
+
+    /// Stores what was learned about load, unless it was only just stored: a crash costs some minutes of it.
+    fn keep_load(&mut self, now: Instant) {
+        let (recorded, at) = self.load_kept;
+        let history = self.node.load_history();
+        if history.recorded() != recorded && (self.stopping || now - at >= KEEP_LOAD) {
+            complain(self.store.set_load_history(history));
+            self.load_kept = (history.recorded(), now);
+        }
     }
 
     fn transmit(&mut self, now: Instant) {
@@ -480,6 +501,7 @@ impl Daemon {
         // The farewells: one datagram each, not waited for.
         self.transmit(now);
         complain(self.store.flush());
+        self.keep_load(now);
         if let Some(sleep) = self.sleep.take() {
             sleep.save_now(&self.store);
             // Its guard ends with it, and puts the radio back on.

@@ -75,6 +75,7 @@ impl Daemon {
             held: &mut self.held,
             sleep: self.sleep.as_mut(),
             counters: &mut self.counters,
+            early: &mut self.early,
             inner: &self.inner,
         };
         (&mut self.wires, plane)
@@ -151,13 +152,16 @@ impl Daemon {
         }
     }
 
-    /// What waited for devices that are back, in order; and what their stand-in has to say to the network on our side.
+    /// What waited for a route or for devices that are back, in order; and what their stand-in has to say to the network on our side.
     pub(crate) fn deliver(&mut self, now: Instant) {
         let mut out = Vec::new();
         while self.node.poll_stand_in(&mut out) {
             // Lost if the TUN's queue is full, as on any network.
             let _lost = self.wires.tun.write(&[IoSlice::new(&out)]);
             out.clear();
+        }
+        for packet in self.early.drain(..) {
+            let _lost = self.wires.tun.write(&[IoSlice::new(&packet)]);
         }
         for mut packet in std::mem::take(&mut self.kept) {
             // What others send to a device is no traffic of ours.

@@ -63,6 +63,8 @@ pub(crate) struct Plane<'a> {
     /// Sees the traffic of the client connections.
     pub(crate) sleep: Option<&'a mut Sleep>,
     pub(crate) counters: &'a mut Counters,
+    /// Packets that must not be delivered before the node's events are applied.
+    pub(crate) early: &'a mut Vec<Vec<u8>>,
     /// Source of ICMP errors to inner senders: our own inner addresses.
     pub(crate) inner: &'a [IpAddr],
 }
@@ -228,6 +230,11 @@ impl Plane<'_> {
             return Verdict::Done;
         }
         ip::tcp::clamp_mss(inner, pmtu::mss_v4(inner_mtu), pmtu::mss_v6(inner_mtu));
+        if self.node.routes_due() {
+            // A host that answers at once would be told that there is no way to the peer.
+            self.early.push(inner.to_vec());
+            return Verdict::Done;
+        }
         Verdict::Deliver(range)
     }
 

@@ -44,6 +44,7 @@ pub(crate) fn endpoint(
     let state = store.gateway(unix_now(), lifetime)?;
     config.ticket_keys = Some(state.keys);
     config.ticket_guard = state.guard;
+    config.load = store.load_history();
     let mut pool = Pool::new(gateways.iter().flat_map(|c| c.pool.iter().copied()).collect());
     store.leases(&mut pool)?;
     let shared = SharedPool::new(pool);

@@ -230,14 +230,14 @@ impl Daemon {
                 let connections = self.node.wanted_connections();
                 let Some(sleep) = &mut self.sleep else { return };
                 sleep.read_meter(now);
-                let longest = sleep.pace.real(longest);
+                let (expected, longest) = (sleep.pace.real(expected), sleep.pace.real(longest));
                 tracing::debug!(?expected, ?longest, "announcing a sleep");
                 sleep.telling = connections.iter().cloned().collect();
                 if sleep.telling.is_empty() {
                     sleep.sleeper.announced(sleep.pace.shown(now));
                 }
                 for connection in connections {
-                    self.node.prepare_sleep(now, &connection, Some(longest), WISHES);
+                    self.node.prepare_sleep(now, &connection, Some(longest), Some(expected), WISHES);
                 }
             }
             Action::SuspendSession => {

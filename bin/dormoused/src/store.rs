@@ -3,6 +3,7 @@
 
 use anyhow::{Context, Result};
 use dormouse_crypto::Secret;
+use dormouse_ike::load::LoadHistory;
 use dormouse_ike::ticket::{ClientTicket, TicketGuard, TicketKeys};
 use dormouse_io::entropy::OsEntropy;
 use dormouse_io::leases::{LeaseStore, StoredLease};
@@ -16,6 +17,7 @@ const TICKET_KEYS: &str = "ticket-keys";
 const SPENT: &str = "spent-tickets";
 const LEASES: &str = "leases.db";
 const HISTORY: &str = "sleep-history";
+const LOAD: &str = "load-history";
 /// A new ticket key each day: what one key exposes is bounded by a day of tickets.
 const ROTATE: Duration = Duration::from_secs(24 * 3600);
 /// The log of spent tickets is rewritten without expired ones when it has grown to this many bytes.
@@ -133,14 +135,46 @@ impl Store {
 
     /// A history that cannot be used is kept beside its place, for whoever wants to know why. Returns its new name.
     pub(crate) fn put_history_aside(&self) -> String {
-        let aside = format!("{HISTORY}.damaged");
-        match std::fs::rename(self.dir.path(HISTORY), self.dir.path(&aside)) {
+        self.put_aside(HISTORY)
+    }
+
+    fn put_aside(&self, name: &str) -> String {
+        let aside = format!("{name}.damaged");
+        match std::fs::rename(self.dir.path(name), self.dir.path(&aside)) {
             Ok(()) => aside,
             Err(e) => format!("not kept: {e}"),
         }
     }
 
-    /// Makes a spent ticket durable.
+    /// What the gateway learned about latency and load in earlier runs; nothing if this is the first, or if the file is of no use,
+    /// which costs some days of forecasts and no more.
+    pub(crate) fn load_history(&self) -> LoadHistory {
+        match self.dir.read(LOAD) {
+            Ok(None) => LoadHistory::new(),
+            Ok(Some(bytes)) => LoadHistory::import(&bytes).unwrap_or_else(|| {
+                let kept = self.put_aside(LOAD);
+                let bytes = bytes.len();
+                tracing::warn!(bytes, kept, "the load of earlier runs is unreadable; learning begins afresh");
+                LoadHistory::new()
+            }),
+            Err(e) => {
+                tracing::warn!(%e, "the load of earlier runs cannot be read; learning begins afresh");
+                LoadHistory::new()
+            }
+        }
+    }
+
+    /// Keeps what the gateway has learned about latency and load.
+    ///
+    /// # Errors
+    /// Names the file; the old content is still there then.
+    pub(crate) fn set_load_history(&self, history: &LoadHistory) -> Result<()> {
+        self.dir.write(LOAD, &history.export())?;
+        Ok(())
+    }
+
+    /// Takes note of a spent ticket. It is durable after [`Store::flush`], which is before any answer leaves: those of one turn of
+    /// the loop wait for the disk together.
     ///
     /// # Errors
     /// Names the file.
@@ -150,7 +184,6 @@ impl Store {
             log.rewrite(&all())?;
         }
         log.append(record)?;
-        log.sync()?;
         Ok(())
     }
 
@@ -174,11 +207,14 @@ impl Store {
         }
     }
 
-    /// Writes what is pending.
+    /// Writes what is pending, and waits for the disk.
     ///
     /// # Errors
     /// Names the file; nothing is lost, the next call tries again.
     pub(crate) fn flush(&mut self) -> Result<()> {
+        if let Some(spent) = &mut self.spent {
+            spent.sync()?;
+        }
         match &mut self.leases {
             Some(leases) if leases.pending() > 0 => Ok(leases.flush()?),
             _ => Ok(()),
@@ -195,7 +231,62 @@ fn ticket_file(connection: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::ticket_file;
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    /// A directory of this test's own, gone with it.
+    struct Scratch(std::path::PathBuf);
+
+    impl Scratch {
+        fn new(name: &str) -> Self {
+            Self(std::env::temp_dir().join(format!("dormoused-store-{}-{name}", std::process::id())))
+        }
+    }
+
+    impl Drop for Scratch {
+        fn drop(&mut self) {
+            let _ = std::fs::remove_dir_all(&self.0);
+        }
+    }
+
+    #[test]
+    fn what_was_learned_about_load_survives_and_a_damaged_file_only_costs_the_forecast() {
+        let scratch = Scratch::new("load");
+        let store = Store::open(&scratch.0).unwrap();
+        assert_eq!(store.load_history(), LoadHistory::new(), "the first run");
+        let mut learned = LoadHistory::new();
+        let now = UnixTime(1_800_000_000);
+        (1..=50).for_each(|n| learned.record(now, n, Duration::from_millis(20 + n as u64)));
+        store.set_load_history(&learned).unwrap();
+        let path = scratch.0.join(LOAD);
+        let meta = std::fs::metadata(&path).unwrap();
+        assert_eq!((meta.permissions().mode() & 0o7777, meta.len() < 2_048), (0o600, true));
+        let mut restored = Store::open(&scratch.0).unwrap().load_history();
+        let report = restored.report(now, 0);
+        assert_eq!(report.alone_us, learned.report(now, 0).alone_us);
+        assert!(report.alone_us.abs_diff(21_000) < 10 && report.per_client_us.abs_diff(1_000) < 10);
+        // Cut short, as no atomic write would leave it.
+        let bytes = std::fs::read(&path).unwrap();
+        std::fs::write(&path, &bytes[..bytes.len() / 2]).unwrap();
+        assert_eq!(store.load_history(), LoadHistory::new());
+        assert!(!path.exists() && scratch.0.join("load-history.damaged").exists(), "put aside");
+        store.set_load_history(&learned).unwrap();
+        assert_eq!(store.load_history().export(), learned.export(), "and learned again");
+    }
+
+    #[test]
+    fn spent_tickets_are_in_the_log_after_a_flush() {
+        let scratch = Scratch::new("spent");
+        let mut store = Store::open(&scratch.0).unwrap();
+        let Ok(_) = store.gateway(UnixTime(1_800_000_000), Duration::from_secs(3_600)) else {
+            panic!("keys")
+        };
+        for n in 0..3u8 {
+            store.spend(&[n; 40], Vec::new).unwrap();
+        }
+        store.flush().unwrap();
+        assert_eq!(std::fs::read(scratch.0.join(SPENT)).unwrap().len(), 120);
+    }
 
     #[test]
     fn no_connection_name_leaves_the_directory() {

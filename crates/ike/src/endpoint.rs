@@ -246,12 +246,20 @@ impl Endpoint {
     // ---- sleep ----
 
     /// Device: announces that the radio goes off (`docs/wire/dormancy.md`). First everything is done on this SA that would fall
-    /// due during the sleep. [`Event::SleepAnswered`] follows after `timeout` at the latest, also from a gateway that
+    /// due during the sleep, which will `probably` last so long (`None`: as long as it may). [`Event::SleepAnswered`] follows after `timeout` at the latest, also from a gateway that
     /// does not know the extension; then the radio may go off, and nothing needs to be called until
     /// [`woke`](Self::woke). `false` if there is no such SA, or this end is not its client.
-    pub fn announce_sleep(&mut self, now: Instant, sa: SaId, said: Sleeping, timeout: Duration) -> bool {
+    pub fn announce_sleep(
+        &mut self,
+        now: Instant,
+        sa: SaId,
+        said: Sleeping,
+        probably: Option<Duration>,
+        timeout: Duration,
+    ) -> bool {
         let is_client = self.established(sa).is_some_and(|ike| ike.client);
-        is_client && self.with_sa(now, sa, |ike, shared| ike.announce_sleep(shared, now, said, timeout))
+        is_client
+            && self.with_sa(now, sa, |ike, shared| ike.announce_sleep(shared, now, said, probably, timeout))
     }
 
     /// Device: the radio is back. Time that passed without it counts neither as silence of the peer nor against the patience

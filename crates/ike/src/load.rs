@@ -60,11 +60,12 @@ pub struct LoadHistory {
     usual: [Option<Usual>; SLOTS],
     present: Option<Present>,
     moments: Moments,
+    recorded: u64,
 }
 
 impl Default for LoadHistory {
     fn default() -> Self {
-        Self { usual: [None; SLOTS], present: None, moments: Moments::default() }
+        Self { usual: [None; SLOTS], present: None, moments: Moments::default(), recorded: 0 }
     }
 }
 
@@ -78,6 +79,7 @@ impl LoadHistory {
     /// A session came up at `now` that took `latency`; when it began, `clients` were on their way, itself included.
     pub fn record(&mut self, now: UnixTime, clients: usize, latency: Duration) {
         self.turn_to(now);
+        self.recorded += 1;
         let clients = u32::try_from(clients.clamp(1, 100_000)).map_or(1.0, f64::from);
         let latency = latency.min(LONGEST).as_secs_f64();
         if let Some(present) = &mut self.present {
@@ -95,6 +97,12 @@ impl LoadHistory {
         ] {
             *sum = *sum * FORGET + x;
         }
+    }
+
+    /// Sessions that were recorded since this history was made or imported: whether there is anything new to store.
+    #[must_use]
+    pub const fn recorded(&self) -> u64 {
+        self.recorded
     }
 
     /// What a device is told at `now`, while `in_progress` sessions are on their way.
@@ -193,7 +201,7 @@ impl LoadHistory {
         }
         r.all().ok()?;
         let moments = Moments { weight, clients, latency, clients_squared, product };
-        Some(Self { usual, present: None, moments })
+        Some(Self { usual, present: None, moments, recorded: 0 })
     }
 }
 

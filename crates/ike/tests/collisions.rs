@@ -252,6 +252,7 @@ fn a_sleeping_device_is_not_told_of_what_a_collision_left_over() {
             duel.pair.now,
             duel.a,
             said,
+            None,
             Duration::from_secs(2)
         ));
         duel.pair.run_for(Duration::from_secs(3));

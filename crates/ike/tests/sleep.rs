@@ -31,8 +31,17 @@ fn asking() -> Connection {
 }
 
 fn announce(pair: &mut Pair, sa: SaId, expect: Option<Duration>) -> Option<SleepVerdict> {
+    announce_probably(pair, sa, expect, None)
+}
+
+fn announce_probably(
+    pair: &mut Pair,
+    sa: SaId,
+    expect: Option<Duration>,
+    probably: Option<Duration>,
+) -> Option<SleepVerdict> {
     let said = Sleeping { flags: SERVICES, expect, marks: vec![Mark { spi: 7_000, sequence: 9 }] };
-    assert!(pair.client.endpoint.announce_sleep(pair.now, sa, said, Duration::from_secs(2)));
+    assert!(pair.client.endpoint.announce_sleep(pair.now, sa, said, probably, Duration::from_secs(2)));
     pair.run_for(Duration::from_secs(3));
     let mut verdicts = std::iter::from_fn(|| {
         pair.client.take(|e| match e {
@@ -222,6 +231,23 @@ fn what_falls_due_during_the_sleep_is_done_before() {
     let due = pair.client.endpoint.poll_timeout().expect("some upkeep, some day");
     assert!(due.at > pair.now, "nothing was missed: {due:?}");
     pair.assert_agree();
+}
+
+#[test]
+fn upkeep_looks_as_far_ahead_as_the_sleep_is_likely_and_the_hold_as_far_as_it_may_be() {
+    // The CHILD SA is rekeyed after some three and a half hours; two of them are over.
+    for (probably, rekeyed) in [(MINUTE, false), (HOUR, true)] {
+        let mut pair = pair(20);
+        let (a, _) = pair.up();
+        pair.run_for(2 * HOUR);
+        pair.client.ticket = None;
+        let verdict = announce_probably(&mut pair, a, Some(24 * HOUR), Some(probably));
+        let Some(SleepVerdict::Held { until, .. }) = verdict else { panic!("{probably:?}: not held") };
+        assert!(until > pair.now + HOUR, "{probably:?}: held for what it may be");
+        let begun = &pair.client.endpoint.sa_stats(a).expect("it is there").begun;
+        assert_eq!(begun.contains_key(&Kind::RekeyChild), rekeyed, "{probably:?}");
+        assert_eq!(begun.get(&Kind::Informational), None, "no ticket is renewed before its time");
+    }
 }
 
 #[test]

@@ -167,6 +167,8 @@ pub struct Ladder {
 /// How the session came back the last time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Wake {
+    /// When: two successes are never the same.
+    pub at: Instant,
     /// The rung that succeeded.
     pub rung: Rung,
     /// From the wake, or the first attempt, to success.
@@ -507,7 +509,7 @@ impl Ladder {
     }
 
     fn succeed(&mut self, now: Instant, rung: Rung) {
-        self.last_wake = Some(Wake { rung, took: now - self.climb_started });
+        self.last_wake = Some(Wake { at: now, rung, took: now - self.climb_started });
         self.state = State::Up;
         self.wait = Wait::Nothing;
         self.backoff = BACKOFF_FIRST;

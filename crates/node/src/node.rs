@@ -481,6 +481,13 @@ impl Node {
         if self.clients.values().any(wanted) { Route::Hold } else { Route::None }
     }
 
+    /// The next events set a route to a peer. What came from it before they are applied had better wait: an answer would find no way
+    /// back.
+    #[must_use]
+    pub fn routes_due(&self) -> bool {
+        self.events.iter().any(|e| matches!(e, Event::PeerRoutes { .. }))
+    }
+
     /// True if the child belongs to a client connection of ours: its traffic is the device's own.
     #[must_use]
     pub fn is_clients(&self, id: u64) -> bool {

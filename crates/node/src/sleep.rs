@@ -14,8 +14,8 @@ use std::time::Duration;
 pub const ANNOUNCE: Duration = Duration::from_secs(2);
 
 impl Node {
-    /// The radio of this connection is to go off, for `expect` at most (`None`: nobody knows). Upkeep that would fall due
-    /// meanwhile is done now, the gateway is told, and what it should do for the device is asked for. [`Event::SleepReady`]
+    /// The radio of this connection is to go off, for `expect` at most (`None`: nobody knows), `probably` for so long (`None`: for
+    /// that long). Upkeep that would fall due meanwhile is done now, the gateway is told the former, and what it should do for the device is asked for. [`Event::SleepReady`]
     /// follows, after [`ANNOUNCE`] at the latest; then the driver calls [`Node::suspend`], or thinks better of it: whatever is
     /// sent afterwards tells the gateway that the device is awake. False if there is no such connection.
     pub fn prepare_sleep(
@@ -23,6 +23,7 @@ impl Node {
         now: Instant,
         connection: &str,
         expect: Option<Duration>,
+        probably: Option<Duration>,
         flags: SleepFlags,
     ) -> bool {
         let Some(client) = self.clients.get_mut(connection) else { return false };
@@ -31,7 +32,7 @@ impl Node {
         let sa = client.sa.filter(|_| client.ladder.data_flows());
         let announced = sa.is_some_and(|sa| {
             let marks = self.marks(sa);
-            self.ike.announce_sleep(now, sa, Sleeping { flags, expect, marks }, ANNOUNCE)
+            self.ike.announce_sleep(now, sa, Sleeping { flags, expect, marks }, probably, ANNOUNCE)
         });
         if !announced {
             self.sleep_ready(connection.to_owned(), SleepVerdict::Unsupported);

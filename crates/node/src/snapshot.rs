@@ -166,6 +166,12 @@ impl Node {
         self.ike.half_open()
     }
 
+    /// Gateway: what was learned about latency and load, for the driver to store.
+    #[must_use]
+    pub fn load_history(&self) -> &dormouse_ike::load::LoadHistory {
+        self.ike.load_history()
+    }
+
     /// Counters of the IKE endpoint.
     #[must_use]
     pub fn ike_stats(&self) -> &dormouse_ike::Stats {

@@ -21,6 +21,17 @@ use crate::stats::Kind;
 
 /// Upkeep that falls due this soon is done before a sleep of unknown length.
 const UNKNOWN_SLEEP: Duration = Duration::from_secs(3_600);
+/// How far ahead upkeep is done before a sleep that is `longest` at most. As many sleeps are longer as shorter than what is
+/// `probably` enough, hence twice that: upkeep in vain costs one exchange while the radio is on anyway, upkeep that was left
+/// out costs a resumption that somebody waits for. What may fall due in the longest sleep that is thinkable is no reason to be
+/// busy before each short one.
+fn upkeep_horizon(longest: Option<Duration>, probably: Option<Duration>) -> Duration {
+    match (probably, longest) {
+        (Some(probably), longest) => probably.saturating_mul(2).min(longest.unwrap_or(Duration::MAX)),
+        (None, longest) => longest.unwrap_or(UNKNOWN_SLEEP),
+    }
+}
+
 /// A device may come back this much later than it said, and a tenth of its sleep.
 const GRACE: Duration = Duration::from_secs(30);
 /// A hold ends at least this long before the SA itself would.
@@ -57,9 +68,10 @@ impl IkeSa {
         shared: &mut Shared,
         now: Instant,
         said: Sleeping,
+        probably: Option<Duration>,
         timeout: Duration,
     ) {
-        self.upkeep_before_sleep(now, said.expect.unwrap_or(UNKNOWN_SLEEP));
+        self.upkeep_before_sleep(now, upkeep_horizon(said.expect, probably));
         self.announcing = Some(Announcing { said, until: now + timeout });
         // Last: what it says must still be true when it is answered.
         self.queue.retain(|p| p.task != Task::Sleep);
