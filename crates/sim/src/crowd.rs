@@ -1,14 +1,19 @@
 //! Many devices and one gateway. Owns the clock and the wire between them: a network that delivers everything after one delay,
-//! to whoever is awake. What is lost, and who moves, is [`crate::World`]'s.
+//! to whoever is awake; some devices are behind a NAT. What a bad network loses, and who moves, is [`crate::World`]'s.
+//!
+//! It keeps books on what is promised to devices that sleep ([`Ledger`]): whoever was told that its session is held must find it,
+//! and nobody who was told anything is sent anything.
 
-use crate::host::Host;
+use crate::host::{Host, is_esp};
+use crate::sleeping::Sleeping;
 use crate::world::node;
 use dormouse_ike::config::{EndpointConfig, HalfOpen, HoldPolicy};
 use dormouse_ike::ticket::{TicketGuard, TicketKeys};
+use dormouse_netem::{Nat, NatConfig};
 use dormouse_node::ladder::Rung;
 use dormouse_node::pool::{Pool, SharedPool};
-use dormouse_node::{Change, SleepFlags};
-use dormouse_sansio::{Carrier, Instant, Path, Seeded, UnixTime};
+use dormouse_node::{Change, Limits, SleepFlags, SleepVerdict};
+use dormouse_sansio::{Carrier, Entropy, Instant, Path, Seeded, UnixTime};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
@@ -20,17 +25,97 @@ const EPOCH: u64 = 1_800_000_000;
 const DELAY: Duration = Duration::from_millis(20);
 const ROTATE: Duration = Duration::from_secs(24 * 3_600);
 const KEEP: Duration = Duration::from_secs(7 * 24 * 3_600);
+/// A promise that ends this soon after the wake is not relied upon.
+const PROMISE_MARGIN: Duration = Duration::from_secs(10);
 /// The gateway asks after this much silence, and gives up after that much.
 const LIVENESS: (u32, u32) = (20, 60);
+/// NATs here forget only when they are told to.
+const NAT_IDLE: Duration = Duration::from_secs(30 * 24 * 3_600);
+
+/// What differs between crowds besides the seed.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Setting {
+    /// What the gateway does with sessions of devices that sleep.
+    pub hold: HoldPolicy,
+    /// Bounds of its stand-in and how long that keeps anything, if it has one.
+    pub stand_in: Option<(Limits, Duration)>,
+    /// Each so-manyth device is behind a NAT of its own; 0: none.
+    pub natted: usize,
+}
+
+/// What became of packets and promises. The sum of all fates of packets from the server is how many were sent.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Ledger {
+    /// Packets that the server sent towards a device with an address.
+    pub sent: u64,
+    /// Arrived.
+    pub arrived: u64,
+    /// Sealed for a device whose radio was off without the gateway's knowledge, or that was dead.
+    pub deaf: u64,
+    /// Stopped by a NAT that had forgotten.
+    pub stopped: u64,
+    /// Arrived at a device that no longer had the keys.
+    pub refused: u64,
+    /// The gateway had no way to the device.
+    pub nowhere: u64,
+    /// Dropped by the stand-in, by its reason.
+    pub dropped: BTreeMap<&'static str, u64>,
+    /// Waited at a gateway that was killed.
+    pub died: u64,
+    /// Wait at the gateway.
+    pub waiting: u64,
+    /// Wakes that were promised a held session, and found it.
+    pub kept_promises: u64,
+}
+
+impl Ledger {
+    /// The sum of all fates.
+    #[must_use]
+    pub fn fates(&self) -> u64 {
+        self.arrived
+            + self.deaf
+            + self.stopped
+            + self.refused
+            + self.nowhere
+            + self.dropped.values().sum::<u64>()
+            + self.died
+            + self.waiting
+    }
+}
 
 /// One device.
 pub struct Member {
     /// Its machine.
     pub host: Host,
-    /// Its radio is on.
+    /// It has power, and nobody has switched its radio off by hand.
     pub awake: bool,
+    /// The gateway's life from which it last heard something.
+    pub heard: u64,
+    /// Where the network finds it.
     address: Ipv4Addr,
+    nat: Option<Nat>,
     due: Option<Instant>,
+    /// The gateway's life that knows of the sleep that it is in, or going into.
+    told: Option<u64>,
+    /// It woke under the promise of this life of the gateway that its session is held.
+    promised: Option<u64>,
+    listened: bool,
+    /// Changes that were looked at.
+    seen: usize,
+}
+
+impl Member {
+    /// Whether it would hear something.
+    #[must_use]
+    pub fn listens(&self) -> bool {
+        self.awake && self.host.node.is_some() && self.host.radio_is_on()
+    }
+
+    /// Where it is, as it sees it.
+    fn inside(&self) -> Ipv4Addr {
+        let [_, _, high, low] = self.address.octets();
+        if self.nat.is_some() { Ipv4Addr::new(192, 168, high, low) } else { self.address }
+    }
 }
 
 /// See the module's documentation.
@@ -43,11 +128,18 @@ pub struct Crowd {
     pub gateway: Host,
     /// Datagrams that the gateway sent to a device whose radio was off.
     pub disturbed: u64,
+    /// Those among them that were sent although it had told the device that it knows of its sleep.
+    pub broken_peace: u64,
+    /// How often the gateway was started.
+    pub life: u64,
+    /// Radios of devices that were killed.
+    pub retired: Vec<Sleeping>,
+    ledger: Ledger,
     /// How far the wall clock has been moved, in seconds.
     skew: i64,
     seed: u64,
     rng: Seeded,
-    hold: HoldPolicy,
+    setting: Setting,
     ticket_keys: Vec<u8>,
     wire: BTreeMap<(Instant, u64), (Path, Vec<u8>)>,
     due: BTreeSet<(Instant, usize)>,
@@ -62,16 +154,40 @@ impl Crowd {
     /// If the configuration is not valid.
     #[must_use]
     pub fn new(seed: u64, count: usize, hold: HoldPolicy) -> Self {
+        Self::in_setting(seed, count, Setting { hold, ..Setting::default() })
+    }
+
+    /// The same, with more to choose.
+    ///
+    /// # Panics
+    /// If the configuration is not valid.
+    #[must_use]
+    pub fn in_setting(seed: u64, count: usize, setting: Setting) -> Self {
         let mut rng = Seeded::new(seed);
         let keys = TicketKeys::generate(UnixTime(EPOCH), ROTATE, KEEP, &mut rng.fork());
         let ticket_keys = keys.export().as_bytes().to_vec();
-        let gateway = Host::new(gateway(&mut rng, &ticket_keys, &[], hold, UnixTime(EPOCH)));
+        let gateway = Host::new(gateway(&mut rng, &ticket_keys, &[], &setting, UnixTime(EPOCH)));
         let devices = (0..count)
             .map(|n| {
                 let n = u16::try_from(n).unwrap_or(u16::MAX);
                 let [high, low] = n.to_be_bytes();
                 let host = Host::new(device(&mut rng, n));
-                Member { host, awake: true, address: Ipv4Addr::new(10, 1, high, low), due: None }
+                let address = Ipv4Addr::new(10, 1, high, low);
+                let natted = setting.natted > 0 && usize::from(n) % setting.natted == setting.natted - 1;
+                let config =
+                    NatConfig { idle: NAT_IDLE, preserve_ports: false, ..NatConfig::new(address.into()) };
+                Member {
+                    host,
+                    awake: true,
+                    heard: 0,
+                    address,
+                    nat: natted.then(|| Nat::new(config, rng.next_u64())),
+                    due: None,
+                    told: None,
+                    promised: None,
+                    listened: true,
+                    seen: 0,
+                }
             })
             .collect();
         let mut crowd = Self {
@@ -79,10 +195,14 @@ impl Crowd {
             devices,
             gateway,
             disturbed: 0,
+            broken_peace: 0,
+            life: 0,
+            retired: Vec::new(),
+            ledger: Ledger::default(),
             skew: 0,
             seed,
             rng,
-            hold,
+            setting,
             ticket_keys,
             wire: BTreeMap::new(),
             due: BTreeSet::new(),
@@ -100,7 +220,7 @@ impl Crowd {
         let now = self.now;
         self.with(n, |member| {
             let path = Path {
-                local: SocketAddr::new(member.address.into(), 500),
+                local: SocketAddr::new(member.inside().into(), 500),
                 remote: SocketAddr::new(GATEWAY.into(), 500),
                 carrier: Carrier::Ike,
             };
@@ -122,17 +242,60 @@ impl Crowd {
 
     /// Takes over what a device wants sent, and when it wants to run.
     fn settle(&mut self, n: usize) {
+        self.keep_books(n);
+        let now = self.now;
         let Some(member) = self.devices.get_mut(n) else { return };
         if let Some(old) = member.due.take() {
             self.due.remove(&(old, n));
         }
         member.due = member.host.due();
         self.due.extend(member.due.map(|at| (at, n)));
-        let awake = member.awake;
-        let sent: Vec<_> = member.host.outbox.drain(..).collect();
-        for datagram in sent.into_iter().filter(|_| awake) {
-            self.post(datagram);
+        let listens = member.listens();
+        let sent: Vec<_> = member.host.outbox.drain(..).filter(|_| listens).collect();
+        for (path, datagram) in sent {
+            let outside = match self.devices.get_mut(n).and_then(|m| m.nat.as_mut()) {
+                Some(nat) => nat.outbound(now, path).ok(),
+                None => Some(path),
+            };
+            if let Some(path) = outside {
+                self.post((path, datagram));
+            }
         }
+    }
+
+    /// Notes what the device was told about its sleep, and holds the gateway to it when the device is back.
+    fn keep_books(&mut self, n: usize) {
+        let (life, seed, now) = (self.life, self.seed, self.now);
+        // Where there is not room for all, whoever slept longest may find its session gone.
+        let strict = self.setting.hold.most >= self.devices.len();
+        let Some(member) = self.devices.get_mut(n) else { return };
+        let listens = member.listens();
+        if listens && !member.listened {
+            let until = match member.host.sleep.take() {
+                Some(SleepVerdict::Held { until, .. }) => Some(until),
+                _ => None,
+            };
+            // What ends while the device is coming back is nobody's fault.
+            let held = until.is_some_and(|until| now + PROMISE_MARGIN < until);
+            member.promised = member.told.take().filter(|told| *told == life && held);
+        }
+        member.listened = listens;
+        if member.host.sleep.is_some() && member.told.is_none() {
+            member.told = Some(life);
+        }
+        for change in member.host.changes.iter().skip(member.seen) {
+            if let Change::Up { rung, .. } = change
+                && member.promised.take() == Some(life)
+                && strict
+            {
+                assert!(
+                    *rung <= Rung::Mobike,
+                    "seed {seed}: device {n} was promised its session and came back by {rung:?}"
+                );
+                self.ledger.kept_promises += 1;
+            }
+        }
+        member.seen = member.host.changes.len();
     }
 
     fn post(&mut self, datagram: (Path, Vec<u8>)) {
@@ -143,8 +306,14 @@ impl Crowd {
     fn settle_gateway(&mut self) {
         let sent: Vec<_> = self.gateway.outbox.drain(..).collect();
         for (path, datagram) in sent {
-            let asleep = self.member_at(path.remote.ip()).and_then(|n| self.devices.get(n));
-            self.disturbed += u64::from(asleep.is_some_and(|m| !m.awake));
+            if let Some(m) = self.member_at(path.remote.ip()).and_then(|n| self.devices.get(n))
+                && !m.listens()
+            {
+                self.disturbed += 1;
+                let knows = m.told == Some(self.life)
+                    && matches!(m.host.sleep, Some(SleepVerdict::Held { .. } | SleepVerdict::Released));
+                self.broken_peace += u64::from(knows && m.host.node.is_some());
+            }
             self.post((path, datagram));
         }
     }
@@ -176,15 +345,11 @@ impl Crowd {
         let now = self.now;
         while let Some(entry) = self.wire.first_entry().filter(|e| e.key().0 <= now) {
             let (sent, datagram) = entry.remove();
-            let path = Path { local: sent.remote, remote: sent.local, carrier: sent.carrier };
-            if path.local.ip() == IpAddr::V4(GATEWAY) {
-                self.gateway.receive(now, path, datagram);
+            if sent.remote.ip() == IpAddr::V4(GATEWAY) {
+                self.gateway.receive(now, arrived(sent), datagram);
                 self.settle_gateway();
-            } else if let Some(n) = self.member_at(path.local.ip())
-                && let Some(member) = self.devices.get_mut(n).filter(|m| m.awake)
-            {
-                member.host.receive(now, path, datagram);
-                self.settle(n);
+            } else if let Some(n) = self.member_at(sent.remote.ip()) {
+                self.reach(n, sent, datagram);
             }
         }
         while let Some((_, n)) = self.due.first().copied().filter(|(at, _)| *at <= now) {
@@ -197,12 +362,32 @@ impl Crowd {
         self.settle_gateway();
     }
 
+    /// A datagram is before a device's door.
+    fn reach(&mut self, n: usize, sent: Path, datagram: Vec<u8>) {
+        let (now, life) = (self.now, self.life);
+        let Some(member) = self.devices.get_mut(n) else { return };
+        let esp = u64::from(is_esp(&sent, &datagram));
+        let inside = match &mut member.nat {
+            Some(nat) => nat.inbound(now, sent).ok(),
+            None => Some(sent),
+        };
+        match inside {
+            None => self.ledger.stopped += esp,
+            Some(_) if !member.listens() => self.ledger.deaf += esp,
+            Some(path) => {
+                member.heard = life;
+                member.host.receive(now, arrived(path), datagram);
+                self.settle(n);
+            }
+        }
+    }
+
     /// A device announces a sleep; its radio goes off when [`Crowd::switch_off`] is called, some seconds later.
     pub fn announce(&mut self, n: usize, expect: Option<Duration>) {
         let now = self.now;
         self.with(n, |member| {
             if let Some(node) = &mut member.host.node {
-                node.prepare_sleep(now, CONNECTION, expect, SleepFlags::default());
+                node.prepare_sleep(now, CONNECTION, expect, None, SleepFlags::default());
             }
         });
     }
@@ -235,19 +420,85 @@ impl Crowd {
 
     /// The device's battery is taken out.
     pub fn kill(&mut self, n: usize) {
+        let mut radio = None;
         self.with(n, |member| {
             member.awake = false;
             member.host.crash();
+            radio = member.host.sleeping.take();
+            (member.host.sleep, member.told, member.promised) = (None, None, None);
+        });
+        self.retired.extend(radio);
+    }
+
+    /// A device that was killed starts again, with what it had on its disk and a new radio, if any.
+    pub fn revive(&mut self, n: usize, radio: Option<Sleeping>) {
+        let (now, unix) = (self.now, self.unix());
+        let mut node = device(&mut self.rng, u16::try_from(n).unwrap_or(u16::MAX));
+        node.set_wall_clock(now, unix);
+        self.with(n, |member| {
+            member.awake = true;
+            member.host.restart(CONNECTION, node);
+            member.host.sleeping = radio;
+        });
+        self.arrive(n);
+    }
+
+    /// The NAT before a device forgets its mappings; nothing happens to a device without one.
+    pub fn forget_nat(&mut self, n: usize) {
+        if let Some(nat) = self.devices.get_mut(n).and_then(|m| m.nat.as_mut()) {
+            nat.reboot();
+        }
+    }
+
+    /// Does something to the controller of a device's radio.
+    pub fn with_sleeper(&mut self, n: usize, act: impl FnOnce(Instant, &mut Sleeping)) {
+        let now = self.now;
+        self.with(n, |member| {
+            if let Some(sleeping) = &mut member.host.sleeping {
+                act(now, sleeping);
+            }
         });
     }
 
     /// The gateway's process dies, and is back at once with what it had on its disk.
     pub fn restart_gateway(&mut self) {
+        self.books_of_this_life(true);
         self.gateway.crash();
+        self.gateway.routes.clear();
+        self.life += 1;
         let unix = self.unix();
-        let mut node = gateway(&mut self.rng, &self.ticket_keys, &self.gateway.spent, self.hold, unix);
+        let mut node = gateway(&mut self.rng, &self.ticket_keys, &self.gateway.spent, &self.setting, unix);
         node.set_wall_clock(self.now, unix);
         self.gateway.restart(CONNECTION, node);
+    }
+
+    /// What the stand-in of this life has done; `over`: what waits there is lost with it.
+    fn books_of_this_life(&mut self, over: bool) -> Ledger {
+        let totals = self.gateway.node.as_ref().and_then(|node| node.stand_in_totals());
+        let (books, (waiting, _)) = totals.unwrap_or_default();
+        assert_eq!(books.answers(), 0, "seed {}: nothing here can be answered for anybody", self.seed);
+        let mut ledger = self.ledger.clone();
+        for (reason, packets) in &books.dropped {
+            *ledger.dropped.entry(reason.name()).or_default() += packets;
+        }
+        if over {
+            ledger.died += waiting as u64;
+            self.ledger = ledger.clone();
+        } else {
+            ledger.waiting = waiting as u64;
+        }
+        ledger
+    }
+
+    /// What became of everything so far.
+    pub fn ledger(&mut self) -> Ledger {
+        let mut ledger = self.books_of_this_life(false);
+        ledger.nowhere = self.gateway.nowhere;
+        for member in &self.devices {
+            ledger.arrived += member.host.received.len() as u64;
+            ledger.refused += member.host.refused;
+        }
+        ledger
     }
 
     /// Somebody sets the clocks of both ends by so many seconds.
@@ -265,11 +516,16 @@ impl Crowd {
 
     /// Sends a numbered packet from a device to the server; returns its number.
     pub fn send_up(&mut self, n: usize) -> u64 {
+        self.send_up_to(n, 9)
+    }
+
+    /// The same, to a port: what a policy tells flows apart by.
+    pub fn send_up_to(&mut self, n: usize, port: u16) -> u64 {
         self.sent += 1;
         let (now, number) = (self.now, self.sent);
         self.with(n, |member| {
             if let Some(inner) = member.host.inner {
-                member.host.send(now, inner, SERVER.into(), number);
+                member.host.send_to(now, inner, SocketAddr::new(SERVER.into(), port), number);
             }
         });
         number
@@ -277,10 +533,16 @@ impl Crowd {
 
     /// Sends a numbered packet from the server to a device; returns its number.
     pub fn send_down(&mut self, n: usize) -> u64 {
+        self.send_down_to(n, 9)
+    }
+
+    /// The same, to a port of the device.
+    pub fn send_down_to(&mut self, n: usize, port: u16) -> u64 {
         self.sent += 1;
         let inner = self.devices.get(n).and_then(|m| m.host.inner);
         if let Some(inner) = inner {
-            self.gateway.send(self.now, SERVER.into(), inner, self.sent);
+            self.ledger.sent += 1;
+            self.gateway.send_to(self.now, SERVER.into(), SocketAddr::new(inner, port), self.sent);
             self.settle_gateway();
         }
         self.sent
@@ -289,6 +551,9 @@ impl Crowd {
     /// How the sessions came up since the last question, counted by rung.
     pub fn rungs(&mut self) -> BTreeMap<Rung, usize> {
         let mut rungs = BTreeMap::new();
+        for member in &mut self.devices {
+            member.seen = 0;
+        }
         for change in self.devices.iter_mut().flat_map(|m| m.host.changes.drain(..)) {
             if let Change::Up { rung, .. } = change {
                 *rungs.entry(rung).or_default() += 1;
@@ -310,7 +575,7 @@ impl Crowd {
     pub fn check(&mut self) {
         let seed = self.seed;
         let awake: Vec<usize> =
-            self.devices.iter().enumerate().filter(|(_, m)| m.awake).map(|(n, _)| n).collect();
+            self.devices.iter().enumerate().filter(|(_, m)| m.listens()).map(|(n, _)| n).collect();
         let up: Vec<(usize, u64)> = awake.iter().map(|&n| (n, self.send_up(n))).collect();
         self.run(Duration::from_secs(3));
         let down: Vec<(usize, u64)> = awake.iter().map(|&n| (n, self.send_down(n))).collect();
@@ -324,6 +589,11 @@ impl Crowd {
             assert!(there, "seed {seed}: device {n} cannot receive");
         }
     }
+}
+
+/// A path as the receiver of a datagram sees it.
+fn arrived(sent: Path) -> Path {
+    Path { local: sent.remote, remote: sent.local, carrier: sent.carrier }
 }
 
 fn connection(role: &str, own: &str, peer: &str, rest: &str) -> String {
@@ -346,7 +616,7 @@ fn gateway(
     rng: &mut Seeded,
     ticket_keys: &[u8],
     spent: &[u8],
-    hold: HoldPolicy,
+    setting: &Setting,
     unix: UnixTime,
 ) -> dormouse_node::Node {
     let rest = format!(
@@ -362,8 +632,12 @@ fn gateway(
         ticket_keys: TicketKeys::import(ticket_keys, ROTATE, KEEP).ok(),
         ticket_guard: TicketGuard::load(spent, unix),
         half_open: HalfOpen { cookie_threshold: 32, ..HalfOpen::default() },
-        hold,
+        hold: setting.hold,
         ..EndpointConfig::default()
     };
-    node(&toml, endpoint, rng)
+    let mut node = node(&toml, endpoint, rng);
+    if let Some((limits, longest)) = setting.stand_in {
+        node.stand_in_for_sleepers(limits, longest);
+    }
+    node
 }

@@ -6,7 +6,8 @@ use dormouse_energy::Direction;
 use dormouse_ike::ticket::ClientTicket;
 use dormouse_node::held::Held;
 use dormouse_node::{Change, Event, Inbound, Node, Route, SleepVerdict};
-use dormouse_sansio::{Instant, Path};
+use dormouse_sansio::{Carrier, Instant, Path};
+use dormouse_wire::esp::{NatT, classify_natt};
 use dormouse_wire::ip::{flow, udp};
 use ipnet::IpNet;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -14,6 +15,15 @@ use std::net::{IpAddr, SocketAddr};
 
 /// Room for the ESP header, trailer and ICV of any suite.
 const ROOM: usize = 128;
+
+/// Whether a datagram is an ESP packet.
+pub(crate) fn is_esp(path: &Path, datagram: &[u8]) -> bool {
+    match path.carrier {
+        Carrier::RawEsp => true,
+        Carrier::NatT => matches!(classify_natt(datagram), NatT::Esp(_)),
+        Carrier::Ike => false,
+    }
+}
 
 /// A node with its storage.
 pub struct Host {
@@ -43,6 +53,10 @@ pub struct Host {
     pub sleeping: Option<Sleeping>,
     /// Packets that were lost because too many were held.
     pub held_lost: u64,
+    /// ESP packets that came in and did not open.
+    pub refused: u64,
+    /// Packets that no policy covered.
+    pub nowhere: u64,
     held: Held,
 }
 
@@ -64,6 +78,8 @@ impl Host {
             sleep: None,
             sleeping: None,
             held_lost: 0,
+            refused: 0,
+            nowhere: 0,
             held: Held::default(),
         }
     }
@@ -115,7 +131,10 @@ impl Host {
     /// A datagram arrives.
     pub fn receive(&mut self, now: Instant, path: Path, mut datagram: Vec<u8>) {
         let Some(node) = &mut self.node else { return };
-        if let Ok(Inbound::Inner { range, .. }) = node.handle_datagram(now, path, &mut datagram) {
+        let esp = is_esp(&path, &datagram);
+        let taken = node.handle_datagram(now, path, &mut datagram);
+        self.refused += u64::from(esp && taken.is_err());
+        if let Ok(Inbound::Inner { range, .. }) = taken {
             let inner = datagram.get(range).unwrap_or_default();
             if let (Some(sleeping), Some(flow)) = (&mut self.sleeping, flow(inner)) {
                 sleeping.sleeper.packet(now, Direction::Incoming, &flow, inner.len());
@@ -161,7 +180,10 @@ impl Host {
                 self.stood_in.extend((!out.is_empty()).then_some(out));
                 return true;
             }
-            Route::None => return false,
+            Route::None => {
+                self.nowhere += 1;
+                return false;
+            }
         };
         node.observe_outbound(now, id, &packet);
         let Some(child) = node.child_mut(id) else { return false };

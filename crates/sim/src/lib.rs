@@ -11,7 +11,7 @@ mod script;
 mod sleeping;
 mod world;
 
-pub use crowd::{Crowd, Member};
+pub use crowd::{Crowd, Ledger, Member, Setting};
 pub use day::{Sent, day};
 pub use host::Host;
 pub use script::{Script, Step};

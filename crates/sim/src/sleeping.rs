@@ -22,6 +22,8 @@ pub struct Sleeping {
     pub orders: Vec<(Instant, bool)>,
     /// What the controller announced.
     pub news: Vec<News>,
+    /// What the gateway is asked to do meanwhile.
+    pub wishes: SleepFlags,
     /// An order that is being carried out.
     pending: Option<(Instant, bool)>,
     telling: BTreeSet<String>,
@@ -36,6 +38,7 @@ impl Sleeping {
             radio: true,
             orders: Vec::new(),
             news: Vec::new(),
+            wishes: SleepFlags::default(),
             pending: None,
             telling: BTreeSet::new(),
         }
@@ -97,14 +100,14 @@ impl Sleeping {
 
     fn act(&mut self, now: Instant, action: Action, node: &mut Node) {
         match action {
-            Action::Announce { longest, .. } => {
+            Action::Announce { expected, longest } => {
                 let connections = node.wanted_connections();
                 self.telling = connections.iter().cloned().collect();
                 if connections.is_empty() {
                     self.sleeper.announced(now);
                 }
                 for connection in connections {
-                    node.prepare_sleep(now, &connection, Some(longest), SleepFlags::default());
+                    node.prepare_sleep(now, &connection, Some(longest), Some(expected), self.wishes);
                 }
             }
             Action::SuspendSession => node.suspend(now),

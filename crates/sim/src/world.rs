@@ -354,7 +354,7 @@ impl World {
         let now = self.now;
         self.device.sleep = None;
         if let Some(node) = &mut self.device.node {
-            node.prepare_sleep(now, CONNECTION, expect, wishes);
+            node.prepare_sleep(now, CONNECTION, expect, None, wishes);
         }
         self.device.flush(now);
         let mut patience = ANNOUNCE;
@@ -386,7 +386,7 @@ impl World {
     fn nap(&mut self, time: Duration, access: Access) {
         let now = self.now;
         if let Some(node) = &mut self.device.node {
-            node.prepare_sleep(now, CONNECTION, Some(time), dormouse_node::SleepFlags::default());
+            node.prepare_sleep(now, CONNECTION, Some(time), None, dormouse_node::SleepFlags::default());
         }
         self.device.flush(now);
         self.run(dormouse_node::ANNOUNCE + Duration::from_millis(1));

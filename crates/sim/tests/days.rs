@@ -3,8 +3,9 @@
 //!
 //! `DORMOUSE_DAYS=N` lives N device-days (thousands before a release), `DORMOUSE_SEED=S` only the one of seed S.
 
-use dormouse_energy::model::Resumption;
-use dormouse_energy::profile::Profile;
+mod common;
+
+use common::{laptop, number, whims};
 use dormouse_energy::schedule::{ALLOWANCE, Policy};
 use dormouse_node::sleeper::{Cause, Event, Mode, Settings as SleepSettings, Sleeper, State, Times};
 use dormouse_sim::{Settings, Sleeping, World, day};
@@ -13,31 +14,15 @@ use std::time::Duration;
 
 const DAY: Duration = Duration::from_secs(86_400);
 
-fn settings(mode: Mode, policy: Policy, wake_every: Option<Duration>) -> SleepSettings {
-    SleepSettings {
-        mode,
-        policy,
-        min_idle: Duration::from_millis(250),
-        wake_every,
-        renew: false,
-        latency: Duration::from_secs(3),
-        lost_per_hour: 20,
-        model: Profile::shipped("laptop-000").and_then(|p| p.model().ok()).expect("it ships"),
-        profile: "laptop-000".into(),
-        resumption: Resumption::HeldSa,
-    }
-}
-
 struct Lived {
     wakes: u64,
     times: Times,
     saved: f64,
 }
 
-fn live(seed: u64, mode: Mode, policy: Policy, wake_every: Option<Duration>) -> Lived {
+fn live(seed: u64, sleep: SleepSettings) -> Lived {
     let mut world = World::new(seed, Settings::default());
     world.run(Duration::from_secs(2));
-    let sleep = settings(mode, policy, wake_every);
     let model = sleep.model;
     world.device.sleeping = Some(Sleeping::new(Sleeper::new(world.now, sleep, true)));
     let (begun, mut sent) = (world.now, Vec::new());
@@ -101,17 +86,13 @@ fn check(
 
 #[test]
 fn every_day_ends_well() {
-    let number = |name: &str| std::env::var(name).ok().and_then(|v| v.parse::<u64>().ok());
     let seeds = match number("DORMOUSE_SEED") {
         Some(seed) => seed..seed + 1,
         None => 0..number("DORMOUSE_DAYS").unwrap_or(24),
     };
     let (mut failed, mut saved, mut wakes) = (Vec::new(), 0.0, 0);
     for seed in seeds.clone() {
-        let policy = if seed % 4 == 3 { Policy::PAPER } else { Policy::Dormouse };
-        let mode = if seed % 3 == 2 { Mode::Balanced } else { Mode::Energy };
-        let wake_every = (seed % 5 == 4).then(|| Duration::from_secs(900));
-        match catch_unwind(AssertUnwindSafe(|| live(seed, mode, policy, wake_every))) {
+        match catch_unwind(AssertUnwindSafe(|| live(seed, whims(seed)))) {
             Ok(lived) => {
                 saved += lived.saved;
                 wakes += lived.wakes;
@@ -135,7 +116,7 @@ fn every_day_ends_well() {
 
 #[test]
 fn a_radio_that_may_not_sleep_uses_what_an_always_on_one_does() {
-    let lived = live(1, Mode::Performance, Policy::Dormouse, None);
+    let lived = live(1, laptop(Mode::Performance, Policy::Dormouse, None));
     assert_eq!((lived.wakes, lived.times.asleep), (0, Duration::ZERO));
     assert!(lived.saved.abs() < 1e-6);
 }
@@ -144,7 +125,7 @@ fn a_radio_that_may_not_sleep_uses_what_an_always_on_one_does() {
 fn what_was_sent_to_a_sleeping_device_in_vain_is_counted() {
     let mut world = World::new(7, Settings::default());
     world.run(Duration::from_secs(2));
-    let sleep = settings(Mode::Energy, Policy::Timeout(5.0), None);
+    let sleep = laptop(Mode::Energy, Policy::Timeout(5.0), None);
     world.device.sleeping = Some(Sleeping::new(Sleeper::new(world.now, sleep, true)));
     world.send_up();
     world.send_down();
