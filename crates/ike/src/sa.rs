@@ -3,8 +3,9 @@
 //! [`Action`].
 //!
 //! MOBIKE, rekeying, liveness and deletion are exchanges, never states; the only states are those of the SA's end
-//! ([`Stage`]). Its timers are in [`timers`].
+//! ([`Stage`]). Its timers are in [`timers`], its way to the peer in [`paths`].
 
+mod paths;
 mod timers;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -511,73 +512,6 @@ impl IkeSa {
         if !self.mobike && path != self.link.path {
             self.observed_path(shared, now, path);
         }
-    }
-
-    /// An authentic packet came from elsewhere: the NAT before the peer has a new mapping, so follow it.
-    ///
-    /// RFC 7296 section 2.23: "a host [...] that is not behind a NAT SHOULD send all packets (including retransmission
-    /// packets) to the IP address and port from the last valid authenticated packet from the other end".
-    pub(crate) fn observed_path(&mut self, shared: &mut Shared, now: Instant, path: Path) {
-        let follows = self.nat.remote && !self.nat.local && path.carrier == self.link.path.carrier;
-        if !follows || path.remote == self.link.path.remote {
-            return;
-        }
-        tracing::info!(sa = %self.link.id, from = %self.link.path, to = %path, "the peer's NAT mapping moved");
-        self.move_to(shared, Path { remote: path.remote, ..self.link.path });
-        self.resend(shared, now, true);
-    }
-
-    /// Everything of this SA goes another way from now on.
-    pub(crate) fn move_to(&mut self, shared: &mut Shared, path: Path) {
-        self.link.path = path;
-        let sa = self.link.id;
-        shared.event(Event::Child(ChildSa::Remap { sa, path: self.esp_path() }));
-        shared.event(Event::PathChanged { sa, path });
-    }
-
-    /// Whether ESP is carried in UDP: when there is a NAT, or when told so.
-    pub(crate) fn encapsulated(&self) -> bool {
-        self.link.path.carrier == dormouse_sansio::Carrier::NatT
-            && (self.nat.any() || self.link.conn.force_udp_encap)
-    }
-
-    pub(crate) fn esp_path(&self) -> Path {
-        self.link.esp_path(self.encapsulated())
-    }
-
-    /// A notification in clear says that the peer does not know this SA. Anybody can say that: have the peer prove that it
-    /// is there, and let the driver know.
-    fn hint(&mut self, shared: &mut Shared, now: Instant, path: Path, datagram: &[u8]) {
-        let says_so = path.remote == self.link.path.remote
-            && dormouse_wire::ike::Message::parse(datagram)
-                .is_ok_and(|m| View(&m.payloads).has(NotifyType::InvalidIkeSpi));
-        if says_so {
-            self.doubt(shared, now, true);
-        }
-    }
-
-    /// Somebody says, unauthenticated, that the peer has lost this SA: the driver is told, and the peer asked.
-    pub(crate) fn doubt(&mut self, shared: &mut Shared, now: Instant, solicited: bool) {
-        let recently = self.hinted_at.is_some_and(|at| now - at < HINT_INTERVAL);
-        // Nobody's word is worth waking a device for.
-        if (recently && !solicited) || self.asleep.is_some() {
-            return;
-        }
-        shared.event(Event::PeerLostSa { sa: self.link.id, solicited });
-        if !recently {
-            self.hinted_at = Some(now);
-            self.probe(shared, now, HINT_PROBE);
-        }
-    }
-
-    /// The peer's outer address.
-    pub(crate) fn remote_ip(&self) -> core::net::IpAddr {
-        self.link.path.remote.ip()
-    }
-
-    /// Whether ESP of this SA is sent with `spi`.
-    pub(crate) fn sends_with(&self, spi: u32) -> bool {
-        self.children.values().any(|child| child.spi_out == spi)
     }
 
     // ---- our own exchanges ----
