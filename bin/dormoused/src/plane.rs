@@ -109,6 +109,7 @@ impl Plane<'_> {
     }
 
     /// Tells the sender that its packet does not fit.
+    /// "[...] an ESP implementation MUST support generation of ICMP PMTU messages" (RFC 4303 section 3.3.4)
     fn answer_too_big(&mut self, packet: &[u8], inner_mtu: usize) -> Option<Plan> {
         let flow = ip::flow(packet)?;
         // The error comes from the far end of the link, as from a router: the destination stands in if we have no address

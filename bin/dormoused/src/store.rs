@@ -104,6 +104,8 @@ impl Store {
     }
 
     /// Keeps or removes a client's ticket.
+    /// "A ticket is associated with a certain identity, and MUST be managed securely on the client side." (RFC 5723 section
+    /// 9.7) The file is its owner's alone.
     ///
     /// # Errors
     /// Names the file; a full disk leaves the old ticket, which the gateway has used up: the next start is a full exchange.

@@ -33,6 +33,8 @@ pub enum PskError {
 
 /// Reads a pre-shared key: one line, whose bytes are the key, or `0x` and hexadecimal digits. White space around the line is not
 /// part of the key.
+/// "[...] MUST accept ASCII strings of at least 64 octets and MUST NOT add a null terminator before using them as shared
+/// secrets" (RFC 7296 section 2.15)
 ///
 /// # Errors
 /// [`PskError`], which says what the file holds, never the content.
@@ -57,6 +59,7 @@ pub fn parse_psk(content: &[u8]) -> Result<Secret, PskError> {
     }
 }
 
+/// "It MUST also accept a hex encoding of the shared secret." (RFC 7296 section 2.15)
 fn hexadecimal(digits: &[u8]) -> Result<Secret, PskError> {
     let nibble = |(at, &digit): (usize, &u8)| {
         char::from(digit)

@@ -94,6 +94,7 @@ pub struct Opened {
 
 impl Opened {
     /// Whether it was sent only to be seen: drop it without further thought (RFC 4303 section 2.6).
+    /// "[...] a receiver MUST be prepared to discard such packets, without indicating an error" (RFC 4303 section 2.6)
     #[must_use]
     pub const fn is_dummy(&self) -> bool {
         self.next_header == NO_NEXT_HEADER
@@ -171,6 +172,8 @@ impl Inbound {
     /// Authenticates and decrypts a datagram (without UDP header) in place.
     ///
     /// After an error the datagram holds nothing meaningful.
+    /// "[...] if the integrity check fails, the receiver MUST discard the received IP datagram as invalid" (RFC 4303 section
+    /// 3.4.3)
     ///
     /// # Errors
     /// The reason why it must be dropped and counted.

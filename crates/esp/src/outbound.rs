@@ -166,6 +166,7 @@ impl Outbound {
     }
 
     /// RFC 4303 section 2.4: padding makes the ciphertext end on a multiple of 4 bytes, and of the cipher's block.
+    /// "MUST NOT be modified to reflect this padding" (RFC 4303 section 2.7)
     fn lengths(&self, inner: usize) -> Lengths {
         let padded = self.tfc.padded(inner, self.inner_mtu);
         Lengths { inner, padded, body: self.shape.round_up(padded + 2) }
@@ -227,6 +228,7 @@ impl Outbound {
 
     /// Writes a dummy packet (RFC 4303 section 2.6, next header 59) that looks from outside like an inner packet of
     /// `inner_len` bytes, and returns the length of the datagram. The peer drops it.
+    /// "A transmitter MUST be capable of generating dummy packets" (RFC 4303 section 2.6)
     ///
     /// # Errors
     /// As [`Self::seal`].
@@ -320,6 +322,8 @@ impl fmt::Debug for Outbound {
 }
 
 /// Zeros up to `padded`, then 1, 2, 3..., the padding's length, the next header (RFC 4303 section 2.4).
+/// "[...] all implementations MUST support generation and consumption of padding" (RFC 4303 section 2.4)
+/// "The Padding bytes are initialized with a series of (unsigned, 1-byte) integer values." (RFC 4303 section 2.4)
 fn write_trailer(body: &mut [u8], lengths: &Lengths, next_header: u8) {
     let Some(tail) = body.get_mut(lengths.inner..) else { return };
     let (tfc, tail) = tail.split_at_mut((lengths.padded - lengths.inner).min(tail.len()));
@@ -334,6 +338,8 @@ fn write_trailer(body: &mut [u8], lengths: &Lengths, next_header: u8) {
 }
 
 /// The lengths that depend on the algorithms alone, looked up once for the SA's life.
+/// "[...] the beginning of the next layer protocol header MUST be aligned relative to the beginning of the ESP header" (RFC
+/// 4303 section 2.3)
 #[derive(Clone, Copy)]
 pub(crate) struct Shape {
     /// ESP header and IV.

@@ -17,6 +17,8 @@ pub enum Mode {
 /// Traffic-flow-confidentiality padding (RFC 4303 section 2.7): zeros between the inner packet and ESP's own padding, which
 /// the receiver drops because the inner IP header says how long the packet is. Tunnel mode only, and only if the peer did
 /// not send ESP_TFC_PADDING_NOT_SUPPORTED; transport mode ignores it.
+/// "An IPsec implementation SHOULD be capable of padding traffic" (RFC 4303 section 2.7)
+/// "[...] the SA management protocol MUST negotiate this service prior to a transmitter employing it" (RFC 4303 section 2.7)
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub enum Tfc {
     /// No padding beyond what ESP needs.
@@ -118,6 +120,7 @@ pub struct SaParams {
     /// Keying material in the order of RFC 7296 section 2.17.
     pub keymat: Secret,
     /// 64-bit sequence numbers (RFC 4303 section 2.2.1).
+    /// "Use of an ESN MUST be negotiated by an SA management protocol." (RFC 4303 section 2.2.1)
     pub esn: bool,
     /// Tunnel or transport mode.
     pub mode: Mode,

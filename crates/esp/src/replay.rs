@@ -40,6 +40,7 @@ pub enum Replay {
 }
 
 /// Which of the newest sequence numbers were accepted.
+/// "All ESP implementations MUST support the anti-replay service" (RFC 4303 section 3.4.3)
 #[derive(Clone, Debug)]
 pub struct ReplayWindow {
     ring: Box<[u64]>,
@@ -51,6 +52,7 @@ pub struct ReplayWindow {
 
 impl ReplayWindow {
     /// An empty window of `packets`, clamped to [`MIN_WINDOW`]`..=`[`MAX_WINDOW`].
+    /// "A minimum window size of 32 packets MUST be supported" (RFC 4303 section 3.4.3)
     #[must_use]
     pub fn new(packets: u32) -> Self {
         let size = packets.clamp(MIN_WINDOW, MAX_WINDOW);

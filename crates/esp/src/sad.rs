@@ -83,6 +83,8 @@ impl Sad {
 
     /// Lets a child send: it is preferred over those with equally specific selectors that were activated before. Returns
     /// whether there is such a child.
+    /// "Implementations MUST handle this situation, either by disallowing conflicting connections, or by other means." (RFC
+    /// 3948 section 5.2)
     pub fn activate(&mut self, id: u64) -> bool {
         self.deactivate(id);
         let Some(child) = self.children.get(&id) else { return false };
@@ -99,6 +101,7 @@ impl Sad {
     }
 
     /// Lets a child only receive: another has replaced it.
+    /// "[...] a node MUST accept incoming packets through either SA" (RFC 7296 section 2.8.1)
     pub fn deactivate(&mut self, id: u64) {
         self.cache.clear();
         self.nets.retain(|other| *other != id);
@@ -165,6 +168,8 @@ impl Sad {
     ///
     /// RFC 4301 section 5.2, step 4: "if the packet does not match the selectors of the SA ... the packet MUST be discarded".
     /// In transport mode the addresses are outside: there the caller checks, with [`Selectors::match_inbound`].
+    /// "If no valid Security Association exists for this packet, the receiver MUST discard the packet" (RFC 4303 section 3.4.2)
+    /// "Depending on local policy, one of the following MUST be done" (RFC 3948 section 3.1.1): the inner source is verified.
     ///
     /// # Errors
     /// The reason why the packet must be dropped and counted.

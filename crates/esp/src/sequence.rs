@@ -37,6 +37,8 @@ impl Counter {
     }
 
     /// How many numbers are left.
+    /// "[...] MUST be reset (by establishing a new SA and thus a new key) prior to the transmission of the 2^32nd packet on an
+    /// SA" (RFC 4303 section 2.2)
     #[must_use]
     pub(crate) const fn left(&self) -> u64 {
         self.last - self.sent
@@ -47,6 +49,7 @@ impl Counter {
     /// RFC 4303 section 3.3.3: "the sender checks to ensure that the counter has not cycled before inserting the new value in
     /// the Sequence Number field. In other words, the sender MUST NOT send a packet on an SA if doing so would cause the
     /// sequence number to cycle."
+    /// "the sender MUST increment this field for every transmitted packet" (RFC 4303 section 2.2)
     ///
     /// # Errors
     /// If fewer than `count` are left; then none is taken.

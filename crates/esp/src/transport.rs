@@ -87,6 +87,7 @@ impl Rebuilt {
 /// Corrects the TCP or UDP checksum of a payload whose addresses a NAT has changed (RFC 3948 section 3.1.2): `then` are source
 /// and destination as the sender computed it (known from the traffic selectors), `now` those of the header above it here.
 /// Other protocols have no checksum over addresses.
+/// "[...] incrementally recompute the TCP/UDP checksum" (RFC 3948 section 3.1.2)
 pub fn correct_checksum(payload: &mut [u8], next_header: u8, then: (IpAddr, IpAddr), now: (IpAddr, IpAddr)) {
     let offset = match next_header {
         6 => 16,

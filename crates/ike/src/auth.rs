@@ -207,6 +207,8 @@ pub struct Believed {
 }
 
 /// Checks the peer's proof by the rules of `connection`. `certificates` are its CERT payloads as [`certificates`] reads them.
+/// "Both parties in the IKE_AUTH exchange MUST verify that all signatures and Message Authentication Codes (MACs) are computed
+/// correctly." (RFC 7296 section 1.2)
 ///
 /// # Errors
 /// [`AuthError`]: answer AUTHENTICATION_FAILED.
@@ -265,6 +267,7 @@ fn wrong_method(got: AuthMethod, expected: &'static str) -> AuthError {
     AuthError::Method { got, expected }
 }
 
+/// "the first certificate provided MUST contain the public key used to verify the AUTH field" (RFC 7296 section 1.2)
 fn verify_signature(
     key: &PublicKey,
     auth: &Authentication,
@@ -322,6 +325,8 @@ pub fn identity(id: &Id) -> Result<Identity, IdentityError> {
 }
 
 /// The CERT payloads that go with our proof: our certificate first (RFC 7296, section 3.6), then the intermediates.
+/// "[...] the first certificate MUST contain the public key associated with the private key used to sign the AUTH payload" (RFC
+/// 7296 section 3.6)
 #[must_use]
 pub fn cert_payloads(local: &LocalAuth) -> Vec<Payload> {
     match local {
@@ -345,6 +350,8 @@ pub fn certreq_payload(remote: &RemoteAuth) -> Option<Payload> {
 
 /// The certificates among a message's payloads, the peer's own first. Other encodings than X.509 signature certificates are
 /// passed over, and so are intermediates that cannot be read.
+/// "[...] MUST be capable of being configured to send and accept the two Hash and URL formats" (RFC 7296 section 3.6) These do
+/// not: whoever fetches URLs for strangers can be sent anywhere.
 ///
 /// # Errors
 /// If the first certificate, which is the peer's own, cannot be read.

@@ -215,6 +215,7 @@ impl Child {
 /// "The responder MUST NOT narrow down the Traffic Selectors narrower than the scope currently in use." (RFC 7296 section 2.9.2)
 /// What the connection would resolve to today may be narrower: Dynamic selectors follow the outer addresses, which have moved
 /// since.
+/// "the response MUST also include a notification of type USE_TRANSPORT_MODE" (RFC 7296 section 1.3.1)
 pub(crate) fn choose(
     shared: &mut Shared,
     conn: &Connection,
@@ -308,6 +309,8 @@ pub(crate) struct Origin<'a> {
 
 impl IkeSa {
     /// Derives the keys, tells the driver, and starts the timers.
+    /// "The responder to a CREATE_CHILD_SA MUST be prepared to accept messages on an SA before sending its response" (RFC 7296
+    /// section 2.8)
     pub(crate) fn install(
         &mut self,
         shared: &mut Shared,

@@ -351,6 +351,8 @@ pub struct Fragmentation {
 
 impl Default for Fragmentation {
     /// 1,280 bytes: the IPv6 minimum, which nearly every path carries (RFC 7383, section 2.5.1).
+    /// "For messages to be sent over IPv4, it is RECOMMENDED that a value of 576 bytes as a maximum IP datagram size be used."
+    /// (RFC 7383 section 2.5.1)
     fn default() -> Self {
         Self { enabled: true, size: 1_280 }
     }
@@ -382,11 +384,13 @@ pub struct Connection {
     /// The peer's UDP ports.
     pub remote_ports: Ports,
     /// As a caller: tell the peer that this is our only SA with it, so that it drops what a crash left (RFC 7296, section 2.4).
+    /// "This notification MUST NOT be sent by an entity that may be replicated" (RFC 7296 section 2.4)
     pub initial_contact: bool,
     /// Address updates (RFC 4555).
     pub mobike: bool,
     /// As the answering side: move ESP to a new address of the peer only when the peer has answered from there (RFC 4555,
     /// section 3.7). Off, ESP moves at once, which saves a round trip of silence.
+    /// "By default, the return routability check SHOULD be done before updating the IPsec SAs" (RFC 4555 section 3.7)
     pub return_routability: bool,
     /// Declare that no NAT may be in the path, so that a changed address is an attack (RFC 4555, section 3.9).
     pub no_nats_allowed: bool,
@@ -405,6 +409,7 @@ pub struct Connection {
     /// Session resumption.
     pub resumption: Resumption,
     /// How long a ticket that we give is good; bounded by `reauthenticate` (RFC 5723, section 6.2). Whole seconds.
+    /// "[...] a finite lifetime MUST be specified for the ticket" (RFC 5723 section 6.2)
     pub ticket_lifetime: Duration,
     /// The dormancy extension (`docs/wire/dormancy.md`), with peers that know it too: announced sleeps, load reports,
     /// resumption in one round trip.

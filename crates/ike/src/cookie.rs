@@ -44,6 +44,8 @@ impl CookieJar {
     }
 
     /// The cookie that the sender of this first message must return.
+    /// "The data associated with this notification MUST be between 1 and 64 octets in length (inclusive)" (RFC 7296 section
+    /// 2.6)
     pub fn issue(
         &mut self,
         now: Instant,

@@ -193,6 +193,7 @@ impl Endpoint {
     /// This end stops, and may come back: an SA that a ticket brings back is dropped without a word, as in a crash, and any other one
     /// is closed. To delete it would cost the ticket: "when an IKE SA is deleted by the client or the gateway, the client MUST
     /// delete its stored ticket" (RFC 5723 section 6.2).
+    /// "[...] SHOULD send a Delete payload" (RFC 7296 section 2.4): not for an SA that shall be resumed.
     pub fn leave(&mut self, now: Instant, sa: SaId) -> bool {
         let resumable = self.established(sa).is_some_and(|ike| ike.had_ticket && ike.stage == Stage::Live);
         if resumable { self.forget(now, sa) } else { self.close(now, sa) }
@@ -295,8 +296,8 @@ impl Endpoint {
         let header = Header::parse(datagram).map_err(|_| Discard::Malformed)?;
         if header.major() != 2 {
             if header.major() > 2 && !header.flags.response {
-                // "[...] an unauthenticated notification of type INVALID_MAJOR_VERSION containing the highest [...] version
-                // number it supports" (RFC 7296 section 2.5).
+                // "[...] it MUST drop the message and SHOULD send an unauthenticated Notify message of type
+                // INVALID_MAJOR_VERSION" (RFC 7296 section 2.5)
                 self.complain(now, path, &header, NotifyType::InvalidMajorVersion);
             }
             return Err(Discard::Version);
@@ -320,6 +321,7 @@ impl Endpoint {
         }
         let ours = if header.flags.initiator { header.spi_r } else { header.spi_i };
         let Some(&id) = self.shared.by_spi.get(&ours) else {
+            // "[...] the node can audit the suspicious event but MUST NOT respond" (RFC 7296 section 2.21.4)
             if !header.flags.response && !first {
                 self.complain(now, path, &header, NotifyType::InvalidIkeSpi);
             }
@@ -366,6 +368,8 @@ impl Endpoint {
 
     /// ESP arrived over `path` with an SPI that belongs to nobody: says so with an INVALID_SPI notification in clear (RFC 7296
     /// section 1.5), if the rate allows. A client whose gateway was restarted learns it from the answer to its first packet.
+    /// "[...] the node SHOULD initiate an INFORMATIONAL exchange with a Notify payload describing the problem" (RFC 7296
+    /// section 2.21.4) if it has an IKE SA with that address: ours is in clear, a hint like any other.
     pub fn unknown_esp_spi(&mut self, now: Instant, path: Path, spi: u32) {
         if spi < 256 || !self.may_complain(now) {
             return;
@@ -387,6 +391,7 @@ impl Endpoint {
     }
 
     /// Somebody at `path` says, unauthenticated, that it does not know the ESP SPI that we send with.
+    /// "the receiving node MUST NOT respond to it because doing so could cause a message loop" (RFC 7296 section 1.5)
     fn doubt(&mut self, now: Instant, path: Path, spi: u32) -> Result<(), Discard> {
         // A gateway of many does not search all its SAs for whoever sends it a number: its clients come back by themselves.
         if self.slots.len() <= DOUBT_SEARCH {
@@ -412,6 +417,8 @@ impl Endpoint {
     }
 
     /// Answers a request outside of any SA with an error notification in clear, if the rate allows.
+    /// "[...] the response MUST be sent to the IP address and port from where it came with the same IKE SPIs and the Message ID
+    /// copied" (RFC 7296 section 2.21.4)
     fn complain(&mut self, now: Instant, path: Path, request: &Header, kind: NotifyType) {
         if !self.may_complain(now) {
             return;
@@ -456,6 +463,7 @@ impl Endpoint {
     /// The next datagram to send, complete with the non-ESP marker where the path needs one, appended to `out`.
     pub fn poll_transmit(&mut self, _now: Instant, out: &mut Vec<u8>) -> Option<Transmit> {
         let queued = self.shared.out.pop_front()?;
+        // "IKE messages sent on port 4500 MUST begin with the prefix of four zeros" (RFC 7296 section 2)
         if queued.path.carrier == Carrier::NatT && !queued.keepalive {
             out.extend_from_slice(&NON_ESP_MARKER);
         }

@@ -11,6 +11,8 @@ use crate::limits;
 use crate::protect::{Channel, OpenError, SealError};
 
 /// The largest IKE message for a datagram of at most `size` bytes, IP header included, on this path.
+/// "the sender SHOULD choose their size so that the resulting IP datagrams will be smaller than some fragmentation threshold"
+/// (RFC 7383 section 2.5.1)
 #[must_use]
 pub fn message_limit(size: usize, path: &Path) -> usize {
     let marker = if path.carrier == Carrier::NatT { 4 } else { 0 };
@@ -21,6 +23,10 @@ impl Channel {
     /// The message as one SK message if that has at most `limit` bytes, as SKF messages of at most `limit` bytes otherwise.
     ///
     /// A message that is small enough is never cut, whatever was negotiated (RFC 7383, section 2.5).
+    /// "If either peer has information that a part of the transaction is likely to be fragmented at the IP layer, causing
+    /// interference with the IKE exchange, that peer SHOULD use IKE fragmentation." (RFC 7383 section 2.4)
+    /// "IKE fragmentation SHOULD NOT be used in cases where IP-layer fragmentation of both the request and response messages is
+    /// unlikely." (RFC 7383 section 2.4)
     ///
     /// # Errors
     /// If the message exceeds [`limits::MESSAGE_MAX`] or the allowed number of fragments.
@@ -51,6 +57,10 @@ impl Channel {
             .zip(plain.chunks(capacity))
             .map(|(number, piece)| {
                 // Next Payload: the first payload's type in the first fragment, 0 in all others (RFC 7383, section 2.5).
+                // "in the very first fragment [...] this field MUST be set to the payload type of the first inner payload" (RFC
+                // 7383 section 2.5)
+                // "In the rest of the Fragment messages (with Fragment Number greater than 1), this field MUST be set to zero."
+                // (RFC 7383 section 2.5)
                 let first = if number == 1 { first } else { PayloadType::None };
                 self.seal_bytes(header, first, Some(Fragment { number, total }), piece, entropy)
             })
@@ -78,6 +88,7 @@ impl Channel {
         let id = message.header.message_id;
         partial.forget_stale(now);
         partial.check(id, fragment)?;
+        // "If the ICV check fails, the message MUST be silently discarded." (RFC 7383 section 2.6)
         let plain = self.open(datagram, protected)?;
         match partial.add(now, id, fragment, protected.first, plain)? {
             Some(whole) => Ok(Some(parse_payloads(whole.first, &whole.plain)?)),
@@ -159,6 +170,7 @@ impl core::fmt::Debug for Partial {
 }
 
 /// Messages of one direction that may be in pieces at once: one for each place in the largest window.
+/// "it is RECOMMENDED that the receiver limit the number of fragments it stores in the reassembling queue" (RFC 7383 section 5)
 const PARTIAL_MAX: usize = 8;
 
 impl Reassembler {
@@ -169,6 +181,7 @@ impl Reassembler {
     }
 
     /// Whether a fragment, not yet authenticated, may be of use (RFC 7383, section 2.6).
+    /// "If any of these tests fail, the message MUST be silently discarded." (RFC 7383 section 2.6)
     ///
     /// # Errors
     /// Why it is dropped.
@@ -180,10 +193,13 @@ impl Reassembler {
         if total > limits::FRAGMENTS_MAX {
             return Err(FragmentError::TooLarge { message_id, what: "fragments" });
         }
+        // "[...] the values of the Fragment Number and Total Fragments fields MUST be used along with the Message ID to detect
+        // retransmissions and replays." (RFC 7383 section 2.6.1)
         match self.partial.get(&message_id) {
             Some(have) if total < have.total => {
                 Err(FragmentError::Superseded { message_id, got: total, have: have.total })
             }
+            // "this message is considered a replay and MUST be silently discarded" (RFC 7383 section 2.6)
             Some(have) if total == have.total && have.pieces.contains_key(&number) => {
                 Err(FragmentError::Duplicate { message_id, number })
             }
@@ -218,10 +234,13 @@ impl Reassembler {
             bytes: 0,
         };
         let partial = self.partial.entry(message_id).or_insert_with(fresh);
+        // "the receiver MUST discard all received fragments and start the reassembly process over with just the received IKE
+        // Fragment message" (RFC 7383 section 2.6)
         if fragment.total > partial.total {
             *partial = fresh();
         }
         partial.bytes += plain.len();
+        // "the receiver SHOULD drop the connection and discard all the received fragments" (RFC 7383 section 5)
         if partial.bytes > limits::MESSAGE_MAX {
             self.partial.remove(&message_id);
             return Err(FragmentError::TooLarge { message_id, what: "bytes" });

@@ -52,6 +52,8 @@ pub fn skeyseed_resumed(prf: Prf, old_sk_d: &Secret, nonces: Nonces<'_>) -> Secr
 }
 
 /// All keys of an IKE SA (RFC 7296, section 2.14).
+/// "each endpoint MUST forget not only the keys used by the connection but also any information that could be used to recompute
+/// those keys" (RFC 7296 section 2.12)
 pub struct IkeKeys {
     /// What they were made for.
     pub suite: IkeSuite,
@@ -70,6 +72,7 @@ pub struct IkeKeys {
 impl IkeKeys {
     /// `{SK_d | SK_ai | SK_ar | SK_ei | SK_er | SK_pi | SK_pr} = prf+(SKEYSEED, Ni | Nr | SPIi | SPIr)`, with the PRF of the new
     /// suite. For an AEAD there is no SK_a, and SK_e includes the salt (RFC 5282, section 7.1).
+    /// "The lengths of SK_d, SK_pi, and SK_pr MUST be the preferred key length of the PRF agreed upon." (RFC 7296 section 2.14)
     ///
     /// # Errors
     /// If an algorithm refuses its key, which no negotiated suite causes.
@@ -125,6 +128,9 @@ pub struct ChildKeymat {
 ///
 /// > All keys for SAs carrying data from the initiator to the responder are taken before SAs going from the responder to
 /// > the initiator. (RFC 7296, section 2.17)
+///
+/// "the encryption key (if any) MUST be taken from the first bits and the integrity key (if any) MUST be taken from the
+/// remaining bits" (RFC 7296 section 2.17)
 ///
 /// # Errors
 /// If an algorithm refuses its key, which no negotiated suite causes.

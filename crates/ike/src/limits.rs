@@ -19,6 +19,7 @@ pub const COOKIE_MAX: usize = 64;
 pub const COOKIE_SECRET_LIFETIME: Duration = Duration::from_secs(60);
 
 /// Largest IKE message that is reassembled or sent, in bytes. Certificate chains of several RSA-4096 certificates fit.
+/// "It is NOT RECOMMENDED for this value to exceed 64 KB" (RFC 7383 section 5)
 pub const MESSAGE_MAX: usize = 65_000;
 /// Most fragments of one message (RFC 7383 allows 65,535): 65 kB in fragments of 576-byte datagrams.
 pub const FRAGMENTS_MAX: u16 = dormouse_wire::ike::limits::MAX_FRAGMENTS;
@@ -39,6 +40,8 @@ pub const SELECTORS_MAX: usize = 64;
 pub const NATD_SOURCES_MAX: usize = 16;
 
 /// Most CERT payloads of one message that are looked at.
+/// "Implementations MUST be capable of being configured to send and accept up to four X.509 certificates in support of
+/// authentication" (RFC 7296 section 3.6)
 pub const CERTIFICATES_MAX: usize = 12;
 /// Most key identifiers (20 bytes each) of one CERTREQ that are looked at.
 pub const CERTREQ_AUTHORITIES_MAX: usize = 512;

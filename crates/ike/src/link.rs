@@ -27,6 +27,7 @@ pub(crate) struct Link {
     pub(crate) spis: Spis,
     pub(crate) path: Path,
     /// Both ends can fragment (RFC 7383).
+    /// "IKE fragmentation MUST NOT be used unless both peers have indicated their support for it." (RFC 7383 section 2.4)
     pub(crate) fragmentation: bool,
     pub(crate) stats: Stats,
 }
@@ -98,6 +99,8 @@ impl Channel {
     pub(crate) fn is_repetition(&self, datagram: &mut [u8]) -> Result<bool, Discard> {
         let message = Message::parse(datagram).map_err(|_| Discard::Malformed)?;
         let protected = message.protected.ok_or(Discard::Unprotected)?;
+        // "MUST only trigger a retransmission of the response message (fragmented or not) if the Fragment Number field in the
+        // received fragment is set to 1" (RFC 7383 section 2.6.1)
         if protected.fragment.is_some_and(|f| f.number != 1) {
             return Ok(false);
         }
@@ -177,6 +180,8 @@ impl Link {
     }
 
     /// Queues a NAT keepalive.
+    /// "The sender MUST use a one-octet-long payload with the value 0xFF." (RFC 3948 section 2.3)
+    /// "[...] the Source Port and Destination Port MUST be the same as used by UDP-ESP encapsulation" (RFC 3948 section 2.3)
     pub(crate) fn send_keepalive(&mut self, shared: &mut Shared) {
         self.stats.keepalives += 1;
         shared.stats.keepalives += 1;
@@ -193,6 +198,7 @@ impl Link {
     }
 
     /// How ESP travels, given how IKE does: encapsulated, or natively.
+    /// "[...] the Source Port and Destination Port MUST be the same as that used by IKE traffic" (RFC 3948 section 2.1)
     pub(crate) fn esp_path(&self, encapsulated: bool) -> Path {
         if encapsulated { self.path } else { self.path.with_ports(Carrier::RawEsp, 0, 0) }
     }

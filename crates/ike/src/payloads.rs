@@ -14,6 +14,7 @@ pub(crate) fn notify(kind: NotifyType, data: impl Into<Vec<u8>>) -> Payload {
 }
 
 /// A payload list, borrowed, with the questions that exchanges ask of it.
+/// "implementations MUST NOT reject as invalid a message with those payloads in any other order" (RFC 7296 section 2.5)
 #[derive(Clone, Copy)]
 pub(crate) struct View<'a>(pub(crate) &'a [Payload]);
 
@@ -34,6 +35,7 @@ impl<'a> View<'a> {
     }
 
     /// Whether the message carries the vendor id of the dormancy extension.
+    /// "Unfamiliar Vendor IDs MUST be ignored." (RFC 7296 section 3.12)
     pub(crate) fn knows_dormancy(self) -> bool {
         dormouse_wire::ike::dormancy::version_of(self.0).is_some()
     }

@@ -97,6 +97,8 @@ impl Channel {
     }
 
     /// One SK or, with `fragment`, SKF message around `plain`.
+    /// "When prepending the IKE header to the IKE Fragment messages, it MUST be taken intact from the original message, except
+    /// for the Length and Next Payload fields." (RFC 7383 section 2.5)
     pub(crate) fn seal_bytes(
         &self,
         header: &Header,

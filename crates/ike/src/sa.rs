@@ -51,6 +51,8 @@ const UPKEEP_SLACK: Duration = Duration::from_secs(60);
 /// The probe that an unauthenticated hint starts gives up after this long: the hint is probably right.
 const HINT_PROBE: Duration = Duration::from_secs(2);
 /// Hints are passed on no more often than this.
+/// "Implementations MUST limit the rate at which they take actions based on unprotected messages." (RFC 7296 section 2.4)
+/// "An implementation SHOULD limit the frequency of such tests" (RFC 7296 section 2.21.4)
 const HINT_INTERVAL: Duration = Duration::from_secs(5);
 
 /// What waits for its turn in the window.
@@ -327,6 +329,8 @@ impl IkeSa {
         Ok(())
     }
 
+    /// "An IKE endpoint MUST be prepared to accept and process a request while it has a request outstanding" (RFC 7296 section
+    /// 2.3)
     fn handle_request(
         &mut self,
         shared: &mut Shared,
@@ -337,13 +341,15 @@ impl IkeSa {
     ) -> Result<Fate, Discard> {
         let id = header.message_id;
         let verdict = self.inc.verdict(id);
+        // "This Notify message MUST NOT be sent in a response; the invalid request MUST NOT be acknowledged." (RFC 7296 section
+        // 2.3)
         if verdict == Verdict::Outside {
             return Err(Discard::OutsideWindow);
         }
         if verdict == Verdict::Repeated {
             // "[...] the responder MUST ignore the retransmitted request except insofar as it causes a retransmission of the response"
-            // (RFC 7296 section 2.1): it is no sign of life ("fresh, i.e., not retransmitted", section 2.4) and moves no mapping,
-            // because anybody can send an old copy from anywhere.
+            // (RFC 7296 section 2.1): it moves no mapping, because anybody can send an old copy from anywhere, and is
+            // no sign of life, which must be "fresh, i.e., not retransmitted" (RFC 7296 section 2.4).
             if self.channel.is_repetition(datagram)? {
                 self.repeat_answer(shared, path, id);
             }
@@ -380,6 +386,7 @@ impl IkeSa {
         Ok(answer.fate)
     }
 
+    /// "[...] MUST respond to the address and port from which the request was received" (RFC 7296 section 2.11)
     fn repeat_answer(&mut self, shared: &mut Shared, path: Path, id: u32) {
         let Some(datagrams) = self.inc.answer(id).cloned() else { return };
         let repeated = datagrams.len() as u64;
@@ -388,6 +395,8 @@ impl IkeSa {
         self.link.send_by(shared, path, Class::Timely, &datagrams);
     }
 
+    /// "[...] all requests having errors MUST result in a response notifying the other end of the error" (RFC 7296 section
+    /// 2.21.3)
     fn answer(
         &mut self,
         shared: &mut Shared,
@@ -403,6 +412,7 @@ impl IkeSa {
                 return Answer::refuse(Kind::Informational, NotifyType::InvalidSyntax);
             }
         };
+        // "[...] MUST include a Notify payload UNSUPPORTED_CRITICAL_PAYLOAD" (RFC 7296 section 2.5)
         if let Some(kind) = unsupported_critical(&payloads) {
             let data = vec![kind.code()];
             return Answer::of(
@@ -423,6 +433,7 @@ impl IkeSa {
     }
 
     /// The peer may say how many requests it takes at once (RFC 7296 section 2.3).
+    /// "The data associated with a SET_WINDOW_SIZE notification MUST be 4 octets long" (RFC 7296 section 2.3)
     pub(crate) fn note_window(&mut self, view: View<'_>) {
         let size = view.notify(NotifyType::SetWindowSize).map(|n| <[u8; 4]>::try_from(n.data.as_slice()));
         if let Some(Ok(size)) = size {
@@ -509,6 +520,7 @@ impl IkeSa {
         self.last_in = now;
         self.unheard = false;
         // RFC 4555 section 3.8: with MOBIKE, IKE messages do not move the mapping; UPDATE_SA_ADDRESSES and ESP do.
+        // "The host not behind a NAT MUST NOT use these dynamic updates for IKEv2 packets" (RFC 4555 section 3.8)
         if !self.mobike && path != self.link.path {
             self.observed_path(shared, now, path);
         }
@@ -543,6 +555,7 @@ impl IkeSa {
     }
 
     /// Whether a task may run beside what is under way.
+    /// "it SHOULD NOT start any new CREATE_CHILD_SA exchanges on the IKE SA that is being rekeyed" (RFC 7296 section 1.3.2)
     fn compatible(&self, task: &Task) -> bool {
         let exclusive = |t: &Task| matches!(t, Task::RekeyIke | Task::DeleteIke | Task::Update | Task::Sleep);
         if self.out.is_idle() {
@@ -624,6 +637,7 @@ impl IkeSa {
 
     /// How long a request is worth repeating: as configured. RFC 4555 section 3.11 recommends five minutes to responders,
     /// because the client of MOBIKE finds out first that a path is broken; with tickets a gateway can afford less.
+    /// "the responder SHOULD use relatively long timeout intervals" (RFC 4555 section 3.11)
     fn patience(&self) -> Duration {
         self.link.conn.liveness.timeout
     }
@@ -640,6 +654,7 @@ impl IkeSa {
     // ---- commands ----
 
     /// Ends the SA on request: no more traffic at once, and the peer is told.
+    /// "an IKE endpoint SHOULD send a Delete payload indicating that it has closed the IKE SA" (RFC 7296 section 2.4)
     pub(crate) fn close(&mut self, shared: &mut Shared, now: Instant, reason: CloseReason) {
         if matches!(self.stage, Stage::Closing(_)) {
             return;

@@ -113,6 +113,8 @@ pub fn covers(outer: &TsRange, inner: &TsRange) -> bool {
 ///
 /// Selectors inside others are left out; unknown kinds are passed over; at most [`SELECTORS_MAX`] are kept, those that come from
 /// the peer's first selectors before others.
+/// "[...] responders SHOULD narrow the selectors to an acceptable subset rather than use SINGLE_PAIR_REQUIRED" (RFC 7296
+/// section 2.9)
 #[must_use]
 pub fn narrow(proposed: &[TrafficSelector], policy: &[TsRange]) -> Vec<TsRange> {
     let mut accepted: Vec<TsRange> = Vec::new();
@@ -168,6 +170,8 @@ pub fn verify(answer: &[TrafficSelector], proposed: &[TsRange]) -> Result<Vec<Ts
 
 /// Transport mode behind a NAT (RFC 7296, section 2.23.1): a peer names its own address in the selectors, not the one that we
 /// see. Selectors that are exactly `from` become `to`.
+/// "The TSi entries MUST have exactly one IP address, and that MUST match the source address of the IKE SA." (RFC 7296 section
+/// 2.23.1) Nothing calls it yet: transport mode behind a NAT needs the original addresses for its checksums as well.
 #[must_use]
 pub fn substitute(selectors: &[TrafficSelector], from: IpAddr, to: IpAddr) -> Vec<TrafficSelector> {
     selectors

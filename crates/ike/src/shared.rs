@@ -143,6 +143,7 @@ impl Shared {
     }
 
     /// A fresh IKE SPI of ours, registered for `id`.
+    /// "[...] MUST choose them so as to be unique identifiers of an IKE SA" (RFC 7296 section 2.6)
     pub(crate) fn new_spi(&mut self, id: SaId) -> u64 {
         loop {
             let spi = self.entropy.next_u64();
@@ -154,6 +155,9 @@ impl Shared {
     }
 
     /// A fresh inbound ESP SPI. The values below 256 are reserved (RFC 4303 section 2.1).
+    /// "The SPI value of zero (0) is reserved for local, implementation-specific use and MUST NOT be sent on the wire." (RFC
+    /// 4303 section 2.1)
+    /// "The SPI field in the ESP header MUST NOT be a zero value." (RFC 3948 section 2.1)
     pub(crate) fn new_esp_spi(&mut self) -> u32 {
         loop {
             let mut bytes = [0; 4];

@@ -37,6 +37,7 @@ pub(crate) struct Flight<T> {
 }
 
 /// Our requests.
+/// "The initiator MUST remember each request until it receives the corresponding response." (RFC 7296 section 2.1)
 #[derive(Debug)]
 pub(crate) struct Outgoing<T> {
     next: u32,
@@ -79,6 +80,8 @@ impl<T> Outgoing<T> {
     ///
     /// RFC 7296 section 2.3: "An IKE endpoint MUST NOT exceed the peer's stated window size for transmitted IKE
     /// requests."
+    /// "An IKE endpoint MUST wait for a response to each of its messages before sending a subsequent message unless it has
+    /// received a SET_WINDOW_SIZE Notify message" (RFC 7296 section 2.3)
     pub(crate) fn has_room(&self) -> bool {
         let oldest = self.flights.keys().next().copied().unwrap_or(self.next);
         self.next.wrapping_sub(oldest) < self.window && self.next < u32::MAX
@@ -140,6 +143,9 @@ impl<T> Outgoing<T> {
 
     /// One thing that is due at `now`; call until it returns `None`. `tries` is the most transmissions of one request;
     /// `wait(sent)` draws how long to wait after transmission number `sent`.
+    /// "the initiator MUST retransmit a request until it either receives a corresponding response or deems the IKE SA to have
+    /// failed" (RFC 7296 section 2.1)
+    /// "Retransmission of a message MUST use the same Message ID as the original message." (RFC 7296 section 2.2)
     pub(crate) fn due(
         &mut self,
         now: Instant,
@@ -190,6 +196,7 @@ impl<T> Outgoing<T> {
 }
 
 /// The peer's requests.
+/// "The responder MUST never retransmit a response unless it receives a retransmission of the request." (RFC 7296 section 2.1)
 #[derive(Debug)]
 pub(crate) struct Incoming {
     /// The lowest id that has not been processed.
@@ -215,6 +222,8 @@ impl Incoming {
         Self { expected, window: window.clamp(1, MAX_WINDOW), answers: BTreeMap::new() }
     }
 
+    /// "[...] it MUST ignore the request (and not, for example, attempt constructing a new response)" (RFC 7296 section 2.1)
+    /// whose answer is forgotten.
     pub(crate) fn verdict(&self, id: u32) -> Verdict {
         if self.answers.contains_key(&id) {
             Verdict::Repeated

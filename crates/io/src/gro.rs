@@ -326,6 +326,7 @@ fn pseudo_header(buf: &[u8], p: &Layout, len: usize) -> Sum {
     Sum::default().add(addresses).add_u16(protocol.into()).add_u16(len as u16)
 }
 
+/// "Tunnel mode TCP checksums MUST be verified." (RFC 3948 section 3.1.2)
 fn checksum_valid(buf: &[u8], p: &Layout) -> bool {
     let transport = p.bytes(buf, p.transport, p.len);
     (p.v6 || Sum::default().add(p.bytes(buf, 0, 20)).fold() == 0xffff)

@@ -35,6 +35,8 @@ impl Node {
             Ike::ProbeFailed { sa } => self.held_failed(now, sa, Failure::Timeout),
             Ike::PeerLostSa { sa, solicited } => {
                 if let Some(client) = self.client_of(sa) {
+                    // "untrusted messages MUST NOT be relied upon to make this decision" (RFC 5723 section 9.4): the ladder
+                    // waits for the probe.
                     client.ladder.doubt(now, solicited);
                     self.climb(now);
                 }

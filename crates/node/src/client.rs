@@ -122,6 +122,8 @@ pub(crate) fn failure_of(error: &NegotiationError) -> (Failure, FailureKind) {
         | E::WrongProposal { .. }
         | E::TrafficSelectors { .. }
         | E::KeyExchangeGroup { .. } => (Failure::Refused, FailureKind::Proposal),
+        // "it SHOULD retry IKE_SA establishment several times, starting from a new IKE_SA_INIT request" (RFC 4555 section 3.9),
+        // after UNEXPECTED_NAT_DETECTED: the ladder tries again, with longer and longer pauses.
         _ => (Failure::Refused, FailureKind::Other),
     }
 }

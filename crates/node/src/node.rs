@@ -230,8 +230,8 @@ impl Node {
         true
     }
 
-    /// The client connection is no longer wanted: its SA is deleted at both ends, its ticket destroyed (RFC 5723: "the ticket
-    /// is destroyed on explicit log-out").
+    /// The client connection is no longer wanted: its SA is deleted at both ends, and, as when a user
+    /// logs out, "the ticket MUST be deleted" (RFC 5723 section 6.2).
     pub fn down(&mut self, now: Instant, connection: &str) -> bool {
         let Some(client) = self.clients.get_mut(connection) else { return false };
         client.ladder.down();

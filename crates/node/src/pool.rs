@@ -91,6 +91,8 @@ impl Pool {
 
     /// Addresses for a new session of `identity`: those that it had, else those that it wants if they are free, else free
     /// ones, else those of whoever has not used theirs for the longest time. A family without any left stays empty.
+    /// "Implementors MUST devise ways of preventing this from occurring." (RFC 3948 section 5.1) Two clients never have one
+    /// address.
     pub fn acquire(&mut self, identity: &str, families: Families, wanted: &[IpAddr]) -> Addresses {
         let mut addresses = self.holders.get(identity).map(|h| h.addresses).unwrap_or_default();
         let want = |v6: bool| wanted.iter().copied().filter(move |a| a.is_ipv6() == v6);

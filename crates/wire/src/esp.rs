@@ -26,6 +26,9 @@ pub enum NatT<'a> {
 }
 
 /// Tells IKE, ESP and keepalives apart on the NAT-traversal port (RFC 3948 section 2).
+/// "Implementations MUST process received UDP-encapsulated ESP packets even when no NAT was detected." (RFC 7296 section 2.23)
+/// "The receiver SHOULD ignore a received NAT-keepalive packet." (RFC 3948 section 2.3)
+/// "Reception of NAT-keepalive packets MUST NOT be used to detect whether a connection is live." (RFC 3948 section 4)
 #[must_use]
 pub fn classify_natt(datagram: &[u8]) -> NatT<'_> {
     match datagram {

@@ -39,6 +39,7 @@ impl Lifetime {
     }
 
     /// Draws the moment to rekey.
+    /// "the timing of rekeying requests SHOULD be jittered" (RFC 7296 section 2.8.1)
     pub fn soft(&self, entropy: &mut dyn Entropy) -> SoftLifetime {
         let early = u64::from(self.margin_percent.min(90)) * 1_000
             + entropy.below(u64::from(self.jitter_percent.min(90)) * 1_000 + 1);
@@ -84,6 +85,7 @@ impl Default for Retransmission {
 impl Retransmission {
     /// How long to wait for the answer after the request was repeated `repeated` times (0: after the first transmission)
     /// before it is repeated once more, or given up; without jitter.
+    /// "retransmission times MUST increase exponentially" (RFC 7296 section 2.4)
     #[must_use]
     pub fn delay(&self, repeated: u32) -> Duration {
         let mut wait = self.initial.min(self.longest);

@@ -53,6 +53,10 @@ impl NewChild {
 impl IkeSa {
     // ---- as the initiator of the exchange ----
 
+    /// "[...] the new Child SA SHOULD NOT have different Traffic Selectors and algorithms than the old one" (RFC 7296 section
+    /// 2.8)
+    /// "[...] the proposed Traffic Selectors SHOULD be either the same as, or a superset of, the Traffic Selectors used in the
+    /// old Child SA" (RFC 7296 section 2.9.2)
     pub(crate) fn begin_rekey_child(
         &mut self,
         shared: &mut Shared,
@@ -66,6 +70,8 @@ impl IkeSa {
     }
 
     /// Asks for a CHILD SA, in place of `replaces` if given; `again` carries on after INVALID_KE_PAYLOAD.
+    /// "The REKEY_SA notification MUST be included in a CREATE_CHILD_SA exchange if the purpose of the exchange is to replace
+    /// an existing ESP or AH SA." (RFC 7296 section 1.3.3)
     pub(crate) fn begin_child(
         &mut self,
         shared: &mut Shared,
@@ -111,6 +117,7 @@ impl IkeSa {
         self.request(shared, now, &payloads, new.kind(), class, Exchange::Child(Box::new(new)));
     }
 
+    /// "A failed attempt to create a Child SA SHOULD NOT tear down the IKE SA" (RFC 7296 section 1.3.1)
     fn child_failed(&mut self, shared: &mut Shared, error: NegotiationError) {
         tracing::warn!(sa = %self.link.id, %error, "CHILD SA failed");
         shared.event(Event::ChildFailed { sa: self.link.id, error });
@@ -180,6 +187,8 @@ impl IkeSa {
 
     /// Our rekeying has succeeded: decide between its SA and the one that the peer's made, if any, and delete what is
     /// ours to delete.
+    /// "[...] the SA created with the lowest of the four nonces used in the two exchanges SHOULD be closed by the endpoint that
+    /// created it" (RFC 7296 section 2.8.1)
     fn settle_collision(
         &mut self,
         shared: &mut Shared,
@@ -250,8 +259,8 @@ impl IkeSa {
                 self.retry(shared, now, task, new.refusals);
             }
             NotifyType::ChildSaNotFound => {
-                // RFC 7296 section 2.25: "the initiator [...] SHOULD silently delete the Child SA and send a request to
-                // create a new Child SA from scratch".
+                // "[...] SHOULD silently delete the Child SA (if it still exists) and send a request to create a new Child SA from
+                // scratch" (RFC 7296 section 2.25)
                 if let Some(old) = new.replaces {
                     self.remove_child(shared, old);
                     self.enqueue(Task::CreateChild(new.offer.config), now);
@@ -267,6 +276,8 @@ impl IkeSa {
 
     // ---- as the responder of the exchange ----
 
+    /// "A TEMPORARY_FAILURE notification SHOULD be sent when a peer receives a request that cannot be completed due to a
+    /// temporary condition" (RFC 7296 section 2.25)
     pub(crate) fn answer_create_child(
         &mut self,
         shared: &mut Shared,
@@ -282,6 +293,8 @@ impl IkeSa {
         }
         let rekeys = view.notify(NotifyType::RekeySa);
         let kind = if rekeys.is_some() { Kind::RekeyChild } else { Kind::CreateChild };
+        // "If a peer receives a request to create or rekey a Child SA when it is currently rekeying the IKE SA, it SHOULD reply
+        // with TEMPORARY_FAILURE." (RFC 7296 section 2.25.2)
         let rekeying_ike = self.out.flights().any(|f| matches!(f.exchange, Exchange::RekeyIke(_)));
         if self.stage != Stage::Live || rekeying_ike {
             return Answer::refuse(kind, NotifyType::TemporaryFailure);
@@ -310,7 +323,11 @@ impl IkeSa {
             None if self.creating_child() => {
                 Err(Payload::Notify(Notify::new(NotifyType::TemporaryFailure, [])))
             }
+            // "If a peer receives a request to rekey a Child SA that does not exist, it SHOULD reply with CHILD_SA_NOT_FOUND."
+            // (RFC 7296 section 2.25.1)
             None => Err(Payload::Notify(Notify::about_esp(NotifyType::ChildSaNotFound, spi))),
+            // "If a peer receives a request to rekey a Child SA that it is currently trying to close, it SHOULD reply with
+            // TEMPORARY_FAILURE." (RFC 7296 section 2.25.1)
             Some(c) if matches!(c.busy, Busy::Deleting | Busy::Replaced) => {
                 Err(Payload::Notify(Notify::new(NotifyType::TemporaryFailure, [])))
             }

@@ -16,6 +16,7 @@ const EARLY_DELETES_MAX: usize = 16;
 
 impl IkeSa {
     /// Deletes one CHILD SA as soon as the window allows. It receives until the peer has answered.
+    /// "[...] it MUST send Delete payloads to the other end notifying it of the deletion" (RFC 7296 section 2.4)
     pub(crate) fn delete_child(&mut self, shared: &mut Shared, now: Instant, id: ChildId) {
         let Some(child) = self.children.get_mut(&id) else { return };
         child.busy = Busy::Deleting;
@@ -68,12 +69,16 @@ impl IkeSa {
                 continue;
             };
             let (id, spi_in, busy) = (child.id, child.spi_in, child.busy);
-            // "If a peer receives a request to delete a Child SA when it is currently trying to close the SA, it SHOULD
-            // reply without a Delete payload." (RFC 7296 section 2.25.1)
+            // "If a peer receives a request to close a Child SA that it is currently trying to close, it SHOULD reply without a
+            // Delete payload" (RFC 7296 section 2.25.1)
+            // "[...] it MUST delete the outgoing SAs while processing the request and the incoming SAs while processing the
+            // response" (RFC 7296 section 1.4.1): both go here, for the peer sends nothing more.
+            // "[...] the responses MUST NOT include Delete payloads for the deleted SAs" (RFC 7296 section 1.4.1)
             if busy != Busy::Deleting {
                 ours.push(spi_in);
             }
             self.queue.retain(|p| p.task != Task::RekeyChild(id) && p.task != Task::DeleteChildren(vec![id]));
+            // "both members of the pair MUST be closed" (RFC 7296 section 1.4.1)
             self.remove_child(shared, id);
         }
         let _ = now;
@@ -92,6 +97,7 @@ impl IkeSa {
         let mut answer = Answer::of(Kind::Delete, Vec::new());
         if let Some(peers) = self.peer_rekey.take() {
             // RFC 7296 section 2.25.2: the peer's rekeying has won, and ours is forgotten.
+            // "[...] it SHOULD reply as usual, and forget about its own rekeying request" (RFC 7296 section 2.25.2)
             shared.actions.push_back(Action::Inherit { from: self.link.id, to: peers.heir });
             self.stage = Stage::Superseded;
         }

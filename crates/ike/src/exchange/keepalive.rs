@@ -73,6 +73,7 @@ impl Keepalive {
     }
 
     /// When the silence that began at `quiet_since` must end.
+    /// "A peer SHOULD send a NAT-keepalive packet" (RFC 3948 section 4)
     pub(crate) fn deadline(&self, quiet_since: Instant) -> Option<Deadline> {
         let interval = self.interval()?;
         let slack = interval / 8;

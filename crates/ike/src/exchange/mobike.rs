@@ -19,6 +19,7 @@ use crate::shared::Shared;
 use crate::stats::Kind;
 
 /// How often UPDATE_SA_ADDRESSES is repeated when the peer sees a NAT that NO_NATS_ALLOWED forbids.
+/// "it SHOULD retry the operation several times using new INFORMATIONAL requests" (RFC 4555 section 3.9)
 const UNEXPECTED_NAT_TRIES: u32 = 3;
 
 /// An address update under way.
@@ -70,6 +71,7 @@ impl IkeSa {
         let path = self.link.path;
         let mut payloads = vec![notify(NotifyType::UpdateSaAddresses, [])];
         if self.link.conn.no_nats_allowed {
+            // "MUST also include a NO_NATS_ALLOWED notification" (RFC 4555 section 3.9)
             payloads.push(no_nats_allowed(&path));
         } else {
             payloads.extend(payloads::nat_detection(self.link.spis, &path, self.link.conn.force_udp_encap));
@@ -84,7 +86,7 @@ impl IkeSa {
         update: Update,
         view: View<'_>,
     ) -> Fate {
-        // RFC 4555 section 3.5: after another address change "no MOBIKE processing is done for the reply".
+        // After another address change, "no MOBIKE processing is done for the reply" (RFC 4555 section 3.5).
         if update.path != self.link.path {
             self.enqueue_first(Task::Update, now);
             return Fate::Lives;
@@ -150,6 +152,7 @@ impl IkeSa {
             Some(before) if *before == seen => self.keepalive.survived(silence),
             Some(_) => {
                 // The mapping has changed: the peer must move (RFC 4555 section 3.8).
+                // "the initiator SHOULD send UPDATE_SA_ADDRESSES" (RFC 4555 section 3.8)
                 if !silence.is_zero() {
                     self.keepalive.died(silence);
                 }
@@ -181,6 +184,8 @@ impl IkeSa {
 
     /// Asks the peer to prove that it receives at its new address (RFC 4555 section 3.7).
     pub(crate) fn begin_routability(&mut self, shared: &mut Shared, now: Instant) {
+        // "MUST be between 8 and 64 octets in length (inclusive), and MUST be chosen by the exchange initiator in a way that is
+        // unpredictable to the exchange responder" (RFC 4555 section 4.2.5)
         let mut cookie = vec![0; 16];
         shared.entropy.fill(&mut cookie);
         let check = Routability { cookie: cookie.clone(), path: self.link.path };
@@ -195,6 +200,7 @@ impl IkeSa {
         path: Path,
         view: View<'_>,
     ) -> Fate {
+        // "the original sender MUST verify that the value is the same one as sent" (RFC 4555 section 3.7)
         let returned = view.notify(NotifyType::Cookie2).map(|n| n.data.as_slice());
         // "If the values do not match, the IKE_SA MUST be closed." (RFC 4555 section 3.7)
         if returned != Some(check.cookie.as_slice()) {
@@ -240,9 +246,11 @@ impl IkeSa {
                 shared.event(Event::PeerAddresses { sa: self.link.id, addresses });
             }
         }
+        // "if the request includes them, the responder MUST also include them in the response" (RFC 4555 section 3.8)
         if nat_detection {
             payloads.extend(payloads::nat_detection(self.link.spis, &path, self.link.conn.force_udp_encap));
         }
+        // "the recipient of an INFORMATIONAL request MUST copy the notification as-is to the response" (RFC 4555 section 3.7)
         payloads.extend(cookie.map(|c| Payload::Notify(c.clone())));
         Some(Answer::of(Kind::Mobike, payloads))
     }
@@ -259,6 +267,7 @@ impl IkeSa {
         if self.client || path.remote.ip().is_unspecified() || path.remote.ip().is_multicast() {
             return false;
         }
+        // "a normal response message (described below) is sent, but no other action is taken" (RFC 4555 section 3.5)
         if self.newest_update.is_some_and(|newest| newest > id) {
             return true;
         }
@@ -303,6 +312,8 @@ fn quadruple(source: SocketAddr, destination: SocketAddr) -> Vec<u8> {
 }
 
 /// Whether a NO_NATS_ALLOWED notification, if there is one, agrees with the IP header (RFC 4555 section 3.9).
+/// "the exchange responder MUST NOT use the contents of the NO_NATS_ALLOWED notification for any other purpose" (RFC 4555
+/// section 3.9)
 pub(crate) fn addresses_match(view: View<'_>, path: &Path) -> bool {
     view.notify(NotifyType::NoNatsAllowed).is_none_or(|n| n.data == quadruple(path.remote, path.local))
 }

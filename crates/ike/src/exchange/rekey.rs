@@ -30,6 +30,8 @@ pub(crate) struct NewIke {
 }
 
 impl IkeSa {
+    /// "The KEi payload MUST be included." (RFC 7296 section 1.3.2)
+    /// "[...] implementations MUST perform a new Diffie-Hellman exchange when rekeying the IKE SA" (RFC 7296 section 2.18)
     pub(crate) fn begin_rekey_ike(
         &mut self,
         shared: &mut Shared,
@@ -138,6 +140,7 @@ impl IkeSa {
             fragmentation: self.link.fragmentation,
             stats: Stats::default(),
         };
+        // "The new IKE SA MUST reset its message counters to 0." (RFC 7296 section 2.18)
         let birth = Birth {
             link,
             channel: Channel::new(keys, we_began),
@@ -161,6 +164,7 @@ impl IkeSa {
     ///
     /// RFC 7296 section 2.8.2: the SA made with the lowest of the four nonces is deleted by its creator, and the other
     /// inherits the CHILD SAs.
+    /// "the other surviving new IKE SA MUST inherit all the Child SAs" (RFC 7296 section 2.8.2)
     fn settle_rekey(
         &mut self,
         shared: &mut Shared,
@@ -189,6 +193,8 @@ impl IkeSa {
                 shared.actions.extend(peers.map(|p| Action::Abandon(p.heir)));
                 shared.actions.push_back(Action::Inherit { from, to: ours });
                 self.supersede(now);
+                // "the Delete payload to delete itself MUST be the last request sent over the old IKE SA" (RFC 7296 section
+                // 2.8)
                 self.begin_delete_ike(shared, now);
             }
         }
@@ -202,7 +208,11 @@ impl IkeSa {
         true
     }
 
+    /// "[...] it SHOULD return TEMPORARY_FAILURE because it is an IKE SA that it is currently trying to close" (RFC 7296
+    /// section 2.8.2)
     pub(crate) fn answer_rekey_ike(&mut self, shared: &mut Shared, now: Instant, view: View<'_>) -> Answer {
+        // "[...] it is currently creating, rekeying, or closing a Child SA of that IKE SA, it SHOULD reply with
+        // TEMPORARY_FAILURE" (RFC 7296 section 2.25.2)
         let busy_with_children = self.out.flights().any(|f| {
             matches!(f.exchange, Exchange::Child(_) | Exchange::DeleteChildren(_) | Exchange::DeleteIke)
         });
@@ -270,6 +280,8 @@ impl IkeSa {
         self.stage = Stage::Live;
         self.unheard = !self.link.initiator;
         self.children = std::mem::take(&mut old.children);
+        // "Control messages that pertain to Child SAs MUST be sent under the protection of the IKE SA that generated them (or
+        // its successor if the IKE SA was rekeyed)." (RFC 7296 section 1.4)
         self.queue = std::mem::take(&mut old.queue);
         self.queue.retain(|p| !matches!(p.task, Task::RekeyIke | Task::DeleteIke));
         self.assigned = std::mem::take(&mut old.assigned);
@@ -288,7 +300,8 @@ impl IkeSa {
             self.enqueue_first(Task::Update, now);
         }
         if self.renews_tickets() {
-            // The ticket in hand belongs to keys that are gone (RFC 5723 section 4.1).
+            // "When the IKE SA is rekeyed, the ticket is invalidated, and the client SHOULD request a new ticket." (RFC 5723
+            // section 6.2)
             self.enqueue(Task::Ticket, now);
         }
         if let Some(at) = self.queue.iter().position(|p| p.task == Task::Sleep) {

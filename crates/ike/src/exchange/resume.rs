@@ -30,6 +30,7 @@ const CHILD_SELECTORS_MAX: usize = 8;
 
 impl IkeSa {
     /// Whether this end is the client of resumption and wants a ticket.
+    /// "All such Informational exchanges MUST be initiated by the client." (RFC 5723 section 4.1)
     pub(crate) fn renews_tickets(&self) -> bool {
         self.client && self.link.conn.resumption != Resumption::Off && self.had_ticket
     }

@@ -103,9 +103,11 @@ impl Authenticating {
         let offer = ChildOffer::new(shared, &conn, 0, &dynamic, KeyExchange::Never)
             .unwrap_or_else(|| ChildOffer::nothing(shared));
         let mut list = vec![Payload::IdI(id_i.clone())];
+        // "A CERT payload MUST NOT be included in this exchange" (RFC 5723 section 4.3.3)
         if ticket.is_none() {
             list.extend(auth::cert_payloads(&conn.local_auth));
             if conn.initial_contact && replaces.is_none() {
+                // "This notification, if sent, MUST be in the first IKE_AUTH request or response" (RFC 7296 section 2.4)
                 list.push(notify(NotifyType::InitialContact, []));
             }
             list.extend(auth::certreq_payload(&conn.remote_auth));
@@ -118,6 +120,7 @@ impl Authenticating {
         }
         if want.any() {
             // "In all cases, the CP payload MUST be inserted before the SA payload." (RFC 7296 section 2.19)
+            // "[...] the IRAC MUST request the IRAS-controlled address" (RFC 7296 section 2.19)
             let before = ticket.as_ref().map_or(&[][..], |t| t.addresses.as_slice());
             list.push(Payload::Cp(config_payload::request(want, before)));
         }
@@ -235,6 +238,7 @@ impl Authenticating {
     }
 
     /// Whether the peer is who it should be. Returns its identity payload and how it proved it.
+    /// "[...] the names in the ID payload MUST correspond to the key used to generate the AUTH payload" (RFC 7296 section 1.2)
     fn verify(
         &self,
         shared: &Shared,
@@ -285,6 +289,7 @@ impl Authenticating {
         self.link.send(shared, Class::Timely, &datagrams);
     }
 
+    /// "[...] the initiator MUST NOT fail the authentication because of this" (RFC 7296 section 2.21.2)
     fn establish(
         self: Box<Self>,
         shared: &mut Shared,
@@ -355,6 +360,7 @@ pub(crate) fn own_method(conn: &Connection) -> AuthMethod {
 }
 
 /// libreswan ignores NAT detection in IKE_SESSION_RESUME and sends raw ESP afterwards.
+/// "The client's NAT traversal status SHOULD be determined anew in IKE_SESSION_RESUME." (RFC 5723 section 4.3.2)
 pub(crate) fn nat_after(conn: &Connection, resumed: bool, nat: natd::Detection) -> natd::Detection {
     if resumed && conn.resumption == Resumption::Libreswan {
         return natd::Detection { supported: nat.supported, local: false, remote: false };
@@ -397,8 +403,13 @@ fn check_addresses(
 pub(crate) fn extensions(shared: &Shared, conn: &Connection, link: &Link) -> Vec<Payload> {
     let mut list = Vec::new();
     if conn.mobike {
+        // "MUST include a MOBIKE_SUPPORTED notification in the IKE_AUTH exchange" (RFC 4555 section 3.2)
+        // "The notification data field MUST be left empty (zero-length) when sending, and its contents (if any) MUST be ignored
+        // when this notification is received." (RFC 4555 section 4.2.1)
         list.push(notify(NotifyType::MobikeSupported, []));
         if conn.no_nats_allowed {
+            // "[...] all messages that can update the addresses associated with the IKE_SA [...] MUST also include a
+            // NO_NATS_ALLOWED notification" (RFC 4555 section 3.9)
             list.push(crate::exchange::mobike::no_nats_allowed(&link.path));
         }
     }

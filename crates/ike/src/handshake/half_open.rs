@@ -142,6 +142,8 @@ impl HalfOpen {
     }
 
     /// Answers with an error and keeps the answer for repetitions until the half-open SA expires.
+    /// "All errors causing the authentication to fail for whatever reason [...] SHOULD result in an AUTHENTICATION_FAILED
+    /// notification" (RFC 7296 section 2.21.2)
     fn refuse(
         mut self: Box<Self>,
         shared: &mut Shared,
@@ -272,6 +274,7 @@ impl HalfOpen {
         Ok(Caller { conn: self.link.conn.clone(), identity, session })
     }
 
+    /// "the names in the ID payload MUST correspond to the key used to generate the AUTH payload" (RFC 7296 section 1.2)
     #[expect(clippy::too_many_arguments, reason = "all are what section 2.15 binds together")]
     fn identify_fully(
         &self,
@@ -359,6 +362,7 @@ impl HalfOpen {
         let Caller { conn, identity, session } = caller;
         let resumed = matches!(how, How::Resume(_));
         let mut list = vec![Payload::IdR(session.id_r.clone())];
+        // "A CERT payload MUST NOT be included in this exchange" (RFC 5723 section 4.3.3)
         if !resumed {
             list.extend(auth::cert_payloads(&conn.local_auth));
         }
@@ -399,6 +403,8 @@ impl HalfOpen {
             list.push(notify(kind, []));
             shared.event(Event::ChildFailed { sa: sa.link.id, error });
         }
+        // "[...] the proper IKE response (e.g., an IKE_AUTH response or an error notification) MUST be sent" (RFC 5723 section
+        // 4.1): whatever became of the ticket.
         list.extend(answer_extensions(shared, now, &mut sa, view));
         if view.has(NotifyType::InitialContact) {
             shared.actions.push_back(Action::InitialContact {
@@ -443,6 +449,10 @@ fn first_child(
 }
 
 /// Leases what the peer asks for. The refusal, if any, is of the CHILD SA alone.
+/// "The responder MUST NOT send a CFG_REPLY without having first received a CP(CFG_REQUEST) from the initiator" (RFC 7296
+/// section 2.19)
+/// "[...] IRAS MUST fail the request, and terminate the Child SA creation with a FAILED_CP_REQUIRED error" (RFC 7296 section
+/// 2.19)
 pub(crate) fn assign(
     shared: &mut Shared,
     conn: &Connection,
@@ -478,6 +488,8 @@ pub(crate) fn answer_extensions(
 ) -> Vec<Payload> {
     let mut list = Vec::new();
     if sa.mobike {
+        // "Implementations that wish to use MOBIKE for a particular IKE_SA MUST include a MOBIKE_SUPPORTED notification in the
+        // IKE_AUTH exchange" (RFC 4555 section 3.2)
         list.push(notify(NotifyType::MobikeSupported, []));
     }
     if shared.config.window > 1 {

@@ -93,6 +93,8 @@ impl Opening {
         if !ticket.is_valid(shared.unix(now)) || conn.resumption == Resumption::Off {
             return Err(NegotiationError::TicketExpired);
         }
+        // "The client SHOULD NOT use this exchange type unless it knows that the gateway supports it" (RFC 5723 section 4.3.2):
+        // it gave the ticket.
         let quick = Quick::of(shared, &conn, &ticket);
         Ok(Self::begin(shared, now, id, conn, path, How::Resume(Box::new(ticket)), None, quick))
     }
@@ -156,6 +158,8 @@ impl Opening {
                 notify(NotifyType::TicketOpaque, ticket.opaque.as_bytes()),
             ]),
         }
+        // "Both the IKE initiator and responder MUST include in their IKE_SA_INIT packets Notify payloads of type [...]" (RFC
+        // 7296 section 2.23)
         list.extend(payloads::nat_detection(self.link.spis, &self.link.path, self.link.conn.force_udp_encap));
         if self.link.conn.fragmentation.enabled {
             list.push(notify(NotifyType::Ikev2FragmentationSupported, []));
@@ -168,9 +172,12 @@ impl Opening {
             }
         }
         if let Some(cookie) = self.cookie.clone() {
-            // "[...] as the first payload" (RFC 7296 section 2.6).
+            // "[...] include the COOKIE notification containing the received data as the first payload, and all other payloads
+            // unchanged" (RFC 7296 section 2.6)
             list.insert(0, notify(NotifyType::Cookie, cookie));
         }
+        // "This value MUST be zero in the first message of an IKE initial exchange" (RFC 7296 section 3.1): the SPI of the
+        // responder.
         self.request = self.link.clear(self.how.exchange(), false, 0, &list);
         self.out = Outgoing::new(0);
         let datagrams = vec![self.request.clone()];
@@ -293,6 +300,8 @@ impl Opening {
             return self.conclude_quick(shared, now, header, &message.payloads);
         }
         match self.conclude(shared, header, view, datagram) {
+            // "Following the IKE_SESSION_RESUME exchange, the client MUST initiate an IKE_AUTH exchange" (RFC 5723 section
+            // 4.3.3)
             Ok(first) => Step::to(Slot::Authenticating(Box::new(Authenticating::begin(shared, now, first)))),
             Err(Conclusion::Fatal(opening, error)) => {
                 opening.fail(shared, error);
@@ -302,6 +311,8 @@ impl Opening {
         }
     }
 
+    /// "Implementations SHOULD support this shorter exchange, but MUST NOT fail if other implementations do not support this
+    /// shorter exchange." (RFC 7296 section 2.6.1) The cookie is kept for the retry with another group, and a new one is taken.
     fn again_with_cookie(mut self: Box<Self>, shared: &mut Shared, now: Instant, cookie: &Notify) -> Step {
         self.cookies += 1;
         if self.cookies > COOKIES_MAX {
@@ -309,6 +320,7 @@ impl Opening {
             self.fail(shared, error);
             return Step::gone();
         }
+        // "[...] MUST be between 1 and 64 octets in length (inclusive)" (RFC 7296 section 2.6)
         if cookie.data.is_empty() || cookie.data.len() > COOKIE_MAX {
             return Step::stay(Slot::Opening(self), Discard::Malformed);
         }
@@ -317,6 +329,8 @@ impl Opening {
         Step::to(Slot::Opening(self))
     }
 
+    /// "The recipient should not immediately act based on the error notification" (RFC 7296 section 2.21.1): it does, because a
+    /// person waits for the reason, and only what is on the path knows our SPI.
     fn refused(mut self: Box<Self>, shared: &mut Shared, now: Instant, refusal: &Notify) -> Step {
         let error = match (&mut self.how, refusal.kind) {
             (How::Init { dh, offered, tried }, NotifyType::InvalidKePayload) => {
@@ -325,6 +339,10 @@ impl Opening {
                     proposal::retry_group(wanted, offered, tried).map(|group| key_pair(shared, group));
                 match retry {
                     Some(Ok(fresh)) => {
+                        // "the initiator MUST retry the IKE_SA_INIT with the corrected Diffie-Hellman group" (RFC 7296 section
+                        // 1.2)
+                        // "The initiator MUST again propose its full set of acceptable cryptographic suites" (RFC 7296 section
+                        // 1.2)
                         tried.push(fresh.group());
                         *dh = fresh;
                         self.send(shared, now);
@@ -401,8 +419,13 @@ impl Opening {
         link.fragmentation =
             link.conn.fragmentation.enabled && view.has(NotifyType::Ikev2FragmentationSupported);
         // The digests were made for the header's SPIs (RFC 7296 section 2.23), which for the answer are both.
+        // "The IKE initiator MUST check the NAT_DETECTION_SOURCE_IP or NAT_DETECTION_DESTINATION_IP payloads if present" (RFC
+        // 7296 section 2.23)
+        // "[...] MUST send all subsequent traffic from port 4500" (RFC 7296 section 2.23)
         let nat = view.nat(spis, &link.path);
         // RFC 4555 section 3.3: with MOBIKE, port 4500 from here on, NAT or not, if the peer can.
+        // "[...] MUST change to port 4500 if the correspondent also supports both, even if no NAT was detected between them"
+        // (RFC 4555 section 3.3)
         let seen_as = view.notify(NotifyType::NatDetectionDestinationIp).map(|n| n.data.clone());
         let before = link.path;
         if nat.any() || link.conn.force_udp_encap || (link.conn.mobike && nat.supported) {

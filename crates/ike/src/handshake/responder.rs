@@ -109,6 +109,10 @@ impl Endpoint {
     }
 
     /// Under load, nothing is kept for a peer that has not shown that it receives where it sends from.
+    /// "[...] it SHOULD reply to IKE_SA_INIT requests with a response containing the COOKIE notification" (RFC 7296 section
+    /// 2.6)
+    /// "[...] that party MUST ignore the cookie and process the message as if no cookie had been included" (RFC 7296 section
+    /// 2.6): under load, it gets a new one.
     fn demand_cookie(
         &mut self,
         now: Instant,
@@ -180,6 +184,8 @@ impl Endpoint {
         Err(Some(notify(NotifyType::NoProposalChosen, [])))
     }
 
+    /// Accepts, or says TICKET_NACK: "When the IKEv2 responder receives a ticket using the N(TICKET_OPAQUE) payload, it MUST
+    /// perform one of the following steps" (RFC 5723 section 4.3.2)
     fn want_resumption(
         &mut self,
         now: Instant,
@@ -255,6 +261,8 @@ impl Endpoint {
         let mut list = before_nonce;
         list.push(Payload::Nonce(nonce_r.clone()));
         if nat.supported {
+            // "Both the IKE initiator and responder MUST include in their IKE_SA_INIT packets Notify payloads of type [...]"
+            // (RFC 7296 section 2.23)
             list.extend(payloads::nat_detection(spis, &path, link.conn.force_udp_encap));
         }
         if link.fragmentation {

@@ -89,6 +89,10 @@ const fn esn_transform(esn: bool) -> Transform {
 }
 
 /// The initiator's SA payload for an IKE SA. `spi` is that of the new SA when rekeying, `None` in the first exchange.
+/// "Each structure MUST have a proposal number one (1) greater than the previous structure." (RFC 7296 section 3.3)
+/// "[...] they MUST be ordered from most preferred to least preferred" (RFC 7296 section 3.3)
+/// "Combined-mode ciphers [...] MUST either offer no integrity algorithm or a single integrity algorithm" (RFC 7296 section
+/// 3.3): none.
 #[must_use]
 pub fn ike_offer(proposals: &[IkeProposal], spi: Option<u64>) -> Vec<Proposal> {
     let spi = spi.map_or_else(Vec::new, |spi| spi.to_be_bytes().to_vec());

@@ -156,6 +156,9 @@ impl<'a> Offer<'a> {
     }
 
     /// One transform for each type of the offer, NONE where NONE was chosen.
+    /// "If a proposal is accepted, the SA response MUST contain the same protocol." (RFC 7296 section 2.7)
+    /// "The accepted cryptographic suite MUST contain exactly one transform of each type included in the proposal." (RFC 7296
+    /// section 2.7)
     fn reply(&self, chosen: Vec<Transform>) -> Proposal {
         let mut transforms = chosen;
         for kind in [TransformType::Integrity, TransformType::KeyExchange] {
@@ -169,6 +172,7 @@ impl<'a> Offer<'a> {
 
 /// Chooses for an IKE SA: our order decides, except that the group of the KE payload in hand (`ke_group`) wins if acceptable at
 /// all. If `suite.group` differs from `ke_group`, the caller answers INVALID_KE_PAYLOAD with it (RFC 7296, section 1.3).
+/// "The responder MUST accept a single proposal or reject them all and return an error." (RFC 7296 section 2.7)
 ///
 /// # Errors
 /// [`Mismatch`] if nothing fits: answer NO_PROPOSAL_CHOSEN.

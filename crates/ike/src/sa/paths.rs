@@ -13,7 +13,8 @@ impl IkeSa {
     /// An authentic packet came from elsewhere: the NAT before the peer has a new mapping, so follow it.
     ///
     /// RFC 7296 section 2.23: "a host [...] that is not behind a NAT SHOULD send all packets (including retransmission
-    /// packets) to the IP address and port from the last valid authenticated packet from the other end".
+    /// packets) to the IP address and port in the validated packet".
+    /// "A host behind a NAT SHOULD NOT do this type of dynamic address update" (RFC 7296 section 2.23)
     pub(crate) fn observed_path(&mut self, shared: &mut Shared, now: Instant, path: Path) {
         let follows = self.nat.remote && !self.nat.local && path.carrier == self.link.path.carrier;
         if !follows || path.remote == self.link.path.remote {
@@ -33,6 +34,8 @@ impl IkeSa {
     }
 
     /// Whether ESP is carried in UDP: when there is a NAT, or when told so.
+    /// "UDP encapsulation MUST NOT be done on port 500." (RFC 7296 section 2.23)
+    /// "[...] if a NAT is detected, both devices MUST use UDP encapsulation for ESP" (RFC 7296 section 2.23)
     pub(crate) fn encapsulated(&self) -> bool {
         self.link.path.carrier == dormouse_sansio::Carrier::NatT
             && (self.nat.any() || self.link.conn.force_udp_encap)
@@ -44,6 +47,7 @@ impl IkeSa {
 
     /// A notification in clear says that the peer does not know this SA. Anybody can say that: have the peer prove that it
     /// is there, and let the driver know.
+    /// "[...] MUST NOT respond and MUST NOT change the state of any existing SAs" (RFC 7296 section 2.21.4)
     pub(super) fn hint(&mut self, shared: &mut Shared, now: Instant, path: Path, datagram: &[u8]) {
         let says_so = path.remote == self.link.path.remote
             && dormouse_wire::ike::Message::parse(datagram)
@@ -54,6 +58,9 @@ impl IkeSa {
     }
 
     /// Somebody says, unauthenticated, that the peer has lost this SA: the driver is told, and the peer asked.
+    /// "Unreliable information SHOULD be treated only as a hint that there might be a problem" (RFC 4555 section 3.5)
+    /// "an endpoint MUST NOT conclude that the other endpoint has failed based on any routing information (e.g., ICMP messages)
+    /// or IKE messages that arrive without cryptographic protection" (RFC 7296 section 2.4)
     pub(crate) fn doubt(&mut self, shared: &mut Shared, now: Instant, solicited: bool) {
         let recently = self.hinted_at.is_some_and(|at| now - at < HINT_INTERVAL);
         // Nobody's word is worth waking a device for.

@@ -91,6 +91,7 @@ impl IkeSa {
         self.channel.suite.to_string()
     }
 
+    /// "[...] that system SHOULD start sending keepalive packets as defined in [UDPENCAPS]" (RFC 7296 section 2.23)
     fn keepalive_deadline(&self) -> Option<Deadline> {
         let needed = self.nat.local && self.encapsulated() && self.out.is_idle();
         needed.then(|| self.keepalive.deadline(self.last_out)).flatten()
@@ -177,6 +178,7 @@ impl IkeSa {
         }
     }
 
+    /// "When the lifetime of a Security Association expires, the Security Association MUST NOT be used." (RFC 7296 section 2.8)
     fn child_timers(&mut self, shared: &mut Shared, now: Instant) {
         let expired: Vec<_> = self
             .children

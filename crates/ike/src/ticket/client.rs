@@ -23,6 +23,8 @@ const VERSION: u8 = 2;
 ///
 /// The rules of RFC 5723, section 6.2: delete it when the IKE SA is deleted by either side or the user logs out; ask for a new one
 /// when the SA is rekeyed.
+/// "[...] the local storage MUST also include all items marked as 'from the ticket'" (RFC 5723 section 4.2); the method of our
+/// own authentication is that of the connection it names.
 #[derive(Clone, PartialEq, Eq)]
 pub struct ClientTicket {
     /// What is sent in TICKET_OPAQUE. Its meaning is the gateway's business.

@@ -16,6 +16,8 @@ use crate::proposal::{EspSuite, IkeSuite};
 
 const VERSION: u8 = 1;
 /// Content is padded to a multiple of this, so that the length of a ticket says little about the identities in it.
+/// "leakage of information, such as the identities of an IKEv2 initiator and a responder, MUST be avoided" (RFC 5723 section
+/// 9.10)
 const PAD_TO: usize = 64;
 
 /// Names one ticket, unguessably; what the memory of spent tickets remembers.
@@ -54,6 +56,8 @@ pub struct TicketChild {
 }
 
 /// The gateway's state inside a ticket.
+/// "When the state is passed by value, the ticket MUST encode all state information marked 'from the ticket'" (RFC 5723 section
+/// 6.1)
 #[derive(Clone, PartialEq, Eq)]
 pub struct TicketContent {
     /// Its name.
@@ -74,7 +78,8 @@ pub struct TicketContent {
     pub suite: IkeSuite,
     /// SK_d of the IKE SA.
     pub sk_d: Secret,
-    /// SPIs of the IKE SA: to find it if it still exists, and drop it. "MUST NOT be used for the resumed SA" (note 4).
+    /// SPIs of the IKE SA: to find it if it still exists, and drop it. "These values MUST NOT be used
+    /// for the resumed SA." (RFC 5723 section 5, note 4)
     pub spi_i: u64,
     /// See `spi_i`.
     pub spi_r: u64,

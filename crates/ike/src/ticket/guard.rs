@@ -26,6 +26,7 @@ impl SpentRecord {
 }
 
 /// Remembers used tickets until they expire.
+/// "A reused ticket SHOULD be rejected by a gateway." (RFC 5723 section 4.3.1)
 #[derive(Default)]
 pub struct TicketGuard {
     spent: BTreeMap<TicketId, UnixTime>,

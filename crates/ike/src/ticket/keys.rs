@@ -112,6 +112,8 @@ impl TicketKeys {
     }
 
     /// Seals under the newest key.
+    /// "the ticket content MUST be integrity protected and encrypted" (RFC 5723 section 6.1)
+    /// "An IKEv2 responder MUST use strong encryption and integrity protection of the ticket" (RFC 5723 section 9.1)
     ///
     /// # Errors
     /// If the content is longer than [`limits::TICKET_MAX`], or the cipher fails, which it does not.
@@ -204,6 +206,7 @@ impl TicketKeys {
     }
 }
 
+/// "MUST additionally include a key identity field" (RFC 5723 section 6.1), and the version says which algorithms.
 fn head(id: u64) -> [u8; HEAD] {
     let mut head = [VERSION; HEAD];
     if let Some((_, rest)) = head.split_first_mut() {

@@ -90,6 +90,8 @@ pub enum TicketRefusal {
 /// > policy) and its re-authentication time, according to RFC 4478. (RFC 5723, section 6.2)
 ///
 /// Zero means that no ticket is due: reauthentication comes first.
+/// The lifetime of an IKE SA does not enter: what bounds a sleep is reauthentication, and an SA that is rekeyed every hour may
+/// be slept through for a day.
 #[must_use]
 pub fn lifetime(
     configured: Duration,

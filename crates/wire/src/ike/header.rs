@@ -35,11 +35,14 @@ code_points! {
 }
 
 /// The flags byte. Reserved bits are ignored when read and zero when written (RFC 7296 section 3.1).
+/// "'X' bits MUST be cleared when sending and MUST be ignored on receipt" (RFC 7296 section 3.1)
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Flags {
     /// Sent by the original initiator of the IKE SA, whoever began this exchange.
     pub initiator: bool,
     /// The sender could speak a higher major version.
+    /// "Implementations of IKEv2 MUST clear this bit when sending and MUST ignore it in incoming messages" (RFC 7296 section
+    /// 3.1)
     pub version: bool,
     /// This is a response.
     pub response: bool,
@@ -142,6 +145,9 @@ impl Header {
     }
 
     /// The major version.
+    /// "The minor version number indicates new capabilities, and MUST be ignored by a node with a smaller minor version number"
+    /// (RFC 7296 section 2.5)
+    /// "They MUST ignore the minor version number of received messages." (RFC 7296 section 3.1)
     #[must_use]
     pub const fn major(&self) -> u8 {
         self.version >> 4

@@ -90,6 +90,8 @@ impl Message {
             PayloadType::None => None,
             kind => Some(Protected::parse(kind, &mut r)?),
         };
+        // "As is the case for the Encrypted payload, the Encrypted Fragment payload, if present in a message, MUST be the last
+        // payload in the message." (RFC 7383 section 2.5)
         r.all()?;
         Ok(Self { header, payloads, protected })
     }
@@ -126,6 +128,8 @@ impl Protected {
 impl Fragment {
     fn parse(r: &mut Reader<'_>) -> Result<Self> {
         let (number, total) = (r.u16()?, r.u16()?);
+        // "This field MUST be less than or equal to the next field (Total Fragments). This field MUST NOT be zero." (RFC 7383
+        // section 2.5)
         if total == 0 || total > limits::MAX_FRAGMENTS {
             let (what, got) = ("total fragments", total.into());
             return Err(Error::Value { what, got, expect: "1 to limits::MAX_FRAGMENTS" });

@@ -200,6 +200,7 @@ pub struct Notify {
 
 impl Notify {
     /// A notification about no particular CHILD SA.
+    /// "For all these notifications, the Protocol ID and the SPI Size fields MUST both be sent as 0." (RFC 5723 section 7)
     #[must_use]
     pub fn new(kind: NotifyType, data: impl Into<Vec<u8>>) -> Self {
         Self { protocol: ProtocolId::None, spi: Vec::new(), kind, data: data.into() }
@@ -235,6 +236,7 @@ impl Notify {
 }
 
 /// A delete payload.
+/// "Mixing of protocol identifiers MUST NOT be performed in the Delete payload." (RFC 7296 section 3.11)
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Delete {
     /// Which kind of SA is deleted. [`ProtocolId::Ike`] means the SA that carries the message, and then `spis` is empty.
@@ -260,7 +262,7 @@ impl Delete {
         let protocol = ProtocolId::from(r.u8()?);
         let spi_size = r.u8()?;
         let count = usize::from(r.u16()?);
-        // "It MUST be zero for IKE (SPI is in message header) or four for AH and ESP." (section 3.11)
+        // "It MUST be zero for IKE (SPI is in message header) or four for AH and ESP." (RFC 7296 section 3.11)
         let expected_size = if protocol == ProtocolId::Ike || count == 0 { 0 } else { 4 };
         if spi_size != expected_size && !(count == 0 && spi_size == 4) {
             let expect = if expected_size == 0 { "0 for the IKE SA" } else { "4 for AH and ESP" };

@@ -92,6 +92,8 @@ pub struct Id {
     /// What the data is.
     pub kind: IdType,
     /// Three reserved bytes: zero when sent, and kept when received because the peer's AUTH covers them (section 2.15).
+    /// "all fields marked RESERVED MUST be set to zero by an implementation running version 2.0, and their content MUST be
+    /// ignored" (RFC 7296 section 2.5)
     pub reserved: [u8; 3],
     /// The identity.
     pub data: Vec<u8>,
@@ -190,6 +192,9 @@ pub enum Payload {
 
 /// The type of the first payload of a chain that may not be skipped and has no parser here, for the data of
 /// UNSUPPORTED_CRITICAL_PAYLOAD (RFC 7296 section 2.5).
+/// "If the critical flag is not set and the payload type is unsupported, that payload MUST be ignored." (RFC 7296 section 2.5)
+/// "[...] MUST be ignored by the recipient if the recipient understands the payload type code" (RFC 7296 section 3.2): the
+/// critical bit.
 #[must_use]
 pub fn unsupported_critical(payloads: &[Payload]) -> Option<PayloadType> {
     payloads.iter().find_map(|p| match p {
@@ -287,7 +292,7 @@ impl Payload {
     }
 }
 
-/// "The size of the Nonce Data MUST be between 16 and 256 octets, inclusive." (section 3.9)
+/// "The size of the Nonce Data MUST be between 16 and 256 octets, inclusive." (RFC 7296 section 3.9)
 fn parse_nonce(mut r: Reader<'_>) -> Result<Vec<u8>> {
     let nonce = r.rest();
     let expect = nonce.len().clamp(limits::MIN_NONCE, limits::MAX_NONCE);
@@ -340,6 +345,8 @@ pub(super) fn parse_chain(first: PayloadType, r: &mut Reader<'_>) -> Result<(Vec
 }
 
 /// Reads a decrypted chain, padding already removed.
+/// "An Encrypted payload MUST be the last payload in a packet and an Encrypted payload MUST NOT contain another Encrypted
+/// payload." (RFC 7296 section 3.1)
 ///
 /// # Errors
 /// What is malformed; an encrypted payload inside the encrypted payload; bytes after the last payload.
@@ -366,6 +373,7 @@ pub fn emit_payloads(payloads: &[Payload], out: &mut Vec<u8>) -> Result<PayloadT
 }
 
 /// Writes a chain whose last next-payload field is `last`, and returns the type of the first payload.
+/// "Payloads sent in IKE response messages MUST NOT have the critical flag set." (RFC 7296 section 2.5) Ours never have it.
 pub(super) fn write_chain(payloads: &[Payload], last: PayloadType, w: &mut Writer<'_>) -> PayloadType {
     let nexts = payloads.iter().skip(1).map(Payload::kind).chain(core::iter::once(last));
     for (payload, next) in payloads.iter().zip(nexts) {
@@ -375,6 +383,7 @@ pub(super) fn write_chain(payloads: &[Payload], last: PayloadType, w: &mut Write
         }
         let start = w.position();
         w.u8(next.code());
+        // "[...] MUST be set to zero for payload types defined in this document" (RFC 7296 section 3.2)
         w.u8(if matches!(payload, Payload::Unknown { critical: true, .. }) { CRITICAL } else { 0 });
         let what = payload.kind().label().unwrap_or("unknown payload");
         payload.emit(&mut w.length_u16(what, Counts::From(start)));

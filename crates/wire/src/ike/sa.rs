@@ -59,7 +59,7 @@ pub struct Transform {
     /// Key length in bits, where the algorithm has several.
     pub key_length: Option<u16>,
     /// All other attributes. A transform with any is not understood and must not be chosen: "If the responder receives a
-    /// Transform with an attribute it does not understand, it MUST reject the transform" (section 3.3.6).
+    /// Transform with an attribute it does not understand, it MUST reject the transform" (RFC 7296 section 3.3.6).
     pub other_attributes: Vec<Attribute>,
 }
 
@@ -101,6 +101,8 @@ const LAST: u8 = 0;
 const MORE_PROPOSALS: u8 = 2;
 const MORE_TRANSFORMS: u8 = 3;
 
+/// "[...] an implementation MUST check that the total Payload Length is consistent with the payload's internal lengths and
+/// counts" (RFC 7296 section 3.3)
 pub(super) fn parse(mut r: Reader<'_>) -> Result<Vec<Proposal>> {
     let mut proposals = Vec::new();
     loop {

@@ -2,6 +2,9 @@
 //! messages also carry, sealed, what IKE_AUTH would have carried. Owns the keys and the sealing; the two ends are [`client`]
 //! and [`gateway`]. It must never let anything in that the keys of the ticket have not sealed.
 //!
+//! It departs from "[...] MUST be followed by an IKE_AUTH exchange" (RFC 5723 section 4.3.2), and only between ends that have
+//! both announced it.
+//!
 //! ```text
 //! request key = prf+(SK_d_old, "Dormouse resumption request" | Ni | SPIi), 32 bytes
 //! SKEYSEED    = prf(SK_d_old, "Dormouse resumption keys" | Ni | Nr | SHA-256(request))
