@@ -2,7 +2,7 @@
 //! its directory and its services, and removes all of them when dropped. The machine's own bus is never touched.
 
 use anyhow::{Context, Result, bail};
-use dormouse_testbed::{Need, Process};
+use dormouse_testbed::{Extra, Need, Process};
 use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
@@ -56,6 +56,13 @@ impl MockBus {
     #[must_use]
     pub fn address(&self) -> &str {
         &self.address
+    }
+
+    /// What makes a daemon take this bus for the machine's own.
+    #[must_use]
+    pub fn extra(&self) -> Extra {
+        let address = ("DBUS_SYSTEM_BUS_ADDRESS".to_owned(), self.address.clone());
+        Extra { environment: vec![address], arguments: Vec::new() }
     }
 
     /// A file in the bus's own directory.

@@ -34,9 +34,8 @@ impl Scene {
         world.attach(Access::A)?;
         let daemon = format!("dns = \"off\"\n{gateway}");
         let gateway = Dormoused::start(&world.gateway, &daemon, &ends::gateway("\"10.55.0.0/24\"", ""))?;
-        let environment = [("DBUS_SYSTEM_BUS_ADDRESS", bus.address())];
         let device = ends::device("radio = \"none\"");
-        let device = Dormoused::start_with(&world.device, &environment, "dns = \"off\"", &device)?;
+        let device = Dormoused::start_with(&world.device, bus.extra(), "dns = \"off\"", &device)?;
         device.ok(&["up", "peer"])?;
         let scene = Self { device, gateway, world, _logind: logind, bus };
         scene.bus.until("the machine's sleep is delayed", || scene.delays() == 1)?;

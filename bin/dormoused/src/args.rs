@@ -22,4 +22,7 @@ pub(crate) struct Args {
     /// What to log, instead of what the configuration says, such as `debug` or `info,dormouse_ike=trace`.
     #[arg(long, value_name = "FILTER")]
     pub(crate) log: Option<String>,
+    /// Look for energy meters under another root directory.
+    #[arg(long, value_name = "DIR", default_value = "/", hide = true)]
+    pub(crate) meter_root: PathBuf,
 }

@@ -124,7 +124,8 @@ impl Daemon {
             ControlServer::bind(&settings.socket, Some(settings.group.as_str()).filter(|g| !g.is_empty()))
                 .with_context(|| format!("daemon.socket: {}", settings.socket.display()))?;
         let client = connections.iter().any(|c| c.role == Role::Client);
-        let sleep = client.then(|| Sleep::new(BootClock::now(), &sleep, &settings.state_dir));
+        let sleep =
+            client.then(|| Sleep::new(BootClock::now(), &sleep, &settings.state_dir, &args.meter_root));
         let hold = connections.iter().map(|c| c.hold_packets).max().unwrap_or(0);
         let mut node = Node::new(connections.clone(), endpoint, Box::new(OsEntropy), Box::new(OsEntropy));
         if let Some((limits, longest)) = standin

@@ -58,7 +58,8 @@ pub(crate) struct Sleep {
 impl Sleep {
     /// Starts the radio's guard; as root, before privileges are given away. What it found comes later, by
     /// [`Daemon::radio_answers`].
-    pub(crate) fn new(now: Instant, sleep: &ResolvedSleep, state_dir: &Path) -> Self {
+    /// Meters are looked for under `root`.
+    pub(crate) fn new(now: Instant, sleep: &ResolvedSleep, state_dir: &Path, root: &Path) -> Self {
         let (guard, why) = match start_guard(sleep, state_dir) {
             Ok(Some(guard)) => (Some(guard), "being looked for".to_owned()),
             Ok(None) => (None, "sleep.radio = \"none\"".to_owned()),
@@ -78,7 +79,7 @@ impl Sleep {
             saved: None,
             shown: (now, [0; 2]),
             telling: BTreeSet::new(),
-            meter: sleep.meter.then(|| find_meter(now)).flatten(),
+            meter: sleep.meter.then(|| find_meter(now, root)).flatten(),
             renews: sleep.settings.renew,
             configured: sleep.clone(),
             machine: None,
@@ -522,8 +523,8 @@ fn start_guard(sleep: &ResolvedSleep, state_dir: &Path) -> Result<Option<Guard>>
 }
 
 /// The machine's meter, if it has one that sees the radio.
-fn find_meter(now: Instant) -> Option<Box<dyn Meter>> {
-    match meter::open(Path::new("/"), &Choice::Best, now) {
+fn find_meter(now: Instant, root: &Path) -> Option<Box<dyn Meter>> {
+    match meter::open(root, &Choice::Best, now) {
         Ok(opened) if opened.meter.source().kind.sees_radio() => {
             tracing::info!(meter = %opened.meter.source(), why = opened.why, "joules are measured");
             Some(opened.meter)

@@ -34,7 +34,16 @@ pub struct Dormoused {
     host: Host,
     config: PathBuf,
     socket: PathBuf,
-    environment: Vec<(String, String)>,
+    extra: Extra,
+}
+
+/// What a daemon is started with besides its configuration.
+#[derive(Clone, Debug, Default)]
+pub struct Extra {
+    /// Added to its environment: where its D-Bus is, for one.
+    pub environment: Vec<(String, String)>,
+    /// More arguments.
+    pub arguments: Vec<String>,
 }
 
 /// What the command line answered.
@@ -58,14 +67,13 @@ impl Dormoused {
         Self::start_as(host, "root", daemon, toml)
     }
 
-    /// The same, with `environment` added to the daemon's own: where its D-Bus is, for one.
+    /// The same, with something more.
     ///
     /// # Errors
     /// As [`Dormoused::start`].
-    pub fn start_with(host: &Host, environment: &[(&str, &str)], daemon: &str, toml: &str) -> Result<Self> {
+    pub fn start_with(host: &Host, extra: Extra, daemon: &str, toml: &str) -> Result<Self> {
         let (config, socket) = configure(host, "root", daemon, toml)?;
-        let owned = environment.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
-        Self::run(host, config, socket, owned.collect())
+        Self::run(host, config, socket, extra)
     }
 
     /// Puts a file into the state directory of the daemon that will be started in `host`, as an earlier run might have left it.
@@ -86,22 +94,18 @@ impl Dormoused {
     /// As [`Dormoused::start`].
     pub fn start_as(host: &Host, user: &str, daemon: &str, toml: &str) -> Result<Self> {
         let (config, socket) = configure(host, user, daemon, toml)?;
-        Self::run(host, config, socket, Vec::new())
+        Self::run(host, config, socket, Extra::default())
     }
 
-    fn run(
-        host: &Host,
-        config: PathBuf,
-        socket: PathBuf,
-        environment: Vec<(String, String)>,
-    ) -> Result<Self> {
+    fn run(host: &Host, config: PathBuf, socket: PathBuf, extra: Extra) -> Result<Self> {
         let mut command = host.command(binary("dormoused"));
-        command.arg("--config").arg(&config).envs(environment.iter().map(|(k, v)| (k, v)));
+        command.arg("--config").arg(&config).args(&extra.arguments);
+        command.envs(extra.environment.iter().map(|(k, v)| (k, v)));
         let mut process = Process::spawn("dormoused", &mut command, &host.dir().join("dormoused.log"))?;
         let until = std::time::Instant::now() + Duration::from_secs(15);
         loop {
             if socket.exists() && std::os::unix::net::UnixStream::connect(&socket).is_ok() {
-                return Ok(Self { process, host: host.clone(), config, socket, environment });
+                return Ok(Self { process, host: host.clone(), config, socket, extra });
             }
             if process.ended().is_some() || std::time::Instant::now() > until {
                 bail!("dormoused did not come up:\n{}", process.log());
@@ -119,7 +123,7 @@ impl Dormoused {
             self.process.stop();
         }
         let (config, socket) = (self.config.clone(), self.socket.clone());
-        *self = Self::run(&self.host, config, socket, self.environment.clone())?;
+        *self = Self::run(&self.host, config, socket, self.extra.clone())?;
         Ok(())
     }
 

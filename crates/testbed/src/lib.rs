@@ -19,7 +19,7 @@ mod require;
 mod roaming;
 mod traffic;
 
-pub use daemon::{Answer, Dormoused, binary};
+pub use daemon::{Answer, Dormoused, Extra, binary};
 pub use host::{Host, Testbed};
 pub use pki::{Key, Pki};
 pub use process::{Process, cpu_time};
