@@ -44,7 +44,7 @@ fi
 
 # The virtual machine with a radio: Debian's kernel and NetworkManager, fetched and not installed. Tests that lack them say so.
 case $what in test | bench)
-  interop/vm/kernel >/dev/null 2>&1 || { say "fetching a kernel for the virtual machine (70 MB)"; interop/vm/kernel fetch >/dev/null; } ||
+  interop/vm/kernel governors >/dev/null 2>&1 || { say "fetching a kernel for the virtual machine (70 MB)"; interop/vm/kernel fetch >/dev/null; } ||
     say "no kernel: the tests in a virtual machine will be skipped"
   interop/vm/networkmanager check 2>/dev/null || { say "fetching NetworkManager for the virtual machine (4 MB)"; interop/vm/networkmanager fetch; } ||
     say "no NetworkManager: its test in a virtual machine will be skipped" ;;

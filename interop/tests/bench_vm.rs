@@ -8,7 +8,9 @@ use dormouse_testbed::{Need, binary, require};
 
 #[test]
 fn kernel_tunnels_are_measured_and_governors_put_back() -> Result<()> {
-    if !require("the benchmark in a virtual machine", &vm::needs(["wg", "iasl"].map(Need::Program))) {
+    let governors = vm::fetched(&["kernel", "governors"], "frequency governors (interop/vm/kernel fetch)");
+    let needs = vm::needs([Need::Program("wg"), Need::Program("iasl"), governors]);
+    if !require("the benchmark in a virtual machine", &needs) {
         return Ok(());
     }
     vm::story("bench", &[binary("dormouse")])
