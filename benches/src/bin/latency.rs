@@ -1,6 +1,7 @@
-//! How long a client waits: full handshakes (RSA-2048, X25519), resumptions in two round trips and in one, and address updates of 1, 10, 20 and 100 clients
-//! at once, over UDP sockets on loopback. The gateway is one endpoint in a thread of its own, the clients
-//! (a `dormouse_testbed::crowd::Crowd`) share another; each client begins anew as soon as it is done. Every datagram goes through the kernel, nothing through `dormoused`.
+//! How long a client waits: full handshakes (RSA-2048, X25519), resumptions in two round trips and in one, and address updates of
+//! 1, 10, 20 and 100 clients at once, over UDP sockets on loopback. The gateway is one endpoint in a thread of its own, the
+//! clients (a `dormouse_testbed::crowd::Crowd`) share another; each client begins anew as soon as it is done. Every datagram goes
+//! through the kernel, nothing through `dormoused`.
 //!
 //! The gateway asks for no cookies, so that all rows do the same thing. The bare round trip between two such threads
 //! is measured in the same run.

@@ -139,6 +139,13 @@ impl Node {
         self.settle(now);
     }
 
+    /// The next events set a route to a peer. What came from it before they are applied had better wait: an answer would find no way
+    /// back.
+    #[must_use]
+    pub fn routes_due(&self) -> bool {
+        self.events.iter().any(|e| matches!(e, Event::PeerRoutes { .. }))
+    }
+
     fn ticket(&mut self, sa: SaId, ticket: dormouse_ike::ticket::ClientTicket) {
         let Some(client) = self.client_of(sa) else { return };
         let connection = client.config.name.clone();

@@ -143,7 +143,7 @@ pub struct Node {
     pub(crate) known: BTreeMap<u64, Known>,
     /// Replaced children that still send until their successor is known to be installed.
     pending_activation: BTreeMap<u64, u64>,
-    events: VecDeque<Event>,
+    pub(crate) events: VecDeque<Event>,
     pub(crate) counters: Counters,
     pub(crate) path_mtu: u16,
     pub(crate) desk: Option<Desk>,
@@ -479,13 +479,6 @@ impl Node {
                 && c.last_selectors.as_ref().is_some_and(|s| s.match_outbound(flow))
         };
         if self.clients.values().any(wanted) { Route::Hold } else { Route::None }
-    }
-
-    /// The next events set a route to a peer. What came from it before they are applied had better wait: an answer would find no way
-    /// back.
-    #[must_use]
-    pub fn routes_due(&self) -> bool {
-        self.events.iter().any(|e| matches!(e, Event::PeerRoutes { .. }))
     }
 
     /// True if the child belongs to a client connection of ours: its traffic is the device's own.

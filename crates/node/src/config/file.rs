@@ -40,7 +40,7 @@ pub struct Daemon {
     /// Largest packet that the tunnel interface takes, in bytes. 0: 1400, which fits ESP in UDP on an Ethernet; TCP is clamped to
     /// what the path and the algorithms in use really leave.
     pub mtu: u16,
-    /// Tickets, ticket keys and leases are kept here.
+    /// Tickets, ticket keys, leases and what was learned are kept here.
     pub state_dir: PathBuf,
     /// The control socket that `dormouse` talks to.
     pub socket: PathBuf,
