@@ -47,7 +47,9 @@ case $what in test | bench)
   interop/vm/kernel governors >/dev/null 2>&1 || { say "fetching a kernel for the virtual machine (70 MB)"; interop/vm/kernel fetch >/dev/null; } ||
     say "no kernel: the tests in a virtual machine will be skipped"
   interop/vm/networkmanager check 2>/dev/null || { say "fetching NetworkManager for the virtual machine (4 MB)"; interop/vm/networkmanager fetch; } ||
-    say "no NetworkManager: its test in a virtual machine will be skipped" ;;
+    say "no NetworkManager: its test in a virtual machine will be skipped"
+  interop/vm/libreswan check 2>/dev/null || { say "fetching libreswan for the virtual machine (26 MB)"; interop/vm/libreswan fetch; } ||
+    say "no libreswan: its tests in a virtual machine will be skipped" ;;
 esac
 
 # Rust: any toolchain at least as new as Cargo.toml asks for.

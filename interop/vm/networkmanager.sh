@@ -1,41 +1,13 @@
 # In the virtual machine: the real NetworkManager, with wpa_supplicant, on a simulated 802.11 radio (mac80211_hwsim) behind an access
 # point in a namespace of its own. Our driver makes it let go of the device and take it back; the profile does not connect by
 # itself, so that coming back is our doing. Every step says "ok:"; the first that fails ends the test.
-set -u
-
-fail() {
-  echo "FAIL: $*"
-  for log in /tmp/radio.log /tmp/nm.log /tmp/hostapd.log /tmp/wpa.log; do
-    echo "--- $log"; tail -n 25 "$log" 2>/dev/null
-  done
-  iw dev wlan1 link; ip addr show dev wlan1
-  exit 1
-}
-ok() { echo "ok: $*"; }
-seconds() { cut -d. -f1 /proc/uptime; }
-until_() { # until_ SECONDS COMMAND...: tries until it succeeds
-  local end=$(($(seconds) + $1)); shift
-  until "$@" >/dev/null 2>&1; do
-    [ "$(seconds)" -lt $end ] || return 1
-    sleep 0.2
-  done
-}
-answers() { grep -c -E '^(Off|On|State):' /tmp/radio.log; }
-more() { [ "$(answers)" -gt "$1" ]; }
-order() {
-  local before=$(answers); echo "$1" >&3
-  until_ 60 more "$before" || fail "no answer to $1"
-  answer=$(grep -E '^(Off|On|State):' /tmp/radio.log | tail -n 1)
-}
-state_is() { order state; case $answer in *"$1"*) ;; *) return 1 ;; esac; }
+. /lib.sh
+logs="/tmp/radio.log /tmp/nm.log /tmp/hostapd.log /tmp/wpa.log"
+evidence() { iw dev wlan1 link; ip addr show dev wlan1; }
 ping_air() { ping -c 1 -W 1 10.1.0.1; }
 
 modprobe mac80211_hwsim radios=3 2>/dev/null; modprobe ccm; modprobe ctr
-ip netns add gateway && iw phy phy0 set netns name gateway || fail "no access point"
-ip netns exec gateway ip addr add 10.1.0.1/24 dev wlan0
-printf '%s\n' interface=wlan0 driver=nl80211 ssid=burrow hw_mode=g channel=1 wpa=2 wpa_key_mgmt=WPA-PSK rsn_pairwise=CCMP \
-  wpa_passphrase=sevensleepers >/tmp/hostapd.conf
-ip netns exec gateway hostapd -B /tmp/hostapd.conf >/tmp/hostapd.log 2>&1 || fail "hostapd"
+access_point
 ip link set wlan2 up
 
 mkdir -p /run/dbus /etc/NetworkManager/system-connections /var/lib/NetworkManager

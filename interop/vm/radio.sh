@@ -1,55 +1,23 @@
 # In the virtual machine: a device with a real 802.11 stack (mac80211_hwsim, wpa_supplicant) behind an access point (hostapd) that is
 # also the VPN gateway, in a namespace of its own. The tunnel comes up over the air; the radio is switched off by its rfkill switch,
 # and on again; the session goes on, by hand and by the daemon itself. Every step says "ok:"; the first that fails ends the test with what the programs said.
-set -u
-device=/tmp/device gateway=/tmp/gateway
+. /lib.sh
 mkdir -p $device $gateway
-
-fail() {
-  echo "FAIL: $*"
-  for log in /tmp/radio.log $device/log $gateway/log /tmp/hostapd.log /tmp/wpa.log; do
-    echo "--- $log"; tail -n 25 "$log" 2>/dev/null
-  done
+logs="/tmp/radio.log $device/log $gateway/log /tmp/hostapd.log /tmp/wpa.log"
+evidence() {
   iw dev wlan1 link; ip addr show dev wlan1; ip -s link show dev dormouse0; gw ip -s link show dev dormouse0
   ip route get 10.99.0.1; gw ip route get 10.55.0.2; dm status; cat /sys/class/rfkill/*/soft
-  exit 1
 }
-ok() { echo "ok: $*"; }
-seconds() { cut -d. -f1 /proc/uptime; }
-# until SECONDS COMMAND...: tries until it succeeds
-until_() {
-  local end=$(($(seconds) + $1)); shift
-  until "$@" >/dev/null 2>&1; do
-    [ "$(seconds)" -lt $end ] || return 1
-    sleep 0.2
-  done
-}
-# The last answer of the radio's program, and its count: every order is answered by one line.
-answers() { grep -c -E '^(Off|On|State):' /tmp/radio.log; }
-more() { [ "$(answers)" -gt "$1" ]; }
-order() {
-  local before=$(answers); echo "$1" >&3
-  until_ 30 more "$before" || fail "no answer to $1"
-  answer=$(grep -E '^(Off|On|State):' /tmp/radio.log | tail -n 1)
-}
-state_is() { order state; case $answer in *"$1"*) ;; *) return 1 ;; esac; }
 soft() { cat /sys/class/ieee80211/$1/rfkill*/soft; }
 ping_gateway() { ping -c 1 -W 1 10.99.0.1; }
 ping_air() { ping -c 1 -W 1 10.1.0.1; }
-dm() { dormouse --socket $device/sock "$@"; }
 
 # --- the air: phy0 is the access point's, phy1 the device's, phy2 a bystander's
 modprobe mac80211_hwsim radios=3 2>/dev/null; modprobe tun; modprobe ccm; modprobe ctr
 [ -e /sys/class/ieee80211/phy2 ] || fail "no simulated radios"
-ip netns add gateway || fail "no namespaces"
-iw phy phy0 set netns name gateway || fail "the access point's radio cannot be moved"
-gw() { ip netns exec gateway "$@"; }
+access_point
 gw ip link set lo up
 gw ip addr add 10.99.0.1/24 dev lo
-gw ip addr add 10.1.0.1/24 dev wlan0
-printf '%s\n' interface=wlan0 driver=nl80211 ssid=burrow hw_mode=g channel=1 wpa=2 wpa_key_mgmt=WPA-PSK rsn_pairwise=CCMP \
-  wpa_passphrase=sevensleepers >/tmp/hostapd.conf
-gw hostapd -B /tmp/hostapd.conf >/tmp/hostapd.log 2>&1 || fail "hostapd"
 printf '%s\n' 'network={' 'ssid="burrow"' 'psk="sevensleepers"' scan_freq=2412 '}' >/tmp/wpa.conf
 wpa_supplicant -B -i wlan1 -D nl80211 -c /tmp/wpa.conf -f /tmp/wpa.log || fail "wpa_supplicant"
 ip addr add 10.1.0.2/24 dev wlan1
@@ -67,20 +35,12 @@ until_ 10 ping_air || fail "nothing passes the air"
 ok "associated: $answer"
 
 # --- the tunnel
-end() { # end ROLE OWN PEER
-  printf '%s\n' "[connection.peer]" "role = \"$1\"" "[connection.peer.local]" "id = \"$2\"" 'secret = "a shared secret of the test"' \
-    "[connection.peer.remote]" "id = \"$3\"" 'secret = "a shared secret of the test"'
-}
-daemon() { printf '%s\n' "[daemon]" "state_dir = \"$1/state\"" "socket = \"$1/sock\"" 'user = "root"' 'dns = "off"'; }
-{ daemon $gateway; end gateway gateway.test "*.test"; printf '%s\n' '[connection.peer.child]' 'local = ["10.99.0.0/24"]' 'remote = ["dynamic"]' \
-  '[connection.peer.pool]' 'addresses = ["10.55.0.0/24"]'; } >$gateway/dormouse.toml
-{ daemon $device; end client device.test gateway.test | sed 's/^role.*/&\ngateway = "10.1.0.1"/'; printf '%s\n' \
-  '[connection.peer.child]' 'remote = ["10.99.0.0/24"]' '[sleep]' 'interface = "wlan1"' 'policy = 2'; } >$device/dormouse.toml
-chmod 600 $gateway/dormouse.toml $device/dormouse.toml
-gw dormoused --config $gateway/dormouse.toml >$gateway/log 2>&1 &
-dormoused --config $device/dormouse.toml >$device/log 2>&1 &
-daemon=$!
-until_ 20 test -S $gateway/sock && until_ 20 test -S $device/sock || fail "the daemons do not come up"
+{ settings $gateway; end gateway gateway.test "*.test"; printf '%s\n' '[connection.peer.child]' 'local = ["10.99.0.0/24"]' \
+  'remote = ["dynamic"]' '[connection.peer.pool]' 'addresses = ["10.55.0.0/24"]'; } >$gateway/dormouse.toml
+{ settings $device; client; printf '%s\n' '[connection.peer.child]' 'remote = ["10.99.0.0/24"]' \
+  '[sleep]' 'interface = "wlan1"' 'policy = 2'; } >$device/dormouse.toml
+run_daemon $gateway ip netns exec gateway
+run_daemon $device
 dm up peer || fail "no tunnel"
 until_ 10 ping_gateway || fail "nothing passes the tunnel"
 ok "the tunnel is up over the air"

@@ -206,6 +206,13 @@ pub struct Believed {
     pub expires: Option<UnixTime>,
 }
 
+/// When the first certificate of our own chain expires; `None` without any (one that cannot be read is the peer's to refuse).
+#[must_use]
+pub fn expires(local: &LocalAuth) -> Option<UnixTime> {
+    let LocalAuth::Cert { chain, .. } = local else { return None };
+    chain.iter().filter_map(|der| Certificate::from_der(der).ok()).map(|c| c.not_after()).min()
+}
+
 /// Checks the peer's proof by the rules of `connection`. `certificates` are its CERT payloads as [`certificates`] reads them.
 /// "Both parties in the IKE_AUTH exchange MUST verify that all signatures and Message Authentication Codes (MACs) are computed
 /// correctly." (RFC 7296 section 1.2)

@@ -28,6 +28,8 @@ use crate::ticket::ClientTicket;
 /// Error notifications outside of any SA (INVALID_IKE_SPI, INVALID_MAJOR_VERSION) per second, for all peers together: RFC
 /// 7296 section 2.21.4 wants them rate-limited.
 const COMPLAINTS_PER_SECOND: u32 = 10;
+/// A wall clock that is this far from where it was expected has been set.
+const CLOCK_JITTER: Duration = Duration::from_secs(2);
 /// Endpoints with more SAs than this pay no attention to INVALID_SPI.
 const DOUBT_SEARCH: usize = 64;
 /// The non-ESP marker (RFC 3948 section 2.2).
@@ -87,7 +89,18 @@ impl Endpoint {
 
     /// Tells what time it is for the world: `unix` at `at`. Again whenever the wall clock was set.
     pub fn set_wall_clock(&mut self, at: Instant, unix: UnixTime) {
+        let expected = self.shared.unix(at);
         self.shared.set_wall_clock(at, unix);
+        if expected.saturating_since(unix).max(unix.saturating_since(expected)) <= CLOCK_JITTER {
+            return;
+        }
+        for (id, slot) in &mut self.slots {
+            if let Slot::Established(ike) = slot {
+                ike.schedule_authentication(&self.shared, at);
+                self.touched.insert(*id);
+            }
+        }
+        self.settle(at);
     }
 
     // ---- commands ----

@@ -318,6 +318,8 @@ pub enum CloseReason {
     Replaced,
     /// Its lifetime ended before it could be rekeyed or reauthenticated.
     Expired,
+    /// A certificate that it rested on has expired.
+    CertificateExpired,
     /// The peer broke the protocol in an authenticated message.
     ProtocolError,
     /// Its device sleeps, and comes back by ticket: the hold is over, or others needed its place.
@@ -334,6 +336,7 @@ impl fmt::Display for CloseReason {
             Self::TimedOut => "the peer does not answer",
             Self::Replaced => "replaced by a newer SA of the same peer",
             Self::Expired => "its lifetime ended",
+            Self::CertificateExpired => "a certificate has expired",
             Self::ProtocolError => "the peer broke the protocol",
             Self::Unconfirmed => "its client has not confirmed it",
             Self::Released => "its device sleeps on, and comes back by ticket",

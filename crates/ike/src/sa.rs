@@ -179,6 +179,8 @@ pub(crate) struct IkeSa {
     pub(crate) rekey_at: Option<Instant>,
     pub(crate) expire_at: Option<Instant>,
     pub(crate) reauth_at: Option<Instant>,
+    /// When the first of the certificates expires that vouch for the session.
+    pub(crate) vouched_at: Option<Instant>,
     pub(crate) renew_ticket_at: Option<Instant>,
     /// The gateway has given a ticket: the SA can be resumed, at this end or that.
     pub(crate) had_ticket: bool,
@@ -275,7 +277,8 @@ impl IkeSa {
             keepalive: Keepalive::new(conn.keepalive),
             rekey_at: soft.time.map(|t| now + t),
             expire_at: conn.ike_lifetime.time.map(|t| now + t),
-            reauth_at: conn.reauthenticate.map(|t| now + t),
+            reauth_at: None,
+            vouched_at: None,
             renew_ticket_at: None,
             had_ticket: false,
             last_in: now,
@@ -295,6 +298,7 @@ impl IkeSa {
             confirming: None,
             link,
         };
+        sa.schedule_authentication(shared, now);
         // Both ends rekey by the same clock: the client goes first unless it is asleep.
         if !sa.client {
             sa.rekey_at = sa.rekey_at.map(|at| sa.expire_at.map_or(at, |end| at + (end - at) / 2));

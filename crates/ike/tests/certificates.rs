@@ -8,8 +8,9 @@ use std::time::Duration;
 use common::{Pair, client_psk, fqdn, gateway_psk};
 use dormouse_crypto::cert::{Certificate, Identity, TrustStore, Usage};
 use dormouse_crypto::sign::SigningKey;
-use dormouse_ike::NegotiationError;
-use dormouse_ike::config::{Connection, IdentityPattern, LocalAuth, RemoteAuth};
+use dormouse_ike::config::{Connection, IdentityPattern, LocalAuth, RemoteAuth, Resumption};
+use dormouse_ike::{CloseReason, NegotiationError};
+use dormouse_sansio::Instant;
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair, SignatureAlgorithm};
 
 struct Authority {
@@ -159,4 +160,82 @@ fn a_disbelieved_gateway_is_told_and_drops_the_sa() {
     pair.settle();
     assert!(pair.client.failure().is_some());
     assert!(pair.gateway.endpoint.is_empty() && pair.gateway.children.is_empty());
+}
+
+const DAY: Duration = Duration::from_secs(86_400);
+
+/// [`common::EPOCH`] is 28,800 s into its day; certificates end at midnight.
+const TO_MIDNIGHT: Duration = Duration::from_secs(86_400 - 28_800);
+
+/// A pair whose certificates last for these days after the first midnight. Its SAs are rekeyed meanwhile.
+fn expiring(client_days: i64, gateway_days: i64) -> (Authority, Pair) {
+    let ca = authority("CA");
+    let algorithm = &rcgen::PKCS_ED25519;
+    let pair = pair_of(&ca, algorithm, |client, gateway| {
+        client.local_auth = leaf(&ca, "client.example.org", algorithm, (-1, client_days));
+        gateway.local_auth = leaf(&ca, "gw.example.org", algorithm, (-1, gateway_days));
+        client.resumption = Resumption::Off;
+    });
+    (ca, pair)
+}
+
+#[test]
+fn a_session_ends_with_the_certificate_of_its_peer() {
+    for (client_days, gateway_days) in [(3, 300), (300, 3)] {
+        let (_ca, mut pair) = expiring(client_days, gateway_days);
+        pair.up();
+        let end = DAY * 2 + TO_MIDNIGHT;
+        pair.run_for(end - Duration::from_secs(1) - (pair.now - Instant::ZERO));
+        assert_eq!(
+            (pair.client.closed.len(), pair.client.children.len()),
+            (1, 1),
+            "renewed once, and not over yet"
+        );
+        assert_eq!(pair.client.closed[0].1, CloseReason::Replaced, "the client had tried to get a newer one");
+        pair.assert_agree();
+        let next = pair.client.endpoint.poll_timeout().expect("the end");
+        assert_eq!(next.why, "certificate expiry");
+        pair.run_for(Duration::from_secs(10));
+        let reasons: Vec<CloseReason> = [&pair.client, &pair.gateway].map(|s| s.closed[1].1).into();
+        assert!(reasons.contains(&CloseReason::CertificateExpired), "{reasons:?}");
+        assert!(pair.client.children.is_empty() && pair.gateway.children.is_empty());
+        assert!(pair.client.endpoint.is_empty() && pair.gateway.endpoint.is_empty());
+        // Whose certificate it was is what a new attempt says.
+        pair.connect();
+        pair.run_for(Duration::from_secs(10));
+        assert!(pair.client.failure().is_some());
+    }
+}
+
+#[test]
+fn a_ticket_does_not_outlive_the_certificates_nor_does_what_it_brings_back() {
+    let (_ca, mut pair) = expiring(3, 300);
+    Arc::make_mut(&mut pair.conn).resumption = Resumption::Strict;
+    let (a, _) = pair.up();
+    pair.run_for(DAY * 2);
+    let ticket = pair.client.ticket.clone().expect("a ticket");
+    assert!(ticket.expires <= ticket.vouched_until.expect("certificates"), "{ticket:?}");
+    // The client comes back with nothing but the ticket.
+    pair.client.endpoint.forget(pair.now, a);
+    let path = pair.default_path();
+    pair.client.endpoint.resume(pair.now, pair.conn.clone(), ticket, path);
+    pair.run_for(Duration::from_secs(5));
+    assert_eq!(pair.gateway.children.len(), 1);
+    pair.run_for(DAY);
+    assert!(
+        pair.client.children.is_empty() && pair.gateway.children.is_empty(),
+        "it ends with the certificate all the same"
+    );
+}
+
+#[test]
+fn a_clock_that_is_set_moves_the_end() {
+    let (_ca, mut pair) = expiring(300, 300);
+    pair.up();
+    let (now, later) = (pair.now, common::EPOCH + DAY * 299);
+    for side in [&mut pair.client, &mut pair.gateway] {
+        side.endpoint.set_wall_clock(now, later);
+    }
+    pair.run_for(DAY * 2);
+    assert!(pair.client.endpoint.is_empty() && pair.gateway.endpoint.is_empty());
 }

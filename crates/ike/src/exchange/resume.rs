@@ -60,7 +60,9 @@ impl IkeSa {
         let conn = self.link.conn.clone();
         let unix = shared.unix(now);
         let authenticated = self.session.authenticated;
-        let lifetime = ticket::lifetime(conn.ticket_lifetime, conn.reauthenticate, authenticated, unix);
+        let vouched_until = self.session.vouched_until;
+        let lifetime =
+            ticket::lifetime(conn.ticket_lifetime, conn.reauthenticate, authenticated, vouched_until, unix);
         if conn.resumption == Resumption::Off || self.client || lifetime.is_zero() {
             return nack();
         }
@@ -69,6 +71,7 @@ impl IkeSa {
             issued: unix,
             expires: unix + lifetime,
             authenticated,
+            vouched_until,
             id_i: self.session.id_i.clone(),
             id_r: self.session.id_r.clone(),
             method: self.session.method,
@@ -123,14 +126,18 @@ impl IkeSa {
         if opaque.is_empty() || opaque.len() > TICKET_MAX || !self.client {
             return;
         }
-        let lifetime = Duration::from_secs(u32::from_be_bytes(*seconds).into());
+        let unix = shared.unix(now);
+        let given = Duration::from_secs(u32::from_be_bytes(*seconds).into());
+        let vouched = self.session.vouched_until.map(|until| until.saturating_since(unix));
+        let lifetime = vouched.map_or(given, |left| left.min(given));
         self.had_ticket = true;
         let renew = lifetime / 100 * RENEW_AT_PERCENT;
         self.renew_ticket_at = (lifetime >= RENEW_MIN).then(|| now + renew);
         let ticket = ClientTicket {
             opaque: Secret::from(opaque),
-            expires: shared.unix(now) + lifetime,
+            expires: unix + lifetime,
             authenticated: self.session.authenticated,
+            vouched_until: self.session.vouched_until,
             sk_d: self.channel.sk_d.clone(),
             suite: self.channel.suite,
             id_i: self.session.id_i.clone(),

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use dormouse_sansio::{Class, Instant, Path};
+use dormouse_sansio::{Class, Instant, Path, UnixTime};
 use dormouse_wire::ike::dormancy::vendor_id;
 use dormouse_wire::ike::{AuthMethod, ExchangeType, Header, Id, NotifyType, Payload, unsupported_critical};
 
@@ -224,7 +224,7 @@ impl Authenticating {
         }
         let _ = path;
         match self.verify(shared, now, &payloads) {
-            Ok((id_r, method)) => self.establish(shared, now, View(&payloads), id_r, method),
+            Ok((id_r, vouched_until)) => self.establish(shared, now, View(&payloads), id_r, vouched_until),
             Err(Unproven::Refused(error)) => {
                 self.fail(shared, error);
                 Step::gone()
@@ -237,14 +237,14 @@ impl Authenticating {
         }
     }
 
-    /// Whether the peer is who it should be. Returns its identity payload and how it proved it.
+    /// Whether the peer is who it should be. Returns its identity payload, and how long the certificates last that say so.
     /// "[...] the names in the ID payload MUST correspond to the key used to generate the AUTH payload" (RFC 7296 section 1.2)
     fn verify(
         &self,
         shared: &Shared,
         now: Instant,
         payloads: &[Payload],
-    ) -> Result<(Id, AuthMethod), Unproven> {
+    ) -> Result<(Id, Option<UnixTime>), Unproven> {
         let view = View(payloads);
         let auth = payloads.iter().find_map(|p| match p {
             Payload::Auth { method, data } => Some(Authentication { method: *method, data: data.clone() }),
@@ -273,12 +273,15 @@ impl Authenticating {
             Some(ticket) if ticket.id_r != *id_r => {
                 return Err(malformed("the resumed session is with somebody else (RFC 5723 section 4.3.3)"));
             }
-            Some(_) => auth::verify_resumption(&proof, conn.resumption, &auth),
+            Some(ticket) => {
+                auth::verify_resumption(&proof, conn.resumption, &auth).map(|()| ticket.vouched_until)
+            }
             None => auth::certificates(payloads)
-                .and_then(|certs| auth::verify(&proof, conn, &auth, &certs, shared.unix(now)).map(|_| ())),
+                .and_then(|certs| auth::verify(&proof, conn, &auth, &certs, shared.unix(now)))
+                .map(|believed| believed.expires.into_iter().chain(auth::expires(&conn.local_auth)).min()),
         };
-        believed.map_err(|e| Unproven::Unbelieved(e.into()))?;
-        Ok((id_r.clone(), auth.method))
+        let vouched_until = believed.map_err(|e| Unproven::Unbelieved(e.into()))?;
+        Ok((id_r.clone(), vouched_until))
     }
 
     /// RFC 7296 section 2.21.2: the initiator tells the responder that it does not believe it, in an INFORMATIONAL request.
@@ -296,17 +299,22 @@ impl Authenticating {
         now: Instant,
         view: View<'_>,
         id_r: Id,
-        method: AuthMethod,
+        vouched_until: Option<UnixTime>,
     ) -> Step {
         let Self { link, channel, first, offer, .. } = *self;
         let conn = link.conn.clone();
         let resumed = first.ticket.is_some();
         let authenticated = first.ticket.as_ref().map_or_else(|| shared.unix(now), |t| t.authenticated);
-        let _ = method;
         let peer = auth::identity(&id_r).unwrap_or_else(|_| conn.local_id.clone());
         let assigned = view.cp().and_then(config_payload::parse_reply).unwrap_or_default();
         let birth = Birth {
-            session: Session { id_i: first.id_i, id_r, method: own_method(&conn), authenticated },
+            session: Session {
+                id_i: first.id_i,
+                id_r,
+                method: own_method(&conn),
+                authenticated,
+                vouched_until,
+            },
             local_id: conn.local_id.clone(),
             peer,
             client: true,

@@ -270,6 +270,7 @@ impl HalfOpen {
             id_r: ticket.id_r.clone(),
             method: ticket.method,
             authenticated: ticket.authenticated,
+            vouched_until: ticket.vouched_until,
         };
         Ok(Caller { conn: self.link.conn.clone(), identity, session })
     }
@@ -311,6 +312,7 @@ impl HalfOpen {
                         id_r: auth::id_payload(&conn.local_id),
                         method: authentication.method,
                         authenticated: shared.unix(now),
+                        vouched_until: believed.expires,
                     };
                     return Ok(Caller { conn: conn.clone(), identity: believed.identity, session });
                 }

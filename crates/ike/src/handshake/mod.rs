@@ -35,6 +35,9 @@ pub(crate) struct Session {
     pub(crate) method: AuthMethod,
     /// When both last authenticated fully.
     pub(crate) authenticated: dormouse_sansio::UnixTime,
+    /// When the first of the certificates expires that the session rests on: the peer's, with its chain, and a client's own.
+    /// `None`: no certificates.
+    pub(crate) vouched_until: Option<dormouse_sansio::UnixTime>,
 }
 
 /// An IKE SA in any state.

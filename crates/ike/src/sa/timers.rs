@@ -11,6 +11,8 @@
 //! - `nat keepalive`: see [`crate::exchange::keepalive`];
 //! - `sleep announcement`, `sleep over`: see [`crate::exchange::sleep`];
 //! - `half-open`, `confirmation`: see [`crate::handshake::quick`];
+//! - `certificate expiry`: the session rests on a certificate that ends then; the client reauthenticates [`RENEWAL`] earlier, in
+//!   case that it has been given a new one meanwhile;
 //! - `expiry`: a hard lifetime, reached only if rekeying failed;
 //! - `linger`: a replaced or closing SA whose peer says nothing more.
 
@@ -27,7 +29,25 @@ use crate::handshake::HALF_OPEN_SLACK;
 use crate::shared::{Action, Shared};
 use crate::window::Due;
 
+/// A client reauthenticates this long before a certificate expires; if it is the same one still, the SA ends with it.
+const RENEWAL: Duration = Duration::from_secs(600);
+/// What lies further ahead needs no timer.
+const FAR: Duration = Duration::from_secs(10 * 365 * 86_400);
+
 impl IkeSa {
+    /// When the session must be authenticated anew, and when the certificates end that it rests on. Both are counted from the last
+    /// full authentication, however many rekeyings and resumptions ago, by the clock of the world: again whenever that was set.
+    pub(crate) fn schedule_authentication(&mut self, shared: &Shared, now: Instant) {
+        let unix = shared.unix(now);
+        let left = self.session.vouched_until.map(|until| until.saturating_since(unix));
+        let left = left.filter(|left| *left <= FAR);
+        let renewal = left.filter(|left| self.client && *left > RENEWAL).map(|left| left - RENEWAL);
+        let age = unix.saturating_since(self.session.authenticated);
+        let configured = self.link.conn.reauthenticate.map(|after| after.saturating_sub(age));
+        self.vouched_at = left.map(|left| now + left);
+        self.reauth_at = renewal.into_iter().chain(configured).min().map(|left| now + left);
+    }
+
     /// The deadline that must be met first, taking slack into account.
     pub(crate) fn deadline(&self) -> Option<Deadline> {
         if let Some(asleep) = &self.asleep {
@@ -57,6 +77,7 @@ impl IkeSa {
             consider(ready.min(), Duration::ZERO, "retry");
         }
         consider(self.expire_at, Duration::ZERO, "expiry");
+        consider(self.vouched_at, Duration::ZERO, "certificate expiry");
         consider(self.rekey_at, self.slack_of(self.rekey_at, self.expire_at), "ike rekey");
         consider(self.reauth_at, UPKEEP_SLACK, "reauthentication");
         consider(self.renew_ticket_at, UPKEEP_SLACK, "ticket renewal");
@@ -124,6 +145,11 @@ impl IkeSa {
         }
         if due(self.expire_at) {
             return Fate::Ends(CloseReason::Expired);
+        }
+        if due(self.vouched_at) {
+            self.vouched_at = None;
+            self.close(shared, now, CloseReason::CertificateExpired);
+            return Fate::Lives;
         }
         if due(self.rekey_at) {
             self.rekey_at = None;

@@ -17,7 +17,7 @@ use crate::proposal::IkeSuite;
 
 /// "DMT" and the version.
 const MAGIC: [u8; 3] = *b"DMT";
-const VERSION: u8 = 2;
+const VERSION: u8 = 3;
 
 /// Everything a client needs to resume. Zeroized when dropped; `Debug` shows no secret.
 ///
@@ -33,6 +33,8 @@ pub struct ClientTicket {
     pub expires: UnixTime,
     /// When the peers last authenticated fully.
     pub authenticated: UnixTime,
+    /// When the first of the certificates expires that the session rests on; `None`: it rests on none.
+    pub vouched_until: Option<UnixTime>,
     /// SK_d of the IKE SA.
     pub sk_d: Secret,
     /// Algorithms of the IKE SA.
@@ -72,6 +74,7 @@ impl ClientTicket {
         out.bytes(self.opaque.as_bytes());
         out.u64(self.expires.0);
         out.u64(self.authenticated.0);
+        out.expiry(self.vouched_until);
         out.ike_suite(&self.suite);
         out.bytes(self.sk_d.as_bytes());
         out.id(&self.id_i);
@@ -103,6 +106,7 @@ impl ClientTicket {
         r.version(VERSION)?;
         let opaque = Secret::from(r.bytes("length of the ticket", limits::TICKET_MAX)?);
         let (expires, authenticated) = (UnixTime(r.u64()?), UnixTime(r.u64()?));
+        let vouched_until = r.expiry()?;
         let suite = r.ike_suite()?;
         let sk_d = r.secret("length of SK_d", suite.prf.output_len())?;
         let (id_i, id_r) = (r.id()?, r.id()?);
@@ -127,6 +131,7 @@ impl ClientTicket {
             opaque,
             expires,
             authenticated,
+            vouched_until,
             sk_d,
             suite,
             id_i,

@@ -5,6 +5,7 @@ use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use dormouse_crypto::Secret;
 use dormouse_crypto::suites::{Encr, Group, Integ, Prf};
+use dormouse_sansio::UnixTime;
 use dormouse_wire::codec::Reader;
 use dormouse_wire::ike::{Id, IdType};
 
@@ -71,6 +72,11 @@ impl Out {
 
     pub(super) fn u64(&mut self, v: u64) {
         self.raw(&v.to_be_bytes());
+    }
+
+    /// A moment, or none: all ones.
+    pub(super) fn expiry(&mut self, v: Option<UnixTime>) {
+        self.u64(v.map_or(u64::MAX, |t| t.0));
     }
 
     pub(super) fn raw(&mut self, v: &[u8]) {
@@ -149,6 +155,10 @@ impl In<'_> {
 
     pub(super) fn u8(&mut self) -> Result<u8> {
         Ok(self.0.u8()?)
+    }
+
+    pub(super) fn expiry(&mut self) -> Result<Option<UnixTime>> {
+        Ok(Some(self.u64()?).filter(|&t| t != u64::MAX).map(UnixTime))
     }
 
     pub(super) fn u64(&mut self) -> Result<u64> {

@@ -14,7 +14,7 @@ use crate::config::ChildMode;
 use crate::limits;
 use crate::proposal::{EspSuite, IkeSuite};
 
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
 /// Content is padded to a multiple of this, so that the length of a ticket says little about the identities in it.
 /// "leakage of information, such as the identities of an IKEv2 initiator and a responder, MUST be avoided" (RFC 5723 section
 /// 9.10)
@@ -68,6 +68,8 @@ pub struct TicketContent {
     pub expires: UnixTime,
     /// When the peers last authenticated fully, however many resumptions ago.
     pub authenticated: UnixTime,
+    /// When the first of the certificates expires that the session rests on; `None`: it rests on none.
+    pub vouched_until: Option<UnixTime>,
     /// IDi: must come again in IKE_AUTH.
     pub id_i: Id,
     /// IDr: must come again in IKE_AUTH.
@@ -100,6 +102,7 @@ impl TicketContent {
         out.u64(self.issued.0);
         out.u64(self.expires.0);
         out.u64(self.authenticated.0);
+        out.expiry(self.vouched_until);
         out.id(&self.id_i);
         out.id(&self.id_r);
         out.u8(self.method.code());
@@ -135,6 +138,7 @@ impl TicketContent {
         r.version(VERSION)?;
         let id = TicketId(r.array()?);
         let (issued, expires, authenticated) = (UnixTime(r.u64()?), UnixTime(r.u64()?), UnixTime(r.u64()?));
+        let vouched_until = r.expiry()?;
         let (id_i, id_r) = (r.id()?, r.id()?);
         let method = AuthMethod::from(r.u8()?);
         let suite = r.ike_suite()?;
@@ -154,6 +158,7 @@ impl TicketContent {
             issued,
             expires,
             authenticated,
+            vouched_until,
             id_i,
             id_r,
             method,

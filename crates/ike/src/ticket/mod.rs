@@ -84,7 +84,8 @@ pub enum TicketRefusal {
     MemoryFull(usize),
 }
 
-/// How long a ticket may live: as configured, but not beyond the next reauthentication.
+/// How long a ticket may live: as configured, but neither beyond the next reauthentication nor beyond the certificates that the
+/// session rests on (`vouched_until`).
 ///
 /// > The lifetime of the ticket sent by the gateway SHOULD be the minimum of the IKE SA lifetime (per the gateway's local
 /// > policy) and its re-authentication time, according to RFC 4478. (RFC 5723, section 6.2)
@@ -97,9 +98,11 @@ pub fn lifetime(
     configured: Duration,
     reauthenticate: Option<Duration>,
     authenticated: UnixTime,
+    vouched_until: Option<UnixTime>,
     now: UnixTime,
 ) -> Duration {
     let left = reauthenticate.map(|after| after.saturating_sub(now.saturating_since(authenticated)));
-    let seconds = left.map_or(configured, |left| left.min(configured)).as_secs();
+    let vouched = vouched_until.map(|until| until.saturating_since(now));
+    let seconds = [left, vouched].into_iter().flatten().fold(configured, Duration::min).as_secs();
     Duration::from_secs(seconds.min(u64::from(u32::MAX)))
 }

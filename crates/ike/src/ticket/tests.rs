@@ -18,6 +18,7 @@ fn content(seed: u64) -> TicketContent {
         issued: NOW,
         expires: NOW + DAY,
         authenticated: UnixTime(NOW.0 - 100),
+        vouched_until: Some(NOW + WEEK),
         id_i: Id::new(IdType::Rfc822Addr, *b"joe@example.org"),
         id_r: Id::new(IdType::Fqdn, *b"gateway.example.org"),
         method: AuthMethod::DigitalSignature,
@@ -53,6 +54,7 @@ fn client() -> ClientTicket {
         opaque: Secret::from(keys().seal(&content, &mut Seeded::new(2)).unwrap()),
         expires: content.expires,
         authenticated: content.authenticated,
+        vouched_until: None,
         sk_d: content.sk_d.clone(),
         suite: content.suite,
         id_i: content.id_i.clone(),
@@ -180,10 +182,16 @@ fn a_full_memory_refuses_rather_than_forgets() {
 fn a_ticket_never_outlives_reauthentication() {
     let hours = |h: u64| Duration::from_secs(h * 3_600);
     let later = NOW + hours(5);
-    assert_eq!(lifetime(hours(4), None, NOW, later), hours(4));
-    assert_eq!(lifetime(hours(4), Some(hours(24)), NOW, later), hours(4));
-    assert_eq!(lifetime(hours(4), Some(hours(8)), NOW, later), hours(3));
-    assert_eq!(lifetime(hours(4), Some(hours(5)), NOW, later), Duration::ZERO);
+    assert_eq!(lifetime(hours(4), None, NOW, None, later), hours(4));
+    assert_eq!(lifetime(hours(4), Some(hours(24)), NOW, None, later), hours(4));
+    assert_eq!(lifetime(hours(4), Some(hours(8)), NOW, None, later), hours(3));
+    assert_eq!(lifetime(hours(4), Some(hours(5)), NOW, None, later), Duration::ZERO);
+    assert_eq!(lifetime(hours(4), Some(hours(8)), NOW, Some(later + hours(1)), later), hours(1));
+    assert_eq!(
+        lifetime(hours(4), None, NOW, Some(NOW), later),
+        Duration::ZERO,
+        "the certificate has expired"
+    );
 }
 
 #[test]

@@ -172,6 +172,7 @@ fn establish(
                 id_r: ticket.id_r.clone(),
                 method: own_method(&conn),
                 authenticated: ticket.authenticated,
+                vouched_until: ticket.vouched_until,
             },
             local_id: conn.local_id.clone(),
             peer,

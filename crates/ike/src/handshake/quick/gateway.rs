@@ -169,6 +169,7 @@ fn begin(
         id_r: ticket.id_r.clone(),
         method: ticket.method,
         authenticated: ticket.authenticated,
+        vouched_until: ticket.vouched_until,
     };
     let birth = Birth {
         session,

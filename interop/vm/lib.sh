@@ -1,0 +1,97 @@
+# What the stories in the virtual machine share; each begins with `. /lib.sh`. A story says in $logs which files show what went
+# wrong, and may define `evidence` to print more. Every step says "ok:"; the first that fails ends the story.
+set -u
+device=/tmp/device gateway=/tmp/gateway logs=
+# What ESP in the kernel needs of the machine (see esp-modules).
+ESP_MODULES=$(cat /esp-modules 2>/dev/null)
+
+ok() { echo "ok: $*"; }
+evidence() { :; }
+fail() {
+  echo "FAIL: $*"
+  for log in $logs; do echo "--- $log"; tail -n "${lines:-25}" "$log" 2>/dev/null; done
+  evidence
+  exit 1
+}
+seconds() { cut -d. -f1 /proc/uptime; }
+# until_ SECONDS COMMAND...: tries until it succeeds
+until_() {
+  local end=$(($(seconds) + $1)); shift
+  until "$@" >/dev/null 2>&1; do
+    [ "$(seconds)" -lt $end ] || return 1
+    sleep 0.2
+  done
+}
+said() { grep -q -e "$1" "$2"; } # said WORDS FILE
+
+# --- the radio's program (src/bin/radio.rs): orders go to its standard input by descriptor 3; each is answered by one line
+answers() { grep -c -E '^(Off|On|State):' /tmp/radio.log; }
+more_answers() { [ "$(answers)" -gt "$1" ]; }
+order() { # sets $answer
+  local before=$(answers); echo "$1" >&3
+  until_ 60 more_answers "$before" || fail "no answer to $1"
+  answer=$(grep -E '^(Off|On|State):' /tmp/radio.log | tail -n 1)
+}
+state_is() { order state; case $answer in *"$1"*) ;; *) return 1 ;; esac; }
+# access_point: the radio phy0, in a namespace of its own with the address 10.1.0.1
+access_point() {
+  ip netns add gateway && iw phy phy0 set netns name gateway || fail "no access point"
+  ip netns exec gateway ip addr add 10.1.0.1/24 dev wlan0
+  printf '%s\n' interface=wlan0 driver=nl80211 ssid=burrow hw_mode=g channel=1 wpa=2 wpa_key_mgmt=WPA-PSK rsn_pairwise=CCMP \
+    wpa_passphrase=sevensleepers >/tmp/hostapd.conf
+  ip netns exec gateway hostapd -B /tmp/hostapd.conf >/tmp/hostapd.log 2>&1 || fail "hostapd"
+}
+
+# --- our daemons
+dm() { dormouse --socket $device/sock "$@"; }
+end() { # end ROLE OWN PEER: one connection under a shared secret
+  printf '%s\n' "[connection.peer]" "role = \"$1\"" "[connection.peer.local]" "id = \"$2\"" 'secret = "a shared secret of the test"' \
+    "[connection.peer.remote]" "id = \"$3\"" 'secret = "a shared secret of the test"'
+}
+gateway_address() { sed 's/^role = "client"/&\ngateway = "10.1.0.1"/'; }
+certified() { # certified ROLE OWN PEER: one connection by the certificates in /pki
+  printf '%s\n' "[connection.peer]" "role = \"$1\"" "[connection.peer.local]" "id = \"$2\"" "certificate = \"/pki/$2.pem\"" \
+    "key = \"/pki/$2.key\"" "[connection.peer.remote]" "id = \"$3\"" 'ca = ["/pki/ca.pem"]' | gateway_address
+}
+client() { end client device.test gateway.test | gateway_address; }
+settings() { printf '%s\n' "[daemon]" "state_dir = \"$1/state\"" "socket = \"$1/sock\"" 'user = "root"' 'dns = "off"'; }
+# run_daemon DIRECTORY [COMMAND...]: with DIRECTORY/dormouse.toml, by COMMAND (a program that enters a namespace); sets $daemon
+run_daemon() {
+  local place=$1; shift
+  chmod 600 "$place/dormouse.toml"
+  "$@" dormoused --config "$place/dormouse.toml" >>"$place/log" 2>&1 &
+  daemon=$!
+  until_ 30 test -S "$place/sock" || fail "the daemon in $place does not come up"
+}
+
+# --- a device and a gateway joined by a cable
+dev() { ip netns exec device "$@"; }
+gw() { ip netns exec gateway "$@"; }
+cable() {
+  ip netns add device && ip netns add gateway || fail "no namespaces"
+  ip link add cable0 netns device type veth peer name cable1 netns gateway || fail "no cable"
+  dev ip link set lo up; gw ip link set lo up
+  dev ip addr add 10.1.0.2/24 dev cable0; gw ip addr add 10.1.0.1/24 dev cable1
+  gw ip addr add 10.99.0.1/32 dev lo
+  dev ip link set cable0 up; gw ip link set cable1 up
+  # The kernel asks for a route before it asks for a policy.
+  gw ip route add default via 10.1.0.2; dev ip route add default via 10.1.0.1
+}
+esp_modules() {
+  # The last of the list need the others when they test themselves.
+  for module in $ESP_MODULES; do modprobe "$module" || echo "no module $module"; done
+}
+# flows WHAT PING-ARGUMENT...: none of five is lost once one has passed
+flows() {
+  local what=$1; shift
+  until_ 30 dev ping -c 1 -W 2 "$@" || fail "nothing passes: $what"
+  dev ping -c 5 -i 0.2 -W 5 "$@" >/tmp/ping.log && grep -q ' 0% packet loss' /tmp/ping.log || fail "packets are lost: $what: $(tail -n 2 /tmp/ping.log)"
+  ok "$what"
+}
+# move FROM TO: the device has another address on its network; there is always a way
+move() {
+  dev sysctl -q -w net.ipv4.conf.cable0.promote_secondaries=1
+  dev ip addr add "$2/24" dev cable0
+  dev ip addr del "$1/24" dev cable0
+  dev ip route replace default via 10.1.0.1
+}
