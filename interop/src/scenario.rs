@@ -12,6 +12,8 @@ use std::time::{Duration, Instant};
 
 const SECRET: &str = "interop-secret-0123456789";
 const ECHO_PORT: u16 = 7777;
+/// Long enough for what a peer does by itself.
+pub const SOON: Duration = Duration::from_secs(20);
 
 /// How the two ends prove who they are.
 #[derive(Clone, Copy, Debug)]

@@ -1,7 +1,7 @@
 //! Debian's strongSwan (charon, ESP in user space by its kernel-libipsec plugin) as a peer.
 
 use anyhow::{Result, bail};
-use dormouse_testbed::{Host, Need, Process};
+use dormouse_testbed::{Host, Need, Process, require};
 use std::fs;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -18,6 +18,12 @@ pub const NEEDS: [Need; 5] = [
     Need::Program("swanctl"),
     Need::File("/dev/net/tun"),
 ];
+
+/// True, and said why, if this machine lacks what `test` needs.
+#[must_use]
+pub fn skip(test: &str) -> bool {
+    !require(test, &NEEDS)
+}
 
 /// A running charon.
 #[derive(Debug)]

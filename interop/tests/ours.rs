@@ -172,6 +172,37 @@ fn daemons_without_privileges_go_on_roaming() -> Result<()> {
 }
 
 #[test]
+fn a_gateway_that_falls_silent_at_one_address_is_reached_at_another() -> Result<()> {
+    if !require("additional addresses", &NEEDS) {
+        return Ok(());
+    }
+    const OTHER: &str = "203.0.113.77";
+    let world = Roaming::new(30)?;
+    world.attach(Access::A)?;
+    world.gateway.ip(&format!("addr add {OTHER}/32 dev lo"))?;
+    world.core.ip(&format!("route add {OTHER} via {GATEWAY}"))?;
+    let (gateway, device) = ends(GATEWAY, "a shared secret of the test");
+    let gateway = format!("{gateway}[connection.peer.ike]\nother_addresses = [\"{OTHER}\"]\n");
+    let gateway = Dormoused::start(&world.gateway, "dns = \"off\"", &gateway)?;
+    let device = Dormoused::start(&world.device, "dns = \"off\"", &device)?;
+    let echo = EchoServer::start(&world.server, server())?;
+    let pair = Pair { device, gateway, echo, world };
+    pair.device.ok(&["up", "peer"])?;
+    data_flows(&pair)?;
+    let tcp = LongLived::connect(&pair.world.device, server())?;
+    pair.world.core.nft(&format!(
+        "table ip broken {{ chain forward {{ type filter hook forward priority 0;\nip daddr {GATEWAY} drop\nip saddr {GATEWAY} drop\n}}\n}}\n"
+    ))?;
+    // Silence is noticed by what is sent.
+    data_flows(&pair)?;
+    tcp.lives(Duration::from_secs(20))?;
+    assert!(tcp.finish()? > 0);
+    let status = pair.device.ok(&["status", "--json"])?.text;
+    assert!(status.contains(&format!("-> {OTHER}:")) && status.contains("\"rung\":\"mobike\""), "{status}");
+    Ok(())
+}
+
+#[test]
 fn a_wrong_secret_is_an_authentication_error() -> Result<()> {
     if !require("wrong secret", &NEEDS) {
         return Ok(());

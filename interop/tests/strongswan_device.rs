@@ -3,16 +3,10 @@
 #![expect(clippy::disallowed_methods, reason = "drives real processes by the real clock")]
 
 use anyhow::Result;
-use dormouse_interop::scenario::{Auth, Scenario};
-use dormouse_interop::strongswan::NEEDS;
-use dormouse_testbed::{Access, Key, require};
+use dormouse_interop::scenario::{Auth, SOON, Scenario};
+use dormouse_interop::strongswan::skip;
+use dormouse_testbed::{Access, Key};
 use std::time::Duration;
-
-const SOON: Duration = Duration::from_secs(20);
-
-fn skip(test: &str) -> bool {
-    !require(test, &NEEDS)
-}
 
 fn connects(test: &str, scenario: &Scenario, network: Access) -> Result<()> {
     if skip(test) {

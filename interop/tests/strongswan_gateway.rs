@@ -1,16 +1,10 @@
 //! Our device joins a strongSwan gateway.
 
 use anyhow::Result;
-use dormouse_interop::scenario::{Auth, Scenario};
-use dormouse_interop::strongswan::NEEDS;
-use dormouse_testbed::{Access, Key, require};
+use dormouse_interop::scenario::{Auth, SOON, Scenario};
+use dormouse_interop::strongswan::skip;
+use dormouse_testbed::{Access, Key};
 use std::time::Duration;
-
-const SOON: Duration = Duration::from_secs(20);
-
-fn skip(test: &str) -> bool {
-    !require(test, &NEEDS)
-}
 
 fn connects(test: &str, scenario: &Scenario, network: Access) -> Result<()> {
     if skip(test) {

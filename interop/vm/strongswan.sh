@@ -10,7 +10,7 @@ evidence() { dm status; ip netns exec $where ip -s xfrm state; swan --list-sas; 
 start_swan() {
   where=$1
   mkdir -p /tmp/swan; rm -f /tmp/swan/vici
-  printf '%s\n' 'charon {' 'load = random nonce openssl kdf hmac sha2 aes gcm kernel-netlink socket-default vici' \
+  printf '%s\n' 'swanctl {' 'load = openssl random' '}' 'charon {' 'load = random nonce openssl kdf hmac sha2 aes gcm kernel-netlink socket-default vici' \
     'filelog { f { path = /tmp/swan/log' 'default = 1' 'flush_line = yes } }' 'plugins { vici { socket = unix:///tmp/swan/vici } } }' \
     >/tmp/swan/strongswan.conf
   printf '%s\n' "$2" 'secrets { ike-1 { secret = "a shared secret of the test" } }' >/tmp/swan/swanctl.conf

@@ -321,6 +321,10 @@ impl Daemon {
             if let Some((_, mtu)) = way {
                 self.node.set_path_mtu(mtu);
             }
+            let others: Vec<IpAddr> = self.node.gateway_addresses(&c.name).collect();
+            let others = others.into_iter().filter(|ip| way.is_none_or(|(path, _)| path.remote.ip() != *ip));
+            let ways = others.filter_map(|ip| self.machine.way_to(ip, self.settings.ike_port));
+            self.node.set_other_ways(&c.name, ways.map(|(path, _)| path).collect());
             self.node.set_network(now, &c.name, way.map(|(path, _)| path));
         }
     }
@@ -414,6 +418,11 @@ impl Daemon {
             }
             Event::PeerRoutes { routes } => self.machine.peer_routes(&routes, true),
             Event::PeerGone { routes } => self.machine.peer_routes(&routes, false),
+            Event::GatewayAddresses { .. } => self.look_at_network(now),
+            Event::Resend { packets } => {
+                tracing::debug!(packets = packets.len(), "sent in vain, and held");
+                self.counters.held_dropped += self.held.push_first(now, packets);
+            }
             Event::Flowing => {
                 if let Some(sleep) = &mut self.sleep {
                     sleep.sleeper.flowing(sleep.pace.shown(now));

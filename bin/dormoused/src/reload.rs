@@ -8,7 +8,8 @@ use serde_json::Value;
 
 impl Daemon {
     /// Reads the configuration again. `[sleep]` is applied at once, but for what a running radio or a learned history is bound
-    /// to; connections and `[daemon]` and `[standin]` need a restart, which is said key by key.
+    /// to; so are the files with certificates, keys and secrets of connections that are written as before. What else changes in
+    /// connections, `[daemon]` and `[standin]` needs a restart, which is said key by key.
     pub(crate) fn reload(&mut self, now: Instant) {
         let loaded = match load::load(&self.args) {
             Ok(loaded) => loaded,
@@ -18,6 +19,11 @@ impl Daemon {
             }
         };
         let mut restart = changed(&self.written, &loaded.written);
+        for connection in &loaded.connections {
+            if !restart.contains(&format!("connection.{}", connection.name)) {
+                self.node.renew(now, &connection.ike);
+            }
+        }
         if let Some(sleep) = &mut self.sleep {
             restart.extend(sleep.reconfigure(now, &loaded.sleep).into_iter().map(str::to_owned));
         }

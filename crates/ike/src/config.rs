@@ -388,6 +388,9 @@ pub struct Connection {
     pub initial_contact: bool,
     /// Address updates (RFC 4555).
     pub mobike: bool,
+    /// Addresses at which we can be reached besides the one in use; the peer is told, and may come there when the one in use does not
+    /// answer (RFC 4555, section 3.4).
+    pub additional_addresses: Vec<IpAddr>,
     /// As the answering side: move ESP to a new address of the peer only when the peer has answered from there (RFC 4555,
     /// section 3.7). Off, ESP moves at once, which saves a round trip of silence.
     /// "By default, the return routability check SHOULD be done before updating the IPsec SAs" (RFC 4555 section 3.7)
@@ -440,6 +443,7 @@ impl Connection {
             remote_ports: Ports::default(),
             initial_contact: true,
             mobike: true,
+            additional_addresses: Vec::new(),
             return_routability: false,
             no_nats_allowed: false,
             fragmentation: Fragmentation::default(),

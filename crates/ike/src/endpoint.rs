@@ -103,6 +103,27 @@ impl Endpoint {
         self.settle(at);
     }
 
+    /// The credentials of a connection have been renewed: `conn` takes the place of the one of its name, for those who call and for
+    /// the sessions that there are. A client whose own certificates are new authenticates anew at once, beside the session that runs.
+    pub fn renew(&mut self, now: Instant, conn: &Arc<Connection>) {
+        for known in self.shared.config.connections.iter_mut().filter(|c| c.name == conn.name) {
+            known.clone_from(conn);
+        }
+        for slot in self.slots.values_mut() {
+            if let Slot::Established(ike) = slot
+                && ike.link.conn.name == conn.name
+            {
+                let ours = |c: &Connection| crate::auth::cert_payloads(&c.local_auth);
+                let renewed = ike.client && ours(&ike.link.conn) != ours(conn);
+                ike.link.conn.clone_from(conn);
+                if renewed && ike.stage == Stage::Live {
+                    self.shared.actions.push_back(Action::Reauthenticate(ike.link.id));
+                }
+            }
+        }
+        self.settle(now);
+    }
+
     // ---- commands ----
 
     /// Opens an IKE SA. `path` is where to: its carrier is usually [`Carrier::Ike`]; [`Carrier::NatT`] skips the move

@@ -239,3 +239,24 @@ fn a_clock_that_is_set_moves_the_end() {
     pair.run_for(DAY * 2);
     assert!(pair.client.endpoint.is_empty() && pair.gateway.endpoint.is_empty());
 }
+
+#[test]
+fn a_renewed_certificate_is_used_at_once_beside_the_session_that_runs() {
+    let (ca, mut pair) = expiring(3, 300);
+    let (a, _) = pair.up();
+    let mut renewed = pair.conn.as_ref().clone();
+    renewed.local_auth = leaf(&ca, "client.example.org", &rcgen::PKCS_ED25519, (-1, 30));
+    pair.client.endpoint.renew(pair.now, &pair.conn.clone());
+    pair.settle();
+    assert_eq!(pair.client.closed, [], "nothing is new");
+    pair.client.endpoint.renew(pair.now, &Arc::new(renewed));
+    pair.settle();
+    let new = pair.client.established().expect("a second one");
+    assert_eq!((new.replaced, pair.client.closed.as_slice()), (Some(a), &[(a, CloseReason::Replaced)][..]));
+    pair.run_for(DAY * 20);
+    assert!(
+        !pair.client.children.is_empty() && !pair.gateway.children.is_empty(),
+        "it outlives the old certificate"
+    );
+    pair.assert_agree();
+}

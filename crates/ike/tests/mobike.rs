@@ -275,3 +275,21 @@ fn a_handshake_goes_on_from_a_new_address() {
     let spis: Vec<_> = pair.log.iter().filter(|d| d.to_gateway).map(|d| d.bytes[..8].to_vec()).collect();
     assert_ne!(spis[0], spis[1]);
 }
+
+#[test]
+fn a_gateway_with_several_addresses_says_so_when_the_session_begins() {
+    let mut gateway = gateway_psk();
+    let others = ["198.51.100.7", "2001:db8:1::7"].map(|a| a.parse().expect("an address"));
+    gateway.additional_addresses = [common::addr(common::GATEWAY).ip()].into_iter().chain(others).collect();
+    let mut pair = Pair::new(client_psk(), gateway, 11);
+    let (a, b) = pair.up();
+    let heard = pair.client.take(|e| match e {
+        Event::PeerAddresses { addresses, .. } => Some(addresses.clone()),
+        _ => None,
+    });
+    assert_eq!(heard.as_deref(), Some(&others[..]), "but the one in use");
+    pair.client.endpoint.set_path(pair.now, a, natt_path("192.0.2.1:4500", "198.51.100.7:4500"));
+    pair.settle();
+    let path = pair.gateway.endpoint.path(b).expect("it is there");
+    assert_eq!(path.local.to_string(), "198.51.100.7:4500", "and the client may come there");
+}

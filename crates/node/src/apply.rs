@@ -29,6 +29,7 @@ impl Node {
             Ike::ProbeAnswered { sa, .. } => {
                 if let Some(client) = self.client_of(sa) {
                     client.ladder.confirmed(now);
+                    self.confirm_copies(sa);
                     self.settle(now);
                 }
             }
@@ -57,9 +58,7 @@ impl Node {
                 self.peer_awake(sa);
                 self.desk_woke(now, sa);
             }
-            Ike::PeerAddresses { sa, addresses } => {
-                tracing::debug!(%sa, ?addresses, "additional addresses of the peer")
-            }
+            Ike::PeerAddresses { sa, addresses } => self.peer_addresses(sa, addresses),
         }
     }
 
@@ -173,9 +172,13 @@ impl Node {
     /// The SA that a client holds is of no use any more: it is forgotten here, and the ladder goes on.
     fn held_failed(&mut self, now: Instant, sa: SaId, why: Failure) {
         let Some(client) = self.client_of(sa) else { return };
+        if why == Failure::Timeout && client.ladder.reroute(now) {
+            return self.climb(now);
+        }
         client.sa = None;
         let name = client.config.name.clone();
         client.ladder.failed(now, why);
+        self.resend_copies(now, &name);
         self.ike.forget(now, sa);
         tracing::info!(connection = %name, ?why, "the held SA is given up");
         self.climb(now);
@@ -196,9 +199,14 @@ impl Node {
             if matches!(reason, CloseReason::ByPeer | CloseReason::Expired | CloseReason::ProtocolError) {
                 client.spend_ticket();
             }
+            if reason != CloseReason::TimedOut {
+                // It had a word for it, so it was there.
+                client.unconfirmed.clear();
+            }
             client.last_error = Some((reason.to_string(), FailureKind::Other));
             client.last_offer = Offer::default();
             client.ladder.failed(now, Failure::Lost);
+            self.resend_copies(now, &session.connection);
             self.changed(Change::Down { connection: session.connection, why: reason.to_string() });
             self.climb(now);
             return;

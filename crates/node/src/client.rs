@@ -3,13 +3,15 @@
 
 use crate::config::Resolved;
 use crate::event::{FailureKind, Offer};
+use crate::held::Held;
 use crate::ladder::{Failure, Ladder, Wake};
 use dormouse_esp::Selectors;
 use dormouse_ike::config_payload::AssignedConfig;
 use dormouse_ike::ticket::ClientTicket;
 use dormouse_ike::{NegotiationError, SaId};
 use dormouse_sansio::UnixTime;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 
 #[derive(Debug)]
 pub(crate) struct Client {
@@ -24,8 +26,12 @@ pub(crate) struct Client {
     spent: bool,
     /// What the machine was told to configure.
     pub(crate) configured: Option<(AssignedConfig, Vec<ipnet::IpNet>)>,
+    /// Addresses at which the gateway said that it can be reached too, and those at which it was.
+    pub(crate) gateway_addresses: BTreeSet<IpAddr>,
     /// Traffic of the last CHILD SA: packets of it are held while the session comes back.
     pub(crate) last_selectors: Option<Selectors>,
+    /// Copies of what was sent since the gateway was last heard.
+    pub(crate) unconfirmed: Held,
     /// The radio sleeps.
     pub(crate) asleep: bool,
     /// How far the ESP of each child had come in when the radio went to sleep, until something comes in again.
@@ -42,6 +48,7 @@ pub(crate) struct Client {
 impl Client {
     pub(crate) fn new(config: Resolved) -> Self {
         let ladder = Ladder::new(config.deadlines);
+        let unconfirmed = Held::new(config.hold_packets);
         Self {
             config,
             ladder,
@@ -50,7 +57,9 @@ impl Client {
             ticket: None,
             spent: false,
             configured: None,
+            gateway_addresses: BTreeSet::new(),
             last_selectors: None,
+            unconfirmed,
             asleep: false,
             heard_up_to: BTreeMap::new(),
             preparing: false,

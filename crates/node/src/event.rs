@@ -37,6 +37,17 @@ pub enum Event {
     },
     /// Packets that were held can be sent.
     Flowing,
+    /// Client: the gateway has told its addresses ([`crate::Node::gateway_addresses`]); tell the ways to them.
+    GatewayAddresses {
+        /// The connection.
+        connection: String,
+    },
+    /// Client: these packets were sent under an SA that the gateway had lost. Hold them before all others, until
+    /// [`Event::Flowing`].
+    Resend {
+        /// Whole inner packets, oldest first.
+        packets: Vec<Vec<u8>>,
+    },
     /// Write the ticket where only its owner can read it; `None`: remove it.
     Ticket {
         /// The connection.

@@ -82,6 +82,21 @@ impl Held {
         std::mem::take(&mut self.packets).into_iter().map(|(_, packet)| packet)
     }
 
+    /// Takes those that are not stale, oldest first; the others are gone.
+    pub fn take_fresh(&mut self, now: Instant) -> impl Iterator<Item = Vec<u8>> + use<> {
+        self.bytes = 0;
+        let packets = std::mem::take(&mut self.packets).into_iter();
+        packets.filter(move |(since, _)| now - *since <= STALE).map(|(_, packet)| packet)
+    }
+
+    /// Holds these before all others. Returns how many packets were lost by it.
+    pub fn push_first(&mut self, now: Instant, packets: Vec<Vec<u8>>) -> u64 {
+        let later: Vec<(Instant, Vec<u8>)> = std::mem::take(&mut self.packets).into();
+        self.bytes = 0;
+        let first = packets.into_iter().map(|packet| (now, packet));
+        first.chain(later).map(|(since, packet)| self.push(since, &packet)).sum()
+    }
+
     /// Puts a packet back at its place in front, which it had before [`Held::take`]: the session was not back after all.
     pub fn put_back(&mut self, now: Instant, packet: Vec<u8>) {
         self.bytes += packet.len();

@@ -7,6 +7,9 @@
 //! | [`Rung::Ticket`] | the gateway has lost the SA, or answers nothing | two round trips, no public-key operation |
 //! | [`Rung::Full`] | no ticket, or it was refused | IKE_SA_INIT and IKE_AUTH |
 //!
+//! A gateway may have several addresses (RFC 4555 section 3.4, [`Ladder::others`]): before an SA is given up because nobody answers, it
+//! is moved to each of the others, and the last two rungs take turns with them.
+//!
 //! A rung that fails or is late hands over to the next; the last one starts again with growing pauses. Without a network
 //! nothing is tried and nothing is due: [`Ladder::poll_timeout`] is `None` until [`Ladder::network`] reports a path.
 //!
@@ -25,15 +28,21 @@
 
 use dormouse_sansio::{Deadline, Instant, Path};
 use std::collections::VecDeque;
+use std::net::IpAddr;
 use std::time::Duration;
 
 /// In a session that is not just waking, outgoing data without any answer for this long raises doubt.
 pub const UNANSWERED: Duration = Duration::from_secs(10);
 /// A gateway that holds packets for a sleeping device must hear that it is awake. Usually data says so first.
 const GREETING: Duration = Duration::from_millis(100);
+/// A gateway that has said nothing for this long may be gone: what is sent to it is not known to arrive.
+const QUIET: Duration = Duration::from_millis(100);
 const BACKOFF_FIRST: Duration = Duration::from_secs(1);
 const BACKOFF_REFUSED: Duration = Duration::from_secs(30);
 const BACKOFF_MOST: Duration = Duration::from_secs(60);
+
+/// Most other addresses of a gateway that are tried.
+const OTHERS_MOST: usize = 4;
 
 /// One way of getting the session back.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, serde::Serialize)]
@@ -153,6 +162,12 @@ pub struct Ladder {
     wait: Wait,
     /// The path to the gateway, if there is a network.
     path: Option<Path>,
+    /// The paths to the gateway's other addresses.
+    others: Vec<Path>,
+    /// Addresses of the gateway that did not answer on the held SA, since it last did.
+    silent: Vec<IpAddr>,
+    /// Which of the addresses the next handshake goes to.
+    turn: usize,
     /// The path that the held SA uses. `None`: no SA is held.
     held: Option<Path>,
     slept_at: Option<Instant>,
@@ -160,6 +175,8 @@ pub struct Ladder {
     has_ticket: bool,
     backoff: Duration,
     climb_started: Instant,
+    /// When the gateway was last heard.
+    heard: Instant,
     last_wake: Option<Wake>,
     actions: VecDeque<Action>,
 }
@@ -184,12 +201,16 @@ impl Ladder {
             state: State::Down,
             wait: Wait::Nothing,
             path: None,
+            others: Vec::new(),
+            silent: Vec::new(),
+            turn: 0,
             held: None,
             slept_at: None,
             granted: None,
             has_ticket: false,
             backoff: BACKOFF_FIRST,
             climb_started: Instant::ZERO,
+            heard: Instant::ZERO,
             last_wake: None,
             actions: VecDeque::new(),
         }
@@ -211,6 +232,12 @@ impl Ladder {
     #[must_use]
     pub fn data_flows(&self) -> bool {
         matches!(self.state, State::Up | State::Climbing(Rung::Held | Rung::Mobike)) && self.held.is_some()
+    }
+
+    /// True if nobody knows whether data that goes out now arrives: the SA is being tried after a wake, or the gateway is silent.
+    #[must_use]
+    pub fn unconfirmed(&self, now: Instant) -> bool {
+        self.data_flows() && (self.state != State::Up || now - self.heard > QUIET)
     }
 
     /// A ticket is at hand, or no longer.
@@ -253,6 +280,45 @@ impl Ladder {
             }
             _ => {}
         }
+    }
+
+    /// The ways to the gateway's other addresses, from where the network is now. Used when the one in use does not answer.
+    pub fn others(&mut self, mut paths: Vec<Path>) {
+        paths.truncate(OTHERS_MOST);
+        self.others = paths;
+    }
+
+    /// The gateway does not answer at the address in use: tries the SA at another of its addresses. False if there is none left.
+    pub fn reroute(&mut self, now: Instant) -> bool {
+        let on_trial = matches!(self.state, State::Up | State::Climbing(Rung::Held | Rung::Mobike));
+        let (true, Some(held)) = (on_trial, self.held) else { return false };
+        self.silent.push(held.remote.ip());
+        let Some(next) = self.ways().find(|p| !self.silent.contains(&p.remote.ip())) else { return false };
+        if self.state == State::Up {
+            self.climb_started = now;
+        }
+        self.move_held(now, held, next);
+        true
+    }
+
+    /// Every way to the gateway that there is now.
+    fn ways(&self) -> impl Iterator<Item = Path> {
+        self.path.into_iter().chain(self.others.iter().copied().filter(|_| self.path.is_some()))
+    }
+
+    fn move_held(&mut self, now: Instant, held: Path, to: Path) {
+        self.state = State::Climbing(Rung::Mobike);
+        // The port and carrier in use stay: a NAT that was there may be gone, and the update finds out.
+        let moved = to.with_ports(held.carrier, held.local.port(), held.remote.port());
+        self.held = Some(moved);
+        self.actions.push_back(Action::Update(moved));
+        self.wait = Wait::Exchange(now + self.deadlines.probe);
+    }
+
+    /// The way that the next handshake takes.
+    fn entry(&self) -> Option<Path> {
+        let count = self.ways().count().max(1);
+        self.ways().nth(self.turn % count)
     }
 
     /// What the gateway said to the announcement of the sleep that follows; `None`: nothing, or nothing that still counts.
@@ -315,11 +381,10 @@ impl Ladder {
     /// An SA is established, by ticket or by a full exchange, over `path`.
     pub fn established(&mut self, now: Instant, path: Path, resumed: bool) {
         self.held = Some(path);
+        self.heard = now;
         self.succeed(now, if resumed { Rung::Ticket } else { Rung::Full });
         // The network may have changed while the last answer was on its way.
-        if let Some(current) = self.path
-            && addresses(current) != addresses(path)
-        {
+        if self.path.is_some() && !self.ways().any(|way| addresses(way) == addresses(path)) {
             self.begin(now);
         }
     }
@@ -348,6 +413,7 @@ impl Ladder {
 
     /// Something authenticated came in over the held SA: data, or an IKE message.
     pub fn inbound(&mut self, now: Instant) {
+        self.heard = now;
         match self.state {
             State::Climbing(Rung::Held) => self.succeed(now, Rung::Held),
             State::Up => self.wait = Wait::Nothing,
@@ -357,6 +423,7 @@ impl Ladder {
 
     /// The gateway confirmed the probe or the address update.
     pub fn confirmed(&mut self, now: Instant) {
+        self.heard = now;
         match self.state {
             State::Climbing(rung @ (Rung::Held | Rung::Mobike)) => self.succeed(now, rung),
             State::Up => self.wait = Wait::Nothing,
@@ -393,9 +460,11 @@ impl Ladder {
             }
             State::Climbing(Rung::Ticket) => {
                 self.has_ticket = self.has_ticket && why == Failure::Timeout;
+                self.turn += usize::from(why == Failure::Timeout);
                 self.connect(now);
             }
             State::Climbing(Rung::Full) => {
+                self.turn += usize::from(why == Failure::Timeout);
                 self.state = State::Backoff;
                 let pause =
                     if why == Failure::Refused { self.backoff.max(BACKOFF_REFUSED) } else { self.backoff };
@@ -426,6 +495,9 @@ impl Ladder {
         match self.wait {
             Wait::Answer(at) | Wait::Greeting(at) if at <= now => self.probe(now),
             Wait::Exchange(at) if at <= now => {
+                if self.reroute(now) {
+                    return;
+                }
                 self.actions.push_back(Action::Abandon);
                 self.failed(now, Failure::Timeout);
             }
@@ -449,6 +521,7 @@ impl Ladder {
             self.wait = Wait::Nothing;
             return;
         };
+        self.silent.clear();
         let slept = self.slept_at.take().map(|at| now - at);
         let granted = self.granted.take().filter(|_| slept.is_some());
         let gone = match granted {
@@ -460,7 +533,7 @@ impl Ladder {
             self.actions.push_back(Action::Abandon);
         }
         match self.held {
-            Some(held) if addresses(held) == addresses(path) => {
+            Some(held) if self.ways().any(|way| addresses(way) == addresses(held)) => {
                 self.state = State::Climbing(Rung::Held);
                 self.wait = Wait::Nothing;
                 if granted.is_some() {
@@ -470,19 +543,15 @@ impl Ladder {
                 }
             }
             Some(held) => {
-                self.state = State::Climbing(Rung::Mobike);
-                // The port and carrier in use stay: a NAT that was there may be gone, and the update finds out.
-                let moved = path.with_ports(held.carrier, held.local.port(), held.remote.port());
-                self.held = Some(moved);
-                self.actions.push_back(Action::Update(moved));
-                self.wait = Wait::Exchange(now + self.deadlines.probe);
+                let same = self.ways().find(|way| way.remote.ip() == held.remote.ip());
+                self.move_held(now, held, same.unwrap_or(path));
             }
             None => self.without_sa(now),
         }
     }
 
     fn without_sa(&mut self, now: Instant) {
-        match self.path {
+        match self.entry() {
             Some(path) if self.has_ticket => {
                 self.state = State::Climbing(Rung::Ticket);
                 self.actions.push_back(Action::Resume(path));
@@ -493,7 +562,7 @@ impl Ladder {
     }
 
     fn connect(&mut self, now: Instant) {
-        let Some(path) = self.path else {
+        let Some(path) = self.entry() else {
             self.state = State::Offline;
             self.wait = Wait::Nothing;
             return;
@@ -513,6 +582,8 @@ impl Ladder {
         self.state = State::Up;
         self.wait = Wait::Nothing;
         self.backoff = BACKOFF_FIRST;
+        self.silent.clear();
+        self.turn = 0;
     }
 
     /// Before another beginning: a handshake that runs is of no use; a held SA stays.
@@ -524,7 +595,7 @@ impl Ladder {
 }
 
 /// What a path change means: another address at either end. Ports change with NAT traversal and are not a move.
-fn addresses(path: Path) -> (std::net::IpAddr, std::net::IpAddr) {
+fn addresses(path: Path) -> (IpAddr, IpAddr) {
     (path.local.ip(), path.remote.ip())
 }
 

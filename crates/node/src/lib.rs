@@ -12,11 +12,13 @@ pub mod event;
 pub mod held;
 pub mod ladder;
 mod node;
+mod peers;
 pub mod pool;
 mod sleep;
 pub mod sleeper;
 mod snapshot;
 mod standin;
+mod unconfirmed;
 
 pub use dormouse_ike::{LoadReport, SleepFlags};
 pub use dormouse_standin::{DeviceId, Limits, Verdict};

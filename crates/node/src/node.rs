@@ -92,8 +92,8 @@ pub struct Counters {
 
 /// What a connection's configuration says of its children.
 #[derive(Debug)]
-struct Policy {
-    ike: Arc<Connection>,
+pub(crate) struct Policy {
+    pub(crate) ike: Arc<Connection>,
     pad_to: u16,
 }
 
@@ -137,7 +137,7 @@ pub struct Node {
     pub(crate) sad: Sad,
     entropy: Box<dyn Entropy>,
     pub(crate) clients: BTreeMap<String, Client>,
-    policies: BTreeMap<String, Policy>,
+    pub(crate) policies: BTreeMap<String, Policy>,
     pub(crate) sessions: BTreeMap<SaId, Session>,
     /// What is known of each child besides its ESP state.
     pub(crate) known: BTreeMap<u64, Known>,
@@ -235,6 +235,7 @@ impl Node {
     pub fn down(&mut self, now: Instant, connection: &str) -> bool {
         let Some(client) = self.clients.get_mut(connection) else { return false };
         client.ladder.down();
+        client.unconfirmed.clear();
         client.set_ticket(None);
         let (held, attempt) = (client.sa.take(), client.attempt.take());
         let configured = client.configured.take().is_some();
@@ -266,6 +267,7 @@ impl Node {
     pub fn leave(&mut self, now: Instant, connection: &str) {
         let Some(client) = self.clients.get_mut(connection) else { return };
         client.ladder.down();
+        client.unconfirmed.clear();
         let (held, attempt) = (client.sa.take(), client.attempt.take());
         if let Some(sa) = attempt {
             self.abandon(now, sa);
@@ -440,6 +442,7 @@ impl Node {
         if let Some(client) = self.client_of(sa).filter(|_| proves) {
             let before = client.ladder.state();
             client.ladder.inbound(now);
+            client.unconfirmed.clear();
             if before != State::Up {
                 self.settle(now);
             }
@@ -658,6 +661,9 @@ impl Node {
             Action::Abandon => {
                 let (attempt, held) =
                     (client.attempt.take(), client.sa.take_if(|_| !client.ladder.data_flows()));
+                if held.is_some() {
+                    self.resend_copies(now, name);
+                }
                 for sa in attempt.into_iter().chain(held) {
                     self.abandon(now, sa);
                 }

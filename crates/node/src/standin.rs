@@ -206,6 +206,9 @@ impl Node {
         if let (Some(desk), Some(id)) = (&mut self.desk, self.known.get(&child).and_then(|k| k.device)) {
             desk.core.observe_outbound(now, id, packet);
         }
+        if !self.clients.is_empty() {
+            self.copy_unconfirmed(now, child, packet);
+        }
     }
 
     /// A packet came through `child`.

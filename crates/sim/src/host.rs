@@ -216,6 +216,7 @@ impl Host {
                     Event::Ticket { bytes, .. } => self.ticket = bytes.map(|b| b.as_bytes().to_vec()),
                     Event::Changed(change) => self.changes.push(change),
                     Event::Flowing => flowing = true,
+                    Event::Resend { packets } => self.held_lost += self.held.push_first(now, packets),
                     Event::TicketSpent { record } => self.spent.extend(record),
                     Event::Deliver { packets } => kept.extend(packets),
                     Event::PeerRoutes { routes } => self.routes.extend(routes),

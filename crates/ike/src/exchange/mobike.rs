@@ -164,6 +164,13 @@ impl IkeSa {
         Fate::Lives
     }
 
+    /// The additional addresses in an IKE_AUTH message, or what stands for one.
+    pub(crate) fn hear_addresses(&self, shared: &mut Shared, view: View<'_>) {
+        if let Some(addresses) = view.additional_addresses().filter(|_| self.mobike) {
+            shared.event(Event::PeerAddresses { sa: self.link.id, addresses });
+        }
+    }
+
     pub(crate) fn begin_addresses(&mut self, shared: &mut Shared, now: Instant) {
         let mut list = payloads::additional_addresses(&self.additional);
         if self.link.conn.no_nats_allowed {

@@ -17,7 +17,7 @@ use crate::handshake::{Session, Slot, Step, patience};
 use crate::keys::Nonces;
 use crate::link::{Channel, Link};
 use crate::natd;
-use crate::payloads::{View, notify};
+use crate::payloads::{self, View, notify};
 use crate::proposal::KeyExchange;
 use crate::sa::{Birth, IkeSa, Stage};
 use crate::shared::{Action, Shared};
@@ -345,6 +345,7 @@ impl Authenticating {
             }
         };
         announce(shared, &sa, resumed, first.replaces);
+        sa.hear_addresses(shared, view);
         if let Err(error) = sa.install(shared, now, agreed, &origin) {
             shared.event(Event::ChildFailed { sa: sa.link.id, error });
         }
@@ -415,6 +416,7 @@ pub(crate) fn extensions(shared: &Shared, conn: &Connection, link: &Link) -> Vec
         // "The notification data field MUST be left empty (zero-length) when sending, and its contents (if any) MUST be ignored
         // when this notification is received." (RFC 4555 section 4.2.1)
         list.push(notify(NotifyType::MobikeSupported, []));
+        list.extend(payloads::told_addresses(&conn.additional_addresses, &link.path));
         if conn.no_nats_allowed {
             // "[...] all messages that can update the addresses associated with the IKE_SA [...] MUST also include a
             // NO_NATS_ALLOWED notification" (RFC 4555 section 3.9)

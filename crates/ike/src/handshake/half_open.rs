@@ -23,7 +23,7 @@ use crate::handshake::{Session, Slot, Step};
 use crate::keys::{self, IkeKeys, Nonces};
 use crate::link::{Channel, Link};
 use crate::natd;
-use crate::payloads::{View, notify};
+use crate::payloads::{self, View, notify};
 use crate::proposal::{self, IkeSuite, KeyExchange};
 use crate::sa::{Birth, IkeSa};
 use crate::shared::{Action, Shared};
@@ -393,9 +393,7 @@ impl HalfOpen {
             None => first_child(shared, &sa, &conn, view, &mut list),
         };
         announce(shared, &sa, resumed, None);
-        if let Some(addresses) = view.additional_addresses().filter(|_| sa.mobike) {
-            shared.event(Event::PeerAddresses { sa: sa.link.id, addresses });
-        }
+        sa.hear_addresses(shared, view);
         let installed = agreed.and_then(|agreed| {
             sa.install(shared, now, agreed, &origin)
                 .map_err(|error| Refusal { kind: NotifyType::NoAdditionalSas, error })
@@ -493,6 +491,7 @@ pub(crate) fn answer_extensions(
         // "Implementations that wish to use MOBIKE for a particular IKE_SA MUST include a MOBIKE_SUPPORTED notification in the
         // IKE_AUTH exchange" (RFC 4555 section 3.2)
         list.push(notify(NotifyType::MobikeSupported, []));
+        list.extend(payloads::told_addresses(&sa.link.conn.additional_addresses, &sa.link.path));
     }
     if shared.config.window > 1 {
         let window = shared.config.window.min(crate::window::MAX_WINDOW);

@@ -238,6 +238,9 @@ pub struct Ike {
     pub reauth: Seconds,
     /// Keep the session when addresses change (MOBIKE, RFC 4555).
     pub mobike: bool,
+    /// Addresses at which this end can be reached besides the one in use. A client of ours goes on at another of its gateway's
+    /// addresses when the one in use does not answer (MOBIKE). Gateway, if empty: those in `daemon.listen`.
+    pub other_addresses: Vec<IpAddr>,
     /// Tell the gateway before sleeping, and come back in one round trip, where both ends are Dormouse (`docs/wire/dormancy.md`).
     /// Harmless with any other peer.
     pub dormancy: bool,
@@ -262,6 +265,7 @@ impl Default for Ike {
             rekey: Seconds(4 * 3600),
             reauth: Seconds(0),
             mobike: true,
+            other_addresses: Vec::new(),
             dormancy: true,
             fragmentation: true,
             fragment_size: 1280,

@@ -72,7 +72,15 @@ pub fn parse(text: &str) -> Result<File, String> {
 /// # Errors
 /// The first thing that is wrong.
 pub fn resolve(file: &File, read: &mut ReadFile<'_>) -> Result<Vec<Resolved>, ConfigError> {
-    file.connection.iter().map(|(name, c)| connection(name, c, read)).collect()
+    let listen: Vec<_> = file.daemon.listen.iter().copied().filter(|a| !a.is_unspecified()).collect();
+    let one = |(name, c): (&String, &Connection)| {
+        let mut resolved = connection(name, c, read)?;
+        if c.role == Role::Gateway && c.ike.other_addresses.is_empty() {
+            Arc::make_mut(&mut resolved.ike).additional_addresses.clone_from(&listen);
+        }
+        Ok(resolved)
+    };
+    file.connection.iter().map(one).collect()
 }
 
 fn connection(name: &str, c: &Connection, read: &mut ReadFile<'_>) -> Result<Resolved, ConfigError> {
@@ -135,6 +143,7 @@ fn ike_part(
         conn.ike_proposals = proposals(&key("ike.proposals"), &i.proposals)?;
     }
     conn.mobike = i.mobike;
+    conn.additional_addresses.clone_from(&i.other_addresses);
     conn.dormancy = i.dormancy;
     if !(576..=9000).contains(&i.fragment_size) {
         return Err(ConfigError::new(

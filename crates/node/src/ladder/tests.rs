@@ -302,3 +302,65 @@ fn an_exercised_rung_that_fails_hands_over_to_the_next() {
     l.failed(at(21), Failure::TicketRefused);
     assert_eq!(l.state(), State::Climbing(Rung::Full));
 }
+
+/// A way to another address of the gateway.
+fn other(host: u8, gateway: u8) -> Path {
+    Path { remote: ([192, 0, 2, gateway], 4500).into(), ..path(host) }
+}
+
+#[test]
+fn before_an_sa_is_given_up_it_is_moved_to_the_gateways_other_addresses() {
+    let mut l = established();
+    l.others(vec![other(1, 7), other(1, 8)]);
+    l.outbound(at(100));
+    expire(&mut l);
+    assert_eq!(actions(&mut l), [Action::Probe(Duration::from_secs(2))]);
+    expire(&mut l);
+    assert_eq!(actions(&mut l), [Action::Update(other(1, 7))], "the SA is not given up");
+    assert!(l.data_flows(), "data does not wait");
+    expire(&mut l);
+    assert_eq!(actions(&mut l), [Action::Update(other(1, 8))]);
+    l.confirmed(at(200));
+    assert_eq!((l.state(), l.last_wake().map(|w| w.rung)), (State::Up, Some(Rung::Mobike)));
+    // It stays there: the network says nothing new, and a sleep changes nothing.
+    l.network(at(201), Some(path(1)));
+    l.sleep(at(210));
+    l.wake(at(215));
+    assert_eq!((actions(&mut l), l.state()), (vec![], State::Climbing(Rung::Held)));
+    // From another network it is the address that answered last that is tried first, then the configured one.
+    l.others(vec![other(2, 7), other(2, 8)]);
+    l.network(at(220), Some(path(2)));
+    assert_eq!(actions(&mut l), [Action::Update(other(2, 8))]);
+    expire(&mut l);
+    assert_eq!(actions(&mut l), [Action::Update(path(2))]);
+    expire(&mut l);
+    assert_eq!(actions(&mut l), [Action::Update(other(2, 7))]);
+    expire(&mut l);
+    assert_eq!(actions(&mut l), [Action::Abandon, Action::Resume(path(2))], "nobody answers anywhere");
+    expire(&mut l);
+    assert_eq!(actions(&mut l), [Action::Abandon, Action::Connect(other(2, 7))], "handshakes take turns");
+}
+
+#[test]
+fn a_gateway_that_says_that_the_sa_is_gone_is_not_asked_elsewhere() {
+    let mut l = established();
+    l.others(vec![other(1, 7)]);
+    l.doubt(at(100), false);
+    assert_eq!(actions(&mut l), [Action::Probe(Duration::from_secs(2))]);
+    l.doubt(at(100), true);
+    assert_eq!(actions(&mut l), [Action::Abandon, Action::Resume(path(1))]);
+}
+
+#[test]
+fn what_is_sent_is_unconfirmed_while_the_gateway_is_silent() {
+    let mut l = established();
+    l.inbound(at(10));
+    assert!(!l.unconfirmed(at(10)));
+    assert!(l.unconfirmed(at(11)), "a second of silence");
+    l.inbound(at(12));
+    l.sleep(at(12));
+    l.wake(at(12));
+    assert!(l.unconfirmed(at(12)), "just awake");
+    l.inbound(at(13));
+    assert!(!l.unconfirmed(at(13)));
+}

@@ -190,6 +190,7 @@ fn establish(
     sa.seen_as = seen_as.filter(|_| link.path.carrier == Carrier::NatT);
     sa.note_window(inner);
     announce(shared, &sa, true, None);
+    sa.hear_addresses(shared, inner);
     let child = &quick.child;
     let agreed = Agreed {
         config: quick.config,

@@ -1,0 +1,47 @@
+//! What a client knows of its gateway besides the session: the addresses at which it can be reached too (RFC 4555 section 3.4); and
+//! credentials that are renewed while sessions run. Owns neither the choice of an address (the ladder's) nor the way to it (the
+//! driver's).
+
+use crate::event::Event;
+use crate::node::Node;
+use dormouse_ike::SaId;
+use dormouse_ike::config::Connection;
+use dormouse_sansio::{Instant, Path};
+use std::net::IpAddr;
+use std::sync::Arc;
+
+impl Node {
+    /// Addresses at which the gateway of a connection said that it can be reached, besides the one that is configured.
+    pub fn gateway_addresses(&self, connection: &str) -> impl Iterator<Item = IpAddr> + use<'_> {
+        self.clients.get(connection).into_iter().flat_map(|c| c.gateway_addresses.iter().copied())
+    }
+
+    /// The ways to these other addresses: before [`Node::set_network`], whenever the network or the addresses have changed.
+    pub fn set_other_ways(&mut self, connection: &str, paths: Vec<Path>) {
+        if let Some(client) = self.clients.get_mut(connection) {
+            client.ladder.others(paths);
+        }
+    }
+
+    /// The credentials of a connection were read again ([`dormouse_ike::Endpoint::renew`]). Nothing else of it may differ.
+    pub fn renew(&mut self, now: Instant, conn: &Arc<Connection>) {
+        if let Some(policy) = self.policies.get_mut(&conn.name) {
+            policy.ike.clone_from(conn);
+        }
+        if let Some(client) = self.clients.get_mut(&conn.name) {
+            client.config.ike.clone_from(conn);
+        }
+        self.ike.renew(now, conn);
+        self.drain_ike(now);
+    }
+
+    /// A client's own addresses are of no use to its gateway: it is the client who moves.
+    pub(crate) fn peer_addresses(&mut self, sa: SaId, addresses: Vec<IpAddr>) {
+        tracing::debug!(%sa, ?addresses, "additional addresses of the peer");
+        let in_use = self.sessions.get(&sa).map(|s| s.path.remote.ip());
+        let Some(client) = self.client_of(sa) else { return };
+        client.gateway_addresses = addresses.into_iter().chain(in_use).collect();
+        let connection = client.config.name.clone();
+        self.push(Event::GatewayAddresses { connection });
+    }
+}
