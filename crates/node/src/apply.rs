@@ -196,7 +196,8 @@ impl Node {
             client.sa = None;
             // "[...] when an IKE SA is deleted by the client or the gateway, the client MUST delete its stored ticket" (RFC 5723
             // section 6.2): an SA that only fell silent was not deleted.
-            if matches!(reason, CloseReason::ByPeer | CloseReason::Expired | CloseReason::ProtocolError) {
+            use CloseReason::{ByPeer, CertificateExpired, Expired, ProtocolError};
+            if matches!(reason, ByPeer | Expired | CertificateExpired | ProtocolError) {
                 client.spend_ticket();
             }
             if reason != CloseReason::TimedOut {

@@ -19,7 +19,6 @@ use crate::config::file::Role;
 use crate::event::{Change, Event, Offer};
 use crate::ladder::{Action, State};
 use crate::standin::Desk;
-use dormouse_esp::pmtu::TooBig;
 use dormouse_esp::{Accepted, Child, Life, Sad};
 use dormouse_ike::config::{Connection, EndpointConfig};
 use dormouse_ike::ticket::ClientTicket;
@@ -285,19 +284,6 @@ impl Node {
             self.ike.leave(now, sa);
         }
         self.drain_ike(now);
-    }
-
-    /// An ICMP error came back for something that was sent to `destination`; `mtu` if it says that packets are too big. None of
-    /// this is authenticated: see [`dormouse_esp::pmtu`] for what is believed.
-    pub fn path_error(&mut self, now: Instant, destination: std::net::SocketAddr, mtu: Option<u32>) {
-        let Some(claimed) = mtu else { return };
-        for child in self.sad.iter_mut().filter(|c| c.path.remote == destination) {
-            let (spi, sent) = (child.outbound.spi(), child.outbound.sequence());
-            if let Some(mtu) = child.pmtu.too_big(now, TooBig { claimed, quoted: None }, spi, sent) {
-                tracing::info!(%destination, mtu, "the path carries less");
-                child.outbound.set_inner_mtu(child.overhead.inner_mtu(mtu.into()));
-            }
-        }
     }
 
     /// Every spent ticket that still counts, to rewrite the log of them.

@@ -1,9 +1,10 @@
-//! What a client knows of its gateway besides the session: the addresses at which it can be reached too (RFC 4555 section 3.4); and
-//! credentials that are renewed while sessions run. Owns neither the choice of an address (the ladder's) nor the way to it (the
+//! What is known of peers and the ways to them besides the sessions: the addresses at which a gateway can be reached too (RFC 4555
+//! section 3.4), errors that come back from the path, and credentials that are renewed while sessions run. Owns neither the choice of an address (the ladder's) nor the way to it (the
 //! driver's).
 
 use crate::event::Event;
 use crate::node::Node;
+use dormouse_esp::pmtu::TooBig;
 use dormouse_ike::SaId;
 use dormouse_ike::config::Connection;
 use dormouse_sansio::{Instant, Path};
@@ -33,6 +34,19 @@ impl Node {
         }
         self.ike.renew(now, conn);
         self.drain_ike(now);
+    }
+
+    /// An ICMP error came back for something that was sent to `destination`; `mtu` if it says that packets are too big. None of
+    /// this is authenticated: see [`dormouse_esp::pmtu`] for what is believed.
+    pub fn path_error(&mut self, now: Instant, destination: std::net::SocketAddr, mtu: Option<u32>) {
+        let Some(claimed) = mtu else { return };
+        for child in self.sad.iter_mut().filter(|c| c.path.remote == destination) {
+            let (spi, sent) = (child.outbound.spi(), child.outbound.sequence());
+            if let Some(mtu) = child.pmtu.too_big(now, TooBig { claimed, quoted: None }, spi, sent) {
+                tracing::info!(%destination, mtu, "the path carries less");
+                child.outbound.set_inner_mtu(child.overhead.inner_mtu(mtu.into()));
+            }
+        }
     }
 
     /// A client's own addresses are of no use to its gateway: it is the client who moves.

@@ -81,6 +81,12 @@ fn the_tunnel_takes_everything_but_its_own_packets() {
             assert_eq!(outside.gateway, Some(hop.parse().unwrap()));
             assert_eq!(way(neighbour, 0).index, lan, "the local network stays outside");
         }
+        for (peer, longest) in [("192.0.2.9", 32), ("2001:db8::9", 128)] {
+            ledger.add_route(Route::over(tun, net(&format!("{peer}/{longest}")))).unwrap();
+            let mut way =
+                |mark| ledger.netlink().route_to(peer.parse().unwrap(), mark).unwrap().unwrap().index;
+            assert_eq!((way(0), way(MARK)), (tun, lan), "a neighbour that is a peer in transport mode");
+        }
         let strict = tunnel_rules(false, TABLE, MARK, false);
         assert_eq!(strict.len(), 1, "without keep_local there is no way round the tunnel");
         assert!(ip("route show table all").contains("proto 109"));
@@ -133,7 +139,7 @@ fn what_a_killed_run_left_is_recognised_and_other_things_are_not_touched() {
         ip("route add 10.7.0.0/16 dev tun table 25709 proto static");
         ip("rule add priority 5300 lookup 25709");
         let mut ledger = Ledger::new(TABLE).unwrap();
-        assert_eq!(ledger.remove_stale().unwrap(), 3);
+        assert_eq!(ledger.remove_stale().unwrap(), 4);
         assert_eq!(ledger.remove_stale().unwrap(), 0);
         assert!(ip("rule show").contains("5300:") && !ip("rule show").contains("5201:"));
         assert_eq!(ip("route show table 25709").trim(), "10.7.0.0/16 dev tun proto static scope link");
