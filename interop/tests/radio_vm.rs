@@ -32,9 +32,8 @@ fn the_real_networkmanager_lets_go_of_a_device_and_takes_it_back() -> Result<()>
 
 #[test]
 fn time_that_passes_while_the_machine_is_suspended_counts() -> Result<()> {
-    let needs: Vec<Need> = NEEDS.into_iter().chain([kernel()]).collect();
-    if !require("a suspended machine", &needs) {
+    if !require("a suspended machine", &vm::needs([])) {
         return Ok(());
     }
-    story("suspend", &[binary("dormouse"), binary("dormoused")])
+    vm::story("suspend", &[binary("dormouse"), binary("dormoused")])
 }

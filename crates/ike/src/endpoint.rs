@@ -94,34 +94,7 @@ impl Endpoint {
         if expected.saturating_since(unix).max(unix.saturating_since(expected)) <= CLOCK_JITTER {
             return;
         }
-        for (id, slot) in &mut self.slots {
-            if let Slot::Established(ike) = slot {
-                ike.schedule_authentication(&self.shared, at);
-                self.touched.insert(*id);
-            }
-        }
-        self.settle(at);
-    }
-
-    /// The credentials of a connection have been renewed: `conn` takes the place of the one of its name, for those who call and for
-    /// the sessions that there are. A client whose own certificates are new authenticates anew at once, beside the session that runs.
-    pub fn renew(&mut self, now: Instant, conn: &Arc<Connection>) {
-        for known in self.shared.config.connections.iter_mut().filter(|c| c.name == conn.name) {
-            known.clone_from(conn);
-        }
-        for slot in self.slots.values_mut() {
-            if let Slot::Established(ike) = slot
-                && ike.link.conn.name == conn.name
-            {
-                let ours = |c: &Connection| crate::auth::cert_payloads(&c.local_auth);
-                let renewed = ike.client && ours(&ike.link.conn) != ours(conn);
-                ike.link.conn.clone_from(conn);
-                if renewed && ike.stage == Stage::Live {
-                    self.shared.actions.push_back(Action::Reauthenticate(ike.link.id));
-                }
-            }
-        }
-        self.settle(now);
+        self.reschedule_authentication(at);
     }
 
     // ---- commands ----
@@ -657,7 +630,7 @@ impl Endpoint {
     }
 
     /// Applies what the handlers asked for, takes down what has ended, and brings the timers up to date.
-    fn settle(&mut self, now: Instant) {
+    pub(crate) fn settle(&mut self, now: Instant) {
         loop {
             self.index_callers();
             // First the actions: a successor must inherit before its predecessor goes.

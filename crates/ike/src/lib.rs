@@ -42,6 +42,7 @@ pub mod natd;
 mod payloads;
 pub mod proposal;
 pub mod protect;
+mod renewal;
 mod sa;
 pub mod selectors;
 mod shared;
