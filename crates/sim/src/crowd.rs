@@ -89,8 +89,8 @@ pub struct Member {
     pub host: Host,
     /// It has power, and nobody has switched its radio off by hand.
     pub awake: bool,
-    /// The gateway's life from which it last heard something.
-    pub heard: u64,
+    /// The gateway's life with which its session is. A hint that the session is lost is no session yet.
+    pub with: u64,
     /// Where the network finds it.
     address: Ipv4Addr,
     nat: Option<Nat>,
@@ -179,7 +179,7 @@ impl Crowd {
                 Member {
                     host,
                     awake: true,
-                    heard: 0,
+                    with: 0,
                     address,
                     nat: natted.then(|| Nat::new(config, rng.next_u64())),
                     due: None,
@@ -284,10 +284,11 @@ impl Crowd {
             member.told = Some(life);
         }
         for change in member.host.changes.iter().skip(member.seen) {
-            if let Change::Up { rung, .. } = change
-                && member.promised.take() == Some(life)
-                && strict
-            {
+            let Change::Up { rung, .. } = change else { continue };
+            if *rung > Rung::Mobike {
+                member.with = life;
+            }
+            if member.promised.take() == Some(life) && strict {
                 assert!(
                     *rung <= Rung::Mobike,
                     "seed {seed}: device {n} was promised its session and came back by {rung:?}"
@@ -364,7 +365,7 @@ impl Crowd {
 
     /// A datagram is before a device's door.
     fn reach(&mut self, n: usize, sent: Path, datagram: Vec<u8>) {
-        let (now, life) = (self.now, self.life);
+        let now = self.now;
         let Some(member) = self.devices.get_mut(n) else { return };
         let esp = u64::from(is_esp(&sent, &datagram));
         let inside = match &mut member.nat {
@@ -375,7 +376,6 @@ impl Crowd {
             None => self.ledger.stopped += esp,
             Some(_) if !member.listens() => self.ledger.deaf += esp,
             Some(path) => {
-                member.heard = life;
                 member.host.receive(now, arrived(path), datagram);
                 self.settle(n);
             }

@@ -54,7 +54,7 @@ fn faults(rng: &mut Seeded, begin: Instant, devices: usize) -> Vec<(Instant, Fau
     timed
 }
 
-/// A packet that a device sent while it had heard of the present gateway.
+/// A packet that a device sent while its session was with the present gateway.
 struct Owed {
     number: u64,
     at: Instant,
@@ -72,6 +72,7 @@ struct Life {
     kills: Vec<(Instant, usize)>,
     revivals: BTreeSet<(Instant, usize)>,
     happened: BTreeMap<&'static str, u64>,
+    timeline: Vec<(Instant, Fault)>,
 }
 
 fn radio(now: Instant, n: usize) -> Sleeping {
@@ -101,6 +102,7 @@ impl Life {
             kills: Vec::new(),
             revivals: BTreeSet::new(),
             happened: BTreeMap::new(),
+            timeline: Vec::new(),
         }
     }
 
@@ -139,7 +141,7 @@ impl Life {
 
     fn send_up(&mut self, device: usize, port: u16) {
         let Some(member) = self.crowd.devices.get(device) else { return };
-        let knows = member.heard == self.crowd.life && member.host.inner.is_some();
+        let knows = member.with == self.crowd.life && member.host.inner.is_some();
         let held = !member.listens() || !member.host.node.as_ref().is_some_and(|n| n.flows());
         let (at, number) = (self.crowd.now, self.crowd.send_up_to(device, port));
         if knows {
@@ -157,6 +159,7 @@ impl Life {
 
     fn happen(&mut self, fault: Fault) {
         let (now, sleepers) = (self.crowd.now, self.sleepers());
+        self.timeline.push((now, fault));
         let one = (!sleepers.is_empty()).then(|| sleepers[self.rng.below(sleepers.len() as u64) as usize]);
         let name = match (fault, one) {
             (Fault::Restart, _) => {
@@ -245,7 +248,16 @@ impl Life {
         let lost: Vec<&Owed> =
             self.owed.iter().filter(|o| !arrived.contains(&o.number) && !excused(o)).collect();
         let held: Vec<(usize, Instant)> = lost.iter().filter(|o| o.held).map(|o| (o.device, o.at)).collect();
-        assert_eq!(held, [], "seed {}: packets that woke their device were lost", self.seed);
+        if let Some((device, at)) = held.first() {
+            let before = self.timeline.iter().filter(|(when, _)| *when < *at + AFTERMATH);
+            let faults: Vec<_> = before.rev().take(6).collect();
+            let wakes = self.crowd.devices.get(*device).and_then(|m| m.host.sleeping.as_ref());
+            let news = wakes.map(|s| s.news.iter().filter(|n| near_news(n, *at)).collect::<Vec<_>>());
+            panic!(
+                "seed {}: packets that woke their device were lost: {held:?}; {faults:?}; {news:#?}",
+                self.seed
+            );
+        }
         let most = self.owed.len() / 1_000;
         assert!(lost.len() <= most, "seed {}: {} of {} were lost", self.seed, lost.len(), self.owed.len());
     }
@@ -270,6 +282,11 @@ impl Life {
             }
         }
     }
+}
+
+/// A wake that ended or began around `at`.
+fn near_news(news: &Event, at: Instant) -> bool {
+    matches!(news, Event::Waking(w) | Event::Awake(w) if w.at + AFTERMATH * 10 > at && w.at < at + AFTERMATH)
 }
 
 fn devices(usual: u64) -> usize {
