@@ -1,25 +1,11 @@
 # In the virtual machine: the kernel's ESP and the kernel's WireGuard are measured beside ours, frequency governors are set and put
 # back however a campaign ends. That it works is what is asserted; speeds mean nothing here.
-set -u
+. /lib.sh
 governor=/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor
 guard=/run/dormouse-governors
-
-fail() {
-  echo "FAIL: $*"
-  for log in /tmp/out /tmp/err; do echo "--- $log"; tail -n 40 $log 2>/dev/null; done
-  cat $governor $guard; ls /run/netns
-  exit 1
-}
-ok() { echo "ok: $*"; }
-seconds() { cut -d. -f1 /proc/uptime; }
-# until_ SECONDS COMMAND...: tries until it succeeds
-until_() {
-  local end=$(($(seconds) + $1)); shift
-  until "$@" >/dev/null 2>&1; do
-    [ "$(seconds)" -lt $end ] || return 1
-    sleep 0.2
-  done
-}
+logs="/tmp/out /tmp/err"
+lines=40
+evidence() { cat $governor $guard; ls /run/netns; }
 now_is() { [ "$(cat $governor)" = "$1" ]; }
 # A small campaign of cryptography alone, in place of the shell that calls it, so that signals reach it; more arguments follow.
 crypto() { exec dormouse bench --what crypto --quick --suites null-sha1 --sizes 180 --cores 1 "$@"; }
