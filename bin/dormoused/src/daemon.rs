@@ -119,7 +119,7 @@ impl Daemon {
         let tun = Tun::open(&options).context("daemon.interface")?;
         let mut machine = Machine::new(&tun, settings.dns)?;
         let pools: Vec<_> = connections.iter().flat_map(|c| c.pool.iter().copied()).collect();
-        machine.serve_pools(&pools, settings.proxy_neighbours)?;
+        machine.serve_pools(&pools, settings.proxy_neighbours);
         let server =
             ControlServer::bind(&settings.socket, Some(settings.group.as_str()).filter(|g| !g.is_empty()))
                 .with_context(|| format!("daemon.socket: {}", settings.socket.display()))?;

@@ -4,7 +4,7 @@
 use crate::neighbours::Neighbours;
 use anyhow::{Context, Result};
 use dormouse_ike::config_payload::AssignedConfig;
-use dormouse_io::netlink::{Found, Ledger, MARK, Monitor, Route, TABLE, pool_rule, tunnel_rules};
+use dormouse_io::netlink::{Found, Ledger, MARK, Monitor, Route, TABLE, tunnel_rules};
 use dormouse_io::resolver::{Guard, GuardReply, Settings};
 use dormouse_io::tun::Tun;
 use dormouse_node::config::file::{DnsMode, Proxy};
@@ -89,23 +89,13 @@ impl Machine {
     }
 
     /// Gateway: clients have addresses out of `pools`. As root, before privileges are given away.
-    ///
-    /// # Errors
-    /// The kernel's, naming the step.
-    pub(crate) fn serve_pools(&mut self, pools: &[IpNet], proxy: Proxy) -> Result<()> {
-        for pool in pools {
-            match self.ledger.add_rule(pool_rule(*pool, TABLE)) {
-                Err(e) if pool.addr().is_ipv6() => tracing::info!(%e, "no IPv6 policy rules here"),
-                result => result?,
-            }
-        }
+    pub(crate) fn serve_pools(&mut self, pools: &[IpNet], proxy: Proxy) {
         if proxy == Proxy::Auto && !pools.is_empty() {
             match Neighbours::new(self.tun, self.ledger.netlink()) {
                 Ok(neighbours) => self.neighbours = Some(neighbours),
                 Err(e) => tracing::warn!("clients are not answered for in local networks: {e:#}"),
             }
         }
-        Ok(())
     }
 
     /// Addresses or routes of the machine have changed.

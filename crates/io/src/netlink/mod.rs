@@ -189,8 +189,8 @@ pub struct Found {
 /// The rules of a tunnel, for one family: packets without `mark` look into `table` first.
 ///
 /// With `keep_local`, destinations that the main table knows more exactly than by its default route stay outside of the
-/// tunnel: the local network and its printers; but a single address to which the tunnel has a route is protected wherever it lies
-/// (a peer in transport mode that is a neighbour would otherwise be spoken to in clear). Without, what the tunnel's routes cover goes into the tunnel: a hostile network
+/// tunnel: the local network and its printers; but a single address to which the tunnel has a route is protected wherever it lies: a
+/// peer in transport mode that is a neighbour, a client whose address comes out of a pool inside the gateway's LAN. Without, what the tunnel's routes cover goes into the tunnel: a hostile network
 /// can then not pull traffic out by announcing more exact routes.
 #[must_use]
 pub fn tunnel_rules(v6: bool, table: u32, mark: u32, keep_local: bool) -> Vec<Rule> {
@@ -211,23 +211,6 @@ pub fn tunnel_rules(v6: bool, table: u32, mark: u32, keep_local: bool) -> Vec<Ru
     let longest = if v6 { 128 } else { 32 };
     let hosts = Rule { priority: PRIORITY - 1, suppress_prefix_length: Some(longest - 1), ..into };
     vec![hosts, Rule { suppress_prefix_length: Some(0), ..blank }, into]
-}
-
-/// The rule that leads packets for `pool`, of which single addresses are in the tunnel, past the main table's routes: without it a
-/// prefix of the local network that holds the pool would win over the tunnel's routes ([`tunnel_rules`] with `keep_local`). What
-/// is not leased goes where it would go without the tunnel.
-#[must_use]
-pub fn pool_rule(pool: IpNet, table: u32) -> Rule {
-    Rule {
-        priority: PRIORITY - 1,
-        v6: pool.addr().is_ipv6(),
-        mark: None,
-        invert: false,
-        to: Some(pool.trunc()),
-        table,
-        suppress_prefix_length: Some(u32::from(pool.max_prefix_len()) - 1),
-        protocol: PROTOCOL,
-    }
 }
 
 /// Marks all packets of a socket. Needs `CAP_NET_ADMIN`.

@@ -2,7 +2,7 @@
 
 use crate::common::{in_namespace, ip, link};
 use dormouse_io::netlink::{
-    Error, Ledger, MAIN, MARK, Neighbour, Netlink, PROTOCOL, Route, RouteKind, TABLE, pool_rule, tunnel_rules,
+    Error, Ledger, MAIN, MARK, Neighbour, Netlink, PROTOCOL, Route, RouteKind, TABLE, tunnel_rules,
 };
 use ipnet::IpNet;
 use nix::errno::Errno;
@@ -208,7 +208,6 @@ fn only_leased_addresses_of_a_pool_inside_the_lan_lead_into_the_tunnel() {
                 .for_each(|rule| ledger.add_rule(rule).unwrap());
             let leased: std::net::IpAddr = leased.parse().unwrap();
             ledger.add_route(Route::over(tun, IpNet::from(leased))).unwrap();
-            ledger.add_rule(pool_rule(pool, TABLE)).unwrap();
             let mut index = |to: std::net::IpAddr| ledger.netlink().route_to(to, 0).unwrap().unwrap().index;
             assert_eq!(index(leased), tun);
             assert_eq!(index(nobody.parse().unwrap()), lan, "nobody's address");
