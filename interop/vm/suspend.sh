@@ -1,52 +1,27 @@
 # In the virtual machine: a device and its gateway, a namespace each, and then the machine itself is suspended to memory. Nobody tells
 # the daemons (there is no logind here): what fell due meanwhile is due at once when the machine is awake again, because timers count
 # suspended time. A clock that stands still in suspend, as Linux's CLOCK_MONOTONIC does, would make this test fail twice.
-set -u
-device=/tmp/device gateway=/tmp/gateway
+. /lib.sh
+logs="$device/log $gateway/log"
 mkdir -p $device $gateway
-
-fail() {
-  echo "FAIL: $*"
-  for log in $device/log $gateway/log; do echo "--- $log"; tail -n 25 "$log" 2>/dev/null; done
-  dm status; dmesg | tail -n 5
-  exit 1
-}
-ok() { echo "ok: $*"; }
-seconds() { cut -d. -f1 /proc/uptime; }
-# until SECONDS COMMAND...: tries until it succeeds
-until_() {
-  local end=$(($(seconds) + $1)); shift
-  until "$@" >/dev/null 2>&1; do
-    [ "$(seconds)" -lt $end ] || return 1
-    sleep 0.2
-  done
-}
-dm() { dormouse --socket $device/sock "$@"; }
+evidence() { dm status; dmesg | tail -n 5; }
 ping_gateway() { ping -c 1 -W 1 10.99.0.1; }
 # The kernel's log is stamped by a clock that stands still in suspend.
 monotonic() { echo "now" >/dev/kmsg; dmesg | sed -n 's/^\[ *\([0-9]*\)\..*now$/\1/p' | tail -n 1; }
 
 modprobe tun; modprobe veth
 ip netns add gateway || fail "no namespaces"
-gw() { ip netns exec gateway "$@"; }
 ip link add wlan0 type veth peer name air netns gateway || fail "no link"
 ip addr add 10.1.0.2/24 dev wlan0; ip link set wlan0 up
 gw ip link set lo up; gw ip addr add 10.99.0.1/24 dev lo; gw ip addr add 10.1.0.1/24 dev air; gw ip link set air up
 
-end() { # end ROLE OWN PEER
-  printf '%s\n' "[connection.peer]" "role = \"$1\"" "[connection.peer.local]" "id = \"$2\"" 'secret = "a shared secret of the test"' \
-    "[connection.peer.remote]" "id = \"$3\"" 'secret = "a shared secret of the test"'
-}
-daemon() { printf '%s\n' "[daemon]" "state_dir = \"$1/state\"" "socket = \"$1/sock\"" 'user = "root"' 'dns = "off"'; }
 # The gateway keeps a session for 20 s, the device wakes every 25 s, and the machine sleeps for 40 s.
-{ daemon $gateway; echo 'sleeper_longest = 20'; end gateway gateway.test "*.test"; printf '%s\n' '[connection.peer.child]' 'local = ["10.99.0.0/24"]' \
+{ settings $gateway; echo 'sleeper_longest = 20'; end gateway gateway.test "*.test"; printf '%s\n' '[connection.peer.child]' 'local = ["10.99.0.0/24"]' \
   'remote = ["dynamic"]' '[connection.peer.pool]' 'addresses = ["10.55.0.0/24"]'; } >$gateway/dormouse.toml
-{ daemon $device; end client device.test gateway.test | sed 's/^role.*/&\ngateway = "10.1.0.1"/'; printf '%s\n' '[connection.peer.child]' \
+{ settings $device; client; printf '%s\n' '[connection.peer.child]' \
   'remote = ["10.99.0.0/24"]' '[sleep]' 'radio = "link"' 'interface = "wlan0"' 'policy = 0.5' 'wake_every = 25'; } >$device/dormouse.toml
-chmod 600 $gateway/dormouse.toml $device/dormouse.toml
-gw dormoused --config $gateway/dormouse.toml >$gateway/log 2>&1 &
-dormoused --config $device/dormouse.toml >$device/log 2>&1 &
-until_ 20 test -S $gateway/sock && until_ 20 test -S $device/sock || fail "the daemons do not come up"
+run_daemon $gateway ip netns exec gateway
+run_daemon $device
 dm up peer || fail "no tunnel"
 until_ 10 ping_gateway || fail "nothing passes the tunnel"
 dm mode energy || fail "mode"
