@@ -48,6 +48,8 @@ case $what in test | bench)
     say "no kernel: the tests in a virtual machine will be skipped"
   interop/vm/networkmanager check 2>/dev/null || { say "fetching NetworkManager for the virtual machine (4 MB)"; interop/vm/networkmanager fetch; } ||
     say "no NetworkManager: its test in a virtual machine will be skipped"
+  interop/vm/resolved check 2>/dev/null || { say "fetching systemd-resolved for the virtual machine (1 MB)"; interop/vm/resolved fetch; } ||
+    say "no systemd-resolved: its test in a virtual machine will be skipped"
   interop/vm/libreswan check 2>/dev/null || { say "fetching libreswan for the virtual machine (26 MB)"; interop/vm/libreswan fetch; } ||
     say "no libreswan: its tests in a virtual machine will be skipped" ;;
 esac

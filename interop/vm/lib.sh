@@ -42,6 +42,19 @@ access_point() {
   ip netns exec gateway hostapd -B /tmp/hostapd.conf >/tmp/hostapd.log 2>&1 || fail "hostapd"
 }
 
+# --- a system bus that lets everybody do everything
+system_bus() {
+  mkdir -p /run/dbus
+  cat >/tmp/bus.conf <<'BUS'
+<!DOCTYPE busconfig PUBLIC "-//freedesktop//DTD D-Bus Bus Configuration 1.0//EN"
+ "http://www.freedesktop.org/standards/dbus/1.0/busconfig.dtd">
+<busconfig><type>system</type><listen>unix:path=/run/dbus/system_bus_socket</listen><auth>EXTERNAL</auth>
+<policy context="default"><allow user="*"/><allow send_destination="*"/><allow own="*"/><allow receive_sender="*"/></policy></busconfig>
+BUS
+  dbus-daemon --config-file=/tmp/bus.conf --nofork >/tmp/bus.log 2>&1 &
+  until_ 10 test -S /run/dbus/system_bus_socket || fail "no bus"
+}
+
 # --- our daemons
 dm() { dormouse --socket $device/sock "$@"; }
 end() { # end ROLE OWN PEER: one connection under a shared secret

@@ -10,15 +10,8 @@ modprobe mac80211_hwsim radios=3 2>/dev/null; modprobe ccm; modprobe ctr
 access_point
 ip link set wlan2 up
 
-mkdir -p /run/dbus /etc/NetworkManager/system-connections /var/lib/NetworkManager
-cat >/tmp/bus.conf <<'BUS'
-<!DOCTYPE busconfig PUBLIC "-//freedesktop//DTD D-Bus Bus Configuration 1.0//EN"
- "http://www.freedesktop.org/standards/dbus/1.0/busconfig.dtd">
-<busconfig><type>system</type><listen>unix:path=/run/dbus/system_bus_socket</listen><auth>EXTERNAL</auth>
-<policy context="default"><allow send_destination="*"/><allow own="*"/><allow receive_sender="*"/></policy></busconfig>
-BUS
-dbus-daemon --config-file=/tmp/bus.conf --nofork >/tmp/bus.log 2>&1 &
-until_ 10 test -S /run/dbus/system_bus_socket || fail "no bus"
+mkdir -p /etc/NetworkManager/system-connections /var/lib/NetworkManager
+system_bus
 wpa_supplicant -u -B -f /tmp/wpa.log || fail "wpa_supplicant"
 cat >/etc/NetworkManager/NetworkManager.conf <<'NM'
 [main]
