@@ -32,6 +32,11 @@ impl Meter {
         })
     }
 
+    /// The gateway is another process now: what its start took is not the device's doing.
+    pub(super) fn gateway_is_new(&mut self, stage: &Stage) {
+        self.gateway_cpu = stage.gateway.cpu();
+    }
+
     /// What happened since the start, as a row.
     pub(super) fn finish(self, stage: &Stage, what: &str, burst: Burst) -> Result<Row> {
         // The CPU first: asking for counters costs some.

@@ -148,20 +148,23 @@ impl Stage {
 
     /// The gateway dies without a word and comes back: it has lost every SA, but not its ticket keys.
     fn crash_gateway(&mut self) -> Result<Row> {
+        // Before the crash: other traffic than the probes may find out, and bring the session back, before they begin.
+        let mut meter = Meter::start(self)?;
         self.gateway.process().kill();
         self.pause(Duration::from_secs(1))?;
         self.gateway.restart()?;
-        let meter = Meter::start(self)?;
+        meter.gateway_is_new(self);
         self.finish("the gateway is killed and restarted", meter, Instant::now())
     }
 
     /// The same, and the ticket keys are lost as well: the last rung.
     fn forgetful_gateway(&mut self) -> Result<Row> {
+        let mut meter = Meter::start(self)?;
         self.gateway.process().kill();
         let state = self.world.gateway.dir().join("state");
         std::fs::remove_dir_all(&state).with_context(|| format!("removing {}", state.display()))?;
         self.gateway.restart()?;
-        let meter = Meter::start(self)?;
+        meter.gateway_is_new(self);
         self.finish("the gateway is killed and loses its state directory", meter, Instant::now())
     }
 
