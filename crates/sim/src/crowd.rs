@@ -132,6 +132,8 @@ pub struct Crowd {
     pub broken_peace: u64,
     /// How often the gateway was started.
     pub life: u64,
+    /// When that began.
+    born: Instant,
     /// Radios of devices that were killed.
     pub retired: Vec<Sleeping>,
     ledger: Ledger,
@@ -197,6 +199,7 @@ impl Crowd {
             disturbed: 0,
             broken_peace: 0,
             life: 0,
+            born: Instant::ZERO,
             retired: Vec::new(),
             ledger: Ledger::default(),
             skew: 0,
@@ -265,7 +268,7 @@ impl Crowd {
 
     /// Notes what the device was told about its sleep, and holds the gateway to it when the device is back.
     fn keep_books(&mut self, n: usize) {
-        let (life, seed, now) = (self.life, self.seed, self.now);
+        let (life, born, seed, now) = (self.life, self.born, self.seed, self.now);
         // Where there is not room for all, whoever slept longest may find its session gone.
         let strict = self.setting.hold.most >= self.devices.len();
         let Some(member) = self.devices.get_mut(n) else { return };
@@ -281,7 +284,9 @@ impl Crowd {
         }
         member.listened = listens;
         if member.host.sleep.is_some() && member.told.is_none() {
-            member.told = Some(life);
+            // What was on the wire when the gateway died is a promise of the life before.
+            let on_the_wire = life > 0 && now < born + DELAY;
+            member.told = Some(if on_the_wire { life - 1 } else { life });
         }
         for change in member.host.changes.iter().skip(member.seen) {
             let Change::Up { rung, .. } = change else { continue };
@@ -466,6 +471,7 @@ impl Crowd {
         self.gateway.crash();
         self.gateway.routes.clear();
         self.life += 1;
+        self.born = self.now;
         let unix = self.unix();
         let mut node = gateway(&mut self.rng, &self.ticket_keys, &self.gateway.spent, &self.setting, unix);
         node.set_wall_clock(self.now, unix);
