@@ -700,7 +700,7 @@ impl Endpoint {
                     .filter(|id| *id != by)
                     .filter(|id| self.slots.get(id).is_some_and(|slot| slot.link().conn.name == connection))
                     .collect();
-                others.into_iter().for_each(|id| self.end(id, CloseReason::Replaced));
+                others.into_iter().for_each(|id| self.end_lost(id));
             }
             Action::Resumed { by, old_spi, other_spi } => {
                 let spis = [Spis { i: other_spi, r: old_spi }];
@@ -710,7 +710,7 @@ impl Endpoint {
                 });
                 if let Some(old) = old {
                     // "[...] the old SA SHOULD be silently deleted without sending a DELETE" (RFC 5723 section 4.3.4).
-                    self.end(old, CloseReason::Replaced);
+                    self.end_lost(old);
                 }
             }
             Action::Release(id) => self.end(id, CloseReason::Released),
@@ -726,6 +726,18 @@ impl Endpoint {
             Action::Close(id) => {
                 self.with_sa(now, id, |ike, shared| ike.close(shared, now, CloseReason::Replaced));
             }
+        }
+    }
+
+    /// The peer has lost this SA and has another one: it goes without a word, and so does what rekeying has left to be deleted.
+    fn end_lost(&mut self, sa: SaId) {
+        let mut left = Vec::new();
+        if let Some(ike) = self.established(sa) {
+            left.append(&mut ike.replaced);
+            left.extend(ike.peer_rekey.take().map(|rekey| rekey.heir));
+        }
+        for id in left.into_iter().chain([sa]) {
+            self.end(id, CloseReason::Replaced);
         }
     }
 

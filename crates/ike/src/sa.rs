@@ -668,6 +668,10 @@ impl IkeSa {
             Stage::Superseded | Stage::Heir => Stage::Superseded,
             _ => Stage::Closing(reason),
         };
+        if let Some(peers) = self.peer_rekey.take() {
+            // It must not take over either; the peer may use it already.
+            shared.actions.push_back(Action::Delete(peers.heir));
+        }
         self.queue.clear();
         self.linger = Some(now + CLOSE_FOR);
         self.enqueue_first(Task::DeleteIke, now);
