@@ -168,23 +168,6 @@ pub fn verify(answer: &[TrafficSelector], proposed: &[TsRange]) -> Result<Vec<Ts
         .collect()
 }
 
-/// Transport mode behind a NAT (RFC 7296, section 2.23.1): a peer names its own address in the selectors, not the one that we
-/// see. Selectors that are exactly `from` become `to`.
-/// "The TSi entries MUST have exactly one IP address, and that MUST match the source address of the IKE SA." (RFC 7296 section
-/// 2.23.1) Nothing calls it yet: transport mode behind a NAT needs the original addresses for its checksums as well.
-#[must_use]
-pub fn substitute(selectors: &[TrafficSelector], from: IpAddr, to: IpAddr) -> Vec<TrafficSelector> {
-    selectors
-        .iter()
-        .map(|selector| match selector {
-            TrafficSelector::Range(range) if range.start == from && range.end == from => {
-                TrafficSelector::Range(TsRange { start: to, end: to, ..*range })
-            }
-            other => other.clone(),
-        })
-        .collect()
-}
-
 struct Shown<'a>(&'a TsRange);
 
 impl fmt::Display for Shown<'_> {

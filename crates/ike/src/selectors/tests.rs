@@ -106,14 +106,6 @@ fn an_answer_must_stay_within_the_proposal() {
     assert!(verify(&[unknown], &proposed).is_err());
 }
 
-#[test]
-fn transport_mode_behind_a_nat_swaps_whole_addresses_only() {
-    let (inner, seen) = ("10.0.0.5".parse().unwrap(), "192.0.2.9".parse().unwrap());
-    let before = to_wire(&[part("10.0.0.5/32", 17, 1_701, 1_701), net("10.0.0.0/8")]);
-    let after = substitute(&before, inner, seen);
-    assert_eq!(show_wire(&after), "192.0.2.9 udp port 1701, 10.0.0.0/8");
-}
-
 prop_compose! {
     /// Small numbers, so that selectors meet often; also malformed ones.
     fn any_selector()(

@@ -337,7 +337,7 @@ pub struct Child {
     /// Algorithms in order of preference, each `encryption[-integrity][-group]`, such as `aes128gcm16` or
     /// `aes256-sha256-x25519`; a group gives each rekeying its own forward secrecy. Empty: the defaults, which follow RFC 8221.
     pub proposals: Vec<String>,
-    /// `tunnel` or `transport`.
+    /// `tunnel`, or `transport` between two hosts that have no NAT between them.
     pub mode: Mode,
     /// Our side of the tunnel: prefixes, or `dynamic` for the address that the gateway gives us.
     pub local: Vec<Selector>,
