@@ -271,9 +271,15 @@ impl Endpoint {
     }
 
     /// Device: the radio is back. Time that passed without it counts neither as silence of the peer nor against the patience
-    /// of requests under way.
+    /// of requests under way, and a [`probe`](Self::probe) is forgotten.
     pub fn woke(&mut self, now: Instant, sa: SaId) -> bool {
         self.with_sa(now, sa, |ike, _| ike.woke(now))
+    }
+
+    /// Nothing could be sent or heard, and now it can: requests under way get their patience anew, and a [`probe`](Self::probe) is
+    /// forgotten: its deadline is the driver's, who asks again if it still wants to know. The peer's silence counts.
+    pub fn reachable(&mut self, now: Instant, sa: SaId) -> bool {
+        self.with_sa(now, sa, |ike, _| ike.reachable(now))
     }
 
     /// Gateway: an authenticated ESP packet of this SA came that the device sent after it announced its sleep (see the

@@ -23,7 +23,8 @@
 //! # Timers
 //! *greeting*: a device that wakes from an announced sleep and has nothing to send says so after [`GREETING`], with a probe.
 //! *unanswered*: data went out and nothing came back since. After a wake it is `held`, otherwise [`UNANSWERED`]; then the
-//! gateway is probed. *probe*, *ticket*, *full*: the deadline of the rung that runs. *back-off*: 1 s, doubled to 60 s, before a
+//! gateway is probed. It counts time with the radio on: a sleep stops it, and a question that was under way is asked anew after the
+//! wake. *probe*, *ticket*, *full*: the deadline of the rung that runs. *back-off*: 1 s, doubled to 60 s, before a
 //! full exchange is tried again; a refusal (authentication, proposal) starts at 30 s, because only a person can mend it.
 
 use dormouse_sansio::{Deadline, Instant, Path};
@@ -172,6 +173,9 @@ pub struct Ladder {
     held: Option<Path>,
     slept_at: Option<Instant>,
     granted: Option<Granted>,
+    /// What the gateway still owed when the radio or the network went away: an answer within this time, counted from the next
+    /// packet that goes out. Zero: it had been asked, so it is asked again.
+    owed: Option<Duration>,
     has_ticket: bool,
     backoff: Duration,
     climb_started: Instant,
@@ -207,6 +211,7 @@ impl Ladder {
             held: None,
             slept_at: None,
             granted: None,
+            owed: None,
             has_ticket: false,
             backoff: BACKOFF_FIRST,
             climb_started: Instant::ZERO,
@@ -260,6 +265,7 @@ impl Ladder {
         self.held = None;
         self.slept_at = None;
         self.granted = None;
+        self.owed = None;
         self.actions.clear();
     }
 
@@ -269,6 +275,7 @@ impl Ladder {
         match self.state {
             State::Down | State::Asleep => {}
             _ if path.is_none() => {
+                self.remember_question(now);
                 self.stop_exchange();
                 self.state = State::Offline;
                 self.wait = Wait::Nothing;
@@ -331,6 +338,7 @@ impl Ladder {
         if self.state == State::Down {
             return;
         }
+        self.remember_question(now);
         self.stop_exchange();
         self.state = State::Asleep;
         self.wait = Wait::Nothing;
@@ -404,7 +412,11 @@ impl Ladder {
         }
         if let Wait::Nothing | Wait::Greeting(_) = self.wait {
             match self.state {
-                State::Climbing(Rung::Held) => self.wait = Wait::Answer(now + self.deadlines.held),
+                State::Climbing(Rung::Held) => {
+                    let patience =
+                        self.owed.take().map_or(self.deadlines.held, |left| left.min(self.deadlines.held));
+                    self.wait = Wait::Answer(now + patience);
+                }
                 State::Up => self.wait = Wait::Answer(now + UNANSWERED),
                 _ => {}
             }
@@ -414,6 +426,7 @@ impl Ladder {
     /// Something authenticated came in over the held SA: data, or an IKE message.
     pub fn inbound(&mut self, now: Instant) {
         self.heard = now;
+        self.owed = None;
         match self.state {
             State::Climbing(Rung::Held) => self.succeed(now, Rung::Held),
             State::Up => self.wait = Wait::Nothing,
@@ -424,6 +437,7 @@ impl Ladder {
     /// The gateway confirmed the probe or the address update.
     pub fn confirmed(&mut self, now: Instant) {
         self.heard = now;
+        self.owed = None;
         match self.state {
             State::Climbing(rung @ (Rung::Held | Rung::Mobike)) => self.succeed(now, rung),
             State::Up => self.wait = Wait::Nothing,
@@ -444,6 +458,8 @@ impl Ladder {
                 State::Up | State::Climbing(Rung::Held),
                 Wait::Nothing | Wait::Answer(_) | Wait::Greeting(_),
             ) => self.probe(now),
+            // It was under way when the radio went off.
+            (State::Asleep | State::Offline, _) if self.held.is_some() => self.owed = Some(Duration::ZERO),
             _ => {}
         }
     }
@@ -536,10 +552,12 @@ impl Ladder {
             Some(held) if self.ways().any(|way| addresses(way) == addresses(held)) => {
                 self.state = State::Climbing(Rung::Held);
                 self.wait = Wait::Nothing;
-                if granted.is_some() {
-                    self.wait = Wait::Greeting(now + GREETING);
-                } else if slept.is_some_and(|s| s >= self.deadlines.gateway_holds) {
+                let asked = self.owed == Some(Duration::ZERO);
+                let outlived = slept.is_some_and(|s| s >= self.deadlines.gateway_holds);
+                if asked || (outlived && granted.is_none()) {
                     self.probe(now);
+                } else if granted.is_some() {
+                    self.wait = Wait::Greeting(now + GREETING);
                 }
             }
             Some(held) => {
@@ -572,12 +590,25 @@ impl Ladder {
         self.wait = Wait::Exchange(now + self.deadlines.full);
     }
 
+    /// The radio or the network goes away: what nobody has answered is not forgotten meanwhile. A granted sleep was an answer.
+    fn remember_question(&mut self, now: Instant) {
+        let on_trial = matches!(self.state, State::Up | State::Climbing(Rung::Held | Rung::Mobike));
+        self.owed = match self.wait {
+            _ if self.granted.is_some() => None,
+            Wait::Exchange(_) if on_trial => Some(Duration::ZERO),
+            Wait::Answer(at) => Some(at - now),
+            _ => self.owed,
+        };
+    }
+
     fn probe(&mut self, now: Instant) {
+        self.owed = None;
         self.actions.push_back(Action::Probe(self.deadlines.probe));
         self.wait = Wait::Exchange(now + self.deadlines.probe);
     }
 
     fn succeed(&mut self, now: Instant, rung: Rung) {
+        self.owed = None;
         self.last_wake = Some(Wake { at: now, rung, took: now - self.climb_started });
         self.state = State::Up;
         self.wait = Wait::Nothing;

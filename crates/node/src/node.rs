@@ -256,7 +256,11 @@ impl Node {
     /// The way to a connection's gateway: a path, or `None` without a network.
     pub fn set_network(&mut self, now: Instant, connection: &str, path: Option<Path>) {
         if let Some(client) = self.clients.get_mut(connection) {
+            let cut_off = client.ladder.state() == State::Offline;
             client.ladder.network(now, path);
+            if let Some(sa) = client.sa.filter(|_| cut_off && client.ladder.state() != State::Offline) {
+                self.ike.reachable(now, sa);
+            }
         }
         self.climb(now);
         self.announce_flow();

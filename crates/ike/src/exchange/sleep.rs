@@ -156,7 +156,7 @@ impl IkeSa {
     pub(crate) fn woke(&mut self, now: Instant) {
         self.announcing = None;
         self.queue.retain(|p| p.task != Task::Sleep);
-        self.out.begin_anew(now);
+        self.reachable(now);
         self.last_in = self.last_in.max(now);
     }
 

@@ -33,6 +33,12 @@ impl IkeSa {
         shared.event(Event::PathChanged { sa, path });
     }
 
+    /// See [`crate::Endpoint::reachable`].
+    pub(crate) fn reachable(&mut self, now: Instant) {
+        self.probe = None;
+        self.out.begin_anew(now);
+    }
+
     /// Whether ESP is carried in UDP: when there is a NAT, or when told so.
     /// "UDP encapsulation MUST NOT be done on port 500." (RFC 7296 section 2.23)
     /// "[...] if a NAT is detected, both devices MUST use UDP encapsulation for ESP" (RFC 7296 section 2.23)

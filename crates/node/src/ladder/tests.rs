@@ -364,3 +364,91 @@ fn what_is_sent_is_unconfirmed_while_the_gateway_is_silent() {
     l.inbound(at(13));
     assert!(!l.unconfirmed(at(13)));
 }
+
+const PROBE: Action = Action::Probe(Duration::from_secs(2));
+
+#[test]
+fn a_question_that_a_sleep_cut_short_is_asked_again_beside_the_data() {
+    let asked: [fn(&mut Ladder); 3] = [
+        |l| l.doubt(at(10), false),
+        |l| {
+            l.outbound(at(0));
+            expire(l);
+        },
+        |l| {
+            // The hint came when the radio was as good as off.
+            l.sleep(at(10));
+            l.doubt(at(10), false);
+        },
+    ];
+    for (n, ask) in asked.into_iter().enumerate() {
+        let mut l = established();
+        ask(&mut l);
+        let _ = actions(&mut l);
+        l.sleep(at(11));
+        assert_eq!((actions(&mut l), l.poll_timeout()), (vec![], None), "{n}");
+        l.wake(at(15));
+        assert_eq!(actions(&mut l), [PROBE], "{n}");
+        assert!(l.data_flows() && l.unconfirmed(at(15)), "{n}");
+        // A radio that is off again before the answer leaves the doubt, and the answer ends it.
+        l.sleep(at(16));
+        l.wake(at(20));
+        assert_eq!(actions(&mut l), [PROBE], "{n}");
+        l.confirmed(at(20));
+        l.sleep(at(21));
+        l.wake(at(25));
+        assert_eq!((actions(&mut l), l.poll_timeout()), (vec![], None), "{n}");
+    }
+}
+
+#[test]
+fn a_question_that_the_lost_network_cut_short_is_asked_again_too() {
+    let mut l = established();
+    l.doubt(at(10), false);
+    let _ = actions(&mut l);
+    l.network(at(11), None);
+    l.network(at(500), Some(path(1)));
+    assert_eq!(actions(&mut l), [PROBE]);
+}
+
+#[test]
+fn silence_adds_up_over_wakes_but_without_a_packet_nothing_is_asked() {
+    let mut l = established();
+    let half = Duration::from_millis(500);
+    for second in [10, 20] {
+        l.sleep(at(second));
+        l.wake(at(second + 5));
+        assert_eq!((actions(&mut l), l.poll_timeout()), (vec![], None));
+    }
+    l.outbound(at(25));
+    l.sleep(at(25) + half);
+    l.wake(at(30));
+    assert_eq!(l.poll_timeout(), None, "no packet, no question");
+    l.sleep(at(31));
+    l.wake(at(40));
+    l.outbound(at(40));
+    assert_eq!(expire(&mut l), at(40) + half);
+    assert_eq!(actions(&mut l), [PROBE]);
+}
+
+#[test]
+fn a_granted_sleep_was_an_answer() {
+    let mut l = established();
+    l.outbound(at(9));
+    l.granted(Some(Granted::Hold(at(4_000))));
+    l.sleep(at(10));
+    l.wake(at(100));
+    l.outbound(at(100));
+    assert_eq!(l.poll_timeout().map(|d| d.at), Some(at(101)));
+}
+
+#[test]
+fn whatever_is_heard_before_the_radio_is_off_ends_the_doubt() {
+    let mut l = established();
+    l.doubt(at(10), false);
+    let _ = actions(&mut l);
+    l.sleep(at(10));
+    l.inbound(at(10));
+    l.wake(at(15));
+    assert_eq!(actions(&mut l), []);
+}
