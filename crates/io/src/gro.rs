@@ -5,6 +5,9 @@
 //! ends a super-packet), valid checksums, every payload but the last of one size. Checksums are verified because joining
 //! replaces them: a packet that was damaged before the tunnel must not come out of it looking sound.
 //!
+//! Super-packets are written when their batch is over, not as soon as they are complete: the reader of the TUN device is woken
+//! once for all of them.
+//!
 //! A joined packet is one `writev`: virtio-net header, the first packet's headers (corrected in place), then each payload from
 //! where it was decrypted. tun-rs's `GROTable` would append every payload to the first packet's own buffer instead: one copy
 //! more of everything, and a buffer per packet.
@@ -14,8 +17,8 @@ use std::io::{self, IoSlice};
 use crate::sum::Sum;
 use crate::tun::{MAX_PACKET, Offloads, Tun, Vnet};
 
-/// Flows that can grow at a time.
-const FLOWS: usize = 8;
+/// Super-packets that can wait or grow at a time.
+const WAITING: usize = 16;
 /// Packets in one super-packet.
 const PIECES: usize = 64;
 const TCP: u8 = 6;
@@ -83,7 +86,7 @@ struct Growing {
 
 /// The super-packets that one batch of received packets becomes.
 pub(crate) struct Joiner {
-    growing: Box<[Growing; FLOWS]>,
+    growing: Box<[Growing; WAITING]>,
     used: usize,
     /// What could not be written.
     pub(crate) lost: u64,
@@ -100,7 +103,7 @@ impl Default for Joiner {
             closed: false,
             push: false,
         };
-        Self { growing: Box::new([empty; FLOWS]), used: 0, lost: 0 }
+        Self { growing: Box::new([empty; WAITING]), used: 0, lost: 0 }
     }
 }
 
@@ -119,24 +122,24 @@ impl Joiner {
             self.write_one(tun, &buf[range]);
             return;
         };
-        for i in 0..self.used {
-            if !same_flow(buf, &self.growing[i].first, &packet) {
-                continue;
-            }
-            if self.growing[i].accepts(buf, &packet) && checksum_valid(buf, &packet) {
-                self.growing[i].append(&packet);
-            } else {
-                self.write(tun, buf, i);
-                self.start(i, &packet, checksum_valid(buf, &packet));
-            }
+        let sound = checksum_valid(buf, &packet);
+        // The newest of a flow is the one that may go on.
+        let grown = (0..self.used).rev().find(|i| same_flow(buf, &self.growing[*i].first, &packet));
+        if let Some(i) = grown
+            && sound
+            && self.growing[i].accepts(buf, &packet)
+        {
+            self.growing[i].append(&packet);
             return;
         }
-        if self.used == FLOWS {
+        // Those before it wait for the end of the batch all the same: each write wakes the receiver, which takes the
+        // processor away from the packets that are still to be opened.
+        if self.used == WAITING {
             self.write(tun, buf, 0);
             self.growing.rotate_left(1);
             self.used -= 1;
         }
-        self.start(self.used, &packet, checksum_valid(buf, &packet));
+        self.start(self.used, &packet, sound);
         self.used += 1;
     }
 
@@ -490,6 +493,23 @@ mod tests {
         join(&mut tun, &mixed);
         assert_eq!(tun.written.len(), 3);
         assert_eq!(observed(&tun), [a, b, c].concat());
+    }
+
+    #[test]
+    fn a_flow_keeps_its_order_when_more_super_packets_wait_than_can() {
+        let a = segments(false, false, 60_000, 1_000);
+        let b = segments(true, false, 60_000, 1_000);
+        // Gaps: super-packets of two packets each, of both flows in turn.
+        let gaps = |packets: &[Vec<u8>]| -> Vec<Vec<u8>> {
+            packets.chunks(3).flat_map(|three| three[..2].to_vec()).collect()
+        };
+        let (a, b) = (gaps(&a), gaps(&b));
+        let mixed: Vec<_> = a.iter().zip(&b).flat_map(|(a, b)| [a.clone(), b.clone()]).collect();
+        let mut tun = Memory::new();
+        join(&mut tun, &mixed);
+        assert_eq!(tun.written.len(), 40);
+        let (v6, v4): (Vec<_>, Vec<_>) = observed(&tun).into_iter().partition(|p| p[0] >> 4 == 6);
+        assert_eq!((v4, v6), (a, b));
     }
 
     #[test]
