@@ -3,7 +3,8 @@
 
 use crate::sleep::Sleep;
 use dormouse_energy::Direction;
-use dormouse_esp::{Mode, Selectors, ecn, pmtu, transport};
+use dormouse_esp::transport::{self, Original};
+use dormouse_esp::{Mode, Selectors, ecn, pmtu};
 use dormouse_io::SuperPacket;
 use dormouse_io::batch::{Geometry, Opener, Plan, Received, Sealed, Sealer, Verdict};
 use dormouse_io::udp::Sent;
@@ -239,8 +240,8 @@ impl Plane<'_> {
         Verdict::Deliver(range)
     }
 
-    /// Transport mode: the payload gets a header from the outer addresses again. Behind a NAT its checksum is still over the
-    /// addresses that the selectors name, and is corrected (RFC 3948 section 3.1.2).
+    /// Transport mode: the payload gets its header again, between the addresses of the selectors. If a NAT has changed them on
+    /// their way, its checksum is still over those that the peer sees, and is corrected (RFC 3948 section 3.1.2).
     fn deliver_payload(
         &mut self,
         from: &Received,
@@ -249,18 +250,18 @@ impl Plane<'_> {
         datagram: &mut [u8],
         range: std::ops::Range<usize>,
     ) -> Verdict {
-        let (source, destination) = (from.path.remote.ip(), from.path.local.ip());
+        let outer = (from.path.remote.ip(), from.path.local.ip());
         let (Some(child), Some(payload)) = (self.node.child_mut(id), datagram.get_mut(range.clone())) else {
             return Verdict::Done;
         };
-        let flow = payload_flow(&child.selectors, (source, destination), next_header, payload);
-        let header = transport::Rebuilt::new(source, destination, next_header, payload.len(), 64);
+        let flow = payload_flow(&child.selectors, outer, next_header, payload);
+        let header = transport::Rebuilt::new(flow.src, flow.dst, next_header, payload.len(), 64);
         let Some(header) = header.filter(|_| child.selectors.match_inbound(&flow)) else {
             self.counters.discards += 1;
             return Verdict::Done;
         };
-        if (flow.src, flow.dst) != (source, destination) {
-            transport::correct_checksum(payload, next_header, (flow.src, flow.dst), (source, destination));
+        if let Some(Original { source, destination }) = child.original {
+            transport::correct_checksum(payload, next_header, (source, destination), (flow.src, flow.dst));
         }
         if self.sleep.is_some() && self.node.is_clients(id) {
             self.passes(Direction::Incoming, &flow, range.len());
@@ -346,7 +347,7 @@ impl Opener for Plane<'_> {
     }
 }
 
-/// The flow of a payload that came without its header: the selectors know the addresses that its sender used.
+/// The flow of a payload that came without its header, which was between the addresses of the selectors.
 fn payload_flow(selectors: &Selectors, outer: (IpAddr, IpAddr), next_header: u8, payload: &[u8]) -> Flow {
     let single = |list: &[TsRange]| list.first().filter(|ts| ts.start == ts.end).map(|ts| ts.start);
     let port = |at: usize| match (next_header, payload.get(at..at + 2)) {

@@ -15,6 +15,7 @@ use crate::outbound::Outbound;
 use crate::params::Mode;
 use crate::pmtu::{Overhead, PathMtu};
 use crate::selector::{Selectors, bits};
+use crate::transport::Original;
 
 /// Remembered outbound flows; a power of two.
 const CACHE: usize = 256;
@@ -30,6 +31,8 @@ pub struct Child {
     pub outbound: Outbound,
     /// The traffic that belongs to it.
     pub selectors: Selectors,
+    /// In transport mode through a NAT: what the selectors' addresses are to the peer.
+    pub original: Option<Original>,
     /// How its packets travel now.
     pub path: Path,
     /// What its packets grow by on that path. To be replaced together with `path`.

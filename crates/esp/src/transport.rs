@@ -84,8 +84,18 @@ impl Rebuilt {
     }
 }
 
+/// The addresses that a peer's packets have in transport mode where it computes their checksums: a NAT on the way makes them others
+/// than the selectors have here (RFC 7296 section 2.23.1).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Original {
+    /// The peer's own address.
+    pub source: IpAddr,
+    /// The one that it sends to.
+    pub destination: IpAddr,
+}
+
 /// Corrects the TCP or UDP checksum of a payload whose addresses a NAT has changed (RFC 3948 section 3.1.2): `then` are source
-/// and destination as the sender computed it (known from the traffic selectors), `now` those of the header above it here.
+/// and destination as the sender computed it ([`Original`]), `now` those of the header above it here.
 /// Other protocols have no checksum over addresses.
 /// "[...] incrementally recompute the TCP/UDP checksum" (RFC 3948 section 3.1.2)
 pub fn correct_checksum(payload: &mut [u8], next_header: u8, then: (IpAddr, IpAddr), now: (IpAddr, IpAddr)) {
@@ -145,14 +155,35 @@ mod tests {
     }
 
     #[test]
-    fn a_checksum_follows_the_nat() {
+    fn a_checksum_follows_one_nat_and_two() {
+        let (a, b, nat, front) = (ip("10.0.0.7"), ip("192.0.2.5"), ip("203.0.113.200"), ip("198.51.100.4"));
+        let valid = |payload: &[u8], protocol, s, d| {
+            checksum::pseudo_header(s, d, protocol, payload.len()).add_bytes(payload).finish() == 0
+        };
+        for (protocol, len, field) in [(17, 12, 6), (17, 13, 6), (6, 20, 16), (6, 33, 16)] {
+            for seed in 0..=255_u8 {
+                let mut payload: Vec<u8> = (0..len).map(|i| seed.wrapping_mul(37).wrapping_add(i)).collect();
+                payload[field..field + 2].fill(0);
+                let whole = checksum::pseudo_header(a, front, protocol, payload.len()).add_bytes(&payload);
+                payload[field..field + 2].copy_from_slice(&whole.finish().to_be_bytes());
+                let sent = payload.clone();
+                assert!(valid(&sent, protocol, a, front));
+                correct_checksum(&mut payload, protocol, (a, front), (nat, b));
+                assert!(valid(&payload, protocol, nat, b), "{protocol} {seed}");
+                correct_checksum(&mut payload, protocol, (nat, b), (nat, front));
+                assert!(valid(&payload, protocol, nat, front), "{protocol} {seed}");
+            }
+        }
+    }
+
+    #[test]
+    fn no_checksum_stays_none() {
         let (a, b, nat) = (ip("10.0.0.7"), ip("192.0.2.5"), ip("203.0.113.200"));
         let mut udp = [0x12, 0x34, 0, 53, 0, 12, 0, 0, 1, 2, 3, 4];
-        let whole = |udp: &[u8], s, d| checksum::pseudo_header(s, d, 17, udp.len()).add_bytes(udp).finish();
-        let check = whole(&udp, a, b);
-        udp[6..8].copy_from_slice(&check.to_be_bytes());
-        assert_eq!(whole(&udp, a, b), 0);
+        let (before, mut short, mut other) = (udp, [1; 7], [1; 24]);
         correct_checksum(&mut udp, 17, (a, b), (nat, b));
-        assert_eq!(whole(&udp, nat, b), 0);
+        correct_checksum(&mut short, 17, (a, b), (nat, b));
+        correct_checksum(&mut other, 1, (a, b), (nat, b));
+        assert_eq!((udp, short, other), (before, [1; 7], [1; 24]));
     }
 }

@@ -6,7 +6,7 @@ use core::net::IpAddr;
 
 use dormouse_crypto::Secret;
 use dormouse_sansio::{Instant, Path};
-use dormouse_wire::ike::{NotifyType, Payload, Proposal, TsRange};
+use dormouse_wire::ike::{NotifyType, Payload, Proposal, TrafficSelector, TsRange};
 
 use crate::config::{AddressRequest, AssignedConfig, ChildMode, Connection};
 use crate::error::NegotiationError;
@@ -17,6 +17,7 @@ use crate::proposal::{self, EspSuite, KeyExchange, Mismatch};
 use crate::sa::IkeSa;
 use crate::selectors;
 use crate::shared::Shared;
+use crate::transport::{Carried, Ends, Original};
 
 /// What is happening to a CHILD SA besides carrying traffic.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -55,7 +56,8 @@ pub(crate) struct ChildOffer {
     pub(crate) proposals: Vec<Proposal>,
     pub(crate) ts_local: Vec<TsRange>,
     pub(crate) ts_remote: Vec<TsRange>,
-    pub(crate) mode: ChildMode,
+    /// The ends of transport mode, if it is asked for.
+    pub(crate) transport: Option<Ends>,
 }
 
 /// A CHILD SA agreed upon but not yet installed.
@@ -69,6 +71,7 @@ pub(crate) struct Agreed {
     pub(crate) tfc_padding: bool,
     pub(crate) ts_local: Vec<TsRange>,
     pub(crate) ts_remote: Vec<TsRange>,
+    pub(crate) original: Option<Original>,
 }
 
 /// What stands for [`crate::config::SelectorSpec::Dynamic`] on each side.
@@ -97,23 +100,48 @@ impl Inner {
 }
 
 impl ChildOffer {
-    /// What the connection wants for its child number `config`.
+    /// What the connection wants for its child number `config`, over an IKE SA between `ends`.
     pub(crate) fn new(
         shared: &mut Shared,
         conn: &Connection,
         config: usize,
         dynamic: &Dynamic,
+        ends: Ends,
         exchange: KeyExchange,
     ) -> Option<Self> {
         let child = conn.children.get(config)?;
+        let (mut ts_local, mut ts_remote) = policy(conn, config, dynamic)?;
+        let mut transport = (child.mode == ChildMode::Transport).then_some(ends);
+        if let Some(ends) = transport {
+            match ends.of_policy(&ts_local, &ts_remote) {
+                Some(between) => (ts_local, ts_remote) = between,
+                None => {
+                    let selected = between(&ts_local, &ts_remote);
+                    tracing::warn!(
+                        ?ends,
+                        selected,
+                        "not between our addresses: tunnel mode is proposed instead"
+                    );
+                    transport = None;
+                }
+            }
+        }
+        let spi_in = shared.new_esp_spi();
+        let proposals = proposal::esp_offer(&child.proposals, spi_in, child.esn, exchange);
+        Some(Self { config, spi_in, proposals, ts_local, ts_remote, transport })
+    }
+
+    /// In place of `old`. RFC 7296 section 2.9.2: what is protected now is proposed again, and nothing that was narrowed away.
+    pub(crate) fn again(shared: &mut Shared, conn: &Connection, old: &Child) -> Option<Self> {
+        let child = conn.children.get(old.config)?;
         let spi_in = shared.new_esp_spi();
         Some(Self {
-            config,
+            config: old.config,
             spi_in,
-            proposals: proposal::esp_offer(&child.proposals, spi_in, child.esn, exchange),
-            ts_local: selectors::resolve(&child.ts_local, dynamic.local.as_dynamic()),
-            ts_remote: selectors::resolve(&child.ts_remote, dynamic.remote.as_dynamic()),
-            mode: child.mode,
+            proposals: proposal::esp_offer(&child.proposals, spi_in, child.esn, KeyExchange::Configured),
+            ts_local: old.ts_local.clone(),
+            ts_remote: old.ts_remote.clone(),
+            transport: old.ends(),
         })
     }
 
@@ -121,7 +149,7 @@ impl ChildOffer {
     pub(crate) fn nothing(shared: &mut Shared) -> Self {
         let spi_in = shared.new_esp_spi();
         let (ts_local, ts_remote) = (Vec::new(), Vec::new());
-        Self { config: 0, spi_in, proposals: Vec::new(), ts_local, ts_remote, mode: ChildMode::Tunnel }
+        Self { config: 0, spi_in, proposals: Vec::new(), ts_local, ts_remote, transport: None }
     }
 
     /// SA, then later TSi and TSr and the notifications; `between` goes after SA (nonce and key exchange).
@@ -130,7 +158,7 @@ impl ChildOffer {
         payloads.extend(between);
         payloads.push(Payload::TsI(selectors::to_wire(&self.ts_local)));
         payloads.push(Payload::TsR(selectors::to_wire(&self.ts_remote)));
-        if self.mode == ChildMode::Transport {
+        if self.transport.is_some() {
             payloads.push(notify(NotifyType::UseTransportMode, []));
         }
         payloads
@@ -145,12 +173,21 @@ impl ChildOffer {
         let answered = view.sa().ok_or(malformed("no SA payload"))?;
         let (suite, spi_out) = proposal::verify_esp(answered, &self.proposals)
             .map_err(|why| NegotiationError::WrongProposal { what: "ESP", why })?;
-        let ts_local = selectors::verify(view.ts_i().unwrap_or_default(), &self.ts_local)?;
-        let ts_remote = selectors::verify(view.ts_r().unwrap_or_default(), &self.ts_remote)?;
+        let answer = (view.ts_i().unwrap_or_default(), view.ts_r().unwrap_or_default());
         let transport = view.has(NotifyType::UseTransportMode);
-        if transport && self.mode == ChildMode::Tunnel {
-            return Err(malformed("transport mode, which was not asked for"));
-        }
+        let carried = match (transport, self.transport) {
+            (true, None) => return Err(malformed("transport mode, which was not asked for")),
+            (true, Some(ends)) => {
+                let seen = ends.substitute(answer);
+                let (local, remote, original) = seen.ok_or(malformed("not one address on each side"))?;
+                let (local, remote) = self.verify(&local, &remote)?;
+                Carried { local, remote, original }
+            }
+            (false, _) => {
+                let (local, remote) = self.verify(answer.0, answer.1)?;
+                Carried { local, remote, original: None }
+            }
+        };
         Ok(Agreed {
             config: self.config,
             spi_in: self.spi_in,
@@ -158,9 +195,19 @@ impl ChildOffer {
             suite,
             mode: if transport { ChildMode::Transport } else { ChildMode::Tunnel },
             tfc_padding: !view.has(NotifyType::EspTfcPaddingNotSupported),
-            ts_local,
-            ts_remote,
+            ts_local: carried.local,
+            ts_remote: carried.remote,
+            original: carried.original,
         })
+    }
+
+    /// The selectors of the answer, which must be within what we proposed.
+    fn verify(
+        &self,
+        local: &[TrafficSelector],
+        remote: &[TrafficSelector],
+    ) -> Result<(Vec<TsRange>, Vec<TsRange>), NegotiationError> {
+        Ok((selectors::verify(local, &self.ts_local)?, selectors::verify(remote, &self.ts_remote)?))
     }
 
     fn refusal(&self, kind: NotifyType) -> NegotiationError {
@@ -202,11 +249,22 @@ pub(crate) struct Scope {
     config: usize,
     ts_local: Vec<TsRange>,
     ts_remote: Vec<TsRange>,
+    ends: Option<Ends>,
 }
 
 impl Child {
     pub(crate) fn scope(&self) -> Scope {
-        Scope { config: self.config, ts_local: self.ts_local.clone(), ts_remote: self.ts_remote.clone() }
+        Scope {
+            config: self.config,
+            ts_local: self.ts_local.clone(),
+            ts_remote: self.ts_remote.clone(),
+            ends: self.ends(),
+        }
+    }
+
+    /// The ends of its transport mode; none in tunnel mode.
+    fn ends(&self) -> Option<Ends> {
+        Ends::kept(&self.ts_local, &self.ts_remote).filter(|_| self.mode == ChildMode::Transport)
     }
 }
 
@@ -216,12 +274,14 @@ impl Child {
 /// What the connection would resolve to today may be narrower: Dynamic selectors follow the outer addresses, which have moved
 /// since.
 /// "the response MUST also include a notification of type USE_TRANSPORT_MODE" (RFC 7296 section 1.3.1)
+/// `ends`: where transport mode would begin and end.
 pub(crate) fn choose(
     shared: &mut Shared,
     conn: &Connection,
     replaces: Option<&Scope>,
     view: View<'_>,
     dynamic: &Dynamic,
+    ends: Ends,
     exchange: KeyExchange,
 ) -> Result<Chosen, Refused> {
     let refuse = |kind, error| Refused { notify: notify(kind, []), error: Box::new(error) };
@@ -241,8 +301,16 @@ pub(crate) fn choose(
                 selectors::resolve(&child.ts_remote, dynamic.remote.as_dynamic()),
             ),
         };
-        let ts_remote = selectors::narrow(ts_i, &policy_remote);
-        let ts_local = selectors::narrow(ts_r, &policy_local);
+        let ends = replaces.map_or_else(|| (child.mode == ChildMode::Transport).then_some(ends), |s| s.ends);
+        let carried = ends
+            .filter(|_| view.has(NotifyType::UseTransportMode))
+            .and_then(|ends| ends.narrow((ts_r, ts_i), (&policy_local, &policy_remote)));
+        let transport = carried.is_some();
+        let Carried { local: ts_local, remote: ts_remote, original } = carried.unwrap_or_else(|| Carried {
+            local: selectors::narrow(ts_r, &policy_local),
+            remote: selectors::narrow(ts_i, &policy_remote),
+            original: None,
+        });
         if ts_local.is_empty() || ts_remote.is_empty() {
             last = refuse(
                 NotifyType::TsUnacceptable,
@@ -270,7 +338,6 @@ pub(crate) fn choose(
             let refusal = notify(NotifyType::InvalidKePayload, group.id().to_be_bytes());
             return Err(Refused { notify: refusal, error: Box::new(error) });
         }
-        let transport = child.mode == ChildMode::Transport && view.has(NotifyType::UseTransportMode);
         let spi_in = shared.new_esp_spi();
         let mut rest =
             vec![Payload::TsI(selectors::to_wire(&ts_remote)), Payload::TsR(selectors::to_wire(&ts_local))];
@@ -287,6 +354,7 @@ pub(crate) fn choose(
             tfc_padding: !view.has(NotifyType::EspTfcPaddingNotSupported),
             ts_local,
             ts_remote,
+            original,
         };
         return Ok(Chosen { agreed, sa, rest });
     }
@@ -349,6 +417,7 @@ impl IkeSa {
             tfc_padding: agreed.tfc_padding,
             ts_local: agreed.ts_local.clone(),
             ts_remote: agreed.ts_remote.clone(),
+            original: agreed.original,
             path: self.esp_path(),
             replaces,
             send_now: origin.we_began || (replaces.is_none() && !origin.unproven),
@@ -381,6 +450,11 @@ impl IkeSa {
     /// What Dynamic selectors stand for on this SA.
     pub(crate) fn dynamic(&self) -> Dynamic {
         dynamic(&self.assigned, self.client, &self.link.path)
+    }
+
+    /// Where transport mode begins and ends on this SA.
+    pub(crate) fn ends(&self) -> Ends {
+        Ends::of(&self.link.path, self.nat)
     }
 }
 

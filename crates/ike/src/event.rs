@@ -15,6 +15,7 @@ use dormouse_wire::ike::dormancy::{LoadReport, Mark, SleepFlags};
 use crate::config::{AssignedConfig, ChildMode};
 use crate::error::NegotiationError;
 use crate::ticket::{ClientTicket, SpentRecord};
+use crate::transport::Original;
 
 /// Names one IKE SA for as long as its endpoint lives. Rekeying keeps the name: the driver never notices that SPIs and
 /// keys were replaced.
@@ -295,6 +296,9 @@ pub struct Install {
     pub ts_local: Vec<TsRange>,
     /// The peer's side.
     pub ts_remote: Vec<TsRange>,
+    /// In transport mode through a NAT: the addresses in the selectors as the peer knows them (RFC 7296 section 2.23.1). The
+    /// checksums of what it sends are over those.
+    pub original: Option<Original>,
     /// How ESP travels.
     pub path: Path,
     /// The CHILD SA that this one replaces. It receives until its own [`ChildSa::Remove`].

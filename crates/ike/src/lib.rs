@@ -13,7 +13,7 @@
 //!   intermediate state is a `HalfOpen`.
 //! - `sa` is an established SA: a queue of tasks, a window of requests under way, and timers. `exchange` holds what runs
 //!   on it, one file each: MOBIKE, rekeying, liveness and deletion are exchanges, never states.
-//! - `keys`, `protect`, `fragment`, [`proposal`], [`selectors`], `auth`, `natd`, `cookie`, [`ticket`] and
+//! - `keys`, `protect`, `fragment`, [`proposal`], [`selectors`], `auth`, `natd`, `transport`, `cookie`, [`ticket`] and
 //!   [`config_payload`] are functions without state of their own, each usable and tested alone.
 //!
 //! This crate must never read a clock, open a socket, resolve a name, or keep traffic counters of ESP.
@@ -49,6 +49,7 @@ mod shared;
 mod sleepers;
 mod stats;
 pub mod ticket;
+mod transport;
 mod window;
 
 pub use describe::{ChildDescription, Description};
@@ -57,3 +58,4 @@ pub use endpoint::Endpoint;
 pub use error::{Discard, NegotiationError};
 pub use event::{ChildId, ChildSa, CloseReason, Established, Event, Install, SaId, SleepVerdict};
 pub use stats::{Kind, Stats};
+pub use transport::Original;

@@ -2,6 +2,7 @@
 //! import each other.
 
 use dormouse_crypto::{Encr, Error as CryptoError, Integ};
+use dormouse_esp::transport::Original;
 use dormouse_esp::{
     Child, Inbound, Limits, Mode, Outbound, Overhead, PathMtu, SaParams, Selectors, Tfc, Volume,
 };
@@ -51,6 +52,7 @@ pub(crate) fn build(
         inbound: Inbound::new(&params(install.spi_in, &install.keymat_in))?,
         outbound: Outbound::new(&params(install.spi_out, &install.keymat_out), entropy)?,
         selectors: Selectors::new(&as_selectors(&install.ts_local), &as_selectors(&install.ts_remote)),
+        original: install.original.map(|o| Original { source: o.remote, destination: o.local }),
         path: install.path,
         overhead,
         pmtu: PathMtu::new(&install.path, local.link_mtu),

@@ -330,6 +330,7 @@ fn sad(settings: &Settings, suite: Suite, mode: Mode, inner_mtu: usize) -> Resul
         inbound: Inbound::with_key(&params(settings.first), key),
         outbound,
         selectors: Selectors::new(&any, &any),
+        original: None,
         path,
         overhead,
         pmtu: PathMtu::new(&path, LINK_MTU),

@@ -30,6 +30,7 @@ fn child(id: u64, remote: TrafficSelector) -> Child {
         inbound: Inbound::new(&p).unwrap(),
         outbound: Outbound::new(&p, &mut Seeded::new(id)).unwrap(),
         selectors: Selectors::new(&[range("10.0.0.0", "10.0.0.255")], &[remote]),
+        original: None,
         path,
         overhead: Overhead::new(Encr::Aes128Gcm16, None, Mode::Tunnel, &path),
         pmtu: PathMtu::new(&path, 1_500),

@@ -81,16 +81,16 @@ impl IkeSa {
         again: Option<(Group, Vec<Group>)>,
         refusals: u32,
     ) {
-        let dynamic = self.dynamic();
         let conn = self.link.conn.clone();
-        let offer = ChildOffer::new(shared, &conn, config, &dynamic, KeyExchange::Configured);
-        let (Some(mut offer), Some(child)) = (offer, conn.children.get(config)) else { return };
         let old = replaces.and_then(|id| self.children.get(&id));
-        if let Some(old) = old {
-            // RFC 7296 section 2.9.2: what is protected now is proposed again, and nothing that was narrowed away.
-            offer.ts_local.clone_from(&old.ts_local);
-            offer.ts_remote.clone_from(&old.ts_remote);
-        }
+        let offer = match old {
+            Some(old) => ChildOffer::again(shared, &conn, old),
+            None => {
+                let (dynamic, ends) = (self.dynamic(), self.ends());
+                ChildOffer::new(shared, &conn, config, &dynamic, ends, KeyExchange::Configured)
+            }
+        };
+        let (Some(offer), Some(child)) = (offer, conn.children.get(config)) else { return };
         let old_spi = old.map(|c| c.spi_in);
         let (first, mut tried) = again.map_or((None, Vec::new()), |(group, tried)| (Some(group), tried));
         let group = first.or_else(|| proposal::first_child_group(&child.proposals));
@@ -358,10 +358,10 @@ impl IkeSa {
                 error: Box::new(NegotiationError::Notified("too many CHILD SAs".to_owned())),
             });
         }
-        let dynamic = self.dynamic();
+        let (dynamic, ends) = (self.dynamic(), self.ends());
         let conn = self.link.conn.clone();
         let scope = old.and_then(|id| self.children.get(&id)).map(Child::scope);
-        let chosen = choose(shared, &conn, scope.as_ref(), view, &dynamic, KeyExchange::Configured)?;
+        let chosen = choose(shared, &conn, scope.as_ref(), view, &dynamic, ends, KeyExchange::Configured)?;
         let spi_in = chosen.agreed.spi_in;
         let (key, secret) = match agree(shared, chosen.agreed.suite.group, view) {
             Ok(agreed) => agreed,

@@ -11,7 +11,7 @@ use dormouse_sansio::{Class, Instant};
 use dormouse_wire::ike::{NotifyType, Payload};
 
 use crate::child::{Busy, Child};
-use crate::config::Resumption;
+use crate::config::{ChildMode, Resumption};
 use crate::event::Event;
 use crate::limits::TICKET_MAX;
 use crate::payloads::{View, notify};
@@ -104,9 +104,10 @@ impl IkeSa {
         }
     }
 
-    /// The CHILD SA that a ticket of this SA brings back at once, between ends that know how: the first one of the connection.
+    /// The CHILD SA that a ticket of this SA brings back at once, between ends that know how: the first one of the connection. One
+    /// in transport mode is negotiated anew: it is bound to the outer addresses, and who comes back has others.
     fn ticket_child(&self) -> Option<TicketChild> {
-        let alive = |c: &&Child| matches!(c.busy, Busy::No | Busy::Rekeying);
+        let alive = |c: &&Child| matches!(c.busy, Busy::No | Busy::Rekeying) && c.mode == ChildMode::Tunnel;
         let child = self.children.values().filter(alive).find(|c| c.config == 0).filter(|_| self.dormancy)?;
         let few = child.ts_local.len() <= CHILD_SELECTORS_MAX && child.ts_remote.len() <= CHILD_SELECTORS_MAX;
         let name = self.link.conn.children.first()?.name.clone();

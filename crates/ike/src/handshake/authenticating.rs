@@ -23,6 +23,7 @@ use crate::sa::{Birth, IkeSa, Stage};
 use crate::shared::{Action, Shared};
 use crate::stats::Kind;
 use crate::ticket::ClientTicket;
+use crate::transport::Ends;
 use crate::window::{Due, Outgoing};
 
 /// What the first exchange agreed on.
@@ -100,7 +101,8 @@ impl Authenticating {
         let (want, local) = (conn.request, link.path.local.ip());
         let inner = if want.v4 || want.v6 { Inner::Asked(want) } else { Inner::Known(vec![local]) };
         let dynamic = Dynamic { local: inner, remote: Inner::Known(vec![link.path.remote.ip()]) };
-        let offer = ChildOffer::new(shared, &conn, 0, &dynamic, KeyExchange::Never)
+        let ends = Ends::of(&link.path, nat_after(&conn, ticket.is_some(), nat));
+        let offer = ChildOffer::new(shared, &conn, 0, &dynamic, ends, KeyExchange::Never)
             .unwrap_or_else(|| ChildOffer::nothing(shared));
         let mut list = vec![Payload::IdI(id_i.clone())];
         // "A CERT payload MUST NOT be included in this exchange" (RFC 5723 section 4.3.3)

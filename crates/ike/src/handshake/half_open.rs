@@ -436,13 +436,14 @@ fn first_child(
     list: &mut Vec<Payload>,
 ) -> Result<Agreed, Refusal> {
     let dynamic = dynamic(&sa.assigned, false, &sa.link.path);
-    let chosen = choose(shared, conn, None, view, &dynamic, KeyExchange::Never).map_err(|refused| {
-        let kind = match &refused.notify {
-            Payload::Notify(n) => n.kind,
-            _ => NotifyType::NoProposalChosen,
-        };
-        Refusal { kind, error: *refused.error }
-    })?;
+    let chosen =
+        choose(shared, conn, None, view, &dynamic, sa.ends(), KeyExchange::Never).map_err(|refused| {
+            let kind = match &refused.notify {
+                Payload::Notify(n) => n.kind,
+                _ => NotifyType::NoProposalChosen,
+            };
+            Refusal { kind, error: *refused.error }
+        })?;
     list.push(chosen.sa);
     list.extend(chosen.rest);
     Ok(chosen.agreed)

@@ -17,6 +17,7 @@ use dormouse_ike::config_payload::{AddressPool, Lease, LeaseRequest};
 use dormouse_ike::ticket::{ClientTicket, TicketKeys};
 use dormouse_ike::{ChildId, ChildSa, CloseReason, Endpoint, Event, Install, NegotiationError, SaId};
 use dormouse_sansio::{Carrier, Deadline, Entropy, Instant, Path, Seeded, UnixTime};
+use dormouse_wire::ike::TsRange;
 
 /// Wall-clock time at the origin of the tests.
 pub const EPOCH: UnixTime = UnixTime(1_800_000_000);
@@ -296,6 +297,8 @@ pub struct Pair {
     pub gateway: Side,
     pub wire: BTreeMap<(Instant, u64), Datagram>,
     pub nat: Option<Nat>,
+    /// The address of a NAT before the gateway that hands everything on to it: what the client connects to then.
+    pub front: Option<IpAddr>,
     pub faults: Option<Faults>,
     pub filter: Option<Filter>,
     /// Addresses of the client that are gone.
@@ -328,6 +331,7 @@ impl Pair {
             gateway: Side::new(gateway, b),
             wire: BTreeMap::new(),
             nat: None,
+            front: None,
             faults: None,
             filter: None,
             unreachable: Vec::new(),
@@ -345,7 +349,11 @@ impl Pair {
     }
 
     pub fn default_path(&self) -> Path {
-        path(CLIENT, GATEWAY)
+        let mut path = path(CLIENT, GATEWAY);
+        if let Some(front) = self.front {
+            path.remote.set_ip(front);
+        }
+        path
     }
 
     pub fn connect(&mut self) -> SaId {
@@ -439,6 +447,16 @@ impl Pair {
 
     /// Hands a datagram to whom it is for.
     pub fn deliver(&mut self, mut datagram: Datagram) {
+        if let Some(front) = self.front {
+            let gateway = addr(GATEWAY).ip();
+            let (end, from, to) = match datagram.to_gateway {
+                true => (&mut datagram.to, front, gateway),
+                false => (&mut datagram.from, gateway, front),
+            };
+            if end.ip() == from {
+                end.set_ip(to);
+            }
+        }
         if !datagram.to_gateway {
             if let Some(nat) = self.nat.as_mut() {
                 match nat.inward(self.now, datagram.to) {
@@ -523,7 +541,18 @@ impl Pair {
             assert_eq!(a.spi_in, b.spi_out, "seed {seed}");
             assert!(a.keymat_in == b.keymat_out && a.keymat_out == b.keymat_in, "seed {seed}: keys differ");
             assert_eq!((a.encr, a.integ, a.esn, a.mode), (b.encr, b.integ, b.esn, b.mode), "seed {seed}");
-            assert_eq!((&a.ts_local, &a.ts_remote), (&b.ts_remote, &b.ts_local), "seed {seed}");
+            assert_eq!(as_peer_sees(a), (b.ts_remote.clone(), b.ts_local.clone()), "seed {seed}");
+            assert_eq!(as_peer_sees(b), (a.ts_remote.clone(), a.ts_local.clone()), "seed {seed}");
         }
     }
+}
+
+/// The selectors of a CHILD SA, with the addresses by which the peer is said to know the ends.
+fn as_peer_sees(child: &Install) -> (Vec<TsRange>, Vec<TsRange>) {
+    let at = |list: &[TsRange], address: Option<IpAddr>| {
+        let there = |ts: &TsRange| address.map_or(*ts, |a| TsRange { start: a, end: a, ..*ts });
+        list.iter().map(there).collect()
+    };
+    let original = child.original;
+    (at(&child.ts_local, original.map(|o| o.local)), at(&child.ts_remote, original.map(|o| o.remote)))
 }

@@ -337,7 +337,9 @@ pub struct Child {
     /// Algorithms in order of preference, each `encryption[-integrity][-group]`, such as `aes128gcm16` or
     /// `aes256-sha256-x25519`; a group gives each rekeying its own forward secrecy. Empty: the defaults, which follow RFC 8221.
     pub proposals: Vec<String>,
-    /// `tunnel`, or `transport` between two hosts that have no NAT between them.
+    /// `tunnel`, or `transport` for what the two hosts themselves say to each other, with or without NATs between them: of what `local`
+    /// and `remote` name, their own two addresses. Where these do not name them, or the peer wants no transport mode, tunnel mode is
+    /// used. Of several clients behind one NAT, a gateway reaches the one that came last.
     pub mode: Mode,
     /// Our side of the tunnel: prefixes, or `dynamic` for the address that the gateway gives us.
     pub local: Vec<Selector>,

@@ -201,6 +201,7 @@ fn establish(
         tfc_padding: true,
         ts_local: child.ts_local.clone(),
         ts_remote: child.ts_remote.clone(),
+        original: None,
     };
     let origin = Origin { nonces, shared_secret: None, we_began: true, replaces: None, unproven: false };
     sa.install(shared, now, agreed, &origin)?;

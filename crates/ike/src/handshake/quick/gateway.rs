@@ -207,6 +207,7 @@ fn begin(
         tfc_padding: true,
         ts_local: child.ts_local,
         ts_remote: child.ts_remote,
+        original: None,
     };
     let origin = Origin { nonces, shared_secret: None, we_began: false, replaces: None, unproven: true };
     if let Err(error) = sa.install(shared, now, agreed, &origin) {
