@@ -34,7 +34,7 @@ pub(crate) struct BenchArgs {
     #[arg(long, value_delimiter = ',', value_name = "PARTS")]
     what: Vec<Part>,
     /// Suites, as in aes128gcm16,aes128-sha256,null-sha1,none
-    #[arg(long, value_delimiter = ',', value_name = "SUITES")]
+    #[arg(long, value_delimiter = ',', value_name = "SUITES", value_parser = bench::known_suite)]
     suites: Vec<String>,
     /// Packet sizes in bytes
     #[arg(long, value_delimiter = ',', value_name = "BYTES")]

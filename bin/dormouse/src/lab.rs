@@ -7,7 +7,8 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use crate::measure;
-use anyhow::{Context as _, bail};
+use anyhow::Context as _;
+use clap::builder::{PossibleValue, PossibleValuesParser};
 use clap::{Args, Subcommand};
 use dormouse_lab::{Context, EXPERIMENTS, demo, find, render};
 
@@ -29,7 +30,7 @@ enum LabCommand {
 #[derive(Debug, Args)]
 struct RunArgs {
     /// Its name
-    #[arg(value_name = "EXPERIMENT")]
+    #[arg(value_name = "EXPERIMENT", value_parser = names())]
     name: String,
     /// Recordings to run on; without any, synthetic traffic is made and named as such
     #[arg(value_name = "FILE")]
@@ -40,12 +41,16 @@ struct RunArgs {
     /// Result file of dormouse bench, for experiments about security settings; without it they measure first
     #[arg(long, value_name = "FILE")]
     results: Option<PathBuf>,
-    /// Synthetic clients; of paper-000-live the most real ones at once, 1,000 at most
-    #[arg(long, default_value_t = 3000)]
-    clients: u32,
+    /// Synthetic clients, 3,000 unless told; of paper-000-live the most real ones at once, up to 1,000
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    clients: Option<u32>,
     /// Seed of the synthetic traffic
     #[arg(long, default_value_t = 1)]
     seed: u64,
+}
+
+fn names() -> PossibleValuesParser {
+    EXPERIMENTS.iter().map(|e| PossibleValue::new(e.name)).into()
 }
 
 /// Runs the verb.
@@ -75,10 +80,7 @@ pub(crate) fn run(args: &LabArgs, json: bool) -> anyhow::Result<ExitCode> {
 
 /// What an experiment says; nothing if it may not run here.
 fn experiment(args: &RunArgs, json: bool) -> anyhow::Result<Option<String>> {
-    let Some(experiment) = find(&args.name) else {
-        let known: Vec<_> = EXPERIMENTS.iter().map(|e| e.name).collect();
-        bail!("experiment {:?} is unknown, expected one of {}", args.name, known.join(", "));
-    };
+    let experiment = find(&args.name).context("no such experiment")?;
     if experiment.root && !demo::may_run() {
         eprintln!("error: {0} makes network namespaces and needs root: sudo dormouse lab run {0}", args.name);
         return Ok(None);

@@ -49,7 +49,7 @@ fn namespaces(pid: u32) -> Vec<String> {
 #[test]
 fn an_unknown_suite_is_answered_with_the_known_ones() {
     let out = bench(&["--what", "crypto", "--suites", "aes512"]).output().unwrap();
-    assert_eq!(out.status.code(), Some(1));
+    assert_eq!(out.status.code(), Some(2));
     assert!(errors(&out).contains("unknown suite \"aes512\"; known are aes128-sha1, "), "{}", errors(&out));
 }
 

@@ -29,8 +29,9 @@ pub struct Context {
     pub recordings: Vec<PathBuf>,
     /// Worker threads.
     pub threads: usize,
-    /// Synthetic clients, where traffic is made; the most clients at once, where they are real.
-    pub clients: u32,
+    /// Synthetic clients, where traffic is made; the most clients at once, where they are real. `None`: as many as the experiment
+    /// is made for.
+    pub clients: Option<u32>,
     /// The seed of whatever is made.
     pub seed: u64,
     /// Measurements to report on, for experiments that [need](Experiment::needs) them.
@@ -47,7 +48,7 @@ impl Default for Context {
         Self {
             recordings: Vec::new(),
             threads: 1,
-            clients: 3_000,
+            clients: None,
             seed: 1,
             results: None,
             interrupted: Arc::default(),

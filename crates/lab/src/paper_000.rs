@@ -27,6 +27,8 @@ pub const EXPERIMENT: Experiment = Experiment {
 
 /// The load of the paper's headline figures.
 const LOAD: u32 = 20;
+/// Synthetic clients, unless told otherwise: about as many as the paper's day has.
+const CLIENTS: u32 = 3_000;
 /// The protocol that the paper recommends.
 const PROTOCOL: Resumption = Resumption::MobikeThenTicket;
 /// Why ours differ wherever traffic decides.
@@ -89,8 +91,11 @@ impl Made {
     fn new(context: &Context) -> anyhow::Result<Self> {
         let name = format!("dormouse-lab-{}-{}.csv", std::process::id(), context.seed);
         let made = Self { path: std::env::temp_dir().join(name) };
-        let file = std::fs::File::create(&made.path).with_context(|| made.path.display().to_string())?;
-        let recipe = Recipe { clients: context.clients, days: 1, seed: context.seed, start: 1_700_006_400 };
+        // Never through a link or over a file that somebody has put there.
+        let file = std::fs::File::create_new(&made.path);
+        let file = file.with_context(|| made.path.display().to_string())?;
+        let clients = context.clients.unwrap_or(CLIENTS);
+        let recipe = Recipe { clients, days: 1, seed: context.seed, start: 1_700_006_400 };
         let mut out = std::io::BufWriter::with_capacity(1 << 20, file);
         write::csv(Population::new(recipe), &mut out)?;
         std::io::Write::flush(&mut out)?;

@@ -8,7 +8,7 @@ mod stage;
 use std::path::Path;
 
 use anyhow::{Context as _, ensure};
-use campaign::Plan;
+use campaign::{MOST, Plan};
 use dormouse_energy::profile::Profile;
 
 use crate::bench::machine;
@@ -34,7 +34,9 @@ fn run(context: &Context) -> anyhow::Result<Report> {
     );
     let model =
         Profile::shipped(PROFILE).context("the laptop of paper 000 ships with the program")?.model()?;
-    let plan = Plan::up_to(usize::try_from(context.clients)?);
+    let most = context.clients.map_or(MOST, |n| n as usize);
+    ensure!((1..=MOST).contains(&most), "{most} clients: {} has 1 to {MOST} at once", EXPERIMENT.name);
+    let plan = Plan::up_to(most);
     (context.progress)(&format!(
         "up to {} clients at once, five passes; about {} seconds on an idle machine",
         plan.sizes.last().copied().unwrap_or(1),

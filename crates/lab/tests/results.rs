@@ -155,3 +155,20 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_link_stays_a_link_and_a_device_a_device() {
+    let directory = Temporary::new("link");
+    let (file, link) = (directory.0.join("file.json"), directory.0.join("link.json"));
+    std::fs::write(&file, "old").expect("made");
+    std::os::unix::fs::symlink("file.json", &link).expect("made");
+    results().write(&link).expect("written");
+    assert_eq!(Results::read(&file).expect("read"), results());
+    assert!(std::fs::symlink_metadata(&link).is_ok_and(|m| m.is_symlink()));
+
+    // Root could put a file in its place.
+    let full = std::path::Path::new("/dev/full");
+    let error = results().write(full).expect_err("refused");
+    assert!(error.to_string().contains("/dev/full"), "{error}");
+    assert!(!std::fs::metadata(full).expect("there").is_file());
+}

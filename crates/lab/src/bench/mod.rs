@@ -30,5 +30,5 @@ pub use campaign::{Campaign, Ended, Progress, Unprivileged, label};
 pub use forward::forward;
 pub use memory::rate;
 pub use openssl::{Against, Compared, Speeds, compare, expected, speed};
-pub use plan::{Part, Request};
+pub use plan::{Part, Request, known_suite};
 pub use worker::serve;

@@ -201,6 +201,14 @@ const MODES: [&str; 4] = ["aes128-sha1", "aes128ctr-sha1", "aes128ccm16", "aes12
 const GOVERNORS: [&str; 5] = ["performance", "ondemand", "conservative", "powersave", "schedutil"];
 const GOVERNED: &str = "aes128-sha1";
 
+/// The name of a suite, if there is one of this name.
+///
+/// # Errors
+/// If there is none, with the known ones.
+pub fn known_suite(name: &str) -> Result<String, <Suite as std::str::FromStr>::Err> {
+    name.parse::<Suite>().map(|_| name.to_owned())
+}
+
 impl Request {
     /// The suites asked for, or the defaults.
     ///

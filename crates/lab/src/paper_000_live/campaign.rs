@@ -17,8 +17,10 @@ use crate::bench::cpu;
 
 /// Passes over everything.
 const PASSES: usize = 5;
+/// The largest crowd.
+pub(super) const MOST: usize = 1_000;
 /// Sizes of the crowd: those of the paper, up to 20, and beyond.
-const SIZES: [usize; 11] = [1, 2, 5, 10, 15, 20, 50, 100, 200, 500, 1_000];
+const SIZES: [usize; 11] = [1, 2, 5, 10, 15, 20, 50, 100, 200, 500, MOST];
 /// The ways back, in the order in which they are done.
 pub(super) const WAYS: [Task; 5] = [Task::Full, Task::Strict, Task::Quick, Task::Update, Task::Held];
 /// The sleep that devices announce before their sessions are used again.
@@ -31,9 +33,8 @@ pub(super) struct Plan {
 }
 
 impl Plan {
-    /// Crowds of up to `most` clients, 1,000 at most.
+    /// Crowds of up to `most` clients, which must be from 1 to [`MOST`].
     pub(super) fn up_to(most: usize) -> Self {
-        let most = most.clamp(1, 1_000);
         let mut sizes: Vec<usize> = SIZES.into_iter().filter(|n| *n < most).collect();
         sizes.push(most);
         Self { sizes }

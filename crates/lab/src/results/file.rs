@@ -108,7 +108,7 @@ impl Results {
         Ok(results)
     }
 
-    /// Writes the file: whole, or not at all.
+    /// Writes the file: whole, or not at all. What is no regular file (a pipe, a device) is written to; a link is followed.
     ///
     /// # Errors
     /// When a rule of the format is broken, or the file system refuses.
@@ -116,6 +116,12 @@ impl Results {
         self.check().map_err(WriteError::Invalid)?;
         let failed = |source| WriteError::Io { path: path.to_owned(), source };
         let text = serde_json::to_vec_pretty(self).map_err(|e| failed(e.into()))?;
+        if fs::metadata(path).is_ok_and(|there| !there.is_file()) {
+            let open = fs::OpenOptions::new().write(true).open(path);
+            return open.and_then(|mut to| to.write_all(&text).and_then(|()| to.write_all(b"\n"))).map_err(failed);
+        }
+        let target = fs::canonicalize(path);
+        let path = target.as_deref().unwrap_or(path);
         let name = path.file_name().ok_or_else(|| failed(io::ErrorKind::InvalidInput.into()))?;
         let temporary =
             path.with_file_name(format!(".{}.{}.tmp", name.to_string_lossy(), std::process::id()));
