@@ -4,7 +4,8 @@ use dormouse_lab::{Context, find, render};
 
 #[test]
 fn paper_000_names_its_traffic_and_compares_every_claim() {
-    let context = Context { recordings: Vec::new(), threads: 2, clients: Some(30), seed: 11, ..Context::default() };
+    let context =
+        Context { recordings: Vec::new(), threads: 2, clients: Some(30), seed: 11, ..Context::default() };
     let experiment = find("paper-000").expect("it is listed");
     let report = (experiment.run)(&context).expect("it runs");
     assert!(report.synthetic && report.traffic.iter().any(|line| line.contains("seed 11")));

@@ -118,7 +118,9 @@ impl Results {
         let text = serde_json::to_vec_pretty(self).map_err(|e| failed(e.into()))?;
         if fs::metadata(path).is_ok_and(|there| !there.is_file()) {
             let open = fs::OpenOptions::new().write(true).open(path);
-            return open.and_then(|mut to| to.write_all(&text).and_then(|()| to.write_all(b"\n"))).map_err(failed);
+            return open
+                .and_then(|mut to| to.write_all(&text).and_then(|()| to.write_all(b"\n")))
+                .map_err(failed);
         }
         let target = fs::canonicalize(path);
         let path = target.as_deref().unwrap_or(path);
