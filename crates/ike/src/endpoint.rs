@@ -1,5 +1,7 @@
 //! All IKE SAs of one node behind one interface: demultiplexing by SPI, commands, timers and events. Owns the set of SAs
-//! and the changes that one SA asks for another; must never look inside a protected message.
+//! (`settle` has the changes that one SA asks for another); must never look inside a protected message.
+
+mod settle;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -17,11 +19,10 @@ use crate::error::{Discard, NegotiationError};
 use crate::event::{ChildId, CloseReason, Event, SaId};
 use crate::handshake::initiator::Opening;
 use crate::handshake::{Slot, Step};
-use crate::keys::Spis;
 use crate::load::LoadHistory;
 use crate::payloads::{View, notify};
 use crate::sa::{Fate, IkeSa, Stage, Task};
-use crate::shared::{Action, Shared};
+use crate::shared::Shared;
 use crate::stats::Stats;
 use crate::ticket::ClientTicket;
 
@@ -592,198 +593,6 @@ impl Endpoint {
             Some(Slot::Established(ike)) => Some(ike),
             _ => None,
         }
-    }
-
-    fn end(&mut self, id: SaId, reason: CloseReason) {
-        self.touched.insert(id);
-        if let Some((peer, spi_i)) = self.slots.get(&id).and_then(Slot::half_open_peer) {
-            self.half_open_left(peer, spi_i);
-        }
-        let Some(Slot::Established(ike)) = self.slots.remove(&id) else { return };
-        self.index_callers();
-        let others = self.callers.contains_key(&ike.peer);
-        ike.end(&mut self.shared, reason, !others);
-    }
-
-    /// Brings the index of callers up to date for every SA that was touched.
-    fn index_callers(&mut self) {
-        for id in &self.touched {
-            let caller = match self.slots.get(id) {
-                Some(Slot::Established(ike))
-                    if !ike.client && ike.stage == Stage::Live && ike.tentative.is_none() =>
-                {
-                    Some(&ike.peer)
-                }
-                _ => None,
-            };
-            if self.caller_of.get(id) == caller {
-                continue;
-            }
-            if let Some(old) = self.caller_of.remove(id) {
-                let left = self.callers.get_mut(&old).is_some_and(|ids| {
-                    ids.remove(id);
-                    !ids.is_empty()
-                });
-                if !left {
-                    self.callers.remove(&old);
-                }
-            }
-            if let Some(caller) = caller {
-                self.callers.entry(caller.clone()).or_default().insert(*id);
-                self.caller_of.insert(*id, caller.clone());
-            }
-        }
-    }
-
-    /// Applies what the handlers asked for, takes down what has ended, and brings the timers up to date.
-    pub(crate) fn settle(&mut self, now: Instant) {
-        loop {
-            self.index_callers();
-            // First the actions: a successor must inherit before its predecessor goes.
-            while let Some(action) = self.shared.actions.pop_front() {
-                self.apply(now, action);
-            }
-            let ended = self.touched.iter().find_map(|id| match self.slots.get(id) {
-                Some(Slot::Established(ike)) => ike.ended.map(|reason| (*id, reason)),
-                _ => None,
-            });
-            match ended {
-                Some((id, reason)) => self.end(id, reason),
-                None => break,
-            }
-        }
-        for id in std::mem::take(&mut self.touched) {
-            if let Some(old) = self.deadlines.remove(&id) {
-                self.order.remove(&(old.at + old.slack, id));
-                self.starts.remove(&(old.at, id));
-            }
-            if let Some(deadline) = self.slots.get(&id).and_then(Slot::deadline) {
-                self.order.insert((deadline.at + deadline.slack, id));
-                self.starts.insert((deadline.at, id));
-                self.deadlines.insert(id, deadline);
-            }
-        }
-    }
-
-    fn apply(&mut self, now: Instant, action: Action) {
-        match action {
-            Action::Spawn(ike) => {
-                let id = ike.link.id;
-                self.slots.insert(id, Slot::Established(ike));
-                self.touched.insert(id);
-            }
-            Action::Inherit { from, to } => self.inherit(now, from, to),
-            Action::HeirChosen(heir) => {
-                let old = self.slots.iter().find_map(|(&id, slot)| match slot {
-                    Slot::Established(ike) if ike.peer_rekey.as_ref().is_some_and(|p| p.heir == heir) => {
-                        Some(id)
-                    }
-                    _ => None,
-                });
-                let Some(old) = old else { return };
-                self.with_slot(now, old, |slot, shared| {
-                    if let Slot::Established(ike) = slot {
-                        ike.peers_rekey_wins(now, shared);
-                    }
-                });
-            }
-            Action::Abandon(id) => {
-                if let Some(ike) = self.established(id) {
-                    ike.supersede(now);
-                }
-                self.touched.insert(id);
-            }
-            Action::Delete(id) => {
-                self.with_slot(now, id, |slot, shared| {
-                    if let Slot::Established(ike) = slot {
-                        ike.close(shared, now, CloseReason::Requested);
-                    }
-                });
-            }
-            Action::InitialContact { by, peer, connection } => {
-                let of_peer = self.callers.get(&peer).into_iter().flatten().copied();
-                let others: Vec<SaId> = of_peer
-                    .filter(|id| *id != by)
-                    .filter(|id| self.slots.get(id).is_some_and(|slot| slot.link().conn.name == connection))
-                    .collect();
-                others.into_iter().for_each(|id| self.end_lost(id));
-            }
-            Action::Resumed { by, old_spi, other_spi } => {
-                let spis = [Spis { i: other_spi, r: old_spi }];
-                let old = [old_spi, other_spi].iter().find_map(|spi| self.shared.by_spi.get(spi)).copied();
-                let old = old.filter(|id| {
-                    *id != by && self.slots.get(id).is_some_and(|slot| spis.contains(&slot.link().spis))
-                });
-                if let Some(old) = old {
-                    // "[...] the old SA SHOULD be silently deleted without sending a DELETE" (RFC 5723 section 4.3.4).
-                    self.end_lost(old);
-                }
-            }
-            Action::Release(id) => self.end(id, CloseReason::Released),
-            Action::Sleep { replaced, asleep } => {
-                for id in replaced {
-                    if let Some(ike) = self.established(id) {
-                        ike.sleep_along(now, asleep);
-                        self.touched.insert(id);
-                    }
-                }
-            }
-            Action::Reauthenticate(old) => self.reauthenticate(now, old),
-            Action::Close(id) => {
-                self.with_sa(now, id, |ike, shared| ike.close(shared, now, CloseReason::Replaced));
-            }
-        }
-    }
-
-    /// The peer has lost this SA and has another one: it goes without a word, and so does what rekeying has left to be deleted.
-    fn end_lost(&mut self, sa: SaId) {
-        let mut left = Vec::new();
-        if let Some(ike) = self.established(sa) {
-            left.append(&mut ike.replaced);
-            left.extend(ike.peer_rekey.take().map(|rekey| rekey.heir));
-        }
-        for id in left.into_iter().chain([sa]) {
-            self.end(id, CloseReason::Replaced);
-        }
-    }
-
-    /// The successor takes over the name and everything else; the old SA goes on under the successor's internal name.
-    fn inherit(&mut self, now: Instant, from: SaId, to: SaId) {
-        let both = [from, to].iter().all(|id| matches!(self.slots.get(id), Some(Slot::Established(_))));
-        if !both {
-            // The peer deleted the successor before it could inherit: the name ends with the SA that still bears it.
-            if let Some(ike) = self.established(from) {
-                ike.stage = Stage::Live;
-                self.touched.insert(from);
-            }
-            return;
-        }
-        let (Some(Slot::Established(mut old)), Some(Slot::Established(mut new))) = (
-            both.then(|| self.slots.remove(&from)).flatten(),
-            both.then(|| self.slots.remove(&to)).flatten(),
-        ) else {
-            return;
-        };
-        new.inherit(&mut old, now);
-        new.link.id = from;
-        old.link.id = to;
-        new.replaced.retain(|id| self.slots.contains_key(id));
-        new.replaced.push(to);
-        self.shared.by_spi.insert(new.link.local_spi(), from);
-        self.shared.by_spi.insert(old.link.local_spi(), to);
-        new.pump(&mut self.shared, now);
-        self.slots.insert(from, Slot::Established(new));
-        self.slots.insert(to, Slot::Established(old));
-        self.touched.extend([from, to]);
-    }
-
-    /// Make before break (RFC 7296 section 2.8.3): a new SA beside the old one, which is deleted when the new one is up.
-    fn reauthenticate(&mut self, now: Instant, old: SaId) {
-        let Some(ike) = self.established(old) else { return };
-        let (conn, path) = (ike.link.conn.clone(), ike.link.path);
-        let id = self.shared.new_sa();
-        let opening = Opening::connect(&mut self.shared, now, id, conn, path, Some(old));
-        self.open(now, id, opening);
     }
 }
 
