@@ -24,10 +24,15 @@ pub(crate) enum ControlVerb {
         #[arg(long, value_name = "SECONDS", default_value_t = 60.0, value_parser = seconds, conflicts_with = "no_wait")]
         timeout: f64,
     },
-    /// Take a connection down: the session is deleted at both ends, its ticket destroyed
+    /// Take a connection down: the session is deleted at both ends, its ticket destroyed; at a gateway, remove one of its peers
     Down {
         /// Which; may be left out if there is only one
         connection: Option<String>,
+        /// At a gateway: end the session of this peer (the identity that it proved, or an inner address), told to it if it is awake; its
+        /// leases are free, its tickets are refused. It may come back by a full exchange for as long as the configuration and
+        /// its credentials admit it
+        #[arg(long, value_name = "IDENTITY", requires = "connection")]
+        peer: Option<String>,
     },
     /// Tell the daemon that the radio is about to be switched off
     Suspend,
@@ -126,9 +131,10 @@ pub(crate) fn run(verb: &ControlVerb, socket: &Path, json: bool) -> Result<ExitC
             }
             wait(&mut client, connection, ConnectionState::Up, Some(*timeout), &out)
         }
-        ControlVerb::Down { connection } => {
-            let (answer, _) = client.ask(Verb::Down { connection: connection.clone() })?;
-            out.done(&answer, "down")
+        ControlVerb::Down { connection, peer } => {
+            let (answer, _) =
+                client.ask(Verb::Down { connection: connection.clone(), peer: peer.clone() })?;
+            out.done(&answer, if peer.is_some() { "removed" } else { "down" })
         }
         ControlVerb::Suspend => {
             let (answer, _) = client.ask(Verb::Suspend)?;

@@ -10,6 +10,7 @@ mod neighbours;
 mod pace;
 mod plane;
 mod reload;
+mod removal;
 mod setup;
 mod sleep;
 mod status;

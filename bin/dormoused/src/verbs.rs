@@ -1,7 +1,7 @@
 //! What `dormouse` asks, answered. Owns the clients that wait or watch; every answer is read off the node.
 
 use crate::daemon::Daemon;
-use crate::status;
+use crate::{removal, status};
 use dormouse_control as control;
 use dormouse_control::{ConnectionState, Error, ErrorKind, EventKind, Reply, Request, Response, Verb};
 use dormouse_io::clock::{unix_now, unix_now_precise};
@@ -173,7 +173,10 @@ impl Daemon {
                 self.up(now, &name);
                 Reply::Done
             }),
-            Verb::Down { connection } => self.named(connection).map(|name| {
+            Verb::Down { connection: Some(connection), peer: Some(peer) } => {
+                self.remove(now, &connection, &peer).map(|()| Reply::Done)
+            }
+            Verb::Down { connection, .. } => self.named(connection).map(|name| {
                 self.node.down(now, &name);
                 Reply::Done
             }),
@@ -246,6 +249,7 @@ impl Daemon {
         let known = || if clients.is_empty() { "none".to_owned() } else { clients.join(", ") };
         match (name, clients.as_slice()) {
             (Some(name), _) if clients.contains(&name.as_str()) => Ok(name),
+            (Some(name), _) if self.is_gateway(&name) => Err(removal::open_to_all(&name)),
             (Some(name), _) => {
                 let message =
                     format!("there is no client connection '{name}'; client connections: {}", known());

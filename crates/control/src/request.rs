@@ -22,10 +22,14 @@ pub enum Verb {
         /// Which.
         connection: Option<String>,
     },
-    /// Take it down: the SA is deleted at both ends and the ticket destroyed.
+    /// Take it down: the SA is deleted at both ends and the ticket destroyed. With `peer`, which needs `connection`: a gateway ends the
+    /// session of this one peer and refuses its tickets; [`ErrorKind::NotConnected`] if there is no such peer.
     Down {
         /// Which.
         connection: Option<String>,
+        /// Whose session, by the identity that it proved or an inner address of it.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        peer: Option<String>,
     },
     /// The radio is about to be switched off: nothing is due until `resume`.
     Suspend,
@@ -104,6 +108,11 @@ impl Request {
             Verb::Wait { timeout_seconds: Some(t), .. } if !t.is_finite() || *t < 0.0 => {
                 Err(Error::new(ErrorKind::Request, format!("a timeout of {t} s is not a time")))
             }
+            // An older daemon would overlook the peer, and must not guess which connection is meant.
+            Verb::Down { connection: None, peer: Some(peer) } => Err(Error::new(
+                ErrorKind::Request,
+                format!("the connection is missing at which '{peer}' is to be removed"),
+            )),
             _ => Ok(request),
         }
     }

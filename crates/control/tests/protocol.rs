@@ -16,6 +16,13 @@ fn requests_have_one_shape() {
         "{\"version\":1,\"verb\":\"wait\",\"connection\":null,\"state\":\"up\",\"timeout_seconds\":1.5}\n"
     );
     assert_eq!(Request::parse(text.as_bytes()).unwrap().verb, wait);
+    let remove = Verb::Down { connection: Some("office".into()), peer: Some("joe.example".into()) };
+    let text = line(&Request::new(remove.clone())).unwrap();
+    assert_eq!(
+        text,
+        "{\"version\":1,\"verb\":\"down\",\"connection\":\"office\",\"peer\":\"joe.example\"}\n"
+    );
+    assert_eq!(Request::parse(text.as_bytes()).unwrap().verb, remove);
     let exercise = Verb::Exercise { connection: Some("office".into()), rung: Rung::Ticket };
     let text = line(&Request::new(exercise)).unwrap();
     let expected = "{\"version\":1,\"verb\":\"exercise\",\"connection\":\"office\",\"rung\":\"ticket\"}\n";
@@ -43,7 +50,7 @@ fn the_words_of_the_sleep_are_fixed() {
 #[test]
 fn optional_fields_may_be_left_out_and_unknown_ones_are_ignored() {
     let request = Request::parse(br#"{"version":1,"verb":"down","colour":"red"}"#).unwrap();
-    assert_eq!(request.verb, Verb::Down { connection: None });
+    assert_eq!(request.verb, Verb::Down { connection: None, peer: None });
     assert_eq!(Request::parse(br#"{"version":1,"verb":"suspend"}"#).unwrap().verb, Verb::Suspend);
 }
 
@@ -54,6 +61,7 @@ fn bad_requests_say_what_is_wrong_with_them() {
     assert_eq!(kind(br#"{"version":1,"verb":"fly"}"#), ErrorKind::Request);
     assert_eq!(kind(br#"{"verb":"status"}"#), ErrorKind::Request);
     assert_eq!(kind(br#"{"version":1,"verb":"wait","state":"up","timeout_seconds":-1}"#), ErrorKind::Request);
+    assert_eq!(kind(br#"{"version":1,"verb":"down","peer":"joe.example"}"#), ErrorKind::Request);
     assert_eq!(kind(&vec![b' '; MAX_REQUEST + 1]), ErrorKind::Request);
     let other = Request::parse(br#"{"version":2,"verb":"hibernate"}"#).unwrap_err();
     assert_eq!(other.kind, ErrorKind::Version);

@@ -54,6 +54,8 @@ pub const DOMAIN_MAX: usize = 255;
 pub const TICKET_MAX: usize = 4_096;
 /// Ticket keys that are kept after their successor took over. With daily rotation tickets live up to a week.
 pub const TICKET_KEYS_RETIRED_MAX: usize = 8;
+/// A ticket of an earlier configuration may live as long as this.
+pub const TICKET_LIFETIME_MOST: core::time::Duration = core::time::Duration::from_secs(8 * 86_400);
 /// Spent tickets that are remembered. When the memory is full no further ticket is accepted until one expires: a full
 /// memory must fail towards the full exchange, never towards a replay.
 pub const TICKETS_SPENT_MAX: usize = 262_144;

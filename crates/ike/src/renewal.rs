@@ -1,17 +1,19 @@
-//! What changes the time for which peers vouch for each other while sessions run: a clock that is set, and credentials that are renewed.
-//! Owns no state; the timers are each SA's own.
+//! What changes the time for which peers vouch for each other while sessions run: a clock that is set, credentials that are renewed, and
+//! an operator who takes back what a peer was given. Owns no state; the timers are each SA's own.
 
 use std::sync::Arc;
 
-use dormouse_sansio::Instant;
+use dormouse_sansio::{Instant, UnixTime};
 
 use crate::auth;
 use crate::config::Connection;
 use crate::endpoint::Endpoint;
-use crate::event::SaId;
+use crate::event::{Event, SaId};
 use crate::handshake::Slot;
-use crate::sa::Stage;
+use crate::limits::TICKET_LIFETIME_MOST;
+use crate::sa::{IkeSa, Stage};
 use crate::shared::Action;
+use crate::ticket::Holder;
 
 impl Endpoint {
     /// The credentials of a connection have been renewed: `conn` takes the place of the one of its name, for those who call and for
@@ -33,6 +35,30 @@ impl Endpoint {
             }
         }
         self.settle(now);
+    }
+
+    /// Gateway: no ticket is accepted any more that the peer of a connection was given until now, here or before a restart, as an
+    /// [`Event::TicketSpent`] sees to. `peer` is its identity as it is displayed. Before its sessions are closed. `false` if that cannot be remembered, because the
+    /// memory of spent tickets is full: then no ticket at all is accepted for some time.
+    pub fn revoke_tickets(&mut self, now: Instant, connection: &str, peer: &str) -> bool {
+        let Some(keys) = &self.shared.config.ticket_keys else { return true };
+        let unix = self.shared.unix(now);
+        // Whoever comes back within this second has a new beginning; the session that began in it has not.
+        let theirs = |ike: &&IkeSa| ike.link.conn.name == connection && ike.peer.to_string() == peer;
+        let sessions = self.slots.values().filter_map(|slot| match slot {
+            Slot::Established(ike) => Some(&**ike),
+            _ => None,
+        });
+        let began = sessions.filter(theirs).map(|ike| ike.session.authenticated.0 + 1).max();
+        let before = UnixTime(began.unwrap_or_default().max(unix.0));
+        let until = unix + keys.longest().max(TICKET_LIFETIME_MOST);
+        match self.shared.config.ticket_guard.revoke(&Holder::of(connection, peer), unix, before, until) {
+            Ok(record) => {
+                self.shared.event(Event::TicketSpent { record });
+                true
+            }
+            Err(_) => false,
+        }
     }
 
     /// The clock of the world was set: certificates expire at other moments of ours.

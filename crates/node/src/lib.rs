@@ -14,6 +14,7 @@ pub mod ladder;
 mod node;
 mod peers;
 pub mod pool;
+mod removal;
 mod sleep;
 pub mod sleeper;
 mod snapshot;

@@ -170,6 +170,16 @@ impl Node {
         true
     }
 
+    /// Nothing more is done for the device of a peer: its sessions end, and what waits for it is dropped.
+    pub(crate) fn dismiss_device(&mut self, connection: &str, peer: &str) {
+        let Some(desk) = &mut self.desk else { return };
+        let key = (connection.to_owned(), peer.to_owned());
+        let Some(id) = desk.ids.get(&key).copied() else { return };
+        let routes = desk.absent.remove(&id);
+        desk.forget(id);
+        self.give_routes_up(routes.unwrap_or_default());
+    }
+
     /// Routes of a device that was away: those that no session has now are taken back.
     fn give_routes_up(&mut self, routes: Vec<IpNet>) {
         let absent =

@@ -1,12 +1,16 @@
-//! The memory of spent tickets: each is accepted once. Owns the bounded set and the records that carry it over a restart; must
-//! never decide whether a ticket is otherwise good.
+//! The memory of spent tickets: each is accepted once. And of revocations: when an operator ends a peer's session, none of the
+//! tickets that it was given until then is accepted. Owns the bounded set and the records that carry it over a restart; must never
+//! decide whether a ticket is otherwise good.
+//!
+//! A revocation is a record like any other, under a name that no ticket has: half of it stands for the holder, half is the time of
+//! the revocation. It counts until every ticket that it concerns has expired.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use dormouse_sansio::UnixTime;
 
 use super::TicketRefusal;
-use super::content::{TicketContent, TicketId};
+use super::content::{Holder, TicketContent, TicketId};
 use crate::limits::TICKETS_SPENT_MAX;
 
 /// Bytes of one record: ticket id, expiry.
@@ -83,11 +87,21 @@ impl TicketGuard {
     /// Whether a presented ticket may go on to IKE_AUTH.
     ///
     /// # Errors
-    /// [`TicketRefusal::Spent`] or [`TicketRefusal::MemoryFull`].
+    /// [`TicketRefusal::Spent`], [`TicketRefusal::Revoked`] or [`TicketRefusal::MemoryFull`].
     pub fn check(&self, content: &TicketContent, now: UnixTime) -> Result<(), TicketRefusal> {
         if self.spent.contains_key(&content.id) {
             return Err(TicketRefusal::Spent);
         }
+        // Whoever has authenticated fully since then is as good as anybody.
+        let (holder, began) = (content.holder(), content.authenticated.0);
+        let after = |time: u64| revocation(&holder, UnixTime(time));
+        if self.spent.range(after(began.saturating_add(1))..=after(u64::MAX)).next().is_some() {
+            return Err(TicketRefusal::Revoked);
+        }
+        self.room(now)
+    }
+
+    fn room(&self, now: UnixTime) -> Result<(), TicketRefusal> {
         let earliest = self.by_expiry.first().map_or(UnixTime(u64::MAX), |&(expires, _)| expires);
         if self.spent.len() >= TICKETS_SPENT_MAX && earliest > now {
             return Err(TicketRefusal::MemoryFull(TICKETS_SPENT_MAX));
@@ -107,6 +121,25 @@ impl TicketGuard {
         Ok(record(content.id, content.expires))
     }
 
+    /// Revokes every ticket whose chain of resumptions began with an authentication of `holder` before `before`. `until`: when the
+    /// last of them expires.
+    ///
+    /// # Errors
+    /// [`TicketRefusal::MemoryFull`]: nobody's tickets are accepted then, until the first record expires.
+    pub(crate) fn revoke(
+        &mut self,
+        holder: &Holder,
+        now: UnixTime,
+        before: UnixTime,
+        until: UnixTime,
+    ) -> Result<SpentRecord, TicketRefusal> {
+        self.forget_expired(now);
+        self.room(now)?;
+        let id = revocation(holder, before);
+        self.insert(id, until);
+        Ok(record(id, until))
+    }
+
     fn insert(&mut self, id: TicketId, expires: UnixTime) {
         if let Some(old) = self.spent.insert(id, expires) {
             self.by_expiry.remove(&(old, id));
@@ -120,6 +153,15 @@ impl TicketGuard {
             self.spent.remove(&id);
         }
     }
+}
+
+/// The name under which a revocation is remembered. Names of one holder are in the order of their times.
+fn revocation(holder: &Holder, at: UnixTime) -> TicketId {
+    let mut id = [0; 16];
+    let (head, tail) = id.split_at_mut(8);
+    head.copy_from_slice(&holder.0);
+    tail.copy_from_slice(&at.0.to_be_bytes());
+    TicketId(id)
 }
 
 fn record(id: TicketId, expires: UnixTime) -> SpentRecord {

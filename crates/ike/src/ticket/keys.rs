@@ -105,6 +105,11 @@ impl TicketKeys {
         before != self.keys.len()
     }
 
+    /// No ticket under these keys lives longer.
+    pub(crate) fn longest(&self) -> Duration {
+        self.keep_for
+    }
+
     /// When [`TicketKeys::rotate`] makes the next key.
     #[must_use]
     pub fn rotation_due(&self) -> UnixTime {

@@ -27,6 +27,10 @@
 //! lifetime, and it is a setting. Rekeying with a key exchange ends the exposure of what follows; RFC 5723 puts SK_d itself into
 //! the derivation, so that a conforming gateway cannot do better.
 //!
+//! **Revoked session.** When an operator ends a peer's session, the peer may keep its ticket, and others that it never used. All of
+//! them are refused ([`TicketRefusal::Revoked`]): those whose chain of resumptions began with an authentication before that moment. What
+//! remains to the peer is to authenticate fully, if its credentials are still good.
+//!
 //! **Forged or altered ticket.** AES-GCM. **Endless session.** The time of the last full authentication is carried from ticket to
 //! ticket, so that reauthentication falls due as if nothing had been resumed ([`lifetime`]). **Identity privacy.** Identities
 //! are inside; the content is padded, so that the length says little.
@@ -48,6 +52,7 @@ use dormouse_sansio::UnixTime;
 
 pub use client::ClientTicket;
 pub use codec::TicketFormatError;
+pub(crate) use content::Holder;
 pub use content::{TicketChild, TicketContent, TicketId};
 pub use guard::{SpentRecord, TicketGuard};
 pub use keys::{KeyExportError, TicketKeys};
@@ -79,6 +84,9 @@ pub enum TicketRefusal {
     /// Used before.
     #[error("ticket was used before")]
     Spent,
+    /// The gateway's operator has ended the session that it stems from.
+    #[error("ticket was revoked when its session was ended")]
+    Revoked,
     /// The memory of spent tickets is full.
     #[error("memory of {0} spent tickets is full")]
     MemoryFull(usize),

@@ -68,6 +68,31 @@ fn client() -> ClientTicket {
 }
 
 #[test]
+fn a_revocation_ends_every_ticket_that_its_holder_had_and_no_other() {
+    let holder = |c: &TicketContent| Holder::of(&c.connection, "joe@example.org");
+    let (old, other) =
+        (content(5), TicketContent { id_i: Id::new(IdType::Fqdn, *b"eve.example.org"), ..content(6) });
+    let descendant = TicketContent { issued: NOW + DAY, expires: NOW + WEEK, ..content(7) };
+    let elsewhere = TicketContent { connection: "another".to_owned(), ..content(8) };
+    let anew = TicketContent { authenticated: NOW, ..content(9) };
+    let mut guard = TicketGuard::new();
+    let record = guard.revoke(&holder(&old), NOW, NOW, NOW + WEEK).unwrap();
+    for guard in
+        [&guard, &TicketGuard::load(record.as_bytes(), NOW), &TicketGuard::load(&guard.export(), NOW)]
+    {
+        for mine in [&old, &descendant] {
+            assert_eq!(guard.check(mine, NOW), Err(TicketRefusal::Revoked));
+        }
+        for good in [&other, &elsewhere, &anew] {
+            assert_eq!(guard.check(good, NOW), Ok(()));
+        }
+    }
+    assert_eq!(guard.spend(&old, NOW), Err(TicketRefusal::Revoked), "also one that was let through before");
+    guard.spend(&anew, NOW + WEEK).unwrap();
+    assert_eq!(guard.len(), 1, "forgotten when the last of them has expired");
+}
+
+#[test]
 fn a_ticket_opens_to_what_was_sealed() {
     let ticket = keys().seal(&content(5), &mut Seeded::new(2)).unwrap();
     assert_eq!(keys().open(&ticket, NOW).unwrap(), content(5));

@@ -1,0 +1,85 @@
+//! `dormouse down CONNECTION --peer IDENTITY`: a gateway's operator ends the session of one peer. Owns the errors of those who mean
+//! somebody else; the removal is the node's.
+
+use crate::daemon::Daemon;
+use dormouse_control::{Error, ErrorKind};
+use dormouse_node::config::file::Role;
+use dormouse_sansio::Instant;
+use std::collections::BTreeSet;
+
+/// Most peers that an error names.
+const NAMED: usize = 8;
+
+impl Daemon {
+    /// Ends the sessions of the peers of `connection` that `peer` means.
+    pub(crate) fn remove(&mut self, now: Instant, connection: &str, peer: &str) -> Result<(), Error> {
+        if !self.is_gateway(connection) {
+            return Err(self.no_gateway(connection));
+        }
+        let removed = self.node.remove_peer(now, connection, peer);
+        if removed.is_empty() {
+            return Err(nobody(connection, peer, &self.node.peers_of(connection)));
+        }
+        for peer in removed {
+            tracing::info!(%connection, %peer, "removed on request");
+        }
+        Ok(())
+    }
+
+    pub(crate) fn is_gateway(&self, connection: &str) -> bool {
+        self.connections.iter().any(|c| c.name == connection && c.role == Role::Gateway)
+    }
+
+    fn no_gateway(&self, connection: &str) -> Error {
+        if self.connections.iter().any(|c| c.name == connection) {
+            let message = format!("'{connection}' is a client connection: its one peer is its gateway");
+            return Error::new(ErrorKind::Request, message)
+                .with_change(format!("dormouse down {connection}"));
+        }
+        let gateways = self.connections.iter().filter(|c| c.role == Role::Gateway).map(|c| c.name.clone());
+        let known: BTreeSet<String> = gateways.collect();
+        let message =
+            format!("there is no gateway connection '{connection}'; gateway connections: {}", list(&known));
+        Error::new(ErrorKind::UnknownConnection, message)
+    }
+}
+
+/// What a client's verb is told that names a gateway's connection.
+pub(crate) fn open_to_all(connection: &str) -> Error {
+    let message = format!(
+        "'{connection}' is a gateway connection: it is open to its peers as long as the daemon runs, and only one of them can be removed"
+    );
+    Error::new(ErrorKind::Request, message).with_change(format!("dormouse down {connection} --peer IDENTITY"))
+}
+
+fn nobody(connection: &str, peer: &str, there: &BTreeSet<String>) -> Error {
+    let message = format!(
+        "no peer of '{connection}' is called '{peer}' or has this address; its peers: {}",
+        list(there)
+    );
+    Error::new(ErrorKind::NotConnected, message)
+}
+
+fn list(names: &BTreeSet<String>) -> String {
+    let first: Vec<&str> = names.iter().take(NAMED).map(String::as_str).collect();
+    match (first.is_empty(), names.len() - first.len()) {
+        (true, _) => "none".to_owned(),
+        (_, 0) => first.join(", "),
+        (_, more) => format!("{} and {more} more (dormouse status)", first.join(", ")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{BTreeSet, list, nobody};
+
+    #[test]
+    fn an_error_names_whom_there_is_and_stays_short() {
+        let peers = |n: usize| -> BTreeSet<String> { (0..n).map(|i| format!("peer-{i:02}")).collect() };
+        assert_eq!(list(&peers(0)), "none");
+        assert_eq!(list(&peers(2)), "peer-00, peer-01");
+        assert!(list(&peers(100)).ends_with("peer-07 and 92 more (dormouse status)"));
+        let said = nobody("office", "joe", &peers(1)).to_string();
+        assert!(said.contains("'joe'") && said.contains("'office'") && said.contains("peer-00"), "{said}");
+    }
+}

@@ -1,0 +1,81 @@
+//! An operator ends the session of one peer. Owns who is meant by a name; must never touch a client's own session, which
+//! [`Node::down`] ends.
+
+use crate::node::{Node, Session};
+use dormouse_ike::SaId;
+use dormouse_sansio::Instant;
+use ipnet::IpNet;
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
+impl Node {
+    /// Gateway: ends every session of a peer of `connection`, awake or asleep, and what the stand-in does for its device. `peer` is the
+    /// identity that it has proved, as it is displayed, or an inner address of it. Returns the identities that were meant: none
+    /// if nobody was.
+    ///
+    /// A peer that listens is told. All of its tickets are refused from now on; what is left to it is a full exchange, which its
+    /// credentials and the configuration decide. It keeps its claim to its inner addresses, like anybody who has left.
+    pub fn remove_peer(&mut self, now: Instant, connection: &str, peer: &str) -> BTreeSet<String> {
+        let meant = self.peers_called(connection, peer);
+        for peer in &meant {
+            if !self.ike.revoke_tickets(now, connection, peer) {
+                tracing::warn!(%connection, %peer, "no room to remember that its tickets are revoked; none are accepted for now");
+            }
+            self.dismiss_device(connection, peer);
+            let theirs = |s: &Session| s.connection == connection && s.peer == *peer;
+            let sessions: Vec<(SaId, bool)> =
+                self.sessions.iter().filter(|(_, s)| theirs(s)).map(|(sa, s)| (*sa, s.hears())).collect();
+            for (sa, hears) in sessions {
+                if hears {
+                    self.ike.close(now, sa);
+                } else {
+                    // It finds out when it wakes.
+                    self.ike.forget(now, sa);
+                }
+            }
+            self.drain_ike(now);
+        }
+        meant
+    }
+
+    /// Gateway: the peers of a connection, with a session or asleep without one.
+    #[must_use]
+    pub fn peers_of(&self, connection: &str) -> BTreeSet<String> {
+        self.places(connection).into_iter().map(|(peer, _)| peer).collect()
+    }
+
+    /// An identity means its own peer; an address the peer with the narrowest prefix that holds it.
+    fn peers_called(&self, connection: &str, name: &str) -> BTreeSet<String> {
+        let places = self.places(connection);
+        if places.iter().any(|(peer, _)| peer == name) {
+            return BTreeSet::from([name.to_owned()]);
+        }
+        let Ok(address) = name.parse::<IpAddr>() else { return BTreeSet::new() };
+        let holds = |net: &IpNet| net.contains(&address).then(|| net.prefix_len());
+        let width = |nets: &[IpNet]| nets.iter().filter_map(holds).max();
+        let narrowest = places.iter().filter_map(|(_, nets)| width(nets)).max();
+        let meant = places.iter().filter(|(_, nets)| narrowest.is_some() && width(nets) == narrowest);
+        meant.map(|(peer, _)| peer.clone()).collect()
+    }
+
+    /// Every peer of a gateway's connection with the prefixes where it is reached.
+    fn places(&self, connection: &str) -> Vec<(String, Vec<IpNet>)> {
+        if self.clients.contains_key(connection) {
+            return Vec::new();
+        }
+        let ours = self.sessions.values().filter(|s| s.connection == connection && !s.tentative);
+        let sessions = ours.map(|s| {
+            let leased = s.assigned.addresses().into_iter().map(IpNet::from);
+            (s.peer.clone(), leased.chain(s.routes.iter().copied()).collect())
+        });
+        let absent = self.absent_devices().into_iter().filter(|d| d.connection == connection);
+        sessions.chain(absent.map(|d| (d.peer, d.routes))).collect()
+    }
+}
+
+impl Session {
+    /// Its peer is awake and known to be there.
+    fn hears(&self) -> bool {
+        self.asleep.is_none() && !self.tentative
+    }
+}

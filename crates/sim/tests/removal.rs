@@ -1,0 +1,126 @@
+//! A gateway's operator ends the session of a peer: it is told if it listens, its tickets are worthless, and its leases and routes
+//! are free. Coming back takes a full exchange.
+
+use dormouse_ike::config::HoldPolicy;
+use dormouse_node::ladder::{Rung, State};
+use dormouse_node::{Change, Limits, SleepFlags, SleepVerdict};
+use dormouse_sim::{Access, Settings, Step, World};
+use std::time::Duration;
+
+const PEER: &str = "device.sim";
+
+fn connected(seed: u64, settings: Settings) -> World {
+    let mut world = World::new(seed, settings);
+    world.run(Duration::from_secs(2));
+    assert_eq!(world.device_state(), State::Up, "{:#?}", world.device.changes);
+    world
+}
+
+/// Who was removed.
+fn remove(world: &mut World, connection: &str, peer: &str) -> Vec<String> {
+    let node = world.gateway.node.as_mut().expect("it runs");
+    let meant = node.remove_peer(world.now, connection, peer);
+    world.gateway.flush(world.now);
+    meant.into_iter().collect()
+}
+
+fn last_rung(world: &World) -> Option<Rung> {
+    let up = |c: &Change| if let Change::Up { rung, .. } = c { Some(*rung) } else { None };
+    world.device.changes.iter().rev().find_map(up)
+}
+
+fn sessions(world: &World) -> usize {
+    world.gateway.node.as_ref().map_or(0, |n| n.gateway_sessions(world.now).len())
+}
+
+fn refused_for(world: &World, word: &str) -> bool {
+    let about = |c: &Change| matches!(c, Change::PeerRefused { why, .. } if why.contains(word));
+    world.gateway.changes.iter().any(about)
+}
+
+#[test]
+fn a_peer_that_listens_is_told_and_its_ticket_is_destroyed() {
+    let mut world = connected(1, Settings::default());
+    assert!(world.device.ticket.is_some());
+    assert_eq!(remove(&mut world, "office", PEER), [PEER]);
+    // The Delete has arrived, the answers to what follows have not.
+    world.run(Duration::from_millis(35));
+    assert!(world.device.ticket.is_none(), "a ticket outlived its session");
+    let down = Change::Down { connection: "office".into(), why: "deleted by the peer".into() };
+    assert!(world.device.changes.contains(&down), "{:#?}", world.device.changes);
+    // Its credentials are still good: it comes back in full, and what it is given now is worth something.
+    world.run(Duration::from_secs(5));
+    assert_eq!((last_rung(&world), sessions(&world)), (Some(Rung::Full), 1));
+    assert!(world.gateway.routes.len() == 1, "{:?}", world.gateway.routes);
+    world.step(Step::GatewayCrash(Duration::from_secs(1), true));
+    world.send_up();
+    world.run(Duration::from_secs(5));
+    assert_eq!(last_rung(&world), Some(Rung::Ticket), "{:#?}", world.gateway.changes);
+    world.settle_and_check();
+}
+
+#[test]
+fn a_ticket_that_the_peer_kept_is_refused_also_after_a_restart_of_the_gateway() {
+    for restart in [false, true] {
+        let mut world = connected(2, Settings::default());
+        // It hears nothing of its removal.
+        world.device.crash();
+        assert_eq!(remove(&mut world, "office", PEER), [PEER]);
+        world.run(Duration::from_secs(30));
+        assert!(sessions(&world) == 0 && world.gateway.routes.is_empty());
+        if restart {
+            world.step(Step::GatewayCrash(Duration::from_secs(1), true));
+        }
+        assert!(world.device.ticket.is_some());
+        world.step(Step::DeviceCrash(Duration::from_secs(1)));
+        world.run(Duration::from_secs(5));
+        assert_eq!(last_rung(&world), Some(Rung::Full), "{:#?}", world.device.changes);
+        assert!(refused_for(&world, "revoked"), "{:#?}", world.gateway.changes);
+        world.settle_and_check();
+    }
+}
+
+#[test]
+fn a_device_that_sleeps_is_left_in_peace_and_finds_out_when_it_wakes() {
+    const BOTH: SleepFlags = SleepFlags { stand_in: true, buffering: true };
+    for most in [10, 0] {
+        let hold = HoldPolicy { most, services: BOTH, ..HoldPolicy::default() };
+        let stand_in = Some((Limits::default(), Duration::from_secs(3_600)));
+        let mut world = connected(3, Settings { hold, stand_in, ..Settings::default() });
+        world.send_up();
+        world.announce_sleep(Some(Duration::from_secs(600)), BOTH);
+        let held = matches!(world.device.sleep, Some(SleepVerdict::Held { .. }));
+        assert_eq!(held, most > 0, "{:?}", world.device.sleep);
+        world.run(Duration::from_secs(60));
+        let before = world.gateway.node.as_ref().map(|n| n.ike_stats().datagrams_out);
+        assert_eq!(world.gateway.routes.len(), 1);
+        assert_eq!(remove(&mut world, "office", PEER), [PEER]);
+        world.run(Duration::from_secs(60));
+        let node = world.gateway.node.as_ref().expect("it runs");
+        assert_eq!(Some(node.ike_stats().datagrams_out), before, "a sleeping device was disturbed");
+        assert!(node.gateway_sessions(world.now).is_empty() && node.absent_devices().is_empty());
+        assert!(world.gateway.routes.is_empty(), "{:?}", world.gateway.routes);
+        world.wake(Access::A);
+        let number = world.send_up();
+        world.run(Duration::from_secs(5));
+        assert_eq!(last_rung(&world), Some(Rung::Full), "held {held}: {:#?}", world.device.changes);
+        assert!(world.gateway.received.contains(&number), "what found out was lost");
+        world.settle_and_check();
+    }
+}
+
+#[test]
+fn a_peer_is_meant_by_its_identity_or_by_its_inner_address() {
+    let mut world = connected(4, Settings::default());
+    let inner = world.device.inner.expect("configured").to_string();
+    for (connection, name) in
+        [("office", "device"), ("office", "10.55.0.250"), ("home", PEER), ("office", "*.sim"), ("office", "")]
+    {
+        assert!(remove(&mut world, connection, name).is_empty(), "{connection} {name}");
+    }
+    assert_eq!(sessions(&world), 1);
+    assert_eq!(remove(&mut world, "office", &inner), [PEER]);
+    // Not at the end of its own that the device has.
+    let device = world.device.node.as_mut().expect("it runs");
+    assert!(device.remove_peer(world.now, "office", "gateway.sim").is_empty());
+}
