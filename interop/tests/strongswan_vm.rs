@@ -1,15 +1,25 @@
-//! Debian's strongSwan with ESP in the kernel, in both roles, in a virtual machine: ESP without UDP, transport mode, MOBIKE. The story
-//! is `vm/strongswan.sh`; here is the verdict.
+//! Debian's strongSwan with ESP in the kernel, in both roles, in a virtual machine: ESP without UDP, transport mode, MOBIKE; and
+//! transport mode through a NAT. The stories are `vm/strongswan-direct.sh` and `vm/strongswan-nat.sh`; here is the verdict.
 
 use anyhow::Result;
 use dormouse_interop::vm;
 use dormouse_testbed::{Need, binary, require};
 
-#[test]
-fn esp_of_the_kernel_in_tunnel_and_transport_mode_on_the_move() -> Result<()> {
-    let needs = vm::needs([Need::File("/usr/lib/ipsec/charon"), Need::Program("swanctl")]);
-    if !require("strongSwan with ESP in the kernel", &needs) {
+fn tells(story: &str) -> Result<()> {
+    let programs = ["swanctl", "nft", "perl"].map(Need::Program);
+    let needs = vm::needs(programs.into_iter().chain([Need::File("/usr/lib/ipsec/charon")]));
+    if !require(&format!("strongSwan with ESP in the kernel, {story}"), &needs) {
         return Ok(());
     }
-    vm::story("strongswan", &[binary("dormouse"), binary("dormoused")])
+    vm::story("strongswan", &[story.into(), binary("dormouse"), binary("dormoused")])
+}
+
+#[test]
+fn esp_of_the_kernel_in_tunnel_and_transport_mode_on_the_move() -> Result<()> {
+    tells("direct")
+}
+
+#[test]
+fn transport_mode_through_a_nat_in_either_role() -> Result<()> {
+    tells("nat")
 }

@@ -7,7 +7,7 @@ use anyhow::{Result, ensure};
 use dormouse_testbed::{
     Access, Dormoused, EchoServer, GATEWAY, Host, LongLived, Need, Prober, Roaming, require,
 };
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 const NEEDS: [Need; 3] = [Need::Root, Need::File("/dev/net/tun"), Need::Program("nft")];
@@ -108,8 +108,8 @@ impl Hosts {
 fn protected_between(address: &str) -> Result<()> {
     let hosts = hosts(address)?;
     let world = &hosts.world;
-    let gateway: IpAddr = GATEWAY.parse()?;
-    let echo = EchoServer::start(&world.gateway, SocketAddr::new(gateway, PORT))?;
+    // Bound to no address: what it answers with is the route's business.
+    let echo = EchoServer::start(&world.gateway, SocketAddr::from(([0, 0, 0, 0], PORT)))?;
     let back = EchoServer::start(&world.device, SocketAddr::new(Access::B.device_address(), PORT))?;
     world
         .device

@@ -90,6 +90,25 @@ cable() {
   # The kernel asks for a route before it asks for a policy.
   gw ip route add default via 10.1.0.2; dev ip route add default via 10.1.0.1
 }
+# behind_nat: the device has 192.168.7.2, behind a router that has 10.1.0.6 on the gateway's network. Nothing passes but IKE and ESP in UDP.
+behind_nat() {
+  for module in $(cat /nat-modules); do modprobe "$module" || fail "no NAT: $module"; done
+  ip netns add device && ip netns add router && ip netns add gateway || fail "no namespaces"
+  ip link add cable0 netns device type veth peer name inside netns router || fail "no cable"
+  ip link add outside netns router type veth peer name cable1 netns gateway || fail "no cable"
+  for name in device router gateway; do ip netns exec $name ip link set lo up; done
+  dev ip addr add 192.168.7.2/24 dev cable0; dev ip link set cable0 up
+  ip netns exec router ip addr add 192.168.7.1/24 dev inside; ip netns exec router ip link set inside up
+  ip netns exec router ip addr add 10.1.0.6/24 dev outside; ip netns exec router ip link set outside up
+  gw ip addr add 10.1.0.1/24 dev cable1; gw ip link set cable1 up
+  gw ip addr add 10.99.0.1/32 dev lo
+  dev ip route add default via 192.168.7.1; gw ip route add default via 10.1.0.6
+  ip netns exec router sysctl -q -w net.ipv4.ip_forward=1
+  ip netns exec router nft 'table ip nat {
+    chain post { type nat hook postrouting priority 100; oifname "outside" masquerade; }
+    chain forward { type filter hook forward priority 0; policy drop; udp dport { 500, 4500 } accept; ct state established accept; }
+  }' || fail "no NAT"
+}
 esp_modules() {
   # The last of the list need the others when they test themselves.
   for module in $ESP_MODULES; do modprobe "$module" || echo "no module $module"; done

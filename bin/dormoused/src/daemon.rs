@@ -407,17 +407,17 @@ impl Daemon {
 
     fn apply(&mut self, now: Instant, event: Event) {
         match event {
-            Event::Configure { connection, assigned, routes } => {
+            Event::Configure { connection, assigned, routes, source } => {
                 let local = self.local_prefixes(&connection);
-                self.machine.configure(&connection, assigned, &routes, &local);
+                self.machine.configure(&connection, assigned, &routes, (source, &local));
                 self.inner = self.machine.inner();
             }
             Event::Unconfigure { connection } => {
                 self.machine.unconfigure(&connection);
                 self.inner = self.machine.inner();
             }
-            Event::PeerRoutes { routes } => self.machine.peer_routes(&routes, true),
-            Event::PeerGone { routes } => self.machine.peer_routes(&routes, false),
+            Event::PeerRoutes { routes, source } => self.machine.peer_routes(&routes, source),
+            Event::PeerGone { routes } => self.machine.peers_gone(&routes),
             Event::GatewayAddresses { .. } => self.look_at_network(now),
             Event::Resend { packets } => {
                 tracing::debug!(packets = packets.len(), "sent in vain, and held");

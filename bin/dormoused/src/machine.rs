@@ -36,6 +36,8 @@ pub(crate) struct Machine {
     tun: u32,
     interface: String,
     configured: BTreeMap<String, Configured>,
+    /// Gateway: where the routes to peers have a source.
+    sources: BTreeMap<IpNet, IpAddr>,
     /// Why DNS is done as it is.
     pub(crate) resolver_in_use: String,
 }
@@ -84,6 +86,7 @@ impl Machine {
             tun: index,
             interface,
             configured: BTreeMap::new(),
+            sources: BTreeMap::new(),
             resolver_in_use,
         })
     }
@@ -105,14 +108,15 @@ impl Machine {
         }
     }
 
-    /// Client: the tunnel carries these addresses, routes and name servers now. `local` are the prefixes on our side of the
-    /// tunnel: where the gateway assigned no address, packets of this machine itself leave with one of those.
+    /// Client: the tunnel carries these addresses, routes and name servers now. Packets of this machine itself leave with `source`, if
+    /// nothing else is taken there, or with what the gateway assigned, or with an address out of `local`, the prefixes on our side of
+    /// the tunnel.
     pub(crate) fn configure(
         &mut self,
         connection: &str,
         assigned: AssignedConfig,
         nets: &[IpNet],
-        local: &[IpNet],
+        (source, local): (Option<IpAddr>, &[IpNet]),
     ) {
         self.unconfigure(connection);
         let inner = assigned.addresses();
@@ -123,7 +127,8 @@ impl Machine {
         let mut routes = Vec::new();
         for net in nets {
             let same = |a: &IpAddr| a.is_ipv4() == net.addr().is_ipv4();
-            let source = inner.iter().copied().find(same).or_else(|| self.own_address(local, same));
+            let inner_address = || inner.iter().copied().find(same);
+            let source = source.filter(same).or_else(inner_address).or_else(|| self.own_address(local, same));
             // A family without an inner address would leave with an outer one that the gateway does not accept.
             if source.is_none() && !inner.is_empty() {
                 continue;
@@ -155,15 +160,28 @@ impl Machine {
         self.set_dns();
     }
 
-    /// Gateway: these prefixes are reached through the tunnel, or no longer.
-    pub(crate) fn peer_routes(&mut self, routes: &[IpNet], add: bool) {
+    /// Gateway: these prefixes are reached through the tunnel; from `source`, if nothing else is taken there.
+    pub(crate) fn peer_routes(&mut self, routes: &[IpNet], source: Option<IpAddr>) {
         for net in routes {
-            let route = Route::over(self.tun, *net);
-            let result = if add { self.ledger.add_route(route) } else { self.ledger.remove_route(route) };
-            report(result, "route", net);
+            let source = source.filter(|a| a.is_ipv4() == net.addr().is_ipv4());
+            self.sources.remove(net);
+            self.sources.extend(source.map(|a| (*net, a)));
+            report(self.ledger.add_route(Route { source, ..Route::over(self.tun, *net) }), "route", net);
         }
         if let Some(neighbours) = &mut self.neighbours {
-            neighbours.clients(routes, add);
+            neighbours.clients(routes, true);
+        }
+    }
+
+    /// Gateway: they no longer are.
+    pub(crate) fn peers_gone(&mut self, routes: &[IpNet]) {
+        for net in routes {
+            let source = self.sources.remove(net);
+            let route = Route { source, ..Route::over(self.tun, *net) };
+            report(self.ledger.remove_route(route), "route", net);
+        }
+        if let Some(neighbours) = &mut self.neighbours {
+            neighbours.clients(routes, false);
         }
     }
 

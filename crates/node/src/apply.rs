@@ -106,7 +106,10 @@ impl Node {
 
     /// The CHILD SA `id` of `sa` can be used: a client's session is complete with it.
     pub(crate) fn child_installed(&mut self, now: Instant, sa: SaId, id: u64) {
-        let Some(selectors) = self.sad.get(id).map(|c| c.selectors.clone()) else { return };
+        let Some(child) = self.sad.get(id) else { return };
+        let selectors = child.selectors.clone();
+        let bound = child.inbound.mode() == dormouse_esp::Mode::Transport;
+        let source = selectors.local().first().filter(|_| bound).map(|ts| ts.start);
         let Some(session) = self.sessions.get_mut(&sa) else { return };
         if session.tentative {
             return;
@@ -117,7 +120,7 @@ impl Node {
             routes.retain(|net| net.prefix_len() > 0 && !session.routes.contains(net));
             if !routes.is_empty() {
                 session.routes.extend(&routes);
-                self.push(Event::PeerRoutes { routes });
+                self.push(Event::PeerRoutes { routes, source });
             }
             self.desk_installed(now, sa, id);
             return;
@@ -129,11 +132,12 @@ impl Node {
             subnets => subnets.to_vec(),
         };
         client.last_selectors = Some(selectors);
-        let wanted = (assigned, routes);
+        let wanted = (assigned, routes, source);
         if client.configured.as_ref() != Some(&wanted) {
             let connection = client.config.name.clone();
             client.configured = Some(wanted.clone());
-            self.push(Event::Configure { connection, assigned: wanted.0, routes: wanted.1 });
+            let (assigned, routes, source) = wanted;
+            self.push(Event::Configure { connection, assigned, routes, source });
         }
         self.settle(now);
     }

@@ -25,7 +25,7 @@ pub(crate) struct Client {
     /// The ticket is of no use any more, and nobody was told.
     spent: bool,
     /// What the machine was told to configure.
-    pub(crate) configured: Option<(AssignedConfig, Vec<ipnet::IpNet>)>,
+    pub(crate) configured: Option<(AssignedConfig, Vec<ipnet::IpNet>, Option<IpAddr>)>,
     /// Addresses at which the gateway said that it can be reached too, and those at which it was.
     pub(crate) gateway_addresses: BTreeSet<IpAddr>,
     /// Traffic of the last CHILD SA: packets of it are held while the session comes back.

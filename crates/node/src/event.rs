@@ -19,6 +19,8 @@ pub enum Event {
         assigned: AssignedConfig,
         /// Prefixes that lead into the tunnel.
         routes: Vec<IpNet>,
+        /// The only address of this machine from which anything is taken there: in transport mode.
+        source: Option<IpAddr>,
     },
     /// Client: take addresses, routes and name servers back.
     Unconfigure {
@@ -29,6 +31,8 @@ pub enum Event {
     PeerRoutes {
         /// Prefixes of the client.
         routes: Vec<IpNet>,
+        /// As in [`Event::Configure`].
+        source: Option<IpAddr>,
     },
     /// Gateway: they no longer are.
     PeerGone {

@@ -219,7 +219,7 @@ impl Host {
                     Event::Resend { packets } => self.held_lost += self.held.push_first(now, packets),
                     Event::TicketSpent { record } => self.spent.extend(record),
                     Event::Deliver { packets } => kept.extend(packets),
-                    Event::PeerRoutes { routes } => self.routes.extend(routes),
+                    Event::PeerRoutes { routes, .. } => self.routes.extend(routes),
                     Event::PeerGone { routes } => self.routes.retain(|r| !routes.contains(r)),
                     Event::SleepReady { verdict, .. } => self.sleep = Some(verdict),
                     _ => {}
