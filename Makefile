@@ -4,7 +4,7 @@ CARGO ?= cargo
 # A Rust that scripts/setup.sh has just installed is not on the caller's PATH yet.
 export PATH := $(HOME)/.cargo/bin:$(PATH)
 
-.PHONY: demo test build setup lint unit interop bench bench-quick docs clean
+.PHONY: demo test build setup install uninstall lint unit interop bench bench-quick docs clean
 
 demo: setup-demo
 	$(CARGO) build --release --locked -p dormouse -p dormoused
@@ -18,6 +18,13 @@ setup-%:
 
 build:
 	$(CARGO) build --release --locked -p dormouse -p dormoused
+
+# Below /usr/local, unless PREFIX says otherwise.
+install: setup-build build
+	./scripts/as-root env PREFIX="$(PREFIX)" DESTDIR="$(DESTDIR)" BIN="$${CARGO_TARGET_DIR:-target}/release" ./scripts/install
+
+uninstall:
+	./scripts/as-root env PREFIX="$(PREFIX)" DESTDIR="$(DESTDIR)" ./scripts/install --remove
 
 lint:
 	./scripts/test lint
