@@ -8,6 +8,7 @@ mod apply;
 mod child;
 mod client;
 pub mod config;
+mod data;
 pub mod event;
 pub mod held;
 pub mod ladder;
