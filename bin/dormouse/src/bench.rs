@@ -1,6 +1,8 @@
 //! `dormouse bench`: what each security setting costs on this machine. Thin over `dormouse_lab::bench`; owns arguments,
 //! progress and the summary.
 
+mod far;
+
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -9,9 +11,9 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use clap::{Args, Subcommand};
-use dormouse_lab::bench::{self, Against, Campaign, Ended, Part, Request, Unprivileged};
+use dormouse_lab::bench::{self, Against, Campaign, Ended, Lost, Part, Request, Unprivileged};
 use dormouse_lab::results::Results;
-use dormouse_lab::results::format::{Metric, Sample, What};
+use dormouse_lab::results::format::{Metric, Round, Sample, What};
 use dormouse_lab::results::stats;
 use indicatif::{ProgressBar, ProgressStyle};
 
@@ -69,6 +71,15 @@ pub(crate) struct BenchArgs {
     /// Compare our primitives with `openssl speed` instead
     #[arg(long)]
     openssl: bool,
+    /// Measure over the link to the machine that serves there
+    #[arg(long, value_name = "ADDRESS:PORT", conflicts_with = "openssl")]
+    peer: Option<String>,
+    /// Be the other machine: for whoever knows the secret that is printed, one after the other, until interrupted
+    #[arg(long, value_name = "ADDRESS:PORT", conflicts_with_all = ["peer", "out", "resume", "what", "suites", "sizes", "cores", "governors", "files", "rates", "stream_seconds", "profile", "repeat", "quick", "plan", "openssl"])]
+    serve: Option<String>,
+    /// File of the secret: --serve writes it there instead of printing it, --peer reads it (- for standard input)
+    #[arg(long, value_name = "FILE")]
+    secret: Option<PathBuf>,
 }
 
 #[derive(Debug, Subcommand)]
@@ -97,15 +108,18 @@ pub(crate) fn run(args: &BenchArgs, json: bool) -> Result<ExitCode> {
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP] {
         signal_hook::flag::register(signal, interrupted.clone())?;
     }
+    if let Some(address) = &args.serve {
+        return match far::serve(address, args.secret.as_deref(), &interrupted) {
+            Err(error) if error.is::<Unprivileged>() => unprivileged(&error),
+            served => served.map(|()| ExitCode::SUCCESS),
+        };
+    }
     if args.openssl {
         return openssl(args, json, &interrupted);
     }
     let mut campaign = match planned(args) {
         Ok(campaign) => campaign,
-        Err(error) if error.is::<Unprivileged>() => {
-            eprintln!("error: {error}");
-            return Ok(dormouse_control::ExitCode::Permission.into());
-        }
+        Err(error) if error.is::<Unprivileged>() => return unprivileged(&error),
         Err(error) => return Err(error),
     };
     let results = &campaign.results;
@@ -137,25 +151,47 @@ pub(crate) fn run(args: &BenchArgs, json: bool) -> Result<ExitCode> {
         bar.set_message(format!("{round}: {}", progress.next));
     });
     bar.finish_and_clear();
-    let ended = ended?;
+    let ended = match ended {
+        Err(error) if error.is::<Lost>() => {
+            continued(args);
+            return Err(error);
+        }
+        ended => ended?,
+    };
     if json {
         println!("{}", serde_json::to_string_pretty(&campaign.results)?);
     } else {
         print!("{}", summary(&campaign));
     }
     if ended == Ended::Interrupted {
-        match args.resume.as_ref().or(args.out.as_ref()) {
-            Some(path) => eprintln!("interrupted; dormouse bench --resume {} continues", path.display()),
-            None => eprintln!("interrupted; with --out FILE it could be continued"),
-        }
+        continued(args);
         return Ok(ExitCode::FAILURE);
     }
     Ok(ExitCode::SUCCESS)
 }
 
+fn unprivileged(error: &anyhow::Error) -> Result<ExitCode> {
+    eprintln!("error: {error}");
+    Ok(dormouse_control::ExitCode::Permission.into())
+}
+
+/// Says how a campaign that was interrupted goes on.
+fn continued(args: &BenchArgs) {
+    let peer = args.peer.as_ref().map(|peer| format!(" --peer {peer}")).unwrap_or_default();
+    match args.resume.as_ref().or(args.out.as_ref()) {
+        Some(path) => eprintln!("interrupted; dormouse bench --resume {}{peer} continues", path.display()),
+        None => eprintln!("interrupted; with --out FILE it could be continued"),
+    }
+}
+
 fn planned(args: &BenchArgs) -> Result<Campaign> {
+    let peer = match &args.peer {
+        Some(address) if !args.plan => Some(far::connect(address, args.secret.as_deref())?),
+        None if args.secret.is_some() => bail!("--secret is of use with --peer or --serve"),
+        _ => None,
+    };
     if let Some(path) = &args.resume {
-        return Campaign::resume(path);
+        return Campaign::resume(path, peer);
     }
     let request = Request {
         parts: args.what.clone(),
@@ -170,13 +206,14 @@ fn planned(args: &BenchArgs) -> Result<Campaign> {
         profile: args.profile.clone(),
         quick: args.quick,
         compare_governors: false,
+        between: args.peer.is_some(),
         seed: args.seed,
     };
     if args.stream_seconds < 0.0 {
         bail!("streams of {} seconds: expected a time above 0", args.stream_seconds);
     }
     let out = if args.plan { None } else { args.out.clone() };
-    Campaign::new(&request, std::env::args().collect(), out)
+    Campaign::new(&request, std::env::args().collect(), out, peer)
 }
 
 fn minutes(time: Duration) -> String {
@@ -195,6 +232,10 @@ fn summary(campaign: &Campaign) -> String {
         "{}, {} processors, {}\n",
         results.machine.cpu, results.machine.cores, results.machine.kernel
     );
+    if let Some(far) = &results.far {
+        let _ = writeln!(out, "to {}, {} processors, {}", far.cpu, far.cores, far.kernel);
+    }
+    let far = if results.far.is_some() { " ns/B far" } else { "" };
     for what in [What::Crypto, What::Path, What::Stream, What::Download, What::Tls] {
         let of_part: Vec<&Sample> = results.samples.iter().filter(|s| s.what == what).collect();
         if of_part.is_empty() {
@@ -202,7 +243,7 @@ fn summary(campaign: &Campaign) -> String {
         }
         let _ = writeln!(
             out,
-            "\n{:<72} {:>10} {:>10} {:>10} {:>8}",
+            "\n{:<72} {:>10} {:>10} {:>10} {:>8}{far:>10}",
             "median of all rounds", "Mbit/s", "ns/B own", "ns/B rest", "loss %"
         );
         for sample in of_part {
@@ -212,9 +253,12 @@ fn summary(campaign: &Campaign) -> String {
             };
             let rest = sample.rounds.iter().filter_map(|r| r.cpu_system).collect();
             let own = sample.rounds.iter().filter_map(|r| r.cpu_thread).collect();
+            let both = |r: &Round| Some(r.far_cpu_thread? + r.far_cpu_system.unwrap_or(0.0));
+            let far = stats::median(&sample.rounds.iter().filter_map(both).collect::<Vec<_>>());
+            let far = far.map(|far| format!("{far:>10.3}")).unwrap_or_default();
             let _ = writeln!(
                 out,
-                "{:<72} {:>10} {:>10} {:>10} {:>8}",
+                "{:<72} {:>10} {:>10} {:>10} {:>8}{far}",
                 bench::label(sample),
                 of(median(sample.values(Metric::Throughput)), 8e-6, 1),
                 of(median(own), 1.0, 3),

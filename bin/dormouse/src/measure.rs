@@ -40,7 +40,7 @@ pub(crate) fn now(request: &Request) -> Result<Results> {
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP] {
         signal_hook::flag::register(signal, interrupted.clone())?;
     }
-    let mut campaign = Campaign::new(request, std::env::args().collect(), None)?;
+    let mut campaign = Campaign::new(request, std::env::args().collect(), None, None)?;
     eprintln!(
         "measuring first: {} points, {} rounds, about {} seconds",
         campaign.results.samples.len(),

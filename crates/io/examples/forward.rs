@@ -30,6 +30,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         // Transport mode alone asks for them.
         inner: (local.ip(), remote.ip()),
         first: side == "a",
+        run: None,
     };
     let mut forwarder = Forwarder::open(&settings)?;
     eprintln!("{tun}: inner MTU {}", settings.inner_mtu()?);

@@ -26,6 +26,9 @@ pub(crate) fn obtained_on(results: &Results) -> Vec<String> {
             results.command.join(" ")
         ),
     ];
+    if let Some(far) = &results.far {
+        out.push(format!("over the link to {} ({} cores), {}", far.cpu, far.cores, far.kernel));
+    }
     if let Some(hypervisor) = &m.hypervisor {
         out.push(format!("a virtual machine ({hypervisor}): ratios hold, absolute figures may not"));
     }

@@ -65,14 +65,19 @@ pub fn report(results: &Results) -> Report {
         claims: claims(&streams),
         tables: tables(&streams),
         figures: figures::all(&streams),
-        notes: notes(),
+        notes: notes(results.far.is_some()),
     }
 }
 
-fn notes() -> Vec<String> {
+/// What a reader must know; `between`: of measurements between two machines.
+fn notes(between: bool) -> Vec<String> {
     [
         "The paper's device: a PDA with a 400 MHz processor behind 802.11b, FreeS/WAN and L2TP on the gateway; five repetitions.",
-        "Ours is this machine over links between network namespaces: the processor decides, and no radio takes part. Only directions can be compared.",
+        if between {
+            "Ours is this machine, to which another one sends over the link between the two: both processors and the link decide. Only directions can be compared."
+        } else {
+            "Ours is this machine over links between network namespaces: the processor decides, and no radio takes part. Only directions can be compared."
+        },
         "3DES, DES, SHA1 and MD5 are measured here to repeat the paper and for nothing else: RFC 8221 forbids DES and MD5, discourages 3DES, and retires SHA1.",
         "The percentages of the paper's text do not all have one base. Of Fig. 5 and 7: 18 % (56 kbit/s) and 37 % (1 Mbit/s) are parts of the larger figure, 64 % (2 Mbit/s) of the smaller, and 47 % belongs to 128 kbit/s, not 256. Of Fig. 9 all are parts of the larger figure. The tables here are computed from the paper's averages, relative to no VPN.",
         "The paper calls 25 J 0.001 % of a battery of 13.72 kJ; it is 0.18 %.",

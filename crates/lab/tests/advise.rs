@@ -8,7 +8,7 @@ use dormouse_lab::advise::candidates::Standing;
 use dormouse_lab::advise::levels::{Judgement, Permission};
 use dormouse_lab::advise::rules::Finding;
 use dormouse_lab::advise::{AdviseError, Options, Purpose, advise, text};
-use dormouse_lab::results::format::{EnergySource, Results, What};
+use dormouse_lab::results::format::{Direction, EnergySource, Machine, Results, Sample, What};
 use dormouse_lab::results::stats::Verdict;
 use proptest::prelude::*;
 
@@ -36,6 +36,35 @@ fn the_cheapest_allowed_suite_is_recommended_with_its_evidence() {
     let small = advise(&campaign(), options(Purpose::SmallPackets)).expect("advice");
     let large = advise(&campaign(), options(Purpose::Bulk)).expect("advice");
     assert_eq!((small.basis.packet_bytes, large.basis.packet_bytes), (180, 1_420));
+}
+
+/// Between two machines each direction has figures of its own, and the far machine's are not the device's.
+#[test]
+fn between_two_machines_the_device_s_own_figures_decide() {
+    let mut results = campaign();
+    let one = advise(&results, options(Purpose::Bulk)).expect("advice");
+    assert!(one.far.is_none() && !text::render(&one).contains("over the link to"));
+    let far = Machine { cpu: "Another processor".into(), cores: 8, ..results.machine.clone() };
+    results.far = Some(far);
+    let mut inbound = Vec::new();
+    for sample in results.samples.iter_mut().filter(|s| s.what == What::Path) {
+        sample.direction = Direction::Out;
+        for round in &mut sample.rounds {
+            // What costs the device most costs the far machine least.
+            round.far_cpu_thread = round.cpu_thread.map(|own| 1.0 / own);
+        }
+        inbound.push(Sample { direction: Direction::In, ..sample.clone() });
+    }
+    results.samples.extend(inbound);
+    let read = Results::parse(&serde_json::to_vec(&results).expect("JSON")).expect("a result file");
+    assert_eq!(read.far, results.far);
+    let told = |s: &Sample| s.rounds.iter().all(|r| r.far_cpu_thread.is_some());
+    assert!(read.samples.iter().filter(|s| s.what == What::Path).all(told));
+    let two = advise(&read, options(Purpose::Bulk)).expect("advice");
+    assert_eq!(two.recommended.suite, one.recommended.suite);
+    assert_ne!(two.basis.direction, Direction::Both);
+    let words = text::render(&two);
+    assert!(words.contains("over the link to Another processor, 8 cores"), "{words}");
 }
 
 #[test]

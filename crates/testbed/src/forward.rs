@@ -1,5 +1,6 @@
 //! A tunnel without key exchange: the data path alone, between a TUN device and a socket, under keys that are no secret. Owns
-//! its device, its socket and both halves of one SA; for measurements only, and must never carry anything that matters.
+//! its device, its socket and both halves of one SA; for measurements only, and must never carry anything that matters. Where
+//! strangers can reach it ([`Settings::run`]), it takes from the peer alone, and what is meant for the inner addresses alone.
 //!
 //! The batches, the SAs and the checks are those of the daemon (`dormouse-io`, `dormouse-esp`). What is missing is IKE, and
 //! whatever a session needs that can sleep.
@@ -11,7 +12,7 @@ use std::os::unix::net::UnixStream;
 
 use anyhow::{Context, Result, bail};
 use dormouse_crypto::measure::Suite;
-use dormouse_crypto::{Encr, PacketKey, Secret};
+use dormouse_crypto::{Encr, PacketKey, Prf, Secret, prf_plus};
 use dormouse_esp::{
     Child, IPV4_IN_IP, IPV6_IN_IP, Inbound, Mode, Outbound, Overhead, PathMtu, SaParams, Sad, Selectors, ecn,
     pmtu, transport,
@@ -64,6 +65,9 @@ pub struct Settings {
     pub inner: (IpAddr, IpAddr),
     /// Which end this is: one of them is the first.
     pub first: bool,
+    /// Random bytes that both ends share for this run, where strangers can reach the link: keys are derived from them, packets
+    /// come from the peer's address or not at all, and go between the inner addresses. Without, keys are known to everybody.
+    pub run: Option<Secret>,
 }
 
 impl Settings {
@@ -73,7 +77,12 @@ impl Settings {
 
     /// The key of the direction whose receiver is the first end, or the other.
     fn key(&self, suite: Suite, to_first: bool) -> Result<PacketKey> {
-        Ok(suite.key(&vec![if to_first { 1 } else { 2 }; suite.keymat_len()])?)
+        let direction = if to_first { 1 } else { 2 };
+        let mut keymat = Secret::from(vec![direction; suite.keymat_len()]);
+        if let Some(run) = &self.run {
+            prf_plus(Prf::HmacSha256, run.as_bytes(), &[&[direction]], keymat.as_mut_bytes())?;
+        }
+        Ok(suite.key(keymat.as_bytes())?)
     }
 
     /// What fits the tunnel, in bytes.
@@ -128,6 +137,7 @@ impl Forwarder {
             sad,
             path,
             inner: settings.inner,
+            confined: settings.run.is_some(),
             inner_mtu: usize::from(inner_mtu),
             lost: Lost::default(),
         };
@@ -206,11 +216,19 @@ struct Plane {
     sad: Option<Sad>,
     path: Path,
     inner: (IpAddr, IpAddr),
+    /// Whether strangers must be kept out.
+    confined: bool,
     inner_mtu: usize,
     lost: Lost,
 }
 
 impl Plane {
+    /// Whether a packet that nothing protects may enter: from the peer's inner address to ours.
+    fn admits(&self, packet: &[u8]) -> bool {
+        let (ours, theirs) = self.inner;
+        !self.confined || flow(packet).is_some_and(|f| (f.src, f.dst) == (theirs, ours))
+    }
+
     fn geometry(&mut self, packet: &mut SuperPacket<'_>) -> Option<Plan> {
         let len = packet.packet_len();
         let ecn = ecn::of_packet(packet.bytes()) as u8;
@@ -280,6 +298,14 @@ impl Sealer for Plane {
 
 impl Opener for Plane {
     fn open(&mut self, from: &Received, datagram: &mut [u8]) -> Verdict {
+        if self.confined && from.path.remote.ip() != self.path.remote.ip() {
+            self.lost.refused += 1;
+            return Verdict::Done;
+        }
+        if self.sad.is_none() && !self.admits(datagram) {
+            self.lost.refused += 1;
+            return Verdict::Done;
+        }
         let Some(sad) = &mut self.sad else { return Verdict::Deliver(0..datagram.len()) };
         let Ok(accepted) = sad.open(datagram) else {
             self.lost.refused += 1;
@@ -315,7 +341,12 @@ fn sad(settings: &Settings, suite: Suite, mode: Mode, inner_mtu: usize) -> Resul
         params.mode = mode;
         params
     };
-    let any: [TrafficSelector; 2] = [TsRange::any_v4().into(), TsRange::any_v6().into()];
+    let any: Vec<TrafficSelector> = vec![TsRange::any_v4().into(), TsRange::any_v6().into()];
+    let host = |address: IpAddr| vec![TrafficSelector::from(TsRange::addresses(address, address))];
+    let (ours, theirs) = match settings.run {
+        None => (any.clone(), any),
+        Some(_) => (host(settings.inner.0), host(settings.inner.1)),
+    };
     let mut outbound = Outbound::with_key(
         &params(!settings.first),
         settings.key(suite, !settings.first)?,
@@ -329,7 +360,7 @@ fn sad(settings: &Settings, suite: Suite, mode: Mode, inner_mtu: usize) -> Resul
         id: 1,
         inbound: Inbound::with_key(&params(settings.first), key),
         outbound,
-        selectors: Selectors::new(&any, &any),
+        selectors: Selectors::new(&ours, &theirs),
         original: None,
         path,
         overhead,
@@ -349,5 +380,41 @@ fn next_error(out: &Carriers) -> io::Result<Option<PathError>> {
         ([udp, ..], _) => udp.next_error(),
         ([], [raw, ..]) => raw.next_error(),
         ([], []) => Ok(None),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plane(confined: bool) -> Plane {
+        let address = |last: u8| SocketAddr::from(([192, 0, 2, last], 4_500));
+        let path = Path { local: address(1), remote: address(2), carrier: Carrier::NatT };
+        let inner = ([198, 18, 88, 1].into(), [198, 18, 88, 2].into());
+        Plane { sad: None, path, inner, confined, inner_mtu: 1_400, lost: Lost::default() }
+    }
+
+    /// An IPv4 header of UDP with ports.
+    fn packet(from: [u8; 4], to: [u8; 4]) -> Vec<u8> {
+        let mut packet = vec![0x45, 0, 0, 28, 0, 0, 0, 0, 64, 17, 0, 0];
+        packet.extend(from.iter().chain(&to));
+        packet.extend([0, 9, 0, 9, 0, 8, 0, 0]);
+        packet
+    }
+
+    #[test]
+    fn where_strangers_are_near_nothing_enters_but_what_the_peer_sends_to_us() {
+        let (peer, us, elsewhere) = ([198, 18, 88, 2], [198, 18, 88, 1], [10, 0, 0, 1]);
+        let mut plane = plane(true);
+        let mut enters = |remote: [u8; 4], packet: &mut [u8]| {
+            let path = Path { remote: SocketAddr::from((remote, 4_500)), ..plane.path };
+            plane.open(&Received { path, ecn: 0 }, packet) != Verdict::Done
+        };
+        assert!(enters([192, 0, 2, 2], &mut packet(peer, us)));
+        assert!(!enters([192, 0, 2, 3], &mut packet(peer, us)), "another machine");
+        assert!(!enters([192, 0, 2, 2], &mut packet(peer, elsewhere)), "to somewhere else");
+        assert!(!enters([192, 0, 2, 2], &mut packet(elsewhere, us)), "from somewhere else");
+        assert!(!enters([192, 0, 2, 2], &mut [0x45, 0]), "no packet");
+        assert_eq!(plane.lost.refused, 4);
     }
 }

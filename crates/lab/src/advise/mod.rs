@@ -125,6 +125,9 @@ pub struct Advice {
     pub allow_discouraged: bool,
     /// What was measured on.
     pub machine: Machine,
+    /// The machine at the other end of the link, if the measurements are between two.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub far: Option<Machine>,
     /// When, in seconds since 1970.
     pub measured: u64,
     /// Where joules come from.
@@ -175,6 +178,7 @@ pub fn advise(results: &Results, options: Options) -> Result<Advice, AdviseError
         purpose: options.purpose,
         allow_discouraged: options.allow_discouraged,
         machine: results.machine.clone(),
+        far: results.far.clone(),
         measured: results.started,
         energy: results.energy.clone(),
         papers: papers::advice(&comparer, &candidates, &recommended.suite),

@@ -30,8 +30,13 @@ pub fn render(advice: &Advice, results: &Results) -> anyhow::Result<String> {
     papers(&mut body, advice);
     rule_table(&mut body, &advice.rules);
     lists(&mut body, advice);
-    let lead =
-        format!("For {}, on {}, decided on {}.", advice.purpose, advice.machine.cpu, advice.basis.words());
+    let to = advice.far.as_ref().map(|far| format!(" over the link to {}", far.cpu)).unwrap_or_default();
+    let lead = format!(
+        "For {}, on {}{to}, decided on {}.",
+        advice.purpose,
+        advice.machine.cpu,
+        advice.basis.words()
+    );
     Ok(html::page("Which settings should this device use?", &lead, false, &body, "dormouse advise"))
 }
 

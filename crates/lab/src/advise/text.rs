@@ -79,7 +79,9 @@ pub fn render(advice: &Advice) -> String {
     let mut out = String::new();
     let _ = writeln!(out, "For {}: {}", advice.purpose, advice.recommended.suite);
     let _ = writeln!(out, "Decided on {}", advice.basis.words());
-    let _ = writeln!(out, "Measured on {}, {} cores\n", advice.machine.cpu, advice.machine.cores);
+    let to = advice.far.as_ref().map(|far| format!(", over the link to {}, {} cores", far.cpu, far.cores));
+    let to = to.unwrap_or_default();
+    let _ = writeln!(out, "Measured on {}, {} cores{to}\n", advice.machine.cpu, advice.machine.cores);
     choice(&mut out, "Why", &advice.recommended, advice);
     if let Some(runner_up) = &advice.runner_up {
         choice(&mut out, &format!("Runner-up: {}", runner_up.suite), runner_up, advice);

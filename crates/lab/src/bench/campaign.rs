@@ -12,6 +12,7 @@ use dormouse_crypto::measure::{Suite, verify};
 use dormouse_sansio::{Entropy as _, Seeded};
 
 use super::cpu;
+use super::far::{Lost, Pair, Peer};
 use super::governor::{self, Governors};
 use super::joules::Joules;
 use super::link;
@@ -19,7 +20,9 @@ use super::machine;
 use super::plan::{Part, Plan, Request, Times};
 use super::runner::{Group, Runner};
 use super::worker::{Mask, Proof, Worker};
-use crate::results::format::{Encapsulation, EnergySource, Engine, Results, Sample, Skipped, What};
+use crate::results::format::{
+    Direction, Encapsulation, EnergySource, Engine, Machine, Results, Sample, Skipped, What,
+};
 use crate::results::stats;
 
 /// A campaign, planned and perhaps partly carried out.
@@ -30,6 +33,8 @@ pub struct Campaign {
     times: Times,
     profile: Option<String>,
     out: Option<PathBuf>,
+    /// The far machine, where both ends are not on this one.
+    peer: Option<Peer>,
 }
 
 /// Where a campaign stands.
@@ -55,12 +60,18 @@ pub enum Ended {
 }
 
 impl Campaign {
-    /// Plans what `request` asks for, and finds out what of it can be measured here. `out` is written to after each round.
+    /// Plans what `request` asks for, and finds out what of it can be measured here. `out` is written to after each round. Where
+    /// the request is for two machines, `peer` is the far one; without it there is a plan and no more.
     ///
     /// # Errors
     /// For a request that makes no sense here; without privileges, if a part was asked for by name that needs them; if `out`
     /// cannot be written.
-    pub fn new(request: &Request, command: Vec<String>, out: Option<PathBuf>) -> Result<Self> {
+    pub fn new(
+        request: &Request,
+        command: Vec<String>,
+        out: Option<PathBuf>,
+        peer: Option<Peer>,
+    ) -> Result<Self> {
         let left_behind = recovered();
         let here = machine::describe(Path::new("/"));
         let mut request = request.clone();
@@ -93,6 +104,10 @@ impl Campaign {
         let times = Times::of(&request);
         let mut results = Results::new(here);
         results.versions = versions;
+        if let Some(peer) = &peer {
+            results.far = Some(peer.machine.clone());
+            results.versions.insert("far-build".to_owned(), peer.build.clone());
+        }
         results.command = command;
         results.plan = plan_name(&request).to_owned();
         results.seed = request.seed;
@@ -111,26 +126,37 @@ impl Campaign {
             subject: "energy".into(),
             reason,
         }));
-        let campaign = Self { results, times, profile: request.profile.clone(), out };
+        let campaign = Self { results, times, profile: request.profile.clone(), out, peer };
         // Before the work, not after it: a place that cannot be written is better known now.
         campaign.save()?;
         Ok(campaign)
     }
 
-    /// Continues the campaign in the file at `path`, which is written to again.
+    /// Continues the campaign in the file at `path`, which is written to again; with `peer`, if there were two machines.
     ///
     /// # Errors
     /// If the file cannot be read, is of another machine or another version, or lacks what a plan needs.
-    pub fn resume(path: &Path) -> Result<Self> {
+    pub fn resume(path: &Path, peer: Option<Peer>) -> Result<Self> {
         let mut results = Results::read(path).with_context(|| path.display().to_string())?;
         results.skipped.extend(recovered());
         let here = machine::describe(Path::new("/"));
-        for (what, then, now) in [
-            ("processor", &results.machine.cpu, &here.cpu),
-            ("kernel", &results.machine.kernel, &here.kernel),
-            ("number of processors", &results.machine.cores.to_string(), &here.cores.to_string()),
-        ] {
-            ensure!(then == now, "{}: measured on another {what}: {then}, and this is {now}", path.display());
+        let same = |whose: &str, then: &Machine, now: &Machine| -> Result<()> {
+            for (what, then, now) in [
+                ("processor", &then.cpu, &now.cpu),
+                ("kernel", &then.kernel, &now.kernel),
+                ("number of processors", &then.cores.to_string(), &now.cores.to_string()),
+            ] {
+                let path = path.display();
+                ensure!(then == now, "{path}: measured {whose} another {what}: {then}, and this is {now}");
+            }
+            Ok(())
+        };
+        same("on", &results.machine, &here)?;
+        match (&results.far, &peer) {
+            (Some(far), Some(peer)) => same("with", far, &peer.machine)?,
+            (None, None) => {}
+            (Some(_), None) => bail!("{}: measured between two machines: --peer is needed", path.display()),
+            (None, Some(_)) => bail!("{}: measured on one machine: --peer is not wanted", path.display()),
         }
         let version = env!("CARGO_PKG_VERSION");
         let then = results.versions.get("dormouse").map_or("unknown", String::as_str);
@@ -145,7 +171,7 @@ impl Campaign {
         let times = Times { crypto: time("crypto")?, path: time("path")?, stream: time("stream")?, ..quick };
         let estimated = results.energy.source == EnergySource::Estimated;
         let profile = estimated.then(|| results.energy.name.clone());
-        Ok(Self { results, times, profile, out: Some(path.to_owned()) })
+        Ok(Self { results, times, profile, out: Some(path.to_owned()), peer })
     }
 
     /// How long what is left should take.
@@ -186,7 +212,8 @@ impl Campaign {
         let (mut joules, _) = Joules::find(self.profile.as_deref())?;
         joules.rest();
         self.results.energy = joules.describe();
-        let mut runner = Runner::new(self.times, self.results.seed, joules);
+        let pair = self.peer.take().map(Pair::new).transpose()?;
+        let mut runner = Runner::new(self.times, self.results.seed, joules, pair);
         self.results.conditions.load_before.get_or_insert(machine::load().unwrap_or_default());
         let cpu_before = cpu::Machine::read()?;
         let open = |samples: &[Sample], rounds: u32| -> u64 {
@@ -220,9 +247,16 @@ impl Campaign {
                 let measured = governed.and_then(|()| {
                     let once = runner.run(sample, round);
                     // What cannot be warmed up is left out for good: a busy moment must not decide that.
-                    if round == 0 && once.is_err() { runner.run(sample, round) } else { once }
+                    let again = round == 0 && once.as_ref().is_err_and(|error| !error.is::<Lost>());
+                    if again { runner.run(sample, round) } else { once }
                 });
                 match measured {
+                    Err(error) if error.is::<Lost>() => {
+                        // Nothing that follows could be measured: what there is stays, to be continued.
+                        drop(runner);
+                        self.conclude(cpu_before)?;
+                        return Err(error);
+                    }
                     Ok(measured) if round > 0 => self.results.samples[index].rounds.push(measured),
                     Ok(_) => self.results.samples[index].verified = true,
                     Err(error) => failed.push((index, format!("{error:#}"))),
@@ -366,6 +400,10 @@ fn plan_name(request: &Request) -> &'static str {
 /// Leaves the parts out that need more than there is. A part that was asked for by name is refused instead.
 fn without_privileges(request: &mut Request) -> Result<Vec<Skipped>> {
     let Some(what) = link::missing() else { return Ok(Vec::new()) };
+    if request.between && (request.parts.is_empty() || request.parts.iter().any(|p| p.needs_root())) {
+        return Err(anyhow::Error::new(Unprivileged)
+            .context(format!("measuring between two machines makes a tunnel, and that needs {what}")));
+    }
     if let Some(part) = request.parts.iter().find(|p| p.needs_root()) {
         return Err(anyhow::Error::new(Unprivileged).context(format!(
             "{} makes network namespaces, and that needs {what}; --what crypto works as it is",
@@ -439,13 +477,16 @@ fn versions() -> BTreeMap<String, String> {
     versions.insert("dormouse".to_owned(), env!("CARGO_PKG_VERSION").to_owned());
     let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     versions.insert("kernel".to_owned(), kernel.trim().to_owned());
-    let build =
-        if cfg!(debug_assertions) { "development, not optimised: speeds mean nothing" } else { "release" };
-    versions.insert("build".to_owned(), build.to_owned());
+    versions.insert("build".to_owned(), build().to_owned());
     for library in ["aws-lc-rs", "aws-lc-sys", "rustls"] {
         versions.extend(locked(library).map(|version| (library.to_owned(), version.to_owned())));
     }
     versions
+}
+
+/// How this program was built.
+pub(super) const fn build() -> &'static str {
+    if cfg!(debug_assertions) { "development, not optimised: speeds mean nothing" } else { "release" }
 }
 
 /// The version of a library that this program was built with.
@@ -471,7 +512,7 @@ pub fn label(sample: &Sample) -> String {
         }
     }
     label += &format!(" {} B", sample.packet_bytes);
-    if sample.what == What::Crypto {
+    if sample.what == What::Crypto || sample.what == What::Path && sample.direction != Direction::Both {
         label += &format!(" {}", word(serde_json::json!(sample.direction)));
     }
     if let Some(file) = sample.file_bytes {

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use nix::time::{ClockId, clock_gettime};
 use nix::unistd::Pid;
+use serde::{Deserialize, Serialize};
 
 /// Now, on the clock that elapsed times are taken from.
 #[must_use]
@@ -58,7 +59,7 @@ pub(crate) struct Account {
 }
 
 /// Seconds that a piece of work cost.
-#[derive(Clone, Copy, PartialEq, Debug)]
+#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 pub(crate) struct Cost {
     /// Elapsed.
     pub(crate) elapsed: f64,

@@ -6,20 +6,21 @@
 //! the other end is closed, which happens too if this process dies.
 
 use std::io::{BufRead, BufReader, Read as _, Write};
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::process::{Child, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
+use dormouse_crypto::Secret;
 use dormouse_crypto::measure::{Suite, verify};
 use dormouse_esp::Mode;
 use dormouse_sansio::Carrier;
-use dormouse_testbed::Host;
 use dormouse_testbed::forward::{Forwarder, Protection, Settings};
 use serde::{Deserialize, Serialize};
 
+use super::place::Place;
 use super::plan::is_transport;
 use super::worker::Mask;
 use crate::results::format::Encapsulation;
@@ -44,6 +45,30 @@ pub(crate) struct Job {
     pub(crate) encapsulation: Encapsulation,
     /// Which end: 0 sends, 1 receives.
     pub(crate) end: usize,
+    /// Where it stands, if not in a namespace of the testbed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) site: Option<Site>,
+}
+
+/// A machine of its own, on a network with others.
+#[derive(Clone, Serialize, Deserialize)]
+pub(crate) struct Site {
+    /// Name of the tunnel's device.
+    pub(crate) tun: String,
+    /// Our outer address.
+    pub(crate) local: IpAddr,
+    /// The peer's.
+    pub(crate) remote: IpAddr,
+    /// Inner addresses, ours first.
+    pub(crate) inner: [Ipv4Addr; 2],
+    /// What both ends derive their keys from, for this tunnel alone.
+    pub(crate) run: [u8; 32],
+}
+
+impl std::fmt::Debug for Site {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Site({}, {} to {})", self.tun, self.local, self.remote)
+    }
 }
 
 impl Job {
@@ -64,14 +89,29 @@ impl Job {
             other => bail!("a link has no end {other}"),
         };
         let port = if raw { 0 } else { 4_500 };
-        Ok(Settings {
-            tun: TUN.to_owned(),
-            protection,
-            carrier: if raw { Carrier::RawEsp } else { Carrier::NatT },
-            local: SocketAddr::from((OUTER[ours], port)),
-            remote: SocketAddr::from((OUTER[theirs], port)),
-            inner: (INNER[ours].into(), INNER[theirs].into()),
-            first: ours == 0,
+        let carrier = if raw { Carrier::RawEsp } else { Carrier::NatT };
+        let first = ours == 0;
+        Ok(match &self.site {
+            None => Settings {
+                tun: TUN.to_owned(),
+                protection,
+                carrier,
+                local: SocketAddr::from((OUTER[ours], port)),
+                remote: SocketAddr::from((OUTER[theirs], port)),
+                inner: (INNER[ours].into(), INNER[theirs].into()),
+                first,
+                run: None,
+            },
+            Some(site) => Settings {
+                tun: site.tun.clone(),
+                protection,
+                carrier,
+                local: SocketAddr::from((site.local, port)),
+                remote: SocketAddr::from((site.remote, port)),
+                inner: (site.inner[0].into(), site.inner[1].into()),
+                first,
+                run: Some(Secret::from(site.run)),
+            },
         })
     }
 }
@@ -91,14 +131,14 @@ pub(crate) struct End {
 }
 
 impl End {
-    /// Starts this program again on `host`, without AES instructions if `hidden`, and waits until packets can come.
+    /// Starts this program again at `place`, without AES instructions if `hidden`, and waits until packets can come.
     ///
     /// # Errors
     /// What the end says went wrong; or that it says nothing.
-    pub(crate) fn start(host: &Host, job: &Job, hidden: bool) -> Result<Self> {
+    pub(crate) fn start(place: &Place, job: &Job, hidden: bool) -> Result<Self> {
         let program = std::env::current_exe().context("this program's own file")?;
         let (ours, theirs) = UnixStream::pair()?;
-        let mut command = host.command(&program);
+        let mut command = place.command(&program);
         command.args(["bench", "forward"]).stdin(Stdio::from(OwnedFd::from(theirs))).stdout(Stdio::null());
         if hidden {
             let (variable, value) =
@@ -190,7 +230,8 @@ mod tests {
 
     #[test]
     fn the_two_ends_face_each_other() {
-        let job = |end| Job { suite: "aes128gcm16".into(), encapsulation: Encapsulation::Udp, end };
+        let job =
+            |end| Job { suite: "aes128gcm16".into(), encapsulation: Encapsulation::Udp, end, site: None };
         let [a, b] = [0, 1].map(|end| job(end).settings().unwrap());
         assert_eq!((a.local, a.remote), (b.remote, b.local));
         assert_eq!((a.inner.0, a.inner.1), (b.inner.1, b.inner.0));

@@ -9,6 +9,7 @@ use anyhow::{Result, anyhow, bail, ensure};
 use dormouse_testbed::{Host, Need, Process, Testbed};
 
 use super::forward::{End, INNER, Job, OUTER, TUN};
+use super::place::Place;
 use super::transfer;
 use crate::results::format::{Encapsulation, Engine, Sample};
 
@@ -53,13 +54,16 @@ impl Bed {
 /// What decides whether two points can share a tunnel.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct Key {
-    engine: Engine,
-    suite: String,
-    encapsulation: Encapsulation,
+    /// Who protects it.
+    pub(crate) engine: Engine,
+    /// With what.
+    pub(crate) suite: String,
+    /// How packets are wrapped.
+    pub(crate) encapsulation: Encapsulation,
     /// How many processors its threads may use.
     pub(crate) cores: u32,
     /// Whether AES instructions are hidden from it.
-    hidden: bool,
+    pub(crate) hidden: bool,
 }
 
 impl Key {
@@ -126,13 +130,13 @@ impl Link {
     }
 
     /// The sender, or the receiver.
-    pub(crate) const fn sender(&self) -> &Host {
-        &self.hosts[0]
+    pub(crate) fn sender(&self) -> Place {
+        Place::Host(self.hosts[0].clone())
     }
 
     /// See [`Link::sender`].
-    pub(crate) const fn receiver(&self) -> &Host {
-        &self.hosts[1]
+    pub(crate) fn receiver(&self) -> Place {
+        Place::Host(self.hosts[1].clone())
     }
 
     /// The receiver's address, through whatever protects the link.
@@ -177,9 +181,9 @@ impl Link {
         ensure!(!key.hidden || key.suite.contains("aes"), "{} has no use for AES instructions", key.suite);
         let mut ends = Vec::new();
         for (end, host) in self.hosts.iter().enumerate() {
-            let job = Job { suite: key.suite.clone(), encapsulation: key.encapsulation, end };
+            let job = Job { suite: key.suite.clone(), encapsulation: key.encapsulation, end, site: None };
             self.full_mtu = job.settings()?.inner_mtu()?.into();
-            let end = End::start(host, &job, key.hidden)?;
+            let end = End::start(&Place::Host(host.clone()), &job, key.hidden)?;
             self.helpers.push(end.pid());
             ends.push(end);
         }

@@ -7,11 +7,12 @@
 //!   gives a wrong answer is reported, never timed.
 //! - CPU time is that of this program's threads by their own clocks, and beside it that of the rest of the machine from
 //!   `/proc/stat` (kernel, softirq, steal) above what it does at rest.
-//! - Network traffic stays in namespaces of its own; nothing on the machine is changed but, if asked, its frequency governors,
-//!   which are put back.
+//! - Network traffic stays in namespaces of its own, or between the two machines of [`far`]; nothing on the machine is changed
+//!   but, if asked, its frequency governors, which are put back.
 
 mod campaign;
 pub(crate) mod cpu;
+mod far;
 mod forward;
 mod governor;
 mod joules;
@@ -19,6 +20,7 @@ mod link;
 pub(crate) mod machine;
 mod memory;
 mod openssl;
+mod place;
 mod plan;
 mod runner;
 mod tls;
@@ -27,6 +29,7 @@ mod transfer;
 mod worker;
 
 pub use campaign::{Campaign, Ended, Progress, Unprivileged, label};
+pub use far::{Lost, Peer, Service};
 pub use forward::forward;
 pub use memory::rate;
 pub use openssl::{Against, Compared, Speeds, compare, expected, speed};

@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::{Result, bail, ensure};
 use dormouse_crypto::measure::{Cipher, Suite};
 
-use super::{machine, transfer};
+use super::{far, machine, transfer};
 use crate::results::format::{Direction, Encapsulation, Engine, Machine, Sample, Skipped, Unit, What};
 
 /// A part of the campaign.
@@ -86,6 +86,8 @@ pub struct Request {
     pub quick: bool,
     /// Compare the machine's governors on one suite, where it has several; the full campaign does in any case.
     pub compare_governors: bool,
+    /// Between two machines: all but cryptography alone runs over the link between them.
+    pub between: bool,
     /// Seed of payloads, keys and order.
     pub seed: u64,
 }
@@ -287,6 +289,9 @@ impl Request {
             // Where they are not hidden, what the processor has is used.
             sample.aes_instructions = machine::has_aes(machine).then_some(true);
         }
+        if self.between {
+            self.between_two(&mut plan)?;
+        }
         if self.governors.is_empty() {
             self.governed(&mut plan, machine);
         } else {
@@ -297,6 +302,42 @@ impl Request {
                 .collect();
         }
         Ok(plan)
+    }
+
+    /// What is different where the other end is another machine: each end has its own figures, so a path is measured in both
+    /// directions, one after the other; and what is not ours is not there.
+    fn between_two(&self, plan: &mut Plan) -> Result<()> {
+        let longest = far::LONGEST.as_secs_f64();
+        ensure!(
+            self.stream_seconds <= longest,
+            "streams of {} seconds: expected at most {longest} between two machines",
+            self.stream_seconds
+        );
+        for &file in &self.files {
+            let most = transfer::LONGEST;
+            ensure!(file <= most, "a file of {file} bytes: expected at most {most} between two machines");
+        }
+        let samples = std::mem::take(&mut plan.samples);
+        for (subject, engine) in [
+            ("the kernel's ESP", Engine::Kernel),
+            ("WireGuard", Engine::Wireguard),
+            ("wireguard-go", Engine::WireguardGo),
+        ] {
+            if samples.iter().any(|s| s.engine == engine) {
+                let reason = "measured between namespaces of one machine alone".to_owned();
+                plan.skipped.push(Skipped { what: Some(What::Path), subject: subject.to_owned(), reason });
+            }
+        }
+        let ours = |s: &Sample| matches!(s.engine, Engine::Dormouse | Engine::Plain | Engine::Rustls);
+        for sample in samples.into_iter().filter(ours) {
+            if sample.what == What::Path {
+                plan.samples.push(Sample { direction: Direction::Out, ..sample.clone() });
+                plan.samples.push(Sample { direction: Direction::In, ..sample });
+            } else {
+                plan.samples.push(sample);
+            }
+        }
+        Ok(())
     }
 
     /// The machine's governors on one suite: whole paths and downloads. Another governor than the one that was found holds for
@@ -631,6 +672,27 @@ mod tests {
         assert_eq!(error, "3 processors: this machine has 1 to 2");
         let error = "wifi".parse::<Part>().unwrap_err().to_string();
         assert_eq!(error, "unknown part \"wifi\"; known are crypto, path, streams, downloads, tls");
+    }
+
+    #[test]
+    fn between_two_machines_a_path_has_two_directions_and_nothing_of_others() {
+        let request = Request { quick: true, between: true, ..Request::default() };
+        let plan = request.plan(&machine(true), true).unwrap();
+        let one = Request { between: false, ..request.clone() }.plan(&machine(true), true).unwrap();
+        let paths = |plan: &Plan, engine: Engine, direction: Direction| {
+            let of = |s: &&Sample| s.what == What::Path && s.engine == engine && s.direction == direction;
+            plan.samples.iter().filter(of).count()
+        };
+        let here = paths(&one, Engine::Dormouse, Direction::Both);
+        assert!(here > 0);
+        assert_eq!(paths(&plan, Engine::Dormouse, Direction::Out), here);
+        assert_eq!(paths(&plan, Engine::Dormouse, Direction::In), here);
+        assert_eq!(paths(&plan, Engine::Dormouse, Direction::Both), 0);
+        assert!(plan.samples.iter().all(|s| s.engine != Engine::Kernel && s.engine != Engine::Wireguard));
+        let skipped: Vec<&str> = plan.skipped.iter().map(|s| s.subject.as_str()).collect();
+        assert_eq!(skipped, ["the kernel's ESP", "WireGuard", "wireguard-go"]);
+        let error = Request { stream_seconds: 7_200.0, ..request }.plan(&machine(true), true).unwrap_err();
+        assert_eq!(error.to_string(), "streams of 7200 seconds: expected at most 3600 between two machines");
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
+use super::far::Pair;
 use super::joules::Joules;
 use super::link::{Bed, Key, Link, Pinned};
 use super::plan::Times;
@@ -51,12 +52,15 @@ pub(crate) struct Runner {
     // In this order: the link goes before the hosts that it connects.
     link: Option<(Key, Link, Pinned)>,
     bed: Option<Bed>,
+    /// Where the other end is on another machine: what stands between the two.
+    between: Option<(Key, Pinned)>,
+    pair: Option<Pair>,
 }
 
 impl Runner {
-    /// Sets nothing up yet.
-    pub(crate) fn new(times: Times, seed: u64, joules: Joules) -> Self {
-        Self { times, seed, idle: None, joules, worker: None, link: None, bed: None }
+    /// Sets nothing up yet. With a `pair`, what needs a link is measured between its two machines.
+    pub(crate) fn new(times: Times, seed: u64, joules: Joules, pair: Option<Pair>) -> Self {
+        Self { times, seed, idle: None, joules, worker: None, link: None, bed: None, between: None, pair }
     }
 
     /// One measurement. Round 0 warms up: it is shorter where time decides.
@@ -67,12 +71,12 @@ impl Runner {
         let (before, start) = (self.joules.counted(), cpu::wall());
         let measured = self.measure(sample, round);
         if measured.is_err() {
-            self.link = None;
+            self.clear();
         }
         let mut measured = Round { round, ..measured? };
         if sample.what == What::Stream && sample.offered.is_none() {
             // What it left in the queues must not delay what comes next.
-            self.link = None;
+            self.clear();
         }
         self.joules.add(&mut measured, before, start.elapsed());
         Ok(measured)
@@ -83,7 +87,7 @@ impl Runner {
         let seed = self.seed ^ u64::from(round);
         if sample.what == What::Crypto {
             // A tunnel that stands would be in the way of the other processors.
-            self.link = None;
+            self.clear();
             let time = time(self.times.crypto);
             if sample.aes_instructions == Some(false) {
                 if self.worker.is_none() {
@@ -97,6 +101,11 @@ impl Runner {
             }
             return memory::run(sample, time, seed);
         }
+        if self.pair.is_some() {
+            let time =
+                if sample.what == What::Path { time(self.times.path) } else { time(self.times.stream) };
+            return self.pair(&Key::of(sample))?.measure(sample, time);
+        }
         let idle = match self.idle {
             Some(idle) => idle,
             None => *self.idle.insert(cpu::idle_rate(AT_REST)?),
@@ -109,6 +118,27 @@ impl Runner {
             What::Download | What::Tls => transfer::run(link, sample, idle),
             What::Crypto => bail!("cryptography alone needs no link"),
         }
+    }
+
+    /// Takes away what stands.
+    fn clear(&mut self) {
+        self.link = None;
+        if let Some(pair) = &mut self.pair {
+            pair.clear();
+        }
+        self.between = None;
+    }
+
+    /// The two machines with what this key says between them: as it stands, or anew.
+    fn pair(&mut self, key: &Key) -> Result<&mut Pair> {
+        let pair = self.pair.as_mut().context("no other machine")?;
+        if self.between.as_ref().is_none_or(|(standing, _)| standing != key) {
+            self.between = None;
+            let pinned = Pinned::to(key.cores)?;
+            pair.lay(key)?;
+            self.between = Some((key.clone(), pinned));
+        }
+        Ok(pair)
     }
 
     /// The link of this key: the one that stands, or a new one.

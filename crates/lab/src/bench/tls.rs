@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
-use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer, ServerName};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, ServerName};
 use rustls::{
     CipherSuite, ClientConfig, ClientConnection, RootCertStore, ServerConfig, ServerConnection, StreamOwned,
     SupportedProtocolVersion,
@@ -44,11 +44,12 @@ pub(crate) const SUITES: [TlsSuite; 6] = [
 
 const NAME: &str = "sender.bench";
 
-/// Both ends of one suite.
+/// Both ends of one suite, or the client's alone.
 #[derive(Clone, Debug)]
 pub(crate) struct Tls {
     client: Arc<ClientConfig>,
-    server: Arc<ServerConfig>,
+    server: Option<Arc<ServerConfig>>,
+    certificate: CertificateDer<'static>,
 }
 
 impl Tls {
@@ -57,36 +58,32 @@ impl Tls {
     /// # Errors
     /// If there is no such suite, or no certificate can be made.
     pub(crate) fn new(name: &str) -> Result<Self> {
-        let suite =
-            SUITES.iter().find(|s| s.name == name).with_context(|| format!("no TLS suite {name:?}"))?;
-        let default = aws_lc_rs::default_provider();
-        let provider = Arc::new(CryptoProvider {
-            cipher_suites: default
-                .cipher_suites
-                .iter()
-                .filter(|s| s.suite() == suite.cipher)
-                .copied()
-                .collect(),
-            ..default
-        });
+        let suite = find(name)?;
         let made = rcgen::generate_simple_self_signed(vec![NAME.to_owned()])?;
         let certificate = made.cert.der().clone();
         let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(made.signing_key.serialize_der()));
-        let mut roots = RootCertStore::empty();
-        roots.add(certificate.clone())?;
-        let versions = [suite.version];
-        let mut client = ClientConfig::builder_with_provider(provider.clone())
-            .with_protocol_versions(&versions)?
-            .with_root_certificates(roots)
-            .with_no_client_auth();
-        // Every file is a session of its own: what is measured is the whole handshake.
-        client.resumption = rustls::client::Resumption::disabled();
-        let mut server = ServerConfig::builder_with_provider(provider)
-            .with_protocol_versions(&versions)?
+        let client = client(suite, certificate.clone())?;
+        let mut server = ServerConfig::builder_with_provider(provider(suite))
+            .with_protocol_versions(&[suite.version])?
             .with_no_client_auth()
-            .with_single_cert(vec![certificate], key)?;
+            .with_single_cert(vec![certificate.clone()], key)?;
         server.send_tls13_tickets = 0;
-        Ok(Self { client: Arc::new(client), server: Arc::new(server) })
+        Ok(Self { client: Arc::new(client), server: Some(Arc::new(server)), certificate })
+    }
+
+    /// The client's end of the suite called `name`, for a server with this certificate (DER).
+    ///
+    /// # Errors
+    /// If there is no such suite, or that is no certificate.
+    pub(crate) fn trusting(name: &str, certificate: Vec<u8>) -> Result<Self> {
+        let certificate = CertificateDer::from(certificate);
+        let client = client(find(name)?, certificate.clone())?;
+        Ok(Self { client: Arc::new(client), server: None, certificate })
+    }
+
+    /// The server's certificate (DER).
+    pub(crate) fn certificate(&self) -> &[u8] {
+        &self.certificate
     }
 
     /// The client's end of a connection.
@@ -103,6 +100,34 @@ impl Tls {
     /// # Errors
     /// As [`Tls::client`].
     pub(crate) fn server(&self, stream: TcpStream) -> Result<StreamOwned<ServerConnection, TcpStream>> {
-        Ok(StreamOwned::new(ServerConnection::new(self.server.clone())?, stream))
+        let server = self.server.clone().context("the server's key is elsewhere")?;
+        Ok(StreamOwned::new(ServerConnection::new(server)?, stream))
     }
+}
+
+/// The suite called `name`.
+///
+/// # Errors
+/// If there is none.
+pub(crate) fn find(name: &str) -> Result<&'static TlsSuite> {
+    SUITES.iter().find(|s| s.name == name).with_context(|| format!("no TLS suite {name:?}"))
+}
+
+/// What can do this suite and no other.
+fn provider(suite: &TlsSuite) -> Arc<CryptoProvider> {
+    let default = aws_lc_rs::default_provider();
+    let only = default.cipher_suites.iter().filter(|s| s.suite() == suite.cipher).copied().collect();
+    Arc::new(CryptoProvider { cipher_suites: only, ..default })
+}
+
+fn client(suite: &TlsSuite, certificate: CertificateDer<'static>) -> Result<ClientConfig> {
+    let mut roots = RootCertStore::empty();
+    roots.add(certificate)?;
+    let mut client = ClientConfig::builder_with_provider(provider(suite))
+        .with_protocol_versions(&[suite.version])?
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    // Every file is a session of its own: what is measured is the whole handshake.
+    client.resumption = rustls::client::Resumption::disabled();
+    Ok(client)
 }

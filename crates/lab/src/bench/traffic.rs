@@ -7,19 +7,20 @@
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, sync_channel};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, ensure};
 use nix::sys::socket::{setsockopt, sockopt};
+use serde::{Deserialize, Serialize};
 
 use super::cpu::{self, Account, Cost};
 use super::link::Link;
 use crate::results::format::{Round, Sample, Unit};
 
-const PORT: u16 = 7_001;
+pub(super) const PORT: u16 = 7_001;
 /// Numbers and time.
-const HEADER: usize = 16;
+pub(super) const HEADER: usize = 16;
 /// Packets that may be under way at once when nothing shall be lost: below what every queue on the way holds.
 const WINDOW: u64 = 128;
 /// The receiver tells how far it is once for so many packets.
@@ -30,19 +31,23 @@ const LOST: Duration = Duration::from_millis(100);
 /// The first packet of all may take so long: it waits for every thread on the way to have a turn.
 const FIRST: Duration = Duration::from_secs(3);
 /// The last packets of a stream may be under way for so long.
-const TAIL: Duration = Duration::from_millis(80);
+pub(super) const TAIL: Duration = Duration::from_millis(80);
 /// The receiver looks so often whether it should stop.
-const LOOK: Duration = Duration::from_millis(20);
+pub(super) const LOOK: Duration = Duration::from_millis(20);
+/// A sender looks at least so often whether it should stop.
+const LONGEST_SLEEP: Duration = Duration::from_millis(100);
 /// What a receive buffer holds: a burst that no scheduler's turn should lose.
 const BUFFER: usize = 4 << 20;
 
 /// What arrived.
 #[derive(Clone, Copy, Debug, Default)]
-struct Received {
-    packets: u64,
-    jitter: f64,
-    /// When the last one arrived.
-    last: Option<Instant>,
+pub(super) struct Received {
+    pub(super) packets: u64,
+    pub(super) jitter: f64,
+    /// When the first one arrived.
+    pub(super) first: Option<Instant>,
+    /// When the last one did.
+    pub(super) last: Option<Instant>,
 }
 
 /// Packets of the sample's size as fast as they pass without loss.
@@ -65,7 +70,9 @@ pub(crate) fn stream(link: &mut Link, sample: &Sample, time: Duration, idle: f64
 }
 
 /// When the next packet may go.
-enum Pace {
+#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Pace {
     /// When the receiver has had all but [`WINDOW`] of those before.
     Window,
     /// At so many bits of payload a second.
@@ -75,7 +82,7 @@ enum Pace {
 }
 
 /// Bytes of UDP payload in a packet of this sample.
-fn payload_len(sample: &Sample) -> Result<usize> {
+pub(super) fn payload_len(sample: &Sample) -> Result<usize> {
     const IPV4_AND_UDP: usize = 28;
     let len = usize::try_from(sample.packet_bytes)?;
     let len = if sample.unit == Unit::Packet { len.saturating_sub(IPV4_AND_UDP) } else { len };
@@ -86,21 +93,23 @@ fn payload_len(sample: &Sample) -> Result<usize> {
 fn run(link: &Link, sample: &Sample, time: Duration, idle: f64, pace: &Pace) -> Result<Round> {
     let len = payload_len(sample)?;
     let target = SocketAddr::new(link.to_receiver(), PORT);
-    let out = inside(link.sender(), move || socket(None, target))??;
-    let into = inside(link.receiver(), move || socket(Some(target), target))??;
+    let out = link.sender().run(move || socket(None, target))??;
+    let into = link.receiver().run(move || socket(Some(target), target))??;
     into.set_read_timeout(Some(LOOK))?;
     // A datagram of a former point that was still under way must not count.
-    let run = RUN.fetch_add(1, Ordering::Relaxed) & 0xffff_ffff;
+    let run = next_run();
     let stop = Arc::new(AtomicBool::new(false));
     let (tell, told) = sync_channel(1_024);
     let arrived = Arc::new(AtomicU64::new(0));
     let thread = {
         let (stop, arrived) = (stop.clone(), arrived.clone());
-        std::thread::spawn(move || receive(&into, len, run, &stop, &arrived, &tell))
+        // A sender that does not listen is one that does not wait.
+        let mut tell = move |n| _ = tell.try_send(n);
+        std::thread::spawn(move || receive(&into, len, run, &stop, &arrived, &mut tell))
     };
     let account = Account::open(link.helpers())?;
     let start = cpu::wall();
-    let sent = send(&out, len, run, time, pace, &told);
+    let sent = send(&out, len, run, time, pace, &told, &AtomicBool::new(false));
     let sending = start.elapsed();
     match (pace, &sent) {
         (Pace::Window, Ok(sent)) => drain(*sent, &arrived),
@@ -117,7 +126,7 @@ fn run(link: &Link, sample: &Sample, time: Duration, idle: f64, pace: &Pace) -> 
 }
 
 /// Waits for what is under way: until all that was `sent` is there, or nothing comes any more.
-fn drain(sent: u64, arrived: &AtomicU64) {
+pub(super) fn drain(sent: u64, arrived: &AtomicU64) {
     const STEP: Duration = Duration::from_millis(2);
     let (mut before, mut since) = (arrived.load(Ordering::Relaxed), cpu::wall());
     while before < sent && since.elapsed() < if before == 0 { FIRST } else { LOST } {
@@ -129,9 +138,14 @@ fn drain(sent: u64, arrived: &AtomicU64) {
     }
 }
 
-static RUN: AtomicU64 = AtomicU64::new(1);
+/// A number that no measurement before this one had.
+pub(super) fn next_run() -> u64 {
+    static RUN: AtomicU64 = AtomicU64::new(1);
+    RUN.fetch_add(1, Ordering::Relaxed) & 0xffff_ffff
+}
 
-fn round(sample: &Sample, elapsed: Duration, cost: &Cost, sent: u64, received: Received) -> Round {
+/// The figures of a round in which `sent` packets went out and some arrived.
+pub(super) fn round(sample: &Sample, elapsed: Duration, cost: &Cost, sent: u64, received: Received) -> Round {
     let bytes = received.packets as f64 * f64::from(sample.packet_bytes);
     // Of nothing, no byte has a cost.
     let per_byte = |seconds: f64| (bytes > 0.0).then_some(seconds * 1e9 / bytes);
@@ -148,48 +162,47 @@ fn round(sample: &Sample, elapsed: Duration, cost: &Cost, sent: u64, received: R
     }
 }
 
-fn inside<T: Send + 'static>(
-    host: &dormouse_testbed::Host,
-    work: impl FnOnce() -> T + Send + 'static,
-) -> Result<T> {
-    host.within(work)?.join().map_err(|_| anyhow!("a thread panicked"))?
-}
-
 /// The receiver's socket, or the sender's.
 fn socket(bind: Option<SocketAddr>, target: SocketAddr) -> Result<UdpSocket> {
     let any: IpAddr = if target.is_ipv4() { [0, 0, 0, 0].into() } else { [0u16; 8].into() };
     let address = bind.unwrap_or(SocketAddr::new(any, 0));
     let socket = UdpSocket::bind(address).with_context(|| format!("UDP {address}"))?;
     if bind.is_some() {
-        // Beyond the machine's limit only with privileges; without them its limit has to do.
-        if setsockopt(&socket, sockopt::RcvBufForce, &BUFFER).is_err() {
-            setsockopt(&socket, sockopt::RcvBuf, &BUFFER)?;
-        }
+        room(&socket)?;
     } else {
         socket.connect(target)?;
     }
     Ok(socket)
 }
 
+/// Room for a burst: beyond the machine's limit only with privileges; without them its limit has to do.
+pub(super) fn room(socket: &UdpSocket) -> Result<()> {
+    if setsockopt(socket, sockopt::RcvBufForce, &BUFFER).is_err() {
+        setsockopt(socket, sockopt::RcvBuf, &BUFFER)?;
+    }
+    Ok(())
+}
+
 fn nanos(time: Instant, epoch: Instant) -> u64 {
     u64::try_from(time.saturating_duration_since(epoch).as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Sends for `time`; returns how many packets went.
-fn send(
+/// Sends for `time`, or until it is told to stop; returns how many packets went.
+pub(super) fn send(
     out: &UdpSocket,
     len: usize,
     run: u64,
     time: Duration,
     pace: &Pace,
     told: &Receiver<u64>,
+    stop: &AtomicBool,
 ) -> Result<u64> {
     let mut packet = vec![0x5a; len];
     let start = cpu::wall();
     let (mut sent, mut acknowledged) = (0u64, 0u64);
     loop {
         let now = cpu::wall();
-        if now - start >= time {
+        if now - start >= time || stop.load(Ordering::Relaxed) {
             break;
         }
         match pace {
@@ -197,7 +210,7 @@ fn send(
             Pace::Rate(bits) => {
                 let due = start + Duration::from_secs_f64(sent as f64 * 8.0 * len as f64 / bits);
                 if due > now {
-                    std::thread::sleep((due - now).min(start + time - now));
+                    std::thread::sleep((due - now).min(start + time - now).min(LONGEST_SLEEP));
                     continue;
                 }
             }
@@ -228,13 +241,14 @@ fn send(
     Ok(sent)
 }
 
-fn receive(
+/// Counts what arrives of the run until it is told to stop; `tell` hears now and then how far it is.
+pub(super) fn receive(
     into: &UdpSocket,
     len: usize,
     run: u64,
     stop: &AtomicBool,
     count: &AtomicU64,
-    tell: &SyncSender<u64>,
+    tell: &mut dyn FnMut(u64),
 ) -> Result<Received> {
     let mut buffer = vec![0; 65_536];
     let mut received = Received::default();
@@ -253,21 +267,22 @@ fn receive(
         received.packets += 1;
         count.store(received.packets, Ordering::Relaxed);
         let arrived = cpu::wall();
+        received.first.get_or_insert(arrived);
         received.last = Some(arrived);
         // Both clocks have their own beginning: only differences of transit times count.
         let now = nanos(arrived, epoch) as f64 - sent as f64;
         received.jitter = jitter(received.jitter, transit.replace(now), now);
         if received.packets.is_multiple_of(STEP) {
-            // A sender that does not listen is one that does not wait.
-            let _ = tell.try_send((number & 0xffff_ffff) + 1);
+            tell((number & 0xffff_ffff) + 1);
         }
     }
     Ok(received)
 }
 
-fn would_block(e: &std::io::Error) -> bool {
-    use std::io::ErrorKind::{Interrupted, TimedOut, WouldBlock};
-    matches!(e.kind(), WouldBlock | TimedOut | Interrupted)
+/// Nothing yet; or word that what the receiver told last found nobody any more, which concerns no packet that arrives.
+pub(super) fn would_block(e: &std::io::Error) -> bool {
+    use std::io::ErrorKind::{ConnectionRefused, Interrupted, TimedOut, WouldBlock};
+    matches!(e.kind(), WouldBlock | TimedOut | Interrupted | ConnectionRefused)
 }
 
 fn header(datagram: &[u8]) -> Option<(u64, u64)> {
@@ -330,13 +345,15 @@ mod tests {
         let (tell, told) = sync_channel(8);
         let thread = {
             let stop = stop.clone();
-            std::thread::spawn(move || receive(&into, 100, 7, &stop, &AtomicU64::new(0), &tell))
+            let mut tell = move |n| _ = tell.try_send(n);
+            std::thread::spawn(move || receive(&into, 100, 7, &stop, &AtomicU64::new(0), &mut tell))
         };
         let strangers = UdpSocket::bind("127.0.0.1:0").unwrap();
         for stranger in [&b"short"[..], &[0; 100]] {
             strangers.send_to(stranger, target).unwrap();
         }
-        let sent = send(&out, 100, 7, Duration::from_millis(50), &Pace::Rate(80_000.0), &told).unwrap();
+        let (time, pace) = (Duration::from_millis(50), Pace::Rate(80_000.0));
+        let sent = send(&out, 100, 7, time, &pace, &told, &AtomicBool::new(false)).unwrap();
         assert!((1..=6).contains(&sent), "100 bytes every 10 ms: {sent}");
         std::thread::sleep(TAIL);
         stop.store(true, Ordering::Relaxed);

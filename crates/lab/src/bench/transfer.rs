@@ -6,22 +6,25 @@
 //! one file.
 
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use anyhow::{Context, Result, anyhow, ensure};
+use anyhow::{Context, Result, ensure};
 use dormouse_sansio::{Entropy as _, Seeded};
-use dormouse_testbed::Host;
+use socket2::{Domain, Socket, Type};
 
-use super::cpu::{self, Account};
+use super::cpu::{self, Account, Cost};
 use super::link::Link;
+use super::place::Place;
 use super::tls::Tls;
 use crate::results::format::{Round, Sample, What};
 
-const PORT: u16 = 7_002;
+pub(super) const PORT: u16 = 7_002;
+/// No file is longer.
+pub(super) const LONGEST: u64 = 100_000_000_000;
 const CHUNK: usize = 64 << 10;
 /// What every link must carry unchanged before it is measured.
 const VERIFIED: u64 = 256 << 10;
@@ -38,20 +41,27 @@ const SEED: u64 = 0x5eed;
 /// # Errors
 /// If they arrive changed, or not at all.
 pub(crate) fn verify(link: &Link) -> Result<()> {
-    let server = Server::start(link, None)?;
+    let server = Server::start(link.sender(), link.to_sender(), None, None)?;
     let address = server.address;
-    on_receiver(link, move || {
-        let mut stream = connect(address)?;
-        let mut random = Seeded::new(SEED);
-        let (mut expected, mut got) = (vec![0; CHUNK], vec![0; CHUNK]);
-        random.fill(&mut expected);
-        request(&mut stream, VERIFIED)?;
-        for number in 0..VERIFIED / CHUNK as u64 {
-            stream.read_exact(&mut got).with_context(|| format!("chunk {number} does not arrive"))?;
-            ensure!(got == expected, "chunk {number} arrives changed");
-        }
-        Ok(())
-    })
+    link.receiver().run(move || check(address, None))?
+}
+
+/// Fetches the known stream of bytes from a server at the other end of a link, and compares; from the address `own`, if that is
+/// said.
+///
+/// # Errors
+/// As [`verify`].
+pub(super) fn check(address: SocketAddr, own: Option<IpAddr>) -> Result<()> {
+    let mut stream = connect(address, own, None)?;
+    let mut random = Seeded::new(SEED);
+    let (mut expected, mut got) = (vec![0; CHUNK], vec![0; CHUNK]);
+    random.fill(&mut expected);
+    request(&mut stream, VERIFIED)?;
+    for number in 0..VERIFIED / CHUNK as u64 {
+        stream.read_exact(&mut got).with_context(|| format!("chunk {number} does not arrive"))?;
+        ensure!(got == expected, "chunk {number} arrives changed");
+    }
+    Ok(())
 }
 
 /// One round of downloads of the sample's file.
@@ -66,44 +76,72 @@ pub(crate) fn run(link: &mut Link, sample: &Sample, idle: f64) -> Result<Round> 
         link.set_mtu(sample.packet_bytes)?;
     }
     let tls = (sample.what == What::Tls).then(|| Tls::new(&sample.suite)).transpose()?;
-    let server = Server::start(link, tls.clone())?;
+    let server = Server::start(link.sender(), link.to_sender(), None, tls.clone())?;
     let (address, helpers) = (server.address, link.helpers().to_vec());
-    on_receiver(link, move || {
-        let tls = tls.as_ref();
-        // Once beforehand: everything that is made once for a pair of hosts is there then.
-        fetch(address, tls, file.min(VERIFIED))?;
+    link.receiver().run(move || {
+        let wanted = Wanted { from: address, own: None, file, tls, packets: None };
+        wanted.warm_up()?;
         let account = Account::open(&helpers)?;
+        let files = wanted.fetch_for_a_round()?;
+        Ok(round(&account.close(idle)?, file, files))
+    })?
+}
+
+/// What a client fetches, again and again.
+#[derive(Clone, Debug)]
+pub(super) struct Wanted {
+    /// From there.
+    pub(super) from: SocketAddr,
+    /// To this address, if that is said.
+    pub(super) own: Option<IpAddr>,
+    /// So many bytes.
+    pub(super) file: u64,
+    /// In TLS, with the handshake and without resumption.
+    pub(super) tls: Option<Tls>,
+    /// In IP packets of at most so many bytes.
+    pub(super) packets: Option<u32>,
+}
+
+impl Wanted {
+    /// Once beforehand: everything that is made once for a pair of hosts is there then.
+    ///
+    /// # Errors
+    /// If the file does not arrive.
+    pub(super) fn warm_up(&self) -> Result<()> {
+        self.fetch(self.file.min(VERIFIED))
+    }
+
+    /// As often as a round takes; returns how many files came.
+    ///
+    /// # Errors
+    /// If one of them does not arrive.
+    pub(super) fn fetch_for_a_round(&self) -> Result<u32> {
         let (mut files, start) = (0, cpu::wall());
         while files == 0 || (start.elapsed() < LEAST && files < MOST) {
-            fetch(address, tls, file)?;
+            self.fetch(self.file)?;
             files += 1;
         }
-        let cost = account.close(idle)?;
-        let bytes = file as f64 * f64::from(files);
-        Ok(Round {
-            elapsed: Some(cost.elapsed / f64::from(files)),
-            throughput: Some(bytes / cost.elapsed),
-            cpu_thread: Some(cost.threads * 1e9 / bytes),
-            cpu_system: cost.system.map(|system| system * 1e9 / bytes),
-            ..Round::default()
-        })
-    })
+        Ok(files)
+    }
+
+    fn fetch(&self, file: u64) -> Result<()> {
+        let stream = connect(self.from, self.own, self.packets)?;
+        match &self.tls {
+            None => download(stream, file),
+            Some(tls) => download(tls.client(stream)?, file),
+        }
+    }
 }
 
-/// On a thread of the receiver's host.
-fn on_receiver<T: Send + 'static>(
-    link: &Link,
-    work: impl FnOnce() -> Result<T> + Send + 'static,
-) -> Result<T> {
-    link.receiver().within(work)?.join().map_err(|_| anyhow!("the client panicked"))??
-}
-
-/// Fetches one file from beginning to end; in TLS with the handshake, without resumption.
-fn fetch(from: SocketAddr, tls: Option<&Tls>, file: u64) -> Result<()> {
-    let stream = connect(from)?;
-    match tls {
-        None => download(stream, file),
-        Some(tls) => download(tls.client(stream)?, file),
+/// The figures of one file, of a round in which there were several.
+pub(super) fn round(cost: &Cost, file: u64, files: u32) -> Round {
+    let bytes = file as f64 * f64::from(files);
+    Round {
+        elapsed: Some(cost.elapsed / f64::from(files)),
+        throughput: Some(bytes / cost.elapsed),
+        cpu_thread: Some(cost.threads * 1e9 / bytes),
+        cpu_system: cost.system.map(|system| system * 1e9 / bytes),
+        ..Round::default()
     }
 }
 
@@ -124,8 +162,20 @@ fn request(stream: &mut impl Write, file: u64) -> Result<()> {
     stream.flush().context("asking for a file")
 }
 
-fn connect(to: SocketAddr) -> Result<TcpStream> {
-    let stream = TcpStream::connect_timeout(&to, STUCK).with_context(|| format!("TCP to {to}"))?;
+/// A connection, from the address `own` if that is said, whose packets from the other side have at most so many bytes, if that
+/// is: the kernel tells it by the MSS (RFC 9293, section 3.7.1), and no interface's MTU has to be changed for it.
+fn connect(to: SocketAddr, own: Option<IpAddr>, packets: Option<u32>) -> Result<TcpStream> {
+    let socket = Socket::new(Domain::for_address(to), Type::STREAM, None)?;
+    if let Some(own) = own {
+        socket.bind(&SocketAddr::new(own, 0).into()).with_context(|| format!("TCP from {own}"))?;
+    }
+    if let Some(packets) = packets {
+        let headers = if to.is_ipv4() { 40 } else { 60 };
+        let mss = packets.saturating_sub(headers);
+        socket.set_tcp_mss(mss).with_context(|| format!("segments of {mss} bytes"))?;
+    }
+    socket.connect_timeout(&to.into(), STUCK).with_context(|| format!("TCP to {to}"))?;
+    let stream = TcpStream::from(socket);
     prepare(&stream)?;
     Ok(stream)
 }
@@ -137,34 +187,40 @@ fn prepare(stream: &TcpStream) -> Result<()> {
     Ok(())
 }
 
-/// Answers one client after the other, on the sender's host.
-struct Server {
-    host: Host,
+/// Answers one client after the other.
+#[derive(Debug)]
+pub(super) struct Server {
+    place: Place,
     address: SocketAddr,
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Server {
-    fn start(link: &Link, tls: Option<Tls>) -> Result<Self> {
-        let address = SocketAddr::new(link.to_sender(), PORT);
-        let bind = move || TcpListener::bind(address);
-        let listener = link.sender().within(bind)?.join().map_err(|_| anyhow!("the server panicked"))??;
+    /// At `place`, on its address `own`; for the one client at the address `only`, if that is said.
+    ///
+    /// # Errors
+    /// If the port cannot be had.
+    pub(super) fn start(place: Place, own: IpAddr, only: Option<IpAddr>, tls: Option<Tls>) -> Result<Self> {
+        let address = SocketAddr::new(own, PORT);
+        let listener = place.run(move || TcpListener::bind(address))?;
         let listener = listener.with_context(|| format!("TCP {address}"))?;
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = stop.clone();
         let thread = std::thread::spawn(move || {
             let mut content = vec![0; CHUNK];
             Seeded::new(SEED).fill(&mut content);
-            while let Ok((stream, _)) = listener.accept() {
+            while let Ok((stream, from)) = listener.accept() {
                 if stopped.load(Ordering::Relaxed) {
                     break;
                 }
-                // What goes wrong here shows itself at the client.
-                let _ = serve(stream, tls.as_ref(), &content);
+                if only.is_none_or(|only| only == from.ip()) {
+                    // What goes wrong here shows itself at the client.
+                    let _ = serve(stream, tls.as_ref(), &content, &stopped);
+                }
             }
         });
-        Ok(Self { host: link.sender().clone(), address, stop, thread: Some(thread) })
+        Ok(Self { place, address, stop, thread: Some(thread) })
     }
 }
 
@@ -172,29 +228,28 @@ impl Drop for Server {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         let Some(thread) = self.thread.take() else { return };
-        // It waits for a client: a last one, from its own host, wakes it.
+        // It waits for a client: a last one, from its own place, wakes it.
         let to = self.address;
-        let knocked = self.host.within(move || TcpStream::connect_timeout(&to, STUCK).is_ok());
-        let woken = knocked.is_ok_and(|t| matches!(t.join(), Ok(Ok(true))));
-        if woken {
+        if let Ok(true) = self.place.run(move || TcpStream::connect_timeout(&to, STUCK).is_ok()) {
             let _ = thread.join();
         }
     }
 }
 
-fn serve(stream: TcpStream, tls: Option<&Tls>, content: &[u8]) -> Result<()> {
+fn serve(stream: TcpStream, tls: Option<&Tls>, content: &[u8], stop: &AtomicBool) -> Result<()> {
     prepare(&stream)?;
     match tls {
-        None => answer(stream, content),
-        Some(tls) => answer(tls.server(stream)?, content),
+        None => answer(stream, content, stop),
+        Some(tls) => answer(tls.server(stream)?, content, stop),
     }
 }
 
-fn answer(mut stream: impl Read + Write, content: &[u8]) -> Result<()> {
+fn answer(mut stream: impl Read + Write, content: &[u8], stop: &AtomicBool) -> Result<()> {
     let mut length = [0; 8];
     stream.read_exact(&mut length)?;
     let mut left = u64::from_be_bytes(length);
-    while left > 0 {
+    ensure!(left <= LONGEST, "a file of {left} bytes: expected at most {LONGEST}");
+    while left > 0 && !stop.load(Ordering::Relaxed) {
         let n = usize::try_from(left).unwrap_or(usize::MAX).min(content.len());
         stream.write_all(content.get(..n).unwrap_or(content))?;
         left -= n as u64;
@@ -217,7 +272,8 @@ mod tests {
             let address = listener.local_addr().unwrap();
             let theirs = tls.clone();
             let server = std::thread::spawn(move || {
-                serve(listener.accept().unwrap().0, theirs.as_ref(), &[0x5a; 1_000]).unwrap();
+                let stop = AtomicBool::new(false);
+                serve(listener.accept().unwrap().0, theirs.as_ref(), &[0x5a; 1_000], &stop).unwrap();
             });
             let stream = TcpStream::connect(address).unwrap();
             prepare(&stream).unwrap();
@@ -227,6 +283,18 @@ mod tests {
             }
             server.join().unwrap();
         }
+    }
+
+    #[test]
+    fn a_client_says_how_large_packets_may_be() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let client = connect(address, None, Some(576)).unwrap();
+        let server = Socket::from(listener.accept().unwrap().0);
+        // Twelve bytes of timestamps (RFC 7323) are in every segment, where the machine uses them.
+        assert!([536, 524].contains(&server.tcp_mss().unwrap()), "{:?}", server.tcp_mss());
+        drop(client);
+        assert!(connect(address, None, Some(60)).is_err(), "no room for data");
     }
 
     #[test]

@@ -151,6 +151,10 @@ impl Results {
         }
         text("machine.cpu", &self.machine.cpu)?;
         text("machine.kernel", &self.machine.kernel)?;
+        if let Some(far) = &self.far {
+            text("far.cpu", &far.cpu)?;
+            text("far.kernel", &far.kernel)?;
+        }
         text("energy.name", &self.energy.name)?;
         text("plan", &self.plan)?;
         for (key, value) in &self.versions {
@@ -218,15 +222,19 @@ fn round(place: &str, r: &Round) -> Result<(), ReadError> {
         ("elapsed", r.elapsed, 1e9),
         ("throughput", r.throughput, 1e15),
         ("cpu_thread", r.cpu_thread, 1e15),
+        ("far_cpu_thread", r.far_cpu_thread, 1e15),
         ("loss", r.loss, 1.0),
         ("jitter", r.jitter, 1e9),
     ] {
         number(&format!("{place}.{key}"), value, most)?;
     }
     // Above idle: noise can take these below zero.
-    for (key, value) in
-        [("cpu_system", r.cpu_system), ("joules_per_byte", r.joules_per_byte), ("joules", r.joules)]
-    {
+    for (key, value) in [
+        ("cpu_system", r.cpu_system),
+        ("far_cpu_system", r.far_cpu_system),
+        ("joules_per_byte", r.joules_per_byte),
+        ("joules", r.joules),
+    ] {
         if value.is_some_and(|v| !v.is_finite() || v.abs() > 1e15) {
             return Err(ReadError::at(format!("{place}.{key}"), format!("{value:?} is out of range")));
         }

@@ -30,6 +30,9 @@ pub struct Results {
     pub version: u32,
     /// What was measured on.
     pub machine: Machine,
+    /// The machine at the other end of the link, where there were two; absent where both ends were on one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub far: Option<Machine>,
     /// Versions of what took part: `dormouse`, `kernel`, `aws-lc`, `rustls`, ...
     #[serde(default)]
     pub versions: BTreeMap<String, String>,
@@ -295,6 +298,12 @@ pub struct Round {
     /// Nanoseconds of CPU for each such byte, of the rest of the system, over what it takes when idle: kernel, interrupts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu_system: Option<f64>,
+    /// Between two machines: the same as `cpu_thread`, on the far one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub far_cpu_thread: Option<f64>,
+    /// Between two machines: the same as `cpu_system`, on the far one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub far_cpu_system: Option<f64>,
     /// Joules for each such byte, above the idle machine's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub joules_per_byte: Option<f64>,
@@ -429,6 +438,7 @@ impl Results {
             format: FORMAT.to_owned(),
             version: VERSION,
             machine,
+            far: None,
             versions: BTreeMap::new(),
             command: Vec::new(),
             plan: String::new(),

@@ -31,7 +31,13 @@ fn campaign(out: Option<PathBuf>) -> Campaign {
     results.seed = 5;
     let times = Times::of(&request());
     results.milliseconds = [("crypto", 2), ("path", 2), ("stream", 2)].map(|(n, t)| (n.to_owned(), t)).into();
-    Campaign { results, times: Times { crypto: Duration::from_millis(2), ..times }, profile: None, out }
+    Campaign {
+        results,
+        times: Times { crypto: Duration::from_millis(2), ..times },
+        profile: None,
+        out,
+        peer: None,
+    }
 }
 
 #[test]
@@ -43,7 +49,7 @@ fn an_interrupted_campaign_is_continued_where_it_stopped() {
     let ended =
         first.run(&stop, &mut |p| stop.store(p.round == 2 && p.done == 10, Ordering::Relaxed)).unwrap();
     assert_eq!(ended, Ended::Interrupted);
-    let mut second = Campaign::resume(&path).unwrap();
+    let mut second = Campaign::resume(&path, None).unwrap();
     let kept: usize = second.results.samples.iter().map(|s| s.rounds.len()).sum();
     assert!((4..8).contains(&kept), "{kept} rounds are kept");
     assert!(second.results.finished.is_none());
@@ -119,16 +125,18 @@ fn a_file_of_another_machine_or_without_a_plan_is_not_continued() {
     let mut other = campaign(Some(path.clone()));
     other.results.machine.cpu = "Z80".into();
     other.save().unwrap();
-    let error = Campaign::resume(&path).unwrap_err().to_string();
+    let error = Campaign::resume(&path, None).unwrap_err().to_string();
     assert!(error.contains("measured on another processor: Z80"), "{error}");
     let mut vague = campaign(Some(path.clone()));
     vague.results.rounds = 0;
     vague.save().unwrap();
-    assert!(Campaign::resume(&path).unwrap_err().to_string().contains("how many rounds"));
+    assert!(Campaign::resume(&path, None).unwrap_err().to_string().contains("how many rounds"));
     std::fs::write(&path, "{}").unwrap();
-    assert!(format!("{:#}", Campaign::resume(&path).unwrap_err()).contains("no result of dormouse bench"));
+    assert!(
+        format!("{:#}", Campaign::resume(&path, None).unwrap_err()).contains("no result of dormouse bench")
+    );
     std::fs::remove_file(&path).unwrap();
-    assert!(Campaign::resume(&path).is_err());
+    assert!(Campaign::resume(&path, None).is_err());
 }
 
 #[test]

@@ -1,0 +1,203 @@
+//! The two machines as the device sees them: what stands between them, and the measurements over it. Owns the order in which
+//! either is told to do its part; must never put the far machine's CPU time where the device's belongs.
+//!
+//! What is reported is the device's: its CPU time is in `cpu_thread` and `cpu_system`, the far machine's in `far_cpu_thread` and
+//! `far_cpu_system`. Packets are counted where they arrive.
+
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use dormouse_io::entropy::OsEntropy;
+use dormouse_sansio::Entropy as _;
+
+use super::message::{Answer, Arrived, Order, Sending, Sent, Tunnel};
+use super::peer::{Peer, unexpected};
+use super::side::Side;
+use crate::bench::cpu::Cost;
+use crate::bench::link::Key;
+use crate::bench::tls::Tls;
+use crate::bench::traffic::{self, Pace, Received};
+use crate::bench::transfer::{self, Wanted};
+use crate::results::format::{Direction, Encapsulation, Engine, Round, Sample, What};
+
+/// The device and the far machine.
+#[derive(Debug)]
+pub(in crate::bench) struct Pair {
+    near: Side,
+    peer: Peer,
+}
+
+impl Pair {
+    /// This machine and that one.
+    ///
+    /// # Errors
+    /// If `/proc/stat` cannot be read.
+    pub(in crate::bench) fn new(peer: Peer) -> Result<Self> {
+        let (own, other) = peer.addresses;
+        Ok(Self { near: Side::new(0, own, other)?, peer })
+    }
+
+    /// Takes away what stands on this machine; the far machine's part goes with the next order, or with the connection.
+    pub(in crate::bench) fn clear(&mut self) {
+        self.near.clear();
+    }
+
+    /// Sets up what `key` says between the two, and proves that bytes pass it unchanged both ways.
+    ///
+    /// # Errors
+    /// If one of the machines cannot, or what arrives is not what was sent.
+    pub(in crate::bench) fn lay(&mut self, key: &Key) -> Result<()> {
+        let tunnel = match key.engine {
+            Engine::Plain | Engine::Rustls => None,
+            Engine::Dormouse => {
+                let mut run = [0; 32];
+                OsEntropy.fill(&mut run);
+                Some(Tunnel { suite: key.suite.clone(), encapsulation: key.encapsulation, run })
+            }
+            other => bail!("{other:?} is not measured between two machines"),
+        };
+        self.near.clear();
+        self.peer.tell(&Order::Lay { tunnel: tunnel.clone() })?;
+        self.near.lay(tunnel.as_ref(), key.hidden).context("on this machine")?;
+        let hint = || match (&tunnel, key.encapsulation) {
+            (None, _) => "the link passes no bytes: both must let TCP and UDP to ports 7001 and 7002 in",
+            (_, Encapsulation::Tunnel | Encapsulation::Transport) => {
+                "the tunnel passes no bytes: both must let IP protocol 50 in, and TCP and UDP from dmbench0"
+            }
+            _ => {
+                "the tunnel passes no bytes: both must let UDP to port 4500 in, and TCP and UDP from dmbench0"
+            }
+        };
+        self.near.serve(None)?;
+        let far_saw = self.peer.tell(&Order::Check {});
+        self.near.close_files();
+        far_saw.with_context(hint)?;
+        self.serve(None)?;
+        self.near.check().with_context(hint)
+    }
+
+    /// Lets the far machine serve files; gives what a client needs to know.
+    fn serve(&mut self, tls: Option<&str>) -> Result<Option<Tls>> {
+        let order = Order::Serve { tls: tls.map(str::to_owned) };
+        match (self.peer.ask(&order, Duration::ZERO)?, tls) {
+            (Answer::Serving { certificate: None }, None) => Ok(None),
+            (Answer::Serving { certificate: Some(certificate) }, Some(name)) => {
+                Ok(Some(Tls::trusting(name, hex::decode(certificate)?)?))
+            }
+            (other, _) => Err(unexpected(&other)),
+        }
+    }
+
+    /// One round of the point, over what stands. Where time decides, it takes `time`.
+    ///
+    /// # Errors
+    /// Whatever goes wrong on either machine; [`super::Lost`] if the far one is gone.
+    pub(in crate::bench) fn measure(&mut self, sample: &Sample, time: Duration) -> Result<Round> {
+        match sample.what {
+            What::Path => {
+                let round = self.packets(sample, time, Pace::Window)?;
+                // That nothing of a stream arrives is a result; that nothing passes a path is a fault.
+                ensure!(round.packets_received > Some(0), "none of the packets arrived");
+                Ok(round)
+            }
+            What::Stream => self.packets(sample, time, sample.offered.map_or(Pace::Free, Pace::Rate)),
+            What::Download | What::Tls => self.files(sample),
+            What::Crypto => bail!("cryptography alone needs no link"),
+        }
+    }
+
+    /// UDP one way: from the device where the sample's direction is out, else to it.
+    fn packets(&mut self, sample: &Sample, time: Duration, pace: Pace) -> Result<Round> {
+        let run = u32::try_from(traffic::next_run())?;
+        let bytes = u32::try_from(traffic::payload_len(sample)?)?;
+        let sending = Sending { run, bytes, pace, millis: u64::try_from(time.as_millis())? };
+        let acknowledge = pace == Pace::Window;
+        let inbound = sample.direction == Direction::In;
+        let (sent, arrived) = if inbound {
+            self.near.receive(run, bytes, acknowledge)?;
+            let sent = match self.peer.ask(&Order::Send(sending), time)? {
+                Answer::Sent(sent) => sent,
+                other => return Err(unexpected(&other)),
+            };
+            (sent, self.near.received(sent.packets)?)
+        } else {
+            self.peer.tell(&Order::Receive { run, bytes, acknowledge })?;
+            let sent = self.near.send(&sending, &AtomicBool::new(false))?;
+            let arrived = match self.peer.ask(&Order::Received { sent: sent.packets }, Duration::ZERO)? {
+                Answer::Arrived(arrived) => arrived,
+                other => return Err(unexpected(&other)),
+            };
+            (sent, arrived)
+        };
+        one_way(sample, &sent, &arrived, inbound)
+    }
+
+    fn files(&mut self, sample: &Sample) -> Result<Round> {
+        let file = sample.file_bytes.context("a download without a file")?;
+        let in_tls = sample.what == What::Tls;
+        let tls = self.serve(in_tls.then_some(sample.suite.as_str()))?;
+        let packets = (!in_tls).then_some(sample.packet_bytes);
+        let own = Some(self.near.addresses().0);
+        let wanted = Wanted { from: self.near.peer_files(), own, file, tls, packets };
+        wanted.warm_up()?;
+        self.peer.tell(&Order::Open {})?;
+        let account = self.near.account()?;
+        let files = wanted.fetch_for_a_round()?;
+        let cost = self.near.spent(&account)?;
+        let far = match self.peer.ask(&Order::Close {}, Duration::ZERO)? {
+            Answer::Spent(far) => far,
+            other => return Err(unexpected(&other)),
+        };
+        let round = transfer::round(&cost, file, files);
+        Ok(with_far(round, &far, file as f64 * f64::from(files)))
+    }
+}
+
+/// The figures of packets that went one way. The machines' clocks have nothing to do with each other: what takes time is the
+/// longer of sending and of arriving, each by its own clock.
+fn one_way(sample: &Sample, sent: &Sent, arrived: &Arrived, inbound: bool) -> Result<Round> {
+    let (device, far) = if inbound { (&arrived.cost, &sent.cost) } else { (&sent.cost, &arrived.cost) };
+    let elapsed = Duration::try_from_secs_f64(sent.span.max(arrived.span)).context("how long it took")?;
+    let received = Received { packets: arrived.packets, jitter: arrived.jitter, ..Received::default() };
+    let round = traffic::round(sample, elapsed, device, sent.packets, received);
+    let bytes = arrived.packets.min(sent.packets) as f64 * f64::from(sample.packet_bytes);
+    Ok(with_far(round, far, bytes))
+}
+
+/// The round with the far machine's CPU time for each byte.
+fn with_far(round: Round, cost: &Cost, bytes: f64) -> Round {
+    let per_byte = |seconds: f64| (bytes > 0.0).then_some(seconds * 1e9 / bytes);
+    Round { far_cpu_thread: per_byte(cost.threads), far_cpu_system: cost.system.and_then(per_byte), ..round }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_device_s_cpu_time_is_kept_apart_from_the_far_machine_s() {
+        let cost = |threads, system| Cost { elapsed: 2.0, threads, system };
+        let sent = Sent { packets: 100, span: 1.0, cost: cost(0.2, Some(0.1)) };
+        let arrived = Arrived { packets: 50, jitter: 0.001, span: 2.0, cost: cost(0.4, None) };
+        let sample = Sample::new(What::Path, "none", 1_000, 1);
+        let out = one_way(&sample, &sent, &arrived, false).unwrap();
+        assert_eq!((out.cpu_thread, out.cpu_system), (Some(4_000.0), Some(2_000.0)));
+        assert_eq!((out.far_cpu_thread, out.far_cpu_system), (Some(8_000.0), None));
+        assert_eq!((out.elapsed, out.loss, out.jitter), (Some(2.0), Some(0.5), Some(0.001)));
+        assert_eq!(out.throughput, Some(25_000.0));
+        let inbound = one_way(&sample, &sent, &arrived, true).unwrap();
+        assert_eq!((inbound.cpu_thread, inbound.far_cpu_thread), (Some(8_000.0), Some(4_000.0)));
+    }
+
+    #[test]
+    fn nonsense_from_the_far_machine_is_no_figure() {
+        let cost = Cost { elapsed: 1.0, threads: 0.0, system: None };
+        let sent = Sent { packets: 1, span: f64::NAN, cost };
+        let arrived = Arrived { packets: 9, jitter: 0.0, span: -1.0, cost };
+        let sample = Sample::new(What::Path, "none", 1_000, 1);
+        assert!(one_way(&sample, &sent, &arrived, false).is_err());
+        let more = one_way(&sample, &Sent { span: 1.0, ..sent }, &arrived, false).unwrap();
+        assert_eq!(more.packets_received, Some(1), "no more arrive than were sent");
+    }
+}
