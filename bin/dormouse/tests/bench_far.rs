@@ -51,10 +51,11 @@ impl World {
         command
     }
 
-    /// A path long enough to be interrupted, at work: both ends of its tunnel are there.
-    fn at_work(&self, out: &Path) -> Process {
-        let mut command = self.bench(&["--what", "path", "--suites", "aes128gcm16", "--sizes", "1400"]);
-        command.args(["--cores", "1", "--repeat", "500", "--out", out.to_str().unwrap()]);
+    /// A campaign long enough to be interrupted, at work: both ends of its tunnel are there.
+    fn at_work(&self, out: &Path, what: &str) -> Process {
+        let mut command = self.bench(&["--what", what, "--suites", "aes128gcm16", "--sizes", "1400"]);
+        command.args(["--cores", "1", "--files", "2000000000"]);
+        command.args(["--repeat", "500", "--out", out.to_str().unwrap()]);
         let log = self.device.dir().join("bench.log");
         let _ = std::fs::remove_file(&log);
         let process = Process::spawn("bench", &mut command, &log).unwrap();
@@ -146,6 +147,42 @@ fn a_campaign_between_two_machines_has_the_figures_of_both_and_leaves_nothing() 
     assert!(errors(&advice).contains("only 2 rounds"), "{}", errors(&advice));
 }
 
+/// Of what a link loses, the far machine's count is what the device reports, and the other way round.
+#[test]
+fn what_the_link_loses_is_counted_where_it_does_not_arrive() {
+    if skipped("measuring a link that loses packets")
+        || !require("measuring a link that loses packets", &[Need::Program("nft")])
+    {
+        return;
+    }
+    let world = World::new();
+    let every_fourth = "table ip lossy { chain input { type filter hook input priority 0; \
+                        udp dport 7001 numgen inc mod 4 0 drop; }; }";
+    world.device.nft(every_fourth).unwrap();
+    let out = world.device.dir().join("loss.json");
+    let done = world
+        .bench(&["--what", "streams", "--suites", "aes128gcm16", "--sizes", "1000", "--rates", "4e6"])
+        .args(["--repeat", "2", "--out", out.to_str().unwrap()])
+        .output()
+        .unwrap();
+    assert!(done.status.success(), "{}\n{}", errors(&done), world.service.log());
+    let results = Results::read(&out).unwrap();
+    let offered: Vec<_> = results.samples.iter().filter(|s| s.offered.is_some()).collect();
+    for sample in &offered {
+        for round in &sample.rounds {
+            let loss = round.loss.unwrap();
+            match sample.engine {
+                // One more or less: the count of the rule goes on from round to round.
+                Engine::Plain => assert!((loss - 0.25).abs() < 0.03, "{sample:?}"),
+                // What comes out of the tunnel is counted in bursts: of how many packets, nobody can know.
+                _ => assert!(loss > 0.05, "{sample:?}"),
+            }
+        }
+    }
+    assert!(offered.len() >= 2, "{:?}", results.skipped);
+    world.is_clean(true);
+}
+
 #[test]
 fn a_client_that_is_killed_leaves_nothing_and_the_next_one_is_served() {
     if skipped("measuring between two machines, killed") {
@@ -153,9 +190,11 @@ fn a_client_that_is_killed_leaves_nothing_and_the_next_one_is_served() {
     }
     let world = World::new();
     let out = world.device.dir().join("killed.json");
-    let mut bench = world.at_work(&out);
-    bench.kill();
-    world.is_clean(true);
+    for what in ["path", "downloads"] {
+        let mut bench = world.at_work(&out, what);
+        bench.kill();
+        world.is_clean(true);
+    }
     let next = world
         .bench(&["--what", "streams", "--suites", "aes128gcm16", "--sizes", "1400", "--rates", "2e6"])
         .args(["--repeat", "1"])
@@ -173,7 +212,7 @@ fn a_service_that_is_killed_ends_the_campaign_which_goes_on_with_the_next_one() 
     let mut world = World::new();
     let out = world.device.dir().join("lost.json");
     for signal in [Signal::SIGTERM, Signal::SIGKILL] {
-        let mut bench = world.at_work(&out);
+        let mut bench = world.at_work(&out, "path");
         world.service.signal(signal);
         let status = bench.wait(PATIENCE).expect("it notices");
         assert_eq!(status.code(), Some(1), "{}", bench.log());

@@ -103,12 +103,24 @@ fn what_is_wrong_is_named_with_its_place() {
         ("/samples", json!({}), "at samples: invalid type"),
         ("/machine/cores", json!(1.5), "at machine.cores"),
         ("/conditions/steal", json!(7), "at conditions.steal"),
+        (
+            "/samples/0/rounds/1/far_cpu_thread",
+            json!(-1.0),
+            "at samples[0].rounds[1].far_cpu_thread: -1 is not between 0",
+        ),
+        ("/samples/0/rounds/1/far_cpu_system", json!(1e16), "at samples[0].rounds[1].far_cpu_system"),
+        ("/far/cores", json!("many"), "at far.cores: invalid type"),
     ];
     let long = "x".repeat(5_000);
     cases.push(("/machine/cpu", json!(long), "at machine.cpu: 5000 bytes of text"));
+    cases.push(("/far/kernel", json!(long), "at far.kernel: 5000 bytes of text"));
     let mut base = json_of(&results());
     base["samples"][0]["rounds"][1]["loss"] = json!(0.0);
     base["conditions"]["steal"] = json!(0.0);
+    base["far"] = base["machine"].clone();
+    for far in ["far_cpu_thread", "far_cpu_system"] {
+        base["samples"][0]["rounds"][1][far] = json!(0.0);
+    }
     for (place, bad, expected) in cases {
         let mut value = base.clone();
         *value.pointer_mut(place).expect("the place") = bad;

@@ -77,12 +77,16 @@ impl Settings {
 
     /// The key of the direction whose receiver is the first end, or the other.
     fn key(&self, suite: Suite, to_first: bool) -> Result<PacketKey> {
+        Ok(suite.key(self.keymat(suite.keymat_len(), to_first)?.as_bytes())?)
+    }
+
+    fn keymat(&self, len: usize, to_first: bool) -> Result<Secret> {
         let direction = if to_first { 1 } else { 2 };
-        let mut keymat = Secret::from(vec![direction; suite.keymat_len()]);
+        let mut keymat = Secret::from(vec![direction; len]);
         if let Some(run) = &self.run {
             prf_plus(Prf::HmacSha256, run.as_bytes(), &[&[direction]], keymat.as_mut_bytes())?;
         }
-        Ok(suite.key(keymat.as_bytes())?)
+        Ok(keymat)
     }
 
     /// What fits the tunnel, in bytes.
@@ -416,5 +420,26 @@ mod tests {
         assert!(!enters([192, 0, 2, 2], &mut packet(elsewhere, us)), "from somewhere else");
         assert!(!enters([192, 0, 2, 2], &mut [0x45, 0]), "no packet");
         assert_eq!(plane.lost.refused, 4);
+    }
+
+    #[test]
+    fn both_ends_of_a_run_have_its_keys_and_nobody_else_has() {
+        let end = |first: bool, run: Option<[u8; 32]>| Settings {
+            tun: "t".into(),
+            protection: Protection::Plain,
+            carrier: Carrier::NatT,
+            local: ([192, 0, 2, 1], 4_500).into(),
+            remote: ([192, 0, 2, 2], 4_500).into(),
+            inner: ([198, 18, 88, 1].into(), [198, 18, 88, 2].into()),
+            first,
+            run: run.map(Secret::from),
+        };
+        let keys = |first, run| [true, false].map(|to_first| end(first, run).keymat(96, to_first).unwrap());
+        let ours = keys(true, Some([7; 32]));
+        assert_eq!(ours, keys(false, Some([7; 32])));
+        assert_ne!(ours[0], ours[1], "each direction has its own");
+        for others in [keys(true, Some([8; 32])), keys(true, None)] {
+            assert!(others.iter().all(|other| !ours.contains(other)));
+        }
     }
 }

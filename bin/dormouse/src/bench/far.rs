@@ -26,7 +26,12 @@ pub(super) fn serve(address: &str, file: Option<&Path>, interrupted: &AtomicBool
         Some(kept) => eprintln!("secret in {}, until this ends", kept.0.display()),
         None => println!("secret: {}", service.secret()),
     }
-    eprintln!("serving at {address}; on the device: dormouse bench --peer {address} --secret FILE");
+    let from_there = if address.ip().is_unspecified() {
+        format!("ADDRESS:{}", address.port())
+    } else {
+        address.to_string()
+    };
+    eprintln!("serving at {address}; on the device: dormouse bench --peer {from_there} --secret FILE");
     service.run(interrupted, &mut |event| eprintln!("{event}"))
 }
 

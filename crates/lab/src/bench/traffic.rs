@@ -81,17 +81,18 @@ pub(super) enum Pace {
     Free,
 }
 
-/// Bytes of UDP payload in a packet of this sample.
-pub(super) fn payload_len(sample: &Sample) -> Result<usize> {
-    const IPV4_AND_UDP: usize = 28;
+/// Bytes of UDP payload in a packet of this sample, which goes to the address `to`.
+pub(super) fn payload_len(sample: &Sample, to: IpAddr) -> Result<usize> {
+    const UDP: usize = 8;
+    let headers = UDP + if to.is_ipv4() { 20 } else { 40 };
     let len = usize::try_from(sample.packet_bytes)?;
-    let len = if sample.unit == Unit::Packet { len.saturating_sub(IPV4_AND_UDP) } else { len };
+    let len = if sample.unit == Unit::Packet { len.saturating_sub(headers) } else { len };
     ensure!(len >= HEADER, "packets of {} bytes have no room for number and time", sample.packet_bytes);
     Ok(len)
 }
 
 fn run(link: &Link, sample: &Sample, time: Duration, idle: f64, pace: &Pace) -> Result<Round> {
-    let len = payload_len(sample)?;
+    let len = payload_len(sample, link.to_receiver())?;
     let target = SocketAddr::new(link.to_receiver(), PORT);
     let out = link.sender().run(move || socket(None, target))??;
     let into = link.receiver().run(move || socket(Some(target), target))??;
@@ -313,11 +314,13 @@ mod tests {
     #[test]
     fn the_payload_is_what_the_unit_says() {
         let mut sample = Sample::new(What::Path, "none", 180, 1);
-        assert_eq!(payload_len(&sample).unwrap(), 152);
+        let to = IpAddr::from([10, 0, 0, 1]);
+        assert_eq!(payload_len(&sample, to).unwrap(), 152);
+        assert_eq!(payload_len(&sample, [0xfd00, 0, 0, 0, 0, 0, 0, 1].into()).unwrap(), 132);
         sample.unit = Unit::Payload;
-        assert_eq!(payload_len(&sample).unwrap(), 180);
+        assert_eq!(payload_len(&sample, to).unwrap(), 180);
         sample.packet_bytes = 15;
-        assert!(payload_len(&sample).is_err());
+        assert!(payload_len(&sample, to).is_err());
     }
 
     #[test]

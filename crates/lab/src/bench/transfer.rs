@@ -6,9 +6,9 @@
 //! one file.
 
 use std::io::{Read, Write};
-use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
-use std::sync::Arc;
+use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -193,6 +193,8 @@ pub(super) struct Server {
     place: Place,
     address: SocketAddr,
     stop: Arc<AtomicBool>,
+    /// The client that is being answered.
+    current: Arc<Mutex<Option<TcpStream>>>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -206,12 +208,17 @@ impl Server {
         let listener = place.run(move || TcpListener::bind(address))?;
         let listener = listener.with_context(|| format!("TCP {address}"))?;
         let stop = Arc::new(AtomicBool::new(false));
-        let stopped = stop.clone();
+        let current = Arc::new(Mutex::new(None));
+        let (stopped, kept) = (stop.clone(), current.clone());
         let thread = std::thread::spawn(move || {
             let mut content = vec![0; CHUNK];
             Seeded::new(SEED).fill(&mut content);
             while let Ok((stream, from)) = listener.accept() {
-                if stopped.load(Ordering::Relaxed) {
+                if let Ok(mut kept) = kept.lock() {
+                    *kept = stream.try_clone().ok();
+                }
+                // After that: either this thread sees that it should stop, or who stops it sees the client.
+                if stopped.load(Ordering::SeqCst) {
                     break;
                 }
                 if only.is_none_or(|only| only == from.ip()) {
@@ -220,13 +227,17 @@ impl Server {
                 }
             }
         });
-        Ok(Self { place, address, stop, thread: Some(thread) })
+        Ok(Self { place, address, stop, current, thread: Some(thread) })
     }
 }
 
 impl Drop for Server {
     fn drop(&mut self) {
-        self.stop.store(true, Ordering::Relaxed);
+        self.stop.store(true, Ordering::SeqCst);
+        if let Ok(Some(client)) = self.current.lock().as_deref() {
+            // One that does not take its file any more must not hold this up.
+            let _ = client.shutdown(Shutdown::Both);
+        }
         let Some(thread) = self.thread.take() else { return };
         // It waits for a client: a last one, from its own place, wakes it.
         let to = self.address;
@@ -283,6 +294,22 @@ mod tests {
             }
             server.join().unwrap();
         }
+    }
+
+    #[test]
+    fn a_client_that_takes_nothing_holds_no_server_up() {
+        let place = Place::Here;
+        // Of the loopback addresses, one that no other test has, nor another process.
+        let [_, _, high, low] = std::process::id().to_be_bytes();
+        let own = IpAddr::from([127, 77, high, low.clamp(1, 254)]);
+        let server = Server::start(place, own, None, None).unwrap();
+        let mut client = connect(server.address, None, None).unwrap();
+        request(&mut client, LONGEST).unwrap();
+        client.read_exact(&mut [0; 1]).unwrap();
+        drop(server);
+        // What was under way still comes; then it ends, long before the file does.
+        let ended = std::io::copy(&mut client, &mut std::io::sink());
+        assert!(ended.is_err() || ended.is_ok_and(|bytes| bytes < LONGEST - 1));
     }
 
     #[test]

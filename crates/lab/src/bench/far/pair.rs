@@ -110,7 +110,7 @@ impl Pair {
     /// UDP one way: from the device where the sample's direction is out, else to it.
     fn packets(&mut self, sample: &Sample, time: Duration, pace: Pace) -> Result<Round> {
         let run = u32::try_from(traffic::next_run())?;
-        let bytes = u32::try_from(traffic::payload_len(sample)?)?;
+        let bytes = u32::try_from(traffic::payload_len(sample, self.near.addresses().1)?)?;
         let sending = Sending { run, bytes, pace, millis: u64::try_from(time.as_millis())? };
         let acknowledge = pace == Pace::Window;
         let inbound = sample.direction == Direction::In;
