@@ -7,7 +7,7 @@
 //!   gives a wrong answer is reported, never timed.
 //! - CPU time is that of this program's threads by their own clocks, and beside it that of the rest of the machine from
 //!   `/proc/stat` (kernel, softirq, steal) above what it does at rest.
-//! - Network traffic stays in namespaces of its own, or between the two machines of [`far`]; nothing on the machine is changed
+//! - Network traffic stays in namespaces of its own, or between two machines; nothing on the machine is changed
 //!   but, if asked, its frequency governors, which are put back.
 
 mod campaign;
