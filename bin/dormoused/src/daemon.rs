@@ -120,6 +120,7 @@ impl Daemon {
         let mut machine = Machine::new(&tun, settings.dns)?;
         let pools: Vec<_> = connections.iter().flat_map(|c| c.pool.iter().copied()).collect();
         machine.serve_pools(&pools, settings.proxy_neighbours);
+        machine.keep_own_side(&connections.iter().flat_map(Resolved::own_side).collect::<Vec<_>>());
         let server =
             ControlServer::bind(&settings.socket, Some(settings.group.as_str()).filter(|g| !g.is_empty()))
                 .with_context(|| format!("daemon.socket: {}", settings.socket.display()))?;

@@ -4,7 +4,7 @@
 use crate::neighbours::Neighbours;
 use anyhow::{Context, Result};
 use dormouse_ike::config_payload::AssignedConfig;
-use dormouse_io::netlink::{Found, Ledger, MARK, Monitor, Route, TABLE, tunnel_rules};
+use dormouse_io::netlink::{Found, Ledger, MARK, Monitor, Route, TABLE, own_side_rule, tunnel_rules};
 use dormouse_io::resolver::{Guard, GuardReply, Settings};
 use dormouse_io::tun::Tun;
 use dormouse_node::config::file::{DnsMode, Proxy};
@@ -89,6 +89,13 @@ impl Machine {
             sources: BTreeMap::new(),
             resolver_in_use,
         })
+    }
+
+    /// These prefixes are on our own side of a tunnel whose other side contains them: they stay where they are.
+    pub(crate) fn keep_own_side(&mut self, prefixes: &[IpNet]) {
+        for net in prefixes {
+            report(self.ledger.add_rule(own_side_rule(*net)), "rule", net);
+        }
     }
 
     /// Gateway: clients have addresses out of `pools`. As root, before privileges are given away.

@@ -32,7 +32,7 @@ pub const PROTOCOL: u8 = 109;
 pub const TABLE: u32 = 25709;
 /// Mark of the tunnel's own packets.
 pub const MARK: u32 = 25709;
-/// Priority of the tunnel's rules: before `main` (32766) and whatever a manager puts there, behind `local` (0).
+/// Priority of the tunnel's rules, give or take two: before `main` (32766) and whatever a manager puts there, behind `local` (0).
 pub const PRIORITY: u32 = 5200;
 /// The kernel's main table.
 pub const MAIN: u32 = 254;
@@ -188,29 +188,46 @@ pub struct Found {
 
 /// The rules of a tunnel, for one family: packets without `mark` look into `table` first.
 ///
-/// With `keep_local`, destinations that the main table knows more exactly than by its default route stay outside of the
-/// tunnel: the local network and its printers; but a single address to which the tunnel has a route is protected wherever it lies: a
-/// peer in transport mode that is a neighbour, a client whose address comes out of a pool inside the gateway's LAN. Without, what the tunnel's routes cover goes into the tunnel: a hostile network
-/// can then not pull traffic out by announcing more exact routes.
+/// What the tunnel has a route to goes into it, also where the main table knows a more exact one: a neighbour with an address of
+/// the other side, a network that announces routes (as any DHCP server can) would otherwise take traffic out in clear. With
+/// `keep_local` the tunnel's default route is the exception: destinations that the main table knows more exactly than by its own
+/// default route stay outside, the local network and its printers. The other exception is our own side: [`own_side_rule`].
 #[must_use]
 pub fn tunnel_rules(v6: bool, table: u32, mark: u32, keep_local: bool) -> Vec<Rule> {
-    let blank = Rule {
+    let into = Rule {
+        priority: PRIORITY + 1,
+        mark: Some(mark),
+        invert: true,
+        table,
+        suppress_prefix_length: None,
+        ..main_rule(v6)
+    };
+    if !keep_local {
+        return vec![into];
+    }
+    let exact = Rule { priority: PRIORITY - 1, suppress_prefix_length: Some(0), ..into };
+    vec![exact, main_rule(v6), into]
+}
+
+/// Comes before [`tunnel_rules`]: `net` is on our own side of a tunnel whose other side is wider and contains it. What the main
+/// table knows of it stays here.
+#[must_use]
+pub fn own_side_rule(net: IpNet) -> Rule {
+    Rule { priority: PRIORITY - 2, to: Some(net.trunc()), ..main_rule(matches!(net, IpNet::V6(_))) }
+}
+
+/// Whatever the main table knows more exactly than by its default route.
+fn main_rule(v6: bool) -> Rule {
+    Rule {
         priority: PRIORITY,
         v6,
         mark: None,
         invert: false,
         to: None,
         table: MAIN,
-        suppress_prefix_length: None,
+        suppress_prefix_length: Some(0),
         protocol: PROTOCOL,
-    };
-    let into = Rule { priority: PRIORITY + 1, mark: Some(mark), invert: true, table, ..blank };
-    if !keep_local {
-        return vec![into];
     }
-    let longest = if v6 { 128 } else { 32 };
-    let hosts = Rule { priority: PRIORITY - 1, suppress_prefix_length: Some(longest - 1), ..into };
-    vec![hosts, Rule { suppress_prefix_length: Some(0), ..blank }, into]
 }
 
 /// Marks all packets of a socket. Needs `CAP_NET_ADMIN`.

@@ -2,7 +2,8 @@
 
 use crate::common::{in_namespace, ip, link};
 use dormouse_io::netlink::{
-    Error, Ledger, MAIN, MARK, Neighbour, Netlink, PROTOCOL, Route, RouteKind, TABLE, tunnel_rules,
+    Error, Ledger, MAIN, MARK, Neighbour, Netlink, PROTOCOL, Route, RouteKind, TABLE, own_side_rule,
+    tunnel_rules,
 };
 use ipnet::IpNet;
 use nix::errno::Errno;
@@ -81,6 +82,36 @@ fn the_tunnel_takes_everything_but_its_own_packets() {
             assert_eq!(outside.gateway, Some(hop.parse().unwrap()));
             assert_eq!(way(neighbour, 0).index, lan, "the local network stays outside");
         }
+        // A prefix of the other side is the tunnel's, whatever the local network knows; single addresses too.
+        for (neighbour, wider, hop) in
+            [("192.0.2.9", "192.0.0.0/16", "192.0.2.1"), ("2001:db8::9", "2001:db8::/32", "2001:db8::1")]
+        {
+            ledger.add_route(Route::over(tun, net(wider))).unwrap();
+            let announced = format!("route add {neighbour} via {hop} dev lan");
+            for before in ["", announced.as_str()] {
+                if !before.is_empty() {
+                    ip(before);
+                }
+                let mut way = |mark| {
+                    ledger.netlink().route_to(neighbour.parse().unwrap(), mark).unwrap().unwrap().index
+                };
+                assert_eq!((way(0), way(MARK)), (tun, lan), "{neighbour} in {wider}, '{before}'");
+            }
+            ip(&format!("route del {neighbour} via {hop}"));
+        }
+        // But what is on our own side of it, as far as it is here.
+        for (own, here, there) in
+            [("192.0.2.0/23", "192.0.2.9", "192.0.3.9"), ("2001:db8::/48", "2001:db8::9", "2001:db8:0:1::9")]
+        {
+            ledger.add_rule(own_side_rule(net(own))).unwrap();
+            let mut way =
+                |to: &str| ledger.netlink().route_to(to.parse().unwrap(), 0).unwrap().unwrap().index;
+            assert_eq!((way(here), way(there)), (lan, tun), "{own}");
+            ledger.remove_rule(own_side_rule(net(own))).unwrap();
+        }
+        for wider in ["192.0.0.0/16", "2001:db8::/32"] {
+            ledger.remove_route(Route::over(tun, net(wider))).unwrap();
+        }
         for (peer, longest) in [("192.0.2.9", 32), ("2001:db8::9", 128)] {
             ledger.add_route(Route::over(tun, net(&format!("{peer}/{longest}")))).unwrap();
             let mut way =
@@ -133,13 +164,14 @@ fn what_a_killed_run_left_is_recognised_and_other_things_are_not_touched() {
         for rule in tunnel_rules(false, TABLE, MARK, true) {
             killed.add_rule(rule).unwrap();
         }
+        killed.add_rule(own_side_rule(net("10.1.0.0/16"))).unwrap();
         std::mem::forget(killed);
         let mut neighbour = Ledger::new(TABLE + 1).unwrap();
         neighbour.add_route(Route { table: TABLE + 1, ..Route::over(tun, net("10.0.0.0/8")) }).unwrap();
         ip("route add 10.7.0.0/16 dev tun table 25709 proto static");
         ip("rule add priority 5300 lookup 25709");
         let mut ledger = Ledger::new(TABLE).unwrap();
-        assert_eq!(ledger.remove_stale().unwrap(), 4);
+        assert_eq!(ledger.remove_stale().unwrap(), 5);
         assert_eq!(ledger.remove_stale().unwrap(), 0);
         assert!(ip("rule show").contains("5300:") && !ip("rule show").contains("5201:"));
         assert_eq!(ip("route show table 25709").trim(), "10.7.0.0/16 dev tun proto static scope link");

@@ -59,6 +59,23 @@ pub struct Resolved {
     pub pool: Vec<IpNet>,
 }
 
+impl Resolved {
+    /// Prefixes of our own side that the other side's contain: a branch whose headquarters stand for a wider network.
+    #[must_use]
+    pub fn own_side(&self) -> Vec<IpNet> {
+        let prefix = |s: &ike::SelectorSpec| match s {
+            ike::SelectorSpec::Dynamic => None,
+            ike::SelectorSpec::Net(net) | ike::SelectorSpec::Narrow { net, .. } => Some(*net),
+        };
+        let within = |own: &IpNet, other: IpNet| other.contains(own) && other != *own;
+        let inside = self.ike.children.iter().flat_map(|child| {
+            let own = child.ts_local.iter().filter_map(prefix);
+            own.filter(|own| child.ts_remote.iter().filter_map(prefix).any(|other| within(own, other)))
+        });
+        inside.collect()
+    }
+}
+
 /// Parses the text of a configuration file.
 ///
 /// # Errors
