@@ -362,3 +362,6 @@ fn payload_flow(selectors: &Selectors, outer: (IpAddr, IpAddr), next_header: u8,
         dst_port: port(2),
     }
 }
+
+#[cfg(test)]
+mod tests;

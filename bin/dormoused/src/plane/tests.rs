@@ -1,0 +1,109 @@
+use super::*;
+use dormouse_ike::config::EndpointConfig;
+use dormouse_node::Event;
+use dormouse_node::config::{parse, resolve};
+use dormouse_node::pool::{Pool, SharedPool};
+use dormouse_sansio::{Carrier, Seeded, UnixTime};
+use dormouse_wire::ip::udp;
+
+const NOW: Instant = Instant::ZERO;
+
+fn node(role: &str, own: &str, peer: &str, child: &str, endpoint: EndpointConfig) -> Node {
+    let secret = "secret = \"a secret of the test\"";
+    let toml = format!(
+        "[connection.office]\nrole = \"{role}\"\n{}\n[connection.office.local]\nid = \"{own}\"\n{secret}\n\
+         [connection.office.remote]\nid = \"{peer}\"\n{secret}\n[connection.office.child]\n{child}\n",
+        if role == "client" { "gateway = \"192.0.2.1\"" } else { "" },
+    );
+    let file = parse(&toml).expect("TOML");
+    let resolved = resolve(&file, &mut |_, _| Err("no files here".into())).expect("a configuration");
+    let mut node = Node::new(resolved, endpoint, Box::new(Seeded::new(1)), Box::new(Seeded::new(2)));
+    node.set_wall_clock(NOW, UnixTime(1_800_000_000));
+    node
+}
+
+/// A client with an address in the tunnel, and its gateway, whose driver has not yet seen what its node has to say.
+fn connected() -> (Node, Node, IpAddr) {
+    let pool = "10.55.0.0/24";
+    let local = format!(
+        "local = [\"10.99.0.0/24\"]\nremote = [\"dynamic\"]\n[connection.office.pool]\naddresses = [\"{pool}\"]"
+    );
+    let endpoint = EndpointConfig {
+        pool: Some(Box::new(SharedPool::new(Pool::new(vec![pool.parse().expect("a prefix")])))),
+        ..EndpointConfig::default()
+    };
+    let mut gateway = node("gateway", "gateway.test", "device.test", &local, endpoint);
+    let remote = "remote = [\"10.99.0.0/24\"]\nrequest_address = \"ipv4\"";
+    let mut device = node("client", "device.test", "gateway.test", remote, EndpointConfig::default());
+    let way = Path {
+        local: ([198, 51, 100, 7], 500).into(),
+        remote: ([192, 0, 2, 1], 500).into(),
+        carrier: Carrier::Ike,
+    };
+    device.set_network(NOW, "office", Some(way));
+    assert!(device.up(NOW, "office"));
+    while carry(&mut device, &mut gateway) | carry(&mut gateway, &mut device) {}
+    let inner = std::iter::from_fn(|| device.poll_event()).find_map(|event| match event {
+        Event::Configure { assigned, .. } => assigned.v4,
+        _ => None,
+    });
+    (device, gateway, inner.expect("a session").into())
+}
+
+/// Carries the IKE messages of `from` to the other end; whether there were any.
+fn carry(from: &mut Node, to: &mut Node) -> bool {
+    let (mut datagram, mut any) = (Vec::new(), false);
+    while let Some(sent) = from.poll_transmit(NOW, &mut datagram) {
+        to.handle_datagram(NOW, arriving(sent.path), &mut datagram).expect("a good message");
+        datagram.clear();
+        any = true;
+    }
+    any
+}
+
+fn arriving(path: Path) -> Path {
+    Path { local: path.remote, remote: path.local, ..path }
+}
+
+/// A packet of the device, as it is and as its gateway receives it.
+fn packet(device: &mut Node, inner: IpAddr, content: &[u8]) -> (Vec<u8>, Path, Vec<u8>) {
+    let mut packet = Vec::new();
+    udp::build((inner, 9).into(), ([10, 99, 0, 2], 9).into(), content, &mut packet).expect("it fits");
+    let Route::Send(id) = device.route(&ip::flow(&packet).expect("a flow")) else { panic!("no session") };
+    let child = device.child_mut(id).expect("as routed");
+    let head = child.outbound.head_len();
+    let mut slot = vec![0; child.outbound.sealed_len(packet.len())];
+    slot[head..head + packet.len()].copy_from_slice(&packet);
+    let (path, len) = (child.path, child.outbound.seal(&mut slot, packet.len(), 4).expect("sealed"));
+    slot.truncate(len);
+    (packet, arriving(path), slot)
+}
+
+#[test]
+fn what_comes_before_its_senders_route_is_set_waits_for_it() {
+    let (mut device, mut gateway, inner) = connected();
+    let (mut counters, mut early, mut held) = (Counters::default(), Vec::new(), Held::new(8));
+    let mut open = |gateway: &mut Node, early: &mut Vec<Vec<u8>>, path, datagram: &mut [u8]| {
+        let (held, counters) = (&mut held, &mut counters);
+        let mut plane = Plane { node: gateway, now: NOW, held, sleep: None, counters, early, inner: &[] };
+        plane.open(&Received { path, ecn: 0 }, datagram)
+    };
+    assert!(gateway.routes_due());
+    let mut expected = Vec::new();
+    for content in [b"first", b"again"] {
+        let (plain, path, mut sealed) = packet(&mut device, inner, content);
+        assert_eq!(open(&mut gateway, &mut early, path, &mut sealed), Verdict::Done);
+        expected.push(plain);
+    }
+    assert_eq!(early, expected, "whole, and in their order");
+    // The driver applies the events, and with them the route.
+    let routed = std::iter::from_fn(|| gateway.poll_event())
+        .any(|event| matches!(event, Event::PeerRoutes { routes, .. } if routes == [inner.into()]));
+    assert!(routed && !gateway.routes_due());
+    let (plain, path, mut sealed) = packet(&mut device, inner, b"later");
+    let Verdict::Deliver(range) = open(&mut gateway, &mut early, path, &mut sealed) else {
+        panic!("nothing more to wait for")
+    };
+    assert_eq!(sealed.get(range), Some(plain.as_slice()));
+    assert_eq!((early.len(), counters.discards), (2, 0));
+}
