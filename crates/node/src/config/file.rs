@@ -344,10 +344,10 @@ pub struct Child {
     /// Our side of the tunnel: prefixes, or `dynamic` for the address that the gateway gives us.
     pub local: Vec<Selector>,
     /// The peer's side: prefixes, or `dynamic` for the address that we give the client, which is what a gateway with a pool means if
-    /// it says nothing. What a prefix here covers is never sent in clear while the connection is up, also where a local network has the
-    /// same addresses or announces routes to them; `local` inside of it stays here. `0.0.0.0/0` and `::/0` are the exception: to
-    /// whatever the machine has a more exact route, its own network for one, it does not go through the tunnel. `0.0.0.0/1` and
-    /// `128.0.0.0/1` in the place of `0.0.0.0/0` cover the local network too.
+    /// it says nothing. What a prefix here covers is not sent in clear while the connection is up (there is no tunnel in a family in which
+    /// a gateway that gives addresses gives none), also where a local network has the same addresses or announces routes to them;
+    /// `local` inside of it stays here. `0.0.0.0/0` and `::/0` are the exception: what the machine has a more exact route to, its own
+    /// network for one, does not go through the tunnel. `0.0.0.0/1` and `128.0.0.0/1` in the place of `0.0.0.0/0` cover that too.
     pub remote: Vec<Selector>,
     /// New keys after this time.
     pub rekey: Seconds,
