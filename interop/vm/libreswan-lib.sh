@@ -4,6 +4,16 @@ swan() { ip netns exec "$where" chroot /peer /usr/libexec/ipsec/"$@"; }
 whack() { swan whack "$@" >/tmp/whack.log 2>&1; }
 said_pluto() { grep -q -e "$1" /peer/tmp/pluto.log; }
 evidence() { cat /tmp/whack.log; dm status; ip netns exec "$where" ip -s xfrm state; }
+# forgets ADDRESS: libreswan gives the session of the device at ADDRESS up. One that was deleted would take its ticket along: this
+# delete does not arrive, and libreswan stops waiting for its answer.
+forgets() {
+  forgotten=$(grep -c 'deleting connection instance' /peer/tmp/pluto.log)
+  gw ip route add blackhole "$1/32"
+  whack --name peer --terminate
+  until_ 30 more_forgotten || fail "libreswan does not forget the session"
+  gw ip route del blackhole "$1/32"
+}
+more_forgotten() { [ "$(grep -c 'deleting connection instance' /peer/tmp/pluto.log)" -gt "$forgotten" ]; }
 root_directory() {
   for place in proc sys dev; do mount --bind /$place /peer/$place; done
   cp /bin/busybox /peer/usr/bin/busybox

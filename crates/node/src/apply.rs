@@ -3,6 +3,7 @@
 use crate::event::{Change, Event, FailureKind, Offer};
 use crate::ladder::Failure;
 use crate::node::{Node, Session};
+use dormouse_ike::config::Resumption;
 use dormouse_ike::{CloseReason, Established, Event as Ike, SaId};
 use dormouse_sansio::Instant;
 use ipnet::IpNet;
@@ -26,13 +27,7 @@ impl Node {
                 tracing::warn!(%sa, %error, "an additional CHILD SA was refused");
             }
             Ike::Closed { sa, reason } => self.closed(now, sa, reason),
-            Ike::ProbeAnswered { sa, .. } => {
-                if let Some(client) = self.client_of(sa) {
-                    client.ladder.confirmed(now);
-                    self.confirm_copies(sa);
-                    self.settle(now);
-                }
-            }
+            Ike::ProbeAnswered { sa, .. } => self.probe_answered(now, sa),
             Ike::ProbeFailed { sa } => self.held_failed(now, sa, Failure::Timeout),
             Ike::PeerLostSa { sa, solicited } => {
                 if let Some(client) = self.client_of(sa) {
@@ -149,12 +144,40 @@ impl Node {
         self.events.iter().any(|e| matches!(e, Event::PeerRoutes { .. }))
     }
 
+    /// libreswan looks for no NAT when it resumes, and its ESP then is in no UDP: behind a NAT its ticket would bring back a session
+    /// without traffic, and is not kept.
     fn ticket(&mut self, sa: SaId, ticket: dormouse_ike::ticket::ClientTicket) {
+        let behind_nat = self.ike.describe(sa).is_some_and(|d| d.nat.any());
         let Some(client) = self.client_of(sa) else { return };
         let connection = client.config.name.clone();
-        let bytes = ticket.encode();
-        client.set_ticket(Some(ticket));
-        self.push(Event::Ticket { connection, bytes: Some(bytes) });
+        let ticket = Some(ticket).filter(|t| t.dialect != Resumption::Libreswan || !behind_nat);
+        let bytes = ticket.as_ref().map(dormouse_ike::ticket::ClientTicket::encode);
+        client.set_ticket(ticket);
+        self.push(Event::Ticket { connection, bytes });
+    }
+
+    fn probe_answered(&mut self, now: Instant, sa: SaId) {
+        let mute = self.is_mute(sa);
+        let Some(client) = self.client_of(sa) else { return };
+        if mute && client.config.ike.resumption == Resumption::Libreswan {
+            // A NAT has come between since the ticket was given (see `ticket`).
+            tracing::info!(%sa, "the resumed session carries nothing");
+            client.spend_ticket();
+            return self.held_failed(now, sa, Failure::Lost);
+        }
+        client.ladder.confirmed(now);
+        self.confirm_copies(sa);
+        self.settle(now);
+    }
+
+    /// Resumed, and never anything but IKE came back.
+    fn is_mute(&self, sa: SaId) -> bool {
+        self.sessions.get(&sa).is_some_and(|session| {
+            let mut children = session.children.iter().filter_map(|id| self.sad.get(*id)).peekable();
+            session.resumed
+                && children.peek().is_some()
+                && children.all(|c| c.inbound.counters().packets == 0 && c.outbound.counters().packets > 0)
+        })
     }
 
     fn attempt_failed(&mut self, now: Instant, sa: SaId, error: &dormouse_ike::NegotiationError) {
