@@ -173,6 +173,7 @@ impl Daemon {
                 Kept::Answer(answer) => {
                     let _lost = wires.tun.write(&[IoSlice::new(&answer)]);
                 }
+                Kept::Again => {}
                 Kept::Lost => self.counters.no_policy += 1,
             }
         }

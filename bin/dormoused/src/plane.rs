@@ -51,6 +51,8 @@ pub(crate) enum Kept {
     Send(Path),
     /// This goes to the TUN instead.
     Answer(Vec<u8>),
+    /// Its device sleeps again: the stand-in has it back.
+    Again,
     /// No policy covers it any more.
     Lost,
 }
@@ -164,8 +166,17 @@ impl Plane<'_> {
     /// Seals a packet that was kept for a device, now that it is back.
     pub(crate) fn seal_kept(&mut self, packet: &mut [u8], out: &mut Vec<u8>) -> Kept {
         let Some(flow) = ip::flow(packet) else { return Kept::Lost };
-        let Route::Send(id) = self.node.route(&flow) else { return Kept::Lost };
         let now = self.now;
+        let id = match self.node.route(&flow) {
+            Route::Send(id) => id,
+            // What woke it was the announcement of its next sleep.
+            Route::StandIn(device) => {
+                let mut answer = Vec::new();
+                let _counted = self.node.stand_in(now, device, packet, &mut answer);
+                return if answer.is_empty() { Kept::Again } else { Kept::Answer(answer) };
+            }
+            Route::Hold | Route::None => return Kept::Lost,
+        };
         let inner_mtu = match self.node.child_mut(id) {
             Some(child) => child.overhead.inner_mtu(child.pmtu.get(now).into()),
             None => return Kept::Lost,

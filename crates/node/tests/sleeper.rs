@@ -230,6 +230,29 @@ fn silence_puts_the_radio_to_sleep_and_a_packet_wakes_it() {
 }
 
 #[test]
+fn what_the_radio_came_back_for_has_the_whole_time_out_to_be_answered() {
+    // The radio takes seconds to come back, and the time-out is shorter.
+    for (seed, time_out) in [(1, 0.0), (2, 0.3), (3, 0.3), (4, 1.0)] {
+        let mut d = Device::new(seed, settings(Mode::Energy, Policy::Timeout(time_out)), false);
+        d.send(53);
+        d.run(Instant::ZERO + seconds(60.0));
+        assert!(!d.radio);
+        d.send(443);
+        let step = Duration::from_millis(5);
+        while d.sleeper.state() != State::Awake {
+            d.run(d.now + step);
+        }
+        let awake = d.now;
+        assert!(awake - (Instant::ZERO + seconds(60.0)) > seconds(0.3), "a slow radio");
+        while d.sleeper.state() == State::Awake {
+            d.run(d.now + step);
+        }
+        let least = seconds(time_out).max(Duration::from_millis(250));
+        assert!(d.now - awake + step >= least, "seed {seed}: {:?} after it woke", d.now - awake);
+    }
+}
+
+#[test]
 fn a_packet_calls_a_sleep_off_before_the_radio_is_off() {
     let mut d = Device::new(1, settings(Mode::Energy, Policy::Timeout(5.0)), false);
     d.send(53);

@@ -1,12 +1,13 @@
 use super::*;
 use dormouse_ike::config::EndpointConfig;
-use dormouse_node::Event;
 use dormouse_node::config::{parse, resolve};
 use dormouse_node::pool::{Pool, SharedPool};
+use dormouse_node::{Event, SleepFlags};
 use dormouse_sansio::{Carrier, Seeded, UnixTime};
 use dormouse_wire::ip::udp;
 
 const NOW: Instant = Instant::ZERO;
+const WISHES: SleepFlags = SleepFlags { stand_in: true, buffering: true };
 
 fn node(role: &str, own: &str, peer: &str, child: &str, endpoint: EndpointConfig) -> Node {
     let secret = "secret = \"a secret of the test\"";
@@ -28,11 +29,14 @@ fn connected() -> (Node, Node, IpAddr) {
     let local = format!(
         "local = [\"10.99.0.0/24\"]\nremote = [\"dynamic\"]\n[connection.office.pool]\naddresses = [\"{pool}\"]"
     );
-    let endpoint = EndpointConfig {
+    let mut endpoint = EndpointConfig {
         pool: Some(Box::new(SharedPool::new(Pool::new(vec![pool.parse().expect("a prefix")])))),
         ..EndpointConfig::default()
     };
+    endpoint.hold.services = WISHES;
     let mut gateway = node("gateway", "gateway.test", "device.test", &local, endpoint);
+    let (limits, longest) = parse("").expect("TOML").standin.limits(10).expect("it stands in");
+    gateway.stand_in_for_sleepers(limits, longest);
     let remote = "remote = [\"10.99.0.0/24\"]\nrequest_address = \"ipv4\"";
     let mut device = node("client", "device.test", "gateway.test", remote, EndpointConfig::default());
     let way = Path {
@@ -106,4 +110,54 @@ fn what_comes_before_its_senders_route_is_set_waits_for_it() {
     };
     assert_eq!(sealed.get(range), Some(plain.as_slice()));
     assert_eq!((early.len(), counters.discards), (2, 0));
+}
+
+/// The device tells its gateway that it sleeps.
+fn sleep(device: &mut Node, gateway: &mut Node) {
+    assert!(device.prepare_sleep(NOW, "office", None, None, WISHES));
+    while carry(device, gateway) | carry(gateway, device) {}
+    device.suspend(NOW);
+}
+
+/// What the gateway's driver is to send to the device.
+fn to_deliver(gateway: &mut Node) -> Vec<Box<[u8]>> {
+    std::iter::from_fn(|| gateway.poll_event())
+        .filter_map(|event| match event {
+            Event::Deliver { packets } => Some(packets),
+            _ => None,
+        })
+        .flatten()
+        .collect()
+}
+
+#[test]
+fn what_was_kept_is_kept_again_for_a_device_that_wakes_only_to_say_that_it_sleeps() {
+    let (mut device, mut gateway, inner) = connected();
+    let (mut counters, mut early, mut held, mut out) =
+        (Counters::default(), Vec::new(), Held::new(8), Vec::new());
+    assert_eq!(to_deliver(&mut gateway).len(), 0);
+    sleep(&mut device, &mut gateway);
+    let mut waits = Vec::new();
+    udp::build(([10, 99, 0, 2], 9).into(), (inner, 9).into(), b"waits", &mut waits).expect("it fits");
+    let Route::StandIn(id) = gateway.route(&ip::flow(&waits).expect("a flow")) else { panic!("it sleeps") };
+    let _verdict = gateway.stand_in(NOW, id, &waits, &mut out);
+    assert!(out.is_empty());
+
+    let mut seal = |gateway: &mut Node, packet: &mut [u8]| {
+        let (held, counters, early) = (&mut held, &mut counters, &mut early);
+        let mut plane = Plane { node: gateway, now: NOW, held, sleep: None, counters, early, inner: &[] };
+        plane.seal_kept(packet, &mut Vec::new())
+    };
+    device.resume(NOW);
+    sleep(&mut device, &mut gateway);
+    let mut packets = to_deliver(&mut gateway);
+    assert_eq!(packets.len(), 1, "the announcement has woken it");
+    assert!(matches!(seal(&mut gateway, &mut packets[0]), Kept::Again));
+
+    device.resume(NOW);
+    let (_, path, mut sealed) = packet(&mut device, inner, b"awake");
+    gateway.handle_datagram(NOW, path, &mut sealed).expect("authentic");
+    let mut packets = to_deliver(&mut gateway);
+    assert_eq!(packets, [waits.into_boxed_slice()]);
+    assert!(matches!(seal(&mut gateway, &mut packets[0]), Kept::Send(_)));
 }

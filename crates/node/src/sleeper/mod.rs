@@ -227,6 +227,8 @@ pub struct Sleeper {
     plan: Option<Plan>,
     /// The last packet, or what stands for it: when the running idle period began.
     last: Option<Instant>,
+    /// When the radio last came back: what it came back for leaves only then, and is answered later still.
+    back: Instant,
     /// The running idle period says nothing about the traffic: the machine slept, or the connection was away.
     tainted: bool,
     /// We switched the radio off.
@@ -270,6 +272,7 @@ impl Sleeper {
             phase: Phase::Awake,
             plan: None,
             last: None,
+            back: now,
             tainted: true,
             radio_is_off: false,
             refused_until: None,

@@ -111,8 +111,13 @@ impl Sleeper {
 
     /// The policy is asked as soon as the silence counts as an idle period.
     pub(super) fn plan_decision(&mut self, now: Instant) {
-        let at = self.last.map_or(now, |last| (last + self.settings.min_idle).max(now));
+        let at = self.silent_since().map_or(now, |since| (since + self.settings.min_idle).max(now));
         self.plan = Some(Plan { at, step: Step::Decide, waited: Duration::ZERO });
+    }
+
+    /// Since when nothing has gone through the radio: not before it was on.
+    fn silent_since(&self) -> Option<Instant> {
+        self.last.map(|last| last.max(self.back))
     }
 
     /// After a wake in the middle of an idle period: back to sleep, unless a packet comes.
@@ -125,7 +130,7 @@ impl Sleeper {
         let Some(plan) = self.plan.filter(|p| due(p) && self.may_sleep()) else { return };
         match plan.step {
             Step::Decide => {
-                let silent = self.last.map_or(now, |last| last + self.settings.min_idle);
+                let silent = self.silent_since().map_or(now, |since| since + self.settings.min_idle);
                 if silent > now {
                     self.plan = Some(Plan { at: silent, ..plan });
                 } else {
@@ -171,7 +176,7 @@ impl Sleeper {
             saving: outlook.saving.map(|seconds| seconds * self.settings.model.baseline_power()),
             by,
         });
-        let since = self.last.unwrap_or(now);
+        let since = self.silent_since().unwrap_or(now);
         self.plan = time_out.map(|t| Plan {
             at: (since + t).max(not_before),
             step: Step::Off,

@@ -119,6 +119,7 @@ impl Sleeper {
 
     pub(super) fn awake(&mut self, now: Instant, since: Instant, cause: Cause, flows: bool) {
         self.phase = Phase::Awake;
+        self.back = now;
         self.account.enter(now, Bucket::Awake);
         let took = now - since;
         if let Some(woke) = self.journal.latest() {
