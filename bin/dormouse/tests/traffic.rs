@@ -217,7 +217,8 @@ fn what_cannot_be_done_is_said_with_its_name() {
         ("trace generate day.parquet.gz --clients 1", 1, "drop the last suffix"),
         ("trace generate", 2, "<FILE>"),
         ("trace record nowhere7 out.pcap", 1, "nowhere7"),
-        ("lab run paper-007", 1, "paper-000"),
+        ("lab run paper-007", 2, "paper-000"),
+        ("lab run paper-000-live --clients 0", 2, "0"),
     ] {
         let (found, _, err) = scene.run(arguments);
         assert_eq!(found, code, "{arguments}: {err}");
