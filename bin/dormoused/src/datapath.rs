@@ -21,6 +21,10 @@ const EIO: i32 = 5;
 const BUDGET: usize = 64;
 /// Receptions from one socket before the TUN and the timers get their turn.
 const ROUNDS: usize = 8;
+/// Bytes received from one socket before they do. The acknowledgements of what was just written wait in the TUN: whoever drains
+/// the socket of a whole window first lets the sender stand still meanwhile, and then has nothing to do until it has sent the
+/// next one.
+const SHARE: usize = 256 << 10;
 
 /// What carries packets on both sides.
 pub(crate) struct Wires {
@@ -90,8 +94,11 @@ impl Daemon {
     pub(crate) fn receive(&mut self, now: Instant, index: usize) -> Result<()> {
         let (wires, mut plane) = self.split(now);
         let Some(socket) = wires.carriers.udp.get(index) else { return Ok(()) };
+        let mut bytes = 0;
         for _ in 0..ROUNDS {
-            if !wires.rx.receive(socket, &mut wires.tun, &mut plane)?.more {
+            let progress = wires.rx.receive(socket, &mut wires.tun, &mut plane)?;
+            bytes += progress.bytes;
+            if !progress.more || bytes >= SHARE {
                 break;
             }
         }

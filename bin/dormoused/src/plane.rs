@@ -9,7 +9,7 @@ use dormouse_io::SuperPacket;
 use dormouse_io::batch::{Geometry, Opener, Plan, Received, Sealed, Sealer, Verdict};
 use dormouse_io::udp::Sent;
 use dormouse_node::held::Held;
-use dormouse_node::{DeviceId, Inbound, Node, Route};
+use dormouse_node::{DeviceId, Inbound, Node, Route, Train};
 use dormouse_sansio::{Instant, Path};
 use dormouse_wire::ike::TsRange;
 use dormouse_wire::ip::{self, Ecn, Flow};
@@ -343,8 +343,10 @@ impl Sealer for Plane<'_> {
 }
 
 impl Opener for Plane<'_> {
-    fn open(&mut self, from: &Received, datagram: &mut [u8]) -> Verdict {
-        match self.node.handle_datagram(self.now, from.path, datagram) {
+    type Train = Train;
+
+    fn open(&mut self, from: &Received, train: &mut Train, datagram: &mut [u8]) -> Verdict {
+        match self.node.handle_next(self.now, from.path, train, datagram) {
             Ok(Inbound::Consumed) => Verdict::Done,
             Ok(Inbound::Inner { range, child, next_header, flow }) => {
                 self.deliver(from, child, (next_header, flow), datagram, range)

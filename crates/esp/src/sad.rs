@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 
 use dormouse_sansio::Path;
-use dormouse_wire::ip::{Flow, flow};
+use dormouse_wire::ip::{Flow, LastFlow};
 
 use crate::inbound::{Discard, Inbound, Opened, split_header};
 use crate::outbound::Outbound;
@@ -63,7 +63,7 @@ pub struct Sad {
     nets: Vec<u64>,
     cache: Cache,
     /// The flow accepted last, and through which child: its selectors need no second look.
-    accepted: Option<(u64, Flow)>,
+    accepted: Option<(u64, LastFlow)>,
 }
 
 impl Sad {
@@ -188,14 +188,18 @@ impl Sad {
             return Ok(Accepted { id, opened, flow: None });
         }
         let inner = packet.get(opened.inner.clone()).unwrap_or_default();
-        let flow = flow(inner).ok_or(Discard::Inner { len: inner.len() })?;
-        if self.accepted != Some((id, flow)) {
-            if !child.selectors.match_inbound(&flow) {
-                return Err(Discard::Selectors);
-            }
-            self.accepted = Some((id, flow));
+        if let Some((child, last)) = &self.accepted
+            && *child == id
+            && last.is_flow_of(inner)
+        {
+            return Ok(Accepted { id, opened, flow: Some(last.flow()) });
         }
-        Ok(Accepted { id, opened, flow: Some(flow) })
+        let last = LastFlow::new(inner).ok_or(Discard::Inner { len: inner.len() })?;
+        if !child.selectors.match_inbound(&last.flow()) {
+            return Err(Discard::Selectors);
+        }
+        self.accepted = Some((id, last));
+        Ok(Accepted { id, opened, flow: Some(last.flow()) })
     }
 }
 

@@ -142,6 +142,8 @@ pub struct Sealed {
 pub struct Progress {
     /// Packets, or super-packets, read from the TUN; or datagrams received.
     pub read: usize,
+    /// Bytes of them.
+    pub bytes: usize,
     /// Whether there may be more to read.
     pub more: bool,
 }
@@ -221,6 +223,7 @@ impl TxBatch {
                 }
             };
             progress.read += 1;
+            progress.bytes += n;
             self.take(tun, out, sealer, n);
         }
         self.out.flush(out, sealer);
@@ -375,8 +378,12 @@ pub struct Received {
 
 /// Decides on what arrives.
 pub trait Opener {
+    /// What the first datagrams of a train showed, so that the others need not show it again. A train came in one piece from
+    /// one sender: nothing happens between its datagrams but what they cause.
+    type Train: Default;
+
     /// Opens a datagram in place, or takes it otherwise (IKE, keepalives): copy what must outlive the call.
-    fn open(&mut self, from: &Received, datagram: &mut [u8]) -> Verdict;
+    fn open(&mut self, from: &Received, train: &mut Self::Train, datagram: &mut [u8]) -> Verdict;
 }
 
 /// What becomes of a datagram.
@@ -439,7 +446,8 @@ impl RxBatch {
             self.take(tun, opener, &from, start..start + meta.len, meta.stride);
         }
         self.joiner.flush(tun, &mut self.buf);
-        Ok(Progress { read: n, more: n == RECEIVE })
+        let bytes = metas.iter().take(n).map(|m| m.len).sum();
+        Ok(Progress { read: n, bytes, more: n == RECEIVE })
     }
 
     /// As [`Self::receive`], from a socket of protocol 50.
@@ -452,12 +460,13 @@ impl RxBatch {
         tun: &mut Tun,
         opener: &mut impl Opener,
     ) -> io::Result<Progress> {
-        let mut read = 0;
+        let (mut read, mut bytes) = (0, 0);
         while read < RECEIVE {
             let start = read * RECEIVE_LEN;
             match socket.recv(&mut self.buf[start..start + RECEIVE_LEN]) {
                 Ok(Some((from, range))) => {
                     let len = range.len();
+                    bytes += len;
                     self.take(tun, opener, &from, start + range.start..start + range.end, len);
                 }
                 Ok(None) => {}
@@ -467,22 +476,23 @@ impl RxBatch {
             read += 1;
         }
         self.joiner.flush(tun, &mut self.buf);
-        Ok(Progress { read, more: read == RECEIVE })
+        Ok(Progress { read, bytes, more: read == RECEIVE })
     }
 
     /// Opens the datagrams that lie at `range`, `stride` bytes apart.
-    fn take(
+    fn take<O: Opener>(
         &mut self,
         tun: &mut Tun,
-        opener: &mut impl Opener,
+        opener: &mut O,
         from: &Received,
         range: Range<usize>,
         stride: usize,
     ) {
+        let mut train = O::Train::default();
         for at in range.clone().step_by(stride.max(1)) {
             let end = (at + stride).min(range.end);
             let datagram = &mut self.buf[at..end];
-            match opener.open(from, datagram) {
+            match opener.open(from, &mut train, datagram) {
                 Verdict::Done => {}
                 Verdict::Deliver(inner) => {
                     let inner = at + inner.start..(at + inner.end).min(end);

@@ -38,6 +38,31 @@ pub struct SuperPacket<'a> {
     payload: usize,
     /// Whether the kernel left lengths and checksums open.
     partial: bool,
+    /// Of a packet that is cut.
+    common: Common,
+}
+
+/// What the checksums of all pieces have in common.
+#[derive(Clone, Copy, Default, Debug)]
+struct Common {
+    /// The IPv4 header but for its length, identification and checksum.
+    ip: Sum,
+    /// The pseudo-header but for the length.
+    pseudo: Sum,
+}
+
+impl Common {
+    fn of(bytes: &[u8], v6: bool, kind: Kind, transport: usize) -> Option<Self> {
+        let protocol = if kind == Kind::Tcp { TCP } else { UDP };
+        let addresses = if v6 { bytes.get(8..40) } else { bytes.get(12..20) }?;
+        let pseudo = Sum::default().add(addresses).add_u16(protocol.into());
+        let ip = if v6 {
+            Sum::default()
+        } else {
+            Sum::default().add(bytes.get(..2)?).add(bytes.get(6..10)?).add(bytes.get(12..transport)?)
+        };
+        Some(Self { ip, pseudo })
+    }
 }
 
 impl<'a> SuperPacket<'a> {
@@ -71,21 +96,25 @@ impl<'a> SuperPacket<'a> {
             };
         let shortest = transport + if kind == Kind::Tcp { 20 } else { 8 };
         let payload = usize::from(vnet.gso_size);
-        (transport >= least && headers >= shortest && headers < bytes.len() && payload > 0).then_some(Self {
-            bytes,
-            kind,
-            v6,
-            transport,
-            headers,
-            payload,
-            partial: true,
-        })
+        if transport < least || headers < shortest || headers >= bytes.len() || payload == 0 {
+            return None;
+        }
+        let common = Common::of(bytes, v6, kind, transport)?;
+        Some(Self { bytes, kind, v6, transport, headers, payload, partial: true, common })
     }
 
     fn whole(bytes: &'a mut [u8], v6: bool) -> Self {
         let headers = bytes.len();
-        let mut packet =
-            Self { bytes, kind: Kind::Whole, v6, transport: 0, headers, payload: 0, partial: false };
+        let mut packet = Self {
+            bytes,
+            kind: Kind::Whole,
+            v6,
+            transport: 0,
+            headers,
+            payload: 0,
+            partial: false,
+            common: Common::default(),
+        };
         packet.find_tcp();
         packet
     }
@@ -148,6 +177,7 @@ impl<'a> SuperPacket<'a> {
     pub(crate) fn narrow(&mut self, len: usize) {
         if self.packet_len() > len && self.kind == Kind::Tcp {
             self.payload = len.saturating_sub(self.headers).max(1);
+            self.common = Common::of(self.bytes, self.v6, self.kind, self.transport).unwrap_or(self.common);
         }
     }
 
@@ -213,7 +243,7 @@ impl<'a> SuperPacket<'a> {
             6
         };
         transport.get_mut(checksum_at..checksum_at + 2)?.fill(0);
-        let mut checksum = self.pseudo_header(len - self.transport)?.add(transport).finish();
+        let mut checksum = self.common.pseudo.add_u16((len - self.transport) as u16).add(transport).finish();
         if self.kind == Kind::Udp && checksum == [0; 2] {
             checksum = [0xff; 2];
         }
@@ -227,18 +257,12 @@ impl<'a> SuperPacket<'a> {
             return Some(());
         }
         ip.get_mut(2..4)?.copy_from_slice(&(len as u16).to_be_bytes());
-        let id = ip.get_mut(4..6)?.first_chunk_mut::<2>()?;
-        *id = u16::from_be_bytes(*id).wrapping_add(index as u16).to_be_bytes();
-        ip.get_mut(10..12)?.fill(0);
-        let sum = Sum::default().add(ip).finish();
+        let field = ip.get_mut(4..6)?.first_chunk_mut::<2>()?;
+        let id = u16::from_be_bytes(*field).wrapping_add(index as u16);
+        *field = id.to_be_bytes();
+        let sum = self.common.ip.add_u16(len as u16).add_u16(id).finish();
         ip.get_mut(10..12)?.copy_from_slice(&sum);
         Some(())
-    }
-
-    fn pseudo_header(&self, len: usize) -> Option<Sum> {
-        let addresses = if self.v6 { self.bytes.get(8..40) } else { self.bytes.get(12..20) }?;
-        let protocol = if self.kind == Kind::Tcp { TCP } else { UDP };
-        Some(Sum::default().add(addresses).add_u16(protocol.into()).add_u16(len as u16))
     }
 }
 

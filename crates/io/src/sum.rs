@@ -4,7 +4,7 @@
 //! swapped until the end.
 
 /// A sum in progress. Pieces are added at even offsets; only the last may have an odd length.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct Sum(u64);
 
 impl Sum {

@@ -11,6 +11,14 @@ use dormouse_sansio::{Carrier, Instant, Path};
 use dormouse_wire::esp::{NatT, classify_natt};
 use dormouse_wire::ip::Flow;
 
+/// Datagrams that came together: from one sender, over one path, at one time. Knows what the first of them proved, so that it is
+/// not proved again for each; begin a new one whenever anything else could have happened to the node.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Train {
+    /// A packet of this child was accounted for, and another one would change nothing.
+    settled: Option<u64>,
+}
+
 impl Node {
     /// A datagram came in over `path`.
     ///
@@ -22,6 +30,20 @@ impl Node {
         path: Path,
         datagram: &mut [u8],
     ) -> Result<Inbound, Discard> {
+        self.handle_next(now, path, &mut Train::default(), datagram)
+    }
+
+    /// The next datagram of a train.
+    ///
+    /// # Errors
+    /// As [`Self::handle_datagram`].
+    pub fn handle_next(
+        &mut self,
+        now: Instant,
+        path: Path,
+        train: &mut Train,
+        datagram: &mut [u8],
+    ) -> Result<Inbound, Discard> {
         let esp = match path.carrier {
             Carrier::Ike => false,
             Carrier::RawEsp => true,
@@ -31,6 +53,8 @@ impl Node {
                     return Ok(Inbound::Consumed);
                 }
                 NatT::Ike(_) => {
+                    // It may change whatever the packets before it have proved.
+                    *train = Train::default();
                     let message = datagram.get_mut(4..).unwrap_or_default();
                     return self.handle_ike(now, path, message);
                 }
@@ -41,7 +65,7 @@ impl Node {
                 }
             },
         };
-        if esp { self.handle_esp(now, path, datagram) } else { self.handle_ike(now, path, datagram) }
+        if esp { self.handle_esp(now, path, train, datagram) } else { self.handle_ike(now, path, datagram) }
     }
 
     fn handle_ike(&mut self, now: Instant, path: Path, message: &mut [u8]) -> Result<Inbound, Discard> {
@@ -51,7 +75,13 @@ impl Node {
         Ok(Inbound::Consumed)
     }
 
-    fn handle_esp(&mut self, now: Instant, path: Path, datagram: &mut [u8]) -> Result<Inbound, Discard> {
+    fn handle_esp(
+        &mut self,
+        now: Instant,
+        path: Path,
+        train: &mut Train,
+        datagram: &mut [u8],
+    ) -> Result<Inbound, Discard> {
         let Accepted { id, opened, flow } = match self.sad.open(datagram) {
             Ok(accepted) => accepted,
             Err(e) => {
@@ -63,11 +93,14 @@ impl Node {
                 return Err(e.into());
             }
         };
-        if self.sessions_of(id).is_some_and(|s| s.tentative) && !self.confirm(now, id, path) {
-            // Somebody else came first with the same ticket.
-            return Ok(Inbound::Consumed);
+        if train.settled != Some(id) {
+            if self.sessions_of(id).is_some_and(|s| s.tentative) && !self.confirm(now, id, path) {
+                // Somebody else came first with the same ticket.
+                return Ok(Inbound::Consumed);
+            }
+            self.received(now, id, path, opened.seq);
+            train.settled = self.is_settled(id, &path).then_some(id);
         }
-        self.received(now, id, path, opened.seq);
         if opened.is_dummy() {
             return Ok(Inbound::Consumed);
         }
@@ -114,6 +147,17 @@ impl Node {
                 self.settle(now);
             }
         }
+    }
+
+    /// Whether [`Self::received`] would do nothing more for another packet of this child at the same time: it comes the way that
+    /// ours go, neither end sleeps, and none is missed.
+    fn is_settled(&mut self, id: u64, path: &Path) -> bool {
+        let Some(child) = self.sad.get(id) else { return false };
+        let same_way = child.path == *path;
+        let Some(sa) = self.known.get(&id).map(|k| k.sa) else { return false };
+        same_way
+            && self.sessions.get(&sa).is_some_and(|s| s.asleep.is_none())
+            && self.client_of(sa).is_none_or(|c| !c.asleep && !c.heard_up_to.contains_key(&id))
     }
 
     /// The first packet of a child after a sleep shows what was lost meanwhile.

@@ -22,6 +22,7 @@ mod snapshot;
 mod standin;
 mod unconfirmed;
 
+pub use data::Train;
 pub use dormouse_ike::{LoadReport, SleepFlags};
 pub use dormouse_standin::{DeviceId, Limits, Verdict};
 pub use event::{Change, Event, FailureKind, Offer, SleepVerdict};

@@ -301,7 +301,9 @@ impl Sealer for Plane {
 }
 
 impl Opener for Plane {
-    fn open(&mut self, from: &Received, datagram: &mut [u8]) -> Verdict {
+    type Train = ();
+
+    fn open(&mut self, from: &Received, (): &mut (), datagram: &mut [u8]) -> Verdict {
         if self.confined && from.path.remote.ip() != self.path.remote.ip() {
             self.lost.refused += 1;
             return Verdict::Done;

@@ -53,6 +53,66 @@ impl Packet<'_> {
     }
 }
 
+/// The flow of the packet before, for the next one: bulk traffic comes in rows of one flow, and comparing the bytes that name it
+/// costs a tenth of taking the packet apart.
+#[derive(Clone, Copy, Debug)]
+pub struct LastFlow {
+    flow: Flow,
+    /// Addresses and ports as they stood in the packet, if it was a plain TCP or UDP packet.
+    name: Option<Name>,
+}
+
+/// What names the flow of a plain packet: TCP or UDP behind an IP header without options or extensions, not a fragment.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Name {
+    V4 { protocol: u8, ends: [u8; 12] },
+    V6 { protocol: u8, ends: [u8; 36] },
+}
+
+impl Name {
+    /// `None` for whatever is not plain, and for a packet that is not as long as its header says.
+    #[inline]
+    fn of(packet: &[u8]) -> Option<Self> {
+        let stated = |at: usize| Some(usize::from(u16::from_be_bytes(*packet.get(at..)?.first_chunk()?)));
+        let ported = |p: &u8| matches!(*p, protocol::TCP | protocol::UDP);
+        match packet.first()? {
+            0x45 => {
+                let protocol = *packet.get(9).filter(|p| ported(p))?;
+                let whole = packet.get(6)? & 0x3f == 0 && *packet.get(7)? == 0;
+                let ends = *packet.get(12..)?.first_chunk()?;
+                (whole && stated(2)? == packet.len()).then_some(Self::V4 { protocol, ends })
+            }
+            first if first >> 4 == 6 => {
+                let protocol = *packet.get(6).filter(|p| ported(p))?;
+                let ends = *packet.get(8..)?.first_chunk()?;
+                (stated(4)? + 40 == packet.len()).then_some(Self::V6 { protocol, ends })
+            }
+            _ => None,
+        }
+    }
+}
+
+impl LastFlow {
+    /// The flow of `packet`, as [`flow`] gives it, remembered for the next.
+    #[must_use]
+    pub fn new(packet: &[u8]) -> Option<Self> {
+        Some(Self { flow: flow(packet)?, name: Name::of(packet) })
+    }
+
+    /// The flow.
+    #[must_use]
+    pub const fn flow(&self) -> Flow {
+        self.flow
+    }
+
+    /// Whether `packet` is one of this flow. May be false for one that is, and is never true for one that is not.
+    #[inline]
+    #[must_use]
+    pub fn is_flow_of(&self, packet: &[u8]) -> bool {
+        self.name.is_some() && self.name == Name::of(packet)
+    }
+}
+
 impl Flow {
     /// The flow of the answer: source and destination exchanged.
     #[must_use]

@@ -4,7 +4,7 @@
 
 use core::net::SocketAddr;
 
-use super::{Packet, checksum, protocol, udp};
+use super::{Ipv4, Ipv6, Packet, checksum, protocol, udp};
 use crate::{Error, Result};
 
 /// Bytes of the header without options.
@@ -176,6 +176,9 @@ pub fn clamp_mss_offloaded(packet: &mut [u8], mss_v4: u16, mss_v6: u16) -> bool 
 }
 
 fn clamp(packet: &mut [u8], mss_v4: u16, mss_v6: u16, complete: bool) -> bool {
+    if is_no_syn(packet) {
+        return false;
+    }
     let Ok(view) = Packet::parse(packet) else { return false };
     if view.protocol() != protocol::TCP || !view.has_upper_header() {
         return false;
@@ -183,6 +186,16 @@ fn clamp(packet: &mut [u8], mss_v4: u16, mss_v6: u16, complete: bool) -> bool {
     let limit = if matches!(view, Packet::V4(_)) { mss_v4 } else { mss_v6 };
     let segment = view.payload_offset()..view.as_bytes().len();
     packet.get_mut(segment).is_some_and(|segment| clamp_segment(segment, limit, complete))
+}
+
+/// Whether a look at three bytes shows that it is no SYN: nearly every packet of bulk traffic.
+fn is_no_syn(packet: &[u8]) -> bool {
+    let flags = match packet {
+        [0x45, _, _, _, _, _, _, _, _, protocol::TCP, ..] => packet.get(Ipv4::MIN_HEADER + 13),
+        [first, _, _, _, _, _, protocol::TCP, ..] if first >> 4 == 6 => packet.get(Ipv6::HEADER + 13),
+        _ => None,
+    };
+    flags.is_some_and(|flags| flags & SYN == 0)
 }
 
 fn clamp_segment(segment: &mut [u8], limit: u16, complete: bool) -> bool {
