@@ -77,12 +77,12 @@ impl Settings {
 
     /// The key of the direction whose receiver is the first end, or the other.
     fn key(&self, suite: Suite, to_first: bool) -> Result<PacketKey> {
-        Ok(suite.key(self.keymat(suite.keymat_len(), to_first)?.as_bytes())?)
+        Ok(suite.key(self.keymat(suite, to_first)?.as_bytes())?)
     }
 
-    fn keymat(&self, len: usize, to_first: bool) -> Result<Secret> {
+    fn keymat(&self, suite: Suite, to_first: bool) -> Result<Secret> {
         let direction = if to_first { 1 } else { 2 };
-        let mut keymat = Secret::from(vec![direction; len]);
+        let mut keymat = Secret::from(suite.public_keymat(direction));
         if let Some(run) = &self.run {
             prf_plus(Prf::HmacSha256, run.as_bytes(), &[&[direction]], keymat.as_mut_bytes())?;
         }
@@ -414,7 +414,7 @@ mod tests {
         let mut plane = plane(true);
         let mut enters = |remote: [u8; 4], packet: &mut [u8]| {
             let path = Path { remote: SocketAddr::from((remote, 4_500)), ..plane.path };
-            plane.open(&Received { path, ecn: 0 }, packet) != Verdict::Done
+            plane.open(&Received { path, ecn: 0 }, &mut (), packet) != Verdict::Done
         };
         assert!(enters([192, 0, 2, 2], &mut packet(peer, us)));
         assert!(!enters([192, 0, 2, 3], &mut packet(peer, us)), "another machine");
@@ -436,7 +436,9 @@ mod tests {
             first,
             run: run.map(Secret::from),
         };
-        let keys = |first, run| [true, false].map(|to_first| end(first, run).keymat(96, to_first).unwrap());
+        let suite: Suite = "aes256-sha512".parse().unwrap();
+        let keys =
+            |first, run| [true, false].map(|to_first| end(first, run).keymat(suite, to_first).unwrap());
         let ours = keys(true, Some([7; 32]));
         assert_eq!(ours, keys(false, Some([7; 32])));
         assert_ne!(ours[0], ours[1], "each direction has its own");

@@ -8,7 +8,9 @@
 //! Targets: TCP through our tunnel at least 7 times as fast as through wireguard-go, 12 times as through strongSwan, and 60 %
 //! of our plaintext forwarding.
 //!
-//! `tunnel [SUBJECT...]`: only these, by the names in the table. `tunnel --sweep`: removes what a killed run left behind.
+//! `tunnel [--congestion NAME] [SUBJECT...]`: with this congestion control for TCP (cubic if none is named; those of the machine are
+//! in `/proc/sys/net/ipv4/tcp_available_congestion_control`), and only these subjects, by the names in the table.
+//! `tunnel --sweep`: removes what a killed run left behind.
 
 #![expect(clippy::disallowed_methods, reason = "benchmarks measure real time")]
 
@@ -34,10 +36,11 @@ struct Figures {
 }
 
 fn main() -> Result<()> {
-    let wanted: Vec<String> = std::env::args().skip(1).collect();
+    let mut wanted: Vec<String> = std::env::args().skip(1).collect();
     if wanted.iter().any(|arg| arg == "--sweep") {
         return Testbed::new().map(drop);
     }
+    let congestion = congestion(&mut wanted)?;
     let unknown = wanted.iter().find(|w| KINDS.iter().all(|kind| kind.name() != w.as_str()));
     ensure!(unknown.is_none(), "no subject is called {unknown:?}");
     let needs = [Need::Root, Need::Program("ip"), Need::Program("iperf3"), Need::File("/dev/net/tun")];
@@ -54,12 +57,24 @@ fn main() -> Result<()> {
             Err(error) => eprintln!("{}: not measured: {error:#}", kind.name()),
         }
     }
-    let figures = measure_all(&subjects)?;
-    report(&figures);
+    let figures = measure_all(&subjects, &congestion)?;
+    report(&figures, &congestion);
     Ok(())
 }
 
-fn measure_all(subjects: &[Subject]) -> Result<BTreeMap<Kind, Figures>> {
+/// The congestion control that is asked for, taken out of the arguments.
+fn congestion(args: &mut Vec<String>) -> Result<String> {
+    let Some(at) = args.iter().position(|arg| arg == "--congestion") else {
+        return Ok(measure::CONGESTION.to_owned());
+    };
+    ensure!(at + 1 < args.len(), "--congestion needs a name");
+    let name = args.drain(at..at + 2).next_back().unwrap_or_default();
+    let known = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_available_congestion_control")?;
+    ensure!(known.split_whitespace().any(|k| k == name), "this kernel has {}, and no {name}", known.trim());
+    Ok(name)
+}
+
+fn measure_all(subjects: &[Subject], congestion: &str) -> Result<BTreeMap<Kind, Figures>> {
     let mut figures = BTreeMap::new();
     for subject in subjects {
         let ping = measure::ping(subject)?;
@@ -68,7 +83,7 @@ fn measure_all(subjects: &[Subject]) -> Result<BTreeMap<Kind, Figures>> {
     for round in 1..=REPETITIONS {
         eprintln!("TCP, round {round} of {REPETITIONS}");
         for subject in subjects {
-            let sample = measure::tcp(subject)?;
+            let sample = measure::tcp(subject, congestion)?;
             figures.entry(subject.kind).and_modify(|f| f.tcp.push(sample));
         }
     }
@@ -80,13 +95,13 @@ fn measure_all(subjects: &[Subject]) -> Result<BTreeMap<Kind, Figures>> {
     Ok(figures)
 }
 
-fn report(figures: &BTreeMap<Kind, Figures>) {
+fn report(figures: &BTreeMap<Kind, Figures>, congestion: &str) {
     let rates = |kind| -> Vec<f64> {
         figures.get(&kind).map_or_else(Vec::new, |f| f.tcp.iter().map(|t| t.mbits).collect())
     };
     let ratio = |kind| Summary::of_ratios(&rates(Kind::Dormouse), &rates(kind)).median;
     println!(
-        "TCP: one stream, median of {REPETITIONS} runs of {} s, interleaved. CPU: of both daemons together.",
+        "TCP: one stream, {congestion}, median of {REPETITIONS} runs of {} s, interleaved. CPU: of both daemons together.",
         measure::SECONDS
     );
     println!("UDP: the highest of the offered rates of 64-byte datagrams of which less than 1 % was lost.");

@@ -196,16 +196,16 @@ fn wireguard(ends: [&Host; 2]) -> Result<Vec<(Process, PathBuf)>> {
             "umask 077; wg genkey > {0}/key; wg pubkey < {0}/key > {0}/public",
             end.dir().display()
         ))?;
-        let mut command = end.command("wireguard-go");
-        command.args(["-f", &interface(i)]).env("LOG_LEVEL", "error");
-        let process = Process::spawn("wireguard-go", &mut command, &end.dir().join("wireguard-go.log"))?;
+        let name = interface(i);
         // The control sockets of all namespaces share a directory, so the names of the interfaces carry our process id.
-        all.push((process, PathBuf::from(format!("/var/run/wireguard/{}.sock", interface(i)))));
+        let control = PathBuf::from(format!("/var/run/wireguard/{name}.sock"));
+        // It has been seen to lose its own control socket while it started.
+        let process = wireguard_go(end, &name).or_else(|_| wireguard_go(end, &name))?;
+        all.push((process, control));
     }
     for (i, end) in ends.into_iter().enumerate() {
         let (name, peer) = (interface(i), ends[1 - i].dir().join("public"));
         let peer = fs::read_to_string(peer)?;
-        end.eventually(&format!("wg show {name}"), Duration::from_secs(5)).with_context(|| all[i].0.log())?;
         end.sh(&format!(
             "wg set {name} private-key {}/key listen-port 51820 peer {} endpoint {}:51820 allowed-ips 0.0.0.0/0",
             end.dir().display(),
@@ -216,6 +216,15 @@ fn wireguard(ends: [&Host; 2]) -> Result<Vec<(Process, PathBuf)>> {
         end.ip(&format!("link set dev {name} mtu 1420 up"))?;
     }
     Ok(all)
+}
+
+/// One end that answers on its control socket.
+fn wireguard_go(end: &Host, interface: &str) -> Result<Process> {
+    let mut command = end.command("wireguard-go");
+    command.args(["-f", interface]).env("LOG_LEVEL", "error");
+    let process = Process::spawn("wireguard-go", &mut command, &end.dir().join("wireguard-go.log"))?;
+    end.eventually(&format!("wg show {interface}"), Duration::from_secs(5)).with_context(|| process.log())?;
+    Ok(process)
 }
 
 fn strongswan(ends: [&Host; 2]) -> Result<Vec<StrongSwan>> {

@@ -2,7 +2,7 @@ use super::*;
 use dormouse_ike::config::EndpointConfig;
 use dormouse_node::config::{parse, resolve};
 use dormouse_node::pool::{Pool, SharedPool};
-use dormouse_node::{Event, SleepFlags};
+use dormouse_node::{Discard, Event, SleepFlags};
 use dormouse_sansio::{Carrier, Seeded, UnixTime};
 use dormouse_wire::ip::udp;
 
@@ -90,7 +90,7 @@ fn what_comes_before_its_senders_route_is_set_waits_for_it() {
     let mut open = |gateway: &mut Node, early: &mut Vec<Vec<u8>>, path, datagram: &mut [u8]| {
         let (held, counters) = (&mut held, &mut counters);
         let mut plane = Plane { node: gateway, now: NOW, held, sleep: None, counters, early, inner: &[] };
-        plane.open(&Received { path, ecn: 0 }, datagram)
+        plane.open(&Received { path, ecn: 0 }, &mut Train::default(), datagram)
     };
     assert!(gateway.routes_due());
     let mut expected = Vec::new();
@@ -160,4 +160,28 @@ fn what_was_kept_is_kept_again_for_a_device_that_wakes_only_to_say_that_it_sleep
     let mut packets = to_deliver(&mut gateway);
     assert_eq!(packets, [waits.into_boxed_slice()]);
     assert!(matches!(seal(&mut gateway, &mut packets[0]), Kept::Send(_)));
+}
+
+#[test]
+fn the_first_packet_of_a_train_speaks_only_for_those_that_show_the_same() {
+    let (mut device, mut gateway, inner) = connected();
+    let (_, path, mut late) = packet(&mut device, inner, b"under way when it announced its sleep");
+    sleep(&mut device, &mut gateway);
+    device.resume(NOW);
+    let (_, _, mut woken) = packet(&mut device, inner, b"awake");
+    let (_, _, mut next) = packet(&mut device, inner, b"the next");
+    let mut replayed = next.clone();
+
+    let mut train = Train::default();
+    let mut handle = |datagram: &mut [u8]| {
+        let Ok(Inbound::Inner { child, .. }) = gateway.handle_next(NOW, path, &mut train, datagram) else {
+            panic!("authentic")
+        };
+        gateway.is_peer_asleep(child)
+    };
+    assert!(handle(&mut late), "sent before it slept");
+    assert!(!handle(&mut woken), "sent after");
+    assert!(!handle(&mut next));
+    let refused = gateway.handle_next(NOW, path, &mut train, &mut replayed);
+    assert!(matches!(refused, Err(Discard::Esp(dormouse_esp::Discard::Replay(_)))));
 }

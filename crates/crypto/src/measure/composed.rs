@@ -1,10 +1,14 @@
 //! Encrypt-then-MAC (RFC 4303, section 3.3.2) with what only a benchmark may use: NULL, DES and 3DES, HMAC-MD5, or no MAC at
-//! all. Owns the CBC of the 8-byte block ciphers; must never allocate per packet.
+//! all. Must never allocate per packet.
 
+#[expect(deprecated, reason = "see Des::new")]
+use aws_lc_rs::cipher::{DES_EDE3_FOR_LEGACY_USE_ONLY, DES_FOR_LEGACY_USE_ONLY};
+use aws_lc_rs::cipher::{
+    DecryptingKey, DecryptionContext, EncryptingKey, EncryptionContext, UnboundCipherKey,
+};
 use aws_lc_rs::hmac;
-use des::cipher::{Array, BlockCipherDecrypt, BlockCipherEncrypt, KeyInit};
-use des::{Des, TdesEde3};
-use hmac_generic::{Hmac, Mac as _};
+use aws_lc_rs::iv::FixedLength;
+use hmac_generic::{Hmac, KeyInit, Mac as _};
 use md5::Md5;
 
 use super::{Around, Cipher, Integrity, Protect};
@@ -23,7 +27,12 @@ pub(super) struct Composed {
 enum Keyed {
     Null,
     Des(Box<Des>),
-    TripleDes(Box<TdesEde3>),
+}
+
+/// DES or 3DES, CBC.
+struct Des {
+    encrypt: EncryptingKey,
+    decrypt: DecryptingKey,
 }
 
 enum Mac {
@@ -37,9 +46,7 @@ impl Composed {
     pub(super) fn new(cipher: Cipher, key: &[u8], integrity: Option<Integrity>, mac: &[u8]) -> Option<Self> {
         let cipher = match cipher {
             Cipher::Null => Keyed::Null,
-            Cipher::Des => Keyed::Des(Box::new(Des::new_from_slice(key).ok()?)),
-            Cipher::TripleDes => Keyed::TripleDes(Box::new(TdesEde3::new_from_slice(key).ok()?)),
-            _ => return None,
+            _ => Keyed::Des(Box::new(Des::new(cipher, key)?)),
         };
         let sha = |algorithm| Mac::Sha(Box::new(hmac::Key::new(algorithm, mac)));
         let mac = match integrity {
@@ -58,48 +65,39 @@ impl Keyed {
     fn encrypt(&self, iv: &[u8], data: &mut [u8]) -> Result<(), Unauthentic> {
         match self {
             Self::Null => Ok(()),
-            Self::Des(des) => cbc_encrypt(&**des, iv, data),
-            Self::TripleDes(des) => cbc_encrypt(&**des, iv, data),
+            Self::Des(des) => {
+                let context = EncryptionContext::Iv64(block(iv)?);
+                des.encrypt.less_safe_encrypt(data, context).map(|_| ()).map_err(|_| Unauthentic)
+            }
         }
     }
 
     fn decrypt(&self, iv: &[u8], data: &mut [u8]) -> Result<(), Unauthentic> {
         match self {
             Self::Null => Ok(()),
-            Self::Des(des) => cbc_decrypt(&**des, iv, data),
-            Self::TripleDes(des) => cbc_decrypt(&**des, iv, data),
+            Self::Des(des) => {
+                let context = DecryptionContext::Iv64(block(iv)?);
+                des.decrypt.decrypt(data, context).map(|_| ()).map_err(|_| Unauthentic)
+            }
         }
     }
 }
 
-fn cbc_encrypt<C>(cipher: &C, iv: &[u8], data: &mut [u8]) -> Result<(), Unauthentic>
-where
-    C: BlockCipherEncrypt<BlockSize = des::cipher::consts::U8>,
-{
-    let mut previous: [u8; BLOCK] = iv.try_into().map_err(|_| Unauthentic)?;
-    for block in data.as_chunks_mut::<BLOCK>().0 {
-        let mixed = u64::from_ne_bytes(*block) ^ u64::from_ne_bytes(previous);
-        let mut one = Array(mixed.to_ne_bytes());
-        cipher.encrypt_block(&mut one);
-        *block = one.0;
-        previous = one.0;
-    }
-    Ok(())
+fn block(iv: &[u8]) -> Result<FixedLength<BLOCK>, Unauthentic> {
+    <[u8; BLOCK]>::try_from(iv).map(FixedLength::from).map_err(|_| Unauthentic)
 }
 
-fn cbc_decrypt<C>(cipher: &C, iv: &[u8], data: &mut [u8]) -> Result<(), Unauthentic>
-where
-    C: BlockCipherDecrypt<BlockSize = des::cipher::consts::U8>,
-{
-    let mut previous: [u8; BLOCK] = iv.try_into().map_err(|_| Unauthentic)?;
-    for block in data.as_chunks_mut::<BLOCK>().0 {
-        let sealed = *block;
-        let mut one = Array(sealed);
-        cipher.decrypt_block(&mut one);
-        *block = (u64::from_ne_bytes(one.0) ^ u64::from_ne_bytes(previous)).to_ne_bytes();
-        previous = sealed;
+impl Des {
+    #[expect(deprecated, reason = "what papers of 1999 and 2007 measured; an SA never negotiates it")]
+    fn new(cipher: Cipher, key: &[u8]) -> Option<Self> {
+        let algorithm = match cipher {
+            Cipher::Des => &DES_FOR_LEGACY_USE_ONLY,
+            Cipher::TripleDes => &DES_EDE3_FOR_LEGACY_USE_ONLY,
+            _ => return None,
+        };
+        let key = || UnboundCipherKey::new(algorithm, key).ok();
+        Some(Self { encrypt: EncryptingKey::cbc(key()?).ok()?, decrypt: DecryptingKey::cbc(key()?).ok()? })
     }
-    Ok(())
 }
 
 impl Mac {

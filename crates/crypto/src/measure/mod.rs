@@ -201,6 +201,12 @@ impl Suite {
         row.key + row.salt + self.integrity.map_or(0, |i| i.row().key)
     }
 
+    /// Keying material that everybody can know, another for each `first`: no key of it repeats another, which 3DES refuses.
+    #[must_use]
+    pub fn public_keymat(self, first: u8) -> Vec<u8> {
+        (0..self.keymat_len()).map(|i| first.wrapping_add((i as u8).wrapping_mul(29))).collect()
+    }
+
     /// Length in bytes of the IV in every packet.
     #[must_use]
     pub const fn iv_len(self) -> usize {
@@ -308,7 +314,7 @@ mod tests {
     #[test]
     fn lengths_are_those_of_the_key_that_is_made() {
         for suite in Suite::all() {
-            let key = suite.key(&vec![7; suite.keymat_len()]).unwrap();
+            let key = suite.key(&suite.public_keymat(7)).unwrap();
             assert_eq!(
                 (key.iv_len(), key.icv_len(), key.block_len()),
                 (suite.iv_len(), suite.icv_len(), suite.block_len()),

@@ -128,7 +128,7 @@ impl State {
     }
 
     fn packets(suite: Suite) -> Result<Self, Error> {
-        let key = suite.key(&vec![0x5a; suite.keymat_len()])?;
+        let key = suite.key(&suite.public_keymat(0x5a))?;
         Ok(Self::Packets { icv: vec![0; key.icv_len()], key, counter: 0 })
     }
 }

@@ -39,6 +39,8 @@ pub struct Against {
     pub compared: Vec<Compared>,
     /// Whether they agree within 10 % at packet size, with the processor as it is.
     pub agree: bool,
+    /// Whether like agrees with like within 10 %: both with the same instructions, on the larger blocks if need be.
+    pub agree_alike: bool,
     /// What the figures show.
     pub verdict: String,
 }
@@ -188,7 +190,8 @@ fn against(name: &'static str, hidden: &[&'static str], rounds: &[Round]) -> Aga
         })
         .collect();
     let agree = compared.first().is_some_and(|c| agrees(c.packet.ratio));
-    Against { name, agree, verdict: verdict(&compared), compared }
+    let (agree_alike, verdict) = verdict(&compared);
+    Against { name, agree, agree_alike, verdict, compared }
 }
 
 fn agrees(ratio: f64) -> bool {
@@ -206,9 +209,9 @@ impl Compared {
     }
 }
 
-/// The least that makes the two agree: fewer instructions, then larger blocks.
-fn verdict(compared: &[Compared]) -> String {
-    let Some(bare) = compared.first() else { return "not measured".to_owned() };
+/// The least that makes the two agree, if anything does: fewer instructions, then larger blocks.
+fn verdict(compared: &[Compared]) -> (bool, String) {
+    let Some(bare) = compared.first() else { return (false, "not measured".to_owned()) };
     for rung in compared {
         let once = if rung.hidden.is_empty() {
             String::new()
@@ -216,18 +219,19 @@ fn verdict(compared: &[Compared]) -> String {
             format!(" once {} are hidden from both ({})", rung.hidden, users(bare, rung))
         };
         if agrees(rung.packet.ratio) {
-            return format!("agree{once}");
+            return (true, format!("agree{once}"));
         }
         if agrees(rung.large.ratio) {
             let [theirs, ours] = rung.call();
             let cost = format!("a call costs {ours:.0} ns here, {theirs:.0} ns there");
-            return format!("agree on large blocks{once}; {cost}");
+            return (true, format!("agree on large blocks{once}; {cost}"));
         }
     }
     let last = compared.last().unwrap_or(bare);
-    format!(
-        "different code: {:.2} times OpenSSL's on large blocks even with the same instructions",
-        last.large.ratio
+    let ratio = last.large.ratio;
+    (
+        false,
+        format!("different code: {ratio:.2} times OpenSSL's on large blocks even with the same instructions"),
     )
 }
 
@@ -258,25 +262,26 @@ mod tests {
     }
 
     /// What is said of figures in GB/s: for each rung, OpenSSL's and ours for packets, then for large blocks.
-    fn said(rungs: &[[f64; 4]]) -> (bool, String) {
+    fn said(rungs: &[[f64; 4]]) -> ((bool, bool), String) {
         let hidden = ["", Mask::Wide.words(), Mask::Avx2.words()];
         let round = rungs.iter().map(|[a, b, c, d]| [[a * 1e9, b * 1e9], [c * 1e9, d * 1e9]]).collect();
         let told = against("test", &hidden[..rungs.len()], &[round]);
-        (told.agree, told.verdict)
+        ((told.agree, told.agree_alike), told.verdict)
     }
 
     #[test]
     fn the_reason_of_a_difference_is_looked_for_in_order() {
-        assert_eq!(said(&[[1.0, 1.05, 1.0, 2.0]]), (true, "agree".to_owned()));
+        assert_eq!(said(&[[1.0, 1.05, 1.0, 2.0]]), ((true, true), "agree".to_owned()));
         let (agree, wide) = said(&[[2.0, 6.0, 2.5, 9.0], [2.0, 2.1, 2.5, 2.5]]);
-        assert!(!agree);
+        assert_eq!(agree, (false, true));
         assert_eq!(
             wide,
             "agree once AVX-512, VAES and VPCLMULQDQ are hidden from both (ours is 3.6 times faster with them, OpenSSL's is no faster with them)"
         );
         let (_, avx2) = said(&[[1.0, 0.7, 1.0, 0.7], [1.0, 0.7, 1.0, 0.7], [0.7, 0.7, 0.7, 0.7]]);
         assert!(avx2.contains("AVX2") && avx2.contains("OpenSSL's is 1.4 times faster with them"), "{avx2}");
-        let (_, other) = said(&[[1.0, 0.4, 1.0, 0.4], [1.0, 0.4, 1.0, 0.4]]);
+        let (agree, other) = said(&[[1.0, 0.4, 1.0, 0.4], [1.0, 0.4, 1.0, 0.4]]);
+        assert_eq!(agree, (false, false));
         assert!(other.starts_with("different code: 0.40 times"), "{other}");
     }
 

@@ -126,3 +126,69 @@ impl Flow {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ip::{tcp, udp};
+
+    /// Plain packets of both families and protocols, and what is not plain.
+    fn packets() -> Vec<Vec<u8>> {
+        let ends = [("10.0.0.1:4001", "10.0.0.2:80"), ("[2001:db8::1]:4001", "[2001:db8::2]:80")];
+        let mut all = Vec::new();
+        for (from, to) in ends.map(|(from, to)| (from.parse().unwrap(), to.parse().unwrap())) {
+            let mut packet = Vec::new();
+            udp::build(from, to, b"payload", &mut packet).unwrap();
+            all.push(packet.clone());
+            // The same as a fragment or with a hop-by-hop header, as ICMP, and cut short.
+            let v4 = packet[0] >> 4 == 4;
+            packet[6] = if v4 { 0x20 } else { protocol::HOP_BY_HOP };
+            all.push(packet.clone());
+            packet[6] = if v4 { 0 } else { protocol::ICMPV6 };
+            packet[9] = if v4 { protocol::ICMP } else { packet[9] };
+            all.push(packet.clone());
+            packet.pop();
+            all.push(packet);
+            let header = if v4 { 20 } else { 40 };
+            let mut segment = all[all.len() - 4].clone();
+            segment[if v4 { 9 } else { 6 }] = protocol::TCP;
+            segment.resize(header + tcp::MIN_HEADER, 0);
+            let at = if v4 { 2 } else { 4 };
+            let len = if v4 { segment.len() } else { tcp::MIN_HEADER } as u16;
+            segment[at..at + 2].copy_from_slice(&len.to_be_bytes());
+            all.push(segment);
+        }
+        all
+    }
+
+    #[test]
+    fn the_same_flow_is_told_only_of_packets_that_have_it() {
+        for packet in packets() {
+            let Some(last) = LastFlow::new(&packet) else { continue };
+            assert_eq!(Some(last.flow()), flow(&packet));
+            for at in 0..packet.len() {
+                for bit in 0..8 {
+                    let mut other = packet.clone();
+                    other[at] ^= 1 << bit;
+                    assert!(
+                        !last.is_flow_of(&other) || flow(&other) == Some(last.flow()),
+                        "byte {at}, bit {bit}"
+                    );
+                }
+            }
+            for len in 0..packet.len() {
+                assert!(!last.is_flow_of(&packet[..len]), "cut to {len} bytes");
+            }
+            for other in packets() {
+                assert!(!last.is_flow_of(&other) || flow(&other) == Some(last.flow()));
+            }
+        }
+    }
+
+    #[test]
+    fn the_next_packet_of_a_plain_flow_is_known() {
+        let known = packets().into_iter().filter(|p| LastFlow::new(p).is_some_and(|last| last.is_flow_of(p)));
+        let protocols: Vec<u8> = known.map(|p| flow(&p).unwrap().protocol).collect();
+        assert_eq!(protocols, [protocol::UDP, protocol::TCP, protocol::UDP, protocol::TCP]);
+    }
+}
