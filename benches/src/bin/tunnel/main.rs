@@ -27,6 +27,9 @@ use measure::Tcp;
 use subjects::{KINDS, Kind, Subject};
 
 const REPETITIONS: usize = 5;
+/// The congestion control of all hosts, unless another is asked for: the one that Linux comes with. The machine's own choice may be
+/// another, and measures something else: BBR sends by a timer, whose cost and jitter are the machine's.
+const CONGESTION: &str = "cubic";
 
 /// What was measured of one subject.
 struct Figures {
@@ -52,12 +55,12 @@ fn main() -> Result<()> {
     for kind in KINDS.into_iter().filter(|kind| wanted.is_empty() || wanted.iter().any(|w| w == kind.name()))
     {
         // One that does not come up costs its own row, not those of the others.
-        match Subject::start(&mut bed, kind).and_then(|s| measure::verify(&s).map(|()| s)) {
+        match Subject::start(&mut bed, kind, &congestion).and_then(|s| measure::verify(&s).map(|()| s)) {
             Ok(subject) => subjects.push(subject),
             Err(error) => eprintln!("{}: not measured: {error:#}", kind.name()),
         }
     }
-    let figures = measure_all(&subjects, &congestion)?;
+    let figures = measure_all(&subjects)?;
     report(&figures, &congestion);
     Ok(())
 }
@@ -65,7 +68,7 @@ fn main() -> Result<()> {
 /// The congestion control that is asked for, taken out of the arguments.
 fn congestion(args: &mut Vec<String>) -> Result<String> {
     let Some(at) = args.iter().position(|arg| arg == "--congestion") else {
-        return Ok(measure::CONGESTION.to_owned());
+        return Ok(CONGESTION.to_owned());
     };
     ensure!(at + 1 < args.len(), "--congestion needs a name");
     let name = args.drain(at..at + 2).next_back().unwrap_or_default();
@@ -74,7 +77,7 @@ fn congestion(args: &mut Vec<String>) -> Result<String> {
     Ok(name)
 }
 
-fn measure_all(subjects: &[Subject], congestion: &str) -> Result<BTreeMap<Kind, Figures>> {
+fn measure_all(subjects: &[Subject]) -> Result<BTreeMap<Kind, Figures>> {
     let mut figures = BTreeMap::new();
     for subject in subjects {
         let ping = measure::ping(subject)?;
@@ -83,7 +86,7 @@ fn measure_all(subjects: &[Subject], congestion: &str) -> Result<BTreeMap<Kind, 
     for round in 1..=REPETITIONS {
         eprintln!("TCP, round {round} of {REPETITIONS}");
         for subject in subjects {
-            let sample = measure::tcp(subject, congestion)?;
+            let sample = measure::tcp(subject)?;
             figures.entry(subject.kind).and_modify(|f| f.tcp.push(sample));
         }
     }

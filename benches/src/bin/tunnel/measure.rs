@@ -66,15 +66,11 @@ fn inside<T: Send + 'static>(host: &Host, work: impl FnOnce() -> T + Send + 'sta
     host.within(work)?.join().map_err(|_| anyhow!("a thread panicked"))?
 }
 
-/// The congestion control of the streams, unless another is asked for: the one that Linux comes with. A machine's own choice may
-/// be another, and measures something else: BBR sends by a timer, whose cost and jitter are the machine's.
-pub(crate) const CONGESTION: &str = "cubic";
-
 /// One TCP stream for [`SECONDS`].
-pub(crate) fn tcp(subject: &Subject, congestion: &str) -> Result<Tcp> {
+pub(crate) fn tcp(subject: &Subject) -> Result<Tcp> {
     let cpu = || subject.pids.iter().map(|&pid| cpu_time(pid)).sum::<Duration>();
     let (before, start) = (cpu(), Instant::now());
-    let answer = iperf(subject, &["-t", &SECONDS.to_string(), "-C", congestion])?;
+    let answer = iperf(subject, &["-t", &SECONDS.to_string()])?;
     let busy = cpu().saturating_sub(before).as_secs_f64();
     let bits = answer["end"]["sum_received"]["bits_per_second"].as_f64();
     Ok(Tcp {

@@ -97,13 +97,16 @@ pub(crate) struct Subject {
 }
 
 impl Subject {
-    /// Makes two hosts and a tunnel between them.
-    pub(crate) fn start(bed: &mut Testbed, kind: Kind) -> Result<Self> {
+    /// Makes two hosts, whose TCP has this congestion control, and a tunnel between them.
+    pub(crate) fn start(bed: &mut Testbed, kind: Kind, congestion: &str) -> Result<Self> {
         let left = bed.host(&format!("{}a", kind.tag()))?;
         let right = bed.host(&format!("{}b", kind.tag()))?;
         let net = |address: &str| format!("{address}/24");
         bed.link((&left, "eth0", &[&net(OUTER[0])]), (&right, "eth0", &[&net(OUTER[1])]))?;
         let ends = [&left, &right];
+        for end in ends {
+            end.sh(&format!("echo {congestion} > /proc/sys/net/ipv4/tcp_congestion_control"))?;
+        }
         let mut target = INNER[1];
         let mut daemons = match kind {
             Kind::Veth => {
