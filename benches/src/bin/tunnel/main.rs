@@ -8,7 +8,7 @@
 //! Targets: TCP through our tunnel at least 7 times as fast as through wireguard-go, 12 times as through strongSwan, and 60 %
 //! of our plaintext forwarding.
 //!
-//! `tunnel [--congestion NAME] [SUBJECT...]`: with this congestion control for TCP (cubic if none is named; those of the machine are
+//! `tunnel [--congestion NAME] [SUBJECT...]`: with this congestion control for TCP (the machine's own if none is named; those it has are
 //! in `/proc/sys/net/ipv4/tcp_available_congestion_control`), and only these subjects, by the names in the table.
 //! `tunnel --sweep`: removes what a killed run left behind.
 
@@ -27,9 +27,6 @@ use measure::Tcp;
 use subjects::{KINDS, Kind, Subject};
 
 const REPETITIONS: usize = 5;
-/// The congestion control of all hosts, unless another is asked for: the one that Linux comes with. The machine's own choice may be
-/// another, and measures something else: BBR sends by a timer, whose cost and jitter are the machine's.
-const CONGESTION: &str = "cubic";
 
 /// What was measured of one subject.
 struct Figures {
@@ -68,7 +65,8 @@ fn main() -> Result<()> {
 /// The congestion control that is asked for, taken out of the arguments.
 fn congestion(args: &mut Vec<String>) -> Result<String> {
     let Some(at) = args.iter().position(|arg| arg == "--congestion") else {
-        return Ok(CONGESTION.to_owned());
+        let own = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_congestion_control")?;
+        return Ok(own.trim().to_owned());
     };
     ensure!(at + 1 < args.len(), "--congestion needs a name");
     let name = args.drain(at..at + 2).next_back().unwrap_or_default();
