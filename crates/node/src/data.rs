@@ -150,7 +150,7 @@ impl Node {
     }
 
     /// Whether [`Self::received`] would do nothing more for another packet of this child at the same time: it comes the way that
-    /// ours go, neither end sleeps, and none is missed.
+    /// ours go, neither end sleeps, and none is missed. That the SA is due for renewal, the next train says again.
     fn is_settled(&mut self, id: u64, path: &Path) -> bool {
         let Some(child) = self.sad.get(id) else { return false };
         let same_way = child.path == *path;

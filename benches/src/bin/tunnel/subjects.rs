@@ -206,7 +206,7 @@ fn wireguard(ends: [&Host; 2]) -> Result<Vec<(Process, PathBuf)>> {
         let name = interface(i);
         // The control sockets of all namespaces share a directory, so the names of the interfaces carry our process id.
         let control = PathBuf::from(format!("/var/run/wireguard/{name}.sock"));
-        // It has been seen to lose its own control socket while it started.
+        // It has been seen to end at once ("failed to listen on uapi socket"), and to come up the next time.
         let process = wireguard_go(end, &name).or_else(|_| wireguard_go(end, &name))?;
         all.push((process, control));
     }

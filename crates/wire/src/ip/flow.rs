@@ -54,7 +54,7 @@ impl Packet<'_> {
 }
 
 /// The flow of the packet before, for the next one: bulk traffic comes in rows of one flow, and comparing the bytes that name it
-/// costs a tenth of taking the packet apart.
+/// costs less than taking the packet apart.
 #[derive(Clone, Copy, Debug)]
 pub struct LastFlow {
     flow: Flow,
