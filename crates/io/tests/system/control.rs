@@ -6,19 +6,43 @@ use dormouse_io::poller::{Interest, Poller};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::{Duration, Instant};
 
-/// Everything that is there to be read.
-fn requests(server: &mut ControlServer) -> Vec<String> {
+/// How long a test waits for what must come, before it gives up.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// The next `n` events, and whatever came with them. A client's going may take a moment: a program that another test of this
+/// process is starting holds a copy of every descriptor until it has replaced itself.
+fn requests(server: &mut ControlServer, n: usize) -> Vec<String> {
     let text = |event| match event {
         ControlEvent::Request { line, .. } => String::from_utf8(line).unwrap(),
         ControlEvent::Gone { .. } => "(gone)".into(),
     };
-    let mut all = Vec::new();
-    // Accepting and reading take a turn each.
-    for _ in 0..4 {
+    let poller = Poller::new().unwrap();
+    poller.add(&*server, 1, Interest::READ).unwrap();
+    let (mut all, mut ready, end) = (Vec::new(), Vec::new(), Instant::now() + PATIENCE);
+    loop {
         all.extend(std::iter::from_fn(|| server.next()).map(text));
+        if all.len() >= n {
+            return all;
+        }
+        // A signal that another test makes may end a wait early.
+        assert!(Instant::now() < end, "{n} events were to come, and only {all:?} did");
+        poller.wait(&mut ready, Some(Duration::from_secs(1))).unwrap();
     }
-    all
+}
+
+/// A server at the path of one that was killed. As long as a program that another test is starting holds the dead one's listener,
+/// it looks alive.
+fn taken_over(path: &Path) -> ControlServer {
+    let end = Instant::now() + PATIENCE;
+    loop {
+        match ControlServer::bind(path, None) {
+            Err(Error::InUse { .. }) if Instant::now() < end => std::thread::sleep(Duration::from_millis(1)),
+            other => return other.unwrap(),
+        }
+    }
 }
 
 fn closed(stream: &mut UnixStream) -> bool {
@@ -38,7 +62,7 @@ fn requests_are_lines_however_they_arrive() {
     let mut ready = Vec::new();
     poller.wait(&mut ready, None).unwrap();
     assert_eq!(ready[0].token, 5, "the whole server is one descriptor");
-    assert_eq!(requests(&mut server), ["one", "two"]);
+    assert_eq!(requests(&mut server, 2), ["one", "two"]);
     client.write_all(b"ee\n").unwrap();
     let Some(ControlEvent::Request { client: id, line }) = server.next() else { panic!("no request") };
     assert_eq!(line, b"three");
@@ -48,7 +72,7 @@ fn requests_are_lines_however_they_arrive() {
     BufReader::new(&client).read_line(&mut answer).unwrap();
     assert_eq!(answer, "answer\n");
     drop(client);
-    assert_eq!(requests(&mut server), ["(gone)"]);
+    assert_eq!(requests(&mut server, 1), ["(gone)"]);
     assert_eq!(server.clients(), 0);
     drop(server);
     assert!(!path.exists());
@@ -81,7 +105,7 @@ fn endless_requests_and_deaf_clients_are_cut_off() {
     let mut server = ControlServer::bind(&path, None).unwrap();
     let mut endless = UnixStream::connect(&path).unwrap();
     endless.write_all(&vec![b'x'; MAX_REQUEST + 1]).unwrap();
-    assert_eq!(requests(&mut server), ["(gone)"]);
+    assert_eq!(requests(&mut server, 1), ["(gone)"]);
     assert!(closed(&mut endless));
 
     let mut deaf = UnixStream::connect(&path).unwrap();
@@ -96,7 +120,7 @@ fn endless_requests_and_deaf_clients_are_cut_off() {
     for _ in 0..(3 * MAX_UNREAD / 1024) {
         server.send(id, &[b'e'; 1024]);
     }
-    assert_eq!(requests(&mut server), ["(gone)"]);
+    assert_eq!(requests(&mut server, 1), ["(gone)"]);
     server.send(id, b"to nobody\n");
 }
 
@@ -115,10 +139,10 @@ fn clients_are_counted() {
     assert_eq!(server.clients(), MAX_CLIENTS);
     assert!(closed(&mut one_more));
     drop(clients);
-    assert_eq!(requests(&mut server).len(), MAX_CLIENTS);
+    assert_eq!(requests(&mut server, MAX_CLIENTS).len(), MAX_CLIENTS);
     let mut again = UnixStream::connect(&path).unwrap();
     again.write_all(b"hello\n").unwrap();
-    assert_eq!(requests(&mut server), ["hello"]);
+    assert_eq!(requests(&mut server, 1), ["hello"]);
 }
 
 #[test]
@@ -136,7 +160,7 @@ fn a_running_daemon_is_found_and_a_crashed_one_is_cleared_away() {
     // What a killed daemon leaves: the file without a listener.
     drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
     assert!(path.exists());
-    drop(ControlServer::bind(&path, None).unwrap());
+    drop(taken_over(&path));
     std::fs::write(&path, "precious").unwrap();
     assert!(matches!(ControlServer::bind(&path, None), Err(Error::NotASocket { .. })));
     assert_eq!(std::fs::read_to_string(&path).unwrap(), "precious");
