@@ -4,23 +4,7 @@
 . /lib.sh
 . /libreswan-lib.sh
 mkdir -p $device
-logs="$device/log /peer/tmp/pluto.log" lines=60
-where=gateway
-peer=' auto=add
- keyexchange=ikev2
- left=10.1.0.1
- leftid=@gateway.test
- leftsubnet=10.99.0.0/24
- right=%any
- rightid=@device.test
- rightaddresspool=10.55.0.10-10.55.0.200
- modecfgdns=10.99.0.1
- ike=aes_gcm256-sha2_384-dh31
- esp=aes_gcm128
- mobike=yes
- session-resumption=yes
- retransmit-timeout=8s'
-came_by() { dm status --json | grep -q "\"last_wake\":{\"rung\":\"$1\""; }
+the_gateway ' modecfgdns=10.99.0.1'
 # ours CHILD-LINE IKE-LINE: the rest of the device's configuration; everything is slow here
 ours() {
   printf '%s\n' '[connection.peer.child]' 'remote = ["10.99.0.0/24"]' "$1" '[connection.peer.ike]' "$2" '[connection.peer.resumption]' \

@@ -1,5 +1,17 @@
 # What the libreswan stories share: /peer is a root directory with libreswan in it, /pki has keys and certificates. A story says in
 # $where in which namespace libreswan is, and in $peer how its connection always is.
+
+# the_gateway LINE...: the peer is the gateway, a network lies behind it, and it gives our device an address. The lines are added.
+the_gateway() {
+  logs="$device/log /peer/tmp/pluto.log" lines=60
+  where=gateway
+  peer=$(printf '%s\n' ' auto=add' ' keyexchange=ikev2' ' left=10.1.0.1' ' leftid=@gateway.test' ' leftsubnet=10.99.0.0/24' \
+    ' right=%any' ' rightid=@device.test' ' rightaddresspool=10.55.0.10-10.55.0.200' ' ike=aes_gcm256-sha2_384-dh31' ' esp=aes_gcm128' \
+    ' mobike=yes' ' session-resumption=yes' ' retransmit-timeout=8s' "$@")
+}
+# came_by RUNG: how the device came back the last time
+came_by() { dm status --json | grep -q "\"last_wake\":{\"rung\":\"$1\""; }
+
 swan() { ip netns exec "$where" chroot /peer /usr/libexec/ipsec/"$@"; }
 whack() { swan whack "$@" >/tmp/whack.log 2>&1; }
 said_pluto() { grep -q -e "$1" /peer/tmp/pluto.log; }

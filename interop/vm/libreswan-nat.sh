@@ -5,22 +5,7 @@
 . /lib.sh
 . /libreswan-lib.sh
 mkdir -p $device
-logs="$device/log /peer/tmp/pluto.log" lines=60
-where=gateway
-peer=' auto=add
- keyexchange=ikev2
- left=10.1.0.1
- leftid=@gateway.test
- leftsubnet=10.99.0.0/24
- right=%any
- rightid=@device.test
- rightaddresspool=10.55.0.10-10.55.0.200
- ike=aes_gcm256-sha2_384-dh31
- esp=aes_gcm128
- mobike=yes
- session-resumption=yes
- retransmit-timeout=8s'
-came_by() { dm status --json | grep -q "\"last_wake\":{\"rung\":\"$1\""; }
+the_gateway
 keeps_ticket() { dm status --json | grep -q '"ticket":{"held":true'; }
 in_udp() { gw ip xfrm state | grep -q 'encap type espinudp'; }
 

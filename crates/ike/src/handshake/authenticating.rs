@@ -13,7 +13,7 @@ use crate::config::{AssignedConfig, Connection, LocalAuth, Resumption};
 use crate::config_payload;
 use crate::error::{Discard, NegotiationError};
 use crate::event::{CloseReason, Established, Event, SaId};
-use crate::handshake::{Session, Slot, Step, patience};
+use crate::handshake::{Session, Slot, Step, patience, send_what_is_due};
 use crate::keys::Nonces;
 use crate::link::{Channel, Link};
 use crate::natd;
@@ -24,7 +24,7 @@ use crate::shared::{Action, Shared};
 use crate::stats::Kind;
 use crate::ticket::ClientTicket;
 use crate::transport::Ends;
-use crate::window::{Due, Outgoing};
+use crate::window::Outgoing;
 
 /// What the first exchange agreed on.
 #[derive(Debug)]
@@ -159,21 +159,9 @@ impl Authenticating {
         shared: &mut Shared,
         now: Instant,
     ) -> Option<Box<Self>> {
-        let tries = shared.config.retransmission.tries;
-        while let Some(due) = self.out.due(now, tries, |sent| shared.wait(sent)) {
-            match due {
-                Due::Again(datagrams, class) => self.link.send_again(shared, class, &datagrams),
-                Due::GaveUp(flight) => {
-                    let error = NegotiationError::Timeout {
-                        remote: self.link.path.remote,
-                        exchange: "IKE_AUTH",
-                        after: now - flight.since,
-                        sent: flight.tries,
-                    };
-                    self.fail(shared, error);
-                    return None;
-                }
-            }
+        if let Some(error) = send_what_is_due(&mut self.link, &mut self.out, shared, now, "IKE_AUTH") {
+            self.fail(shared, error);
+            return None;
         }
         Some(self)
     }

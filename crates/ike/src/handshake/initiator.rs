@@ -17,7 +17,7 @@ use crate::error::{Discard, NegotiationError};
 use crate::event::{Event, SaId};
 use crate::handshake::authenticating::{Authenticating, FirstExchange};
 use crate::handshake::quick::{self, Quick};
-use crate::handshake::{Slot, Step, patience};
+use crate::handshake::{Slot, Step, patience, send_what_is_due};
 use crate::keys::{self, IkeKeys, Nonces, Spis};
 use crate::limits::COOKIE_MAX;
 use crate::link::{Channel, Link};
@@ -26,7 +26,7 @@ use crate::proposal::{self, IkeSuite, Mismatch};
 use crate::shared::Shared;
 use crate::stats::{Kind, Stats};
 use crate::ticket::ClientTicket;
-use crate::window::{Due, Outgoing};
+use crate::window::Outgoing;
 
 /// Cookies that a responder may ask for in a row: the path or its secret may change once or twice, not more.
 const COOKIES_MAX: u8 = 3;
@@ -232,25 +232,11 @@ impl Opening {
         shared: &mut Shared,
         now: Instant,
     ) -> Option<Box<Self>> {
-        let tries = shared.config.retransmission.tries;
-        while let Some(due) = self.out.due(now, tries, |sent| shared.wait(sent)) {
-            match due {
-                Due::Again(datagrams, class) => self.link.send_again(shared, class, &datagrams),
-                Due::GaveUp(flight) => {
-                    let error = NegotiationError::Timeout {
-                        remote: self.link.path.remote,
-                        exchange: if matches!(self.how, How::Init { .. }) {
-                            "IKE_SA_INIT"
-                        } else {
-                            "IKE_SESSION_RESUME"
-                        },
-                        after: now - flight.since,
-                        sent: flight.tries,
-                    };
-                    self.fail(shared, error);
-                    return None;
-                }
-            }
+        let exchange =
+            if matches!(self.how, How::Init { .. }) { "IKE_SA_INIT" } else { "IKE_SESSION_RESUME" };
+        if let Some(error) = send_what_is_due(&mut self.link, &mut self.out, shared, now, exchange) {
+            self.fail(shared, error);
+            return None;
         }
         Some(self)
     }

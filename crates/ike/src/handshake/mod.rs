@@ -21,6 +21,7 @@ use crate::event::Event;
 use crate::link::Link;
 use crate::sa::{Fate, IkeSa};
 use crate::shared::Shared;
+use crate::window::{Due, Outgoing};
 
 use authenticating::Authenticating;
 use half_open::HalfOpen;
@@ -149,6 +150,27 @@ impl Slot {
 }
 
 pub(crate) const HALF_OPEN_SLACK: Duration = Duration::from_secs(5);
+
+/// Repeats the requests of an initiator that are due; the reason to give up, if no answer came to one.
+fn send_what_is_due(
+    link: &mut Link,
+    out: &mut Outgoing<()>,
+    shared: &mut Shared,
+    now: Instant,
+    exchange: &'static str,
+) -> Option<NegotiationError> {
+    let tries = shared.config.retransmission.tries;
+    while let Some(due) = out.due(now, tries, |sent| shared.wait(sent)) {
+        match due {
+            Due::Again(datagrams, class) => link.send_again(shared, class, &datagrams),
+            Due::GaveUp(flight) => {
+                let (remote, after) = (link.path.remote, now - flight.since);
+                return Some(NegotiationError::Timeout { remote, exchange, after, sent: flight.tries });
+            }
+        }
+    }
+    None
+}
 
 /// How long a request is worth repeating: all waits of the policy together.
 pub(crate) fn patience(shared: &mut Shared) -> Duration {
