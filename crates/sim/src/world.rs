@@ -10,6 +10,7 @@ use dormouse_node::ladder::{Rung, State};
 use dormouse_node::pool::{Pool, SharedPool};
 use dormouse_node::{ANNOUNCE, Limits, Node, SleepFlags};
 use dormouse_sansio::{Carrier, Entropy, Instant, Path, Seeded, UnixTime};
+use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
@@ -550,11 +551,8 @@ fn arrived(sent: Path) -> Path {
 }
 
 fn device_node(settings: &Settings, rng: &mut Seeded) -> Node {
-    let toml = connection("client", "device.sim", "gateway.sim", &settings.device)
-        + &format!(
-            "[connection.{CONNECTION}.child]\nremote = [\"10.99.0.0/24\"]\nrequest_address = \"ipv4\"\n"
-        )
-        + &section(&settings.device, "child");
+    let child = "remote = [\"10.99.0.0/24\"]\nrequest_address = \"ipv4\"\n";
+    let toml = connection("client", "device.sim", "gateway.sim", child, &settings.device);
     node(&toml, EndpointConfig::default(), rng)
 }
 
@@ -565,9 +563,8 @@ fn gateway_node(
     spent: &[u8],
     unix: UnixTime,
 ) -> Node {
-    let toml = connection("gateway", "gateway.sim", "device.sim", &settings.gateway)
-        + &format!("[connection.{CONNECTION}.child]\nlocal = [\"10.99.0.0/24\"]\nremote = [\"dynamic\"]\n")
-        + &section(&settings.gateway, "child")
+    let child = "local = [\"10.99.0.0/24\"]\nremote = [\"dynamic\"]\n";
+    let toml = connection("gateway", "gateway.sim", "device.sim", child, &settings.gateway)
         + &format!("[connection.{CONNECTION}.pool]\naddresses = [\"10.55.0.0/24\"]\n");
     let pool = Pool::new(vec!["10.55.0.0/24".parse().unwrap_or_default()]);
     let endpoint = EndpointConfig {
@@ -584,18 +581,22 @@ fn gateway_node(
     node
 }
 
-fn section(lines: &[(&'static str, String)], name: &str) -> String {
-    lines.iter().filter(|(s, _)| *s == name).map(|(_, line)| format!("{line}\n")).collect()
-}
-
-fn connection(role: &str, own: &str, peer: &str, extra: &[(&'static str, String)]) -> String {
+/// One connection. `child`: lines of its section of that name, to which `extra` may add, as to any other.
+fn connection(role: &str, own: &str, peer: &str, child: &str, extra: &[(&'static str, String)]) -> String {
     let gateway = if role == "client" { format!("gateway = \"{GATEWAY}\"") } else { String::new() };
     let secret = "secret = \"a secret of the simulation\"";
-    format!(
+    let mut toml = format!(
         "[connection.{CONNECTION}]\nrole = \"{role}\"\n{gateway}\n[connection.{CONNECTION}.local]\nid = \"{own}\"\n{secret}\n\
-         [connection.{CONNECTION}.remote]\nid = \"{peer}\"\n{secret}\n[connection.{CONNECTION}.ike]\n{}",
-        section(extra, "ike")
-    )
+         [connection.{CONNECTION}.remote]\nid = \"{peer}\"\n{secret}\n"
+    );
+    let mut sections = BTreeMap::from([("child", child.to_owned())]);
+    for (name, line) in extra {
+        sections.entry(name).or_default().extend([line.as_str(), "\n"]);
+    }
+    for (name, lines) in sections {
+        toml += &format!("[connection.{CONNECTION}.{name}]\n{lines}");
+    }
+    toml
 }
 
 pub(crate) fn node(toml: &str, endpoint: EndpointConfig, rng: &mut Seeded) -> Node {

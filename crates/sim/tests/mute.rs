@@ -1,0 +1,86 @@
+//! Sessions that libreswan resumes: it looks for no NAT then, so its ESP does not reach a device behind one. Such a ticket is not
+//! kept behind a NAT; and where a NAT came between later, a resumed session that carries nothing is replaced by a full exchange.
+
+use dormouse_node::Change;
+use dormouse_node::ladder::{Rung, State, UNANSWERED};
+use dormouse_sim::{Access, Settings, Step, World};
+use std::time::Duration;
+
+fn world(seed: u64, mode: &str) -> World {
+    let mut settings = Settings::default();
+    for end in [&mut settings.device, &mut settings.gateway] {
+        end.push(("resumption", format!("mode = {mode:?}")));
+    }
+    let mut world = World::new(seed, settings);
+    world.run(Duration::from_secs(2));
+    assert_eq!(world.device_state(), State::Up, "{:#?}", world.device.changes);
+    world
+}
+
+fn rungs(world: &World) -> Vec<Rung> {
+    let up = |c: &Change| if let Change::Up { rung, .. } = c { Some(*rung) } else { None };
+    world.device.changes.iter().filter_map(up).collect()
+}
+
+/// The gateway loses the session, and the device comes back in `access`, by its ticket.
+fn comes_back(world: &mut World, access: Access) {
+    assert!(world.device.ticket.is_some());
+    world.step(Step::GatewayCrash(Duration::from_secs(1), true));
+    world.step(Step::Sleep(Duration::from_secs(5), access));
+    world.send_up();
+    world.run(Duration::from_secs(4));
+    assert_eq!(rungs(world), [Rung::Full, Rung::Ticket], "{:#?}", world.device.changes);
+}
+
+/// The device sends, and has the time to find out whether anybody hears it.
+fn sends(world: &mut World) {
+    let sent = world.send_up();
+    world.run(UNANSWERED + Duration::from_secs(2));
+    assert!(world.gateway.received.contains(&sent), "{:#?}", world.device.changes);
+}
+
+#[test]
+fn behind_a_nat_that_has_come_between_the_session_is_replaced_and_the_ticket_not_kept() {
+    let mut world = world(1, "libreswan");
+    comes_back(&mut world, Access::B);
+    // In no UDP, its ESP does not pass; the copy does, afterwards.
+    let copied = world.send_up();
+    world.run(Duration::from_secs(5));
+    assert!(!world.gateway.received.contains(&copied));
+    world.run(UNANSWERED);
+    assert!(world.gateway.received.contains(&copied), "{:#?}", world.device.changes);
+    assert_eq!(rungs(&world), [Rung::Full, Rung::Ticket, Rung::Full], "{:#?}", world.device.changes);
+    assert!(world.device.ticket.is_none());
+    sends(&mut world);
+    world.settle_and_check();
+}
+
+#[test]
+fn one_that_carries_nothing_for_another_reason_is_replaced_too() {
+    let mut world = world(2, "libreswan");
+    comes_back(&mut world, Access::A);
+    sends(&mut world);
+    assert_eq!(rungs(&world), [Rung::Full, Rung::Ticket, Rung::Full], "{:#?}", world.device.changes);
+    assert!(world.device.ticket.is_some());
+    world.settle_and_check();
+}
+
+#[test]
+fn one_that_carries_something_is_kept() {
+    let mut world = world(3, "libreswan");
+    comes_back(&mut world, Access::A);
+    world.send_down();
+    world.run(Duration::from_secs(1));
+    sends(&mut world);
+    assert_eq!(rungs(&world), [Rung::Full, Rung::Ticket], "{:#?}", world.device.changes);
+    world.settle_and_check();
+}
+
+#[test]
+fn by_the_rfc_silence_is_no_reason() {
+    let mut world = world(4, "strict");
+    comes_back(&mut world, Access::B);
+    sends(&mut world);
+    assert_eq!(rungs(&world), [Rung::Full, Rung::Ticket], "{:#?}", world.device.changes);
+    world.settle_and_check();
+}
