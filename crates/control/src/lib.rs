@@ -20,6 +20,8 @@
 mod error;
 mod event;
 mod exit;
+#[doc(hidden)]
+pub mod fuzz;
 mod request;
 mod response;
 mod sleep;

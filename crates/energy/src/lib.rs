@@ -12,6 +12,8 @@
 
 pub mod account;
 pub mod cost;
+#[doc(hidden)]
+pub mod fuzz;
 pub mod meter;
 pub mod model;
 pub mod packet;

@@ -1,10 +1,14 @@
 //! Entries for fuzz targets: each takes any bytes, must not panic, and checks what holds for all of them.
 
-use dormouse_sansio::{Instant, UnixTime};
+use core::time::Duration;
+
+use dormouse_sansio::{Instant, Seeded, UnixTime};
+use dormouse_wire::ike::dormancy::LoadReport;
 use dormouse_wire::ike::{Fragment, PayloadType};
 
 use crate::fragment::Reassembler;
-use crate::ticket::{ClientTicket, TicketContent, TicketGuard};
+use crate::load::LoadHistory;
+use crate::ticket::{ClientTicket, TicketContent, TicketGuard, TicketKeys};
 
 /// Decoding a ticket's content (as if it had been sealed by us), and encoding it again.
 pub fn ticket_content(data: &[u8]) {
@@ -24,6 +28,28 @@ pub fn client_ticket(data: &[u8]) {
 pub fn ticket_guard(data: &[u8]) {
     let guard = TicketGuard::load(data, UnixTime(0));
     assert_eq!(TicketGuard::load(&guard.export(), UnixTime(0)).len(), guard.len());
+}
+
+/// What a gateway reads at its start besides: ticket keys, which must go on rotating, and the history of its load, which must go on
+/// learning and telling.
+pub fn gateway_state(data: &[u8]) {
+    let hour = Duration::from_secs(3600);
+    if let Ok(mut keys) = TicketKeys::import(data, hour, hour) {
+        assert_eq!(keys.export().as_bytes(), data, "one value has one encoding");
+        for now in [UnixTime(0), keys.rotation_due(), UnixTime(u64::MAX)] {
+            keys.rotate(now, &mut Seeded::new(1));
+        }
+        assert!(TicketKeys::import(keys.export().as_bytes(), hour, hour).is_ok());
+    }
+    if let Some(mut history) = LoadHistory::import(data) {
+        for half_hour in 0..4 {
+            let now = UnixTime(half_hour * 1800);
+            history.record(now, 3, Duration::from_millis(40));
+            let report = history.report(now, 2);
+            assert_eq!(LoadReport::parse(&report.emit()), Ok(report), "emission changed the meaning");
+        }
+        assert!(LoadHistory::import(&history.export()).is_some(), "what was learned cannot be read");
+    }
 }
 
 /// Reassembly of any sequence of authenticated fragments: `id, number, total, length, bytes...`, one after the other.

@@ -16,9 +16,9 @@ use crate::handshake::Slot;
 use crate::ticket::TicketKeys;
 use crate::{Endpoint, SaId};
 
-const START: UnixTime = UnixTime(1_800_000_000);
+pub(crate) const START: UnixTime = UnixTime(1_800_000_000);
 
-fn connection(name: &str, role: Role) -> Connection {
+pub(crate) fn connection(name: &str, role: Role) -> Connection {
     let psk = || Secret::from(&b"fuzz"[..]);
     let id = Identity::Fqdn(name.to_owned());
     let mut conn = Connection::new(
@@ -49,7 +49,7 @@ fn endpoint(name: &str, seed: u64) -> Endpoint {
     endpoint
 }
 
-fn path(local: u8, remote: u8, carrier: Carrier) -> Path {
+pub(crate) fn path(local: u8, remote: u8, carrier: Carrier) -> Path {
     let port = if carrier == Carrier::Ike { 500 } else { 4500 };
     let address = |host| SocketAddr::new(IpAddr::V4(Ipv4Addr::new(192, 0, 2, host)), port);
     Path { local: address(local), remote: address(remote), carrier }

@@ -33,6 +33,8 @@ pub mod fragment;
 pub mod fuzz;
 #[doc(hidden)]
 pub mod fuzz_endpoint;
+#[doc(hidden)]
+pub mod fuzz_exchanges;
 mod handshake;
 pub mod keys;
 pub mod limits;

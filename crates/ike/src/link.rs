@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use dormouse_crypto::Secret;
 use dormouse_sansio::{Carrier, Class, Instant, Path};
-use dormouse_wire::ike::{ExchangeType, Flags, Header, Message, Payload, PayloadType, unsupported_critical};
+use dormouse_wire::ike::{
+    ExchangeType, Flags, Fragment, Header, Message, Payload, PayloadType, Protected, unsupported_critical,
+};
 
 use crate::config::Connection;
 use crate::error::Discard;
@@ -116,9 +118,15 @@ impl Channel {
         shared: &mut Shared,
         header: &Header,
         first: PayloadType,
+        fragment: Option<Fragment>,
         plain: &[u8],
     ) -> Option<Vec<u8>> {
-        self.sealer.seal_bytes(header, first, None, plain, &mut shared.entropy).ok()
+        self.sealer.seal_bytes(header, first, fragment, plain, &mut shared.entropy).ok()
+    }
+
+    /// For fuzzing: the content of a message that we sealed.
+    pub(crate) fn fuzz_reopen(&self, mut datagram: Vec<u8>, protected: &Protected) -> Option<Vec<u8>> {
+        self.sealer.open(&mut datagram, protected).ok().map(<[u8]>::to_vec)
     }
 
     /// Forgets fragments of exchanges that are over, given the oldest ids that may still come.

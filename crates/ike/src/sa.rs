@@ -725,7 +725,7 @@ impl IkeSa {
     ) -> Option<Vec<u8>> {
         let header = self.link.header(exchange, false, self.out.next_id());
         self.out.skip_id();
-        self.channel.fuzz_seal(shared, &header, first, plain)
+        self.channel.fuzz_seal(shared, &header, first, None, plain)
     }
 
     // ---- the end ----

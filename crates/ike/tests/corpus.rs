@@ -3,7 +3,7 @@
 #[path = "../../wire/tests/common/replay.rs"]
 mod replay;
 
-use dormouse_ike::{fuzz, fuzz_endpoint};
+use dormouse_ike::{fuzz, fuzz_endpoint, fuzz_exchanges};
 use replay::replay;
 
 #[test]
@@ -34,4 +34,24 @@ fn ike_ticket_guard() {
 #[test]
 fn ike_reassembly() {
     replay("ike_reassembly", fuzz::reassembly);
+}
+
+#[test]
+fn ike_gateway_state() {
+    replay("ike_gateway_state", fuzz::gateway_state);
+}
+
+#[test]
+fn ike_exchanges() {
+    replay("ike_exchanges", |data| {
+        fuzz_exchanges::exchanges(data);
+    });
+}
+
+/// The seeds are worth mutating: without an edit the handshake ends well at both ends, and a ticket brings the session back.
+#[test]
+fn seeds_reach_past_authentication() {
+    assert_eq!(fuzz_exchanges::exchanges(&[]), (1, 1));
+    const RESUME: u8 = 17;
+    assert_eq!(fuzz_exchanges::exchanges(&[RESUME]), (2, 2));
 }

@@ -10,6 +10,8 @@ mod client;
 pub mod config;
 mod data;
 pub mod event;
+#[doc(hidden)]
+pub mod fuzz;
 pub mod held;
 pub mod ladder;
 mod node;

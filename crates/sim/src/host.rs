@@ -166,7 +166,7 @@ impl Host {
         sent
     }
 
-    fn forward(&mut self, now: Instant, packet: Vec<u8>) -> bool {
+    pub(crate) fn forward(&mut self, now: Instant, packet: Vec<u8>) -> bool {
         let (Some(node), Some(flow)) = (&mut self.node, flow(&packet)) else { return false };
         let id = match node.route(&flow) {
             Route::Send(id) => id,

@@ -6,6 +6,8 @@
 
 mod crowd;
 mod day;
+#[doc(hidden)]
+pub mod fuzz;
 mod host;
 mod script;
 mod sleeping;

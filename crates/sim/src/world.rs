@@ -525,6 +525,11 @@ impl World {
         );
     }
 
+    /// The device's outer address, if it has one.
+    pub(crate) fn device_address(&self) -> Option<SocketAddr> {
+        self.access.map(|access| SocketAddr::new(access.address().into(), 500))
+    }
+
     /// What the device's ladder is doing.
     #[must_use]
     pub fn device_state(&self) -> State {

@@ -2,7 +2,7 @@
 //! corpora through the same code. Each panics if a property of the parsers does not hold; none is for use in a program.
 
 use crate::ike::{self, Message, Sealing};
-use crate::{esp, ip};
+use crate::{arp, dhcp, dns, esp, ip, netbios};
 
 /// Any bytes as an IKE message, and as a chain of decrypted payloads: what is accepted must survive emission.
 ///
@@ -88,11 +88,44 @@ pub fn natt(data: &[u8]) {
 }
 
 /// Any bytes as an IP packet: views agree with each other, MSS clamping changes a SYN only and keeps its checksum's verdict,
-/// and an ICMP error built about the packet can be read back.
+/// and an ICMP error built about the packet can be read back. All of it once more with the checksums that the packet should have,
+/// which chance does not find.
 ///
 /// # Panics
 /// If a property does not hold.
 pub fn ip(data: &[u8]) {
+    packet(data);
+    packet(&with_checksums(data));
+}
+
+/// The packet with a right checksum in its TCP, UDP or ICMP header, if it has one; its UDP length decides what that covers.
+#[must_use]
+pub fn with_checksums(data: &[u8]) -> Vec<u8> {
+    let mut mended = data.to_vec();
+    let Ok(view) = ip::Packet::parse(data) else { return mended };
+    let upper = view.payload();
+    let (field, len, pseudo) = match view.protocol() {
+        ip::protocol::TCP => (16, upper.len(), true),
+        ip::protocol::UDP => {
+            let stated = upper.get(4..6).map_or(0, |l| usize::from(l[0]) << 8 | usize::from(l[1]));
+            (6, stated.min(upper.len()), true)
+        }
+        ip::protocol::ICMP => (2, upper.len(), false),
+        ip::protocol::ICMPV6 => (2, upper.len(), true),
+        _ => return mended,
+    };
+    let start = view.payload_offset();
+    let Some(covered) = mended.get_mut(start..start + len).filter(|c| c.len() >= field + 2) else {
+        return mended;
+    };
+    covered[field..field + 2].fill(0);
+    let sum = if pseudo { view.pseudo_header(len) } else { ip::checksum::Sum::default() };
+    let sum = sum.add_bytes(covered).finish();
+    covered[field..field + 2].copy_from_slice(&sum.to_be_bytes());
+    mended
+}
+
+fn packet(data: &[u8]) {
     let Ok(packet) = ip::Packet::parse(data) else {
         assert_eq!(ip::flow(data), None);
         let mut copy = data.to_vec();
@@ -106,7 +139,15 @@ pub fn ip(data: &[u8]) {
         Some((packet.src(), packet.dst(), packet.protocol()))
     );
     let _ = ip::udp::Udp::parse(&packet);
-    let _ = ip::icmp::Echo::parse(data);
+    if let Some(echo) = ip::icmp::Echo::parse(data) {
+        let mut built = Vec::new();
+        assert!(echo.build(&mut built).is_err() || ip::icmp::Echo::parse(&built) == Some(echo));
+    }
+    if let Some(asked) = ip::nd::Solicitation::parse(data) {
+        let mut told = Vec::new();
+        assert_eq!(asked.advertise(Some([2; 6]), &mut told), Ok(()));
+        assert!(ip::Packet::parse(&told).is_ok_and(|t| t.protocol() == ip::protocol::ICMPV6));
+    }
     let _ = ip::icmp::parse_too_big(data);
     clamping(data, &packet);
     too_big(data, &packet);
@@ -154,4 +195,40 @@ fn too_big(data: &[u8], packet: &ip::Packet<'_>) {
     }
     let mut second = Vec::new();
     assert!(!ip::icmp::too_big(&error, source, 1400, &mut second), "an error answered with an error");
+}
+
+/// Any bytes as what a stand-in reads behind UDP, TCP and Ethernet: DNS in its two dialects, DHCP, NetBIOS, ARP. What is
+/// accepted survives emission.
+///
+/// # Panics
+/// If a property does not hold.
+pub fn names(data: &[u8]) {
+    for parse in [dns::Message::parse, dns::Message::parse_netbios] {
+        let Ok(message) = parse(data) else { continue };
+        for question in &message.questions {
+            if let Some(name) = netbios::NetbiosName::from_dns(&question.name) {
+                assert!(name.to_dns().matches(&question.name));
+            }
+        }
+        let mut emitted = Vec::new();
+        message.header.emit(&mut emitted);
+        message.questions.iter().for_each(|q| q.emit(&mut emitted));
+        if message.records.iter().all(|r| r.emit(r.ttl, &mut emitted).is_ok()) {
+            assert_eq!(parse(&emitted), Ok(message), "emission changed the meaning");
+        }
+    }
+    if let Ok(message) = dhcp::Dhcp::parse(data) {
+        let renewal = dhcp::renewal(&message.client, message.your_address, message.transaction);
+        let read = dhcp::Dhcp::parse(&renewal);
+        assert!(read.is_ok_and(|r| r.client == message.client && r.client_address == message.your_address));
+    }
+    let _ = netbios::keep_alive(data);
+    if let Some(arp) = arp::Arp::parse(data) {
+        let mut reply = Vec::new();
+        if arp.reply([2; 6], &mut reply) {
+            assert!(
+                arp::Arp::parse(&reply).is_some_and(|r| !r.request && r.sender == ([2; 6], arp.target.1))
+            );
+        }
+    }
 }

@@ -20,6 +20,11 @@ fn wire_ip() {
 }
 
 #[test]
+fn wire_names() {
+    replay("wire_names", fuzz::names);
+}
+
+#[test]
 fn wire_natt() {
     replay("wire_natt", fuzz::natt);
 }
@@ -44,5 +49,34 @@ fn seeds_reach_past_the_first_check() {
     }
     for name in ["tcp4_syn", "tcp4_syn_odd", "tcp6_synack"] {
         assert!(ip::tcp::clamp_mss(&mut read(&format!("wire_ip/{name}")), 1000, 1000), "{name}");
+    }
+}
+
+/// Every target has a binary, seeds, and a test in some crate that names them: nothing in `fuzz/` is left out of the replay.
+#[test]
+fn every_target_is_replayed() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let entries = |dir: &Path| -> Vec<_> {
+        let read = fs::read_dir(dir).unwrap_or_else(|e| panic!("{}: {e}", dir.display()));
+        read.map(|entry| entry.expect("a directory entry").path()).collect()
+    };
+    let text = |file: &Path| fs::read_to_string(file).unwrap_or_else(|e| panic!("{}: {e}", file.display()));
+    let tests: Vec<String> = entries(&root.join("crates"))
+        .iter()
+        .map(|krate| krate.join("tests"))
+        .filter(|tests| tests.is_dir())
+        .flat_map(|tests| entries(&tests))
+        .filter(|file| file.extension().is_some_and(|e| e == "rs"))
+        .map(|file| text(&file))
+        .collect();
+    let manifest = text(&root.join("fuzz/Cargo.toml"));
+    let targets = entries(&root.join("fuzz/fuzz_targets"));
+    assert!(targets.len() >= 16, "{targets:?}");
+    for target in targets {
+        let name = target.file_stem().and_then(|s| s.to_str()).expect("a name");
+        assert!(manifest.contains(&format!("name = \"{name}\"")), "{name} has no binary");
+        assert!(!entries(&root.join("fuzz/corpus").join(name)).is_empty(), "{name} has no seeds");
+        let named = [format!("replay(\"{name}\""), format!("fuzz/corpus/{name}\"")];
+        assert!(tests.iter().any(|t| named.iter().any(|n| t.contains(n))), "no test replays {name}");
     }
 }

@@ -49,7 +49,7 @@ pub(crate) struct FirstExchange {
 #[derive(Debug)]
 pub(crate) struct Authenticating {
     pub(crate) link: Link,
-    channel: Channel,
+    pub(crate) channel: Channel,
     first: Secrets,
     pub(crate) offer: ChildOffer,
     pub(crate) out: Outgoing<()>,

@@ -123,6 +123,23 @@ fn checksum(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |h, b| (h ^ u64::from(*b)).wrapping_mul(0x0100_0000_01b3))
 }
 
+/// The body of a fuzz target: any bytes, and the same under a right checksum. A history that is taken is lived on with, and saved
+/// again.
+pub(crate) fn fuzz(data: &[u8]) {
+    use dormouse_energy::schedule::Policy;
+    let summed = [data, &checksum(data).to_le_bytes()].concat();
+    for (bytes, policy) in
+        [data, &summed].into_iter().flat_map(|b| [(b, Policy::Dormouse), (b, Policy::PAPER)])
+    {
+        let mut scheduler = policy.scheduler(20.0);
+        let Ok(learned) = restore(&mut *scheduler, bytes) else { continue };
+        dormouse_energy::fuzz::live(&mut *scheduler);
+        let mut saved = Vec::new();
+        save(&*scheduler, learned, &mut saved);
+        assert_eq!(restore(&mut *policy.scheduler(20.0), &saved), Ok(learned), "what was saved is refused");
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

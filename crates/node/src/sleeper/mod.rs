@@ -38,6 +38,7 @@ mod walk;
 
 pub use account::{Energy, Source, Times};
 pub use history::HistoryError;
+pub(crate) use history::fuzz;
 pub use journal::{Cause, Counts, Decided, Reason, Woke};
 pub use rehearsal::Seen;
 pub use report::Report;

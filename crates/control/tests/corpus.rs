@@ -1,0 +1,12 @@
+//! Replays the committed fuzz corpora through the bodies of their targets, without a fuzzer.
+
+#[path = "../../wire/tests/common/replay.rs"]
+mod replay;
+
+use dormouse_control::fuzz;
+use replay::replay;
+
+#[test]
+fn control() {
+    replay("control", fuzz::lines);
+}
