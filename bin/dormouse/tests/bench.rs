@@ -54,6 +54,15 @@ fn an_unknown_suite_is_answered_with_the_known_ones() {
 }
 
 #[test]
+fn whoever_reads_the_first_line_of_a_plan_may_go() {
+    let mut child = bench(&["--plan", "--what", "crypto"]).stdout(Stdio::piped()).spawn().unwrap();
+    // More than a pipe holds is still to come.
+    drop(child.stdout.take());
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success(), "{}", errors(&output));
+}
+
+#[test]
 fn a_file_that_is_no_result_is_not_continued() {
     let file = File::new("rubbish");
     std::fs::write(&file.0, "{\"format\": \"something else\"}").unwrap();

@@ -8,7 +8,9 @@ use dormouse_lab::advise::candidates::Standing;
 use dormouse_lab::advise::levels::{Judgement, Permission};
 use dormouse_lab::advise::rules::Finding;
 use dormouse_lab::advise::{AdviseError, Options, Purpose, advise, text};
-use dormouse_lab::results::format::{Direction, EnergySource, Machine, Results, Sample, What};
+use dormouse_lab::results::format::{
+    Direction, Encapsulation, EnergySource, Engine, Machine, Results, Sample, What,
+};
 use dormouse_lab::results::stats::Verdict;
 use proptest::prelude::*;
 
@@ -195,6 +197,110 @@ fn rules_are_confirmed_contradicted_or_not_measurable_with_the_reason_of_the_fil
     assert!(rule("hardware-elapsed").ours.contains("1420 B"), "{}", rule("hardware-elapsed").ours);
 }
 
+fn finding(results: &Results, id: &str) -> (Finding, String) {
+    let advice = advise(results, options(Purpose::Bulk)).expect("advice");
+    let rule = advice.rules.iter().find(|r| r.id == id).expect("a rule");
+    (rule.finding, rule.ours.clone())
+}
+
+#[test]
+fn tls_is_compared_with_ipsec_that_has_the_same_instructions() {
+    let mut results = campaign();
+    let mut push = |what, suite: &str, nanoseconds, aes, wrap| {
+        let mut s = sample(what, suite, 1_400, nanoseconds);
+        (s.aes_instructions, s.encapsulation, s.file_bytes) = (Some(aes), wrap, Some(1 << 20));
+        if what == What::Tls {
+            s.engine = Engine::Rustls;
+        }
+        results.samples.push(s);
+    };
+    push(What::Tls, "tls13-aes128gcm", 1_000.0, true, Encapsulation::None);
+    push(What::Download, "aes128gcm16", 500.0, true, Encapsulation::Tunnel);
+    push(What::Download, "aes128gcm16", 600.0, true, Encapsulation::Udp);
+    push(What::Download, "aes128gcm16", 9_000.0, false, Encapsulation::Tunnel);
+    let (found, ours) = finding(&results, "tls-faster");
+    assert_eq!(found, Finding::Contradicted, "{ours}");
+    assert!(ours.contains("1048 kB (tunnel)") && ours.contains("1048 kB (tunnel in UDP)"), "{ours}");
+}
+
+#[test]
+fn esp_around_nothing_is_not_taken_for_no_esp() {
+    let mut results = campaign();
+    // Dearer than NULL with SHA1, as it never is: it would count against the rule.
+    results.samples.push(sample(What::Path, "none", 1_420, 1e6));
+    let (found, ours) = finding(&results, "network-overhead");
+    assert_eq!(found, Finding::Confirmed, "{ours}");
+}
+
+#[test]
+fn a_gain_within_the_noise_of_another_is_not_the_larger_one() {
+    let with_gains = |gains: [f64; 4]| {
+        let mut results = campaign();
+        for (suite, gain) in ["aes128-sha1", "aes128ccm16", "aes128ctr-sha1", "aes128gcm16"].iter().zip(gains)
+        {
+            for (aes, factor) in [(true, 1.0), (false, gain)] {
+                let mut s = sample(What::Download, suite, 1_400, 1_000.0 * factor);
+                s.aes_instructions = Some(aes);
+                results.samples.push(s);
+            }
+        }
+        finding(&results, "who-gains-most")
+    };
+    for (gains, expected) in [
+        ([3.0, 3.1, 2.0, 2.1], Finding::Confirmed),
+        ([1.5, 2.08, 1.4, 2.08], Finding::Partly),
+        ([2.0, 2.0, 2.0, 2.0], Finding::Contradicted),
+    ] {
+        let (found, ours) = with_gains(gains);
+        assert_eq!(found, expected, "{gains:?}: {ours}");
+    }
+}
+
+#[test]
+fn a_tunnel_on_several_cores_is_held_against_the_paper() {
+    let mut results = campaign();
+    let (software, hardware) = ("tunnel-cores-software", "tunnel-cores-hardware");
+    assert_eq!(finding(&results, software).0, Finding::NotMeasurable);
+    for (aes, cores, nanoseconds) in
+        [(false, 1, 2_000.0), (false, 2, 1_000.0), (true, 1, 500.0), (true, 2, 700.0)]
+    {
+        let mut s = sample(What::Path, "aes128-sha1", 1_420, nanoseconds);
+        (s.aes_instructions, s.cores, s.encapsulation) = (Some(aes), cores, Encapsulation::Tunnel);
+        results.samples.push(s);
+    }
+    for id in [software, hardware] {
+        let (found, ours) = finding(&results, id);
+        assert_eq!(found, Finding::Confirmed, "{id}: {ours}");
+    }
+    results.samples.retain(|s| s.aes_instructions != Some(false));
+    assert_eq!(finding(&results, software).0, Finding::NotMeasurable);
+    assert_eq!(finding(&results, hardware).0, Finding::Confirmed);
+}
+
+#[test]
+fn what_the_papers_advised_is_looked_for_wherever_it_was_measured() {
+    let mut results = campaign();
+    for s in results.samples.iter_mut().filter(|s| s.suite == "des-md5") {
+        (s.what, s.encapsulation) = (What::Crypto, Encapsulation::Tunnel);
+    }
+    let words = |results: &Results, options| {
+        let advice = advise(results, options).expect("advice");
+        let one = advice.papers.iter().find(|p| p.suite == "des-md5").expect("it").clone();
+        let sha1 = advice.papers.iter().find(|p| p.suite == "aes128-sha1").expect("it").clone();
+        (one, sha1.words)
+    };
+    let (des, _) = words(&results, Options::default());
+    assert!(des.words.contains("was not measured here beside aes128gcm16") && des.gain.is_empty(), "{des:?}");
+    let mut crypto = sample(What::Crypto, "aes128gcm16", 1_420, 300.0);
+    crypto.encapsulation = Encapsulation::Tunnel;
+    results.samples.push(crypto);
+    let (des, _) = words(&results, Options::default());
+    assert!(des.words.contains("cryptography alone") && !des.gain.is_empty(), "{des:?}");
+    results.samples.retain(|s| s.suite == "aes128-sha1");
+    let (_, sha1) = words(&results, Options { allow_discouraged: true, ..Options::default() });
+    assert!(sha1.contains("is what is recommended"), "{sha1}");
+}
+
 #[test]
 fn what_was_not_measured_is_said() {
     let mut results = campaign();
@@ -203,11 +309,15 @@ fn what_was_not_measured_is_said() {
     results.samples.retain(|s| s.suite != "chacha20poly1305");
     results.machine.hypervisor = Some("kvm".to_owned());
     results.finished = None;
+    results.rounds = 11;
+    results.samples[0].rounds.truncate(9);
+    let whole = format!("{} of {} points have all", results.samples.len() - 1, results.samples.len());
+    results.versions.insert("build".to_owned(), "development".to_owned());
     let advice = advise(&results, options(Purpose::Battery)).expect("advice");
     for said in ["energy: no meter", "chacha20poly1305: not in the result file", "AES instructions off"] {
         assert!(advice.not_measured.iter().any(|l| l.contains(said)), "{said}: {:?}", advice.not_measured);
     }
-    for said in ["virtual machine (kvm)", "not finished"] {
+    for said in ["virtual machine (kvm)", "not finished", whole.as_str(), "a build for development"] {
         assert!(advice.warnings.iter().any(|l| l.contains(said)), "{said}: {:?}", advice.warnings);
     }
     assert!(

@@ -28,6 +28,7 @@ fn the_page_has_everything_and_needs_nothing_from_elsewhere() {
     assert_eq!(page.matches("<tr><td>chacha20poly1305</td><td style").count(), 1);
     assert!(page.contains("proposals = [&quot;aes128gcm16-prfsha256"));
     assert!(!page.contains("NaN") && !page.contains("inf]"), "every number is one");
+    assert!(page.contains("energy estimated from CPU time, nJ per byte"), "no meter said so");
 }
 
 #[test]

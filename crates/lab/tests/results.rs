@@ -110,14 +110,22 @@ fn what_is_wrong_is_named_with_its_place() {
         ),
         ("/samples/0/rounds/1/far_cpu_system", json!(1e16), "at samples[0].rounds[1].far_cpu_system"),
         ("/far/cores", json!("many"), "at far.cores: invalid type"),
+        ("/rounds", json!(10_001), "at rounds: 10001 rounds, expected at most 10000"),
+        ("/samples/0/file_bytes", json!(0), "at samples[0].file_bytes: 0 is not between 1 and 100000000000"),
+        ("/samples/0/file_bytes", json!(u64::MAX), "at samples[0].file_bytes: 18446744073709551615 is not"),
     ];
     let long = "x".repeat(5_000);
     cases.push(("/machine/cpu", json!(long), "at machine.cpu: 5000 bytes of text"));
     cases.push(("/far/kernel", json!(long), "at far.kernel: 5000 bytes of text"));
+    cases.push(("/machine/hypervisor", json!(long), "at machine.hypervisor: 5000 bytes of text"));
+    cases.push(("/machine/flags", json!(["aes", long]), "at machine.flags: 5000 bytes of text"));
+    cases.push(("/command", json!(["dormouse", long]), "at command[1]: 5000 bytes of text"));
     let mut base = json_of(&results());
     base["samples"][0]["rounds"][1]["loss"] = json!(0.0);
     base["conditions"]["steal"] = json!(0.0);
     base["far"] = base["machine"].clone();
+    base["machine"]["hypervisor"] = json!("kvm");
+    base["samples"][0]["file_bytes"] = json!(1);
     for far in ["far_cpu_thread", "far_cpu_system"] {
         base["samples"][0]["rounds"][1][far] = json!(0.0);
     }
@@ -141,6 +149,34 @@ fn what_is_no_json_or_very_deep_is_refused() {
         assert!(Results::parse(text.as_bytes()).is_err(), "{text:.40}");
     }
     assert!(Results::read(&PathBuf::from("/nonexistent/result.json")).is_err());
+}
+
+/// A file may come from anywhere, and its words are printed.
+#[test]
+fn what_a_terminal_would_obey_does_not_come_through() {
+    let mut hostile = results();
+    hostile.machine.cpu = "A \u{1b}]0;owned\u{7}processor".to_owned();
+    hostile.versions.insert("\u{9b}2J".to_owned(), "\u{202e}1".to_owned());
+    hostile.samples[0].remark = Some("two\nlines".to_owned());
+    let read = Results::parse(&serde_json::to_vec(&hostile).expect("JSON")).expect("read");
+    assert_eq!(read.machine.cpu, "A \u{fffd}]0;owned\u{fffd}processor");
+    assert_eq!(read.versions.iter().next(), Some((&"\u{fffd}2J".to_owned(), &"\u{fffd}1".to_owned())));
+    assert_eq!(read.samples[0].remark.as_deref(), Some("two\nlines"));
+    hostile.format = "\u{9b}2J\u{202e}".to_owned();
+    let error =
+        Results::parse(&serde_json::to_vec(&hostile).expect("JSON")).expect_err("refused").to_string();
+    assert!(!error.contains(['\u{9b}', '\u{202e}']), "{error:?}");
+}
+
+#[test]
+fn cpu_time_with_the_rest_of_the_system_is_not_mixed_with_cpu_time_without() {
+    let mut a = Sample::new(What::Path, "none", 64, 1);
+    let round = |n, cpu_system| Round { round: n, cpu_thread: Some(10.0), cpu_system, ..Round::default() };
+    a.rounds = vec![round(1, Some(5.0)), round(2, None), round(3, Some(6.0))];
+    assert_eq!(a.values(Metric::Cpu), [15.0, 16.0]);
+    assert_eq!(a.paired(&a, Metric::Cpu), [(15.0, 15.0), (16.0, 16.0)]);
+    a.rounds.iter_mut().for_each(|r| r.cpu_system = None);
+    assert_eq!(a.values(Metric::Cpu), [10.0, 10.0, 10.0], "of all or of none");
 }
 
 #[test]

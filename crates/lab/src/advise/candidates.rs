@@ -266,6 +266,28 @@ fn standing(sample: &Sample, options: Options) -> Standing {
     if rounds < MIN_ROUNDS { Standing::TooFewRounds { rounds } } else { Standing::Front }
 }
 
+/// Two suites where the file has them both under other circumstances than those that decide: the most alike to what stands for
+/// the use.
+pub(super) fn elsewhere<'a>(
+    results: &'a Results,
+    purpose: Purpose,
+    first: &str,
+    second: &str,
+) -> Option<(Basis, &'a Sample, &'a Sample)> {
+    let of = |suite: &str| {
+        let named = eligible(results).map(|(_, s)| s).filter(|s| s.verified && s.suite == suite);
+        named.map(|s| (Basis::of(s), s)).collect::<BTreeMap<_, _>>()
+    };
+    let mut seconds = of(second);
+    let both = of(first).into_iter().filter_map(|(basis, a)| Some((seconds.remove(&basis)?, basis, a)));
+    let rank = |(_, basis, _): &(&Sample, Basis, &Sample)| {
+        let path = basis.what == What::Path;
+        let far = basis.packet_bytes.abs_diff(purpose.packet_bytes());
+        (path, std::cmp::Reverse(far), std::cmp::Reverse(basis.cores))
+    };
+    both.max_by_key(rank).map(|(b, basis, a)| (basis, a, b))
+}
+
 /// What a reader might expect to be in the comparison and is not.
 pub(super) fn not_measured(results: &Results, candidates: &[Candidate], basis: &Basis) -> Vec<String> {
     let mut out: Vec<String> =
@@ -302,14 +324,18 @@ pub(super) fn warnings(results: &Results, candidates: &[Candidate], basis: &Basi
     if let Some(noise) = stats::noise(&c.yardstick) {
         out.extend(noise.warnings.iter().map(|w| format!("the processor's own speed varied: {w}")));
     }
+    if let Some(build) = results.versions.get("build").filter(|b| b.as_str() != "release") {
+        out.push(format!("measured with a build for {build}"));
+    }
     if let Some(hypervisor) = &results.machine.hypervisor {
         out.push(format!("this is a virtual machine ({hypervisor}): ratios hold, absolute figures may not"));
     }
     if results.finished.is_none() {
+        let rounds = usize::try_from(results.rounds).unwrap_or(usize::MAX).max(1);
+        let whole = results.samples.iter().filter(|s| s.rounds.len() >= rounds).count();
         out.push(format!(
-            "the campaign was not finished: {} of {} points",
-            results.samples.len(),
-            results.planned
+            "the campaign was not finished: {whole} of {} points have all of their rounds",
+            results.samples.len()
         ));
     }
     if basis.packet_bytes > 1_500 {

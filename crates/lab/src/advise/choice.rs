@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use super::Purpose;
-use super::candidates::{Candidate, Standing};
+use super::candidates::{self, Basis, Candidate, Standing};
 use super::levels::Level;
 use crate::results::format::{Metric, Results};
 use crate::results::stats::{Bootstrap, Comparison, Verdict};
@@ -69,6 +69,13 @@ impl<'a> Comparer<'a> {
         let mut known = self.known.borrow_mut();
         let compared = || self.bootstrap.compare(first, second, metric);
         *known.entry((a.sample, b.sample, metric)).or_insert_with(compared)
+    }
+
+    /// The first over the second under other circumstances than the candidates', where the file has both.
+    pub(super) fn elsewhere(&self, a: &str, b: &str) -> Option<(Basis, Vec<(Metric, Comparison)>)> {
+        let (basis, first, second) = candidates::elsewhere(self.results, self.purpose, a, b)?;
+        let compared = |metric| Some((metric, self.bootstrap.compare(first, second, metric)?));
+        Some((basis, FRONT.into_iter().filter_map(compared).collect()))
     }
 
     fn better(&self, a: &Candidate, b: &Candidate, metric: Metric) -> Better {

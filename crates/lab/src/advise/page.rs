@@ -8,7 +8,7 @@ use dormouse_trace::report::chart::{Chart, Mark};
 use dormouse_trace::report::html::{self, escape};
 
 use super::candidates::{Candidate, Standing};
-use super::text::{self, compared, digits};
+use super::text::{self, compared, digits, estimated};
 use super::{Advice, rules};
 use crate::results::format::{Direction, Encapsulation, Engine, Metric, Results, What};
 use crate::results::stats::{self, Bootstrap};
@@ -79,6 +79,9 @@ fn recommendation(out: &mut String, advice: &Advice) {
 /// Throughput against a cost; what is down and to the right is beaten.
 fn pareto(advice: &Advice, cost: Metric) -> Chart {
     let (id, label, factor) = match cost {
+        Metric::Energy if estimated(advice) => {
+            ("pareto-energy", "energy estimated from CPU time, nJ per byte", 1e9)
+        }
         Metric::Energy => ("pareto-energy", "energy, nJ per byte", 1e9),
         _ => ("pareto-cpu", "CPU, ns per byte", 1.0),
     };
@@ -104,7 +107,12 @@ fn pareto(advice: &Advice, cost: Metric) -> Chart {
 }
 
 fn candidates(out: &mut String, advice: &Advice) {
-    out.push_str("<section id=\"suites\"><h2>All suites measured</h2><p>Median and 95 % interval over rounds.</p><div class=\"wide\"><table class=\"words\"><thead><tr><th>suite</th><th>standards</th><th>cost</th><th>standing</th></tr></thead><tbody>");
+    let energy = if estimated(advice) { " Energy is estimated from CPU time." } else { "" };
+    let _ = write!(
+        out,
+        "<section id=\"suites\"><h2>All suites measured</h2><p>Median and 95 % interval over rounds.{energy}</p>"
+    );
+    out.push_str("<div class=\"wide\"><table class=\"words\"><thead><tr><th>suite</th><th>standards</th><th>cost</th><th>standing</th></tr></thead><tbody>");
     for c in &advice.candidates {
         let level = c.judgement.as_ref().map_or("unknown", |j| j.level.name());
         let _ = write!(

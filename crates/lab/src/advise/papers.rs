@@ -25,7 +25,7 @@ pub struct PaperAdvice {
     /// What is allowed now: the recommendation.
     pub allowed: String,
     /// What following the paper would gain over the recommendation, if both were measured: the paper's over the
-    /// recommended one's.
+    /// recommended one's. [`PaperAdvice::words`] say under which circumstances, if not under those that decide.
     pub gain: Vec<(Metric, Comparison)>,
     /// The same in words.
     pub words: String,
@@ -53,20 +53,31 @@ pub(super) fn advice(comparer: &Comparer<'_>, candidates: &[Candidate], chosen: 
         .into_iter()
         .map(|(place, paper, suite)| {
             let judgement = Judgement::of(suite);
-            let pair = of(suite).zip(of(chosen)).filter(|_| suite != chosen);
-            let gain: Vec<(Metric, Comparison)> = pair
-                .into_iter()
-                .flat_map(|(theirs, ours)| {
-                    [Metric::Throughput, Metric::Cpu, Metric::Energy]
-                        .into_iter()
-                        .filter_map(move |m| Some((m, comparer.compare(theirs, ours, m)?)))
-                })
-                .collect();
-            let words = if gain.is_empty() {
-                format!("{suite} was not measured here")
-            } else {
+            let pair = of(suite).zip(of(chosen));
+            let here: Option<Vec<(Metric, Comparison)>> = pair.map(|(theirs, ours)| {
+                [Metric::Throughput, Metric::Cpu, Metric::Energy]
+                    .into_iter()
+                    .filter_map(|m| Some((m, comparer.compare(theirs, ours, m)?)))
+                    .collect()
+            });
+            let told = |gain: &[(Metric, Comparison)]| {
                 let all: Vec<String> = gain.iter().map(|(m, c)| super::text::compared(*m, c)).collect();
                 format!("{suite} against {chosen}: {}", all.join("; "))
+            };
+            let (gain, words) = if suite == chosen {
+                (
+                    Vec::new(),
+                    format!("{suite} is what is recommended, since discouraged suites were asked for"),
+                )
+            } else if let Some(gain) = here.filter(|gain| !gain.is_empty()) {
+                let words = told(&gain);
+                (gain, words)
+            } else if let Some((basis, gain)) = comparer.elsewhere(suite, chosen).filter(|e| !e.1.is_empty())
+            {
+                let words = format!("{} ({})", told(&gain), basis.words());
+                (gain, words)
+            } else {
+                (Vec::new(), format!("{suite} was not measured here beside {chosen}"))
             };
             PaperAdvice {
                 place,

@@ -163,7 +163,9 @@ impl Differ {
         let suites = matches!(self, Self::Suite | Self::Protection) || layer;
         let unprotected = self == Self::Protection || layer;
         // A suite without AES is alike to one with and without the instructions.
-        let aes = || a.aes_instructions.is_none() || a.aes_instructions == b.aes_instructions;
+        let aes = a.aes_instructions.is_none()
+            || b.aes_instructions.is_none()
+            || a.aes_instructions == b.aes_instructions;
         // TLS 1.2 and 1.3 with the cipher that IPsec has: `tls13-aes128gcm` and `aes128gcm16`.
         let same_cipher = || parts(&a.suite).1.is_some_and(|cipher| b.suite.starts_with(cipher));
         (suites || a.suite == b.suite)
@@ -176,7 +178,7 @@ impl Differ {
             && (unprotected || self == Self::Wrap || a.encapsulation == b.encapsulation)
             && (layer || (a.what == b.what && a.unit == b.unit && a.direction == b.direction))
             && (self == Self::Cores || a.cores == b.cores)
-            && (self == Self::Aes || unprotected || b.aes_instructions.is_none() || aes())
+            && (self == Self::Aes || aes)
             && (self == Self::Governor || a.governor == b.governor)
             // Without IPsec's headers, the same link has a larger MTU.
             && (a.packet_bytes == b.packet_bytes || layer && a.packet_bytes.abs_diff(b.packet_bytes) <= 150)
@@ -372,29 +374,29 @@ fn summary(test: &Test, pairs: &[Pair<'_>]) -> Option<String> {
 }
 
 /// What tells a pair from others of its size, in words: the way, the wrapping, the processors and the instructions, where they
-/// are not all alike (and are not what the two sides differ in).
+/// are not all alike (and are not what the two sides differ in). TLS is not wrapped: there it is told of what it is compared with.
 fn besides(pair: &Pair<'_>, pairs: &[Pair<'_>], differ: Differ) -> String {
-    let sample = pair.first;
-    let varies = |of: &dyn Fn(&Sample) -> String| {
-        let own = of(sample);
-        let other = pairs.iter().any(|p| p.first.suite == sample.suite && of(p.first) != own);
+    let varies = |of: &dyn Fn(&Pair<'_>) -> String| {
+        let own = of(pair);
+        let other = pairs.iter().any(|p| p.first.suite == pair.first.suite && of(p) != own);
         other.then_some(own)
     };
-    let way = |s: &Sample| {
-        match s.direction {
+    let way = |p: &Pair<'_>| {
+        match p.first.direction {
             Direction::Out => "out",
             Direction::In => "in",
             Direction::Both => "both ways",
         }
         .to_owned()
     };
-    let aes = |s: &Sample| {
-        if s.aes_instructions == Some(false) { "in software" } else { "by instructions" }.to_owned()
+    let aes = |p: &Pair<'_>| {
+        if p.first.aes_instructions == Some(false) { "in software" } else { "by instructions" }.to_owned()
     };
-    let wrapped = |s: &Sample| wrapping(s).to_owned();
-    let cores = |s: &Sample| format!("{} cores", s.cores);
+    let wrapped =
+        |p: &Pair<'_>| wrapping(if differ == Differ::Layer { p.second } else { p.first }).to_owned();
+    let cores = |p: &Pair<'_>| format!("{} cores", p.first.cores);
     let mut words = vec![varies(&way)];
-    if !matches!(differ, Differ::Wrap | Differ::Protection | Differ::Layer) {
+    if !matches!(differ, Differ::Wrap | Differ::Protection) {
         words.push(varies(&wrapped));
     }
     if differ != Differ::Cores {
@@ -442,7 +444,7 @@ fn name(sample: &Sample, differ: Differ, several: bool) -> String {
         Differ::Aes => "with AES instructions".to_owned(),
         Differ::Wrap => format!("in {wrap}"),
         Differ::Governor => format!("under {}", sample.governor.as_deref().unwrap_or("no governor")),
-        Differ::Layer => return format!("{} ({}, {wrap})", sample.suite, on(sample.what)),
+        Differ::Layer => return format!("{} ({})", sample.suite, on(sample.what)),
     };
     if several { how } else { format!("{} {how}", sample.suite) }
 }

@@ -122,12 +122,16 @@ fn choice(out: &mut String, title: &str, choice: &Choice, advice: &Advice) {
     out.push('\n');
 }
 
+/// Whether joules are estimates.
+pub(super) fn estimated(advice: &Advice) -> bool {
+    advice.candidates.iter().any(|c| c.energy_source == EnergySource::Estimated)
+}
+
 fn candidates(out: &mut String, advice: &Advice) {
-    let estimated = advice.candidates.iter().any(|c| c.energy_source == EnergySource::Estimated);
     let _ = writeln!(
         out,
         "All suites that were measured (median [95 % interval]{}):",
-        if estimated { "; energy is estimated" } else { "" }
+        if estimated(advice) { "; energy is estimated" } else { "" }
     );
     for c in &advice.candidates {
         let _ = writeln!(out, "  {:<18} {}", c.suite, costs(c));

@@ -25,6 +25,9 @@ use crate::results::format::{
 };
 use crate::results::stats;
 
+/// What is said to be left out where the meter is too coarse.
+const UNRESOLVED: &str = "energy of short measurements";
+
 /// A campaign, planned and perhaps partly carried out.
 #[derive(Debug)]
 pub struct Campaign {
@@ -158,9 +161,11 @@ impl Campaign {
             (Some(_), None) => bail!("{}: measured between two machines: --peer is needed", path.display()),
             (None, Some(_)) => bail!("{}: measured on one machine: --peer is not wanted", path.display()),
         }
-        let version = env!("CARGO_PKG_VERSION");
-        let then = results.versions.get("dormouse").map_or("unknown", String::as_str);
-        ensure!(then == version, "{}: measured by dormouse {then}, and this is {version}", path.display());
+        // Another build, or another library, is another program: its rounds are none of these.
+        for (what, now) in versions().iter().filter(|(what, _)| what.as_str() != "kernel") {
+            let then = results.versions.get(what).map_or("unknown", String::as_str);
+            ensure!(then == now, "{}: measured by {what} {then}, and this is {now}", path.display());
+        }
         ensure!(results.rounds > 0, "{}: it does not say how many rounds there should be", path.display());
         let time = |name: &str| -> Result<Duration> {
             let millis = results.milliseconds.get(name);
@@ -183,13 +188,11 @@ impl Campaign {
             let missing = self.missing(sample);
             // The round that warms up is shorter, except where a file decides.
             left += self.times.expected(sample) * (missing + u32::from(missing > 0));
-            groups.insert(Group::of(sample), missing);
+            let most = groups.entry(Group::of(sample)).or_insert(0);
+            *most = missing.max(*most);
         }
-        left + groups
-            .iter()
-            .filter(|(g, _)| g.has_tunnel())
-            .map(|(_, m)| self.times.setup * (m + 1))
-            .sum::<Duration>()
+        let tunnels = groups.iter().filter(|(group, missing)| group.has_tunnel() && **missing > 0);
+        left + tunnels.map(|(_, missing)| self.times.setup * (missing + 1)).sum::<Duration>()
     }
 
     fn missing(&self, sample: &Sample) -> u32 {
@@ -226,6 +229,7 @@ impl Campaign {
         let mut done = 0;
         for round in 0..=self.results.rounds {
             let mut failed = Vec::new();
+            runner.begin_round();
             for index in self.order(round) {
                 if interrupted.load(Ordering::Relaxed) {
                     drop(runner);
@@ -269,6 +273,11 @@ impl Campaign {
                 reasons(&self.results.skipped)
             );
             self.results.conditions.yardstick.push(machine::yardstick());
+            if let Some(reason) = runner.unresolved() {
+                let skipped = &mut self.results.skipped;
+                skipped.retain(|s| s.subject != UNRESOLVED);
+                skipped.push(Skipped { what: None, subject: UNRESOLVED.to_owned(), reason });
+            }
             self.conclude(cpu_before)?;
         }
         drop(runner);

@@ -105,8 +105,13 @@ pub(crate) struct Machine {
     pub(crate) total: Duration,
 }
 
-/// What `/proc/stat` counts in: `USER_HZ`, 100 on every Linux that this runs on (it is part of the interface to user space).
-const TICK: Duration = Duration::from_millis(10);
+/// Milliseconds that `/proc/stat` counts in: `USER_HZ`, 100 on every Linux that this runs on (it is part of the interface to user space).
+const TICK: u64 = 10;
+
+/// So many of them; more than any machine has counted make the longest time there is.
+fn ticks(n: u64) -> Duration {
+    Duration::from_millis(n.saturating_mul(TICK))
+}
 
 impl Machine {
     /// Now.
@@ -120,13 +125,15 @@ impl Machine {
 
     fn parse(text: &str) -> Option<Self> {
         let line = text.lines().find_map(|line| line.strip_prefix("cpu "))?;
-        let fields: Vec<u32> = line.split_whitespace().map_while(|f| f.parse().ok()).collect();
+        // 64 bits: with 64 processors, 32 are full after a week.
+        let fields: Vec<u64> = line.split_whitespace().map_while(|f| f.parse().ok()).collect();
         // user nice system idle iowait irq softirq steal; guest times are counted in user and nice already.
         let [user, nice, system, idle, iowait, irq, softirq, rest @ ..] = &fields[..] else { return None };
         let steal = rest.first().copied().unwrap_or(0);
-        let ticks = |n: &[u32]| TICK * n.iter().fold(0, |a: u32, b| a.saturating_add(*b));
-        let busy = ticks(&[*user, *nice, *system, *irq, *softirq, steal]);
-        Some(Self { busy, steal: TICK * steal, total: busy + ticks(&[*idle, *iowait]) })
+        let sum = |n: &[u64]| n.iter().fold(0, |a: u64, b| a.saturating_add(*b));
+        let busy = sum(&[*user, *nice, *system, *irq, *softirq, steal]);
+        let total = sum(&[busy, *idle, *iowait]);
+        Some(Self { busy: ticks(busy), steal: ticks(steal), total: ticks(total) })
     }
 
     /// What happened since `earlier`.
@@ -169,11 +176,22 @@ mod tests {
     fn steal_and_softirq_count_as_busy_and_idle_does_not() {
         let text = "cpu  100 20 30 4000 50 6 7 8 90 0\ncpu0 1 2 3\n";
         let parsed = Machine::parse(text).unwrap();
-        assert_eq!(parsed.busy, TICK * (100 + 20 + 30 + 6 + 7 + 8));
-        assert_eq!(parsed.steal, TICK * 8);
-        assert_eq!(parsed.total, parsed.busy + TICK * 4_050);
+        assert_eq!(parsed.busy, ticks(100 + 20 + 30 + 6 + 7 + 8));
+        assert_eq!(parsed.steal, ticks(8));
+        assert_eq!(parsed.total, parsed.busy + ticks(4_050));
         assert_eq!(Machine::parse("intr 5\n"), None);
         assert_eq!(Machine::parse("cpu 1 2 three\n"), None);
+    }
+
+    #[test]
+    fn a_machine_of_many_processors_that_is_up_for_long_is_read() {
+        // 256 processors, idle for ten years.
+        let idle = 256 * 100 * 86_400 * 3_650u64;
+        let parsed = Machine::parse(&format!("cpu  1 2 3 {idle} 5 6 7 8 0 0\n")).unwrap();
+        assert_eq!(parsed.total, ticks(idle + 32));
+        assert_eq!(parsed.busy, ticks(27));
+        let most = u64::MAX;
+        assert!(Machine::parse(&format!("cpu  {most} {most} {most} {most} {most} 0 0 0 0 0\n")).is_some());
     }
 
     #[test]

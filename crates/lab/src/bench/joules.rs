@@ -9,12 +9,15 @@ use dormouse_energy::profile::Profile;
 use dormouse_io::clock::BootClock;
 use dormouse_io::meter::{Choice, Meter, open};
 
-use crate::results::format::{Energy, EnergySource, Round};
+use crate::calibrate::plan::window_error;
+use crate::results::format::{Energy, EnergySource, Round, What};
 
 /// The figure of a device profile that CPU time is multiplied with: power of one busy processor above an idle one.
 const CORE_POWER: &str = "cpu.core_power";
 /// How long the idle machine is metered.
 const AT_REST: Duration = Duration::from_secs(3);
+/// The error of a meter, as a part of what it counted, from which on it says nothing.
+const RESOLVED: f64 = 0.25;
 
 /// Where joules come from.
 #[derive(Debug)]
@@ -27,6 +30,8 @@ pub(crate) enum Joules {
         meter: Box<dyn Meter>,
         /// Of the machine at rest.
         idle_watts: f64,
+        /// The longest measurement that it could not resolve, with its error; nothing if there was none.
+        coarse: Option<(Duration, f64)>,
     },
     /// CPU time times this many watts.
     Estimated {
@@ -56,16 +61,20 @@ impl Joules {
             return Ok((Self::Estimated { watts, name: profile.name }, None));
         }
         match open(Path::new("/"), &Choice::Best, BootClock::now()) {
-            Ok(opened) => Ok((Self::Metered { meter: opened.meter, idle_watts: 0.0 }, None)),
+            Ok(opened) => Ok((Self::metered(opened.meter), None)),
             Err(error) => Ok((Self::None, Some(format!("{error}; {}", estimates())))),
         }
+    }
+
+    fn metered(meter: Box<dyn Meter>) -> Self {
+        Self::Metered { meter, idle_watts: 0.0, coarse: None }
     }
 
     /// What a result file says about it.
     pub(crate) fn describe(&self) -> Energy {
         match self {
             Self::None => Energy::default(),
-            Self::Metered { meter, idle_watts } => Energy {
+            Self::Metered { meter, idle_watts, .. } => Energy {
                 source: EnergySource::Measured,
                 name: meter.source().to_string(),
                 idle_watts: Some(*idle_watts),
@@ -95,17 +104,29 @@ impl Joules {
     }
 
     /// Adds the joules to a round; `before` is what was counted when it began, `real` how long it took with all that belongs
-    /// to it.
-    pub(crate) fn add(&mut self, round: &mut Round, before: Option<f64>, real: Duration) {
+    /// to it. What the meter cannot resolve is left out.
+    pub(crate) fn add(&mut self, what: What, round: &mut Round, before: Option<f64>, real: Duration) {
         let Some(bytes) = round.throughput.zip(round.elapsed).map(|(t, e)| t * e).filter(|b| *b > 0.0) else {
             return;
         };
         let counted = self.counted();
         let (joules, per_byte) = match self {
             Self::None => return,
-            Self::Metered { idle_watts, .. } => {
+            Self::Metered { meter, idle_watts, coarse } => {
                 let Some((after, before)) = counted.zip(before) else { return };
-                let joules = after - before - *idle_watts * real.as_secs_f64();
+                let (counted, seconds) = (after - before, real.as_secs_f64());
+                let error = window_error(meter.grain(), counted / seconds);
+                if error > RESOLVED * counted {
+                    *coarse = Some(coarse.filter(|(longest, _)| *longest >= real).unwrap_or((real, error)));
+                    return;
+                }
+                // Cryptography alone keeps its processors busy all the time, but is timed for a part of it: opening is preceded
+                // by sealing.
+                let part = match (what, round.elapsed) {
+                    (What::Crypto, Some(timed)) => (timed / seconds).min(1.0),
+                    _ => 1.0,
+                };
+                let joules = (counted - *idle_watts * seconds) * part;
                 (joules, joules / bytes)
             }
             Self::Estimated { watts, .. } => {
@@ -114,6 +135,17 @@ impl Joules {
             }
         };
         (round.joules, round.joules_per_byte) = (Some(joules), Some(per_byte));
+    }
+
+    /// Why joules were left out, if any were.
+    pub(crate) fn unresolved(&self) -> Option<String> {
+        let Self::Metered { meter, coarse: Some((time, error)), .. } = self else { return None };
+        Some(format!(
+            "{} is too coarse for {:.2} s: it may err by {error:.1} J; {}",
+            meter.source(),
+            time.as_secs_f64(),
+            estimates()
+        ))
     }
 }
 
@@ -131,6 +163,8 @@ fn estimates() -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use dormouse_energy::meter::{Grain, Kind, MeterError, Reading, Source};
+    use dormouse_sansio::Instant;
 
     #[test]
     fn an_estimate_is_cpu_time_times_power_and_says_so() {
@@ -142,11 +176,69 @@ mod tests {
             cpu_system: Some(20.0),
             ..Round::default()
         };
-        joules.add(&mut round, None, Duration::from_secs(2));
+        joules.add(What::Path, &mut round, None, Duration::from_secs(2));
         // 2 MB at 50 ns a byte are 0.1 s of CPU.
         assert!((round.joules.unwrap() - 0.4).abs() < 1e-9, "{round:?}");
         assert!((round.joules_per_byte.unwrap() - 2e-7).abs() < 1e-15);
         assert_eq!(joules.describe().source, EnergySource::Estimated);
+    }
+
+    /// A meter of a device that draws ten watts, busy or not.
+    #[derive(Debug)]
+    struct Steps {
+        source: Source,
+        step: f64,
+        refresh: f64,
+    }
+
+    impl Steps {
+        fn of(step: f64, refresh: f64) -> Joules {
+            let source = Source { kind: Kind::Battery, name: "BAT0 (energy_now)".into() };
+            Joules::metered(Box::new(Self { source, step, refresh }))
+        }
+    }
+
+    impl Meter for Steps {
+        fn source(&self) -> &Source {
+            &self.source
+        }
+
+        fn read(&mut self, _: Instant) -> Result<Reading, MeterError> {
+            Ok(Reading { joules: 10.0, ..Reading::default() })
+        }
+
+        fn grain(&self) -> Grain {
+            Grain { step: self.step, step_seen: true, refresh: Some(self.refresh) }
+        }
+    }
+
+    fn metered(joules: &mut Joules, what: What, before: f64) -> Option<f64> {
+        let mut round = Round { elapsed: Some(0.4), throughput: Some(10.0), ..Round::default() };
+        joules.add(what, &mut round, Some(before), Duration::from_secs(1));
+        assert_eq!(round.joules.is_some(), round.joules_per_byte.is_some());
+        round.joules
+    }
+
+    #[test]
+    fn what_a_meter_cannot_resolve_is_left_out_and_said() {
+        // Steps of 10 mWh, looked at after a second at ten watts: nothing or all of a step.
+        let mut battery = Steps::of(36.0, 10.0);
+        assert_eq!(
+            (metered(&mut battery, What::Path, 0.0), metered(&mut battery, What::Path, 10.0)),
+            (None, None)
+        );
+        let why = battery.unresolved().unwrap();
+        assert!(why.starts_with("battery BAT0 (energy_now) is too coarse for 1.00 s"), "{why}");
+        assert!(why.contains("--profile"), "{why}");
+        let mut counter = Steps::of(61e-6, 1e-3);
+        assert_eq!(metered(&mut counter, What::Path, 0.0), Some(10.0));
+        assert_eq!(counter.unresolved(), None);
+    }
+
+    #[test]
+    fn cryptography_is_charged_for_the_time_that_is_timed() {
+        let mut counter = Steps::of(61e-6, 1e-3);
+        assert_eq!(metered(&mut counter, What::Crypto, 0.0), Some(4.0), "the rest made what was opened");
     }
 
     #[test]

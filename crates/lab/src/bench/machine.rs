@@ -52,8 +52,14 @@ pub(crate) fn describe(root: &Path) -> Machine {
         .find_map(|l| l.strip_prefix("MemTotal:")?.trim().strip_suffix("kB")?.trim().parse::<u64>().ok());
     let named = ["sys/hypervisor/type", "sys/class/dmi/id/sys_vendor"].map(line);
     let known = ["QEMU", "KVM", "VMware", "Xen", "Microsoft", "Amazon", "Google", "innotek", "xen"];
-    let hypervisor = named.iter().find(|n| known.iter().any(|k| n.contains(k))).cloned();
     let virtual_machine = flags.split(' ').any(|f| f == "hypervisor");
+    // Some of these sell real machines too; an x86 processor tells which this is.
+    let told = flags.split(' ').any(|f| f == "fpu");
+    let hypervisor = named
+        .iter()
+        .find(|n| known.iter().any(|k| n.contains(k)))
+        .filter(|_| virtual_machine || !told)
+        .cloned();
     Machine {
         cpu: field(&["model name", "Model", "Hardware"]).unwrap_or_else(|| "unknown".to_owned()),
         architecture: std::env::consts::ARCH.to_owned(),
@@ -118,6 +124,10 @@ mod tests {
             "ondemand powersave performance\n",
         );
         let machine = describe(&root);
+        put("sys/class/dmi/id/sys_vendor", "Microsoft Corporation\n");
+        assert_eq!(describe(&root).hypervisor.as_deref(), Some("Microsoft Corporation"));
+        put("proc/cpuinfo", "model name\t: a tablet's\nflags\t\t: fpu ssse3 aes\n");
+        assert_eq!(describe(&root).hypervisor, None, "its maker makes a hypervisor too");
         fs::remove_dir_all(&root).unwrap();
         assert_eq!(machine.cpu, "Atom N270");
         assert_eq!(machine.flags, ["ssse3", "aes"]);

@@ -273,6 +273,15 @@ impl Request {
             rounds => rounds,
         };
         ensure!(rounds <= 10_000, "{rounds} rounds: expected at most 10000");
+        let seconds = self.stream_seconds;
+        ensure!(
+            seconds.is_finite() && seconds >= 0.0,
+            "streams of {seconds} seconds: expected a time above 0"
+        );
+        for &file in &self.files {
+            let most = transfer::LONGEST;
+            ensure!((1..=most).contains(&file), "a file of {file} bytes: expected 1 to {most}");
+        }
         let mut plan = Plan { rounds, ..Plan::default() };
         for part in Part::ALL.into_iter().filter(|p| self.wants(*p)) {
             match part {
@@ -313,10 +322,6 @@ impl Request {
             "streams of {} seconds: expected at most {longest} between two machines",
             self.stream_seconds
         );
-        for &file in &self.files {
-            let most = transfer::LONGEST;
-            ensure!(file <= most, "a file of {file} bytes: expected at most {most} between two machines");
-        }
         let samples = std::mem::take(&mut plan.samples);
         for (subject, engine) in [
             ("the kernel's ESP", Engine::Kernel),
@@ -670,6 +675,15 @@ mod tests {
         assert_eq!(error, "packets of 20 bytes: expected 64 to 9000");
         let error = refused(Request { cores: vec![3], ..Request::default() });
         assert_eq!(error, "3 processors: this machine has 1 to 2");
+        for (file, seconds, expected) in [
+            (0, 0.0, "a file of 0 bytes: expected 1 to 100000000000"),
+            (u64::MAX, 0.0, "a file of 18446744073709551615 bytes: expected 1 to 100000000000"),
+            (1, f64::NAN, "streams of NaN seconds: expected a time above 0"),
+            (1, -1.0, "streams of -1 seconds: expected a time above 0"),
+        ] {
+            let request = Request { files: vec![file], stream_seconds: seconds, ..Request::default() };
+            assert_eq!(refused(request), expected);
+        }
         let error = "wifi".parse::<Part>().unwrap_err().to_string();
         assert_eq!(error, "unknown part \"wifi\"; known are crypto, path, streams, downloads, tls");
     }

@@ -45,7 +45,7 @@ const AT_REST: Duration = Duration::from_millis(400);
 pub(crate) struct Runner {
     times: Times,
     seed: u64,
-    /// Processors' worth of work that the machine does anyway.
+    /// Processors' worth of work that the machine does anyway, in this round.
     idle: Option<f64>,
     joules: Joules,
     worker: Option<Worker>,
@@ -63,36 +63,65 @@ impl Runner {
         Self { times, seed, idle: None, joules, worker: None, link: None, bed: None, between: None, pair }
     }
 
+    /// What the machine does by itself is looked at anew in each round: one bad look is then one bad round, which a median
+    /// bears, and not a bias of all.
+    pub(crate) fn begin_round(&mut self) {
+        self.idle = None;
+    }
+
+    /// Why joules were left out so far, if any were.
+    pub(crate) fn unresolved(&self) -> Option<String> {
+        self.joules.unresolved()
+    }
+
     /// One measurement. Round 0 warms up: it is shorter where time decides.
     ///
     /// # Errors
     /// Whatever went wrong; the next point starts afresh then.
     pub(crate) fn run(&mut self, sample: &Sample, round: u32) -> Result<Round> {
-        let (before, start) = (self.joules.counted(), cpu::wall());
-        let measured = self.measure(sample, round);
+        let measured = self.prepare(sample).and_then(|()| {
+            let (before, start) = (self.joules.counted(), cpu::wall());
+            let measured = self.measure(sample, round)?;
+            let mut measured = Round { round, ..measured };
+            self.joules.add(sample.what, &mut measured, before, start.elapsed());
+            Ok(measured)
+        });
         if measured.is_err() {
             self.clear();
         }
-        let mut measured = Round { round, ..measured? };
         if sample.what == What::Stream && sample.offered.is_none() {
             // What it left in the queues must not delay what comes next.
             self.clear();
         }
-        self.joules.add(&mut measured, before, start.elapsed());
-        Ok(measured)
+        measured
+    }
+
+    /// Sets up what is missing, so that its cost is nobody's.
+    fn prepare(&mut self, sample: &Sample) -> Result<()> {
+        if sample.what == What::Crypto {
+            // A tunnel that stands would be in the way of the other processors.
+            self.clear();
+            if sample.aes_instructions == Some(false) && self.worker.is_none() {
+                self.worker = Some(Worker::start(Mask::Aes)?);
+            }
+        } else if self.pair.is_some() {
+            self.pair(&Key::of(sample))?;
+        } else {
+            if self.idle.is_none() {
+                self.clear();
+                self.idle = Some(cpu::idle_rate(AT_REST)?);
+            }
+            self.link(&Key::of(sample))?;
+        }
+        Ok(())
     }
 
     fn measure(&mut self, sample: &Sample, round: u32) -> Result<Round> {
         let time = |time: Duration| if round == 0 { time / 3 } else { time };
         let seed = self.seed ^ u64::from(round);
         if sample.what == What::Crypto {
-            // A tunnel that stands would be in the way of the other processors.
-            self.clear();
             let time = time(self.times.crypto);
             if sample.aes_instructions == Some(false) {
-                if self.worker.is_none() {
-                    self.worker = Some(Worker::start(Mask::Aes)?);
-                }
                 let answer = self.worker.as_mut().context("no worker")?.run(sample, time, seed);
                 if answer.is_err() {
                     self.worker = None;
@@ -106,10 +135,7 @@ impl Runner {
                 if sample.what == What::Path { time(self.times.path) } else { time(self.times.stream) };
             return self.pair(&Key::of(sample))?.measure(sample, time);
         }
-        let idle = match self.idle {
-            Some(idle) => idle,
-            None => *self.idle.insert(cpu::idle_rate(AT_REST)?),
-        };
+        let idle = self.idle.context("the machine at rest was not looked at")?;
         let times = self.times;
         let link = self.link(&Key::of(sample))?;
         match sample.what {

@@ -20,11 +20,11 @@ use super::cpu::{self, Account, Cost};
 use super::link::Link;
 use super::place::Place;
 use super::tls::Tls;
-use crate::results::format::{Round, Sample, What};
+use crate::results::format::{MAX_FILE, Round, Sample, What};
 
 pub(super) const PORT: u16 = 7_002;
 /// No file is longer.
-pub(super) const LONGEST: u64 = 100_000_000_000;
+pub(super) const LONGEST: u64 = MAX_FILE;
 const CHUNK: usize = 64 << 10;
 /// What every link must carry unchanged before it is measured.
 const VERIFIED: u64 = 256 << 10;

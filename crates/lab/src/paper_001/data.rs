@@ -39,6 +39,35 @@ pub(super) const RECEIVED_BY_RATE: [Pair; 4] = [
     pair(8_000, (41.047, 0.192), (25.069, 0.004)),
 ];
 
+/// Packets that arrived in three minutes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Count {
+    /// PDU size in bytes, or rate in kbit/s.
+    pub(super) x: u32,
+    pub(super) without: u32,
+    pub(super) with: u32,
+}
+
+const fn count(x: u32, without: u32, with: u32) -> Count {
+    Count { x, without, with }
+}
+
+/// Fig. 6: packets that arrived, by rate.
+pub(super) const COUNT_BY_RATE: [Count; 4] = [
+    count(1_000, 20_864, 19_975),
+    count(2_000, 39_990, 39_995),
+    count(4_000, 75_203, 47_834),
+    count(8_000, 73_885, 45_125),
+];
+
+/// Fig. 8: packets of a 2 Mbit/s stream that arrived, by PDU size.
+pub(super) const COUNT_BY_PDU: [Count; 4] = [
+    count(256, 106_273, 72_514),
+    count(512, 71_167, 61_748),
+    count(1_024, 39_058, 39_983),
+    count(2_048, 867, 324),
+];
+
 /// Fig. 8: packets of a 2 Mbit/s stream that arrived, in percent, by PDU size.
 pub(super) const RECEIVED_BY_PDU: [Pair; 4] = [
     pair(256, (59.041, 8.630), (40.285, 5.452)),

@@ -41,7 +41,7 @@ pub(super) fn why(results: &Results, bootstrap: &Bootstrap, id: &str, finding: F
         "hardware-cpu" | "hardware-elapsed" => {
             "the encryption of CBC is serial, one block after the other; CTR fills the processor's pipeline"
         }
-        "one-core" => {
+        "one-core" | "tunnel-cores-software" | "tunnel-cores-hardware" => {
             "the paper's kernel moved one flow between cores; here the second core takes the other end's work"
         }
         "aes-instructions" => "where the path around the cipher costs most, the instructions change little",

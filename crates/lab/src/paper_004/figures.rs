@@ -146,7 +146,7 @@ fn overheads(d: &Drawing<'_>, out: &mut Vec<Figure>) {
     ));
     let network = both(&|metric| Test {
         first: Pick { mode: Some(Mode::Null), ..ANY },
-        second: Pick { mode: Some(Mode::Plain), ..ANY },
+        second: Pick { mode: Some(Mode::Plain), wrap: Some(Encapsulation::None), ..ANY },
         differ: Differ::Protection,
         metric,
         sizes: ALL,

@@ -7,7 +7,9 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use super::format::{FORMAT, MAX_ROUNDS, MAX_SAMPLES, MAX_TEXT, Results, Round, Sample, VERSION};
+use super::format::{
+    FORMAT, MAX_FILE, MAX_ROUNDS, MAX_SAMPLES, MAX_TEXT, Machine, Results, Round, Sample, VERSION,
+};
 
 /// Bytes of a file, at most.
 pub const MAX_BYTES: u64 = 256 << 20;
@@ -93,7 +95,7 @@ impl Results {
         if bytes > MAX_BYTES {
             return Err(ReadError::TooLarge { bytes });
         }
-        let value: Value = serde_json::from_slice(text).map_err(ReadError::Json)?;
+        let mut value: Value = serde_json::from_slice(text).map_err(ReadError::Json)?;
         // Before anything else: a file of another kind or version should not be blamed for its fields.
         let shown = |key: &str| value.get(key).map_or_else(|| "missing".to_owned(), short);
         if value.get("format").and_then(Value::as_str) != Some(FORMAT) {
@@ -102,6 +104,7 @@ impl Results {
         if value.get("version").and_then(Value::as_u64) != Some(u64::from(VERSION)) {
             return Err(ReadError::Version { found: shown("version") });
         }
+        printable(&mut value);
         let results: Self = serde_path_to_error::deserialize(value)
             .map_err(|e| ReadError::at(e.path().to_string(), e.inner().to_string()))?;
         results.check()?;
@@ -149,11 +152,12 @@ impl Results {
             let problem = format!("{} samples, expected at most {MAX_SAMPLES}", self.samples.len());
             return Err(ReadError::at("samples", problem));
         }
-        text("machine.cpu", &self.machine.cpu)?;
-        text("machine.kernel", &self.machine.kernel)?;
-        if let Some(far) = &self.far {
-            text("far.cpu", &far.cpu)?;
-            text("far.kernel", &far.kernel)?;
+        machine("machine", &self.machine)?;
+        self.far.iter().try_for_each(|far| machine("far", far))?;
+        self.command.iter().enumerate().try_for_each(|(n, word)| text(&format!("command[{n}]"), word))?;
+        if usize::try_from(self.rounds).is_ok_and(|rounds| rounds > MAX_ROUNDS) {
+            let problem = format!("{} rounds, expected at most {MAX_ROUNDS}", self.rounds);
+            return Err(ReadError::at("rounds", problem));
         }
         text("energy.name", &self.energy.name)?;
         text("plan", &self.plan)?;
@@ -180,6 +184,16 @@ impl Results {
     }
 }
 
+fn machine(place: &str, m: &Machine) -> Result<(), ReadError> {
+    let one = [("cpu", &m.cpu), ("architecture", &m.architecture), ("kernel", &m.kernel)];
+    let maybe = [("governor", &m.governor), ("hypervisor", &m.hypervisor)];
+    let many = [("flags", &m.flags), ("governors", &m.governors)];
+    one.into_iter()
+        .chain(maybe.into_iter().filter_map(|(key, value)| Some((key, value.as_ref()?))))
+        .chain(many.into_iter().flat_map(|(key, values)| values.iter().map(move |v| (key, v))))
+        .try_for_each(|(key, value)| text(&format!("{place}.{key}"), value))
+}
+
 fn sample(place: &str, s: &Sample) -> Result<(), ReadError> {
     text(&format!("{place}.suite"), &s.suite)?;
     let sane =
@@ -202,6 +216,10 @@ fn sample(place: &str, s: &Sample) -> Result<(), ReadError> {
     bounded("packet_bytes", s.packet_bytes, 65_535)?;
     bounded("cores", s.cores, 65_535)?;
     number(&format!("{place}.offered"), s.offered, 1e15)?;
+    if let Some(bytes) = s.file_bytes.filter(|bytes| !(1..=MAX_FILE).contains(bytes)) {
+        let problem = format!("{bytes} is not between 1 and {MAX_FILE}");
+        return Err(ReadError::at(format!("{place}.file_bytes"), problem));
+    }
     if s.rounds.len() > MAX_ROUNDS {
         let problem = format!("{} rounds, expected at most {MAX_ROUNDS}", s.rounds.len());
         return Err(ReadError::at(format!("{place}.rounds"), problem));
@@ -266,9 +284,34 @@ fn text(place: &str, value: &str) -> Result<(), ReadError> {
     Ok(())
 }
 
+/// Takes out of all texts what a terminal would obey instead of showing it: control characters, those that turn the direction
+/// of writing included. A file may come from anywhere, and its words are printed.
+fn printable(value: &mut Value) {
+    match value {
+        Value::String(text) if text.contains(obeyed) => *text = text.replace(obeyed, "\u{fffd}"),
+        Value::Array(values) => values.iter_mut().for_each(printable),
+        Value::Object(map) => {
+            if map.keys().any(|key| key.contains(obeyed)) {
+                *map = std::mem::take(map)
+                    .into_iter()
+                    .map(|(key, value)| (key.replace(obeyed, "\u{fffd}"), value))
+                    .collect();
+            }
+            map.values_mut().for_each(printable);
+        }
+        _ => {}
+    }
+}
+
+/// Whether a terminal obeys it. The end of a line is one of many that `skipped` and `remark` may have.
+fn obeyed(c: char) -> bool {
+    c.is_control() && c != '\n' || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
 /// A JSON value, short enough for an error.
 fn short(value: &Value) -> String {
-    let text = value.to_string();
+    // JSON escapes most control characters by itself; not all.
+    let text = value.to_string().replace(obeyed, "\u{fffd}");
     match text.char_indices().nth(60) {
         Some((at, _)) => format!("{}…", text.get(..at).unwrap_or_default()),
         None => text,

@@ -18,6 +18,8 @@ pub const VERSION: u32 = 1;
 pub const MAX_SAMPLES: usize = 100_000;
 /// Rounds of a sample, at most.
 pub const MAX_ROUNDS: usize = 10_000;
+/// Bytes of a file that is downloaded, at most.
+pub const MAX_FILE: u64 = 100_000_000_000;
 /// Bytes of a text in a file, at most.
 pub const MAX_TEXT: usize = 4_096;
 
@@ -411,22 +413,24 @@ impl Sample {
         }
     }
 
-    /// The figures of all rounds that have this one, in the order of the rounds.
+    /// The figures of all rounds that have this one, in the order of the rounds. CPU time without the rest of the system is
+    /// less than CPU time with it: where some rounds have that, the others do not count.
     #[must_use]
     pub fn values(&self, metric: Metric) -> Vec<f64> {
-        let mut rounds: Vec<&Round> = self.rounds.iter().collect();
-        rounds.sort_by_key(|r| r.round);
-        rounds.into_iter().filter_map(|r| metric.of(r)).collect()
+        self.by_round(metric).into_values().collect()
+    }
+
+    fn by_round(&self, metric: Metric) -> BTreeMap<u32, f64> {
+        let whole = metric == Metric::Cpu && self.rounds.iter().any(|r| r.cpu_system.is_some());
+        let counted = self.rounds.iter().filter(|r| !whole || r.cpu_system.is_some());
+        counted.filter_map(|r| Some((r.round, metric.of(r)?))).collect()
     }
 
     /// This sample's figure and the other's, for each round that both have.
     #[must_use]
     pub fn paired(&self, other: &Self, metric: Metric) -> Vec<(f64, f64)> {
-        let of = |s: &Self| -> BTreeMap<u32, f64> {
-            s.rounds.iter().filter_map(|r| Some((r.round, metric.of(r)?))).collect()
-        };
-        let theirs = of(other);
-        of(self).into_iter().filter_map(|(n, a)| Some((a, *theirs.get(&n)?))).collect()
+        let theirs = other.by_round(metric);
+        self.by_round(metric).into_iter().filter_map(|(n, a)| Some((a, *theirs.get(&n)?))).collect()
     }
 }
 

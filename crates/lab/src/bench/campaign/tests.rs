@@ -86,6 +86,22 @@ fn rounds_are_interleaved_and_their_order_differs() {
 }
 
 #[test]
+fn only_what_is_missing_takes_time() {
+    let mut campaign = campaign(None);
+    let path = |bytes| Sample::new(What::Path, "none", bytes, 1);
+    campaign.results.samples = vec![path(180), path(1_400)];
+    let round = |round| Round { round, ..Round::default() };
+    let all = campaign.expected();
+    let times = campaign.times;
+    assert_eq!(all, (times.expected(&path(180)) * 2 + times.setup) * 3, "two rounds and one that warms up");
+    // The last point of a tunnel does not speak for all of it.
+    campaign.results.samples[1].rounds = vec![round(1), round(2)];
+    assert_eq!(campaign.expected(), (times.expected(&path(180)) + times.setup) * 3);
+    campaign.results.samples[0].rounds = vec![round(1), round(2)];
+    assert_eq!(campaign.expected(), Duration::ZERO);
+}
+
+#[test]
 fn a_broken_suite_is_taken_out_and_said() {
     let here = machine::describe(Path::new("/"));
     let mut plan = request().plan(&here, false).unwrap();
@@ -127,6 +143,11 @@ fn a_file_of_another_machine_or_without_a_plan_is_not_continued() {
     other.save().unwrap();
     let error = Campaign::resume(&path, None).unwrap_err().to_string();
     assert!(error.contains("measured on another processor: Z80"), "{error}");
+    let mut older = campaign(Some(path.clone()));
+    older.results.versions.insert("build".into(), "another".into());
+    older.save().unwrap();
+    let error = Campaign::resume(&path, None).unwrap_err().to_string();
+    assert!(error.contains("measured by build another, and this is "), "{error}");
     let mut vague = campaign(Some(path.clone()));
     vague.results.rounds = 0;
     vague.save().unwrap();

@@ -1,0 +1,108 @@
+//! The manual of the result file and the code that writes it: its example is a file, and every field that can be written is in it.
+
+use std::collections::BTreeSet;
+
+use dormouse_lab::results::Results;
+use dormouse_lab::results::format::{
+    Direction, Encapsulation, EnergySource, Engine, Machine, Round, Sample, Skipped, Unit, What,
+};
+use serde_json::Value;
+
+const MANUAL: &str = include_str!("../../../docs/results.md");
+
+#[test]
+fn the_example_is_a_result_file() {
+    let (_, rest) = MANUAL.split_once("```json\n").expect("an example");
+    let (example, _) = rest.split_once("```").expect("its end");
+    let results = Results::parse(example.as_bytes()).expect("a result file");
+    assert_eq!(results.samples.len(), 1);
+    assert_eq!(results.samples[0].rounds.len(), 1);
+}
+
+/// A file in which nothing is absent.
+fn everything() -> Results {
+    let machine = Machine {
+        governor: Some("ondemand".to_owned()),
+        hypervisor: Some("kvm".to_owned()),
+        ..Machine::default()
+    };
+    let mut results = Results::new(machine.clone());
+    results.far = Some(machine);
+    results.finished = Some(1);
+    (results.conditions.load_before, results.conditions.load_after) = (Some([0.0; 3]), Some([0.0; 3]));
+    results.conditions.steal = Some(0.0);
+    results.energy.idle_watts = Some(1.0);
+    let mut sample = Sample::new(What::Path, "aes128-sha1", 1_420, 1);
+    sample.integrity = Some("sha1".to_owned());
+    sample.key_bits = Some(128);
+    sample.aes_instructions = Some(true);
+    sample.governor = Some("ondemand".to_owned());
+    (sample.offered, sample.file_bytes) = (Some(1.0), Some(1));
+    sample.energy = Some(EnergySource::Measured);
+    sample.remark = Some("a remark".to_owned());
+    let some = Some(0.5);
+    sample.rounds = vec![Round {
+        round: 1,
+        elapsed: some,
+        throughput: some,
+        cpu_thread: some,
+        cpu_system: some,
+        far_cpu_thread: some,
+        far_cpu_system: some,
+        joules_per_byte: some,
+        joules: some,
+        packets_sent: Some(1),
+        packets_received: Some(1),
+        loss: some,
+        jitter: some,
+    }];
+    results.samples.push(sample);
+    let (subject, reason) = ("a suite".to_owned(), "a reason".to_owned());
+    results.skipped.push(Skipped { what: Some(What::Path), subject, reason });
+    results
+}
+
+/// The names of all fields, wherever they are.
+fn names(value: &Value, into: &mut BTreeSet<String>) {
+    match value {
+        Value::Object(map) => {
+            for (name, value) in map {
+                into.insert(name.clone());
+                names(value, into);
+            }
+        }
+        Value::Array(values) => values.iter().for_each(|value| names(value, into)),
+        _ => {}
+    }
+}
+
+fn word(value: impl serde::Serialize) -> String {
+    serde_json::to_value(value).expect("JSON").as_str().expect("a word").to_owned()
+}
+
+#[test]
+fn every_field_and_every_word_of_the_vocabulary_is_in_the_manual() {
+    let results = everything();
+    results.check().expect("a valid file");
+    let mut all = BTreeSet::new();
+    names(&serde_json::to_value(&results).expect("JSON"), &mut all);
+    for what in [What::Crypto, What::Path, What::Stream, What::Download, What::Tls] {
+        all.insert(word(what));
+    }
+    use Engine::{Dormouse, Kernel, Openssl, Plain, Rustls, Wireguard, WireguardGo};
+    for engine in [Dormouse, Kernel, Wireguard, WireguardGo, Rustls, Openssl, Plain] {
+        all.insert(word(engine));
+    }
+    use Encapsulation::{None, Transport, Tunnel, Udp, UdpTransport};
+    all.extend([None, Tunnel, Transport, Udp, UdpTransport].map(word));
+    all.extend([Direction::Out, Direction::In, Direction::Both].map(word));
+    all.extend([Unit::Packet, Unit::Payload].map(word));
+    all.extend([EnergySource::None, EnergySource::Measured, EnergySource::Estimated].map(word));
+    let missing: Vec<&String> = all
+        .iter()
+        .filter(|name| {
+            ![format!("`{name}`"), format!("\"{name}\"")].iter().any(|quoted| MANUAL.contains(quoted))
+        })
+        .collect();
+    assert!(missing.is_empty(), "docs/results.md does not mention {missing:?}");
+}
