@@ -113,17 +113,21 @@ impl Work {
 
     fn seal(mut self, time: Duration) -> Result<Share> {
         let (start, cpu, mut bytes) = (cpu::wall(), cpu::thread(), 0);
-        while start.elapsed() < time {
+        // One batch at least, also where others had the processor for all of the time: of nothing, no byte has a cost.
+        loop {
             self.seal_batch()?;
             bytes += self.batch_bytes();
+            let elapsed = start.elapsed();
+            if elapsed >= time {
+                return Ok(Share { bytes, elapsed, cpu: cpu::thread() - cpu });
+            }
         }
-        Ok(Share { bytes, elapsed: start.elapsed(), cpu: cpu::thread() - cpu })
     }
 
     /// Each batch is sealed ahead, off the clock: it must be fresh to the replay window.
     fn open(mut self, time: Duration) -> Result<Share> {
         let mut share = Share { bytes: 0, elapsed: Duration::ZERO, cpu: Duration::ZERO };
-        while share.elapsed < time {
+        while share.bytes == 0 || share.elapsed < time {
             self.fill();
             self.seal_batch()?;
             let (start, cpu) = (cpu::wall(), cpu::thread());
@@ -191,6 +195,16 @@ mod tests {
             let round = run(&sample, Duration::from_millis(2), 1).unwrap();
             assert!(round.throughput.unwrap() > 0.0 && round.cpu_thread.unwrap() > 0.0, "{round:?}");
             assert_eq!(round.cpu_system, None, "nothing leaves the thread");
+        }
+    }
+
+    #[test]
+    fn something_is_measured_even_if_the_time_is_over_before_it_begins() {
+        for direction in [Direction::Out, Direction::In] {
+            let mut sample = Sample::new(What::Crypto, "aes128gcm16", 180, 1);
+            sample.direction = direction;
+            let round = run(&sample, Duration::ZERO, 1).unwrap();
+            assert!(round.throughput.unwrap() > 0.0, "{direction:?}: {round:?}");
         }
     }
 

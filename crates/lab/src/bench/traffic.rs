@@ -120,6 +120,7 @@ fn run(link: &Link, sample: &Sample, time: Duration, idle: f64, pace: &Pace) -> 
     let received = thread.join().map_err(|_| anyhow!("the receiver panicked"))?;
     let cost = account.close(idle)?;
     let (sent, received) = (sent?, received?);
+    ensure!(sent > 0, "the time was over before the first packet went: others keep the processors busy");
     // That nothing of a stream arrives is a result; that nothing passes a path is a fault.
     ensure!(received.packets > 0 || !matches!(pace, Pace::Window), "none of {sent} packets arrived");
     let receiving = received.last.map_or(sending, |last| sending.max(last - start));
@@ -157,7 +158,7 @@ pub(super) fn round(sample: &Sample, elapsed: Duration, cost: &Cost, sent: u64, 
         cpu_system: cost.system.and_then(per_byte),
         packets_sent: Some(sent),
         packets_received: Some(received.packets.min(sent)),
-        loss: Some(1.0 - received.packets.min(sent) as f64 / sent.max(1) as f64),
+        loss: (sent > 0).then(|| 1.0 - received.packets.min(sent) as f64 / sent as f64),
         jitter: (received.packets > 1).then_some(received.jitter),
         ..Round::default()
     }
@@ -335,6 +336,15 @@ mod tests {
         drain(10, &arrived);
         thread.join().unwrap();
         assert_eq!(arrived.load(Ordering::Relaxed), 9, "the tenth is lost");
+    }
+
+    #[test]
+    fn of_packets_that_were_not_sent_none_is_lost() {
+        let sample = Sample::new(What::Stream, "none", 1_024, 1);
+        let cost = Cost { elapsed: 1.0, threads: 0.1, system: None };
+        let of = |sent| round(&sample, Duration::from_secs(1), &cost, sent, Received::default());
+        assert_eq!((of(0).loss, of(0).cpu_thread), (None, None));
+        assert_eq!(of(4).loss, Some(1.0));
     }
 
     /// Without namespaces: over loopback, both ends in this process.
