@@ -167,6 +167,18 @@ impl Sad {
         Some(id)
     }
 
+    /// Another child that sends what `id` would: one with the same selectors.
+    #[must_use]
+    pub fn twin(&self, id: u64) -> Option<u64> {
+        let selectors = &self.children.get(&id)?.selectors;
+        let like = match single_host(selectors) {
+            Some(host) => self.hosts.get(&host)?,
+            None => &self.nets,
+        };
+        let is_twin = |other: &u64| self.children.get(other).is_some_and(|c| c.selectors == *selectors);
+        like.iter().copied().find(|other| *other != id && is_twin(other))
+    }
+
     /// Authenticates and decrypts an ESP packet in place and checks that the inner packet is one that its SA may carry.
     ///
     /// RFC 4301 section 5.2, step 4: "if the packet does not match the selectors of the SA ... the packet MUST be discarded".

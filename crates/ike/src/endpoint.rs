@@ -144,6 +144,13 @@ impl Endpoint {
         })
     }
 
+    /// Whether the peer would follow an SA to other addresses: by MOBIKE, or because we are behind a NAT and it looks where authentic
+    /// packets come from (RFC 7296 section 2.23). Otherwise it would answer IKE there, and send ESP to where we were.
+    #[must_use]
+    pub fn can_move(&self, sa: SaId) -> bool {
+        matches!(self.slots.get(&sa), Some(Slot::Established(ike)) if ike.mobike || ike.nat.local)
+    }
+
     /// Tells the peer which other addresses we have (RFC 4555 section 3.6); the one in use is not listed.
     pub fn set_additional_addresses(&mut self, now: Instant, sa: SaId, addresses: &[IpAddr]) -> bool {
         self.with_sa(now, sa, |ike, shared| {
@@ -216,6 +223,13 @@ impl Endpoint {
             return true;
         }
         self.end_or(now, sa, |_, _| {})
+    }
+
+    /// Another SA has taken the place of this one: it is dropped without a word, unless the peer is being told that it is deleted, as
+    /// after a reauthentication.
+    pub fn supersede(&mut self, now: Instant, sa: SaId) -> bool {
+        let closing = self.established(sa).is_some_and(|ike| ike.stage != Stage::Live);
+        closing || self.forget(now, sa)
     }
 
     fn end_or(&mut self, now: Instant, sa: SaId, close: impl FnOnce(&mut IkeSa, &mut Shared)) -> bool {

@@ -44,8 +44,8 @@ const LINGER: Duration = Duration::from_secs(30);
 const CLOSE_FOR: Duration = Duration::from_secs(5);
 /// The first back-off after TEMPORARY_FAILURE; it doubles, with jitter.
 const RETRY_FIRST: Duration = Duration::from_secs(1);
-/// Refusals of one exchange, over some two minutes, before the SA is given up.
-const RETRIES_MAX: u32 = 8;
+/// Refusals of one exchange, over some three minutes, before the SA is given up.
+const RETRIES_MAX: u32 = 12;
 /// Slack of a deadline that nobody waits for but that has no interval of its own.
 const UPKEEP_SLACK: Duration = Duration::from_secs(60);
 /// The probe that an unauthenticated hint starts gives up after this long: the hint is probably right.
@@ -276,7 +276,7 @@ impl IkeSa {
             newest_addresses: None,
             keepalive: Keepalive::new(conn.keepalive),
             rekey_at: soft.time.map(|t| now + t),
-            expire_at: conn.ike_lifetime.time.map(|t| now + t),
+            expire_at: conn.ike_lifetime.hard().map(|t| now + t),
             reauth_at: None,
             vouched_at: None,
             renew_ticket_at: None,
@@ -553,8 +553,10 @@ impl IkeSa {
             // "[...] it SHOULD conclude that the state information is out of sync and close the IKE SA" (RFC 7296 section 2.25)
             return self.close(shared, now, CloseReason::ProtocolError);
         }
-        let wait = RETRY_FIRST * (1 << refusals.min(5));
-        let jitter = Duration::from_millis(shared.entropy.below(1_000));
+        let wait = RETRY_FIRST * (1 << refusals.min(4));
+        // As much again, at random: two ends that refuse each other's requests must not go on doing so in step.
+        let jitter =
+            Duration::from_millis(shared.entropy.below(u64::try_from(wait.as_millis()).unwrap_or(u64::MAX)));
         self.queue.push_back(Pending { task, not_before: now + wait + jitter, refusals: refusals + 1 });
     }
 

@@ -70,6 +70,7 @@ impl Node {
             last_sent: None,
             last_received: None,
             heard: None,
+            spoke: false,
             tentative: !e.confirmed,
             asleep: None,
             dormancy: e.dormancy,
@@ -95,7 +96,7 @@ impl Node {
         }
         client.ladder.established(now, e.path, e.resumed);
         if let Some(old) = replaced {
-            self.ike.forget(now, old);
+            self.ike.supersede(now, old);
         }
     }
 
@@ -172,12 +173,7 @@ impl Node {
 
     /// Resumed, and never anything but IKE came back.
     fn is_mute(&self, sa: SaId) -> bool {
-        self.sessions.get(&sa).is_some_and(|session| {
-            let mut children = session.children.iter().filter_map(|id| self.sad.get(*id)).peekable();
-            session.resumed
-                && children.peek().is_some()
-                && children.all(|c| c.inbound.counters().packets == 0 && c.outbound.counters().packets > 0)
-        })
+        self.sessions.get(&sa).is_some_and(|s| s.resumed && s.spoke && s.heard.is_none())
     }
 
     fn attempt_failed(&mut self, now: Instant, sa: SaId, error: &dormouse_ike::NegotiationError) {
@@ -197,7 +193,7 @@ impl Node {
     }
 
     /// The SA that a client holds is of no use any more: it is forgotten here, and the ladder goes on.
-    fn held_failed(&mut self, now: Instant, sa: SaId, why: Failure) {
+    pub(crate) fn held_failed(&mut self, now: Instant, sa: SaId, why: Failure) {
         let Some(client) = self.client_of(sa) else { return };
         if why == Failure::Timeout && client.ladder.reroute(now) {
             return self.climb(now);
@@ -212,6 +208,7 @@ impl Node {
     }
 
     fn closed(&mut self, now: Instant, sa: SaId, reason: CloseReason) {
+        self.end_late_of(&[sa]);
         let Some(session) = self.sessions.remove(&sa) else { return };
         if self.clients.get(&session.connection).is_some_and(|c| c.sa.is_none_or(|now| now == sa)) {
             self.announcement_lost(&session.connection);

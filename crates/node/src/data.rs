@@ -82,6 +82,7 @@ impl Node {
         train: &mut Train,
         datagram: &mut [u8],
     ) -> Result<Inbound, Discard> {
+        self.end_late(now);
         let Accepted { id, opened, flow } = match self.sad.open(datagram) {
             Ok(accepted) => accepted,
             Err(e) => {
@@ -93,7 +94,7 @@ impl Node {
                 return Err(e.into());
             }
         };
-        if train.settled != Some(id) {
+        if train.settled != Some(id) && !self.late.contains(id) {
             if self.sessions_of(id).is_some_and(|s| s.tentative) && !self.confirm(now, id, path) {
                 // Somebody else came first with the same ticket.
                 return Ok(Inbound::Consumed);
@@ -252,6 +253,7 @@ impl Node {
         let Some(sa) = self.known.get(&id).map(|k| k.sa) else { return };
         if let Some(session) = self.sessions.get_mut(&sa) {
             session.last_sent = Some(now);
+            session.spoke = true;
         }
         if life != Life::Fresh {
             self.rekey(now, id);

@@ -14,6 +14,7 @@ pub mod event;
 pub mod fuzz;
 pub mod held;
 pub mod ladder;
+mod late;
 mod node;
 mod peers;
 pub mod pool;

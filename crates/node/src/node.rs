@@ -17,7 +17,8 @@ use crate::client::{Client, failure_of};
 use crate::config::Resolved;
 use crate::config::file::Role;
 use crate::event::{Change, Event, Offer};
-use crate::ladder::{Action, State};
+use crate::ladder::{Action, Failure, State};
+use crate::late::Late;
 use crate::standin::Desk;
 use dormouse_esp::Sad;
 use dormouse_ike::config::{Connection, EndpointConfig};
@@ -121,6 +122,8 @@ pub(crate) struct Session {
     pub(crate) last_received: Option<Instant>,
     /// When ESP was last received, told to IKE or not.
     pub(crate) heard: Option<Instant>,
+    /// ESP was sent, ever.
+    pub(crate) spoke: bool,
     /// It was resumed at once, and its client has not shown yet that it is there: nothing is sent, nobody told.
     pub(crate) tentative: bool,
     /// The peer's device sleeps; how far its ESP had come.
@@ -141,6 +144,7 @@ pub struct Node {
     pub(crate) known: BTreeMap<u64, Known>,
     /// Replaced children that still send until their successor is known to be installed.
     pub(crate) pending_activation: BTreeMap<u64, u64>,
+    pub(crate) late: Late,
     pub(crate) events: VecDeque<Event>,
     pub(crate) counters: Counters,
     pub(crate) path_mtu: u16,
@@ -188,6 +192,7 @@ impl Node {
             sessions: BTreeMap::new(),
             known: BTreeMap::new(),
             pending_activation: BTreeMap::new(),
+            late: Late::default(),
             events: VecDeque::new(),
             counters: Counters::default(),
             path_mtu: 1500,
@@ -308,6 +313,8 @@ impl Node {
             let inbound = |id: &u64| Some((*id, self.sad.get(*id)?.inbound.sequence()));
             client.heard_up_to = children.unwrap_or_default().iter().filter_map(inbound).collect();
         }
+        let held: Vec<SaId> = self.clients.values().filter_map(|c| c.sa).collect();
+        self.end_late_of(&held);
         self.climb(now);
     }
 
@@ -349,6 +356,7 @@ impl Node {
             client.ladder.handle_timeout(now);
         }
         self.desk_timeout(now);
+        self.end_late(now);
         self.climb(now);
     }
 
@@ -361,9 +369,10 @@ impl Node {
     /// count: a node that is nothing but a client has no deadline then.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Deadline> {
-        let ike = if self.quiet() { None } else { self.ike.poll_timeout() };
+        let upkeep = || Deadline::earlier(self.ike.poll_timeout(), self.late.deadline());
+        let upkeep = if self.quiet() { None } else { upkeep() };
         let ladders = self.clients.values().filter_map(|c| c.ladder.poll_timeout());
-        let first = ladders.fold(ike, |a, b| Deadline::earlier(a, Some(b)));
+        let first = ladders.fold(upkeep, |a, b| Deadline::earlier(a, Some(b)));
         Deadline::earlier(first, self.desk_deadline())
     }
 
@@ -411,6 +420,10 @@ impl Node {
         match action {
             Action::Update(path) => {
                 if let Some(sa) = client.sa {
+                    let moves = self.sessions.get(&sa).is_some_and(|s| s.path.local.ip() != path.local.ip());
+                    if moves && !self.ike.can_move(sa) {
+                        return self.held_failed(now, sa, Failure::Lost);
+                    }
                     self.ike.set_path(now, sa, path);
                     // The update under way serves as the question; its answer is the confirmation.
                     self.ike.probe(now, sa, client.config.deadlines.probe);
@@ -426,7 +439,7 @@ impl Node {
                     client.attempt = Some(self.ike.resume(now, client.config.ike.clone(), ticket, path))
                 }
                 None => {
-                    client.ladder.failed(now, crate::ladder::Failure::TicketRefused);
+                    client.ladder.failed(now, Failure::TicketRefused);
                     self.climb(now);
                 }
             },
@@ -501,11 +514,7 @@ impl Node {
                     self.pending_activation.remove(&new);
                     self.sad.activate(new);
                 }
-                self.sad.remove(child.get());
-                self.known.remove(&child.get());
-                if let Some(session) = self.sessions.get_mut(&sa) {
-                    session.children.retain(|id| *id != child.get());
-                }
+                self.retire(now, sa, child.get());
             }
         }
     }

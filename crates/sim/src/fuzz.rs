@@ -2,7 +2,8 @@
 //! of any kind. Not for use in a program.
 
 use crate::script::Step;
-use crate::world::{Access, Settings, World};
+use crate::settings::Settings;
+use crate::world::{Access, World};
 use dormouse_node::Limits;
 use dormouse_sansio::{Carrier, Path};
 use dormouse_wire::fuzz::with_checksums;

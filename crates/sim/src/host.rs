@@ -13,8 +13,8 @@ use ipnet::IpNet;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::{IpAddr, SocketAddr};
 
-/// Room for the ESP header, trailer and ICV of any suite.
-const ROOM: usize = 128;
+/// Room for the ESP header, the trailer with any padding that a world asks for, and the ICV of any suite.
+const ROOM: usize = 512;
 
 /// Whether a datagram is an ESP packet.
 pub(crate) fn is_esp(path: &Path, datagram: &[u8]) -> bool {

@@ -10,6 +10,7 @@ mod day;
 pub mod fuzz;
 mod host;
 mod script;
+mod settings;
 mod sleeping;
 mod world;
 
@@ -17,5 +18,6 @@ pub use crowd::{Crowd, Ledger, Member, Setting};
 pub use day::{Sent, day};
 pub use host::Host;
 pub use script::{Script, Step};
+pub use settings::{Lines, Settings};
 pub use sleeping::Sleeping;
-pub use world::{Access, Settings, World};
+pub use world::{Access, World};

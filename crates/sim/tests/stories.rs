@@ -6,14 +6,13 @@
 use dormouse_sim::{Script, Settings, World};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-fn play(seed: u64) {
-    let mut world = World::new(seed, Settings::default());
+fn play(seed: u64, settings: Settings) {
+    let mut world = World::new(seed, settings);
     world.play(&Script::random(seed));
     world.settle_and_check();
 }
 
-#[test]
-fn every_story_ends_well() {
+fn all_end_well(settings: impl Fn(u64) -> Settings) {
     let number = |name: &str| std::env::var(name).ok().and_then(|v| v.parse::<u64>().ok());
     let seeds = match number("DORMOUSE_SEED") {
         Some(seed) => seed..seed + 1,
@@ -21,8 +20,8 @@ fn every_story_ends_well() {
     };
     let mut failed = Vec::new();
     for seed in seeds.clone() {
-        if catch_unwind(AssertUnwindSafe(|| play(seed))).is_err() {
-            eprintln!("seed {seed} failed; its story: {:#?}", Script::random(seed));
+        if catch_unwind(AssertUnwindSafe(|| play(seed, settings(seed)))).is_err() {
+            eprintln!("seed {seed} failed; its story: {:#?} {:#?}", Script::random(seed), settings(seed));
             failed.push(seed);
             if failed.len() >= 10 {
                 break;
@@ -31,4 +30,14 @@ fn every_story_ends_well() {
     }
     assert!(failed.is_empty(), "stories that failed: DORMOUSE_SEED={failed:?}");
     println!("{} stories", seeds.end - seeds.start);
+}
+
+#[test]
+fn every_story_ends_well() {
+    all_end_well(|_| Settings::default());
+}
+
+#[test]
+fn every_story_ends_well_however_the_two_ends_are_configured() {
+    all_end_well(Settings::random);
 }

@@ -4,6 +4,10 @@ use core::time::Duration;
 
 use dormouse_sansio::Entropy;
 
+/// A rekeying has at least this long before the old SA ends: several round trips of a slow link, and a few refusals of a
+/// peer that is busy (RFC 7296 section 2.25).
+const LEAST_MARGIN: Duration = Duration::from_secs(60);
+
 /// When an SA is replaced. Every limit is the hard one: at it the SA stops. Rekeying starts earlier, by `margin` and a
 /// random part of `jitter`, so that the two ends and many clients do not all start at once.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -36,6 +40,13 @@ impl Lifetime {
     #[must_use]
     pub const fn of_time(time: Duration) -> Self {
         Self { time: Some(time), bytes: None, packets: None, margin_percent: 10, jitter_percent: 10 }
+    }
+
+    /// The age at which an SA stops: `time`, but a short one leaves a minute for the rekeying.
+    #[must_use]
+    pub fn hard(&self) -> Option<Duration> {
+        let latest = |time: Duration| time * u32::from(100 - self.margin_percent.min(90)) / 100;
+        self.time.map(|time| time.max(latest(time) + LEAST_MARGIN))
     }
 
     /// Draws the moment to rekey.

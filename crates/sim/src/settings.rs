@@ -1,0 +1,120 @@
+//! What differs between worlds besides the seed of their events: the network's figures, and how the two ends are configured. Owns
+//! the odds of a configuration; a configuration that the daemon would refuse is none.
+
+use dormouse_ike::config::HoldPolicy;
+use dormouse_node::{Limits, SleepFlags};
+use dormouse_sansio::{Entropy, Seeded};
+use std::time::Duration;
+
+/// Silence after which the simulated gateway checks a peer, and gives it up, in seconds.
+pub(crate) const LIVENESS: (u32, u32) = (20, 60);
+
+/// Lines of a connection: pairs of section and line.
+pub type Lines = Vec<(&'static str, String)>;
+
+/// See the module.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// One-way delay of the links.
+    pub delay: Duration,
+    /// Idle time after which the NAT forgets a mapping.
+    pub nat_idle: Duration,
+    /// What the device's connection has besides the defaults.
+    pub device: Lines,
+    /// The same for the gateway's.
+    pub gateway: Lines,
+    /// What the gateway does with sessions of devices that announce a sleep.
+    pub hold: HoldPolicy,
+    /// Bounds of the gateway's stand-in and how long it keeps anything, if it has one.
+    pub stand_in: Option<(Limits, Duration)>,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            delay: Duration::from_millis(20),
+            nat_idle: Duration::from_secs(60),
+            device: Vec::new(),
+            gateway: vec![("ike", format!("liveness = {}\nliveness_timeout = {}", LIVENESS.0, LIVENESS.1))],
+            hold: HoldPolicy::default(),
+            stand_in: None,
+        }
+    }
+}
+
+impl Settings {
+    /// Two ends that understand each other, each configured in its own way: suites, lifetimes, resumption, what is switched off.
+    #[must_use]
+    pub fn random(seed: u64) -> Self {
+        let mut rng = Seeded::new(seed ^ 0x0c0f_f1ee_0000_5e77);
+        let mut settings = Self {
+            delay: Duration::from_millis(1 + rng.below(300)),
+            nat_idle: Duration::from_secs(20 + rng.below(300)),
+            ..Self::default()
+        };
+        let both = suites(&mut rng);
+        for end in [&mut settings.device, &mut settings.gateway] {
+            end.extend(both.iter().cloned());
+            end.extend(whims(&mut rng));
+        }
+        let reauth = pick(&mut rng, &[0, 0, 0, 300, 1_200]);
+        let liveness = pick(&mut rng, &[0, 30, 60]);
+        settings.device.push(("ike", format!("reauth = {reauth}\nliveness = {liveness}")));
+        settings
+            .device
+            .push(("ike", format!("keepalive = {}", pick(&mut rng, &["\"auto\"", "\"off\"", "20"]))));
+        settings
+            .gateway
+            .push(("resumption", format!("ticket_lifetime = {}", pick(&mut rng, &[60, 3_600, 86_400]))));
+        settings.hold.most = pick(&mut rng, &[0, 16_384]);
+        settings.hold.longest = Duration::from_secs(pick(&mut rng, &[10, 600, 14_400]));
+        if rng.below(2) == 0 {
+            settings.hold.services = SleepFlags { stand_in: true, buffering: true };
+            settings.stand_in = Some((Limits::default(), Duration::from_secs(pick(&mut rng, &[60, 3_600]))));
+        }
+        settings
+    }
+}
+
+fn pick<T: Copy>(rng: &mut Seeded, of: &[T]) -> T {
+    let at = usize::try_from(rng.below(of.len() as u64)).unwrap_or_default();
+    of[at]
+}
+
+/// One line for both ends.
+fn suites(rng: &mut Seeded) -> Lines {
+    let ike = pick(
+        rng,
+        &["", "aes256gcm16-prfsha384-x25519", "aes128-sha256-x25519", "chacha20poly1305-prfsha512-ecp256"],
+    );
+    let child = pick(
+        rng,
+        &["", "aes128gcm16-x25519", "aes256-sha512", "aes128ctr-sha256-x25519", "chacha20poly1305"],
+    );
+    let list = |name: &str| if name.is_empty() { "[]".to_owned() } else { format!("[{name:?}]") };
+    vec![("ike", format!("proposals = {}", list(ike))), ("child", format!("proposals = {}", list(child)))]
+}
+
+/// What an end does whether the other does or not.
+fn whims(rng: &mut Seeded) -> Lines {
+    let mut often = |of: u64| rng.below(of) > 0;
+    let switches = [
+        ("ike", "mobike", often(4)),
+        ("ike", "dormancy", often(3)),
+        ("ike", "fragmentation", often(3)),
+        ("ike", "force_udp", !often(4)),
+        ("child", "esn", often(3)),
+    ];
+    let mut lines: Lines = switches.map(|(section, key, on)| (section, format!("{key} = {on}"))).to_vec();
+    lines.extend([
+        ("ike", format!("fragment_size = {}", pick(rng, &[576, 1_280]))),
+        ("ike", format!("rekey = {}", pick(rng, &[30, 100, 14_400]))),
+        ("child", format!("rekey = {}", pick(rng, &[10, 60, 3_600]))),
+        ("child", format!("pad_to = {}", pick(rng, &[0, 0, 256]))),
+        (
+            "resumption",
+            format!("mode = {:?}", pick(rng, &["strict", "strict", "strict", "libreswan", "off"])),
+        ),
+    ]);
+    lines
+}
