@@ -80,3 +80,10 @@ fn every_target_is_replayed() {
         assert!(tests.iter().any(|t| named.iter().any(|n| t.contains(n))), "no test replays {name}");
     }
 }
+
+/// The replay is worth running: a body that panics fails it, and the file is named.
+#[test]
+#[should_panic(expected = "breaks wire_natt")]
+fn a_seed_that_breaks_its_target_fails_the_replay() {
+    replay("wire_natt", |data| assert!(data.is_empty(), "on purpose"));
+}
