@@ -29,8 +29,9 @@ use dormouse_io::udp::Sent;
 use dormouse_node::config::Resolved;
 use dormouse_node::config::file::{self, Role};
 use dormouse_node::held::Held;
+use dormouse_node::ladder::Rung;
 use dormouse_node::pool::SharedPool;
-use dormouse_node::{Change, Event, Node, SleepFlags};
+use dormouse_node::{Change, Event, FailureKind, Node, SleepFlags};
 use dormouse_sansio::{Deadline, Instant};
 use std::net::IpAddr;
 use std::time::Duration;
@@ -251,6 +252,9 @@ impl Daemon {
                     if self.timer.clear() {
                         self.node.set_wall_clock(now, unix_now());
                         self.node.handle_timeout(now);
+                        if !self.suspended {
+                            self.names.handle_timeout(now);
+                        }
                         if let Some(sleep) = &mut self.sleep {
                             sleep.sleeper.time_of_day(sleep.pace.shown(now), seconds_of_day());
                             sleep.sleeper.handle_timeout(sleep.pace.shown(now));
@@ -288,7 +292,7 @@ impl Daemon {
                 Signal::Reload => {
                     self.reload(now);
                     if !self.suspended {
-                        self.look_at_network(now);
+                        self.network_is_new(now);
                     }
                 }
             }
@@ -306,46 +310,85 @@ impl Daemon {
             self.machine.network_changed();
         }
         if changed && !self.suspended {
-            self.look_at_network(now);
+            self.network_is_new(now);
         } else if changed && let Some(sleep) = &mut self.sleep {
             sleep.look(now);
         }
         Ok(())
     }
 
-    /// Asks the kernel for the way to every gateway and tells the node.
+    /// The network may be another: names are asked for in it, and the ways to all gateways looked for.
+    pub(crate) fn network_is_new(&mut self, now: Instant) {
+        if self.names.in_doubt() {
+            self.names.network(self.machine.online());
+        }
+        self.look_at_network(now);
+    }
+
+    /// Asks the kernel for the way to every gateway and tells the node. A gateway has the addresses of its name, and those that it
+    /// announced: the first to which there is a way is the one that is used, the others are at hand.
     pub(crate) fn look_at_network(&mut self, now: Instant) {
         for c in self.connections.iter().filter(|c| c.role == Role::Client) {
             let Some(gateway) = &c.gateway else { continue };
-            let way =
-                self.names.address(gateway).and_then(|ip| self.machine.way_to(ip, self.settings.ike_port));
-            if let Some((_, mtu)) = way {
+            let mut addresses = self.names.addresses(gateway);
+            let announced: Vec<IpAddr> =
+                self.node.gateway_addresses(&c.name).filter(|ip| !addresses.contains(ip)).collect();
+            addresses.extend(announced);
+            let port = self.settings.ike_port;
+            let mut ways = addresses.into_iter().filter_map(|ip| self.machine.way_to(ip, port));
+            let first = ways.next();
+            let others = ways.map(|(path, _)| path).collect();
+            if let Some((_, mtu)) = first {
                 self.node.set_path_mtu(mtu);
             }
-            let others: Vec<IpAddr> = self.node.gateway_addresses(&c.name).collect();
-            let others = others.into_iter().filter(|ip| way.is_none_or(|(path, _)| path.remote.ip() != *ip));
-            let ways = others.filter_map(|ip| self.machine.way_to(ip, self.settings.ike_port));
-            self.node.set_other_ways(&c.name, ways.map(|(path, _)| path).collect());
-            self.node.set_network(now, &c.name, way.map(|(path, _)| path));
+            self.node.set_other_ways(&c.name, others);
+            self.node.set_network(now, &c.name, first.map(|(path, _)| path));
         }
     }
 
     /// Brings a client connection up.
     pub(crate) fn up(&mut self, now: Instant, name: &str) {
-        let gateway = self.connections.iter().find(|c| c.name == name).and_then(|c| c.gateway.clone());
-        if let Some(gateway) = gateway {
-            self.names.ask(&gateway);
-        }
+        self.ask_for_gateway(name);
         self.node.up(now, name);
         self.look_at_network(now);
     }
 
+    /// Asks for the name of a connection's gateway.
+    fn ask_for_gateway(&mut self, connection: &str) {
+        if let Some(gateway) =
+            self.connections.iter().find(|c| c.name == connection).and_then(|c| c.gateway.clone())
+        {
+            self.names.ask(&gateway);
+        }
+    }
+
+    /// Why the name of a connection's gateway has no address.
+    pub(crate) fn nameless(&self, connection: &str) -> Option<String> {
+        let gateway = self.connections.iter().find(|c| c.name == connection)?.gateway.as_deref()?;
+        self.names.trouble(gateway).map(|why| format!("the gateway's name {gateway} is not known: {why}"))
+    }
+
+    /// The connection is not wanted any more.
+    pub(crate) fn forget_gateway(&mut self, connection: &str) {
+        if let Some(gateway) =
+            self.connections.iter().find(|c| c.name == connection).and_then(|c| c.gateway.as_deref())
+        {
+            self.names.give_up(gateway);
+        }
+    }
+
+    /// When a name is asked for again; not while the radio sleeps.
+    pub(crate) fn names_deadline(&self) -> Option<Deadline> {
+        self.names.deadline().filter(|_| !self.suspended)
+    }
+
     fn names_found(&mut self, now: Instant) {
-        for (name, result) in self.names.found() {
+        let online = self.machine.online();
+        for (name, result) in self.names.found(now, online) {
             match result {
-                Ok(address) => tracing::info!(%name, %address, "gateway"),
+                Ok(addresses) => tracing::info!(%name, ?addresses, "gateway"),
                 Err(e) => {
-                    tracing::warn!(%name, %e, "the gateway's name is not known; asked again when the network changes")
+                    tracing::warn!(%name, %e, "the gateway's name is not known; asked again as long as there is a network");
                 }
             }
         }
@@ -378,8 +421,9 @@ impl Daemon {
             self.transmit(now);
         }
         self.deliver(now);
-        self.verbs.tell_waiting(&self.node, now);
+        self.tell_waiting(now);
         let own = Deadline::earlier(self.verbs.deadline(), self.sleep_deadline());
+        let own = Deadline::earlier(own, self.names_deadline());
         self.timer.arm(Deadline::earlier(self.node.poll_timeout(), own), false)?;
         Ok(())
     }
@@ -474,8 +518,12 @@ impl Daemon {
                     sleep.sleeper.came_up(sleep.pace.shown(now), *rung);
                 }
             }
-            Change::RungFailed { connection, rung, why, .. } => {
+            Change::RungFailed { connection, rung, why, kind, .. } => {
                 tracing::warn!(%connection, rung = rung.name(), %why, "a rung of the ladder failed");
+                if (*rung, *kind) == (Rung::Full, FailureKind::Timeout) {
+                    // Nobody answers: the gateway may have moved.
+                    self.ask_for_gateway(connection);
+                }
             }
             Change::Down { connection, why } => tracing::info!(%connection, %why, "down"),
             Change::PeerUp { connection, peer, resumed } => {

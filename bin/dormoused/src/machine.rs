@@ -4,7 +4,9 @@
 use crate::neighbours::Neighbours;
 use anyhow::{Context, Result};
 use dormouse_ike::config_payload::AssignedConfig;
-use dormouse_io::netlink::{Found, Ledger, MARK, Monitor, Route, TABLE, own_side_rule, tunnel_rules};
+use dormouse_io::netlink::{
+    Found, Ledger, Link, MAIN, MARK, Monitor, Route, TABLE, own_side_rule, tunnel_rules,
+};
 use dormouse_io::resolver::{Guard, GuardReply, Settings};
 use dormouse_io::tun::Tun;
 use dormouse_node::config::file::{DnsMode, Proxy};
@@ -240,6 +242,19 @@ impl Machine {
                 }
             }
         }
+    }
+
+    /// Whether this machine is in a network at all: a link beside the tunnel is up and leads somewhere.
+    pub(crate) fn online(&mut self) -> bool {
+        let netlink = self.ledger.netlink();
+        let links = netlink.links().unwrap_or_default();
+        let leads = |index: u32| {
+            let alive = |l: &&Link| l.index == index && l.up && l.carrier && !l.loopback;
+            index != self.tun && links.iter().any(|l| alive(&l))
+        };
+        let routes = netlink.routes().unwrap_or_default();
+        let scope = |r: &Route| r.destination.addr().is_ipv4() || r.destination.prefix_len() == 0;
+        routes.iter().any(|r| r.table == MAIN && scope(r) && r.index.is_some_and(leads))
     }
 
     /// The way to a gateway outside the tunnel, and what its link carries; `None` without a network.

@@ -258,7 +258,7 @@ impl Daemon {
             }
             Action::WakeSession { ask } => {
                 self.suspended = false;
-                self.look_at_network(now);
+                self.network_is_new(now);
                 self.node.resume(now);
                 if ask {
                     self.node.ask(now);
@@ -491,7 +491,7 @@ impl Daemon {
             sleep.sleeper.resume(sleep.pace.shown(now), cause);
         } else {
             self.suspended = false;
-            self.look_at_network(now);
+            self.network_is_new(now);
             self.node.resume(now);
         }
     }

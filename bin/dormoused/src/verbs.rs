@@ -8,7 +8,7 @@ use dormouse_io::clock::{unix_now, unix_now_precise};
 use dormouse_io::control::{ClientId, ControlEvent, ControlServer};
 use dormouse_node::ladder::{Rung, State};
 use dormouse_node::sleeper::{Cause, Reason};
-use dormouse_node::{Change, ClientInfo, FailureKind, Node, Offer};
+use dormouse_node::{Change, ClientInfo, FailureKind, Offer};
 use dormouse_sansio::{Deadline, Instant};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -28,7 +28,9 @@ struct Waiting {
 struct Failures {
     /// How often a rung failed.
     count: u64,
-    /// The last time, in words.
+    /// The last time: which rung,
+    rung: Rung,
+    /// and why, in words.
     why: String,
     kind: FailureKind,
     offer: Offer,
@@ -84,9 +86,10 @@ impl Verbs {
 
     /// Tells whoever watches.
     pub(crate) fn announce(&mut self, change: Change, _now: Instant) {
-        if let Change::RungFailed { connection, why, kind, offer, .. } = &change {
+        if let Change::RungFailed { connection, rung, why, kind, offer } = &change {
             let count = self.failures.get(connection).map_or(0, |f| f.count) + 1;
-            let failures = Failures { count, why: why.clone(), kind: *kind, offer: offer.clone() };
+            let failures =
+                Failures { count, rung: *rung, why: why.clone(), kind: *kind, offer: offer.clone() };
             self.failures.insert(connection.clone(), failures);
         }
         if self.watching.is_empty() {
@@ -103,26 +106,13 @@ impl Verbs {
         }
     }
 
-    /// Answers those whose wait is over.
-    pub(crate) fn tell_waiting(&mut self, node: &Node, now: Instant) {
-        if self.waiting.is_empty() {
-            return;
-        }
-        let infos = node.client_infos(now);
-        let mut answers = Vec::new();
-        for (client, waiting) in &self.waiting {
-            let Some(info) = infos.iter().find(|i| i.name == waiting.connection) else { continue };
-            if let Some(answer) = self.outcome(waiting, info, now) {
-                answers.push((*client, answer));
-            }
-        }
-        for (client, answer) in answers {
-            self.waiting.remove(&client);
-            self.reply(client, answer);
-        }
-    }
-
-    fn outcome(&self, waiting: &Waiting, info: &ClientInfo, now: Instant) -> Option<Result<Reply, Error>> {
+    fn outcome(
+        &self,
+        waiting: &Waiting,
+        info: &ClientInfo,
+        now: Instant,
+        trouble: impl Fn(&str) -> Option<String>,
+    ) -> Option<Result<Reply, Error>> {
         if status::state(info.state) == waiting.state {
             return Some(Ok(Reply::Done));
         }
@@ -139,8 +129,10 @@ impl Verbs {
             let state = status::state(info.state).name();
             let mut message =
                 format!("{} is {state}, not {}, and the time is over", info.name, waiting.state.name());
-            if let Some(last) = self.failures.get(&info.name).filter(|f| f.count > waiting.failures) {
-                message = format!("{message}; last failure: {}", last.why);
+            if let Some(trouble) = trouble(&info.name) {
+                message = format!("{message}; {trouble}");
+            } else if let Some(last) = self.failures.get(&info.name).filter(|f| f.count > waiting.failures) {
+                message = format!("{message}; last failure ({}): {}", last.rung.name(), last.why);
             }
             return Some(Err(Error::new(ErrorKind::Timeout, message)));
         }
@@ -166,6 +158,25 @@ impl Verbs {
 }
 
 impl Daemon {
+    /// Answers those whose wait is over.
+    pub(crate) fn tell_waiting(&mut self, now: Instant) {
+        if self.verbs.waiting.is_empty() {
+            return;
+        }
+        let infos = self.node.client_infos(now);
+        let mut answers = Vec::new();
+        for (client, waiting) in &self.verbs.waiting {
+            let Some(info) = infos.iter().find(|i| i.name == waiting.connection) else { continue };
+            if let Some(answer) = self.verbs.outcome(waiting, info, now, |name| self.nameless(name)) {
+                answers.push((*client, answer));
+            }
+        }
+        for (client, answer) in answers {
+            self.verbs.waiting.remove(&client);
+            self.verbs.reply(client, answer);
+        }
+    }
+
     /// Answers one request.
     pub(crate) fn answer(&mut self, now: Instant, client: ClientId, request: Request) {
         let result = match request.verb {
@@ -178,6 +189,7 @@ impl Daemon {
             }
             Verb::Down { connection, .. } => self.named(connection).map(|name| {
                 self.node.down(now, &name);
+                self.forget_gateway(&name);
                 Reply::Done
             }),
             Verb::Suspend => {
@@ -286,6 +298,7 @@ impl Daemon {
         let mut deadlines: Vec<_> = self.node.deadlines();
         deadlines.extend(self.verbs.deadline());
         deadlines.extend(self.sleep_deadline());
+        deadlines.extend(self.names_deadline());
         deadlines.sort_by_key(|d| d.at);
         control::Status {
             daemon: control::DaemonStatus {

@@ -1,7 +1,7 @@
 //! What IKE reports, applied: to the SAs, to the ladders, and outward as the node's own events.
 
 use crate::event::{Change, Event, FailureKind, Offer};
-use crate::ladder::Failure;
+use crate::ladder::{Failure, State};
 use crate::node::{Node, Session};
 use dormouse_ike::config::Resumption;
 use dormouse_ike::{CloseReason, Established, Event as Ike, SaId};
@@ -24,7 +24,7 @@ impl Node {
                 self.changed(Change::PeerRefused { from: path.remote.ip(), claimed, why: error.to_string() });
             }
             Ike::ChildFailed { sa, error } => {
-                tracing::warn!(%sa, %error, "an additional CHILD SA was refused");
+                tracing::warn!(%sa, %error, "a CHILD SA was refused");
             }
             Ike::Closed { sa, reason } => self.closed(now, sa, reason),
             Ike::ProbeAnswered { sa, .. } => self.probe_answered(now, sa),
@@ -200,7 +200,12 @@ impl Node {
         }
         client.sa = None;
         let name = client.config.name.clone();
-        client.ladder.failed(now, why);
+        if let (Failure::Timeout, State::Climbing(rung)) = (why, client.ladder.state()) {
+            self.rung_unanswered(&name, rung);
+        }
+        if let Some(client) = self.clients.get_mut(&name) {
+            client.ladder.failed(now, why);
+        }
         self.resend_copies(now, &name);
         self.ike.forget(now, sa);
         tracing::info!(connection = %name, ?why, "the held SA is given up");

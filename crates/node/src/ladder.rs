@@ -182,6 +182,8 @@ pub struct Ladder {
     /// When the gateway was last heard.
     heard: Instant,
     last_wake: Option<Wake>,
+    /// The rung whose deadline has passed, until somebody is told.
+    expired: Option<Rung>,
     actions: VecDeque<Action>,
 }
 
@@ -217,6 +219,7 @@ impl Ladder {
             climb_started: Instant::ZERO,
             heard: Instant::ZERO,
             last_wake: None,
+            expired: None,
             actions: VecDeque::new(),
         }
     }
@@ -514,11 +517,27 @@ impl Ladder {
                 if self.reroute(now) {
                     return;
                 }
+                self.expired = if let State::Climbing(rung) = self.state { Some(rung) } else { None };
                 self.actions.push_back(Action::Abandon);
                 self.failed(now, Failure::Timeout);
             }
             Wait::Retry(at) if at <= now => self.begin(now),
             _ => {}
+        }
+    }
+
+    /// The rung whose deadline passed since the last call.
+    pub fn take_expired(&mut self) -> Option<Rung> {
+        self.expired.take()
+    }
+
+    /// How long a rung is tried: what it asks of the gateway must be answered by then.
+    #[must_use]
+    pub fn deadline_of(&self, rung: Rung) -> Duration {
+        match rung {
+            Rung::Held | Rung::Mobike => self.deadlines.probe,
+            Rung::Ticket => self.deadlines.ticket,
+            Rung::Full => self.deadlines.full,
         }
     }
 

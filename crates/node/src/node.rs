@@ -16,8 +16,8 @@ use crate::child::Suite;
 use crate::client::{Client, failure_of};
 use crate::config::Resolved;
 use crate::config::file::Role;
-use crate::event::{Change, Event, Offer};
-use crate::ladder::{Action, Failure, State};
+use crate::event::{Change, Event, FailureKind, Offer};
+use crate::ladder::{Action, Failure, Rung, State};
 use crate::late::Late;
 use crate::standin::Desk;
 use dormouse_esp::Sad;
@@ -355,6 +355,11 @@ impl Node {
         for client in self.clients.values_mut() {
             client.ladder.handle_timeout(now);
         }
+        let expired =
+            self.clients.iter_mut().filter_map(|(n, c)| Some((n.clone(), c.ladder.take_expired()?)));
+        for (name, rung) in expired.collect::<Vec<_>>() {
+            self.rung_unanswered(&name, rung);
+        }
         self.desk_timeout(now);
         self.end_late(now);
         self.climb(now);
@@ -568,6 +573,18 @@ impl Node {
         for connection in used {
             self.events.push_back(Event::Ticket { connection, bytes: None });
         }
+    }
+
+    /// Nobody answered while a rung was tried: people are told, as of any failure.
+    pub(crate) fn rung_unanswered(&mut self, connection: &str, rung: Rung) {
+        let Some(client) = self.clients.get_mut(connection) else { return };
+        let limit = client.ladder.deadline_of(rung);
+        let gateway = client.config.gateway.as_deref().unwrap_or("the gateway");
+        let why = format!("{gateway} did not answer within {limit:?}");
+        client.last_error = Some((why.clone(), FailureKind::Timeout));
+        client.last_offer = Offer::default();
+        let (connection, kind, offer) = (connection.to_owned(), FailureKind::Timeout, Offer::default());
+        self.changed(Change::RungFailed { connection, rung, why, kind, offer });
     }
 
     pub(crate) fn ladder_failed(

@@ -169,6 +169,17 @@ impl Host {
         self.sh(&format!("printf %s '{value}' > /proc/sys/{}", key.replace('.', "/"))).map(drop)
     }
 
+    /// Gives this host a file of its own below `/etc`, seen by what is started in it from now on.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub fn etc(&self, name: &str, content: &str) -> Result<()> {
+        let dir = own_etc(&self.netns);
+        fs::create_dir_all(&dir).with_context(|| dir.display().to_string())?;
+        // In its place: processes that run have this file mounted.
+        fs::write(dir.join(name), content).with_context(|| dir.join(name).display().to_string())
+    }
+
     /// Loads an nftables rule set.
     ///
     /// # Errors
@@ -262,6 +273,12 @@ fn remove_netns(netns: &str) {
         }
     }
     let _ = Command::new("ip").args(["netns", "del", netns]).output();
+    let _ = fs::remove_dir_all(own_etc(netns));
+}
+
+/// What `ip netns exec` mounts over `/etc`, file by file.
+fn own_etc(netns: &str) -> PathBuf {
+    Path::new("/etc/netns").join(netns)
 }
 
 /// Removes namespaces and scratch directories whose owning process is gone.

@@ -452,3 +452,20 @@ fn whatever_is_heard_before_the_radio_is_off_ends_the_doubt() {
     l.wake(at(15));
     assert_eq!(actions(&mut l), []);
 }
+
+#[test]
+fn a_rung_that_nobody_answers_is_named_once() {
+    let mut l = ladder();
+    l.network(at(0), Some(path(1)));
+    l.set_ticket(true);
+    l.up(at(0));
+    for rung in [Rung::Ticket, Rung::Full] {
+        assert_eq!(l.take_expired(), None);
+        assert_eq!(l.state(), State::Climbing(rung));
+        expire(&mut l);
+        assert_eq!(l.take_expired(), Some(rung));
+    }
+    assert_eq!((l.take_expired(), l.state()), (None, State::Backoff));
+    expire(&mut l);
+    assert_eq!(l.take_expired(), None, "a pause is no failure");
+}
