@@ -76,11 +76,13 @@ fn main() -> ExitCode {
 
 fn run(args: &args::Args) -> Result<()> {
     let loaded = load::load(args)?;
+    let filter = EnvFilter::try_new(&loaded.daemon.log).map_err(|e| {
+        anyhow::anyhow!("{}: daemon.log: \"{}\": {e}", args.config.display(), loaded.daemon.log)
+    })?;
     if args.check {
         println!("{}: {} connection(s), all fine", args.config.display(), loaded.connections.len());
         return Ok(());
     }
-    let filter = EnvFilter::try_new(&loaded.daemon.log).map_err(|e| anyhow::anyhow!("daemon.log: {e}"))?;
     log_to(filter);
     daemon::Daemon::new(loaded, args)?.run()
 }

@@ -140,7 +140,8 @@ pub enum Role {
 pub struct Connection {
     /// `client` or `gateway`.
     pub role: Role,
-    /// Client: the gateway's name or address.
+    /// Client: the gateway's name or address. Of a name's addresses, in both families, the first to which there is a way is used; the
+    /// others when that one does not answer, or when the device is where only they can be reached.
     pub gateway: Option<String>,
     /// Client: connect when the daemon starts, rather than on `dormouse up`.
     #[serde(default)]
@@ -341,7 +342,8 @@ pub struct Child {
     /// and `remote` name, their own two addresses. Where these do not name them, or the peer wants no transport mode, tunnel mode is
     /// used. Of several clients behind one NAT, a gateway reaches the one that came last.
     pub mode: Mode,
-    /// Our side of the tunnel: prefixes, or `dynamic` for the address that the gateway gives us.
+    /// Our side of the tunnel: prefixes, or `dynamic` for the address that the gateway gives us. A gateway with a pool must say what its
+    /// clients reach.
     pub local: Vec<Selector>,
     /// The peer's side: prefixes, or `dynamic` for the address that we give the client, which is what a gateway with a pool means if
     /// it says nothing. What a prefix here covers is not sent in clear while the connection is up (there is no tunnel in a family in which
@@ -351,7 +353,7 @@ pub struct Child {
     pub remote: Vec<Selector>,
     /// New keys after this time.
     pub rekey: Seconds,
-    /// New keys after this many bytes. 0: no bound but that of the algorithm.
+    /// New keys after this many bytes, 1,048,576 or more. 0: no bound but that of the algorithm.
     pub rekey_bytes: u64,
     /// Packets by which a late packet may lag and still be accepted, from 1,024 to 65,536.
     pub replay_window: u32,

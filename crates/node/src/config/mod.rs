@@ -3,6 +3,7 @@
 pub mod file;
 mod resolve;
 pub mod sleep;
+mod sound;
 pub mod standin;
 
 pub use resolve::{ConfigError, ReadFile, Resolved, parse, resolve};

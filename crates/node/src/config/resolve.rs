@@ -4,6 +4,7 @@
 //! that this module does no I/O of its own.
 
 use super::file::{self, Connection, File, Mode, Request, ResumptionMode, Role, Selector};
+use super::sound;
 use crate::ladder::Deadlines;
 use dormouse_crypto::cert::{Certificate, Identity, TrustStore, Usage};
 use dormouse_crypto::sign::SigningKey;
@@ -31,7 +32,7 @@ pub struct ConfigError {
 }
 
 impl ConfigError {
-    fn new(key: impl Into<String>, problem: impl Display) -> Self {
+    pub(super) fn new(key: impl Into<String>, problem: impl Display) -> Self {
         Self { key: key.into(), problem: problem.to_string() }
     }
 }
@@ -89,6 +90,7 @@ pub fn parse(text: &str) -> Result<File, String> {
 /// # Errors
 /// The first thing that is wrong.
 pub fn resolve(file: &File, read: &mut ReadFile<'_>) -> Result<Vec<Resolved>, ConfigError> {
+    sound::daemon(&file.daemon)?;
     let listen: Vec<_> = file.daemon.listen.iter().copied().filter(|a| !a.is_unspecified()).collect();
     let one = |(name, c): (&String, &Connection)| {
         let mut resolved = connection(name, c, read)?;
@@ -102,18 +104,7 @@ pub fn resolve(file: &File, read: &mut ReadFile<'_>) -> Result<Vec<Resolved>, Co
 
 fn connection(name: &str, c: &Connection, read: &mut ReadFile<'_>) -> Result<Resolved, ConfigError> {
     let key = |k: &str| format!("connection.{name}.{k}");
-    match (c.role, &c.gateway) {
-        (Role::Client, None) => {
-            return Err(ConfigError::new(key("gateway"), "a client needs the gateway's name or address"));
-        }
-        (Role::Gateway, Some(g)) => {
-            return Err(ConfigError::new(
-                key("gateway"),
-                format!("a gateway has no gateway; remove \"{g}\" or set role = \"client\""),
-            ));
-        }
-        _ => {}
-    }
+    sound::connection(name, c)?;
     let local_id = identity(&key("local.id"), &c.local.id)?;
     let local_auth = local_auth(&key("local"), &c.local, read)?;
     let remote_auth = remote_auth(&key("remote"), c, &local_auth, read)?;

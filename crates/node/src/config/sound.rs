@@ -1,0 +1,173 @@
+//! What a configuration cannot mean, though each value has the right type: numbers that nothing works with, and keys that contradict
+//! each other. Owns these bounds; must never read a file or another module's state.
+
+use super::file::{Connection, Daemon, Mode, ResumptionMode, Role, Selector};
+use super::resolve::ConfigError;
+
+/// Longest name of an interface, in bytes (Linux: IFNAMSIZ less the zero).
+const INTERFACE_MOST: usize = 15;
+/// Smallest MTU of the tunnel interface, in bytes: every IPv4 host takes datagrams of this size (RFC 1122 section 3.3.2).
+const MTU_LEAST: u16 = 576;
+/// A rung of the ladder that is given less than this cannot hear an answer, in milliseconds.
+const RUNG_LEAST: u32 = 100;
+/// Keys for fewer bytes than this are changed more often than they are used.
+const REKEY_BYTES_LEAST: u64 = 1 << 20;
+
+/// The daemon itself.
+///
+/// # Errors
+/// The first thing that cannot be meant.
+pub(super) fn daemon(d: &Daemon) -> Result<(), ConfigError> {
+    let name = &d.interface;
+    let odd = |c: char| c.is_whitespace() || c.is_control() || c == '/' || c == ':';
+    if name.is_empty() || name.len() > INTERFACE_MOST || name.contains(odd) || name == "." || name == ".." {
+        let problem =
+            format!("\"{name}\" is no name of an interface: 1 to {INTERFACE_MOST} letters and digits");
+        return Err(ConfigError::new("daemon.interface", problem));
+    }
+    if d.mtu != 0 && d.mtu < MTU_LEAST {
+        let problem = format!("{} is too small; {MTU_LEAST} is the least, 0 chooses", d.mtu);
+        return Err(ConfigError::new("daemon.mtu", problem));
+    }
+    for (key, port) in [("daemon.ike_port", d.ike_port), ("daemon.nat_t_port", d.nat_t_port)] {
+        if port == 0 {
+            return Err(ConfigError::new(key, "0 is no port; leave the line out for the usual one"));
+        }
+    }
+    if d.ike_port == d.nat_t_port {
+        let problem = format!("{} is daemon.ike_port too; each needs a port of its own", d.nat_t_port);
+        return Err(ConfigError::new("daemon.nat_t_port", problem));
+    }
+    if d.listen.is_empty() {
+        return Err(ConfigError::new("daemon.listen", "at least one address is needed, such as \"0.0.0.0\""));
+    }
+    if d.cookie_threshold >= d.half_open_limit {
+        let problem = format!(
+            "{} is not below daemon.half_open_limit ({}): newcomers would be refused before they are asked for a cookie",
+            d.cookie_threshold, d.half_open_limit
+        );
+        return Err(ConfigError::new("daemon.cookie_threshold", problem));
+    }
+    Ok(())
+}
+
+/// One connection, by its name.
+///
+/// # Errors
+/// The first thing that cannot be meant.
+pub(super) fn connection(name: &str, c: &Connection) -> Result<(), ConfigError> {
+    let wrong =
+        |key: &str, problem: String| Err(ConfigError::new(format!("connection.{name}.{key}"), problem));
+    match (c.role, &c.gateway) {
+        (Role::Client, None) => {
+            return wrong("gateway", "a client needs the gateway's name or address".into());
+        }
+        (Role::Client, Some(g)) if g.trim().is_empty() => {
+            return wrong("gateway", "is empty; a client needs the gateway's name or address".into());
+        }
+        (Role::Gateway, Some(g)) => {
+            return wrong(
+                "gateway",
+                format!("a gateway has no gateway; remove \"{g}\" or set role = \"client\""),
+            );
+        }
+        _ => {}
+    }
+    if c.role == Role::Gateway && c.auto {
+        return wrong("auto", "a gateway waits for its clients; remove it or set role = \"client\"".into());
+    }
+    let pool = &c.pool;
+    if c.role == Role::Client && !(pool.addresses.is_empty() && pool.dns.is_empty() && pool.routes.is_empty())
+    {
+        return wrong("pool", "a client gives no addresses; remove it or set role = \"gateway\"".into());
+    }
+    if c.role == Role::Gateway && !pool.addresses.is_empty() && c.child.mode == Mode::Tunnel {
+        // Its clients would be connected, and reach nothing.
+        if !c.child.local.iter().any(|s| matches!(s, Selector::Net(_))) {
+            let problem = "say what clients reach behind this gateway, such as [\"0.0.0.0/0\", \"::/0\"]";
+            return wrong("child.local", problem.into());
+        }
+    }
+    if c.ike.liveness_timeout.0 == 0 {
+        return wrong("ike.liveness_timeout", "0 s would give up every peer at once; 1 is the least".into());
+    }
+    for (key, ms) in [
+        ("wake.probe_ms", c.wake.probe_ms),
+        ("wake.ticket_ms", c.wake.ticket_ms),
+        ("wake.full_ms", c.wake.full_ms),
+    ] {
+        if ms < RUNG_LEAST {
+            return wrong(key, format!("{ms} ms is too short for an answer; {RUNG_LEAST} is the least"));
+        }
+    }
+    if c.resumption.ticket_lifetime.0 == 0 && c.resumption.mode != ResumptionMode::Off {
+        return wrong(
+            "resumption.ticket_lifetime",
+            "no ticket is good for 0 s; mode = \"off\" grants none".into(),
+        );
+    }
+    if (1..REKEY_BYTES_LEAST).contains(&c.child.rekey_bytes) {
+        let problem = format!(
+            "{} bytes are too few; {REKEY_BYTES_LEAST} is the least, 0 sets no bound",
+            c.child.rekey_bytes
+        );
+        return wrong("child.rekey_bytes", problem);
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{file::File, parse};
+    use super::*;
+
+    const CLIENT: &str = "[connection.a]\nrole = \"client\"\ngateway = \"192.0.2.1\"\n\
+                          [connection.a.local]\nid = \"a\"\n[connection.a.remote]\nid = \"b\"\n";
+
+    fn gateway() -> String {
+        CLIENT.replace("\"client\"", "\"gateway\"").replace("gateway = \"192.0.2.1\"\n", "")
+    }
+
+    fn check(text: &str) -> Result<(), ConfigError> {
+        let file: File = parse(text).expect("it parses");
+        daemon(&file.daemon)?;
+        file.connection.iter().try_for_each(|(name, c)| connection(name, c))
+    }
+
+    #[test]
+    fn what_is_usual_is_sound() {
+        assert_eq!(check(CLIENT), Ok(()));
+        assert_eq!(check(&gateway()), Ok(()));
+    }
+
+    #[test]
+    fn each_thing_that_cannot_be_meant_is_named() {
+        let of_daemon = |lines: &str| format!("[daemon]\n{lines}\n{CLIENT}");
+        let more = |section: &str, lines: &str| format!("{CLIENT}[connection.a.{section}]\n{lines}\n");
+        let role =
+            |lines: &str| gateway().replace("role = \"gateway\"", &format!("role = \"gateway\"\n{lines}"));
+        for (text, key) in [
+            (of_daemon("interface = \"a-very-long-name0\""), "daemon.interface"),
+            (of_daemon("interface = \"\""), "daemon.interface"),
+            (of_daemon("interface = \"a/b\""), "daemon.interface"),
+            (of_daemon("mtu = 10"), "daemon.mtu"),
+            (of_daemon("ike_port = 0"), "daemon.ike_port"),
+            (of_daemon("ike_port = 4500"), "daemon.nat_t_port"),
+            (of_daemon("listen = []"), "daemon.listen"),
+            (of_daemon("cookie_threshold = 9\nhalf_open_limit = 9"), "daemon.cookie_threshold"),
+            (CLIENT.replace("192.0.2.1", " "), "connection.a.gateway"),
+            (CLIENT.replace("gateway = \"192.0.2.1\"\n", ""), "connection.a.gateway"),
+            (role("gateway = \"192.0.2.1\""), "connection.a.gateway"),
+            (role("auto = true"), "connection.a.auto"),
+            (more("pool", "addresses = [\"10.0.0.0/24\"]"), "connection.a.pool"),
+            (gateway() + "[connection.a.pool]\naddresses = [\"10.0.0.0/24\"]\n", "connection.a.child.local"),
+            (more("ike", "liveness_timeout = 0"), "connection.a.ike.liveness_timeout"),
+            (more("wake", "full_ms = 0"), "connection.a.wake.full_ms"),
+            (more("wake", "ticket_ms = 99"), "connection.a.wake.ticket_ms"),
+            (more("resumption", "ticket_lifetime = 0"), "connection.a.resumption.ticket_lifetime"),
+            (more("child", "rekey_bytes = 1"), "connection.a.child.rekey_bytes"),
+        ] {
+            assert_eq!(check(&text).expect_err(key).key, key, "{text}");
+        }
+    }
+}
