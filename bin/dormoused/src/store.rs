@@ -6,7 +6,7 @@ use dormouse_crypto::Secret;
 use dormouse_ike::load::LoadHistory;
 use dormouse_ike::ticket::{ClientTicket, TicketGuard, TicketKeys};
 use dormouse_io::entropy::OsEntropy;
-use dormouse_io::leases::{LeaseStore, StoredLease};
+use dormouse_io::leases::{self, LeaseStore, StoredLease};
 use dormouse_io::state::{Log, StateDir};
 use dormouse_node::pool::{Addresses, Change, Pool};
 use dormouse_sansio::UnixTime;
@@ -72,13 +72,27 @@ impl Store {
         Ok(GatewayState { keys, guard })
     }
 
-    /// Opens the leases and puts them back into `pool`.
+    /// Opens the leases and puts them back into `pool`. A damaged file is put aside: a gateway that serves with new addresses is
+    /// better than one that does not start.
     ///
     /// # Errors
-    /// If the database cannot be opened or read.
+    /// If the database cannot be opened or read, or is of a later release.
     pub(crate) fn leases(&mut self, pool: &mut Pool) -> Result<()> {
-        let store = LeaseStore::open(&self.dir.path(LEASES))?;
-        for lease in store.load()? {
+        let path = self.dir.path(LEASES);
+        let open = || LeaseStore::open(&path).and_then(|store| store.load().map(|leases| (store, leases)));
+        let (store, leases) = match open() {
+            Err(leases::Error::Damaged { .. }) => {
+                let kept = self.put_aside(LEASES);
+                // They belong to the damaged file, and would damage a new one.
+                for journal in ["-wal", "-shm"] {
+                    self.dir.remove(&format!("{LEASES}{journal}"))?;
+                }
+                tracing::warn!(kept, "the leases are unreadable: clients get their addresses anew");
+                open()?
+            }
+            other => other?,
+        };
+        for lease in leases {
             pool.restore(&lease.identity, Addresses { v4: lease.v4, v6: lease.v6 });
         }
         self.leases = Some(store);
@@ -288,6 +302,26 @@ mod tests {
         }
         store.flush().unwrap();
         assert_eq!(std::fs::read(scratch.0.join(SPENT)).unwrap().len(), 120);
+    }
+
+    #[test]
+    fn damaged_leases_are_put_aside_and_written_anew() {
+        let scratch = Scratch::new("leases");
+        let prefix = || vec!["10.55.0.0/24".parse().unwrap()];
+        let mut store = Store::open(&scratch.0).unwrap();
+        let path = scratch.0.join(LEASES);
+        std::fs::write(&path, vec![0x5a; 8_192]).unwrap();
+        std::fs::write(scratch.0.join("leases.db-wal"), "of the damaged one").unwrap();
+        store.leases(&mut Pool::new(prefix())).unwrap();
+        assert_eq!(std::fs::read(scratch.0.join("leases.db.damaged")).unwrap(), vec![0x5a; 8_192]);
+        let lease = Addresses { v4: Some([10, 55, 0, 9].into()), v6: None };
+        store.lease(Change::Lease { identity: "a".into(), addresses: lease }, UnixTime(1_800_000_000));
+        store.flush().unwrap();
+        drop(store);
+        let (mut store, mut pool) = (Store::open(&scratch.0).unwrap(), Pool::new(prefix()));
+        store.leases(&mut pool).unwrap();
+        let both = dormouse_node::pool::Families { v4: true, v6: true };
+        assert_eq!(pool.acquire("a", both, &[]).v4, lease.v4, "kept again");
     }
 
     #[test]

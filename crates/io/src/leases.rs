@@ -28,6 +28,12 @@ pub enum Error {
         /// Leases that are not written yet.
         pending: usize,
     },
+    /// The file is not, or no longer, a database: nothing in it can be trusted.
+    #[error("{}: damaged, or no lease file", path.display())]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+    },
     /// The file is of a later release.
     #[error("{}: schema version {found}, this release knows versions up to {SCHEMA}; move the file away or install the later release", path.display())]
     Schema {
@@ -226,9 +232,11 @@ impl LeaseStore {
     }
 
     fn explain(&self, doing: &'static str, source: rusqlite::Error) -> Error {
-        if source.sqlite_error_code() == Some(ErrorCode::DiskFull) {
-            return Error::DiskFull { path: self.path.clone(), pending: self.pending.len() };
+        let path = self.path.clone();
+        match source.sqlite_error_code() {
+            Some(ErrorCode::DiskFull) => Error::DiskFull { path, pending: self.pending.len() },
+            Some(ErrorCode::NotADatabase | ErrorCode::DatabaseCorrupt) => Error::Damaged { path },
+            _ => Error::Sqlite { path, doing, source },
         }
-        Error::Sqlite { path: self.path.clone(), doing, source }
     }
 }
