@@ -24,7 +24,7 @@ pub struct Difference {
 /// Why no proposal fitted.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Mismatch {
-    /// `ike` or `esp`: the key of the configuration line.
+    /// `ike.proposals` or `child.proposals`: the key of the configuration, below the connection.
     pub line: &'static str,
     /// All proposals of the peer, in text.
     pub offered: Vec<String>,
@@ -65,7 +65,13 @@ pub fn explain_mismatch(offered: &[Proposal], acceptable: &[IkeProposal]) -> Mis
         groups: Groups::Ike(&p.groups),
         esn: None,
     });
-    explain(offered, ProtocolId::Ike, "ike", ours, acceptable.iter().map(ToString::to_string).collect())
+    explain(
+        offered,
+        ProtocolId::Ike,
+        "ike.proposals",
+        ours,
+        acceptable.iter().map(ToString::to_string).collect(),
+    )
 }
 
 impl Mismatch {
@@ -84,7 +90,13 @@ impl Mismatch {
             groups: Groups::Esp(p, exchange),
             esn: Some(esn),
         });
-        explain(offered, ProtocolId::Esp, "esp", ours, acceptable.iter().map(ToString::to_string).collect())
+        explain(
+            offered,
+            ProtocolId::Esp,
+            "child.proposals",
+            ours,
+            acceptable.iter().map(ToString::to_string).collect(),
+        )
     }
 
     /// What we offered when the peer refused it all: it never says what it would take.

@@ -198,7 +198,7 @@ fn a_mismatch_names_both_sides_and_the_line_to_change() {
         "offered [aes128-prfsha1-sha1-modp2048]",
         "acceptable [aes256gcm16-prfsha256-x25519]",
         "encryption (offered aes128; acceptable aes256gcm16)",
-        "add \"aes128-sha1-prfsha1-modp2048\" to `ike`",
+        "add \"aes128-sha1-prfsha1-modp2048\" to `ike.proposals`",
     ] {
         assert!(text.contains(part), "{part} in {text}");
     }
