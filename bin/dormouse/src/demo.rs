@@ -1,12 +1,14 @@
 //! `dormouse demo`: tells the story of `dormouse_lab::demo` on the terminal, and as JSON.
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use clap::Args;
 use dormouse_lab::demo::{self, HEADING, Options};
-use std::path::PathBuf;
+use std::fs::File;
+use std::io::Write;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Watch a device roam, sleep and wake inside its VPN, between network namespaces on this machine
 #[derive(Debug, Args)]
@@ -41,46 +43,102 @@ pub(crate) fn run(args: &DemoArgs, json: bool) -> Result<ExitCode> {
         return Ok(dormouse_control::ExitCode::Permission.into());
     }
     // Before the work, not after it: a place that cannot be written is better known now.
-    let create = |path: &Option<PathBuf>| -> Result<Option<(PathBuf, std::fs::File)>> {
-        let Some(path) = path else { return Ok(None) };
-        let file = std::fs::File::create(path).with_context(|| path.display().to_string())?;
-        Ok(Some((path.clone(), file)))
-    };
-    let (file, html) = (create(&args.file)?, create(&args.html)?);
+    let place = |path: &Option<PathBuf>| path.as_deref().map(Place::open).transpose();
+    let (file, html) = (place(&args.file)?, place(&args.html)?);
     let options = Options {
         interrupted: Arc::new(AtomicBool::new(false)),
         keep: args.keep,
         short: args.short,
         seed: args.seed,
     };
-    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP] {
         signal_hook::flag::register(signal, options.interrupted.clone())?;
     }
     let table = !json || args.file.is_some();
     if table {
         println!("{HEADING}");
     }
-    let report = demo::run(&options, |row| {
+    let told = demo::run(&options, |row| {
         if table {
             println!("{row}");
         }
+    });
+    // Control-C reaches what the demo runs as well: whatever fails then fails because of it.
+    let report = told.map_err(|e| match options.interrupted.load(Ordering::Relaxed) {
+        true => anyhow!("interrupted; what the demo made is removed"),
+        false => e,
     })?;
     if table {
         println!("{report}");
     }
-    if let (Some((path, mut file)), Some(hour)) = (html, &report.hour) {
-        let page = demo::hour::html(hour)?;
-        std::io::Write::write_all(&mut file, page.as_bytes()).with_context(|| path.display().to_string())?;
+    if let (Some(place), Some(hour)) = (html, &report.hour) {
+        let path = place.path.clone();
+        place.write(demo::hour::html(hour)?.as_bytes())?;
         if table {
             println!("The timelines: {}", path.display());
         }
     }
+    let text = serde_json::to_string_pretty(&report)?;
     match file {
-        Some((path, file)) => {
-            serde_json::to_writer_pretty(file, &report).with_context(|| format!("{}", path.display()))?
-        }
-        None if json => println!("{}", serde_json::to_string_pretty(&report)?),
+        Some(place) => place.write(text.as_bytes())?,
+        None if json => println!("{text}"),
         None => {}
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Where a result will stand. What stands there now stays until there is a result.
+#[derive(Debug)]
+struct Place {
+    path: PathBuf,
+    file: File,
+    /// Nothing was there before, and nothing is yet.
+    empty: bool,
+}
+
+impl Place {
+    fn open(path: &Path) -> Result<Self> {
+        let empty = !path.exists();
+        let file = File::options().write(true).create(true).truncate(false).open(path);
+        let file = file.with_context(|| path.display().to_string())?;
+        Ok(Self { path: path.into(), file, empty })
+    }
+
+    fn write(mut self, bytes: &[u8]) -> Result<()> {
+        self.empty = false;
+        // A terminal or a pipe has no length to set.
+        if self.file.metadata().is_ok_and(|m| m.is_file()) {
+            self.file.set_len(0).with_context(|| self.path.display().to_string())?;
+        }
+        self.file.write_all(bytes).with_context(|| self.path.display().to_string())
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        if self.empty {
+            let _ = std::fs::remove_file(&self.path);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Place;
+
+    #[test]
+    fn a_demo_without_an_end_leaves_what_was_there_and_nothing_where_nothing_was() {
+        let dir = std::env::temp_dir().join(format!("dormouse-place-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).expect("a directory");
+        let (old, new) = (dir.join("old.json"), dir.join("new.json"));
+        std::fs::write(&old, "of yesterday, and longer").expect("a file");
+        drop((Place::open(&old).expect("it opens"), Place::open(&new).expect("it opens")));
+        let (kept, left) = (std::fs::read_to_string(&old), new.exists());
+        Place::open(&old).and_then(|p| p.write(b"of today")).expect("it is written");
+        let written = std::fs::read_to_string(&old);
+        std::fs::remove_dir_all(&dir).expect("it goes");
+        assert_eq!(kept.ok().as_deref(), Some("of yesterday, and longer"));
+        assert!(!left, "an empty file is no result");
+        assert_eq!(written.ok().as_deref(), Some("of today"));
+    }
 }
