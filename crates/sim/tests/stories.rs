@@ -6,6 +6,10 @@
 use dormouse_sim::{Script, Settings, World};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+/// Seeds whose stories with drawn configurations ended badly once: packets lost by a rekeying, sessions that a busy peer let expire,
+/// a gateway that disturbed a sleeping device after a rekeying, a session without MOBIKE that was followed nowhere.
+const ONCE_BAD: [u64; 10] = [129, 1_117, 1_295, 2_134, 4_867, 24_065, 35_146, 45_964, 57_231, 76_200];
+
 fn play(seed: u64, settings: Settings) {
     let mut world = World::new(seed, settings);
     world.play(&Script::random(seed));
@@ -18,8 +22,10 @@ fn all_end_well(settings: impl Fn(u64) -> Settings) {
         Some(seed) => seed..seed + 1,
         None => 0..number("DORMOUSE_STORIES").unwrap_or(300),
     };
+    let once_bad =
+        ONCE_BAD.into_iter().filter(|seed| number("DORMOUSE_SEED").is_none() && !seeds.contains(seed));
     let mut failed = Vec::new();
-    for seed in seeds.clone() {
+    for seed in seeds.clone().chain(once_bad) {
         if catch_unwind(AssertUnwindSafe(|| play(seed, settings(seed)))).is_err() {
             eprintln!("seed {seed} failed; its story: {:#?} {:#?}", Script::random(seed), settings(seed));
             failed.push(seed);

@@ -292,6 +292,8 @@ impl IkeSa {
         self.seen_as = None;
         self.had_ticket |= old.had_ticket;
         self.announcing = old.announcing.take();
+        // Answered by a device that had announced its sleep already: the old SA sleeps along, and is deleted after the wake.
+        self.asleep = old.asleep;
         self.replaced = std::mem::take(&mut old.replaced);
         self.last_in = old.last_in;
         self.last_out = old.last_out;

@@ -236,11 +236,8 @@ impl IkeSa {
 
     /// Something came that the device has sent after its announcement.
     pub(crate) fn awake(&mut self, shared: &mut Shared, now: Instant) {
-        if self.asleep.take().is_none() {
-            return;
-        }
-        if self.stage != Stage::Live {
-            // Only an SA that was replaced: what its successor knows of the device is what counts.
+        // For an SA that was replaced it is what its successor knows of the device that counts: what comes here was under way.
+        if self.stage != Stage::Live || self.asleep.take().is_none() {
             return;
         }
         self.replaced_sleep(shared, None);
