@@ -381,10 +381,10 @@ impl World {
         self.device.flush(now);
     }
 
-    /// The gateway has no session but with a device that it knows to be asleep.
+    /// The gateway has a session, and knows that its device is asleep. One without a session may have a delete to repeat.
     fn gateway_rests(&self) -> bool {
         let sessions = self.gateway.node.as_ref().map(|n| n.gateway_sessions(self.now)).unwrap_or_default();
-        sessions.iter().all(|s| s.asleep)
+        !sessions.is_empty() && sessions.iter().all(|s| s.asleep)
     }
 
     fn weather(&mut self, loss: f64, duplication: f64, reordering: f64) {
@@ -454,6 +454,9 @@ impl World {
         );
         self.send_up();
         self.run(Duration::from_secs(90));
+        // Behind a NAT that nobody keeps open, the gateway may have given the device up meanwhile.
+        self.send_up();
+        self.run(Duration::from_secs(15));
         let numbers = [self.send_up(), self.send_up()];
         self.run(Duration::from_secs(2));
         let back = [self.send_down(), self.send_down()];
