@@ -9,7 +9,7 @@ use dormouse_netem::{Link, LinkConfig, Nat, NatConfig};
 use dormouse_node::config::{Resolved, parse, resolve};
 use dormouse_node::ladder::{Rung, State};
 use dormouse_node::pool::{Pool, SharedPool};
-use dormouse_node::{ANNOUNCE, Node, SleepFlags};
+use dormouse_node::{ANNOUNCE, Change, Node, SleepFlags};
 use dormouse_sansio::{Carrier, Entropy, Instant, Path, Seeded, UnixTime};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -506,6 +506,13 @@ impl World {
     /// The device's outer address, if it has one.
     pub(crate) fn device_address(&self) -> Option<SocketAddr> {
         self.access.map(|access| SocketAddr::new(access.address().into(), 500))
+    }
+
+    /// By which rungs the device came up, the first first.
+    #[must_use]
+    pub fn rungs(&self) -> Vec<Rung> {
+        let up = |c: &Change| if let Change::Up { rung, .. } = c { Some(*rung) } else { None };
+        self.device.changes.iter().filter_map(up).collect()
     }
 
     /// What the device's ladder is doing.

@@ -3,7 +3,6 @@
 
 use dormouse_ike::Endpoint;
 use dormouse_ike::config::EndpointConfig;
-use dormouse_node::Change;
 use dormouse_node::ladder::{Rung, State};
 use dormouse_sansio::{Path, Seeded};
 use dormouse_sim::{Access, Settings, Step, World};
@@ -14,11 +13,6 @@ fn connected(seed: u64) -> World {
     world.run(Duration::from_secs(2));
     assert_eq!(world.device_state(), State::Up, "{:#?}", world.device.changes);
     world
-}
-
-fn rungs(world: &World) -> Vec<Rung> {
-    let up = |c: &Change| if let Change::Up { rung, .. } = c { Some(*rung) } else { None };
-    world.device.changes.iter().filter_map(up).collect()
 }
 
 fn datagrams_out(world: &World) -> u64 {
@@ -58,7 +52,7 @@ fn a_lie_before_a_sleep_costs_a_question_after_it_and_not_the_session() {
         let before = datagrams_out(&world);
         let sent = data.then(|| world.send_up());
         world.run(SOON);
-        assert_eq!(rungs(&world), [Rung::Full, Rung::Held], "{:#?}", world.device.changes);
+        assert_eq!(world.rungs(), [Rung::Full, Rung::Held], "{:#?}", world.device.changes);
         assert_eq!(datagrams_out(&world), before, "one question, at the wake");
         assert!(sent.is_none_or(|number| times(&world, number) == 1));
         sleep(&mut world, 5);
@@ -78,7 +72,7 @@ fn a_true_hint_before_a_sleep_brings_the_ticket_right_after_it() {
     sleep(&mut world, 10);
     let second = world.send_up();
     world.run(SOON);
-    assert_eq!(rungs(&world), [Rung::Full, Rung::Ticket], "{:#?}", world.device.changes);
+    assert_eq!(world.rungs(), [Rung::Full, Rung::Ticket], "{:#?}", world.device.changes);
     assert_eq!([first, second].map(|number| times(&world, number)), [1, 1]);
     world.settle_and_check();
 }
@@ -94,7 +88,7 @@ fn data_that_a_bad_network_swallowed_before_a_sleep_does_not_cost_the_session() 
     let before = datagrams_out(&world);
     let number = world.send_up();
     world.run(SOON);
-    assert_eq!(rungs(&world), [Rung::Full, Rung::Held], "{:#?}", world.device.changes);
+    assert_eq!(world.rungs(), [Rung::Full, Rung::Held], "{:#?}", world.device.changes);
     assert_eq!((datagrams_out(&world), times(&world, number)), (before, 1));
     world.settle_and_check();
 }
@@ -109,7 +103,7 @@ fn a_question_that_a_lost_network_cut_short_is_asked_again_in_the_next_one() {
         world.step(Step::Enter(access));
         world.run(SOON);
         let rung = if access == Access::A { Rung::Held } else { Rung::Mobike };
-        assert_eq!(rungs(&world), [Rung::Full, rung], "{:#?}", world.device.changes);
+        assert_eq!(world.rungs(), [Rung::Full, rung], "{:#?}", world.device.changes);
         world.settle_and_check();
     }
 }
@@ -124,5 +118,5 @@ fn data_that_nobody_answers_is_no_doubt_yet() {
         world.run(Duration::from_millis(100));
     }
     assert_eq!(datagrams_out(&world), before, "an exchange was made");
-    assert_eq!(rungs(&world), [Rung::Full], "nobody was heard, so nothing is known");
+    assert_eq!(world.rungs(), [Rung::Full], "nobody was heard, so nothing is known");
 }

@@ -1,7 +1,6 @@
 //! Sessions that libreswan resumes: it looks for no NAT then, so its ESP does not reach a device behind one. Such a ticket is not
 //! kept behind a NAT; and where a NAT came between later, a resumed session that carries nothing is replaced by a full exchange.
 
-use dormouse_node::Change;
 use dormouse_node::ladder::{Rung, State, UNANSWERED};
 use dormouse_sim::{Access, Settings, Step, World};
 use std::time::Duration;
@@ -17,11 +16,6 @@ fn world(seed: u64, mode: &str) -> World {
     world
 }
 
-fn rungs(world: &World) -> Vec<Rung> {
-    let up = |c: &Change| if let Change::Up { rung, .. } = c { Some(*rung) } else { None };
-    world.device.changes.iter().filter_map(up).collect()
-}
-
 /// The gateway loses the session, and the device comes back in `access`, by its ticket.
 fn comes_back(world: &mut World, access: Access) {
     assert!(world.device.ticket.is_some());
@@ -29,7 +23,7 @@ fn comes_back(world: &mut World, access: Access) {
     world.step(Step::Sleep(Duration::from_secs(5), access));
     world.send_up();
     world.run(Duration::from_secs(4));
-    assert_eq!(rungs(world), [Rung::Full, Rung::Ticket], "{:#?}", world.device.changes);
+    assert_eq!(world.rungs(), [Rung::Full, Rung::Ticket], "{:#?}", world.device.changes);
 }
 
 /// The device sends, and has the time to find out whether anybody hears it.
@@ -49,7 +43,7 @@ fn behind_a_nat_that_has_come_between_the_session_is_replaced_and_the_ticket_not
     assert!(!world.gateway.received.contains(&copied));
     world.run(UNANSWERED);
     assert!(world.gateway.received.contains(&copied), "{:#?}", world.device.changes);
-    assert_eq!(rungs(&world), [Rung::Full, Rung::Ticket, Rung::Full], "{:#?}", world.device.changes);
+    assert_eq!(world.rungs(), [Rung::Full, Rung::Ticket, Rung::Full], "{:#?}", world.device.changes);
     assert!(world.device.ticket.is_none());
     sends(&mut world);
     world.settle_and_check();
@@ -60,7 +54,7 @@ fn one_that_carries_nothing_for_another_reason_is_replaced_too() {
     let mut world = world(2, "libreswan");
     comes_back(&mut world, Access::A);
     sends(&mut world);
-    assert_eq!(rungs(&world), [Rung::Full, Rung::Ticket, Rung::Full], "{:#?}", world.device.changes);
+    assert_eq!(world.rungs(), [Rung::Full, Rung::Ticket, Rung::Full], "{:#?}", world.device.changes);
     assert!(world.device.ticket.is_some());
     world.settle_and_check();
 }
@@ -72,7 +66,7 @@ fn one_that_carries_something_is_kept() {
     world.send_down();
     world.run(Duration::from_secs(1));
     sends(&mut world);
-    assert_eq!(rungs(&world), [Rung::Full, Rung::Ticket], "{:#?}", world.device.changes);
+    assert_eq!(world.rungs(), [Rung::Full, Rung::Ticket], "{:#?}", world.device.changes);
     world.settle_and_check();
 }
 
@@ -81,6 +75,6 @@ fn by_the_rfc_silence_is_no_reason() {
     let mut world = world(4, "strict");
     comes_back(&mut world, Access::B);
     sends(&mut world);
-    assert_eq!(rungs(&world), [Rung::Full, Rung::Ticket], "{:#?}", world.device.changes);
+    assert_eq!(world.rungs(), [Rung::Full, Rung::Ticket], "{:#?}", world.device.changes);
     world.settle_and_check();
 }

@@ -1,7 +1,6 @@
 //! A device that changes its network in a session without MOBIKE: a peer that does not look where packets come from would go on
 //! sending to where the device was, so the session is replaced; one that saw the device behind a NAT follows.
 
-use dormouse_node::Change;
 use dormouse_node::ladder::{Rung, State};
 use dormouse_sim::{Access, Settings, World};
 use std::time::Duration;
@@ -19,11 +18,6 @@ fn world(seed: u64, first: Access, resumption: &str) -> World {
     world
 }
 
-fn rungs(world: &World) -> Vec<Rung> {
-    let up = |c: &Change| if let Change::Up { rung, .. } = c { Some(*rung) } else { None };
-    world.device.changes.iter().filter_map(up).collect()
-}
-
 /// Whether data flow both ways at once in the other network.
 fn flows_in(world: &mut World, access: Access) -> bool {
     world.enter(access);
@@ -39,7 +33,7 @@ fn from_a_routed_network_it_comes_back_by_ticket_or_in_full() {
     for (mode, rung) in [("strict", Rung::Ticket), ("off", Rung::Full)] {
         let mut world = world(1, Access::A, mode);
         assert!(flows_in(&mut world, Access::B), "{:#?}", world.device.changes);
-        assert_eq!(rungs(&world), [Rung::Full, rung], "{:#?}", world.device.changes);
+        assert_eq!(world.rungs(), [Rung::Full, rung], "{:#?}", world.device.changes);
         world.settle_and_check();
     }
 }
@@ -47,8 +41,8 @@ fn from_a_routed_network_it_comes_back_by_ticket_or_in_full() {
 #[test]
 fn from_behind_a_nat_the_gateway_follows() {
     let mut world = world(2, Access::B, "strict");
-    let before = rungs(&world).len();
+    let before = world.rungs().len();
     assert!(flows_in(&mut world, Access::A), "{:#?}", world.device.changes);
-    assert_eq!(rungs(&world)[before..], [Rung::Mobike], "{:#?}", world.device.changes);
+    assert_eq!(world.rungs()[before..], [Rung::Mobike], "{:#?}", world.device.changes);
     world.settle_and_check();
 }
