@@ -170,6 +170,29 @@ fn mobike_moves_the_session_into_a_nat_and_back() -> Result<()> {
 }
 
 #[test]
+fn without_mobike_the_session_lives_where_the_gateway_follows_and_is_replaced_elsewhere() -> Result<()> {
+    if skip("without mobike") {
+        return Ok(());
+    }
+    let s = Scenario { ours: vec![("ike", "mobike = false".into())], ..Scenario::default() };
+    let mut run = s.device(Access::A)?;
+    run.up()?;
+    run.data_flows()?;
+    // It has not seen a NAT, and would send to the old address for ever.
+    run.world.detach(Access::A)?;
+    run.world.attach(Access::B)?;
+    run.data_flows()?;
+    assert!(run.ours.ok(&["status", "--json"])?.text.contains("\"rung\":\"full\""));
+    // Now it has.
+    run.world.detach(Access::B)?;
+    run.world.attach(Access::A)?;
+    run.data_flows()?;
+    assert!(run.ours.ok(&["status", "--json"])?.text.contains("\"rung\":\"mobike\""));
+    assert_eq!(run.theirs.sas()?.matches("ESTABLISHED").count(), 1);
+    Ok(())
+}
+
+#[test]
 fn each_side_may_delete() -> Result<()> {
     if skip("delete") {
         return Ok(());

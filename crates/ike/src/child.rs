@@ -425,10 +425,12 @@ impl IkeSa {
         let lifetime = self.link.conn.children.get(agreed.config).map(|c| c.lifetime);
         let soft = lifetime.and_then(|l| l.soft(&mut shared.entropy).time).map(|t| now + t);
         let expire_at = lifetime.and_then(|l| l.hard()).map(|t| now + t);
-        // Whoever began goes first; the other steps in half-way to the hard limit.
-        let rekey_at = match (soft, expire_at) {
-            (Some(soft), Some(hard)) if !origin.we_began => Some(soft + (hard - soft) / 2),
-            (soft, _) => soft,
+        // Whoever began goes first; the other steps in later, but long before the hard limit.
+        let rekey_at = match (lifetime, soft, expire_at) {
+            (Some(lifetime), Some(soft), Some(hard)) if !origin.we_began => {
+                Some(soft + lifetime.slack(hard - soft))
+            }
+            (_, soft, _) => soft,
         };
         let child = Child {
             id,

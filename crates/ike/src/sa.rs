@@ -301,7 +301,8 @@ impl IkeSa {
         sa.schedule_authentication(shared, now);
         // Both ends rekey by the same clock: the client goes first unless it is asleep.
         if !sa.client {
-            sa.rekey_at = sa.rekey_at.map(|at| sa.expire_at.map_or(at, |end| at + (end - at) / 2));
+            let later = |at, end| at + sa.link.conn.ike_lifetime.slack(end - at);
+            sa.rekey_at = sa.rekey_at.map(|at| sa.expire_at.map_or(at, |end| later(at, end)));
         }
         sa
     }

@@ -49,6 +49,13 @@ impl Lifetime {
         self.time.map(|time| time.max(latest(time) + LEAST_MARGIN))
     }
 
+    /// How much later than drawn a rekeying may begin, together with something else or because the other end goes first: a part of
+    /// the age, and never more than half of what is `left` until the SA stops.
+    pub(crate) fn slack(&self, left: Duration) -> Duration {
+        let part = self.time.map(|time| time * u32::from(self.margin_percent.min(90)) / 100);
+        part.map_or(left / 2, |part| part.min(left / 2))
+    }
+
     /// Draws the moment to rekey.
     /// "the timing of rekeying requests SHOULD be jittered" (RFC 7296 section 2.8.1)
     pub fn soft(&self, entropy: &mut dyn Entropy) -> SoftLifetime {

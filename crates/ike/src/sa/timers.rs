@@ -5,8 +5,8 @@
 //! - `retransmission`: the next repetition of a request under way;
 //! - `probe`: the driver's own deadline of a [`crate::Endpoint::probe`];
 //! - `retry`: the back-off after TEMPORARY_FAILURE;
-//! - `child rekey`, `ike rekey`, `reauthentication`, `ticket renewal`: scheduled upkeep, with half of the time that is
-//!   left until the hard limit as slack;
+//! - `child rekey`, `ike rekey`, `reauthentication`, `ticket renewal`: scheduled upkeep, with a slack that
+//!   leaves half of the time until the hard limit at least;
 //! - `liveness`: silence of the peer, with half of the interval as slack;
 //! - `nat keepalive`: see [`crate::exchange::keepalive`];
 //! - `sleep announcement`, `sleep over`: see [`crate::exchange::sleep`];
@@ -22,6 +22,7 @@ use dormouse_sansio::{Deadline, Instant};
 
 use super::{CLOSE_FOR, Fate, IkeSa, Stage, Task, UPKEEP_SLACK};
 use crate::child::Busy;
+use crate::config::Lifetime;
 use crate::event::{CloseReason, Event};
 use crate::exchange::keepalive;
 use crate::exchange::sleep::Asleep;
@@ -33,6 +34,13 @@ use crate::window::Due;
 const RENEWAL: Duration = Duration::from_secs(600);
 /// What lies further ahead needs no timer.
 const FAR: Duration = Duration::from_secs(10 * 365 * 86_400);
+
+fn slack_of(soft: Option<Instant>, hard: Option<Instant>, lifetime: Option<&Lifetime>) -> Duration {
+    match (soft, hard, lifetime) {
+        (Some(soft), Some(hard), Some(lifetime)) => lifetime.slack(hard - soft),
+        _ => UPKEEP_SLACK,
+    }
+}
 
 impl IkeSa {
     /// When the session must be authenticated anew, and when the certificates end that it rests on. Both are counted from the last
@@ -78,13 +86,19 @@ impl IkeSa {
         }
         consider(self.expire_at, Duration::ZERO, "expiry");
         consider(self.vouched_at, Duration::ZERO, "certificate expiry");
-        consider(self.rekey_at, self.slack_of(self.rekey_at, self.expire_at), "ike rekey");
+        let conn = &self.link.conn;
+        consider(
+            self.rekey_at,
+            slack_of(self.rekey_at, self.expire_at, Some(&conn.ike_lifetime)),
+            "ike rekey",
+        );
         consider(self.reauth_at, UPKEEP_SLACK, "reauthentication");
         consider(self.renew_ticket_at, UPKEEP_SLACK, "ticket renewal");
         consider(self.confirming.map(|c| c.at), Duration::ZERO, "confirmation");
         for child in self.children.values() {
             consider(child.expire_at, Duration::ZERO, "expiry");
-            consider(child.rekey_at, self.slack_of(child.rekey_at, child.expire_at), "child rekey");
+            let lifetime = conn.children.get(child.config).map(|c| &c.lifetime);
+            consider(child.rekey_at, slack_of(child.rekey_at, child.expire_at, lifetime), "child rekey");
         }
         if let Some(interval) = self.link.conn.liveness.interval.filter(|_| self.out.is_idle()) {
             consider(Some(self.last_in + interval), interval / 2, "liveness");
@@ -93,13 +107,6 @@ impl IkeSa {
             consider(Some(d.at), d.slack, d.why);
         }
         first
-    }
-
-    fn slack_of(&self, soft: Option<Instant>, hard: Option<Instant>) -> Duration {
-        match (soft, hard) {
-            (Some(soft), Some(hard)) => (hard - soft) / 2,
-            _ => UPKEEP_SLACK,
-        }
     }
 
     /// The silence after which a NAT keepalive is sent.
