@@ -156,8 +156,14 @@ impl Node {
     #[must_use]
     pub fn deadlines(&self) -> Vec<Deadline> {
         let ladders = self.clients.values().filter_map(|c| c.ladder.poll_timeout());
-        let ike = if self.quiet() { None } else { self.ike.poll_timeout() };
-        ike.into_iter().chain(ladders).chain(self.desk_deadline()).collect()
+        let upkeep = [self.ike.poll_timeout(), self.late.deadline()].into_iter().filter(|_| !self.quiet());
+        upkeep.flatten().chain(ladders).chain(self.desk_deadline()).collect()
+    }
+
+    /// IKE SAs in all states, those that are being opened or deleted included.
+    #[must_use]
+    pub fn ike_sas(&self) -> usize {
+        self.ike.len()
     }
 
     /// Handshakes that are half open.

@@ -74,6 +74,12 @@ impl Settings {
         }
         settings
     }
+
+    /// How often the two ends may be seen in the middle of a change that no event of the story has made.
+    pub(crate) fn agreement_retries(&self) -> usize {
+        let renews = |line: &str| line.starts_with("rekey") || line.starts_with("reauth");
+        if self.device.iter().chain(&self.gateway).any(|(_, line)| renews(line)) { 5 } else { 0 }
+    }
 }
 
 fn pick<T: Copy>(rng: &mut Seeded, of: &[T]) -> T {

@@ -381,10 +381,12 @@ impl World {
         self.device.flush(now);
     }
 
-    /// The gateway has a session, and knows that its device is asleep. One without a session may have a delete to repeat.
+    /// The gateway has no session but with a device that it knows to be asleep. One without a session may still have an SA whose delete
+    /// it repeats.
     fn gateway_rests(&self) -> bool {
-        let sessions = self.gateway.node.as_ref().map(|n| n.gateway_sessions(self.now)).unwrap_or_default();
-        !sessions.is_empty() && sessions.iter().all(|s| s.asleep)
+        let Some(node) = &self.gateway.node else { return true };
+        let sessions = node.gateway_sessions(self.now);
+        if sessions.is_empty() { node.ike_sas() == 0 } else { sessions.iter().all(|s| s.asleep) }
     }
 
     fn weather(&mut self, loss: f64, duplication: f64, reordering: f64) {
@@ -454,9 +456,11 @@ impl World {
         );
         self.send_up();
         self.run(Duration::from_secs(90));
-        // Behind a NAT that nobody keeps open, the gateway may have given the device up meanwhile.
-        self.send_up();
-        self.run(Duration::from_secs(15));
+        if access == Access::B {
+            // Behind a NAT that nobody keeps open, the gateway may have given the device up meanwhile.
+            self.send_up();
+            self.run(Duration::from_secs(15));
+        }
         let numbers = [self.send_up(), self.send_up()];
         self.run(Duration::from_secs(2));
         let back = [self.send_down(), self.send_down()];
@@ -473,9 +477,9 @@ impl World {
         }
     }
 
-    /// Both ends have one session, the same. Asked a few times: a rekeying may be under way.
+    /// Both ends have one session, the same. Asked a few times where lifetimes are short: a rekeying may be under way.
     fn check_agreement(&mut self) {
-        for _ in 0..5 {
+        for _ in 0..self.settings.agreement_retries() {
             if self.disagreement().is_none() {
                 return;
             }

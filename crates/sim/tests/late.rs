@@ -47,6 +47,8 @@ fn a_rekeying_loses_nothing_that_is_late() {
         let mut world = connected(1);
         assert_eq!(kept_back(&mut world, |w| w.step(Step::RekeyChild(both)), SOON), [true, true]);
         assert_eq!(children(&world), [1], "the old one is no part of the session");
+        let timers = world.device.node.as_ref().map(dormouse_node::Node::deadlines).unwrap_or_default();
+        assert!(timers.iter().any(|d| d.why == "late packets"), "{timers:?}");
         world.settle_and_check();
     }
 }

@@ -12,7 +12,7 @@ const LEAST_MARGIN: Duration = Duration::from_secs(60);
 /// random part of `jitter`, so that the two ends and many clients do not all start at once.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Lifetime {
-    /// Age; `None`: no limit.
+    /// Age, where it leaves time enough for the rekeying ([`Lifetime::hard`]); `None`: no limit.
     pub time: Option<Duration>,
     /// Protected bytes, either direction; `None`: no limit.
     pub bytes: Option<u64>,
