@@ -3,8 +3,8 @@
 use anyhow::{Context, Result, anyhow, bail};
 use clap::Args;
 use dormouse_lab::demo::{self, HEADING, Options};
+use dormouse_lab::results::write_whole;
 use std::fs::File;
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -87,11 +87,10 @@ pub(crate) fn run(args: &DemoArgs, json: bool) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Where a result will stand. What stands there now stays until there is a result.
+/// Where a result will stand, which can be written. What stands there now stays until there is a result.
 #[derive(Debug)]
 struct Place {
     path: PathBuf,
-    file: File,
     /// Nothing was there before, and nothing is yet.
     empty: bool,
 }
@@ -100,17 +99,14 @@ impl Place {
     fn open(path: &Path) -> Result<Self> {
         let empty = !path.exists();
         let file = File::options().write(true).create(true).truncate(false).open(path);
-        let file = file.with_context(|| path.display().to_string())?;
-        Ok(Self { path: path.into(), file, empty })
+        file.with_context(|| path.display().to_string())?;
+        Ok(Self { path: path.into(), empty })
     }
 
     fn write(mut self, bytes: &[u8]) -> Result<()> {
+        write_whole(&self.path, bytes).with_context(|| self.path.display().to_string())?;
         self.empty = false;
-        // A terminal or a pipe has no length to set.
-        if self.file.metadata().is_ok_and(|m| m.is_file()) {
-            self.file.set_len(0).with_context(|| self.path.display().to_string())?;
-        }
-        self.file.write_all(bytes).with_context(|| self.path.display().to_string())
+        Ok(())
     }
 }
 

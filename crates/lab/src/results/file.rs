@@ -73,6 +73,30 @@ pub enum WriteError {
     },
 }
 
+/// Writes a file: whole, or not at all. What is no regular file (a pipe, a device) is written to; a link is followed.
+///
+/// # Errors
+/// The file system's; what was there before is there still.
+pub fn write_whole(path: &Path, content: &[u8]) -> io::Result<()> {
+    if fs::metadata(path).is_ok_and(|there| !there.is_file()) {
+        return fs::OpenOptions::new().write(true).open(path)?.write_all(content);
+    }
+    let target = fs::canonicalize(path);
+    let path = target.as_deref().unwrap_or(path);
+    let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?;
+    let temporary = path.with_file_name(format!(".{}.{}.tmp", name.to_string_lossy(), std::process::id()));
+    let written = (|| {
+        let mut file = fs::File::create(&temporary)?;
+        file.write_all(content)?;
+        file.sync_all()?;
+        fs::rename(&temporary, path)
+    })();
+    if written.is_err() {
+        let _ = fs::remove_file(&temporary);
+    }
+    written
+}
+
 impl Results {
     /// Reads a file.
     ///
@@ -111,36 +135,16 @@ impl Results {
         Ok(results)
     }
 
-    /// Writes the file: whole, or not at all. What is no regular file (a pipe, a device) is written to; a link is followed.
+    /// Writes the file, as [`write_whole`] does.
     ///
     /// # Errors
     /// When a rule of the format is broken, or the file system refuses.
     pub fn write(&self, path: &Path) -> Result<(), WriteError> {
         self.check().map_err(WriteError::Invalid)?;
         let failed = |source| WriteError::Io { path: path.to_owned(), source };
-        let text = serde_json::to_vec_pretty(self).map_err(|e| failed(e.into()))?;
-        if fs::metadata(path).is_ok_and(|there| !there.is_file()) {
-            let open = fs::OpenOptions::new().write(true).open(path);
-            return open
-                .and_then(|mut to| to.write_all(&text).and_then(|()| to.write_all(b"\n")))
-                .map_err(failed);
-        }
-        let target = fs::canonicalize(path);
-        let path = target.as_deref().unwrap_or(path);
-        let name = path.file_name().ok_or_else(|| failed(io::ErrorKind::InvalidInput.into()))?;
-        let temporary =
-            path.with_file_name(format!(".{}.{}.tmp", name.to_string_lossy(), std::process::id()));
-        let written = (|| {
-            let mut file = fs::File::create(&temporary)?;
-            file.write_all(&text)?;
-            file.write_all(b"\n")?;
-            file.sync_all()?;
-            fs::rename(&temporary, path)
-        })();
-        written.map_err(|e| {
-            let _ = fs::remove_file(&temporary);
-            failed(e)
-        })
+        let mut text = serde_json::to_vec_pretty(self).map_err(|e| failed(e.into()))?;
+        text.push(b'\n');
+        write_whole(path, &text).map_err(failed)
     }
 
     /// Whether every rule of the format holds that types do not express.

@@ -5,5 +5,5 @@ pub mod file;
 pub mod format;
 pub mod stats;
 
-pub use file::{ReadError, WriteError};
+pub use file::{ReadError, WriteError, write_whole};
 pub use format::{Results, Sample};
