@@ -162,7 +162,8 @@ impl Host {
         if !self.is_suspended() {
             return self.outputs.push_order(Order::FindWays { fresh: true });
         }
-        let sleeps_idle = |d: &Device| matches!(d.sleeper.state(), State::Asleep { reason: Reason::Idle, .. });
+        let sleeps_idle =
+            |d: &Device| matches!(d.sleeper.state(), State::Asleep { reason: Reason::Idle, .. });
         if self.device.as_ref().is_some_and(sleeps_idle) {
             // Somebody else may have switched the radio on.
             self.outputs.push_order(Order::Radio(Radio::Look));
@@ -260,8 +261,7 @@ impl Host {
         self.outputs.push_order(Order::ReadMeter);
         let connections = self.node.wanted_connections();
         let Some(device) = &mut self.device else { return };
-        let (expected, longest) =
-            (device.clock.machine_span(expected), device.clock.machine_span(longest));
+        let (expected, longest) = (device.clock.machine_span(expected), device.clock.machine_span(longest));
         device.announcing = connections.iter().cloned().collect();
         if connections.is_empty() {
             device.sleeper.announced(device.clock.at(now));

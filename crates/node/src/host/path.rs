@@ -8,8 +8,8 @@ use crate::node::{Inbound, Route};
 use dormouse_energy::Direction;
 use dormouse_esp::transport::{self, Original};
 use dormouse_esp::{Mode, Selectors, ecn, pmtu};
-use dormouse_sansio::packet::{Geometry, InnerPacket, Plan, Received, Sealed, Verdict};
 use dormouse_sansio::Instant;
+use dormouse_sansio::packet::{Geometry, InnerPacket, Plan, Received, Sealed, Verdict};
 use dormouse_standin::DeviceId;
 use dormouse_wire::ike::TsRange;
 use dormouse_wire::ip::{self, Ecn, Flow};
@@ -209,13 +209,7 @@ impl Host {
     }
 
     /// A datagram came in, the next of a train. What it carries is opened where it lies.
-    pub fn open(
-        &mut self,
-        now: Instant,
-        from: &Received,
-        train: &mut Train,
-        datagram: &mut [u8],
-    ) -> Verdict {
+    pub fn open(&mut self, now: Instant, from: &Received, train: &mut Train, datagram: &mut [u8]) -> Verdict {
         match self.node.handle_next(now, from.path, train, datagram) {
             Ok(Inbound::Consumed) => Verdict::Done,
             Ok(Inbound::Inner { range, child, next_header, flow }) => match flow {
@@ -314,4 +308,3 @@ fn payload_flow(selectors: &Selectors, outer: (IpAddr, IpAddr), next_header: u8,
         dst_port: port(2),
     }
 }
-
