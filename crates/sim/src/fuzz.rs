@@ -116,7 +116,6 @@ fn tell(world: &mut World, input: &mut Input<'_>) -> Option<()> {
             let packet = if op & 0x40 == 0 { with_checksums(bytes) } else { bytes.to_vec() };
             let host = if op & 0x20 == 0 { &mut world.device } else { &mut world.gateway };
             host.forward(now, packet);
-            host.flush(now);
         }
         kind => world.step(input.step(kind)?),
     }

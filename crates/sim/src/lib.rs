@@ -8,16 +8,14 @@ mod crowd;
 mod day;
 #[doc(hidden)]
 pub mod fuzz;
-mod host;
+mod machine;
 mod script;
 mod settings;
-mod sleeping;
 mod world;
 
 pub use crowd::{Crowd, Ledger, Member, Setting};
 pub use day::{Sent, day};
-pub use host::Host;
+pub use machine::{Disk, Machine, Radio, Retired};
 pub use script::{Script, Step};
 pub use settings::{Lines, Settings};
-pub use sleeping::Sleeping;
 pub use world::{Access, World};
