@@ -9,8 +9,10 @@ mod day;
 #[doc(hidden)]
 pub mod fuzz;
 mod host;
+mod invariants;
 mod script;
 mod settings;
+mod shrink;
 mod sleeping;
 mod world;
 
@@ -19,5 +21,6 @@ pub use day::{Sent, day};
 pub use host::Host;
 pub use script::{Script, Step};
 pub use settings::{Lines, Settings};
+pub use shrink::Story;
 pub use sleeping::Sleeping;
 pub use world::{Access, World};

@@ -1,6 +1,7 @@
 //! The world: two hosts, the links and the NAT between them, and one clock. Owns time and the laws of the network.
 
 use crate::host::Host;
+use crate::invariants::Invariants;
 use crate::script::{Script, Step};
 use crate::settings::{LIVENESS, Settings};
 use dormouse_ike::config::EndpointConfig;
@@ -60,6 +61,7 @@ pub struct World {
     nat: Nat,
     ticket_keys: Vec<u8>,
     sent: u64,
+    invariants: Invariants,
 }
 
 impl World {
@@ -93,6 +95,7 @@ impl World {
             nat,
             ticket_keys,
             sent: 0,
+            invariants: Invariants::default(),
         };
         world.enter(Access::A);
         world.connect();
@@ -133,7 +136,13 @@ impl World {
             self.now = next;
             self.deliver();
             self.device.run(next);
+            let before = self.gateway.outbox.len();
             self.gateway.run(next);
+            assert!(
+                self.gateway.outbox.len() == before || !self.only_sleepers(),
+                "a timer of the gateway disturbed a sleeping device; seed {} at {next:?}",
+                self.seed
+            );
         }
         self.now = end;
     }
@@ -141,6 +150,13 @@ impl World {
     /// Hands what the hosts send to the links.
     fn post(&mut self) {
         let now = self.now;
+        let inner = [Some(SERVER.into()), self.device.inner];
+        for (device, host) in [(true, &self.device), (false, &self.gateway)] {
+            for (path, datagram) in &host.outbox {
+                self.invariants.sends(device, path, datagram, inner);
+            }
+        }
+        self.invariants.look(self.sent, &self.device, &self.gateway);
         while let Some((path, datagram)) = self.device.outbox.pop_front() {
             let Some(access) = self.access.filter(|_| self.device.radio_is_on()) else { continue };
             if path.local.ip() != IpAddr::V4(access.address()) {
@@ -387,6 +403,12 @@ impl World {
         let Some(node) = &self.gateway.node else { return true };
         let sessions = node.gateway_sessions(self.now);
         if sessions.is_empty() { node.ike_sas() == 0 } else { sessions.iter().all(|s| s.asleep) }
+    }
+
+    /// The gateway has sessions, all with devices that it knows to be asleep.
+    fn only_sleepers(&self) -> bool {
+        let sessions = self.gateway.node.as_ref().map(|n| n.gateway_sessions(self.now)).unwrap_or_default();
+        !sessions.is_empty() && sessions.iter().all(|s| s.asleep)
     }
 
     fn weather(&mut self, loss: f64, duplication: f64, reordering: f64) {
