@@ -55,6 +55,13 @@ fn what_a_session_leaves_does_not_disturb_the_sleep_of_the_next_one() {
     tell(207_504, Settings::default(), steps);
 }
 
+/// The first message of a session that was resumed at once confirmed it and rekeyed it: what it replaces is not itself.
+#[test]
+fn a_resumed_session_that_is_rekeyed_at_once_survives_its_confirmation() {
+    let steps = vec![Step::Data(3), Step::DeviceCrash(ms(0)), Step::Data(1), Step::RekeyIke(false)];
+    tell(12_110, Settings::default(), steps);
+}
+
 /// Both ends rekeyed the CHILD SA at once. The end whose new SA is redundant had nothing to send by, from its deletion until the
 /// other end had deleted the old SA too.
 #[test]
