@@ -371,8 +371,8 @@ pub(crate) struct Origin<'a> {
     pub(crate) shared_secret: Option<&'a Secret>,
     pub(crate) we_began: bool,
     pub(crate) replaces: Option<ChildId>,
-    /// The peer has not shown yet that it is there.
-    pub(crate) unproven: bool,
+    /// Nothing is to be sent by it yet: the peer has not shown that it is there, or it is redundant.
+    pub(crate) receives_only: bool,
 }
 
 impl IkeSa {
@@ -420,7 +420,7 @@ impl IkeSa {
             original: agreed.original,
             path: self.esp_path(),
             replaces,
-            send_now: origin.we_began || (replaces.is_none() && !origin.unproven),
+            send_now: (origin.we_began || replaces.is_none()) && !origin.receives_only,
         }))));
         let lifetime = self.link.conn.children.get(agreed.config).map(|c| c.lifetime);
         let soft = lifetime.and_then(|l| l.soft(&mut shared.entropy).time).map(|t| now + t);

@@ -8,9 +8,11 @@ mod crowd;
 mod day;
 #[doc(hidden)]
 pub mod fuzz;
+mod invariants;
 mod machine;
 mod script;
 mod settings;
+mod shrink;
 mod world;
 
 pub use crowd::{Crowd, Ledger, Member, Setting};
@@ -18,4 +20,5 @@ pub use day::{Sent, day};
 pub use machine::{Disk, Machine, Radio, Retired};
 pub use script::{Script, Step};
 pub use settings::{Lines, Settings};
+pub use shrink::Story;
 pub use world::{Access, World};

@@ -1,5 +1,6 @@
 //! The world: two hosts, the links and the NAT between them, and one clock. Owns time and the laws of the network.
 
+use crate::invariants::Invariants;
 use crate::machine::{self, Disk, Machine};
 use crate::script::{Script, Step};
 use crate::settings::{LIVENESS, Settings};
@@ -60,6 +61,7 @@ pub struct World {
     down: Link<Path>,
     nat: Nat,
     sent: u64,
+    invariants: Invariants,
 }
 
 impl World {
@@ -94,6 +96,7 @@ impl World {
             down,
             nat,
             sent: 0,
+            invariants: Invariants::default(),
         };
         world.enter(Access::A);
         world.connect();
@@ -131,7 +134,13 @@ impl World {
             self.now = next;
             self.deliver();
             self.device.run(next);
+            let before = self.gateway.outbox.len();
             self.gateway.run(next);
+            assert!(
+                self.gateway.outbox.len() == before || !self.only_sleepers(),
+                "a timer of the gateway disturbed a sleeping device; seed {} at {next:?}",
+                self.seed
+            );
         }
         self.now = end;
     }
@@ -139,6 +148,13 @@ impl World {
     /// Hands what the hosts send to the links.
     fn post(&mut self) {
         let now = self.now;
+        let inner = [Some(SERVER.into()), self.device.inner];
+        for (device, host) in [(true, &self.device), (false, &self.gateway)] {
+            for (path, datagram) in &host.outbox {
+                self.invariants.sends(device, path, datagram, inner);
+            }
+        }
+        self.invariants.look(self.sent, &self.device, &self.gateway);
         while let Some((path, datagram)) = self.device.outbox.pop_front() {
             let Some(access) = self.access.filter(|_| self.device.radio_is_on()) else { continue };
             if path.local.ip() != IpAddr::V4(access.address()) {
@@ -361,6 +377,12 @@ impl World {
         let Some(node) = self.gateway.node() else { return true };
         let sessions = node.gateway_sessions(self.now);
         if sessions.is_empty() { node.ike_sas() == 0 } else { sessions.iter().all(|s| s.asleep) }
+    }
+
+    /// The gateway has sessions, all with devices that it knows to be asleep.
+    fn only_sleepers(&self) -> bool {
+        let sessions = self.gateway.node().map(|n| n.gateway_sessions(self.now)).unwrap_or_default();
+        !sessions.is_empty() && sessions.iter().all(|s| s.asleep)
     }
 
     fn weather(&mut self, loss: f64, duplication: f64, reordering: f64) {
