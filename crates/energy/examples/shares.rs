@@ -5,6 +5,7 @@
 //! Beside the shipped policies stand two for comparison: follow-the-leader over 26 time-outs, and the best fixed time-out
 //! in hindsight.
 
+#![expect(clippy::disallowed_methods, reason = "an example reads the files that it is given")]
 #![expect(clippy::print_stdout, reason = "an example's output")]
 
 use std::collections::BTreeMap;
