@@ -20,7 +20,7 @@ pub struct Arp {
     pub request: bool,
     /// Who sends.
     pub sender: ([u8; 6], Ipv4Addr),
-    /// Whom it concerns; the link address is unknown in a request.
+    /// The host it concerns; the link address is unknown in a request.
     pub target: ([u8; 6], Ipv4Addr),
 }
 

@@ -149,12 +149,6 @@ impl Certificate {
         dn::display(&self.issuer)
     }
 
-    /// The subject in DER: what an ID payload of type ID_DER_ASN1_DN carries.
-    #[must_use]
-    pub fn subject_der(&self) -> &[u8] {
-        &self.subject
-    }
-
     /// The serial number, big-endian.
     #[must_use]
     pub fn serial(&self) -> &[u8] {
