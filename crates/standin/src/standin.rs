@@ -19,7 +19,7 @@ use crate::limits::{ADDRESSES, Bucket, CONNECTIONS_TOTAL, Limits};
 /// Packets of the stand-in's own that wait to be fetched: no more than one wake can release.
 const OUTBOX: usize = 1_024;
 
-/// What became of a packet towards a sleeping device. Whatever it is, what was appended to the buffer is sent.
+/// What became of a packet towards a sleeping device. In every case what was appended to the buffer is sent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Verdict {
     /// The device need not see it.
@@ -357,7 +357,7 @@ impl StandIn {
             let Some(device) = self.devices.get_mut(&id) else { continue };
             device.counters.add(&dropped(lost));
             device.counters.drop(Reason::Overslept, packets.len() as u64);
-            // Nobody will tell these peers that there is room again; they find out by asking.
+            // No window update will reach these peers; their own window probes find the room.
             let _silent = device.knowledge.tcp.release();
         }
         while let Some((at, id)) = self.renewals.first().copied().filter(|(at, _)| *at <= now) {

@@ -1,5 +1,5 @@
 //! CPU time: of threads by their own clocks, of the whole machine from `/proc/stat`. Owns the clocks of the benchmark; must
-//! never charge work to nobody: what the kernel does for a packet outside every thread (softirq), and what a hypervisor took
+//! never lose work: what the kernel does for a packet outside every thread (softirq), and what a hypervisor took
 //! away (steal), is in the machine's figure.
 
 #![expect(clippy::disallowed_methods, reason = "a benchmark measures real time")]

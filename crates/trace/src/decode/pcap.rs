@@ -8,7 +8,7 @@ use super::record::{Damage, Next};
 use crate::bytes::Bytes;
 use crate::seen::Seen;
 
-/// Captured lengths beyond this are damage, whatever the file's own limit says (tcpdump's MAXIMUM_SNAPLEN).
+/// Captured lengths beyond this are damage, also where the file's own limit is higher (tcpdump's MAXIMUM_SNAPLEN).
 pub const MAX_CAPTURED: u32 = 262_144;
 
 /// A pcap file being read.
