@@ -128,12 +128,6 @@ impl StandIn {
         }
     }
 
-    /// Whether the device is known.
-    #[must_use]
-    pub fn knows(&self, id: DeviceId) -> bool {
-        self.devices.contains_key(&id)
-    }
-
     /// The device that has an address and sleeps.
     #[must_use]
     pub fn sleeper(&self, address: IpAddr) -> Option<DeviceId> {

@@ -57,12 +57,6 @@ impl Pcap {
         Ok(Self { big_endian, tick, record_header, link, records: 0, exports })
     }
 
-    /// Records read so far.
-    #[must_use]
-    pub const fn records(&self) -> u64 {
-        self.records
-    }
-
     /// What the export datagrams yielded so far.
     #[must_use]
     pub const fn exported(&self) -> Exported {
