@@ -208,7 +208,7 @@ impl StandIn {
         true
     }
 
-    /// A device is back. What waited for it, in the order in which it came: for one burst. The peers of its connections are told
+    /// A device is back. What waited for it, in the order in which it came: for one burst. The peers of its connections learn
     /// that there is room again ([`StandIn::poll_transmit`]).
     pub fn wakes(&mut self, now: Instant, id: DeviceId) -> Vec<Box<[u8]>> {
         let (packets, lost) = self.room.take(now, id);

@@ -208,6 +208,6 @@ mod tests {
         assert!(yardstick() > 0.0);
         let seen = process(std::process::id());
         assert!(seen > before && own() >= seen, "{before:?} {seen:?}");
-        assert_eq!(process(u32::MAX), Duration::ZERO, "nobody");
+        assert_eq!(process(u32::MAX), Duration::ZERO, "no such process");
     }
 }

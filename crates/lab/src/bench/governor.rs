@@ -104,8 +104,8 @@ impl Governors {
         fs::rename(&temporary, &self.guard)
     }
 
-    /// Puts back what a killed campaign left behind; returns what it put back. Only files under `sys` are touched, whatever
-    /// the guard file says.
+    /// Puts back what a killed campaign left behind; returns what it put back. Only files under `sys` are touched, also if
+    /// the guard file names others.
     ///
     /// # Errors
     /// If there is a guard file that cannot be read, or a governor that cannot be set.

@@ -281,7 +281,7 @@ pub(super) fn receive(
     Ok(received)
 }
 
-/// Nothing yet; or word that what the receiver told last found nobody any more, which concerns no packet that arrives.
+/// Nothing yet; or the ICMP error of the last report, whose reader is gone: no packet of the measurement is concerned.
 pub(super) fn would_block(e: &std::io::Error) -> bool {
     use std::io::ErrorKind::{ConnectionRefused, Interrupted, TimedOut, WouldBlock};
     matches!(e.kind(), WouldBlock | TimedOut | Interrupted | ConnectionRefused)
