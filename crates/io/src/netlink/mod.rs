@@ -15,6 +15,7 @@
 mod change;
 mod ledger;
 mod monitor;
+mod outer;
 mod query;
 mod socket;
 
@@ -88,6 +89,8 @@ pub struct Address {
     pub global: bool,
     /// Usable as a source: neither tentative, nor deprecated, nor a duplicate.
     pub preferred: bool,
+    /// IPv6: made up for privacy, and gone in some hours or days.
+    pub temporary: bool,
 }
 
 /// What a route does.

@@ -142,7 +142,7 @@ impl Switch for Link {
         self.kept.is_some()
     }
 
-    fn adopt(&mut self) {
+    fn adopt(&mut self, _: Option<String>) {
         self.kept.get_or_insert_default();
     }
 }

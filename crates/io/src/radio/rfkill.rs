@@ -215,7 +215,7 @@ impl Switch for Rfkill {
         self.kept.is_some()
     }
 
-    fn adopt(&mut self) {
+    fn adopt(&mut self, _: Option<String>) {
         self.kept.get_or_insert_with(|| vec![self.interface.clone()]);
     }
 }

@@ -144,10 +144,17 @@ impl Resolver {
         Ok(Self { options, installed: None })
     }
 
-    /// Which method would be used now, and why.
-    #[must_use]
-    pub fn choose(&self) -> Choice {
-        choose(&self.options)
+    /// Which method would be used now, and why. What a run that was killed left to `resolvconf` for this interface is removed:
+    /// unlike the other methods' settings it goes neither with the interface nor with [`Resolver::new`].
+    pub fn choose(&mut self, interface: &str) -> Choice {
+        let choice = choose(&self.options);
+        if choice.method == Method::Resolvconf && self.installed.is_none() {
+            // Some versions of the program report as an error that there is none.
+            if let Err(error) = resolvconf::revert(&self.options.programs, interface) {
+                tracing::debug!(%error, "no record of an earlier run");
+            }
+        }
+        choice
     }
 
     /// Installs `settings` in place of what is installed. Without servers this is [`Resolver::revert`].
@@ -165,7 +172,7 @@ impl Resolver {
             Some((choice, old)) if old.interface == settings.interface => choice.clone(),
             _ => {
                 self.revert()?;
-                self.choose()
+                choose(&self.options)
             }
         };
         match choice.method {
@@ -194,6 +201,13 @@ impl Resolver {
         }
         self.installed = None;
         Ok(())
+    }
+
+    /// Puts back what was there, once: what fails is left to the next run.
+    fn end(mut self) -> Result<(), Error> {
+        let restored = self.revert();
+        self.installed = None;
+        restored
     }
 }
 

@@ -78,7 +78,7 @@ fn resolved_is_told_and_told_to_forget() {
         bus: Some(bus.address.clone()),
         programs: Vec::new(),
     };
-    let choice = Resolver::new(options.clone()).unwrap().choose();
+    let choice = Resolver::new(options.clone()).unwrap().choose("dormouse0");
     if choice.why.contains("namespace") {
         eprintln!(
             "skipped: resolved_is_told_and_told_to_forget runs in a network namespace, where systemd-resolved is not used"
@@ -98,7 +98,7 @@ fn resolved_is_told_and_told_to_forget() {
             .await
     })
     .unwrap();
-    let choice = Resolver::new(options.clone()).unwrap().choose();
+    let choice = Resolver::new(options.clone()).unwrap().choose("dormouse0");
     assert!(choice.method == Method::File && choice.why.contains("neither"), "nobody asks it: {choice}");
 
     std::fs::write(&resolv_conf, "nameserver 127.0.0.53\n").unwrap();
