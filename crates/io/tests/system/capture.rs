@@ -2,9 +2,11 @@
 
 use crate::common::{Directory, in_namespace, ip, root};
 use dormouse_io::capture::Capture;
+use dormouse_io::signal::Signals;
 use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities};
 use std::io::ErrorKind;
 use std::net::UdpSocket;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// Payload lengths and source ports of the IPv4 UDP datagrams between the two ends, from a pcap with nanoseconds.
@@ -85,6 +87,56 @@ fn what_does_not_fit_the_queue_is_counted() {
         let counts = capture.record(std::io::sink(), 64, Some(Duration::ZERO), None).unwrap();
         assert!(counts.packets > 0 && counts.dropped > 0, "{counts:?}");
         assert!(counts.packets + counts.dropped >= 2000, "{counts:?}");
+    });
+}
+
+/// A disk that takes its time: packets come faster than it takes them.
+struct Slow(std::sync::mpsc::Sender<()>);
+
+impl std::io::Write for Slow {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        let _nobody_waits = self.0.send(());
+        std::thread::sleep(Duration::from_millis(1));
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+#[test]
+fn it_stops_when_told_also_while_packets_come_faster_than_they_are_written() {
+    in_namespace("it_stops_when_told_also_while_packets_come_faster_than_they_are_written", || {
+        ip("link set lo up");
+        let capture = Capture::open("lo").unwrap();
+        let done = AtomicBool::new(false);
+        std::thread::scope(|threads| {
+            threads.spawn(|| {
+                let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+                while !done.load(Ordering::Relaxed) {
+                    socket.send_to(&[0; 100], "127.0.0.1:9").ok();
+                }
+            });
+            // By the time.
+            let (begun, _) = std::sync::mpsc::channel();
+            let limit = Some(Duration::from_millis(50));
+            let counts = capture.record(Slow(begun), 64, limit, None).unwrap();
+            assert!(counts.packets > 0 && counts.dropped > 0, "{counts:?}");
+            // By a signal, which this thread takes from its own descriptor.
+            let signals = Signals::new().unwrap();
+            let (begun, wait) = std::sync::mpsc::channel();
+            let tid = nix::sys::pthread::pthread_self();
+            threads.spawn(move || {
+                wait.recv().unwrap();
+                nix::sys::pthread::pthread_kill(tid, nix::sys::signal::Signal::SIGTERM).unwrap();
+                // Until the recording ends.
+                while wait.recv().is_ok() {}
+            });
+            let counts = capture.record(Slow(begun), 64, None, Some(&signals)).unwrap();
+            assert!(counts.packets > 0 && counts.dropped > 0, "{counts:?}");
+            done.store(true, Ordering::Relaxed);
+        });
     });
 }
 
