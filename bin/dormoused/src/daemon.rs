@@ -441,7 +441,7 @@ impl Daemon {
     fn transmit(&mut self, now: Instant) {
         self.scratch.clear();
         while let Some(transmit) = self.node.poll_transmit(now, &mut self.scratch) {
-            match self.wires.carriers.send(&transmit.path, 0, &self.scratch, transmit.segment) {
+            match self.wires.carriers.send_fragmentable(&transmit.path, &self.scratch, transmit.segment) {
                 Sent::All => {}
                 // IKE repeats what is lost.
                 other => tracing::debug!(path = %transmit.path, ?other, "an IKE message was not sent"),
