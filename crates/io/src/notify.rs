@@ -1,7 +1,6 @@
 //! What the daemon tells systemd (`Type=notify`). Owns nothing; without systemd every call does nothing.
 
 use sd_notify::NotifyState;
-use std::time::Duration;
 
 /// Set-up is done.
 pub fn ready() {
@@ -25,18 +24,6 @@ pub fn reloading() {
 /// The daemon stops.
 pub fn stopping() {
     send(&[NotifyState::Stopping]);
-}
-
-/// Half the interval in which systemd wants a sign of life, if it wants any (`WatchdogSec=`). The unit that comes with
-/// Dormouse does not ask: a sign of life is a wake-up.
-#[must_use]
-pub fn watchdog_interval() -> Option<Duration> {
-    sd_notify::watchdog_enabled().map(|d| d / 2)
-}
-
-/// A sign of life.
-pub fn watchdog() {
-    send(&[NotifyState::Watchdog]);
 }
 
 fn send(state: &[NotifyState<'_>]) {
