@@ -31,7 +31,7 @@ pub(crate) struct Machine {
     ledger: Ledger,
     /// What others change. Registered with the poller by the loop.
     pub(crate) monitor: Monitor,
-    /// DNS is another process's work: it keeps the privileges that the daemon gives away.
+    /// DNS is set by a helper process, which keeps the privileges that the daemon gives up.
     pub(crate) guard: Option<Guard>,
     /// Gateway with a pool.
     pub(crate) neighbours: Option<Neighbours>,

@@ -381,7 +381,7 @@ impl std::fmt::Debug for SendBuffer {
     }
 }
 
-/// What [`Opener::open`] is told of a datagram. The same for all datagrams of a train.
+/// What [`Opener::open`] learns of a datagram. The same for all datagrams of a train.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Received {
     /// Where it came from and to; the carrier is the socket's.

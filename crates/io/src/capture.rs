@@ -1,7 +1,7 @@
 //! Captures an interface's own traffic as pcap. Owns the packet socket; must never send a packet or look into one.
 //!
 //! The socket sees both directions of one interface (`AF_PACKET`, `SOCK_RAW`, all protocols). Times are those at which the
-//! packets are read, so a packet may be late by a scheduling delay: far below the shortest idle period anybody asks for.
+//! packets are read, so a packet may be late by a scheduling delay: far below the shortest idle period that is analysed.
 
 use std::io::{self, Write};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};

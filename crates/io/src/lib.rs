@@ -37,7 +37,7 @@
 //! ```
 //!
 //! Order of a start, so that nothing is left half done and privileges are held no longer than needed:
-//! [`signal::Signals`]; [`privileges::find_user`] and [`privileges::require`]; configuration and secrets ([`state::read_secret`]);
+//! [`signal::Signals`]; [`privileges::find_user`] and [`privileges::require`]; configuration and secrets;
 //! [`control::ControlServer`], TUN, UDP and raw sockets, each with [`netlink::set_mark`]; [`netlink::Ledger::remove_stale`];
 //! [`resolver::Guard`]; [`privileges::drop_to`]; [`state::StateDir`] and [`leases::LeaseStore`]; [`notify::ready`].
 

@@ -46,7 +46,7 @@ pub enum Event {
     Watching(Result<(), String>),
     /// The machine is about to be suspended. It waits for the hold, if there is one, to be dropped.
     AboutToSleep(Option<Hold>),
-    /// It is awake again; or it never slept, because somebody changed their mind.
+    /// It is awake again; or it never slept, because the suspend was cancelled.
     Resumed,
     /// No announcements come, and why. Another [`Event::Watching`] says when they do.
     Unavailable(String),

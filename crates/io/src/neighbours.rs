@@ -1,10 +1,10 @@
 //! The neighbours' guard: a process of its own that makes the kernel answer ARP and neighbour discovery for addresses that lie in a
 //! local network but are reached through the tunnel.
 //!
-//! It makes these entries itself, so that none outlives the daemon, however that ends: then it removes all of them and ends. For
-//! IPv6 it also switches on `proxy_ndp` of an interface, and off again if it was off. What an earlier guard could not remove is
-//! recognised by [`PROTOCOL`](crate::netlink::PROTOCOL) and removed at the start; two gateways in one network namespace would take
-//! each other's for that. It keeps root with `CAP_NET_ADMIN`, and knows nothing of leases.
+//! It makes these entries itself and removes them when the daemon ends, however it ends. For IPv6 it also switches on `proxy_ndp` of an
+//! interface, and off again if it was off. What a guard that was killed has left is recognised by
+//! [`PROTOCOL`](crate::netlink::PROTOCOL) and removed by the next one; two gateways in one network namespace would remove each
+//! other's. Such a guard leaves `proxy_ndp` on, which does nothing without entries. It keeps root with `CAP_NET_ADMIN`, and knows nothing of leases.
 
 use crate::helper::{self, Helper};
 use crate::netlink::{Neighbour, Netlink};
@@ -161,7 +161,7 @@ impl Entries {
         problems
     }
 
-    /// Without this switch the kernel ignores what it is told to answer for. IPv4 needs none.
+    /// Without this switch the kernel ignores the entries. IPv4 needs none.
     fn switch_on(&mut self, neighbour: Neighbour) -> Result<(), String> {
         let Neighbour { index, address: IpAddr::V6(_) } = neighbour else { return Ok(()) };
         if self.switched.contains_key(&index) {

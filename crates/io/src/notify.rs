@@ -12,15 +12,6 @@ pub fn status(text: &str) {
     send(&[NotifyState::Status(text)]);
 }
 
-/// The configuration is being read again; [`ready`] ends it.
-pub fn reloading() {
-    // systemd wants the moment along, to tell this reload from an earlier one (`Type=notify-reload`).
-    match NotifyState::monotonic_usec_now() {
-        Ok(now) => send(&[NotifyState::Reloading, now]),
-        Err(_) => send(&[NotifyState::Reloading]),
-    }
-}
-
 /// The daemon stops.
 pub fn stopping() {
     send(&[NotifyState::Stopping]);

@@ -1,5 +1,5 @@
 //! The radio's guard: a [`Radio`] in a process of its own, which stays root with `CAP_NET_ADMIN` while the daemon becomes
-//! somebody else, takes orders that may take seconds, and outlives the daemon long enough to put the radio back on.
+//! an ordinary user, takes orders that may take seconds, and outlives the daemon long enough to put the radio back on.
 //!
 //! The daemon's program runs again as the guard, under a hidden argument of its choice:
 //!

@@ -104,7 +104,7 @@ impl Device {
         bus.get(active.as_str(), ACTIVE, "Uuid").map(Some)
     }
 
-    /// Waits until the link is down, and takes it down where nobody else does.
+    /// Waits until the link is down, and takes it down where NetworkManager leaves it up.
     fn link_down(&self) -> Result<(), RadioError> {
         let mut netlink = Netlink::new().map_err(|e| RadioError::step(NAME, &self.interface, e))?;
         // A device without a link here (a test's) needs nothing.

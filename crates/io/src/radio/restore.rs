@@ -34,7 +34,7 @@ pub(super) struct Mark(Option<File>);
 impl Mark {
     /// Opens it, and returns what earlier runs left. A path of `None` remembers nothing.
     ///
-    /// In a directory of somebody else's it is opened as that user: root without `CAP_DAC_OVERRIDE` may not look into it, and
+    /// In a directory of another user's it is opened as that user: root without `CAP_DAC_OVERRIDE` may not look into it, and
     /// must not be led elsewhere by a link. That concerns the whole process, which has one thread then.
     pub(super) fn open(path: Option<&Path>) -> io::Result<(Self, Vec<Left>)> {
         let Some(path) = path else { return Ok((Self(None), Vec::new())) };

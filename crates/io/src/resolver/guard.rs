@@ -1,5 +1,5 @@
 //! The DNS guard: a [`Resolver`] in a process of its own, which stays root without any capability while the daemon becomes
-//! somebody else.
+//! an ordinary user.
 //!
 //! However the daemon ends, the guard restores DNS and ends too (`crate::helper`). Where the guard itself was killed, the next one
 //! restores what it left: [`Guard::choose`].

@@ -6,7 +6,7 @@
 //!    inside a network namespace).
 //! 2. [`Method::Resolvconf`]: the `resolvconf` program, if there is one that is not resolvectl in disguise.
 //! 3. [`Method::File`]: `/etc/resolv.conf` itself. The file as it was is kept inside the new one as comments, so that it comes
-//!    back whatever crashed (see [`file`]).
+//!    back after any crash (see [`file`]).
 //!
 //! All three need root, which the daemon gives up. So [`Guard`] runs a [`Resolver`] in a small process of its own, without
 //! capabilities, which restores DNS also when the daemon is killed. A daemon that stays root can use a [`Resolver`] directly.
@@ -162,7 +162,7 @@ impl Resolver {
     /// # Errors
     /// What went wrong; then nothing is installed.
     pub fn set(&mut self, mut settings: Settings) -> Result<Choice, Error> {
-        // The gateway says these; a line break in one would be a line of its own in somebody's configuration.
+        // The gateway says these; a line break in one would be a line of its own in the machine's configuration.
         settings.domains.retain(|domain| is_domain(domain));
         if settings.servers.is_empty() {
             self.revert()?;

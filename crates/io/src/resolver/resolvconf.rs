@@ -22,7 +22,7 @@ pub(super) fn find(directories: &[PathBuf]) -> Result<PathBuf, String> {
     }
 }
 
-/// A record of that name comes early in the order of Debian's resolvconf, whatever the interface is called.
+/// A record of that name comes early in the order of Debian's resolvconf, which sorts by name.
 fn record(interface: &str) -> String {
     format!("tun.{interface}")
 }

@@ -43,7 +43,7 @@ fn both_directions_of_one_interface_are_recorded() {
             ip(&format!("link set {end} addrgenmode none"));
             ip(&format!("link set {end} up"));
         }
-        // Nobody answers on the far end: where it is known beforehand, nobody is asked.
+        // The far end answers no ARP: its address is entered beforehand.
         ip("neighbour add 10.77.0.2 lladdr 02:00:00:00:00:02 dev left");
         ip("neighbour add 10.78.0.2 lladdr 02:00:00:00:00:02 dev other");
         let capture = Capture::open("left").unwrap();
@@ -52,7 +52,7 @@ fn both_directions_of_one_interface_are_recorded() {
             socket.send_to(&vec![0; 10 + n], "10.77.0.2:9").unwrap();
             socket.send_to(&[0; 500], "10.78.0.2:9").unwrap();
         }
-        // From the far end: broadcast, which leaves by that interface whatever the addresses are.
+        // From the far end: broadcast, which leaves by that interface with any address.
         ip("address add 10.77.0.9/32 dev right");
         let back = UdpSocket::bind("10.77.0.9:5000").unwrap();
         nix::sys::socket::setsockopt(&back, nix::sys::socket::sockopt::BindToDevice, &"right".into())
@@ -80,7 +80,7 @@ fn what_does_not_fit_the_queue_is_counted() {
         ip("link set lo up");
         let capture = Capture::open("lo").unwrap();
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
-        // Nobody reads meanwhile: 60 MB, and on the loopback interface every packet passes twice.
+        // Nothing is read meanwhile: 60 MB, and on the loopback interface every packet passes twice.
         for _ in 0..1000 {
             socket.send_to(&[0; 60_000], "127.0.0.1:9").unwrap();
         }
@@ -95,7 +95,7 @@ struct Slow(std::sync::mpsc::Sender<()>);
 
 impl std::io::Write for Slow {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        let _nobody_waits = self.0.send(());
+        let _unread = self.0.send(());
         std::thread::sleep(Duration::from_millis(1));
         Ok(bytes.len())
     }

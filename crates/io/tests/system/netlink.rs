@@ -82,7 +82,7 @@ fn the_tunnel_takes_everything_but_its_own_packets() {
             assert_eq!(outside.gateway, Some(hop.parse().unwrap()));
             assert_eq!(way(neighbour, 0).index, lan, "the local network stays outside");
         }
-        // A prefix of the other side is the tunnel's, whatever the local network knows; single addresses too.
+        // A prefix of the other side is the tunnel's, also where the local network has a route to it; single addresses too.
         for (neighbour, wider, hop) in
             [("192.0.2.9", "192.0.0.0/16", "192.0.2.1"), ("2001:db8::9", "2001:db8::/32", "2001:db8::1")]
         {

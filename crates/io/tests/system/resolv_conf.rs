@@ -1,4 +1,4 @@
-//! `/etc/resolv.conf` is changed and comes back, whatever happens in between.
+//! `/etc/resolv.conf` is changed and comes back, also after a crash or a change in between.
 
 use crate::common::Directory;
 use dormouse_io::resolver::file::ResolvConf;
