@@ -6,7 +6,7 @@ use crate::event::Event;
 use crate::ladder::State;
 use crate::node::{Discard, Inbound, Node, Route};
 use dormouse_esp::{Accepted, Child, Life};
-use dormouse_ike::SaId;
+use dormouse_keying::SaId;
 use dormouse_sansio::{Carrier, Instant, Path};
 use dormouse_wire::esp::{NatT, classify_natt};
 use dormouse_wire::ip::Flow;
