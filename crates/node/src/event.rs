@@ -211,6 +211,18 @@ pub enum Change {
     },
 }
 
+impl Change {
+    /// The connection, if a full exchange with its gateway was not answered.
+    pub(crate) fn unanswered_full_exchange(&self) -> Option<&str> {
+        match self {
+            Self::RungFailed { connection, rung: Rung::Full, kind: FailureKind::Timeout, .. } => {
+                Some(connection)
+            }
+            _ => None,
+        }
+    }
+}
+
 /// What was offered in a negotiation that failed, and what would have been accepted; empty where it is not known, or not what
 /// it failed for.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]

@@ -17,6 +17,7 @@
 //! This crate owns no protocol and must never read a clock, open a socket, spawn a thread or draw randomness of its own.
 
 mod entropy;
+pub mod packet;
 mod path;
 mod time;
 
