@@ -408,6 +408,7 @@ impl Endpoint {
                 path.with_ports(Carrier::Ike, self.shared.config.ports.ike, self.shared.config.ports.ike)
             }
             Carrier::Ike | Carrier::NatT => path,
+            Carrier::RawHip | Carrier::HipUdp => return,
         };
         // There are no IKE SPIs that would mean anything to the receiver: it is the one message in which they may be zero.
         let flags = Flags { initiator: true, version: false, response: false };

@@ -252,7 +252,7 @@ fn a_session_resumed_from_elsewhere_negotiates_its_addresses_anew() {
     pair.client.endpoint.resume(pair.now, pair.conn.clone(), ticket, path);
     pair.settle();
     let newest = |children: &std::collections::BTreeMap<_, Install>| {
-        let install = children.values().next_back().expect("one");
+        let install = children.values().max_by_key(|c| c.owner).expect("one");
         (install.mode, show(&install.ts_local), show(&install.ts_remote), install.original)
     };
     let at_client = Original { local: ip("203.0.113.99"), remote: ip(IP2) };
