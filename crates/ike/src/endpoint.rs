@@ -60,9 +60,9 @@ pub struct Endpoint {
     order: BTreeSet<(Instant, SaId)>,
     /// The same by the earliest moment of theirs.
     starts: BTreeSet<(Instant, SaId)>,
-    /// Established SAs of callers, by who called.
-    callers: BTreeMap<Identity, BTreeSet<SaId>>,
-    caller_of: BTreeMap<SaId, Identity>,
+    /// Established SAs of callers, by who called and whether they are live: the others are what rekeying and closing leave.
+    callers: BTreeMap<(Identity, bool), BTreeSet<SaId>>,
+    caller_of: BTreeMap<SaId, (Identity, bool)>,
     touched: BTreeSet<SaId>,
     /// First messages that we have answered, for their repetitions.
     pub(crate) first_messages: BTreeMap<(u64, SocketAddr), SaId>,

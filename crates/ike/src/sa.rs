@@ -204,8 +204,6 @@ pub(crate) struct IkeSa {
     pub(crate) announcing: Option<Announcing>,
     /// The peer sleeps.
     pub(crate) asleep: Option<Asleep>,
-    /// SAs that rekeying replaced and that may still be here: they sleep and wake with this one.
-    pub(crate) replaced: Vec<SaId>,
     /// Resumed at once, and not confirmed by the client yet.
     pub(crate) tentative: Option<Tentative>,
     /// We are that client: the gateway must hear from us.
@@ -294,7 +292,6 @@ impl IkeSa {
             dormancy,
             announcing: None,
             asleep: None,
-            replaced: Vec::new(),
             tentative: None,
             confirming: None,
             link,

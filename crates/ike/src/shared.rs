@@ -11,7 +11,6 @@ use dormouse_sansio::{Class, Entropy, Instant, Path, UnixTime};
 use crate::config::EndpointConfig;
 use crate::cookie::CookieJar;
 use crate::event::Event;
-use crate::exchange::sleep::Asleep;
 use crate::limits;
 use crate::load::LoadHistory;
 use crate::sa::IkeSa;
@@ -71,13 +70,9 @@ pub(crate) enum Action {
     Close(SaId),
     /// Its device sleeps, and another one needs its place.
     Release(SaId),
-    /// The device of these SAs, which were replaced and are not yet deleted, sleeps; or (`None`) is awake again.
-    Sleep {
-        /// The SAs.
-        replaced: Vec<SaId>,
-        /// As their successor sleeps.
-        asleep: Option<Asleep>,
-    },
+    /// The device of this SA sleeps: what rekeying and closing have left of its other SAs goes, because no deletion is worth disturbing
+    /// it for.
+    Sleeps(SaId),
 }
 
 /// See the module's text.

@@ -1,6 +1,7 @@
 //! What follows a command, a message or a timer: the changes that one SA asks for another, the SAs that have ended, and the indexes
 //! of callers and deadlines. Owns their order; must never send by itself.
 
+use dormouse_crypto::cert::Identity;
 use dormouse_sansio::Instant;
 
 use super::Endpoint;
@@ -20,7 +21,7 @@ impl Endpoint {
         }
         let Some(Slot::Established(ike)) = self.slots.remove(&id) else { return };
         self.index_callers();
-        let others = self.callers.contains_key(&ike.peer);
+        let others = self.callers.contains_key(&(ike.peer.clone(), true));
         ike.end(&mut self.shared, reason, !others);
     }
 
@@ -28,14 +29,12 @@ impl Endpoint {
     fn index_callers(&mut self) {
         for id in &self.touched {
             let caller = match self.slots.get(id) {
-                Some(Slot::Established(ike))
-                    if !ike.client && ike.stage == Stage::Live && ike.tentative.is_none() =>
-                {
-                    Some(&ike.peer)
+                Some(Slot::Established(ike)) if !ike.client && ike.tentative.is_none() => {
+                    Some((&ike.peer, ike.stage == Stage::Live))
                 }
                 _ => None,
             };
-            if self.caller_of.get(id) == caller {
+            if self.caller_of.get(id).map(|(peer, live)| (peer, *live)) == caller {
                 continue;
             }
             if let Some(old) = self.caller_of.remove(id) {
@@ -47,17 +46,25 @@ impl Endpoint {
                     self.callers.remove(&old);
                 }
             }
-            if let Some(caller) = caller {
+            if let Some((peer, live)) = caller {
+                let caller = (peer.clone(), live);
                 self.callers.entry(caller.clone()).or_default().insert(*id);
-                self.caller_of.insert(*id, caller.clone());
+                self.caller_of.insert(*id, caller);
             }
         }
+    }
+
+    /// SAs of a caller that serve this connection: those that are live, or those that rekeying and closing have left.
+    fn of_caller(&mut self, peer: &Identity, connection: &str, live: bool) -> Vec<SaId> {
+        self.index_callers();
+        let all = self.callers.get(&(peer.clone(), live)).into_iter().flatten();
+        let serves = |id: &&SaId| self.slots.get(id).is_some_and(|slot| slot.link().conn.name == connection);
+        all.filter(serves).copied().collect()
     }
 
     /// Applies what the handlers asked for, takes down what has ended, and brings the timers up to date.
     pub(crate) fn settle(&mut self, now: Instant) {
         loop {
-            self.index_callers();
             // First the actions: a successor must inherit before its predecessor goes.
             while let Some(action) = self.shared.actions.pop_front() {
                 self.apply(now, action);
@@ -71,6 +78,7 @@ impl Endpoint {
                 None => break,
             }
         }
+        self.index_callers();
         for id in std::mem::take(&mut self.touched) {
             if let Some(old) = self.deadlines.remove(&id) {
                 self.order.remove(&(old.at + old.slack, id));
@@ -85,6 +93,13 @@ impl Endpoint {
     }
 
     fn apply(&mut self, now: Instant, action: Action) {
+        if std::env::var_os("TR").is_some() {
+            let n = match &action {
+                Action::Spawn(i) => format!("Spawn {}", i.link.id),
+                o => format!("{o:?}"),
+            };
+            eprintln!("{now:?} {:p} action {n}", self);
+        }
         match action {
             Action::Spawn(ike) => {
                 let id = ike.link.id;
@@ -113,6 +128,14 @@ impl Endpoint {
                 self.touched.insert(id);
             }
             Action::Delete(id) => {
+                let Some(ike) = self.established(id) else { return };
+                let (peer, connection) = (ike.peer.clone(), ike.link.conn.name.clone());
+                let live = self.of_caller(&peer, &connection, true);
+                if live.into_iter().any(|live| self.established(live).is_some_and(|ike| ike.asleep.is_some()))
+                {
+                    // An answer that was under way when its device announced its sleep has made it.
+                    return self.end(id, CloseReason::Replaced);
+                }
                 self.with_slot(now, id, |slot, shared| {
                     if let Slot::Established(ike) = slot {
                         ike.close(shared, now, CloseReason::Requested);
@@ -120,12 +143,9 @@ impl Endpoint {
                 });
             }
             Action::InitialContact { by, peer, connection } => {
-                let of_peer = self.callers.get(&peer).into_iter().flatten().copied();
-                let others: Vec<SaId> = of_peer
-                    .filter(|id| *id != by)
-                    .filter(|id| self.slots.get(id).is_some_and(|slot| slot.link().conn.name == connection))
-                    .collect();
-                others.into_iter().for_each(|id| self.end_lost(id));
+                let others = self.of_caller(&peer, &connection, true);
+                others.into_iter().filter(|id| *id != by).for_each(|id| self.end(id, CloseReason::Replaced));
+                self.end_left(&peer, &connection, &[by]);
             }
             Action::Resumed { by, old_spi, other_spi } => {
                 let spis = [Spis { i: other_spi, r: old_spi }];
@@ -133,19 +153,20 @@ impl Endpoint {
                 let old = old.filter(|id| {
                     *id != by && self.slots.get(id).is_some_and(|slot| spis.contains(&slot.link().spis))
                 });
-                if let Some(old) = old {
+                let of = old.and_then(|old| self.established(old));
+                let of = of.map(|ike| (ike.peer.clone(), ike.link.conn.name.clone()));
+                if let (Some(old), Some((peer, connection))) = (old, of) {
                     // "[...] the old SA SHOULD be silently deleted without sending a DELETE" (RFC 5723 section 4.3.4).
-                    self.end_lost(old);
+                    self.end(old, CloseReason::Replaced);
+                    self.end_left(&peer, &connection, &[by]);
                 }
             }
             Action::Release(id) => self.end(id, CloseReason::Released),
-            Action::Sleep { replaced, asleep } => {
-                for id in replaced {
-                    if let Some(ike) = self.established(id) {
-                        ike.sleep_along(now, asleep);
-                        self.touched.insert(id);
-                    }
-                }
+            Action::Sleeps(id) => {
+                let Some(ike) = self.established(id) else { return };
+                let heir = ike.peer_rekey.as_ref().map(|rekey| rekey.heir);
+                let (peer, connection) = (ike.peer.clone(), ike.link.conn.name.clone());
+                self.end_left(&peer, &connection, heir.as_slice());
             }
             Action::Reauthenticate(old) => self.reauthenticate(now, old),
             Action::Close(id) => {
@@ -154,14 +175,9 @@ impl Endpoint {
         }
     }
 
-    /// The peer has lost this SA and has another one: it goes without a word, and so does what rekeying has left to be deleted.
-    fn end_lost(&mut self, sa: SaId) {
-        let mut left = Vec::new();
-        if let Some(ike) = self.established(sa) {
-            left.append(&mut ike.replaced);
-            left.extend(ike.peer_rekey.take().map(|rekey| rekey.heir));
-        }
-        for id in left.into_iter().chain([sa]) {
+    /// What rekeying and closing have left of a caller's SAs goes without a word, except `keep`: the caller has lost them, or sleeps.
+    fn end_left(&mut self, peer: &Identity, connection: &str, keep: &[SaId]) {
+        for id in self.of_caller(peer, connection, false).into_iter().filter(|id| !keep.contains(id)) {
             self.end(id, CloseReason::Replaced);
         }
     }
@@ -186,11 +202,13 @@ impl Endpoint {
         new.inherit(&mut old, now);
         new.link.id = from;
         old.link.id = to;
-        new.replaced.retain(|id| self.slots.contains_key(id));
-        new.replaced.push(to);
         self.shared.by_spi.insert(new.link.local_spi(), from);
         self.shared.by_spi.insert(old.link.local_spi(), to);
         new.pump(&mut self.shared, now);
+        if new.asleep.is_some() {
+            // Answered by a device that had announced its sleep already.
+            self.shared.actions.push_back(Action::Sleeps(from));
+        }
         self.slots.insert(from, Slot::Established(new));
         self.slots.insert(to, Slot::Established(old));
         self.touched.extend([from, to]);

@@ -46,6 +46,12 @@ impl NewChild {
         self.offer.spi_in
     }
 
+    /// Whether the SA of this exchange, answered with the nonce `nr`, is redundant beside the one that the peer's exchange made.
+    fn lost(&self, nr: &[u8]) -> bool {
+        let ours = self.nonce.as_slice().min(nr);
+        self.collision.as_ref().is_some_and(|c| ours < c.lowest.as_slice())
+    }
+
     fn kind(&self) -> Kind {
         if self.replaces.is_some() { Kind::RekeyChild } else { Kind::CreateChild }
     }
@@ -141,7 +147,7 @@ impl IkeSa {
             self.early_deletes.clear();
         }
         match accepted {
-            Ok(child) => self.settle_collision(shared, now, &new, child, view.nonce().unwrap_or_default()),
+            Ok((child, lost)) => self.settle_collision(shared, now, &new, child, lost),
             Err(error) => {
                 shared.free_esp_spi(new.spi_in());
                 self.unmark(new.replaces);
@@ -157,7 +163,7 @@ impl IkeSa {
         now: Instant,
         new: &NewChild,
         view: View<'_>,
-    ) -> Result<ChildId, NegotiationError> {
+    ) -> Result<(ChildId, bool), NegotiationError> {
         let malformed = |what| NegotiationError::Malformed { exchange: "CREATE_CHILD_SA", what };
         let agreed = new.offer.accept(view)?;
         if let Some(at) = self.early_deletes.iter().position(|&spi| spi == agreed.spi_out) {
@@ -176,14 +182,16 @@ impl IkeSa {
             }
             (Some(_), _) => return Err(malformed("it chose a group that we sent no key for")),
         };
+        // A redundant SA replaces nothing: until the surviving one may send, the old one goes on, which both ends still have.
+        let lost = new.lost(nonce);
         let origin = Origin {
-            unproven: false,
+            receives_only: lost,
             nonces: Nonces { i: &new.nonce, r: nonce },
             shared_secret: secret.as_ref(),
             we_began: true,
-            replaces: new.replaces,
+            replaces: new.replaces.filter(|_| !lost),
         };
-        self.install(shared, now, agreed, &origin)
+        Ok((self.install(shared, now, agreed, &origin)?, lost))
     }
 
     /// Our rekeying has succeeded: decide between its SA and the one that the peer's made, if any, and delete what is
@@ -196,11 +204,9 @@ impl IkeSa {
         now: Instant,
         new: &NewChild,
         child: ChildId,
-        nr: &[u8],
+        lost: bool,
     ) {
         let Some(old) = new.replaces else { return };
-        let our_lowest = new.nonce.as_slice().min(nr);
-        let lost = new.collision.as_ref().is_some_and(|c| our_lowest < c.lowest.as_slice());
         if lost {
             tracing::debug!(sa = %self.link.id, %child, "redundant after simultaneous rekeying");
             self.mark_replaced(old);
@@ -373,7 +379,7 @@ impl IkeSa {
         };
         let nr = shared.nonce();
         let origin = Origin {
-            unproven: false,
+            receives_only: false,
             nonces: Nonces { i: ni, r: &nr },
             shared_secret: secret.as_ref(),
             we_began: false,

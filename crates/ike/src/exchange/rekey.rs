@@ -183,13 +183,11 @@ impl IkeSa {
         let from = self.link.id;
         match self.peer_rekey.take() {
             Some(peers) if our_lowest < peers.lowest.as_slice() => {
-                self.replaced.push(ours);
                 shared.actions.push_back(Action::Delete(ours));
                 shared.actions.push_back(Action::Inherit { from, to: peers.heir });
                 self.supersede(now);
             }
             peers => {
-                self.replaced.extend(peers.as_ref().map(|p| p.heir));
                 shared.actions.extend(peers.map(|p| Action::Abandon(p.heir)));
                 shared.actions.push_back(Action::Inherit { from, to: ours });
                 self.supersede(now);
@@ -292,9 +290,7 @@ impl IkeSa {
         self.seen_as = None;
         self.had_ticket |= old.had_ticket;
         self.announcing = old.announcing.take();
-        // Answered by a device that had announced its sleep already: the old SA sleeps along, and is deleted after the wake.
         self.asleep = old.asleep;
-        self.replaced = std::mem::take(&mut old.replaced);
         self.last_in = old.last_in;
         self.last_out = old.last_out;
         self.link.stats = std::mem::take(&mut old.link.stats);

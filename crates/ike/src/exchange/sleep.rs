@@ -198,7 +198,7 @@ impl IkeSa {
         let stay = hold.unwrap_or(RELEASE_LINGER);
         let asleep = Some(Asleep { until: now + stay, slack: (stay / 16).min(SLACK_MAX) });
         self.asleep = asleep;
-        self.replaced_sleep(shared, asleep);
+        shared.actions.push_back(Action::Sleeps(self.link.id));
         let mut payloads = vec![match hold {
             Some(hold) => notify(NotifyType::DormancyHeld, Held { flags, hold }.emit()),
             None => notify(NotifyType::DormancyReleased, []),
@@ -240,18 +240,10 @@ impl IkeSa {
         if self.stage != Stage::Live || self.asleep.take().is_none() {
             return;
         }
-        self.replaced_sleep(shared, None);
         shared.sleepers.remove(self.link.id);
         self.last_in = now;
         self.out.begin_anew(now);
         shared.event(Event::PeerAwake { sa: self.link.id });
-    }
-
-    /// What rekeying left behind goes by the device's sleep too: the deletion of an SA is not worth disturbing it for.
-    fn replaced_sleep(&self, shared: &mut Shared, asleep: Option<Asleep>) {
-        if !self.replaced.is_empty() {
-            shared.actions.push_back(Action::Sleep { replaced: self.replaced.clone(), asleep });
-        }
     }
 }
 

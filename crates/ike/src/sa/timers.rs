@@ -20,12 +20,11 @@ use core::time::Duration;
 
 use dormouse_sansio::{Deadline, Instant};
 
-use super::{CLOSE_FOR, Fate, IkeSa, Stage, Task, UPKEEP_SLACK};
+use super::{Fate, IkeSa, Stage, Task, UPKEEP_SLACK};
 use crate::child::Busy;
 use crate::config::Lifetime;
 use crate::event::{CloseReason, Event};
 use crate::exchange::keepalive;
-use crate::exchange::sleep::Asleep;
 use crate::handshake::HALF_OPEN_SLACK;
 use crate::shared::{Action, Shared};
 use crate::window::Due;
@@ -178,19 +177,6 @@ impl IkeSa {
         self.silence_timers(shared, now);
         self.pump(shared, now);
         Fate::Lives
-    }
-
-    /// The successor of this SA, which rekeying replaced, sleeps: so does its deletion, and it ends silently with the hold. Or
-    /// (`None`) the successor is awake: the deletion goes on.
-    pub(crate) fn sleep_along(&mut self, now: Instant, asleep: Option<Asleep>) {
-        if self.stage == Stage::Live {
-            return;
-        }
-        if asleep.is_none() && self.asleep.is_some() {
-            self.out.begin_anew(now);
-            self.linger = Some(now + CLOSE_FOR);
-        }
-        self.asleep = asleep;
     }
 
     /// Repeats or gives up one request that is due; `None` when none is.

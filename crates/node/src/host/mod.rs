@@ -16,8 +16,6 @@
 mod device;
 mod output;
 mod path;
-#[cfg(test)]
-mod tests;
 pub mod transit;
 
 pub use output::{Datagram, News, Order, Origin, Output, Radio, Store};
