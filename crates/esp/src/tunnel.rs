@@ -44,7 +44,8 @@ pub enum InstallError {
 pub enum State {
     /// It does not send yet: [`crate::Sad::activate`].
     Standby {
-        /// The tunnel that sends meanwhile, and does not after.
+        /// The tunnel that sends until something arrives on this one, or until both ends have deleted it. `None`: nothing is sent
+        /// until the key manager says so.
         replaces: Option<ChildId>,
     },
     /// It sends.

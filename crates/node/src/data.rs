@@ -137,8 +137,11 @@ impl Node {
 
     /// Bookkeeping for an authentic packet: the mapping, the ladder, the successor of a rekeyed tunnel.
     fn received(&mut self, now: Instant, owner: Owner, id: ChildId, path: Path, sequence: u64) {
-        // Its peer has installed it.
-        self.sad.activate(id);
+        let Some(tunnel) = self.sad.get(id) else { return };
+        if let State::Standby { replaces: Some(_) } = tunnel.state() {
+            // Its peer has installed it.
+            self.sad.activate(id);
+        }
         let Some(tunnel) = self.sad.get(id) else { return };
         let (moved, life) = (tunnel.path != path, tunnel.inbound.life());
         // "[...] MOBIKE nodes SHOULD inspect the addresses used in those packets [...] If they do not [correspond], such packets SHOULD
