@@ -10,14 +10,15 @@ use dormouse_wire::ike::{NotifyType, Payload, Proposal, TrafficSelector, TsRange
 
 use crate::config::{AddressRequest, AssignedConfig, ChildMode, Connection};
 use crate::error::NegotiationError;
-use crate::event::{ChildId, ChildSa, Event, Install};
+use crate::event::Event;
 use crate::keys::{self, Nonces};
 use crate::payloads::{View, notify};
 use crate::proposal::{self, EspSuite, KeyExchange, Mismatch};
 use crate::sa::IkeSa;
 use crate::selectors;
 use crate::shared::Shared;
-use crate::transport::{Carried, Ends, Original};
+use crate::transport::{Carried, Ends};
+use dormouse_keying::{ChildId, ChildSa, Install, Mode, Original, Owner, Protection};
 
 /// What is happening to a CHILD SA besides carrying traffic.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -386,7 +387,7 @@ impl IkeSa {
         agreed: Agreed,
         origin: &Origin<'_>,
     ) -> Result<ChildId, NegotiationError> {
-        let id = shared.new_child();
+        let id = ChildId::new(agreed.spi_in);
         let (prf, sk_d) = (self.channel.suite.prf, &self.channel.sk_d);
         let keymat = keys::child_keymat(prf, sk_d, &agreed.suite, origin.nonces, origin.shared_secret);
         let keymat = match keymat {
@@ -402,18 +403,23 @@ impl IkeSa {
             (keymat.from_responder, keymat.from_initiator)
         };
         let replaces = origin.replaces.filter(|old| self.children.contains_key(old));
+        let config = self.link.conn.children.get(agreed.config);
+        let lifetime = config.map(|c| c.lifetime);
+        let soft = lifetime.map(|l| l.soft(&mut shared.entropy));
         shared.event(Event::Child(ChildSa::Install(Box::new(Install {
-            sa: self.link.id,
+            owner: Owner::Ike(self.link.id),
             child: id,
-            config: agreed.config,
-            spi_in: agreed.spi_in,
             spi_out: agreed.spi_out,
             keymat_in,
             keymat_out,
             encr: agreed.suite.encr,
             integ: agreed.suite.integ,
             esn: agreed.suite.esn,
-            mode: agreed.mode,
+            mode: match agreed.mode {
+                ChildMode::Tunnel => Mode::Tunnel,
+                ChildMode::Transport => Mode::Transport,
+            },
+            protection: Protection::Whole,
             tfc_padding: agreed.tfc_padding,
             ts_local: agreed.ts_local.clone(),
             ts_remote: agreed.ts_remote.clone(),
@@ -421,9 +427,11 @@ impl IkeSa {
             path: self.esp_path(),
             replaces,
             send_now: (origin.we_began || replaces.is_none()) && !origin.receives_only,
+            replay_window: config.map_or(0, |c| c.replay_window),
+            soft_packets: soft.and_then(|s| s.packets).unwrap_or(u64::MAX),
+            soft_bytes: soft.and_then(|s| s.bytes).unwrap_or(u64::MAX),
         }))));
-        let lifetime = self.link.conn.children.get(agreed.config).map(|c| c.lifetime);
-        let soft = lifetime.and_then(|l| l.soft(&mut shared.entropy).time).map(|t| now + t);
+        let soft = soft.and_then(|s| s.time).map(|t| now + t);
         let expire_at = lifetime.and_then(|l| l.hard()).map(|t| now + t);
         // Whoever began goes first; the other steps in later, but long before the hard limit.
         let rekey_at = match (lifetime, soft, expire_at) {

@@ -6,9 +6,9 @@ use core::time::Duration;
 use dormouse_sansio::Instant;
 
 use crate::endpoint::Endpoint;
-use crate::event::{ChildId, SaId};
 use crate::handshake::Slot;
 use crate::natd;
+use dormouse_keying::{ChildId, SaId};
 
 /// An established IKE SA.
 #[derive(Clone, PartialEq, Debug)]

@@ -16,7 +16,7 @@ use dormouse_wire::ike::{ExchangeType, Flags, Header, Message, NotifyType, Paylo
 
 use crate::config::{Connection, EndpointConfig};
 use crate::error::{Discard, NegotiationError};
-use crate::event::{ChildId, CloseReason, Event, SaId};
+use crate::event::{CloseReason, Event};
 use crate::handshake::initiator::Opening;
 use crate::handshake::{Slot, Step};
 use crate::load::LoadHistory;
@@ -25,6 +25,7 @@ use crate::sa::{Fate, IkeSa, Stage, Task};
 use crate::shared::Shared;
 use crate::stats::Stats;
 use crate::ticket::ClientTicket;
+use dormouse_keying::{ChildId, SaId};
 
 /// Error notifications outside of any SA (INVALID_IKE_SPI, INVALID_MAJOR_VERSION) per second, for all peers together: RFC
 /// 7296 section 2.21.4 wants them rate-limited.
@@ -407,6 +408,7 @@ impl Endpoint {
                 path.with_ports(Carrier::Ike, self.shared.config.ports.ike, self.shared.config.ports.ike)
             }
             Carrier::Ike | Carrier::NatT => path,
+            Carrier::RawHip | Carrier::HipUdp => return,
         };
         // There are no IKE SPIs that would mean anything to the receiver: it is the one message in which they may be zero.
         let flags = Flags { initiator: true, version: false, response: false };

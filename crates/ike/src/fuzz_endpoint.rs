@@ -11,10 +11,11 @@ use dormouse_wire::ike::{ExchangeType, Payload, PayloadType};
 use core::net::{IpAddr, Ipv4Addr, SocketAddr};
 use core::time::Duration;
 
+use crate::Endpoint;
 use crate::config::{Connection, EndpointConfig, IdentityPattern, LocalAuth, RemoteAuth, Role, SelectorSpec};
 use crate::handshake::Slot;
 use crate::ticket::TicketKeys;
-use crate::{Endpoint, SaId};
+use dormouse_keying::SaId;
 
 pub(crate) const START: UnixTime = UnixTime(1_800_000_000);
 

@@ -11,13 +11,13 @@ use dormouse_wire::ike::{
 
 use crate::config::Connection;
 use crate::error::Discard;
-use crate::event::SaId;
 use crate::fragment::{Reassembler, message_limit};
 use crate::keys::{IkeKeys, Spis};
 use crate::proposal::IkeSuite;
 use crate::protect::{self, OpenError};
 use crate::shared::{Queued, Shared};
 use crate::stats::Stats;
+use dormouse_keying::SaId;
 
 /// See the module's text.
 #[derive(Debug)]

@@ -23,7 +23,7 @@ use crate::child::Child;
 use crate::config::AssignedConfig;
 use crate::config_payload::Lease;
 use crate::error::Discard;
-use crate::event::{ChildId, ChildSa, CloseReason, Event, SaId};
+use crate::event::{CloseReason, Event};
 use crate::exchange::child::NewChild;
 use crate::exchange::keepalive::Keepalive;
 use crate::exchange::rekey::NewIke;
@@ -37,6 +37,7 @@ use crate::payloads::{View, notify};
 use crate::shared::{Action, Shared};
 use crate::stats::Kind;
 use crate::window::{Incoming, Outgoing, Verdict};
+use dormouse_keying::{ChildId, ChildSa, Owner, SaId};
 
 /// How long a replaced SA waits for the peer's Delete, and a closing one for the answer to its own.
 const LINGER: Duration = Duration::from_secs(30);
@@ -738,9 +739,9 @@ impl IkeSa {
     }
 
     pub(crate) fn remove_child(&mut self, shared: &mut Shared, id: ChildId) {
-        if let Some(child) = self.children.remove(&id) {
-            shared.free_esp_spi(child.spi_in);
-            shared.event(Event::Child(ChildSa::Remove { sa: self.link.id, child: id }));
+        if self.children.remove(&id).is_some() {
+            let owner = Owner::Ike(self.link.id);
+            shared.event(Event::Child(ChildSa::Remove { owner, child: id }));
         }
     }
 

@@ -1,7 +1,7 @@
 //! What all SAs of an endpoint share: configuration, randomness, clocks, names, SPIs, and the queues towards the driver.
 //! Owns everything that outlives an SA; must never know which states an SA passes through.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 
 use core::time::Duration;
 
@@ -10,12 +10,13 @@ use dormouse_sansio::{Class, Entropy, Instant, Path, UnixTime};
 
 use crate::config::EndpointConfig;
 use crate::cookie::CookieJar;
-use crate::event::{ChildId, Event, SaId};
+use crate::event::Event;
 use crate::limits;
 use crate::load::LoadHistory;
 use crate::sa::IkeSa;
 use crate::sleepers::Sleepers;
 use crate::stats::Stats;
+use dormouse_keying::{ChildId, SaId};
 
 /// A datagram waiting for `poll_transmit`.
 #[derive(Debug)]
@@ -81,7 +82,6 @@ pub(crate) struct Shared {
     wall: Option<(Instant, UnixTime)>,
     pub(crate) cookies: CookieJar,
     pub(crate) by_spi: BTreeMap<u64, SaId>,
-    esp_spis: BTreeSet<u32>,
     pub(crate) out: VecDeque<Queued>,
     pub(crate) events: VecDeque<Event>,
     pub(crate) actions: VecDeque<Action>,
@@ -106,7 +106,6 @@ impl Shared {
             wall: None,
             cookies: CookieJar::new(),
             by_spi: BTreeMap::new(),
-            esp_spis: BTreeSet::new(),
             out: VecDeque::new(),
             events: VecDeque::new(),
             actions: VecDeque::new(),
@@ -130,11 +129,7 @@ impl Shared {
     }
 
     pub(crate) fn new_sa(&mut self) -> SaId {
-        SaId(self.name())
-    }
-
-    pub(crate) fn new_child(&mut self) -> ChildId {
-        ChildId(self.name())
+        SaId::new(self.name())
     }
 
     /// A fresh IKE SPI of ours, registered for `id`.
@@ -149,23 +144,14 @@ impl Shared {
         }
     }
 
-    /// A fresh inbound ESP SPI. The values below 256 are reserved (RFC 4303 section 2.1).
-    /// "The SPI value of zero (0) is reserved for local, implementation-specific use and MUST NOT be sent on the wire." (RFC
-    /// 4303 section 2.1)
-    /// "The SPI field in the ESP header MUST NOT be a zero value." (RFC 3948 section 2.1)
+    /// An inbound ESP SPI for a CHILD SA to be: installed, or released.
     pub(crate) fn new_esp_spi(&mut self) -> u32 {
-        loop {
-            let mut bytes = [0; 4];
-            self.entropy.fill(&mut bytes);
-            let spi = u32::from_be_bytes(bytes);
-            if spi >= 256 && self.esp_spis.insert(spi) {
-                return spi;
-            }
-        }
+        self.config.spis.reserve(&mut self.entropy).spi()
     }
 
+    /// Nothing came of the CHILD SA that was to have this SPI.
     pub(crate) fn free_esp_spi(&mut self, spi: u32) {
-        self.esp_spis.remove(&spi);
+        self.config.spis.release(ChildId::new(spi));
     }
 
     pub(crate) fn nonce(&mut self) -> Vec<u8> {

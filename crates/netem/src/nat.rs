@@ -187,7 +187,7 @@ impl Nat {
     }
 
     fn check_family(&self, path: Path) -> Result<(), NatDrop> {
-        if path.carrier == Carrier::RawEsp {
+        if matches!(path.carrier, Carrier::RawEsp | Carrier::RawHip) {
             return Err(NatDrop::NoPorts);
         }
         let v4 = self.config.public.is_ipv4();

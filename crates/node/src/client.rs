@@ -3,12 +3,13 @@
 
 use crate::config::Resolved;
 use crate::event::{FailureKind, Offer};
-use crate::held::Held;
-use crate::ladder::{Failure, Ladder, Wake};
+use crate::hold::HoldQueue;
+use crate::ladder::{Failure, Ladder, State, Wake};
 use dormouse_esp::Selectors;
+use dormouse_ike::NegotiationError;
 use dormouse_ike::config_payload::AssignedConfig;
 use dormouse_ike::ticket::ClientTicket;
-use dormouse_ike::{NegotiationError, SaId};
+use dormouse_keying::{ChildId, SaId};
 use dormouse_sansio::UnixTime;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -22,7 +23,7 @@ pub(crate) struct Client {
     /// The SA that is being negotiated.
     pub(crate) attempt: Option<SaId>,
     ticket: Option<ClientTicket>,
-    /// The ticket is of no use any more, and nobody was told.
+    /// The ticket is of no use any more, and this was not announced.
     spent: bool,
     /// What the machine was told to configure.
     pub(crate) configured: Option<(AssignedConfig, Vec<ipnet::IpNet>, Option<IpAddr>)>,
@@ -31,11 +32,9 @@ pub(crate) struct Client {
     /// Traffic of the last CHILD SA: packets of it are held while the session comes back.
     pub(crate) last_selectors: Option<Selectors>,
     /// Copies of what was sent since the gateway was last heard.
-    pub(crate) unconfirmed: Held,
-    /// The radio sleeps.
-    pub(crate) asleep: bool,
+    pub(crate) resend: HoldQueue,
     /// How far the ESP of each child had come in when the radio went to sleep, until something comes in again.
-    pub(crate) heard_up_to: BTreeMap<u64, u64>,
+    pub(crate) heard_up_to: BTreeMap<ChildId, u64>,
     /// The driver waits for [`crate::Event::SleepReady`].
     pub(crate) preparing: bool,
     announced: Option<Wake>,
@@ -48,7 +47,7 @@ pub(crate) struct Client {
 impl Client {
     pub(crate) fn new(config: Resolved) -> Self {
         let ladder = Ladder::new(config.deadlines);
-        let unconfirmed = Held::new(config.hold_packets);
+        let resend = HoldQueue::new(config.hold_packets);
         Self {
             config,
             ladder,
@@ -59,8 +58,7 @@ impl Client {
             configured: None,
             gateway_addresses: BTreeSet::new(),
             last_selectors: None,
-            unconfirmed,
-            asleep: false,
+            resend,
             heard_up_to: BTreeMap::new(),
             preparing: false,
             announced: None,
@@ -88,14 +86,9 @@ impl Client {
         core::mem::take(&mut self.spent).then(|| self.config.name.clone())
     }
 
+    /// It stays here until the gateway has refused or replaced it: an attempt without an answer has not used it up.
     pub(crate) fn ticket(&self) -> Option<&ClientTicket> {
         self.ticket.as_ref()
-    }
-
-    /// The ticket for one attempt. It stays here until the gateway has refused or replaced it: an attempt that nobody answered
-    /// has not used it up.
-    pub(crate) fn take_ticket(&self) -> Option<ClientTicket> {
-        self.ticket.clone()
     }
 
     pub(crate) fn forget_expired(&mut self, now: UnixTime) {
@@ -104,8 +97,12 @@ impl Client {
         }
     }
 
+    pub(crate) fn is_wanted(&self) -> bool {
+        self.ladder.state() != State::Down
+    }
+
     /// A success that was not announced yet.
-    pub(crate) fn news(&mut self) -> Option<Wake> {
+    pub(crate) fn unannounced_success(&mut self) -> Option<Wake> {
         let wake = self.ladder.last_wake();
         if wake == self.announced {
             return None;

@@ -2,7 +2,8 @@
 
 use crate::ladder::Rung;
 use dormouse_ike::config_payload::AssignedConfig;
-use dormouse_ike::{LoadReport, SaId, SleepFlags};
+use dormouse_ike::{LoadReport, SleepFlags};
+use dormouse_keying::SaId;
 use dormouse_sansio::Instant;
 use ipnet::IpNet;
 use std::net::IpAddr;

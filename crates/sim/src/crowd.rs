@@ -285,12 +285,12 @@ impl Crowd {
         }
         for change in member.host.changes.iter().skip(member.seen) {
             let Change::Up { rung, .. } = change else { continue };
-            if *rung > Rung::Mobike {
+            if *rung > Rung::Move {
                 member.with = life;
             }
             if member.promised.take() == Some(life) && strict {
                 assert!(
-                    *rung <= Rung::Mobike,
+                    *rung <= Rung::Move,
                     "seed {seed}: device {n} was promised its session and came back by {rung:?}"
                 );
                 self.ledger.kept_promises += 1;

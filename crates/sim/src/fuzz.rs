@@ -80,7 +80,8 @@ fn intrude(world: &mut World, at: u8, datagram: &[u8]) {
     let port = match carrier {
         Carrier::Ike => 500,
         Carrier::NatT => 4500,
-        Carrier::RawEsp => 0,
+        Carrier::HipUdp => 10_500,
+        Carrier::RawEsp | Carrier::RawHip => 0,
     };
     local.set_port(port);
     remote.set_port(port);

@@ -29,8 +29,8 @@ const ETHERNET: u16 = 1500;
 pub(crate) fn is_esp(path: &Path, datagram: &[u8]) -> bool {
     match path.carrier {
         Carrier::RawEsp => true,
-        Carrier::NatT => matches!(classify_natt(datagram), NatT::Esp(_)),
-        Carrier::Ike => false,
+        Carrier::NatT | Carrier::HipUdp => matches!(classify_natt(datagram), NatT::Esp(_)),
+        Carrier::Ike | Carrier::RawHip => false,
     }
 }
 

@@ -520,7 +520,7 @@ impl World {
         let pairs = |sessions: &[dormouse_node::SessionInfo], swap: bool| {
             let children = sessions.iter().flat_map(|s| &s.children);
             let pair = |c: &dormouse_node::ChildInfo| {
-                if swap { (c.spi_out, c.spi_in) } else { (c.spi_in, c.spi_out) }
+                if swap { (c.spi_out, c.id.spi()) } else { (c.id.spi(), c.spi_out) }
             };
             children.map(pair).collect::<BTreeSet<(u32, u32)>>()
         };

@@ -59,7 +59,7 @@ fn a_move_into_a_nat_is_an_update() {
     let mut world = connected(3);
     world.step(Step::Enter(Access::B));
     data_passes(&mut world);
-    assert_eq!(last_rung(&world), Some(Rung::Mobike));
+    assert_eq!(last_rung(&world), Some(Rung::Move));
     world.step(Step::Enter(Access::A));
     data_passes(&mut world);
     world.settle_and_check();
@@ -70,7 +70,7 @@ fn a_gateway_that_gave_the_device_up_takes_its_ticket() {
     let mut world = connected(4);
     world.step(Step::Sleep(Duration::from_secs(600), Access::A));
     data_passes(&mut world);
-    assert_eq!(last_rung(&world), Some(Rung::Ticket), "{:#?}", world.device().changes);
+    assert_eq!(last_rung(&world), Some(Rung::Resume), "{:#?}", world.device().changes);
     world.settle_and_check();
 }
 
@@ -89,7 +89,7 @@ fn a_ticket_survives_both_ends_crashes() {
     world.step(Step::GatewayCrash(Duration::from_secs(1), true));
     world.step(Step::DeviceCrash(Duration::from_secs(1)));
     world.run(Duration::from_secs(5));
-    assert_eq!(last_rung(&world), Some(Rung::Ticket), "{:#?}", world.device().changes);
+    assert_eq!(last_rung(&world), Some(Rung::Resume), "{:#?}", world.device().changes);
     data_passes(&mut world);
     world.settle_and_check();
 }
@@ -126,7 +126,7 @@ fn without_a_network_nothing_is_tried_and_the_session_waits() {
 #[test]
 fn every_rung_can_be_exercised_on_a_session_that_is_up() {
     let mut world = connected(6);
-    for rung in [Rung::Held, Rung::Mobike, Rung::Ticket, Rung::Ticket, Rung::Full, Rung::Held] {
+    for rung in [Rung::Held, Rung::Move, Rung::Resume, Rung::Resume, Rung::Full, Rung::Held] {
         let before = world.device().changes.len();
         world.exercise(rung);
         world.run(Duration::from_secs(2));

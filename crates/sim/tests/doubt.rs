@@ -73,7 +73,7 @@ fn a_true_hint_before_a_sleep_brings_the_ticket_right_after_it() {
     sleep(&mut world, 10);
     let second = world.send_up();
     world.run(SOON);
-    assert_eq!(world.rungs(), [Rung::Full, Rung::Ticket], "{:#?}", world.device().changes);
+    assert_eq!(world.rungs(), [Rung::Full, Rung::Resume], "{:#?}", world.device().changes);
     assert_eq!([first, second].map(|number| times(&world, number)), [1, 1]);
     world.settle_and_check();
 }
@@ -103,7 +103,7 @@ fn a_question_that_a_lost_network_cut_short_is_asked_again_in_the_next_one() {
         world.run(Duration::from_secs(10));
         world.step(Step::Enter(access));
         world.run(SOON);
-        let rung = if access == Access::A { Rung::Held } else { Rung::Mobike };
+        let rung = if access == Access::A { Rung::Held } else { Rung::Move };
         assert_eq!(world.rungs(), [Rung::Full, rung], "{:#?}", world.device().changes);
         world.settle_and_check();
     }

@@ -30,7 +30,7 @@ fn flows_in(world: &mut World, access: Access) -> bool {
 
 #[test]
 fn from_a_routed_network_it_comes_back_by_ticket_or_in_full() {
-    for (mode, rung) in [("strict", Rung::Ticket), ("off", Rung::Full)] {
+    for (mode, rung) in [("strict", Rung::Resume), ("off", Rung::Full)] {
         let mut world = world(1, Access::A, mode);
         assert!(flows_in(&mut world, Access::B), "{:#?}", world.device().changes);
         assert_eq!(world.rungs(), [Rung::Full, rung], "{:#?}", world.device().changes);
@@ -43,6 +43,6 @@ fn from_behind_a_nat_the_gateway_follows() {
     let mut world = world(2, Access::B, "strict");
     let before = world.rungs().len();
     assert!(flows_in(&mut world, Access::A), "{:#?}", world.device().changes);
-    assert_eq!(world.rungs()[before..], [Rung::Mobike], "{:#?}", world.device().changes);
+    assert_eq!(world.rungs()[before..], [Rung::Move], "{:#?}", world.device().changes);
     world.settle_and_check();
 }

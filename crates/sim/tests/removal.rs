@@ -56,7 +56,7 @@ fn a_peer_that_listens_is_told_and_its_ticket_is_destroyed() {
     world.step(Step::GatewayCrash(Duration::from_secs(1), true));
     world.send_up();
     world.run(Duration::from_secs(5));
-    assert_eq!(last_rung(&world), Some(Rung::Ticket), "{:#?}", world.gateway().changes);
+    assert_eq!(last_rung(&world), Some(Rung::Resume), "{:#?}", world.gateway().changes);
     world.settle_and_check();
 }
 

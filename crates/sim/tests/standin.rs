@@ -97,7 +97,7 @@ fn what_waits_for_a_released_session_comes_after_the_ticket() {
 
     world.wake(Access::B);
     world.run(Duration::from_secs(10));
-    assert_eq!(last_rung(&world), Some(Rung::Ticket), "{:#?}", world.device().changes);
+    assert_eq!(last_rung(&world), Some(Rung::Resume), "{:#?}", world.device().changes);
     assert_eq!(world.device().received, sent);
     let node = world.gateway().node().expect("it runs");
     assert!(node.absent_devices().is_empty() && world.gateway().routes.len() == 1);

@@ -5,12 +5,13 @@ use dormouse_crypto::cert::Identity;
 use dormouse_sansio::Instant;
 
 use super::Endpoint;
-use crate::event::{CloseReason, SaId};
+use crate::event::CloseReason;
 use crate::handshake::Slot;
 use crate::handshake::initiator::Opening;
 use crate::keys::Spis;
 use crate::sa::Stage;
 use crate::shared::Action;
+use dormouse_keying::SaId;
 
 impl Endpoint {
     pub(super) fn end(&mut self, id: SaId, reason: CloseReason) {

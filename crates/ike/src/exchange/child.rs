@@ -11,13 +11,14 @@ use dormouse_wire::ike::{Notify, NotifyType, Payload};
 
 use crate::child::{Busy, Child, ChildOffer, Origin, Refused, choose};
 use crate::error::NegotiationError;
-use crate::event::{ChildId, Event};
+use crate::event::Event;
 use crate::keys::Nonces;
 use crate::payloads::View;
 use crate::proposal::{self, KeyExchange};
 use crate::sa::{Answer, Exchange, Fate, IkeSa, Stage, Task};
 use crate::shared::Shared;
 use crate::stats::Kind;
+use dormouse_keying::ChildId;
 
 /// A CHILD SA that we asked for.
 #[derive(Debug)]

@@ -5,11 +5,12 @@ use dormouse_sansio::{Class, Instant};
 use dormouse_wire::ike::{Delete, Payload, ProtocolId};
 
 use crate::child::Busy;
-use crate::event::{ChildId, CloseReason};
+use crate::event::CloseReason;
 use crate::payloads::View;
 use crate::sa::{Answer, Exchange, Fate, IkeSa, Stage, Task};
 use crate::shared::{Action, Shared};
 use crate::stats::Kind;
+use dormouse_keying::ChildId;
 
 /// Deletions that are remembered until their CHILD SA comes.
 const EARLY_DELETES_MAX: usize = 16;

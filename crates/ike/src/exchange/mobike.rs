@@ -216,7 +216,10 @@ impl IkeSa {
         if check.path == self.link.path && path.remote == check.path.remote {
             self.unverified = false;
             let sa = self.link.id;
-            shared.event(Event::Child(crate::event::ChildSa::Remap { sa, path: self.esp_path() }));
+            shared.event(Event::Child(dormouse_keying::ChildSa::Remap {
+                owner: dormouse_keying::Owner::Ike(sa),
+                path: self.esp_path(),
+            }));
         }
         Fate::Lives
     }

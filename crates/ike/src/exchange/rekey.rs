@@ -7,7 +7,6 @@ use dormouse_crypto::suites::Group;
 use dormouse_sansio::{Class, Instant};
 use dormouse_wire::ike::{NotifyType, Payload, Proposal};
 
-use crate::event::SaId;
 use crate::exchange::child::agree;
 use crate::keys::{self, IkeKeys, Nonces, Spis};
 use crate::link::{Channel, Link};
@@ -16,6 +15,7 @@ use crate::proposal::{self, IkeSuite};
 use crate::sa::{Answer, Birth, Exchange, Fate, IkeSa, PeerRekey, Stage, Task};
 use crate::shared::{Action, Shared};
 use crate::stats::{Kind, Stats};
+use dormouse_keying::SaId;
 
 /// An IKE SA that we asked for.
 #[derive(Debug)]

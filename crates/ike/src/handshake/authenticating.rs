@@ -12,7 +12,7 @@ use crate::child::{ChildOffer, Dynamic, Inner, Origin};
 use crate::config::{AssignedConfig, Connection, LocalAuth, Resumption};
 use crate::config_payload;
 use crate::error::{Discard, NegotiationError};
-use crate::event::{CloseReason, Established, Event, SaId};
+use crate::event::{CloseReason, Established, Event};
 use crate::handshake::{Session, Slot, Step, patience, send_what_is_due};
 use crate::keys::Nonces;
 use crate::link::{Channel, Link};
@@ -25,6 +25,7 @@ use crate::stats::Kind;
 use crate::ticket::ClientTicket;
 use crate::transport::Ends;
 use crate::window::Outgoing;
+use dormouse_keying::SaId;
 
 /// What the first exchange agreed on.
 #[derive(Debug)]

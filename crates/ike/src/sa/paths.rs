@@ -5,9 +5,10 @@ use dormouse_sansio::{Instant, Path};
 use dormouse_wire::ike::NotifyType;
 
 use super::{HINT_INTERVAL, HINT_PROBE, IkeSa};
-use crate::event::{ChildSa, Event};
+use crate::event::Event;
 use crate::payloads::View;
 use crate::shared::Shared;
+use dormouse_keying::{ChildSa, Owner};
 
 impl IkeSa {
     /// An authentic packet came from elsewhere: the NAT before the peer has a new mapping, so follow it.
@@ -29,7 +30,7 @@ impl IkeSa {
     pub(crate) fn move_to(&mut self, shared: &mut Shared, path: Path) {
         self.link.path = path;
         let sa = self.link.id;
-        shared.event(Event::Child(ChildSa::Remap { sa, path: self.esp_path() }));
+        shared.event(Event::Child(ChildSa::Remap { owner: Owner::Ike(sa), path: self.esp_path() }));
         shared.event(Event::PathChanged { sa, path });
     }
 

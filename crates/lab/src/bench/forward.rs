@@ -15,7 +15,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use dormouse_crypto::Secret;
 use dormouse_crypto::measure::{Suite, verify};
-use dormouse_esp::Mode;
+use dormouse_keying::Mode;
 use dormouse_sansio::Carrier;
 use dormouse_testbed::forward::{Forwarder, Protection, Settings};
 use serde::{Deserialize, Serialize};

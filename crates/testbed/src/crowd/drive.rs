@@ -6,10 +6,11 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
-use dormouse_ike::{ChildSa, Event, SleepVerdict};
+use dormouse_ike::{Event, SleepVerdict};
 use dormouse_io::clock::BootClock;
 use dormouse_io::entropy::OsEntropy;
 use dormouse_io::udp::Sent;
+use dormouse_keying::{ChildId, ChildSa};
 use dormouse_sansio::{Instant, Path};
 use dormouse_wire::esp::{NatT, classify_natt};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -102,7 +103,7 @@ impl Crowd {
 
     fn esp(&mut self, datagram: &mut [u8]) {
         let spi = datagram.first_chunk().map(|b| u32::from_be_bytes(*b));
-        let child = spi.and_then(|spi| self.by_spi.get(&spi)).and_then(|id| self.children.get_mut(id));
+        let child = spi.and_then(|spi| self.children.get_mut(&ChildId::new(spi)));
         let Some((id, sequence)) = child.and_then(|c| c.answer(datagram)) else {
             self.losses.discarded += 1;
             return;
@@ -191,18 +192,16 @@ impl Crowd {
     fn child(&mut self, change: ChildSa) -> Result<()> {
         match change {
             ChildSa::Install(install) => {
-                let (id, spi) = (install.child, install.spi_in);
-                let number = *self.by_sa.get(&install.sa).context("a CHILD SA of no client")?;
+                let (id, sa) = (install.child, install.owner.ike());
+                let number =
+                    *sa.and_then(|sa| self.by_sa.get(&sa)).context("a CHILD SA without an IKE SA")?;
                 self.children.insert(id, Child::new(*install, &mut OsEntropy)?);
-                self.by_spi.insert(spi, id);
                 self.client(number)?.child = Some(id);
                 self.ping(number)?;
                 self.ready(number);
             }
             ChildSa::Remove { child, .. } => {
-                if let Some(old) = self.children.remove(&child) {
-                    self.by_spi.remove(&old.install.spi_in);
-                }
+                self.children.remove(&child);
             }
             ChildSa::Remap { .. } => {}
         }

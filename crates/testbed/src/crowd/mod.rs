@@ -20,10 +20,11 @@ use anyhow::{Context, Result, ensure};
 use child::Child;
 use dormouse_ike::config::{Connection, EndpointConfig, Keepalive};
 use dormouse_ike::ticket::ClientTicket;
-use dormouse_ike::{ChildId, Endpoint, Install, LoadReport, SaId, SleepFlags, Sleeping};
+use dormouse_ike::{Endpoint, LoadReport, SleepFlags, Sleeping};
 use dormouse_io::clock::{BootClock, unix_now};
 use dormouse_io::entropy::OsEntropy;
 use dormouse_io::udp::Udp;
+use dormouse_keying::{ChildId, Install, SaId};
 use dormouse_sansio::{Carrier, Instant, Path};
 pub use pki::{Certificates, DOMAIN, GATEWAY_NAME, Pki, Proof};
 
@@ -136,7 +137,6 @@ pub struct Crowd {
     clients: Vec<Client>,
     by_sa: BTreeMap<SaId, usize>,
     children: BTreeMap<ChildId, Child>,
-    by_spi: BTreeMap<u32, ChildId>,
     /// Pings that are to be sent.
     outgoing: Vec<(Path, Vec<u8>)>,
     done: VecDeque<Done>,
@@ -182,7 +182,6 @@ impl Crowd {
             clients,
             by_sa: BTreeMap::new(),
             children: BTreeMap::new(),
-            by_spi: BTreeMap::new(),
             outgoing: Vec::new(),
             done: VecDeque::new(),
             open: 0,

@@ -95,7 +95,7 @@ impl Endpoint {
     /// An authenticated ESP packet came on the CHILD SA of a tentative SA ([`crate::Established::confirmed`] was false), over
     /// `path`: the client is there. [`Event::Confirmed`] follows, or [`Event::Closed`] if somebody else was faster with the same
     /// ticket.
-    pub fn confirm(&mut self, now: Instant, sa: crate::SaId, path: Path) -> bool {
+    pub fn confirm(&mut self, now: Instant, sa: dormouse_keying::SaId, path: Path) -> bool {
         let was = self.slots.get(&sa).and_then(Slot::half_open_peer);
         let found = self.with_sa(now, sa, |ike, shared| {
             if let Fate::Ends(reason) = ike.confirm(shared, now, path) {
