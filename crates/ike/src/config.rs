@@ -401,6 +401,8 @@ pub struct Connection {
     pub fragmentation: Fragmentation,
     /// Pretend that there is a NAT, so that ESP is always carried in UDP.
     pub force_udp_encap: bool,
+    /// Repetition of requests.
+    pub retransmission: Retransmission,
     /// NAT keepalives.
     pub keepalive: Keepalive,
     /// Liveness checks.
@@ -448,6 +450,7 @@ impl Connection {
             no_nats_allowed: false,
             fragmentation: Fragmentation::default(),
             force_udp_encap: false,
+            retransmission: Retransmission::default(),
             keepalive: Keepalive::Auto,
             liveness: Liveness::default(),
             ike_lifetime: Lifetime::of_time(Duration::from_secs(24 * 3_600)),
@@ -502,8 +505,6 @@ pub struct EndpointConfig {
     pub ports: Ports,
     /// Bounds on half-open SAs.
     pub half_open: HalfOpen,
-    /// Repetition of requests.
-    pub retransmission: Retransmission,
     /// Most IKE SAs held at once, in all states; a caller beyond that is dropped. `None`: no limit of its own.
     pub max_sas: Option<usize>,
     /// The window that we announce: requests of a peer that we are ready to keep at once (RFC 7296, section 2.3); 0 means 1.
@@ -526,7 +527,6 @@ impl fmt::Debug for EndpointConfig {
             .field("connections", &self.connections.iter().map(|c| &c.name).collect::<Vec<_>>())
             .field("ports", &self.ports)
             .field("half_open", &self.half_open)
-            .field("retransmission", &self.retransmission)
             .field("window", &self.window)
             .finish_non_exhaustive()
     }

@@ -145,9 +145,9 @@ impl Endpoint {
         payloads: &[Payload],
     ) -> Option<Vec<Vec<u8>>> {
         let Some(Slot::Established(ike)) = self.slots.get_mut(&sa) else { return None };
-        let header = ike.link.header(exchange, false, ike.out.next_id());
-        ike.out.skip_id();
-        Some(ike.channel.seal(&ike.link, &mut self.shared, &header, payloads))
+        let header = ike.core.link.header(exchange, false, ike.core.requests.next_id());
+        ike.core.requests.skip_id();
+        Some(ike.core.channel.seal(&ike.core.link, &mut self.shared, &header, payloads))
     }
 
     /// An answer to the peer's request `id`, with any content.
@@ -160,15 +160,15 @@ impl Endpoint {
         payloads: &[Payload],
     ) -> Option<Vec<Vec<u8>>> {
         let Some(Slot::Established(ike)) = self.slots.get_mut(&sa) else { return None };
-        let header = ike.link.header(exchange, true, id);
-        Some(ike.channel.seal(&ike.link, &mut self.shared, &header, payloads))
+        let header = ike.core.link.header(exchange, true, id);
+        Some(ike.core.channel.seal(&ike.core.link, &mut self.shared, &header, payloads))
     }
 
     /// What the peer's message to an established SA says; nothing comes of it.
     #[doc(hidden)]
     pub fn peek(&mut self, now: Instant, sa: SaId, datagram: &[u8]) -> Option<Vec<Payload>> {
         let Some(Slot::Established(ike)) = self.slots.get_mut(&sa) else { return None };
-        ike.channel.open(now, &mut datagram.to_vec()).ok()??.ok()
+        ike.core.channel.open(now, &mut datagram.to_vec()).ok()??.ok()
     }
 
     /// `plain` sealed as the next request of an established SA.
@@ -178,6 +178,9 @@ impl Endpoint {
         let exchange =
             if choice & 1 == 0 { ExchangeType::Informational } else { ExchangeType::CreateChildSa };
         let first = PayloadType::from(33 + (choice >> 1) % 17);
-        ike.fuzz_seal(&mut self.shared, exchange, first, plain)
+        let core = &mut ike.core;
+        let header = core.link.header(exchange, false, core.requests.next_id());
+        core.requests.skip_id();
+        core.channel.fuzz_seal(&mut self.shared, &header, first, None, plain)
     }
 }

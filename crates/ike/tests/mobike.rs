@@ -119,6 +119,61 @@ fn a_gateway_that_wants_proof_moves_esp_when_the_client_has_answered_from_there(
     assert_eq!(pair.gateway.endpoint.sa_stats(b).expect("it is there").begun[&Kind::Mobike], 1);
 }
 
+/// Drops the gateway's own requests: what it answers goes through.
+fn without_requests_of_the_gateway() -> common::Filter {
+    Box::new(|d| d.to_gateway || d.bytes.get(4 + 19).is_none_or(|flags| flags & 0x20 != 0))
+}
+
+#[test]
+fn a_rekeying_does_not_move_esp_to_an_address_without_proof() {
+    let mut gateway = gateway_psk();
+    gateway.return_routability = true;
+    let mut pair = Pair::new(client_psk(), gateway, 15);
+    let (a, b) = pair.up();
+    let before = pair.gateway.children.values().next().expect("one").path;
+    pair.filter = Some(without_requests_of_the_gateway());
+    pair.client.endpoint.set_path(pair.now, a, natt_path(ELSEWHERE, GATEWAY_NATT));
+    pair.run_for(Duration::from_millis(100));
+    assert_eq!(pair.gateway.endpoint.path(b).expect("it is there").remote.to_string(), ELSEWHERE);
+    for rekeys_ike in [false, true, false] {
+        let child = *pair.client.children.keys().next().expect("one");
+        match rekeys_ike {
+            true => pair.client.endpoint.rekey_ike(pair.now, a),
+            false => pair.client.endpoint.rekey_child(pair.now, child),
+        };
+        pair.run_for(Duration::from_millis(200));
+        assert_ne!(pair.client.children.contains_key(&child), !rekeys_ike, "it was rekeyed");
+        for child in pair.gateway.children.values() {
+            assert_eq!(child.path, before, "the client has proved nothing yet");
+        }
+    }
+    pair.filter = None;
+    pair.run_for(Duration::from_secs(2));
+    for child in pair.gateway.children.values() {
+        assert_eq!(child.path.remote.ip().to_string(), "100.64.7.7", "proved under the new keys");
+    }
+}
+
+#[test]
+fn a_check_that_was_sent_to_two_places_proves_neither() {
+    let mut gateway = gateway_psk();
+    gateway.return_routability = true;
+    let mut pair = Pair::new(client_psk(), gateway, 16);
+    let (a, b) = pair.up();
+    let before = pair.gateway.children.values().next().expect("one").path;
+    pair.filter = Some(without_requests_of_the_gateway());
+    for place in ["100.64.1.1:4500", ELSEWHERE] {
+        pair.client.endpoint.set_path(pair.now, a, natt_path(place, GATEWAY_NATT));
+        pair.run_for(Duration::from_millis(100));
+    }
+    let checks = |pair: &Pair| pair.gateway.endpoint.sa_stats(b).expect("it is there").begun[&Kind::Mobike];
+    assert_eq!((pair.gateway.children.values().next().expect("one").path, checks(&pair)), (before, 1));
+    pair.filter = None;
+    pair.run_for(Duration::from_secs(2));
+    let after = pair.gateway.children.values().next().expect("one").path;
+    assert_eq!((after.remote.ip().to_string().as_str(), checks(&pair)), ("100.64.7.7", 2));
+}
+
 #[test]
 fn where_nats_are_forbidden_a_translated_update_is_refused() {
     let mut client = client_psk();

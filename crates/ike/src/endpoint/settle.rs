@@ -4,22 +4,19 @@
 use dormouse_sansio::Instant;
 
 use super::Endpoint;
+use crate::action::Action;
 use crate::event::{CloseReason, SaId};
 use crate::handshake::Slot;
 use crate::handshake::initiator::Opening;
 use crate::keys::Spis;
-use crate::sa::Stage;
-use crate::shared::Action;
+use crate::sa::stage::Stage;
 
 impl Endpoint {
     pub(super) fn end(&mut self, id: SaId, reason: CloseReason) {
         self.touched.insert(id);
-        if let Some((peer, spi_i)) = self.slots.get(&id).and_then(Slot::half_open_peer) {
-            self.half_open_left(peer, spi_i);
-        }
         let Some(Slot::Established(ike)) = self.slots.remove(&id) else { return };
         self.index_callers();
-        let others = self.callers.contains_key(&ike.peer);
+        let others = self.callers.contains_key(&ike.core.peer);
         ike.end(&mut self.shared, reason, !others);
     }
 
@@ -27,11 +24,7 @@ impl Endpoint {
     fn index_callers(&mut self) {
         for id in &self.touched {
             let caller = match self.slots.get(id) {
-                Some(Slot::Established(ike))
-                    if !ike.client && ike.stage == Stage::Live && ike.tentative.is_none() =>
-                {
-                    Some(&ike.peer)
-                }
+                Some(Slot::Established(ike)) if !ike.core.client && ike.is_live() => Some(&ike.core.peer),
                 _ => None,
             };
             if self.caller_of.get(id) == caller {
@@ -62,7 +55,10 @@ impl Endpoint {
                 self.apply(now, action);
             }
             let ended = self.touched.iter().find_map(|id| match self.slots.get(id) {
-                Some(Slot::Established(ike)) => ike.ended.map(|reason| (*id, reason)),
+                Some(Slot::Established(ike)) => match ike.stage {
+                    Stage::Over { reason, .. } => Some((*id, reason)),
+                    _ => None,
+                },
                 _ => None,
             });
             match ended {
@@ -71,6 +67,9 @@ impl Endpoint {
             }
         }
         for id in std::mem::take(&mut self.touched) {
+            if !self.slots.get(&id).is_some_and(Slot::is_half_open) {
+                self.shared.half_open.leave(id);
+            }
             if let Some(old) = self.deadlines.remove(&id) {
                 self.order.remove(&(old.at + old.slack, id));
                 self.starts.remove(&(old.at, id));
@@ -86,22 +85,22 @@ impl Endpoint {
     fn apply(&mut self, now: Instant, action: Action) {
         match action {
             Action::Spawn(ike) => {
-                let id = ike.link.id;
+                let id = ike.core.id();
                 self.slots.insert(id, Slot::Established(ike));
                 self.touched.insert(id);
             }
             Action::Inherit { from, to } => self.inherit(now, from, to),
             Action::HeirChosen(heir) => {
                 let old = self.slots.iter().find_map(|(&id, slot)| match slot {
-                    Slot::Established(ike) if ike.peer_rekey.as_ref().is_some_and(|p| p.heir == heir) => {
-                        Some(id)
+                    Slot::Established(ike) => {
+                        ike.rekeying.rival().is_some_and(|rival| rival.heir == heir).then_some(id)
                     }
                     _ => None,
                 });
                 let Some(old) = old else { return };
                 self.with_slot(now, old, |slot, shared| {
                     if let Slot::Established(ike) = slot {
-                        ike.peers_rekey_wins(now, shared);
+                        ike.rival_wins(shared, now);
                     }
                 });
             }
@@ -157,8 +156,7 @@ impl Endpoint {
     fn end_lost(&mut self, sa: SaId) {
         let mut left = Vec::new();
         if let Some(ike) = self.established(sa) {
-            left.append(&mut ike.replaced);
-            left.extend(ike.peer_rekey.take().map(|rekey| rekey.heir));
+            left = ike.rekeying.take_lost();
         }
         for id in left.into_iter().chain([sa]) {
             self.end(id, CloseReason::Replaced);
@@ -171,7 +169,7 @@ impl Endpoint {
         if !both {
             // The peer deleted the successor before it could inherit: the name ends with the SA that still bears it.
             if let Some(ike) = self.established(from) {
-                ike.stage = Stage::Live;
+                ike.regain_name();
                 self.touched.insert(from);
             }
             return;
@@ -183,12 +181,12 @@ impl Endpoint {
             return;
         };
         new.inherit(&mut old, now);
-        new.link.id = from;
-        old.link.id = to;
-        new.replaced.retain(|id| self.slots.contains_key(id));
-        new.replaced.push(to);
-        self.shared.by_spi.insert(new.link.local_spi(), from);
-        self.shared.by_spi.insert(old.link.local_spi(), to);
+        new.core.link.id = from;
+        old.core.link.id = to;
+        new.rekeying.retain_replaced(|id| self.slots.contains_key(&id));
+        new.rekeying.note_replaced(to);
+        self.shared.by_spi.insert(new.core.link.local_spi(), from);
+        self.shared.by_spi.insert(old.core.link.local_spi(), to);
         new.pump(&mut self.shared, now);
         self.slots.insert(from, Slot::Established(new));
         self.slots.insert(to, Slot::Established(old));
@@ -198,8 +196,11 @@ impl Endpoint {
     /// Make before break (RFC 7296 section 2.8.3): a new SA beside the old one, which is deleted when the new one is up.
     fn reauthenticate(&mut self, now: Instant, old: SaId) {
         let Some(ike) = self.established(old) else { return };
-        let (conn, path) = (ike.link.conn.clone(), ike.link.path);
+        let (conn, path) = (ike.core.link.conn.clone(), ike.core.link.path);
         let id = self.shared.new_sa();
+        if let Some(ike) = self.established(old) {
+            ike.upkeep.set_reauthenticated_by(id);
+        }
         let opening = Opening::connect(&mut self.shared, now, id, conn, path, Some(old));
         self.open(now, id, opening);
     }
