@@ -11,8 +11,9 @@ use dormouse_crypto::cert::Identity;
 use dormouse_ike::config::{Connection, EndpointConfig, HalfOpen};
 use dormouse_ike::config_payload::{AddressPool, Lease, LeaseRequest};
 use dormouse_ike::ticket::{ClientTicket, TicketKeys};
-use dormouse_ike::{ChildId, ChildSa, Endpoint, Established, Event, Install, SaId};
+use dormouse_ike::{Endpoint, Established, Event};
 use dormouse_io::entropy::OsEntropy;
+use dormouse_keying::{ChildId, ChildSa, Install, SaId};
 use dormouse_sansio::{Carrier, Instant, Path, UnixTime};
 
 use crate::{clock_cost, thread_cpu};
@@ -131,8 +132,8 @@ impl Side {
                     self.children.insert(install.child, *install);
                 }
                 Event::Child(ChildSa::Remove { child, .. }) => drop(self.children.remove(&child)),
-                Event::Child(ChildSa::Remap { sa, path }) => {
-                    self.children.values_mut().filter(|c| c.sa == sa).for_each(|c| c.path = path);
+                Event::Child(ChildSa::Remap { owner, path }) => {
+                    self.children.values_mut().filter(|c| c.owner == owner).for_each(|c| c.path = path);
                 }
                 Event::Failed { error, .. }
                 | Event::PeerFailed { error, .. }
@@ -300,8 +301,11 @@ impl Pair {
     fn agree(&self) -> Result<()> {
         let (sides, mut pairs) = ([&self.client, &self.gateway], 0);
         for ours in sides[0].children.values() {
-            let theirs =
-                sides[1].children.values().find(|c| c.spi_in == ours.spi_out).context("no counterpart")?;
+            let theirs = sides[1]
+                .children
+                .values()
+                .find(|c| c.child.spi() == ours.spi_out)
+                .context("no counterpart")?;
             ensure!(
                 ours.keymat_in == theirs.keymat_out
                     && ours.keymat_out == theirs.keymat_in

@@ -16,9 +16,10 @@ use std::time::Duration;
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use dormouse_benches::{Summary, endpoints, thread_cpu, wall};
 use dormouse_crypto::Secret;
-use dormouse_ike::{ChildId, ChildSa, Endpoint, Event};
+use dormouse_ike::{Endpoint, Event};
 use dormouse_io::clock::BootClock;
 use dormouse_io::udp::Udp;
+use dormouse_keying::{ChildId, ChildSa};
 use dormouse_sansio::{Carrier, Path};
 use dormouse_testbed::crowd::{Crowd, Pki, Proof, Settings, Task};
 use nix::sys::socket::{setsockopt, sockopt};
@@ -38,19 +39,17 @@ const BUFFER: usize = 4 << 20;
 /// Keys of the CHILD SAs that the gateway has installed, by inbound SPI: those of what it receives, and of what it sends.
 #[derive(Default)]
 struct Installed {
-    spis: BTreeMap<ChildId, u32>,
-    keys: BTreeMap<u32, (Secret, Secret, u32)>,
+    keys: BTreeMap<ChildId, (Secret, Secret, u32)>,
 }
 
 impl Installed {
     fn apply(&mut self, change: ChildSa) {
         match change {
             ChildSa::Install(i) => {
-                self.spis.insert(i.child, i.spi_in);
-                self.keys.insert(i.spi_in, (i.keymat_in, i.keymat_out, i.spi_out));
+                self.keys.insert(i.child, (i.keymat_in, i.keymat_out, i.spi_out));
             }
             ChildSa::Remove { child, .. } => {
-                self.spis.remove(&child).and_then(|spi| self.keys.remove(&spi));
+                self.keys.remove(&child);
             }
             ChildSa::Remap { .. } => {}
         }
@@ -162,8 +161,9 @@ fn crowd(pki: &Pki, count: usize) -> Result<()> {
     let theirs = report.installed.keys;
     ensure!(clients.installed().count() == count, "{} CHILD SAs of {count}", clients.installed().count());
     for ours in clients.installed() {
-        let agree =
-            theirs.get(&ours.spi_out).is_some_and(|(r, s, _)| *r == ours.keymat_out && *s == ours.keymat_in);
+        let agree = theirs
+            .get(&ChildId::new(ours.spi_out))
+            .is_some_and(|(r, s, _)| *r == ours.keymat_out && *s == ours.keymat_in);
         ensure!(agree, "the two ends have different keys");
     }
     ensure!(report.cpu > Duration::ZERO, "the gateway did nothing");

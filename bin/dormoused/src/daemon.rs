@@ -9,9 +9,8 @@ use crate::datapath::Wires;
 use crate::load::Loaded;
 use crate::machine::Machine;
 use crate::names::Names;
-use crate::plane::Counters;
+use crate::radio::Device;
 use crate::setup;
-use crate::sleep::{Sleep, seconds_of_day};
 use crate::store::Store;
 use crate::verbs::Verbs;
 use anyhow::{Context, Result};
@@ -25,16 +24,13 @@ use dormouse_io::privileges::{self, Keep};
 use dormouse_io::signal::{Signal, Signals};
 use dormouse_io::timer::Timer;
 use dormouse_io::tun::{Tun, TunOptions};
-use dormouse_io::udp::Sent;
 use dormouse_node::config::Resolved;
 use dormouse_node::config::file::{self, Role};
-use dormouse_node::held::Held;
-use dormouse_node::ladder::Rung;
-use dormouse_node::pool::SharedPool;
-use dormouse_node::{Change, Event, FailureKind, Node, SleepFlags};
+use dormouse_node::host::{Host, News, Order, Output};
+use dormouse_node::{Change, Node, SleepFlags, host};
 use dormouse_sansio::{Deadline, Instant};
+use std::io::IoSlice;
 use std::net::IpAddr;
-use std::time::Duration;
 
 pub(crate) const TUN: u64 = 0;
 const TIMER: u64 = 1;
@@ -53,8 +49,8 @@ const RAW: u64 = 32;
 /// the path really carries.
 const TUNNEL_MTU: u16 = 1400;
 
-/// The load history is stored when sessions have come up, but not more often than this: each time wakes the disk.
-const KEEP_LOAD: Duration = Duration::from_secs(600);
+/// What the gateway is asked to do for a sleeping device.
+const WISHES: SleepFlags = SleepFlags { stand_in: true, buffering: true };
 
 /// The daemon, set up.
 pub(crate) struct Daemon {
@@ -64,31 +60,19 @@ pub(crate) struct Daemon {
     /// The configuration as it was at the start, secrets left out.
     pub(crate) written: serde_json::Value,
     pub(crate) connections: Vec<Resolved>,
-    pub(crate) node: Node,
+    pub(crate) host: Host,
     pub(crate) machine: Machine,
     pub(crate) wires: Wires,
     pub(crate) verbs: Verbs,
-    pub(crate) counters: Counters,
     pub(crate) started: Instant,
-    pub(crate) suspended: bool,
     pub(crate) stopping: bool,
-    /// When the radio sleeps; only a client's does.
-    pub(crate) sleep: Option<Sleep>,
+    /// The radio, its meter and the machine's own sleep; only a client has them.
+    pub(crate) device: Option<Device>,
     pub(crate) store: Store,
-    pool: Option<SharedPool>,
     names: Names,
     pub(crate) poller: Poller,
     timer: Timer,
     signals: Signals,
-    pub(crate) held: Held,
-    /// Sessions in the load history when it was last stored, and when that was.
-    load_kept: (u64, Instant),
-    /// Packets of peers whose route is only just being set: what answers them would find no way back yet.
-    pub(crate) early: Vec<Vec<u8>>,
-    /// What was kept for devices that are back, until this turn's IKE messages are out.
-    pub(crate) kept: Vec<Box<[u8]>>,
-    /// Our own inner addresses.
-    pub(crate) inner: Vec<IpAddr>,
     scratch: Vec<u8>,
 }
 
@@ -126,14 +110,18 @@ impl Daemon {
             ControlServer::bind(&settings.socket, Some(settings.group.as_str()).filter(|g| !g.is_empty()))
                 .with_context(|| format!("daemon.socket: {}", settings.socket.display()))?;
         let client = connections.iter().any(|c| c.role == Role::Client);
-        let sleep =
-            client.then(|| Sleep::new(BootClock::now(), &sleep, &settings.state_dir, &args.meter_root));
+        let now = BootClock::now();
+        let device = client.then(|| Device::new(now, &sleep, &settings.state_dir, &args.meter_root));
         let hold = connections.iter().map(|c| c.hold_packets).max().unwrap_or(0);
         let mut node = Node::new(connections.clone(), endpoint, Box::new(OsEntropy), Box::new(OsEntropy));
         if let Some((limits, longest)) = standin
             && connections.iter().any(|c| c.role == Role::Gateway)
         {
             node.stand_in_for_sleepers(limits, longest);
+        }
+        let mut host = Host::new(now, node, hold, pool);
+        if client {
+            host.let_sleep(now, sleep.settings.clone(), sleep.speed, WISHES);
         }
         if let Some(account) = account {
             account.own(&settings.state_dir)?;
@@ -146,27 +134,19 @@ impl Daemon {
         let names = Names::new(settings.ike_port)?;
         let mut daemon = Self {
             verbs: Verbs::new(server),
-            counters: Counters::default(),
-            started: BootClock::now(),
-            suspended: false,
+            started: now,
             stopping: false,
-            sleep,
-            held: Held::new(hold),
-            load_kept: (0, BootClock::now()),
-            early: Vec::new(),
-            kept: Vec::new(),
-            inner: Vec::new(),
+            device,
             scratch: Vec::new(),
             settings,
             config_path: args.config.display().to_string(),
             args: args.clone(),
             written,
             connections,
-            node,
+            host,
             machine,
             wires: Wires::new(tun, mtu, carriers),
             store,
-            pool,
             names,
             poller,
             timer,
@@ -189,12 +169,12 @@ impl Daemon {
         if let Some(guard) = self.machine.neighbours.as_ref().and_then(|n| n.guard.as_ref()) {
             self.poller.add(guard, NEIGHBOURS, Interest::READ)?;
         }
-        if let Some(guard) = self.sleep.as_ref().and_then(|s| s.guard.as_ref()) {
+        if let Some(guard) = self.device.as_ref().and_then(|d| d.guard.as_ref()) {
             self.poller.add(guard, RADIO, Interest::READ)?;
         }
-        if let Some(sleep) = &mut self.sleep {
-            sleep.watch_machine();
-            if let Some(watch) = &sleep.machine {
+        if let Some(device) = &mut self.device {
+            device.watch_machine();
+            if let Some(watch) = &device.machine {
                 self.poller.add(watch, MACHINE, Interest::READ)?;
             }
         }
@@ -213,21 +193,15 @@ impl Daemon {
     /// If the TUN device, the poller or the timer fails.
     pub(crate) fn run(&mut self) -> Result<()> {
         let now = BootClock::now();
-        self.node.set_wall_clock(now, unix_now());
-        for c in &self.connections {
-            if c.role == Role::Client
-                && let Some(ticket) = self.store.ticket(&c.name, unix_now())
-            {
-                self.node.restore_ticket(&c.name, ticket);
+        self.host.set_wall_clock(now, unix_now());
+        for c in self.connections.iter().filter(|c| c.role == Role::Client) {
+            if let Some(ticket) = self.store.ticket(&c.name, unix_now()) {
+                self.host.node_mut().restore_ticket(&c.name, ticket);
             }
         }
-        if let Some(sleep) = &mut self.sleep {
-            sleep.restore(&self.store);
-        }
-        for c in self.connections.clone() {
-            if c.auto && c.role == Role::Client {
-                self.up(now, &c.name);
-            }
+        self.restore_history();
+        for c in self.connections.iter().filter(|c| c.auto && c.role == Role::Client) {
+            self.host.up(now, &c.name);
         }
         notify::ready();
         tracing::info!(interface = self.wires.tun.name(), connections = self.connections.len(), "ready");
@@ -250,14 +224,10 @@ impl Daemon {
                 TUN => tun = true,
                 TIMER => {
                     if self.timer.clear() {
-                        self.node.set_wall_clock(now, unix_now());
-                        self.node.handle_timeout(now);
-                        if !self.suspended {
+                        self.host.set_wall_clock(now, unix_now());
+                        self.host.handle_timeout(now);
+                        if !self.host.is_suspended() {
                             self.names.handle_timeout(now);
-                        }
-                        if let Some(sleep) = &mut self.sleep {
-                            sleep.sleeper.time_of_day(sleep.pace.shown(now), seconds_of_day());
-                            sleep.sleeper.handle_timeout(sleep.pace.shown(now));
                         }
                     }
                 }
@@ -291,9 +261,7 @@ impl Daemon {
                 Signal::Stop => self.stopping = true,
                 Signal::Reload => {
                     self.reload(now);
-                    if !self.suspended {
-                        self.network_is_new(now);
-                    }
+                    self.host.network_changed(now);
                 }
             }
         }
@@ -308,78 +276,41 @@ impl Daemon {
         }
         if changed {
             self.machine.network_changed();
-        }
-        if changed && !self.suspended {
-            self.network_is_new(now);
-        } else if changed && let Some(sleep) = &mut self.sleep {
-            sleep.look(now);
+            self.host.network_changed(now);
         }
         Ok(())
     }
 
-    /// The network may be another: names are asked for in it, and the ways to all gateways looked for.
-    pub(crate) fn network_is_new(&mut self, now: Instant) {
-        if self.names.in_doubt() {
-            self.names.network(self.machine.online());
-        }
-        self.look_at_network(now);
-    }
-
     /// Asks the kernel for the way to every gateway and tells the node. A gateway has the addresses of its name, and those that it
     /// announced: the first to which there is a way is the one that is used, the others are at hand.
-    pub(crate) fn look_at_network(&mut self, now: Instant) {
+    fn find_ways(&mut self, now: Instant) {
         for c in self.connections.iter().filter(|c| c.role == Role::Client) {
             let Some(gateway) = &c.gateway else { continue };
             let mut addresses = self.names.addresses(gateway);
             let announced: Vec<IpAddr> =
-                self.node.gateway_addresses(&c.name).filter(|ip| !addresses.contains(ip)).collect();
+                self.host.node().gateway_addresses(&c.name).filter(|ip| !addresses.contains(ip)).collect();
             addresses.extend(announced);
             let port = self.settings.ike_port;
-            let mut ways = addresses.into_iter().filter_map(|ip| self.machine.way_to(ip, port));
-            let first = ways.next();
-            let others = ways.map(|(path, _)| path).collect();
-            if let Some((_, mtu)) = first {
-                self.node.set_path_mtu(mtu);
-            }
-            self.node.set_other_ways(&c.name, others);
-            self.node.set_network(now, &c.name, first.map(|(path, _)| path));
+            let found: Vec<_> =
+                addresses.into_iter().filter_map(|ip| self.machine.way_to(ip, port)).collect();
+            let ways: Vec<_> = found.iter().map(|(path, _)| *path).collect();
+            self.host.set_ways(now, &c.name, &ways, found.first().map(|(_, mtu)| *mtu));
         }
     }
 
-    /// Brings a client connection up.
-    pub(crate) fn up(&mut self, now: Instant, name: &str) {
-        self.ask_for_gateway(name);
-        self.node.up(now, name);
-        self.look_at_network(now);
-    }
-
-    /// Asks for the name of a connection's gateway.
-    fn ask_for_gateway(&mut self, connection: &str) {
-        if let Some(gateway) =
-            self.connections.iter().find(|c| c.name == connection).and_then(|c| c.gateway.clone())
-        {
-            self.names.ask(&gateway);
-        }
+    fn gateway_of(&self, connection: &str) -> Option<&str> {
+        self.connections.iter().find(|c| c.name == connection)?.gateway.as_deref()
     }
 
     /// Why the name of a connection's gateway has no address.
     pub(crate) fn nameless(&self, connection: &str) -> Option<String> {
-        let gateway = self.connections.iter().find(|c| c.name == connection)?.gateway.as_deref()?;
+        let gateway = self.gateway_of(connection)?;
         self.names.trouble(gateway).map(|why| format!("the gateway's name {gateway} is not known: {why}"))
-    }
-
-    /// The connection is not wanted any more.
-    pub(crate) fn forget_gateway(&mut self, connection: &str) {
-        if let Some(gateway) =
-            self.connections.iter().find(|c| c.name == connection).and_then(|c| c.gateway.as_deref())
-        {
-            self.names.give_up(gateway);
-        }
     }
 
     /// When a name is asked for again; not while the radio sleeps.
     pub(crate) fn names_deadline(&self) -> Option<Deadline> {
-        self.names.deadline().filter(|_| !self.suspended)
+        self.names.deadline().filter(|_| !self.host.is_suspended())
     }
 
     fn names_found(&mut self, now: Instant) {
@@ -392,110 +323,107 @@ impl Daemon {
                 }
             }
         }
-        self.look_at_network(now);
+        self.find_ways(now);
     }
 
-    /// Applies the node's events, sends what it wants sent, and arms the timer.
+    /// Carries out what the host wants, and arms the timer.
     pub(crate) fn settle(&mut self, now: Instant) -> Result<()> {
-        let mut flowing = false;
-        // The node and the sleeper have news for each other.
-        loop {
-            while let Some(event) = self.node.poll_event() {
-                flowing |= matches!(event, Event::Flowing);
-                self.apply(now, event);
-            }
-            if !self.sleep_turn(now) {
-                break;
-            }
-        }
-        if let Some(pool) = &self.pool {
-            while let Some(change) = pool.poll_change() {
-                self.store.lease(change, unix_now());
-            }
-        }
-        complain(self.store.flush());
-        self.keep_load(now);
-        self.transmit(now);
-        if flowing && !self.held.is_empty() {
-            self.release(now);
-            self.transmit(now);
-        }
-        self.deliver(now);
-        self.tell_waiting(now);
-        let own = Deadline::earlier(self.verbs.deadline(), self.sleep_deadline());
-        let own = Deadline::earlier(own, self.names_deadline());
-        self.timer.arm(Deadline::earlier(self.node.poll_timeout(), own), false)?;
+        self.carry_out(now);
+        self.answer_waiting(now);
+        let own = Deadline::earlier(self.verbs.deadline(), self.names_deadline());
+        self.timer.arm(Deadline::earlier(self.host.poll_timeout(), own), false)?;
         Ok(())
     }
 
-    /// Stores what was learned about load, unless it was only just stored: a crash costs some minutes of it.
-    fn keep_load(&mut self, now: Instant) {
-        let (recorded, at) = self.load_kept;
-        let history = self.node.load_history();
-        if history.recorded() != recorded && (self.stopping || now - at >= KEEP_LOAD) {
-            complain(self.store.set_load_history(history));
-            self.load_kept = (history.recorded(), now);
-        }
-    }
-
-    fn transmit(&mut self, now: Instant) {
-        self.scratch.clear();
-        while let Some(transmit) = self.node.poll_transmit(now, &mut self.scratch) {
-            match self.wires.carriers.send(&transmit.path, 0, &self.scratch, transmit.segment) {
-                Sent::All => {}
-                // IKE repeats what is lost.
-                other => tracing::debug!(path = %transmit.path, ?other, "an IKE message was not sent"),
+    fn carry_out(&mut self, now: Instant) {
+        let mut bytes = std::mem::take(&mut self.scratch);
+        let mut unwritten = true;
+        while let Some(output) = self.host.poll(now, &mut bytes) {
+            match output {
+                Output::Datagram(datagram) => {
+                    // What was ordered to be stored is durable before anything that depends on it leaves.
+                    if std::mem::take(&mut unwritten) {
+                        complain(self.store.flush());
+                    }
+                    if let Err(why) = self.wires.send(&datagram, &bytes) {
+                        self.host.not_sent(now, why);
+                    }
+                }
+                Output::Inner(_) => {
+                    // Lost if the TUN's queue is full, as on any network.
+                    let _lost = self.wires.tun.write(&[IoSlice::new(&bytes)]);
+                }
+                Output::Order(order) => {
+                    unwritten |= matches!(order, Order::Store(_));
+                    self.obey(now, order);
+                }
+                Output::News(news) => self.tell(news),
             }
-            self.scratch.clear();
         }
+        if unwritten {
+            complain(self.store.flush());
+        }
+        self.scratch = bytes;
     }
 
-    fn apply(&mut self, now: Instant, event: Event) {
-        match event {
-            Event::Configure { connection, assigned, routes, source } => {
+    fn obey(&mut self, now: Instant, order: Order) {
+        match order {
+            Order::Store(what) => self.keep(what),
+            Order::Configure { connection, assigned, routes, source } => {
                 let local = self.local_prefixes(&connection);
                 self.machine.configure(&connection, assigned, &routes, (source, &local));
-                self.inner = self.machine.inner();
             }
-            Event::Unconfigure { connection } => {
-                self.machine.unconfigure(&connection);
-                self.inner = self.machine.inner();
-            }
-            Event::PeerRoutes { routes, source } => self.machine.peer_routes(&routes, source),
-            Event::PeerGone { routes } => self.machine.peers_gone(&routes),
-            Event::GatewayAddresses { .. } => self.look_at_network(now),
-            Event::Resend { packets } => {
-                tracing::debug!(packets = packets.len(), "sent in vain, and held");
-                self.counters.held_dropped += self.held.push_first(now, packets);
-            }
-            Event::Flowing => {
-                if let Some(sleep) = &mut self.sleep {
-                    sleep.sleeper.flowing(sleep.pace.shown(now));
+            Order::Unconfigure { connection } => self.machine.unconfigure(&connection),
+            Order::PeerRoutes { routes, source } => self.machine.peer_routes(&routes, source),
+            Order::PeerGone { routes } => self.machine.peers_gone(&routes),
+            Order::Resolve { connection } => {
+                if let Some(gateway) = self.gateway_of(&connection).map(ToOwned::to_owned) {
+                    self.names.ask(&gateway);
                 }
             }
-            Event::SleepReady { connection, verdict } => self.sleep_ready(now, &connection, verdict),
-            Event::Missed { connection, packets } => {
+            Order::ForgetName { connection } => {
+                if let Some(gateway) = self.gateway_of(&connection).map(ToOwned::to_owned) {
+                    self.names.give_up(&gateway);
+                }
+            }
+            Order::FindWays { fresh } => {
+                if fresh && self.names.in_doubt() {
+                    self.names.network(self.machine.online());
+                }
+                self.find_ways(now);
+            }
+            Order::Radio(order) => self.order_radio(now, order),
+            Order::ReadMeter => self.read_meter(now),
+        }
+    }
+
+    fn keep(&mut self, what: host::Store) {
+        use host::Store as Keep;
+        complain(match what {
+            Keep::Ticket { connection, bytes } => self.store.set_ticket(&connection, bytes.as_ref()),
+            Keep::SpentTicket { record } => {
+                let node = self.host.node();
+                self.store.spend(&record, || node.spent_tickets())
+            }
+            Keep::TicketKeys { exported } => self.store.set_ticket_keys(&exported),
+            Keep::Lease(change) => {
+                self.store.lease(change, unix_now());
+                Ok(())
+            }
+            Keep::LoadHistory(bytes) => self.store.set_load_history(&bytes),
+            Keep::SleepHistory(bytes) => self.store.set_history(&bytes),
+        });
+    }
+
+    fn tell(&mut self, news: News) {
+        match news {
+            News::Changed(change) => self.announce(change),
+            News::Sleep(event) => self.sleep_event(event),
+            News::Announced { connection, verdict } => tracing::debug!(%connection, ?verdict, "announced"),
+            News::Missed { connection, packets } => {
                 tracing::info!(%connection, packets, "lost while the radio slept");
-                if let Some(sleep) = &mut self.sleep {
-                    sleep.sleeper.lost(now, packets);
-                }
             }
-            Event::LoadReport { report, .. } => {
-                if let Some(sleep) = &mut self.sleep {
-                    sleep.sleeper.load(&report);
-                }
-            }
-            Event::Ticket { connection, bytes } => {
-                complain(self.store.set_ticket(&connection, bytes.as_ref()))
-            }
-            Event::TicketSpent { record } => {
-                let node = &self.node;
-                complain(self.store.spend(&record, || node.spent_tickets()));
-            }
-            Event::TicketKeys { exported } => complain(self.store.set_ticket_keys(&exported)),
-            Event::PeerSleeps { .. } | Event::PeerAwake { .. } => tracing::debug!(?event, "dormancy"),
-            Event::Deliver { packets } => self.kept.extend(packets),
-            Event::Changed(change) => self.announce(now, change),
+            News::Resending { packets } => tracing::debug!(packets, "sent in vain, and sent again"),
         }
     }
 
@@ -510,20 +438,13 @@ impl Daemon {
         selectors.filter_map(prefix).collect()
     }
 
-    fn announce(&mut self, now: Instant, change: Change) {
+    fn announce(&mut self, change: Change) {
         match &change {
             Change::Up { connection, rung, took_ms } => {
                 tracing::info!(%connection, rung = rung.name(), took_ms, "up");
-                if let Some(sleep) = &mut self.sleep {
-                    sleep.sleeper.came_up(sleep.pace.shown(now), *rung);
-                }
             }
-            Change::RungFailed { connection, rung, why, kind, .. } => {
+            Change::RungFailed { connection, rung, why, .. } => {
                 tracing::warn!(%connection, rung = rung.name(), %why, "a rung of the ladder failed");
-                if (*rung, *kind) == (Rung::Full, FailureKind::Timeout) {
-                    // Nobody answers: the gateway may have moved.
-                    self.ask_for_gateway(connection);
-                }
             }
             Change::Down { connection, why } => tracing::info!(%connection, %why, "down"),
             Change::PeerUp { connection, peer, resumed } => {
@@ -536,7 +457,7 @@ impl Daemon {
                 tracing::warn!(%from, claimed = claimed.as_deref().unwrap_or("?"), %why, "a client was refused");
             }
         }
-        self.verbs.announce(change, now);
+        self.verbs.announce(change);
     }
 
     fn control(&mut self, now: Instant) {
@@ -548,23 +469,11 @@ impl Daemon {
     fn stop(&mut self) {
         notify::stopping();
         let now = BootClock::now();
-        for c in self.connections.clone() {
-            if c.role == Role::Client {
-                self.node.leave(now, &c.name);
-            }
-        }
-        self.node.close_all(now);
-        while let Some(event) = self.node.poll_event() {
-            self.apply(now, event);
-        }
+        self.host.stop(now);
         // The farewells: one datagram each, not waited for.
-        self.transmit(now);
-        complain(self.store.flush());
-        self.keep_load(now);
-        if let Some(sleep) = self.sleep.take() {
-            sleep.save_now(&self.store);
-            // Its guard ends with it, and puts the radio back on.
-        }
+        self.carry_out(now);
+        // The end of its guard puts the radio back on.
+        self.device = None;
         self.verbs.goodbye();
         self.machine.restore();
         tracing::info!("stopped");

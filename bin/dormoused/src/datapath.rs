@@ -1,19 +1,18 @@
-//! The data path of the daemon: what happens to packets when the TUN or a socket is ready, when held packets may go, and when a
-//! device is back.
-//!
-//! Owns the wires (TUN, sockets, their buffers) and the order of reading and writing them. It decides nothing: the [`Plane`]
-//! asks the node about every packet.
+//! The data path of the daemon: what happens to packets when the TUN or a socket is ready. Owns the wires (TUN, sockets, their
+//! buffers) and the order of reading and writing them. It decides nothing: the host is asked about every packet.
 
 use crate::daemon::{Daemon, TUN, UDP};
-use crate::plane::{Kept, Plane, Release};
 use anyhow::{Context, Result};
 use dormouse_control::Offload;
-use dormouse_io::batch::{Carriers, RxBatch, TxBatch};
+use dormouse_io::SuperPacket;
+use dormouse_io::batch::{Carriers, Opener, RxBatch, Sealer, TxBatch};
 use dormouse_io::poller::Interest;
 use dormouse_io::tun::Tun;
 use dormouse_io::udp::{PathErrorKind, Sent};
-use dormouse_sansio::Instant;
-use std::io::IoSlice;
+use dormouse_node::Train;
+use dormouse_node::host::{Datagram, Host, NotSent};
+use dormouse_sansio::packet::{Geometry, Plan, Received, Sealed, Verdict};
+use dormouse_sansio::{Instant, Path};
 
 /// The tunnel interface is switched off.
 const EIO: i32 = 5;
@@ -40,6 +39,12 @@ pub(crate) struct Wires {
 impl Wires {
     pub(crate) fn new(tun: Tun, tun_mtu: u16, carriers: Carriers) -> Self {
         Self { tun, tun_mtu, carriers, tx: TxBatch::new(), rx: RxBatch::new(), blocked: false }
+    }
+
+    /// Sends one datagram, or several of one size.
+    pub(crate) fn send(&mut self, datagram: &Datagram, bytes: &[u8]) -> Result<(), NotSent> {
+        let Datagram { path, ecn, segment, .. } = datagram;
+        outcome(path, self.carriers.send(path, *ecn, bytes, *segment))
     }
 
     /// The socket that held the TUN back has room again.
@@ -71,24 +76,9 @@ impl Daemon {
         ]
     }
 
-    /// The wires, and who decides about what comes over them.
+    /// The wires, and what decides about what comes over them.
     fn split(&mut self, now: Instant) -> (&mut Wires, Plane<'_>) {
-        let plane = Plane {
-            node: &mut self.node,
-            now,
-            held: &mut self.held,
-            sleep: self.sleep.as_mut(),
-            counters: &mut self.counters,
-            early: &mut self.early,
-            inner: &self.inner,
-        };
-        (&mut self.wires, plane)
-    }
-
-    /// As [`Self::split`], for packets that the sleeper must not see.
-    fn split_unseen(&mut self, now: Instant) -> (&mut Wires, Plane<'_>) {
-        let (wires, plane) = self.split(now);
-        (wires, Plane { sleep: None, ..plane })
+        (&mut self.wires, Plane { host: &mut self.host, now })
     }
 
     pub(crate) fn receive(&mut self, now: Instant, index: usize) -> Result<()> {
@@ -104,7 +94,7 @@ impl Daemon {
         }
         while let Ok(Some(error)) = socket.next_error() {
             tracing::debug!(?error, "ICMP");
-            plane.node.path_error(now, error.destination, too_big(error.kind));
+            plane.host.path_error(now, error.destination, too_big(error.kind));
         }
         Ok(())
     }
@@ -114,7 +104,7 @@ impl Daemon {
         let Some(socket) = wires.carriers.raw.get(index) else { return Ok(()) };
         wires.rx.receive_raw(socket, &mut wires.tun, &mut plane)?;
         while let Ok(Some(error)) = socket.next_error() {
-            plane.node.path_error(now, error.destination, too_big(error.kind));
+            plane.host.path_error(now, error.destination, too_big(error.kind));
         }
         Ok(())
     }
@@ -140,49 +130,45 @@ impl Daemon {
         }
         Ok(())
     }
+}
 
-    /// Sends what was held, in order. The sleeper has seen it when it came.
-    pub(crate) fn release(&mut self, now: Instant) {
-        let mut out = Vec::new();
-        for packet in self.held.take() {
-            let (wires, mut plane) = self.split_unseen(now);
-            let kept = match plane.seal_one(&packet, &mut out) {
-                Release::Send(path) => {
-                    !matches!(wires.carriers.send(&path, 0, &out, None), Sent::All | Sent::TooBig)
-                }
-                Release::Hold => true,
-                Release::Drop => false,
-            };
-            if kept {
-                self.counters.held_dropped += self.held.push(now, &packet);
-            }
-        }
+/// The host as the batches see it, for one turn of the loop.
+struct Plane<'a> {
+    host: &'a mut Host,
+    now: Instant,
+}
+
+impl Sealer for Plane<'_> {
+    fn plan(&mut self, packet: &mut SuperPacket<'_>) -> Plan {
+        self.host.plan(self.now, packet)
     }
 
-    /// What waited for a route or for devices that are back, in order; and what their stand-in has to say to the network on our side.
-    pub(crate) fn deliver(&mut self, now: Instant) {
-        let mut out = Vec::new();
-        while self.node.poll_stand_in(&mut out) {
-            // Lost if the TUN's queue is full, as on any network.
-            let _lost = self.wires.tun.write(&[IoSlice::new(&out)]);
-            out.clear();
+    fn seal(&mut self, geometry: &Geometry, slots: &mut [u8], sizes: &[usize]) -> Option<Sealed> {
+        self.host.seal(self.now, geometry, slots, sizes)
+    }
+
+    fn unsent(&mut self, geometry: &Geometry, path: &Path, sent: Sent) {
+        if let Err(why) = outcome(path, sent) {
+            self.host.batch_not_sent(self.now, geometry.route, why);
         }
-        for packet in self.early.drain(..) {
-            let _lost = self.wires.tun.write(&[IoSlice::new(&packet)]);
-        }
-        for mut packet in std::mem::take(&mut self.kept) {
-            // What others send to a device is no traffic of ours.
-            let (wires, mut plane) = self.split_unseen(now);
-            match plane.seal_kept(&mut packet, &mut out) {
-                Kept::Send(path) => {
-                    let _lost = wires.carriers.send(&path, 0, &out, None);
-                }
-                Kept::Answer(answer) => {
-                    let _lost = wires.tun.write(&[IoSlice::new(&answer)]);
-                }
-                Kept::Again => {}
-                Kept::Lost => self.counters.no_policy += 1,
-            }
+    }
+}
+
+impl Opener for Plane<'_> {
+    type Train = Train;
+
+    fn open(&mut self, from: &Received, train: &mut Train, datagram: &mut [u8]) -> Verdict {
+        self.host.open(self.now, from, train, datagram)
+    }
+}
+
+fn outcome(path: &Path, sent: Sent) -> Result<(), NotSent> {
+    match sent {
+        Sent::All => Ok(()),
+        Sent::TooBig => Err(NotSent::TooBig),
+        sent => {
+            tracing::debug!(%path, ?sent, "not sent");
+            Err(NotSent::Failed)
         }
     }
 }

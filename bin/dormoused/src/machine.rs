@@ -194,11 +194,6 @@ impl Machine {
         }
     }
 
-    /// Inner addresses of this machine.
-    pub(crate) fn inner(&self) -> Vec<IpAddr> {
-        self.configured.values().flat_map(|c| c.assigned.addresses()).collect()
-    }
-
     /// Routes of a connection into the tunnel.
     pub(crate) fn routes(&self, connection: &str) -> Vec<IpNet> {
         self.configured

@@ -21,11 +21,12 @@ impl Daemon {
         let mut restart = changed(&self.written, &loaded.written);
         for connection in &loaded.connections {
             if !restart.contains(&format!("connection.{}", connection.name)) {
-                self.node.renew(now, &connection.ike);
+                self.host.node_mut().renew(now, &connection.ike);
             }
         }
-        if let Some(sleep) = &mut self.sleep {
-            restart.extend(sleep.reconfigure(now, &loaded.sleep).into_iter().map(str::to_owned));
+        if let Some(device) = &mut self.device {
+            let keys = device.reconfigure(now, &loaded.sleep, &mut self.host);
+            restart.extend(keys.into_iter().map(str::to_owned));
         }
         if restart.is_empty() {
             tracing::info!("the configuration was read again and is in force");

@@ -16,9 +16,9 @@ impl Daemon {
         if !self.is_gateway(connection) {
             return Err(self.no_gateway(connection));
         }
-        let removed = self.node.remove_peer(now, connection, peer);
+        let removed = self.host.node_mut().remove_peer(now, connection, peer);
         if removed.is_empty() {
-            return Err(nobody(connection, peer, &self.node.peers_of(connection)));
+            return Err(nobody(connection, peer, &self.host.node().peers_of(connection)));
         }
         for peer in removed {
             tracing::info!(%connection, %peer, "removed on request");

@@ -184,8 +184,8 @@ impl Store {
     ///
     /// # Errors
     /// Names the file; the old content is still there then.
-    pub(crate) fn set_load_history(&self, history: &LoadHistory) -> Result<()> {
-        self.dir.write(LOAD, &history.export())?;
+    pub(crate) fn set_load_history(&self, exported: &[u8]) -> Result<()> {
+        self.dir.write(LOAD, exported)?;
         Ok(())
     }
 
@@ -273,7 +273,7 @@ mod tests {
         let mut learned = LoadHistory::new();
         let now = UnixTime(1_800_000_000);
         (1..=50).for_each(|n| learned.record(now, n, Duration::from_millis(20 + n as u64)));
-        store.set_load_history(&learned).unwrap();
+        store.set_load_history(&learned.export()).unwrap();
         let path = scratch.0.join(LOAD);
         let meta = std::fs::metadata(&path).unwrap();
         assert_eq!((meta.permissions().mode() & 0o7777, meta.len() < 2_048), (0o600, true));
@@ -286,7 +286,7 @@ mod tests {
         std::fs::write(&path, &bytes[..bytes.len() / 2]).unwrap();
         assert_eq!(store.load_history(), LoadHistory::new());
         assert!(!path.exists() && scratch.0.join("load-history.damaged").exists(), "put aside");
-        store.set_load_history(&learned).unwrap();
+        store.set_load_history(&learned.export()).unwrap();
         assert_eq!(store.load_history().export(), learned.export(), "and learned again");
     }
 

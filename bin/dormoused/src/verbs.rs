@@ -85,7 +85,7 @@ impl Verbs {
     }
 
     /// Tells whoever watches.
-    pub(crate) fn announce(&mut self, change: Change, _now: Instant) {
+    pub(crate) fn announce(&mut self, change: Change) {
         if let Change::RungFailed { connection, rung, why, kind, offer } = &change {
             let count = self.failures.get(connection).map_or(0, |f| f.count) + 1;
             let failures =
@@ -159,11 +159,11 @@ impl Verbs {
 
 impl Daemon {
     /// Answers those whose wait is over.
-    pub(crate) fn tell_waiting(&mut self, now: Instant) {
+    pub(crate) fn answer_waiting(&mut self, now: Instant) {
         if self.verbs.waiting.is_empty() {
             return;
         }
-        let infos = self.node.client_infos(now);
+        let infos = self.host.node().client_infos(now);
         let mut answers = Vec::new();
         for (client, waiting) in &self.verbs.waiting {
             let Some(info) = infos.iter().find(|i| i.name == waiting.connection) else { continue };
@@ -181,19 +181,18 @@ impl Daemon {
     pub(crate) fn answer(&mut self, now: Instant, client: ClientId, request: Request) {
         let result = match request.verb {
             Verb::Up { connection } => self.named(connection).map(|name| {
-                self.up(now, &name);
+                self.host.up(now, &name);
                 Reply::Done
             }),
             Verb::Down { connection: Some(connection), peer: Some(peer) } => {
                 self.remove(now, &connection, &peer).map(|()| Reply::Done)
             }
             Verb::Down { connection, .. } => self.named(connection).map(|name| {
-                self.node.down(now, &name);
-                self.forget_gateway(&name);
+                self.host.down(now, &name);
                 Reply::Done
             }),
             Verb::Suspend => {
-                if self.put_to_sleep(now, Reason::User) {
+                if self.host.suspend(now, Reason::User) {
                     // Answered when the gateway knows, or has had its time: the radio may go off then.
                     self.verbs.suspending.push(client);
                     return;
@@ -201,7 +200,7 @@ impl Daemon {
                 Ok(Reply::Done)
             }
             Verb::Resume => {
-                self.wake_up(now, Cause::User);
+                self.host.resume(now, Cause::User);
                 Ok(Reply::Done)
             }
             Verb::Exercise { connection, rung } => {
@@ -243,7 +242,7 @@ impl Daemon {
             control::Rung::Ticket => Rung::Ticket,
             control::Rung::Full => Rung::Full,
         };
-        if self.node.exercise(now, name, rung) {
+        if self.host.node_mut().exercise(now, name, rung) {
             return Ok(Reply::Done);
         }
         let why = match rung {
@@ -278,7 +277,7 @@ impl Daemon {
 
     fn watch_from_now(&mut self, now: Instant, client: ClientId) {
         self.verbs.watching.insert(client);
-        for info in self.node.client_infos(now) {
+        for info in self.host.node().client_infos(now) {
             let kind = EventKind::Snapshot { state: status::state(info.state) };
             let event = control::Event {
                 at_unix: unix_now_precise().as_secs_f64(),
@@ -295,9 +294,8 @@ impl Daemon {
             let routes = self.machine.routes(&info.name).iter().map(ToString::to_string).collect();
             status::connection(info, routes, unix_now(), now)
         };
-        let mut deadlines: Vec<_> = self.node.deadlines();
+        let mut deadlines: Vec<_> = self.host.deadlines();
         deadlines.extend(self.verbs.deadline());
-        deadlines.extend(self.sleep_deadline());
         deadlines.extend(self.names_deadline());
         deadlines.sort_by_key(|d| d.at);
         control::Status {
@@ -310,19 +308,19 @@ impl Daemon {
                 listen: self.wires.carriers.udp.iter().map(|s| s.local_addr().to_string()).collect(),
                 resolver: self.machine.resolver_in_use.clone(),
                 config: self.config_path.clone(),
-                suspended: self.suspended,
+                suspended: self.host.is_suspended(),
             },
-            connections: self.node.client_infos(now).iter().map(connection).collect(),
+            connections: self.host.node().client_infos(now).iter().map(connection).collect(),
             sleep,
-            gateway: status::gateway(&self.node, &self.connections, now),
+            gateway: status::gateway(self.host.node(), &self.connections, now),
             offloads: self.offloads(),
             deadlines: deadlines.iter().map(|d| status::deadline(d, now)).collect(),
         }
     }
 
     fn stats(&self) -> control::Stats {
-        let ike = self.node.ike_stats();
-        let (node, plane) = (self.node.counters(), &self.counters);
+        let ike = self.host.node().ike_stats();
+        let (node, plane) = (self.host.node().counters(), self.host.counters());
         let mut counters: BTreeMap<String, u64> = [
             ("ike.datagrams_in", ike.datagrams_in),
             ("ike.datagrams_out", ike.datagrams_out),
@@ -346,7 +344,7 @@ impl Daemon {
         .into_iter()
         .map(|(name, value)| (name.to_owned(), value))
         .collect();
-        if let Some((stood_in, (packets, bytes))) = self.node.stand_in_totals() {
+        if let Some((stood_in, (packets, bytes))) = self.host.node().stand_in_totals() {
             let named = |name: &str, n: u64| (format!("standin.{name}"), n);
             counters.extend([
                 named("handled", stood_in.handled),

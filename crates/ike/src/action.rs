@@ -2,9 +2,9 @@
 
 use dormouse_crypto::cert::Identity;
 
-use crate::event::SaId;
 use crate::sa::IkeSa;
 use crate::sa::dormancy::Asleep;
+use dormouse_keying::SaId;
 
 /// A change to the set of SAs that a handler asks for.
 #[derive(Debug)]

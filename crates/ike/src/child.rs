@@ -1,5 +1,5 @@
 //! A CHILD SA as IKE knows it: SPIs, selectors and timers; and those of one IKE SA. Owns their look-up and their deadlines.
-//! Must never protect a packet: keys leave through [`crate::Install`] at once.
+//! Must never protect a packet: keys leave through [`dormouse_keying::Install`] at once.
 //!
 //! [`offer`] is what we propose, [`choose`] what we answer, [`install`] what follows.
 
@@ -15,11 +15,11 @@ use dormouse_sansio::{Deadline, Instant, Path};
 use dormouse_wire::ike::TsRange;
 
 use crate::config::{AddressRequest, AssignedConfig, ChildMode, Connection};
-use crate::event::ChildId;
 use crate::proposal::EspSuite;
 use crate::sa::rekeying;
 use crate::selectors;
-use crate::transport::Original;
+use dormouse_keying::ChildId;
+use dormouse_keying::Original;
 
 /// Deletions that are remembered until their CHILD SA comes.
 const EARLY_DELETES_MAX: usize = 16;

@@ -11,11 +11,13 @@ mod timing;
 use core::fmt;
 use core::net::IpAddr;
 use core::time::Duration;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use dormouse_crypto::Secret;
 use dormouse_crypto::cert::{Identity, TrustStore, Usage};
 use dormouse_crypto::sign::SigningKey;
+use dormouse_keying::SpiSource;
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
 use crate::config_payload::AddressPool;
@@ -497,7 +499,6 @@ impl Default for HalfOpen {
 }
 
 /// Everything an endpoint is made from.
-#[derive(Default)]
 pub struct EndpointConfig {
     /// The connections that may answer, in order of preference. (Those that call are handed to `connect`.)
     pub connections: Vec<Arc<Connection>>,
@@ -519,6 +520,27 @@ pub struct EndpointConfig {
     pub load: LoadHistory,
     /// Where inner addresses come from; `None`: none are leased.
     pub pool: Option<Box<dyn AddressPool + Send>>,
+    /// Where inbound SPIs of ESP come from: the data plane that CHILD SAs are installed in.
+    pub spis: Box<dyn SpiSource>,
+}
+
+impl Default for EndpointConfig {
+    /// Accepts no connection, gives no ticket or address, and has no data plane.
+    fn default() -> Self {
+        Self {
+            connections: Vec::new(),
+            ports: Ports::default(),
+            half_open: HalfOpen::default(),
+            max_sas: None,
+            window: 0,
+            ticket_keys: None,
+            ticket_guard: TicketGuard::default(),
+            hold: HoldPolicy::default(),
+            load: LoadHistory::default(),
+            pool: None,
+            spis: Box::new(BTreeSet::new()),
+        }
+    }
 }
 
 impl fmt::Debug for EndpointConfig {

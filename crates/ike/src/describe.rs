@@ -7,9 +7,9 @@ use dormouse_sansio::{Deadline, Instant};
 
 use crate::child::Child;
 use crate::endpoint::Endpoint;
-use crate::event::{ChildId, SaId};
 use crate::handshake::Slot;
 use crate::natd;
+use dormouse_keying::{ChildId, SaId};
 
 /// An established IKE SA.
 #[derive(Clone, PartialEq, Debug)]

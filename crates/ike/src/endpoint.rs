@@ -16,7 +16,7 @@ use dormouse_wire::ike::{ExchangeType, Flags, Header, Message, NotifyType, Paylo
 
 use crate::config::{Connection, EndpointConfig};
 use crate::error::{Discard, NegotiationError};
-use crate::event::{ChildId, CloseReason, Event, SaId};
+use crate::event::{CloseReason, Event};
 use crate::exchange::child::CreateChild;
 use crate::exchange::rekey::RekeyIke;
 use crate::handshake::initiator::Opening;
@@ -28,6 +28,7 @@ use crate::sa::stage::Stage;
 use crate::shared::Shared;
 use crate::stats::Stats;
 use crate::ticket::ClientTicket;
+use dormouse_keying::{ChildId, SaId};
 
 /// Error notifications outside of any SA (INVALID_IKE_SPI, INVALID_MAJOR_VERSION) per second, for all peers together: RFC
 /// 7296 section 2.21.4 wants them rate-limited.
@@ -45,10 +46,9 @@ const DOUBT_SEARCH: usize = 64;
 ///
 /// 1. calls a command, [`handle_datagram`](Self::handle_datagram) (without the non-ESP marker) or
 ///    [`handle_timeout`](Self::handle_timeout), with the present time, which must never go backwards;
-/// 2. then [`poll_transmit`](Self::poll_transmit) until it returns `None` and [`poll_event`](Self::poll_event) likewise, and
-///    applies the events in their order;
-/// 3. then waits for the next datagram, or until [`poll_timeout`](Self::poll_timeout): at the earliest at
-///    [`Deadline::at`], at the latest `slack` after it. Whatever else is due by then is done in the same call.
+/// 2. then goes on as the driving contract of [`dormouse_sansio`] says: events first, for [`Event::TicketSpent`] and
+///    [`Event::TicketKeys`] must be durable before the answer leaves; then datagrams; then it waits until
+///    [`poll_timeout`](Self::poll_timeout). All that is due by then is done in one call.
 ///
 /// Certificates and tickets need [`set_wall_clock`](Self::set_wall_clock).
 #[derive(Debug)]

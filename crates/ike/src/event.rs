@@ -1,5 +1,5 @@
-//! What the endpoint tells its driver. Owns the names by which SAs are called across the API; must never act: an event
-//! is a fact that the driver applies (installs keys, moves addresses, prints a line).
+//! What the endpoint tells its driver. Must never act: an event is a fact that the driver applies (installs keys, moves
+//! addresses, prints a line).
 
 use core::fmt;
 use core::net::IpAddr;
@@ -7,52 +7,13 @@ use core::time::Duration;
 
 use dormouse_crypto::Secret;
 use dormouse_crypto::cert::Identity;
-use dormouse_crypto::suites::{Encr, Integ};
+use dormouse_keying::{ChildSa, SaId};
 use dormouse_sansio::{Instant, Path};
-use dormouse_wire::ike::TsRange;
 use dormouse_wire::ike::dormancy::{LoadReport, Mark, SleepFlags};
 
-use crate::config::{AssignedConfig, ChildMode};
+use crate::config::AssignedConfig;
 use crate::error::NegotiationError;
 use crate::ticket::{ClientTicket, SpentRecord};
-use crate::transport::Original;
-
-/// Names one IKE SA for as long as its endpoint lives. Rekeying keeps the name: the driver never notices that SPIs and
-/// keys were replaced.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct SaId(pub(crate) u64);
-
-/// Names one CHILD SA. Rekeying makes a new one, whose [`Install::replaces`] names the old.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct ChildId(pub(crate) u64);
-
-impl SaId {
-    /// The number behind the name, for logs and status output.
-    #[must_use]
-    pub const fn get(self) -> u64 {
-        self.0
-    }
-}
-
-impl ChildId {
-    /// The number behind the name, for logs and status output.
-    #[must_use]
-    pub const fn get(self) -> u64 {
-        self.0
-    }
-}
-
-impl fmt::Display for SaId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "ike#{}", self.0)
-    }
-}
-
-impl fmt::Display for ChildId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "child#{}", self.0)
-    }
-}
 
 /// A fact for the driver. Events come in the order in which they must be applied.
 #[derive(Debug)]
@@ -74,14 +35,12 @@ pub enum Event {
         /// The ticket with the secrets that belong to it.
         ticket: Box<ClientTicket>,
     },
-    /// The ticket keys were rotated. The driver makes them durable before it sends what
-    /// [`crate::Endpoint::poll_transmit`] gives next: a ticket under the new key is on its way.
+    /// The ticket keys were rotated, and a ticket under the new key is on its way: to be made durable before anything is sent.
     TicketKeys {
         /// What [`crate::ticket::TicketKeys::import`] reads.
         exported: Secret,
     },
-    /// A ticket was used up. The driver makes the record durable before it sends what
-    /// [`crate::Endpoint::poll_transmit`] gives next: then no crash lets a ticket be used twice.
+    /// A ticket was used up. To be made durable before anything is sent: then no crash lets a ticket be used twice.
     TicketSpent {
         /// To append to the store that [`crate::ticket::TicketGuard::load`] reads.
         record: SpentRecord,
@@ -242,71 +201,6 @@ pub struct Established {
     pub configuration: AssignedConfig,
     /// A name of the SA that this one replaced by resumption or reauthentication, already closed without messages.
     pub replaced: Option<SaId>,
-}
-
-/// A change of the ESP side.
-#[derive(Debug)]
-pub enum ChildSa {
-    /// Install a pair of ESP SAs.
-    Install(Box<Install>),
-    /// All CHILD SAs of this IKE SA are reached another way from now on: send to, and accept from, `path`.
-    Remap {
-        /// The IKE SA whose children move.
-        sa: SaId,
-        /// The new path of ESP; its carrier says whether ESP is encapsulated.
-        path: Path,
-    },
-    /// Remove the pair.
-    Remove {
-        /// The IKE SA it belonged to.
-        sa: SaId,
-        /// The CHILD SA.
-        child: ChildId,
-    },
-}
-
-/// See [`ChildSa::Install`].
-#[derive(Debug)]
-pub struct Install {
-    /// The IKE SA.
-    pub sa: SaId,
-    /// The CHILD SA.
-    pub child: ChildId,
-    /// Its index in [`crate::config::Connection::children`].
-    pub config: usize,
-    /// SPI of what we receive.
-    pub spi_in: u32,
-    /// SPI of what we send.
-    pub spi_out: u32,
-    /// Keying material of what we receive, in the order of RFC 7296 section 2.17.
-    pub keymat_in: Secret,
-    /// Keying material of what we send.
-    pub keymat_out: Secret,
-    /// The cipher.
-    pub encr: Encr,
-    /// The integrity algorithm; none with an AEAD.
-    pub integ: Option<Integ>,
-    /// Whether sequence numbers have 64 bits.
-    pub esn: bool,
-    /// Tunnel or transport mode.
-    pub mode: ChildMode,
-    /// Whether the peer can strip padding after the inner packet (RFC 4303 section 2.7).
-    pub tfc_padding: bool,
-    /// Our side of the traffic.
-    pub ts_local: Vec<TsRange>,
-    /// The peer's side.
-    pub ts_remote: Vec<TsRange>,
-    /// In transport mode through a NAT: the addresses in the selectors as the peer knows them (RFC 7296 section 2.23.1). The
-    /// checksums of what it sends are over those.
-    pub original: Option<Original>,
-    /// How ESP travels.
-    pub path: Path,
-    /// The CHILD SA that this one replaces. It receives until its own [`ChildSa::Remove`].
-    pub replaces: Option<ChildId>,
-    /// Whether the peer is known to have installed its half already. If not (we answered its rekeying and the answer
-    /// may be lost, RFC 7296 section 2.8), keep sending on the replaced SA until something arrives on the new one or the
-    /// old one is removed. Without a replaced SA: send nothing until [`Event::Confirmed`].
-    pub send_now: bool,
 }
 
 /// Why an established SA is gone.

@@ -11,10 +11,11 @@ use dormouse_wire::ike::{ExchangeType, Payload, PayloadType};
 use core::net::{IpAddr, Ipv4Addr, SocketAddr};
 use core::time::Duration;
 
+use crate::Endpoint;
 use crate::config::{Connection, EndpointConfig, IdentityPattern, LocalAuth, RemoteAuth, Role, SelectorSpec};
 use crate::handshake::Slot;
 use crate::ticket::TicketKeys;
-use crate::{Endpoint, SaId};
+use dormouse_keying::SaId;
 
 pub(crate) const START: UnixTime = UnixTime(1_800_000_000);
 
@@ -67,6 +68,7 @@ fn chunks(mut data: &[u8]) -> impl Iterator<Item = &[u8]> {
 }
 
 fn drain(endpoint: &mut Endpoint, now: Instant) -> Vec<(Path, Vec<u8>)> {
+    while endpoint.poll_event().is_some() {}
     let mut sent = Vec::new();
     let mut bytes = Vec::new();
     while let Some(transmit) = endpoint.poll_transmit(now, &mut bytes) {
@@ -76,7 +78,6 @@ fn drain(endpoint: &mut Endpoint, now: Instant) -> Vec<(Path, Vec<u8>)> {
         }
         sent.push((transmit.path, datagram));
     }
-    while endpoint.poll_event().is_some() {}
     sent
 }
 

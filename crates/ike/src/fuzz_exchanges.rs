@@ -23,7 +23,8 @@ use crate::config_payload::{AddressPool, Lease, LeaseRequest};
 use crate::fuzz_endpoint::{START, connection, path};
 use crate::handshake::Slot;
 use crate::ticket::{ClientTicket, TicketKeys};
-use crate::{ChildId, ChildSa, Endpoint, Event, SaId, SleepFlags};
+use crate::{Endpoint, Event, SleepFlags};
+use dormouse_keying::{ChildId, ChildSa, SaId};
 
 /// Steps of one input, edits that wait, and rounds of delivery after a step: bounds on the time of a run.
 const STEPS: usize = 64;

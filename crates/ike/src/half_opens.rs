@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use core::net::{IpAddr, SocketAddr};
 
-use crate::event::SaId;
+use dormouse_keying::SaId;
 
 /// What names a first message: the initiator's SPI, and where it came from.
 type First = (u64, SocketAddr);

@@ -3,7 +3,7 @@
 //!
 //! [`Endpoint`] is everything that a driver needs: all IKE SAs of a node behind the verbs that every core shares (see
 //! [`dormouse_sansio`]). It is handed time, datagrams and randomness, and hands back datagrams, deadlines and [`Event`]s.
-//! What ESP must do leaves it as [`ChildSa`] events; this crate never sees an ESP packet.
+//! What ESP must do leaves it as [`dormouse_keying::ChildSa`] events; this crate never sees an ESP packet.
 //!
 //! # How it is built
 //!
@@ -63,6 +63,5 @@ pub use describe::{ChildDescription, Description};
 pub use dormouse_wire::ike::dormancy::{LoadReport, Mark, SleepFlags, Sleeping, SlotForecast};
 pub use endpoint::Endpoint;
 pub use error::{Discard, NegotiationError};
-pub use event::{ChildId, ChildSa, CloseReason, Established, Event, Install, SaId, SleepVerdict};
+pub use event::{CloseReason, Established, Event, SleepVerdict};
 pub use stats::{Kind, Stats};
-pub use transport::Original;

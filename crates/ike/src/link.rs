@@ -13,7 +13,6 @@ use dormouse_wire::ike::{
 
 use crate::config::Connection;
 use crate::error::Discard;
-use crate::event::SaId;
 use crate::fragment::{Reassembler, message_limit};
 use crate::keys::{IkeKeys, Spis};
 use crate::outbox::Queued;
@@ -21,6 +20,7 @@ use crate::proposal::IkeSuite;
 use crate::protect::{self, OpenError};
 use crate::shared::Shared;
 use crate::stats::Stats;
+use dormouse_keying::SaId;
 
 /// See the module's text.
 #[derive(Debug)]

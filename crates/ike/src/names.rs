@@ -1,7 +1,7 @@
 //! Names and SPIs that are unique within an endpoint. Owns their drawing and what is in use.
 
-use crate::event::{ChildId, SaId};
 use crate::shared::Shared;
+use dormouse_keying::{ChildId, SaId};
 
 impl Shared {
     fn name(&mut self) -> u64 {
@@ -10,11 +10,7 @@ impl Shared {
     }
 
     pub(crate) fn new_sa(&mut self) -> SaId {
-        SaId(self.name())
-    }
-
-    pub(crate) fn new_child(&mut self) -> ChildId {
-        ChildId(self.name())
+        SaId::new(self.name())
     }
 
     /// A fresh IKE SPI of ours, registered for `id`.
@@ -29,22 +25,13 @@ impl Shared {
         }
     }
 
-    /// A fresh inbound ESP SPI. The values below 256 are reserved (RFC 4303 section 2.1).
-    /// "The SPI value of zero (0) is reserved for local, implementation-specific use and MUST NOT be sent on the wire." (RFC
-    /// 4303 section 2.1)
-    /// "The SPI field in the ESP header MUST NOT be a zero value." (RFC 3948 section 2.1)
+    /// An inbound ESP SPI for a CHILD SA to be: installed, or released.
     pub(crate) fn new_esp_spi(&mut self) -> u32 {
-        loop {
-            let mut bytes = [0; 4];
-            self.entropy.fill(&mut bytes);
-            let spi = u32::from_be_bytes(bytes);
-            if spi >= 256 && self.esp_spis.insert(spi) {
-                return spi;
-            }
-        }
+        self.config.spis.reserve(&mut self.entropy).spi()
     }
 
+    /// Nothing came of the CHILD SA that was to have this SPI.
     pub(crate) fn free_esp_spi(&mut self, spi: u32) {
-        self.esp_spis.remove(&spi);
+        self.config.spis.release(ChildId::new(spi));
     }
 }

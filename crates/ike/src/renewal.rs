@@ -9,11 +9,12 @@ use crate::action::Action;
 use crate::auth;
 use crate::config::Connection;
 use crate::endpoint::Endpoint;
-use crate::event::{Event, SaId};
+use crate::event::Event;
 use crate::handshake::Slot;
 use crate::limits::TICKET_LIFETIME_MOST;
 use crate::sa::IkeSa;
 use crate::ticket::Holder;
+use dormouse_keying::SaId;
 
 impl Endpoint {
     /// The credentials of a connection have been renewed: `conn` takes the place of the one of its name, for those who call and for

@@ -32,7 +32,7 @@ use crate::action::Action;
 use crate::child::{Children, Dynamic, dynamic};
 use crate::config::AssignedConfig;
 use crate::config_payload::Lease;
-use crate::event::{ChildId, ChildSa, CloseReason, Event};
+use crate::event::{CloseReason, Event};
 use crate::exchange::Exchange;
 use crate::exchange::delete::DeleteIke;
 use crate::exchange::liveness::Liveness;
@@ -41,6 +41,7 @@ use crate::handshake::Session;
 use crate::link::{Channel, Link};
 use crate::shared::Shared;
 use crate::transport::Ends;
+use dormouse_keying::{ChildId, ChildSa, Owner};
 
 use self::core::Core;
 use dormancy::Dormancy;
@@ -175,9 +176,8 @@ impl IkeSa {
     }
 
     pub(crate) fn remove_child(&mut self, shared: &mut Shared, id: ChildId) {
-        if let Some(child) = self.children.remove(id) {
-            shared.free_esp_spi(child.spi_in);
-            shared.event(Event::Child(ChildSa::Remove { sa: self.core.link.id, child: id }));
+        if self.children.remove(id).is_some() {
+            shared.event(Event::Child(ChildSa::Remove { owner: Owner::Ike(self.core.id()), child: id }));
         }
     }
 

@@ -1,20 +1,21 @@
 //! What all SAs of an endpoint share: configuration, randomness, clocks, names, SPIs, and the queues towards the driver.
 //! Owns everything that outlives an SA; must never know which states an SA passes through.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 
 use dormouse_sansio::{Entropy, Instant, UnixTime};
 
 use crate::action::Action;
 use crate::config::EndpointConfig;
 use crate::cookie::CookieJar;
-use crate::event::{Event, SaId};
+use crate::event::Event;
 use crate::half_opens::HalfOpens;
 use crate::limits;
 use crate::load::LoadHistory;
 use crate::outbox::Queued;
 use crate::sleepers::Sleepers;
 use crate::stats::Stats;
+use dormouse_keying::SaId;
 
 /// See the module's text.
 pub(crate) struct Shared {
@@ -23,7 +24,6 @@ pub(crate) struct Shared {
     wall: Option<(Instant, UnixTime)>,
     pub(crate) cookies: CookieJar,
     pub(crate) by_spi: BTreeMap<u64, SaId>,
-    pub(crate) esp_spis: BTreeSet<u32>,
     pub(crate) out: VecDeque<Queued>,
     pub(crate) events: VecDeque<Event>,
     pub(crate) actions: VecDeque<Action>,
@@ -48,7 +48,6 @@ impl Shared {
             wall: None,
             cookies: CookieJar::new(),
             by_spi: BTreeMap::new(),
-            esp_spis: BTreeSet::new(),
             out: VecDeque::new(),
             events: VecDeque::new(),
             actions: VecDeque::new(),

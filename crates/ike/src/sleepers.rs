@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use dormouse_sansio::Instant;
 
 use crate::config::HoldPolicy;
-use crate::event::SaId;
+use dormouse_keying::SaId;
 
 #[derive(Clone, Copy, Debug)]
 struct Held {
@@ -76,22 +76,26 @@ mod tests {
         let policy = HoldPolicy { most: 3, memory: 100, ..HoldPolicy::default() };
         let mut sleepers = Sleepers::default();
         for n in 0..3 {
-            assert_eq!(sleepers.admit(&policy, at(n), SaId(n), 10), Some(vec![]));
+            assert_eq!(sleepers.admit(&policy, at(n), SaId::new(n), 10), Some(vec![]));
         }
-        assert_eq!(sleepers.admit(&policy, at(9), SaId(0), 10), Some(vec![]), "again: it sleeps anew");
-        assert_eq!(sleepers.admit(&policy, at(10), SaId(7), 10), Some(vec![SaId(1)]));
-        assert_eq!(sleepers.admit(&policy, at(11), SaId(8), 85), Some(vec![SaId(2), SaId(0)]), "by memory");
+        assert_eq!(sleepers.admit(&policy, at(9), SaId::new(0), 10), Some(vec![]), "again: it sleeps anew");
+        assert_eq!(sleepers.admit(&policy, at(10), SaId::new(7), 10), Some(vec![SaId::new(1)]));
+        assert_eq!(
+            sleepers.admit(&policy, at(11), SaId::new(8), 85),
+            Some(vec![SaId::new(2), SaId::new(0)]),
+            "by memory"
+        );
         assert_eq!((sleepers.len(), sleepers.bytes), (2, 95));
-        assert_eq!(sleepers.admit(&policy, at(12), SaId(9), 101), None);
-        sleepers.remove(SaId(7));
-        sleepers.remove(SaId(7));
-        sleepers.remove(SaId(8));
+        assert_eq!(sleepers.admit(&policy, at(12), SaId::new(9), 101), None);
+        sleepers.remove(SaId::new(7));
+        sleepers.remove(SaId::new(7));
+        sleepers.remove(SaId::new(8));
         assert_eq!((sleepers.len(), sleepers.bytes, sleepers.by_age.len()), (0, 0, 0));
     }
 
     #[test]
     fn a_house_without_beds_takes_nobody() {
         let policy = HoldPolicy { most: 0, ..HoldPolicy::default() };
-        assert_eq!(Sleepers::default().admit(&policy, at(0), SaId(1), 1), None);
+        assert_eq!(Sleepers::default().admit(&policy, at(0), SaId::new(1), 1), None);
     }
 }

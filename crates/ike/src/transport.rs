@@ -14,20 +14,12 @@
 
 use core::net::IpAddr;
 
+use dormouse_keying::Original;
 use dormouse_sansio::Path;
 use dormouse_wire::ike::{TrafficSelector, TsRange};
 
 use crate::natd::Detection;
 use crate::selectors;
-
-/// The two addresses between which the peer sends, as the peer knows them: a NAT makes them others than ours.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Original {
-    /// What the peer knows us by.
-    pub local: IpAddr,
-    /// What the peer has itself.
-    pub remote: IpAddr,
-}
 
 /// The two addresses between which a CHILD SA in transport mode carries, as we see them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -10,7 +10,8 @@ use std::time::Duration;
 use common::{Pair, client_psk, gateway_psk};
 use dormouse_crypto::DhPrivate;
 use dormouse_ike::config::Lifetime;
-use dormouse_ike::{CloseReason, Event, SaId, proposal};
+use dormouse_ike::{CloseReason, Event, proposal};
+use dormouse_keying::SaId;
 use dormouse_sansio::{Carrier, Path, Seeded};
 use dormouse_wire::ike::{ExchangeType, Header, Notify, NotifyType, Payload, PayloadType};
 

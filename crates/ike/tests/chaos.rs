@@ -5,8 +5,8 @@ mod common;
 use std::time::Duration;
 
 use common::{Faults, Nat, Pair, client_psk, gateway_config, gateway_psk, natt_path, seeds};
-use dormouse_ike::SaId;
 use dormouse_ike::config::EndpointConfig;
+use dormouse_keying::SaId;
 use dormouse_sansio::{Entropy, Seeded};
 
 /// One thing that an end may do.

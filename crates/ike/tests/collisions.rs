@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use common::{Pair, client_psk, gateway_config, gateway_psk};
 use dormouse_ike::config::{Connection, EndpointConfig};
-use dormouse_ike::{ChildId, Event, SaId, SleepFlags, SleepVerdict, Sleeping};
+use dormouse_ike::{Event, SleepFlags, SleepVerdict, Sleeping};
+use dormouse_keying::{ChildId, SaId};
 use dormouse_sansio::{Entropy, Seeded};
 
 /// Entropy whose nonces begin with a chosen byte. Nonces are the only draws of 32 bytes when the key exchange is P-384.

@@ -7,7 +7,8 @@ use std::time::Duration;
 use common::{EPOCH, Nat, Pair, client_psk, gateway_config, gateway_psk};
 use dormouse_ike::config::EndpointConfig;
 use dormouse_ike::ticket::TicketKeys;
-use dormouse_ike::{Event, NegotiationError, SaId};
+use dormouse_ike::{Event, NegotiationError};
+use dormouse_keying::SaId;
 use dormouse_sansio::Seeded;
 
 #[test]

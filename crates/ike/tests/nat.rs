@@ -80,7 +80,7 @@ fn an_authenticated_esp_packet_from_a_new_port_moves_the_mapping() {
         assert_eq!(pair.gateway.endpoint.path(b), Some(path));
         assert_eq!(pair.gateway.children.values().next().expect("one").path, path);
         // The client, whose peer is not behind a NAT, does not follow anybody.
-        let ours = pair.client.children.values().next().expect("one").sa;
+        let ours = pair.client.children.values().next().and_then(|c| c.owner.ike()).expect("one");
         let before = pair.client.endpoint.path(ours).expect("it is there");
         let elsewhere = Path { remote: "198.51.100.99:4500".parse().expect("an address"), ..before };
         pair.client.endpoint.observed_path(pair.now, ours, elsewhere);

@@ -13,7 +13,7 @@ fn a_child_is_replaced_by_either_side() {
         let mut pair = Pair::psk(1);
         pair.up();
         let old: Vec<_> = pair.client.children.keys().copied().collect();
-        let spi = pair.client.children[&old[0]].spi_in;
+        let spi = pair.client.children[&old[0]].child.spi();
         let side = if by_client { &mut pair.client } else { &mut pair.gateway };
         let child = *side.children.keys().next().expect("one");
         assert!(side.endpoint.rekey_child(pair.now, child));
@@ -21,7 +21,7 @@ fn a_child_is_replaced_by_either_side() {
         pair.assert_agree();
         assert_eq!(pair.client.children.len(), 1);
         let new = pair.client.children.values().next().expect("one");
-        assert_ne!(new.spi_in, spi);
+        assert_ne!(new.child.spi(), spi);
         assert_eq!(new.replaces, Some(old[0]));
         assert_eq!(new.send_now, by_client);
     }

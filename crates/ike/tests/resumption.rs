@@ -25,7 +25,7 @@ fn plain(seed: u64) -> Pair {
     Pair::new(client_psk(), gateway_psk(), seed)
 }
 
-fn resume(pair: &mut Pair, ticket: ClientTicket) -> dormouse_ike::SaId {
+fn resume(pair: &mut Pair, ticket: ClientTicket) -> dormouse_keying::SaId {
     let sa = pair.client.endpoint.resume(pair.now, pair.conn.clone(), ticket, path(CLIENT, GATEWAY));
     pair.settle();
     sa

@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use common::{Pair, client_psk, gateway_config, gateway_psk};
 use dormouse_ike::config::{Connection, EndpointConfig, HoldPolicy};
-use dormouse_ike::{CloseReason, Event, Kind, LoadReport, Mark, SaId, SleepFlags, SleepVerdict, Sleeping};
+use dormouse_ike::{CloseReason, Event, Kind, LoadReport, Mark, SleepFlags, SleepVerdict, Sleeping};
+use dormouse_keying::SaId;
 use dormouse_sansio::Instant;
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -220,12 +221,12 @@ fn what_falls_due_during_the_sleep_is_done_before() {
     let (a, _) = pair.up();
     pair.run_for(2 * HOUR);
     pair.client.ticket = None;
-    let before: Vec<u32> = pair.client.children.values().map(|c| c.spi_in).collect();
+    let before: Vec<u32> = pair.client.children.values().map(|c| c.child.spi()).collect();
     let Some(SleepVerdict::Held { until, .. }) = announce(&mut pair, a, Some(2 * HOUR)) else {
         panic!("not held")
     };
     assert!(until >= pair.now + (2 * HOUR - MINUTE), "the successor lives long enough");
-    assert!(pair.client.children.values().all(|c| !before.contains(&c.spi_in)), "rekeyed");
+    assert!(pair.client.children.values().all(|c| !before.contains(&c.child.spi())), "rekeyed");
     night(&mut pair, 2 * HOUR);
     pair.client.endpoint.woke(pair.now, a);
     let due = pair.client.endpoint.poll_timeout().expect("some upkeep, some day");
@@ -288,7 +289,7 @@ fn neither_end_says_a_word_to_a_peer_that_does_not_know_the_extension() {
 
 /// The client's only SA.
 fn dormouse_sa(pair: &mut Pair) -> SaId {
-    pair.client.children.values().next().expect("one CHILD SA").sa
+    pair.client.children.values().next().and_then(|c| c.owner.ike()).expect("one CHILD SA")
 }
 
 #[test]

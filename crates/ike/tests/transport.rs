@@ -11,7 +11,8 @@ use common::{GATEWAY, Nat, Pair, addr, client_psk, gateway_psk, natt_path};
 use dormouse_ike::config::{ChildMode, Connection, SelectorSpec};
 use dormouse_ike::proposal::{self, KeyExchange};
 use dormouse_ike::selectors::{show, show_wire, to_wire};
-use dormouse_ike::{Event, Install, NegotiationError, Original, SaId};
+use dormouse_ike::{Event, NegotiationError};
+use dormouse_keying::{Install, Mode, Original, SaId};
 use dormouse_sansio::{Carrier, Path};
 use dormouse_wire::ike::{ExchangeType, Header, Notify, NotifyType, Payload, TsRange};
 
@@ -55,7 +56,7 @@ fn with_nats(ends: (Connection, Connection), nat_a: bool, nat_b: bool, seed: u64
     pair
 }
 
-fn only(children: &std::collections::BTreeMap<dormouse_ike::ChildId, Install>) -> &Install {
+fn only(children: &std::collections::BTreeMap<dormouse_keying::ChildId, Install>) -> &Install {
     assert_eq!(children.len(), 1);
     children.values().next().expect("one")
 }
@@ -75,7 +76,7 @@ fn each_end_has_the_addresses_that_it_sees_and_knows_those_of_the_other() {
             let mut pair = with_nats(ends, nat_a, nat_b, 1);
             pair.up();
             let (client, gateway) = (only(&pair.client.children), only(&pair.gateway.children));
-            assert_eq!((client.mode, gateway.mode), (ChildMode::Transport, ChildMode::Transport));
+            assert_eq!((client.mode, gateway.mode), (Mode::Transport, Mode::Transport));
             let (there, here) = (if nat_a { IPN1 } else { IP1 }, if nat_b { IPN2 } else { IP2 });
             assert_eq!(seen(&pair), [IP1, here, there, IP2]);
             let translated = nat_a || nat_b;
@@ -142,7 +143,7 @@ fn a_policy_for_the_address_of_the_nat_holds_and_one_for_another_does_not() {
             assert_eq!(seen(&pair), [IP1, IP2, IPN1, IP2]);
         } else if address == IP1 {
             // The address behind the NAT is one of the client's in tunnel mode.
-            assert_eq!(only(&pair.gateway.children).mode, ChildMode::Tunnel);
+            assert_eq!(only(&pair.gateway.children).mode, Mode::Tunnel);
             assert_eq!(seen(&pair), [IP1, IP2, IP1, IP2]);
         } else {
             let error = pair.client.failure();
@@ -161,7 +162,7 @@ fn where_transport_mode_is_not_allowed_the_addresses_stay_as_they_came() {
     pair.up();
     assert_eq!(seen(&pair), [IP1, IPN2, IP1, IPN2]);
     for side in [&pair.client, &pair.gateway] {
-        assert_eq!((only(&side.children).mode, only(&side.children).original), (ChildMode::Tunnel, None));
+        assert_eq!((only(&side.children).mode, only(&side.children).original), (Mode::Tunnel, None));
     }
     rekey(&mut pair);
     assert_eq!(seen(&pair), [IP1, IPN2, IP1, IPN2]);
@@ -175,7 +176,7 @@ fn what_is_not_between_our_own_addresses_is_for_tunnel_mode() {
     let mut pair = with_nats(ends, true, false, 7);
     pair.up();
     assert_eq!(seen(&pair), ["10.7.0.0/16", IP2, "10.7.0.0/16", IP2]);
-    assert_eq!(only(&pair.client.children).mode, ChildMode::Tunnel);
+    assert_eq!(only(&pair.client.children).mode, Mode::Tunnel);
 }
 
 /// Both ends rekey the CHILD SA, then the IKE SA, then the CHILD SA again.
@@ -190,7 +191,7 @@ fn rekey(pair: &mut Pair) {
             assert!(!side.children.contains_key(&child), "round {round}: it was rekeyed");
             pair.assert_agree();
         }
-        let sa = only(&pair.client.children).sa;
+        let sa = only(&pair.client.children).owner.ike().expect("IKE");
         pair.client.endpoint.rekey_ike(pair.now, sa);
         pair.settle();
     }
@@ -206,7 +207,7 @@ fn rekeying_keeps_the_addresses_of_both_ends() {
         rekey(&mut pair);
         assert_eq!(seen(&pair), before);
         let now = (only(&pair.client.children).original, only(&pair.gateway.children).original);
-        assert_eq!((now, only(&pair.client.children).mode), (original, ChildMode::Transport));
+        assert_eq!((now, only(&pair.client.children).mode), (original, Mode::Transport));
     }
 }
 
@@ -251,18 +252,18 @@ fn a_session_resumed_from_elsewhere_negotiates_its_addresses_anew() {
     pair.client.endpoint.resume(pair.now, pair.conn.clone(), ticket, path);
     pair.settle();
     let newest = |children: &std::collections::BTreeMap<_, Install>| {
-        let install = children.values().next_back().expect("one");
+        let install = children.values().max_by_key(|c| c.owner).expect("one");
         (install.mode, show(&install.ts_local), show(&install.ts_remote), install.original)
     };
     let at_client = Original { local: ip("203.0.113.99"), remote: ip(IP2) };
     assert_eq!(
         newest(&pair.client.children),
-        (ChildMode::Transport, "192.0.2.44".into(), IPN2.into(), Some(at_client))
+        (Mode::Transport, "192.0.2.44".into(), IPN2.into(), Some(at_client))
     );
     let at_gateway = Original { local: ip(IPN2), remote: ip("192.0.2.44") };
     assert_eq!(
         newest(&pair.gateway.children),
-        (ChildMode::Transport, IP2.into(), "203.0.113.99".into(), Some(at_gateway))
+        (Mode::Transport, IP2.into(), "203.0.113.99".into(), Some(at_gateway))
     );
 }
 

@@ -37,6 +37,7 @@
 use std::io::{self, IoSlice, IoSliceMut};
 use std::ops::Range;
 
+use dormouse_sansio::packet::{Geometry, InnerPacket, Plan, Received, Sealed, Verdict};
 use dormouse_sansio::{Carrier, Path};
 use quinn_udp::RecvMeta;
 
@@ -93,48 +94,6 @@ pub trait Sealer {
 
     /// A batch could not be sent: too big for the interface, or no way there. It is lost; take note, and count.
     fn unsent(&mut self, geometry: &Geometry, path: &Path, sent: Sent);
-}
-
-/// What becomes of a packet.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Plan {
-    /// Nothing.
-    Drop,
-    /// This IP packet goes back to the TUN instead (ICMP "fragmentation needed" and its like).
-    Answer(Vec<u8>),
-    /// It is sealed.
-    Seal(Geometry),
-}
-
-/// How packets lie in the buffer that is sealed and sent.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Geometry {
-    /// Names the SA to [`Sealer::seal`]; packets of equal geometry share a batch.
-    pub route: u64,
-    /// Bytes left before each packet for the ESP header and IV.
-    pub head: usize,
-    /// Bytes of each packet left off at its start: nothing, or its IP header in transport mode.
-    pub strip: usize,
-    /// The longest inner packet, in bytes, before anything is left off: TCP is cut to it where the kernel's cut was larger.
-    pub max_inner: usize,
-    /// Length, in bytes, of the datagram that a packet of [`Geometry::packet_len`] becomes: the distance between packets.
-    pub stride: usize,
-    /// Length of each packet but the last, in bytes, with nothing left off: the smaller of `max_inner` and
-    /// [`SuperPacket::packet_len`].
-    pub packet_len: usize,
-    /// Next header of ESP: 4, 41, or the protocol.
-    pub next_header: u8,
-    /// The ECN bits of the outer header.
-    pub ecn: u8,
-}
-
-/// A sealed batch.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Sealed {
-    /// Bytes to send from the start of the slots.
-    pub len: usize,
-    /// Where to.
-    pub path: Path,
 }
 
 /// What one call did.
@@ -367,15 +326,6 @@ impl std::fmt::Debug for SendBuffer {
     }
 }
 
-/// What [`Opener::open`] is told of a datagram. The same for all datagrams of a train.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Received {
-    /// Where it came from and to; the carrier is the socket's.
-    pub path: Path,
-    /// The ECN bits of the outer header.
-    pub ecn: u8,
-}
-
 /// Decides on what arrives.
 pub trait Opener {
     /// What the first datagrams of a train showed, so that the others need not show it again. A train came in one piece from
@@ -384,17 +334,6 @@ pub trait Opener {
 
     /// Opens a datagram in place, or takes it otherwise (IKE, keepalives): copy what must outlive the call.
     fn open(&mut self, from: &Received, train: &mut Self::Train, datagram: &mut [u8]) -> Verdict;
-}
-
-/// What becomes of a datagram.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Verdict {
-    /// Nothing more.
-    Done,
-    /// An IP packet is now in this range of it: to the TUN.
-    Deliver(Range<usize>),
-    /// An IP packet's payload is now in this range, and its header is given: to the TUN (transport mode).
-    DeliverBehind([u8; 40], usize, Range<usize>),
 }
 
 /// The receiving direction.

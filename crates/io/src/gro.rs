@@ -376,6 +376,7 @@ mod tests {
     use super::*;
     use crate::gso::SuperPacket;
     use crate::tun::VNET_LEN;
+    use dormouse_sansio::packet::InnerPacket;
 
     /// A TUN device that remembers what was written to it.
     struct Memory {

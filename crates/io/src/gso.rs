@@ -5,6 +5,8 @@
 //! asked (any cut of a TCP stream is a correct one, so a path whose MTU shrank needs no error and no retransmission), leave
 //! the IP header off (transport mode), and continue in the next send where 64 KiB of ciphertext end.
 
+use dormouse_sansio::packet::InnerPacket;
+
 use crate::sum::Sum;
 use crate::tun::Vnet;
 
@@ -62,6 +64,37 @@ impl Common {
             Sum::default().add(bytes.get(..2)?).add(bytes.get(6..10)?).add(bytes.get(12..transport)?)
         };
         Some(Self { ip, pseudo })
+    }
+}
+
+impl InnerPacket for SuperPacket<'_> {
+    fn bytes(&self) -> &[u8] {
+        self.bytes
+    }
+
+    fn bytes_mut(&mut self) -> &mut [u8] {
+        self.bytes
+    }
+
+    fn packet_len(&self) -> usize {
+        (self.headers + self.payload).min(self.bytes.len())
+    }
+
+    fn packets(&self) -> usize {
+        match self.payload {
+            0 => 1,
+            n => (self.bytes.len() - self.headers).div_ceil(n),
+        }
+    }
+
+    fn fits(&self, len: usize) -> bool {
+        self.packet_len() <= len || (self.kind == Kind::Tcp && self.headers < len)
+    }
+
+    fn piece(&self, index: usize, out: &mut Vec<u8>) -> bool {
+        out.clear();
+        out.resize(self.len_of(index, 0), 0);
+        self.write(index, 0, out).is_some()
     }
 }
 
@@ -140,39 +173,6 @@ impl<'a> SuperPacket<'a> {
         }
     }
 
-    /// The packet as read. The lengths and checksums of a packet that is several are not final; those of a single one are.
-    #[must_use]
-    pub fn bytes(&self) -> &[u8] {
-        self.bytes
-    }
-
-    /// The packet as read, to change what its headers say: the MSS option of a SYN, which is always a single packet with its
-    /// checksum complete.
-    pub fn bytes_mut(&mut self) -> &mut [u8] {
-        self.bytes
-    }
-
-    /// Length of each IP packet that it is (but the last), in bytes.
-    #[must_use]
-    pub fn packet_len(&self) -> usize {
-        (self.headers + self.payload).min(self.bytes.len())
-    }
-
-    /// How many packets it is.
-    #[must_use]
-    pub fn packets(&self) -> usize {
-        match self.payload {
-            0 => 1,
-            n => (self.bytes.len() - self.headers).div_ceil(n),
-        }
-    }
-
-    /// Whether it can be cut into packets of at most `len` bytes. If not, the sender must be told.
-    #[must_use]
-    pub fn fits(&self, len: usize) -> bool {
-        self.packet_len() <= len || (self.kind == Kind::Tcp && self.headers < len)
-    }
-
     /// From now on it is packets of at most `len` bytes. Only where it [`Self::fits`].
     pub(crate) fn narrow(&mut self, len: usize) {
         if self.packet_len() > len && self.kind == Kind::Tcp {
@@ -190,14 +190,6 @@ impl<'a> SuperPacket<'a> {
     pub(crate) fn len_of(&self, index: usize, strip: usize) -> usize {
         let rest = (self.bytes.len() - self.headers).saturating_sub(index * self.payload);
         (self.headers + rest.min(self.payload)).saturating_sub(strip)
-    }
-
-    /// Packet `index` as a whole, its lengths and checksums final, in place of what `out` holds. False if the headers
-    /// contradict each other.
-    pub fn piece(&self, index: usize, out: &mut Vec<u8>) -> bool {
-        out.clear();
-        out.resize(self.len_of(index, 0), 0);
-        self.write(index, 0, out).is_some()
     }
 
     /// Writes packet `index`, without its first `strip` bytes (nothing, or the IP header), at the start of `out`. Returns its

@@ -10,6 +10,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 
+use dormouse_sansio::packet::Received;
 use dormouse_sansio::{Carrier, Path};
 use nix::libc;
 use nix::sys::socket::{
@@ -17,7 +18,6 @@ use nix::sys::socket::{
 };
 use socket2::{Domain, Protocol, Socket, Type};
 
-use crate::batch::Received;
 use crate::udp::{PathError, Sent, outcome, read_error};
 
 const ESP: i32 = 50;

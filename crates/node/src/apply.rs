@@ -4,7 +4,8 @@ use crate::event::{Change, Event, FailureKind, Offer};
 use crate::ladder::{Failure, State};
 use crate::node::{Node, Session};
 use dormouse_ike::config::Resumption;
-use dormouse_ike::{CloseReason, Established, Event as Ike, SaId};
+use dormouse_ike::{CloseReason, Established, Event as Ike};
+use dormouse_keying::SaId;
 use dormouse_sansio::Instant;
 use ipnet::IpNet;
 

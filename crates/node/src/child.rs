@@ -6,8 +6,7 @@ use dormouse_esp::transport::Original;
 use dormouse_esp::{
     Child, Inbound, Limits, Mode, Outbound, Overhead, PathMtu, SaParams, Selectors, Tfc, Volume,
 };
-use dormouse_ike::Install;
-use dormouse_ike::config::{ChildConfig, ChildMode};
+use dormouse_keying::Install;
 use dormouse_sansio::{Entropy, Instant, Path};
 use dormouse_wire::ike::{TrafficSelector, TsRange};
 use ipnet::{IpNet, Ipv4Subnets, Ipv6Subnets};
@@ -15,8 +14,7 @@ use std::net::IpAddr;
 
 /// What the configuration says of a child, beyond what is negotiated.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Local<'a> {
-    pub(crate) config: &'a ChildConfig,
+pub(crate) struct Local {
     /// Packets are padded to a multiple of this many bytes; 0 pads no more than the cipher needs.
     pub(crate) pad_to: u16,
     /// MTU of the outer link.
@@ -29,12 +27,11 @@ pub(crate) struct Local<'a> {
 /// If cipher, integrity algorithm and keying material do not fit each other.
 pub(crate) fn build(
     install: &Install,
-    local: Local<'_>,
+    local: Local,
     entropy: &mut dyn Entropy,
 ) -> Result<Child, CryptoError> {
     let mode = mode(install);
-    let soft = local.config.lifetime.soft(entropy);
-    let soft = Volume { packets: soft.packets.unwrap_or(u64::MAX), bytes: soft.bytes.unwrap_or(u64::MAX) };
+    let soft = Volume { packets: install.soft_packets, bytes: install.soft_bytes };
     let params = |spi, keymat: &dormouse_crypto::Secret| SaParams {
         spi,
         encr: install.encr,
@@ -42,14 +39,14 @@ pub(crate) fn build(
         keymat: keymat.clone(),
         esn: install.esn,
         mode,
-        replay_window: local.config.replay_window,
+        replay_window: install.replay_window,
         tfc: if install.tfc_padding && local.pad_to > 0 { Tfc::Multiple(local.pad_to) } else { Tfc::Off },
         limits: Limits { soft, hard: Volume::UNLIMITED },
     };
     let overhead = Overhead::new(install.encr, install.integ, mode, &install.path);
     let mut child = Child {
-        id: install.child.get(),
-        inbound: Inbound::new(&params(install.spi_in, &install.keymat_in))?,
+        id: install.child.spi().into(),
+        inbound: Inbound::new(&params(install.child.spi(), &install.keymat_in))?,
         outbound: Outbound::new(&params(install.spi_out, &install.keymat_out), entropy)?,
         selectors: Selectors::new(&as_selectors(&install.ts_local), &as_selectors(&install.ts_remote)),
         original: install.original.map(|o| Original { source: o.remote, destination: o.local }),
@@ -88,8 +85,8 @@ impl std::fmt::Display for Suite {
 
 fn mode(install: &Install) -> Mode {
     match install.mode {
-        ChildMode::Tunnel => Mode::Tunnel,
-        ChildMode::Transport => Mode::Transport,
+        dormouse_keying::Mode::Tunnel | dormouse_keying::Mode::Beet(_) => Mode::Tunnel,
+        dormouse_keying::Mode::Transport => Mode::Transport,
     }
 }
 

@@ -6,7 +6,7 @@ use crate::event::Event;
 use crate::ladder::State;
 use crate::node::{Discard, Inbound, Node, Route};
 use dormouse_esp::{Accepted, Child, Life};
-use dormouse_ike::SaId;
+use dormouse_keying::SaId;
 use dormouse_sansio::{Carrier, Instant, Path};
 use dormouse_wire::esp::{NatT, classify_natt};
 use dormouse_wire::ip::Flow;
@@ -207,6 +207,24 @@ impl Node {
     #[must_use]
     pub fn wanted(&self) -> bool {
         self.clients.values().any(|c| c.ladder.state() != State::Down)
+    }
+
+    /// The radio sleeps: nothing is sent until [`Node::resume`].
+    #[must_use]
+    pub fn is_suspended(&self) -> bool {
+        self.clients.values().any(|c| c.asleep)
+    }
+
+    /// Inner addresses that gateways have assigned.
+    #[must_use]
+    pub fn inner_addresses(&self) -> Vec<std::net::IpAddr> {
+        self.clients.values().flat_map(|c| &c.configured).flat_map(|(a, ..)| a.addresses()).collect()
+    }
+
+    /// Client connections, wanted or not.
+    #[must_use]
+    pub fn client_names(&self) -> Vec<String> {
+        self.clients.keys().cloned().collect()
     }
 
     /// Packets of every wanted client connection may be sent.

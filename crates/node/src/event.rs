@@ -2,7 +2,8 @@
 
 use crate::ladder::Rung;
 use dormouse_ike::config_payload::AssignedConfig;
-use dormouse_ike::{LoadReport, SaId, SleepFlags};
+use dormouse_ike::{LoadReport, SleepFlags};
+use dormouse_keying::SaId;
 use dormouse_sansio::Instant;
 use ipnet::IpNet;
 use std::net::IpAddr;
@@ -208,6 +209,18 @@ pub enum Change {
         /// Why, in words.
         why: String,
     },
+}
+
+impl Change {
+    /// The connection, if a full exchange with its gateway was not answered.
+    pub(crate) fn unanswered_full_exchange(&self) -> Option<&str> {
+        match self {
+            Self::RungFailed { connection, rung: Rung::Full, kind: FailureKind::Timeout, .. } => {
+                Some(connection)
+            }
+            _ => None,
+        }
+    }
 }
 
 /// What was offered in a negotiation that failed, and what would have been accepted; empty where it is not known, or not what

@@ -2,7 +2,7 @@
 //! arrive after the delete. Owns when they end; they never send, and prove nothing about their peer.
 
 use crate::node::Node;
-use dormouse_ike::SaId;
+use dormouse_keying::SaId;
 use dormouse_sansio::{Deadline, Instant};
 use std::collections::VecDeque;
 use std::time::Duration;

@@ -13,6 +13,7 @@ pub mod event;
 #[doc(hidden)]
 pub mod fuzz;
 pub mod held;
+pub mod host;
 pub mod ladder;
 mod late;
 mod node;

@@ -21,9 +21,10 @@ use crate::ladder::{Action, Failure, Rung, State};
 use crate::late::Late;
 use crate::standin::Desk;
 use dormouse_esp::Sad;
+use dormouse_ike::Endpoint;
 use dormouse_ike::config::{Connection, EndpointConfig};
 use dormouse_ike::ticket::ClientTicket;
-use dormouse_ike::{ChildId, ChildSa, Endpoint, Install, SaId};
+use dormouse_keying::{ChildId, ChildSa, Install, SaId};
 use dormouse_sansio::{Deadline, Entropy, Instant, Path, Transmit, UnixTime};
 use dormouse_standin::DeviceId;
 use dormouse_wire::ip::Flow;
@@ -496,7 +497,8 @@ impl Node {
     pub(crate) fn apply_child(&mut self, now: Instant, change: ChildSa) {
         match change {
             ChildSa::Install(install) => self.install(now, *install),
-            ChildSa::Remap { sa, path } => {
+            ChildSa::Remap { owner, path } => {
+                let Some(sa) = owner.ike() else { return };
                 for (id, known) in self.known.iter().filter(|(_, k)| k.sa == sa) {
                     if let Some(child) = self.sad.get_mut(*id) {
                         crate::child::remap(child, known.suite, path, self.path_mtu);
@@ -506,34 +508,35 @@ impl Node {
                     client.ladder.moved(path);
                 }
             }
-            ChildSa::Remove { child, sa } => {
-                self.pending_activation.remove(&child.get());
+            ChildSa::Remove { child, owner } => {
+                let (Some(sa), child) = (owner.ike(), u64::from(child.spi())) else { return };
+                self.pending_activation.remove(&child);
                 // The peer has removed the old one, so it has the new one: from now on that sends.
                 let waiting: Vec<u64> = self
                     .pending_activation
                     .iter()
-                    .filter(|(_, old)| **old == child.get())
+                    .filter(|(_, old)| **old == child)
                     .map(|(new, _)| *new)
                     .collect();
                 for new in waiting {
                     self.pending_activation.remove(&new);
                     self.sad.activate(new);
                 }
-                self.retire(now, sa, child.get());
+                self.retire(now, sa, child);
             }
         }
     }
 
     fn install(&mut self, now: Instant, install: Install) {
-        let id = install.child.get();
-        let (sa, replaces, send_now) = (install.sa, install.replaces, install.send_now);
+        let id = u64::from(install.child.spi());
+        let (replaces, send_now) = (install.replaces.map(|old| u64::from(old.spi())), install.send_now);
+        let Some(sa) = install.owner.ike() else { return };
         let policy = self.sessions.get(&sa).and_then(|s| self.policies.get(&s.connection));
-        let Some((policy, config)) = policy.and_then(|p| Some((p, p.ike.children.get(install.config)?)))
-        else {
+        let Some(policy) = policy else {
             tracing::error!(%sa, "a CHILD SA of no known connection");
             return;
         };
-        let local = crate::child::Local { config, pad_to: policy.pad_to, link_mtu: self.path_mtu };
+        let local = crate::child::Local { pad_to: policy.pad_to, link_mtu: self.path_mtu };
         let child = match crate::child::build(&install, local, &mut *self.entropy) {
             Ok(child) => child,
             Err(e) => {
@@ -546,13 +549,13 @@ impl Node {
         self.known.insert(id, Known { sa, child: install.child, suite: Suite::of(&install), device: None });
         match replaces {
             Some(old) if !send_now => {
-                self.pending_activation.insert(id, old.get());
+                self.pending_activation.insert(id, old);
             }
             None if !send_now => {}
             _ => {
                 self.sad.activate(id);
                 if let Some(old) = replaces {
-                    self.sad.deactivate(old.get());
+                    self.sad.deactivate(old);
                 }
             }
         }

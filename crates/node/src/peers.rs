@@ -5,8 +5,8 @@
 use crate::event::Event;
 use crate::node::Node;
 use dormouse_esp::pmtu::TooBig;
-use dormouse_ike::SaId;
 use dormouse_ike::config::Connection;
+use dormouse_keying::SaId;
 use dormouse_sansio::{Instant, Path};
 use std::net::IpAddr;
 use std::sync::Arc;

@@ -2,7 +2,7 @@
 //! [`Node::down`] ends.
 
 use crate::node::{Node, Session};
-use dormouse_ike::SaId;
+use dormouse_keying::SaId;
 use dormouse_sansio::Instant;
 use ipnet::IpNet;
 use std::collections::BTreeSet;

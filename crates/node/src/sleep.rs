@@ -4,7 +4,8 @@
 use crate::event::{Change, Event, SleepVerdict};
 use crate::ladder::Granted;
 use crate::node::{Node, Session};
-use dormouse_ike::{LoadReport, Mark, SaId, SleepFlags, SleepVerdict as Ike, Sleeping};
+use dormouse_ike::{LoadReport, Mark, SleepFlags, SleepVerdict as Ike, Sleeping};
+use dormouse_keying::SaId;
 use dormouse_sansio::{Instant, Path};
 use ipnet::IpNet;
 use std::time::Duration;

@@ -4,7 +4,7 @@ use crate::event::{FailureKind, Offer};
 use crate::ladder::{State, Wake};
 use crate::node::{Node, Session};
 use dormouse_esp::Counters;
-use dormouse_ike::SaId;
+use dormouse_keying::SaId;
 use dormouse_sansio::{Deadline, Instant, Path, UnixTime};
 use std::net::IpAddr;
 use std::time::Duration;
@@ -116,7 +116,7 @@ impl Node {
         let ike = self.ike.describe(sa);
         let rekey_at = |id: u64| {
             let children = ike.iter().flat_map(|d| &d.children);
-            children.filter(|c| c.id.get() == id).find_map(|c| c.rekey_at)
+            children.filter(|c| u64::from(c.id.spi()) == id).find_map(|c| c.rekey_at)
         };
         let child = |id: &u64| {
             let child = self.sad.get(*id)?;

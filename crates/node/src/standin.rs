@@ -7,7 +7,8 @@
 
 use crate::event::Event;
 use crate::node::{Node, Session};
-use dormouse_ike::{SaId, SleepFlags};
+use dormouse_ike::SleepFlags;
+use dormouse_keying::SaId;
 use dormouse_sansio::{Deadline, Instant};
 use dormouse_standin::{Asleep, Counters, DeviceId, Limits, Service, StandIn, Verdict};
 use dormouse_wire::ip::Flow;

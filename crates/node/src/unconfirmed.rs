@@ -10,7 +10,7 @@
 
 use crate::event::Event;
 use crate::node::Node;
-use dormouse_ike::SaId;
+use dormouse_keying::SaId;
 use dormouse_sansio::Instant;
 
 impl Node {

@@ -18,13 +18,12 @@ use dormouse_esp::{
     pmtu, transport,
 };
 use dormouse_io::SuperPacket;
-use dormouse_io::batch::{
-    Carriers, Geometry, Opener, Plan, Received, RxBatch, Sealed, Sealer, TxBatch, Verdict,
-};
+use dormouse_io::batch::{Carriers, Opener, RxBatch, Sealer, TxBatch};
 use dormouse_io::poller::{Interest, Poller};
 use dormouse_io::rawesp::RawEsp;
 use dormouse_io::tun::{Tun, TunOptions};
 use dormouse_io::udp::{PathError, Sent, Udp};
+use dormouse_sansio::packet::{Geometry, InnerPacket, Plan, Received, Sealed, Verdict};
 use dormouse_sansio::{Carrier, Instant, Path, Seeded};
 use dormouse_wire::ike::{TrafficSelector, TsRange};
 use dormouse_wire::ip::{Ecn, flow, icmp, tcp};

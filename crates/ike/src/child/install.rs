@@ -5,11 +5,13 @@ use dormouse_crypto::Secret;
 use dormouse_sansio::Instant;
 
 use super::{Agreed, Busy, Child};
+use crate::config::ChildMode;
 use crate::error::NegotiationError;
-use crate::event::{ChildId, ChildSa, Event, Install};
+use crate::event::Event;
 use crate::keys::{self, Nonces};
 use crate::sa::IkeSa;
 use crate::shared::Shared;
+use dormouse_keying::{ChildId, ChildSa, Install, Mode, Owner, Protection};
 
 /// The key material of an exchange, and whether we began it.
 pub(crate) struct Origin<'a> {
@@ -32,7 +34,7 @@ impl IkeSa {
         agreed: Agreed,
         origin: &Origin<'_>,
     ) -> Result<ChildId, NegotiationError> {
-        let id = shared.new_child();
+        let id = ChildId::new(agreed.spi_in);
         let (prf, sk_d) = (self.core.channel.suite.prf, &self.core.channel.sk_d);
         let keymat = keys::child_keymat(prf, sk_d, &agreed.suite, origin.nonces, origin.shared_secret);
         let keymat = match keymat {
@@ -48,18 +50,23 @@ impl IkeSa {
             (keymat.from_responder, keymat.from_initiator)
         };
         let replaces = origin.replaces.filter(|old| self.children.get(*old).is_some());
+        let config = self.core.link.conn.children.get(agreed.config);
+        let lifetime = config.map(|c| c.lifetime);
+        let soft = lifetime.map(|l| l.soft(&mut shared.entropy));
         shared.event(Event::Child(ChildSa::Install(Box::new(Install {
-            sa: self.core.link.id,
+            owner: Owner::Ike(self.core.id()),
             child: id,
-            config: agreed.config,
-            spi_in: agreed.spi_in,
             spi_out: agreed.spi_out,
             keymat_in,
             keymat_out,
             encr: agreed.suite.encr,
             integ: agreed.suite.integ,
             esn: agreed.suite.esn,
-            mode: agreed.mode,
+            mode: match agreed.mode {
+                ChildMode::Tunnel => Mode::Tunnel,
+                ChildMode::Transport => Mode::Transport,
+            },
+            protection: Protection::Whole,
             tfc_padding: agreed.tfc_padding,
             ts_local: agreed.ts_local.clone(),
             ts_remote: agreed.ts_remote.clone(),
@@ -67,9 +74,11 @@ impl IkeSa {
             path: self.esp_path(),
             replaces,
             send_now: origin.we_began || (replaces.is_none() && !origin.unproven),
+            replay_window: config.map_or(0, |c| c.replay_window),
+            soft_packets: soft.and_then(|s| s.packets).unwrap_or(u64::MAX),
+            soft_bytes: soft.and_then(|s| s.bytes).unwrap_or(u64::MAX),
         }))));
-        let lifetime = self.core.link.conn.children.get(agreed.config).map(|c| c.lifetime);
-        let soft = lifetime.and_then(|l| l.soft(&mut shared.entropy).time).map(|t| now + t);
+        let soft = soft.and_then(|s| s.time).map(|t| now + t);
         let expire_at = lifetime.and_then(|l| l.hard()).map(|t| now + t);
         // The end that began goes first; the other steps in later, but long before the hard limit.
         let rekey_at = match (lifetime, soft, expire_at) {

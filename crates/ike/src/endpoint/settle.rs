@@ -5,11 +5,12 @@ use dormouse_sansio::Instant;
 
 use super::Endpoint;
 use crate::action::Action;
-use crate::event::{CloseReason, SaId};
+use crate::event::CloseReason;
 use crate::handshake::Slot;
 use crate::handshake::initiator::Opening;
 use crate::keys::Spis;
 use crate::sa::stage::Stage;
+use dormouse_keying::SaId;
 
 impl Endpoint {
     pub(super) fn end(&mut self, id: SaId, reason: CloseReason) {

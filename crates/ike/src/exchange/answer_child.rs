@@ -12,13 +12,13 @@ use crate::child::choose::{Refused, choose};
 use crate::child::install::Origin;
 use crate::child::{Busy, Child};
 use crate::error::NegotiationError;
-use crate::event::ChildId;
 use crate::keys::Nonces;
 use crate::payloads::{View, notify};
 use crate::proposal::KeyExchange;
 use crate::sa::{Answer, IkeSa};
 use crate::shared::Shared;
 use crate::stats::Kind;
+use dormouse_keying::ChildId;
 
 /// Most CHILD SAs of one IKE SA.
 const MAX_CHILDREN: usize = 64;

@@ -16,13 +16,14 @@ use crate::child::install::Origin;
 use crate::child::offer::ChildOffer;
 use crate::child::{Agreed, Busy};
 use crate::error::NegotiationError;
-use crate::event::{ChildId, Event};
+use crate::event::Event;
 use crate::keys::Nonces;
 use crate::payloads::View;
 use crate::proposal::{self, KeyExchange};
 use crate::sa::{Fate, IkeSa};
 use crate::shared::Shared;
 use crate::stats::Kind;
+use dormouse_keying::ChildId;
 
 /// What is asked for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -8,12 +8,13 @@ use super::child::CreateChild;
 use super::{Exchange, Reply, Request, Run};
 use crate::action::Action;
 use crate::child::Busy;
-use crate::event::{ChildId, CloseReason};
+use crate::event::CloseReason;
 use crate::payloads::View;
 use crate::sa::stage::Stage;
 use crate::sa::{Answer, Fate, IkeSa};
 use crate::shared::Shared;
 use crate::stats::Kind;
+use dormouse_keying::ChildId;
 
 /// Deletes one CHILD SA.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -11,7 +11,6 @@ use super::answer_child::{agree, key_exchange};
 use super::delete::DeleteIke;
 use super::{Exchange, Reply, Request, Run};
 use crate::action::Action;
-use crate::event::SaId;
 use crate::keys::{self, IkeKeys, Nonces, Spis};
 use crate::link::{Channel, Link};
 use crate::payloads::{View, notify};
@@ -22,6 +21,7 @@ use crate::sa::stage::Stage;
 use crate::sa::{Answer, Birth, Fate, IkeSa};
 use crate::shared::Shared;
 use crate::stats::{Kind, Stats};
+use dormouse_keying::SaId;
 
 /// Rekeys the IKE SA.
 #[derive(Debug)]

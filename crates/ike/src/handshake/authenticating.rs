@@ -14,7 +14,7 @@ use crate::child::{Dynamic, Inner};
 use crate::config::{AssignedConfig, Connection, LocalAuth, Resumption};
 use crate::config_payload;
 use crate::error::{Discard, NegotiationError};
-use crate::event::{Established, Event, SaId};
+use crate::event::{Established, Event};
 use crate::exchange::child::CreateChild;
 use crate::handshake::{Session, Slot, Step, send_what_is_due};
 use crate::keys::Nonces;
@@ -30,6 +30,7 @@ use crate::stats::Kind;
 use crate::ticket::ClientTicket;
 use crate::transport::Ends;
 use crate::window::Outgoing;
+use dormouse_keying::SaId;
 
 /// What the first exchange agreed on.
 #[derive(Debug)]

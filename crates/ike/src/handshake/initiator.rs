@@ -14,7 +14,7 @@ use dormouse_wire::ike::{
 use crate::auth;
 use crate::config::{Connection, Resumption};
 use crate::error::{Discard, NegotiationError};
-use crate::event::{Event, SaId};
+use crate::event::Event;
 use crate::handshake::authenticating::{Authenticating, FirstExchange};
 use crate::handshake::quick::{self, Quick};
 use crate::handshake::{Slot, Step, send_what_is_due};
@@ -27,6 +27,7 @@ use crate::shared::Shared;
 use crate::stats::{Kind, Stats};
 use crate::ticket::ClientTicket;
 use crate::window::Outgoing;
+use dormouse_keying::SaId;
 
 /// Cookies that a responder may ask for in a row: the path or its secret may change once or twice, not more.
 const COOKIES_MAX: u8 = 3;

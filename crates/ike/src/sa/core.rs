@@ -6,7 +6,6 @@ use dormouse_sansio::{Class, Instant, Path};
 use dormouse_wire::ike::{ExchangeType, NotifyType, Payload};
 
 use crate::config::AssignedConfig;
-use crate::event::SaId;
 use crate::exchange::{Exchange, Request};
 use crate::handshake::Session;
 use crate::link::{Channel, Link};
@@ -14,6 +13,7 @@ use crate::payloads::View;
 use crate::sa::Answer;
 use crate::shared::Shared;
 use crate::window::{Incoming, Outgoing};
+use dormouse_keying::SaId;
 
 /// See the module's text.
 #[derive(Debug)]

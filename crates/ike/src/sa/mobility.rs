@@ -15,7 +15,7 @@ use dormouse_wire::ike::NotifyType;
 use super::IkeSa;
 use super::core::Core;
 use crate::config::Connection;
-use crate::event::{ChildSa, Event};
+use crate::event::Event;
 use crate::exchange::Exchange;
 use crate::exchange::addresses::Addresses;
 use crate::exchange::liveness::{Liveness, NatCheck};
@@ -26,6 +26,7 @@ use crate::link::Link;
 use crate::natd;
 use crate::payloads::View;
 use crate::shared::Shared;
+use dormouse_keying::{ChildSa, Owner};
 
 /// How often UPDATE_SA_ADDRESSES is repeated when the peer sees a NAT that NO_NATS_ALLOWED forbids.
 /// "it SHOULD retry the operation several times using new INFORMATIONAL requests" (RFC 4555 section 3.9)
@@ -260,8 +261,8 @@ impl IkeSa {
     }
 
     fn remap(&self, shared: &mut Shared) {
-        let (sa, path) = (self.core.id(), self.esp_path());
-        shared.event(Event::Child(ChildSa::Remap { sa, path }));
+        let (owner, path) = (Owner::Ike(self.core.id()), self.esp_path());
+        shared.event(Event::Child(ChildSa::Remap { owner, path }));
     }
 
     /// The peer is at the other end of `path` now, where `nat` was found. ESP goes there at once, or, as

@@ -6,7 +6,7 @@ use dormouse_sansio::{Deadline, Entropy, Instant};
 use super::UPKEEP_SLACK;
 use super::timers::take_due;
 use crate::config::Lifetime;
-use crate::event::SaId;
+use dormouse_keying::SaId;
 
 /// A successor that the peer's rekeying made while our own rekeying was under way (RFC 7296 section 2.25.2).
 #[derive(Debug)]

@@ -13,10 +13,11 @@ use dormouse_wire::ike::NotifyType;
 use super::core::Core;
 use super::timers::take_due;
 use super::{IkeSa, UPKEEP_SLACK};
-use crate::event::{Event, SaId};
+use crate::event::Event;
 use crate::exchange::liveness::Liveness;
 use crate::payloads::View;
 use crate::shared::Shared;
+use dormouse_keying::SaId;
 
 /// A client reauthenticates this long before a certificate expires; if it is the same one still, the SA ends with it.
 const RENEWAL: Duration = Duration::from_secs(600);

@@ -15,7 +15,8 @@ use dormouse_ike::config::{
 };
 use dormouse_ike::config_payload::{AddressPool, Lease, LeaseRequest};
 use dormouse_ike::ticket::{ClientTicket, TicketKeys};
-use dormouse_ike::{ChildId, ChildSa, CloseReason, Endpoint, Event, Install, NegotiationError, SaId};
+use dormouse_ike::{CloseReason, Endpoint, Event, NegotiationError};
+use dormouse_keying::{ChildId, ChildSa, Install, SaId};
 use dormouse_sansio::{Carrier, Deadline, Entropy, Instant, Path, Seeded, UnixTime};
 use dormouse_wire::ike::TsRange;
 
@@ -178,8 +179,8 @@ impl Side {
                 Event::Child(ChildSa::Remove { child, .. }) => {
                     assert!(self.children.remove(child).is_some(), "{child} was not installed");
                 }
-                Event::Child(ChildSa::Remap { sa, path }) => {
-                    self.children.values_mut().filter(|c| c.sa == *sa).for_each(|c| c.path = *path);
+                Event::Child(ChildSa::Remap { owner, path }) => {
+                    self.children.values_mut().filter(|c| c.owner == *owner).for_each(|c| c.path = *path);
                 }
                 _ => {}
             }
@@ -394,7 +395,7 @@ impl Pair {
                 let list = side
                     .children
                     .values()
-                    .map(|c| format!("{} in {:08x} out {:08x}", c.child, c.spi_in, c.spi_out));
+                    .map(|c| format!("{} in {:08x} out {:08x}", c.child, c.child.spi(), c.spi_out));
                 eprintln!("{:?} {who}: {:?}", self.now, list.collect::<Vec<_>>());
             }
         }
@@ -536,9 +537,9 @@ impl Pair {
         let seed = self.seed;
         assert_eq!(self.client.children.len(), self.gateway.children.len(), "seed {seed}: CHILD SAs");
         for a in self.client.children.values() {
-            let b = self.gateway.children.values().find(|b| b.spi_in == a.spi_out);
+            let b = self.gateway.children.values().find(|b| b.child.spi() == a.spi_out);
             let b = b.unwrap_or_else(|| panic!("seed {seed}: the gateway has no {:08x}", a.spi_out));
-            assert_eq!(a.spi_in, b.spi_out, "seed {seed}");
+            assert_eq!(a.child.spi(), b.spi_out, "seed {seed}");
             assert!(a.keymat_in == b.keymat_out && a.keymat_out == b.keymat_in, "seed {seed}: keys differ");
             assert_eq!((a.encr, a.integ, a.esn, a.mode), (b.encr, b.integ, b.esn, b.mode), "seed {seed}");
             assert_eq!(as_peer_sees(a), (b.ts_remote.clone(), b.ts_local.clone()), "seed {seed}");

@@ -7,9 +7,9 @@
 //!
 //! Time while the whole machine was suspended is kept apart: not using a machine that is off is nobody's merit.
 
+use super::clock::PolicyTime;
 use crate::ladder::Rung;
 use dormouse_energy::model::Model;
-use dormouse_sansio::Instant;
 use std::time::Duration;
 
 /// What the radio is doing, as far as energy goes.
@@ -96,7 +96,7 @@ pub(super) struct Account {
     profile: String,
     model: Model,
     bucket: Bucket,
-    since: Instant,
+    since: PolicyTime,
     times: [Duration; BUCKETS],
     cycles: u64,
     exchanges: f64,
@@ -104,7 +104,7 @@ pub(super) struct Account {
 }
 
 impl Account {
-    pub(super) fn new(now: Instant, model: Model, profile: String) -> Self {
+    pub(super) fn new(now: PolicyTime, model: Model, profile: String) -> Self {
         Self {
             profile,
             model,
@@ -118,12 +118,12 @@ impl Account {
     }
 
     /// The state from now on.
-    pub(super) fn enter(&mut self, now: Instant, bucket: Bucket) {
+    pub(super) fn enter(&mut self, now: PolicyTime, bucket: Bucket) {
         self.times = self.times_at(now);
         (self.since, self.bucket) = (now.max(self.since), bucket);
     }
 
-    fn times_at(&self, now: Instant) -> [Duration; BUCKETS] {
+    fn times_at(&self, now: PolicyTime) -> [Duration; BUCKETS] {
         let mut times = self.times;
         times[self.bucket as usize] += now - self.since;
         times
@@ -147,7 +147,7 @@ impl Account {
 
     /// A meter's reading: joules since a beginning of its own. What it counted since the last reading belongs to the present
     /// state: it is to be read whenever the state changes.
-    pub(super) fn reading(&mut self, now: Instant, name: &str, joules: f64, uncertainty: f64) {
+    pub(super) fn reading(&mut self, now: PolicyTime, name: &str, joules: f64, uncertainty: f64) {
         if !joules.is_finite() {
             return;
         }
@@ -165,7 +165,7 @@ impl Account {
         }
     }
 
-    pub(super) fn report(&self, now: Instant) -> Energy {
+    pub(super) fn report(&self, now: PolicyTime) -> Energy {
         let all = self.times_at(now);
         let [awake, preparing, asleep, waking, suspended] = all;
         let times = Times { awake, preparing, asleep, waking, suspended };
@@ -212,8 +212,8 @@ mod tests {
     use super::*;
     use dormouse_energy::profile::Profile;
 
-    fn at(seconds: u64) -> Instant {
-        Instant::from_nanos(seconds * 1_000_000_000)
+    fn at(seconds: u64) -> PolicyTime {
+        PolicyTime::from_nanos(seconds * 1_000_000_000)
     }
 
     fn account() -> (Account, Model) {

@@ -13,7 +13,7 @@
 //! So a user whose every wake hurts is woken at most [`LEVELS`] times in quick succession, and afterwards only once in 32
 //! break-even times of silence.
 
-use dormouse_sansio::Instant;
+use super::clock::PolicyTime;
 use std::collections::VecDeque;
 use std::time::Duration;
 
@@ -29,7 +29,7 @@ const MINUTE: Duration = Duration::from_secs(60);
 pub(super) struct Backoff {
     level: u32,
     /// Packets lost, by the moment that each minute's first one was reported at.
-    lost: VecDeque<(Instant, u64)>,
+    lost: VecDeque<(PolicyTime, u64)>,
 }
 
 impl Backoff {
@@ -51,7 +51,7 @@ impl Backoff {
     }
 
     /// Packets were lost.
-    pub(super) fn lost(&mut self, now: Instant, packets: u64) {
+    pub(super) fn lost(&mut self, now: PolicyTime, packets: u64) {
         self.forget(now);
         match self.lost.back_mut() {
             Some((at, count)) if now - *at < MINUTE => *count = count.saturating_add(packets),
@@ -62,19 +62,19 @@ impl Backoff {
         }
     }
 
-    fn forget(&mut self, now: Instant) {
+    fn forget(&mut self, now: PolicyTime) {
         while self.lost.front().is_some_and(|(at, _)| now - *at >= MEMORY) {
             self.lost.pop_front();
         }
     }
 
     /// Packets lost within the last hour.
-    pub(super) fn lost_lately(&self, now: Instant) -> u64 {
+    pub(super) fn lost_lately(&self, now: PolicyTime) -> u64 {
         self.lost.iter().filter(|(at, _)| now - *at < MEMORY).map(|(_, n)| n).sum()
     }
 
     /// Until when the radio must stay on, for more than `most` lost packets an hour; `None` if it need not.
-    pub(super) fn blocked_until(&self, now: Instant, most: u64) -> Option<Instant> {
+    pub(super) fn blocked_until(&self, now: PolicyTime, most: u64) -> Option<PolicyTime> {
         let mut count = self.lost_lately(now);
         for (at, packets) in self.lost.iter().filter(|(at, _)| now - *at < MEMORY) {
             if count <= most {
@@ -93,8 +93,8 @@ impl Backoff {
 mod tests {
     use super::*;
 
-    fn at(seconds: u64) -> Instant {
-        Instant::from_nanos(seconds * 1_000_000_000)
+    fn at(seconds: u64) -> PolicyTime {
+        PolicyTime::from_nanos(seconds * 1_000_000_000)
     }
 
     #[test]

@@ -1,9 +1,9 @@
 //! Why the radio slept and woke: counted by cause, the latest of each kept for people. Owns the words; memory is bounded.
 
 use super::Mode;
+use super::clock::PolicyTime;
 use super::limits::{DECISIONS, WAKES};
 use crate::ladder::Rung;
-use dormouse_sansio::Instant;
 use dormouse_wire::ip::Flow;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -91,7 +91,7 @@ impl Cause {
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Decided {
     /// When it was taken.
-    pub at: Instant,
+    pub at: PolicyTime,
     /// The policy.
     pub policy: &'static str,
     /// The mode.
@@ -112,7 +112,7 @@ pub struct Decided {
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Woke {
     /// When.
-    pub at: Instant,
+    pub at: PolicyTime,
     /// Why.
     pub cause: Cause,
     /// The flow that caused it, our end as its source.

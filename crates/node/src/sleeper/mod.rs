@@ -27,6 +27,7 @@
 
 mod account;
 mod backoff;
+pub mod clock;
 mod history;
 mod journal;
 pub mod limits;
@@ -46,9 +47,9 @@ pub use report::Report;
 use crate::ladder::Rung;
 use account::Account;
 use backoff::Backoff;
+use clock::{PolicyDeadline, PolicyTime};
 use dormouse_energy::model::{Model, Resumption};
 use dormouse_energy::schedule::{Policy, Scheduler};
-use dormouse_sansio::{Deadline, Instant};
 use dormouse_wire::ip::Flow;
 use history::Learned;
 use journal::Journal;
@@ -124,12 +125,12 @@ pub enum State {
     /// The gateway is being told; then the radio goes off.
     PreparingSleep {
         /// Latest end of the announcement, or of the radio's own time.
-        until: Instant,
+        until: PolicyTime,
     },
     /// The radio is off.
     Asleep {
         /// Since when.
-        since: Instant,
+        since: PolicyTime,
         /// Why.
         reason: Reason,
     },
@@ -192,10 +193,10 @@ pub enum Event {
 #[derive(Clone, Copy, Debug)]
 enum Phase {
     Awake,
-    Preparing { until: Instant, reason: Reason },
-    SwitchingOff { until: Instant, then: Then },
-    Asleep { since: Instant, reason: Reason },
-    Waking { since: Instant, cause: Cause, step: Step },
+    Preparing { until: PolicyTime, reason: Reason },
+    SwitchingOff { until: PolicyTime, then: Then },
+    Asleep { since: PolicyTime, reason: Reason },
+    Waking { since: PolicyTime, cause: Cause, step: Step },
 }
 
 /// What follows once the radio is off.
@@ -208,11 +209,11 @@ enum Then {
 #[derive(Clone, Copy, Debug)]
 enum Step {
     /// The radio is being switched on; after another failure it gets a pause of `pause`.
-    Radio { until: Instant, pause: Duration },
+    Radio { until: PolicyTime, pause: Duration },
     /// It failed, and is tried again at `at`.
-    Pause { at: Instant, next: Duration },
+    Pause { at: PolicyTime, next: Duration },
     /// The session is on its way.
-    Session { until: Instant },
+    Session { until: PolicyTime },
 }
 
 /// See the module's documentation.
@@ -227,14 +228,14 @@ pub struct Sleeper {
     phase: Phase,
     plan: Option<Plan>,
     /// The last packet, or what stands for it: when the running idle period began.
-    last: Option<Instant>,
+    last: Option<PolicyTime>,
     /// When the radio last came back: what it came back for leaves only then, and is answered later still.
-    back: Instant,
+    back: PolicyTime,
     /// The running idle period says nothing about the traffic: the machine slept, or the connection was away.
     tainted: bool,
     /// We switched the radio off.
     radio_is_off: bool,
-    refused_until: Option<Instant>,
+    refused_until: Option<PolicyTime>,
     break_even: f64,
     load: u32,
     rungs: VecDeque<Rung>,
@@ -242,9 +243,9 @@ pub struct Sleeper {
     learned: Learned,
     journal: Journal,
     account: Account,
-    upkeep: Option<Deadline>,
-    expiry: Option<Instant>,
-    day: Option<(Instant, u32)>,
+    upkeep: Option<PolicyDeadline>,
+    expiry: Option<PolicyTime>,
+    day: Option<(PolicyTime, u32)>,
     actions: VecDeque<Action>,
     events: VecDeque<Event>,
 }
@@ -262,7 +263,7 @@ impl std::fmt::Debug for Sleeper {
 impl Sleeper {
     /// An awake device that has no connection yet. `driver`: there is a radio that can be switched.
     #[must_use]
-    pub fn new(now: Instant, settings: Settings, driver: bool) -> Self {
+    pub fn new(now: PolicyTime, settings: Settings, driver: bool) -> Self {
         let break_even = settings.model.break_even(settings.resumption, 1);
         Self {
             scheduler: settings.policy.scheduler(break_even),
@@ -294,7 +295,7 @@ impl Sleeper {
     }
 
     /// There is a radio that can be switched, or no longer.
-    pub fn driver(&mut self, now: Instant, there: bool) {
+    pub fn driver(&mut self, now: PolicyTime, there: bool) {
         self.driver = there;
         if there && self.plan.is_none() {
             self.plan_decision(now);
@@ -304,7 +305,7 @@ impl Sleeper {
     // ---- commands -------------------------------------------------------------------------------------------------
 
     /// Changes the mode; what the radio does changes at once.
-    pub fn set_mode(&mut self, now: Instant, mode: Mode) {
+    pub fn set_mode(&mut self, now: PolicyTime, mode: Mode) {
         if self.mode == mode {
             return;
         }
@@ -320,7 +321,7 @@ impl Sleeper {
 
     /// The configuration was changed: takes all of it but the policy and the device's figures, which a restart takes. `mode` if
     /// the file asks for another one.
-    pub fn reconfigure(&mut self, now: Instant, settings: &Settings, mode: Option<Mode>) {
+    pub fn reconfigure(&mut self, now: PolicyTime, settings: &Settings, mode: Option<Mode>) {
         self.settings.min_idle = settings.min_idle;
         self.settings.wake_every = settings.wake_every;
         self.settings.renew = settings.renew;
@@ -333,7 +334,7 @@ impl Sleeper {
 
     /// Somebody else puts the device to sleep: the user, who will switch the radio, or the whole machine. Answered by
     /// [`Event::Asleep`] once the gateway was told, or has had its time.
-    pub fn suspend(&mut self, now: Instant, reason: Reason) {
+    pub fn suspend(&mut self, now: PolicyTime, reason: Reason) {
         self.tainted = true;
         self.plan = None;
         match &mut self.phase {
@@ -349,14 +350,14 @@ impl Sleeper {
     }
 
     /// The machine has resumed, or the user says that the radio is back.
-    pub fn resume(&mut self, now: Instant, cause: Cause) {
+    pub fn resume(&mut self, now: PolicyTime, cause: Cause) {
         self.rouse(now, cause);
     }
 
     // ---- what the driver reports ----------------------------------------------------------------------------------
 
     /// A client connection is wanted, or none is. A radio that we switched off is given back then.
-    pub fn wanted(&mut self, now: Instant, wanted: bool) {
+    pub fn wanted(&mut self, now: PolicyTime, wanted: bool) {
         if self.wanted == wanted {
             return;
         }
@@ -371,7 +372,7 @@ impl Sleeper {
     }
 
     /// All wanted connections are up, or not all are. Only a device that is connected goes to sleep.
-    pub fn up(&mut self, now: Instant, up: bool) {
+    pub fn up(&mut self, now: PolicyTime, up: bool) {
         if self.up == up {
             return;
         }
@@ -387,7 +388,7 @@ impl Sleeper {
     }
 
     /// The gateways know, or there is nobody to tell.
-    pub fn announced(&mut self, now: Instant) {
+    pub fn announced(&mut self, now: PolicyTime) {
         if let Phase::Preparing { reason, .. } = self.phase {
             self.actions.push_back(Action::SuspendSession);
             match reason {
@@ -403,7 +404,7 @@ impl Sleeper {
     }
 
     /// The radio is off.
-    pub fn radio_off(&mut self, now: Instant) {
+    pub fn radio_off(&mut self, now: PolicyTime) {
         let Phase::SwitchingOff { then, .. } = self.phase else { return };
         match then {
             Then::Sleep(reason) => self.asleep(now, reason),
@@ -415,7 +416,7 @@ impl Sleeper {
     }
 
     /// The radio is on: as it was told, or because somebody else switched it on.
-    pub fn radio_on(&mut self, now: Instant) {
+    pub fn radio_on(&mut self, now: PolicyTime) {
         match self.phase {
             Phase::Waking { since, cause, step: Step::Radio { .. } | Step::Pause { .. } } => {
                 self.radio_is_off = false;
@@ -431,7 +432,7 @@ impl Sleeper {
     }
 
     /// The radio did not do as it was told.
-    pub fn radio_failed(&mut self, now: Instant, why: &str) {
+    pub fn radio_failed(&mut self, now: PolicyTime, why: &str) {
         match self.phase {
             Phase::SwitchingOff { then, .. } => {
                 self.failed(why);
@@ -453,14 +454,14 @@ impl Sleeper {
     }
 
     /// Packets may be sent again.
-    pub fn flowing(&mut self, now: Instant) {
+    pub fn flowing(&mut self, now: PolicyTime) {
         if let Phase::Waking { since, cause, step: Step::Session { .. } } = self.phase {
             self.awake(now, since, cause, true);
         }
     }
 
     /// The session is up again, by this rung: it tells how the next one will come back, and what it costs.
-    pub fn came_up(&mut self, now: Instant, rung: Rung) {
+    pub fn came_up(&mut self, now: PolicyTime, rung: Rung) {
         self.flowing(now);
         self.account.exchange(rung);
         match self.journal.latest() {
@@ -476,28 +477,28 @@ impl Sleeper {
     }
 
     /// Packets were lost because the radio was off, as the gateway says or as gaps in the sequence numbers show.
-    pub fn lost(&mut self, now: Instant, packets: u64) {
+    pub fn lost(&mut self, now: PolicyTime, packets: u64) {
         self.journal.counts.lost += packets;
         self.backoff.lost(now, packets);
     }
 
     /// The next upkeep of the protocols: one that is close is waited for before the radio goes off.
-    pub fn upkeep(&mut self, next: Option<Deadline>) {
+    pub fn upkeep(&mut self, next: Option<PolicyDeadline>) {
         self.upkeep = next;
     }
 
     /// When the session ends if it is not renewed.
-    pub fn expiry(&mut self, at: Option<Instant>) {
+    pub fn expiry(&mut self, at: Option<PolicyTime>) {
         self.expiry = at;
     }
 
     /// Seconds since midnight, now. Without it the policy learns nothing about hours.
-    pub fn time_of_day(&mut self, now: Instant, seconds: u32) {
+    pub fn time_of_day(&mut self, now: PolicyTime, seconds: u32) {
         self.day = Some((now, seconds));
     }
 
     /// A meter's reading: joules since some beginning, and by how many it may be wrong. To be read at every change of state.
-    pub fn metered(&mut self, now: Instant, name: &str, joules: f64, uncertainty: f64) {
+    pub fn metered(&mut self, now: PolicyTime, name: &str, joules: f64, uncertainty: f64) {
         self.account.reading(now, name, joules, uncertainty);
     }
 
@@ -505,23 +506,23 @@ impl Sleeper {
 
     /// When [`Sleeper::handle_timeout`] is wanted.
     #[must_use]
-    pub fn poll_timeout(&self) -> Option<Deadline> {
+    pub fn poll_timeout(&self) -> Option<PolicyDeadline> {
         match self.phase {
             Phase::Awake => self.plan.filter(|_| self.may_sleep()).map(|p| p.deadline(self.refused_until)),
-            Phase::Preparing { until, .. } => Some(Deadline::strict(until, "sleeper: announcement")),
-            Phase::SwitchingOff { until, .. } => Some(Deadline::strict(until, "sleeper: radio off")),
+            Phase::Preparing { until, .. } => Some(PolicyDeadline::strict(until, "sleeper: announcement")),
+            Phase::SwitchingOff { until, .. } => Some(PolicyDeadline::strict(until, "sleeper: radio off")),
             Phase::Asleep { since, reason: Reason::Idle } => self.alarm(since).map(|(deadline, _)| deadline),
             Phase::Asleep { .. } => None,
             Phase::Waking { step, .. } => Some(match step {
-                Step::Radio { until, .. } => Deadline::strict(until, "sleeper: radio on"),
-                Step::Pause { at, .. } => Deadline::strict(at, "sleeper: radio on, again"),
-                Step::Session { until } => Deadline::strict(until, "sleeper: session"),
+                Step::Radio { until, .. } => PolicyDeadline::strict(until, "sleeper: radio on"),
+                Step::Pause { at, .. } => PolicyDeadline::strict(at, "sleeper: radio on, again"),
+                Step::Session { until } => PolicyDeadline::strict(until, "sleeper: session"),
             }),
         }
     }
 
     /// Acts on what is due.
-    pub fn handle_timeout(&mut self, now: Instant) {
+    pub fn handle_timeout(&mut self, now: PolicyTime) {
         match self.phase {
             Phase::Awake => self.follow_plan(now),
             Phase::Preparing { until, .. } if until <= now => self.announced(now),

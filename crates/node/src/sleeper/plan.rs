@@ -1,10 +1,10 @@
 //! From packets to the moment at which the radio goes off. Owns idle periods and the plan for the running one; the time-out is
 //! the policy's, its floor the mode's.
 
+use super::clock::{PolicyDeadline, PolicyTime};
 use super::journal::Decided;
 use super::{Cause, Mode, Phase, Reason, Sleeper, Then, limits};
 use dormouse_energy::{Direction, PacketInfo};
-use dormouse_sansio::{Deadline, Instant};
 use dormouse_wire::ip::{Flow, protocol};
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ const DAY: u64 = 86_400;
 /// only when it is reached, so that busy traffic costs no timer.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Plan {
-    at: Instant,
+    at: PolicyTime,
     step: Step,
     /// How long upkeep has been waited for.
     waited: Duration,
@@ -29,19 +29,19 @@ enum Step {
 }
 
 impl Plan {
-    pub(super) fn deadline(self, not_before: Option<Instant>) -> Deadline {
+    pub(super) fn deadline(self, not_before: Option<PolicyTime>) -> PolicyDeadline {
         let why = match self.step {
             Step::Decide => "sleeper: decision",
             Step::Off => "sleeper: time-out",
         };
-        Deadline::strict(not_before.map_or(self.at, |t| t.max(self.at)), why)
+        PolicyDeadline::strict(not_before.map_or(self.at, |t| t.max(self.at)), why)
     }
 }
 
 impl Sleeper {
     /// An inner packet of a client connection, of `size` bytes. One that goes out while the radio sleeps wakes it; the driver
     /// holds it meanwhile.
-    pub fn packet(&mut self, now: Instant, direction: Direction, flow: &Flow, size: usize) {
+    pub fn packet(&mut self, now: PolicyTime, direction: Direction, flow: &Flow, size: usize) {
         let outgoing = direction != Direction::Incoming;
         let asleep = matches!(self.phase, Phase::Asleep { .. } | Phase::SwitchingOff { .. });
         if asleep && !outgoing {
@@ -50,7 +50,7 @@ impl Sleeper {
         }
         let info = self.info(now, direction, flow, size);
         self.end_idle(now);
-        self.scheduler.observe(now, &info);
+        self.scheduler.observe(now.for_scheduler(), &info);
         self.last = Some(now);
         match &mut self.phase {
             Phase::Awake => self.postpone(now),
@@ -65,7 +65,7 @@ impl Sleeper {
         }
     }
 
-    fn info(&self, now: Instant, direction: Direction, flow: &Flow, size: usize) -> PacketInfo {
+    fn info(&self, now: PolicyTime, direction: Direction, flow: &Flow, size: usize) -> PacketInfo {
         // For ICMP the flow holds type and code there.
         let ports = matches!(
             flow.protocol,
@@ -90,7 +90,7 @@ impl Sleeper {
     }
 
     /// A packet ends the running idle period, if it was one.
-    fn end_idle(&mut self, now: Instant) {
+    fn end_idle(&mut self, now: PolicyTime) {
         let tainted = std::mem::take(&mut self.tainted);
         let Some(last) = self.last.filter(|_| !tainted) else { return };
         let idle = now - last;
@@ -100,7 +100,7 @@ impl Sleeper {
     }
 
     /// A packet of an awake device: what was planned for the silence that it ends is void.
-    fn postpone(&mut self, now: Instant) {
+    fn postpone(&mut self, now: PolicyTime) {
         let next = now + self.settings.min_idle;
         match self.plan {
             // It finds out for itself that it is too early.
@@ -110,22 +110,22 @@ impl Sleeper {
     }
 
     /// The policy is asked as soon as the silence counts as an idle period.
-    pub(super) fn plan_decision(&mut self, now: Instant) {
+    pub(super) fn plan_decision(&mut self, now: PolicyTime) {
         let at = self.silent_since().map_or(now, |since| (since + self.settings.min_idle).max(now));
         self.plan = Some(Plan { at, step: Step::Decide, waited: Duration::ZERO });
     }
 
     /// Since when nothing has gone through the radio: not before it was on.
-    fn silent_since(&self) -> Option<Instant> {
+    fn silent_since(&self) -> Option<PolicyTime> {
         self.last.map(|last| last.max(self.back))
     }
 
     /// After a wake in the middle of an idle period: back to sleep, unless a packet comes.
-    pub(super) fn plan_return(&mut self, now: Instant) {
+    pub(super) fn plan_return(&mut self, now: PolicyTime) {
         self.plan = Some(Plan { at: now + limits::LINGER, step: Step::Off, waited: Duration::ZERO });
     }
 
-    pub(super) fn follow_plan(&mut self, now: Instant) {
+    pub(super) fn follow_plan(&mut self, now: PolicyTime) {
         let due = |p: &Plan| p.at <= now && self.refused_until.is_none_or(|t| t <= now);
         let Some(plan) = self.plan.filter(|p| due(p) && self.may_sleep()) else { return };
         match plan.step {
@@ -148,11 +148,11 @@ impl Sleeper {
         }
     }
 
-    fn upkeep_is_close(&self, now: Instant) -> bool {
+    fn upkeep_is_close(&self, now: PolicyTime) -> bool {
         self.upkeep.is_some_and(|d| d.at <= now + limits::COALESCE)
     }
 
-    fn decide(&mut self, now: Instant) {
+    fn decide(&mut self, now: PolicyTime) {
         let wanted = self.scheduler.decide().off_after;
         let outlook = self.scheduler.outlook();
         let break_even = Duration::try_from_secs_f64(self.break_even).unwrap_or(Duration::MAX);

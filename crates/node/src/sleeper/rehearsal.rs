@@ -2,17 +2,17 @@
 //! stage: a radio and a gateway that take no time. It must never let a rehearsal differ from the real thing in what the policy
 //! sees: packets that come in while the radio sleeps are not seen here either.
 
+use super::clock::PolicyTime;
 use super::{Action, Sleeper};
 use crate::ladder::Rung;
 use dormouse_energy::Direction;
-use dormouse_sansio::Instant;
 use dormouse_wire::ip::Flow;
 
 /// A packet of the rehearsal.
 #[derive(Clone, Copy, Debug)]
 pub struct Seen {
     /// When, in order of time.
-    pub at: Instant,
+    pub at: PolicyTime,
     /// Which way.
     pub direction: Direction,
     /// Between whom.
@@ -43,7 +43,7 @@ impl Sleeper {
         while self.poll_event().is_some() {}
     }
 
-    fn obey(&mut self, now: Instant) {
+    fn obey(&mut self, now: PolicyTime) {
         while let Some(action) = self.poll_action() {
             match action {
                 Action::Announce { .. } => self.announced(now),

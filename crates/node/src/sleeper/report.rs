@@ -1,7 +1,7 @@
 //! The sleeper at one moment: for `dormouse status`. Owns plain data; changes nothing.
 
+use super::clock::PolicyTime;
 use super::{Cause, Counts, Decided, Energy, Mode, Phase, Sleeper, State, Woke};
-use dormouse_sansio::Instant;
 use std::time::Duration;
 
 /// Everything that people may ask.
@@ -22,7 +22,7 @@ pub struct Report {
     /// Balanced mode: the level of the back-off, and the packets lost within the last hour.
     pub backoff: (u32, u64),
     /// When the radio is to be switched off, or to wake by itself.
-    pub next: Option<(Instant, &'static str)>,
+    pub next: Option<(PolicyTime, &'static str)>,
     /// Latest decisions, oldest first.
     pub decisions: Vec<Decided>,
     /// Latest wakes, oldest first.
@@ -57,7 +57,7 @@ impl Sleeper {
 
     /// Everything that people may ask.
     #[must_use]
-    pub fn report(&self, now: Instant) -> Report {
+    pub fn report(&self, now: PolicyTime) -> Report {
         Report {
             state: self.state(),
             mode: self.mode,

@@ -2,8 +2,8 @@
 //! ([`super::plan`]), why to come back the caller's.
 
 use super::account::Bucket;
+use super::clock::{PolicyDeadline, PolicyTime};
 use super::{Action, Cause, Event, Mode, Phase, Reason, Sleeper, Step, Then, Woke, limits};
-use dormouse_sansio::{Deadline, Instant};
 use dormouse_wire::ip::Flow;
 
 impl Sleeper {
@@ -13,16 +13,16 @@ impl Sleeper {
     }
 
     /// The next wake of a sleeping radio that no packet causes.
-    pub(super) fn alarm(&self, since: Instant) -> Option<(Deadline, Cause)> {
+    pub(super) fn alarm(&self, since: PolicyTime) -> Option<(PolicyDeadline, Cause)> {
         let schedule = self.settings.wake_every.map(|every| {
-            let deadline = Deadline { at: since + every, slack: every / 8, why: "sleeper: wake_every" };
+            let deadline = PolicyDeadline { at: since + every, slack: every / 8, why: "sleeper: wake_every" };
             (deadline, Cause::Schedule)
         });
         let renewal = self.expiry.filter(|_| self.settings.renew).map(|at| {
-            let ahead = (at - Instant::ZERO).saturating_sub(limits::RENEW_AHEAD);
+            let ahead = (at - PolicyTime::ZERO).saturating_sub(limits::RENEW_AHEAD);
             // Never at once again: a session that cannot be renewed must not keep the radio awake.
-            let at = (Instant::ZERO + ahead).max(since + limits::RENEW_AHEAD);
-            let deadline = Deadline { at, slack: limits::RENEW_AHEAD / 2, why: "sleeper: renewal" };
+            let at = (PolicyTime::ZERO + ahead).max(since + limits::RENEW_AHEAD);
+            let deadline = PolicyDeadline { at, slack: limits::RENEW_AHEAD / 2, why: "sleeper: renewal" };
             (deadline, Cause::Deadline)
         });
         match (schedule, renewal) {
@@ -31,7 +31,7 @@ impl Sleeper {
         }
     }
 
-    pub(super) fn prepare(&mut self, now: Instant, reason: Reason) {
+    pub(super) fn prepare(&mut self, now: PolicyTime, reason: Reason) {
         let until = now + limits::ANNOUNCE;
         self.phase = Phase::Preparing { until, reason };
         self.account.enter(now, Bucket::Preparing);
@@ -43,7 +43,7 @@ impl Sleeper {
         self.actions.push_back(Action::Announce { expected, longest });
     }
 
-    pub(super) fn asleep(&mut self, now: Instant, reason: Reason) {
+    pub(super) fn asleep(&mut self, now: PolicyTime, reason: Reason) {
         self.account.enter(now, if reason == Reason::Machine { Bucket::Suspended } else { Bucket::Asleep });
         let since = match self.phase {
             Phase::Asleep { since, .. } => since,
@@ -58,7 +58,7 @@ impl Sleeper {
     }
 
     /// Whatever it is doing, it is to be awake.
-    pub(super) fn rouse(&mut self, now: Instant, cause: Cause) {
+    pub(super) fn rouse(&mut self, now: PolicyTime, cause: Cause) {
         match &mut self.phase {
             Phase::Preparing { .. } => self.call_off(now),
             Phase::SwitchingOff { then, .. } => *then = Then::Wake(cause, None),
@@ -68,20 +68,20 @@ impl Sleeper {
     }
 
     /// A packet goes out before the radio is off: the gateway learns that nothing came of it.
-    pub(super) fn call_off(&mut self, now: Instant) {
+    pub(super) fn call_off(&mut self, now: PolicyTime) {
         self.journal.counts.called_off += 1;
         self.events.push_back(Event::CalledOff);
         self.session_again(now);
     }
 
-    pub(super) fn session_again(&mut self, now: Instant) {
+    pub(super) fn session_again(&mut self, now: PolicyTime) {
         self.phase = Phase::Awake;
         self.account.enter(now, Bucket::Awake);
         self.actions.push_back(Action::WakeSession { ask: false });
         self.plan_decision(now);
     }
 
-    pub(super) fn wake(&mut self, now: Instant, cause: Cause, flow: Option<Flow>) {
+    pub(super) fn wake(&mut self, now: PolicyTime, cause: Cause, flow: Option<Flow>) {
         let Phase::Asleep { since, .. } = self.phase else { return };
         if self.radio_is_off {
             self.account.cycle();
@@ -92,8 +92,8 @@ impl Sleeper {
     /// The only place from which the radio is switched on, but for the repetition of what failed.
     pub(super) fn wake_from(
         &mut self,
-        now: Instant,
-        asleep_since: Instant,
+        now: PolicyTime,
+        asleep_since: PolicyTime,
         cause: Cause,
         flow: Option<Flow>,
     ) {
@@ -110,14 +110,14 @@ impl Sleeper {
         }
     }
 
-    pub(super) fn wake_session(&mut self, now: Instant, since: Instant, cause: Cause) {
+    pub(super) fn wake_session(&mut self, now: PolicyTime, since: PolicyTime, cause: Cause) {
         let ask = cause != Cause::Traffic;
         self.actions.push_back(Action::WakeSession { ask });
         let step = Step::Session { until: now + limits::SESSION };
         self.phase = Phase::Waking { since, cause, step };
     }
 
-    pub(super) fn awake(&mut self, now: Instant, since: Instant, cause: Cause, flows: bool) {
+    pub(super) fn awake(&mut self, now: PolicyTime, since: PolicyTime, cause: Cause, flows: bool) {
         self.phase = Phase::Awake;
         self.back = now;
         self.account.enter(now, Bucket::Awake);

@@ -5,7 +5,8 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use anyhow::{Context, Result};
 use dormouse_esp::{IPV4_IN_IP, Inbound, Outbound, SaParams};
-use dormouse_ike::{Install, Mark};
+use dormouse_ike::Mark;
+use dormouse_keying::Install;
 use dormouse_sansio::Entropy;
 use dormouse_wire::ip::icmp::Echo;
 
@@ -25,7 +26,7 @@ impl Child {
             esn: install.esn,
             ..SaParams::new(spi, install.encr, install.integ, keymat.clone())
         };
-        let inbound = Inbound::new(&params(install.spi_in, &install.keymat_in))?;
+        let inbound = Inbound::new(&params(install.child.spi(), &install.keymat_in))?;
         let outbound = Outbound::new(&params(install.spi_out, &install.keymat_out), entropy)?;
         Ok(Self { install, inbound, outbound })
     }

@@ -21,12 +21,11 @@ use anyhow::{Context, Result, bail, ensure};
 use child::Child;
 use dormouse_ike::config::{Connection, EndpointConfig, Keepalive};
 use dormouse_ike::ticket::ClientTicket;
-use dormouse_ike::{
-    ChildId, ChildSa, Endpoint, Event, Install, LoadReport, SaId, SleepFlags, SleepVerdict, Sleeping,
-};
+use dormouse_ike::{Endpoint, Event, LoadReport, SleepFlags, SleepVerdict, Sleeping};
 use dormouse_io::clock::{BootClock, unix_now};
 use dormouse_io::entropy::OsEntropy;
 use dormouse_io::udp::{Sent, Udp};
+use dormouse_keying::{ChildId, ChildSa, Install, SaId};
 use dormouse_sansio::{Carrier, Instant, Path};
 use dormouse_wire::esp::{NatT, classify_natt};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -141,7 +140,6 @@ pub struct Crowd {
     clients: Vec<Client>,
     by_sa: BTreeMap<SaId, usize>,
     children: BTreeMap<ChildId, Child>,
-    by_spi: BTreeMap<u32, ChildId>,
     /// Pings that are to be sent.
     outgoing: Vec<(Path, Vec<u8>)>,
     done: VecDeque<Done>,
@@ -187,7 +185,6 @@ impl Crowd {
             clients,
             by_sa: BTreeMap::new(),
             children: BTreeMap::new(),
-            by_spi: BTreeMap::new(),
             outgoing: Vec::new(),
             done: VecDeque::new(),
             open: 0,
@@ -517,7 +514,7 @@ impl Crowd {
 
     fn esp(&mut self, datagram: &mut [u8]) {
         let spi = datagram.first_chunk().map(|b| u32::from_be_bytes(*b));
-        let child = spi.and_then(|spi| self.by_spi.get(&spi)).and_then(|id| self.children.get_mut(id));
+        let child = spi.and_then(|spi| self.children.get_mut(&ChildId::new(spi)));
         let Some((id, sequence)) = child.and_then(|c| c.answer(datagram)) else {
             self.losses.discarded += 1;
             return;
@@ -606,18 +603,16 @@ impl Crowd {
     fn child(&mut self, change: ChildSa) -> Result<()> {
         match change {
             ChildSa::Install(install) => {
-                let (id, spi) = (install.child, install.spi_in);
-                let number = *self.by_sa.get(&install.sa).context("a CHILD SA of nobody")?;
+                let (id, sa) = (install.child, install.owner.ike());
+                let number =
+                    *sa.and_then(|sa| self.by_sa.get(&sa)).context("a CHILD SA without an IKE SA")?;
                 self.children.insert(id, Child::new(*install, &mut OsEntropy)?);
-                self.by_spi.insert(spi, id);
                 self.client(number)?.child = Some(id);
                 self.ping(number)?;
                 self.ready(number);
             }
             ChildSa::Remove { child, .. } => {
-                if let Some(old) = self.children.remove(&child) {
-                    self.by_spi.remove(&old.install.spi_in);
-                }
+                self.children.remove(&child);
             }
             ChildSa::Remap { .. } => {}
         }

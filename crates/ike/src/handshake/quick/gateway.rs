@@ -6,6 +6,7 @@
 //! the request is all that is ever sent, no ESP goes out, the ticket is not spent, the old SA stays, the session is not
 //! announced, and a timer takes the SA away. It counts as half-open.
 
+use dormouse_keying::SaId;
 use dormouse_sansio::{Class, Instant, Path};
 use dormouse_wire::ike::{ExchangeType, Flags, Header, NotifyType, Payload};
 
@@ -95,7 +96,7 @@ impl Endpoint {
     /// An authenticated ESP packet came on the CHILD SA of a tentative SA ([`crate::Established::confirmed`] was false), over
     /// `path`: the client is there. [`Event::Confirmed`] follows, or [`Event::Closed`] if somebody else was faster with the same
     /// ticket.
-    pub fn confirm(&mut self, now: Instant, sa: crate::SaId, path: Path) -> bool {
+    pub fn confirm(&mut self, now: Instant, sa: SaId, path: Path) -> bool {
         self.with_sa(now, sa, |ike, shared| {
             if let Fate::Ends(reason) = ike.confirm(shared, now, path) {
                 ike.over(reason);

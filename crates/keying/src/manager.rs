@@ -1,0 +1,66 @@
+//! A key manager as the node drives it beside IKE. Owns the interface; must never know a protocol.
+
+use dormouse_sansio::{Deadline, Instant, Path, Transmit};
+
+use crate::{ChildSa, Owner};
+
+/// Negotiates keys by messages of its own: the five verbs of `dormouse_sansio`.
+///
+/// # Driving contract
+/// After each call of a `handle_*` verb, and after each command of the manager's own: [`Self::poll_event`] until `None`, then
+/// [`Self::poll_transmit`] until `None`. Events come first, because a message must not leave before what it promises is
+/// installed or durable. Then nothing needs to be done until [`Self::poll_timeout`] or the next datagram.
+pub trait KeyManager: Send + core::fmt::Debug {
+    /// A message came in over `path`. On a UDP carrier it still has its marker of four zero bytes (RFC 5770 section 5.1).
+    ///
+    /// # Errors
+    /// The reason why it was dropped.
+    fn handle_datagram(&mut self, now: Instant, path: Path, datagram: &mut [u8]) -> Result<(), Discard>;
+
+    /// Acts on all that is due at `now`.
+    fn handle_timeout(&mut self, now: Instant);
+
+    /// The next message to send; its bytes are appended to `out`.
+    fn poll_transmit(&mut self, now: Instant, out: &mut Vec<u8>) -> Option<Transmit>;
+
+    /// When [`Self::handle_timeout`] is to be called.
+    fn poll_timeout(&self) -> Option<Deadline>;
+
+    /// The next event, oldest first.
+    fn poll_event(&mut self) -> Option<Event>;
+}
+
+/// What a key manager tells the node.
+#[derive(Debug)]
+pub enum Event {
+    /// The peer is authenticated. Its CHILD SAs follow.
+    Established {
+        /// The SA.
+        owner: Owner,
+        /// Who the peer proved to be, for people.
+        peer: String,
+        /// Where the manager's messages go.
+        path: Path,
+    },
+    /// A change of the ESP side.
+    Child(ChildSa),
+    /// The SA is gone; its CHILD SAs were removed before.
+    Closed {
+        /// The SA.
+        owner: Owner,
+        /// Why, for people.
+        why: &'static str,
+    },
+}
+
+/// Why a key manager dropped a message, in words.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Discard(pub &'static str);
+
+impl core::fmt::Display for Discard {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str(self.0)
+    }
+}
+
+impl core::error::Error for Discard {}

@@ -1,0 +1,492 @@
+//! The host: everything that one machine's IPsec does, without its system calls. It owns the [`Node`] (IKE, ESP, ladders), the
+//! sleeper with the policy's clock, every queue of packets that wait (for the session, for a route, for a device that slept), and
+//! the packet path. `dormoused` drives it in the world, `dormouse-sim` in virtual time: it is the same code.
+//!
+//! Must never read a clock, open a socket or touch the machine: it hands back [`Output`]s.
+//!
+//! # Driving contract
+//! - Hand in what happens: datagrams ([`Host::handle_datagram`], or [`Host::open`] for a train in place), inner packets
+//!   ([`Host::handle_inner`], or [`Host::plan`] and [`Host::seal`] for a batch in place), ways to the gateways
+//!   ([`Host::set_ways`]), time ([`Host::handle_timeout`]), answers of the radio, commands.
+//! - After each of these, or after a batch of them: [`Host::poll`] until `None`, carrying out each [`Output`] before asking for the
+//!   next one. Outputs come in the order in which they must be carried out: what must be durable before an answer leaves comes
+//!   before that answer, a route before the packets that need it.
+//! - Then wait until something happens, until [`Host::poll_timeout`] at the latest.
+
+mod device;
+mod output;
+mod path;
+#[cfg(test)]
+mod tests;
+pub mod transit;
+
+pub use output::{Datagram, News, Order, Origin, Output, Radio, Store};
+pub use path::{NotSent, PathCounters};
+
+use crate::data::Train;
+use crate::event::Event;
+use crate::held::Held;
+use crate::node::{Node, Route};
+use crate::pool::SharedPool;
+use device::Device;
+use dormouse_sansio::packet::{Geometry, Plan, Received, Verdict};
+use dormouse_sansio::{Deadline, Instant, Path, UnixTime};
+use dormouse_wire::ip;
+use std::collections::VecDeque;
+use std::net::IpAddr;
+use std::time::Duration;
+use transit::Transit;
+
+/// Histories are stored no more often than this: each time wakes the disk, and a crash costs some minutes of them.
+const SAVE_EVERY: Duration = Duration::from_secs(600);
+const DAY: u64 = 86_400;
+
+/// Outputs that were not asked for yet, and what waits until they are carried out.
+#[derive(Debug, Default)]
+struct Outputs {
+    queue: VecDeque<Output>,
+    /// The session wakes once the ways to the gateways were looked for; `ask`: the gateways are to be told.
+    wake: Option<bool>,
+    /// Packets that waited for the session may go now.
+    flowing: bool,
+}
+
+impl Outputs {
+    fn push_order(&mut self, order: Order) {
+        self.queue.push_back(Output::Order(order));
+    }
+
+    fn push_news(&mut self, news: News) {
+        self.queue.push_back(Output::News(news));
+    }
+
+    fn wakes(&self) -> bool {
+        self.wake.is_some()
+    }
+}
+
+/// A packet that was sealed from a queue, kept until it is known to be sent.
+#[derive(Debug)]
+struct LastSealed {
+    route: u64,
+    packet: Vec<u8>,
+    /// It waited for the session, and may wait again.
+    held: bool,
+}
+
+/// See the module's documentation.
+#[derive(Debug)]
+pub struct Host {
+    node: Node,
+    device: Option<Device>,
+    pool: Option<SharedPool>,
+    transit: Transit,
+    /// Packets that wait for their session.
+    held: Held,
+    /// Packets that waited for their session, while they are sealed one by one.
+    released: VecDeque<Vec<u8>>,
+    /// Packets of peers whose route is only just being set: what answers them would find no way back yet.
+    awaiting_route: VecDeque<Vec<u8>>,
+    /// Packets that were kept for devices that are back, until what brings their sessions back is out.
+    returned: VecDeque<Box<[u8]>>,
+    /// Datagrams and packets that came of [`Host::handle_inner`] and [`Host::handle_datagram`].
+    ready: VecDeque<Ready>,
+    last_sealed: Option<LastSealed>,
+    /// Our own inner addresses, by connection.
+    inner: Vec<IpAddr>,
+    counters: PathCounters,
+    outputs: Outputs,
+    /// Sessions in the load history when it was last stored, and when that was.
+    load_stored: (u64, Instant),
+}
+
+#[derive(Debug)]
+enum Ready {
+    Datagram(Datagram, Vec<u8>),
+    Inner(Origin, Vec<u8>),
+}
+
+impl Host {
+    /// A host around `node`. `hold_packets`: most packets that wait for their session; `pool`: the one that the node's endpoint
+    /// assigns from, whose changes are to be stored.
+    #[must_use]
+    pub fn new(now: Instant, node: Node, hold_packets: usize, pool: Option<SharedPool>) -> Self {
+        Self {
+            node,
+            device: None,
+            pool,
+            transit: Transit::default(),
+            held: Held::new(hold_packets),
+            released: VecDeque::new(),
+            awaiting_route: VecDeque::new(),
+            returned: VecDeque::new(),
+            ready: VecDeque::new(),
+            last_sealed: None,
+            inner: Vec::new(),
+            counters: PathCounters::default(),
+            outputs: Outputs::default(),
+            load_stored: (0, now),
+        }
+    }
+
+    /// The node, to look at.
+    #[must_use]
+    pub fn node(&self) -> &Node {
+        &self.node
+    }
+
+    /// The node, for its commands.
+    pub fn node_mut(&mut self) -> &mut Node {
+        &mut self.node
+    }
+
+    /// What the packet path has counted.
+    #[must_use]
+    pub fn counters(&self) -> PathCounters {
+        self.counters
+    }
+
+    /// Packets that wait for their session.
+    #[must_use]
+    pub fn held(&self) -> usize {
+        self.held.len() + self.released.len()
+    }
+
+    // ---- commands -------------------------------------------------------------------------------------------------
+
+    /// Brings a client connection up. False if there is none of this name.
+    pub fn up(&mut self, now: Instant, connection: &str) -> bool {
+        self.outputs.push_order(Order::Resolve { connection: connection.into() });
+        let known = self.node.up(now, connection);
+        self.outputs.push_order(Order::FindWays { fresh: false });
+        known
+    }
+
+    /// The client connection is not wanted any more. False if there is none of this name.
+    pub fn down(&mut self, now: Instant, connection: &str) -> bool {
+        self.outputs.push_order(Order::ForgetName { connection: connection.into() });
+        self.node.down(now, connection)
+    }
+
+    /// The ways to a connection's gateway, the one to use first; none without a network. `mtu`: what the first one's link carries, in
+    /// bytes.
+    pub fn set_ways(&mut self, now: Instant, connection: &str, ways: &[Path], mtu: Option<u16>) {
+        if let Some(mtu) = mtu {
+            self.node.set_path_mtu(mtu);
+        }
+        self.node.set_other_ways(connection, ways.get(1..).unwrap_or_default().to_vec());
+        self.node.set_network(now, connection, ways.first().copied());
+    }
+
+    /// Tells the wall-clock time, for certificates, tickets and the hours of a policy: at the start and with each time-out.
+    pub fn set_wall_clock(&mut self, now: Instant, unix: UnixTime) {
+        self.node.set_wall_clock(now, unix);
+        self.time_of_day(now, u32::try_from(unix.0 % DAY).unwrap_or(0));
+    }
+
+    /// The process ends: sessions that a ticket brings back are closed, and what was learned is stored.
+    pub fn stop(&mut self, now: Instant) {
+        for connection in self.node.client_names() {
+            self.node.leave(now, &connection);
+        }
+        self.node.close_all(now);
+        self.store_history();
+        self.store_load(now, true);
+    }
+
+    // ---- the verbs ------------------------------------------------------------------------------------------------
+
+    /// A datagram came in.
+    pub fn handle_datagram(&mut self, now: Instant, from: &Received, datagram: &mut [u8]) {
+        match self.open(now, from, &mut Train::default(), datagram) {
+            Verdict::Done => {}
+            Verdict::Deliver(range) => {
+                let inner = datagram.get(range).unwrap_or_default().to_vec();
+                self.ready.push_back(Ready::Inner(Origin::Tunnel, inner));
+            }
+            Verdict::DeliverBehind(header, len, range) => {
+                let header = header.get(..len).unwrap_or_default();
+                let inner = [header, datagram.get(range).unwrap_or_default()].concat();
+                self.ready.push_back(Ready::Inner(Origin::Tunnel, inner));
+            }
+        }
+    }
+
+    /// A single packet came from the inner side.
+    pub fn handle_inner(&mut self, now: Instant, packet: &mut [u8]) {
+        let plan = self.plan(now, packet);
+        let mut out = Vec::new();
+        self.carry_out(now, plan, packet, &mut out);
+    }
+
+    fn carry_out(&mut self, now: Instant, plan: Plan, packet: &[u8], out: &mut Vec<u8>) {
+        match plan {
+            Plan::Drop => {}
+            Plan::Answer(answer) => self.ready.push_back(Ready::Inner(Origin::Error, answer)),
+            Plan::Seal(geometry) => {
+                if let Some(datagram) = self.sealed(now, &geometry, packet, out) {
+                    self.ready.push_back(Ready::Datagram(datagram, std::mem::take(out)));
+                }
+            }
+        }
+    }
+
+    fn sealed(
+        &mut self,
+        now: Instant,
+        geometry: &Geometry,
+        packet: &[u8],
+        out: &mut Vec<u8>,
+    ) -> Option<Datagram> {
+        let sealed = self.seal_one(now, geometry, packet, out)?;
+        Some(Datagram { path: sealed.path, ecn: geometry.ecn, segment: None, fragmentable: false })
+    }
+
+    /// Acts on what is due.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        self.node.handle_timeout(now);
+        self.device_timeout(now);
+        self.transit.handle_timeout(now);
+    }
+
+    /// When [`Host::handle_timeout`] is wanted.
+    #[must_use]
+    pub fn poll_timeout(&self) -> Option<Deadline> {
+        let own = Deadline::earlier(self.node.poll_timeout(), self.sleep_deadline());
+        Deadline::earlier(own, self.transit.poll_timeout())
+    }
+
+    /// Every timer that is running, with its reason.
+    #[must_use]
+    pub fn deadlines(&self) -> Vec<Deadline> {
+        let mut all = self.node.deadlines();
+        all.extend(self.sleep_deadline());
+        all.extend(self.transit.poll_timeout());
+        all
+    }
+
+    /// The next thing to do; `out` holds its bytes, if it has any. See the driving contract.
+    pub fn poll(&mut self, now: Instant, out: &mut Vec<u8>) -> Option<Output> {
+        out.clear();
+        self.last_sealed = None;
+        loop {
+            self.turn(now);
+            if let Some(output) = self.outputs.queue.pop_front() {
+                return Some(output);
+            }
+            // Every order has been carried out.
+            if let Some(ask) = self.outputs.wake.take() {
+                self.node.resume(now);
+                if ask {
+                    self.node.ask(now);
+                }
+                continue;
+            }
+            return self.poll_packets(now, out);
+        }
+    }
+
+    /// Key management first: it may be what brings the session back that the packets belong to.
+    fn poll_packets(&mut self, now: Instant, out: &mut Vec<u8>) -> Option<Output> {
+        if let Some(transmit) = self.node.poll_transmit(now, out) {
+            let (path, segment) = (transmit.path, transmit.segment);
+            return Some(Output::Datagram(Datagram { path, ecn: 0, segment, fragmentable: true }));
+        }
+        if let Some((path, datagram)) = self.transit.poll_transmit() {
+            *out = datagram;
+            return Some(Output::Datagram(Datagram { path, ecn: 0, segment: None, fragmentable: true }));
+        }
+        if self.node.poll_stand_in(out) {
+            return Some(Output::Inner(Origin::StandIn));
+        }
+        if let Some(packet) = self.awaiting_route.pop_front() {
+            *out = packet;
+            return Some(Output::Inner(Origin::Tunnel));
+        }
+        if std::mem::take(&mut self.outputs.flowing) {
+            self.released.extend(self.held.take());
+        }
+        while let Some(packet) = self.released.pop_front() {
+            if let Some(datagram) = self.release(now, packet, out) {
+                return Some(Output::Datagram(datagram));
+            }
+        }
+        while let Some(packet) = self.returned.pop_front() {
+            if let Some(datagram) = self.give_back(now, packet, out) {
+                return Some(Output::Datagram(datagram));
+            }
+        }
+        match self.ready.pop_front()? {
+            Ready::Datagram(datagram, bytes) => {
+                *out = bytes;
+                Some(Output::Datagram(datagram))
+            }
+            Ready::Inner(origin, bytes) => {
+                *out = bytes;
+                Some(Output::Inner(origin))
+            }
+        }
+    }
+
+    /// A packet has waited for its session. The sleeper has seen it when it came.
+    fn release(&mut self, now: Instant, mut packet: Vec<u8>, out: &mut Vec<u8>) -> Option<Datagram> {
+        let flow = ip::flow(&packet)?;
+        match self.node.route(&flow) {
+            Route::Send(child) => self.send_waiting(now, child, &mut packet, true, out),
+            // The session is not back after all.
+            Route::Hold => {
+                self.counters.held_dropped += self.held.push(now, &packet);
+                None
+            }
+            Route::StandIn(_) | Route::None => {
+                self.counters.no_policy += 1;
+                None
+            }
+        }
+    }
+
+    /// A packet was kept for a device that is back.
+    fn give_back(&mut self, now: Instant, mut packet: Box<[u8]>, out: &mut Vec<u8>) -> Option<Datagram> {
+        let flow = ip::flow(&packet)?;
+        match self.node.route(&flow) {
+            Route::Send(child) => self.send_waiting(now, child, &mut packet, false, out),
+            // What woke the device was the announcement of its next sleep: its stand-in has the packet back.
+            Route::StandIn(device) => {
+                let mut answer = Vec::new();
+                let _counted = self.node.stand_in(now, device, &packet, &mut answer);
+                if !answer.is_empty() {
+                    self.ready.push_back(Ready::Inner(Origin::StandIn, answer));
+                }
+                None
+            }
+            Route::Hold | Route::None => {
+                self.counters.no_policy += 1;
+                None
+            }
+        }
+    }
+
+    fn send_waiting(
+        &mut self,
+        now: Instant,
+        child: u64,
+        packet: &mut [u8],
+        held: bool,
+        out: &mut Vec<u8>,
+    ) -> Option<Datagram> {
+        match self.plan_on(now, child, packet)? {
+            Plan::Seal(geometry) => {
+                let datagram = self.sealed(now, &geometry, packet, out);
+                self.last_sealed = Some(LastSealed { route: child, packet: packet.to_vec(), held });
+                datagram
+            }
+            plan => {
+                self.carry_out(now, plan, packet, out);
+                None
+            }
+        }
+    }
+
+    /// The datagram that [`Host::poll`] gave last could not be sent. Key management repeats itself; a packet that has waited for its
+    /// session waits again, or its sender is asked for smaller ones.
+    pub fn not_sent(&mut self, now: Instant, why: NotSent) {
+        let Some(LastSealed { route, mut packet, held }) = self.last_sealed.take() else { return };
+        self.batch_not_sent(now, route, why);
+        match why {
+            NotSent::TooBig => {
+                if let Some(plan @ Plan::Answer(_)) = self.plan_on(now, route, packet.as_mut_slice()) {
+                    self.carry_out(now, plan, &packet, &mut Vec::new());
+                }
+            }
+            NotSent::Failed if held => self.counters.held_dropped += self.held.push(now, &packet),
+            NotSent::Failed => {}
+        }
+    }
+
+    // ---- inside ---------------------------------------------------------------------------------------------------
+
+    /// Lets node and sleeper tell each other their news, and turns it into outputs.
+    fn turn(&mut self, now: Instant) {
+        while !self.outputs.wakes() {
+            while let Some(event) = self.node.poll_event() {
+                self.apply(now, event);
+            }
+            if !self.sleeper_turn(now) {
+                break;
+            }
+        }
+        if let Some(pool) = &self.pool {
+            while let Some(change) = pool.poll_change() {
+                self.outputs.push_order(Order::Store(Store::Lease(change)));
+            }
+        }
+        self.store_load(now, false);
+    }
+
+    /// The session wakes, once the ways to the gateways were looked for: the network may be another one.
+    fn wake_session(&mut self, ask: bool) {
+        self.outputs.push_order(Order::FindWays { fresh: true });
+        self.outputs.wake = Some(ask);
+    }
+
+    fn apply(&mut self, now: Instant, event: Event) {
+        self.sleeper_learns(now, &event);
+        let order = match event {
+            Event::Configure { connection, assigned, routes, source } => {
+                self.inner = self.node.inner_addresses();
+                Order::Configure { connection, assigned, routes, source }
+            }
+            Event::Unconfigure { connection } => {
+                self.inner = self.node.inner_addresses();
+                Order::Unconfigure { connection }
+            }
+            Event::PeerRoutes { routes, source } => Order::PeerRoutes { routes, source },
+            Event::PeerGone { routes } => Order::PeerGone { routes },
+            Event::GatewayAddresses { .. } => Order::FindWays { fresh: false },
+            Event::Ticket { connection, bytes } => Order::Store(Store::Ticket { connection, bytes }),
+            Event::TicketSpent { record } => Order::Store(Store::SpentTicket { record }),
+            Event::TicketKeys { exported } => Order::Store(Store::TicketKeys { exported }),
+            Event::Resend { packets } => {
+                self.outputs.push_news(News::Resending { packets: packets.len() });
+                self.counters.held_dropped += self.held.push_first(now, packets);
+                return;
+            }
+            Event::Flowing => {
+                self.outputs.flowing = true;
+                return;
+            }
+            Event::Deliver { packets } => return self.returned.extend(packets),
+            Event::SleepReady { connection, verdict } => {
+                self.announced(now, &connection);
+                return self.outputs.push_news(News::Announced { connection, verdict });
+            }
+            Event::Missed { connection, packets } => {
+                return self.outputs.push_news(News::Missed { connection, packets });
+            }
+            Event::LoadReport { .. } => return,
+            Event::PeerSleeps { .. } | Event::PeerAwake { .. } => {
+                tracing::debug!(?event, "dormancy");
+                return;
+            }
+            Event::Changed(change) => {
+                let unanswered = change.unanswered_full_exchange().map(ToOwned::to_owned);
+                self.outputs.push_news(News::Changed(change));
+                // The gateway may have moved.
+                let Some(connection) = unanswered else { return };
+                Order::Resolve { connection }
+            }
+        };
+        self.outputs.push_order(order);
+    }
+
+    /// What was learned about load is stored when sessions have come up, but not more often than [`SAVE_EVERY`].
+    fn store_load(&mut self, now: Instant, at_once: bool) {
+        let (recorded, at) = self.load_stored;
+        let history = self.node.load_history();
+        if history.recorded() != recorded && (at_once || now - at >= SAVE_EVERY) {
+            self.load_stored = (history.recorded(), now);
+            let bytes = history.export();
+            self.outputs.push_order(Order::Store(Store::LoadHistory(bytes)));
+        }
+    }
+}

@@ -1,0 +1,310 @@
+//! The packet path: what becomes of each inner packet on its way into a tunnel, and of each datagram on its way out of one. Owns the
+//! order of the steps (route, MSS, MTU, ECN, padding, sealing) and their counters; every packet that is sealed goes through
+//! [`Host::plan_on`] and [`Host::seal`], whether it comes from the inner side, has waited, or was kept for a device.
+
+use super::Host;
+use crate::data::Train;
+use crate::node::{Inbound, Route};
+use dormouse_energy::Direction;
+use dormouse_esp::transport::{self, Original};
+use dormouse_esp::{Mode, Selectors, ecn, pmtu};
+use dormouse_sansio::Instant;
+use dormouse_sansio::packet::{Geometry, InnerPacket, Plan, Received, Sealed, Verdict};
+use dormouse_standin::DeviceId;
+use dormouse_wire::ike::TsRange;
+use dormouse_wire::ip::{self, Ecn, Flow};
+use std::net::IpAddr;
+use std::ops::Range;
+
+/// What the packet path has counted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct PathCounters {
+    /// Inner packets that no policy covers.
+    pub no_policy: u64,
+    /// Packets that had to wait for their session.
+    pub held: u64,
+    /// Packets that were dropped because too many waited already.
+    pub held_dropped: u64,
+    /// Senders that were asked for smaller packets.
+    pub too_big: u64,
+    /// Batches that could not be sent.
+    pub unsent: u64,
+    /// Batches that could not be sealed.
+    pub unsealed: u64,
+    /// Datagrams dropped on arrival.
+    pub discards: u64,
+}
+
+/// Why a datagram was not sent.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum NotSent {
+    /// The outer link does not carry so much at once.
+    TooBig,
+    /// There is no room for it now, or no way there.
+    Failed,
+}
+
+impl Host {
+    /// What becomes of a packet from the inner side: it may be dropped, held, answered, or sealed. May clamp the MSS in place. Of a
+    /// packet to be sealed, [`Host::seal`] is called next, before or after other plans.
+    pub fn plan<P: InnerPacket + ?Sized>(&mut self, now: Instant, packet: &mut P) -> Plan {
+        let Some(flow) = ip::flow(packet.bytes()) else { return Plan::Drop };
+        match self.node.route(&flow) {
+            Route::Send(child) => {
+                if self.device.is_some() && self.node.is_clients(child) {
+                    self.observe(now, Direction::Outgoing, &flow, packet.bytes().len());
+                }
+                self.plan_on(now, child, packet).unwrap_or(Plan::Drop)
+            }
+            Route::Hold => {
+                self.hold(now, packet);
+                self.observe(now, Direction::Outgoing, &flow, packet.bytes().len());
+                Plan::Drop
+            }
+            Route::StandIn(device) => self.stand_in(now, device, packet),
+            Route::None => {
+                self.counters.no_policy += 1;
+                Plan::Drop
+            }
+        }
+    }
+
+    /// How a packet is to be sealed with this child, or why its sender must be told to send smaller ones.
+    pub(super) fn plan_on<P: InnerPacket + ?Sized>(
+        &mut self,
+        now: Instant,
+        id: u64,
+        packet: &mut P,
+    ) -> Option<Plan> {
+        self.node.observe_outbound(now, id, packet.bytes());
+        let child = self.node.child_mut(id)?;
+        let inner_mtu = child.overhead.inner_mtu(child.pmtu.get(now).into());
+        ip::tcp::clamp_mss(packet.bytes_mut(), pmtu::mss_v4(inner_mtu), pmtu::mss_v6(inner_mtu));
+        let bytes = packet.bytes();
+        let (strip, next_header) = match child.outbound.mode() {
+            Mode::Tunnel => (
+                0,
+                if bytes.first()? >> 4 == 6 { dormouse_esp::IPV6_IN_IP } else { dormouse_esp::IPV4_IN_IP },
+            ),
+            Mode::Transport => {
+                let stripped = transport::strip(bytes)?;
+                (stripped.header_len, stripped.next_header)
+            }
+        };
+        // Told also to a sender that did not set DF: nothing is fragmented here, neither inside nor outside (RFC 4301 section
+        // 8.1 leaves that to policy). The MTU of the interface keeps this rare.
+        if !packet.fits(inner_mtu) {
+            return self.answer_too_big(packet.bytes(), inner_mtu);
+        }
+        let packet_len = packet.packet_len().min(inner_mtu);
+        let mark = ecn::of_packet(packet.bytes()) as u8;
+        Some(Plan::Seal(Geometry {
+            route: id,
+            head: child.outbound.head_len(),
+            strip,
+            max_inner: inner_mtu,
+            stride: child.outbound.sealed_len(packet_len - strip),
+            packet_len,
+            next_header,
+            ecn: mark,
+        }))
+    }
+
+    /// Seals packets in place: packet `i` of `sizes[i]` bytes lies at `i * geometry.stride + geometry.head` of `slots`. `None`: they
+    /// are lost, because their SA is gone or used up.
+    pub fn seal(
+        &mut self,
+        now: Instant,
+        geometry: &Geometry,
+        slots: &mut [u8],
+        sizes: &[usize],
+    ) -> Option<Sealed> {
+        let child = self.node.child_mut(geometry.route)?;
+        let path = child.path;
+        match child.outbound.seal_batch(slots, geometry.stride, sizes, geometry.next_header) {
+            Ok(len) => {
+                self.node.sent(now, geometry.route);
+                Some(Sealed { len, path })
+            }
+            Err(e) => {
+                tracing::debug!(%e, "a batch could not be sealed");
+                self.counters.unsealed += 1;
+                None
+            }
+        }
+    }
+
+    /// Seals one packet, which is copied to `out`.
+    pub(super) fn seal_one(
+        &mut self,
+        now: Instant,
+        geometry: &Geometry,
+        packet: &[u8],
+        out: &mut Vec<u8>,
+    ) -> Option<Sealed> {
+        let inner = packet.get(geometry.strip..)?;
+        out.clear();
+        out.resize(geometry.stride, 0);
+        out.get_mut(geometry.head..geometry.head + inner.len())?.copy_from_slice(inner);
+        let sealed = self.seal(now, geometry, out, &[inner.len()])?;
+        out.truncate(sealed.len);
+        Some(sealed)
+    }
+
+    /// A batch that was sealed with child `route` could not be sent, and is lost.
+    pub fn batch_not_sent(&mut self, now: Instant, route: u64, why: NotSent) {
+        self.counters.unsent += 1;
+        if why == NotSent::TooBig
+            && let Some(child) = self.node.child_mut(route)
+        {
+            // The next smaller size that every network of today carries.
+            let mtu = child.pmtu.get(now);
+            child.pmtu.lower(now, if mtu > 1400 { 1400 } else { 1280 });
+        }
+    }
+
+    /// Asks the sender for smaller packets.
+    /// "[...] an ESP implementation MUST support generation of ICMP PMTU messages" (RFC 4303 section 3.3.4)
+    fn answer_too_big(&mut self, packet: &[u8], inner_mtu: usize) -> Option<Plan> {
+        let flow = ip::flow(packet)?;
+        // The error comes from the far end of the link, as from a router: the destination stands in if we have no address
+        // of the family, so that the sender's filters see a plausible source.
+        let source = self
+            .inner
+            .iter()
+            .copied()
+            .find(|a| a.is_ipv4() == flow.src.is_ipv4() && *a != flow.src)
+            .unwrap_or(flow.dst);
+        let mtu = pmtu::advertised(inner_mtu, flow.src);
+        let mut answer = Vec::new();
+        if !ip::icmp::too_big(packet, source, mtu.into(), &mut answer) {
+            return Some(Plan::Drop);
+        }
+        self.counters.too_big += 1;
+        Some(Plan::Answer(answer))
+    }
+
+    fn hold<P: InnerPacket + ?Sized>(&mut self, now: Instant, packet: &P) {
+        // A train of segments is dropped: its sender has a session already and will repeat them.
+        let lost = if packet.packets() == 1 { self.held.push(now, packet.bytes()) } else { 1 };
+        self.counters.held += 1;
+        self.counters.held_dropped += lost;
+    }
+
+    /// A packet for a device that sleeps: its stand-in may answer.
+    fn stand_in<P: InnerPacket + ?Sized>(&mut self, now: Instant, device: DeviceId, packet: &P) -> Plan {
+        let (mut piece, mut answer) = (Vec::new(), Vec::new());
+        for index in 0..packet.packets() {
+            if !packet.piece(index, &mut piece) {
+                break;
+            }
+            let mut out = Vec::new();
+            let _counted = self.node.stand_in(now, device, &piece, &mut out);
+            // Several at once are one sender's on one connection, which is answered once.
+            if answer.is_empty() {
+                answer = out;
+            }
+        }
+        if answer.is_empty() { Plan::Drop } else { Plan::Answer(answer) }
+    }
+
+    /// A datagram came in, the next of a train. What it carries is opened where it lies.
+    pub fn open(&mut self, now: Instant, from: &Received, train: &mut Train, datagram: &mut [u8]) -> Verdict {
+        match self.node.handle_next(now, from.path, train, datagram) {
+            Ok(Inbound::Consumed) => Verdict::Done,
+            Ok(Inbound::Inner { range, child, next_header, flow }) => match flow {
+                Some(flow) => self.deliver(now, from, child, &flow, datagram, range),
+                None => self.deliver_payload(now, from, child, next_header, datagram, range),
+            },
+            Err(e) => {
+                tracing::debug!(path = %from.path, %e, "dropped");
+                self.counters.discards += 1;
+                Verdict::Done
+            }
+        }
+    }
+
+    fn deliver(
+        &mut self,
+        now: Instant,
+        from: &Received,
+        child: u64,
+        flow: &Flow,
+        datagram: &mut [u8],
+        range: Range<usize>,
+    ) -> Verdict {
+        if self.device.is_some() && self.node.is_clients(child) {
+            self.observe(now, Direction::Incoming, flow, range.len());
+        }
+        let Some(child) = self.node.child_mut(child) else { return Verdict::Done };
+        let inner_mtu = child.overhead.inner_mtu(child.pmtu.get(now).into());
+        let Some(inner) = datagram.get_mut(range.clone()) else { return Verdict::Done };
+        if !ecn::decapsulate(inner, Ecn::from_traffic_class(from.ecn)) {
+            self.counters.discards += 1;
+            return Verdict::Done;
+        }
+        ip::tcp::clamp_mss(inner, pmtu::mss_v4(inner_mtu), pmtu::mss_v6(inner_mtu));
+        if self.node.routes_due() {
+            // A host that answers at once would find no way back to the peer.
+            self.awaiting_route.push_back(inner.to_vec());
+            return Verdict::Done;
+        }
+        Verdict::Deliver(range)
+    }
+
+    /// Transport mode: the payload gets its header again, between the addresses of the selectors. If a NAT has changed them on
+    /// their way, its checksum is still over those that the peer sees, and is corrected (RFC 3948 section 3.1.2).
+    fn deliver_payload(
+        &mut self,
+        now: Instant,
+        from: &Received,
+        id: u64,
+        next_header: u8,
+        datagram: &mut [u8],
+        range: Range<usize>,
+    ) -> Verdict {
+        let outer = (from.path.remote.ip(), from.path.local.ip());
+        let (Some(child), Some(payload)) = (self.node.child_mut(id), datagram.get_mut(range.clone())) else {
+            return Verdict::Done;
+        };
+        let flow = payload_flow(&child.selectors, outer, next_header, payload);
+        let header = transport::Rebuilt::new(flow.src, flow.dst, next_header, payload.len(), 64);
+        let Some(header) = header.filter(|_| child.selectors.match_inbound(&flow)) else {
+            self.counters.discards += 1;
+            return Verdict::Done;
+        };
+        if let Some(Original { source, destination }) = child.original {
+            transport::correct_checksum(payload, next_header, (source, destination), (flow.src, flow.dst));
+        }
+        if self.device.is_some() && self.node.is_clients(id) {
+            self.observe(now, Direction::Incoming, &flow, range.len());
+        }
+        let mut bytes = [0; 40];
+        let used = header.as_bytes().len();
+        if let Some(room) = bytes.get_mut(..used) {
+            room.copy_from_slice(header.as_bytes());
+        }
+        Verdict::DeliverBehind(bytes, used, range)
+    }
+
+    /// An ICMP error came back for something that was sent to `destination`; `mtu` if it says that packets are too big.
+    pub fn path_error(&mut self, now: Instant, destination: std::net::SocketAddr, mtu: Option<u32>) {
+        self.node.path_error(now, destination, mtu);
+    }
+}
+
+/// The flow of a payload that came without its header, which was between the addresses of the selectors.
+fn payload_flow(selectors: &Selectors, outer: (IpAddr, IpAddr), next_header: u8, payload: &[u8]) -> Flow {
+    let single = |list: &[TsRange]| list.first().filter(|ts| ts.start == ts.end).map(|ts| ts.start);
+    let port = |at: usize| match (next_header, payload.get(at..at + 2)) {
+        (6 | 17 | 132, Some([high, low])) => Some(u16::from_be_bytes([*high, *low])),
+        _ => None,
+    };
+    Flow {
+        src: single(selectors.remote()).unwrap_or(outer.0),
+        dst: single(selectors.local()).unwrap_or(outer.1),
+        protocol: next_header,
+        src_port: port(0),
+        dst_port: port(2),
+    }
+}
