@@ -619,8 +619,9 @@ impl Crowd {
         Ok(())
     }
 
-    /// Sends what is to be sent: what IKE says first, since an update must not be overtaken by the packet that follows it.
+    /// Applies what has happened and then sends what is to be sent: what IKE says first, since an update must not be overtaken by the packet that follows it.
     fn flush(&mut self) -> Result<()> {
+        self.events()?;
         let mut out = Vec::new();
         while let Some(transmit) = self.endpoint.poll_transmit(BootClock::now(), &mut out) {
             self.send(&transmit.path, &out)?;
