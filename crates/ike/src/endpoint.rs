@@ -152,6 +152,26 @@ impl Endpoint {
         self.with_sa(now, sa, |ike, shared| ike.tell_addresses(shared, now, addresses))
     }
 
+    /// Gateway: the addresses at which this machine can be reached now, at any time; what is not an address for peers (loopback,
+    /// link-local) is left out by the driver. Where the connection names none itself, clients are told those that they do not use:
+    /// when their session begins, and when this changes (RFC 4555 section 3.6).
+    pub fn set_own_addresses(&mut self, now: Instant, addresses: &[IpAddr]) {
+        if self.shared.own_addresses == addresses {
+            return;
+        }
+        self.shared.own_addresses = addresses.to_vec();
+        for (id, slot) in &mut self.slots {
+            if let Slot::Established(ike) = slot
+                && !ike.core.client
+                && ike.core.link.conn.additional_addresses.is_empty()
+            {
+                ike.tell_addresses(&mut self.shared, now, addresses);
+                self.touched.insert(*id);
+            }
+        }
+        self.settle(now);
+    }
+
     /// Asks whether the peer still has the SA. [`Event::ProbeAnswered`] or, after `timeout`, [`Event::ProbeFailed`]. A failed
     /// probe does not end the SA; the request goes on being repeated until the retransmission policy gives up.
     pub fn probe(&mut self, now: Instant, sa: SaId, timeout: Duration) -> bool {

@@ -3,10 +3,12 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use core::net::IpAddr;
+
 use dormouse_sansio::{Entropy, Instant, UnixTime};
 
 use crate::action::Action;
-use crate::config::EndpointConfig;
+use crate::config::{Connection, EndpointConfig};
 use crate::cookie::CookieJar;
 use crate::event::Event;
 use crate::half_opens::HalfOpens;
@@ -33,6 +35,8 @@ pub(crate) struct Shared {
     /// Sessions that callers have begun and not yet established.
     pub(crate) half_open: HalfOpens,
     pub(crate) load: LoadHistory,
+    /// The addresses at which this machine can be reached, as the driver last said.
+    pub(crate) own_addresses: Vec<IpAddr>,
     pub(crate) next_name: u64,
 }
 
@@ -52,6 +56,7 @@ impl Shared {
             events: VecDeque::new(),
             actions: VecDeque::new(),
             stats: Stats::default(),
+            own_addresses: Vec::new(),
             next_name: 0,
         }
     }
@@ -63,6 +68,14 @@ impl Shared {
     /// Wall-clock time at `now`; the epoch as long as it is not known (then every certificate and ticket is refused, and says so).
     pub(crate) fn unix(&self, now: Instant) -> UnixTime {
         self.wall.map_or(UnixTime(0), |(at, unix)| unix + (now - at))
+    }
+
+    /// The addresses of which a client of this connection is told those that it does not use.
+    pub(crate) fn addresses_of<'a>(&'a self, conn: &'a Connection) -> &'a [IpAddr] {
+        match conn.additional_addresses.as_slice() {
+            [] => &self.own_addresses,
+            configured => configured,
+        }
     }
 
     pub(crate) fn nonce(&mut self) -> Vec<u8> {

@@ -348,3 +348,32 @@ fn a_gateway_with_several_addresses_says_so_when_the_session_begins() {
     let path = pair.gateway.endpoint.path(b).expect("it is there");
     assert_eq!(path.local.to_string(), "198.51.100.7:4500", "and the client may come there");
 }
+
+#[test]
+fn a_gateway_that_listens_everywhere_tells_its_addresses_as_they_change() {
+    let mut pair = Pair::psk(17);
+    let gateway = common::addr(common::GATEWAY).ip();
+    let [one, other]: [IpAddr; 2] = ["198.51.100.7", "2001:db8:1::7"].map(|a| a.parse().expect("an address"));
+    pair.gateway.endpoint.set_own_addresses(pair.now, &[gateway, one]);
+    let (_, b) = pair.up();
+    let told = |pair: &mut Pair| {
+        let take = |e: &Event| match e {
+            Event::PeerAddresses { addresses, .. } => Some(addresses.clone()),
+            _ => None,
+        };
+        pair.settle();
+        std::iter::from_fn(|| pair.client.take(take)).collect::<Vec<_>>()
+    };
+    assert_eq!(told(&mut pair), [[one]], "in IKE_AUTH, but the one in use");
+    for (addresses, news) in [
+        (vec![gateway, one], vec![]),
+        (vec![other, gateway], vec![vec![other]]),
+        (vec![gateway, other], vec![]),
+        (vec![gateway], vec![vec![]]),
+    ] {
+        pair.gateway.endpoint.set_own_addresses(pair.now, &addresses);
+        assert_eq!(told(&mut pair), news, "{addresses:?}");
+    }
+    let begun = &pair.gateway.endpoint.sa_stats(b).expect("it is there").begun;
+    assert_eq!(begun[&Kind::Mobike], 2, "nothing is said that the client knows");
+}

@@ -374,7 +374,7 @@ impl HalfOpen {
         let (assigned, cp, no_address) = assign(shared, &conn, &identity, view);
         list.extend(cp);
         let mobike = conn.mobike && view.has(NotifyType::MobikeSupported);
-        let told = payloads::other_addresses(&conn.additional_addresses, &link.path);
+        let told = payloads::other_addresses(shared.addresses_of(&conn), &link.path);
         let birth = Birth {
             session,
             peer: identity.clone(),

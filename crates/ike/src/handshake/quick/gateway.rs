@@ -168,7 +168,7 @@ fn begin(
         vouched_until: ticket.vouched_until,
     };
     let mobike = conn.mobike && inner.has(NotifyType::MobikeSupported);
-    let told = payloads::other_addresses(&conn.additional_addresses, &path);
+    let told = payloads::other_addresses(shared.addresses_of(&conn), &path);
     let birth = Birth {
         session,
         peer,
