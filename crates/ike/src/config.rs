@@ -233,8 +233,9 @@ pub struct ChildConfig {
     pub lifetime: Lifetime,
     /// MSS clamping.
     pub mss_clamp: MssClamp,
-    /// Whether inner packets are padded to hide their sizes (RFC 4303, section 2.7).
-    pub tfc_padding: bool,
+    /// Inner packets are padded to a multiple of this many bytes, to hide their sizes (RFC 4303, section 2.7); 0: no more than the
+    /// cipher needs.
+    pub pad_to: u16,
 }
 
 impl Default for ChildConfig {
@@ -263,7 +264,7 @@ impl Default for ChildConfig {
                 jitter_percent: 10,
             },
             mss_clamp: MssClamp::Auto,
-            tfc_padding: false,
+            pad_to: 0,
         }
     }
 }

@@ -15,8 +15,6 @@ use std::net::IpAddr;
 /// What the configuration says of a child, beyond what is negotiated.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Local {
-    /// Packets are padded to a multiple of this many bytes; 0 pads no more than the cipher needs.
-    pub(crate) pad_to: u16,
     /// MTU of the outer link.
     pub(crate) link_mtu: u16,
 }
@@ -40,7 +38,7 @@ pub(crate) fn build(
         esn: install.esn,
         mode,
         replay_window: install.replay_window,
-        tfc: if install.tfc_padding && local.pad_to > 0 { Tfc::Multiple(local.pad_to) } else { Tfc::Off },
+        tfc: if install.pad_to > 0 { Tfc::Multiple(install.pad_to) } else { Tfc::Off },
         limits: Limits { soft, hard: Volume::UNLIMITED },
     };
     let overhead = Overhead::new(install.encr, install.integ, mode, &install.path);

@@ -94,7 +94,6 @@ pub struct Counters {
 #[derive(Debug)]
 pub(crate) struct Policy {
     pub(crate) ike: Arc<Connection>,
-    pad_to: u16,
 }
 
 /// A child as IKE knows it.
@@ -173,10 +172,7 @@ impl Node {
     ) -> Self {
         let (mut clients, mut policies) = (BTreeMap::new(), BTreeMap::new());
         for connection in connections {
-            policies.insert(
-                connection.name.clone(),
-                Policy { ike: connection.ike.clone(), pad_to: connection.pad_to },
-            );
+            policies.insert(connection.name.clone(), Policy { ike: connection.ike.clone() });
             match connection.role {
                 Role::Gateway => endpoint.connections.push(connection.ike),
                 Role::Client => {
@@ -531,12 +527,7 @@ impl Node {
         let id = u64::from(install.child.spi());
         let (replaces, send_now) = (install.replaces.map(|old| u64::from(old.spi())), install.send_now);
         let Some(sa) = install.owner.ike() else { return };
-        let policy = self.sessions.get(&sa).and_then(|s| self.policies.get(&s.connection));
-        let Some(policy) = policy else {
-            tracing::error!(%sa, "a CHILD SA of no known connection");
-            return;
-        };
-        let local = crate::child::Local { pad_to: policy.pad_to, link_mtu: self.path_mtu };
+        let local = crate::child::Local { link_mtu: self.path_mtu };
         let child = match crate::child::build(&install, local, &mut *self.entropy) {
             Ok(child) => child,
             Err(e) => {

@@ -67,7 +67,7 @@ impl IkeSa {
                 ChildMode::Transport => Mode::Transport,
             },
             protection: Protection::Whole,
-            tfc_padding: agreed.tfc_padding,
+            pad_to: config.filter(|_| agreed.tfc_padding).map_or(0, |c| c.pad_to),
             ts_local: agreed.ts_local.clone(),
             ts_remote: agreed.ts_remote.clone(),
             original: agreed.original,
