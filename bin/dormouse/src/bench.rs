@@ -139,7 +139,7 @@ pub(crate) fn run(args: &BenchArgs, json: bool) -> Result<ExitCode> {
         eprintln!("sets the frequency governor to {names} in turn, and puts it back");
     }
     if args.plan {
-        let lines: String = results.samples.iter().map(|s| bench::label(s) + "\n").collect();
+        let lines: String = results.samples.iter().map(|s| s.label() + "\n").collect();
         say(&lines)?;
         return Ok(ExitCode::SUCCESS);
     }
@@ -262,7 +262,7 @@ fn summary(campaign: &Campaign) -> String {
             let _ = writeln!(
                 out,
                 "{:<72} {:>10} {:>10} {:>10} {:>8}{far}",
-                bench::label(sample),
+                sample.label(),
                 of(median(sample.values(Metric::Throughput)), 8e-6, 1),
                 of(median(own), 1.0, 3),
                 of(median(rest), 1.0, 3),

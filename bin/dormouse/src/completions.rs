@@ -1,7 +1,6 @@
 //! What packagers need: completions and manual pages, made from the definitions that parse the command line.
 
-use crate::Cli;
-use clap::{CommandFactory, Subcommand};
+use clap::Subcommand;
 use clap_complete::Shell;
 use dormouse_control::{Error, ErrorKind, ExitCode};
 use std::path::{Path, PathBuf};
@@ -23,8 +22,8 @@ pub(crate) enum Pages {
     },
 }
 
-pub(crate) fn run(pages: &Pages) -> Result<ExitCode, Error> {
-    let mut command = Cli::command();
+/// `command` is the whole command line.
+pub(crate) fn run(pages: &Pages, mut command: clap::Command) -> Result<ExitCode, Error> {
     match pages {
         Pages::Completions { shell } => {
             let mut text = Vec::new();
@@ -79,6 +78,8 @@ fn failed(path: &Path, error: &std::io::Error) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Cli;
+    use clap::CommandFactory as _;
 
     #[test]
     fn the_command_line_is_consistent() {
@@ -88,7 +89,7 @@ mod tests {
     #[test]
     fn every_command_has_a_page() {
         let directory = std::env::temp_dir().join(format!("dormouse-man-{}", std::process::id()));
-        run(&Pages::Man { directory: Some(directory.clone()) }).unwrap();
+        run(&Pages::Man { directory: Some(directory.clone()) }, Cli::command()).unwrap();
         for verb in [
             "", "-up", "-down", "-suspend", "-resume", "-status", "-watch", "-doctor", "-wait", "-stats",
             "-trace",

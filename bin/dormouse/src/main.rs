@@ -18,7 +18,7 @@ mod render_sleep;
 mod style;
 mod trace;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory as _, Parser, Subcommand};
 use dormouse_control::DEFAULT_SOCKET;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -61,7 +61,7 @@ fn main() -> ExitCode {
     let outcome = match cli.command {
         Command::Control(verb) => control_verbs::run(&verb, &cli.socket, cli.json).map(Into::into),
         Command::Doctor(args) => doctor::run(&args, &cli.socket, cli.json).map(Into::into),
-        Command::Pages(pages) => completions::run(&pages).map(Into::into),
+        Command::Pages(pages) => completions::run(&pages, Cli::command()).map(Into::into),
         Command::Advise(args) => return exit::of_anyhow(advise::run(&args, cli.json)),
         Command::Lab(args) => return exit::of_anyhow(lab::run(&args, cli.json)),
         Command::Meter(args) => return exit::of_anyhow(meter::run(&args, cli.json)),

@@ -1,7 +1,7 @@
 //! How the daemon's answers look to people. Owns layout only; decides nothing.
 
 use crate::render_sleep;
-use crate::style::Style;
+use crate::style::{Style, duration, field};
 use dormouse_control::{
     Check, CheckOutcome, Connection, ConnectionState, Event, EventKind, Gateway, SaStatus, Stats, Status,
     Traffic,
@@ -261,13 +261,6 @@ pub(crate) fn checks(checks: &[Check], style: Style) -> String {
     out
 }
 
-/// A line of an indented list; nothing if there is nothing to say.
-pub(crate) fn field(out: &mut String, style: Style, title: &str, text: &str) {
-    if !text.is_empty() {
-        let _ = writeln!(out, "  {} {text}", style.dim(&format!("{title:<10}")));
-    }
-}
-
 fn state(state: ConnectionState, style: Style) -> String {
     let name = state.name();
     match state {
@@ -317,32 +310,6 @@ fn table(head: &[&str], rows: &[Vec<String>], style: Style) -> String {
         let _ = writeln!(out, "  {}", row(&mut cells.iter().map(String::as_str)));
     }
     out
-}
-
-/// Two units at most: `3 h 12 min`, `48 s`, `1.5 s`.
-pub(crate) fn duration(seconds: f64) -> String {
-    if !seconds.is_finite() || seconds < 0.0 {
-        return "now".into();
-    }
-    if seconds < 10.0 {
-        let text = format!("{seconds:.1}");
-        return format!("{} s", text.strip_suffix(".0").unwrap_or(&text));
-    }
-    #[expect(
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        reason = "saturates, and is not negative"
-    )]
-    let whole = seconds.round() as u64;
-    let two = |large: u64, a: &str, small: u64, b: &str| {
-        if small == 0 { format!("{large} {a}") } else { format!("{large} {a} {small} {b}") }
-    };
-    match whole {
-        0..=89 => format!("{whole} s"),
-        90..=3599 => two(whole / 60, "min", whole % 60, "s"),
-        3600..=86_399 => two(whole / 3600, "h", whole % 3600 / 60, "min"),
-        _ => two(whole / 86_400, "d", whole % 86_400 / 3600, "h"),
-    }
 }
 
 /// Three digits and a unit.

@@ -1,7 +1,7 @@
 //! How the radio's sleep looks to people. Owns layout only.
 
-use crate::render::{duration, field};
 use crate::style::Style;
+use crate::style::{duration, field};
 use dormouse_control::{DecisionStatus, EnergyStatus, EventKind, SleepState, SleepStatus, WakeStatus};
 use std::fmt::Write as _;
 

@@ -1,5 +1,6 @@
-//! Colour, where it helps: only on a terminal, and never against the user's will.
+//! What every rendering shares: colour, only on a terminal and never against the user's will; lines of a list; lengths of time.
 
+use std::fmt::Write as _;
 use std::io::IsTerminal;
 
 /// How text may be marked.
@@ -54,5 +55,38 @@ impl Style {
 
     pub(crate) fn dim(self, text: &str) -> String {
         self.mark("2", text)
+    }
+}
+
+/// A line of an indented list; nothing if there is nothing to say.
+pub(crate) fn field(out: &mut String, style: Style, title: &str, text: &str) {
+    if !text.is_empty() {
+        let _ = writeln!(out, "  {} {text}", style.dim(&format!("{title:<10}")));
+    }
+}
+
+/// Two units at most: `3 h 12 min`, `48 s`, `1.5 s`.
+pub(crate) fn duration(seconds: f64) -> String {
+    if !seconds.is_finite() || seconds < 0.0 {
+        return "now".into();
+    }
+    if seconds < 10.0 {
+        let text = format!("{seconds:.1}");
+        return format!("{} s", text.strip_suffix(".0").unwrap_or(&text));
+    }
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "saturates, and is not negative"
+    )]
+    let whole = seconds.round() as u64;
+    let two = |large: u64, a: &str, small: u64, b: &str| {
+        if small == 0 { format!("{large} {a}") } else { format!("{large} {a} {small} {b}") }
+    };
+    match whole {
+        0..=89 => format!("{whole} s"),
+        90..=3599 => two(whole / 60, "min", whole % 60, "s"),
+        3600..=86_399 => two(whole / 3600, "h", whole % 3600 / 60, "min"),
+        _ => two(whole / 86_400, "d", whole % 86_400 / 3600, "h"),
     }
 }

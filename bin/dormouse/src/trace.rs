@@ -15,16 +15,17 @@ use dormouse_energy::profile::Profile;
 use dormouse_energy::radio;
 use dormouse_io::capture::Capture;
 use dormouse_io::signal::Signals;
-use dormouse_trace::analyse::{Event, Options, account, survey_all};
+use dormouse_trace::analyse::{Options, account, survey_all};
 use dormouse_trace::clients::{Client, Directory, Wanted};
-use dormouse_trace::decode::exports::PORTS;
 use dormouse_trace::flow::Spread;
 use dormouse_trace::generate::{Population, Recipe, write};
+use dormouse_trace::input::EXPORT_PORTS;
 use dormouse_trace::input::{Input, compress, expand};
 use dormouse_trace::parquet_file::PeriodWriter;
 use dormouse_trace::periods::Collector;
 use dormouse_trace::report::figures::{Figures, Questions};
 use dormouse_trace::report::{charts, html, json, table};
+use dormouse_trace::seen::ClientPacket;
 
 /// What sleeping would save on recorded traffic
 #[derive(Debug, Args)]
@@ -125,7 +126,7 @@ struct AnalyseArgs {
     #[arg(long, value_name = "even|edges", default_value = "even")]
     flows: Spread,
     /// UDP port on which a capture's NetFlow and IPFIX exports are looked for (repeatable; 0: nowhere)
-    #[arg(long = "netflow-port", value_name = "PORT", default_values_t = PORTS)]
+    #[arg(long = "netflow-port", value_name = "PORT", default_values_t = EXPORT_PORTS)]
     netflow_ports: Vec<u16>,
     /// Worker threads
     #[arg(long, value_name = "N")]
@@ -298,7 +299,7 @@ fn analyse_files(args: &AnalyseArgs, json: bool) -> anyhow::Result<ExitCode> {
     let synthetic = survey.files.iter().find_map(|f| f.synthetic.clone());
     let mut periods =
         args.periods.as_deref().map(|p| Periods::create(p, &settings, synthetic.as_deref())).transpose()?;
-    let mut tap = |event: &Event| {
+    let mut tap = |event: &ClientPacket| {
         if let Some(periods) = &mut periods {
             periods.packet(event, &directory);
         }
@@ -371,7 +372,7 @@ impl Periods {
         })
     }
 
-    fn packet(&mut self, event: &Event, directory: &Directory) {
+    fn packet(&mut self, event: &ClientPacket, directory: &Directory) {
         let Self { collector, writer, failed } = self;
         collector.packet(event, &mut |period| {
             if failed.is_none() {

@@ -137,7 +137,7 @@ fn stand_in(it: &StandInInfo, now: Instant) -> control::StandIn {
 
 fn ike(s: &SessionInfo, now: Instant) -> SaStatus {
     SaStatus {
-        spi: s.sa.to_string(),
+        spi: s.owner.to_string(),
         suite: s.ike.as_ref().map(|d| d.suite.clone()).unwrap_or_default(),
         age_seconds: s.age.as_secs_f64(),
         rekey_in_seconds: s.ike.as_ref().and_then(|d| d.rekey_at).map(|at| (at - now).as_secs_f64()),
@@ -156,7 +156,7 @@ fn nat(d: &Description) -> Option<control::Nat> {
 
 fn child(s: &SessionInfo, c: &ChildInfo, now: Instant) -> SaStatus {
     SaStatus {
-        spi: format!("{:08x} {:08x}", c.spi_in, c.spi_out),
+        spi: format!("{:08x} {:08x}", c.id.spi(), c.spi_out),
         suite: c.suite.clone(),
         age_seconds: s.age.as_secs_f64(),
         rekey_in_seconds: c.rekey_at.map(|at| (at - now).as_secs_f64()),

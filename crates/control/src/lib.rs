@@ -24,6 +24,7 @@ mod exit;
 pub mod fuzz;
 mod request;
 mod response;
+mod rung;
 mod sleep;
 mod standin;
 mod status;
@@ -33,11 +34,12 @@ pub use event::{Event, EventKind};
 pub use exit::ExitCode;
 pub use request::{Request, Verb};
 pub use response::{Outcome, Reply, Response};
+pub use rung::Rung;
 pub use sleep::{DecisionStatus, EnergyStatus, RadioStatus, SleepMode, SleepState, SleepStatus, WakeStatus};
 pub use standin::{AbsentDevice, Asleep, StandIn};
 pub use status::{
     Check, CheckOutcome, Connection, ConnectionState, DaemonStatus, DeadlineStatus, Gateway, LastError,
-    LastWake, Nat, Offload, Role, Rung, SaStatus, Session, Stats, Status, Ticket, Traffic,
+    LastWake, Nat, Offload, Role, SaStatus, Session, Stats, Status, Ticket, Traffic,
 };
 
 /// Version of the protocol, in every line.

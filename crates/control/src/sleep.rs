@@ -1,6 +1,6 @@
 //! The radio's sleep as `status` and `watch` report it. Times are in seconds; a missing field is not known.
 
-use crate::Rung;
+use crate::rung::Rung;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 

@@ -1,5 +1,6 @@
 //! The state of a daemon as `status`, `stats` and `doctor` report it. Times are in seconds from now unless a name says otherwise.
 
+use crate::rung::Rung;
 use serde::{Deserialize, Serialize};
 
 /// Everything as it stands.
@@ -83,33 +84,6 @@ impl ConnectionState {
             Self::Connecting => "connecting",
             Self::Up => "up",
             Self::Waiting => "waiting",
-        }
-    }
-}
-
-/// One way of getting a session back, cheapest first.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Rung {
-    /// The SA was still held at both ends: no exchange.
-    Held,
-    /// The SA moved to a new address (MOBIKE).
-    Mobike,
-    /// Resumption by ticket.
-    Ticket,
-    /// A full exchange.
-    Full,
-}
-
-impl Rung {
-    /// The word for it.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Held => "held",
-            Self::Mobike => "mobike",
-            Self::Ticket => "ticket",
-            Self::Full => "full",
         }
     }
 }

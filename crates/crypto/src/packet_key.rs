@@ -14,21 +14,24 @@ use aws_lc_rs::hmac;
 use aws_lc_rs::iv::FixedLength;
 
 use crate::error::{Error, Unauthentic};
-use crate::measure::{self, Around, Protect};
 use crate::secret::ct_eq;
 use crate::suites::{Encr, Integ};
 
 /// The keys of one direction of one SA. Both halves live in it, so that tests can play both ends; an SA uses one.
 pub struct PacketKey {
-    names: Names,
+    /// The algorithms; `None` for a suite that is only measured.
+    names: Option<(Encr, Option<Integ>)>,
+    lengths: Lengths,
     keys: Keys,
 }
 
-/// What the key is for; the lengths follow from it.
+/// Lengths in bytes that follow from the algorithms.
 #[derive(Clone, Copy)]
-enum Names {
-    Negotiable { encr: Encr, integ: Option<Integ> },
-    Measured(measure::Suite),
+pub(crate) struct Lengths {
+    pub(crate) iv: u8,
+    pub(crate) icv: u8,
+    pub(crate) block: u8,
+    pub(crate) separate_mac: bool,
 }
 
 /// The composed ones are boxed: their key schedules are kilobytes, and most SAs are combined-mode.
@@ -83,12 +86,15 @@ impl PacketKey {
             Some(integ) => composed_keys(encr, key, salt, hmac::Key::new(mac_algorithm(integ), mac)),
         };
         let keys = keys.ok_or(Error::Backend { operation: "key set-up" })?;
-        Ok(Self { names: Names::Negotiable { encr, integ }, keys })
+        let icv = integ.map_or(encr.icv_len(), Integ::icv_len);
+        let [iv, icv, block] = [encr.iv_len(), icv, encr.block_len()].map(|n| n as u8);
+        let lengths = Lengths { iv, icv, block, separate_mac: integ.is_some() };
+        Ok(Self { names: Some((encr, integ)), lengths, keys })
     }
 
-    /// A key for [`measure`], which alone can call this.
-    pub(crate) fn measured(suite: measure::Suite, keys: Box<dyn Protect>) -> Self {
-        Self { names: Names::Measured(suite), keys: Keys::Measured(keys) }
+    /// A key of a suite that is only measured: [`crate::measure`] alone can call this.
+    pub(crate) fn measured(lengths: Lengths, keys: Box<dyn Protect>) -> Self {
+        Self { names: None, lengths, keys: Keys::Measured(keys) }
     }
 
     /// Whether IVs must be ones that nobody can predict (RFC 3602, section 3); otherwise they must only never repeat.
@@ -100,39 +106,26 @@ impl PacketKey {
     /// Whether cipher and integrity algorithm are two: the MAC then runs over the IV as well, and over a tail.
     #[must_use]
     pub const fn separate_mac(&self) -> bool {
-        match self.names {
-            Names::Negotiable { integ, .. } => integ.is_some(),
-            Names::Measured(suite) => !suite.cipher().is_aead(),
-        }
+        self.lengths.separate_mac
     }
 
     /// Length in bytes of the IV in every packet.
     #[must_use]
     pub const fn iv_len(&self) -> usize {
-        match self.names {
-            Names::Negotiable { encr, .. } => encr.iv_len(),
-            Names::Measured(suite) => suite.iv_len(),
-        }
+        self.lengths.iv as usize
     }
 
     /// Length in bytes of the integrity check value in every packet.
     #[must_use]
     pub const fn icv_len(&self) -> usize {
-        match self.names {
-            Names::Negotiable { integ: Some(integ), .. } => integ.icv_len(),
-            Names::Negotiable { encr, integ: None } => encr.icv_len(),
-            Names::Measured(suite) => suite.icv_len(),
-        }
+        self.lengths.icv as usize
     }
 
     /// What the length of the plaintext must be a multiple of, in bytes: 1 for stream and combined-mode ciphers. (ESP
     /// itself asks for a multiple of 4.)
     #[must_use]
     pub const fn block_len(&self) -> usize {
-        match self.names {
-            Names::Negotiable { encr, .. } => encr.block_len(),
-            Names::Measured(suite) => suite.block_len(),
-        }
+        self.lengths.block as usize
     }
 
     /// Encrypts `data` in place and writes the integrity check value to `icv`.
@@ -232,12 +225,26 @@ impl PacketKey {
     }
 }
 
+/// What stands around the data of a packet and is authenticated with it; see [`PacketKey::seal`].
+#[derive(Clone, Copy)]
+pub(crate) struct Around<'a> {
+    pub(crate) aad: &'a [u8],
+    pub(crate) iv: &'a [u8],
+    pub(crate) tail: &'a [u8],
+}
+
+/// What a [`PacketKey`] asks of a cipher that is only measured. Lengths have been checked.
+pub(crate) trait Protect: Send + Sync {
+    fn seal(&self, around: Around<'_>, data: &mut [u8], icv: &mut [u8]) -> Result<(), Unauthentic>;
+    fn open(&self, around: Around<'_>, data: &mut [u8], icv: &[u8]) -> Result<(), Unauthentic>;
+}
+
 impl core::fmt::Debug for PacketKey {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         match self.names {
-            Names::Negotiable { encr, integ: Some(integ) } => write!(f, "PacketKey({encr}-{integ})"),
-            Names::Negotiable { encr, integ: None } => write!(f, "PacketKey({encr})"),
-            Names::Measured(suite) => write!(f, "PacketKey({suite}, for measurement)"),
+            Some((encr, Some(integ))) => write!(f, "PacketKey({encr}-{integ})"),
+            Some((encr, None)) => write!(f, "PacketKey({encr})"),
+            None => f.write_str("PacketKey(for measurement)"),
         }
     }
 }

@@ -12,6 +12,7 @@
 
 pub mod account;
 pub mod cost;
+pub mod exchange;
 #[doc(hidden)]
 pub mod fuzz;
 pub mod meter;

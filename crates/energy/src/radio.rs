@@ -29,67 +29,9 @@
 
 use serde::Deserialize;
 
-use crate::cost::{Awake, MAX_STEPS, SleepCost, Walk};
-use crate::model::{Baseline, Exchange, Exchanges, Resumption};
+use crate::model::Baseline;
 use crate::profile::{Figure, Profile, ProfileError, Quantity, names};
-use crate::states::{Envelope, State, StatesError};
-
-/// What the radio does while it is left alone, and what switching it off costs; powers in watts, energies in joules, times in
-/// seconds.
-#[derive(Clone, Copy, PartialEq, Debug)]
-pub struct RadioStates {
-    awake: Awake,
-    /// The highest power of all.
-    active: f64,
-    off_power: f64,
-    off_energy: f64,
-    off_time: f64,
-}
-
-/// Why a file does not describe a radio.
-#[derive(Clone, PartialEq, Debug, thiserror::Error)]
-pub enum RadioError {
-    /// Not such a file.
-    #[error("radio states do not parse: {0}")]
-    Syntax(String),
-    /// A unit that is unknown, or that does not fit the figure.
-    #[error("state {state}: {figure} is given in {unit:?}, expected {expected}")]
-    Unit {
-        /// The state.
-        state: String,
-        /// The figure.
-        figure: &'static str,
-        /// The unit found.
-        unit: String,
-        /// The units that fit.
-        expected: &'static str,
-    },
-    /// None, or several, of the states are off.
-    #[error("{found} states are marked off = true, expected exactly one")]
-    Off {
-        /// How many.
-        found: usize,
-    },
-    /// Too many states to walk through.
-    #[error("{found} states beside off, expected 1 to {MAX_STEPS}")]
-    Count {
-        /// How many.
-        found: usize,
-    },
-    /// Being off saves nothing.
-    #[error("off draws {off} W and {state} only {power} W: a sleep could never pay")]
-    Pointless {
-        /// Power while off, in watts.
-        off: f64,
-        /// The state that draws least of the others.
-        state: String,
-        /// Its power, in watts.
-        power: f64,
-    },
-    /// A figure that cannot be.
-    #[error(transparent)]
-    State(#[from] StatesError),
-}
+use crate::states::{RadioError, RadioStates, State};
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -155,73 +97,6 @@ impl RadioStates {
         let [off] = off.as_slice() else { return Err(RadioError::Off { found: off.len() }) };
         let on = on.into_iter().map(FileState::state).collect::<Result<Vec<_>, _>>()?;
         Self::new(&on, &off.state()?)
-    }
-
-    /// From the states that the radio walks through while it is left on, and the one in which it is off.
-    ///
-    /// # Errors
-    /// [`RadioError`] for no or too many states, a figure that cannot be, or an off state that draws as much as another.
-    pub fn new(on: &[State], off: &State) -> Result<Self, RadioError> {
-        if !(1..=MAX_STEPS).contains(&on.len()) {
-            return Err(RadioError::Count { found: on.len() });
-        }
-        Envelope::new(core::slice::from_ref(off))?;
-        let envelope = Envelope::new(on)?;
-        let active = on.iter().map(|s| s.power).fold(0.0, f64::max);
-        let walk: Vec<Walk> = envelope
-            .steps()
-            .iter()
-            .map(|s| Walk { from: s.from, power: s.power, overhead: s.overhead })
-            .collect();
-        if let Some(least) = envelope.steps().last()
-            && least.power <= off.power
-        {
-            return Err(RadioError::Pointless {
-                off: off.power,
-                state: least.name.clone(),
-                power: least.power,
-            });
-        }
-        let awake = Awake::new(&walk).ok_or(RadioError::Count { found: walk.len() })?;
-        Ok(Self {
-            awake,
-            active,
-            off_power: off.power,
-            off_energy: off.enter_energy + off.leave_energy,
-            off_time: off.enter_time + off.leave_time,
-        })
-    }
-
-    /// Power of the state that the radio settles in, in watts: the unit of [`RadioStates::sleep_cost`] is a second of it.
-    #[must_use]
-    pub fn settled_power(&self) -> f64 {
-        self.awake.settled().power
-    }
-
-    /// Energy of switching off and on and of one exchange with `load` clients at the gateway, waiting included, in joules.
-    fn price(&self, exchange: Exchange, load: u32) -> f64 {
-        self.off_energy + exchange.energy + (self.off_time + exchange.time.at(load)) * self.active
-    }
-
-    /// What sleeping costs, in seconds of the settled radio.
-    #[must_use]
-    pub fn sleep_cost(
-        &self,
-        exchanges: &Exchanges,
-        resumption: Resumption,
-        load: u32,
-        liveness_timeout: f64,
-    ) -> SleepCost {
-        let unit = self.settled_power();
-        let (within, beyond) = exchanges.of(resumption);
-        let (within, beyond) = (self.price(within, load) / unit, self.price(beyond, load) / unit);
-        let mut walk = [Walk::default(); MAX_STEPS];
-        for (to, from) in walk.iter_mut().zip(self.awake.steps()) {
-            *to = Walk { from: from.from, power: from.power / unit, overhead: from.overhead / unit };
-        }
-        let walk = walk.get(..self.awake.steps().len()).unwrap_or_default();
-        let awake = Awake::new(walk).unwrap_or(Awake::ALWAYS_ACTIVE);
-        SleepCost::hybrid(within, beyond, liveness_timeout).with_states(awake, self.off_power / unit)
     }
 }
 

@@ -6,8 +6,9 @@ use dormouse_energy::PacketInfo;
 use dormouse_energy::account::{Ledger, Settings};
 use dormouse_energy::model::{Baseline, Resumption};
 use dormouse_energy::profile::Profile;
-use dormouse_energy::radio::{BaselineError, RadioError, RadioStates, baseline};
+use dormouse_energy::radio::{BaselineError, baseline};
 use dormouse_energy::schedule::Policy;
+use dormouse_energy::states::{RadioError, RadioStates};
 use dormouse_sansio::Instant;
 use proptest::prelude::*;
 

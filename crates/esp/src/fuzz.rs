@@ -2,9 +2,10 @@
 
 use dormouse_crypto::packet_key::keymat_len;
 use dormouse_crypto::{Encr, Integ, Secret};
+use dormouse_keying::Mode;
 use dormouse_sansio::Seeded;
 
-use crate::{Inbound, Mode, Outbound, SaParams};
+use crate::{Inbound, Outbound, SaParams};
 
 /// The SAs under test: each kind of cipher, both modes, with and without extended sequence numbers.
 fn suites() -> impl Iterator<Item = SaParams> {

@@ -8,10 +8,11 @@ use core::fmt;
 use core::ops::Range;
 
 use dormouse_crypto::{Error as CryptoError, PacketKey};
+use dormouse_keying::Mode;
 use thiserror::Error;
 
 use crate::outbound::{Aad, Shape};
-use crate::params::{Counters, Life, Limits, Mode, SaParams};
+use crate::params::{Counters, Life, Limits, SaParams};
 use crate::replay::{Replay, ReplayWindow};
 use crate::sequence::reconstruct;
 use crate::{ESP_HEADER_LEN, IPV4_IN_IP, IPV6_IN_IP, NO_NEXT_HEADER};
@@ -79,14 +80,17 @@ pub enum Discard {
     /// Authentic, but not what this SA may carry (RFC 4301 section 5.2).
     #[error("authentic, but its inner packet does not match the SA's traffic selectors")]
     Selectors,
+    /// Authentic, but congestion was signalled to a transport that cannot hear it (RFC 6040 section 4.2).
+    #[error("authentic, but marked for congestion, which its sender cannot hear")]
+    Congestion,
 }
 
 /// What was inside.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Opened {
-    /// Where in the datagram the inner packet (or the payload, in transport mode) is now. Empty for a dummy packet.
+    /// Where in the datagram the inner packet (or its payload, in transport and BEET mode) is now. Empty for a dummy packet.
     pub inner: Range<usize>,
-    /// 4 or 41 in tunnel mode, the protocol in transport mode, 59 for a dummy packet.
+    /// 4 or 41 in tunnel mode, the protocol in transport mode, that or 94 in BEET mode, 59 for a dummy packet.
     pub next_header: u8,
     /// Full sequence number.
     pub seq: u64,
@@ -145,7 +149,7 @@ impl Inbound {
         self.spi
     }
 
-    /// Tunnel or transport mode.
+    /// Which part of a packet is carried.
     #[must_use]
     pub const fn mode(&self) -> Mode {
         self.mode
@@ -211,7 +215,7 @@ impl Inbound {
         let payload = body.get(..payload_len).unwrap_or_default();
         let inner_len = match (next_header, self.mode) {
             (NO_NEXT_HEADER, _) => 0,
-            (_, Mode::Transport) => payload_len,
+            (_, Mode::Transport | Mode::Beet(_)) => payload_len,
             (IPV4_IN_IP | IPV6_IN_IP, Mode::Tunnel) => {
                 ip_length(payload, next_header).ok_or(Discard::Inner { len: payload_len })?
             }

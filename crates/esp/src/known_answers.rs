@@ -1,9 +1,10 @@
 //! Whole ESP packets with known answers: RFC 7634 appendix A and draft-mcgrew-gcm-test-01. (RFC 4106 has none of its own.)
 
 use dormouse_crypto::{Encr, Secret};
+use dormouse_keying::Mode;
 use dormouse_sansio::Seeded;
 
-use crate::{Inbound, Mode, Outbound, SaParams};
+use crate::{Inbound, Outbound, SaParams};
 
 /// Key, nonce (salt and IV), plaintext with its trailer, authenticated data (SPI and sequence number, 64 bits of it with
 /// ESN), ciphertext, ICV. The draft's AES-192 packet is left out: there is no such suite here.

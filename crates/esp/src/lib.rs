@@ -6,16 +6,18 @@
 //!
 //! - [`Outbound`] and [`Inbound`]: one direction of one SA each; they encrypt and decrypt where the packet lies, and whole
 //!   batches at once.
-//! - [`Sad`]: all SAs of a node: inbound by SPI, outbound by the packet's flow; the check of inner packets against the
-//!   selectors.
+//! - [`Tunnel`]: both directions of a CHILD SA with their policy; what of a packet is carried in tunnel, transport and BEET mode.
+//! - [`Sad`]: all tunnels of a node: inbound by SPI, outbound by the packet's flow; the check of inner packets against the
+//!   selectors. [`Spis`] are the inbound SPIs that it gives out.
 //! - [`PathMtu`] and [`Overhead`]: what fits through.
 //! - [`ecn`]: congestion marks between inner and outer header.
-//! - [`transport`]: taking the IP header off and putting it back.
+//! - [`transport`]: the IP header that is not carried, made anew.
 //!
 //! Algorithms: AES-GCM (RFC 4106), ChaCha20-Poly1305 (RFC 7634), AES-CBC (RFC 3602) and AES-CTR (RFC 3686) with HMAC-SHA1-96
 //! (RFC 2404) and HMAC-SHA2 (RFC 4868), all through `dormouse_crypto`. UDP encapsulation (RFC 3948) adds nothing here: the
 //! datagram *is* the UDP payload, and the driver tells it from IKE by the non-ESP marker.
 
+mod beet;
 pub mod ecn;
 mod inbound;
 mod iv;
@@ -26,7 +28,9 @@ pub mod replay;
 mod sad;
 mod selector;
 mod sequence;
+mod spis;
 pub mod transport;
+mod tunnel;
 
 #[doc(hidden)]
 pub mod fuzz;
@@ -36,12 +40,14 @@ mod known_answers;
 
 pub use inbound::{Discard, Inbound, Opened};
 pub use outbound::{Outbound, SealError};
-pub use params::{Counters, Life, Limits, Mode, SaParams, Tfc, Volume};
+pub use params::{Counters, Life, Limits, SaParams, Tfc, Volume};
 pub use pmtu::{Overhead, PathMtu};
 pub use replay::{Replay, ReplayWindow};
-pub use sad::{Accepted, Child, Sad};
+pub use sad::{Accepted, DRAIN, Sad};
 pub use selector::Selectors;
 pub use sequence::{SequenceExhausted, reconstruct};
+pub use spis::Spis;
+pub use tunnel::{InstallError, Outer, Rebuilt, State, Stripped, Tunnel};
 
 /// SPI and sequence number.
 pub const ESP_HEADER_LEN: usize = 8;

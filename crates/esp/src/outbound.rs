@@ -9,11 +9,12 @@
 use core::fmt;
 
 use dormouse_crypto::{Error as CryptoError, PacketKey};
+use dormouse_keying::Mode;
 use dormouse_sansio::Entropy;
 use thiserror::Error;
 
 use crate::iv::IvSource;
-use crate::params::{Counters, Life, Limits, Mode, SaParams, Tfc};
+use crate::params::{Counters, Life, Limits, SaParams, Tfc};
 use crate::sequence::{Counter, SequenceExhausted};
 use crate::{ESP_HEADER_LEN, NO_NEXT_HEADER};
 
@@ -77,7 +78,6 @@ pub struct Outbound {
     spi: u32,
     counter: Counter,
     esn: bool,
-    mode: Mode,
     tfc: Tfc,
     /// Traffic-flow padding stops here, in bytes of inner packet.
     inner_mtu: usize,
@@ -110,7 +110,6 @@ impl Outbound {
             spi: params.spi,
             counter,
             esn: params.esn,
-            mode: params.mode,
             tfc: if params.mode == Mode::Tunnel { params.tfc.clone() } else { Tfc::Off },
             inner_mtu: usize::from(u16::MAX),
             limits,
@@ -122,12 +121,6 @@ impl Outbound {
     #[must_use]
     pub const fn spi(&self) -> u32 {
         self.spi
-    }
-
-    /// Tunnel or transport mode.
-    #[must_use]
-    pub const fn mode(&self) -> Mode {
-        self.mode
     }
 
     /// Sequence number of the last packet; 0 before the first.
@@ -173,8 +166,8 @@ impl Outbound {
     }
 
     /// Seals in place the `inner_len` bytes that start at [`Self::head_len`] of `slot`, and returns the length of the
-    /// datagram, which starts at the slot's first byte. `next_header` is 4 or 41 in tunnel mode, the protocol in transport
-    /// mode.
+    /// datagram, which starts at the slot's first byte. `next_header` is what
+    /// [`crate::Tunnel::strip`] says.
     ///
     /// # Errors
     /// If the slot is too small or the SA is used up; then no sequence number was taken.

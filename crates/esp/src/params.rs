@@ -1,22 +1,13 @@
 //! What an ESP SA is made of. Owns the parameters and the traffic-flow padding rule; holds no state.
 
 use dormouse_crypto::{Encr, Integ, Secret};
+use dormouse_keying::Mode;
 
 use crate::replay::DEFAULT_WINDOW;
 
-/// What ESP protects (RFC 4301 section 4.1).
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Mode {
-    /// A whole IP packet.
-    #[default]
-    Tunnel,
-    /// What follows the IP header; the outer header is the only one.
-    Transport,
-}
-
 /// Traffic-flow-confidentiality padding (RFC 4303 section 2.7): zeros between the inner packet and ESP's own padding, which
 /// the receiver drops because the inner IP header says how long the packet is. Tunnel mode only, and only if the peer did
-/// not send ESP_TFC_PADDING_NOT_SUPPORTED; transport mode ignores it.
+/// not send ESP_TFC_PADDING_NOT_SUPPORTED; the other modes ignore it.
 /// "An IPsec implementation SHOULD be capable of padding traffic" (RFC 4303 section 2.7)
 /// "[...] the SA management protocol MUST negotiate this service prior to a transmitter employing it" (RFC 4303 section 2.7)
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -122,7 +113,7 @@ pub struct SaParams {
     /// 64-bit sequence numbers (RFC 4303 section 2.2.1).
     /// "Use of an ESN MUST be negotiated by an SA management protocol." (RFC 4303 section 2.2.1)
     pub esn: bool,
-    /// Tunnel or transport mode.
+    /// Which part of a packet is carried.
     pub mode: Mode,
     /// Replay window in packets, for the receiving side; clamped to 1,024..=65,536.
     pub replay_window: u32,

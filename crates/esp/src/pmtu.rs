@@ -13,10 +13,10 @@ use core::net::IpAddr;
 use core::time::Duration;
 
 use dormouse_crypto::{Encr, Integ, PacketKey};
+use dormouse_keying::{Beet, Mode};
 use dormouse_sansio::{Instant, Path};
 
 use crate::ESP_HEADER_LEN;
-use crate::params::Mode;
 
 /// The least outer path MTU that is believed over IPv4, in bytes.
 pub const FLOOR_V4: u16 = 576;
@@ -30,11 +30,14 @@ const RECENT: u64 = 65_536;
 /// What one SA adds to each packet on one path.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Overhead {
-    /// Outer IP header, UDP header, ESP header, IV, ICV: bytes that do not depend on the packet.
-    fixed: usize,
+    /// Outer IP header and UDP header, in bytes.
+    outer: usize,
+    /// ESP header, IV and ICV, in bytes.
+    esp: usize,
     /// What payload, padding and trailer are a multiple of, in bytes.
     align: usize,
-    mode: Mode,
+    /// Bytes of an inner packet that are certainly not carried.
+    stripped: usize,
 }
 
 impl Overhead {
@@ -43,9 +46,10 @@ impl Overhead {
     pub fn new(encr: Encr, integ: Option<Integ>, mode: Mode, path: &Path) -> Self {
         let icv = integ.map_or(encr.icv_len(), Integ::icv_len);
         Self {
-            fixed: path.outer_overhead() + ESP_HEADER_LEN + encr.iv_len() + icv,
+            outer: path.outer_overhead(),
+            esp: ESP_HEADER_LEN + encr.iv_len() + icv,
             align: encr.block_len().max(4),
-            mode,
+            stripped: stripped(mode),
         }
     }
 
@@ -53,32 +57,42 @@ impl Overhead {
     #[must_use]
     pub fn of_key(key: &PacketKey, mode: Mode, path: &Path) -> Self {
         Self {
-            fixed: path.outer_overhead() + ESP_HEADER_LEN + key.iv_len() + key.icv_len(),
+            outer: path.outer_overhead(),
+            esp: ESP_HEADER_LEN + key.iv_len() + key.icv_len(),
             align: key.block_len().max(4),
-            mode,
+            stripped: stripped(mode),
         }
     }
 
-    /// The largest inner packet, in bytes, whose outer packet fits `path_mtu`. In transport mode the inner packet is the
-    /// original one, whose IP header moves outside.
+    /// The overhead of the same SA on another path.
+    #[must_use]
+    pub fn on(self, path: &Path) -> Self {
+        Self { outer: path.outer_overhead(), ..self }
+    }
+
+    /// The largest inner packet, in bytes, whose outer packet fits `path_mtu`. In transport and BEET mode the
+    /// inner packet is the original one, whose IP header is not carried.
     #[must_use]
     pub fn inner_mtu(&self, path_mtu: usize) -> usize {
-        let body = path_mtu.saturating_sub(self.fixed) / self.align * self.align;
-        let payload = body.saturating_sub(2);
-        match self.mode {
-            Mode::Tunnel => payload,
-            Mode::Transport => payload + 20,
-        }
+        let body = path_mtu.saturating_sub(self.outer + self.esp) / self.align * self.align;
+        body.saturating_sub(2) + self.stripped
     }
 
     /// Length in bytes of the outer packet that an inner packet of `inner_len` bytes becomes, traffic-flow padding apart.
     #[must_use]
     pub fn outer_len(&self, inner_len: usize) -> usize {
-        let payload = match self.mode {
-            Mode::Tunnel => inner_len,
-            Mode::Transport => inner_len.saturating_sub(20),
-        };
-        self.fixed + (payload + 2).next_multiple_of(self.align)
+        let payload = inner_len.saturating_sub(self.stripped);
+        self.outer + self.esp + (payload + 2).next_multiple_of(self.align)
+    }
+}
+
+/// The least that is left off a packet: of an IPv4 header in BEET mode, all but what the pseudo header of its options takes.
+const fn stripped(mode: Mode) -> usize {
+    match mode {
+        Mode::Tunnel => 0,
+        Mode::Transport => 20,
+        Mode::Beet(Beet { local: IpAddr::V4(_), .. }) => 12,
+        Mode::Beet(Beet { local: IpAddr::V6(_), .. }) => 40,
     }
 }
 

@@ -1,51 +1,40 @@
 //! The security association database, and the policies that lead to it (RFC 4301 sections 4.4 and 5). Owns every ESP SA of a
-//! node; must never negotiate one, nor remove one by itself.
+//! node, which of them sends, and the inbound SPIs; must never negotiate.
 //!
-//! Inbound, an SPI names the SA. Outbound, the packet's flow is matched against the selectors of the children that send; of
+//! Inbound, an SPI names the SA. Outbound, the packet's flow is matched against the selectors of the tunnels that send; of
 //! several that match, the one whose remote side holds the fewest addresses wins, and among equals the one activated last. Both
 //! lookups remember recent answers: bulk traffic costs one comparison.
+//!
+//! # Timers
+//! *late packets*: a tunnel that both ends have deleted drains for [`DRAIN`] where another carries its traffic: what its peer sent
+//! before the deletion may arrive after it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
 
-use dormouse_sansio::Path;
+use dormouse_keying::{ChildId, Install, Mode, Owner};
+use dormouse_sansio::{Deadline, Entropy, Instant};
 use dormouse_wire::ip::{Flow, LastFlow};
 
-use crate::inbound::{Discard, Inbound, Opened, split_header};
-use crate::outbound::Outbound;
-use crate::params::Mode;
-use crate::pmtu::{Overhead, PathMtu};
+use crate::inbound::{Discard, Opened, split_header};
 use crate::selector::{Selectors, bits};
-use crate::transport::Original;
+use crate::spis::Spis;
+use crate::tunnel::{InstallError, State, Tunnel};
 
 /// Remembered outbound flows; a power of two.
 const CACHE: usize = 256;
-
-/// A CHILD SA: a pair of ESP SAs with one policy.
-#[derive(Debug)]
-pub struct Child {
-    /// The name that the owner gave it, unique in the [`Sad`].
-    pub id: u64,
-    /// What we receive.
-    pub inbound: Inbound,
-    /// What we send.
-    pub outbound: Outbound,
-    /// The traffic that belongs to it.
-    pub selectors: Selectors,
-    /// In transport mode through a NAT: what the selectors' addresses are to the peer.
-    pub original: Option<Original>,
-    /// How its packets travel now.
-    pub path: Path,
-    /// What its packets grow by on that path. To be replaced together with `path`.
-    pub overhead: Overhead,
-    /// What the path carries. To be replaced together with `path`.
-    pub pmtu: PathMtu,
-}
+/// How long after its deletion a tunnel drains: more than any network keeps a packet back without losing it.
+pub const DRAIN: Duration = Duration::from_secs(5);
+/// Nothing waits for the end of a drained tunnel but the memory of its keys.
+const DRAIN_SLACK: Duration = Duration::from_secs(60);
+/// Most tunnels that drain at once; the oldest ends first.
+const DRAINING_MOST: usize = 4_096;
 
 /// A packet that [`Sad::open`] accepted.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Accepted {
-    /// Which child it came through.
-    pub id: u64,
+    /// Which tunnel it came through.
+    pub id: ChildId,
     /// What was inside.
     pub opened: Opened,
     /// Its flow, in tunnel mode; none for a dummy.
@@ -55,15 +44,19 @@ pub struct Accepted {
 /// All ESP SAs of a node.
 #[derive(Debug, Default)]
 pub struct Sad {
-    children: BTreeMap<u64, Child>,
-    by_spi: BTreeMap<u32, u64>,
-    /// Children that send and whose remote side is one address: found by that address.
-    hosts: BTreeMap<(bool, u128), Vec<u64>>,
-    /// The other children that send, narrowest first.
-    nets: Vec<u64>,
+    tunnels: BTreeMap<ChildId, Tunnel>,
+    spis: Spis,
+    /// The tunnels of each owner that do not drain, in the order of their installation.
+    by_owner: BTreeMap<Owner, Vec<ChildId>>,
+    /// The tunnels that drain, in the order in which they end.
+    draining: VecDeque<ChildId>,
+    /// Tunnels that send and whose remote side is one address: found by that address.
+    hosts: BTreeMap<(bool, u128), Vec<ChildId>>,
+    /// The other tunnels that send, narrowest first.
+    nets: Vec<ChildId>,
     cache: Cache,
-    /// The flow accepted last, and through which child: its selectors need no second look.
-    accepted: Option<(u64, LastFlow)>,
+    /// The flow accepted last, and through which tunnel: its selectors need no second look.
+    accepted: Option<(ChildId, LastFlow)>,
 }
 
 impl Sad {
@@ -73,86 +66,217 @@ impl Sad {
         Self::default()
     }
 
-    /// Adds a child; it receives from now on, and sends once it is [`Self::activate`]d. A child of the same id or inbound SPI
-    /// is replaced and returned.
-    pub fn insert(&mut self, child: Child) -> Option<Child> {
-        let old = self.remove(child.id);
-        let spi = child.inbound.spi();
-        let other = self.by_spi.get(&spi).copied().and_then(|id| self.remove(id));
-        self.by_spi.insert(spi, child.id);
-        self.children.insert(child.id, child);
-        old.or(other)
+    /// The SPIs of this database, for a key manager.
+    #[must_use]
+    pub fn spis(&self) -> Spis {
+        self.spis.clone()
     }
 
-    /// Lets a child send: it is preferred over those with equally specific selectors that were activated before. Returns
-    /// whether there is such a child.
+    /// Installs what a key manager orders. It receives from now on; it sends at once, in place of the one that it replaces, if the
+    /// peer is known to have its half.
+    ///
+    /// # Errors
+    /// If it cannot be made or its SPI is in use; an SPI that was only reserved is given back.
+    pub fn install(
+        &mut self,
+        install: &Install,
+        link_mtu: u16,
+        entropy: &mut dyn Entropy,
+    ) -> Result<(), InstallError> {
+        let id = install.child;
+        if self.tunnels.contains_key(&id) {
+            return Err(InstallError::SpiInUse(id));
+        }
+        let tunnel = Tunnel::new(install, link_mtu, entropy).inspect_err(|_| self.refuse(id))?;
+        self.insert(tunnel)?;
+        if install.send_now {
+            self.activate(id);
+        }
+        Ok(())
+    }
+
+    /// Gives the SPI of an order back that is not carried out.
+    pub fn refuse(&mut self, id: ChildId) {
+        if !self.tunnels.contains_key(&id) {
+            self.spis.give_back(id);
+        }
+    }
+
+    /// Adds a tunnel on standby: it receives from now on, and sends once it is [`Self::activate`]d.
+    ///
+    /// # Errors
+    /// If its SPI is that of another tunnel, which stays.
+    pub fn insert(&mut self, tunnel: Tunnel) -> Result<(), InstallError> {
+        let id = tunnel.id();
+        if self.tunnels.contains_key(&id) {
+            return Err(InstallError::SpiInUse(id));
+        }
+        self.spis.take(id);
+        self.by_owner.entry(tunnel.owner).or_default().push(id);
+        self.tunnels.insert(id, tunnel);
+        Ok(())
+    }
+
+    /// Lets a tunnel on standby send: it is preferred over those with equally specific selectors that were activated before, and
+    /// the one that it replaces sends no more. Returns whether it was on standby.
     /// "Implementations MUST handle this situation, either by disallowing conflicting connections, or by other means." (RFC
     /// 3948 section 5.2)
-    pub fn activate(&mut self, id: u64) -> bool {
-        self.deactivate(id);
-        let Some(child) = self.children.get(&id) else { return false };
-        if let Some(host) = single_host(&child.selectors) {
+    pub fn activate(&mut self, id: ChildId) -> bool {
+        let Some(tunnel) = self.tunnels.get_mut(&id) else { return false };
+        let State::Standby { replaces } = tunnel.state else { return false };
+        tunnel.state = State::Active;
+        let (host, breadth) = (single_host(&tunnel.selectors), tunnel.selectors.breadth());
+        if let Some(host) = host {
             self.hosts.entry(host).or_default().insert(0, id);
         } else {
-            let breadth = child.selectors.breadth();
             let wider =
-                |other: &u64| self.children.get(other).is_none_or(|c| c.selectors.breadth() >= breadth);
+                |other: &ChildId| self.tunnels.get(other).is_none_or(|t| t.selectors.breadth() >= breadth);
             let at = self.nets.iter().position(wider).unwrap_or(self.nets.len());
             self.nets.insert(at, id);
+        }
+        self.cache.clear();
+        let mut old = replaces;
+        while let Some(tunnel) = old.and_then(|old| self.tunnels.get_mut(&old)) {
+            let id = tunnel.id();
+            old = match std::mem::replace(&mut tunnel.state, State::Replaced) {
+                State::Standby { replaces } => replaces,
+                State::Active | State::Replaced => None,
+                draining @ State::Draining { .. } => {
+                    tunnel.state = draining;
+                    None
+                }
+            };
+            self.stop_sending(id);
         }
         true
     }
 
-    /// Lets a child only receive: another has replaced it.
+    /// A tunnel only receives from now on.
     /// "[...] a node MUST accept incoming packets through either SA" (RFC 7296 section 2.8.1)
-    pub fn deactivate(&mut self, id: u64) {
+    fn stop_sending(&mut self, id: ChildId) {
         self.cache.clear();
-        self.nets.retain(|other| *other != id);
-        self.hosts.retain(|_, ids| {
-            ids.retain(|other| *other != id);
-            !ids.is_empty()
-        });
+        let host = self.tunnels.get(&id).and_then(|t| single_host(&t.selectors));
+        match host {
+            None => self.nets.retain(|other| *other != id),
+            Some(host) => {
+                if let Some(ids) = self.hosts.get_mut(&host) {
+                    ids.retain(|other| *other != id);
+                    if ids.is_empty() {
+                        self.hosts.remove(&host);
+                    }
+                }
+            }
+        }
     }
 
-    /// Takes a child out.
-    pub fn remove(&mut self, id: u64) -> Option<Child> {
-        let child = self.children.remove(&id)?;
-        self.by_spi.remove(&child.inbound.spi());
-        self.deactivate(id);
+    /// Takes a tunnel out, and gives its SPI back.
+    pub fn remove(&mut self, id: ChildId) -> Option<Tunnel> {
+        self.stop_sending(id);
+        let tunnel = self.tunnels.remove(&id)?;
+        self.leave_owner(tunnel.owner, id);
+        if matches!(tunnel.state, State::Draining { .. }) {
+            self.draining.retain(|other| *other != id);
+        }
+        self.spis.give_back(id);
         self.accepted = None;
-        Some(child)
+        Some(tunnel)
     }
 
-    /// A child by its id.
+    fn leave_owner(&mut self, owner: Owner, id: ChildId) {
+        if let Some(ids) = self.by_owner.get_mut(&owner) {
+            ids.retain(|other| *other != id);
+            if ids.is_empty() {
+                self.by_owner.remove(&owner);
+            }
+        }
+    }
+
+    /// Both ends have deleted a tunnel. Those that were to replace it send from now on. Where another tunnel has the same
+    /// selectors, and `is_heir` says that its owner has the same peer, this one belongs to that owner now, and drains until
+    /// [`DRAIN`] is over or that owner is gone; elsewhere it ends at once.
+    pub fn retire(&mut self, now: Instant, id: ChildId, is_heir: impl FnOnce(Owner) -> bool) {
+        let Some(owner) = self.tunnels.get(&id).map(|t| t.owner) else { return };
+        // The peer has deleted the old one, so it has the new one.
+        let next = |other: &&ChildId| {
+            self.tunnels.get(other).is_some_and(|t| t.state == State::Standby { replaces: Some(id) })
+        };
+        let successors: Vec<ChildId> = self.of(owner).iter().filter(next).copied().collect();
+        successors.into_iter().for_each(|successor| _ = self.activate(successor));
+        let heir = self.twin(id).and_then(|twin| self.tunnels.get(&twin)).map(|t| t.owner);
+        let Some(heir) = heir.filter(|heir| is_heir(*heir)) else {
+            self.remove(id);
+            return;
+        };
+        self.stop_sending(id);
+        self.leave_owner(owner, id);
+        if let Some(tunnel) = self.tunnels.get_mut(&id) {
+            tunnel.owner = heir;
+            tunnel.state = State::Draining { until: now + DRAIN };
+            self.draining.push_back(id);
+        }
+        if self.draining.len() > DRAINING_MOST {
+            self.draining.front().copied().and_then(|oldest| self.remove(oldest));
+        }
+    }
+
+    /// The tunnels that drain for an owner end at once.
+    pub fn end_draining_of(&mut self, owner: Owner) {
+        let of_owner = |id: &&ChildId| self.tunnels.get(id).is_some_and(|t| t.owner == owner);
+        let over: Vec<ChildId> = self.draining.iter().filter(of_owner).copied().collect();
+        over.into_iter().for_each(|id| _ = self.remove(id));
+    }
+
+    fn drained(&self) -> Option<(Instant, ChildId)> {
+        let id = *self.draining.front()?;
+        match self.tunnels.get(&id)?.state {
+            State::Draining { until } => Some((until, id)),
+            _ => None,
+        }
+    }
+
+    /// Ends the tunnels that have drained.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        while let Some((_, id)) = self.drained().filter(|(until, _)| *until <= now) {
+            self.remove(id);
+        }
+    }
+
+    /// When the first of the draining tunnels ends.
     #[must_use]
-    pub fn get(&self, id: u64) -> Option<&Child> {
-        self.children.get(&id)
+    pub fn poll_timeout(&self) -> Option<Deadline> {
+        self.drained().map(|(at, _)| Deadline { at, slack: DRAIN_SLACK, why: "late packets" })
     }
 
-    /// A child by its id.
-    pub fn get_mut(&mut self, id: u64) -> Option<&mut Child> {
-        self.children.get_mut(&id)
-    }
-
-    /// All children, by id.
-    pub fn iter(&self) -> impl Iterator<Item = &Child> {
-        self.children.values()
-    }
-
-    /// All children, by id.
-    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut Child> {
-        self.children.values_mut()
-    }
-
-    /// The child with this inbound SPI.
+    /// A tunnel by its name.
     #[must_use]
-    pub fn by_spi(&self, spi: u32) -> Option<u64> {
-        self.by_spi.get(&spi).copied()
+    pub fn get(&self, id: ChildId) -> Option<&Tunnel> {
+        self.tunnels.get(&id)
     }
 
-    /// The child that sends packets of `flow`; `None` if no policy covers them. All segments of one super-packet are one flow:
+    /// A tunnel by its name.
+    pub fn get_mut(&mut self, id: ChildId) -> Option<&mut Tunnel> {
+        self.tunnels.get_mut(&id)
+    }
+
+    /// All tunnels, by name.
+    pub fn iter(&self) -> impl Iterator<Item = &Tunnel> {
+        self.tunnels.values()
+    }
+
+    /// All tunnels, by name.
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut Tunnel> {
+        self.tunnels.values_mut()
+    }
+
+    /// The tunnels of an owner that do not drain, in the order of their installation.
+    #[must_use]
+    pub fn of(&self, owner: Owner) -> &[ChildId] {
+        self.by_owner.get(&owner).map_or(&[], Vec::as_slice)
+    }
+
+    /// The tunnel that sends packets of `flow`; `None` if no policy covers them. All segments of one super-packet are one flow:
     /// ask once.
-    pub fn route(&mut self, flow: &Flow) -> Option<u64> {
+    pub fn route(&mut self, flow: &Flow) -> Option<ChildId> {
         if let Some(id) = self.cache.get(flow) {
             return Some(id);
         }
@@ -162,27 +286,26 @@ impl Sad {
             .flatten()
             .chain(&self.nets)
             .copied()
-            .find(|id| self.children.get(id).is_some_and(|c| c.selectors.match_outbound(flow)))?;
+            .find(|id| self.tunnels.get(id).is_some_and(|t| t.selectors.match_outbound(flow)))?;
         self.cache.put(*flow, id);
         Some(id)
     }
 
-    /// Another child that sends what `id` would: one with the same selectors.
-    #[must_use]
-    pub fn twin(&self, id: u64) -> Option<u64> {
-        let selectors = &self.children.get(&id)?.selectors;
+    /// Another tunnel that sends what this one would: one with the same selectors.
+    fn twin(&self, id: ChildId) -> Option<ChildId> {
+        let selectors = &self.tunnels.get(&id)?.selectors;
         let like = match single_host(selectors) {
             Some(host) => self.hosts.get(&host)?,
             None => &self.nets,
         };
-        let is_twin = |other: &u64| self.children.get(other).is_some_and(|c| c.selectors == *selectors);
+        let is_twin = |other: &ChildId| self.tunnels.get(other).is_some_and(|t| t.selectors == *selectors);
         like.iter().copied().find(|other| *other != id && is_twin(other))
     }
 
     /// Authenticates and decrypts an ESP packet in place and checks that the inner packet is one that its SA may carry.
     ///
     /// RFC 4301 section 5.2, step 4: "if the packet does not match the selectors of the SA ... the packet MUST be discarded".
-    /// In transport mode the addresses are outside: there the caller checks, with [`Selectors::match_inbound`].
+    /// Where the IP header is not carried, [`Tunnel::rebuild`] makes it and checks it.
     /// "If no valid Security Association exists for this packet, the receiver MUST discard the packet" (RFC 4303 section 3.4.2)
     /// "Depending on local policy, one of the following MUST be done" (RFC 3948 section 3.1.1): the inner source is verified.
     ///
@@ -192,22 +315,21 @@ impl Sad {
         let len = packet.len();
         let (spi, _) =
             split_header(packet).ok_or(Discard::Length { len, need: crate::ESP_HEADER_LEN, step: 4 })?;
-        let unknown = Discard::UnknownSpi { spi };
-        let id = self.by_spi(spi).ok_or(unknown)?;
-        let child = self.children.get_mut(&id).ok_or(unknown)?;
-        let opened = child.inbound.open(packet)?;
-        if child.inbound.mode() == Mode::Transport || opened.is_dummy() {
+        let id = ChildId::new(spi);
+        let tunnel = self.tunnels.get_mut(&id).ok_or(Discard::UnknownSpi { spi })?;
+        let opened = tunnel.inbound.open(packet)?;
+        if tunnel.mode() != Mode::Tunnel || opened.is_dummy() {
             return Ok(Accepted { id, opened, flow: None });
         }
         let inner = packet.get(opened.inner.clone()).unwrap_or_default();
-        if let Some((child, last)) = &self.accepted
-            && *child == id
+        if let Some((tunnel, last)) = &self.accepted
+            && *tunnel == id
             && last.is_flow_of(inner)
         {
             return Ok(Accepted { id, opened, flow: Some(last.flow()) });
         }
         let last = LastFlow::new(inner).ok_or(Discard::Inner { len: inner.len() })?;
-        if !child.selectors.match_inbound(&last.flow()) {
+        if !tunnel.selectors.match_inbound(&last.flow()) {
             return Err(Discard::Selectors);
         }
         self.accepted = Some((id, last));
@@ -223,7 +345,7 @@ fn single_host(selectors: &Selectors) -> Option<(bool, u128)> {
 }
 
 /// Recent answers of [`Sad::route`], direct-mapped by a fixed hash.
-struct Cache(Box<[Option<(Flow, u64)>; CACHE]>);
+struct Cache(Box<[Option<(Flow, ChildId)>; CACHE]>);
 
 impl Default for Cache {
     fn default() -> Self {
@@ -240,14 +362,14 @@ impl Cache {
         (mixed >> 56) as usize % CACHE
     }
 
-    fn get(&self, flow: &Flow) -> Option<u64> {
+    fn get(&self, flow: &Flow) -> Option<ChildId> {
         match self.0.get(Self::slot(flow)) {
             Some(Some((known, id))) if known == flow => Some(*id),
             _ => None,
         }
     }
 
-    fn put(&mut self, flow: Flow, id: u64) {
+    fn put(&mut self, flow: Flow, id: ChildId) {
         if let Some(entry) = self.0.get_mut(Self::slot(&flow)) {
             *entry = Some((flow, id));
         }

@@ -3,7 +3,7 @@
 
 use core::net::IpAddr;
 
-use dormouse_wire::ike::{TrafficSelector, TsRange};
+use dormouse_wire::ike::TsRange;
 use dormouse_wire::ip::Flow;
 
 /// The traffic of one CHILD SA: what matches one of our selectors on our side and one of the peer's on the other.
@@ -14,15 +14,10 @@ pub struct Selectors {
 }
 
 impl Selectors {
-    /// The selectors as negotiated. Kinds without a name select nothing.
+    /// The selectors as negotiated.
     #[must_use]
-    pub fn new(local: &[TrafficSelector], remote: &[TrafficSelector]) -> Self {
-        let ranges = |ts: &[TrafficSelector]| {
-            ts.iter()
-                .filter_map(|t| if let TrafficSelector::Range(r) = t { Some(*r) } else { None })
-                .collect()
-        };
-        Self { local: ranges(local), remote: ranges(remote) }
+    pub const fn new(local: Vec<TsRange>, remote: Vec<TsRange>) -> Self {
+        Self { local, remote }
     }
 
     /// Whether a packet that we send belongs here.

@@ -1,73 +1,71 @@
-//! Transport mode behind a TUN device: the IP header comes off before ESP and is made anew after it (RFC 4303 section
-//! 3.1.1), since a user-space tunnel sends through a socket that writes the outer header itself. Owns the two conversions; must
-//! never be used on fragments (RFC 4303 section 3.3.4: whole datagrams only).
+//! The IP header around what ESP carries in transport and BEET mode: it comes off before ESP and is made anew after it (RFC
+//! 4303 section 3.1.1), since a user-space tunnel sends through a socket that writes the outer header itself. Owns the header
+//! and the checksums over it; must never choose an address.
 
 use core::net::IpAddr;
 
-use dormouse_wire::ip::checksum;
+use dormouse_keying::Original;
+use dormouse_wire::ip::{Ecn, Ipv6, Packet, checksum};
 
-/// The IP header that was taken off.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Stripped {
-    /// Its length in bytes; the payload follows.
-    pub header_len: usize,
-    /// What follows: ESP's next header.
-    pub next_header: u8,
+/// Bytes of the longest header that is made: IPv4 with all the options that it can hold.
+pub const HEADER_MOST: usize = 60;
+/// The time to live of the outer header ends with it, and the socket does not tell it: a header that is made anew begins again.
+const HOP_LIMIT: u8 = 64;
+
+/// Length of the IP header of a whole packet in bytes, and what follows it. `None` for fragments (RFC 4303 section 3.3.4: whole
+/// datagrams only) and what is no IP packet.
+pub(crate) fn header(packet: &[u8]) -> Option<(usize, u8)> {
+    let packet = Packet::parse(packet).ok().filter(|p| p.fragment().is_none())?;
+    Some(match packet {
+        Packet::V4(p) => (p.header_len(), p.protocol()),
+        Packet::V6(p) => (Ipv6::HEADER, p.next_header()),
+    })
 }
 
-/// Where the payload of `packet` begins. `None` for fragments, IPv4 options (which would have to move to the outer header)
-/// and what is no IP packet.
-#[must_use]
-pub fn strip(packet: &[u8]) -> Option<Stripped> {
-    match packet {
-        [0x45, _, _, _, _, _, flags, offset, _, protocol, ..] if packet.len() >= 20 => {
-            (flags & 0x3f == 0 && *offset == 0).then_some(Stripped { header_len: 20, next_header: *protocol })
-        }
-        [first, _, _, _, _, _, next, ..] if first >> 4 == 6 && packet.len() >= 40 => {
-            const FRAGMENT: u8 = 44;
-            (*next != FRAGMENT).then_some(Stripped { header_len: 40, next_header: *next })
-        }
-        _ => None,
-    }
-}
-
-/// An IP header for a payload that arrived without one.
+/// An IP header for a payload that arrived without one; empty where it arrived with it.
 #[derive(Clone, Copy, Debug)]
-pub struct Rebuilt {
-    bytes: [u8; 40],
+pub struct Header {
+    bytes: [u8; HEADER_MOST],
     len: usize,
 }
 
-impl Rebuilt {
-    /// A header from `source` to `destination`. `None` if the families differ or the payload is too long.
-    #[must_use]
-    pub fn new(
-        source: IpAddr,
-        destination: IpAddr,
+impl Header {
+    /// No header: the packet has its own.
+    pub(crate) const NONE: Self = Self { bytes: [0; HEADER_MOST], len: 0 };
+
+    /// A header from `source` to `destination`, with IPv4 options or none. `None` if the families differ or the payload is too
+    /// long.
+    pub(crate) fn new(
+        (source, destination): (IpAddr, IpAddr),
         next_header: u8,
+        options: &[u8],
         payload_len: usize,
-        hop_limit: u8,
+        ecn: Ecn,
     ) -> Option<Self> {
-        let mut bytes = [0; 40];
+        let mut bytes = [0; HEADER_MOST];
         let len = match (source, destination) {
             (IpAddr::V4(source), IpAddr::V4(destination)) => {
-                let total = u16::try_from(payload_len + 20).ok()?;
-                bytes[0] = 0x45;
+                let len = 20 + options.len();
+                let total = u16::try_from(payload_len + len).ok()?;
+                bytes[0] = 0x40 | u8::try_from(len / 4).ok()?;
+                bytes[1] = ecn as u8;
                 bytes[2..4].copy_from_slice(&total.to_be_bytes());
                 bytes[6] = 0x40;
-                bytes[8] = hop_limit;
+                bytes[8] = HOP_LIMIT;
                 bytes[9] = next_header;
                 bytes[12..16].copy_from_slice(&source.octets());
                 bytes[16..20].copy_from_slice(&destination.octets());
-                let sum = checksum::checksum(&bytes[..20]);
+                bytes.get_mut(20..len)?.copy_from_slice(options);
+                let sum = checksum::checksum(bytes.get(..len)?);
                 bytes[10..12].copy_from_slice(&sum.to_be_bytes());
-                20
+                len
             }
-            (IpAddr::V6(source), IpAddr::V6(destination)) => {
+            (IpAddr::V6(source), IpAddr::V6(destination)) if options.is_empty() => {
                 bytes[0] = 0x60;
+                bytes[1] = (ecn as u8) << 4;
                 bytes[4..6].copy_from_slice(&u16::try_from(payload_len).ok()?.to_be_bytes());
                 bytes[6] = next_header;
-                bytes[7] = hop_limit;
+                bytes[7] = HOP_LIMIT;
                 bytes[8..24].copy_from_slice(&source.octets());
                 bytes[24..40].copy_from_slice(&destination.octets());
                 40
@@ -82,23 +80,19 @@ impl Rebuilt {
     pub fn as_bytes(&self) -> &[u8] {
         self.bytes.get(..self.len).unwrap_or_default()
     }
+
+    /// The room that the header lies in, and its length there.
+    #[must_use]
+    pub const fn into_parts(self) -> ([u8; HEADER_MOST], usize) {
+        (self.bytes, self.len)
+    }
 }
 
-/// The addresses that a peer's packets have in transport mode where it computes their checksums: a NAT on the way makes them others
-/// than the selectors have here (RFC 7296 section 2.23.1).
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Original {
-    /// The peer's own address.
-    pub source: IpAddr,
-    /// The one that it sends to.
-    pub destination: IpAddr,
-}
-
-/// Corrects the TCP or UDP checksum of a payload whose addresses a NAT has changed (RFC 3948 section 3.1.2): `then` are source
-/// and destination as the sender computed it ([`Original`]), `now` those of the header above it here.
+/// Corrects the TCP or UDP checksum of a payload whose addresses a NAT has changed (RFC 3948 section 3.1.2): `then` are the
+/// addresses as the sender computed it, `now` source and destination of the header above it here.
 /// Other protocols have no checksum over addresses.
 /// "[...] incrementally recompute the TCP/UDP checksum" (RFC 3948 section 3.1.2)
-pub fn correct_checksum(payload: &mut [u8], next_header: u8, then: (IpAddr, IpAddr), now: (IpAddr, IpAddr)) {
+pub(crate) fn correct_checksum(payload: &mut [u8], next_header: u8, then: Original, now: (IpAddr, IpAddr)) {
     let offset = match next_header {
         6 => 16,
         17 => 6,
@@ -110,7 +104,7 @@ pub fn correct_checksum(payload: &mut [u8], next_header: u8, then: (IpAddr, IpAd
         return;
     }
     let pseudo = |(src, dst)| checksum::pseudo_header(src, dst, next_header, 0).fold().to_be_bytes();
-    let new = checksum::update(old, &pseudo(then), &pseudo(now));
+    let new = checksum::update(old, &pseudo((then.remote, then.local)), &pseudo(now));
     *field = if next_header == 17 && new == 0 { [0xff; 2] } else { new.to_be_bytes() };
 }
 
@@ -122,36 +116,44 @@ mod tests {
         s.parse().unwrap()
     }
 
+    fn original(remote: IpAddr, local: IpAddr) -> Original {
+        Original { local, remote }
+    }
+
     #[test]
     fn a_header_comes_off_and_back() {
         // RFC 7634 appendix A's packet; only its identification and flags are not restored.
-        let packet = hex::decode("45000054000040004001 4e6b c6336405c0000205".replace(' ', "")).unwrap();
-        let mut packet = packet;
+        let mut packet = hex::decode("450000540000400040014e6bc6336405c0000205").unwrap();
         packet.resize(84, 0);
-        let stripped = strip(&packet).unwrap();
-        assert_eq!(stripped, Stripped { header_len: 20, next_header: 1 });
-        let rebuilt = Rebuilt::new(ip("198.51.100.5"), ip("192.0.2.5"), 1, 64, 64).unwrap();
+        assert_eq!(header(&packet), Some((20, 1)));
+        let ends = (ip("198.51.100.5"), ip("192.0.2.5"));
+        let rebuilt = Header::new(ends, 1, &[], 64, Ecn::NotEct).unwrap();
         assert_eq!(checksum::checksum(rebuilt.as_bytes()), 0);
         assert_eq!(rebuilt.as_bytes()[..10], packet[..10]);
         assert_eq!(rebuilt.as_bytes()[12..], packet[12..20]);
     }
 
     #[test]
-    fn fragments_and_options_are_not_for_transport_mode() {
+    fn fragments_stay_outside_and_a_header_must_be_there() {
         let mut packet = vec![0; 40];
-        packet[0] = 0x45;
-        assert!(strip(&packet).is_some());
+        (packet[0], packet[3]) = (0x45, 40);
+        assert!(header(&packet).is_some());
         packet[6] = 0x20;
-        assert!(strip(&packet).is_none(), "more fragments");
+        assert!(header(&packet).is_none(), "more fragments");
         packet[6] = 0x40;
-        assert!(strip(&packet).is_some(), "don't fragment");
+        assert!(header(&packet).is_some(), "don't fragment");
         packet[7] = 1;
-        assert!(strip(&packet).is_none(), "offset");
-        packet[..8].copy_from_slice(&[0x46, 0, 0, 0, 0, 0, 0, 0]);
-        assert!(strip(&packet).is_none(), "options");
-        packet[..8].copy_from_slice(&[0x60, 0, 0, 0, 0, 0, 44, 0]);
-        assert!(strip(&packet).is_none(), "IPv6 fragment header");
-        assert!(strip(&[0x45]).is_none());
+        assert!(header(&packet).is_none(), "offset");
+        packet[..8].copy_from_slice(&[0x46, 0, 0, 40, 0, 0, 0, 0]);
+        assert_eq!(header(&packet), Some((24, 0)), "options");
+        packet[0] = 0x4f;
+        assert!(header(&packet).is_none(), "more options than there are bytes");
+        packet[..8].copy_from_slice(&[0x60, 0, 0, 0, 0, 16, 60, 0]);
+        packet.extend_from_slice(&[44, 0, 1, 4, 0, 0, 0, 0, 17, 0, 0, 1, 0, 0, 0, 7]);
+        assert!(header(&packet).is_none(), "IPv6 fragment header, behind another");
+        packet[51] = 0;
+        assert_eq!(header(&packet), Some((40, 60)), "a fragment that is the whole");
+        assert!(header(&[0x45]).is_none());
     }
 
     #[test]
@@ -168,9 +170,9 @@ mod tests {
                 payload[field..field + 2].copy_from_slice(&whole.finish().to_be_bytes());
                 let sent = payload.clone();
                 assert!(valid(&sent, protocol, a, front));
-                correct_checksum(&mut payload, protocol, (a, front), (nat, b));
+                correct_checksum(&mut payload, protocol, original(a, front), (nat, b));
                 assert!(valid(&payload, protocol, nat, b), "{protocol} {seed}");
-                correct_checksum(&mut payload, protocol, (nat, b), (nat, front));
+                correct_checksum(&mut payload, protocol, original(nat, b), (nat, front));
                 assert!(valid(&payload, protocol, nat, front), "{protocol} {seed}");
             }
         }
@@ -181,9 +183,9 @@ mod tests {
         let (a, b, nat) = (ip("10.0.0.7"), ip("192.0.2.5"), ip("203.0.113.200"));
         let mut udp = [0x12, 0x34, 0, 53, 0, 12, 0, 0, 1, 2, 3, 4];
         let (before, mut short, mut other) = (udp, [1; 7], [1; 24]);
-        correct_checksum(&mut udp, 17, (a, b), (nat, b));
-        correct_checksum(&mut short, 17, (a, b), (nat, b));
-        correct_checksum(&mut other, 1, (a, b), (nat, b));
+        correct_checksum(&mut udp, 17, original(a, b), (nat, b));
+        correct_checksum(&mut short, 17, original(a, b), (nat, b));
+        correct_checksum(&mut other, 1, original(a, b), (nat, b));
         assert_eq!((udp, short, other), (before, [1; 7], [1; 24]));
     }
 }

@@ -3,7 +3,6 @@
 use dormouse_crypto::cert::Identity;
 
 use crate::sa::IkeSa;
-use crate::sa::dormancy::Asleep;
 use dormouse_keying::SaId;
 
 /// A change to the set of SAs that a handler asks for.
@@ -48,11 +47,7 @@ pub(crate) enum Action {
     Close(SaId),
     /// Its device sleeps, and another one needs its place.
     Release(SaId),
-    /// The device of these SAs, which were replaced and are not yet deleted, sleeps; or (`None`) is awake again.
-    Sleep {
-        /// The SAs.
-        replaced: Vec<SaId>,
-        /// As their successor sleeps.
-        asleep: Option<Asleep>,
-    },
+    /// The device of this SA sleeps: what rekeying and closing have left of its other SAs goes, because no deletion is worth disturbing
+    /// it for.
+    Sleeps(SaId),
 }

@@ -60,9 +60,9 @@ pub struct Endpoint {
     order: BTreeSet<(Instant, SaId)>,
     /// The same by the earliest moment of theirs.
     starts: BTreeSet<(Instant, SaId)>,
-    /// Established SAs of callers, by who called.
-    callers: BTreeMap<Identity, BTreeSet<SaId>>,
-    caller_of: BTreeMap<SaId, Identity>,
+    /// Established SAs of callers, by who called and whether they are live: the others are what rekeying and closing leave.
+    callers: BTreeMap<(Identity, bool), BTreeSet<SaId>>,
+    caller_of: BTreeMap<SaId, (Identity, bool)>,
     touched: BTreeSet<SaId>,
     complaints: (u64, u32),
 }
@@ -402,6 +402,7 @@ impl Endpoint {
                 path.with_ports(Carrier::Ike, self.shared.config.ports.ike, self.shared.config.ports.ike)
             }
             Carrier::Ike | Carrier::NatT => path,
+            Carrier::RawHip | Carrier::HipUdp => return,
         };
         // There are no IKE SPIs that would mean anything to the receiver: it is the one message in which they may be zero.
         let flags = Flags { initiator: true, version: false, response: false };

@@ -221,7 +221,7 @@ impl IkeSa {
     /// Takes over what belongs to the session from the SA that this one replaces. Each part says what that is; its fields are named
     /// one by one, so that a new one is not forgotten.
     pub(crate) fn inherit(&mut self, old: &mut Self, now: Instant) {
-        let Self { core, stage: _, tasks, children, mobility, upkeep, dormancy, rekeying } = old;
+        let Self { core, stage: _, tasks, children, mobility, upkeep, dormancy, rekeying: _ } = old;
         let standing = if self.core.link.initiator { Standing::Heard } else { Standing::Unheard };
         self.stage = Stage::Live(standing);
         self.core.inherit(core);
@@ -229,7 +229,6 @@ impl IkeSa {
         self.mobility.inherit(mobility);
         self.upkeep.inherit(upkeep);
         self.dormancy.inherit(dormancy);
-        self.rekeying.inherit(rekeying);
         self.tasks.inherit(tasks, core.requests.flights().map(|flight| &flight.exchange), now);
         if self.upkeep.is_probing() {
             self.tasks.add_first(Liveness::urgent(), now);

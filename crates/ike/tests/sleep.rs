@@ -330,3 +330,20 @@ fn load_reports_come_with_the_session_and_with_each_sleep() {
     assert_eq!(second.alone(), common::LATENCY * 2, "the first message to the second");
     assert!(report(&mut pair).is_none());
 }
+
+/// What the gateway has left to be deleted, a session that it closes included, goes when the device comes with another one: it would
+/// be repeated while that sleeps.
+#[test]
+fn a_deletion_that_is_not_answered_disturbs_no_later_sleep() {
+    let mut pair = pair(21);
+    let (a, b) = pair.up();
+    // None of the gateway's own INFORMATIONAL requests arrives: 37, without the flag of a response, behind the marker.
+    pair.filter = Some(Box::new(|d| d.to_gateway || d.bytes[22] != 37 || d.bytes[23] & 0x20 != 0));
+    pair.gateway.endpoint.close(pair.now, b);
+    pair.client.endpoint.forget(pair.now, a);
+    pair.run_for(Duration::from_millis(100));
+    let (a, _) = pair.up();
+    assert!(matches!(announce(&mut pair, a, Some(HOUR)), Some(SleepVerdict::Held { .. })));
+    assert_eq!(pair.gateway.endpoint.len(), 1, "the SA that was closed is gone");
+    night(&mut pair, HOUR);
+}

@@ -10,7 +10,7 @@ use std::error::Error;
 use std::net::SocketAddr;
 use std::os::unix::net::UnixStream;
 
-use dormouse_esp::Mode;
+use dormouse_keying::Mode;
 use dormouse_sansio::Carrier;
 use dormouse_testbed::forward::{Forwarder, Protection, Settings};
 

@@ -2,9 +2,9 @@
 
 use dormouse_sansio::{Deadline, Instant, Path, Transmit};
 
-use crate::{ChildSa, Owner};
+use crate::{ChildId, ChildSa, Owner};
 
-/// Negotiates keys by messages of its own: the five verbs of `dormouse_sansio`.
+/// Negotiates keys by messages of its own: the five verbs of `dormouse_sansio`, and one command.
 ///
 /// # Driving contract
 /// After each call of a `handle_*` verb, and after each command of the manager's own: [`Self::poll_event`] until `None`, then
@@ -28,6 +28,9 @@ pub trait KeyManager: Send + core::fmt::Debug {
 
     /// The next event, oldest first.
     fn poll_event(&mut self) -> Option<Event>;
+
+    /// A CHILD SA of this manager has reached a soft limit of its lifetime: it is to be replaced.
+    fn rekey_child(&mut self, now: Instant, child: ChildId);
 }
 
 /// What a key manager tells the node.

@@ -1,19 +1,11 @@
 //! Experiments: one file for each paper, each with the same shape. Owns the comparison of what a paper reports with what comes
 //! out here; must never present a figure without saying on what it was obtained.
 
-use std::path::PathBuf;
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
-
-use advise::rules::Finding;
-use dormouse_trace::report::chart::Chart;
-use results::Results;
-use serde::Serialize;
-
 pub mod advise;
 pub mod bench;
 pub mod calibrate;
 pub mod demo;
+mod experiment;
 mod measured;
 pub mod paper_000;
 pub mod paper_000_live;
@@ -22,55 +14,7 @@ pub mod paper_004;
 pub mod render;
 pub mod results;
 
-/// What an experiment may use.
-#[derive(Clone, Debug)]
-pub struct Context {
-    /// Recordings to run on; without any, an experiment that needs traffic makes its own, and says so.
-    pub recordings: Vec<PathBuf>,
-    /// Worker threads.
-    pub threads: usize,
-    /// Synthetic clients, where traffic is made; the most clients at once, where they are real. `None`: as many as the experiment
-    /// is made for.
-    pub clients: Option<u32>,
-    /// The seed of whatever is made.
-    pub seed: u64,
-    /// Measurements to report on, for experiments that [need](Experiment::needs) them.
-    pub results: Option<Results>,
-    /// Set when the user wants it to stop. An experiment that makes anything outside of this process removes it first.
-    pub interrupted: Arc<AtomicBool>,
-    /// Told what an experiment that takes its time is doing.
-    pub progress: fn(&str),
-}
-
-impl Default for Context {
-    /// Without recordings or measurements; nobody interrupts, nobody listens.
-    fn default() -> Self {
-        Self {
-            recordings: Vec::new(),
-            threads: 1,
-            clients: None,
-            seed: 1,
-            results: None,
-            interrupted: Arc::default(),
-            progress: |_| (),
-        }
-    }
-}
-
-/// An experiment.
-#[derive(Clone, Copy)]
-pub struct Experiment {
-    /// As users write it.
-    pub name: &'static str,
-    /// One line.
-    pub title: &'static str,
-    /// What must be measured for it, if it is about measurements.
-    pub needs: Option<fn() -> bench::Request>,
-    /// Whether it makes network namespaces, and so needs root.
-    pub root: bool,
-    /// Runs it.
-    pub run: fn(&Context) -> anyhow::Result<Report>,
-}
+pub use experiment::{Claim, Context, Experiment, Figure, Report, Table};
 
 /// All experiments.
 pub const EXPERIMENTS: &[Experiment] =
@@ -80,65 +24,4 @@ pub const EXPERIMENTS: &[Experiment] =
 #[must_use]
 pub fn find(name: &str) -> Option<&'static Experiment> {
     EXPERIMENTS.iter().find(|e| e.name == name)
-}
-
-/// Something that a paper claims, beside what came out here.
-#[derive(Clone, PartialEq, Debug, Serialize)]
-pub struct Claim {
-    /// Where in the paper.
-    pub place: String,
-    /// What is claimed, in our words.
-    pub claim: String,
-    /// The paper's figure.
-    pub paper: String,
-    /// Ours.
-    pub ours: String,
-    /// Why they differ, or what they agree on.
-    pub why: String,
-    /// Whether ours goes the way of the claim; absent where that is no question of yes or no.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub finding: Option<Finding>,
-}
-
-/// A table of the paper beside ours.
-#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
-pub struct Table {
-    /// Which, as in the paper.
-    pub place: String,
-    /// What it shows, in our words.
-    pub title: String,
-    /// Heads of the columns.
-    pub head: Vec<String>,
-    /// Rows.
-    pub rows: Vec<Vec<String>>,
-}
-
-/// A figure of the paper, repeated.
-#[derive(Clone, PartialEq, Debug)]
-pub struct Figure {
-    /// Which.
-    pub place: String,
-    /// The chart, with ours and whatever of the paper's data is in its text.
-    pub chart: Chart,
-}
-
-/// What came out.
-#[derive(Clone, PartialEq, Debug)]
-pub struct Report {
-    /// The experiment's name.
-    pub name: String,
-    /// Its title.
-    pub title: String,
-    /// Whether any of the traffic is synthetic.
-    pub synthetic: bool,
-    /// On what the figures were obtained.
-    pub traffic: Vec<String>,
-    /// Claims.
-    pub claims: Vec<Claim>,
-    /// Tables.
-    pub tables: Vec<Table>,
-    /// Figures.
-    pub figures: Vec<Figure>,
-    /// What a reader must know.
-    pub notes: Vec<String>,
 }

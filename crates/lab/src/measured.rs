@@ -2,8 +2,8 @@
 
 use anyhow::{Context as _, Result};
 
-use crate::Context;
-use crate::advise::text;
+use crate::advise::words::digits;
+use crate::experiment::Context;
 use crate::results::Results;
 use crate::results::format::{EnergySource, Metric, Sample};
 use crate::results::stats::{self, Bootstrap};
@@ -48,7 +48,7 @@ pub(crate) fn mean(sample: Option<&Sample>, metric: Metric, factor: f64) -> Stri
     let values = sample.map(|s| s.values(metric)).unwrap_or_default();
     match stats::mean_and_deviation(&values) {
         Some((mean, deviation)) => {
-            format!("{} ± {}", text::digits(mean * factor), text::digits(deviation * factor))
+            format!("{} ± {}", digits(mean * factor), digits(deviation * factor))
         }
         None => "not measured".to_owned(),
     }

@@ -14,7 +14,7 @@ use dormouse_trace::report::chart::{Chart, Mark};
 use dormouse_trace::report::charts;
 use dormouse_trace::report::figures::{Figures, LOADS, Questions};
 
-use crate::{Claim, Context, Experiment, Figure, Report};
+use crate::experiment::{Claim, Context, Experiment, Figure, Report};
 
 /// The experiment.
 pub const EXPERIMENT: Experiment = Experiment {

@@ -12,7 +12,7 @@ use campaign::{MOST, Plan};
 use dormouse_energy::profile::Profile;
 
 use crate::bench::machine;
-use crate::{Context, Experiment, Report};
+use crate::experiment::{Context, Experiment, Report};
 
 /// The experiment.
 pub const EXPERIMENT: Experiment = Experiment {

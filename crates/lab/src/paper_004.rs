@@ -9,9 +9,10 @@ use anyhow::Result;
 
 use crate::advise::rules::{self, ANY, Differ, Expect, Mode, Pick, Test};
 use crate::bench::{Part, Request};
+use crate::experiment::{Claim, Context, Experiment, Report, Table};
+use crate::measured;
 use crate::results::format::{Metric, Results, What};
 use crate::results::stats::{Bootstrap, Verdict};
-use crate::{Claim, Context, Experiment, Report, Table, measured};
 
 /// The experiment.
 pub const EXPERIMENT: Experiment = Experiment {

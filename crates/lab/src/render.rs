@@ -6,7 +6,7 @@ use dormouse_trace::report::html;
 use serde_json::{Value, json};
 
 use crate::advise::rules::Finding;
-use crate::{Report, Table};
+use crate::experiment::{Report, Table};
 
 /// Version of the JSON.
 pub const VERSION: u32 = 1;

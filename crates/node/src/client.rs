@@ -3,13 +3,13 @@
 
 use crate::config::Resolved;
 use crate::event::{FailureKind, Offer};
-use crate::held::Held;
-use crate::ladder::{Failure, Ladder, Wake};
+use crate::hold::HoldQueue;
+use crate::ladder::{Failure, Ladder, State, Wake};
 use dormouse_esp::Selectors;
 use dormouse_ike::NegotiationError;
 use dormouse_ike::config_payload::AssignedConfig;
 use dormouse_ike::ticket::ClientTicket;
-use dormouse_keying::SaId;
+use dormouse_keying::{ChildId, SaId};
 use dormouse_sansio::UnixTime;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -23,20 +23,18 @@ pub(crate) struct Client {
     /// The SA that is being negotiated.
     pub(crate) attempt: Option<SaId>,
     ticket: Option<ClientTicket>,
-    /// The ticket is of no use any more, and nobody was told.
+    /// The ticket is of no use any more, and this was not announced.
     spent: bool,
     /// What the machine was told to configure.
     pub(crate) configured: Option<(AssignedConfig, Vec<ipnet::IpNet>, Option<IpAddr>)>,
     /// Addresses at which the gateway said that it can be reached too, and those at which it was.
     pub(crate) gateway_addresses: BTreeSet<IpAddr>,
     /// Traffic of the last CHILD SA: packets of it are held while the session comes back.
-    pub(crate) last_selectors: Option<Selectors>,
+    pub(crate) last_selectors: Vec<Selectors>,
     /// Copies of what was sent since the gateway was last heard.
-    pub(crate) unconfirmed: Held,
-    /// The radio sleeps.
-    pub(crate) asleep: bool,
+    pub(crate) resend: HoldQueue,
     /// How far the ESP of each child had come in when the radio went to sleep, until something comes in again.
-    pub(crate) heard_up_to: BTreeMap<u64, u64>,
+    pub(crate) heard_up_to: BTreeMap<ChildId, u64>,
     /// The driver waits for [`crate::Event::SleepReady`].
     pub(crate) preparing: bool,
     announced: Option<Wake>,
@@ -47,9 +45,18 @@ pub(crate) struct Client {
 }
 
 impl Client {
+    /// A CHILD SA with these selectors is up. As many are kept as are configured: of those that are still to come, what the session
+    /// before this one had, so that their traffic does not go in clear meanwhile.
+    pub(crate) fn note_selectors(&mut self, selectors: &Selectors) {
+        self.last_selectors.retain(|s| s.remote() != selectors.remote());
+        self.last_selectors.push(selectors.clone());
+        let surplus = self.last_selectors.len().saturating_sub(self.config.ike.children.len());
+        self.last_selectors.drain(..surplus);
+    }
+
     pub(crate) fn new(config: Resolved) -> Self {
         let ladder = Ladder::new(config.deadlines);
-        let unconfirmed = Held::new(config.hold_packets);
+        let resend = HoldQueue::new(config.hold_packets);
         Self {
             config,
             ladder,
@@ -59,9 +66,8 @@ impl Client {
             spent: false,
             configured: None,
             gateway_addresses: BTreeSet::new(),
-            last_selectors: None,
-            unconfirmed,
-            asleep: false,
+            last_selectors: Vec::new(),
+            resend,
             heard_up_to: BTreeMap::new(),
             preparing: false,
             announced: None,
@@ -89,14 +95,9 @@ impl Client {
         core::mem::take(&mut self.spent).then(|| self.config.name.clone())
     }
 
+    /// It stays here until the gateway has refused or replaced it: an attempt without an answer has not used it up.
     pub(crate) fn ticket(&self) -> Option<&ClientTicket> {
         self.ticket.as_ref()
-    }
-
-    /// The ticket for one attempt. It stays here until the gateway has refused or replaced it: an attempt that nobody answered
-    /// has not used it up.
-    pub(crate) fn take_ticket(&self) -> Option<ClientTicket> {
-        self.ticket.clone()
     }
 
     pub(crate) fn forget_expired(&mut self, now: UnixTime) {
@@ -105,8 +106,12 @@ impl Client {
         }
     }
 
+    pub(crate) fn is_wanted(&self) -> bool {
+        self.ladder.state() != State::Down
+    }
+
     /// A success that was not announced yet.
-    pub(crate) fn news(&mut self) -> Option<Wake> {
+    pub(crate) fn unannounced_success(&mut self) -> Option<Wake> {
         let wake = self.ladder.last_wake();
         if wake == self.announced {
             return None;

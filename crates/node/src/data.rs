@@ -3,11 +3,12 @@
 
 use crate::client::Client;
 use crate::event::Event;
-use crate::ladder::State;
+use crate::ladder::State as Ladder;
 use crate::node::{Discard, Inbound, Node, Route};
-use dormouse_esp::{Accepted, Child, Life};
-use dormouse_keying::SaId;
+use dormouse_esp::{Accepted, Life, State, Tunnel};
+use dormouse_keying::{ChildId, Owner};
 use dormouse_sansio::{Carrier, Instant, Path};
+use dormouse_standin::DeviceId;
 use dormouse_wire::esp::{NatT, classify_natt};
 use dormouse_wire::ip::Flow;
 
@@ -15,8 +16,10 @@ use dormouse_wire::ip::Flow;
 /// not proved again for each; begin a new one whenever anything else could have happened to the node.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Train {
-    /// A packet of this child was accounted for, and another one would change nothing.
-    settled: Option<u64>,
+    /// A packet of this tunnel was accounted for, and another one would change nothing.
+    settled: Option<ChildId>,
+    /// The device that sent the packets.
+    device: Option<DeviceId>,
 }
 
 impl Node {
@@ -44,28 +47,43 @@ impl Node {
         train: &mut Train,
         datagram: &mut [u8],
     ) -> Result<Inbound, Discard> {
-        let esp = match path.carrier {
-            Carrier::Ike => false,
-            Carrier::RawEsp => true,
-            Carrier::NatT => match classify_natt(datagram) {
-                NatT::Keepalive => {
-                    self.counters.keepalives_in += 1;
-                    return Ok(Inbound::Consumed);
-                }
-                NatT::Ike(_) => {
-                    // It may change whatever the packets before it have proved.
-                    *train = Train::default();
-                    let message = datagram.get_mut(4..).unwrap_or_default();
-                    return self.handle_ike(now, path, message);
-                }
-                NatT::Esp(_) => true,
-                NatT::Malformed => {
-                    self.counters.malformed += 1;
-                    return Err(Discard::Malformed);
-                }
-            },
+        let natt = match path.carrier {
+            Carrier::RawEsp => return self.handle_esp(now, path, train, datagram),
+            Carrier::Ike => return self.handle_ike(now, path, datagram),
+            Carrier::RawHip => return self.handle_managed(now, path, datagram),
+            Carrier::NatT | Carrier::HipUdp => classify_natt(datagram),
         };
-        if esp { self.handle_esp(now, path, train, datagram) } else { self.handle_ike(now, path, datagram) }
+        match natt {
+            NatT::Keepalive => {
+                self.counters.keepalives_in += 1;
+                Ok(Inbound::Consumed)
+            }
+            NatT::Esp(_) => self.handle_esp(now, path, train, datagram),
+            NatT::Ike(_) => {
+                // It may change whatever the packets before it have proved.
+                *train = Train::default();
+                match path.carrier {
+                    Carrier::HipUdp => self.handle_managed(now, path, datagram),
+                    _ => self.handle_ike(now, path, datagram.get_mut(4..).unwrap_or_default()),
+                }
+            }
+            NatT::Malformed => {
+                self.counters.malformed += 1;
+                Err(Discard::Malformed)
+            }
+        }
+    }
+
+    /// A message for the key manager beside IKE.
+    fn handle_managed(&mut self, now: Instant, path: Path, message: &mut [u8]) -> Result<Inbound, Discard> {
+        let Some((_, manager)) = &mut self.manager else {
+            self.counters.malformed += 1;
+            return Err(Discard::Malformed);
+        };
+        let result = manager.handle_datagram(now, path, message);
+        self.drain_manager(now);
+        result?;
+        Ok(Inbound::Consumed)
     }
 
     fn handle_ike(&mut self, now: Instant, path: Path, message: &mut [u8]) -> Result<Inbound, Discard> {
@@ -82,7 +100,7 @@ impl Node {
         train: &mut Train,
         datagram: &mut [u8],
     ) -> Result<Inbound, Discard> {
-        self.end_late(now);
+        self.sad.handle_timeout(now);
         let Accepted { id, opened, flow } = match self.sad.open(datagram) {
             Ok(accepted) => accepted,
             Err(e) => {
@@ -94,77 +112,81 @@ impl Node {
                 return Err(e.into());
             }
         };
-        if train.settled != Some(id) && !self.late.contains(id) {
-            if self.sessions_of(id).is_some_and(|s| s.tentative) && !self.confirm(now, id, path) {
-                // Somebody else came first with the same ticket.
+        if train.settled != Some(id) {
+            let Some((owner, state)) = self.sad.get(id).map(|t| (t.owner, t.state())) else {
                 return Ok(Inbound::Consumed);
+            };
+            *train = Train { settled: None, device: self.sessions.get(owner).and_then(|s| s.device) };
+            if !matches!(state, State::Draining { .. }) {
+                if self.sessions.get(owner).is_some_and(|s| s.tentative) && !self.confirm(now, owner, path) {
+                    // Another client came first with the same ticket.
+                    return Ok(Inbound::Consumed);
+                }
+                self.received(now, owner, id, path, opened.seq);
+                train.settled = self.is_settled(owner, id, &path).then_some(id);
             }
-            self.received(now, id, path, opened.seq);
-            train.settled = self.is_settled(id, &path).then_some(id);
         }
         if opened.is_dummy() {
             return Ok(Inbound::Consumed);
         }
-        self.observe_inbound(now, id, datagram.get(opened.inner.clone()).unwrap_or_default());
+        if let (Some(devices), Some(device)) = (&mut self.devices, train.device) {
+            devices.observe_inbound(now, device, datagram.get(opened.inner.clone()).unwrap_or_default());
+        }
         Ok(Inbound::Inner { range: opened.inner, child: id, next_header: opened.next_header, flow })
     }
 
-    /// Bookkeeping for an authentic packet: the mapping, the ladder, the successor of a rekeyed child.
-    fn received(&mut self, now: Instant, id: u64, path: Path, sequence: u64) {
-        if let Some(old) = self.pending_activation.remove(&id) {
-            self.sad.deactivate(old);
-            self.sad.activate(id);
-        }
-        let Some(child) = self.sad.get(id) else { return };
-        let (moved, life, spi) = (child.path != path, child.inbound.life(), child.inbound.spi());
+    /// Bookkeeping for an authentic packet: the mapping, the ladder, the successor of a rekeyed tunnel.
+    fn received(&mut self, now: Instant, owner: Owner, id: ChildId, path: Path, sequence: u64) {
+        // Its peer has installed it.
+        self.sad.activate(id);
+        let Some(tunnel) = self.sad.get(id) else { return };
+        let (moved, life) = (tunnel.path != path, tunnel.inbound.life());
         // "[...] MOBIKE nodes SHOULD inspect the addresses used in those packets [...] If they do not [correspond], such packets SHOULD
         // NOT be used as evidence that the peer is able to communicate with this node" (RFC 4555 section 3.12).
         let ips = |path: &Path| (path.local.ip(), path.remote.ip());
-        let proves = ips(&child.path) == ips(&path);
-        let Some(sa) = self.known.get(&id).map(|k| k.sa) else { return };
-        if let Some(session) = self.sessions.get_mut(&sa) {
-            session.last_received = if proves { Some(now) } else { session.last_received };
-            session.heard = Some(now);
-        }
-        if let Some(missed) = self.missed(sa, id, sequence) {
+        let proves = ips(&tunnel.path) == ips(&path);
+        let Some(session) = self.sessions.get_mut(owner) else { return };
+        session.last_received = if proves { Some(now) } else { session.last_received };
+        session.heard = Some(now);
+        let woke = session.ends_sleep(id.spi(), sequence);
+        if let Some(missed) = self.missed(owner, id, sequence) {
             self.events.push_back(missed);
         }
-        if self.ends_sleep(sa, spi, sequence) {
+        if let Some(sa) = owner.ike().filter(|_| woke) {
             self.ike.peer_awake(now, sa);
             self.drain_ike(now);
         }
-        if moved {
+        if let Some(sa) = owner.ike().filter(|_| moved) {
             self.ike.observed_path(now, sa, path);
             self.drain_ike(now);
         }
         if life != Life::Fresh {
-            self.rekey(now, id);
+            self.rekey(now, owner, id);
         }
-        if let Some(client) = self.client_of(sa).filter(|_| proves) {
+        if let Some(client) = self.client_of(owner).filter(|_| proves) {
             let before = client.ladder.state();
             client.ladder.inbound(now);
-            client.unconfirmed.clear();
-            if before != State::Up {
-                self.settle(now);
+            client.resend.clear();
+            if before != Ladder::Up {
+                self.announce_success(now);
             }
         }
     }
 
-    /// Whether [`Self::received`] would do nothing more for another packet of this child at the same time: it comes the way that
+    /// Whether [`Self::received`] would do nothing more for another packet of this tunnel at the same time: it comes the way that
     /// ours go, neither end sleeps, and none is missed. That the SA is due for renewal, the next train says again.
-    fn is_settled(&mut self, id: u64, path: &Path) -> bool {
-        let Some(child) = self.sad.get(id) else { return false };
-        let same_way = child.path == *path;
-        let Some(sa) = self.known.get(&id).map(|k| k.sa) else { return false };
-        same_way
-            && self.sessions.get(&sa).is_some_and(|s| s.asleep.is_none())
-            && self.client_of(sa).is_none_or(|c| !c.asleep && !c.heard_up_to.contains_key(&id))
+    fn is_settled(&mut self, owner: Owner, id: ChildId, path: &Path) -> bool {
+        self.sad.get(id).is_some_and(|t| t.path == *path)
+            && self.sessions.get(owner).is_some_and(|s| s.asleep.is_none())
+            && !(self.asleep && self.client_of(owner).is_some())
+            && self.client_of(owner).is_none_or(|c| !c.heard_up_to.contains_key(&id))
     }
 
-    /// The first packet of a child after a sleep shows what was lost meanwhile.
-    fn missed(&mut self, sa: SaId, id: u64, sequence: u64) -> Option<Event> {
-        let client = self.client_of(sa)?;
-        if client.asleep {
+    /// The first packet of a tunnel after a sleep shows what was lost meanwhile.
+    fn missed(&mut self, owner: Owner, id: ChildId, sequence: u64) -> Option<Event> {
+        let asleep = self.asleep;
+        let client = self.client_of(owner)?;
+        if asleep {
             // It was under way when the radio went off.
             let heard = client.heard_up_to.get_mut(&id)?;
             *heard = sequence.max(*heard);
@@ -177,114 +199,130 @@ impl Node {
 
     /// Where a packet of `flow` goes.
     pub fn route(&mut self, flow: &Flow) -> Route {
-        if let Some(id) = self.sad.route(flow) {
-            if let Some(device) = self.sleeper(Some(id), flow) {
-                return Route::StandIn(device);
-            }
-            return match self.known.get(&id).map(|k| k.sa).and_then(|sa| self.client_of(sa)) {
-                Some(client) if client.asleep || client.ladder.state() == State::Offline => Route::Hold,
-                _ => Route::Send(id),
-            };
-        }
-        if let Some(device) = self.sleeper(None, flow) {
+        let Some(id) = self.sad.route(flow) else { return self.route_without_tunnel(flow) };
+        let Some(owner) = self.sad.get(id).map(|t| t.owner) else { return Route::None };
+        let session = self.sessions.get(owner);
+        if let Some(device) = session.and_then(|s| s.device).filter(|device| self.sleeps(*device)) {
             return Route::StandIn(device);
         }
-        let wanted = |c: &Client| {
-            c.ladder.state() != State::Down
-                && c.last_selectors.as_ref().is_some_and(|s| s.match_outbound(flow))
-        };
-        if self.clients.values().any(wanted) { Route::Hold } else { Route::None }
+        let client = session.and_then(|s| self.connections.client(s.connection));
+        match client.filter(|c| c.sa == owner.ike()) {
+            Some(client) if self.asleep || client.ladder.state() == Ladder::Offline => Route::Hold,
+            _ => Route::Send(id),
+        }
     }
 
-    /// True if the child belongs to a client connection of ours: its traffic is the device's own.
+    fn route_without_tunnel(&self, flow: &Flow) -> Route {
+        if let Some(device) = self.sleeping_device(flow) {
+            return Route::StandIn(device);
+        }
+        let wanted = |c: &Client| c.is_wanted() && c.last_selectors.iter().any(|s| s.match_outbound(flow));
+        if self.connections.clients().any(wanted) { Route::Hold } else { Route::None }
+    }
+
+    /// True if the tunnel belongs to a client connection of ours: its traffic is the device's own.
     #[must_use]
-    pub fn is_clients(&self, id: u64) -> bool {
-        let session = self.known.get(&id).and_then(|k| self.sessions.get(&k.sa));
-        session.is_some_and(|s| self.clients.contains_key(&s.connection))
+    pub fn is_clients(&self, id: ChildId) -> bool {
+        let session = self.sad.get(id).and_then(|t| self.sessions.get(t.owner));
+        session.is_some_and(|s| self.connections.client(s.connection).is_some())
     }
 
     /// Some client connection is wanted.
     #[must_use]
     pub fn wanted(&self) -> bool {
-        self.clients.values().any(|c| c.ladder.state() != State::Down)
-    }
-
-    /// The radio sleeps: nothing is sent until [`Node::resume`].
-    #[must_use]
-    pub fn is_suspended(&self) -> bool {
-        self.clients.values().any(|c| c.asleep)
+        self.connections.clients().any(Client::is_wanted)
     }
 
     /// Inner addresses that gateways have assigned.
     #[must_use]
     pub fn inner_addresses(&self) -> Vec<std::net::IpAddr> {
-        self.clients.values().flat_map(|c| &c.configured).flat_map(|(a, ..)| a.addresses()).collect()
+        let configured = self.connections.clients().filter_map(|c| c.configured.as_ref());
+        configured.flat_map(|(assigned, ..)| assigned.addresses()).collect()
     }
 
     /// Client connections, wanted or not.
     #[must_use]
     pub fn client_names(&self) -> Vec<String> {
-        self.clients.keys().cloned().collect()
+        self.connections.clients().map(|c| c.config.name.clone()).collect()
     }
 
     /// Packets of every wanted client connection may be sent.
     #[must_use]
     pub fn flows(&self) -> bool {
-        self.wanted()
-            && self
-                .clients
-                .values()
-                .all(|c| c.ladder.state() == State::Down || (c.ladder.data_flows() && !c.asleep))
+        let flows = |c: &Client| !c.is_wanted() || (c.ladder.data_flows() && !self.asleep);
+        self.wanted() && self.connections.clients().all(flows)
     }
 
     /// When the first of the client sessions ends that are held, if it is not renewed.
     #[must_use]
     pub fn first_expiry(&self) -> Option<Instant> {
-        let held = self.clients.values().filter_map(|c| self.ike.describe(c.sa?));
+        let held = self.connections.clients().filter_map(|c| self.ike.describe(c.sa?));
         held.flat_map(|d| d.children.into_iter().map(|c| c.expires_at).chain([d.expires_at])).flatten().min()
     }
 
     /// Client connections that are wanted.
     #[must_use]
     pub fn wanted_connections(&self) -> Vec<String> {
-        let wanted = self.clients.iter().filter(|(_, c)| c.ladder.state() != State::Down);
-        wanted.map(|(name, _)| name.clone()).collect()
+        self.connections.clients().filter(|c| c.is_wanted()).map(|c| c.config.name.clone()).collect()
     }
 
     /// Asks the gateway of every client connection whether it is there: the answer shows it that we listen.
     pub fn ask(&mut self, now: Instant) {
-        for client in self.clients.values_mut() {
+        for client in self.connections.clients_mut() {
             client.ladder.doubt(now, false);
         }
         self.climb(now);
     }
 
-    /// Lends a child for sealing.
-    pub fn child_mut(&mut self, id: u64) -> Option<&mut Child> {
+    /// Lends a tunnel for sealing.
+    pub fn child_mut(&mut self, id: ChildId) -> Option<&mut Tunnel> {
         self.sad.get_mut(id)
     }
 
-    /// A batch was sealed with child `id` and sent.
-    pub fn sent(&mut self, now: Instant, id: u64) {
-        let Some(child) = self.sad.get(id) else { return };
-        let life = child.outbound.life();
-        let Some(sa) = self.known.get(&id).map(|k| k.sa) else { return };
-        if let Some(session) = self.sessions.get_mut(&sa) {
+    /// A packet is about to be sealed with tunnel `id`.
+    pub fn observe_outbound(&mut self, now: Instant, id: ChildId, packet: &[u8]) {
+        let Some(owner) = self.sad.get(id).map(|t| t.owner) else { return };
+        let Some(session) = self.sessions.get(owner) else { return };
+        if let (Some(devices), Some(device)) = (&mut self.devices, session.device) {
+            devices.observe_outbound(now, device, packet);
+        }
+        // A train of segments is its sender's to repeat: it has a session already.
+        let single = packet.len() <= usize::from(self.path_mtu);
+        if let Some(client) = self.connections.client_mut(session.connection)
+            && single
+            && client.sa == owner.ike()
+        {
+            client.copy_unconfirmed(now, packet);
+        }
+    }
+
+    /// A batch was sealed with tunnel `id` and sent.
+    pub fn sent(&mut self, now: Instant, id: ChildId) {
+        let Some(tunnel) = self.sad.get(id) else { return };
+        let (owner, life) = (tunnel.owner, tunnel.outbound.life());
+        if let Some(session) = self.sessions.get_mut(owner) {
             session.last_sent = Some(now);
             session.spoke = true;
         }
         if life != Life::Fresh {
-            self.rekey(now, id);
+            self.rekey(now, owner, id);
         }
-        if let Some(client) = self.client_of(sa) {
+        if let Some(client) = self.client_of(owner) {
             client.ladder.outbound(now);
         }
     }
 
-    fn rekey(&mut self, now: Instant, id: u64) {
-        if let Some(known) = self.known.get(&id) {
-            self.ike.rekey_child(now, known.child);
-            self.drain_ike(now);
+    fn rekey(&mut self, now: Instant, owner: Owner, id: ChildId) {
+        match (owner, &mut self.manager) {
+            (Owner::Ike(_), _) => {
+                self.ike.rekey_child(now, id);
+                self.drain_ike(now);
+            }
+            (Owner::Hip(_), Some((_, manager))) => {
+                manager.rekey_child(now, id);
+                self.drain_manager(now);
+            }
+            (Owner::Hip(_), None) => {}
         }
     }
 }

@@ -253,11 +253,15 @@ impl Ladder {
         self.has_ticket = held;
     }
 
-    /// The session is wanted.
-    pub fn up(&mut self, now: Instant) {
-        if self.state == State::Down {
-            self.backoff = BACKOFF_FIRST;
-            self.begin(now);
+    /// The session is wanted, and comes up when the radio is on.
+    pub fn up(&mut self, now: Instant, radio_is_on: bool) {
+        match self.state {
+            State::Down if radio_is_on => {
+                self.backoff = BACKOFF_FIRST;
+                self.begin(now);
+            }
+            State::Down => self.state = State::Asleep,
+            _ => {}
         }
     }
 

@@ -4,33 +4,34 @@
 //! Must never read a clock, open a socket or touch the machine: `dormoused` drives it in the world, `dormouse-sim` in virtual
 //! time.
 
-mod apply;
-mod child;
 mod client;
 pub mod config;
+mod connections;
 mod data;
+mod devices;
 pub mod event;
 #[doc(hidden)]
 pub mod fuzz;
-pub mod held;
+pub mod hold;
 pub mod host;
 pub mod ladder;
-mod late;
 mod node;
 mod peers;
 pub mod pool;
 mod removal;
+mod reports;
+mod resend;
+mod sessions;
 mod sleep;
 pub mod sleeper;
 mod snapshot;
-mod standin;
-mod unconfirmed;
+mod tunnels;
 
 pub use data::Train;
+pub use devices::{AbsentInfo, StandInInfo};
 pub use dormouse_ike::{LoadReport, SleepFlags};
 pub use dormouse_standin::{DeviceId, Limits, Verdict};
 pub use event::{Change, Event, FailureKind, Offer, SleepVerdict};
 pub use node::{Counters, Discard, Inbound, Node, Route};
 pub use sleep::ANNOUNCE;
 pub use snapshot::{ChildInfo, ClientInfo, SessionInfo};
-pub use standin::{AbsentInfo, StandInInfo};

@@ -1,12 +1,12 @@
 //! What is known of peers and the ways to them besides the sessions: the addresses at which a gateway can be reached too (RFC 4555
-//! section 3.4), errors that come back from the path, and credentials that are renewed while sessions run. Owns neither the choice of an address (the ladder's) nor the way to it (the
-//! driver's).
+//! section 3.4), errors that come back from the path, and credentials that are renewed while sessions run. Owns neither the choice
+//! of an address (the ladder's) nor the way to it (the driver's).
 
 use crate::event::Event;
 use crate::node::Node;
 use dormouse_esp::pmtu::TooBig;
 use dormouse_ike::config::Connection;
-use dormouse_keying::SaId;
+use dormouse_keying::{Owner, SaId};
 use dormouse_sansio::{Instant, Path};
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -14,22 +14,22 @@ use std::sync::Arc;
 impl Node {
     /// Addresses at which the gateway of a connection said that it can be reached, besides the one that is configured.
     pub fn gateway_addresses(&self, connection: &str) -> impl Iterator<Item = IpAddr> + use<'_> {
-        self.clients.get(connection).into_iter().flat_map(|c| c.gateway_addresses.iter().copied())
+        self.connections
+            .client_named(connection)
+            .into_iter()
+            .flat_map(|c| c.gateway_addresses.iter().copied())
     }
 
     /// The ways to these other addresses: before [`Node::set_network`], whenever the network or the addresses have changed.
     pub fn set_other_ways(&mut self, connection: &str, paths: Vec<Path>) {
-        if let Some(client) = self.clients.get_mut(connection) {
+        if let Some(client) = self.connections.client_named_mut(connection) {
             client.ladder.others(paths);
         }
     }
 
     /// The credentials of a connection were read again ([`dormouse_ike::Endpoint::renew`]). Nothing else of it may differ.
     pub fn renew(&mut self, now: Instant, conn: &Arc<Connection>) {
-        if let Some(policy) = self.policies.get_mut(&conn.name) {
-            policy.ike.clone_from(conn);
-        }
-        if let Some(client) = self.clients.get_mut(&conn.name) {
+        if let Some(client) = self.connections.client_named_mut(&conn.name) {
             client.config.ike.clone_from(conn);
         }
         self.ike.renew(now, conn);
@@ -40,11 +40,11 @@ impl Node {
     /// this is authenticated: see [`dormouse_esp::pmtu`] for what is believed.
     pub fn path_error(&mut self, now: Instant, destination: std::net::SocketAddr, mtu: Option<u32>) {
         let Some(claimed) = mtu else { return };
-        for child in self.sad.iter_mut().filter(|c| c.path.remote == destination) {
-            let (spi, sent) = (child.outbound.spi(), child.outbound.sequence());
-            if let Some(mtu) = child.pmtu.too_big(now, TooBig { claimed, quoted: None }, spi, sent) {
+        for tunnel in self.sad.iter_mut().filter(|t| t.path.remote == destination) {
+            let (spi, sent) = (tunnel.outbound.spi(), tunnel.outbound.sequence());
+            if let Some(mtu) = tunnel.pmtu.too_big(now, TooBig { claimed, quoted: None }, spi, sent) {
                 tracing::info!(%destination, mtu, "the path carries less");
-                child.outbound.set_inner_mtu(child.overhead.inner_mtu(mtu.into()));
+                tunnel.outbound.set_inner_mtu(tunnel.overhead.inner_mtu(mtu.into()));
             }
         }
     }
@@ -52,8 +52,8 @@ impl Node {
     /// A client's own addresses are of no use to its gateway: it is the client who moves.
     pub(crate) fn peer_addresses(&mut self, sa: SaId, addresses: Vec<IpAddr>) {
         tracing::debug!(%sa, ?addresses, "additional addresses of the peer");
-        let in_use = self.sessions.get(&sa).map(|s| s.path.remote.ip());
-        let Some(client) = self.client_of(sa) else { return };
+        let in_use = self.sessions.get(Owner::Ike(sa)).map(|s| s.path.remote.ip());
+        let Some(client) = self.client_of(Owner::Ike(sa)) else { return };
         client.gateway_addresses = addresses.into_iter().chain(in_use).collect();
         let connection = client.config.name.clone();
         self.push(Event::GatewayAddresses { connection });

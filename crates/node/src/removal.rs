@@ -1,7 +1,8 @@
 //! An operator ends the session of one peer. Owns who is meant by a name; must never touch a client's own session, which
 //! [`Node::down`] ends.
 
-use crate::node::{Node, Session};
+use crate::node::Node;
+use crate::sessions::Session;
 use dormouse_keying::SaId;
 use dormouse_sansio::Instant;
 use ipnet::IpNet;
@@ -22,10 +23,16 @@ impl Node {
                 tracing::warn!(%connection, %peer, "no room to remember that its tickets are revoked; none are accepted for now");
             }
             self.dismiss_device(connection, peer);
-            let theirs = |s: &Session| s.connection == connection && s.peer == *peer;
-            let sessions: Vec<(SaId, bool)> =
-                self.sessions.iter().filter(|(_, s)| theirs(s)).map(|(sa, s)| (*sa, s.hears())).collect();
+            let id = self.connections.id(connection);
+            let theirs = |s: &Session| Some(s.connection) == id && s.peer == *peer;
+            let sessions: Vec<(Option<SaId>, bool)> = self
+                .sessions
+                .iter()
+                .filter(|(_, s)| theirs(s))
+                .map(|(owner, s)| (owner.ike(), s.hears()))
+                .collect();
             for (sa, hears) in sessions {
+                let Some(sa) = sa else { continue };
                 if hears {
                     self.ike.close(now, sa);
                 } else {
@@ -60,22 +67,16 @@ impl Node {
 
     /// Every peer of a gateway's connection with the prefixes where it is reached.
     fn places(&self, connection: &str) -> Vec<(String, Vec<IpNet>)> {
-        if self.clients.contains_key(connection) {
+        let Some(id) = self.connections.id(connection) else { return Vec::new() };
+        if self.connections.client(id).is_some() {
             return Vec::new();
         }
-        let ours = self.sessions.values().filter(|s| s.connection == connection && !s.tentative);
+        let ours = self.sessions.iter().map(|(_, s)| s).filter(|s| s.connection == id && !s.tentative);
         let sessions = ours.map(|s| {
             let leased = s.assigned.addresses().into_iter().map(IpNet::from);
             (s.peer.clone(), leased.chain(s.routes.iter().copied()).collect())
         });
         let absent = self.absent_devices().into_iter().filter(|d| d.connection == connection);
         sessions.chain(absent.map(|d| (d.peer, d.routes))).collect()
-    }
-}
-
-impl Session {
-    /// Its peer is awake and known to be there.
-    fn hears(&self) -> bool {
-        self.asleep.is_none() && !self.tentative
     }
 }

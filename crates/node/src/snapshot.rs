@@ -1,11 +1,13 @@
 //! What a node looks like at one moment: for `dormouse status`. Owns plain data; changes nothing.
 
+use crate::client::Client;
 use crate::event::{FailureKind, Offer};
 use crate::ladder::{State, Wake};
-use crate::node::{Node, Session};
+use crate::node::Node;
+use crate::sessions::Session;
 use dormouse_esp::Counters;
-use dormouse_keying::SaId;
-use dormouse_sansio::{Deadline, Instant, Path, UnixTime};
+use dormouse_keying::{ChildId, Mode, Owner};
+use dormouse_sansio::{Instant, Path, UnixTime};
 use std::net::IpAddr;
 use std::time::Duration;
 
@@ -35,8 +37,8 @@ pub struct ClientInfo {
 /// An established session.
 #[derive(Clone, Debug)]
 pub struct SessionInfo {
-    /// Name of the IKE SA.
-    pub sa: SaId,
+    /// The SA of its key manager.
+    pub owner: Owner,
     /// Connection that it belongs to.
     pub connection: String,
     /// Who the peer proved to be.
@@ -66,13 +68,11 @@ pub struct SessionInfo {
 /// A CHILD SA.
 #[derive(Clone, Debug)]
 pub struct ChildInfo {
-    /// Its name.
-    pub id: u64,
-    /// SPI of what we receive.
-    pub spi_in: u32,
+    /// Its name: the SPI of what we receive.
+    pub id: ChildId,
     /// SPI of what we send.
     pub spi_out: u32,
-    /// `tunnel` or `transport`.
+    /// `tunnel`, `transport` or `beet`.
     pub mode: &'static str,
     /// Algorithms, as configured.
     pub suite: String,
@@ -90,54 +90,58 @@ impl Node {
     /// All client connections, by name.
     #[must_use]
     pub fn client_infos(&self, now: Instant) -> Vec<ClientInfo> {
-        let info = |(name, c): (&String, &crate::client::Client)| ClientInfo {
-            name: name.clone(),
+        let info = |c: &Client| ClientInfo {
+            name: c.config.name.clone(),
             gateway: c.config.gateway.clone().unwrap_or_default(),
             state: c.ladder.state(),
-            asleep: c.asleep,
+            asleep: self.asleep,
             last_wake: c.ladder.last_wake(),
             ticket_expires: c.ticket().map(|t| t.expires),
             last_error: c.last_error.clone(),
             last_offer: c.last_offer.clone(),
-            session: c.sa.and_then(|sa| Some(self.session_info(now, sa, self.sessions.get(&sa)?))),
+            session: c
+                .sa
+                .map(Owner::Ike)
+                .and_then(|sa| Some(self.session_info(now, sa, self.sessions.get(sa)?))),
         };
-        self.clients.iter().map(info).collect()
+        self.connections.clients().map(info).collect()
     }
 
-    /// All sessions in which this node is the gateway.
+    /// All sessions in which this node is the gateway, and those of the key manager beside IKE.
     #[must_use]
     pub fn gateway_sessions(&self, now: Instant) -> Vec<SessionInfo> {
-        let ours =
-            self.sessions.iter().filter(|(_, s)| !s.tentative && !self.clients.contains_key(&s.connection));
-        ours.map(|(sa, session)| self.session_info(now, *sa, session)).collect()
+        let ours = |s: &Session| !s.tentative && self.connections.client(s.connection).is_none();
+        let ours = self.sessions.iter().filter(|(_, s)| ours(s));
+        ours.map(|(owner, session)| self.session_info(now, owner, session)).collect()
     }
 
-    fn session_info(&self, now: Instant, sa: SaId, s: &Session) -> SessionInfo {
-        let ike = self.ike.describe(sa);
-        let rekey_at = |id: u64| {
+    fn session_info(&self, now: Instant, owner: Owner, s: &Session) -> SessionInfo {
+        let ike = owner.ike().and_then(|sa| self.ike.describe(sa));
+        let rekey_at = |id: ChildId| {
             let children = ike.iter().flat_map(|d| &d.children);
-            children.filter(|c| u64::from(c.id.spi()) == id).find_map(|c| c.rekey_at)
+            children.filter(|c| c.id == id).find_map(|c| c.rekey_at)
         };
-        let child = |id: &u64| {
-            let child = self.sad.get(*id)?;
+        let child = |id: &ChildId| {
+            let tunnel = self.sad.get(*id)?;
+            let (encr, integ) = tunnel.suite;
             Some(ChildInfo {
                 id: *id,
-                spi_in: child.inbound.spi(),
-                spi_out: child.outbound.spi(),
-                mode: match child.inbound.mode() {
-                    dormouse_esp::Mode::Tunnel => "tunnel",
-                    dormouse_esp::Mode::Transport => "transport",
+                spi_out: tunnel.outbound.spi(),
+                mode: match tunnel.mode() {
+                    Mode::Tunnel => "tunnel",
+                    Mode::Transport => "transport",
+                    Mode::Beet(_) => "beet",
                 },
-                suite: self.known.get(id).map(|k| k.suite.to_string()).unwrap_or_default(),
+                suite: integ.map_or_else(|| encr.name().into(), |i| format!("{}-{}", encr.name(), i.name())),
                 rekey_at: rekey_at(*id),
-                received: child.inbound.counters(),
-                sent: child.outbound.counters(),
-                path_mtu: child.pmtu.get(now),
+                received: tunnel.inbound.counters(),
+                sent: tunnel.outbound.counters(),
+                path_mtu: tunnel.pmtu.get(now),
             })
         };
         SessionInfo {
-            sa,
-            connection: s.connection.clone(),
+            owner,
+            connection: self.connections.name(s.connection).to_owned(),
             peer: s.peer.clone(),
             path: s.path,
             age: now - s.established,
@@ -146,18 +150,10 @@ impl Node {
             quiet: now - s.heard.unwrap_or(s.established),
             addresses: s.assigned.addresses(),
             dns: s.assigned.dns.clone(),
-            children: s.children.iter().filter_map(child).collect(),
-            stand_in: self.stand_in_info(sa),
+            children: self.sad.of(owner).iter().filter_map(child).collect(),
+            stand_in: self.stand_in_info(s),
             ike,
         }
-    }
-
-    /// Every timer that is running, with its reason: none while the radio sleeps.
-    #[must_use]
-    pub fn deadlines(&self) -> Vec<Deadline> {
-        let ladders = self.clients.values().filter_map(|c| c.ladder.poll_timeout());
-        let upkeep = [self.ike.poll_timeout(), self.late.deadline()].into_iter().filter(|_| !self.quiet());
-        upkeep.flatten().chain(ladders).chain(self.desk_deadline()).collect()
     }
 
     /// IKE SAs in all states, those that are being opened or deleted included.

@@ -5,8 +5,9 @@ use dormouse_energy::model::Resumption;
 use dormouse_energy::profile::Profile;
 use dormouse_energy::schedule::Policy;
 use dormouse_node::ladder::Rung;
+use dormouse_node::sleeper::clock::PolicyTime;
 use dormouse_node::sleeper::{Action, Cause, Event, Mode, Reason, Seen, Settings, Sleeper, State, limits};
-use dormouse_sansio::{Entropy, Instant, Seeded};
+use dormouse_sansio::{Entropy, Seeded};
 use dormouse_wire::ip::Flow;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
@@ -39,17 +40,17 @@ fn flow(port: u16) -> Flow {
 
 /// A device around a sleeper: a radio that takes its time and sometimes fails, and a session that comes back.
 struct Device {
-    now: Instant,
+    now: PolicyTime,
     sleeper: Sleeper,
     radio: bool,
     /// What is under way, by when it is done.
-    todo: Vec<(Instant, Todo)>,
+    todo: Vec<(PolicyTime, Todo)>,
     held: u64,
     delivered: u64,
     /// Reasons to be woken that the world knows of since the last sleep.
     causes: Vec<Cause>,
     wakes: BTreeMap<Cause, u64>,
-    log: Vec<(Instant, Action)>,
+    log: Vec<(PolicyTime, Action)>,
     events: Vec<Event>,
     rng: Seeded,
     fails: bool,
@@ -68,11 +69,11 @@ enum Todo {
 
 impl Device {
     fn new(seed: u64, settings: Settings, fails: bool) -> Self {
-        let mut sleeper = Sleeper::new(Instant::ZERO, settings, true);
-        sleeper.wanted(Instant::ZERO, true);
-        sleeper.up(Instant::ZERO, true);
+        let mut sleeper = Sleeper::new(PolicyTime::ZERO, settings, true);
+        sleeper.wanted(PolicyTime::ZERO, true);
+        sleeper.up(PolicyTime::ZERO, true);
         Self {
-            now: Instant::ZERO,
+            now: PolicyTime::ZERO,
             sleeper,
             radio: true,
             todo: Vec::new(),
@@ -88,7 +89,7 @@ impl Device {
         }
     }
 
-    fn soon(&mut self, most_ms: u64) -> Instant {
+    fn soon(&mut self, most_ms: u64) -> PolicyTime {
         self.now + Duration::from_millis(1 + self.rng.below(most_ms))
     }
 
@@ -139,7 +140,7 @@ impl Device {
     }
 
     /// Lets time pass until `end`.
-    fn run(&mut self, end: Instant) {
+    fn run(&mut self, end: PolicyTime) {
         for _ in 0..100_000 {
             self.drain();
             let due = self.sleeper.poll_timeout().map(|d| d.at);
@@ -149,7 +150,7 @@ impl Device {
                 .map(|(at, _)| *at)
                 .chain(due)
                 .min()
-                .unwrap_or(Instant::FAR_FUTURE)
+                .unwrap_or(PolicyTime::from_nanos(u64::MAX))
                 .max(self.now);
             if next > end {
                 self.now = end;
@@ -209,7 +210,7 @@ fn seconds(s: f64) -> Duration {
 fn silence_puts_the_radio_to_sleep_and_a_packet_wakes_it() {
     let mut d = Device::new(1, settings(Mode::Energy, Policy::Timeout(5.0)), false);
     d.send(53);
-    d.run(Instant::ZERO + seconds(60.0));
+    d.run(PolicyTime::ZERO + seconds(60.0));
     assert!(matches!(d.sleeper.state(), State::Asleep { reason: Reason::Idle, .. }));
     assert!(!d.radio);
     assert_eq!(d.sleeper.poll_timeout(), None, "a sleeping radio has no deadline");
@@ -219,7 +220,7 @@ fn silence_puts_the_radio_to_sleep_and_a_packet_wakes_it() {
         "{order:?}"
     );
     d.send(443);
-    d.run(Instant::ZERO + seconds(66.0));
+    d.run(PolicyTime::ZERO + seconds(66.0));
     let report = d.sleeper.report(d.now);
     let woke = report.wakes[0];
     assert_eq!((woke.cause, woke.flow), (Cause::Traffic, Some(flow(443))));
@@ -235,7 +236,7 @@ fn what_the_radio_came_back_for_has_the_whole_time_out_to_be_answered() {
     for (seed, time_out) in [(1, 0.0), (2, 0.3), (3, 0.3), (4, 1.0)] {
         let mut d = Device::new(seed, settings(Mode::Energy, Policy::Timeout(time_out)), false);
         d.send(53);
-        d.run(Instant::ZERO + seconds(60.0));
+        d.run(PolicyTime::ZERO + seconds(60.0));
         assert!(!d.radio);
         d.send(443);
         let step = Duration::from_millis(5);
@@ -243,7 +244,7 @@ fn what_the_radio_came_back_for_has_the_whole_time_out_to_be_answered() {
             d.run(d.now + step);
         }
         let awake = d.now;
-        assert!(awake - (Instant::ZERO + seconds(60.0)) > seconds(0.3), "a slow radio");
+        assert!(awake - (PolicyTime::ZERO + seconds(60.0)) > seconds(0.3), "a slow radio");
         while d.sleeper.state() == State::Awake {
             d.run(d.now + step);
         }
@@ -256,7 +257,7 @@ fn what_the_radio_came_back_for_has_the_whole_time_out_to_be_answered() {
 fn a_packet_calls_a_sleep_off_before_the_radio_is_off() {
     let mut d = Device::new(1, settings(Mode::Energy, Policy::Timeout(5.0)), false);
     d.send(53);
-    d.run(Instant::ZERO + seconds(5.0));
+    d.run(PolicyTime::ZERO + seconds(5.0));
     assert!(matches!(d.sleeper.state(), State::PreparingSleep { .. }), "{:?}", d.sleeper);
     d.send(53);
     assert_eq!(d.sleeper.state(), State::Awake);
@@ -268,7 +269,7 @@ fn a_packet_calls_a_sleep_off_before_the_radio_is_off() {
 fn switching_the_mode_acts_at_once() {
     let mut d = Device::new(2, settings(Mode::Performance, Policy::Timeout(5.0)), false);
     d.send(53);
-    d.run(Instant::ZERO + seconds(100.0));
+    d.run(PolicyTime::ZERO + seconds(100.0));
     assert!(d.radio && d.log.is_empty(), "performance never sleeps");
     d.sleeper.set_mode(d.now, Mode::Energy);
     d.run(d.now + Duration::from_millis(10));
@@ -292,7 +293,7 @@ fn the_schedule_wakes_and_the_interrupted_sleep_goes_on() {
         false,
     );
     d.send(53);
-    d.run(Instant::ZERO + seconds(4.0 * 3600.0));
+    d.run(PolicyTime::ZERO + seconds(4.0 * 3600.0));
     assert_eq!(d.wakes.keys().collect::<Vec<_>>(), [&Cause::Schedule]);
     let report = d.sleeper.report(d.now);
     assert!(report.wakes.iter().all(|w| w.slept >= every), "{:?}", report.wakes);
@@ -307,8 +308,8 @@ fn a_session_that_expires_is_renewed_only_if_that_is_asked_for() {
         let set = Settings { renew, ..settings(Mode::Energy, Policy::Timeout(5.0)) };
         let mut d = Device::new(4, set, false);
         d.send(53);
-        d.sleeper.expiry(Some(Instant::ZERO + seconds(3600.0)));
-        d.run(Instant::ZERO + seconds(3599.0));
+        d.sleeper.expiry(Some(PolicyTime::ZERO + seconds(3600.0)));
+        d.run(PolicyTime::ZERO + seconds(3599.0));
         assert_eq!(d.wakes.get(&Cause::Deadline).copied(), renew.then_some(1));
     }
 }
@@ -317,18 +318,18 @@ fn a_session_that_expires_is_renewed_only_if_that_is_asked_for() {
 fn upkeep_that_is_close_falls_into_this_wake() {
     let mut d = Device::new(5, settings(Mode::Energy, Policy::Timeout(5.0)), false);
     d.send(53);
-    let close = |now| dormouse_sansio::Deadline::strict(now + seconds(1.0), "rekey");
-    d.sleeper.upkeep(Some(close(Instant::ZERO + seconds(5.0))));
-    d.run(Instant::ZERO + seconds(7.0));
+    let close = |now| dormouse_node::sleeper::clock::PolicyDeadline::strict(now + seconds(1.0), "rekey");
+    d.sleeper.upkeep(Some(close(PolicyTime::ZERO + seconds(5.0))));
+    d.run(PolicyTime::ZERO + seconds(7.0));
     assert_eq!(d.sleeper.state(), State::Awake, "it waits for what is about to be due");
     d.sleeper.upkeep(None);
-    d.run(Instant::ZERO + seconds(20.0));
+    d.run(PolicyTime::ZERO + seconds(20.0));
     assert!(!d.radio);
     // What is always close is not waited for for ever.
     let mut d = Device::new(5, settings(Mode::Energy, Policy::Timeout(5.0)), false);
     d.send(53);
-    d.sleeper.upkeep(Some(close(Instant::ZERO)));
-    d.run(Instant::ZERO + seconds(5.0) + limits::COALESCE_MOST + limits::ANNOUNCE + limits::RADIO);
+    d.sleeper.upkeep(Some(close(PolicyTime::ZERO)));
+    d.run(PolicyTime::ZERO + seconds(5.0) + limits::COALESCE_MOST + limits::ANNOUNCE + limits::RADIO);
     assert!(!d.radio);
 }
 
@@ -337,10 +338,10 @@ fn the_radio_of_somebody_else_is_left_to_them() {
     let mut d = Device::new(6, settings(Mode::Energy, Policy::Timeout(5.0)), false);
     d.send(53);
     d.sleeper.suspend(d.now, Reason::Machine);
-    d.run(Instant::ZERO + seconds(10.0));
+    d.run(PolicyTime::ZERO + seconds(10.0));
     assert!(matches!(d.sleeper.state(), State::Asleep { reason: Reason::Machine, .. }));
     d.send(53);
-    d.run(Instant::ZERO + seconds(100.0));
+    d.run(PolicyTime::ZERO + seconds(100.0));
     assert!(matches!(d.sleeper.state(), State::Asleep { .. }), "a packet does not wake a machine");
     assert!(!d.log.iter().any(|(_, a)| *a == Action::RadioOff));
     d.causes.push(Cause::Machine);
@@ -355,7 +356,7 @@ fn the_radio_of_somebody_else_is_left_to_them() {
 fn a_connection_that_is_not_wanted_any_more_gives_the_radio_back() {
     let mut d = Device::new(7, settings(Mode::Energy, Policy::Timeout(5.0)), false);
     d.send(53);
-    d.run(Instant::ZERO + seconds(60.0));
+    d.run(PolicyTime::ZERO + seconds(60.0));
     assert!(!d.radio);
     d.causes.push(Cause::Released);
     d.sleeper.wanted(d.now, false);
@@ -408,7 +409,7 @@ fn what_was_learned_survives_a_restart() {
     let mut bytes = Vec::new();
     d.sleeper.save(&mut bytes);
     assert!(bytes.len() <= d.sleeper.history_bytes());
-    let mut fresh = Sleeper::new(Instant::ZERO, settings(Mode::Energy, Policy::Dormouse), true);
+    let mut fresh = Sleeper::new(PolicyTime::ZERO, settings(Mode::Energy, Policy::Dormouse), true);
     fresh.restore(&bytes).expect("its own bytes");
     let mut again = Vec::new();
     fresh.save(&mut again);
@@ -474,7 +475,7 @@ proptest! {
         prop_assert_eq!(d.sleeper.state(), State::Awake);
         prop_assert_eq!(d.held, 0, "seed {}: packets are held for ever", seed);
         let report = d.sleeper.report(d.now);
-        prop_assert_eq!(report.energy.times.elapsed(), d.now - Instant::ZERO);
+        prop_assert_eq!(report.energy.times.elapsed(), d.now - PolicyTime::ZERO);
         let counted: BTreeMap<Cause, u64> = report.by_cause.into_iter().collect();
         prop_assert_eq!(&counted, &d.wakes);
         prop_assert!(report.decisions.len() <= limits::DECISIONS && report.wakes.len() <= limits::WAKES);
@@ -493,11 +494,11 @@ proptest! {
 fn what_was_rehearsed_is_known_in_the_first_hour() {
     // A packet each minute, for six hours.
     let traffic = (0..360u64).map(|minute| {
-        let at = Instant::ZERO + Duration::from_secs(60 * minute);
+        let at = PolicyTime::ZERO + Duration::from_secs(60 * minute);
         Seen { at, direction: Direction::Outgoing, flow: flow(443), size: 100 }
     });
     let history = || {
-        let mut sleeper = Sleeper::new(Instant::ZERO, settings(Mode::Energy, Policy::Dormouse), false);
+        let mut sleeper = Sleeper::new(PolicyTime::ZERO, settings(Mode::Energy, Policy::Dormouse), false);
         sleeper.rehearse(traffic.clone());
         let mut bytes = Vec::new();
         sleeper.save(&mut bytes);
@@ -510,9 +511,9 @@ fn what_was_rehearsed_is_known_in_the_first_hour() {
         if let Some(bytes) = history {
             device.sleeper.restore(bytes).unwrap();
         }
-        device.sleeper.packet(Instant::ZERO, Direction::Outgoing, &flow(443), 100);
+        device.sleeper.packet(PolicyTime::ZERO, Direction::Outgoing, &flow(443), 100);
         while let Some(due) =
-            device.sleeper.poll_timeout().filter(|d| d.at < Instant::ZERO + Duration::from_secs(3600))
+            device.sleeper.poll_timeout().filter(|d| d.at < PolicyTime::ZERO + Duration::from_secs(3600))
         {
             device.sleeper.handle_timeout(due.at);
             if device.sleeper.poll_action().is_some() {
@@ -523,7 +524,7 @@ fn what_was_rehearsed_is_known_in_the_first_hour() {
     };
     let (cold, warm) = (first_sleep(None), first_sleep(Some(&history())).unwrap());
     assert!(
-        warm < Instant::ZERO + Duration::from_secs(2),
+        warm < PolicyTime::ZERO + Duration::from_secs(2),
         "the device is known to be silent for a minute: {warm:?}"
     );
     assert!(cold.is_none_or(|cold| cold > warm), "without experience the radio goes off later: {cold:?}");

@@ -70,11 +70,11 @@ pub enum Plan {
 /// How packets lie in the buffer that is sealed and sent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Geometry {
-    /// Names the SA; packets of equal geometry share a batch.
-    pub route: u64,
+    /// The SA, by the SPI of what we receive; packets of equal geometry share a batch.
+    pub route: u32,
     /// Bytes left before each packet for the ESP header and IV.
     pub head: usize,
-    /// Bytes of each packet left off at its start: nothing, or its IP header in transport mode.
+    /// Bytes of each packet left off at its start: nothing, or its IP header in transport and BEET mode.
     pub strip: usize,
     /// The longest inner packet, in bytes, before anything is left off: TCP is cut to it where the kernel's cut was larger.
     pub max_inner: usize,
@@ -83,7 +83,7 @@ pub struct Geometry {
     /// Length of each packet but the last, in bytes, with nothing left off: the smaller of `max_inner` and
     /// [`InnerPacket::packet_len`].
     pub packet_len: usize,
-    /// Next header of ESP: 4, 41, or the protocol.
+    /// Next header of ESP: 4, 41, the protocol, or 94.
     pub next_header: u8,
     /// The ECN bits of the outer header.
     pub ecn: u8,
@@ -115,5 +115,5 @@ pub enum Verdict {
     /// An IP packet is now in this range of it: to the inner side.
     Deliver(Range<usize>),
     /// An IP packet's payload is now in this range, and its header is given: to the inner side (transport and BEET mode).
-    DeliverBehind([u8; 40], usize, Range<usize>),
+    DeliverBehind([u8; 60], usize, Range<usize>),
 }

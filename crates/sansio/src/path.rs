@@ -12,6 +12,11 @@ pub enum Carrier {
     NatT,
     /// IP protocol 50, without ports: both ports of the path are 0.
     RawEsp,
+    /// IP protocol 139, without ports: HIP messages, never ESP (RFC 7401 section 5.1).
+    RawHip,
+    /// The port of HIP behind NATs (10500 unless configured): ESP, and HIP behind a marker of four zero bytes (RFC 5770 section
+    /// 5.1).
+    HipUdp,
 }
 
 /// A pair of outer addresses and the carrier between them.
@@ -43,7 +48,10 @@ impl Path {
             IpAddr::V4(_) => 20,
             IpAddr::V6(_) => 40,
         };
-        ip + if self.carrier == Carrier::RawEsp { 0 } else { 8 }
+        ip + match self.carrier {
+            Carrier::RawEsp | Carrier::RawHip => 0,
+            Carrier::Ike | Carrier::NatT | Carrier::HipUdp => 8,
+        }
     }
 }
 

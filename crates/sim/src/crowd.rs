@@ -4,14 +4,14 @@
 //! It keeps books on what is promised to devices that sleep ([`Ledger`]): whoever was told that its session is held must find it,
 //! and nobody who was told anything is sent anything.
 
-use crate::host::{Host, is_esp};
-use crate::sleeping::Sleeping;
-use crate::world::node;
+use crate::machine::{self, Disk, Machine, Retired, is_esp};
 use dormouse_ike::config::{EndpointConfig, HalfOpen, HoldPolicy};
 use dormouse_ike::ticket::{TicketGuard, TicketKeys};
 use dormouse_netem::{Nat, NatConfig};
+use dormouse_node::host::Host;
 use dormouse_node::ladder::Rung;
 use dormouse_node::pool::{Pool, SharedPool};
+use dormouse_node::sleeper::{Cause, Reason};
 use dormouse_node::{Change, Limits, SleepFlags, SleepVerdict};
 use dormouse_sansio::{Carrier, Entropy, Instant, Path, Seeded, UnixTime};
 use std::collections::{BTreeMap, BTreeSet};
@@ -86,7 +86,7 @@ impl Ledger {
 /// One device.
 pub struct Member {
     /// Its machine.
-    pub host: Host,
+    pub host: Machine,
     /// It has power, and nobody has switched its radio off by hand.
     pub awake: bool,
     /// The gateway's life with which its session is. A hint that the session is lost is no session yet.
@@ -108,7 +108,7 @@ impl Member {
     /// Whether it would hear something.
     #[must_use]
     pub fn listens(&self) -> bool {
-        self.awake && self.host.node.is_some() && self.host.radio_is_on()
+        self.awake && self.host.node().is_some() && self.host.radio_is_on()
     }
 
     /// Where it is, as it sees it.
@@ -125,7 +125,7 @@ pub struct Crowd {
     /// Everybody.
     pub devices: Vec<Member>,
     /// The one that serves them.
-    pub gateway: Host,
+    pub gateway: Machine,
     /// Datagrams that the gateway sent to a device whose radio was off.
     pub disturbed: u64,
     /// Those among them that were sent although it had told the device that it knows of its sleep.
@@ -135,14 +135,13 @@ pub struct Crowd {
     /// When that began.
     born: Instant,
     /// Radios of devices that were killed.
-    pub retired: Vec<Sleeping>,
+    pub retired: Vec<Retired>,
     ledger: Ledger,
     /// How far the wall clock has been moved, in seconds.
     skew: i64,
     seed: u64,
     rng: Seeded,
     setting: Setting,
-    ticket_keys: Vec<u8>,
     wire: BTreeMap<(Instant, u64), (Path, Vec<u8>)>,
     due: BTreeSet<(Instant, usize)>,
     counter: u64,
@@ -168,12 +167,15 @@ impl Crowd {
         let mut rng = Seeded::new(seed);
         let keys = TicketKeys::generate(UnixTime(EPOCH), ROTATE, KEEP, &mut rng.fork());
         let ticket_keys = keys.export().as_bytes().to_vec();
-        let gateway = Host::new(gateway(&mut rng, &ticket_keys, &[], &setting, UnixTime(EPOCH)));
+        let disk = Disk { ticket_keys, ..Disk::default() };
+        let core = gateway(&mut rng, &disk, &setting, Instant::ZERO, UnixTime(EPOCH));
+        let mut gateway = Machine::new(core);
+        gateway.disk = disk;
         let devices = (0..count)
             .map(|n| {
                 let n = u16::try_from(n).unwrap_or(u16::MAX);
                 let [high, low] = n.to_be_bytes();
-                let host = Host::new(device(&mut rng, n));
+                let host = Machine::new(device(&mut rng, n, Instant::ZERO, UnixTime(EPOCH)));
                 let address = Ipv4Addr::new(10, 1, high, low);
                 let natted = setting.natted > 0 && usize::from(n) % setting.natted == setting.natted - 1;
                 let config =
@@ -206,7 +208,6 @@ impl Crowd {
             seed,
             rng,
             setting,
-            ticket_keys,
             wire: BTreeMap::new(),
             due: BTreeSet::new(),
             counter: 0,
@@ -227,10 +228,8 @@ impl Crowd {
                 remote: SocketAddr::new(GATEWAY.into(), 500),
                 carrier: Carrier::Ike,
             };
-            if let Some(node) = &mut member.host.node {
-                node.set_network(now, CONNECTION, Some(path));
-                node.up(now, CONNECTION);
-            }
+            member.host.set_ways(now, CONNECTION, vec![path]);
+            member.host.with(now, |host| _ = host.up(now, CONNECTION));
         });
     }
 
@@ -318,7 +317,7 @@ impl Crowd {
                 self.disturbed += 1;
                 let knows = m.told == Some(self.life)
                     && matches!(m.host.sleep, Some(SleepVerdict::Held { .. } | SleepVerdict::Released));
-                self.broken_peace += u64::from(knows && m.host.node.is_some());
+                self.broken_peace += u64::from(knows && m.host.node().is_some());
             }
             self.post((path, datagram));
         }
@@ -391,7 +390,7 @@ impl Crowd {
     pub fn announce(&mut self, n: usize, expect: Option<Duration>) {
         let now = self.now;
         self.with(n, |member| {
-            if let Some(node) = &mut member.host.node {
+            if let Some(node) = member.host.node_mut() {
                 node.prepare_sleep(now, CONNECTION, expect, None, SleepFlags::default());
             }
         });
@@ -401,9 +400,7 @@ impl Crowd {
     pub fn switch_off(&mut self, n: usize) {
         let now = self.now;
         self.with(n, |member| {
-            if let Some(node) = &mut member.host.node {
-                node.suspend(now);
-            }
+            member.host.with(now, |host| _ = host.suspend(now, Reason::User));
         });
         if let Some(member) = self.devices.get_mut(n) {
             member.awake = false;
@@ -417,33 +414,30 @@ impl Crowd {
         let now = self.now;
         self.with(n, |member| {
             member.awake = true;
-            if let Some(node) = &mut member.host.node {
-                node.resume(now);
-            }
+            member.host.with(now, |host| host.resume(now, Cause::User));
         });
     }
 
     /// The device's battery is taken out.
     pub fn kill(&mut self, n: usize) {
-        let mut radio = None;
+        let (now, mut radio) = (self.now, None);
         self.with(n, |member| {
             member.awake = false;
+            radio = member.host.retire_radio(now);
             member.host.crash();
-            radio = member.host.sleeping.take();
             (member.host.sleep, member.told, member.promised) = (None, None, None);
         });
         self.retired.extend(radio);
     }
 
-    /// A device that was killed starts again, with what it had on its disk and a new radio, if any.
-    pub fn revive(&mut self, n: usize, radio: Option<Sleeping>) {
+    /// A device that was killed starts again, with what it had on its disk and a new radio, which `give` may give it.
+    pub fn revive(&mut self, n: usize, give: impl FnOnce(Instant, &mut Machine)) {
         let (now, unix) = (self.now, self.unix());
-        let mut node = device(&mut self.rng, u16::try_from(n).unwrap_or(u16::MAX));
-        node.set_wall_clock(now, unix);
+        let host = device(&mut self.rng, u16::try_from(n).unwrap_or(u16::MAX), now, unix);
         self.with(n, |member| {
             member.awake = true;
-            member.host.restart(CONNECTION, node);
-            member.host.sleeping = radio;
+            member.host.restart(now, host);
+            give(now, &mut member.host);
         });
         self.arrive(n);
     }
@@ -455,32 +449,26 @@ impl Crowd {
         }
     }
 
-    /// Does something to the controller of a device's radio.
-    pub fn with_sleeper(&mut self, n: usize, act: impl FnOnce(Instant, &mut Sleeping)) {
+    /// Does something to a device's machine.
+    pub fn with_machine(&mut self, n: usize, act: impl FnOnce(Instant, &mut Machine)) {
         let now = self.now;
-        self.with(n, |member| {
-            if let Some(sleeping) = &mut member.host.sleeping {
-                act(now, sleeping);
-            }
-        });
+        self.with(n, |member| act(now, &mut member.host));
     }
 
     /// The gateway's process dies, and is back at once with what it had on its disk.
     pub fn restart_gateway(&mut self) {
         self.books_of_this_life(true);
         self.gateway.crash();
-        self.gateway.routes.clear();
         self.life += 1;
         self.born = self.now;
         let unix = self.unix();
-        let mut node = gateway(&mut self.rng, &self.ticket_keys, &self.gateway.spent, &self.setting, unix);
-        node.set_wall_clock(self.now, unix);
-        self.gateway.restart(CONNECTION, node);
+        let host = gateway(&mut self.rng, &self.gateway.disk, &self.setting, self.now, unix);
+        self.gateway.restart(self.now, host);
     }
 
     /// What the stand-in of this life has done; `over`: what waits there is lost with it.
     fn books_of_this_life(&mut self, over: bool) -> Ledger {
-        let totals = self.gateway.node.as_ref().and_then(|node| node.stand_in_totals());
+        let totals = self.gateway.node().and_then(|node| node.stand_in_totals());
         let (books, (waiting, _)) = totals.unwrap_or_default();
         assert_eq!(books.answers(), 0, "seed {}: nothing here can be answered for anybody", self.seed);
         let mut ledger = self.ledger.clone();
@@ -499,7 +487,7 @@ impl Crowd {
     /// What became of everything so far.
     pub fn ledger(&mut self) -> Ledger {
         let mut ledger = self.books_of_this_life(false);
-        ledger.nowhere = self.gateway.nowhere;
+        ledger.nowhere = self.gateway.nowhere();
         for member in &self.devices {
             ledger.arrived += member.host.received.len() as u64;
             ledger.refused += member.host.refused;
@@ -512,7 +500,7 @@ impl Crowd {
         self.skew += by;
         let (now, unix) = (self.now, self.unix());
         let nodes = self.devices.iter_mut().map(|m| &mut m.host).chain([&mut self.gateway]);
-        nodes.filter_map(|h| h.node.as_mut()).for_each(|node| node.set_wall_clock(now, unix));
+        nodes.filter_map(Machine::node_mut).for_each(|node| node.set_wall_clock(now, unix));
     }
 
     fn unix(&self) -> UnixTime {
@@ -571,7 +559,7 @@ impl Crowd {
     /// Sessions at the gateway.
     #[must_use]
     pub fn sessions(&self) -> usize {
-        self.gateway.node.as_ref().map_or(0, |node| node.gateway_sessions(self.now).len())
+        self.gateway.node().map_or(0, |node| node.gateway_sessions(self.now).len())
     }
 
     /// Every device that is awake can send and receive, and the gateway has one session for each and nothing else.
@@ -611,20 +599,14 @@ fn connection(role: &str, own: &str, peer: &str, rest: &str) -> String {
     )
 }
 
-fn device(rng: &mut Seeded, n: u16) -> dormouse_node::Node {
+fn device(rng: &mut Seeded, n: u16, now: Instant, unix: UnixTime) -> Host {
     let child =
         format!("[connection.{CONNECTION}.child]\nremote = [\"10.99.0.0/24\"]\nrequest_address = \"ipv4\"\n");
     let toml = connection("client", &format!("device{n}.sim"), "gateway.sim", &child);
-    node(&toml, EndpointConfig::default(), rng)
+    machine::host(now, &toml, EndpointConfig::default(), rng, unix)
 }
 
-fn gateway(
-    rng: &mut Seeded,
-    ticket_keys: &[u8],
-    spent: &[u8],
-    setting: &Setting,
-    unix: UnixTime,
-) -> dormouse_node::Node {
+fn gateway(rng: &mut Seeded, disk: &Disk, setting: &Setting, now: Instant, unix: UnixTime) -> Host {
     let rest = format!(
         "[connection.{CONNECTION}.ike]\nliveness = {}\nliveness_timeout = {}\n\
          [connection.{CONNECTION}.child]\nlocal = [\"10.99.0.0/24\"]\nremote = [\"dynamic\"]\n\
@@ -635,15 +617,15 @@ fn gateway(
     let pool = Pool::new(vec!["10.64.0.0/16".parse().unwrap_or_default()]);
     let endpoint = EndpointConfig {
         pool: Some(Box::new(SharedPool::new(pool))),
-        ticket_keys: TicketKeys::import(ticket_keys, ROTATE, KEEP).ok(),
-        ticket_guard: TicketGuard::load(spent, unix),
+        ticket_keys: TicketKeys::import(&disk.ticket_keys, ROTATE, KEEP).ok(),
+        ticket_guard: TicketGuard::load(&disk.spent, unix),
         half_open: HalfOpen { cookie_threshold: 32, ..HalfOpen::default() },
         hold: setting.hold,
         ..EndpointConfig::default()
     };
-    let mut node = node(&toml, endpoint, rng);
+    let mut host = machine::host(now, &toml, endpoint, rng, unix);
     if let Some((limits, longest)) = setting.stand_in {
-        node.stand_in_for_sleepers(limits, longest);
+        host.node_mut().stand_in_for_sleepers(limits, longest);
     }
-    node
+    host
 }

@@ -80,7 +80,8 @@ fn intrude(world: &mut World, at: u8, datagram: &[u8]) {
     let port = match carrier {
         Carrier::Ike => 500,
         Carrier::NatT => 4500,
-        Carrier::RawEsp => 0,
+        Carrier::HipUdp => 10_500,
+        Carrier::RawEsp | Carrier::RawHip => 0,
     };
     local.set_port(port);
     remote.set_port(port);
@@ -116,7 +117,6 @@ fn tell(world: &mut World, input: &mut Input<'_>) -> Option<()> {
             let packet = if op & 0x40 == 0 { with_checksums(bytes) } else { bytes.to_vec() };
             let host = if op & 0x20 == 0 { &mut world.device } else { &mut world.gateway };
             host.forward(now, packet);
-            host.flush(now);
         }
         kind => world.step(input.step(kind)?),
     }

@@ -8,16 +8,17 @@ mod crowd;
 mod day;
 #[doc(hidden)]
 pub mod fuzz;
-mod host;
+mod invariants;
+mod machine;
 mod script;
 mod settings;
-mod sleeping;
+mod shrink;
 mod world;
 
 pub use crowd::{Crowd, Ledger, Member, Setting};
 pub use day::{Sent, day};
-pub use host::Host;
+pub use machine::{Disk, Machine, Radio, Retired};
 pub use script::{Script, Step};
 pub use settings::{Lines, Settings};
-pub use sleeping::Sleeping;
+pub use shrink::Story;
 pub use world::{Access, World};

@@ -1,14 +1,16 @@
 //! The world: two hosts, the links and the NAT between them, and one clock. Owns time and the laws of the network.
 
-use crate::host::Host;
+use crate::invariants::Invariants;
+use crate::machine::{self, Disk, Machine};
 use crate::script::{Script, Step};
 use crate::settings::{LIVENESS, Settings};
 use dormouse_ike::config::EndpointConfig;
 use dormouse_ike::ticket::{TicketGuard, TicketKeys};
 use dormouse_netem::{Link, LinkConfig, Nat, NatConfig};
-use dormouse_node::config::{Resolved, parse, resolve};
+use dormouse_node::host::Host;
 use dormouse_node::ladder::{Rung, State};
 use dormouse_node::pool::{Pool, SharedPool};
+use dormouse_node::sleeper::{Cause, Reason};
 use dormouse_node::{ANNOUNCE, Change, Node, SleepFlags};
 use dormouse_sansio::{Carrier, Entropy, Instant, Path, Seeded, UnixTime};
 use std::collections::{BTreeMap, BTreeSet};
@@ -47,9 +49,9 @@ pub struct World {
     /// The clock.
     pub now: Instant,
     /// The mobile end.
-    pub device: Host,
+    pub device: Machine,
     /// The fixed end.
-    pub gateway: Host,
+    pub gateway: Machine,
     /// Where the device is.
     pub access: Option<Access>,
     seed: u64,
@@ -58,8 +60,8 @@ pub struct World {
     up: Link<Path>,
     down: Link<Path>,
     nat: Nat,
-    ticket_keys: Vec<u8>,
     sent: u64,
+    invariants: Invariants,
 }
 
 impl World {
@@ -78,8 +80,10 @@ impl World {
         let nat = Nat::new(nat_config, rng.next_u64());
         let keys = TicketKeys::generate(UnixTime(EPOCH), ROTATE, KEEP, &mut rng.fork());
         let ticket_keys = keys.export().as_bytes().to_vec();
-        let device = Host::new(device_node(&settings, &mut rng));
-        let gateway = Host::new(gateway_node(&settings, &mut rng, &ticket_keys, &[], UnixTime(EPOCH)));
+        let device = Machine::new(device(&settings, &mut rng, Instant::ZERO, UnixTime(EPOCH)));
+        let disk = Disk { ticket_keys, ..Disk::default() };
+        let mut gateway = Machine::new(gateway(&settings, &mut rng, &disk, Instant::ZERO, UnixTime(EPOCH)));
+        gateway.disk = disk;
         let mut world = Self {
             now: Instant::ZERO,
             device,
@@ -91,8 +95,8 @@ impl World {
             up,
             down,
             nat,
-            ticket_keys,
             sent: 0,
+            invariants: Invariants::default(),
         };
         world.enter(Access::A);
         world.connect();
@@ -102,10 +106,7 @@ impl World {
     /// The device wants to be connected.
     pub fn connect(&mut self) {
         let now = self.now;
-        if let Some(node) = &mut self.device.node {
-            node.up(now, CONNECTION);
-        }
-        self.device.flush(now);
+        self.device.with(now, |host| _ = host.up(now, CONNECTION));
     }
 
     /// Lets time pass.
@@ -133,7 +134,13 @@ impl World {
             self.now = next;
             self.deliver();
             self.device.run(next);
+            let before = self.gateway.outbox.len();
             self.gateway.run(next);
+            assert!(
+                self.gateway.outbox.len() == before || !self.only_sleepers(),
+                "a timer of the gateway disturbed a sleeping device; seed {} at {next:?}",
+                self.seed
+            );
         }
         self.now = end;
     }
@@ -141,6 +148,13 @@ impl World {
     /// Hands what the hosts send to the links.
     fn post(&mut self) {
         let now = self.now;
+        let inner = [Some(SERVER.into()), self.device.inner];
+        for (device, host) in [(true, &self.device), (false, &self.gateway)] {
+            for (path, datagram) in &host.outbox {
+                self.invariants.sends(device, path, datagram, inner);
+            }
+        }
+        self.invariants.look(self.sent, &self.device, &self.gateway);
         while let Some((path, datagram)) = self.device.outbox.pop_front() {
             let Some(access) = self.access.filter(|_| self.device.radio_is_on()) else { continue };
             if path.local.ip() != IpAddr::V4(access.address()) {
@@ -202,10 +216,7 @@ impl World {
             remote: SocketAddr::new(GATEWAY.into(), 500),
             carrier: Carrier::Ike,
         });
-        if let Some(node) = &mut self.device.node {
-            node.set_network(now, CONNECTION, path);
-        }
-        self.device.flush(now);
+        self.device.set_ways(now, CONNECTION, path.into_iter().collect());
     }
 
     /// Sends a numbered packet from the device to the server; returns its number.
@@ -243,7 +254,7 @@ impl World {
     /// # Panics
     /// With the seed, if it cannot be done now.
     pub fn exercise(&mut self, rung: Rung) {
-        let begun = self.device.node.as_mut().is_some_and(|node| node.exercise(self.now, CONNECTION, rung));
+        let begun = self.device.node_mut().is_some_and(|node| node.exercise(self.now, CONNECTION, rung));
         assert!(begun, "seed {}: {rung:?} cannot be exercised", self.seed);
         self.device.flush(self.now);
     }
@@ -273,10 +284,9 @@ impl World {
             Step::DeviceCrash(time) => {
                 self.device.crash();
                 self.run(time);
-                let mut node = device_node(&self.settings, &mut self.rng);
-                node.set_wall_clock(self.now, self.unix());
-                self.device.restart(CONNECTION, node);
-                self.tell_network();
+                let (now, unix) = (self.now, self.unix());
+                let host = device(&self.settings, &mut self.rng, now, unix);
+                self.device.restart(now, host);
                 self.connect();
             }
             Step::Data(count) => {
@@ -290,10 +300,7 @@ impl World {
             Step::RekeyIke(both) => self.rekey(both, Node::rekey_ike_sas),
             Step::DownUp(time) => {
                 let now = self.now;
-                if let Some(node) = &mut self.device.node {
-                    node.down(now, CONNECTION);
-                }
-                self.device.flush(now);
+                self.device.with(now, |host| _ = host.down(now, CONNECTION));
                 self.run(time);
                 self.connect();
             }
@@ -302,10 +309,7 @@ impl World {
 
     fn sleep(&mut self, time: Duration, access: Access) {
         let now = self.now;
-        if let Some(node) = &mut self.device.node {
-            node.suspend(now);
-        }
-        self.device.flush(now);
+        self.device.with(now, |host| _ = host.suspend(now, Reason::User));
         self.post();
         self.access = None;
         let before = self.device.wakeups.values().sum::<u64>();
@@ -323,10 +327,9 @@ impl World {
     pub fn announce_sleep(&mut self, expect: Option<Duration>, wishes: SleepFlags) {
         let now = self.now;
         self.device.sleep = None;
-        if let Some(node) = &mut self.device.node {
-            node.prepare_sleep(now, CONNECTION, expect, None, wishes);
-        }
-        self.device.flush(now);
+        self.device.with(now, |host| {
+            host.node_mut().prepare_sleep(now, CONNECTION, expect, None, wishes);
+        });
         let mut patience = ANNOUNCE;
         while self.device.sleep.is_none() && !patience.is_zero() {
             let step = Duration::from_millis(10).min(patience);
@@ -334,10 +337,7 @@ impl World {
             patience -= step;
         }
         let now = self.now;
-        if let Some(node) = &mut self.device.node {
-            node.suspend(now);
-        }
-        self.device.flush(now);
+        self.device.with(now, |host| _ = host.suspend(now, Reason::User));
         self.post();
         self.access = None;
     }
@@ -346,47 +346,43 @@ impl World {
     pub fn wake(&mut self, access: Access) {
         self.enter(access);
         let now = self.now;
-        if let Some(node) = &mut self.device.node {
-            node.resume(now);
-        }
-        self.device.flush(now);
+        self.device.with(now, |host| host.resume(now, Cause::User));
     }
 
     /// A sleep that is announced first. A gateway that has heard of it says nothing to the device until it is over.
     fn nap(&mut self, time: Duration, access: Access) {
         let now = self.now;
-        if let Some(node) = &mut self.device.node {
-            node.prepare_sleep(now, CONNECTION, Some(time), None, dormouse_node::SleepFlags::default());
-        }
-        self.device.flush(now);
+        self.device.with(now, |host| {
+            host.node_mut().prepare_sleep(now, CONNECTION, Some(time), None, SleepFlags::default());
+        });
         self.run(dormouse_node::ANNOUNCE + Duration::from_millis(1));
         let now = self.now;
-        if let Some(node) = &mut self.device.node {
-            node.suspend(now);
-        }
-        self.device.flush(now);
+        self.device.with(now, |host| _ = host.suspend(now, Reason::User));
         self.access = None;
         // What is on its way arrives.
         self.run(Duration::from_secs(2));
         let known = self.gateway_rests();
-        let before = self.gateway.node.as_ref().map(|n| n.ike_stats().datagrams_out);
+        let before = self.gateway.node().map(|n| n.ike_stats().datagrams_out);
         self.run(time);
-        let after = self.gateway.node.as_ref().map(|n| n.ike_stats().datagrams_out);
+        let after = self.gateway.node().map(|n| n.ike_stats().datagrams_out);
         assert!(!known || before == after, "seed {}: the gateway disturbed a sleeping device", self.seed);
         self.enter(access);
         let now = self.now;
-        if let Some(node) = &mut self.device.node {
-            node.resume(now);
-        }
-        self.device.flush(now);
+        self.device.with(now, |host| host.resume(now, Cause::User));
     }
 
     /// The gateway has no session but with a device that it knows to be asleep. One without a session may still have an SA whose delete
     /// it repeats.
     fn gateway_rests(&self) -> bool {
-        let Some(node) = &self.gateway.node else { return true };
+        let Some(node) = self.gateway.node() else { return true };
         let sessions = node.gateway_sessions(self.now);
         if sessions.is_empty() { node.ike_sas() == 0 } else { sessions.iter().all(|s| s.asleep) }
+    }
+
+    /// The gateway has sessions, all with devices that it knows to be asleep.
+    fn only_sleepers(&self) -> bool {
+        let sessions = self.gateway.node().map(|n| n.gateway_sessions(self.now)).unwrap_or_default();
+        !sessions.is_empty() && sessions.iter().all(|s| s.asleep)
     }
 
     fn weather(&mut self, loss: f64, duplication: f64, reordering: f64) {
@@ -399,28 +395,20 @@ impl World {
 
     fn rekey(&mut self, both: bool, rekey: fn(&mut Node, Instant)) {
         let now = self.now;
-        if let Some(node) = &mut self.device.node {
-            rekey(node, now);
-        }
-        self.device.flush(now);
+        self.device.with(now, |host| rekey(host.node_mut(), now));
         if both {
-            if let Some(node) = &mut self.gateway.node {
-                rekey(node, now);
-            }
-            self.gateway.flush(now);
+            self.gateway.with(now, |host| rekey(host.node_mut(), now));
         }
     }
 
     fn start_gateway(&mut self, keys_survive: bool) {
+        let (now, unix) = (self.now, self.unix());
         if !keys_survive {
-            let keys = TicketKeys::generate(self.unix(), ROTATE, KEEP, &mut self.rng.fork());
-            self.ticket_keys = keys.export().as_bytes().to_vec();
+            let keys = TicketKeys::generate(unix, ROTATE, KEEP, &mut self.rng.fork());
+            self.gateway.disk.ticket_keys = keys.export().as_bytes().to_vec();
         }
-        let unix = self.unix();
-        let mut node =
-            gateway_node(&self.settings, &mut self.rng, &self.ticket_keys, &self.gateway.spent, unix);
-        node.set_wall_clock(self.now, self.unix());
-        self.gateway.restart(CONNECTION, node);
+        let host = gateway(&self.settings, &mut self.rng, &self.gateway.disk, now, unix);
+        self.gateway.restart(now, host);
     }
 
     fn unix(&self) -> UnixTime {
@@ -490,7 +478,7 @@ impl World {
     }
 
     fn disagreement(&self) -> Option<String> {
-        let (device, gateway) = (self.device.node.as_ref()?, self.gateway.node.as_ref()?);
+        let (device, gateway) = (self.device.node()?, self.gateway.node()?);
         let ours: Vec<_> = device.client_infos(self.now).into_iter().filter_map(|c| c.session).collect();
         let theirs = gateway.gateway_sessions(self.now);
         if (ours.len(), theirs.len()) != (1, 1) {
@@ -499,7 +487,7 @@ impl World {
         let pairs = |sessions: &[dormouse_node::SessionInfo], swap: bool| {
             let children = sessions.iter().flat_map(|s| &s.children);
             let pair = |c: &dormouse_node::ChildInfo| {
-                if swap { (c.spi_out, c.spi_in) } else { (c.spi_in, c.spi_out) }
+                if swap { (c.spi_out, c.id.spi()) } else { (c.id.spi(), c.spi_out) }
             };
             children.map(pair).collect::<BTreeSet<(u32, u32)>>()
         };
@@ -523,8 +511,7 @@ impl World {
     #[must_use]
     pub fn device_state(&self) -> State {
         self.device
-            .node
-            .as_ref()
+            .node()
             .map_or(State::Down, |n| n.client_infos(self.now).first().map_or(State::Down, |c| c.state))
     }
 }
@@ -544,35 +531,29 @@ fn arrived(sent: Path) -> Path {
     Path { local: sent.remote, remote: sent.local, carrier }
 }
 
-fn device_node(settings: &Settings, rng: &mut Seeded) -> Node {
+fn device(settings: &Settings, rng: &mut Seeded, now: Instant, unix: UnixTime) -> Host {
     let child = "remote = [\"10.99.0.0/24\"]\nrequest_address = \"ipv4\"\n";
     let toml = connection("client", "device.sim", "gateway.sim", child, &settings.device);
-    node(&toml, EndpointConfig::default(), rng)
+    machine::host(now, &toml, EndpointConfig::default(), rng, unix)
 }
 
-fn gateway_node(
-    settings: &Settings,
-    rng: &mut Seeded,
-    ticket_keys: &[u8],
-    spent: &[u8],
-    unix: UnixTime,
-) -> Node {
+fn gateway(settings: &Settings, rng: &mut Seeded, disk: &Disk, now: Instant, unix: UnixTime) -> Host {
     let child = "local = [\"10.99.0.0/24\"]\nremote = [\"dynamic\"]\n";
     let toml = connection("gateway", "gateway.sim", "device.sim", child, &settings.gateway)
         + &format!("[connection.{CONNECTION}.pool]\naddresses = [\"10.55.0.0/24\"]\n");
     let pool = Pool::new(vec!["10.55.0.0/24".parse().unwrap_or_default()]);
     let endpoint = EndpointConfig {
         pool: Some(Box::new(SharedPool::new(pool))),
-        ticket_keys: TicketKeys::import(ticket_keys, ROTATE, KEEP).ok(),
-        ticket_guard: TicketGuard::load(spent, unix),
+        ticket_keys: TicketKeys::import(&disk.ticket_keys, ROTATE, KEEP).ok(),
+        ticket_guard: TicketGuard::load(&disk.spent, unix),
         hold: settings.hold,
         ..EndpointConfig::default()
     };
-    let mut node = node(&toml, endpoint, rng);
+    let mut host = machine::host(now, &toml, endpoint, rng, unix);
     if let Some((limits, longest)) = settings.stand_in {
-        node.stand_in_for_sleepers(limits, longest);
+        host.node_mut().stand_in_for_sleepers(limits, longest);
     }
-    node
+    host
 }
 
 /// One connection. `child`: lines of its section of that name, to which `extra` may add, as to any other.
@@ -591,14 +572,4 @@ fn connection(role: &str, own: &str, peer: &str, child: &str, extra: &[(&'static
         toml += &format!("[connection.{CONNECTION}.{name}]\n{lines}");
     }
     toml
-}
-
-pub(crate) fn node(toml: &str, endpoint: EndpointConfig, rng: &mut Seeded) -> Node {
-    let file = parse(toml).unwrap_or_else(|e| panic!("{e}\n{toml}"));
-    let resolved: Vec<Resolved> =
-        resolve(&file, &mut |path, _| Err(format!("{} in a simulation", path.display())))
-            .unwrap_or_else(|e| panic!("{e}\n{toml}"));
-    let mut node = Node::new(resolved, endpoint, Box::new(rng.fork()), Box::new(rng.fork()));
-    node.set_wall_clock(Instant::ZERO, UnixTime(EPOCH));
-    node
 }

@@ -47,15 +47,11 @@ fn a_device_connects_and_data_flows() {
 #[test]
 fn a_short_sleep_needs_no_exchange() {
     let mut world = connected(2);
-    let before = world.device.node.as_ref().map(|n| n.ike_stats().datagrams_out);
+    let before = world.device.node().map(|n| n.ike_stats().datagrams_out);
     world.step(Step::Sleep(Duration::from_secs(5), Access::A));
     data_passes(&mut world);
     assert_eq!(last_rung(&world), Some(Rung::Held));
-    assert_eq!(
-        before,
-        world.device.node.as_ref().map(|n| n.ike_stats().datagrams_out),
-        "an exchange was made"
-    );
+    assert_eq!(before, world.device.node().map(|n| n.ike_stats().datagrams_out), "an exchange was made");
 }
 
 #[test]
@@ -117,11 +113,11 @@ fn an_idle_hour_wakes_only_for_stated_reasons() {
 fn without_a_network_nothing_is_tried_and_the_session_waits() {
     let mut world = connected(8);
     world.step(Step::Leave);
-    let sent = world.device.node.as_ref().map(|n| n.ike_stats().datagrams_out);
+    let sent = world.device.node().map(|n| n.ike_stats().datagrams_out);
     world.device.wakeups.clear();
     world.run(Duration::from_secs(3600));
     assert!(world.device.wakeups.is_empty(), "woken without a network: {:?}", world.device.wakeups);
-    assert_eq!(sent, world.device.node.as_ref().map(|n| n.ike_stats().datagrams_out));
+    assert_eq!(sent, world.device.node().map(|n| n.ike_stats().datagrams_out));
     world.step(Step::Enter(Access::B));
     data_passes(&mut world);
     world.settle_and_check();

@@ -10,10 +10,11 @@ mod common;
 
 use common::{number, whims};
 use dormouse_ike::config::HoldPolicy;
-use dormouse_node::sleeper::{Cause, Event, Mode, Sleeper};
+use dormouse_node::sleeper::clock::PolicyTime;
+use dormouse_node::sleeper::{Cause, Event, Mode, Report};
 use dormouse_node::{Limits, SleepFlags};
 use dormouse_sansio::{Entropy, Instant, Seeded};
-use dormouse_sim::{Crowd, Ledger, Setting, Sleeping, day};
+use dormouse_sim::{Crowd, Ledger, Machine, Radio, Setting, day};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -75,10 +76,8 @@ struct Life {
     timeline: Vec<(Instant, Fault)>,
 }
 
-fn radio(now: Instant, n: usize) -> Sleeping {
-    let mut sleeping = Sleeping::new(Sleeper::new(now, whims(n as u64), true));
-    sleeping.wishes = BOTH;
-    sleeping
+fn give_radio(n: usize) -> impl FnOnce(Instant, &mut Machine) {
+    move |now, machine| machine.let_sleep(now, whims(n as u64), 1, BOTH)
 }
 
 impl Life {
@@ -89,9 +88,8 @@ impl Life {
         let mut crowd = Crowd::in_setting(seed, count, setting);
         crowd.run(MINUTE);
         assert_eq!(crowd.sessions(), count, "seed {seed}");
-        let now = crowd.now;
-        for (n, member) in crowd.devices.iter_mut().enumerate() {
-            member.host.sleeping = Some(radio(now, n));
+        for n in 0..count {
+            crowd.with_machine(n, give_radio(n));
         }
         Self {
             seed,
@@ -134,7 +132,7 @@ impl Life {
         while let Some((when, n)) = self.revivals.first().copied().filter(|(when, _)| *when <= at) {
             self.revivals.remove(&(when, n));
             self.crowd.run(when - self.crowd.now);
-            self.crowd.revive(n, Some(radio(when, n)));
+            self.crowd.revive(n, give_radio(n));
         }
         self.crowd.run(at - self.crowd.now);
     }
@@ -142,7 +140,7 @@ impl Life {
     fn send_up(&mut self, device: usize, port: u16) {
         let Some(member) = self.crowd.devices.get(device) else { return };
         let knows = member.with == self.crowd.life && member.host.inner.is_some();
-        let held = !member.listens() || !member.host.node.as_ref().is_some_and(|n| n.flows());
+        let held = !member.listens() || !member.host.node().is_some_and(|n| n.flows());
         let (at, number) = (self.crowd.now, self.crowd.send_up_to(device, port));
         if knows {
             self.owed.push(Owed { number, at, device, held });
@@ -151,9 +149,7 @@ impl Life {
 
     /// Devices whose radio sleeps, and that the gateway knows to be asleep.
     fn sleepers(&self) -> Vec<usize> {
-        let sleeps = |m: &dormouse_sim::Member| {
-            m.host.node.is_some() && m.host.sleeping.as_ref().is_some_and(Sleeping::is_asleep)
-        };
+        let sleeps = |m: &dormouse_sim::Member| m.host.is_asleep(self.crowd.now);
         self.crowd.devices.iter().enumerate().filter(|(_, m)| sleeps(m)).map(|(n, _)| n).collect()
     }
 
@@ -203,11 +199,11 @@ impl Life {
     /// Everybody is alive and awake again, and nothing is on its way any more.
     fn end(&mut self) {
         for (_, n) in std::mem::take(&mut self.revivals) {
-            let radio = radio(self.crowd.now, n);
-            self.crowd.revive(n, Some(radio));
+            self.crowd.revive(n, give_radio(n));
         }
         for n in 0..self.crowd.devices.len() {
-            self.crowd.with_sleeper(n, |now, s| s.sleeper.set_mode(now, Mode::Performance));
+            self.crowd
+                .with_machine(n, |now, m| m.with(now, |host| _ = host.set_mode(now, Mode::Performance)));
         }
         self.crowd.run(3 * MINUTE);
         // Whoever believes in a session that a restart took finds out by sending something.
@@ -251,7 +247,7 @@ impl Life {
         if let Some((device, at)) = held.first() {
             let before = self.timeline.iter().filter(|(when, _)| *when < *at + AFTERMATH);
             let faults: Vec<_> = before.rev().take(6).collect();
-            let wakes = self.crowd.devices.get(*device).and_then(|m| m.host.sleeping.as_ref());
+            let wakes = self.crowd.devices.get(*device).and_then(|m| m.host.radio.as_ref());
             let news = wakes.map(|s| s.news.iter().filter(|n| near_news(n, *at)).collect::<Vec<_>>());
             panic!(
                 "seed {}: packets that woke their device were lost: {held:?}; {faults:?}; {news:#?}",
@@ -264,13 +260,19 @@ impl Life {
 
     fn no_wake_without_a_cause(&self) {
         let seed = self.seed;
-        let living = self.crowd.devices.iter().filter_map(|m| m.host.sleeping.as_ref());
-        for sleeping in living.chain(&self.crowd.retired) {
-            let on = sleeping.orders.iter().filter(|(_, on)| *on).count() as u64;
-            let report = sleeping.sleeper.report(self.crowd.now);
+        let now = self.crowd.now;
+        let living = self
+            .crowd
+            .devices
+            .iter()
+            .filter_map(|m| Some((m.host.radio.as_ref()?, m.host.sleep_report(now)?)));
+        let retired = self.crowd.retired.iter().map(|r| (&r.radio, r.report.clone()));
+        let all: Vec<(&Radio, Report)> = living.chain(retired).collect();
+        for (radio, report) in all {
+            let on = radio.orders.iter().filter(|(_, on)| *on).count() as u64;
             let wakes: u64 = report.by_cause.iter().map(|(_, n)| n).sum();
             assert_eq!(on, wakes, "seed {seed}: {:?}", report.by_cause);
-            for news in &sleeping.news {
+            for news in &radio.news {
                 let Event::Waking(woke) = news else { continue };
                 match woke.cause {
                     Cause::Traffic => assert!(woke.flow.is_some(), "seed {seed}"),
@@ -286,6 +288,7 @@ impl Life {
 
 /// A wake that ended or began around `at`.
 fn near_news(news: &Event, at: Instant) -> bool {
+    let at = PolicyTime::from_nanos(at.as_nanos());
     matches!(news, Event::Waking(w) | Event::Awake(w) if w.at + AFTERMATH * 10 > at && w.at < at + AFTERMATH)
 }
 

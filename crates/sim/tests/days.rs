@@ -7,8 +7,9 @@ mod common;
 
 use common::{laptop, number, whims};
 use dormouse_energy::schedule::{ALLOWANCE, Policy};
-use dormouse_node::sleeper::{Cause, Event, Mode, Settings as SleepSettings, Sleeper, State, Times};
-use dormouse_sim::{Settings, Sleeping, World, day};
+use dormouse_node::SleepFlags;
+use dormouse_node::sleeper::{Cause, Event, Mode, Settings as SleepSettings, State, Times};
+use dormouse_sim::{Settings, World, day};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
@@ -24,23 +25,20 @@ fn live(seed: u64, sleep: SleepSettings) -> Lived {
     let mut world = World::new(seed, Settings::default());
     world.run(Duration::from_secs(2));
     let model = sleep.model;
-    world.device.sleeping = Some(Sleeping::new(Sleeper::new(world.now, sleep, true)));
+    world.device.let_sleep(world.now, sleep, 1, SleepFlags::default());
     let (begun, mut sent) = (world.now, Vec::new());
     for packet in day(seed, DAY) {
         let at = begun + (packet.at - dormouse_sansio::Instant::ZERO);
         world.run(at - world.now);
         if packet.up {
-            let awake = world.device.sleeping.as_ref().is_some_and(|s| s.sleeper.state() == State::Awake);
+            let awake = world.device.sleep_report(world.now).is_some_and(|r| r.state == State::Awake);
             sent.push((world.send_up_to(packet.port), awake));
         } else {
             world.send_down();
         }
     }
     let now = world.now;
-    if let Some(s) = &mut world.device.sleeping {
-        s.sleeper.set_mode(now, Mode::Performance);
-    }
-    world.device.flush(now);
+    world.device.with(now, |host| _ = host.set_mode(now, Mode::Performance));
     world.run(Duration::from_secs(120));
     check(seed, &world, &sent, begun, model.radio.idle_power)
 }
@@ -53,9 +51,9 @@ fn check(
     begun: dormouse_sansio::Instant,
     idle_power: f64,
 ) -> Lived {
-    let sleeping = world.device.sleeping.as_ref().expect("it has a radio");
-    let report = sleeping.sleeper.report(world.now);
-    assert_eq!(world.device.held_lost, 0, "seed {seed}: more was held than there is room for");
+    let radio = world.device.radio.as_ref().expect("it has a radio");
+    let report = world.device.sleep_report(world.now).expect("it has a radio");
+    assert_eq!(world.device.held_lost(), 0, "seed {seed}: more was held than there is room for");
     let received: std::collections::BTreeSet<u64> = world.gateway.received.iter().copied().collect();
     let lost = |awake| {
         let lost = sent.iter().filter(|(n, a)| *a == awake && !received.contains(n));
@@ -65,10 +63,10 @@ fn check(
     // Sent by an awake device, a packet may still be overtaken by the end of the SA that carries it.
     assert!(lost(true).len() <= 2, "seed {seed}: {:?} were lost", lost(true));
     // Each order to switch on has its wake, and each wake a cause that happened.
-    let on = sleeping.orders.iter().filter(|(_, on)| *on).count() as u64;
+    let on = radio.orders.iter().filter(|(_, on)| *on).count() as u64;
     let wakes: u64 = report.by_cause.iter().map(|(_, n)| n).sum();
     assert_eq!(on, wakes, "seed {seed}: {:?}", report.by_cause);
-    for news in &sleeping.news {
+    for news in &radio.news {
         if let Event::Waking(woke) = news {
             match woke.cause {
                 Cause::Traffic => assert!(woke.flow.is_some(), "seed {seed}"),
@@ -126,7 +124,7 @@ fn what_was_sent_to_a_sleeping_device_in_vain_is_counted() {
     let mut world = World::new(7, Settings::default());
     world.run(Duration::from_secs(2));
     let sleep = laptop(Mode::Energy, Policy::Timeout(5.0), None);
-    world.device.sleeping = Some(Sleeping::new(Sleeper::new(world.now, sleep, true)));
+    world.device.let_sleep(world.now, sleep, 1, SleepFlags::default());
     world.send_up();
     world.send_down();
     world.run(Duration::from_secs(30));
@@ -140,7 +138,7 @@ fn what_was_sent_to_a_sleeping_device_in_vain_is_counted() {
     world.run(Duration::from_secs(3));
     world.send_down();
     world.run(Duration::from_secs(1));
-    let report = world.device.sleeping.as_ref().map(|s| s.sleeper.report(world.now)).expect("it has a radio");
+    let report = world.device.sleep_report(world.now).expect("it has a radio");
     assert_eq!(report.counts.lost, 5);
     assert_eq!(report.backoff.1, 5);
 }

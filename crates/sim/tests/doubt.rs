@@ -16,7 +16,7 @@ fn connected(seed: u64) -> World {
 }
 
 fn datagrams_out(world: &World) -> u64 {
-    world.device.node.as_ref().map_or(0, |n| n.ike_stats().datagrams_out)
+    world.device.node().map_or(0, |n| n.ike_stats().datagrams_out)
 }
 
 fn times(world: &World, number: u64) -> usize {
@@ -25,7 +25,7 @@ fn times(world: &World, number: u64) -> usize {
 
 /// Somebody says to the device, in the gateway's name, that its ESP is not known.
 fn forge_invalid_spi(world: &mut World) {
-    let infos = world.device.node.as_ref().map(|n| n.client_infos(world.now)).unwrap_or_default();
+    let infos = world.device.node().map(|n| n.client_infos(world.now)).unwrap_or_default();
     let session = infos.into_iter().find_map(|c| c.session).expect("connected");
     let spi = session.children.first().expect("one").spi_out;
     let mut liar = Endpoint::new(EndpointConfig::default(), Box::new(Seeded::new(7)));

@@ -31,13 +31,13 @@ fn kept_back(world: &mut World, change: impl FnOnce(&mut World), time: Duration)
 }
 
 fn children(world: &World) -> Vec<usize> {
-    let infos = world.device.node.as_ref().map(|n| n.client_infos(world.now)).unwrap_or_default();
+    let infos = world.device.node().map(|n| n.client_infos(world.now)).unwrap_or_default();
     infos.into_iter().filter_map(|i| i.session).map(|s| s.children.len()).collect()
 }
 
 fn device(world: &mut World, command: impl FnOnce(&mut Node, Instant)) {
     let now = world.now;
-    command(world.device.node.as_mut().expect("it runs"), now);
+    command(world.device.node_mut().expect("it runs"), now);
     world.device.flush(now);
 }
 
@@ -47,7 +47,7 @@ fn a_rekeying_loses_nothing_that_is_late() {
         let mut world = connected(1);
         assert_eq!(kept_back(&mut world, |w| w.step(Step::RekeyChild(both)), SOON), [true, true]);
         assert_eq!(children(&world), [1], "the old one is no part of the session");
-        let timers = world.device.node.as_ref().map(dormouse_node::Node::deadlines).unwrap_or_default();
+        let timers = world.device.node().map(dormouse_node::Node::deadlines).unwrap_or_default();
         assert!(timers.iter().any(|d| d.why == "late packets"), "{timers:?}");
         world.settle_and_check();
     }

@@ -5,7 +5,7 @@
 use dormouse_ike::Kind;
 use dormouse_node::ladder::{State, UNANSWERED};
 use dormouse_sansio::Path;
-use dormouse_sim::{Host, Settings, World};
+use dormouse_sim::{Machine, Settings, World};
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -17,15 +17,15 @@ fn connected(seed: u64) -> World {
 }
 
 /// The last packet of `from`, taken off the wire, as it arrives at the other end: from `source` if given.
-fn arrival(from: &mut Host, source: Option<&str>) -> (Path, Vec<u8>) {
+fn arrival(from: &mut Machine, source: Option<&str>) -> (Path, Vec<u8>) {
     let (sent, datagram) = from.outbox.pop_back().expect("one was sent");
     let source =
         source.map_or(sent.local, |s| SocketAddr::new(s.parse().expect("an address"), sent.local.port()));
     (Path { local: sent.remote, remote: source, carrier: sent.carrier }, datagram)
 }
 
-fn checks(host: &Host) -> u64 {
-    let begun = host.node.as_ref().map(|n| n.ike_stats().begun.get(&Kind::Liveness).copied());
+fn checks(host: &Machine) -> u64 {
+    let begun = host.node().map(|n| n.ike_stats().begun.get(&Kind::Liveness).copied());
     begun.flatten().unwrap_or_default()
 }
 
@@ -33,7 +33,7 @@ fn checks(host: &Host) -> u64 {
 fn a_gateway_accepts_it_but_neither_follows_it_nor_believes_its_peer_alive() {
     for source in [None, Some("10.1.0.77")] {
         let mut world = connected(1);
-        let path = |w: &World| w.gateway.node.as_ref().map(|n| n.gateway_sessions(w.now)[0].path);
+        let path = |w: &World| w.gateway.node().map(|n| n.gateway_sessions(w.now)[0].path);
         let before = path(&world);
         // The gateway checks after 20 s of silence.
         for _ in 0..8 {

@@ -18,7 +18,7 @@ fn connected(seed: u64, settings: Settings) -> World {
 
 /// Who was removed.
 fn remove(world: &mut World, connection: &str, peer: &str) -> Vec<String> {
-    let node = world.gateway.node.as_mut().expect("it runs");
+    let node = world.gateway.node_mut().expect("it runs");
     let meant = node.remove_peer(world.now, connection, peer);
     world.gateway.flush(world.now);
     meant.into_iter().collect()
@@ -30,7 +30,7 @@ fn last_rung(world: &World) -> Option<Rung> {
 }
 
 fn sessions(world: &World) -> usize {
-    world.gateway.node.as_ref().map_or(0, |n| n.gateway_sessions(world.now).len())
+    world.gateway.node().map_or(0, |n| n.gateway_sessions(world.now).len())
 }
 
 fn refused_for(world: &World, word: &str) -> bool {
@@ -41,11 +41,11 @@ fn refused_for(world: &World, word: &str) -> bool {
 #[test]
 fn a_peer_that_listens_is_told_and_its_ticket_is_destroyed() {
     let mut world = connected(1, Settings::default());
-    assert!(world.device.ticket.is_some());
+    assert!(world.device.disk.tickets.len() == 1);
     assert_eq!(remove(&mut world, "office", PEER), [PEER]);
     // The Delete has arrived, the answers to what follows have not.
     world.run(Duration::from_millis(35));
-    assert!(world.device.ticket.is_none(), "a ticket outlived its session");
+    assert!(world.device.disk.tickets.is_empty(), "a ticket outlived its session");
     let down = Change::Down { connection: "office".into(), why: "deleted by the peer".into() };
     assert!(world.device.changes.contains(&down), "{:#?}", world.device.changes);
     // Its credentials are still good: it comes back in full, and what it is given now is worth something.
@@ -71,7 +71,7 @@ fn a_ticket_that_the_peer_kept_is_refused_also_after_a_restart_of_the_gateway() 
         if restart {
             world.step(Step::GatewayCrash(Duration::from_secs(1), true));
         }
-        assert!(world.device.ticket.is_some());
+        assert!(world.device.disk.tickets.len() == 1);
         world.step(Step::DeviceCrash(Duration::from_secs(1)));
         world.run(Duration::from_secs(5));
         assert_eq!(last_rung(&world), Some(Rung::Full), "{:#?}", world.device.changes);
@@ -92,11 +92,11 @@ fn a_device_that_sleeps_is_left_in_peace_and_finds_out_when_it_wakes() {
         let held = matches!(world.device.sleep, Some(SleepVerdict::Held { .. }));
         assert_eq!(held, most > 0, "{:?}", world.device.sleep);
         world.run(Duration::from_secs(60));
-        let before = world.gateway.node.as_ref().map(|n| n.ike_stats().datagrams_out);
+        let before = world.gateway.node().map(|n| n.ike_stats().datagrams_out);
         assert_eq!(world.gateway.routes.len(), 1);
         assert_eq!(remove(&mut world, "office", PEER), [PEER]);
         world.run(Duration::from_secs(60));
-        let node = world.gateway.node.as_ref().expect("it runs");
+        let node = world.gateway.node().expect("it runs");
         assert_eq!(Some(node.ike_stats().datagrams_out), before, "a sleeping device was disturbed");
         assert!(node.gateway_sessions(world.now).is_empty() && node.absent_devices().is_empty());
         assert!(world.gateway.routes.is_empty(), "{:?}", world.gateway.routes);
@@ -121,6 +121,6 @@ fn a_peer_is_meant_by_its_identity_or_by_its_inner_address() {
     assert_eq!(sessions(&world), 1);
     assert_eq!(remove(&mut world, "office", &inner), [PEER]);
     // Not at the end of its own that the device has.
-    let device = world.device.node.as_mut().expect("it runs");
+    let device = world.device.node_mut().expect("it runs");
     assert!(device.remove_peer(world.now, "office", "gateway.sim").is_empty());
 }

@@ -40,7 +40,7 @@ fn send(world: &mut World, count: usize) -> Vec<u64> {
 }
 
 fn sessions(world: &World) -> usize {
-    world.gateway.node.as_ref().map_or(0, |n| n.gateway_sessions(world.now).len())
+    world.gateway.node().map_or(0, |n| n.gateway_sessions(world.now).len())
 }
 
 #[test]
@@ -64,7 +64,7 @@ fn what_waits_for_a_held_session_comes_in_order() {
     world.run(Duration::from_secs(2));
     assert_eq!(world.device.received, sent);
     assert_eq!(last_rung(&world), Some(Rung::Held));
-    let node = world.gateway.node.as_ref().expect("it runs");
+    let node = world.gateway.node().expect("it runs");
     let (books, waiting) = node.stand_in_totals().expect("a stand-in");
     assert_eq!((books.delivered, books.drops(), waiting), (40, 0, (0, 0)));
 }
@@ -79,7 +79,7 @@ fn what_waits_for_a_released_session_comes_after_the_ticket() {
     assert_eq!(world.gateway.routes.len(), 1, "the way to the stand-in is lost");
     world.device.received.clear();
     let sent = send(&mut world, 40);
-    let absent = world.gateway.node.as_ref().expect("it runs").absent_devices();
+    let absent = world.gateway.node().expect("it runs").absent_devices();
     let [device] = absent.as_slice() else { panic!("{absent:?}") };
     assert_eq!(device.stand_in.asleep.map(|a| a.packets), Some(40));
 
@@ -89,7 +89,7 @@ fn what_waits_for_a_released_session_comes_after_the_ticket() {
     let echo = Echo { src: SERVER, dst: inner, reply: false, id: 1, sequence: 1, payload: b"?" };
     echo.build(&mut ping).expect("one family");
     let (now, mut answer) = (world.now, Vec::new());
-    let node = world.gateway.node.as_mut().expect("it runs");
+    let node = world.gateway.node_mut().expect("it runs");
     let flow = dormouse_wire::ip::flow(&ping).expect("a packet");
     let dormouse_node::Route::StandIn(id) = node.route(&flow) else { panic!("not stood in for") };
     node.stand_in(now, id, &ping, &mut answer);
@@ -99,7 +99,7 @@ fn what_waits_for_a_released_session_comes_after_the_ticket() {
     world.run(Duration::from_secs(10));
     assert_eq!(last_rung(&world), Some(Rung::Ticket), "{:#?}", world.device.changes);
     assert_eq!(world.device.received, sent);
-    let node = world.gateway.node.as_ref().expect("it runs");
+    let node = world.gateway.node().expect("it runs");
     assert!(node.absent_devices().is_empty() && world.gateway.routes.len() == 1);
 }
 
@@ -109,7 +109,7 @@ fn a_device_that_oversleeps_is_given_up_and_may_still_come_back() {
     world.announce_sleep(Some(Duration::from_secs(60)), BOTH);
     let sent = send(&mut world, 5);
     world.run(Duration::from_secs(600));
-    let node = world.gateway.node.as_ref().expect("it runs");
+    let node = world.gateway.node().expect("it runs");
     assert!(node.absent_devices().is_empty() && world.gateway.routes.is_empty());
     let (books, waiting) = node.stand_in_totals().expect("a stand-in");
     assert_eq!((books.drops(), waiting), (sent.len() as u64, (0, 0)), "{books:?}");
@@ -126,6 +126,6 @@ fn what_the_device_did_not_ask_for_is_not_done() {
     let mut world = connected(4, 10);
     world.announce_sleep(Some(Duration::from_secs(600)), SleepFlags::default());
     send(&mut world, 5);
-    let node = world.gateway.node.as_ref().expect("it runs");
+    let node = world.gateway.node().expect("it runs");
     assert_eq!(node.stand_in_totals().map(|(books, _)| books.handled), Some(0));
 }

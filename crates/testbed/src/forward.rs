@@ -14,8 +14,8 @@ use anyhow::{Context, Result, bail};
 use dormouse_crypto::measure::Suite;
 use dormouse_crypto::{Encr, PacketKey, Prf, Secret, prf_plus};
 use dormouse_esp::{
-    Child, IPV4_IN_IP, IPV6_IN_IP, Inbound, Mode, Outbound, Overhead, PathMtu, SaParams, Sad, Selectors, ecn,
-    pmtu, transport,
+    IPV4_IN_IP, IPV6_IN_IP, Inbound, Outbound, Outer, Overhead, PathMtu, SaParams, Sad, Selectors, Tunnel,
+    ecn, pmtu,
 };
 use dormouse_io::SuperPacket;
 use dormouse_io::batch::{Carriers, Opener, RxBatch, Sealer, TxBatch};
@@ -23,9 +23,10 @@ use dormouse_io::poller::{Interest, Poller};
 use dormouse_io::rawesp::RawEsp;
 use dormouse_io::tun::{Tun, TunOptions};
 use dormouse_io::udp::{PathError, Sent, Udp};
+use dormouse_keying::{ChildId, Mode, Owner, SaId};
 use dormouse_sansio::packet::{Geometry, InnerPacket, Plan, Received, Sealed, Verdict};
 use dormouse_sansio::{Carrier, Instant, Path, Seeded};
-use dormouse_wire::ike::{TrafficSelector, TsRange};
+use dormouse_wire::ike::TsRange;
 use dormouse_wire::ip::{Ecn, flow, icmp, tcp};
 
 /// Super-packets read from the TUN before the sockets have a turn.
@@ -235,7 +236,6 @@ impl Plane {
     fn geometry(&mut self, packet: &mut SuperPacket<'_>) -> Option<Plan> {
         let len = packet.packet_len();
         let ecn = ecn::of_packet(packet.bytes()) as u8;
-        let tunnel = if packet.bytes().first()? >> 4 == 4 { IPV4_IN_IP } else { IPV6_IN_IP };
         let Some(sad) = &mut self.sad else {
             return Some(Plan::Seal(Geometry {
                 route: 0,
@@ -244,13 +244,13 @@ impl Plane {
                 max_inner: len,
                 stride: len,
                 packet_len: len,
-                next_header: tunnel,
+                next_header: if packet.bytes().first()? >> 4 == 4 { IPV4_IN_IP } else { IPV6_IN_IP },
                 ecn,
             }));
         };
         let flow = flow(packet.bytes())?;
         let id = sad.route(&flow)?;
-        let child = sad.get(id)?;
+        let tunnel = sad.get(id)?;
         let max_inner = self.inner_mtu;
         if !packet.fits(max_inner) {
             let mut answer = Vec::new();
@@ -259,20 +259,16 @@ impl Plane {
             return Some(Plan::Answer(answer));
         }
         tcp::clamp_mss(packet.bytes_mut(), pmtu::mss_v4(max_inner), pmtu::mss_v6(max_inner));
-        let (strip, next_header) = match child.outbound.mode() {
-            Mode::Tunnel => (0, tunnel),
-            Mode::Transport => transport::strip(packet.bytes())
-                .map(|stripped| (stripped.header_len, stripped.next_header))?,
-        };
+        let stripped = tunnel.strip(packet.bytes_mut())?;
         let packet_len = len.min(max_inner);
         Some(Plan::Seal(Geometry {
-            route: id,
-            head: child.outbound.head_len(),
-            strip,
+            route: id.spi(),
+            head: tunnel.outbound.head_len(),
+            strip: stripped.len,
             max_inner,
-            stride: child.outbound.sealed_len(packet_len - strip),
+            stride: tunnel.outbound.sealed_len(packet_len - stripped.len),
             packet_len,
-            next_header,
+            next_header: stripped.next_header,
             ecn,
         }))
     }
@@ -289,9 +285,9 @@ impl Sealer for Plane {
         let Some(sad) = &mut self.sad else {
             return Some(Sealed { len: sizes.iter().sum(), path: self.path });
         };
-        let child = sad.get_mut(geometry.route)?;
-        let len = child.outbound.seal_batch(slots, geometry.stride, sizes, geometry.next_header).ok()?;
-        Some(Sealed { len, path: child.path })
+        let tunnel = sad.get_mut(ChildId::new(geometry.route))?;
+        let len = tunnel.outbound.seal_batch(slots, geometry.stride, sizes, geometry.next_header).ok()?;
+        Some(Sealed { len, path: tunnel.path })
     }
 
     fn unsent(&mut self, _: &Geometry, _: &Path, _: Sent) {
@@ -316,23 +312,22 @@ impl Opener for Plane {
             self.lost.refused += 1;
             return Verdict::Done;
         };
-        let inner = accepted.opened.inner;
-        if sad.get(accepted.id).is_some_and(|c| c.inbound.mode() == Mode::Transport) {
-            let (ours, theirs) = self.inner;
-            let next_header = accepted.opened.next_header;
-            let Some(header) = transport::Rebuilt::new(theirs, ours, next_header, inner.len(), 64) else {
-                return Verdict::Done;
-            };
-            let (mut bytes, len) = ([0; 40], header.as_bytes().len());
-            bytes[..len].copy_from_slice(header.as_bytes());
-            return Verdict::DeliverBehind(bytes, len, inner);
-        }
-        let outer = Ecn::from_traffic_class(from.ecn);
-        let Some(packet) = datagram.get_mut(inner.clone()) else { return Verdict::Done };
-        if outer == Ecn::NotEct || ecn::decapsulate(packet, outer) {
-            Verdict::Deliver(inner)
-        } else {
-            Verdict::Done
+        let (inner, next_header) = (accepted.opened.inner, accepted.opened.next_header);
+        let (Some(tunnel), Some(carried)) = (sad.get(accepted.id), datagram.get_mut(inner.clone())) else {
+            return Verdict::Done;
+        };
+        let outer = Outer {
+            source: from.path.remote.ip(),
+            destination: from.path.local.ip(),
+            ecn: Ecn::from_traffic_class(from.ecn),
+        };
+        let Ok(rebuilt) = tunnel.rebuild(next_header, accepted.flow, carried, outer) else {
+            self.lost.refused += 1;
+            return Verdict::Done;
+        };
+        match rebuilt.header.into_parts() {
+            (_, 0) => Verdict::Deliver(inner),
+            (header, len) => Verdict::DeliverBehind(header, len, inner.start + rebuilt.skip..inner.end),
         }
     }
 }
@@ -346,11 +341,12 @@ fn sad(settings: &Settings, suite: Suite, mode: Mode, inner_mtu: usize) -> Resul
         params.mode = mode;
         params
     };
-    let any: Vec<TrafficSelector> = vec![TsRange::any_v4().into(), TsRange::any_v6().into()];
-    let host = |address: IpAddr| vec![TrafficSelector::from(TsRange::addresses(address, address))];
-    let (ours, theirs) = match settings.run {
-        None => (any.clone(), any),
-        Some(_) => (host(settings.inner.0), host(settings.inner.1)),
+    let any = || vec![TsRange::any_v4(), TsRange::any_v6()];
+    let host = |address: IpAddr| vec![TsRange::addresses(address, address)];
+    let selectors = match (settings.run.is_some(), mode) {
+        (false, Mode::Tunnel) => Selectors::new(any(), any()),
+        // Without its header, a packet can only have the inner addresses.
+        _ => Selectors::new(host(settings.inner.0), host(settings.inner.1)),
     };
     let mut outbound = Outbound::with_key(
         &params(!settings.first),
@@ -360,18 +356,12 @@ fn sad(settings: &Settings, suite: Suite, mode: Mode, inner_mtu: usize) -> Resul
     outbound.set_inner_mtu(inner_mtu);
     let key = settings.key(suite, settings.first)?;
     let overhead = Overhead::of_key(&key, mode, &path);
-    let mut sad = Sad::new();
-    sad.insert(Child {
-        id: 1,
-        inbound: Inbound::with_key(&params(settings.first), key),
-        outbound,
-        selectors: Selectors::new(&ours, &theirs),
-        original: None,
-        path,
-        overhead,
-        pmtu: PathMtu::new(&path, LINK_MTU),
-    });
-    sad.activate(1);
+    let inbound = Inbound::with_key(&params(settings.first), key);
+    let owner = Owner::Ike(SaId::new(0));
+    let tunnel = Tunnel::of_halves(owner, (inbound, outbound), selectors, overhead, path, LINK_MTU);
+    let (mut sad, id) = (Sad::new(), tunnel.id());
+    sad.insert(tunnel)?;
+    sad.activate(id);
     Ok(sad)
 }
 

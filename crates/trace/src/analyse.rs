@@ -14,11 +14,11 @@ use crate::decode::Format;
 use crate::flow::Spread;
 use crate::input::Input;
 use crate::merge::Merge;
-use crate::seen::Seen;
+use crate::seen::{ClientPacket, Seen};
 use crate::survey::{Facts, FileSurvey, survey};
+use dormouse_energy::PacketInfo;
 use dormouse_energy::account::{ClientReport, Ledger, Settings};
 use dormouse_energy::schedule::Policy;
-use dormouse_energy::{Direction, PacketInfo};
 use dormouse_sansio::Instant;
 
 /// Packets handed to a worker at once.
@@ -49,17 +49,6 @@ impl Options {
     pub fn policies(timeout: f64) -> Vec<Policy> {
         vec![Policy::Never, Policy::Timeout(timeout), Policy::BreakEven, Policy::PAPER, Policy::Dormouse]
     }
-}
-
-/// One client's packet on its way to the accounting.
-#[derive(Clone, Copy, Debug)]
-pub struct Event {
-    /// When, in nanoseconds since 1970.
-    pub at: u64,
-    /// Whose.
-    pub client: u32,
-    /// What the client's device knows of it.
-    pub info: PacketInfo,
 }
 
 /// What the first reading found.
@@ -188,20 +177,6 @@ impl Attribution<'_> {
     }
 }
 
-/// The packet as the client's own device sees it.
-#[inline]
-#[must_use]
-pub fn info(seen: &Seen, direction: Direction) -> PacketInfo {
-    let (local_port, remote_port) = match direction {
-        Direction::Incoming => (seen.dst_port, seen.src_port),
-        Direction::Outgoing | Direction::Unknown => (seen.src_port, seen.dst_port),
-    };
-    let seconds = seen.at / 1_000_000_000;
-    // A recording that starts at its own zero has no time of day.
-    let time_of_day = (seconds > 86_400 * 366).then(|| u32::try_from(seconds % 86_400).unwrap_or(0));
-    PacketInfo { direction, protocol: seen.protocol, local_port, remote_port, size: seen.size, time_of_day }
-}
-
 /// Feeds every client's packets, in order of time, to `sink`.
 /// Returns packets read, packets of nobody, packets that came too late.
 pub fn stream(
@@ -210,7 +185,7 @@ pub fn stream(
     directory: &Directory,
     spread: Spread,
     progress: Progress<'_>,
-    sink: &mut dyn FnMut(Event),
+    sink: &mut dyn FnMut(ClientPacket),
 ) -> (u64, u64, u64) {
     let of = |input: &Input| survey.files.iter().find(|f| f.name == input.name());
     let files: Vec<_> = inputs.iter().filter_map(|i| Some((i, of(i)?))).collect();
@@ -227,7 +202,7 @@ pub fn stream(
             unattributed += 1;
         }
         for (client, direction) in ends.into_iter().flatten() {
-            sink(Event { at: seen.at, client, info: info(&seen, direction) });
+            sink(ClientPacket { at: seen.at, client, info: seen.info(direction) });
         }
     }
     progress(1, merge.offset());
@@ -252,7 +227,7 @@ struct Worker<'a, X> {
 }
 
 impl<X: Watch> Worker<'_, X> {
-    fn event(&mut self, event: &Event) {
+    fn packet(&mut self, event: &ClientPacket) {
         let at = event.client as usize / self.workers;
         if self.accounts.len() <= at {
             self.accounts.resize_with(at + 1, || None);
@@ -300,10 +275,10 @@ const NOBODY: Client = Client { name: String::new(), mac: None, addresses: Vec::
 fn work<X: Watch>(
     mut worker: Worker<'_, X>,
     number: usize,
-    batches: &Receiver<Vec<Event>>,
+    batches: &Receiver<Vec<ClientPacket>>,
 ) -> Vec<ClientResult<X>> {
     for batch in batches {
-        batch.iter().for_each(|event| worker.event(event));
+        batch.iter().for_each(|event| worker.packet(event));
     }
     worker.finish(number)
 }
@@ -336,11 +311,11 @@ pub fn account<X: Watch>(
     options: &Options,
     progress: Progress<'_>,
     watch: &(dyn Fn(&Client) -> X + Sync),
-    tap: &mut dyn FnMut(&Event),
+    tap: &mut dyn FnMut(&ClientPacket),
 ) -> io::Result<Analysis<X>> {
     let workers = options.threads.clamp(1, 64);
     let (mut clients, counts) = std::thread::scope(|scope| -> io::Result<_> {
-        let mut senders: Vec<SyncSender<Vec<Event>>> = Vec::new();
+        let mut senders: Vec<SyncSender<Vec<ClientPacket>>> = Vec::new();
         let mut handles = Vec::new();
         for number in 0..workers {
             let (sender, receiver) = sync_channel(BACKLOG);
@@ -348,7 +323,7 @@ pub fn account<X: Watch>(
             handles.push(scope.spawn(move || work(worker, number, &receiver)));
             senders.push(sender);
         }
-        let mut batches: Vec<Vec<Event>> = (0..workers).map(|_| Vec::with_capacity(BATCH)).collect();
+        let mut batches: Vec<Vec<ClientPacket>> = (0..workers).map(|_| Vec::with_capacity(BATCH)).collect();
         let counts = stream(inputs, &survey, directory, options.spread, progress, &mut |event| {
             tap(&event);
             let to = event.client as usize % workers;

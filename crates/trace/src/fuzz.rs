@@ -3,10 +3,10 @@
 use std::io::Cursor;
 
 use crate::bytes::Bytes;
-use crate::decode::exports::PORTS;
 use crate::decode::link::{self, LinkType};
 use crate::decode::{Decoder, Format, Next};
 use crate::flow::{Cursor as FlowCursor, Spread};
+use crate::input::EXPORT_PORTS;
 use crate::parquet_file::PeriodReader;
 use crate::seen::Seen;
 
@@ -16,7 +16,7 @@ const PACKETS: u32 = 64;
 /// Reads `data` as `format` to its end; the number of records. Records are bounded by the bytes that they take.
 pub fn decode(format: Format, data: &[u8]) -> usize {
     let mut bytes = Bytes::new(Box::new(Cursor::new(data.to_vec())));
-    let Ok(mut decoder) = Decoder::open(format, &mut bytes, &PORTS) else { return 0 };
+    let Ok(mut decoder) = Decoder::open(format, &mut bytes, &EXPORT_PORTS) else { return 0 };
     let mut records = 0;
     loop {
         match decoder.next(&mut bytes) {

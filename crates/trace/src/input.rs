@@ -8,7 +8,9 @@ use std::io::{self, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
 use crate::bytes::Bytes;
-use crate::decode::exports::PORTS;
+
+/// UDP ports on which collectors of exported flows listen: those usual for NetFlow, and IPFIX's (4739).
+pub const EXPORT_PORTS: [u16; 3] = [2055, 4739, 9995];
 
 /// One recording.
 #[derive(Debug)]
@@ -47,10 +49,10 @@ impl Wrapping {
 
 impl Input {
     fn new(name: String, place: Place) -> Self {
-        Self { name, place, export_ports: PORTS.to_vec() }
+        Self { name, place, export_ports: EXPORT_PORTS.to_vec() }
     }
 
-    /// Exported flows inside a capture are looked for on these UDP ports instead of the usual ones ([`PORTS`]); on none, nowhere.
+    /// Exported flows inside a capture are looked for on these UDP ports instead of the usual ones ([`EXPORT_PORTS`]); on none, nowhere.
     #[must_use]
     pub fn with_export_ports(self, ports: &[u16]) -> Self {
         Self { export_ports: ports.to_vec(), ..self }

@@ -6,7 +6,7 @@
 //! Read back, a burst's packets are spread evenly over it, which keeps every gap below `min_idle`: idle periods, their number
 //! and length, packet counts and losses come out as before; only what a policy learns inside a burst is blurred.
 
-use crate::analyse::Event;
+use crate::seen::ClientPacket;
 use dormouse_energy::{Direction, PacketInfo};
 
 /// The longest burst in one row, in nanoseconds.
@@ -62,7 +62,7 @@ impl Collector {
 
     /// The next packet; rows that are complete go to `out`.
     #[inline]
-    pub fn packet(&mut self, event: &Event, out: &mut dyn FnMut(&Period)) {
+    pub fn packet(&mut self, event: &ClientPacket, out: &mut dyn FnMut(&Period)) {
         if event.at.saturating_sub(self.swept) >= SWEEP {
             self.sweep(event.at, out);
         }
@@ -159,11 +159,15 @@ impl Period {
 mod tests {
     use super::*;
 
-    fn event(at_ms: u64, client: u32, direction: Direction) -> Event {
-        Event { at: at_ms * 1_000_000, client, info: PacketInfo { direction, ..PacketInfo::default() } }
+    fn event(at_ms: u64, client: u32, direction: Direction) -> ClientPacket {
+        ClientPacket {
+            at: at_ms * 1_000_000,
+            client,
+            info: PacketInfo { direction, ..PacketInfo::default() },
+        }
     }
 
-    fn collect(events: &[Event]) -> Vec<Period> {
+    fn collect(events: &[ClientPacket]) -> Vec<Period> {
         let (mut collector, mut out) = (Collector::new(250_000_000), Vec::new());
         events.iter().for_each(|e| collector.packet(e, &mut |p| out.push(*p)));
         collector.finish(&mut |p| out.push(*p));
@@ -192,7 +196,7 @@ mod tests {
 
     #[test]
     fn long_bursts_are_continued_without_an_idle_period() {
-        let events: Vec<Event> = (0..1000).map(|i| event(i * 200, 0, Direction::Outgoing)).collect();
+        let events: Vec<ClientPacket> = (0..1000).map(|i| event(i * 200, 0, Direction::Outgoing)).collect();
         let rows = collect(&events);
         assert!(rows.len() > 3 && rows.iter().all(|p| p.idle == 0));
         assert_eq!(rows.iter().map(|p| p.packets).sum::<u32>(), 1000);

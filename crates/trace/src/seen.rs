@@ -3,7 +3,7 @@
 use core::fmt;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use dormouse_energy::Direction;
+use dormouse_energy::{Direction, PacketInfo};
 
 /// A link-layer address in the low 48 bits; 0 is "none". [`Mac::THIS_MACHINE`] stands for the capturing machine where the
 /// link layer says "ours" without naming an address (Linux cooked captures).
@@ -211,6 +211,40 @@ pub struct Seen {
     pub src: End,
     /// Who it was for.
     pub dst: End,
+}
+
+impl Seen {
+    /// The packet as the client's own device sees it.
+    #[inline]
+    #[must_use]
+    pub fn info(&self, direction: Direction) -> PacketInfo {
+        let (local_port, remote_port) = match direction {
+            Direction::Incoming => (self.dst_port, self.src_port),
+            Direction::Outgoing | Direction::Unknown => (self.src_port, self.dst_port),
+        };
+        let seconds = self.at / 1_000_000_000;
+        // A recording that starts at its own zero has no time of day.
+        let time_of_day = (seconds > 86_400 * 366).then(|| u32::try_from(seconds % 86_400).unwrap_or(0));
+        PacketInfo {
+            direction,
+            protocol: self.protocol,
+            local_port,
+            remote_port,
+            size: self.size,
+            time_of_day,
+        }
+    }
+}
+
+/// One packet of one client.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ClientPacket {
+    /// When, in nanoseconds since 1970.
+    pub at: u64,
+    /// The client's number, counted from 0.
+    pub client: u32,
+    /// What the client's device knows of it.
+    pub info: PacketInfo,
 }
 
 #[cfg(test)]

@@ -5,11 +5,12 @@ mod common;
 use std::io::Write as _;
 
 use common::{PHONE, ROUTER_MAC, SERVER, TALK, Temporary, options, pcap, report, talk, talk_on_ethernet};
-use dormouse_trace::analyse::{Event, Options, account, survey_all};
+use dormouse_trace::analyse::{Options, account, survey_all};
 use dormouse_trace::clients::Directory;
 use dormouse_trace::parquet_file::PeriodWriter;
 use dormouse_trace::periods::Collector;
 use dormouse_trace::report::json::Report;
+use dormouse_trace::seen::ClientPacket;
 
 fn analysed(name: &str, content: &[u8]) -> Report {
     let file = Temporary::with(name, content);
@@ -274,7 +275,7 @@ fn periods(input: &Temporary, options: &Options, output: &Temporary) {
     let mut writer = PeriodWriter::new(file, 250_000_000, None).expect("a writer");
     let mut collector = Collector::new(250_000_000);
     let name = |id: u32| directory.clients()[id as usize].name.clone();
-    let mut tap = |e: &Event| collector.packet(e, &mut |p| writer.push(p, &name).expect("written"));
+    let mut tap = |e: &ClientPacket| collector.packet(e, &mut |p| writer.push(p, &name).expect("written"));
     account(&inputs, survey, &directory, rule, options, &|_, _| (), &|_| (), &mut tap).expect("an analysis");
     collector.finish(&mut |p| writer.push(p, &name).expect("written"));
     writer.finish(&name).expect("written");

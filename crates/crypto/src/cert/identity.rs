@@ -81,7 +81,7 @@ impl Identity {
             return wrong("1 to 4096 bytes are accepted");
         }
         match kind {
-            1 | 5 => match (kind, super::ip(data)) {
+            1 | 5 => match (kind, ip(data)) {
                 (1, Some(ip @ IpAddr::V4(_))) | (5, Some(ip @ IpAddr::V6(_))) => Ok(Self::Ip(ip)),
                 _ => wrong("an address has 4 or 16 bytes"),
             },
@@ -120,6 +120,14 @@ impl Identity {
     pub fn is_same_as(&self, other: &Self) -> bool {
         self == other || self.vouches_for(other)
     }
+}
+
+/// An address of 4 or 16 bytes.
+pub(super) fn ip(octets: &[u8]) -> Option<IpAddr> {
+    if let Ok(v4) = <[u8; 4]>::try_from(octets) {
+        return Some(v4.into());
+    }
+    <[u8; 16]>::try_from(octets).ok().map(Into::into)
 }
 
 /// The host part in lower case; the local part is the host's affair (RFC 5321, section 2.4).

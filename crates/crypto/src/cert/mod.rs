@@ -12,7 +12,6 @@ pub use identity::{Identity, IdentityError};
 pub use usage::Usage;
 
 use core::fmt;
-use core::net::IpAddr;
 
 use der::asn1::ObjectIdentifier;
 use der::{Decode, Encode};
@@ -248,16 +247,8 @@ fn alternative_names(names: &[GeneralName]) -> Result<Vec<Identity>, Certificate
             GeneralName::DnsName(dns) => Some(Identity::Fqdn(dns.as_str().to_ascii_lowercase())),
             GeneralName::Rfc822Name(mail) => Some(Identity::Email(identity::normal_mail(mail.as_str()))),
             GeneralName::DirectoryName(dn) => dn.to_der().ok().map(Identity::Dn),
-            GeneralName::IpAddress(octets) => ip(octets.as_bytes()).map(Identity::Ip),
+            GeneralName::IpAddress(octets) => identity::ip(octets.as_bytes()).map(Identity::Ip),
             _ => None,
         })
         .collect())
-}
-
-/// An address of 4 or 16 bytes.
-fn ip(octets: &[u8]) -> Option<IpAddr> {
-    if let Ok(v4) = <[u8; 4]>::try_from(octets) {
-        return Some(v4.into());
-    }
-    <[u8; 16]>::try_from(octets).ok().map(Into::into)
 }

@@ -5,8 +5,8 @@ use aws_lc_rs::cipher::{self, EncryptingKey, EncryptionContext, UnboundCipherKey
 use aws_lc_rs::iv::FixedLength;
 use zeroize::Zeroize;
 
-use super::{Around, Protect};
 use crate::error::Unauthentic;
+use crate::packet_key::{Around, Protect};
 use crate::secret::ct_eq;
 
 const BLOCK: usize = 16;

@@ -11,8 +11,9 @@ use aws_lc_rs::iv::FixedLength;
 use hmac_generic::{Hmac, KeyInit, Mac as _};
 use md5::Md5;
 
-use super::{Around, Cipher, Integrity, Protect};
+use super::{Cipher, Integrity};
 use crate::error::Unauthentic;
+use crate::packet_key::{Around, Protect};
 use crate::secret::ct_eq;
 
 const BLOCK: usize = 8;

@@ -21,8 +21,8 @@ use core::str::FromStr;
 pub use known::{WrongAnswer, verify, verify_with};
 pub use primitive::{Keyed, Primitive};
 
-use crate::error::{Error, Unauthentic};
-use crate::packet_key::PacketKey;
+use crate::error::Error;
+use crate::packet_key::{Lengths, PacketKey, Protect};
 use crate::suites::{Encr, Integ, UnknownAlgorithm};
 
 /// A cipher that can be measured.
@@ -249,7 +249,9 @@ impl Suite {
         } else {
             composed::Composed::new(self.cipher, key, self.integrity, mac).map(|c| Box::new(c) as _)
         };
-        Ok(PacketKey::measured(self, keys.ok_or(failed)?))
+        let [iv, icv, block] = [self.iv_len(), self.icv_len(), self.block_len()].map(|n| n as u8);
+        let lengths = Lengths { iv, icv, block, separate_mac: !self.cipher.is_aead() };
+        Ok(PacketKey::measured(lengths, keys.ok_or(failed)?))
     }
 }
 
@@ -274,20 +276,6 @@ impl FromStr for Suite {
             known: all.iter().map(Self::to_string).collect::<Vec<_>>().join(", "),
         })
     }
-}
-
-/// What stands around the data of a packet and is authenticated with it; see [`PacketKey::seal`].
-#[derive(Clone, Copy)]
-pub(crate) struct Around<'a> {
-    pub(crate) aad: &'a [u8],
-    pub(crate) iv: &'a [u8],
-    pub(crate) tail: &'a [u8],
-}
-
-/// What a [`PacketKey`] asks of a cipher that is only measured. Lengths have been checked.
-pub(crate) trait Protect: Send + Sync {
-    fn seal(&self, around: Around<'_>, data: &mut [u8], icv: &mut [u8]) -> Result<(), Unauthentic>;
-    fn open(&self, around: Around<'_>, data: &mut [u8], icv: &[u8]) -> Result<(), Unauthentic>;
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
 mod batch;
+mod beet;
 mod common;
 mod hostile;
 mod lifetime;

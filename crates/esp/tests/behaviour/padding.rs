@@ -1,7 +1,8 @@
 //! Traffic-flow padding and dummy packets: lengths on the wire say nothing, and the receiver takes both off again.
 
 use crate::common::{SUITES, ipv4, ipv6, pair, params, seal};
-use dormouse_esp::{Discard, IPV4_IN_IP, IPV6_IN_IP, Mode, Tfc};
+use dormouse_esp::{Discard, IPV4_IN_IP, IPV6_IN_IP, Tfc};
+use dormouse_keying::Mode;
 
 #[test]
 fn padded_packets_have_few_sizes_and_open_to_the_original() {

@@ -4,37 +4,42 @@ use std::net::IpAddr;
 
 use crate::common::{SUITES, ipv4, params, seal};
 use dormouse_crypto::Encr;
-use dormouse_esp::{Child, Discard, IPV4_IN_IP, Inbound, Mode, Outbound, Overhead, PathMtu, Sad, Selectors};
-use dormouse_sansio::{Carrier, Path, Seeded};
-use dormouse_wire::ike::{TrafficSelector, TsRange};
+use dormouse_esp::{
+    Discard, IPV4_IN_IP, Inbound, InstallError, Outbound, Overhead, Sad, Selectors, State, Tunnel,
+};
+use dormouse_keying::{ChildId, Mode, Owner, SaId};
+use dormouse_sansio::{Carrier, Instant, Path, Seeded};
+use dormouse_wire::ike::TsRange;
 use dormouse_wire::ip::{Flow, flow};
 
 fn ip(s: &str) -> IpAddr {
     s.parse().unwrap()
 }
 
-fn range(a: &str, b: &str) -> TrafficSelector {
-    TsRange::addresses(ip(a), ip(b)).into()
+fn range(a: &str, b: &str) -> TsRange {
+    TsRange::addresses(ip(a), ip(b))
 }
 
-fn child(id: u64, remote: TrafficSelector) -> Child {
+fn name(n: u32) -> ChildId {
+    ChildId::new(0x100 + n)
+}
+
+fn owner(n: u64) -> Owner {
+    Owner::Ike(SaId::new(n))
+}
+
+fn tunnel(n: u32, remote: TsRange) -> Tunnel {
     let mut p = params(SUITES[0].0, None);
-    p.spi = 0x100 + id as u32;
+    p.spi = name(n).spi();
     let path = Path {
         local: "192.0.2.1:4500".parse().unwrap(),
         remote: "192.0.2.2:4500".parse().unwrap(),
         carrier: Carrier::NatT,
     };
-    Child {
-        id,
-        inbound: Inbound::new(&p).unwrap(),
-        outbound: Outbound::new(&p, &mut Seeded::new(id)).unwrap(),
-        selectors: Selectors::new(&[range("10.0.0.0", "10.0.0.255")], &[remote]),
-        original: None,
-        path,
-        overhead: Overhead::new(Encr::Aes128Gcm16, None, Mode::Tunnel, &path),
-        pmtu: PathMtu::new(&path, 1_500),
-    }
+    let halves = (Inbound::new(&p).unwrap(), Outbound::new(&p, &mut Seeded::new(n.into())).unwrap());
+    let selectors = Selectors::new(vec![range("10.0.0.0", "10.0.0.255")], vec![remote]);
+    let overhead = Overhead::new(Encr::Aes128Gcm16, None, Mode::Tunnel, &path);
+    Tunnel::of_halves(owner(1), halves, selectors, overhead, path, 1_500)
 }
 
 fn to(dst: &str) -> Flow {
@@ -49,20 +54,19 @@ fn the_narrowest_policy_wins_and_the_cache_forgets() {
         (2, range("10.9.0.0", "10.9.255.255")),
         (3, range("10.9.0.7", "10.9.0.7")),
     ] {
-        assert!(sad.insert(child(id, remote)).is_none());
-        assert!(sad.activate(id));
+        sad.insert(tunnel(id, remote)).unwrap();
+        assert!(sad.activate(name(id)));
     }
     for _ in 0..2 {
-        assert_eq!(sad.route(&to("8.8.8.8")), Some(1));
-        assert_eq!(sad.route(&to("10.9.3.3")), Some(2));
-        assert_eq!(sad.route(&to("10.9.0.7")), Some(3));
+        assert_eq!(sad.route(&to("8.8.8.8")), Some(name(1)));
+        assert_eq!(sad.route(&to("10.9.3.3")), Some(name(2)));
+        assert_eq!(sad.route(&to("10.9.0.7")), Some(name(3)));
         assert_eq!(sad.route(&to("2001:db8::1")), None);
     }
-    sad.remove(3).unwrap();
-    assert_eq!(sad.route(&to("10.9.0.7")), Some(2));
-    sad.deactivate(2);
-    assert_eq!(sad.route(&to("10.9.0.7")), Some(1));
-    assert_eq!(sad.by_spi(0x102), Some(2), "it still receives");
+    sad.remove(name(3)).unwrap();
+    assert_eq!(sad.route(&to("10.9.0.7")), Some(name(2)));
+    sad.remove(name(2)).unwrap();
+    assert_eq!(sad.route(&to("10.9.0.7")), Some(name(1)));
     let outside = Flow { src: ip("10.1.0.1"), ..to("8.8.8.8") };
     assert_eq!(sad.route(&outside), None, "our side is checked too");
 }
@@ -71,30 +75,82 @@ fn the_narrowest_policy_wins_and_the_cache_forgets() {
 fn a_replacement_takes_over_when_it_is_activated() {
     for remote in [range("10.9.0.0", "10.9.255.255"), range("10.9.0.7", "10.9.0.7")] {
         let mut sad = Sad::new();
-        sad.insert(child(1, remote.clone()));
-        sad.activate(1);
-        sad.insert(child(2, remote));
-        assert_eq!(sad.route(&to("10.9.0.7")), Some(1), "installed for receiving only");
-        sad.activate(2);
-        assert_eq!(sad.route(&to("10.9.0.7")), Some(2));
-        sad.remove(1);
-        assert_eq!(sad.route(&to("10.9.0.7")), Some(2));
+        sad.insert(tunnel(1, remote)).unwrap();
+        sad.activate(name(1));
+        sad.insert(tunnel(2, remote)).unwrap();
+        assert_eq!(sad.route(&to("10.9.0.7")), Some(name(1)), "installed for receiving only");
+        sad.activate(name(2));
+        assert_eq!(sad.route(&to("10.9.0.7")), Some(name(2)));
+        sad.remove(name(1));
+        assert_eq!(sad.route(&to("10.9.0.7")), Some(name(2)));
     }
+}
+
+#[test]
+fn a_deleted_tunnel_drains_where_another_has_its_traffic_and_ends_at_once_elsewhere() {
+    let mut sad = Sad::new();
+    let at = |s: u64| Instant::from_nanos(s * 1_000_000_000);
+    for (n, dst) in [(1, "10.9.0.7"), (2, "10.9.0.7"), (3, "10.9.0.8")] {
+        let mut tunnel = tunnel(n, range(dst, dst));
+        tunnel.owner = owner(n.into());
+        sad.insert(tunnel).unwrap();
+        sad.activate(name(n));
+    }
+    sad.retire(at(0), name(3), |_| true);
+    assert!(sad.get(name(3)).is_none(), "no other tunnel has its selectors");
+    sad.retire(at(0), name(1), |heir| heir == owner(2));
+    let draining = sad.get(name(1)).unwrap();
+    assert_eq!((draining.owner, draining.state()), (owner(2), State::Draining { until: at(5) }));
+    assert_eq!((sad.of(owner(1)).len(), sad.of(owner(2))), (0, &[name(2)][..]));
+    assert!(!sad.activate(name(1)));
+    let late = &mut sealed(1);
+    assert_eq!(sad.open(late).unwrap().id, name(1), "it still receives");
+    assert_eq!(sad.poll_timeout().map(|d| d.at), Some(at(5)));
+    sad.handle_timeout(at(4));
+    assert_eq!(sad.spis().in_use(), 2);
+    sad.handle_timeout(at(5));
+    assert_eq!((sad.spis().in_use(), sad.poll_timeout()), (1, None));
+    let mut next = tunnel(4, range("10.9.0.7", "10.9.0.7"));
+    next.owner = owner(4);
+    sad.insert(next).unwrap();
+    sad.activate(name(4));
+    sad.retire(at(6), name(2), |_| true);
+    sad.end_draining_of(owner(4));
+    assert_eq!(sad.iter().map(Tunnel::id).collect::<Vec<_>>(), [name(4)], "its new owner is gone");
+}
+
+#[test]
+fn an_spi_in_use_is_refused_and_nothing_is_evicted() {
+    let mut sad = Sad::new();
+    sad.insert(tunnel(1, range("10.9.0.7", "10.9.0.7"))).unwrap();
+    sad.activate(name(1));
+    let again = sad.insert(tunnel(1, range("10.9.0.8", "10.9.0.8")));
+    assert_eq!(again.unwrap_err(), InstallError::SpiInUse(name(1)));
+    assert_eq!((sad.route(&to("10.9.0.7")), sad.route(&to("10.9.0.8"))), (Some(name(1)), None));
+}
+
+fn sealed(n: u32) -> Vec<u8> {
+    let mut p = params(SUITES[0].0, None);
+    p.spi = name(n).spi();
+    let mut packet = ipv4(60);
+    packet[12..16].copy_from_slice(&[10, 9, 0, 7]);
+    packet[16..20].copy_from_slice(&[10, 0, 0, 2]);
+    seal(&mut Outbound::new(&p, &mut Seeded::new(0)).unwrap(), &packet, IPV4_IN_IP)
 }
 
 #[test]
 fn ports_protocols_and_opaque() {
     let https =
         TsRange { protocol: 6, start_port: 443, end_port: 443, start: ip("10.9.0.0"), end: ip("10.9.0.255") };
-    let any = [range("0.0.0.0", "255.255.255.255")];
-    let only = Selectors::new(&any, &[https.into()]);
+    let any = vec![range("0.0.0.0", "255.255.255.255")];
+    let only = Selectors::new(any.clone(), vec![https]);
     let f = |protocol, dst_port| Flow { protocol, dst_port, ..to("10.9.0.5") };
     assert!(only.match_outbound(&f(6, Some(443))));
     assert!(!only.match_outbound(&f(6, Some(80))));
     assert!(!only.match_outbound(&f(17, Some(443))));
     assert!(!only.match_outbound(&f(6, None)), "a later fragment has no port to match");
     let opaque = TsRange { start_port: u16::MAX, end_port: 0, ..https };
-    let opaque = Selectors::new(&any, &[opaque.into()]);
+    let opaque = Selectors::new(any, vec![opaque]);
     assert!(opaque.match_outbound(&f(6, None)));
     assert!(!opaque.match_outbound(&f(6, Some(443))));
     assert!(only.match_inbound(&f(6, Some(443)).reversed()));
@@ -105,8 +161,8 @@ fn ports_protocols_and_opaque() {
 fn what_comes_out_of_a_tunnel_must_belong_in_it() {
     // Packets of 10.0.0.1 -> 10.0.0.2; the receiver's side is 10.0.0.0/24.
     let mut sad = Sad::new();
-    sad.insert(child(1, range("10.0.0.1", "10.0.0.1")));
-    sad.insert(child(2, range("10.0.0.99", "10.0.0.99")));
+    sad.insert(tunnel(1, range("10.0.0.1", "10.0.0.1"))).unwrap();
+    sad.insert(tunnel(2, range("10.0.0.99", "10.0.0.99"))).unwrap();
     let sender = |id: u32| {
         let mut p = params(SUITES[0].0, None);
         p.spi = 0x100 + id;
@@ -115,7 +171,7 @@ fn what_comes_out_of_a_tunnel_must_belong_in_it() {
     };
     let mut packet = sender(1);
     let accepted = sad.open(&mut packet).unwrap();
-    assert_eq!(accepted.id, 1);
+    assert_eq!(accepted.id, name(1));
     assert_eq!(flow(&packet[accepted.opened.inner]).unwrap().dst_port, Some(2_000));
     assert_eq!(sad.open(&mut sender(2)), Err(Discard::Selectors));
     assert_eq!(sad.open(&mut sender(3)), Err(Discard::UnknownSpi { spi: 0x103 }));

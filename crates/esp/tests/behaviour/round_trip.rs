@@ -2,7 +2,8 @@
 //! around the block sizes; and a changed bit never does.
 
 use crate::common::{SUITES, ipv4, ipv6, pair, params, seal};
-use dormouse_esp::{Discard, IPV4_IN_IP, IPV6_IN_IP, Mode};
+use dormouse_esp::{Discard, IPV4_IN_IP, IPV6_IN_IP};
+use dormouse_keying::Mode;
 
 #[test]
 fn every_suite_mode_and_length() {

@@ -19,8 +19,8 @@ pub(crate) struct Origin<'a> {
     pub(crate) shared_secret: Option<&'a Secret>,
     pub(crate) we_began: bool,
     pub(crate) replaces: Option<ChildId>,
-    /// The peer has not shown yet that it is there.
-    pub(crate) unproven: bool,
+    /// Nothing is to be sent by it yet: the peer has not shown that it is there, or it is redundant.
+    pub(crate) receives_only: bool,
 }
 
 impl IkeSa {
@@ -73,7 +73,7 @@ impl IkeSa {
             original: agreed.original,
             path: self.esp_path(),
             replaces,
-            send_now: origin.we_began || (replaces.is_none() && !origin.unproven),
+            send_now: (origin.we_began || replaces.is_none()) && !origin.receives_only,
             replay_window: config.map_or(0, |c| c.replay_window),
             soft_packets: soft.and_then(|s| s.packets).unwrap_or(u64::MAX),
             soft_bytes: soft.and_then(|s| s.bytes).unwrap_or(u64::MAX),

@@ -1,6 +1,7 @@
 //! What follows a command, a message or a timer: the changes that one SA asks for another, the SAs that have ended, and the indexes
 //! of callers and deadlines. Owns their order; must never send by itself.
 
+use dormouse_crypto::cert::Identity;
 use dormouse_sansio::Instant;
 
 use super::Endpoint;
@@ -17,7 +18,7 @@ impl Endpoint {
         self.touched.insert(id);
         let Some(Slot::Established(ike)) = self.slots.remove(&id) else { return };
         self.index_callers();
-        let others = self.callers.contains_key(&ike.core.peer);
+        let others = self.callers.contains_key(&(ike.core.peer.clone(), true));
         ike.end(&mut self.shared, reason, !others);
     }
 
@@ -25,10 +26,14 @@ impl Endpoint {
     fn index_callers(&mut self) {
         for id in &self.touched {
             let caller = match self.slots.get(id) {
-                Some(Slot::Established(ike)) if !ike.core.client && ike.is_live() => Some(&ike.core.peer),
+                Some(Slot::Established(ike))
+                    if !ike.core.client && !matches!(ike.stage, Stage::Tentative(_)) =>
+                {
+                    Some((&ike.core.peer, ike.is_live()))
+                }
                 _ => None,
             };
-            if self.caller_of.get(id) == caller {
+            if self.caller_of.get(id).map(|(peer, live)| (peer, *live)) == caller {
                 continue;
             }
             if let Some(old) = self.caller_of.remove(id) {
@@ -40,17 +45,30 @@ impl Endpoint {
                     self.callers.remove(&old);
                 }
             }
-            if let Some(caller) = caller {
+            if let Some((peer, live)) = caller {
+                let caller = (peer.clone(), live);
                 self.callers.entry(caller.clone()).or_default().insert(*id);
-                self.caller_of.insert(*id, caller.clone());
+                self.caller_of.insert(*id, caller);
             }
         }
+    }
+
+    /// Who is at the other end of an established SA, and by which connection.
+    fn served(&mut self, id: SaId) -> Option<(Identity, String)> {
+        self.established(id).map(|ike| (ike.core.peer.clone(), ike.core.link.conn.name.clone()))
+    }
+
+    /// SAs of a caller that serve this connection: those that are live, or those that rekeying and closing have left.
+    fn of_caller(&mut self, peer: &Identity, connection: &str, live: bool) -> Vec<SaId> {
+        self.index_callers();
+        let all = self.callers.get(&(peer.clone(), live)).into_iter().flatten();
+        let serves = |id: &&SaId| self.slots.get(id).is_some_and(|slot| slot.link().conn.name == connection);
+        all.filter(serves).copied().collect()
     }
 
     /// Applies what the handlers asked for, takes down what has ended, and brings the timers up to date.
     pub(crate) fn settle(&mut self, now: Instant) {
         loop {
-            self.index_callers();
             // First the actions: a successor must inherit before its predecessor goes.
             while let Some(action) = self.shared.actions.pop_front() {
                 self.apply(now, action);
@@ -67,6 +85,7 @@ impl Endpoint {
                 None => break,
             }
         }
+        self.index_callers();
         for id in std::mem::take(&mut self.touched) {
             if !self.slots.get(&id).is_some_and(Slot::is_half_open) {
                 self.shared.half_open.leave(id);
@@ -112,6 +131,13 @@ impl Endpoint {
                 self.touched.insert(id);
             }
             Action::Delete(id) => {
+                let Some((peer, connection)) = self.served(id) else { return };
+                let live = self.of_caller(&peer, &connection, true);
+                let asleep = |id| self.established(id).is_some_and(|ike| ike.dormancy.is_asleep());
+                if live.into_iter().any(asleep) {
+                    // An answer that was under way when its device announced its sleep has made it.
+                    return self.end(id, CloseReason::Replaced);
+                }
                 self.with_slot(now, id, |slot, shared| {
                     if let Slot::Established(ike) = slot {
                         ike.close(shared, now, CloseReason::Requested);
@@ -119,12 +145,9 @@ impl Endpoint {
                 });
             }
             Action::InitialContact { by, peer, connection } => {
-                let of_peer = self.callers.get(&peer).into_iter().flatten().copied();
-                let others: Vec<SaId> = of_peer
-                    .filter(|id| *id != by)
-                    .filter(|id| self.slots.get(id).is_some_and(|slot| slot.link().conn.name == connection))
-                    .collect();
-                others.into_iter().for_each(|id| self.end_lost(id));
+                let others = self.of_caller(&peer, &connection, true);
+                others.into_iter().filter(|id| *id != by).for_each(|id| self.end(id, CloseReason::Replaced));
+                self.end_left(&peer, &connection, Some(by));
             }
             Action::Resumed { by, old_spi, other_spi } => {
                 let spis = [Spis { i: other_spi, r: old_spi }];
@@ -132,19 +155,17 @@ impl Endpoint {
                 let old = old.filter(|id| {
                     *id != by && self.slots.get(id).is_some_and(|slot| spis.contains(&slot.link().spis))
                 });
-                if let Some(old) = old {
+                if let Some((old, (peer, connection))) = old.and_then(|old| Some((old, self.served(old)?))) {
                     // "[...] the old SA SHOULD be silently deleted without sending a DELETE" (RFC 5723 section 4.3.4).
-                    self.end_lost(old);
+                    self.end(old, CloseReason::Replaced);
+                    self.end_left(&peer, &connection, Some(by));
                 }
             }
             Action::Release(id) => self.end(id, CloseReason::Released),
-            Action::Sleep { replaced, asleep } => {
-                for id in replaced {
-                    if let Some(ike) = self.established(id) {
-                        ike.sleep_along(now, asleep);
-                        self.touched.insert(id);
-                    }
-                }
+            Action::Sleeps(id) => {
+                let Some((peer, connection)) = self.served(id) else { return };
+                let rival = self.established(id).and_then(|ike| ike.rekeying.rival()).map(|rival| rival.heir);
+                self.end_left(&peer, &connection, rival);
             }
             Action::Reauthenticate(old) => self.reauthenticate(now, old),
             Action::Close(id) => {
@@ -153,13 +174,9 @@ impl Endpoint {
         }
     }
 
-    /// The peer has lost this SA and has another one: it goes without a word, and so does what rekeying has left to be deleted.
-    fn end_lost(&mut self, sa: SaId) {
-        let mut left = Vec::new();
-        if let Some(ike) = self.established(sa) {
-            left = ike.rekeying.take_lost();
-        }
-        for id in left.into_iter().chain([sa]) {
+    /// What rekeying and closing have left of a caller's SAs goes without a word, except `keep`: the caller has lost them, or sleeps.
+    fn end_left(&mut self, peer: &Identity, connection: &str, keep: Option<SaId>) {
+        for id in self.of_caller(peer, connection, false).into_iter().filter(|id| Some(*id) != keep) {
             self.end(id, CloseReason::Replaced);
         }
     }
@@ -184,11 +201,13 @@ impl Endpoint {
         new.inherit(&mut old, now);
         new.core.link.id = from;
         old.core.link.id = to;
-        new.rekeying.retain_replaced(|id| self.slots.contains_key(&id));
-        new.rekeying.note_replaced(to);
         self.shared.by_spi.insert(new.core.link.local_spi(), from);
         self.shared.by_spi.insert(old.core.link.local_spi(), to);
         new.pump(&mut self.shared, now);
+        if new.dormancy.is_asleep() {
+            // Answered by a device that had announced its sleep already.
+            self.shared.actions.push_back(Action::Sleeps(from));
+        }
         self.slots.insert(from, Slot::Established(new));
         self.slots.insert(to, Slot::Established(old));
         self.touched.extend([from, to]);

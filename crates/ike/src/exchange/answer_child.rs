@@ -119,7 +119,7 @@ impl IkeSa {
         };
         let nr = shared.nonce();
         let origin = Origin {
-            unproven: false,
+            receives_only: false,
             nonces: Nonces { i: ni, r: &nr },
             shared_secret: secret.as_ref(),
             we_began: false,

@@ -169,13 +169,14 @@ impl Run for CreateChild {
             }
             return Fate::Lives;
         }
-        let accepted = sent.accepted(sa, shared, now, old, view);
+        let lost = sent.lost(view.nonce().unwrap_or_default());
+        let accepted = sent.accepted(sa, shared, now, old.filter(|_| !lost), lost, view);
         if !sa.creating_child() {
             sa.children.forget_early_deletes();
         }
         match (accepted, old) {
             (Ok(child), Some(old)) => {
-                sent.settle(sa, shared, now, old, child, view.nonce().unwrap_or_default());
+                sent.settle(sa, shared, now, old, child, lost);
             }
             (Ok(_), None) => {}
             (Err(error), old) => {
@@ -235,13 +236,23 @@ impl CreateChild {
 }
 
 impl Sent {
-    /// Installs what the answer agrees to.
+    /// Whether the SA of this exchange, answered with the nonce `nr`, is redundant beside the one that the peer's exchange made.
+    /// "[...] the SA created with the lowest of the four nonces used in the two exchanges SHOULD be closed by the endpoint that
+    /// created it" (RFC 7296 section 2.8.1)
+    fn lost(&self, nr: &[u8]) -> bool {
+        let ours = self.nonce.as_slice().min(nr);
+        self.collision.as_ref().is_some_and(|c| ours < c.lowest.as_slice())
+    }
+
+    /// Installs what the answer agrees to. A redundant SA replaces nothing: until the surviving one may send, the old one goes on,
+    /// which both ends still have.
     fn accepted(
         &self,
         sa: &mut IkeSa,
         shared: &mut Shared,
         now: Instant,
         replaces: Option<ChildId>,
+        receives_only: bool,
         view: View<'_>,
     ) -> Result<ChildId, NegotiationError> {
         let agreed = self.offer.accept(view)?;
@@ -251,7 +262,7 @@ impl Sent {
         let nonce = view.nonce().ok_or_else(|| malformed("no nonce"))?;
         let secret = self.secret(&agreed, view)?;
         let origin = Origin {
-            unproven: false,
+            receives_only,
             nonces: Nonces { i: &self.nonce, r: nonce },
             shared_secret: secret.as_ref(),
             we_began: true,
@@ -276,8 +287,6 @@ impl Sent {
 
     /// Our rekeying has succeeded: decide between its SA and the one that the peer's made, if any, and delete what is
     /// ours to delete.
-    /// "[...] the SA created with the lowest of the four nonces used in the two exchanges SHOULD be closed by the endpoint that
-    /// created it" (RFC 7296 section 2.8.1)
     fn settle(
         &self,
         sa: &mut IkeSa,
@@ -285,10 +294,9 @@ impl Sent {
         now: Instant,
         old: ChildId,
         child: ChildId,
-        nr: &[u8],
+        lost: bool,
     ) {
-        let our_lowest = self.nonce.as_slice().min(nr);
-        if self.collision.as_ref().is_some_and(|c| our_lowest < c.lowest.as_slice()) {
+        if lost {
             tracing::debug!(sa = %sa.core.id(), %child, "redundant after simultaneous rekeying");
             sa.children.mark_replaced(old);
             return sa.delete_child(shared, now, child);

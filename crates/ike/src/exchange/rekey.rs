@@ -153,16 +153,12 @@ impl Sent {
         let from = sa.core.id();
         match sa.rekeying.take_rival() {
             Some(rival) if our_lowest < rival.lowest.as_slice() => {
-                sa.rekeying.note_replaced(ours);
                 shared.actions.push_back(Action::Delete(ours));
                 shared.actions.push_back(Action::Inherit { from, to: rival.heir });
                 sa.supersede(now);
             }
             rival => {
-                if let Some(rival) = rival {
-                    sa.rekeying.note_replaced(rival.heir);
-                    shared.actions.push_back(Action::Abandon(rival.heir));
-                }
+                shared.actions.extend(rival.map(|rival| Action::Abandon(rival.heir)));
                 shared.actions.push_back(Action::Inherit { from, to: ours });
                 sa.supersede(now);
                 // "the Delete payload to delete itself MUST be the last request sent over the old IKE SA" (RFC 7296 section

@@ -146,7 +146,7 @@ impl IkeSa {
         let stay = hold.unwrap_or(RELEASE_LINGER);
         let asleep = Asleep::during(now, stay);
         self.dormancy.set_asleep(asleep);
-        self.replaced_sleep(shared, Some(asleep));
+        shared.actions.push_back(Action::Sleeps(sa));
         let verdict = match hold {
             Some(hold) => notify(NotifyType::DormancyHeld, Held { flags, hold }.emit()),
             None => notify(NotifyType::DormancyReleased, []),

@@ -326,7 +326,8 @@ impl Authenticating {
         let mut sa = Box::new(IkeSa::new(shared, now, birth));
         sa.core.note_window(view);
         let nonces = Nonces { i: &first.nonce_i, r: &first.nonce_r };
-        let origin = Origin { nonces, shared_secret: None, we_began: true, replaces: None, unproven: false };
+        let origin =
+            Origin { nonces, shared_secret: None, we_began: true, replaces: None, receives_only: false };
         let agreed = check_addresses(&conn, &sa.core.assigned, view).and_then(|()| offer.accept(view));
         let agreed = match agreed {
             Ok(agreed) => agreed,

@@ -389,7 +389,8 @@ impl HalfOpen {
         let mut sa = Box::new(IkeSa::new(shared, now, birth));
         sa.core.note_window(view);
         let nonces = Nonces { i: &nonce_i, r: &nonce_r };
-        let origin = Origin { nonces, shared_secret: None, we_began: false, replaces: None, unproven: false };
+        let origin =
+            Origin { nonces, shared_secret: None, we_began: false, replaces: None, receives_only: false };
         let agreed = match no_address {
             Some(refusal) => Err(refusal),
             None => first_child(shared, &sa, &conn, view, &mut list),

@@ -13,7 +13,6 @@ use dormouse_wire::ike::NotifyType;
 use dormouse_wire::ike::dormancy::{LoadReport, Sleeping};
 
 use super::IkeSa;
-use crate::action::Action;
 use crate::event::{Event, SleepVerdict};
 use crate::exchange::sleep::AnnounceSleep;
 use crate::payloads::View;
@@ -58,13 +57,10 @@ impl Dormancy {
         Self { open, state: State::Awake }
     }
 
-    /// What rekeying replaced sleeps along with its successor; an announcement goes on there alone.
+    /// A sleep, or its announcement, goes on.
     pub(super) fn inherit(&mut self, old: &mut Self) {
         let Self { open: _, state } = old;
-        self.state = match state {
-            State::Asleep(asleep) => State::Asleep(*asleep),
-            State::Awake | State::Announcing { .. } => std::mem::replace(state, State::Awake),
-        };
+        self.state = std::mem::replace(state, State::Awake);
     }
 
     pub(crate) fn is_open(&self) -> bool {
@@ -162,34 +158,9 @@ impl IkeSa {
         if !self.is_live() || !self.dormancy.wake_peer() {
             return;
         }
-        self.replaced_sleep(shared, None);
         shared.sleepers.remove(self.core.id());
         self.core.last_in = now;
         self.core.requests.begin_anew(now);
         shared.event(Event::PeerAwake { sa: self.core.id() });
-    }
-
-    /// What rekeying left behind goes by the device's sleep too: the deletion of an SA is not worth disturbing it for.
-    pub(crate) fn replaced_sleep(&self, shared: &mut Shared, asleep: Option<Asleep>) {
-        let replaced = self.rekeying.replaced();
-        if !replaced.is_empty() {
-            shared.actions.push_back(Action::Sleep { replaced: replaced.to_vec(), asleep });
-        }
-    }
-
-    /// The successor of this SA, which rekeying replaced, sleeps: so does its deletion, and it ends silently with the hold. Or
-    /// (`None`) the successor is awake: the deletion goes on.
-    pub(crate) fn sleep_along(&mut self, now: Instant, asleep: Option<Asleep>) {
-        if self.is_live() {
-            return;
-        }
-        match asleep {
-            Some(asleep) => self.dormancy.set_asleep(asleep),
-            None if self.dormancy.wake_peer() => {
-                self.core.requests.begin_anew(now);
-                self.stage.prolong(now);
-            }
-            None => {}
-        }
     }
 }

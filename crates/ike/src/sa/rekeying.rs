@@ -1,5 +1,4 @@
-//! The lifetime of an IKE SA, and what rekeying has made of it and left behind. Owns the moments of rekeying and expiry; the
-//! exchange is [`crate::exchange::rekey`]'s.
+//! The lifetime of an IKE SA, and a successor that competes with ours. Owns the moments of rekeying and expiry; the exchange is [`crate::exchange::rekey`]'s.
 
 use dormouse_sansio::{Deadline, Entropy, Instant};
 
@@ -16,14 +15,12 @@ pub(crate) struct Rival {
     pub(crate) lowest: Vec<u8>,
 }
 
-/// See the module's text.
+/// See the module's text. A successor has a life of its own, and inherits none of it.
 #[derive(Debug)]
 pub(crate) struct Rekeying {
     rekey_at: Option<Instant>,
     expire_at: Option<Instant>,
     rival: Option<Rival>,
-    /// SAs that rekeying replaced and that may still be here: they sleep and wake with this one.
-    replaced: Vec<SaId>,
 }
 
 impl Rekeying {
@@ -36,13 +33,7 @@ impl Rekeying {
             (Some(at), Some(end)) if !client => Some(later(at, end)),
             _ => soft,
         };
-        Self { rekey_at, expire_at, rival: None, replaced: Vec::new() }
-    }
-
-    /// A successor has a life of its own, and answers for what rekeying left before it.
-    pub(super) fn inherit(&mut self, old: &mut Self) {
-        let Self { rekey_at: _, expire_at: _, rival: _, replaced } = old;
-        self.replaced = std::mem::take(replaced);
+        Self { rekey_at, expire_at, rival: None }
     }
 
     pub(super) fn deadlines(&self, lifetime: &Lifetime) -> impl Iterator<Item = Deadline> + use<> {
@@ -81,25 +72,6 @@ impl Rekeying {
 
     pub(crate) fn take_rival(&mut self) -> Option<Rival> {
         self.rival.take()
-    }
-
-    pub(crate) fn replaced(&self) -> &[SaId] {
-        &self.replaced
-    }
-
-    pub(crate) fn note_replaced(&mut self, id: SaId) {
-        self.replaced.push(id);
-    }
-
-    pub(crate) fn retain_replaced(&mut self, is_there: impl Fn(SaId) -> bool) {
-        self.replaced.retain(|id| is_there(*id));
-    }
-
-    /// What goes with this SA when the peer has lost it: what it replaced, and what would have replaced it.
-    pub(crate) fn take_lost(&mut self) -> Vec<SaId> {
-        let mut lost = std::mem::take(&mut self.replaced);
-        lost.extend(self.rival.take().map(|rival| rival.heir));
-        lost
     }
 }
 

@@ -50,15 +50,6 @@ impl Stage {
         }
     }
 
-    /// The peer was asleep and has woken up: it gets its time anew.
-    pub(super) fn prolong(&mut self, now: Instant) {
-        match self {
-            Self::Closing { until, .. } => *until = now + CLOSE_FOR,
-            Self::Superseded { until } => *until = Some(now + CLOSE_FOR),
-            Self::Live(_) | Self::Tentative(_) | Self::Heir | Self::Over { .. } => {}
-        }
-    }
-
     /// Whether the driver knows this SA by its name, and hears of its end.
     pub(super) fn bears_name(&self) -> bool {
         match self {

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::Serialize;
 
 use super::levels::{self, Judgement, Permission};
-use super::{Options, Purpose};
+use super::purpose::{Options, Purpose};
 use crate::results::format::{
     Direction, Encapsulation, EnergySource, Engine, Metric, Results, Sample, Unit, What,
 };

@@ -7,9 +7,9 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::Purpose;
 use super::candidates::{self, Basis, Candidate, Standing};
 use super::levels::Level;
+use super::purpose::Purpose;
 use crate::results::format::{Metric, Results};
 use crate::results::stats::{Bootstrap, Comparison, Verdict};
 
@@ -217,7 +217,7 @@ impl<'a> Comparer<'a> {
                     Better::Second => {}
                 }
             }
-            let name = super::text::metric(metric);
+            let name = super::words::metric(metric);
             if !beaten.is_empty() {
                 out.push(format!("better in {name} than {}", beaten.join(", ")));
             }

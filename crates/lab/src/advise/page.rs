@@ -8,7 +8,8 @@ use dormouse_trace::report::chart::{Chart, Mark};
 use dormouse_trace::report::html::{self, escape};
 
 use super::candidates::{Candidate, Standing};
-use super::text::{self, compared, digits, estimated};
+use super::text::{self, estimated};
+use super::words::{self, compared, digits};
 use super::{Advice, rules};
 use crate::results::format::{Direction, Encapsulation, Engine, Metric, Results, What};
 use crate::results::stats::{self, Bootstrap};
@@ -86,7 +87,7 @@ fn pareto(advice: &Advice, cost: Metric) -> Chart {
         _ => ("pareto-cpu", "CPU, ns per byte", 1.0),
     };
     let mut chart =
-        Chart::new(id, &format!("Throughput against {}", text::metric(cost)), label, "throughput, MB/s");
+        Chart::new(id, &format!("Throughput against {}", words::metric(cost)), label, "throughput, MB/s");
     chart.caption = format!(
         "Each point is a suite, the median over its rounds; up and to the left is better. The line is the Pareto front of what may be recommended, on {}.",
         advice.basis.words()

@@ -61,7 +61,7 @@ pub(super) fn advice(comparer: &Comparer<'_>, candidates: &[Candidate], chosen: 
                     .collect()
             });
             let told = |gain: &[(Metric, Comparison)]| {
-                let all: Vec<String> = gain.iter().map(|(m, c)| super::text::compared(*m, c)).collect();
+                let all: Vec<String> = gain.iter().map(|(m, c)| super::words::compared(*m, c)).collect();
                 format!("{suite} against {chosen}: {}", all.join("; "))
             };
             let (gain, words) = if suite == chosen {

@@ -346,7 +346,7 @@ fn summary(test: &Test, pairs: &[Pair<'_>]) -> Option<String> {
     let first = pairs.first()?;
     let several = pairs.iter().any(|p| p.first.suite != first.first.suite);
     let side = |sample| name(sample, test.differ, several);
-    let metric = super::text::metric(test.metric);
+    let metric = super::words::metric(test.metric);
     let mut out = format!("{} over {}, {metric}:", side(first.first), side(first.second));
     for pair in pairs.iter().take(SHOWN) {
         let c = &pair.comparison;

@@ -20,9 +20,7 @@ use super::machine;
 use super::plan::{Part, Plan, Request, Times};
 use super::runner::{Group, Runner};
 use super::worker::{Mask, Proof, Worker};
-use crate::results::format::{
-    Direction, Encapsulation, EnergySource, Engine, Machine, Results, Sample, Skipped, What,
-};
+use crate::results::format::{EnergySource, Engine, Machine, Results, Sample, Skipped, What};
 use crate::results::stats;
 
 /// What is said to be left out where the meter is too coarse.
@@ -237,7 +235,7 @@ impl Campaign {
                     return Ok(Ended::Interrupted);
                 }
                 let Some(sample) = self.results.samples.get(index) else { continue };
-                let label = label(sample);
+                let label = sample.label();
                 progress(&Progress { round, done, total, next: &label });
                 done += 1;
                 let governed = match (&mut governors, &sample.governor) {
@@ -272,7 +270,7 @@ impl Campaign {
                 "nothing could be measured: {}",
                 reasons(&self.results.skipped)
             );
-            self.results.conditions.yardstick.push(machine::yardstick());
+            self.results.conditions.yardstick.push(cpu::yardstick());
             if let Some(reason) = runner.unresolved() {
                 let skipped = &mut self.results.skipped;
                 skipped.retain(|s| s.subject != UNRESOLVED);
@@ -323,7 +321,7 @@ impl Campaign {
                 continue;
             }
             let sample = self.results.samples.remove(index);
-            let subject = shortened(label(&sample));
+            let subject = shortened(sample.label());
             self.results.skipped.push(Skipped { what: Some(sample.what), subject, reason: shortened(error) });
         }
     }
@@ -504,40 +502,6 @@ fn locked(name: &str) -> Option<&'static str> {
     let mut lines =
         LOCK.lines().skip_while(|line| line.strip_prefix("name = ") != Some(&format!("\"{name}\"")));
     lines.nth(1)?.strip_prefix("version = ").map(|version| version.trim_matches('"'))
-}
-
-/// A point in words.
-#[must_use]
-pub fn label(sample: &Sample) -> String {
-    let word = |value: serde_json::Value| value.as_str().unwrap_or_default().to_owned();
-    let mut label = format!("{} {}", word(serde_json::json!(sample.what)), sample.suite);
-    if sample.engine != Engine::Dormouse {
-        label += &format!(" ({})", word(serde_json::json!(sample.engine)));
-    }
-    if sample.what != What::Crypto && sample.engine == Engine::Dormouse {
-        match sample.encapsulation {
-            Encapsulation::None => label += " (forwarded without ESP)",
-            encapsulation => label += &format!(" {}", word(serde_json::json!(encapsulation))),
-        }
-    }
-    label += &format!(" {} B", sample.packet_bytes);
-    if sample.what == What::Crypto || sample.what == What::Path && sample.direction != Direction::Both {
-        label += &format!(" {}", word(serde_json::json!(sample.direction)));
-    }
-    if let Some(file) = sample.file_bytes {
-        label += &format!(" file {file} B");
-    }
-    if let Some(rate) = sample.offered {
-        label += &format!(" {} kbit/s", rate / 1e3);
-    }
-    if sample.aes_instructions == Some(false) {
-        label += " without AES instructions";
-    }
-    label += &format!(" {} cores", sample.cores);
-    if let Some(governor) = &sample.governor {
-        label += &format!(" {governor}");
-    }
-    label
 }
 
 #[cfg(test)]

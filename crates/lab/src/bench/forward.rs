@@ -15,13 +15,12 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use dormouse_crypto::Secret;
 use dormouse_crypto::measure::{Suite, verify};
-use dormouse_esp::Mode;
+use dormouse_keying::Mode;
 use dormouse_sansio::Carrier;
 use dormouse_testbed::forward::{Forwarder, Protection, Settings};
 use serde::{Deserialize, Serialize};
 
 use super::place::Place;
-use super::plan::is_transport;
 use super::worker::Mask;
 use crate::results::format::Encapsulation;
 
@@ -77,7 +76,7 @@ impl Job {
     /// # Errors
     /// For an unknown suite, or a third end.
     pub(crate) fn settings(&self) -> Result<Settings> {
-        let mode = if is_transport(self.encapsulation) { Mode::Transport } else { Mode::Tunnel };
+        let mode = if self.encapsulation.is_transport() { Mode::Transport } else { Mode::Tunnel };
         let protection = match self.encapsulation {
             Encapsulation::None => Protection::Plain,
             _ => Protection::Esp { suite: self.suite.parse()?, mode },

@@ -4,7 +4,6 @@
 use std::fs;
 use std::path::Path;
 
-use super::cpu;
 use crate::results::format::Machine;
 
 /// Flags that a reader of benchmarks asks for; the others would fill the file.
@@ -94,12 +93,6 @@ pub(crate) fn load() -> Option<[f64; 3]> {
     let text = fs::read_to_string("/proc/loadavg").ok()?;
     let mut numbers = text.split(' ').map_while(|n| n.parse().ok());
     Some([numbers.next()?, numbers.next()?, numbers.next()?])
-}
-
-/// One look at how fast the processor is, in seconds; see [`cpu::yardstick`].
-#[must_use]
-pub(crate) fn yardstick() -> f64 {
-    cpu::yardstick()
 }
 
 #[cfg(test)]

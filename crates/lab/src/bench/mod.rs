@@ -28,7 +28,7 @@ mod traffic;
 mod transfer;
 mod worker;
 
-pub use campaign::{Campaign, Ended, Progress, Unprivileged, label};
+pub use campaign::{Campaign, Ended, Progress, Unprivileged};
 pub use far::{Lost, Peer, Service};
 pub use forward::forward;
 pub use memory::rate;

@@ -26,7 +26,7 @@ impl Group {
     /// That of a point.
     pub(crate) fn of(sample: &Sample) -> Self {
         match sample.what {
-            What::Crypto => Self::Memory(super::label(sample)),
+            What::Crypto => Self::Memory(sample.label()),
             _ => Self::Link(Key::of(sample)),
         }
     }
@@ -178,6 +178,7 @@ impl Runner {
             // Threads inherit the processors of the one that makes them: first this.
             let pinned = Pinned::to(key.cores)?;
             let link = Link::start(bed, key)?;
+            transfer::verify(&link)?;
             self.link = Some((key.clone(), link, pinned));
         }
         let (_, link, _) = self.link.as_mut().context("no link")?;

@@ -1,11 +1,33 @@
-//! What the two daemons of the demo are told, and the file that is downloaded. Owns names and keys of the demo.
+//! What a user may choose of the demo, the configurations of its two daemons, and the file that is downloaded. Owns names, keys and
+//! times of the demo.
 
 use anyhow::{Context, Result, bail};
 use dormouse_testbed::{GATEWAY, Key, Pki, Roaming, SERVER};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
+/// The gateway of the demo gives a silent device up after this long.
+pub(super) const GATEWAY_GIVES_UP: Duration = Duration::from_secs(6);
+/// It keeps the session of a device that has announced its sleep for so long: enough for the short sleeps.
+pub(super) const GATEWAY_KEEPS: Duration = Duration::from_secs(8);
+/// The NAT of network B forgets an idle UDP mapping after this many seconds.
+pub(super) const NAT_TIMEOUT: u32 = 30;
 /// Name of the device's connection.
 pub(super) const CONNECTION: &str = "office";
+
+/// What to do besides the story.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// Set when the user wants it to stop; everything is cleaned up before [`run`] returns.
+    pub interrupted: Arc<AtomicBool>,
+    /// Keep logs and configurations of the daemons.
+    pub keep: bool,
+    /// Leave the working hour out.
+    pub short: bool,
+    /// Seed of the hour's traffic.
+    pub seed: u64,
+}
 
 /// Makes certificates and returns the configurations of gateway and device.
 pub(super) fn write(world: &Roaming) -> Result<(String, String)> {
@@ -23,7 +45,7 @@ pub(super) fn write(world: &Roaming) -> Result<(String, String)> {
             ca = pki.path("ca.pem"),
         )
     };
-    let give_up = super::GATEWAY_GIVES_UP.as_secs();
+    let give_up = GATEWAY_GIVES_UP.as_secs();
     let gateway = end("gateway", "gateway.demo", "*.demo")
         + &format!(
             "[connection.{CONNECTION}.child]\nlocal = [\"10.99.0.0/24\"]\nremote = [\"dynamic\"]\n\

@@ -12,9 +12,11 @@ pub mod hour;
 mod measure;
 mod report;
 
+pub use config::Options;
 pub use report::{HEADING, Report, Row};
 
 use anyhow::{Context, Result, bail};
+use config::{GATEWAY_GIVES_UP, GATEWAY_KEEPS, NAT_TIMEOUT};
 use dormouse_testbed::{Access, Dormoused, EchoServer, LongLived, Prober, Roaming, SERVER};
 use measure::Meter;
 use std::net::SocketAddr;
@@ -23,25 +25,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 const ECHO_PORT: u16 = 7777;
-/// The gateway of the demo gives a silent device up after this long.
-const GATEWAY_GIVES_UP: Duration = Duration::from_secs(6);
-/// It keeps the session of a device that has announced its sleep for so long: enough for the short sleeps.
-const GATEWAY_KEEPS: Duration = Duration::from_secs(8);
-/// The NAT of network B forgets an idle UDP mapping after this many seconds.
-const NAT_TIMEOUT: u32 = 30;
-
-/// What to do besides the story.
-#[derive(Clone, Debug, Default)]
-pub struct Options {
-    /// Set when the user wants it to stop; everything is cleaned up before [`run`] returns.
-    pub interrupted: Arc<AtomicBool>,
-    /// Keep logs and configurations of the daemons.
-    pub keep: bool,
-    /// Leave the working hour out.
-    pub short: bool,
-    /// Seed of the hour's traffic.
-    pub seed: u64,
-}
 
 /// Whether this process may make network namespaces: it runs as root.
 #[must_use]

@@ -1,5 +1,6 @@
 //! The demo's rows, as a table for people and as JSON for programs. Owns the form; measures nothing.
 
+use super::config::{GATEWAY_GIVES_UP, GATEWAY_KEEPS, NAT_TIMEOUT};
 use super::hour::Hour;
 use serde::Serialize;
 use std::fmt;
@@ -105,9 +106,9 @@ impl fmt::Display for Report {
             f,
             "Network B forgets idle NAT mappings after {} s; the gateway gives a silent device up after {} s, one that has announced \
              its sleep after {} s. Air bytes include the probes (one each 5 ms until 100 have passed), ping and TCP.",
-            super::NAT_TIMEOUT,
-            super::GATEWAY_GIVES_UP.as_secs(),
-            super::GATEWAY_KEEPS.as_secs()
+            NAT_TIMEOUT,
+            GATEWAY_GIVES_UP.as_secs(),
+            GATEWAY_KEEPS.as_secs()
         )?;
         match &self.hour {
             Some(hour) => write!(f, "\n\n{hour}"),

@@ -9,10 +9,10 @@ use dormouse_trace::report::charts;
 use super::campaign::{Burst, Outcome, Plan, WAYS};
 use super::{EXPERIMENT, PROFILE};
 use crate::advise::rules::Finding;
-use crate::advise::text::digits;
+use crate::advise::words::digits;
+use crate::experiment::{Claim, Figure, Report, Table};
 use crate::results::format::Machine;
 use crate::results::stats::{Bootstrap, Estimate, mean_and_deviation, median, quantile};
-use crate::{Claim, Figure, Report, Table};
 
 /// The most clients of the paper: beyond, its figures say nothing.
 const PAPER_MOST: usize = 20;

@@ -7,7 +7,7 @@ use super::data::{
     ALGORITHMS, ENERGY_BY_PDU, ENERGY_BY_RATE, MAXIMUM, Pair, RECEIVED_BY_PDU, RECEIVED_BY_RATE,
 };
 use super::{PAPER, Streams, TODAY, algorithm_costs};
-use crate::Figure;
+use crate::experiment::Figure;
 use crate::results::format::Metric;
 
 const NAMES: [(&str, &str); 2] = [(PAPER, "ours, 3DES-SHA1"), (TODAY, "ours, AES-128-GCM")];

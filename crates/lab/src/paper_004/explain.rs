@@ -2,7 +2,7 @@
 //! what was not measured.
 
 use crate::advise::rules::Finding;
-use crate::advise::text::digits;
+use crate::advise::words::digits;
 use crate::results::format::{Encapsulation, Engine, Metric, Results, Sample, What};
 use crate::results::stats::Bootstrap;
 

@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use dormouse_trace::report::chart::{Chart, Mark};
 
 use super::{HARD, MODES, ORDER, SOFT, against, geometric_mean};
-use crate::Figure;
 use crate::advise::rules::{self, ANY, Differ, Expect, Mode, Pick, Test};
+use crate::experiment::Figure;
 use crate::results::format::{Encapsulation, Engine, Metric, Results, Sample, What};
 use crate::results::stats::Bootstrap;
 

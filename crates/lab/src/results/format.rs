@@ -203,6 +203,14 @@ pub enum Encapsulation {
     UdpTransport,
 }
 
+impl Encapsulation {
+    /// Whether the inner IP header is left off.
+    #[must_use]
+    pub const fn is_transport(self) -> bool {
+        matches!(self, Self::Transport | Self::UdpTransport)
+    }
+}
+
 /// Which way the bytes went, seen from the measured end.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -388,6 +396,40 @@ impl Metric {
 }
 
 impl Sample {
+    /// A point in words.
+    #[must_use]
+    pub fn label(&self) -> String {
+        let word = |value: serde_json::Value| value.as_str().unwrap_or_default().to_owned();
+        let mut label = format!("{} {}", word(serde_json::json!(self.what)), self.suite);
+        if self.engine != Engine::Dormouse {
+            label += &format!(" ({})", word(serde_json::json!(self.engine)));
+        }
+        if self.what != What::Crypto && self.engine == Engine::Dormouse {
+            match self.encapsulation {
+                Encapsulation::None => label += " (forwarded without ESP)",
+                encapsulation => label += &format!(" {}", word(serde_json::json!(encapsulation))),
+            }
+        }
+        label += &format!(" {} B", self.packet_bytes);
+        if self.what == What::Crypto || self.what == What::Path && self.direction != Direction::Both {
+            label += &format!(" {}", word(serde_json::json!(self.direction)));
+        }
+        if let Some(file) = self.file_bytes {
+            label += &format!(" file {file} B");
+        }
+        if let Some(rate) = self.offered {
+            label += &format!(" {} kbit/s", rate / 1e3);
+        }
+        if self.aes_instructions == Some(false) {
+            label += " without AES instructions";
+        }
+        label += &format!(" {} cores", self.cores);
+        if let Some(governor) = &self.governor {
+            label += &format!(" {governor}");
+        }
+        label
+    }
+
     /// A point without rounds yet; the rest is set by name.
     #[must_use]
     pub fn new(what: What, suite: &str, packet_bytes: u32, cores: u32) -> Self {

@@ -523,7 +523,7 @@ impl Default for Wake {
             ticket_ms: 3_000,
             full_ms: 10_000,
             gateway_holds: Seconds(120),
-            hold_packets: crate::held::MOST_PACKETS,
+            hold_packets: crate::hold::MOST_PACKETS,
         }
     }
 }

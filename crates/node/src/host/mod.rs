@@ -16,8 +16,6 @@
 mod device;
 mod output;
 mod path;
-#[cfg(test)]
-mod tests;
 pub mod transit;
 
 pub use output::{Datagram, News, Order, Origin, Output, Radio, Store};
@@ -25,10 +23,11 @@ pub use path::{NotSent, PathCounters};
 
 use crate::data::Train;
 use crate::event::Event;
-use crate::held::Held;
+use crate::hold::HoldQueue;
 use crate::node::{Node, Route};
 use crate::pool::SharedPool;
 use device::Device;
+use dormouse_keying::ChildId;
 use dormouse_sansio::packet::{Geometry, Plan, Received, Verdict};
 use dormouse_sansio::{Deadline, Instant, Path, UnixTime};
 use dormouse_wire::ip;
@@ -68,7 +67,7 @@ impl Outputs {
 /// A packet that was sealed from a queue, kept until it is known to be sent.
 #[derive(Debug)]
 struct LastSealed {
-    route: u64,
+    child: ChildId,
     packet: Vec<u8>,
     /// It waited for the session, and may wait again.
     held: bool,
@@ -82,7 +81,7 @@ pub struct Host {
     pool: Option<SharedPool>,
     transit: Transit,
     /// Packets that wait for their session.
-    held: Held,
+    held: HoldQueue,
     /// Packets that waited for their session, while they are sealed one by one.
     released: VecDeque<Vec<u8>>,
     /// Packets of peers whose route is only just being set: what answers them would find no way back yet.
@@ -116,7 +115,7 @@ impl Host {
             device: None,
             pool,
             transit: Transit::default(),
-            held: Held::new(hold_packets),
+            held: HoldQueue::new(hold_packets),
             released: VecDeque::new(),
             awaiting_route: VecDeque::new(),
             returned: VecDeque::new(),
@@ -369,15 +368,16 @@ impl Host {
     fn send_waiting(
         &mut self,
         now: Instant,
-        child: u64,
+        child: ChildId,
         packet: &mut [u8],
         held: bool,
         out: &mut Vec<u8>,
     ) -> Option<Datagram> {
+        let whole = packet.to_vec();
         match self.plan_on(now, child, packet)? {
             Plan::Seal(geometry) => {
                 let datagram = self.sealed(now, &geometry, packet, out);
-                self.last_sealed = Some(LastSealed { route: child, packet: packet.to_vec(), held });
+                self.last_sealed = Some(LastSealed { child, packet: whole, held });
                 datagram
             }
             plan => {
@@ -390,11 +390,11 @@ impl Host {
     /// The datagram that [`Host::poll`] gave last could not be sent. Key management repeats itself; a packet that has waited for its
     /// session waits again, or its sender is asked for smaller ones.
     pub fn not_sent(&mut self, now: Instant, why: NotSent) {
-        let Some(LastSealed { route, mut packet, held }) = self.last_sealed.take() else { return };
-        self.batch_not_sent(now, route, why);
+        let Some(LastSealed { child, mut packet, held }) = self.last_sealed.take() else { return };
+        self.batch_not_sent(now, child.spi(), why);
         match why {
             NotSent::TooBig => {
-                if let Some(plan @ Plan::Answer(_)) = self.plan_on(now, route, packet.as_mut_slice()) {
+                if let Some(plan @ Plan::Answer(_)) = self.plan_on(now, child, packet.as_mut_slice()) {
                     self.carry_out(now, plan, &packet, &mut Vec::new());
                 }
             }

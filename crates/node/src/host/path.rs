@@ -6,14 +6,12 @@ use super::Host;
 use crate::data::Train;
 use crate::node::{Inbound, Route};
 use dormouse_energy::Direction;
-use dormouse_esp::transport::{self, Original};
-use dormouse_esp::{Mode, Selectors, ecn, pmtu};
+use dormouse_esp::{Outer, ecn, pmtu};
+use dormouse_keying::ChildId;
 use dormouse_sansio::Instant;
 use dormouse_sansio::packet::{Geometry, InnerPacket, Plan, Received, Sealed, Verdict};
 use dormouse_standin::DeviceId;
-use dormouse_wire::ike::TsRange;
 use dormouse_wire::ip::{self, Ecn, Flow};
-use std::net::IpAddr;
 use std::ops::Range;
 
 /// What the packet path has counted.
@@ -73,24 +71,13 @@ impl Host {
     pub(super) fn plan_on<P: InnerPacket + ?Sized>(
         &mut self,
         now: Instant,
-        id: u64,
+        id: ChildId,
         packet: &mut P,
     ) -> Option<Plan> {
         self.node.observe_outbound(now, id, packet.bytes());
-        let child = self.node.child_mut(id)?;
-        let inner_mtu = child.overhead.inner_mtu(child.pmtu.get(now).into());
+        let tunnel = self.node.child_mut(id)?;
+        let inner_mtu = tunnel.inner_mtu(now);
         ip::tcp::clamp_mss(packet.bytes_mut(), pmtu::mss_v4(inner_mtu), pmtu::mss_v6(inner_mtu));
-        let bytes = packet.bytes();
-        let (strip, next_header) = match child.outbound.mode() {
-            Mode::Tunnel => (
-                0,
-                if bytes.first()? >> 4 == 6 { dormouse_esp::IPV6_IN_IP } else { dormouse_esp::IPV4_IN_IP },
-            ),
-            Mode::Transport => {
-                let stripped = transport::strip(bytes)?;
-                (stripped.header_len, stripped.next_header)
-            }
-        };
         // Told also to a sender that did not set DF: nothing is fragmented here, neither inside nor outside (RFC 4301 section
         // 8.1 leaves that to policy). The MTU of the interface keeps this rare.
         if !packet.fits(inner_mtu) {
@@ -98,14 +85,15 @@ impl Host {
         }
         let packet_len = packet.packet_len().min(inner_mtu);
         let mark = ecn::of_packet(packet.bytes()) as u8;
+        let stripped = tunnel.strip(packet.bytes_mut())?;
         Some(Plan::Seal(Geometry {
-            route: id,
-            head: child.outbound.head_len(),
-            strip,
+            route: id.spi(),
+            head: tunnel.outbound.head_len(),
+            strip: stripped.len,
             max_inner: inner_mtu,
-            stride: child.outbound.sealed_len(packet_len - strip),
+            stride: tunnel.outbound.sealed_len(packet_len - stripped.len),
             packet_len,
-            next_header,
+            next_header: stripped.next_header,
             ecn: mark,
         }))
     }
@@ -119,11 +107,12 @@ impl Host {
         slots: &mut [u8],
         sizes: &[usize],
     ) -> Option<Sealed> {
-        let child = self.node.child_mut(geometry.route)?;
-        let path = child.path;
-        match child.outbound.seal_batch(slots, geometry.stride, sizes, geometry.next_header) {
+        let id = ChildId::new(geometry.route);
+        let tunnel = self.node.child_mut(id)?;
+        let path = tunnel.path;
+        match tunnel.outbound.seal_batch(slots, geometry.stride, sizes, geometry.next_header) {
             Ok(len) => {
-                self.node.sent(now, geometry.route);
+                self.node.sent(now, id);
                 Some(Sealed { len, path })
             }
             Err(e) => {
@@ -152,10 +141,10 @@ impl Host {
     }
 
     /// A batch that was sealed with child `route` could not be sent, and is lost.
-    pub fn batch_not_sent(&mut self, now: Instant, route: u64, why: NotSent) {
+    pub fn batch_not_sent(&mut self, now: Instant, route: u32, why: NotSent) {
         self.counters.unsent += 1;
         if why == NotSent::TooBig
-            && let Some(child) = self.node.child_mut(route)
+            && let Some(child) = self.node.child_mut(ChildId::new(route))
         {
             // The next smaller size that every network of today carries.
             let mtu = child.pmtu.get(now);
@@ -212,10 +201,9 @@ impl Host {
     pub fn open(&mut self, now: Instant, from: &Received, train: &mut Train, datagram: &mut [u8]) -> Verdict {
         match self.node.handle_next(now, from.path, train, datagram) {
             Ok(Inbound::Consumed) => Verdict::Done,
-            Ok(Inbound::Inner { range, child, next_header, flow }) => match flow {
-                Some(flow) => self.deliver(now, from, child, &flow, datagram, range),
-                None => self.deliver_payload(now, from, child, next_header, datagram, range),
-            },
+            Ok(Inbound::Inner { range, child, next_header, flow }) => {
+                self.deliver(now, from, child, (next_header, flow), datagram, range)
+            }
             Err(e) => {
                 tracing::debug!(path = %from.path, %e, "dropped");
                 self.counters.discards += 1;
@@ -228,83 +216,56 @@ impl Host {
         &mut self,
         now: Instant,
         from: &Received,
-        child: u64,
-        flow: &Flow,
+        id: ChildId,
+        (next_header, flow): (u8, Option<Flow>),
         datagram: &mut [u8],
         range: Range<usize>,
     ) -> Verdict {
-        if self.device.is_some() && self.node.is_clients(child) {
-            self.observe(now, Direction::Incoming, flow, range.len());
-        }
-        let Some(child) = self.node.child_mut(child) else { return Verdict::Done };
-        let inner_mtu = child.overhead.inner_mtu(child.pmtu.get(now).into());
-        let Some(inner) = datagram.get_mut(range.clone()) else { return Verdict::Done };
-        if !ecn::decapsulate(inner, Ecn::from_traffic_class(from.ecn)) {
-            self.counters.discards += 1;
-            return Verdict::Done;
-        }
-        ip::tcp::clamp_mss(inner, pmtu::mss_v4(inner_mtu), pmtu::mss_v6(inner_mtu));
-        if self.node.routes_due() {
-            // A host that answers at once would find no way back to the peer.
-            self.awaiting_route.push_back(inner.to_vec());
-            return Verdict::Done;
-        }
-        Verdict::Deliver(range)
-    }
-
-    /// Transport mode: the payload gets its header again, between the addresses of the selectors. If a NAT has changed them on
-    /// their way, its checksum is still over those that the peer sees, and is corrected (RFC 3948 section 3.1.2).
-    fn deliver_payload(
-        &mut self,
-        now: Instant,
-        from: &Received,
-        id: u64,
-        next_header: u8,
-        datagram: &mut [u8],
-        range: Range<usize>,
-    ) -> Verdict {
-        let outer = (from.path.remote.ip(), from.path.local.ip());
-        let (Some(child), Some(payload)) = (self.node.child_mut(id), datagram.get_mut(range.clone())) else {
+        let (Some(tunnel), Some(carried)) = (self.node.child_mut(id), datagram.get_mut(range.clone())) else {
             return Verdict::Done;
         };
-        let flow = payload_flow(&child.selectors, outer, next_header, payload);
-        let header = transport::Rebuilt::new(flow.src, flow.dst, next_header, payload.len(), 64);
-        let Some(header) = header.filter(|_| child.selectors.match_inbound(&flow)) else {
-            self.counters.discards += 1;
-            return Verdict::Done;
+        let outer = Outer {
+            source: from.path.remote.ip(),
+            destination: from.path.local.ip(),
+            ecn: Ecn::from_traffic_class(from.ecn),
         };
-        if let Some(Original { source, destination }) = child.original {
-            transport::correct_checksum(payload, next_header, (source, destination), (flow.src, flow.dst));
-        }
+        let rebuilt = match tunnel.rebuild(next_header, flow, carried, outer) {
+            Ok(rebuilt) => rebuilt,
+            Err(e) => {
+                tracing::debug!(path = %from.path, %e, "dropped");
+                self.counters.discards += 1;
+                return Verdict::Done;
+            }
+        };
+        let inner_mtu = tunnel.inner_mtu(now);
         if self.device.is_some() && self.node.is_clients(id) {
-            self.observe(now, Direction::Incoming, &flow, range.len());
+            self.observe(now, Direction::Incoming, &rebuilt.flow, range.len());
         }
-        let mut bytes = [0; 40];
-        let used = header.as_bytes().len();
-        if let Some(room) = bytes.get_mut(..used) {
-            room.copy_from_slice(header.as_bytes());
+        match rebuilt.header.into_parts() {
+            (_, 0) => {
+                ip::tcp::clamp_mss(carried, pmtu::mss_v4(inner_mtu), pmtu::mss_v6(inner_mtu));
+                if self.node.routes_due() {
+                    // A host that answers at once would find no way back to the peer.
+                    self.awaiting_route.push_back(carried.to_vec());
+                    return Verdict::Done;
+                }
+                Verdict::Deliver(range)
+            }
+            (header, len) => {
+                let payload = range.start + rebuilt.skip..range.end;
+                if self.node.routes_due() {
+                    let header = header.get(..len).unwrap_or_default();
+                    let packet = [header, datagram.get(payload).unwrap_or_default()].concat();
+                    self.awaiting_route.push_back(packet);
+                    return Verdict::Done;
+                }
+                Verdict::DeliverBehind(header, len, payload)
+            }
         }
-        Verdict::DeliverBehind(bytes, used, range)
     }
 
     /// An ICMP error came back for something that was sent to `destination`; `mtu` if it says that packets are too big.
     pub fn path_error(&mut self, now: Instant, destination: std::net::SocketAddr, mtu: Option<u32>) {
         self.node.path_error(now, destination, mtu);
-    }
-}
-
-/// The flow of a payload that came without its header, which was between the addresses of the selectors.
-fn payload_flow(selectors: &Selectors, outer: (IpAddr, IpAddr), next_header: u8, payload: &[u8]) -> Flow {
-    let single = |list: &[TsRange]| list.first().filter(|ts| ts.start == ts.end).map(|ts| ts.start);
-    let port = |at: usize| match (next_header, payload.get(at..at + 2)) {
-        (6 | 17 | 132, Some([high, low])) => Some(u16::from_be_bytes([*high, *low])),
-        _ => None,
-    };
-    Flow {
-        src: single(selectors.remote()).unwrap_or(outer.0),
-        dst: single(selectors.local()).unwrap_or(outer.1),
-        protocol: next_header,
-        src_port: port(0),
-        dst_port: port(2),
     }
 }

@@ -30,7 +30,7 @@ fn actions(l: &mut Ladder) -> Vec<Action> {
 fn established() -> Ladder {
     let mut l = ladder();
     l.network(at(0), Some(path(1)));
-    l.up(at(0));
+    l.up(at(0), true);
     assert_eq!(actions(&mut l), [Action::Connect(path(1))]);
     l.established(at(1), path(1), false);
     l.set_ticket(true);
@@ -141,7 +141,7 @@ fn without_a_network_nothing_is_tried_and_nothing_is_due() {
 fn losing_the_network_in_the_middle_of_an_exchange_abandons_it() {
     let mut l = ladder();
     l.network(at(0), Some(path(1)));
-    l.up(at(0));
+    l.up(at(0), true);
     let _ = actions(&mut l);
     l.network(at(1), None);
     assert_eq!(actions(&mut l), [Action::Abandon]);
@@ -173,7 +173,7 @@ fn a_probe_that_is_answered_with_ignorance_moves_on_at_once() {
 fn a_refusal_waits_longer_than_silence() {
     let mut l = ladder();
     l.network(at(0), Some(path(1)));
-    l.up(at(0));
+    l.up(at(0), true);
     l.failed(at(1), Failure::Refused);
     assert_eq!(l.poll_timeout().map(|d| d.at), Some(at(31)));
 }
@@ -458,7 +458,7 @@ fn a_rung_that_nobody_answers_is_named_once() {
     let mut l = ladder();
     l.network(at(0), Some(path(1)));
     l.set_ticket(true);
-    l.up(at(0));
+    l.up(at(0), true);
     for rung in [Rung::Ticket, Rung::Full] {
         assert_eq!(l.take_expired(), None);
         assert_eq!(l.state(), State::Climbing(rung));

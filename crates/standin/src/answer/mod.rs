@@ -7,9 +7,10 @@ mod netbios;
 pub(crate) mod tcp;
 mod udp;
 
-use core::net::IpAddr;
+use core::net::{IpAddr, SocketAddr};
 
 use dormouse_sansio::Instant;
+use dormouse_wire::ip::udp::{self as udp_wire, Udp};
 use dormouse_wire::ip::{Packet, protocol};
 
 use crate::buffer::Keep;
@@ -51,6 +52,14 @@ impl Asked<'_> {
         let dst = self.packet.dst();
         let fits = |a: &&IpAddr| if self.own { **a == dst } else { a.is_ipv4() == dst.is_ipv4() };
         self.addresses.iter().find(fits).copied()
+    }
+
+    /// Appends a datagram back to the sender of `datagram`, from the address and port that it was sent to; whether it fits.
+    fn reply(&self, datagram: &Udp<'_>, payload: &[u8], out: &mut Vec<u8>) -> bool {
+        let Some(source) = self.source() else { return false };
+        let from = SocketAddr::new(source, datagram.dst_port);
+        let to = SocketAddr::new(self.packet.src(), datagram.src_port);
+        datagram.src_port != 0 && udp_wire::build(from, to, payload, out).is_ok()
     }
 }
 

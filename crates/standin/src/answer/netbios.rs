@@ -6,7 +6,6 @@ use dormouse_wire::dns::{AUTHORITATIVE, Header, IN, Message, RECURSION_DESIRED, 
 use dormouse_wire::ip::udp::Udp;
 use dormouse_wire::netbios::{ACTIVE, ACTIVE_ERROR, GROUP, NB, NBSTAT, NetbiosName, STATISTICS_LEN, opcode};
 
-use super::udp::reply;
 use super::{Asked, Step};
 use crate::counters::{Kind, Reason};
 use crate::knowledge::netbios::{Names, Registered, registration};
@@ -32,7 +31,7 @@ pub(super) fn decide(
         _ => None,
     };
     Some(match answer {
-        Some(bytes) if reply(asked, datagram, &bytes, out) => Step::Answer(Kind::NetBiosName),
+        Some(bytes) if asked.reply(datagram, &bytes, out) => Step::Answer(Kind::NetBiosName),
         _ => Step::Drop(Reason::Discovery),
     })
 }

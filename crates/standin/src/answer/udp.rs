@@ -1,10 +1,8 @@
 //! UDP towards a sleeping device: which service a datagram belongs to, and what is kept of the rest.
 
-use core::net::SocketAddr;
-
 use dormouse_wire::dhcp::{self, Dhcp};
 use dormouse_wire::dns::{Header, Message, RECURSION_DESIRED, REFUSED, RESPONSE};
-use dormouse_wire::ip::udp::{self, Udp};
+use dormouse_wire::ip::udp::Udp;
 use dormouse_wire::netbios;
 
 use super::{Asked, Step, mdns, netbios as names, newest, other};
@@ -83,13 +81,5 @@ fn refuse(asked: &Asked<'_>, datagram: &Udp<'_>, out: &mut Vec<u8>) -> Option<St
     let mut answer = Vec::new();
     Header { id: message.header.id, flags, questions: 1, ..Header::default() }.emit(&mut answer);
     question.emit(&mut answer);
-    reply(asked, datagram, &answer, out).then_some(Step::Answer(Kind::Dns))
-}
-
-/// Appends a datagram back to whoever sent `datagram`, from the address and port that it was sent to.
-pub(super) fn reply(asked: &Asked<'_>, datagram: &Udp<'_>, payload: &[u8], out: &mut Vec<u8>) -> bool {
-    let Some(source) = asked.source() else { return false };
-    let from = SocketAddr::new(source, datagram.dst_port);
-    let to = SocketAddr::new(asked.packet.src(), datagram.src_port);
-    datagram.src_port != 0 && udp::build(from, to, payload, out).is_ok()
+    asked.reply(datagram, &answer, out).then_some(Step::Answer(Kind::Dns))
 }

@@ -17,6 +17,8 @@ use dormouse_wire::ip::udp::Udp;
 use dormouse_wire::ip::{Flow, Packet, protocol};
 use dormouse_wire::netbios as netbios_wire;
 
+pub(crate) use tcp::Share;
+
 /// UDP port of DNS.
 pub(crate) const DNS_PORT: u16 = 53;
 /// UDP port of multicast DNS.
@@ -30,13 +32,6 @@ pub(crate) struct Knowledge {
     pub(crate) netbios: netbios::Names,
     pub(crate) dns: dns::Resolver,
     pub(crate) dhcp: dhcp::Client,
-}
-
-/// How many connections all devices have, and may have.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Share<'a> {
-    pub(crate) used: &'a core::cell::Cell<usize>,
-    pub(crate) most: usize,
 }
 
 impl Knowledge {

@@ -9,8 +9,14 @@ use dormouse_sansio::Instant;
 use dormouse_wire::ip::Flow;
 use dormouse_wire::ip::tcp::{ACK, AUTHENTICATION, FIN, MD5_SIGNATURE, RST, SYN, Tcp};
 
-use super::Share;
 use crate::limits::CONNECTIONS;
+
+/// How many connections all devices have, and may have.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Share<'a> {
+    pub(crate) used: &'a core::cell::Cell<usize>,
+    pub(crate) most: usize,
+}
 
 /// One connection.
 #[derive(Clone, Copy, Debug)]

@@ -8,11 +8,9 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use super::netflow::{Netflow, is_export};
-use super::{Damage, Next};
+use super::record::{Damage, Next};
 use crate::seen::{Addr, Seen};
 
-/// Where collectors listen: NetFlow's usual ports, and IPFIX's own.
-pub const PORTS: [u16; 3] = [2055, 4739, 9995];
 /// Exporters told apart; those beyond share one set of templates.
 const MAX_EXPORTERS: usize = 4096;
 const UDP: u16 = 17;

@@ -7,99 +7,15 @@ pub mod link;
 pub mod netflow;
 pub mod pcap;
 pub mod pcapng;
+mod record;
 pub mod text;
 
 use crate::bytes::Bytes;
-use crate::flow::Flow;
 use crate::parquet_file::PeriodReader;
-use crate::periods::Period;
-use crate::seen::Seen;
 use exports::{Exported, Exports};
-
-/// What the next record was.
-#[derive(Clone, PartialEq, Debug)]
-pub enum Next {
-    /// A packet.
-    Packet(Seen),
-    /// Several packets of which only the start, the end and the number are known.
-    Flow(Box<Flow>),
-    /// An idle period and the packets that ended it.
-    Burst(Box<Period>),
-    /// A frame that carries no traffic (802.11 management): counted, not used.
-    Upkeep,
-    /// Something that could not be read.
-    Damaged(Damage),
-    /// The input is over.
-    End,
-}
-
-/// A record that could not be read.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Damage {
-    /// Its number, counted from 1.
-    pub record: u64,
-    /// Whether everything behind it is lost too.
-    pub rest: bool,
-    /// Bytes of it that were already consumed: it begins that far before the current offset.
-    pub behind: usize,
-    /// What is wrong.
-    pub reason: String,
-}
-
-impl Damage {
-    /// Damage after which nothing can be read: it begins at the current offset.
-    #[must_use]
-    pub const fn rest(record: u64, reason: String) -> Self {
-        Self { record, rest: true, behind: 0, reason }
-    }
-
-    /// Damage of one record of `behind` bytes that was skipped.
-    #[must_use]
-    pub const fn one(record: u64, behind: usize, reason: String) -> Self {
-        Self { record, rest: false, behind, reason }
-    }
-}
-
-/// The formats.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub enum Format {
-    /// Classic pcap.
-    Pcap,
-    /// pcapng.
-    Pcapng,
-    /// `client,time,bytes,direction`.
-    Csv,
-    /// A Zeek conn log, tab separated or JSON.
-    Zeek,
-    /// `nfdump -o csv`.
-    Nfdump,
-    /// NetFlow v5, v9 or IPFIX messages one behind the other.
-    Netflow,
-    /// Idle periods as Parquet.
-    Periods,
-}
+pub use record::{Damage, Format, Next};
 
 impl Format {
-    /// As users write it.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Pcap => "pcap",
-            Self::Pcapng => "pcapng",
-            Self::Csv => "csv",
-            Self::Zeek => "zeek",
-            Self::Nfdump => "nfdump",
-            Self::Netflow => "netflow",
-            Self::Periods => "periods",
-        }
-    }
-
-    /// Whether records are flows rather than packets.
-    #[must_use]
-    pub const fn is_flows(self) -> bool {
-        matches!(self, Self::Zeek | Self::Nfdump | Self::Netflow | Self::Periods)
-    }
-
     /// From the first bytes of an input.
     ///
     /// # Errors

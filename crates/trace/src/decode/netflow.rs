@@ -10,7 +10,7 @@
 use std::collections::BTreeMap;
 use std::collections::VecDeque;
 
-use super::{Damage, Next};
+use super::record::{Damage, Next};
 use crate::bytes::Bytes;
 use crate::flow::Flow;
 use crate::seen::{Addr, Seen};

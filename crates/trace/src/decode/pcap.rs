@@ -4,7 +4,7 @@
 
 use super::exports::{Exported, Exports};
 use super::link::{self, Frame, LinkType};
-use super::{Damage, Next};
+use super::record::{Damage, Next};
 use crate::bytes::Bytes;
 use crate::seen::Seen;
 

@@ -3,7 +3,7 @@
 use super::exports::{Exported, Exports};
 use super::link::{self, Frame, LinkType};
 use super::pcap::MAX_CAPTURED;
-use super::{Damage, Next};
+use super::record::{Damage, Next};
 use crate::bytes::{Bytes, MAX_RECORD};
 use crate::seen::Seen;
 

@@ -21,6 +21,7 @@ pub mod write;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
+use crate::seen::ClientPacket;
 use dormouse_energy::{Direction, PacketInfo};
 use dormouse_sansio::{Entropy, Seeded};
 
@@ -63,17 +64,6 @@ impl Recipe {
     }
 }
 
-/// One synthetic packet.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Made {
-    /// Whose, counted from 0.
-    pub client: u32,
-    /// When, in nanoseconds since 1970.
-    pub at: u64,
-    /// The packet.
-    pub info: PacketInfo,
-}
-
 /// All packets of a population in order of time. Memory grows with the clients that are present at once.
 pub struct Population {
     recipe: Recipe,
@@ -101,14 +91,14 @@ impl Population {
 }
 
 impl Iterator for Population {
-    type Item = Made;
+    type Item = ClientPacket;
 
-    fn next(&mut self) -> Option<Made> {
+    fn next(&mut self) -> Option<ClientPacket> {
         loop {
             let Reverse((_, client)) = self.next.pop()?;
             let user = self.users.get_mut(client as usize)?;
             let made = match user.packets.pop_front() {
-                Some((at, info)) => Some(Made { client, at, info }),
+                Some((at, info)) => Some(ClientPacket { client, at, info }),
                 None => {
                     user.session();
                     None
@@ -310,11 +300,11 @@ mod tests {
 
     #[test]
     fn equal_seeds_make_equal_traffic_in_order_of_time() {
-        let a: Vec<Made> = Population::new(RECIPE).collect();
-        let b: Vec<Made> = Population::new(RECIPE).collect();
+        let a: Vec<ClientPacket> = Population::new(RECIPE).collect();
+        let b: Vec<ClientPacket> = Population::new(RECIPE).collect();
         assert!(a == b, "seed {}", RECIPE.seed);
         assert!(a.windows(2).all(|w| w[0].at <= w[1].at));
-        let c: Vec<Made> = Population::new(Recipe { seed: 8, ..RECIPE }).collect();
+        let c: Vec<ClientPacket> = Population::new(Recipe { seed: 8, ..RECIPE }).collect();
         assert!(a != c);
         assert!(a.len() > 1000 && a.iter().all(|m| m.client < 40));
     }

@@ -2,10 +2,10 @@
 
 use std::io::{self, Write};
 
-use super::{Made, Population};
-use crate::analyse::Event;
+use super::Population;
 use crate::parquet_file::PeriodWriter;
 use crate::periods::Collector;
+use crate::seen::ClientPacket;
 use dormouse_energy::Direction;
 
 /// The name of a synthetic client.
@@ -22,7 +22,7 @@ pub fn csv(population: Population, out: &mut dyn Write) -> io::Result<u64> {
     writeln!(out, "# {}", population.recipe().label())?;
     writeln!(out, "client,time,bytes,direction,protocol,local_port,remote_port")?;
     let mut packets = 0;
-    for Made { client, at, info } in population {
+    for ClientPacket { client, at, info } in population {
         let direction = if info.direction == Direction::Incoming { "in" } else { "out" };
         let (seconds, micros) = (at / 1_000_000_000, at / 1000 % 1_000_000);
         writeln!(
@@ -89,7 +89,7 @@ fn block(out: &mut dyn Write, kind: u32, body: &[u8]) -> io::Result<()> {
 }
 
 /// An Ethernet frame with IPv4 and the ports (or ARP): a device of 10/8 behind one gateway.
-fn frame(made: &Made) -> Vec<u8> {
+fn frame(made: &ClientPacket) -> Vec<u8> {
     let id = (made.client + 2).to_be_bytes();
     let (device, gateway) = ([2, 0, 0, id[1], id[2], id[3]], [2, 0xff, 0, 0, 0, 1]);
     let (own, other) = ([10, id[1], id[2], id[3]], [198, 51, 100, 7]);
@@ -133,8 +133,8 @@ pub fn periods<W: Write + Send>(population: Population, out: W, min_idle: u64) -
             failed = writer.push(p, &name).err();
         }
     };
-    for made in population {
-        collector.packet(&Event { at: made.at, client: made.client, info: made.info }, &mut row);
+    for packet in population {
+        collector.packet(&packet, &mut row);
         packets += 1;
     }
     collector.finish(&mut row);

@@ -2,7 +2,7 @@
 
 use core::net::IpAddr;
 
-use super::{Packet, protocol};
+use super::{Ipv6, Packet, protocol};
 
 /// The fields of a packet that traffic selectors match.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -27,12 +27,29 @@ pub fn flow(packet: &[u8]) -> Option<Flow> {
     Packet::parse(packet).ok().map(|p| p.flow())
 }
 
+/// The flow of a packet whose IP header is not there: of these addresses, and of what follows the header, the first of which is
+/// `next_header`. `None` if its IPv6 extension headers are malformed.
+#[must_use]
+pub fn flow_behind(src: IpAddr, dst: IpAddr, next_header: u8, payload: &[u8]) -> Option<Flow> {
+    if src.is_ipv4() {
+        return Some(Flow::of(src, dst, next_header, payload));
+    }
+    let packet = Ipv6::walk_from(payload, next_header, 0).ok()?;
+    let upper = if packet.fragment().is_none_or(|f| f.offset == 0) { packet.payload() } else { &[] };
+    Some(Flow::of(src, dst, packet.protocol(), upper))
+}
+
 impl Packet<'_> {
     /// What traffic selectors see of it.
     #[must_use]
     pub fn flow(&self) -> Flow {
-        let protocol = self.protocol();
         let payload = if self.has_upper_header() { self.payload() } else { &[] };
+        Flow::of(self.src(), self.dst(), self.protocol(), payload)
+    }
+}
+
+impl Flow {
+    fn of(src: IpAddr, dst: IpAddr, protocol: u8, payload: &[u8]) -> Self {
         let (src_port, dst_port) = match (protocol, payload) {
             (
                 protocol::TCP | protocol::UDP | protocol::SCTP | protocol::DCCP | protocol::UDP_LITE,
@@ -49,7 +66,7 @@ impl Packet<'_> {
             }
             _ => (None, None),
         };
-        Flow { src: self.src(), dst: self.dst(), protocol, src_port, dst_port }
+        Self { src, dst, protocol, src_port, dst_port }
     }
 }
 

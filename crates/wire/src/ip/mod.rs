@@ -15,7 +15,7 @@ mod v6;
 use core::net::IpAddr;
 use core::ops::Range;
 
-pub use flow::{Flow, LastFlow, flow};
+pub use flow::{Flow, LastFlow, flow, flow_behind};
 pub use v4::{Ipv4, Ipv4Header};
 pub use v6::{Ipv6, Ipv6Header};
 

@@ -61,7 +61,12 @@ impl<'a> Ipv6<'a> {
     /// Finds the upper-layer protocol. Headers behind a fragment header of a later fragment are not there to be read.
     fn walk(bytes: &'a [u8]) -> Result<Self> {
         let [next] = field(bytes, 6);
-        let mut packet = Self { bytes, protocol: next, payload_offset: Self::HEADER, fragment: None };
+        Self::walk_from(bytes, next, Self::HEADER)
+    }
+
+    /// Finds the upper-layer protocol, beginning with what stands at `at`.
+    pub(super) fn walk_from(bytes: &'a [u8], next: u8, at: usize) -> Result<Self> {
+        let mut packet = Self { bytes, protocol: next, payload_offset: at, fragment: None };
         for _ in 0..MAX_EXTENSION_HEADERS {
             if packet.fragment.is_some_and(|f| f.offset != 0) || !is_extension(packet.protocol) {
                 return Ok(packet);

@@ -122,10 +122,10 @@ fn a_broken_suite_is_taken_out_and_said() {
 #[test]
 fn what_fails_at_first_is_skipped_and_what_fails_later_keeps_its_rounds() {
     let mut campaign = campaign(None);
-    let labels: Vec<String> = campaign.results.samples.iter().map(label).collect();
+    let labels: Vec<String> = campaign.results.samples.iter().map(Sample::label).collect();
     // In the order in which they were measured, which is no order of theirs.
     campaign.without_the_failed(0, vec![(2, "no such device".into()), (0, "no such device".into())]);
-    let left: Vec<String> = campaign.results.samples.iter().map(label).collect();
+    let left: Vec<String> = campaign.results.samples.iter().map(Sample::label).collect();
     assert_eq!(left, [labels[1].as_str(), &labels[3]]);
     let skipped: Vec<&str> = campaign.results.skipped.iter().map(|s| s.subject.as_str()).collect();
     assert_eq!(skipped, [&labels[2], &labels[0]]);

@@ -9,7 +9,7 @@ mod page;
 mod rehearsal;
 mod traffic;
 
-use super::{Options, config};
+use super::config::{self, Options};
 use anyhow::{Context, Result, bail};
 use dormouse_testbed::replay::{self, Fate, Kind, Planned};
 use dormouse_testbed::{Access, Dormoused, Roaming, SERVER};
@@ -113,7 +113,7 @@ pub fn run(options: &Options, seed: u64) -> Result<Hour> {
 /// One policy in a world of its own; also says where its joules come from.
 fn live(options: &Options, policy: &str, hour: &traffic::Hour) -> Result<(Row, String)> {
     let plan = &hour.plan;
-    let mut world = Roaming::new(super::NAT_TIMEOUT)?;
+    let mut world = Roaming::new(config::NAT_TIMEOUT)?;
     if options.keep {
         world.bed.keep_files();
     }

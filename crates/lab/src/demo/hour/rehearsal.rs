@@ -4,8 +4,8 @@
 use anyhow::{Context, Result, anyhow};
 use dormouse_energy::Direction;
 use dormouse_node::config;
+use dormouse_node::sleeper::clock::PolicyTime;
 use dormouse_node::sleeper::{Seen, Sleeper};
-use dormouse_sansio::Instant;
 use dormouse_testbed::replay::{DEVICE_PORT, Kind, Planned, SERVER_PORT};
 use dormouse_wire::ip::{Flow, protocol};
 use std::net::{IpAddr, Ipv4Addr};
@@ -25,8 +25,8 @@ pub(super) fn history(section: &str, before: &[Planned]) -> Result<Vec<u8>> {
         config::resolve_sleep(&file.sleep, &mut |path, _| Err(format!("{}: not here", path.display())))
             .map_err(|e| anyhow!(e))
             .context("the policy's section")?;
-    let mut sleeper = Sleeper::new(Instant::ZERO, sleep.settings, false);
-    sleeper.time_of_day(Instant::ZERO, 0);
+    let mut sleeper = Sleeper::new(PolicyTime::ZERO, sleep.settings, false);
+    sleeper.time_of_day(PolicyTime::ZERO, 0);
     sleeper.rehearse(before.iter().map(seen));
     let mut bytes = Vec::new();
     sleeper.save(&mut bytes);
@@ -35,7 +35,7 @@ pub(super) fn history(section: &str, before: &[Planned]) -> Result<Vec<u8>> {
 
 /// A packet as the replay sends it. The answer to a ping is left out: it goes at once, and only if the device is awake.
 fn seen(planned: &Planned) -> Seen {
-    let at = Instant::ZERO + planned.at;
+    let at = PolicyTime::ZERO + planned.at;
     let packet = |direction, protocol, ports: (u16, u16)| {
         let (src, dst) = if direction == Direction::Outgoing { (DEVICE, SERVER) } else { (SERVER, DEVICE) };
         let flow = Flow { src, dst, protocol, src_port: Some(ports.0), dst_port: Some(ports.1) };

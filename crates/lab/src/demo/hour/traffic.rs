@@ -4,7 +4,8 @@
 use anyhow::{Context, Result};
 use dormouse_energy::Direction;
 use dormouse_testbed::replay::{Kind, Planned, REPLIES_WITHIN};
-use dormouse_trace::generate::{Made, Population, Recipe};
+use dormouse_trace::generate::{Population, Recipe};
+use dormouse_trace::seen::ClientPacket;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -32,7 +33,7 @@ pub(super) struct Hour {
 /// The hour of the client with the median number of packets, among those with a fair number of them.
 pub(super) fn pick(seed: u64) -> Result<Hour> {
     let recipe = Recipe { clients: CLIENTS, days: 1, seed, start: 1_700_006_400 };
-    let mut clients: BTreeMap<u32, Vec<Made>> = BTreeMap::new();
+    let mut clients: BTreeMap<u32, Vec<ClientPacket>> = BTreeMap::new();
     let (from, until) = ((recipe.start + FROM) * 1_000_000_000, (recipe.start + FROM + HOUR) * 1_000_000_000);
     for made in Population::new(recipe).take_while(|m| m.at < until) {
         clients.entry(made.client).or_default().push(made);
@@ -43,10 +44,11 @@ pub(super) fn pick(seed: u64) -> Result<Hour> {
         earlier.insert(*client, std::mem::replace(packets, hour));
     }
     // Present for most of the hour.
-    let spans =
-        |p: &[Made]| p.last().zip(p.first()).is_some_and(|(b, a)| b.at - a.at > (until - from) * 3 / 4);
+    let spans = |p: &[ClientPacket]| {
+        p.last().zip(p.first()).is_some_and(|(b, a)| b.at - a.at > (until - from) * 3 / 4)
+    };
     clients.retain(|_, packets| PACKETS.contains(&packets.len()) && spans(packets));
-    let mut by_size: Vec<(u32, Vec<Made>)> = clients.into_iter().collect();
+    let mut by_size: Vec<(u32, Vec<ClientPacket>)> = clients.into_iter().collect();
     by_size.sort_by_key(|(id, packets)| (packets.len(), *id));
     let middle = by_size.len() / 2;
     let (client, packets) = by_size
@@ -59,7 +61,7 @@ pub(super) fn pick(seed: u64) -> Result<Hour> {
     Ok(Hour { label, plan: plan(&packets, from), before: plan(&before, midnight) })
 }
 
-fn plan(packets: &[Made], from: u64) -> Vec<Planned> {
+fn plan(packets: &[ClientPacket], from: u64) -> Vec<Planned> {
     let mut last_sent: BTreeMap<(u16, u16), (usize, u64)> = BTreeMap::new();
     let mut plan = Vec::with_capacity(packets.len());
     for (index, made) in packets.iter().enumerate() {

@@ -1,7 +1,7 @@
 //! Packets that wait for their session: those that a device sends while its radio sleeps, and those of a session that is on its
 //! way back. Owns the bound and what gives way when it is reached; must never look into a packet.
 //!
-//! The oldest stay: they woke the radio, and somebody waits for them. Only what has waited for longer than [`STALE`] gives way
+//! The oldest stay: they woke the radio, and their senders wait for an answer. Only what has waited for longer than [`STALE`] gives way
 //! to a newcomer: its sender has repeated it or given up (without a network, packets may wait for hours).
 
 use dormouse_sansio::Instant;
@@ -17,19 +17,19 @@ pub const STALE: Duration = Duration::from_secs(30);
 
 /// A bounded queue of whole inner packets, oldest first.
 #[derive(Debug)]
-pub struct Held {
+pub struct HoldQueue {
     packets: VecDeque<(Instant, Vec<u8>)>,
     bytes: usize,
     most: usize,
 }
 
-impl Default for Held {
+impl Default for HoldQueue {
     fn default() -> Self {
         Self::new(MOST_PACKETS)
     }
 }
 
-impl Held {
+impl HoldQueue {
     /// Holds at most `most` packets, and [`MOST_BYTES`].
     #[must_use]
     pub fn new(most: usize) -> Self {
@@ -97,12 +97,6 @@ impl Held {
         first.chain(later).map(|(since, packet)| self.push(since, &packet)).sum()
     }
 
-    /// Puts a packet back at its place in front, which it had before [`Held::take`]: the session was not back after all.
-    pub fn put_back(&mut self, now: Instant, packet: Vec<u8>) {
-        self.bytes += packet.len();
-        self.packets.push_back((now, packet));
-    }
-
     /// Forgets all of them. Returns how many there were.
     pub fn clear(&mut self) -> u64 {
         self.bytes = 0;
@@ -120,28 +114,28 @@ mod tests {
 
     #[test]
     fn the_oldest_stay_and_nothing_within_the_bound_is_lost() {
-        let mut held = Held::new(3);
-        let lost: Vec<u64> = (0..5u8).map(|n| held.push(at(0), &[n])).collect();
+        let mut queue = HoldQueue::new(3);
+        let lost: Vec<u64> = (0..5u8).map(|n| queue.push(at(0), &[n])).collect();
         assert_eq!(lost, [0, 0, 0, 1, 1]);
-        assert_eq!(held.take().collect::<Vec<_>>(), [[0], [1], [2]]);
-        assert!(held.is_empty() && held.bytes() == 0);
+        assert_eq!(queue.take().collect::<Vec<_>>(), [[0], [1], [2]]);
+        assert!(queue.is_empty() && queue.bytes() == 0);
     }
 
     #[test]
     fn bytes_are_bounded_too() {
-        let mut held = Held::new(1000);
+        let mut queue = HoldQueue::new(1000);
         let packet = vec![0; 60_000];
-        assert_eq!([0, 1, 2].map(|_| held.push(at(0), &packet)), [0, 0, 1]);
-        assert_eq!(held.push(at(0), &[1; 100]), 0, "a small one still fits");
-        assert!(held.bytes() <= MOST_BYTES);
+        assert_eq!([0, 1, 2].map(|_| queue.push(at(0), &packet)), [0, 0, 1]);
+        assert_eq!(queue.push(at(0), &[1; 100]), 0, "a small one still fits");
+        assert!(queue.bytes() <= MOST_BYTES);
     }
 
     #[test]
     fn stale_packets_make_room() {
-        let mut held = Held::new(2);
-        assert_eq!([0, 20].map(|t| held.push(at(t), &[t as u8])), [0, 0]);
-        assert_eq!(held.push(at(31), &[31]), 1);
-        assert_eq!(held.push(at(32), &[32]), 1, "the one of second 20 is not stale yet");
-        assert_eq!(held.take().collect::<Vec<_>>(), [[20], [31]]);
+        let mut queue = HoldQueue::new(2);
+        assert_eq!([0, 20].map(|t| queue.push(at(t), &[t as u8])), [0, 0]);
+        assert_eq!(queue.push(at(31), &[31]), 1);
+        assert_eq!(queue.push(at(32), &[32]), 1, "the one of second 20 is not stale yet");
+        assert_eq!(queue.take().collect::<Vec<_>>(), [[20], [31]]);
     }
 }

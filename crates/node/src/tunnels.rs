@@ -1,0 +1,49 @@
+//! What key managers order of the ESP side, carried out on the SAD. Owns neither: it only joins sessions and tunnels.
+
+use crate::node::Node;
+use crate::sessions::Session;
+use dormouse_keying::{ChildSa, Install};
+use dormouse_sansio::Instant;
+
+impl Node {
+    /// Carries out a change of the ESP side.
+    pub(crate) fn change_tunnels(&mut self, now: Instant, change: ChildSa) {
+        match change {
+            ChildSa::Install(install) => self.install(now, &install),
+            ChildSa::Remap { owner, path } => {
+                for id in self.sad.of(owner).to_vec() {
+                    if let Some(tunnel) = self.sad.get_mut(id) {
+                        tunnel.remap(path, self.path_mtu);
+                    }
+                }
+                if let Some(client) = self.client_of(owner) {
+                    client.ladder.moved(path);
+                }
+            }
+            ChildSa::Remove { child, owner } => {
+                let old = self.sessions.get(owner);
+                // No radio, no late packets.
+                let awake = |s: &Session| !self.asleep || self.connections.client(s.connection).is_none();
+                let is_heir = |heir| {
+                    let heir = self.sessions.get(heir);
+                    old.zip(heir).is_some_and(|(old, heir)| old.is_of_peer(heir) && awake(heir))
+                };
+                self.sad.retire(now, child, is_heir);
+            }
+        }
+    }
+
+    fn install(&mut self, now: Instant, install: &Install) {
+        let owner = install.owner;
+        if self.sessions.get(owner).is_none() {
+            tracing::error!(%owner, "a CHILD SA of no session");
+            return self.sad.refuse(install.child);
+        }
+        match self.sad.install(install, self.path_mtu, &mut *self.entropy) {
+            Ok(()) => self.tunnel_installed(now, owner, install.child),
+            Err(error) => {
+                tracing::error!(%owner, child = %install.child, %error, "a CHILD SA could not be installed")
+            }
+        }
+    }
+}

@@ -1,0 +1,413 @@
+//! The host core: what waits, what is sealed, and in which order the driver hears of it. Two hosts, without a network between them.
+
+use dormouse_energy::model::Resumption;
+use dormouse_energy::profile::Profile;
+use dormouse_energy::schedule::Policy;
+use dormouse_ike::config::EndpointConfig;
+use dormouse_ike::ticket::TicketKeys;
+use dormouse_node::config::{parse, resolve};
+use dormouse_node::host::transit::Agent;
+use dormouse_node::host::{Host, NotSent, Order, Origin, Output, Store};
+use dormouse_node::pool::{Pool, SharedPool};
+use dormouse_node::sleeper::{Cause, Mode, Reason, Settings};
+use dormouse_node::{Node, SleepFlags};
+use dormouse_sansio::packet::{Plan, Received};
+use dormouse_sansio::{Carrier, Deadline, Instant, Path, Seeded, UnixTime};
+use dormouse_wire::ip::{Packet, tcp, udp};
+use std::net::IpAddr;
+use std::time::Duration;
+
+const NOW: Instant = Instant::ZERO;
+const WISHES: SleepFlags = SleepFlags { stand_in: true, buffering: true };
+const SERVER: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 99, 0, 2));
+const POOL: &str = "10.55.0.0/24";
+
+fn way() -> Path {
+    Path {
+        local: ([198, 51, 100, 7], 500).into(),
+        remote: ([192, 0, 2, 1], 500).into(),
+        carrier: Carrier::Ike,
+    }
+}
+
+fn host(role: &str, own: &str, peer: &str, child: &str, endpoint: EndpointConfig) -> Host {
+    let secret = "secret = \"a secret of the test\"";
+    let toml = format!(
+        "[connection.office]\nrole = \"{role}\"\n{}\n[connection.office.local]\nid = \"{own}\"\n{secret}\n\
+         [connection.office.remote]\nid = \"{peer}\"\n{secret}\n[connection.office.child]\n{child}\n",
+        if role == "client" { "gateway = \"192.0.2.1\"" } else { "" },
+    );
+    let file = parse(&toml).expect("TOML");
+    let resolved = resolve(&file, &mut |_, _| Err("no files here".into())).expect("a configuration");
+    let node = Node::new(resolved, endpoint, Box::new(Seeded::new(1)), Box::new(Seeded::new(2)));
+    let mut host = Host::new(NOW, node, 8, None);
+    host.set_wall_clock(NOW, UnixTime(1_800_000_000));
+    host
+}
+
+fn gateway() -> Host {
+    let local = format!(
+        "local = [\"10.99.0.0/24\"]\nremote = [\"dynamic\"]\n[connection.office.pool]\naddresses = [\"{POOL}\"]"
+    );
+    let unix = UnixTime(1_800_000_000);
+    let day = Duration::from_secs(86_400);
+    let mut endpoint = EndpointConfig {
+        pool: Some(Box::new(SharedPool::new(Pool::new(vec![POOL.parse().expect("a prefix")])))),
+        ticket_keys: Some(TicketKeys::generate(unix, day, 2 * day, &mut Seeded::new(3))),
+        ..EndpointConfig::default()
+    };
+    endpoint.hold.services = WISHES;
+    let mut gateway = host("gateway", "gateway.test", "device.test", &local, endpoint);
+    let (limits, longest) = parse("").expect("TOML").standin.limits(10).expect("it stands in");
+    gateway.node_mut().stand_in_for_sleepers(limits, longest);
+    gateway
+}
+
+fn device() -> Host {
+    let remote = "remote = [\"10.99.0.0/24\"]\nrequest_address = \"ipv4\"";
+    let mut device = host("client", "device.test", "gateway.test", remote, EndpointConfig::default());
+    assert!(device.up(NOW, "office"));
+    device.set_ways(NOW, "office", &[way()], None);
+    device
+}
+
+/// What a driver was handed.
+#[derive(Default)]
+struct Seen {
+    datagrams: Vec<(Path, Vec<u8>)>,
+    inner: Vec<(Origin, Vec<u8>)>,
+    orders: Vec<Order>,
+    /// In their order: `d` for a datagram, `i` for an inner packet, `s` for something to store, `r` for a route.
+    order: String,
+}
+
+fn drive(host: &mut Host, now: Instant) -> Seen {
+    let (mut seen, mut bytes) = (Seen::default(), Vec::new());
+    while let Some(output) = host.poll(now, &mut bytes) {
+        match output {
+            Output::Datagram(datagram) => {
+                seen.order.push('d');
+                seen.datagrams.push((datagram.path, std::mem::take(&mut bytes)));
+            }
+            Output::Inner(origin) => {
+                seen.order.push('i');
+                seen.inner.push((origin, std::mem::take(&mut bytes)));
+            }
+            Output::Order(order) => {
+                match &order {
+                    Order::Store(_) => seen.order.push('s'),
+                    Order::PeerRoutes { .. } => seen.order.push('r'),
+                    Order::FindWays { .. } => host.set_ways(now, "office", &[way()], None),
+                    _ => {}
+                }
+                seen.orders.push(order);
+            }
+            Output::News(_) => {}
+        }
+    }
+    seen
+}
+
+fn arriving(path: Path) -> Received {
+    Received { path: Path { local: path.remote, remote: path.local, ..path }, ecn: 0 }
+}
+
+fn hand_over(sent: Vec<(Path, Vec<u8>)>, to: &mut Host, now: Instant) {
+    for (path, mut datagram) in sent {
+        to.handle_datagram(now, &arriving(path), &mut datagram);
+    }
+}
+
+/// Carries everything to and fro until both are silent.
+fn converse(device: &mut Host, gateway: &mut Host, now: Instant) -> [Seen; 2] {
+    let mut all = [Seen::default(), Seen::default()];
+    loop {
+        let [from_device, from_gateway] = [drive(device, now), drive(gateway, now)];
+        let silent = from_device.datagrams.is_empty() && from_gateway.datagrams.is_empty();
+        for (all, seen) in all.iter_mut().zip([&from_device, &from_gateway]) {
+            all.inner.extend(seen.inner.iter().cloned());
+            all.order += &seen.order;
+        }
+        hand_over(from_device.datagrams, gateway, now);
+        hand_over(from_gateway.datagrams, device, now);
+        if silent {
+            return all;
+        }
+    }
+}
+
+/// A device with a session and its inner address, and its gateway.
+fn connected() -> (Host, Host, IpAddr) {
+    let (mut device, mut gateway) = (device(), gateway());
+    converse(&mut device, &mut gateway, NOW);
+    let inner = device.node().inner_addresses();
+    let [inner] = inner.as_slice() else { panic!("{inner:?}") };
+    (device, gateway, *inner)
+}
+
+fn packet(from: IpAddr, to: IpAddr, content: &[u8]) -> Vec<u8> {
+    let mut packet = Vec::new();
+    udp::build((from, 9).into(), (to, 9).into(), content, &mut packet).expect("it fits");
+    packet
+}
+
+fn seconds(n: u64) -> Instant {
+    NOW + Duration::from_secs(n)
+}
+
+#[test]
+fn what_must_be_durable_and_routed_comes_before_what_depends_on_it() {
+    let (mut device, mut gateway) = (device(), gateway());
+    let (mut early, mut asked) = (Vec::new(), drive(&mut device, NOW));
+    // The device's first packet leaves with its last message, and comes before the gateway's driver has set the route.
+    loop {
+        hand_over(asked.datagrams, &mut gateway, NOW);
+        let answered = drive(&mut gateway, NOW);
+        early.push(answered.order.clone());
+        if answered.datagrams.is_empty() {
+            break;
+        }
+        hand_over(answered.datagrams, &mut device, NOW);
+        asked = drive(&mut device, NOW);
+    }
+    assert!(early.iter().any(|o| o.contains('r')), "{early:?}");
+    for order in &early {
+        let (last, first) = (order.rfind(['s', 'r']), order.find(['d', 'i']));
+        assert!(last.zip(first).is_none_or(|(last, first)| last < first), "{order}");
+    }
+}
+
+#[test]
+fn a_packet_whose_senders_route_is_only_being_set_waits_for_it() {
+    let (mut device, mut gateway) = (device(), gateway());
+    // Everything but the gateway's own orders, which its driver has not carried out yet.
+    let mut bytes = Vec::new();
+    let answer = loop {
+        hand_over(drive(&mut device, NOW).datagrams, &mut gateway, NOW);
+        if gateway.node().routes_due() {
+            break loop {
+                match gateway.node_mut().poll_transmit(NOW, &mut bytes) {
+                    Some(sent) => break (sent.path, std::mem::take(&mut bytes)),
+                    None => panic!("an answer"),
+                }
+            };
+        }
+        hand_over(drive(&mut gateway, NOW).datagrams, &mut device, NOW);
+    };
+    hand_over(vec![answer], &mut device, NOW);
+    drive(&mut device, NOW);
+    let inner = device.node().inner_addresses()[0];
+    for content in [b"first", b"again"] {
+        device.handle_inner(NOW, &mut packet(inner, SERVER, content));
+    }
+    hand_over(drive(&mut device, NOW).datagrams, &mut gateway, NOW);
+    let seen = drive(&mut gateway, NOW);
+    let expected = [b"first", b"again"].map(|content| (Origin::Tunnel, packet(inner, SERVER, content)));
+    assert_eq!(seen.inner, expected, "whole, and in their order");
+    assert!(seen.order.find('r') < seen.order.find('i'), "{}", seen.order);
+}
+
+#[test]
+fn a_packet_that_waited_is_told_to_be_too_big_and_a_syn_is_clamped() {
+    let mut device = device();
+    let mut gateway = gateway();
+    converse(&mut device, &mut gateway, NOW);
+    let inner = device.node().inner_addresses()[0];
+    device.suspend(NOW, Reason::User);
+    drive(&mut device, NOW);
+    let mut syn = Vec::new();
+    let segment = tcp::Segment {
+        src: (inner, 9).into(),
+        dst: (SERVER, 9).into(),
+        sequence: 1,
+        acknowledgement: 0,
+        flags: tcp::SYN,
+        window: 65_535,
+        options: &[2, 4, 5, 180],
+    };
+    segment.build(&[], &mut syn).expect("it fits");
+    device.handle_inner(NOW, &mut packet(inner, SERVER, &[7; 1384]));
+    device.handle_inner(NOW, &mut syn.clone());
+    assert_eq!(device.held(), 2);
+    // The network that it wakes in carries less.
+    device.set_ways(NOW, "office", &[way()], Some(1_280));
+    device.resume(NOW, Cause::User);
+    let seen = drive(&mut device, NOW);
+    let [(Origin::Error, error)] = seen.inner.as_slice() else { panic!("{:?}", seen.inner) };
+    assert_eq!(error[20..22], [3, 4], "fragmentation needed");
+    let mtu = usize::from(u16::from_be_bytes([error[26], error[27]]));
+    assert!((1_180..1_280).contains(&mtu), "{mtu}");
+    hand_over(seen.datagrams, &mut gateway, NOW);
+    let arrived = drive(&mut gateway, NOW).inner;
+    let [(Origin::Tunnel, clamped)] = arrived.as_slice() else { panic!("{arrived:?}") };
+    let parsed = Packet::parse(clamped).expect("a packet");
+    let mss = tcp::Tcp::parse(&parsed).expect("TCP").maximum_segment_size().expect("a SYN");
+    assert_eq!((usize::from(mss) + 40, clamped.len()), (mtu, syn.len()));
+}
+
+#[test]
+fn a_packet_that_could_not_be_sent_waits_again() {
+    let (mut device, mut gateway, inner) = connected();
+    device.suspend(NOW, Reason::User);
+    drive(&mut device, NOW);
+    device.handle_inner(NOW, &mut packet(inner, SERVER, b"waits"));
+    device.resume(NOW, Cause::User);
+    let mut bytes = Vec::new();
+    loop {
+        match device.poll(NOW, &mut bytes) {
+            Some(Output::Datagram(d)) if !d.fragmentable => break device.not_sent(NOW, NotSent::Failed),
+            Some(Output::Order(Order::FindWays { .. })) => device.set_ways(NOW, "office", &[way()], None),
+            Some(_) => {}
+            None => panic!("it is released"),
+        }
+    }
+    drive(&mut device, NOW);
+    assert_eq!(device.held(), 1);
+    // The next sign that packets flow lets it go.
+    device.suspend(NOW, Reason::User);
+    drive(&mut device, NOW);
+    device.resume(NOW, Cause::User);
+    hand_over(drive(&mut device, NOW).datagrams, &mut gateway, NOW);
+    assert_eq!(drive(&mut gateway, NOW).inner, [(Origin::Tunnel, packet(inner, SERVER, b"waits"))]);
+}
+
+#[test]
+fn what_was_kept_is_kept_again_for_a_device_that_wakes_only_to_say_that_it_sleeps() {
+    let (mut device, mut gateway, inner) = connected();
+    let announce = |device: &mut Host, gateway: &mut Host| {
+        assert!(device.node_mut().prepare_sleep(NOW, "office", None, None, WISHES));
+        let [_, seen] = converse(device, gateway, NOW);
+        device.suspend(NOW, Reason::User);
+        drive(device, NOW);
+        assert_eq!(seen.inner, []);
+    };
+    announce(&mut device, &mut gateway);
+    let waits = packet(SERVER, inner, b"waits");
+    assert_eq!(gateway.plan(NOW, waits.clone().as_mut_slice()), Plan::Drop, "its stand-in has it");
+    device.node_mut().resume(NOW);
+    announce(&mut device, &mut gateway);
+    let waiting = |gateway: &Host| gateway.node().stand_in_totals().expect("a stand-in").1.0;
+    assert_eq!(waiting(&gateway), 1, "the announcement has woken it, and it sleeps again");
+    device.resume(NOW, Cause::User);
+    drive(&mut device, NOW);
+    device.handle_inner(NOW, &mut packet(inner, SERVER, b"awake"));
+    let [seen, _] = converse(&mut device, &mut gateway, NOW);
+    assert_eq!(seen.inner, [(Origin::Tunnel, waits)]);
+    assert_eq!(waiting(&gateway), 0);
+}
+
+fn laptop(mode: Mode, lost_per_hour: u64) -> Settings {
+    Settings {
+        mode,
+        policy: Policy::Timeout(5.0),
+        min_idle: Duration::from_millis(250),
+        wake_every: None,
+        renew: false,
+        latency: Duration::from_secs(3),
+        lost_per_hour,
+        model: Profile::shipped("laptop-000").and_then(|p| p.model().ok()).expect("it ships"),
+        profile: "laptop-000".into(),
+        resumption: Resumption::HeldSa,
+    }
+}
+
+/// With a policy whose clock runs faster than the machine's, losses age on the policy's clock like everything else.
+#[test]
+fn the_bound_on_lost_packets_holds_at_any_speed() {
+    for speed in [1, 90] {
+        let (mut device, mut gateway, inner) = connected();
+        device.let_sleep(NOW, laptop(Mode::Balanced, 3), speed, SleepFlags::default());
+        device.set_radio(NOW, true);
+        drive(&mut device, NOW);
+        let at = |policy: f64| NOW + Duration::from_secs_f64(policy / f64::from(speed));
+        // Five packets are lost while the radio is off, ten minutes of the policy after the start.
+        device.suspend(at(600.0), Reason::User);
+        drive(&mut device, at(600.0));
+        while !device.is_suspended() {
+            let due = device.poll_timeout().expect("the announcement ends");
+            device.handle_timeout(due.at);
+            drive(&mut device, due.at);
+        }
+        for n in 0..5 {
+            gateway.handle_inner(at(600.0), &mut packet(SERVER, inner, &[n]));
+            drive(&mut gateway, at(600.0));
+        }
+        device.resume(at(610.0), Cause::User);
+        drive(&mut device, at(610.0));
+        gateway.handle_inner(at(610.0), &mut packet(SERVER, inner, b"seen"));
+        hand_over(drive(&mut gateway, at(610.0)).datagrams, &mut device, at(610.0));
+        drive(&mut device, at(610.0));
+        let lately =
+            |device: &Host, policy: f64| device.sleep_report(at(policy)).map(|(report, _)| report.backoff.1);
+        assert_eq!(lately(&device, 611.0), Some(5), "speed {speed}");
+        assert_eq!(lately(&device, 610.0 + 3_500.0), Some(5), "speed {speed}");
+        assert_eq!(lately(&device, 610.0 + 3_700.0), Some(0), "speed {speed}");
+    }
+}
+
+#[test]
+fn what_the_sleeper_learned_is_stored_before_the_radio_goes_off() {
+    let (mut device, _gateway, inner) = connected();
+    device.let_sleep(NOW, laptop(Mode::Energy, 0), 1, SleepFlags::default());
+    device.set_radio(NOW, true);
+    device.handle_inner(NOW, &mut packet(inner, SERVER, b"once"));
+    drive(&mut device, NOW);
+    let mut orders = Vec::new();
+    while let Some(due) = device.poll_timeout().filter(|d| d.at <= seconds(60)) {
+        device.handle_timeout(due.at);
+        orders.extend(drive(&mut device, due.at).orders);
+    }
+    let stored = orders.iter().position(|o| matches!(o, Order::Store(Store::SleepHistory(_))));
+    let off = orders.iter().position(|o| matches!(o, Order::Radio(dormouse_node::host::Radio::Off)));
+    assert!(stored.is_some() && stored < off, "{orders:?}");
+}
+
+/// Passes every second datagram on a second late, and drops the others.
+#[derive(Debug, Default)]
+struct Second {
+    seen: u32,
+    waits: Vec<(Instant, Path, Vec<u8>)>,
+    ready: Vec<(Path, Vec<u8>)>,
+}
+
+impl Agent for Second {
+    fn handle_datagram(&mut self, now: Instant, path: Path, datagram: Vec<u8>) {
+        self.seen += 1;
+        if self.seen.is_multiple_of(2) {
+            self.waits.push((now + Duration::from_secs(1), path, datagram));
+        }
+    }
+
+    fn handle_timeout(&mut self, now: Instant) {
+        for (_, path, datagram) in self.waits.extract_if(.., |(at, ..)| *at <= now) {
+            self.ready.push((path, datagram));
+        }
+    }
+
+    fn poll_transmit(&mut self) -> Option<(Path, Vec<u8>)> {
+        self.ready.pop()
+    }
+
+    fn poll_timeout(&self) -> Option<Deadline> {
+        self.waits.first().map(|(at, ..)| Deadline::strict(*at, "agent"))
+    }
+}
+
+#[test]
+fn a_router_passes_on_what_is_not_its_own_as_its_agent_wants() {
+    let mut router = gateway();
+    let other = Path { local: ([10, 1, 0, 2], 0).into(), ..way() };
+    router.handle_transit(NOW, other, b"on".to_vec());
+    assert_eq!(drive(&mut router, NOW).datagrams, [(other, b"on".to_vec())]);
+    router.set_agent(Box::new(Second::default()));
+    for n in 0..4 {
+        router.handle_transit(NOW, other, vec![n]);
+    }
+    assert_eq!(drive(&mut router, NOW).datagrams, []);
+    let due = router.poll_timeout().expect("the agent's");
+    assert_eq!((due.at, due.why), (seconds(1), "agent"));
+    router.handle_timeout(due.at);
+    let mut late = drive(&mut router, due.at).datagrams;
+    late.sort_by(|a, b| a.1.cmp(&b.1));
+    assert_eq!(late, [(other, vec![1]), (other, vec![3])]);
+}

@@ -1,0 +1,106 @@
+//! What must be true at every step of a world, whatever goes wrong in it. Owns these laws and what has to be remembered to check
+//! them; must never change what it looks at. What must be true once the faults have stopped is [`crate::World::settle_and_check`].
+//!
+//! - No ESP sequence number, and no initialization vector of an IKE message, is used twice under one key.
+//! - No inner packet is seen in clear between the two ends.
+//! - A packet arrives once; one of the device's once more for each session that it has made since, because what it sent in doubt
+//!   goes out again when an SA is declared lost.
+//! - A ticket is accepted once.
+//! - No timer of the gateway sends anything while its only sessions are those of devices that it knows to sleep.
+
+use crate::machine::Machine;
+use dormouse_node::Change;
+use dormouse_node::ladder::Rung;
+use dormouse_sansio::{Carrier, Path};
+use dormouse_wire::esp::{NatT, classify_natt};
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+/// Bytes of a record of a spent ticket, and of the ticket's name at its beginning.
+const RECORD: (usize, usize) = (24, 16);
+
+/// See the module.
+#[derive(Default)]
+pub(crate) struct Invariants {
+    /// Sequence numbers of ESP by sender (`true`: the device) and SPI.
+    sequences: BTreeSet<(bool, u32, u32)>,
+    /// IKE messages by sender, SPIs and initialization vector.
+    vectors: BTreeMap<(bool, Vec<u8>), Vec<u8>>,
+    /// For each packet: how many sessions the device had made when it was sent, and how often it has arrived.
+    packets: Vec<(usize, usize)>,
+    /// How much of either end's received packets, of the device's changes and of the spent tickets was looked at.
+    read: (usize, usize, usize, usize),
+    sessions: usize,
+    tickets: BTreeSet<Vec<u8>>,
+}
+
+impl Invariants {
+    /// An end hands a datagram to its network.
+    pub(crate) fn sends(&mut self, device: bool, path: &Path, datagram: &[u8], inner: [Option<IpAddr>; 2]) {
+        let end = if device { "device" } else { "gateway" };
+        let message = match (path.carrier, classify_natt(datagram)) {
+            (Carrier::Ike, _) => Some(datagram),
+            (Carrier::NatT, NatT::Ike(message)) => Some(message),
+            (Carrier::NatT, NatT::Keepalive) => return,
+            _ => None,
+        };
+        match message {
+            Some(message) => self.sends_ike(device, end, message),
+            None => {
+                let word = |at: usize| {
+                    datagram.get(at..at + 4).and_then(|b| b.try_into().ok()).map(u32::from_be_bytes)
+                };
+                if let (Some(spi), Some(sequence)) = (word(0), word(4)) {
+                    let fresh = self.sequences.insert((device, spi, sequence));
+                    assert!(fresh, "the {end} used a sequence number twice; {sequence} of SPI {spi:08x}");
+                }
+            }
+        }
+        if let [Some(IpAddr::V4(a)), Some(IpAddr::V4(b))] = inner {
+            let (there, back) = ([a.octets(), b.octets()].concat(), [b.octets(), a.octets()].concat());
+            let clear = datagram.windows(8).any(|w| w == there || w == back);
+            assert!(!clear, "the {end} sent an inner packet in clear; {datagram:x?}");
+        }
+    }
+
+    fn sends_ike(&mut self, device: bool, end: &str, message: &[u8]) {
+        // An Encrypted payload, or an Encrypted Fragment payload (RFC 7296 section 3.14, RFC 7383 section 2.5), that comes first.
+        let at = match message.get(16) {
+            Some(46) => 32,
+            Some(53) => 36,
+            _ => return,
+        };
+        let (Some(spis), Some(vector)) = (message.get(..16), message.get(at..at + 8)) else { return };
+        let before = self.vectors.insert((device, [spis, vector].concat()), message.to_vec());
+        let same = before.is_none_or(|before| before == message);
+        assert!(same, "the {end} used an initialization vector of IKE twice; {vector:x?}");
+    }
+
+    /// Something has happened; `sent` packets were sent so far.
+    pub(crate) fn look(&mut self, sent: u64, device: &Machine, gateway: &Machine) {
+        let (at_gateway, at_device, changes, spent) = self.read;
+        let made = |c: &&Change| matches!(c, Change::Up { rung: Rung::Ticket | Rung::Full, .. });
+        self.sessions += device.changes.iter().skip(changes).filter(made).count();
+        self.packets.resize(usize::try_from(sent).unwrap_or(usize::MAX) + 1, (self.sessions, 0));
+        for (packets, from, to) in
+            [(&gateway.received, at_gateway, "gateway"), (&device.received, at_device, "device")]
+        {
+            for number in packets.iter().skip(from) {
+                let packet = usize::try_from(*number).ok().and_then(|n| self.packets.get_mut(n));
+                let (sessions, times) = packet.unwrap_or_else(|| panic!("packet {number} was never sent"));
+                *times += 1;
+                let most = if to == "gateway" { 1 + self.sessions - *sessions } else { 1 };
+                assert!(
+                    *times <= most,
+                    "a packet reached the {to} too often; packet {number}, {times} times"
+                );
+            }
+        }
+        for record in gateway.disk.spent[spent..].chunks(RECORD.0) {
+            let fresh = self.tickets.insert(record[..RECORD.1.min(record.len())].to_vec());
+            assert!(fresh, "a ticket was accepted twice; {record:x?}");
+        }
+        self.read =
+            (gateway.received.len(), device.received.len(), device.changes.len(), gateway.disk.spent.len());
+    }
+}

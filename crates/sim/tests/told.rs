@@ -1,0 +1,93 @@
+//! Stories that ended badly once, as short as the search made them, and what they taught in general.
+
+use dormouse_sim::{Access, Script, Settings, Step, Story, World};
+use std::time::Duration;
+
+fn ms(time: u64) -> Duration {
+    Duration::from_millis(time)
+}
+
+fn tell(seed: u64, settings: Settings, steps: Vec<Step>) {
+    Story { seed, script: Script(steps), settings }.tell();
+}
+
+/// The answer to the gateway's rekeying came after the device's own had won: its successor was deleted by nobody's leave, asleep or not.
+#[test]
+fn what_a_late_answer_makes_does_not_disturb_a_sleeping_device() {
+    let weather = Step::Weather { loss: 0.34, duplication: 0.22, reordering: 0.28 };
+    let nap = Step::Nap(ms(0), Access::A);
+    tell(
+        236_831,
+        Settings::default(),
+        vec![Step::Pause(ms(104)), Step::Data(8), weather, Step::RekeyIke(true), nap],
+    );
+    let steps = vec![
+        Step::Enter(Access::B),
+        Step::Data(8),
+        nap,
+        Step::RekeyIke(true),
+        Step::RekeyChild(true),
+        Step::Pause(ms(189)),
+        Step::Enter(Access::B),
+        Step::Pause(ms(130)),
+        Step::RekeyIke(true),
+        Step::RekeyChild(true),
+        Step::Weather { loss: 0.46, duplication: 0.2, reordering: 0.0 },
+        Step::Nap(ms(0), Access::B),
+    ];
+    tell(838_796, Settings::default(), steps);
+}
+
+/// The device ended its session while an SA that rekeying had replaced waited to be deleted, came back with another, and slept.
+#[test]
+fn what_a_session_leaves_does_not_disturb_the_sleep_of_the_next_one() {
+    let steps = vec![
+        Step::Data(8),
+        Step::RekeyIke(false),
+        Step::Data(8),
+        Step::Weather { loss: 0.09, duplication: 0.0, reordering: 0.0 },
+        Step::RekeyIke(true),
+        Step::Pause(ms(43)),
+        Step::DownUp(ms(0)),
+        Step::Pause(ms(853)),
+        Step::Nap(ms(0), Access::B),
+    ];
+    tell(207_504, Settings::default(), steps);
+}
+
+/// The first message of a session that was resumed at once confirmed it and rekeyed it: what it replaces is not itself.
+#[test]
+fn a_resumed_session_that_is_rekeyed_at_once_survives_its_confirmation() {
+    let steps = vec![Step::Data(3), Step::DeviceCrash(ms(0)), Step::Data(1), Step::RekeyIke(false)];
+    tell(12_110, Settings::default(), steps);
+}
+
+/// Both ends rekeyed the CHILD SA at once. The end whose new SA is redundant had nothing to send by, from its deletion until the
+/// other end had deleted the old SA too.
+#[test]
+fn the_loser_of_a_collision_goes_on_sending() {
+    let mut settings = Settings { delay: ms(293), ..Settings::default() };
+    settings.device.extend([("ike", "rekey = 30".into()), ("child", "rekey = 10".into())]);
+    settings.gateway.push(("child", "rekey = 10".into()));
+    tell(72_096, settings, vec![Step::GatewayCrash(ms(2_000), true), Step::DownUp(ms(0))]);
+}
+
+#[test]
+fn rekeyings_at_once_lose_no_packet() {
+    for seed in 0..20 {
+        let mut world = World::new(seed, Settings { delay: ms(250), ..Settings::default() });
+        world.run(ms(5_000));
+        world.step(Step::RekeyChild(true));
+        let mut sent = (Vec::new(), Vec::new());
+        for _ in 0..150 {
+            sent.0.push(world.send_up());
+            sent.1.push(world.send_down());
+            world.run(ms(20));
+        }
+        world.run(ms(2_000));
+        let lost = |sent: &[u64], received: &[u64]| sent.iter().filter(|n| !received.contains(n)).count();
+        let lost = (lost(&sent.0, &world.gateway.received), lost(&sent.1, &world.device.received));
+        assert_eq!(lost, (0, 0), "seed {seed}: lost up and down");
+        world.settle_and_check();
+    }
+}

@@ -1,0 +1,368 @@
+//! Text formats: the plain CSV, Zeek conn logs and nfdump's CSV. Owns lines and columns.
+//!
+//! The plain CSV is `client,time,bytes,direction`, in that order or as the header line says; further columns that are
+//! understood: `protocol`, `local_port`, `remote_port`. Time is in seconds since 1970 with any number of digits. Lines that
+//! begin with `#` are comments.
+
+mod column;
+mod flow;
+mod plain;
+mod value;
+
+use std::collections::BTreeMap;
+
+use super::record::{Damage, Format, Next};
+use crate::bytes::Bytes;
+use crate::index::Index;
+use crate::seen::Seen;
+use column::{Column, PLAIN, cells};
+use dormouse_energy::Direction;
+use flow::{FlowBuilder, json_flow};
+use plain::{Cells, NameHash};
+use value::{direction, number, protocol, seconds};
+
+/// Clients that one CSV file may name.
+const MAX_NAMES: usize = 1 << 22;
+
+/// Recognises a text format by its first line.
+#[must_use]
+pub fn detect(head: &[u8]) -> Option<Format> {
+    let text = head.strip_prefix(b"\xef\xbb\xbf").unwrap_or(head);
+    if text.starts_with(b"#separator") || text.starts_with(b"#fields") {
+        return Some(Format::Zeek);
+    }
+    let mut lines = text.split(|b| *b == b'\n').map(|l| l.strip_suffix(b"\r").unwrap_or(l));
+    let line = lines.find(|l| !l.is_empty() && !l.starts_with(b"#"))?;
+    let line = core::str::from_utf8(line).ok()?.trim();
+    if line.starts_with('{') && line.contains("\"id.orig_h\"") {
+        return Some(Format::Zeek);
+    }
+    let has = |name: &str| line.split(',').any(|c| c.trim().trim_matches('"') == name);
+    if (has("ts") && has("sa")) || (has("firstSeen") && has("srcAddr")) {
+        return Some(Format::Nfdump);
+    }
+    let mut cells = line.split(',');
+    let (client, time) = (cells.next()?, cells.next()?);
+    let header = Column::named(Format::Csv, client) != Column::Ignored
+        || Column::named(Format::Csv, time) != Column::Ignored;
+    (header || seconds(time.trim()).is_some()).then_some(Format::Csv)
+}
+
+/// A text file being read.
+pub struct Text {
+    format: Format,
+    separator: u8,
+    columns: Vec<Column>,
+    names: Vec<String>,
+    index: BTreeMap<String, u32>,
+    hashes: Index<NameHash>,
+    lines: u64,
+    synthetic: Option<String>,
+}
+
+impl Text {
+    /// Reads up to the first data line.
+    ///
+    /// # Errors
+    /// A description of what is wrong with the header.
+    pub fn open(format: Format, bytes: &mut Bytes) -> Result<Self, String> {
+        let separator = if format == Format::Zeek { b'\t' } else { b',' };
+        let mut text = Self {
+            format,
+            separator,
+            columns: Vec::new(),
+            names: Vec::new(),
+            index: BTreeMap::new(),
+            hashes: Index::default(),
+            lines: 0,
+            synthetic: None,
+        };
+        if bytes.peek(3).starts_with(b"\xef\xbb\xbf") {
+            bytes.consume(3);
+        }
+        text.header(bytes);
+        Ok(text)
+    }
+
+    fn header(&mut self, bytes: &mut Bytes) {
+        loop {
+            let length = bytes.line_length();
+            let line = &bytes.peek(length)[..length];
+            if line.is_empty() {
+                return;
+            }
+            let text = trim(line);
+            if text.starts_with(b"#") {
+                self.comment(&String::from_utf8_lossy(text));
+            } else if !text.is_empty() {
+                if self.columns.is_empty() && !text.starts_with(b"{") {
+                    let named: Vec<Column> = String::from_utf8_lossy(text)
+                        .split(char::from(self.separator))
+                        .map(|name| Column::named(self.format, name))
+                        .collect();
+                    if self.format == Format::Csv
+                        && !named.contains(&Column::Client)
+                        && !named.contains(&Column::Time)
+                    {
+                        self.columns = PLAIN.to_vec();
+                        return;
+                    }
+                    self.columns = named;
+                } else {
+                    return;
+                }
+            }
+            self.lines += 1;
+            bytes.consume(length);
+        }
+    }
+
+    fn comment(&mut self, line: &str) {
+        let text = line.trim_start_matches('#').trim_start();
+        if text.starts_with(crate::SYNTHETIC_MARK) {
+            self.synthetic = Some(text.to_owned());
+        }
+        if self.format == Format::Zeek {
+            if let Some(fields) =
+                line.strip_prefix("#fields").and_then(|f| f.strip_prefix(char::from(self.separator)))
+            {
+                self.columns = fields
+                    .split(char::from(self.separator))
+                    .map(|name| Column::named(self.format, name))
+                    .collect();
+            } else if let Some(hex) =
+                line.strip_prefix("#separator").map(str::trim).and_then(|s| s.strip_prefix("\\x"))
+            {
+                self.separator = u8::from_str_radix(hex, 16).unwrap_or(b'\t');
+            }
+        }
+    }
+
+    /// The clients named so far.
+    #[must_use]
+    pub fn names(&self) -> &[String] {
+        &self.names
+    }
+
+    /// The comment that says that the file is synthetic.
+    #[must_use]
+    pub fn synthetic(&self) -> Option<&str> {
+        self.synthetic.as_deref()
+    }
+
+    /// The next line with data.
+    pub fn next(&mut self, bytes: &mut Bytes) -> Next {
+        loop {
+            let length = bytes.line_length();
+            if length == 0 {
+                return Next::End;
+            }
+            self.lines += 1;
+            let raw = &bytes.peek(length)[..length];
+            let complete = raw.ends_with(b"\n");
+            let line = trim(raw);
+            if line.is_empty() {
+                bytes.consume(length);
+                continue;
+            }
+            if line.starts_with(b"#") {
+                let comment = String::from_utf8_lossy(line).into_owned();
+                self.comment(&comment);
+                bytes.consume(length);
+                continue;
+            }
+            if self.format == Format::Csv
+                && let Some(seen) = self.plain_packet(line)
+            {
+                bytes.consume(length);
+                return Next::Packet(seen);
+            }
+            let parsed = self.line(line);
+            let next = parsed.unwrap_or_else(|reason| {
+                let reason = if complete { reason } else { format!("{reason} (the last line has no end)") };
+                Next::Damaged(Damage::one(self.lines, length, reason))
+            });
+            bytes.consume(length);
+            if matches!(&next, Next::Damaged(d) if d.reason.starts_with(SUMMARY)) {
+                bytes.drain(); // nfdump closes with a summary, which is no record
+                return Next::End;
+            }
+            return next;
+        }
+    }
+
+    fn line(&mut self, line: &[u8]) -> Result<Next, String> {
+        let line = core::str::from_utf8(line).map_err(|_| "not UTF-8".to_owned())?;
+        match self.format {
+            Format::Csv => self.packet(line),
+            Format::Nfdump if line.starts_with("Summary") => Err(SUMMARY.to_owned()),
+            _ if line.starts_with('{') => json_flow(line),
+            _ => self.flow(line),
+        }
+    }
+
+    fn cells<'a>(&self, line: &'a str) -> impl Iterator<Item = (Column, &'a str)> {
+        cells(&self.columns, self.separator, line)
+    }
+
+    /// A line as programs write it: no quotes, no blanks, plain numbers, a client that was seen before. `None` sends every
+    /// other line, damaged ones too, the long way.
+    #[inline]
+    fn plain_packet(&self, line: &[u8]) -> Option<Seen> {
+        let mut seen = Seen::default();
+        let (mut time, mut local, mut remote) = (None, 0, 0);
+        let mut cells = Cells { rest: line, more: true };
+        for column in &self.columns {
+            if !cells.more {
+                break;
+            }
+            match column {
+                Column::Client => {
+                    let name = cells.text();
+                    let id = self.hashes.get(NameHash::of(name))?;
+                    self.names.get(id as usize - 1).filter(|known| known.as_bytes() == name)?;
+                    seen.name = id;
+                }
+                Column::Time => time = Some(cells.seconds()?),
+                Column::Bytes => seen.size = u32::try_from(cells.number()?).ok()?,
+                Column::Protocol => seen.protocol = u16::try_from(cells.number()?).ok()?,
+                Column::LocalPort => local = u16::try_from(cells.number()?).ok()?,
+                Column::RemotePort => remote = u16::try_from(cells.number()?).ok()?,
+                Column::Direction => {
+                    seen.direction = match cells.text() {
+                        b"out" => Direction::Outgoing,
+                        b"in" => Direction::Incoming,
+                        _ => return None,
+                    }
+                }
+                _ => {
+                    cells.text();
+                }
+            }
+        }
+        seen.at = time?;
+        (seen.src_port, seen.dst_port) =
+            if seen.direction == Direction::Incoming { (remote, local) } else { (local, remote) };
+        (seen.name != 0).then_some(seen)
+    }
+
+    fn packet(&mut self, line: &str) -> Result<Next, String> {
+        let mut seen = Seen::default();
+        let (mut client, mut time) = (None, None);
+        let (mut local, mut remote) = (0, 0);
+        for (column, cell) in cells(&self.columns, self.separator, line) {
+            match column {
+                Column::Client => client = Some(cell),
+                Column::Time => {
+                    time = Some(seconds(cell).ok_or_else(|| format!("{cell:?} is no time in seconds"))?)
+                }
+                Column::Bytes => seen.size = number(cell, "size")?,
+                Column::Direction => seen.direction = direction(cell)?,
+                Column::Protocol => seen.protocol = protocol(cell),
+                Column::LocalPort => local = number(cell, "port")?,
+                Column::RemotePort => remote = number(cell, "port")?,
+                _ => {}
+            }
+        }
+        let client = client.filter(|c| !c.is_empty()).ok_or("no client")?;
+        seen.at = time.ok_or("no time")?;
+        seen.name = self.name(client)?;
+        (seen.src_port, seen.dst_port) =
+            if seen.direction == Direction::Incoming { (remote, local) } else { (local, remote) };
+        Ok(Next::Packet(seen))
+    }
+
+    /// The number of a client's name. Names are found by a hash; of two with the same one (which takes an adversary) the
+    /// second is found in the ordered index.
+    fn name(&mut self, client: &str) -> Result<u32, String> {
+        let hash = NameHash::of(client.as_bytes());
+        if let Some(id) = self.hashes.get(hash)
+            && self.names.get(id as usize - 1).is_some_and(|n| n == client)
+        {
+            return Ok(id);
+        }
+        if let Some(id) = self.index.get(client) {
+            return Ok(*id);
+        }
+        if self.names.len() >= MAX_NAMES {
+            return Err(format!("more than {MAX_NAMES} clients"));
+        }
+        self.names.push(client.to_owned());
+        let id = u32::try_from(self.names.len()).unwrap_or(u32::MAX);
+        self.index.insert(client.to_owned(), id);
+        if self.hashes.get(hash).is_none() {
+            self.hashes.insert(hash, id);
+        }
+        Ok(id)
+    }
+
+    fn flow(&self, line: &str) -> Result<Next, String> {
+        let mut builder = FlowBuilder::default();
+        for (column, cell) in self.cells(line) {
+            builder.set(column, cell)?;
+        }
+        builder.finish()
+    }
+}
+
+/// How the line that begins nfdump's closing summary is told apart from damage.
+const SUMMARY: &str = "summary";
+
+fn trim(line: &[u8]) -> &[u8] {
+    line.trim_ascii_end()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_short_way_and_the_long_way_read_the_same() {
+        let header = b"client,time,bytes,direction,protocol,local_port,remote_port\n";
+        let mut bytes = Bytes::new(Box::new(std::io::Cursor::new(header.to_vec())));
+        let mut text = Text::open(Format::Csv, &mut bytes).expect("a header");
+        text.name("phone").expect("a name");
+        let mut short = 0;
+        for time in
+            ["1", "1.5", "1700006400.123456", "9999999999.999999999", "10000000000", "1.", ".5", "x", "-1"]
+        {
+            for rest in [
+                "60,out,6,1,443",
+                "60,in,17,1,53",
+                ",in,17,1,53",
+                "60,out",
+                "60,Out,tcp,1,2",
+                " 60,in,6,1,2",
+                "4294967295,in,6,65535,0",
+                "4294967296,in,6,1,2",
+                "60,in,6,65536,2",
+                "60,in,6,1,2,more",
+                "60,,6,1,2",
+            ] {
+                for client in ["phone", "\"phone\"", "tablet", "", "phone "] {
+                    let line = format!("{client},{time},{rest}");
+                    let Some(seen) = text.plain_packet(line.as_bytes()) else { continue };
+                    short += 1;
+                    assert_eq!(text.packet(&line), Ok(Next::Packet(seen)), "{line}");
+                }
+            }
+        }
+        assert!(short >= 5 * 5, "{short} lines took the short way");
+    }
+
+    #[test]
+    fn formats_are_told_apart_by_their_first_line() {
+        let of = |text: &str| detect(text.as_bytes());
+        assert_eq!(of("#separator \\x09\n#set_separator\t,\n"), Some(Format::Zeek));
+        assert_eq!(of("{\"ts\":1.0,\"id.orig_h\":\"10.0.0.1\"}\n"), Some(Format::Zeek));
+        assert_eq!(of("ts,te,td,sa,da,sp,dp,pr,ipkt,ibyt\n"), Some(Format::Nfdump));
+        assert_eq!(
+            of("firstSeen,duration,proto,srcAddr,srcPort,dstAddr,dstPort,packets,bytes\n"),
+            Some(Format::Nfdump)
+        );
+        assert_eq!(of("client,time,bytes,direction\n"), Some(Format::Csv));
+        assert_eq!(of("# a comment\nphone,12.5,100,out\n"), Some(Format::Csv));
+        assert_eq!(of("hello world\n"), None);
+        assert_eq!(of(""), None);
+    }
+}
