@@ -107,7 +107,7 @@ impl Drop for Testbed {
 }
 
 impl Host {
-    /// The name of its network namespace.
+    /// Name of the network namespace, for `ip netns exec`.
     #[must_use]
     pub fn netns(&self) -> &str {
         &self.netns
