@@ -11,8 +11,9 @@
 //! fn poll_event(&mut self) -> Option<Event>;
 //! ```
 //!
-//! The driver calls `poll_transmit` until it returns `None`, then `poll_event` likewise, after every call of a `handle_*`
-//! verb or a command; then it sleeps until `poll_timeout` or the next datagram.
+//! After every call of a `handle_*` verb or a command the driver takes the events first, then the datagrams: `poll_event` until it
+//! returns `None`, then `poll_transmit` likewise. What must be durable before a datagram leaves is among the events. Then it
+//! sleeps until `poll_timeout` or the next datagram.
 //!
 //! This crate owns no protocol and must never read a clock, open a socket, spawn a thread or draw randomness of its own.
 
