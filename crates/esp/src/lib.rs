@@ -47,7 +47,7 @@ pub use sad::{Accepted, DRAIN, Sad};
 pub use selector::Selectors;
 pub use sequence::{SequenceExhausted, reconstruct};
 pub use spis::Spis;
-pub use tunnel::{InstallError, Outer, Rebuilt, Setup, State, Stripped, Tunnel};
+pub use tunnel::{InstallError, Outer, Rebuilt, State, Stripped, Tunnel};
 
 /// SPI and sequence number.
 pub const ESP_HEADER_LEN: usize = 8;

@@ -19,7 +19,7 @@ use dormouse_wire::ip::{Flow, LastFlow};
 use crate::inbound::{Discard, Opened, split_header};
 use crate::selector::{Selectors, bits};
 use crate::spis::Spis;
-use crate::tunnel::{InstallError, Setup, State, Tunnel};
+use crate::tunnel::{InstallError, State, Tunnel};
 
 /// Remembered outbound flows; a power of two.
 const CACHE: usize = 256;
@@ -80,14 +80,14 @@ impl Sad {
     pub fn install(
         &mut self,
         install: &Install,
-        setup: Setup,
+        link_mtu: u16,
         entropy: &mut dyn Entropy,
     ) -> Result<(), InstallError> {
         let id = install.child;
         if self.tunnels.contains_key(&id) {
             return Err(InstallError::SpiInUse(id));
         }
-        let tunnel = Tunnel::new(install, setup, entropy).inspect_err(|_| self.refuse(id))?;
+        let tunnel = Tunnel::new(install, link_mtu, entropy).inspect_err(|_| self.refuse(id))?;
         self.insert(tunnel)?;
         if install.send_now {
             self.activate(id);

@@ -59,15 +59,6 @@ pub enum State {
     },
 }
 
-/// What this machine sets of a tunnel, beside what was agreed.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Setup {
-    /// Packets are padded to a multiple of this many bytes; 0 pads no more than the cipher needs.
-    pub pad_to: u16,
-    /// MTU of the outer link, in bytes.
-    pub link_mtu: u16,
-}
-
 /// See the module's text.
 #[derive(Debug)]
 pub struct Tunnel {
@@ -128,7 +119,7 @@ impl Tunnel {
     ///
     /// # Errors
     /// All of [`InstallError`] but [`InstallError::SpiInUse`].
-    pub fn new(install: &Install, setup: Setup, entropy: &mut dyn Entropy) -> Result<Self, InstallError> {
+    pub fn new(install: &Install, link_mtu: u16, entropy: &mut dyn Entropy) -> Result<Self, InstallError> {
         if let Protection::Zoned(map) = &install.protection {
             return Err(InstallError::Zoned { zones: map.ends.len() + 1 });
         }
@@ -149,7 +140,7 @@ impl Tunnel {
             esn: install.esn,
             mode: install.mode,
             replay_window: install.replay_window,
-            tfc: if install.tfc_padding && setup.pad_to > 0 { Tfc::Multiple(setup.pad_to) } else { Tfc::Off },
+            tfc: if install.pad_to > 0 { Tfc::Multiple(install.pad_to) } else { Tfc::Off },
             limits: Limits { soft, hard: Volume::UNLIMITED },
         };
         let mut tunnel = Self {
@@ -161,10 +152,10 @@ impl Tunnel {
             suite: (install.encr, install.integ),
             path: install.path,
             overhead: Overhead::new(install.encr, install.integ, install.mode, &install.path),
-            pmtu: PathMtu::new(&install.path, setup.link_mtu),
+            pmtu: PathMtu::new(&install.path, link_mtu),
             state: State::Standby { replaces: install.replaces },
         };
-        tunnel.outbound.set_inner_mtu(tunnel.overhead.inner_mtu(setup.link_mtu.into()));
+        tunnel.outbound.set_inner_mtu(tunnel.overhead.inner_mtu(link_mtu.into()));
         Ok(tunnel)
     }
 

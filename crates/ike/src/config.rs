@@ -233,8 +233,9 @@ pub struct ChildConfig {
     pub lifetime: Lifetime,
     /// MSS clamping.
     pub mss_clamp: MssClamp,
-    /// Whether inner packets are padded to hide their sizes (RFC 4303, section 2.7).
-    pub tfc_padding: bool,
+    /// Inner packets are padded to a multiple of this many bytes, to hide their sizes (RFC 4303, section 2.7); 0: no more than the
+    /// cipher needs.
+    pub pad_to: u16,
 }
 
 impl Default for ChildConfig {
@@ -263,7 +264,7 @@ impl Default for ChildConfig {
                 jitter_percent: 10,
             },
             mss_clamp: MssClamp::Auto,
-            tfc_padding: false,
+            pad_to: 0,
         }
     }
 }
@@ -403,6 +404,8 @@ pub struct Connection {
     pub fragmentation: Fragmentation,
     /// Pretend that there is a NAT, so that ESP is always carried in UDP.
     pub force_udp_encap: bool,
+    /// Repetition of requests.
+    pub retransmission: Retransmission,
     /// NAT keepalives.
     pub keepalive: Keepalive,
     /// Liveness checks.
@@ -450,6 +453,7 @@ impl Connection {
             no_nats_allowed: false,
             fragmentation: Fragmentation::default(),
             force_udp_encap: false,
+            retransmission: Retransmission::default(),
             keepalive: Keepalive::Auto,
             liveness: Liveness::default(),
             ike_lifetime: Lifetime::of_time(Duration::from_secs(24 * 3_600)),
@@ -503,8 +507,6 @@ pub struct EndpointConfig {
     pub ports: Ports,
     /// Bounds on half-open SAs.
     pub half_open: HalfOpen,
-    /// Repetition of requests.
-    pub retransmission: Retransmission,
     /// Most IKE SAs held at once, in all states; a caller beyond that is dropped. `None`: no limit of its own.
     pub max_sas: Option<usize>,
     /// The window that we announce: requests of a peer that we are ready to keep at once (RFC 7296, section 2.3); 0 means 1.
@@ -530,7 +532,6 @@ impl Default for EndpointConfig {
             connections: Vec::new(),
             ports: Ports::default(),
             half_open: HalfOpen::default(),
-            retransmission: Retransmission::default(),
             max_sas: None,
             window: 0,
             ticket_keys: None,
@@ -549,7 +550,6 @@ impl fmt::Debug for EndpointConfig {
             .field("connections", &self.connections.iter().map(|c| &c.name).collect::<Vec<_>>())
             .field("ports", &self.ports)
             .field("half_open", &self.half_open)
-            .field("retransmission", &self.retransmission)
             .field("window", &self.window)
             .finish_non_exhaustive()
     }

@@ -1,10 +1,11 @@
-//! What an established SA looks like at one moment: for people, and for whoever plans around its deadlines. Owns plain data;
+//! What an established SA looks like at one moment: for people, and for drivers that plan around its deadlines. Owns plain data;
 //! changes nothing.
 
 use core::time::Duration;
 
-use dormouse_sansio::Instant;
+use dormouse_sansio::{Deadline, Instant};
 
+use crate::child::Child;
 use crate::endpoint::Endpoint;
 use crate::handshake::Slot;
 use crate::natd;
@@ -25,6 +26,8 @@ pub struct Description {
     pub keepalive: Option<Duration>,
     /// Its CHILD SAs.
     pub children: Vec<ChildDescription>,
+    /// Every deadline that it has, in no order.
+    pub timers: Vec<Deadline>,
 }
 
 /// A CHILD SA.
@@ -43,18 +46,15 @@ impl Endpoint {
     #[must_use]
     pub fn describe(&self, sa: SaId) -> Option<Description> {
         let Slot::Established(ike) = self.slots.get(&sa)? else { return None };
-        let child = |c: &crate::child::Child| ChildDescription {
-            id: c.id,
-            rekey_at: c.rekey_at,
-            expires_at: c.expire_at,
-        };
+        let child = |c: &Child| ChildDescription { id: c.id, rekey_at: c.rekey_at, expires_at: c.expire_at };
         Some(Description {
-            suite: ike.suite(),
-            rekey_at: ike.rekey_at,
-            expires_at: ike.expire_at,
-            nat: ike.nat,
-            keepalive: ike.keepalive_interval(),
-            children: ike.children.values().map(child).collect(),
+            suite: ike.core.channel.suite.to_string(),
+            rekey_at: ike.rekeying.rekey_at(),
+            expires_at: ike.rekeying.expires_at(),
+            nat: ike.mobility.nat(),
+            keepalive: ike.mobility.keepalive_interval(&ike.core.link),
+            children: ike.children.iter().map(child).collect(),
+            timers: ike.deadlines(),
         })
     }
 }

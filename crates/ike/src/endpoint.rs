@@ -6,7 +6,7 @@ mod settle;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use core::net::{IpAddr, SocketAddr};
+use core::net::IpAddr;
 use core::time::Duration;
 
 use dormouse_crypto::cert::Identity;
@@ -17,11 +17,14 @@ use dormouse_wire::ike::{ExchangeType, Flags, Header, Message, NotifyType, Paylo
 use crate::config::{Connection, EndpointConfig};
 use crate::error::{Discard, NegotiationError};
 use crate::event::{CloseReason, Event};
+use crate::exchange::child::CreateChild;
+use crate::exchange::rekey::RekeyIke;
 use crate::handshake::initiator::Opening;
 use crate::handshake::{Slot, Step};
 use crate::load::LoadHistory;
 use crate::payloads::{View, notify};
-use crate::sa::{Fate, IkeSa, Stage, Task};
+use crate::sa::IkeSa;
+use crate::sa::stage::Stage;
 use crate::shared::Shared;
 use crate::stats::Stats;
 use crate::ticket::ClientTicket;
@@ -34,8 +37,6 @@ const COMPLAINTS_PER_SECOND: u32 = 10;
 const CLOCK_JITTER: Duration = Duration::from_secs(2);
 /// Endpoints with more SAs than this pay no attention to INVALID_SPI.
 const DOUBT_SEARCH: usize = 64;
-/// The non-ESP marker (RFC 3948 section 2.2).
-const NON_ESP_MARKER: [u8; 4] = [0; 4];
 
 /// Every IKE SA of a node, in both roles.
 ///
@@ -45,10 +46,9 @@ const NON_ESP_MARKER: [u8; 4] = [0; 4];
 ///
 /// 1. calls a command, [`handle_datagram`](Self::handle_datagram) (without the non-ESP marker) or
 ///    [`handle_timeout`](Self::handle_timeout), with the present time, which must never go backwards;
-/// 2. then [`poll_transmit`](Self::poll_transmit) until it returns `None` and [`poll_event`](Self::poll_event) likewise, and
-///    applies the events in their order;
-/// 3. then waits for the next datagram, or until [`poll_timeout`](Self::poll_timeout): at the earliest at
-///    [`Deadline::at`], at the latest `slack` after it. Whatever else is due by then is done in the same call.
+/// 2. then goes on as the driving contract of [`dormouse_sansio`] says: events first, for [`Event::TicketSpent`] and
+///    [`Event::TicketKeys`] must be durable before the answer leaves; then datagrams; then it waits until
+///    [`poll_timeout`](Self::poll_timeout). All that is due by then is done in one call.
 ///
 /// Certificates and tickets need [`set_wall_clock`](Self::set_wall_clock).
 #[derive(Debug)]
@@ -64,9 +64,6 @@ pub struct Endpoint {
     callers: BTreeMap<(Identity, bool), BTreeSet<SaId>>,
     caller_of: BTreeMap<SaId, (Identity, bool)>,
     touched: BTreeSet<SaId>,
-    /// First messages that we have answered, for their repetitions.
-    pub(crate) first_messages: BTreeMap<(u64, SocketAddr), SaId>,
-    pub(crate) half_open_by_address: BTreeMap<IpAddr, usize>,
     complaints: (u64, u32),
 }
 
@@ -83,8 +80,6 @@ impl Endpoint {
             callers: BTreeMap::new(),
             caller_of: BTreeMap::new(),
             touched: BTreeSet::new(),
-            first_messages: BTreeMap::new(),
-            half_open_by_address: BTreeMap::new(),
             complaints: (0, 0),
         }
     }
@@ -149,18 +144,32 @@ impl Endpoint {
     /// packets come from (RFC 7296 section 2.23). Otherwise it would answer IKE there, and send ESP to where we were.
     #[must_use]
     pub fn can_move(&self, sa: SaId) -> bool {
-        matches!(self.slots.get(&sa), Some(Slot::Established(ike)) if ike.mobike || ike.nat.local)
+        matches!(self.slots.get(&sa), Some(Slot::Established(ike)) if ike.mobility.can_move())
     }
 
     /// Tells the peer which other addresses we have (RFC 4555 section 3.6); the one in use is not listed.
     pub fn set_additional_addresses(&mut self, now: Instant, sa: SaId, addresses: &[IpAddr]) -> bool {
-        self.with_sa(now, sa, |ike, shared| {
-            if ike.mobike && ike.additional != addresses {
-                ike.additional = addresses.to_vec();
-                ike.enqueue(Task::Addresses, now);
-                ike.pump(shared, now);
+        self.with_sa(now, sa, |ike, shared| ike.tell_addresses(shared, now, addresses))
+    }
+
+    /// Gateway: the addresses at which this machine can be reached now, at any time; what is not an address for peers (loopback,
+    /// link-local) is left out by the driver. Where the connection names none itself, clients are told those that they do not use:
+    /// when their session begins, and when this changes (RFC 4555 section 3.6).
+    pub fn set_own_addresses(&mut self, now: Instant, addresses: &[IpAddr]) {
+        if self.shared.own_addresses == addresses {
+            return;
+        }
+        self.shared.own_addresses = addresses.to_vec();
+        for (id, slot) in &mut self.slots {
+            if let Slot::Established(ike) = slot
+                && !ike.core.client
+                && ike.core.link.conn.additional_addresses.is_empty()
+            {
+                ike.tell_addresses(&mut self.shared, now, addresses);
+                self.touched.insert(*id);
             }
-        })
+        }
+        self.settle(now);
     }
 
     /// Asks whether the peer still has the SA. [`Event::ProbeAnswered`] or, after `timeout`, [`Event::ProbeFailed`]. A failed
@@ -172,7 +181,7 @@ impl Endpoint {
     /// Rekeys the IKE SA. Its name stays.
     pub fn rekey_ike(&mut self, now: Instant, sa: SaId) -> bool {
         self.with_sa(now, sa, |ike, shared| {
-            ike.enqueue(Task::RekeyIke, now);
+            ike.enqueue(RekeyIke::new(), now);
             ike.pump(shared, now);
         })
     }
@@ -181,7 +190,7 @@ impl Endpoint {
     pub fn rekey_child(&mut self, now: Instant, child: ChildId) -> bool {
         let Some(sa) = self.owner(child) else { return false };
         self.with_sa(now, sa, |ike, shared| {
-            ike.enqueue(Task::RekeyChild(child), now);
+            ike.enqueue(CreateChild::rekey(child), now);
             ike.pump(shared, now);
         })
     }
@@ -189,7 +198,7 @@ impl Endpoint {
     /// Asks for another CHILD SA, by its index in [`Connection::children`].
     pub fn create_child(&mut self, now: Instant, sa: SaId, config: usize) -> bool {
         self.with_sa(now, sa, |ike, shared| {
-            ike.enqueue(Task::CreateChild(config), now);
+            ike.enqueue(CreateChild::another(config), now);
             ike.pump(shared, now);
         })
     }
@@ -211,7 +220,7 @@ impl Endpoint {
     /// delete its stored ticket" (RFC 5723 section 6.2).
     /// "[...] SHOULD send a Delete payload" (RFC 7296 section 2.4): not for an SA that shall be resumed.
     pub fn leave(&mut self, now: Instant, sa: SaId) -> bool {
-        let resumable = self.established(sa).is_some_and(|ike| ike.had_ticket && ike.stage == Stage::Live);
+        let resumable = self.established(sa).is_some_and(|ike| ike.upkeep.had_ticket() && ike.is_live());
         if resumable { self.forget(now, sa) } else { self.close(now, sa) }
     }
 
@@ -227,10 +236,14 @@ impl Endpoint {
     }
 
     /// Another SA has taken the place of this one: it is dropped without a word, unless the peer is being told that it is deleted, as
-    /// after a reauthentication.
+    /// after a reauthentication, or will be as soon as the CHILD SAs of the other one are up.
     pub fn supersede(&mut self, now: Instant, sa: SaId) -> bool {
-        let closing = self.established(sa).is_some_and(|ike| ike.stage != Stage::Live);
-        closing || self.forget(now, sa)
+        let (closing, by) = match self.slots.get(&sa) {
+            Some(Slot::Established(ike)) => (!ike.is_live(), ike.upkeep.reauthenticated_by()),
+            _ => (false, None),
+        };
+        let replaced = by.is_some_and(|by| self.slots.contains_key(&by));
+        closing || replaced || self.forget(now, sa)
     }
 
     fn end_or(&mut self, now: Instant, sa: SaId, close: impl FnOnce(&mut IkeSa, &mut Shared)) -> bool {
@@ -264,7 +277,7 @@ impl Endpoint {
         sent: Option<Instant>,
         received: Option<Instant>,
     ) -> bool {
-        self.with_sa(now, sa, |ike, _| ike.note_traffic(sent, received))
+        self.with_sa(now, sa, |ike, _| ike.core.note_traffic(sent, received))
     }
 
     // ---- sleep ----
@@ -281,7 +294,7 @@ impl Endpoint {
         probably: Option<Duration>,
         timeout: Duration,
     ) -> bool {
-        let is_client = self.established(sa).is_some_and(|ike| ike.client);
+        let is_client = self.established(sa).is_some_and(|ike| ike.core.client);
         is_client
             && self.with_sa(now, sa, |ike, shared| ike.announce_sleep(shared, now, said, probably, timeout))
     }
@@ -369,30 +382,11 @@ impl Endpoint {
     ) -> Result<(), Discard> {
         let Some(slot) = self.slots.remove(&id) else { return Err(Discard::UnknownSpi) };
         self.touched.insert(id);
-        let was_half_open = slot.half_open_peer();
         let Step { next, result } = slot.handle(&mut self.shared, now, path, header, datagram);
-        let is_half_open = next.as_ref().and_then(Slot::half_open_peer).is_some();
-        if let Some((peer, key)) = was_half_open.filter(|_| !is_half_open) {
-            self.half_open_left(peer, key);
-        }
         if let Some(slot) = next {
             self.slots.insert(id, slot);
         }
         result
-    }
-
-    /// An SA that is half-open no longer, or no more. Once for each is enough.
-    pub(crate) fn half_open_left(&mut self, peer: SocketAddr, spi_i: u64) {
-        if self.first_messages.remove(&(spi_i, peer)).is_none() {
-            return;
-        }
-        self.shared.half_open = self.shared.half_open.saturating_sub(1);
-        if let Some(n) = self.half_open_by_address.get_mut(&peer.ip()) {
-            *n -= 1;
-            if *n == 0 {
-                self.half_open_by_address.remove(&peer.ip());
-            }
-        }
     }
 
     /// ESP arrived over `path` with an SPI that belongs to nobody: says so with an INVALID_SPI notification in clear (RFC 7296
@@ -427,8 +421,8 @@ impl Endpoint {
         if self.slots.len() <= DOUBT_SEARCH {
             for (id, slot) in &mut self.slots {
                 if let Slot::Established(ike) = slot
-                    && ike.remote_ip() == path.remote.ip()
-                    && ike.sends_with(spi)
+                    && ike.core.link.path.remote.ip() == path.remote.ip()
+                    && ike.children.by_spi_out(spi).is_some()
                 {
                     self.touched.insert(*id);
                     ike.doubt(&mut self.shared, now, false);
@@ -467,22 +461,8 @@ impl Endpoint {
         for id in due {
             let Some(slot) = self.slots.remove(&id) else { continue };
             self.touched.insert(id);
-            let was_half_open = slot.half_open_peer();
-            match slot.handle_timeout(&mut self.shared, now) {
-                (Some(slot), Fate::Lives) => {
-                    self.slots.insert(id, slot);
-                }
-                (Some(mut slot), Fate::Ends(reason)) => {
-                    if let Slot::Established(ike) = &mut slot {
-                        ike.ended = Some(reason);
-                    }
-                    self.slots.insert(id, slot);
-                }
-                (None, _) => {
-                    if let Some((peer, key)) = was_half_open {
-                        self.half_open_left(peer, key);
-                    }
-                }
+            if let Some(slot) = slot.handle_timeout(&mut self.shared, now) {
+                self.slots.insert(id, slot);
             }
         }
         self.settle(now);
@@ -492,13 +472,7 @@ impl Endpoint {
 
     /// The next datagram to send, complete with the non-ESP marker where the path needs one, appended to `out`.
     pub fn poll_transmit(&mut self, _now: Instant, out: &mut Vec<u8>) -> Option<Transmit> {
-        let queued = self.shared.out.pop_front()?;
-        // "IKE messages sent on port 4500 MUST begin with the prefix of four zeros" (RFC 7296 section 2)
-        if queued.path.carrier == Carrier::NatT && !queued.keepalive {
-            out.extend_from_slice(&NON_ESP_MARKER);
-        }
-        out.extend_from_slice(&queued.datagram);
-        Some(Transmit { path: queued.path, class: queued.class, segment: None })
+        self.shared.next_datagram(out)
     }
 
     /// When [`handle_timeout`](Self::handle_timeout) must be called next, if nothing else happens.
@@ -552,7 +526,7 @@ impl Endpoint {
     /// Half-open SAs that wait for an IKE_AUTH request.
     #[must_use]
     pub fn half_open(&self) -> usize {
-        self.shared.half_open
+        self.shared.half_open.len()
     }
 
     /// IKE SAs in all states.
@@ -575,7 +549,7 @@ impl Endpoint {
 
     fn owner(&self, child: ChildId) -> Option<SaId> {
         self.slots.iter().find_map(|(&id, slot)| match slot {
-            Slot::Established(ike) if ike.children.contains_key(&child) => Some(id),
+            Slot::Established(ike) if ike.children.get(child).is_some() => Some(id),
             _ => None,
         })
     }
@@ -596,7 +570,9 @@ impl Endpoint {
         f: impl FnOnce(&mut IkeSa, &mut Shared),
     ) -> bool {
         match self.slots.get_mut(&sa) {
-            Some(Slot::Established(ike)) if ike.stage == Stage::Live => f(ike, &mut self.shared),
+            Some(Slot::Established(ike)) if matches!(ike.stage, Stage::Live(_) | Stage::Tentative(_)) => {
+                f(ike, &mut self.shared);
+            }
             _ => return false,
         }
         self.touched.insert(sa);

@@ -35,14 +35,12 @@ pub enum Event {
         /// The ticket with the secrets that belong to it.
         ticket: Box<ClientTicket>,
     },
-    /// The ticket keys were rotated. The driver makes them durable before it sends what
-    /// [`crate::Endpoint::poll_transmit`] gives next: a ticket under the new key is on its way.
+    /// The ticket keys were rotated, and a ticket under the new key is on its way: to be made durable before anything is sent.
     TicketKeys {
         /// What [`crate::ticket::TicketKeys::import`] reads.
         exported: Secret,
     },
-    /// A ticket was used up. The driver makes the record durable before it sends what
-    /// [`crate::Endpoint::poll_transmit`] gives next: then no crash lets a ticket be used twice.
+    /// A ticket was used up. To be made durable before anything is sent: then no crash lets a ticket be used twice.
     TicketSpent {
         /// To append to the store that [`crate::ticket::TicketGuard::load`] reads.
         record: SpentRecord,

@@ -68,6 +68,7 @@ fn chunks(mut data: &[u8]) -> impl Iterator<Item = &[u8]> {
 }
 
 fn drain(endpoint: &mut Endpoint, now: Instant) -> Vec<(Path, Vec<u8>)> {
+    while endpoint.poll_event().is_some() {}
     let mut sent = Vec::new();
     let mut bytes = Vec::new();
     while let Some(transmit) = endpoint.poll_transmit(now, &mut bytes) {
@@ -77,7 +78,6 @@ fn drain(endpoint: &mut Endpoint, now: Instant) -> Vec<(Path, Vec<u8>)> {
         }
         sent.push((transmit.path, datagram));
     }
-    while endpoint.poll_event().is_some() {}
     sent
 }
 
@@ -146,9 +146,9 @@ impl Endpoint {
         payloads: &[Payload],
     ) -> Option<Vec<Vec<u8>>> {
         let Some(Slot::Established(ike)) = self.slots.get_mut(&sa) else { return None };
-        let header = ike.link.header(exchange, false, ike.out.next_id());
-        ike.out.skip_id();
-        Some(ike.channel.seal(&ike.link, &mut self.shared, &header, payloads))
+        let header = ike.core.link.header(exchange, false, ike.core.requests.next_id());
+        ike.core.requests.skip_id();
+        Some(ike.core.channel.seal(&ike.core.link, &mut self.shared, &header, payloads))
     }
 
     /// An answer to the peer's request `id`, with any content.
@@ -161,15 +161,15 @@ impl Endpoint {
         payloads: &[Payload],
     ) -> Option<Vec<Vec<u8>>> {
         let Some(Slot::Established(ike)) = self.slots.get_mut(&sa) else { return None };
-        let header = ike.link.header(exchange, true, id);
-        Some(ike.channel.seal(&ike.link, &mut self.shared, &header, payloads))
+        let header = ike.core.link.header(exchange, true, id);
+        Some(ike.core.channel.seal(&ike.core.link, &mut self.shared, &header, payloads))
     }
 
     /// What the peer's message to an established SA says; nothing comes of it.
     #[doc(hidden)]
     pub fn peek(&mut self, now: Instant, sa: SaId, datagram: &[u8]) -> Option<Vec<Payload>> {
         let Some(Slot::Established(ike)) = self.slots.get_mut(&sa) else { return None };
-        ike.channel.open(now, &mut datagram.to_vec()).ok()??.ok()
+        ike.core.channel.open(now, &mut datagram.to_vec()).ok()??.ok()
     }
 
     /// `plain` sealed as the next request of an established SA.
@@ -179,6 +179,9 @@ impl Endpoint {
         let exchange =
             if choice & 1 == 0 { ExchangeType::Informational } else { ExchangeType::CreateChildSa };
         let first = PayloadType::from(33 + (choice >> 1) % 17);
-        ike.fuzz_seal(&mut self.shared, exchange, first, plain)
+        let core = &mut ike.core;
+        let header = core.link.header(exchange, false, core.requests.next_id());
+        core.requests.skip_id();
+        core.channel.fuzz_seal(&mut self.shared, &header, first, None, plain)
     }
 }

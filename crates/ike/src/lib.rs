@@ -18,6 +18,7 @@
 //!
 //! This crate must never read a clock, open a socket, resolve a name, or keep traffic counters of ESP.
 
+mod action;
 pub mod auth;
 mod child;
 pub mod config;
@@ -35,12 +36,16 @@ pub mod fuzz;
 pub mod fuzz_endpoint;
 #[doc(hidden)]
 pub mod fuzz_exchanges;
+mod half_opens;
 mod handshake;
+mod keepalive;
 pub mod keys;
 pub mod limits;
 mod link;
 pub mod load;
+mod names;
 pub mod natd;
+mod outbox;
 mod payloads;
 pub mod proposal;
 pub mod protect;

@@ -3,6 +3,8 @@
 
 use std::sync::Arc;
 
+use core::time::Duration;
+
 use dormouse_crypto::Secret;
 use dormouse_sansio::{Carrier, Class, Instant, Path};
 use dormouse_wire::ike::{
@@ -13,9 +15,10 @@ use crate::config::Connection;
 use crate::error::Discard;
 use crate::fragment::{Reassembler, message_limit};
 use crate::keys::{IkeKeys, Spis};
+use crate::outbox::Queued;
 use crate::proposal::IkeSuite;
 use crate::protect::{self, OpenError};
-use crate::shared::{Queued, Shared};
+use crate::shared::Shared;
 use crate::stats::Stats;
 use dormouse_keying::SaId;
 
@@ -164,6 +167,16 @@ impl Link {
             tracing::error!(sa = %self.id, %error, "a message of ours is too large");
         }
         out
+    }
+
+    /// How long to wait after transmission number `sent` of a request.
+    pub(crate) fn wait(&self, shared: &mut Shared, sent: u32) -> Duration {
+        self.conn.retransmission.wait(sent, &mut shared.entropy)
+    }
+
+    /// How long a request of the handshake is worth repeating: all waits of the policy together.
+    pub(crate) fn patience(&self, shared: &mut Shared) -> Duration {
+        (1..=self.conn.retransmission.tries).map(|sent| self.wait(shared, sent)).sum()
     }
 
     /// Queues datagrams towards the peer.

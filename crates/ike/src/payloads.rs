@@ -147,11 +147,15 @@ pub(crate) fn nat_detection(spis: Spis, path: &Path, forced: bool) -> [Payload; 
     ]
 }
 
-/// The notifications of IKE_AUTH that tell `configured` addresses of ours but the one in use; none says nothing (RFC 4555 section
+/// Addresses of ours but the one in use.
+pub(crate) fn other_addresses(ours: &[IpAddr], in_use: &Path) -> Vec<IpAddr> {
+    ours.iter().copied().filter(|a| *a != in_use.local.ip()).collect()
+}
+
+/// The notifications of IKE_AUTH that tell our additional addresses; none says nothing (RFC 4555 section
 /// 3.4: NO_ADDITIONAL_ADDRESSES is for taking back).
-pub(crate) fn told_addresses(configured: &[IpAddr], in_use: &Path) -> Vec<Payload> {
-    let others: Vec<IpAddr> = configured.iter().copied().filter(|a| *a != in_use.local.ip()).collect();
-    if others.is_empty() { Vec::new() } else { additional_addresses(&others) }
+pub(crate) fn told_addresses(others: &[IpAddr]) -> Vec<Payload> {
+    if others.is_empty() { Vec::new() } else { additional_addresses(others) }
 }
 
 /// The notifications that tell our additional addresses (RFC 4555 section 3.6).

@@ -5,14 +5,14 @@ use std::sync::Arc;
 
 use dormouse_sansio::{Instant, UnixTime};
 
+use crate::action::Action;
 use crate::auth;
 use crate::config::Connection;
 use crate::endpoint::Endpoint;
 use crate::event::Event;
 use crate::handshake::Slot;
 use crate::limits::TICKET_LIFETIME_MOST;
-use crate::sa::{IkeSa, Stage};
-use crate::shared::Action;
+use crate::sa::IkeSa;
 use crate::ticket::Holder;
 use dormouse_keying::SaId;
 
@@ -25,13 +25,13 @@ impl Endpoint {
         }
         for slot in self.slots.values_mut() {
             if let Slot::Established(ike) = slot
-                && ike.link.conn.name == conn.name
+                && ike.core.link.conn.name == conn.name
             {
                 let ours = |c: &Connection| auth::cert_payloads(&c.local_auth);
-                let renewed = ike.client && ours(&ike.link.conn) != ours(conn);
-                ike.link.conn.clone_from(conn);
-                if renewed && ike.stage == Stage::Live {
-                    self.shared.actions.push_back(Action::Reauthenticate(ike.link.id));
+                let renewed = ike.core.client && ours(&ike.core.link.conn) != ours(conn);
+                ike.core.link.conn.clone_from(conn);
+                if renewed && ike.is_live() {
+                    self.shared.actions.push_back(Action::Reauthenticate(ike.core.link.id));
                 }
             }
         }
@@ -45,12 +45,13 @@ impl Endpoint {
         let Some(keys) = &self.shared.config.ticket_keys else { return true };
         let unix = self.shared.unix(now);
         // Whoever comes back within this second has a new beginning; the session that began in it has not.
-        let theirs = |ike: &&IkeSa| ike.link.conn.name == connection && ike.peer.to_string() == peer;
+        let theirs =
+            |ike: &&IkeSa| ike.core.link.conn.name == connection && ike.core.peer.to_string() == peer;
         let sessions = self.slots.values().filter_map(|slot| match slot {
             Slot::Established(ike) => Some(&**ike),
             _ => None,
         });
-        let began = sessions.filter(theirs).map(|ike| ike.session.authenticated.0 + 1).max();
+        let began = sessions.filter(theirs).map(|ike| ike.core.session.authenticated.0 + 1).max();
         let before = UnixTime(began.unwrap_or_default().max(unix.0));
         let until = unix + keys.longest().max(TICKET_LIFETIME_MOST);
         match self.shared.config.ticket_guard.revoke(&Holder::of(connection, peer), unix, before, until) {

@@ -119,6 +119,61 @@ fn a_gateway_that_wants_proof_moves_esp_when_the_client_has_answered_from_there(
     assert_eq!(pair.gateway.endpoint.sa_stats(b).expect("it is there").begun[&Kind::Mobike], 1);
 }
 
+/// Drops the gateway's own requests: what it answers goes through.
+fn without_requests_of_the_gateway() -> common::Filter {
+    Box::new(|d| d.to_gateway || d.bytes.get(4 + 19).is_none_or(|flags| flags & 0x20 != 0))
+}
+
+#[test]
+fn a_rekeying_does_not_move_esp_to_an_address_without_proof() {
+    let mut gateway = gateway_psk();
+    gateway.return_routability = true;
+    let mut pair = Pair::new(client_psk(), gateway, 15);
+    let (a, b) = pair.up();
+    let before = pair.gateway.children.values().next().expect("one").path;
+    pair.filter = Some(without_requests_of_the_gateway());
+    pair.client.endpoint.set_path(pair.now, a, natt_path(ELSEWHERE, GATEWAY_NATT));
+    pair.run_for(Duration::from_millis(100));
+    assert_eq!(pair.gateway.endpoint.path(b).expect("it is there").remote.to_string(), ELSEWHERE);
+    for rekeys_ike in [false, true, false] {
+        let child = *pair.client.children.keys().next().expect("one");
+        match rekeys_ike {
+            true => pair.client.endpoint.rekey_ike(pair.now, a),
+            false => pair.client.endpoint.rekey_child(pair.now, child),
+        };
+        pair.run_for(Duration::from_millis(200));
+        assert_ne!(pair.client.children.contains_key(&child), !rekeys_ike, "it was rekeyed");
+        for child in pair.gateway.children.values() {
+            assert_eq!(child.path, before, "the client has proved nothing yet");
+        }
+    }
+    pair.filter = None;
+    pair.run_for(Duration::from_secs(2));
+    for child in pair.gateway.children.values() {
+        assert_eq!(child.path.remote.ip().to_string(), "100.64.7.7", "proved under the new keys");
+    }
+}
+
+#[test]
+fn a_check_that_was_sent_to_two_places_proves_neither() {
+    let mut gateway = gateway_psk();
+    gateway.return_routability = true;
+    let mut pair = Pair::new(client_psk(), gateway, 16);
+    let (a, b) = pair.up();
+    let before = pair.gateway.children.values().next().expect("one").path;
+    pair.filter = Some(without_requests_of_the_gateway());
+    for place in ["100.64.1.1:4500", ELSEWHERE] {
+        pair.client.endpoint.set_path(pair.now, a, natt_path(place, GATEWAY_NATT));
+        pair.run_for(Duration::from_millis(100));
+    }
+    let checks = |pair: &Pair| pair.gateway.endpoint.sa_stats(b).expect("it is there").begun[&Kind::Mobike];
+    assert_eq!((pair.gateway.children.values().next().expect("one").path, checks(&pair)), (before, 1));
+    pair.filter = None;
+    pair.run_for(Duration::from_secs(2));
+    let after = pair.gateway.children.values().next().expect("one").path;
+    assert_eq!((after.remote.ip().to_string().as_str(), checks(&pair)), ("100.64.7.7", 2));
+}
+
 #[test]
 fn where_nats_are_forbidden_a_translated_update_is_refused() {
     let mut client = client_psk();
@@ -292,4 +347,33 @@ fn a_gateway_with_several_addresses_says_so_when_the_session_begins() {
     pair.settle();
     let path = pair.gateway.endpoint.path(b).expect("it is there");
     assert_eq!(path.local.to_string(), "198.51.100.7:4500", "and the client may come there");
+}
+
+#[test]
+fn a_gateway_that_listens_everywhere_tells_its_addresses_as_they_change() {
+    let mut pair = Pair::psk(17);
+    let gateway = common::addr(common::GATEWAY).ip();
+    let [one, other]: [IpAddr; 2] = ["198.51.100.7", "2001:db8:1::7"].map(|a| a.parse().expect("an address"));
+    pair.gateway.endpoint.set_own_addresses(pair.now, &[gateway, one]);
+    let (_, b) = pair.up();
+    let told = |pair: &mut Pair| {
+        let take = |e: &Event| match e {
+            Event::PeerAddresses { addresses, .. } => Some(addresses.clone()),
+            _ => None,
+        };
+        pair.settle();
+        std::iter::from_fn(|| pair.client.take(take)).collect::<Vec<_>>()
+    };
+    assert_eq!(told(&mut pair), [[one]], "in IKE_AUTH, but the one in use");
+    for (addresses, news) in [
+        (vec![gateway, one], vec![]),
+        (vec![other, gateway], vec![vec![other]]),
+        (vec![gateway, other], vec![]),
+        (vec![gateway], vec![vec![]]),
+    ] {
+        pair.gateway.endpoint.set_own_addresses(pair.now, &addresses);
+        assert_eq!(told(&mut pair), news, "{addresses:?}");
+    }
+    let begun = &pair.gateway.endpoint.sa_stats(b).expect("it is there").begun;
+    assert_eq!(begun[&Kind::Mobike], 2, "nothing is said that the client knows");
 }

@@ -63,8 +63,9 @@ pub struct Install {
     pub mode: Mode,
     /// Which keys protect which part of what is carried.
     pub protection: Protection,
-    /// Whether the peer can strip padding after the inner packet (RFC 4303 section 2.7).
-    pub tfc_padding: bool,
+    /// Inner packets are padded to a multiple of this many bytes (RFC 4303 section 2.7); 0: no more than the cipher needs, as always
+    /// if the peer cannot strip it.
+    pub pad_to: u16,
     /// Our side of the traffic.
     pub ts_local: Vec<TsRange>,
     /// The peer's side.

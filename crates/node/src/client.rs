@@ -30,7 +30,7 @@ pub(crate) struct Client {
     /// Addresses at which the gateway said that it can be reached too, and those at which it was.
     pub(crate) gateway_addresses: BTreeSet<IpAddr>,
     /// Traffic of the last CHILD SA: packets of it are held while the session comes back.
-    pub(crate) last_selectors: Option<Selectors>,
+    pub(crate) last_selectors: Vec<Selectors>,
     /// Copies of what was sent since the gateway was last heard.
     pub(crate) resend: HoldQueue,
     /// How far the ESP of each child had come in when the radio went to sleep, until something comes in again.
@@ -45,6 +45,15 @@ pub(crate) struct Client {
 }
 
 impl Client {
+    /// A CHILD SA with these selectors is up. As many are kept as are configured: of those that are still to come, what the session
+    /// before this one had, so that their traffic does not go in clear meanwhile.
+    pub(crate) fn note_selectors(&mut self, selectors: &Selectors) {
+        self.last_selectors.retain(|s| s.remote() != selectors.remote());
+        self.last_selectors.push(selectors.clone());
+        let surplus = self.last_selectors.len().saturating_sub(self.config.ike.children.len());
+        self.last_selectors.drain(..surplus);
+    }
+
     pub(crate) fn new(config: Resolved) -> Self {
         let ladder = Ladder::new(config.deadlines);
         let resend = HoldQueue::new(config.hold_packets);
@@ -57,7 +66,7 @@ impl Client {
             spent: false,
             configured: None,
             gateway_addresses: BTreeSet::new(),
-            last_selectors: None,
+            last_selectors: Vec::new(),
             resend,
             heard_up_to: BTreeMap::new(),
             preparing: false,

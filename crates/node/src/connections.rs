@@ -10,8 +10,6 @@ pub(crate) struct ConnectionId(usize);
 #[derive(Debug)]
 pub(crate) struct Connection {
     pub(crate) name: String,
-    /// Packets are padded to a multiple of this many bytes; 0: no more than the cipher needs.
-    pub(crate) pad_to: u16,
     /// In the role of a client.
     pub(crate) client: Option<Client>,
 }
@@ -32,10 +30,6 @@ impl Connections {
 
     pub(crate) fn name(&self, id: ConnectionId) -> &str {
         self.0.get(id.0).map_or("", |c| c.name.as_str())
-    }
-
-    pub(crate) fn pad_to(&self, id: ConnectionId) -> u16 {
-        self.0.get(id.0).map_or(0, |c| c.pad_to)
     }
 
     pub(crate) fn client(&self, id: ConnectionId) -> Option<&Client> {

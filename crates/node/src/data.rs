@@ -219,8 +219,7 @@ impl Node {
         if let Some(device) = self.sleeping_device(flow) {
             return Route::StandIn(device);
         }
-        let wanted =
-            |c: &Client| c.is_wanted() && c.last_selectors.as_ref().is_some_and(|s| s.match_outbound(flow));
+        let wanted = |c: &Client| c.is_wanted() && c.last_selectors.iter().any(|s| s.match_outbound(flow));
         if self.connections.clients().any(wanted) { Route::Hold } else { Route::None }
     }
 

@@ -134,7 +134,7 @@ impl Node {
         endpoint.spis = Box::new(sad.spis());
         let mut known = Connections::default();
         for connection in connections {
-            let (name, pad_to) = (connection.name.clone(), connection.pad_to);
+            let name = connection.name.clone();
             let client = match connection.role {
                 Role::Gateway => {
                     endpoint.connections.push(connection.ike);
@@ -142,7 +142,7 @@ impl Node {
                 }
                 Role::Client => Some(Client::new(connection)),
             };
-            known.add(Connection { name, pad_to, client });
+            known.add(Connection { name, client });
         }
         Self {
             ike: Endpoint::new(endpoint, entropy),
@@ -164,7 +164,7 @@ impl Node {
     pub fn set_key_manager(&mut self, connection: &str, manager: Box<dyn KeyManager>) {
         let id = self.connections.id(connection).unwrap_or_else(|| {
             let name = connection.to_owned();
-            self.connections.add(Connection { name, pad_to: 0, client: None })
+            self.connections.add(Connection { name, client: None })
         });
         self.manager = Some((id, manager));
     }

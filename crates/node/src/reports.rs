@@ -107,11 +107,11 @@ impl Node {
         if client.sa.map(Owner::Ike) != Some(owner) {
             return;
         }
+        client.note_selectors(&tunnel.selectors);
         let routes = match session.assigned.subnets.as_slice() {
-            [] => prefixes(tunnel.selectors.remote()),
+            [] => client.last_selectors.iter().flat_map(|s| prefixes(s.remote())).collect(),
             subnets => subnets.to_vec(),
         };
-        client.last_selectors = Some(tunnel.selectors.clone());
         let wanted = (session.assigned.clone(), routes, source);
         if client.configured.as_ref() != Some(&wanted) {
             let connection = client.config.name.clone();

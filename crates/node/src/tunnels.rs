@@ -2,7 +2,6 @@
 
 use crate::node::Node;
 use crate::sessions::Session;
-use dormouse_esp::Setup;
 use dormouse_keying::{ChildSa, Install};
 use dormouse_sansio::Instant;
 
@@ -36,12 +35,11 @@ impl Node {
 
     fn install(&mut self, now: Instant, install: &Install) {
         let owner = install.owner;
-        let Some(session) = self.sessions.get(owner) else {
+        if self.sessions.get(owner).is_none() {
             tracing::error!(%owner, "a CHILD SA of no session");
             return self.sad.refuse(install.child);
-        };
-        let setup = Setup { pad_to: self.connections.pad_to(session.connection), link_mtu: self.path_mtu };
-        match self.sad.install(install, setup, &mut *self.entropy) {
+        }
+        match self.sad.install(install, self.path_mtu, &mut *self.entropy) {
             Ok(()) => self.tunnel_installed(now, owner, install.child),
             Err(error) => {
                 tracing::error!(%owner, child = %install.child, %error, "a CHILD SA could not be installed")

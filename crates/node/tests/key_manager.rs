@@ -89,7 +89,7 @@ impl StaticKeys {
             esn: true,
             mode: Mode::Beet(self.inner),
             protection: Protection::Whole,
-            tfc_padding: false,
+            pad_to: 0,
             ts_local: host(self.inner.local),
             ts_remote: host(self.inner.remote),
             original: None,

@@ -11,9 +11,14 @@
 //! fn poll_event(&mut self) -> Option<Event>;
 //! ```
 //!
-//! After every call of a `handle_*` verb or a command the driver takes the events first, then the datagrams: `poll_event` until it
-//! returns `None`, then `poll_transmit` likewise. What must be durable before a datagram leaves is among the events. Then it
-//! sleeps until `poll_timeout` or the next datagram.
+//! # The driving contract
+//!
+//! After every call of a `handle_*` verb or a command the driver
+//!
+//! 1. calls `poll_event` until it returns `None`, and applies the events in their order: what must be durable before an answer
+//!    leaves (a spent ticket, a key) is among them;
+//! 2. calls `poll_transmit` until it returns `None`, and sends;
+//! 3. waits for the next datagram, or until `poll_timeout`: at the earliest at [`Deadline::at`], at the latest `slack` after it.
 //!
 //! This crate owns no protocol and must never read a clock, open a socket, spawn a thread or draw randomness of its own.
 

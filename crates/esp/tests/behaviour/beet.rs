@@ -4,14 +4,14 @@ use std::net::IpAddr;
 
 use crate::common::params;
 use dormouse_crypto::Encr;
-use dormouse_esp::{Discard, InstallError, Outer, Overhead, Sad, Setup};
+use dormouse_esp::{Discard, InstallError, Outer, Overhead, Sad};
 use dormouse_keying::{Beet, ChildId, Install, Mode, Original, Owner, Protection, SaId, ZoneMap};
 use dormouse_sansio::{Carrier, Path, Seeded};
 use dormouse_wire::ike::TsRange;
 use dormouse_wire::ip::{self, Ecn, flow};
 
 const ENCR: Encr = Encr::Aes128Gcm16;
-const SETUP: Setup = Setup { pad_to: 0, link_mtu: 1_500 };
+const LINK_MTU: u16 = 1_500;
 
 fn ip(text: &str) -> IpAddr {
     text.parse().unwrap()
@@ -31,7 +31,7 @@ fn order(ours: u32, theirs: u32, inner: Beet, outer: (&str, &str)) -> Install {
         esn: true,
         mode: Mode::Beet(inner),
         protection: Protection::Whole,
-        tfc_padding: true,
+        pad_to: 0,
         ts_local: host(inner.local),
         ts_remote: host(inner.remote),
         original: None,
@@ -60,8 +60,8 @@ impl Pair {
         let other = Beet { local: ip(b), remote: ip(a) };
         let (mut sender, mut receiver) = (Sad::new(), Sad::new());
         let mut entropy = Seeded::new(1);
-        sender.install(&order(0x0a0a, 0x0b0b, inner, outer), SETUP, &mut entropy).unwrap();
-        receiver.install(&order(0x0b0b, 0x0a0a, other, (outer.1, outer.0)), SETUP, &mut entropy).unwrap();
+        sender.install(&order(0x0a0a, 0x0b0b, inner, outer), LINK_MTU, &mut entropy).unwrap();
+        receiver.install(&order(0x0b0b, 0x0a0a, other, (outer.1, outer.0)), LINK_MTU, &mut entropy).unwrap();
         let address = |text: &str| text.parse::<std::net::SocketAddr>().unwrap().ip();
         Self {
             sender,
@@ -200,7 +200,7 @@ fn what_the_data_plane_cannot_do_is_refused_and_its_spi_given_back() {
     let mut sad = Sad::new();
     let inner = Beet { local: ip(LSI.0), remote: ip(LSI.1) };
     let mut refused = |install: Install| {
-        let error = sad.install(&install, SETUP, &mut Seeded::new(1)).unwrap_err();
+        let error = sad.install(&install, LINK_MTU, &mut Seeded::new(1)).unwrap_err();
         assert_eq!((sad.spis().in_use(), sad.iter().count()), (0, 0));
         error
     };
@@ -225,7 +225,7 @@ fn transport_mode_gets_its_header_checksum_and_mark_back_behind_a_nat() {
     let original = Some(Original { local: gateway, remote: there });
     let install = Install { original, ts_local: host(gateway), ts_remote: host(here), ..base() };
     let mut sad = Sad::new();
-    sad.install(&install, SETUP, &mut Seeded::new(1)).unwrap();
+    sad.install(&install, LINK_MTU, &mut Seeded::new(1)).unwrap();
     let mut payload = hex::decode("03e807d0000c0000da7ada7a").unwrap();
     let sum = |payload: &[u8], from| {
         ip::checksum::pseudo_header(from, gateway, 17, payload.len()).add_bytes(payload).finish()

@@ -5,23 +5,20 @@ use dormouse_crypto::cert::Identity;
 use dormouse_sansio::Instant;
 
 use super::Endpoint;
+use crate::action::Action;
 use crate::event::CloseReason;
 use crate::handshake::Slot;
 use crate::handshake::initiator::Opening;
 use crate::keys::Spis;
-use crate::sa::Stage;
-use crate::shared::Action;
+use crate::sa::stage::Stage;
 use dormouse_keying::SaId;
 
 impl Endpoint {
     pub(super) fn end(&mut self, id: SaId, reason: CloseReason) {
         self.touched.insert(id);
-        if let Some((peer, spi_i)) = self.slots.get(&id).and_then(Slot::half_open_peer) {
-            self.half_open_left(peer, spi_i);
-        }
         let Some(Slot::Established(ike)) = self.slots.remove(&id) else { return };
         self.index_callers();
-        let others = self.callers.contains_key(&(ike.peer.clone(), true));
+        let others = self.callers.contains_key(&(ike.core.peer.clone(), true));
         ike.end(&mut self.shared, reason, !others);
     }
 
@@ -29,8 +26,10 @@ impl Endpoint {
     fn index_callers(&mut self) {
         for id in &self.touched {
             let caller = match self.slots.get(id) {
-                Some(Slot::Established(ike)) if !ike.client && ike.tentative.is_none() => {
-                    Some((&ike.peer, ike.stage == Stage::Live))
+                Some(Slot::Established(ike))
+                    if !ike.core.client && !matches!(ike.stage, Stage::Tentative(_)) =>
+                {
+                    Some((&ike.core.peer, ike.is_live()))
                 }
                 _ => None,
             };
@@ -54,6 +53,11 @@ impl Endpoint {
         }
     }
 
+    /// Who is at the other end of an established SA, and by which connection.
+    fn served(&mut self, id: SaId) -> Option<(Identity, String)> {
+        self.established(id).map(|ike| (ike.core.peer.clone(), ike.core.link.conn.name.clone()))
+    }
+
     /// SAs of a caller that serve this connection: those that are live, or those that rekeying and closing have left.
     fn of_caller(&mut self, peer: &Identity, connection: &str, live: bool) -> Vec<SaId> {
         self.index_callers();
@@ -70,7 +74,10 @@ impl Endpoint {
                 self.apply(now, action);
             }
             let ended = self.touched.iter().find_map(|id| match self.slots.get(id) {
-                Some(Slot::Established(ike)) => ike.ended.map(|reason| (*id, reason)),
+                Some(Slot::Established(ike)) => match ike.stage {
+                    Stage::Over { reason, .. } => Some((*id, reason)),
+                    _ => None,
+                },
                 _ => None,
             });
             match ended {
@@ -80,6 +87,9 @@ impl Endpoint {
         }
         self.index_callers();
         for id in std::mem::take(&mut self.touched) {
+            if !self.slots.get(&id).is_some_and(Slot::is_half_open) {
+                self.shared.half_open.leave(id);
+            }
             if let Some(old) = self.deadlines.remove(&id) {
                 self.order.remove(&(old.at + old.slack, id));
                 self.starts.remove(&(old.at, id));
@@ -93,31 +103,24 @@ impl Endpoint {
     }
 
     fn apply(&mut self, now: Instant, action: Action) {
-        if std::env::var_os("TR").is_some() {
-            let n = match &action {
-                Action::Spawn(i) => format!("Spawn {}", i.link.id),
-                o => format!("{o:?}"),
-            };
-            eprintln!("{now:?} {:p} action {n}", self);
-        }
         match action {
             Action::Spawn(ike) => {
-                let id = ike.link.id;
+                let id = ike.core.id();
                 self.slots.insert(id, Slot::Established(ike));
                 self.touched.insert(id);
             }
             Action::Inherit { from, to } => self.inherit(now, from, to),
             Action::HeirChosen(heir) => {
                 let old = self.slots.iter().find_map(|(&id, slot)| match slot {
-                    Slot::Established(ike) if ike.peer_rekey.as_ref().is_some_and(|p| p.heir == heir) => {
-                        Some(id)
+                    Slot::Established(ike) => {
+                        ike.rekeying.rival().is_some_and(|rival| rival.heir == heir).then_some(id)
                     }
                     _ => None,
                 });
                 let Some(old) = old else { return };
                 self.with_slot(now, old, |slot, shared| {
                     if let Slot::Established(ike) = slot {
-                        ike.peers_rekey_wins(now, shared);
+                        ike.rival_wins(shared, now);
                     }
                 });
             }
@@ -128,11 +131,10 @@ impl Endpoint {
                 self.touched.insert(id);
             }
             Action::Delete(id) => {
-                let Some(ike) = self.established(id) else { return };
-                let (peer, connection) = (ike.peer.clone(), ike.link.conn.name.clone());
+                let Some((peer, connection)) = self.served(id) else { return };
                 let live = self.of_caller(&peer, &connection, true);
-                if live.into_iter().any(|live| self.established(live).is_some_and(|ike| ike.asleep.is_some()))
-                {
+                let asleep = |id| self.established(id).is_some_and(|ike| ike.dormancy.is_asleep());
+                if live.into_iter().any(asleep) {
                     // An answer that was under way when its device announced its sleep has made it.
                     return self.end(id, CloseReason::Replaced);
                 }
@@ -145,7 +147,7 @@ impl Endpoint {
             Action::InitialContact { by, peer, connection } => {
                 let others = self.of_caller(&peer, &connection, true);
                 others.into_iter().filter(|id| *id != by).for_each(|id| self.end(id, CloseReason::Replaced));
-                self.end_left(&peer, &connection, &[by]);
+                self.end_left(&peer, &connection, Some(by));
             }
             Action::Resumed { by, old_spi, other_spi } => {
                 let spis = [Spis { i: other_spi, r: old_spi }];
@@ -153,20 +155,17 @@ impl Endpoint {
                 let old = old.filter(|id| {
                     *id != by && self.slots.get(id).is_some_and(|slot| spis.contains(&slot.link().spis))
                 });
-                let of = old.and_then(|old| self.established(old));
-                let of = of.map(|ike| (ike.peer.clone(), ike.link.conn.name.clone()));
-                if let (Some(old), Some((peer, connection))) = (old, of) {
+                if let Some((old, (peer, connection))) = old.and_then(|old| Some((old, self.served(old)?))) {
                     // "[...] the old SA SHOULD be silently deleted without sending a DELETE" (RFC 5723 section 4.3.4).
                     self.end(old, CloseReason::Replaced);
-                    self.end_left(&peer, &connection, &[by]);
+                    self.end_left(&peer, &connection, Some(by));
                 }
             }
             Action::Release(id) => self.end(id, CloseReason::Released),
             Action::Sleeps(id) => {
-                let Some(ike) = self.established(id) else { return };
-                let heir = ike.peer_rekey.as_ref().map(|rekey| rekey.heir);
-                let (peer, connection) = (ike.peer.clone(), ike.link.conn.name.clone());
-                self.end_left(&peer, &connection, heir.as_slice());
+                let Some((peer, connection)) = self.served(id) else { return };
+                let rival = self.established(id).and_then(|ike| ike.rekeying.rival()).map(|rival| rival.heir);
+                self.end_left(&peer, &connection, rival);
             }
             Action::Reauthenticate(old) => self.reauthenticate(now, old),
             Action::Close(id) => {
@@ -176,8 +175,8 @@ impl Endpoint {
     }
 
     /// What rekeying and closing have left of a caller's SAs goes without a word, except `keep`: the caller has lost them, or sleeps.
-    fn end_left(&mut self, peer: &Identity, connection: &str, keep: &[SaId]) {
-        for id in self.of_caller(peer, connection, false).into_iter().filter(|id| !keep.contains(id)) {
+    fn end_left(&mut self, peer: &Identity, connection: &str, keep: Option<SaId>) {
+        for id in self.of_caller(peer, connection, false).into_iter().filter(|id| Some(*id) != keep) {
             self.end(id, CloseReason::Replaced);
         }
     }
@@ -188,7 +187,7 @@ impl Endpoint {
         if !both {
             // The peer deleted the successor before it could inherit: the name ends with the SA that still bears it.
             if let Some(ike) = self.established(from) {
-                ike.stage = Stage::Live;
+                ike.regain_name();
                 self.touched.insert(from);
             }
             return;
@@ -200,12 +199,12 @@ impl Endpoint {
             return;
         };
         new.inherit(&mut old, now);
-        new.link.id = from;
-        old.link.id = to;
-        self.shared.by_spi.insert(new.link.local_spi(), from);
-        self.shared.by_spi.insert(old.link.local_spi(), to);
+        new.core.link.id = from;
+        old.core.link.id = to;
+        self.shared.by_spi.insert(new.core.link.local_spi(), from);
+        self.shared.by_spi.insert(old.core.link.local_spi(), to);
         new.pump(&mut self.shared, now);
-        if new.asleep.is_some() {
+        if new.dormancy.is_asleep() {
             // Answered by a device that had announced its sleep already.
             self.shared.actions.push_back(Action::Sleeps(from));
         }
@@ -217,8 +216,11 @@ impl Endpoint {
     /// Make before break (RFC 7296 section 2.8.3): a new SA beside the old one, which is deleted when the new one is up.
     fn reauthenticate(&mut self, now: Instant, old: SaId) {
         let Some(ike) = self.established(old) else { return };
-        let (conn, path) = (ike.link.conn.clone(), ike.link.path);
+        let (conn, path) = (ike.core.link.conn.clone(), ike.core.link.path);
         let id = self.shared.new_sa();
+        if let Some(ike) = self.established(old) {
+            ike.upkeep.set_reauthenticated_by(id);
+        }
         let opening = Opening::connect(&mut self.shared, now, id, conn, path, Some(old));
         self.open(now, id, opening);
     }

@@ -4,54 +4,76 @@
 use dormouse_sansio::{Class, Instant};
 use dormouse_wire::ike::{Delete, Payload, ProtocolId};
 
+use super::child::CreateChild;
+use super::{Exchange, Reply, Request, Run};
+use crate::action::Action;
 use crate::child::Busy;
 use crate::event::CloseReason;
 use crate::payloads::View;
-use crate::sa::{Answer, Exchange, Fate, IkeSa, Stage, Task};
-use crate::shared::{Action, Shared};
+use crate::sa::stage::Stage;
+use crate::sa::{Answer, Fate, IkeSa};
+use crate::shared::Shared;
 use crate::stats::Kind;
 use dormouse_keying::ChildId;
 
-/// Deletions that are remembered until their CHILD SA comes.
-const EARLY_DELETES_MAX: usize = 16;
+/// Deletes one CHILD SA.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct DeleteChild(ChildId);
+
+impl Run for DeleteChild {
+    fn build(&mut self, sa: &mut IkeSa, _: &mut Shared, _: Instant) -> Option<Request> {
+        let spi = sa.children.get(self.0)?.spi_in;
+        let payloads = vec![Payload::Delete(Delete::esp(vec![spi]))];
+        Some(Request { payloads, kind: Kind::Delete, class: Class::Upkeep })
+    }
+
+    fn take(self, sa: &mut IkeSa, shared: &mut Shared, _: Instant, _: &Reply<'_>) -> Fate {
+        sa.remove_child(shared, self.0);
+        Fate::Lives
+    }
+
+    /// The IKE SA is not rekeyed while it is under way.
+    fn migrate(&self, begun: bool) -> Option<Exchange> {
+        (!begun).then(|| (*self).into())
+    }
+}
+
+/// Deletes the IKE SA.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct DeleteIke;
+
+impl Run for DeleteIke {
+    fn build(&mut self, _: &mut IkeSa, _: &mut Shared, _: Instant) -> Option<Request> {
+        let payloads = vec![Payload::Delete(Delete::ike())];
+        Some(Request { payloads, kind: Kind::Delete, class: Class::Timely })
+    }
+
+    fn take(self, sa: &mut IkeSa, _: &mut Shared, _: Instant, _: &Reply<'_>) -> Fate {
+        Fate::Ends(sa.stage.reason_or(CloseReason::Requested))
+    }
+
+    fn migrate(&self, _: bool) -> Option<Exchange> {
+        None
+    }
+}
 
 impl IkeSa {
     /// Deletes one CHILD SA as soon as the window allows. It receives until the peer has answered.
     /// "[...] it MUST send Delete payloads to the other end notifying it of the deletion" (RFC 7296 section 2.4)
     pub(crate) fn delete_child(&mut self, shared: &mut Shared, now: Instant, id: ChildId) {
-        let Some(child) = self.children.get_mut(&id) else { return };
+        let Some(child) = self.children.get_mut(id) else { return };
         child.busy = Busy::Deleting;
         child.rekey_at = None;
         child.expire_at = None;
-        self.queue.retain(|p| p.task != Task::RekeyChild(id));
-        self.enqueue(Task::DeleteChildren(vec![id]), now);
+        self.tasks.drop_like(&CreateChild::rekey(id).into());
+        self.enqueue(DeleteChild(id), now);
         self.pump(shared, now);
     }
 
-    pub(crate) fn begin_delete_children(&mut self, shared: &mut Shared, now: Instant, ids: Vec<ChildId>) {
-        let spis: Vec<u32> = ids.iter().filter_map(|id| self.children.get(id)).map(|c| c.spi_in).collect();
-        if spis.is_empty() {
-            return;
-        }
-        let payloads = [Payload::Delete(Delete::esp(spis))];
-        self.request(shared, now, &payloads, Kind::Delete, Class::Upkeep, Exchange::DeleteChildren(ids));
-    }
-
-    pub(crate) fn begin_delete_ike(&mut self, shared: &mut Shared, now: Instant) {
-        let payloads = [Payload::Delete(Delete::ike())];
-        self.request(shared, now, &payloads, Kind::Delete, Class::Timely, Exchange::DeleteIke);
-    }
-
     /// Obeys the Delete payloads of a request.
-    pub(crate) fn answer_delete(
-        &mut self,
-        shared: &mut Shared,
-        now: Instant,
-        view: View<'_>,
-    ) -> Option<Answer> {
-        let deletes: Vec<&Delete> = view
-            .0
-            .iter()
+    pub(crate) fn answer_delete(&mut self, shared: &mut Shared, view: View<'_>) -> Option<Answer> {
+        let payloads = view.0.iter();
+        let deletes: Vec<&Delete> = payloads
             .filter_map(|p| match p {
                 Payload::Delete(delete) => Some(delete),
                 _ => None,
@@ -64,49 +86,41 @@ impl IkeSa {
             return Some(self.answer_delete_ike(shared));
         }
         let mut ours = Vec::new();
-        for spi in deletes.iter().filter(|d| d.protocol == ProtocolId::Esp).flat_map(|d| &d.spis) {
-            let Some(child) = self.children.values().find(|c| c.spi_out == *spi) else {
-                self.note_early_delete(*spi);
+        for &spi in deletes.iter().filter(|d| d.protocol == ProtocolId::Esp).flat_map(|d| &d.spis) {
+            let Some(child) = self.children.by_spi_out(spi) else {
+                // It may be one whose answer to us is still on its way.
+                if self.creating_child() {
+                    self.children.note_early_delete(spi);
+                }
                 continue;
             };
-            let (id, spi_in, busy) = (child.id, child.spi_in, child.busy);
+            let id = child.id;
             // "If a peer receives a request to close a Child SA that it is currently trying to close, it SHOULD reply without a
             // Delete payload" (RFC 7296 section 2.25.1)
             // "[...] it MUST delete the outgoing SAs while processing the request and the incoming SAs while processing the
             // response" (RFC 7296 section 1.4.1): both go here, for the peer sends nothing more.
             // "[...] the responses MUST NOT include Delete payloads for the deleted SAs" (RFC 7296 section 1.4.1)
-            if busy != Busy::Deleting {
-                ours.push(spi_in);
+            if child.busy != Busy::Deleting {
+                ours.push(child.spi_in);
             }
-            self.queue.retain(|p| p.task != Task::RekeyChild(id) && p.task != Task::DeleteChildren(vec![id]));
+            self.tasks.drop_like(&CreateChild::rekey(id).into());
+            self.tasks.drop_like(&DeleteChild(id).into());
             // "both members of the pair MUST be closed" (RFC 7296 section 1.4.1)
             self.remove_child(shared, id);
         }
-        let _ = now;
         let payloads = if ours.is_empty() { Vec::new() } else { vec![Payload::Delete(Delete::esp(ours))] };
         Some(Answer::of(Kind::Delete, payloads))
     }
 
-    /// The peer deletes a CHILD SA that is not here: it may be one whose answer to us is still on its way.
-    fn note_early_delete(&mut self, spi: u32) {
-        if self.creating_child() && self.early_deletes.len() < EARLY_DELETES_MAX {
-            self.early_deletes.push(spi);
-        }
-    }
-
     fn answer_delete_ike(&mut self, shared: &mut Shared) -> Answer {
         let mut answer = Answer::of(Kind::Delete, Vec::new());
-        if let Some(peers) = self.peer_rekey.take() {
+        if let Some(rival) = self.rekeying.take_rival() {
             // RFC 7296 section 2.25.2: the peer's rekeying has won, and ours is forgotten.
             // "[...] it SHOULD reply as usual, and forget about its own rekeying request" (RFC 7296 section 2.25.2)
-            shared.actions.push_back(Action::Inherit { from: self.link.id, to: peers.heir });
-            self.stage = Stage::Superseded;
+            shared.actions.push_back(Action::Inherit { from: self.core.id(), to: rival.heir });
+            self.stage = Stage::Superseded { until: None };
         }
-        let reason = match self.stage {
-            Stage::Closing(reason) => reason,
-            _ => CloseReason::ByPeer,
-        };
-        answer.fate = Fate::Ends(reason);
+        answer.fate = Fate::Ends(self.stage.reason_or(CloseReason::ByPeer));
         answer
     }
 }

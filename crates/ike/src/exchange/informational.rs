@@ -1,4 +1,4 @@
-//! Answers to INFORMATIONAL requests (RFC 7296 section 1.4): whatever they carry, one answer. Owns the order in which
+//! Answers to INFORMATIONAL requests (RFC 7296 section 1.4): one answer for all parts of a request. Owns the order in which
 //! their parts are looked at; each part is handled where it belongs.
 
 use dormouse_sansio::{Instant, Path};
@@ -19,7 +19,7 @@ impl IkeSa {
         id: u32,
         view: View<'_>,
     ) -> Answer {
-        let mut parts = Vec::from_iter(self.answer_delete(shared, now, view));
+        let mut parts = Vec::from_iter(self.answer_delete(shared, view));
         if parts.iter().any(|part| part.fate != Fate::Lives) {
             return parts.swap_remove(0);
         }

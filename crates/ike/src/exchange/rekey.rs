@@ -7,116 +7,170 @@ use dormouse_crypto::suites::Group;
 use dormouse_sansio::{Class, Instant};
 use dormouse_wire::ike::{NotifyType, Payload, Proposal};
 
-use crate::exchange::child::agree;
+use super::answer_child::{agree, key_exchange};
+use super::delete::DeleteIke;
+use super::{Exchange, Reply, Request, Run};
+use crate::action::Action;
 use crate::keys::{self, IkeKeys, Nonces, Spis};
 use crate::link::{Channel, Link};
 use crate::payloads::{View, notify};
 use crate::proposal::{self, IkeSuite};
-use crate::sa::{Answer, Birth, Exchange, Fate, IkeSa, PeerRekey, Stage, Task};
-use crate::shared::{Action, Shared};
+use crate::sa::mobility::Mobility;
+use crate::sa::rekeying::Rival;
+use crate::sa::stage::Stage;
+use crate::sa::{Answer, Birth, Fate, IkeSa};
+use crate::shared::Shared;
 use crate::stats::{Kind, Stats};
 use dormouse_keying::SaId;
 
-/// An IKE SA that we asked for.
+/// Rekeys the IKE SA.
 #[derive(Debug)]
-pub(crate) struct NewIke {
+pub(crate) struct RekeyIke {
+    /// How often the peer had no time for it.
+    refusals: u32,
+    /// The group that the peer asked for, and those that it has seen.
+    group: Option<Group>,
+    tried: Vec<Group>,
+    sent: Option<Sent>,
+}
+
+/// What the answer needs.
+#[derive(Debug)]
+struct Sent {
     id: SaId,
     spi: u64,
     nonce: Vec<u8>,
     dh: DhPrivate,
     offered: Vec<Proposal>,
-    tried: Vec<Group>,
-    refusals: u32,
 }
 
-impl IkeSa {
+impl RekeyIke {
+    pub(crate) const fn new() -> Self {
+        Self { refusals: 0, group: None, tried: Vec::new(), sent: None }
+    }
+
+    pub(crate) fn abandon(&self, shared: &mut Shared) {
+        if let Some(sent) = &self.sent {
+            shared.by_spi.remove(&sent.spi);
+        }
+    }
+}
+
+impl Run for RekeyIke {
     /// "The KEi payload MUST be included." (RFC 7296 section 1.3.2)
     /// "[...] implementations MUST perform a new Diffie-Hellman exchange when rekeying the IKE SA" (RFC 7296 section 2.18)
-    pub(crate) fn begin_rekey_ike(
-        &mut self,
-        shared: &mut Shared,
-        now: Instant,
-        again: Option<(Group, Vec<Group>)>,
-        refusals: u32,
-    ) {
-        let conn = self.link.conn.clone();
-        let (group, mut tried) = again.unwrap_or((self.channel.suite.group, Vec::new()));
-        let Ok(dh) = DhPrivate::generate(group, &mut shared.entropy) else { return };
-        tried.push(group);
+    fn build(&mut self, sa: &mut IkeSa, shared: &mut Shared, _: Instant) -> Option<Request> {
+        let group = self.group.unwrap_or(sa.core.channel.suite.group);
+        let dh = DhPrivate::generate(group, &mut shared.entropy).ok()?;
+        self.tried.push(group);
         let id = shared.new_sa();
         let spi = shared.new_spi(id);
         let nonce = shared.nonce();
-        let offered = proposal::ike_offer(&conn.ike_proposals, Some(spi));
-        let payloads = [
-            Payload::Sa(offered.clone()),
-            Payload::Nonce(nonce.clone()),
-            Payload::Ke { group: group.id(), data: dh.public_value().to_vec() },
-        ];
-        let new = NewIke { id, spi, nonce, dh, offered, tried, refusals };
-        let exchange = Exchange::RekeyIke(Box::new(new));
-        self.request(shared, now, &payloads, Kind::RekeyIke, Class::Upkeep, exchange);
+        let offered = proposal::ike_offer(&sa.core.link.conn.ike_proposals, Some(spi));
+        let payloads = vec![Payload::Sa(offered.clone()), Payload::Nonce(nonce.clone()), key_exchange(&dh)];
+        self.sent = Some(Sent { id, spi, nonce, dh, offered });
+        Some(Request { payloads, kind: Kind::RekeyIke, class: Class::Upkeep })
     }
 
-    pub(crate) fn rekey_answered(
-        &mut self,
-        shared: &mut Shared,
-        now: Instant,
-        new: NewIke,
-        view: View<'_>,
-    ) -> Fate {
-        if let Some(error) = view.error() {
-            shared.by_spi.remove(&new.spi);
-            if self.peers_rekey_wins(now, shared) {
-                return Fate::Lives;
-            }
-            match error.kind {
-                NotifyType::TemporaryFailure => self.retry(shared, now, Task::RekeyIke, new.refusals),
-                NotifyType::InvalidKePayload => {
-                    let wanted = <[u8; 2]>::try_from(error.data.as_slice()).map_or(0, u16::from_be_bytes);
-                    if let Some(group) = proposal::retry_group(wanted, &new.offered, &new.tried) {
-                        self.begin_rekey_ike(shared, now, Some((group, new.tried)), new.refusals);
-                    }
+    fn take(mut self, sa: &mut IkeSa, shared: &mut Shared, now: Instant, reply: &Reply<'_>) -> Fate {
+        let Some(sent) = self.sent.take() else { return Fate::Lives };
+        let view = reply.view;
+        let Some(error) = view.error() else {
+            match sent.successor(sa, shared, now, view) {
+                Ok(successor) => {
+                    sent.settle(sa, shared, now, successor, view.nonce().unwrap_or_default());
                 }
-                other => {
-                    tracing::warn!(sa = %self.link.id, error = %other, "the peer refuses to rekey the IKE SA")
+                Err(what) => {
+                    tracing::warn!(sa = %sa.core.id(), what, "unusable answer to the rekeying of the IKE SA");
+                    shared.by_spi.remove(&sent.spi);
+                    sa.rival_wins(shared, now);
                 }
             }
             return Fate::Lives;
+        };
+        shared.by_spi.remove(&sent.spi);
+        if sa.rival_wins(shared, now) {
+            return Fate::Lives;
         }
-        match self.successor_of_answer(shared, now, &new, view) {
-            Ok(successor) => {
-                self.settle_rekey(shared, now, &new, successor, view.nonce().unwrap_or_default())
+        match error.kind {
+            NotifyType::TemporaryFailure => {
+                let refusals = self.refusals + 1;
+                sa.retry(shared, now, Self { refusals, ..Self::new() }.into(), refusals);
             }
-            Err(what) => {
-                tracing::warn!(sa = %self.link.id, what, "unusable answer to the rekeying of the IKE SA");
-                shared.by_spi.remove(&new.spi);
-                self.peers_rekey_wins(now, shared);
+            NotifyType::InvalidKePayload => {
+                let wanted = <[u8; 2]>::try_from(error.data.as_slice()).map_or(0, u16::from_be_bytes);
+                self.group = proposal::retry_group(wanted, &sent.offered, &self.tried);
+                if self.group.is_some() {
+                    sa.begin(shared, now, self.into());
+                }
+            }
+            other => {
+                tracing::warn!(sa = %sa.core.id(), error = %other, "the peer refuses to rekey the IKE SA");
             }
         }
         Fate::Lives
     }
 
-    fn successor_of_answer(
+    /// The successor is new.
+    fn migrate(&self, _: bool) -> Option<Exchange> {
+        None
+    }
+}
+
+impl Sent {
+    fn successor(
         &self,
+        sa: &IkeSa,
         shared: &mut Shared,
         now: Instant,
-        new: &NewIke,
         view: View<'_>,
     ) -> Result<Box<IkeSa>, &'static str> {
         let chosen = view.sa().ok_or("no SA payload")?;
-        let (suite, spi_r) = proposal::verify_ike(chosen, &new.offered).map_err(|_| "unusable choice")?;
+        let (suite, spi_r) = proposal::verify_ike(chosen, &self.offered).map_err(|_| "unusable choice")?;
         let nr = view.nonce().ok_or("no nonce")?;
         let (group, public) = view.ke().ok_or("no KE payload")?;
-        if suite.group != new.dh.group() || group != suite.group.id() {
+        if suite.group != self.dh.group() || group != suite.group.id() {
             return Err("it chose a group that we sent no key for");
         }
-        let secret = new.dh.agree(public).map_err(|_| "unusable public value")?;
-        let spis = Spis { i: new.spi, r: spi_r };
-        let nonces = Nonces { i: &new.nonce, r: nr };
-        self.successor(shared, now, new.id, suite, spis, nonces, &secret, true)
+        let secret = self.dh.agree(public).map_err(|_| "unusable public value")?;
+        let spis = Spis { i: self.spi, r: spi_r };
+        let nonces = Nonces { i: &self.nonce, r: nr };
+        sa.successor(shared, now, self.id, suite, spis, nonces, &secret, true)
     }
 
-    /// The new IKE SA, which knows everything but has taken over nothing yet.
+    /// Our rekeying has succeeded: decide between its successor and the one that the peer's made, if any.
+    ///
+    /// RFC 7296 section 2.8.2: the SA made with the lowest of the four nonces is deleted by its creator, and the other
+    /// inherits the CHILD SAs.
+    fn settle(&self, sa: &mut IkeSa, shared: &mut Shared, now: Instant, successor: Box<IkeSa>, nr: &[u8]) {
+        let ours = successor.core.id();
+        shared.actions.push_back(Action::Spawn(successor));
+        if !sa.is_live() {
+            // Another successor has inherited already, or the SA is being closed.
+            return shared.actions.push_back(Action::Delete(ours));
+        }
+        let our_lowest = self.nonce.as_slice().min(nr);
+        let from = sa.core.id();
+        match sa.rekeying.take_rival() {
+            Some(rival) if our_lowest < rival.lowest.as_slice() => {
+                shared.actions.push_back(Action::Delete(ours));
+                shared.actions.push_back(Action::Inherit { from, to: rival.heir });
+                sa.supersede(now);
+            }
+            rival => {
+                shared.actions.extend(rival.map(|rival| Action::Abandon(rival.heir)));
+                shared.actions.push_back(Action::Inherit { from, to: ours });
+                sa.supersede(now);
+                // "the Delete payload to delete itself MUST be the last request sent over the old IKE SA" (RFC 7296 section
+                // 2.8)
+                sa.begin(shared, now, DeleteIke.into());
+            }
+        }
+    }
+}
+
+impl IkeSa {
+    /// The new IKE SA, which knows the session but has taken over nothing yet.
     #[expect(clippy::too_many_arguments, reason = "each is one input of section 2.18")]
     fn successor(
         &self,
@@ -129,79 +183,41 @@ impl IkeSa {
         secret: &dormouse_crypto::Secret,
         we_began: bool,
     ) -> Result<Box<IkeSa>, &'static str> {
-        let seed = keys::skeyseed_rekeyed(self.channel.suite.prf, &self.channel.sk_d, nonces, secret);
+        let seed =
+            keys::skeyseed_rekeyed(self.core.channel.suite.prf, &self.core.channel.sk_d, nonces, secret);
         let keys = IkeKeys::derive(suite, &seed, nonces, spis).map_err(|_| "no keys")?;
         let link = Link {
             id,
-            conn: self.link.conn.clone(),
+            conn: self.core.link.conn.clone(),
             initiator: we_began,
             spis,
-            path: self.link.path,
-            fragmentation: self.link.fragmentation,
+            path: self.core.link.path,
+            fragmentation: self.core.link.fragmentation,
             stats: Stats::default(),
         };
+        let (mobike, nat) = (self.mobility.is_mobike(), self.mobility.nat());
+        let mobility = Mobility::new(&link.conn, mobike, nat, None, Vec::new());
         // "The new IKE SA MUST reset its message counters to 0." (RFC 7296 section 2.18)
         let birth = Birth {
             link,
             channel: Channel::new(keys, we_began),
-            session: self.session.clone(),
-            local_id: self.local_id.clone(),
-            peer: self.peer.clone(),
-            client: self.client,
-            assigned: self.assigned.clone(),
-            mobike: self.mobike,
-            dormancy: self.dormancy,
-            nat: self.nat,
+            session: self.core.session.clone(),
+            peer: self.core.peer.clone(),
+            client: self.core.client,
+            assigned: self.core.assigned.clone(),
+            mobility,
+            dormancy: self.dormancy.is_open(),
             next_ids: (0, 0),
         };
         let mut sa = IkeSa::new(shared, now, birth);
         sa.stage = Stage::Heir;
-        sa.reauth_at = self.reauth_at;
         Ok(Box::new(sa))
     }
 
-    /// Our rekeying has succeeded: decide between its successor and the one that the peer's made, if any.
-    ///
-    /// RFC 7296 section 2.8.2: the SA made with the lowest of the four nonces is deleted by its creator, and the other
-    /// inherits the CHILD SAs.
-    /// "the other surviving new IKE SA MUST inherit all the Child SAs" (RFC 7296 section 2.8.2)
-    fn settle_rekey(
-        &mut self,
-        shared: &mut Shared,
-        now: Instant,
-        new: &NewIke,
-        successor: Box<IkeSa>,
-        nr: &[u8],
-    ) {
-        let ours = successor.link.id;
-        shared.actions.push_back(Action::Spawn(successor));
-        if self.stage != Stage::Live {
-            // Somebody else has inherited already, or nobody shall.
-            return shared.actions.push_back(Action::Delete(ours));
-        }
-        let our_lowest = new.nonce.as_slice().min(nr);
-        let from = self.link.id;
-        match self.peer_rekey.take() {
-            Some(peers) if our_lowest < peers.lowest.as_slice() => {
-                shared.actions.push_back(Action::Delete(ours));
-                shared.actions.push_back(Action::Inherit { from, to: peers.heir });
-                self.supersede(now);
-            }
-            peers => {
-                shared.actions.extend(peers.map(|p| Action::Abandon(p.heir)));
-                shared.actions.push_back(Action::Inherit { from, to: ours });
-                self.supersede(now);
-                // "the Delete payload to delete itself MUST be the last request sent over the old IKE SA" (RFC 7296 section
-                // 2.8)
-                self.begin_delete_ike(shared, now);
-            }
-        }
-    }
-
     /// Our rekeying came to nothing. If the peer's succeeded meanwhile, its successor takes over.
-    pub(crate) fn peers_rekey_wins(&mut self, now: Instant, shared: &mut Shared) -> bool {
-        let Some(peers) = self.peer_rekey.take() else { return false };
-        shared.actions.push_back(Action::Inherit { from: self.link.id, to: peers.heir });
+    pub(crate) fn rival_wins(&mut self, shared: &mut Shared, now: Instant) -> bool {
+        let Some(rival) = self.rekeying.take_rival() else { return false };
+        shared.actions.push_back(Action::Inherit { from: self.core.id(), to: rival.heir });
         self.supersede(now);
         true
     }
@@ -211,10 +227,11 @@ impl IkeSa {
     pub(crate) fn answer_rekey_ike(&mut self, shared: &mut Shared, now: Instant, view: View<'_>) -> Answer {
         // "[...] it is currently creating, rekeying, or closing a Child SA of that IKE SA, it SHOULD reply with
         // TEMPORARY_FAILURE" (RFC 7296 section 2.25.2)
-        let busy_with_children = self.out.flights().any(|f| {
-            matches!(f.exchange, Exchange::Child(_) | Exchange::DeleteChildren(_) | Exchange::DeleteIke)
-        });
-        if self.stage != Stage::Live || busy_with_children || self.peer_rekey.is_some() {
+        let busy = |e: &Exchange| {
+            matches!(e, Exchange::CreateChild(_) | Exchange::DeleteChild(_) | Exchange::DeleteIke(_))
+        };
+        let busy_with_children = self.core.requests.flights().any(|flight| busy(&flight.exchange));
+        if !self.is_live() || busy_with_children || self.rekeying.rival().is_some() {
             return Answer::refuse(Kind::RekeyIke, NotifyType::TemporaryFailure);
         }
         match self.rekey_as_responder(shared, now, view) {
@@ -230,12 +247,12 @@ impl IkeSa {
         view: View<'_>,
     ) -> Result<Vec<Payload>, Payload> {
         let syntax = |_| notify(NotifyType::InvalidSyntax, []);
-        let conn = self.link.conn.clone();
+        let conn = self.core.link.conn.clone();
         let offered = view.sa().ok_or_else(|| syntax("no SA payload"))?;
         let ni = view.nonce().ok_or_else(|| syntax("no nonce"))?;
         let ke_group = view.ke().map(|(group, _)| group);
         let choice = proposal::select_ike(offered, &conn.ike_proposals, ke_group).map_err(|mismatch| {
-            tracing::info!(sa = %self.link.id, %mismatch, "rekeying of the IKE SA refused");
+            tracing::info!(sa = %self.core.id(), %mismatch, "rekeying of the IKE SA refused");
             notify(NotifyType::NoProposalChosen, [])
         })?;
         let group = choice.suite.group;
@@ -260,52 +277,16 @@ impl IkeSa {
         // The client may ask here too (RFC 5723 section 4.1).
         let ticket = heir.answer_ticket_request(shared, now, view);
         shared.actions.push_back(Action::Spawn(heir));
-        if self.out.flights().any(|f| matches!(f.exchange, Exchange::RekeyIke(_))) {
+        if self.rekeying_ike() {
             let lowest = ni.min(nr.as_slice()).to_vec();
-            self.peer_rekey = Some(PeerRekey { heir: id, lowest });
+            self.rekeying.set_rival(Rival { heir: id, lowest });
         } else {
-            shared.actions.push_back(Action::Inherit { from: self.link.id, to: id });
+            shared.actions.push_back(Action::Inherit { from: self.core.id(), to: id });
             self.supersede(now);
         }
         let mut payloads = vec![Payload::Sa(choice.answer(Some(spi))), Payload::Nonce(nr)];
         payloads.extend(key);
         payloads.extend(ticket.into_iter().flatten());
         Ok(payloads)
-    }
-
-    /// Takes over what belongs to the session from the SA that this one replaces.
-    pub(crate) fn inherit(&mut self, old: &mut IkeSa, now: Instant) {
-        self.stage = Stage::Live;
-        self.unheard = !self.link.initiator;
-        self.children = std::mem::take(&mut old.children);
-        // "Control messages that pertain to Child SAs MUST be sent under the protection of the IKE SA that generated them (or
-        // its successor if the IKE SA was rekeyed)." (RFC 7296 section 1.4)
-        self.queue = std::mem::take(&mut old.queue);
-        self.queue.retain(|p| !matches!(p.task, Task::RekeyIke | Task::DeleteIke));
-        self.assigned = std::mem::take(&mut old.assigned);
-        self.additional = std::mem::take(&mut old.additional);
-        self.keepalive = old.keepalive.clone();
-        self.link.path = old.link.path;
-        self.nat = old.nat;
-        self.seen_as = None;
-        self.had_ticket |= old.had_ticket;
-        self.announcing = old.announcing.take();
-        self.asleep = old.asleep;
-        self.last_in = old.last_in;
-        self.last_out = old.last_out;
-        self.link.stats = std::mem::take(&mut old.link.stats);
-        if old.out.flights().any(|f| matches!(f.exchange, Exchange::Update(_))) {
-            self.enqueue_first(Task::Update, now);
-        }
-        if self.renews_tickets() {
-            // "When the IKE SA is rekeyed, the ticket is invalidated, and the client SHOULD request a new ticket." (RFC 5723
-            // section 6.2)
-            self.enqueue(Task::Ticket, now);
-        }
-        if let Some(at) = self.queue.iter().position(|p| p.task == Task::Sleep) {
-            // It goes after everything else.
-            let sleep = self.queue.remove(at);
-            self.queue.extend(sleep);
-        }
     }
 }

@@ -8,19 +8,24 @@ use dormouse_wire::ike::dormancy::vendor_id;
 use dormouse_wire::ike::{AuthMethod, ExchangeType, Header, Id, NotifyType, Payload, unsupported_critical};
 
 use crate::auth::{self, Authentication, Proof};
-use crate::child::{ChildOffer, Dynamic, Inner, Origin};
+use crate::child::install::Origin;
+use crate::child::offer::ChildOffer;
+use crate::child::{Dynamic, Inner};
 use crate::config::{AssignedConfig, Connection, LocalAuth, Resumption};
 use crate::config_payload;
 use crate::error::{Discard, NegotiationError};
-use crate::event::{CloseReason, Established, Event};
-use crate::handshake::{Session, Slot, Step, patience, send_what_is_due};
+use crate::event::{Established, Event};
+use crate::exchange::child::CreateChild;
+use crate::handshake::{Session, Slot, Step, send_what_is_due};
 use crate::keys::Nonces;
 use crate::link::{Channel, Link};
 use crate::natd;
 use crate::payloads::{self, View, notify};
 use crate::proposal::KeyExchange;
-use crate::sa::{Birth, IkeSa, Stage};
-use crate::shared::{Action, Shared};
+use crate::sa::mobility::Mobility;
+use crate::sa::stage::Stage;
+use crate::sa::{Birth, IkeSa};
+use crate::shared::Shared;
 use crate::stats::Kind;
 use crate::ticket::ClientTicket;
 use crate::transport::Ends;
@@ -134,7 +139,7 @@ impl Authenticating {
         link.send(shared, Class::Urgent, &datagrams);
         link.stats.begin(Kind::Auth);
         shared.stats.begin(Kind::Auth);
-        let (wait, until) = (shared.wait(1), now + patience(shared));
+        let (wait, until) = (link.wait(shared, 1), now + link.patience(shared));
         let mut out = Outgoing::new(1);
         out.start(now, wait, until, datagrams, Class::Urgent, ());
         let first = Secrets { nonce_i, nonce_r, response, nat, seen_as, ticket, replaces, id_i };
@@ -149,7 +154,7 @@ impl Authenticating {
             }
             _ => path,
         };
-        let wait = shared.wait(1);
+        let wait = self.link.wait(shared, 1);
         for (datagrams, class) in self.out.resend_all(now, wait, true) {
             self.link.send_again(shared, class, &datagrams);
         }
@@ -298,6 +303,9 @@ impl Authenticating {
         let authenticated = first.ticket.as_ref().map_or_else(|| shared.unix(now), |t| t.authenticated);
         let peer = auth::identity(&id_r).unwrap_or_else(|_| conn.local_id.clone());
         let assigned = view.cp().and_then(config_payload::parse_reply).unwrap_or_default();
+        let mobike = conn.mobike && view.has(NotifyType::MobikeSupported);
+        let nat = nat_after(&conn, resumed, first.nat);
+        let told = payloads::other_addresses(&conn.additional_addresses, &link.path);
         let birth = Birth {
             session: Session {
                 id_i: first.id_i,
@@ -306,46 +314,42 @@ impl Authenticating {
                 authenticated,
                 vouched_until,
             },
-            local_id: conn.local_id.clone(),
             peer,
             client: true,
             assigned,
-            mobike: conn.mobike && view.has(NotifyType::MobikeSupported),
+            mobility: Mobility::new(&conn, mobike, nat, first.seen_as, told),
             dormancy: conn.dormancy && view.knows_dormancy(),
-            nat: nat_after(&conn, resumed, first.nat),
             next_ids: (2, 0),
             link,
             channel,
         };
         let mut sa = Box::new(IkeSa::new(shared, now, birth));
-        sa.seen_as = first.seen_as;
-        sa.note_window(view);
+        sa.core.note_window(view);
         let nonces = Nonces { i: &first.nonce_i, r: &first.nonce_r };
         let origin =
             Origin { nonces, shared_secret: None, we_began: true, replaces: None, receives_only: false };
-        let agreed = check_addresses(&conn, &sa.assigned, view).and_then(|()| offer.accept(view));
+        let agreed = check_addresses(&conn, &sa.core.assigned, view).and_then(|()| offer.accept(view));
         let agreed = match agreed {
             Ok(agreed) => agreed,
             Err(error) => {
-                // The IKE SA stands (RFC 7296 section 2.21.2), but nobody wants it without its CHILD SA.
+                // The IKE SA stands (RFC 7296 section 2.21.2), and is of no use without its CHILD SA.
                 shared.free_esp_spi(offer.spi_in);
-                tracing::info!(sa = %sa.link.id, %error, "connecting failed");
-                shared.event(Event::Failed { sa: sa.link.id, error });
-                sa.stage = Stage::Superseded;
-                sa.close(shared, now, CloseReason::Requested);
+                tracing::info!(sa = %sa.core.id(), %error, "connecting failed");
+                shared.event(Event::Failed { sa: sa.core.id(), error });
+                sa.dismiss(shared, now);
                 return Step::to(Slot::Established(sa));
             }
         };
         announce(shared, &sa, resumed, first.replaces);
         sa.hear_addresses(shared, view);
         if let Err(error) = sa.install(shared, now, agreed, &origin) {
-            shared.event(Event::ChildFailed { sa: sa.link.id, error });
+            shared.event(Event::ChildFailed { sa: sa.core.id(), error });
         }
         sa.take_ticket(shared, now, view);
         sa.take_load(shared, view);
-        shared.actions.extend(first.replaces.map(Action::Close));
+        sa.upkeep.set_predecessor(first.replaces);
         for config in 1..conn.children.len() {
-            sa.enqueue(crate::sa::Task::CreateChild(config), now);
+            sa.enqueue(CreateChild::another(config), now);
         }
         sa.pump(shared, now);
         Step::to(Slot::Established(sa))
@@ -370,19 +374,20 @@ pub(crate) fn nat_after(conn: &Connection, resumed: bool, nat: natd::Detection) 
 }
 
 pub(crate) fn announce(shared: &mut Shared, sa: &IkeSa, resumed: bool, replaced: Option<SaId>) {
-    let path = sa.link.path;
-    tracing::info!(sa = %sa.link.id, peer = %sa.peer, %path, resumed, "IKE SA established");
+    let IkeSa { core, stage, mobility, dormancy, .. } = sa;
+    let path = core.link.path;
+    tracing::info!(sa = %core.id(), peer = %core.peer, %path, resumed, "IKE SA established");
     shared.event(Event::Established(Box::new(Established {
-        sa: sa.link.id,
-        connection: sa.link.conn.name.clone(),
-        peer: sa.peer.clone(),
-        initiator: sa.link.initiator,
+        sa: core.id(),
+        connection: core.link.conn.name.clone(),
+        peer: core.peer.clone(),
+        initiator: core.link.initiator,
         resumed,
-        mobike: sa.mobike,
-        dormancy: sa.dormancy,
-        confirmed: sa.tentative.is_none(),
+        mobike: mobility.is_mobike(),
+        dormancy: dormancy.is_open(),
+        confirmed: !matches!(stage, Stage::Tentative(_)),
         path,
-        configuration: sa.assigned.clone(),
+        configuration: core.assigned.clone(),
         replaced,
     })));
 }
@@ -408,7 +413,10 @@ pub(crate) fn extensions(shared: &Shared, conn: &Connection, link: &Link) -> Vec
         // "The notification data field MUST be left empty (zero-length) when sending, and its contents (if any) MUST be ignored
         // when this notification is received." (RFC 4555 section 4.2.1)
         list.push(notify(NotifyType::MobikeSupported, []));
-        list.extend(payloads::told_addresses(&conn.additional_addresses, &link.path));
+        list.extend(payloads::told_addresses(&payloads::other_addresses(
+            &conn.additional_addresses,
+            &link.path,
+        )));
         if conn.no_nats_allowed {
             // "[...] all messages that can update the addresses associated with the IKE_SA [...] MUST also include a
             // NO_NATS_ALLOWED notification" (RFC 4555 section 3.9)

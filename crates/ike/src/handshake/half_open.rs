@@ -2,7 +2,6 @@
 //! directions and the answer with the first CHILD SA. Keys are derived when the first protected message comes: a flood of
 //! first messages costs no key agreement.
 
-use core::net::SocketAddr;
 use std::sync::Arc;
 
 use dormouse_crypto::DhPrivate;
@@ -11,8 +10,11 @@ use dormouse_sansio::{Class, Instant, Path};
 use dormouse_wire::ike::dormancy::vendor_id;
 use dormouse_wire::ike::{AuthMethod, ExchangeType, Header, Id, NotifyType, Payload, unsupported_critical};
 
+use crate::action::Action;
 use crate::auth::{self, Authentication, Proof};
-use crate::child::{Agreed, Origin, choose, dynamic};
+use crate::child::Agreed;
+use crate::child::choose::choose;
+use crate::child::install::Origin;
 use crate::config::{AssignedConfig, Connection, RemoteAuth};
 use crate::config_payload::{self, Lease};
 use crate::error::{Discard, NegotiationError};
@@ -25,8 +27,9 @@ use crate::link::{Channel, Link};
 use crate::natd;
 use crate::payloads::{self, View, notify};
 use crate::proposal::{self, IkeSuite, KeyExchange};
-use crate::sa::{Birth, IkeSa};
-use crate::shared::{Action, Shared};
+use crate::sa::mobility::Mobility;
+use crate::sa::{Answer, Birth, IkeSa};
+use crate::shared::Shared;
 use crate::stats::Kind;
 use crate::ticket::TicketContent;
 
@@ -43,7 +46,6 @@ pub(crate) struct HalfOpen {
     pub(crate) link: Link,
     pub(crate) how: How,
     pub(crate) channel: Option<Channel>,
-    pub(crate) first_from: SocketAddr,
     pub(crate) nonce_i: Vec<u8>,
     pub(crate) nonce_r: Vec<u8>,
     pub(crate) request: Vec<u8>,
@@ -371,21 +373,21 @@ impl HalfOpen {
         list.push(proof.into());
         let (assigned, cp, no_address) = assign(shared, &conn, &identity, view);
         list.extend(cp);
+        let mobike = conn.mobike && view.has(NotifyType::MobikeSupported);
+        let told = payloads::other_addresses(shared.addresses_of(&conn), &link.path);
         let birth = Birth {
             session,
-            local_id: conn.local_id.clone(),
             peer: identity.clone(),
             client: false,
             assigned,
-            mobike: conn.mobike && view.has(NotifyType::MobikeSupported),
+            mobility: Mobility::new(&conn, mobike, nat_after(&conn, resumed, nat), None, told),
             dormancy: conn.dormancy && view.knows_dormancy(),
-            nat: nat_after(&conn, resumed, nat),
             next_ids: (0, 2),
             link,
             channel,
         };
         let mut sa = Box::new(IkeSa::new(shared, now, birth));
-        sa.note_window(view);
+        sa.core.note_window(view);
         let nonces = Nonces { i: &nonce_i, r: &nonce_r };
         let origin =
             Origin { nonces, shared_secret: None, we_began: false, replaces: None, receives_only: false };
@@ -400,28 +402,28 @@ impl HalfOpen {
                 .map_err(|error| Refusal { kind: NotifyType::NoAdditionalSas, error })
         });
         if let Err(Refusal { kind, error }) = installed {
-            tracing::info!(sa = %sa.link.id, %error, "no CHILD SA");
+            tracing::info!(sa = %sa.core.id(), %error, "no CHILD SA");
             list.push(notify(kind, []));
-            shared.event(Event::ChildFailed { sa: sa.link.id, error });
+            shared.event(Event::ChildFailed { sa: sa.core.id(), error });
         }
         // "[...] the proper IKE response (e.g., an IKE_AUTH response or an error notification) MUST be sent" (RFC 5723 section
         // 4.1): whatever became of the ticket.
         list.extend(answer_extensions(shared, now, &mut sa, view));
         if view.has(NotifyType::InitialContact) {
             shared.actions.push_back(Action::InitialContact {
-                by: sa.link.id,
+                by: sa.core.id(),
                 peer: identity,
                 connection: conn.name.clone(),
             });
         }
         if let How::Resume(ticket) = &how {
             shared.actions.push_back(Action::Resumed {
-                by: sa.link.id,
+                by: sa.core.id(),
                 old_spi: ticket.spi_r,
                 other_spi: ticket.spi_i,
             });
         }
-        sa.answer_auth(shared, now, &list);
+        sa.answer_auth(shared, now, list);
         let unix = shared.unix(now);
         shared.load.record(unix, clients, now - begun);
         Step::to(Slot::Established(sa))
@@ -436,7 +438,7 @@ fn first_child(
     view: View<'_>,
     list: &mut Vec<Payload>,
 ) -> Result<Agreed, Refusal> {
-    let dynamic = dynamic(&sa.assigned, false, &sa.link.path);
+    let dynamic = sa.dynamic();
     let chosen =
         choose(shared, conn, None, view, &dynamic, sa.ends(), KeyExchange::Never).map_err(|refused| {
             let kind = match &refused.notify {
@@ -489,18 +491,18 @@ pub(crate) fn answer_extensions(
     view: View<'_>,
 ) -> Vec<Payload> {
     let mut list = Vec::new();
-    if sa.mobike {
+    if sa.mobility.is_mobike() {
         // "Implementations that wish to use MOBIKE for a particular IKE_SA MUST include a MOBIKE_SUPPORTED notification in the
         // IKE_AUTH exchange" (RFC 4555 section 3.2)
         list.push(notify(NotifyType::MobikeSupported, []));
-        list.extend(payloads::told_addresses(&sa.link.conn.additional_addresses, &sa.link.path));
+        list.extend(payloads::told_addresses(sa.mobility.told()));
     }
     if shared.config.window > 1 {
         let window = shared.config.window.min(crate::window::MAX_WINDOW);
         list.push(notify(NotifyType::SetWindowSize, window.to_be_bytes()));
     }
     list.extend(sa.answer_ticket_request(shared, now, view).into_iter().flatten());
-    if sa.dormancy {
+    if sa.dormancy.is_open() {
         list.push(vendor_id());
         list.push(shared.load_payload(now));
     }
@@ -509,13 +511,9 @@ pub(crate) fn answer_extensions(
 
 impl IkeSa {
     /// Sends the answer to IKE_AUTH and keeps it for repetitions.
-    fn answer_auth(&mut self, shared: &mut Shared, now: Instant, list: &[Payload]) {
-        let header = self.link.header(ExchangeType::IkeAuth, true, 1);
-        let datagrams = self.channel.seal(&self.link, shared, &header, list);
-        self.link.send(shared, Class::Timely, &datagrams);
-        self.link.stats.answer(Kind::Auth);
-        shared.stats.answer(Kind::Auth);
-        self.last_out = now;
-        self.inc.remember(1, datagrams);
+    fn answer_auth(&mut self, shared: &mut Shared, now: Instant, list: Vec<Payload>) {
+        let (path, core) = (self.core.link.path, &mut self.core);
+        let sent = core.answer(shared, now, path, ExchangeType::IkeAuth, 1, &Answer::of(Kind::Auth, list));
+        core.answers.remember(1, sent);
     }
 }

@@ -17,7 +17,7 @@ use crate::error::{Discard, NegotiationError};
 use crate::event::Event;
 use crate::handshake::authenticating::{Authenticating, FirstExchange};
 use crate::handshake::quick::{self, Quick};
-use crate::handshake::{Slot, Step, patience, send_what_is_due};
+use crate::handshake::{Slot, Step, send_what_is_due};
 use crate::keys::{self, IkeKeys, Nonces, Spis};
 use crate::limits::COOKIE_MAX;
 use crate::link::{Channel, Link};
@@ -123,7 +123,7 @@ impl Opening {
         };
         let kind = if matches!(how, How::Init { .. }) { Kind::Init } else { Kind::Resume };
         let nonce = shared.nonce();
-        let until = now + patience(shared);
+        let until = now + link.patience(shared);
         let out = Outgoing::new(0);
         let mut opening = Self {
             link,
@@ -183,7 +183,7 @@ impl Opening {
         self.out = Outgoing::new(0);
         let datagrams = vec![self.request.clone()];
         self.link.send(shared, Class::Urgent, &datagrams);
-        let wait = shared.wait(1);
+        let wait = self.link.wait(shared, 1);
         self.out.start(now, wait, self.until, datagrams, Class::Urgent, ());
     }
 
@@ -212,7 +212,7 @@ impl Opening {
         self.link.path = path;
         self.choose_port(shared);
         if self.link.path == before {
-            let wait = shared.wait(1);
+            let wait = self.link.wait(shared, 1);
             for (datagrams, class) in self.out.resend_all(now, wait, true) {
                 self.link.send_again(shared, class, &datagrams);
             }
@@ -224,7 +224,7 @@ impl Opening {
         self.link.spis.i = shared.new_spi(self.link.id);
         self.nonce = shared.nonce();
         self.cookie = None;
-        self.until = now + patience(shared);
+        self.until = now + self.link.patience(shared);
         self.send(shared, now);
     }
 

@@ -10,7 +10,6 @@ pub(crate) mod initiator;
 pub(crate) mod quick;
 pub(crate) mod responder;
 
-use core::net::SocketAddr;
 use core::time::Duration;
 
 use dormouse_sansio::{Deadline, Instant, Path};
@@ -19,6 +18,7 @@ use dormouse_wire::ike::{AuthMethod, Header, Id};
 use crate::error::{Discard, NegotiationError};
 use crate::event::Event;
 use crate::link::Link;
+use crate::sa::stage::Stage;
 use crate::sa::{Fate, IkeSa};
 use crate::shared::Shared;
 use crate::window::{Due, Outgoing};
@@ -77,16 +77,16 @@ impl Slot {
             Self::Opening(s) => &s.link,
             Self::Authenticating(s) => &s.link,
             Self::HalfOpen(s) => &s.link,
-            Self::Established(s) => &s.link,
+            Self::Established(s) => &s.core.link,
         }
     }
 
-    /// For a half-open or tentative SA: the key of its first message.
-    pub(crate) fn half_open_peer(&self) -> Option<(SocketAddr, u64)> {
+    /// Whether its caller has not shown yet that it is there.
+    pub(crate) fn is_half_open(&self) -> bool {
         match self {
-            Self::HalfOpen(s) => Some((s.first_from, s.link.spis.i)),
-            Self::Established(s) => s.tentative.as_ref().map(|t| (t.first_from, s.link.spis.i)),
-            _ => None,
+            Self::HalfOpen(_) => true,
+            Self::Established(s) => matches!(s.stage, Stage::Tentative(_)),
+            Self::Opening(_) | Self::Authenticating(_) => false,
         }
     }
 
@@ -118,19 +118,22 @@ impl Slot {
         }
     }
 
-    pub(crate) fn handle_timeout(self, shared: &mut Shared, now: Instant) -> (Option<Self>, Fate) {
+    /// The state that follows, if any.
+    pub(crate) fn handle_timeout(self, shared: &mut Shared, now: Instant) -> Option<Self> {
         match self {
-            Self::Opening(s) => (s.handle_timeout(shared, now).map(Self::Opening), Fate::Lives),
-            Self::Authenticating(s) => (s.handle_timeout(shared, now).map(Self::Authenticating), Fate::Lives),
+            Self::Opening(s) => s.handle_timeout(shared, now).map(Self::Opening),
+            Self::Authenticating(s) => s.handle_timeout(shared, now).map(Self::Authenticating),
             Self::HalfOpen(s) if s.expires <= now => {
                 s.expire(shared);
-                (None, Fate::Lives)
+                None
             }
+            Self::HalfOpen(s) => Some(Self::HalfOpen(s)),
             Self::Established(mut s) => {
-                let fate = s.handle_timeout(shared, now);
-                (Some(Self::Established(s)), fate)
+                if let Fate::Ends(reason) = s.handle_timeout(shared, now) {
+                    s.over(reason);
+                }
+                Some(Self::Established(s))
             }
-            half_open => (Some(half_open), Fate::Lives),
         }
     }
 
@@ -159,8 +162,8 @@ fn send_what_is_due(
     now: Instant,
     exchange: &'static str,
 ) -> Option<NegotiationError> {
-    let tries = shared.config.retransmission.tries;
-    while let Some(due) = out.due(now, tries, |sent| shared.wait(sent)) {
+    let policy = link.conn.retransmission;
+    while let Some(due) = out.due(now, policy.tries, |sent| policy.wait(sent, &mut shared.entropy)) {
         match due {
             Due::Again(datagrams, class) => link.send_again(shared, class, &datagrams),
             Due::GaveUp(flight) => {
@@ -170,9 +173,4 @@ fn send_what_is_due(
         }
     }
     None
-}
-
-/// How long a request is worth repeating: all waits of the policy together.
-pub(crate) fn patience(shared: &mut Shared) -> Duration {
-    (1..=shared.config.retransmission.tries).map(|sent| shared.wait(sent)).sum()
 }

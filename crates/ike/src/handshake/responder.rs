@@ -19,6 +19,7 @@ use crate::link::Link;
 use crate::natd;
 use crate::payloads::{self, View, notify};
 use crate::proposal;
+use crate::sa::stage::Stage;
 use crate::stats::{Kind, Stats};
 use crate::ticket::TicketContent;
 
@@ -57,8 +58,8 @@ impl Endpoint {
             return self.refuse_first(path, header, refusal);
         }
         let limits = self.shared.config.half_open;
-        let from_there = self.half_open_by_address.get(&path.remote.ip()).copied().unwrap_or(0);
-        if self.shared.half_open >= limits.max || from_there >= limits.max_per_address {
+        let from_there = self.shared.half_open.from(path.remote.ip());
+        if self.shared.half_open.len() >= limits.max || from_there >= limits.max_per_address {
             return Err(Discard::TooManyHalfOpen);
         }
         if self.shared.config.max_sas.is_some_and(|most| self.len() >= most) {
@@ -86,13 +87,13 @@ impl Endpoint {
 
     /// A repetition of a first message that is in hand gets the same answer (RFC 7296 section 2.1).
     fn repeat_first_answer(&mut self, path: Path, header: &Header, datagram: &[u8]) -> Result<bool, Discard> {
-        let key = (header.spi_i, path.remote);
-        let slot = self.first_messages.get(&key).and_then(|id| self.slots.get_mut(id));
+        let begun = self.shared.half_open.begun_by(header.spi_i, path.remote);
+        let slot = begun.and_then(|id| self.slots.get_mut(&id));
         let (link, request, response) = match slot {
             Some(Slot::HalfOpen(half)) => (&mut half.link, &half.request, &half.response),
-            Some(Slot::Established(ike)) => match &ike.tentative {
-                Some(tentative) => (&mut ike.link, &tentative.request, &tentative.response),
-                None => return Ok(false),
+            Some(Slot::Established(ike)) => match &ike.stage {
+                Stage::Tentative(begun) => (&mut ike.core.link, &begun.request, &begun.response),
+                _ => return Ok(false),
             },
             _ => return Ok(false),
         };
@@ -122,7 +123,7 @@ impl Endpoint {
         ni: &[u8],
     ) -> Result<(), Discard> {
         let shared = &mut self.shared;
-        if shared.half_open < shared.config.half_open.cookie_threshold {
+        if shared.half_open.len() < shared.config.half_open.cookie_threshold {
             return Ok(());
         }
         let given = crate::endpoint::carries_cookie(view);
@@ -287,7 +288,6 @@ impl Endpoint {
             link,
             how,
             channel: None,
-            first_from: path.remote,
             nonce_i: view.nonce().unwrap_or_default().to_vec(),
             nonce_r,
             request: datagram.to_vec(),
@@ -296,17 +296,11 @@ impl Endpoint {
             peer_hashes: hashes.map(|n| auth::parse_hash_algorithms(&n.data)),
             expires: now + shared.config.half_open.timeout,
             begun: now,
-            clients: shared.half_open + 1,
+            clients: shared.half_open.len() + 1,
             refused: None,
         };
         self.slots.insert(id, Slot::HalfOpen(Box::new(half)));
         self.touch(id);
-        self.first_messages.insert((header.spi_i, path.remote), id);
-        self.half_open_entered(path.remote);
-    }
-
-    pub(crate) fn half_open_entered(&mut self, from: core::net::SocketAddr) {
-        self.shared.half_open += 1;
-        *self.half_open_by_address.entry(from.ip()).or_default() += 1;
+        self.shared.half_open.enter(id, header.spi_i, path.remote);
     }
 }

@@ -156,6 +156,11 @@ pub struct Connection {
     /// The CHILD SA: what is tunnelled and how it is protected.
     #[serde(default)]
     pub child: Child,
+    /// Further CHILD SAs by name, `[connection.NAME.children.OTHER]`, for gateways that want one for each network. They have the keys of
+    /// `child` (but `request_address`, which counts for all), come up after it, and are rekeyed and deleted one by one. A gateway takes
+    /// the one that fits what its client asks for best.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub children: BTreeMap<String, Child>,
     /// Session resumption (RFC 5723).
     #[serde(default)]
     pub resumption: Resumption,
@@ -201,6 +206,10 @@ pub struct RemoteAuth {
     /// Accept a certificate whose extended key usage is only for web servers, as public authorities issue.
     #[serde(default)]
     pub allow_server_auth: bool,
+    /// Accept a peer that signs with RSA and SHA-1, the only way of IKEv2 before RFC 7427. SHA-1 is broken: only for a peer that knows
+    /// nothing better.
+    #[serde(default)]
+    pub accept_rsa_sha1: bool,
 }
 
 /// A secret in the file. Never printed.
@@ -251,6 +260,19 @@ pub struct Ike {
     pub fragment_size: u16,
     /// Carry ESP in UDP even without a NAT.
     pub force_udp: bool,
+    /// Refuse paths with a NAT (RFC 4555 section 3.9): a changed address is taken for an attack. Only where no NAT can be, as between
+    /// sites.
+    pub no_nats_allowed: bool,
+    /// Gateway: send to a client's new address only after the client has answered from there (RFC 4555 section 3.7). Costs a round trip
+    /// of silence with each move; clients that the gateway does not trust could otherwise direct its traffic at others.
+    pub return_routability: bool,
+    /// Client: with each new session, the gateway drops what it still has of this client's identity. `false` where several devices share
+    /// one identity.
+    pub initial_contact: bool,
+    /// An unanswered request is sent again after this time, in milliseconds; each further wait is 1.8 times as long, 15 s at most.
+    pub retransmit_ms: u32,
+    /// How often a request is sent before the peer is given up. A gateway that knows MOBIKE goes on until `liveness_timeout`.
+    pub retransmit_tries: u32,
     /// NAT keepalives: `"auto"` finds the longest interval that keeps the mapping, `"off"` sends none, a number is seconds.
     pub keepalive: Keepalive,
     /// Check that the peer is alive after this time without a sign of it. 0: never.
@@ -271,6 +293,11 @@ impl Default for Ike {
             fragmentation: true,
             fragment_size: 1280,
             force_udp: false,
+            no_nats_allowed: false,
+            return_routability: false,
+            initial_contact: true,
+            retransmit_ms: 500,
+            retransmit_tries: 6,
             keepalive: Keepalive::Auto,
             liveness: Seconds(60),
             liveness_timeout: Seconds(120),

@@ -54,8 +54,6 @@ pub struct Resolved {
     pub deadlines: Deadlines,
     /// Packets held while the session comes back.
     pub hold_packets: usize,
-    /// Traffic-flow padding: a multiple of this many bytes; 0 for none.
-    pub pad_to: u16,
     /// Prefixes of the address pool.
     pub pool: Vec<IpNet>,
 }
@@ -120,7 +118,11 @@ fn connection(name: &str, c: &Connection, read: &mut ReadFile<'_>) -> Result<Res
         Role::Gateway => ike::Role::Responder,
     };
     ike_part(&mut conn, c, &key)?;
-    conn.children = vec![child(c, &key)?];
+    conn.children = vec![child(c, &c.child, &key("child"))?];
+    for (name, further) in &c.children {
+        let child = child(c, further, &key(&format!("children.{name}")))?;
+        conn.children.push(ike::ChildConfig { name: name.clone(), ..child });
+    }
     conn.request = request(c);
     conn.offer = ike::OfferedConfig {
         addresses: !c.pool.addresses.is_empty(),
@@ -136,7 +138,6 @@ fn connection(name: &str, c: &Connection, read: &mut ReadFile<'_>) -> Result<Res
         ike: Arc::new(conn),
         deadlines: deadlines(&c.wake),
         hold_packets: c.wake.hold_packets,
-        pad_to: c.child.pad_to,
         pool: c.pool.addresses.clone(),
     })
 }
@@ -161,6 +162,11 @@ fn ike_part(
     }
     conn.fragmentation = ike::Fragmentation { enabled: i.fragmentation, size: i.fragment_size.into() };
     conn.force_udp_encap = i.force_udp;
+    conn.no_nats_allowed = i.no_nats_allowed;
+    conn.return_routability = i.return_routability;
+    conn.initial_contact = i.initial_contact;
+    conn.retransmission.initial = Duration::from_millis(i.retransmit_ms.into());
+    conn.retransmission.tries = i.retransmit_tries;
     conn.keepalive = match i.keepalive {
         file::Keepalive::Auto => ike::Keepalive::Auto,
         file::Keepalive::Off => ike::Keepalive::Off,
@@ -187,11 +193,12 @@ fn ike_part(
     Ok(())
 }
 
-fn child(c: &Connection, key: &dyn Fn(&str) -> String) -> Result<ike::ChildConfig, ConfigError> {
-    let ch = &c.child;
+/// One CHILD SA, whose keys stand below `key`.
+fn child(c: &Connection, ch: &file::Child, key: &str) -> Result<ike::ChildConfig, ConfigError> {
+    let key = |k: &str| format!("{key}.{k}");
     let mut child = ike::ChildConfig::default();
     if !ch.proposals.is_empty() {
-        child.proposals = proposals(&key("child.proposals"), &ch.proposals)?;
+        child.proposals = proposals(&key("proposals"), &ch.proposals)?;
     }
     let selectors = |side: &[Selector]| {
         let spec = |s: &Selector| match s {
@@ -205,7 +212,7 @@ fn child(c: &Connection, key: &dyn Fn(&str) -> String) -> Result<ike::ChildConfi
     let unsaid = ch.remote == file::Child::default().remote;
     let dynamic = vec![Selector::Dynamic];
     let remote = if hands_out && unsaid { &dynamic } else { &ch.remote };
-    for (side, list) in [("child.local", &ch.local), ("child.remote", remote)] {
+    for (side, list) in [("local", &ch.local), ("remote", remote)] {
         if list.is_empty() {
             return Err(ConfigError::new(key(side), "at least one prefix, or \"dynamic\", is needed"));
         }
@@ -219,14 +226,14 @@ fn child(c: &Connection, key: &dyn Fn(&str) -> String) -> Result<ike::ChildConfi
     child.esn = if ch.esn { ike::EsnPolicy::Prefer } else { ike::EsnPolicy::Off };
     if !(1024..=65_536).contains(&ch.replay_window) {
         return Err(ConfigError::new(
-            key("child.replay_window"),
+            key("replay_window"),
             format!("{} is not between 1024 and 65536", ch.replay_window),
         ));
     }
     child.replay_window = ch.replay_window;
     if ch.rekey.0 < 10 {
         return Err(ConfigError::new(
-            key("child.rekey"),
+            key("rekey"),
             format!("{} s is too short to be useful; 10 is the least", ch.rekey.0),
         ));
     }
@@ -234,7 +241,7 @@ fn child(c: &Connection, key: &dyn Fn(&str) -> String) -> Result<ike::ChildConfi
     if ch.rekey_bytes > 0 {
         child.lifetime.bytes = Some(ch.rekey_bytes);
     }
-    child.tfc_padding = ch.pad_to > 0;
+    child.pad_to = ch.pad_to;
     Ok(child)
 }
 
@@ -242,7 +249,8 @@ fn request(c: &Connection) -> ike::AddressRequest {
     if c.role == Role::Gateway {
         return ike::AddressRequest::default();
     }
-    let dynamic = c.child.local.contains(&Selector::Dynamic) && c.child.mode == Mode::Tunnel;
+    let mut children = std::iter::once(&c.child).chain(c.children.values());
+    let dynamic = children.any(|ch| ch.local.contains(&Selector::Dynamic) && ch.mode == Mode::Tunnel);
     match c.child.request_address {
         Request::Auto => ike::AddressRequest { v4: dynamic, v6: dynamic, dns: dynamic },
         Request::Ipv4 => ike::AddressRequest { v4: true, v6: false, dns: true },
@@ -349,7 +357,7 @@ fn remote_auth(
             }
             let trust = TrustStore::new(authorities).map_err(|e| ConfigError::new(&key, e))?;
             let usage = if r.allow_server_auth { Usage::IkeOrServerAuth } else { Usage::Ike };
-            Ok(ike::RemoteAuth::Cert { trust: Arc::new(trust), usage, accept_rsa_sha1: false })
+            Ok(ike::RemoteAuth::Cert { trust: Arc::new(trust), usage, accept_rsa_sha1: r.accept_rsa_sha1 })
         }
     }
 }

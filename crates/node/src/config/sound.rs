@@ -1,7 +1,7 @@
 //! What a configuration cannot mean, though each value has the right type: numbers that nothing works with, and keys that contradict
 //! each other. Owns these bounds; must never read a file or another module's state.
 
-use super::file::{Connection, Daemon, Mode, ResumptionMode, Role, Selector};
+use super::file::{Child, Connection, Daemon, Mode, Request, ResumptionMode, Role, Selector};
 use super::resolve::ConfigError;
 
 /// Longest name of an interface, in bytes (Linux: IFNAMSIZ less the zero).
@@ -10,6 +10,10 @@ const INTERFACE_MOST: usize = 15;
 const MTU_LEAST: u16 = 576;
 /// A rung of the ladder that is given less than this cannot hear an answer, in milliseconds.
 const RUNG_LEAST: u32 = 100;
+/// A request that is sent again sooner than this has had no time for its answer, in milliseconds.
+const RETRANSMIT_LEAST: u32 = 50;
+/// The name of a connection's first CHILD SA.
+const FIRST_CHILD: &str = "net";
 /// Keys for fewer bytes than this are changed more often than they are used.
 const REKEY_BYTES_LEAST: u64 = 1 << 20;
 
@@ -81,12 +85,30 @@ pub(super) fn connection(name: &str, c: &Connection) -> Result<(), ConfigError> 
     {
         return wrong("pool", "a client gives no addresses; remove it or set role = \"gateway\"".into());
     }
-    if c.role == Role::Gateway && !pool.addresses.is_empty() && c.child.mode == Mode::Tunnel {
-        // Its clients would be connected, and reach nothing.
-        if !c.child.local.iter().any(|s| matches!(s, Selector::Net(_))) {
-            let problem = "say what clients reach behind this gateway, such as [\"0.0.0.0/0\", \"::/0\"]";
-            return wrong("child.local", problem.into());
-        }
+    let named = c.children.iter().map(|(name, child)| (format!("children.{name}"), child));
+    for (key, ch) in std::iter::once(("child".to_owned(), &c.child)).chain(named) {
+        child(c, &key, ch).or_else(|(k, problem)| wrong(&format!("{key}.{k}"), problem))?;
+    }
+    if let Some(name) = c.children.get_key_value(FIRST_CHILD).map(|(name, _)| name) {
+        return wrong(
+            &format!("children.{name}"),
+            format!("\"{name}\" is the name of `child`; choose another"),
+        );
+    }
+    if c.ike.no_nats_allowed && c.ike.force_udp {
+        let problem = "contradicts ike.force_udp, which pretends that there is a NAT";
+        return wrong("ike.no_nats_allowed", problem.into());
+    }
+    if c.ike.retransmit_ms < RETRANSMIT_LEAST {
+        let problem =
+            format!("{} ms is too short for an answer; {RETRANSMIT_LEAST} is the least", c.ike.retransmit_ms);
+        return wrong("ike.retransmit_ms", problem);
+    }
+    if c.ike.retransmit_tries == 0 {
+        return wrong(
+            "ike.retransmit_tries",
+            "a request that is never sent has no answer; 1 is the least".into(),
+        );
     }
     if c.ike.liveness_timeout.0 == 0 {
         return wrong("ike.liveness_timeout", "0 s would give up every peer at once; 1 is the least".into());
@@ -106,12 +128,27 @@ pub(super) fn connection(name: &str, c: &Connection) -> Result<(), ConfigError> 
             "no ticket is good for 0 s; mode = \"off\" grants none".into(),
         );
     }
-    if (1..REKEY_BYTES_LEAST).contains(&c.child.rekey_bytes) {
+    Ok(())
+}
+
+/// One CHILD SA: what is wrong, and with which of its keys.
+fn child(c: &Connection, section: &str, ch: &Child) -> Result<(), (&'static str, String)> {
+    if c.role == Role::Gateway && !c.pool.addresses.is_empty() && ch.mode == Mode::Tunnel {
+        // Its clients would be connected, and reach nothing.
+        if !ch.local.iter().any(|s| matches!(s, Selector::Net(_))) {
+            let problem = "say what clients reach behind this gateway, such as [\"0.0.0.0/0\", \"::/0\"]";
+            return Err(("local", problem.into()));
+        }
+    }
+    if (1..REKEY_BYTES_LEAST).contains(&ch.rekey_bytes) {
         let problem = format!(
             "{} bytes are too few; {REKEY_BYTES_LEAST} is the least, 0 sets no bound",
-            c.child.rekey_bytes
+            ch.rekey_bytes
         );
-        return wrong("child.rekey_bytes", problem);
+        return Err(("rekey_bytes", problem));
+    }
+    if section != "child" && ch.request_address != Request::Auto {
+        return Err(("request_address", "one address serves all CHILD SAs; say it in `child`".into()));
     }
     Ok(())
 }
@@ -166,6 +203,12 @@ mod tests {
             (more("wake", "ticket_ms = 99"), "connection.a.wake.ticket_ms"),
             (more("resumption", "ticket_lifetime = 0"), "connection.a.resumption.ticket_lifetime"),
             (more("child", "rekey_bytes = 1"), "connection.a.child.rekey_bytes"),
+            (more("children.x", "rekey_bytes = 1"), "connection.a.children.x.rekey_bytes"),
+            (more("children.x", "request_address = \"none\""), "connection.a.children.x.request_address"),
+            (more("children.net", ""), "connection.a.children.net"),
+            (more("ike", "retransmit_ms = 0"), "connection.a.ike.retransmit_ms"),
+            (more("ike", "retransmit_tries = 0"), "connection.a.ike.retransmit_tries"),
+            (more("ike", "no_nats_allowed = true\nforce_udp = true"), "connection.a.ike.no_nats_allowed"),
         ] {
             assert_eq!(check(&text).expect_err(key).key, key, "{text}");
         }

@@ -7,16 +7,21 @@ use dormouse_wire::ike::{ExchangeType, Flags, Header, NotifyType, Payload};
 
 use super::{answer_key, child_spi, open, request_key, seal, skeyseed, spi_of_child};
 use crate::auth;
-use crate::child::{Agreed, Origin};
+use crate::child::Agreed;
+use crate::child::install::Origin;
 use crate::config::{Connection, Resumption};
 use crate::config_payload;
 use crate::error::NegotiationError;
+use crate::exchange::child::CreateChild;
+use crate::exchange::liveness::Liveness;
 use crate::handshake::Session;
 use crate::handshake::authenticating::{announce, extensions, own_method};
 use crate::keys::{IkeKeys, Nonces, Spis};
 use crate::link::{Channel, Link};
-use crate::payloads::View;
-use crate::sa::{Birth, IkeSa, Task};
+use crate::payloads::{self, View};
+use crate::sa::mobility::Mobility;
+use crate::sa::stage::{Stage, Standing};
+use crate::sa::{Birth, IkeSa};
 use crate::shared::Shared;
 use crate::ticket::{ClientTicket, TicketChild};
 
@@ -82,7 +87,7 @@ const FIRST_WORD: Duration = Duration::from_millis(100);
 const ANSWER: Duration = Duration::from_secs(1);
 
 /// A session that we resumed at once: the gateway uses it when it has heard from us.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Confirming {
     since: Instant,
     pub(crate) at: Instant,
@@ -90,20 +95,23 @@ pub(crate) struct Confirming {
 
 impl IkeSa {
     fn confirm_soon(&mut self, now: Instant) {
-        self.confirming = Some(Confirming { since: now, at: now + FIRST_WORD });
+        self.stage = Stage::Live(Standing::Confirming(Confirming { since: now, at: now + FIRST_WORD }));
     }
 
     /// The gateway must have heard from us by now. What came from it proves that it has: it sends nothing before.
     pub(crate) fn confirm_by_ourselves(&mut self, now: Instant) {
-        let Some(c) = self.confirming.filter(|c| c.at <= now) else { return };
-        let (spoken, answered) = (self.last_out > c.since, self.last_in > c.since);
-        if spoken && !answered && c.at < c.since + ANSWER {
-            self.confirming = Some(Confirming { at: c.since + ANSWER, ..c });
+        let Stage::Live(Standing::Confirming(c)) = &mut self.stage else { return };
+        if c.at > now {
             return;
         }
-        self.confirming = None;
+        let (spoken, answered) = (self.core.last_out > c.since, self.core.last_in > c.since);
+        if spoken && !answered && c.at < c.since + ANSWER {
+            c.at = c.since + ANSWER;
+            return;
+        }
+        self.stage = Stage::Live(Standing::Heard);
         if !answered {
-            self.enqueue(Task::Liveness, now);
+            self.enqueue(Liveness::upkeep(), now);
         }
     }
 }
@@ -163,6 +171,11 @@ fn establish(
     let conn = link.conn.clone();
     let fragmentation = conn.fragmentation.enabled && view.has(NotifyType::Ikev2FragmentationSupported);
     let peer = auth::identity(&ticket.id_r).map_err(auth::AuthError::from)?;
+    let mobike = conn.mobike && inner.has(NotifyType::MobikeSupported);
+    let nat = view.nat(spis, &link.path);
+    let seen_as = view.notify(NotifyType::NatDetectionDestinationIp).map(|n| n.data.clone());
+    let seen_as = seen_as.filter(|_| link.path.carrier == Carrier::NatT);
+    let told = payloads::other_addresses(&conn.additional_addresses, &link.path);
     let mut sa = Box::new(IkeSa::new(
         shared,
         now,
@@ -174,21 +187,17 @@ fn establish(
                 authenticated: ticket.authenticated,
                 vouched_until: ticket.vouched_until,
             },
-            local_id: conn.local_id.clone(),
             peer,
             client: true,
             assigned,
-            mobike: conn.mobike && inner.has(NotifyType::MobikeSupported),
+            mobility: Mobility::new(&conn, mobike, nat, seen_as, told),
             dormancy: true,
-            nat: view.nat(spis, &link.path),
             next_ids: (1, 0),
             link: Link { spis, fragmentation, stats: link.stats.clone(), conn: conn.clone(), ..*link },
             channel: Channel::new(keys, true),
         },
     ));
-    let seen_as = view.notify(NotifyType::NatDetectionDestinationIp).map(|n| n.data.clone());
-    sa.seen_as = seen_as.filter(|_| link.path.carrier == Carrier::NatT);
-    sa.note_window(inner);
+    sa.core.note_window(inner);
     announce(shared, &sa, true, None);
     sa.hear_addresses(shared, inner);
     let child = &quick.child;
@@ -209,7 +218,7 @@ fn establish(
     sa.take_load(shared, inner);
     sa.confirm_soon(now);
     for config in (0..conn.children.len()).filter(|c| *c != quick.config) {
-        sa.enqueue(Task::CreateChild(config), now);
+        sa.enqueue(CreateChild::another(config), now);
     }
     sa.pump(shared, now);
     Ok(sa)

@@ -6,14 +6,15 @@
 //! the request is all that is ever sent, no ESP goes out, the ticket is not spent, the old SA stays, the session is not
 //! announced, and a timer takes the SA away. It counts as half-open.
 
-use core::net::SocketAddr;
-
+use dormouse_keying::SaId;
 use dormouse_sansio::{Class, Instant, Path};
 use dormouse_wire::ike::{ExchangeType, Flags, Header, NotifyType, Payload};
 
 use super::{answer_key, child_spi, open, request_key, seal, skeyseed, spi_of_child};
+use crate::action::Action;
 use crate::auth;
-use crate::child::{Agreed, Origin, dynamic, policy};
+use crate::child::install::Origin;
+use crate::child::{Agreed, dynamic, policy};
 use crate::config::{Connection, Resumption};
 use crate::endpoint::Endpoint;
 use crate::error::NegotiationError;
@@ -26,9 +27,11 @@ use crate::keys::{IkeKeys, Nonces, Spis};
 use crate::link::{Channel, Link};
 use crate::payloads::{self, View, notify};
 use crate::proposal;
+use crate::sa::mobility::Mobility;
+use crate::sa::stage::{Stage, Standing};
 use crate::sa::{Birth, Fate, IkeSa};
 use crate::selectors;
-use crate::shared::{Action, Shared};
+use crate::shared::Shared;
 use crate::stats::{Kind, Stats};
 use crate::ticket::{TicketChild, TicketContent};
 
@@ -39,7 +42,6 @@ pub(crate) struct Tentative {
     /// The request as it came, and its answer, for repetitions.
     pub(crate) request: Vec<u8>,
     pub(crate) response: Vec<u8>,
-    pub(crate) first_from: SocketAddr,
     pub(crate) expires: Instant,
     begun: Instant,
     clients: usize,
@@ -87,25 +89,19 @@ impl Endpoint {
         };
         self.slots.insert(id, Slot::Established(sa));
         self.touch(id);
-        self.first_messages.insert((header.spi_i, path.remote), id);
-        self.half_open_entered(path.remote);
+        self.shared.half_open.enter(id, header.spi_i, path.remote);
         true
     }
 
     /// An authenticated ESP packet came on the CHILD SA of a tentative SA ([`crate::Established::confirmed`] was false), over
     /// `path`: the client is there. [`Event::Confirmed`] follows, or [`Event::Closed`] if somebody else was faster with the same
     /// ticket.
-    pub fn confirm(&mut self, now: Instant, sa: dormouse_keying::SaId, path: Path) -> bool {
-        let was = self.slots.get(&sa).and_then(Slot::half_open_peer);
-        let found = self.with_sa(now, sa, |ike, shared| {
+    pub fn confirm(&mut self, now: Instant, sa: SaId, path: Path) -> bool {
+        self.with_sa(now, sa, |ike, shared| {
             if let Fate::Ends(reason) = ike.confirm(shared, now, path) {
-                ike.ended = Some(reason);
+                ike.over(reason);
             }
-        });
-        if let Some((peer, spi_i)) = was.filter(|_| self.slots.contains_key(&sa)) {
-            self.half_open_left(peer, spi_i);
-        }
-        found
+        })
     }
 }
 
@@ -171,31 +167,30 @@ fn begin(
         authenticated: ticket.authenticated,
         vouched_until: ticket.vouched_until,
     };
+    let mobike = conn.mobike && inner.has(NotifyType::MobikeSupported);
+    let told = payloads::other_addresses(shared.addresses_of(&conn), &path);
     let birth = Birth {
         session,
-        local_id: conn.local_id.clone(),
         peer,
         client: false,
         assigned,
-        mobike: conn.mobike && inner.has(NotifyType::MobikeSupported),
+        mobility: Mobility::new(&conn, mobike, nat, None, told),
         dormancy: true,
-        nat,
         next_ids: (0, 1),
         link,
         channel: Channel::new(keys, false),
     };
     let mut sa = Box::new(IkeSa::new(shared, now, birth));
-    sa.note_window(inner);
-    sa.link.stats.received(datagram.len());
-    sa.tentative = Some(Tentative {
+    sa.core.note_window(inner);
+    sa.core.link.stats.received(datagram.len());
+    sa.stage = Stage::Tentative(Box::new(Tentative {
         ticket: Box::new(ticket),
         request: datagram.to_vec(),
         response: Vec::new(),
-        first_from: path.remote,
         expires: now + shared.config.half_open.timeout,
         begun: now,
-        clients: shared.half_open + 1,
-    });
+        clients: shared.half_open.len() + 1,
+    }));
     let spi_in = shared.new_esp_spi();
     announce(shared, &sa, true, None);
     let agreed = Agreed {
@@ -211,7 +206,7 @@ fn begin(
     };
     let origin = Origin { nonces, shared_secret: None, we_began: false, replaces: None, receives_only: true };
     if let Err(error) = sa.install(shared, now, agreed, &origin) {
-        tracing::error!(sa = %sa.link.id, %error, "a CHILD SA that cannot come back");
+        tracing::error!(sa = %sa.core.id(), %error, "a CHILD SA that cannot come back");
     }
     let mut sealed = vec![child_spi(spi_in)];
     sealed.extend(cp);
@@ -220,20 +215,20 @@ fn begin(
     if nat.supported {
         list.extend(payloads::nat_detection(spis, &path, conn.force_udp_encap));
     }
-    if sa.link.fragmentation {
+    if sa.core.link.fragmentation {
         list.push(notify(NotifyType::Ikev2FragmentationSupported, []));
     }
     let room = conn.fragmentation.size.saturating_sub(path.outer_overhead() + 4);
-    let mut response = respond(shared, &sa.link, &key, &list, &sealed);
+    let mut response = respond(shared, &sa.core.link, &key, &list, &sealed);
     if response.len() > room {
         // The estimate of the load can wait; the packet had better not be cut into IP fragments.
         sealed.retain(|p| !matches!(p, Payload::Notify(n) if n.kind == NotifyType::DormancyLoad));
-        response = respond(shared, &sa.link, &key, &list, &sealed);
+        response = respond(shared, &sa.core.link, &key, &list, &sealed);
     }
-    sa.link.send(shared, Class::Timely, std::slice::from_ref(&response));
-    sa.link.stats.answer(Kind::Resume);
+    sa.core.link.send(shared, Class::Timely, std::slice::from_ref(&response));
+    sa.core.link.stats.answer(Kind::Resume);
     shared.stats.answer(Kind::Resume);
-    if let Some(tentative) = &mut sa.tentative {
+    if let Stage::Tentative(tentative) = &mut sa.stage {
         tentative.response = response;
     }
     Some(sa)
@@ -257,26 +252,33 @@ impl IkeSa {
     /// Something authentic came under the new keys, over `path`: nobody but the owner of the ticket, here and now, can have
     /// made it. The ticket is spent, and the SA is what it seemed.
     pub(crate) fn confirm(&mut self, shared: &mut Shared, now: Instant, path: Path) -> Fate {
-        let Some(tentative) = self.tentative.take() else { return Fate::Lives };
-        let Tentative { ticket, begun, clients, .. } = tentative;
+        if !matches!(self.stage, Stage::Tentative(_)) {
+            return Fate::Lives;
+        }
+        let live = Stage::Live(Standing::Heard);
+        let Stage::Tentative(tentative) = core::mem::replace(&mut self.stage, live) else {
+            return Fate::Lives;
+        };
+        let Tentative { ticket, begun, clients, .. } = *tentative;
         let unix = shared.unix(now);
         match shared.config.ticket_guard.spend(&ticket, unix) {
             Ok(record) => shared.event(Event::TicketSpent { record }),
             Err(why) => {
                 let error = NegotiationError::TicketRejected(why.to_string());
-                shared.event(Event::PeerFailed { path, claimed: Some(self.peer.clone()), error });
+                shared.event(Event::PeerFailed { path, claimed: Some(self.core.peer.clone()), error });
                 return Fate::Ends(CloseReason::Unconfirmed);
             }
         }
         shared.load.record(unix, clients, now - begun);
-        self.last_in = now;
-        if path.carrier == self.link.path.carrier && path != self.link.path {
+        self.core.last_in = now;
+        let here = self.core.link.path;
+        if path.carrier == here.carrier && path != here {
             // The client has moved since it asked, or its NAT has.
-            self.move_to(shared, path);
+            self.follow(shared, now, path, self.mobility.nat());
         }
-        tracing::info!(sa = %self.link.id, peer = %self.peer, "resumed session confirmed");
-        shared.event(Event::Confirmed { sa: self.link.id });
-        let (by, old_spi, other_spi) = (self.link.id, ticket.spi_r, ticket.spi_i);
+        tracing::info!(sa = %self.core.id(), peer = %self.core.peer, "resumed session confirmed");
+        shared.event(Event::Confirmed { sa: self.core.id() });
+        let (by, old_spi, other_spi) = (self.core.id(), ticket.spi_r, ticket.spi_i);
         shared.actions.push_back(Action::Resumed { by, old_spi, other_spi });
         Fate::Lives
     }

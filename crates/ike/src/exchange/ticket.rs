@@ -10,12 +10,13 @@ use dormouse_crypto::Secret;
 use dormouse_sansio::{Class, Instant};
 use dormouse_wire::ike::{NotifyType, Payload};
 
+use super::{Exchange, Reply, Request, Run};
 use crate::child::{Busy, Child};
 use crate::config::{ChildMode, Resumption};
 use crate::event::Event;
 use crate::limits::TICKET_MAX;
 use crate::payloads::{View, notify};
-use crate::sa::{Exchange, IkeSa};
+use crate::sa::{Fate, IkeSa};
 use crate::shared::Shared;
 use crate::stats::Kind;
 use crate::ticket::{self, ClientTicket, TicketChild, TicketContent, TicketId};
@@ -28,16 +29,32 @@ const RENEW_MIN: Duration = Duration::from_secs(600);
 /// A CHILD SA with more selectors than this on one side is not put into a ticket, which must fit in one packet.
 const CHILD_SELECTORS_MAX: usize = 8;
 
+/// Asks for a ticket (RFC 5723 section 4.1).
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct TicketRequest;
+
+impl Run for TicketRequest {
+    fn build(&mut self, _: &mut IkeSa, _: &mut Shared, _: Instant) -> Option<Request> {
+        let payloads = vec![notify(NotifyType::TicketRequest, [])];
+        Some(Request { payloads, kind: Kind::Informational, class: Class::Upkeep })
+    }
+
+    fn take(self, sa: &mut IkeSa, shared: &mut Shared, now: Instant, reply: &Reply<'_>) -> Fate {
+        sa.take_ticket(shared, now, reply.view);
+        Fate::Lives
+    }
+
+    /// A ticket of the old SA would be void; the successor asks for its own.
+    fn migrate(&self, _: bool) -> Option<Exchange> {
+        None
+    }
+}
+
 impl IkeSa {
     /// Whether this end is the client of resumption and wants a ticket.
     /// "All such Informational exchanges MUST be initiated by the client." (RFC 5723 section 4.1)
     pub(crate) fn renews_tickets(&self) -> bool {
-        self.client && self.link.conn.resumption != Resumption::Off && self.had_ticket
-    }
-
-    pub(crate) fn begin_ticket_request(&mut self, shared: &mut Shared, now: Instant) {
-        let payloads = [notify(NotifyType::TicketRequest, [])];
-        self.request(shared, now, &payloads, Kind::Informational, Class::Upkeep, Exchange::Ticket);
+        self.core.client && self.core.link.conn.resumption != Resumption::Off && self.upkeep.had_ticket()
     }
 
     /// What belongs into the answer to a message with TICKET_REQUEST; `None` if it has none, or resumption is off here.
@@ -50,20 +67,20 @@ impl IkeSa {
         now: Instant,
         view: View<'_>,
     ) -> Option<Vec<Payload>> {
-        let asked = view.has(NotifyType::TicketRequest) && self.link.conn.resumption != Resumption::Off;
+        let asked = view.has(NotifyType::TicketRequest) && self.core.link.conn.resumption != Resumption::Off;
         asked.then(|| self.grant_ticket(shared, now))
     }
 
     /// A ticket, or TICKET_NACK.
     fn grant_ticket(&mut self, shared: &mut Shared, now: Instant) -> Vec<Payload> {
         let nack = || vec![notify(NotifyType::TicketNack, [])];
-        let conn = self.link.conn.clone();
+        let conn = self.core.link.conn.clone();
         let unix = shared.unix(now);
-        let authenticated = self.session.authenticated;
-        let vouched_until = self.session.vouched_until;
+        let authenticated = self.core.session.authenticated;
+        let vouched_until = self.core.session.vouched_until;
         let lifetime =
             ticket::lifetime(conn.ticket_lifetime, conn.reauthenticate, authenticated, vouched_until, unix);
-        if conn.resumption == Resumption::Off || self.client || lifetime.is_zero() {
+        if conn.resumption == Resumption::Off || self.core.client || lifetime.is_zero() {
             return nack();
         }
         let content = TicketContent {
@@ -72,15 +89,15 @@ impl IkeSa {
             expires: unix + lifetime,
             authenticated,
             vouched_until,
-            id_i: self.session.id_i.clone(),
-            id_r: self.session.id_r.clone(),
-            method: self.session.method,
-            suite: self.channel.suite,
-            sk_d: self.channel.sk_d.clone(),
-            spi_i: self.link.spis.i,
-            spi_r: self.link.spis.r,
+            id_i: self.core.session.id_i.clone(),
+            id_r: self.core.session.id_r.clone(),
+            method: self.core.session.method,
+            suite: self.core.channel.suite,
+            sk_d: self.core.channel.sk_d.clone(),
+            spi_i: self.core.link.spis.i,
+            spi_r: self.core.link.spis.r,
             connection: conn.name.clone(),
-            addresses: self.assigned.addresses(),
+            addresses: self.core.assigned.addresses(),
             children: self.ticket_child().into_iter().collect(),
         };
         let Some(keys) = shared.config.ticket_keys.as_mut() else { return nack() };
@@ -92,13 +109,13 @@ impl IkeSa {
         let Some(keys) = shared.config.ticket_keys.as_ref() else { return nack() };
         match keys.seal(&content, &mut shared.entropy) {
             Ok(opaque) => {
-                self.had_ticket = true;
+                self.upkeep.note_ticket(None);
                 let seconds = u32::try_from(lifetime.as_secs()).unwrap_or(u32::MAX);
                 let data = [&seconds.to_be_bytes(), opaque.as_slice()].concat();
                 vec![notify(NotifyType::TicketLtOpaque, data)]
             }
             Err(error) => {
-                tracing::error!(sa = %self.link.id, %error, "no ticket can be made");
+                tracing::error!(sa = %self.core.id(), %error, "no ticket can be made");
                 nack()
             }
         }
@@ -108,9 +125,10 @@ impl IkeSa {
     /// in transport mode is negotiated anew: it is bound to the outer addresses, and who comes back has others.
     fn ticket_child(&self) -> Option<TicketChild> {
         let alive = |c: &&Child| matches!(c.busy, Busy::No | Busy::Rekeying) && c.mode == ChildMode::Tunnel;
-        let child = self.children.values().filter(alive).find(|c| c.config == 0).filter(|_| self.dormancy)?;
+        let child =
+            self.children.iter().filter(alive).find(|c| c.config == 0).filter(|_| self.dormancy.is_open())?;
         let few = child.ts_local.len() <= CHILD_SELECTORS_MAX && child.ts_remote.len() <= CHILD_SELECTORS_MAX;
-        let name = self.link.conn.children.first()?.name.clone();
+        let name = self.core.link.conn.children.first()?.name.clone();
         few.then(|| TicketChild {
             name,
             suite: child.suite,
@@ -124,32 +142,31 @@ impl IkeSa {
     pub(crate) fn take_ticket(&mut self, shared: &mut Shared, now: Instant, view: View<'_>) {
         let Some(granted) = view.notify(NotifyType::TicketLtOpaque) else { return };
         let Some((seconds, opaque)) = granted.data.split_first_chunk::<4>() else { return };
-        if opaque.is_empty() || opaque.len() > TICKET_MAX || !self.client {
+        if opaque.is_empty() || opaque.len() > TICKET_MAX || !self.core.client {
             return;
         }
         let unix = shared.unix(now);
         let given = Duration::from_secs(u32::from_be_bytes(*seconds).into());
-        let vouched = self.session.vouched_until.map(|until| until.saturating_since(unix));
+        let vouched = self.core.session.vouched_until.map(|until| until.saturating_since(unix));
         let lifetime = vouched.map_or(given, |left| left.min(given));
-        self.had_ticket = true;
         let renew = lifetime / 100 * RENEW_AT_PERCENT;
-        self.renew_ticket_at = (lifetime >= RENEW_MIN).then(|| now + renew);
+        self.upkeep.note_ticket((lifetime >= RENEW_MIN).then(|| now + renew));
         let ticket = ClientTicket {
             opaque: Secret::from(opaque),
             expires: unix + lifetime,
-            authenticated: self.session.authenticated,
-            vouched_until: self.session.vouched_until,
-            sk_d: self.channel.sk_d.clone(),
-            suite: self.channel.suite,
-            id_i: self.session.id_i.clone(),
-            id_r: self.session.id_r.clone(),
-            spis: (self.link.spis.i, self.link.spis.r),
-            connection: self.link.conn.name.clone(),
-            gateway: self.link.path.remote,
-            addresses: self.assigned.addresses(),
-            dialect: self.link.conn.resumption,
+            authenticated: self.core.session.authenticated,
+            vouched_until: self.core.session.vouched_until,
+            sk_d: self.core.channel.sk_d.clone(),
+            suite: self.core.channel.suite,
+            id_i: self.core.session.id_i.clone(),
+            id_r: self.core.session.id_r.clone(),
+            spis: (self.core.link.spis.i, self.core.link.spis.r),
+            connection: self.core.link.conn.name.clone(),
+            gateway: self.core.link.path.remote,
+            addresses: self.core.assigned.addresses(),
+            dialect: self.core.link.conn.resumption,
             child: self.ticket_child(),
         };
-        shared.event(Event::Ticket { sa: self.link.id, ticket: Box::new(ticket) });
+        shared.event(Event::Ticket { sa: self.core.id(), ticket: Box::new(ticket) });
     }
 }

@@ -1,0 +1,53 @@
+//! What one SA asks for another. Owns the names of these changes; the endpoint carries them out, because the set of SAs is its own.
+
+use dormouse_crypto::cert::Identity;
+
+use crate::sa::IkeSa;
+use dormouse_keying::SaId;
+
+/// A change to the set of SAs that a handler asks for.
+#[derive(Debug)]
+pub(crate) enum Action {
+    /// A rekeying made a new IKE SA, under an internal name of its own.
+    Spawn(Box<IkeSa>),
+    /// `to`, made by rekeying `from`, takes over `from`'s name, CHILD SAs, queue and timers.
+    Inherit {
+        /// The old IKE SA.
+        from: SaId,
+        /// Its successor.
+        to: SaId,
+    },
+    /// The peer uses this successor, which its rekeying made while ours was under way: it has decided.
+    HeirChosen(SaId),
+    /// Lost against another successor of the same SA: the peer, who made it, deletes it.
+    Abandon(SaId),
+    /// Ask the peer to delete this SA (a redundant one left by colliding rekeyings).
+    Delete(SaId),
+    /// `by` has authenticated as `peer` and says that it has no other SA: close the others, without messages.
+    InitialContact {
+        /// The new SA.
+        by: SaId,
+        /// The authenticated peer.
+        peer: Identity,
+        /// Name of the connection.
+        connection: String,
+    },
+    /// `by` resumed the SA that had this SPI of ours: drop the old one silently.
+    Resumed {
+        /// The new SA.
+        by: SaId,
+        /// The responder's SPI of the old one, which was ours unless the client answered a rekeying.
+        old_spi: u64,
+        /// The initiator's.
+        other_spi: u64,
+    },
+    /// The client's authentication is due anew: open a second SA beside this one, which then replaces it.
+    Reauthenticate(SaId),
+    /// A reauthenticated SA is up: delete the one that it replaces.
+    Close(SaId),
+    /// Its device sleeps, and another one needs its place.
+    Release(SaId),
+    /// The device of this SA sleeps: what rekeying and closing have left of its other SAs goes, because no deletion is worth disturbing
+    /// it for.
+    Sleeps(SaId),
+}

@@ -1,0 +1,106 @@
+//! From what was agreed to a CHILD SA that carries traffic. Owns the derivation of its keys, which leave through [`Install`] at
+//! once, and the start of its timers.
+
+use dormouse_crypto::Secret;
+use dormouse_sansio::Instant;
+
+use super::{Agreed, Busy, Child};
+use crate::config::ChildMode;
+use crate::error::NegotiationError;
+use crate::event::Event;
+use crate::keys::{self, Nonces};
+use crate::sa::IkeSa;
+use crate::shared::Shared;
+use dormouse_keying::{ChildId, ChildSa, Install, Mode, Owner, Protection};
+
+/// The key material of an exchange, and whether we began it.
+pub(crate) struct Origin<'a> {
+    pub(crate) nonces: Nonces<'a>,
+    pub(crate) shared_secret: Option<&'a Secret>,
+    pub(crate) we_began: bool,
+    pub(crate) replaces: Option<ChildId>,
+    /// Nothing is to be sent by it yet: the peer has not shown that it is there, or it is redundant.
+    pub(crate) receives_only: bool,
+}
+
+impl IkeSa {
+    /// Derives the keys, tells the driver, and starts the timers.
+    /// "The responder to a CREATE_CHILD_SA MUST be prepared to accept messages on an SA before sending its response" (RFC 7296
+    /// section 2.8)
+    pub(crate) fn install(
+        &mut self,
+        shared: &mut Shared,
+        now: Instant,
+        agreed: Agreed,
+        origin: &Origin<'_>,
+    ) -> Result<ChildId, NegotiationError> {
+        let id = ChildId::new(agreed.spi_in);
+        let (prf, sk_d) = (self.core.channel.suite.prf, &self.core.channel.sk_d);
+        let keymat = keys::child_keymat(prf, sk_d, &agreed.suite, origin.nonces, origin.shared_secret);
+        let keymat = match keymat {
+            Ok(keymat) => keymat,
+            Err(error) => {
+                shared.free_esp_spi(agreed.spi_in);
+                return Err(NegotiationError::Crypto(error.to_string()));
+            }
+        };
+        let (keymat_out, keymat_in) = if origin.we_began {
+            (keymat.from_initiator, keymat.from_responder)
+        } else {
+            (keymat.from_responder, keymat.from_initiator)
+        };
+        let replaces = origin.replaces.filter(|old| self.children.get(*old).is_some());
+        let config = self.core.link.conn.children.get(agreed.config);
+        let lifetime = config.map(|c| c.lifetime);
+        let soft = lifetime.map(|l| l.soft(&mut shared.entropy));
+        shared.event(Event::Child(ChildSa::Install(Box::new(Install {
+            owner: Owner::Ike(self.core.id()),
+            child: id,
+            spi_out: agreed.spi_out,
+            keymat_in,
+            keymat_out,
+            encr: agreed.suite.encr,
+            integ: agreed.suite.integ,
+            esn: agreed.suite.esn,
+            mode: match agreed.mode {
+                ChildMode::Tunnel => Mode::Tunnel,
+                ChildMode::Transport => Mode::Transport,
+            },
+            protection: Protection::Whole,
+            pad_to: config.filter(|_| agreed.tfc_padding).map_or(0, |c| c.pad_to),
+            ts_local: agreed.ts_local.clone(),
+            ts_remote: agreed.ts_remote.clone(),
+            original: agreed.original,
+            path: self.esp_path(),
+            replaces,
+            send_now: (origin.we_began || replaces.is_none()) && !origin.receives_only,
+            replay_window: config.map_or(0, |c| c.replay_window),
+            soft_packets: soft.and_then(|s| s.packets).unwrap_or(u64::MAX),
+            soft_bytes: soft.and_then(|s| s.bytes).unwrap_or(u64::MAX),
+        }))));
+        let soft = soft.and_then(|s| s.time).map(|t| now + t);
+        let expire_at = lifetime.and_then(|l| l.hard()).map(|t| now + t);
+        // The end that began goes first; the other steps in later, but long before the hard limit.
+        let rekey_at = match (lifetime, soft, expire_at) {
+            (Some(lifetime), Some(soft), Some(hard)) if !origin.we_began => {
+                Some(soft + lifetime.slack(hard - soft))
+            }
+            (_, soft, _) => soft,
+        };
+        let child = Child {
+            id,
+            config: agreed.config,
+            spi_in: agreed.spi_in,
+            spi_out: agreed.spi_out,
+            ts_local: agreed.ts_local,
+            ts_remote: agreed.ts_remote,
+            suite: agreed.suite,
+            mode: agreed.mode,
+            busy: Busy::No,
+            rekey_at,
+            expire_at,
+        };
+        self.children.insert(child);
+        Ok(id)
+    }
+}

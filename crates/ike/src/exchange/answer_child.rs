@@ -1,0 +1,173 @@
+//! Answers to CREATE_CHILD_SA for CHILD SAs (RFC 7296 sections 1.3.1, 1.3.3 and 2.25.1): additional ones and rekeying, with every
+//! collision. Owns the refusals; the other end of the exchange is [`super::child`].
+
+use dormouse_crypto::suites::Group;
+use dormouse_crypto::{DhPrivate, Secret};
+use dormouse_sansio::Instant;
+use dormouse_wire::ike::{Notify, NotifyType, Payload, ProtocolId};
+
+use super::Exchange;
+use super::child::CreateChild;
+use crate::child::choose::{Refused, choose};
+use crate::child::install::Origin;
+use crate::child::{Busy, Child};
+use crate::error::NegotiationError;
+use crate::keys::Nonces;
+use crate::payloads::{View, notify};
+use crate::proposal::KeyExchange;
+use crate::sa::{Answer, IkeSa};
+use crate::shared::Shared;
+use crate::stats::Kind;
+use dormouse_keying::ChildId;
+
+/// Most CHILD SAs of one IKE SA.
+const MAX_CHILDREN: usize = 64;
+
+impl IkeSa {
+    /// "A TEMPORARY_FAILURE notification SHOULD be sent when a peer receives a request that cannot be completed due to a
+    /// temporary condition" (RFC 7296 section 2.25)
+    pub(crate) fn answer_create_child(
+        &mut self,
+        shared: &mut Shared,
+        now: Instant,
+        view: View<'_>,
+    ) -> Answer {
+        let for_ike = view.sa().and_then(|p| p.first()).is_some_and(|p| p.protocol == ProtocolId::Ike);
+        if for_ike {
+            return self.answer_rekey_ike(shared, now, view);
+        }
+        let rekeys = view.notify(NotifyType::RekeySa);
+        let kind = if rekeys.is_some() { Kind::RekeyChild } else { Kind::CreateChild };
+        // "If a peer receives a request to create or rekey a Child SA when it is currently rekeying the IKE SA, it SHOULD reply
+        // with TEMPORARY_FAILURE." (RFC 7296 section 2.25.2)
+        if !self.is_live() || self.rekeying_ike() {
+            return Answer::refuse(kind, NotifyType::TemporaryFailure);
+        }
+        let old = match rekeys {
+            None => None,
+            Some(notify) => match self.rekeyable(notify) {
+                Ok(id) => Some(id),
+                Err(refusal) => return Answer::of(kind, vec![refusal]),
+            },
+        };
+        match self.create_child(shared, now, old, view) {
+            Ok(payloads) => Answer::of(kind, payloads),
+            Err(Refused { notify, error }) => {
+                tracing::info!(sa = %self.core.id(), %error, "CHILD SA refused");
+                Answer::of(kind, vec![notify])
+            }
+        }
+    }
+
+    /// The CHILD SA that the peer wants to rekey, by its own inbound SPI, or the refusal (RFC 7296 section 2.25.1).
+    fn rekeyable(&self, rekeys: &Notify) -> Result<ChildId, Payload> {
+        let spi = rekeys.spi_u32().unwrap_or(0);
+        match self.children.by_spi_out(spi) {
+            // It may be the one whose answer to us is still on its way.
+            None if self.creating_child() => Err(notify(NotifyType::TemporaryFailure, [])),
+            // "If a peer receives a request to rekey a Child SA that does not exist, it SHOULD reply with CHILD_SA_NOT_FOUND."
+            // (RFC 7296 section 2.25.1)
+            None => Err(Payload::Notify(Notify::about_esp(NotifyType::ChildSaNotFound, spi))),
+            // "If a peer receives a request to rekey a Child SA that it is currently trying to close, it SHOULD reply with
+            // TEMPORARY_FAILURE." (RFC 7296 section 2.25.1)
+            Some(c) if matches!(c.busy, Busy::Deleting | Busy::Replaced) => {
+                Err(notify(NotifyType::TemporaryFailure, []))
+            }
+            Some(c) => Ok(c.id),
+        }
+    }
+
+    /// Whether our own rekeying of the IKE SA is under way.
+    pub(crate) fn rekeying_ike(&self) -> bool {
+        self.core.requests.flights().any(|flight| matches!(flight.exchange, Exchange::RekeyIke(_)))
+    }
+
+    /// Whether an answer may come that makes a CHILD SA which the peer has already.
+    pub(crate) fn creating_child(&self) -> bool {
+        self.core.requests.flights().any(|flight| flight.exchange.creates_child())
+    }
+
+    fn create_child(
+        &mut self,
+        shared: &mut Shared,
+        now: Instant,
+        old: Option<ChildId>,
+        view: View<'_>,
+    ) -> Result<Vec<Payload>, Refused> {
+        let syntax = |what| Refused {
+            notify: notify(NotifyType::InvalidSyntax, []),
+            error: Box::new(NegotiationError::Malformed { exchange: "CREATE_CHILD_SA", what }),
+        };
+        let ni = view.nonce().ok_or_else(|| syntax("no nonce"))?;
+        if old.is_none() && self.children.len() >= MAX_CHILDREN {
+            return Err(Refused {
+                notify: notify(NotifyType::NoAdditionalSas, []),
+                error: Box::new(NegotiationError::Notified("too many CHILD SAs".to_owned())),
+            });
+        }
+        let (dynamic, ends) = (self.dynamic(), self.ends());
+        let conn = self.core.link.conn.clone();
+        let scope = old.and_then(|id| self.children.get(id)).map(Child::scope);
+        let chosen = choose(shared, &conn, scope.as_ref(), view, &dynamic, ends, KeyExchange::Configured)?;
+        let spi_in = chosen.agreed.spi_in;
+        let (key, secret) = match agree(shared, chosen.agreed.suite.group, view) {
+            Ok(agreed) => agreed,
+            Err(what) => {
+                shared.free_esp_spi(spi_in);
+                return Err(syntax(what));
+            }
+        };
+        let nr = shared.nonce();
+        let origin = Origin {
+            receives_only: false,
+            nonces: Nonces { i: ni, r: &nr },
+            shared_secret: secret.as_ref(),
+            we_began: false,
+            replaces: old,
+        };
+        let child = self.install(shared, now, chosen.agreed, &origin).map_err(|error| Refused {
+            notify: notify(NotifyType::NoAdditionalSas, []),
+            error: Box::new(error),
+        })?;
+        if let Some(old) = old {
+            self.note_peer_rekey(old, child, ni.min(nr.as_slice()));
+        }
+        let mut payloads = vec![chosen.sa, Payload::Nonce(nr)];
+        payloads.extend(key);
+        payloads.extend(chosen.rest);
+        Ok(payloads)
+    }
+
+    /// The peer has rekeyed `old` into `child`. If we are rekeying it too, the nonces will decide.
+    fn note_peer_rekey(&mut self, old: ChildId, child: ChildId, lowest: &[u8]) {
+        let mut flights = self.core.requests.flights_mut();
+        let meets = flights.any(|flight| match &mut flight.exchange {
+            Exchange::CreateChild(new) => new.meet(old, child, lowest),
+            _ => false,
+        });
+        if !meets {
+            self.children.mark_replaced(old);
+            self.tasks.drop_like(&CreateChild::rekey(old).into());
+        }
+    }
+}
+
+pub(super) fn key_exchange(dh: &DhPrivate) -> Payload {
+    Payload::Ke { group: dh.group().id(), data: dh.public_value().to_vec() }
+}
+
+/// The responder's half of a key exchange, if the chosen suite has one.
+pub(crate) fn agree(
+    shared: &mut Shared,
+    group: Option<Group>,
+    view: View<'_>,
+) -> Result<(Option<Payload>, Option<Secret>), &'static str> {
+    let Some(group) = group else { return Ok((None, None)) };
+    let (ke_group, public) = view.ke().ok_or("no KE payload")?;
+    if ke_group != group.id() {
+        return Err("the KE payload is of another group than the one chosen");
+    }
+    let dh = DhPrivate::generate(group, &mut shared.entropy).map_err(|_| "no private key")?;
+    let secret = dh.agree(public).map_err(|_| "unusable public value")?;
+    Ok((Some(key_exchange(&dh)), Some(secret)))
+}

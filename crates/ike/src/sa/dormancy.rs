@@ -1,0 +1,166 @@
+//! The sleep of either end, as the SA knows it (`docs/wire/dormancy.md`). Owns the state and its deadlines; must never know why
+//! a device sleeps, nor switch anything off. The announcement is [`crate::exchange::sleep`]'s.
+//!
+//! # Timers
+//! - Device, `sleep announcement`: the driver's own deadline. The driver hears by then what becomes of the SA
+//!   ([`Event::SleepAnswered`]) and may sleep; nothing is repeated while it does.
+//! - Gateway, `sleep over`: the end of a hold. It is the only timer of an SA whose device sleeps.
+
+use core::time::Duration;
+
+use dormouse_sansio::{Deadline, Instant};
+use dormouse_wire::ike::NotifyType;
+use dormouse_wire::ike::dormancy::{LoadReport, Sleeping};
+
+use super::IkeSa;
+use crate::event::{Event, SleepVerdict};
+use crate::exchange::sleep::AnnounceSleep;
+use crate::payloads::View;
+use crate::shared::Shared;
+
+/// The most slack of the end of a hold.
+const SLACK_MAX: Duration = Duration::from_secs(60);
+
+/// The peer sleeps: nothing is sent to it, and no timer but this one runs.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Asleep {
+    until: Instant,
+    slack: Duration,
+}
+
+impl Asleep {
+    pub(crate) fn during(now: Instant, stay: Duration) -> Self {
+        Self { until: now + stay, slack: (stay / 16).min(SLACK_MAX) }
+    }
+}
+
+#[derive(Debug)]
+enum State {
+    /// Both ends are awake, as far as is known.
+    Awake,
+    /// This device is about to sleep, and says so until at most.
+    Announcing { said: Sleeping, until: Instant },
+    /// The peer sleeps.
+    Asleep(Asleep),
+}
+
+/// See the module's text.
+#[derive(Debug)]
+pub(crate) struct Dormancy {
+    /// Both ends know the extension.
+    open: bool,
+    state: State,
+}
+
+impl Dormancy {
+    pub(super) fn new(open: bool) -> Self {
+        Self { open, state: State::Awake }
+    }
+
+    /// A sleep, or its announcement, goes on.
+    pub(super) fn inherit(&mut self, old: &mut Self) {
+        let Self { open: _, state } = old;
+        self.state = std::mem::replace(state, State::Awake);
+    }
+
+    pub(crate) fn is_open(&self) -> bool {
+        self.open
+    }
+
+    /// Whether the peer sleeps.
+    pub(crate) fn is_asleep(&self) -> bool {
+        matches!(self.state, State::Asleep(_))
+    }
+
+    pub(super) fn sleep_over(&self) -> Option<Deadline> {
+        match self.state {
+            State::Asleep(Asleep { until, slack }) => Some(Deadline { at: until, slack, why: "sleep over" }),
+            State::Awake | State::Announcing { .. } => None,
+        }
+    }
+
+    pub(super) fn announcement_deadline(&self) -> Option<Deadline> {
+        match self.state {
+            State::Announcing { until, .. } => Some(Deadline::strict(until, "sleep announcement")),
+            State::Awake | State::Asleep(_) => None,
+        }
+    }
+
+    /// What this device is about to announce.
+    pub(crate) fn announcement(&self) -> Option<&Sleeping> {
+        match &self.state {
+            State::Announcing { said, .. } => Some(said),
+            State::Awake | State::Asleep(_) => None,
+        }
+    }
+
+    pub(crate) fn begin_announcement(&mut self, said: Sleeping, until: Instant) {
+        self.state = State::Announcing { said, until };
+    }
+
+    pub(crate) fn set_asleep(&mut self, asleep: Asleep) {
+        self.state = State::Asleep(asleep);
+    }
+
+    /// Whether the peer slept until now.
+    fn wake_peer(&mut self) -> bool {
+        let slept = self.is_asleep();
+        if slept {
+            self.state = State::Awake;
+        }
+        slept
+    }
+}
+
+impl IkeSa {
+    /// The driver hears what became of its announcement.
+    pub(crate) fn sleep_settled(&mut self, shared: &mut Shared, verdict: SleepVerdict) {
+        self.end_announcement();
+        shared.event(Event::SleepAnswered { sa: self.core.id(), verdict });
+    }
+
+    fn end_announcement(&mut self) {
+        if self.dormancy.announcement().is_some() {
+            self.dormancy.state = State::Awake;
+        }
+        self.tasks.drop_like(&AnnounceSleep.into());
+    }
+
+    /// The announcement has taken too long: the device sleeps without an answer.
+    pub(super) fn sleep_timeout(&mut self, shared: &mut Shared, now: Instant) {
+        if self.dormancy.announcement_deadline().is_some_and(|d| d.at <= now) {
+            self.sleep_settled(shared, SleepVerdict::Unanswered);
+        }
+    }
+
+    /// See [`crate::Endpoint::woke`]. Requests that were under way when the radio went off have not been given up by the peer:
+    /// they get their patience anew, and go out with the next [`crate::Endpoint::handle_timeout`].
+    pub(crate) fn woke(&mut self, now: Instant) {
+        self.end_announcement();
+        self.reachable(now);
+        self.core.last_in = self.core.last_in.max(now);
+    }
+
+    /// The gateway's estimate, if the message carries one.
+    pub(crate) fn take_load(&mut self, shared: &mut Shared, view: View<'_>) {
+        let said = view.notify(NotifyType::DormancyLoad);
+        let Some(said) = said.filter(|_| self.dormancy.open && self.core.client) else { return };
+        let sa = self.core.id();
+        match LoadReport::parse(&said.data) {
+            Ok(report) => shared.event(Event::LoadReport { sa, report: Box::new(report) }),
+            Err(error) => tracing::debug!(%sa, %error, "load report not understood"),
+        }
+    }
+
+    /// Something came that the device has sent after its announcement.
+    pub(crate) fn awake(&mut self, shared: &mut Shared, now: Instant) {
+        // For an SA that was replaced it is what its successor knows of the device that counts: what comes here was under way.
+        if !self.is_live() || !self.dormancy.wake_peer() {
+            return;
+        }
+        shared.sleepers.remove(self.core.id());
+        self.core.last_in = now;
+        self.core.requests.begin_anew(now);
+        shared.event(Event::PeerAwake { sa: self.core.id() });
+    }
+}

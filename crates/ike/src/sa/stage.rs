@@ -1,0 +1,69 @@
+//! Which part of its life an established SA is in. Owns the states and what exists in one of them alone; must never send.
+
+use core::time::Duration;
+
+use dormouse_sansio::Instant;
+
+use crate::event::CloseReason;
+use crate::handshake::quick::{Confirming, Tentative};
+
+/// How long a replaced SA waits for the peer's Delete.
+pub(super) const LINGER: Duration = Duration::from_secs(30);
+/// How long the peer is told that an SA is over.
+pub(super) const CLOSE_FOR: Duration = Duration::from_secs(5);
+
+/// See the module's text.
+#[derive(Debug)]
+pub(crate) enum Stage {
+    /// Exchanges run and CHILD SAs carry traffic.
+    Live(Standing),
+    /// Resumed in one round trip, and not confirmed by the client yet: nothing is sent but the answer.
+    Tentative(Box<Tentative>),
+    /// The peer is being told that it is over.
+    Closing { reason: CloseReason, until: Instant },
+    /// A successor has taken over everything, the name too; the SA waits for its deletion. `until` is set as soon as that can come.
+    Superseded { until: Option<Instant> },
+    /// Made by the peer's rekeying while ours was under way: which successor inherits is not decided yet.
+    Heir,
+    /// Over, and still to be taken down; `named` if its end is an event.
+    Over { reason: CloseReason, named: bool },
+}
+
+/// What is known of the peer's view of a live SA.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Standing {
+    /// Both ends use it.
+    Heard,
+    /// The peer's rekeying made it and nothing has come on it yet: our answer may be lost, and the peer may not know it.
+    Unheard,
+    /// We resumed it in one round trip: the gateway uses it after our first authentic packet.
+    Confirming(Confirming),
+}
+
+impl Stage {
+    /// When the SA goes, whether or not the peer has said anything.
+    pub(super) fn until(&self) -> Option<Instant> {
+        match self {
+            Self::Closing { until, .. } => Some(*until),
+            Self::Superseded { until } => *until,
+            Self::Live(_) | Self::Tentative(_) | Self::Heir | Self::Over { .. } => None,
+        }
+    }
+
+    /// Whether the driver knows this SA by its name, and hears of its end.
+    pub(super) fn bears_name(&self) -> bool {
+        match self {
+            Self::Live(_) | Self::Tentative(_) | Self::Closing { .. } => true,
+            Self::Superseded { .. } | Self::Heir => false,
+            Self::Over { named, .. } => *named,
+        }
+    }
+
+    /// Why a closing SA goes; `other` if it is not closing.
+    pub(crate) fn reason_or(&self, other: CloseReason) -> CloseReason {
+        match self {
+            Self::Closing { reason, .. } | Self::Over { reason, .. } => *reason,
+            Self::Live(_) | Self::Tentative(_) | Self::Superseded { .. } | Self::Heir => other,
+        }
+    }
+}

@@ -1,0 +1,235 @@
+//! What keeps a session good: when it must be authenticated anew, when a certificate ends that it rests on, when its ticket is
+//! renewed, and whether the peer is still there. Owns these moments; must never end an SA on the word of a packet that is not
+//! authenticated.
+//!
+//! Timers: `reauthentication`, `ticket renewal`, `probe`, and `certificate expiry`: the session rests on a certificate that ends
+//! then; the client reauthenticates [`RENEWAL`] earlier, in case that it has been given a new one meanwhile.
+
+use core::time::Duration;
+
+use dormouse_sansio::{Deadline, Instant, Path, UnixTime};
+use dormouse_wire::ike::NotifyType;
+
+use super::core::Core;
+use super::timers::take_due;
+use super::{IkeSa, UPKEEP_SLACK};
+use crate::event::Event;
+use crate::exchange::liveness::Liveness;
+use crate::payloads::View;
+use crate::shared::Shared;
+use dormouse_keying::SaId;
+
+/// A client reauthenticates this long before a certificate expires; if it is the same one still, the SA ends with it.
+const RENEWAL: Duration = Duration::from_secs(600);
+/// What lies further ahead needs no timer.
+const FAR: Duration = Duration::from_secs(10 * 365 * 86_400);
+/// The probe that an unauthenticated hint starts gives up after this long: the hint is probably right.
+const HINT_PROBE: Duration = Duration::from_secs(2);
+/// Hints are passed on no more often than this.
+/// "Implementations MUST limit the rate at which they take actions based on unprotected messages." (RFC 7296 section 2.4)
+/// "An implementation SHOULD limit the frequency of such tests" (RFC 7296 section 2.21.4)
+const HINT_INTERVAL: Duration = Duration::from_secs(5);
+
+/// Full authentication, which makes another SA beside this one.
+#[derive(Clone, Copy, Debug, Default)]
+enum Reauthentication {
+    #[default]
+    Never,
+    At(Instant),
+    /// Under way: this SA goes when the other one has taken over.
+    By(SaId),
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Probe {
+    since: Instant,
+    until: Instant,
+}
+
+/// See the module's text.
+#[derive(Debug, Default)]
+pub(crate) struct Upkeep {
+    reauthentication: Reauthentication,
+    /// The SA that this one replaces by reauthentication, as long as CHILD SAs of ours are still to be made.
+    predecessor: Option<SaId>,
+    /// When the first of the certificates expires that vouch for the session.
+    vouched_at: Option<Instant>,
+    renew_ticket_at: Option<Instant>,
+    /// The gateway has given a ticket: the session can be resumed, at this end or that.
+    had_ticket: bool,
+    probe: Option<Probe>,
+    /// When an unauthenticated hint was last followed.
+    hinted_at: Option<Instant>,
+}
+
+impl Upkeep {
+    /// When the session must be authenticated anew, and when the certificates end that it rests on. Both are counted from the last
+    /// full authentication, however many rekeyings and resumptions ago, by the clock of the world: again whenever that was set.
+    pub(super) fn schedule_authentication(&mut self, core: &Core, unix: UnixTime, now: Instant) {
+        let left = core.session.vouched_until.map(|until| until.saturating_since(unix));
+        let left = left.filter(|left| *left <= FAR);
+        self.vouched_at = left.map(|left| now + left);
+        if let Reauthentication::By(_) = self.reauthentication {
+            return;
+        }
+        let renewal = left.filter(|left| core.client && *left > RENEWAL).map(|left| left - RENEWAL);
+        let age = unix.saturating_since(core.session.authenticated);
+        let configured = core.link.conn.reauthenticate.map(|after| after.saturating_sub(age));
+        let first = renewal.into_iter().chain(configured).min();
+        self.reauthentication =
+            first.map_or(Reauthentication::Never, |left| Reauthentication::At(now + left));
+    }
+
+    /// The ticket of a rekeyed SA is void: the successor asks for another one, and knows then when to renew it.
+    pub(super) fn inherit(&mut self, old: &mut Self) {
+        let Self {
+            reauthentication,
+            predecessor,
+            vouched_at,
+            renew_ticket_at: _,
+            had_ticket,
+            probe,
+            hinted_at,
+        } = old;
+        self.reauthentication = *reauthentication;
+        self.predecessor = predecessor.take();
+        self.vouched_at = *vouched_at;
+        self.had_ticket |= *had_ticket;
+        self.probe = probe.take();
+        self.hinted_at = *hinted_at;
+    }
+
+    pub(super) fn deadlines(&self) -> impl Iterator<Item = Deadline> + use<> {
+        let upkeep = |why| move |at| Deadline { at, slack: UPKEEP_SLACK, why };
+        let vouched = self.vouched_at.map(|at| Deadline::strict(at, "certificate expiry"));
+        let reauthentication = self.reauthenticate_at().map(upkeep("reauthentication"));
+        let renewal = self.renew_ticket_at.map(upkeep("ticket renewal"));
+        vouched.into_iter().chain(reauthentication).chain(renewal)
+    }
+
+    pub(super) fn probe_deadline(&self) -> Option<Deadline> {
+        self.probe.map(|probe| Deadline::strict(probe.until, "probe"))
+    }
+
+    pub(super) fn certificate_expired(&mut self, now: Instant) -> bool {
+        take_due(&mut self.vouched_at, now)
+    }
+
+    pub(crate) fn reauthenticate_at(&self) -> Option<Instant> {
+        match self.reauthentication {
+            Reauthentication::At(at) => Some(at),
+            Reauthentication::Never | Reauthentication::By(_) => None,
+        }
+    }
+
+    pub(super) fn take_reauthentication_due(&mut self, now: Instant) -> bool {
+        let due = self.reauthenticate_at().is_some_and(|at| at <= now);
+        if due {
+            self.reauthentication = Reauthentication::Never;
+        }
+        due
+    }
+
+    /// The SA that is being opened in place of this one.
+    pub(crate) fn set_reauthenticated_by(&mut self, other: SaId) {
+        self.reauthentication = Reauthentication::By(other);
+    }
+
+    pub(crate) fn reauthenticated_by(&self) -> Option<SaId> {
+        match self.reauthentication {
+            Reauthentication::By(other) => Some(other),
+            Reauthentication::Never | Reauthentication::At(_) => None,
+        }
+    }
+
+    pub(crate) fn set_predecessor(&mut self, predecessor: Option<SaId>) {
+        self.predecessor = predecessor;
+    }
+
+    pub(super) fn take_predecessor(&mut self) -> Option<SaId> {
+        self.predecessor.take()
+    }
+
+    /// A ticket was given or taken.
+    pub(crate) fn note_ticket(&mut self, renew_at: Option<Instant>) {
+        self.had_ticket = true;
+        self.renew_ticket_at = renew_at;
+    }
+
+    pub(crate) fn had_ticket(&self) -> bool {
+        self.had_ticket
+    }
+
+    pub(crate) fn take_renewal_due(&mut self, now: Instant) -> bool {
+        take_due(&mut self.renew_ticket_at, now)
+    }
+
+    pub(super) fn is_probing(&self) -> bool {
+        self.probe.is_some()
+    }
+}
+
+impl IkeSa {
+    /// See [`crate::Endpoint::probe`]. A request under way serves: it is repeated at once, on the present path.
+    pub(crate) fn probe(&mut self, shared: &mut Shared, now: Instant, timeout: Duration) {
+        let until = now + timeout;
+        self.upkeep.probe = Some(match self.upkeep.probe {
+            Some(running) => Probe { until: running.until.min(until), ..running },
+            None => Probe { since: now, until },
+        });
+        if self.core.requests.is_idle() {
+            self.begin(shared, now, Liveness::urgent().into());
+        } else if self.core.last_out < now {
+            // What has only just been sent, an address update for one, need not be sent twice.
+            self.core.resend(shared, now, false);
+        }
+    }
+
+    /// An answer came: the peer has the SA.
+    pub(super) fn probe_answered(&mut self, shared: &mut Shared, now: Instant) {
+        if let Some(probe) = self.upkeep.probe.take() {
+            shared.event(Event::ProbeAnswered { sa: self.core.id(), after: now - probe.since });
+        }
+    }
+
+    pub(super) fn probe_timeout(&mut self, shared: &mut Shared, now: Instant) {
+        if self.upkeep.probe.take_if(|probe| probe.until <= now).is_some() {
+            shared.event(Event::ProbeFailed { sa: self.core.id() });
+        }
+    }
+
+    /// See [`crate::Endpoint::reachable`].
+    pub(crate) fn reachable(&mut self, now: Instant) {
+        self.upkeep.probe = None;
+        self.core.requests.begin_anew(now);
+    }
+
+    /// A notification in clear says that the peer does not know this SA. Anybody can say that: have the peer prove that it
+    /// is there, and let the driver know.
+    /// "[...] MUST NOT respond and MUST NOT change the state of any existing SAs" (RFC 7296 section 2.21.4)
+    pub(super) fn hint(&mut self, shared: &mut Shared, now: Instant, path: Path, datagram: &[u8]) {
+        let says_so = path.remote == self.core.link.path.remote
+            && dormouse_wire::ike::Message::parse(datagram)
+                .is_ok_and(|m| View(&m.payloads).has(NotifyType::InvalidIkeSpi));
+        if says_so {
+            self.doubt(shared, now, true);
+        }
+    }
+
+    /// An unauthenticated message says that the peer has lost this SA: the driver is told, and the peer asked.
+    /// "Unreliable information SHOULD be treated only as a hint that there might be a problem" (RFC 4555 section 3.5)
+    /// "an endpoint MUST NOT conclude that the other endpoint has failed based on any routing information (e.g., ICMP messages)
+    /// or IKE messages that arrive without cryptographic protection" (RFC 7296 section 2.4)
+    pub(crate) fn doubt(&mut self, shared: &mut Shared, now: Instant, solicited: bool) {
+        let recently = self.upkeep.hinted_at.is_some_and(|at| now - at < HINT_INTERVAL);
+        // A hint is not worth waking a device for.
+        if (recently && !solicited) || self.dormancy.is_asleep() {
+            return;
+        }
+        shared.event(Event::PeerLostSa { sa: self.core.id(), solicited });
+        if !recently {
+            self.upkeep.hinted_at = Some(now);
+            self.probe(shared, now, HINT_PROBE);
+        }
+    }
+}

@@ -1,0 +1,162 @@
+//! Several CHILD SAs for one connection: made one after the other, matched by their selectors, and each with a life of its own.
+
+mod common;
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use common::{Pair, client_psk, gateway_psk};
+use dormouse_ike::config::{ChildConfig, Connection, Lifetime, SelectorSpec};
+use dormouse_ike::{CloseReason, Kind};
+
+/// What lies behind the gateway: networks within each other, so that the first one would cover them all.
+const BEHIND: [&str; 3] = ["10.0.0.0/8", "10.2.0.0/16", "10.2.3.0/24"];
+
+fn with_children(conn: &mut Connection, is_client: bool) {
+    let child = |(n, net): (usize, &&str)| {
+        let there = vec![SelectorSpec::Net(net.parse().expect("a prefix"))];
+        let own = vec![SelectorSpec::Dynamic];
+        let (ts_local, ts_remote) = if is_client { (own, there) } else { (there, own) };
+        ChildConfig { name: format!("net{n}"), ts_local, ts_remote, ..ChildConfig::default() }
+    };
+    conn.children = BEHIND.iter().enumerate().map(child).collect();
+}
+
+fn ends(change: impl Fn(&mut Connection)) -> (Connection, Connection) {
+    let (mut client, mut gateway) = (client_psk(), gateway_psk());
+    with_children(&mut client, true);
+    with_children(&mut gateway, false);
+    [&mut client, &mut gateway].into_iter().for_each(change);
+    (client, gateway)
+}
+
+fn pair_of(seed: u64, change: impl Fn(&mut Connection)) -> Pair {
+    let (client, gateway) = ends(change);
+    Pair::new(client, gateway, seed)
+}
+
+/// The first addresses of what the client reaches, and how long the prefixes are.
+fn reached(pair: &Pair) -> BTreeSet<String> {
+    let show = |ts: &dormouse_wire::ike::TsRange| format!("{}-{}", ts.start, ts.end);
+    pair.client.children.values().map(|c| c.ts_remote.iter().map(show).collect()).collect()
+}
+
+fn everything() -> BTreeSet<String> {
+    let all = ["10.0.0.0-10.255.255.255", "10.2.0.0-10.2.255.255", "10.2.3.0-10.2.3.255"];
+    all.map(str::to_owned).into()
+}
+
+/// The client's name of the CHILD SA that leads to the network beginning with `start`.
+fn leading_to(pair: &Pair, start: &str) -> dormouse_keying::ChildId {
+    let leads = |c: &&dormouse_keying::Install| {
+        c.ts_remote[0].start.to_string() == start && c.ts_remote[0].end.to_string() != "10.255.255.255"
+    };
+    pair.client.children.values().find(leads).expect("it is up").child
+}
+
+#[test]
+fn each_is_made_and_matched_by_its_selectors() {
+    let mut pair = pair_of(1, |_| {});
+    let (a, _) = pair.up();
+    assert_eq!(reached(&pair), everything());
+    let begun = &pair.client.endpoint.sa_stats(a).expect("it is there").begun;
+    assert_eq!((begun[&Kind::Auth], begun[&Kind::CreateChild]), (1, 2));
+}
+
+#[test]
+fn one_that_the_peer_has_no_time_for_is_asked_for_again() {
+    let mut pair = pair_of(2, |_| {});
+    let (a, b) = pair.up();
+    let child = leading_to(&pair, "10.2.3.0");
+    pair.client.endpoint.delete_child(pair.now, child);
+    pair.settle();
+    // The gateway is rekeying the IKE SA, and its request is on its way for two seconds.
+    pair.filter = Some(Box::new(|d| d.to_gateway || d.bytes.get(4 + 19).is_some_and(|f| f & 0x20 != 0)));
+    pair.gateway.endpoint.rekey_ike(pair.now, b);
+    pair.client.endpoint.create_child(pair.now, a, 2);
+    pair.run_for(Duration::from_millis(500));
+    assert_eq!(pair.client.children.len(), 2, "refused");
+    pair.filter = None;
+    pair.run_for(Duration::from_secs(20));
+    assert_eq!(reached(&pair), everything());
+    pair.assert_agree();
+}
+
+#[test]
+fn each_is_rekeyed_and_deleted_on_its_own() {
+    let mut pair = pair_of(3, |_| {});
+    let (a, _) = pair.up();
+    let all: BTreeSet<_> = pair.client.children.keys().copied().collect();
+    let child = leading_to(&pair, "10.2.0.0");
+    pair.client.endpoint.rekey_child(pair.now, child);
+    pair.settle();
+    pair.assert_agree();
+    let now: BTreeSet<_> = pair.client.children.keys().copied().collect();
+    assert_eq!((all.difference(&now).count(), reached(&pair)), (1, everything()));
+    let child = leading_to(&pair, "10.2.0.0");
+    pair.client.endpoint.delete_child(pair.now, child);
+    pair.settle();
+    assert_eq!((pair.client.children.len(), pair.gateway.children.len()), (2, 2));
+    assert!(pair.client.closed.is_empty() && pair.gateway.closed.is_empty());
+    pair.client.endpoint.create_child(pair.now, a, 1);
+    pair.settle();
+    assert_eq!(reached(&pair), everything());
+}
+
+#[test]
+fn all_are_rekeyed_by_their_timers() {
+    let mut pair = pair_of(4, |conn| {
+        for child in &mut conn.children {
+            child.lifetime = Lifetime::of_time(Duration::from_secs(600));
+        }
+    });
+    pair.up();
+    let first: BTreeSet<_> = pair.client.children.keys().copied().collect();
+    pair.run_for(Duration::from_secs(3_600));
+    pair.assert_agree();
+    assert_eq!(reached(&pair), everything());
+    assert!(pair.client.children.keys().all(|child| !first.contains(child)));
+}
+
+#[test]
+fn all_come_back_by_a_ticket_in_both_forms() {
+    for dormancy in [true, false] {
+        let mut pair = pair_of(5, |conn| conn.dormancy = dormancy);
+        let (a, _) = pair.up();
+        let ticket = pair.client.ticket.take().expect("a ticket");
+        assert_eq!(ticket.child.is_some(), dormancy);
+        pair.client.endpoint.forget(pair.now, a);
+        let (conn, path) = (pair.conn.clone(), pair.default_path());
+        let sa = pair.client.endpoint.resume(pair.now, conn, ticket, path);
+        pair.run_for(Duration::from_secs(5));
+        assert!(pair.client.established().is_some_and(|e| e.resumed));
+        assert_eq!(reached(&pair), everything(), "dormancy {dormancy}");
+        pair.assert_agree();
+        let begun = &pair.client.endpoint.sa_stats(sa).expect("it is there").begun;
+        assert_eq!((begun.get(&Kind::Auth).is_none(), begun[&Kind::CreateChild]), (dormancy, 2));
+    }
+}
+
+#[test]
+fn a_reauthentication_leaves_none_out_for_a_moment() {
+    let (mut client, gateway) = ends(|_| {});
+    client.reauthenticate = Some(Duration::from_secs(600));
+    let mut pair = Pair::new(client, gateway, 6);
+    let (a, _) = pair.up();
+    pair.run_for(Duration::from_secs(580));
+    let mut replaced = false;
+    for _ in 0..2_000 {
+        pair.run_for(Duration::from_millis(50));
+        if let Some(new) = pair.client.established() {
+            assert_ne!(new.sa, a);
+            // What a driver says when it goes over to the new session.
+            assert!(pair.client.endpoint.supersede(pair.now, a));
+            pair.flush();
+            replaced = true;
+        }
+        assert_eq!(reached(&pair), everything());
+    }
+    assert!(replaced && pair.client.closed == [(a, CloseReason::Replaced)]);
+    assert_eq!((pair.client.children.len(), pair.gateway.children.len()), (3, 3));
+    pair.assert_agree();
+}
