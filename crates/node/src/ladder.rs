@@ -7,7 +7,7 @@
 //! | [`Rung::Resume`] | the gateway has lost the SA, or answers nothing (IKE: by ticket) | two round trips, no public-key operation |
 //! | [`Rung::Full`] | no ticket, or it was refused | IKE_SA_INIT and IKE_AUTH |
 //!
-//! A gateway may have several addresses (RFC 4555 section 3.4, [`Ladder::others`]): before an SA is given up because nobody answers, it
+//! A gateway may have several addresses (RFC 4555 section 3.4, [`Ladder::others`]): before an SA is given up for lack of an answer, it
 //! is moved to each of the others, and the last two rungs take turns with them.
 //!
 //! A rung that fails or is late hands over to the next; the last one starts again with growing pauses. Without a network
@@ -16,7 +16,7 @@
 //! The ladder owns only the decision. It must never build a message: what it wants done comes out of
 //! [`Ladder::poll_action`], and [`crate::Node`] carries it out on the IKE endpoint.
 //!
-//! A sleep that the gateway was told of (`docs/wire/dormancy.md`) leaves no doubt: within the hold that it granted the SA is
+//! A sleep that was announced to the gateway (`docs/wire/dormancy.md`) leaves no doubt: within the hold that it granted the SA is
 //! there, however long its liveness check would have waited; after the hold, or when it released the SA, the ladder begins
 //! with the ticket.
 //!
@@ -81,16 +81,16 @@ pub struct Ladder {
     held: Option<Path>,
     slept_at: Option<Instant>,
     granted: Option<Granted>,
-    /// What the gateway still owed when the radio or the network went away: an answer within this time, counted from the next
-    /// packet that goes out. Zero: it had been asked, so it is asked again.
-    owed: Option<Duration>,
+    /// A question was open when the radio or the network went away: its answer is due within this time, counted from the next
+    /// packet that goes out. Zero: a probe was under way, so it is repeated.
+    unanswered: Option<Duration>,
     has_ticket: bool,
     backoff: Duration,
     climb_started: Instant,
     /// When the gateway was last heard.
     heard: Instant,
     last_wake: Option<Wake>,
-    /// The rung whose deadline has passed, until somebody is told.
+    /// The rung whose deadline has passed, until [`Ladder::take_expired`].
     expired: Option<Rung>,
     actions: VecDeque<Action>,
 }
@@ -110,7 +110,7 @@ impl Ladder {
             held: None,
             slept_at: None,
             granted: None,
-            owed: None,
+            unanswered: None,
             has_ticket: false,
             backoff: BACKOFF_FIRST,
             climb_started: Instant::ZERO,
@@ -139,7 +139,7 @@ impl Ladder {
         matches!(self.state, State::Up | State::Climbing(Rung::Held | Rung::Move)) && self.held.is_some()
     }
 
-    /// True if nobody knows whether data that goes out now arrives: the SA is being tried after a wake, or the gateway is silent.
+    /// True if data that goes out now may be lost with the SA: it is being tried after a wake, or the gateway is silent.
     #[must_use]
     pub fn unconfirmed(&self, now: Instant) -> bool {
         self.data_flows() && (self.state != State::Up || now - self.heard > QUIET)
@@ -169,7 +169,7 @@ impl Ladder {
         self.held = None;
         self.slept_at = None;
         self.granted = None;
-        self.owed = None;
+        self.unanswered = None;
         self.actions.clear();
     }
 
@@ -311,14 +311,16 @@ impl Ladder {
     /// Data went out over the held SA.
     pub fn outbound(&mut self, now: Instant) {
         if matches!(self.state, State::Up | State::Climbing(_)) {
-            // Whatever was granted, the gateway knows now that we are awake.
+            // The gateway knows now that we are awake: a grant for the sleep counts no more.
             self.granted = None;
         }
         if let Wait::Nothing | Wait::Greeting(_) = self.wait {
             match self.state {
                 State::Climbing(Rung::Held) => {
-                    let patience =
-                        self.owed.take().map_or(self.deadlines.held, |left| left.min(self.deadlines.held));
+                    let patience = self
+                        .unanswered
+                        .take()
+                        .map_or(self.deadlines.held, |left| left.min(self.deadlines.held));
                     self.wait = Wait::Answer(now + patience);
                 }
                 State::Up => self.wait = Wait::Answer(now + UNANSWERED),
@@ -330,7 +332,7 @@ impl Ladder {
     /// Something authenticated came in over the held SA: data, or an IKE message.
     pub fn inbound(&mut self, now: Instant) {
         self.heard = now;
-        self.owed = None;
+        self.unanswered = None;
         match self.state {
             State::Climbing(Rung::Held) => self.succeed(now, Rung::Held),
             State::Up => self.wait = Wait::Nothing,
@@ -341,7 +343,7 @@ impl Ladder {
     /// The gateway confirmed the probe or the address update.
     pub fn confirmed(&mut self, now: Instant) {
         self.heard = now;
-        self.owed = None;
+        self.unanswered = None;
         match self.state {
             State::Climbing(rung @ (Rung::Held | Rung::Move)) => self.succeed(now, rung),
             State::Up => self.wait = Wait::Nothing,
@@ -349,9 +351,9 @@ impl Ladder {
         }
     }
 
-    /// Somebody, unauthenticated, says that the gateway has lost the SA. Out of the blue it is worth a question, never the SA.
+    /// An unauthenticated message says that the gateway has lost the SA. Unsolicited, it is worth a probe, never the SA.
     /// In answer to a request that is under way (`asked`) it is what a gateway without the SA says, and all that it can say:
-    /// the next rung is tried at once. Whoever forges that on the path could as well drop the request.
+    /// the next rung is tried at once. An attacker on the path who forges it could as well drop the request.
     pub fn doubt(&mut self, now: Instant, asked: bool) {
         match (self.state, self.wait) {
             (State::Up | State::Climbing(Rung::Held | Rung::Move), Wait::Exchange(_)) if asked => {
@@ -363,7 +365,9 @@ impl Ladder {
                 Wait::Nothing | Wait::Answer(_) | Wait::Greeting(_),
             ) => self.probe(now),
             // It was under way when the radio went off.
-            (State::Asleep | State::Offline, _) if self.held.is_some() => self.owed = Some(Duration::ZERO),
+            (State::Asleep | State::Offline, _) if self.held.is_some() => {
+                self.unanswered = Some(Duration::ZERO)
+            }
             _ => {}
         }
     }
@@ -410,7 +414,7 @@ impl Ladder {
         }
     }
 
-    /// Acts on whatever is due.
+    /// Acts on all that is due at `now`.
     pub fn handle_timeout(&mut self, now: Instant) {
         match self.wait {
             Wait::Answer(at) | Wait::Greeting(at) if at <= now => self.probe(now),
@@ -472,7 +476,7 @@ impl Ladder {
             Some(held) if self.ways().any(|way| addresses(way) == addresses(held)) => {
                 self.state = State::Climbing(Rung::Held);
                 self.wait = Wait::Nothing;
-                let asked = self.owed == Some(Duration::ZERO);
+                let asked = self.unanswered == Some(Duration::ZERO);
                 let outlived = slept.is_some_and(|s| s >= self.deadlines.gateway_holds);
                 if asked || (outlived && granted.is_none()) {
                     self.probe(now);
@@ -510,25 +514,25 @@ impl Ladder {
         self.wait = Wait::Exchange(now + self.deadlines.full);
     }
 
-    /// The radio or the network goes away: what nobody has answered is not forgotten meanwhile. A granted sleep was an answer.
+    /// The radio or the network goes away: an open question is remembered meanwhile. A granted sleep was an answer.
     fn remember_question(&mut self, now: Instant) {
         let on_trial = matches!(self.state, State::Up | State::Climbing(Rung::Held | Rung::Move));
-        self.owed = match self.wait {
+        self.unanswered = match self.wait {
             _ if self.granted.is_some() => None,
             Wait::Exchange(_) if on_trial => Some(Duration::ZERO),
             Wait::Answer(at) => Some(at - now),
-            _ => self.owed,
+            _ => self.unanswered,
         };
     }
 
     fn probe(&mut self, now: Instant) {
-        self.owed = None;
+        self.unanswered = None;
         self.actions.push_back(Action::Probe(self.deadlines.probe));
         self.wait = Wait::Exchange(now + self.deadlines.probe);
     }
 
     fn succeed(&mut self, now: Instant, rung: Rung) {
-        self.owed = None;
+        self.unanswered = None;
         self.last_wake = Some(Wake { at: now, rung, took: now - self.climb_started });
         self.state = State::Up;
         self.wait = Wait::Nothing;

@@ -194,12 +194,8 @@ fn a_packet_whose_senders_route_is_only_being_set_waits_for_it() {
     let answer = loop {
         hand_over(drive(&mut device, NOW).datagrams, &mut gateway, NOW);
         if gateway.node().routes_due() {
-            break loop {
-                match gateway.node_mut().poll_transmit(NOW, &mut bytes) {
-                    Some(sent) => break (sent.path, std::mem::take(&mut bytes)),
-                    None => panic!("an answer"),
-                }
-            };
+            let sent = gateway.node_mut().poll_transmit(NOW, &mut bytes).expect("an answer");
+            break (sent.path, std::mem::take(&mut bytes));
         }
         hand_over(drive(&mut gateway, NOW).datagrams, &mut device, NOW);
     };

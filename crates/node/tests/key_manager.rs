@@ -266,7 +266,7 @@ impl World {
             Outer { source: path.remote.ip(), destination: path.local.ip(), ecn: Ecn::from_traffic_class(0) };
         let carried = slot.get_mut(range)?;
         let rebuilt = to.child_mut(child)?.rebuild(next_header, flow, carried, outer).expect("a packet");
-        Some([rebuilt.header.as_bytes(), &carried[rebuilt.skip..]].concat())
+        Some([rebuilt.header?.as_bytes(), &carried[rebuilt.skip..]].concat())
     }
 }
 

@@ -325,9 +325,12 @@ impl Opener for Plane {
             self.lost.refused += 1;
             return Verdict::Done;
         };
-        match rebuilt.header.into_parts() {
-            (_, 0) => Verdict::Deliver(inner),
-            (header, len) => Verdict::DeliverBehind(header, len, inner.start + rebuilt.skip..inner.end),
+        match rebuilt.header {
+            None => Verdict::Deliver(inner),
+            Some(header) => {
+                let (header, len) = header.into_parts();
+                Verdict::DeliverBehind(header, len, inner.start + rebuilt.skip..inner.end)
+            }
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The vocabulary of the ladder: rungs, what they cost in time, what is wanted and what came of it. Owns names only.
+//! The vocabulary of the ladder: its rungs and their deadlines, states, orders and outcomes. Owns names only.
 
 use dormouse_sansio::{Instant, Path};
 use std::time::Duration;
