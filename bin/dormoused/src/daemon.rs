@@ -30,6 +30,7 @@ use dormouse_node::host::{Host, News, Order, Output};
 use dormouse_node::{Change, Node, SleepFlags, host};
 use dormouse_sansio::{Deadline, Instant};
 use std::io::IoSlice;
+use std::net::IpAddr;
 
 pub(crate) const TUN: u64 = 0;
 const TIMER: u64 = 1;
@@ -193,6 +194,7 @@ impl Daemon {
     pub(crate) fn run(&mut self) -> Result<()> {
         let now = BootClock::now();
         self.host.set_wall_clock(now, unix_now());
+        self.look_at_addresses(now);
         for c in self.connections.iter().filter(|c| c.role == Role::Client) {
             if let Some(ticket) = self.store.ticket(&c.name, unix_now()) {
                 self.host.node_mut().restore_ticket(&c.name, ticket);
@@ -274,10 +276,18 @@ impl Daemon {
             changed = true;
         }
         if changed {
-            self.machine.network_changed();
+            self.look_at_addresses(now);
             self.host.network_changed(now);
         }
         Ok(())
+    }
+
+    /// Peers learn at which other addresses this machine can be reached, if it listens on all of them.
+    fn look_at_addresses(&mut self, now: Instant) {
+        let anywhere = self.settings.listen.iter().any(IpAddr::is_unspecified);
+        if let Some(addresses) = self.machine.network_changed().filter(|_| anywhere) {
+            self.host.node_mut().set_own_addresses(now, &addresses);
+        }
     }
 
     /// Asks the kernel for the way to every gateway.

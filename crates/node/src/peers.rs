@@ -27,6 +27,12 @@ impl Node {
         }
     }
 
+    /// Gateway: the addresses at which this machine can be reached now ([`dormouse_ike::Endpoint::set_own_addresses`]).
+    pub fn set_own_addresses(&mut self, now: Instant, addresses: &[IpAddr]) {
+        self.ike.set_own_addresses(now, addresses);
+        self.drain_ike(now);
+    }
+
     /// The credentials of a connection were read again ([`dormouse_ike::Endpoint::renew`]). Nothing else of it may differ.
     pub fn renew(&mut self, now: Instant, conn: &Arc<Connection>) {
         if let Some(client) = self.connections.client_named_mut(&conn.name) {
