@@ -6,40 +6,57 @@ what=${1:-build}
 
 say() { printf 'setup: %s\n' "$*" >&2; }
 
-# program or file that proves a package -> package
-need_build="cc:gcc make:make cmake:cmake perl:perl curl:curl"
-need_demo="$need_build ip:iproute2 nft:nftables ping:iputils-ping python3:python3 openssl:openssl"
-need_test="$need_demo /usr/lib/ipsec/charon:strongswan-charon swanctl:strongswan-swanctl pki:strongswan-pki \
+# proof:package. A proof is a file, a program, or what a program must be: static=PROGRAM, or PROGRAM=WORD that its --version or -V says,
+# because packages that share a program's name do not share what it can do.
+need_build="cc:gcc /usr/include/stdio.h:libc6-dev make:make cmake:cmake perl:perl curl:curl /etc/ssl/certs/ca-certificates.crt:ca-certificates"
+need_demo="$need_build ip:iproute2 tc:iproute2 nft:nftables ping=iputils:iputils-ping /usr/bin/python3:python3 openssl:openssl"
+need_test="$need_demo /usr/lib/ipsec/charon:strongswan-charon swanctl:strongswan-swanctl \
 /usr/lib/ipsec/plugins/libstrongswan-openssl.so:libstrongswan-standard-plugins \
 /usr/lib/ipsec/plugins/libstrongswan-ctr.so:libstrongswan-extra-plugins \
 /usr/lib/ipsec/plugins/libstrongswan-kernel-libipsec.so:libcharon-extra-plugins \
 /usr/lib/python3/dist-packages/dbusmock/__init__.py:python3-dbusmock \
-qemu-system-x86_64:qemu-system-x86 busybox:busybox-static hostapd:hostapd wpa_supplicant:wpasupplicant iw:iw dash:dash \
-modprobe:kmod cpio:cpio iasl:acpica-tools wg:wireguard-tools tshark:tshark setpriv:util-linux dbus-daemon:dbus-daemon dbus-send:dbus-bin chromium:chromium zstd:zstd"
+qemu-system-x86_64:qemu-system-x86 static=busybox:busybox-static hostapd:hostapd wpa_supplicant:wpasupplicant iw:iw dash:dash \
+modprobe=kmod:kmod depmod=kmod:kmod cpio=GNU:cpio iasl:acpica-tools wg:wireguard-tools tshark:tshark setpriv:util-linux unshare:util-linux \
+dbus-daemon:dbus-daemon dbus-send:dbus-bin dnsmasq:dnsmasq-base sysctl:procps strip:binutils chromium:chromium zstd:zstd"
 need_bench="$need_test wireguard-go:wireguard-go iperf3:iperf3 pkg-config:pkg-config /usr/include/openssl/evp.h:libssl-dev"
 case $what in
   build) need=$need_build ;; demo) need=$need_demo ;; test) need=$need_test ;; bench) need=$need_bench ;;
   *) say "unknown set '$what': build, demo, test or bench"; exit 2 ;;
 esac
 
-missing=()
-for pair in $need; do
-  probe=${pair%%:*} package=${pair##*:}
-  case $probe in
-    /*) [ -e "$probe" ] || missing+=("$package") ;;
-    *) command -v "$probe" >/dev/null || [ -x "/usr/sbin/$probe" ] || [ -x "/sbin/$probe" ] || missing+=("$package") ;;
+# Programs for the administrator are not on an ordinary user's PATH.
+PATH=$PATH:/usr/sbin:/sbin
+says() { { "$1" --version || "$1" -V; } 2>/dev/null </dev/null || true; }
+proved() {
+  case $1 in
+    /*) [ -e "$1" ] ;;
+    static=*) [[ $(ldd "$(command -v "${1#*=}")" 2>&1 || true) == *'not a dynamic executable'* ]] ;;
+    *=*) [[ $(says "${1%%=*}") == *"${1#*=}"* ]] ;;
+    *) command -v "$1" >/dev/null ;;
   esac
-done
+}
+missing=()
+find_missing() {
+  missing=()
+  for pair in $need; do
+    package=${pair##*:}
+    proved "${pair%:*}" || [[ " ${missing[*]} " == *" $package "* ]] || missing+=("$package")
+  done
+}
+find_missing
 if [ ${#missing[@]} -gt 0 ]; then
   say "installing ${missing[*]}"
-  root=(); [ "$(id -u)" = 0 ] || root=(sudo)
+  root=(env DEBIAN_FRONTEND=noninteractive); [ "$(id -u)" = 0 ] || root=(sudo "${root[@]}")
   command -v apt-get >/dev/null || { say "no apt-get here: install these by hand: ${missing[*]}"; exit 1; }
-  export DEBIAN_FRONTEND=noninteractive
   log=$(mktemp)
   if ! { "${root[@]}" apt-get update && "${root[@]}" apt-get install -y --no-install-recommends "${missing[@]}"; } >"$log" 2>&1; then
     tail -20 "$log" >&2; rm -f "$log"; say "apt-get failed"; exit 1
   fi
   rm -f "$log"
+  hash -r
+  wanted=${missing[*]}
+  find_missing
+  [ ${#missing[@]} -eq 0 ] || { say "$wanted installed, but what is needed of ${missing[*]} is still not found"; exit 1; }
 fi
 
 # The virtual machine with a radio: Debian's kernel and NetworkManager, fetched and not installed. Tests that lack them say so.

@@ -107,13 +107,13 @@ impl Side {
         let mut sent = Vec::new();
         let start = thread_cpu();
         work(&mut self.endpoint);
+        while let Some(event) = self.endpoint.poll_event() {
+            self.events.push(event);
+        }
         loop {
             let mut datagram = Vec::new();
             let Some(transmit) = self.endpoint.poll_transmit(now, &mut datagram) else { break };
             sent.push((transmit.path, datagram));
-        }
-        while let Some(event) = self.endpoint.poll_event() {
-            self.events.push(event);
         }
         self.cpu += (thread_cpu() - start).saturating_sub(overhead);
         sent
@@ -185,7 +185,7 @@ impl Pair {
         }
     }
 
-    /// A full handshake. Whatever SA there was is forgotten first, at both ends and without messages, off the record.
+    /// A full handshake. An SA that is there is forgotten first, at both ends and without messages, outside of the measurement.
     ///
     /// # Errors
     /// If it does not establish, or the two ends do not agree on keys.
@@ -335,7 +335,7 @@ impl Pair {
         self.gateway.children.clear();
     }
 
-    /// Lets the client `begin` something, and carries datagrams to and fro until nobody has one.
+    /// Lets the client `begin` something, and carries datagrams to and fro until neither end has one.
     fn exchange(&mut self, begin: impl FnOnce(&mut Endpoint, Instant)) -> Result<(Cost, Outcome, Outcome)> {
         let mut cost = Cost::default();
         (self.client.cpu, self.gateway.cpu) = (Duration::ZERO, Duration::ZERO);

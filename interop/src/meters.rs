@@ -89,7 +89,7 @@ impl Drop for Meters {
 /// The battery of a device in whose namespace this thread stands; and its processor, which draws a third of the baseline.
 fn drain(gauge: &Path, package: &Path, stop: &AtomicBool) -> Result<()> {
     let put = |file: &Path, value: u64| -> Result<()> {
-        // At once: nobody may read half a number.
+        // At once: a reader must not see half a number.
         let new = file.with_extension("new");
         fs::write(&new, format!("{value}\n"))?;
         Ok(fs::rename(new, file)?)

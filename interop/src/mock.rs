@@ -17,7 +17,7 @@ pub const NEEDS: [Need; 3] = [
     Need::File("/usr/lib/python3/dist-packages/dbusmock/__init__.py"),
 ];
 
-/// Interface by which dbusmock itself is told what to do.
+/// Interface by which dbusmock itself is controlled.
 pub const MOCK: &str = "org.freedesktop.DBus.Mock";
 const PROPERTIES: &str = "org.freedesktop.DBus.Properties";
 /// Python takes its time to start on a busy machine.

@@ -91,7 +91,7 @@ fn a_gateway_that_announces_another_family_is_followed_to_it() -> Result<()> {
 }
 
 #[test]
-fn a_name_that_nobody_knew_is_asked_for_again() -> Result<()> {
+fn a_name_that_was_not_known_is_asked_for_again() -> Result<()> {
     if !require("a name that is learned late", &NEEDS) {
         return Ok(());
     }
@@ -106,7 +106,7 @@ fn a_name_that_nobody_knew_is_asked_for_again() -> Result<()> {
     world.attach(Access::A)?;
     let answer = device.cli(&["wait", "peer", "--timeout", "2"])?;
     assert!(answer.code == 6 && answer.text.contains(NAME), "{}", answer.text);
-    // It learns it: no network changes, nobody orders anything.
+    // It learns it: no network changes, no command is given.
     world.device.etc("hosts", &format!("{GATEWAY} {NAME}\n"))?;
     device.ok(&["wait", "peer", "--timeout", "30"])?;
     Ok(())
@@ -147,7 +147,7 @@ fn a_gateway_that_has_moved_is_looked_up_again() -> Result<()> {
         "table ip moved {{ chain forward {{ type filter hook forward priority 0;\nip daddr {GATEWAY} drop\nip saddr {GATEWAY} drop\n}}\n}}\n"
     ))?;
     world.device.etc("hosts", &format!("{NEW} {NAME}\n"))?;
-    // What is sent finds out that nobody answers, and the ladder climbs to its end.
+    // What is sent is not answered, and the ladder climbs to its end.
     world.device.sh(&format!("ping -c 1 -W 1 {SERVER} || true"))?;
     let there = |text: &str| text.contains(&format!("-> {NEW}"));
     world

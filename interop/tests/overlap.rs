@@ -40,7 +40,7 @@ fn a_local_network_with_the_servers_addresses_gets_nothing_of_what_is_for_the_se
     let world = Roaming::new(60)?;
     world.attach(Access::A)?;
     let (gateway, device) = connected(&world, "", "10.99.0.0/24", POOL)?;
-    // Network B is a hotel's: its addresses are the server's, and somebody there answers to that of the server. Network A is told
+    // Network B is a hotel's: its addresses are the server's, and a host there answers to that of the server. Network A is told
     // of routes that are more exact than the tunnel's.
     world.device.ip("link set dev wlan1 up")?;
     world.device.ip("addr add 10.99.0.77/25 dev wlan1")?;

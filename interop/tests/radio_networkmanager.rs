@@ -3,8 +3,8 @@
 
 use anyhow::{Context, Result};
 use dormouse_interop::mock::{MOCK, MockBus, NEEDS};
-use dormouse_io::radio::{Driver, Options, Power, Radio, RadioError, select, survey};
-use dormouse_testbed::{Need, Process, Testbed, require};
+use dormouse_io::radio::{Driver, Guard, Options, Order, Power, Radio, RadioError, Reply, select, survey};
+use dormouse_testbed::{Need, Process, Testbed, binary, require};
 use std::sync::Arc;
 use zbus::{OwnedObjectPath, Variant};
 
@@ -71,6 +71,20 @@ impl World {
         self.host
             .within(move || select(&options).map(|mut radio| work(&mut *radio)).map_err(anyhow::Error::from))
             .map(|handle| std::thread::spawn(move || handle.join().expect("the radio's thread")?))
+    }
+
+    /// A guard as the daemon starts it: a process of its own, in the namespace.
+    fn guard(&self, options: &Options) -> Result<Guard> {
+        let options = options.clone();
+        let start =
+            self.host.within(move || Guard::spawn(&binary("dormoused"), &["radio-guard"], &options))?;
+        Ok(start.join().expect("the starting thread")??)
+    }
+
+    /// The UUID of the profile that is active on the device.
+    fn active_profile(&self) -> Option<String> {
+        let active = self.active().ok().filter(|a| a != "/")?;
+        self.bus.get(NAME, &active, &format!("{NAME}.Connection.Active"), "Uuid").ok()
     }
 
     fn managed(&self) -> bool {
@@ -164,7 +178,7 @@ fn a_restart_of_networkmanager_while_the_radio_is_off_loses_nothing() -> Result<
     let radio = world.with_radio(move |radio| -> Result<(), RadioError> {
         radio.off()?;
         gone.recv().expect("the test goes on");
-        let problem = radio.on().expect_err("nobody is there").to_string();
+        let problem = radio.on().expect_err("NetworkManager is gone").to_string();
         tell.send(problem).expect("the test goes on");
         gone.recv().expect("the test goes on");
         radio.on()
@@ -261,5 +275,104 @@ fn the_users_own_switch_is_respected_and_other_devices_are_passed_over() -> Resu
     let options = world.options();
     let reason = world.host.within(move || survey(&options))?.join().expect("a thread")?;
     assert!(matches!(reason, Err(RadioError::Nowhere(why)) if why.contains("it does not run")));
+    Ok(())
+}
+
+/// Ends a guard as a crash does.
+fn kill(mut guard: Guard) {
+    let pid = i32::try_from(guard.pid()).expect("a process id");
+    nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), nix::sys::signal::Signal::SIGKILL)
+        .expect("our child");
+    assert!(guard.wait().is_err(), "its end is seen");
+}
+
+#[test]
+fn a_guard_that_is_killed_at_any_step_of_a_sleep_is_made_good_by_the_next_one() -> Result<()> {
+    if !require("NetworkManager: killed guard", &needs()) {
+        return Ok(());
+    }
+    let world = World::new("nm-killed")?;
+    let mark = world.bus.file("mark");
+    let options = Options { mark: Some(mark.clone()), ..world.options() };
+    for step in ["letting go", "off", "taking back"] {
+        let mut guard = world.guard(&options)?;
+        assert!(matches!(guard.wait()?, Reply::Selected(Ok(_))), "{step}");
+        guard.order(Order::Off)?;
+        world.bus.until("the device is let go of", || !world.managed())?;
+        if step != "letting go" {
+            world.let_go()?;
+            assert!(matches!(guard.wait()?, Reply::Done(Order::Off, Ok(_))), "{step}");
+        }
+        if step == "taking back" {
+            guard.order(Order::On)?;
+            world.bus.until("the device is taken back", || world.managed())?;
+        }
+        kill(guard);
+        if step == "letting go" {
+            world.let_go()?;
+        }
+        assert_eq!(world.active()?, "/", "{step}: the radio is off");
+        let mut next = world.guard(&options)?;
+        world.bus.until("the device is taken back", || world.managed())?;
+        world.set_state(DISCONNECTED)?;
+        world.bus.until("the profile is activated", || world.active_profile().as_deref() == Some(UUID))?;
+        let Reply::Selected(Ok(choice)) = next.wait()? else { panic!("{step}: no radio") };
+        assert_eq!(choice.driver, "networkmanager", "{step}");
+        assert_eq!(std::fs::read_to_string(&mark)?, "", "{step}");
+        drop(next);
+        world.set_state(ACTIVATED)?;
+        world.host.ip("link set wlan0 up")?;
+    }
+    Ok(())
+}
+
+#[test]
+fn what_cannot_be_brought_back_yet_is_remembered_beside_what_is_switched_off_next() -> Result<()> {
+    if !require("NetworkManager: pending", &needs()) {
+        return Ok(());
+    }
+    let mut world = World::new("nm-pending")?;
+    let mark = world.bus.file("mark");
+    let options = Options { driver: Driver::Auto, mark: Some(mark.clone()), ..world.options() };
+    let mut guard = world.guard(&options)?;
+    let Reply::Selected(Ok(choice)) = guard.wait()? else { panic!("no radio") };
+    assert_eq!(choice.driver, "networkmanager");
+    guard.order(Order::Off)?;
+    world.let_go()?;
+    assert!(matches!(guard.wait()?, Reply::Done(Order::Off, Ok(_))));
+    kill(guard);
+
+    // NetworkManager does not run when the next one starts: the radio is switched by its link meanwhile.
+    world.service.stop();
+    let drivers = || -> Result<Vec<String>> {
+        let read = |line: &str| -> Result<String> {
+            let value: serde_json::Value = serde_json::from_str(line)?;
+            Ok(value.get("driver").and_then(|d| d.as_str()).unwrap_or_default().to_owned())
+        };
+        std::fs::read_to_string(&mark)?.lines().map(read).collect()
+    };
+    world.host.ip("link set wlan0 up")?;
+    let mut next = world.guard(&options)?;
+    let Reply::Selected(Ok(choice)) = next.wait()? else { panic!("no radio") };
+    assert_eq!(choice.driver, "link");
+    assert_eq!(drivers()?, ["networkmanager"]);
+    for (order, marked) in [(Order::Off, vec!["networkmanager", "link"]), (Order::On, vec!["networkmanager"])]
+    {
+        next.order(order)?;
+        assert!(matches!(next.wait()?, Reply::Done(_, Ok(_))));
+        assert_eq!(drivers()?, marked);
+    }
+
+    // It is back, and remembers that the device is not its business.
+    world.service = manager(&world.bus)?;
+    profile(&world.bus)?;
+    world.bus.set(NAME, WLAN, DEVICE, "Managed", Variant::from(false))?;
+    world.set_state(UNMANAGED)?;
+    next.order(Order::On)?;
+    world.bus.until("the device is taken back", || world.managed())?;
+    world.set_state(DISCONNECTED)?;
+    assert!(matches!(next.wait()?, Reply::Done(Order::On, Ok(_))));
+    assert_eq!(drivers()?, Vec::<String>::new());
+    assert_eq!(world.active_profile().as_deref(), Some(UUID));
     Ok(())
 }

@@ -67,7 +67,7 @@ fn one_of_two_clients_is_removed_and_the_other_lives_on() -> Result<()> {
     let tcp = LongLived::connect(&other, server)?;
     let address = inner(&goes)?;
 
-    // Whoever means nobody, or somebody else, is told so, and nothing happens.
+    // A name that fits no peer, or several, is an error, and nothing happens.
     let refused = |daemon: &Dormoused, args: &[&str], code: i32, words: &[&str]| -> Result<()> {
         let answer = daemon.cli(args)?;
         assert_eq!(answer.code, code, "{args:?}: {}", answer.text);
@@ -95,7 +95,7 @@ fn one_of_two_clients_is_removed_and_the_other_lives_on() -> Result<()> {
     )?;
     assert_eq!(peers(&gateway)?.len(), 2);
 
-    // It is told, and comes back in full: nothing but its credentials is left to it.
+    // It learns of it, and comes back in full: only its credentials are left to it.
     let answer = gateway.ok(&["down", "peer", "--peer", "goes.test", "--json"])?;
     assert_eq!(answer.json.pointer("/result").and_then(Value::as_str), Some("done"), "{}", answer.text);
     goes.process().wait_for("deleted by the peer", PATIENCE)?;

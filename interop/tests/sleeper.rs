@@ -137,7 +137,7 @@ fn modes_act_at_once() -> Result<()> {
     if !require("modes", &NEEDS) {
         return Ok(());
     }
-    // Nothing configured: the radio stays on until somebody asks.
+    // Nothing configured: the radio stays on until sleep is asked for.
     let scene = Scene::new("policy = 0.5")?;
     assert_eq!(scene.device.ok(&["mode"])?.text.trim(), "performance");
     std::thread::sleep(Duration::from_secs(2));

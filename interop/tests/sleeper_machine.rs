@@ -56,7 +56,7 @@ impl Scene {
         self.bus.call(LOGIND, PATH, MOCK, "EmitSignal", &body)
     }
 
-    /// logind waits until nobody delays the sleep any more.
+    /// logind waits until no program delays the sleep any more.
     fn sleep(&self) -> Result<Value> {
         self.prepare_for_sleep(true)?;
         self.bus.until("the machine may sleep", || self.delays() == 0)?;
@@ -88,7 +88,7 @@ fn the_machine_sleeps_once_the_gateway_knows_and_the_held_session_goes_on() -> R
     // Not "soon": the gateway was told before the machine was let go.
     assert!(knows_that_it_sleeps(&scene.gateway)?, "{}", scene.device.log());
     assert_eq!((&sleep["state"], &sleep["why"]), (&"asleep".into(), &"machine".into()), "{sleep:#}");
-    // A machine that sleeps has nothing due that anybody would wake it for.
+    // A machine that sleeps has nothing due that it would be woken for.
     let status = scene.device.ok(&["status", "--json"])?.json;
     assert_eq!(status.pointer("/result/status/deadlines"), Some(&Value::Array(vec![])));
     // The gateway answers in its place.

@@ -155,7 +155,7 @@ fn a_connection_with_keep_alives_and_data_outlives_the_sleep() -> Result<()> {
     let queue = pair.world.server.sh(&format!("ss -tnH src {server}"))?;
     let unacknowledged = queue.split_whitespace().nth(2);
     assert_eq!(unacknowledged, Some("14"), "{queue}");
-    // Its sender repeats it, and is told the same each time.
+    // Its sender repeats it, and gets the same answer each time.
     pair.gateway_says(|s| count(s, "answered", "tcp-hold") >= 4)?;
     assert!(peer.take_error()?.is_none(), "the connection broke");
 
@@ -180,7 +180,7 @@ fn a_gateway_that_may_not_stand_in_says_nothing() -> Result<()> {
     pair.device.ok(&["suspend"])?;
     pair.world.detach(Access::A)?;
     let ping = pair.world.server.sh(&format!("ping -c 2 -i 0.2 -W 1 {}", pair.inner));
-    assert!(ping.is_err(), "somebody answered");
+    assert!(ping.is_err(), "an answer came");
     pair.wake()?;
     pair.world.server.eventually(&format!("ping -c 1 -W 1 {}", pair.inner), PATIENCE)?;
     Ok(())

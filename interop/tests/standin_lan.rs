@@ -35,7 +35,7 @@ fn connected(gateway: &str) -> Result<Scene> {
 }
 
 impl Scene {
-    /// Every address of the device answers on the LAN, to somebody who has never heard of it.
+    /// Every address of the device answers on the LAN, to a host that has not spoken with it before.
     fn answers(&self) -> Result<()> {
         self.world.server.ip("neigh flush all")?;
         for address in &self.inner {
@@ -84,7 +84,7 @@ fn hosts_of_the_lan_find_a_device_awake_and_asleep_until_it_leaves() -> Result<(
     }
     scene.asleep()?;
     scene.answers()?;
-    // An address that nobody has is nobody's.
+    // An address that is not leased is not answered for.
     let nobody = scene.world.server.sh("ping -c 1 -W 2 10.99.0.250");
     assert!(nobody.is_err(), "answered for an address that is not leased");
 
@@ -128,7 +128,7 @@ fn a_gateway_that_may_not_answer_for_others_does_not() -> Result<()> {
     let scene = connected("proxy_neighbours = \"off\"")?;
     assert_eq!(scene.proxies()?, "");
     let address = scene.inner.iter().find(|a| a.is_ipv4()).context("no IPv4 address")?;
-    assert!(scene.world.server.sh(&format!("ping -c 1 -W 2 {address}")).is_err(), "somebody answered");
+    assert!(scene.world.server.sh(&format!("ping -c 1 -W 2 {address}")).is_err(), "an answer came");
     // With a way there it does answer: only ARP was missing.
     scene.world.server.ip(&format!("route add {address} via 10.99.0.1"))?;
     scene.world.server.eventually(&format!("ping -c 1 -W 3 {address}"), PATIENCE)?;

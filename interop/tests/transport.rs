@@ -1,5 +1,5 @@
 //! Transport mode between our own daemons, with one NAT and with two between them: what the two hosts say to each other is protected,
-//! in either direction, by whatever address each knows the other.
+//! in either direction, by the address under which each knows the other.
 
 #![expect(clippy::disallowed_methods, reason = "drives real processes by the real clock")]
 

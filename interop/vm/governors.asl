@@ -1,5 +1,5 @@
 // Three frequencies for the first processor, so that acpi-cpufreq has something to govern in an emulated machine. What it writes goes
-// to a port that nobody reads: governors change there, speeds do not.
+// to a port without a device: governors change there, speeds do not.
 DefinitionBlock ("", "SSDT", 2, "DORMSE", "PSTATES", 1)
 {
     External (\_SB.CPUS.C000, DeviceObj)

@@ -80,15 +80,15 @@ exec 4>&-; wait $saver
 saves off || fail "power saving is not as it was"
 ok "power saving was switched, and put back"
 
-# --- what somebody else switched off stays off
+# --- what others switched off stays off
 switch=$(echo /sys/class/ieee80211/phy1/rfkill*/soft)
 echo 1 >"$switch"
-order off; state_is "Blocked" || fail "a block by somebody else: $answer"
-order on; [ "$(soft phy1)" = 1 ] || fail "a block by somebody else was undone"
+order off; state_is "Blocked" || fail "a block by another program: $answer"
+order on; [ "$(soft phy1)" = 1 ] || fail "a block by another program was undone"
 echo 0 >"$switch"
 ip link set wlan1 up
-until_ 30 state_is "On, attached to burrow" || fail "no association after somebody else's block"
-ok "somebody else's block was left alone"
+until_ 30 state_is "On, attached to burrow" || fail "no association after another program's block"
+ok "another program's block was left alone"
 
 # --- the daemon is killed while the radio is off
 order off
@@ -109,7 +109,7 @@ guard=$(sed -n 's/^guard: //p' /tmp/radio.log)
 order off
 kill -9 "$guard" $radio
 sleep 0.5
-[ "$(soft phy1)" = 1 ] || fail "somebody put the radio back on"
+[ "$(soft phy1)" = 1 ] || fail "another program put the radio back on"
 radio --interface wlan1 --mark /tmp/mark </dev/null >/tmp/radio.log 2>&1 || true
 unblocked || fail "the next start did not put the radio back on"
 until_ 30 ping_air || fail "nothing passes the air after the next start"

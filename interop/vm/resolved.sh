@@ -1,5 +1,5 @@
 # In the virtual machine: the real systemd-resolved on a system bus, a device and its gateway, and behind the gateway a name server
-# that knows a name which nobody else knows. The daemon's DNS guard, which is root without any capability, tells resolved. Every step
+# that knows a name which no other server knows. The daemon's DNS guard, which is root without any capability, tells resolved. Every step
 # says "ok:"; the first that fails ends the story.
 . /lib.sh
 logs="$device/log $gateway/log /tmp/resolved.log /tmp/dnsmasq.log"

@@ -87,10 +87,6 @@ fn serve(mut endpoint: Endpoint, socket: &UdpSocket, stop: &AtomicBool) -> Resul
         if endpoint.poll_timeout().is_some_and(|due| due.at <= BootClock::now()) {
             endpoint.handle_timeout(BootClock::now());
         }
-        while let Some(transmit) = endpoint.poll_transmit(BootClock::now(), &mut out) {
-            socket.send_to(&out, transmit.path.remote)?;
-            out.clear();
-        }
         while let Some(event) = endpoint.poll_event() {
             match event {
                 Event::Child(change) => installed.apply(change),
@@ -99,6 +95,10 @@ fn serve(mut endpoint: Endpoint, socket: &UdpSocket, stop: &AtomicBool) -> Resul
                 }
                 _ => {}
             }
+        }
+        while let Some(transmit) = endpoint.poll_transmit(BootClock::now(), &mut out) {
+            socket.send_to(&out, transmit.path.remote)?;
+            out.clear();
         }
     }
     Ok(GatewayReport { cpu: thread_cpu(), installed })

@@ -87,7 +87,7 @@ mod tests {
     use dormouse_lab::advise::lines::Lines;
     use dormouse_node::config;
 
-    /// Whatever is recommended, the daemon takes the lines as they are pasted.
+    /// The daemon takes the lines of every recommendation as they are pasted.
     #[test]
     fn the_lines_to_paste_are_valid_configuration() {
         for (suite, runner_up) in [

@@ -63,7 +63,7 @@ pub(crate) fn run(args: &DemoArgs, json: bool) -> Result<ExitCode> {
             println!("{row}");
         }
     });
-    // Control-C reaches what the demo runs as well: whatever fails then fails because of it.
+    // Control-C reaches what the demo runs as well, and explains every failure after it.
     let report = told.map_err(|e| match options.interrupted.load(Ordering::Relaxed) {
         true => anyhow!("interrupted; what the demo made is removed"),
         false => e,

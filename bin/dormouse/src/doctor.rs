@@ -1,6 +1,7 @@
 //! `dormouse doctor`: what is wrong with this machine, the daemon or its configuration, and what to change.
 //!
-//! Owns the judgement; `dormouse_io::probe` looks. Works without a daemon, and without root as far as that goes.
+//! Owns the judgement; `dormouse_io::probe` looks. Works without a daemon, and without root as far as that goes. What a machine needs
+//! depends on the configuration: a gateway forwards, and the ports are those that are configured.
 
 use crate::client::Client;
 use crate::render;
@@ -9,7 +10,10 @@ use clap::Args;
 use dormouse_control::{Check, CheckOutcome, Error, ErrorKind, ExitCode, Reply, Response, Verb, line};
 use dormouse_io::netlink::{MAIN, Netlink};
 use dormouse_io::{privileges, probe, radio, resolver};
+use dormouse_node::config;
+use dormouse_node::config::file::{Connection, File, Role, Selector};
 use std::io;
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -26,7 +30,7 @@ pub(crate) struct DoctorArgs {
 pub(crate) fn run(args: &DoctorArgs, socket: &Path, json: bool) -> Result<ExitCode, Error> {
     let (mut checks, running) = daemon(socket);
     checks.push(configuration(&args.config));
-    checks.extend(machine(running));
+    checks.extend(machine(running, &written(&args.config)));
     let failed = checks.iter().any(|c| c.outcome == CheckOutcome::Failure);
     if json {
         print!("{}", line(&Response::ok(Reply::Doctor(checks)))?);
@@ -102,13 +106,20 @@ fn configuration(path: &Path) -> Check {
     }
 }
 
-fn machine(running: bool) -> Vec<Check> {
+/// What is configured; the defaults where the file cannot be read or is wrong, which [`configuration`] reports.
+fn written(path: &Path) -> File {
+    std::fs::read_to_string(path).ok().and_then(|text| config::parse(&text).ok()).unwrap_or_default()
+}
+
+fn machine(running: bool, file: &File) -> Vec<Check> {
     let mut checks = vec![tun(), capabilities(running), marks(), udp(), clock(), dns()];
-    checks.extend(ports(running));
+    checks.extend(
+        [file.daemon.ike_port, file.daemon.nat_t_port].map(|p| port(p, &file.daemon.listen, running)),
+    );
     checks.push(reverse_path(Path::new("/proc/sys")));
     checks.extend(conntrack(Path::new("/proc/sys")));
     checks.push(network());
-    checks.push(forwarding(Path::new("/proc/sys")));
+    checks.extend(forwarding(Path::new("/proc/sys"), file));
     checks.push(crate::meter::check(Path::new("/")));
     // A daemon says itself which radio it has, by its configuration.
     if !running {
@@ -214,26 +225,24 @@ fn dns() -> Check {
     check(NAME, outcome, format!("by {choice}"))
 }
 
-/// Ports of IKE, unless a daemon of ours has them.
-fn ports(running: bool) -> Vec<Check> {
-    let of = |port: u16| {
-        let name = format!("UDP port {port}");
-        match probe::udp_port_free(port) {
-            Ok(()) => ok(&name, "free"),
-            Err(e) if e.kind() == io::ErrorKind::AddrInUse && running => {
-                ok(&name, "in use, probably by the daemon")
-            }
-            Err(e) if e.kind() == io::ErrorKind::AddrInUse => {
-                check(&name, CheckOutcome::Failure, "in use by another program")
-                    .advise("stop it (ss -lunp shows which), or change daemon.ike_port and daemon.nat_t_port")
-            }
-            Err(e) if e.kind() == io::ErrorKind::PermissionDenied => {
-                check(&name, CheckOutcome::Skipped, "only root can see whether it is free")
-            }
-            Err(e) => check(&name, CheckOutcome::Failure, e.to_string()),
+/// Whether a UDP port of the configuration is free on all addresses that are listened on, or is in use by a daemon of ours.
+fn port(port: u16, listen: &[IpAddr], running: bool) -> Check {
+    let name = format!("UDP port {port}");
+    let error = listen.iter().find_map(|ip| probe::udp_port_free(SocketAddr::new(*ip, port)).err());
+    match error {
+        None => ok(&name, "free"),
+        Some(e) if e.kind() == io::ErrorKind::AddrInUse && running => {
+            ok(&name, "in use, probably by the daemon")
         }
-    };
-    vec![of(500), of(4500)]
+        Some(e) if e.kind() == io::ErrorKind::AddrInUse => {
+            check(&name, CheckOutcome::Failure, "in use by another program")
+                .advise("stop it (ss -lunp shows which), or change daemon.ike_port and daemon.nat_t_port")
+        }
+        Some(e) if e.kind() == io::ErrorKind::PermissionDenied => {
+            check(&name, CheckOutcome::Skipped, "only root can see whether it is free")
+        }
+        Some(e) => check(&name, CheckOutcome::Failure, e.to_string()),
+    }
 }
 
 fn reverse_path(root: &Path) -> Check {
@@ -290,13 +299,78 @@ fn network() -> Check {
     }
 }
 
-fn forwarding(root: &Path) -> Check {
-    const NAME: &str = "forwarding";
-    let on = |path: &str| probe::number(&root.join(path)).is_ok_and(|n| n != 0);
-    match (on("net/ipv4/ip_forward"), on("net/ipv6/conf/all/forwarding")) {
-        (false, false) => ok(NAME, "off (a gateway needs net.ipv4.ip_forward=1)"),
-        (true, false) => ok(NAME, "IPv4"),
-        (false, true) => ok(NAME, "IPv6"),
-        (true, true) => ok(NAME, "IPv4 and IPv6"),
+/// A gateway whose clients reach more than itself forwards, in each family of its pools. Nothing is asked of a client.
+fn forwarding(root: &Path, file: &File) -> Vec<Check> {
+    let gateways = || file.connection.values().filter(|c| c.role == Role::Gateway);
+    let families = [
+        ("IPv4 forwarding", "net.ipv4.ip_forward", true),
+        ("IPv6 forwarding", "net.ipv6.conf.all.forwarding", false),
+    ];
+    let needed = |v4: bool| {
+        let beyond = |s: &Selector| match s {
+            Selector::Net(net) => net.addr().is_ipv4() == v4 && net.prefix_len() < net.max_prefix_len(),
+            Selector::Dynamic => false,
+        };
+        let pooled = |c: &Connection| c.pool.addresses.iter().any(|net| net.addr().is_ipv4() == v4);
+        gateways().any(|c| pooled(c) && c.child.local.iter().any(beyond))
+    };
+    let look = |(name, key, v4): (&str, &str, bool)| {
+        let path = root.join(key.replace('.', "/"));
+        needed(v4).then(|| match probe::number(&path) {
+            Ok(0) => check(name, CheckOutcome::Failure, "off: what clients send to others is dropped")
+                .advise(&format!("{key} = 1 in /etc/sysctl.d/60-dormouse.conf, then sysctl --system")),
+            Ok(_) => ok(name, "on"),
+            Err(e) => check(name, CheckOutcome::Skipped, format!("{}: {e}", path.display())),
+        })
+    };
+    families.into_iter().filter_map(look).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `/proc/sys` of a machine that forwards as said, and a gateway with these prefixes.
+    fn asked(
+        v4: &str,
+        v6: &str,
+        role: &str,
+        local: &str,
+        pool: &str,
+    ) -> Vec<(String, CheckOutcome, Option<String>)> {
+        let root = std::env::temp_dir().join(format!("dormouse-doctor-{}", std::process::id()));
+        for (key, value) in [("net/ipv4/ip_forward", v4), ("net/ipv6/conf/all/forwarding", v6)] {
+            let path = root.join(key);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, value).unwrap();
+        }
+        let text = format!(
+            "[connection.a]\nrole = \"{role}\"\n[connection.a.local]\nid = \"a\"\n[connection.a.remote]\nid = \"b\"\n\
+             [connection.a.child]\nlocal = [{local}]\n[connection.a.pool]\naddresses = [{pool}]\n"
+        );
+        let found = forwarding(&root, &config::parse(&text).unwrap());
+        std::fs::remove_dir_all(&root).unwrap();
+        found.into_iter().map(|c| (c.name, c.outcome, c.change)).collect()
+    }
+
+    #[test]
+    fn a_gateway_must_forward_in_each_family_of_its_pool_and_a_client_in_none() {
+        let (all, both) = ("\"0.0.0.0/0\", \"::/0\"", "\"10.10.0.0/24\", \"fd10::/64\"");
+        let found = asked("0\n", "1\n", "gateway", all, both);
+        let [four, six] = found.as_slice() else { panic!("{found:?}") };
+        assert_eq!((four.1, six.1), (CheckOutcome::Failure, CheckOutcome::Ok));
+        assert!(
+            four.2.as_ref().unwrap().starts_with("net.ipv4.ip_forward = 1 in /etc/sysctl.d/"),
+            "{four:?}"
+        );
+        let found = asked("1\n", "0\n", "gateway", all, both);
+        let [four, six] = found.as_slice() else { panic!("{found:?}") };
+        assert_eq!((four.1, six.1), (CheckOutcome::Ok, CheckOutcome::Failure));
+        assert!(six.2.as_ref().unwrap().starts_with("net.ipv6.conf.all.forwarding = 1 in"), "{six:?}");
+        let found = asked("0\n", "0\n", "gateway", all, "\"10.10.0.0/24\"");
+        assert_eq!(found.len(), 1, "IPv6 is not asked of a pool without it: {found:?}");
+        let found = asked("0\n", "0\n", "gateway", "\"10.1.1.1/32\"", both);
+        assert!(found.is_empty(), "clients reach the gateway alone: {found:?}");
+        assert!(asked("0\n", "0\n", "client", all, "").is_empty());
     }
 }

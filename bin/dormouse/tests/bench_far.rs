@@ -174,7 +174,7 @@ fn what_the_link_loses_is_counted_where_it_does_not_arrive() {
             match sample.engine {
                 // One more or less: the count of the rule goes on from round to round.
                 Engine::Plain => assert!((loss - 0.25).abs() < 0.03, "{sample:?}"),
-                // What comes out of the tunnel is counted in bursts: of how many packets, nobody can know.
+                // What comes out of the tunnel is counted in bursts: of how many packets cannot be known.
                 _ => assert!(loss > 0.05, "{sample:?}"),
             }
         }
@@ -253,14 +253,14 @@ fn what_is_in_the_way_is_said() {
         change();
         errors(&world.bench(&args).output().unwrap())
     };
-    // The prefix is somebody else's: the bare link is measured, no tunnel is made.
+    // The prefix is in use elsewhere: the bare link is measured, no tunnel is made.
     world.far.ip("addr add 198.18.88.9/15 dev eth0").unwrap();
     let out = world.bench(&args).output().unwrap();
     let text = String::from_utf8_lossy(&out.stdout).into_owned();
     assert!(text.contains("on the far machine: 198.18.88.0/30 is needed for the tunnel and"), "{text}");
     assert!(text.contains("path none (plain) 1400 B out"), "{text}");
     world.far.ip("addr del 198.18.88.9/15 dev eth0").unwrap();
-    // A link that carries too little, no way, nobody there, no secret.
+    // A link that carries too little, no route, no server, no secret.
     let text = refused(&|| world.far.ip("link set dev eth0 mtu 1400").unwrap(), &world);
     assert!(
         text.contains("it refuses: eth0 carries 1400 bytes to 192.0.2.1: expected at least 1500"),

@@ -94,7 +94,7 @@ fn without_a_daemon_the_exit_code_is_3_and_the_text_says_what_to_do() {
         "{err}"
     );
     drop(UnixListener::bind(scene.socket()).unwrap());
-    assert_eq!(scene.run("up office").0, 3, "a socket that nobody listens to");
+    assert_eq!(scene.run("up office").0, 3, "a socket without a listener");
     let (code, out, _) = scene.run("status --json");
     assert_eq!(code, 3);
     assert!(
@@ -247,7 +247,7 @@ fn a_socket_of_others_is_a_matter_of_permission() {
         return;
     }
     std::fs::set_permissions(&scene.0, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
-    // A copy where anybody may run it: the build directory may be closed to others. By `cp`, because a file that this process
+    // A copy that every user may run: the build directory may be closed to others. By `cp`, because a file that this process
     // has open for writing, or a child that it has just forked, cannot be run.
     let copy = scene.0.join("dormouse");
     let copied = Command::new("cp").arg(env!("CARGO_BIN_EXE_dormouse")).arg(&copy).status().unwrap();

@@ -246,7 +246,7 @@ fn what_needs_a_privilege_ends_with_7_without_it() {
         if std::fs::read_to_string("/proc/self/status").unwrap().contains("\nUid:\t0\t") {
             command.uid(65_534).gid(65_534);
         }
-        // Where nobody may run the program there is nothing to test.
+        // Where no user may run the program there is nothing to test.
         let Ok(output) = command.output() else {
             return eprintln!("skipped: the program is in a closed directory");
         };

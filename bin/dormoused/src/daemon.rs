@@ -30,7 +30,6 @@ use dormouse_node::host::{Host, News, Order, Output};
 use dormouse_node::{Change, Node, SleepFlags, host};
 use dormouse_sansio::{Deadline, Instant};
 use std::io::IoSlice;
-use std::net::IpAddr;
 
 pub(crate) const TUN: u64 = 0;
 const TIMER: u64 = 1;
@@ -281,20 +280,13 @@ impl Daemon {
         Ok(())
     }
 
-    /// Asks the kernel for the way to every gateway and tells the node. A gateway has the addresses of its name, and those that it
-    /// announced: the first to which there is a way is the one that is used, the others are at hand.
+    /// Asks the kernel for the way to every gateway.
     fn find_ways(&mut self, now: Instant) {
         for c in self.connections.iter().filter(|c| c.role == Role::Client) {
             let Some(gateway) = &c.gateway else { continue };
-            let mut addresses = self.names.addresses(gateway);
-            let announced: Vec<IpAddr> =
-                self.host.node().gateway_addresses(&c.name).filter(|ip| !addresses.contains(ip)).collect();
-            addresses.extend(announced);
-            let port = self.settings.ike_port;
-            let found: Vec<_> =
-                addresses.into_iter().filter_map(|ip| self.machine.way_to(ip, port)).collect();
-            let ways: Vec<_> = found.iter().map(|(path, _)| *path).collect();
-            self.host.set_ways(now, &c.name, &ways, found.first().map(|(_, mtu)| *mtu));
+            let (machine, port) = (&mut self.machine, self.settings.ike_port);
+            let named = self.names.addresses(gateway);
+            self.host.find_ways(now, &c.name, &named, |ip| machine.way_to(ip, port));
         }
     }
 

@@ -43,8 +43,13 @@ impl Wires {
 
     /// Sends one datagram, or several of one size.
     pub(crate) fn send(&mut self, datagram: &Datagram, bytes: &[u8]) -> Result<(), NotSent> {
-        let Datagram { path, ecn, segment, .. } = datagram;
-        outcome(path, self.carriers.send(path, *ecn, bytes, *segment))
+        let Datagram { path, ecn, segment, fragmentable } = datagram;
+        let sent = if *fragmentable {
+            self.carriers.send_fragmentable(path, bytes, *segment)
+        } else {
+            self.carriers.send(path, *ecn, bytes, *segment)
+        };
+        outcome(path, sent)
     }
 
     /// The socket that held the TUN back has room again.

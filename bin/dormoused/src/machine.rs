@@ -31,13 +31,15 @@ pub(crate) struct Machine {
     ledger: Ledger,
     /// What others change. Registered with the poller by the loop.
     pub(crate) monitor: Monitor,
-    /// DNS is another process's work: it keeps the privileges that the daemon gives away.
+    /// DNS is set by a helper process, which keeps the privileges that the daemon gives up.
     pub(crate) guard: Option<Guard>,
     /// Gateway with a pool.
     pub(crate) neighbours: Option<Neighbours>,
     tun: u32,
     interface: String,
     configured: BTreeMap<String, Configured>,
+    /// What [`Machine::new_outer_addresses`] found last.
+    outer: Vec<IpAddr>,
     /// Gateway: where the routes to peers have a source.
     sources: BTreeMap<IpNet, IpAddr>,
     /// Why DNS is done as it is.
@@ -60,7 +62,7 @@ impl Machine {
         monitor.ignore(index);
         let (guard, resolver_in_use) = match dns {
             DnsMode::Off => (None, "off (daemon.dns)".to_owned()),
-            DnsMode::Auto => match start_guard() {
+            DnsMode::Auto => match start_guard(tun.name()) {
                 Ok((guard, choice)) => (Some(guard), choice),
                 Err(e) => {
                     tracing::warn!("DNS is left alone: {e:#}");
@@ -88,6 +90,7 @@ impl Machine {
             tun: index,
             interface,
             configured: BTreeMap::new(),
+            outer: Vec::new(),
             sources: BTreeMap::new(),
             resolver_in_use,
         })
@@ -106,6 +109,21 @@ impl Machine {
             match Neighbours::new(self.tun, self.ledger.netlink()) {
                 Ok(neighbours) => self.neighbours = Some(neighbours),
                 Err(e) => tracing::warn!("clients are not answered for in local networks: {e:#}"),
+            }
+        }
+    }
+
+    /// Addresses at which peers anywhere can reach this machine, if they are others than at the last call.
+    pub(crate) fn new_outer_addresses(&mut self) -> Option<Vec<IpAddr>> {
+        match self.ledger.netlink().outer_addresses(self.tun) {
+            Ok(found) if found != self.outer => {
+                self.outer.clone_from(&found);
+                Some(found)
+            }
+            Ok(_) => None,
+            Err(e) => {
+                tracing::debug!(%e, "the machine's own addresses");
+                None
             }
         }
     }
@@ -286,9 +304,9 @@ impl Machine {
     }
 }
 
-fn start_guard() -> Result<(Guard, String)> {
+fn start_guard(interface: &str) -> Result<(Guard, String)> {
     let mut guard = Guard::spawn(&std::env::current_exe()?, &[crate::DNS_GUARD])?;
-    guard.choose()?;
+    guard.choose(interface)?;
     let choice = match guard.wait()? {
         GuardReply::Done(choice) => choice.to_string(),
         GuardReply::Reverted => String::new(),

@@ -2,7 +2,7 @@
 //! was found, and when to ask again; addresses that were found stay until a better answer comes.
 //!
 //! # Timer
-//! *a gateway's name*: a name that nobody knew is asked for again, after 1 s, doubled to 60 s. Only while there is a network; a new one
+//! *a gateway's name*: a name that no server knew is asked for again, after 1 s, doubled to 60 s. Only while there is a network; a new one
 //! is a reason to ask at once.
 
 use anyhow::Result;
@@ -85,12 +85,12 @@ impl Names {
         });
     }
 
-    /// Some name was asked for in vain.
+    /// True while a name is unknown.
     pub(crate) fn in_doubt(&self) -> bool {
         !self.unknown.is_empty()
     }
 
-    /// The network has changed: what nobody knew before may be known in this one. Without one nothing is due.
+    /// The network has changed: a name that was unknown before may be known in this one. Without one nothing is due.
     pub(crate) fn network(&mut self, there: bool) {
         self.retry = None;
         self.pause = PAUSE_FIRST;
@@ -99,7 +99,7 @@ impl Names {
         }
     }
 
-    /// Nobody wants to know any more.
+    /// The connection that needs the name is down.
     pub(crate) fn give_up(&mut self, name: &str) {
         self.unknown.remove(name);
         if self.unknown.is_empty() {
@@ -203,24 +203,24 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_knew_is_asked_for_again_with_growing_pauses_but_only_in_a_network() {
+    fn an_unknown_name_is_asked_for_again_with_growing_pauses_but_only_in_a_network() {
         let mut n = names();
-        let nobody = || Err("unknown".to_owned());
-        answer(&mut n, T0, false, nobody());
+        let unknown = || Err("unknown".to_owned());
+        answer(&mut n, T0, false, unknown());
         assert_eq!(n.deadline(), None, "without a network nothing is due");
         assert_eq!(n.trouble("vpn.test"), Some("unknown"));
         let mut now = T0;
         for pause in [1, 2, 4, 8, 16, 32, 60, 60] {
-            answer(&mut n, now, true, nobody());
+            answer(&mut n, now, true, unknown());
             let due = n.deadline().expect("a retry");
             assert_eq!(due.at, now + Duration::from_secs(pause));
             now = due.at;
             n.retry = None;
         }
-        answer(&mut n, now, true, nobody());
+        answer(&mut n, now, true, unknown());
         n.give_up("vpn.test");
         assert_eq!(n.deadline(), None, "the connection is down");
-        answer(&mut n, now, true, nobody());
+        answer(&mut n, now, true, unknown());
         answer(&mut n, now, true, Ok(vec![[192, 0, 2, 1].into()]));
         assert_eq!((n.deadline(), n.trouble("vpn.test")), (None, None));
     }

@@ -1,6 +1,6 @@
 //! Gateway: clients whose addresses lie in a local network of ours. Hosts there ask for them by ARP or neighbour discovery, which
 //! never reach a tunnel; the gateway answers in their place, whether they sleep or not. Owns which address is answered for on
-//! which interface; the kernel answers, told by a guard process.
+//! which interface; the kernel answers, and a helper process makes its entries.
 
 use anyhow::Result;
 use dormouse_io::neighbours::Guard;
@@ -86,7 +86,7 @@ impl Neighbours {
         }
     }
 
-    /// The guard has something to say.
+    /// Takes the guard's answers.
     pub(crate) fn answers(&mut self) {
         while let Some(guard) = &mut self.guard {
             match guard.next() {

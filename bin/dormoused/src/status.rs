@@ -22,8 +22,8 @@ pub(crate) fn state(state: State) -> ConnectionState {
 pub(crate) fn rung(rung: ladder::Rung) -> Rung {
     match rung {
         ladder::Rung::Held => Rung::Held,
-        ladder::Rung::Mobike => Rung::Mobike,
-        ladder::Rung::Ticket => Rung::Ticket,
+        ladder::Rung::Move => Rung::Mobike,
+        ladder::Rung::Resume => Rung::Ticket,
         ladder::Rung::Full => Rung::Full,
     }
 }

@@ -149,7 +149,7 @@ impl Store {
         Ok(())
     }
 
-    /// A history that cannot be used is kept beside its place, for whoever wants to know why. Returns its new name.
+    /// A history that cannot be used is kept beside its place, for a look at why. Returns its new name.
     pub(crate) fn put_history_aside(&self) -> String {
         self.put_aside(HISTORY)
     }

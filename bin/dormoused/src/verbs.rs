@@ -238,15 +238,15 @@ impl Daemon {
     fn exercise(&mut self, now: Instant, name: &str, rung: control::Rung) -> Result<Reply, Error> {
         let rung = match rung {
             control::Rung::Held => Rung::Held,
-            control::Rung::Mobike => Rung::Mobike,
-            control::Rung::Ticket => Rung::Ticket,
+            control::Rung::Mobike => Rung::Move,
+            control::Rung::Ticket => Rung::Resume,
             control::Rung::Full => Rung::Full,
         };
         if self.host.node_mut().exercise(now, name, rung) {
             return Ok(Reply::Done);
         }
         let why = match rung {
-            Rung::Ticket => "is not up and at rest, or holds no ticket",
+            Rung::Resume => "is not up and at rest, or holds no ticket",
             _ => "is not up and at rest",
         };
         Err(Error::new(ErrorKind::NotConnected, format!("{name} {why}")))

@@ -11,7 +11,7 @@ pub struct Event {
     /// The connection that it concerns; absent for what concerns the machine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub connection: Option<String>,
-    /// What.
+    /// The event.
     #[serde(flatten)]
     pub kind: EventKind,
 }
@@ -34,14 +34,14 @@ pub enum EventKind {
     },
     /// A rung of the ladder failed; the next one is tried, or after the last a pause is made.
     RungFailed {
-        /// Which.
+        /// The rung that succeeded.
         rung: Rung,
-        /// Why.
+        /// The reason.
         error: Error,
     },
     /// The session is down.
     Down {
-        /// Why.
+        /// The reason.
         why: String,
     },
     /// The device was put to sleep: `dormouse suspend`, or the machine.
@@ -95,31 +95,31 @@ pub enum EventKind {
     },
     /// Gateway: a client came.
     PeerUp {
-        /// Who.
+        /// The identity of the peer.
         peer: String,
         /// By ticket?
         resumed: bool,
     },
     /// Gateway: a client went.
     PeerDown {
-        /// Who.
+        /// The identity of the peer.
         peer: String,
-        /// Why.
+        /// The reason.
         why: String,
     },
-    /// Gateway: somebody was refused.
+    /// Gateway: an initiator was refused.
     PeerRefused {
         /// From which address.
         from: String,
         /// Who it said it was.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         claimed: Option<String>,
-        /// Why.
+        /// The reason.
         why: String,
     },
     /// Something that needs attention, without ending anything: an offload that switched itself off, a full disk.
     Warning {
-        /// What.
+        /// The text.
         message: String,
     },
     /// The daemon stops.

@@ -19,13 +19,13 @@ pub struct Request {
 pub enum Verb {
     /// Bring a client connection up. Answered [`crate::Reply::Done`] at once; `wait` waits.
     Up {
-        /// Which.
+        /// The name of the connection.
         connection: Option<String>,
     },
     /// Take it down: the SA is deleted at both ends and the ticket destroyed. With `peer`, which needs `connection`: a gateway ends the
     /// session of this one peer and refuses its tickets; [`ErrorKind::NotConnected`] if there is no such peer.
     Down {
-        /// Which.
+        /// The name of the connection.
         connection: Option<String>,
         /// Whose session, by the identity that it proved or an inner address of it.
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -41,7 +41,7 @@ pub enum Verb {
     Watch,
     /// Answered when the connection reaches `state`, or fails, or the time is over ([`ErrorKind::Timeout`]).
     Wait {
-        /// Which.
+        /// The name of the connection.
         connection: Option<String>,
         /// What is waited for.
         state: ConnectionState,
@@ -51,7 +51,7 @@ pub enum Verb {
     /// Climb one rung of a session that is up, to measure it. Answered [`crate::Reply::Done`] at once, or [`ErrorKind::NotConnected`] if it
     /// cannot be done now; an `up` event follows.
     Exercise {
-        /// Which.
+        /// The name of the connection.
         connection: Option<String>,
         /// Which rung.
         rung: Rung,

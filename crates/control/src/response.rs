@@ -24,7 +24,7 @@ pub enum Outcome {
     },
     /// Badly.
     Error {
-        /// Why.
+        /// The error.
         error: Error,
     },
 }

@@ -70,11 +70,11 @@ pub struct SleepStatus {
     /// For how long it has slept.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub asleep_seconds: Option<f64>,
-    /// Who switches the radio.
+    /// The driver that switches the radio.
     pub radio: RadioStatus,
-    /// Who decides.
+    /// The policy that decides.
     pub policy: String,
-    /// Whose figures are used.
+    /// The profile whose figures are used.
     pub profile: String,
     /// The shortest silence that is worth a sleep.
     pub break_even_seconds: f64,
@@ -105,20 +105,20 @@ pub struct SleepStatus {
     pub energy: EnergyStatus,
 }
 
-/// Who switches the radio.
+/// The driver that switches the radio.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct RadioStatus {
-    /// `networkmanager`, `rfkill`, `link`, `command`; absent if nobody can.
+    /// `networkmanager`, `rfkill`, `link`, `command`; absent if none works here.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub driver: Option<String>,
-    /// Why that one, or why nobody.
+    /// Why that one, or why none.
     pub why: String,
 }
 
 /// One decision of the policy.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct DecisionStatus {
-    /// So long ago.
+    /// Seconds since then.
     pub ago_seconds: f64,
     /// The policy.
     pub policy: String,
@@ -133,7 +133,7 @@ pub struct DecisionStatus {
     /// What is expected to be saved by it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub saving_joules: Option<f64>,
-    /// Who had the last word: `learned`, `break-even`, `caution`, `guard`, `not worth it`, `rule`, `back-off`,
+    /// What decided: `learned`, `break-even`, `caution`, `guard`, `not worth it`, `rule`, `back-off`,
     /// `back-off: lost packets`.
     pub by: String,
 }
@@ -141,7 +141,7 @@ pub struct DecisionStatus {
 /// One wake.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct WakeStatus {
-    /// So long ago.
+    /// Seconds since then.
     pub ago_seconds: f64,
     /// `traffic`, `schedule`, `deadline`, `machine`, `user`, `mode`, `released`, `foreign`, `refused`.
     pub cause: String,

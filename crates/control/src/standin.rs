@@ -40,7 +40,7 @@ pub struct Asleep {
 pub struct AbsentDevice {
     /// The connection that it came in by.
     pub connection: String,
-    /// Who.
+    /// The device's identity.
     pub peer: String,
     /// Addresses and prefixes that are left to it.
     pub routes: Vec<String>,

@@ -232,7 +232,7 @@ pub struct Gateway {
 pub struct Session {
     /// The connection that it came in by.
     pub connection: String,
-    /// Who.
+    /// The peer's identity.
     pub peer: String,
     /// Outer addresses: `local -> remote (carrier)`.
     pub path: String,
@@ -268,7 +268,7 @@ pub struct Offload {
 pub struct DeadlineStatus {
     /// Which timer.
     pub why: String,
-    /// When.
+    /// The time until it is due, in seconds.
     pub in_seconds: f64,
     /// How much later would do.
     pub slack_seconds: f64,

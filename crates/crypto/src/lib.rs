@@ -38,4 +38,4 @@ pub use packet_key::PacketKey;
 pub use prf::{PrfKey, prf_plus};
 pub use psk::{PskError, parse_psk};
 pub use secret::{Secret, ct_eq};
-pub use suites::{Encr, Group, Integ, Prf, Requirement};
+pub use suites::{Encr, Group, Integ, Prf};

@@ -97,7 +97,7 @@ impl PacketKey {
         Self { names: None, lengths, keys: Keys::Measured(keys) }
     }
 
-    /// Whether IVs must be ones that nobody can predict (RFC 3602, section 3); otherwise they must only never repeat.
+    /// Whether IVs must be unpredictable (RFC 3602, section 3); otherwise they must only never repeat.
     #[must_use]
     pub const fn unpredictable_iv(&self) -> bool {
         self.block_len() > 1
@@ -134,7 +134,7 @@ impl PacketKey {
     /// aad | iv | ciphertext | aad_tail, where `aad_tail` is the high half of an extended sequence number (RFC 4303,
     /// section 2.2.1). Combined-mode ciphers take everything in `aad`, and `aad_tail` must be empty.
     ///
-    /// The caller owes: an `iv` that was never used with this key; for CBC, one that cannot be predicted.
+    /// `iv` must never have been used with this key; for CBC it must be unpredictable.
     ///
     /// # Errors
     /// [`Error::Length`] for an IV, ICV or tail of the wrong length, [`Error::Unaligned`] if CBC is handed a broken block.

@@ -5,7 +5,7 @@ use rustls_pki_types::pem::SectionKind;
 
 use crate::secret::Secret;
 
-/// A section with its kind, whatever the kind.
+/// A section of any kind, with its kind.
 struct Section(SectionKind, Vec<u8>);
 
 impl PemObject for Section {

@@ -1,28 +1,8 @@
-//! The one table of algorithms: names in configuration, IANA numbers, lengths and requirement levels. What the standards
+//! The one table of algorithms: names in configuration, IANA numbers and lengths. What RFC 8247 (IKEv2) and RFC 8221 (ESP)
 //! forbid has no variant here and so cannot be configured, offered or accepted. Must never hold an implementation.
-//!
-//! Requirement levels are those of RFC 8247 (IKEv2) and RFC 8221 (ESP). An algorithm that they do not list is
-//! [`Requirement::May`]: "any algorithm listed at the IKEv2 IANA registry not mentioned in this document MAY be
-//! implemented" (RFC 8247, section 1.3).
 
 use core::fmt;
 use core::str::FromStr;
-
-/// How strongly the standards ask for an algorithm, weakest first. MUST-, of which "it is expected at some point that this
-/// algorithm will no longer be a MUST" (RFC 8247, section 1.1), sorts below SHOULD: the order is for choosing defaults.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub enum Requirement {
-    /// MAY, or not mentioned.
-    May,
-    /// MUST-: required, and on its way out.
-    MustMinus,
-    /// SHOULD.
-    Should,
-    /// SHOULD+: likely to become a MUST.
-    ShouldPlus,
-    /// MUST.
-    Must,
-}
 
 /// A cipher: IKEv2 transform type 1.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -94,8 +74,6 @@ struct EncrRow {
     iv: usize,
     block: usize,
     icv: usize,
-    ike: Requirement,
-    esp: Requirement,
 }
 
 struct IntegRow {
@@ -104,8 +82,6 @@ struct IntegRow {
     name: &'static str,
     key: usize,
     icv: usize,
-    ike: Requirement,
-    esp: Requirement,
 }
 
 struct PrfRow {
@@ -113,7 +89,6 @@ struct PrfRow {
     id: u16,
     name: &'static str,
     output: usize,
-    ike: Requirement,
 }
 
 struct GroupRow {
@@ -122,50 +97,43 @@ struct GroupRow {
     name: &'static str,
     public: usize,
     secret: usize,
-    ike: Requirement,
 }
 
-use Requirement::{May, Must, MustMinus, Should, ShouldPlus};
-
 /// Lengths in bytes, `key_length` (the IKEv2 attribute) in bits. `icv` is 0 where an integrity algorithm brings it.
-/// Levels: RFC 8247, section 2.1; RFC 8221, section 5.
 #[rustfmt::skip]
 const ENCR: [EncrRow; 7] = [
-    EncrRow { alg: Encr::Aes128Gcm16,      id: 20, key_length: Some(128), name: "aes128gcm16",      key: 16, salt: 4, iv: 8,  block: 1,  icv: 16, ike: Should, esp: Must },
-    EncrRow { alg: Encr::Aes256Gcm16,      id: 20, key_length: Some(256), name: "aes256gcm16",      key: 32, salt: 4, iv: 8,  block: 1,  icv: 16, ike: Should, esp: Must },
-    EncrRow { alg: Encr::ChaCha20Poly1305, id: 28, key_length: None,      name: "chacha20poly1305", key: 32, salt: 4, iv: 8,  block: 1,  icv: 16, ike: Should, esp: Should },
-    EncrRow { alg: Encr::Aes128Cbc,        id: 12, key_length: Some(128), name: "aes128",           key: 16, salt: 0, iv: 16, block: 16, icv: 0,  ike: Must,   esp: Must },
-    EncrRow { alg: Encr::Aes256Cbc,        id: 12, key_length: Some(256), name: "aes256",           key: 32, salt: 0, iv: 16, block: 16, icv: 0,  ike: Must,   esp: Must },
-    EncrRow { alg: Encr::Aes128Ctr,        id: 13, key_length: Some(128), name: "aes128ctr",        key: 16, salt: 4, iv: 8,  block: 1,  icv: 0,  ike: May,    esp: May },
-    EncrRow { alg: Encr::Aes256Ctr,        id: 13, key_length: Some(256), name: "aes256ctr",        key: 32, salt: 4, iv: 8,  block: 1,  icv: 0,  ike: May,    esp: May },
+    EncrRow { alg: Encr::Aes128Gcm16,      id: 20, key_length: Some(128), name: "aes128gcm16",      key: 16, salt: 4, iv: 8,  block: 1,  icv: 16 },
+    EncrRow { alg: Encr::Aes256Gcm16,      id: 20, key_length: Some(256), name: "aes256gcm16",      key: 32, salt: 4, iv: 8,  block: 1,  icv: 16 },
+    EncrRow { alg: Encr::ChaCha20Poly1305, id: 28, key_length: None,      name: "chacha20poly1305", key: 32, salt: 4, iv: 8,  block: 1,  icv: 16 },
+    EncrRow { alg: Encr::Aes128Cbc,        id: 12, key_length: Some(128), name: "aes128",           key: 16, salt: 0, iv: 16, block: 16, icv: 0 },
+    EncrRow { alg: Encr::Aes256Cbc,        id: 12, key_length: Some(256), name: "aes256",           key: 32, salt: 0, iv: 16, block: 16, icv: 0 },
+    EncrRow { alg: Encr::Aes128Ctr,        id: 13, key_length: Some(128), name: "aes128ctr",        key: 16, salt: 4, iv: 8,  block: 1,  icv: 0 },
+    EncrRow { alg: Encr::Aes256Ctr,        id: 13, key_length: Some(256), name: "aes256ctr",        key: 32, salt: 4, iv: 8,  block: 1,  icv: 0 },
 ];
 
-/// Levels: RFC 8247, section 2.3; RFC 8221, section 6.
 #[rustfmt::skip]
 const INTEG: [IntegRow; 4] = [
-    IntegRow { alg: Integ::HmacSha1_96,    id: 2,  name: "sha1",   key: 20, icv: 12, ike: MustMinus, esp: MustMinus },
-    IntegRow { alg: Integ::HmacSha256_128, id: 12, name: "sha256", key: 32, icv: 16, ike: Must,      esp: Must },
-    IntegRow { alg: Integ::HmacSha384_192, id: 13, name: "sha384", key: 48, icv: 24, ike: May,       esp: May },
-    IntegRow { alg: Integ::HmacSha512_256, id: 14, name: "sha512", key: 64, icv: 32, ike: Should,    esp: Should },
+    IntegRow { alg: Integ::HmacSha1_96,    id: 2,  name: "sha1",   key: 20, icv: 12 },
+    IntegRow { alg: Integ::HmacSha256_128, id: 12, name: "sha256", key: 32, icv: 16 },
+    IntegRow { alg: Integ::HmacSha384_192, id: 13, name: "sha384", key: 48, icv: 24 },
+    IntegRow { alg: Integ::HmacSha512_256, id: 14, name: "sha512", key: 64, icv: 32 },
 ];
 
-/// Levels: RFC 8247, section 2.2.
 #[rustfmt::skip]
 const PRF: [PrfRow; 4] = [
-    PrfRow { alg: Prf::HmacSha1,   id: 2, name: "prfsha1",   output: 20, ike: MustMinus },
-    PrfRow { alg: Prf::HmacSha256, id: 5, name: "prfsha256", output: 32, ike: Must },
-    PrfRow { alg: Prf::HmacSha384, id: 6, name: "prfsha384", output: 48, ike: May },
-    PrfRow { alg: Prf::HmacSha512, id: 7, name: "prfsha512", output: 64, ike: ShouldPlus },
+    PrfRow { alg: Prf::HmacSha1,   id: 2, name: "prfsha1",   output: 20 },
+    PrfRow { alg: Prf::HmacSha256, id: 5, name: "prfsha256", output: 32 },
+    PrfRow { alg: Prf::HmacSha384, id: 6, name: "prfsha384", output: 48 },
+    PrfRow { alg: Prf::HmacSha512, id: 7, name: "prfsha512", output: 64 },
 ];
 
-/// Levels: RFC 8247, section 2.4.
 #[rustfmt::skip]
 const GROUP: [GroupRow; 5] = [
-    GroupRow { alg: Group::Modp2048, id: 14, name: "modp2048", public: 256, secret: 256, ike: Must },
-    GroupRow { alg: Group::Modp3072, id: 15, name: "modp3072", public: 384, secret: 384, ike: May },
-    GroupRow { alg: Group::Ecp256,   id: 19, name: "ecp256",   public: 64,  secret: 32,  ike: Should },
-    GroupRow { alg: Group::Ecp384,   id: 20, name: "ecp384",   public: 96,  secret: 48,  ike: May },
-    GroupRow { alg: Group::X25519,   id: 31, name: "x25519",   public: 32,  secret: 32,  ike: May },
+    GroupRow { alg: Group::Modp2048, id: 14, name: "modp2048", public: 256, secret: 256 },
+    GroupRow { alg: Group::Modp3072, id: 15, name: "modp3072", public: 384, secret: 384 },
+    GroupRow { alg: Group::Ecp256,   id: 19, name: "ecp256",   public: 64,  secret: 32 },
+    GroupRow { alg: Group::Ecp384,   id: 20, name: "ecp384",   public: 96,  secret: 48 },
+    GroupRow { alg: Group::X25519,   id: 31, name: "x25519",   public: 32,  secret: 32 },
 ];
 
 /// A name in the configuration that no algorithm of its kind has.
@@ -210,12 +178,6 @@ macro_rules! named {
             #[must_use]
             pub fn by_name(name: &str) -> Option<Self> {
                 $table.iter().find(|row| row.name == name).map(|row| row.alg)
-            }
-
-            /// How strongly RFC 8247 asks for it in IKE.
-            #[must_use]
-            pub const fn ike_requirement(self) -> Requirement {
-                $table[self as usize].ike
             }
         }
 
@@ -294,12 +256,6 @@ impl Encr {
     pub const fn icv_len(self) -> usize {
         ENCR[self as usize].icv
     }
-
-    /// How strongly RFC 8221 asks for it in ESP.
-    #[must_use]
-    pub const fn esp_requirement(self) -> Requirement {
-        ENCR[self as usize].esp
-    }
 }
 
 impl Integ {
@@ -319,12 +275,6 @@ impl Integ {
     #[must_use]
     pub const fn icv_len(self) -> usize {
         INTEG[self as usize].icv
-    }
-
-    /// How strongly RFC 8221 asks for it in ESP.
-    #[must_use]
-    pub const fn esp_requirement(self) -> Requirement {
-        INTEG[self as usize].esp
     }
 }
 

@@ -70,7 +70,7 @@ pub struct Totals {
     pub off_seconds: f64,
     /// Idle periods longer than the break-even time in which the radio stayed on (the paper's "false positives").
     pub missed_opportunities: u64,
-    /// Packets that arrived while the radio was off and that nobody answered (the paper's "false negatives").
+    /// Packets that arrived while the radio was off and that the proxy did not answer (the paper's "false negatives").
     pub packets_lost: u64,
     /// Packets that arrived while the radio was off and that the gateway answered.
     pub packets_proxied: u64,
@@ -104,19 +104,19 @@ impl Totals {
 
 /// A sleep that has not ended: when its idle period began, and after how many seconds the radio went off.
 #[derive(Clone, Copy, Debug)]
-struct Asleep {
+struct OpenSleep {
     idle_since: Instant,
     after: f64,
 }
 
 /// One policy on one client.
-struct Meter {
+struct PolicyRun {
     scheduler: Box<dyn Scheduler>,
     totals: Totals,
-    asleep: Option<Asleep>,
+    asleep: Option<OpenSleep>,
 }
 
-/// A packet on its way through the meters, and the silence before it.
+/// A packet on its way through the runs, and the silence before it.
 struct Arrival<'a> {
     at: Instant,
     packet: &'a PacketInfo,
@@ -124,7 +124,7 @@ struct Arrival<'a> {
     idle: Option<(Instant, Duration)>,
 }
 
-impl Meter {
+impl PolicyRun {
     /// Whether the radio is off behind this packet.
     fn packet(&mut self, settings: &Settings, arrival: &Arrival<'_>) -> bool {
         if self.asleep.is_none()
@@ -148,7 +148,7 @@ impl Meter {
     fn idle(&mut self, settings: &Settings, since: Instant, idle: Duration) {
         let (off_after, length) = (self.scheduler.decide().seconds(), idle.as_secs_f64());
         if off_after < length {
-            self.asleep = Some(Asleep { idle_since: since, after: off_after });
+            self.asleep = Some(OpenSleep { idle_since: since, after: off_after });
             return;
         }
         let awake = settings.cost.awake(length);
@@ -157,14 +157,14 @@ impl Meter {
         self.scheduler.learn(idle);
     }
 
-    fn wake(&mut self, settings: &Settings, asleep: Asleep, at: Instant) {
+    fn wake(&mut self, settings: &Settings, asleep: OpenSleep, at: Instant) {
         let idle = at.saturating_since(asleep.idle_since);
         self.charge(settings, asleep, idle);
         self.scheduler.learn(idle);
         self.asleep = None;
     }
 
-    fn charge(&mut self, settings: &Settings, asleep: Asleep, idle: Duration) {
+    fn charge(&mut self, settings: &Settings, asleep: OpenSleep, idle: Duration) {
         let length = idle.as_secs_f64();
         self.totals.cost += settings.cost.asleep(length, asleep.after);
         self.totals.cycles += 1;
@@ -220,7 +220,7 @@ impl Clairvoyant {
 /// All policies on one client: fed with its packets in order of time, it yields a [`ClientReport`].
 pub struct Ledger {
     settings: Settings,
-    meters: Vec<Meter>,
+    runs: Vec<PolicyRun>,
     /// Those of them that look at every packet.
     observers: Vec<usize>,
     /// How many are asleep.
@@ -268,10 +268,10 @@ impl Ledger {
     pub fn new(settings: Settings, policies: Vec<Box<dyn Scheduler>>) -> Self {
         let observers =
             policies.iter().enumerate().filter(|(_, p)| p.observes()).map(|(number, _)| number).collect();
-        let meter = |scheduler| Meter { scheduler, totals: Totals::default(), asleep: None };
+        let run = |scheduler| PolicyRun { scheduler, totals: Totals::default(), asleep: None };
         Self {
             settings,
-            meters: policies.into_iter().map(meter).collect(),
+            runs: policies.into_iter().map(run).collect(),
             observers,
             asleep: 0,
             clairvoyant: Clairvoyant::default(),
@@ -294,8 +294,8 @@ impl Ledger {
         if silence < self.settings.min_idle && self.asleep == 0 && self.settings.wake_on == WakeOn::All {
             self.clairvoyant.since = Some(at);
             for number in &self.observers {
-                if let Some(meter) = self.meters.get_mut(*number) {
-                    meter.scheduler.observe(at, packet);
+                if let Some(run) = self.runs.get_mut(*number) {
+                    run.scheduler.observe(at, packet);
                 }
             }
         } else {
@@ -315,8 +315,8 @@ impl Ledger {
         let arrival = Arrival { at, packet, idle };
         self.clairvoyant.packet(&self.settings, &arrival);
         self.asleep = 0;
-        for meter in &mut self.meters {
-            self.asleep += usize::from(meter.packet(&self.settings, &arrival));
+        for run in &mut self.runs {
+            self.asleep += usize::from(run.packet(&self.settings, &arrival));
         }
     }
 
@@ -326,7 +326,7 @@ impl Ledger {
         let end = self.last.unwrap_or(Instant::ZERO);
         self.clairvoyant.close(&self.settings, end);
         let mut policies: Vec<_> =
-            self.meters.iter_mut().map(|m| (m.scheduler.name(), m.finish(&self.settings, end))).collect();
+            self.runs.iter_mut().map(|m| (m.scheduler.name(), m.finish(&self.settings, end))).collect();
         policies.push(("clairvoyant", self.clairvoyant.totals));
         ClientReport {
             packets: self.packets,

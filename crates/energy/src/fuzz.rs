@@ -78,7 +78,7 @@ pub fn live(scheduler: &mut dyn Scheduler) {
         };
         scheduler.observe(now, &packet);
         assert!(scheduler.decide().seconds() >= 0.0);
-        let _ = scheduler.outlook();
+        let _ = scheduler.prediction();
         scheduler.learn(idle);
         now += idle;
         if round == 24 {

@@ -15,7 +15,7 @@ use core::str::FromStr;
 
 pub use crate::cost::SleepCost;
 pub use crate::exchange::{Exchange, Exchanges, Latency, Resumption, UnknownResumption};
-use crate::states::{RadioStates, State};
+use crate::states::RadioStates;
 
 /// How long the gateway remembers a silent client before its liveness check gives up, unless configured otherwise, in
 /// seconds. Until then MOBIKE resumes the session; later the hybrids fall back. (Paper 000, section 3.4.)
@@ -146,28 +146,6 @@ impl Model {
         } else {
             SleepCost::hybrid(within, beyond, self.liveness_timeout)
         }
-    }
-
-    /// The radio as a machine of three states: active, power save, off. Going into power save and back is one null frame
-    /// each way and counts as free; leaving `off` costs the cycle and the exchange. A hybrid's exchange is the one that
-    /// resumes short sleeps.
-    #[must_use]
-    pub fn states(&self, resumption: Resumption, load: u32) -> [State; 3] {
-        let (exchange, _) = self.exchanges.of(resumption);
-        let state = |name: &str, power, leave_energy, leave_time| State {
-            name: name.to_owned(),
-            power,
-            enter_energy: 0.0,
-            leave_energy,
-            enter_time: 0.0,
-            leave_time,
-        };
-        let waiting = self.radio.association_time + exchange.time.at(load);
-        [
-            state("active", self.radio.idle_power, 0.0, 0.0),
-            state("power save", self.radio.power_save_power, 0.0, 0.0),
-            state("off", 0.0, self.switching_energy(exchange), waiting),
-        ]
     }
 
     /// The shortest idle period that is worth a sleep, in seconds (`dt_tau`, Eq. 3).

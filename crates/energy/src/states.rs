@@ -112,25 +112,13 @@ impl Envelope {
         &self.steps
     }
 
-    /// The least energy for an idle period whose length is known beforehand, in joules.
+    /// The radio that walks down the envelope by itself, changing state where the lines cross: it pays at most twice
+    /// [`Awake::optimal`], because the energy spent until then follows the envelope, and the way back adds at most as much. `None`
+    /// for more than [`MAX_STEPS`] states.
     #[must_use]
-    pub fn optimal(&self, idle: f64) -> f64 {
-        self.steps.iter().map(|s| s.overhead + s.power * idle).fold(f64::INFINITY, f64::min)
-    }
-
-    /// Energy of the online policy that enters each state where the lines cross, in joules: at most twice
-    /// [`Envelope::optimal`], because the energy spent until then follows the envelope, and the way back adds at most as much.
-    #[must_use]
-    pub fn online(&self, idle: f64) -> f64 {
-        let mut energy = 0.0;
-        let mut steps = self.steps.iter().peekable();
-        while let Some(step) = steps.next() {
-            match steps.peek() {
-                Some(next) if next.from < idle => energy += step.power * (next.from - step.from),
-                _ => return energy + step.power * (idle - step.from) + step.overhead,
-            }
-        }
-        energy
+    pub fn awake(&self) -> Option<Awake> {
+        let walk = |s: &Step| Walk { from: s.from, power: s.power, overhead: s.overhead };
+        Awake::new(&self.steps.iter().map(walk).collect::<Vec<_>>())
     }
 }
 
@@ -203,11 +191,6 @@ impl RadioStates {
         Envelope::new(core::slice::from_ref(off))?;
         let envelope = Envelope::new(on)?;
         let active = on.iter().map(|s| s.power).fold(0.0, f64::max);
-        let walk: Vec<Walk> = envelope
-            .steps()
-            .iter()
-            .map(|s| Walk { from: s.from, power: s.power, overhead: s.overhead })
-            .collect();
         if let Some(least) = envelope.steps().last()
             && least.power <= off.power
         {
@@ -217,7 +200,7 @@ impl RadioStates {
                 power: least.power,
             });
         }
-        let awake = Awake::new(&walk).ok_or(RadioError::Count { found: walk.len() })?;
+        let awake = envelope.awake().ok_or(RadioError::Count { found: envelope.steps.len() })?;
         Ok(Self {
             awake,
             active,

@@ -72,7 +72,7 @@ pub enum Discard {
         next_header: u8,
     },
     /// Authentic, but the inner IP header contradicts the packet.
-    #[error("authentic, but its inner packet of {len} bytes has no sound IP header")]
+    #[error("authentic, but its inner packet of {len} bytes has no valid IP header")]
     Inner {
         /// Bytes decrypted.
         len: usize,

@@ -3,7 +3,7 @@
 //! Combined-mode ciphers and CTR need IVs that are unique and may be predictable: the 64-bit sequence number, which never
 //! repeats within an SA (RFC 4106 section 3.1, RFC 7634 section 2, RFC 3686 section 3.1 all allow a counter).
 //!
-//! CBC needs IVs that nobody can predict before the plaintext is chosen (RFC 3602 section 3). They come from a generator of
+//! CBC needs IVs that an attacker cannot predict before the plaintext is chosen (RFC 3602 section 3). They come from a generator of
 //! the SA's own: AES-256 in counter mode under a key that was drawn from the entropy handed in, a few KiB at a time. The
 //! first bytes of each refill become the key of the next and are wiped ("fast key erasure"), so each key makes one
 //! keystream, no nonce has to be remembered, and who reads this state learns nothing of the IVs before it.

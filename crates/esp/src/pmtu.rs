@@ -1,12 +1,12 @@
-//! What fits through the tunnel: overheads, the path MTU as learned, and what inner hosts are told (RFC 4301 section 8,
+//! What fits through the tunnel: overheads, the path MTU as learned, and the MTU that inner hosts learn (RFC 4301 section 8,
 //! RFC 1191, RFC 8201). Owns the numbers; must never believe an unauthenticated message below the floors, nor send anything.
 //!
-//! ICMP errors about our own packets are unauthenticated: whoever sits on the path, or guesses, can send them. So a claim
+//! ICMP errors about our own packets are unauthenticated: an attacker on the path, or one who guesses, can send them. So a claim
 //! counts only if it quotes an SPI and a sequence number that we sent lately, it can only lower the MTU, and never below
 //! what every network must carry: 576 bytes for IPv4 (RFC 791 asks every host to accept as much), 1,280 for IPv6 (RFC 8200
 //! section 5). What was lowered recovers after ten minutes (RFC 1191 section 6.3), lazily: no timer wakes anything for it.
 //!
-//! A TCP sender needs no error to adapt: its super-packets are cut to whatever fits, and the MSS of new connections is
+//! A TCP sender needs no error to adapt: its super-packets are cut to what fits, and the MSS of new connections is
 //! clamped.
 
 use core::net::IpAddr;
@@ -20,7 +20,7 @@ use crate::ESP_HEADER_LEN;
 
 /// The least outer path MTU that is believed over IPv4, in bytes.
 pub const FLOOR_V4: u16 = 576;
-/// The least outer path MTU that is believed over IPv6, in bytes; also the least that an inner IPv6 sender is told.
+/// The least outer path MTU that is believed over IPv6, in bytes; also the least that an inner IPv6 sender learns.
 pub const FLOOR_V6: u16 = 1_280;
 /// How long a lowered path MTU is believed.
 pub const AGE: Duration = Duration::from_secs(600);
@@ -108,7 +108,7 @@ pub fn mss_v6(inner_mtu: usize) -> u16 {
     u16::try_from(inner_mtu.saturating_sub(60)).unwrap_or(u16::MAX)
 }
 
-/// The MTU that an inner sender is told when its packet was too big (RFC 4301 section 8.2.1), in bytes. IPv6 links have at
+/// The MTU that an inner sender learns when its packet was too big (RFC 4301 section 8.2.1), in bytes. IPv6 links have at
 /// least 1,280, so an IPv6 sender is never told less: it would answer with fragment headers and send as much as before.
 #[must_use]
 pub fn advertised(inner_mtu: usize, to: IpAddr) -> u16 {

@@ -22,7 +22,7 @@ pub(crate) fn header(packet: &[u8]) -> Option<(usize, u8)> {
     })
 }
 
-/// An IP header for a payload that arrived without one; empty where it arrived with it.
+/// An IP header for a payload that arrived without one.
 #[derive(Clone, Copy, Debug)]
 pub struct Header {
     bytes: [u8; HEADER_MOST],
@@ -30,9 +30,6 @@ pub struct Header {
 }
 
 impl Header {
-    /// No header: the packet has its own.
-    pub(crate) const NONE: Self = Self { bytes: [0; HEADER_MOST], len: 0 };
-
     /// A header from `source` to `destination`, with IPv4 options or none. `None` if the families differ or the payload is too
     /// long.
     pub(crate) fn new(

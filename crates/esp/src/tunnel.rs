@@ -44,7 +44,8 @@ pub enum InstallError {
 pub enum State {
     /// It does not send yet: [`crate::Sad::activate`].
     Standby {
-        /// The tunnel that sends meanwhile, and does not after.
+        /// The tunnel that sends until something arrives on this one, or until both ends have deleted it. `None`: nothing is sent
+        /// until the key manager says so.
         replaces: Option<ChildId>,
     },
     /// It sends.
@@ -94,8 +95,8 @@ pub struct Stripped {
 /// What is put before that which ESP carried.
 #[derive(Clone, Copy, Debug)]
 pub struct Rebuilt {
-    /// The IP header that was not carried; empty in tunnel mode.
-    pub header: Header,
+    /// The IP header that was not carried; `None` in tunnel mode.
+    pub header: Option<Header>,
     /// Bytes at the start of what was carried that are not part of the packet.
     pub skip: usize,
     /// The packet's flow.
@@ -257,7 +258,7 @@ impl Tunnel {
                 if outer.ecn != Ecn::NotEct && !ecn::decapsulate(inner, outer.ecn) {
                     return Err(Discard::Congestion);
                 }
-                return Ok(Rebuilt { header: Header::NONE, skip: 0, flow });
+                return Ok(Rebuilt { header: None, skip: 0, flow });
             }
             Mode::Transport => {
                 let single =
@@ -282,6 +283,6 @@ impl Tunnel {
         if let Some(original) = self.original {
             transport::correct_checksum(payload, protocol, original, ends);
         }
-        Ok(Rebuilt { header, skip, flow })
+        Ok(Rebuilt { header: Some(header), skip, flow })
     }
 }

@@ -1,5 +1,7 @@
 //! Replays the committed fuzz corpora through the bodies of their targets, without a fuzzer.
 
+#![expect(clippy::disallowed_methods, reason = "a test reads files of the repository")]
+
 #[path = "../../wire/tests/common/replay.rs"]
 mod replay;
 

@@ -34,7 +34,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     };
     let mut forwarder = Forwarder::open(&settings)?;
     eprintln!("{tun}: inner MTU {}", settings.inner_mtu()?);
-    // Nobody ever closes the other end: it runs until it is killed.
+    // The other end is never closed: it runs until it is killed.
     let (stop, _open) = UnixStream::pair()?;
     let lost = forwarder.run_telling(&stop, |full| eprintln!("{tun}: socket full: {full}"))?;
     eprintln!("{lost:?}");

@@ -65,21 +65,35 @@ pub struct Carriers {
 }
 
 impl Carriers {
-    /// Sends a datagram, or several of `segment` bytes each but the last, on `path`. See [`Udp::send`].
+    /// Sends an IKE message, or several of `segment` bytes each but the last, on `path`: IP may fragment them. See
+    /// [`Udp::send_fragmentable`].
+    pub fn send_fragmentable(&mut self, path: &Path, contents: &[u8], segment: Option<usize>) -> Sent {
+        match self.udp_for(path) {
+            Some(udp) => udp.send_fragmentable(path, contents, segment),
+            None => no_socket(path),
+        }
+    }
+
+    /// Sends a datagram, or several of `segment` bytes each but the last, on `path`. None is fragmented by IP. See [`Udp::send`].
     pub fn send(&mut self, path: &Path, ecn: u8, contents: &[u8], segment: Option<usize>) -> Sent {
-        let v4 = path.remote.is_ipv4();
         if path.carrier == Carrier::RawEsp {
-            if let Some(raw) = self.raw.iter_mut().find(|s| s.is_ipv4() == v4) {
+            if let Some(raw) = self.raw.iter_mut().find(|s| s.is_ipv4() == path.remote.is_ipv4()) {
                 return raw.send(path, contents, segment);
             }
-        } else {
-            let fits = |s: &&mut Udp| s.local_addr().is_ipv4() == v4 && s.carrier() == path.carrier;
-            if let Some(udp) = self.udp.iter_mut().find(fits) {
-                return udp.send(path, ecn, contents, segment);
-            }
+        } else if let Some(udp) = self.udp_for(path) {
+            return udp.send(path, ecn, contents, segment);
         }
-        Sent::Failed(io::Error::new(io::ErrorKind::AddrNotAvailable, format!("no socket for {path}")))
+        no_socket(path)
     }
+
+    fn udp_for(&mut self, path: &Path) -> Option<&mut Udp> {
+        let v4 = path.remote.is_ipv4();
+        self.udp.iter_mut().find(|s| s.local_addr().is_ipv4() == v4 && s.carrier() == path.carrier)
+    }
+}
+
+fn no_socket(path: &Path) -> Sent {
+    Sent::Failed(io::Error::new(io::ErrorKind::AddrNotAvailable, format!("no socket for {path}")))
 }
 
 /// Decides on what leaves.

@@ -1,7 +1,7 @@
 //! Captures an interface's own traffic as pcap. Owns the packet socket; must never send a packet or look into one.
 //!
 //! The socket sees both directions of one interface (`AF_PACKET`, `SOCK_RAW`, all protocols). Times are those at which the
-//! packets are read, so a packet may be late by a scheduling delay: far below the shortest idle period anybody asks for.
+//! packets are read, so a packet may be late by a scheduling delay: far below the shortest idle period that is analysed.
 
 use std::io::{self, Write};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -27,6 +27,8 @@ const ETHERNET_LIKE: [u16; 2] = [1, 772];
 /// What the kernel may queue until it is read, in bytes.
 const QUEUE: usize = 8 << 20;
 
+/// Packets between two looks at the clock and at the signals.
+const BURST: usize = 64;
 /// Beyond the largest packet that segmentation offload hands over.
 const LARGEST: usize = 1 << 18;
 
@@ -43,7 +45,7 @@ pub struct Capture {
 pub struct Counts {
     /// Packets written.
     pub packets: u64,
-    /// Packets that did not fit the kernel's queue.
+    /// Packets that passed and were not written: they did not fit the kernel's queue, or were still in it at the end.
     pub dropped: u64,
 }
 
@@ -70,7 +72,8 @@ impl Capture {
         Ok(Self { socket, interface: index, link })
     }
 
-    /// Writes a pcap file until `limit` has passed or `stop` says so. Of each packet at most `snap` bytes are kept. The output
+    /// Writes a pcap file until `limit` has passed or `stop` says so, also while packets come faster than they are written: those that
+    /// are queued then are left out. To be called once. Of each packet at most `snap` bytes are kept. The output
     /// is flushed whenever the queue is empty: it ends with a whole record then.
     ///
     /// # Errors
@@ -87,13 +90,23 @@ impl Capture {
         let mut counts = Counts::default();
         let mut packet = vec![0u8; LARGEST];
         loop {
-            while self.one(&mut out, &mut packet, snap, &mut counts)? {}
-            out.flush()?;
+            let mut more = true;
+            for _ in 0..BURST {
+                more = self.one(&mut out, &mut packet, snap, &mut counts)?;
+                if !more {
+                    out.flush()?;
+                    break;
+                }
+            }
             let left = limit.map(|l| l.saturating_sub(BootClock::now() - begin));
             let stopped = stop.is_some_and(|s| matches!(s.next(), Ok(Some(Signal::Stop)) | Err(_)));
             if stopped || left.is_some_and(|l| l.is_zero()) {
-                counts.dropped = self.dropped()?;
+                out.flush()?;
+                counts.dropped = self.passed()?.saturating_sub(counts.packets);
                 return Ok(counts);
+            }
+            if more {
+                continue;
             }
             let wait = left.map_or(PollTimeout::NONE, |l| {
                 PollTimeout::try_from(l.as_millis() + 1).unwrap_or(PollTimeout::MAX)
@@ -107,9 +120,9 @@ impl Capture {
         }
     }
 
-    /// Packets that did not fit the queue since the last call (`PACKET_STATISTICS`, packet(7)).
+    /// Packets that passed since the last call, whether they fitted the queue or not (`PACKET_STATISTICS`, packet(7)).
     #[expect(unsafe_code, reason = "no safe wrapper has this option")]
-    fn dropped(&self) -> io::Result<u64> {
+    fn passed(&self) -> io::Result<u64> {
         let mut counts = libc::tpacket_stats { tp_packets: 0, tp_drops: 0 };
         let mut length = libc::socklen_t::try_from(size_of_val(&counts)).unwrap_or(0);
         let (socket, to) = (self.socket.as_raw_fd(), (&raw mut counts).cast());
@@ -117,7 +130,7 @@ impl Capture {
         let result = unsafe {
             libc::getsockopt(socket, libc::SOL_PACKET, libc::PACKET_STATISTICS, to, &raw mut length)
         };
-        if result == 0 { Ok(counts.tp_drops.into()) } else { Err(io::Error::last_os_error()) }
+        if result == 0 { Ok(counts.tp_packets.into()) } else { Err(io::Error::last_os_error()) }
     }
 
     /// Reads one packet; whether there may be more.

@@ -33,12 +33,6 @@ pub fn unix_now_precise() -> Duration {
     read(ClockId::CLOCK_REALTIME)
 }
 
-/// CPU time that this process has used, in user and kernel mode, all threads together.
-#[must_use]
-pub fn process_cpu_time() -> Duration {
-    read(ClockId::CLOCK_PROCESS_CPUTIME_ID)
-}
-
 fn read(clock: ClockId) -> Duration {
     // Every Linux since 2.6.39 has these clocks: there is no caller that could do anything about an error.
     clock_gettime(clock).map_or(Duration::ZERO, Duration::from)

@@ -359,7 +359,7 @@ fn listen(path: &Path) -> io::Result<UnixListener> {
     Ok(UnixListener::from(std::os::fd::OwnedFd::from(socket)))
 }
 
-/// Removes a socket that nobody listens to.
+/// Removes a socket without a listener.
 fn clear_stale(path: &Path) -> Result<(), Error> {
     let fail = |doing: &'static str| move |source: io::Error| Error::Io { path: path.into(), doing, source };
     let meta = match std::fs::symlink_metadata(path) {
@@ -378,7 +378,7 @@ fn clear_stale(path: &Path) -> Result<(), Error> {
         Err(e) if e.raw_os_error() == Some(Errno::ECONNREFUSED as i32) => {
             std::fs::remove_file(path).map_err(fail("remove what a crashed daemon left"))
         }
-        Err(e) => Err(fail("see whether anybody listens")(e)),
+        Err(e) => Err(fail("see whether a daemon listens")(e)),
     }
 }
 

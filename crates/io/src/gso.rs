@@ -7,7 +7,7 @@
 
 use dormouse_sansio::packet::InnerPacket;
 
-use crate::sum::Sum;
+use crate::checksum::Checksum;
 use crate::tun::Vnet;
 
 const TCP: u8 = 6;
@@ -48,20 +48,20 @@ pub struct SuperPacket<'a> {
 #[derive(Clone, Copy, Default, Debug)]
 struct Common {
     /// The IPv4 header but for its length, identification and checksum.
-    ip: Sum,
+    ip: Checksum,
     /// The pseudo-header but for the length.
-    pseudo: Sum,
+    pseudo: Checksum,
 }
 
 impl Common {
     fn of(bytes: &[u8], v6: bool, kind: Kind, transport: usize) -> Option<Self> {
         let protocol = if kind == Kind::Tcp { TCP } else { UDP };
         let addresses = if v6 { bytes.get(8..40) } else { bytes.get(12..20) }?;
-        let pseudo = Sum::default().add(addresses).add_u16(protocol.into());
+        let pseudo = Checksum::default().add(addresses).add_u16(protocol.into());
         let ip = if v6 {
-            Sum::default()
+            Checksum::default()
         } else {
-            Sum::default().add(bytes.get(..2)?).add(bytes.get(6..10)?).add(bytes.get(12..transport)?)
+            Checksum::default().add(bytes.get(..2)?).add(bytes.get(6..10)?).add(bytes.get(12..transport)?)
         };
         Some(Self { ip, pseudo })
     }
@@ -252,8 +252,8 @@ impl<'a> SuperPacket<'a> {
         let field = ip.get_mut(4..6)?.first_chunk_mut::<2>()?;
         let id = u16::from_be_bytes(*field).wrapping_add(index as u16);
         *field = id.to_be_bytes();
-        let sum = self.common.ip.add_u16(len as u16).add_u16(id).finish();
-        ip.get_mut(10..12)?.copy_from_slice(&sum);
+        let checksum = self.common.ip.add_u16(len as u16).add_u16(id).finish();
+        ip.get_mut(10..12)?.copy_from_slice(&checksum);
         Some(())
     }
 }
@@ -261,12 +261,12 @@ impl<'a> SuperPacket<'a> {
 /// Computes the checksum that the kernel left open (`VIRTIO_NET_HDR_F_NEEDS_CSUM`): the field holds the pseudo-header's sum.
 fn complete_checksum(bytes: &mut [u8], start: usize, offset: usize) -> Option<()> {
     let covered = bytes.get_mut(start..)?;
-    let mut sum = Sum::default().add(covered).finish();
+    let mut checksum = Checksum::default().add(covered).finish();
     // RFC 768: a UDP checksum of zero means none.
-    if offset == 6 && sum == [0; 2] {
-        sum = [0xff; 2];
+    if offset == 6 && checksum == [0; 2] {
+        checksum = [0xff; 2];
     }
-    covered.get_mut(offset..offset + 2)?.copy_from_slice(&sum);
+    covered.get_mut(offset..offset + 2)?.copy_from_slice(&checksum);
     Some(())
 }
 

@@ -37,17 +37,20 @@
 //! ```
 //!
 //! Order of a start, so that nothing is left half done and privileges are held no longer than needed:
-//! [`signal::Signals`]; [`privileges::find_user`] and [`privileges::require`]; configuration and secrets ([`state::read_secret`]);
+//! [`signal::Signals`]; [`privileges::find_user`] and [`privileges::require`]; configuration and secrets;
 //! [`control::ControlServer`], TUN, UDP and raw sockets, each with [`netlink::set_mark`]; [`netlink::Ledger::remove_stale`];
 //! [`resolver::Guard`]; [`privileges::drop_to`]; [`state::StateDir`] and [`leases::LeaseStore`]; [`notify::ready`].
 
 pub mod batch;
 pub mod capture;
+mod checksum;
 pub mod clock;
 pub mod control;
+mod dbus;
 pub mod entropy;
 mod gro;
 mod gso;
+mod helper;
 pub mod leases;
 pub mod logind;
 pub mod meter;
@@ -57,13 +60,12 @@ pub mod notify;
 pub mod poller;
 pub mod privileges;
 pub mod probe;
+mod program;
 pub mod radio;
 pub mod rawesp;
 pub mod resolver;
-mod servant;
 pub mod signal;
 pub mod state;
-mod sum;
 pub mod timer;
 pub mod tun;
 pub mod udp;

@@ -8,6 +8,7 @@
 //! ([`Watch`]). A machine without a bus or without logind is fine, and said once ([`Event::Unavailable`]); logind coming back is
 //! noticed by the bus, the bus coming back by trying again, ever more rarely.
 
+use crate::dbus;
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use std::future::poll_fn;
 use std::io;
@@ -18,7 +19,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::thread::JoinHandle;
 use std::time::Duration;
-use zbus::connection::Builder;
 use zbus::export::futures_core::Stream;
 use zbus::message::Type;
 use zbus::{Connection, MatchRule, Message, MessageStream, OwnedFd};
@@ -46,7 +46,7 @@ pub enum Event {
     Watching(Result<(), String>),
     /// The machine is about to be suspended. It waits for the hold, if there is one, to be dropped.
     AboutToSleep(Option<Hold>),
-    /// It is awake again; or it never slept, because somebody changed their mind.
+    /// It is awake again; or it never slept, because the suspend was cancelled.
     Resumed,
     /// No announcements come, and why. Another [`Event::Watching`] says when they do.
     Unavailable(String),
@@ -159,7 +159,7 @@ fn watch(address: Option<&str>, teller: &Teller) {
     let mut pause = FIRST_PAUSE;
     let mut known = false;
     while !teller.shared.stopped(None) {
-        match zbus::block_on(connect(address)) {
+        match dbus::connect(address, PATIENCE) {
             Ok(bus) => {
                 (known, pause) = (true, FIRST_PAUSE);
                 match zbus::block_on(follow(&bus, teller)) {
@@ -174,14 +174,6 @@ fn watch(address: Option<&str>, teller: &Teller) {
         teller.pause(pause);
         pause = (pause * 2).min(LONGEST_PAUSE);
     }
-}
-
-async fn connect(address: Option<&str>) -> zbus::Result<Connection> {
-    let builder = match address {
-        Some(address) => Builder::address(address),
-        None => Builder::system(),
-    };
-    builder.method_timeout(PATIENCE).build().await
 }
 
 /// Follows logind until it is to stop, or the bus is lost (an error).

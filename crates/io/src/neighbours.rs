@@ -1,13 +1,13 @@
 //! The neighbours' guard: a process of its own that makes the kernel answer ARP and neighbour discovery for addresses that lie in a
 //! local network but are reached through the tunnel.
 //!
-//! It makes these entries itself, so that none outlives the daemon, however that ends: then it removes all of them and ends. For
-//! IPv6 it also switches on `proxy_ndp` of an interface, and off again if it was off. What an earlier guard could not remove is
-//! recognised by [`PROTOCOL`](crate::netlink::PROTOCOL) and removed at the start; two gateways in one network namespace would take
-//! each other's for that. It keeps root with `CAP_NET_ADMIN`, and knows nothing of leases.
+//! It makes these entries itself and removes them when the daemon ends, however it ends. For IPv6 it also switches on `proxy_ndp` of an
+//! interface, and off again if it was off. What a guard that was killed has left is recognised by
+//! [`PROTOCOL`](crate::netlink::PROTOCOL) and removed by the next one; two gateways in one network namespace would remove each
+//! other's. Such a guard leaves `proxy_ndp` on, which does nothing without entries. It keeps root with `CAP_NET_ADMIN`, and knows nothing of leases.
 
+use crate::helper::{self, Helper};
 use crate::netlink::{Neighbour, Netlink};
-use crate::servant::{self, Servant};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -28,7 +28,7 @@ struct Order {
 /// readable. Dropping it removes every entry and waits until that is done.
 #[derive(Debug)]
 pub struct Guard {
-    servant: Servant,
+    helper: Helper,
     /// Changes that are still to be ordered; true: to be answered for.
     pending: BTreeMap<Neighbour, bool>,
     /// An order is being obeyed: the next one waits for its answer, so that no number of changes overruns the socket.
@@ -41,8 +41,14 @@ impl Guard {
     /// # Errors
     /// If it cannot be started.
     pub fn spawn(program: &Path, arguments: &[&str]) -> io::Result<Self> {
-        let servant = Servant::spawn(program, arguments)?;
-        Ok(Self { servant, pending: BTreeMap::new(), busy: false })
+        let helper = Helper::spawn(program, arguments)?;
+        Ok(Self { helper, pending: BTreeMap::new(), busy: false })
+    }
+
+    /// Its process id.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.helper.pid()
     }
 
     /// From now on an address is answered for, or no longer.
@@ -70,7 +76,7 @@ impl Guard {
             }
         }
         self.busy = true;
-        self.servant.order(&order)
+        self.helper.order(&order)
     }
 
     /// What could not be done, in words; `None` if there is no news.
@@ -82,7 +88,7 @@ impl Guard {
         reason = "the convention of the I/O parts: `next` never blocks and may fail"
     )]
     pub fn next(&mut self) -> io::Result<Option<Vec<String>>> {
-        let answer = self.servant.next()?;
+        let answer = self.helper.next()?;
         if answer.is_some() {
             self.busy = false;
             self.order()?;
@@ -93,7 +99,7 @@ impl Guard {
 
 impl AsFd for Guard {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.servant.as_fd()
+        self.helper.as_fd()
     }
 }
 
@@ -102,16 +108,18 @@ impl AsFd for Guard {
 /// # Errors
 /// If signals or capabilities cannot be given up, or the kernel does not talk.
 pub fn serve() -> io::Result<()> {
-    let socket = servant::begin()?;
+    let socket = helper::begin()?;
     if nix::unistd::geteuid().is_root() {
         crate::privileges::keep_net_admin()?;
     }
     let mut entries = Entries::new(PathBuf::from("/proc/sys"))?;
-    servant::serve(socket, |order: Result<Order, String>| match order {
+    helper::serve(&socket, |order: Result<Order, String>| match order {
         Ok(order) => entries.obey(&order),
         Err(why) => vec![why],
-    })
+    });
     // Dropped here: everything is removed.
+    drop(entries);
+    Ok(())
 }
 
 /// What stands in the kernel because of us.
@@ -153,7 +161,7 @@ impl Entries {
         problems
     }
 
-    /// Without this switch the kernel ignores what it is told to answer for. IPv4 needs none.
+    /// Without this switch the kernel ignores the entries. IPv4 needs none.
     fn switch_on(&mut self, neighbour: Neighbour) -> Result<(), String> {
         let Neighbour { index, address: IpAddr::V6(_) } = neighbour else { return Ok(()) };
         if self.switched.contains_key(&index) {

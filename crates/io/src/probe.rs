@@ -6,7 +6,7 @@ use nix::sys::socket::sockopt::{UdpGroSegment, UdpGsoSegment};
 use nix::sys::socket::{setsockopt, sockopt};
 use std::fs::OpenOptions;
 use std::io;
-use std::net::{Ipv4Addr, UdpSocket};
+use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::os::fd::AsRawFd;
 use std::path::Path;
 
@@ -62,12 +62,15 @@ pub fn udp_offloads() -> io::Result<UdpOffloads> {
     })
 }
 
-/// Whether a UDP port is free on all addresses.
+/// Whether a UDP port is free on an address, which may be a wildcard. A wildcard of a family that this machine lacks is free.
 ///
 /// # Errors
-/// `AddrInUse` if it is not, `PermissionDenied` if that cannot be found out.
-pub fn udp_port_free(port: u16) -> io::Result<()> {
-    UdpSocket::bind((Ipv4Addr::UNSPECIFIED, port)).map(drop)
+/// `AddrInUse` if it is not, `PermissionDenied` if that cannot be found out, `AddrNotAvailable` for an address of others.
+pub fn udp_port_free(address: SocketAddr) -> io::Result<()> {
+    match crate::udp::bind(address) {
+        Err(e) if address.ip().is_unspecified() && e.raw_os_error() == Some(libc::EAFNOSUPPORT) => Ok(()),
+        bound => bound.map(drop),
+    }
 }
 
 /// Whether packets can be marked, which keeps the tunnel's own packets out of the tunnel.
@@ -183,9 +186,15 @@ mod tests {
     }
 
     #[test]
-    fn a_port_in_use_is_found() {
-        let taken = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).unwrap();
-        let port = taken.local_addr().unwrap().port();
-        assert_eq!(udp_port_free(port).unwrap_err().kind(), io::ErrorKind::AddrInUse);
+    fn a_port_in_use_is_found_in_its_family() {
+        for (own, other) in [("0.0.0.0:0", "[::]:0"), ("[::]:0", "0.0.0.0:0")] {
+            let mut own: SocketAddr = own.parse().unwrap();
+            let taken = crate::udp::bind(own).unwrap();
+            own.set_port(taken.local_addr().unwrap().port());
+            assert_eq!(udp_port_free(own).unwrap_err().kind(), io::ErrorKind::AddrInUse);
+            let mut other: SocketAddr = other.parse().unwrap();
+            other.set_port(own.port());
+            udp_port_free(other).expect("the other family's port is another");
+        }
     }
 }

@@ -145,7 +145,7 @@ impl RawEsp {
     }
 }
 
-/// "Don't fragment" on every packet, up to the interface's MTU whatever the kernel thinks of the path: the path MTU is ours to
+/// "Don't fragment" on every packet, up to the interface's MTU, also where the kernel takes the path's for smaller: the path MTU is ours to
 /// know.
 fn never_fragment(socket: &Socket, level: i32, option: i32, value: i32) -> io::Result<()> {
     let (pointer, len) = ((&raw const value).cast(), size_of_val(&value) as libc::socklen_t);

@@ -33,7 +33,7 @@ pub enum Error {
         /// Its permission bits.
         mode: u32,
     },
-    /// A secret belongs to somebody else.
+    /// A secret belongs to another user.
     #[error("{}: belongs to user {owner}, neither root nor user {us}; run: chown {us} {}", path.display(), path.display())]
     Foreign {
         /// Which file.
@@ -53,30 +53,16 @@ pub enum Error {
     },
 }
 
-impl Error {
-    /// True if the disk is full or over quota: nothing is lost, and the same may work later.
-    #[must_use]
-    pub fn is_disk_full(&self) -> bool {
-        matches!(self, Self::Io { source, .. }
-            if matches!(source.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded))
-    }
-}
-
 fn failed(path: &Path, doing: &'static str) -> impl FnOnce(io::Error) -> Error {
     let path = path.to_owned();
     move |source| Error::Io { path, doing, source }
 }
 
-/// Reads a secret that somebody else wrote: a pre-shared key, a private key.
+/// Reads a secret of root's, ours or `other`'s.
 ///
 /// # Errors
-/// If it cannot be read, if group or others may access it, or if it belongs to anyone but root and us.
-pub fn read_secret(path: &Path) -> Result<Vec<u8>, Error> {
-    read_secret_of(path, 0)
-}
-
-/// As [`read_secret`]; the file may also belong to `other`.
-fn read_secret_of(path: &Path, other: u32) -> Result<Vec<u8>, Error> {
+/// If it cannot be read, if group or others may access it, or if it belongs to anyone else.
+fn read_secret(path: &Path, other: u32) -> Result<Vec<u8>, Error> {
     let file = File::open(path).map_err(failed(path, "open"))?;
     // Of the open file, not of the name, which may change meanwhile.
     let meta = file.metadata().map_err(failed(path, "stat"))?;
@@ -102,7 +88,7 @@ fn read_whole(path: &Path, file: File) -> Result<Vec<u8>, Error> {
     Ok(content)
 }
 
-/// Replaces the content of `path` in one step. `mode` is the file's, whatever the umask.
+/// Replaces the content of `path` in one step. `mode` is the file's; the umask does not count.
 ///
 /// # Errors
 /// Naming the file and the step; the old content is still there then.
@@ -121,7 +107,7 @@ pub fn write_atomically(path: &Path, content: &[u8], mode: u32) -> Result<(), Er
 }
 
 fn write_flushed(path: &Path, content: &[u8], mode: u32) -> Result<(), Error> {
-    // What a crashed run of the same process id left behind, if anything, is nobody's.
+    // A crashed run with the same process id may have left one behind.
     let _ = std::fs::remove_file(path);
     let mut file = OpenOptions::new()
         .write(true)
@@ -177,9 +163,9 @@ impl StateDir {
     /// The content of `name`; `None` if there is none.
     ///
     /// # Errors
-    /// As [`read_secret`].
+    /// If it cannot be read, if group or others may access it, or if it belongs neither to root, nor to us, nor to the directory's owner.
     pub fn read(&self, name: &str) -> Result<Option<Vec<u8>>, Error> {
-        match read_secret_of(&self.path(name), self.owner) {
+        match read_secret(&self.path(name), self.owner) {
             Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => Ok(None),
             result => result.map(Some),
         }
@@ -211,7 +197,7 @@ impl StateDir {
     /// Opens an append-only log of records.
     ///
     /// # Errors
-    /// As [`read_secret`], or if it cannot be made.
+    /// As [`StateDir::read`], or if it cannot be made.
     pub fn log(&self, name: &str) -> Result<(Log, Vec<u8>), Error> {
         let content = self.read(name)?.unwrap_or_default();
         let path = self.path(name);
@@ -232,7 +218,7 @@ impl StateDir {
     }
 }
 
-/// Connection names go into file names: whatever could lead out of the directory, or hide, is written as `%XX`.
+/// Connection names go into file names: characters that could lead out of the directory or hide the file are written as `%XX`.
 fn file_name(name: &str) -> String {
     let mut out = String::with_capacity(name.len());
     for (i, byte) in name.bytes().enumerate() {
@@ -247,7 +233,7 @@ fn file_name(name: &str) -> String {
 }
 
 /// An append-only log, such as that of spent tickets: records are put one after the other, and are durable after
-/// [`Log::sync`]. A crash can cut the last record short; whoever reads it must cope.
+/// [`Log::sync`]. A crash can cut the last record short; readers must cope.
 #[derive(Debug)]
 pub struct Log {
     directory: StateDir,

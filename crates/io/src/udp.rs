@@ -76,13 +76,7 @@ impl Udp {
     /// If the port is in use or privileged; the error names the address.
     pub fn bind(local: SocketAddr, carrier: Carrier) -> io::Result<Self> {
         let named = |e: io::Error| io::Error::new(e.kind(), format!("binding UDP {local}: {e}"));
-        let socket =
-            Socket::new(Domain::for_address(local), Type::DGRAM, Some(Protocol::UDP)).map_err(named)?;
-        if local.is_ipv6() {
-            socket.set_only_v6(true)?;
-        }
-        socket.bind(&local.into()).map_err(named)?;
-        let socket = UdpSocket::from(socket);
+        let socket = bind(local).map_err(named)?;
         let state = UdpSocketState::new((&socket).into())?;
         state_options(&socket, &state)?;
         let local = socket.local_addr()?;
@@ -136,6 +130,42 @@ impl Udp {
             done += datagram.len();
         }
         Sent::All
+    }
+
+    /// Sends as [`Udp::send`] does, and lets IP fragment each datagram that is larger than the path's MTU: IKE messages must arrive also at
+    /// peers that know no IKE fragmentation (RFC 7296 section 2), whereas ESP's packets are cut to fit before they are sealed.
+    ///
+    /// The socket is switched for the time of this call; datagrams that are already queued keep their DF bit. Segmentation offload takes
+    /// no datagrams that must be fragmented, so each one is sent by itself.
+    pub fn send_fragmentable(&mut self, path: &Path, contents: &[u8], segment: Option<usize>) -> Sent {
+        if let Err(e) = self.let_fragment(true) {
+            return Sent::Failed(e);
+        }
+        let mut sent = Sent::All;
+        let mut done = 0;
+        for datagram in contents.chunks(segment.filter(|s| *s > 0).unwrap_or(usize::MAX)) {
+            if let Err(e) = self.try_send(path, 0, datagram, None) {
+                sent = outcome(e, done);
+                break;
+            }
+            done += datagram.len();
+        }
+        match self.let_fragment(false) {
+            Ok(()) => sent,
+            Err(e) => Sent::Failed(e),
+        }
+    }
+
+    /// Whether what is larger than the path's MTU is fragmented, by this machine or (IPv4) by routers. Otherwise all packets carry DF and the
+    /// kernel refuses those that are larger than the interface's MTU.
+    fn let_fragment(&self, fragment: bool) -> io::Result<()> {
+        use rustix::net::sockopt::{Ipv4PathMtuDiscovery as V4, Ipv6PathMtuDiscovery as V6};
+        use rustix::net::sockopt::{set_ip_mtu_discover, set_ipv6_mtu_discover};
+        if self.local.is_ipv4() {
+            return Ok(set_ip_mtu_discover(&self.socket, if fragment { V4::DONT } else { V4::PROBE })?);
+        }
+        set_ipv6_mtu_discover(&self.socket, if fragment { V6::DONT } else { V6::PROBE })?;
+        Ok(setsockopt(&self.socket, sockopt::Ipv6DontFrag, &!fragment)?)
     }
 
     fn try_send(&self, path: &Path, ecn: u8, contents: &[u8], segment: Option<usize>) -> io::Result<()> {
@@ -205,6 +235,16 @@ impl Udp {
     pub fn next_error(&self) -> io::Result<Option<PathError>> {
         read_error(self.socket.as_raw_fd())
     }
+}
+
+/// A socket bound to `local`. One of IPv6 takes IPv6 only.
+pub(crate) fn bind(local: SocketAddr) -> io::Result<UdpSocket> {
+    let socket = Socket::new(Domain::for_address(local), Type::DGRAM, Some(Protocol::UDP))?;
+    if local.is_ipv6() {
+        socket.set_only_v6(true)?;
+    }
+    socket.bind(&local.into())?;
+    Ok(socket.into())
 }
 
 /// Options beyond quinn-udp's: large buffers, the error queue, no time stamps.
@@ -318,7 +358,7 @@ mod tests {
     use super::*;
     use std::time::Duration;
 
-    fn bind(ip: &str) -> Udp {
+    fn bound(ip: &str) -> Udp {
         Udp::bind(SocketAddr::new(ip.parse().unwrap(), 0), Carrier::NatT).unwrap()
     }
 
@@ -355,7 +395,7 @@ mod tests {
     #[test]
     fn a_train_arrives_datagram_by_datagram_with_its_mark_and_addresses() {
         for (any, own, from) in [("0.0.0.0", "127.0.0.2", "127.0.0.3"), ("::", "::1", "::1")] {
-            let (mut a, b) = (bind(any), bind(any));
+            let (mut a, b) = (bound(any), bound(any));
             let data = train(20, 1_400, 300);
             assert!(matches!(a.send(&path(from, &b, own), 2, &data, Some(1_400)), Sent::All));
             let got = receive(&b, data.len());
@@ -374,7 +414,7 @@ mod tests {
 
     #[test]
     fn what_segmentation_offload_refuses_is_sent_all_the_same() {
-        let (mut a, b) = (bind("127.0.0.1"), bind("127.0.0.1"));
+        let (mut a, b) = (bound("127.0.0.1"), bound("127.0.0.1"));
         // More segments than any kernel takes at once.
         let data = train(300, 10, 4);
         assert!(matches!(a.send(&path("127.0.0.1", &b, "127.0.0.1"), 1, &data, Some(10)), Sent::All));
@@ -389,8 +429,8 @@ mod tests {
 
     #[test]
     fn errors_are_reported_with_their_destination_and_do_not_stop_the_socket() {
-        let (mut a, b) = (bind("127.0.0.1"), bind("127.0.0.1"));
-        let closed = bind("127.0.0.1");
+        let (mut a, b) = (bound("127.0.0.1"), bound("127.0.0.1"));
+        let closed = bound("127.0.0.1");
         let nowhere = path("127.0.0.1", &closed, "127.0.0.1");
         drop(closed);
         assert!(matches!(a.send(&nowhere, 0, b"anyone?", None), Sent::All));
@@ -403,7 +443,7 @@ mod tests {
 
     #[test]
     fn datagrams_are_received_one_by_one_without_a_tun() {
-        let (mut a, b) = (bind("0.0.0.0"), bind("0.0.0.0"));
+        let (mut a, b) = (bound("0.0.0.0"), bound("0.0.0.0"));
         let (mut buffer, mut datagrams) = (vec![0; 65_536], Vec::new());
         b.receive(&mut buffer, &mut datagrams).unwrap();
         assert!(datagrams.is_empty());
@@ -425,8 +465,43 @@ mod tests {
     }
 
     #[test]
+    fn only_what_may_be_fragmented_is_sent_where_the_mtu_is_too_small_for_it() {
+        use std::process::Command;
+        if !nix::unistd::geteuid().is_root() {
+            eprintln!("skipped: a small MTU needs root, and a network namespace");
+            return;
+        }
+        // On a thread in a network namespace of its own.
+        std::thread::spawn(|| {
+            nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNET).unwrap();
+            let status =
+                Command::new("ip").args(["link", "set", "lo", "up", "mtu", "1280"]).status().unwrap();
+            assert!(status.success());
+            for (any, ip) in [("0.0.0.0", "127.0.0.1"), ("::", "::1")] {
+                let (mut a, b) = (bound(any), bound(any));
+                let to = path(ip, &b, ip);
+                let data = train(1, 3_000, 0);
+                for _ in 0..2 {
+                    assert!(matches!(a.send(&to, 0, &data, None), Sent::TooBig), "ESP is never fragmented");
+                    let sent = a.send_fragmentable(&to, &data, None);
+                    assert!(matches!(sent, Sent::All), "over {ip}: {sent:?}");
+                    let got = receive(&b, data.len());
+                    assert_eq!(got.iter().map(|(d, ..)| d).collect::<Vec<_>>(), [&data], "over {ip}");
+                }
+                let several = train(3, 1_900, 200);
+                assert!(matches!(a.send_fragmentable(&to, &several, Some(1_900)), Sent::All));
+                let got = receive(&b, several.len());
+                assert_eq!(got.iter().map(|(d, ..)| d.len()).collect::<Vec<_>>(), [1_900, 1_900, 1_900, 200]);
+                assert!(a.segments(), "segmentation offload stays on for ESP");
+            }
+        })
+        .join()
+        .unwrap();
+    }
+
+    #[test]
     fn a_port_in_use_is_named() {
-        let a = bind("127.0.0.1");
+        let a = bound("127.0.0.1");
         let error = Udp::bind(a.local_addr(), Carrier::NatT).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
         assert!(error.to_string().contains(&a.local_addr().to_string()), "{error}");

@@ -1,5 +1,5 @@
 //! The whole data path between two hosts: real TUN devices, real sockets, with and without ESP, over both outer families. What
-//! goes in at one end comes out at the other, whatever the offloads make of it in between.
+//! goes in at one end comes out at the other, with every offload in between.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 

@@ -101,8 +101,8 @@ pub enum Mode {
     Beet(Beet),
 }
 
-/// The inner addresses of BEET mode, of one family: what a packet has before it is sealed and after it is opened, whatever
-/// the outer addresses are.
+/// The inner addresses of BEET mode, of one family: what a packet has before it is sealed and after it is opened, on any
+/// outer path.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Beet {
     /// Ours.

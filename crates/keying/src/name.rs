@@ -2,8 +2,8 @@
 
 use core::fmt;
 
-/// Names one SA of a key manager for as long as that manager lives. Rekeying keeps the name: nobody outside notices that
-/// SPIs and keys were replaced.
+/// Names one SA of a key manager for as long as that manager lives. Rekeying keeps the name: the SPIs and keys
+/// behind it are its manager's affair.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct SaId(u64);
 

@@ -21,18 +21,18 @@ pub struct Context {
     /// Synthetic clients, where traffic is made; the most clients at once, where they are real. `None`: as many as the experiment
     /// is made for.
     pub clients: Option<u32>,
-    /// The seed of whatever is made.
+    /// The seed of synthetic traffic and of the crowds.
     pub seed: u64,
     /// Measurements to report on, for experiments that [need](Experiment::needs) them.
     pub results: Option<Results>,
     /// Set when the user wants it to stop. An experiment that makes anything outside of this process removes it first.
     pub interrupted: Arc<AtomicBool>,
-    /// Told what an experiment that takes its time is doing.
+    /// Gets a line from a long experiment on what it is doing.
     pub progress: fn(&str),
 }
 
 impl Default for Context {
-    /// Without recordings or measurements; nobody interrupts, nobody listens.
+    /// Without recordings, measurements, interruption or progress.
     fn default() -> Self {
         Self {
             recordings: Vec::new(),
@@ -70,7 +70,7 @@ pub struct Claim {
     pub claim: String,
     /// The paper's figure.
     pub paper: String,
-    /// Ours.
+    /// Our figure.
     pub ours: String,
     /// Why they differ, or what they agree on.
     pub why: String,
@@ -95,9 +95,9 @@ pub struct Table {
 /// A figure of the paper, repeated.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Figure {
-    /// Which.
+    /// Its number in the paper.
     pub place: String,
-    /// The chart, with ours and whatever of the paper's data is in its text.
+    /// The chart, with our data and those of the paper's data that its text states.
     pub chart: Chart,
 }
 

@@ -1,4 +1,4 @@
-//! Measurements in the words of the experiments about security settings. Owns how they are told; must never mix two files.
+//! Measurements in the words of the experiments about security settings. Owns their wording; must never mix two files.
 
 use anyhow::{Context as _, Result};
 

@@ -91,7 +91,7 @@ impl Made {
     fn new(context: &Context) -> anyhow::Result<Self> {
         let name = format!("dormouse-lab-{}-{}.csv", std::process::id(), context.seed);
         let made = Self { path: std::env::temp_dir().join(name) };
-        // Never through a link or over a file that somebody has put there.
+        // Never through a link or over a file that is there already.
         let file = std::fs::File::create_new(&made.path);
         let file = file.with_context(|| made.path.display().to_string())?;
         let clients = context.clients.unwrap_or(CLIENTS);

@@ -339,7 +339,7 @@ fn cryptography_alone_is_used_only_where_the_path_was_not_measured() {
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(8))]
-    /// Whatever the costs, nothing forbidden is recommended, nothing recommended is dominated, and the choice of the file's order
+    /// With any costs, nothing forbidden is recommended, nothing recommended is dominated, and the choice of the file's order
     /// does not matter.
     #[test]
     fn the_filter_holds_for_any_costs(costs in prop::collection::vec(1.0f64..1e5, 11), turn in 0usize..11) {

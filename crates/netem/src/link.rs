@@ -108,7 +108,7 @@ pub struct LinkStats {
 /// Call [`Self::enqueue`] for each datagram sent. Call [`Self::poll_deliver`] until it returns `None` whenever the time of
 /// [`Self::poll_timeout`] is reached. Times handed in must not go back.
 ///
-/// The fate of a datagram is drawn when it is handed in, with the same number of draws whatever the configuration, so that
+/// The fate of a datagram is drawn when it is handed in, with the same number of draws in every configuration, so that
 /// runs with one seed and different settings see the same luck wherever the settings do not differ.
 #[derive(Clone, Debug)]
 pub struct Link<T> {
@@ -181,12 +181,6 @@ impl<T: Clone> Link<T> {
             self.latest_arrival = Instant::ZERO;
         }
         self.up = up;
-    }
-
-    /// Whether the link is up.
-    #[must_use]
-    pub const fn is_up(&self) -> bool {
-        self.up
     }
 
     /// What the link has done so far.

@@ -20,7 +20,7 @@ pub enum Mapping {
 /// Who may send to an outside port (RFC 4787 section 5).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Filtering {
-    /// Everybody.
+    /// From any remote address and port.
     EndpointIndependent,
     /// An address that the inside socket has sent to.
     AddressDependent,
@@ -104,7 +104,7 @@ type Key = (SocketAddr, Option<SocketAddr>);
 struct State {
     key: Key,
     used: Instant,
-    /// Whom the inside socket has sent to, and when that last counted as use.
+    /// The remotes that the inside socket has sent to, and when each last counted as use.
     peers: BTreeMap<SocketAddr, Instant>,
 }
 
@@ -125,12 +125,6 @@ impl Nat {
     pub fn reboot(&mut self) {
         self.by_inside.clear();
         self.by_port.clear();
-    }
-
-    /// Reboots with another outside address, as a provider's daily reconnection does.
-    pub fn renumber(&mut self, public: IpAddr) {
-        self.reboot();
-        self.config.public = public;
     }
 
     /// Translates a datagram from inside: its source becomes the outside address and the port of its mapping, which is made
@@ -193,7 +187,7 @@ impl Nat {
     }
 
     fn check_family(&self, path: Path) -> Result<(), NatDrop> {
-        if path.carrier == Carrier::RawEsp {
+        if matches!(path.carrier, Carrier::RawEsp | Carrier::RawHip) {
             return Err(NatDrop::NoPorts);
         }
         let v4 = self.config.public.is_ipv4();

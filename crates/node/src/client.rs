@@ -1,5 +1,5 @@
-//! One client connection: its ladder, its ticket, and the SAs that serve it. Owns their relation; decides nothing that the
-//! ladder decides.
+//! One client connection: its ladder, its ticket, the SAs that serve it, and what of its traffic may have to be sent again. Must
+//! never decide what the ladder decides.
 
 use crate::config::Resolved;
 use crate::event::{FailureKind, Offer};
@@ -23,9 +23,9 @@ pub(crate) struct Client {
     /// The SA that is being negotiated.
     pub(crate) attempt: Option<SaId>,
     ticket: Option<ClientTicket>,
-    /// The ticket is of no use any more, and this was not announced.
+    /// The ticket is of no use any more, and its removal was not announced.
     spent: bool,
-    /// What the machine was told to configure.
+    /// What the last [`crate::Event::Configure`] said.
     pub(crate) configured: Option<(AssignedConfig, Vec<ipnet::IpNet>, Option<IpAddr>)>,
     /// Addresses at which the gateway said that it can be reached too, and those at which it was.
     pub(crate) gateway_addresses: BTreeSet<IpAddr>,

@@ -1,5 +1,5 @@
-//! Packets of the traffic as the node sees them: which CHILD SA opens or seals one, where it goes, and what it proves about the
-//! peer. Owns the bookkeeping that follows an authentic packet; must never encrypt (ESP does) nor keep a packet.
+//! The packets of the traffic: which tunnel opens or seals one, where it goes, and what it proves about the peer. Owns the
+//! bookkeeping that follows an authentic packet; must never encrypt (ESP does) nor keep a packet.
 
 use crate::client::Client;
 use crate::event::Event;
@@ -12,8 +12,8 @@ use dormouse_standin::DeviceId;
 use dormouse_wire::esp::{NatT, classify_natt};
 use dormouse_wire::ip::Flow;
 
-/// Datagrams that came together: from one sender, over one path, at one time. Knows what the first of them proved, so that it is
-/// not proved again for each; begin a new one whenever anything else could have happened to the node.
+/// Datagrams that came together: from one sender, over one path, at one time. Remembers what the first of them proved, so that the
+/// others cost no further look-up. Begin a new one after any other call of the node.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Train {
     /// A packet of this tunnel was accounted for, and another one would change nothing.
@@ -60,7 +60,7 @@ impl Node {
             }
             NatT::Esp(_) => self.handle_esp(now, path, train, datagram),
             NatT::Ike(_) => {
-                // It may change whatever the packets before it have proved.
+                // It may undo what the packets before it have proved.
                 *train = Train::default();
                 match path.carrier {
                     Carrier::HipUdp => self.handle_managed(now, path, datagram),
@@ -137,8 +137,11 @@ impl Node {
 
     /// Bookkeeping for an authentic packet: the mapping, the ladder, the successor of a rekeyed tunnel.
     fn received(&mut self, now: Instant, owner: Owner, id: ChildId, path: Path, sequence: u64) {
-        // Its peer has installed it.
-        self.sad.activate(id);
+        let Some(tunnel) = self.sad.get(id) else { return };
+        if let State::Standby { replaces: Some(_) } = tunnel.state() {
+            // Its peer has installed it.
+            self.sad.activate(id);
+        }
         let Some(tunnel) = self.sad.get(id) else { return };
         let (moved, life) = (tunnel.path != path, tunnel.inbound.life());
         // "[...] MOBIKE nodes SHOULD inspect the addresses used in those packets [...] If they do not [correspond], such packets SHOULD

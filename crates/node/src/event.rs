@@ -40,7 +40,7 @@ pub enum Event {
         /// Prefixes of the client.
         routes: Vec<IpNet>,
     },
-    /// Packets that were held can be sent.
+    /// Packets that were held can be sent now.
     Flowing,
     /// Client: the gateway has told its addresses ([`crate::Node::gateway_addresses`]); tell the ways to them.
     GatewayAddresses {
@@ -200,7 +200,7 @@ pub enum Change {
         /// Why, in words.
         why: String,
     },
-    /// Gateway: somebody was refused.
+    /// Gateway: a peer was refused.
     PeerRefused {
         /// From where.
         from: IpAddr,

@@ -8,7 +8,7 @@ use dormouse_sansio::Instant;
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// Most bytes that are held, whatever the number of packets.
+/// Most bytes that are held, however few packets they are.
 pub const MOST_BYTES: usize = 128 << 10;
 /// Most packets that are held unless configured otherwise.
 pub const MOST_PACKETS: usize = 64;

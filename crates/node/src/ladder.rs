@@ -3,11 +3,11 @@
 //! | rung | when | what it costs |
 //! |---|---|---|
 //! | [`Rung::Held`] | same address, SA still held here | nothing: data goes out at once; doubt is settled by a probe |
-//! | [`Rung::Mobike`] | the address changed, SA still held here | one round trip beside the data, which does not wait for it |
-//! | [`Rung::Ticket`] | the gateway has lost the SA, or answers nothing | two round trips, no public-key operation |
+//! | [`Rung::Move`] | the address changed, SA still held here (IKE: MOBIKE) | one round trip beside the data, which does not wait for it |
+//! | [`Rung::Resume`] | the gateway has lost the SA, or answers nothing (IKE: by ticket) | two round trips, no public-key operation |
 //! | [`Rung::Full`] | no ticket, or it was refused | IKE_SA_INIT and IKE_AUTH |
 //!
-//! A gateway may have several addresses (RFC 4555 section 3.4, [`Ladder::others`]): before an SA is given up because nobody answers, it
+//! A gateway may have several addresses (RFC 4555 section 3.4, [`Ladder::others`]): before an SA is given up for lack of an answer, it
 //! is moved to each of the others, and the last two rungs take turns with them.
 //!
 //! A rung that fails or is late hands over to the next; the last one starts again with growing pauses. Without a network
@@ -16,7 +16,7 @@
 //! The ladder owns only the decision. It must never build a message: what it wants done comes out of
 //! [`Ladder::poll_action`], and [`crate::Node`] carries it out on the IKE endpoint.
 //!
-//! A sleep that the gateway was told of (`docs/wire/dormancy.md`) leaves no doubt: within the hold that it granted the SA is
+//! A sleep that was announced to the gateway (`docs/wire/dormancy.md`) leaves no doubt: within the hold that it granted the SA is
 //! there, however long its liveness check would have waited; after the hold, or when it released the SA, the ladder begins
 //! with the ticket.
 //!
@@ -24,8 +24,12 @@
 //! *greeting*: a device that wakes from an announced sleep and has nothing to send says so after [`GREETING`], with a probe.
 //! *unanswered*: data went out and nothing came back since. After a wake it is `held`, otherwise [`UNANSWERED`]; then the
 //! gateway is probed. It counts time with the radio on: a sleep stops it, and a question that was under way is asked anew after the
-//! wake. *probe*, *ticket*, *full*: the deadline of the rung that runs. *back-off*: 1 s, doubled to 60 s, before a
+//! wake. *probe*, *resume*, *full*: the deadline of the rung that runs. *back-off*: 1 s, doubled to 60 s, before a
 //! full exchange is tried again; a refusal (authentication, proposal) starts at 30 s, because only a person can mend it.
+
+mod words;
+
+pub use words::{Action, Deadlines, Failure, Granted, Rung, State, Wake};
 
 use dormouse_sansio::{Deadline, Instant, Path};
 use std::collections::VecDeque;
@@ -44,102 +48,6 @@ const BACKOFF_MOST: Duration = Duration::from_secs(60);
 
 /// Most other addresses of a gateway that are tried.
 const OTHERS_MOST: usize = 4;
-
-/// One way of getting the session back.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, serde::Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Rung {
-    /// The SA is still held at both ends and the address is the same: no exchange.
-    Held,
-    /// The SA moves to a new address (RFC 4555).
-    Mobike,
-    /// Resumption by ticket (RFC 5723).
-    Ticket,
-    /// A full exchange.
-    Full,
-}
-
-impl Rung {
-    /// Name as shown to people.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Held => "held",
-            Self::Mobike => "mobike",
-            Self::Ticket => "ticket",
-            Self::Full => "full",
-        }
-    }
-}
-
-/// How long each rung is tried.
-#[derive(Clone, Copy, Debug)]
-pub struct Deadlines {
-    /// Data unanswered after a wake before the gateway is probed.
-    pub held: Duration,
-    /// A probe or a MOBIKE update.
-    pub probe: Duration,
-    /// A resumption.
-    pub ticket: Duration,
-    /// A full exchange.
-    pub full: Duration,
-    /// A sleep longer than this makes the gateway's SA doubtful from the start.
-    pub gateway_holds: Duration,
-}
-
-/// What the ladder wants done.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Action {
-    /// Move the held SA to this path (and confirm it by MOBIKE).
-    Update(Path),
-    /// Ask the gateway whether it still holds the SA; give up after the time.
-    Probe(Duration),
-    /// Resume by ticket over this path.
-    Resume(Path),
-    /// Start a full exchange over this path.
-    Connect(Path),
-    /// Forget the SA, or the attempt that runs, without telling the gateway.
-    Abandon,
-}
-
-/// Why an attempt failed.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Failure {
-    /// No answer in time.
-    Timeout,
-    /// The gateway does not take the ticket.
-    TicketRefused,
-    /// The gateway no longer has the SA.
-    Lost,
-    /// Authentication, proposal or configuration: trying again at once cannot help.
-    Refused,
-}
-
-/// What the gateway said it would do with the SA during an announced sleep.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Granted {
-    /// Hold it until then.
-    Hold(Instant),
-    /// Let it go to the ticket.
-    Release,
-}
-
-/// What the ladder is doing.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum State {
-    /// Not wanted.
-    Down,
-    /// Wanted, but there is no network.
-    Offline,
-    /// The radio sleeps.
-    Asleep,
-    /// A rung is being tried.
-    Climbing(Rung),
-    /// A full exchange failed; the next one waits.
-    Backoff,
-    /// Established.
-    Up,
-}
 
 #[derive(Clone, Copy, Debug)]
 enum Wait {
@@ -173,29 +81,18 @@ pub struct Ladder {
     held: Option<Path>,
     slept_at: Option<Instant>,
     granted: Option<Granted>,
-    /// What the gateway still owed when the radio or the network went away: an answer within this time, counted from the next
-    /// packet that goes out. Zero: it had been asked, so it is asked again.
-    owed: Option<Duration>,
+    /// A question was open when the radio or the network went away: its answer is due within this time, counted from the next
+    /// packet that goes out. Zero: a probe was under way, so it is repeated.
+    unanswered: Option<Duration>,
     has_ticket: bool,
     backoff: Duration,
     climb_started: Instant,
     /// When the gateway was last heard.
     heard: Instant,
     last_wake: Option<Wake>,
-    /// The rung whose deadline has passed, until somebody is told.
+    /// The rung whose deadline has passed, until [`Ladder::take_expired`].
     expired: Option<Rung>,
     actions: VecDeque<Action>,
-}
-
-/// How the session came back the last time.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Wake {
-    /// When: two successes are never the same.
-    pub at: Instant,
-    /// The rung that succeeded.
-    pub rung: Rung,
-    /// From the wake, or the first attempt, to success.
-    pub took: Duration,
 }
 
 impl Ladder {
@@ -213,7 +110,7 @@ impl Ladder {
             held: None,
             slept_at: None,
             granted: None,
-            owed: None,
+            unanswered: None,
             has_ticket: false,
             backoff: BACKOFF_FIRST,
             climb_started: Instant::ZERO,
@@ -239,10 +136,10 @@ impl Ladder {
     /// True if data may be sent over the held SA: established, or being confirmed meanwhile.
     #[must_use]
     pub fn data_flows(&self) -> bool {
-        matches!(self.state, State::Up | State::Climbing(Rung::Held | Rung::Mobike)) && self.held.is_some()
+        matches!(self.state, State::Up | State::Climbing(Rung::Held | Rung::Move)) && self.held.is_some()
     }
 
-    /// True if nobody knows whether data that goes out now arrives: the SA is being tried after a wake, or the gateway is silent.
+    /// True if data that goes out now may be lost with the SA: it is being tried after a wake, or the gateway is silent.
     #[must_use]
     pub fn unconfirmed(&self, now: Instant) -> bool {
         self.data_flows() && (self.state != State::Up || now - self.heard > QUIET)
@@ -272,7 +169,7 @@ impl Ladder {
         self.held = None;
         self.slept_at = None;
         self.granted = None;
-        self.owed = None;
+        self.unanswered = None;
         self.actions.clear();
     }
 
@@ -304,7 +201,7 @@ impl Ladder {
 
     /// The gateway does not answer at the address in use: tries the SA at another of its addresses. False if there is none left.
     pub fn reroute(&mut self, now: Instant) -> bool {
-        let on_trial = matches!(self.state, State::Up | State::Climbing(Rung::Held | Rung::Mobike));
+        let on_trial = matches!(self.state, State::Up | State::Climbing(Rung::Held | Rung::Move));
         let (true, Some(held)) = (on_trial, self.held) else { return false };
         self.silent.push(held.remote.ip());
         let Some(next) = self.ways().find(|p| !self.silent.contains(&p.remote.ip())) else { return false };
@@ -321,7 +218,7 @@ impl Ladder {
     }
 
     fn move_held(&mut self, now: Instant, held: Path, to: Path) {
-        self.state = State::Climbing(Rung::Mobike);
+        self.state = State::Climbing(Rung::Move);
         // The port and carrier in use stay: a NAT that was there may be gone, and the update finds out.
         let moved = to.with_ports(held.carrier, held.local.port(), held.remote.port());
         self.held = Some(moved);
@@ -365,22 +262,22 @@ impl Ladder {
         let at_rest = self.state == State::Up && !matches!(self.wait, Wait::Exchange(_));
         let (true, Some(held), Some(path)) = (at_rest, self.held, self.path) else { return false };
         match rung {
-            Rung::Ticket if !self.has_ticket => return false,
+            Rung::Resume if !self.has_ticket => return false,
             Rung::Held => {
                 self.state = State::Climbing(rung);
                 self.probe(now);
             }
-            Rung::Mobike => {
+            Rung::Move => {
                 self.state = State::Climbing(rung);
                 self.actions.push_back(Action::Update(held));
                 self.wait = Wait::Exchange(now + self.deadlines.probe);
             }
-            Rung::Ticket | Rung::Full => {
+            Rung::Resume | Rung::Full => {
                 self.actions.push_back(Action::Abandon);
                 self.held = None;
                 self.state = State::Climbing(rung);
                 let (action, limit) = match rung {
-                    Rung::Ticket => (Action::Resume(path), self.deadlines.ticket),
+                    Rung::Resume => (Action::Resume(path), self.deadlines.resume),
                     _ => (Action::Connect(path), self.deadlines.full),
                 };
                 self.actions.push_back(action);
@@ -397,7 +294,7 @@ impl Ladder {
     pub fn established(&mut self, now: Instant, path: Path, resumed: bool) {
         self.held = Some(path);
         self.heard = now;
-        self.succeed(now, if resumed { Rung::Ticket } else { Rung::Full });
+        self.succeed(now, if resumed { Rung::Resume } else { Rung::Full });
         // The network may have changed while the last answer was on its way.
         if self.path.is_some() && !self.ways().any(|way| addresses(way) == addresses(path)) {
             self.begin(now);
@@ -414,14 +311,16 @@ impl Ladder {
     /// Data went out over the held SA.
     pub fn outbound(&mut self, now: Instant) {
         if matches!(self.state, State::Up | State::Climbing(_)) {
-            // Whatever was granted, the gateway knows now that we are awake.
+            // The gateway knows now that we are awake: a grant for the sleep counts no more.
             self.granted = None;
         }
         if let Wait::Nothing | Wait::Greeting(_) = self.wait {
             match self.state {
                 State::Climbing(Rung::Held) => {
-                    let patience =
-                        self.owed.take().map_or(self.deadlines.held, |left| left.min(self.deadlines.held));
+                    let patience = self
+                        .unanswered
+                        .take()
+                        .map_or(self.deadlines.held, |left| left.min(self.deadlines.held));
                     self.wait = Wait::Answer(now + patience);
                 }
                 State::Up => self.wait = Wait::Answer(now + UNANSWERED),
@@ -433,7 +332,7 @@ impl Ladder {
     /// Something authenticated came in over the held SA: data, or an IKE message.
     pub fn inbound(&mut self, now: Instant) {
         self.heard = now;
-        self.owed = None;
+        self.unanswered = None;
         match self.state {
             State::Climbing(Rung::Held) => self.succeed(now, Rung::Held),
             State::Up => self.wait = Wait::Nothing,
@@ -444,20 +343,20 @@ impl Ladder {
     /// The gateway confirmed the probe or the address update.
     pub fn confirmed(&mut self, now: Instant) {
         self.heard = now;
-        self.owed = None;
+        self.unanswered = None;
         match self.state {
-            State::Climbing(rung @ (Rung::Held | Rung::Mobike)) => self.succeed(now, rung),
+            State::Climbing(rung @ (Rung::Held | Rung::Move)) => self.succeed(now, rung),
             State::Up => self.wait = Wait::Nothing,
             _ => {}
         }
     }
 
-    /// Somebody, unauthenticated, says that the gateway has lost the SA. Out of the blue it is worth a question, never the SA.
+    /// An unauthenticated message says that the gateway has lost the SA. Unsolicited, it is worth a probe, never the SA.
     /// In answer to a request that is under way (`asked`) it is what a gateway without the SA says, and all that it can say:
-    /// the next rung is tried at once. Whoever forges that on the path could as well drop the request.
+    /// the next rung is tried at once. An attacker on the path who forges it could as well drop the request.
     pub fn doubt(&mut self, now: Instant, asked: bool) {
         match (self.state, self.wait) {
-            (State::Up | State::Climbing(Rung::Held | Rung::Mobike), Wait::Exchange(_)) if asked => {
+            (State::Up | State::Climbing(Rung::Held | Rung::Move), Wait::Exchange(_)) if asked => {
                 self.actions.push_back(Action::Abandon);
                 self.failed(now, Failure::Lost);
             }
@@ -466,7 +365,9 @@ impl Ladder {
                 Wait::Nothing | Wait::Answer(_) | Wait::Greeting(_),
             ) => self.probe(now),
             // It was under way when the radio went off.
-            (State::Asleep | State::Offline, _) if self.held.is_some() => self.owed = Some(Duration::ZERO),
+            (State::Asleep | State::Offline, _) if self.held.is_some() => {
+                self.unanswered = Some(Duration::ZERO)
+            }
             _ => {}
         }
     }
@@ -474,14 +375,14 @@ impl Ladder {
     /// The running attempt, or the held SA, failed.
     pub fn failed(&mut self, now: Instant, why: Failure) {
         match self.state {
-            State::Up | State::Climbing(Rung::Held | Rung::Mobike) => {
+            State::Up | State::Climbing(Rung::Held | Rung::Move) => {
                 self.held = None;
                 if self.state == State::Up {
                     self.climb_started = now;
                 }
                 self.without_sa(now);
             }
-            State::Climbing(Rung::Ticket) => {
+            State::Climbing(Rung::Resume) => {
                 self.has_ticket = self.has_ticket && why == Failure::Timeout;
                 self.turn += usize::from(why == Failure::Timeout);
                 self.connect(now);
@@ -513,7 +414,7 @@ impl Ladder {
         }
     }
 
-    /// Acts on whatever is due.
+    /// Acts on all that is due at `now`.
     pub fn handle_timeout(&mut self, now: Instant) {
         match self.wait {
             Wait::Answer(at) | Wait::Greeting(at) if at <= now => self.probe(now),
@@ -539,8 +440,8 @@ impl Ladder {
     #[must_use]
     pub fn deadline_of(&self, rung: Rung) -> Duration {
         match rung {
-            Rung::Held | Rung::Mobike => self.deadlines.probe,
-            Rung::Ticket => self.deadlines.ticket,
+            Rung::Held | Rung::Move => self.deadlines.probe,
+            Rung::Resume => self.deadlines.resume,
             Rung::Full => self.deadlines.full,
         }
     }
@@ -575,7 +476,7 @@ impl Ladder {
             Some(held) if self.ways().any(|way| addresses(way) == addresses(held)) => {
                 self.state = State::Climbing(Rung::Held);
                 self.wait = Wait::Nothing;
-                let asked = self.owed == Some(Duration::ZERO);
+                let asked = self.unanswered == Some(Duration::ZERO);
                 let outlived = slept.is_some_and(|s| s >= self.deadlines.gateway_holds);
                 if asked || (outlived && granted.is_none()) {
                     self.probe(now);
@@ -594,9 +495,9 @@ impl Ladder {
     fn without_sa(&mut self, now: Instant) {
         match self.entry() {
             Some(path) if self.has_ticket => {
-                self.state = State::Climbing(Rung::Ticket);
+                self.state = State::Climbing(Rung::Resume);
                 self.actions.push_back(Action::Resume(path));
-                self.wait = Wait::Exchange(now + self.deadlines.ticket);
+                self.wait = Wait::Exchange(now + self.deadlines.resume);
             }
             _ => self.connect(now),
         }
@@ -613,25 +514,25 @@ impl Ladder {
         self.wait = Wait::Exchange(now + self.deadlines.full);
     }
 
-    /// The radio or the network goes away: what nobody has answered is not forgotten meanwhile. A granted sleep was an answer.
+    /// The radio or the network goes away: an open question is remembered meanwhile. A granted sleep was an answer.
     fn remember_question(&mut self, now: Instant) {
-        let on_trial = matches!(self.state, State::Up | State::Climbing(Rung::Held | Rung::Mobike));
-        self.owed = match self.wait {
+        let on_trial = matches!(self.state, State::Up | State::Climbing(Rung::Held | Rung::Move));
+        self.unanswered = match self.wait {
             _ if self.granted.is_some() => None,
             Wait::Exchange(_) if on_trial => Some(Duration::ZERO),
             Wait::Answer(at) => Some(at - now),
-            _ => self.owed,
+            _ => self.unanswered,
         };
     }
 
     fn probe(&mut self, now: Instant) {
-        self.owed = None;
+        self.unanswered = None;
         self.actions.push_back(Action::Probe(self.deadlines.probe));
         self.wait = Wait::Exchange(now + self.deadlines.probe);
     }
 
     fn succeed(&mut self, now: Instant, rung: Rung) {
-        self.owed = None;
+        self.unanswered = None;
         self.last_wake = Some(Wake { at: now, rung, took: now - self.climb_started });
         self.state = State::Up;
         self.wait = Wait::Nothing;
@@ -642,7 +543,7 @@ impl Ladder {
 
     /// Before another beginning: a handshake that runs is of no use; a held SA stays.
     fn stop_exchange(&mut self) {
-        if matches!(self.state, State::Climbing(Rung::Ticket | Rung::Full)) {
+        if matches!(self.state, State::Climbing(Rung::Resume | Rung::Full)) {
             self.actions.push_back(Action::Abandon);
         }
     }

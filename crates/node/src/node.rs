@@ -1,16 +1,17 @@
-//! The node: IKE, ESP and the wake-up ladders of one machine, joined.
+//! The node: the key managers, ESP and the wake-up ladders of one machine, joined.
 //!
-//! Owns which CHILD SA carries which packet and which IKE SA serves which connection. It must never read a clock, open a
+//! Owns which tunnel carries which packet and which session serves which connection. It must never read a clock, open a
 //! socket or touch the machine: [`Event`]s say what the driver has to do.
 //!
 //! # Driving contract
-//! - Every datagram from a UDP or raw ESP socket goes to [`Node::handle_datagram`]. [`Inbound::Inner`] says where in the buffer
-//!   the inner packet lies now; the driver writes it to the TUN.
-//! - For every packet (or super-packet: all its segments are one flow) from the TUN, [`Node::route`] says which child carries
-//!   it, [`Node::child_mut`] lends it for sealing in place, and [`Node::sent`] is told afterwards, once per batch.
+//! - Every datagram from a socket goes to [`Node::handle_datagram`]. [`Inbound::Inner`] says where in the buffer lies what ESP
+//!   carried; [`dormouse_esp::Tunnel::rebuild`] makes it a packet, which the driver writes to the TUN.
+//! - For every packet (or super-packet: all its segments are one flow) from the TUN, [`Node::route`] says which tunnel
+//!   carries it, [`Node::child_mut`] lends it for sealing in place, and [`Node::sent`] is called after that, once per batch.
 //! - After each of these and after every command: [`Node::poll_event`] until `None`, then [`Node::poll_transmit`] until `None`,
-//!   then sleep until [`Node::poll_timeout`] and call [`Node::handle_timeout`]. Events come first: what must be durable before an
-//!   answer leaves is among them.
+//!   then sleep until [`Node::poll_timeout`] and call [`Node::handle_timeout`]. Events come first: what must be durable, or
+//!   installed, before a message leaves is among them. A driver that crashes between any two of these steps has sent nothing that
+//!   it does not remember.
 
 use crate::client::Client;
 use crate::config::Resolved;
@@ -84,9 +85,9 @@ pub enum Route {
 pub struct Counters {
     /// NAT keepalives received.
     pub keepalives_in: u64,
-    /// ESP packets dropped, for whatever reason.
+    /// ESP packets dropped, for any reason.
     pub esp_discards: u64,
-    /// ESP packets dropped because nobody knows their SPI.
+    /// ESP packets dropped because no SA has their SPI.
     pub unknown_spi: u64,
     /// Datagrams that were neither IKE nor ESP.
     pub malformed: u64,

@@ -41,7 +41,7 @@ pub enum Change {
         /// What it has.
         addresses: Addresses,
     },
-    /// `identity` lost its addresses to somebody else.
+    /// `identity` lost its addresses to another.
     Evict {
         /// Who, as displayed.
         identity: String,
@@ -79,7 +79,7 @@ impl Pool {
         Self { prefixes, ..Self::default() }
     }
 
-    /// Puts back what an earlier run wrote down, oldest first. Addresses that are no longer in the pool, or that somebody
+    /// Puts back what an earlier run wrote down, oldest first. Addresses that are no longer in the pool, or that another
     /// else has, are left out.
     pub fn restore(&mut self, identity: &str, addresses: Addresses) {
         let v4 = addresses.v4.filter(|a| self.leasable(IpAddr::V4(*a)));
@@ -90,7 +90,7 @@ impl Pool {
     }
 
     /// Addresses for a new session of `identity`: those that it had, else those that it wants if they are free, else free
-    /// ones, else those of whoever has not used theirs for the longest time. A family without any left stays empty.
+    /// ones, else those that were used the longest time ago. A family without any left stays empty.
     /// "Implementors MUST devise ways of preventing this from occurring." (RFC 3948 section 5.1) Two clients never have one
     /// address.
     pub fn acquire(&mut self, identity: &str, families: Families, wanted: &[IpAddr]) -> Addresses {

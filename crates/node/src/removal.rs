@@ -12,10 +12,10 @@ use std::net::IpAddr;
 impl Node {
     /// Gateway: ends every session of a peer of `connection`, awake or asleep, and what the stand-in does for its device. `peer` is the
     /// identity that it has proved, as it is displayed, or an inner address of it. Returns the identities that were meant: none
-    /// if nobody was.
+    /// if none.
     ///
-    /// A peer that listens is told. All of its tickets are refused from now on; what is left to it is a full exchange, which its
-    /// credentials and the configuration decide. It keeps its claim to its inner addresses, like anybody who has left.
+    /// A peer that is awake gets a deletion. All of its tickets are refused from now on; what is left to it is a full exchange, which its
+    /// credentials and the configuration decide. It keeps its claim to its inner addresses, like any peer that has left.
     pub fn remove_peer(&mut self, now: Instant, connection: &str, peer: &str) -> BTreeSet<String> {
         let meant = self.peers_called(connection, peer);
         for peer in &meant {

@@ -15,9 +15,10 @@ use std::time::Duration;
 pub const ANNOUNCE: Duration = Duration::from_secs(2);
 
 impl Node {
-    /// The radio of this connection is to go off, for `expect` at most (`None`: nobody knows), `probably` for so long (`None`: for
-    /// that long). Upkeep that would fall due meanwhile is done now, the gateway is told the former, and what it should do for the device is asked for. [`Event::SleepReady`]
-    /// follows, after [`ANNOUNCE`] at the latest; then the driver calls [`Node::suspend`], or thinks better of it: whatever is
+    /// The radio of this connection is to go off, for `expect` at most (`None`: not known), `probably` for so long (`None`: for
+    /// that long). Upkeep that would fall due meanwhile is done now; the announcement to the gateway says the former, and asks for
+    /// what it should do for the device. [`Event::SleepReady`]
+    /// follows, after [`ANNOUNCE`] at the latest; then the driver calls [`Node::suspend`], or thinks better of it: what is
     /// sent afterwards tells the gateway that the device is awake. False if there is no such connection.
     pub fn prepare_sleep(
         &mut self,

@@ -30,6 +30,10 @@ fn way() -> Path {
     }
 }
 
+fn find_ways(host: &mut Host, now: Instant, mtu: u16) {
+    host.find_ways(now, "office", &[way().remote.ip()], |_| Some((way(), mtu)));
+}
+
 fn host(role: &str, own: &str, peer: &str, child: &str, endpoint: EndpointConfig) -> Host {
     let secret = "secret = \"a secret of the test\"";
     let toml = format!(
@@ -67,7 +71,7 @@ fn device() -> Host {
     let remote = "remote = [\"10.99.0.0/24\"]\nrequest_address = \"ipv4\"";
     let mut device = host("client", "device.test", "gateway.test", remote, EndpointConfig::default());
     assert!(device.up(NOW, "office"));
-    device.set_ways(NOW, "office", &[way()], None);
+    find_ways(&mut device, NOW, 1_500);
     device
 }
 
@@ -82,6 +86,11 @@ struct Seen {
 }
 
 fn drive(host: &mut Host, now: Instant) -> Seen {
+    drive_over(host, now, 1_500)
+}
+
+/// The same, over a link that carries `mtu` bytes.
+fn drive_over(host: &mut Host, now: Instant, mtu: u16) -> Seen {
     let (mut seen, mut bytes) = (Seen::default(), Vec::new());
     while let Some(output) = host.poll(now, &mut bytes) {
         match output {
@@ -97,7 +106,7 @@ fn drive(host: &mut Host, now: Instant) -> Seen {
                 match &order {
                     Order::Store(_) => seen.order.push('s'),
                     Order::PeerRoutes { .. } => seen.order.push('r'),
-                    Order::FindWays { .. } => host.set_ways(now, "office", &[way()], None),
+                    Order::FindWays { .. } => find_ways(host, now, mtu),
                     _ => {}
                 }
                 seen.orders.push(order);
@@ -185,12 +194,8 @@ fn a_packet_whose_senders_route_is_only_being_set_waits_for_it() {
     let answer = loop {
         hand_over(drive(&mut device, NOW).datagrams, &mut gateway, NOW);
         if gateway.node().routes_due() {
-            break loop {
-                match gateway.node_mut().poll_transmit(NOW, &mut bytes) {
-                    Some(sent) => break (sent.path, std::mem::take(&mut bytes)),
-                    None => panic!("an answer"),
-                }
-            };
+            let sent = gateway.node_mut().poll_transmit(NOW, &mut bytes).expect("an answer");
+            break (sent.path, std::mem::take(&mut bytes));
         }
         hand_over(drive(&mut gateway, NOW).datagrams, &mut device, NOW);
     };
@@ -229,10 +234,9 @@ fn a_packet_that_waited_is_told_to_be_too_big_and_a_syn_is_clamped() {
     device.handle_inner(NOW, &mut packet(inner, SERVER, &[7; 1384]));
     device.handle_inner(NOW, &mut syn.clone());
     assert_eq!(device.held(), 2);
-    // The network that it wakes in carries less.
-    device.set_ways(NOW, "office", &[way()], Some(1_280));
     device.resume(NOW, Cause::User);
-    let seen = drive(&mut device, NOW);
+    // The network that it wakes in carries less.
+    let seen = drive_over(&mut device, NOW, 1_280);
     let [(Origin::Error, error)] = seen.inner.as_slice() else { panic!("{:?}", seen.inner) };
     assert_eq!(error[20..22], [3, 4], "fragmentation needed");
     let mtu = usize::from(u16::from_be_bytes([error[26], error[27]]));
@@ -256,7 +260,7 @@ fn a_packet_that_could_not_be_sent_waits_again() {
     loop {
         match device.poll(NOW, &mut bytes) {
             Some(Output::Datagram(d)) if !d.fragmentable => break device.not_sent(NOW, NotSent::Failed),
-            Some(Output::Order(Order::FindWays { .. })) => device.set_ways(NOW, "office", &[way()], None),
+            Some(Output::Order(Order::FindWays { .. })) => find_ways(&mut device, NOW, 1_500),
             Some(_) => {}
             None => panic!("it is released"),
         }

@@ -22,7 +22,7 @@ pub enum Carrier {
 /// A pair of outer addresses and the carrier between them.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Path {
-    /// Ours. An unspecified address means "whichever the route gives".
+    /// Ours. An unspecified address leaves the choice to the route.
     pub local: SocketAddr,
     /// The peer's, as seen from here (possibly a NAT's).
     pub remote: SocketAddr,
@@ -70,9 +70,9 @@ impl fmt::Display for Path {
 /// How urgent a transmission is: what the scheduler needs to know to leave the radio asleep.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Class {
-    /// Somebody waits for it: user data, or an exchange that user data waits for.
+    /// User data, or an exchange that user data waits for.
     Urgent,
-    /// Belongs to a running exchange; late is bad, but nobody stares at it.
+    /// Belongs to a running exchange that no user data waits for.
     Timely,
     /// Upkeep that may wait for the next wake within its deadline's slack: keepalives, liveness, scheduled rekeying.
     Upkeep,
@@ -82,7 +82,7 @@ pub enum Class {
 /// the buffer handed to `poll_transmit`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Transmit {
-    /// Where to.
+    /// The path that it takes.
     pub path: Path,
     /// How urgent.
     pub class: Class,

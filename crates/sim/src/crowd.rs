@@ -13,7 +13,7 @@ use dormouse_node::ladder::Rung;
 use dormouse_node::pool::{Pool, SharedPool};
 use dormouse_node::sleeper::{Cause, Reason};
 use dormouse_node::{Change, Limits, SleepFlags, SleepVerdict};
-use dormouse_sansio::{Carrier, Entropy, Instant, Path, Seeded, UnixTime};
+use dormouse_sansio::{Entropy, Instant, Path, Seeded, UnixTime};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
@@ -223,12 +223,8 @@ impl Crowd {
     fn arrive(&mut self, n: usize) {
         let now = self.now;
         self.with(n, |member| {
-            let path = Path {
-                local: SocketAddr::new(member.inside().into(), 500),
-                remote: SocketAddr::new(GATEWAY.into(), 500),
-                carrier: Carrier::Ike,
-            };
-            member.host.set_ways(now, CONNECTION, vec![path]);
+            member.host.gateways.insert(CONNECTION.into(), vec![GATEWAY.into()]);
+            member.host.set_addresses(now, vec![member.inside().into()]);
             member.host.with(now, |host| _ = host.up(now, CONNECTION));
         });
     }
@@ -289,12 +285,12 @@ impl Crowd {
         }
         for change in member.host.changes.iter().skip(member.seen) {
             let Change::Up { rung, .. } = change else { continue };
-            if *rung > Rung::Mobike {
+            if *rung > Rung::Move {
                 member.with = life;
             }
             if member.promised.take() == Some(life) && strict {
                 assert!(
-                    *rung <= Rung::Mobike,
+                    *rung <= Rung::Move,
                     "seed {seed}: device {n} was promised its session and came back by {rung:?}"
                 );
                 self.ledger.kept_promises += 1;

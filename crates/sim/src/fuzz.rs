@@ -85,8 +85,8 @@ fn intrude(world: &mut World, at: u8, datagram: &[u8]) {
     };
     local.set_port(port);
     remote.set_port(port);
-    let (now, path) = (world.now, Path { local, remote, carrier });
-    let host = if at & 1 == 0 { &mut world.gateway } else { &mut world.device };
+    let (now, path) = (world.now(), Path { local, remote, carrier });
+    let host = if at & 1 == 0 { world.gateway_mut() } else { world.device_mut() };
     host.receive(now, path, datagram.to_vec());
 }
 
@@ -113,9 +113,9 @@ fn tell(world: &mut World, input: &mut Input<'_>) -> Option<()> {
         13..=17 => intrude(world, op >> 5 | input.byte()? << 3, input.bytes()?),
         18..=22 => {
             // Packets through the tunnel: from the device, or to it; mostly with the checksums that they should have.
-            let (now, bytes) = (world.now, input.bytes()?);
+            let (now, bytes) = (world.now(), input.bytes()?);
             let packet = if op & 0x40 == 0 { with_checksums(bytes) } else { bytes.to_vec() };
-            let host = if op & 0x20 == 0 { &mut world.device } else { &mut world.gateway };
+            let host = if op & 0x20 == 0 { world.device_mut() } else { world.gateway_mut() };
             host.forward(now, packet);
         }
         kind => world.step(input.step(kind)?),

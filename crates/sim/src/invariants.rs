@@ -79,7 +79,7 @@ impl Invariants {
     /// Something has happened; `sent` packets were sent so far.
     pub(crate) fn look(&mut self, sent: u64, device: &Machine, gateway: &Machine) {
         let (at_gateway, at_device, changes, spent) = self.read;
-        let made = |c: &&Change| matches!(c, Change::Up { rung: Rung::Ticket | Rung::Full, .. });
+        let made = |c: &&Change| matches!(c, Change::Up { rung: Rung::Resume | Rung::Full, .. });
         self.sessions += device.changes.iter().skip(changes).filter(made).count();
         self.packets.resize(usize::try_from(sent).unwrap_or(usize::MAX) + 1, (self.sessions, 0));
         for (packets, from, to) in

@@ -13,12 +13,14 @@ mod machine;
 mod script;
 mod settings;
 mod shrink;
+mod topology;
 mod world;
 
 pub use crowd::{Crowd, Ledger, Member, Setting};
 pub use day::{Sent, day};
 pub use machine::{Disk, Machine, Radio, Retired};
 pub use script::{Script, Step};
-pub use settings::{Lines, Settings};
+pub use settings::{Family, Lines, Settings};
 pub use shrink::Story;
+pub use topology::{MachineId, Moment, NetworkId, Topology};
 pub use world::{Access, World};

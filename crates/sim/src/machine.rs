@@ -22,6 +22,9 @@ const OFF: Duration = Duration::from_millis(200);
 /// And this long to be on and associated.
 const ON: Duration = Duration::from_millis(1800);
 
+/// MTU of every link.
+const ETHERNET: u16 = 1500;
+
 /// Whether a datagram is an ESP packet.
 pub(crate) fn is_esp(path: &Path, datagram: &[u8]) -> bool {
     match path.carrier {
@@ -73,8 +76,10 @@ pub struct Machine {
     pub disk: Disk,
     /// Its radio, for a device that has one.
     pub radio: Option<Radio>,
-    /// What its kernel knows: the ways to the gateway of each connection, the one to use first.
-    pub ways: BTreeMap<String, Vec<Path>>,
+    /// What the names of its connections' gateways are, in the order of the resolver.
+    pub gateways: BTreeMap<String, Vec<IpAddr>>,
+    /// Its outer addresses now.
+    addresses: Vec<IpAddr>,
     /// Its inner address, once configured: IPv4 if there are both.
     pub inner: Option<IpAddr>,
     /// Numbered packets that came out of the tunnel.
@@ -107,7 +112,8 @@ impl Machine {
             host: Some(host),
             disk: Disk::default(),
             radio: None,
-            ways: BTreeMap::new(),
+            gateways: BTreeMap::new(),
+            addresses: Vec::new(),
             inner: None,
             received: Vec::new(),
             changes: Vec::new(),
@@ -271,9 +277,9 @@ impl Machine {
         self.with(now, |host| host.handle_inner(now, &mut packet));
     }
 
-    /// The kernel has another way to a gateway, or none: it says so, as it does in the world.
-    pub fn set_ways(&mut self, now: Instant, connection: &str, ways: Vec<Path>) {
-        self.ways.insert(connection.to_owned(), ways);
+    /// The machine's outer addresses have changed: its kernel says so, as it does in the world.
+    pub fn set_addresses(&mut self, now: Instant, addresses: Vec<IpAddr>) {
+        self.addresses = addresses;
         self.with(now, |host| host.network_changed(now));
     }
 
@@ -316,9 +322,15 @@ impl Machine {
             Order::PeerRoutes { routes, .. } => self.routes.extend(routes),
             Order::PeerGone { routes } => self.routes.retain(|r| !routes.contains(r)),
             Order::FindWays { .. } => {
-                for (connection, ways) in &self.ways {
-                    if let Some(host) = &mut self.host {
-                        host.set_ways(now, connection, ways, None);
+                let (addresses, host) = (&self.addresses, &mut self.host);
+                let way = |to: IpAddr| {
+                    let from = addresses.iter().find(|a| a.is_ipv4() == to.is_ipv4())?;
+                    let (local, remote) = (SocketAddr::new(*from, 500), SocketAddr::new(to, 500));
+                    Some((Path { local, remote, carrier: Carrier::Ike }, ETHERNET))
+                };
+                for (connection, named) in &self.gateways {
+                    if let Some(host) = host {
+                        host.find_ways(now, connection, named, way);
                     }
                 }
             }
@@ -367,6 +379,19 @@ fn number(packet: &[u8]) -> Option<u64> {
     packet.get(at..at + 8)?.try_into().ok().map(u64::from_be_bytes)
 }
 
+/// The files of the simulation: certificates with Ed25519 keys, whose signatures are a function of what is signed.
+fn read(path: &std::path::Path, _secret: bool) -> Result<Vec<u8>, String> {
+    let files: [(&str, &[u8]); 5] = [
+        ("ca.pem", include_bytes!("pki/ca.pem")),
+        ("device.pem", include_bytes!("pki/device.pem")),
+        ("device.key", include_bytes!("pki/device.key")),
+        ("gateway.pem", include_bytes!("pki/gateway.pem")),
+        ("gateway.key", include_bytes!("pki/gateway.key")),
+    ];
+    let found = files.iter().find(|(name, _)| path.ends_with(name));
+    found.map(|(_, bytes)| bytes.to_vec()).ok_or_else(|| format!("{} in a simulation", path.display()))
+}
+
 /// A host core with this configuration.
 ///
 /// # Panics
@@ -379,9 +404,7 @@ pub(crate) fn host(
     unix: UnixTime,
 ) -> Host {
     let file = parse(toml).unwrap_or_else(|e| panic!("{e}\n{toml}"));
-    let resolved: Vec<Resolved> =
-        resolve(&file, &mut |path, _| Err(format!("{} in a simulation", path.display())))
-            .unwrap_or_else(|e| panic!("{e}\n{toml}"));
+    let resolved: Vec<Resolved> = resolve(&file, &mut read).unwrap_or_else(|e| panic!("{e}\n{toml}"));
     let hold = resolved.iter().map(|c| c.hold_packets).max().unwrap_or(0);
     let node = Node::new(resolved, endpoint, Box::new(rng.fork()), Box::new(rng.fork()));
     let mut host = Host::new(now, node, hold, None);

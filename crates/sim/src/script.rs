@@ -38,6 +38,15 @@ pub enum Step {
     RekeyChild(bool),
     /// The device rekeys its IKE SA; the gateway too if the flag is set, at the same moment.
     RekeyIke(bool),
+    /// An end's process dies instead of carrying out what it wants done after so many outputs more, and is back after this long.
+    Fuse {
+        /// The gateway; otherwise the device.
+        gateway: bool,
+        /// Outputs that it still carries out.
+        outputs: u32,
+        /// How long it is away.
+        down: Duration,
+    },
     /// The user disconnects, and connects again after this long.
     DownUp(Duration),
 }
@@ -71,7 +80,7 @@ fn share(rng: &mut Seeded, most: u64) -> f64 {
 }
 
 fn step(rng: &mut Seeded) -> Step {
-    match rng.below(16) {
+    match rng.below(17) {
         0..=2 => Step::Pause(seconds(rng, 64)),
         3..=4 => Step::Enter(access(rng)),
         5 => Step::Leave,
@@ -86,6 +95,11 @@ fn step(rng: &mut Seeded) -> Step {
             let both = rng.below(2) == 0;
             if rng.below(2) == 0 { Step::RekeyChild(both) } else { Step::RekeyIke(both) }
         }
-        _ => Step::DownUp(seconds(rng, 16)),
+        15 => Step::DownUp(seconds(rng, 16)),
+        _ => Step::Fuse {
+            gateway: rng.below(2) == 0,
+            outputs: u32::try_from(rng.below(40)).unwrap_or(0),
+            down: seconds(rng, 16),
+        },
     }
 }

@@ -12,9 +12,38 @@ pub(crate) const LIVENESS: (u32, u32) = (20, 60);
 /// Lines of a connection: pairs of section and line.
 pub type Lines = Vec<(&'static str, String)>;
 
+/// Which of the two protocols addresses are of.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Family {
+    /// IPv4.
+    V4,
+    /// IPv6.
+    V6,
+    /// Both, IPv6 first where there is a choice.
+    Both,
+}
+
+impl Family {
+    /// Those of a pair (IPv4, IPv6) that belong to it, in the order of preference.
+    #[must_use]
+    pub fn of<T: Copy>(self, [v4, v6]: [T; 2]) -> Vec<T> {
+        match self {
+            Self::V4 => vec![v4],
+            Self::V6 => vec![v6],
+            Self::Both => vec![v6, v4],
+        }
+    }
+}
+
 /// See the module.
 #[derive(Clone, Debug)]
 pub struct Settings {
+    /// Addresses outside the tunnel.
+    pub outer: Family,
+    /// Addresses inside.
+    pub inner: Family,
+    /// Both ends have certificates instead of secrets.
+    pub certificates: bool,
     /// One-way delay of the links.
     pub delay: Duration,
     /// Idle time after which the NAT forgets a mapping.
@@ -32,6 +61,9 @@ pub struct Settings {
 impl Default for Settings {
     fn default() -> Self {
         Self {
+            outer: Family::V4,
+            inner: Family::V4,
+            certificates: false,
             delay: Duration::from_millis(20),
             nat_idle: Duration::from_secs(60),
             device: Vec::new(),
@@ -72,6 +104,9 @@ impl Settings {
             settings.hold.services = SleepFlags { stand_in: true, buffering: true };
             settings.stand_in = Some((Limits::default(), Duration::from_secs(pick(&mut rng, &[60, 3_600]))));
         }
+        let families = [Family::V4, Family::V4, Family::V6, Family::Both];
+        (settings.outer, settings.inner) = (pick(&mut rng, &families), pick(&mut rng, &families));
+        settings.certificates = rng.below(3) == 0;
         settings
     }
 

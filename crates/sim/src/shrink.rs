@@ -92,9 +92,13 @@ impl Story {
     /// The story as a test that can be pasted into `crates/sim/tests`.
     #[must_use]
     pub fn as_test(&self) -> String {
-        let Settings { delay, nat_idle, device, gateway, hold, stand_in } = &self.settings;
+        let Settings { outer, inner, certificates, delay, nat_idle, device, gateway, hold, stand_in } =
+            &self.settings;
         let mut test = format!("#[test]\nfn the_story_of_seed_{}() {{\n", self.seed);
         test += "    let mut settings = Settings::default();\n";
+        let _ = writeln!(test, "    settings.certificates = {certificates};");
+        let _ =
+            writeln!(test, "    (settings.outer, settings.inner) = (Family::{outer:?}, Family::{inner:?});");
         let _ = writeln!(test, "    settings.delay = {};", time(*delay));
         let _ = writeln!(test, "    settings.nat_idle = {};", time(*nat_idle));
         for (end, lines) in [("device", device), ("gateway", gateway)] {
@@ -136,6 +140,15 @@ fn simpler_settings(settings: &Settings) -> Vec<Settings> {
     if settings.nat_idle != default.nat_idle {
         simpler.push(Settings { nat_idle: default.nat_idle, ..settings.clone() });
     }
+    if settings.outer != default.outer {
+        simpler.push(Settings { outer: default.outer, ..settings.clone() });
+    }
+    if settings.inner != default.inner {
+        simpler.push(Settings { inner: default.inner, ..settings.clone() });
+    }
+    if settings.certificates {
+        simpler.push(Settings { certificates: false, ..settings.clone() });
+    }
     if settings.hold != default.hold || settings.stand_in.is_some() {
         simpler.push(Settings { hold: default.hold, stand_in: None, ..settings.clone() });
     }
@@ -174,6 +187,9 @@ fn simpler_steps(step: Step) -> Vec<Step> {
         Step::GatewayCrash(time, keys) => shorter(time).map(|t| Step::GatewayCrash(t, keys)).collect(),
         Step::DeviceCrash(time) => shorter(time).map(Step::DeviceCrash).collect(),
         Step::DownUp(time) => shorter(time).map(Step::DownUp).collect(),
+        Step::Fuse { gateway, outputs, down } => {
+            shorter(down).map(|down| Step::Fuse { gateway, outputs, down }).collect()
+        }
         Step::Weather { loss, duplication, reordering } => {
             let calm = |loss, duplication, reordering| Step::Weather { loss, duplication, reordering };
             let simpler = [
@@ -202,6 +218,9 @@ fn code(step: Step) -> String {
         Step::GatewayCrash(t, keys) => format!("Step::GatewayCrash({}, {keys})", time(t)),
         Step::DeviceCrash(t) => format!("Step::DeviceCrash({})", time(t)),
         Step::DownUp(t) => format!("Step::DownUp({})", time(t)),
+        Step::Fuse { gateway, outputs, down } => {
+            format!("Step::Fuse {{ gateway: {gateway}, outputs: {outputs}, down: {} }}", time(down))
+        }
         Step::Enter(access) => format!("Step::Enter(Access::{access:?})"),
         other => format!("Step::{other:?}"),
     }

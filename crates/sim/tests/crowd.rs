@@ -68,7 +68,7 @@ fn a_gateway_restarted_while_a_thousand_devices_sleep_gets_them_all_back() {
     all_wake(&mut crowd);
     crowd.run(10 * Duration::from_secs(1));
     let rungs = crowd.rungs();
-    assert_eq!(rungs.get(&Rung::Ticket), Some(&1_000), "{rungs:?}");
+    assert_eq!(rungs.get(&Rung::Resume), Some(&1_000), "{rungs:?}");
     crowd.check();
     assert_eq!(crowd.sessions(), 1_000, "one session each");
 }
@@ -91,7 +91,7 @@ fn a_gateway_that_holds_a_few_leaves_the_others_to_their_tickets() {
     assert_eq!((crowd.sessions(), crowd.disturbed), (0, 0));
     all_wake(&mut crowd);
     let rungs = crowd.rungs();
-    assert_eq!(rungs.get(&Rung::Ticket), Some(&50), "told to, so at once: {rungs:?}");
+    assert_eq!(rungs.get(&Rung::Resume), Some(&50), "told to, so at once: {rungs:?}");
     crowd.check();
 }
 

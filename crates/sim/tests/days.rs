@@ -25,20 +25,21 @@ fn live(seed: u64, sleep: SleepSettings) -> Lived {
     let mut world = World::new(seed, Settings::default());
     world.run(Duration::from_secs(2));
     let model = sleep.model;
-    world.device.let_sleep(world.now, sleep, 1, SleepFlags::default());
-    let (begun, mut sent) = (world.now, Vec::new());
+    let now = world.now();
+    world.device_mut().let_sleep(now, sleep, 1, SleepFlags::default());
+    let (begun, mut sent) = (world.now(), Vec::new());
     for packet in day(seed, DAY) {
         let at = begun + (packet.at - dormouse_sansio::Instant::ZERO);
-        world.run(at - world.now);
+        world.run(at - world.now());
         if packet.up {
-            let awake = world.device.sleep_report(world.now).is_some_and(|r| r.state == State::Awake);
+            let awake = world.device().sleep_report(world.now()).is_some_and(|r| r.state == State::Awake);
             sent.push((world.send_up_to(packet.port), awake));
         } else {
             world.send_down();
         }
     }
-    let now = world.now;
-    world.device.with(now, |host| _ = host.set_mode(now, Mode::Performance));
+    let now = world.now();
+    world.device_mut().with(now, |host| _ = host.set_mode(now, Mode::Performance));
     world.run(Duration::from_secs(120));
     check(seed, &world, &sent, begun, model.radio.idle_power)
 }
@@ -51,10 +52,10 @@ fn check(
     begun: dormouse_sansio::Instant,
     idle_power: f64,
 ) -> Lived {
-    let radio = world.device.radio.as_ref().expect("it has a radio");
-    let report = world.device.sleep_report(world.now).expect("it has a radio");
-    assert_eq!(world.device.held_lost(), 0, "seed {seed}: more was held than there is room for");
-    let received: std::collections::BTreeSet<u64> = world.gateway.received.iter().copied().collect();
+    let radio = world.device().radio.as_ref().expect("it has a radio");
+    let report = world.device().sleep_report(world.now()).expect("it has a radio");
+    assert_eq!(world.device().held_lost(), 0, "seed {seed}: more was held than there is room for");
+    let received: std::collections::BTreeSet<u64> = world.gateway().received.iter().copied().collect();
     let lost = |awake| {
         let lost = sent.iter().filter(|(n, a)| *a == awake && !received.contains(n));
         lost.map(|(n, _)| *n).collect::<Vec<u64>>()
@@ -76,7 +77,7 @@ fn check(
         }
     }
     let energy = &report.energy;
-    assert_eq!(energy.times.elapsed(), world.now - begun, "seed {seed}: time is missing in the account");
+    assert_eq!(energy.times.elapsed(), world.now() - begun, "seed {seed}: time is missing in the account");
     let bound = energy.always_on + ALLOWANCE * report.break_even.as_secs_f64() * idle_power;
     assert!(energy.used <= bound, "seed {seed}: {} J used, {} J always on", energy.used, energy.always_on);
     Lived { wakes, times: energy.times, saved: energy.saved }
@@ -124,11 +125,12 @@ fn what_was_sent_to_a_sleeping_device_in_vain_is_counted() {
     let mut world = World::new(7, Settings::default());
     world.run(Duration::from_secs(2));
     let sleep = laptop(Mode::Energy, Policy::Timeout(5.0), None);
-    world.device.let_sleep(world.now, sleep, 1, SleepFlags::default());
+    let now = world.now();
+    world.device_mut().let_sleep(now, sleep, 1, SleepFlags::default());
     world.send_up();
     world.send_down();
     world.run(Duration::from_secs(30));
-    assert!(!world.device.radio_is_on());
+    assert!(!world.device().radio_is_on());
     // This gateway keeps nothing.
     for _ in 0..5 {
         world.send_down();
@@ -138,7 +140,7 @@ fn what_was_sent_to_a_sleeping_device_in_vain_is_counted() {
     world.run(Duration::from_secs(3));
     world.send_down();
     world.run(Duration::from_secs(1));
-    let report = world.device.sleep_report(world.now).expect("it has a radio");
+    let report = world.device().sleep_report(world.now()).expect("it has a radio");
     assert_eq!(report.counts.lost, 5);
     assert_eq!(report.backoff.1, 5);
 }

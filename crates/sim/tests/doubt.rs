@@ -11,29 +11,30 @@ use std::time::Duration;
 fn connected(seed: u64) -> World {
     let mut world = World::new(seed, Settings::default());
     world.run(Duration::from_secs(2));
-    assert_eq!(world.device_state(), State::Up, "{:#?}", world.device.changes);
+    assert_eq!(world.device_state(), State::Up, "{:#?}", world.device().changes);
     world
 }
 
 fn datagrams_out(world: &World) -> u64 {
-    world.device.node().map_or(0, |n| n.ike_stats().datagrams_out)
+    world.device().node().map_or(0, |n| n.ike_stats().datagrams_out)
 }
 
 fn times(world: &World, number: u64) -> usize {
-    world.gateway.received.iter().filter(|n| **n == number).count()
+    world.gateway().received.iter().filter(|n| **n == number).count()
 }
 
 /// Somebody says to the device, in the gateway's name, that its ESP is not known.
 fn forge_invalid_spi(world: &mut World) {
-    let infos = world.device.node().map(|n| n.client_infos(world.now)).unwrap_or_default();
+    let infos = world.device().node().map(|n| n.client_infos(world.now())).unwrap_or_default();
     let session = infos.into_iter().find_map(|c| c.session).expect("connected");
     let spi = session.children.first().expect("one").spi_out;
     let mut liar = Endpoint::new(EndpointConfig::default(), Box::new(Seeded::new(7)));
     let back = Path { local: session.path.remote, remote: session.path.local, ..session.path };
-    liar.unknown_esp_spi(world.now, back, spi);
+    liar.unknown_esp_spi(world.now(), back, spi);
     let mut datagram = Vec::new();
-    liar.poll_transmit(world.now, &mut datagram).expect("a notification");
-    world.device.receive(world.now, session.path, datagram);
+    liar.poll_transmit(world.now(), &mut datagram).expect("a notification");
+    let now = world.now();
+    world.device_mut().receive(now, session.path, datagram);
 }
 
 fn sleep(world: &mut World, seconds: u64) {
@@ -52,7 +53,7 @@ fn a_lie_before_a_sleep_costs_a_question_after_it_and_not_the_session() {
         let before = datagrams_out(&world);
         let sent = data.then(|| world.send_up());
         world.run(SOON);
-        assert_eq!(world.rungs(), [Rung::Full, Rung::Held], "{:#?}", world.device.changes);
+        assert_eq!(world.rungs(), [Rung::Full, Rung::Held], "{:#?}", world.device().changes);
         assert_eq!(datagrams_out(&world), before, "one question, at the wake");
         assert!(sent.is_none_or(|number| times(&world, number) == 1));
         sleep(&mut world, 5);
@@ -72,7 +73,7 @@ fn a_true_hint_before_a_sleep_brings_the_ticket_right_after_it() {
     sleep(&mut world, 10);
     let second = world.send_up();
     world.run(SOON);
-    assert_eq!(world.rungs(), [Rung::Full, Rung::Ticket], "{:#?}", world.device.changes);
+    assert_eq!(world.rungs(), [Rung::Full, Rung::Resume], "{:#?}", world.device().changes);
     assert_eq!([first, second].map(|number| times(&world, number)), [1, 1]);
     world.settle_and_check();
 }
@@ -88,7 +89,7 @@ fn data_that_a_bad_network_swallowed_before_a_sleep_does_not_cost_the_session() 
     let before = datagrams_out(&world);
     let number = world.send_up();
     world.run(SOON);
-    assert_eq!(world.rungs(), [Rung::Full, Rung::Held], "{:#?}", world.device.changes);
+    assert_eq!(world.rungs(), [Rung::Full, Rung::Held], "{:#?}", world.device().changes);
     assert_eq!((datagrams_out(&world), times(&world, number)), (before, 1));
     world.settle_and_check();
 }
@@ -102,8 +103,8 @@ fn a_question_that_a_lost_network_cut_short_is_asked_again_in_the_next_one() {
         world.run(Duration::from_secs(10));
         world.step(Step::Enter(access));
         world.run(SOON);
-        let rung = if access == Access::A { Rung::Held } else { Rung::Mobike };
-        assert_eq!(world.rungs(), [Rung::Full, rung], "{:#?}", world.device.changes);
+        let rung = if access == Access::A { Rung::Held } else { Rung::Move };
+        assert_eq!(world.rungs(), [Rung::Full, rung], "{:#?}", world.device().changes);
         world.settle_and_check();
     }
 }

@@ -12,25 +12,25 @@ fn world(seed: u64, mode: &str) -> World {
     }
     let mut world = World::new(seed, settings);
     world.run(Duration::from_secs(2));
-    assert_eq!(world.device_state(), State::Up, "{:#?}", world.device.changes);
+    assert_eq!(world.device_state(), State::Up, "{:#?}", world.device().changes);
     world
 }
 
 /// The gateway loses the session, and the device comes back in `access`, by its ticket.
 fn comes_back(world: &mut World, access: Access) {
-    assert!(world.device.disk.tickets.len() == 1);
+    assert!(world.device().disk.tickets.len() == 1);
     world.step(Step::GatewayCrash(Duration::from_secs(1), true));
     world.step(Step::Sleep(Duration::from_secs(5), access));
     world.send_up();
     world.run(Duration::from_secs(4));
-    assert_eq!(world.rungs(), [Rung::Full, Rung::Ticket], "{:#?}", world.device.changes);
+    assert_eq!(world.rungs(), [Rung::Full, Rung::Resume], "{:#?}", world.device().changes);
 }
 
 /// The device sends, and has the time to find out whether anybody hears it.
 fn sends(world: &mut World) {
     let sent = world.send_up();
     world.run(UNANSWERED + Duration::from_secs(2));
-    assert!(world.gateway.received.contains(&sent), "{:#?}", world.device.changes);
+    assert!(world.gateway().received.contains(&sent), "{:#?}", world.device().changes);
 }
 
 #[test]
@@ -40,11 +40,11 @@ fn behind_a_nat_that_has_come_between_the_session_is_replaced_and_the_ticket_not
     // In no UDP, its ESP does not pass; the copy does, afterwards.
     let copied = world.send_up();
     world.run(Duration::from_secs(5));
-    assert!(!world.gateway.received.contains(&copied));
+    assert!(!world.gateway().received.contains(&copied));
     world.run(UNANSWERED);
-    assert!(world.gateway.received.contains(&copied), "{:#?}", world.device.changes);
-    assert_eq!(world.rungs(), [Rung::Full, Rung::Ticket, Rung::Full], "{:#?}", world.device.changes);
-    assert!(world.device.disk.tickets.is_empty());
+    assert!(world.gateway().received.contains(&copied), "{:#?}", world.device().changes);
+    assert_eq!(world.rungs(), [Rung::Full, Rung::Resume, Rung::Full], "{:#?}", world.device().changes);
+    assert!(world.device().disk.tickets.is_empty());
     sends(&mut world);
     world.settle_and_check();
 }
@@ -54,8 +54,8 @@ fn one_that_carries_nothing_for_another_reason_is_replaced_too() {
     let mut world = world(2, "libreswan");
     comes_back(&mut world, Access::A);
     sends(&mut world);
-    assert_eq!(world.rungs(), [Rung::Full, Rung::Ticket, Rung::Full], "{:#?}", world.device.changes);
-    assert!(world.device.disk.tickets.len() == 1);
+    assert_eq!(world.rungs(), [Rung::Full, Rung::Resume, Rung::Full], "{:#?}", world.device().changes);
+    assert!(world.device().disk.tickets.len() == 1);
     world.settle_and_check();
 }
 
@@ -66,7 +66,7 @@ fn one_that_carries_something_is_kept() {
     world.send_down();
     world.run(Duration::from_secs(1));
     sends(&mut world);
-    assert_eq!(world.rungs(), [Rung::Full, Rung::Ticket], "{:#?}", world.device.changes);
+    assert_eq!(world.rungs(), [Rung::Full, Rung::Resume], "{:#?}", world.device().changes);
     world.settle_and_check();
 }
 
@@ -75,6 +75,6 @@ fn by_the_rfc_silence_is_no_reason() {
     let mut world = world(4, "strict");
     comes_back(&mut world, Access::B);
     sends(&mut world);
-    assert_eq!(world.rungs(), [Rung::Full, Rung::Ticket], "{:#?}", world.device.changes);
+    assert_eq!(world.rungs(), [Rung::Full, Rung::Resume], "{:#?}", world.device().changes);
     world.settle_and_check();
 }

@@ -12,7 +12,7 @@ use std::time::Duration;
 fn connected(seed: u64) -> World {
     let mut world = World::new(seed, Settings::default());
     world.run(Duration::from_secs(2));
-    assert_eq!(world.device_state(), State::Up, "{:#?}", world.device.changes);
+    assert_eq!(world.device_state(), State::Up, "{:#?}", world.device().changes);
     world
 }
 
@@ -33,21 +33,22 @@ fn checks(host: &Machine) -> u64 {
 fn a_gateway_accepts_it_but_neither_follows_it_nor_believes_its_peer_alive() {
     for source in [None, Some("10.1.0.77")] {
         let mut world = connected(1);
-        let path = |w: &World| w.gateway.node().map(|n| n.gateway_sessions(w.now)[0].path);
+        let path = |w: &World| w.gateway().node().map(|n| n.gateway_sessions(w.now())[0].path);
         let before = path(&world);
         // The gateway checks after 20 s of silence.
         for _ in 0..8 {
             let number = world.send_up();
-            let (path, datagram) = arrival(&mut world.device, source);
-            world.gateway.receive(world.now, path, datagram);
-            assert!(world.gateway.received.contains(&number), "{source:?}");
+            let (path, datagram) = arrival(world.device_mut(), source);
+            let now = world.now();
+            world.gateway_mut().receive(now, path, datagram);
+            assert!(world.gateway().received.contains(&number), "{source:?}");
             // The answer keeps the device from asking on its own.
             let answer = world.send_down();
             world.run(Duration::from_secs(5));
-            assert!(world.device.received.contains(&answer), "{source:?}");
+            assert!(world.device().received.contains(&answer), "{source:?}");
         }
         assert_eq!(path(&world), before, "{source:?}");
-        assert_eq!(checks(&world.gateway) > 0, source.is_some(), "{source:?}");
+        assert_eq!(checks(world.gateway()) > 0, source.is_some(), "{source:?}");
         world.settle_and_check();
     }
 }
@@ -59,11 +60,12 @@ fn a_client_accepts_it_but_goes_on_asking_whether_its_data_arrive() {
         world.send_up();
         world.run(Duration::from_secs(1));
         let number = world.send_down();
-        let (path, datagram) = arrival(&mut world.gateway, source);
-        world.device.receive(world.now, path, datagram);
-        assert!(world.device.received.contains(&number), "{source:?}");
+        let (path, datagram) = arrival(world.gateway_mut(), source);
+        let now = world.now();
+        world.device_mut().receive(now, path, datagram);
+        assert!(world.device().received.contains(&number), "{source:?}");
         world.run(UNANSWERED);
-        assert_eq!(checks(&world.device) > 0, source.is_some(), "{source:?}: {:?}", world.device.wakeups);
+        assert_eq!(checks(world.device()) > 0, source.is_some(), "{source:?}: {:?}", world.device().wakeups);
         world.settle_and_check();
     }
 }

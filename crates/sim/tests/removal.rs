@@ -12,50 +12,51 @@ const PEER: &str = "device.sim";
 fn connected(seed: u64, settings: Settings) -> World {
     let mut world = World::new(seed, settings);
     world.run(Duration::from_secs(2));
-    assert_eq!(world.device_state(), State::Up, "{:#?}", world.device.changes);
+    assert_eq!(world.device_state(), State::Up, "{:#?}", world.device().changes);
     world
 }
 
 /// Who was removed.
 fn remove(world: &mut World, connection: &str, peer: &str) -> Vec<String> {
-    let node = world.gateway.node_mut().expect("it runs");
-    let meant = node.remove_peer(world.now, connection, peer);
-    world.gateway.flush(world.now);
+    let now = world.now();
+    let node = world.gateway_mut().node_mut().expect("it runs");
+    let meant = node.remove_peer(now, connection, peer);
+    world.gateway_mut().flush(now);
     meant.into_iter().collect()
 }
 
 fn last_rung(world: &World) -> Option<Rung> {
     let up = |c: &Change| if let Change::Up { rung, .. } = c { Some(*rung) } else { None };
-    world.device.changes.iter().rev().find_map(up)
+    world.device().changes.iter().rev().find_map(up)
 }
 
 fn sessions(world: &World) -> usize {
-    world.gateway.node().map_or(0, |n| n.gateway_sessions(world.now).len())
+    world.gateway().node().map_or(0, |n| n.gateway_sessions(world.now()).len())
 }
 
 fn refused_for(world: &World, word: &str) -> bool {
     let about = |c: &Change| matches!(c, Change::PeerRefused { why, .. } if why.contains(word));
-    world.gateway.changes.iter().any(about)
+    world.gateway().changes.iter().any(about)
 }
 
 #[test]
 fn a_peer_that_listens_is_told_and_its_ticket_is_destroyed() {
     let mut world = connected(1, Settings::default());
-    assert!(world.device.disk.tickets.len() == 1);
+    assert!(world.device().disk.tickets.len() == 1);
     assert_eq!(remove(&mut world, "office", PEER), [PEER]);
     // The Delete has arrived, the answers to what follows have not.
     world.run(Duration::from_millis(35));
-    assert!(world.device.disk.tickets.is_empty(), "a ticket outlived its session");
+    assert!(world.device().disk.tickets.is_empty(), "a ticket outlived its session");
     let down = Change::Down { connection: "office".into(), why: "deleted by the peer".into() };
-    assert!(world.device.changes.contains(&down), "{:#?}", world.device.changes);
+    assert!(world.device().changes.contains(&down), "{:#?}", world.device().changes);
     // Its credentials are still good: it comes back in full, and what it is given now is worth something.
     world.run(Duration::from_secs(5));
     assert_eq!((last_rung(&world), sessions(&world)), (Some(Rung::Full), 1));
-    assert!(world.gateway.routes.len() == 1, "{:?}", world.gateway.routes);
+    assert!(world.gateway().routes.len() == 1, "{:?}", world.gateway().routes);
     world.step(Step::GatewayCrash(Duration::from_secs(1), true));
     world.send_up();
     world.run(Duration::from_secs(5));
-    assert_eq!(last_rung(&world), Some(Rung::Ticket), "{:#?}", world.gateway.changes);
+    assert_eq!(last_rung(&world), Some(Rung::Resume), "{:#?}", world.gateway().changes);
     world.settle_and_check();
 }
 
@@ -64,18 +65,18 @@ fn a_ticket_that_the_peer_kept_is_refused_also_after_a_restart_of_the_gateway() 
     for restart in [false, true] {
         let mut world = connected(2, Settings::default());
         // It hears nothing of its removal.
-        world.device.crash();
+        world.device_mut().crash();
         assert_eq!(remove(&mut world, "office", PEER), [PEER]);
         world.run(Duration::from_secs(30));
-        assert!(sessions(&world) == 0 && world.gateway.routes.is_empty());
+        assert!(sessions(&world) == 0 && world.gateway().routes.is_empty());
         if restart {
             world.step(Step::GatewayCrash(Duration::from_secs(1), true));
         }
-        assert!(world.device.disk.tickets.len() == 1);
+        assert!(world.device().disk.tickets.len() == 1);
         world.step(Step::DeviceCrash(Duration::from_secs(1)));
         world.run(Duration::from_secs(5));
-        assert_eq!(last_rung(&world), Some(Rung::Full), "{:#?}", world.device.changes);
-        assert!(refused_for(&world, "revoked"), "{:#?}", world.gateway.changes);
+        assert_eq!(last_rung(&world), Some(Rung::Full), "{:#?}", world.device().changes);
+        assert!(refused_for(&world, "revoked"), "{:#?}", world.gateway().changes);
         world.settle_and_check();
     }
 }
@@ -89,22 +90,22 @@ fn a_device_that_sleeps_is_left_in_peace_and_finds_out_when_it_wakes() {
         let mut world = connected(3, Settings { hold, stand_in, ..Settings::default() });
         world.send_up();
         world.announce_sleep(Some(Duration::from_secs(600)), BOTH);
-        let held = matches!(world.device.sleep, Some(SleepVerdict::Held { .. }));
-        assert_eq!(held, most > 0, "{:?}", world.device.sleep);
+        let held = matches!(world.device().sleep, Some(SleepVerdict::Held { .. }));
+        assert_eq!(held, most > 0, "{:?}", world.device().sleep);
         world.run(Duration::from_secs(60));
-        let before = world.gateway.node().map(|n| n.ike_stats().datagrams_out);
-        assert_eq!(world.gateway.routes.len(), 1);
+        let before = world.gateway().node().map(|n| n.ike_stats().datagrams_out);
+        assert_eq!(world.gateway().routes.len(), 1);
         assert_eq!(remove(&mut world, "office", PEER), [PEER]);
         world.run(Duration::from_secs(60));
-        let node = world.gateway.node().expect("it runs");
+        let node = world.gateway().node().expect("it runs");
         assert_eq!(Some(node.ike_stats().datagrams_out), before, "a sleeping device was disturbed");
-        assert!(node.gateway_sessions(world.now).is_empty() && node.absent_devices().is_empty());
-        assert!(world.gateway.routes.is_empty(), "{:?}", world.gateway.routes);
+        assert!(node.gateway_sessions(world.now()).is_empty() && node.absent_devices().is_empty());
+        assert!(world.gateway().routes.is_empty(), "{:?}", world.gateway().routes);
         world.wake(Access::A);
         let number = world.send_up();
         world.run(Duration::from_secs(5));
-        assert_eq!(last_rung(&world), Some(Rung::Full), "held {held}: {:#?}", world.device.changes);
-        assert!(world.gateway.received.contains(&number), "what found out was lost");
+        assert_eq!(last_rung(&world), Some(Rung::Full), "held {held}: {:#?}", world.device().changes);
+        assert!(world.gateway().received.contains(&number), "what found out was lost");
         world.settle_and_check();
     }
 }
@@ -112,7 +113,7 @@ fn a_device_that_sleeps_is_left_in_peace_and_finds_out_when_it_wakes() {
 #[test]
 fn a_peer_is_meant_by_its_identity_or_by_its_inner_address() {
     let mut world = connected(4, Settings::default());
-    let inner = world.device.inner.expect("configured").to_string();
+    let inner = world.device().inner.expect("configured").to_string();
     for (connection, name) in
         [("office", "device"), ("office", "10.55.0.250"), ("home", PEER), ("office", "*.sim"), ("office", "")]
     {
@@ -121,6 +122,7 @@ fn a_peer_is_meant_by_its_identity_or_by_its_inner_address() {
     assert_eq!(sessions(&world), 1);
     assert_eq!(remove(&mut world, "office", &inner), [PEER]);
     // Not at the end of its own that the device has.
-    let device = world.device.node_mut().expect("it runs");
-    assert!(device.remove_peer(world.now, "office", "gateway.sim").is_empty());
+    let now = world.now();
+    let device = world.device_mut().node_mut().expect("it runs");
+    assert!(device.remove_peer(now, "office", "gateway.sim").is_empty());
 }

@@ -86,7 +86,7 @@ fn rekeyings_at_once_lose_no_packet() {
         }
         world.run(ms(2_000));
         let lost = |sent: &[u64], received: &[u64]| sent.iter().filter(|n| !received.contains(n)).count();
-        let lost = (lost(&sent.0, &world.gateway.received), lost(&sent.1, &world.device.received));
+        let lost = (lost(&sent.0, &world.gateway().received), lost(&sent.1, &world.device().received));
         assert_eq!(lost, (0, 0), "seed {seed}: lost up and down");
         world.settle_and_check();
     }

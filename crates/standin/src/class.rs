@@ -15,11 +15,11 @@ use core::time::Duration;
 /// | `Stream` | TCP data of a known connection | 15 min: longer than its sender repeats it | no byte twice | the newest is not taken |
 /// | `Control` | FIN and RST of a known connection, ICMP errors about one, DHCP's FORCERENEW and refusals | until wake | all | the newest is not taken |
 ///
-/// Room is made in the order of the table; a packet never drives out one of a higher class, and nobody gets into the three highest
+/// Room is made in the order of the table; a packet never drives out one of a higher class, and no sender gets into the three highest
 /// without naming a connection, a question or a server of the device. When the room of all devices is used
 /// up, the device with the most waiting gives way, so a flood towards one device costs the others nothing.
 ///
-/// Not kept at all: what asks everybody (broadcast, multicast), requests of other hosts' DHCP, name service questions that there
+/// Not kept at all: broadcasts and multicasts, requests of other hosts' DHCP, name service questions that there
 /// is nothing to say to, and data again that waits already.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Class {

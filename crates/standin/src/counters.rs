@@ -53,7 +53,7 @@ pub enum Reason {
     Malformed,
     /// Nothing is kept for this device.
     NotKept,
-    /// It asks everybody: the device has nothing to say to it that it would miss.
+    /// A broadcast or multicast that the device need not answer.
     Discovery,
     /// TCP outside of any window of its connection.
     OutOfWindow,

@@ -1,5 +1,5 @@
 //! What a gateway does for a device whose radio is off: it answers what an idle device would answer, keeps what the device must
-//! see, and drops what nobody misses.
+//! see, and drops what neither end needs.
 //!
 //! Owns what was learnt of each device while it was awake ([`StandIn::observe_inbound`], [`StandIn::observe_outbound`]), the packets that
 //! wait for it, and every bound on both. Pure: no clock, no sockets, no randomness. Must never say anything on a device's
@@ -12,7 +12,7 @@
 //!   appends to `out` on the network's side.
 //! - When it is back, [`StandIn::wakes`] gives what was kept, in the order in which it came: send it in one burst.
 //! - After each of these: [`StandIn::poll_transmit`] until it returns `false`, then [`StandIn::handle_timeout`] when
-//!   [`StandIn::poll_timeout`] is due. While nobody sleeps there is no deadline.
+//!   [`StandIn::poll_timeout`] is due. While no device sleeps there is no deadline.
 //!
 //! # What is answered
 //! | asked | answered |
@@ -28,7 +28,7 @@
 //!
 //! ## TCP
 //! A segment with new data can be answered truthfully in one way only: "nothing more has arrived, and there is no room". That is
-//! what a window of zero says (Goff et al., "Freeze-TCP", INFOCOM 2000), and it is the truth: a sender that is told so stops
+//! what a window of zero says (Goff et al., "Freeze-TCP", INFOCOM 2000), and it is the truth: a sender that reads it stops
 //! sending, stops counting down to the end of the connection, and asks again now and then. On wake the device's last
 //! acknowledgement is repeated with its own window, and the stream goes on. A sender that does not take the window back
 //! (RFC 9293 section 3.8.6 demands that it does) repeats itself as if nothing had been said.

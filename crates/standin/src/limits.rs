@@ -12,7 +12,7 @@ pub(crate) const CONNECTIONS_TOTAL: usize = 1 << 18;
 pub(crate) const RECORDS: usize = 64;
 /// See [`RECORDS`].
 pub(crate) const RECORD_BYTES: usize = 8 * 1024;
-/// A record is believed for this long at most, whatever the device said.
+/// A record is used for this long at most, also if its time to live is longer.
 pub(crate) const RECORD_TTL: Duration = Duration::from_secs(24 * 3600);
 /// Records in one answer: it fits a packet of the smallest MTU.
 pub(crate) const ANSWER_BYTES: usize = 1_100;
@@ -60,7 +60,7 @@ pub struct Limits {
     pub tcp_answers: Rate,
     /// Answers of both kinds for all devices.
     pub total_answers: Rate,
-    /// Whether TCP peers are told that there is no room for new data.
+    /// Whether TCP peers get a window of zero for new data.
     pub hold_tcp: bool,
 }
 

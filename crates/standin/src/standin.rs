@@ -19,7 +19,7 @@ use crate::limits::{ADDRESSES, Bucket, CONNECTIONS_TOTAL, Limits};
 /// Packets of the stand-in's own that wait to be fetched: no more than one wake can release.
 const OUTBOX: usize = 1_024;
 
-/// What became of a packet towards a sleeping device. Whatever it is, what was appended to the buffer is sent.
+/// What became of a packet towards a sleeping device. In every case what was appended to the buffer is sent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Verdict {
     /// The device need not see it.
@@ -128,12 +128,6 @@ impl StandIn {
         }
     }
 
-    /// Whether the device is known.
-    #[must_use]
-    pub fn knows(&self, id: DeviceId) -> bool {
-        self.devices.contains_key(&id)
-    }
-
     /// The device that has an address and sleeps.
     #[must_use]
     pub fn sleeper(&self, address: IpAddr) -> Option<DeviceId> {
@@ -214,7 +208,7 @@ impl StandIn {
         true
     }
 
-    /// A device is back. What waited for it, in the order in which it came: for one burst. The peers of its connections are told
+    /// A device is back. What waited for it, in the order in which it came: for one burst. The peers of its connections learn
     /// that there is room again ([`StandIn::poll_transmit`]).
     pub fn wakes(&mut self, now: Instant, id: DeviceId) -> Vec<Box<[u8]>> {
         let (packets, lost) = self.room.take(now, id);
@@ -357,7 +351,7 @@ impl StandIn {
             let Some(device) = self.devices.get_mut(&id) else { continue };
             device.counters.add(&dropped(lost));
             device.counters.drop(Reason::Overslept, packets.len() as u64);
-            // Nobody will tell these peers that there is room again; they find out by asking.
+            // No window update will reach these peers; their own window probes find the room.
             let _silent = device.knowledge.tcp.release();
         }
         while let Some((at, id)) = self.renewals.first().copied().filter(|(at, _)| *at <= now) {

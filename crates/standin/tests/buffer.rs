@@ -115,7 +115,7 @@ fn questions_to_everybody_are_not_kept() {
     sleep(&mut standin, at(0));
     for (group, port) in [([239, 255, 255, 250], 1900), ([224, 0, 0, 252], 5355), ([255, 255, 255, 255], 67)]
     {
-        let packet = datagram((PEER, 5_000), (IpAddr::from(group), port), b"anybody?");
+        let packet = datagram((PEER, 5_000), (IpAddr::from(group), port), b"hello???");
         assert_eq!(give(&mut standin, at(1), &packet), (Verdict::Dropped(Reason::Discovery), vec![]));
     }
 }

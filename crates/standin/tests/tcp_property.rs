@@ -1,4 +1,4 @@
-//! Whatever TCP passes by: no answer acknowledges a byte that the device did not acknowledge itself, none carries data, and no
+//! For any TCP that passes by: no answer acknowledges a byte that the device did not acknowledge itself, none carries data, and no
 //! byte of the stream that waits is out of order.
 
 mod common;

@@ -3,7 +3,7 @@
 //! strangers can reach it ([`Settings::run`]), it takes from the peer alone, and what is meant for the inner addresses alone.
 //!
 //! The batches, the SAs and the checks are those of the daemon (`dormouse-io`, `dormouse-esp`). What is missing is IKE, and
-//! whatever a session needs that can sleep.
+//! what a session that sleeps needs.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -66,7 +66,7 @@ pub struct Settings {
     /// Which end this is: one of them is the first.
     pub first: bool,
     /// Random bytes that both ends share for this run, where strangers can reach the link: keys are derived from them, packets
-    /// come from the peer's address or not at all, and go between the inner addresses. Without, keys are known to everybody.
+    /// come from the peer's address or not at all, and go between the inner addresses. Without, the keys are no secret.
     pub run: Option<Secret>,
 }
 
@@ -156,7 +156,7 @@ impl Forwarder {
         self.run_telling(stop, |_full| ())
     }
 
-    /// The same; `told` hears when the socket is full, so that the tunnel waits, and when it no longer is.
+    /// The same; `told` is called when the socket is full, so that the tunnel waits, and when it no longer is.
     ///
     /// # Errors
     /// As [`Forwarder::run`].
@@ -325,9 +325,12 @@ impl Opener for Plane {
             self.lost.refused += 1;
             return Verdict::Done;
         };
-        match rebuilt.header.into_parts() {
-            (_, 0) => Verdict::Deliver(inner),
-            (header, len) => Verdict::DeliverBehind(header, len, inner.start + rebuilt.skip..inner.end),
+        match rebuilt.header {
+            None => Verdict::Deliver(inner),
+            Some(header) => {
+                let (header, len) = header.into_parts();
+                Verdict::DeliverBehind(header, len, inner.start + rebuilt.skip..inner.end)
+            }
         }
     }
 }

@@ -41,7 +41,7 @@ pub enum Kind {
 pub struct Planned {
     /// When, counted from the start.
     pub at: Duration,
-    /// What.
+    /// The kind of packet.
     pub kind: Kind,
     /// Bytes of payload, 8 to 1,200.
     pub bytes: usize,
@@ -178,7 +178,7 @@ fn payload(number: u64, planned: &Planned) -> Vec<u8> {
     payload
 }
 
-/// Notes the number of each packet; `read` says how long it is and where the number stands. `then` hears of each.
+/// Notes the number of each packet; `read` says how long it is and where the number stands. `then` is called for each.
 fn receive(
     done: &AtomicBool,
     mut read: impl FnMut(&mut [u8]) -> std::io::Result<(usize, usize)>,

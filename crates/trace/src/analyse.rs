@@ -29,7 +29,7 @@ const BACKLOG: usize = 8;
 /// What to do with the recordings.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Whom to account; nobody in particular means that clients are found.
+    /// The clients to account; if empty, clients are found by [`Rule`].
     pub wanted: Vec<Wanted>,
     /// The format, where it should not be recognised from the content.
     pub format: Option<Format>,
@@ -63,7 +63,7 @@ pub struct Survey {
 /// One client's result.
 #[derive(Clone, Debug)]
 pub struct ClientResult<X> {
-    /// Who.
+    /// The client.
     pub client: Client,
     /// First packet, in nanoseconds since 1970.
     pub first: u64,
@@ -86,7 +86,7 @@ pub struct Analysis<X> {
     pub files: Vec<FileSurvey>,
     /// Packets in all files, after flows were spread.
     pub packets: u64,
-    /// Packets of nobody.
+    /// Packets that belong to no client.
     pub unattributed: u64,
     /// Packets that came too late to be put in their place; they count as simultaneous with their client's last.
     pub late: u64,
@@ -178,7 +178,7 @@ impl Attribution<'_> {
 }
 
 /// Feeds every client's packets, in order of time, to `sink`.
-/// Returns packets read, packets of nobody, packets that came too late.
+/// Returns packets read, packets that belong to no client, packets that came too late.
 pub fn stream(
     inputs: &[Input],
     survey: &Survey,
@@ -237,7 +237,7 @@ impl<X: Watch> Worker<'_, X> {
             let break_even = self.options.settings.cost.break_even();
             let policies = self.options.policies.iter().map(|p| p.scheduler(break_even)).collect();
             let client = self.directory.clients().get(event.client as usize);
-            let extra = (self.watch)(client.unwrap_or(&NOBODY));
+            let extra = (self.watch)(client.unwrap_or(&UNKNOWN));
             Box::new(Account {
                 first: event.at,
                 last: event.at,
@@ -270,7 +270,7 @@ impl<X: Watch> Worker<'_, X> {
     }
 }
 
-const NOBODY: Client = Client { name: String::new(), mac: None, addresses: Vec::new() };
+const UNKNOWN: Client = Client { name: String::new(), mac: None, addresses: Vec::new() };
 
 fn work<X: Watch>(
     mut worker: Worker<'_, X>,

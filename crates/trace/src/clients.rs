@@ -113,8 +113,8 @@ pub enum Rule {
     LocalPrefix,
     /// Rule 6.
     AnyDevice,
-    /// Nobody was found.
-    Nobody,
+    /// No client was found.
+    NoneFound,
 }
 
 impl fmt::Display for Rule {
@@ -128,7 +128,7 @@ impl fmt::Display for Rule {
             Self::PrivateAddresses => "found: private addresses",
             Self::LocalPrefix => "found: the side that most packets have in common",
             Self::AnyDevice => "found: all devices but the busiest",
-            Self::Nobody => "none found",
+            Self::NoneFound => "none found",
         })
     }
 }
@@ -168,7 +168,7 @@ impl Directory {
         let named = facts.names.keys().filter(|n| wanted.is_empty() || wanted.iter().any(|w| w.name(n)));
         let before = found.len();
         found.extend(named.map(|name| Client { name: name.clone(), mac: None, addresses: Vec::new() }));
-        let rule = if rule == Rule::Nobody && found.len() > before { Rule::Named } else { rule };
+        let rule = if rule == Rule::NoneFound && found.len() > before { Rule::Named } else { rule };
         (Self::new(found), rule)
     }
 
@@ -213,7 +213,7 @@ impl Directory {
         self.macs.get(end.mac).or_else(|| self.addresses.get(end.ip))
     }
 
-    /// Whose packet this is: the sender's, the receiver's, both or nobody's.
+    /// The clients that this packet belongs to: its sender, its receiver, both or neither.
     #[inline]
     #[must_use]
     pub fn ends(&self, seen: &Seen) -> Ends {
@@ -278,7 +278,7 @@ impl<'a> View<'a> {
         }
         self.addresses(|_, _| true).unwrap_or_else(|| {
             let clients = self.any_device();
-            let rule = if clients.is_empty() { Rule::Nobody } else { Rule::AnyDevice };
+            let rule = if clients.is_empty() { Rule::NoneFound } else { Rule::AnyDevice };
             (clients, rule)
         })
     }
@@ -378,7 +378,7 @@ fn is_device(mac: Mac, f: &MacFacts) -> bool {
 }
 
 fn device(mac: Mac, f: &MacFacts) -> Client {
-    // Called by a private address if it has one, else by a public one; link-local addresses name nobody.
+    // Called by a private address if it has one, else by a public one; a link-local address is no name.
     let rank = |a: &Addr| match (a.scope(), a.as_v4().is_some()) {
         (Scope::Private, true) => 4,
         (Scope::Global, true) => 3,

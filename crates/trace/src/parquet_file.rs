@@ -153,7 +153,6 @@ pub struct PeriodReader {
     rows: std::vec::IntoIter<Period>,
     names: Vec<String>,
     index: std::collections::BTreeMap<String, u32>,
-    min_idle: u64,
     synthetic: Option<String>,
     done: u64,
 }
@@ -178,23 +177,15 @@ impl PeriodReader {
         if columns != expected {
             return Err(format!("{columns} columns, expected {expected}"));
         }
-        let min_idle = fact("dormouse.min_idle_ns").and_then(|v| v.parse().ok()).unwrap_or(0);
         Ok(Self {
             reader,
             group: 0,
             rows: Vec::new().into_iter(),
             names: Vec::new(),
             index: std::collections::BTreeMap::new(),
-            min_idle,
             synthetic: fact("dormouse.synthetic"),
             done: 0,
         })
-    }
-
-    /// The shortest idle period in the file, in nanoseconds.
-    #[must_use]
-    pub const fn min_idle(&self) -> u64 {
-        self.min_idle
     }
 
     /// The words that say that the traffic is synthetic.

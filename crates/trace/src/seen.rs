@@ -126,15 +126,15 @@ impl Addr {
     pub const fn scope(self) -> Scope {
         if let Some(v4) = self.as_v4() {
             return match v4.to_be_bytes() {
-                [0 | 127, ..] | [224..=255, ..] => Scope::Nobody,
+                [0 | 127, ..] | [224..=255, ..] => Scope::NotOneHost,
                 [169, 254, ..] => Scope::Link,
                 [10, ..] | [172, 16..=31, ..] | [192, 168, ..] | [100, 64..=127, ..] => Scope::Private,
                 _ => Scope::Global,
             };
         }
         match (self.hi >> 48) as u16 {
-            0 if self.hi == 0 && self.lo <= 1 => Scope::Nobody,
-            0xff00..=0xffff => Scope::Nobody,
+            0 if self.hi == 0 && self.lo <= 1 => Scope::NotOneHost,
+            0xff00..=0xffff => Scope::NotOneHost,
             0xfe80..=0xfebf => Scope::Link,
             0xfc00..=0xfdff => Scope::Private,
             _ => Scope::Global,
@@ -170,8 +170,8 @@ impl fmt::Debug for Addr {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Scope {
     /// Broadcast, multicast, loopback or unspecified: never one client.
-    Nobody,
-    /// Link-local: somebody on this link, but nobody's name.
+    NotOneHost,
+    /// Link-local: a host on this link, but no name for it.
     Link,
     /// RFC 1918, RFC 6598 or RFC 4193: the local side.
     Private,
@@ -259,13 +259,13 @@ mod tests {
             ("100.128.0.1", Scope::Global),
             ("172.32.0.1", Scope::Global),
             ("169.254.3.4", Scope::Link),
-            ("255.255.255.255", Scope::Nobody),
-            ("224.0.0.251", Scope::Nobody),
+            ("255.255.255.255", Scope::NotOneHost),
+            ("224.0.0.251", Scope::NotOneHost),
             ("fe80::1", Scope::Link),
-            ("ff02::fb", Scope::Nobody),
+            ("ff02::fb", Scope::NotOneHost),
             ("fd00::1", Scope::Private),
             ("2001:db8::1", Scope::Global),
-            ("::1", Scope::Nobody),
+            ("::1", Scope::NotOneHost),
         ] {
             let ip: IpAddr = text.parse().expect("an address");
             assert_eq!(Addr::from(ip).ip(), Some(ip));

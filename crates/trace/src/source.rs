@@ -140,7 +140,7 @@ impl Reader {
 
 /// A held record: a packet, or a flow at its next packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Held {
+enum Waiting {
     Packet(Seen),
     Flow(FlowId),
 }
@@ -161,7 +161,7 @@ pub struct Source {
     ended: bool,
     sequence: u64,
     heap: BinaryHeap<Reverse<(u64, u64, usize)>>,
-    slab: Vec<Held>,
+    slab: Vec<Waiting>,
     free: Vec<usize>,
     cursors: Vec<Cursor>,
     free_cursors: Vec<u32>,
@@ -230,7 +230,7 @@ impl Source {
                 None => self.ended = true,
                 Some(Next::Packet(seen)) => {
                     self.newest = self.newest.max(seen.at);
-                    self.hold(seen.at, Held::Packet(seen));
+                    self.hold(seen.at, Waiting::Packet(seen));
                 }
                 Some(Next::Flow(flow)) => {
                     self.newest = self.newest.max(flow.first.at);
@@ -247,11 +247,11 @@ impl Source {
         self.late += u64::from(at < self.last_out);
         self.last_out = self.last_out.max(at);
         match self.slab.get(slot).copied()? {
-            Held::Packet(seen) => {
+            Waiting::Packet(seen) => {
                 self.free.push(slot);
                 Some(seen)
             }
-            Held::Flow(id) => {
+            Waiting::Flow(id) => {
                 let cursor = self.cursors.get_mut(id as usize)?;
                 let seen = cursor.packet();
                 if cursor.advance() {
@@ -286,10 +286,10 @@ impl Source {
             self.cursors.push(cursor);
             u32::try_from(self.cursors.len() - 1).unwrap_or(u32::MAX)
         };
-        self.hold(at, Held::Flow(id));
+        self.hold(at, Waiting::Flow(id));
     }
 
-    fn hold(&mut self, at: u64, held: Held) {
+    fn hold(&mut self, at: u64, held: Waiting) {
         let slot = if let Some(slot) = self.free.pop() {
             if let Some(place) = self.slab.get_mut(slot) {
                 *place = held;

@@ -191,7 +191,7 @@ impl Collector {
         if pair.src_mac.is_unicast() || pair.src_mac == Mac::THIS_MACHINE {
             self.note_mac(pair, seen);
         }
-        if pair.src.scope() != Scope::Nobody
+        if pair.src.scope() != Scope::NotOneHost
             && let Some(facts) = self.address(pair.src)
         {
             facts.sent.add(seen);
@@ -199,7 +199,7 @@ impl Collector {
             facts.partners |= 1 << (pair.dst.mix() & 63);
             facts.bare |= pair.bare;
         }
-        if pair.dst.scope() != Scope::Nobody
+        if pair.dst.scope() != Scope::NotOneHost
             && let Some(facts) = self.address(pair.dst)
         {
             facts.received += seen.count;
@@ -225,7 +225,7 @@ impl Collector {
         let Some((_, facts)) = self.macs.get_mut(at as usize) else { return };
         facts.sent.add(seen);
         facts.station |= pair.station;
-        if pair.src.scope() != Scope::Nobody {
+        if pair.src.scope() != Scope::NotOneHost {
             facts.add_address(pair.src, seen);
         }
     }
@@ -311,7 +311,7 @@ impl MacFacts {
     }
 }
 
-/// Reads one input through. `progress` is told how many bytes more were read, every few thousand records.
+/// Reads one input through. Every few thousand records `progress` gets the number of bytes read since its last call.
 pub fn survey(input: &Input, format: Option<Format>, progress: &(dyn Fn(u64) + Sync)) -> (FileSurvey, Facts) {
     let mut file = FileSurvey {
         name: input.name().to_owned(),

@@ -92,7 +92,7 @@ fn block(kind: u32, body: &[u8]) -> Vec<u8> {
 fn pcapng_in_big_endian_with_its_own_clock() {
     let mut file =
         block(0x0a0d_0d0a, &[&0x1a2b_3c4du32.to_be_bytes()[..], &[0, 1, 0, 0], &[0xff; 8]].concat());
-    file.extend(block(0xbad, b"a block nobody knows"));
+    file.extend(block(0xbad, b"an unknown block"));
     // Time stamps in units of 2^-20 s would not be exact; 10^-7 is, with an offset of 1.6 * 10^9 s.
     let options =
         [&[0, 9, 0, 1, 7, 0, 0, 0, 0, 14, 0, 8][..], &1_600_000_000i64.to_be_bytes(), &[0; 4]].concat();

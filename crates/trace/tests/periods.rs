@@ -1,4 +1,4 @@
-//! Damaged files of idle periods: an error with its reason, never a panic, whatever byte is wrong.
+//! Damaged files of idle periods: an error with its reason, never a panic, for every byte that is wrong.
 
 mod common;
 

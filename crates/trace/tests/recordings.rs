@@ -138,8 +138,8 @@ fn a_client_can_be_named_by_address_prefix_or_link_layer_address() {
         assert_eq!(report.clients[0].packets, 11_150, "{wanted}");
     }
     let mut options = options();
-    let Ok(nobody) = "10.9.8.0/24".parse::<Wanted>();
-    options.wanted = vec![nobody];
+    let Ok(absent) = "10.9.8.0/24".parse::<Wanted>();
+    options.wanted = vec![absent];
     assert!(report(&[Input::file(&path)], &options).clients.is_empty());
 }
 

@@ -216,14 +216,6 @@ impl<'a> Writer<'a> {
         Measured { writer: self, what, counts, at, width: 4 }
     }
 
-    /// Overwrites the byte at position `at`, which must have been written already.
-    pub fn patch_u8(&mut self, at: usize, v: u8) {
-        debug_assert!(at < self.position(), "patching a byte that was not written");
-        if let Some(byte) = self.out.get_mut(self.base + at) {
-            *byte = v;
-        }
-    }
-
     /// Records that a value cannot be expressed: [`Writer::finish`] will return the first such error.
     pub fn refuse(&mut self, error: Error) {
         self.failed.get_or_insert(error);

@@ -2,7 +2,7 @@
 //! corpora through the same code. Each panics if a property of the parsers does not hold; none is for use in a program.
 
 use crate::ike::{self, Message, Sealing};
-use crate::{arp, dhcp, dns, esp, ip, netbios};
+use crate::{dhcp, dns, esp, ip, netbios};
 
 /// Any bytes as an IKE message, and as a chain of decrypted payloads: what is accepted must survive emission.
 ///
@@ -197,7 +197,7 @@ fn too_big(data: &[u8], packet: &ip::Packet<'_>) {
     assert!(!ip::icmp::too_big(&error, source, 1400, &mut second), "an error answered with an error");
 }
 
-/// Any bytes as what a stand-in reads behind UDP, TCP and Ethernet: DNS in its two dialects, DHCP, NetBIOS, ARP. What is
+/// Any bytes as what a stand-in reads behind UDP and TCP: DNS in its two dialects, DHCP, NetBIOS. What is
 /// accepted survives emission.
 ///
 /// # Panics
@@ -223,12 +223,4 @@ pub fn names(data: &[u8]) {
         assert!(read.is_ok_and(|r| r.client == message.client && r.client_address == message.your_address));
     }
     let _ = netbios::keep_alive(data);
-    if let Some(arp) = arp::Arp::parse(data) {
-        let mut reply = Vec::new();
-        if arp.reply([2; 6], &mut reply) {
-            assert!(
-                arp::Arp::parse(&reply).is_some_and(|r| !r.request && r.sender == ([2; 6], arp.target.1))
-            );
-        }
-    }
 }

@@ -1,5 +1,5 @@
 //! Wire formats: IKEv2 messages, ESP and NAT-traversal framing, views of IP, TCP, UDP and ICMP packets, and the small protocols
-//! that a gateway answers for a sleeping device (ARP, DNS, DHCP, NetBIOS).
+//! that a gateway answers for a sleeping device (DNS, DHCP, NetBIOS).
 //!
 //! Owns: parsing bytes into values and emitting values as bytes. Must never: do cryptography, perform I/O, keep state
 //! between calls, or act on what it parses.
@@ -12,7 +12,6 @@
 //!   what contradicts itself: lengths that do not add up, fields that are cut short.
 //! - For a message in canonical form (reserved bits zero, one encoding for each value) `emit(parse(x)) == x`.
 
-pub mod arp;
 pub mod codec;
 pub mod dhcp;
 pub mod dns;

@@ -8,8 +8,6 @@ use crate::dns::Name as DnsName;
 
 /// UDP port of the name service.
 pub const NAME_PORT: u16 = 137;
-/// UDP port of the datagram service.
-pub const DATAGRAM_PORT: u16 = 138;
 /// TCP port of the session service.
 pub const SESSION_PORT: u16 = 139;
 /// TCP port of SMB without NetBIOS ("microsoft-ds"), with the same four bytes before each message.

@@ -1,5 +1,7 @@
 //! Replays the committed fuzz corpora through the bodies of their targets, without a fuzzer.
 
+#![expect(clippy::disallowed_methods, reason = "a test reads files of the repository")]
+
 use std::fs;
 use std::path::Path;
 

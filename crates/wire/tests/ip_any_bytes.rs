@@ -1,4 +1,4 @@
-//! Whatever arrives as an IP packet keeps the properties that the fuzz target checks.
+//! Any bytes that arrive as an IP packet keep the properties that the fuzz target checks.
 
 use dormouse_wire::fuzz;
 use proptest::collection::vec;

@@ -83,7 +83,7 @@ fn ipv6() {
         traffic_class: 0x2e,
         flow_label: 0xabcde,
         hop_limit: 7,
-        ..Ipv6Header::new(v6.src(), v6.dst(), protocol::NO_NEXT)
+        ..Ipv6Header::new(v6.src(), v6.dst(), 59)
     };
     assert_eq!(header.to_bytes(2).map(|h| h.to_vec()), Ok(packet[..40].to_vec()));
     for len in 0..packet.len() {

@@ -1,5 +1,5 @@
 //! This machine as the calibration drives it: its clock, meter and radio, and the session through the daemon's control socket. Owns the way back:
-//! what was switched is switched back, whatever happened.
+//! what was switched is switched back, also after an error.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -171,7 +171,7 @@ impl Device for Machine {
 
 impl Drop for Session {
     fn drop(&mut self) {
-        // After a panic; otherwise it has been done. There is nobody left to tell of a failure.
+        // After a panic; otherwise it has been done. A failure can no longer be reported.
         if self.suspended || self.mode.is_some() {
             let _ = self.restore();
         }
@@ -271,7 +271,7 @@ impl Session {
         Ok(())
     }
 
-    /// Comes back from a suspension, by whatever rung.
+    /// Comes back from a suspension, by any rung.
     fn back(&mut self) -> Result<(), Failure> {
         self.keep_awake()?;
         if std::mem::take(&mut self.suspended) {

@@ -60,7 +60,6 @@ pub struct Certificate {
     der: Vec<u8>,
     subject: Vec<u8>,
     issuer: Vec<u8>,
-    serial: Vec<u8>,
     spki: Vec<u8>,
     not_before: UnixTime,
     not_after: UnixTime,
@@ -92,7 +91,6 @@ impl Certificate {
         Ok(Self {
             subject: tbs.subject().to_der().map_err(malformed)?,
             issuer: tbs.issuer().to_der().map_err(malformed)?,
-            serial: tbs.serial_number().as_bytes().to_vec(),
             spki: tbs.subject_public_key_info().to_der().map_err(malformed)?,
             not_before: seconds(tbs.validity().not_before),
             not_after: seconds(tbs.validity().not_after),
@@ -147,18 +145,6 @@ impl Certificate {
     #[must_use]
     pub fn issuer(&self) -> String {
         dn::display(&self.issuer)
-    }
-
-    /// The subject in DER: what an ID payload of type ID_DER_ASN1_DN carries.
-    #[must_use]
-    pub fn subject_der(&self) -> &[u8] {
-        &self.subject
-    }
-
-    /// The serial number, big-endian.
-    #[must_use]
-    pub fn serial(&self) -> &[u8] {
-        &self.serial
     }
 
     /// The first second of its validity.

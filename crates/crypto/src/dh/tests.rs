@@ -148,7 +148,7 @@ fn wycheproof_ecdh() {
     }
 }
 
-/// Wycheproof's X25519: whatever gives a zero secret must be refused, everything else agreed on, twist and non-canonical
+/// Wycheproof's X25519: a public value that gives a zero secret must be refused, everything else agreed on, twist and non-canonical
 /// values included (RFC 7748, section 5).
 #[test]
 fn wycheproof_x25519() {

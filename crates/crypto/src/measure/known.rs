@@ -1,4 +1,4 @@
-//! Known answers for every suite, held before anything is timed. Owns the vectors; every one is somebody else's: RFC 3602,
+//! Known answers for every suite, held before anything is timed. Owns the vectors; all are published: RFC 3602,
 //! 3686, 7634, 2202, 4868, NIST SP 800-38A, 800-38D and 800-67, FIPS 81, Project Wycheproof (CCM). CCM's vectors for the
 //! 8-byte ICV, which Wycheproof lacks for the nonce of RFC 4309, were computed with OpenSSL.
 
@@ -6,7 +6,7 @@ use super::{Cipher, Integrity, Suite};
 use crate::PacketKey;
 use crate::error::Error;
 
-/// A suite that computed something else than it should: broken, whatever its speed.
+/// A suite that computed something else than it should: broken, however fast.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{suite} is broken: {what} {vector}")]
 pub struct WrongAnswer {

@@ -201,7 +201,7 @@ impl Suite {
         row.key + row.salt + self.integrity.map_or(0, |i| i.row().key)
     }
 
-    /// Keying material that everybody can know, another for each `first`: no key of it repeats another, which 3DES refuses.
+    /// Keying material that is no secret, another for each `first`: no key of it repeats another, which 3DES refuses.
     #[must_use]
     pub fn public_keymat(self, first: u8) -> Vec<u8> {
         (0..self.keymat_len()).map(|i| first.wrapping_add((i as u8).wrapping_mul(29))).collect()

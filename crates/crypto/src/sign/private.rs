@@ -1,6 +1,11 @@
 //! Our own signing keys, from the files that people have. Owns the recognition of formats and the errors that say what a file
 //! held instead; it must never show a key.
 
+#![expect(
+    clippy::disallowed_types,
+    reason = "the library takes no other source for blinding and nonces of signatures"
+)]
+
 use core::fmt;
 
 use aws_lc_rs::rand::SystemRandom;

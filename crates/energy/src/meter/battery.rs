@@ -345,7 +345,7 @@ fn total_watts(samples: &[Sample]) -> Option<f64> {
         Status::Charging => s.watts.map(|w| -w.abs()),
         Status::Idle => Some(0.0),
     };
-    // Nobody admits to supplying: then the only one that says anything does.
+    // No driver reports that its battery discharges: then the only one that reports power supplies.
     if samples.iter().all(|s| s.status != Status::Discharging) {
         return samples.iter().map(|s| s.watts.map(f64::abs)).sum();
     }

@@ -72,7 +72,7 @@ fn common(a: u64, b: u64) -> u64 {
         let (times, rest) = (large / small, large % small);
         let rest = rest.min(small - rest);
         let rounding = times.saturating_add(2);
-        // A step so small that rounding could be mistaken for it is told exactly.
+        // A step so small that rounding could be mistaken for it is compared exactly.
         if rest == 0 || (rest <= rounding && rounding <= small / 8) {
             return small.max(1);
         }

@@ -7,7 +7,7 @@
 //! | [`Kind::BatteryPower`] | the same | the gauge's power, integrated between readings |
 //! | [`Kind::Platform`] | what the maker wired to the processor's platform counter | RAPL domain `psys` |
 //! | [`Kind::Package`] | processor and memory; **not** the WiFi card | RAPL domains `package-*` and `dram` |
-//! | [`Kind::External`] | whatever the instrument was clamped to | a CSV file, `W = ∫ v·i dt` (paper 001, section 5.1) |
+//! | [`Kind::External`] | the circuit that the instrument is clamped to | a CSV file, `W = ∫ v·i dt` (paper 001, section 5.1) |
 //!
 //! - [`counter`]: counters that wrap.
 //! - [`integral`]: power over time.
@@ -34,9 +34,9 @@ pub use grain::Grain;
 
 /// A source of energy readings.
 ///
-/// Reading is cheap (a few small files, or what an instrument wrote since), never blocks and never panics, whatever the files
-/// hold. A meter must be read now and then, at the latest when [`Meter::read_within`] is over: counters wrap, and power that
-/// nobody looked at was not counted.
+/// Reading is cheap (a few small files, or what an instrument wrote since), never blocks and never panics, also where the files
+/// hold garbage. A meter must be read now and then, at the latest when [`Meter::read_within`] is over: counters wrap, and power between
+/// two readings further apart was not counted.
 pub trait Meter: Send + fmt::Debug {
     /// What it is.
     fn source(&self) -> &Source;
@@ -47,7 +47,7 @@ pub trait Meter: Send + fmt::Debug {
     /// [`Reading::uncounted`].
     ///
     /// # Errors
-    /// [`MeterError::OnMains`] while a battery is not what the device lives on; otherwise what could not be read.
+    /// [`MeterError::OnMains`] while a battery does not supply the device alone; otherwise what could not be read.
     fn read(&mut self, now: Instant) -> Result<Reading, MeterError>;
 
     /// How coarse and how slow it is, as far as it has shown.
@@ -108,8 +108,8 @@ impl Kind {
         }
     }
 
-    /// Whether the radio's consumption is part of what it counts. False for a processor's counter; true as far as anybody can know
-    /// for the others.
+    /// Whether the radio's consumption is part of what it counts. False for a processor's counter; assumed for the
+    /// others, which do not say.
     #[must_use]
     pub const fn sees_radio(self) -> bool {
         !matches!(self, Self::Package)
@@ -169,7 +169,7 @@ pub enum MeterError {
     /// There is no such meter.
     #[error("there is no {kind} meter: {why}")]
     Absent {
-        /// Which.
+        /// The kind of meter.
         kind: Kind,
         /// What was looked for.
         why: String,

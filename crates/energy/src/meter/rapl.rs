@@ -27,7 +27,7 @@ pub fn counts(kind: Kind, domain: &str) -> bool {
     }
 }
 
-/// The processors refresh every millisecond, whatever the looks at them can show; in seconds.
+/// The processors refresh every millisecond, also where readings are too far apart to show it; in seconds.
 const REFRESH: f64 = 1e-3;
 
 #[derive(Clone, Debug)]

@@ -51,7 +51,7 @@ impl Decision {
 
 /// Why a decision is what it is, for people.
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub struct Outlook {
+pub struct Prediction {
     /// What it is expected to save against a radio that stays on, in seconds of idle radio; `None` if nothing was predicted.
     pub saving: Option<f64>,
     /// Who had the last word.
@@ -78,8 +78,8 @@ pub trait Scheduler: Send {
     fn decide(&mut self) -> Decision;
 
     /// Why the last [`Scheduler::decide`] answered as it did.
-    fn outlook(&self) -> Outlook {
-        Outlook { saving: None, by: "rule" }
+    fn prediction(&self) -> Prediction {
+        Prediction { saving: None, by: "rule" }
     }
 
     /// The idle period is over: it lasted `idle` from the last packet to the one that ended it.

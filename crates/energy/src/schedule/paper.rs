@@ -52,7 +52,7 @@ pub struct AverageUser {
 }
 
 impl AverageUser {
-    /// From idle periods of a population, in seconds. Without any, nobody is ever idle for long.
+    /// From idle periods of a population, in seconds. Without any, no idle period is expected to last.
     #[must_use]
     pub fn from_periods(periods: impl IntoIterator<Item = f64>) -> Self {
         let mut counts = [0u64; AGES + 1];

@@ -90,7 +90,7 @@ impl Pair {
         let inner = &mut datagram[accepted.opened.inner];
         let tunnel = self.receiver.get(accepted.id).unwrap();
         let rebuilt = tunnel.rebuild(accepted.opened.next_header, accepted.flow, inner, self.outer)?;
-        let packet = [rebuilt.header.as_bytes(), &inner[rebuilt.skip..]].concat();
+        let packet = [rebuilt.header.unwrap().as_bytes(), &inner[rebuilt.skip..]].concat();
         assert_eq!(flow(&packet), Some(rebuilt.flow));
         Ok(packet)
     }
@@ -236,7 +236,7 @@ fn transport_mode_gets_its_header_checksum_and_mark_back_behind_a_nat() {
     let outer = Outer { source: here, destination: gateway, ecn: Ecn::Ce };
     let rebuilt = tunnel.rebuild(17, None, &mut payload, outer).unwrap();
     assert_eq!((rebuilt.flow.src, rebuilt.flow.dst, rebuilt.skip), (here, gateway, 0));
-    assert_eq!(rebuilt.header.as_bytes()[1], Ecn::Ce as u8);
+    assert_eq!(rebuilt.header.unwrap().as_bytes()[1], Ecn::Ce as u8);
     assert_eq!(sum(&payload, here), 0);
     let mut options = v4("94040000");
     assert_eq!(tunnel.strip(&mut options), None, "they would have to move outside");

@@ -40,7 +40,7 @@ impl Netlink {
         self.0.change(&|| format!("ip link set {} mtu {mtu}", name(index)), Message::SetLink(message), 0)
     }
 
-    /// Gives an interface an address. No route comes with it, and IPv6 does not look for duplicates: nobody else is in the tunnel.
+    /// Gives an interface an address. No route comes with it, and IPv6 does not look for duplicates: no other host shares the tunnel's link.
     ///
     /// # Errors
     /// The kernel's: `EEXIST` if it has it already.
@@ -69,7 +69,7 @@ impl Netlink {
         self.0.change(&what, Message::NewRoute(route_message(route)), NLM_F_CREATE | NLM_F_EXCL)
     }
 
-    /// Adds a route of somebody else's again, under its own protocol number.
+    /// Adds a route again that another program had installed, under its own protocol number.
     ///
     /// # Errors
     /// As [`Netlink::add_route`].
@@ -80,7 +80,7 @@ impl Netlink {
         self.0.change(&what, Message::NewRoute(message), NLM_F_CREATE | NLM_F_EXCL)
     }
 
-    /// Removes a route of ours ([`PROTOCOL`]); never somebody else's. It is no error if it is gone already.
+    /// Removes a route of ours ([`PROTOCOL`]); never another program's. It is no error if it is gone already.
     ///
     /// # Errors
     /// The kernel's.

@@ -1,4 +1,4 @@
-//! The ledger: what was installed is removed, all of it and nothing else.
+//! The ledger: removes exactly the addresses, routes and rules that were installed. Owns the list of them.
 
 use super::{Error, Netlink, PROTOCOL, Route, Rule};
 use ipnet::IpNet;
@@ -38,7 +38,7 @@ impl Ledger {
     /// things it removed.
     ///
     /// # Errors
-    /// The kernel's; whatever could be removed is.
+    /// The kernel's; the others are removed all the same.
     pub fn remove_stale(&mut self) -> Result<usize, Error> {
         let table = self.table;
         let ours = |protocol: u8, of: u32| protocol == PROTOCOL && of == table;
@@ -132,14 +132,6 @@ impl Ledger {
         self.remove(Entry::Route(route))
     }
 
-    /// Removes a rule. Nothing happens if it is not in the ledger.
-    ///
-    /// # Errors
-    /// The kernel's; it stays in the ledger then.
-    pub fn remove_rule(&mut self, rule: Rule) -> Result<(), Error> {
-        self.remove(Entry::Rule(rule))
-    }
-
     fn remove(&mut self, entry: Entry) -> Result<(), Error> {
         if self.entries.contains(&entry) {
             remove(&mut self.netlink, &entry)?;
@@ -151,7 +143,7 @@ impl Ledger {
     /// Removes everything.
     ///
     /// # Errors
-    /// The first that the kernel gave; whatever could be removed is, and what could not stays in the ledger.
+    /// The first that the kernel gave. What could not be removed stays in the ledger, the others are removed.
     pub fn remove_all(&mut self) -> Result<(), Error> {
         let mut first = Ok(());
         for entry in std::mem::take(&mut self.entries) {

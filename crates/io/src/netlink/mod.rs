@@ -2,7 +2,7 @@
 //!
 //! [`Netlink`] asks and changes; [`Ledger`] also remembers what it installed, so that exactly that is removed, and recognises
 //! what an earlier run left behind; [`Monitor`] reports what others change. All calls are synchronous: the kernel answers
-//! before `sendmsg` returns. `CAP_NET_ADMIN` is needed to change anything.
+//! before `sendmsg` returns, and is waited for 5 s at most if it does not. `CAP_NET_ADMIN` is needed to change anything.
 //!
 //! # How the tunnel's own packets stay out of the tunnel
 //! The tunnel's routes lie in a table of their own ([`TABLE`]), which a policy rule consults for every packet that does not carry the
@@ -15,6 +15,7 @@
 mod change;
 mod ledger;
 mod monitor;
+mod outer;
 mod query;
 mod socket;
 
@@ -32,7 +33,7 @@ pub const PROTOCOL: u8 = 109;
 pub const TABLE: u32 = 25709;
 /// Mark of the tunnel's own packets.
 pub const MARK: u32 = 25709;
-/// Priority of the tunnel's rules, give or take two: before `main` (32766) and whatever a manager puts there, behind `local` (0).
+/// Priority of the tunnel's rules, give or take two: before `main` (32766) and the rules of network managers, behind `local` (0).
 pub const PRIORITY: u32 = 5200;
 /// The kernel's main table.
 pub const MAIN: u32 = 254;
@@ -88,6 +89,8 @@ pub struct Address {
     pub global: bool,
     /// Usable as a source: neither tentative, nor deprecated, nor a duplicate.
     pub preferred: bool,
+    /// IPv6: made up for privacy, and gone in some hours or days.
+    pub temporary: bool,
 }
 
 /// What a route does.
@@ -164,7 +167,7 @@ pub struct Rule {
     pub protocol: u8,
 }
 
-/// An address that this machine answers ARP or neighbour discovery for on an interface, in the place of whoever has it.
+/// An address that this machine answers ARP or neighbour discovery for on an interface, in the place of the host that has it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, serde::Serialize, serde::Deserialize)]
 pub struct Neighbour {
     /// The interface.
@@ -216,7 +219,7 @@ pub fn own_side_rule(net: IpNet) -> Rule {
     Rule { priority: PRIORITY - 2, to: Some(net.trunc()), ..main_rule(matches!(net, IpNet::V6(_))) }
 }
 
-/// Whatever the main table knows more exactly than by its default route.
+/// Into the main table, its default routes left out.
 fn main_rule(v6: bool) -> Rule {
     Rule {
         priority: PRIORITY,

@@ -1,13 +1,13 @@
 //! What others change: a nonblocking socket that reports links, addresses and routes.
 
-use super::socket::{BUFFER, parts};
+use super::socket::{BUFFER, descriptor, parts};
 use super::{Address, Error, Link, PROTOCOL, Route, query};
 use netlink_packet_core::NetlinkPayload;
 use netlink_packet_route::RouteNetlinkMessage as Message;
 use netlink_sys::{Socket, protocols::NETLINK_ROUTE};
 use std::collections::VecDeque;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 
 /// Multicast groups of rtnetlink: links, IPv4 and IPv6 addresses, IPv4 and IPv6 routes (`RTNLGRP_*`).
 const GROUPS: [u32; 5] = [1, 5, 9, 7, 11];
@@ -123,9 +123,7 @@ fn own(change: &NetworkChange, ignored: Option<u32>) -> bool {
 }
 
 impl AsFd for Monitor {
-    #[expect(unsafe_code, reason = "netlink-sys gives the raw number only")]
     fn as_fd(&self) -> BorrowedFd<'_> {
-        // SAFETY: the socket owns the descriptor and lives at least as long as the borrow of `self`.
-        unsafe { BorrowedFd::borrow_raw(self.socket.as_raw_fd()) }
+        descriptor(&self.socket)
     }
 }

@@ -168,6 +168,8 @@ pub(super) fn address(message: &AddressMessage) -> Option<Address> {
         index: message.header.index,
         net,
         global: message.header.scope == AddressScope::Universe,
+        // IPv4 uses the same bit for a second address of a prefix.
+        temporary: net.addr().is_ipv6() && flags.contains(AddressFlags::Secondary),
         preferred: !flags.intersects(unfit) || (optimistic && !flags.contains(AddressFlags::Dadfailed)),
     })
 }

@@ -1,12 +1,18 @@
-//! One request at a time over a netlink socket. Owns sequence numbers and the reading of answers; knows no routes.
+//! One request at a time over a netlink socket. Owns sequence numbers, the reading of answers and how long they are waited for; knows no
+//! routes.
 
 use super::Error;
+use crate::clock::BootClock;
 use netlink_packet_core::{
     NLM_F_ACK, NLM_F_DUMP, NLM_F_REQUEST, NetlinkHeader, NetlinkMessage, NetlinkPayload,
 };
 use netlink_packet_route::RouteNetlinkMessage as Message;
 use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::time::Duration;
 
 /// The kernel splits dumps into parts that fit here (it uses 32 KiB at most).
 pub(super) const BUFFER: usize = 64 << 10;
@@ -15,12 +21,16 @@ const ATTEMPTS: usize = 8;
 const HEADER: usize = 16;
 /// `NLM_F_DUMP_INTR`: the dump is inconsistent.
 const INTERRUPTED: u16 = 0x10;
+/// The longest that one request may take. The kernel answers within the system call, unless an answer was lost for want of memory.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 #[derive(Debug)]
 pub(super) struct Requests {
     socket: Socket,
     sequence: u32,
     buffer: Vec<u8>,
+    /// [`PATIENCE`].
+    limit: Duration,
 }
 
 /// Why an answer ended.
@@ -34,10 +44,11 @@ impl Requests {
         let open = || -> io::Result<Socket> {
             let mut socket = Socket::new(NETLINK_ROUTE)?;
             socket.bind_auto()?;
+            socket.set_non_blocking(true)?;
             Ok(socket)
         };
         let socket = open().map_err(|source| Error { what: "open a netlink socket".into(), source })?;
-        Ok(Self { socket, sequence: 0, buffer: Vec::with_capacity(BUFFER) })
+        Ok(Self { socket, sequence: 0, buffer: Vec::with_capacity(BUFFER), limit: PATIENCE })
     }
 
     /// A change: answered by an acknowledgement. `flags` in addition to those of every request.
@@ -91,10 +102,15 @@ impl Requests {
         request.serialize(&mut bytes);
         self.socket.send_to(&bytes, &SocketAddr::new(0, 0), 0)?;
         let mut disturbed = false;
+        let until = BootClock::now() + self.limit;
         loop {
             self.buffer.clear();
             match self.socket.recv(&mut self.buffer, 0) {
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
+                    self.wait(until.saturating_since(BootClock::now()))?;
+                    continue;
+                }
                 received => received?,
             };
             for part in parts(&self.buffer) {
@@ -114,6 +130,28 @@ impl Requests {
             }
         }
     }
+}
+
+impl Requests {
+    /// Waits for an answer at most as long as is `left`.
+    fn wait(&self, left: Duration) -> io::Result<()> {
+        if left.is_zero() {
+            let what = format!("the kernel did not answer within {:?}", self.limit);
+            return Err(io::Error::new(io::ErrorKind::TimedOut, what));
+        }
+        let ms = PollTimeout::try_from(left.as_millis().saturating_add(1)).unwrap_or(PollTimeout::MAX);
+        match poll(&mut [PollFd::new(descriptor(&self.socket), PollFlags::POLLIN)], ms) {
+            Ok(_) | Err(Errno::EINTR) => Ok(()),
+            Err(e) => Err(e.into()),
+        }
+    }
+}
+
+/// The descriptor of a socket.
+#[expect(unsafe_code, reason = "netlink-sys gives the raw number only")]
+pub(super) fn descriptor(socket: &Socket) -> BorrowedFd<'_> {
+    // SAFETY: the socket owns the descriptor and lives at least as long as the borrow.
+    unsafe { BorrowedFd::borrow_raw(socket.as_raw_fd()) }
 }
 
 /// One message of a buffer.
@@ -151,6 +189,23 @@ pub(super) fn parts(mut buffer: &[u8]) -> impl Iterator<Item = Part<'_>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use netlink_packet_route::link::LinkMessage;
+
+    #[test]
+    fn an_answer_that_has_no_end_is_waited_for_within_bounds() {
+        let mut requests = Requests::new().unwrap();
+        requests.limit = Duration::from_millis(50);
+        let mut message = LinkMessage::default();
+        message.header.index = 1;
+        let mut answers = 0;
+        // Without NLM_F_ACK the kernel sends the link and nothing after it.
+        let end = requests.exchange(Message::GetLink(message), NLM_F_REQUEST, &mut |_| answers += 1);
+        assert_eq!(end.map(drop).unwrap_err().kind(), io::ErrorKind::TimedOut);
+        assert_eq!(answers, 1);
+        requests.limit = PATIENCE;
+        let links = requests.dump("ip link show", &Message::GetLink(LinkMessage::default())).unwrap();
+        assert!(!links.is_empty(), "the socket goes on");
+    }
 
     #[test]
     fn a_buffer_is_read_as_far_as_it_is_whole() {

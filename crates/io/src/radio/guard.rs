@@ -1,5 +1,5 @@
 //! The radio's guard: a [`Radio`] in a process of its own, which stays root with `CAP_NET_ADMIN` while the daemon becomes
-//! somebody else, takes orders that may take seconds, and outlives the daemon long enough to put the radio back on.
+//! an ordinary user, takes orders that may take seconds, and outlives the daemon long enough to put the radio back on.
 //!
 //! The daemon's program runs again as the guard, under a hidden argument of its choice:
 //!
@@ -26,8 +26,8 @@
 
 use super::restore::{Restoring, open_mark};
 use super::{Choice, Options, Radio, RadioError, RadioState};
+use crate::helper::{self, Helper};
 use crate::privileges;
-use crate::servant::{self, Servant};
 use serde::{Deserialize, Serialize};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
@@ -64,7 +64,7 @@ enum Message {
 /// The daemon's end. Orders never wait: register the guard with the [`crate::poller::Poller`] and call [`Guard::next`] when it
 /// is readable. Dropping it puts the radio back on and waits until that is done.
 #[derive(Debug)]
-pub struct Guard(Servant);
+pub struct Guard(Helper);
 
 impl Guard {
     /// Starts `program` with `arguments`, which must end up in [`serve`], and tells it to select a radio.
@@ -72,9 +72,9 @@ impl Guard {
     /// # Errors
     /// If it cannot be started.
     pub fn spawn(program: &Path, arguments: &[&str], options: &Options) -> Result<Self, RadioError> {
-        let mut servant = Servant::spawn(program, arguments).map_err(RadioError::Guard)?;
-        servant.order(&Message::Select(Box::new(options.clone()))).map_err(RadioError::Guard)?;
-        Ok(Self(servant))
+        let mut helper = Helper::spawn(program, arguments).map_err(RadioError::Guard)?;
+        helper.order(&Message::Select(Box::new(options.clone()))).map_err(RadioError::Guard)?;
+        Ok(Self(helper))
     }
 
     /// Its process id.
@@ -123,9 +123,9 @@ impl AsFd for Guard {
 /// # Errors
 /// If signals or capabilities cannot be given up.
 pub fn serve() -> Result<(), RadioError> {
-    let socket = servant::begin().map_err(RadioError::Guard)?;
+    let socket = helper::begin().map_err(RadioError::Guard)?;
     let mut radio: Result<Restoring, String> = Err("none was selected".into());
-    servant::serve(socket, |message: Result<Message, String>| match message {
+    helper::serve(&socket, |message: Result<Message, String>| match message {
         Ok(Message::Select(options)) => {
             radio = select(&options).map_err(|e| e.to_string());
             Reply::Selected(match &radio {
@@ -135,8 +135,10 @@ pub fn serve() -> Result<(), RadioError> {
         }
         Ok(Message::Order(order)) => Reply::Done(order, obey(&mut radio, order)),
         Err(why) => Reply::Done(Order::State, Err(why)),
-    })
-    .map_err(RadioError::Guard)
+    });
+    // Dropped here: the radio is put back on.
+    drop(radio);
+    Ok(())
 }
 
 /// Gives up what is not needed, then selects. The user's own programs may need anything, so with them everything is kept.

@@ -1,8 +1,8 @@
 //! The radio as a link: its interface is taken down and up (rtnetlink). For wired test hosts, and for radios without a switch:
 //! an 802.11 device whose last interface is down has no power.
 //!
-//! Taking a link down makes the kernel forget its routes and IPv6 addresses. Where somebody manages the interface they come
-//! back by themselves; where nobody does, [`Link::on`] puts the routes back, and the kernel is asked to keep the addresses.
+//! Taking a link down makes the kernel forget its routes and IPv6 addresses. Where a network manager has the interface they
+//! come back by themselves; elsewhere [`Link::on`] puts the routes back, and the kernel is asked to keep the addresses.
 
 use super::interface::Interface;
 use super::{Attempt, Options, Power, RadioError, RadioState, Switch};
@@ -142,7 +142,7 @@ impl Switch for Link {
         self.kept.is_some()
     }
 
-    fn adopt(&mut self) {
+    fn adopt(&mut self, _: Option<String>) {
         self.kept.get_or_insert_default();
     }
 }

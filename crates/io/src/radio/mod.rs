@@ -1,4 +1,4 @@
-//! The radio: switched off while the device sleeps, and on again, by whatever manages it on this machine.
+//! The radio: switches it off while the device sleeps, and on again, by way of the service that manages it on this machine.
 //!
 //! Owns the choice of the way and the promise to restore; decides nothing about when. Four ways, the first that works here
 //! ([`select`]):
@@ -6,7 +6,7 @@
 //! 1. [`Driver::NetworkManager`], where it runs and manages the interface: it is asked over D-Bus to let go of the device, whose
 //!    link is then taken down, and to take it back on the same network.
 //! 2. [`Driver::Rfkill`]: the soft block of this one radio's switch (`/dev/rfkill`). Joining the network again is left to
-//!    whoever did it before (wpa_supplicant, iwd); nl80211 tells whether it has happened.
+//!    the program that did it before (wpa_supplicant, iwd); nl80211 tells whether it has happened.
 //! 3. [`Driver::Link`]: the interface is taken down and up. Only for a radio without a switch, or where the interface is named in
 //!    the configuration: taking down a machine's only wire unasked would be rude.
 //! 4. [`Driver::Command`]: the user's own programs.
@@ -14,13 +14,13 @@
 //! A radio never wakes by itself here: nothing in this module has a timer while it is off.
 //!
 //! # Blocking, privileges, and crashes
-//! The calls of [`Radio`] block, up to a stated bound ([`PATIENCE`] or a command's time-out), need root, and must be undone whatever
-//! happens to the daemon. So the daemon, which is one thread, unprivileged and mortal, does not make them: it runs a [`Guard`], a
+//! The calls of [`Radio`] block, up to a stated bound ([`PATIENCE`] or a command's time-out), need root, and must be undone
+//! however the daemon ends. So the daemon, which is one thread, unprivileged and mortal, does not make them: it runs a [`Guard`], a
 //! process of its own that keeps root and `CAP_NET_ADMIN`, and gives it orders that never wait. When the daemon ends, also by
 //! SIGKILL, the guard puts the radio back on. When the guard itself, or the machine, goes down with the radio off, the file
-//! [`Options::mark`] says so and the next start puts it back on (a soft block outlives a reboot: systemd-rfkill restores it).
+//! [`Options::mark`] says so and the next start puts it back on, or tries again with every later order until that works (a soft block outlives a reboot: systemd-rfkill restores it).
 //!
-//! What somebody else has switched off stays off: [`Radio::on`] undoes what [`Radio::off`] did, and no more.
+//! What others have switched off stays off: [`Radio::on`] undoes what [`Radio::off`] did, and no more.
 
 mod command;
 mod guard;
@@ -61,7 +61,7 @@ pub trait Radio: Send + fmt::Debug {
     /// If it cannot be done; what was done half is undone.
     fn off(&mut self) -> Result<(), RadioError>;
 
-    /// Undoes [`Radio::off`]. Returns once the radio has power and whoever joins networks knows that it should; the network
+    /// Undoes [`Radio::off`]. Returns once the radio has power and the program that joins networks knows that it should; the network
     /// itself comes later ([`crate::netlink::Monitor`] sees it). Without an `off` before it, does nothing.
     ///
     /// # Errors
@@ -83,7 +83,7 @@ pub enum Power {
     On,
     /// We have switched it off.
     Off,
-    /// Somebody else has: a key, a switch on the machine, the user's desktop. [`Radio::on`] does not change that.
+    /// Others have: a key, a switch on the machine, the user's desktop. [`Radio::on`] does not change that.
     Blocked,
     /// The driver cannot tell.
     Unknown,
@@ -231,7 +231,8 @@ pub fn select(options: &Options) -> Result<Box<dyn Radio>, RadioError> {
 /// # Errors
 /// [`RadioError::Nowhere`], with a reason for each way.
 pub fn survey(options: &Options) -> Result<Choice, RadioError> {
-    choose(options).map(|found| Choice { driver: found.switch.name().into(), why: found.why })
+    choose(options, Purpose::Switch)
+        .map(|found| Choice { driver: found.switch.name().into(), why: found.why })
 }
 
 /// A way and why it was chosen.
@@ -255,8 +256,13 @@ trait Switch: Send + fmt::Debug {
     fn state(&mut self) -> Result<RadioState, RadioError>;
     /// True from an `off` that changed something to the `on` that undid it.
     fn holds(&self) -> bool;
-    /// Takes it that an earlier run switched the radio off this way: the next `on` undoes it as well as it can.
-    fn adopt(&mut self);
+    /// Names the network that the radio is joined to, in the driver's own terms, if the driver needs it to join that network again.
+    fn network(&mut self) -> Option<String> {
+        None
+    }
+    /// Takes over from an earlier run that switched the radio off this way while it was joined to `network`: the next `on` undoes it
+    /// as well as it can.
+    fn adopt(&mut self, network: Option<String>);
 }
 
 /// What [`choose`] finds.
@@ -266,8 +272,17 @@ struct Found {
     why: String,
 }
 
+/// What a way is looked for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Purpose {
+    /// To switch the radio off and on: only what can do both now.
+    Switch,
+    /// To switch on what an earlier run left off: a manager that was made to let go of the device is the right one.
+    BringBack,
+}
+
 /// Tries the ways in their order, or the one that is asked for.
-fn choose(options: &Options) -> Result<Found, RadioError> {
+fn choose(options: &Options, purpose: Purpose) -> Result<Found, RadioError> {
     const ALL: [Driver; 4] = [Driver::NetworkManager, Driver::Rfkill, Driver::Link, Driver::Command];
     let one = [options.driver];
     let order: &[Driver] = if options.driver == Driver::Auto { &ALL } else { &one };
@@ -277,7 +292,7 @@ fn choose(options: &Options) -> Result<Found, RadioError> {
         let attempt = match (driver, &interface) {
             (Driver::Command, _) => command::find(options),
             (_, Err(why)) => Err(why.clone()),
-            (Driver::NetworkManager, Ok(interface)) => networkmanager::find(options, interface),
+            (Driver::NetworkManager, Ok(interface)) => networkmanager::find(options, interface, purpose),
             (Driver::Rfkill, Ok(interface)) => rfkill::find(options, interface),
             (Driver::Link | Driver::Auto, Ok(interface)) => link::find(options, interface),
         };

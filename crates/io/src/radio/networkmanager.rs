@@ -15,10 +15,10 @@
 //! have moved. If it has chosen a network by itself meanwhile, that choice stands.
 
 use super::interface::Interface;
-use super::{Attempt, Options, PATIENCE, Power, RadioError, RadioState, Switch, wait_for};
+use super::{Attempt, Options, PATIENCE, Power, Purpose, RadioError, RadioState, Switch, wait_for};
+use crate::dbus;
 use crate::netlink::Netlink;
 use serde::Serialize;
-use zbus::connection::Builder;
 use zbus::wire::{DynamicDeserialize, DynamicType};
 use zbus::{Connection, Message, OwnedObjectPath, OwnedVariant, Variant};
 
@@ -47,26 +47,26 @@ struct Device {
 }
 
 /// What is to be undone.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Kept {
     /// UUID of the connection profile that was active.
     profile: Option<String>,
 }
 
-pub(super) fn find(options: &Options, interface: &Interface) -> Attempt {
+pub(super) fn find(options: &Options, interface: &Interface, purpose: Purpose) -> Attempt {
     let device = Device { bus: options.bus.clone(), interface: interface.name.clone(), kept: None };
-    let why = device.usable()?;
+    let why = device.usable(purpose)?;
     Ok((Box::new(device), why))
 }
 
 impl Device {
     /// Why NetworkManager is to be used, or why not.
-    fn usable(&self) -> Result<String, String> {
+    fn usable(&self, purpose: Purpose) -> Result<String, String> {
         let bus = Bus::connect(self.bus.as_deref()).map_err(|error| {
             tracing::debug!(%error, "D-Bus");
             "there is no D-Bus".to_owned()
         })?;
-        if !bus.has_owner().map_err(|e| format!("D-Bus does not answer: {e}"))? {
+        if !dbus::has_owner(&bus.0, BUS_NAME).map_err(|e| format!("D-Bus does not answer: {e}"))? {
             return Err("it does not run".into());
         }
         let interface = &self.interface;
@@ -75,8 +75,9 @@ impl Device {
         if kind != WIFI {
             return Err(format!("{interface} is not WiFi to it"));
         }
-        // A device that an earlier run made it let go of is seen to by the mark before this is asked.
-        if !bus.get::<bool>(&device, DEVICE, "Managed").map_err(|e| e.to_string())? {
+        if purpose == Purpose::Switch
+            && !bus.get::<bool>(&device, DEVICE, "Managed").map_err(|e| e.to_string())?
+        {
             return Err(format!("it does not manage {interface}"));
         }
         let version: String = bus.get(MANAGER_PATH, BUS_NAME, "Version").unwrap_or_default();
@@ -103,7 +104,7 @@ impl Device {
         bus.get(active.as_str(), ACTIVE, "Uuid").map(Some)
     }
 
-    /// Waits until the link is down, and takes it down where nobody else does.
+    /// Waits until the link is down, and takes it down where NetworkManager leaves it up.
     fn link_down(&self) -> Result<(), RadioError> {
         let mut netlink = Netlink::new().map_err(|e| RadioError::step(NAME, &self.interface, e))?;
         // A device without a link here (a test's) needs nothing.
@@ -193,8 +194,13 @@ impl Switch for Device {
         self.kept.is_some()
     }
 
-    fn adopt(&mut self) {
-        self.kept.get_or_insert_default();
+    fn network(&mut self) -> Option<String> {
+        let (bus, device) = self.open().ok()?;
+        Self::active_profile(&bus, &device).unwrap_or_default()
+    }
+
+    fn adopt(&mut self, network: Option<String>) {
+        self.kept.get_or_insert(Kept { profile: network });
     }
 }
 
@@ -210,24 +216,7 @@ struct Bus(Connection);
 
 impl Bus {
     fn connect(address: Option<&str>) -> zbus::Result<Self> {
-        let builder = match address {
-            Some(address) => Builder::address(address),
-            None => Builder::system(),
-        };
-        zbus::block_on(builder.method_timeout(PATIENCE).build()).map(Self)
-    }
-
-    fn has_owner(&self) -> zbus::Result<bool> {
-        const DBUS: &str = "org.freedesktop.DBus";
-        zbus::block_on(self.0.call_method(
-            Some(DBUS),
-            "/org/freedesktop/DBus",
-            Some(DBUS),
-            "NameHasOwner",
-            &BUS_NAME,
-        ))?
-        .body()
-        .deserialize()
+        dbus::connect(address, PATIENCE).map(Self)
     }
 
     fn send<B>(&self, path: &str, interface: &str, method: &str, body: &B) -> zbus::Result<Message>

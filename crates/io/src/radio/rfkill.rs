@@ -1,7 +1,7 @@
 //! The radio's own switch: a soft block through `/dev/rfkill`, of one 802.11 device and no other.
 //!
 //! Blocking takes every interface of the device down; the kernel does not take them up again afterwards. wpa_supplicant does,
-//! for its own; [`Rfkill::on`] does for whatever was up before. Who joins networks goes on doing so by itself.
+//! for its own; [`Rfkill::on`] does for the interfaces that were up before. Programs that join networks go on doing so by themselves.
 
 use super::interface::{Interface, phy_of};
 use super::nl80211::Nl80211;
@@ -215,7 +215,7 @@ impl Switch for Rfkill {
         self.kept.is_some()
     }
 
-    fn adopt(&mut self) {
+    fn adopt(&mut self, _: Option<String>) {
         self.kept.get_or_insert_with(|| vec![self.interface.clone()]);
     }
 }

@@ -1,8 +1,8 @@
 //! `/etc/resolv.conf` itself, for machines where nothing manages it.
 //!
 //! The file as it was travels inside the new one, as comments: there is no second file that could be lost, left behind or
-//! mixed up between namespaces, and any later run can restore, whatever crashed. If somebody else rewrites the file meanwhile,
-//! our marks are gone with it, and it is left alone.
+//! mixed up between namespaces, and any later run can restore after a crash. If another program rewrites the file meanwhile, our
+//! marks are gone with it, and it is left alone.
 //!
 //! ```text
 //! # dormouse0: name servers of the VPN. Lines after "#|" are this file as it was; they come back when the tunnel goes down.
@@ -28,7 +28,7 @@ const LINE: &str = "#|";
 const LAST: &str = "#!";
 /// The C library reads three servers and no more.
 const MAX_SERVERS: usize = 3;
-/// Nobody's resolv.conf is larger, in bytes.
+/// Longest file that is read, in bytes.
 const MAX_SIZE: u64 = 1 << 20;
 
 /// Why the file could not be read or written.

@@ -1,9 +1,8 @@
 //! The DNS guard: a [`Resolver`] in a process of its own, which stays root without any capability while the daemon becomes
-//! somebody else.
+//! an ordinary user.
 //!
-//! The two talk over a socket pair, one JSON object a line. The end of the daemon, however it comes, is the end of that
-//! socket: the guard restores DNS and ends. It does not obey SIGTERM, SIGINT or SIGHUP, which reach the whole control group and
-//! would make it end too early.
+//! However the daemon ends, the guard restores DNS and ends too (`crate::helper`). Where the guard itself was killed, the next one
+//! restores what it left: [`Guard::choose`].
 //!
 //! The daemon's program runs again as the guard, under a hidden argument of its choice:
 //!
@@ -19,16 +18,15 @@
 //! ```
 
 use super::{Choice, Error, Options, Resolver, Settings};
-use crate::servant::{self, Servant};
+use crate::helper::{self, Helper};
 use serde::{Deserialize, Serialize};
-use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::net::UnixStream;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 enum Order {
-    Choose,
+    Choose { interface: String },
     Set(Settings),
     Revert,
 }
@@ -48,7 +46,7 @@ pub enum GuardReply {
 /// The daemon's end. Orders never wait: register the guard with the [`crate::poller::Poller`] and call [`Guard::next`] when it
 /// is readable. Dropping it makes the guard restore DNS and end.
 #[derive(Debug)]
-pub struct Guard(Servant);
+pub struct Guard(Helper);
 
 impl Guard {
     /// Starts `program` with `arguments`, which must end up in [`serve`].
@@ -56,7 +54,7 @@ impl Guard {
     /// # Errors
     /// If it cannot be started.
     pub fn spawn(program: &Path, arguments: &[&str]) -> Result<Self, Error> {
-        Servant::spawn(program, arguments).map(Self).map_err(Error::Guard)
+        Helper::spawn(program, arguments).map(Self).map_err(Error::Guard)
     }
 
     /// Its process id.
@@ -65,12 +63,13 @@ impl Guard {
         self.0.pid()
     }
 
-    /// Asks which method would be used.
+    /// Asks which method would be used for the tunnel interface of this name, and removes what an earlier run that was killed may
+    /// have left installed for it.
     ///
     /// # Errors
     /// If the guard is gone.
-    pub fn choose(&mut self) -> Result<(), Error> {
-        self.0.order(&Order::Choose).map_err(Error::Guard)
+    pub fn choose(&mut self, interface: &str) -> Result<(), Error> {
+        self.0.order(&Order::Choose { interface: interface.into() }).map_err(Error::Guard)
     }
 
     /// Orders name servers to be installed.
@@ -121,71 +120,23 @@ impl AsFd for Guard {
 /// # Errors
 /// If signals or capabilities cannot be given up, or DNS of an earlier run cannot be restored.
 pub fn serve(options: Options) -> Result<(), Error> {
-    let socket = servant::begin().map_err(Error::Guard)?;
+    let socket = helper::begin().map_err(Error::Guard)?;
     if nix::unistd::geteuid().is_root() {
         crate::privileges::drop_capabilities().map_err(Error::Guard)?;
     }
-    obey(socket, Resolver::new(options)?)
+    obey(&socket, Resolver::new(options)?)
 }
 
-fn obey(socket: UnixStream, mut resolver: Resolver) -> Result<(), Error> {
-    servant::serve(socket, |order| match order {
-        Ok(Order::Choose) => GuardReply::Done(resolver.choose()),
+fn obey(socket: &OwnedFd, mut resolver: Resolver) -> Result<(), Error> {
+    helper::serve(socket, |order| match order {
+        Ok(Order::Choose { interface }) => GuardReply::Done(resolver.choose(&interface)),
         Ok(Order::Set(settings)) => answer(resolver.set(settings).map(GuardReply::Done)),
         Ok(Order::Revert) => answer(resolver.revert().map(|()| GuardReply::Reverted)),
         Err(why) => GuardReply::Failed(why),
-    })
-    .map_err(Error::Guard)?;
-    resolver.revert()
+    });
+    resolver.end()
 }
 
 fn answer(result: Result<GuardReply, Error>) -> GuardReply {
     result.unwrap_or_else(|e| GuardReply::Failed(e.to_string()))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::io::{BufRead, BufReader, Write};
-
-    #[test]
-    fn orders_are_obeyed_and_the_end_of_the_daemon_restores() {
-        let directory = std::env::temp_dir().join(format!("dormouse-guard-{}", std::process::id()));
-        std::fs::create_dir_all(&directory).unwrap();
-        let path = directory.join("resolv.conf");
-        std::fs::write(&path, "nameserver 192.0.2.1\n").unwrap();
-        let options = Options {
-            resolv_conf: path.clone(),
-            nsswitch_conf: directory.join("nsswitch.conf"),
-            bus: Some(format!("unix:path={}/nobody", directory.display())),
-            programs: Vec::new(),
-        };
-        let (ours, theirs) = UnixStream::pair().unwrap();
-        let guard = std::thread::spawn(move || obey(theirs, Resolver::new(options).unwrap()));
-        let mut answers = BufReader::new(ours.try_clone().unwrap());
-        let mut ask = |order: &Order| {
-            let mut text = serde_json::to_vec(order).unwrap();
-            text.push(b'\n');
-            (&ours).write_all(&text).unwrap();
-            let mut line = String::new();
-            answers.read_line(&mut line).unwrap();
-            serde_json::from_str::<GuardReply>(&line).unwrap()
-        };
-        let settings = Settings {
-            interface: "dm0".into(),
-            index: 7,
-            servers: vec!["10.9.0.1".parse().unwrap()],
-            domains: Vec::new(),
-            exclusive: true,
-        };
-        let GuardReply::Done(choice) = ask(&Order::Set(settings)) else { panic!("refused") };
-        assert_eq!(choice.method, super::super::Method::File, "{choice}");
-        assert!(std::fs::read_to_string(&path).unwrap().contains("nameserver 10.9.0.1\n"));
-        (&ours).write_all(b"{\"set\":").unwrap();
-        drop(answers);
-        drop(ours);
-        guard.join().unwrap().unwrap();
-        assert_eq!(std::fs::read_to_string(&path).unwrap(), "nameserver 192.0.2.1\n");
-        std::fs::remove_dir_all(&directory).unwrap();
-    }
 }

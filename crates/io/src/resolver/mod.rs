@@ -6,7 +6,7 @@
 //!    inside a network namespace).
 //! 2. [`Method::Resolvconf`]: the `resolvconf` program, if there is one that is not resolvectl in disguise.
 //! 3. [`Method::File`]: `/etc/resolv.conf` itself. The file as it was is kept inside the new one as comments, so that it comes
-//!    back whatever crashed (see [`file`]).
+//!    back after any crash (see [`file`]).
 //!
 //! All three need root, which the daemon gives up. So [`Guard`] runs a [`Resolver`] in a small process of its own, without
 //! capabilities, which restores DNS also when the daemon is killed. A daemon that stays root can use a [`Resolver`] directly.
@@ -144,10 +144,17 @@ impl Resolver {
         Ok(Self { options, installed: None })
     }
 
-    /// Which method would be used now, and why.
-    #[must_use]
-    pub fn choose(&self) -> Choice {
-        choose(&self.options)
+    /// Which method would be used now, and why. What a run that was killed left to `resolvconf` for this interface is removed:
+    /// unlike the other methods' settings it goes neither with the interface nor with [`Resolver::new`].
+    pub fn choose(&mut self, interface: &str) -> Choice {
+        let choice = choose(&self.options);
+        if choice.method == Method::Resolvconf && self.installed.is_none() {
+            // Some versions of the program report as an error that there is none.
+            if let Err(error) = resolvconf::revert(&self.options.programs, interface) {
+                tracing::debug!(%error, "no record of an earlier run");
+            }
+        }
+        choice
     }
 
     /// Installs `settings` in place of what is installed. Without servers this is [`Resolver::revert`].
@@ -155,7 +162,7 @@ impl Resolver {
     /// # Errors
     /// What went wrong; then nothing is installed.
     pub fn set(&mut self, mut settings: Settings) -> Result<Choice, Error> {
-        // The gateway says these; a line break in one would be a line of its own in somebody's configuration.
+        // The gateway says these; a line break in one would be a line of its own in the machine's configuration.
         settings.domains.retain(|domain| is_domain(domain));
         if settings.servers.is_empty() {
             self.revert()?;
@@ -165,7 +172,7 @@ impl Resolver {
             Some((choice, old)) if old.interface == settings.interface => choice.clone(),
             _ => {
                 self.revert()?;
-                self.choose()
+                choose(&self.options)
             }
         };
         match choice.method {
@@ -194,6 +201,13 @@ impl Resolver {
         }
         self.installed = None;
         Ok(())
+    }
+
+    /// Puts back what was there, once: what fails is left to the next run.
+    fn end(mut self) -> Result<(), Error> {
+        let restored = self.revert();
+        self.installed = None;
+        restored
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-/// True if an ancestor of this process lives in another network namespace: whatever serves the machine then does not see
+/// True if an ancestor of this process lives in another network namespace: the machine's services then do not see
 /// our interfaces. Ancestors that may not be looked at do not count.
 pub(super) fn separate_network() -> bool {
     let Some(ours) = network_of("self") else { return false };

@@ -1,10 +1,13 @@
-//! The `resolvconf` program (openresolv, or Debian's). Runs it; keeps nothing.
+//! The `resolvconf` program (openresolv, or Debian's). Runs it, within bounds; keeps nothing.
 
 use super::{Error, Settings};
+use crate::program;
 use std::fmt::Write as _;
-use std::io::Write as _;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// The longest that the program may run, with the hooks that it starts.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The program, unless it is resolvectl under another name, which needs a running systemd-resolved.
 pub(super) fn find(directories: &[PathBuf]) -> Result<PathBuf, String> {
@@ -19,7 +22,7 @@ pub(super) fn find(directories: &[PathBuf]) -> Result<PathBuf, String> {
     }
 }
 
-/// A record of that name comes early in the order of Debian's resolvconf, whatever the interface is called.
+/// A record of that name comes early in the order of Debian's resolvconf, which sorts by name.
 fn record(interface: &str) -> String {
     format!("tun.{interface}")
 }
@@ -48,24 +51,10 @@ pub(super) fn revert(directories: &[PathBuf], interface: &str) -> Result<(), Err
 fn run(directories: &[PathBuf], arguments: &[&str], input: &str) -> Result<(), Error> {
     let program = find(directories).map_err(Error::Nowhere)?;
     let fail = |problem: String| Error::Resolvconf { program: program.display().to_string(), problem };
-    let output = start(&program, arguments, input).map_err(|e| fail(e.to_string()))?;
-    if output.status.success() {
-        return Ok(());
+    match program::run(&program, arguments, input.as_bytes(), PATIENCE) {
+        Ok(Some(outcome)) if outcome.status.success() => Ok(()),
+        Ok(Some(outcome)) => Err(fail(outcome.describe())),
+        Ok(None) => Err(fail(format!("not within {PATIENCE:?}; it was killed"))),
+        Err(e) => Err(fail(e.to_string())),
     }
-    let said = String::from_utf8_lossy(&output.stderr);
-    Err(fail(format!("{}: {}", output.status, said.trim())))
-}
-
-fn start(program: &Path, arguments: &[&str], input: &str) -> std::io::Result<std::process::Output> {
-    let mut child = Command::new(program)
-        .args(arguments)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::null())
-        .stderr(Stdio::piped())
-        .spawn()?;
-    if let Some(mut stdin) = child.stdin.take() {
-        // A program that does not read its input says why when it ends.
-        let _ = stdin.write_all(input.as_bytes());
-    }
-    child.wait_with_output()
 }

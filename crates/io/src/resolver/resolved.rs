@@ -3,37 +3,24 @@
 //! What is set belongs to the link and goes with it, so a crash leaves nothing behind once the tunnel interface is gone.
 
 use super::{Error, Options, Settings};
+use crate::dbus;
 use std::net::IpAddr;
 use std::time::Duration;
-use zbus::Connection;
-use zbus::connection::Builder;
 
 const NAME: &str = "org.freedesktop.resolve1";
 const PATH: &str = "/org/freedesktop/resolve1";
 const MANAGER: &str = "org.freedesktop.resolve1.Manager";
-/// A resolver that takes longer to take note of a name server is as good as none.
+/// The longest that connecting to the bus, or one call, may take.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Why systemd-resolved can be used, or why not. It must run, and programs must ask it: through the C library's `resolve`
 /// module or through a resolv.conf that names its stub.
 pub(super) fn usable(options: &Options) -> Result<String, String> {
-    let runs = zbus::block_on(async {
-        let bus = connect(options.bus.as_deref()).await.map_err(|error| {
-            tracing::debug!(%error, "D-Bus");
-            "there is no D-Bus".to_owned()
-        })?;
-        let answer = bus
-            .call_method(
-                Some("org.freedesktop.DBus"),
-                "/org/freedesktop/DBus",
-                Some("org.freedesktop.DBus"),
-                "NameHasOwner",
-                &NAME,
-            )
-            .await
-            .map_err(|e| format!("D-Bus does not answer ({e})"))?;
-        answer.body().deserialize::<bool>().map_err(|e| format!("D-Bus answers oddly ({e})"))
+    let bus = dbus::connect(options.bus.as_deref(), PATIENCE).map_err(|error| {
+        tracing::debug!(%error, "D-Bus");
+        "there is no D-Bus".to_owned()
     })?;
+    let runs = dbus::has_owner(&bus, NAME).map_err(|e| format!("D-Bus does not answer ({e})"))?;
     if !runs {
         return Err("systemd-resolved does not run".into());
     }
@@ -73,8 +60,8 @@ pub(super) fn set(bus: Option<&str>, settings: &Settings) -> Result<(), Error> {
     if settings.exclusive {
         domains.push((".", true));
     }
+    let bus = open(bus)?;
     zbus::block_on(async {
-        let bus = connect(bus).await?;
         bus.call_method(Some(NAME), PATH, Some(MANAGER), "SetLinkDNS", &(index, servers)).await?;
         bus.call_method(Some(NAME), PATH, Some(MANAGER), "SetLinkDomains", &(index, domains)).await?;
         bus.call_method(Some(NAME), PATH, Some(MANAGER), "SetLinkDefaultRoute", &(index, settings.exclusive))
@@ -86,10 +73,7 @@ pub(super) fn set(bus: Option<&str>, settings: &Settings) -> Result<(), Error> {
 
 pub(super) fn revert(bus: Option<&str>, index: u32) -> Result<(), Error> {
     let index = link(index)?;
-    let result = zbus::block_on(async {
-        connect(bus).await?.call_method(Some(NAME), PATH, Some(MANAGER), "RevertLink", &index).await
-    });
-    match result {
+    match zbus::block_on(open(bus)?.call_method(Some(NAME), PATH, Some(MANAGER), "RevertLink", &index)) {
         Ok(_) => Ok(()),
         // The link is gone, and all that belonged to it.
         Err(zbus::Error::MethodError(name, ..)) if name.as_str() == "org.freedesktop.resolve1.NoSuchLink" => {
@@ -113,10 +97,6 @@ fn libc_family(version: u8) -> i32 {
     family as i32
 }
 
-async fn connect(address: Option<&str>) -> zbus::Result<Connection> {
-    let builder = match address {
-        Some(address) => Builder::address(address),
-        None => Builder::system(),
-    };
-    builder.method_timeout(PATIENCE).build().await
+fn open(address: Option<&str>) -> Result<zbus::Connection, Error> {
+    dbus::connect(address, PATIENCE).map_err(|e| Error::Resolved(e.to_string()))
 }

@@ -2,9 +2,11 @@
 
 use crate::common::{Directory, in_namespace, ip, root};
 use dormouse_io::capture::Capture;
+use dormouse_io::signal::Signals;
 use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities};
 use std::io::ErrorKind;
 use std::net::UdpSocket;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// Payload lengths and source ports of the IPv4 UDP datagrams between the two ends, from a pcap with nanoseconds.
@@ -41,7 +43,7 @@ fn both_directions_of_one_interface_are_recorded() {
             ip(&format!("link set {end} addrgenmode none"));
             ip(&format!("link set {end} up"));
         }
-        // Nobody answers on the far end: where it is known beforehand, nobody is asked.
+        // The far end answers no ARP: its address is entered beforehand.
         ip("neighbour add 10.77.0.2 lladdr 02:00:00:00:00:02 dev left");
         ip("neighbour add 10.78.0.2 lladdr 02:00:00:00:00:02 dev other");
         let capture = Capture::open("left").unwrap();
@@ -50,7 +52,7 @@ fn both_directions_of_one_interface_are_recorded() {
             socket.send_to(&vec![0; 10 + n], "10.77.0.2:9").unwrap();
             socket.send_to(&[0; 500], "10.78.0.2:9").unwrap();
         }
-        // From the far end: broadcast, which leaves by that interface whatever the addresses are.
+        // From the far end: broadcast, which leaves by that interface with any address.
         ip("address add 10.77.0.9/32 dev right");
         let back = UdpSocket::bind("10.77.0.9:5000").unwrap();
         nix::sys::socket::setsockopt(&back, nix::sys::socket::sockopt::BindToDevice, &"right".into())
@@ -78,13 +80,63 @@ fn what_does_not_fit_the_queue_is_counted() {
         ip("link set lo up");
         let capture = Capture::open("lo").unwrap();
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
-        // Nobody reads meanwhile: 60 MB, and on the loopback interface every packet passes twice.
+        // Nothing is read meanwhile: 60 MB, and on the loopback interface every packet passes twice.
         for _ in 0..1000 {
             socket.send_to(&[0; 60_000], "127.0.0.1:9").unwrap();
         }
         let counts = capture.record(std::io::sink(), 64, Some(Duration::ZERO), None).unwrap();
         assert!(counts.packets > 0 && counts.dropped > 0, "{counts:?}");
         assert!(counts.packets + counts.dropped >= 2000, "{counts:?}");
+    });
+}
+
+/// A disk that takes its time: packets come faster than it takes them.
+struct Slow(std::sync::mpsc::Sender<()>);
+
+impl std::io::Write for Slow {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        let _unread = self.0.send(());
+        std::thread::sleep(Duration::from_millis(1));
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+#[test]
+fn it_stops_when_told_also_while_packets_come_faster_than_they_are_written() {
+    in_namespace("it_stops_when_told_also_while_packets_come_faster_than_they_are_written", || {
+        ip("link set lo up");
+        let capture = Capture::open("lo").unwrap();
+        let done = AtomicBool::new(false);
+        std::thread::scope(|threads| {
+            threads.spawn(|| {
+                let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+                while !done.load(Ordering::Relaxed) {
+                    socket.send_to(&[0; 100], "127.0.0.1:9").ok();
+                }
+            });
+            // By the time.
+            let (begun, _) = std::sync::mpsc::channel();
+            let limit = Some(Duration::from_millis(50));
+            let counts = capture.record(Slow(begun), 64, limit, None).unwrap();
+            assert!(counts.packets > 0 && counts.dropped > 0, "{counts:?}");
+            // By a signal, which this thread takes from its own descriptor.
+            let signals = Signals::new().unwrap();
+            let (begun, wait) = std::sync::mpsc::channel();
+            let tid = nix::sys::pthread::pthread_self();
+            threads.spawn(move || {
+                wait.recv().unwrap();
+                nix::sys::pthread::pthread_kill(tid, nix::sys::signal::Signal::SIGTERM).unwrap();
+                // Until the recording ends.
+                while wait.recv().is_ok() {}
+            });
+            let counts = capture.record(Slow(begun), 64, None, Some(&signals)).unwrap();
+            assert!(counts.packets > 0 && counts.dropped > 0, "{counts:?}");
+            done.store(true, Ordering::Relaxed);
+        });
     });
 }
 

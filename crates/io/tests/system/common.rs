@@ -1,4 +1,4 @@
-//! A directory, or a network namespace, for one test: gone afterwards, whatever happens.
+//! A directory, or a network namespace, for one test: gone afterwards, also after a panic.
 
 use nix::sched::{CloneFlags, unshare};
 use std::path::{Path, PathBuf};

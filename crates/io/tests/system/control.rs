@@ -12,7 +12,7 @@ use std::time::Duration;
 /// How often a test waits for what must come, before it gives up.
 const PATIENCE: usize = 30;
 
-/// The next `n` events, and whatever came with them. A client's going may take a moment: a program that another test of this
+/// The next `n` events, and those that came with them. A client's going may take a moment: a program that another test of this
 /// process is starting holds a copy of every descriptor until it has replaced itself.
 fn requests(server: &mut ControlServer, n: usize) -> Vec<String> {
     let text = |event| match event {

@@ -82,7 +82,7 @@ fn the_tunnel_takes_everything_but_its_own_packets() {
             assert_eq!(outside.gateway, Some(hop.parse().unwrap()));
             assert_eq!(way(neighbour, 0).index, lan, "the local network stays outside");
         }
-        // A prefix of the other side is the tunnel's, whatever the local network knows; single addresses too.
+        // A prefix of the other side is the tunnel's, also where the local network has a route to it; single addresses too.
         for (neighbour, wider, hop) in
             [("192.0.2.9", "192.0.0.0/16", "192.0.2.1"), ("2001:db8::9", "2001:db8::/32", "2001:db8::1")]
         {
@@ -103,11 +103,11 @@ fn the_tunnel_takes_everything_but_its_own_packets() {
         for (own, here, there) in
             [("192.0.2.0/23", "192.0.2.9", "192.0.3.9"), ("2001:db8::/48", "2001:db8::9", "2001:db8:0:1::9")]
         {
-            ledger.add_rule(own_side_rule(net(own))).unwrap();
+            let mut rules = Ledger::new(TABLE).unwrap();
+            rules.add_rule(own_side_rule(net(own))).unwrap();
             let mut way =
                 |to: &str| ledger.netlink().route_to(to.parse().unwrap(), 0).unwrap().unwrap().index;
             assert_eq!((way(here), way(there)), (lan, tun), "{own}");
-            ledger.remove_rule(own_side_rule(net(own))).unwrap();
         }
         for wider in ["192.0.0.0/16", "2001:db8::/32"] {
             ledger.remove_route(Route::over(tun, net(wider))).unwrap();
@@ -270,5 +270,43 @@ fn neighbours_are_answered_for_and_others_entries_are_not_ours() {
         let error = netlink.add_neighbour(Neighbour { index: 99_999, ..ours[0] }).unwrap_err();
         assert_eq!(error.errno(), Some(Errno::ENODEV));
         assert!(error.to_string().starts_with("ip neigh add proxy 192.0.2.130"), "{error}");
+    });
+}
+
+#[test]
+fn outer_addresses_are_those_that_peers_anywhere_can_use() {
+    in_namespace("outer addresses", || {
+        let mut netlink = Netlink::new().unwrap();
+        for name in ["wan", "lan", "tun"] {
+            link(name);
+            ip(&format!("link set {name} up"));
+        }
+        let tun = netlink.link("tun").unwrap().index;
+        let mut outer =
+            || netlink.outer_addresses(tun).unwrap().iter().map(ToString::to_string).collect::<Vec<_>>();
+        for (dev, address) in [
+            ("wan", "203.0.113.1/30"),
+            ("wan", "2001:db8:3::1/64"),
+            ("wan", "10.5.0.1/24"),
+            ("wan", "100.64.0.9/24"),
+            ("wan", "fd05::1/64"),
+            ("lan", "198.51.100.1/24"),
+            ("lan", "2001:db8:9::1/64"),
+            ("tun", "198.18.0.1/24"),
+        ] {
+            let nodad = if address.contains(':') { " nodad" } else { "" };
+            ip(&format!("addr add {address} dev {dev}{nodad}"));
+        }
+        assert!(outer().is_empty(), "no default route leads anywhere");
+        ip("route add default via 203.0.113.2");
+        ip("route add default dev tun metric 5");
+        assert_eq!(outer(), ["203.0.113.1"], "IPv6 has no default route yet");
+        ip("-6 route add default via 2001:db8:3::2 dev wan");
+        assert_eq!(outer(), ["203.0.113.1", "2001:db8:3::1"]);
+        ip("addr add 203.0.113.77/32 dev wan");
+        ip("addr change 2001:db8:3::1/64 dev wan preferred_lft 0");
+        assert_eq!(outer(), ["203.0.113.1", "203.0.113.77"], "a deprecated one is on its way out");
+        ip("link set wan down");
+        assert!(outer().is_empty());
     });
 }

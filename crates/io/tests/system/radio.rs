@@ -59,14 +59,14 @@ fn a_named_wire_goes_down_and_comes_back_with_its_routes_and_addresses() {
         ip("link set wire0 down");
         let mut radio = select(&named(directory.path(), "wire0")).unwrap();
         radio.off().unwrap();
-        assert_eq!(radio.state().unwrap().power, Power::Blocked, "somebody else took it down");
+        assert_eq!(radio.state().unwrap().power, Power::Blocked, "another program took it down");
         drop(radio);
         assert!(!ip("link show wire0").contains("state UP"), "and it stays down");
     });
 }
 
 #[test]
-fn a_wire_that_nobody_named_is_left_alone() {
+fn a_wire_that_is_not_named_is_left_alone() {
     in_namespace("radio: unnamed wire", || {
         let directory = Directory::new("radio-unnamed");
         let why = survey(&nowhere(directory.path())).unwrap_err().to_string();
@@ -195,5 +195,5 @@ fn a_program_that_talks_too_much_or_leaves_something_running_is_not_waited_for()
     let text = std::fs::read_to_string(log).unwrap();
     let pid = text.trim().parse().unwrap();
     nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), nix::sys::signal::SIGKILL)
-        .expect("it still runs: nobody waited for it");
+        .expect("it still runs: it was not waited for");
 }

@@ -1,4 +1,4 @@
-//! `/etc/resolv.conf` is changed and comes back, whatever happens in between.
+//! `/etc/resolv.conf` is changed and comes back, also after a crash or a change in between.
 
 use crate::common::Directory;
 use dormouse_io::resolver::file::ResolvConf;
@@ -112,7 +112,7 @@ fn resolvconf_is_used_where_it_is() {
     std::fs::write(&program, format!("#!/bin/sh\necho \"$@\" >> {0}\ncat >> {0}\n", log.display())).unwrap();
     std::fs::set_permissions(&program, PermissionsExt::from_mode(0o755)).unwrap();
     let mut resolver = Resolver::new(options(&directory)).unwrap();
-    let choice = resolver.choose();
+    let choice = resolver.choose("dormouse0");
     if choice.method == Method::File && choice.why.contains("namespace") {
         eprintln!(
             "skipped: resolvconf_is_used_where_it_is runs in a network namespace, where resolvconf is not used"
@@ -123,7 +123,11 @@ fn resolvconf_is_used_where_it_is() {
     drop(resolver);
     let said = std::fs::read_to_string(&log).unwrap();
     let lines: Vec<&str> = said.lines().collect();
-    assert_eq!(lines.first(), Some(&"-a tun.dormouse0 -m 0 -x"), "{said}");
+    assert_eq!(
+        lines[..2],
+        ["-d tun.dormouse0", "-a tun.dormouse0 -m 0 -x"],
+        "what was left, then ours: {said}"
+    );
     assert_eq!(servers(&said), ["10.9.0.1", "fd09::1"]);
     assert_eq!(lines.last(), Some(&"-d tun.dormouse0"), "{said}");
     std::fs::write(&program, "#!/bin/sh\necho no such luck >&2\nexit 3\n").unwrap();

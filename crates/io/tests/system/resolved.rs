@@ -1,4 +1,4 @@
-//! systemd-resolved by D-Bus: against a bus of our own with a resolver that writes down what it is told.
+//! systemd-resolved by D-Bus: against a bus of our own with a resolver that writes its calls down.
 
 #![expect(clippy::disallowed_types, reason = "made by the macro of zbus")]
 
@@ -78,7 +78,7 @@ fn resolved_is_told_and_told_to_forget() {
         bus: Some(bus.address.clone()),
         programs: Vec::new(),
     };
-    let choice = Resolver::new(options.clone()).unwrap().choose();
+    let choice = Resolver::new(options.clone()).unwrap().choose("dormouse0");
     if choice.why.contains("namespace") {
         eprintln!(
             "skipped: resolved_is_told_and_told_to_forget runs in a network namespace, where systemd-resolved is not used"
@@ -98,8 +98,8 @@ fn resolved_is_told_and_told_to_forget() {
             .await
     })
     .unwrap();
-    let choice = Resolver::new(options.clone()).unwrap().choose();
-    assert!(choice.method == Method::File && choice.why.contains("neither"), "nobody asks it: {choice}");
+    let choice = Resolver::new(options.clone()).unwrap().choose("dormouse0");
+    assert!(choice.method == Method::File && choice.why.contains("neither"), "no program asks it: {choice}");
 
     std::fs::write(&resolv_conf, "nameserver 127.0.0.53\n").unwrap();
     let mut resolver = Resolver::new(options).unwrap();

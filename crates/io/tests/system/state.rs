@@ -1,7 +1,7 @@
 //! Files are whole or as before, and secrets are for their owner only.
 
 use crate::common::{Directory, root};
-use dormouse_io::state::{Error, StateDir, read_secret, write_atomically};
+use dormouse_io::state::{Error, StateDir, write_atomically};
 use std::os::unix::fs::PermissionsExt;
 
 fn mode(path: &std::path::Path) -> u32 {
@@ -12,10 +12,11 @@ fn mode(path: &std::path::Path) -> u32 {
 fn secrets_that_others_can_read_are_refused_with_the_command_that_mends_it() {
     let directory = Directory::new("state-secret");
     let path = directory.join("psk");
+    let state = StateDir::open(directory.path()).unwrap();
     std::fs::write(&path, "swordfish").unwrap();
     for bad in [0o644, 0o640, 0o604, 0o620, 0o601] {
         std::fs::set_permissions(&path, PermissionsExt::from_mode(bad)).unwrap();
-        let error = read_secret(&path).unwrap_err();
+        let error = state.read("psk").unwrap_err();
         assert!(matches!(error, Error::Exposed { mode, .. } if mode == bad), "{error}");
         let text = error.to_string();
         assert!(
@@ -27,12 +28,13 @@ fn secrets_that_others_can_read_are_refused_with_the_command_that_mends_it() {
     }
     for good in [0o600, 0o400] {
         std::fs::set_permissions(&path, PermissionsExt::from_mode(good)).unwrap();
-        assert_eq!(read_secret(&path).unwrap(), b"swordfish");
+        assert_eq!(state.read("psk").unwrap().unwrap(), b"swordfish");
     }
-    assert!(matches!(read_secret(directory.path()), Err(Error::Unfit { .. })));
+    std::fs::create_dir(directory.join("folder")).unwrap();
+    assert!(matches!(state.read("folder"), Err(Error::Unfit { .. })));
     if root("the owner's part of secrets_that_others_can_read_are_refused") {
         std::os::unix::fs::chown(&path, Some(12345), None).unwrap();
-        assert!(matches!(read_secret(&path), Err(Error::Foreign { owner: 12345, .. })));
+        assert!(matches!(state.read("psk"), Err(Error::Foreign { owner: 12345, .. })));
     }
 }
 
@@ -144,13 +146,17 @@ fn a_full_disk_is_said_so_and_leaves_what_was_there() {
         let (mut log, _) = state.log("spent").unwrap();
         log.append(b"aaaa").unwrap();
         let error = state.write("ticket", &vec![1; 100_000]).unwrap_err();
-        assert!(error.is_disk_full() && error.to_string().contains("ticket"), "{error}");
+        assert!(is_disk_full(&error) && error.to_string().contains("ticket"), "{error}");
         assert_eq!(state.read("ticket").unwrap().unwrap(), b"old");
         let error = log.append(&vec![2; 100_000]).unwrap_err();
-        assert!(error.is_disk_full() && error.to_string().contains("spent"), "{error}");
+        assert!(is_disk_full(&error) && error.to_string().contains("spent"), "{error}");
         log.append(b"bbbb").unwrap();
         assert_eq!(state.log("spent").unwrap().1, b"aaaabbbb", "no part of the failed record");
     })
     .join()
     .unwrap();
+}
+
+fn is_disk_full(error: &Error) -> bool {
+    matches!(error, Error::Io { source, .. } if source.kind() == std::io::ErrorKind::StorageFull)
 }

@@ -125,10 +125,10 @@ pub enum Standing {
     Front,
     /// Another is.
     Dominated {
-        /// Which.
+        /// The suite that is better.
         by: String,
     },
-    /// The standards forbid it, or discourage it and nobody asked for that.
+    /// The standards forbid it, or discourage it and `--allow-discouraged` was not given.
     Excluded {
         /// In words, with the citation.
         why: String,

@@ -14,7 +14,7 @@ pub struct Lines {
     pub swanctl: String,
 }
 
-/// Groups for the key exchange: curve 25519 as everybody has it, and the one that RFC 8247, section 2.4, requires.
+/// Groups for the key exchange: curve 25519, which most implementations have, and the one that RFC 8247, section 2.4, requires.
 const GROUPS: &str = "x25519-modp2048";
 
 impl Lines {

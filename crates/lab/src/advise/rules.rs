@@ -374,7 +374,7 @@ fn summary(test: &Test, pairs: &[Pair<'_>]) -> Option<String> {
 }
 
 /// What tells a pair from others of its size, in words: the way, the wrapping, the processors and the instructions, where they
-/// are not all alike (and are not what the two sides differ in). TLS is not wrapped: there it is told of what it is compared with.
+/// are not all alike (and are not what the two sides differ in). TLS is not wrapped: there it is that of the other side.
 fn besides(pair: &Pair<'_>, pairs: &[Pair<'_>], differ: Differ) -> String {
     let varies = |of: &dyn Fn(&Pair<'_>) -> String| {
         let own = of(pair);

@@ -312,7 +312,7 @@ impl Campaign {
 
     /// What failed when it was warmed up is taken out of the plan; what failed later keeps its other rounds.
     fn without_the_failed(&mut self, round: u32, mut failed: Vec<(usize, String)>) {
-        // From the last point to the first, whatever the order they failed in: what is taken out moves those behind it.
+        // From the last point to the first, not in the order in which they failed: what is taken out moves those behind it.
         failed.sort_unstable();
         for (index, error) in failed.into_iter().rev() {
             let Some(sample) = self.results.samples.get_mut(index) else { continue };

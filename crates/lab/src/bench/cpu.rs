@@ -1,5 +1,5 @@
 //! CPU time: of threads by their own clocks, of the whole machine from `/proc/stat`. Owns the clocks of the benchmark; must
-//! never charge work to nobody: what the kernel does for a packet outside every thread (softirq), and what a hypervisor took
+//! never lose work: what the kernel does for a packet outside every thread (softirq), and what a hypervisor took
 //! away (steal), is in the machine's figure.
 
 #![expect(clippy::disallowed_methods, reason = "a benchmark measures real time")]
@@ -208,6 +208,6 @@ mod tests {
         assert!(yardstick() > 0.0);
         let seen = process(std::process::id());
         assert!(seen > before && own() >= seen, "{before:?} {seen:?}");
-        assert_eq!(process(u32::MAX), Duration::ZERO, "nobody");
+        assert_eq!(process(u32::MAX), Duration::ZERO, "no such process");
     }
 }

@@ -186,7 +186,7 @@ impl Drop for End {
 /// The child's side: one job from standard input, which must be a socket; forwards until its other end is closed.
 ///
 /// # Errors
-/// Those of the device and the socket, once it forwards; what goes wrong before is told to who asked.
+/// Those of the device and the socket, once it forwards; an error before that goes to the caller.
 pub fn forward() -> Result<()> {
     let mut socket = UnixStream::from(std::io::stdin().as_fd().try_clone_to_owned()?);
     let opened = hear(&mut socket).and_then(|job: Job| {

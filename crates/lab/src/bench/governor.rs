@@ -1,4 +1,4 @@
-//! Frequency governors: set for a while, and put back whatever happens. Owns the files under `devices/system/cpu` while it
+//! Frequency governors: set for a while, and put back at the end, also after an error or a panic. Owns the files under `devices/system/cpu` while it
 //! lives; must never leave another governor behind than it found.
 //!
 //! Three things put them back: [`Governors`] when it is dropped, also by a panic; the same after a signal, because the
@@ -104,8 +104,8 @@ impl Governors {
         fs::rename(&temporary, &self.guard)
     }
 
-    /// Puts back what a killed campaign left behind; returns what it put back. Only files under `sys` are touched, whatever
-    /// the guard file says.
+    /// Puts back what a killed campaign left behind; returns what it put back. Only files under `sys` are touched, also if
+    /// the guard file names others.
     ///
     /// # Errors
     /// If there is a guard file that cannot be read, or a governor that cannot be set.

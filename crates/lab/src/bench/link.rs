@@ -1,5 +1,5 @@
 //! Two hosts in network namespaces with a veth pair between them, and the tunnels over it: ours, WireGuard's, the kernel's
-//! own ESP, or none. Owns the namespaces and whatever runs in them; all of it goes when it is dropped.
+//! own ESP, or none. Owns the namespaces and the processes in them; dropped, it removes both.
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -137,7 +137,7 @@ impl Link {
         Place::Host(self.hosts[1].clone())
     }
 
-    /// The receiver's address, through whatever protects the link.
+    /// The receiver's address inside the tunnel, if there is one.
     pub(crate) const fn to_receiver(&self) -> IpAddr {
         self.addresses[1]
     }

@@ -61,7 +61,7 @@ pub struct Compared {
 pub struct Speeds {
     /// Bytes a second, OpenSSL's.
     pub openssl: f64,
-    /// Ours.
+    /// Bytes a second, ours.
     pub ours: f64,
     /// Ours over OpenSSL's, round by round.
     pub ratio: f64,

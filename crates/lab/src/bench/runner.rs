@@ -77,7 +77,7 @@ impl Runner {
     /// One measurement. Round 0 warms up: it is shorter where time decides.
     ///
     /// # Errors
-    /// Whatever went wrong; the next point starts afresh then.
+    /// The error of the measurement; the next point starts afresh then.
     pub(crate) fn run(&mut self, sample: &Sample, round: u32) -> Result<Round> {
         let measured = self.prepare(sample).and_then(|()| {
             let (before, start) = (self.joules.counted(), cpu::wall());
@@ -96,7 +96,7 @@ impl Runner {
         measured
     }
 
-    /// Sets up what is missing, so that its cost is nobody's.
+    /// Sets up what is missing, so that its cost is in no measurement.
     fn prepare(&mut self, sample: &Sample) -> Result<()> {
         if sample.what == What::Crypto {
             // A tunnel that stands would be in the way of the other processors.

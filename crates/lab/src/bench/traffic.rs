@@ -189,7 +189,7 @@ fn nanos(time: Instant, epoch: Instant) -> u64 {
     u64::try_from(time.saturating_duration_since(epoch).as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Sends for `time`, or until it is told to stop; returns how many packets went.
+/// Sends for `time`, or until `stop` is set; returns how many packets went.
 pub(super) fn send(
     out: &UdpSocket,
     len: usize,
@@ -243,7 +243,7 @@ pub(super) fn send(
     Ok(sent)
 }
 
-/// Counts what arrives of the run until it is told to stop; `tell` hears now and then how far it is.
+/// Counts what arrives of the run until `stop` is set; `tell` gets now and then how far it is.
 pub(super) fn receive(
     into: &UdpSocket,
     len: usize,
@@ -281,7 +281,7 @@ pub(super) fn receive(
     Ok(received)
 }
 
-/// Nothing yet; or word that what the receiver told last found nobody any more, which concerns no packet that arrives.
+/// Nothing yet; or the ICMP error of the last report, whose reader is gone: no packet of the measurement is concerned.
 pub(super) fn would_block(e: &std::io::Error) -> bool {
     use std::io::ErrorKind::{ConnectionRefused, Interrupted, TimedOut, WouldBlock};
     matches!(e.kind(), WouldBlock | TimedOut | Interrupted | ConnectionRefused)

@@ -217,7 +217,7 @@ impl Server {
                 if let Ok(mut kept) = kept.lock() {
                     *kept = stream.try_clone().ok();
                 }
-                // After that: either this thread sees that it should stop, or who stops it sees the client.
+                // After that: either this thread sees that it should stop, or the thread that stops it sees the client.
                 if stopped.load(Ordering::SeqCst) {
                     break;
                 }

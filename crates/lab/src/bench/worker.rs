@@ -1,4 +1,4 @@
-//! A second process of this program whose cryptographic library believes that the processor has fewer instructions. Owns the
+//! A second process of this program whose cryptographic library is made to use fewer instructions than the processor has. Owns the
 //! masks, the child and the words between the two; must never claim that a mask works without having measured it.
 //!
 //! The library reads `OPENSSL_ia32cap` (x86) or `OPENSSL_armcap` (ARM) once, before its first use: so a mask takes a process

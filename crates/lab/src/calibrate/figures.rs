@@ -64,7 +64,7 @@ pub struct Measured {
 pub struct Refused {
     /// As profiles call it.
     pub name: String,
-    /// Why.
+    /// The reason.
     pub why: String,
 }
 
@@ -169,7 +169,7 @@ impl Figures {
         self.judged(&name, "J", &values, error, &more)
     }
 
-    /// Mean time of a cycle, by repetition. The clock resolves it, whatever the meter.
+    /// Mean time of a cycle, by repetition. The clock resolves it, however coarse the meter.
     fn time(&self, subject: Subject, name: &str) -> Result<Measured, Refused> {
         let all = self.repetitions.iter().filter_map(|r| r.samples.get(&subject));
         let times: Vec<f64> = all.flat_map(|(_, times)| times.iter().copied()).collect();

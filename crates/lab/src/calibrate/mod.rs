@@ -89,7 +89,7 @@ pub enum Action {
     RadioOn,
     /// The radio, which is on, sleeps between beacons (802.11 power saving) from now on, or does not.
     PowerSave(bool),
-    /// The session comes back, by whatever rung.
+    /// The session comes back, by any rung.
     SessionUp,
     /// The session, which is up, comes back once more by this rung. [`Subject::RadioCycle`] is none.
     Rung(Subject),
@@ -141,7 +141,7 @@ pub trait Device {
     /// Any [`Failure`].
     fn perform(&mut self, action: Action) -> Result<Duration, Failure>;
 
-    /// Radio and session as they were before the first action. Called once, whatever happened.
+    /// Radio and session as they were before the first action. Called once, also after an error.
     ///
     /// # Errors
     /// What could not be restored.

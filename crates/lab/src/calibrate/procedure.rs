@@ -1,4 +1,4 @@
-//! The procedure itself: one repetition after the other, and radio and session restored at the end, whatever the end was.
+//! The procedure itself: one repetition after the other, and radio and session restored at the end, also after an error.
 
 use core::time::Duration;
 

@@ -129,7 +129,7 @@ impl Stage {
         self.finish(what, meter, start)
     }
 
-    /// The gateway dies without a word and comes back: it has lost every SA, but not its ticket keys.
+    /// The gateway is killed with SIGKILL and restarted: it has lost every SA, but not its ticket keys.
     fn crash_gateway(&mut self) -> Result<Row> {
         // Before the crash: other traffic than the probes may find out, and bring the session back, before they begin.
         let mut meter = Meter::start(self)?;

@@ -151,7 +151,7 @@ impl Campaign<'_> {
             let burst = self.burst(way, size)?;
             self.out.bursts.push(burst);
         }
-        // Crowds only grow, so the gateway has nobody else's session, except where all of them have one before.
+        // Crowds only grow, so the gateway has no other client's session, except where all of them have one before.
         let (count, resumed) = match way {
             Task::Full => (size, Some(false)),
             Task::Strict | Task::Quick => (size, Some(true)),

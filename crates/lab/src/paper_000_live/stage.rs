@@ -1,5 +1,5 @@
 //! One gateway process and the network to it: two hosts, one with the gateway, the other with an address for every client. Owns
-//! what the gateway is told, and asks it what it has; everything is gone when the stage is.
+//! the gateway's configuration, and asks it what it has; all of it is removed with the stage.
 
 use std::net::Ipv4Addr;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ const PORT: u16 = 4500;
 /// Where clients are, and where they move to and back.
 const HOMES: [Ipv4Addr; 2] = [Ipv4Addr::new(10, 1, 0, 0), Ipv4Addr::new(10, 2, 0, 0)];
 
-/// See the module's text.
+/// The gateway in its namespace, and the crowd in another.
 pub(super) struct Stage {
     gateway: Dormoused,
     gateway_host: Host,
@@ -79,7 +79,7 @@ impl Stage {
         Crowd::new(pki, socket, settings)
     }
 
-    /// The gateway is killed without a word and started again. It has lost every session and what it knew about load, and with
+    /// The gateway is killed with SIGKILL and started again. It has lost every session and what it knew about load, and with
     /// `tickets_too` also its ticket keys.
     pub(super) fn restart(&mut self, tickets_too: bool) -> Result<()> {
         self.gateway.process().kill();

@@ -133,7 +133,7 @@ fn head(x: &str) -> Vec<String> {
     std::iter::once(x).chain(of).map(str::to_owned).collect()
 }
 
-/// The paper gives what arrived; ours is told as what was lost.
+/// The paper gives what arrived; ours shows what was lost.
 fn lost(received: &[Pair]) -> Vec<Pair> {
     let turn = |(mean, deviation): (f64, f64)| (100.0 - mean, deviation);
     received.iter().map(|p| Pair { x: p.x, without: turn(p.without), with: turn(p.with) }).collect()

@@ -68,7 +68,7 @@ pub enum WriteError {
     Io {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The error of the system.
         source: io::Error,
     },
 }

@@ -182,7 +182,7 @@ pub enum Engine {
     Rustls,
     /// `openssl speed`.
     Openssl,
-    /// Nobody: the link without any protection.
+    /// The link without any protection.
     Plain,
 }
 

@@ -46,13 +46,6 @@ pub struct Estimate {
 }
 
 impl Estimate {
-    /// Half the interval's width as a part of the median; infinite for a median of 0 with a width.
-    #[must_use]
-    pub fn relative_error(&self) -> f64 {
-        let half = (self.high - self.low) / 2.0;
-        if half == 0.0 { 0.0 } else { (half / self.median).abs() }
-    }
-
     /// Whether there were rounds enough to conclude anything.
     #[must_use]
     pub const fn is_enough(&self) -> bool {

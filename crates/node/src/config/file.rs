@@ -496,7 +496,7 @@ pub enum ResumptionMode {
     Off,
 }
 
-/// The wake-up ladder: how long each rung is tried before the next. Times in milliseconds.
+/// The wake-up ladder: how long each rung is tried before the next.
 #[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Wake {

@@ -264,7 +264,7 @@ fn deadlines(w: &file::Wake) -> Deadlines {
     Deadlines {
         held: ms(w.held_ms),
         probe: ms(w.probe_ms),
-        ticket: ms(w.ticket_ms),
+        resume: ms(w.ticket_ms),
         full: ms(w.full_ms),
         gateway_holds: seconds(w.gateway_holds),
     }

@@ -7,7 +7,7 @@
 //! # Driving contract
 //! - Hand in what happens: datagrams ([`Host::handle_datagram`], or [`Host::open`] for a train in place), inner packets
 //!   ([`Host::handle_inner`], or [`Host::plan`] and [`Host::seal`] for a batch in place), ways to the gateways
-//!   ([`Host::set_ways`]), time ([`Host::handle_timeout`]), answers of the radio, commands.
+//!   ([`Host::find_ways`]), time ([`Host::handle_timeout`]), answers of the radio, commands.
 //! - After each of these, or after a batch of them: [`Host::poll`] until `None`, carrying out each [`Output`] before asking for the
 //!   next one. Outputs come in the order in which they must be carried out: what must be durable before an answer leaves comes
 //!   before that answer, a route before the packets that need it.
@@ -167,14 +167,25 @@ impl Host {
         self.node.down(now, connection)
     }
 
-    /// The ways to a connection's gateway, the one to use first; none without a network. `mtu`: what the first one's link carries, in
-    /// bytes.
-    pub fn set_ways(&mut self, now: Instant, connection: &str, ways: &[Path], mtu: Option<u16>) {
-        if let Some(mtu) = mtu {
+    /// Looks for the ways to a connection's gateway. It has the addresses of its name (`named`) and those that it announced: the first
+    /// to which there is a `way` (the path, and what its link carries, in bytes) is the one that is used, the others are at hand.
+    pub fn find_ways(
+        &mut self,
+        now: Instant,
+        connection: &str,
+        named: &[IpAddr],
+        mut way: impl FnMut(IpAddr) -> Option<(Path, u16)>,
+    ) {
+        let announced = self.node.gateway_addresses(connection).filter(|ip| !named.contains(ip));
+        let addresses: Vec<IpAddr> = named.iter().copied().chain(announced).collect();
+        let mut found = addresses.into_iter().filter_map(&mut way);
+        let first = found.next();
+        let others = found.map(|(path, _)| path).collect();
+        if let Some((_, mtu)) = first {
             self.node.set_path_mtu(mtu);
         }
-        self.node.set_other_ways(connection, ways.get(1..).unwrap_or_default().to_vec());
-        self.node.set_network(now, connection, ways.first().copied());
+        self.node.set_other_ways(connection, others);
+        self.node.set_network(now, connection, first.map(|(path, _)| path));
     }
 
     /// Tells the wall-clock time, for certificates, tickets and the hours of a policy: at the start and with each time-out.

@@ -88,7 +88,7 @@ pub enum Order {
         /// The connection.
         connection: String,
     },
-    /// Find the ways to all gateways and report them by [`super::Host::set_ways`], if they are known at once. `fresh`: the network
+    /// Find the ways to all gateways and report them by [`super::Host::find_ways`], if they are known at once. `fresh`: the network
     /// may be another one, so names that were looked up in vain are looked up again.
     FindWays {
         /// The network may be another one.

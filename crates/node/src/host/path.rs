@@ -241,8 +241,8 @@ impl Host {
         if self.device.is_some() && self.node.is_clients(id) {
             self.observe(now, Direction::Incoming, &rebuilt.flow, range.len());
         }
-        match rebuilt.header.into_parts() {
-            (_, 0) => {
+        match rebuilt.header {
+            None => {
                 ip::tcp::clamp_mss(carried, pmtu::mss_v4(inner_mtu), pmtu::mss_v6(inner_mtu));
                 if self.node.routes_due() {
                     // A host that answers at once would find no way back to the peer.
@@ -251,7 +251,8 @@ impl Host {
                 }
                 Verdict::Deliver(range)
             }
-            (header, len) => {
+            Some(header) => {
+                let (header, len) = header.into_parts();
                 let payload = range.start + rebuilt.skip..range.end;
                 if self.node.routes_due() {
                     let header = header.get(..len).unwrap_or_default();

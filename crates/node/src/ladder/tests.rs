@@ -17,7 +17,7 @@ fn ladder() -> Ladder {
     Ladder::new(Deadlines {
         held: Duration::from_secs(1),
         probe: Duration::from_secs(2),
-        ticket: Duration::from_secs(3),
+        resume: Duration::from_secs(3),
         full: Duration::from_secs(10),
         gateway_holds: Duration::from_secs(120),
     })
@@ -100,7 +100,7 @@ fn a_new_address_is_an_update_and_data_does_not_wait_for_it() {
     assert!(l.data_flows());
     assert_eq!(actions(&mut l), [Action::Update(path(2))]);
     l.confirmed(at(11));
-    assert_eq!(l.last_wake().map(|w| (w.rung, w.took)), Some((Rung::Mobike, Duration::from_secs(1))));
+    assert_eq!(l.last_wake().map(|w| (w.rung, w.took)), Some((Rung::Move, Duration::from_secs(1))));
 }
 
 #[test]
@@ -226,7 +226,7 @@ fn a_released_or_outlived_sa_is_not_asked_for_but_replaced_by_the_ticket() {
             l.sleep(at(10));
             l.network(at(woken), Some(path(host)));
             l.wake(at(woken));
-            assert_eq!(l.state(), State::Climbing(Rung::Ticket), "{granted:?} woken at {woken} s");
+            assert_eq!(l.state(), State::Climbing(Rung::Resume), "{granted:?} woken at {woken} s");
             assert!(!l.data_flows());
             assert_eq!(actions(&mut l), [Action::Abandon, Action::Resume(path(host))]);
         }
@@ -240,7 +240,7 @@ fn a_hold_goes_along_to_another_network() {
     l.sleep(at(10));
     l.network(at(3_000), Some(path(2)));
     l.wake(at(3_000));
-    assert_eq!(l.state(), State::Climbing(Rung::Mobike));
+    assert_eq!(l.state(), State::Climbing(Rung::Move));
 }
 
 #[test]
@@ -252,7 +252,7 @@ fn a_verdict_waits_for_a_network_and_is_forgotten_with_the_next_packet() {
     l.wake(at(30));
     assert_eq!(l.state(), State::Offline);
     l.network(at(40), Some(path(1)));
-    assert_eq!(l.state(), State::Climbing(Rung::Ticket));
+    assert_eq!(l.state(), State::Climbing(Rung::Resume));
     let mut l = established();
     l.granted(Some(Granted::Release));
     l.outbound(at(10));
@@ -270,26 +270,26 @@ fn a_verdict_waits_for_a_network_and_is_forgotten_with_the_next_packet() {
 fn a_rung_can_be_exercised_only_on_a_session_at_rest_that_has_what_it_needs() {
     for (rung, expected) in [
         (Rung::Held, vec![Action::Probe(Duration::from_secs(2))]),
-        (Rung::Mobike, vec![Action::Update(path(1))]),
-        (Rung::Ticket, vec![Action::Abandon, Action::Resume(path(1))]),
+        (Rung::Move, vec![Action::Update(path(1))]),
+        (Rung::Resume, vec![Action::Abandon, Action::Resume(path(1))]),
         (Rung::Full, vec![Action::Abandon, Action::Connect(path(1))]),
     ] {
         let mut l = established();
         assert!(l.exercise(at(20), rung));
         assert_eq!(actions(&mut l), expected);
         assert_eq!(l.state(), State::Climbing(rung));
-        assert_eq!(l.data_flows(), matches!(rung, Rung::Held | Rung::Mobike));
+        assert_eq!(l.data_flows(), matches!(rung, Rung::Held | Rung::Move));
         assert!(!l.exercise(at(20), rung), "one at a time");
         match rung {
-            Rung::Held | Rung::Mobike => l.confirmed(at(21)),
-            Rung::Ticket | Rung::Full => l.established(at(21), path(1), rung == Rung::Ticket),
+            Rung::Held | Rung::Move => l.confirmed(at(21)),
+            Rung::Resume | Rung::Full => l.established(at(21), path(1), rung == Rung::Resume),
         }
         assert_eq!(l.last_wake().map(|w| (w.rung, w.took)), Some((rung, Duration::from_secs(1))));
         assert_eq!((l.state(), l.poll_timeout()), (State::Up, None));
     }
     let mut l = established();
     l.set_ticket(false);
-    assert!(!l.exercise(at(20), Rung::Ticket) && actions(&mut l).is_empty());
+    assert!(!l.exercise(at(20), Rung::Resume) && actions(&mut l).is_empty());
     l.sleep(at(20));
     assert!(!l.exercise(at(21), Rung::Full), "not while the radio sleeps");
 }
@@ -297,7 +297,7 @@ fn a_rung_can_be_exercised_only_on_a_session_at_rest_that_has_what_it_needs() {
 #[test]
 fn an_exercised_rung_that_fails_hands_over_to_the_next() {
     let mut l = established();
-    assert!(l.exercise(at(20), Rung::Ticket));
+    assert!(l.exercise(at(20), Rung::Resume));
     actions(&mut l);
     l.failed(at(21), Failure::TicketRefused);
     assert_eq!(l.state(), State::Climbing(Rung::Full));
@@ -321,7 +321,7 @@ fn before_an_sa_is_given_up_it_is_moved_to_the_gateways_other_addresses() {
     expire(&mut l);
     assert_eq!(actions(&mut l), [Action::Update(other(1, 8))]);
     l.confirmed(at(200));
-    assert_eq!((l.state(), l.last_wake().map(|w| w.rung)), (State::Up, Some(Rung::Mobike)));
+    assert_eq!((l.state(), l.last_wake().map(|w| w.rung)), (State::Up, Some(Rung::Move)));
     // It stays there: the network says nothing new, and a sleep changes nothing.
     l.network(at(201), Some(path(1)));
     l.sleep(at(210));
@@ -459,7 +459,7 @@ fn a_rung_that_nobody_answers_is_named_once() {
     l.network(at(0), Some(path(1)));
     l.set_ticket(true);
     l.up(at(0), true);
-    for rung in [Rung::Ticket, Rung::Full] {
+    for rung in [Rung::Resume, Rung::Full] {
         assert_eq!(l.take_expired(), None);
         assert_eq!(l.state(), State::Climbing(rung));
         expire(&mut l);

@@ -139,8 +139,8 @@ impl Account {
         let exchanges = &self.model.exchanges;
         self.exchanges += match rung {
             Rung::Held => 0.0,
-            Rung::Mobike => exchanges.mobike.energy,
-            Rung::Ticket => exchanges.ticket.energy,
+            Rung::Move => exchanges.mobike.energy,
+            Rung::Resume => exchanges.ticket.energy,
             Rung::Full => exchanges.full.energy,
         };
     }
@@ -230,7 +230,7 @@ mod tests {
             account.enter(at(t), bucket);
         }
         account.cycle();
-        account.exchange(Rung::Ticket);
+        account.exchange(Rung::Resume);
         let energy = account.report(at(710));
         assert_eq!(energy.times.elapsed(), Duration::from_secs(700));
         assert_eq!(energy.times.asleep, Duration::from_secs(600));

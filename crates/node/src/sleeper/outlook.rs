@@ -56,14 +56,14 @@ impl Sleeper {
     pub(super) fn reckon(&mut self) {
         let count = |rung| self.rungs.iter().filter(|r| **r == rung).count();
         // The costlier one on a tie.
-        let usual = [Rung::Full, Rung::Ticket, Rung::Mobike, Rung::Held]
+        let usual = [Rung::Full, Rung::Resume, Rung::Move, Rung::Held]
             .into_iter()
             .reduce(|best, rung| if count(rung) > count(best) { rung } else { best });
         let resumption = match usual.filter(|_| !self.rungs.is_empty()) {
             None => self.settings.resumption,
             Some(Rung::Held) => Resumption::HeldSa,
-            Some(Rung::Mobike) => Resumption::Mobike,
-            Some(Rung::Ticket) => Resumption::Ticket,
+            Some(Rung::Move) => Resumption::Mobike,
+            Some(Rung::Resume) => Resumption::Ticket,
             Some(Rung::Full) => Resumption::Full,
         };
         let break_even = self.settings.model.break_even(resumption, self.load);

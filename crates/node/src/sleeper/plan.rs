@@ -154,7 +154,7 @@ impl Sleeper {
 
     fn decide(&mut self, now: PolicyTime) {
         let wanted = self.scheduler.decide().off_after;
-        let outlook = self.scheduler.outlook();
+        let outlook = self.scheduler.prediction();
         let break_even = Duration::try_from_secs_f64(self.break_even).unwrap_or(Duration::MAX);
         let (mut time_out, mut by, mut not_before) = (wanted, outlook.by, now);
         if self.mode == Mode::Balanced {

@@ -47,7 +47,7 @@ pub(crate) struct Asked<'a> {
 }
 
 impl Asked<'_> {
-    /// The address to answer from: the one that was asked, or one of the family if everybody was.
+    /// The address to answer from: the one that was asked, or one of the same family for a broadcast or multicast.
     fn source(&self) -> Option<IpAddr> {
         let dst = self.packet.dst();
         let fits = |a: &&IpAddr| if self.own { **a == dst } else { a.is_ipv4() == dst.is_ipv4() };

@@ -70,7 +70,7 @@ fn query(asked: &Asked<'_>, names: &Names, message: &Message) -> Option<Vec<u8>>
     }
 }
 
-/// Somebody registers a name that is the device's alone: "the name is owned by another node" (section 4.2.6).
+/// Another host registers a name that is the device's alone: "the name is owned by another node" (section 4.2.6).
 fn defend(asked: &Asked<'_>, names: &Names, message: &Message) -> Option<Vec<u8>> {
     let claim = registration(message)?;
     let known = names.get(claim.name).filter(|r| is_ours(asked, r))?;

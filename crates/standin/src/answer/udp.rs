@@ -70,7 +70,7 @@ fn late_answer(asked: &Asked<'_>, knowledge: &Knowledge, datagram: &Udp<'_>) -> 
     Some(Step::Keep(Keep { class: Class::Reply, age: Some(age), alike: Alike::Never }))
 }
 
-/// A question to a device that nobody saw serving names.
+/// A question to a device that was never seen to serve names.
 fn refuse(asked: &Asked<'_>, datagram: &Udp<'_>, out: &mut Vec<u8>) -> Option<Step> {
     let message = Message::parse(datagram.payload).ok()?;
     let [question] = message.questions.as_slice() else { return None };

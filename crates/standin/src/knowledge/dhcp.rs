@@ -25,7 +25,7 @@ pub(crate) struct Lease {
     transaction: Option<u32>,
 }
 
-/// See the module.
+/// The lease of one device.
 #[derive(Debug, Default)]
 pub(crate) struct Client {
     /// The device's last request: transaction and who it is.

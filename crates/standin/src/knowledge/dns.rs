@@ -1,4 +1,4 @@
-//! DNS questions that a device has open, so that late answers are told from stray ones. Owns no answer: a gateway is no resolver.
+//! DNS questions that a device has open, so that late answers are distinguished from stray ones. Owns no answer: a gateway is no resolver.
 
 use core::net::IpAddr;
 use core::time::Duration;
@@ -12,7 +12,7 @@ use crate::limits::{QUESTION_AGE, QUESTIONS};
 /// Who was asked, from which port, under which id.
 type Key = (IpAddr, u16, u16);
 
-/// See the module.
+/// The open questions of one device.
 #[derive(Debug, Default)]
 pub(crate) struct Resolver {
     open: BTreeMap<Key, Instant>,

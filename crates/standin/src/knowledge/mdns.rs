@@ -31,7 +31,7 @@ fn same_set(a: &Record, b: &Record) -> bool {
 }
 
 impl Records {
-    /// A response of the device: whatever it answers or adds, it announces.
+    /// A response of the device: its answers and additional records are what it announces.
     pub(crate) fn announced(&mut self, now: Instant, message: &Message) {
         if !message.header.is_response() {
             return;

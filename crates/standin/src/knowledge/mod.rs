@@ -1,4 +1,4 @@
-//! What a device showed of itself while it was awake. Owns only that: it is bounded, and nothing in it comes from anybody else
+//! What a device showed of itself while it was awake. Owns only that: it is bounded, and nothing in it comes from another host
 //! unless the device asked for it.
 
 pub(crate) mod dhcp;
@@ -24,7 +24,7 @@ pub(crate) const DNS_PORT: u16 = 53;
 /// UDP port of multicast DNS.
 pub(crate) const MDNS_PORT: u16 = 5353;
 
-/// See the module.
+/// All that one device showed of itself.
 #[derive(Debug, Default)]
 pub(crate) struct Knowledge {
     pub(crate) tcp: tcp::Connections,

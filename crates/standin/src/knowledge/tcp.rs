@@ -115,7 +115,7 @@ impl Connections {
         }
     }
 
-    /// A segment from the peer that the device receives. Not believed in anything but that the connection may be over: then
+    /// A segment from the peer that the device receives. Used only to see that the connection may be over: then
     /// nothing more is said on it.
     pub(crate) fn observe_outbound(&mut self, share: Share<'_>, flow: Flow, tcp: &Tcp<'_>) {
         if tcp.flags & (RST | FIN) == 0 {
@@ -162,7 +162,7 @@ impl Connection {
         if tcp.flags & FIN != 0 {
             self.finished.0 = true;
         }
-        // The window of a SYN is never scaled, whatever follows: it says nothing about later ones.
+        // The window of a SYN is never scaled (RFC 7323, section 2.2): it says nothing about later ones.
         if tcp.flags & (ACK | SYN) == ACK
             && self.acknowledged.is_none_or(|last| after(tcp.acknowledgement, last) >= 0)
         {

@@ -13,7 +13,7 @@ use dormouse_wire::ip::icmp::Echo;
 /// Room for trailer and ICV of any suite.
 const ROOM: usize = 128;
 
-/// See the module's text.
+/// Both directions of ESP of one client.
 pub(super) struct Child {
     pub(super) install: Install,
     inbound: Inbound,

@@ -152,10 +152,10 @@ impl Crowd {
         while let Some(event) = self.endpoint.poll_event() {
             match event {
                 Event::Established(e) => {
-                    let number = *self.by_sa.get(&e.sa).context("an SA of nobody")?;
+                    let number = *self.by_sa.get(&e.sa).context("an SA of no client")?;
                     let client = self.client(number)?;
                     client.inner = e.configuration.v4;
-                    let task = client.doing.map(|d| d.task).context("a session that nobody asked for")?;
+                    let task = client.doing.map(|d| d.task).context("a session that was not asked for")?;
                     ensure!(e.resumed == (task != Task::Full), "{task:?}, resumed: {}", e.resumed);
                     ensure!(e.dormancy, "the gateway does not know the dormancy extension");
                 }

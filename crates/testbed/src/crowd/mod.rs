@@ -64,7 +64,7 @@ pub struct Settings {
     /// Two ranges of addresses that the socket may send from: client `n` has address `n + 1` of each, and moves between the
     /// two.
     pub homes: [Ipv4Addr; 2],
-    /// Pinged through the tunnel as soon as a session is there; `None`: nobody is.
+    /// Pinged through the tunnel as soon as a session is there; `None`: no pings.
     pub server: Option<Ipv4Addr>,
     /// Set when the crowd is to stop.
     pub interrupted: Arc<AtomicBool>,
@@ -73,7 +73,7 @@ pub struct Settings {
 /// A client is done.
 #[derive(Clone, Copy, Debug)]
 pub struct Done {
-    /// Which.
+    /// The number of the client.
     pub client: usize,
     /// From the moment at which it began until its exchange was over.
     pub ready: Duration,
@@ -90,7 +90,7 @@ pub struct Losses {
     pub repeated: u64,
     /// Pings that were not answered within a second, and sent again.
     pub pings: u64,
-    /// Datagrams of the gateway that nobody wanted: answers to what was repeated, mostly.
+    /// Datagrams of the gateway that no client took: answers to what was repeated, mostly.
     pub discarded: u64,
 }
 
@@ -129,7 +129,7 @@ struct Client {
     pings: u16,
 }
 
-/// See the module's text.
+/// Many clients of one gateway, on one socket.
 pub struct Crowd {
     settings: Settings,
     endpoint: Endpoint,
@@ -193,7 +193,7 @@ impl Crowd {
     }
 
     /// The first `count` clients do `task`, all at once: what they have to say first is made beforehand and sent in one go, and
-    /// their clocks start when that begins. `again` is told of each that is done, and says whether it begins anew, at once and
+    /// their clocks start when that begins. `again` gets each that is done, and returns whether it begins anew, at once and
     /// by a clock of its own. Returns what each of them needed the first time.
     ///
     /// # Errors
@@ -246,7 +246,7 @@ impl Crowd {
         self.until_settled("closing")
     }
 
-    /// All clients drop sessions and tickets without a word: their gateway has lost both.
+    /// All clients drop sessions and tickets without a message: their gateway has lost both.
     ///
     /// # Errors
     /// If the endpoint is not what it should be.
@@ -272,7 +272,7 @@ impl Crowd {
     }
 
     /// The gateway's present estimate of how long sessions take to come back, as it tells its devices. The first client asks, by
-    /// announcing a sleep and thinking better of it.
+    /// announcing a sleep and calling it off.
     ///
     /// # Errors
     /// If that has no session, and as [`Crowd::run`].
@@ -351,7 +351,7 @@ impl Crowd {
         Path { local, remote: self.settings.gateway, carrier: Carrier::NatT }
     }
 
-    /// Makes whatever client `number` says first.
+    /// Makes the first message of client `number`.
     fn begin(&mut self, number: usize, task: Task) -> Result<()> {
         let now = BootClock::now();
         let client = self.client(number)?;

@@ -33,7 +33,7 @@ pub const DOMAIN: &str = "clients.test";
 
 /// Identities of a gateway and its clients.
 pub enum Pki {
-    /// One key for everybody.
+    /// One key for all clients and the gateway.
     Psk(Secret),
     /// An authority, with one key for the gateway and one that all clients share (making 100 RSA keys takes long, and the
     /// time of a handshake does not depend on whose key it is).

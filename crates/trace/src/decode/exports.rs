@@ -2,7 +2,7 @@
 //! and tells exporters apart; must never touch other packets.
 //!
 //! A UDP datagram to one of the collector's ports is an export if its payload begins with a message header that fits its
-//! length. Its flows are the record then, and the datagram itself is not counted as anybody's traffic. Any other datagram to
+//! length. Its flows are the record then, and the datagram itself is not counted as traffic of a client. Any other datagram to
 //! such a port is a packet like all others.
 
 use std::collections::{BTreeMap, VecDeque};

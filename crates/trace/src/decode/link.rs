@@ -47,7 +47,7 @@ impl LinkType {
 /// What a frame turned out to be.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Frame<'a> {
-    /// Traffic of somebody, and what stands behind its network header (empty for a later fragment and for what is not IP).
+    /// A packet, and what stands behind its network header (empty for a later fragment and for what is not IP).
     Traffic(&'a [u8]),
     /// 802.11 management or control, or a null frame: the radio's own upkeep, which the schedulers do not decide on.
     Upkeep,

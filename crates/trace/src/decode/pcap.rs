@@ -8,7 +8,7 @@ use super::record::{Damage, Next};
 use crate::bytes::Bytes;
 use crate::seen::Seen;
 
-/// Captured lengths beyond this are damage, whatever the file's own limit says (tcpdump's MAXIMUM_SNAPLEN).
+/// Captured lengths beyond this are damage, also where the file's own limit is higher (tcpdump's MAXIMUM_SNAPLEN).
 pub const MAX_CAPTURED: u32 = 262_144;
 
 /// A pcap file being read.
@@ -55,12 +55,6 @@ impl Pcap {
             LinkType::from_number(number).ok_or_else(|| format!("link type {number} is not supported"))?;
         bytes.consume(24);
         Ok(Self { big_endian, tick, record_header, link, records: 0, exports })
-    }
-
-    /// Records read so far.
-    #[must_use]
-    pub const fn records(&self) -> u64 {
-        self.records
     }
 
     /// What the export datagrams yielded so far.

@@ -367,7 +367,7 @@ fn missed(results: &Results) -> Chart {
     chart
 }
 
-/// Packets lost by each client: policy (0 `paper`, 1 `dormouse`), and nobody's, the paper's or today's proxy.
+/// Packets lost by each client: policy (0 `paper`, 1 `dormouse`), without a proxy, with the paper's or with today's.
 #[must_use]
 pub fn losses(results: &Results, policy: usize, proxy: usize) -> Vec<f64> {
     let of = |c: &ClientResult<Figures>| {

@@ -76,7 +76,7 @@ pub struct PolicyRow {
     pub cycles: u64,
     /// Idle periods longer than break-even in which the radio stayed on.
     pub missed_opportunities: u64,
-    /// Packets that arrived while the radio was off and that nobody answered.
+    /// Packets that arrived while the radio was off and that the proxy did not answer.
     pub packets_lost: u64,
 }
 
@@ -108,7 +108,7 @@ pub struct LostRow {
     pub offset: u64,
     /// In which record or line.
     pub record: u64,
-    /// Why.
+    /// The reason.
     pub reason: String,
 }
 

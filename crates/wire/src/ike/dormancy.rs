@@ -43,7 +43,7 @@ pub fn version_of(payloads: &[Payload]) -> Option<u8> {
 /// What a device wants of its gateway while it sleeps, and what a gateway grants.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct SleepFlags {
-    /// Answer for it where that misleads nobody (bit 0).
+    /// Stand in for the device: answer what it would answer (bit 0).
     pub stand_in: bool,
     /// Keep packets for it (bit 1).
     pub buffering: bool,
@@ -207,7 +207,7 @@ impl LoadReport {
         Duration::from_micros(self.per_client_us as u64)
     }
 
-    /// How long a client takes among `clients` at once, itself included; nobody counts as one.
+    /// How long a client takes among `clients` at once, itself included; 0 counts as 1.
     #[must_use]
     pub fn latency_at(&self, clients: f64) -> Duration {
         let further = if clients.is_finite() { (clients - 1.0).clamp(0.0, 1e6) } else { 0.0 };
@@ -227,12 +227,6 @@ impl LoadReport {
             _ => self.forecast.get(slot).or(self.forecast.last()).map(forecast),
         };
         expected.unwrap_or(now).max(1.0)
-    }
-
-    /// How long a session takes that comes back `ahead` after the report was made.
-    #[must_use]
-    pub fn latency_in(&self, ahead: Duration) -> Duration {
-        self.latency_at(self.clients_in(ahead))
     }
 
     /// The data of the notification.
@@ -357,7 +351,7 @@ mod tests {
             clients_now_16: 16 * 9,
             forecast: vec![slot(3), slot(21), slot(0)],
         };
-        let at = |seconds| report.latency_in(Duration::from_secs(seconds)).as_millis();
+        let at = |seconds| report.latency_at(report.clients_in(Duration::from_secs(seconds))).as_millis();
         assert_eq!([at(0), at(70), at(100), at(1_899), at(1_900), at(1_000_000)], [59, 52, 70, 70, 50, 50]);
         assert_eq!(LoadReport::default().clients_in(Duration::from_secs(90_000)).to_bits(), 1f64.to_bits());
         assert_eq!(report.latency_at(f64::NAN), report.alone());

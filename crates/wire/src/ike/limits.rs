@@ -10,8 +10,6 @@ pub const MAX_MESSAGE: usize = 65_535;
 pub const MAX_PAYLOADS: usize = 128;
 /// Proposals in one SA payload. The field allows 255; clients with every suite enabled send about 20.
 pub const MAX_PROPOSALS: usize = 64;
-/// Transforms in one proposal. The field allows 255, and some peers put every algorithm they know in one proposal.
-pub const MAX_TRANSFORMS: usize = 255;
 /// Attributes of one transform. One (the key length) is defined (RFC 7296 section 3.3.5).
 pub const MAX_TRANSFORM_ATTRIBUTES: usize = 8;
 /// Traffic selectors in one payload. The field allows 255.
@@ -27,9 +25,3 @@ pub const MAX_FRAGMENTS: u16 = 128;
 pub const MIN_NONCE: usize = 16;
 /// Longest nonce, in bytes (RFC 7296 section 3.9).
 pub const MAX_NONCE: usize = 256;
-/// Longest cookie, in bytes (RFC 7296 section 2.6).
-pub const MAX_COOKIE: usize = 64;
-/// Shortest COOKIE2, in bytes (RFC 4555 section 4.2.5).
-pub const MIN_COOKIE2: usize = 8;
-/// Longest COOKIE2, in bytes (RFC 4555 section 4.2.5).
-pub const MAX_COOKIE2: usize = 64;

@@ -69,7 +69,7 @@ impl Message {
     /// # Errors
     /// - [`Error::Value`] naming "major version" unless it is 2: [`Header::parse`] still reads what an answer needs.
     /// - [`Error::Length`] if the header's length is not that of `bytes`, or is above [`limits::MAX_MESSAGE`].
-    /// - Whatever is malformed in a cleartext payload, or bytes after the last one.
+    /// - The error of a malformed cleartext payload, or bytes after the last one.
     pub fn parse(bytes: &[u8]) -> Result<Self> {
         let header = Header::parse(bytes)?;
         if header.major() != 2 {

@@ -191,12 +191,6 @@ impl Proposal {
     pub fn spi_u32(&self) -> Option<u32> {
         <[u8; 4]>::try_from(self.spi.as_slice()).ok().map(u32::from_be_bytes)
     }
-
-    /// The SPI as a number, if it has the 8 bytes of an IKE SA.
-    #[must_use]
-    pub fn spi_u64(&self) -> Option<u64> {
-        <[u8; 8]>::try_from(self.spi.as_slice()).ok().map(u64::from_be_bytes)
-    }
 }
 
 impl Transform {

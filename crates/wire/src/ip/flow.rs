@@ -87,7 +87,7 @@ enum Name {
 }
 
 impl Name {
-    /// `None` for whatever is not plain, and for a packet that is not as long as its header says.
+    /// `None` for what is not plain, and for a packet that is not as long as its header says.
     #[inline]
     fn of(packet: &[u8]) -> Option<Self> {
         let stated = |at: usize| Some(usize::from(u16::from_be_bytes(*packet.get(at..)?.first_chunk()?)));

@@ -47,8 +47,6 @@ pub mod protocol {
     pub const AH: u8 = 51;
     /// ICMP for IPv6.
     pub const ICMPV6: u8 = 58;
-    /// Nothing follows. In ESP, the next header of a dummy packet (RFC 4303 section 2.6).
-    pub const NO_NEXT: u8 = 59;
     /// IPv6 destination options.
     pub const DESTINATION: u8 = 60;
     /// SCTP.

@@ -166,16 +166,6 @@ fn find_mss(options: &[u8]) -> Option<usize> {
 ///
 /// A tunnel does this so that TCP fits without fragmentation even where "packet too big" messages are lost.
 pub fn clamp_mss(packet: &mut [u8], mss_v4: u16, mss_v6: u16) -> bool {
-    clamp(packet, mss_v4, mss_v6, true)
-}
-
-/// As [`clamp_mss`], for a packet whose checksum field holds the sum of the pseudo-header only, because whoever takes it
-/// next completes the checksum (TUN: `VIRTIO_NET_HDR_F_NEEDS_CSUM`). The field does not cover the options yet.
-pub fn clamp_mss_offloaded(packet: &mut [u8], mss_v4: u16, mss_v6: u16) -> bool {
-    clamp(packet, mss_v4, mss_v6, false)
-}
-
-fn clamp(packet: &mut [u8], mss_v4: u16, mss_v6: u16, complete: bool) -> bool {
     if is_no_syn(packet) {
         return false;
     }
@@ -185,7 +175,7 @@ fn clamp(packet: &mut [u8], mss_v4: u16, mss_v6: u16, complete: bool) -> bool {
     }
     let limit = if matches!(view, Packet::V4(_)) { mss_v4 } else { mss_v6 };
     let segment = view.payload_offset()..view.as_bytes().len();
-    packet.get_mut(segment).is_some_and(|segment| clamp_segment(segment, limit, complete))
+    packet.get_mut(segment).is_some_and(|segment| clamp_segment(segment, limit))
 }
 
 /// Whether a look at three bytes shows that it is no SYN: nearly every packet of bulk traffic.
@@ -198,7 +188,7 @@ fn is_no_syn(packet: &[u8]) -> bool {
     flags.is_some_and(|flags| flags & SYN == 0)
 }
 
-fn clamp_segment(segment: &mut [u8], limit: u16, complete: bool) -> bool {
+fn clamp_segment(segment: &mut [u8], limit: u16) -> bool {
     if segment.get(13).is_none_or(|flags| flags & SYN == 0) {
         return false;
     }
@@ -228,13 +218,11 @@ fn clamp_segment(segment: &mut [u8], limit: u16, complete: bool) -> bool {
     if let Some(field) = segment.get_mut(at..at + 2) {
         field.copy_from_slice(&limit.to_be_bytes());
     }
-    if complete {
-        let sum = segment.get(CHECKSUM_AT..).and_then(|b| b.first_chunk::<2>()).copied().unwrap_or_default();
-        let new = segment.get(words).unwrap_or_default();
-        let sum = checksum::update(u16::from_be_bytes(sum), old, new);
-        if let Some(field) = segment.get_mut(CHECKSUM_AT..CHECKSUM_AT + 2) {
-            field.copy_from_slice(&sum.to_be_bytes());
-        }
+    let checksum = segment.get(CHECKSUM_AT..).and_then(|b| b.first_chunk::<2>()).copied().unwrap_or_default();
+    let new = segment.get(words).unwrap_or_default();
+    let checksum = checksum::update(u16::from_be_bytes(checksum), old, new);
+    if let Some(field) = segment.get_mut(CHECKSUM_AT..CHECKSUM_AT + 2) {
+        field.copy_from_slice(&checksum.to_be_bytes());
     }
     true
 }

@@ -4,6 +4,7 @@ use std::fs;
 use std::path::Path;
 
 /// Runs `target` over every file of `fuzz/corpus/<name>`; a failure names the file.
+#[expect(clippy::disallowed_methods, reason = "a test reads files of the repository")]
 #[track_caller]
 pub(crate) fn replay(name: &str, target: fn(&[u8])) {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus").join(name);

@@ -1,7 +1,7 @@
 //! The contexts in which the policy learns separately: what it knows when an idle period begins. Owns the features; must
 //! never look at the present period's length.
 
-use super::due::{Due, Expected};
+use super::recurrence::{Expected, Recurrences};
 use crate::packet::PacketInfo;
 
 /// Number of contexts that are consulted, the general one included.
@@ -27,7 +27,7 @@ pub(super) struct Features {
     pub(super) hour: u8,
     /// When the last packet came that is not one of the recurring ones.
     pub(super) last_active: f64,
-    pub(super) due: Due,
+    pub(super) recurrences: Recurrences,
 }
 
 /// A logarithmic scale: `x` in steps of a factor of `e^(1/steps)` from a quarter of a second on.
@@ -51,7 +51,7 @@ impl Features {
         }
         // 24: unknown, so that clients without a clock learn one hour and not a wrong one.
         self.hour = packet.time_of_day.and_then(|s| u8::try_from(s / 3600).ok()).unwrap_or(24);
-        if !self.due.observe(self.last_class, now) {
+        if !self.recurrences.observe(self.last_class, now) {
             self.last_active = now;
         }
     }
@@ -66,7 +66,7 @@ impl Features {
     pub(super) fn keys(&self) -> [u64; CONTEXTS] {
         let class = u64::from(self.last_class);
         let [a, b, c] = self.idle.map(u64::from);
-        let (ab, due) = (join(a, b), due_key(self.due.next(self.now)));
+        let (ab, due) = (join(a, b), due_key(self.recurrences.next(self.now)));
         let keys = [
             0,
             class,

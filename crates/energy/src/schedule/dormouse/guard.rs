@@ -11,7 +11,7 @@
 //! | never | unbounded | unbounded |
 //!
 //! A time-out is allowed only if `D` plus its worst stays at most `A * B` ([`ALLOWANCE`]): otherwise one below `B` becomes
-//! `B`, and one above is cut to what is left, less a [`RESERVE`]. By induction `D <= A * B` always, whatever the traffic: the policy never
+//! `B`, and one above is cut to what is left, less a [`RESERVE`]. By induction `D <= A * B` always, on any traffic: the policy never
 //! costs more than break-even plus that one constant, and break-even never more than twice the clairvoyant.
 //!
 //! **Against never.** No policy can also bound its loss against a radio that stays on (periods that end right after the

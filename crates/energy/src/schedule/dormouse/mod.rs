@@ -3,10 +3,10 @@
 //! When an idle period begins, the expected cost of each time-out `t` is `C(t) = E[min(g, t)] + B P(g > t)`: the integral of
 //! the survival function up to `t` plus the price of a sleep. It is least where the hazard of the period's end falls below
 //! `1/B`. The policy learns `C` for a grid of time-outs ([`grid`]), `never` among them, in many contexts at once
-//! ([`context`]): kinds of the last packets, lengths of the last idle periods, what periodic packet is due next ([`due`]).
+//! ([`context`]): kinds of the last packets, lengths of the last idle periods, what periodic packet is due next ([`recurrence`]).
 //! A context with little experience leans on the one that it refines, down to the average user.
 //!
-//! Which contexts to believe is learned too: each is charged what its own best time-out would have cost, and counts the less,
+//! The weight of each context is learned too: it is charged what its own best time-out would have cost, and counts the less,
 //! the more it has lost lately (exponential weights). The weighted costs are added, and the least of them is the choice.
 //!
 //! The choice is followed once it would have gained clearly against a radio that stays on; before that, the radio goes off
@@ -14,15 +14,15 @@
 //! more than the break-even time-out.
 
 mod context;
-mod due;
 mod grid;
 mod guard;
+mod recurrence;
 mod state;
 mod table;
 
 use core::time::Duration;
 
-use super::{AverageUser, Decision, Outlook, Scheduler, StateError};
+use super::{AverageUser, Decision, Prediction, Scheduler, StateError};
 use crate::packet::PacketInfo;
 use context::{CONTEXTS, Features, PARENT};
 use dormouse_sansio::Instant;
@@ -36,7 +36,7 @@ pub use guard::ALLOWANCE;
 const PRIOR: f32 = 2.0;
 /// What a context remembers: after so many idle periods in it, one counts only a third.
 const MEMORY: f32 = 100.0;
-/// How fast a context that loses is believed less: a loss of one break-even time divides its weight by e to this.
+/// How fast a context that loses loses weight: a loss of one break-even time divides its weight by e to this.
 const LEARNING_RATE: f32 = 2.0;
 /// How long losses are remembered, in idle periods of break-even length.
 const LOSS_MEMORY: f64 = 100.0;
@@ -51,7 +51,7 @@ const FIRST_PROOF: f64 = 4.0;
 /// How much more gain is asked for each second that the client is behind a radio that never sleeps.
 const EVIDENCE: f64 = 5.0;
 
-/// What [`Outlook::by`] says where the learned choice was taken.
+/// What [`Prediction::by`] says where the learned choice was taken.
 const LEARNED: &str = "learned";
 
 /// A decision that awaits its idle period.
@@ -64,7 +64,7 @@ struct Pending {
     mixed: usize,
     /// After the caution and the guard.
     decision: Decision,
-    outlook: Outlook,
+    prediction: Prediction,
 }
 
 /// The default policy for one client.
@@ -138,13 +138,13 @@ impl Dormouse {
         let (wanted, by) = self.cautious(mixed);
         let admitted = self.guard.admit(wanted, self.break_even);
         let decision = Decision::after_seconds(admitted);
-        let outlook = if admitted == wanted {
+        let prediction = if admitted == wanted {
             let saving = (by == LEARNED).then(|| f64::from(-sum[mixed] / weights));
-            Outlook { saving, by }
+            Prediction { saving, by }
         } else {
-            Outlook { saving: None, by: "guard" }
+            Prediction { saving: None, by: "guard" }
         };
-        Pending { keys, choices, mixed, decision, outlook }
+        Pending { keys, choices, mixed, decision, prediction }
     }
 
     /// The learned choice if it has proved itself, otherwise the best of what needs no proof; and which of them it is.
@@ -205,8 +205,8 @@ impl Scheduler for Dormouse {
         decision
     }
 
-    fn outlook(&self) -> Outlook {
-        self.pending.as_ref().map_or(Outlook { saving: None, by: "nothing decided" }, |p| p.outlook)
+    fn prediction(&self) -> Prediction {
+        self.pending.as_ref().map_or(Prediction { saving: None, by: "nothing decided" }, |p| p.prediction)
     }
 
     fn learn(&mut self, idle: Duration) {

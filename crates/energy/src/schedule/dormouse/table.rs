@@ -97,7 +97,7 @@ impl Table {
         place
     }
 
-    /// Twice the size. A pair of places splits into two pairs, so everybody finds one.
+    /// Twice the size. A pair of places splits into two pairs, so every context finds one.
     fn grow(&mut self) {
         let larger = vec![Slot::EMPTY; self.slots.len() * 2];
         for slot in core::mem::replace(&mut self.slots, larger) {

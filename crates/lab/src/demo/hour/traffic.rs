@@ -75,7 +75,7 @@ fn plan(packets: &[ClientPacket], from: u64) -> Vec<Planned> {
                 Some((asked, at)) if made.at - at < ANSWERS_WITHIN && index - asked < REPLIES_WITHIN => {
                     Kind::Reply(*asked)
                 }
-                // ARP, NetBIOS and SMB ask whether somebody is there.
+                // ARP, NetBIOS and SMB ask whether the device is there.
                 _ if made.info.protocol == 0x806 || matches!(ports.1, 137 | 445) => Kind::Ping,
                 _ => Kind::Incoming,
             },

@@ -305,7 +305,7 @@ impl Text {
     }
 }
 
-/// How the line that begins nfdump's closing summary is told apart from damage.
+/// The error of the line that begins nfdump's closing summary, which is no damage.
 const SUMMARY: &str = "summary";
 
 fn trim(line: &[u8]) -> &[u8] {

@@ -3,11 +3,11 @@
 //! Words are added in the machine's byte order: the ones' complement sum does not mind (RFC 1071 section 2B), so nothing is
 //! swapped until the end.
 
-/// A sum in progress. Pieces are added at even offsets; only the last may have an odd length.
+/// A checksum in progress: the ones' complement sum so far. Pieces are added at even offsets; only the last may have an odd length.
 #[derive(Clone, Copy, Default, Debug)]
-pub(crate) struct Sum(u64);
+pub(crate) struct Checksum(u64);
 
-impl Sum {
+impl Checksum {
     /// Adds bytes.
     #[inline]
     pub(crate) fn add(self, bytes: &[u8]) -> Self {
@@ -86,9 +86,9 @@ mod tests {
                 acc += u32::from(u16::from_be_bytes([pair[0], pair.get(1).copied().unwrap_or(0)]));
                 acc = (acc & 0xffff) + (acc >> 16);
             }
-            assert_eq!(Sum::default().add(&bytes[..len]).fold(), acc as u16, "{len} bytes");
+            assert_eq!(Checksum::default().add(&bytes[..len]).fold(), acc as u16, "{len} bytes");
         }
-        assert_eq!(Sum::default().add_u16(0x0102).fold(), 0x0102);
-        assert_eq!(Sum::default().add(&[0xff; 65_535]).fold(), 0xff00);
+        assert_eq!(Checksum::default().add_u16(0x0102).fold(), 0x0102);
+        assert_eq!(Checksum::default().add(&[0xff; 65_535]).fold(), 0xff00);
     }
 }

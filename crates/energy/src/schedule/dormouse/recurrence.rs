@@ -25,7 +25,7 @@ pub(super) struct Kind {
 
 /// The recurring packets of one client.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Due {
+pub(super) struct Recurrences {
     pub(super) kinds: [Kind; KINDS],
 }
 
@@ -38,7 +38,7 @@ pub(super) struct Expected {
     pub(super) class: u16,
 }
 
-impl Due {
+impl Recurrences {
     /// A packet of `class` at `now`. Whether it belongs to a recurring kind.
     pub(super) fn observe(&mut self, class: u16, now: f64) -> bool {
         let Some(kind) = self.kinds.iter_mut().find(|k| k.class == class && k.last > 0.0) else {

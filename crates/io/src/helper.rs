@@ -1,0 +1,256 @@
+//! A helper process: this program once more, which keeps the privileges that the daemon gives up. Owns the socket between the two
+//! and the bounds on waiting; knows nothing of what is ordered.
+//!
+//! A message is one JSON object in one packet of a `SOCK_SEQPACKET` pair: orders in one direction, an answer to each in the other. The
+//! kernel takes a packet whole or not at all, so no order is ever obeyed by half.
+//!
+//! However the daemon ends, the socket ends with it: [`serve`] returns, and the helper restores what it must before it ends itself.
+//! The daemon waits for that at most [`END`]. A helper that takes longer is not killed, because that would leave undone what it is
+//! restoring: each of its steps is bounded, and it ends by itself.
+
+use crate::clock::BootClock;
+use crate::program;
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::socket::{
+    AddressFamily, MsgFlags, Shutdown, SockFlag, SockType, recv, send, shutdown, socketpair,
+};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+/// Longest message in either direction, in bytes: far below what a socket's buffer takes.
+const MAX_MESSAGE: usize = 64 << 10;
+/// How long the daemon waits for an answer, where it waits for one: longer than any helper's start takes.
+pub(crate) const ANSWER: Duration = Duration::from_secs(30);
+/// How long the daemon waits for a helper's end: as long as the step that it is at and those that restore may take, as a rule.
+pub(crate) const END: Duration = Duration::from_secs(30);
+
+/// The daemon's end. Dropping it makes the helper restore and end, and waits for that within [`END`].
+#[derive(Debug)]
+pub(crate) struct Helper {
+    socket: OwnedFd,
+    child: Child,
+    buffer: Vec<u8>,
+    /// [`ANSWER`] and [`END`].
+    limits: (Duration, Duration),
+}
+
+impl Helper {
+    /// Starts `program` with `arguments`, which must end up in [`serve`] with the standard input.
+    pub(crate) fn spawn(program: &Path, arguments: &[&str]) -> io::Result<Self> {
+        let (socket, theirs) =
+            socketpair(AddressFamily::Unix, SockType::SeqPacket, None, SockFlag::SOCK_CLOEXEC)?;
+        let child =
+            Command::new(program).args(arguments).stdin(Stdio::from(theirs)).stdout(Stdio::null()).spawn()?;
+        Ok(Self { socket, child, buffer: vec![0; MAX_MESSAGE], limits: (ANSWER, END) })
+    }
+
+    /// Its process id.
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Gives an order, whole or not at all. Never waits.
+    ///
+    /// # Errors
+    /// If the helper is gone, or has left so many orders lie that no more fit the socket.
+    pub(crate) fn order(&mut self, order: &impl Serialize) -> io::Result<()> {
+        transmit(self.socket.as_fd(), order, MsgFlags::MSG_DONTWAIT)
+    }
+
+    /// The next answer, if one has come. Never waits.
+    ///
+    /// # Errors
+    /// If the helper is gone, or its answer is not understood.
+    pub(crate) fn next<T: DeserializeOwned>(&mut self) -> io::Result<Option<T>> {
+        match receive(self.socket.as_fd(), &mut self.buffer, MsgFlags::MSG_DONTWAIT) {
+            Ok(message) => Ok(Some(serde_json::from_slice(message)?)),
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => Ok(None),
+            Err(e) => Err(e),
+        }
+    }
+
+    /// Waits for the next answer, at most [`ANSWER`].
+    ///
+    /// # Errors
+    /// As [`Helper::next`]; `TimedOut`.
+    pub(crate) fn wait<T: DeserializeOwned>(&mut self) -> io::Result<T> {
+        let until = BootClock::now() + self.limits.0;
+        loop {
+            if let Some(answer) = self.next()? {
+                return Ok(answer);
+            }
+            let left = until.saturating_since(BootClock::now());
+            if left.is_zero() {
+                let (pid, limit) = (self.pid(), self.limits.0);
+                let what = format!("helper process {pid} did not answer within {limit:?}");
+                return Err(io::Error::new(io::ErrorKind::TimedOut, what));
+            }
+            let ms = PollTimeout::try_from(left.as_millis().saturating_add(1)).unwrap_or(PollTimeout::MAX);
+            match poll(&mut [PollFd::new(self.socket.as_fd(), PollFlags::POLLIN)], ms) {
+                Ok(_) | Err(Errno::EINTR) => {}
+                Err(e) => return Err(e.into()),
+            }
+        }
+    }
+}
+
+impl AsFd for Helper {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+impl Drop for Helper {
+    fn drop(&mut self) {
+        let _ = shutdown(self.socket.as_raw_fd(), Shutdown::Both);
+        match program::wait_for_end(&self.child, self.limits.1) {
+            Ok(true) => drop(self.child.wait()),
+            Ok(false) => {
+                tracing::warn!(pid = self.pid(), "a helper process takes long to restore, and goes on alone");
+            }
+            Err(error) => tracing::warn!(%error, pid = self.pid(), "a helper process cannot be waited for"),
+        }
+    }
+}
+
+fn transmit(socket: BorrowedFd<'_>, message: &impl Serialize, flags: MsgFlags) -> io::Result<()> {
+    let bytes = serde_json::to_vec(message)?;
+    if bytes.len() > MAX_MESSAGE {
+        let what = format!("a message of {} bytes, at most {MAX_MESSAGE} are taken", bytes.len());
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
+    }
+    loop {
+        match send(socket.as_raw_fd(), &bytes, flags | MsgFlags::MSG_NOSIGNAL) {
+            Ok(_) => return Ok(()),
+            Err(Errno::EINTR) => {}
+            Err(Errno::EAGAIN) => {
+                let what = "it takes no more orders: it is stopped, or hangs";
+                return Err(io::Error::new(io::ErrorKind::WouldBlock, what));
+            }
+            Err(e) => return Err(e.into()),
+        }
+    }
+}
+
+/// One message; `UnexpectedEof` if the other end is gone.
+fn receive<'a>(socket: BorrowedFd<'_>, buffer: &'a mut [u8], flags: MsgFlags) -> io::Result<&'a [u8]> {
+    loop {
+        match recv(socket.as_raw_fd(), buffer, flags) {
+            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(length) => return Ok(buffer.get(..length).unwrap_or_default()),
+            Err(Errno::EINTR) => {}
+            Err(e) => return Err(e.into()),
+        }
+    }
+}
+
+/// The helper's side: SIGTERM, SIGINT and SIGHUP are ignored from now on, because they reach the whole control group and would end the
+/// helper before the daemon. Returns the socket to the daemon.
+pub(crate) fn begin() -> io::Result<OwnedFd> {
+    let mut mask = nix::sys::signal::SigSet::empty();
+    for signal in [nix::sys::signal::SIGTERM, nix::sys::signal::SIGINT, nix::sys::signal::SIGHUP] {
+        mask.add(signal);
+    }
+    mask.thread_block()?;
+    io::stdin().as_fd().try_clone_to_owned()
+}
+
+/// Obeys orders until the daemon is gone. `obey` gets the reason, in words, for an order that is not understood.
+pub(crate) fn serve<O: DeserializeOwned, R: Serialize>(
+    socket: &OwnedFd,
+    mut obey: impl FnMut(Result<O, String>) -> R,
+) {
+    let mut buffer = vec![0; MAX_MESSAGE];
+    // A daemon that was killed with answers unread resets the connection: that is an end like any other.
+    while let Ok(message) = receive(socket.as_fd(), &mut buffer, MsgFlags::empty()) {
+        let order = serde_json::from_slice(message).map_err(|e| format!("the order is not understood: {e}"));
+        if let Err(error) = transmit(socket.as_fd(), &obey(order), MsgFlags::empty()) {
+            tracing::debug!(%error, "an answer was not sent");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nix::sys::signal::{Signal, kill};
+    use nix::unistd::Pid;
+
+    fn pair() -> (OwnedFd, OwnedFd) {
+        socketpair(AddressFamily::Unix, SockType::SeqPacket, None, SockFlag::SOCK_CLOEXEC).unwrap()
+    }
+
+    /// A real process that never reads its orders, with bounds that a test can wait for.
+    fn stopped() -> Helper {
+        let mut helper = Helper::spawn(Path::new("/bin/sleep"), &["600"]).unwrap();
+        helper.limits = (Duration::from_millis(50), Duration::from_millis(50));
+        helper
+    }
+
+    fn pid(helper: &Helper) -> Pid {
+        Pid::from_raw(i32::try_from(helper.pid()).unwrap())
+    }
+
+    #[test]
+    fn a_helper_that_hangs_is_waited_for_within_bounds_and_goes_on() {
+        let mut helper = stopped();
+        assert_eq!(helper.wait::<String>().unwrap_err().kind(), io::ErrorKind::TimedOut);
+        let pid = pid(&helper);
+        drop(helper);
+        kill(pid, None).expect("it is there: it may be restoring something");
+        kill(pid, Signal::SIGKILL).unwrap();
+        nix::sys::wait::waitpid(pid, None).unwrap();
+    }
+
+    #[test]
+    fn orders_beyond_what_the_socket_takes_are_refused_and_those_taken_arrive_whole() {
+        let (ours, theirs) = pair();
+        let order = "x".repeat(30_000);
+        let mut taken = 0;
+        let refused = loop {
+            match transmit(ours.as_fd(), &order, MsgFlags::MSG_DONTWAIT) {
+                Ok(()) => taken += 1,
+                Err(e) => break e,
+            }
+        };
+        assert_eq!(refused.kind(), io::ErrorKind::WouldBlock, "{refused}");
+        drop(ours);
+        let mut read = 0;
+        serve(&theirs, |order: Result<String, String>| {
+            assert_eq!(order.unwrap().len(), 30_000);
+            read += 1;
+        });
+        assert!(taken > 1 && read == taken, "{read} of {taken}");
+    }
+
+    #[test]
+    fn a_message_that_is_too_long_or_not_understood_is_refused_and_the_next_one_is_not() {
+        let (ours, theirs) = pair();
+        let long = transmit(ours.as_fd(), &"x".repeat(MAX_MESSAGE), MsgFlags::empty()).unwrap_err();
+        assert_eq!(long.kind(), io::ErrorKind::InvalidInput);
+        send(ours.as_raw_fd(), b"{\"half\":", MsgFlags::empty()).unwrap();
+        transmit(ours.as_fd(), &7, MsgFlags::empty()).unwrap();
+        shutdown(ours.as_raw_fd(), Shutdown::Write).unwrap();
+        let mut seen = Vec::new();
+        serve(&theirs, |order: Result<u32, String>| {
+            seen.push(order.ok());
+            "done"
+        });
+        assert_eq!(seen, [None, Some(7)]);
+    }
+
+    #[test]
+    fn a_helper_that_was_killed_is_gone_for_orders_and_answers() {
+        let mut helper = stopped();
+        kill(pid(&helper), Signal::SIGKILL).unwrap();
+        helper.limits.0 = ANSWER;
+        assert_eq!(helper.wait::<String>().unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
+        assert_eq!(helper.order(&1).unwrap_err().kind(), io::ErrorKind::BrokenPipe);
+    }
+}

@@ -1,0 +1,319 @@
+//! A topology: any number of machines in any number of networks, joined by a core that routes between them, under one seeded clock.
+//! Owns time and the laws of the network: links that lose, NATs that forget, routers in transit, and machines that move.
+//!
+//! A network has an uplink and a downlink to the core, may stand behind a NAT (IPv4 only, as in the world), and may have a router
+//! whose [agent](dormouse_node::host::transit::Agent) sees what passes. A machine is in one network at a time, with an address of
+//! either family or both.
+
+use crate::machine::Machine;
+use dormouse_netem::{Link, LinkConfig, Nat, NatConfig};
+use dormouse_node::host::Host;
+use dormouse_sansio::{Carrier, Entropy, Instant, Path, Seeded};
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+/// Iterations at one moment after which something spins.
+const SPIN: u32 = 20_000;
+
+/// A machine of a [`Topology`].
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct MachineId(usize);
+
+/// A network of a [`Topology`].
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct NetworkId(usize);
+
+/// When a topology is looked at.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Moment {
+    /// Datagrams have arrived; timers that are due have not run.
+    Delivered,
+    /// Everything that was due has happened; what the machines want to send has not left them.
+    Acted,
+}
+
+/// Where a machine is, and its outer addresses there.
+#[derive(Clone, Debug)]
+struct Place {
+    network: NetworkId,
+    addresses: Vec<IpAddr>,
+}
+
+struct Member {
+    machine: Machine,
+    place: Option<Place>,
+}
+
+struct Network {
+    up: Link<Path>,
+    down: Link<Path>,
+    nat: Option<Nat>,
+    router: Option<MachineId>,
+}
+
+/// See the module's documentation.
+pub struct Topology {
+    /// The clock.
+    pub now: Instant,
+    seed: u64,
+    rng: Seeded,
+    members: Vec<Member>,
+    networks: Vec<Network>,
+    /// The network behind each public address of a NAT.
+    public: BTreeMap<IpAddr, NetworkId>,
+}
+
+impl Topology {
+    /// An empty one.
+    #[must_use]
+    pub fn new(seed: u64) -> Self {
+        let (members, networks) = (Vec::new(), Vec::new());
+        Self { now: Instant::ZERO, seed, rng: Seeded::new(seed), members, networks, public: BTreeMap::new() }
+    }
+
+    /// The source of everything that is drawn here.
+    pub fn rng(&mut self) -> &mut Seeded {
+        &mut self.rng
+    }
+
+    /// Adds a network whose links are both like `link`, behind a NAT if `nat` is given.
+    pub fn add_network(&mut self, link: LinkConfig, nat: Option<NatConfig>) -> NetworkId {
+        let id = NetworkId(self.networks.len());
+        self.public.extend(nat.as_ref().map(|n| (n.public, id)));
+        let (up, down) = (self.rng.next_u64(), self.rng.next_u64());
+        let nat = nat.map(|config| Nat::new(config, self.rng.next_u64()));
+        self.networks.push(Network {
+            up: Link::new(link, up),
+            down: Link::new(link, down),
+            nat,
+            router: None,
+        });
+        id
+    }
+
+    /// Adds a machine, which is in no network yet.
+    pub fn add_machine(&mut self, machine: Machine) -> MachineId {
+        self.members.push(Member { machine, place: None });
+        MachineId(self.members.len() - 1)
+    }
+
+    /// What passes the network goes through this machine's core, which is a router in transit.
+    pub fn set_router(&mut self, network: NetworkId, router: MachineId) {
+        if let Some(network) = self.networks.get_mut(network.0) {
+            network.router = Some(router);
+        }
+    }
+
+    /// A machine.
+    ///
+    /// # Panics
+    /// If it belongs to another topology.
+    #[must_use]
+    pub fn machine(&self, id: MachineId) -> &Machine {
+        &self.members[id.0].machine
+    }
+
+    /// A machine.
+    ///
+    /// # Panics
+    /// If it belongs to another topology.
+    pub fn machine_mut(&mut self, id: MachineId) -> &mut Machine {
+        &mut self.members[id.0].machine
+    }
+
+    /// The outer addresses of a machine now.
+    #[must_use]
+    pub fn addresses(&self, id: MachineId) -> &[IpAddr] {
+        self.members.get(id.0).and_then(|m| m.place.as_ref()).map_or(&[], |p| &p.addresses)
+    }
+
+    /// Does something to the core of a machine, and what follows from it.
+    pub fn with(&mut self, id: MachineId, act: impl FnOnce(Instant, &mut Host)) {
+        let now = self.now;
+        self.machine_mut(id).with(now, |host| act(now, host));
+    }
+
+    /// A machine enters a network with these addresses, or is in none; its kernel tells it.
+    pub fn place(&mut self, id: MachineId, place: Option<(NetworkId, Vec<IpAddr>)>) {
+        let now = self.now;
+        if let Some(member) = self.members.get_mut(id.0) {
+            member.place = place.map(|(network, addresses)| Place { network, addresses });
+            let addresses = member.place.as_ref().map_or(&[][..], |p| &p.addresses);
+            member.machine.set_addresses(now, addresses.to_vec());
+        }
+    }
+
+    /// Takes a machine out of its network without its kernel telling it: its radio is off.
+    pub fn unplug(&mut self, id: MachineId) {
+        if let Some(member) = self.members.get_mut(id.0) {
+            member.place = None;
+        }
+    }
+
+    /// Both links of a network are like this from now on.
+    pub fn set_link(&mut self, id: NetworkId, change: impl Fn(&LinkConfig) -> LinkConfig) {
+        if let Some(network) = self.networks.get_mut(id.0) {
+            for link in [&mut network.up, &mut network.down] {
+                link.set_config(change(link.config()));
+            }
+        }
+    }
+
+    /// The NAT before a network forgets its mappings, if there is one.
+    pub fn forget_mappings(&mut self, id: NetworkId) {
+        if let Some(nat) = self.networks.get_mut(id.0).and_then(|n| n.nat.as_mut()) {
+            nat.reboot();
+        }
+    }
+
+    /// Lets time pass until `end`, or until `look` returns true: it sees the topology at each [`Moment`].
+    ///
+    /// # Panics
+    /// If something runs in circles without time passing.
+    pub fn run_until(&mut self, end: Instant, mut look: impl FnMut(&Self, Moment) -> bool) {
+        let (mut moment, mut spins) = (self.now, 0);
+        loop {
+            let stop = look(self, Moment::Acted);
+            self.post();
+            let next = self.due().unwrap_or(Instant::FAR_FUTURE).max(self.now);
+            if stop {
+                return;
+            }
+            if next > end {
+                break;
+            }
+            spins = if next == moment { spins + 1 } else { 0 };
+            moment = next;
+            assert!(spins < SPIN, "something spins at {:?}; seed {}", self.now, self.seed);
+            self.now = next;
+            self.deliver();
+            look(self, Moment::Delivered);
+            for member in &mut self.members {
+                member.machine.run(next);
+            }
+        }
+        self.now = end;
+    }
+
+    fn due(&self) -> Option<Instant> {
+        let links = self.networks.iter().flat_map(|n| [&n.up, &n.down]);
+        let links = links.filter_map(|l| l.poll_timeout()).map(|d| d.at);
+        links.chain(self.members.iter().filter_map(|m| m.machine.due())).min()
+    }
+
+    /// Hands what the machines send to the links of their networks.
+    pub fn post(&mut self) {
+        for n in 0..self.members.len() {
+            while let Some((path, datagram)) = self.members[n].machine.outbox.pop_front() {
+                self.leave(n, path, datagram);
+            }
+        }
+    }
+
+    fn leave(&mut self, n: usize, path: Path, datagram: Vec<u8>) {
+        let now = self.now;
+        let Some(member) = self.members.get_mut(n) else { return };
+        let (radio, place) = (member.machine.radio_is_on(), member.place.as_ref());
+        // A router in transit passes on what others have sent.
+        if let Some(id) = self.networks.iter().position(|w| w.router == Some(MachineId(n)))
+            && !place.is_some_and(|p| p.addresses.contains(&path.local.ip()))
+        {
+            if self.member_in(NetworkId(id), path.remote.ip()).is_some() {
+                return self.hand_over(NetworkId(id), path, datagram);
+            }
+            let _lost = self.networks[id].up.enqueue(now, path, datagram);
+            return;
+        }
+        let Some(place) = place.filter(|p| radio && p.addresses.contains(&path.local.ip())) else { return };
+        let Some(network) = self.networks.get_mut(place.network.0) else { return };
+        let outside = match &mut network.nat {
+            Some(nat) if path.remote.is_ipv4() => nat.outbound(now, path).ok(),
+            _ => Some(path),
+        };
+        let Some(path) = outside else { return };
+        match network.router.filter(|r| r.0 != n) {
+            Some(router) => self.transit(router, path, datagram),
+            // A link that refuses has lost the datagram: the ends must cope.
+            None => _ = network.up.enqueue(now, path, datagram),
+        }
+    }
+
+    fn deliver(&mut self) {
+        let now = self.now;
+        for n in 0..self.networks.len() {
+            while let Some((path, datagram)) = self.networks[n].up.poll_deliver(now) {
+                if let Some(there) = self.network_of(path.remote.ip()) {
+                    let _lost = self.networks[there.0].down.enqueue(now, path, datagram);
+                }
+            }
+        }
+        for n in 0..self.networks.len() {
+            while let Some((path, datagram)) = self.networks[n].down.poll_deliver(now) {
+                self.arrive(NetworkId(n), path, datagram);
+            }
+        }
+    }
+
+    /// Where the core finds an address.
+    fn network_of(&self, address: IpAddr) -> Option<NetworkId> {
+        let holds = |m: &&Member| {
+            m.place
+                .as_ref()
+                .is_some_and(|p| p.addresses.contains(&address) && self.is_public(p.network, address))
+        };
+        let direct = || self.members.iter().find(holds).and_then(|m| m.place.as_ref()).map(|p| p.network);
+        self.public.get(&address).copied().or_else(direct)
+    }
+
+    fn is_public(&self, network: NetworkId, address: IpAddr) -> bool {
+        address.is_ipv6() || self.networks.get(network.0).is_some_and(|n| n.nat.is_none())
+    }
+
+    fn arrive(&mut self, id: NetworkId, path: Path, datagram: Vec<u8>) {
+        let now = self.now;
+        let inside = match &mut self.networks[id.0].nat {
+            Some(nat) if path.remote.is_ipv4() => nat.inbound(now, path).ok(),
+            _ => Some(path),
+        };
+        let Some(path) = inside else { return };
+        match self.networks[id.0].router {
+            Some(router) => self.transit(router, path, datagram),
+            None => self.hand_over(id, path, datagram),
+        }
+    }
+
+    fn transit(&mut self, router: MachineId, path: Path, datagram: Vec<u8>) {
+        let now = self.now;
+        self.machine_mut(router).with(now, |host| host.handle_transit(now, path, datagram));
+        while let Some((path, datagram)) = self.members[router.0].machine.outbox.pop_front() {
+            self.leave(router.0, path, datagram);
+        }
+    }
+
+    fn member_in(&self, id: NetworkId, address: IpAddr) -> Option<usize> {
+        let here =
+            |m: &Member| m.place.as_ref().is_some_and(|p| p.network == id && p.addresses.contains(&address));
+        self.members.iter().position(here)
+    }
+
+    fn hand_over(&mut self, id: NetworkId, path: Path, datagram: Vec<u8>) {
+        let now = self.now;
+        let Some(n) = self.member_in(id, path.remote.ip()) else { return };
+        let machine = &mut self.members[n].machine;
+        if machine.radio_is_on() {
+            machine.receive(now, arrived(path), datagram);
+        }
+    }
+}
+
+/// A path as the receiver of a datagram sees it.
+pub(crate) fn arrived(sent: Path) -> Path {
+    let carrier = match (sent.carrier, sent.remote.port()) {
+        (Carrier::RawEsp, _) => Carrier::RawEsp,
+        (_, 4500) => Carrier::NatT,
+        (_, 500) => Carrier::Ike,
+        // To a client behind a NAT, whose own port decides: it kept the carrier that it sent with.
+        (carrier, _) => carrier,
+    };
+    Path { local: sent.remote, remote: sent.local, carrier }
+}

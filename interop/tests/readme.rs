@@ -1,0 +1,247 @@
+//! The README's gateway and device, by its very lines: what it tells an administrator to write and to run is taken out of README.md, each end is
+//! a network namespace with an `/etc`, `/run` and `/var/lib` of its own, and traffic and DNS questions must pass.
+
+use anyhow::{Context, Result, ensure};
+use dormouse_testbed::{Access, Host, Need, Process, Roaming, binary, require};
+use serde_json::Value;
+use std::io::{Read as _, Write as _};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+const NEEDS: [Need; 6] = [
+    Need::Root,
+    Need::File("/dev/net/tun"),
+    Need::Program("nft"),
+    Need::Program("openssl"),
+    Need::Program("dnsmasq"),
+    Need::Program("sysctl"),
+];
+/// The name server of the README's pool, and the one of the device's access network.
+const DNS: [&str; 2] = ["9.9.9.9", "192.0.2.53"];
+const WEB: &str = "198.51.100.80";
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// The code blocks of README.md, each with its language.
+fn blocks() -> Result<Vec<(String, String)>> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../README.md");
+    let text = std::fs::read_to_string(path)?;
+    let mut found = Vec::new();
+    let mut rest = text.as_str();
+    while let Some((_, after)) = rest.split_once("\n```") {
+        let (language, body) = after.split_once('\n').context("an unfinished block")?;
+        let (body, after) = body.split_once("\n```").context("an unfinished block")?;
+        found.push((language.to_owned(), body.to_owned() + "\n"));
+        rest = after;
+    }
+    Ok(found)
+}
+
+/// The one block of a language that contains `word`.
+fn block(language: &str, word: &str) -> Result<String> {
+    let mut fit = blocks()?.into_iter().filter(|(l, body)| l == language && body.contains(word));
+    let found = fit.next().with_context(|| format!("no {language} block with {word} in README.md"))?.1;
+    ensure!(fit.next().is_none(), "several {language} blocks with {word} in README.md");
+    Ok(found)
+}
+
+/// A machine of its own: what runs in it sees its directories in the place of the test machine's.
+struct Machine {
+    host: Host,
+    dir: PathBuf,
+}
+
+impl Machine {
+    fn new(host: &Host) -> Result<Self> {
+        let dir = host.dir().join("machine");
+        for name in ["etc", "run", "lib"] {
+            std::fs::create_dir_all(dir.join(name))?;
+        }
+        let copied = Command::new("cp").args(["-a", "/etc/."]).arg(dir.join("etc")).status()?;
+        ensure!(copied.success(), "copying /etc");
+        let new = Self { host: host.clone(), dir };
+        // What `make install` makes.
+        for (file, line) in
+            [("passwd", "dormouse:x:64109:64109::/:/bin/false\n"), ("group", "dormouse:x:64109:\n")]
+        {
+            new.append(file, line)?;
+        }
+        std::fs::create_dir_all(new.dir.join("etc/dormouse"))?;
+        let _link = std::fs::remove_file(new.dir.join("etc/resolv.conf"));
+        new.append("resolv.conf", &format!("nameserver {}\n", DNS[1]))?;
+        std::fs::write(new.dir.join("etc/nsswitch.conf"), "passwd: files\ngroup: files\nhosts: files dns\n")?;
+        Ok(new)
+    }
+
+    /// Adds to a file below `/etc`.
+    fn append(&self, name: &str, text: &str) -> Result<()> {
+        let path = self.dir.join("etc").join(name);
+        let mut file = std::fs::File::options().create(true).append(true).open(&path)?;
+        file.write_all(text.as_bytes()).with_context(|| path.display().to_string())
+    }
+
+    fn command(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
+        let mut command = self.host.command("sh");
+        let places = "mount --bind $0/etc /etc && mount --bind /etc/resolv.conf /etc/resolv.conf && mount --bind $0/run /run && \
+                      mount --bind $0/lib /var/lib && exec \"$@\"";
+        command.args(["-c", places]).arg(&self.dir).arg(program);
+        command
+    }
+
+    fn sh(&self, line: &str) -> Result<String> {
+        let out = self.command("sh").args(["-c", line]).output()?;
+        let text =
+            format!("{}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
+        ensure!(out.status.success(), "{}: `{line}`: {text}", self.host.name());
+        Ok(text)
+    }
+
+    /// The outcome of a check of `dormouse doctor`, and the line that it says to change.
+    fn doctor(&self, name: &str) -> Result<Option<(String, String)>> {
+        let out = self.command(binary("dormouse")).args(["doctor", "--json"]).output()?;
+        let answer: Value = serde_json::from_slice(&out.stdout)?;
+        let checks = answer.pointer("/result/doctor").and_then(Value::as_array).context("no checks")?;
+        let text =
+            |check: &Value, key: &str| check.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
+        let found = checks.iter().find(|c| text(c, "name") == name);
+        Ok(found.map(|c| (text(c, "outcome"), text(c, "change"))))
+    }
+
+    /// Waits until this is the name server, alone.
+    fn name_server(&self, address: &str) -> Result<()> {
+        let wanted = format!("nameserver {address}");
+        let end = std::time::Instant::now() + PATIENCE;
+        loop {
+            let text = std::fs::read_to_string(self.dir.join("etc/resolv.conf"))?;
+            if text.lines().filter(|line| line.starts_with("nameserver")).eq([wanted.as_str()]) {
+                return Ok(());
+            }
+            ensure!(std::time::Instant::now() < end, "{wanted} never stood in: {text}");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    fn start(&self) -> Result<Process> {
+        let log = self.dir.join("dormoused.log");
+        let mut process = Process::spawn("dormoused", &mut self.command(binary("dormoused")), &log)?;
+        let socket = self.dir.join("run/dormouse/dormouse.sock");
+        let end = std::time::Instant::now() + PATIENCE;
+        while !socket.exists() {
+            ensure!(process.ended().is_none() && std::time::Instant::now() < end, "{}", process.log());
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        Ok(process)
+    }
+}
+
+/// The certificates as the README makes them, each end with its own.
+fn certificates(world: &Roaming, ends: [(&Machine, &str); 2]) -> Result<()> {
+    let dir = world.bed.dir().join("ca");
+    std::fs::create_dir_all(&dir)?;
+    let lines = block("sh", "openssl")?;
+    let out = Command::new("sh").args(["-ec", &lines]).current_dir(&dir).output()?;
+    ensure!(out.status.success(), "{lines}: {}", String::from_utf8_lossy(&out.stderr));
+    for (machine, name) in ends {
+        for file in ["ca.pem".to_owned(), format!("{name}.pem"), format!("{name}.key")] {
+            std::fs::copy(dir.join(&file), machine.dir.join("etc/dormouse").join(&file)).context(file)?;
+        }
+    }
+    Ok(())
+}
+
+/// Everything beyond the gateway and the access networks: name servers, and a server that says from where it is asked.
+fn internet(world: &Roaming) -> Result<Process> {
+    for address in [DNS[0], DNS[1], WEB] {
+        world.core.ip(&format!("addr add {address}/32 dev lo"))?;
+    }
+    let listen = DNS.map(|a| format!("--listen-address={a}")).join(" ");
+    let arguments = format!(
+        "--keep-in-foreground --no-resolv --no-hosts --conf-file=/dev/null --user=root --pid-file --bind-interfaces {listen} \
+         --log-queries --log-facility=- --address=/vpn.example.org/203.0.113.1 --address=/www.example.net/{WEB}"
+    );
+    let arguments: Vec<&str> = arguments.split_whitespace().collect();
+    let mut dnsmasq = world.core.spawn("dnsmasq", "dnsmasq", &arguments)?;
+    dnsmasq.wait_for("started", PATIENCE)?;
+    Ok(dnsmasq)
+}
+
+/// From where the server sees a connection that the device makes, which also carries data both ways.
+fn seen_from(world: &Roaming) -> Result<IpAddr> {
+    let address: SocketAddr = SocketAddr::new(WEB.parse()?, 80);
+    let (ready, listening) = std::sync::mpsc::channel();
+    let server = world.core.within(move || -> Result<IpAddr> {
+        let listener = TcpListener::bind(address)?;
+        ready.send(())?;
+        let (mut stream, peer) = listener.accept()?;
+        let mut data = Vec::new();
+        (&mut stream).take(200_000).read_to_end(&mut data)?;
+        stream.write_all(&data)?;
+        Ok(peer.ip())
+    })?;
+    listening.recv_timeout(PATIENCE)?;
+    let client = world.device.within(move || -> Result<()> {
+        let mut stream = TcpStream::connect_timeout(&address, PATIENCE)?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.write_all(&vec![7; 200_000])?;
+        let mut back = Vec::new();
+        stream.read_to_end(&mut back)?;
+        ensure!(back == vec![7; 200_000], "{} bytes came back", back.len());
+        Ok(())
+    })?;
+    client.join().expect("the client's thread")??;
+    server.join().expect("the server's thread")?
+}
+
+#[test]
+fn the_readmes_gateway_carries_traffic_and_answers_dns_questions() -> Result<()> {
+    if !require("the README's gateway", &NEEDS) {
+        return Ok(());
+    }
+    let world = Roaming::new(60)?;
+    world.attach(Access::A)?;
+    // As an installed machine is.
+    for key in ["net.ipv4.ip_forward", "net.ipv6.conf.all.forwarding"] {
+        world.gateway.sysctl(key, "0")?;
+    }
+    let dnsmasq = internet(&world)?;
+    let (gateway, device) = (Machine::new(&world.gateway)?, Machine::new(&world.device)?);
+    certificates(&world, [(&gateway, "gateway"), (&device, "laptop")])?;
+    gateway.append("dormouse/dormouse.toml", &block("toml", "role = \"gateway\"")?)?;
+    device.append("dormouse/dormouse.toml", &block("toml", "role = \"client\"")?)?;
+
+    // Doctor says what the README says, and of a device it asks nothing of the kind.
+    let forwarding = "IPv4 forwarding";
+    let line = block("ini", "forward")?;
+    let (outcome, change) = gateway.doctor(forwarding)?.context("not checked")?;
+    assert!(outcome == "failure" && change.starts_with(line.trim()), "{outcome}: {change}");
+    assert_eq!(gateway.doctor("IPv6 forwarding")?, None, "the pool has none");
+    assert_eq!(device.doctor(forwarding)?, None);
+    gateway.append("sysctl.d/60-dormouse.conf", &line)?;
+    gateway.append("nftables.conf", &block("nft", "masquerade")?)?;
+    gateway.sh(&block("sh", "sysctl -p")?)?;
+    assert_eq!(gateway.doctor(forwarding)?.context("not checked")?.0, "ok");
+
+    assert_eq!(seen_from(&world)?, Access::A.device_address(), "without the tunnel");
+    let gateway_daemon = gateway.start()?;
+    let device_daemon = device.start()?;
+    let logs = || format!("device:\n{}\ngateway:\n{}", device_daemon.log(), gateway_daemon.log());
+    let dormouse = binary("dormouse");
+    device.sh(&format!("{} wait office --timeout 20", dormouse.display())).with_context(logs)?;
+    assert_eq!(
+        seen_from(&world).with_context(logs)?,
+        IpAddr::from([203, 0, 113, 1]),
+        "the gateway's address"
+    );
+
+    // DNS is installed and restored by a helper process, a moment later.
+    device.name_server(DNS[0]).with_context(logs)?;
+    let answer = device.sh("getent ahostsv4 www.example.net").with_context(logs)?;
+    assert!(answer.contains(WEB), "{answer}");
+    let asked = dnsmasq.log();
+    assert!(asked.contains("www.example.net from 203.0.113.1"), "through the tunnel: {asked}");
+    let log = device_daemon.log();
+    drop(device_daemon);
+    device.name_server(DNS[1]).context(log)?;
+    Ok(())
+}
