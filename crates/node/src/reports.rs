@@ -4,6 +4,7 @@ use crate::event::{Change, Event, FailureKind, Offer};
 use crate::ladder::{Failure, State};
 use crate::node::Node;
 use crate::sessions::{Session, prefixes};
+use dormouse_esp::Selectors;
 use dormouse_ike::config::Resumption;
 use dormouse_ike::{CloseReason, Established, Event as Ike};
 use dormouse_keying::{ChildId, Mode, Owner, SaId};
@@ -109,7 +110,11 @@ impl Node {
         }
         client.note_selectors(&tunnel.selectors);
         let routes = match session.assigned.subnets.as_slice() {
-            [] => client.last_selectors.iter().flat_map(|s| prefixes(s.remote())).collect(),
+            // In an order that does not depend on which of several was rekeyed last.
+            [] => {
+                let selected = client.last_selectors.iter().flat_map(Selectors::remote).copied();
+                prefixes(&selected.collect::<Vec<_>>())
+            }
             subnets => subnets.to_vec(),
         };
         let wanted = (session.assigned.clone(), routes, source);
