@@ -1,6 +1,8 @@
 //! The README's gateway and device, by its very lines: what it tells an administrator to write and to run is taken out of README.md, each end is
 //! a network namespace with an `/etc`, `/run` and `/var/lib` of its own, and traffic and DNS questions must pass.
 
+#![expect(clippy::disallowed_methods, reason = "drives real processes by the real clock")]
+
 use anyhow::{Context, Result, ensure};
 use dormouse_testbed::{Access, Host, Need, Process, Roaming, binary, require};
 use serde_json::Value;
@@ -8,7 +10,7 @@ use std::io::{Read as _, Write as _};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const NEEDS: [Need; 6] = [
     Need::Root,
@@ -111,28 +113,35 @@ impl Machine {
     /// Waits until this is the name server, alone.
     fn name_server(&self, address: &str) -> Result<()> {
         let wanted = format!("nameserver {address}");
-        let end = std::time::Instant::now() + PATIENCE;
-        loop {
-            let text = std::fs::read_to_string(self.dir.join("etc/resolv.conf"))?;
-            if text.lines().filter(|line| line.starts_with("nameserver")).eq([wanted.as_str()]) {
-                return Ok(());
-            }
-            ensure!(std::time::Instant::now() < end, "{wanted} never stood in: {text}");
-            std::thread::sleep(Duration::from_millis(20));
-        }
+        let read = || std::fs::read_to_string(self.dir.join("etc/resolv.conf")).unwrap_or_default();
+        let alone = || read().lines().filter(|l| l.starts_with("nameserver")).eq([wanted.as_str()]);
+        ensure!(until(alone), "not {wanted}: {}", read());
+        Ok(())
     }
 
     fn start(&self) -> Result<Process> {
         let log = self.dir.join("dormoused.log");
         let mut process = Process::spawn("dormoused", &mut self.command(binary("dormoused")), &log)?;
         let socket = self.dir.join("run/dormouse/dormouse.sock");
-        let end = std::time::Instant::now() + PATIENCE;
-        while !socket.exists() {
-            ensure!(process.ended().is_none() && std::time::Instant::now() < end, "{}", process.log());
-            std::thread::sleep(Duration::from_millis(10));
-        }
+        ensure!(
+            until(|| socket.exists() || process.ended().is_some()) && socket.exists(),
+            "{}",
+            process.log()
+        );
         Ok(process)
     }
+}
+
+/// Whether it comes true in time.
+fn until(mut done: impl FnMut() -> bool) -> bool {
+    let end = Instant::now() + PATIENCE;
+    while !done() {
+        if Instant::now() > end {
+            return false;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    true
 }
 
 /// The certificates as the README makes them, each end with its own.

@@ -38,7 +38,7 @@ pub(crate) struct Machine {
     tun: u32,
     interface: String,
     configured: BTreeMap<String, Configured>,
-    /// What [`Machine::new_outer_addresses`] found last.
+    /// What [`Machine::network_changed`] found last.
     outer: Vec<IpAddr>,
     /// Gateway: where the routes to peers have a source.
     sources: BTreeMap<IpNet, IpAddr>,
@@ -113,10 +113,15 @@ impl Machine {
         }
     }
 
-    /// Addresses at which peers anywhere can reach this machine, if they are others than at the last call.
-    pub(crate) fn new_outer_addresses(&mut self) -> Option<Vec<IpAddr>> {
+    /// Addresses or routes of the machine may have changed: looks at them, also once at the start. Returns the addresses at which peers
+    /// anywhere can reach this machine, if they are others than at the last call.
+    pub(crate) fn network_changed(&mut self) -> Option<Vec<IpAddr>> {
+        if let Some(neighbours) = &mut self.neighbours {
+            neighbours.network_changed(self.ledger.netlink());
+        }
         match self.ledger.netlink().outer_addresses(self.tun) {
             Ok(found) if found != self.outer => {
+                tracing::debug!(addresses = ?found, "peers anywhere can reach this machine");
                 self.outer.clone_from(&found);
                 Some(found)
             }
@@ -125,13 +130,6 @@ impl Machine {
                 tracing::debug!(%e, "the machine's own addresses");
                 None
             }
-        }
-    }
-
-    /// Addresses or routes of the machine have changed.
-    pub(crate) fn network_changed(&mut self) {
-        if let Some(neighbours) = &mut self.neighbours {
-            neighbours.network_changed(self.ledger.netlink());
         }
     }
 

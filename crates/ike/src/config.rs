@@ -31,23 +31,23 @@ pub use timing::{Lifetime, Retransmission, SoftLifetime};
 /// Which side of the exchange a connection may take.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Role {
-    /// Only calls.
+    /// Only initiates.
     #[default]
     Initiator,
-    /// Only answers.
+    /// Only responds.
     Responder,
-    /// Calls and answers.
+    /// Both.
     Both,
 }
 
 impl Role {
-    /// Whether the connection may answer a peer.
+    /// Whether the connection may respond to an initiator.
     #[must_use]
     pub const fn answers(self) -> bool {
         matches!(self, Self::Responder | Self::Both)
     }
 
-    /// Whether the connection may call.
+    /// Whether the connection may initiate.
     #[must_use]
     pub const fn calls(self) -> bool {
         matches!(self, Self::Initiator | Self::Both)
@@ -57,7 +57,7 @@ impl Role {
 /// Which identities a peer may prove.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum IdentityPattern {
-    /// Any identity that [`RemoteAuth`] vouches for: with certificates "whoever our authorities certified".
+    /// Any identity that [`RemoteAuth`] vouches for: with certificates, any that our authorities have certified.
     Any,
     /// This one.
     Exact(Identity),
@@ -308,7 +308,7 @@ pub enum Keepalive {
     /// At an interval found by probing the NAT.
     #[default]
     Auto,
-    /// Never: whoever sleeps pays for the mapping on wake-up.
+    /// Never: a device that sleeps renews the mapping when it wakes.
     Off,
     /// At this interval, in seconds.
     Seconds(u32),
@@ -366,7 +366,7 @@ impl Default for Fragmentation {
 pub struct Connection {
     /// Its name, unique within the endpoint.
     pub name: String,
-    /// Calls, answers or both.
+    /// Initiates, responds or both.
     pub role: Role,
     /// Who we say we are.
     pub local_id: Identity,

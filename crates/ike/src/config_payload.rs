@@ -185,7 +185,7 @@ pub fn reply(request: &Config, lease: Lease, offer: &OfferedConfig) -> (Config, 
     (Config::new(ConfigType::Reply, attributes), assigned)
 }
 
-/// What a received reply assigns. Whatever is malformed or makes no sense as an address is passed over: the caller checks that
+/// What a received reply assigns. An attribute that is malformed or makes no sense as an address is passed over: the caller checks that
 /// the addresses it needs are there. `None` if it is not a reply.
 /// "[...] MUST ignore proposals that have configuration attribute type 5" (RFC 7296 section 1.7) (an expiry), as every type
 /// that has no meaning here.

@@ -2,6 +2,7 @@
 //! (`settle` has the changes that one SA asks for another); must never look inside a protected message.
 
 mod settle;
+mod strangers;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -10,9 +11,9 @@ use core::net::IpAddr;
 use core::time::Duration;
 
 use dormouse_crypto::cert::Identity;
-use dormouse_sansio::{Carrier, Deadline, Entropy, Instant, Path, Transmit, UnixTime};
+use dormouse_sansio::{Deadline, Entropy, Instant, Path, Transmit, UnixTime};
 use dormouse_wire::ike::dormancy::Sleeping;
-use dormouse_wire::ike::{ExchangeType, Flags, Header, Message, NotifyType, Payload};
+use dormouse_wire::ike::{ExchangeType, Header, NotifyType};
 
 use crate::config::{Connection, EndpointConfig};
 use crate::error::{Discard, NegotiationError};
@@ -22,7 +23,7 @@ use crate::exchange::rekey::RekeyIke;
 use crate::handshake::initiator::Opening;
 use crate::handshake::{Slot, Step};
 use crate::load::LoadHistory;
-use crate::payloads::{View, notify};
+use crate::payloads::View;
 use crate::sa::IkeSa;
 use crate::sa::stage::Stage;
 use crate::shared::Shared;
@@ -30,13 +31,8 @@ use crate::stats::Stats;
 use crate::ticket::ClientTicket;
 use dormouse_keying::{ChildId, SaId};
 
-/// Error notifications outside of any SA (INVALID_IKE_SPI, INVALID_MAJOR_VERSION) per second, for all peers together: RFC
-/// 7296 section 2.21.4 wants them rate-limited.
-const COMPLAINTS_PER_SECOND: u32 = 10;
 /// A wall clock that is this far from where it was expected has been set.
 const CLOCK_JITTER: Duration = Duration::from_secs(2);
-/// Endpoints with more SAs than this pay no attention to INVALID_SPI.
-const DOUBT_SEARCH: usize = 64;
 
 /// Every IKE SA of a node, in both roles.
 ///
@@ -348,7 +344,9 @@ impl Endpoint {
             return Err(Discard::Malformed);
         }
         let outside = header.exchange == ExchangeType::Informational && !header.flags.response;
-        if let Some(spi) = (outside && header.message_id == 0).then(|| invalid_spi(datagram)).flatten() {
+        if let Some(spi) =
+            (outside && header.message_id == 0).then(|| strangers::invalid_spi(datagram)).flatten()
+        {
             return self.doubt(now, path, spi);
         }
         if header.spi_i == 0 {
@@ -387,72 +385,6 @@ impl Endpoint {
             self.slots.insert(id, slot);
         }
         result
-    }
-
-    /// ESP arrived over `path` with an SPI that belongs to nobody: says so with an INVALID_SPI notification in clear (RFC 7296
-    /// section 1.5), if the rate allows. A client whose gateway was restarted learns it from the answer to its first packet.
-    /// "[...] the node SHOULD initiate an INFORMATIONAL exchange with a Notify payload describing the problem" (RFC 7296
-    /// section 2.21.4) if it has an IKE SA with that address: ours is in clear, a hint like any other.
-    pub fn unknown_esp_spi(&mut self, now: Instant, path: Path, spi: u32) {
-        if spi < 256 || !self.may_complain(now) {
-            return;
-        }
-        let path = match path.carrier {
-            Carrier::RawEsp => {
-                path.with_ports(Carrier::Ike, self.shared.config.ports.ike, self.shared.config.ports.ike)
-            }
-            Carrier::Ike | Carrier::NatT => path,
-            Carrier::RawHip | Carrier::HipUdp => return,
-        };
-        // There are no IKE SPIs that would mean anything to the receiver: it is the one message in which they may be zero.
-        let flags = Flags { initiator: true, version: false, response: false };
-        let header = Header::new(0, 0, ExchangeType::Informational, flags, 0);
-        let mut datagram = Vec::new();
-        if Message::emit(&header, &[notify(NotifyType::InvalidSpi, spi.to_be_bytes())], &mut datagram).is_ok()
-        {
-            self.shared.send_stateless(path, dormouse_sansio::Class::Timely, datagram);
-        }
-    }
-
-    /// Somebody at `path` says, unauthenticated, that it does not know the ESP SPI that we send with.
-    /// "the receiving node MUST NOT respond to it because doing so could cause a message loop" (RFC 7296 section 1.5)
-    fn doubt(&mut self, now: Instant, path: Path, spi: u32) -> Result<(), Discard> {
-        // A gateway of many does not search all its SAs for whoever sends it a number: its clients come back by themselves.
-        if self.slots.len() <= DOUBT_SEARCH {
-            for (id, slot) in &mut self.slots {
-                if let Slot::Established(ike) = slot
-                    && ike.core.link.path.remote.ip() == path.remote.ip()
-                    && ike.children.by_spi_out(spi).is_some()
-                {
-                    self.touched.insert(*id);
-                    ike.doubt(&mut self.shared, now, false);
-                }
-            }
-        }
-        Err(Discard::Unprotected)
-    }
-
-    fn may_complain(&mut self, now: Instant) -> bool {
-        let second = now.as_nanos() / 1_000_000_000;
-        let (at, count) = self.complaints;
-        let count = if at == second { count + 1 } else { 1 };
-        self.complaints = (second, count);
-        count <= COMPLAINTS_PER_SECOND
-    }
-
-    /// Answers a request outside of any SA with an error notification in clear, if the rate allows.
-    /// "[...] the response MUST be sent to the IP address and port from where it came with the same IKE SPIs and the Message ID
-    /// copied" (RFC 7296 section 2.21.4)
-    fn complain(&mut self, now: Instant, path: Path, request: &Header, kind: NotifyType) {
-        if !self.may_complain(now) {
-            return;
-        }
-        let flags = Flags { initiator: !request.flags.initiator, version: false, response: true };
-        let header = Header::new(request.spi_i, request.spi_r, request.exchange, flags, request.message_id);
-        let mut datagram = Vec::new();
-        if Message::emit(&header, &[notify(kind, [])], &mut datagram).is_ok() {
-            self.shared.send_stateless(path, dormouse_sansio::Class::Timely, datagram);
-        }
     }
 
     /// Does everything that is due at `now`.
@@ -591,15 +523,4 @@ impl Endpoint {
 /// Whether a first message must be answered by a cookie: used by the responder.
 pub(crate) fn carries_cookie(view: View<'_>) -> Option<&[u8]> {
     view.notify(NotifyType::Cookie).map(|n| n.data.as_slice())
-}
-
-/// The ESP SPI of an INVALID_SPI notification in clear that stands alone in its message.
-fn invalid_spi(datagram: &[u8]) -> Option<u32> {
-    let message = Message::parse(datagram).ok()?;
-    match message.payloads.as_slice() {
-        [Payload::Notify(n)] if n.kind == NotifyType::InvalidSpi && message.protected.is_none() => {
-            Some(u32::from_be_bytes(n.data.as_slice().try_into().ok()?))
-        }
-        _ => None,
-    }
 }

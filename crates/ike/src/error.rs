@@ -60,7 +60,7 @@ pub enum NegotiationError {
     /// The peer did not prove to be who it should be.
     #[error("the peer's authentication failed: {0}")]
     Authentication(Box<AuthError>),
-    /// The peer is somebody else than the configuration wants.
+    /// The peer is not one that the configuration accepts.
     #[error("the peer is {got}, not {expected}")]
     WrongIdentity {
         /// What the configuration accepts.
@@ -179,8 +179,8 @@ pub enum Discard {
     /// A fragment that does not fit its siblings, or too many of them.
     #[error("unusable fragment")]
     Fragment,
-    /// No configured connection may answer.
-    #[error("nobody may call")]
+    /// No configured connection is a responder.
+    #[error("no connection accepts initiators")]
     NoResponder,
     /// Unacceptable, and an error notification said so.
     #[error("refused with a notification")]

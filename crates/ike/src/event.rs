@@ -87,7 +87,7 @@ pub enum Event {
         /// The SA.
         sa: SaId,
     },
-    /// Somebody at the peer's address says, *unauthenticated*, that it does not know this SA (INVALID_IKE_SPI). A hint
+    /// An *unauthenticated* message from the peer's address says that it does not know this SA (INVALID_IKE_SPI). A hint
     /// only, at most one each few seconds: a probe with a short deadline is already under way.
     PeerLostSa {
         /// The SA that the peer seems to have lost.

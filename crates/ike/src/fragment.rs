@@ -22,7 +22,7 @@ pub fn message_limit(size: usize, path: &Path) -> usize {
 impl Channel {
     /// The message as one SK message if that has at most `limit` bytes, as SKF messages of at most `limit` bytes otherwise.
     ///
-    /// A message that is small enough is never cut, whatever was negotiated (RFC 7383, section 2.5).
+    /// A message that is small enough is never cut, even if fragmentation was negotiated (RFC 7383, section 2.5).
     /// "If either peer has information that a part of the transaction is likely to be fragmented at the IP layer, causing
     /// interference with the IKE exchange, that peer SHOULD use IKE fragmentation." (RFC 7383 section 2.4)
     /// "IKE fragmentation SHOULD NOT be used in cases where IP-layer fragmentation of both the request and response messages is

@@ -81,7 +81,7 @@ fn drain(endpoint: &mut Endpoint, now: Instant) -> Vec<(Path, Vec<u8>)> {
     sent
 }
 
-/// A responder that has seen nobody yet, and datagrams cut from `data`. Returns how many SAs were half-open at most.
+/// A fresh responder, and datagrams cut from `data`. Returns how many SAs were half-open at most.
 ///
 /// # Panics
 /// If they are more than there may be.

@@ -59,5 +59,5 @@ pub const TICKET_LIFETIME_MOST: core::time::Duration = core::time::Duration::fro
 /// Spent tickets that are remembered. When the memory is full no further ticket is accepted until one expires: a full
 /// memory must fail towards the full exchange, never towards a replay.
 pub const TICKETS_SPENT_MAX: usize = 262_144;
-/// Longest identity or name inside a ticket, in bytes: whatever fits in a ticket.
+/// Longest identity or name inside a ticket, in bytes: as long as a ticket can be.
 pub const TICKET_IDENTITY_MAX: usize = TICKET_MAX;

@@ -7,9 +7,9 @@
 //!   [`FORGET`] times as much as the one before it is now, so that a new machine or a new configuration is learned within some
 //!   hundreds of sessions.
 //! - *By time of day*: for each half hour of the UTC day the mean of the samples that fell into it, averaged over days
-//!   with weight [`TODAY`] for the newest. A half hour in which nobody came counts as one client.
+//!   with weight [`TODAY`] for the newest. A half hour without a client counts as one client.
 //!
-//! Memory: a kilobyte and a half, whatever happens.
+//! Memory: a kilobyte and a half, always.
 
 use core::time::Duration;
 
@@ -136,7 +136,7 @@ impl LoadHistory {
         }
     }
 
-    /// Closes the half hour that ran, and those in which nobody came.
+    /// Closes the half hour that ran, and those without a client.
     fn turn_to(&mut self, now: UnixTime) {
         let number = now.0 / SLOT_SECONDS;
         let fresh = Present { number, samples: 0, clients: 0.0, latency: 0.0 };
@@ -206,7 +206,7 @@ impl LoadHistory {
 }
 
 impl Moments {
-    /// Seconds alone, and for each further client. Latency does not fall with load, and nobody comes back in no time.
+    /// Seconds alone, and for each further client. Latency does not fall with load, and is never zero.
     fn line(&self) -> (f64, f64) {
         if self.weight <= 0.0 {
             return (0.0, 0.0);
@@ -319,7 +319,7 @@ mod tests {
         }
         assert!(
             load.report(at(30, 17), 0).clients_in(Duration::from_secs(61)) < 2.0,
-            "nobody comes there any more"
+            "no client comes there any more"
         );
     }
 

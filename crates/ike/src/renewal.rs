@@ -44,7 +44,7 @@ impl Endpoint {
     pub fn revoke_tickets(&mut self, now: Instant, connection: &str, peer: &str) -> bool {
         let Some(keys) = &self.shared.config.ticket_keys else { return true };
         let unix = self.shared.unix(now);
-        // Whoever comes back within this second has a new beginning; the session that began in it has not.
+        // A peer that comes back within this second begins anew; the session that began in it is revoked.
         let theirs =
             |ike: &&IkeSa| ike.core.link.conn.name == connection && ike.core.peer.to_string() == peer;
         let sessions = self.slots.values().filter_map(|slot| match slot {

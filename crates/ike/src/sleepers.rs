@@ -23,8 +23,7 @@ pub(crate) struct Sleepers {
 }
 
 impl Sleepers {
-    /// Takes `id` in, which costs `bytes`, and says who must go for it, longest sleeper first. `None`: not even an empty
-    /// house has room.
+    /// Takes `id` in, which costs `bytes`, and says who must go for it, longest sleeper first. `None`: it does not fit even alone.
     pub(crate) fn admit(
         &mut self,
         policy: &HoldPolicy,
@@ -94,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn a_house_without_beds_takes_nobody() {
+    fn a_limit_of_zero_admits_none() {
         let policy = HoldPolicy { most: 0, ..HoldPolicy::default() };
         assert_eq!(Sleepers::default().admit(&policy, at(0), SaId::new(1), 1), None);
     }

@@ -6,7 +6,7 @@
 //! client IP1 ---- NAT A IPN1 ---- IPN2 NAT B ---- IP2 server
 //! ```
 //!
-//! A message names the addresses that its sender sees: the request IP1 and IPN2, the answer IPN1 and IP2. Whoever reads it puts
+//! A message names the addresses that its sender sees: the request IP1 and IPN2, the answer IPN1 and IP2. Its receiver puts
 //! in their place those that it sees itself, and remembers what it read: the checksums of the peer's packets are over those.
 //!
 //! A CHILD SA keeps its addresses for life, and leaves them to the one that replaces it, wherever IKE has moved since: the
@@ -54,7 +54,7 @@ impl Ends {
     }
 
     /// Those of a CHILD SA in transport mode, for the one that replaces it. What the peer knows them by stands in its message,
-    /// whatever has been between us then or is now. `None`: it has not one address on each side, so was not made here.
+    /// whichever NATs were between us then or are now. `None`: it has not one address on each side, so was not made here.
     pub(crate) fn kept(local: &[TsRange], remote: &[TsRange]) -> Option<Self> {
         let end = |list: &[TsRange]| {
             let address = only_address(list)?;

@@ -11,7 +11,7 @@ use core::time::Duration;
 
 use dormouse_sansio::{Class, Instant};
 
-/// The largest window that we grant or use, whatever the peer says: each open request costs memory at both ends.
+/// The largest window that we grant or use, also if the peer offers more: each open request costs memory at both ends.
 pub(crate) const MAX_WINDOW: u32 = 8;
 
 /// Ids that are left when the SA is rekeyed for want of more.
@@ -28,7 +28,7 @@ pub(crate) struct Flight<T> {
     pub(crate) class: Class,
     /// When it was first sent.
     pub(crate) since: Instant,
-    /// When it gives up, whatever the tries.
+    /// When it gives up, even with tries left.
     pub(crate) until: Instant,
     /// How often it has been sent.
     pub(crate) tries: u32,
@@ -172,7 +172,7 @@ impl<T> Outgoing<T> {
     }
 
     /// Every request under way, to be sent again at once; the wait for its answer starts anew. With `afresh`, because the path
-    /// has changed, so does its patience. Without, it ends when it would have ended: whoever asks again and again must not
+    /// has changed, so does its patience. Without, it ends when it would have ended: a driver that asks again and again must not
     /// keep a dead exchange alive.
     pub(crate) fn resend_all(
         &mut self,

@@ -17,6 +17,10 @@ use std::time::{Duration, Instant};
 
 const ORIGINAL: &str = "nameserver 192.0.2.1\n";
 
+type Test = (&'static str, fn(&Path));
+/// Gives an order to the DNS guard.
+type Give = fn(&mut resolver::Guard) -> Result<(), resolver::Error>;
+
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     match arguments.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
@@ -27,7 +31,7 @@ fn main() {
         ["neighbour-guard"] => return neighbours::serve().unwrap(),
         _ => {}
     }
-    let tests: [(&str, fn(&Path)); 6] = [
+    let tests: [Test; 6] = [
         ("DNS: obeys, outlives SIGTERM, restores at the end", dns_restores_at_the_end),
         ("DNS: killed at each step, by its file", |d| dns_killed(d, Method::File)),
         ("DNS: killed at each step, by resolvconf", |d| dns_killed(d, Method::Resolvconf)),
@@ -163,7 +167,7 @@ fn dns_killed(directory: &Path, method: Method) {
             return println!("skipped: resolvconf is not used in a network namespace");
         }
     }
-    let orders: [fn(&mut resolver::Guard) -> Result<(), resolver::Error>; 4] = [
+    let orders: [Give; 4] = [
         |guard| guard.choose("dm0"),
         |guard| guard.set(settings()),
         resolver::Guard::revert,

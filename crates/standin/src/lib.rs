@@ -18,7 +18,7 @@
 //! | asked | answered |
 //! |---|---|
 //! | ICMP and ICMPv6 echo | the reply. It also tells a DHCP server that the address is in use |
-//! | ICMPv6 neighbour solicitation | an advertisement (for frames on a LAN see [`dormouse_wire::arp`]) |
+//! | ICMPv6 neighbour solicitation | an advertisement |
 //! | TCP keep-alive, or data again that the device has acknowledged | the device's own last acknowledgement and window |
 //! | TCP data, on a connection that was observed | a window of zero (see below); the data is kept |
 //! | multicast DNS, about records that the device announced | those records, with what is left of their time |

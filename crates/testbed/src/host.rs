@@ -107,6 +107,12 @@ impl Drop for Testbed {
 }
 
 impl Host {
+    /// Name of the network namespace, for `ip netns exec`.
+    #[must_use]
+    pub fn netns(&self) -> &str {
+        &self.netns
+    }
+
     /// Scratch directory of this host.
     #[must_use]
     pub fn dir(&self) -> &Path {

@@ -14,11 +14,8 @@ fn the_device_reaches_the_gateway_from_both_networks_and_everything_is_removed()
         world.detach(network).expect("detach");
     }
     assert!(world.device.sh(&format!("ping -c 1 -W 1 {GATEWAY}")).is_err(), "no network, no answer");
-    let dir = world.bed.dir().to_owned();
-    let named = |netns: &str| std::path::Path::new("/run/netns").join(netns).exists();
-    let netns = world.device.sh("ip netns identify $$").expect("its name").trim().to_owned();
-    assert!(named(&netns));
+    let (netns, dir) = (world.device.netns().to_owned(), world.bed.dir().to_owned());
     drop(world);
-    assert!(!named(&netns));
+    assert!(!std::path::Path::new("/run/netns").join(netns).exists());
     assert!(!dir.exists());
 }

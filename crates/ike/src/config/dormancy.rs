@@ -5,17 +5,17 @@ use core::time::Duration;
 pub use dormouse_wire::ike::dormancy::SleepFlags;
 
 /// A gateway's policy for SAs of devices that have announced a sleep (`docs/wire/dormancy.md`). Within all of these bounds an
-/// SA is held; when one of them is reached by a newcomer, whoever has slept longest is released first. A released SA is
+/// SA is held; when a newcomer reaches one of them, the SA whose device has slept longest is released first. A released SA is
 /// deleted without a message: its device comes back by ticket.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct HoldPolicy {
-    /// Most SAs held at once; 0: everybody is released.
+    /// Most SAs held at once; 0: every SA is released.
     pub most: usize,
     /// Most memory of held SAs, in bytes, as far as this crate can estimate it (an SA with one CHILD SA is some 8 KiB).
     pub memory: usize,
-    /// No hold is longer, whatever was announced, nor longer than the SA's own lifetime.
+    /// No hold is longer, even if a longer sleep was announced, nor longer than the SA's own lifetime.
     pub longest: Duration,
-    /// Nobody is held while the endpoint has more IKE SAs than this, in all states.
+    /// No SA is held while the endpoint has more IKE SAs than this, in all states.
     pub release_above: usize,
     /// What is done for a sleeping device besides.
     pub services: SleepFlags,

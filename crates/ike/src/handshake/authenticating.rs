@@ -267,7 +267,7 @@ impl Authenticating {
         };
         let believed = match &self.first.ticket {
             Some(ticket) if ticket.id_r != *id_r => {
-                return Err(malformed("the resumed session is with somebody else (RFC 5723 section 4.3.3)"));
+                return Err(malformed("the resumed session is with another peer (RFC 5723 section 4.3.3)"));
             }
             Some(ticket) => {
                 auth::verify_resumption(&proof, conn.resumption, &auth).map(|()| ticket.vouched_until)

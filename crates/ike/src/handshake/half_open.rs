@@ -407,7 +407,7 @@ impl HalfOpen {
             shared.event(Event::ChildFailed { sa: sa.core.id(), error });
         }
         // "[...] the proper IKE response (e.g., an IKE_AUTH response or an error notification) MUST be sent" (RFC 5723 section
-        // 4.1): whatever became of the ticket.
+        // 4.1): also without a ticket.
         list.extend(answer_extensions(shared, now, &mut sa, view));
         if view.has(NotifyType::InitialContact) {
             shared.actions.push_back(Action::InitialContact {

@@ -219,7 +219,7 @@ impl Opening {
             return;
         }
         // "A retransmission from the initiator MUST be bitwise identical to the original request." (RFC 7296 section 2.1) This one
-        // cannot be, because NAT detection covers the addresses: it is another request, and an answer to the first is nobody's.
+        // cannot be, because NAT detection covers the addresses: it is another request, and an answer to the first is dropped.
         shared.by_spi.remove(&self.link.spis.i);
         self.link.spis.i = shared.new_spi(self.link.id);
         self.nonce = shared.nonce();

@@ -78,7 +78,7 @@ impl<'a> Offer<'a> {
         self.wire.transforms.iter().any(|t| t.kind == kind)
     }
 
-    /// Whether this very transform is offered; one with attributes that nobody knows equals none of ours.
+    /// Whether this very transform is offered; one with unknown attributes equals none of ours.
     fn has(&self, wanted: &Transform) -> bool {
         self.wire.transforms.contains(wanted)
     }

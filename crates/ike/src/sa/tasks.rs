@@ -84,7 +84,7 @@ impl Tasks {
         }
     }
 
-    /// The next exchange that `may` begin. What announces a sleep comes after all others: whatever is sent after that says that the
+    /// The next exchange that `may` begin. What announces a sleep comes after all others: any request after it says that the
     /// device is awake.
     fn next(&mut self, now: Instant, may: impl Fn(&Exchange) -> bool) -> Option<Exchange> {
         let ready = |p: &&Pending| p.not_before <= now && may(&p.exchange);

@@ -155,7 +155,7 @@ impl TicketContent {
     }
 
     /// # Errors
-    /// Whatever is not the encoding of a content.
+    /// If it is not the encoding of a content.
     pub(super) fn decode(bytes: &[u8]) -> Result<Self, TicketFormatError> {
         let mut r = In(Reader::new("ticket content", bytes));
         r.version(VERSION)?;

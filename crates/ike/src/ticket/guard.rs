@@ -92,7 +92,7 @@ impl TicketGuard {
         if self.spent.contains_key(&content.id) {
             return Err(TicketRefusal::Spent);
         }
-        // Whoever has authenticated fully since then is as good as anybody.
+        // A peer that has authenticated fully since then is not concerned.
         let (holder, began) = (content.holder(), content.authenticated.0);
         let after = |time: u64| revocation(&holder, UnixTime(time));
         if self.spent.range(after(began.saturating_add(1))..=after(u64::MAX)).next().is_some() {
@@ -125,7 +125,7 @@ impl TicketGuard {
     /// last of them expires.
     ///
     /// # Errors
-    /// [`TicketRefusal::MemoryFull`]: nobody's tickets are accepted then, until the first record expires.
+    /// [`TicketRefusal::MemoryFull`]: no ticket is accepted then, until the first record expires.
     pub(crate) fn revoke(
         &mut self,
         holder: &Holder,

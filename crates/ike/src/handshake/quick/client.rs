@@ -143,7 +143,7 @@ pub(crate) fn conclude(
     let flags = Flags { initiator: false, version: false, response: true };
     let header = Header::new(spis.i, spis.r, ExchangeType::IkeSessionResume, flags, 0);
     let inner = open(&key, &header, payloads)?;
-    // From here on the gateway has proved itself: whatever is wrong is wrong for good.
+    // From here on the gateway has proved itself: an error is final.
     Some(establish(shared, now, link, quick, answered, View(&inner), nonces, spis, &seed))
 }
 

@@ -94,8 +94,8 @@ impl Endpoint {
     }
 
     /// An authenticated ESP packet came on the CHILD SA of a tentative SA ([`crate::Established::confirmed`] was false), over
-    /// `path`: the client is there. [`Event::Confirmed`] follows, or [`Event::Closed`] if somebody else was faster with the same
-    /// ticket.
+    /// `path`: the client is there. [`Event::Confirmed`] follows, or [`Event::Closed`] if the same ticket was used elsewhere
+    /// first.
     pub fn confirm(&mut self, now: Instant, sa: SaId, path: Path) -> bool {
         self.with_sa(now, sa, |ike, shared| {
             if let Fate::Ends(reason) = ike.confirm(shared, now, path) {
@@ -142,7 +142,7 @@ fn begin(
     let (conn, path, spis) = (link.conn.clone(), link.path, link.spis);
     let peer = auth::identity(&ticket.id_i).ok()?;
     let (assigned, cp, refusal) = assign(shared, &conn, &peer, inner);
-    // IKE_AUTH is the place to refuse somebody who meets a NAT that it forbids.
+    // A client that meets a NAT that it forbids is refused in IKE_AUTH.
     let unmoved = !conn.mobike || addresses_match(inner, &path);
     if !unmoved || refusal.is_some() || assigned.addresses() != ticket.addresses {
         return None;
@@ -249,7 +249,7 @@ fn respond(
 }
 
 impl IkeSa {
-    /// Something authentic came under the new keys, over `path`: nobody but the owner of the ticket, here and now, can have
+    /// Something authentic came under the new keys, over `path`: only the owner of the ticket, here and now, can have
     /// made it. The ticket is spent, and the SA is what it seemed.
     pub(crate) fn confirm(&mut self, shared: &mut Shared, now: Instant, path: Path) -> Fate {
         if !matches!(self.stage, Stage::Tentative(_)) {

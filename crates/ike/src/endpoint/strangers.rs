@@ -1,0 +1,95 @@
+//! Messages in clear about SPIs that one end does not know: answering them, and doubting. Owns the limit on their rate; must never
+//! change an SA on their word.
+
+use dormouse_sansio::{Carrier, Class, Instant, Path};
+use dormouse_wire::ike::{ExchangeType, Flags, Header, Message, NotifyType, Payload};
+
+use super::Endpoint;
+use crate::error::Discard;
+use crate::handshake::Slot;
+use crate::payloads::notify;
+
+/// Error notifications outside of any SA (INVALID_IKE_SPI, INVALID_MAJOR_VERSION) per second, for all peers together: RFC
+/// 7296 section 2.21.4 wants them rate-limited.
+const COMPLAINTS_PER_SECOND: u32 = 10;
+/// Endpoints with more SAs than this pay no attention to INVALID_SPI.
+const DOUBT_SEARCH: usize = 64;
+
+impl Endpoint {
+    /// ESP arrived over `path` with an SPI that is not in use: says so with an INVALID_SPI notification in clear (RFC 7296
+    /// section 1.5), if the rate allows. A client whose gateway was restarted learns it from the answer to its first packet.
+    /// "[...] the node SHOULD initiate an INFORMATIONAL exchange with a Notify payload describing the problem" (RFC 7296
+    /// section 2.21.4) if it has an IKE SA with that address: ours is in clear, a hint like any other.
+    pub fn unknown_esp_spi(&mut self, now: Instant, path: Path, spi: u32) {
+        if spi < 256 || !self.may_complain(now) {
+            return;
+        }
+        let path = match path.carrier {
+            Carrier::RawEsp => {
+                path.with_ports(Carrier::Ike, self.shared.config.ports.ike, self.shared.config.ports.ike)
+            }
+            Carrier::Ike | Carrier::NatT => path,
+            Carrier::RawHip | Carrier::HipUdp => return,
+        };
+        // There are no IKE SPIs that would mean anything to the receiver: it is the one message in which they may be zero.
+        let flags = Flags { initiator: true, version: false, response: false };
+        let header = Header::new(0, 0, ExchangeType::Informational, flags, 0);
+        let mut datagram = Vec::new();
+        if Message::emit(&header, &[notify(NotifyType::InvalidSpi, spi.to_be_bytes())], &mut datagram).is_ok()
+        {
+            self.shared.send_stateless(path, Class::Timely, datagram);
+        }
+    }
+
+    /// An unauthenticated message from `path` says that its sender does not know the ESP SPI that we send with.
+    /// "the receiving node MUST NOT respond to it because doing so could cause a message loop" (RFC 7296 section 1.5)
+    pub(super) fn doubt(&mut self, now: Instant, path: Path, spi: u32) -> Result<(), Discard> {
+        // A gateway of many does not search all its SAs for a number that a stranger sends: its clients come back by themselves.
+        if self.slots.len() <= DOUBT_SEARCH {
+            for (id, slot) in &mut self.slots {
+                if let Slot::Established(ike) = slot
+                    && ike.core.link.path.remote.ip() == path.remote.ip()
+                    && ike.children.by_spi_out(spi).is_some()
+                {
+                    self.touched.insert(*id);
+                    ike.doubt(&mut self.shared, now, false);
+                }
+            }
+        }
+        Err(Discard::Unprotected)
+    }
+
+    fn may_complain(&mut self, now: Instant) -> bool {
+        let second = now.as_nanos() / 1_000_000_000;
+        let (at, count) = self.complaints;
+        let count = if at == second { count + 1 } else { 1 };
+        self.complaints = (second, count);
+        count <= COMPLAINTS_PER_SECOND
+    }
+
+    /// Answers a request outside of any SA with an error notification in clear, if the rate allows.
+    /// "[...] the response MUST be sent to the IP address and port from where it came with the same IKE SPIs and the Message ID
+    /// copied" (RFC 7296 section 2.21.4)
+    pub(super) fn complain(&mut self, now: Instant, path: Path, request: &Header, kind: NotifyType) {
+        if !self.may_complain(now) {
+            return;
+        }
+        let flags = Flags { initiator: !request.flags.initiator, version: false, response: true };
+        let header = Header::new(request.spi_i, request.spi_r, request.exchange, flags, request.message_id);
+        let mut datagram = Vec::new();
+        if Message::emit(&header, &[notify(kind, [])], &mut datagram).is_ok() {
+            self.shared.send_stateless(path, Class::Timely, datagram);
+        }
+    }
+}
+
+/// The ESP SPI of an INVALID_SPI notification in clear that stands alone in its message.
+pub(super) fn invalid_spi(datagram: &[u8]) -> Option<u32> {
+    let message = Message::parse(datagram).ok()?;
+    match message.payloads.as_slice() {
+        [Payload::Notify(n)] if n.kind == NotifyType::InvalidSpi && message.protected.is_none() => {
+            Some(u32::from_be_bytes(n.data.as_slice().try_into().ok()?))
+        }
+        _ => None,
+    }
+}
