@@ -205,7 +205,10 @@ impl Node {
         let Some(id) = self.sad.route(flow) else { return self.route_without_tunnel(flow) };
         let Some(owner) = self.sad.get(id).map(|t| t.owner) else { return Route::None };
         let session = self.sessions.get(owner);
-        if let Some(device) = session.and_then(|s| s.device).filter(|device| self.sleeps(*device)) {
+        if let Some(device) = session
+            .and_then(|s| s.device)
+            .filter(|device| self.devices.as_ref().is_some_and(|d| d.is_asleep(*device)))
+        {
             return Route::StandIn(device);
         }
         let client = session.and_then(|s| self.connections.client(s.connection));
@@ -216,7 +219,7 @@ impl Node {
     }
 
     fn route_without_tunnel(&self, flow: &Flow) -> Route {
-        if let Some(device) = self.sleeping_device(flow) {
+        if let Some(device) = self.devices.as_ref().and_then(|d| d.sleeping_at(flow)) {
             return Route::StandIn(device);
         }
         let wanted = |c: &Client| c.is_wanted() && c.last_selectors.iter().any(|s| s.match_outbound(flow));

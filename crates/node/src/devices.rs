@@ -8,14 +8,14 @@
 use crate::connections::ConnectionId;
 use crate::event::Event;
 use crate::node::Node;
-use crate::sessions::Session;
+use crate::sessions::{Session, Sessions};
 use dormouse_ike::SleepFlags;
-use dormouse_keying::{Owner, SaId};
+use dormouse_keying::Owner;
 use dormouse_sansio::{Deadline, Instant};
 use dormouse_standin::{Asleep, Counters, DeviceId, Limits, Service, StandIn, Verdict};
 use dormouse_wire::ip::Flow;
 use ipnet::IpNet;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::net::IpAddr;
 use std::time::Duration;
 
@@ -33,6 +33,12 @@ pub(crate) struct Devices {
     /// Devices that sleep without an SA, with the routes that were left to them.
     absent: BTreeMap<DeviceId, Vec<IpNet>>,
     next: u64,
+}
+
+/// What a change of a device has to do with: it may take routes back, and hand out what was kept.
+pub(crate) struct Around<'a> {
+    pub(crate) sessions: &'a mut Sessions,
+    pub(crate) events: &'a mut VecDeque<Event>,
 }
 
 /// What a stand-in does for one device.
@@ -92,6 +98,127 @@ impl Devices {
         self.ids.retain(|_, known| *known != id);
     }
 
+    // ---- sessions -------------------------------------------------------------------------------------------------
+
+    /// A session of a peer can be used: its device is known, and back if it slept.
+    pub(crate) fn session_installed(&mut self, now: Instant, owner: Owner, around: &mut Around<'_>) {
+        let Some(session) = around.sessions.get_mut(owner) else { return };
+        if !session.dormancy {
+            // Back with a program that does not know of sleep.
+            if let Some(id) = self.of(session) {
+                self.awake(now, id, around);
+            }
+            return;
+        }
+        session.device = self.enrol(now, session).or(session.device);
+        // A new tunnel of a session that sleeps is a successor that was made before; a new session is the device itself.
+        if let (None, Some(id)) = (&session.asleep, session.device) {
+            self.awake(now, id, around);
+        }
+    }
+
+    /// The device of a session announced its sleep.
+    pub(crate) fn sleeps(
+        &mut self,
+        now: Instant,
+        session: &Session,
+        hold: Instant,
+        flags: SleepFlags,
+        expect: Option<Duration>,
+    ) {
+        let Some(id) = self.of(session) else { return };
+        let service = Service { answer: flags.stand_in, keep: flags.buffering };
+        if service == (Service { answer: false, keep: false }) {
+            return;
+        }
+        let wanted = expect.map_or(self.longest, |e| e.saturating_add(e / 10).saturating_add(GRACE));
+        // While its session is held it may come back at any moment, however long it expected to sleep.
+        let until = hold.max(now + wanted).min(now + self.longest);
+        self.stand_in.sleeps(now, id, service, until);
+    }
+
+    /// The device of a session is awake.
+    pub(crate) fn session_awake(&mut self, now: Instant, owner: Owner, around: &mut Around<'_>) {
+        if let Some(id) = around.sessions.get(owner).and_then(|session| self.of(session)) {
+            self.awake(now, id, around);
+        }
+    }
+
+    fn awake(&mut self, now: Instant, id: DeviceId, around: &mut Around<'_>) {
+        let kept = self.absent.remove(&id);
+        let packets = self.stand_in.wakes(now, id);
+        self.give_routes_up(kept.unwrap_or_default(), around);
+        if !packets.is_empty() {
+            around.events.push_back(Event::Deliver { packets });
+        }
+    }
+
+    /// A session has ended, the last of its peer or not. True if its device sleeps and its routes stay.
+    pub(crate) fn session_ended(&mut self, session: &Session, sessions: &Sessions) -> bool {
+        let Some(id) = self.of(session) else { return false };
+        if sessions.iter().any(|(_, s)| !s.tentative && s.is_of_peer(session)) {
+            return false;
+        }
+        if self.stand_in.asleep(id).is_none() {
+            self.forget(id);
+            return false;
+        }
+        self.absent.insert(id, session.routes.clone());
+        true
+    }
+
+    /// Nothing more is done for the device of a peer: its sessions end, and what waits for it is dropped.
+    pub(crate) fn dismiss(&mut self, connection: ConnectionId, peer: &str, around: &mut Around<'_>) {
+        let Some(id) = self.ids.get(&(connection, peer.to_owned())).copied() else { return };
+        let routes = self.absent.remove(&id);
+        self.forget(id);
+        self.give_routes_up(routes.unwrap_or_default(), around);
+    }
+
+    /// Routes of a device that was away: those that no session has now are taken back.
+    fn give_routes_up(&self, routes: Vec<IpNet>, around: &mut Around<'_>) {
+        let still = |route: &IpNet| {
+            around.sessions.lead_to(route) || self.absent.values().flatten().any(|r| r == route)
+        };
+        let routes: Vec<IpNet> = routes.into_iter().filter(|r| !still(r)).collect();
+        if !routes.is_empty() {
+            around.events.push_back(Event::PeerGone { routes });
+        }
+    }
+
+    // ---- time -----------------------------------------------------------------------------------------------------
+
+    pub(crate) fn poll_timeout(&self) -> Option<Deadline> {
+        self.stand_in.poll_timeout()
+    }
+
+    pub(crate) fn handle_timeout(&mut self, now: Instant, around: &mut Around<'_>) {
+        if self.stand_in.poll_timeout().is_none_or(|d| d.at > now) {
+            return;
+        }
+        self.stand_in.handle_timeout(now);
+        let overslept: Vec<DeviceId> =
+            self.absent.keys().filter(|id| self.stand_in.asleep(**id).is_none()).copied().collect();
+        let mut routes = Vec::new();
+        for id in overslept {
+            routes.extend(self.absent.remove(&id).unwrap_or_default());
+            self.forget(id);
+        }
+        self.give_routes_up(routes, around);
+    }
+
+    // ---- packets --------------------------------------------------------------------------------------------------
+
+    /// Whether a device sleeps and is stood in for.
+    pub(crate) fn is_asleep(&self, id: DeviceId) -> bool {
+        self.stand_in.sleepers() > 0 && self.stand_in.asleep(id).is_some()
+    }
+
+    /// The device that sleeps at the destination of a packet, if there is no tunnel to it.
+    pub(crate) fn sleeping_at(&self, flow: &Flow) -> Option<DeviceId> {
+        if self.stand_in.sleepers() > 0 { self.stand_in.sleeper(flow.dst) } else { None }
+    }
+
     /// A packet to a device is about to be sealed.
     pub(crate) fn observe_outbound(&mut self, now: Instant, id: DeviceId, packet: &[u8]) {
         self.stand_in.observe_outbound(now, id, packet);
@@ -100,6 +227,13 @@ impl Devices {
     /// A packet of a device came in.
     pub(crate) fn observe_inbound(&mut self, now: Instant, id: DeviceId, packet: &[u8]) {
         self.stand_in.observe_inbound(now, id, packet);
+    }
+
+    // ---- for status -----------------------------------------------------------------------------------------------
+
+    /// What is done for the device of a session.
+    pub(crate) fn info_of(&self, session: &Session) -> Option<StandInInfo> {
+        self.info(self.of(session)?)
     }
 }
 
@@ -112,118 +246,11 @@ impl Node {
         self.devices = Some(Devices { stand_in, longest, ids, absent, next: 0 });
     }
 
-    // ---- sessions -------------------------------------------------------------------------------------------------
-
-    /// A tunnel of a peer is installed: its device is known, and back if it slept.
-    pub(crate) fn device_installed(&mut self, now: Instant, owner: Owner) {
-        let (Some(devices), Some(session)) = (&mut self.devices, self.sessions.get_mut(owner)) else {
-            return;
-        };
-        if !session.dormancy {
-            // Back with a program that does not know of sleep.
-            if let Some(id) = devices.of(session) {
-                self.device_awake(now, id);
-            }
-            return;
+    /// Lets the devices act on sessions and events, if they are served at all.
+    pub(crate) fn with_devices(&mut self, f: impl FnOnce(&mut Devices, &mut Around<'_>)) {
+        if let Some(devices) = &mut self.devices {
+            f(devices, &mut Around { sessions: &mut self.sessions, events: &mut self.events });
         }
-        session.device = devices.enrol(now, session).or(session.device);
-        // A new tunnel of a session that sleeps is a successor that was made before; a new session is the device itself.
-        if let (None, Some(id)) = (&session.asleep, session.device) {
-            self.device_awake(now, id);
-        }
-    }
-
-    /// A device announced its sleep.
-    pub(crate) fn device_sleeps(
-        &mut self,
-        now: Instant,
-        sa: SaId,
-        hold: Instant,
-        flags: SleepFlags,
-        expect: Option<Duration>,
-    ) {
-        let (Some(devices), Some(session)) = (&mut self.devices, self.sessions.get(Owner::Ike(sa))) else {
-            return;
-        };
-        let Some(id) = devices.of(session) else { return };
-        let service = Service { answer: flags.stand_in, keep: flags.buffering };
-        if service == (Service { answer: false, keep: false }) {
-            return;
-        }
-        let wanted = expect.map_or(devices.longest, |e| e.saturating_add(e / 10).saturating_add(GRACE));
-        // While its session is held it may come back at any moment, however long it expected to sleep.
-        let until = hold.max(now + wanted).min(now + devices.longest);
-        devices.stand_in.sleeps(now, id, service, until);
-    }
-
-    /// The device of a session is awake.
-    pub(crate) fn device_of_session_awake(&mut self, now: Instant, owner: Owner) {
-        let session = self.sessions.get(owner);
-        if let Some(id) = session.and_then(|s| self.devices.as_ref()?.of(s)) {
-            self.device_awake(now, id);
-        }
-    }
-
-    fn device_awake(&mut self, now: Instant, id: DeviceId) {
-        let Some(devices) = &mut self.devices else { return };
-        let kept = devices.absent.remove(&id);
-        let packets = devices.stand_in.wakes(now, id);
-        if let Some(routes) = kept {
-            self.give_routes_up(routes);
-        }
-        if !packets.is_empty() {
-            self.push(Event::Deliver { packets });
-        }
-    }
-
-    /// A session has ended. True if its device sleeps and its routes stay.
-    pub(crate) fn device_left(&mut self, session: &Session) -> bool {
-        let Some(devices) = &mut self.devices else { return false };
-        let Some(id) = devices.of(session) else { return false };
-        if self.sessions.iter().any(|(_, s)| !s.tentative && s.is_of_peer(session)) {
-            return false;
-        }
-        if devices.stand_in.asleep(id).is_none() {
-            devices.forget(id);
-            return false;
-        }
-        devices.absent.insert(id, session.routes.clone());
-        true
-    }
-
-    /// Nothing more is done for the device of a peer: its sessions end, and what waits for it is dropped.
-    pub(crate) fn dismiss_device(&mut self, connection: &str, peer: &str) {
-        let (Some(devices), Some(connection)) = (&mut self.devices, self.connections.id(connection)) else {
-            return;
-        };
-        let Some(id) = devices.ids.get(&(connection, peer.to_owned())).copied() else { return };
-        let routes = devices.absent.remove(&id);
-        devices.forget(id);
-        self.give_routes_up(routes.unwrap_or_default());
-    }
-
-    /// Routes of a device that was away: those that no session has now are taken back.
-    fn give_routes_up(&mut self, routes: Vec<IpNet>) {
-        let absent =
-            |route: &IpNet| self.devices.iter().flat_map(|d| d.absent.values()).flatten().any(|r| r == route);
-        let still = |route: &IpNet| self.sessions.lead_to(route) || absent(route);
-        let gone: Vec<IpNet> = routes.into_iter().filter(|r| !still(r)).collect();
-        if !gone.is_empty() {
-            self.push(Event::PeerGone { routes: gone });
-        }
-    }
-
-    // ---- packets --------------------------------------------------------------------------------------------------
-
-    /// Whether a device sleeps and is stood in for.
-    pub(crate) fn sleeps(&self, id: DeviceId) -> bool {
-        self.devices.as_ref().is_some_and(|d| d.stand_in.sleepers() > 0 && d.stand_in.asleep(id).is_some())
-    }
-
-    /// The device that sleeps at the destination of a packet, if there is no tunnel to it.
-    pub(crate) fn sleeping_device(&self, flow: &Flow) -> Option<DeviceId> {
-        let stand_in = &self.devices.as_ref()?.stand_in;
-        if stand_in.sleepers() > 0 { stand_in.sleeper(flow.dst) } else { None }
     }
 
     /// A packet for a device that sleeps ([`crate::Route::StandIn`]). What is appended to `out` goes back to the network it came
@@ -242,35 +269,6 @@ impl Node {
     /// [`Node::poll_event`], until it returns false.
     pub fn poll_stand_in(&mut self, out: &mut Vec<u8>) -> bool {
         self.devices.as_mut().is_some_and(|d| d.stand_in.poll_transmit(out))
-    }
-
-    // ---- time -----------------------------------------------------------------------------------------------------
-
-    pub(crate) fn devices_deadline(&self) -> Option<Deadline> {
-        self.devices.as_ref().and_then(|d| d.stand_in.poll_timeout())
-    }
-
-    pub(crate) fn devices_timeout(&mut self, now: Instant) {
-        let Some(devices) = &mut self.devices else { return };
-        if devices.stand_in.poll_timeout().is_none_or(|d| d.at > now) {
-            return;
-        }
-        devices.stand_in.handle_timeout(now);
-        let overslept: Vec<DeviceId> =
-            devices.absent.keys().filter(|id| devices.stand_in.asleep(**id).is_none()).copied().collect();
-        let mut routes = Vec::new();
-        for id in overslept {
-            routes.extend(devices.absent.remove(&id).unwrap_or_default());
-            devices.forget(id);
-        }
-        self.give_routes_up(routes);
-    }
-
-    // ---- for status -----------------------------------------------------------------------------------------------
-
-    pub(crate) fn stand_in_info(&self, session: &Session) -> Option<StandInInfo> {
-        let devices = self.devices.as_ref()?;
-        devices.info(devices.of(session)?)
     }
 
     /// Gateway: devices that sleep without an SA, by connection and name.

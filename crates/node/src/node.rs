@@ -351,7 +351,7 @@ impl Node {
                 self.rung_unanswered(id, rung);
             }
         }
-        self.devices_timeout(now);
+        self.with_devices(|d, around| d.handle_timeout(now, around));
         self.sad.handle_timeout(now);
         self.climb(now);
     }
@@ -378,7 +378,10 @@ impl Node {
     fn timers(&self) -> impl Iterator<Item = Deadline> {
         let upkeep = [self.ike.poll_timeout(), self.sad.poll_timeout()].into_iter().filter(|_| !self.quiet());
         let ladders = self.connections.clients().map(|c| c.ladder.poll_timeout());
-        upkeep.chain(ladders).chain([self.devices_deadline(), self.manager_deadline()]).flatten()
+        upkeep
+            .chain(ladders)
+            .chain([self.devices.as_ref().and_then(Devices::poll_timeout), self.manager_deadline()])
+            .flatten()
     }
 
     /// The other key manager has nothing to do while nothing can be sent.

@@ -22,9 +22,9 @@ impl Node {
             if !self.ike.revoke_tickets(now, connection, peer) {
                 tracing::warn!(%connection, %peer, "no room to remember that its tickets are revoked; none are accepted for now");
             }
-            self.dismiss_device(connection, peer);
-            let id = self.connections.id(connection);
-            let theirs = |s: &Session| Some(s.connection) == id && s.peer == *peer;
+            let Some(id) = self.connections.id(connection) else { continue };
+            self.with_devices(|d, around| d.dismiss(id, peer, around));
+            let theirs = |s: &Session| s.connection == id && s.peer == *peer;
             let sessions: Vec<(Option<SaId>, bool)> = self
                 .sessions
                 .iter()

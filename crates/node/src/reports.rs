@@ -4,6 +4,7 @@ use crate::event::{Change, Event, FailureKind, Offer};
 use crate::ladder::{Failure, State};
 use crate::node::Node;
 use crate::sessions::{Session, prefixes};
+use dormouse_esp::Selectors;
 use dormouse_ike::config::Resumption;
 use dormouse_ike::{CloseReason, Established, Event as Ike};
 use dormouse_keying::{ChildId, Mode, Owner, SaId};
@@ -50,11 +51,14 @@ impl Node {
             Ike::LoadReport { sa, report } => self.load_report(sa, *report),
             Ike::PeerSleeps { sa, until, held, flags, expect, marks } => {
                 self.peer_sleeps(sa, until, held, flags, expect, marks);
-                self.device_sleeps(now, sa, until, flags, expect);
+                if let Some((devices, session)) = self.devices.as_mut().zip(self.sessions.get(Owner::Ike(sa)))
+                {
+                    devices.sleeps(now, session, until, flags, expect);
+                }
             }
             Ike::PeerAwake { sa } => {
                 self.peer_awake(sa);
-                self.device_of_session_awake(now, Owner::Ike(sa));
+                self.with_devices(|d, around| d.session_awake(now, Owner::Ike(sa), around));
             }
             Ike::PeerAddresses { sa, addresses } => self.peer_addresses(sa, addresses),
         }
@@ -102,14 +106,18 @@ impl Node {
             if !routes.is_empty() {
                 self.push(Event::PeerRoutes { routes, source });
             }
-            return self.device_installed(now, owner);
+            return self.with_devices(|d, around| d.session_installed(now, owner, around));
         };
         if client.sa.map(Owner::Ike) != Some(owner) {
             return;
         }
         client.note_selectors(&tunnel.selectors);
         let routes = match session.assigned.subnets.as_slice() {
-            [] => client.last_selectors.iter().flat_map(|s| prefixes(s.remote())).collect(),
+            // In an order that does not depend on which of several was rekeyed last.
+            [] => {
+                let selected = client.last_selectors.iter().flat_map(Selectors::remote).copied();
+                prefixes(&selected.collect::<Vec<_>>())
+            }
             subnets => subnets.to_vec(),
         };
         let wanted = (session.assigned.clone(), routes, source);
@@ -237,7 +245,7 @@ impl Node {
     pub(crate) fn session_ended(&mut self, owner: Owner, why: &str) {
         self.sad.end_draining_of(owner);
         let Some(session) = self.sessions.remove(owner).filter(|s| !s.tentative) else { return };
-        let kept = self.device_left(&session);
+        let kept = self.devices.as_mut().is_some_and(|d| d.session_ended(&session, &self.sessions));
         // A newer session of the same peer may have the same addresses.
         let gone: Vec<IpNet> = session.routes.iter().filter(|r| !self.sessions.lead_to(r)).copied().collect();
         if !gone.is_empty() && !kept {

@@ -151,7 +151,7 @@ impl Node {
             addresses: s.assigned.addresses(),
             dns: s.assigned.dns.clone(),
             children: self.sad.of(owner).iter().filter_map(child).collect(),
-            stand_in: self.stand_in_info(s),
+            stand_in: self.devices.as_ref().and_then(|d| d.info_of(s)),
             ike,
         }
     }

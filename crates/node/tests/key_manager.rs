@@ -341,7 +341,7 @@ fn its_tunnels_are_replaced_when_used_up_and_gone_when_removed() {
     }
     assert_ne!(names(&world), first);
     assert!(world.nodes.iter().all(|node| node.spis().in_use() > 1), "replaced ones drain");
-    world.now = world.now + dormouse_esp::DRAIN;
+    world.now += dormouse_esp::DRAIN;
     world.nodes.iter_mut().for_each(|node| node.handle_timeout(world.now));
     assert!(world.nodes.iter().all(|node| node.spis().in_use() == 1));
     let path = Path {
