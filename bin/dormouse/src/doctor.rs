@@ -11,7 +11,7 @@ use dormouse_control::{Check, CheckOutcome, Error, ErrorKind, ExitCode, Reply, R
 use dormouse_io::netlink::{MAIN, Netlink};
 use dormouse_io::{privileges, probe, radio, resolver};
 use dormouse_node::config;
-use dormouse_node::config::file::{Connection, File, Role, Selector};
+use dormouse_node::config::file::{Connection, Daemon, File, Role, Selector};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -113,9 +113,7 @@ fn written(path: &Path) -> File {
 
 fn machine(running: bool, file: &File) -> Vec<Check> {
     let mut checks = vec![tun(), capabilities(running), marks(), udp(), clock(), dns()];
-    checks.extend(
-        [file.daemon.ike_port, file.daemon.nat_t_port].map(|p| port(p, &file.daemon.listen, running)),
-    );
+    checks.extend(ports(running, &file.daemon));
     checks.push(reverse_path(Path::new("/proc/sys")));
     checks.extend(conntrack(Path::new("/proc/sys")));
     checks.push(network());
@@ -223,6 +221,10 @@ fn dns() -> Check {
     let outcome =
         if choice.method == resolver::Method::None { CheckOutcome::Warning } else { CheckOutcome::Ok };
     check(NAME, outcome, format!("by {choice}"))
+}
+
+fn ports(running: bool, daemon: &Daemon) -> [Check; 2] {
+    [daemon.ike_port, daemon.nat_t_port].map(|number| port(number, &daemon.listen, running))
 }
 
 /// Whether a UDP port of the configuration is free on all addresses that are listened on, or is in use by a daemon of ours.
@@ -351,6 +353,18 @@ mod tests {
         let found = forwarding(&root, &config::parse(&text).unwrap());
         std::fs::remove_dir_all(&root).unwrap();
         found.into_iter().map(|c| (c.name, c.outcome, c.change)).collect()
+    }
+
+    #[test]
+    fn the_ports_of_the_configuration_are_looked_at() {
+        let taken = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        let ike = taken.local_addr().unwrap().port();
+        let text = format!("[daemon]\nlisten = [\"127.0.0.1\"]\nike_port = {ike}\nnat_t_port = 0\n");
+        let daemon = config::parse(&text).unwrap().daemon;
+        let of = |running| ports(running, &daemon).map(|c| (c.name, c.outcome));
+        let free = ("UDP port 0".to_owned(), CheckOutcome::Ok);
+        assert_eq!(of(false), [(format!("UDP port {ike}"), CheckOutcome::Failure), free.clone()]);
+        assert_eq!(of(true), [(format!("UDP port {ike}"), CheckOutcome::Ok), free]);
     }
 
     #[test]
