@@ -66,6 +66,8 @@ pub(crate) struct Daemon {
     pub(crate) verbs: Verbs,
     pub(crate) started: Instant,
     pub(crate) stopping: bool,
+    /// Why it stops, if a new start must mend something.
+    pub(crate) fatal: Option<anyhow::Error>,
     /// The radio, its meter and the machine's own sleep; only a client has them.
     pub(crate) device: Option<Device>,
     pub(crate) store: Store,
@@ -136,6 +138,7 @@ impl Daemon {
             verbs: Verbs::new(server),
             started: now,
             stopping: false,
+            fatal: None,
             device,
             scratch: Vec::new(),
             settings,
@@ -190,7 +193,7 @@ impl Daemon {
     /// Runs until it is told to stop, then ends sessions and undoes what it did to the machine.
     ///
     /// # Errors
-    /// If the TUN device, the poller or the timer fails.
+    /// If the TUN device, the poller or the timer fails, or if only a new start can bring the radio back.
     pub(crate) fn run(&mut self) -> Result<()> {
         let now = BootClock::now();
         self.host.set_wall_clock(now, unix_now());
@@ -213,7 +216,7 @@ impl Daemon {
             self.turn(&ready)?;
         }
         self.stop();
-        Ok(())
+        self.fatal.take().map_or(Ok(()), Err)
     }
 
     /// Handles whatever is ready.

@@ -215,6 +215,11 @@ impl Daemon {
                     tracing::error!("the radio is left alone from now on: {e:#}");
                     device.guard = None;
                     device.radio = control::RadioStatus { driver: None, why: e.to_string() };
+                    if self.host.radio_is_off() {
+                        // Only a new guard can switch it on, and only a new start has the privileges to make one.
+                        self.stopping = true;
+                        self.fatal = Some(anyhow::anyhow!("the radio's helper process died with the radio off: {e}"));
+                    }
                     return self.host.set_radio(now, false);
                 }
             };

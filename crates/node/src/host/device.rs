@@ -72,16 +72,18 @@ impl Host {
         }
     }
 
-    /// There is a radio that can be switched, or no longer. A guard that ends switches its radio on.
+    /// There is a radio that can be switched, or no longer.
     pub fn set_radio(&mut self, now: Instant, there: bool) {
         if let Some(device) = &mut self.device {
             device.radio = there;
         }
         self.sleeper(now, |s, at| s.driver(at, there));
-        if !there {
-            self.radio_failed(now, "its guard is gone");
-            self.radio_on(now);
-        }
+    }
+
+    /// The radio was ordered off, and is not known to be on again.
+    #[must_use]
+    pub fn radio_is_off(&self) -> bool {
+        self.device.as_ref().is_some_and(|d| d.sleeper.radio_is_off())
     }
 
     /// The radio is off.

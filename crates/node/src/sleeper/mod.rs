@@ -387,6 +387,12 @@ impl Sleeper {
         }
     }
 
+    /// The radio was ordered off, and is not known to be on again.
+    #[must_use]
+    pub fn radio_is_off(&self) -> bool {
+        self.radio_is_off
+    }
+
     /// The gateways know, or there is nobody to tell.
     pub fn announced(&mut self, now: PolicyTime) {
         if let Phase::Preparing { reason, .. } = self.phase {
