@@ -218,7 +218,8 @@ impl Daemon {
                     if self.host.radio_is_off() {
                         // Only a new guard can switch it on, and only a new start has the privileges to make one.
                         self.stopping = true;
-                        self.fatal = Some(anyhow::anyhow!("the radio's helper process died with the radio off: {e}"));
+                        self.fatal =
+                            Some(anyhow::anyhow!("the radio's helper process died with the radio off: {e}"));
                     }
                     return self.host.set_radio(now, false);
                 }

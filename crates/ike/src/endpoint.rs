@@ -414,6 +414,19 @@ impl Endpoint {
         self.deadlines.get(id).copied()
     }
 
+    /// Every timer that runs, of every SA; [`Endpoint::poll_timeout`] is the first of them.
+    #[must_use]
+    pub fn timers(&self) -> Vec<Deadline> {
+        let mut timers = Vec::new();
+        for (id, first) in &self.deadlines {
+            match self.slots.get(id) {
+                Some(Slot::Established(ike)) => timers.extend(ike.deadlines()),
+                _ => timers.push(*first),
+            }
+        }
+        timers
+    }
+
     /// The next event.
     pub fn poll_event(&mut self) -> Option<Event> {
         self.shared.events.pop_front()

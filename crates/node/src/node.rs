@@ -372,7 +372,9 @@ impl Node {
     /// Every timer that is running, with its reason: none of a client while the radio sleeps.
     #[must_use]
     pub fn deadlines(&self) -> Vec<Deadline> {
-        self.timers().collect()
+        let ike = if self.quiet() { Vec::new() } else { self.ike.timers() };
+        let first = self.ike.poll_timeout();
+        ike.into_iter().chain(self.timers().filter(|d| Some(*d) != first)).collect()
     }
 
     fn timers(&self) -> impl Iterator<Item = Deadline> {
