@@ -21,12 +21,13 @@ struct Lived {
     saved: f64,
 }
 
-fn live(seed: u64, sleep: SleepSettings) -> Lived {
+/// A day of `seed`; the policy's clock runs `speed` times as fast.
+fn live(seed: u64, sleep: SleepSettings, speed: u32) -> Lived {
     let mut world = World::new(seed, Settings::default());
     world.run(Duration::from_secs(2));
     let model = sleep.model;
     let now = world.now();
-    world.device_mut().let_sleep(now, sleep, 1, SleepFlags::default());
+    world.device_mut().let_sleep(now, sleep, speed, SleepFlags::default());
     let (begun, mut sent) = (world.now(), Vec::new());
     for packet in day(seed, DAY) {
         let at = begun + (packet.at - dormouse_sansio::Instant::ZERO);
@@ -41,17 +42,11 @@ fn live(seed: u64, sleep: SleepSettings) -> Lived {
     let now = world.now();
     world.device_mut().with(now, |host| _ = host.set_mode(now, Mode::Performance));
     world.run(Duration::from_secs(120));
-    check(seed, &world, &sent, begun, model.radio.idle_power)
+    check(seed, &world, &sent, (world.now() - begun) * speed, model.radio.idle_power)
 }
 
 /// `sent`: each packet that the device sent, and whether it was awake.
-fn check(
-    seed: u64,
-    world: &World,
-    sent: &[(u64, bool)],
-    begun: dormouse_sansio::Instant,
-    idle_power: f64,
-) -> Lived {
+fn check(seed: u64, world: &World, sent: &[(u64, bool)], lived: Duration, idle_power: f64) -> Lived {
     let radio = world.device().radio.as_ref().expect("it has a radio");
     let report = world.device().sleep_report(world.now()).expect("it has a radio");
     assert_eq!(world.device().held_lost(), 0, "seed {seed}: more was held than there is room for");
@@ -77,7 +72,7 @@ fn check(
         }
     }
     let energy = &report.energy;
-    assert_eq!(energy.times.elapsed(), world.now() - begun, "seed {seed}: time is missing in the account");
+    assert_eq!(energy.times.elapsed(), lived, "seed {seed}: time is missing in the account");
     let bound = energy.always_on + ALLOWANCE * report.break_even.as_secs_f64() * idle_power;
     assert!(energy.used <= bound, "seed {seed}: {} J used, {} J always on", energy.used, energy.always_on);
     Lived { wakes, times: energy.times, saved: energy.saved }
@@ -91,7 +86,7 @@ fn every_day_ends_well() {
     };
     let (mut failed, mut saved, mut wakes) = (Vec::new(), 0.0, 0);
     for seed in seeds.clone() {
-        match catch_unwind(AssertUnwindSafe(|| live(seed, whims(seed)))) {
+        match catch_unwind(AssertUnwindSafe(|| live(seed, whims(seed), if seed % 7 == 6 { 20 } else { 1 }))) {
             Ok(lived) => {
                 saved += lived.saved;
                 wakes += lived.wakes;
@@ -115,7 +110,7 @@ fn every_day_ends_well() {
 
 #[test]
 fn a_radio_that_may_not_sleep_uses_what_an_always_on_one_does() {
-    let lived = live(1, laptop(Mode::Performance, Policy::Dormouse, None));
+    let lived = live(1, laptop(Mode::Performance, Policy::Dormouse, None), 1);
     assert_eq!((lived.wakes, lived.times.asleep), (0, Duration::ZERO));
     assert!(lived.saved.abs() < 1e-6);
 }
@@ -143,4 +138,24 @@ fn what_was_sent_to_a_sleeping_device_in_vain_is_counted() {
     let report = world.device().sleep_report(world.now()).expect("it has a radio");
     assert_eq!(report.counts.lost, 5);
     assert_eq!(report.backoff.1, 5);
+}
+
+/// A session that expires while the radio sleeps is renewed before, if the user wants that, and let go to the ticket otherwise.
+#[test]
+fn a_session_is_renewed_before_it_expires_if_that_is_wanted() {
+    for renew in [true, false] {
+        let mut settings = Settings::default();
+        settings.device.push(("ike", "rekey = 600\nreauth = 0".into()));
+        let mut world = World::new(8, settings);
+        world.run(Duration::from_secs(2));
+        let (now, sleep) = (world.now(), laptop(Mode::Energy, Policy::Timeout(5.0), None));
+        world.device_mut().let_sleep(now, SleepSettings { renew, ..sleep }, 1, SleepFlags::default());
+        world.send_up();
+        world.run(Duration::from_secs(3_600));
+        let wakes = world.device().sleep_report(world.now()).expect("it has a radio").by_cause;
+        let renewals = wakes.iter().find(|(cause, _)| *cause == Cause::Deadline).map_or(0, |(_, n)| *n);
+        assert_eq!(renewals >= 3, renew, "{wakes:?}");
+        let rungs = world.rungs();
+        assert!(!renew || !rungs[1..].iter().any(|r| *r > dormouse_node::ladder::Rung::Move), "{rungs:?}");
+    }
 }
