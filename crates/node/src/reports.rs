@@ -10,6 +10,10 @@ use dormouse_ike::{CloseReason, Established, Event as Ike};
 use dormouse_keying::{ChildId, Mode, Owner, SaId};
 use dormouse_sansio::Instant;
 use ipnet::IpNet;
+use std::time::Duration;
+
+/// A resumed session may carry nothing for this long before its CHILD SA is thought to be of no use.
+const MUTE: Duration = Duration::from_secs(3);
 
 impl Node {
     /// Acts on what IKE reports.
@@ -150,22 +154,29 @@ impl Node {
     }
 
     fn probe_answered(&mut self, now: Instant, sa: SaId) {
-        let mute = self.is_mute(sa);
+        let silent_for = self.silent_for(now, sa);
         let Some(client) = self.client_of(Owner::Ike(sa)) else { return };
-        if mute && client.config.ike.resumption == Resumption::Libreswan {
+        let silent_for = silent_for.filter(|_| client.config.ike.resumption == Resumption::Libreswan);
+        if silent_for.is_some_and(|time| time > MUTE) {
             // A NAT has come between since the ticket was given (see `ticket`).
             tracing::info!(%sa, "the resumed session carries nothing");
             client.spend_ticket();
             return self.held_failed(now, sa, Failure::Lost);
         }
         client.ladder.confirmed(now);
-        client.resend.clear();
+        if silent_for.is_some() {
+            // Its data may only be late: they are asked after once more, and what was sent is kept until then.
+            client.ladder.outbound(now);
+        } else {
+            client.resend.clear();
+        }
         self.announce_success(now);
     }
 
-    /// Resumed, and never anything but IKE came back.
-    fn is_mute(&self, sa: SaId) -> bool {
-        self.sessions.get(Owner::Ike(sa)).is_some_and(|s| s.resumed && s.spoke && s.heard.is_none())
+    /// How long ago it was resumed, if never anything but IKE came back to what was sent.
+    fn silent_for(&self, now: Instant, sa: SaId) -> Option<Duration> {
+        let silent = |s: &&Session| s.resumed && s.spoke && s.heard.is_none();
+        self.sessions.get(Owner::Ike(sa)).filter(silent).map(|s| now - s.established)
     }
 
     fn attempt_failed(&mut self, now: Instant, sa: SaId, error: &dormouse_ike::NegotiationError) {
@@ -192,8 +203,8 @@ impl Node {
         let owner = Owner::Ike(sa);
         let Some(id) = self.sessions.get(owner).map(|s| s.connection) else { return };
         let Some(client) = self.client_of(owner) else { return };
-        if why == Failure::Timeout && client.ladder.reroute(now) {
-            return self.climb(now);
+        if why == Failure::Timeout && client.ladder.unanswered(now) {
+            return self.announce_success(now);
         }
         client.sa = None;
         if let (Failure::Timeout, State::Climbing(rung)) = (why, client.ladder.state()) {
