@@ -51,8 +51,8 @@ pub(crate) struct Outgoing<T> {
 pub(crate) enum Due<T> {
     /// Send these datagrams again.
     Again(Vec<Vec<u8>>, Class),
-    /// No answer came: the exchange has failed.
-    GaveUp(Flight<T>),
+    /// No answer came: the exchange of this id has failed.
+    GaveUp(u32, Flight<T>),
 }
 
 impl<T> Outgoing<T> {
@@ -141,8 +141,8 @@ impl<T> Outgoing<T> {
         self.flights.values().map(|f| (f.due, f.class)).min_by_key(|&(due, _)| due)
     }
 
-    /// One thing that is due at `now`; call until it returns `None`. `tries` is the most transmissions of one request;
-    /// `wait(sent)` draws how long to wait after transmission number `sent`.
+    /// One thing that is due at `now`; call until it returns `None`. `tries` is the most transmissions of one request; this one does
+    /// not count if `extra`. `wait(sent)` draws how long to wait after transmission number `sent`.
     /// "the initiator MUST retransmit a request until it either receives a corresponding response or deems the IKE SA to have
     /// failed" (RFC 7296 section 2.1)
     /// "Retransmission of a message MUST use the same Message ID as the original message." (RFC 7296 section 2.2)
@@ -150,15 +150,22 @@ impl<T> Outgoing<T> {
         &mut self,
         now: Instant,
         tries: u32,
+        extra: bool,
         wait: impl FnOnce(u32) -> Duration,
     ) -> Option<Due<T>> {
         let (&id, flight) = self.flights.iter_mut().find(|(_, f)| f.due <= now)?;
-        if now >= flight.until || flight.tries >= tries {
-            return self.flights.remove(&id).map(Due::GaveUp);
+        if now >= flight.until || (flight.tries >= tries && !extra) {
+            return self.flights.remove(&id).map(|flight| Due::GaveUp(id, flight));
         }
-        flight.tries += 1;
+        flight.tries += u32::from(!extra);
         flight.due = (now + wait(flight.tries)).min(flight.until);
         Some(Due::Again(flight.datagrams.clone(), flight.class))
+    }
+
+    /// A request that was given up is due again after `wait`, with all its patience.
+    pub(crate) fn go_on(&mut self, now: Instant, wait: Duration, id: u32, flight: Flight<T>) {
+        let until = now + (flight.until - flight.since);
+        self.flights.insert(id, Flight { tries: 1, since: now, until, due: now + wait, ..flight });
     }
 
     /// Time has passed in which nothing could be sent or heard: every request under way is due now, with all its patience.
@@ -301,12 +308,12 @@ mod tests {
         let mut sent = 1;
         loop {
             let (at, _) = w.next_due().expect("a flight has a deadline");
-            match w.due(at, 3, |n| WAIT * n).expect("something is due") {
+            match w.due(at, 3, false, |n| WAIT * n).expect("something is due") {
                 Due::Again(d, _) => {
                     assert_eq!(d, vec![vec![7]]);
                     sent += 1;
                 }
-                Due::GaveUp(f) => {
+                Due::GaveUp(_, f) => {
                     assert_eq!(f.tries, 3);
                     break;
                 }
@@ -322,7 +329,7 @@ mod tests {
         let until = Instant::ZERO + Duration::from_millis(10);
         w.start(Instant::ZERO, WAIT, until, vec![vec![1]], Class::Urgent, 1u8);
         assert_eq!(w.next_due().map(|d| d.0), Some(until));
-        assert!(matches!(w.due(until, 3, |_| WAIT), Some(Due::GaveUp(_))));
+        assert!(matches!(w.due(until, 3, false, |_| WAIT), Some(Due::GaveUp(..))));
     }
 
     #[test]
@@ -335,7 +342,7 @@ mod tests {
         }
         assert_eq!(w.next_due().map(|d| d.0), Some(until));
         w.resend_all(Instant::ZERO + WAIT * 3, WAIT, true);
-        assert!(w.due(until, 9, |_| WAIT).is_some_and(|due| matches!(due, Due::Again(..))));
+        assert!(w.due(until, 9, false, |_| WAIT).is_some_and(|due| matches!(due, Due::Again(..))));
     }
 
     #[test]

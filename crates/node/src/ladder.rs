@@ -22,9 +22,9 @@
 //!
 //! # Timers
 //! *greeting*: a device that wakes from an announced sleep and has nothing to send says so after [`GREETING`], with a probe.
-//! *unanswered*: data went out and nothing came back since. After a wake it is `held`, otherwise [`UNANSWERED`]; then the
-//! gateway is probed. It counts time with the radio on: a sleep stops it, and a question that was under way is asked anew after the
-//! wake. *probe*, *resume*, *full*: the deadline of the rung that runs. *back-off*: 1 s, doubled to 60 s, before a
+//! *unanswered*: data went out and nothing came back for `held`; then the gateway is probed. With the probe's own deadline that is how
+//! soon a gateway that has lost the SA and says nothing is noticed: 4 s by default. It counts time with the radio on: a sleep stops it,
+//! and a question that was under way is asked anew after the wake. *probe*, *resume*, *full*: the deadline of the rung that runs. *back-off*: 1 s, doubled to 60 s, before a
 //! full exchange is tried again; a refusal (authentication, proposal) starts at 30 s, because only a person can mend it.
 
 mod words;
@@ -36,8 +36,6 @@ use std::collections::VecDeque;
 use std::net::IpAddr;
 use std::time::Duration;
 
-/// In a session that is not just waking, outgoing data without any answer for this long raises doubt.
-pub const UNANSWERED: Duration = Duration::from_secs(10);
 /// A gateway that holds packets for a sleeping device must hear that it is awake. Usually data says so first.
 const GREETING: Duration = Duration::from_millis(100);
 /// A gateway that has said nothing for this long may be gone: what is sent to it is not known to arrive.
@@ -199,8 +197,15 @@ impl Ladder {
         self.others = paths;
     }
 
-    /// The gateway does not answer at the address in use: tries the SA at another of its addresses. False if there is none left.
-    pub fn reroute(&mut self, now: Instant) -> bool {
+    /// What the gateway was asked is not answered in time. If its data came to the new address meanwhile, it has moved there: some send
+    /// the answer to the old address (libreswan). Otherwise another of its addresses is tried. False if there is none left.
+    pub fn unanswered(&mut self, now: Instant) -> bool {
+        if let (State::Climbing(Rung::Move), Wait::Exchange(at)) = (self.state, self.wait)
+            && self.heard + self.deadlines.probe > at
+        {
+            self.succeed(now, Rung::Move);
+            return true;
+        }
         let on_trial = matches!(self.state, State::Up | State::Climbing(Rung::Held | Rung::Move));
         let (true, Some(held)) = (on_trial, self.held) else { return false };
         self.silent.push(held.remote.ip());
@@ -323,7 +328,7 @@ impl Ladder {
                         .map_or(self.deadlines.held, |left| left.min(self.deadlines.held));
                     self.wait = Wait::Answer(now + patience);
                 }
-                State::Up => self.wait = Wait::Answer(now + UNANSWERED),
+                State::Up => self.wait = Wait::Answer(now + self.deadlines.held),
                 _ => {}
             }
         }
@@ -404,10 +409,9 @@ impl Ladder {
     /// without network have nothing.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Deadline> {
-        let slack = if self.state == State::Up { Duration::from_secs(5) } else { Duration::ZERO };
         match self.wait {
             Wait::Nothing => None,
-            Wait::Answer(at) => Some(Deadline { at, slack, why: "ladder: data unanswered" }),
+            Wait::Answer(at) => Some(Deadline::strict(at, "ladder: data unanswered")),
             Wait::Greeting(at) => Some(Deadline::strict(at, "ladder: greeting")),
             Wait::Exchange(at) => Some(Deadline::strict(at, "ladder: rung deadline")),
             Wait::Retry(at) => Some(Deadline { at, slack: Duration::from_secs(1), why: "ladder: back-off" }),
@@ -419,7 +423,7 @@ impl Ladder {
         match self.wait {
             Wait::Answer(at) | Wait::Greeting(at) if at <= now => self.probe(now),
             Wait::Exchange(at) if at <= now => {
-                if self.reroute(now) {
+                if self.unanswered(now) {
                     return;
                 }
                 self.expired = if let State::Climbing(rung) = self.state { Some(rung) } else { None };

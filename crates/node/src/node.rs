@@ -342,9 +342,12 @@ impl Node {
             manager.handle_timeout(now);
             self.drain_manager(now);
         }
+        let mut came_up = false;
         for id in self.connections.client_ids() {
             let expired = self.connections.client_mut(id).and_then(|c| {
+                let before = c.ladder.state();
                 c.ladder.handle_timeout(now);
+                came_up |= before != State::Up && c.ladder.state() == State::Up;
                 c.ladder.take_expired()
             });
             if let Some(rung) = expired {
@@ -353,7 +356,7 @@ impl Node {
         }
         self.with_devices(|d, around| d.handle_timeout(now, around));
         self.sad.handle_timeout(now);
-        self.climb(now);
+        if came_up { self.announce_success(now) } else { self.climb(now) }
     }
 
     /// The next datagram to send; its bytes are appended to `out`.

@@ -192,8 +192,8 @@ impl Node {
         let owner = Owner::Ike(sa);
         let Some(id) = self.sessions.get(owner).map(|s| s.connection) else { return };
         let Some(client) = self.client_of(owner) else { return };
-        if why == Failure::Timeout && client.ladder.reroute(now) {
-            return self.climb(now);
+        if why == Failure::Timeout && client.ladder.unanswered(now) {
+            return self.announce_success(now);
         }
         client.sa = None;
         if let (Failure::Timeout, State::Climbing(rung)) = (why, client.ladder.state()) {

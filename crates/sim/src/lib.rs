@@ -22,5 +22,5 @@ pub use machine::{Disk, Machine, Radio, Retired};
 pub use script::{Script, Step};
 pub use settings::{Family, Lines, Settings};
 pub use shrink::Story;
-pub use topology::{MachineId, Moment, NetworkId, Topology};
+pub use topology::{Astray, MachineId, Moment, NetworkId, Topology};
 pub use world::{Access, World};

@@ -39,9 +39,13 @@ struct Place {
     addresses: Vec<IpAddr>,
 }
 
+/// What the network does to a datagram that leaves a machine by this path: true if it is lost.
+pub type Astray = Box<dyn FnMut(&Path, &[u8]) -> bool>;
+
 struct Member {
     machine: Machine,
     place: Option<Place>,
+    astray: Option<Astray>,
 }
 
 struct Network {
@@ -93,8 +97,15 @@ impl Topology {
 
     /// Adds a machine, which is in no network yet.
     pub fn add_machine(&mut self, machine: Machine) -> MachineId {
-        self.members.push(Member { machine, place: None });
+        self.members.push(Member { machine, place: None, astray: None });
         MachineId(self.members.len() - 1)
+    }
+
+    /// What becomes of the datagrams of a machine from now on; `None`: they take the way that they should.
+    pub fn set_astray(&mut self, id: MachineId, astray: Option<Astray>) {
+        if let Some(member) = self.members.get_mut(id.0) {
+            member.astray = astray;
+        }
     }
 
     /// What passes the network goes through this machine's core, which is a router in transit.
@@ -213,6 +224,9 @@ impl Topology {
     fn leave(&mut self, n: usize, path: Path, datagram: Vec<u8>) {
         let now = self.now;
         let Some(member) = self.members.get_mut(n) else { return };
+        if member.astray.as_mut().is_some_and(|lost| lost(&path, &datagram)) {
+            return;
+        }
         let (radio, place) = (member.machine.radio_is_on(), member.place.as_ref());
         // A router in transit passes on what others have sent.
         if let Some(id) = self.networks.iter().position(|w| w.router == Some(MachineId(n)))

@@ -4,7 +4,7 @@ use crate::invariants::Invariants;
 use crate::machine::{self, Disk, Machine};
 use crate::script::{Script, Step};
 use crate::settings::{Family, LIVENESS, Settings};
-use crate::topology::{MachineId, Moment, NetworkId, Topology};
+use crate::topology::{Astray, MachineId, Moment, NetworkId, Topology};
 use dormouse_ike::config::EndpointConfig;
 use dormouse_ike::ticket::{TicketGuard, TicketKeys};
 use dormouse_netem::{LinkConfig, NatConfig};
@@ -142,6 +142,11 @@ impl World {
     /// The fixed end.
     pub fn gateway_mut(&mut self) -> &mut Machine {
         self.net.machine_mut(self.gateway)
+    }
+
+    /// Datagrams of the gateway for which this is true are lost.
+    pub fn set_astray(&mut self, astray: Option<Astray>) {
+        self.net.set_astray(self.gateway, astray);
     }
 
     /// The device wants to be connected.

@@ -83,7 +83,7 @@ fn data_that_a_bad_network_swallowed_before_a_sleep_does_not_cost_the_session() 
     let mut world = connected(3);
     world.step(Step::Weather { loss: 1.0, duplication: 0.0, reordering: 0.0 });
     world.send_up();
-    world.run(dormouse_node::ladder::UNANSWERED + Duration::from_millis(100));
+    world.run(Duration::from_millis(1_100));
     world.step(Step::Weather { loss: 0.0, duplication: 0.0, reordering: 0.0 });
     sleep(&mut world, 10);
     let before = datagrams_out(&world);

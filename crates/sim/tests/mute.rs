@@ -1,7 +1,7 @@
 //! Sessions that libreswan resumes: it looks for no NAT then, so its ESP does not reach a device behind one. Such a ticket is not
 //! kept behind a NAT; and where a NAT came between later, a resumed session that carries nothing is replaced by a full exchange.
 
-use dormouse_node::ladder::{Rung, State, UNANSWERED};
+use dormouse_node::ladder::{Rung, State};
 use dormouse_sim::{Access, Settings, Step, World};
 use std::time::Duration;
 
@@ -16,6 +16,9 @@ fn world(seed: u64, mode: &str) -> World {
     world
 }
 
+/// How soon a gateway that does not answer is noticed.
+const NOTICED: Duration = Duration::from_secs(4);
+
 /// The gateway loses the session, and the device comes back in `access`, by its ticket.
 fn comes_back(world: &mut World, access: Access) {
     assert!(world.device().disk.tickets.len() == 1);
@@ -29,7 +32,7 @@ fn comes_back(world: &mut World, access: Access) {
 /// The device sends, and has the time to find out whether anybody hears it.
 fn sends(world: &mut World) {
     let sent = world.send_up();
-    world.run(UNANSWERED + Duration::from_secs(2));
+    world.run(NOTICED + Duration::from_secs(2));
     assert!(world.gateway().received.contains(&sent), "{:#?}", world.device().changes);
 }
 
@@ -41,7 +44,7 @@ fn behind_a_nat_that_has_come_between_the_session_is_replaced_and_the_ticket_not
     let copied = world.send_up();
     world.run(Duration::from_secs(5));
     assert!(!world.gateway().received.contains(&copied));
-    world.run(UNANSWERED);
+    world.run(NOTICED);
     assert!(world.gateway().received.contains(&copied), "{:#?}", world.device().changes);
     assert_eq!(world.rungs(), [Rung::Full, Rung::Resume, Rung::Full], "{:#?}", world.device().changes);
     assert!(world.device().disk.tickets.is_empty());

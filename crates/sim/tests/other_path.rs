@@ -3,7 +3,7 @@
 //! (RFC 4555 section 3.12).
 
 use dormouse_ike::Kind;
-use dormouse_node::ladder::{State, UNANSWERED};
+use dormouse_node::ladder::State;
 use dormouse_sansio::Path;
 use dormouse_sim::{Machine, Settings, World};
 use std::net::SocketAddr;
@@ -64,7 +64,7 @@ fn a_client_accepts_it_but_goes_on_asking_whether_its_data_arrive() {
         let now = world.now();
         world.device_mut().receive(now, path, datagram);
         assert!(world.device().received.contains(&number), "{source:?}");
-        world.run(UNANSWERED);
+        world.run(Duration::from_secs(2));
         assert_eq!(checks(world.device()) > 0, source.is_some(), "{source:?}: {:?}", world.device().wakeups);
         world.settle_and_check();
     }

@@ -23,6 +23,10 @@ impl Update {
     pub(crate) const fn new() -> Self {
         Self { path: None }
     }
+
+    pub(crate) fn is_for(&self, path: &Path) -> bool {
+        self.path.as_ref() == Some(path)
+    }
 }
 
 impl Run for Update {

@@ -163,10 +163,10 @@ fn send_what_is_due(
     exchange: &'static str,
 ) -> Option<NegotiationError> {
     let policy = link.conn.retransmission;
-    while let Some(due) = out.due(now, policy.tries, |sent| policy.wait(sent, &mut shared.entropy)) {
+    while let Some(due) = out.due(now, policy.tries, false, |sent| policy.wait(sent, &mut shared.entropy)) {
         match due {
             Due::Again(datagrams, class) => link.send_again(shared, class, &datagrams),
-            Due::GaveUp(flight) => {
+            Due::GaveUp(_, flight) => {
                 let (remote, after) = (link.path.remote, now - flight.since);
                 return Some(NegotiationError::Timeout { remote, exchange, after, sent: flight.tries });
             }

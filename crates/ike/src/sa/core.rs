@@ -1,6 +1,8 @@
 //! What every exchange of an established SA needs: its link and keys, who the two ends are, the window of messages, and when
 //! something was last heard and sent. Owns the sealing and repeating of messages; must never decide what to say.
 
+use core::time::Duration;
+
 use dormouse_crypto::cert::Identity;
 use dormouse_sansio::{Class, Instant, Path};
 use dormouse_wire::ike::{ExchangeType, NotifyType, Payload};
@@ -98,11 +100,12 @@ impl Core {
         self.channel.seal(&self.link, shared, &header, payloads)
     }
 
-    /// Sends a request and starts its timers; it is given up at `until`.
+    /// Sends a request and starts its timers; it is repeated after `wait` and given up at `until`.
     pub(super) fn request(
         &mut self,
         shared: &mut Shared,
         now: Instant,
+        wait: Duration,
         until: Instant,
         request: &Request,
         exchange: Exchange,
@@ -114,7 +117,6 @@ impl Core {
         self.link.stats.begin(*kind);
         shared.stats.begin(*kind);
         self.last_out = now;
-        let wait = self.link.wait(shared, 1);
         self.requests.start(now, wait, until, datagrams, *class, exchange);
     }
 
@@ -146,9 +148,8 @@ impl Core {
         self.link.send_by(shared, path, Class::Timely, &datagrams);
     }
 
-    /// Repeats everything under way by the present path; see [`Outgoing::resend_all`].
-    pub(crate) fn resend(&mut self, shared: &mut Shared, now: Instant, afresh: bool) {
-        let wait = self.link.wait(shared, 1);
+    /// Repeats everything under way by the present path, and again after `wait`; see [`Outgoing::resend_all`].
+    pub(super) fn resend(&mut self, shared: &mut Shared, now: Instant, wait: Duration, afresh: bool) {
         for (datagrams, class) in self.requests.resend_all(now, wait, afresh) {
             self.link.send_again(shared, class, &datagrams);
         }

@@ -243,7 +243,7 @@ impl IkeSa {
             mobility.nat = natd::Detection { local: true, ..mobility.nat };
         }
         self.move_to(shared, path);
-        self.core.resend(shared, now, true);
+        self.resend(shared, now, true);
         if self.mobility.mobike && self.core.client {
             self.tasks.add_first(Update::new(), now);
         } else {
@@ -283,7 +283,7 @@ impl IkeSa {
         }
         self.move_to(shared, path);
         if moved {
-            self.core.resend(shared, now, true);
+            self.resend(shared, now, true);
         }
     }
 

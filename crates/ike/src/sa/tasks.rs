@@ -142,7 +142,8 @@ impl IkeSa {
             Stage::Closing { .. } => CLOSE_FOR,
             _ => self.core.link.conn.liveness.timeout,
         };
-        self.core.request(shared, now, now + patience, &request, exchange);
+        let wait = self.first_wait(shared, now);
+        self.core.request(shared, now, wait, now + patience, &request, exchange);
         if self.core.requests.ids_run_out() {
             self.rekeying.begin_at(now);
         }

@@ -22,12 +22,14 @@ use super::{Fate, IkeSa, UPKEEP_SLACK};
 use crate::action::Action;
 use crate::child::Busy;
 use crate::event::CloseReason;
+use crate::exchange::Exchange;
 use crate::exchange::child::CreateChild;
 use crate::exchange::rekey::RekeyIke;
 use crate::exchange::ticket::TicketRequest;
+use crate::exchange::update::Update;
 use crate::handshake::HALF_OPEN_SLACK;
 use crate::shared::Shared;
-use crate::window::Due;
+use crate::window::{Due, Flight};
 
 /// Whether something that is to happen at `at` is due; then it is taken, so that it happens once.
 pub(super) fn take_due(at: &mut Option<Instant>, now: Instant) -> bool {
@@ -131,16 +133,33 @@ impl IkeSa {
         };
         let policy = core.link.conn.retransmission;
         let tries = if patient { u32::MAX } else { policy.tries };
-        match core.requests.due(now, tries, |sent| policy.wait(sent, &mut shared.entropy))? {
+        let probing = self.upkeep.probing(now);
+        let wait = |sent| probing.unwrap_or_else(|| policy.wait(sent, &mut shared.entropy));
+        match core.requests.due(now, tries, probing.is_some(), wait)? {
             Due::Again(datagrams, class) => {
                 core.link.send_again(shared, class, &datagrams);
                 Some(Fate::Lives)
             }
-            Due::GaveUp(flight) => {
+            Due::GaveUp(id, flight) if self.was_obeyed(&flight) => {
+                // The peer has moved, and its answers go elsewhere. This SA has no room for another request until it is answered: a
+                // new one takes its place while the data go on.
+                let wait = self.core.link.wait(shared, 1);
+                self.core.requests.go_on(now, wait, id, flight);
+                shared.actions.push_back(Action::Reauthenticate(self.core.id()));
+                Some(Fate::Lives)
+            }
+            Due::GaveUp(_, flight) => {
                 flight.exchange.abandon(shared);
                 Some(Fate::Ends(self.stage.reason_or(CloseReason::TimedOut)))
             }
         }
+    }
+
+    /// Whether it is an address update without an answer, though the peer's traffic came by the new path since.
+    fn was_obeyed(&self, flight: &Flight<Exchange>) -> bool {
+        let obeyed =
+            |update: &Update| update.is_for(&self.core.link.path) && self.core.last_in > flight.since;
+        self.is_live() && matches!(&flight.exchange, Exchange::Update(update) if obeyed(update))
     }
 
     /// "When the lifetime of a Security Association expires, the Security Association MUST NOT be used." (RFC 7296 section 2.8)

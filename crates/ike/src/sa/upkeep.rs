@@ -25,6 +25,8 @@ const RENEWAL: Duration = Duration::from_secs(600);
 const FAR: Duration = Duration::from_secs(10 * 365 * 86_400);
 /// The probe that an unauthenticated hint starts gives up after this long: the hint is probably right.
 const HINT_PROBE: Duration = Duration::from_secs(2);
+/// The first repetition while a probe runs.
+const PROBE_WAIT: Duration = Duration::from_millis(80);
 /// Hints are passed on no more often than this.
 /// "Implementations MUST limit the rate at which they take actions based on unprotected messages." (RFC 7296 section 2.4)
 /// "An implementation SHOULD limit the frequency of such tests" (RFC 7296 section 2.21.4)
@@ -164,6 +166,14 @@ impl Upkeep {
         take_due(&mut self.renew_ticket_at, now)
     }
 
+    /// While a [`probe`](IkeSa::probe) runs: how long until what is under way is repeated. Each wait is 8 % longer than the one before
+    /// (RFC 7296 section 2.4 wants them to grow exponentially): 17 repetitions in 3 s. Where 30 % of the datagrams are lost in either
+    /// direction, 51 % of them go unanswered; all of them do in less than one of 10,000 probes.
+    pub(super) fn probing(&self, now: Instant) -> Option<Duration> {
+        let probe = self.probe.filter(|probe| now < probe.until)?;
+        Some(PROBE_WAIT + (now - probe.since) * 8 / 100)
+    }
+
     pub(super) fn is_probing(&self) -> bool {
         self.probe.is_some()
     }
@@ -181,8 +191,19 @@ impl IkeSa {
             self.begin(shared, now, Liveness::urgent().into());
         } else if self.core.last_out < now {
             // What has only just been sent, an address update for one, need not be sent twice.
-            self.core.resend(shared, now, false);
+            self.resend(shared, now, false);
         }
+    }
+
+    /// How long until a request that is sent now is repeated.
+    pub(super) fn first_wait(&self, shared: &mut Shared, now: Instant) -> Duration {
+        self.upkeep.probing(now).unwrap_or_else(|| self.core.link.wait(shared, 1))
+    }
+
+    /// Repeats everything under way by the present path; with `afresh`, with all its patience.
+    pub(super) fn resend(&mut self, shared: &mut Shared, now: Instant, afresh: bool) {
+        let wait = self.first_wait(shared, now);
+        self.core.resend(shared, now, wait, afresh);
     }
 
     /// An answer came: the peer has the SA.
@@ -193,7 +214,10 @@ impl IkeSa {
     }
 
     pub(super) fn probe_timeout(&mut self, shared: &mut Shared, now: Instant) {
-        if self.upkeep.probe.take_if(|probe| probe.until <= now).is_some() {
+        // A fresh packet of a CHILD SA shows that the IKE SA lives too (RFC 7296 section 2.4).
+        if let Some(probe) = self.upkeep.probe.take_if(|probe| probe.until <= now)
+            && self.core.last_in <= probe.since
+        {
             shared.event(Event::ProbeFailed { sa: self.core.id() });
         }
     }

@@ -500,7 +500,7 @@ pub enum ResumptionMode {
 #[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Wake {
-    /// Held SA: after the first packet, an answer of any kind is awaited this long before the gateway is asked.
+    /// After a packet, an answer of any kind is awaited this long before the gateway is asked.
     pub held_ms: u32,
     /// That question (a liveness probe), and a MOBIKE update, are awaited this long.
     pub probe_ms: u32,
@@ -519,7 +519,7 @@ impl Default for Wake {
     fn default() -> Self {
         Self {
             held_ms: 1_000,
-            probe_ms: 2_000,
+            probe_ms: 3_000,
             ticket_ms: 3_000,
             full_ms: 10_000,
             gateway_holds: Seconds(120),

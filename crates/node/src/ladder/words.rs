@@ -35,7 +35,7 @@ impl Rung {
 /// How long each rung is tried.
 #[derive(Clone, Copy, Debug)]
 pub struct Deadlines {
-    /// Data unanswered after a wake before the gateway is probed.
+    /// Data unanswered before the gateway is probed.
     pub held: Duration,
     /// A probe or an address update.
     pub probe: Duration,
