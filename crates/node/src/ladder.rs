@@ -38,8 +38,9 @@ use std::time::Duration;
 
 /// A gateway that holds packets for a sleeping device must hear that it is awake. Usually data says so first.
 const GREETING: Duration = Duration::from_millis(100);
-/// A gateway that has said nothing for this long may be gone: what is sent to it is not known to arrive.
-const QUIET: Duration = Duration::from_millis(100);
+/// A gateway that has said nothing for this long may be gone: what is sent to it is not known to arrive. Less than any gateway takes to
+/// come back without its sessions; long enough that traffic which flows both ways is not copied packet by packet.
+pub const QUIET: Duration = Duration::from_millis(10);
 const BACKOFF_FIRST: Duration = Duration::from_secs(1);
 const BACKOFF_REFUSED: Duration = Duration::from_secs(30);
 const BACKOFF_MOST: Duration = Duration::from_secs(60);

@@ -91,3 +91,28 @@ fn rekeyings_at_once_lose_no_packet() {
         world.settle_and_check();
     }
 }
+
+/// The demo's last row: a gateway is killed and comes back at once without anything that it knew. What the device sends to it finds out,
+/// and arrives all the same, though it had heard the gateway only just before.
+#[test]
+fn what_finds_out_that_the_gateway_has_forgotten_everything_arrives() {
+    for seed in 0..40 {
+        let mut world = World::new(seed, Settings::default());
+        world.run(ms(2_000));
+        // The gateway speaks last 1 to 20 ms before it dies.
+        world.send_down();
+        world.run(ms(26 + seed % 20));
+        world.step(Step::GatewayCrash(ms(15), false));
+        let sent: Vec<u64> = std::iter::repeat_with(|| {
+            let number = world.send_up();
+            world.run(ms(5));
+            number
+        })
+        .take(100)
+        .collect();
+        world.run(ms(15_000));
+        let lost = sent.iter().filter(|n| !world.gateway().received.contains(n)).count();
+        assert_eq!(lost, 0, "seed {seed}: of {}", sent.len());
+        world.settle_and_check();
+    }
+}

@@ -105,10 +105,13 @@ impl fmt::Display for Report {
         write!(
             f,
             "Network B forgets idle NAT mappings after {} s; the gateway gives a silent device up after {} s, one that has announced \
-             its sleep after {} s. Air bytes include the probes (one each 5 ms until 100 have passed), ping and TCP.",
+             its sleep after {} s. When the gateway has forgotten the session, what was sent to it goes out again; a packet is lost \
+             only if it was on its way when the old gateway spoke last, or followed within {} ms: ESP acknowledges none. Air \
+             bytes include the probes (one each 5 ms until 100 have passed), ping and TCP.",
             NAT_TIMEOUT,
             GATEWAY_GIVES_UP.as_secs(),
-            GATEWAY_KEEPS.as_secs()
+            GATEWAY_KEEPS.as_secs(),
+            dormouse_node::ladder::QUIET.as_millis()
         )?;
         match &self.hour {
             Some(hour) => write!(f, "\n\n{hour}"),
