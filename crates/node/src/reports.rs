@@ -10,6 +10,10 @@ use dormouse_ike::{CloseReason, Established, Event as Ike};
 use dormouse_keying::{ChildId, Mode, Owner, SaId};
 use dormouse_sansio::Instant;
 use ipnet::IpNet;
+use std::time::Duration;
+
+/// A resumed session may carry nothing for this long before its CHILD SA is thought to be of no use.
+const MUTE: Duration = Duration::from_secs(3);
 
 impl Node {
     /// Acts on what IKE reports.
@@ -150,7 +154,7 @@ impl Node {
     }
 
     fn probe_answered(&mut self, now: Instant, sa: SaId) {
-        let mute = self.is_mute(sa);
+        let mute = self.is_mute(now, sa);
         let Some(client) = self.client_of(Owner::Ike(sa)) else { return };
         if mute && client.config.ike.resumption == Resumption::Libreswan {
             // A NAT has come between since the ticket was given (see `ticket`).
@@ -163,9 +167,10 @@ impl Node {
         self.announce_success(now);
     }
 
-    /// Resumed, and never anything but IKE came back.
-    fn is_mute(&self, sa: SaId) -> bool {
-        self.sessions.get(Owner::Ike(sa)).is_some_and(|s| s.resumed && s.spoke && s.heard.is_none())
+    /// Resumed, and never anything but IKE came back, though there was time for it.
+    fn is_mute(&self, now: Instant, sa: SaId) -> bool {
+        let silent = |s: &Session| s.resumed && s.spoke && s.heard.is_none() && now - s.established > MUTE;
+        self.sessions.get(Owner::Ike(sa)).is_some_and(silent)
     }
 
     fn attempt_failed(&mut self, now: Instant, sa: SaId, error: &dormouse_ike::NegotiationError) {

@@ -42,7 +42,7 @@ fn behind_a_nat_that_has_come_between_the_session_is_replaced_and_the_ticket_not
     comes_back(&mut world, Access::B);
     // In no UDP, its ESP does not pass; the copy does, afterwards.
     let copied = world.send_up();
-    world.run(Duration::from_secs(5));
+    world.run(Duration::from_millis(500));
     assert!(!world.gateway().received.contains(&copied));
     world.run(NOTICED);
     assert!(world.gateway().received.contains(&copied), "{:#?}", world.device().changes);

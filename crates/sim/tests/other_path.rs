@@ -58,7 +58,7 @@ fn a_client_accepts_it_but_goes_on_asking_whether_its_data_arrive() {
     for source in [None, Some("203.0.113.99")] {
         let mut world = connected(2);
         world.send_up();
-        world.run(Duration::from_secs(1));
+        world.run(Duration::from_millis(500));
         let number = world.send_down();
         let (path, datagram) = arrival(world.gateway_mut(), source);
         let now = world.now();
