@@ -60,7 +60,8 @@ pub struct Endpoint {
     callers: BTreeMap<(Identity, bool), BTreeSet<SaId>>,
     caller_of: BTreeMap<SaId, (Identity, bool)>,
     touched: BTreeSet<SaId>,
-    complaints: (u64, u32),
+    /// The second of the last notification and how many there were in it: about IKE, about ESP.
+    complaints: [(u64, u32); 2],
 }
 
 impl Endpoint {
@@ -76,7 +77,7 @@ impl Endpoint {
             callers: BTreeMap::new(),
             caller_of: BTreeMap::new(),
             touched: BTreeSet::new(),
-            complaints: (0, 0),
+            complaints: [(0, 0); 2],
         }
     }
 

@@ -61,7 +61,8 @@ fn invalid_spi_for_esp_is_an_unsolicited_hint_and_invalid_ike_spi_for_a_request_
     assert_eq!(hints(&mut pair), [(a, false)]);
     // The probe that followed gets the other hint.
     pair.run_for(Duration::from_millis(100));
-    assert_eq!(hints(&mut pair), [(a, true)]);
+    let told = hints(&mut pair);
+    assert!(!told.is_empty() && told.iter().all(|hint| *hint == (a, true)), "{told:?}");
     assert!(pair.client.closed.is_empty(), "hints end nothing");
 }
 

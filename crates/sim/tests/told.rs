@@ -111,8 +111,8 @@ fn what_finds_out_that_the_gateway_has_forgotten_everything_arrives() {
         .take(100)
         .collect();
         world.run(ms(15_000));
-        let lost = sent.iter().filter(|n| !world.gateway().received.contains(n)).count();
-        assert_eq!(lost, 0, "seed {seed}: of {}", sent.len());
+        let lost: Vec<_> = sent.iter().filter(|n| !world.gateway().received.contains(n)).collect();
+        assert!(lost.is_empty(), "seed {seed}: {lost:?} of {}; {:#?}", sent.len(), world.device().changes);
         world.settle_and_check();
     }
 }

@@ -9,9 +9,9 @@ use crate::error::Discard;
 use crate::handshake::Slot;
 use crate::payloads::notify;
 
-/// Error notifications outside of any SA (INVALID_IKE_SPI, INVALID_MAJOR_VERSION) per second, for all peers together: RFC
-/// 7296 section 2.21.4 wants them rate-limited.
-const COMPLAINTS_PER_SECOND: u32 = 10;
+/// Error notifications outside of any SA per second, for all peers together: RFC 7296 section 2.21.4 wants them rate-limited. As many
+/// answer ESP as IKE messages: the data of one peer that finds out that the SA is gone must not use up the answer to its question.
+const COMPLAINTS_PER_SECOND: u32 = 100;
 /// Endpoints with more SAs than this pay no attention to INVALID_SPI.
 const DOUBT_SEARCH: usize = 64;
 
@@ -21,7 +21,7 @@ impl Endpoint {
     /// "[...] the node SHOULD initiate an INFORMATIONAL exchange with a Notify payload describing the problem" (RFC 7296
     /// section 2.21.4) if it has an IKE SA with that address: ours is in clear, a hint like any other.
     pub fn unknown_esp_spi(&mut self, now: Instant, path: Path, spi: u32) {
-        if spi < 256 || !self.may_complain(now) {
+        if spi < 256 || !self.may_complain(now, true) {
             return;
         }
         let path = match path.carrier {
@@ -59,19 +59,18 @@ impl Endpoint {
         Err(Discard::Unprotected)
     }
 
-    fn may_complain(&mut self, now: Instant) -> bool {
+    fn may_complain(&mut self, now: Instant, about_esp: bool) -> bool {
         let second = now.as_nanos() / 1_000_000_000;
-        let (at, count) = self.complaints;
-        let count = if at == second { count + 1 } else { 1 };
-        self.complaints = (second, count);
-        count <= COMPLAINTS_PER_SECOND
+        let complaints = &mut self.complaints[usize::from(about_esp)];
+        *complaints = (second, if complaints.0 == second { complaints.1 + 1 } else { 1 });
+        complaints.1 <= COMPLAINTS_PER_SECOND
     }
 
     /// Answers a request outside of any SA with an error notification in clear, if the rate allows.
     /// "[...] the response MUST be sent to the IP address and port from where it came with the same IKE SPIs and the Message ID
     /// copied" (RFC 7296 section 2.21.4)
     pub(super) fn complain(&mut self, now: Instant, path: Path, request: &Header, kind: NotifyType) {
-        if !self.may_complain(now) {
+        if !self.may_complain(now, false) {
             return;
         }
         let flags = Flags { initiator: !request.flags.initiator, version: false, response: true };
