@@ -154,23 +154,29 @@ impl Node {
     }
 
     fn probe_answered(&mut self, now: Instant, sa: SaId) {
-        let mute = self.is_mute(now, sa);
+        let silent_for = self.silent_for(now, sa);
         let Some(client) = self.client_of(Owner::Ike(sa)) else { return };
-        if mute && client.config.ike.resumption == Resumption::Libreswan {
+        let silent_for = silent_for.filter(|_| client.config.ike.resumption == Resumption::Libreswan);
+        if silent_for.is_some_and(|time| time > MUTE) {
             // A NAT has come between since the ticket was given (see `ticket`).
             tracing::info!(%sa, "the resumed session carries nothing");
             client.spend_ticket();
             return self.held_failed(now, sa, Failure::Lost);
         }
         client.ladder.confirmed(now);
-        client.resend.clear();
+        if silent_for.is_some() {
+            // Its data may only be late: they are asked after once more, and what was sent is kept until then.
+            client.ladder.outbound(now);
+        } else {
+            client.resend.clear();
+        }
         self.announce_success(now);
     }
 
-    /// Resumed, and never anything but IKE came back, though there was time for it.
-    fn is_mute(&self, now: Instant, sa: SaId) -> bool {
-        let silent = |s: &Session| s.resumed && s.spoke && s.heard.is_none() && now - s.established > MUTE;
-        self.sessions.get(Owner::Ike(sa)).is_some_and(silent)
+    /// How long ago it was resumed, if never anything but IKE came back to what was sent.
+    fn silent_for(&self, now: Instant, sa: SaId) -> Option<Duration> {
+        let silent = |s: &&Session| s.resumed && s.spoke && s.heard.is_none();
+        self.sessions.get(Owner::Ike(sa)).filter(silent).map(|s| now - s.established)
     }
 
     fn attempt_failed(&mut self, now: Instant, sa: SaId, error: &dormouse_ike::NegotiationError) {

@@ -25,7 +25,7 @@ fn comes_back(world: &mut World, access: Access) {
     world.step(Step::GatewayCrash(Duration::from_secs(1), true));
     world.step(Step::Sleep(Duration::from_secs(5), access));
     world.send_up();
-    world.run(Duration::from_secs(4));
+    world.run(Duration::from_secs(2));
     assert_eq!(world.rungs(), [Rung::Full, Rung::Resume], "{:#?}", world.device().changes);
 }
 
@@ -59,6 +59,16 @@ fn one_that_carries_nothing_for_another_reason_is_replaced_too() {
     sends(&mut world);
     assert_eq!(world.rungs(), [Rung::Full, Rung::Resume, Rung::Full], "{:#?}", world.device().changes);
     assert!(world.device().disk.tickets.len() == 1);
+    world.settle_and_check();
+}
+
+/// One packet shows it: nothing that is sent later has to wait for the exchange.
+#[test]
+fn it_is_replaced_before_the_next_packet() {
+    let mut world = world(5, "libreswan");
+    comes_back(&mut world, Access::A);
+    world.run(NOTICED);
+    assert_eq!(world.rungs(), [Rung::Full, Rung::Resume, Rung::Full], "{:#?}", world.device().changes);
     world.settle_and_check();
 }
 
