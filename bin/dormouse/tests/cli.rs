@@ -127,6 +127,8 @@ fn each_kind_of_error_has_its_exit_code() {
         (ErrorKind::Proposal, 5),
         (ErrorKind::Timeout, 6),
         (ErrorKind::Permission, 7),
+        (ErrorKind::TooBig, 8),
+        (ErrorKind::AnswersLost, 9),
         (ErrorKind::Other, 1),
     ] {
         let scene = Scene::new(&format!("kind-{expected}"));

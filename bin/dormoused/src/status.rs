@@ -42,6 +42,8 @@ pub(crate) fn error(connection: &str, message: &str, kind: FailureKind, offer: &
         }
         FailureKind::Proposal => (control::ErrorKind::Proposal, Some("ike.proposals")),
         FailureKind::Timeout => (control::ErrorKind::Timeout, None),
+        FailureKind::AnswersLost => (control::ErrorKind::AnswersLost, None),
+        FailureKind::TooBig => (control::ErrorKind::TooBig, None),
         FailureKind::Other => (control::ErrorKind::Other, None),
     };
     let error =

@@ -121,20 +121,22 @@ impl Verbs {
             && info.state == State::Backoff
             && let Some(last) = self.failures.get(&info.name)
             && last.count > waiting.failures
-            && last.kind != FailureKind::Timeout
+            && !matches!(last.kind, FailureKind::Timeout | FailureKind::AnswersLost)
         {
             return Some(Err(status::error(&info.name, &last.why, last.kind, &last.offer)));
         }
         if waiting.until.is_some_and(|until| until <= now) {
             let state = status::state(info.state).name();
+            let mut kind = ErrorKind::Timeout;
             let mut message =
                 format!("{} is {state}, not {}, and the time is over", info.name, waiting.state.name());
             if let Some(trouble) = trouble(&info.name) {
                 message = format!("{message}; {trouble}");
             } else if let Some(last) = self.failures.get(&info.name).filter(|f| f.count > waiting.failures) {
                 message = format!("{message}; last failure ({}): {}", last.rung.name(), last.why);
+                kind = if last.kind == FailureKind::AnswersLost { ErrorKind::AnswersLost } else { kind };
             }
-            return Some(Err(Error::new(ErrorKind::Timeout, message)));
+            return Some(Err(Error::new(kind, message)));
         }
         None
     }

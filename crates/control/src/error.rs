@@ -22,8 +22,12 @@ pub enum ErrorKind {
     Authentication,
     /// The two ends have no algorithms or traffic in common.
     Proposal,
-    /// Not in time.
+    /// Not in time: no answer.
     Timeout,
+    /// The gateway answered, and then no more.
+    AnswersLost,
+    /// A message is too big for the path and was not sent.
+    TooBig,
     /// Not allowed.
     Permission,
     /// Anything else, or a kind that this version does not know.
@@ -41,6 +45,8 @@ impl ErrorKind {
             Self::Authentication => ExitCode::Authentication,
             Self::Proposal => ExitCode::NoProposal,
             Self::Timeout => ExitCode::Timeout,
+            Self::AnswersLost => ExitCode::AnswersLost,
+            Self::TooBig => ExitCode::TooBig,
             Self::Permission => ExitCode::Permission,
             Self::Version | Self::Other => ExitCode::Failure,
         }

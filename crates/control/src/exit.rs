@@ -20,11 +20,15 @@ pub enum ExitCode {
     Timeout = 6,
     /// Not allowed.
     Permission = 7,
+    /// A message is too big for the path and was not sent.
+    TooBig = 8,
+    /// The gateway answered, and then no more.
+    AnswersLost = 9,
 }
 
 impl ExitCode {
     /// All of them with what they mean, for the manual.
-    pub const ALL: [(Self, &'static str); 8] = [
+    pub const ALL: [(Self, &'static str); 10] = [
         (Self::Ok, "done"),
         (Self::Failure, "failed"),
         (Self::Usage, "the command line is wrong"),
@@ -33,6 +37,8 @@ impl ExitCode {
         (Self::NoProposal, "the two ends have no algorithms or traffic in common"),
         (Self::Timeout, "not in time"),
         (Self::Permission, "not allowed"),
+        (Self::TooBig, "a message is too big for the path and was not sent"),
+        (Self::AnswersLost, "the gateway answered, and then no more: messages are lost on the way"),
     ];
 
     /// The number.

@@ -42,6 +42,8 @@ pub(crate) struct Client {
     pub(crate) last_error: Option<(String, FailureKind)>,
     /// What was offered then.
     pub(crate) last_offer: Offer,
+    /// Bytes of a message of the attempt that runs, or of the SA, that was too big for the path.
+    pub(crate) too_big: Option<usize>,
 }
 
 impl Client {
@@ -73,6 +75,7 @@ impl Client {
             announced: None,
             last_error: None,
             last_offer: Offer::default(),
+            too_big: None,
         }
     }
 
@@ -118,6 +121,7 @@ impl Client {
         }
         self.announced = wake;
         self.last_error = None;
+        self.too_big = None;
         wake
     }
 }

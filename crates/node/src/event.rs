@@ -248,8 +248,12 @@ pub enum FailureKind {
     Authentication,
     /// The two ends have no algorithms or traffic in common.
     Proposal,
-    /// No answer.
+    /// No answer at all.
     Timeout,
+    /// The gateway answered, and then no more: what either end sends later is lost on the way.
+    AnswersLost,
+    /// A message is too big for the path and was not sent.
+    TooBig,
     /// Anything else.
     Other,
 }

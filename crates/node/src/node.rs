@@ -438,6 +438,9 @@ impl Node {
 
     fn carry_out(&mut self, now: Instant, id: ConnectionId, action: Action) {
         let Some(client) = self.connections.client_mut(id) else { return };
+        if matches!(action, Action::Resume(_) | Action::Connect(_)) {
+            client.too_big = None;
+        }
         match action {
             Action::Update(path) => {
                 if let Some(sa) = client.sa {
@@ -535,16 +538,42 @@ impl Node {
         }
     }
 
-    /// A rung's deadline passed without an answer: announced as any failure.
+    /// The path to `destination` does not carry an IKE message of so many bytes, and it was not sent.
+    pub fn not_sent(&mut self, destination: std::net::SocketAddr, bytes: usize) {
+        let ike = &self.ike;
+        for client in self.connections.clients_mut() {
+            let mut paths = client.attempt.into_iter().chain(client.sa).filter_map(|sa| ike.path(sa));
+            if paths.any(|path| path.remote == destination) {
+                client.too_big = Some(bytes);
+            }
+        }
+    }
+
+    /// The deadline of a rung has passed: people are told, as of any failure, how far the attempt came.
     pub(crate) fn rung_unanswered(&mut self, id: ConnectionId, rung: Rung) {
         let Some(client) = self.connections.client_mut(id) else { return };
         let limit = client.ladder.deadline_of(rung);
         let gateway = client.config.gateway.as_deref().unwrap_or("the gateway");
-        let why = format!("{gateway} did not answer within {limit:?}");
-        client.last_error = Some((why.clone(), FailureKind::Timeout));
+        let heard = client.attempt.and_then(|sa| self.ike.sa_stats(sa)).is_some_and(|s| s.datagrams_in > 0);
+        let (kind, why) = match client.too_big.take() {
+            Some(bytes) => (
+                FailureKind::TooBig,
+                format!(
+                    "a message of {bytes} bytes to {gateway} was not sent: it is too big for the path, and the gateway \
+                     does not take fragments (its `fragmentation`, or smaller certificates)"
+                ),
+            ),
+            None if heard => (
+                FailureKind::AnswersLost,
+                format!(
+                    "{gateway} answered, but not to the end within {limit:?}: what follows is lost on the way"
+                ),
+            ),
+            None => (FailureKind::Timeout, format!("{gateway} did not answer within {limit:?}")),
+        };
+        client.last_error = Some((why.clone(), kind));
         client.last_offer = Offer::default();
-        let connection = client.config.name.clone();
-        let (kind, offer) = (FailureKind::Timeout, Offer::default());
+        let (connection, offer) = (client.config.name.clone(), Offer::default());
         self.changed(Change::RungFailed { connection, rung, why, kind, offer });
     }
 }

@@ -351,10 +351,13 @@ fn the_bound_on_lost_packets_holds_at_any_speed() {
 
 #[test]
 fn what_the_sleeper_learned_is_stored_before_the_radio_goes_off() {
-    let (mut device, _gateway, inner) = connected();
+    let (mut device, mut gateway, inner) = connected();
     device.let_sleep(NOW, laptop(Mode::Energy, 0), 1, SleepFlags::default());
     device.set_radio(NOW, true);
     device.handle_inner(NOW, &mut packet(inner, SERVER, b"once"));
+    drive(&mut device, NOW);
+    gateway.handle_inner(NOW, &mut packet(SERVER, inner, b"answer"));
+    hand_over(drive(&mut gateway, NOW).datagrams, &mut device, NOW);
     drive(&mut device, NOW);
     let mut orders = Vec::new();
     while let Some(due) = device.poll_timeout().filter(|d| d.at <= seconds(60)) {

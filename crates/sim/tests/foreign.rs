@@ -4,6 +4,7 @@
 
 use dormouse_ike::Kind;
 use dormouse_node::ladder::{Rung, State};
+use dormouse_node::{Change, FailureKind};
 use dormouse_sansio::{Carrier, Path};
 use dormouse_sim::{Access, Settings, Step, World};
 use std::time::Duration;
@@ -182,4 +183,45 @@ fn an_update_without_answer_or_data_is_given_up() {
     assert_eq!(world.rungs(), [Rung::Full, Rung::Full], "{:#?}", world.device().changes);
     world.set_astray(None);
     world.settle_and_check();
+}
+
+/// How the first full exchange fails.
+fn first_failure(world: &World) -> Option<(FailureKind, String)> {
+    world.device().changes.iter().find_map(|change| match change {
+        Change::RungFailed { rung: Rung::Full, kind, why, .. } => Some((*kind, why.clone())),
+        _ => None,
+    })
+}
+
+/// What people read, and the exit code that follows, tell a gateway that is not there from one that is heard half way, from a message
+/// that never left, and from a refusal.
+#[test]
+fn a_failure_says_how_far_the_attempt_came() {
+    let failure = |lost: fn(&[u8]) -> bool, too_big: bool| {
+        let mut world = World::new(1, Settings::default());
+        world.set_astray(Some(Box::new(move |path, datagram| ike(path, datagram).is_some_and(lost))));
+        world.run(SECOND);
+        if too_big && let Some(node) = world.device_mut().node_mut() {
+            // On port 4500, after IKE_SA_INIT.
+            node.not_sent("203.0.113.1:4500".parse().expect("an address"), 3_000);
+        }
+        world.run(Duration::from_secs(10));
+        first_failure(&world).expect("it failed")
+    };
+    let (kind, why) = failure(|_| true, false);
+    assert_eq!(kind, FailureKind::Timeout);
+    assert!(why.contains("did not answer"), "{why}");
+    // IKE_AUTH is exchange 35.
+    let (kind, why) = failure(|m| m[18] == 35, false);
+    assert_eq!(kind, FailureKind::AnswersLost);
+    assert!(why.contains("answered, but not to the end"), "{why}");
+    let (kind, why) = failure(|m| m[18] == 35, true);
+    assert_eq!(kind, FailureKind::TooBig);
+    assert!(why.contains("3000 bytes"), "{why}");
+    let mut settings = Settings::default();
+    settings.gateway.push(("ike", "proposals = [\"aes128-sha256-ecp256\"]".into()));
+    settings.device.push(("ike", "proposals = [\"aes256gcm16-prfsha384-x25519\"]".into()));
+    let mut world = World::new(1, settings);
+    world.run(SECOND);
+    assert_eq!(first_failure(&world).map(|f| f.0), Some(FailureKind::Proposal));
 }

@@ -32,7 +32,7 @@ use dormouse_sansio::packet::{Geometry, Plan, Received, Verdict};
 use dormouse_sansio::{Deadline, Instant, Path, UnixTime};
 use dormouse_wire::ip;
 use std::collections::VecDeque;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 use transit::Transit;
 
@@ -64,13 +64,13 @@ impl Outputs {
     }
 }
 
-/// A packet that was sealed from a queue, kept until it is known to be sent.
+/// What the last datagram was, kept until it is known to be sent.
 #[derive(Debug)]
-struct LastSealed {
-    child: ChildId,
-    packet: Vec<u8>,
-    /// It waited for the session, and may wait again.
-    held: bool,
+enum LastSent {
+    /// Key management, of so many bytes.
+    Control { destination: SocketAddr, bytes: usize },
+    /// A packet that was sealed from a queue; `held`: it waited for the session, and may wait again.
+    Sealed { child: ChildId, packet: Vec<u8>, held: bool },
 }
 
 /// See the module's documentation.
@@ -90,7 +90,7 @@ pub struct Host {
     returned: VecDeque<Box<[u8]>>,
     /// Datagrams and packets that came of [`Host::handle_inner`] and [`Host::handle_datagram`].
     ready: VecDeque<Ready>,
-    last_sealed: Option<LastSealed>,
+    last_sent: Option<LastSent>,
     /// Our own inner addresses, by connection.
     inner: Vec<IpAddr>,
     counters: PathCounters,
@@ -120,7 +120,7 @@ impl Host {
             awaiting_route: VecDeque::new(),
             returned: VecDeque::new(),
             ready: VecDeque::new(),
-            last_sealed: None,
+            last_sent: None,
             inner: Vec::new(),
             counters: PathCounters::default(),
             outputs: Outputs::default(),
@@ -278,7 +278,7 @@ impl Host {
     /// The next thing to do; `out` holds its bytes, if it has any. See the driving contract.
     pub fn poll(&mut self, now: Instant, out: &mut Vec<u8>) -> Option<Output> {
         out.clear();
-        self.last_sealed = None;
+        self.last_sent = None;
         loop {
             self.turn(now);
             if let Some(output) = self.outputs.queue.pop_front() {
@@ -300,6 +300,8 @@ impl Host {
     fn poll_packets(&mut self, now: Instant, out: &mut Vec<u8>) -> Option<Output> {
         if let Some(transmit) = self.node.poll_transmit(now, out) {
             let (path, segment) = (transmit.path, transmit.segment);
+            self.last_sent =
+                Some(LastSent::Control { destination: path.remote, bytes: segment.unwrap_or(out.len()) });
             return Some(Output::Datagram(Datagram { path, ecn: 0, segment, fragmentable: true }));
         }
         if let Some((path, datagram)) = self.transit.poll_transmit() {
@@ -388,7 +390,7 @@ impl Host {
         match self.plan_on(now, child, packet)? {
             Plan::Seal(geometry) => {
                 let datagram = self.sealed(now, &geometry, packet, out);
-                self.last_sealed = Some(LastSealed { child, packet: whole, held });
+                self.last_sent = Some(LastSent::Sealed { child, packet: whole, held });
                 datagram
             }
             plan => {
@@ -398,10 +400,17 @@ impl Host {
         }
     }
 
-    /// The datagram that [`Host::poll`] gave last could not be sent. Key management repeats itself; a packet that has waited for its
+    /// The datagram that [`Host::poll`] gave last could not be sent. Key management repeats itself, and says what was too big if its attempt fails; a packet that has waited for its
     /// session waits again, or its sender is asked for smaller ones.
     pub fn not_sent(&mut self, now: Instant, why: NotSent) {
-        let Some(LastSealed { child, mut packet, held }) = self.last_sealed.take() else { return };
+        let (child, mut packet, held) = match self.last_sent.take() {
+            Some(LastSent::Sealed { child, packet, held }) => (child, packet, held),
+            Some(LastSent::Control { destination, bytes }) if why == NotSent::TooBig => {
+                tracing::warn!(%destination, bytes, "a message of key management is too big for the path");
+                return self.node.not_sent(destination, bytes);
+            }
+            _ => return,
+        };
         self.batch_not_sent(now, child.spi(), why);
         match why {
             NotSent::TooBig => {

@@ -182,8 +182,8 @@ fn a_refusal_waits_longer_than_silence() {
 fn one_way_traffic_is_noticed() {
     let mut l = established();
     l.outbound(at(100));
-    l.outbound(at(105));
-    assert_eq!(expire(&mut l), at(110));
+    l.outbound(at(100) + Duration::from_millis(500));
+    assert_eq!(expire(&mut l), at(101));
     assert_eq!(actions(&mut l), [Action::Probe(Duration::from_secs(2))]);
 }
 
