@@ -215,9 +215,12 @@ impl Change {
     /// The connection, if a full exchange with its gateway was not answered.
     pub(crate) fn unanswered_full_exchange(&self) -> Option<&str> {
         match self {
-            Self::RungFailed { connection, rung: Rung::Full, kind: FailureKind::Timeout, .. } => {
-                Some(connection)
-            }
+            Self::RungFailed {
+                connection,
+                rung: Rung::Full,
+                kind: FailureKind::Timeout | FailureKind::AnswersLost,
+                ..
+            } => Some(connection),
             _ => None,
         }
     }

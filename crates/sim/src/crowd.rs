@@ -4,6 +4,7 @@
 //! It keeps books on what is promised to devices that sleep ([`Ledger`]): whoever was told that its session is held must find it,
 //! and nobody who was told anything is sent anything.
 
+use crate::ledger::Ledger;
 use crate::machine::{self, Disk, Machine, Retired, is_esp};
 use dormouse_ike::config::{EndpointConfig, HalfOpen, HoldPolicy};
 use dormouse_ike::ticket::{TicketGuard, TicketKeys};
@@ -41,46 +42,6 @@ pub struct Setting {
     pub stand_in: Option<(Limits, Duration)>,
     /// Each so-manyth device is behind a NAT of its own; 0: none.
     pub natted: usize,
-}
-
-/// What became of packets and promises. The sum of all fates of packets from the server is how many were sent.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Ledger {
-    /// Packets that the server sent towards a device with an address.
-    pub sent: u64,
-    /// Arrived.
-    pub arrived: u64,
-    /// Sealed for a device whose radio was off without the gateway's knowledge, or that was dead.
-    pub deaf: u64,
-    /// Stopped by a NAT that had forgotten.
-    pub stopped: u64,
-    /// Arrived at a device that no longer had the keys.
-    pub refused: u64,
-    /// The gateway had no way to the device.
-    pub nowhere: u64,
-    /// Dropped by the stand-in, by its reason.
-    pub dropped: BTreeMap<&'static str, u64>,
-    /// Waited at a gateway that was killed.
-    pub died: u64,
-    /// Wait at the gateway.
-    pub waiting: u64,
-    /// Wakes that were promised a held session, and found it.
-    pub kept_promises: u64,
-}
-
-impl Ledger {
-    /// The sum of all fates.
-    #[must_use]
-    pub fn fates(&self) -> u64 {
-        self.arrived
-            + self.deaf
-            + self.stopped
-            + self.refused
-            + self.nowhere
-            + self.dropped.values().sum::<u64>()
-            + self.died
-            + self.waiting
-    }
 }
 
 /// One device.

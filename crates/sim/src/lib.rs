@@ -6,9 +6,11 @@
 
 mod crowd;
 mod day;
+mod ends;
 #[doc(hidden)]
 pub mod fuzz;
 mod invariants;
+mod ledger;
 mod machine;
 mod script;
 mod settings;
@@ -16,8 +18,9 @@ mod shrink;
 mod topology;
 mod world;
 
-pub use crowd::{Crowd, Ledger, Member, Setting};
+pub use crowd::{Crowd, Member, Setting};
 pub use day::{Sent, day};
+pub use ledger::Ledger;
 pub use machine::{Disk, Machine, Radio, Retired};
 pub use script::{Script, Step};
 pub use settings::{Family, Lines, Settings};
