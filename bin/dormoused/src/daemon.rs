@@ -1,7 +1,6 @@
-//! The event loop: one thread around one epoll set. Owns the order in which things happen; every decision is the node's.
+//! The event loop: one thread around one epoll set. Owns the order in which things happen; every decision is the host core's.
 //!
-//! After whatever woke it, the loop applies the node's events (what must be durable before an answer leaves is among them), sends
-//! what the node wants sent, arms the one timer for the node's deadline, and sleeps. There is no tick: an idle daemon is not
+//! After each wake the loop carries out the outputs of the host core in their order, arms the one timer for its deadline, and sleeps. There is no tick: an idle daemon is not
 //! scheduled at all until a timer with a stated reason is due.
 
 use crate::args::Args;
@@ -82,7 +81,7 @@ impl Daemon {
     /// Sets everything up, then gives privileges away.
     ///
     /// # Errors
-    /// Whatever is missing or refused, naming it.
+    /// Names what is missing or refused.
     pub(crate) fn new(loaded: Loaded, args: &Args) -> Result<Self> {
         let Loaded { daemon: settings, written, sleep, connections, standin } = loaded;
         privileges::require(Keep { raw: false, bind: settings.ike_port < 1024 })?;
@@ -219,7 +218,7 @@ impl Daemon {
         self.fatal.take().map_or(Ok(()), Err)
     }
 
-    /// Handles whatever is ready.
+    /// Handles the descriptors that are ready.
     fn turn(&mut self, ready: &[Ready]) -> Result<()> {
         let now = BootClock::now();
         let mut tun = false;

@@ -20,8 +20,8 @@ const EIO: i32 = 5;
 const BUDGET: usize = 64;
 /// Receptions from one socket before the TUN and the timers get their turn.
 const ROUNDS: usize = 8;
-/// Bytes received from one socket before they do. The acknowledgements of what was just written wait in the TUN: whoever drains
-/// the socket of a whole window first lets the sender stand still meanwhile, and then has nothing to do until it has sent the
+/// Bytes received from one socket before they do. The acknowledgements of what was just written wait in the TUN: draining
+/// the socket of a whole window first makes the sender stand still meanwhile, and then there is nothing to do until it has sent the
 /// next one.
 const SHARE: usize = 256 << 10;
 
@@ -119,7 +119,7 @@ impl Daemon {
         let (wires, mut plane) = self.split(now);
         match wires.tx.forward(&mut wires.tun, &mut wires.carriers, &mut plane, BUDGET) {
             Ok(_) => {}
-            // The interface was switched off by somebody: what it carried is gone, the daemon is not.
+            // The interface was switched off: what it carried is lost, the daemon goes on.
             Err(e) if e.raw_os_error() == Some(EIO) => {}
             Err(e) => return Err(e).context("reading the tunnel interface"),
         }

@@ -43,7 +43,7 @@ fn main() -> ExitCode {
         };
     }
     if std::env::args_os().nth(1).is_some_and(|a| a == RADIO_GUARD) {
-        // What it does when the daemon has ended is told by nobody else.
+        // It goes on after the daemon has ended, and then logs for itself.
         log_to(EnvFilter::new("info"));
         return match dormouse_io::radio::serve() {
             Ok(()) => ExitCode::SUCCESS,

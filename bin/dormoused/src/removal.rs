@@ -1,5 +1,5 @@
-//! `dormouse down CONNECTION --peer IDENTITY`: a gateway's operator ends the session of one peer. Owns the errors of those who mean
-//! somebody else; the removal is the node's.
+//! `dormouse down CONNECTION --peer IDENTITY`: a gateway's operator ends the session of one peer. Owns the errors of a
+//! wrong name; the removal is the node's.
 
 use crate::daemon::Daemon;
 use dormouse_control::{Error, ErrorKind};
@@ -18,7 +18,7 @@ impl Daemon {
         }
         let removed = self.host.node_mut().remove_peer(now, connection, peer);
         if removed.is_empty() {
-            return Err(nobody(connection, peer, &self.host.node().peers_of(connection)));
+            return Err(unknown_peer(connection, peer, &self.host.node().peers_of(connection)));
         }
         for peer in removed {
             tracing::info!(%connection, %peer, "removed on request");
@@ -52,7 +52,7 @@ pub(crate) fn open_to_all(connection: &str) -> Error {
     Error::new(ErrorKind::Request, message).with_change(format!("dormouse down {connection} --peer IDENTITY"))
 }
 
-fn nobody(connection: &str, peer: &str, there: &BTreeSet<String>) -> Error {
+fn unknown_peer(connection: &str, peer: &str, there: &BTreeSet<String>) -> Error {
     let message = format!(
         "no peer of '{connection}' is called '{peer}' or has this address; its peers: {}",
         list(there)
@@ -71,7 +71,7 @@ fn list(names: &BTreeSet<String>) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{BTreeSet, list, nobody};
+    use super::{BTreeSet, list, unknown_peer};
 
     #[test]
     fn an_error_names_whom_there_is_and_stays_short() {
@@ -79,7 +79,7 @@ mod tests {
         assert_eq!(list(&peers(0)), "none");
         assert_eq!(list(&peers(2)), "peer-00, peer-01");
         assert!(list(&peers(100)).ends_with("peer-07 and 92 more (dormouse status)"));
-        let said = nobody("office", "joe", &peers(1)).to_string();
+        let said = unknown_peer("office", "joe", &peers(1)).to_string();
         assert!(said.contains("'joe'") && said.contains("'office'") && said.contains("peer-00"), "{said}");
     }
 }

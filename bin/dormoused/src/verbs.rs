@@ -84,7 +84,7 @@ impl Verbs {
         }
     }
 
-    /// Tells whoever watches.
+    /// Tells the clients that watch.
     pub(crate) fn announce(&mut self, change: Change) {
         if let Change::RungFailed { connection, rung, why, kind, offer } = &change {
             let count = self.failures.get(connection).map_or(0, |f| f.count) + 1;
@@ -141,13 +141,13 @@ impl Verbs {
         None
     }
 
-    /// The next moment at which somebody's wait is over.
+    /// The next moment at which a client's wait is over.
     pub(crate) fn deadline(&self) -> Option<Deadline> {
         let first = self.waiting.values().filter_map(|w| w.until).min();
         first.map(|at| Deadline::strict(at, "control: a wait ends"))
     }
 
-    /// The device is asleep: whoever asked for it is told.
+    /// The device is asleep: answers the clients that asked for it.
     pub(crate) fn fell_asleep(&mut self) {
         for client in std::mem::take(&mut self.suspending) {
             self.reply(client, Ok(Reply::Done));

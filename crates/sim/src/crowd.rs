@@ -1,8 +1,8 @@
 //! Many devices and one gateway. Owns the clock and the wire between them: a network that delivers everything after one delay,
-//! to whoever is awake; some devices are behind a NAT. What a bad network loses, and who moves, is [`crate::World`]'s.
+//! to each device that is awake; some devices are behind a NAT. What a bad network loses, and who moves, is [`crate::World`]'s.
 //!
-//! It keeps books on what is promised to devices that sleep ([`Ledger`]): whoever was told that its session is held must find it,
-//! and nobody who was told anything is sent anything.
+//! It keeps books on what is promised to devices that sleep ([`Ledger`]): a device whose session is promised to be held must find
+//! it, and the gateway sends nothing to a device whose sleep it has acknowledged.
 
 use crate::ledger::Ledger;
 use crate::machine::{self, Disk, Machine, Retired, is_esp};
@@ -48,7 +48,7 @@ pub struct Setting {
 pub struct Member {
     /// Its machine.
     pub host: Machine,
-    /// It has power, and nobody has switched its radio off by hand.
+    /// It has power, and its radio was not switched off by hand.
     pub awake: bool,
     /// The gateway's life with which its session is. A hint that the session is lost is no session yet.
     pub with: u64,
@@ -225,7 +225,7 @@ impl Crowd {
     /// Notes what the device was told about its sleep, and holds the gateway to it when the device is back.
     fn keep_books(&mut self, n: usize) {
         let (life, born, seed, now) = (self.life, self.born, self.seed, self.now);
-        // Where there is not room for all, whoever slept longest may find its session gone.
+        // Where there is not room for all, the device that slept longest may find its session gone.
         let strict = self.setting.hold.most >= self.devices.len();
         let Some(member) = self.devices.get_mut(n) else { return };
         let listens = member.listens();
@@ -234,7 +234,7 @@ impl Crowd {
                 Some(SleepVerdict::Held { until, .. }) => Some(until),
                 _ => None,
             };
-            // What ends while the device is coming back is nobody's fault.
+            // What ends while the device is coming back counts as no broken promise.
             let held = until.is_some_and(|until| now + PROMISE_MARGIN < until);
             member.promised = member.told.take().filter(|told| *told == life && held);
         }
@@ -452,7 +452,7 @@ impl Crowd {
         ledger
     }
 
-    /// Somebody sets the clocks of both ends by so many seconds.
+    /// Sets the clocks of both ends by so many seconds.
     pub fn set_clocks(&mut self, by: i64) {
         self.skew += by;
         let (now, unix) = (self.now, self.unix());

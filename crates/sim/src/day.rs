@@ -28,7 +28,7 @@ pub fn day(seed: u64, length: Duration) -> Vec<Sent> {
             clockwork(&mut rng, length, Duration::from_secs(period), port, &mut packets);
         }
     }
-    // Somebody calls the device now and then.
+    // The device is called now and then.
     let mut at = 0.0;
     loop {
         at += lognormal(&mut rng, 7.0, 1.5);

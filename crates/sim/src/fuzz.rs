@@ -68,7 +68,7 @@ impl<'a> Input<'a> {
     }
 }
 
-/// A datagram that nobody sent: at the gateway, or at the device where it is now; from a stranger, or as if from the other end.
+/// A forged datagram: at the gateway, or at the device where it is now; from a stranger, or as if from the other end.
 fn intrude(world: &mut World, at: u8, datagram: &[u8]) {
     let (own, other) = (world.device_address(), SocketAddr::from((Ipv4Addr::new(203, 0, 113, 1), 500)));
     let Some(own) = own else { return };

@@ -1,4 +1,4 @@
-//! What must be true at every step of a world, whatever goes wrong in it. Owns these laws and what has to be remembered to check
+//! What must be true at every step of a world, with all faults. Owns these laws and what has to be remembered to check
 //! them; must never change what it looks at. What must be true once the faults have stopped is [`crate::World::settle_and_check`].
 //!
 //! - No ESP sequence number, and no initialization vector of an IKE message, is used twice under one key.

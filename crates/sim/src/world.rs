@@ -468,7 +468,7 @@ impl World {
         let state = self.device_state();
         let changes = &self.device().changes;
         let tail = changes.get(changes.len().saturating_sub(8)..).unwrap_or(changes);
-        // A session that lost its peer while nobody sent anything may still believe in it: data, or liveness, finds out.
+        // A session that lost its peer while nothing was sent may still believe in it: data, or liveness, finds out.
         assert!(
             matches!(state, State::Up | State::Climbing(_)),
             "seed {seed}: the device is {state:?} in {access:?}; {tail:#?}"
@@ -476,7 +476,7 @@ impl World {
         self.send_up();
         self.run(Duration::from_secs(90));
         if access == Access::B {
-            // Behind a NAT that nobody keeps open, the gateway may have given the device up meanwhile.
+            // Behind a NAT that is not kept open, the gateway may have given the device up meanwhile.
             self.send_up();
             self.run(Duration::from_secs(15));
         }

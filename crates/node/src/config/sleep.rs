@@ -93,7 +93,7 @@ pub enum RadioDriver {
     Link,
     /// The user's own programs.
     Command,
-    /// Nobody.
+    /// No driver: the radio is left alone.
     None,
 }
 

@@ -91,7 +91,7 @@ impl Host {
         self.sleeper(now, Sleeper::radio_off);
     }
 
-    /// The radio is on, as ordered or because somebody else switched it on.
+    /// The radio is on, as ordered or because the user or another program switched it on.
     pub fn radio_on(&mut self, now: Instant) {
         self.sleeper(now, Sleeper::radio_on);
     }
@@ -167,7 +167,7 @@ impl Host {
         let sleeps_idle =
             |d: &Device| matches!(d.sleeper.state(), State::Asleep { reason: Reason::Idle, .. });
         if self.device.as_ref().is_some_and(sleeps_idle) {
-            // Somebody else may have switched the radio on.
+            // The user or another program may have switched the radio on.
             self.outputs.push_order(Order::Radio(Radio::Look));
         }
         let _ = now;

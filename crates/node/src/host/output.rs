@@ -135,7 +135,7 @@ pub enum Radio {
     Off,
     /// On.
     On,
-    /// Say [`super::Host::radio_on`] if it is on: somebody else may have switched it.
+    /// Say [`super::Host::radio_on`] if it is on: the user or another program may have switched it.
     Look,
 }
 

@@ -5,7 +5,7 @@
 //! **meter**, if there is one: what it counted, by state; a radio that never sleeps is then reckoned at the mean power that was
 //! measured while awake. The meter of a battery sees the whole device; a difference of two states is still the radio's.
 //!
-//! Time while the whole machine was suspended is kept apart: not using a machine that is off is nobody's merit.
+//! Time while the whole machine was suspended is kept apart: a machine that is off saves nothing by its radio's sleep.
 
 use super::clock::PolicyTime;
 use crate::ladder::Rung;

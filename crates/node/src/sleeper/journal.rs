@@ -14,7 +14,7 @@ use std::time::Duration;
 pub enum Reason {
     /// The policy's time-out ran out.
     Idle,
-    /// Somebody said so (`dormouse suspend`); the radio is theirs.
+    /// The user or a program said so (`dormouse suspend`), and switches the radio.
     User,
     /// The whole machine sleeps.
     Machine,
@@ -44,13 +44,13 @@ pub enum Cause {
     Deadline,
     /// The machine has resumed.
     Machine,
-    /// Somebody said so (`dormouse resume`).
+    /// The user or a program said so (`dormouse resume`).
     User,
     /// The mode was changed to one in which the radio stays on.
     Mode,
     /// The connections are no longer wanted: the radio is given back.
     Released,
-    /// Somebody else switched the radio on.
+    /// The user or another program switched the radio on.
     Foreign,
     /// It could not be switched off in good order, and is switched on to be sure of it.
     Refused,
@@ -139,7 +139,7 @@ pub(super) struct Journal {
 pub struct Counts {
     /// Idle periods that a decision was taken for.
     pub decisions: u64,
-    /// Sleeps, for whatever reason.
+    /// Sleeps, for any reason.
     pub sleeps: u64,
     /// Sleeps that a packet called off before the radio was off.
     pub called_off: u64,

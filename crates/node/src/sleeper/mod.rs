@@ -23,7 +23,7 @@
 //! # Why it never wakes without a cause
 //! [`Action::RadioOn`] is only ever queued together with an entry of the journal under one [`Cause`], or as the repetition of
 //! one that failed. While the radio sleeps there is no deadline but the schedule that the user set and the renewal of a session,
-//! if that was asked for. Whatever the protocols had due meanwhile happens together in the next wake.
+//! if that was asked for. What the protocols had due meanwhile happens together in the next wake.
 
 mod account;
 mod backoff;
@@ -144,7 +144,7 @@ pub enum State {
 /// What the driver is to do. In the order given; none of them may block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Action {
-    /// Tell the gateways; then [`Sleeper::announced`], also if there is nobody to tell.
+    /// Tell the gateways; then [`Sleeper::announced`], also if no connection is wanted.
     Announce {
         /// How long it will probably be.
         expected: Duration,
@@ -332,7 +332,7 @@ impl Sleeper {
         }
     }
 
-    /// Somebody else puts the device to sleep: the user, who will switch the radio, or the whole machine. Answered by
+    /// The device is put to sleep from outside: by the user, who will switch the radio, or by the machine. Answered by
     /// [`Event::Asleep`] once the gateway was told, or has had its time.
     pub fn suspend(&mut self, now: PolicyTime, reason: Reason) {
         self.tainted = true;
@@ -393,7 +393,7 @@ impl Sleeper {
         self.radio_is_off
     }
 
-    /// The gateways know, or there is nobody to tell.
+    /// The gateways know, or no connection is wanted.
     pub fn announced(&mut self, now: PolicyTime) {
         if let Phase::Preparing { reason, .. } = self.phase {
             self.actions.push_back(Action::SuspendSession);
@@ -421,7 +421,7 @@ impl Sleeper {
         }
     }
 
-    /// The radio is on: as it was told, or because somebody else switched it on.
+    /// The radio is on: as ordered, or because the user or another program switched it on.
     pub fn radio_on(&mut self, now: PolicyTime) {
         match self.phase {
             Phase::Waking { since, cause, step: Step::Radio { .. } | Step::Pause { .. } } => {

@@ -59,7 +59,7 @@ impl Sleeper {
                 *then = Then::Wake(Cause::Traffic, Some(*flow));
             }
             Phase::Asleep { reason: Reason::Idle, .. } => self.wake(now, Cause::Traffic, Some(*flow)),
-            // The radio is somebody else's: the packet waits for them.
+            // The user or the machine switches this radio: the packet waits until they do.
             Phase::Preparing { .. } | Phase::SwitchingOff { .. } | Phase::Asleep { .. } => {}
             Phase::Waking { .. } => {}
         }

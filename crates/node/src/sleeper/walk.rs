@@ -57,7 +57,7 @@ impl Sleeper {
         self.events.push_back(Event::Asleep { reason, decision });
     }
 
-    /// Whatever it is doing, it is to be awake.
+    /// Wakes up from any phase.
     pub(super) fn rouse(&mut self, now: PolicyTime, cause: Cause) {
         match &mut self.phase {
             Phase::Preparing { .. } => self.call_off(now),
@@ -132,7 +132,7 @@ impl Sleeper {
             Cause::Traffic | Cause::Refused => self.plan_decision(now),
             Cause::Schedule | Cause::Deadline | Cause::Foreign => self.plan_return(now),
             Cause::Machine | Cause::User | Cause::Mode | Cause::Released => {
-                // The device is in somebody's hands: a fresh start.
+                // The user has the device in hand: the idle period begins anew.
                 self.last = Some(now);
                 self.tainted = true;
                 self.plan_decision(now);
