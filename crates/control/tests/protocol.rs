@@ -116,11 +116,13 @@ fn words_of_a_later_release_do_not_break_this_one() {
 #[test]
 fn exit_codes_are_those_that_scripts_know() {
     let codes: Vec<u8> = ExitCode::ALL.iter().map(|(c, _)| c.code()).collect();
-    assert_eq!(codes, [0, 1, 2, 3, 4, 5, 6, 7]);
+    assert_eq!(codes, [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]);
     assert_eq!(ErrorKind::NoDaemon.exit_code().code(), 3);
     assert_eq!(ErrorKind::Authentication.exit_code().code(), 4);
     assert_eq!(ErrorKind::Timeout.exit_code().code(), 6);
     assert_eq!(ErrorKind::Permission.exit_code().code(), 7);
+    assert_eq!(ErrorKind::TooBig.exit_code().code(), 8);
+    assert_eq!(ErrorKind::AnswersLost.exit_code().code(), 9);
 }
 
 #[test]

@@ -358,7 +358,8 @@ impl Serialize for Keepalive {
     }
 }
 
-/// The CHILD SA.
+/// The CHILD SA. Further ones of the same connection stand in `[connection.NAME.children.OTHER]`, with the same keys but for
+/// `request_address`.
 #[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Child {
