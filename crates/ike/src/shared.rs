@@ -70,7 +70,7 @@ impl Shared {
         self.wall.map_or(UnixTime(0), |(at, unix)| unix + (now - at))
     }
 
-    /// The addresses of which a client of this connection is told those that it does not use.
+    /// The addresses that are announced to a client of this connection, but for the one that it uses.
     pub(crate) fn addresses_of<'a>(&'a self, conn: &'a Connection) -> &'a [IpAddr] {
         match conn.additional_addresses.as_slice() {
             [] => &self.own_addresses,

@@ -10,7 +10,7 @@ use dormouse_sim::{Settings, Story};
 /// a gateway that disturbed a sleeping device after a rekeying, a session without MOBIKE that was followed nowhere.
 const ONCE_BAD: [u64; 10] = [129, 1_117, 1_295, 2_134, 4_867, 24_065, 35_146, 45_964, 57_231, 76_200];
 
-/// Failures after which no further story is told.
+/// Failures after which the run ends.
 const ENOUGH: usize = 10;
 
 fn all_end_well(settings: impl Fn(u64) -> Settings) {

@@ -11,7 +11,7 @@ fn tell(seed: u64, settings: Settings, steps: Vec<Step>) {
     Story { seed, script: Script(steps), settings }.tell();
 }
 
-/// The answer to the gateway's rekeying came after the device's own had won: its successor was deleted by nobody's leave, asleep or not.
+/// The answer to the gateway's rekeying came after the device's own had won: the gateway repeated the Delete of its successor to a sleeping device.
 #[test]
 fn what_a_late_answer_makes_does_not_disturb_a_sleeping_device() {
     let weather = Step::Weather { loss: 0.34, duplication: 0.22, reordering: 0.28 };

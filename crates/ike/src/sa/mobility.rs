@@ -198,7 +198,7 @@ impl Mobility {
 
     // ---- addresses ----
 
-    /// What the peer is told of our additional addresses.
+    /// Our additional addresses as announced to the peer (RFC 4555 section 3.6).
     pub(crate) fn told(&self) -> &[IpAddr] {
         &self.told
     }

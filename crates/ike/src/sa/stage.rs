@@ -9,7 +9,7 @@ use crate::handshake::quick::{Confirming, Tentative};
 
 /// How long a replaced SA waits for the peer's Delete.
 pub(super) const LINGER: Duration = Duration::from_secs(30);
-/// How long the peer is told that an SA is over.
+/// How long the Delete of an SA is repeated.
 pub(super) const CLOSE_FOR: Duration = Duration::from_secs(5);
 
 /// See the module's text.

@@ -41,8 +41,8 @@ impl Device {
 }
 
 impl Host {
-    /// The host is a device whose radio may sleep. `speed`: how many times as fast as the machine's clock the policy's runs; `radio`:
-    /// one that can be switched is known already ([`Host::set_radio`]).
+    /// The host is a device whose radio may sleep. `speed`: how many times as fast as the machine's clock the policy's runs.
+    /// Nothing sleeps before [`Host::set_radio`] has said that there is a radio.
     pub fn let_sleep(&mut self, now: Instant, settings: Settings, speed: u32, wishes: SleepFlags) {
         let clock = PolicyClock::new(now, speed);
         let renews = settings.renew;

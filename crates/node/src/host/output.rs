@@ -41,7 +41,7 @@ pub enum Origin {
     Tunnel,
     /// Made here, for a device that sleeps.
     StandIn,
-    /// An error that a sender is told (ICMP).
+    /// An ICMP error for a sender.
     Error,
 }
 
