@@ -23,6 +23,7 @@ use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use crate::config_payload::AddressPool;
 pub use crate::config_payload::AssignedConfig;
 use crate::load::LoadHistory;
+pub use crate::proposal::AdditionalKe;
 use crate::ticket::{TicketGuard, TicketKeys};
 pub use algorithms::{EspProposal, IkeProposal, default_esp_proposals, default_ike_proposals};
 pub use dormancy::{HoldPolicy, SleepFlags};
@@ -139,6 +140,15 @@ pub enum RemoteAuth {
         /// SHA-1 in signatures is MUST NOT (RFC 8247, section 3.2).
         accept_rsa_sha1: bool,
     },
+}
+
+/// A post-quantum pre-shared key (RFC 8784): keeps the keys secret from a quantum computer, whatever becomes of the key exchange.
+#[derive(PartialEq, Eq, Debug)]
+pub struct Ppk {
+    /// Its name, by which the other end finds it; sent in the protected part of the handshake.
+    pub id: Vec<u8>,
+    /// The key.
+    pub secret: Secret,
 }
 
 impl fmt::Debug for LocalAuth {
@@ -376,6 +386,10 @@ pub struct Connection {
     pub local_auth: LocalAuth,
     /// How the peer must prove it.
     pub remote_auth: RemoteAuth,
+    /// Post-quantum pre-shared keys, best first (RFC 8784, RFC 9867): an initiator names them, a responder takes any of them.
+    pub ppks: Vec<Arc<Ppk>>,
+    /// Whether there must be one of them in the keys. Otherwise the session goes on without, if the peer has none.
+    pub ppk_required: bool,
     /// What is offered and accepted for the IKE SA, best first.
     pub ike_proposals: Vec<IkeProposal>,
     /// The CHILD_SAs; the first is made by IKE_AUTH.
@@ -441,6 +455,8 @@ impl Connection {
             remote_id,
             local_auth,
             remote_auth,
+            ppks: Vec::new(),
+            ppk_required: false,
             ike_proposals: default_ike_proposals(),
             children: vec![ChildConfig::default()],
             request: AddressRequest::default(),

@@ -92,6 +92,9 @@ pub enum NegotiationError {
     /// The gateway has no address left, or the configuration payload is missing or unacceptable.
     #[error("no inner address: {0}")]
     Addresses(&'static str),
+    /// The two ends have no post-quantum pre-shared key (PPK) in common, and one of them requires it.
+    #[error("no common post-quantum pre-shared key: {0}")]
+    Ppk(&'static str),
     /// The gateway does not take our ticket any more (RFC 5723 TICKET_NACK). Connect anew.
     #[error("the gateway refused the ticket")]
     TicketRefused,

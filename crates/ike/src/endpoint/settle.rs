@@ -113,7 +113,7 @@ impl Endpoint {
             Action::HeirChosen(heir) => {
                 let old = self.slots.iter().find_map(|(&id, slot)| match slot {
                     Slot::Established(ike) => {
-                        ike.rekeying.rival().is_some_and(|rival| rival.heir == heir).then_some(id)
+                        ike.rekeying.rival().is_some_and(|rival| rival.heir == Some(heir)).then_some(id)
                     }
                     _ => None,
                 });
@@ -164,7 +164,8 @@ impl Endpoint {
             Action::Release(id) => self.end(id, CloseReason::Released),
             Action::Sleeps(id) => {
                 let Some((peer, connection)) = self.served(id) else { return };
-                let rival = self.established(id).and_then(|ike| ike.rekeying.rival()).map(|rival| rival.heir);
+                let rival =
+                    self.established(id).and_then(|ike| ike.rekeying.rival()).and_then(|rival| rival.heir);
                 self.end_left(&peer, &connection, rival);
             }
             Action::Reauthenticate(old) => self.reauthenticate(now, old),

@@ -6,6 +6,7 @@ pub(crate) mod addresses;
 pub(crate) mod answer_child;
 pub(crate) mod child;
 pub(crate) mod delete;
+pub(crate) mod followup;
 pub(crate) mod informational;
 pub(crate) mod liveness;
 pub(crate) mod mobike;
@@ -125,6 +126,8 @@ impl Exchange {
 
     pub(crate) fn exchange_type(&self) -> ExchangeType {
         match self {
+            Self::CreateChild(new) if new.is_following() => ExchangeType::IkeFollowupKe,
+            Self::RekeyIke(new) if new.is_following() => ExchangeType::IkeFollowupKe,
             Self::CreateChild(_) | Self::RekeyIke(_) => ExchangeType::CreateChildSa,
             _ => ExchangeType::Informational,
         }

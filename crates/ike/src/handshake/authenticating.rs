@@ -11,13 +11,14 @@ use crate::auth::{self, Authentication, Proof};
 use crate::child::install::Origin;
 use crate::child::offer::ChildOffer;
 use crate::child::{Dynamic, Inner};
-use crate::config::{AssignedConfig, Connection, LocalAuth, Resumption};
+use crate::config::{AssignedConfig, Connection, LocalAuth, Ppk, Resumption};
 use crate::config_payload;
 use crate::error::{Discard, NegotiationError};
 use crate::event::{Established, Event};
 use crate::exchange::child::CreateChild;
-use crate::handshake::{Session, Slot, Step, send_what_is_due};
-use crate::keys::Nonces;
+use crate::handshake::intermediate::{PpkUse, Rounds, ppk_id};
+use crate::handshake::{Session, Slot, Step, follow_path, send_what_is_due};
+use crate::keys::{self, Nonces};
 use crate::link::{Channel, Link};
 use crate::natd;
 use crate::payloads::{self, View, notify};
@@ -42,6 +43,8 @@ pub(crate) struct FirstExchange {
     /// Both messages as they went over the wire.
     pub(crate) request: Vec<u8>,
     pub(crate) response: Vec<u8>,
+    /// The exchanges between it and IKE_AUTH.
+    pub(crate) rounds: Rounds,
     pub(crate) nat: natd::Detection,
     pub(crate) seen_as: Option<Vec<u8>>,
     /// The hashes that the peer verifies (RFC 7427); `None` if it does not say.
@@ -67,6 +70,7 @@ struct Secrets {
     nonce_i: Vec<u8>,
     nonce_r: Vec<u8>,
     response: Vec<u8>,
+    rounds: Rounds,
     nat: natd::Detection,
     seen_as: Option<Vec<u8>>,
     ticket: Option<Box<ClientTicket>>,
@@ -85,6 +89,7 @@ impl Authenticating {
             nonce_r,
             request,
             response,
+            rounds,
             nat,
             seen_as,
             peer_hashes,
@@ -92,6 +97,7 @@ impl Authenticating {
             replaces,
         } = first;
         let conn = link.conn.clone();
+        let int_auth = rounds.int_auth();
         let id_i = ticket.as_ref().map_or_else(|| auth::id_payload(&conn.local_id), |t| t.id_i.clone());
         let proof = Proof {
             prf: channel.suite.prf,
@@ -99,10 +105,15 @@ impl Authenticating {
             message: &request,
             nonce: &nonce_r,
             id: &id_i,
+            int_auth: &int_auth,
         };
-        let authentication = match &ticket {
-            Some(_) => Ok(auth::authenticate_resumption(&proof, conn.resumption)),
-            None => auth::authenticate(&proof, &conn.local_auth, peer_hashes.as_deref()),
+        let sign = |proof: &Proof<'_>| match &ticket {
+            Some(_) => Ok(auth::authenticate_resumption(proof, conn.resumption)),
+            None => auth::authenticate(proof, &conn.local_auth, peer_hashes.as_deref()),
+        };
+        let (authentication, ppk) = match conn.ppks.first().filter(|_| rounds.ppk == PpkUse::Auth) {
+            Some(ppk) => sign_with_ppk(&conn, ppk, &proof, sign),
+            None => (sign(&proof), Vec::new()),
         };
         let (want, local) = (conn.request, link.path.local.ip());
         let inner = if want.v4 || want.v6 { Inner::Asked(want) } else { Inner::Known(vec![local]) };
@@ -134,30 +145,21 @@ impl Authenticating {
         }
         list.extend(offer.payloads(Vec::new()));
         list.extend(extensions(shared, &conn, &link));
-        let header = link.header(ExchangeType::IkeAuth, false, 1);
+        list.extend(ppk);
+        let header = link.header(ExchangeType::IkeAuth, false, rounds.next_id());
         let datagrams = channel.seal(&link, shared, &header, &list);
         link.send(shared, Class::Urgent, &datagrams);
         link.stats.begin(Kind::Auth);
         shared.stats.begin(Kind::Auth);
         let (wait, until) = (link.wait(shared, 1), now + link.patience(shared));
-        let mut out = Outgoing::new(1);
+        let mut out = Outgoing::new(rounds.next_id());
         out.start(now, wait, until, datagrams, Class::Urgent, ());
-        let first = Secrets { nonce_i, nonce_r, response, nat, seen_as, ticket, replaces, id_i };
+        let first = Secrets { nonce_i, nonce_r, response, rounds, nat, seen_as, ticket, replaces, id_i };
         Self { link, channel, first, offer, out }
     }
 
     pub(crate) fn set_path(&mut self, shared: &mut Shared, now: Instant, path: Path) {
-        self.link.path = match self.link.path.carrier {
-            dormouse_sansio::Carrier::NatT => {
-                self.link.path = path;
-                self.link.natt_path(shared)
-            }
-            _ => path,
-        };
-        let wait = self.link.wait(shared, 1);
-        for (datagrams, class) in self.out.resend_all(now, wait, true) {
-            self.link.send_again(shared, class, &datagrams);
-        }
+        follow_path(&mut self.link, &mut self.out, shared, now, path);
     }
 
     pub(crate) fn handle_timeout(
@@ -190,7 +192,7 @@ impl Authenticating {
         self.link.stats.received(datagram.len());
         let expected = header.flags.response
             && !header.flags.initiator
-            && header.message_id == 1
+            && header.message_id == self.first.rounds.next_id()
             && header.exchange == ExchangeType::IkeAuth
             && header.spi_r == self.link.spis.r;
         if !expected {
@@ -219,7 +221,8 @@ impl Authenticating {
             return Step::gone();
         }
         let _ = path;
-        match self.verify(shared, now, &payloads) {
+        let proven = self.mix_ppk(View(&payloads)).and_then(|()| self.verify(shared, now, &payloads));
+        match proven {
             Ok((id_r, vouched_until)) => self.establish(shared, now, View(&payloads), id_r, vouched_until),
             Err(Unproven::Refused(error)) => {
                 self.fail(shared, error);
@@ -230,6 +233,28 @@ impl Authenticating {
                 self.fail(shared, error);
                 Step::gone()
             }
+        }
+    }
+
+    /// Takes the PPK into the keys, if the peer says that it has (RFC 8784).
+    /// "[...] the content of the received PPK_IDENTITY (if any) MUST be ignored" (RFC 8784 section 3)
+    /// "If the initiator does not receive the PPK_IDENTITY, it MUST either fail the IKE SA negotiation sending the AUTHENTICATION_FAILED
+    /// notification in the INFORMATIONAL exchange (if the PPK was configured as mandatory) or continue without using the PPK" (RFC 8784
+    /// section 3)
+    fn mix_ppk(&mut self, view: View<'_>) -> Result<(), Unproven> {
+        let conn = self.link.conn.clone();
+        let Some(ppk) = conn.ppks.first().filter(|_| self.first.rounds.ppk == PpkUse::Auth) else {
+            return Ok(());
+        };
+        if view.has(NotifyType::PpkIdentity) {
+            let failed = |e: dormouse_crypto::Error| NegotiationError::Crypto(e.to_string());
+            return self.channel.mix(&ppk.secret).map_err(|e| Unproven::Unbelieved(failed(e)));
+        }
+        match view.id_r() {
+            Some(_) if conn.ppk_required => {
+                Err(Unproven::Unbelieved(NegotiationError::Ppk("the peer does not have ours")))
+            }
+            _ => Ok(()),
         }
     }
 
@@ -264,6 +289,7 @@ impl Authenticating {
             message: &self.first.response,
             nonce: &self.first.nonce_i,
             id: id_r,
+            int_auth: &self.first.rounds.int_auth(),
         };
         let believed = match &self.first.ticket {
             Some(ticket) if ticket.id_r != *id_r => {
@@ -282,7 +308,7 @@ impl Authenticating {
 
     /// RFC 7296 section 2.21.2: the initiator tells the responder that it does not believe it, in an INFORMATIONAL request.
     fn tell_unbelieved(&mut self, shared: &mut Shared) {
-        let header = self.link.header(ExchangeType::Informational, false, 2);
+        let header = self.link.header(ExchangeType::Informational, false, self.first.rounds.next_id() + 1);
         let list = [notify(NotifyType::AuthenticationFailed, [])];
         let datagrams = self.channel.seal(&self.link, shared, &header, &list);
         self.link.send(shared, Class::Timely, &datagrams);
@@ -319,15 +345,14 @@ impl Authenticating {
             assigned,
             mobility: Mobility::new(&conn, mobike, nat, first.seen_as, told),
             dormancy: conn.dormancy && view.knows_dormancy(),
-            next_ids: (2, 0),
+            next_ids: (first.rounds.next_id() + 1, 0),
             link,
             channel,
         };
         let mut sa = Box::new(IkeSa::new(shared, now, birth));
         sa.core.note_window(view);
         let nonces = Nonces { i: &first.nonce_i, r: &first.nonce_r };
-        let origin =
-            Origin { nonces, shared_secret: None, we_began: true, replaces: None, receives_only: false };
+        let origin = Origin { nonces, secrets: &[], we_began: true, replaces: None, receives_only: false };
         let agreed = check_addresses(&conn, &sa.core.assigned, view).and_then(|()| offer.accept(view));
         let agreed = match agreed {
             Ok(agreed) => agreed,
@@ -354,6 +379,28 @@ impl Authenticating {
         sa.pump(shared, now);
         Step::to(Slot::Established(sa))
     }
+}
+
+/// Our proof with a PPK in SK_pi, and the notifications that go with it (RFC 8784, section 3): which PPK it is and, unless it is required,
+/// the proof without it.
+/// "[...] if using PPKs for communication with this responder is optional for the initiator [...] then the initiator MUST include a
+/// NO_PPK_AUTH notification in the above message" (RFC 8784 section 3)
+/// "[...] the authentication method used for computing the authentication data MUST be the same as the method indicated in the AUTH
+/// payload" (RFC 8784 section 3)
+fn sign_with_ppk(
+    conn: &Connection,
+    ppk: &Ppk,
+    proof: &Proof<'_>,
+    sign: impl Fn(&Proof<'_>) -> Result<Authentication, auth::AuthError>,
+) -> (Result<Authentication, auth::AuthError>, Vec<Payload>) {
+    let Ok(sk_p) = keys::with_ppk(proof.prf, &ppk.secret, proof.sk_p) else {
+        return (sign(proof), Vec::new());
+    };
+    let mut list = vec![notify(NotifyType::PpkIdentity, ppk_id(ppk))];
+    if !conn.ppk_required {
+        list.extend(sign(proof).ok().map(|without| notify(NotifyType::NoPpkAuth, without.data)));
+    }
+    (sign(&Proof { sk_p: &sk_p, ..*proof }), list)
 }
 
 /// How we authenticated, or would.

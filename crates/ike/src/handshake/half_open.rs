@@ -4,8 +4,8 @@
 
 use std::sync::Arc;
 
-use dormouse_crypto::DhPrivate;
 use dormouse_crypto::cert::{Certificate, Identity};
+use dormouse_crypto::{DhPrivate, Secret};
 use dormouse_sansio::{Class, Instant, Path};
 use dormouse_wire::ike::dormancy::vendor_id;
 use dormouse_wire::ike::{AuthMethod, ExchangeType, Header, Id, NotifyType, Payload, unsupported_critical};
@@ -15,12 +15,14 @@ use crate::auth::{self, Authentication, Proof};
 use crate::child::Agreed;
 use crate::child::choose::choose;
 use crate::child::install::Origin;
-use crate::config::{AssignedConfig, Connection, RemoteAuth};
+use crate::config::{AssignedConfig, Connection, Ppk, RemoteAuth};
 use crate::config_payload::{self, Lease};
 use crate::error::{Discard, NegotiationError};
 use crate::event::Event;
 use crate::exchange::mobike::addresses_match;
 use crate::handshake::authenticating::{announce, nat_after};
+use crate::handshake::intermediate::responder::Answered;
+use crate::handshake::intermediate::{PpkUse, Rounds, ppk_id};
 use crate::handshake::{Session, Slot, Step};
 use crate::keys::{self, IkeKeys, Nonces};
 use crate::link::{Channel, Link};
@@ -45,6 +47,9 @@ pub(crate) enum How {
 pub(crate) struct HalfOpen {
     pub(crate) link: Link,
     pub(crate) how: How,
+    /// The exchanges until IKE_AUTH, and the answer to the last of them.
+    pub(crate) rounds: Rounds,
+    pub(crate) answered: Option<Answered>,
     pub(crate) channel: Option<Channel>,
     pub(crate) nonce_i: Vec<u8>,
     pub(crate) nonce_r: Vec<u8>,
@@ -56,7 +61,7 @@ pub(crate) struct HalfOpen {
     /// When the first message came, and how many sessions were on their way then, with this one.
     pub(crate) begun: Instant,
     pub(crate) clients: usize,
-    /// IKE_AUTH was refused with this; repetitions get it again.
+    /// The last request was refused with this; repetitions get it again.
     pub(crate) refused: Option<Vec<Vec<u8>>>,
 }
 
@@ -65,6 +70,48 @@ struct Caller {
     conn: Arc<Connection>,
     identity: Identity,
     session: Session,
+    /// The PPK that is still to enter the keys (RFC 8784).
+    ppk: Option<Arc<Ppk>>,
+}
+
+/// What an IKE_AUTH request and the exchanges before it say about PPKs.
+enum NamedPpk<'a> {
+    /// None is used, or this one since IKE_INTERMEDIATE.
+    Before(Option<&'a [u8]>),
+    /// This one (PPK_ID), and the proof without it if the caller can do without (RFC 8784, section 3).
+    Here { id: &'a [u8], without: Option<&'a [u8]> },
+}
+
+impl NamedPpk<'_> {
+    /// What it comes to by the rules of this connection: the PPK that enters the keys now, SK_pi with it, and the proof that counts.
+    #[expect(clippy::type_complexity, reason = "three parts of one answer")]
+    fn of(
+        &self,
+        conn: &Connection,
+        proof: &Proof<'_>,
+        authentication: &Authentication,
+    ) -> Result<(Option<Arc<Ppk>>, Option<Secret>, Authentication), &'static str> {
+        let as_it_is = || (None, None, authentication.clone());
+        match *self {
+            Self::Before(Some(id)) if conn.ppks.iter().any(|ppk| ppk.id == id) => Ok(as_it_is()),
+            Self::Before(Some(_)) => Err("the one in use is not this peer's"),
+            Self::Before(None) if conn.ppk_required => Err("the peer does not use any"),
+            Self::Before(None) => Ok(as_it_is()),
+            Self::Here { id, without } => match conn.ppks.iter().find(|ppk| ppk_id(ppk) == id) {
+                Some(ppk) => {
+                    let mixed = keys::with_ppk(proof.prf, &ppk.secret, proof.sk_p);
+                    Ok((Some(ppk.clone()), Some(mixed.map_err(|_| "no keys")?), authentication.clone()))
+                }
+                // "If using PPKs is mandatory or no NO_PPK_AUTH notification is found, then the responder MUST send back an
+                // AUTHENTICATION_FAILED notification and then fail the negotiation." (RFC 8784 section 3)
+                None if conn.ppk_required => Err("we do not have the peer's"),
+                None => {
+                    let data = without.ok_or("we do not have the peer's")?.to_vec();
+                    Ok((None, None, Authentication { method: authentication.method, data }))
+                }
+            },
+        }
+    }
 }
 
 /// The refusal of an IKE_AUTH request: what the peer is told, and what the log is.
@@ -87,13 +134,22 @@ impl HalfOpen {
         datagram: &mut [u8],
     ) -> Step {
         self.link.stats.received(datagram.len());
-        let expected = !header.flags.response
-            && header.flags.initiator
-            && header.message_id == 1
-            && header.exchange == ExchangeType::IkeAuth
-            && header.spi_i == self.link.spis.i;
-        if !expected {
+        let theirs = !header.flags.response && header.flags.initiator && header.spi_i == self.link.spis.i;
+        let intermediate = header.exchange == ExchangeType::IkeIntermediate;
+        let next = self.rounds.next_id();
+        if theirs && intermediate && header.message_id + 1 == next {
+            return self.repeat_intermediate(shared, path, datagram);
+        }
+        let expected = match header.exchange {
+            ExchangeType::IkeAuth => self.rounds.may_authenticate(),
+            ExchangeType::IkeIntermediate => self.rounds.may_go_on(),
+            _ => false,
+        };
+        if !theirs || !expected || header.message_id != next {
             return Step::stay(Slot::HalfOpen(self), Discard::InappropriateExchange);
+        }
+        if intermediate && self.overfull(datagram) {
+            return Step::stay(Slot::HalfOpen(self), Discard::Fragment);
         }
         if self.channel.is_none() {
             match self.derive() {
@@ -118,14 +174,18 @@ impl HalfOpen {
                 Err(discard) => Step::stay(Slot::HalfOpen(self), discard),
             };
         }
-        match channel.open(now, datagram) {
+        match channel.open_recorded(now, datagram) {
             Err(discard) => Step::stay(Slot::HalfOpen(self), discard),
             Ok(None) => Step::to(Slot::HalfOpen(self)),
-            Ok(Some(Ok(payloads))) => self.authenticate(shared, now, path, &payloads),
-            Ok(Some(Err(_))) => {
+            Ok(Some((opened, octets))) if intermediate => {
+                self.answer_intermediate(shared, path, (opened, &octets))
+            }
+            Ok(Some((Ok(payloads), _))) => self.authenticate(shared, now, path, &payloads),
+            Ok(Some((Err(_), _))) => {
                 let what = "authentic but malformed";
                 let error = NegotiationError::Malformed { exchange: "IKE_AUTH", what };
-                self.refuse(shared, path, None, notify(NotifyType::InvalidSyntax, []), error)
+                let refusal = notify(NotifyType::InvalidSyntax, []);
+                self.refuse(shared, path, ExchangeType::IkeAuth, None, refusal, error)
             }
         }
     }
@@ -146,23 +206,35 @@ impl HalfOpen {
     /// Answers with an error and keeps the answer for repetitions until the half-open SA expires.
     /// "All errors causing the authentication to fail for whatever reason [...] SHOULD result in an AUTHENTICATION_FAILED
     /// notification" (RFC 7296 section 2.21.2)
-    fn refuse(
+    pub(super) fn refuse(
         mut self: Box<Self>,
         shared: &mut Shared,
         path: Path,
+        exchange: ExchangeType,
         claimed: Option<Identity>,
         refusal: Payload,
         error: NegotiationError,
     ) -> Step {
         tracing::info!(%path, claimed = claimed.as_ref().map(tracing::field::display), %error, "refused");
         shared.event(Event::PeerFailed { path, claimed, error });
-        let header = self.link.header(ExchangeType::IkeAuth, true, 1);
+        let header = self.link.header(exchange, true, self.rounds.next_id());
         if let Some(channel) = self.channel.as_mut() {
             let datagrams = channel.seal(&self.link, shared, &header, &[refusal]);
             self.link.send_by(shared, path, Class::Timely, &datagrams);
             self.refused = Some(datagrams);
         }
         Step::to(Slot::HalfOpen(self))
+    }
+
+    fn refuse_auth(
+        self: Box<Self>,
+        shared: &mut Shared,
+        path: Path,
+        claimed: Option<Identity>,
+        refusal: Payload,
+        error: NegotiationError,
+    ) -> Step {
+        self.refuse(shared, path, ExchangeType::IkeAuth, claimed, refusal, error)
     }
 
     fn authenticate(
@@ -178,7 +250,7 @@ impl HalfOpen {
             let refusal = notify(NotifyType::UnsupportedCriticalPayload, [kind.code()]);
             let what = "a critical payload that is not supported";
             let error = NegotiationError::Malformed { exchange: "IKE_AUTH", what };
-            return self.refuse(shared, path, claimed, refusal, error);
+            return self.refuse_auth(shared, path, claimed, refusal, error);
         }
         if view.sa().is_none() || view.ts_i().is_none() || view.ts_r().is_none() {
             // "[...] MUST be rejected in their entirety, and MUST only lead to an UNSUPPORTED_CRITICAL_PAYLOAD or INVALID_SYNTAX
@@ -186,12 +258,12 @@ impl HalfOpen {
             let refusal = notify(NotifyType::InvalidSyntax, []);
             let what = "no offer of a CHILD SA";
             let error = NegotiationError::Malformed { exchange: "IKE_AUTH", what };
-            return self.refuse(shared, path, claimed, refusal, error);
+            return self.refuse_auth(shared, path, claimed, refusal, error);
         }
         let caller = match self.identify(shared, now, payloads) {
             Ok(caller) => caller,
             Err(Refusal { kind, error }) => {
-                return self.refuse(shared, path, claimed, notify(kind, []), error);
+                return self.refuse_auth(shared, path, claimed, notify(kind, []), error);
             }
         };
         // "The exchange responder MUST verify that the contents of the NO_NATS_ALLOWED notification match the addresses in the IP
@@ -199,16 +271,34 @@ impl HalfOpen {
         // section 3.9, of the first IKE_AUTH request too)
         if caller.conn.mobike && !addresses_match(view, &path) {
             let error = NegotiationError::Notified("UNEXPECTED_NAT_DETECTED (our answer)".to_owned());
-            return self.refuse(shared, path, claimed, notify(NotifyType::UnexpectedNatDetected, []), error);
+            return self.refuse_auth(
+                shared,
+                path,
+                claimed,
+                notify(NotifyType::UnexpectedNatDetected, []),
+                error,
+            );
         }
         // RFC 7296 section 2.23: the initiator may have moved to port 4500 with this message.
         self.link.path = path;
         self.link.conn = caller.conn.clone();
+        if let (Some(ppk), Some(channel)) = (&caller.ppk, self.channel.as_mut())
+            && let Err(error) = channel.mix(&ppk.secret)
+        {
+            let error = NegotiationError::Crypto(error.to_string());
+            return self.refuse_auth(
+                shared,
+                path,
+                claimed,
+                notify(NotifyType::AuthenticationFailed, []),
+                error,
+            );
+        }
         let proof = match self.prove(&caller) {
             Ok(proof) => proof,
             Err(error) => {
                 let refusal = notify(NotifyType::AuthenticationFailed, []);
-                return self.refuse(shared, path, claimed, refusal, error.into());
+                return self.refuse_auth(shared, path, claimed, refusal, error.into());
             }
         };
         self.establish(shared, now, view, caller, proof)
@@ -240,6 +330,7 @@ impl HalfOpen {
             message: &self.request,
             nonce: &self.nonce_r,
             id: id_i,
+            int_auth: &self.rounds.int_auth(),
         };
         if let How::Resume(ticket) = &self.how {
             return self
@@ -248,8 +339,20 @@ impl HalfOpen {
         }
         let certificates = auth::certificates(payloads).map_err(|e| refuse(e.into()))?;
         let asked = view.id_r().and_then(|id| auth::identity(id).ok());
-        self.identify_fully(shared, now, &proof, identity, asked, &authentication, &certificates)
+        let ppk = self.named_ppk(view).map_err(refuse)?;
+        self.identify_fully(shared, now, &proof, identity, asked, &authentication, &certificates, &ppk)
             .map_err(refuse)
+    }
+
+    /// "If no PPK_IDENTITY notification is found and the peers successfully exchanged USE_PPK notifications in the IKE_SA_INIT exchange,
+    /// then the responder MUST send back an AUTHENTICATION_FAILED notification and then fail the negotiation." (RFC 8784 section 3)
+    fn named_ppk<'a>(&'a self, view: View<'a>) -> Result<NamedPpk<'a>, NegotiationError> {
+        if self.rounds.ppk != PpkUse::Auth {
+            return Ok(NamedPpk::Before(self.rounds.mixed()));
+        }
+        let id = view.notify(NotifyType::PpkIdentity).ok_or(NegotiationError::Ppk("the peer names none"))?;
+        let without = view.notify(NotifyType::NoPpkAuth).map(|n| n.data.as_slice());
+        Ok(NamedPpk::Here { id: &id.data, without })
     }
 
     fn identify_resumed(
@@ -274,7 +377,7 @@ impl HalfOpen {
             authenticated: ticket.authenticated,
             vouched_until: ticket.vouched_until,
         };
-        Ok(Caller { conn: self.link.conn.clone(), identity, session })
+        Ok(Caller { conn: self.link.conn.clone(), identity, session, ppk: None })
     }
 
     /// "the names in the ID payload MUST correspond to the key used to generate the AUTH payload" (RFC 7296 section 1.2)
@@ -288,6 +391,7 @@ impl HalfOpen {
         asked: Option<Identity>,
         authentication: &Authentication,
         certificates: &[Certificate],
+        ppk: &NamedPpk<'_>,
     ) -> Result<Caller, NegotiationError> {
         let How::Init { suite, .. } = &self.how else {
             return Err(NegotiationError::Malformed { exchange: "IKE_AUTH", what: "a resumed session" });
@@ -307,7 +411,15 @@ impl HalfOpen {
             if !fits {
                 continue;
             }
-            match auth::verify(proof, conn, authentication, certificates, shared.unix(now)) {
+            let (ppk, sk_p, authentication) = match ppk.of(conn, proof, authentication) {
+                Ok(parts) => parts,
+                Err(why) => {
+                    error = NegotiationError::Ppk(why);
+                    continue;
+                }
+            };
+            let proof = Proof { sk_p: sk_p.as_ref().unwrap_or(proof.sk_p), ..*proof };
+            match auth::verify(&proof, conn, &authentication, certificates, shared.unix(now)) {
                 Ok(believed) => {
                     let session = Session {
                         id_i: proof.id.clone(),
@@ -316,7 +428,7 @@ impl HalfOpen {
                         authenticated: shared.unix(now),
                         vouched_until: believed.expires,
                     };
-                    return Ok(Caller { conn: conn.clone(), identity: believed.identity, session });
+                    return Ok(Caller { conn: conn.clone(), identity: believed.identity, session, ppk });
                 }
                 Err(why) => error = why.into(),
             }
@@ -333,6 +445,7 @@ impl HalfOpen {
             message: &self.response,
             nonce: &self.nonce_i,
             id: &caller.session.id_r,
+            int_auth: &self.rounds.int_auth(),
         };
         match self.how {
             How::Resume(_) => Ok(auth::authenticate_resumption(&proof, caller.conn.resumption)),
@@ -357,13 +470,13 @@ impl HalfOpen {
                     let refusal = notify(NotifyType::AuthenticationFailed, []);
                     let error = NegotiationError::TicketRejected(why.to_string());
                     let path = self.link.path;
-                    return self.refuse(shared, path, Some(caller.identity), refusal, error);
+                    return self.refuse_auth(shared, path, Some(caller.identity), refusal, error);
                 }
             }
         }
-        let Self { link, how, channel, nonce_i, nonce_r, nat, begun, clients, .. } = *self;
+        let Self { link, how, rounds, channel, nonce_i, nonce_r, nat, begun, clients, .. } = *self;
         let Some(channel) = channel else { return Step::gone() };
-        let Caller { conn, identity, session } = caller;
+        let Caller { conn, identity, session, ppk } = caller;
         let resumed = matches!(how, How::Resume(_));
         let mut list = vec![Payload::IdR(session.id_r.clone())];
         // "A CERT payload MUST NOT be included in this exchange" (RFC 5723 section 4.3.3)
@@ -371,6 +484,7 @@ impl HalfOpen {
             list.extend(auth::cert_payloads(&conn.local_auth));
         }
         list.push(proof.into());
+        list.extend(ppk.map(|_| notify(NotifyType::PpkIdentity, [])));
         let (assigned, cp, no_address) = assign(shared, &conn, &identity, view);
         list.extend(cp);
         let mobike = conn.mobike && view.has(NotifyType::MobikeSupported);
@@ -382,15 +496,14 @@ impl HalfOpen {
             assigned,
             mobility: Mobility::new(&conn, mobike, nat_after(&conn, resumed, nat), None, told),
             dormancy: conn.dormancy && view.knows_dormancy(),
-            next_ids: (0, 2),
+            next_ids: (0, rounds.next_id() + 1),
             link,
             channel,
         };
         let mut sa = Box::new(IkeSa::new(shared, now, birth));
         sa.core.note_window(view);
         let nonces = Nonces { i: &nonce_i, r: &nonce_r };
-        let origin =
-            Origin { nonces, shared_secret: None, we_began: false, replaces: None, receives_only: false };
+        let origin = Origin { nonces, secrets: &[], we_began: false, replaces: None, receives_only: false };
         let agreed = match no_address {
             Some(refusal) => Err(refusal),
             None => first_child(shared, &sa, &conn, view, &mut list),
@@ -423,7 +536,7 @@ impl HalfOpen {
                 other_spi: ticket.spi_i,
             });
         }
-        sa.answer_auth(shared, now, list);
+        sa.answer_auth(shared, now, rounds.next_id(), list);
         let unix = shared.unix(now);
         shared.load.record(unix, clients, now - begun);
         Step::to(Slot::Established(sa))
@@ -511,9 +624,9 @@ pub(crate) fn answer_extensions(
 
 impl IkeSa {
     /// Sends the answer to IKE_AUTH and keeps it for repetitions.
-    fn answer_auth(&mut self, shared: &mut Shared, now: Instant, list: Vec<Payload>) {
+    fn answer_auth(&mut self, shared: &mut Shared, now: Instant, id: u32, list: Vec<Payload>) {
         let (path, core) = (self.core.link.path, &mut self.core);
-        let sent = core.answer(shared, now, path, ExchangeType::IkeAuth, 1, &Answer::of(Kind::Auth, list));
-        core.answers.remember(1, sent);
+        let sent = core.answer(shared, now, path, ExchangeType::IkeAuth, id, &Answer::of(Kind::Auth, list));
+        core.answers.remember(id, sent);
     }
 }

@@ -6,7 +6,7 @@ use dormouse_wire::ike::{AuthMethod, Id, IdType, TsRange};
 use super::*;
 use crate::config::{ChildMode, Resumption};
 use crate::limits;
-use crate::proposal::{EspSuite, IkeSuite};
+use crate::proposal::{Additional, EspSuite, IkeSuite};
 
 const NOW: UnixTime = UnixTime(1_700_000_000);
 const DAY: Duration = Duration::from_secs(86_400);
@@ -22,7 +22,21 @@ fn content(seed: u64) -> TicketContent {
         id_i: Id::new(IdType::Rfc822Addr, *b"joe@example.org"),
         id_r: Id::new(IdType::Fqdn, *b"gateway.example.org"),
         method: AuthMethod::DigitalSignature,
-        suite: IkeSuite { encr: Encr::Aes256Gcm16, integ: None, prf: Prf::HmacSha256, group: Group::X25519 },
+        suite: IkeSuite {
+            encr: Encr::Aes256Gcm16,
+            integ: None,
+            prf: Prf::HmacSha256,
+            group: Group::X25519,
+            additional: Additional::from_places([
+                Some(Group::MlKem768),
+                None,
+                Some(Group::Ecp384),
+                None,
+                None,
+                None,
+                None,
+            ]),
+        },
         sk_d: Secret::from([7; 32]),
         spi_i: 1,
         spi_r: 2,
@@ -34,6 +48,7 @@ fn content(seed: u64) -> TicketContent {
                 encr: Encr::Aes256Cbc,
                 integ: Some(Integ::HmacSha256_128),
                 group: Some(Group::Ecp256),
+                additional: Additional::NONE,
                 esn: true,
             },
             mode: ChildMode::Tunnel,
