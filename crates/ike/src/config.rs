@@ -390,6 +390,9 @@ pub struct Connection {
     pub ppks: Vec<Arc<Ppk>>,
     /// Whether there must be one of them in the keys. Otherwise the session goes on without, if the peer has none.
     pub ppk_required: bool,
+    /// Whether they enter the keys before IKE_AUTH where the peer can (RFC 9867), so that this is protected too; otherwise in IKE_AUTH
+    /// (RFC 8784).
+    pub ppk_intermediate: bool,
     /// What is offered and accepted for the IKE SA, best first.
     pub ike_proposals: Vec<IkeProposal>,
     /// The CHILD_SAs; the first is made by IKE_AUTH.
@@ -457,6 +460,7 @@ impl Connection {
             remote_auth,
             ppks: Vec::new(),
             ppk_required: false,
+            ppk_intermediate: true,
             ike_proposals: default_ike_proposals(),
             children: vec![ChildConfig::default()],
             request: AddressRequest::default(),

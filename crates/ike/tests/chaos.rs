@@ -58,6 +58,10 @@ fn run(seed: u64) -> bool {
         client.children[0].proposals = vec!["aes128gcm16".parse().expect("a proposal")];
         gateway.children[0].proposals = client.children[0].proposals.clone();
     }
+    if seed % 3 == 1 {
+        client.children[0].proposals = vec!["aes128gcm16-x25519-ke1_mlkem768".parse().expect("a proposal")];
+        gateway.children[0].proposals = client.children[0].proposals.clone();
+    }
     if seed.is_multiple_of(5) {
         gateway.return_routability = true;
     }

@@ -20,7 +20,7 @@ fn another_group_costs_one_round_trip() {
     gateway.ike_proposals = vec![ike("aes128gcm16-prfsha256-ecp256")];
     let mut pair = Pair::new(client, gateway, 1);
     let (a, _) = pair.up();
-    assert_eq!(pair.client.endpoint.sa_stats(a).expect("it is there").round_trips, 3);
+    assert_eq!(pair.client.endpoint.sa_stats(a).expect("it is there").round_trips, 4);
 }
 
 #[test]

@@ -4,8 +4,10 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 use dormouse_crypto::suites::{Encr, Group, Integ, Prf};
-use dormouse_crypto::{PacketKey, Secret};
-use dormouse_ike::keys::{IkeKeys, Nonces, Spis, child_keymat, skeyseed, skeyseed_rekeyed};
+use dormouse_crypto::{PacketKey, PrfKey, Secret};
+use dormouse_ike::keys::{
+    IkeKeys, Nonces, Spis, child_keymat, ppk_confirmation, skeyseed, skeyseed_rekeyed, with_ppk,
+};
 use dormouse_ike::proposal::{Additional, EspSuite, IkeSuite};
 use dormouse_ike::protect::Channel;
 use dormouse_sansio::Seeded;
@@ -122,4 +124,25 @@ fn keying_material_of_children_with_and_without_a_key_exchange() {
         assert_eq!(keys.from_initiator.as_bytes(), &stream[..52]);
         assert_eq!(keys.from_responder.as_bytes(), &stream[52..104]);
     }
+}
+
+/// RFC 9370, section 2.2.4: `prf(SK_d, SK(0) | Ni | Nr | SK(1) | ... SK(n))`; RFC 9867, section 3.1: the confirmation of a PPK.
+#[test]
+fn secrets_of_additional_key_exchanges_follow_the_nonces() {
+    let (ni, nr) = (bytes(NI), bytes(NR));
+    let nonces = Nonces { i: &ni, r: &nr };
+    let old = secret("6f1b12cad3cbe097b35430356d869d54cddb0198");
+    let further = [secret("0102"), secret("030405")];
+    let all = [secret(GIR_NEW), further[0].clone(), further[1].clone()];
+    let plain = [&bytes(GIR_NEW)[..], &ni, &nr, &[1, 2], &[3, 4, 5]].concat();
+    let expected = PrfKey::new(Prf::HmacSha1, old.as_bytes()).compute(&[&plain]);
+    assert_eq!(skeyseed_rekeyed(Prf::HmacSha1, &old, nonces, &all), expected);
+    let spis = Spis { i: 1, r: 2 };
+    let plain = [&ni[..], &nr, &1u64.to_be_bytes(), &2u64.to_be_bytes()].concat();
+    let whole = PrfKey::new(Prf::HmacSha256, b"the key").compute(&[&plain]);
+    let ppk = Secret::from(&b"the key"[..]);
+    assert_eq!(ppk_confirmation(Prf::HmacSha256, &ppk, nonces, spis), whole.as_bytes()[..8]);
+    // RFC 8784, section 3: for these PRFs one iteration of prf+.
+    let mixed = PrfKey::new(Prf::HmacSha256, b"the key").compute(&[old.as_bytes(), &[1]]);
+    assert_eq!(with_ppk(Prf::HmacSha256, &ppk, &old).expect("mixed").as_bytes(), &mixed.as_bytes()[..20]);
 }

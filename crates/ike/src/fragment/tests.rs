@@ -162,3 +162,28 @@ fn repeated_requests_are_answered_for_the_first_fragment_alone() {
     assert!(first(&pieces[0]) && !first(&pieces[1]) && !first(&pieces[2]));
     assert!(first(&channel(false).seal(&header(), &[], &mut Seeded::new(1)).unwrap()));
 }
+
+/// IntAuth covers the same octets at both ends, whole or in fragments of any size (RFC 9242, section 3.3.2).
+#[test]
+fn what_int_auth_covers_does_not_depend_on_the_cutting() {
+    for cbc in [false, true] {
+        for len in [0, 1, 700, 1_500] {
+            let sent = authenticated(&header(), &payloads(len)).unwrap();
+            assert_eq!(
+                sent[24..28],
+                u32::try_from(sent.len()).unwrap().to_be_bytes(),
+                "no IV, padding or ICV"
+            );
+            for limit in [200, 600, 5_000] {
+                let pieces = channel(cbc).seal_within(limit, &header(), &payloads(len), &mut Seeded::new(1));
+                let mut partial = Reassembler::new();
+                let mut whole = None;
+                for mut piece in pieces.unwrap() {
+                    let message = Message::parse(&piece).unwrap();
+                    whole = channel(cbc).receive(Instant::ZERO, &message, &mut piece, &mut partial).unwrap();
+                }
+                assert_eq!(whole.unwrap().authenticated(), sent, "{len} bytes by {limit}");
+            }
+        }
+    }
+}

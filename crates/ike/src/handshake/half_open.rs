@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use dormouse_crypto::cert::{Certificate, Identity};
-use dormouse_crypto::{DhPrivate, Secret};
+use dormouse_crypto::DhPrivate;
 use dormouse_sansio::{Class, Instant, Path};
 use dormouse_wire::ike::dormancy::vendor_id;
 use dormouse_wire::ike::{AuthMethod, ExchangeType, Header, Id, NotifyType, Payload, unsupported_critical};
@@ -21,8 +21,9 @@ use crate::error::{Discard, NegotiationError};
 use crate::event::Event;
 use crate::exchange::mobike::addresses_match;
 use crate::handshake::authenticating::{announce, nat_after};
+use crate::handshake::intermediate::ppk::NamedPpk;
 use crate::handshake::intermediate::responder::Answered;
-use crate::handshake::intermediate::{PpkUse, Rounds, ppk_id};
+use crate::handshake::intermediate::{PpkUse, Rounds};
 use crate::handshake::{Session, Slot, Step};
 use crate::keys::{self, IkeKeys, Nonces};
 use crate::link::{Channel, Link};
@@ -74,46 +75,6 @@ struct Caller {
     ppk: Option<Arc<Ppk>>,
 }
 
-/// What an IKE_AUTH request and the exchanges before it say about PPKs.
-enum NamedPpk<'a> {
-    /// None is used, or this one since IKE_INTERMEDIATE.
-    Before(Option<&'a [u8]>),
-    /// This one (PPK_ID), and the proof without it if the caller can do without (RFC 8784, section 3).
-    Here { id: &'a [u8], without: Option<&'a [u8]> },
-}
-
-impl NamedPpk<'_> {
-    /// What it comes to by the rules of this connection: the PPK that enters the keys now, SK_pi with it, and the proof that counts.
-    #[expect(clippy::type_complexity, reason = "three parts of one answer")]
-    fn of(
-        &self,
-        conn: &Connection,
-        proof: &Proof<'_>,
-        authentication: &Authentication,
-    ) -> Result<(Option<Arc<Ppk>>, Option<Secret>, Authentication), &'static str> {
-        let as_it_is = || (None, None, authentication.clone());
-        match *self {
-            Self::Before(Some(id)) if conn.ppks.iter().any(|ppk| ppk.id == id) => Ok(as_it_is()),
-            Self::Before(Some(_)) => Err("the one in use is not this peer's"),
-            Self::Before(None) if conn.ppk_required => Err("the peer does not use any"),
-            Self::Before(None) => Ok(as_it_is()),
-            Self::Here { id, without } => match conn.ppks.iter().find(|ppk| ppk_id(ppk) == id) {
-                Some(ppk) => {
-                    let mixed = keys::with_ppk(proof.prf, &ppk.secret, proof.sk_p);
-                    Ok((Some(ppk.clone()), Some(mixed.map_err(|_| "no keys")?), authentication.clone()))
-                }
-                // "If using PPKs is mandatory or no NO_PPK_AUTH notification is found, then the responder MUST send back an
-                // AUTHENTICATION_FAILED notification and then fail the negotiation." (RFC 8784 section 3)
-                None if conn.ppk_required => Err("we do not have the peer's"),
-                None => {
-                    let data = without.ok_or("we do not have the peer's")?.to_vec();
-                    Ok((None, None, Authentication { method: authentication.method, data }))
-                }
-            },
-        }
-    }
-}
-
 /// The refusal of an IKE_AUTH request: what the peer is told, and what the log is.
 pub(crate) struct Refusal {
     kind: NotifyType,
@@ -137,7 +98,7 @@ impl HalfOpen {
         let theirs = !header.flags.response && header.flags.initiator && header.spi_i == self.link.spis.i;
         let intermediate = header.exchange == ExchangeType::IkeIntermediate;
         let next = self.rounds.next_id();
-        if theirs && intermediate && header.message_id + 1 == next {
+        if theirs && intermediate && header.message_id.checked_add(1) == Some(next) {
             return self.repeat_intermediate(shared, path, datagram);
         }
         let expected = match header.exchange {
@@ -411,15 +372,15 @@ impl HalfOpen {
             if !fits {
                 continue;
             }
-            let (ppk, sk_p, authentication) = match ppk.of(conn, proof, authentication) {
-                Ok(parts) => parts,
+            let by_ppk = match ppk.of(conn, proof, authentication) {
+                Ok(by_ppk) => by_ppk,
                 Err(why) => {
                     error = NegotiationError::Ppk(why);
                     continue;
                 }
             };
-            let proof = Proof { sk_p: sk_p.as_ref().unwrap_or(proof.sk_p), ..*proof };
-            match auth::verify(&proof, conn, &authentication, certificates, shared.unix(now)) {
+            let proof = Proof { sk_p: by_ppk.sk_p.as_ref().unwrap_or(proof.sk_p), ..*proof };
+            match auth::verify(&proof, conn, &by_ppk.authentication, certificates, shared.unix(now)) {
                 Ok(believed) => {
                     let session = Session {
                         id_i: proof.id.clone(),
@@ -428,7 +389,12 @@ impl HalfOpen {
                         authenticated: shared.unix(now),
                         vouched_until: believed.expires,
                     };
-                    return Ok(Caller { conn: conn.clone(), identity: believed.identity, session, ppk });
+                    return Ok(Caller {
+                        conn: conn.clone(),
+                        identity: believed.identity,
+                        session,
+                        ppk: by_ppk.ppk,
+                    });
                 }
                 Err(why) => error = why.into(),
             }

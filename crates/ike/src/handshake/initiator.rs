@@ -452,7 +452,7 @@ impl Opening {
     fn rounds(&self, view: View<'_>, suite: &IkeSuite) -> Result<Rounds, NegotiationError> {
         let How::Init { .. } = &self.how else { return Ok(Rounds::default()) };
         let conn = &self.link.conn;
-        let ppk = PpkUse::of(view, !conn.ppks.is_empty());
+        let ppk = PpkUse::of(view, core::iter::once(conn));
         // A ticket's keys hold what went into those of its session.
         if ppk == PpkUse::No && conn.ppk_required {
             return Err(NegotiationError::Ppk("the peer does not use any"));

@@ -163,7 +163,7 @@ impl Endpoint {
         let intermediate = view.has(NotifyType::IntermediateExchangeSupported);
         let usable: Vec<Proposal> =
             offered.iter().filter(|p| intermediate || !proposal::has_additional(p)).cloned().collect();
-        let ppk = PpkUse::of(view, candidates.iter().any(|c| !c.ppks.is_empty()));
+        let ppk = PpkUse::of(view, candidates.iter());
         let mut mismatch = None;
         for conn in candidates {
             // "[...] and the responder's policy mandates protecting initial IKE SA with a PPK, then the responder MUST return the

@@ -33,6 +33,8 @@ impl Additional {
     pub const NONE: Self = Self([None; ADDITIONAL_MAX]);
 
     /// Their methods, in the order in which they take place.
+    /// "Additional key exchanges negotiated via newly defined transforms MUST take place in a series of IKE_INTERMEDIATE exchanges
+    /// following the IKE_SA_INIT exchange, performed in an order of the values of their Transform Types." (RFC 9370 section 2.2.1)
     pub fn iter(&self) -> impl Iterator<Item = Group> + '_ {
         self.0.iter().copied().flatten()
     }

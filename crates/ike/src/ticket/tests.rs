@@ -246,7 +246,7 @@ fn the_stored_form_comes_back_whole_or_not_at_all() {
     longer.push(0);
     assert!(ClientTicket::decode(&longer).is_err());
     longer[3] = 9;
-    let version = TicketFormatError::Version { got: 9, expect: 3 };
+    let version = TicketFormatError::Version { got: 9, expect: 4 };
     assert_eq!(ClientTicket::decode(&longer), Err(version));
     assert!(ticket.is_valid(NOW) && !ticket.is_valid(NOW + DAY));
 }

@@ -150,6 +150,9 @@ pub struct Connection {
     pub local: LocalAuth,
     /// Who the peer must be and how it proves it.
     pub remote: RemoteAuth,
+    /// A further shared secret against quantum computers (PPK).
+    #[serde(default)]
+    pub ppk: Ppk,
     /// The IKE SA: algorithms, lifetimes, mobility, liveness.
     #[serde(default)]
     pub ike: Ike,
@@ -212,6 +215,38 @@ pub struct RemoteAuth {
     pub accept_rsa_sha1: bool,
 }
 
+/// Post-quantum pre-shared keys (RFC 8784, RFC 9867): mixed into the session's keys, they keep recorded traffic secret from a quantum
+/// computer even where the key exchange does not. They come beside a secret or certificate, which still prove who is who.
+#[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Ppk {
+    /// The keys, best first, as `[[connection.NAME.ppk.keys]]`. A client names them, and a gateway takes any that it has too.
+    pub keys: Vec<PpkKey>,
+    /// There is no session without one of them. `false`: a peer that has none is done without, as while keys are handed out.
+    pub required: bool,
+    /// Mix the key in before the identities are sent (RFC 9867), if the peer can. `false`: in IKE_AUTH (RFC 8784), which saves a round trip
+    /// where there is no additional key exchange.
+    pub intermediate: bool,
+}
+
+impl Default for Ppk {
+    fn default() -> Self {
+        Self { keys: Vec::new(), required: true, intermediate: true }
+    }
+}
+
+/// One post-quantum pre-shared key. It should be random and at least 32 bytes long.
+#[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct PpkKey {
+    /// Its name at both ends; not secret.
+    pub id: String,
+    /// The key, as text, or hexadecimal after `0x`. Prefer `secret_file`.
+    pub secret: Option<Hidden>,
+    /// File that holds the key; readable by its owner only. A final line break does not count.
+    pub secret_file: Option<PathBuf>,
+}
+
 /// A secret in the file. Never printed.
 #[derive(Clone, Default, Deserialize, JsonSchema)]
 #[serde(transparent)]
@@ -240,7 +275,8 @@ impl Drop for Hidden {
 #[serde(deny_unknown_fields, default)]
 pub struct Ike {
     /// Algorithms in order of preference, each `encryption[-integrity]-prf-group`, such as `aes256gcm16-prfsha384-x25519` or
-    /// `aes256-sha256-modp2048`. Empty: the defaults, which follow RFC 8247.
+    /// `aes256-sha256-modp2048`; additional key exchanges follow as `-ke1_mlkem768` (RFC 9370). Empty: the defaults, which follow RFC 8247
+    /// and offer `x25519-ke1_mlkem768` first.
     pub proposals: Vec<String>,
     /// New keys after this time.
     pub rekey: Seconds,

@@ -2,11 +2,16 @@
 //! pre-shared keys (RFC 9867). Owns what both ends keep until IKE_AUTH: which exchanges are due, IntAuth, and the keys' updates; must
 //! never authenticate anybody. How many exchanges take place is agreed on in the first one, which AUTH covers like all of them, so
 //! that whoever takes one out is found out.
+//!
+//! "The IKE SA MUST NOT be considered as established until the IKE_AUTH exchange is successfully completed." (RFC 9242 section 3.2)
+//! "Implementations MUST ignore non-empty Notification Data if they don't understand its purpose." (RFC 9242 section 3.1)
 
 pub(crate) mod initiator;
+pub(crate) mod ppk;
 pub(crate) mod responder;
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use dormouse_crypto::suites::Group;
 use dormouse_crypto::{Error, PrfKey, Secret};
@@ -35,10 +40,15 @@ pub(crate) enum PpkUse {
 }
 
 impl PpkUse {
-    /// What the notifications of a first message, or of its answer, agree to, if we have a PPK.
+    /// What the notifications of a first message, or of its answer, agree to, if one of these connections has a PPK.
     /// "[...] it MUST return either a USE_PPK_INT or a USE_PPK notification in the response but not both" (RFC 9867 section 3.1)
-    pub(crate) fn of(view: View<'_>, have: bool) -> Self {
-        let intermediate = view.has(NotifyType::IntermediateExchangeSupported);
+    pub(crate) fn of<'a>(
+        view: View<'_>,
+        mut conns: impl Iterator<Item = &'a Arc<Connection>> + Clone,
+    ) -> Self {
+        let have = conns.clone().any(|c| !c.ppks.is_empty());
+        let intermediate = view.has(NotifyType::IntermediateExchangeSupported)
+            && conns.any(|c| !c.ppks.is_empty() && c.ppk_intermediate);
         match () {
             () if !have => Self::No,
             () if intermediate && view.has(NotifyType::UsePpkInt) => Self::Intermediate,
@@ -55,11 +65,14 @@ pub(crate) fn offered(conn: &Connection) -> Vec<Payload> {
     let (additional, ppk) =
         (conn.ike_proposals.iter().any(|p| !p.additional.is_empty()), !conn.ppks.is_empty());
     let mut list = Vec::new();
-    if additional || ppk {
+    let before_auth = ppk && conn.ppk_intermediate;
+    if additional || before_auth {
         list.push(notify(NotifyType::IntermediateExchangeSupported, []));
     }
-    if ppk {
+    if before_auth {
         list.push(notify(NotifyType::UsePpkInt, []));
+    }
+    if ppk {
         list.push(notify(NotifyType::UsePpk, []));
     }
     list

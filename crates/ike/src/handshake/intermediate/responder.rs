@@ -94,6 +94,8 @@ impl HalfOpen {
             return Err(Refused(NotifyType::UnsupportedCriticalPayload, error));
         }
         let view = View(&list);
+        // RFC 9242 section 3.2: the initiator may have moved to port 4500 with this message.
+        self.link.path = path;
         let mut answer = Vec::new();
         let mut secret = None;
         if let Some(group) = self.rounds.due.front().copied() {
