@@ -116,7 +116,7 @@ pub(crate) fn gateway(node: &Node, connections: &[Resolved], now: Instant) -> Op
     Some(control::Gateway {
         sessions: node.gateway_sessions(now).iter().map(session).collect(),
         absent: node.absent_devices().iter().map(absent).collect(),
-        half_open: node.half_open(),
+        half_open: node.ike().half_open(),
         pools: connections.iter().flat_map(|c| &c.pool).map(ToString::to_string).collect(),
     })
 }

@@ -310,7 +310,7 @@ impl Daemon {
                 listen: self.wires.carriers.udp.iter().map(|s| s.local_addr().to_string()).collect(),
                 resolver: self.machine.resolver_in_use.clone(),
                 config: self.config_path.clone(),
-                suspended: self.host.is_suspended(),
+                suspended: self.host.node().is_suspended(),
             },
             connections: self.host.node().client_infos(now).iter().map(connection).collect(),
             sleep,
