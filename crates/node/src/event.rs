@@ -93,8 +93,8 @@ pub enum Order {
         /// The connection.
         connection: String,
     },
-    /// Find the ways to all gateways and report them by [`crate::host::Host::find_ways`], if they are known at once. `fresh`: the network
-    /// may be another one, so names that were looked up in vain are looked up again.
+    /// Find the ways to all gateways and report them by [`crate::host::Host::find_ways`], if they are known at once.
+    /// `fresh`: the network may be another one, so names that were looked up in vain are looked up again.
     FindWays {
         /// The network may be another one.
         fresh: bool,
@@ -133,7 +133,8 @@ pub enum Store {
     SleepHistory(Vec<u8>),
 }
 
-/// An order to the radio. Answered by [`crate::host::Host::radio_off`], [`crate::host::Host::radio_on`] or [`crate::host::Host::radio_failed`].
+/// An order to the radio. Answered by [`crate::host::Host::radio_off`], [`crate::host::Host::radio_on`] or
+/// [`crate::host::Host::radio_failed`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Radio {
     /// Off.

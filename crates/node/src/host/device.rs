@@ -135,8 +135,8 @@ impl Host {
         Some((device.sleeper.report(at), at))
     }
 
-    /// The user or the machine puts the device to sleep. True if [`crate::sleeper::Event::Asleep`] follows once the gateways know, or have had their
-    /// time; false if it is asleep at once.
+    /// The user or the machine puts the device to sleep. True if [`crate::sleeper::Event::Asleep`] follows once the
+    /// gateways know, or have had their time; false if it is asleep at once.
     pub fn suspend(&mut self, now: Instant, reason: Reason) -> bool {
         if self.device.is_none() {
             self.node.suspend(now);
