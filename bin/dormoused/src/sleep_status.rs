@@ -179,7 +179,6 @@ mod tests {
             src_port: ports.map(|p| p.0),
             dst_port: ports.map(|p| p.1),
         };
-        let name = |flow: &Flow| flow_name(flow);
         let tcp = flow(protocol::TCP, "fd00::2", "fd00::1", Some((41_000, 443)));
         assert_eq!(flow_name(&tcp), "tcp [fd00::2]:41000 -> [fd00::1]:443");
         let fragment = flow(protocol::UDP, "10.9.0.2", "10.1.0.1", None);
