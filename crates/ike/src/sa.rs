@@ -125,7 +125,7 @@ impl IkeSa {
 
     /// Where transport mode begins and ends on this SA.
     pub(crate) fn ends(&self) -> Ends {
-        Ends::of(&self.core.link.path, self.mobility.nat())
+        Ends::of(&self.core.link.path, self.mobility.nat)
     }
 
     /// How ESP of this SA travels.
@@ -146,7 +146,7 @@ impl IkeSa {
         };
         self.remove_children(shared);
         // A rival must not take over either; the peer may use it already.
-        shared.actions.extend(self.rekeying.take_rival().and_then(|rival| rival.heir).map(Action::Delete));
+        shared.actions.extend(self.rekeying.rival.take().and_then(|rival| rival.heir).map(Action::Delete));
         self.tasks.clear();
         self.tasks.add_first(DeleteIke, now);
         self.pump(shared, now);
@@ -196,7 +196,7 @@ impl IkeSa {
         shared.by_spi.remove(&self.core.link.local_spi());
         shared.sleepers.remove(self.core.link.id);
         // Our own rekeying dies with the SA; the peer's survives (RFC 7296 section 2.25.2).
-        shared.actions.extend(self.rekeying.take_rival().and_then(|rival| rival.heir).map(Action::Delete));
+        shared.actions.extend(self.rekeying.rival.take().and_then(|rival| rival.heir).map(Action::Delete));
         self.followups.clear(shared);
         if !self.stage.bears_name() {
             return;
@@ -232,7 +232,7 @@ impl IkeSa {
         self.upkeep.inherit(upkeep);
         self.dormancy.inherit(dormancy);
         self.tasks.inherit(tasks, core.requests.flights().map(|flight| &flight.exchange), now);
-        if self.upkeep.is_probing() {
+        if self.upkeep.probe.is_some() {
             self.tasks.add_first(Liveness::urgent(), now);
         }
         if self.renews_tickets() {

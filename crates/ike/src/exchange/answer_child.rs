@@ -84,7 +84,7 @@ impl IkeSa {
     /// Whether additional key exchanges of our rekeying of `old` are under way.
     fn follows_up(&self, old: ChildId) -> bool {
         self.core.requests.flights().any(|flight| {
-            matches!(&flight.exchange, Exchange::CreateChild(new) if new.is_following() && new.aim() == Aim::InPlaceOf(old))
+            matches!(&flight.exchange, Exchange::CreateChild(new) if new.is_following() && new.aim == Aim::InPlaceOf(old))
         })
     }
 
@@ -95,7 +95,7 @@ impl IkeSa {
 
     /// Whether an answer may come that makes a CHILD SA which the peer has already.
     pub(crate) fn creating_child(&self) -> bool {
-        self.core.requests.flights().any(|flight| flight.exchange.creates_child())
+        self.core.requests.flights().any(|flight| matches!(flight.exchange, Exchange::CreateChild(_)))
     }
 
     fn create_child(

@@ -38,7 +38,7 @@ pub(crate) enum Aim {
 /// See the module's text.
 #[derive(Debug)]
 pub(crate) struct CreateChild {
-    aim: Aim,
+    pub(super) aim: Aim,
     /// How often the peer had no time for it.
     refusals: u32,
     /// The group that the peer asked for, and those that it has seen.
@@ -92,10 +92,6 @@ impl CreateChild {
 
     pub(crate) fn rekey(old: ChildId) -> Self {
         Self::new(Aim::InPlaceOf(old), 0)
-    }
-
-    pub(crate) const fn aim(&self) -> Aim {
-        self.aim
     }
 
     const fn replaces(&self) -> Option<ChildId> {
@@ -214,7 +210,7 @@ impl Run for CreateChild {
             Err(error) => (false, Err(error)),
         };
         if !sa.creating_child() {
-            sa.children.forget_early_deletes();
+            sa.children.early_deletes.clear();
         }
         match (accepted, old) {
             (Ok(child), Some(old)) => {
@@ -337,7 +333,7 @@ impl Sent {
         nr: &[u8],
         secrets: &[Secret],
     ) -> Result<ChildId, NegotiationError> {
-        if sa.children.was_deleted_early(agreed.spi_out) {
+        if sa.children.early_deletes.contains(&agreed.spi_out) {
             return Err(NegotiationError::Notified("a Delete of the same CHILD SA first".to_owned()));
         }
         let origin = Origin {

@@ -212,7 +212,7 @@ impl Sent {
     /// "[...] the initiator of this exchange just stops the rekeying process, and it MUST NOT initiate the IKE_FOLLOWUP_KE exchange" (RFC
     /// 9370 section 2.2.4)
     fn may_follow(&self, sa: &mut IkeSa, shared: &mut Shared, now: Instant, nr: &[u8]) -> bool {
-        let rival = sa.rekeying.take_rival();
+        let rival = sa.rekeying.rival.take();
         let lost =
             rival.as_ref().is_some_and(|rival| self.nonce.as_slice().min(nr) < rival.lowest.as_slice());
         if sa.is_live() && !lost {
@@ -241,7 +241,7 @@ impl Sent {
         }
         let our_lowest = self.nonce.as_slice().min(nr);
         let from = sa.core.id();
-        match sa.rekeying.take_rival() {
+        match sa.rekeying.rival.take() {
             Some(rival) if our_lowest < rival.lowest.as_slice() => {
                 shared.actions.push_back(Action::Delete(ours));
                 if let Some(heir) = rival.heir {
@@ -288,7 +288,7 @@ impl IkeSa {
             fragmentation: self.core.link.fragmentation,
             stats: Stats::default(),
         };
-        let (mobike, nat) = (self.mobility.is_mobike(), self.mobility.nat());
+        let (mobike, nat) = (self.mobility.mobike, self.mobility.nat);
         let mobility = Mobility::new(&link.conn, mobike, nat, None, Vec::new());
         // "The new IKE SA MUST reset its message counters to 0." (RFC 7296 section 2.18)
         let birth = Birth {
@@ -299,7 +299,7 @@ impl IkeSa {
             client: self.core.client,
             assigned: self.core.assigned.clone(),
             mobility,
-            dormancy: self.dormancy.is_open(),
+            dormancy: self.dormancy.open,
             next_ids: (0, 0),
         };
         let mut sa = IkeSa::new(shared, now, birth);
@@ -309,7 +309,7 @@ impl IkeSa {
 
     /// Our rekeying came to nothing. If the peer's succeeded meanwhile, its successor takes over.
     pub(crate) fn rival_wins(&mut self, shared: &mut Shared, now: Instant) -> bool {
-        let Some(heir) = self.rekeying.take_rival().and_then(|rival| rival.heir) else { return false };
+        let Some(heir) = self.rekeying.rival.take().and_then(|rival| rival.heir) else { return false };
         shared.actions.push_back(Action::Inherit { from: self.core.id(), to: heir });
         self.supersede(now);
         true
@@ -328,7 +328,7 @@ impl IkeSa {
         // past CREATE_CHILD_SA.
         let following = |e: &Exchange| matches!(e, Exchange::RekeyIke(ours) if ours.is_following());
         let ahead = self.core.requests.flights().any(|flight| following(&flight.exchange));
-        if !self.is_live() || busy_with_children || ahead || self.rekeying.rival().is_some() {
+        if !self.is_live() || busy_with_children || ahead || self.rekeying.rival.is_some() {
             return Answer::refuse(Kind::RekeyIke, NotifyType::TemporaryFailure);
         }
         match self.rekey_as_responder(shared, now, view) {
@@ -374,7 +374,7 @@ impl IkeSa {
             return Ok(payloads);
         }
         if self.rekeying_ike() {
-            self.rekeying.set_rival(Rival { heir: None, lowest: heir.lowest().to_vec() });
+            self.rekeying.rival = Some(Rival { heir: None, lowest: heir.lowest().to_vec() });
         }
         let goal = Goal::Ike(Box::new(heir));
         payloads.push(self.followups.begin(shared, now, &suite.additional, secret, goal));
@@ -400,7 +400,7 @@ impl IkeSa {
         let ticket = successor.answer_ticket_request(shared, now, view);
         shared.actions.push_back(Action::Spawn(successor));
         if self.rekeying_ike() {
-            self.rekeying.set_rival(Rival { heir: Some(heir.id), lowest: heir.lowest().to_vec() });
+            self.rekeying.rival = Some(Rival { heir: Some(heir.id), lowest: heir.lowest().to_vec() });
         } else {
             shared.actions.push_back(Action::Inherit { from: self.core.id(), to: heir.id });
             self.supersede(now);
