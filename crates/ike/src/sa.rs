@@ -147,7 +147,7 @@ impl IkeSa {
         self.remove_children(shared);
         // A rival must not take over either; the peer may use it already.
         shared.actions.extend(self.rekeying.rival.take().and_then(|rival| rival.heir).map(Action::Delete));
-        self.tasks.clear();
+        self.tasks.queue.clear();
         self.tasks.add_first(DeleteIke, now);
         self.pump(shared, now);
     }

@@ -191,7 +191,7 @@ impl FollowUps {
 
 impl IkeSa {
     /// "If the responder receives an IKE_FOLLOWUP_KE message for which it does not have a key exchange state, it MUST send back a new
-    /// error type notification called "STATE_NOT_FOUND"." (RFC 9370 section 2.2.4)
+    /// error type notification called [...]" (RFC 9370 section 2.2.4): STATE_NOT_FOUND.
     pub(crate) fn answer_followup(&mut self, shared: &mut Shared, now: Instant, view: View<'_>) -> Answer {
         self.followups.expire(shared, now);
         let Some(mut series) = self.followups.take(view) else {
