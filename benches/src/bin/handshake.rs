@@ -113,11 +113,26 @@ fn raw_rows<'a>() -> Result<Vec<Row<'a>>> {
     ])
 }
 
+/// The client's connection without additional key exchanges: what they cost is a row of its own.
+fn classical(mut connection: Connection) -> Arc<Connection> {
+    connection.ike_proposals.retain(|proposal| proposal.additional.is_empty());
+    Arc::new(connection)
+}
+
 /// A pair of ends with an SA between them, and the client's connection.
 fn established(proof: Proof) -> Result<(Pair, Arc<Connection>)> {
+    between(proof, classical)
+}
+
+/// The same as configured by default, with ML-KEM-768.
+fn hybrid(proof: Proof) -> Result<(Pair, Arc<Connection>)> {
+    between(proof, Arc::new)
+}
+
+fn between(proof: Proof, client: fn(Connection) -> Arc<Connection>) -> Result<(Pair, Arc<Connection>)> {
     let pki = Pki::new(proof)?;
     let mut pair = Pair::new(pki.gateway()?);
-    let connection = Arc::new(pki.client(0)?);
+    let connection = client(pki.client(0)?);
     pair.connect(&connection)?;
     Ok((pair, connection))
 }
@@ -127,10 +142,10 @@ fn crowded() -> Result<(Pair, Arc<Connection>)> {
     let pki = Pki::new(Proof::Psk)?;
     let mut pair = Pair::new(pki.gateway()?);
     for number in 1..=CROWD {
-        pair.connect_beside(&Arc::new(pki.client(number)?))?;
+        pair.connect_beside(&classical(pki.client(number)?))?;
         pair.leave();
     }
-    let connection = Arc::new(pki.client(0)?);
+    let connection = classical(pki.client(0)?);
     pair.connect(&connection)?;
     Ok((pair, connection))
 }
@@ -140,15 +155,18 @@ fn rows<'a>(wanted: &str) -> Result<Vec<Row<'a>>> {
     type Setup = fn() -> Result<(Pair, Arc<Connection>)>;
     let psk: Setup = || established(Proof::Psk);
     let rsa: Setup = || established(Proof::Rsa2048);
-    let exchanges: [(&'static str, Setup, Step); 12] = [
+    let exchanges: [(&'static str, Setup, Step); 15] = [
         ("full handshake, PSK", psk, |pair, conn| pair.connect(conn)),
         ("full handshake, RSA-2048", rsa, |pair, conn| pair.connect(conn)),
         ("full handshake, ECDSA P-256", || established(Proof::EcdsaP256), |pair, conn| pair.connect(conn)),
+        ("full handshake, PSK, ML-KEM-768", || hybrid(Proof::Psk), |pair, conn| pair.connect(conn)),
+        ("full handshake, RSA, ML-KEM-768", || hybrid(Proof::Rsa2048), |pair, conn| pair.connect(conn)),
         ("resumption", rsa, |pair, conn| pair.resume(conn)),
         ("MOBIKE update", rsa, |pair, _| pair.update()),
         ("liveness check", rsa, |pair, _| pair.probe()),
         ("rekeying of the CHILD SA", rsa, |pair, _| pair.rekey_child()),
         ("rekeying of the IKE SA", rsa, |pair, _| pair.rekey_ike()),
+        ("rekeying of the IKE SA, ML-KEM-768", || hybrid(Proof::Psk), |pair, _| pair.rekey_ike()),
         ("full handshake, PSK, crowd", crowded, |pair, conn| pair.connect(conn)),
         ("resumption, crowd", crowded, |pair, conn| pair.resume(conn)),
         ("MOBIKE update, crowd", crowded, |pair, _| pair.update()),
