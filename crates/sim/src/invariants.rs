@@ -36,7 +36,14 @@ pub(crate) struct Invariants {
 
 impl Invariants {
     /// An end hands a datagram to its network.
-    pub(crate) fn sends(&mut self, device: bool, path: &Path, datagram: &[u8], inner: [Option<IpAddr>; 2]) {
+    pub(crate) fn sends(
+        &mut self,
+        device: bool,
+        path: &Path,
+        datagram: &[u8],
+        inner: Option<IpAddr>,
+        servers: &[[IpAddr; 2]],
+    ) {
         let end = if device { "device" } else { "gateway" };
         let message = match (path.carrier, classify_natt(datagram)) {
             (Carrier::Ike, _) => Some(datagram),
@@ -56,9 +63,13 @@ impl Invariants {
                 }
             }
         }
-        if let [Some(IpAddr::V4(a)), Some(IpAddr::V4(b))] = inner {
-            let (there, back) = ([a.octets(), b.octets()].concat(), [b.octets(), a.octets()].concat());
-            let clear = datagram.windows(8).any(|w| w == there || w == back);
+        if let Some(IpAddr::V4(inner)) = inner {
+            let own = inner.octets();
+            let server =
+                |w: &[u8]| servers.iter().any(|[v4, _]| matches!(v4, IpAddr::V4(v4) if v4.octets() == w));
+            let clear = datagram
+                .windows(8)
+                .any(|w| w[..4] == own && server(&w[4..]) || w[4..] == own && server(&w[..4]));
             assert!(!clear, "the {end} sent an inner packet in clear; {datagram:x?}");
         }
     }
