@@ -19,7 +19,7 @@ impl IkeSa {
         id: u32,
         view: View<'_>,
     ) -> Answer {
-        let mut parts = Vec::from_iter(self.answer_delete(shared, view));
+        let mut parts = Vec::from_iter(self.answer_delete(shared, now, view));
         if parts.iter().any(|part| part.fate != Fate::Lives) {
             return parts.swap_remove(0);
         }

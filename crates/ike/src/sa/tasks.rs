@@ -9,6 +9,7 @@ use dormouse_sansio::{Deadline, Instant};
 use super::stage::CLOSE_FOR;
 use super::{IkeSa, Stage};
 use crate::action::Action;
+use crate::child::Children;
 use crate::event::CloseReason;
 use crate::exchange::Exchange;
 use crate::shared::Shared;
@@ -56,9 +57,11 @@ impl Tasks {
         self.queue.retain(|p| !p.exchange.has_aim_of(exchange));
     }
 
-    /// Whether another CHILD SA is still to be asked for.
-    fn creates_child(&self) -> bool {
-        self.queue.iter().any(|p| p.exchange.creates_child())
+    /// Whether a CHILD SA is still to be asked for, other than again.
+    fn creates_child(&self, children: &Children) -> bool {
+        let first =
+            |e: &Exchange| matches!(e, Exchange::CreateChild(new) if !children.was_set_back(new.aim()));
+        self.queue.iter().any(|p| first(&p.exchange))
     }
 
     pub(super) fn clear(&mut self) {
@@ -127,7 +130,7 @@ impl IkeSa {
                 None => break,
             }
         }
-        if !closing && !self.tasks.creates_child() && !self.creating_child() {
+        if !closing && !self.tasks.creates_child(&self.children) && !self.creating_child() {
             shared.actions.extend(self.upkeep.take_predecessor().map(Action::Close));
         }
     }
