@@ -143,7 +143,7 @@ impl Settings {
         (settings.outer, settings.inner) = (pick(&mut rng, &families), pick(&mut rng, &families));
         settings.certificates = rng.below(3) == 0;
         settings.draw_ike(&mut rng);
-        settings.draw_further(&mut rng);
+        settings.draw_further(&mut rng, &both[1].1);
         settings
     }
 
@@ -162,11 +162,10 @@ impl Settings {
         self.gateway.push(("ike", format!("return_routability = {}", rng.below(3) == 0)));
     }
 
-    /// Further CHILD SAs, which an end may lack that the other has.
-    fn draw_further(&mut self, rng: &mut Seeded) {
+    /// Further CHILD SAs with the suite of the first one. An end may lack one that the other has.
+    fn draw_further(&mut self, rng: &mut Seeded, suite: &str) {
         for Further { section, network, .. } in &FURTHER {
             let drawn = rng.below(3) > 0;
-            let [_, (_, suite)] = suites(rng);
             let sides = [("remote", String::new()), ("local", "remote = [\"dynamic\"]\n".to_owned())];
             for (end, (side, other)) in [&mut self.device, &mut self.gateway].into_iter().zip(sides) {
                 let (rekey, pad) = (pick(rng, &[10, 60, 3_600]), pick(rng, &[0, 0, 256]));

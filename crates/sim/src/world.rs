@@ -298,6 +298,7 @@ impl World {
             }
             Step::RekeyChild(both) => self.rekey(both, Node::rekey_children),
             Step::RekeyIke(both) => self.rekey(both, Node::rekey_ike_sas),
+            Step::DeleteChild(number) => self.delete_child(usize::from(number)),
             Step::Fuse { gateway, outputs, down } => self.light(gateway, outputs, down),
             Step::DownUp(time) => {
                 let now = self.now();
@@ -419,6 +420,14 @@ impl World {
         self.device_mut().with(now, |host| rekey(host.node_mut(), now));
         if both {
             self.gateway_mut().with(now, |host| rekey(host.node_mut(), now));
+        }
+    }
+
+    fn delete_child(&mut self, number: usize) {
+        let (now, sessions) = (self.now(), self.gateway().node().map(|n| n.gateway_sessions(self.now())));
+        let children: Vec<_> = sessions.iter().flatten().flat_map(|s| &s.children).map(|c| c.id).collect();
+        if let Some(id) = children.get(number % children.len().max(1)).copied() {
+            self.gateway_mut().with(now, |host| host.node_mut().delete_child(now, id));
         }
     }
 
