@@ -63,6 +63,8 @@ pub(crate) struct Child {
 #[derive(Debug, Default)]
 pub(crate) struct Children {
     all: BTreeMap<ChildId, Child>,
+    /// The one that was made with the session, or what replaced it: the one of several that both ends can tell. It may be gone.
+    first: Option<ChildId>,
     /// SPIs that the peer deleted before the answer that makes them has come.
     early_deletes: Vec<u32>,
     /// By its index in the connection: how often the peer has refused or deleted a CHILD SA, and when it did so last.
@@ -72,8 +74,9 @@ pub(crate) struct Children {
 impl Children {
     /// "the other surviving new IKE SA MUST inherit all the Child SAs" (RFC 7296 section 2.8.2)
     pub(crate) fn inherit(&mut self, old: &mut Self) {
-        let Self { all, early_deletes: _, setbacks } = old;
+        let Self { all, first, early_deletes: _, setbacks } = old;
         self.all = std::mem::take(all);
+        self.first = first.take();
         self.setbacks = std::mem::take(setbacks);
     }
 
@@ -85,7 +88,15 @@ impl Children {
         self.all.get_mut(&id)
     }
 
-    pub(crate) fn insert(&mut self, child: Child) {
+    /// The CHILD SA that was made with the session, or what replaced it.
+    pub(crate) fn first(&self) -> Option<&Child> {
+        self.get(self.first?)
+    }
+
+    pub(crate) fn insert(&mut self, child: Child, replaces: Option<ChildId>) {
+        if self.first.is_none() || self.first == replaces {
+            self.first = Some(child.id);
+        }
         self.all.insert(child.id, child);
     }
 
