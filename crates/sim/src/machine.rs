@@ -213,6 +213,12 @@ impl Machine {
         self.radio.as_ref().is_none_or(|r| r.on)
     }
 
+    /// It would hear something.
+    #[must_use]
+    pub fn listens(&self) -> bool {
+        self.host.is_some() && self.radio_is_on()
+    }
+
     /// The radio is off because its controller wants it so.
     #[must_use]
     pub fn is_asleep(&self, now: Instant) -> bool {

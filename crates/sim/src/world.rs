@@ -1,12 +1,11 @@
 //! The world: two hosts, the links and the NAT between them, and one clock. Owns time and the laws of the network.
 
-use crate::ends::{CONNECTION, GATEWAY, KEEP, ROTATE, device, gateway};
+use crate::ends::{CONNECTION, EPOCH, GATEWAY, device, gateway, ticket_keys};
 use crate::invariants::Invariants;
 use crate::machine::{Disk, Machine};
 use crate::script::{Script, Step};
 use crate::settings::{LIVENESS, Settings};
 use crate::topology::{Astray, MachineId, Moment, NetworkId, Topology};
-use dormouse_ike::ticket::TicketKeys;
 use dormouse_netem::{LinkConfig, NatConfig};
 use dormouse_node::ladder::{Rung, State};
 use dormouse_node::sleeper::{Cause, Reason};
@@ -16,9 +15,9 @@ use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
+/// The device's name.
+const DEVICE: &str = "device";
 const NAT_OUTSIDE: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 6);
-/// Wall-clock time at the world's beginning.
-const EPOCH: u64 = 1_800_000_000;
 
 /// An access network of the device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -82,12 +81,10 @@ impl World {
         nat.idle = settings.nat_idle;
         let (a, b) = (net.add_network(link, None), net.add_network(link, Some(nat)));
         let centre = net.add_network(LinkConfig::default(), None);
-        let unix = UnixTime(EPOCH);
-        let keys = TicketKeys::generate(unix, ROTATE, KEEP, &mut net.rng().fork());
-        let disk = Disk { ticket_keys: keys.export().as_bytes().to_vec(), ..Disk::default() };
-        let mut device = Machine::new(device(&settings, net.rng(), Instant::ZERO, unix));
+        let disk = Disk { ticket_keys: ticket_keys(net.rng(), EPOCH), ..Disk::default() };
+        let mut device = Machine::new(device(&settings, DEVICE, net.rng(), Instant::ZERO, EPOCH));
         device.gateways.insert(CONNECTION.into(), settings.outer.of(GATEWAY));
-        let mut gateway = Machine::new(gateway(&settings, net.rng(), &disk, Instant::ZERO, unix));
+        let mut gateway = Machine::new(gateway(&settings, DEVICE, net.rng(), &disk, Instant::ZERO, EPOCH));
         gateway.disk = disk;
         let (device, gateway) = (net.add_machine(device), net.add_machine(gateway));
         net.place(gateway, Some((centre, GATEWAY.to_vec())));
@@ -435,24 +432,23 @@ impl World {
         let (now, unix) = (self.now(), self.unix());
         self.lives += 1;
         if !keys_survive {
-            let keys = TicketKeys::generate(unix, ROTATE, KEEP, &mut self.net.rng().fork());
-            self.gateway_mut().disk.ticket_keys = keys.export().as_bytes().to_vec();
+            self.gateway_mut().disk.ticket_keys = ticket_keys(self.net.rng(), unix);
         }
         let disk = self.gateway().disk.clone();
-        let host = gateway(&self.settings, self.net.rng(), &disk, now, unix);
+        let host = gateway(&self.settings, DEVICE, self.net.rng(), &disk, now, unix);
         self.gateway_mut().restart(now, host);
     }
 
     fn start_device(&mut self) {
         let (now, unix) = (self.now(), self.unix());
         self.lives += 1;
-        let host = device(&self.settings, self.net.rng(), now, unix);
+        let host = device(&self.settings, DEVICE, self.net.rng(), now, unix);
         self.device_mut().restart(now, host);
         self.connect();
     }
 
     fn unix(&self) -> UnixTime {
-        UnixTime(EPOCH) + (self.now() - Instant::ZERO)
+        EPOCH + (self.now() - Instant::ZERO)
     }
 
     /// After any story: with a good network, whichever of the two, the session is up within a bounded time, data flows both ways,
