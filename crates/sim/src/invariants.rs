@@ -5,7 +5,8 @@
 //! - No inner packet is seen in clear between the two ends.
 //! - A packet arrives once; one of the device's once more for each session that it has made since, because what it sent in doubt
 //!   goes out again when an SA is declared lost.
-//! - A ticket is accepted once.
+//! - A ticket is accepted once, and what must be stored of it is stored before any datagram leaves ([`crate::Machine::flush`]).
+//! - A packet that a device is handed is sent, held or counted as lost.
 //! - No timer of the gateway sends anything while its only sessions are those of devices that it knows to sleep.
 
 use crate::machine::Machine;
@@ -107,6 +108,8 @@ impl Invariants {
                 );
             }
         }
+        let vanished = device.vanished();
+        assert_eq!(vanished, 0, "packets vanished in the device; {vanished}");
         for record in gateway.disk.spent[spent..].chunks(RECORD.0) {
             let fresh = self.tickets.insert(record[..RECORD.1.min(record.len())].to_vec());
             assert!(fresh, "a ticket was accepted twice; {record:x?}");
