@@ -313,8 +313,8 @@ impl Machine {
             if let Some(left) = &mut self.fuse {
                 if *left == 0 {
                     self.crash();
-                    // What it was about to send has died with it.
-                    return self.handed = self.handed.min(self.sealed + self.past.0 + self.past.1);
+                    // What it was about to send, or to report as sent again, has died with it.
+                    return self.handed = self.sealed + self.past.0 + self.past.1;
                 }
                 *left -= 1;
             }
