@@ -4,8 +4,8 @@
 
 use std::sync::Arc;
 
-use dormouse_crypto::cert::{Certificate, Identity};
 use dormouse_crypto::DhPrivate;
+use dormouse_crypto::cert::{Certificate, Identity};
 use dormouse_sansio::{Class, Instant, Path};
 use dormouse_wire::ike::dormancy::vendor_id;
 use dormouse_wire::ike::{AuthMethod, ExchangeType, Header, Id, NotifyType, Payload, unsupported_critical};

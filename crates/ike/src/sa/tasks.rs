@@ -59,8 +59,7 @@ impl Tasks {
 
     /// Whether a CHILD SA is still to be asked for, other than again.
     fn creates_child(&self, children: &Children) -> bool {
-        let first =
-            |e: &Exchange| matches!(e, Exchange::CreateChild(new) if !children.was_set_back(new.aim));
+        let first = |e: &Exchange| matches!(e, Exchange::CreateChild(new) if !children.was_set_back(new.aim));
         self.queue.iter().any(|p| first(&p.exchange))
     }
 
