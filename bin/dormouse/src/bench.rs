@@ -1,8 +1,6 @@
 //! `dormouse bench`: what each security setting costs on this machine. Thin over `dormouse_lab::bench`; owns arguments,
 //! progress and the summary.
 
-mod far;
-
 use std::fmt::Write as _;
 use std::io::Write as _;
 use std::path::PathBuf;
@@ -11,9 +9,9 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use clap::{Args, Subcommand};
-use dormouse_lab::bench::{self, Against, Campaign, Ended, Lost, Part, Request, Unprivileged};
+use dormouse_lab::bench::{self, Against, Campaign, Ended, Far, Lost, Part, Request, Unprivileged};
 use dormouse_lab::results::Results;
 use dormouse_lab::results::format::{Metric, Round, Sample, What};
 use dormouse_lab::results::stats;
@@ -73,22 +71,23 @@ pub(crate) struct BenchArgs {
     /// Compare our primitives with `openssl speed` instead
     #[arg(long)]
     openssl: bool,
-    /// Measure over the link to the machine that serves there
-    #[arg(long, value_name = "ADDRESS:PORT", conflicts_with = "openssl")]
-    peer: Option<String>,
-    /// Be the other machine: for whoever knows the secret that is printed, one after the other, until interrupted
-    #[arg(long, value_name = "ADDRESS:PORT", conflicts_with_all = ["peer", "out", "resume", "what", "suites", "sizes", "cores", "governors", "files", "rates", "stream_seconds", "profile", "repeat", "quick", "plan", "openssl"])]
-    serve: Option<String>,
-    /// File of the secret: --serve writes it there instead of printing it, --peer reads it (- for standard input)
-    #[arg(long, value_name = "FILE")]
-    secret: Option<PathBuf>,
+    /// Measure over the link to this machine, a destination of ssh: as root, or with --far-command
+    #[arg(long, value_name = "HOST", conflicts_with = "openssl")]
+    far: Option<String>,
+    /// How dormouse is started there, as in "sudo dormouse"
+    #[arg(long, value_name = "COMMAND", default_value = "dormouse", requires = "far")]
+    far_command: String,
 }
 
 #[derive(Debug, Subcommand)]
 enum BenchCommand {
-    /// Answer jobs from standard input (for the process whose AES instructions are hidden)
+    /// Answer jobs from standard input: without AES instructions, or for another machine
     #[command(hide = true)]
-    Worker,
+    Worker {
+        /// The connection from that machine, as in SSH_CONNECTION
+        #[arg(long)]
+        link: Option<String>,
+    },
     /// Be one end of a tunnel that is measured, until standard input is closed
     #[command(hide = true)]
     Forward,
@@ -101,7 +100,7 @@ enum BenchCommand {
 pub(crate) fn run(args: &BenchArgs, json: bool) -> Result<ExitCode> {
     if let Some(command) = &args.command {
         match command {
-            BenchCommand::Worker => bench::serve()?,
+            BenchCommand::Worker { link } => bench::serve(link.as_deref())?,
             BenchCommand::Forward => bench::forward()?,
         }
         return Ok(ExitCode::SUCCESS);
@@ -109,12 +108,6 @@ pub(crate) fn run(args: &BenchArgs, json: bool) -> Result<ExitCode> {
     let interrupted = Arc::new(AtomicBool::new(false));
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP] {
         signal_hook::flag::register(signal, interrupted.clone())?;
-    }
-    if let Some(address) = &args.serve {
-        return match far::serve(address, args.secret.as_deref(), &interrupted) {
-            Err(error) if error.is::<Unprivileged>() => unprivileged(&error),
-            served => served.map(|()| ExitCode::SUCCESS),
-        };
     }
     if args.openssl {
         return openssl(args, json, &interrupted);
@@ -184,21 +177,18 @@ fn unprivileged(error: &anyhow::Error) -> Result<ExitCode> {
 
 /// Says how a campaign that was interrupted goes on.
 fn continued(args: &BenchArgs) {
-    let peer = args.peer.as_ref().map(|peer| format!(" --peer {peer}")).unwrap_or_default();
+    let far = args.far.as_ref().map(|host| format!(" --far {host}")).unwrap_or_default();
     match args.resume.as_ref().or(args.out.as_ref()) {
-        Some(path) => eprintln!("interrupted; dormouse bench --resume {}{peer} continues", path.display()),
+        Some(path) => eprintln!("interrupted; dormouse bench --resume {}{far} continues", path.display()),
         None => eprintln!("interrupted; with --out FILE it could be continued"),
     }
 }
 
 fn planned(args: &BenchArgs) -> Result<Campaign> {
-    let peer = match &args.peer {
-        Some(address) if !args.plan => Some(far::connect(address, args.secret.as_deref())?),
-        None if args.secret.is_some() => bail!("--secret is of use with --peer or --serve"),
-        _ => None,
-    };
+    let reached = args.far.as_ref().filter(|_| !args.plan);
+    let far = reached.map(|host| Far::reach(host, &args.far_command)).transpose()?;
     if let Some(path) = &args.resume {
-        return Campaign::resume(path, peer);
+        return Campaign::resume(path, far);
     }
     let request = Request {
         parts: args.what.clone(),
@@ -213,11 +203,11 @@ fn planned(args: &BenchArgs) -> Result<Campaign> {
         profile: args.profile.clone(),
         quick: args.quick,
         compare_governors: false,
-        between: args.peer.is_some(),
+        between: args.far.is_some(),
         seed: args.seed,
     };
     let out = if args.plan { None } else { args.out.clone() };
-    Campaign::new(&request, std::env::args().collect(), out, peer)
+    Campaign::new(&request, std::env::args().collect(), out, far)
 }
 
 fn minutes(time: Duration) -> String {
