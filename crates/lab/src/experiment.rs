@@ -72,7 +72,8 @@ pub struct Claim {
     pub paper: String,
     /// Our figure.
     pub ours: String,
-    /// Why they differ, or what they agree on.
+    /// What the measurements say about why; empty if nothing.
+    #[serde(skip_serializing_if = "String::is_empty")]
     pub why: String,
     /// Whether ours goes the way of the claim; absent where that is no question of yes or no.
     #[serde(skip_serializing_if = "Option::is_none")]

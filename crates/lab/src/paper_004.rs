@@ -88,7 +88,7 @@ fn claims(results: &Results, bootstrap: &Bootstrap) -> Vec<Claim> {
             place: rule.place.to_owned(),
             claim: rule.rule.to_owned(),
             paper: rule.paper.to_owned(),
-            why: explain::why(results, bootstrap, rule.id, rule.finding),
+            why: explain::why(results, bootstrap, rule.id),
             ours: rule.ours,
             finding: Some(rule.finding),
         })

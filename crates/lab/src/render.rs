@@ -25,16 +25,14 @@ pub fn text(report: &Report) -> String {
     out.push('\n');
     for claim in &report.claims {
         let _ = writeln!(out, "{} ({})", claim.claim, claim.place);
-        let _ = writeln!(
-            out,
-            "    paper  {}\n    ours   {}\n    why    {}\n",
-            claim.paper, claim.ours, claim.why
-        );
-        if let Some(finding) = claim.finding {
-            // Before the blank line that ends the claim.
-            out.truncate(out.trim_end().len());
-            let _ = writeln!(out, "\n    so     {}\n", finding.words());
+        let _ = writeln!(out, "    paper  {}\n    ours   {}", claim.paper, claim.ours);
+        if !claim.why.is_empty() {
+            let _ = writeln!(out, "    why    {}", claim.why);
         }
+        if let Some(finding) = claim.finding {
+            let _ = writeln!(out, "    so     {}", finding.words());
+        }
+        out.push('\n');
     }
     for table in &report.tables {
         text_table(&mut out, table);
