@@ -7,11 +7,10 @@
 //! The library that unpacks Parquet panics on some damaged files. What it panics over is a loss like any other here: see
 //! [`guarded`].
 
-use std::cell::Cell;
 use std::fs::File;
 use std::io::Write;
 use std::panic::{self, AssertUnwindSafe};
-use std::sync::{Arc, Once};
+use std::sync::Arc;
 
 use parquet::basic::{Compression, ZstdLevel};
 use parquet::data_type::{ByteArray, ByteArrayType, Int32Type, Int64Type};
@@ -293,27 +292,10 @@ impl PeriodReader {
     }
 }
 
-thread_local! {
-    /// Whether a panic of this thread is going to be caught and reported as damage.
-    static CAUGHT: Cell<bool> = const { Cell::new(false) };
-}
-
-/// Runs the library on bytes that it may not be prepared for. A panic becomes an error that quotes it, and does not appear on
-/// standard error beside it.
+/// Runs the library on bytes that it may not be prepared for: a panic becomes an error that quotes it.
 fn guarded<T>(read: impl FnOnce() -> Result<T, ParquetError>) -> Result<T, ParquetError> {
-    static QUIET: Once = Once::new();
-    QUIET.call_once(|| {
-        let report = panic::take_hook();
-        panic::set_hook(Box::new(move |info| {
-            if !CAUGHT.get() {
-                report(info);
-            }
-        }));
-    });
-    CAUGHT.set(true);
     // What was half read is dropped with the panic: no state of ours is seen again.
     let outcome = panic::catch_unwind(AssertUnwindSafe(read));
-    CAUGHT.set(false);
     outcome.unwrap_or_else(|panic| {
         let words = panic.downcast_ref::<String>().map(String::as_str);
         let words = words.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no reason given");
