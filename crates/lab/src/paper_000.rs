@@ -5,16 +5,17 @@ use anyhow::Context as _;
 use dormouse_energy::account::Settings;
 use dormouse_energy::model::Resumption;
 use dormouse_energy::profile::Profile;
+use dormouse_report::{Chart, Mark};
 use dormouse_trace::analyse::{Analysis, Options, account, survey_all};
 use dormouse_trace::clients::{Client, Directory};
 use dormouse_trace::flow::Spread;
 use dormouse_trace::generate::{Population, Recipe, write};
 use dormouse_trace::input::Input;
-use dormouse_trace::report::chart::{Chart, Mark};
 use dormouse_trace::report::charts;
 use dormouse_trace::report::figures::{Figures, LOADS, Questions};
 
-use crate::experiment::{Claim, Context, Experiment, Figure, Report};
+use crate::experiment::{Context, Experiment, Figure, Report};
+use crate::judge::Claim;
 
 /// The experiment.
 pub const EXPERIMENT: Experiment = Experiment {
@@ -141,22 +142,14 @@ fn claims(results: &Results, questions: &Questions) -> Vec<Claim> {
     let (paper, ours) = (saved_by(results, "paper"), saved_by(results, "dormouse"));
     let mean = |v: &[f64]| charts::mean(v.iter().copied()).unwrap_or(0.0);
     let of_maximum = |v: &[f64]| 100.0 * mean(v) / mean(&optimum).max(f64::MIN_POSITIVE);
-    let claim = |place: &str, claim: &str, paper: &str, ours: String| Claim {
-        place: place.to_owned(),
-        claim: claim.to_owned(),
-        paper: paper.to_owned(),
-        ours,
-        why: String::new(),
-        finding: None,
-    };
     let mut claims = vec![
-        claim(
+        Claim::new(
             "section 3.4",
             "Connections that gain at all, clairvoyant, 20 clients at the gateway",
             "78 %",
             format!("{:.1} %", share(&optimum, |v| v > 0.0)),
         ),
-        claim(
+        Claim::new(
             "sections 3.5 and 6",
             "Connections that save 20 % or more of their idle energy with an online scheduler",
             "more than 50 %",
@@ -168,14 +161,14 @@ fn claims(results: &Results, questions: &Questions) -> Vec<Claim> {
         ),
     ];
     claims.extend(best_thresholds(results).map(|(alpha, beta, best, theirs)| {
-        claim(
+        Claim::new(
             "section 3.5",
             "Best thresholds",
             "alpha 0.5, beta 0.8",
             format!("alpha {alpha}, beta {beta} (mean saving {best:.2} %; 0.5 and 0.8 give {theirs:.2} %)"),
         )
     }));
-    claims.push(claim(
+    claims.push(Claim::new(
         "section 3.5",
         "Distance of the online scheduler from the optimum",
         "within 3.5 points, over 90 % of the maximum",
@@ -198,11 +191,11 @@ fn claims(results: &Results, questions: &Questions) -> Vec<Claim> {
     ] {
         let free = |policy: usize| share(&charts::losses(results, policy, proxy), |lost| lost < 0.5);
         let ours = format!("{:.1} % with the paper's scheduler, {:.1} % with dormouse's", free(0), free(1));
-        claims.push(claim(place, what, theirs, ours));
+        claims.push(Claim::new(place, what, theirs, ours));
     }
     claims.extend(penalties(results));
     let modern = share(&charts::losses(results, 1, 2), |lost| lost < 0.5);
-    claims.push(claim(
+    claims.push(Claim::new(
         "not in the paper",
         "The same with a gateway that knows today's background protocols",
         "–",
@@ -214,7 +207,7 @@ fn claims(results: &Results, questions: &Questions) -> Vec<Claim> {
         .filter_map(|c| c.report.policy("paper"))
         .map(|t| u32::try_from(t.missed_opportunities).map_or(f64::MAX, f64::from))
         .collect();
-    claims.push(claim(
+    claims.push(Claim::new(
         "section 3.5, Fig. 12",
         "Sessions with fewer than ten missed opportunities",
         "90 %",
@@ -229,19 +222,15 @@ fn penalties(results: &Results) -> Vec<Claim> {
         let number = Resumption::ALL.iter().position(|r| *r == protocol).unwrap_or(0);
         share(&charts::scheduled_of(results, number, policy), |v| v < 0.0)
     };
-    let claim = |place: &str, what: &str, paper: &str, policy: usize| Claim {
-        place: place.to_owned(),
-        claim: what.to_owned(),
-        paper: paper.to_owned(),
-        ours: format!(
+    let claim = |place: &str, what: &str, paper: &str, policy: usize| {
+        let ours = format!(
             "{:.1} % with full IKEv2, {:.1} % with MOBIKE and tickets (dormouse's scheduler {:.1} % and {:.1} %)",
             loses(Resumption::Full, policy),
             loses(PROTOCOL, policy),
             loses(Resumption::Full, 2),
             loses(PROTOCOL, 2)
-        ),
-        why: String::new(),
-        finding: None,
+        );
+        Claim::new(place, what, paper, ours)
     };
     vec![
         claim(

@@ -11,13 +11,13 @@ mod tables;
 
 use anyhow::Result;
 
-use crate::advise::rules::Finding;
 use crate::advise::words::figure;
 use crate::bench::{Part, Request};
-use crate::experiment::{Claim, Context, Experiment, Report};
+use crate::experiment::{Context, Experiment, Report};
+use crate::judge::stats::{Bootstrap, Verdict};
+use crate::judge::{Claim, Finding};
 use crate::measured;
 use crate::results::format::{EnergySource, Engine, Metric, Results, Sample, What};
-use crate::results::stats::{Bootstrap, Verdict};
 use data::{ALGORITHMS, ENERGY_BY_RATE, MAXIMUM, RECEIVED_BY_RATE};
 
 /// The experiment.
@@ -166,14 +166,8 @@ fn finding(verdicts: impl Iterator<Item = Verdict>, expected: Verdict) -> Findin
 }
 
 fn claim(place: &str, claim: &str, paper: &str, ours: String, finding: Finding) -> Claim {
-    Claim {
-        place: place.to_owned(),
-        claim: claim.to_owned(),
-        paper: paper.to_owned(),
-        ours: if ours.is_empty() { "not measured".to_owned() } else { ours },
-        why: String::new(),
-        finding: Some(finding),
-    }
+    let ours = if ours.is_empty() { "not measured".to_owned() } else { ours };
+    Claim::new(place, claim, paper, ours).found(finding)
 }
 
 fn claims(s: &Streams<'_>) -> Vec<Claim> {
@@ -416,7 +410,7 @@ fn order_of_algorithms(s: &Streams<'_>, metric: Metric, costs: &[(&str, Cost<'_>
     why + "DES and MD5 are MUST NOT (RFC 8221, sections 5 and 6)"
 }
 
-type Cost<'a> = (crate::results::stats::Estimate, &'a Sample);
+type Cost<'a> = (crate::judge::stats::Estimate, &'a Sample);
 
 /// The cost of a suite: of the stream of Fig. 10, or of the cryptography alone near its packet size.
 fn algorithm<'a>(s: &'a Streams<'_>, suite: &str, metric: Metric) -> Option<Cost<'a>> {

@@ -36,8 +36,8 @@ fn paper_000_names_its_traffic_and_compares_every_claim() {
             at_one(name)
         );
     }
-    let text = render::text(&report);
-    let page = render::page(&report).expect("a page");
+    let text = render::document(&report).text();
+    let page = render::document(&report).html().expect("a page");
     assert!(text.contains("SYNTHETIC") && page.contains("Synthetic traffic"));
     assert_eq!(render::json(&report)["synthetic"], true);
     assert!(!page.contains("<script"));

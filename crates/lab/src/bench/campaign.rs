@@ -20,8 +20,8 @@ use super::machine;
 use super::plan::{Part, Plan, Request, Times};
 use super::runner::{Group, Runner};
 use super::worker::{Mask, Proof, Worker};
+use crate::judge::stats;
 use crate::results::format::{EnergySource, Engine, Machine, Results, Sample, Skipped, What};
-use crate::results::stats;
 
 /// What is said to be left out where the meter is too coarse.
 const UNRESOLVED: &str = "energy of short measurements";

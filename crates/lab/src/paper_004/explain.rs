@@ -1,9 +1,10 @@
 //! The figures behind what came out for a rule of paper 004, from the same measurements. Owns the words; must never name a cause that
 //! was not measured.
 
-use crate::advise::words::digits;
+use dormouse_report::digits;
+
+use crate::judge::stats::Bootstrap;
 use crate::results::format::{Encapsulation, Engine, Metric, Results, Sample, What};
-use crate::results::stats::Bootstrap;
 
 /// What the file says about the parts of what a rule compares; empty if nothing.
 pub(super) fn why(results: &Results, bootstrap: &Bootstrap, id: &str) -> String {
