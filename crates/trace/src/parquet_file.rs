@@ -21,6 +21,7 @@ use parquet::file::reader::{FileReader, RowGroupReader, SerializedFileReader};
 use parquet::file::writer::SerializedFileWriter;
 use parquet::schema::parser::parse_message_type;
 
+use crate::index::Names;
 use crate::periods::Period;
 use dormouse_energy::{Direction, PacketInfo};
 
@@ -150,8 +151,7 @@ pub struct PeriodReader {
     reader: SerializedFileReader<File>,
     group: usize,
     rows: std::vec::IntoIter<Period>,
-    names: Vec<String>,
-    index: std::collections::BTreeMap<String, u32>,
+    names: Names,
     synthetic: Option<String>,
     done: u64,
 }
@@ -180,8 +180,7 @@ impl PeriodReader {
             reader,
             group: 0,
             rows: Vec::new().into_iter(),
-            names: Vec::new(),
-            index: std::collections::BTreeMap::new(),
+            names: Names::default(),
             synthetic: fact("dormouse.synthetic"),
             done: 0,
         })
@@ -195,7 +194,7 @@ impl PeriodReader {
 
     /// The clients seen so far; [`Period::client`] is the index.
     #[must_use]
-    pub fn names(&self) -> &[String] {
+    pub const fn names(&self) -> &Names {
         &self.names
     }
 
@@ -282,13 +281,7 @@ impl PeriodReader {
     }
 
     fn client(&mut self, name: String) -> u32 {
-        if let Some(id) = self.index.get(&name) {
-            return *id;
-        }
-        let id = u32::try_from(self.names.len()).unwrap_or(u32::MAX);
-        self.names.push(name.clone());
-        self.index.insert(name, id);
-        id
+        u32::try_from(self.names.insert_full(name).0).unwrap_or(u32::MAX)
     }
 }
 
