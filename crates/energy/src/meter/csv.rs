@@ -14,10 +14,13 @@ const MAX_BEFORE: u64 = 100;
 /// Most cells of a line.
 const MAX_CELLS: usize = 1_024;
 
-const TIME: &[(&str, f64)] = &[("s", 1.0), ("unix", 1.0), ("ms", 1e-3), ("us", 1e-6), ("ns", 1e-9)];
-const VOLTS: &[(&str, f64)] = &[("V", 1.0), ("mV", 1e-3)];
-const AMPS: &[(&str, f64)] = &[("A", 1.0), ("mA", 1e-3), ("uA", 1e-6)];
-const WATTS: &[(&str, f64)] = &[("W", 1.0), ("mW", 1e-3)];
+/// Units with their factors; the first is what is meant where none is named.
+type Units = &'static [(&'static str, f64)];
+
+const TIME: Units = &[("s", 1.0), ("unix", 1.0), ("ms", 1e-3), ("us", 1e-6), ("ns", 1e-9)];
+const VOLTS: Units = &[("V", 1.0), ("mV", 1e-3)];
+const AMPS: Units = &[("A", 1.0), ("mA", 1e-3), ("uA", 1e-6)];
+const WATTS: Units = &[("W", 1.0), ("mW", 1e-3)];
 
 #[derive(Clone, PartialEq, Debug)]
 struct Column {
@@ -40,7 +43,7 @@ impl Columns {
     /// # Errors
     /// What is wrong with them.
     pub fn new(names: &[String], units: &[String]) -> Result<Self, String> {
-        let what: &[_] = match names.len() {
+        let what: &[(&'static str, Units)] = match names.len() {
             2 => &[("time", TIME), ("watts", WATTS)],
             3 => &[("time", TIME), ("volts", VOLTS), ("amps", AMPS)],
             n => return Err(format!("{n} columns, expected time and watts, or time, volts and amps")),
@@ -48,7 +51,7 @@ impl Columns {
         if !(units.is_empty() || units.len() == names.len()) {
             return Err(format!("{} units for {} columns", units.len(), names.len()));
         }
-        let column = |(n, (what, known)): (usize, &(&'static str, &[(&str, f64)]))| {
+        let column = |(n, (what, known)): (usize, &(&'static str, Units))| {
             let unit = units.get(n).map_or(known.first().map_or("", |u| u.0), String::as_str);
             let found = known.iter().find(|(name, _)| *name == unit).map(|(_, factor)| *factor);
             let factor = found.ok_or_else(|| {

@@ -6,7 +6,7 @@
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::fd::AsFd;
-use std::process::{ChildStdin, ChildStdout, Command, Stdio};
+use std::process::{ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;
@@ -75,11 +75,13 @@ impl Child {
         let mut line = serde_json::to_string(job)?;
         line.push('\n');
         let to = self.to.as_mut().context("the child has ended")?;
-        to.write_all(line.as_bytes()).context(Silent)?;
+        if to.write_all(line.as_bytes()).is_err() {
+            return Err(self.gone());
+        }
         self.await_answer(patience)?;
         line.clear();
         if self.from.read_line(&mut line)? == 0 {
-            return Err(anyhow!("the child ended: {}", self.process.wait()?).context(Silent));
+            return Err(self.gone());
         }
         match serde_json::from_str(&line).with_context(|| format!("the child answered {line:?}"))? {
             Said::Done(answer) => Ok(answer),
@@ -101,6 +103,28 @@ impl Child {
         }
     }
 
+    /// What became of a child that hears or says nothing any more.
+    fn gone(&mut self) -> anyhow::Error {
+        let how =
+            self.ended().map_or_else(|| "it is deaf".to_owned(), |how| format!("the child ended: {how}"));
+        anyhow!(how).context(Silent)
+    }
+
+    /// How it ended, if it does now that its input is closed.
+    fn ended(&mut self) -> Option<ExitStatus> {
+        const STEP: Duration = Duration::from_millis(5);
+        self.to = None;
+        let mut waited = Duration::ZERO;
+        loop {
+            match self.process.try_wait() {
+                Ok(None) if waited < GRACE => {}
+                ended => return ended.ok().flatten(),
+            }
+            std::thread::sleep(STEP);
+            waited += STEP;
+        }
+    }
+
     /// Its process.
     pub(super) fn pid(&self) -> u32 {
         self.process.id()
@@ -109,18 +133,10 @@ impl Child {
 
 impl Drop for Child {
     fn drop(&mut self) {
-        const STEP: Duration = Duration::from_millis(5);
-        self.to = None;
-        let mut waited = Duration::ZERO;
-        while waited < GRACE {
-            if !matches!(self.process.try_wait(), Ok(None)) {
-                return;
-            }
-            std::thread::sleep(STEP);
-            waited += STEP;
+        if self.ended().is_none() {
+            let _ = self.process.kill();
+            let _ = self.process.wait();
         }
-        let _ = self.process.kill();
-        let _ = self.process.wait();
     }
 }
 
@@ -202,9 +218,11 @@ mod tests {
 
     #[test]
     fn a_child_that_has_gone_or_says_nothing_is_silent() {
-        for (script, patience) in
-            [("read line", PATIENCE), ("exec cat > /dev/null", Duration::from_millis(50))]
-        {
+        for (script, patience) in [
+            ("exit 3", PATIENCE),
+            ("read line", PATIENCE),
+            ("exec sleep 60", Duration::from_millis(50)),
+        ] {
             assert!(refused(script, patience).is::<Silent>(), "{script}");
         }
     }
