@@ -42,6 +42,7 @@
 //! [`resolver::Guard`]; [`privileges::drop_to`]; [`state::StateDir`] and [`leases::LeaseStore`]; [`notify::ready`].
 
 pub mod batch;
+pub mod block;
 pub mod capture;
 mod checksum;
 pub mod clock;
@@ -57,6 +58,7 @@ pub mod meter;
 pub mod neighbours;
 pub mod netlink;
 pub mod notify;
+pub mod ownership;
 pub mod poller;
 pub mod privileges;
 pub mod probe;
