@@ -34,7 +34,7 @@ const HINT_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Full authentication, which makes another SA beside this one.
 #[derive(Clone, Copy, Debug, Default)]
-enum Reauthentication {
+pub(crate) enum Reauthentication {
     #[default]
     Never,
     At(Instant),
@@ -43,7 +43,7 @@ enum Reauthentication {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Probe {
+pub(super) struct Probe {
     since: Instant,
     until: Instant,
 }
@@ -51,15 +51,15 @@ struct Probe {
 /// See the module's text.
 #[derive(Debug, Default)]
 pub(crate) struct Upkeep {
-    reauthentication: Reauthentication,
+    pub(crate) reauthentication: Reauthentication,
     /// The SA that this one replaces by reauthentication, as long as CHILD SAs of ours are still to be made.
-    predecessor: Option<SaId>,
+    pub(crate) predecessor: Option<SaId>,
     /// When the first of the certificates expires that vouch for the session.
     vouched_at: Option<Instant>,
     renew_ticket_at: Option<Instant>,
     /// The gateway has given a ticket: the session can be resumed, at this end or that.
-    had_ticket: bool,
-    probe: Option<Probe>,
+    pub(crate) had_ticket: bool,
+    pub(super) probe: Option<Probe>,
     /// When an unauthenticated hint was last followed.
     hinted_at: Option<Instant>,
 }
@@ -132,11 +132,6 @@ impl Upkeep {
         due
     }
 
-    /// The SA that is being opened in place of this one.
-    pub(crate) fn set_reauthenticated_by(&mut self, other: SaId) {
-        self.reauthentication = Reauthentication::By(other);
-    }
-
     pub(crate) fn reauthenticated_by(&self) -> Option<SaId> {
         match self.reauthentication {
             Reauthentication::By(other) => Some(other),
@@ -144,22 +139,10 @@ impl Upkeep {
         }
     }
 
-    pub(crate) fn set_predecessor(&mut self, predecessor: Option<SaId>) {
-        self.predecessor = predecessor;
-    }
-
-    pub(super) fn take_predecessor(&mut self) -> Option<SaId> {
-        self.predecessor.take()
-    }
-
     /// A ticket was given or taken.
     pub(crate) fn note_ticket(&mut self, renew_at: Option<Instant>) {
         self.had_ticket = true;
         self.renew_ticket_at = renew_at;
-    }
-
-    pub(crate) fn had_ticket(&self) -> bool {
-        self.had_ticket
     }
 
     pub(crate) fn take_renewal_due(&mut self, now: Instant) -> bool {
@@ -172,10 +155,6 @@ impl Upkeep {
     pub(super) fn probing(&self, now: Instant) -> Option<Duration> {
         let probe = self.probe.filter(|probe| now < probe.until)?;
         Some(PROBE_WAIT + (now - probe.since) * 8 / 100)
-    }
-
-    pub(super) fn is_probing(&self) -> bool {
-        self.probe.is_some()
     }
 }
 

@@ -9,7 +9,7 @@ use crate::helper::{self, Helper, Turn};
 use crate::netlink::FilterChanges;
 use serde::{Deserialize, Serialize};
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::AsFd;
 use std::path::Path;
 
 #[derive(Serialize, Deserialize)]
@@ -131,11 +131,7 @@ impl Guard {
     }
 }
 
-impl AsFd for Guard {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.helper.as_fd()
-    }
-}
+crate::as_fd!(Guard, helper);
 
 /// The guard itself: obeys the orders that come in on standard input, and watches nftables, until the daemon ends.
 ///
