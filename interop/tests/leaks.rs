@@ -246,7 +246,9 @@ fn name_server(world: &Roaming) -> Result<Process> {
 
 #[test]
 fn always_holds_before_the_first_connection_without_the_daemon_and_at_boot() -> Result<()> {
-    let needs = [NEEDS.as_slice(), &[Need::Program("dnsmasq")]].concat();
+    let needs =
+        [NEEDS.as_slice(), &["dnsmasq", "setpriv"].map(Need::Program), &[Need::File("/usr/bin/python3")]]
+            .concat();
     if !require("always", &needs) {
         return Ok(());
     }
@@ -260,6 +262,18 @@ fn always_holds_before_the_first_connection_without_the_daemon_and_at_boot() -> 
     scene.is_tight("before the first connection")?;
     assert!(!scene.leaks("198.51.100.1:53")?, "names are asked for in clear");
     assert!(!scene.leaks(ROUTER)?, "the local network is not meant to be reached");
+    // The daemon's mark is no secret, and a user may have programs that can set it.
+    let marked = |user: u32| {
+        let send = "import socket; s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.setsockopt(1, 36, 25709); s.sendto(b'%d', ('198.51.100.1', 4242))";
+        let send = send.replace("%d", &format!("<user {user}>"));
+        let drop =
+            format!("setpriv --reuid {user} --clear-groups --inh-caps +net_raw --ambient-caps +net_raw");
+        // Refused or not, what counts is what passes.
+        let _ = scene.world.device.sh(&format!("{drop} /usr/bin/python3 -c \"{send}\""));
+        scene.leaks(FAR).map(|_| scene.witness.saw(format!("<user {user}>").as_bytes()))
+    };
+    assert!(!marked(1234)?, "a user's packets with the daemon's mark");
+    assert!(marked(65534)?, "the daemon's own user");
     // What keeps the network itself running passes, by its ports of the system's own.
     let witness = &scene.witness;
     assert!(witness.leaks_from(&scene.world.device, 68, "255.255.255.255:67".parse()?)?, "DHCP");
@@ -278,6 +292,8 @@ fn always_holds_before_the_first_connection_without_the_daemon_and_at_boot() -> 
     // A machine that starts: nothing is left of before.
     scene.world.device.sh("nft flush ruleset")?;
     scene.is_open("without any rules")?;
+    let doctor = scene.device.cli(&["doctor", "--config", &scene.config()])?.text;
+    ensure!(doctor.lines().any(|l| l.starts_with("FAIL") && l.contains("in clear")), "{doctor}");
     let (good, said) = scene.dormoused(&["--block-only"])?;
     ensure!(good && said.contains("vpn"), "{said}");
     scene.is_tight("at boot")?;
@@ -353,7 +369,8 @@ fn the_local_network_is_its_private_neighbours_and_no_name_server() -> Result<()
         return Ok(());
     }
     // What only root may read is read again further down.
-    let scene = Scene::build("root", &client("vpn", "", ""), |_| Ok(()))?;
+    let child = "remote = [\"0.0.0.0/0\", \"::/0\", \"10.99.0.0/24\"]";
+    let scene = Scene::build("root", &client("vpn", "", child), |_| Ok(()))?;
     scene.up()?;
     assert!(scene.leaks(ROUTER)?, "a neighbour is reached\n{}", scene.rules());
     assert!(!scene.leaks("10.1.0.1:53")?, "the gateway gives a name server: names are not asked for here");
@@ -368,6 +385,10 @@ fn the_local_network_is_its_private_neighbours_and_no_name_server() -> Result<()
     scene.world.device.ip("route add 198.51.100.1 via 10.1.0.1 dev wlan0")?;
     scene.world.device.ip("-6 route add 2001:db8:1::1 via fd0a::1 dev wlan0")?;
     scene.is_tight("in a network that has the addresses of others")?;
+    // What is named is never local.
+    scene.world.router_a.ip("addr add 10.99.0.4/24 dev lan")?;
+    scene.world.device.ip("addr add 10.99.0.77/24 dev wlan0")?;
+    assert!(!scene.leaks("10.99.0.4:4242")?, "named in the configuration");
     // Private addresses are neighbours only where they are.
     scene.world.device.ip("route add 10.2.0.0/16 via 10.1.0.1 dev wlan0")?;
     assert!(!scene.leaks("10.2.0.1:4242")?, "behind the router is not the local network");

@@ -7,7 +7,6 @@ use anyhow::{Context, Result, anyhow};
 use dormouse_control as control;
 use dormouse_ike::config_payload::AssignedConfig;
 use dormouse_io::block::{self, Guard, Held, News, OnLink, Portal, Rules};
-use dormouse_io::clock::BootClock;
 use dormouse_io::netlink::{MAIN, Netlink, RouteKind};
 use dormouse_io::ownership::Namespace;
 use dormouse_io::tun::Tun;
@@ -16,7 +15,7 @@ use dormouse_node::config::block::Blocking;
 use dormouse_node::config::file::{self, Block as Mode};
 use dormouse_sansio::Instant;
 use ipnet::IpNet;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::time::Duration;
 
@@ -33,6 +32,8 @@ pub(crate) struct Block {
     netlink: Netlink,
     /// The tunnel interface.
     tunnel: (u32, String),
+    /// Whom the daemon becomes.
+    user: u32,
     /// Client connections.
     of: BTreeMap<String, Blocking>,
     /// Those that have been connected and not taken down, and whether the gateway gave name servers.
@@ -48,13 +49,14 @@ impl Block {
     ///
     /// # Errors
     /// If something is to be held and nftables cannot be used here; names the key.
-    pub(crate) fn new(tun: &Tun, connections: &[Resolved]) -> Result<Self> {
+    pub(crate) fn new(tun: &Tun, user: u32, connections: &[Resolved]) -> Result<Self> {
         let of: BTreeMap<_, _> =
             connections.iter().filter_map(|c| Some((c.name.clone(), c.blocking.clone()?))).collect();
         let mut new = Self {
             guard: None,
             netlink: Netlink::new()?,
             tunnel: (tun.index()?, tun.name().to_owned()),
+            user,
             of,
             connected: BTreeMap::new(),
             on_link: Vec::new(),
@@ -107,6 +109,7 @@ impl Block {
         let held = self.of.iter().filter(|(name, _)| self.is_held(name));
         Rules {
             tunnel: self.tunnel.1.clone(),
+            user: self.user,
             held: held.map(|(name, b)| held_of(name, b, self.connected.get(name) == Some(&false))).collect(),
             on_link: self.on_link.clone(),
             portal: self.portal.clone(),
@@ -370,6 +373,7 @@ fn held_of(name: &str, b: &Blocking, local_names: bool) -> Held {
     Held {
         connection: name.to_owned(),
         carried: b.carried.clone(),
+        exact: b.exact.clone(),
         own: b.own.clone(),
         local_network: b.local_network,
         local_names,

@@ -111,7 +111,7 @@ impl Daemon {
             ..TunOptions::default()
         };
         let tun = Tun::open(&options).context("daemon.interface")?;
-        let block = Block::new(&tun, &connections)?;
+        let block = Block::new(&tun, account.as_ref().map_or(0, privileges::Account::uid), &connections)?;
         let mut machine = Machine::new(&tun, settings.dns)?;
         let pools: Vec<_> = connections.iter().flat_map(|c| c.pool.iter().copied()).collect();
         machine.serve_pools(&pools, settings.proxy_neighbours);

@@ -137,6 +137,12 @@ pub struct Account {
 }
 
 impl Account {
+    /// The user's number.
+    #[must_use]
+    pub fn uid(&self) -> u32 {
+        self.uid.as_raw()
+    }
+
     /// Gives a directory, made if it is missing (0700), and the files in it to the user, before the drop: the state directory,
     /// which service managers hand out as root's. Links are not followed.
     ///

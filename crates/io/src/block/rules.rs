@@ -20,6 +20,8 @@ const HELD: &str = "held.";
 pub struct Rules {
     /// The tunnel interface: what leaves by it is not held.
     pub tunnel: String,
+    /// Whose marked packets are the tunnel's own, besides root's: the mark alone takes no more than `CAP_NET_RAW`, which many a `ping` has.
+    pub user: u32,
     /// For whom something is held.
     pub held: Vec<Held>,
     /// The local networks.
@@ -35,6 +37,8 @@ pub struct Held {
     pub connection: String,
     /// What the tunnel should carry.
     pub carried: Vec<IpNet>,
+    /// Of that, what no local network counts for: less than all of a family.
+    pub exact: Vec<IpNet>,
     /// Our own side of the tunnel, where that lies inside of `carried`: it stays here.
     pub own: Vec<IpNet>,
     /// The local networks can be reached.
@@ -152,13 +156,14 @@ impl Rules {
         }
         let _ = write!(
             out,
-            " chain leave {{\n  oifname {{ \"lo\", \"{}\" }} accept\n  meta mark {MARK} accept\n\
-             \x20 udp sport 68 udp dport 67 accept\n\
+            " chain leave {{\n  oifname {{ \"lo\", \"{}\" }} accept\n\
+             \x20 meta mark {MARK} meta skuid {{ 0, {} }} meta l4proto {{ udp, esp }} accept\n\
+             \x20 meta nfproto ipv4 udp sport 68 udp dport 67 accept\n\
              \x20 ip6 daddr {{ ff02::1:2, fe80::/10 }} udp sport 546 udp dport 547 accept\n\
              \x20 ip6 hoplimit 255 icmpv6 type {{ nd-router-solicit, nd-neighbor-solicit, nd-neighbor-advert }} accept\n\
              \x20 ip6 daddr ff02::/16 icmpv6 type {{ mld-listener-report, mld-listener-done, mld2-listener-report }} accept\n\
              \x20 ip daddr @portal4 accept\n  ip6 daddr @portal6 accept\n",
-            self.tunnel
+            self.tunnel, self.user
         );
         for held in &self.held {
             let _ = writeln!(out, "  jump {HELD}{}", chain(&held.connection));
@@ -180,6 +185,7 @@ impl Held {
         destinations(out, &self.carried, "goto refuse");
         let _ = writeln!(out, " }}\n chain {HELD}{name} {{");
         destinations(out, &self.own, "return");
+        destinations(out, &self.exact, "goto refuse");
         if self.local_network {
             if !self.local_names {
                 let _ =
@@ -229,6 +235,7 @@ mod tests {
         Held {
             connection: connection.into(),
             carried,
+            exact: Vec::new(),
             own: Vec::new(),
             local_network: false,
             local_names: false,
@@ -249,8 +256,26 @@ mod tests {
             assert!(!fit_interface(bad), "{bad}");
         }
         let on_link = vec![OnLink { interface: "e\" accept".into(), net: "10.0.0.0/8".parse().unwrap() }];
-        let rules = Rules { tunnel: "t0".into(), held: vec![held("a", &["::/0"])], on_link, portal: None };
+        let rules =
+            Rules { tunnel: "t0".into(), held: vec![held("a", &["::/0"])], on_link, ..Rules::default() };
         assert!(!rules.text_at(Duration::ZERO).contains("accept\""));
+    }
+
+    #[test]
+    fn what_is_named_comes_before_what_is_local_and_the_own_side_before_both() {
+        let net = |n: &str| n.parse::<IpNet>().unwrap();
+        let exact = vec![net("10.0.0.0/8")];
+        let one =
+            Held { exact, own: vec![net("10.88.0.0/16")], local_network: true, ..held("a", &["0.0.0.0/0"]) };
+        let nets =
+            ["192.168.0.0/16", "192.168.1.0/24"].map(|n| OnLink { interface: "w0".into(), net: net(n) });
+        let rules = Rules { tunnel: "t0".into(), held: vec![one], on_link: nets.into(), ..Rules::default() };
+        let text = rules.text_at(Duration::ZERO);
+        let at = |part: &str| text.find(part).unwrap_or_else(|| panic!("no {part}: {text}"));
+        assert!(at("{ 10.88.0.0/16 } return") < at("{ 10.0.0.0/8 } goto refuse"));
+        assert!(at("{ 10.0.0.0/8 } goto refuse") < at("@local4 return"));
+        assert!(at("th dport { 53, 853 }") < at("@local4 return"));
+        assert!(text.contains("{ \"w0\" . 192.168.0.0/16 }"), "a set refuses overlaps: {text}");
     }
 
     #[test]

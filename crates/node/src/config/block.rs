@@ -15,6 +15,8 @@ pub struct Blocking {
     pub block: Block,
     /// What the tunnel should carry, as few prefixes as can be.
     pub carried: Vec<IpNet>,
+    /// Of that, what no local network counts for: what is written as less than all of a family.
+    pub exact: Vec<IpNet>,
     /// Our own side, where it lies inside of that.
     pub own: Vec<IpNet>,
     /// The local networks can be reached all the same.
@@ -29,7 +31,8 @@ impl Blocking {
             return None;
         }
         let children = || std::iter::once(&c.child).chain(c.children.values());
-        let mut carried = IpNet::aggregate(&children().flat_map(|ch| prefixes(&ch.remote)).collect());
+        let written: Vec<IpNet> = children().flat_map(|ch| prefixes(&ch.remote)).collect();
+        let mut carried = IpNet::aggregate(&written);
         let everything: [IpNet; 2] = [Ipv4Net::default().into(), Ipv6Net::default().into()];
         let full = everything.iter().any(|all| carried.contains(all));
         // Whoever leads all of one family into the tunnel does not want the same programs to take the other around it.
@@ -38,8 +41,9 @@ impl Blocking {
         }
         let inside = |net: &IpNet| carried.iter().any(|c| c.contains(net) && c != net);
         let own = children().flat_map(|ch| prefixes(&ch.local)).filter(inside).collect();
+        let exact = written.into_iter().filter(|net| net.prefix_len() > 0).collect();
         let unsaid = if full { Block::Connected } else { Block::Off };
-        Some(Self { block: c.block.unwrap_or(unsaid), carried, own, local_network: c.local_network })
+        Some(Self { block: c.block.unwrap_or(unsaid), carried, exact, own, local_network: c.local_network })
     }
 
     /// Whether all of a family belongs into the tunnel.
