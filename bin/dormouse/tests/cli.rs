@@ -75,6 +75,7 @@ fn connection(name: &str, state: ConnectionState) -> Connection {
         traffic: Default::default(),
         nat: None,
         last_error: None,
+        block: None,
     }
 }
 

@@ -7,6 +7,7 @@ use dormouse_ike::load::LoadHistory;
 use dormouse_ike::ticket::{ClientTicket, TicketGuard, TicketKeys};
 use dormouse_io::entropy::OsEntropy;
 use dormouse_io::leases::{self, LeaseStore, StoredLease};
+use dormouse_io::ownership::Directory;
 use dormouse_io::state::{Log, StateDir};
 use dormouse_node::pool::{Addresses, Change, Pool};
 use dormouse_sansio::UnixTime;
@@ -29,6 +30,7 @@ pub(crate) struct Store {
     dir: StateDir,
     spent: Option<Log>,
     leases: Option<LeaseStore>,
+    _owned: Directory,
 }
 
 /// What the gateway side starts from.
@@ -41,10 +43,11 @@ impl Store {
     /// Opens the directory.
     ///
     /// # Errors
-    /// If it cannot be made or is open to others; names it.
+    /// If it cannot be made, is open to others, or is another daemon's; names it.
     pub(crate) fn open(path: &Path) -> Result<Self> {
         let dir = StateDir::open(path).with_context(|| format!("daemon.state_dir: {}", path.display()))?;
-        Ok(Self { dir, spent: None, leases: None })
+        let owned = Directory::take(path)?;
+        Ok(Self { dir, spent: None, leases: None, _owned: owned })
     }
 
     /// Ticket keys and spent tickets of earlier runs; new keys if there are none, or if they are unreadable.

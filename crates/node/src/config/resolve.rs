@@ -3,6 +3,7 @@
 //! Every error names the key in the file that is to be changed. Files are read through a function that is handed in, so
 //! that this module does no I/O of its own.
 
+use super::block::Blocking;
 use super::file::{self, Connection, File, Mode, Request, ResumptionMode, Role, Selector};
 use super::validate;
 use crate::ladder::Deadlines;
@@ -56,6 +57,8 @@ pub struct Resolved {
     pub hold_packets: usize,
     /// Prefixes of the address pool.
     pub pool: Vec<IpNet>,
+    /// Client: what must not leave outside of the tunnel.
+    pub blocking: Option<Blocking>,
 }
 
 impl Resolved {
@@ -139,6 +142,7 @@ fn connection(name: &str, c: &Connection, read: &mut ReadFile<'_>) -> Result<Res
         deadlines: deadlines(&c.wake),
         hold_packets: c.wake.hold_packets,
         pool: c.pool.addresses.clone(),
+        blocking: Blocking::of(c),
     })
 }
 
