@@ -19,6 +19,7 @@
 //! This crate must never read a clock, open a socket, resolve a name, or keep traffic counters of ESP.
 
 mod action;
+pub mod admission;
 pub mod auth;
 mod child;
 pub mod config;

@@ -4,7 +4,6 @@ const ALL: AddressRequest = AddressRequest { v4: true, v6: true, dns: true };
 
 fn offer() -> OfferedConfig {
     OfferedConfig {
-        addresses: true,
         dns: vec!["10.0.0.53".parse().unwrap(), "2001:db8::53".parse().unwrap()],
         domains: vec!["example.org".to_owned()],
         subnets: vec!["10.0.0.0/8".parse().unwrap(), "2001:db8::/32".parse().unwrap()],

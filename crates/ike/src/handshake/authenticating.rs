@@ -313,6 +313,7 @@ impl Authenticating {
                 method: own_method(&conn),
                 authenticated,
                 vouched_until,
+                credential: None,
             },
             peer,
             client: true,

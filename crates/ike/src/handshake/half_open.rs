@@ -11,7 +11,8 @@ use dormouse_wire::ike::dormancy::vendor_id;
 use dormouse_wire::ike::{AuthMethod, ExchangeType, Header, Id, NotifyType, Payload, unsupported_critical};
 
 use crate::action::Action;
-use crate::auth::{self, Authentication, Proof};
+use crate::admission::admits;
+use crate::auth::{self, Authentication, Believed, Proof};
 use crate::child::Agreed;
 use crate::child::choose::choose;
 use crate::child::install::Origin;
@@ -273,6 +274,7 @@ impl HalfOpen {
             method: ticket.method,
             authenticated: ticket.authenticated,
             vouched_until: ticket.vouched_until,
+            credential: None,
         };
         Ok(Caller { conn: self.link.conn.clone(), identity, session })
     }
@@ -309,14 +311,18 @@ impl HalfOpen {
             }
             match auth::verify(proof, conn, authentication, certificates, shared.unix(now)) {
                 Ok(believed) => {
+                    let Believed { identity, expires, certificates } = believed;
+                    let credential = shared.config.credential(conn, &identity, certificates);
+                    let admitted = admits(&shared.config, conn, &identity, &credential, shared.unix(now));
                     let session = Session {
                         id_i: proof.id.clone(),
                         id_r: auth::id_payload(&conn.local_id),
                         method: authentication.method,
                         authenticated: shared.unix(now),
-                        vouched_until: believed.expires,
+                        vouched_until: expires,
+                        credential: Some(credential),
                     };
-                    return Ok(Caller { conn: conn.clone(), identity: believed.identity, session });
+                    return Ok(Caller { conn: admitted?, identity, session });
                 }
                 Err(why) => error = why.into(),
             }
@@ -466,15 +472,15 @@ pub(crate) fn assign(
     let nothing = AssignedConfig::default;
     let request = view.cp().and_then(|cp| config_payload::parse_request(cp).map(|r| (cp, r)));
     let Some((cp, request)) = request else {
-        let refusal = conn.offer.addresses.then_some(Refusal {
+        let refusal = (!conn.policy.pool.is_empty()).then_some(Refusal {
             kind: NotifyType::FailedCpRequired,
             error: NegotiationError::Addresses("the peer did not ask for one (CFG_REQUEST)"),
         });
         return (nothing(), None, refusal);
     };
-    let pool = shared.config.pool.as_mut().filter(|_| conn.offer.addresses);
+    let pool = shared.config.pool.as_mut().filter(|_| !conn.policy.pool.is_empty());
     let lease = pool.map_or_else(Lease::default, |pool| pool.lease(peer, &request));
-    let asked = (request.v4 || request.v6) && conn.offer.addresses;
+    let asked = (request.v4 || request.v6) && !conn.policy.pool.is_empty();
     if asked && lease == Lease::default() {
         let error = NegotiationError::Addresses("the pool has none left for this peer");
         return (nothing(), None, Some(Refusal { kind: NotifyType::InternalAddressFailure, error }));
