@@ -63,6 +63,15 @@ impl Credential {
         Self::Certificates { fingerprint, chain: verified.chain.clone(), anchor: verified.anchor_fingerprint }
     }
 
+    /// SHA-256 of the peer's own certificate, if it has shown one.
+    #[must_use]
+    pub const fn fingerprint(&self) -> Option<[u8; 32]> {
+        match self {
+            Self::Psk(_) => None,
+            Self::Certificates { fingerprint, .. } => Some(*fingerprint),
+        }
+    }
+
     /// Whether both are the same pre-shared key; compared in constant time.
     fn is_same_psk(&self, other: &Self) -> bool {
         match (self, other) {
@@ -136,9 +145,7 @@ impl Denial {
     pub fn means(&self, identity: &Identity, credential: Option<&Credential>) -> bool {
         match self {
             Self::Name(name) => name.is_same_as(identity),
-            Self::Certificate(denied) => {
-                matches!(credential, Some(Credential::Certificates { fingerprint, .. }) if fingerprint == denied)
-            }
+            Self::Certificate(denied) => credential.and_then(Credential::fingerprint) == Some(*denied),
         }
     }
 }

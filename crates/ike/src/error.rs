@@ -96,6 +96,9 @@ pub enum NegotiationError {
     /// The gateway has no address left, or the configuration payload is missing or unacceptable.
     #[error("no inner address: {0}")]
     Addresses(&'static str),
+    /// Another identity is reached at this inner address.
+    #[error("{0} is the inner address of another peer")]
+    AddressHeld(core::net::IpAddr),
     /// The gateway does not take our ticket any more (RFC 5723 TICKET_NACK). Connect anew.
     #[error("the gateway refused the ticket")]
     TicketRefused,

@@ -21,6 +21,7 @@
 mod action;
 pub mod admission;
 pub mod auth;
+mod callers;
 mod child;
 pub mod config;
 pub mod config_payload;

@@ -17,7 +17,7 @@ fn lease() -> Lease {
 #[test]
 fn both_ends_agree_on_what_was_assigned() {
     let request = request(ALL, &[]);
-    assert_eq!(parse_request(&request), Some(LeaseRequest { v4: true, v6: true, wanted: Vec::new() }));
+    assert_eq!(parse_request(&request), Some(LeaseRequest { v4: true, v6: true, ..LeaseRequest::default() }));
     let (reply, assigned) = reply(&request, lease(), &offer());
     assert_eq!(parse_reply(&reply), Some(assigned.clone()));
     assert_eq!(assigned.addresses(), ["10.1.2.3".parse::<IpAddr>().unwrap(), "2001:db8::3".parse().unwrap()]);

@@ -114,7 +114,7 @@ pub struct Pool {
 }
 
 impl AddressPool for Pool {
-    fn lease(&mut self, identity: &Identity, request: &LeaseRequest) -> Lease {
+    fn lease(&mut self, _: &Connection, identity: &Identity, request: &LeaseRequest) -> Lease {
         if !request.v4 {
             return Lease::default();
         }
@@ -130,7 +130,7 @@ impl AddressPool for Pool {
         Lease { v4: Some(address), v6: None }
     }
 
-    fn release(&mut self, _: &Identity, _: &Lease) {}
+    fn release(&mut self, _: &Lease) {}
 }
 
 /// A gateway's configuration for one connection.
