@@ -1,6 +1,7 @@
 //! Configuration: what may be written ([`file`], [`sleep`]) and what it means ([`resolve`]).
 
 pub mod file;
+mod peers;
 mod resolve;
 pub mod sleep;
 mod sound;
