@@ -23,8 +23,8 @@ struct Ends<'a> {
     secret: &'a str,
 }
 
-const STAFF: Ends<'_> = Ends { name: "staff", secret: "the secret of the staff" };
-const GUESTS: Ends<'_> = Ends { name: "guests", secret: "the secret of the guests" };
+const STAFF: Ends<'static> = Ends { name: "staff", secret: "the secret of the staff" };
+const GUESTS: Ends<'static> = Ends { name: "guests", secret: "the secret of the guests" };
 
 impl Ends<'_> {
     /// The gateway's end. `peers`: whom it takes; `own`: lines of the connection itself.
