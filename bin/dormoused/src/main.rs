@@ -4,6 +4,7 @@ mod args;
 mod block;
 mod daemon;
 mod datapath;
+mod denials;
 mod load;
 mod machine;
 mod marked_names;

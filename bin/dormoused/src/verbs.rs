@@ -194,6 +194,9 @@ impl Daemon {
                 self.block.down(&name);
                 Reply::Done
             }),
+            Verb::Deny { whom: None } => self.denials(),
+            Verb::Deny { whom: Some(whom) } => self.deny(now, &whom).map(|()| Reply::Done),
+            Verb::Allow { whom } => self.allow(&whom).map(|()| Reply::Done),
             Verb::Suspend => {
                 if self.host.suspend(now, Reason::User) {
                     // Answered when the gateway knows, or has had its time: the radio may go off then.
@@ -362,6 +365,7 @@ impl Daemon {
             ("plane.too_big", plane.too_big),
             ("plane.unsent", plane.unsent),
             ("plane.unsealed", plane.unsealed),
+            ("plane.isolated", plane.isolated),
             ("plane.discards", plane.discards),
         ]
         .into_iter()

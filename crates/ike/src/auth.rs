@@ -5,7 +5,7 @@
 //! A certificate is believed in this order: chain and key usage against the trust store, the identity of the ID payload in the
 //! certificate, that identity against the configuration, and the signature over this very exchange.
 
-use dormouse_crypto::cert::{CertError, Certificate, CertificateError, Identity, IdentityError, Verified};
+use dormouse_crypto::cert::{CertError, Certificate, CertificateError, Identity, IdentityError};
 use dormouse_crypto::sign::{
     PublicKey, Scheme, SignatureError, SigningKey, algorithm_identifier, from_algorithm_identifier,
 };
@@ -14,6 +14,7 @@ use dormouse_crypto::{PrfKey, Secret};
 use dormouse_sansio::UnixTime;
 use dormouse_wire::ike::{AuthMethod, CertEncoding, Id, IdType, Payload};
 
+use crate::admission::Credential;
 use crate::config::{Connection, LocalAuth, RemoteAuth, Resumption};
 use crate::limits;
 
@@ -204,6 +205,8 @@ pub struct Believed {
     pub identity: Identity,
     /// When its certificates stop vouching for it: the SA must be reauthenticated or end then.
     pub expires: Option<UnixTime>,
+    /// The certificates that it has shown; `None`: a pre-shared key.
+    pub certificates: Option<Credential>,
 }
 
 /// When the first certificate of our own chain expires; `None` without any (one that cannot be read is the peer's to refuse).
@@ -238,17 +241,18 @@ pub fn verify(
             if proof.psk(psk) != Secret::from(auth.data.as_slice()) {
                 return Err(AuthError::Psk(identity));
             }
-            Ok(Believed { identity, expires: None })
+            Ok(Believed { identity, expires: None, certificates: None })
         }
         RemoteAuth::Cert { trust, usage, accept_rsa_sha1 } => {
             if auth.method == AuthMethod::SharedKeyMic {
                 return Err(wrong_method(auth.method, "a certificate"));
             }
             let (own, others) = certificates.split_first().ok_or(AuthError::NoCertificate)?;
-            let Verified { public_key, expires, .. } = trust.verify(own, others, at, *usage)?;
+            let verified = trust.verify(own, others, at, *usage)?;
             own.require(&identity)?;
-            verify_signature(&public_key, auth, &proof.octets(), *accept_rsa_sha1)?;
-            Ok(Believed { identity, expires: Some(expires) })
+            verify_signature(&verified.public_key, auth, &proof.octets(), *accept_rsa_sha1)?;
+            let shown = Credential::certificates(own.fingerprint(), &verified);
+            Ok(Believed { identity, expires: Some(verified.expires), certificates: Some(shown) })
         }
     }
 }

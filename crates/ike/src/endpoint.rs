@@ -10,12 +10,12 @@ use std::sync::Arc;
 use core::net::IpAddr;
 use core::time::Duration;
 
-use dormouse_crypto::cert::Identity;
 use dormouse_sansio::{Deadline, Entropy, Instant, Path, Transmit, UnixTime};
 use dormouse_wire::ike::dormancy::Sleeping;
 use dormouse_wire::ike::{ExchangeType, Header, NotifyType};
 
 use crate::config::{Connection, EndpointConfig};
+use crate::config_payload::AddressPool;
 use crate::error::{Discard, NegotiationError};
 use crate::event::{CloseReason, Event};
 use crate::exchange::child::CreateChild;
@@ -56,9 +56,6 @@ pub struct Endpoint {
     order: BTreeSet<(Instant, SaId)>,
     /// The same by the earliest moment of theirs.
     starts: BTreeSet<(Instant, SaId)>,
-    /// Established SAs of callers, by who called and whether they are live: the others are what rekeying and closing leave.
-    callers: BTreeMap<(Identity, bool), BTreeSet<SaId>>,
-    caller_of: BTreeMap<SaId, (Identity, bool)>,
     touched: BTreeSet<SaId>,
     /// The second of the last notification and how many there were in it: about IKE, about ESP.
     complaints: [(u64, u32); 2],
@@ -74,8 +71,6 @@ impl Endpoint {
             deadlines: BTreeMap::new(),
             order: BTreeSet::new(),
             starts: BTreeSet::new(),
-            callers: BTreeMap::new(),
-            caller_of: BTreeMap::new(),
             touched: BTreeSet::new(),
             complaints: [(0, 0); 2],
         }
@@ -431,6 +426,11 @@ impl Endpoint {
     /// The next event.
     pub fn poll_event(&mut self) -> Option<Event> {
         self.shared.events.pop_front()
+    }
+
+    /// The pool that inner addresses are leased from.
+    pub fn pool(&mut self) -> Option<&mut (dyn AddressPool + Send + 'static)> {
+        self.shared.config.pool.as_deref_mut()
     }
 
     /// Counters of the whole endpoint.

@@ -8,7 +8,9 @@ use core::net::IpAddr;
 use dormouse_sansio::{Entropy, Instant, UnixTime};
 
 use crate::action::Action;
-use crate::config::{Connection, EndpointConfig};
+use crate::callers::Callers;
+use crate::config::{AssignedConfig, Connection, EndpointConfig};
+use crate::config_payload::Lease;
 use crate::cookie::CookieJar;
 use crate::event::Event;
 use crate::half_opens::HalfOpens;
@@ -30,6 +32,7 @@ pub(crate) struct Shared {
     pub(crate) events: VecDeque<Event>,
     pub(crate) actions: VecDeque<Action>,
     pub(crate) stats: Stats,
+    pub(crate) callers: Callers,
     /// SAs held for devices that sleep.
     pub(crate) sleepers: Sleepers,
     /// Sessions that callers have begun and not yet established.
@@ -45,6 +48,7 @@ impl Shared {
         let load = std::mem::take(&mut config.load);
         Self {
             load,
+            callers: Callers::default(),
             sleepers: Sleepers::default(),
             half_open: HalfOpens::default(),
             config,
@@ -75,6 +79,14 @@ impl Shared {
         match conn.additional_addresses.as_slice() {
             [] => &self.own_addresses,
             configured => configured,
+        }
+    }
+
+    /// A session that was assigned these addresses is gone, or has not come about.
+    pub(crate) fn give_back(&mut self, assigned: &AssignedConfig) {
+        let lease = Lease { v4: assigned.v4, v6: assigned.v6 };
+        if let Some(pool) = self.config.pool.as_mut().filter(|_| lease != Lease::default()) {
+            pool.release(&lease);
         }
     }
 

@@ -151,8 +151,21 @@ pub struct Verified {
     pub public_key: PublicKey,
     /// The CA that the chain ends at, or the peer itself if its certificate is pinned.
     pub anchor: String,
+    /// [`Certificate::fingerprint`] of that CA, or of the pinned certificate.
+    pub anchor_fingerprint: [u8; 32],
+    /// The certificates that were issued, the peer's own first; empty if it is pinned.
+    pub chain: Vec<Issued>,
     /// When the first certificate of the chain expires: the SA must not outlive it.
     pub expires: UnixTime,
+}
+
+/// Names one certificate as its CA does when it revokes it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Issued {
+    /// [`Certificate::key_hash`] of the issuer.
+    pub issuer_key: [u8; 32],
+    /// [`Certificate::serial`].
+    pub serial: Vec<u8>,
 }
 
 /// The certificates that are trusted: CAs, and peers that are pinned by being here themselves.
@@ -186,6 +199,12 @@ impl TrustStore {
     /// The CAs.
     pub fn authorities(&self) -> impl Iterator<Item = &Certificate> {
         self.anchors.iter().map(|(certificate, _)| certificate)
+    }
+
+    /// Whether a CA, or a pinned certificate, is trusted that has this [`Certificate::fingerprint`].
+    #[must_use]
+    pub fn trusts(&self, fingerprint: &[u8; 32]) -> bool {
+        self.authorities().chain(&self.pinned).any(|c| c.fingerprint() == *fingerprint)
     }
 
     /// Whether nothing is trusted.
@@ -225,20 +244,31 @@ impl TrustStore {
         let public_key =
             end_entity.public_key().map_err(|error| CertError::Key { subject: subject(), error })?;
         if self.pinned.iter().any(|pinned| pinned.der() == end_entity.der()) {
-            return Ok(Verified { public_key, anchor: subject(), expires: end_entity.not_after() });
+            return Ok(Verified {
+                public_key,
+                anchor: subject(),
+                anchor_fingerprint: end_entity.fingerprint(),
+                chain: Vec::new(),
+                expires: end_entity.not_after(),
+            });
         }
         if intermediates.len() > MAX_INTERMEDIATES {
             return Err(CertError::TooMany { got: intermediates.len(), limit: MAX_INTERMEDIATES });
         }
         let (path, anchor) = self.build_path(end_entity, intermediates, at)?;
         let mut expires = end_entity.not_after().min(anchor.not_after());
+        let (mut chain, mut below) = (Vec::new(), end_entity);
         for issuer in path {
             check_purpose(issuer, usage)?;
             check_issuer(issuer, at)?;
             expires = expires.min(issuer.not_after());
+            chain.push(below.issued_by(issuer));
+            below = issuer;
         }
         check_issuer(anchor, at)?;
-        Ok(Verified { public_key, anchor: anchor.subject(), expires })
+        chain.push(below.issued_by(anchor));
+        let anchor_fingerprint = anchor.fingerprint();
+        Ok(Verified { public_key, anchor: anchor.subject(), anchor_fingerprint, chain, expires })
     }
 
     /// The intermediates between `end_entity` and a CA, and the CA.
@@ -302,6 +332,12 @@ impl TrustStore {
             },
             other => CertError::Chain { subject, reason: other.to_string() },
         }
+    }
+}
+
+impl Certificate {
+    fn issued_by(&self, issuer: &Self) -> Issued {
+        Issued { issuer_key: issuer.key_hash(), serial: self.serial.clone() }
     }
 }
 

@@ -6,7 +6,7 @@ mod dn;
 mod identity;
 mod usage;
 
-pub use chain::{CertError, TrustStore, Verified};
+pub use chain::{CertError, Issued, TrustStore, Verified};
 pub use dn::DnError;
 pub use identity::{Identity, IdentityError};
 pub use usage::Usage;
@@ -63,6 +63,7 @@ pub struct Certificate {
     spki: Vec<u8>,
     not_before: UnixTime,
     not_after: UnixTime,
+    serial: Vec<u8>,
     is_ca: bool,
     key_usage: Option<KeyUsage>,
     extended_key_usage: Option<Vec<ObjectIdentifier>>,
@@ -94,6 +95,7 @@ impl Certificate {
             spki: tbs.subject_public_key_info().to_der().map_err(malformed)?,
             not_before: seconds(tbs.validity().not_before),
             not_after: seconds(tbs.validity().not_after),
+            serial: tbs.serial_number().as_bytes().to_vec(),
             is_ca: basic.is_some_and(|(_, b)| b.ca),
             key_usage: key_usage.map(|(_, usage)| usage),
             extended_key_usage: extended.map(|(_, usage)| usage.0),
@@ -187,6 +189,24 @@ impl Certificate {
         id
     }
 
+    /// Its serial number, as DER has it: by this and its issuer's key a CA revokes it.
+    #[must_use]
+    pub fn serial(&self) -> &[u8] {
+        &self.serial
+    }
+
+    /// SHA-256 of the whole certificate: what people call its fingerprint.
+    #[must_use]
+    pub fn fingerprint(&self) -> [u8; 32] {
+        sha256(&self.der)
+    }
+
+    /// SHA-256 of the SubjectPublicKeyInfo: names the key of an issuer.
+    #[must_use]
+    pub fn key_hash(&self) -> [u8; 32] {
+        sha256(&self.spki)
+    }
+
     /// The identities that this certificate can vouch for: its subject, if it has one, and its alternative names.
     #[must_use]
     pub fn identities(&self) -> Vec<Identity> {
@@ -220,6 +240,12 @@ impl fmt::Debug for Certificate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Certificate({})", self.subject())
     }
+}
+
+fn sha256(bytes: &[u8]) -> [u8; 32] {
+    let mut digest = [0; 32];
+    digest.copy_from_slice(&hash(HashAlg::Sha256, &[bytes]));
+    digest
 }
 
 /// The alternative names that IKE knows an identity for. Others (URIs, Kerberos principals) are passed over.

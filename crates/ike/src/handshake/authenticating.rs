@@ -7,6 +7,7 @@ use dormouse_sansio::{Class, Instant, Path, UnixTime};
 use dormouse_wire::ike::dormancy::vendor_id;
 use dormouse_wire::ike::{AuthMethod, ExchangeType, Header, Id, NotifyType, Payload, unsupported_critical};
 
+use crate::admission::Credential;
 use crate::auth::{self, Authentication, Proof};
 use crate::child::install::Origin;
 use crate::child::offer::ChildOffer;
@@ -313,6 +314,7 @@ impl Authenticating {
                 method: own_method(&conn),
                 authenticated,
                 vouched_until,
+                credential: None,
             },
             peer,
             client: true,
@@ -345,6 +347,7 @@ impl Authenticating {
         if let Err(error) = sa.install(shared, now, agreed, &origin) {
             shared.event(Event::ChildFailed { sa: sa.core.id(), error });
         }
+        sa.take_lifetime(shared, now, view);
         sa.take_ticket(shared, now, view);
         sa.take_load(shared, view);
         sa.upkeep.predecessor = first.replaces;
@@ -381,6 +384,8 @@ pub(crate) fn announce(shared: &mut Shared, sa: &IkeSa, resumed: bool, replaced:
         sa: core.id(),
         connection: core.link.conn.name.clone(),
         peer: core.peer.clone(),
+        fingerprint: core.session.credential.as_ref().and_then(Credential::fingerprint),
+        isolate: !core.client && core.link.conn.policy.isolate,
         initiator: core.link.initiator,
         resumed,
         mobike: mobility.mobike,

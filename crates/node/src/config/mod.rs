@@ -2,6 +2,7 @@
 
 pub mod block;
 pub mod file;
+mod peers;
 mod resolve;
 pub mod sleep;
 pub mod standin;
