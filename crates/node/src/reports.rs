@@ -286,6 +286,12 @@ impl Node {
         self.drain_ike(now);
     }
 
+    /// Deletes a CHILD SA of IKE, as a peer may at any time: a client of ours asks for it again in a while.
+    pub fn delete_child(&mut self, now: Instant, id: ChildId) {
+        self.ike.delete_child(now, id);
+        self.drain_ike(now);
+    }
+
     /// Rekeys every IKE SA now.
     pub fn rekey_ike_sas(&mut self, now: Instant) {
         for sa in self.sessions.ike_sas() {

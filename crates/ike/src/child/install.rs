@@ -100,7 +100,7 @@ impl IkeSa {
             rekey_at,
             expire_at,
         };
-        self.children.insert(child);
+        self.children.insert(child, replaces);
         Ok(id)
     }
 }
