@@ -77,6 +77,7 @@ impl Authority {
         let mut params = CertificateParams::new([name.to_owned()])?;
         params.distinguished_name.push(DnType::CommonName, name);
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+        params.use_authority_key_identifier_extension = true;
         Ok(params.signed_by(key, &self.0)?)
     }
 }
