@@ -3,11 +3,12 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
+use aws_lc_rs::rand::SystemRandom;
+use aws_lc_rs::signature::Ed25519KeyPair;
 use dormouse_io::state::write_atomically;
 use rcgen::{
     BasicConstraints, Certificate, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair,
-    KeyUsagePurpose, PKCS_ECDSA_P256_SHA256, PKCS_ECDSA_P384_SHA384, PKCS_ED25519, PKCS_RSA_SHA256,
-    RsaKeySize,
+    KeyUsagePurpose, PKCS_ECDSA_P256_SHA256, PKCS_ECDSA_P384_SHA384, PKCS_RSA_SHA256, RsaKeySize,
 };
 
 /// Kind of key in a certificate.
@@ -37,7 +38,11 @@ impl Key {
             Self::Rsa(bits) => bail!("RSA with {bits} bits, expected 2048, 3072 or 4096"),
             Self::P256 => KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)?,
             Self::P384 => KeyPair::generate_for(&PKCS_ECDSA_P384_SHA384)?,
-            Self::Ed25519 => KeyPair::generate_for(&PKCS_ED25519)?,
+            Self::Ed25519 => {
+                // PKCS #8 in version 1: OpenSSL reads no private key that has the public one beside it (RFC 5958).
+                let key = Ed25519KeyPair::generate_pkcs8v1(&SystemRandom::new())?;
+                KeyPair::try_from(key.as_ref())?
+            }
         })
     }
 }
@@ -72,6 +77,7 @@ impl Authority {
         let mut params = CertificateParams::new([name.to_owned()])?;
         params.distinguished_name.push(DnType::CommonName, name);
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+        params.use_authority_key_identifier_extension = true;
         Ok(params.signed_by(key, &self.0)?)
     }
 }
@@ -113,5 +119,39 @@ impl Pki {
 
     fn write(&self, file: &str, pem: &str) -> Result<()> {
         Ok(write_atomically(&self.path(file), pem.as_bytes(), 0o600)?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::require::{Need, require};
+    use std::process::Command;
+
+    #[test]
+    fn others_read_every_key_and_trust_every_certificate() {
+        if !require("reading throw-away certificates", &[Need::Program("openssl")]) {
+            return;
+        }
+        let dir = std::env::temp_dir().join(format!("dormouse-pki-{}", std::process::id()));
+        for key in [Key::Rsa(2048), Key::P256, Key::P384, Key::Ed25519] {
+            let pki = Pki::new(&dir, key).expect("an authority");
+            pki.issue("a.test", key).expect("a certificate");
+            let reads = |args: &[&str]| {
+                let out = Command::new("openssl").args(args).current_dir(&dir).output().expect("openssl");
+                assert!(out.status.success(), "{key:?}: {}", String::from_utf8_lossy(&out.stderr));
+            };
+            reads(&["pkey", "-in", "a.test.key", "-noout"]);
+            reads(&[
+                "verify",
+                "-x509_strict",
+                "-verify_hostname",
+                "a.test",
+                "-CAfile",
+                "ca.pem",
+                "a.test.pem",
+            ]);
+        }
+        std::fs::remove_dir_all(&dir).expect("it goes");
     }
 }

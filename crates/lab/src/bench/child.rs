@@ -218,11 +218,9 @@ mod tests {
 
     #[test]
     fn a_child_that_has_gone_or_says_nothing_is_silent() {
-        for (script, patience) in [
-            ("exit 3", PATIENCE),
-            ("read line", PATIENCE),
-            ("exec sleep 60", Duration::from_millis(50)),
-        ] {
+        for (script, patience) in
+            [("exit 3", PATIENCE), ("read line", PATIENCE), ("exec sleep 60", Duration::from_millis(50))]
+        {
             assert!(refused(script, patience).is::<Silent>(), "{script}");
         }
     }
