@@ -4,6 +4,7 @@ mod args;
 mod daemon;
 mod datapath;
 mod denials;
+mod lineages;
 mod load;
 mod machine;
 mod names;

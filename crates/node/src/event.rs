@@ -3,6 +3,7 @@
 use crate::devices::Kept;
 use crate::ladder::Rung;
 use dormouse_ike::config_payload::AssignedConfig;
+use dormouse_ike::ticket::lineage::Operation;
 use dormouse_ike::{LoadReport, SleepFlags};
 use dormouse_keying::SaId;
 use dormouse_sansio::Instant;
@@ -61,11 +62,16 @@ pub enum Event {
         /// The ticket with its secrets, encoded.
         bytes: Option<dormouse_crypto::Secret>,
     },
-    /// Gateway: a ticket was used up. Append the record to the spent tickets *before* sending anything that
-    /// [`crate::Node::poll_transmit`] gives: then no crash lets a ticket be used twice.
-    TicketSpent {
-        /// The record.
-        record: Vec<u8>,
+    /// Gateway: something to do to the store of lineages, in the order of these events. [`crate::Node::stored`] is told the outcome
+    /// of one that names an SA.
+    Lineage(Operation),
+    /// Gateway: whether the client of a session that was resumed at once has it now. Its packets have waited ([`crate::Node::unconfirmed`]):
+    /// they are delivered, or dropped.
+    Judged {
+        /// The session.
+        sa: SaId,
+        /// It has.
+        granted: bool,
     },
     /// Gateway: the ticket keys were rotated. Write them before a ticket under them leaves.
     TicketKeys {

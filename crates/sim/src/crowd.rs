@@ -7,7 +7,7 @@
 use crate::ledger::Ledger;
 use crate::machine::{self, Disk, Machine, Retired, is_esp};
 use dormouse_ike::config::{EndpointConfig, HalfOpen, HoldPolicy};
-use dormouse_ike::ticket::{TicketGuard, TicketKeys};
+use dormouse_ike::ticket::TicketKeys;
 use dormouse_netem::{Nat, NatConfig};
 use dormouse_node::host::Host;
 use dormouse_node::ladder::Rung;
@@ -22,7 +22,7 @@ use std::time::Duration;
 const GATEWAY: Ipv4Addr = Ipv4Addr::new(203, 0, 113, 1);
 const SERVER: Ipv4Addr = Ipv4Addr::new(10, 99, 0, 2);
 const CONNECTION: &str = "office";
-const EPOCH: u64 = 1_800_000_000;
+use crate::store::EPOCH;
 const DELAY: Duration = Duration::from_millis(20);
 const ROTATE: Duration = Duration::from_secs(24 * 3_600);
 const KEEP: Duration = Duration::from_secs(7 * 24 * 3_600);
@@ -575,7 +575,6 @@ fn gateway(rng: &mut Seeded, disk: &Disk, setting: &Setting, now: Instant, unix:
     let endpoint = EndpointConfig {
         pool: Some(Box::new(SharedPool::new(pool))),
         ticket_keys: TicketKeys::import(&disk.ticket_keys, ROTATE, KEEP).ok(),
-        ticket_guard: TicketGuard::load(&disk.spent, unix),
         half_open: HalfOpen { cookie_threshold: 32, ..HalfOpen::default() },
         hold: setting.hold,
         ..EndpointConfig::default()

@@ -5,6 +5,7 @@ use crate::invariants::Invariants;
 use crate::machine::{Disk, Machine};
 use crate::script::{Script, Step};
 use crate::settings::{LIVENESS, Settings};
+use crate::store::{EPOCH, Store};
 use crate::topology::{Astray, MachineId, Moment, NetworkId, Topology};
 use dormouse_ike::ticket::TicketKeys;
 use dormouse_netem::{LinkConfig, NatConfig};
@@ -19,8 +20,6 @@ use std::time::Duration;
 const SERVER: [IpAddr; 2] =
     [IpAddr::V4(Ipv4Addr::new(10, 99, 0, 2)), IpAddr::V6(Ipv6Addr::new(0xfd99, 0, 0, 0, 0, 0, 0, 2))];
 const NAT_OUTSIDE: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 6);
-/// Wall-clock time at the world's beginning.
-const EPOCH: u64 = 1_800_000_000;
 
 /// An access network of the device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -55,18 +54,22 @@ struct Fuse {
 
 /// See the module's documentation.
 pub struct World {
-    net: Topology,
+    pub(crate) net: Topology,
     device: MachineId,
     gateway: MachineId,
     a: NetworkId,
     b: NetworkId,
-    seed: u64,
-    settings: Settings,
+    pub(crate) seed: u64,
+    pub(crate) settings: Settings,
+    /// Somebody with a copy of the device's disk.
+    pub(crate) thief: Option<MachineId>,
+    /// Ticket keys with which the gateway has begun.
+    keys: Vec<Vec<u8>>,
     sent: u64,
     /// How often a process has begun.
     lives: u32,
     fuse: Option<Fuse>,
-    invariants: Invariants,
+    pub(crate) invariants: Invariants,
 }
 
 impl World {
@@ -89,6 +92,7 @@ impl World {
         device.gateways.insert(CONNECTION.into(), settings.outer.of(GATEWAY));
         let mut gateway = Machine::new(gateway(&settings, net.rng(), &disk, Instant::ZERO, unix));
         gateway.disk = disk;
+        gateway.store = Store::new(seed);
         let (device, gateway) = (net.add_machine(device), net.add_machine(gateway));
         net.place(gateway, Some((centre, GATEWAY.to_vec())));
         let mut world = Self {
@@ -99,6 +103,8 @@ impl World {
             b,
             seed,
             settings,
+            thief: None,
+            keys: vec![keys.export().as_bytes().to_vec()],
             sent: 0,
             lives: 0,
             fuse: None,
@@ -424,6 +430,7 @@ impl World {
         if !keys_survive {
             let keys = TicketKeys::generate(unix, ROTATE, KEEP, &mut self.net.rng().fork());
             self.gateway_mut().disk.ticket_keys = keys.export().as_bytes().to_vec();
+            self.keys.push(keys.export().as_bytes().to_vec());
         }
         let disk = self.gateway().disk.clone();
         let host = gateway(&self.settings, self.net.rng(), &disk, now, unix);
@@ -438,7 +445,12 @@ impl World {
         self.connect();
     }
 
-    fn unix(&self) -> UnixTime {
+    /// All ticket keys that the gateway has had.
+    pub(crate) fn ticket_keys(&self) -> impl Iterator<Item = Vec<u8>> + '_ {
+        self.keys.iter().chain([&self.gateway().disk.ticket_keys]).cloned()
+    }
+
+    pub(crate) fn unix(&self) -> UnixTime {
         UnixTime(EPOCH) + (self.now() - Instant::ZERO)
     }
 

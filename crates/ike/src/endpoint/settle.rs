@@ -10,8 +10,9 @@ use crate::config::Unique;
 use crate::event::CloseReason;
 use crate::handshake::Slot;
 use crate::handshake::initiator::Opening;
-use crate::keys::Spis;
+use crate::sa::IkeSa;
 use crate::sa::stage::Stage;
+use crate::ticket::lineage::Name;
 use dormouse_keying::SaId;
 
 impl Endpoint {
@@ -126,18 +127,13 @@ impl Endpoint {
                 });
             }
             Action::FullyAuthenticated { by, alone } => self.make_unique(now, by, alone),
-            Action::Resumed { by, old_spi, other_spi } => {
-                let spis = [Spis { i: other_spi, r: old_spi }];
-                let old = [old_spi, other_spi].iter().find_map(|spi| self.shared.by_spi.get(spi)).copied();
-                let old = old.filter(|id| {
-                    *id != by && self.slots.get(id).is_some_and(|slot| spis.contains(&slot.link().spis))
-                });
-                if let Some((old, caller)) = old.and_then(|old| Some((old, self.served(old)?))) {
-                    // "[...] the old SA SHOULD be silently deleted without sending a DELETE" (RFC 5723 section 4.3.4).
-                    self.end(old, CloseReason::Replaced);
-                    self.end_left(&caller, Some(by));
+            Action::Resumed { by } => {
+                let lineage = self.established(by).and_then(|ike| Some(ike.core.descent.as_ref()?.lineage));
+                if let Some(lineage) = lineage {
+                    self.end_lineage(by, lineage);
                 }
             }
+            Action::Former { by, lineage } => self.end_lineage(by, lineage),
             Action::Release(id) => self.end(id, CloseReason::Released),
             Action::Sleeps(id) => {
                 let Some(caller) = self.served(id) else { return };
@@ -148,6 +144,23 @@ impl Endpoint {
             Action::Close(id) => {
                 self.with_sa(now, id, |ike, shared| ike.close(shared, now, CloseReason::Replaced));
             }
+        }
+    }
+
+    /// What there is of a lineage of `by`'s peer, except `by`, goes without a word: its client is here.
+    fn end_lineage(&mut self, by: SaId, lineage: Name) {
+        let Some(caller) = self.served(by) else { return };
+        let mut ended = false;
+        for old in self.of_caller(&caller, true).into_iter().filter(|id| *id != by) {
+            let of_it = |ike: &mut IkeSa| ike.core.descent.as_ref().is_some_and(|d| d.lineage == lineage);
+            if self.established(old).is_some_and(of_it) {
+                // "[...] the old SA SHOULD be silently deleted without sending a DELETE" (RFC 5723 section 4.3.4).
+                self.end(old, CloseReason::Replaced);
+                ended = true;
+            }
+        }
+        if ended {
+            self.end_left(&caller, Some(by));
         }
     }
 
@@ -200,6 +213,7 @@ impl Endpoint {
             return;
         };
         new.inherit(&mut old, now);
+        new.advance_lineage(&mut self.shared);
         new.core.link.id = from;
         old.core.link.id = to;
         self.shared.by_spi.insert(new.core.link.local_spi(), from);

@@ -4,6 +4,7 @@ use crate::event::{Change, SleepVerdict};
 use crate::{pool, sleeper};
 use dormouse_crypto::Secret;
 use dormouse_ike::config_payload::AssignedConfig;
+use dormouse_ike::ticket::lineage::Operation;
 use dormouse_sansio::Path;
 use ipnet::IpNet;
 use std::net::IpAddr;
@@ -50,6 +51,9 @@ pub enum Origin {
 pub enum Order {
     /// Write this down. It must be durable before the next [`Output::Datagram`] leaves.
     Store(Store),
+    /// Gateway: do this to the store of lineages, after what was ordered before, and tell [`super::Host::stored`] what became of it if
+    /// an SA waits for that. Nothing else waits.
+    Lineage(Operation),
     /// Client: the tunnel carries these addresses, routes and name servers from now on. Comes again only if something changed.
     Configure {
         /// The connection.
@@ -109,11 +113,6 @@ pub enum Store {
         connection: String,
         /// The ticket with its secrets, encoded.
         bytes: Option<Secret>,
-    },
-    /// Gateway: a ticket was used up. Append the record to the log of spent tickets.
-    SpentTicket {
-        /// The record.
-        record: Vec<u8>,
     },
     /// Gateway: the ticket keys were rotated.
     TicketKeys {
