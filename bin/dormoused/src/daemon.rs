@@ -239,7 +239,7 @@ impl Daemon {
                     if self.timer.clear() {
                         self.host.set_wall_clock(now, unix_now());
                         self.host.handle_timeout(now);
-                        if !self.host.is_suspended() {
+                        if !self.host.node().is_suspended() {
                             self.names.handle_timeout(now);
                         }
                     }
@@ -279,7 +279,7 @@ impl Daemon {
                 Signal::Stop => self.stopping = true,
                 Signal::Reload => {
                     self.reload(now);
-                    self.host.network_changed(now);
+                    self.host.network_changed();
                 }
             }
         }
@@ -294,7 +294,7 @@ impl Daemon {
         }
         if changed {
             self.look_at_addresses(now);
-            self.host.network_changed(now);
+            self.host.network_changed();
         }
         Ok(())
     }
@@ -329,7 +329,7 @@ impl Daemon {
 
     /// When a name is asked for again; not while the radio sleeps.
     pub(crate) fn names_deadline(&self) -> Option<Deadline> {
-        self.names.deadline().filter(|_| !self.host.is_suspended())
+        self.names.deadline().filter(|_| !self.host.node().is_suspended())
     }
 
     fn names_found(&mut self, now: Instant) {

@@ -2,7 +2,7 @@
 //! never decide what the ladder decides.
 
 use crate::config::Resolved;
-use crate::event::{Event, FailureKind, Offer};
+use crate::event::{Event, FailureKind, Offer, Order, Store};
 use crate::hold::HoldQueue;
 use crate::ladder::{Failure, Ladder, State, Wake};
 use dormouse_esp::Selectors;
@@ -26,7 +26,7 @@ pub(crate) struct Client {
     ticket: Option<ClientTicket>,
     /// The ticket is of no use any more, and its removal was not announced.
     spent: bool,
-    /// What the last [`crate::Event::Configure`] said.
+    /// What the last [`crate::event::Order::Configure`] said.
     pub(crate) configured: Option<(AssignedConfig, Vec<ipnet::IpNet>, Option<IpAddr>)>,
     /// Addresses at which the gateway said that it can be reached too, and those at which it was.
     pub(crate) gateway_addresses: BTreeSet<IpAddr>,
@@ -94,6 +94,11 @@ impl Client {
         self.stored_ticket()
     }
 
+    /// The session was resumed at once, and the gateway has not been heard on it: it may be asking its store.
+    pub(crate) fn awaits_verdict(&self) -> bool {
+        self.ticket.as_ref().is_some_and(|ticket| ticket.unheard > 0)
+    }
+
     /// The gateway was heard: it counts the ticket that we have. It is written down if what is on disk would not be used again.
     pub(crate) fn heard(&mut self) -> Option<Event> {
         let ticket = self.ticket.as_mut()?;
@@ -103,7 +108,8 @@ impl Client {
 
     fn stored_ticket(&self) -> Option<Event> {
         let bytes = Some(self.ticket.as_ref()?.encode());
-        Some(Event::Ticket { connection: self.config.name.clone(), bytes })
+        let ticket = Store::Ticket { connection: self.config.name.clone(), bytes };
+        Some(Event::Order(Order::Store(ticket)))
     }
 
     /// Before another climb: a refusal in clear may have been forged, and the ticket is tried again.

@@ -18,7 +18,7 @@ use crate::config::Resolved;
 use crate::config::file::Role;
 use crate::connections::{Connection, ConnectionId, Connections};
 use crate::devices::Devices;
-use crate::event::{Change, Event, FailureKind, Offer};
+use crate::event::{Change, Event, FailureKind, Offer, Order, Store};
 use crate::ladder::{Action, Failure, Rung, State};
 use crate::sessions::{Session, Sessions, Who};
 use dormouse_esp::{Sad, Spis};
@@ -230,7 +230,7 @@ impl Node {
         client.set_ticket(None);
         let (held, attempt) = (client.sa.take(), client.attempt.take());
         let configured = client.configured.take().is_some();
-        self.events.push_back(Event::Ticket { connection: connection.into(), bytes: None });
+        self.order(Order::Store(Store::Ticket { connection: connection.into(), bytes: None }));
         if let Some(sa) = attempt {
             self.abandon(now, sa);
         }
@@ -239,7 +239,7 @@ impl Node {
             self.drain_ike(now);
         }
         if configured {
-            self.events.push_back(Event::Unconfigure { connection: connection.into() });
+            self.order(Order::Unconfigure { connection: connection.into() });
         }
         self.changed(Change::Down { connection: connection.into(), why: "by request".into() });
         true
@@ -258,30 +258,23 @@ impl Node {
         self.announce_flow();
     }
 
-    /// The daemon stops: the ticket stays for the next start, and so does the SA at the gateway if there is one.
-    pub fn leave(&mut self, now: Instant, connection: &str) {
-        let Some(client) = self.connections.client_named_mut(connection) else { return };
-        client.ladder.down();
-        client.resend.clear();
-        let (held, attempt) = (client.sa.take(), client.attempt.take());
-        if let Some(sa) = attempt {
-            self.abandon(now, sa);
+    /// The daemon stops: every session ends, in every role, without a word where a ticket brings it back.
+    pub fn leave(&mut self, now: Instant) {
+        for client in self.connections.clients_mut() {
+            client.ladder.down();
+            client.resend.clear();
+            client.sa = None;
+            if let Some(sa) = client.attempt.take() {
+                self.ike.forget(now, sa);
+            }
         }
-        if let Some(sa) = held {
-            self.ike.leave(now, sa);
-            self.drain_ike(now);
-        }
-    }
-
-    /// Ends every session, in every role: those that a ticket brings back without a word.
-    pub fn close_all(&mut self, now: Instant) {
         for sa in self.sessions.ike_sas() {
             self.ike.leave(now, sa);
         }
         self.drain_ike(now);
     }
 
-    /// Gateway: what became of an operation of [`Event::Lineage`] that `sa` waits for.
+    /// Gateway: what became of an operation of [`Order::Lineage`] that `sa` waits for.
     pub fn stored(&mut self, now: Instant, sa: SaId, outcome: Outcome) {
         self.ike.stored(now, sa, outcome);
         self.drain_ike(now);
@@ -446,8 +439,12 @@ impl Node {
         self.events.push_back(event);
     }
 
+    pub(crate) fn order(&mut self, order: Order) {
+        self.push(Event::Order(order));
+    }
+
     pub(crate) fn changed(&mut self, change: Change) {
-        self.events.push_back(Event::Changed(change));
+        self.push(Event::Changed(change));
     }
 
     /// Carries out what the ladders want.
@@ -542,7 +539,7 @@ impl Node {
         // "[...] a client MUST NOT reuse a ticket" (RFC 5723 section 4.3.1): what was used goes, unless its successor came with the
         // same answer.
         for connection in self.connections.clients_mut().filter_map(Client::used_up) {
-            self.events.push_back(Event::Ticket { connection, bytes: None });
+            self.events.push_back(Event::Order(Order::Store(Store::Ticket { connection, bytes: None })));
         }
     }
 

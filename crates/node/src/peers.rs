@@ -2,7 +2,7 @@
 //! section 3.4), errors that come back from the path, and credentials that are renewed while sessions run. Owns neither the choice
 //! of an address (the ladder's) nor the way to it (the driver's).
 
-use crate::event::Event;
+use crate::event::Order;
 use crate::node::Node;
 use dormouse_esp::pmtu::TooBig;
 use dormouse_ike::config::Connection;
@@ -61,7 +61,6 @@ impl Node {
         let in_use = self.sessions.get(Owner::Ike(sa)).map(|s| s.path.remote.ip());
         let Some(client) = self.client_of(Owner::Ike(sa)) else { return };
         client.gateway_addresses = addresses.into_iter().chain(in_use).collect();
-        let connection = client.config.name.clone();
-        self.push(Event::GatewayAddresses { connection });
+        self.order(Order::FindWays { fresh: false });
     }
 }

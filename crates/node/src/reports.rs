@@ -1,6 +1,6 @@
 //! What IKE reports, passed on to sessions and ladders, and outward as the node's own events. Owns no state.
 
-use crate::event::{Change, Event, FailureKind, Offer};
+use crate::event::{Change, Event, FailureKind, Offer, Order, Store};
 use crate::ladder::{Failure, State};
 use crate::node::Node;
 use crate::sessions::{Session, Who, prefixes};
@@ -23,9 +23,9 @@ impl Node {
             Ike::Established(e) => self.established(now, *e),
             Ike::Child(change) => self.change_tunnels(now, change),
             Ike::Ticket { sa, ticket } => self.ticket(sa, *ticket),
-            Ike::Store(operation) => self.push(Event::Lineage(operation)),
+            Ike::Store(operation) => self.order(Order::Lineage(operation)),
             Ike::Heard { sa } => self.heard(Owner::Ike(sa)),
-            Ike::TicketKeys { exported } => self.push(Event::TicketKeys { exported }),
+            Ike::TicketKeys { exported } => self.order(Order::Store(Store::TicketKeys { exported })),
             Ike::Failed { sa, error } => self.attempt_failed(now, sa, &error),
             Ike::PeerFailed { path, claimed, error } => {
                 let claimed = claimed.map(|c| c.to_string());
@@ -53,8 +53,8 @@ impl Node {
             Ike::Confirmed { sa } => self.confirmed(now, sa),
             Ike::SleepAnswered { sa, verdict } => self.sleep_answered(sa, verdict),
             Ike::LoadReport { sa, report } => self.load_report(sa, *report),
-            Ike::PeerSleeps { sa, until, held, flags, expect, marks } => {
-                self.peer_sleeps(sa, until, held, flags, expect, marks);
+            Ike::PeerSleeps { sa, until, held: _, flags, expect, marks } => {
+                self.peer_sleeps(sa, marks);
                 if let Some((devices, session)) = self.devices.as_mut().zip(self.sessions.get(Owner::Ike(sa)))
                 {
                     devices.sleeps(now, session, until, flags, expect);
@@ -111,7 +111,7 @@ impl Node {
         let Some(client) = self.connections.client_mut(session.connection) else {
             let routes = session.add_routes(tunnel.selectors.remote());
             if !routes.is_empty() {
-                self.push(Event::PeerRoutes { routes, source });
+                self.order(Order::PeerRoutes { routes, source });
             }
             return self.with_devices(|d, around| d.session_installed(now, owner, around));
         };
@@ -132,7 +132,7 @@ impl Node {
             let connection = client.config.name.clone();
             client.configured = Some(wanted.clone());
             let (assigned, routes, source) = wanted;
-            self.push(Event::Configure { connection, assigned, routes, source });
+            self.order(Order::Configure { connection, assigned, routes, source });
         }
         self.announce_success(now);
     }
@@ -141,7 +141,7 @@ impl Node {
     /// back.
     #[must_use]
     pub fn routes_due(&self) -> bool {
-        self.events.iter().any(|e| matches!(e, Event::PeerRoutes { .. }))
+        self.events.iter().any(|e| matches!(e, Event::Order(Order::PeerRoutes { .. })))
     }
 
     /// libreswan looks for no NAT when it resumes, and its ESP then is in no UDP: behind a NAT its ticket would bring back a session
@@ -153,7 +153,7 @@ impl Node {
         let ticket = Some(ticket).filter(|t| t.dialect != Resumption::Libreswan || !behind_nat);
         let bytes = ticket.as_ref().map(dormouse_ike::ticket::ClientTicket::encode);
         client.set_ticket(ticket);
-        self.push(Event::Ticket { connection, bytes });
+        self.order(Order::Store(Store::Ticket { connection, bytes }));
     }
 
     fn probe_answered(&mut self, now: Instant, sa: SaId) {
@@ -208,7 +208,8 @@ impl Node {
             }
             _ if failure == Failure::TicketRefused => {
                 client.set_ticket(None);
-                self.events.push_back(Event::Ticket { connection: connection.clone(), bytes: None });
+                let gone = Store::Ticket { connection: connection.clone(), bytes: None };
+                self.events.push_back(Event::Order(Order::Store(gone)));
             }
             _ => {}
         }
@@ -266,7 +267,7 @@ impl Node {
             CloseReason::Refused(Refused::Store) => client.heard(),
             _ => None,
         };
-        if reason != CloseReason::TimedOut {
+        if !matches!(reason, CloseReason::TimedOut | CloseReason::Refused(_)) {
             // It had a word for it, so it was there.
             client.resend.clear();
         }
@@ -294,7 +295,7 @@ impl Node {
         // A newer session of the same peer may have the same addresses.
         let gone: Vec<IpNet> = session.routes.iter().filter(|r| !self.sessions.lead_to(r)).copied().collect();
         if !gone.is_empty() && !kept {
-            self.push(Event::PeerGone { routes: gone });
+            self.order(Order::PeerGone { routes: gone });
         }
         let connection = self.connections.name(session.connection).to_owned();
         self.changed(Change::PeerDown { connection, peer: session.peer, why: why.to_owned() });

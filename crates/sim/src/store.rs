@@ -30,8 +30,9 @@ impl Store {
     /// An operation is handed over; it is done after those before it.
     pub(crate) fn put(&mut self, now: Instant, operation: Operation) {
         let takes = self.rng.below(u64::try_from(self.slow.as_micros()).unwrap_or(u64::MAX).max(1));
-        let after = self.queue.back().map_or(now, |(at, _)| (*at).max(now));
-        self.queue.push_back((after + Duration::from_micros(takes), operation));
+        // What was asked meanwhile is done together.
+        let (at, before) = (now + Duration::from_micros(takes), self.queue.back().map_or(now, |(at, _)| *at));
+        self.queue.push_back((at.max(before), operation));
     }
 
     /// When the next one is done.

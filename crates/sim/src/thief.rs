@@ -12,7 +12,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
 /// Where the thief is.
-const DEN: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 66, 0, 2));
+pub(crate) const DEN: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 66, 0, 2));
 /// IKE_SA_INIT (RFC 7296 section 3.1), which the thief has no use for: it cannot authenticate.
 const IKE_SA_INIT: u8 = 34;
 
@@ -67,6 +67,8 @@ impl World {
         self.net.with(thief, |now, host| _ = host.up(now, CONNECTION));
         self.run(time);
         self.net.machine_mut(thief).crash();
+        // The gateway gives up what it tells the thief.
+        self.run(Duration::from_secs(6));
     }
 
     /// A ticket that was copied from the device was never accepted from the thief after the device had resumed with it or with a later

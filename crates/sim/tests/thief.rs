@@ -1,8 +1,8 @@
 //! A thief with copies of the device's disk, taken at any moment, beside stories with all their faults: lost confirmations, crashes of
 //! either end at any step, logouts, rekeyings, a slow store.
 
-use dormouse_sansio::{Entropy, Seeded};
 use dormouse_node::ladder::Rung;
+use dormouse_sansio::{Entropy, Seeded};
 use dormouse_sim::{Accepted, Script, Settings, Step, World};
 use std::time::Duration;
 

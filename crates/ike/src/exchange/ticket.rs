@@ -58,7 +58,7 @@ impl IkeSa {
     /// Whether this end is the client of resumption and wants a ticket.
     /// "All such Informational exchanges MUST be initiated by the client." (RFC 5723 section 4.1)
     pub(crate) fn renews_tickets(&self) -> bool {
-        self.core.client && self.core.link.conn.resumption != Resumption::Off && self.upkeep.had_ticket()
+        self.core.client && self.core.link.conn.resumption != Resumption::Off && self.upkeep.had_ticket
     }
 
     /// What belongs into the answer to a message with TICKET_REQUEST; `None` if it has none, or resumption is off here.
@@ -141,7 +141,7 @@ impl IkeSa {
     /// The form of the tickets of this SA: ours between ends that know version 2 of the extension.
     fn ticket_form(&self) -> Form {
         let strict = self.core.link.conn.resumption == Resumption::Strict;
-        if self.dormancy.version() >= VERSION && strict { Form::Dormouse } else { Form::Plain }
+        if self.dormancy.version >= VERSION && strict { Form::Dormouse } else { Form::Plain }
     }
 
     /// What a ticket of this form keeps of the keys.
@@ -211,7 +211,7 @@ impl IkeSa {
         let conn = self.core.link.conn.clone();
         let lineage = view.lineage().filter(|_| self.ticket_form() == Form::Dormouse);
         let form = if lineage.is_some() { Form::Dormouse } else { Form::Plain };
-        self.upkeep.note_lineage(lineage);
+        self.upkeep.lineage = lineage.or(self.upkeep.lineage);
         let Ok(secret) = self.ticket_secret(form) else { return };
         let ticket = ClientTicket {
             opaque: Secret::from(opaque),

@@ -597,11 +597,11 @@ pub(crate) fn answer_extensions(
     view: View<'_>,
 ) -> Vec<Payload> {
     let mut list = Vec::new();
-    if sa.mobility.is_mobike() {
+    if sa.mobility.mobike {
         // "Implementations that wish to use MOBIKE for a particular IKE_SA MUST include a MOBIKE_SUPPORTED notification in the
         // IKE_AUTH exchange" (RFC 4555 section 3.2)
         list.push(notify(NotifyType::MobikeSupported, []));
-        list.extend(payloads::told_addresses(sa.mobility.told()));
+        list.extend(payloads::told_addresses(&sa.mobility.told));
     }
     if shared.config.window > 1 {
         let window = shared.config.window.min(crate::window::MAX_WINDOW);

@@ -4,8 +4,8 @@ pub mod file;
 mod peers;
 mod resolve;
 pub mod sleep;
-mod sound;
 pub mod standin;
+mod validate;
 
 pub use resolve::{ConfigError, ReadFile, Resolved, parse, resolve};
 pub use sleep::{ResolvedSleep, resolve_sleep};

@@ -100,7 +100,7 @@ pub(crate) struct Confirming {
 
 impl IkeSa {
     fn confirm_soon(&mut self, now: Instant) {
-        self.upkeep.expect_word();
+        self.upkeep.unheard = true;
         self.stage = Stage::Live(Standing::Confirming(Confirming { since: now, at: now + FIRST_WORD }));
     }
 

@@ -339,7 +339,7 @@ impl IkeSa {
         let here = self.core.link.path;
         if path.carrier == here.carrier && path != here {
             // The client has moved since it asked, or its NAT has.
-            self.follow(shared, now, path, self.mobility.nat());
+            self.follow(shared, now, path, self.mobility.nat);
         }
         if let Some(why) = refused {
             let error = NegotiationError::TicketRejected(why.to_string());
