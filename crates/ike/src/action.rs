@@ -1,5 +1,7 @@
 //! What one SA asks for another. Owns the names of these changes; the endpoint carries them out, because the set of SAs is its own.
 
+use dormouse_wire::ike::dormancy::Refused;
+
 use crate::sa::IkeSa;
 use crate::ticket::lineage::Name;
 use dormouse_keying::SaId;
@@ -33,6 +35,13 @@ pub(crate) enum Action {
     Resumed {
         /// The new SA.
         by: SaId,
+    },
+    /// Resumed with a ticket that does not count: delete it and say why, unless its device sleeps by another SA.
+    Refuse {
+        /// The SA.
+        sa: SaId,
+        /// Why.
+        why: Refused,
     },
     /// The client of `by` has logged in fully, and names this lineage as its former one: drop what there still is of it.
     Former {

@@ -26,7 +26,7 @@ pub(crate) struct Invariants {
     vectors: BTreeMap<(bool, Vec<u8>), Vec<u8>>,
     /// For each packet: how many sessions the device had made when it was sent, and how often it has arrived.
     packets: Vec<(usize, usize)>,
-    /// How much of either end's received packets, of the device's changes and of the spent tickets was looked at.
+    /// How much of either end's received packets, of the device's changes and of what the store has done was looked at.
     read: (usize, usize, usize, usize),
     sessions: usize,
     tickets: Tickets,

@@ -191,20 +191,23 @@ impl World {
         let (device, gateway, seed) = (self.device, self.gateway, self.seed);
         let (invariants, sent) = (&mut self.invariants, self.sent);
         let lit = self.fuse.filter(|f| f.back.is_none()).map(|f| if f.gateway { gateway } else { device });
-        let mut before = usize::MAX;
+        let mut before = (usize::MAX, 0);
         self.net.run_until(end, |net, moment| {
             let (d, g) = (net.machine(device), net.machine(gateway));
             if moment == Moment::Delivered {
-                before = g.outbox.len();
+                before = (g.outbox.len(), g.store.done.len());
                 return false;
             }
-            let said = g.outbox.iter().skip(before).any(|(path, _)| path.remote.ip() != DEN);
+            // What has waited for the store is answered when that has: also the announcement of the sleep.
+            let (said, done) = before;
+            let said = g.outbox.iter().skip(said).any(|(path, _)| path.remote.ip() != DEN);
+            let said = said && done == g.store.done.len();
             assert!(
                 !said || !only_sleepers(g, net.now),
                 "a timer of the gateway disturbed a sleeping device; seed {seed} at {:?}",
                 net.now
             );
-            before = usize::MAX;
+            before = (usize::MAX, 0);
             let server = SERVER[usize::from(d.inner.is_some_and(|i| i.is_ipv6()))];
             for (is_device, machine) in [(true, d), (false, g)] {
                 for (path, datagram) in &machine.outbox {

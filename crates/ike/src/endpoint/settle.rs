@@ -114,10 +114,7 @@ impl Endpoint {
                 self.touched.insert(id);
             }
             Action::Delete(id) => {
-                let Some(caller) = self.served(id) else { return };
-                let live = self.of_caller(&caller, true);
-                let asleep = |id| self.established(id).is_some_and(|ike| ike.dormancy.is_asleep());
-                if live.into_iter().any(asleep) {
+                if self.sleeps_elsewhere(id) {
                     // An answer that was under way when its device announced its sleep has made it.
                     return self.end(id, CloseReason::Replaced);
                 }
@@ -134,6 +131,12 @@ impl Endpoint {
                     self.end_lineage(by, lineage);
                 }
             }
+            Action::Refuse { sa, why } => {
+                if self.sleeps_elsewhere(sa) {
+                    return self.end(sa, CloseReason::Unconfirmed);
+                }
+                self.with_sa(now, sa, |ike, shared| ike.refuse(shared, now, why));
+            }
             Action::Former { by, lineage } => self.end_lineage(by, lineage),
             Action::Release(id) => self.end(id, CloseReason::Released),
             Action::Sleeps(id) => {
@@ -147,6 +150,14 @@ impl Endpoint {
                 self.with_sa(now, id, |ike, shared| ike.close(shared, now, CloseReason::Replaced));
             }
         }
+    }
+
+    /// The caller of this SA sleeps by another one.
+    fn sleeps_elsewhere(&mut self, id: SaId) -> bool {
+        let Some(caller) = self.served(id) else { return false };
+        let live = self.of_caller(&caller, true);
+        let asleep = |id| self.established(id).is_some_and(|ike| ike.dormancy.is_asleep());
+        live.into_iter().any(asleep)
     }
 
     /// What there is of a lineage of `by`'s peer, except `by`, goes without a word: its client is here.

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use dormouse_crypto::DhPrivate;
 use dormouse_crypto::cert::{Certificate, Identity};
 use dormouse_sansio::{Class, Instant, Path};
-use dormouse_wire::ike::dormancy::{Refused, vendor_id};
+use dormouse_wire::ike::dormancy::vendor_id;
 use dormouse_wire::ike::{
     AuthMethod, ExchangeType, Header, Id, Message, NotifyType, Payload, unsupported_critical,
 };
@@ -19,12 +19,13 @@ use crate::auth::{self, Authentication, Believed, Proof};
 use crate::child::Agreed;
 use crate::child::choose::choose;
 use crate::child::install::Origin;
-use crate::config::{AssignedConfig, Connection, RemoteAuth, Unique};
+use crate::config::{AssignedConfig, Connection, RemoteAuth};
 use crate::config_payload::{self, Lease};
 use crate::error::{Discard, NegotiationError};
 use crate::event::Event;
 use crate::exchange::mobike::addresses_match;
 use crate::handshake::authenticating::{announce, nat_after};
+use crate::handshake::lineage::{Pending, former_sessions};
 use crate::handshake::quick::{Pace, skeyseed};
 use crate::handshake::{Session, Slot, Step};
 use crate::keys::{self, IkeKeys, Nonces};
@@ -37,7 +38,7 @@ use crate::sa::mobility::Mobility;
 use crate::sa::{Answer, Birth, IkeSa};
 use crate::shared::Shared;
 use crate::stats::Kind;
-use crate::ticket::lineage::{Descent, Operation, Outcome};
+use crate::ticket::lineage::Descent;
 use crate::ticket::{Form, TicketContent};
 
 /// How the SA began.
@@ -77,22 +78,12 @@ pub(crate) struct HalfOpen {
     pub(crate) pending: Option<Box<Pending>>,
 }
 
-/// What waits for the store.
-#[derive(Debug)]
-pub(crate) struct Pending {
-    pub(crate) by: Instant,
-    payloads: Vec<Payload>,
-    caller: Caller,
-    proof: Authentication,
-    descent: Descent,
-}
-
 /// Who called, by which rules, with which proof.
 #[derive(Debug)]
-struct Caller {
-    conn: Arc<Connection>,
-    identity: Identity,
-    session: Session,
+pub(super) struct Caller {
+    pub(super) conn: Arc<Connection>,
+    pub(super) identity: Identity,
+    pub(super) session: Session,
 }
 
 /// The refusal of an IKE_AUTH request: what the peer is told, and what the log is.
@@ -201,7 +192,7 @@ impl HalfOpen {
         self.refuse_with(shared, path, claimed, &[refusal], error)
     }
 
-    fn refuse_with(
+    pub(super) fn refuse_with(
         mut self: Box<Self>,
         shared: &mut Shared,
         path: Path,
@@ -275,29 +266,6 @@ impl HalfOpen {
         let (payloads, by) = (payloads.to_vec(), now + STORE_PATIENCE);
         self.pending = Some(Box::new(Pending { by, payloads, caller, proof, descent }));
         Step::to(Slot::HalfOpen(self))
-    }
-
-    /// What the store says of the ticket, or `Failed` if it has not said anything in time.
-    pub(crate) fn ticket_judged(
-        mut self: Box<Self>,
-        shared: &mut Shared,
-        now: Instant,
-        outcome: Outcome,
-    ) -> Step {
-        let Some(pending) = self.pending.take() else { return Step::to(Slot::HalfOpen(self)) };
-        let Pending { payloads, caller, proof, descent, .. } = *pending;
-        let why = match outcome {
-            Outcome::Done => return self.establish(shared, now, View(&payloads), caller, proof, descent),
-            Outcome::Superseded => Refused::Superseded,
-            Outcome::Failed => Refused::Store,
-        };
-        let error = NegotiationError::TicketRejected(why.to_string());
-        let mut refusal = vec![notify(NotifyType::AuthenticationFailed, [])];
-        if matches!(&self.how, How::Resume { ticket, .. } if ticket.form == Form::Dormouse) {
-            refusal.push(notify(NotifyType::DormancyRefused, [why.code()]));
-        }
-        let path = self.link.path;
-        self.refuse_with(shared, path, Some(caller.identity), &refusal, error)
     }
 
     /// Finds the connection, and checks the proof by its rules.
@@ -434,7 +402,7 @@ impl HalfOpen {
         }
     }
 
-    fn establish(
+    pub(super) fn establish(
         self: Box<Self>,
         shared: &mut Shared,
         now: Instant,
@@ -508,25 +476,6 @@ impl HalfOpen {
         let unix = shared.unix(now);
         shared.load.record(unix, clients, now - begun);
         Step::to(Slot::Established(sa))
-    }
-}
-
-/// After a full login no ticket counts any more of the session that the client names as its former one, nor of any other session of the
-/// identity that the new one replaces. A client from which a thief took the session, and who finds its own ticket refused, ends the thief's that way.
-fn former_sessions(shared: &mut Shared, sa: &IkeSa, view: View<'_>) {
-    let holder = sa.core.holder();
-    // Of an identity that several devices share, none speaks for the others.
-    let replaces = match sa.core.link.conn.policy.unique {
-        Unique::Replace => true,
-        Unique::Keep => view.has(NotifyType::InitialContact),
-        Unique::Never => false,
-    };
-    if replaces {
-        shared.event(Event::Store(Operation::EndAll { holder }));
-    }
-    if let Some(lineage) = view.lineage() {
-        shared.event(Event::Store(Operation::End { sa: None, lineage, holder }));
-        shared.actions.push_back(Action::Former { by: sa.core.id(), lineage });
     }
 }
 

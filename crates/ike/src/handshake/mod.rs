@@ -7,6 +7,7 @@
 pub(crate) mod authenticating;
 pub(crate) mod half_open;
 pub(crate) mod initiator;
+mod lineage;
 pub(crate) mod quick;
 pub(crate) mod responder;
 

@@ -344,7 +344,7 @@ impl IkeSa {
         if let Some(why) = refused {
             let error = NegotiationError::TicketRejected(why.to_string());
             shared.event(Event::PeerFailed { path, claimed: Some(self.core.peer.clone()), error });
-            return self.refuse(shared, now, why);
+            return shared.actions.push_back(Action::Refuse { sa: self.core.id(), why });
         }
         shared.load.record(shared.unix(now), clients, now - begun);
         tracing::info!(sa = %self.core.id(), peer = %self.core.peer, "resumed session confirmed");
