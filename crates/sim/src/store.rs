@@ -42,7 +42,8 @@ impl Store {
 
     /// Does the next one if it is due; who hears of it.
     pub(crate) fn run(&mut self, now: Instant, rows: &mut Memory) -> Option<Option<(SaId, Outcome)>> {
-        let (_, operation) = self.queue.pop_front_if(|(at, _)| *at <= now)?;
+        self.due().filter(|at| *at <= now)?;
+        let (_, operation) = self.queue.pop_front()?;
         let outcome = rows.apply(UnixTime(EPOCH) + (now - Instant::ZERO), &operation);
         self.done.push((operation, outcome));
         Some(operation.asked_by().map(|sa| (sa, outcome)))
