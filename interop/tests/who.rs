@@ -90,7 +90,7 @@ fn within(net: &str, address: IpAddr) -> bool {
 
 fn socket(host: &Host, address: SocketAddr) -> Result<UdpSocket> {
     let bound = host.within(move || UdpSocket::bind(address))?.join();
-    Ok(bound.map_err(|_| anyhow::anyhow!("the thread panicked"))??)
+    Ok(bound.map_err(|_| anyhow::anyhow!("the thread panicked"))???)
 }
 
 #[test]
