@@ -9,8 +9,8 @@ use serde_json::Value;
 const NEEDS: [Need; 2] = [Need::Root, Need::File("/dev/net/tun")];
 /// Where a client keeps the ticket of the connection `peer`.
 const TICKET: &str = "ticket-peer";
-/// The thief's outer address.
-const DEN: &str = "198.51.100.10";
+/// Where the thief is each time, and its router there: logs of one machine would run into each other.
+const DENS: [(&str, &str); 2] = [("198.51.100.10", "198.51.100.9"), ("198.51.100.14", "198.51.100.13")];
 
 fn end(role: &str, own: &str, peer: &str, child: &str) -> String {
     let gateway = if role == "client" { format!("gateway = \"{GATEWAY}\"") } else { String::new() };
@@ -38,7 +38,7 @@ fn ticket(host: &Host) -> Result<Vec<u8>> {
 }
 
 /// The copy is used elsewhere: it brings nothing back, and the gateway says where it came from.
-fn is_refused(gateway: &Dormoused, den: &Host, copied: &[u8]) -> Result<()> {
+fn is_refused(gateway: &Dormoused, den: &Host, from: &str, copied: &[u8]) -> Result<()> {
     Dormoused::leave_state(den, TICKET, copied)?;
     let mut thief = Dormoused::start(den, "dns = \"off\"", &device())?;
     thief.ok(&["up", "peer"])?;
@@ -47,7 +47,7 @@ fn is_refused(gateway: &Dormoused, den: &Host, copied: &[u8]) -> Result<()> {
     thief.ok(&["wait", "peer", "--timeout", "40"])?;
     assert_eq!(rung(&thief)?, "full", "{}\n{}", thief.log(), gateway.log());
     let refusals = gateway.log();
-    let refusal = refusals.lines().find(|l| l.contains("a client was refused") && l.contains(DEN));
+    let refusal = refusals.lines().find(|l| l.contains("a client was refused") && l.contains(from));
     assert!(refusal.is_some_and(|l| l.contains("was used, or the session has ended")), "{refusals}");
     thief.ok(&["down", "peer"])?;
     thief.process().stop();
@@ -61,9 +61,12 @@ fn a_copied_ticket_file_brings_nothing_back_once_its_owner_has_used_it_or_logged
     }
     let mut world = Roaming::new(61)?;
     world.attach(Access::A)?;
-    let den = world.bed.host("den")?;
-    world.bed.link((&den, "eth0", &[&format!("{DEN}/30")]), (&world.core, "to-o", &["198.51.100.9/30"]))?;
-    den.ip("route add default via 198.51.100.9")?;
+    let dens = [world.bed.host("den0")?, world.bed.host("den1")?];
+    for ((den, (there, here)), to) in dens.iter().zip(DENS).zip(["to-d0", "to-d1"]) {
+        let (outer, router) = (format!("{there}/30"), format!("{here}/30"));
+        world.bed.link((den, "eth0", &[&outer]), (&world.core, to, &[&router]))?;
+        den.ip(&format!("route add default via {here}"))?;
+    }
     let pool = "local = [\"10.99.0.0/24\"]\nremote = [\"dynamic\"]\n[connection.peer.pool]\naddresses = [\"10.55.0.0/24\"]";
     let mut gateway =
         Dormoused::start(&world.gateway, "dns = \"off\"", &end("gateway", "gateway.test", "*.test", pool))?;
@@ -77,7 +80,7 @@ fn a_copied_ticket_file_brings_nothing_back_once_its_owner_has_used_it_or_logged
     owner.ok(&["up", "peer"])?;
     assert_eq!(rung(&owner)?, "ticket", "{}\n{}", owner.log(), gateway.log());
     gateway.process().wait_for("resumed=true", PATIENCE)?;
-    is_refused(&gateway, &den, &copied)?;
+    is_refused(&gateway, &dens[0], DENS[0].0, &copied)?;
 
     // Its owner logs out without having used it, and in again.
     owner.ok(&["down", "peer"])?;
@@ -85,6 +88,6 @@ fn a_copied_ticket_file_brings_nothing_back_once_its_owner_has_used_it_or_logged
     let copied = ticket(&world.device)?;
     owner.ok(&["down", "peer"])?;
     owner.ok(&["up", "peer"])?;
-    is_refused(&gateway, &den, &copied)?;
+    is_refused(&gateway, &dens[1], DENS[1].0, &copied)?;
     Ok(())
 }
