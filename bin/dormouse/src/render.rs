@@ -3,8 +3,8 @@
 use crate::render_sleep;
 use crate::style::{Style, duration, field};
 use dormouse_control::{
-    Check, CheckOutcome, Connection, ConnectionState, Denied, Event, EventKind, Gateway, Portal, SaStatus, Stats,
-    Status, Traffic,
+    Check, CheckOutcome, Connection, ConnectionState, Denied, Event, EventKind, Gateway, Portal, SaStatus,
+    Stats, Status, Traffic,
 };
 use std::fmt::Write as _;
 

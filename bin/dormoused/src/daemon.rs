@@ -6,6 +6,7 @@
 use crate::args::Args;
 use crate::block::Block;
 use crate::datapath::Wires;
+use crate::lineages::{Keeper, Report, Sqlite};
 use crate::load::Loaded;
 use crate::machine::Machine;
 use crate::names::Names;
@@ -45,6 +46,7 @@ const RADIO: u64 = 7;
 const MACHINE: u64 = 8;
 const NEIGHBOURS: u64 = 9;
 const BLOCK: u64 = 10;
+const LINEAGES: u64 = 11;
 pub(crate) const UDP: u64 = 16;
 const RAW: u64 = 32;
 
@@ -75,6 +77,8 @@ pub(crate) struct Daemon {
     /// The radio, its meter and the machine's own sleep; only a client has them.
     pub(crate) device: Option<Device>,
     pub(crate) store: Store,
+    /// A gateway's store of lineages.
+    lineages: Option<Keeper>,
     names: Names,
     pub(crate) poller: Poller,
     timer: Timer,
@@ -139,6 +143,8 @@ impl Daemon {
             let held = privileges::drop_to(&account, Keep { raw, bind: false })?;
             tracing::info!(user = settings.user, ?held, "privileges dropped");
         }
+        // A thread: it must have given its privileges away too.
+        let lineages = store.lineages()?.map(|lineages| Keeper::new(Sqlite(lineages))).transpose()?;
         let poller = Poller::new()?;
         let timer = Timer::new()?;
         let names = Names::new(settings.ike_port, block.is_used())?;
@@ -160,6 +166,7 @@ impl Daemon {
             machine,
             wires: Wires::new(tun, mtu, carriers),
             store,
+            lineages,
             names,
             poller,
             timer,
@@ -176,6 +183,9 @@ impl Daemon {
         self.poller.add(&self.machine.monitor, NETWORK, Interest::READ)?;
         self.poller.add(&self.names, NAMES, Interest::READ)?;
         self.poller.add(&self.verbs.server, CONTROL, Interest::READ)?;
+        if let Some(lineages) = &self.lineages {
+            self.poller.add(lineages, LINEAGES, Interest::READ)?;
+        }
         if let Some(guard) = &self.machine.guard {
             self.poller.add(guard, DNS, Interest::READ)?;
         }
@@ -258,6 +268,7 @@ impl Daemon {
                 RADIO => self.radio_answers(now),
                 BLOCK => self.block_news(),
                 MACHINE => self.machine_news(now),
+                LINEAGES => self.lineages_report(now),
                 NEIGHBOURS => {
                     if let Some(neighbours) = &mut self.machine.neighbours {
                         neighbours.answers();
@@ -266,6 +277,10 @@ impl Daemon {
                 token if token >= RAW => self.receive_raw(now, (token - RAW) as usize)?,
                 token => self.receive(now, (token - UDP) as usize)?,
             }
+        }
+        if self.host.has_orders() {
+            // The ticket of a session that has just come back is on the disk before its first packet leaves.
+            self.carry_out(now);
         }
         if tun || self.wires.may_go_on() || ready.iter().any(|r| r.writable && r.token >= UDP) {
             self.forward(now)?;
@@ -389,6 +404,11 @@ impl Daemon {
     fn obey(&mut self, now: Instant, order: Order) {
         match order {
             Order::Store(what) => self.keep(what),
+            Order::Lineage(operation) => {
+                if let Some(keeper) = &self.lineages {
+                    keeper.put(operation);
+                }
+            }
             Order::Configure { connection, assigned, routes, source } => {
                 // First nothing leaves outside, then something goes in.
                 self.block.connected(&connection, &assigned);
@@ -423,10 +443,6 @@ impl Daemon {
         use host::Store as Keep;
         complain(match what {
             Keep::Ticket { connection, bytes } => self.store.set_ticket(&connection, bytes.as_ref()),
-            Keep::SpentTicket { record } => {
-                let node = self.host.node();
-                self.store.spend(&record, || node.ike().spent_tickets())
-            }
             Keep::TicketKeys { exported } => self.store.set_ticket_keys(&exported),
             Keep::Lease(change) => {
                 self.store.lease(change, unix_now());
@@ -482,6 +498,15 @@ impl Daemon {
         self.verbs.announce(change);
     }
 
+    fn lineages_report(&mut self, now: Instant) {
+        for report in self.lineages.as_mut().map(Keeper::reports).unwrap_or_default() {
+            match report {
+                Report::Outcome(sa, outcome) => self.host.stored(now, sa, outcome),
+                Report::Reachable(reachable) => self.host.node_mut().set_store(reachable),
+            }
+        }
+    }
+
     fn control(&mut self, now: Instant) {
         for (client, request) in self.verbs.requests() {
             self.answer(now, client, request);
@@ -511,6 +536,8 @@ impl Daemon {
         self.host.stop(now);
         // The farewells: one datagram each, not waited for.
         self.carry_out(now);
+        // Which waits until what was asked of it is done.
+        self.lineages = None;
         // The end of its guard puts the radio back on.
         self.device = None;
         self.verbs.goodbye();

@@ -5,6 +5,7 @@ mod block;
 mod daemon;
 mod datapath;
 mod denials;
+mod lineages;
 mod load;
 mod machine;
 mod marked_names;

@@ -43,9 +43,7 @@ pub(crate) fn endpoint(
     let Some(lifetime) = gateways.iter().map(|c| c.ike.ticket_lifetime).max() else {
         return Ok((config, None));
     };
-    let state = store.gateway(unix_now(), lifetime)?;
-    config.ticket_keys = Some(state.keys);
-    config.ticket_guard = state.guard;
+    config.ticket_keys = Some(store.ticket_keys(unix_now(), lifetime)?);
     config.load = store.load_history();
     let mut pool = Pool::new(gateways.iter().flat_map(|c| c.pool.iter().copied()));
     config.admission.fingerprint_key = store.fingerprint_key()?;

@@ -1,13 +1,14 @@
-//! What outlives the daemon: tickets of clients; of the gateway ticket keys, spent tickets, leases and denials. Owns the names of the
+//! What outlives the daemon: tickets of clients; of the gateway ticket keys, leases, denials and lineages. Owns the names of the
 //! files; a failure to write is reported and the daemon goes on from memory.
 
 use anyhow::{Context, Result};
 use dormouse_crypto::Secret;
 use dormouse_ike::load::LoadHistory;
-use dormouse_ike::ticket::{ClientTicket, TicketGuard, TicketKeys};
+use dormouse_ike::ticket::{ClientTicket, TicketKeys};
 use dormouse_io::entropy::OsEntropy;
 use dormouse_io::ownership::Directory;
-use dormouse_io::state::{Log, StateDir};
+use dormouse_io::state::StateDir;
+use dormouse_io::store::lineage::Lineages;
 use dormouse_io::store::{self, Database, OldLease, StoredDenial, StoredLease};
 use dormouse_node::pool::{Addresses, Change, Holder, Pool};
 use dormouse_sansio::{Entropy as _, UnixTime};
@@ -15,6 +16,7 @@ use std::path::Path;
 use std::time::Duration;
 
 const TICKET_KEYS: &str = "ticket-keys";
+/// What earlier releases remembered of used tickets; the database knows which ones count.
 const SPENT: &str = "spent-tickets";
 const DATABASE: &str = "gateway.db";
 /// What earlier releases called it.
@@ -26,22 +28,13 @@ const HISTORY: &str = "sleep-history";
 const LOAD: &str = "load-history";
 /// A new ticket key each day: what one key exposes is bounded by a day of tickets.
 const ROTATE: Duration = Duration::from_secs(24 * 3600);
-/// The log of spent tickets is rewritten without expired ones when it has grown to this many bytes.
-const SPENT_MOST: u64 = 4 << 20;
 
 /// The state directory, open.
 #[derive(Debug)]
 pub(crate) struct Store {
     dir: StateDir,
-    spent: Option<Log>,
     database: Option<Database>,
     _owned: Directory,
-}
-
-/// What the gateway side starts from.
-pub(crate) struct GatewayState {
-    pub(crate) keys: TicketKeys,
-    pub(crate) guard: TicketGuard,
 }
 
 impl Store {
@@ -52,14 +45,14 @@ impl Store {
     pub(crate) fn open(path: &Path) -> Result<Self> {
         let dir = StateDir::open(path).with_context(|| format!("daemon.state_dir: {}", path.display()))?;
         let owned = Directory::take(path)?;
-        Ok(Self { dir, spent: None, database: None, _owned: owned })
+        Ok(Self { dir, database: None, _owned: owned })
     }
 
-    /// Ticket keys and spent tickets of earlier runs; new keys if there are none, or if they are unreadable.
+    /// Ticket keys of earlier runs; new ones if there are none, or if they are unreadable.
     ///
     /// # Errors
     /// If they cannot be read or written.
-    pub(crate) fn gateway(&mut self, now: UnixTime, ticket_lifetime: Duration) -> Result<GatewayState> {
+    pub(crate) fn ticket_keys(&mut self, now: UnixTime, ticket_lifetime: Duration) -> Result<TicketKeys> {
         let keep = ROTATE + ticket_lifetime;
         let stored = self.dir.read(TICKET_KEYS)?.map(|bytes| TicketKeys::import(&bytes, ROTATE, keep));
         let mut keys = match stored {
@@ -73,11 +66,17 @@ impl Store {
         };
         keys.rotate(now, &mut OsEntropy);
         self.dir.write(TICKET_KEYS, keys.export().as_bytes())?;
-        let (mut log, records) = self.dir.log(SPENT)?;
-        let guard = TicketGuard::load(&records, now);
-        log.rewrite(&guard.export())?;
-        self.spent = Some(log);
-        Ok(GatewayState { keys, guard })
+        self.dir.remove(SPENT)?;
+        Ok(keys)
+    }
+
+    /// A connection of its own to the gateway's database, for its lineages; `None` if this is no gateway.
+    ///
+    /// # Errors
+    /// If it cannot be opened.
+    pub(crate) fn lineages(&self) -> Result<Option<Lineages>> {
+        let path = self.dir.path(DATABASE);
+        Ok(self.database.as_ref().map(|_| Lineages::open(&path)).transpose()?)
     }
 
     /// The key of the fingerprints by which a gateway knows pre-shared keys again: made once.
@@ -192,7 +191,7 @@ impl Store {
             }
         };
         match ClientTicket::decode(bytes.as_bytes()) {
-            Ok(ticket) => Some(ticket).filter(|t| t.is_valid(now)),
+            Ok(ticket) => Some(ticket).filter(|t| now < t.expires),
             Err(e) => {
                 tracing::warn!(%e, connection, "the stored ticket is unreadable and not used");
                 None
@@ -272,20 +271,6 @@ impl Store {
         Ok(())
     }
 
-    /// Takes note of a spent ticket. It is durable after [`Store::flush`], which is before any answer leaves: those of one turn of
-    /// the loop wait for the disk together.
-    ///
-    /// # Errors
-    /// Names the file.
-    pub(crate) fn spend(&mut self, record: &[u8], all: impl FnOnce() -> Vec<u8>) -> Result<()> {
-        let Some(log) = &mut self.spent else { return Ok(()) };
-        if log.len() > SPENT_MOST {
-            log.rewrite(&all())?;
-        }
-        log.append(record)?;
-        Ok(())
-    }
-
     /// Keeps the ticket keys after a rotation.
     ///
     /// # Errors
@@ -312,9 +297,6 @@ impl Store {
     /// # Errors
     /// Names the file; nothing is lost, the next call tries again.
     pub(crate) fn flush(&mut self) -> Result<()> {
-        if let Some(spent) = &mut self.spent {
-            spent.sync()?;
-        }
         match &mut self.database {
             Some(database) if database.pending() > 0 => Ok(database.flush()?),
             _ => Ok(()),
@@ -375,17 +357,13 @@ mod tests {
     }
 
     #[test]
-    fn spent_tickets_are_in_the_log_after_a_flush() {
+    fn what_an_earlier_release_remembered_of_used_tickets_goes() {
         let scratch = Scratch::new("spent");
         let mut store = Store::open(&scratch.0).unwrap();
-        let Ok(_) = store.gateway(UnixTime(1_800_000_000), Duration::from_secs(3_600)) else {
-            panic!("keys")
-        };
-        for n in 0..3u8 {
-            store.spend(&[n; 40], Vec::new).unwrap();
-        }
-        store.flush().unwrap();
-        assert_eq!(std::fs::read(scratch.0.join(SPENT)).unwrap().len(), 120);
+        std::fs::write(scratch.0.join(SPENT), [0; 48]).unwrap();
+        let now = UnixTime(1_800_000_000);
+        assert!(store.ticket_keys(now, Duration::from_secs(3_600)).is_ok());
+        assert!(!scratch.0.join(SPENT).exists());
     }
 
     fn pool() -> Pool {

@@ -25,7 +25,7 @@ use crate::admission::Admission;
 use crate::config_payload::AddressPool;
 pub use crate::config_payload::AssignedConfig;
 use crate::load::LoadHistory;
-use crate::ticket::{TicketGuard, TicketKeys};
+use crate::ticket::TicketKeys;
 pub use algorithms::{EspProposal, IkeProposal, default_esp_proposals, default_ike_proposals};
 pub use dormancy::{HoldPolicy, SleepFlags};
 pub use peers::{PeerPolicy, PeerRule, Unique};
@@ -423,6 +423,12 @@ pub struct Connection {
     pub reauthenticate: Option<Duration>,
     /// Session resumption.
     pub resumption: Resumption,
+    /// Whether a resumption by version 2 of `docs/wire/dormancy.md` needs a key exchange: a client makes one, a gateway takes none
+    /// without.
+    pub fresh_keys: bool,
+    /// As the answering side: whether peers that do not know that version are given, and may use, tickets of RFC 5723, which have no
+    /// forward secrecy.
+    pub plain_resumption: bool,
     /// How long a ticket that we give is good; bounded by `reauthenticate` (RFC 5723, section 6.2). Whole seconds.
     /// "[...] a finite lifetime MUST be specified for the ticket" (RFC 5723 section 6.2)
     pub ticket_lifetime: Duration,
@@ -469,6 +475,8 @@ impl Connection {
             ike_lifetime: Lifetime::of_time(Duration::from_secs(24 * 3_600)),
             reauthenticate: None,
             resumption: Resumption::Strict,
+            fresh_keys: true,
+            plain_resumption: true,
             ticket_lifetime: Duration::from_secs(24 * 3_600),
             dormancy: true,
         }
@@ -523,8 +531,6 @@ pub struct EndpointConfig {
     pub window: u32,
     /// Keys for the tickets that we give; `None`: no ticket is given or accepted.
     pub ticket_keys: Option<TicketKeys>,
-    /// Which tickets have been used up.
-    pub ticket_guard: TicketGuard,
     /// What is done for devices that announce a sleep.
     pub hold: HoldPolicy,
     /// What an earlier run has learned about latency and load.
@@ -547,7 +553,6 @@ impl Default for EndpointConfig {
             max_sas: None,
             window: 0,
             ticket_keys: None,
-            ticket_guard: TicketGuard::default(),
             hold: HoldPolicy::default(),
             load: LoadHistory::default(),
             admission: Admission::default(),

@@ -29,6 +29,7 @@ use crate::sa::stage::Stage;
 use crate::shared::Shared;
 use crate::stats::Stats;
 use crate::ticket::ClientTicket;
+use crate::ticket::lineage::{Name, Outcome};
 use dormouse_keying::{ChildId, SaId};
 
 /// A wall clock that is this far from where it was expected has been set.
@@ -42,8 +43,8 @@ const CLOCK_JITTER: Duration = Duration::from_secs(2);
 ///
 /// 1. calls a command, [`handle_datagram`](Self::handle_datagram) (without the non-ESP marker) or
 ///    [`handle_timeout`](Self::handle_timeout), with the present time, which must never go backwards;
-/// 2. then goes on as the driving contract of [`dormouse_sansio`] says: events first, for [`Event::TicketSpent`] and
-///    [`Event::TicketKeys`] must be durable before the answer leaves; then datagrams; then it waits until
+/// 2. then goes on as the driving contract of [`dormouse_sansio`] says: events first, for [`Event::TicketKeys`] must be durable
+///    before the answer leaves; then datagrams; then it waits until
 ///    [`poll_timeout`](Self::poll_timeout). All that is due by then is done in one call.
 ///
 /// Certificates and tickets need [`set_wall_clock`](Self::set_wall_clock).
@@ -309,6 +310,30 @@ impl Endpoint {
         self.with_sa(now, sa, |ike, shared| ike.awake(shared, now))
     }
 
+    // ---- the store ----
+
+    /// Gateway: what became of an operation of [`Event::Store`] that `sa` waits for. Later than two seconds after it was asked,
+    /// it changes nothing.
+    pub fn stored(&mut self, now: Instant, sa: SaId, outcome: Outcome) {
+        if let Some(slot) = self.slots.remove(&sa) {
+            self.touched.insert(sa);
+            if let Some(slot) = slot.stored(&mut self.shared, now, outcome) {
+                self.slots.insert(sa, slot);
+            }
+        }
+        self.settle(now);
+    }
+
+    /// Gateway: whether the store of lineages can be asked. While it cannot, tickets are refused, and clients take the full exchange.
+    pub fn set_store(&mut self, reachable: bool) {
+        self.shared.store_away = !reachable;
+    }
+
+    /// Client: the lineage of a ticket of an earlier run, to be named at the next full login.
+    pub fn set_former_lineage(&mut self, connection: &str, lineage: Name) {
+        self.shared.lineages.insert(connection.to_owned(), lineage);
+    }
+
     // ---- input ----
 
     /// A datagram for IKE, without the non-ESP marker. It is decrypted in place.
@@ -449,12 +474,6 @@ impl Endpoint {
     #[must_use]
     pub fn path(&self, sa: SaId) -> Option<Path> {
         self.slots.get(&sa).map(|slot| slot.link().path)
-    }
-
-    /// Every spent ticket that still counts, as [`crate::ticket::TicketGuard::load`] reads them: to rewrite their log.
-    #[must_use]
-    pub fn spent_tickets(&self) -> Vec<u8> {
-        self.shared.config.ticket_guard.export()
     }
 
     /// SAs held for devices that sleep.

@@ -105,9 +105,17 @@ pub enum NegotiationError {
     /// We do not take the peer's ticket. The peer learns TICKET_NACK alone.
     #[error("ticket not accepted: {0}")]
     TicketRejected(String),
-    /// The ticket's lifetime is over; it was not sent.
+    /// The ticket's lifetime is over, or the sessions that were resumed last heard nothing from the gateway; it was not sent.
     #[error("the ticket has expired")]
     TicketExpired,
+    /// The configuration says something else today about who may be at either end; the ticket was not sent.
+    #[error("the configuration has changed since the ticket was given")]
+    TicketOutdated,
+    /// The gateway says, under keys that only it can have, that the ticket does not count.
+    #[error(
+        "the ticket does not count any more: another one of its session was used, or the session has ended"
+    )]
+    TicketSuperseded,
     /// The peer told us that it does not know the SA.
     #[error("the peer does not know the SA (INVALID_IKE_SPI)")]
     UnknownSpi,

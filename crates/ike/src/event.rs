@@ -9,11 +9,12 @@ use dormouse_crypto::Secret;
 use dormouse_crypto::cert::Identity;
 use dormouse_keying::{ChildSa, SaId};
 use dormouse_sansio::{Instant, Path};
-use dormouse_wire::ike::dormancy::{LoadReport, Mark, SleepFlags};
+use dormouse_wire::ike::dormancy::{LoadReport, Mark, Refused, SleepFlags};
 
 use crate::config::AssignedConfig;
 use crate::error::NegotiationError;
-use crate::ticket::{ClientTicket, SpentRecord};
+use crate::ticket::ClientTicket;
+use crate::ticket::lineage::Operation;
 
 /// A fact for the driver. Events come in the order in which they must be applied.
 #[derive(Debug)]
@@ -40,11 +41,15 @@ pub enum Event {
         /// What [`crate::ticket::TicketKeys::import`] reads.
         exported: Secret,
     },
-    /// A ticket was used up. To be made durable before anything is sent: then no crash lets a ticket be used twice.
-    TicketSpent {
-        /// To append to the store that [`crate::ticket::TicketGuard::load`] reads.
-        record: SpentRecord,
+    /// Device: the first authentic IKE message of the gateway on an SA that was resumed at once: the gateway counts the ticket that
+    /// came with it.
+    Heard {
+        /// The SA.
+        sa: SaId,
     },
+    /// Something to do to the store of lineages, in the order of these events; for one that names an SA the outcome goes to
+    /// [`crate::Endpoint::stored`]. Nothing that is sent depends on it meanwhile.
+    Store(Operation),
     /// `connect` or `resume` failed; the name `sa` is gone.
     Failed {
         /// The name that `connect` or `resume` returned.
@@ -222,6 +227,8 @@ pub enum CloseReason {
     Expired,
     /// A certificate that it rested on has expired.
     CertificateExpired,
+    /// Device: the gateway has deleted it at once, because it was resumed with a ticket that does not count, or that cannot be looked up.
+    Refused(Refused),
     /// The client has not authenticated anew within the time that it was told (RFC 4478).
     LifetimeOver,
     /// An administrator has refused the peer, or the configuration takes it no longer.
@@ -237,6 +244,7 @@ pub enum CloseReason {
 impl fmt::Display for CloseReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
+            Self::Refused(why) => return write!(f, "refused by the gateway: {why}"),
             Self::Requested => "closed on request",
             Self::ByPeer => "deleted by the peer",
             Self::TimedOut => "the peer does not answer",

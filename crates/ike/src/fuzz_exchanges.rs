@@ -22,6 +22,7 @@ use crate::config::{Connection, EndpointConfig, Role};
 use crate::config_payload::{AddressPool, Lease, LeaseRequest};
 use crate::fuzz_endpoint::{START, connection, path};
 use crate::handshake::Slot;
+use crate::ticket::lineage::Memory;
 use crate::ticket::{ClientTicket, TicketKeys};
 use crate::{Endpoint, Event, SleepFlags};
 use dormouse_keying::{ChildId, ChildSa, SaId};
@@ -133,6 +134,7 @@ struct Side {
     sa: Option<SaId>,
     child: Option<ChildId>,
     ticket: Option<Box<ClientTicket>>,
+    store: Memory,
     established: usize,
 }
 
@@ -148,7 +150,7 @@ impl Side {
         };
         let mut endpoint = Endpoint::new(config, Box::new(Seeded::new(host.into())));
         endpoint.set_wall_clock(Instant::ZERO, START);
-        Self { endpoint, host, sa: None, child: None, ticket: None, established: 0 }
+        Self { endpoint, host, sa: None, child: None, ticket: None, store: Memory::default(), established: 0 }
     }
 
     /// What it sends, as the other end receives it; its events are taken note of.
@@ -161,6 +163,12 @@ impl Side {
                 }
                 Event::Child(ChildSa::Install(install)) => self.child = Some(install.child),
                 Event::Ticket { ticket, .. } => self.ticket = Some(ticket),
+                Event::Store(operation) => {
+                    let outcome = self.store.apply(START, &operation);
+                    if let Some(sa) = operation.asked_by() {
+                        self.endpoint.stored(now, sa, outcome);
+                    }
+                }
                 _ => {}
             }
         }

@@ -59,10 +59,14 @@ pub const CREATE_CHILD_BURST: u32 = 128;
 pub const TICKET_MAX: usize = 4_096;
 /// Ticket keys that are kept after their successor took over. With daily rotation tickets live up to a week.
 pub const TICKET_KEYS_RETIRED_MAX: usize = 8;
-/// A ticket of an earlier configuration may live as long as this.
-pub const TICKET_LIFETIME_MOST: core::time::Duration = core::time::Duration::from_secs(8 * 86_400);
-/// Spent tickets that are remembered. When the memory is full no further ticket is accepted until one expires: a full
-/// memory must fail towards the full exchange, never towards a replay.
-pub const TICKETS_SPENT_MAX: usize = 262_144;
+/// Lineages of one holder that are kept: sessions of an identity, on one device or several, that can be resumed.
+pub const LINEAGES_PER_HOLDER: usize = 32;
+/// After so many resumed sessions in a row that heard nothing from the gateway, the device takes the full exchange: the gateway counts
+/// a ticket as long as it knows the session that gave it or the one before, and not one that came two sessions later.
+pub const UNHEARD_MOST: u8 = 2;
+/// How long the store may take to say whether a ticket counts, or to note that a session has ended.
+pub const STORE_PATIENCE: Duration = Duration::from_secs(2);
+/// Datagrams that wait meanwhile, of one session.
+pub const WAITING_MAX: usize = 64;
 /// Longest identity or name inside a ticket, in bytes: as long as a ticket can be.
 pub const TICKET_IDENTITY_MAX: usize = TICKET_MAX;

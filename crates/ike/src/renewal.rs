@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use dormouse_sansio::{Instant, UnixTime};
+use dormouse_sansio::Instant;
 
 use crate::action::Action;
 use crate::admission::{Denial, admits};
@@ -13,9 +13,7 @@ use crate::config::Connection;
 use crate::endpoint::Endpoint;
 use crate::event::{CloseReason, Event};
 use crate::handshake::Slot;
-use crate::limits::TICKET_LIFETIME_MOST;
-use crate::sa::IkeSa;
-use crate::ticket::Holder;
+use crate::ticket::lineage::{Holder, Operation};
 use dormouse_keying::SaId;
 
 impl Endpoint {
@@ -92,9 +90,7 @@ impl Endpoint {
             }
         }
         for (connection, peer) in theirs {
-            if !self.revoke_tickets(now, &connection, &peer) {
-                tracing::warn!(%connection, %peer, "no room to remember that its tickets are revoked; none are accepted for now");
-            }
+            self.revoke_tickets(&connection, &peer);
         }
         self.shared.config.admission.denials.insert(denial);
         self.admit_again(now);
@@ -105,28 +101,12 @@ impl Endpoint {
         self.shared.config.admission.denials.remove(denial)
     }
 
-    /// Gateway: no ticket is accepted any more that the peer of a connection was given until now, here or before a restart, as an
-    /// [`Event::TicketSpent`] sees to. `peer` is its identity as it is displayed. Before its sessions are closed. `false` if that cannot be remembered, because the
-    /// memory of spent tickets is full: then no ticket at all is accepted for some time.
-    pub fn revoke_tickets(&mut self, now: Instant, connection: &str, peer: &str) -> bool {
-        let Some(keys) = &self.shared.config.ticket_keys else { return true };
-        let unix = self.shared.unix(now);
-        // A peer that comes back within this second begins anew; the session that began in it is revoked.
-        let theirs =
-            |ike: &&IkeSa| ike.core.link.conn.name == connection && ike.core.peer.to_string() == peer;
-        let sessions = self.slots.values().filter_map(|slot| match slot {
-            Slot::Established(ike) => Some(&**ike),
-            _ => None,
-        });
-        let began = sessions.filter(theirs).map(|ike| ike.core.session.authenticated.0 + 1).max();
-        let before = UnixTime(began.unwrap_or_default().max(unix.0));
-        let until = unix + keys.longest().max(TICKET_LIFETIME_MOST);
-        match self.shared.config.ticket_guard.revoke(&Holder::of(connection, peer), unix, before, until) {
-            Ok(record) => {
-                self.shared.event(Event::TicketSpent { record });
-                true
-            }
-            Err(_) => false,
+    /// Gateway: no ticket counts any more that the peer of a connection has. `peer` is its identity as it is displayed. Before its
+    /// sessions are closed.
+    pub fn revoke_tickets(&mut self, connection: &str, peer: &str) {
+        if self.shared.config.ticket_keys.is_some() {
+            let holder = Holder::of(connection, peer);
+            self.shared.event(Event::Store(Operation::EndAll { holder }));
         }
     }
 

@@ -19,6 +19,7 @@ use crate::load::LoadHistory;
 use crate::outbox::Queued;
 use crate::sleepers::Sleepers;
 use crate::stats::Stats;
+use crate::ticket::lineage::Name;
 use dormouse_keying::SaId;
 
 /// See the module's text.
@@ -38,6 +39,10 @@ pub(crate) struct Shared {
     /// Sessions that callers have begun and not yet established.
     pub(crate) half_open: HalfOpens,
     pub(crate) load: LoadHistory,
+    /// Client: the lineage of each connection's last session that is over, to be named at the next full login.
+    pub(crate) lineages: BTreeMap<String, Name>,
+    /// Gateway: the store of lineages is known to be out of reach.
+    pub(crate) store_away: bool,
     /// The addresses at which this machine can be reached, as the driver last said.
     pub(crate) own_addresses: Vec<IpAddr>,
     pub(crate) next_name: u64,
@@ -48,6 +53,8 @@ impl Shared {
         let load = std::mem::take(&mut config.load);
         Self {
             load,
+            lineages: BTreeMap::new(),
+            store_away: false,
             callers: Callers::default(),
             sleepers: Sleepers::default(),
             half_open: HalfOpens::default(),

@@ -7,7 +7,7 @@ use crate::ladder::State as Ladder;
 use crate::node::{Discard, Inbound, Node, Route};
 use crate::sessions::Session;
 use dormouse_esp::{Accepted, Life, State, Tunnel};
-use dormouse_keying::{ChildId, Owner};
+use dormouse_keying::{ChildId, Owner, SaId};
 use dormouse_sansio::{Carrier, Instant, Path};
 use dormouse_standin::DeviceId;
 use dormouse_wire::esp::{NatT, classify_natt};
@@ -119,12 +119,13 @@ impl Node {
             };
             *train = Train { settled: None, device: self.sessions.get(owner).and_then(|s| s.device) };
             if !matches!(state, State::Draining { .. }) {
-                if self.sessions.get(owner).is_some_and(|s| s.tentative) && !self.confirm(now, owner, path) {
-                    // Another client came first with the same ticket.
-                    return Ok(Inbound::Consumed);
+                if self.sessions.get(owner).is_some_and(|s| s.tentative) {
+                    // The client is there; its packets wait until its ticket is known to count.
+                    self.confirm(now, owner, path);
+                } else {
+                    self.received(now, owner, id, path, opened.seq);
+                    train.settled = self.is_settled(owner, id, &path).then_some(id);
                 }
-                self.received(now, owner, id, path, opened.seq);
-                train.settled = self.is_settled(owner, id, &path).then_some(id);
             }
         }
         if opened.is_dummy() {
@@ -171,6 +172,8 @@ impl Node {
             let before = client.ladder.state();
             client.ladder.inbound(now);
             client.resend.clear();
+            let stored = client.heard();
+            self.events.extend(stored);
             if before != Ladder::Up {
                 self.announce_success(now);
             }
@@ -295,6 +298,14 @@ impl Node {
             client.ladder.doubt(now, false);
         }
         self.climb(now);
+    }
+
+    /// The session of this tunnel, if it was resumed at once and its ticket is not known to count: what comes through it must wait for
+    /// [`Event::Judged`].
+    #[must_use]
+    pub fn unconfirmed(&self, id: ChildId) -> Option<SaId> {
+        let owner = self.sad.get(id)?.owner;
+        self.sessions.get(owner).filter(|s| s.tentative).and(owner.ike())
     }
 
     /// Lends a tunnel for sealing.

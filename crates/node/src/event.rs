@@ -5,7 +5,9 @@ use crate::ladder::Rung;
 use crate::pool;
 use dormouse_crypto::Secret;
 use dormouse_ike::config_payload::AssignedConfig;
+use dormouse_ike::ticket::lineage::Operation;
 use dormouse_ike::{LoadReport, SleepVerdict};
+use dormouse_keying::SaId;
 use ipnet::IpNet;
 use std::net::IpAddr;
 
@@ -47,6 +49,14 @@ pub enum Event {
         /// What was kept.
         packets: Vec<Kept>,
     },
+    /// Gateway: whether the client of a session that was resumed at once has it now. Its packets have waited
+    /// ([`crate::Node::unconfirmed`]): they are delivered, or dropped.
+    Judged {
+        /// The session.
+        sa: SaId,
+        /// It has.
+        granted: bool,
+    },
     /// The state of a connection or session changed: for the log, for `watch` and for `wait`.
     Changed(Change),
 }
@@ -56,6 +66,9 @@ pub enum Event {
 pub enum Order {
     /// Write this down. It must be durable before the next [`crate::host::Output::Datagram`] leaves.
     Store(Store),
+    /// Gateway: do this to the store of lineages, after what was ordered before, and tell [`crate::host::Host::stored`] what became of
+    /// it if an SA waits for that. Nothing else waits.
+    Lineage(Operation),
     /// Client: the tunnel carries these addresses, routes and name servers from now on. Comes again only if something changed.
     Configure {
         /// The connection.
@@ -115,11 +128,6 @@ pub enum Store {
         connection: String,
         /// The ticket with its secrets, encoded.
         bytes: Option<Secret>,
-    },
-    /// Gateway: a ticket was used up. Append the record to the log of spent tickets.
-    SpentTicket {
-        /// The record.
-        record: Vec<u8>,
     },
     /// Gateway: the ticket keys were rotated.
     TicketKeys {

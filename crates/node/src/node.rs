@@ -25,6 +25,7 @@ use dormouse_esp::{Sad, Spis};
 use dormouse_ike::Endpoint;
 use dormouse_ike::config::EndpointConfig;
 use dormouse_ike::ticket::ClientTicket;
+use dormouse_ike::ticket::lineage::Outcome;
 use dormouse_keying::{self as keying, ChildId, KeyManager, Owner, SaId};
 use dormouse_sansio::{Deadline, Entropy, Instant, Path, Transmit, UnixTime};
 use dormouse_standin::DeviceId;
@@ -194,6 +195,9 @@ impl Node {
     /// Gives a client the ticket of an earlier run.
     pub fn restore_ticket(&mut self, connection: &str, ticket: ClientTicket) {
         if let Some(client) = self.connections.client_named_mut(connection) {
+            if let Some(lineage) = ticket.lineage {
+                self.ike.set_former_lineage(connection, lineage);
+            }
             client.set_ticket(Some(ticket));
         }
     }
@@ -216,8 +220,9 @@ impl Node {
         true
     }
 
-    /// The client connection is no longer wanted: its SA is deleted at both ends, and, as when a user
-    /// logs out, "the ticket MUST be deleted" (RFC 5723 section 6.2).
+    /// The client connection is no longer wanted: its SA is deleted at both ends, and its ticket first.
+    /// "when credentials associated with the IKE SA are invalidated (e.g., when a user logs out), the ticket MUST be deleted" (RFC
+    /// 5723 section 6.2)
     pub fn down(&mut self, now: Instant, connection: &str) -> bool {
         let Some(client) = self.connections.client_named_mut(connection) else { return false };
         client.ladder.down();
@@ -269,6 +274,17 @@ impl Node {
         self.drain_ike(now);
     }
 
+    /// Gateway: what became of an operation of [`Order::Lineage`] that `sa` waits for.
+    pub fn stored(&mut self, now: Instant, sa: SaId, outcome: Outcome) {
+        self.ike.stored(now, sa, outcome);
+        self.drain_ike(now);
+    }
+
+    /// Gateway: whether the store of lineages can be asked. While it cannot, tickets are refused.
+    pub fn set_store(&mut self, reachable: bool) {
+        self.ike.set_store(reachable);
+    }
+
     /// The radio goes to sleep: nothing is due until [`Node::resume`]. Better after [`Node::prepare_sleep`] and its
     /// [`Event::SleepReady`]: then the gateway knows.
     pub fn suspend(&mut self, now: Instant) {
@@ -301,6 +317,7 @@ impl Node {
             if let Some(sa) = client.sa {
                 self.ike.woke(now, sa);
             }
+            client.trust_ticket();
             client.ladder.wake(now);
         }
         self.climb(now);
@@ -397,6 +414,12 @@ impl Node {
         clients.peek().is_some()
             && sessions.all(|id| self.connections.client(id).is_some())
             && clients.all(cut_off)
+    }
+
+    /// Whether [`Node::poll_event`] has something.
+    #[must_use]
+    pub fn has_events(&self) -> bool {
+        !self.events.is_empty()
     }
 
     /// The next event, oldest first.

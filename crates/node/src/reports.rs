@@ -9,6 +9,7 @@ use dormouse_ike::config::Resumption;
 use dormouse_ike::{CloseReason, Established, Event as Ike};
 use dormouse_keying::{ChildId, Mode, Owner, SaId};
 use dormouse_sansio::Instant;
+use dormouse_wire::ike::dormancy::Refused;
 use ipnet::IpNet;
 use std::time::Duration;
 
@@ -22,10 +23,8 @@ impl Node {
             Ike::Established(e) => self.established(now, *e),
             Ike::Child(change) => self.change_tunnels(now, change),
             Ike::Ticket { sa, ticket } => self.ticket(sa, *ticket),
-            Ike::TicketSpent { record } => {
-                let record = record.as_bytes().to_vec();
-                self.order(Order::Store(Store::SpentTicket { record }));
-            }
+            Ike::Store(operation) => self.order(Order::Lineage(operation)),
+            Ike::Heard { sa } => self.heard(Owner::Ike(sa)),
             Ike::TicketKeys { exported } => self.order(Order::Store(Store::TicketKeys { exported })),
             Ike::Failed { sa, error } => self.attempt_failed(now, sa, &error),
             Ike::PeerFailed { path, claimed, error } => {
@@ -95,10 +94,8 @@ impl Node {
         let Some(client) = self.connections.client_mut(id) else { return };
         let replaced = client.sa.replace(e.sa).filter(|old| *old != e.sa);
         client.attempt = client.attempt.filter(|a| *a != e.sa);
-        if e.resumed {
-            // Accepted once: the gateway sends a new one, or the next wake is a full exchange.
-            client.spend_ticket();
-        }
+        // The gateway sends a new one with the same answer, or the next wake is a full exchange.
+        client.spend_ticket();
         client.ladder.established(now, e.path, e.resumed);
         if let Some(old) = replaced {
             self.ike.supersede(now, old);
@@ -170,13 +167,21 @@ impl Node {
             return self.held_failed(now, sa, Failure::Lost);
         }
         client.ladder.confirmed(now);
+        let stored = client.heard();
         if silent_for.is_some() {
             // Its data may only be late: they are asked after once more, and what was sent is kept until then.
             client.ladder.outbound(now);
         } else {
             client.resend.clear();
         }
+        self.events.extend(stored);
         self.announce_success(now);
+    }
+
+    /// Something authentic came from a client's gateway.
+    pub(crate) fn heard(&mut self, owner: Owner) {
+        let stored = self.client_of(owner).and_then(|client| client.heard());
+        self.events.extend(stored);
     }
 
     /// How long ago it was resumed, if never anything but IKE came back to what was sent.
@@ -193,11 +198,22 @@ impl Node {
         let (why, offer) = (error.to_string(), Offer::of(error));
         client.last_error = Some((why.clone(), kind));
         client.last_offer = offer.clone();
-        if failure == Failure::TicketRefused {
-            client.set_ticket(None);
-            let gone = Store::Ticket { connection: connection.clone(), bytes: None };
-            self.events.push_back(Event::Order(Order::Store(gone)));
+        use dormouse_ike::NegotiationError as E;
+        match error {
+            // Anybody can say so in clear: it starts the full exchange, and the ticket stays until that brings another one.
+            E::TicketRefused => {}
+            E::TicketSuperseded => {
+                let refused = client.refuse_ticket();
+                self.events.extend(refused);
+            }
+            _ if failure == Failure::TicketRefused => {
+                client.set_ticket(None);
+                let gone = Store::Ticket { connection: connection.clone(), bytes: None };
+                self.events.push_back(Event::Order(Order::Store(gone)));
+            }
+            _ => {}
         }
+        let Some(client) = self.connections.client_named_mut(&connection) else { return };
         if let State::Climbing(rung) = client.ladder.state() {
             self.events.push_back(Event::Changed(Change::RungFailed { connection, rung, why, kind, offer }));
         }
@@ -246,7 +262,12 @@ impl Node {
         if matches!(reason, ByPeer | Expired | CertificateExpired | ProtocolError) {
             client.spend_ticket();
         }
-        if reason != CloseReason::TimedOut {
+        let refused = match reason {
+            CloseReason::Refused(Refused::Superseded) => client.refuse_ticket(),
+            CloseReason::Refused(Refused::Store) => client.heard(),
+            _ => None,
+        };
+        if !matches!(reason, CloseReason::TimedOut | CloseReason::Refused(_)) {
             // It had a word for it, so it was there.
             client.resend.clear();
         }
@@ -254,6 +275,7 @@ impl Node {
         client.last_offer = Offer::default();
         client.ladder.failed(now, Failure::Lost);
         let connection = client.config.name.clone();
+        self.events.extend(refused);
         self.resend_copies(now, id);
         self.changed(Change::Down { connection, why: reason.to_string() });
         self.climb(now);
@@ -262,7 +284,13 @@ impl Node {
     /// The session of a peer that came to us has ended.
     pub(crate) fn session_ended(&mut self, owner: Owner, why: &str) {
         self.sad.end_draining_of(owner);
-        let Some(session) = self.sessions.remove(owner).filter(|s| !s.tentative) else { return };
+        let Some(session) = self.sessions.remove(owner) else { return };
+        if session.tentative {
+            if let Some(sa) = owner.ike() {
+                self.push(Event::Judged { sa, granted: false });
+            }
+            return;
+        }
         let kept = self.devices.as_mut().is_some_and(|d| d.session_ended(&session, &self.sessions));
         // A newer session of the same peer may have the same addresses.
         let gone: Vec<IpNet> = session.routes.iter().filter(|r| !self.sessions.lead_to(r)).copied().collect();

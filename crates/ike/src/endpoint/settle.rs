@@ -10,9 +10,10 @@ use crate::config::Unique;
 use crate::event::CloseReason;
 use crate::handshake::Slot;
 use crate::handshake::initiator::Opening;
-use crate::keys::Spis;
+use crate::sa::IkeSa;
 use crate::sa::stage::Stage;
 use crate::sa::upkeep::Reauthentication;
+use crate::ticket::lineage::Name;
 use dormouse_keying::SaId;
 
 impl Endpoint {
@@ -113,9 +114,7 @@ impl Endpoint {
                 self.touched.insert(id);
             }
             Action::Delete(id) => {
-                let live = self.served(id).map(|caller| self.of_caller(&caller, true)).unwrap_or_default();
-                let asleep = |id| self.established(id).is_some_and(|ike| ike.dormancy.is_asleep());
-                if live.into_iter().any(asleep) {
+                if self.sleeps_elsewhere(id) {
                     // An answer that was under way when its device announced its sleep has made it.
                     return self.end(id, CloseReason::Replaced);
                 }
@@ -126,18 +125,19 @@ impl Endpoint {
                 });
             }
             Action::FullyAuthenticated { by, alone } => self.make_unique(now, by, alone),
-            Action::Resumed { by, old_spi, other_spi } => {
-                let spis = [Spis { i: other_spi, r: old_spi }];
-                let old = [old_spi, other_spi].iter().find_map(|spi| self.shared.by_spi.get(spi)).copied();
-                let old = old.filter(|id| {
-                    *id != by && self.slots.get(id).is_some_and(|slot| spis.contains(&slot.link().spis))
-                });
-                if let Some((old, caller)) = old.and_then(|old| Some((old, self.served(old)?))) {
-                    // "[...] the old SA SHOULD be silently deleted without sending a DELETE" (RFC 5723 section 4.3.4).
-                    self.end(old, CloseReason::Replaced);
-                    self.end_left(&caller, Some(by));
+            Action::Resumed { by } => {
+                let lineage = self.established(by).and_then(|ike| Some(ike.core.descent.as_ref()?.lineage));
+                if let Some(lineage) = lineage {
+                    self.end_lineage(by, lineage);
                 }
             }
+            Action::Refuse { sa, why } => {
+                if self.sleeps_elsewhere(sa) {
+                    return self.end(sa, CloseReason::Unconfirmed);
+                }
+                self.with_sa(now, sa, |ike, shared| ike.refuse(shared, now, why));
+            }
+            Action::Former { by, lineage } => self.end_lineage(by, lineage),
             Action::Release(id) => self.end(id, CloseReason::Released),
             Action::Sleeps(id) => {
                 let Some(caller) = self.served(id) else { return };
@@ -149,6 +149,31 @@ impl Endpoint {
             Action::Close(id) => {
                 self.with_sa(now, id, |ike, shared| ike.close(shared, now, CloseReason::Replaced));
             }
+        }
+    }
+
+    /// The caller of this SA sleeps by another one.
+    fn sleeps_elsewhere(&mut self, id: SaId) -> bool {
+        let Some(caller) = self.served(id) else { return false };
+        let live = self.of_caller(&caller, true);
+        let asleep = |id| self.established(id).is_some_and(|ike| ike.dormancy.is_asleep());
+        live.into_iter().any(asleep)
+    }
+
+    /// What there is of a lineage of `by`'s peer, except `by`, goes without a word: its client is here.
+    fn end_lineage(&mut self, by: SaId, lineage: Name) {
+        let Some(caller) = self.served(by) else { return };
+        let mut ended = false;
+        for old in self.of_caller(&caller, true).into_iter().filter(|id| *id != by) {
+            let of_it = |ike: &mut IkeSa| ike.core.descent.as_ref().is_some_and(|d| d.lineage == lineage);
+            if self.established(old).is_some_and(of_it) {
+                // "[...] the old SA SHOULD be silently deleted without sending a DELETE" (RFC 5723 section 4.3.4).
+                self.end(old, CloseReason::Replaced);
+                ended = true;
+            }
+        }
+        if ended {
+            self.end_left(&caller, Some(by));
         }
     }
 
@@ -201,6 +226,7 @@ impl Endpoint {
             return;
         };
         new.inherit(&mut old, now);
+        new.advance_lineage(&mut self.shared);
         new.core.link.id = from;
         old.core.link.id = to;
         self.shared.by_spi.insert(new.core.link.local_spi(), from);

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use dormouse_sansio::{Class, Instant, Path, UnixTime};
-use dormouse_wire::ike::dormancy::vendor_id;
+use dormouse_wire::ike::dormancy::{Refused, vendor_id};
 use dormouse_wire::ike::{AuthMethod, ExchangeType, Header, Id, NotifyType, Payload, unsupported_critical};
 
 use crate::admission::Credential;
@@ -118,6 +118,11 @@ impl Authenticating {
             if conn.initial_contact && replaces.is_none() {
                 // "This notification, if sent, MUST be in the first IKE_AUTH request or response" (RFC 7296 section 2.4)
                 list.push(notify(NotifyType::InitialContact, []));
+            }
+            if let Some(lineage) =
+                shared.lineages.get(&conn.name).filter(|_| replaces.is_none() && conn.dormancy)
+            {
+                list.push(notify(NotifyType::DormancyLineage, lineage.0));
             }
             list.extend(auth::certreq_payload(&conn.remote_auth));
         }
@@ -252,6 +257,9 @@ impl Authenticating {
             |what| Unproven::Unbelieved(NegotiationError::Malformed { exchange: "IKE_AUTH", what });
         let (Some(id_r), Some(auth)) = (view.id_r(), auth) else {
             return Err(match view.error().map(|n| n.kind) {
+                Some(NotifyType::AuthenticationFailed) if view.refused() == Some(Refused::Superseded) => {
+                    Unproven::Refused(NegotiationError::TicketSuperseded)
+                }
                 Some(NotifyType::AuthenticationFailed) => {
                     Unproven::Refused(NegotiationError::RefusedByPeer { local_id: conn.local_id.clone() })
                 }
@@ -320,7 +328,8 @@ impl Authenticating {
             client: true,
             assigned,
             mobility: Mobility::new(&conn, mobike, nat, first.seen_as, told),
-            dormancy: conn.dormancy && view.knows_dormancy(),
+            dormancy: if conn.dormancy { view.dormancy() } else { 0 },
+            descent: None,
             next_ids: (2, 0),
             link,
             channel,
@@ -348,7 +357,7 @@ impl Authenticating {
             shared.event(Event::ChildFailed { sa: sa.core.id(), error });
         }
         sa.take_lifetime(shared, now, view);
-        sa.take_ticket(shared, now, view);
+        sa.take_ticket(shared, now, view, 0);
         sa.take_load(shared, view);
         sa.upkeep.predecessor = first.replaces;
         for config in 1..conn.children.len() {
@@ -389,7 +398,7 @@ pub(crate) fn announce(shared: &mut Shared, sa: &IkeSa, resumed: bool, replaced:
         initiator: core.link.initiator,
         resumed,
         mobike: mobility.mobike,
-        dormancy: dormancy.open,
+        dormancy: dormancy.is_open(),
         confirmed: !matches!(stage, Stage::Tentative(_)),
         path,
         configuration: core.assigned.clone(),

@@ -9,7 +9,9 @@ use dormouse_crypto::DhPrivate;
 use dormouse_crypto::cert::{Certificate, Identity};
 use dormouse_sansio::{Class, Instant, Path};
 use dormouse_wire::ike::dormancy::vendor_id;
-use dormouse_wire::ike::{AuthMethod, ExchangeType, Header, Id, NotifyType, Payload, unsupported_critical};
+use dormouse_wire::ike::{
+    AuthMethod, ExchangeType, Header, Id, Message, NotifyType, Payload, unsupported_critical,
+};
 
 use crate::action::Action;
 use crate::admission::admits;
@@ -23,8 +25,11 @@ use crate::error::{Discard, NegotiationError};
 use crate::event::Event;
 use crate::exchange::mobike::addresses_match;
 use crate::handshake::authenticating::{announce, nat_after};
+use crate::handshake::lineage::{Pending, former_sessions};
+use crate::handshake::quick::{Pace, skeyseed};
 use crate::handshake::{Session, Slot, Step};
 use crate::keys::{self, IkeKeys, Nonces};
+use crate::limits::STORE_PATIENCE;
 use crate::link::{Channel, Link};
 use crate::natd;
 use crate::payloads::{self, View, notify};
@@ -33,13 +38,22 @@ use crate::sa::mobility::Mobility;
 use crate::sa::{Answer, Birth, IkeSa};
 use crate::shared::Shared;
 use crate::stats::Kind;
-use crate::ticket::TicketContent;
+use crate::ticket::lineage::Descent;
+use crate::ticket::{Form, TicketContent};
 
 /// How the SA began.
 #[derive(Debug)]
 pub(crate) enum How {
-    Init { suite: IkeSuite, dh: DhPrivate, public: Vec<u8> },
-    Resume(Box<TicketContent>),
+    Init {
+        suite: IkeSuite,
+        dh: DhPrivate,
+        public: Vec<u8>,
+    },
+    /// With both halves of the key exchange, if there is one: ours, and the client's public value.
+    Resume {
+        ticket: Box<TicketContent>,
+        dh: Option<(DhPrivate, Vec<u8>)>,
+    },
 }
 
 /// See the module's text.
@@ -60,13 +74,16 @@ pub(crate) struct HalfOpen {
     pub(crate) clients: usize,
     /// IKE_AUTH was refused with this; repetitions get it again.
     pub(crate) refused: Option<Vec<Vec<u8>>>,
+    /// The client has proved that the ticket is its own, and the store is asked whether it counts.
+    pub(crate) pending: Option<Box<Pending>>,
 }
 
 /// Who called, by which rules, with which proof.
-struct Caller {
-    conn: Arc<Connection>,
-    identity: Identity,
-    session: Session,
+#[derive(Debug)]
+pub(super) struct Caller {
+    pub(super) conn: Arc<Connection>,
+    pub(super) identity: Identity,
+    pub(super) session: Session,
 }
 
 /// The refusal of an IKE_AUTH request: what the peer is told, and what the log is.
@@ -110,6 +127,10 @@ impl HalfOpen {
         let Some(channel) = self.channel.as_mut() else {
             return Step::stay(Slot::HalfOpen(self), Discard::Malformed);
         };
+        if self.pending.is_some() {
+            // A repetition: it is answered when the store has answered.
+            return Step::to(Slot::HalfOpen(self));
+        }
         if let Some(answer) = self.refused.clone() {
             return match channel.is_repetition(datagram) {
                 Ok(true) => {
@@ -138,8 +159,20 @@ impl HalfOpen {
             How::Init { suite, dh, public } => {
                 (*suite, keys::skeyseed(suite.prf, nonces, &dh.agree(public)?))
             }
-            How::Resume(ticket) => {
-                (ticket.suite, keys::skeyseed_resumed(ticket.suite.prf, &ticket.sk_d, nonces))
+            How::Resume { ticket, dh } => {
+                let (prf, secret) = (ticket.suite.prf, &ticket.secret);
+                let seed = match ticket.form {
+                    Form::Plain => keys::skeyseed_resumed(prf, secret, nonces),
+                    Form::Dormouse => {
+                        let failed = dormouse_crypto::Error::Backend { operation: "resumption" };
+                        let both = dh.as_ref().map(|(ours, theirs)| ours.agree(theirs)).transpose()?;
+                        let answer = Message::parse(&self.response).map_err(|_| failed.clone())?;
+                        let answer = (&answer.header, answer.payloads.as_slice());
+                        skeyseed(prf, secret, Pace::Slow, &self.request, answer, both.as_ref())
+                            .ok_or(failed)?
+                    }
+                };
+                (ticket.suite, seed)
             }
         };
         Ok(Channel::new(IkeKeys::derive(suite, &seed, nonces, self.link.spis)?, false))
@@ -149,18 +182,29 @@ impl HalfOpen {
     /// "All errors causing the authentication to fail for whatever reason [...] SHOULD result in an AUTHENTICATION_FAILED
     /// notification" (RFC 7296 section 2.21.2)
     fn refuse(
-        mut self: Box<Self>,
+        self: Box<Self>,
         shared: &mut Shared,
         path: Path,
         claimed: Option<Identity>,
         refusal: Payload,
         error: NegotiationError,
     ) -> Step {
+        self.refuse_with(shared, path, claimed, &[refusal], error)
+    }
+
+    pub(super) fn refuse_with(
+        mut self: Box<Self>,
+        shared: &mut Shared,
+        path: Path,
+        claimed: Option<Identity>,
+        refusal: &[Payload],
+        error: NegotiationError,
+    ) -> Step {
         tracing::info!(%path, claimed = claimed.as_ref().map(tracing::field::display), %error, "refused");
         shared.event(Event::PeerFailed { path, claimed, error });
         let header = self.link.header(ExchangeType::IkeAuth, true, 1);
         if let Some(channel) = self.channel.as_mut() {
-            let datagrams = channel.seal(&self.link, shared, &header, &[refusal]);
+            let datagrams = channel.seal(&self.link, shared, &header, refusal);
             self.link.send_by(shared, path, Class::Timely, &datagrams);
             self.refused = Some(datagrams);
         }
@@ -213,7 +257,15 @@ impl HalfOpen {
                 return self.refuse(shared, path, claimed, refusal, error.into());
             }
         };
-        self.establish(shared, now, view, caller, proof)
+        let How::Resume { ticket, .. } = &self.how else {
+            let descent = Descent::begin(&mut shared.entropy);
+            return self.establish(shared, now, view, caller, proof, descent);
+        };
+        let descent = Descent::resume(&mut shared.entropy, ticket.lineage, ticket.own, ticket.before);
+        shared.event(Event::Store(descent.confirm(self.link.id)));
+        let (payloads, by) = (payloads.to_vec(), now + STORE_PATIENCE);
+        self.pending = Some(Box::new(Pending { by, payloads, caller, proof, descent }));
+        Step::to(Slot::HalfOpen(self))
     }
 
     /// Finds the connection, and checks the proof by its rules.
@@ -243,7 +295,7 @@ impl HalfOpen {
             nonce: &self.nonce_r,
             id: id_i,
         };
-        if let How::Resume(ticket) = &self.how {
+        if let How::Resume { ticket, .. } = &self.how {
             return self
                 .identify_resumed(ticket, identity, &proof, &authentication, view.id_r())
                 .map_err(refuse);
@@ -275,7 +327,7 @@ impl HalfOpen {
             method: ticket.method,
             authenticated: ticket.authenticated,
             vouched_until: ticket.vouched_until,
-            credential: None,
+            credential: Some(ticket.credential.clone()),
         };
         Ok(Caller { conn: self.link.conn.clone(), identity, session })
     }
@@ -343,36 +395,26 @@ impl HalfOpen {
             id: &caller.session.id_r,
         };
         match self.how {
-            How::Resume(_) => Ok(auth::authenticate_resumption(&proof, caller.conn.resumption)),
+            How::Resume { .. } => Ok(auth::authenticate_resumption(&proof, caller.conn.resumption)),
             How::Init { .. } => {
                 auth::authenticate(&proof, &caller.conn.local_auth, self.peer_hashes.as_deref())
             }
         }
     }
 
-    fn establish(
+    pub(super) fn establish(
         self: Box<Self>,
         shared: &mut Shared,
         now: Instant,
         view: View<'_>,
         caller: Caller,
         proof: Authentication,
+        descent: Descent,
     ) -> Step {
-        if let How::Resume(ticket) = &self.how {
-            match shared.config.ticket_guard.spend(ticket, shared.unix(now)) {
-                Ok(record) => shared.event(Event::TicketSpent { record }),
-                Err(why) => {
-                    let refusal = notify(NotifyType::AuthenticationFailed, []);
-                    let error = NegotiationError::TicketRejected(why.to_string());
-                    let path = self.link.path;
-                    return self.refuse(shared, path, Some(caller.identity), refusal, error);
-                }
-            }
-        }
         let Self { link, how, channel, nonce_i, nonce_r, nat, begun, clients, .. } = *self;
         let Some(channel) = channel else { return Step::gone() };
         let Caller { conn, identity, session } = caller;
-        let resumed = matches!(how, How::Resume(_));
+        let resumed = matches!(how, How::Resume { .. });
         let mut list = vec![Payload::IdR(session.id_r.clone())];
         // "A CERT payload MUST NOT be included in this exchange" (RFC 5723 section 4.3.3)
         if !resumed {
@@ -380,7 +422,7 @@ impl HalfOpen {
         }
         list.push(proof.into());
         let kept = match &how {
-            How::Resume(ticket) => ticket.addresses.as_slice(),
+            How::Resume { ticket, .. } => ticket.addresses.as_slice(),
             How::Init { .. } => &[],
         };
         let (assigned, cp, no_address) = assign(shared, &conn, &identity, view, kept);
@@ -393,7 +435,8 @@ impl HalfOpen {
             client: false,
             assigned,
             mobility: Mobility::new(&conn, mobike, nat_after(&conn, resumed, nat), None, told),
-            dormancy: conn.dormancy && view.knows_dormancy(),
+            dormancy: if conn.dormancy { view.dormancy() } else { 0 },
+            descent: Some(descent),
             next_ids: (0, 2),
             link,
             channel,
@@ -418,15 +461,16 @@ impl HalfOpen {
             list.push(notify(kind, []));
             shared.event(Event::ChildFailed { sa: sa.core.id(), error });
         }
+        if !resumed {
+            former_sessions(shared, &sa, view);
+        }
         // "[...] the proper IKE response (e.g., an IKE_AUTH response or an error notification) MUST be sent" (RFC 5723 section
         // 4.1): also without a ticket.
         list.extend(answer_extensions(shared, now, &mut sa, view));
         let by = sa.core.id();
-        shared.actions.push_back(match &how {
-            How::Resume(ticket) => Action::Resumed { by, old_spi: ticket.spi_r, other_spi: ticket.spi_i },
-            How::Init { .. } => {
-                Action::FullyAuthenticated { by, alone: view.has(NotifyType::InitialContact) }
-            }
+        shared.actions.push_back(match resumed {
+            true => Action::Resumed { by },
+            false => Action::FullyAuthenticated { by, alone: view.has(NotifyType::InitialContact) },
         });
         sa.answer_auth(shared, now, list);
         let unix = shared.unix(now);
@@ -514,7 +558,7 @@ pub(crate) fn answer_extensions(
     }
     list.extend(sa.lifetime_payload(shared, now));
     list.extend(sa.answer_ticket_request(shared, now, view).into_iter().flatten());
-    if sa.dormancy.open {
+    if sa.dormancy.is_open() {
         list.push(vendor_id());
         list.push(shared.load_payload(now));
     }

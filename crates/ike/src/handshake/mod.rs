@@ -7,6 +7,7 @@
 pub(crate) mod authenticating;
 pub(crate) mod half_open;
 pub(crate) mod initiator;
+mod lineage;
 pub(crate) mod quick;
 pub(crate) mod responder;
 
@@ -22,6 +23,7 @@ use crate::link::Link;
 use crate::sa::stage::Stage;
 use crate::sa::{Fate, IkeSa};
 use crate::shared::Shared;
+use crate::ticket::lineage::Outcome;
 use crate::window::{Due, Outgoing};
 
 use authenticating::Authenticating;
@@ -117,7 +119,10 @@ impl Slot {
         match self {
             Self::Opening(s) => s.out.next_due().map(|(at, _)| Deadline::strict(at, "retransmission")),
             Self::Authenticating(s) => s.out.next_due().map(|(at, _)| Deadline::strict(at, "retransmission")),
-            Self::HalfOpen(s) => Some(Deadline { at: s.expires, slack: HALF_OPEN_SLACK, why: "half-open" }),
+            Self::HalfOpen(s) => Some(match &s.pending {
+                Some(pending) => Deadline::strict(pending.by, "store"),
+                None => Deadline { at: s.expires, slack: HALF_OPEN_SLACK, why: "half-open" },
+            }),
             Self::Established(s) => s.deadline(),
         }
     }
@@ -127,6 +132,9 @@ impl Slot {
         match self {
             Self::Opening(s) => s.handle_timeout(shared, now).map(Self::Opening),
             Self::Authenticating(s) => s.handle_timeout(shared, now).map(Self::Authenticating),
+            Self::HalfOpen(s) if s.pending.as_ref().is_some_and(|pending| pending.by <= now) => {
+                s.ticket_judged(shared, now, Outcome::Failed).next
+            }
             Self::HalfOpen(s) if s.expires <= now => {
                 s.expire(shared);
                 None
@@ -138,6 +146,19 @@ impl Slot {
                 }
                 Some(Self::Established(s))
             }
+        }
+    }
+
+    /// What the store says about an operation that asked for this SA.
+    pub(crate) fn stored(self, shared: &mut Shared, now: Instant, outcome: Outcome) -> Option<Self> {
+        match self {
+            Self::HalfOpen(s) => s.ticket_judged(shared, now, outcome).next,
+            Self::Established(mut s) => {
+                s.ticket_judged(shared, now, outcome);
+                s.end_recorded(shared);
+                Some(Self::Established(s))
+            }
+            Self::Opening(_) | Self::Authenticating(_) => Some(self),
         }
     }
 

@@ -59,8 +59,7 @@ impl Tasks {
 
     /// Whether a CHILD SA is still to be asked for, other than again.
     fn creates_child(&self, children: &Children) -> bool {
-        let first =
-            |e: &Exchange| matches!(e, Exchange::CreateChild(new) if !children.was_set_back(new.aim));
+        let first = |e: &Exchange| matches!(e, Exchange::CreateChild(new) if !children.was_set_back(new.aim));
         self.queue.iter().any(|p| first(&p.exchange))
     }
 
@@ -113,7 +112,7 @@ impl IkeSa {
     /// Starts what the window has room for.
     pub(crate) fn pump(&mut self, shared: &mut Shared, now: Instant) {
         let closing = match self.stage {
-            Stage::Tentative(_) | Stage::Over { .. } => return,
+            Stage::Tentative(_) | Stage::Leaving(_) | Stage::Over { .. } => return,
             Stage::Live(_) => false,
             Stage::Closing { .. } | Stage::Superseded { .. } | Stage::Heir => true,
         };

@@ -11,6 +11,7 @@
 //! - `nat keepalive`: see [`crate::keepalive`];
 //! - `sleep announcement`, `sleep over`: see [`super::dormancy`];
 //! - `half-open`, `confirmation`: see [`crate::handshake::quick`];
+//! - `store`: what the store should have said by now;
 //! - `certificate expiry`, `authentication lifetime`, `replaced`: see [`super::upkeep`];
 //! - `expiry`: a hard lifetime, reached only if rekeying failed;
 //! - `linger`: a replaced or closing SA whose peer says nothing more.
@@ -27,8 +28,8 @@ use crate::exchange::child::CreateChild;
 use crate::exchange::rekey::RekeyIke;
 use crate::exchange::ticket::TicketRequest;
 use crate::exchange::update::Update;
-use crate::handshake::HALF_OPEN_SLACK;
 use crate::shared::Shared;
+use crate::ticket::lineage::Outcome;
 use crate::window::{Due, Flight};
 
 /// Whether something that is to happen at `at` is due; then it is taken, so that it happens once.
@@ -49,7 +50,10 @@ impl IkeSa {
             return self.upkeep.ends().chain([over]).collect();
         }
         if let Stage::Tentative(tentative) = &self.stage {
-            return vec![Deadline { at: tentative.expires, slack: HALF_OPEN_SLACK, why: "half-open" }];
+            return vec![tentative.deadline()];
+        }
+        if let Stage::Leaving(leaving) = &self.stage {
+            return vec![Deadline::strict(leaving.until, "store")];
         }
         let core = &self.core;
         all.extend(core.requests.next_due().map(|(at, _)| Deadline::strict(at, "retransmission")));
@@ -83,7 +87,20 @@ impl IkeSa {
             return reason.map_or(Fate::Lives, Fate::Ends);
         }
         if let Stage::Tentative(tentative) = &self.stage {
-            return if tentative.expires <= now { Fate::Ends(CloseReason::Unconfirmed) } else { Fate::Lives };
+            return match tentative.deadline() {
+                due if due.at > now => Fate::Lives,
+                due if due.why == "half-open" => Fate::Ends(CloseReason::Unconfirmed),
+                _ => {
+                    self.ticket_judged(shared, now, Outcome::Failed);
+                    Fate::Lives
+                }
+            };
+        }
+        if matches!(self.stage, Stage::Leaving(_)) {
+            if self.stage.until().is_some_and(|until| until <= now) {
+                self.end_recorded(shared);
+            }
+            return Fate::Lives;
         }
         self.sleep_timeout(shared, now);
         while let Some(fate) = self.retransmit_one(shared, now) {

@@ -18,6 +18,7 @@ use crate::event::{CloseReason, Event};
 use crate::exchange::liveness::Liveness;
 use crate::payloads::{View, notify};
 use crate::shared::Shared;
+use crate::ticket::lineage::Name;
 use dormouse_keying::SaId;
 
 /// A client reauthenticates this long before a certificate expires; if it is the same one still, the SA ends with it.
@@ -74,6 +75,10 @@ pub(crate) struct Upkeep {
     renew_ticket_at: Option<Instant>,
     /// The gateway has given a ticket: the session can be resumed, at this end or that.
     pub(crate) had_ticket: bool,
+    /// Client: the lineage of its tickets, once the gateway has told it.
+    pub(crate) lineage: Option<Name>,
+    /// It was resumed at once, and the gateway has not been heard on it.
+    pub(crate) unheard: bool,
     pub(super) probe: Option<Probe>,
     /// When an unauthenticated hint was last followed.
     hinted_at: Option<Instant>,
@@ -122,6 +127,8 @@ impl Upkeep {
             replaced_at,
             renew_ticket_at: _,
             had_ticket,
+            lineage,
+            unheard,
             probe,
             hinted_at,
         } = old;
@@ -133,6 +140,8 @@ impl Upkeep {
         self.told_until = *told_until;
         self.replaced_at = *replaced_at;
         self.had_ticket |= *had_ticket;
+        self.lineage = self.lineage.or(*lineage);
+        self.unheard = *unheard;
         self.probe = probe.take();
         self.hinted_at = *hinted_at;
     }

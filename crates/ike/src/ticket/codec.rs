@@ -219,6 +219,19 @@ impl In<'_> {
         (0..len).map(|_| each(self)).collect()
     }
 
+    /// A list of one or none.
+    pub(super) fn at_most_one<T>(
+        &mut self,
+        what: &'static str,
+        each: impl FnMut(&mut Self) -> Result<T>,
+    ) -> Result<Option<T>> {
+        let mut list = self.list(each)?;
+        match list.len() {
+            0 | 1 => Ok(list.pop()),
+            got => Err(TicketFormatError::Value { what, got: got as u64 }),
+        }
+    }
+
     fn encr(&mut self) -> Result<(Encr, Option<Integ>)> {
         let (id, bits, integ) = (self.0.u16()?, self.0.u16()?, self.0.u16()?);
         let encr = value("cipher", id, Encr::by_id(id, (bits != 0).then_some(bits)))?;

@@ -14,6 +14,7 @@ use dormouse_ike::config::{
     Connection, EndpointConfig, IdentityPattern, LocalAuth, RemoteAuth, Role, SelectorSpec,
 };
 use dormouse_ike::config_payload::{AddressPool, Lease, LeaseRequest};
+use dormouse_ike::ticket::lineage::{Memory, Outcome};
 use dormouse_ike::ticket::{ClientTicket, TicketKeys};
 use dormouse_ike::{CloseReason, Endpoint, Event, NegotiationError};
 use dormouse_keying::{ChildId, ChildSa, Install, SaId};
@@ -153,6 +154,10 @@ pub struct Side {
     pub children: BTreeMap<ChildId, Install>,
     pub closed: Vec<(SaId, CloseReason)>,
     pub ticket: Option<ClientTicket>,
+    /// The store of lineages, and outcomes that are kept back while `slow_store` is set.
+    pub store: Memory,
+    pub slow_store: bool,
+    pub outcomes: Vec<(SaId, Outcome)>,
     /// Reasons of the deadlines that woke this side, with how often.
     pub wakes: BTreeMap<&'static str, u32>,
 }
@@ -167,13 +172,24 @@ impl Side {
             children: BTreeMap::new(),
             closed: Vec::new(),
             ticket: None,
+            store: Memory::default(),
+            slow_store: false,
+            outcomes: Vec::new(),
             wakes: BTreeMap::new(),
         }
     }
 
-    fn take_events(&mut self) {
+    fn take_events(&mut self, now: Instant) {
         while let Some(event) = self.endpoint.poll_event() {
             match &event {
+                Event::Store(operation) => {
+                    let outcome = self.store.apply(EPOCH + (now - Instant::ZERO), operation);
+                    match operation.asked_by() {
+                        Some(sa) if self.slow_store => self.outcomes.push((sa, outcome)),
+                        Some(sa) => self.endpoint.stored(now, sa, outcome),
+                        None => {}
+                    }
+                }
                 Event::Ticket { ticket, .. } => self.ticket = Some((**ticket).clone()),
                 Event::Closed { sa, reason } => self.closed.push((*sa, *reason)),
                 Event::Child(ChildSa::Remove { child, .. }) => {
@@ -349,6 +365,12 @@ impl Pair {
         Self::new(client_psk(), gateway_psk(), seed)
     }
 
+    /// Another process of the gateway, with the store of the one before.
+    pub fn replace_gateway(&mut self, mut fresh: Side) {
+        fresh.store = std::mem::take(&mut self.gateway.store);
+        self.gateway = fresh;
+    }
+
     pub fn default_path(&self) -> Path {
         let mut path = path(CLIENT, GATEWAY);
         if let Some(front) = self.front {
@@ -387,7 +409,7 @@ impl Pair {
         let side = if is_client { &mut self.client } else { &mut self.gateway };
         let seen = side.events.len();
         let children: Vec<_> = side.children.keys().copied().collect();
-        side.take_events();
+        side.take_events(self.now);
         if self.traced {
             let who = if is_client { "client" } else { "gateway" };
             side.events.iter().skip(seen).for_each(|event| eprintln!("{:?} {who}: {event:?}", self.now));

@@ -1,10 +1,11 @@
-//! What a gateway remembers, in one SQLite file: which identity has which inner addresses ([`leases`]), and whom an administrator
-//! has refused ([`denials`]). Owns the file, its version and its migrations; each table stands in a module of its own.
+//! What a gateway remembers, in one SQLite file: which identity has which inner addresses ([`leases`]), whom an administrator
+//! has refused ([`denials`]), and which tickets count ([`lineage`]). Owns the file, its version and its migrations; each table stands in a module of its own.
 //!
 //! What is written is durable when the call returns: a crash of the machine takes nothing back that was answered.
 
 mod denials;
 mod leases;
+pub mod lineage;
 
 use rusqlite::{Connection, ErrorCode, OpenFlags, Transaction};
 use std::path::{Path, PathBuf};
@@ -13,8 +14,8 @@ pub use denials::StoredDenial;
 use leases::Pending;
 pub use leases::{Holder, OldLease, StoredLease};
 
-/// Version of the tables, in SQLite's `user_version`. 1: leases by displayed identity. 2: leases by holder; denials.
-const SCHEMA: i64 = 2;
+/// Version of the tables, in SQLite's `user_version`. 1: leases by displayed identity. 2: leases by holder; denials. 3: lineages.
+const SCHEMA: i64 = 3;
 /// Bytes of a page, and pages of the file at most: a gigabyte, some ten million leases.
 const PAGE: u32 = 4096;
 const MAX_PAGES: u32 = 1 << 18;
@@ -125,12 +126,16 @@ impl Database {
     }
 
     fn explain(&self, doing: &'static str, source: rusqlite::Error) -> Error {
-        let path = self.path.clone();
-        match source.sqlite_error_code() {
-            Some(ErrorCode::DiskFull) => Error::DiskFull { path, pending: self.pending() },
-            Some(ErrorCode::NotADatabase | ErrorCode::DatabaseCorrupt) => Error::Damaged { path },
-            _ => Error::Sqlite { path, doing, source },
-        }
+        explain(&self.path, self.pending(), doing, source)
+    }
+}
+
+fn explain(path: &Path, pending: usize, doing: &'static str, source: rusqlite::Error) -> Error {
+    let path = path.to_owned();
+    match source.sqlite_error_code() {
+        Some(ErrorCode::DiskFull) => Error::DiskFull { path, pending },
+        Some(ErrorCode::NotADatabase | ErrorCode::DatabaseCorrupt) => Error::Damaged { path },
+        _ => Error::Sqlite { path, doing, source },
     }
 }
 
@@ -143,6 +148,7 @@ fn migrate(
     match version {
         1 => leases::create_by_name(tx),
         2 => leases::by_holder(tx, attribute).and_then(|()| denials::create(tx)),
+        3 => lineage::create(tx),
         _ => Ok(()),
     }
 }

@@ -194,6 +194,8 @@ fn ike_part(
         ResumptionMode::Libreswan => ike::Resumption::Libreswan,
         ResumptionMode::Off => ike::Resumption::Off,
     };
+    conn.fresh_keys = c.resumption.key_exchange == file::KeyExchange::Fresh;
+    conn.plain_resumption = c.resumption.plain;
     conn.ticket_lifetime = seconds(c.resumption.ticket_lifetime);
     Ok(())
 }

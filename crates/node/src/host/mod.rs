@@ -29,11 +29,12 @@ use crate::hold::HoldQueue;
 use crate::node::{Node, Route};
 use crate::pool::SharedPool;
 use device::Device;
-use dormouse_keying::ChildId;
+use dormouse_ike::ticket::lineage::Outcome;
+use dormouse_keying::{ChildId, SaId};
 use dormouse_sansio::packet::{Geometry, Plan, Received, Verdict};
 use dormouse_sansio::{Deadline, Instant, Path, UnixTime};
 use dormouse_wire::ip;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 use transit::Transit;
@@ -88,6 +89,8 @@ pub struct Host {
     released: VecDeque<Vec<u8>>,
     /// Packets of peers whose route is only just being set: what answers them would find no way back yet.
     awaiting_route: VecDeque<Vec<u8>>,
+    /// Packets of sessions that were resumed at once, until their tickets are known to count.
+    unconfirmed: BTreeMap<SaId, Vec<Vec<u8>>>,
     /// Packets that were kept for devices that are back, until what brings their sessions back is out.
     returned: VecDeque<Kept>,
     /// Datagrams and packets that came of [`Host::handle_inner`] and [`Host::handle_datagram`].
@@ -120,6 +123,7 @@ impl Host {
             held: HoldQueue::new(hold_packets),
             released: VecDeque::new(),
             awaiting_route: VecDeque::new(),
+            unconfirmed: BTreeMap::new(),
             returned: VecDeque::new(),
             ready: VecDeque::new(),
             last_sent: None,
@@ -194,6 +198,17 @@ impl Host {
     pub fn set_wall_clock(&mut self, now: Instant, unix: UnixTime) {
         self.node.set_wall_clock(now, unix);
         self.time_of_day(now, u32::try_from(unix.0 % DAY).unwrap_or(0));
+    }
+
+    /// Gateway: what became of an [`Order::Lineage`] that `sa` waits for.
+    pub fn stored(&mut self, now: Instant, sa: SaId, outcome: Outcome) {
+        self.node.stored(now, sa, outcome);
+    }
+
+    /// Something is ordered that may have to be done before anything else is sent: [`Host::poll`] before the next packet is sealed.
+    #[must_use]
+    pub fn has_orders(&self) -> bool {
+        !self.outputs.queue.is_empty() || self.node.has_events()
     }
 
     /// The process ends: sessions that a ticket brings back are closed, and what was learned is stored.
@@ -460,6 +475,10 @@ impl Host {
                     self.inner = self.node.inner_addresses();
                 }
                 self.outputs.push_order(order);
+            }
+            Event::Judged { sa, granted } => {
+                let packets = self.unconfirmed.remove(&sa).filter(|_| granted);
+                self.awaiting_route.extend(packets.into_iter().flatten());
             }
             Event::Resend { packets } => {
                 self.outputs.push_news(News::Resending { packets: packets.len() });
