@@ -5,7 +5,9 @@
 //! A certificate is believed in this order: chain and key usage against the trust store, the identity of the ID payload in the
 //! certificate, that identity against the configuration, and the signature over this very exchange.
 
-use dormouse_crypto::cert::{CertError, Certificate, CertificateError, Identity, IdentityError, Verified};
+use dormouse_crypto::cert::{
+    CertError, Certificate, CertificateError, Identity, IdentityError, Reason, Verified,
+};
 use dormouse_crypto::sign::{
     PublicKey, Scheme, SignatureError, SigningKey, algorithm_identifier, from_algorithm_identifier,
 };
@@ -58,6 +60,12 @@ pub enum AuthError {
     /// The certificate is not trusted, not for this, or not for this identity.
     #[error("{0}")]
     Untrusted(#[from] CertError),
+    /// A certificate of the peer's chain is revoked.
+    #[error("the peer's certificate, or one of its issuers', is revoked: {0}")]
+    Revoked(Reason),
+    /// Whether the certificates are revoked could not be found out, and the configuration insists.
+    #[error("whether the peer's certificates are revoked is not known (remote.revocation = \"strict\")")]
+    StatusUnknown,
     /// The signature is wrong.
     #[error("{0}")]
     Signature(#[from] SignatureError),
@@ -204,6 +212,8 @@ pub struct Believed {
     pub identity: Identity,
     /// When its certificates stop vouching for it: the SA must be reauthenticated or end then.
     pub expires: Option<UnixTime>,
+    /// Its own certificate, and the chain to the authority.
+    pub shown: Option<Box<(Certificate, Verified)>>,
 }
 
 /// When the first certificate of our own chain expires; `None` without any (one that cannot be read is the peer's to refuse).
@@ -238,17 +248,18 @@ pub fn verify(
             if proof.psk(psk) != Secret::from(auth.data.as_slice()) {
                 return Err(AuthError::Psk(identity));
             }
-            Ok(Believed { identity, expires: None })
+            Ok(Believed { identity, expires: None, shown: None })
         }
-        RemoteAuth::Cert { trust, usage, accept_rsa_sha1 } => {
+        RemoteAuth::Cert { trust, usage, accept_rsa_sha1, .. } => {
             if auth.method == AuthMethod::SharedKeyMic {
                 return Err(wrong_method(auth.method, "a certificate"));
             }
             let (own, others) = certificates.split_first().ok_or(AuthError::NoCertificate)?;
-            let Verified { public_key, expires, .. } = trust.verify(own, others, at, *usage)?;
+            let verified = trust.verify(own, others, at, *usage)?;
             own.require(&identity)?;
-            verify_signature(&public_key, auth, &proof.octets(), *accept_rsa_sha1)?;
-            Ok(Believed { identity, expires: Some(expires) })
+            verify_signature(&verified.public_key, auth, &proof.octets(), *accept_rsa_sha1)?;
+            let shown = Some(Box::new((own.clone(), verified)));
+            Ok(Believed { identity, expires: shown.as_ref().map(|s| s.1.expires), shown })
         }
     }
 }

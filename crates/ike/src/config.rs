@@ -138,7 +138,32 @@ pub enum RemoteAuth {
         /// Whether a peer may sign with SHA-1 by the old RSA method, knowing nothing else. Off unless there is no other way:
         /// SHA-1 in signatures is MUST NOT (RFC 8247, section 3.2).
         accept_rsa_sha1: bool,
+        /// Whether its certificates must not be revoked.
+        revocation: Arc<RevocationPolicy>,
     },
+}
+
+/// What is made of revoked certificates.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct RevocationPolicy {
+    /// Who is refused.
+    pub mode: RevocationMode,
+    /// CRLs in DER, of any authority.
+    pub lists: Vec<Vec<u8>>,
+    /// URLs (`http://`) of CRLs that the authorities themselves sign, besides those that stand in certificates.
+    pub urls: Vec<String>,
+}
+
+/// Who is refused.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum RevocationMode {
+    /// Nobody; nothing is asked.
+    Off,
+    /// Those whose certificates are known to be revoked.
+    #[default]
+    Soft,
+    /// Also those of whose certificates nothing fresh is known.
+    Strict,
 }
 
 impl fmt::Debug for LocalAuth {

@@ -84,7 +84,13 @@ impl Endpoint {
     /// Tells what time it is for the world: `unix` at `at`. Again whenever the wall clock was set.
     pub fn set_wall_clock(&mut self, at: Instant, unix: UnixTime) {
         let expected = self.shared.unix(at);
-        self.shared.set_wall_clock(at, unix);
+        if self.shared.set_wall_clock(at, unix) {
+            // Lists could not be judged without the time.
+            for connection in self.shared.config.connections.clone() {
+                self.shared.configure_revocation(at, &connection);
+            }
+            self.shared.ask(at);
+        }
         if expected.saturating_since(unix).max(unix.saturating_since(expected)) <= CLOCK_JITTER {
             return;
         }
@@ -97,6 +103,7 @@ impl Endpoint {
     /// between ports. Ends in [`Event::Established`] or [`Event::Failed`], after the retransmission policy's patience at the
     /// latest.
     pub fn connect(&mut self, now: Instant, conn: Arc<Connection>, path: Path) -> SaId {
+        self.shared.configure_revocation(now, &conn);
         let id = self.shared.new_sa();
         let opening = Opening::connect(&mut self.shared, now, id, conn, path, None);
         self.open(now, id, opening);
@@ -398,6 +405,7 @@ impl Endpoint {
                 self.slots.insert(id, slot);
             }
         }
+        self.revocation_due(now);
         self.settle(now);
     }
 
@@ -411,8 +419,8 @@ impl Endpoint {
     /// When [`handle_timeout`](Self::handle_timeout) must be called next, if nothing else happens.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Deadline> {
-        let (_, id) = self.order.first()?;
-        self.deadlines.get(id).copied()
+        let of_sas = self.order.first().and_then(|(_, id)| self.deadlines.get(id).copied());
+        Deadline::earlier(of_sas, self.shared.revocation.deadline())
     }
 
     /// Every timer that runs, of every SA; [`Endpoint::poll_timeout`] is the first of them.
@@ -425,6 +433,7 @@ impl Endpoint {
                 _ => timers.push(*first),
             }
         }
+        timers.extend(self.shared.revocation.deadline());
         timers
     }
 

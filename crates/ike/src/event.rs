@@ -45,6 +45,23 @@ pub enum Event {
         /// To append to the store that [`crate::ticket::TicketGuard::load`] reads.
         record: SpentRecord,
     },
+    /// Fetch this by HTTP and hand what came to [`crate::Endpoint::fetched`]: a CRL by GET or, with a body, an OCSP answer by POST
+    /// (`application/ocsp-request`). Handshakes may wait for it.
+    Fetch {
+        /// Names it in [`crate::Endpoint::fetched`].
+        id: u64,
+        /// `http://...`
+        url: String,
+        /// The question.
+        body: Option<Vec<u8>>,
+    },
+    /// A CRL, or an OCSP answer that says that a certificate is revoked, for [`crate::Endpoint::restore_revocations`] of the next run.
+    Revocations {
+        /// Its name: the same for the next one from the same source, which replaces it.
+        name: String,
+        /// What to store.
+        content: Vec<u8>,
+    },
     /// `connect` or `resume` failed; the name `sa` is gone.
     Failed {
         /// The name that `connect` or `resume` returned.
@@ -218,6 +235,8 @@ pub enum CloseReason {
     Expired,
     /// A certificate that it rested on has expired.
     CertificateExpired,
+    /// A certificate that it rested on was revoked.
+    Revoked,
     /// The peer broke the protocol in an authenticated message.
     ProtocolError,
     /// Its device sleeps, and comes back by ticket: the hold is over, or others needed its place.
@@ -235,6 +254,7 @@ impl fmt::Display for CloseReason {
             Self::Replaced => "replaced by a newer SA of the same peer",
             Self::Expired => "its lifetime ended",
             Self::CertificateExpired => "a certificate has expired",
+            Self::Revoked => "a certificate was revoked",
             Self::ProtocolError => "the peer broke the protocol",
             Self::Unconfirmed => "its client has not confirmed it",
             Self::Released => "its device sleeps on, and comes back by ticket",

@@ -50,6 +50,7 @@ mod payloads;
 pub mod proposal;
 pub mod protect;
 mod renewal;
+mod revocation;
 mod sa;
 pub mod selectors;
 mod shared;

@@ -35,7 +35,7 @@ impl Endpoint {
                 }
             }
         }
-        self.settle(now);
+        self.configure_revocation(now, conn);
     }
 
     /// Gateway: no ticket is accepted any more that the peer of a connection was given until now, here or before a restart, as an

@@ -15,6 +15,7 @@ use crate::half_opens::HalfOpens;
 use crate::limits;
 use crate::load::LoadHistory;
 use crate::outbox::Queued;
+use crate::revocation::Revocation;
 use crate::sleepers::Sleepers;
 use crate::stats::Stats;
 use dormouse_keying::SaId;
@@ -38,6 +39,7 @@ pub(crate) struct Shared {
     /// The addresses at which this machine can be reached, as the driver last said.
     pub(crate) own_addresses: Vec<IpAddr>,
     pub(crate) next_name: u64,
+    pub(crate) revocation: Revocation,
 }
 
 impl Shared {
@@ -58,11 +60,13 @@ impl Shared {
             stats: Stats::default(),
             own_addresses: Vec::new(),
             next_name: 0,
+            revocation: Revocation::default(),
         }
     }
 
-    pub(crate) fn set_wall_clock(&mut self, at: Instant, unix: UnixTime) {
-        self.wall = Some((at, unix));
+    /// True if it was not known before.
+    pub(crate) fn set_wall_clock(&mut self, at: Instant, unix: UnixTime) -> bool {
+        self.wall.replace((at, unix)).is_none()
     }
 
     /// Wall-clock time at `now`; the epoch as long as it is not known (then every certificate and ticket is refused, and says so).

@@ -56,6 +56,7 @@ fn trust(ca: &Authority) -> RemoteAuth {
         trust: Arc::new(TrustStore::new(vec![ca.certificate.clone()]).expect("a store")),
         usage: Usage::Ike,
         accept_rsa_sha1: false,
+        revocation: Default::default(),
     }
 }
 

@@ -53,7 +53,12 @@ fn connection(remote: &str, remote_auth: RemoteAuth) -> Connection {
 }
 
 fn by_cert(authority: &Authority) -> RemoteAuth {
-    RemoteAuth::Cert { trust: authority.trust.clone(), usage: Usage::Ike, accept_rsa_sha1: false }
+    RemoteAuth::Cert {
+        trust: authority.trust.clone(),
+        usage: Usage::Ike,
+        accept_rsa_sha1: false,
+        revocation: Default::default(),
+    }
 }
 
 fn chain_of(local: &LocalAuth) -> Vec<Certificate> {

@@ -23,10 +23,12 @@ use crate::exchange::mobike::addresses_match;
 use crate::handshake::authenticating::{announce, nat_after};
 use crate::handshake::{Session, Slot, Step};
 use crate::keys::{self, IkeKeys, Nonces};
+use crate::limits;
 use crate::link::{Channel, Link};
 use crate::natd;
 use crate::payloads::{self, View, notify};
 use crate::proposal::{self, IkeSuite, KeyExchange};
+use crate::revocation::Judgement;
 use crate::sa::mobility::Mobility;
 use crate::sa::{Answer, Birth, IkeSa};
 use crate::shared::Shared;
@@ -56,6 +58,9 @@ pub(crate) struct HalfOpen {
     /// When the first message came, and how many sessions were on their way then, with this one.
     pub(crate) begun: Instant,
     pub(crate) clients: usize,
+    /// A request that waits for the status of its certificates, and until when.
+    pub(crate) waiting: Option<(Path, Vec<Payload>)>,
+    pub(crate) wait_until: Option<Instant>,
     /// IKE_AUTH was refused with this; repetitions get it again.
     pub(crate) refused: Option<Vec<Vec<u8>>>,
 }
@@ -95,6 +100,9 @@ impl HalfOpen {
         if !expected {
             return Step::stay(Slot::HalfOpen(self), Discard::InappropriateExchange);
         }
+        if self.waiting.is_some() {
+            return Step::to(Slot::HalfOpen(self));
+        }
         if self.channel.is_none() {
             match self.derive() {
                 Ok(channel) => self.channel = Some(channel),
@@ -127,6 +135,18 @@ impl HalfOpen {
                 let error = NegotiationError::Malformed { exchange: "IKE_AUTH", what };
                 self.refuse(shared, path, None, notify(NotifyType::InvalidSyntax, []), error)
             }
+        }
+    }
+
+    pub(crate) fn waits_until(&self) -> Option<Instant> {
+        self.waiting.is_some().then_some(self.wait_until).flatten()
+    }
+
+    /// The status of a certificate may be known now, or the time for it is over.
+    pub(crate) fn go_on(mut self: Box<Self>, shared: &mut Shared, now: Instant) -> Step {
+        match self.waiting.take() {
+            Some((path, payloads)) => self.authenticate(shared, now, path, &payloads),
+            None => Step::to(Slot::HalfOpen(self)),
         }
     }
 
@@ -189,7 +209,12 @@ impl HalfOpen {
             return self.refuse(shared, path, claimed, refusal, error);
         }
         let caller = match self.identify(shared, now, payloads) {
-            Ok(caller) => caller,
+            Ok(Some(caller)) => caller,
+            Ok(None) => {
+                self.wait_until.get_or_insert(now + limits::REVOCATION_WAIT);
+                self.waiting = Some((path, payloads.to_vec()));
+                return Step::to(Slot::HalfOpen(self));
+            }
             Err(Refusal { kind, error }) => {
                 return self.refuse(shared, path, claimed, notify(kind, []), error);
             }
@@ -214,8 +239,13 @@ impl HalfOpen {
         self.establish(shared, now, view, caller, proof)
     }
 
-    /// Finds the connection, and checks the proof by its rules.
-    fn identify(&self, shared: &Shared, now: Instant, payloads: &[Payload]) -> Result<Caller, Refusal> {
+    /// Finds the connection, and checks the proof by its rules. `None`: the status of a certificate is awaited.
+    fn identify(
+        &self,
+        shared: &mut Shared,
+        now: Instant,
+        payloads: &[Payload],
+    ) -> Result<Option<Caller>, Refusal> {
         let view = View(payloads);
         let refuse = |error| Refusal { kind: NotifyType::AuthenticationFailed, error };
         let malformed = |what| Refusal {
@@ -244,6 +274,7 @@ impl HalfOpen {
         if let How::Resume(ticket) = &self.how {
             return self
                 .identify_resumed(ticket, identity, &proof, &authentication, view.id_r())
+                .map(Some)
                 .map_err(refuse);
         }
         let certificates = auth::certificates(payloads).map_err(|e| refuse(e.into()))?;
@@ -273,6 +304,7 @@ impl HalfOpen {
             method: ticket.method,
             authenticated: ticket.authenticated,
             vouched_until: ticket.vouched_until,
+            chain: Vec::new(),
         };
         Ok(Caller { conn: self.link.conn.clone(), identity, session })
     }
@@ -281,14 +313,14 @@ impl HalfOpen {
     #[expect(clippy::too_many_arguments, reason = "all are what section 2.15 binds together")]
     fn identify_fully(
         &self,
-        shared: &Shared,
+        shared: &mut Shared,
         now: Instant,
         proof: &Proof<'_>,
         identity: Identity,
         asked: Option<Identity>,
         authentication: &Authentication,
         certificates: &[Certificate],
-    ) -> Result<Caller, NegotiationError> {
+    ) -> Result<Option<Caller>, NegotiationError> {
         let How::Init { suite, .. } = &self.how else {
             return Err(NegotiationError::Malformed { exchange: "IKE_AUTH", what: "a resumed session" });
         };
@@ -298,7 +330,7 @@ impl HalfOpen {
             asked: asked.as_ref().map_or_else(|| "anyone".to_owned(), ToString::to_string),
             method: if by_psk { "a pre-shared key" } else { "a certificate" },
         };
-        for conn in &shared.config.connections {
+        for conn in shared.config.connections.clone() {
             let fits = conn.role.answers()
                 && conn.remote_id.matches(&identity)
                 && asked.as_ref().is_none_or(|asked| asked.is_same_as(&conn.local_id))
@@ -307,16 +339,29 @@ impl HalfOpen {
             if !fits {
                 continue;
             }
-            match auth::verify(proof, conn, authentication, certificates, shared.unix(now)) {
+            match auth::verify(proof, &conn, authentication, certificates, shared.unix(now)) {
                 Ok(believed) => {
+                    let mut chain = Vec::new();
+                    if let Some(shown) = believed.shown {
+                        let (own, verified) = *shown;
+                        match shared.judge(now, (&conn, self.link.id), (&own, &verified), self.wait_until) {
+                            Judgement::Admitted => chain = verified.chain,
+                            Judgement::Wait => return Ok(None),
+                            Judgement::Refused(why) => {
+                                error = why.into();
+                                continue;
+                            }
+                        }
+                    }
                     let session = Session {
                         id_i: proof.id.clone(),
                         id_r: auth::id_payload(&conn.local_id),
                         method: authentication.method,
                         authenticated: shared.unix(now),
                         vouched_until: believed.expires,
+                        chain,
                     };
-                    return Ok(Caller { conn: conn.clone(), identity: believed.identity, session });
+                    return Ok(Some(Caller { conn, identity: believed.identity, session }));
                 }
                 Err(why) => error = why.into(),
             }

@@ -39,6 +39,8 @@ pub(crate) struct Session {
     /// When the first of the certificates expires that the session rests on: the peer's, with its chain, and a client's own.
     /// `None`: no certificates.
     pub(crate) vouched_until: Option<dormouse_sansio::UnixTime>,
+    /// The peer's certificates that an authority has issued, its own first.
+    pub(crate) chain: Vec<dormouse_crypto::cert::Issued>,
 }
 
 /// An IKE SA in any state.
@@ -112,8 +114,14 @@ impl Slot {
     pub(crate) fn deadline(&self) -> Option<Deadline> {
         match self {
             Self::Opening(s) => s.out.next_due().map(|(at, _)| Deadline::strict(at, "retransmission")),
-            Self::Authenticating(s) => s.out.next_due().map(|(at, _)| Deadline::strict(at, "retransmission")),
-            Self::HalfOpen(s) => Some(Deadline { at: s.expires, slack: HALF_OPEN_SLACK, why: "half-open" }),
+            Self::Authenticating(s) => match s.waits_until() {
+                Some(at) => Some(Deadline::strict(at, "revocation")),
+                None => s.out.next_due().map(|(at, _)| Deadline::strict(at, "retransmission")),
+            },
+            Self::HalfOpen(s) => Some(match s.waits_until() {
+                Some(at) => Deadline::strict(at, "revocation"),
+                None => Deadline { at: s.expires, slack: HALF_OPEN_SLACK, why: "half-open" },
+            }),
             Self::Established(s) => s.deadline(),
         }
     }
@@ -122,7 +130,11 @@ impl Slot {
     pub(crate) fn handle_timeout(self, shared: &mut Shared, now: Instant) -> Option<Self> {
         match self {
             Self::Opening(s) => s.handle_timeout(shared, now).map(Self::Opening),
+            Self::Authenticating(s) if s.waits_until().is_some_and(|at| at <= now) => {
+                s.go_on(shared, now).next
+            }
             Self::Authenticating(s) => s.handle_timeout(shared, now).map(Self::Authenticating),
+            Self::HalfOpen(s) if s.waits_until().is_some_and(|at| at <= now) => s.go_on(shared, now).next,
             Self::HalfOpen(s) if s.expires <= now => {
                 s.expire(shared);
                 None
@@ -134,6 +146,15 @@ impl Slot {
                 }
                 Some(Self::Established(s))
             }
+        }
+    }
+
+    /// The status of a certificate may be known now.
+    pub(crate) fn go_on(self, shared: &mut Shared, now: Instant) -> Option<Self> {
+        match self {
+            Self::HalfOpen(s) => s.go_on(shared, now).next,
+            Self::Authenticating(s) => s.go_on(shared, now).next,
+            other => Some(other),
         }
     }
 

@@ -297,6 +297,8 @@ impl Endpoint {
             expires: now + shared.config.half_open.timeout,
             begun: now,
             clients: shared.half_open.len() + 1,
+            waiting: None,
+            wait_until: None,
             refused: None,
         };
         self.slots.insert(id, Slot::HalfOpen(Box::new(half)));

@@ -186,6 +186,7 @@ fn establish(
                 method: own_method(&conn),
                 authenticated: ticket.authenticated,
                 vouched_until: ticket.vouched_until,
+                chain: Vec::new(),
             },
             peer,
             client: true,

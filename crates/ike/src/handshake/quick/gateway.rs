@@ -166,6 +166,7 @@ fn begin(
         method: ticket.method,
         authenticated: ticket.authenticated,
         vouched_until: ticket.vouched_until,
+        chain: Vec::new(),
     };
     let mobike = conn.mobike && inner.has(NotifyType::MobikeSupported);
     let told = payloads::other_addresses(shared.addresses_of(&conn), &path);
