@@ -10,7 +10,7 @@ mod private;
 mod public;
 
 pub use algorithm_identifier::{algorithm_identifier, from_algorithm_identifier};
-pub use private::{PrivateKeyError, SigningKey};
+pub use private::{PrivateKeyError, Signer, SigningKey};
 pub use public::{KeyKind, PublicKey, PublicKeyError};
 
 use core::fmt;
