@@ -48,6 +48,7 @@ pub mod clock;
 pub mod control;
 mod dbus;
 pub mod entropy;
+pub mod fetch;
 mod gro;
 mod gso;
 mod helper;
@@ -67,6 +68,7 @@ pub mod resolver;
 pub mod signal;
 pub mod state;
 pub mod timer;
+pub mod token;
 pub mod tun;
 pub mod udp;
 

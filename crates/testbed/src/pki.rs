@@ -57,12 +57,17 @@ impl Pki {
     /// # Errors
     /// If `openssl` fails.
     pub fn issue(&self, name: &str, key: Key) -> Result<()> {
+        self.issue_with(name, key, "keyUsage=critical,digitalSignature")
+    }
+
+    /// The same with these extensions, in lines as `openssl` takes them.
+    ///
+    /// # Errors
+    /// If `openssl` fails.
+    pub fn issue_with(&self, name: &str, key: Key, extensions: &str) -> Result<()> {
         self.generate(name, key)?;
         let (csr, ext) = (format!("{name}.csr"), format!("{name}.ext"));
-        std::fs::write(
-            self.dir.join(&ext),
-            format!("subjectAltName=DNS:{name}\nkeyUsage=critical,digitalSignature\n"),
-        )?;
+        std::fs::write(self.dir.join(&ext), format!("subjectAltName=DNS:{name}\n{extensions}\n"))?;
         self.openssl(&[
             "req",
             "-new",
@@ -89,7 +94,38 @@ impl Pki {
             &ext,
             "-out",
             &format!("{name}.pem"),
-        ])
+        ])?;
+        Ok(())
+    }
+
+    /// Writes `ca.crl`, good for a day, and `index.txt` for an OCSP responder, which know all that was issued and these as revoked.
+    ///
+    /// # Errors
+    /// If `openssl` fails.
+    pub fn revoke(&self, revoked: &[&str]) -> Result<()> {
+        let mut index = String::new();
+        for entry in std::fs::read_dir(&self.dir)?.flatten() {
+            let file = entry.file_name().to_string_lossy().into_owned();
+            let Some(name) = file.strip_suffix(".csr") else { continue };
+            let serial = self.openssl(&["x509", "-noout", "-serial", "-in", &format!("{name}.pem")])?;
+            let serial = serial.trim().trim_start_matches("serial=");
+            let state = if revoked.contains(&name) {
+                "R\t400101000000Z\t250101000000Z"
+            } else {
+                "V\t400101000000Z\t"
+            };
+            index.push_str(&format!("{state}\t{serial}\tunknown\t/CN={name}\n"));
+        }
+        std::fs::write(self.dir.join("index.txt"), index)?;
+        std::fs::write(
+            self.dir.join("ca.cnf"),
+            "[ca]\ndefault_ca=own\n[own]\ndatabase=index.txt\ndefault_md=sha256\ndefault_crl_days=1\n",
+        )?;
+        let common = ["ca", "-config", "ca.cnf", "-gencrl", "-keyfile", "ca.key", "-cert", "ca.pem"];
+        self.openssl(&[&common[..], &["-out", "new.pem"]].concat())?;
+        self.openssl(&["crl", "-in", "new.pem", "-outform", "DER", "-out", "new.crl"])?;
+        // In one step: a server may be reading it.
+        Ok(std::fs::rename(self.dir.join("new.crl"), self.dir.join("ca.crl"))?)
     }
 
     /// Path of a file of this authority.
@@ -115,12 +151,12 @@ impl Pki {
         Ok(std::fs::set_permissions(self.dir.join(out), mode)?)
     }
 
-    fn openssl(&self, args: &[&str]) -> Result<()> {
+    fn openssl(&self, args: &[&str]) -> Result<String> {
         let out =
             Command::new("openssl").args(args).current_dir(&self.dir).output().context("running openssl")?;
         if !out.status.success() {
             bail!("openssl {args:?}: {}", String::from_utf8_lossy(&out.stderr));
         }
-        Ok(())
+        Ok(String::from_utf8_lossy(&out.stdout).into_owned())
     }
 }
