@@ -133,9 +133,11 @@ pub(crate) fn failure_of(error: &NegotiationError) -> (Failure, FailureKind) {
         E::Timeout { .. } => (Failure::Timeout, FailureKind::Timeout),
         E::TicketRefused | E::TicketExpired => (Failure::TicketRefused, FailureKind::Other),
         E::UnknownSpi => (Failure::Lost, FailureKind::Other),
-        E::RefusedByPeer { .. } | E::Authentication(_) | E::WrongIdentity { .. } | E::NoConnection { .. } => {
-            (Failure::Refused, FailureKind::Authentication)
-        }
+        E::RefusedByPeer { .. }
+        | E::Authentication(_)
+        | E::CannotSign(_)
+        | E::WrongIdentity { .. }
+        | E::NoConnection { .. } => (Failure::Refused, FailureKind::Authentication),
         E::NoProposalChosen { .. }
         | E::ProposalsRefused { .. }
         | E::WrongProposal { .. }

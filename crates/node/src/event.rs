@@ -71,6 +71,22 @@ pub enum Event {
         /// All keys that still open tickets, encoded.
         exported: dormouse_crypto::Secret,
     },
+    /// Fetch this and hand what came to [`crate::Node::fetched`].
+    Fetch {
+        /// Names it there.
+        id: u64,
+        /// `http://...`
+        url: String,
+        /// The question to an OCSP responder; `None`: a CRL.
+        body: Option<Vec<u8>>,
+    },
+    /// Write down who is revoked, for [`crate::Node::restore_revocations`].
+    Revocations {
+        /// Its name: the next one of this name replaces it.
+        name: String,
+        /// The content.
+        content: Vec<u8>,
+    },
     /// Client: the radio may go off now ([`crate::Node::suspend`]). Exactly one follows each
     /// [`crate::Node::prepare_sleep`].
     SleepReady {

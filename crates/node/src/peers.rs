@@ -42,6 +42,17 @@ impl Node {
         self.drain_ike(now);
     }
 
+    /// What became of [`crate::Event::Fetch`], or why there is nothing.
+    pub fn fetched(&mut self, now: Instant, id: u64, content: Result<Vec<u8>, String>) {
+        self.ike.fetched(now, id, content);
+        self.drain_ike(now);
+    }
+
+    /// What an earlier run has written down of [`crate::Event::Revocations`]. False if it is of no use.
+    pub fn restore_revocations(&mut self, now: Instant, content: &[u8]) -> bool {
+        self.ike.restore_revocations(now, content)
+    }
+
     /// An ICMP error came back for something that was sent to `destination`; `mtu` if it says that packets are too big. None of
     /// this is authenticated: see [`dormouse_esp::pmtu`] for what is believed.
     pub fn path_error(&mut self, now: Instant, destination: std::net::SocketAddr, mtu: Option<u32>) {

@@ -26,6 +26,8 @@ impl Node {
                 self.push(Event::TicketSpent { record: record.as_bytes().to_vec() })
             }
             Ike::TicketKeys { exported } => self.push(Event::TicketKeys { exported }),
+            Ike::Fetch { id, url, body } => self.push(Event::Fetch { id, url, body }),
+            Ike::Revocations { name, content } => self.push(Event::Revocations { name, content }),
             Ike::Failed { sa, error } => self.attempt_failed(now, sa, &error),
             Ike::PeerFailed { path, claimed, error } => {
                 let claimed = claimed.map(|c| c.to_string());
@@ -235,8 +237,8 @@ impl Node {
         client.sa = None;
         // "[...] when an IKE SA is deleted by the client or the gateway, the client MUST delete its stored ticket" (RFC 5723
         // section 6.2): an SA that only fell silent was not deleted.
-        use CloseReason::{ByPeer, CertificateExpired, Expired, ProtocolError};
-        if matches!(reason, ByPeer | Expired | CertificateExpired | ProtocolError) {
+        use CloseReason::{ByPeer, CertificateExpired, Expired, ProtocolError, Revoked};
+        if matches!(reason, ByPeer | Expired | CertificateExpired | Revoked | ProtocolError) {
             client.spend_ticket();
         }
         if reason != CloseReason::TimedOut {

@@ -185,7 +185,9 @@ pub struct LocalAuth {
     pub secret_file: Option<PathBuf>,
     /// Our certificate (PEM or DER), followed in the same file by intermediate certificates if there are any.
     pub certificate: Option<PathBuf>,
-    /// Private key of the certificate (PEM or DER; PKCS#8, PKCS#1 or SEC 1); readable by its owner only.
+    /// Private key of the certificate (PEM or DER; PKCS#8, PKCS#1 or SEC 1); readable by its owner only. Or one in hardware (PKCS #11;
+    /// RSA, ECDSA), as `pkcs11:token=NAME;object=NAME?pin-source=file:PATH&module-path=PATH` (RFC 7512); without `module-path` by
+    /// p11-kit.
     pub key: Option<PathBuf>,
 }
 
@@ -210,6 +212,27 @@ pub struct RemoteAuth {
     /// nothing better.
     #[serde(default)]
     pub accept_rsa_sha1: bool,
+    /// Whether the peer's certificates may have been revoked: by `crl`, and by the CRLs and OCSP responders that the certificates name
+    /// (fetched by HTTP, kept in `state_dir`, renewed before they end and each hour by a gateway). A session whose certificate is
+    /// revoked ends, and its ticket is refused.
+    #[serde(default)]
+    pub revocation: Revocation,
+    /// CRLs of the authorities: files (PEM or DER; read again on reload) or `http://` URLs.
+    #[serde(default)]
+    pub crl: Vec<String>,
+}
+
+/// Who is refused because of revocation.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Revocation {
+    /// Nobody, and nothing is fetched.
+    Off,
+    /// Whose certificate is known to be revoked. A gateway waits up to 5 s for what it must fetch; a client connects meanwhile.
+    #[default]
+    Soft,
+    /// Also of whose certificates nothing is known that has not ended. Where that cannot be fetched, no one connects.
+    Strict,
 }
 
 /// A secret in the file. Never printed.

@@ -1,10 +1,12 @@
 //! Configuration: what may be written ([`file`], [`sleep`]) and what it means ([`resolve`]).
 
 pub mod file;
+mod findings;
 mod resolve;
 pub mod sleep;
 mod sound;
 pub mod standin;
 
-pub use resolve::{ConfigError, ReadFile, Resolved, parse, resolve};
+pub use findings::{Finding, findings};
+pub use resolve::{ConfigError, Outside, ReadFile, Resolved, parse, resolve};
 pub use sleep::{ResolvedSleep, resolve_sleep};

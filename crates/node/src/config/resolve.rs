@@ -6,8 +6,8 @@
 use super::file::{self, Connection, File, Mode, Request, ResumptionMode, Role, Selector};
 use super::sound;
 use crate::ladder::Deadlines;
-use dormouse_crypto::cert::{Certificate, Identity, TrustStore, Usage};
-use dormouse_crypto::sign::SigningKey;
+use dormouse_crypto::cert::{Certificate, Crl, Identity, TrustStore, Usage};
+use dormouse_crypto::sign::{Signer, SigningKey};
 use dormouse_crypto::{Secret, parse_psk};
 use dormouse_ike::config as ike;
 use ipnet::IpNet;
@@ -17,9 +17,31 @@ use std::sync::Arc;
 use std::time::Duration;
 use zeroize::Zeroize;
 
-/// Reads a file that the configuration names. The flag says that it holds a secret, so that a file that others can read
-/// must be refused.
-pub type ReadFile<'a> = dyn FnMut(&Path, bool) -> Result<Vec<u8>, String> + 'a;
+/// What the configuration names outside of itself. A function that reads files is one, without tokens.
+pub trait Outside {
+    /// Reads a file. `secret`: it holds one, so that a file that others can read must be refused.
+    ///
+    /// # Errors
+    /// Why not, with the file's name.
+    fn read(&mut self, path: &Path, secret: bool) -> Result<Vec<u8>, String>;
+
+    /// Opens the private key that a `pkcs11:` URI names.
+    ///
+    /// # Errors
+    /// Why not.
+    fn token(&mut self, uri: &str) -> Result<Box<dyn Signer>, String> {
+        Err(format!("{uri}: keys in tokens cannot be used here"))
+    }
+}
+
+impl<F: FnMut(&Path, bool) -> Result<Vec<u8>, String>> Outside for F {
+    fn read(&mut self, path: &Path, secret: bool) -> Result<Vec<u8>, String> {
+        self(path, secret)
+    }
+}
+
+/// See [`Outside`].
+pub type ReadFile<'a> = dyn Outside + 'a;
 
 /// What is wrong with the configuration, and which key to change.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -302,9 +324,7 @@ fn local_auth(
         (None, Some(certificate), Some(private)) => {
             let (ck, kk) = (format!("{key}.certificate"), format!("{key}.key"));
             let chain = certificates(&ck, certificate, read)?;
-            let text = file_bytes(&kk, private, true, read)?;
-            let signing = SigningKey::from_file_content(&text)
-                .map_err(|e| ConfigError::new(&kk, format!("{}: {e}", private.display())))?;
+            let signing = signing_key(&kk, private, chain.first(), read)?;
             if let Some(first) = chain.first()
                 && first.public_key().ok().as_ref() != Some(signing.public_key())
             {
@@ -331,6 +351,23 @@ fn local_auth(
     }
 }
 
+fn signing_key(
+    key: &str,
+    private: &Path,
+    certificate: Option<&Certificate>,
+    read: &mut ReadFile<'_>,
+) -> Result<SigningKey, ConfigError> {
+    let wrong = |e: &dyn Display| ConfigError::new(key, format!("{}: {e}", private.display()));
+    let Some(uri) = private.to_str().filter(|uri| uri.starts_with("pkcs11:")) else {
+        let text = file_bytes(key, private, true, read)?;
+        return SigningKey::from_file_content(&text).map_err(|e| wrong(&e));
+    };
+    let signer = read.token(uri).map_err(|e| ConfigError::new(key, e))?;
+    let public = certificate.map(Certificate::public_key).transpose().map_err(|e| wrong(&e))?;
+    let public = public.ok_or_else(|| wrong(&"the token's key needs its certificate in a file"))?;
+    SigningKey::elsewhere(public, signer).map_err(|e| wrong(&e))
+}
+
 fn remote_auth(
     key: &str,
     c: &Connection,
@@ -350,16 +387,51 @@ fn remote_auth(
             "name the authorities that may vouch for the peer, or a secret",
         )),
         (None, false, _) => {
-            let key = format!("{key}.ca");
+            let (remote, key) = (key, format!("{key}.ca"));
             let mut authorities = Vec::new();
             for path in &r.ca {
                 authorities.extend(certificates(&key, path, read)?);
             }
             let trust = TrustStore::new(authorities).map_err(|e| ConfigError::new(&key, e))?;
+            let revocation = revocation(&remote, r, read)?;
             let usage = if r.allow_server_auth { Usage::IkeOrServerAuth } else { Usage::Ike };
-            Ok(ike::RemoteAuth::Cert { trust: Arc::new(trust), usage, accept_rsa_sha1: r.accept_rsa_sha1 })
+            Ok(ike::RemoteAuth::Cert {
+                trust: Arc::new(trust),
+                usage,
+                accept_rsa_sha1: r.accept_rsa_sha1,
+                revocation: Arc::new(revocation),
+            })
         }
     }
+}
+
+fn revocation(
+    key: &str,
+    r: &file::RemoteAuth,
+    read: &mut ReadFile<'_>,
+) -> Result<ike::RevocationPolicy, ConfigError> {
+    let mode = match r.revocation {
+        file::Revocation::Off => ike::RevocationMode::Off,
+        file::Revocation::Soft => ike::RevocationMode::Soft,
+        file::Revocation::Strict => ike::RevocationMode::Strict,
+    };
+    let mut policy = ike::RevocationPolicy { mode, ..ike::RevocationPolicy::default() };
+    for (i, place) in r.crl.iter().enumerate() {
+        let key = format!("{key}.crl[{i}]");
+        if place.starts_with("http://") {
+            policy.urls.push(place.clone());
+        } else if place.contains("://") {
+            let problem =
+                format!("\"{place}\": only files and http:// are read; CRLs are signed, and need no TLS");
+            return Err(ConfigError::new(key, problem));
+        } else {
+            let bytes = file_bytes(&key, Path::new(place), false, read)?;
+            let lists =
+                Crl::ders_of_file(&bytes).map_err(|e| ConfigError::new(&key, format!("{place}: {e}")))?;
+            policy.lists.extend(lists);
+        }
+    }
+    Ok(policy)
 }
 
 fn certificates(key: &str, path: &Path, read: &mut ReadFile<'_>) -> Result<Vec<Certificate>, ConfigError> {
@@ -399,7 +471,7 @@ fn secret(
 }
 
 fn file_bytes(key: &str, path: &Path, secret: bool, read: &mut ReadFile<'_>) -> Result<Vec<u8>, ConfigError> {
-    read(path, secret).map_err(|e| ConfigError::new(key, e))
+    read.read(path, secret).map_err(|e| ConfigError::new(key, e))
 }
 
 fn seconds(s: file::Seconds) -> Duration {

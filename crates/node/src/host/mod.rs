@@ -466,6 +466,8 @@ impl Host {
             Event::Ticket { connection, bytes } => Order::Store(Store::Ticket { connection, bytes }),
             Event::TicketSpent { record } => Order::Store(Store::SpentTicket { record }),
             Event::TicketKeys { exported } => Order::Store(Store::TicketKeys { exported }),
+            Event::Fetch { id, url, body } => Order::Fetch { id, url, body },
+            Event::Revocations { name, content } => Order::Store(Store::Revocations { name, content }),
             Event::Resend { packets } => {
                 self.outputs.push_news(News::Resending { packets: packets.len() });
                 self.counters.held_dropped += self.held.push_first(now, packets);

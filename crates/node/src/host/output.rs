@@ -94,6 +94,16 @@ pub enum Order {
         /// The network may be another one.
         fresh: bool,
     },
+    /// Fetch this by HTTP, with bounds on size and time, and hand what came to [`crate::Node::fetched`]: with a body by POST, as
+    /// `application/ocsp-request`.
+    Fetch {
+        /// Names it there.
+        id: u64,
+        /// `http://...`
+        url: String,
+        /// The body.
+        body: Option<Vec<u8>>,
+    },
     /// Switch the radio, or look at it.
     Radio(Radio),
     /// Read the energy meter and report it by [`super::Host::metered`].
@@ -122,6 +132,13 @@ pub enum Store {
     },
     /// Gateway: an inner address was leased or given up.
     Lease(pool::Change),
+    /// Who is revoked, by a source of this name.
+    Revocations {
+        /// The name.
+        name: String,
+        /// The content.
+        content: Vec<u8>,
+    },
     /// Gateway: what was learned about load and latency.
     LoadHistory(Vec<u8>),
     /// Device: what the sleeper has learned.
