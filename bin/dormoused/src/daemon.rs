@@ -17,6 +17,7 @@ use dormouse_ike::config::SelectorSpec;
 use dormouse_io::clock::{BootClock, unix_now};
 use dormouse_io::control::ControlServer;
 use dormouse_io::entropy::OsEntropy;
+use dormouse_io::fetch::{Fetcher, Wanted};
 use dormouse_io::notify;
 use dormouse_io::poller::{Interest, Poller, Ready};
 use dormouse_io::privileges::{self, Keep};
@@ -41,6 +42,7 @@ const DNS: u64 = 6;
 const RADIO: u64 = 7;
 const MACHINE: u64 = 8;
 const NEIGHBOURS: u64 = 9;
+const FETCHED: u64 = 10;
 pub(crate) const UDP: u64 = 16;
 const RAW: u64 = 32;
 
@@ -71,6 +73,7 @@ pub(crate) struct Daemon {
     pub(crate) device: Option<Device>,
     pub(crate) store: Store,
     names: Names,
+    fetcher: Fetcher,
     pub(crate) poller: Poller,
     timer: Timer,
     signals: Signals,
@@ -150,6 +153,7 @@ impl Daemon {
             wires: Wires::new(tun, mtu, carriers),
             store,
             names,
+            fetcher: Fetcher::new()?,
             poller,
             timer,
             signals,
@@ -164,6 +168,7 @@ impl Daemon {
         self.poller.add(&self.signals, SIGNALS, Interest::READ)?;
         self.poller.add(&self.machine.monitor, NETWORK, Interest::READ)?;
         self.poller.add(&self.names, NAMES, Interest::READ)?;
+        self.poller.add(&self.fetcher, FETCHED, Interest::READ)?;
         self.poller.add(&self.verbs.server, CONTROL, Interest::READ)?;
         if let Some(guard) = &self.machine.guard {
             self.poller.add(guard, DNS, Interest::READ)?;
@@ -196,6 +201,11 @@ impl Daemon {
     pub(crate) fn run(&mut self) -> Result<()> {
         let now = BootClock::now();
         self.host.set_wall_clock(now, unix_now());
+        for (name, content) in self.store.revocations() {
+            if !self.host.node_mut().restore_revocations(now, &content) {
+                self.store.forget_revocations(&name);
+            }
+        }
         self.look_at_addresses(now);
         for c in self.connections.iter().filter(|c| c.role == Role::Client) {
             if let Some(ticket) = self.store.ticket(&c.name, unix_now()) {
@@ -237,6 +247,11 @@ impl Daemon {
                 SIGNALS => self.signals(now)?,
                 NETWORK => self.network_changed(now)?,
                 NAMES => self.names_found(now),
+                FETCHED => {
+                    while let Some((id, content)) = self.fetcher.next() {
+                        self.host.node_mut().fetched(now, id, content);
+                    }
+                }
                 CONTROL => self.control(now),
                 DNS => {
                     self.machine.dns_answers();
@@ -398,6 +413,7 @@ impl Daemon {
             }
             Order::Radio(order) => self.order_radio(now, order),
             Order::ReadMeter => self.read_meter(now),
+            Order::Fetch { id, url, body } => self.fetcher.fetch(Wanted { id, url, body }),
         }
     }
 
@@ -416,6 +432,7 @@ impl Daemon {
             }
             Keep::LoadHistory(bytes) => self.store.set_load_history(&bytes),
             Keep::SleepHistory(bytes) => self.store.set_history(&bytes),
+            Keep::Revocations { name, content } => self.store.set_revocations(&name, &content),
         });
     }
 
