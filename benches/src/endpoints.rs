@@ -30,13 +30,13 @@ const MARKER: usize = 4;
 struct Pool(BTreeMap<String, Ipv4Addr>);
 
 impl AddressPool for Pool {
-    fn lease(&mut self, identity: &Identity, request: &LeaseRequest) -> Lease {
+    fn lease(&mut self, _: &Connection, identity: &Identity, request: &LeaseRequest) -> Lease {
         let next = u32::from(Ipv4Addr::new(10, 64, 0, 1)) + u32::try_from(self.0.len()).unwrap_or(0);
         let v4 = *self.0.entry(identity.to_string()).or_insert(next.into());
         Lease { v4: request.v4.then_some(v4), v6: None }
     }
 
-    fn release(&mut self, _: &Identity, _: &Lease) {}
+    fn release(&mut self, _: &Lease) {}
 }
 
 /// A gateway that answers `connection`, gives tickets and addresses, and never asks for cookies.

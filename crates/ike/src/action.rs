@@ -1,7 +1,5 @@
 //! What one SA asks for another. Owns the names of these changes; the endpoint carries them out, because the set of SAs is its own.
 
-use dormouse_crypto::cert::Identity;
-
 use crate::sa::IkeSa;
 use dormouse_keying::SaId;
 
@@ -23,14 +21,12 @@ pub(crate) enum Action {
     Abandon(SaId),
     /// Ask the peer to delete this SA (a redundant one left by colliding rekeyings).
     Delete(SaId),
-    /// `by` has authenticated as `peer` and says that it has no other SA: close the others, without messages.
-    InitialContact {
+    /// A caller has authenticated fully: its other SAs end, if the configuration wants that.
+    FullyAuthenticated {
         /// The new SA.
         by: SaId,
-        /// The authenticated peer.
-        peer: Identity,
-        /// Name of the connection.
-        connection: String,
+        /// It says that it has no other one.
+        alone: bool,
     },
     /// `by` resumed the SA that had this SPI of ours: drop the old one silently.
     Resumed {

@@ -6,7 +6,7 @@
 //! certificate, that identity against the configuration, and the signature over this very exchange.
 
 use dormouse_crypto::cert::{
-    CertError, Certificate, CertificateError, Identity, IdentityError, Reason, Verified,
+    CertError, Certificate, CertificateError, Identity, IdentityError, Verified,
 };
 use dormouse_crypto::sign::{
     PublicKey, Scheme, SignatureError, SigningKey, algorithm_identifier, from_algorithm_identifier,
@@ -60,12 +60,6 @@ pub enum AuthError {
     /// The certificate is not trusted, not for this, or not for this identity.
     #[error("{0}")]
     Untrusted(#[from] CertError),
-    /// A certificate of the peer's chain is revoked.
-    #[error("the peer's certificate, or one of its issuers', is revoked: {0}")]
-    Revoked(Reason),
-    /// Whether the certificates are revoked could not be found out, and the configuration insists.
-    #[error("whether the peer's certificates are revoked is not known (remote.revocation = \"strict\")")]
-    StatusUnknown,
     /// The signature is wrong.
     #[error("{0}")]
     Signature(#[from] SignatureError),

@@ -6,6 +6,7 @@
 
 mod algorithms;
 mod dormancy;
+mod peers;
 mod timing;
 
 use core::fmt;
@@ -20,12 +21,14 @@ use dormouse_crypto::sign::SigningKey;
 use dormouse_keying::SpiSource;
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
+use crate::admission::Admission;
 use crate::config_payload::AddressPool;
 pub use crate::config_payload::AssignedConfig;
 use crate::load::LoadHistory;
 use crate::ticket::{TicketGuard, TicketKeys};
 pub use algorithms::{EspProposal, IkeProposal, default_esp_proposals, default_ike_proposals};
 pub use dormancy::{HoldPolicy, SleepFlags};
+pub use peers::{PeerPolicy, PeerRule, Unique};
 pub use timing::{Lifetime, Retransmission, SoftLifetime};
 
 /// Which side of the exchange a connection may take.
@@ -317,8 +320,6 @@ impl AddressRequest {
 /// What a responder hands out besides addresses.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct OfferedConfig {
-    /// Whether inner addresses are leased from [`EndpointConfig::pool`].
-    pub addresses: bool,
     /// Name servers.
     pub dns: Vec<IpAddr>,
     /// Domains that those servers answer for (RFC 8598).
@@ -409,6 +410,12 @@ pub struct Connection {
     pub request: AddressRequest,
     /// What to hand out as a responder.
     pub offer: OfferedConfig,
+    /// As the answering side: what a peer may do that none of `peers` means.
+    pub policy: PeerPolicy,
+    /// As the answering side: what some peers have instead; the first that means a peer counts.
+    pub peers: Vec<PeerRule>,
+    /// As the answering side: whether a peer is refused that none of `peers` means.
+    pub peers_only: bool,
     /// The peer's UDP ports.
     pub remote_ports: Ports,
     /// As a caller: tell the peer that this is our only SA with it, so that it drops what a crash left (RFC 7296, section 2.4).
@@ -470,6 +477,9 @@ impl Connection {
             children: vec![ChildConfig::default()],
             request: AddressRequest::default(),
             offer: OfferedConfig::default(),
+            policy: PeerPolicy::default(),
+            peers: Vec::new(),
+            peers_only: false,
             remote_ports: Ports::default(),
             initial_contact: true,
             mobike: true,
@@ -544,6 +554,8 @@ pub struct EndpointConfig {
     pub hold: HoldPolicy,
     /// What an earlier run has learned about latency and load.
     pub load: LoadHistory,
+    /// What decides, beside the connections, who is admitted.
+    pub admission: Admission,
     /// Where inner addresses come from; `None`: none are leased.
     pub pool: Option<Box<dyn AddressPool + Send>>,
     /// Where inbound SPIs of ESP come from: the data plane that CHILD SAs are installed in.
@@ -563,6 +575,7 @@ impl Default for EndpointConfig {
             ticket_guard: TicketGuard::default(),
             hold: HoldPolicy::default(),
             load: LoadHistory::default(),
+            admission: Admission::default(),
             pool: None,
             spis: Box::new(BTreeSet::new()),
         }

@@ -10,7 +10,6 @@ use std::sync::Arc;
 use core::net::IpAddr;
 use core::time::Duration;
 
-use dormouse_crypto::cert::Identity;
 use dormouse_sansio::{Deadline, Entropy, Instant, Path, Transmit, UnixTime};
 use dormouse_wire::ike::dormancy::Sleeping;
 use dormouse_wire::ike::{ExchangeType, Header, NotifyType};
@@ -56,9 +55,6 @@ pub struct Endpoint {
     order: BTreeSet<(Instant, SaId)>,
     /// The same by the earliest moment of theirs.
     starts: BTreeSet<(Instant, SaId)>,
-    /// Established SAs of callers, by who called and whether they are live: the others are what rekeying and closing leave.
-    callers: BTreeMap<(Identity, bool), BTreeSet<SaId>>,
-    caller_of: BTreeMap<SaId, (Identity, bool)>,
     touched: BTreeSet<SaId>,
     /// The second of the last notification and how many there were in it: about IKE, about ESP.
     complaints: [(u64, u32); 2],
@@ -74,8 +70,6 @@ impl Endpoint {
             deadlines: BTreeMap::new(),
             order: BTreeSet::new(),
             starts: BTreeSet::new(),
-            callers: BTreeMap::new(),
-            caller_of: BTreeMap::new(),
             touched: BTreeSet::new(),
             complaints: [(0, 0); 2],
         }
@@ -420,7 +414,7 @@ impl Endpoint {
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Deadline> {
         let of_sas = self.order.first().and_then(|(_, id)| self.deadlines.get(id).copied());
-        Deadline::earlier(of_sas, self.shared.revocation.deadline())
+        Deadline::earlier(of_sas, self.shared.config.admission.revocation.deadline())
     }
 
     /// Every timer that runs, of every SA; [`Endpoint::poll_timeout`] is the first of them.
@@ -433,7 +427,7 @@ impl Endpoint {
                 _ => timers.push(*first),
             }
         }
-        timers.extend(self.shared.revocation.deadline());
+        timers.extend(self.shared.config.admission.revocation.deadline());
         timers
     }
 

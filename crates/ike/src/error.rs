@@ -6,6 +6,7 @@ use core::time::Duration;
 
 use dormouse_crypto::cert::Identity;
 
+use crate::admission::Refusal;
 use crate::auth::AuthError;
 use crate::proposal::{BadChoice, Mismatch};
 use crate::selectors::SelectorError;
@@ -81,6 +82,9 @@ pub enum NegotiationError {
         /// Its method.
         method: &'static str,
     },
+    /// The peer has proved who it is, and is not admitted.
+    #[error("not admitted: {0}")]
+    NotAdmitted(#[from] Refusal),
     /// The traffic selectors of the two ends have nothing in common.
     #[error("traffic selectors have nothing in common: offered {offered}, acceptable {acceptable}")]
     TrafficSelectors {
@@ -95,6 +99,9 @@ pub enum NegotiationError {
     /// The gateway has no address left, or the configuration payload is missing or unacceptable.
     #[error("no inner address: {0}")]
     Addresses(&'static str),
+    /// Another identity is reached at this inner address.
+    #[error("{0} is the inner address of another peer")]
+    AddressHeld(core::net::IpAddr),
     /// The gateway does not take our ticket any more (RFC 5723 TICKET_NACK). Connect anew.
     #[error("the gateway refused the ticket")]
     TicketRefused,

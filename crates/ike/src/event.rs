@@ -200,6 +200,10 @@ pub struct Established {
     pub connection: String,
     /// Who the peer proved to be.
     pub peer: Identity,
+    /// Gateway: SHA-256 of the certificate that admitted the peer, if one did.
+    pub fingerprint: Option<[u8; 32]>,
+    /// Gateway: other clients are out of the peer's reach, and it out of theirs.
+    pub isolate: bool,
     /// Whether this end opened the SA.
     pub initiator: bool,
     /// Whether a ticket replaced the Diffie-Hellman exchange (RFC 5723).
@@ -237,6 +241,10 @@ pub enum CloseReason {
     CertificateExpired,
     /// A certificate that it rested on was revoked.
     Revoked,
+    /// The client has not authenticated anew within the time that it was told (RFC 4478).
+    LifetimeOver,
+    /// An administrator has refused the peer, or the configuration takes it no longer.
+    NotAdmitted,
     /// The peer broke the protocol in an authenticated message.
     ProtocolError,
     /// Its device sleeps, and comes back by ticket: the hold is over, or others needed its place.
@@ -255,6 +263,10 @@ impl fmt::Display for CloseReason {
             Self::Expired => "its lifetime ended",
             Self::CertificateExpired => "a certificate has expired",
             Self::Revoked => "a certificate was revoked",
+            Self::LifetimeOver => {
+                "its authentication is no longer good: the lifetime that the client was told is over"
+            }
+            Self::NotAdmitted => "its peer is no longer admitted",
             Self::ProtocolError => "the peer broke the protocol",
             Self::Unconfirmed => "its client has not confirmed it",
             Self::Released => "its device sleeps on, and comes back by ticket",

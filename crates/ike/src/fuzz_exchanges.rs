@@ -44,12 +44,12 @@ const CUT: u8 = 0x40;
 struct OneAddress;
 
 impl AddressPool for OneAddress {
-    fn lease(&mut self, _: &Identity, request: &LeaseRequest) -> Lease {
+    fn lease(&mut self, _: &Connection, _: &Identity, request: &LeaseRequest) -> Lease {
         let v6 = Ipv6Addr::from_bits(0xfd00_u128 << 112 | 7);
         Lease { v4: request.v4.then_some(Ipv4Addr::new(10, 9, 0, 7)), v6: request.v6.then_some((v6, 128)) }
     }
 
-    fn release(&mut self, _: &Identity, _: &Lease) {}
+    fn release(&mut self, _: &Lease) {}
 }
 
 /// What the sender changes in one of its messages.
@@ -190,7 +190,7 @@ impl Side {
 fn conversation(name: &str) -> Arc<Connection> {
     let mut conn = connection(name, Role::Both);
     (conn.request.v4, conn.request.v6, conn.request.dns) = (true, true, true);
-    conn.offer.addresses = true;
+    conn.policy.pool = vec![ipnet::Ipv4Net::default().into(), ipnet::Ipv6Net::default().into()];
     conn.offer.dns = vec![IpAddr::V4(Ipv4Addr::new(10, 9, 0, 1))];
     Arc::new(conn)
 }

@@ -19,7 +19,9 @@
 //! This crate must never read a clock, open a socket, resolve a name, or keep traffic counters of ESP.
 
 mod action;
+pub mod admission;
 pub mod auth;
+mod callers;
 mod child;
 pub mod config;
 pub mod config_payload;

@@ -21,7 +21,7 @@ use dormouse_crypto::{HashAlg, hash};
 use dormouse_keying::SaId;
 use dormouse_sansio::{Deadline, Instant, UnixTime};
 
-use crate::auth::AuthError;
+use crate::admission::{Credential, Refusal};
 use crate::config::{Connection, RemoteAuth, RevocationMode};
 use crate::endpoint::Endpoint;
 use crate::event::{CloseReason, Event};
@@ -41,7 +41,7 @@ pub(crate) enum Judgement {
     Admitted,
     /// An answer is on its way.
     Wait,
-    Refused(AuthError),
+    Refused(Refusal),
 }
 
 /// Where the status of certificates comes from.
@@ -86,12 +86,12 @@ impl Revocation {
         connection: &Connection,
         chain: &[Issued],
         now: UnixTime,
-    ) -> Result<(), AuthError> {
+    ) -> Result<(), Refusal> {
         match (mode(connection), self.book.status(chain, now)) {
             (RevocationMode::Off, _) | (_, Status::Good) => Ok(()),
-            (_, Status::Revoked(reason)) => Err(AuthError::Revoked(reason)),
+            (_, Status::Revoked(reason)) => Err(Refusal::Revoked(reason)),
             (RevocationMode::Soft, Status::Unknown) => Ok(()),
-            (RevocationMode::Strict, Status::Unknown) => Err(AuthError::StatusUnknown),
+            (RevocationMode::Strict, Status::Unknown) => Err(Refusal::StatusUnknown),
         }
     }
 
@@ -224,7 +224,7 @@ impl Shared {
             return Judgement::Admitted;
         }
         let certificates = || std::iter::once(own).chain(&verified.issuers);
-        let revocation = &mut self.revocation;
+        let revocation = &mut self.config.admission.revocation;
         revocation.take_lists(&verified.issuers, unix);
         let mut on_the_way = false;
         for (depth, (issued, certificate)) in verified.chain.iter().zip(certificates()).enumerate() {
@@ -236,7 +236,7 @@ impl Shared {
             }
         }
         self.ask(now);
-        let revocation = &mut self.revocation;
+        let revocation = &mut self.config.admission.revocation;
         let known = revocation.book.status(&verified.chain, unix) != Status::Unknown;
         // A client does not wait to be told that its gateway is good: the answer may come through the tunnel alone.
         let waits = mode == RevocationMode::Strict || connection.role.answers();
@@ -255,7 +255,7 @@ impl Shared {
 
     /// Asks every source that is due.
     pub(crate) fn ask(&mut self, now: Instant) {
-        for (id, source) in &mut self.revocation.sources {
+        for (id, source) in &mut self.config.admission.revocation.sources {
             if !matches!(source.state, State::Due(at) if at <= now) {
                 continue;
             }
@@ -279,12 +279,12 @@ impl Shared {
         }
         let authorities: Vec<Certificate> = trust.authorities().cloned().collect();
         let new: Vec<_> =
-            policy.lists.iter().filter(|l| !self.revocation.lists.contains(l)).cloned().collect();
-        self.revocation.lists.extend(new);
+            policy.lists.iter().filter(|l| !self.config.admission.revocation.lists.contains(l)).cloned().collect();
+        self.config.admission.revocation.lists.extend(new);
         let unix = self.unix(now);
-        self.revocation.take_lists(&authorities, unix);
+        self.config.admission.revocation.take_lists(&authorities, unix);
         for url in &policy.urls {
-            let Some(source) = self.revocation.source(now, url, None) else { continue };
+            let Some(source) = self.config.admission.revocation.source(now, url, None) else { continue };
             source.wanted = None;
             source.gateway |= connection.role.answers();
             source.issuers.extend(authorities.iter().take(limits::REVOCATION_ISSUERS_MAX).cloned());
@@ -296,7 +296,7 @@ impl Endpoint {
     /// What became of [`Event::Fetch`]: the content, 16 MiB at most, or why there is none.
     pub fn fetched(&mut self, now: Instant, id: u64, content: Result<Vec<u8>, String>) {
         let unix = self.shared.unix(now);
-        let revocation = &mut self.shared.revocation;
+        let revocation = &mut self.shared.config.admission.revocation;
         let Some(mut source) = revocation.sources.remove(&id) else { return };
         let result = content.and_then(|bytes| {
             let taken = revocation.take(&source, &bytes, unix);
@@ -326,7 +326,7 @@ impl Endpoint {
             }
         };
         source.state = State::Due(now + wait.clamp(AGAIN_LEAST, AGAIN_MOST.max(wait)));
-        self.shared.revocation.sources.insert(id, source);
+        self.shared.config.admission.revocation.sources.insert(id, source);
         self.go_on(now);
         if news {
             self.end_revoked(now);
@@ -338,7 +338,7 @@ impl Endpoint {
     pub fn restore_revocations(&mut self, now: Instant, content: &[u8]) -> bool {
         let unix = self.shared.unix(now);
         let Some((mut source, body)) = restore(now, content) else { return false };
-        let revocation = &mut self.shared.revocation;
+        let revocation = &mut self.shared.config.admission.revocation;
         let taken = revocation.take(&source, body, unix);
         if let Ok(Taken { this_update, next_update, .. }) = &taken {
             source.state = State::Due(now + source.again(unix, *this_update, *next_update));
@@ -361,19 +361,19 @@ impl Endpoint {
 
     /// Sources that are due, and what needs not be asked again.
     pub(crate) fn revocation_due(&mut self, now: Instant) {
-        if self.shared.revocation.deadline().is_none_or(|d| d.at > now) {
+        if self.shared.config.admission.revocation.deadline().is_none_or(|d| d.at > now) {
             return;
         }
         let in_use: BTreeSet<&Issued> = self
             .slots
             .values()
             .filter_map(|slot| match slot {
-                Slot::Established(ike) => Some(ike.core.session.chain.as_slice()),
+                Slot::Established(ike) => ike.core.session.credential.as_ref(),
                 _ => None,
             })
-            .flatten()
+            .flat_map(Credential::chain)
             .collect();
-        self.shared.revocation.sources.retain(|_, source| {
+        self.shared.config.admission.revocation.sources.retain(|_, source| {
             let wanted = match &source.about {
                 Some(about) => in_use.contains(about),
                 None => source.wanted.is_none_or(|until| until > now),
@@ -385,7 +385,7 @@ impl Endpoint {
 
     /// Handshakes that waited for an answer go on; those that still miss one wait again.
     fn go_on(&mut self, now: Instant) {
-        for id in std::mem::take(&mut self.shared.revocation.waiting) {
+        for id in std::mem::take(&mut self.shared.config.admission.revocation.waiting) {
             let Some(slot) = self.slots.remove(&id) else { continue };
             self.touch(id);
             if let Some(slot) = slot.go_on(&mut self.shared, now) {
@@ -397,11 +397,13 @@ impl Endpoint {
     /// Sessions of peers whose certificates are revoked end.
     fn end_revoked(&mut self, now: Instant) {
         let unix = self.shared.unix(now);
-        let book = &self.shared.revocation.book;
+        let book = &self.shared.config.admission.revocation.book;
         let revoked = |slot: &Slot| match slot {
             Slot::Established(ike) => {
                 mode(&ike.core.link.conn) != RevocationMode::Off
-                    && matches!(book.status(&ike.core.session.chain, unix), Status::Revoked(_))
+                    && ike.core.session.credential.as_ref().is_some_and(|shown| {
+                        matches!(book.status(shown.chain(), unix), Status::Revoked(_))
+                    })
             }
             _ => false,
         };

@@ -29,9 +29,9 @@ use dormouse_crypto::cert::Identity;
 use dormouse_sansio::{Instant, Path};
 
 use crate::action::Action;
+use crate::callers::Caller;
 use crate::child::{Children, Dynamic, dynamic};
-use crate::config::AssignedConfig;
-use crate::config_payload::Lease;
+use crate::config::{AssignedConfig, ChildMode};
 use crate::event::{CloseReason, Event};
 use crate::exchange::Exchange;
 use crate::exchange::delete::DeleteIke;
@@ -109,6 +109,12 @@ impl IkeSa {
         matches!(self.stage, Stage::Live(_))
     }
 
+    /// Who opened it, if the other end did.
+    pub(crate) fn caller(&self) -> Option<Caller> {
+        let core = &self.core;
+        (!core.client).then(|| Caller { connection: core.link.conn.name.clone(), peer: core.peer.clone() })
+    }
+
     /// See [`Upkeep::schedule_authentication`].
     pub(crate) fn schedule_authentication(&mut self, shared: &Shared, now: Instant) {
         self.upkeep.schedule_authentication(&self.core, shared.unix(now), now);
@@ -176,7 +182,10 @@ impl IkeSa {
     }
 
     pub(crate) fn remove_child(&mut self, shared: &mut Shared, id: ChildId) {
-        if self.children.remove(id).is_some() {
+        if let Some(child) = self.children.remove(id) {
+            if let Some(caller) = self.caller().filter(|_| child.mode == ChildMode::Tunnel) {
+                shared.callers.disclaim(&caller, &child.ts_remote);
+            }
             shared.event(Event::Child(ChildSa::Remove { owner: Owner::Ike(self.core.id()), child: id }));
         }
     }
@@ -188,7 +197,7 @@ impl IkeSa {
     }
 
     /// The SA is over: tells the driver and gives back what it held. A superseded SA goes silently.
-    pub(crate) fn end(mut self: Box<Self>, shared: &mut Shared, reason: CloseReason, last_of_peer: bool) {
+    pub(crate) fn end(mut self: Box<Self>, shared: &mut Shared, reason: CloseReason) {
         self.remove_children(shared);
         self.core.requests.flights().for_each(|flight| flight.exchange.abandon(shared));
         shared.by_spi.remove(&self.core.link.local_spi());
@@ -200,22 +209,11 @@ impl IkeSa {
         if !self.stage.bears_name() {
             return;
         }
-        if last_of_peer {
-            self.release_lease(shared);
+        if !self.core.client {
+            shared.give_back(&self.core.assigned);
         }
         tracing::info!(sa = %self.core.link.id, %reason, "IKE SA closed");
         shared.event(Event::Closed { sa: self.core.link.id, reason });
-    }
-
-    fn release_lease(&mut self, shared: &mut Shared) {
-        let assigned = &self.core.assigned;
-        let lease = Lease { v4: assigned.v4, v6: assigned.v6 };
-        if self.core.client || lease == Lease::default() {
-            return;
-        }
-        if let Some(pool) = shared.config.pool.as_mut() {
-            pool.release(&self.core.peer, &lease);
-        }
     }
 
     /// Takes over what belongs to the session from the SA that this one replaces. Each part says what that is; its fields are named

@@ -8,14 +8,15 @@ use core::net::IpAddr;
 use dormouse_sansio::{Entropy, Instant, UnixTime};
 
 use crate::action::Action;
-use crate::config::{Connection, EndpointConfig};
+use crate::callers::Callers;
+use crate::config::{AssignedConfig, Connection, EndpointConfig};
+use crate::config_payload::Lease;
 use crate::cookie::CookieJar;
 use crate::event::Event;
 use crate::half_opens::HalfOpens;
 use crate::limits;
 use crate::load::LoadHistory;
 use crate::outbox::Queued;
-use crate::revocation::Revocation;
 use crate::sleepers::Sleepers;
 use crate::stats::Stats;
 use dormouse_keying::SaId;
@@ -31,6 +32,7 @@ pub(crate) struct Shared {
     pub(crate) events: VecDeque<Event>,
     pub(crate) actions: VecDeque<Action>,
     pub(crate) stats: Stats,
+    pub(crate) callers: Callers,
     /// SAs held for devices that sleep.
     pub(crate) sleepers: Sleepers,
     /// Sessions that callers have begun and not yet established.
@@ -39,7 +41,6 @@ pub(crate) struct Shared {
     /// The addresses at which this machine can be reached, as the driver last said.
     pub(crate) own_addresses: Vec<IpAddr>,
     pub(crate) next_name: u64,
-    pub(crate) revocation: Revocation,
 }
 
 impl Shared {
@@ -47,6 +48,7 @@ impl Shared {
         let load = std::mem::take(&mut config.load);
         Self {
             load,
+            callers: Callers::default(),
             sleepers: Sleepers::default(),
             half_open: HalfOpens::default(),
             config,
@@ -60,7 +62,6 @@ impl Shared {
             stats: Stats::default(),
             own_addresses: Vec::new(),
             next_name: 0,
-            revocation: Revocation::default(),
         }
     }
 
@@ -79,6 +80,14 @@ impl Shared {
         match conn.additional_addresses.as_slice() {
             [] => &self.own_addresses,
             configured => configured,
+        }
+    }
+
+    /// A session that was assigned these addresses is gone, or has not come about.
+    pub(crate) fn give_back(&mut self, assigned: &AssignedConfig) {
+        let lease = Lease { v4: assigned.v4, v6: assigned.v6 };
+        if let Some(pool) = self.config.pool.as_mut().filter(|_| lease != Lease::default()) {
+            pool.release(&lease);
         }
     }
 

@@ -81,7 +81,7 @@ fn transport_mode_between_the_outer_addresses() {
     for conn in [&mut client, &mut gateway] {
         conn.request.v4 = false;
         conn.request.dns = false;
-        conn.offer.addresses = false;
+        conn.policy.pool.clear();
         conn.children[0].mode = ChildMode::Transport;
         conn.children[0].ts_local = vec![SelectorSpec::Dynamic];
         conn.children[0].ts_remote = vec![SelectorSpec::Dynamic];

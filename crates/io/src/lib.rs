@@ -39,7 +39,7 @@
 //! Order of a start, so that nothing is left half done and privileges are held no longer than needed:
 //! [`signal::Signals`]; [`privileges::find_user`] and [`privileges::require`]; configuration and secrets;
 //! [`control::ControlServer`], TUN, UDP and raw sockets, each with [`netlink::set_mark`]; [`netlink::Ledger::remove_stale`];
-//! [`resolver::Guard`]; [`privileges::drop_to`]; [`state::StateDir`] and [`leases::LeaseStore`]; [`notify::ready`].
+//! [`resolver::Guard`]; [`privileges::drop_to`]; [`state::StateDir`] and [`store::Database`]; [`notify::ready`].
 
 pub mod batch;
 pub mod capture;
@@ -52,7 +52,6 @@ pub mod fetch;
 mod gro;
 mod gso;
 mod helper;
-pub mod leases;
 pub mod logind;
 pub mod meter;
 pub mod neighbours;
@@ -67,6 +66,7 @@ pub mod rawesp;
 pub mod resolver;
 pub mod signal;
 pub mod state;
+pub mod store;
 pub mod timer;
 pub mod token;
 pub mod tun;

@@ -136,6 +136,7 @@ pub(crate) fn failure_of(error: &NegotiationError) -> (Failure, FailureKind) {
         E::RefusedByPeer { .. }
         | E::Authentication(_)
         | E::CannotSign(_)
+        | E::NotAdmitted(_)
         | E::WrongIdentity { .. }
         | E::NoConnection { .. } => (Failure::Refused, FailureKind::Authentication),
         E::NoProposalChosen { .. }

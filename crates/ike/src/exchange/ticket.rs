@@ -79,7 +79,7 @@ impl IkeSa {
         let authenticated = self.core.session.authenticated;
         let vouched_until = self.core.session.vouched_until;
         let lifetime =
-            ticket::lifetime(conn.ticket_lifetime, conn.reauthenticate, authenticated, vouched_until, unix);
+            ticket::lifetime(conn.ticket_lifetime, conn.policy.lifetime, authenticated, vouched_until, unix);
         if conn.resumption == Resumption::Off || self.core.client || lifetime.is_zero() {
             return nack();
         }

@@ -3,11 +3,11 @@
 
 use std::sync::Arc;
 
-use dormouse_crypto::cert::Issued;
 use dormouse_sansio::{Class, Instant, Path, UnixTime};
 use dormouse_wire::ike::dormancy::vendor_id;
 use dormouse_wire::ike::{AuthMethod, ExchangeType, Header, Id, NotifyType, Payload, unsupported_critical};
 
+use crate::admission::Credential;
 use crate::auth::{self, Authentication, Proof};
 use crate::child::install::Origin;
 use crate::child::offer::ChildOffer;
@@ -307,16 +307,18 @@ impl Authenticating {
                 }),
         };
         let (vouched_until, shown) = believed.map_err(|e| Unproven::Unbelieved(e.into()))?;
-        let mut chain = Vec::new();
+        let mut credential = None;
         if let Some(shown) = shown {
             let (own, verified) = *shown;
             match shared.judge(now, (conn, self.link.id), (&own, &verified), self.wait_until) {
-                Judgement::Admitted => chain = verified.chain,
+                Judgement::Admitted => {
+                    credential = Some(Credential::certificates(own.fingerprint(), &verified));
+                }
                 Judgement::Wait => return Err(Unproven::Waits),
                 Judgement::Refused(error) => return Err(Unproven::Unbelieved(error.into())),
             }
         }
-        Ok(Proved { id_r: id_r.clone(), vouched_until, chain })
+        Ok(Proved { id_r: id_r.clone(), vouched_until, credential })
     }
 
     /// RFC 7296 section 2.21.2: the initiator tells the responder that it does not believe it, in an INFORMATIONAL request.
@@ -333,7 +335,7 @@ impl Authenticating {
         shared: &mut Shared,
         now: Instant,
         view: View<'_>,
-        Proved { id_r, vouched_until, chain }: Proved,
+        Proved { id_r, vouched_until, credential }: Proved,
     ) -> Step {
         let Self { link, channel, first, offer, .. } = *self;
         let conn = link.conn.clone();
@@ -351,7 +353,7 @@ impl Authenticating {
                 method: own_method(&conn),
                 authenticated,
                 vouched_until,
-                chain,
+                credential,
             },
             peer,
             client: true,
@@ -384,6 +386,7 @@ impl Authenticating {
         if let Err(error) = sa.install(shared, now, agreed, &origin) {
             shared.event(Event::ChildFailed { sa: sa.core.id(), error });
         }
+        sa.take_lifetime(shared, now, view);
         sa.take_ticket(shared, now, view);
         sa.take_load(shared, view);
         sa.upkeep.set_predecessor(first.replaces);
@@ -420,6 +423,8 @@ pub(crate) fn announce(shared: &mut Shared, sa: &IkeSa, resumed: bool, replaced:
         sa: core.id(),
         connection: core.link.conn.name.clone(),
         peer: core.peer.clone(),
+        fingerprint: core.session.credential.as_ref().and_then(Credential::fingerprint),
+        isolate: !core.client && core.link.conn.policy.isolate,
         initiator: core.link.initiator,
         resumed,
         mobike: mobility.is_mobike(),
@@ -480,7 +485,7 @@ struct Proved {
     id_r: Id,
     /// How long the certificates last that say so.
     vouched_until: Option<UnixTime>,
-    chain: Vec<Issued>,
+    credential: Option<Credential>,
 }
 
 fn give_up(shared: &mut Shared, link: &Link, error: NegotiationError) {

@@ -2,6 +2,7 @@
 //! directions and the answer with the first CHILD SA. Keys are derived when the first protected message comes: a flood of
 //! first messages costs no key agreement.
 
+use core::net::IpAddr;
 use std::sync::Arc;
 
 use dormouse_crypto::DhPrivate;
@@ -11,7 +12,8 @@ use dormouse_wire::ike::dormancy::vendor_id;
 use dormouse_wire::ike::{AuthMethod, ExchangeType, Header, Id, NotifyType, Payload, unsupported_critical};
 
 use crate::action::Action;
-use crate::auth::{self, Authentication, Proof};
+use crate::admission::{Credential, admits};
+use crate::auth::{self, Authentication, Believed, Proof};
 use crate::child::Agreed;
 use crate::child::choose::choose;
 use crate::child::install::Origin;
@@ -304,7 +306,7 @@ impl HalfOpen {
             method: ticket.method,
             authenticated: ticket.authenticated,
             vouched_until: ticket.vouched_until,
-            chain: Vec::new(),
+            credential: None,
         };
         Ok(Caller { conn: self.link.conn.clone(), identity, session })
     }
@@ -341,27 +343,32 @@ impl HalfOpen {
             }
             match auth::verify(proof, &conn, authentication, certificates, shared.unix(now)) {
                 Ok(believed) => {
-                    let mut chain = Vec::new();
-                    if let Some(shown) = believed.shown {
+                    let Believed { identity, expires, shown } = believed;
+                    let mut certificates = None;
+                    if let Some(shown) = shown {
                         let (own, verified) = *shown;
                         match shared.judge(now, (&conn, self.link.id), (&own, &verified), self.wait_until) {
-                            Judgement::Admitted => chain = verified.chain,
+                            Judgement::Admitted => {}
                             Judgement::Wait => return Ok(None),
                             Judgement::Refused(why) => {
                                 error = why.into();
                                 continue;
                             }
                         }
+                        certificates = Some(Credential::certificates(own.fingerprint(), &verified));
                     }
+                    let credential = shared.config.credential(&conn, &identity, certificates);
+                    let conn = admits(&shared.config, &conn, &identity, &credential, shared.unix(now))?;
+                    shared.callers.room(&conn, &identity, self.link.path.remote.ip(), None, true)?;
                     let session = Session {
                         id_i: proof.id.clone(),
                         id_r: auth::id_payload(&conn.local_id),
                         method: authentication.method,
                         authenticated: shared.unix(now),
-                        vouched_until: believed.expires,
-                        chain,
+                        vouched_until: expires,
+                        credential: Some(credential),
                     };
-                    return Ok(Some(Caller { conn, identity: believed.identity, session }));
+                    return Ok(Some(Caller { conn, identity, session }));
                 }
                 Err(why) => error = why.into(),
             }
@@ -416,13 +423,17 @@ impl HalfOpen {
             list.extend(auth::cert_payloads(&conn.local_auth));
         }
         list.push(proof.into());
-        let (assigned, cp, no_address) = assign(shared, &conn, &identity, view);
+        let kept = match &how {
+            How::Resume(ticket) => ticket.addresses.as_slice(),
+            How::Init { .. } => &[],
+        };
+        let (assigned, cp, no_address) = assign(shared, &conn, &identity, view, kept);
         list.extend(cp);
         let mobike = conn.mobike && view.has(NotifyType::MobikeSupported);
         let told = payloads::other_addresses(shared.addresses_of(&conn), &link.path);
         let birth = Birth {
             session,
-            peer: identity.clone(),
+            peer: identity,
             client: false,
             assigned,
             mobility: Mobility::new(&conn, mobike, nat_after(&conn, resumed, nat), None, told),
@@ -454,20 +465,13 @@ impl HalfOpen {
         // "[...] the proper IKE response (e.g., an IKE_AUTH response or an error notification) MUST be sent" (RFC 5723 section
         // 4.1): also without a ticket.
         list.extend(answer_extensions(shared, now, &mut sa, view));
-        if view.has(NotifyType::InitialContact) {
-            shared.actions.push_back(Action::InitialContact {
-                by: sa.core.id(),
-                peer: identity,
-                connection: conn.name.clone(),
-            });
-        }
-        if let How::Resume(ticket) = &how {
-            shared.actions.push_back(Action::Resumed {
-                by: sa.core.id(),
-                old_spi: ticket.spi_r,
-                other_spi: ticket.spi_i,
-            });
-        }
+        let by = sa.core.id();
+        shared.actions.push_back(match &how {
+            How::Resume(ticket) => Action::Resumed { by, old_spi: ticket.spi_r, other_spi: ticket.spi_i },
+            How::Init { .. } => {
+                Action::FullyAuthenticated { by, alone: view.has(NotifyType::InitialContact) }
+            }
+        });
         sa.answer_auth(shared, now, list);
         let unix = shared.unix(now);
         shared.load.record(unix, clients, now - begun);
@@ -492,6 +496,10 @@ fn first_child(
             };
             Refusal { kind, error: *refused.error }
         })?;
+    if let Err(error) = sa.check_hosts(shared, &chosen.agreed) {
+        shared.free_esp_spi(chosen.agreed.spi_in);
+        return Err(Refusal { kind: NotifyType::TsUnacceptable, error });
+    }
     list.push(chosen.sa);
     list.extend(chosen.rest);
     Ok(chosen.agreed)
@@ -507,19 +515,21 @@ pub(crate) fn assign(
     conn: &Connection,
     peer: &Identity,
     view: View<'_>,
+    kept: &[IpAddr],
 ) -> (AssignedConfig, Option<Payload>, Option<Refusal>) {
     let nothing = AssignedConfig::default;
     let request = view.cp().and_then(|cp| config_payload::parse_request(cp).map(|r| (cp, r)));
-    let Some((cp, request)) = request else {
-        let refusal = conn.offer.addresses.then_some(Refusal {
+    let Some((cp, mut request)) = request else {
+        let refusal = (!conn.policy.pool.is_empty()).then_some(Refusal {
             kind: NotifyType::FailedCpRequired,
             error: NegotiationError::Addresses("the peer did not ask for one (CFG_REQUEST)"),
         });
         return (nothing(), None, refusal);
     };
-    let pool = shared.config.pool.as_mut().filter(|_| conn.offer.addresses);
-    let lease = pool.map_or_else(Lease::default, |pool| pool.lease(peer, &request));
-    let asked = (request.v4 || request.v6) && conn.offer.addresses;
+    request.kept = kept.to_vec();
+    let pool = shared.config.pool.as_mut().filter(|_| !conn.policy.pool.is_empty());
+    let lease = pool.map_or_else(Lease::default, |pool| pool.lease(conn, peer, &request));
+    let asked = (request.v4 || request.v6) && !conn.policy.pool.is_empty();
     if asked && lease == Lease::default() {
         let error = NegotiationError::Addresses("the pool has none left for this peer");
         return (nothing(), None, Some(Refusal { kind: NotifyType::InternalAddressFailure, error }));
@@ -546,6 +556,7 @@ pub(crate) fn answer_extensions(
         let window = shared.config.window.min(crate::window::MAX_WINDOW);
         list.push(notify(NotifyType::SetWindowSize, window.to_be_bytes()));
     }
+    list.extend(sa.lifetime_payload(shared, now));
     list.extend(sa.answer_ticket_request(shared, now, view).into_iter().flatten());
     if sa.dormancy.is_open() {
         list.push(vendor_id());

@@ -15,6 +15,7 @@ use core::time::Duration;
 use dormouse_sansio::{Deadline, Instant, Path};
 use dormouse_wire::ike::{AuthMethod, Header, Id};
 
+use crate::admission::Credential;
 use crate::error::{Discard, NegotiationError};
 use crate::event::Event;
 use crate::link::Link;
@@ -39,8 +40,9 @@ pub(crate) struct Session {
     /// When the first of the certificates expires that the session rests on: the peer's, with its chain, and a client's own.
     /// `None`: no certificates.
     pub(crate) vouched_until: Option<dormouse_sansio::UnixTime>,
-    /// The peer's certificates that an authority has issued, its own first.
-    pub(crate) chain: Vec<dormouse_crypto::cert::Issued>,
+    /// What admitted the peer: asked about again at each resumption, and when a list of revoked certificates comes. `None` at a client
+    /// whose gateway has a pre-shared key, and in a session whose ticket does not say.
+    pub(crate) credential: Option<Credential>,
 }
 
 /// An IKE SA in any state.

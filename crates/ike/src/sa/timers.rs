@@ -11,7 +11,7 @@
 //! - `nat keepalive`: see [`crate::keepalive`];
 //! - `sleep announcement`, `sleep over`: see [`super::dormancy`];
 //! - `half-open`, `confirmation`: see [`crate::handshake::quick`];
-//! - `certificate expiry`: see [`super::upkeep`];
+//! - `certificate expiry`, `authentication lifetime`, `replaced`: see [`super::upkeep`];
 //! - `expiry`: a hard lifetime, reached only if rekeying failed;
 //! - `linger`: a replaced or closing SA whose peer says nothing more.
 
@@ -46,7 +46,7 @@ impl IkeSa {
     pub(crate) fn deadlines(&self) -> Vec<Deadline> {
         let mut all = Vec::new();
         if let Some(over) = self.dormancy.sleep_over() {
-            return vec![over];
+            return self.upkeep.ends().chain([over]).collect();
         }
         if let Stage::Tentative(tentative) = &self.stage {
             return vec![Deadline { at: tentative.expires, slack: HALF_OPEN_SLACK, why: "half-open" }];
@@ -78,7 +78,9 @@ impl IkeSa {
     /// Does everything that is due.
     pub(crate) fn handle_timeout(&mut self, shared: &mut Shared, now: Instant) -> Fate {
         if let Some(over) = self.dormancy.sleep_over() {
-            return if over.at <= now { Fate::Ends(CloseReason::Released) } else { Fate::Lives };
+            // It is not disturbed: it finds out when it wakes.
+            let reason = self.upkeep.take_end(now).or((over.at <= now).then_some(CloseReason::Released));
+            return reason.map_or(Fate::Lives, Fate::Ends);
         }
         if let Stage::Tentative(tentative) = &self.stage {
             return if tentative.expires <= now { Fate::Ends(CloseReason::Unconfirmed) } else { Fate::Lives };
@@ -99,8 +101,9 @@ impl IkeSa {
         if self.rekeying.has_expired(now) {
             return Fate::Ends(CloseReason::Expired);
         }
-        if self.upkeep.certificate_expired(now) {
-            self.close(shared, now, CloseReason::CertificateExpired);
+        if let Some(reason) = self.upkeep.take_end(now) {
+            // "[...] SHOULD send a DELETE notification soon after the end of the lifetime period" (RFC 4478 section 2)
+            self.close(shared, now, reason);
             return Fate::Lives;
         }
         if self.rekeying.take_rekeying_due(now) {

@@ -52,6 +52,7 @@ use dormouse_sansio::UnixTime;
 
 pub use client::ClientTicket;
 pub use codec::TicketFormatError;
+pub(crate) use codec::{In, Out};
 pub(crate) use content::Holder;
 pub use content::{TicketChild, TicketContent, TicketId};
 pub use guard::{SpentRecord, TicketGuard};

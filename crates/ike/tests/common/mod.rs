@@ -82,7 +82,7 @@ pub fn gateway_psk() -> Connection {
         RemoteAuth::Psk(psk()),
     );
     conn.role = Role::Responder;
-    conn.offer.addresses = true;
+    conn.policy.pool = vec![ipnet::Ipv4Net::default().into(), ipnet::Ipv6Net::default().into()];
     conn.offer.dns = vec!["10.9.0.1".parse().expect("an address")];
     mirror(&mut conn);
     conn
@@ -99,7 +99,7 @@ pub fn mirror(conn: &mut Connection) {
 pub fn site_to_site(conn: &mut Connection, local: &str, remote: &str) {
     conn.request.v4 = false;
     conn.request.dns = false;
-    conn.offer.addresses = false;
+    conn.policy.pool.clear();
     for child in &mut conn.children {
         child.ts_local = vec![SelectorSpec::Net(local.parse().expect("a prefix"))];
         child.ts_remote = vec![SelectorSpec::Net(remote.parse().expect("a prefix"))];
@@ -114,7 +114,7 @@ pub struct Pool {
 }
 
 impl AddressPool for Pool {
-    fn lease(&mut self, identity: &Identity, request: &LeaseRequest) -> Lease {
+    fn lease(&mut self, _: &Connection, identity: &Identity, request: &LeaseRequest) -> Lease {
         if !request.v4 {
             return Lease::default();
         }
@@ -130,7 +130,7 @@ impl AddressPool for Pool {
         Lease { v4: Some(address), v6: None }
     }
 
-    fn release(&mut self, _: &Identity, _: &Lease) {}
+    fn release(&mut self, _: &Lease) {}
 }
 
 /// A gateway's configuration for one connection.

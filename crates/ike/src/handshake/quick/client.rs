@@ -186,7 +186,7 @@ fn establish(
                 method: own_method(&conn),
                 authenticated: ticket.authenticated,
                 vouched_until: ticket.vouched_until,
-                chain: Vec::new(),
+                credential: None,
             },
             peer,
             client: true,
@@ -215,6 +215,7 @@ fn establish(
     };
     let origin = Origin { nonces, shared_secret: None, we_began: true, replaces: None, receives_only: false };
     sa.install(shared, now, agreed, &origin)?;
+    sa.take_lifetime(shared, now, inner);
     sa.take_ticket(shared, now, inner);
     sa.take_load(shared, inner);
     sa.confirm_soon(now);

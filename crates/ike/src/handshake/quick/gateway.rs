@@ -13,6 +13,7 @@ use dormouse_wire::ike::{ExchangeType, Flags, Header, NotifyType, Payload};
 use super::{answer_key, child_spi, open, request_key, seal, skeyseed, spi_of_child};
 use crate::action::Action;
 use crate::auth;
+use crate::callers::Caller;
 use crate::child::install::Origin;
 use crate::child::{Agreed, dynamic, policy};
 use crate::config::{Connection, Resumption};
@@ -141,16 +142,8 @@ fn begin(
     let (view, inner) = (View(payloads), View(&inner));
     let (conn, path, spis) = (link.conn.clone(), link.path, link.spis);
     let peer = auth::identity(&ticket.id_i).ok()?;
-    let (assigned, cp, refusal) = assign(shared, &conn, &peer, inner);
     // A client that meets a NAT that it forbids is refused in IKE_AUTH.
-    let unmoved = !conn.mobike || addresses_match(inner, &path);
-    if !unmoved || refusal.is_some() || assigned.addresses() != ticket.addresses {
-        return None;
-    }
-    // The selectors of then must be what the configuration makes of them now.
-    let (ours, theirs) = policy(&conn, config, &dynamic(&assigned, false, &path))?;
-    let same = |was: &[_], now: &[_]| selectors::narrow(&selectors::to_wire(was), now) == was;
-    if !same(&child.ts_local, &ours) || !same(&child.ts_remote, &theirs) {
+    if conn.mobike && !addresses_match(inner, &path) {
         return None;
     }
     let nr = shared.nonce();
@@ -160,13 +153,25 @@ fn begin(
     let key = answer_key(prf, &seed, nonces, spis).ok()?;
     let keys = IkeKeys::derive(ticket.suite, &seed, nonces, spis).ok()?;
     let nat = view.nat(Spis { r: 0, ..spis }, &path);
+    let (assigned, cp, refusal) = assign(shared, &conn, &peer, inner, &ticket.addresses);
+    // The selectors of then must be what the configuration makes of them now.
+    let policy = policy(&conn, config, &dynamic(&assigned, false, &path));
+    let same = |was: &[_], now: &[_]| selectors::narrow(&selectors::to_wire(was), now) == was;
+    let same =
+        policy.is_some_and(|(ours, theirs)| same(&child.ts_local, &ours) && same(&child.ts_remote, &theirs));
+    let caller = Caller { connection: conn.name.clone(), peer: peer.clone() };
+    let held = shared.callers.held_by_another(&caller, &child.ts_remote);
+    if !same || refusal.is_some() || assigned.addresses() != ticket.addresses || held.is_some() {
+        shared.give_back(&assigned);
+        return None;
+    }
     let session = Session {
         id_i: ticket.id_i.clone(),
         id_r: ticket.id_r.clone(),
         method: ticket.method,
         authenticated: ticket.authenticated,
         vouched_until: ticket.vouched_until,
-        chain: Vec::new(),
+        credential: None,
     };
     let mobike = conn.mobike && inner.has(NotifyType::MobikeSupported);
     let told = payloads::other_addresses(shared.addresses_of(&conn), &path);
