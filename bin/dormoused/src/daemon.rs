@@ -10,6 +10,7 @@ use crate::machine::Machine;
 use crate::names::Names;
 use crate::radio::Device;
 use crate::setup;
+use crate::signers::Signers;
 use crate::store::Store;
 use crate::verbs::Verbs;
 use anyhow::{Context, Result};
@@ -43,6 +44,7 @@ const RADIO: u64 = 7;
 const MACHINE: u64 = 8;
 const NEIGHBOURS: u64 = 9;
 const FETCHED: u64 = 10;
+const SIGNED: u64 = 11;
 pub(crate) const UDP: u64 = 16;
 const RAW: u64 = 32;
 
@@ -74,6 +76,7 @@ pub(crate) struct Daemon {
     pub(crate) store: Store,
     names: Names,
     fetcher: Fetcher,
+    signers: Signers,
     pub(crate) poller: Poller,
     timer: Timer,
     signals: Signals,
@@ -154,6 +157,7 @@ impl Daemon {
             store,
             names,
             fetcher: Fetcher::new()?,
+            signers: Signers::new()?,
             poller,
             timer,
             signals,
@@ -169,6 +173,7 @@ impl Daemon {
         self.poller.add(&self.machine.monitor, NETWORK, Interest::READ)?;
         self.poller.add(&self.names, NAMES, Interest::READ)?;
         self.poller.add(&self.fetcher, FETCHED, Interest::READ)?;
+        self.poller.add(&self.signers, SIGNED, Interest::READ)?;
         self.poller.add(&self.verbs.server, CONTROL, Interest::READ)?;
         if let Some(guard) = &self.machine.guard {
             self.poller.add(guard, DNS, Interest::READ)?;
@@ -247,6 +252,11 @@ impl Daemon {
                 SIGNALS => self.signals(now)?,
                 NETWORK => self.network_changed(now)?,
                 NAMES => self.names_found(now),
+                SIGNED => {
+                    while let Some((sa, result)) = self.signers.next() {
+                        self.host.node_mut().signed(now, sa, result);
+                    }
+                }
                 FETCHED => {
                     while let Some((id, content)) = self.fetcher.next() {
                         self.host.node_mut().fetched(now, id, content);
@@ -413,6 +423,7 @@ impl Daemon {
             }
             Order::Radio(order) => self.order_radio(now, order),
             Order::ReadMeter => self.read_meter(now),
+            Order::Sign { sa, order } => self.signers.sign(sa, order),
             Order::Fetch { id, url, body } => self.fetcher.fetch(Wanted { id, url, body }),
         }
     }

@@ -11,6 +11,7 @@ mod radio;
 mod reload;
 mod removal;
 mod setup;
+mod signers;
 mod sleep_status;
 mod status;
 mod store;

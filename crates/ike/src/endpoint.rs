@@ -10,10 +10,12 @@ use std::sync::Arc;
 use core::net::IpAddr;
 use core::time::Duration;
 
+use dormouse_crypto::sign::SignatureError;
 use dormouse_sansio::{Deadline, Entropy, Instant, Path, Transmit, UnixTime};
 use dormouse_wire::ike::dormancy::Sleeping;
 use dormouse_wire::ike::{ExchangeType, Header, NotifyType};
 
+use crate::auth::Authentication;
 use crate::config::{Connection, EndpointConfig};
 use crate::error::{Discard, NegotiationError};
 use crate::event::{CloseReason, Event};
@@ -133,6 +135,7 @@ impl Endpoint {
         self.with_slot(now, sa, |slot, shared| match slot {
             Slot::Established(ike) => ike.set_path(shared, now, path),
             Slot::Opening(opening) => opening.set_path(shared, now, path),
+            Slot::Signing(signing) => signing.first.link.path = path,
             Slot::Authenticating(auth) => auth.set_path(shared, now, path),
             Slot::HalfOpen(_) => {}
         })
@@ -313,6 +316,17 @@ impl Endpoint {
     /// marks of [`Event::PeerSleeps`]). A new IKE request of the device ends the sleep by itself.
     pub fn peer_awake(&mut self, now: Instant, sa: SaId) -> bool {
         self.with_sa(now, sa, |ike, shared| ike.awake(shared, now))
+    }
+
+    /// What became of [`Event::Sign`]: [`SignOrder::sign`](crate::auth::SignOrder::sign)'s result.
+    pub fn signed(&mut self, now: Instant, sa: SaId, result: Result<Authentication, SignatureError>) {
+        if let Some(slot) = self.slots.remove(&sa) {
+            self.touched.insert(sa);
+            if let Some(slot) = slot.signed(&mut self.shared, now, result) {
+                self.slots.insert(sa, slot);
+            }
+        }
+        self.settle(now);
     }
 
     // ---- input ----

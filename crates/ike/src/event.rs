@@ -11,6 +11,7 @@ use dormouse_keying::{ChildSa, SaId};
 use dormouse_sansio::{Instant, Path};
 use dormouse_wire::ike::dormancy::{LoadReport, Mark, SleepFlags};
 
+use crate::auth::SignOrder;
 use crate::config::AssignedConfig;
 use crate::error::NegotiationError;
 use crate::ticket::{ClientTicket, SpentRecord};
@@ -44,6 +45,14 @@ pub enum Event {
     TicketSpent {
         /// To append to the store that [`crate::ticket::TicketGuard::load`] reads.
         record: SpentRecord,
+    },
+    /// Our key is held elsewhere: [`SignOrder::sign`], beside the loop, and hand the result to [`crate::Endpoint::signed`]. The handshake
+    /// waits.
+    Sign {
+        /// The SA that it is for.
+        sa: SaId,
+        /// What to sign.
+        order: Box<SignOrder>,
     },
     /// Fetch this by HTTP and hand what came to [`crate::Endpoint::fetched`]: a CRL by GET or, with a body, an OCSP answer by POST
     /// (`application/ocsp-request`). Handshakes may wait for it.

@@ -51,6 +51,8 @@ pub const REVOCATION_ISSUERS_MAX: usize = 16;
 pub const REVOCATION_WAITING_MAX: usize = 1_024;
 /// A handshake waits this long for the status of certificates. Less than a device's patience with a full exchange.
 pub const REVOCATION_WAIT: Duration = Duration::from_secs(5);
+/// A key that is held elsewhere has this long to sign.
+pub const SIGNING_WAIT: Duration = Duration::from_secs(8);
 /// Most key identifiers (20 bytes each) of one CERTREQ that are looked at.
 pub const CERTREQ_AUTHORITIES_MAX: usize = 512;
 /// Most DNS servers, subnets or domains taken from one configuration payload.

@@ -1,6 +1,7 @@
 //! What a node tells its driver. Owns the names; an event is a fact that the driver applies to the machine.
 
 use crate::ladder::Rung;
+use dormouse_ike::auth::SignOrder;
 use dormouse_ike::config_payload::AssignedConfig;
 use dormouse_ike::{LoadReport, SleepFlags};
 use dormouse_keying::SaId;
@@ -70,6 +71,13 @@ pub enum Event {
     TicketKeys {
         /// All keys that still open tickets, encoded.
         exported: dormouse_crypto::Secret,
+    },
+    /// [`SignOrder::sign`] beside the loop, and hand the result to [`crate::Node::signed`].
+    Sign {
+        /// What it is for.
+        sa: SaId,
+        /// What to sign.
+        order: Box<SignOrder>,
     },
     /// Fetch this and hand what came to [`crate::Node::fetched`].
     Fetch {

@@ -5,6 +5,8 @@
 use crate::event::Event;
 use crate::node::Node;
 use dormouse_esp::pmtu::TooBig;
+use dormouse_crypto::sign::SignatureError;
+use dormouse_ike::auth::Authentication;
 use dormouse_ike::config::Connection;
 use dormouse_keying::{Owner, SaId};
 use dormouse_sansio::{Instant, Path};
@@ -39,6 +41,12 @@ impl Node {
             client.config.ike.clone_from(conn);
         }
         self.ike.renew(now, conn);
+        self.drain_ike(now);
+    }
+
+    /// What became of [`crate::Event::Sign`].
+    pub fn signed(&mut self, now: Instant, sa: SaId, result: Result<Authentication, SignatureError>) {
+        self.ike.signed(now, sa, result);
         self.drain_ike(now);
     }
 

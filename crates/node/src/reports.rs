@@ -26,6 +26,7 @@ impl Node {
                 self.push(Event::TicketSpent { record: record.as_bytes().to_vec() })
             }
             Ike::TicketKeys { exported } => self.push(Event::TicketKeys { exported }),
+            Ike::Sign { sa, order } => self.push(Event::Sign { sa, order }),
             Ike::Fetch { id, url, body } => self.push(Event::Fetch { id, url, body }),
             Ike::Revocations { name, content } => self.push(Event::Revocations { name, content }),
             Ike::Failed { sa, error } => self.attempt_failed(now, sa, &error),

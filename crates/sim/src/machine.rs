@@ -337,8 +337,8 @@ impl Machine {
             Order::Radio(order) => self.order_radio(now, order),
             // Names are addresses here, and no meter measures what does not exist.
             Order::Resolve { .. } | Order::ForgetName { .. } | Order::ReadMeter => {}
-            // No certificate of these worlds says where to ask.
-            Order::Fetch { .. } => {}
+            // No certificate of these worlds says where to ask, and no key is in a token.
+            Order::Fetch { .. } | Order::Sign { .. } => {}
         }
     }
 

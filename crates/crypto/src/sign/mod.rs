@@ -132,6 +132,9 @@ pub enum SignatureError {
         /// What the key is.
         kind: KeyKind,
     },
+    /// A key that is held elsewhere took too long.
+    #[error("the signature did not come in time")]
+    Late,
     /// The library failed.
     #[error("signing with {scheme} failed")]
     Backend {

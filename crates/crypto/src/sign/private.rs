@@ -160,6 +160,12 @@ impl SigningKey {
         }
     }
 
+    /// Whether it is held elsewhere: then a signature may take long.
+    #[must_use]
+    pub const fn is_elsewhere(&self) -> bool {
+        matches!(self.key, Key::Elsewhere(_))
+    }
+
     /// The schemes that this key can sign with, the most advisable first (RFC 8247, section 3.2: PSS before PKCS #1 v1.5).
     #[must_use]
     pub fn schemes(&self) -> &'static [Scheme] {

@@ -3,12 +3,13 @@
 
 use std::sync::Arc;
 
+use dormouse_crypto::sign::SignatureError;
 use dormouse_sansio::{Class, Instant, Path, UnixTime};
 use dormouse_wire::ike::dormancy::vendor_id;
 use dormouse_wire::ike::{AuthMethod, ExchangeType, Header, Id, NotifyType, Payload, unsupported_critical};
 
 use crate::admission::Credential;
-use crate::auth::{self, Authentication, Proof};
+use crate::auth::{self, AuthError, Authentication, Proof, Proving};
 use crate::child::install::Origin;
 use crate::child::offer::ChildOffer;
 use crate::child::{Dynamic, Inner};
@@ -54,6 +55,53 @@ pub(crate) struct FirstExchange {
     pub(crate) replaces: Option<SaId>,
 }
 
+impl FirstExchange {
+    fn id_i(&self) -> Id {
+        let own = || auth::id_payload(&self.link.conn.local_id);
+        self.ticket.as_ref().map_or_else(own, |ticket| ticket.id_i.clone())
+    }
+
+    fn prove(&self) -> Result<Proving, AuthError> {
+        let conn = &self.link.conn;
+        let proof = Proof {
+            prf: self.channel.suite.prf,
+            sk_p: &self.channel.sk_pi,
+            message: &self.request,
+            nonce: &self.nonce_r,
+            id: &self.id_i(),
+        };
+        match &self.ticket {
+            Some(_) => Ok(Proving::Done(auth::authenticate_resumption(&proof, conn.resumption))),
+            None => auth::authenticate(&proof, &conn.local_auth, self.peer_hashes.as_deref()),
+        }
+    }
+}
+
+/// Waiting for our own signature, of a key that is held elsewhere.
+#[derive(Debug)]
+pub(crate) struct Signing {
+    pub(crate) first: FirstExchange,
+    pub(crate) until: Instant,
+}
+
+impl Signing {
+    pub(crate) fn signed(
+        self: Box<Self>,
+        shared: &mut Shared,
+        now: Instant,
+        result: Result<Authentication, SignatureError>,
+    ) -> Option<Slot> {
+        match result {
+            Ok(signed) => Authenticating::begin(shared, now, self.first, Some(signed)),
+            Err(error) => {
+                let error = NegotiationError::CannotSign(Box::new(error.into()));
+                give_up(shared, &self.first.link, error);
+                None
+            }
+        }
+    }
+}
+
 /// Waiting for the answer to IKE_AUTH.
 #[derive(Debug)]
 pub(crate) struct Authenticating {
@@ -81,42 +129,52 @@ struct Secrets {
 }
 
 impl Authenticating {
-    /// Sends the IKE_AUTH request. `None`: our key cannot sign in a way that the peer takes, so it would only be shown who we are; the
-    /// attempt has failed.
-    pub(crate) fn begin(shared: &mut Shared, now: Instant, first: FirstExchange) -> Option<Self> {
+    /// Sends the IKE_AUTH request, with what our key has `signed`, or waits for that first. `None`: our key cannot sign in a way that the
+    /// peer takes, so it would only be shown who we are; the attempt has failed.
+    pub(crate) fn begin(
+        shared: &mut Shared,
+        now: Instant,
+        first: FirstExchange,
+        signed: Option<Authentication>,
+    ) -> Option<Slot> {
+        let proving = signed.map_or_else(|| first.prove(), |signed| Ok(Proving::Done(signed)));
+        match proving {
+            Ok(Proving::Done(authentication)) => {
+                let next = Self::send(shared, now, first, authentication);
+                Some(Slot::Authenticating(Box::new(next)))
+            }
+            Ok(Proving::Sign(order)) => {
+                shared.event(Event::Sign { sa: first.link.id, order });
+                Some(Slot::Signing(Box::new(Signing { first, until: now + limits::SIGNING_WAIT })))
+            }
+            Err(error) => {
+                give_up(shared, &first.link, NegotiationError::CannotSign(Box::new(error)));
+                None
+            }
+        }
+    }
+
+    fn send(
+        shared: &mut Shared,
+        now: Instant,
+        first: FirstExchange,
+        authentication: Authentication,
+    ) -> Self {
+        let id_i = first.id_i();
         let FirstExchange {
             mut link,
             mut channel,
             nonce_i,
             nonce_r,
-            request,
+            request: _,
             response,
             nat,
             seen_as,
-            peer_hashes,
+            peer_hashes: _,
             ticket,
             replaces,
         } = first;
         let conn = link.conn.clone();
-        let id_i = ticket.as_ref().map_or_else(|| auth::id_payload(&conn.local_id), |t| t.id_i.clone());
-        let proof = Proof {
-            prf: channel.suite.prf,
-            sk_p: &channel.sk_pi,
-            message: &request,
-            nonce: &nonce_r,
-            id: &id_i,
-        };
-        let authentication = match &ticket {
-            Some(_) => Ok(auth::authenticate_resumption(&proof, conn.resumption)),
-            None => auth::authenticate(&proof, &conn.local_auth, peer_hashes.as_deref()),
-        };
-        let authentication = match authentication {
-            Ok(authentication) => authentication,
-            Err(error) => {
-                give_up(shared, &link, NegotiationError::CannotSign(Box::new(error)));
-                return None;
-            }
-        };
         let (want, local) = (conn.request, link.path.local.ip());
         let inner = if want.v4 || want.v6 { Inner::Asked(want) } else { Inner::Known(vec![local]) };
         let dynamic = Dynamic { local: inner, remote: Inner::Known(vec![link.path.remote.ip()]) };
@@ -153,7 +211,7 @@ impl Authenticating {
         let mut out = Outgoing::new(1);
         out.start(now, wait, until, datagrams, Class::Urgent, ());
         let first = Secrets { nonce_i, nonce_r, response, nat, seen_as, ticket, replaces, id_i };
-        Some(Self { link, channel, first, offer, out, waiting: None, wait_until: None })
+        Self { link, channel, first, offer, out, waiting: None, wait_until: None }
     }
 
     pub(crate) fn set_path(&mut self, shared: &mut Shared, now: Instant, path: Path) {

@@ -7,13 +7,14 @@ use std::sync::Arc;
 
 use dormouse_crypto::DhPrivate;
 use dormouse_crypto::cert::{Certificate, Identity};
+use dormouse_crypto::sign::SignatureError;
 use dormouse_sansio::{Class, Instant, Path};
 use dormouse_wire::ike::dormancy::vendor_id;
 use dormouse_wire::ike::{AuthMethod, ExchangeType, Header, Id, NotifyType, Payload, unsupported_critical};
 
 use crate::action::Action;
 use crate::admission::{Credential, admits};
-use crate::auth::{self, Authentication, Believed, Proof};
+use crate::auth::{self, Authentication, Believed, Proof, Proving};
 use crate::child::Agreed;
 use crate::child::choose::choose;
 use crate::child::install::Origin;
@@ -63,8 +64,18 @@ pub(crate) struct HalfOpen {
     /// A request that waits for the status of its certificates, and until when.
     pub(crate) waiting: Option<(Path, Vec<Payload>)>,
     pub(crate) wait_until: Option<Instant>,
+    /// Our own proof, where the key is held elsewhere.
+    pub(crate) signature: Signature,
     /// IKE_AUTH was refused with this; repetitions get it again.
     pub(crate) refused: Option<Vec<Vec<u8>>>,
+}
+
+/// See [`HalfOpen::signature`].
+#[derive(Debug)]
+pub(crate) enum Signature {
+    NotYet,
+    Ordered,
+    Came(Result<Authentication, SignatureError>),
 }
 
 /// Who called, by which rules, with which proof.
@@ -141,11 +152,26 @@ impl HalfOpen {
     }
 
     pub(crate) fn waits_until(&self) -> Option<Instant> {
-        self.waiting.is_some().then_some(self.wait_until).flatten()
+        let waits = self.waiting.is_some() && !matches!(self.signature, Signature::Ordered);
+        waits.then_some(self.wait_until).flatten()
+    }
+
+    /// Our key has signed, or cannot.
+    pub(crate) fn signed(
+        mut self: Box<Self>,
+        shared: &mut Shared,
+        now: Instant,
+        result: Result<Authentication, SignatureError>,
+    ) -> Step {
+        self.signature = Signature::Came(result);
+        self.go_on(shared, now)
     }
 
     /// The status of a certificate may be known now, or the time for it is over.
     pub(crate) fn go_on(mut self: Box<Self>, shared: &mut Shared, now: Instant) -> Step {
+        if matches!(self.signature, Signature::Ordered) {
+            return Step::to(Slot::HalfOpen(self));
+        }
         match self.waiting.take() {
             Some((path, payloads)) => self.authenticate(shared, now, path, &payloads),
             None => Step::to(Slot::HalfOpen(self)),
@@ -231,8 +257,18 @@ impl HalfOpen {
         // RFC 7296 section 2.23: the initiator may have moved to port 4500 with this message.
         self.link.path = path;
         self.link.conn = caller.conn.clone();
-        let proof = match self.prove(&caller) {
-            Ok(proof) => proof,
+        let proof = match std::mem::replace(&mut self.signature, Signature::NotYet) {
+            Signature::Came(result) => result.map(Proving::Done).map_err(auth::AuthError::from),
+            Signature::NotYet | Signature::Ordered => self.prove(&caller),
+        };
+        let proof = match proof {
+            Ok(Proving::Done(proof)) => proof,
+            Ok(Proving::Sign(order)) => {
+                shared.event(Event::Sign { sa: self.link.id, order });
+                self.signature = Signature::Ordered;
+                self.waiting = Some((path, payloads.to_vec()));
+                return Step::to(Slot::HalfOpen(self));
+            }
             Err(error) => {
                 let refusal = notify(NotifyType::AuthenticationFailed, []);
                 return self.refuse(shared, path, claimed, refusal, error.into());
@@ -377,7 +413,7 @@ impl HalfOpen {
     }
 
     /// Our own proof.
-    fn prove(&self, caller: &Caller) -> Result<Authentication, auth::AuthError> {
+    fn prove(&self, caller: &Caller) -> Result<Proving, auth::AuthError> {
         let Some(channel) = &self.channel else { return Err(auth::AuthError::NoCertificate) };
         let proof = Proof {
             prf: channel.suite.prf,
@@ -387,7 +423,10 @@ impl HalfOpen {
             id: &caller.session.id_r,
         };
         match self.how {
-            How::Resume(_) => Ok(auth::authenticate_resumption(&proof, caller.conn.resumption)),
+            How::Resume(_) => {
+                let authentication = auth::authenticate_resumption(&proof, caller.conn.resumption);
+                Ok(Proving::Done(authentication))
+            }
             How::Init { .. } => {
                 auth::authenticate(&proof, &caller.conn.local_auth, self.peer_hashes.as_deref())
             }

@@ -289,10 +289,7 @@ impl Opening {
         match self.conclude(shared, header, view, datagram) {
             // "Following the IKE_SESSION_RESUME exchange, the client MUST initiate an IKE_AUTH exchange" (RFC 5723 section
             // 4.3.3)
-            Ok(first) => match Authenticating::begin(shared, now, first) {
-                Some(next) => Step::to(Slot::Authenticating(Box::new(next))),
-                None => Step::gone(),
-            },
+            Ok(first) => Step { next: Authenticating::begin(shared, now, first, None), result: Ok(()) },
             Err(Conclusion::Fatal(opening, error)) => {
                 opening.fail(shared, error);
                 Step::gone()

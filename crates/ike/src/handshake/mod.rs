@@ -16,6 +16,7 @@ use dormouse_sansio::{Deadline, Instant, Path};
 use dormouse_wire::ike::{AuthMethod, Header, Id};
 
 use crate::admission::Credential;
+use crate::auth::Authentication;
 use crate::error::{Discard, NegotiationError};
 use crate::event::Event;
 use crate::link::Link;
@@ -24,7 +25,8 @@ use crate::sa::{Fate, IkeSa};
 use crate::shared::Shared;
 use crate::window::{Due, Outgoing};
 
-use authenticating::Authenticating;
+use authenticating::{Authenticating, Signing};
+use dormouse_crypto::sign::SignatureError;
 use half_open::HalfOpen;
 use initiator::Opening;
 
@@ -49,6 +51,7 @@ pub(crate) struct Session {
 #[derive(Debug)]
 pub(crate) enum Slot {
     Opening(Box<Opening>),
+    Signing(Box<Signing>),
     Authenticating(Box<Authenticating>),
     HalfOpen(Box<HalfOpen>),
     Established(Box<IkeSa>),
@@ -79,6 +82,7 @@ impl Slot {
     pub(crate) fn link(&self) -> &Link {
         match self {
             Self::Opening(s) => &s.link,
+            Self::Signing(s) => &s.first.link,
             Self::Authenticating(s) => &s.link,
             Self::HalfOpen(s) => &s.link,
             Self::Established(s) => &s.core.link,
@@ -90,7 +94,7 @@ impl Slot {
         match self {
             Self::HalfOpen(_) => true,
             Self::Established(s) => matches!(s.stage, Stage::Tentative(_)),
-            Self::Opening(_) | Self::Authenticating(_) => false,
+            Self::Opening(_) | Self::Signing(_) | Self::Authenticating(_) => false,
         }
     }
 
@@ -104,6 +108,7 @@ impl Slot {
     ) -> Step {
         match self {
             Self::Opening(s) => s.handle(shared, now, header, datagram),
+            Self::Signing(_) => Step::stay(self, Discard::InappropriateExchange),
             Self::Authenticating(s) => s.handle(shared, now, path, header, datagram),
             Self::HalfOpen(s) => s.handle(shared, now, path, header, datagram),
             Self::Established(mut s) => {
@@ -116,6 +121,7 @@ impl Slot {
     pub(crate) fn deadline(&self) -> Option<Deadline> {
         match self {
             Self::Opening(s) => s.out.next_due().map(|(at, _)| Deadline::strict(at, "retransmission")),
+            Self::Signing(s) => Some(Deadline::strict(s.until, "signature")),
             Self::Authenticating(s) => match s.waits_until() {
                 Some(at) => Some(Deadline::strict(at, "revocation")),
                 None => s.out.next_due().map(|(at, _)| Deadline::strict(at, "retransmission")),
@@ -132,6 +138,8 @@ impl Slot {
     pub(crate) fn handle_timeout(self, shared: &mut Shared, now: Instant) -> Option<Self> {
         match self {
             Self::Opening(s) => s.handle_timeout(shared, now).map(Self::Opening),
+            Self::Signing(s) if s.until <= now => s.signed(shared, now, Err(SignatureError::Late)),
+            Self::Signing(s) => Some(Self::Signing(s)),
             Self::Authenticating(s) if s.waits_until().is_some_and(|at| at <= now) => {
                 s.go_on(shared, now).next
             }
@@ -156,6 +164,20 @@ impl Slot {
         match self {
             Self::HalfOpen(s) => s.go_on(shared, now).next,
             Self::Authenticating(s) => s.go_on(shared, now).next,
+            other => Some(other),
+        }
+    }
+
+    /// Our key has signed, or cannot.
+    pub(crate) fn signed(
+        self,
+        shared: &mut Shared,
+        now: Instant,
+        result: Result<Authentication, SignatureError>,
+    ) -> Option<Self> {
+        match self {
+            Self::HalfOpen(s) => s.signed(shared, now, result).next,
+            Self::Signing(s) => s.signed(shared, now, result),
             other => Some(other),
         }
     }

@@ -13,7 +13,7 @@ use crate::endpoint::Endpoint;
 use crate::error::{Discard, NegotiationError};
 use crate::event::Event;
 use crate::handshake::Slot;
-use crate::handshake::half_open::{HalfOpen, How};
+use crate::handshake::half_open::{HalfOpen, How, Signature};
 use crate::keys::Spis;
 use crate::link::Link;
 use crate::natd;
@@ -299,6 +299,7 @@ impl Endpoint {
             clients: shared.half_open.len() + 1,
             waiting: None,
             wait_until: None,
+            signature: Signature::NotYet,
             refused: None,
         };
         self.slots.insert(id, Slot::HalfOpen(Box::new(half)));

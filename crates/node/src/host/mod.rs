@@ -466,6 +466,7 @@ impl Host {
             Event::Ticket { connection, bytes } => Order::Store(Store::Ticket { connection, bytes }),
             Event::TicketSpent { record } => Order::Store(Store::SpentTicket { record }),
             Event::TicketKeys { exported } => Order::Store(Store::TicketKeys { exported }),
+            Event::Sign { sa, order } => Order::Sign { sa, order },
             Event::Fetch { id, url, body } => Order::Fetch { id, url, body },
             Event::Revocations { name, content } => Order::Store(Store::Revocations { name, content }),
             Event::Resend { packets } => {

@@ -3,7 +3,9 @@
 use crate::event::{Change, SleepVerdict};
 use crate::{pool, sleeper};
 use dormouse_crypto::Secret;
+use dormouse_ike::auth::SignOrder;
 use dormouse_ike::config_payload::AssignedConfig;
+use dormouse_keying::SaId;
 use dormouse_sansio::Path;
 use ipnet::IpNet;
 use std::net::IpAddr;
@@ -93,6 +95,13 @@ pub enum Order {
     FindWays {
         /// The network may be another one.
         fresh: bool,
+    },
+    /// Have this signed beside the loop ([`SignOrder::sign`]), and hand the result to [`crate::Node::signed`].
+    Sign {
+        /// What it is for.
+        sa: SaId,
+        /// What to sign.
+        order: Box<SignOrder>,
     },
     /// Fetch this by HTTP, with bounds on size and time, and hand what came to [`crate::Node::fetched`]: with a body by POST, as
     /// `application/ocsp-request`.
