@@ -34,6 +34,21 @@ pub(crate) enum ControlVerb {
         #[arg(long, value_name = "IDENTITY", requires = "connection")]
         peer: Option<String>,
     },
+    /// At a gateway: refuse somebody from now on. Sessions end at once, tickets and full exchanges are refused, also after a restart
+    Deny {
+        /// The identity that is proved, as `dormouse status` shows it, or the SHA-256 fingerprint of a certificate
+        #[arg(value_name = "NAME|FINGERPRINT", required_unless_present = "list")]
+        whom: Option<String>,
+        /// Show who is denied, and since when
+        #[arg(long, conflicts_with = "whom")]
+        list: bool,
+    },
+    /// At a gateway: take a denial back
+    Allow {
+        /// As `dormouse deny --list` shows it
+        #[arg(value_name = "NAME|FINGERPRINT")]
+        whom: String,
+    },
     /// Tell the daemon that the radio is about to be switched off
     Suspend,
     /// Tell the daemon that the radio is back
@@ -135,6 +150,18 @@ pub(crate) fn run(verb: &ControlVerb, socket: &Path, json: bool) -> Result<ExitC
             let (answer, _) =
                 client.ask(Verb::Down { connection: connection.clone(), peer: peer.clone() })?;
             out.done(&answer, if peer.is_some() { "removed" } else { "down" })
+        }
+        ControlVerb::Deny { whom, .. } => {
+            let (answer, reply) = client.ask(Verb::Deny { whom: whom.clone() })?;
+            match reply {
+                Reply::Done => out.done(&answer, "denied"),
+                Reply::Denials(denials) => out.print(&answer, || render::denials(&denials)),
+                _ => Err(unexpected(&answer)),
+            }
+        }
+        ControlVerb::Allow { whom } => {
+            let (answer, _) = client.ask(Verb::Allow { whom: whom.clone() })?;
+            out.done(&answer, "no longer denied")
         }
         ControlVerb::Suspend => {
             let (answer, _) = client.ask(Verb::Suspend)?;

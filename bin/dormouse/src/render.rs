@@ -3,8 +3,8 @@
 use crate::render_sleep;
 use crate::style::{Style, duration, field};
 use dormouse_control::{
-    Check, CheckOutcome, Connection, ConnectionState, Event, EventKind, Gateway, SaStatus, Stats, Status,
-    Traffic,
+    Check, CheckOutcome, Connection, ConnectionState, Denied, Event, EventKind, Gateway, SaStatus, Stats,
+    Status, Traffic,
 };
 use std::fmt::Write as _;
 
@@ -238,6 +238,20 @@ pub(crate) fn stats(stats: &Stats) -> String {
     let width = stats.counters.keys().map(String::len).max().unwrap_or(0);
     stats.counters.iter().fold(String::new(), |mut out, (name, value)| {
         let _ = writeln!(out, "{name:<width$}  {value:>12}");
+        out
+    })
+}
+
+/// Who is denied, one a line.
+pub(crate) fn denials(denials: &[Denied]) -> String {
+    if denials.is_empty() {
+        return "nobody is denied\n".to_owned();
+    }
+    let width = denials.iter().map(|d| d.whom.chars().count()).max().unwrap_or(0);
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |d| d.as_secs());
+    denials.iter().fold(String::new(), |mut out, Denied { whom, since_unix }| {
+        let since = duration(now.saturating_sub(*since_unix) as f64);
+        let _ = writeln!(out, "{whom:<width$}  for {since}");
         out
     })
 }

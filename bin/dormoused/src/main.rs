@@ -3,6 +3,7 @@
 mod args;
 mod daemon;
 mod datapath;
+mod denials;
 mod load;
 mod machine;
 mod names;

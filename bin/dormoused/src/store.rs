@@ -1,4 +1,4 @@
-//! What outlives the daemon: tickets of clients, ticket keys and spent tickets of the gateway, leases. Owns the names of the
+//! What outlives the daemon: tickets of clients; of the gateway ticket keys, spent tickets, leases and denials. Owns the names of the
 //! files; a failure to write is reported and the daemon goes on from memory.
 
 use anyhow::{Context, Result};
@@ -6,16 +6,21 @@ use dormouse_crypto::Secret;
 use dormouse_ike::load::LoadHistory;
 use dormouse_ike::ticket::{ClientTicket, TicketGuard, TicketKeys};
 use dormouse_io::entropy::OsEntropy;
-use dormouse_io::leases::{self, LeaseStore, StoredLease};
 use dormouse_io::state::{Log, StateDir};
-use dormouse_node::pool::{Addresses, Change, Pool};
-use dormouse_sansio::UnixTime;
+use dormouse_io::store::{self, Database, OldLease, StoredDenial, StoredLease};
+use dormouse_node::pool::{Addresses, Change, Holder, Pool};
+use dormouse_sansio::{Entropy as _, UnixTime};
 use std::path::Path;
 use std::time::Duration;
 
 const TICKET_KEYS: &str = "ticket-keys";
 const SPENT: &str = "spent-tickets";
+const DATABASE: &str = "gateway.db";
+/// What earlier releases called it.
 const LEASES: &str = "leases.db";
+const FINGERPRINT_KEY: &str = "fingerprint-key";
+/// Is there while the database holds denials.
+const DENIED: &str = "denials-in-database";
 const HISTORY: &str = "sleep-history";
 const LOAD: &str = "load-history";
 const REVOCATIONS: &str = "revocations-";
@@ -29,7 +34,7 @@ const SPENT_MOST: u64 = 4 << 20;
 pub(crate) struct Store {
     dir: StateDir,
     spent: Option<Log>,
-    leases: Option<LeaseStore>,
+    database: Option<Database>,
 }
 
 /// What the gateway side starts from.
@@ -45,7 +50,7 @@ impl Store {
     /// If it cannot be made or is open to others; names it.
     pub(crate) fn open(path: &Path) -> Result<Self> {
         let dir = StateDir::open(path).with_context(|| format!("daemon.state_dir: {}", path.display()))?;
-        Ok(Self { dir, spent: None, leases: None })
+        Ok(Self { dir, spent: None, database: None })
     }
 
     /// Ticket keys and spent tickets of earlier runs; new keys if there are none, or if they are unreadable.
@@ -73,31 +78,106 @@ impl Store {
         Ok(GatewayState { keys, guard })
     }
 
-    /// Opens the leases and puts them back into `pool`. A damaged file is put aside: a gateway that serves with new addresses is
-    /// better than one that does not start.
+    /// The key of the fingerprints by which a gateway knows pre-shared keys again: made once.
+    ///
+    /// # Errors
+    /// If it cannot be read or written.
+    pub(crate) fn fingerprint_key(&self) -> Result<Secret> {
+        if let Some(key) = self.dir.read(FINGERPRINT_KEY)?.filter(|key| key.len() == 32) {
+            return Ok(Secret::from(key));
+        }
+        let mut key = Secret::zeroed(32);
+        OsEntropy.fill(key.as_mut_bytes());
+        self.dir.write(FINGERPRINT_KEY, key.as_bytes())?;
+        Ok(key)
+    }
+
+    /// Opens the gateway's database, puts its leases back into `pool`, and gives the denials. `attribute`: whose a lease is that an
+    /// earlier release wrote down. A damaged file is put aside: a gateway that serves with new addresses is better than one that does
+    /// not start. Not one that may have held denials: those must be read, or made again.
     ///
     /// # Errors
     /// If the database cannot be opened or read, or is of a later release.
-    pub(crate) fn leases(&mut self, pool: &mut Pool) -> Result<()> {
-        let path = self.dir.path(LEASES);
-        let open = || LeaseStore::open(&path).and_then(|store| store.load().map(|leases| (store, leases)));
-        let (store, leases) = match open() {
-            Err(leases::Error::Damaged { .. }) => {
-                let kept = self.put_aside(LEASES);
+    pub(crate) fn database(
+        &mut self,
+        pool: &mut Pool,
+        attribute: &dyn Fn(&OldLease) -> Option<store::Holder>,
+    ) -> Result<Vec<StoredDenial>> {
+        let path = self.dir.path(DATABASE);
+        self.adopt_leases(&path)?;
+        let open = || Database::open(&path, attribute);
+        let database = match open() {
+            Err(store::Error::Damaged { .. }) if !self.dir.path(DENIED).exists() => {
+                let kept = self.put_aside(DATABASE);
                 // They belong to the damaged file, and would damage a new one.
                 for journal in ["-wal", "-shm"] {
-                    self.dir.remove(&format!("{LEASES}{journal}"))?;
+                    self.dir.remove(&format!("{DATABASE}{journal}"))?;
                 }
                 tracing::warn!(kept, "the leases are unreadable: clients get their addresses anew");
                 open()?
             }
+            Err(e @ store::Error::Damaged { .. }) => {
+                let marker = self.dir.path(DENIED).display().to_string();
+                return Err(e)
+                    .context(format!("it holds denials; restore it, or remove {marker} and deny again"));
+            }
             other => other?,
         };
-        for lease in leases {
-            pool.restore(&lease.identity, Addresses { v4: lease.v4, v6: lease.v6 });
+        for StoredLease { holder, v4, v6, .. } in database.leases()? {
+            let store::Holder { connection, identity, device } = holder;
+            pool.restore(Holder { connection, identity, device }, Addresses { v4, v6 });
         }
-        self.leases = Some(store);
-        Ok(())
+        let denials = database.denials()?;
+        self.database = Some(database);
+        Ok(denials)
+    }
+
+    /// The file that earlier releases called otherwise; its journal is a part of it.
+    fn adopt_leases(&self, path: &Path) -> Result<()> {
+        let old = self.dir.path(LEASES);
+        if path.exists() || !old.exists() {
+            return Ok(());
+        }
+        for journal in ["-wal", "-shm"] {
+            let with = |name: &str| self.dir.path(&format!("{name}{journal}"));
+            match std::fs::rename(with(LEASES), with(DATABASE)) {
+                Err(e) if e.kind() != std::io::ErrorKind::NotFound => return Err(e.into()),
+                _ => {}
+            }
+        }
+        // Last: until then the next start tries again.
+        std::fs::rename(&old, path).with_context(|| format!("{} to {}", old.display(), path.display()))
+    }
+
+    /// Whom an administrator has refused, the oldest first.
+    ///
+    /// # Errors
+    /// Names the file.
+    pub(crate) fn denials(&self) -> Result<Vec<StoredDenial>> {
+        Ok(self.database.as_ref().map_or(Ok(Vec::new()), Database::denials)?)
+    }
+
+    /// Writes a denial down, durably. True if it is new.
+    ///
+    /// # Errors
+    /// Names the file; nothing has changed then.
+    pub(crate) fn deny(&mut self, denial: &StoredDenial) -> Result<bool> {
+        let Some(database) = &mut self.database else { return Ok(false) };
+        self.dir.write(DENIED, b"gateway.db holds denials: it is not replaced if it is damaged.\n")?;
+        Ok(database.deny(denial)?)
+    }
+
+    /// Takes a denial back. False if there was none.
+    ///
+    /// # Errors
+    /// Names the file; nothing has changed then.
+    pub(crate) fn allow(&mut self, whom: &str) -> Result<bool> {
+        let Some(database) = &mut self.database else { return Ok(false) };
+        let was = database.allow(whom)?;
+        if database.denials()?.is_empty() {
+            self.dir.remove(DENIED)?;
+        }
+        Ok(was)
     }
 
     /// The ticket of a client connection, if there is one that can still be used.
@@ -247,12 +327,13 @@ impl Store {
 
     /// Takes note of a lease; [`Store::flush`] writes it.
     pub(crate) fn lease(&mut self, change: Change, now: UnixTime) {
-        let Some(leases) = &mut self.leases else { return };
+        let Some(database) = &mut self.database else { return };
+        let stored = |Holder { connection, identity, device }| store::Holder { connection, identity, device };
         match change {
-            Change::Lease { identity, addresses } => {
-                leases.record(StoredLease { identity, v4: addresses.v4, v6: addresses.v6, used: now });
+            Change::Lease { holder, addresses: Addresses { v4, v6 } } => {
+                database.record(StoredLease { holder: stored(holder), v4, v6, used: now });
             }
-            Change::Evict { identity } => leases.forget(&identity),
+            Change::Evict { holder } => database.forget(stored(holder)),
         }
     }
 
@@ -264,8 +345,8 @@ impl Store {
         if let Some(spent) = &mut self.spent {
             spent.sync()?;
         }
-        match &mut self.leases {
-            Some(leases) if leases.pending() > 0 => Ok(leases.flush()?),
+        match &mut self.database {
+            Some(database) if database.pending() > 0 => Ok(database.flush()?),
             _ => Ok(()),
         }
     }
@@ -337,24 +418,55 @@ mod tests {
         assert_eq!(std::fs::read(scratch.0.join(SPENT)).unwrap().len(), 120);
     }
 
+    fn pool() -> Pool {
+        Pool::new(["10.55.0.0/24".parse().unwrap()])
+    }
+
+    fn a_lease() -> Change {
+        let holder = Holder { connection: "office".into(), identity: (2, "a".into()), device: 0 };
+        Change::Lease { holder, addresses: Addresses { v4: Some([10, 55, 0, 9].into()), v6: None } }
+    }
+
+    fn leased(store: &Store) -> usize {
+        store.database.as_ref().map_or(0, |d| d.leases().unwrap().len())
+    }
+
     #[test]
-    fn damaged_leases_are_put_aside_and_written_anew() {
-        let scratch = Scratch::new("leases");
-        let prefix = || vec!["10.55.0.0/24".parse().unwrap()];
+    fn a_damaged_database_is_put_aside_unless_it_holds_denials() {
+        let scratch = Scratch::new("database");
         let mut store = Store::open(&scratch.0).unwrap();
-        let path = scratch.0.join(LEASES);
+        let path = scratch.0.join(DATABASE);
         std::fs::write(&path, vec![0x5a; 8_192]).unwrap();
-        std::fs::write(scratch.0.join("leases.db-wal"), "of the damaged one").unwrap();
-        store.leases(&mut Pool::new(prefix())).unwrap();
-        assert_eq!(std::fs::read(scratch.0.join("leases.db.damaged")).unwrap(), vec![0x5a; 8_192]);
-        let lease = Addresses { v4: Some([10, 55, 0, 9].into()), v6: None };
-        store.lease(Change::Lease { identity: "a".into(), addresses: lease }, UnixTime(1_800_000_000));
+        std::fs::write(scratch.0.join("gateway.db-wal"), "of the damaged one").unwrap();
+        store.database(&mut pool(), &|_| None).unwrap();
+        assert_eq!(std::fs::read(scratch.0.join("gateway.db.damaged")).unwrap(), vec![0x5a; 8_192]);
+        store.lease(a_lease(), UnixTime(1_800_000_000));
+        store.flush().unwrap();
+        let denial = StoredDenial { whom: "joe@example.org".into(), since: UnixTime(1) };
+        assert!(store.deny(&denial).unwrap());
+        drop(store);
+        let mut store = Store::open(&scratch.0).unwrap();
+        assert_eq!(store.database(&mut pool(), &|_| None).unwrap(), [denial]);
+        assert_eq!(leased(&store), 1, "kept again");
+        drop(store);
+        std::fs::write(&path, vec![0x5a; 8_192]).unwrap();
+        let mut store = Store::open(&scratch.0).unwrap();
+        let error = format!("{:#}", store.database(&mut pool(), &|_| None).unwrap_err());
+        assert!(error.contains("holds denials"), "{error}");
+    }
+
+    #[test]
+    fn the_file_of_an_earlier_release_is_taken_over() {
+        let scratch = Scratch::new("adopted");
+        let mut store = Store::open(&scratch.0).unwrap();
+        store.database(&mut pool(), &|_| None).unwrap();
+        store.lease(a_lease(), UnixTime(1_800_000_000));
         store.flush().unwrap();
         drop(store);
-        let (mut store, mut pool) = (Store::open(&scratch.0).unwrap(), Pool::new(prefix()));
-        store.leases(&mut pool).unwrap();
-        let both = dormouse_node::pool::Families { v4: true, v6: true };
-        assert_eq!(pool.acquire("a", both, &[]).v4, lease.v4, "kept again");
+        std::fs::rename(scratch.0.join(DATABASE), scratch.0.join(LEASES)).unwrap();
+        let mut store = Store::open(&scratch.0).unwrap();
+        store.database(&mut pool(), &|_| None).unwrap();
+        assert_eq!((leased(&store), scratch.0.join(LEASES).exists()), (1, false));
     }
 
     #[test]

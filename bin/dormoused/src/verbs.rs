@@ -193,6 +193,9 @@ impl Daemon {
                 self.host.down(now, &name);
                 Reply::Done
             }),
+            Verb::Deny { whom: None } => self.denials(),
+            Verb::Deny { whom: Some(whom) } => self.deny(now, &whom).map(|()| Reply::Done),
+            Verb::Allow { whom } => self.allow(&whom).map(|()| Reply::Done),
             Verb::Suspend => {
                 if self.host.suspend(now, Reason::User) {
                     // Answered when the gateway knows, or has had its time: the radio may go off then.

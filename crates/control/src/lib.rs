@@ -33,7 +33,7 @@ pub use error::{Error, ErrorKind};
 pub use event::{Event, EventKind};
 pub use exit::ExitCode;
 pub use request::{Request, Verb};
-pub use response::{Outcome, Reply, Response};
+pub use response::{Denied, Outcome, Reply, Response};
 pub use rung::Rung;
 pub use sleep::{DecisionStatus, EnergyStatus, RadioStatus, SleepMode, SleepState, SleepStatus, WakeStatus};
 pub use standin::{AbsentDevice, Asleep, StandIn};

@@ -31,6 +31,17 @@ pub enum Verb {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         peer: Option<String>,
     },
+    /// Gateway: whom `whom` means is not admitted from now on, until `allow`: its sessions end at once, its tickets are refused. Answered
+    /// [`crate::Reply::Done`] when that is durable. With `whom: None` nothing changes, and [`crate::Reply::Denials`] says who is denied.
+    Deny {
+        /// An identity as it is displayed, or the SHA-256 fingerprint of a certificate.
+        whom: Option<String>,
+    },
+    /// Gateway: takes a denial back. [`ErrorKind::NotConnected`] if there is none.
+    Allow {
+        /// As it was denied.
+        whom: String,
+    },
     /// The radio is about to be switched off: nothing is due until `resume`.
     Suspend,
     /// The radio is back.

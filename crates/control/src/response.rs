@@ -45,6 +45,17 @@ pub enum Reply {
     Doctor(Vec<Check>),
     /// To `mode` without a mode.
     Mode(SleepMode),
+    /// To `deny` without a name.
+    Denials(Vec<Denied>),
+}
+
+/// Who is denied.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Denied {
+    /// An identity, or `sha256:` and the fingerprint of a certificate.
+    pub whom: String,
+    /// Since when, in seconds since 1970.
+    pub since_unix: u64,
 }
 
 impl Response {

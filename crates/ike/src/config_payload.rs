@@ -67,6 +67,15 @@ pub trait AddressPool {
     /// One session that had the lease is gone, or has not come about. The address stays reserved for its identity as long as the
     /// pool can afford.
     fn release(&mut self, lease: &Lease);
+
+    /// Something waits for the holder of this address, which may have no session: nobody else gets it until it is unpinned. False if
+    /// it is no lease, or the pool never takes an address back anyway; then it is not unpinned.
+    fn pin(&mut self, _address: IpAddr) -> bool {
+        false
+    }
+
+    /// Takes one pin back.
+    fn unpin(&mut self, _address: IpAddr) {}
 }
 
 /// The initiator's request. `previous` are the addresses of an earlier session: "the client can request the address it was using

@@ -17,6 +17,7 @@ use dormouse_wire::ike::{ExchangeType, Header, NotifyType};
 
 use crate::auth::Authentication;
 use crate::config::{Connection, EndpointConfig};
+use crate::config_payload::AddressPool;
 use crate::error::{Discard, NegotiationError};
 use crate::event::{CloseReason, Event};
 use crate::exchange::child::CreateChild;
@@ -448,6 +449,11 @@ impl Endpoint {
     /// The next event.
     pub fn poll_event(&mut self) -> Option<Event> {
         self.shared.events.pop_front()
+    }
+
+    /// The pool that inner addresses are leased from.
+    pub fn pool(&mut self) -> Option<&mut (dyn AddressPool + Send + 'static)> {
+        self.shared.config.pool.as_deref_mut()
     }
 
     /// Counters of the whole endpoint.

@@ -5,6 +5,7 @@ use crate::client::Client;
 use crate::event::Event;
 use crate::ladder::State as Ladder;
 use crate::node::{Discard, Inbound, Node, Route};
+use crate::sessions::Session;
 use dormouse_esp::{Accepted, Life, State, Tunnel};
 use dormouse_keying::{ChildId, Owner};
 use dormouse_sansio::{Carrier, Instant, Path};
@@ -224,6 +225,28 @@ impl Node {
         }
         let wanted = |c: &Client| c.is_wanted() && c.last_selectors.iter().any(|s| s.match_outbound(flow));
         if self.connections.clients().any(wanted) { Route::Hold } else { Route::None }
+    }
+
+    /// Gateway: whether a packet that came through this tunnel is for another client, and the configuration keeps one of the two from all
+    /// others.
+    pub fn isolates(&mut self, id: ChildId, flow: &Flow) -> bool {
+        if !self.isolating {
+            return false;
+        }
+        let Some(from) = self.sad.get(id).map(|tunnel| tunnel.owner) else { return false };
+        let ours = |s: &&Session| self.connections.client(s.connection).is_none();
+        let Some(session) = self.sessions.get(from).filter(ours) else { return false };
+        let to = self.sad.route(flow).and_then(|child| self.sad.get(child)).map(|tunnel| tunnel.owner);
+        match to.filter(|to| *to != from).and_then(|to| self.sessions.get(to)).filter(ours) {
+            Some(to) => !to.is_of_peer(session) && (session.isolate || to.isolate),
+            None => {
+                let devices = self.devices.as_ref();
+                let asleep = devices.and_then(|d| Some((d, d.sleeping_at(flow)?)));
+                asleep.is_some_and(|(d, to)| {
+                    d.of(session) != Some(to) && (session.isolate || d.is_isolated(to))
+                })
+            }
+        }
     }
 
     /// True if the tunnel belongs to a client connection of ours: its traffic is the device's own.

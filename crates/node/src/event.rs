@@ -1,5 +1,6 @@
 //! What a node tells its driver. Owns the names; an event is a fact that the driver applies to the machine.
 
+use crate::devices::Kept;
 use crate::ladder::Rung;
 use dormouse_ike::auth::SignOrder;
 use dormouse_ike::config_payload::AssignedConfig;
@@ -149,8 +150,8 @@ pub enum Event {
     /// Gateway: a device is back, and this is what was kept for it: seal and send it, in this order and in one burst, after what
     /// [`crate::Node::poll_transmit`] gives (it may be what brings the session back).
     Deliver {
-        /// Whole packets.
-        packets: Vec<Box<[u8]>>,
+        /// What was kept.
+        packets: Vec<Kept>,
     },
     /// The state of a connection or session changed: for the log, for `watch` and for `wait`.
     Changed(Change),

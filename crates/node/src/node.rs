@@ -20,7 +20,7 @@ use crate::connections::{Connection, ConnectionId, Connections};
 use crate::devices::Devices;
 use crate::event::{Change, Event, FailureKind, Offer};
 use crate::ladder::{Action, Failure, Rung, State};
-use crate::sessions::{Session, Sessions};
+use crate::sessions::{Session, Sessions, Who};
 use dormouse_esp::{Sad, Spis};
 use dormouse_ike::Endpoint;
 use dormouse_ike::config::EndpointConfig;
@@ -109,6 +109,8 @@ pub struct Node {
     pub(crate) path_mtu: u16,
     /// The radio sleeps.
     pub(crate) asleep: bool,
+    /// Gateway: some connection keeps some of its clients apart.
+    pub(crate) isolating: bool,
 }
 
 impl std::fmt::Debug for Node {
@@ -132,6 +134,11 @@ impl Node {
     ) -> Self {
         let sad = Sad::new();
         endpoint.spis = Box::new(sad.spis());
+        let apart = |c: &Resolved| {
+            let rules = c.ike.peers.iter().map(|rule| &rule.connection.policy);
+            rules.chain([&c.ike.policy]).any(|policy| policy.isolate)
+        };
+        let isolating = connections.iter().any(apart);
         let mut known = Connections::default();
         for connection in connections {
             let name = connection.name.clone();
@@ -156,6 +163,7 @@ impl Node {
             counters: Counters::default(),
             path_mtu: 1500,
             asleep: false,
+            isolating,
         }
     }
 
@@ -528,7 +536,9 @@ impl Node {
         {
             match event {
                 keying::Event::Established { owner, peer, path } => {
-                    self.sessions.insert(owner, Session::new(now, connection, peer.clone(), path));
+                    let identity = (0, peer.clone().into_bytes());
+                    let who = Who { identity, addresses: Vec::new() };
+                    self.sessions.insert(owner, Session::new(now, connection, peer.clone(), who, path));
                     let connection = self.connections.name(connection).to_owned();
                     self.changed(Change::PeerUp { connection, peer, resumed: false });
                 }

@@ -158,13 +158,13 @@ impl Pool {
         }
     }
 
-    /// Keeps the lease of this address from being given to another, until it is released as often.
-    pub fn pin(&mut self, address: IpAddr) {
-        let Some(holder) = self.taken.get(&address) else { return };
-        if let Some(held) = self.holders.get_mut(holder) {
-            held.users += 1;
-            self.idle.remove(&(held.used, holder.clone()));
-        }
+    /// Keeps the lease of this address from being given to another, until it is released as often. False if it is no lease.
+    pub fn pin(&mut self, address: IpAddr) -> bool {
+        let Some(holder) = self.taken.get(&address) else { return false };
+        let Some(held) = self.holders.get_mut(holder) else { return false };
+        held.users += 1;
+        self.idle.remove(&(held.used, holder.clone()));
+        true
     }
 
     /// The next thing to write down, oldest first.
@@ -325,20 +325,6 @@ impl SharedPool {
         self.lock().poll_change()
     }
 
-    /// See [`Pool::pin`].
-    pub(crate) fn pin(&self, address: IpAddr) {
-        self.lock().pin(address);
-    }
-
-    /// Takes a [`SharedPool::pin`] back.
-    pub(crate) fn unpin(&self, address: IpAddr) {
-        let addresses = match address {
-            IpAddr::V4(v4) => Addresses { v4: Some(v4), v6: None },
-            IpAddr::V6(v6) => Addresses { v4: None, v6: Some(v6) },
-        };
-        self.lock().release(addresses);
-    }
-
     fn lock(&self) -> std::sync::MutexGuard<'_, Pool> {
         // A panic elsewhere cannot have left the pool half changed: every method ends what it begins.
         self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
@@ -355,6 +341,17 @@ impl AddressPool for SharedPool {
 
     fn release(&mut self, lease: &Lease) {
         self.lock().release(Addresses { v4: lease.v4, v6: lease.v6.map(|(a, _)| a) });
+    }
+
+    fn pin(&mut self, address: IpAddr) -> bool {
+        self.lock().pin(address)
+    }
+
+    fn unpin(&mut self, address: IpAddr) {
+        self.lock().release(match address {
+            IpAddr::V4(v4) => Addresses { v4: Some(v4), v6: None },
+            IpAddr::V6(v6) => Addresses { v4: None, v6: Some(v6) },
+        });
     }
 }
 

@@ -3,7 +3,7 @@
 use crate::event::{Change, Event, FailureKind, Offer};
 use crate::ladder::{Failure, State};
 use crate::node::Node;
-use crate::sessions::{Session, prefixes};
+use crate::sessions::{Session, Who, prefixes};
 use dormouse_esp::Selectors;
 use dormouse_ike::config::Resumption;
 use dormouse_ike::{CloseReason, Established, Event as Ike};
@@ -62,6 +62,7 @@ impl Node {
                 {
                     devices.sleeps(now, session, until, flags, expect);
                 }
+                self.pin_leases();
             }
             Ike::PeerAwake { sa } => {
                 self.peer_awake(sa);
@@ -73,12 +74,16 @@ impl Node {
 
     fn established(&mut self, now: Instant, e: Established) {
         let Some(id) = self.connections.id(&e.connection) else { return };
+        let addresses = if e.initiator { Vec::new() } else { e.configuration.addresses() };
+        let who = Who { identity: e.peer.to_ike(), addresses };
         let session = Session {
+            fingerprint: e.fingerprint,
+            isolate: e.isolate,
             resumed: e.resumed,
             assigned: e.configuration,
             tentative: !e.confirmed,
             dormancy: e.dormancy,
-            ..Session::new(now, id, e.peer.to_string(), e.path)
+            ..Session::new(now, id, e.peer.to_string(), who, e.path)
         };
         self.sessions.insert(Owner::Ike(e.sa), session);
         if !e.confirmed {

@@ -571,7 +571,7 @@ fn gateway(rng: &mut Seeded, disk: &Disk, setting: &Setting, now: Instant, unix:
         LIVENESS.0, LIVENESS.1
     );
     let toml = connection("gateway", "gateway.sim", "*.sim", &rest);
-    let pool = Pool::new(vec!["10.64.0.0/16".parse().unwrap_or_default()]);
+    let pool = Pool::new(["10.64.0.0/16".parse().unwrap_or_default()]);
     let endpoint = EndpointConfig {
         pool: Some(Box::new(SharedPool::new(pool))),
         ticket_keys: TicketKeys::import(&disk.ticket_keys, ROTATE, KEEP).ok(),

@@ -47,7 +47,7 @@ pub(crate) fn gateway(
     let prefixes = ["10.55.0.0/24", "fd55::/120"];
     let toml = connection("gateway", ["gateway", "device"], child, settings.certificates, &settings.gateway)
         + &format!("[connection.{CONNECTION}.pool]\naddresses = {prefixes:?}\n");
-    let pool = Pool::new(prefixes.iter().filter_map(|p| p.parse().ok()).collect());
+    let pool = Pool::new(prefixes.iter().filter_map(|p| p.parse().ok()));
     let endpoint = EndpointConfig {
         pool: Some(Box::new(SharedPool::new(pool))),
         ticket_keys: TicketKeys::import(&disk.ticket_keys, ROTATE, KEEP).ok(),

@@ -170,6 +170,90 @@ pub struct Connection {
     /// Gateway: what clients are given.
     #[serde(default)]
     pub pool: Pool,
+    /// Gateway: what becomes of the sessions that an identity has when it begins another one by full authentication.
+    #[serde(default)]
+    pub unique: Unique,
+    /// Gateway: sessions that one identity may have at once, where `unique` is `never`.
+    #[serde(default = "sessions")]
+    pub sessions: u32,
+    /// Gateway: clients reach no other client, of this connection or another, and no other client reaches them.
+    #[serde(default)]
+    pub isolate: bool,
+    /// Gateway: what some clients have instead, `[[connection.NAME.peers]]`; the first entry whose `id` means a client counts. What an
+    /// entry does not say is as in the connection.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub peers: Vec<Peer>,
+    /// Gateway: refuse clients that no entry of `peers` means. Off, they have what the connection says.
+    #[serde(default)]
+    pub peers_only: bool,
+}
+
+const fn sessions() -> u32 {
+    16
+}
+
+/// What becomes of the sessions that an identity has when it begins another one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Unique {
+    /// They end: at once if the client says that it has no other session, as ours does, otherwise ten seconds later.
+    #[default]
+    Replace,
+    /// They stay, and the new one is refused unless it comes from the same address. A client that says that it has no other session
+    /// replaces them there.
+    Keep,
+    /// They stay beside it: several devices share one identity, and each has an address of its own.
+    Never,
+}
+
+/// Gateway: what the clients have that `id` means.
+#[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Peer {
+    /// Who is meant, in the notation of `remote.id`; it must be within it.
+    pub id: String,
+    /// Addresses and prefixes that theirs come from; of a family that is not named, those of `pool.addresses`. They are given to no
+    /// others: an address belongs to the narrowest prefix that is configured for it. A single address is for one client, whoever
+    /// comes first of those that are meant.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub addresses: Vec<Prefix>,
+    /// What they reach behind this gateway, within what the CHILD SAs have in `local`. Empty: all of that.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub local: Vec<Prefix>,
+    /// As in the connection.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unique: Option<Unique>,
+    /// As in the connection.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sessions: Option<u32>,
+    /// They authenticate anew within this time, as `ike.reauth` says for the connection. 0: never.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lifetime: Option<Seconds>,
+    /// As in the connection.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub isolate: Option<bool>,
+}
+
+/// A prefix, or a single address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, JsonSchema)]
+#[schemars(with = "String")]
+pub struct Prefix(pub IpNet);
+
+impl<'de> Deserialize<'de> for Prefix {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        match Selector::deserialize(d)? {
+            Selector::Net(net) => Ok(Self(net)),
+            Selector::Dynamic => Err(serde::de::Error::custom(
+                "'dynamic' is neither a prefix such as 10.0.0.0/8 nor an address",
+            )),
+        }
+    }
+}
+
+impl Serialize for Prefix {
+    fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+        s.collect_str(&self.0)
+    }
 }
 
 /// Who we are and how we prove it: either `secret`/`secret_file`, or `certificate` and `key`.
@@ -267,7 +351,8 @@ pub struct Ike {
     pub proposals: Vec<String>,
     /// New keys after this time.
     pub rekey: Seconds,
-    /// Authenticate anew after this time. 0: never.
+    /// Authenticate anew after this time. 0: never. A gateway tells its clients (AUTH_LIFETIME, RFC 4478) and ends the sessions of those
+    /// that have not done so; it never calls them.
     pub reauth: Seconds,
     /// Keep the session when addresses change (MOBIKE, RFC 4555).
     pub mobike: bool,

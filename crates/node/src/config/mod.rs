@@ -2,6 +2,7 @@
 
 pub mod file;
 mod findings;
+mod peers;
 mod resolve;
 pub mod sleep;
 mod sound;

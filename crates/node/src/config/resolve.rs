@@ -76,7 +76,7 @@ pub struct Resolved {
     pub deadlines: Deadlines,
     /// Packets held while the session comes back.
     pub hold_packets: usize,
-    /// Prefixes of the address pool.
+    /// Prefixes of the address pool, those of some clients included.
     pub pool: Vec<IpNet>,
 }
 
@@ -146,12 +146,13 @@ fn connection(name: &str, c: &Connection, read: &mut ReadFile<'_>) -> Result<Res
         conn.children.push(ike::ChildConfig { name: name.clone(), ..child });
     }
     conn.request = request(c);
-    conn.offer = ike::OfferedConfig {
-        addresses: !c.pool.addresses.is_empty(),
-        dns: c.pool.dns.clone(),
-        domains: Vec::new(),
-        subnets: c.pool.routes.clone(),
-    };
+    conn.offer =
+        ike::OfferedConfig { dns: c.pool.dns.clone(), domains: Vec::new(), subnets: c.pool.routes.clone() };
+    super::peers::policies(name, c, &mut conn)?;
+    let rules = conn.peers.iter().flat_map(|rule| &rule.connection.policy.pool);
+    let mut pool: Vec<IpNet> = rules.chain(&conn.policy.pool).copied().collect();
+    pool.sort_unstable();
+    pool.dedup();
     Ok(Resolved {
         name: name.into(),
         role: c.role,
@@ -160,7 +161,7 @@ fn connection(name: &str, c: &Connection, read: &mut ReadFile<'_>) -> Result<Res
         ike: Arc::new(conn),
         deadlines: deadlines(&c.wake),
         hold_packets: c.wake.hold_packets,
-        pool: c.pool.addresses.clone(),
+        pool,
     })
 }
 
@@ -303,7 +304,7 @@ fn identity(key: &str, text: &str) -> Result<Identity, ConfigError> {
     text.parse().map_err(|e| ConfigError::new(key, format!("\"{text}\": {e}")))
 }
 
-fn pattern(key: &str, text: &str) -> Result<ike::IdentityPattern, ConfigError> {
+pub(super) fn pattern(key: &str, text: &str) -> Result<ike::IdentityPattern, ConfigError> {
     if text == "*" {
         return Ok(ike::IdentityPattern::Any);
     }

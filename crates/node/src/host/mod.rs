@@ -22,6 +22,7 @@ pub use output::{Datagram, News, Order, Origin, Output, Radio, Store};
 pub use path::{NotSent, PathCounters};
 
 use crate::data::Train;
+use crate::devices::Kept;
 use crate::event::Event;
 use crate::hold::HoldQueue;
 use crate::node::{Node, Route};
@@ -87,7 +88,7 @@ pub struct Host {
     /// Packets of peers whose route is only just being set: what answers them would find no way back yet.
     awaiting_route: VecDeque<Vec<u8>>,
     /// Packets that were kept for devices that are back, until what brings their sessions back is out.
-    returned: VecDeque<Box<[u8]>>,
+    returned: VecDeque<Kept>,
     /// Datagrams and packets that came of [`Host::handle_inner`] and [`Host::handle_datagram`].
     ready: VecDeque<Ready>,
     last_sent: Option<LastSent>,
@@ -323,8 +324,8 @@ impl Host {
                 return Some(Output::Datagram(datagram));
             }
         }
-        while let Some(packet) = self.returned.pop_front() {
-            if let Some(datagram) = self.give_back(now, packet, out) {
+        while let Some(kept) = self.returned.pop_front() {
+            if let Some(datagram) = self.give_back(now, kept, out) {
                 return Some(Output::Datagram(datagram));
             }
         }
@@ -358,12 +359,15 @@ impl Host {
     }
 
     /// A packet was kept for a device that is back.
-    fn give_back(&mut self, now: Instant, mut packet: Box<[u8]>, out: &mut Vec<u8>) -> Option<Datagram> {
+    fn give_back(&mut self, now: Instant, kept: Kept, out: &mut Vec<u8>) -> Option<Datagram> {
+        let Kept { device: owner, mut packet } = kept;
         let flow = ip::flow(&packet)?;
         match self.node.route(&flow) {
-            Route::Send(child) => self.send_waiting(now, child, &mut packet, false, out),
+            Route::Send(child) if self.node.belongs_to(child, owner) => {
+                self.send_waiting(now, child, &mut packet, false, out)
+            }
             // What woke the device was the announcement of its next sleep: its stand-in has the packet back.
-            Route::StandIn(device) => {
+            Route::StandIn(device) if device == owner => {
                 let mut answer = Vec::new();
                 let _counted = self.node.stand_in(now, device, &packet, &mut answer);
                 if !answer.is_empty() {
@@ -371,7 +375,8 @@ impl Host {
                 }
                 None
             }
-            Route::Hold | Route::None => {
+            // Its address is another's now, or it is gone again.
+            Route::Send(_) | Route::StandIn(_) | Route::Hold | Route::None => {
                 self.counters.no_policy += 1;
                 None
             }

@@ -29,6 +29,8 @@ pub struct PathCounters {
     pub unsent: u64,
     /// Batches that could not be sealed.
     pub unsealed: u64,
+    /// Packets of one client to another that the configuration keeps apart.
+    pub isolated: u64,
     /// Datagrams dropped on arrival.
     pub discards: u64,
 }
@@ -238,6 +240,10 @@ impl Host {
             }
         };
         let inner_mtu = tunnel.inner_mtu(now);
+        if self.node.isolates(id, &rebuilt.flow) {
+            self.counters.isolated += 1;
+            return Verdict::Done;
+        }
         if self.device.is_some() && self.node.is_clients(id) {
             self.observe(now, Direction::Incoming, &rebuilt.flow, range.len());
         }

@@ -89,7 +89,7 @@ fn a_lease_is_in_use_until_its_last_session_is_gone() {
     assert_eq!(f.acquire("a"), first, "the same, beside the first session");
     f.pool.release(first);
     assert_eq!(f.acquire("b"), Addresses::default());
-    f.pool.pin(IpAddr::V4(v4(first)));
+    assert!(f.pool.pin(IpAddr::V4(v4(first))) && !f.pool.pin(IpAddr::from([8, 8, 8, 8])));
     f.pool.release(first);
     assert_eq!(f.acquire("b"), Addresses::default(), "packets wait for it");
     f.pool.release(first);

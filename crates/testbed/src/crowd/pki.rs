@@ -78,7 +78,7 @@ impl Pki {
         let clients = IdentityPattern::Suffix(DOMAIN.to_owned());
         let mut conn = self.connection("clients", GATEWAY_NAME, clients, |c| &c.gateway)?;
         conn.role = Role::Responder;
-        conn.policy.pool = vec![ipnet::Ipv4Net::default().into(), ipnet::Ipv6Net::default().into()];
+        conn.policy.pool = ["0.0.0.0/0", "::/0"].iter().filter_map(|net| net.parse().ok()).collect();
         for child in &mut conn.children {
             std::mem::swap(&mut child.ts_local, &mut child.ts_remote);
         }
