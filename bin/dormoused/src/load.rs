@@ -35,7 +35,7 @@ pub(crate) fn load(args: &Args) -> Result<Loaded> {
             path.display()
         ));
     }
-    let connections = config::resolve(&file, &mut Machine).map_err(|e| anyhow!("{}: {e}", path.display()))?;
+    let connections = config::resolve_with(&file, &mut read, &mut open_token).map_err(|e| anyhow!("{}: {e}", path.display()))?;
     let sleep =
         config::resolve_sleep(&file.sleep, &mut read).map_err(|e| anyhow!("{}: {e}", path.display()))?;
     if connections.is_empty() {
@@ -72,20 +72,11 @@ fn readable_by_others(path: &Path) -> Result<bool> {
     Ok(mode & 0o077 != 0)
 }
 
-/// The files and tokens of this machine.
-struct Machine;
-
-impl config::Outside for Machine {
-    fn read(&mut self, path: &Path, secret: bool) -> Result<Vec<u8>, String> {
-        read(path, secret)
-    }
-
-    fn token(&mut self, uri: &str) -> Result<Box<dyn Signer>, String> {
-        let uri = Uri::parse(uri).map_err(|e| e.to_string())?;
-        let pin = uri.pin_source.as_deref().map(|path| read(path, true)).transpose()?.map(Secret::from);
-        let token = Token::open(&uri, pin.as_ref()).map_err(|e| e.to_string())?;
-        Ok(Box::new(token))
-    }
+fn open_token(uri: &str) -> Result<Box<dyn Signer>, String> {
+    let uri = Uri::parse(uri).map_err(|e| e.to_string())?;
+    let pin = uri.pin_source.as_deref().map(|path| read(path, true)).transpose()?.map(Secret::from);
+    let token = Token::open(&uri, pin.as_ref()).map_err(|e| e.to_string())?;
+    Ok(Box::new(token))
 }
 
 fn read(path: &Path, secret: bool) -> Result<Vec<u8>, String> {

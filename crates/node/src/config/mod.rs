@@ -9,5 +9,5 @@ mod sound;
 pub mod standin;
 
 pub use findings::{Finding, findings};
-pub use resolve::{ConfigError, Outside, ReadFile, Resolved, parse, resolve};
+pub use resolve::{ConfigError, OpenToken, ReadFile, Resolved, parse, resolve, resolve_with};
 pub use sleep::{ResolvedSleep, resolve_sleep};

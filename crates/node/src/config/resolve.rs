@@ -17,31 +17,12 @@ use std::sync::Arc;
 use std::time::Duration;
 use zeroize::Zeroize;
 
-/// What the configuration names outside of itself. A function that reads files is one, without tokens.
-pub trait Outside {
-    /// Reads a file. `secret`: it holds one, so that a file that others can read must be refused.
-    ///
-    /// # Errors
-    /// Why not, with the file's name.
-    fn read(&mut self, path: &Path, secret: bool) -> Result<Vec<u8>, String>;
+/// Reads a file that the configuration names. The flag says that it holds a secret, so that a file that others can read
+/// must be refused.
+pub type ReadFile<'a> = dyn FnMut(&Path, bool) -> Result<Vec<u8>, String> + 'a;
 
-    /// Opens the private key that a `pkcs11:` URI names.
-    ///
-    /// # Errors
-    /// Why not.
-    fn token(&mut self, uri: &str) -> Result<Box<dyn Signer>, String> {
-        Err(format!("{uri}: keys in tokens cannot be used here"))
-    }
-}
-
-impl<F: FnMut(&Path, bool) -> Result<Vec<u8>, String>> Outside for F {
-    fn read(&mut self, path: &Path, secret: bool) -> Result<Vec<u8>, String> {
-        self(path, secret)
-    }
-}
-
-/// See [`Outside`].
-pub type ReadFile<'a> = dyn Outside + 'a;
+/// Opens the private key that a `pkcs11:` URI names.
+pub type OpenToken<'a> = dyn FnMut(&str) -> Result<Box<dyn Signer>, String> + 'a;
 
 /// What is wrong with the configuration, and which key to change.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -105,15 +86,27 @@ pub fn parse(text: &str) -> Result<File, String> {
     toml::from_str(text).map_err(|e| e.to_string())
 }
 
-/// Resolves all connections of a file, in the order of their names.
+/// Resolves all connections of a file, in the order of their names. Keys in tokens are refused.
 ///
 /// # Errors
 /// The first thing that is wrong.
 pub fn resolve(file: &File, read: &mut ReadFile<'_>) -> Result<Vec<Resolved>, ConfigError> {
+    resolve_with(file, read, &mut |uri| Err(format!("{uri}: keys in tokens cannot be used here")))
+}
+
+/// The same, with keys in tokens.
+///
+/// # Errors
+/// The first thing that is wrong.
+pub fn resolve_with(
+    file: &File,
+    read: &mut ReadFile<'_>,
+    token: &mut OpenToken<'_>,
+) -> Result<Vec<Resolved>, ConfigError> {
     sound::daemon(&file.daemon)?;
     let listen: Vec<_> = file.daemon.listen.iter().copied().filter(|a| !a.is_unspecified()).collect();
     let one = |(name, c): (&String, &Connection)| {
-        let mut resolved = connection(name, c, read)?;
+        let mut resolved = connection(name, c, read, token)?;
         if c.role == Role::Gateway && c.ike.other_addresses.is_empty() {
             Arc::make_mut(&mut resolved.ike).additional_addresses.clone_from(&listen);
         }
@@ -122,11 +115,16 @@ pub fn resolve(file: &File, read: &mut ReadFile<'_>) -> Result<Vec<Resolved>, Co
     file.connection.iter().map(one).collect()
 }
 
-fn connection(name: &str, c: &Connection, read: &mut ReadFile<'_>) -> Result<Resolved, ConfigError> {
+fn connection(
+    name: &str,
+    c: &Connection,
+    read: &mut ReadFile<'_>,
+    token: &mut OpenToken<'_>,
+) -> Result<Resolved, ConfigError> {
     let key = |k: &str| format!("connection.{name}.{k}");
     sound::connection(name, c)?;
     let local_id = identity(&key("local.id"), &c.local.id)?;
-    let local_auth = local_auth(&key("local"), &c.local, read)?;
+    let local_auth = local_auth(&key("local"), &c.local, read, token)?;
     let remote_auth = remote_auth(&key("remote"), c, &local_auth, read)?;
     let mut conn = ike::Connection::new(
         name,
@@ -318,6 +316,7 @@ fn local_auth(
     key: &str,
     a: &file::LocalAuth,
     read: &mut ReadFile<'_>,
+    token: &mut OpenToken<'_>,
 ) -> Result<ike::LocalAuth, ConfigError> {
     let psk = secret(key, a.secret.as_ref(), a.secret_file.as_deref(), read)?;
     match (psk, &a.certificate, &a.key) {
@@ -325,7 +324,7 @@ fn local_auth(
         (None, Some(certificate), Some(private)) => {
             let (ck, kk) = (format!("{key}.certificate"), format!("{key}.key"));
             let chain = certificates(&ck, certificate, read)?;
-            let signing = signing_key(&kk, private, chain.first(), read)?;
+            let signing = signing_key(&kk, private, chain.first(), read, token)?;
             if let Some(first) = chain.first()
                 && first.public_key().ok().as_ref() != Some(signing.public_key())
             {
@@ -357,13 +356,14 @@ fn signing_key(
     private: &Path,
     certificate: Option<&Certificate>,
     read: &mut ReadFile<'_>,
+    token: &mut OpenToken<'_>,
 ) -> Result<SigningKey, ConfigError> {
     let wrong = |e: &dyn Display| ConfigError::new(key, format!("{}: {e}", private.display()));
     let Some(uri) = private.to_str().filter(|uri| uri.starts_with("pkcs11:")) else {
         let text = file_bytes(key, private, true, read)?;
         return SigningKey::from_file_content(&text).map_err(|e| wrong(&e));
     };
-    let signer = read.token(uri).map_err(|e| ConfigError::new(key, e))?;
+    let signer = token(uri).map_err(|e| ConfigError::new(key, e))?;
     let public = certificate.map(Certificate::public_key).transpose().map_err(|e| wrong(&e))?;
     let public = public.ok_or_else(|| wrong(&"the token's key needs its certificate in a file"))?;
     SigningKey::elsewhere(public, signer).map_err(|e| wrong(&e))
@@ -472,7 +472,7 @@ fn secret(
 }
 
 fn file_bytes(key: &str, path: &Path, secret: bool, read: &mut ReadFile<'_>) -> Result<Vec<u8>, ConfigError> {
-    read.read(path, secret).map_err(|e| ConfigError::new(key, e))
+    read(path, secret).map_err(|e| ConfigError::new(key, e))
 }
 
 fn seconds(s: file::Seconds) -> Duration {

@@ -217,7 +217,7 @@ pub fn resolve_sleep(sleep: &Sleep, read: &mut ReadFile<'_>) -> Result<ResolvedS
     let profile = match Profile::shipped(&sleep.profile) {
         Some(profile) => profile,
         None if sleep.profile.contains('/') => {
-            let bytes = read.read(Path::new(&sleep.profile), false).map_err(|e| error("profile", e))?;
+            let bytes = read(Path::new(&sleep.profile), false).map_err(|e| error("profile", e))?;
             let text = String::from_utf8(bytes).map_err(|e| error("profile", e.to_string()))?;
             Profile::from_toml(&text).map_err(|e| error("profile", format!("{}: {e}", sleep.profile)))?
         }
