@@ -45,8 +45,14 @@ fn both_ends_sign_with_tokens_after_they_have_given_their_privileges_away() -> R
         pki.issue(own, key)?;
         let dir = world.bed.dir().join(format!("token-{own}"));
         std::fs::create_dir_all(dir.join("tokens"))?;
-        std::fs::write(dir.join("softhsm2.conf"), format!("directories.tokendir = {}/tokens\n", dir.display()))?;
-        softhsm(&dir, &["--init-token", "--free", "--label", "vpn", "--so-pin", "87654321", "--pin", "1234"])?;
+        std::fs::write(
+            dir.join("softhsm2.conf"),
+            format!("directories.tokendir = {}/tokens\n", dir.display()),
+        )?;
+        softhsm(
+            &dir,
+            &["--init-token", "--free", "--label", "vpn", "--so-pin", "87654321", "--pin", "1234"],
+        )?;
         into_token(&pki, &dir, own)?;
         std::fs::write(dir.join("pin"), "1234\n")?;
         std::fs::set_permissions(dir.join("pin"), PermissionsExt::from_mode(0o600))?;

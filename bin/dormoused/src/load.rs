@@ -35,7 +35,8 @@ pub(crate) fn load(args: &Args) -> Result<Loaded> {
             path.display()
         ));
     }
-    let connections = config::resolve_with(&file, &mut read, &mut open_token).map_err(|e| anyhow!("{}: {e}", path.display()))?;
+    let connections = config::resolve_with(&file, &mut read, &mut open_token)
+        .map_err(|e| anyhow!("{}: {e}", path.display()))?;
     let sleep =
         config::resolve_sleep(&file.sleep, &mut read).map_err(|e| anyhow!("{}: {e}", path.display()))?;
     if connections.is_empty() {

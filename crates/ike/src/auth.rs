@@ -8,9 +8,7 @@
 use core::fmt;
 use std::sync::Arc;
 
-use dormouse_crypto::cert::{
-    CertError, Certificate, CertificateError, Identity, IdentityError, Verified,
-};
+use dormouse_crypto::cert::{CertError, Certificate, CertificateError, Identity, IdentityError, Verified};
 use dormouse_crypto::sign::{
     PublicKey, Scheme, SignatureError, SigningKey, algorithm_identifier, from_algorithm_identifier,
 };

@@ -7,6 +7,7 @@
 mod algorithms;
 mod dormancy;
 mod peers;
+mod revocation;
 mod timing;
 
 use core::fmt;
@@ -29,6 +30,7 @@ use crate::ticket::{TicketGuard, TicketKeys};
 pub use algorithms::{EspProposal, IkeProposal, default_esp_proposals, default_ike_proposals};
 pub use dormancy::{HoldPolicy, SleepFlags};
 pub use peers::{PeerPolicy, PeerRule, Unique};
+pub use revocation::{RevocationMode, RevocationPolicy};
 pub use timing::{Lifetime, Retransmission, SoftLifetime};
 
 /// Which side of the exchange a connection may take.
@@ -144,29 +146,6 @@ pub enum RemoteAuth {
         /// Whether its certificates must not be revoked.
         revocation: Arc<RevocationPolicy>,
     },
-}
-
-/// What is made of revoked certificates.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct RevocationPolicy {
-    /// Who is refused.
-    pub mode: RevocationMode,
-    /// CRLs in DER, of any authority.
-    pub lists: Vec<Vec<u8>>,
-    /// URLs (`http://`) of CRLs that the authorities themselves sign, besides those that stand in certificates.
-    pub urls: Vec<String>,
-}
-
-/// Who is refused.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum RevocationMode {
-    /// Nobody; nothing is asked.
-    Off,
-    /// Those whose certificates are known to be revoked.
-    #[default]
-    Soft,
-    /// Also those of whose certificates nothing fresh is known.
-    Strict,
 }
 
 impl fmt::Debug for LocalAuth {

@@ -278,8 +278,12 @@ impl Shared {
             return;
         }
         let authorities: Vec<Certificate> = trust.authorities().cloned().collect();
-        let new: Vec<_> =
-            policy.lists.iter().filter(|l| !self.config.admission.revocation.lists.contains(l)).cloned().collect();
+        let new: Vec<_> = policy
+            .lists
+            .iter()
+            .filter(|l| !self.config.admission.revocation.lists.contains(l))
+            .cloned()
+            .collect();
         self.config.admission.revocation.lists.extend(new);
         let unix = self.unix(now);
         self.config.admission.revocation.take_lists(&authorities, unix);
@@ -398,15 +402,16 @@ impl Endpoint {
     fn end_revoked(&mut self, now: Instant) {
         let unix = self.shared.unix(now);
         let book = &self.shared.config.admission.revocation.book;
-        let revoked = |slot: &Slot| match slot {
-            Slot::Established(ike) => {
-                mode(&ike.core.link.conn) != RevocationMode::Off
-                    && ike.core.session.credential.as_ref().is_some_and(|shown| {
-                        matches!(book.status(shown.chain(), unix), Status::Revoked(_))
-                    })
-            }
-            _ => false,
-        };
+        let revoked =
+            |slot: &Slot| match slot {
+                Slot::Established(ike) => {
+                    mode(&ike.core.link.conn) != RevocationMode::Off
+                        && ike.core.session.credential.as_ref().is_some_and(|shown| {
+                            matches!(book.status(shown.chain(), unix), Status::Revoked(_))
+                        })
+                }
+                _ => false,
+            };
         let ended: Vec<SaId> = self.slots.iter().filter(|(_, s)| revoked(s)).map(|(&id, _)| id).collect();
         for id in ended {
             self.end_for(now, id, CloseReason::Revoked);

@@ -301,8 +301,7 @@ fn sign(pair: &mut Pair, client: bool, good: bool) -> bool {
 #[test]
 fn a_key_in_a_token_signs_while_the_exchange_waits() {
     let ca = authority("CA");
-    for algorithm in
-        [&rcgen::PKCS_ECDSA_P256_SHA256, &rcgen::PKCS_ECDSA_P384_SHA384, &rcgen::PKCS_RSA_SHA256]
+    for algorithm in [&rcgen::PKCS_ECDSA_P256_SHA256, &rcgen::PKCS_ECDSA_P384_SHA384, &rcgen::PKCS_RSA_SHA256]
     {
         let mut pair = pair_of(&ca, algorithm, |client, gateway| {
             in_token(&mut client.local_auth, algorithm, &ca, "client.example.org");

@@ -4,8 +4,8 @@
 
 use crate::event::Event;
 use crate::node::Node;
-use dormouse_esp::pmtu::TooBig;
 use dormouse_crypto::sign::SignatureError;
+use dormouse_esp::pmtu::TooBig;
 use dormouse_ike::auth::Authentication;
 use dormouse_ike::config::Connection;
 use dormouse_keying::{Owner, SaId};

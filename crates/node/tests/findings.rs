@@ -4,8 +4,8 @@ use dormouse_ike::config::{RemoteAuth, RevocationMode};
 use dormouse_node::config::{ConfigError, Resolved, findings, parse, resolve};
 use dormouse_sansio::UnixTime;
 use rcgen::{
-    BasicConstraints, CertificateParams, CertificateRevocationListParams, CertifiedIssuer, IsCa, KeyIdMethod, KeyPair,
-    SerialNumber, date_time_ymd,
+    BasicConstraints, CertificateParams, CertificateRevocationListParams, CertifiedIssuer, IsCa, KeyIdMethod,
+    KeyPair, SerialNumber, date_time_ymd,
 };
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -5,11 +5,7 @@ use rcgen::{CertificateParams, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, K
 
 use super::*;
 
-fn prove(
-    proof: &Proof<'_>,
-    local: &LocalAuth,
-    hashes: Option<&[u16]>,
-) -> Result<Authentication, AuthError> {
+fn prove(proof: &Proof<'_>, local: &LocalAuth, hashes: Option<&[u16]>) -> Result<Authentication, AuthError> {
     match authenticate(proof, local, hashes)? {
         Proving::Done(authentication) => Ok(authentication),
         Proving::Sign(order) => Ok(order.sign()?),

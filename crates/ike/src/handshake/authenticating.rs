@@ -154,12 +154,7 @@ impl Authenticating {
         }
     }
 
-    fn send(
-        shared: &mut Shared,
-        now: Instant,
-        first: FirstExchange,
-        authentication: Authentication,
-    ) -> Self {
+    fn send(shared: &mut Shared, now: Instant, first: FirstExchange, authentication: Authentication) -> Self {
         let id_i = first.id_i();
         let FirstExchange {
             mut link,

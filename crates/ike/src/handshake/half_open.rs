@@ -2,12 +2,15 @@
 //! directions and the answer with the first CHILD SA. Keys are derived when the first protected message comes: a flood of
 //! first messages costs no key agreement.
 
+mod waiting;
+
+pub(crate) use waiting::Signature;
+
 use core::net::IpAddr;
 use std::sync::Arc;
 
 use dormouse_crypto::DhPrivate;
 use dormouse_crypto::cert::{Certificate, Identity};
-use dormouse_crypto::sign::SignatureError;
 use dormouse_sansio::{Class, Instant, Path};
 use dormouse_wire::ike::dormancy::vendor_id;
 use dormouse_wire::ike::{AuthMethod, ExchangeType, Header, Id, NotifyType, Payload, unsupported_critical};
@@ -68,14 +71,6 @@ pub(crate) struct HalfOpen {
     pub(crate) signature: Signature,
     /// IKE_AUTH was refused with this; repetitions get it again.
     pub(crate) refused: Option<Vec<Vec<u8>>>,
-}
-
-/// See [`HalfOpen::signature`].
-#[derive(Debug)]
-pub(crate) enum Signature {
-    NotYet,
-    Ordered,
-    Came(Result<Authentication, SignatureError>),
 }
 
 /// Who called, by which rules, with which proof.
@@ -148,33 +143,6 @@ impl HalfOpen {
                 let error = NegotiationError::Malformed { exchange: "IKE_AUTH", what };
                 self.refuse(shared, path, None, notify(NotifyType::InvalidSyntax, []), error)
             }
-        }
-    }
-
-    pub(crate) fn waits_until(&self) -> Option<Instant> {
-        let waits = self.waiting.is_some() && !matches!(self.signature, Signature::Ordered);
-        waits.then_some(self.wait_until).flatten()
-    }
-
-    /// Our key has signed, or cannot.
-    pub(crate) fn signed(
-        mut self: Box<Self>,
-        shared: &mut Shared,
-        now: Instant,
-        result: Result<Authentication, SignatureError>,
-    ) -> Step {
-        self.signature = Signature::Came(result);
-        self.go_on(shared, now)
-    }
-
-    /// The status of a certificate may be known now, or the time for it is over.
-    pub(crate) fn go_on(mut self: Box<Self>, shared: &mut Shared, now: Instant) -> Step {
-        if matches!(self.signature, Signature::Ordered) {
-            return Step::to(Slot::HalfOpen(self));
-        }
-        match self.waiting.take() {
-            Some((path, payloads)) => self.authenticate(shared, now, path, &payloads),
-            None => Step::to(Slot::HalfOpen(self)),
         }
     }
 

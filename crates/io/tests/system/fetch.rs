@@ -16,7 +16,8 @@ fn server(answer: impl Fn(&[u8]) -> Vec<u8> + Send + 'static) -> String {
             let whole = |request: &[u8]| {
                 let head = request.windows(4).position(|w| w == b"\r\n\r\n")? + 4;
                 let text = String::from_utf8_lossy(&request[..head]).to_lowercase();
-                let length = text.split("content-length: ").nth(1).and_then(|t| t.split("\r\n").next()?.parse().ok());
+                let length =
+                    text.split("content-length: ").nth(1).and_then(|t| t.split("\r\n").next()?.parse().ok());
                 (request.len() >= head + length.unwrap_or(0)).then_some(())
             };
             while whole(&request).is_none() {
@@ -80,7 +81,9 @@ fn more_than_go_at_once_all_come_and_failures_say_why() {
     let missing = server(|_| b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n".to_vec());
     let nonsense = server(|_| b"SMTP\r\n\r\n".to_vec());
     let loops = server(|_| b"HTTP/1.1 302 Found\r\nlocation: /\r\ncontent-length: 0\r\n\r\n".to_vec());
-    let tls = server(|_| b"HTTP/1.1 302 Found\r\nlocation: https://127.0.0.1/\r\ncontent-length: 0\r\n\r\n".to_vec());
+    let tls = server(|_| {
+        b"HTTP/1.1 302 Found\r\nlocation: https://127.0.0.1/\r\ncontent-length: 0\r\n\r\n".to_vec()
+    });
     let closed = "http://127.0.0.1:1/";
     let huge = server(|_| ok(&vec![7; usize::try_from(MOST).expect("small") + 1]));
     let unreachable = [&missing, &nonsense, &loops, &tls, closed, "ftp://127.0.0.1/", "no URL"];

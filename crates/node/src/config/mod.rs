@@ -1,5 +1,6 @@
 //! Configuration: what may be written ([`file`], [`sleep`]) and what it means ([`resolve`]).
 
+mod credentials;
 pub mod file;
 mod findings;
 mod peers;
