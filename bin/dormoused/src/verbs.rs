@@ -344,6 +344,7 @@ impl Daemon {
             ("plane.too_big", plane.too_big),
             ("plane.unsent", plane.unsent),
             ("plane.unsealed", plane.unsealed),
+            ("plane.isolated", plane.isolated),
             ("plane.discards", plane.discards),
         ]
         .into_iter()

@@ -7,10 +7,12 @@ use core::net::IpAddr;
 
 use dormouse_crypto::cert::Identity;
 use dormouse_keying::SaId;
+use dormouse_sansio::Instant;
 use dormouse_wire::ike::TsRange;
 
 use crate::admission::Refusal;
 use crate::config::{Connection, Unique};
+use crate::limits::{CREATE_CHILD_BURST, CREATE_CHILD_EVERY};
 
 /// An identity as one connection knows it.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -36,6 +38,8 @@ pub(crate) struct Callers {
     present: BTreeMap<SaId, Present>,
     /// Inner hosts by who is reached there, and how many CHILD SAs lead to it.
     hosts: BTreeMap<IpAddr, (Caller, usize)>,
+    /// When each caller's CREATE_CHILD_SA requests would have been answered at the pace of the long run.
+    paces: BTreeMap<Caller, Instant>,
 }
 
 impl Callers {
@@ -51,6 +55,7 @@ impl Callers {
             });
             if !left {
                 self.sas.remove(&old.caller);
+                self.paces.remove(&old.caller);
             }
         }
         if let Some(present) = now {
@@ -81,7 +86,8 @@ impl Callers {
         let caller = Caller { connection: conn.name.clone(), peer: peer.clone() };
         let others = || self.of(&caller, true).filter(|(id, _)| Some(*id) != replaces);
         let sessions = match conn.policy.unique {
-            Unique::Replace => return Ok(()),
+            // Those that are replaced stay for a moment, and are bounded as well.
+            Unique::Replace => others().count().saturating_sub(conn.policy.sessions.max(2) - 1),
             // From the same address it is the same device, which authenticates anew or has lost its state.
             Unique::Keep if full => others().filter(|(_, p)| p.from != from).count(),
             Unique::Keep => others().count(),
@@ -91,6 +97,16 @@ impl Callers {
             return Ok(());
         }
         Err(Refusal::Sessions { identity: peer.clone(), sessions: others().count() })
+    }
+
+    /// Whether a request of a caller to make or rekey an SA is answered, or comes too soon after many others of its.
+    pub(crate) fn may_create(&mut self, caller: &Caller, now: Instant) -> bool {
+        let pace = self.paces.get(caller).copied().unwrap_or(now).max(now) + CREATE_CHILD_EVERY;
+        let may = pace <= now + CREATE_CHILD_EVERY * CREATE_CHILD_BURST;
+        if may {
+            self.paces.insert(caller.clone(), pace);
+        }
+        may
     }
 
     /// The first of the inner hosts that another caller is reached at already.
@@ -127,4 +143,53 @@ impl Callers {
 fn hosts(ranges: &[TsRange]) -> impl Iterator<Item = IpAddr> {
     let hosts: BTreeSet<IpAddr> = ranges.iter().filter(|r| r.start == r.end).map(|r| r.start).collect();
     hosts.into_iter()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn caller(name: &str) -> Caller {
+        Caller { connection: "office".into(), peer: name.parse().unwrap() }
+    }
+
+    #[test]
+    fn one_callers_requests_are_answered_at_a_pace_and_do_not_slow_another() {
+        let (mut callers, mut now) = (Callers::default(), Instant::ZERO);
+        let (a, b) = (caller("a"), caller("b"));
+        let at_once = (0..1_000).filter(|_| callers.may_create(&a, now)).count();
+        assert_eq!(at_once, CREATE_CHILD_BURST as usize);
+        assert!(callers.may_create(&b, now));
+        now = now + CREATE_CHILD_EVERY * 3;
+        assert_eq!((0..1_000).filter(|_| callers.may_create(&a, now)).count(), 3);
+    }
+
+    #[test]
+    fn a_host_is_one_callers_until_its_last_tunnel_is_gone() {
+        let host = |last: u8| TsRange {
+            protocol: 0,
+            start_port: 0,
+            end_port: u16::MAX,
+            start: IpAddr::from([10, 0, 0, last]),
+            end: IpAddr::from([10, 0, 0, last]),
+        };
+        let wide = TsRange { end: IpAddr::from([10, 0, 0, 9]), ..host(1) };
+        let mut callers = Callers::default();
+        let (a, b) = (caller("a"), caller("b"));
+        callers.claim(&a, &[host(2)]);
+        callers.claim(&a, &[host(2), wide]);
+        assert_eq!(callers.held_by_another(&b, &[host(3), host(2)]), Some(host(2).start));
+        assert_eq!(callers.held_by_another(&a, &[host(2)]), None);
+        assert_eq!(callers.held_by_another(&b, &[wide]), None, "a site gives way to the hosts in it");
+        callers.disclaim(&a, &[host(2)]);
+        assert!(callers.held_by_another(&b, &[host(2)]).is_some());
+        callers.disclaim(&a, &[host(2), wide]);
+        assert_eq!(callers.held_by_another(&b, &[host(2)]), None);
+        let elsewhere = Caller { connection: "guests".into(), ..a.clone() };
+        callers.claim(&a, &[host(2)]);
+        assert!(
+            callers.held_by_another(&elsewhere, &[host(2)]).is_some(),
+            "the same name in another connection"
+        );
+    }
 }

@@ -60,6 +60,11 @@ pub const CONFIG_ENTRIES_MAX: usize = 64;
 /// Longest DNS domain taken from a configuration payload, in bytes.
 pub const DOMAIN_MAX: usize = 255;
 
+/// One identity may have CREATE_CHILD_SA requests answered so often, in the long run: each may cost a key agreement.
+pub const CREATE_CHILD_EVERY: Duration = Duration::from_millis(250);
+/// As many as this at once: a site with many CHILD SAs rekeys all of them in one minute.
+pub const CREATE_CHILD_BURST: u32 = 128;
+
 /// Longest ticket that is opened or kept, in bytes. Ours stay below 1 kB; libreswan's are 856 bytes.
 pub const TICKET_MAX: usize = 4_096;
 /// Ticket keys that are kept after their successor took over. With daily rotation tickets live up to a week.

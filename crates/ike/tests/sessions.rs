@@ -24,18 +24,6 @@ fn initial_contact_clears_what_a_crash_left() {
 }
 
 #[test]
-fn without_initial_contact_both_live() {
-    let mut client = client_psk();
-    client.initial_contact = false;
-    let mut pair = Pair::new(client, gateway_psk(), 2);
-    pair.up();
-    pair.connect();
-    pair.settle();
-    assert_eq!((pair.gateway.endpoint.len(), pair.gateway.children.len()), (2, 2));
-    pair.assert_agree();
-}
-
-#[test]
 fn reauthentication_makes_before_it_breaks() {
     let mut client = client_psk();
     client.reauthenticate = Some(Duration::from_secs(3_600));

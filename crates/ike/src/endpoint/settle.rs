@@ -124,8 +124,7 @@ impl Endpoint {
                 self.touched.insert(id);
             }
             Action::Delete(id) => {
-                let Some(caller) = self.served(id) else { return };
-                let live = self.of_caller(&caller, true);
+                let live = self.served(id).map(|caller| self.of_caller(&caller, true)).unwrap_or_default();
                 let asleep = |id| self.established(id).is_some_and(|ike| ike.dormancy.is_asleep());
                 if live.into_iter().any(asleep) {
                     // An answer that was under way when its device announced its sleep has made it.
@@ -171,8 +170,8 @@ impl Endpoint {
     }
 
     /// What the other sessions of an identity come to, now that it has authenticated fully; `alone`: it says that it has no other.
-    /// "[...] the recipient MAY use this information to delete any other IKE SAs it has to the same authenticated identity" (RFC
-    /// 7296 section 2.4): not where several devices share it.
+    /// RFC 7296 section 2.4 lets the recipient of INITIAL_CONTACT delete the others without a word; not where several devices share
+    /// the identity.
     fn make_unique(&mut self, now: Instant, by: SaId, alone: bool) {
         let Some(caller) = self.served(by) else { return };
         let unique = self.established(by).map(|ike| ike.core.link.conn.policy.unique);
@@ -227,6 +226,7 @@ impl Endpoint {
     }
 
     /// Make before break (RFC 7296 section 2.8.3): a new SA beside the old one, which is deleted when the new one is up.
+    /// "The initiator SHOULD delete the old IKE SA within a reasonable time of the new Auth exchange." (RFC 4478 section 2)
     fn reauthenticate(&mut self, now: Instant, old: SaId) {
         // A gateway never does it: it could not reach a client behind a NAT, and would prove itself first to whoever answers.
         let Some(ike) = self.established(old).filter(|ike| ike.core.client) else { return };

@@ -29,6 +29,11 @@ impl IkeSa {
         now: Instant,
         view: View<'_>,
     ) -> Answer {
+        if let Some(caller) = self.caller()
+            && !shared.callers.may_create(&caller, now)
+        {
+            return Answer::refuse(Kind::CreateChild, NotifyType::TemporaryFailure);
+        }
         let for_ike = view.sa().and_then(|p| p.first()).is_some_and(|p| p.protocol == ProtocolId::Ike);
         if for_ike {
             return self.answer_rekey_ike(shared, now, view);

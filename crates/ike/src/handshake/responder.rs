@@ -203,7 +203,10 @@ impl Endpoint {
                     && proposal::permits(&c.ike_proposals, &content.suite)
             });
             match conn {
-                Some(conn) => Ok((conn.clone(), content)),
+                Some(conn) => {
+                    self.room_to_resume(conn, &content, path).map_err(refused)?;
+                    Ok((conn.clone(), content))
+                }
                 None => Err(refused(format!("connection {} does not take it any more", content.connection))),
             }
         });
@@ -221,6 +224,14 @@ impl Endpoint {
                 Err(refusal)
             }
         }
+    }
+
+    /// Whether the identity may have the session that the ticket brings back beside those that it has.
+    fn room_to_resume(&self, conn: &Connection, ticket: &TicketContent, path: Path) -> Result<(), String> {
+        let peer = auth::identity(&ticket.id_i).map_err(|e| e.to_string())?;
+        let old = [ticket.spi_r, ticket.spi_i].iter().find_map(|spi| self.shared.by_spi.get(spi)).copied();
+        let room = self.shared.callers.room(conn, &peer, path.remote.ip(), old, false);
+        room.map_err(|why| why.to_string())
     }
 
     fn open_ticket(&self, now: Instant, ticket: &[u8]) -> Result<TicketContent, String> {

@@ -1,4 +1,5 @@
 use super::*;
+use dormouse_sansio::{Entropy as _, Seeded};
 
 const OFFICE: [&str; 1] = ["10.0.0.0/24"];
 
@@ -151,4 +152,60 @@ fn what_was_written_down_is_restored_unless_it_no_longer_fits() {
     assert_eq!(f.acquire("a"), at(0, 9));
     assert_ne!(f.acquire("b"), at(0, 9));
     assert_eq!(v4(f.acquire("c")).octets()[1], 0);
+}
+
+fn pick(dice: &mut Seeded, of: usize) -> usize {
+    usize::try_from(dice.below(of as u64)).expect("below a usize")
+}
+
+/// Whatever comes and goes: no two identities that have a session, or packets waiting, hold one address.
+#[test]
+fn an_address_in_use_has_one_holder_whatever_happens() {
+    for seed in 0..200 {
+        let mut dice = Seeded::new(seed);
+        let mut f = Fixture::new(&["10.0.0.0/29", "10.0.0.4/32"]);
+        f.several = seed % 3 == 0;
+        // Who uses what: sessions, and devices that are away.
+        let mut used: Vec<((&str, u64), Ipv4Addr)> = Vec::new();
+        let (mut given, mut refused) = (0, 0);
+        for _ in 0..400 {
+            let (connection, who) = (["office", "guests"][usize::from(dice.below(2) == 1)], dice.below(5));
+            f.connection = connection;
+            f.from = nets(&[["10.0.0.0/29", "10.0.0.4/32"][usize::from(who == 4)]]);
+            match dice.below(5) {
+                0 | 1 => {
+                    let wish = Ipv4Addr::from(0x0a00_0000 + u32::try_from(dice.below(8)).expect("below 8"));
+                    let request = LeaseRequest { v6: false, ..both(&[wish.into()]) };
+                    match f.ask(&format!("p{who}"), &request).v4 {
+                        Some(address) => {
+                            given += 1;
+                            let other = used.iter().find(|(by, a)| *a == address && *by != (connection, who));
+                            assert_eq!(other, None, "seed {seed}: {address} went to {connection} p{who}");
+                            let own = used.iter().any(|(_, a)| *a == address);
+                            assert!(!(f.several && own), "seed {seed}: two devices have {address}");
+                            assert_eq!(
+                                who == 4,
+                                address.octets()[3] == 4,
+                                "seed {seed}: {address} is set aside"
+                            );
+                            used.push(((connection, who), address));
+                        }
+                        None => refused += 1,
+                    }
+                }
+                2 if !used.is_empty() => {
+                    let (by, address) = used[pick(&mut dice, used.len())];
+                    // Its device goes away, and something waits for it: the pin outlives the session.
+                    assert!(f.pool.pin(address.into()), "seed {seed}: {by:?} has {address}");
+                    f.pool.release(Addresses { v4: Some(address), v6: None });
+                }
+                _ if !used.is_empty() => {
+                    let (_, address) = used.swap_remove(pick(&mut dice, used.len()));
+                    f.pool.release(Addresses { v4: Some(address), v6: None });
+                }
+                _ => {}
+            }
+        }
+        assert!(given > 50 && refused > 10, "seed {seed}: {given} given, {refused} refused");
+    }
 }
