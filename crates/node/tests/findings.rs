@@ -1,6 +1,6 @@
 //! What `--check` and `doctor` find before it does harm, and what `remote.revocation` and `remote.crl` mean.
 
-use dormouse_ike::config::{RemoteAuth, RevocationMode};
+use dormouse_ike::config::{RemoteAuth, RevocationMode, RevocationPolicy};
 use dormouse_node::config::{ConfigError, Resolved, findings, parse, resolve};
 use dormouse_sansio::UnixTime;
 use rcgen::{
@@ -9,6 +9,7 @@ use rcgen::{
 };
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::Arc;
 
 /// 2026-06-01.
 const NOW: u64 = 1_780_272_000;
@@ -101,7 +102,7 @@ fn each_thing_is_found_at_its_key_and_nothing_is_found_where_all_is_well() {
 #[test]
 fn revocation_is_soft_unless_it_is_said_and_lists_are_files_or_http() {
     let files = files();
-    let policy = |remote: &str| {
+    let policy = |remote: &str| -> Result<Arc<RevocationPolicy>, ConfigError> {
         let resolved = read(&files, &certified("gw.test", remote))?;
         match &resolved.first().expect("one connection").ike.remote_auth {
             RemoteAuth::Cert { revocation, .. } => Ok(revocation.clone()),

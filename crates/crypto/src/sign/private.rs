@@ -224,7 +224,10 @@ impl SigningKey {
                 let signature = fixed.sign(&SystemRandom::new(), message);
                 Ok(signature.map_err(|_| SignatureError::Backend { scheme })?.as_ref().to_vec())
             }
-            Key::Elsewhere(signer) if self.schemes().contains(&scheme) => {
+            Key::Elsewhere(signer)
+                if self.schemes().contains(&scheme)
+                    && matches!(self.public.kind(), KeyKind::EcdsaP256 | KeyKind::EcdsaP384) =>
+            {
                 signer.sign(scheme, message).ok_or(SignatureError::Backend { scheme })
             }
             _ => Err(self.wrong_key(scheme)),
