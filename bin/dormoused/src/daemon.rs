@@ -258,7 +258,7 @@ impl Daemon {
                     }
                 }
                 FETCHED => {
-                    while let Some((id, content)) = self.fetcher.next() {
+                    while let Some((id, content)) = self.fetcher.take() {
                         self.host.node_mut().fetched(now, id, content);
                     }
                 }

@@ -56,7 +56,7 @@ impl Fetcher {
         Ok(Self { waiting: VecDeque::new(), running: 0, sender, receiver, bell, ringer })
     }
 
-    /// Fetches it, when its turn comes; [`Fetcher::next`] has what came of it.
+    /// Fetches it, when its turn comes; [`Fetcher::take`] has what came of it.
     pub fn fetch(&mut self, wanted: Wanted) {
         if self.waiting.len() < WAITING {
             self.waiting.push_back(wanted);
@@ -88,7 +88,7 @@ impl Fetcher {
     }
 
     /// The next answer, if one has come.
-    pub fn next(&mut self) -> Option<Fetched> {
+    pub fn take(&mut self) -> Option<Fetched> {
         let mut rung = [0; 64];
         let _ = self.bell.read(&mut rung);
         let (id, result) = self.receiver.try_recv().ok()?;

@@ -46,7 +46,7 @@ fn fetch(wanted: Vec<Wanted>) -> Vec<(u64, Result<Vec<u8>, String>)> {
     while done.len() < count {
         poller.wait(&mut ready, Some(Duration::from_secs(60))).expect("woken");
         assert!(!ready.is_empty(), "{} of {count} came", done.len());
-        while let Some(one) = fetcher.next() {
+        while let Some(one) = fetcher.take() {
             done.push(one);
         }
     }

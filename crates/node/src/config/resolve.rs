@@ -394,7 +394,7 @@ fn remote_auth(
                 authorities.extend(certificates(&key, path, read)?);
             }
             let trust = TrustStore::new(authorities).map_err(|e| ConfigError::new(&key, e))?;
-            let revocation = revocation(&remote, r, read)?;
+            let revocation = revocation(remote, r, read)?;
             let usage = if r.allow_server_auth { Usage::IkeOrServerAuth } else { Usage::Ike };
             Ok(ike::RemoteAuth::Cert {
                 trust: Arc::new(trust),
