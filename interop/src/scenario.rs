@@ -43,6 +43,8 @@ pub struct Scenario {
     pub their_settings: String,
     /// Seconds after which the NAT of network B forgets.
     pub nat_timeout: u32,
+    /// The gateway's outer address, as the initiator is told it.
+    pub outer: &'static str,
 }
 
 impl Default for Scenario {
@@ -56,6 +58,7 @@ impl Default for Scenario {
             their_child: String::new(),
             their_settings: String::new(),
             nat_timeout: 60,
+            outer: GATEWAY,
         }
     }
 }
@@ -116,9 +119,10 @@ impl Scenario {
         let local = self.their_auth("local", "device.test");
         let remote = self.their_auth("remote", "gateway.test");
         let conf = format!(
-            "connections {{ peer {{\n version = 2\n proposals = {ike}\n remote_addrs = {GATEWAY}\n vips = 0.0.0.0\n mobike = yes\n \
+            "connections {{ peer {{\n version = 2\n proposals = {ike}\n remote_addrs = {outer}\n vips = 0.0.0.0\n mobike = yes\n \
              fragmentation = yes\n {extra}\n {local}\n {remote}\n children {{ net {{\n remote_ts = 10.99.0.0/24\n esp_proposals = {esp}\n \
              {child}\n }} }}\n}} }}\nsecrets {{ ike-1 {{ secret = {SECRET} }} }}\n",
+            outer = self.outer,
             ike = self.ike,
             esp = self.esp,
             extra = self.theirs,
@@ -160,7 +164,7 @@ impl Scenario {
     fn toml(&self, role: &str, own: &str, peer: &str, pki: Option<&Pki>, child: &str) -> String {
         let mut toml = format!("[connection.peer]\nrole = \"{role}\"\n");
         if role == "client" {
-            let _ = writeln!(toml, "gateway = \"{GATEWAY}\"");
+            let _ = writeln!(toml, "gateway = \"{}\"", self.outer);
         }
         let (local, remote) = match pki {
             None => (format!("secret = \"{SECRET}\""), format!("secret = \"{SECRET}\"")),

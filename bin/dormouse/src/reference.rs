@@ -39,6 +39,7 @@ pub(crate) fn page() -> String {
         let default = connection.and_then(|c| c.pointer(&format!("/properties/{key}/default")));
         section(&mut out, root, &format!("connection.NAME.{key}"), definition(root, name), default);
     }
+    section(&mut out, root, "[connection.NAME.peers]", definition(root, "Peer"), None);
     out
 }
 

@@ -360,7 +360,7 @@ fn clock(unix: f64) -> String {
 mod tests {
     use super::*;
     use dormouse_control::{
-        DaemonStatus, DeadlineStatus, LastWake, Nat, Offload, Role, Rung, Session, Ticket,
+        DaemonStatus, DeadlineStatus, LastWake, Nat, Offload, Role, Session, Ticket, WakeRung,
     };
 
     #[test]
@@ -401,7 +401,7 @@ mod tests {
             addresses: vec!["10.9.0.2".into()],
             routes: vec!["0.0.0.0/0".into()],
             dns: vec!["10.9.0.1".into()],
-            last_wake: Some(LastWake { rung: Rung::Ticket, took_ms: 48 }),
+            last_wake: Some(LastWake { rung: WakeRung::Ticket, took_ms: 48 }),
             ike: Some(SaStatus {
                 suite: "aes256gcm16-prfsha384-x25519".into(),
                 age_seconds: 60.0,
@@ -443,7 +443,7 @@ mod tests {
                     addresses: vec!["10.9.0.3".into()],
                     path: "a -> b".into(),
                     stand_in: Some(dormouse_control::StandIn {
-                        asleep: Some(dormouse_control::Asleep {
+                        asleep: Some(dormouse_control::DeviceSleep {
                             since_seconds: 90.0,
                             until_seconds: 600.0,
                             packets: 2,

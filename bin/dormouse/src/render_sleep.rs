@@ -136,7 +136,7 @@ pub(crate) fn event(kind: &EventKind, style: Style) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use dormouse_control::{RadioStatus, Rung, SleepMode};
+    use dormouse_control::{RadioStatus, SleepMode, WakeRung};
 
     #[test]
     fn a_sleeper_reads_like_this() {
@@ -165,7 +165,7 @@ mod tests {
                 flow: Some("tcp 10.9.0.2:41000 -> 10.1.0.1:443".into()),
                 slept_seconds: 95.0,
                 took_ms: Some(812),
-                rung: Some(Rung::Held),
+                rung: Some(WakeRung::Held),
             }],
             called_off: 2,
             energy: EnergyStatus {

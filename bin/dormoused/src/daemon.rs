@@ -244,7 +244,7 @@ impl Daemon {
                     if self.timer.clear() {
                         self.host.set_wall_clock(now, unix_now());
                         self.host.handle_timeout(now);
-                        if !self.host.is_suspended() {
+                        if !self.host.node().is_suspended() {
                             self.names.handle_timeout(now);
                         }
                     }
@@ -289,7 +289,7 @@ impl Daemon {
                 Signal::Stop => self.stopping = true,
                 Signal::Reload => {
                     self.reload(now);
-                    self.host.network_changed(now);
+                    self.host.network_changed();
                 }
             }
         }
@@ -304,7 +304,7 @@ impl Daemon {
         }
         if changed {
             self.look_at_addresses(now);
-            self.host.network_changed(now);
+            self.host.network_changed();
         }
         Ok(())
     }
@@ -339,7 +339,7 @@ impl Daemon {
 
     /// When a name is asked for again; not while the radio sleeps.
     pub(crate) fn names_deadline(&self) -> Option<Deadline> {
-        self.names.deadline().filter(|_| !self.host.is_suspended())
+        self.names.deadline().filter(|_| !self.host.node().is_suspended())
     }
 
     fn names_found(&mut self, now: Instant) {
@@ -434,7 +434,7 @@ impl Daemon {
             Keep::Ticket { connection, bytes } => self.store.set_ticket(&connection, bytes.as_ref()),
             Keep::SpentTicket { record } => {
                 let node = self.host.node();
-                self.store.spend(&record, || node.spent_tickets())
+                self.store.spend(&record, || node.ike().spent_tickets())
             }
             Keep::TicketKeys { exported } => self.store.set_ticket_keys(&exported),
             Keep::Lease(change) => {

@@ -99,7 +99,7 @@ impl Daemon {
         }
         while let Ok(Some(error)) = socket.next_error() {
             tracing::debug!(?error, "ICMP");
-            plane.host.path_error(now, error.destination, too_big(error.kind));
+            plane.host.node_mut().path_error(now, error.destination, too_big(error.kind));
         }
         Ok(())
     }
@@ -109,7 +109,7 @@ impl Daemon {
         let Some(socket) = wires.carriers.raw.get(index) else { return Ok(()) };
         wires.rx.receive_raw(socket, &mut wires.tun, &mut plane)?;
         while let Ok(Some(error)) = socket.next_error() {
-            plane.host.path_error(now, error.destination, too_big(error.kind));
+            plane.host.node_mut().path_error(now, error.destination, too_big(error.kind));
         }
         Ok(())
     }

@@ -93,3 +93,55 @@ fn read(path: &Path, secret: bool) -> Result<Vec<u8>, String> {
     }
     std::fs::read(path).map_err(|e| format!("{name}: {e}"))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+    use std::os::unix::fs::PermissionsExt;
+
+    const CONNECTION: &str = "[connection.office]\nrole = \"client\"\ngateway = \"192.0.2.1\"\n[connection.office.local]\n\
+        id = \"device.test\"\nsecret = \"a secret of the test\"\n[connection.office.remote]\nid = \"gateway.test\"\n\
+        secret = \"a secret of the test\"\n[connection.office.child]\nremote = [\"10.0.0.0/8\"]\n";
+
+    /// What becomes of a configuration file with these permission bits.
+    fn loaded(name: &str, text: &str, mode: u32, more: &[&str]) -> Result<Loaded, String> {
+        let path = std::env::temp_dir().join(format!("dormoused-load-{}-{name}.toml", std::process::id()));
+        std::fs::write(&path, text).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
+        let file = path.to_string_lossy().into_owned();
+        let args = ["dormoused", "--config", &file].into_iter().chain(more.iter().copied());
+        let result = load(&Args::parse_from(args)).map_err(|e| format!("{e:#}"));
+        std::fs::remove_file(&path).unwrap();
+        result
+    }
+
+    #[test]
+    fn a_secret_that_others_can_read_is_refused_with_the_command_that_helps() {
+        let error = loaded("open", CONNECTION, 0o644, &[]).unwrap_err();
+        assert!(error.contains("chmod 600 /"), "{error}");
+        assert_eq!(loaded("closed", CONNECTION, 0o600, &[]).unwrap().connections.len(), 1);
+    }
+
+    #[test]
+    fn what_the_command_line_says_replaces_what_the_file_says() {
+        let text = format!("[daemon]\nlog = \"warn\"\n{CONNECTION}");
+        let more = ["--log", "debug", "--socket", "/tmp/s", "--state-dir", "/tmp/d"];
+        let daemon = loaded("flags", &text, 0o600, &more).unwrap().daemon;
+        assert_eq!((daemon.log.as_str(), daemon.socket.to_str()), ("debug", Some("/tmp/s")));
+        assert_eq!(daemon.state_dir.to_str(), Some("/tmp/d"));
+        assert_eq!(loaded("no-flags", &text, 0o600, &[]).unwrap().daemon.log, "warn");
+    }
+
+    #[test]
+    fn an_error_names_the_file_and_what_is_wrong_in_it() {
+        for (name, text, said) in [
+            ("empty", "", "no connection is configured"),
+            ("key", "[daemon]\nlogg = \"info\"\n", "logg"),
+            ("toml", "[daemon\n", "line 1"),
+        ] {
+            let error = loaded(name, text, 0o600, &[]).unwrap_err();
+            assert!(error.contains(said) && error.contains(&format!("{name}.toml")), "{error}");
+        }
+    }
+}

@@ -165,3 +165,28 @@ pub(crate) fn flow_name(flow: &Flow) -> String {
         _ => format!("{name} {} -> {}", flow.src, flow.dst),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_flow_is_named_by_protocol_and_ends_as_far_as_they_are_known() {
+        let flow = |protocol, src: &str, dst: &str, ports: Option<(u16, u16)>| Flow {
+            protocol,
+            src: src.parse().unwrap(),
+            dst: dst.parse().unwrap(),
+            src_port: ports.map(|p| p.0),
+            dst_port: ports.map(|p| p.1),
+        };
+        let tcp = flow(protocol::TCP, "fd00::2", "fd00::1", Some((41_000, 443)));
+        assert_eq!(flow_name(&tcp), "tcp [fd00::2]:41000 -> [fd00::1]:443");
+        let fragment = flow(protocol::UDP, "10.9.0.2", "10.1.0.1", None);
+        assert_eq!(flow_name(&fragment), "udp 10.9.0.2 -> 10.1.0.1");
+        assert_eq!(
+            flow_name(&flow(protocol::ICMP, "10.9.0.2", "10.1.0.1", None)),
+            "icmp 10.9.0.2 -> 10.1.0.1"
+        );
+        assert_eq!(flow_name(&flow(47, "10.9.0.2", "10.1.0.1", None)), "protocol 47 10.9.0.2 -> 10.1.0.1");
+    }
+}

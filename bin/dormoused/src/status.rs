@@ -1,10 +1,10 @@
 //! The node's state in the words of the control protocol. Owns the translation only.
 
 use dormouse_control as control;
-use dormouse_control::{ConnectionState, Rung, SaStatus, Ticket, Traffic};
+use dormouse_control::{ConnectionState, SaStatus, Ticket, Traffic, WakeRung};
 use dormouse_ike::Description;
 use dormouse_node::config::Resolved;
-use dormouse_node::ladder::{self, State};
+use dormouse_node::ladder::{Rung, State};
 use dormouse_node::{AbsentInfo, ChildInfo, ClientInfo, FailureKind, Node, Offer, SessionInfo, StandInInfo};
 use dormouse_sansio::{Deadline, Instant, UnixTime};
 
@@ -19,12 +19,12 @@ pub(crate) fn state(state: State) -> ConnectionState {
     }
 }
 
-pub(crate) fn rung(rung: ladder::Rung) -> Rung {
+pub(crate) fn rung(rung: Rung) -> WakeRung {
     match rung {
-        ladder::Rung::Held => Rung::Held,
-        ladder::Rung::Move => Rung::Mobike,
-        ladder::Rung::Resume => Rung::Ticket,
-        ladder::Rung::Full => Rung::Full,
+        Rung::Held => WakeRung::Held,
+        Rung::Move => WakeRung::Mobike,
+        Rung::Resume => WakeRung::Ticket,
+        Rung::Full => WakeRung::Full,
     }
 }
 
@@ -116,7 +116,7 @@ pub(crate) fn gateway(node: &Node, connections: &[Resolved], now: Instant) -> Op
     Some(control::Gateway {
         sessions: node.gateway_sessions(now).iter().map(session).collect(),
         absent: node.absent_devices().iter().map(absent).collect(),
-        half_open: node.half_open(),
+        half_open: node.ike().half_open(),
         pools: connections.iter().flat_map(|c| &c.pool).map(ToString::to_string).collect(),
     })
 }
@@ -124,7 +124,7 @@ pub(crate) fn gateway(node: &Node, connections: &[Resolved], now: Instant) -> Op
 fn stand_in(it: &StandInInfo, now: Instant) -> control::StandIn {
     let counters = &it.counters;
     control::StandIn {
-        asleep: it.asleep.map(|a| control::Asleep {
+        asleep: it.asleep.map(|a| control::DeviceSleep {
             since_seconds: (now - a.since).as_secs_f64(),
             until_seconds: (a.until - now).as_secs_f64(),
             packets: a.packets,
@@ -181,5 +181,26 @@ pub(crate) fn deadline(d: &Deadline, now: Instant) -> control::DeadlineStatus {
         why: d.why.into(),
         in_seconds: (d.at - now).as_secs_f64(),
         slack_seconds: d.slack.as_secs_f64(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_names_the_line_to_change_where_there_is_one() {
+        let offer = Offer { offered: vec!["aes128gcm16".into()], acceptable: vec!["aes256gcm16".into()] };
+        let change = |message: &str, kind| error("office", message, kind, &offer).change;
+        for (message, kind, key) in [
+            ("no ESP proposal chosen", FailureKind::Proposal, "connection.office.child.proposals"),
+            ("traffic selectors", FailureKind::Proposal, "connection.office.child.local or child.remote"),
+            ("no IKE proposal chosen", FailureKind::Proposal, "connection.office.ike.proposals"),
+        ] {
+            assert_eq!(change(message, kind).as_deref(), Some(key), "{message}");
+        }
+        assert_eq!(change("no answer", FailureKind::Timeout), None);
+        let said = error("office", "no IKE proposal chosen", FailureKind::Proposal, &offer);
+        assert_eq!((said.offered, said.acceptable), (offer.offered, offer.acceptable));
     }
 }

@@ -240,12 +240,12 @@ impl Daemon {
         self.verbs.reply(client, result);
     }
 
-    fn exercise(&mut self, now: Instant, name: &str, rung: control::Rung) -> Result<Reply, Error> {
+    fn exercise(&mut self, now: Instant, name: &str, rung: control::WakeRung) -> Result<Reply, Error> {
         let rung = match rung {
-            control::Rung::Held => Rung::Held,
-            control::Rung::Mobike => Rung::Move,
-            control::Rung::Ticket => Rung::Resume,
-            control::Rung::Full => Rung::Full,
+            control::WakeRung::Held => Rung::Held,
+            control::WakeRung::Mobike => Rung::Move,
+            control::WakeRung::Ticket => Rung::Resume,
+            control::WakeRung::Full => Rung::Full,
         };
         if self.host.node_mut().exercise(now, name, rung) {
             return Ok(Reply::Done);
@@ -313,7 +313,7 @@ impl Daemon {
                 listen: self.wires.carriers.udp.iter().map(|s| s.local_addr().to_string()).collect(),
                 resolver: self.machine.resolver_in_use.clone(),
                 config: self.config_path.clone(),
-                suspended: self.host.is_suspended(),
+                suspended: self.host.node().is_suspended(),
             },
             connections: self.host.node().client_infos(now).iter().map(connection).collect(),
             sleep,

@@ -1,6 +1,6 @@
 //! Events: what `watch` streams.
 
-use crate::{ConnectionState, Error, Rung, SleepMode};
+use crate::{ConnectionState, Error, SleepMode, WakeRung};
 use serde::{Deserialize, Serialize};
 
 /// Something that happened.
@@ -28,14 +28,14 @@ pub enum EventKind {
     /// The session is up.
     Up {
         /// How it came up.
-        rung: Rung,
+        rung: WakeRung,
         /// Milliseconds from the wake, or the first attempt.
         took_ms: u64,
     },
     /// A rung of the ladder failed; the next one is tried, or after the last a pause is made.
     RungFailed {
         /// The rung that succeeded.
-        rung: Rung,
+        rung: WakeRung,
         /// The reason.
         error: Error,
     },

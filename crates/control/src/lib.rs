@@ -34,9 +34,9 @@ pub use event::{Event, EventKind};
 pub use exit::ExitCode;
 pub use request::{Request, Verb};
 pub use response::{Denied, Outcome, Reply, Response};
-pub use rung::Rung;
+pub use rung::WakeRung;
 pub use sleep::{DecisionStatus, EnergyStatus, RadioStatus, SleepMode, SleepState, SleepStatus, WakeStatus};
-pub use standin::{AbsentDevice, Asleep, StandIn};
+pub use standin::{AbsentDevice, DeviceSleep, StandIn};
 pub use status::{
     Check, CheckOutcome, Connection, ConnectionState, DaemonStatus, DeadlineStatus, Gateway, LastError,
     LastWake, Nat, Offload, Role, SaStatus, Session, Stats, Status, Ticket, Traffic,

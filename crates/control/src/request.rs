@@ -1,6 +1,6 @@
 //! Requests: what the command line asks the daemon.
 
-use crate::{ConnectionState, Error, ErrorKind, MAX_REQUEST, Rung, SleepMode, VERSION};
+use crate::{ConnectionState, Error, ErrorKind, MAX_REQUEST, SleepMode, VERSION, WakeRung};
 use serde::{Deserialize, Serialize};
 
 /// One line from the command line to the daemon.
@@ -65,7 +65,7 @@ pub enum Verb {
         /// The name of the connection.
         connection: Option<String>,
         /// Which rung.
-        rung: Rung,
+        rung: WakeRung,
     },
     /// Change when the radio sleeps; at once. Answered [`crate::Reply::Done`]. With `mode: None` it is left as it is, and
     /// [`crate::Reply::Mode`] says what it is.

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 /// One way of getting a session back, cheapest first.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Rung {
+pub enum WakeRung {
     /// The SA was still held at both ends: no exchange.
     Held,
     /// The SA moved to a new address (MOBIKE).
@@ -16,7 +16,7 @@ pub enum Rung {
     Full,
 }
 
-impl Rung {
+impl WakeRung {
     /// The word for it.
     #[must_use]
     pub const fn name(self) -> &'static str {

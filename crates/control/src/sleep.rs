@@ -1,6 +1,6 @@
 //! The radio's sleep as `status` and `watch` report it. Times are in seconds; a missing field is not known.
 
-use crate::rung::Rung;
+use crate::rung::WakeRung;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -155,7 +155,7 @@ pub struct WakeStatus {
     pub took_ms: Option<u64>,
     /// How the session came back.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub rung: Option<Rung>,
+    pub rung: Option<WakeRung>,
 }
 
 /// Joules used and saved since the daemon's start.

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 pub struct StandIn {
     /// Its sleep; absent while it is awake.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub asleep: Option<Asleep>,
+    pub asleep: Option<DeviceSleep>,
     /// Packets that came for it while it slept, since it connected.
     pub handled: u64,
     /// Packets delivered when it woke.
@@ -24,7 +24,7 @@ pub struct StandIn {
 
 /// A device's sleep.
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
-pub struct Asleep {
+pub struct DeviceSleep {
     /// Since it began.
     pub since_seconds: f64,
     /// Until the device is given up.

@@ -1,6 +1,6 @@
 //! The state of a daemon as `status`, `stats` and `doctor` report it. Times are in seconds from now unless a name says otherwise.
 
-use crate::rung::Rung;
+use crate::rung::WakeRung;
 use serde::{Deserialize, Serialize};
 
 /// Everything as it stands.
@@ -92,7 +92,7 @@ impl ConnectionState {
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 pub struct LastWake {
     /// The rung that succeeded.
-    pub rung: Rung,
+    pub rung: WakeRung,
     /// Milliseconds from the wake, or the first attempt.
     pub took_ms: u64,
 }

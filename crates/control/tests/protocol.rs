@@ -2,7 +2,7 @@
 
 use dormouse_control::{
     ConnectionState, Error, ErrorKind, Event, EventKind, ExitCode, MAX_REQUEST, Reply, Request, Response,
-    Rung, SleepMode, SleepStatus, Status, VERSION, Verb, line,
+    SleepMode, SleepStatus, Status, VERSION, Verb, WakeRung, line,
 };
 
 #[test]
@@ -23,7 +23,7 @@ fn requests_have_one_shape() {
         "{\"version\":1,\"verb\":\"down\",\"connection\":\"office\",\"peer\":\"joe.example\"}\n"
     );
     assert_eq!(Request::parse(text.as_bytes()).unwrap().verb, remove);
-    let exercise = Verb::Exercise { connection: Some("office".into()), rung: Rung::Ticket };
+    let exercise = Verb::Exercise { connection: Some("office".into()), rung: WakeRung::Ticket };
     let text = line(&Request::new(exercise)).unwrap();
     let expected = "{\"version\":1,\"verb\":\"exercise\",\"connection\":\"office\",\"rung\":\"ticket\"}\n";
     assert_eq!(text, expected);
@@ -74,7 +74,7 @@ fn responses_round_trip() {
     let event = Event {
         at_unix: 1.5,
         connection: Some("office".into()),
-        kind: EventKind::Up { rung: Rung::Ticket, took_ms: 48 },
+        kind: EventKind::Up { rung: WakeRung::Ticket, took_ms: 48 },
     };
     for reply in [Reply::Done, status, Reply::Event(Box::new(event)), Reply::Doctor(Vec::new())] {
         let text = line(&Response::ok(reply.clone())).unwrap();

@@ -58,7 +58,7 @@ pub(crate) struct Child {
 pub(crate) struct Children {
     all: BTreeMap<ChildId, Child>,
     /// SPIs that the peer deleted before the answer that makes them has come.
-    early_deletes: Vec<u32>,
+    pub(crate) early_deletes: Vec<u32>,
 }
 
 impl Children {
@@ -106,15 +106,6 @@ impl Children {
         if self.early_deletes.len() < EARLY_DELETES_MAX {
             self.early_deletes.push(spi);
         }
-    }
-
-    /// Whether the peer has deleted already what is sent with `spi`.
-    pub(crate) fn was_deleted_early(&self, spi: u32) -> bool {
-        self.early_deletes.contains(&spi)
-    }
-
-    pub(crate) fn forget_early_deletes(&mut self) {
-        self.early_deletes.clear();
     }
 
     /// The peer has replaced `id` and will delete it.

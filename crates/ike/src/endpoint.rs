@@ -222,7 +222,7 @@ impl Endpoint {
     /// delete its stored ticket" (RFC 5723 section 6.2).
     /// "[...] SHOULD send a Delete payload" (RFC 7296 section 2.4): not for an SA that shall be resumed.
     pub fn leave(&mut self, now: Instant, sa: SaId) -> bool {
-        let resumable = self.established(sa).is_some_and(|ike| ike.upkeep.had_ticket() && ike.is_live());
+        let resumable = self.established(sa).is_some_and(|ike| ike.upkeep.had_ticket && ike.is_live());
         if resumable { self.forget(now, sa) } else { self.close(now, sa) }
     }
 

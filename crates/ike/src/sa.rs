@@ -127,7 +127,7 @@ impl IkeSa {
 
     /// Where transport mode begins and ends on this SA.
     pub(crate) fn ends(&self) -> Ends {
-        Ends::of(&self.core.link.path, self.mobility.nat())
+        Ends::of(&self.core.link.path, self.mobility.nat)
     }
 
     /// How ESP of this SA travels.
@@ -147,11 +147,11 @@ impl IkeSa {
             Stage::Live(_) => Stage::Closing { reason, until },
         };
         self.remove_children(shared);
-        if let Some(rival) = self.rekeying.take_rival() {
+        if let Some(rival) = self.rekeying.rival.take() {
             // It must not take over either; the peer may use it already.
             shared.actions.push_back(Action::Delete(rival.heir));
         }
-        self.tasks.clear();
+        self.tasks.queue.clear();
         self.tasks.add_first(DeleteIke, now);
         self.pump(shared, now);
     }
@@ -202,7 +202,7 @@ impl IkeSa {
         self.core.requests.flights().for_each(|flight| flight.exchange.abandon(shared));
         shared.by_spi.remove(&self.core.link.local_spi());
         shared.sleepers.remove(self.core.link.id);
-        if let Some(rival) = self.rekeying.take_rival() {
+        if let Some(rival) = self.rekeying.rival.take() {
             // Our own rekeying dies with the SA; the peer's survives (RFC 7296 section 2.25.2).
             shared.actions.push_back(Action::Delete(rival.heir));
         }
@@ -228,7 +228,7 @@ impl IkeSa {
         self.upkeep.inherit(upkeep);
         self.dormancy.inherit(dormancy);
         self.tasks.inherit(tasks, core.requests.flights().map(|flight| &flight.exchange), now);
-        if self.upkeep.is_probing() {
+        if self.upkeep.probe.is_some() {
             self.tasks.add_first(Liveness::urgent(), now);
         }
         if self.renews_tickets() {

@@ -81,6 +81,19 @@ fn an_unknown_payload_is_skipped_unless_it_is_critical() {
 }
 
 #[test]
+fn a_routability_cookie_is_copied_if_its_length_is_allowed_and_a_protocol_error_otherwise() {
+    for (len, allowed) in [(7, false), (8, true), (64, true), (65, false)] {
+        let mut pair = Pair::psk(len as u64);
+        let (a, b) = pair.up();
+        let cookie = notify(NotifyType::Cookie2, &vec![7; len]);
+        let answer = ask(&mut pair, a, ExchangeType::Informational, std::slice::from_ref(&cookie));
+        let expected = if allowed { cookie } else { notify(NotifyType::InvalidSyntax, &[]) };
+        assert_eq!(answer, Some(vec![expected]), "{len} octets");
+        assert_eq!(pair.gateway.endpoint.path(b).is_some(), allowed, "{len} octets: the SA");
+    }
+}
+
+#[test]
 fn an_answer_with_an_unknown_critical_payload_is_rejected() {
     let mut pair = Pair::psk(2);
     let sas = pair.up();

@@ -12,7 +12,6 @@ use socket2::{Domain, SockAddr, Socket, Type};
 use std::collections::{BTreeMap, VecDeque};
 use std::fs::File;
 use std::io::{self, Read, Write};
-use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
@@ -382,11 +381,7 @@ fn clear_stale(path: &Path) -> Result<(), Error> {
     }
 }
 
-impl AsFd for ControlServer {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.poller.as_fd()
-    }
-}
+crate::as_fd!(ControlServer, poller);
 
 impl Drop for ControlServer {
     fn drop(&mut self) {

@@ -14,7 +14,9 @@
 
 use std::io::{self, IoSlice};
 
-use crate::checksum::Checksum;
+use dormouse_wire::ip::checksum::Sum;
+
+use crate::checksum;
 use crate::tun::{MAX_PACKET, Offloads, Tun, Vnet};
 
 /// Super-packets that can wait or grow at a time.
@@ -323,17 +325,17 @@ fn same_headers(buf: &[u8], a: &Layout, b: &Layout) -> bool {
     ip && (a.udp || (same(t + 8, t + 12) && same(t + 14, t + 16) && same(t + 20, a.headers)))
 }
 
-fn pseudo_header(buf: &[u8], p: &Layout, len: usize) -> Checksum {
+fn pseudo_header(buf: &[u8], p: &Layout, len: usize) -> Sum {
     let addresses = if p.v6 { p.bytes(buf, 8, 40) } else { p.bytes(buf, 12, 20) };
     let protocol = if p.udp { UDP } else { TCP };
-    Checksum::default().add(addresses).add_u16(protocol.into()).add_u16(len as u16)
+    Sum::default().add_bytes(addresses).add_u16(protocol.into()).add_u16(len as u16)
 }
 
 /// "Tunnel mode TCP checksums MUST be verified." (RFC 3948 section 3.1.2)
 fn checksum_valid(buf: &[u8], p: &Layout) -> bool {
     let transport = p.bytes(buf, p.transport, p.len);
-    (p.v6 || Checksum::default().add(p.bytes(buf, 0, 20)).fold() == 0xffff)
-        && pseudo_header(buf, p, transport.len()).add(transport).fold() == 0xffff
+    (p.v6 || Sum::default().add_bytes(p.bytes(buf, 0, 20)).fold() == 0xffff)
+        && checksum::add(pseudo_header(buf, p, transport.len()), transport).fold() == 0xffff
 }
 
 /// Makes the first packet's headers those of the super-packet, and says so to the kernel.
@@ -345,8 +347,8 @@ fn finish_headers(headers: &mut [u8], growing: &Growing) -> Vnet {
     } else {
         headers[2..4].copy_from_slice(&(growing.total as u16).to_be_bytes());
         headers[10..12].fill(0);
-        let checksum = Checksum::default().add(&headers[..20]).finish();
-        headers[10..12].copy_from_slice(&checksum);
+        let checksum = Sum::default().add_bytes(&headers[..20]).finish();
+        headers[10..12].copy_from_slice(&checksum.to_be_bytes());
     }
     let csum_offset = if p.udp { 6 } else { 16 };
     if p.udp {
@@ -568,12 +570,12 @@ mod tests {
     /// Makes the checksums of an IPv4 TCP packet right again.
     fn repair(packet: &mut [u8]) {
         packet[10..12].fill(0);
-        let checksum = Checksum::default().add(&packet[..20]).finish();
-        packet[10..12].copy_from_slice(&checksum);
+        let checksum = Sum::default().add_bytes(&packet[..20]).finish();
+        packet[10..12].copy_from_slice(&checksum.to_be_bytes());
         packet[36..38].fill(0);
         let len = packet.len() as u16 - 20;
-        let checksum =
-            Checksum::default().add(&packet[12..20]).add_u16(6).add_u16(len).add(&packet[20..]).finish();
-        packet[36..38].copy_from_slice(&checksum);
+        let pseudo = Sum::default().add_bytes(&packet[12..20]).add_u16(6).add_u16(len);
+        let checksum = pseudo.add_bytes(&packet[20..]).finish();
+        packet[36..38].copy_from_slice(&checksum.to_be_bytes());
     }
 }

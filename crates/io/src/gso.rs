@@ -6,8 +6,9 @@
 //! the IP header off (transport mode), and continue in the next send where 64 KiB of ciphertext end.
 
 use dormouse_sansio::packet::InnerPacket;
+use dormouse_wire::ip::checksum::Sum;
 
-use crate::checksum::Checksum;
+use crate::checksum;
 use crate::tun::Vnet;
 
 const TCP: u8 = 6;
@@ -48,20 +49,23 @@ pub struct SuperPacket<'a> {
 #[derive(Clone, Copy, Default, Debug)]
 struct Common {
     /// The IPv4 header but for its length, identification and checksum.
-    ip: Checksum,
+    ip: Sum,
     /// The pseudo-header but for the length.
-    pseudo: Checksum,
+    pseudo: Sum,
 }
 
 impl Common {
     fn of(bytes: &[u8], v6: bool, kind: Kind, transport: usize) -> Option<Self> {
         let protocol = if kind == Kind::Tcp { TCP } else { UDP };
         let addresses = if v6 { bytes.get(8..40) } else { bytes.get(12..20) }?;
-        let pseudo = Checksum::default().add(addresses).add_u16(protocol.into());
+        let pseudo = Sum::default().add_bytes(addresses).add_u16(protocol.into());
         let ip = if v6 {
-            Checksum::default()
+            Sum::default()
         } else {
-            Checksum::default().add(bytes.get(..2)?).add(bytes.get(6..10)?).add(bytes.get(12..transport)?)
+            Sum::default()
+                .add_bytes(bytes.get(..2)?)
+                .add_bytes(bytes.get(6..10)?)
+                .add_bytes(bytes.get(12..transport)?)
         };
         Some(Self { ip, pseudo })
     }
@@ -235,12 +239,8 @@ impl<'a> SuperPacket<'a> {
             6
         };
         transport.get_mut(checksum_at..checksum_at + 2)?.fill(0);
-        let mut checksum = self.common.pseudo.add_u16((len - self.transport) as u16).add(transport).finish();
-        if self.kind == Kind::Udp && checksum == [0; 2] {
-            checksum = [0xff; 2];
-        }
-        transport.get_mut(checksum_at..checksum_at + 2)?.copy_from_slice(&checksum);
-        Some(())
+        let pseudo = self.common.pseudo.add_u16((len - self.transport) as u16);
+        put_checksum(transport, checksum_at, checksum::add(pseudo, transport), self.kind == Kind::Udp)
     }
 
     fn finish_ip(&self, index: usize, len: usize, ip: &mut [u8]) -> Option<()> {
@@ -252,21 +252,24 @@ impl<'a> SuperPacket<'a> {
         let field = ip.get_mut(4..6)?.first_chunk_mut::<2>()?;
         let id = u16::from_be_bytes(*field).wrapping_add(index as u16);
         *field = id.to_be_bytes();
-        let checksum = self.common.ip.add_u16(len as u16).add_u16(id).finish();
-        ip.get_mut(10..12)?.copy_from_slice(&checksum);
-        Some(())
+        let checksum = self.common.ip.add_u16(len as u16).add_u16(id);
+        put_checksum(ip, 10, checksum, false)
     }
 }
 
 /// Computes the checksum that the kernel left open (`VIRTIO_NET_HDR_F_NEEDS_CSUM`): the field holds the pseudo-header's sum.
 fn complete_checksum(bytes: &mut [u8], start: usize, offset: usize) -> Option<()> {
     let covered = bytes.get_mut(start..)?;
-    let mut checksum = Checksum::default().add(covered).finish();
-    // RFC 768: a UDP checksum of zero means none.
-    if offset == 6 && checksum == [0; 2] {
-        checksum = [0xff; 2];
-    }
-    covered.get_mut(offset..offset + 2)?.copy_from_slice(&checksum);
+    put_checksum(covered, offset, checksum::add(Sum::default(), covered), offset == 6)
+}
+
+/// Writes the checksum over what was added. RFC 768: a UDP checksum of zero means none.
+fn put_checksum(bytes: &mut [u8], at: usize, sum: Sum, udp: bool) -> Option<()> {
+    let checksum = match sum.finish() {
+        0 if udp => 0xffff,
+        sum => sum,
+    };
+    bytes.get_mut(at..at + 2)?.copy_from_slice(&checksum.to_be_bytes());
     Some(())
 }
 

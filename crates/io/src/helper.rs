@@ -100,11 +100,43 @@ impl Helper {
     }
 }
 
-impl AsFd for Helper {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.socket.as_fd()
-    }
+crate::as_fd!(Helper, socket);
+
+/// What the daemon's ends of the guards have in common.
+macro_rules! guard {
+    ($reply:ty, $error:ident) => {
+        impl Guard {
+            /// Its process id.
+            #[must_use]
+            pub fn pid(&self) -> u32 {
+                self.0.pid()
+            }
+
+            /// The next answer, if one has come. Never waits.
+            ///
+            /// # Errors
+            /// If the guard is gone or talks nonsense: take it out of the poller.
+            #[expect(
+                clippy::should_implement_trait,
+                reason = "the convention of the I/O parts: `next` never blocks and may fail"
+            )]
+            pub fn next(&mut self) -> Result<Option<$reply>, $error> {
+                self.0.next().map_err($error::Guard)
+            }
+
+            /// Waits for the next answer: at the start and at the end, when nothing else is to be done.
+            ///
+            /// # Errors
+            /// As [`Guard::next`].
+            pub fn wait(&mut self) -> Result<$reply, $error> {
+                self.0.wait().map_err($error::Guard)
+            }
+        }
+
+        crate::as_fd!(Guard, 0);
+    };
 }
+pub(crate) use guard;
 
 impl Drop for Helper {
     fn drop(&mut self) {

@@ -41,6 +41,18 @@
 //! [`control::ControlServer`], TUN, UDP and raw sockets, each with [`netlink::set_mark`]; [`netlink::Ledger::remove_stale`];
 //! [`resolver::Guard`]; [`privileges::drop_to`]; [`state::StateDir`] and [`store::Database`]; [`notify::ready`].
 
+/// A type is waited for by the descriptor of this field of it, or of a field's field.
+macro_rules! as_fd {
+    ($type:ty, $($field:tt)+) => {
+        impl std::os::fd::AsFd for $type {
+            fn as_fd(&self) -> std::os::fd::BorrowedFd<'_> {
+                std::os::fd::AsFd::as_fd(&self $(.$field)+)
+            }
+        }
+    };
+}
+use as_fd;
+
 pub mod batch;
 pub mod capture;
 mod checksum;

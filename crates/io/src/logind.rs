@@ -12,7 +12,6 @@ use crate::dbus;
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use std::future::poll_fn;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
 use std::pin::Pin;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -109,11 +108,7 @@ impl Watch {
     }
 }
 
-impl AsFd for Watch {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.shared.bell.as_fd()
-    }
-}
+crate::as_fd!(Watch, shared bell);
 
 impl Drop for Watch {
     fn drop(&mut self) {

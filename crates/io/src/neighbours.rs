@@ -12,7 +12,6 @@ use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::IpAddr;
-use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 
 /// Changes to one order: a line of it is far below what a socket takes.
@@ -97,11 +96,7 @@ impl Guard {
     }
 }
 
-impl AsFd for Guard {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.helper.as_fd()
-    }
-}
+crate::as_fd!(Guard, helper);
 
 /// The guard itself: obeys the orders that come in on standard input until it ends, then removes every entry.
 ///

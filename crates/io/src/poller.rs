@@ -2,7 +2,7 @@
 
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::AsFd;
 use std::time::Duration;
 
 /// What a descriptor is watched for. Errors and hang-ups are always reported.
@@ -104,11 +104,7 @@ impl Poller {
     }
 }
 
-impl AsFd for Poller {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.0.as_fd()
-    }
-}
+crate::as_fd!(Poller, 0 0);
 
 #[cfg(test)]
 mod tests {

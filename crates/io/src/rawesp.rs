@@ -8,7 +8,7 @@ use std::fmt;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::ops::Range;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
+use std::os::fd::AsRawFd;
 
 use dormouse_sansio::packet::Received;
 use dormouse_sansio::{Carrier, Path};
@@ -155,17 +155,7 @@ fn never_fragment(socket: &Socket, level: i32, option: i32, value: i32) -> io::R
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-impl AsFd for RawEsp {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.socket.as_fd()
-    }
-}
-
-impl AsRawFd for RawEsp {
-    fn as_raw_fd(&self) -> RawFd {
-        self.socket.as_raw_fd()
-    }
-}
+crate::as_fd!(RawEsp, socket);
 
 impl fmt::Debug for RawEsp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -3,7 +3,6 @@
 use nix::sys::signal::{SigSet, Signal as Unix};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
 
 /// A signal that the daemon knows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -45,11 +44,7 @@ impl Signals {
     }
 }
 
-impl AsFd for Signals {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
-    }
-}
+crate::as_fd!(Signals, 0);
 
 #[cfg(test)]
 mod tests {

@@ -270,13 +270,14 @@ impl Log {
         Ok(())
     }
 
-    /// Makes everything appended so far durable. Costs nothing if nothing was.
+    /// Makes everything appended so far durable. Costs nothing if all of it is. After a failure the next call tries again.
     ///
     /// # Errors
     /// Naming the file.
     pub fn sync(&mut self) -> Result<(), Error> {
-        if std::mem::take(&mut self.dirty) {
+        if self.dirty {
             self.file.sync_data().map_err(failed(&self.directory.path(&self.name), "flush"))?;
+            self.dirty = false;
         }
         Ok(())
     }

@@ -4,7 +4,6 @@ use dormouse_sansio::{Deadline, Instant};
 use nix::sys::time::TimeSpec;
 use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFlags};
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
 /// A timer on `CLOCK_BOOTTIME`: a deadline that passes in suspend fires at once after it. (It does not wake a suspended
@@ -69,11 +68,7 @@ impl Timer {
     }
 }
 
-impl AsFd for Timer {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.fd.as_fd()
-    }
-}
+crate::as_fd!(Timer, fd);
 
 #[cfg(test)]
 mod tests {

@@ -8,7 +8,6 @@
 
 use std::fmt;
 use std::io::{self, IoSlice};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 
 use nix::sys::uio::writev;
 use tun_rs::{DeviceBuilder, SyncDevice};
@@ -182,17 +181,7 @@ fn named(options: &TunOptions, e: &io::Error) -> io::Error {
     io::Error::new(e.kind(), format!("opening the TUN interface {name}: {e}"))
 }
 
-impl AsFd for Tun {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.device.as_fd()
-    }
-}
-
-impl AsRawFd for Tun {
-    fn as_raw_fd(&self) -> RawFd {
-        self.device.as_raw_fd()
-    }
-}
+crate::as_fd!(Tun, device);
 
 impl fmt::Debug for Tun {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -9,7 +9,7 @@ use std::fmt;
 use std::io::{self, IoSliceMut};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6, UdpSocket};
 use std::ops::Range;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
+use std::os::fd::{AsRawFd, RawFd};
 
 use dormouse_sansio::{Carrier, Path};
 use nix::errno::Errno;
@@ -331,17 +331,7 @@ fn socket_addr(storage: &SockaddrStorage) -> Option<SocketAddr> {
     })
 }
 
-impl AsFd for Udp {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.socket.as_fd()
-    }
-}
-
-impl AsRawFd for Udp {
-    fn as_raw_fd(&self) -> RawFd {
-        self.socket.as_raw_fd()
-    }
-}
+crate::as_fd!(Udp, socket);
 
 impl fmt::Debug for Udp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -25,7 +25,7 @@ pub(crate) struct Client {
     ticket: Option<ClientTicket>,
     /// The ticket is of no use any more, and its removal was not announced.
     spent: bool,
-    /// What the last [`crate::Event::Configure`] said.
+    /// What the last [`crate::event::Order::Configure`] said.
     pub(crate) configured: Option<(AssignedConfig, Vec<ipnet::IpNet>, Option<IpAddr>)>,
     /// Addresses at which the gateway said that it can be reached too, and those at which it was.
     pub(crate) gateway_addresses: BTreeSet<IpAddr>,

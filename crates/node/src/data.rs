@@ -269,12 +269,6 @@ impl Node {
         configured.flat_map(|(assigned, ..)| assigned.addresses()).collect()
     }
 
-    /// Client connections, wanted or not.
-    #[must_use]
-    pub fn client_names(&self) -> Vec<String> {
-        self.connections.clients().map(|c| c.config.name.clone()).collect()
-    }
-
     /// Packets of every wanted client connection may be sent.
     #[must_use]
     pub fn flows(&self) -> bool {

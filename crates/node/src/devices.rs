@@ -6,7 +6,7 @@
 //! the stand-in.
 
 use crate::connections::ConnectionId;
-use crate::event::Event;
+use crate::event::{Event, Order};
 use crate::node::Node;
 use crate::sessions::{Session, Sessions, Who};
 use dormouse_ike::SleepFlags;
@@ -235,7 +235,7 @@ impl Devices {
         };
         let routes: Vec<IpNet> = routes.into_iter().filter(|r| !still(r)).collect();
         if !routes.is_empty() {
-            around.events.push_back(Event::PeerGone { routes });
+            around.events.push_back(Event::Order(Order::PeerGone { routes }));
         }
     }
 

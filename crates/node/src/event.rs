@@ -2,18 +2,62 @@
 
 use crate::devices::Kept;
 use crate::ladder::Rung;
+use crate::pool;
+use dormouse_crypto::Secret;
 use dormouse_ike::auth::SignOrder;
 use dormouse_ike::config_payload::AssignedConfig;
-use dormouse_ike::{LoadReport, SleepFlags};
+use dormouse_ike::{LoadReport, SleepVerdict};
 use dormouse_keying::SaId;
-use dormouse_sansio::Instant;
 use ipnet::IpNet;
 use std::net::IpAddr;
-use std::time::Duration;
 
 /// A fact for the driver. Events come in the order in which they must be applied.
 #[derive(Debug)]
 pub enum Event {
+    /// Something to do to the machine, for the driver of the host.
+    Order(Order),
+    /// Packets that were held can be sent now.
+    Flowing,
+    /// Client: these packets were sent under an SA that the gateway had lost. Hold them before all others, until
+    /// [`Event::Flowing`].
+    Resend {
+        /// Whole inner packets, oldest first.
+        packets: Vec<Vec<u8>>,
+    },
+    /// Client: the radio may go off now ([`crate::Node::suspend`]). Exactly one follows each
+    /// [`crate::Node::prepare_sleep`].
+    SleepReady {
+        /// The connection.
+        connection: String,
+        /// What the gateway does with the session meanwhile.
+        verdict: SleepVerdict,
+    },
+    /// Client: the gateway sent so many packets while the radio slept, and they are lost: the gap in the sequence numbers of the
+    /// first packet after a wake shows it. A gateway that keeps packets for a sleeping device leaves none.
+    Missed {
+        /// The connection.
+        connection: String,
+        /// How many.
+        packets: u64,
+    },
+    /// Client: the gateway's estimate of how long sessions take to come back, now and in the half hours to come. New with
+    /// each session and each announced sleep.
+    LoadReport(LoadReport),
+    /// Gateway: a device is back, and this is what was kept for it: seal and send it, in this order and in one burst, after what
+    /// [`crate::Node::poll_transmit`] gives (it may be what brings the session back).
+    Deliver {
+        /// What was kept.
+        packets: Vec<Kept>,
+    },
+    /// The state of a connection or session changed: for the log, for `watch` and for `wait`.
+    Changed(Change),
+}
+
+/// Something to do to the machine.
+#[derive(Debug)]
+pub enum Order {
+    /// Write this down. It must be durable before the next [`crate::host::Output::Datagram`] leaves.
+    Store(Store),
     /// Client: the tunnel carries these addresses, routes and name servers from now on. Comes again only if something changed.
     Configure {
         /// The connection.
@@ -34,7 +78,7 @@ pub enum Event {
     PeerRoutes {
         /// Prefixes of the client.
         routes: Vec<IpNet>,
-        /// As in [`Event::Configure`].
+        /// As in [`Order::Configure`].
         source: Option<IpAddr>,
     },
     /// Gateway: they no longer are.
@@ -42,137 +86,90 @@ pub enum Event {
         /// Prefixes of the client.
         routes: Vec<IpNet>,
     },
-    /// Packets that were held can be sent now.
-    Flowing,
-    /// Client: the gateway has told its addresses ([`crate::Node::gateway_addresses`]); tell the ways to them.
-    GatewayAddresses {
+    /// Look up the name of the connection's gateway.
+    Resolve {
         /// The connection.
         connection: String,
     },
-    /// Client: these packets were sent under an SA that the gateway had lost. Hold them before all others, until
-    /// [`Event::Flowing`].
-    Resend {
-        /// Whole inner packets, oldest first.
-        packets: Vec<Vec<u8>>,
-    },
-    /// Write the ticket where only its owner can read it; `None`: remove it.
-    Ticket {
+    /// The name of the connection's gateway is not needed any more.
+    ForgetName {
         /// The connection.
         connection: String,
-        /// The ticket with its secrets, encoded.
-        bytes: Option<dormouse_crypto::Secret>,
     },
-    /// Gateway: a ticket was used up. Append the record to the spent tickets *before* sending anything that
-    /// [`crate::Node::poll_transmit`] gives: then no crash lets a ticket be used twice.
-    TicketSpent {
-        /// The record.
-        record: Vec<u8>,
+    /// Find the ways to all gateways and report them by [`crate::host::Host::find_ways`], if they are known at once.
+    /// `fresh`: the network may be another one, so names that were looked up in vain are looked up again.
+    FindWays {
+        /// The network may be another one.
+        fresh: bool,
     },
-    /// Gateway: the ticket keys were rotated. Write them before a ticket under them leaves.
-    TicketKeys {
-        /// All keys that still open tickets, encoded.
-        exported: dormouse_crypto::Secret,
-    },
-    /// [`SignOrder::sign`] beside the loop, and hand the result to [`crate::Node::signed`].
+    /// Have this signed beside the loop ([`SignOrder::sign`]), and hand the result to [`crate::Node::signed`].
     Sign {
         /// What it is for.
         sa: SaId,
         /// What to sign.
         order: Box<SignOrder>,
     },
-    /// Fetch this and hand what came to [`crate::Node::fetched`].
+    /// Fetch this by HTTP, with bounds on size and time, and hand what came to [`crate::Node::fetched`]: with a body by POST, as
+    /// `application/ocsp-request`.
     Fetch {
         /// Names it there.
         id: u64,
         /// `http://...`
         url: String,
-        /// The question to an OCSP responder; `None`: a CRL.
+        /// The body.
         body: Option<Vec<u8>>,
     },
-    /// Write down who is revoked, for [`crate::Node::restore_revocations`].
+    /// Switch the radio, or look at it.
+    Radio(Radio),
+    /// Read the energy meter and report it by [`crate::host::Host::metered`].
+    ReadMeter,
+}
+
+/// What must outlive the process.
+#[derive(Debug)]
+pub enum Store {
+    /// Client: the ticket of a connection, where only its owner can read it; `None`: remove it.
+    Ticket {
+        /// The connection.
+        connection: String,
+        /// The ticket with its secrets, encoded.
+        bytes: Option<Secret>,
+    },
+    /// Gateway: a ticket was used up. Append the record to the log of spent tickets.
+    SpentTicket {
+        /// The record.
+        record: Vec<u8>,
+    },
+    /// Gateway: the ticket keys were rotated.
+    TicketKeys {
+        /// All keys that still open tickets, encoded.
+        exported: Secret,
+    },
+    /// Gateway: an inner address was leased or given up.
+    Lease(pool::Change),
+    /// Who is revoked, by a source of this name, for [`crate::Node::restore_revocations`].
     Revocations {
-        /// Its name: the next one of this name replaces it.
+        /// The name: the next one of this name replaces it.
         name: String,
         /// The content.
         content: Vec<u8>,
     },
-    /// Client: the radio may go off now ([`crate::Node::suspend`]). Exactly one follows each
-    /// [`crate::Node::prepare_sleep`].
-    SleepReady {
-        /// The connection.
-        connection: String,
-        /// What the gateway does with the session meanwhile.
-        verdict: SleepVerdict,
-    },
-    /// Client: the gateway sent so many packets while the radio slept, and they are lost: the gap in the sequence numbers of the
-    /// first packet after a wake shows it. A gateway that keeps packets for a sleeping device leaves none.
-    Missed {
-        /// The connection.
-        connection: String,
-        /// How many.
-        packets: u64,
-    },
-    /// Client: the gateway's estimate of how long sessions take to come back, now and in the half hours to come. New with
-    /// each session and each announced sleep.
-    LoadReport {
-        /// The connection.
-        connection: String,
-        /// The estimate and its forecast.
-        report: LoadReport,
-    },
-    /// Gateway: a client's device goes to sleep. Until [`Event::PeerAwake`], or until its session ends, it hears nothing:
-    /// [`crate::Node::is_peer_asleep`] says so of its children.
-    PeerSleeps {
-        /// Its session.
-        sa: SaId,
-        /// Who.
-        peer: String,
-        /// Prefixes that lead to it.
-        routes: Vec<IpNet>,
-        /// When the session ends if it does not wake before. A session that was not held ends soon after.
-        until: Instant,
-        /// Whether the session is held; if not, the device comes back by ticket, with a new session.
-        held: bool,
-        /// What it was granted besides.
-        flags: SleepFlags,
-        /// How long it said that it may sleep; `None`: it does not know.
-        expect: Option<Duration>,
-    },
-    /// Gateway: the device has woken up, in the same session.
-    PeerAwake {
-        /// Its session.
-        sa: SaId,
-        /// Who.
-        peer: String,
-        /// Prefixes that lead to it.
-        routes: Vec<IpNet>,
-    },
-    /// Gateway: a device is back, and this is what was kept for it: seal and send it, in this order and in one burst, after what
-    /// [`crate::Node::poll_transmit`] gives (it may be what brings the session back).
-    Deliver {
-        /// What was kept.
-        packets: Vec<Kept>,
-    },
-    /// The state of a connection or session changed: for the log, for `watch` and for `wait`.
-    Changed(Change),
+    /// Gateway: what was learned about load and latency.
+    LoadHistory(Vec<u8>),
+    /// Device: what the sleeper has learned.
+    SleepHistory(Vec<u8>),
 }
 
-/// What a gateway does with the session of a device that has announced a sleep.
+/// An order to the radio. Answered by [`crate::host::Host::radio_off`], [`crate::host::Host::radio_on`] or
+/// [`crate::host::Host::radio_failed`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum SleepVerdict {
-    /// It holds the session for so long, counted from the announcement: after a shorter sleep no exchange is needed.
-    Held {
-        /// Until then, by this end's clock.
-        until: Instant,
-        /// What it does meanwhile.
-        flags: SleepFlags,
-    },
-    /// It lets the session go: the next wake begins with the ticket.
-    Released,
-    /// No answer in time.
-    Unanswered,
-    /// It does not know the dormancy extension, or there is no session to announce a sleep on.
-    Unsupported,
+pub enum Radio {
+    /// Off.
+    Off,
+    /// On.
+    On,
+    /// Say [`crate::host::Host::radio_on`] if it is on: the user or another program may have switched it.
+    Look,
 }
 
 /// Something that people want to know.

@@ -29,9 +29,9 @@ mod tunnels;
 
 pub use data::Train;
 pub use devices::{AbsentInfo, Kept, StandInInfo};
-pub use dormouse_ike::{LoadReport, SleepFlags};
+pub use dormouse_ike::{LoadReport, SleepFlags, SleepVerdict};
 pub use dormouse_standin::{DeviceId, Limits, Verdict};
-pub use event::{Change, Event, FailureKind, Offer, SleepVerdict};
+pub use event::{Change, Event, FailureKind, Offer};
 pub use node::{Counters, Discard, Inbound, Node, Route};
 pub use sleep::ANNOUNCE;
 pub use snapshot::{ChildInfo, ClientInfo, SessionInfo};

@@ -18,7 +18,7 @@ use crate::config::Resolved;
 use crate::config::file::Role;
 use crate::connections::{Connection, ConnectionId, Connections};
 use crate::devices::Devices;
-use crate::event::{Change, Event, FailureKind, Offer};
+use crate::event::{Change, Event, FailureKind, Offer, Order, Store};
 use crate::ladder::{Action, Failure, Rung, State};
 use crate::sessions::{Session, Sessions, Who};
 use dormouse_esp::{Sad, Spis};
@@ -225,7 +225,7 @@ impl Node {
         client.set_ticket(None);
         let (held, attempt) = (client.sa.take(), client.attempt.take());
         let configured = client.configured.take().is_some();
-        self.events.push_back(Event::Ticket { connection: connection.into(), bytes: None });
+        self.order(Order::Store(Store::Ticket { connection: connection.into(), bytes: None }));
         if let Some(sa) = attempt {
             self.abandon(now, sa);
         }
@@ -234,7 +234,7 @@ impl Node {
             self.drain_ike(now);
         }
         if configured {
-            self.events.push_back(Event::Unconfigure { connection: connection.into() });
+            self.order(Order::Unconfigure { connection: connection.into() });
         }
         self.changed(Change::Down { connection: connection.into(), why: "by request".into() });
         true
@@ -253,33 +253,20 @@ impl Node {
         self.announce_flow();
     }
 
-    /// The daemon stops: the ticket stays for the next start, and so does the SA at the gateway if there is one.
-    pub fn leave(&mut self, now: Instant, connection: &str) {
-        let Some(client) = self.connections.client_named_mut(connection) else { return };
-        client.ladder.down();
-        client.resend.clear();
-        let (held, attempt) = (client.sa.take(), client.attempt.take());
-        if let Some(sa) = attempt {
-            self.abandon(now, sa);
+    /// The daemon stops: every session ends, in every role, without a word where a ticket brings it back.
+    pub fn leave(&mut self, now: Instant) {
+        for client in self.connections.clients_mut() {
+            client.ladder.down();
+            client.resend.clear();
+            client.sa = None;
+            if let Some(sa) = client.attempt.take() {
+                self.ike.forget(now, sa);
+            }
         }
-        if let Some(sa) = held {
-            self.ike.leave(now, sa);
-            self.drain_ike(now);
-        }
-    }
-
-    /// Ends every session, in every role: those that a ticket brings back without a word.
-    pub fn close_all(&mut self, now: Instant) {
         for sa in self.sessions.ike_sas() {
             self.ike.leave(now, sa);
         }
         self.drain_ike(now);
-    }
-
-    /// Every spent ticket that still counts, to rewrite the log of them.
-    #[must_use]
-    pub fn spent_tickets(&self) -> Vec<u8> {
-        self.ike.spent_tickets()
     }
 
     /// The radio goes to sleep: nothing is due until [`Node::resume`]. Better after [`Node::prepare_sleep`] and its
@@ -429,8 +416,12 @@ impl Node {
         self.events.push_back(event);
     }
 
+    pub(crate) fn order(&mut self, order: Order) {
+        self.push(Event::Order(order));
+    }
+
     pub(crate) fn changed(&mut self, change: Change) {
-        self.events.push_back(Event::Changed(change));
+        self.push(Event::Changed(change));
     }
 
     /// Carries out what the ladders want.
@@ -525,7 +516,7 @@ impl Node {
         // "[...] a client MUST NOT reuse a ticket" (RFC 5723 section 4.3.1): what was used goes, unless its successor came with the
         // same answer.
         for connection in self.connections.clients_mut().filter_map(Client::used_up) {
-            self.events.push_back(Event::Ticket { connection, bytes: None });
+            self.events.push_back(Event::Order(Order::Store(Store::Ticket { connection, bytes: None })));
         }
     }
 

@@ -2,7 +2,7 @@
 //! section 3.4), errors that come back from the path, and credentials that are renewed while sessions run. Owns neither the choice
 //! of an address (the ladder's) nor the way to it (the driver's).
 
-use crate::event::Event;
+use crate::event::Order;
 use crate::node::Node;
 use dormouse_crypto::sign::SignatureError;
 use dormouse_esp::pmtu::TooBig;
@@ -44,19 +44,19 @@ impl Node {
         self.drain_ike(now);
     }
 
-    /// What became of [`crate::Event::Sign`].
+    /// What became of [`crate::Order::Sign`].
     pub fn signed(&mut self, now: Instant, sa: SaId, result: Result<Authentication, SignatureError>) {
         self.ike.signed(now, sa, result);
         self.drain_ike(now);
     }
 
-    /// What became of [`crate::Event::Fetch`], or why there is nothing.
+    /// What became of [`crate::Order::Fetch`], or why there is nothing.
     pub fn fetched(&mut self, now: Instant, id: u64, content: Result<Vec<u8>, String>) {
         self.ike.fetched(now, id, content);
         self.drain_ike(now);
     }
 
-    /// What an earlier run has written down of [`crate::Event::Revocations`]. False if it is of no use.
+    /// What an earlier run has written down of [`crate::Store::Revocations`]. False if it is of no use.
     pub fn restore_revocations(&mut self, now: Instant, content: &[u8]) -> bool {
         self.ike.restore_revocations(now, content)
     }
@@ -80,7 +80,6 @@ impl Node {
         let in_use = self.sessions.get(Owner::Ike(sa)).map(|s| s.path.remote.ip());
         let Some(client) = self.client_of(Owner::Ike(sa)) else { return };
         client.gateway_addresses = addresses.into_iter().chain(in_use).collect();
-        let connection = client.config.name.clone();
-        self.push(Event::GatewayAddresses { connection });
+        self.order(Order::FindWays { fresh: false });
     }
 }

@@ -1,6 +1,6 @@
 //! What IKE reports, passed on to sessions and ladders, and outward as the node's own events. Owns no state.
 
-use crate::event::{Change, Event, FailureKind, Offer};
+use crate::event::{Change, Event, FailureKind, Offer, Order, Store};
 use crate::ladder::{Failure, State};
 use crate::node::Node;
 use crate::sessions::{Session, Who, prefixes};
@@ -23,12 +23,13 @@ impl Node {
             Ike::Child(change) => self.change_tunnels(now, change),
             Ike::Ticket { sa, ticket } => self.ticket(sa, *ticket),
             Ike::TicketSpent { record } => {
-                self.push(Event::TicketSpent { record: record.as_bytes().to_vec() })
+                let record = record.as_bytes().to_vec();
+                self.order(Order::Store(Store::SpentTicket { record }));
             }
-            Ike::TicketKeys { exported } => self.push(Event::TicketKeys { exported }),
-            Ike::Sign { sa, order } => self.push(Event::Sign { sa, order }),
-            Ike::Fetch { id, url, body } => self.push(Event::Fetch { id, url, body }),
-            Ike::Revocations { name, content } => self.push(Event::Revocations { name, content }),
+            Ike::TicketKeys { exported } => self.order(Order::Store(Store::TicketKeys { exported })),
+            Ike::Sign { sa, order } => self.order(Order::Sign { sa, order }),
+            Ike::Fetch { id, url, body } => self.order(Order::Fetch { id, url, body }),
+            Ike::Revocations { name, content } => self.order(Order::Store(Store::Revocations { name, content })),
             Ike::Failed { sa, error } => self.attempt_failed(now, sa, &error),
             Ike::PeerFailed { path, claimed, error } => {
                 let claimed = claimed.map(|c| c.to_string());
@@ -56,8 +57,8 @@ impl Node {
             Ike::Confirmed { sa } => self.confirmed(now, sa),
             Ike::SleepAnswered { sa, verdict } => self.sleep_answered(sa, verdict),
             Ike::LoadReport { sa, report } => self.load_report(sa, *report),
-            Ike::PeerSleeps { sa, until, held, flags, expect, marks } => {
-                self.peer_sleeps(sa, until, held, flags, expect, marks);
+            Ike::PeerSleeps { sa, until, held: _, flags, expect, marks } => {
+                self.peer_sleeps(sa, marks);
                 if let Some((devices, session)) = self.devices.as_mut().zip(self.sessions.get(Owner::Ike(sa)))
                 {
                     devices.sleeps(now, session, until, flags, expect);
@@ -116,7 +117,7 @@ impl Node {
         let Some(client) = self.connections.client_mut(session.connection) else {
             let routes = session.add_routes(tunnel.selectors.remote());
             if !routes.is_empty() {
-                self.push(Event::PeerRoutes { routes, source });
+                self.order(Order::PeerRoutes { routes, source });
             }
             return self.with_devices(|d, around| d.session_installed(now, owner, around));
         };
@@ -137,7 +138,7 @@ impl Node {
             let connection = client.config.name.clone();
             client.configured = Some(wanted.clone());
             let (assigned, routes, source) = wanted;
-            self.push(Event::Configure { connection, assigned, routes, source });
+            self.order(Order::Configure { connection, assigned, routes, source });
         }
         self.announce_success(now);
     }
@@ -146,7 +147,7 @@ impl Node {
     /// back.
     #[must_use]
     pub fn routes_due(&self) -> bool {
-        self.events.iter().any(|e| matches!(e, Event::PeerRoutes { .. }))
+        self.events.iter().any(|e| matches!(e, Event::Order(Order::PeerRoutes { .. })))
     }
 
     /// libreswan looks for no NAT when it resumes, and its ESP then is in no UDP: behind a NAT its ticket would bring back a session
@@ -158,7 +159,7 @@ impl Node {
         let ticket = Some(ticket).filter(|t| t.dialect != Resumption::Libreswan || !behind_nat);
         let bytes = ticket.as_ref().map(dormouse_ike::ticket::ClientTicket::encode);
         client.set_ticket(ticket);
-        self.push(Event::Ticket { connection, bytes });
+        self.order(Order::Store(Store::Ticket { connection, bytes }));
     }
 
     fn probe_answered(&mut self, now: Instant, sa: SaId) {
@@ -197,7 +198,8 @@ impl Node {
         client.last_offer = offer.clone();
         if failure == Failure::TicketRefused {
             client.set_ticket(None);
-            self.events.push_back(Event::Ticket { connection: connection.clone(), bytes: None });
+            let gone = Store::Ticket { connection: connection.clone(), bytes: None };
+            self.events.push_back(Event::Order(Order::Store(gone)));
         }
         if let State::Climbing(rung) = client.ladder.state() {
             self.events.push_back(Event::Changed(Change::RungFailed { connection, rung, why, kind, offer }));
@@ -268,7 +270,7 @@ impl Node {
         // A newer session of the same peer may have the same addresses.
         let gone: Vec<IpNet> = session.routes.iter().filter(|r| !self.sessions.lead_to(r)).copied().collect();
         if !gone.is_empty() && !kept {
-            self.push(Event::PeerGone { routes: gone });
+            self.order(Order::PeerGone { routes: gone });
         }
         let connection = self.connections.name(session.connection).to_owned();
         self.changed(Change::PeerDown { connection, peer: session.peer, why: why.to_owned() });

@@ -2,10 +2,10 @@
 //! what the two ends' sessions remember of it; the exchange is IKE's, and when to sleep is the driver's.
 
 use crate::connections::ConnectionId;
-use crate::event::{Change, Event, SleepVerdict};
+use crate::event::{Change, Event};
 use crate::ladder::Granted;
 use crate::node::Node;
-use dormouse_ike::{LoadReport, Mark, SleepFlags, SleepVerdict as Ike, Sleeping};
+use dormouse_ike::{LoadReport, Mark, SleepFlags, SleepVerdict, Sleeping};
 use dormouse_keying::{ChildId, Owner, SaId};
 use dormouse_sansio::{Instant, Path};
 use std::time::Duration;
@@ -68,18 +68,12 @@ impl Node {
         self.push(Event::SleepReady { connection, verdict });
     }
 
-    pub(crate) fn sleep_answered(&mut self, sa: SaId, verdict: Ike) {
+    pub(crate) fn sleep_answered(&mut self, sa: SaId, verdict: SleepVerdict) {
         let owner = Owner::Ike(sa);
         if self.client_of(owner).is_none() {
             return;
         }
         let Some(id) = self.sessions.get(owner).map(|s| s.connection) else { return };
-        let verdict = match verdict {
-            Ike::Held { until, flags } => SleepVerdict::Held { until, flags },
-            Ike::Released => SleepVerdict::Released,
-            Ike::Unanswered => SleepVerdict::Unanswered,
-            Ike::Unsupported => SleepVerdict::Unsupported,
-        };
         self.sleep_ready(id, verdict);
     }
 
@@ -89,33 +83,24 @@ impl Node {
     }
 
     pub(crate) fn load_report(&mut self, sa: SaId, report: LoadReport) {
-        let Some(client) = self.client_of(Owner::Ike(sa)) else { return };
-        let connection = client.config.name.clone();
-        self.push(Event::LoadReport { connection, report });
+        if self.client_of(Owner::Ike(sa)).is_some() {
+            self.push(Event::LoadReport(report));
+        }
     }
 
     // ---- the gateway ----------------------------------------------------------------------------------------------
 
-    pub(crate) fn peer_sleeps(
-        &mut self,
-        sa: SaId,
-        until: Instant,
-        held: bool,
-        flags: SleepFlags,
-        expect: Option<Duration>,
-        marks: Vec<Mark>,
-    ) {
-        let Some(session) = self.sessions.get_mut(Owner::Ike(sa)) else { return };
-        session.asleep = Some(marks);
-        let (peer, routes) = (session.peer.clone(), session.routes.clone());
-        self.push(Event::PeerSleeps { sa, peer, routes, until, held, flags, expect });
+    pub(crate) fn peer_sleeps(&mut self, sa: SaId, marks: Vec<Mark>) {
+        if let Some(session) = self.sessions.get_mut(Owner::Ike(sa)) {
+            tracing::debug!(%sa, peer = session.peer, "sleeps");
+            session.asleep = Some(marks);
+        }
     }
 
     pub(crate) fn peer_awake(&mut self, sa: SaId) {
-        let Some(session) = self.sessions.get_mut(Owner::Ike(sa)) else { return };
-        if session.asleep.take().is_some() {
-            let (peer, routes) = (session.peer.clone(), session.routes.clone());
-            self.push(Event::PeerAwake { sa, peer, routes });
+        if let Some(session) = self.sessions.get_mut(Owner::Ike(sa)) {
+            tracing::debug!(%sa, peer = session.peer, "is awake");
+            session.asleep = None;
         }
     }
 

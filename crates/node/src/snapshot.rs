@@ -156,22 +156,10 @@ impl Node {
         }
     }
 
-    /// IKE SAs in all states, those that are being opened or deleted included.
+    /// The IKE endpoint, to look at.
     #[must_use]
-    pub fn ike_sas(&self) -> usize {
-        self.ike.len()
-    }
-
-    /// Handshakes that are half open.
-    #[must_use]
-    pub fn half_open(&self) -> usize {
-        self.ike.half_open()
-    }
-
-    /// Gateway: what was learned about latency and load, for the driver to store.
-    #[must_use]
-    pub fn load_history(&self) -> &dormouse_ike::load::LoadHistory {
-        self.ike.load_history()
+    pub fn ike(&self) -> &dormouse_ike::Endpoint {
+        &self.ike
     }
 
     /// Counters of the IKE endpoint.

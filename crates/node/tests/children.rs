@@ -2,6 +2,7 @@
 
 use dormouse_ike::config::EndpointConfig;
 use dormouse_node::config::{parse, resolve};
+use dormouse_node::host::Order;
 use dormouse_node::{Event, Node};
 use dormouse_sansio::{Carrier, Instant, Path, Seeded, UnixTime};
 
@@ -54,7 +55,7 @@ fn both_networks_lead_into_the_tunnel_of_each_session() {
             | carry(&mut gateway, &mut client, &mut at_gateway)
         {}
         let configured = at_client.iter().rev().find_map(|event| match event {
-            Event::Configure { routes, .. } => Some(routes),
+            Event::Order(Order::Configure { routes, .. }) => Some(routes),
             _ => None,
         });
         let mut routes: Vec<_> = configured.expect("it is up").iter().map(ToString::to_string).collect();

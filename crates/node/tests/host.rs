@@ -327,7 +327,7 @@ fn the_bound_on_lost_packets_holds_at_any_speed() {
         // Five packets are lost while the radio is off, ten minutes of the policy after the start.
         device.suspend(at(600.0), Reason::User);
         drive(&mut device, at(600.0));
-        while !device.is_suspended() {
+        while !device.node().is_suspended() {
             let due = device.poll_timeout().expect("the announcement ends");
             device.handle_timeout(due.at);
             drive(&mut device, due.at);

@@ -9,6 +9,7 @@ use dormouse_keying::{
     Beet, ChildId, ChildSa, Discard, Event as Told, Install, KeyManager, Mode, Owner, Protection, SaId,
     SpiSource,
 };
+use dormouse_node::host::Order;
 use dormouse_node::{Change, Event, Inbound, Node, Route};
 use dormouse_sansio::{Carrier, Class, Deadline, Instant, Path, Seeded, Transmit};
 use dormouse_wire::ike::TsRange;
@@ -211,8 +212,10 @@ impl World {
                 while let Some(event) = self.nodes[i].poll_event() {
                     match event {
                         Event::Changed(change) => self.changes.push(change),
-                        Event::PeerRoutes { routes, .. } => self.routes[i].extend(routes),
-                        Event::PeerGone { routes } => self.routes[i].retain(|r| !routes.contains(r)),
+                        Event::Order(Order::PeerRoutes { routes, .. }) => self.routes[i].extend(routes),
+                        Event::Order(Order::PeerGone { routes }) => {
+                            self.routes[i].retain(|r| !routes.contains(r));
+                        }
                         other => panic!("{other:?}"),
                     }
                 }

@@ -394,7 +394,7 @@ impl World {
     fn gateway_rests(&self) -> bool {
         let Some(node) = self.gateway().node() else { return true };
         let sessions = node.gateway_sessions(self.now());
-        if sessions.is_empty() { node.ike_sas() == 0 } else { sessions.iter().all(|s| s.asleep) }
+        if sessions.is_empty() { node.ike().is_empty() } else { sessions.iter().all(|s| s.asleep) }
     }
 
     fn weather(&mut self, loss: f64, duplication: f64, reordering: f64) {

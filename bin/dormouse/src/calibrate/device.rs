@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use dormouse_control::{ConnectionState, Error, ErrorKind, EventKind, Reply, Rung, SleepMode, Verb};
+use dormouse_control::{ConnectionState, Error, ErrorKind, EventKind, Reply, SleepMode, Verb, WakeRung};
 use dormouse_io::clock::BootClock;
 use dormouse_io::meter::{Grain, Meter, Reading, Source};
 use dormouse_io::radio::{PowerSave, Radio};
@@ -300,10 +300,10 @@ impl Session {
     /// Climbs a rung, and says how long it takes until the session is up again.
     fn exercise(&mut self, subject: Subject) -> Result<Duration, Failure> {
         let rung = match subject {
-            Subject::Held => Rung::Held,
-            Subject::Mobike => Rung::Mobike,
-            Subject::Ticket => Rung::Ticket,
-            Subject::Full => Rung::Full,
+            Subject::Held => WakeRung::Held,
+            Subject::Mobike => WakeRung::Mobike,
+            Subject::Ticket => WakeRung::Ticket,
+            Subject::Full => WakeRung::Full,
             Subject::RadioCycle => return Err(Failure::Here("the radio is no rung".into())),
         };
         self.forget_events()?;

@@ -12,6 +12,7 @@ use crate::handshake::Slot;
 use crate::handshake::initiator::Opening;
 use crate::keys::Spis;
 use crate::sa::stage::Stage;
+use crate::sa::upkeep::Reauthentication;
 use dormouse_keying::SaId;
 
 impl Endpoint {
@@ -106,7 +107,7 @@ impl Endpoint {
             Action::HeirChosen(heir) => {
                 let old = self.slots.iter().find_map(|(&id, slot)| match slot {
                     Slot::Established(ike) => {
-                        ike.rekeying.rival().is_some_and(|rival| rival.heir == heir).then_some(id)
+                        ike.rekeying.rival.as_ref().is_some_and(|rival| rival.heir == heir).then_some(id)
                     }
                     _ => None,
                 });
@@ -152,7 +153,8 @@ impl Endpoint {
             Action::Release(id) => self.end(id, CloseReason::Released),
             Action::Sleeps(id) => {
                 let Some(caller) = self.served(id) else { return };
-                let rival = self.established(id).and_then(|ike| ike.rekeying.rival()).map(|rival| rival.heir);
+                let rival =
+                    self.established(id).and_then(|ike| ike.rekeying.rival.as_ref()).map(|rival| rival.heir);
                 self.end_left(&caller, rival);
             }
             Action::Reauthenticate(old) => self.reauthenticate(now, old),
@@ -233,7 +235,7 @@ impl Endpoint {
         let (conn, path) = (ike.core.link.conn.clone(), ike.core.link.path);
         let id = self.shared.new_sa();
         if let Some(ike) = self.established(old) {
-            ike.upkeep.set_reauthenticated_by(id);
+            ike.upkeep.reauthentication = Reauthentication::By(id);
         }
         let opening = Opening::connect(&mut self.shared, now, id, conn, path, Some(old));
         self.open(now, id, opening);

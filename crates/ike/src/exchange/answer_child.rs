@@ -86,7 +86,7 @@ impl IkeSa {
 
     /// Whether an answer may come that makes a CHILD SA which the peer has already.
     pub(crate) fn creating_child(&self) -> bool {
-        self.core.requests.flights().any(|flight| flight.exchange.creates_child())
+        self.core.requests.flights().any(|flight| matches!(flight.exchange, Exchange::CreateChild(_)))
     }
 
     fn create_child(

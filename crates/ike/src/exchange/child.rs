@@ -37,7 +37,7 @@ pub(crate) enum Aim {
 /// See the module's text.
 #[derive(Debug)]
 pub(crate) struct CreateChild {
-    aim: Aim,
+    pub(super) aim: Aim,
     /// How often the peer had no time for it.
     refusals: u32,
     /// The group that the peer asked for, and those that it has seen.
@@ -76,10 +76,6 @@ impl CreateChild {
 
     pub(crate) fn rekey(old: ChildId) -> Self {
         Self::new(Aim::InPlaceOf(old), 0)
-    }
-
-    pub(crate) const fn aim(&self) -> Aim {
-        self.aim
     }
 
     const fn replaces(&self) -> Option<ChildId> {
@@ -172,7 +168,7 @@ impl Run for CreateChild {
         let lost = sent.lost(view.nonce().unwrap_or_default());
         let accepted = sent.accepted(sa, shared, now, old.filter(|_| !lost), lost, view);
         if !sa.creating_child() {
-            sa.children.forget_early_deletes();
+            sa.children.early_deletes.clear();
         }
         match (accepted, old) {
             (Ok(child), Some(old)) => {
@@ -256,7 +252,7 @@ impl Sent {
         view: View<'_>,
     ) -> Result<ChildId, NegotiationError> {
         let agreed = self.offer.accept(view)?;
-        if sa.children.was_deleted_early(agreed.spi_out) {
+        if sa.children.early_deletes.contains(&agreed.spi_out) {
             return Err(NegotiationError::Notified("a Delete of the same CHILD SA first".to_owned()));
         }
         let nonce = view.nonce().ok_or_else(|| malformed("no nonce"))?;

@@ -114,7 +114,7 @@ impl IkeSa {
 
     fn answer_delete_ike(&mut self, shared: &mut Shared) -> Answer {
         let mut answer = Answer::of(Kind::Delete, Vec::new());
-        if let Some(rival) = self.rekeying.take_rival() {
+        if let Some(rival) = self.rekeying.rival.take() {
             // RFC 7296 section 2.25.2: the peer's rekeying has won, and ours is forgotten.
             // "[...] it SHOULD reply as usual, and forget about its own rekeying request" (RFC 7296 section 2.25.2)
             shared.actions.push_back(Action::Inherit { from: self.core.id(), to: rival.heir });

@@ -5,6 +5,7 @@ use dormouse_sansio::{Instant, Path};
 use dormouse_wire::ike::NotifyType;
 
 use crate::event::CloseReason;
+use crate::exchange::routability::COOKIE2_LEN;
 use crate::payloads::View;
 use crate::sa::{Answer, Fate, IkeSa};
 use crate::shared::Shared;
@@ -19,6 +20,9 @@ impl IkeSa {
         id: u32,
         view: View<'_>,
     ) -> Answer {
+        if view.notify(NotifyType::Cookie2).is_some_and(|c| !COOKIE2_LEN.contains(&c.data.len())) {
+            return Answer::refuse(Kind::Informational, NotifyType::InvalidSyntax);
+        }
         let mut parts = Vec::from_iter(self.answer_delete(shared, view));
         if parts.iter().any(|part| part.fate != Fate::Lives) {
             return parts.swap_remove(0);

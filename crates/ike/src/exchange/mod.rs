@@ -117,7 +117,7 @@ impl Exchange {
         {
             *self = check.with_nat_detection().into();
         }
-        if matches!(self, Self::NatCheck(_)) && !sa.mobility.knows_how_seen() {
+        if matches!(self, Self::NatCheck(_)) && sa.mobility.seen_as.is_none() {
             *self = update::Update::new().into();
         }
         self.run_build(sa, shared, now)
@@ -133,7 +133,7 @@ impl Exchange {
     /// Whether both want the same, so that one of them is enough.
     pub(crate) fn has_aim_of(&self, other: &Self) -> bool {
         match (self, other) {
-            (Self::CreateChild(a), Self::CreateChild(b)) => a.aim() == b.aim(),
+            (Self::CreateChild(a), Self::CreateChild(b)) => a.aim == b.aim,
             (Self::DeleteChild(a), Self::DeleteChild(b)) => a == b,
             _ => core::mem::discriminant(self) == core::mem::discriminant(other),
         }
@@ -142,15 +142,6 @@ impl Exchange {
     /// Whether it needs the window for itself.
     pub(crate) fn runs_alone(&self) -> bool {
         matches!(self, Self::RekeyIke(_) | Self::DeleteIke(_) | Self::Update(_) | Self::Sleep(_))
-    }
-
-    /// Whether its answer may make a CHILD SA.
-    pub(crate) fn creates_child(&self) -> bool {
-        matches!(self, Self::CreateChild(_))
-    }
-
-    pub(crate) fn is_sleep(&self) -> bool {
-        matches!(self, Self::Sleep(_))
     }
 
     /// It is given up: gives back what it held.

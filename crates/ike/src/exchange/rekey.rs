@@ -151,7 +151,7 @@ impl Sent {
         }
         let our_lowest = self.nonce.as_slice().min(nr);
         let from = sa.core.id();
-        match sa.rekeying.take_rival() {
+        match sa.rekeying.rival.take() {
             Some(rival) if our_lowest < rival.lowest.as_slice() => {
                 shared.actions.push_back(Action::Delete(ours));
                 shared.actions.push_back(Action::Inherit { from, to: rival.heir });
@@ -195,7 +195,7 @@ impl IkeSa {
             fragmentation: self.core.link.fragmentation,
             stats: Stats::default(),
         };
-        let (mobike, nat) = (self.mobility.is_mobike(), self.mobility.nat());
+        let (mobike, nat) = (self.mobility.mobike, self.mobility.nat);
         let mobility = Mobility::new(&link.conn, mobike, nat, None, Vec::new());
         // "The new IKE SA MUST reset its message counters to 0." (RFC 7296 section 2.18)
         let birth = Birth {
@@ -206,7 +206,7 @@ impl IkeSa {
             client: self.core.client,
             assigned: self.core.assigned.clone(),
             mobility,
-            dormancy: self.dormancy.is_open(),
+            dormancy: self.dormancy.open,
             next_ids: (0, 0),
         };
         let mut sa = IkeSa::new(shared, now, birth);
@@ -216,7 +216,7 @@ impl IkeSa {
 
     /// Our rekeying came to nothing. If the peer's succeeded meanwhile, its successor takes over.
     pub(crate) fn rival_wins(&mut self, shared: &mut Shared, now: Instant) -> bool {
-        let Some(rival) = self.rekeying.take_rival() else { return false };
+        let Some(rival) = self.rekeying.rival.take() else { return false };
         shared.actions.push_back(Action::Inherit { from: self.core.id(), to: rival.heir });
         self.supersede(now);
         true
@@ -231,7 +231,7 @@ impl IkeSa {
             matches!(e, Exchange::CreateChild(_) | Exchange::DeleteChild(_) | Exchange::DeleteIke(_))
         };
         let busy_with_children = self.core.requests.flights().any(|flight| busy(&flight.exchange));
-        if !self.is_live() || busy_with_children || self.rekeying.rival().is_some() {
+        if !self.is_live() || busy_with_children || self.rekeying.rival.is_some() {
             return Answer::refuse(Kind::RekeyIke, NotifyType::TemporaryFailure);
         }
         match self.rekey_as_responder(shared, now, view) {
@@ -279,7 +279,7 @@ impl IkeSa {
         shared.actions.push_back(Action::Spawn(heir));
         if self.rekeying_ike() {
             let lowest = ni.min(nr.as_slice()).to_vec();
-            self.rekeying.set_rival(Rival { heir: id, lowest });
+            self.rekeying.rival = Some(Rival { heir: id, lowest });
         } else {
             shared.actions.push_back(Action::Inherit { from: self.core.id(), to: id });
             self.supersede(now);

@@ -1,6 +1,8 @@
 //! The return routability check (RFC 4555 section 3.7): the peer proves that it receives at its new address. Owns the request and
 //! the comparison; what follows from the proof is [`crate::sa::mobility`]'s.
 
+use core::ops::RangeInclusive;
+
 use dormouse_crypto::Secret;
 use dormouse_sansio::{Class, Instant, Path};
 use dormouse_wire::ike::NotifyType;
@@ -11,6 +13,10 @@ use crate::payloads::notify;
 use crate::sa::{Fate, IkeSa};
 use crate::shared::Shared;
 use crate::stats::Kind;
+
+/// "MUST be between 8 and 64 octets in length (inclusive), and MUST be chosen by the exchange initiator in a way that is
+/// unpredictable to the exchange responder" (RFC 4555 section 4.2.5)
+pub(super) const COOKIE2_LEN: RangeInclusive<usize> = 8..=64;
 
 /// See the module's text.
 #[derive(Debug)]
@@ -27,8 +33,6 @@ impl Routability {
 
 impl Run for Routability {
     fn build(&mut self, sa: &mut IkeSa, shared: &mut Shared, _: Instant) -> Option<Request> {
-        // "MUST be between 8 and 64 octets in length (inclusive), and MUST be chosen by the exchange initiator in a way that is
-        // unpredictable to the exchange responder" (RFC 4555 section 4.2.5)
         let mut cookie = vec![0; 16];
         shared.entropy.fill(&mut cookie);
         self.sent = Some((Secret::from(cookie.as_slice()), sa.core.link.path));

@@ -15,7 +15,7 @@ use super::{Exchange, Reply, Request, Run};
 use crate::action::Action;
 use crate::event::{Event, SleepVerdict};
 use crate::payloads::{View, notify};
-use crate::sa::dormancy::Asleep;
+use crate::sa::dormancy::{Asleep, State};
 use crate::sa::{Answer, Fate, IkeSa};
 use crate::shared::Shared;
 use crate::stats::Kind;
@@ -51,7 +51,7 @@ pub(crate) struct AnnounceSleep;
 impl Run for AnnounceSleep {
     fn build(&mut self, sa: &mut IkeSa, shared: &mut Shared, _: Instant) -> Option<Request> {
         let said = sa.dormancy.announcement()?.emit();
-        if !sa.dormancy.is_open() {
+        if !sa.dormancy.open {
             sa.sleep_settled(shared, SleepVerdict::Unsupported);
             return None;
         }
@@ -96,7 +96,7 @@ impl IkeSa {
         timeout: Duration,
     ) {
         self.upkeep_before_sleep(now, upkeep_horizon(said.expect, probably));
-        self.dormancy.begin_announcement(said, now + timeout);
+        self.dormancy.state = State::Announcing { said, until: now + timeout };
         self.enqueue(AnnounceSleep, now);
         self.pump(shared, now);
     }
@@ -130,7 +130,7 @@ impl IkeSa {
         now: Instant,
         view: View<'_>,
     ) -> Option<Answer> {
-        let takes = self.dormancy.is_open() && !self.core.client && self.is_live();
+        let takes = self.dormancy.open && !self.core.client && self.is_live();
         let said = view.notify(NotifyType::DormancySleeping).filter(|_| takes)?;
         let sa = self.core.id();
         let said = match Sleeping::parse(&said.data) {
@@ -145,7 +145,7 @@ impl IkeSa {
         let held = hold.is_some();
         let stay = hold.unwrap_or(RELEASE_LINGER);
         let asleep = Asleep::during(now, stay);
-        self.dormancy.set_asleep(asleep);
+        self.dormancy.state = State::Asleep(asleep);
         shared.actions.push_back(Action::Sleeps(sa));
         let verdict = match hold {
             Some(hold) => notify(NotifyType::DormancyHeld, Held { flags, hold }.emit()),
@@ -165,7 +165,7 @@ impl IkeSa {
             return None;
         }
         let wanted = expect.map_or(policy.longest, |e| e.saturating_add(e / 10).saturating_add(GRACE));
-        let ends = [self.rekeying.expires_at(), self.upkeep.reauthenticate_at()];
+        let ends = [self.rekeying.expire_at, self.upkeep.reauthenticate_at()];
         let ends = ends.into_iter().chain(self.children.iter().map(|c| c.expire_at)).flatten();
         let left = ends.map(|at| (at - now).saturating_sub(BEFORE_EXPIRY)).min().unwrap_or(Duration::MAX);
         let hold = Duration::from_secs(wanted.min(policy.longest).min(left).as_secs());

@@ -54,7 +54,7 @@ impl IkeSa {
     /// Whether this end is the client of resumption and wants a ticket.
     /// "All such Informational exchanges MUST be initiated by the client." (RFC 5723 section 4.1)
     pub(crate) fn renews_tickets(&self) -> bool {
-        self.core.client && self.core.link.conn.resumption != Resumption::Off && self.upkeep.had_ticket()
+        self.core.client && self.core.link.conn.resumption != Resumption::Off && self.upkeep.had_ticket
     }
 
     /// What belongs into the answer to a message with TICKET_REQUEST; `None` if it has none, or resumption is off here.
@@ -126,7 +126,7 @@ impl IkeSa {
     fn ticket_child(&self) -> Option<TicketChild> {
         let alive = |c: &&Child| matches!(c.busy, Busy::No | Busy::Rekeying) && c.mode == ChildMode::Tunnel;
         let child =
-            self.children.iter().filter(alive).find(|c| c.config == 0).filter(|_| self.dormancy.is_open())?;
+            self.children.iter().filter(alive).find(|c| c.config == 0).filter(|_| self.dormancy.open)?;
         let few = child.ts_local.len() <= CHILD_SELECTORS_MAX && child.ts_remote.len() <= CHILD_SELECTORS_MAX;
         let name = self.core.link.conn.children.first()?.name.clone();
         few.then(|| TicketChild {

@@ -442,7 +442,7 @@ impl Authenticating {
         sa.take_lifetime(shared, now, view);
         sa.take_ticket(shared, now, view);
         sa.take_load(shared, view);
-        sa.upkeep.set_predecessor(first.replaces);
+        sa.upkeep.predecessor = first.replaces;
         for config in 1..conn.children.len() {
             sa.enqueue(CreateChild::another(config), now);
         }
@@ -480,8 +480,8 @@ pub(crate) fn announce(shared: &mut Shared, sa: &IkeSa, resumed: bool, replaced:
         isolate: !core.client && core.link.conn.policy.isolate,
         initiator: core.link.initiator,
         resumed,
-        mobike: mobility.is_mobike(),
-        dormancy: dormancy.is_open(),
+        mobike: mobility.mobike,
+        dormancy: dormancy.open,
         confirmed: !matches!(stage, Stage::Tentative(_)),
         path,
         configuration: core.assigned.clone(),

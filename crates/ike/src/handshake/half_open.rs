@@ -553,11 +553,11 @@ pub(crate) fn answer_extensions(
     view: View<'_>,
 ) -> Vec<Payload> {
     let mut list = Vec::new();
-    if sa.mobility.is_mobike() {
+    if sa.mobility.mobike {
         // "Implementations that wish to use MOBIKE for a particular IKE_SA MUST include a MOBIKE_SUPPORTED notification in the
         // IKE_AUTH exchange" (RFC 4555 section 3.2)
         list.push(notify(NotifyType::MobikeSupported, []));
-        list.extend(payloads::told_addresses(sa.mobility.told()));
+        list.extend(payloads::told_addresses(&sa.mobility.told));
     }
     if shared.config.window > 1 {
         let window = shared.config.window.min(crate::window::MAX_WINDOW);
@@ -565,7 +565,7 @@ pub(crate) fn answer_extensions(
     }
     list.extend(sa.lifetime_payload(shared, now));
     list.extend(sa.answer_ticket_request(shared, now, view).into_iter().flatten());
-    if sa.dormancy.is_open() {
+    if sa.dormancy.open {
         list.push(vendor_id());
         list.push(shared.load_payload(now));
     }

@@ -35,7 +35,7 @@ impl Asleep {
 }
 
 #[derive(Debug)]
-enum State {
+pub(crate) enum State {
     /// Both ends are awake, as far as is known.
     Awake,
     /// This device is about to sleep, and says so until at most.
@@ -48,8 +48,8 @@ enum State {
 #[derive(Debug)]
 pub(crate) struct Dormancy {
     /// Both ends know the extension.
-    open: bool,
-    state: State,
+    pub(crate) open: bool,
+    pub(crate) state: State,
 }
 
 impl Dormancy {
@@ -61,10 +61,6 @@ impl Dormancy {
     pub(super) fn inherit(&mut self, old: &mut Self) {
         let Self { open: _, state } = old;
         self.state = std::mem::replace(state, State::Awake);
-    }
-
-    pub(crate) fn is_open(&self) -> bool {
-        self.open
     }
 
     /// Whether the peer sleeps.
@@ -92,14 +88,6 @@ impl Dormancy {
             State::Announcing { said, .. } => Some(said),
             State::Awake | State::Asleep(_) => None,
         }
-    }
-
-    pub(crate) fn begin_announcement(&mut self, said: Sleeping, until: Instant) {
-        self.state = State::Announcing { said, until };
-    }
-
-    pub(crate) fn set_asleep(&mut self, asleep: Asleep) {
-        self.state = State::Asleep(asleep);
     }
 
     /// Whether the peer slept until now.

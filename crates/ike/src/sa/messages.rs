@@ -221,7 +221,7 @@ impl IkeSa {
         }
         // RFC 4555 section 3.8: with MOBIKE, IKE messages do not move the mapping; UPDATE_SA_ADDRESSES and ESP do.
         // "The host not behind a NAT MUST NOT use these dynamic updates for IKEv2 packets" (RFC 4555 section 3.8)
-        if !self.mobility.is_mobike() && path != self.core.link.path {
+        if !self.mobility.mobike && path != self.core.link.path {
             self.observed_path(shared, now, path);
         }
     }

@@ -45,20 +45,20 @@ enum Esp {
 /// See the module's text.
 #[derive(Debug)]
 pub(crate) struct Mobility {
-    mobike: bool,
+    pub(crate) mobike: bool,
     /// What NAT detection last said about the path.
-    nat: natd::Detection,
+    pub(crate) nat: natd::Detection,
     /// The digest in which the peer last said where it sees us.
-    seen_as: Option<Vec<u8>>,
+    pub(crate) seen_as: Option<Vec<u8>>,
     keepalive: Keepalive,
     esp: Esp,
-    /// Our additional addresses, as the peer was told.
-    told: Vec<IpAddr>,
+    /// Our additional addresses, as the peer was told (RFC 4555 section 3.6).
+    pub(crate) told: Vec<IpAddr>,
     /// The id of the newest UPDATE_SA_ADDRESSES request that was obeyed, and of the newest list of additional addresses.
     newest_update: Option<u32>,
-    newest_addresses: Option<u32>,
+    pub(crate) newest_addresses: Option<u32>,
     /// How often an update met UNEXPECTED_NAT_DETECTED in a row.
-    unexpected_nats: u32,
+    pub(crate) unexpected_nats: u32,
 }
 
 impl Mobility {
@@ -99,14 +99,6 @@ impl Mobility {
         self.keepalive = keepalive.clone();
         self.told = std::mem::take(told);
         self.unexpected_nats = *unexpected_nats;
-    }
-
-    pub(crate) fn is_mobike(&self) -> bool {
-        self.mobike
-    }
-
-    pub(crate) fn nat(&self) -> natd::Detection {
-        self.nat
     }
 
     /// Whether the peer would follow us elsewhere; see [`crate::Endpoint::can_move`].
@@ -178,10 +170,6 @@ impl Mobility {
         moved
     }
 
-    pub(crate) fn knows_how_seen(&self) -> bool {
-        self.seen_as.is_some()
-    }
-
     /// An update met a NAT that is not allowed. Whether it is worth repeating.
     pub(crate) fn unexpected_nat(&mut self) -> bool {
         self.unexpected_nats += 1;
@@ -192,29 +180,11 @@ impl Mobility {
         again
     }
 
-    pub(crate) fn update_settled(&mut self) {
-        self.unexpected_nats = 0;
-    }
-
     // ---- addresses ----
-
-    /// Our additional addresses as announced to the peer (RFC 4555 section 3.6).
-    pub(crate) fn told(&self) -> &[IpAddr] {
-        &self.told
-    }
-
-    /// Whether request `id`, which updates the peer's path, is the newest of its kind.
-    pub(crate) fn is_newest_update(&mut self, id: u32) -> bool {
-        is_newest(&mut self.newest_update, id)
-    }
-
-    /// The same for its additional addresses.
-    pub(crate) fn are_newest_addresses(&mut self, id: u32) -> bool {
-        is_newest(&mut self.newest_addresses, id)
-    }
 }
 
-fn is_newest(newest: &mut Option<u32>, id: u32) -> bool {
+/// Whether request `id` is the newest of its kind.
+pub(crate) fn is_newest(newest: &mut Option<u32>, id: u32) -> bool {
     let newer = newest.is_none_or(|newest| newest < id);
     if newer {
         *newest = Some(id);
@@ -316,7 +286,7 @@ impl IkeSa {
             return false;
         }
         // "a normal response message (described below) is sent, but no other action is taken" (RFC 4555 section 3.5)
-        if !self.mobility.is_newest_update(id) {
+        if !is_newest(&mut self.mobility.newest_update, id) {
             return true;
         }
         let found = view.nat(self.core.link.spis, &path);

@@ -18,9 +18,9 @@ pub(crate) struct Rival {
 /// See the module's text. A successor has a life of its own, and inherits none of it.
 #[derive(Debug)]
 pub(crate) struct Rekeying {
-    rekey_at: Option<Instant>,
-    expire_at: Option<Instant>,
-    rival: Option<Rival>,
+    pub(crate) rekey_at: Option<Instant>,
+    pub(crate) expire_at: Option<Instant>,
+    pub(crate) rival: Option<Rival>,
 }
 
 impl Rekeying {
@@ -47,31 +47,6 @@ impl Rekeying {
     /// Whether rekeying is due: once.
     pub(crate) fn take_rekeying_due(&mut self, now: Instant) -> bool {
         take_due(&mut self.rekey_at, now)
-    }
-
-    /// The message ids run out.
-    pub(super) fn begin_at(&mut self, now: Instant) {
-        self.rekey_at = Some(now);
-    }
-
-    pub(crate) fn rekey_at(&self) -> Option<Instant> {
-        self.rekey_at
-    }
-
-    pub(crate) fn expires_at(&self) -> Option<Instant> {
-        self.expire_at
-    }
-
-    pub(crate) fn rival(&self) -> Option<&Rival> {
-        self.rival.as_ref()
-    }
-
-    pub(crate) fn set_rival(&mut self, rival: Rival) {
-        self.rival = Some(rival);
-    }
-
-    pub(crate) fn take_rival(&mut self) -> Option<Rival> {
-        self.rival.take()
     }
 }
 

@@ -19,7 +19,7 @@ const RETRY_FIRST: Duration = Duration::from_secs(1);
 const RETRIES_MAX: u32 = 12;
 
 #[derive(Debug)]
-struct Pending {
+pub(super) struct Pending {
     exchange: Exchange,
     not_before: Instant,
 }
@@ -27,7 +27,7 @@ struct Pending {
 /// See the module's text.
 #[derive(Debug, Default)]
 pub(crate) struct Tasks {
-    queue: VecDeque<Pending>,
+    pub(super) queue: VecDeque<Pending>,
 }
 
 impl Tasks {
@@ -56,15 +56,6 @@ impl Tasks {
         self.queue.retain(|p| !p.exchange.has_aim_of(exchange));
     }
 
-    /// Whether another CHILD SA is still to be asked for.
-    fn creates_child(&self) -> bool {
-        self.queue.iter().any(|p| p.exchange.creates_child())
-    }
-
-    pub(super) fn clear(&mut self) {
-        self.queue.clear();
-    }
-
     /// "Control messages that pertain to Child SAs MUST be sent under the protection of the IKE SA that generated them (or its
     /// successor if the IKE SA was rekeyed)." (RFC 7296 section 1.4)
     pub(super) fn inherit<'a>(
@@ -88,8 +79,9 @@ impl Tasks {
     /// device is awake.
     fn next(&mut self, now: Instant, may: impl Fn(&Exchange) -> bool) -> Option<Exchange> {
         let ready = |p: &&Pending| p.not_before <= now && may(&p.exchange);
-        let position =
-            |last: bool| self.queue.iter().position(|p| p.exchange.is_sleep() == last && ready(&p));
+        let position = |last: bool| {
+            self.queue.iter().position(|p| matches!(p.exchange, Exchange::Sleep(_)) == last && ready(&p))
+        };
         let at = position(false).or_else(|| position(true))?;
         self.queue.remove(at).map(|p| p.exchange)
     }
@@ -127,8 +119,9 @@ impl IkeSa {
                 None => break,
             }
         }
-        if !closing && !self.tasks.creates_child() && !self.creating_child() {
-            shared.actions.extend(self.upkeep.take_predecessor().map(Action::Close));
+        let creates = |p: &Pending| matches!(p.exchange, Exchange::CreateChild(_));
+        if !closing && !self.tasks.queue.iter().any(creates) && !self.creating_child() {
+            shared.actions.extend(self.upkeep.predecessor.take().map(Action::Close));
         }
     }
 
@@ -145,7 +138,7 @@ impl IkeSa {
         let wait = self.first_wait(shared, now);
         self.core.request(shared, now, wait, now + patience, &request, exchange);
         if self.core.requests.ids_run_out() {
-            self.rekeying.begin_at(now);
+            self.rekeying.rekey_at = Some(now);
         }
     }
 

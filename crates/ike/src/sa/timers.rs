@@ -129,9 +129,7 @@ impl IkeSa {
     fn retransmit_one(&mut self, shared: &mut Shared, now: Instant) -> Option<Fate> {
         let core = &mut self.core;
         let patient = match self.stage {
-            Stage::Live(standing) => {
-                standing == Standing::Unheard || (self.mobility.is_mobike() && !core.client)
-            }
+            Stage::Live(standing) => standing == Standing::Unheard || (self.mobility.mobike && !core.client),
             _ => false,
         };
         let policy = core.link.conn.retransmission;

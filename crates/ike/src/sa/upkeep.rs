@@ -40,7 +40,7 @@ const HINT_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Full authentication, which makes another SA beside this one.
 #[derive(Clone, Copy, Debug, Default)]
-enum Reauthentication {
+pub(crate) enum Reauthentication {
     #[default]
     Never,
     At {
@@ -52,7 +52,7 @@ enum Reauthentication {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Probe {
+pub(super) struct Probe {
     since: Instant,
     until: Instant,
 }
@@ -60,9 +60,9 @@ struct Probe {
 /// See the module's text.
 #[derive(Debug, Default)]
 pub(crate) struct Upkeep {
-    reauthentication: Reauthentication,
+    pub(crate) reauthentication: Reauthentication,
     /// The SA that this one replaces by reauthentication, as long as CHILD SAs of ours are still to be made.
-    predecessor: Option<SaId>,
+    pub(crate) predecessor: Option<SaId>,
     /// When the first of the certificates expires that vouch for the session.
     vouched_at: Option<Instant>,
     /// Gateway: when the session ends if the client has not authenticated fully before.
@@ -73,8 +73,8 @@ pub(crate) struct Upkeep {
     replaced_at: Option<Instant>,
     renew_ticket_at: Option<Instant>,
     /// The gateway has given a ticket: the session can be resumed, at this end or that.
-    had_ticket: bool,
-    probe: Option<Probe>,
+    pub(crate) had_ticket: bool,
+    pub(super) probe: Option<Probe>,
     /// When an unauthenticated hint was last followed.
     hinted_at: Option<Instant>,
 }
@@ -191,11 +191,6 @@ impl Upkeep {
         due
     }
 
-    /// The SA that is being opened in place of this one.
-    pub(crate) fn set_reauthenticated_by(&mut self, other: SaId) {
-        self.reauthentication = Reauthentication::By(other);
-    }
-
     pub(crate) fn reauthenticated_by(&self) -> Option<SaId> {
         match self.reauthentication {
             Reauthentication::By(other) => Some(other),
@@ -203,22 +198,10 @@ impl Upkeep {
         }
     }
 
-    pub(crate) fn set_predecessor(&mut self, predecessor: Option<SaId>) {
-        self.predecessor = predecessor;
-    }
-
-    pub(super) fn take_predecessor(&mut self) -> Option<SaId> {
-        self.predecessor.take()
-    }
-
     /// A ticket was given or taken.
     pub(crate) fn note_ticket(&mut self, renew_at: Option<Instant>) {
         self.had_ticket = true;
         self.renew_ticket_at = renew_at;
-    }
-
-    pub(crate) fn had_ticket(&self) -> bool {
-        self.had_ticket
     }
 
     pub(crate) fn take_renewal_due(&mut self, now: Instant) -> bool {
@@ -231,10 +214,6 @@ impl Upkeep {
     pub(super) fn probing(&self, now: Instant) -> Option<Duration> {
         let probe = self.probe.filter(|probe| now < probe.until)?;
         Some(PROBE_WAIT + (now - probe.since) * 8 / 100)
-    }
-
-    pub(super) fn is_probing(&self) -> bool {
-        self.probe.is_some()
     }
 }
 

@@ -29,7 +29,6 @@ use super::{Choice, Options, Radio, RadioError, RadioState};
 use crate::helper::{self, Helper};
 use crate::privileges;
 use serde::{Deserialize, Serialize};
-use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 
 /// What a guard can be told.
@@ -77,12 +76,6 @@ impl Guard {
         Ok(Self(helper))
     }
 
-    /// Its process id.
-    #[must_use]
-    pub fn pid(&self) -> u32 {
-        self.0.pid()
-    }
-
     /// Gives an order. Never waits; the answer comes by [`Guard::next`].
     ///
     /// # Errors
@@ -90,33 +83,9 @@ impl Guard {
     pub fn order(&mut self, order: Order) -> Result<(), RadioError> {
         self.0.order(&Message::Order(order)).map_err(RadioError::Guard)
     }
-
-    /// The next answer, if one has come. Never waits.
-    ///
-    /// # Errors
-    /// If the guard is gone or talks nonsense: take it out of the poller.
-    #[expect(
-        clippy::should_implement_trait,
-        reason = "the convention of the I/O parts: `next` never blocks and may fail"
-    )]
-    pub fn next(&mut self) -> Result<Option<Reply>, RadioError> {
-        self.0.next().map_err(RadioError::Guard)
-    }
-
-    /// Waits for the next answer: at the start and at the end, when nothing else is to be done.
-    ///
-    /// # Errors
-    /// As [`Guard::next`].
-    pub fn wait(&mut self) -> Result<Reply, RadioError> {
-        self.0.wait().map_err(RadioError::Guard)
-    }
 }
 
-impl AsFd for Guard {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
-    }
-}
+crate::helper::guard!(Reply, RadioError);
 
 /// The guard itself: obeys the orders that come in on standard input until it ends, then puts the radio back on.
 ///

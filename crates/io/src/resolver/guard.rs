@@ -20,7 +20,7 @@
 use super::{Choice, Error, Options, Resolver, Settings};
 use crate::helper::{self, Helper};
 use serde::{Deserialize, Serialize};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::path::Path;
 
 #[derive(Serialize, Deserialize)]
@@ -57,12 +57,6 @@ impl Guard {
         Helper::spawn(program, arguments).map(Self).map_err(Error::Guard)
     }
 
-    /// Its process id.
-    #[must_use]
-    pub fn pid(&self) -> u32 {
-        self.0.pid()
-    }
-
     /// Asks which method would be used for the tunnel interface of this name, and removes what an earlier run that was killed may
     /// have left installed for it.
     ///
@@ -87,33 +81,9 @@ impl Guard {
     pub fn revert(&mut self) -> Result<(), Error> {
         self.0.order(&Order::Revert).map_err(Error::Guard)
     }
-
-    /// The next answer, if one has come. Never waits.
-    ///
-    /// # Errors
-    /// If the guard is gone or talks nonsense: take it out of the poller.
-    #[expect(
-        clippy::should_implement_trait,
-        reason = "the convention of the I/O parts: `next` never blocks and may fail"
-    )]
-    pub fn next(&mut self) -> Result<Option<GuardReply>, Error> {
-        self.0.next().map_err(Error::Guard)
-    }
-
-    /// Waits for the next answer: at the start and at the end, when nothing else is to be done.
-    ///
-    /// # Errors
-    /// As [`Guard::next`].
-    pub fn wait(&mut self) -> Result<GuardReply, Error> {
-        self.0.wait().map_err(Error::Guard)
-    }
 }
 
-impl AsFd for Guard {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
-    }
-}
+crate::helper::guard!(GuardReply, Error);
 
 /// The guard itself: obeys the orders that come in on standard input until it ends, then restores DNS.
 ///

@@ -6,8 +6,8 @@ mod findings;
 mod peers;
 mod resolve;
 pub mod sleep;
-mod sound;
 pub mod standin;
+mod validate;
 
 pub use findings::{Finding, findings};
 pub use resolve::{ConfigError, OpenToken, ReadFile, Resolved, parse, resolve, resolve_with};

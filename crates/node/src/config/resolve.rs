@@ -4,7 +4,7 @@
 //! that this module does no I/O of its own.
 
 use super::file::{self, Connection, File, Mode, Request, ResumptionMode, Role, Selector};
-use super::sound;
+use super::validate;
 use crate::ladder::Deadlines;
 use dormouse_crypto::cert::{Certificate, Crl, Identity, TrustStore, Usage};
 use dormouse_crypto::sign::{Signer, SigningKey};
@@ -103,7 +103,7 @@ pub fn resolve_with(
     read: &mut ReadFile<'_>,
     token: &mut OpenToken<'_>,
 ) -> Result<Vec<Resolved>, ConfigError> {
-    sound::daemon(&file.daemon)?;
+    validate::daemon(&file.daemon)?;
     let listen: Vec<_> = file.daemon.listen.iter().copied().filter(|a| !a.is_unspecified()).collect();
     let one = |(name, c): (&String, &Connection)| {
         let mut resolved = connection(name, c, read, token)?;
@@ -122,7 +122,7 @@ fn connection(
     token: &mut OpenToken<'_>,
 ) -> Result<Resolved, ConfigError> {
     let key = |k: &str| format!("connection.{name}.{k}");
-    sound::connection(name, c)?;
+    validate::connection(name, c)?;
     let local_id = identity(&key("local.id"), &c.local.id)?;
     let local_auth = local_auth(&key("local"), &c.local, read, token)?;
     let remote_auth = remote_auth(&key("remote"), c, &local_auth, read)?;

@@ -2,10 +2,11 @@
 //! gateway's answer to an announced sleep, and how much of a burst the policy is shown; when to sleep is the sleeper's decision, and
 //! the radio is the driver's.
 
-use super::output::{News, Order, Radio, Store};
+use super::output::News;
 use super::{Host, SAVE_EVERY};
+use crate::event::{Order, Radio, Store};
 use crate::sleeper::clock::{PolicyClock, PolicyTime};
-use crate::sleeper::{Action, Cause, Event, HistoryError, Mode, Reason, Report, Settings, Sleeper, State};
+use crate::sleeper::{Action, Cause, HistoryError, Mode, Reason, Report, Settings, Sleeper, State};
 use dormouse_energy::Direction;
 use dormouse_ike::SleepFlags;
 use dormouse_sansio::{Deadline, Instant};
@@ -134,8 +135,8 @@ impl Host {
         Some((device.sleeper.report(at), at))
     }
 
-    /// The user or the machine puts the device to sleep. True if [`Event::Asleep`] follows once the gateways know, or have had their
-    /// time; false if it is asleep at once.
+    /// The user or the machine puts the device to sleep. True if [`crate::sleeper::Event::Asleep`] follows once the
+    /// gateways know, or have had their time; false if it is asleep at once.
     pub fn suspend(&mut self, now: Instant, reason: Reason) -> bool {
         if self.device.is_none() {
             self.node.suspend(now);
@@ -153,15 +154,9 @@ impl Host {
         self.sleeper(now, |s, at| s.resume(at, cause));
     }
 
-    /// The radio sleeps: nothing is sent, and what changes in the network meanwhile matters only after the wake.
-    #[must_use]
-    pub fn is_suspended(&self) -> bool {
-        self.node.is_suspended()
-    }
-
     /// Addresses, routes or links of the machine have changed.
-    pub fn network_changed(&mut self, now: Instant) {
-        if !self.is_suspended() {
+    pub fn network_changed(&mut self) {
+        if !self.node.is_suspended() {
             return self.outputs.push_order(Order::FindWays { fresh: true });
         }
         let sleeps_idle =
@@ -170,7 +165,6 @@ impl Host {
             // The user or another program may have switched the radio on.
             self.outputs.push_order(Order::Radio(Radio::Look));
         }
-        let _ = now;
     }
 
     /// An inner packet of a client connection passes: the policy sees it.
@@ -216,7 +210,7 @@ impl Host {
         match event {
             Node::Flowing => device.sleeper.flowing(at),
             Node::Missed { packets, .. } => device.sleeper.lost(at, *packets),
-            Node::LoadReport { report, .. } => device.sleeper.load(report),
+            Node::LoadReport(report) => device.sleeper.load(report),
             Node::Changed(Change::Up { rung, .. }) => device.sleeper.came_up(at, *rung),
             _ => {}
         }
@@ -288,13 +282,5 @@ impl Host {
         let mut bytes = Vec::new();
         device.sleeper.save(&mut bytes);
         self.outputs.push_order(Order::Store(Store::SleepHistory(bytes)));
-    }
-}
-
-impl Event {
-    /// Whether the machine may go on with its own sleep now.
-    #[must_use]
-    pub fn is_machine_asleep(&self) -> bool {
-        matches!(self, Self::Asleep { reason: Reason::Machine, .. })
     }
 }

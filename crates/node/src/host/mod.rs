@@ -18,7 +18,8 @@ mod output;
 mod path;
 pub mod transit;
 
-pub use output::{Datagram, News, Order, Origin, Output, Radio, Store};
+pub use crate::event::{Order, Radio, Store};
+pub use output::{Datagram, News, Origin, Output};
 pub use path::{NotSent, PathCounters};
 
 use crate::data::Train;
@@ -197,10 +198,7 @@ impl Host {
 
     /// The process ends: sessions that a ticket brings back are closed, and what was learned is stored.
     pub fn stop(&mut self, now: Instant) {
-        for connection in self.node.client_names() {
-            self.node.leave(now, &connection);
-        }
-        self.node.close_all(now);
+        self.node.leave(now);
         self.store_history();
         self.store_load(now, true);
     }
@@ -456,61 +454,42 @@ impl Host {
 
     fn apply(&mut self, now: Instant, event: Event) {
         self.sleeper_learns(now, &event);
-        let order = match event {
-            Event::Configure { connection, assigned, routes, source } => {
-                self.inner = self.node.inner_addresses();
-                Order::Configure { connection, assigned, routes, source }
+        match event {
+            Event::Order(order) => {
+                if matches!(order, Order::Configure { .. } | Order::Unconfigure { .. }) {
+                    self.inner = self.node.inner_addresses();
+                }
+                self.outputs.push_order(order);
             }
-            Event::Unconfigure { connection } => {
-                self.inner = self.node.inner_addresses();
-                Order::Unconfigure { connection }
-            }
-            Event::PeerRoutes { routes, source } => Order::PeerRoutes { routes, source },
-            Event::PeerGone { routes } => Order::PeerGone { routes },
-            Event::GatewayAddresses { .. } => Order::FindWays { fresh: false },
-            Event::Ticket { connection, bytes } => Order::Store(Store::Ticket { connection, bytes }),
-            Event::TicketSpent { record } => Order::Store(Store::SpentTicket { record }),
-            Event::TicketKeys { exported } => Order::Store(Store::TicketKeys { exported }),
-            Event::Sign { sa, order } => Order::Sign { sa, order },
-            Event::Fetch { id, url, body } => Order::Fetch { id, url, body },
-            Event::Revocations { name, content } => Order::Store(Store::Revocations { name, content }),
             Event::Resend { packets } => {
                 self.outputs.push_news(News::Resending { packets: packets.len() });
                 self.counters.held_dropped += self.held.push_first(now, packets);
-                return;
             }
-            Event::Flowing => {
-                self.outputs.flowing = true;
-                return;
-            }
-            Event::Deliver { packets } => return self.returned.extend(packets),
+            Event::Flowing => self.outputs.flowing = true,
+            Event::Deliver { packets } => self.returned.extend(packets),
             Event::SleepReady { connection, verdict } => {
                 self.announced(now, &connection);
-                return self.outputs.push_news(News::Announced { connection, verdict });
+                self.outputs.push_news(News::Announced { connection, verdict });
             }
             Event::Missed { connection, packets } => {
-                return self.outputs.push_news(News::Missed { connection, packets });
+                self.outputs.push_news(News::Missed { connection, packets });
             }
-            Event::LoadReport { .. } => return,
-            Event::PeerSleeps { .. } | Event::PeerAwake { .. } => {
-                tracing::debug!(?event, "dormancy");
-                return;
-            }
+            Event::LoadReport(_) => {}
             Event::Changed(change) => {
                 let unanswered = change.unanswered_full_exchange().map(ToOwned::to_owned);
                 self.outputs.push_news(News::Changed(change));
-                // The gateway may have moved.
-                let Some(connection) = unanswered else { return };
-                Order::Resolve { connection }
+                if let Some(connection) = unanswered {
+                    // The gateway may have moved.
+                    self.outputs.push_order(Order::Resolve { connection });
+                }
             }
-        };
-        self.outputs.push_order(order);
+        }
     }
 
     /// What was learned about load is stored when sessions have come up, but not more often than [`SAVE_EVERY`].
     fn store_load(&mut self, now: Instant, at_once: bool) {
         let (recorded, at) = self.load_stored;
-        let history = self.node.load_history();
+        let history = self.node.ike().load_history();
         if history.recorded() != recorded && (at_once || now - at >= SAVE_EVERY) {
             self.load_stored = (history.recorded(), now);
             let bytes = history.export();

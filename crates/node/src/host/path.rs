@@ -270,9 +270,4 @@ impl Host {
             }
         }
     }
-
-    /// An ICMP error came back for something that was sent to `destination`; `mtu` if it says that packets are too big.
-    pub fn path_error(&mut self, now: Instant, destination: std::net::SocketAddr, mtu: Option<u32>) {
-        self.node.path_error(now, destination, mtu);
-    }
 }

@@ -154,9 +154,9 @@ impl Sleeper {
 
     fn decide(&mut self, now: PolicyTime) {
         let wanted = self.scheduler.decide().off_after;
-        let outlook = self.scheduler.prediction();
+        let prediction = self.scheduler.prediction();
         let break_even = Duration::try_from_secs_f64(self.break_even).unwrap_or(Duration::MAX);
-        let (mut time_out, mut by, mut not_before) = (wanted, outlook.by, now);
+        let (mut time_out, mut by, mut not_before) = (wanted, prediction.by, now);
         if self.mode == Mode::Balanced {
             let floor = self.backoff.floor(break_even);
             if wanted.is_some_and(|w| w < floor) {
@@ -173,7 +173,7 @@ impl Sleeper {
             time_out,
             wanted,
             break_even,
-            saving: outlook.saving.map(|seconds| seconds * self.settings.model.baseline_power()),
+            saving: prediction.saving.map(|seconds| seconds * self.settings.model.baseline_power()),
             by,
         });
         let since = self.silent_since().unwrap_or(now);

@@ -280,7 +280,7 @@ impl IkeSa {
         let here = self.core.link.path;
         if path.carrier == here.carrier && path != here {
             // The client has moved since it asked, or its NAT has.
-            self.follow(shared, now, path, self.mobility.nat());
+            self.follow(shared, now, path, self.mobility.nat);
         }
         tracing::info!(sa = %self.core.id(), peer = %self.core.peer, "resumed session confirmed");
         shared.event(Event::Confirmed { sa: self.core.id() });
