@@ -2,9 +2,11 @@
 
 use anyhow::Result;
 use dormouse_interop::ends::PATIENCE;
-use dormouse_testbed::{Access, Dormoused, GATEWAY, Host, Key, Need, Pki, Process, Roaming, SERVER, require};
+use dormouse_testbed::{Access, Dormoused, GATEWAY, Host, Need, Process, Roaming, SERVER, require};
 use nix::sys::signal::Signal;
-use std::path::Path;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 
 const NEEDS: [Need; 4] =
     [Need::Root, Need::File("/dev/net/tun"), Need::Program("openssl"), Need::Program("python3")];
@@ -22,6 +24,70 @@ fn end(pki: &Pki, role: &str, own: &str, peer: &str, remote: &str, rest: &str) -
     )
 }
 
+/// An authority whose every word is written by `openssl`, in one directory: `ca.pem`, `NAME.pem`, `NAME.key`, `ca.crl`.
+struct Pki(PathBuf);
+
+impl Pki {
+    fn new(dir: &Path) -> Result<Self> {
+        std::fs::create_dir_all(dir)?;
+        let pki = Self(dir.into());
+        pki.key("ca")?;
+        let extensions =
+            "-addext basicConstraints=critical,CA:TRUE -addext keyUsage=critical,keyCertSign,cRLSign";
+        pki.openssl(&format!("req -x509 -new -key ca.key -subj /CN=CA -days 30 -out ca.pem {extensions}"))?;
+        Ok(pki)
+    }
+
+    fn key(&self, name: &str) -> Result<()> {
+        self.openssl(&format!("genpkey -algorithm EC -pkeyopt ec_paramgen_curve:P-256 -out {name}.key"))?;
+        let owner = PermissionsExt::from_mode(0o600);
+        Ok(std::fs::set_permissions(self.path(&format!("{name}.key")), owner)?)
+    }
+
+    /// Issues a certificate for a DNS name, with these extensions.
+    fn issue(&self, name: &str, extensions: &str) -> Result<()> {
+        self.key(name)?;
+        let lines = format!("subjectAltName=DNS:{name}\n{extensions}\n");
+        std::fs::write(self.path(&format!("{name}.ext")), lines)?;
+        self.openssl(&format!("req -new -key {name}.key -subj /CN={name} -out {name}.csr"))?;
+        let by = "-CA ca.pem -CAkey ca.key -CAcreateserial -days 30";
+        self.openssl(&format!("x509 -req -in {name}.csr {by} -extfile {name}.ext -out {name}.pem"))?;
+        Ok(())
+    }
+
+    /// Writes `ca.crl`, good for a day, and `index.txt` for an OCSP responder, which know all that was issued and these as revoked.
+    fn revoke(&self, revoked: &[&str]) -> Result<()> {
+        let mut index = String::new();
+        for entry in std::fs::read_dir(&self.0)?.flatten() {
+            let file = entry.file_name().to_string_lossy().into_owned();
+            let Some(name) = file.strip_suffix(".csr") else { continue };
+            let serial = self.openssl(&format!("x509 -noout -serial -in {name}.pem"))?;
+            let serial = serial.trim().trim_start_matches("serial=");
+            let is_revoked = revoked.contains(&name);
+            let state = if is_revoked { "R\t400101000000Z\t250101000000Z" } else { "V\t400101000000Z\t" };
+            index.push_str(&format!("{state}\t{serial}\tunknown\t/CN={name}\n"));
+        }
+        std::fs::write(self.path("index.txt"), index)?;
+        let config =
+            "[ca]\ndefault_ca=own\n[own]\ndatabase=index.txt\ndefault_md=sha256\ndefault_crl_days=1\n";
+        std::fs::write(self.path("ca.cnf"), config)?;
+        self.openssl("ca -config ca.cnf -gencrl -keyfile ca.key -cert ca.pem -out new.pem")?;
+        self.openssl("crl -in new.pem -outform DER -out new.crl")?;
+        // In one step: a server may be reading it.
+        Ok(std::fs::rename(self.path("new.crl"), self.path("ca.crl"))?)
+    }
+
+    fn path(&self, file: &str) -> PathBuf {
+        self.0.join(file)
+    }
+
+    fn openssl(&self, line: &str) -> Result<String> {
+        let out = Command::new("openssl").args(line.split(' ')).current_dir(&self.0).output()?;
+        anyhow::ensure!(out.status.success(), "openssl {line}: {}", String::from_utf8_lossy(&out.stderr));
+        Ok(String::from_utf8_lossy(&out.stdout).into_owned())
+    }
+}
+
 struct Ends {
     pki: Pki,
     gateway: Dormoused,
@@ -31,11 +97,10 @@ struct Ends {
 impl Ends {
     /// Both ends, with certificates that say where their status is found (`place`); `remote`: what the gateway makes of it.
     fn start(world: &Roaming, place: &str, remote: &str) -> Result<Self> {
-        let pki = Pki::new(&world.bed.dir().join("ca"), Key::P256)?;
-        let extensions = format!("keyUsage=critical,digitalSignature\n{place}");
-        pki.issue("gateway.test", Key::P256)?;
-        pki.issue_with("device.test", Key::P256, &extensions)?;
-        pki.issue_with("responder.test", Key::P256, "extendedKeyUsage=OCSPSigning")?;
+        let pki = Pki::new(&world.bed.dir().join("ca"))?;
+        pki.issue("gateway.test", "keyUsage=critical,digitalSignature")?;
+        pki.issue("device.test", &format!("keyUsage=critical,digitalSignature\n{place}"))?;
+        pki.issue("responder.test", "extendedKeyUsage=OCSPSigning")?;
         pki.revoke(&[])?;
         let remote = remote.replace("CRL", &pki.path("ca.crl").display().to_string());
         let local = "local = [\"10.99.0.0/24\"]\nremote = [\"dynamic\"]\n[connection.peer.pool]\naddresses = [\"10.55.0.0/24\"]";

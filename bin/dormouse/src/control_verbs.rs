@@ -77,6 +77,14 @@ pub(crate) enum ControlVerb {
         #[arg(long, value_name = "SECONDS", value_parser = seconds)]
         timeout: Option<f64>,
     },
+    /// Open the way to the local router for some minutes, so that a captive portal can be answered; it closes by itself
+    Portal {
+        /// Also to these, if the portal is elsewhere; while the connection is down
+        addresses: Vec<std::net::IpAddr>,
+        /// For so many seconds, 3600 at most; 0 closes it now
+        #[arg(long = "for", value_name = "SECONDS", default_value_t = 300)]
+        seconds: u32,
+    },
     /// Print the daemon's counters
     Stats,
     /// Stop the daemon in good order
@@ -183,6 +191,12 @@ pub(crate) fn run(verb: &ControlVerb, socket: &Path, json: bool) -> Result<ExitC
         ControlVerb::Watch => watch(&mut client, &out),
         ControlVerb::Wait { connection, state, timeout } => {
             wait(&mut client, connection, (*state).into(), *timeout, &out)
+        }
+        ControlVerb::Portal { addresses, seconds } => {
+            let ask = Verb::Portal { addresses: addresses.clone(), seconds: *seconds };
+            let (answer, reply) = client.ask(ask)?;
+            let Reply::Portal(open) = reply else { return Err(unexpected(&answer)) };
+            out.print(&answer, || render::portal(&open, out.style))
         }
         ControlVerb::Stats => {
             let (answer, reply) = client.ask(Verb::Stats)?;

@@ -4,6 +4,7 @@
 //! scheduled at all until a timer with a stated reason is due.
 
 use crate::args::Args;
+use crate::block::Block;
 use crate::datapath::Wires;
 use crate::load::Loaded;
 use crate::machine::Machine;
@@ -14,12 +15,14 @@ use crate::signers::Signers;
 use crate::store::Store;
 use crate::verbs::Verbs;
 use anyhow::{Context, Result};
+use dormouse_control::EventKind;
 use dormouse_ike::config::SelectorSpec;
 use dormouse_io::clock::{BootClock, unix_now};
 use dormouse_io::control::ControlServer;
 use dormouse_io::entropy::OsEntropy;
 use dormouse_io::fetch::{Fetcher, Wanted};
 use dormouse_io::notify;
+use dormouse_io::ownership::Namespace;
 use dormouse_io::poller::{Interest, Poller, Ready};
 use dormouse_io::privileges::{self, Keep};
 use dormouse_io::signal::{Signal, Signals};
@@ -43,8 +46,9 @@ const DNS: u64 = 6;
 const RADIO: u64 = 7;
 const MACHINE: u64 = 8;
 const NEIGHBOURS: u64 = 9;
-const FETCHED: u64 = 10;
-const SIGNED: u64 = 11;
+const BLOCK: u64 = 10;
+const FETCHED: u64 = 11;
+const SIGNED: u64 = 12;
 pub(crate) const UDP: u64 = 16;
 const RAW: u64 = 32;
 
@@ -65,6 +69,7 @@ pub(crate) struct Daemon {
     pub(crate) connections: Vec<Resolved>,
     pub(crate) host: Host,
     pub(crate) machine: Machine,
+    pub(crate) block: Block,
     pub(crate) wires: Wires,
     pub(crate) verbs: Verbs,
     pub(crate) started: Instant,
@@ -81,6 +86,7 @@ pub(crate) struct Daemon {
     timer: Timer,
     signals: Signals,
     scratch: Vec<u8>,
+    _namespace: Namespace,
 }
 
 impl Daemon {
@@ -101,6 +107,8 @@ impl Daemon {
             endpoint.hold.services = SleepFlags { stand_in: true, buffering: true };
         }
         let carriers = setup::bind(&settings)?;
+        // What is changed from here on is there once in a network namespace.
+        let namespace = Namespace::take()?;
         let mtu = if settings.mtu == 0 { TUNNEL_MTU } else { settings.mtu };
         let options = TunOptions {
             name: Some(settings.interface.clone()),
@@ -109,6 +117,7 @@ impl Daemon {
             ..TunOptions::default()
         };
         let tun = Tun::open(&options).context("daemon.interface")?;
+        let block = Block::new(&tun, account.as_ref().map_or(0, privileges::Account::uid), &connections)?;
         let mut machine = Machine::new(&tun, settings.dns)?;
         let pools: Vec<_> = connections.iter().flat_map(|c| c.pool.iter().copied()).collect();
         machine.serve_pools(&pools, settings.proxy_neighbours);
@@ -138,7 +147,7 @@ impl Daemon {
         }
         let poller = Poller::new()?;
         let timer = Timer::new()?;
-        let names = Names::new(settings.ike_port)?;
+        let names = Names::new(settings.ike_port, block.is_used())?;
         let mut daemon = Self {
             verbs: Verbs::new(server),
             started: now,
@@ -146,6 +155,8 @@ impl Daemon {
             fatal: None,
             device,
             scratch: Vec::new(),
+            _namespace: namespace,
+            block,
             settings,
             config_path: args.config.display().to_string(),
             args: args.clone(),
@@ -177,6 +188,9 @@ impl Daemon {
         self.poller.add(&self.verbs.server, CONTROL, Interest::READ)?;
         if let Some(guard) = &self.machine.guard {
             self.poller.add(guard, DNS, Interest::READ)?;
+        }
+        if let Some(guard) = &self.block.guard {
+            self.poller.add(guard, BLOCK, Interest::READ)?;
         }
         if let Some(guard) = self.machine.neighbours.as_ref().and_then(|n| n.guard.as_ref()) {
             self.poller.add(guard, NEIGHBOURS, Interest::READ)?;
@@ -267,6 +281,7 @@ impl Daemon {
                     self.machine.dns_answers();
                 }
                 RADIO => self.radio_answers(now),
+                BLOCK => self.block_news(),
                 MACHINE => self.machine_news(now),
                 NEIGHBOURS => {
                     if let Some(neighbours) = &mut self.machine.neighbours {
@@ -303,6 +318,7 @@ impl Daemon {
             changed = true;
         }
         if changed {
+            self.block.network_changed();
             self.look_at_addresses(now);
             self.host.network_changed();
         }
@@ -399,6 +415,8 @@ impl Daemon {
         match order {
             Order::Store(what) => self.keep(what),
             Order::Configure { connection, assigned, routes, source } => {
+                // First nothing leaves outside, then something goes in.
+                self.block.connected(&connection, &assigned);
                 let local = self.local_prefixes(&connection);
                 self.machine.configure(&connection, assigned, &routes, (source, &local));
             }
@@ -498,6 +516,23 @@ impl Daemon {
         }
     }
 
+    fn block_news(&mut self) {
+        match self.block.news() {
+            Ok(warnings) => {
+                for message in warnings {
+                    tracing::warn!("{message}");
+                    self.verbs.tell(None, EventKind::Warning { message });
+                }
+            }
+            Err(e) => {
+                // Only a new start has the privileges to make another one. Until then the rules stay as they are.
+                self.block.guard = None;
+                self.stopping = true;
+                self.fatal = Some(e);
+            }
+        }
+    }
+
     fn stop(&mut self) {
         notify::stopping();
         let now = BootClock::now();
@@ -508,6 +543,9 @@ impl Daemon {
         self.device = None;
         self.verbs.goodbye();
         self.machine.restore();
+        if self.fatal.is_none() {
+            self.block.end();
+        }
         tracing::info!("stopped");
     }
 }

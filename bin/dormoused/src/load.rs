@@ -25,10 +25,7 @@ pub(crate) struct Loaded {
 /// # Errors
 /// With file, line and column if it is not TOML or has an unknown key; with the key if a value is wrong.
 pub(crate) fn load(args: &Args) -> Result<Loaded> {
-    let path = &args.config;
-    let text =
-        std::fs::read_to_string(path).with_context(|| format!("{}: cannot be read", path.display()))?;
-    let mut file = config::parse(&text).map_err(|e| anyhow!("{}: {e}", path.display()))?;
+    let (mut file, path) = written(args)?;
     if inline_secret(&file) && readable_by_others(path)? {
         return Err(anyhow!(
             "{0}: holds a secret but can be read by others; chmod 600 {0}, or use secret_file",
@@ -62,6 +59,17 @@ pub(crate) fn load(args: &Args) -> Result<Loaded> {
 /// Says in the log what is unwise, or will make peers refuse us: the clock may be wrong, so the daemon runs nevertheless.
 pub(crate) fn warn(findings: &[config::Finding]) {
     findings.iter().for_each(|finding| tracing::warn!("{finding}"));
+}
+
+/// Reads the configuration as it is written, and none of the files that it names.
+///
+/// # Errors
+/// With file, line and column if it is not TOML or has an unknown key.
+pub(crate) fn written(args: &Args) -> Result<(file::File, &Path)> {
+    let path = args.config.as_path();
+    let text =
+        std::fs::read_to_string(path).with_context(|| format!("{}: cannot be read", path.display()))?;
+    Ok((config::parse(&text).map_err(|e| anyhow!("{}: {e}", path.display()))?, path))
 }
 
 fn inline_secret(file: &file::File) -> bool {

@@ -6,6 +6,7 @@ use dormouse_crypto::Secret;
 use dormouse_ike::load::LoadHistory;
 use dormouse_ike::ticket::{ClientTicket, TicketGuard, TicketKeys};
 use dormouse_io::entropy::OsEntropy;
+use dormouse_io::ownership::Directory;
 use dormouse_io::state::{Log, StateDir};
 use dormouse_io::store::{self, Database, OldLease, StoredDenial, StoredLease};
 use dormouse_node::pool::{Addresses, Change, Holder, Pool};
@@ -35,6 +36,7 @@ pub(crate) struct Store {
     dir: StateDir,
     spent: Option<Log>,
     database: Option<Database>,
+    _owned: Directory,
 }
 
 /// What the gateway side starts from.
@@ -47,10 +49,11 @@ impl Store {
     /// Opens the directory.
     ///
     /// # Errors
-    /// If it cannot be made or is open to others; names it.
+    /// If it cannot be made, is open to others, or is another daemon's; names it.
     pub(crate) fn open(path: &Path) -> Result<Self> {
         let dir = StateDir::open(path).with_context(|| format!("daemon.state_dir: {}", path.display()))?;
-        Ok(Self { dir, spent: None, database: None })
+        let owned = Directory::take(path)?;
+        Ok(Self { dir, spent: None, database: None, _owned: owned })
     }
 
     /// Ticket keys and spent tickets of earlier runs; new keys if there are none, or if they are unreadable.

@@ -17,6 +17,7 @@
 //!
 //! This crate must never open a socket or read a clock.
 
+mod block;
 mod error;
 mod event;
 mod exit;
@@ -29,6 +30,7 @@ mod sleep;
 mod standin;
 mod status;
 
+pub use block::{BlockMode, BlockStatus, InClear, Portal};
 pub use error::{Error, ErrorKind};
 pub use event::{Event, EventKind};
 pub use exit::ExitCode;

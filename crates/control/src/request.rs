@@ -73,6 +73,15 @@ pub enum Verb {
         /// To what.
         mode: Option<SleepMode>,
     },
+    /// Open the way to the local routers, and to `addresses`, for a captive portal; it closes by itself after `seconds`, also without the
+    /// daemon. 0 closes it now. [`crate::Reply::Portal`].
+    Portal {
+        /// Besides the routers.
+        #[serde(default)]
+        addresses: Vec<std::net::IpAddr>,
+        /// For so long, 3,600 at most.
+        seconds: u32,
+    },
     /// What the daemon knows about its surroundings: [`crate::Reply::Doctor`].
     Doctor,
     /// Counters since the start: [`crate::Reply::Stats`].

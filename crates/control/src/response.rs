@@ -1,6 +1,6 @@
 //! Responses: what the daemon answers.
 
-use crate::{Check, Error, ErrorKind, Event, SleepMode, Stats, Status, VERSION};
+use crate::{Check, Error, ErrorKind, Event, Portal, SleepMode, Stats, Status, VERSION};
 use serde::{Deserialize, Serialize};
 
 /// One line from the daemon.
@@ -45,6 +45,8 @@ pub enum Reply {
     Doctor(Vec<Check>),
     /// To `mode` without a mode.
     Mode(SleepMode),
+    /// To `portal`: what is open now.
+    Portal(Portal),
     /// To `deny` without a name.
     Denials(Vec<Denied>),
 }

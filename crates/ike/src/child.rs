@@ -10,11 +10,13 @@ pub(crate) mod offer;
 use std::collections::BTreeMap;
 
 use core::net::IpAddr;
+use core::time::Duration;
 
 use dormouse_sansio::{Deadline, Instant, Path};
 use dormouse_wire::ike::TsRange;
 
 use crate::config::{AddressRequest, AssignedConfig, ChildMode, Connection};
+use crate::exchange::child::Aim;
 use crate::proposal::EspSuite;
 use crate::sa::rekeying;
 use crate::selectors;
@@ -23,6 +25,10 @@ use dormouse_keying::Original;
 
 /// Deletions that are remembered until their CHILD SA comes.
 const EARLY_DELETES_MAX: usize = 16;
+
+/// A CHILD SA that the connection wants, and that the peer has refused or deleted, is asked for again after the first of these times,
+/// which doubles with each refusal up to the second one. After twice that time in peace it begins with the first one again.
+const AGAIN: (Duration, Duration) = (Duration::from_secs(10), Duration::from_secs(3_600));
 
 /// What is happening to a CHILD SA besides carrying traffic.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -57,15 +63,21 @@ pub(crate) struct Child {
 #[derive(Debug, Default)]
 pub(crate) struct Children {
     all: BTreeMap<ChildId, Child>,
+    /// The one that was made with the session, or what replaced it: the one of several that both ends can tell. It may be gone.
+    first: Option<ChildId>,
     /// SPIs that the peer deleted before the answer that makes them has come.
     pub(crate) early_deletes: Vec<u32>,
+    /// By its index in the connection: how often the peer has refused or deleted a CHILD SA, and when it did so last.
+    setbacks: BTreeMap<usize, (u32, Instant)>,
 }
 
 impl Children {
     /// "the other surviving new IKE SA MUST inherit all the Child SAs" (RFC 7296 section 2.8.2)
     pub(crate) fn inherit(&mut self, old: &mut Self) {
-        let Self { all, early_deletes: _ } = old;
+        let Self { all, first, early_deletes: _, setbacks } = old;
         self.all = std::mem::take(all);
+        self.first = first.take();
+        self.setbacks = std::mem::take(setbacks);
     }
 
     pub(crate) fn get(&self, id: ChildId) -> Option<&Child> {
@@ -76,7 +88,15 @@ impl Children {
         self.all.get_mut(&id)
     }
 
-    pub(crate) fn insert(&mut self, child: Child) {
+    /// The CHILD SA that was made with the session, or what replaced it.
+    pub(crate) fn first(&self) -> Option<&Child> {
+        self.get(self.first?)
+    }
+
+    pub(crate) fn insert(&mut self, child: Child, replaces: Option<ChildId>) {
+        if self.first.is_none() || self.first == replaces {
+            self.first = Some(child.id);
+        }
         self.all.insert(child.id, child);
     }
 
@@ -99,6 +119,25 @@ impl Children {
     /// The one on which we send with `spi`.
     pub(crate) fn by_spi_out(&self, spi: u32) -> Option<&Child> {
         self.iter().find(|c| c.spi_out == spi)
+    }
+
+    /// Number `config` of the connection is there, and nothing else than a rekeying will end it.
+    pub(crate) fn serve(&self, config: usize) -> bool {
+        self.iter().any(|c| c.config == config && matches!(c.busy, Busy::No | Busy::Rekeying))
+    }
+
+    /// The peer has refused or deleted number `config` of the connection: how long it is not asked for again.
+    pub(crate) fn set_back(&mut self, config: usize, now: Instant) -> Duration {
+        let (times, last) = self.setbacks.entry(config).or_insert((0, now));
+        *times = if now - *last > AGAIN.1 * 2 { 0 } else { *times };
+        let wait = AGAIN.0 * (1 << (*times).min(9));
+        (*times, *last) = (times.saturating_add(1), now);
+        wait.min(AGAIN.1)
+    }
+
+    /// Whether what is asked for is a CHILD SA that the peer has refused or deleted before.
+    pub(crate) fn was_set_back(&self, aim: Aim) -> bool {
+        matches!(aim, Aim::Another(config) if self.setbacks.contains_key(&config))
     }
 
     /// The peer deletes a CHILD SA that is not here yet.

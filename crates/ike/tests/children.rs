@@ -160,3 +160,54 @@ fn a_reauthentication_leaves_none_out_for_a_moment() {
     assert_eq!((pair.client.children.len(), pair.gateway.children.len()), (3, 3));
     pair.assert_agree();
 }
+
+#[test]
+fn one_that_the_gateway_refuses_is_asked_for_less_and_less_often() {
+    let (mut client, gateway) = ends(|_| {});
+    client.children[2].ts_remote = vec![SelectorSpec::Net("172.16.0.0/12".parse().expect("a prefix"))];
+    let mut pair = Pair::new(client, gateway, 7);
+    let (a, _) = pair.up();
+    pair.run_for(Duration::from_secs(3_600));
+    let begun = &pair.client.endpoint.sa_stats(a).expect("it is there").begun;
+    // At once, and after 10, 20, 40, ... 1,280 s more; besides the one that is granted.
+    assert_eq!((pair.client.children.len(), begun[&Kind::CreateChild]), (2, 9 + 1));
+    pair.assert_agree();
+}
+
+#[test]
+fn those_that_the_gateway_deletes_are_made_again() {
+    let mut pair = pair_of(8, |_| {});
+    pair.up();
+    for id in pair.gateway.children.keys().copied().collect::<Vec<_>>() {
+        pair.gateway.endpoint.delete_child(pair.now, id);
+    }
+    pair.settle();
+    assert!(pair.client.children.is_empty() && pair.client.closed.is_empty());
+    pair.run_for(Duration::from_secs(60));
+    assert_eq!(reached(&pair), everything());
+    pair.assert_agree();
+}
+
+#[test]
+fn a_ticket_of_a_gateway_that_has_one_child_for_all_brings_back_the_first() {
+    for seed in 10..16 {
+        let (client, mut gateway) = ends(|_| {});
+        gateway.children.truncate(1);
+        let mut pair = Pair::new(client, gateway, seed);
+        let (a, _) = pair.up();
+        pair.client.endpoint.rekey_ike(pair.now, a);
+        pair.run_for(Duration::from_secs(5));
+        // Given when all of them were there.
+        let ticket = pair.client.ticket.take().expect("a ticket");
+        pair.client.endpoint.forget(pair.now, a);
+        let (conn, path) = (pair.conn.clone(), pair.default_path());
+        pair.client.endpoint.resume(pair.now, conn, ticket, path);
+        pair.run_for(Duration::from_secs(5));
+        for id in pair.client.children.keys().copied().collect::<Vec<_>>() {
+            pair.client.endpoint.rekey_child(pair.now, id);
+        }
+        pair.settle();
+        assert_eq!(reached(&pair), everything(), "seed {seed}");
+        pair.assert_agree();
+    }
+}

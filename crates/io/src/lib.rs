@@ -54,6 +54,7 @@ macro_rules! as_fd {
 use as_fd;
 
 pub mod batch;
+pub mod block;
 pub mod capture;
 mod checksum;
 pub mod clock;
@@ -69,6 +70,7 @@ pub mod meter;
 pub mod neighbours;
 pub mod netlink;
 pub mod notify;
+pub mod ownership;
 pub mod poller;
 pub mod privileges;
 pub mod probe;

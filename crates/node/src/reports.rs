@@ -29,7 +29,9 @@ impl Node {
             Ike::TicketKeys { exported } => self.order(Order::Store(Store::TicketKeys { exported })),
             Ike::Sign { sa, order } => self.order(Order::Sign { sa, order }),
             Ike::Fetch { id, url, body } => self.order(Order::Fetch { id, url, body }),
-            Ike::Revocations { name, content } => self.order(Order::Store(Store::Revocations { name, content })),
+            Ike::Revocations { name, content } => {
+                self.order(Order::Store(Store::Revocations { name, content }))
+            }
             Ike::Failed { sa, error } => self.attempt_failed(now, sa, &error),
             Ike::PeerFailed { path, claimed, error } => {
                 let claimed = claimed.map(|c| c.to_string());
@@ -291,6 +293,12 @@ impl Node {
         for tunnel in self.sad.iter().filter(|t| t.owner.ike().is_some()) {
             self.ike.rekey_child(now, tunnel.id());
         }
+        self.drain_ike(now);
+    }
+
+    /// Deletes a CHILD SA of IKE, as a peer may at any time: a client of ours asks for it again in a while.
+    pub fn delete_child(&mut self, now: Instant, id: ChildId) {
+        self.ike.delete_child(now, id);
         self.drain_ike(now);
     }
 

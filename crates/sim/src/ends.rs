@@ -18,34 +18,48 @@ pub(crate) const GATEWAY: [IpAddr; 2] = [
 ];
 /// The name of the connection at both ends.
 pub(crate) const CONNECTION: &str = "office";
+/// Wall-clock time at the beginning.
+pub(crate) const EPOCH: UnixTime = UnixTime(1_800_000_000);
 /// A ticket key is used so long,
-pub(crate) const ROTATE: Duration = Duration::from_secs(24 * 3600);
+const ROTATE: Duration = Duration::from_secs(24 * 3600);
 /// and still opens tickets so long.
-pub(crate) const KEEP: Duration = Duration::from_secs(48 * 3600);
+const KEEP: Duration = Duration::from_secs(7 * 24 * 3600);
 
-/// The device's core.
-pub(crate) fn device(settings: &Settings, rng: &mut Seeded, now: Instant, unix: UnixTime) -> Host {
+/// New ticket keys, as a disk holds them.
+pub(crate) fn ticket_keys(rng: &mut Seeded, unix: UnixTime) -> Vec<u8> {
+    TicketKeys::generate(unix, ROTATE, KEEP, &mut rng.fork()).export().as_bytes().to_vec()
+}
+
+/// The core of the device of this name.
+pub(crate) fn device(
+    settings: &Settings,
+    name: &str,
+    rng: &mut Seeded,
+    now: Instant,
+    unix: UnixTime,
+) -> Host {
     let (remote, request) = match settings.inner {
         Family::V4 => ("\"10.99.0.0/24\"", "ipv4"),
         Family::V6 => ("\"fd99::/64\"", "ipv6"),
         Family::Both => ("\"10.99.0.0/24\", \"fd99::/64\"", "auto"),
     };
     let child = format!("remote = [{remote}]\nrequest_address = \"{request}\"\n");
-    let toml = connection("client", ["device", "gateway"], child, settings.certificates, &settings.device);
+    let toml = connection("client", [name, "gateway"], child, settings.certificates, &settings.device);
     machine::host(now, &toml, EndpointConfig::default(), rng, unix)
 }
 
-/// The gateway's core, with what its disk holds.
+/// The gateway's core, with what its disk holds, for devices of this name (`*`: of any).
 pub(crate) fn gateway(
     settings: &Settings,
+    device: &str,
     rng: &mut Seeded,
     disk: &Disk,
     now: Instant,
     unix: UnixTime,
 ) -> Host {
     let child = "local = [\"10.99.0.0/24\", \"fd99::/64\"]\nremote = [\"dynamic\"]\n".to_owned();
-    let prefixes = ["10.55.0.0/24", "fd55::/120"];
-    let toml = connection("gateway", ["gateway", "device"], child, settings.certificates, &settings.gateway)
+    let prefixes = ["10.55.0.0/16", "fd55::/120"];
+    let toml = connection("gateway", ["gateway", device], child, settings.certificates, &settings.gateway)
         + &format!("[connection.{CONNECTION}.pool]\naddresses = {prefixes:?}\n");
     let pool = Pool::new(prefixes.iter().filter_map(|p| p.parse().ok()));
     let endpoint = EndpointConfig {

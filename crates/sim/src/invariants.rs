@@ -5,7 +5,8 @@
 //! - No inner packet is seen in clear between the two ends.
 //! - A packet arrives once; one of the device's once more for each session that it has made since, because what it sent in doubt
 //!   goes out again when an SA is declared lost.
-//! - A ticket is accepted once.
+//! - A ticket is accepted once, and what must be stored of it is stored before any datagram leaves ([`crate::Machine::flush`]).
+//! - A packet that a device is handed is sent, held or counted as lost.
 //! - No timer of the gateway sends anything while its only sessions are those of devices that it knows to sleep.
 
 use crate::machine::Machine;
@@ -36,7 +37,14 @@ pub(crate) struct Invariants {
 
 impl Invariants {
     /// An end hands a datagram to its network.
-    pub(crate) fn sends(&mut self, device: bool, path: &Path, datagram: &[u8], inner: [Option<IpAddr>; 2]) {
+    pub(crate) fn sends(
+        &mut self,
+        device: bool,
+        path: &Path,
+        datagram: &[u8],
+        inner: Option<IpAddr>,
+        servers: &[[IpAddr; 2]],
+    ) {
         let end = if device { "device" } else { "gateway" };
         let message = match (path.carrier, classify_natt(datagram)) {
             (Carrier::Ike, _) => Some(datagram),
@@ -56,9 +64,13 @@ impl Invariants {
                 }
             }
         }
-        if let [Some(IpAddr::V4(a)), Some(IpAddr::V4(b))] = inner {
-            let (there, back) = ([a.octets(), b.octets()].concat(), [b.octets(), a.octets()].concat());
-            let clear = datagram.windows(8).any(|w| w == there || w == back);
+        if let Some(IpAddr::V4(inner)) = inner {
+            let own = inner.octets();
+            let server =
+                |w: &[u8]| servers.iter().any(|[v4, _]| matches!(v4, IpAddr::V4(v4) if v4.octets() == w));
+            let clear = datagram
+                .windows(8)
+                .any(|w| w[..4] == own && server(&w[4..]) || w[4..] == own && server(&w[..4]));
             assert!(!clear, "the {end} sent an inner packet in clear; {datagram:x?}");
         }
     }
@@ -96,6 +108,8 @@ impl Invariants {
                 );
             }
         }
+        let vanished = device.vanished();
+        assert_eq!(vanished, 0, "packets vanished in the device; {vanished}");
         for record in gateway.disk.spent[spent..].chunks(RECORD.0) {
             let fresh = self.tickets.insert(record[..RECORD.1.min(record.len())].to_vec());
             assert!(fresh, "a ticket was accepted twice; {record:x?}");

@@ -18,12 +18,12 @@ mod shrink;
 mod topology;
 mod world;
 
-pub use crowd::{Crowd, Member, Setting};
+pub use crowd::{Crowd, Setting};
 pub use day::{Sent, day};
-pub use ledger::Ledger;
+pub use ledger::{Books, Ledger, Member};
 pub use machine::{Disk, Machine, Radio, Retired};
 pub use script::{Script, Step};
 pub use settings::{Family, Lines, Settings};
 pub use shrink::Story;
-pub use topology::{Astray, MachineId, Moment, NetworkId, Topology};
+pub use topology::{Astray, MachineId, Moment, NetworkId, Topology, Undelivered};
 pub use world::{Access, World};

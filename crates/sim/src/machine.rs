@@ -100,6 +100,10 @@ pub struct Machine {
     pub refused: u64,
     /// The process dies instead of carrying out its next output after so many.
     pub fuse: Option<u32>,
+    /// Packets from the inner side, and copies that were to be sent again.
+    handed: u64,
+    /// ESP packets that were sent.
+    sealed: u64,
     /// Packets that died with a process while they waited, and those that had no room or no policy in earlier lives.
     past: (u64, u64),
 }
@@ -124,6 +128,8 @@ impl Machine {
             sleep: None,
             refused: 0,
             fuse: None,
+            handed: 0,
+            sealed: 0,
             past: (0, 0),
         }
     }
@@ -213,6 +219,12 @@ impl Machine {
         self.radio.as_ref().is_none_or(|r| r.on)
     }
 
+    /// It would hear something.
+    #[must_use]
+    pub fn listens(&self) -> bool {
+        self.host.is_some() && self.radio_is_on()
+    }
+
     /// The radio is off because its controller wants it so.
     #[must_use]
     pub fn is_asleep(&self, now: Instant) -> bool {
@@ -229,6 +241,13 @@ impl Machine {
     #[must_use]
     pub fn nowhere(&self) -> u64 {
         self.past.1 + self.host.as_ref().map_or(0, |h| h.counters().no_policy)
+    }
+
+    /// Packets from the inner side less those of which is known what became of them. A gateway's may wait at its stand-in.
+    #[must_use]
+    pub fn vanished(&self) -> u64 {
+        let held = self.host.as_ref().map_or(0, |h| h.held() as u64);
+        self.handed.abs_diff(self.sealed + held + self.held_lost() + self.nowhere())
     }
 
     /// Lets the process run if it is due.
@@ -274,6 +293,7 @@ impl Machine {
 
     /// A packet comes from the inner side.
     pub fn forward(&mut self, now: Instant, mut packet: Vec<u8>) {
+        self.handed += u64::from(self.host.is_some());
         self.with(now, |host| host.handle_inner(now, &mut packet));
     }
 
@@ -284,24 +304,35 @@ impl Machine {
     }
 
     /// Carries out what the core wants.
+    ///
+    /// # Panics
+    /// If something is to be stored after a datagram has left that may be what it belongs to.
     pub fn flush(&mut self, now: Instant) {
-        let mut bytes = Vec::new();
+        let (mut bytes, mut left_already) = (Vec::new(), false);
         while let Some(output) = self.host.as_mut().and_then(|h| h.poll(now, &mut bytes)) {
             if let Some(left) = &mut self.fuse {
                 if *left == 0 {
-                    return self.crash();
+                    self.crash();
+                    // What it was about to send, or to report as sent again, has died with it.
+                    return self.handed = self.sealed + self.past.0 + self.past.1;
                 }
                 *left -= 1;
             }
             match output {
                 Output::Datagram(datagram) => {
+                    left_already = true;
+                    self.sealed += u64::from(is_esp(&datagram.path, &bytes));
                     self.outbox.push_back((datagram.path, std::mem::take(&mut bytes)))
                 }
                 Output::Inner(Origin::Tunnel) => self.received.extend(number(&bytes)),
                 Output::Inner(Origin::StandIn | Origin::Error) => {
                     self.answers.push(std::mem::take(&mut bytes))
                 }
-                Output::Order(order) => self.obey(now, order),
+                Output::Order(order) => {
+                    let late = left_already && is_of_tickets(&order);
+                    assert!(!late, "a datagram left before what must be stored; {order:?}");
+                    self.obey(now, order);
+                }
                 Output::News(News::Changed(change)) => self.changes.push(change),
                 Output::News(News::Sleep(event)) => {
                     if let Some(radio) = &mut self.radio {
@@ -309,7 +340,8 @@ impl Machine {
                     }
                 }
                 Output::News(News::Announced { verdict, .. }) => self.sleep = Some(verdict),
-                Output::News(News::Missed { .. } | News::Resending { .. }) => {}
+                Output::News(News::Resending { packets }) => self.handed += packets as u64,
+                Output::News(News::Missed { .. }) => {}
             }
         }
     }
@@ -373,6 +405,11 @@ impl Machine {
         radio.orders.push((now, on));
         radio.pending = Some((now + takes, on));
     }
+}
+
+fn is_of_tickets(order: &Order) -> bool {
+    use Store::{SpentTicket, Ticket, TicketKeys};
+    matches!(order, Order::Store(Ticket { .. } | SpentTicket { .. } | TicketKeys { .. }))
 }
 
 /// The number in a numbered packet.

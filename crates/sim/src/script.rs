@@ -38,6 +38,8 @@ pub enum Step {
     RekeyChild(bool),
     /// The device rekeys its IKE SA; the gateway too if the flag is set, at the same moment.
     RekeyIke(bool),
+    /// The gateway deletes a CHILD SA, of those that it has the one of this number.
+    DeleteChild(u8),
     /// An end's process dies instead of carrying out what it wants done after so many outputs more, and is back after this long.
     Fuse {
         /// The gateway; otherwise the device.
@@ -93,7 +95,11 @@ fn step(rng: &mut Seeded) -> Step {
         12..=13 => Step::Data(1 + rng.below(8) as u8),
         14 => {
             let both = rng.below(2) == 0;
-            if rng.below(2) == 0 { Step::RekeyChild(both) } else { Step::RekeyIke(both) }
+            match rng.below(5) {
+                0..=1 => Step::RekeyChild(both),
+                2..=3 => Step::RekeyIke(both),
+                _ => Step::DeleteChild(rng.below(4) as u8),
+            }
         }
         15 => Step::DownUp(seconds(rng, 16)),
         _ => Step::Fuse {

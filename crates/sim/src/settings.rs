@@ -4,6 +4,7 @@
 use dormouse_ike::config::HoldPolicy;
 use dormouse_node::{Limits, SleepFlags};
 use dormouse_sansio::{Entropy, Seeded};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
 /// Silence after which the simulated gateway checks a peer, and gives it up, in seconds.
@@ -11,6 +12,40 @@ pub(crate) const LIVENESS: (u32, u32) = (20, 60);
 
 /// Lines of a connection: pairs of section and line.
 pub type Lines = Vec<(&'static str, String)>;
+
+/// A server behind the gateway, in the network of the first CHILD SA.
+pub(crate) const SERVER: [IpAddr; 2] =
+    [IpAddr::V4(Ipv4Addr::new(10, 99, 0, 2)), IpAddr::V6(Ipv6Addr::new(0xfd99, 0, 0, 0, 0, 0, 0, 2))];
+
+/// A further CHILD SA, as [`Settings::random`] draws it.
+struct Further {
+    section: &'static str,
+    network: &'static str,
+    server: [IpAddr; 2],
+    /// Its network lies within that of the first CHILD SA, which stands in for it at a gateway that does not have it.
+    within: bool,
+}
+
+const FURTHER: [Further; 2] = [
+    Further {
+        section: "children.other",
+        network: "[\"10.98.0.0/24\", \"fd98::/64\"]",
+        server: [
+            IpAddr::V4(Ipv4Addr::new(10, 98, 0, 2)),
+            IpAddr::V6(Ipv6Addr::new(0xfd98, 0, 0, 0, 0, 0, 0, 2)),
+        ],
+        within: false,
+    },
+    Further {
+        section: "children.part",
+        network: "[\"10.99.0.128/25\", \"fd99::8000/113\"]",
+        server: [
+            IpAddr::V4(Ipv4Addr::new(10, 99, 0, 130)),
+            IpAddr::V6(Ipv6Addr::new(0xfd99, 0, 0, 0, 0, 0, 0, 0x8002)),
+        ],
+        within: true,
+    },
+];
 
 /// Which of the two protocols addresses are of.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -107,7 +142,46 @@ impl Settings {
         let families = [Family::V4, Family::V4, Family::V6, Family::Both];
         (settings.outer, settings.inner) = (pick(&mut rng, &families), pick(&mut rng, &families));
         settings.certificates = rng.below(3) == 0;
+        settings.draw_ike(&mut rng);
+        settings.draw_further(&mut rng, &both[1].1);
         settings
+    }
+
+    /// Keys of `ike` that depend on what was drawn before.
+    fn draw_ike(&mut self, rng: &mut Seeded) {
+        // No address is translated between IPv6 hosts, unless an end pretends it.
+        let forced = |lines: &Lines| lines.iter().any(|(_, line)| line == "force_udp = true");
+        let no_nat = self.outer == Family::V6 && !forced(&self.device) && !forced(&self.gateway);
+        for end in [&mut self.device, &mut self.gateway] {
+            let (ms, tries) = pick(rng, &[(500, 6), (500, 6), (200, 10), (1_000, 4)]);
+            let refuses = no_nat && rng.below(2) == 0;
+            end.push(("ike", format!("retransmit_ms = {ms}\nretransmit_tries = {tries}")));
+            end.push(("ike", format!("no_nats_allowed = {refuses}")));
+        }
+        self.device.push(("ike", format!("initial_contact = {}", rng.below(3) > 0)));
+        self.gateway.push(("ike", format!("return_routability = {}", rng.below(3) == 0)));
+    }
+
+    /// Further CHILD SAs with the suite of the first one. An end may lack one that the other has.
+    fn draw_further(&mut self, rng: &mut Seeded, suite: &str) {
+        for Further { section, network, .. } in &FURTHER {
+            let drawn = rng.below(3) > 0;
+            let sides = [("remote", String::new()), ("local", "remote = [\"dynamic\"]\n".to_owned())];
+            for (end, (side, other)) in [&mut self.device, &mut self.gateway].into_iter().zip(sides) {
+                let (rekey, pad) = (pick(rng, &[10, 60, 3_600]), pick(rng, &[0, 0, 256]));
+                if drawn && rng.below(4) > 0 {
+                    let line = format!("{side} = {network}\n{other}{suite}\nrekey = {rekey}\npad_to = {pad}");
+                    end.push((section, line));
+                }
+            }
+        }
+    }
+
+    /// A server in the network of each CHILD SA that the two ends can agree upon.
+    pub(crate) fn servers(&self) -> Vec<[IpAddr; 2]> {
+        let has = |end: &Lines, section| end.iter().any(|(s, _)| *s == section);
+        let made = |f: &&Further| has(&self.device, f.section) && (f.within || has(&self.gateway, f.section));
+        std::iter::once(SERVER).chain(FURTHER.iter().filter(made).map(|f| f.server)).collect()
     }
 
     /// How often the two ends may be seen in the middle of a change that no event of the story has made.
@@ -122,8 +196,8 @@ fn pick<T: Copy>(rng: &mut Seeded, of: &[T]) -> T {
     of[at]
 }
 
-/// One line for both ends.
-fn suites(rng: &mut Seeded) -> Lines {
+/// A line of either section for both ends.
+fn suites(rng: &mut Seeded) -> [(&'static str, String); 2] {
     let ike = pick(
         rng,
         &["", "aes256gcm16-prfsha384-x25519", "aes128-sha256-x25519", "chacha20poly1305-prfsha512-ecp256"],
@@ -133,7 +207,7 @@ fn suites(rng: &mut Seeded) -> Lines {
         &["", "aes128gcm16-x25519", "aes256-sha512", "aes128ctr-sha256-x25519", "chacha20poly1305"],
     );
     let list = |name: &str| if name.is_empty() { "[]".to_owned() } else { format!("[{name:?}]") };
-    vec![("ike", format!("proposals = {}", list(ike))), ("child", format!("proposals = {}", list(child)))]
+    [("ike", format!("proposals = {}", list(ike))), ("child", format!("proposals = {}", list(child)))]
 }
 
 /// What an end does whether the other does or not.

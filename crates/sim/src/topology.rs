@@ -5,11 +5,11 @@
 //! whose [agent](dormouse_node::host::transit::Agent) sees what passes. A machine is in one network at a time, with an address of
 //! either family or both.
 
-use crate::machine::Machine;
+use crate::machine::{Machine, is_esp};
 use dormouse_netem::{Link, LinkConfig, Nat, NatConfig};
 use dormouse_node::host::Host;
 use dormouse_sansio::{Carrier, Entropy, Instant, Path, Seeded};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 /// Iterations at one moment after which something spins.
@@ -46,6 +46,8 @@ struct Member {
     machine: Machine,
     place: Option<Place>,
     astray: Option<Astray>,
+    /// When it wants to run, as [`Topology::due`] has it.
+    due: Option<Instant>,
 }
 
 struct Network {
@@ -55,24 +57,51 @@ struct Network {
     router: Option<MachineId>,
 }
 
+/// ESP packets that came as far as a machine's own network.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct Undelivered {
+    /// Stopped by a NAT that had forgotten, or never known, who they are for.
+    pub stopped: u64,
+    /// For a machine that is not there, or whose radio is off or process dead.
+    pub deaf: u64,
+}
+
 /// See the module's documentation.
 pub struct Topology {
     /// The clock.
     pub now: Instant,
+    /// What has not arrived.
+    pub undelivered: Undelivered,
     seed: u64,
     rng: Seeded,
     members: Vec<Member>,
     networks: Vec<Network>,
     /// The network behind each public address of a NAT.
     public: BTreeMap<IpAddr, NetworkId>,
+    /// The machine at each address of each network.
+    at: BTreeMap<(IpAddr, NetworkId), usize>,
+    /// Machines that may have something to send, or want to run at another time, since [`Topology::post`].
+    touched: BTreeSet<usize>,
+    /// When machines want to run, but for those that were touched.
+    due: BTreeSet<(Instant, usize)>,
 }
 
 impl Topology {
     /// An empty one.
     #[must_use]
     pub fn new(seed: u64) -> Self {
-        let (members, networks) = (Vec::new(), Vec::new());
-        Self { now: Instant::ZERO, seed, rng: Seeded::new(seed), members, networks, public: BTreeMap::new() }
+        Self {
+            now: Instant::ZERO,
+            undelivered: Undelivered::default(),
+            seed,
+            rng: Seeded::new(seed),
+            members: Vec::new(),
+            networks: Vec::new(),
+            public: BTreeMap::new(),
+            at: BTreeMap::new(),
+            touched: BTreeSet::new(),
+            due: BTreeSet::new(),
+        }
     }
 
     /// The source of everything that is drawn here.
@@ -97,7 +126,8 @@ impl Topology {
 
     /// Adds a machine, which is in no network yet.
     pub fn add_machine(&mut self, machine: Machine) -> MachineId {
-        self.members.push(Member { machine, place: None, astray: None });
+        self.members.push(Member { machine, place: None, astray: None, due: None });
+        self.touched.insert(self.members.len() - 1);
         MachineId(self.members.len() - 1)
     }
 
@@ -129,7 +159,13 @@ impl Topology {
     /// # Panics
     /// If it belongs to another topology.
     pub fn machine_mut(&mut self, id: MachineId) -> &mut Machine {
+        self.touched.insert(id.0);
         &mut self.members[id.0].machine
+    }
+
+    /// Machines to which something has happened since they were last asked what they want to send.
+    pub fn touched(&self) -> impl Iterator<Item = MachineId> {
+        self.touched.iter().copied().map(MachineId)
     }
 
     /// The outer addresses of a machine now.
@@ -146,18 +182,21 @@ impl Topology {
 
     /// A machine enters a network with these addresses, or is in none; its kernel tells it.
     pub fn place(&mut self, id: MachineId, place: Option<(NetworkId, Vec<IpAddr>)>) {
-        let now = self.now;
+        self.unplug(id);
+        let (now, addresses) = (self.now, place.as_ref().map_or_else(Vec::new, |(_, list)| list.clone()));
         if let Some(member) = self.members.get_mut(id.0) {
+            self.at.extend(place.iter().flat_map(|(net, list)| list.iter().map(|a| ((*a, *net), id.0))));
             member.place = place.map(|(network, addresses)| Place { network, addresses });
-            let addresses = member.place.as_ref().map_or(&[][..], |p| &p.addresses);
-            member.machine.set_addresses(now, addresses.to_vec());
+            self.machine_mut(id).set_addresses(now, addresses);
         }
     }
 
     /// Takes a machine out of its network without its kernel telling it: its radio is off.
     pub fn unplug(&mut self, id: MachineId) {
-        if let Some(member) = self.members.get_mut(id.0) {
-            member.place = None;
+        if let Some(place) = self.members.get_mut(id.0).and_then(|m| m.place.take()) {
+            for address in place.addresses {
+                self.at.remove(&(address, place.network));
+            }
         }
     }
 
@@ -181,7 +220,7 @@ impl Topology {
     ///
     /// # Panics
     /// If something runs in circles without time passing.
-    pub fn run_until(&mut self, end: Instant, mut look: impl FnMut(&Self, Moment) -> bool) {
+    pub fn run_until(&mut self, end: Instant, mut look: impl FnMut(&mut Self, Moment) -> bool) {
         let (mut moment, mut spins) = (self.now, 0);
         loop {
             let stop = look(self, Moment::Acted);
@@ -199,8 +238,9 @@ impl Topology {
             self.now = next;
             self.deliver();
             look(self, Moment::Delivered);
-            for member in &mut self.members {
-                member.machine.run(next);
+            while let Some((at, n)) = self.due.first().copied().filter(|(at, _)| *at <= next) {
+                self.due.remove(&(at, n));
+                self.machine_mut(MachineId(n)).run(next);
             }
         }
         self.now = end;
@@ -209,15 +249,19 @@ impl Topology {
     fn due(&self) -> Option<Instant> {
         let links = self.networks.iter().flat_map(|n| [&n.up, &n.down]);
         let links = links.filter_map(|l| l.poll_timeout()).map(|d| d.at);
-        links.chain(self.members.iter().filter_map(|m| m.machine.due())).min()
+        links.chain(self.due.first().map(|(at, _)| *at)).min()
     }
 
     /// Hands what the machines send to the links of their networks.
     pub fn post(&mut self) {
-        for n in 0..self.members.len() {
+        while let Some(n) = self.touched.pop_first() {
             while let Some((path, datagram)) = self.members[n].machine.outbox.pop_front() {
                 self.leave(n, path, datagram);
             }
+            let (member, due) = (&mut self.members[n], &mut self.due);
+            member.due.take().map(|at| due.remove(&(at, n)));
+            member.due = member.machine.due();
+            due.extend(member.due.map(|at| (at, n)));
         }
     }
 
@@ -270,17 +314,10 @@ impl Topology {
 
     /// Where the core finds an address.
     fn network_of(&self, address: IpAddr) -> Option<NetworkId> {
-        let holds = |m: &&Member| {
-            m.place
-                .as_ref()
-                .is_some_and(|p| p.addresses.contains(&address) && self.is_public(p.network, address))
-        };
-        let direct = || self.members.iter().find(holds).and_then(|m| m.place.as_ref()).map(|p| p.network);
+        let is_public = |id: &NetworkId| address.is_ipv6() || self.networks[id.0].nat.is_none();
+        let all = (address, NetworkId(0))..=(address, NetworkId(usize::MAX));
+        let direct = || self.at.range(all).map(|((_, id), _)| *id).find(is_public);
         self.public.get(&address).copied().or_else(direct)
-    }
-
-    fn is_public(&self, network: NetworkId, address: IpAddr) -> bool {
-        address.is_ipv6() || self.networks.get(network.0).is_some_and(|n| n.nat.is_none())
     }
 
     fn arrive(&mut self, id: NetworkId, path: Path, datagram: Vec<u8>) {
@@ -289,7 +326,10 @@ impl Topology {
             Some(nat) if path.remote.is_ipv4() => nat.inbound(now, path).ok(),
             _ => Some(path),
         };
-        let Some(path) = inside else { return };
+        let Some(path) = inside else {
+            self.undelivered.stopped += u64::from(is_esp(&path, &datagram));
+            return;
+        };
         match self.networks[id.0].router {
             Some(router) => self.transit(router, path, datagram),
             None => self.hand_over(id, path, datagram),
@@ -305,23 +345,21 @@ impl Topology {
     }
 
     fn member_in(&self, id: NetworkId, address: IpAddr) -> Option<usize> {
-        let here =
-            |m: &Member| m.place.as_ref().is_some_and(|p| p.network == id && p.addresses.contains(&address));
-        self.members.iter().position(here)
+        self.at.get(&(address, id)).copied()
     }
 
     fn hand_over(&mut self, id: NetworkId, path: Path, datagram: Vec<u8>) {
         let now = self.now;
-        let Some(n) = self.member_in(id, path.remote.ip()) else { return };
-        let machine = &mut self.members[n].machine;
-        if machine.radio_is_on() {
-            machine.receive(now, arrived(path), datagram);
+        let listens = |n: &usize| self.members[*n].machine.listens();
+        match self.member_in(id, path.remote.ip()).filter(listens) {
+            Some(n) => self.machine_mut(MachineId(n)).receive(now, arrived(path), datagram),
+            None => self.undelivered.deaf += u64::from(is_esp(&path, &datagram)),
         }
     }
 }
 
 /// A path as the receiver of a datagram sees it.
-pub(crate) fn arrived(sent: Path) -> Path {
+fn arrived(sent: Path) -> Path {
     let carrier = match (sent.carrier, sent.remote.port()) {
         (Carrier::RawEsp, _) => Carrier::RawEsp,
         (_, 4500) => Carrier::NatT,

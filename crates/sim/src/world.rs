@@ -1,12 +1,11 @@
 //! The world: two hosts, the links and the NAT between them, and one clock. Owns time and the laws of the network.
 
-use crate::ends::{CONNECTION, GATEWAY, KEEP, ROTATE, device, gateway};
+use crate::ends::{CONNECTION, EPOCH, GATEWAY, device, gateway, ticket_keys};
 use crate::invariants::Invariants;
 use crate::machine::{Disk, Machine};
 use crate::script::{Script, Step};
 use crate::settings::{LIVENESS, Settings};
 use crate::topology::{Astray, MachineId, Moment, NetworkId, Topology};
-use dormouse_ike::ticket::TicketKeys;
 use dormouse_netem::{LinkConfig, NatConfig};
 use dormouse_node::ladder::{Rung, State};
 use dormouse_node::sleeper::{Cause, Reason};
@@ -16,11 +15,9 @@ use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
-const SERVER: [IpAddr; 2] =
-    [IpAddr::V4(Ipv4Addr::new(10, 99, 0, 2)), IpAddr::V6(Ipv6Addr::new(0xfd99, 0, 0, 0, 0, 0, 0, 2))];
+/// The device's name.
+const DEVICE: &str = "device";
 const NAT_OUTSIDE: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 6);
-/// Wall-clock time at the world's beginning.
-const EPOCH: u64 = 1_800_000_000;
 
 /// An access network of the device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -62,6 +59,8 @@ pub struct World {
     b: NetworkId,
     seed: u64,
     settings: Settings,
+    /// One behind each CHILD SA: packets go to and from them in turn.
+    servers: Vec<[IpAddr; 2]>,
     sent: u64,
     /// How often a process has begun.
     lives: u32,
@@ -82,12 +81,10 @@ impl World {
         nat.idle = settings.nat_idle;
         let (a, b) = (net.add_network(link, None), net.add_network(link, Some(nat)));
         let centre = net.add_network(LinkConfig::default(), None);
-        let unix = UnixTime(EPOCH);
-        let keys = TicketKeys::generate(unix, ROTATE, KEEP, &mut net.rng().fork());
-        let disk = Disk { ticket_keys: keys.export().as_bytes().to_vec(), ..Disk::default() };
-        let mut device = Machine::new(device(&settings, net.rng(), Instant::ZERO, unix));
+        let disk = Disk { ticket_keys: ticket_keys(net.rng(), EPOCH), ..Disk::default() };
+        let mut device = Machine::new(device(&settings, DEVICE, net.rng(), Instant::ZERO, EPOCH));
         device.gateways.insert(CONNECTION.into(), settings.outer.of(GATEWAY));
-        let mut gateway = Machine::new(gateway(&settings, net.rng(), &disk, Instant::ZERO, unix));
+        let mut gateway = Machine::new(gateway(&settings, DEVICE, net.rng(), &disk, Instant::ZERO, EPOCH));
         gateway.disk = disk;
         let (device, gateway) = (net.add_machine(device), net.add_machine(gateway));
         net.place(gateway, Some((centre, GATEWAY.to_vec())));
@@ -98,6 +95,7 @@ impl World {
             a,
             b,
             seed,
+            servers: settings.servers(),
             settings,
             sent: 0,
             lives: 0,
@@ -182,7 +180,7 @@ impl World {
     /// Until `end`, or until the process with the fuse has died.
     fn run_alive(&mut self, end: Instant) {
         let (device, gateway, seed) = (self.device, self.gateway, self.seed);
-        let (invariants, sent) = (&mut self.invariants, self.sent);
+        let (invariants, sent, servers) = (&mut self.invariants, self.sent, &self.servers);
         let lit = self.fuse.filter(|f| f.back.is_none()).map(|f| if f.gateway { gateway } else { device });
         let mut before = usize::MAX;
         self.net.run_until(end, |net, moment| {
@@ -197,10 +195,9 @@ impl World {
                 net.now
             );
             before = usize::MAX;
-            let server = SERVER[usize::from(d.inner.is_some_and(|i| i.is_ipv6()))];
             for (is_device, machine) in [(true, d), (false, g)] {
                 for (path, datagram) in &machine.outbox {
-                    invariants.sends(is_device, path, datagram, [Some(server), d.inner]);
+                    invariants.sends(is_device, path, datagram, d.inner, servers);
                 }
             }
             invariants.look(sent, d, g);
@@ -229,19 +226,23 @@ impl World {
     pub fn send_up_to(&mut self, port: u16) -> u64 {
         self.sent += 1;
         let (now, sent) = (self.now(), self.sent);
-        if let Some(inner) = self.device().inner {
-            let server = SocketAddr::new(SERVER[usize::from(inner.is_ipv6())], port);
-            self.device_mut().send_to(now, inner, server, sent);
+        if let Some((inner, server)) = self.ends() {
+            self.device_mut().send_to(now, inner, SocketAddr::new(server, port), sent);
         }
         sent
+    }
+
+    /// The device's inner address, and that of the server whose turn it is.
+    fn ends(&self) -> Option<(IpAddr, IpAddr)> {
+        let (inner, turn) = (self.device().inner?, usize::try_from(self.sent / 2).unwrap_or(0));
+        Some((inner, self.servers[turn % self.servers.len()][usize::from(inner.is_ipv6())]))
     }
 
     /// Sends a numbered packet from the server to the device; returns its number.
     pub fn send_down(&mut self) -> u64 {
         self.sent += 1;
         let (now, sent) = (self.now(), self.sent);
-        if let Some(inner) = self.device().inner {
-            let server = SERVER[usize::from(inner.is_ipv6())];
+        if let Some((inner, server)) = self.ends() {
             self.gateway_mut().send(now, server, inner, sent);
         }
         sent
@@ -294,6 +295,7 @@ impl World {
             }
             Step::RekeyChild(both) => self.rekey(both, Node::rekey_children),
             Step::RekeyIke(both) => self.rekey(both, Node::rekey_ike_sas),
+            Step::DeleteChild(number) => self.delete_child(usize::from(number)),
             Step::Fuse { gateway, outputs, down } => self.light(gateway, outputs, down),
             Step::DownUp(time) => {
                 let now = self.now();
@@ -418,28 +420,35 @@ impl World {
         }
     }
 
+    fn delete_child(&mut self, number: usize) {
+        let (now, sessions) = (self.now(), self.gateway().node().map(|n| n.gateway_sessions(self.now())));
+        let children: Vec<_> = sessions.iter().flatten().flat_map(|s| &s.children).map(|c| c.id).collect();
+        if let Some(id) = children.get(number % children.len().max(1)).copied() {
+            self.gateway_mut().with(now, |host| host.node_mut().delete_child(now, id));
+        }
+    }
+
     fn start_gateway(&mut self, keys_survive: bool) {
         let (now, unix) = (self.now(), self.unix());
         self.lives += 1;
         if !keys_survive {
-            let keys = TicketKeys::generate(unix, ROTATE, KEEP, &mut self.net.rng().fork());
-            self.gateway_mut().disk.ticket_keys = keys.export().as_bytes().to_vec();
+            self.gateway_mut().disk.ticket_keys = ticket_keys(self.net.rng(), unix);
         }
         let disk = self.gateway().disk.clone();
-        let host = gateway(&self.settings, self.net.rng(), &disk, now, unix);
+        let host = gateway(&self.settings, DEVICE, self.net.rng(), &disk, now, unix);
         self.gateway_mut().restart(now, host);
     }
 
     fn start_device(&mut self) {
         let (now, unix) = (self.now(), self.unix());
         self.lives += 1;
-        let host = device(&self.settings, self.net.rng(), now, unix);
+        let host = device(&self.settings, DEVICE, self.net.rng(), now, unix);
         self.device_mut().restart(now, host);
         self.connect();
     }
 
     fn unix(&self) -> UnixTime {
-        UnixTime(EPOCH) + (self.now() - Instant::ZERO)
+        EPOCH + (self.now() - Instant::ZERO)
     }
 
     /// After any story: with a good network, whichever of the two, the session is up within a bounded time, data flows both ways,
@@ -480,9 +489,10 @@ impl World {
             self.send_up();
             self.run(Duration::from_secs(15));
         }
-        let numbers = [self.send_up(), self.send_up()];
+        let turns = 0..2 * self.servers.len();
+        let numbers: Vec<u64> = turns.clone().map(|_| self.send_up()).collect();
         self.run(Duration::from_secs(2));
-        let back = [self.send_down(), self.send_down()];
+        let back: Vec<u64> = turns.map(|_| self.send_down()).collect();
         self.run(Duration::from_secs(2));
         let state = self.device_state();
         assert_eq!(state, State::Up, "seed {seed}, {access:?}: {:#?}", self.device().changes);
@@ -496,7 +506,7 @@ impl World {
         }
     }
 
-    /// Both ends have one session, the same. Asked a few times where lifetimes are short: a rekeying may be under way.
+    /// Both ends have one session, the same, with all CHILD SAs that both are configured for. Asked a few times where lifetimes are short: a rekeying may be under way.
     fn check_agreement(&mut self) {
         for _ in 0..self.settings.agreement_retries() {
             if self.disagreement().is_none() {
@@ -523,7 +533,13 @@ impl World {
             children.map(pair).collect::<BTreeSet<(u32, u32)>>()
         };
         let (ours, theirs) = (pairs(&ours, false), pairs(&theirs, true));
-        (ours != theirs).then(|| format!("the two ends hold different CHILD SAs: {ours:x?}, {theirs:x?}"))
+        if ours.len() != self.servers.len() {
+            return Some(format!(
+                "not as many CHILD SAs as are configured; {} {ours:x?}",
+                self.servers.len()
+            ));
+        }
+        (ours != theirs).then(|| format!("the two ends hold different CHILD SAs; {ours:x?}, {theirs:x?}"))
     }
 
     /// The device's outer address, if it has one.

@@ -20,21 +20,21 @@ fn crowd(seed: u64, count: usize, hold: HoldPolicy) -> Crowd {
 
 /// Everybody announces a sleep and sleeps.
 fn all_sleep(crowd: &mut Crowd, expect: Option<Duration>) {
-    for n in 0..crowd.devices.len() {
+    for n in 0..crowd.count() {
         crowd.announce(n, expect);
     }
     crowd.run(Duration::from_secs(3));
-    for n in 0..crowd.devices.len() {
+    for n in 0..crowd.count() {
         crowd.switch_off(n);
     }
     crowd.run(Duration::from_secs(1));
-    crowd.disturbed = 0;
+    crowd.books.disturbed = 0;
     crowd.rungs();
 }
 
 /// Everybody wakes, not all at once, and sends something.
 fn all_wake(crowd: &mut Crowd) {
-    for n in 0..crowd.devices.len() {
+    for n in 0..crowd.count() {
         crowd.switch_on(n);
         crowd.send_up(n);
         crowd.run(Duration::from_millis(5));
@@ -46,10 +46,10 @@ fn all_wake(crowd: &mut Crowd) {
 fn a_thousand_held_sessions_are_left_in_peace_and_are_there_at_once() {
     let mut crowd = crowd(1, 1_000, HoldPolicy::default());
     all_sleep(&mut crowd, Some(40 * MINUTE));
-    crowd.gateway.wakeups.clear();
+    crowd.gateway_mut().wakeups.clear();
     crowd.run(40 * MINUTE);
-    assert_eq!(crowd.disturbed, 0, "something was sent to a sleeping device");
-    assert!(crowd.gateway.wakeups.is_empty(), "{:?}", crowd.gateway.wakeups);
+    assert_eq!(crowd.books.disturbed, 0, "something was sent to a sleeping device");
+    assert!(crowd.gateway().wakeups.is_empty(), "{:?}", crowd.gateway().wakeups);
     all_wake(&mut crowd);
     let rungs = crowd.rungs();
     assert_eq!(rungs.get(&Rung::Held), Some(&1_000), "{rungs:?}");
@@ -64,7 +64,7 @@ fn a_gateway_restarted_while_a_thousand_devices_sleep_gets_them_all_back() {
     crowd.run(20 * MINUTE);
     crowd.restart_gateway();
     crowd.run(20 * MINUTE);
-    assert_eq!(crowd.disturbed, 0);
+    assert_eq!(crowd.books.disturbed, 0);
     all_wake(&mut crowd);
     crowd.run(10 * Duration::from_secs(1));
     let rungs = crowd.rungs();
@@ -80,7 +80,7 @@ fn a_gateway_that_holds_a_few_leaves_the_others_to_their_tickets() {
     let crowd = &mut some;
     all_sleep(crowd, None);
     crowd.run(40 * MINUTE);
-    assert_eq!((crowd.sessions(), crowd.disturbed), (30, 0));
+    assert_eq!((crowd.sessions(), crowd.books.disturbed), (30, 0));
     all_wake(crowd);
     crowd.check();
     assert_eq!(crowd.sessions(), 100);
@@ -88,7 +88,7 @@ fn a_gateway_that_holds_a_few_leaves_the_others_to_their_tickets() {
     let mut crowd = self::crowd(4, 50, none);
     all_sleep(&mut crowd, Some(MINUTE));
     crowd.run(MINUTE);
-    assert_eq!((crowd.sessions(), crowd.disturbed), (0, 0));
+    assert_eq!((crowd.sessions(), crowd.books.disturbed), (0, 0));
     all_wake(&mut crowd);
     let rungs = crowd.rungs();
     assert_eq!(rungs.get(&Rung::Resume), Some(&50), "told to, so at once: {rungs:?}");
@@ -106,7 +106,7 @@ fn devices_that_die_in_their_sleep_leave_nothing_behind() {
     crowd.run(30 * MINUTE);
     assert_eq!(crowd.sessions(), 60, "nobody can tell yet");
     crowd.run(HOUR);
-    assert_eq!((crowd.sessions(), crowd.disturbed), (0, 0));
+    assert_eq!((crowd.sessions(), crowd.books.disturbed), (0, 0));
     for n in 20..60 {
         crowd.switch_on(n);
         crowd.send_up(n);

@@ -106,8 +106,8 @@ impl Life {
 
     /// One day.
     fn day(&mut self, number: u64, with_faults: bool) {
-        let begin = self.crowd.now;
-        let count = self.crowd.devices.len();
+        let begin = self.crowd.now();
+        let count = self.crowd.count();
         let mut packets: Vec<_> = (0..count)
             .flat_map(|n| {
                 let seed = self.seed.wrapping_mul(1_000_003).wrapping_add(number * 100_000 + n as u64);
@@ -131,17 +131,17 @@ impl Life {
     fn until(&mut self, at: Instant) {
         while let Some((when, n)) = self.revivals.first().copied().filter(|(when, _)| *when <= at) {
             self.revivals.remove(&(when, n));
-            self.crowd.run(when - self.crowd.now);
+            self.crowd.run(when - self.crowd.now());
             self.crowd.revive(n, give_radio(n));
         }
-        self.crowd.run(at - self.crowd.now);
+        self.crowd.run(at - self.crowd.now());
     }
 
     fn send_up(&mut self, device: usize, port: u16) {
-        let Some(member) = self.crowd.devices.get(device) else { return };
-        let knows = member.with == self.crowd.life && member.host.inner.is_some();
-        let held = !member.listens() || !member.host.node().is_some_and(|n| n.flows());
-        let (at, number) = (self.crowd.now, self.crowd.send_up_to(device, port));
+        let (books, machine) = (&self.crowd.books, self.crowd.device(device));
+        let knows = books.members[device].with == books.life && machine.inner.is_some();
+        let held = !self.crowd.listens(device) || !machine.node().is_some_and(|n| n.flows());
+        let (at, number) = (self.crowd.now(), self.crowd.send_up_to(device, port));
         if knows {
             self.owed.push(Owed { number, at, device, held });
         }
@@ -149,12 +149,12 @@ impl Life {
 
     /// Devices whose radio sleeps, and that the gateway knows to be asleep.
     fn sleepers(&self) -> Vec<usize> {
-        let sleeps = |m: &dormouse_sim::Member| m.host.is_asleep(self.crowd.now);
-        self.crowd.devices.iter().enumerate().filter(|(_, m)| sleeps(m)).map(|(n, _)| n).collect()
+        let sleeps = |n: &usize| self.crowd.device(*n).is_asleep(self.crowd.now());
+        (0..self.crowd.count()).filter(sleeps).collect()
     }
 
     fn happen(&mut self, fault: Fault) {
-        let (now, sleepers) = (self.crowd.now, self.sleepers());
+        let (now, sleepers) = (self.crowd.now(), self.sleepers());
         self.timeline.push((now, fault));
         let one = (!sleepers.is_empty()).then(|| sleepers[self.rng.below(sleepers.len() as u64) as usize]);
         let name = match (fault, one) {
@@ -168,7 +168,7 @@ impl Life {
                 "clocks set"
             }
             (Fault::NatsForget, _) => {
-                (0..self.crowd.devices.len()).for_each(|n| self.crowd.forget_nat(n));
+                (0..self.crowd.count()).for_each(|n| self.crowd.forget_nat(n));
                 "NATs forgot"
             }
             (Fault::Kill(minutes), Some(n)) => {
@@ -201,13 +201,13 @@ impl Life {
         for (_, n) in std::mem::take(&mut self.revivals) {
             self.crowd.revive(n, give_radio(n));
         }
-        for n in 0..self.crowd.devices.len() {
+        for n in 0..self.crowd.count() {
             self.crowd
                 .with_machine(n, |now, m| m.with(now, |host| _ = host.set_mode(now, Mode::Performance)));
         }
         self.crowd.run(3 * MINUTE);
         // Whoever believes in a session that a restart took finds out by sending something.
-        (0..self.crowd.devices.len()).for_each(|n| self.send_up(n, 9));
+        (0..self.crowd.count()).for_each(|n| self.send_up(n, 9));
         self.crowd.run(3 * MINUTE);
     }
 
@@ -217,7 +217,7 @@ impl Life {
         self.no_packet_of_a_device_is_lost();
         self.no_wake_without_a_cause();
         assert_eq!(
-            self.crowd.broken_peace, 0,
+            self.crowd.books.broken_peace, 0,
             "seed {seed}: the gateway disturbed devices that it knew to sleep"
         );
         let ledger = self.crowd.ledger();
@@ -228,14 +228,14 @@ impl Life {
         assert!(ledger.dropped.keys().all(|why| policy.contains(why)), "seed {seed}: {ledger:?}");
         assert!(ledger.kept_promises > 0, "seed {seed}: no promise was put to the test");
         self.crowd.check();
-        assert_eq!(self.crowd.sessions(), self.crowd.devices.len(), "seed {seed}: one session each");
+        assert_eq!(self.crowd.sessions(), self.crowd.count(), "seed {seed}: one session each");
         ledger
     }
 
     /// What was sent arrives, but in the aftermath of a restart or if its device died. A packet that is sent by an awake device
     /// may, rarely, be overtaken by the end of the SA that carries it.
     fn no_packet_of_a_device_is_lost(&self) {
-        let arrived: BTreeSet<u64> = self.crowd.gateway.received.iter().copied().collect();
+        let arrived: BTreeSet<u64> = self.crowd.gateway().received.iter().copied().collect();
         let near = |fault: Instant, at: Instant| fault + AFTERMATH > at && fault < at + AFTERMATH;
         let excused = |o: &Owed| {
             self.restarts.iter().any(|r| near(*r, o.at))
@@ -247,7 +247,7 @@ impl Life {
         if let Some((device, at)) = held.first() {
             let before = self.timeline.iter().filter(|(when, _)| *when < *at + AFTERMATH);
             let faults: Vec<_> = before.rev().take(6).collect();
-            let wakes = self.crowd.devices.get(*device).and_then(|m| m.host.radio.as_ref());
+            let wakes = self.crowd.device(*device).radio.as_ref();
             let news = wakes.map(|s| s.news.iter().filter(|n| near_news(n, *at)).collect::<Vec<_>>());
             panic!(
                 "seed {}: packets that woke their device were lost: {held:?}; {faults:?}; {news:#?}",
@@ -260,12 +260,8 @@ impl Life {
 
     fn no_wake_without_a_cause(&self) {
         let seed = self.seed;
-        let now = self.crowd.now;
-        let living = self
-            .crowd
-            .devices
-            .iter()
-            .filter_map(|m| Some((m.host.radio.as_ref()?, m.host.sleep_report(now)?)));
+        let now = self.crowd.now();
+        let living = self.crowd.devices().filter_map(|m| Some((m.radio.as_ref()?, m.sleep_report(now)?)));
         let retired = self.crowd.retired.iter().map(|r| (&r.radio, r.report.clone()));
         let all: Vec<(&Radio, Report)> = living.chain(retired).collect();
         for (radio, report) in all {
@@ -347,12 +343,12 @@ fn with_every_fault_at_once_all_come_back_and_every_packet_is_accounted_for() {
 #[test]
 fn a_nat_that_forgets_in_the_night_costs_no_session() {
     let mut life = Life::begin(3, 9, Limits::default());
-    let begun = life.crowd.now;
+    let begun = life.crowd.now();
     for hour in 1..=6u32 {
         life.until(begun + HOUR * hour);
         life.happen(Fault::NatsForget);
         (0..9).for_each(|n| life.send_up(n, 443));
-        life.until(life.crowd.now + MINUTE);
+        life.until(life.crowd.now() + MINUTE);
     }
     life.end();
     let ledger = life.check();

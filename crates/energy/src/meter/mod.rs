@@ -15,7 +15,6 @@
 //! - [`battery`]: one device's batteries as one meter.
 //! - [`rapl`]: which of a processor's domains add up.
 //! - [`csv`]: rows of an external instrument.
-//! - [`statistics`]: mean, spread and interval of repetitions.
 
 pub mod battery;
 pub mod counter;
@@ -23,7 +22,6 @@ pub mod csv;
 pub mod grain;
 pub mod integral;
 pub mod rapl;
-pub mod statistics;
 
 use core::fmt;
 use core::str::FromStr;

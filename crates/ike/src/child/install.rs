@@ -110,7 +110,7 @@ impl IkeSa {
         if let Some(caller) = self.caller().filter(|_| child.mode == ChildMode::Tunnel) {
             shared.callers.claim(&caller, &child.ts_remote);
         }
-        self.children.insert(child);
+        self.children.insert(child, replaces);
         Ok(id)
     }
 }

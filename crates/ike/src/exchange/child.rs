@@ -37,7 +37,7 @@ pub(crate) enum Aim {
 /// See the module's text.
 #[derive(Debug)]
 pub(crate) struct CreateChild {
-    pub(super) aim: Aim,
+    pub(crate) aim: Aim,
     /// How often the peer had no time for it.
     refusals: u32,
     /// The group that the peer asked for, and those that it has seen.
@@ -179,6 +179,7 @@ impl Run for CreateChild {
                 shared.free_esp_spi(sent.offer.spi_in);
                 sa.children.set_busy(old, Busy::No);
                 sa.child_failed(shared, error);
+                sa.ask_again(now, sent.offer.config);
             }
         }
         Fate::Lives
@@ -209,6 +210,7 @@ impl CreateChild {
                 }
                 let offered = proposal::Mismatch::refused_by_peer(&sent.offer.proposals).join(", ");
                 sa.child_failed(shared, NegotiationError::KeyExchangeGroup { wanted, offered });
+                sa.ask_again(now, sent.offer.config);
             }
             NotifyType::TemporaryFailure => {
                 let refusals = self.refusals + 1;
@@ -226,6 +228,7 @@ impl CreateChild {
                 let failed = sent.offer.accept(view).err();
                 let error = failed.unwrap_or_else(|| NegotiationError::Notified(error.kind.to_string()));
                 sa.child_failed(shared, error);
+                sa.ask_again(now, sent.offer.config);
             }
         }
     }
@@ -309,6 +312,14 @@ fn malformed(what: &'static str) -> NegotiationError {
 }
 
 impl IkeSa {
+    /// A CHILD SA is missing that the connection wants: a client asks for it again, later each time.
+    pub(super) fn ask_again(&mut self, now: Instant, config: usize) {
+        if self.core.client && !self.children.serve(config) {
+            let wait = self.children.set_back(config, now);
+            self.tasks.add(CreateChild::another(config), now + wait);
+        }
+    }
+
     /// "A failed attempt to create a Child SA SHOULD NOT tear down the IKE SA" (RFC 7296 section 1.3.1)
     fn child_failed(&self, shared: &mut Shared, error: NegotiationError) {
         tracing::warn!(sa = %self.core.id(), %error, "CHILD SA failed");

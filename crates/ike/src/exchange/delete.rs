@@ -71,7 +71,12 @@ impl IkeSa {
     }
 
     /// Obeys the Delete payloads of a request.
-    pub(crate) fn answer_delete(&mut self, shared: &mut Shared, view: View<'_>) -> Option<Answer> {
+    pub(crate) fn answer_delete(
+        &mut self,
+        shared: &mut Shared,
+        now: Instant,
+        view: View<'_>,
+    ) -> Option<Answer> {
         let payloads = view.0.iter();
         let deletes: Vec<&Delete> = payloads
             .filter_map(|p| match p {
@@ -94,7 +99,7 @@ impl IkeSa {
                 }
                 continue;
             };
-            let id = child.id;
+            let (id, config) = (child.id, child.config);
             // "If a peer receives a request to close a Child SA that it is currently trying to close, it SHOULD reply without a
             // Delete payload" (RFC 7296 section 2.25.1)
             // "[...] it MUST delete the outgoing SAs while processing the request and the incoming SAs while processing the
@@ -106,7 +111,11 @@ impl IkeSa {
             self.tasks.drop_like(&CreateChild::rekey(id).into());
             self.tasks.drop_like(&DeleteChild(id).into());
             // "both members of the pair MUST be closed" (RFC 7296 section 1.4.1)
+            let wanted = matches!(child.busy, Busy::No | Busy::Rekeying);
             self.remove_child(shared, id);
+            if wanted {
+                self.ask_again(now, config);
+            }
         }
         let payloads = if ours.is_empty() { Vec::new() } else { vec![Payload::Delete(Delete::esp(ours))] };
         Some(Answer::of(Kind::Delete, payloads))

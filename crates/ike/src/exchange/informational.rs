@@ -23,7 +23,7 @@ impl IkeSa {
         if view.notify(NotifyType::Cookie2).is_some_and(|c| !COOKIE2_LEN.contains(&c.data.len())) {
             return Answer::refuse(Kind::Informational, NotifyType::InvalidSyntax);
         }
-        let mut parts = Vec::from_iter(self.answer_delete(shared, view));
+        let mut parts = Vec::from_iter(self.answer_delete(shared, now, view));
         if parts.iter().any(|part| part.fate != Fate::Lives) {
             return parts.swap_remove(0);
         }

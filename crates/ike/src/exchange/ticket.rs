@@ -121,14 +121,14 @@ impl IkeSa {
         }
     }
 
-    /// The CHILD SA that a ticket of this SA brings back at once, between ends that know how: the first one of the connection. One
-    /// in transport mode is negotiated anew: it is bound to the outer addresses, and who comes back has others.
+    /// The CHILD SA that a ticket of this SA brings back at once, between ends that know how: the one that came with the session, for
+    /// of those made later the gateway may have several for one child of its connection. One in transport mode is negotiated anew: it
+    /// is bound to the outer addresses, and who comes back has others.
     fn ticket_child(&self) -> Option<TicketChild> {
         let alive = |c: &&Child| matches!(c.busy, Busy::No | Busy::Rekeying) && c.mode == ChildMode::Tunnel;
-        let child =
-            self.children.iter().filter(alive).find(|c| c.config == 0).filter(|_| self.dormancy.open)?;
+        let child = self.children.first().filter(alive).filter(|_| self.dormancy.open)?;
         let few = child.ts_local.len() <= CHILD_SELECTORS_MAX && child.ts_remote.len() <= CHILD_SELECTORS_MAX;
-        let name = self.core.link.conn.children.first()?.name.clone();
+        let name = self.core.link.conn.children.get(child.config)?.name.clone();
         few.then(|| TicketChild {
             name,
             suite: child.suite,

@@ -9,6 +9,7 @@ use dormouse_sansio::{Deadline, Instant};
 use super::stage::CLOSE_FOR;
 use super::{IkeSa, Stage};
 use crate::action::Action;
+use crate::child::Children;
 use crate::event::CloseReason;
 use crate::exchange::Exchange;
 use crate::shared::Shared;
@@ -54,6 +55,13 @@ impl Tasks {
     /// Takes out what has the same aim.
     pub(crate) fn drop_like(&mut self, exchange: &Exchange) {
         self.queue.retain(|p| !p.exchange.has_aim_of(exchange));
+    }
+
+    /// Whether a CHILD SA is still to be asked for, other than again.
+    fn creates_child(&self, children: &Children) -> bool {
+        let first =
+            |e: &Exchange| matches!(e, Exchange::CreateChild(new) if !children.was_set_back(new.aim));
+        self.queue.iter().any(|p| first(&p.exchange))
     }
 
     /// "Control messages that pertain to Child SAs MUST be sent under the protection of the IKE SA that generated them (or its
@@ -119,8 +127,7 @@ impl IkeSa {
                 None => break,
             }
         }
-        let creates = |p: &Pending| matches!(p.exchange, Exchange::CreateChild(_));
-        if !closing && !self.tasks.queue.iter().any(creates) && !self.creating_child() {
+        if !closing && !self.tasks.creates_child(&self.children) && !self.creating_child() {
             shared.actions.extend(self.upkeep.predecessor.take().map(Action::Close));
         }
     }

@@ -4,7 +4,7 @@
 //! Timers, each a reason that [`IkeSa::deadlines`] can give:
 //! - `retransmission`: the next repetition of a request under way;
 //! - `probe`: the driver's own deadline of a [`crate::Endpoint::probe`];
-//! - `retry`: the back-off after TEMPORARY_FAILURE;
+//! - `retry`: the back-off after TEMPORARY_FAILURE, and before a CHILD SA is asked for again that the peer refused or deleted;
 //! - `child rekey`, `ike rekey`, `reauthentication`, `ticket renewal`: scheduled upkeep, with a slack that
 //!   leaves half of the time until the hard limit at least;
 //! - `liveness`: silence of the peer, with half of the interval as slack;

@@ -147,6 +147,17 @@ pub struct Connection {
     /// Client: connect when the daemon starts, rather than on `dormouse up`.
     #[serde(default)]
     pub auto: bool,
+    /// Client: whether what the tunnel should carry (`child.remote`) may leave outside of it, whatever routes a local network announces
+    /// (docs/leaks.md). `off`: it may. `connected`: not from the first connection on until `dormouse down` or the daemon's orderly stop:
+    /// not while the radio sleeps, the session is lost, or the daemon was killed. `always`: never, also before the first connection, at boot
+    /// and without the daemon; `dormoused --unblock` ends it. Absent: `connected` where all of IPv4 or IPv6 belongs into the
+    /// tunnel, which then counts for both; otherwise `off`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub block: Option<Block>,
+    /// Client: `block` leaves out private addresses that are neighbours of this machine: printers, and its router. Not name servers
+    /// among them, unless the gateway gives none.
+    #[serde(default = "yes")]
+    pub local_network: bool,
     /// Who we are and how we prove it.
     pub local: LocalAuth,
     /// Who the peer must be and how it proves it.
@@ -255,6 +266,22 @@ impl Serialize for Prefix {
     fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
         s.collect_str(&self.0)
     }
+}
+
+fn yes() -> bool {
+    true
+}
+
+/// When what a tunnel should carry is kept from leaving outside of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Block {
+    /// Never.
+    Off,
+    /// From the first connection on until the user or an orderly stop ends it.
+    Connected,
+    /// Always.
+    Always,
 }
 
 /// The IKE SA.

@@ -3,6 +3,7 @@
 //! Every error names the key in the file that is to be changed. Files are read through a function that is handed in, so
 //! that this module does no I/O of its own.
 
+use super::block::Blocking;
 use super::file::{self, Connection, File, Mode, Request, ResumptionMode, Role, Selector};
 use super::validate;
 use crate::ladder::Deadlines;
@@ -59,6 +60,8 @@ pub struct Resolved {
     pub hold_packets: usize,
     /// Prefixes of the address pool, those of some clients included.
     pub pool: Vec<IpNet>,
+    /// Client: what must not leave outside of the tunnel.
+    pub blocking: Option<Blocking>,
 }
 
 impl Resolved {
@@ -160,6 +163,7 @@ fn connection(
         deadlines: deadlines(&c.wake),
         hold_packets: c.wake.hold_packets,
         pool,
+        blocking: Blocking::of(c),
     })
 }
 

@@ -17,7 +17,7 @@ use dormouse_sansio::{Entropy as _, Seeded};
 use serde::Serialize;
 use statrs::distribution::{ContinuousCDF as _, Normal, StudentsT};
 
-use super::format::{Metric, Sample};
+use crate::results::format::{Metric, Sample};
 
 /// Rounds below which nothing is concluded.
 pub const MIN_ROUNDS: usize = 5;
@@ -180,13 +180,53 @@ pub fn quantile(values: &[f64], q: f64) -> Option<f64> {
     of_sorted(&sorted, q)
 }
 
-/// Mean and sample standard deviation, as papers report them; `None` without figures.
-#[must_use]
-pub fn mean_and_deviation(values: &[f64]) -> Option<(f64, f64)> {
-    let n = values.len() as f64;
-    let mean = values.iter().sum::<f64>() / n;
-    let squares: f64 = values.iter().map(|v| (v - mean).powi(2)).sum();
-    (!values.is_empty()).then(|| (mean, if n > 1.0 { (squares / (n - 1.0)).sqrt() } else { 0.0 }))
+/// A mean with its spread, as papers report them.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize)]
+pub struct Mean {
+    /// Figures.
+    pub count: usize,
+    /// Their mean.
+    pub mean: f64,
+    /// Standard deviation of one figure (n - 1); 0 for a single one.
+    pub deviation: f64,
+}
+
+impl Mean {
+    /// Of these figures; `None` without any.
+    ///
+    /// ```
+    /// let m = dormouse_lab::judge::stats::Mean::of(&[1.0, 2.0, 3.0]).unwrap();
+    /// assert_eq!((m.mean, m.deviation), (2.0, 1.0));
+    /// assert!((m.half_interval() - 2.484).abs() < 1e-3); // 4.303 / sqrt(3)
+    /// ```
+    #[must_use]
+    pub fn of(values: &[f64]) -> Option<Self> {
+        let count = values.len();
+        let mean = values.iter().sum::<f64>() / count as f64;
+        let squares: f64 = values.iter().map(|v| (v - mean).powi(2)).sum();
+        let deviation = if count > 1 { (squares / (count - 1) as f64).sqrt() } else { 0.0 };
+        (count > 0).then_some(Self { count, mean, deviation })
+    }
+
+    /// Half the width of the 95 % interval of the mean (Student's t). Infinite for a single figure.
+    #[must_use]
+    pub fn half_interval(&self) -> f64 {
+        self.half_interval_of(self.deviation)
+    }
+
+    /// The same if one figure is known to spread by `deviation`.
+    #[must_use]
+    pub fn half_interval_of(&self, deviation: f64) -> f64 {
+        if self.count < 2 {
+            return f64::INFINITY;
+        }
+        student(self.count - 1) * deviation / (self.count as f64).sqrt()
+    }
+}
+
+/// What leaves 2.5 % above it of Student's t distribution with `degrees` of freedom.
+fn student(degrees: usize) -> f64 {
+    StudentsT::new(0.0, 1.0, degrees as f64).map_or(f64::INFINITY, |t| t.inverse_cdf((1.0 + LEVEL) / 2.0))
 }
 
 /// Cliff's delta of `a` over `b`, -1 to 1; 0 if one is empty.
@@ -250,11 +290,9 @@ fn estimate(median: f64, resampled: &mut [f64], n: usize) -> Estimate {
 
 /// What is cut off at each end of the resampled statistics, for `n` figures.
 fn tail(n: usize) -> f64 {
-    let degrees = n.saturating_sub(1).max(1) as f64;
-    let outer = (1.0 + LEVEL) / 2.0;
-    let t = StudentsT::new(0.0, 1.0, degrees).map(|d| d.inverse_cdf(outer));
-    let expanded = t.map(|t| Normal::standard().cdf(-(t * ((degrees + 1.0) / degrees).sqrt())));
-    expanded.unwrap_or(1.0 - outer)
+    let degrees = n.saturating_sub(1).max(1);
+    let inflation = ((degrees + 1) as f64 / degrees as f64).sqrt();
+    Normal::standard().cdf(-(student(degrees) * inflation))
 }
 
 fn verdict(ratio: &Estimate) -> Verdict {

@@ -135,7 +135,8 @@ fn cliffs_delta_of_known_samples() {
     assert_eq!(cliffs_delta(&[1.0, 2.0, 3.0], &[1.0, 2.0, 3.0]), 0.0);
     // 2 of 4 pairs above, 1 equal, 1 below.
     assert_eq!(cliffs_delta(&[2.0, 4.0], &[2.0, 3.0]), 0.25);
-    assert_eq!(mean_and_deviation(&[2.0, 4.0, 6.0]), Some((4.0, 2.0)));
+    let mean = Mean::of(&[2.0, 4.0, 6.0]).unwrap();
+    assert_eq!((mean.mean, mean.deviation), (4.0, 2.0));
 }
 
 proptest! {
