@@ -98,7 +98,15 @@ fn configuration(path: &Path) -> Check {
         std::env::current_exe().ok().map(|exe| exe.with_file_name("dormoused")).filter(|p| p.exists());
     let program = beside.unwrap_or_else(|| "dormoused".into());
     match Command::new(&program).arg("--config").arg(path).arg("--check").output() {
-        Ok(output) if output.status.success() => ok(NAME, format!("{shown} is good")),
+        Ok(output) if output.status.success() => {
+            let said = String::from_utf8_lossy(&output.stdout);
+            let warnings: Vec<&str> =
+                said.lines().filter_map(|line| line.strip_prefix("warning: ")).collect();
+            if warnings.is_empty() {
+                return ok(NAME, format!("{shown} is good"));
+            }
+            check(NAME, CheckOutcome::Warning, format!("{shown}: {}", warnings.join("; ")))
+        }
         Ok(output) => {
             let said = String::from_utf8_lossy(&output.stderr);
             check(NAME, CheckOutcome::Failure, format!("{shown}: {}", said.trim()))

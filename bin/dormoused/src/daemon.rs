@@ -12,6 +12,7 @@ use crate::machine::Machine;
 use crate::names::Names;
 use crate::radio::Device;
 use crate::setup;
+use crate::signers::Signers;
 use crate::store::Store;
 use crate::verbs::Verbs;
 use anyhow::{Context, Result};
@@ -20,6 +21,7 @@ use dormouse_ike::config::SelectorSpec;
 use dormouse_io::clock::{BootClock, unix_now};
 use dormouse_io::control::ControlServer;
 use dormouse_io::entropy::OsEntropy;
+use dormouse_io::fetch::{Fetcher, Wanted};
 use dormouse_io::notify;
 use dormouse_io::ownership::Namespace;
 use dormouse_io::poller::{Interest, Poller, Ready};
@@ -47,6 +49,8 @@ const MACHINE: u64 = 8;
 const NEIGHBOURS: u64 = 9;
 const BLOCK: u64 = 10;
 const LINEAGES: u64 = 11;
+const FETCHED: u64 = 12;
+const SIGNED: u64 = 13;
 pub(crate) const UDP: u64 = 16;
 const RAW: u64 = 32;
 
@@ -80,6 +84,8 @@ pub(crate) struct Daemon {
     /// A gateway's store of lineages.
     lineages: Option<Keeper>,
     names: Names,
+    fetcher: Fetcher,
+    signers: Signers,
     pub(crate) poller: Poller,
     timer: Timer,
     signals: Signals,
@@ -168,6 +174,8 @@ impl Daemon {
             store,
             lineages,
             names,
+            fetcher: Fetcher::new()?,
+            signers: Signers::new()?,
             poller,
             timer,
             signals,
@@ -182,6 +190,8 @@ impl Daemon {
         self.poller.add(&self.signals, SIGNALS, Interest::READ)?;
         self.poller.add(&self.machine.monitor, NETWORK, Interest::READ)?;
         self.poller.add(&self.names, NAMES, Interest::READ)?;
+        self.poller.add(&self.fetcher, FETCHED, Interest::READ)?;
+        self.poller.add(&self.signers, SIGNED, Interest::READ)?;
         self.poller.add(&self.verbs.server, CONTROL, Interest::READ)?;
         if let Some(lineages) = &self.lineages {
             self.poller.add(lineages, LINEAGES, Interest::READ)?;
@@ -220,6 +230,11 @@ impl Daemon {
     pub(crate) fn run(&mut self) -> Result<()> {
         let now = BootClock::now();
         self.host.set_wall_clock(now, unix_now());
+        for (name, content) in self.store.revocations() {
+            if !self.host.node_mut().restore_revocations(now, &content) {
+                self.store.forget_revocations(&name);
+            }
+        }
         self.look_at_addresses(now);
         for c in self.connections.iter().filter(|c| c.role == Role::Client) {
             if let Some(ticket) = self.store.ticket(&c.name, unix_now()) {
@@ -261,6 +276,16 @@ impl Daemon {
                 SIGNALS => self.signals(now)?,
                 NETWORK => self.network_changed(now)?,
                 NAMES => self.names_found(now),
+                SIGNED => {
+                    while let Some((sa, result)) = self.signers.next() {
+                        self.host.node_mut().signed(now, sa, result);
+                    }
+                }
+                FETCHED => {
+                    while let Some((id, content)) = self.fetcher.take() {
+                        self.host.node_mut().fetched(now, id, content);
+                    }
+                }
                 CONTROL => self.control(now),
                 DNS => {
                     self.machine.dns_answers();
@@ -436,6 +461,8 @@ impl Daemon {
             }
             Order::Radio(order) => self.order_radio(now, order),
             Order::ReadMeter => self.read_meter(now),
+            Order::Sign { sa, order } => self.signers.sign(sa, order),
+            Order::Fetch { id, url, body } => self.fetcher.fetch(Wanted { id, url, body }),
         }
     }
 
@@ -450,6 +477,7 @@ impl Daemon {
             }
             Keep::LoadHistory(bytes) => self.store.set_load_history(&bytes),
             Keep::SleepHistory(bytes) => self.store.set_history(&bytes),
+            Keep::Revocations { name, content } => self.store.set_revocations(&name, &content),
         });
     }
 

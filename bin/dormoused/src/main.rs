@@ -15,6 +15,7 @@ mod radio;
 mod reload;
 mod removal;
 mod setup;
+mod signers;
 mod sleep_status;
 mod status;
 mod store;
@@ -22,6 +23,8 @@ mod verbs;
 
 use anyhow::Result;
 use clap::Parser;
+use dormouse_io::clock::unix_now;
+use dormouse_node::config::{self, Finding};
 use std::io::IsTerminal;
 use std::process::ExitCode;
 use tracing_subscriber::{EnvFilter, layer::SubscriberExt, util::SubscriberInitExt};
@@ -82,12 +85,26 @@ fn run(args: &args::Args) -> Result<()> {
     let filter = EnvFilter::try_new(&loaded.daemon.log).map_err(|e| {
         anyhow::anyhow!("{}: daemon.log: \"{}\": {e}", args.config.display(), loaded.daemon.log)
     })?;
+    let findings = config::findings(&loaded.connections, unix_now());
     if args.check {
-        println!("{}: {} connection(s), all fine", args.config.display(), loaded.connections.len());
-        return Ok(());
+        return check(args, loaded.connections.len(), &findings);
     }
     log_to(filter);
+    load::warn(&findings);
     daemon::Daemon::new(loaded, args)?.run()
+}
+
+/// `--check`: what makes peers refuse us is a failure; what is merely unwise is said.
+fn check(args: &args::Args, connections: usize, findings: &[Finding]) -> Result<()> {
+    let (failures, warnings): (Vec<_>, Vec<_>) = findings.iter().partition(|f| f.fatal);
+    warnings.iter().for_each(|finding| println!("warning: {finding}"));
+    if !failures.is_empty() {
+        let list = failures.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n");
+        anyhow::bail!("{}: {list}", args.config.display());
+    }
+    let verdict = if warnings.is_empty() { "all fine" } else { "usable" };
+    println!("{}: {connections} connection(s), {verdict}", args.config.display());
+    Ok(())
 }
 
 /// Logs to the journal, with fields and priorities, where systemd has connected standard error to it; otherwise to standard

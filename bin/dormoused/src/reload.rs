@@ -18,6 +18,7 @@ impl Daemon {
                 return;
             }
         };
+        load::warn(&dormouse_node::config::findings(&loaded.connections, dormouse_io::clock::unix_now()));
         let mut restart = changed(&self.written, &loaded.written);
         for connection in &loaded.connections {
             if !restart.contains(&format!("connection.{}", connection.name)) {

@@ -26,6 +26,7 @@ const FINGERPRINT_KEY: &str = "fingerprint-key";
 const DENIED: &str = "denials-in-database";
 const HISTORY: &str = "sleep-history";
 const LOAD: &str = "load-history";
+const REVOCATIONS: &str = "revocations-";
 /// A new ticket key each day: what one key exposes is bounded by a day of tickets.
 const ROTATE: Duration = Duration::from_secs(24 * 3600);
 
@@ -269,6 +270,38 @@ impl Store {
     pub(crate) fn set_load_history(&self, exported: &[u8]) -> Result<()> {
         self.dir.write(LOAD, exported)?;
         Ok(())
+    }
+
+    /// What earlier runs learned about revoked certificates, by name.
+    pub(crate) fn revocations(&self) -> Vec<(String, Vec<u8>)> {
+        let names = self.dir.list(REVOCATIONS).unwrap_or_else(|e| {
+            tracing::warn!(%e, "who was revoked in earlier runs is not known");
+            Vec::new()
+        });
+        let read = |name: String| match self.dir.read(&name) {
+            Ok(content) => Some((name, content?)),
+            Err(e) => {
+                tracing::warn!(%e, "not used");
+                None
+            }
+        };
+        names.into_iter().filter_map(read).collect()
+    }
+
+    /// Keeps what a source says about revoked certificates.
+    ///
+    /// # Errors
+    /// Names the file; the old content is still there then.
+    pub(crate) fn set_revocations(&self, source: &str, content: &[u8]) -> Result<()> {
+        self.dir.write(&format!("{REVOCATIONS}{source}"), content)?;
+        Ok(())
+    }
+
+    /// Removes one of [`Store::revocations`] that is of no use.
+    pub(crate) fn forget_revocations(&self, name: &str) {
+        if let Err(e) = self.dir.remove(name) {
+            tracing::warn!(%e, "stays there");
+        }
     }
 
     /// Keeps the ticket keys after a rotation.

@@ -8,12 +8,13 @@ use core::str::FromStr;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use dormouse_crypto::cert::{Identity, IdentityError, Issued, Verified};
+use dormouse_crypto::cert::{Identity, IdentityError, Issued, Reason, Verified};
 use dormouse_crypto::suites::Prf;
 use dormouse_crypto::{PrfKey, Secret};
 use dormouse_sansio::UnixTime;
 
 use crate::config::{Connection, EndpointConfig, RemoteAuth};
+use crate::revocation::Revocation;
 use crate::ticket::{In, Out, TicketFormatError};
 
 /// Certificates of one chain that are kept, and bytes of a serial number (RFC 5280, section 4.1.2.2, has 20).
@@ -69,6 +70,14 @@ impl Credential {
         match self {
             Self::Psk(_) => None,
             Self::Certificates { fingerprint, .. } => Some(*fingerprint),
+        }
+    }
+
+    /// The certificates that CAs have issued.
+    pub(crate) fn chain(&self) -> &[Issued] {
+        match self {
+            Self::Psk(_) => &[],
+            Self::Certificates { chain, .. } => chain,
         }
     }
 
@@ -220,9 +229,12 @@ pub enum Refusal {
     /// An administrator has refused it.
     #[error("{0} is denied (dormouse deny --list)")]
     Denied(Denial),
-    /// A certificate is revoked, or nothing is known about that and the configuration wants to know.
-    #[error("{0}")]
-    Revoked(String),
+    /// A certificate of the chain is revoked.
+    #[error("the peer's certificate, or one of its issuers', is revoked: {0}")]
+    Revoked(Reason),
+    /// Whether the certificates are revoked could not be found out, and the configuration insists.
+    #[error("whether the peer's certificates are revoked is not known (remote.revocation = \"strict\")")]
+    StatusUnknown,
     /// No `peers` entry means it, and the connection takes only those.
     #[error("no peers entry of the connection {connection} means {got}")]
     NoEntry {
@@ -241,12 +253,6 @@ pub enum Refusal {
     },
 }
 
-/// Says whether certificates have been revoked.
-pub trait Revocation {
-    /// Why the chain must be refused now, by what `connection` wants to know; `None` if it need not be.
-    fn refuses(&self, connection: &Connection, chain: &[Issued], now: UnixTime) -> Option<String>;
-}
-
 /// What decides beside the connections.
 #[derive(Default)]
 pub struct Admission {
@@ -254,8 +260,8 @@ pub struct Admission {
     pub fingerprint_key: Secret,
     /// Whom an administrator has refused.
     pub denials: BTreeSet<Denial>,
-    /// What is known of revoked certificates; `None`: nothing is asked.
-    pub revocation: Option<Box<dyn Revocation + Send>>,
+    /// What is known of revoked certificates.
+    pub(crate) revocation: Revocation,
 }
 
 impl EndpointConfig {
@@ -315,12 +321,7 @@ pub fn admits(
     if let Some(denial) = config.admission.denials.iter().find(|d| d.means(identity, Some(credential))) {
         return Err(Refusal::Denied(denial.clone()));
     }
-    if let (Some(revocation), Credential::Certificates { chain, .. }) =
-        (&config.admission.revocation, credential)
-        && let Some(why) = revocation.refuses(connection, chain, now)
-    {
-        return Err(Refusal::Revoked(why));
-    }
+    config.admission.revocation.refuses(connection, credential.chain(), now)?;
     match connection.peers.iter().find(|rule| rule.id.matches(identity)) {
         Some(rule) => Ok(rule.connection.clone()),
         None if connection.peers_only => {

@@ -7,6 +7,7 @@
 mod algorithms;
 mod dormancy;
 mod peers;
+mod revocation;
 mod timing;
 
 use core::fmt;
@@ -29,6 +30,7 @@ use crate::ticket::TicketKeys;
 pub use algorithms::{EspProposal, IkeProposal, default_esp_proposals, default_ike_proposals};
 pub use dormancy::{HoldPolicy, SleepFlags};
 pub use peers::{PeerPolicy, PeerRule, Unique};
+pub use revocation::{RevocationMode, RevocationPolicy};
 pub use timing::{Lifetime, Retransmission, SoftLifetime};
 
 /// Which side of the exchange a connection may take.
@@ -141,6 +143,8 @@ pub enum RemoteAuth {
         /// Whether a peer may sign with SHA-1 by the old RSA method, knowing nothing else. Off unless there is no other way:
         /// SHA-1 in signatures is MUST NOT (RFC 8247, section 3.2).
         accept_rsa_sha1: bool,
+        /// Whether its certificates must not be revoked.
+        revocation: Arc<RevocationPolicy>,
     },
 }
 

@@ -10,10 +10,12 @@ use std::sync::Arc;
 use core::net::IpAddr;
 use core::time::Duration;
 
+use dormouse_crypto::sign::SignatureError;
 use dormouse_sansio::{Deadline, Entropy, Instant, Path, Transmit, UnixTime};
 use dormouse_wire::ike::dormancy::Sleeping;
 use dormouse_wire::ike::{ExchangeType, Header, NotifyType};
 
+use crate::auth::Authentication;
 use crate::config::{Connection, EndpointConfig};
 use crate::config_payload::AddressPool;
 use crate::error::{Discard, NegotiationError};
@@ -80,7 +82,13 @@ impl Endpoint {
     /// Tells what time it is for the world: `unix` at `at`. Again whenever the wall clock was set.
     pub fn set_wall_clock(&mut self, at: Instant, unix: UnixTime) {
         let expected = self.shared.unix(at);
-        self.shared.set_wall_clock(at, unix);
+        if self.shared.set_wall_clock(at, unix) {
+            // Lists could not be judged without the time.
+            for connection in self.shared.config.connections.clone() {
+                self.shared.configure_revocation(at, &connection);
+            }
+            self.shared.ask(at);
+        }
         if expected.saturating_since(unix).max(unix.saturating_since(expected)) <= CLOCK_JITTER {
             return;
         }
@@ -93,6 +101,7 @@ impl Endpoint {
     /// between ports. Ends in [`Event::Established`] or [`Event::Failed`], after the retransmission policy's patience at the
     /// latest.
     pub fn connect(&mut self, now: Instant, conn: Arc<Connection>, path: Path) -> SaId {
+        self.shared.configure_revocation(now, &conn);
         let id = self.shared.new_sa();
         let opening = Opening::connect(&mut self.shared, now, id, conn, path, None);
         self.open(now, id, opening);
@@ -128,6 +137,7 @@ impl Endpoint {
         self.with_slot(now, sa, |slot, shared| match slot {
             Slot::Established(ike) => ike.set_path(shared, now, path),
             Slot::Opening(opening) => opening.set_path(shared, now, path),
+            Slot::Signing(signing) => signing.first.link.path = path,
             Slot::Authenticating(auth) => auth.set_path(shared, now, path),
             Slot::HalfOpen(_) => {}
         })
@@ -324,6 +334,17 @@ impl Endpoint {
         self.settle(now);
     }
 
+    /// What became of [`Event::Sign`]: [`SignOrder::sign`](crate::auth::SignOrder::sign)'s result.
+    pub fn signed(&mut self, now: Instant, sa: SaId, result: Result<Authentication, SignatureError>) {
+        if let Some(slot) = self.slots.remove(&sa) {
+            self.touched.insert(sa);
+            if let Some(slot) = slot.signed(&mut self.shared, now, result) {
+                self.slots.insert(sa, slot);
+            }
+        }
+        self.settle(now);
+    }
+
     /// Gateway: whether the store of lineages can be asked. While it cannot, tickets are refused, and clients take the full exchange.
     pub fn set_store(&mut self, reachable: bool) {
         self.shared.store_away = !reachable;
@@ -418,6 +439,7 @@ impl Endpoint {
                 self.slots.insert(id, slot);
             }
         }
+        self.revocation_due(now);
         self.settle(now);
     }
 
@@ -431,8 +453,8 @@ impl Endpoint {
     /// When [`handle_timeout`](Self::handle_timeout) must be called next, if nothing else happens.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Deadline> {
-        let (_, id) = self.order.first()?;
-        self.deadlines.get(id).copied()
+        let of_sas = self.order.first().and_then(|(_, id)| self.deadlines.get(id).copied());
+        Deadline::earlier(of_sas, self.shared.config.admission.revocation.deadline())
     }
 
     /// Every timer that runs, of every SA; [`Endpoint::poll_timeout`] is the first of them.
@@ -445,6 +467,7 @@ impl Endpoint {
                 _ => timers.push(*first),
             }
         }
+        timers.extend(self.shared.config.admission.revocation.deadline());
         timers
     }
 

@@ -61,6 +61,9 @@ pub enum NegotiationError {
     /// The peer did not prove to be who it should be.
     #[error("the peer's authentication failed: {0}")]
     Authentication(Box<AuthError>),
+    /// Our key cannot sign in any way that the peer takes: the exchange ends before the peer sees our identity.
+    #[error("we cannot authenticate to this peer (local.key): {0}")]
+    CannotSign(Box<AuthError>),
     /// The peer is not one that the configuration accepts.
     #[error("the peer is {got}, not {expected}")]
     WrongIdentity {

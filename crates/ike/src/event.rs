@@ -11,6 +11,7 @@ use dormouse_keying::{ChildSa, SaId};
 use dormouse_sansio::{Instant, Path};
 use dormouse_wire::ike::dormancy::{LoadReport, Mark, Refused, SleepFlags};
 
+use crate::auth::SignOrder;
 use crate::config::AssignedConfig;
 use crate::error::NegotiationError;
 use crate::ticket::ClientTicket;
@@ -50,6 +51,31 @@ pub enum Event {
     /// Something to do to the store of lineages, in the order of these events; for one that names an SA the outcome goes to
     /// [`crate::Endpoint::stored`]. Nothing that is sent depends on it meanwhile.
     Store(Operation),
+    /// Our key is held elsewhere: [`SignOrder::sign`], beside the loop, and hand the result to [`crate::Endpoint::signed`]. The handshake
+    /// waits.
+    Sign {
+        /// The SA that it is for.
+        sa: SaId,
+        /// What to sign.
+        order: Box<SignOrder>,
+    },
+    /// Fetch this by HTTP and hand what came to [`crate::Endpoint::fetched`]: a CRL by GET or, with a body, an OCSP answer by POST
+    /// (`application/ocsp-request`). Handshakes may wait for it.
+    Fetch {
+        /// Names it in [`crate::Endpoint::fetched`].
+        id: u64,
+        /// `http://...`
+        url: String,
+        /// The question.
+        body: Option<Vec<u8>>,
+    },
+    /// A CRL, or an OCSP answer that says that a certificate is revoked, for [`crate::Endpoint::restore_revocations`] of the next run.
+    Revocations {
+        /// Its name: the same for the next one from the same source, which replaces it.
+        name: String,
+        /// What to store.
+        content: Vec<u8>,
+    },
     /// `connect` or `resume` failed; the name `sa` is gone.
     Failed {
         /// The name that `connect` or `resume` returned.
@@ -229,6 +255,8 @@ pub enum CloseReason {
     CertificateExpired,
     /// Device: the gateway has deleted it at once, because it was resumed with a ticket that does not count, or that cannot be looked up.
     Refused(Refused),
+    /// A certificate that it rested on was revoked.
+    Revoked,
     /// The client has not authenticated anew within the time that it was told (RFC 4478).
     LifetimeOver,
     /// An administrator has refused the peer, or the configuration takes it no longer.
@@ -251,6 +279,7 @@ impl fmt::Display for CloseReason {
             Self::Replaced => "replaced by a newer SA of the same peer",
             Self::Expired => "its lifetime ended",
             Self::CertificateExpired => "a certificate has expired",
+            Self::Revoked => "a certificate was revoked",
             Self::LifetimeOver => {
                 "its authentication is no longer good: the lifetime that the client was told is over"
             }

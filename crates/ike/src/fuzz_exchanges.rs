@@ -436,7 +436,7 @@ impl Endpoint {
             Slot::Established(ike) => &ike.core.channel,
             Slot::Authenticating(waiting) => &waiting.channel,
             Slot::HalfOpen(half) => half.channel.as_ref()?,
-            Slot::Opening(_) => return None,
+            Slot::Opening(_) | Slot::Signing(_) => return None,
         };
         let mut plain = channel.fuzz_reopen(datagram.to_vec(), &protected)?;
         let mut first = protected.first.code();

@@ -52,6 +52,7 @@ mod payloads;
 pub mod proposal;
 pub mod protect;
 mod renewal;
+mod revocation;
 mod sa;
 pub mod selectors;
 mod shared;

@@ -43,6 +43,16 @@ pub const NATD_SOURCES_MAX: usize = 16;
 /// "Implementations MUST be capable of being configured to send and accept up to four X.509 certificates in support of
 /// authentication" (RFC 7296 section 3.6)
 pub const CERTIFICATES_MAX: usize = 12;
+/// CRLs and OCSP responders that are asked for status, and issuers that may sign what one of them says.
+pub const REVOCATION_SOURCES_MAX: usize = 4_096;
+/// See [`REVOCATION_SOURCES_MAX`].
+pub const REVOCATION_ISSUERS_MAX: usize = 16;
+/// Handshakes that wait for the status of certificates at once. Beyond, it counts as unknown.
+pub const REVOCATION_WAITING_MAX: usize = 1_024;
+/// A handshake waits this long for the status of certificates. Less than a device's patience with a full exchange.
+pub const REVOCATION_WAIT: Duration = Duration::from_secs(5);
+/// A key that is held elsewhere has this long to sign.
+pub const SIGNING_WAIT: Duration = Duration::from_secs(8);
 /// Most key identifiers (20 bytes each) of one CERTREQ that are looked at.
 pub const CERTREQ_AUTHORITIES_MAX: usize = 512;
 /// Most DNS servers, subnets or domains taken from one configuration payload.
@@ -59,6 +69,8 @@ pub const CREATE_CHILD_BURST: u32 = 128;
 pub const TICKET_MAX: usize = 4_096;
 /// Ticket keys that are kept after their successor took over. With daily rotation tickets live up to a week.
 pub const TICKET_KEYS_RETIRED_MAX: usize = 8;
+/// No ticket lives longer: as long as keys of daily rotation are kept.
+pub const TICKET_LIFETIME_MOST: Duration = Duration::from_secs(TICKET_KEYS_RETIRED_MAX as u64 * 86_400);
 /// Lineages of one holder that are kept: sessions of an identity, on one device or several, that can be resumed.
 pub const LINEAGES_PER_HOLDER: usize = 32;
 /// After so many resumed sessions in a row that heard nothing from the gateway, the device takes the full exchange: the gateway counts

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use dormouse_sansio::Instant;
 
 use crate::action::Action;
-use crate::admission::{Denial, admits};
+use crate::admission::{Denial, Refusal, admits};
 use crate::auth;
 use crate::config::Connection;
 use crate::endpoint::Endpoint;
@@ -37,6 +37,7 @@ impl Endpoint {
                 }
             }
         }
+        self.shared.configure_revocation(now, conn);
         self.admit_again(now);
     }
 
@@ -55,6 +56,8 @@ impl Endpoint {
             };
             match admits(config, conn, &core.peer, credential, unix) {
                 Ok(conn) => core.link.conn = conn,
+                // It was admitted when something was known.
+                Err(Refusal::StatusUnknown) => {}
                 Err(why) => {
                     tracing::info!(sa = %core.id(), peer = %core.peer, %why, "no longer admitted");
                     refused.push(core.id());
@@ -62,14 +65,7 @@ impl Endpoint {
             }
         }
         for sa in refused {
-            let asleep =
-                matches!(self.slots.get(&sa), Some(Slot::Established(ike)) if ike.dormancy.is_asleep());
-            if asleep {
-                // It finds out when it wakes.
-                self.end(sa, CloseReason::NotAdmitted);
-            } else {
-                self.with_sa(now, sa, |ike, shared| ike.close(shared, now, CloseReason::NotAdmitted));
-            }
+            self.end_for(now, sa, CloseReason::NotAdmitted);
         }
         self.settle(now);
     }

@@ -72,8 +72,9 @@ impl Shared {
         }
     }
 
-    pub(crate) fn set_wall_clock(&mut self, at: Instant, unix: UnixTime) {
-        self.wall = Some((at, unix));
+    /// True if it was not known before.
+    pub(crate) fn set_wall_clock(&mut self, at: Instant, unix: UnixTime) -> bool {
+        self.wall.replace((at, unix)).is_none()
     }
 
     /// Wall-clock time at `now`; the epoch as long as it is not known (then every certificate and ticket is refused, and says so).

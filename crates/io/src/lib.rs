@@ -61,6 +61,7 @@ pub mod clock;
 pub mod control;
 mod dbus;
 pub mod entropy;
+pub mod fetch;
 mod gro;
 mod gso;
 mod helper;
@@ -81,6 +82,7 @@ pub mod signal;
 pub mod state;
 pub mod store;
 pub mod timer;
+pub mod token;
 pub mod tun;
 pub mod udp;
 

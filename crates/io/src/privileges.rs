@@ -237,6 +237,16 @@ pub fn keep_net_admin() -> std::io::Result<()> {
     restrict(CapabilitySet::NET_ADMIN, CapabilitySet::empty())
 }
 
+/// Gives up every capability of the calling thread, and of nothing else: for one that reads what strangers send.
+///
+/// # Errors
+/// The kernel's.
+pub(crate) fn renounce_in_thread() -> std::io::Result<()> {
+    let none = CapabilitySet::empty();
+    set_capabilities(None, CapabilitySets { effective: none, permitted: none, inheritable: none })?;
+    Ok(())
+}
+
 /// The same, and programs that this process runs have it too: for [`crate::block::Guard`], which runs `nft`.
 ///
 /// # Errors

@@ -171,6 +171,16 @@ impl StateDir {
         }
     }
 
+    /// The names that begin with `prefix`, of what is there.
+    ///
+    /// # Errors
+    /// If the directory cannot be read.
+    pub fn list(&self, prefix: &str) -> Result<Vec<String>, Error> {
+        let entries = std::fs::read_dir(&self.path).map_err(failed(&self.path, "list"))?.flatten();
+        let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
+        Ok(names.filter(|name| name.starts_with(prefix)).collect())
+    }
+
     /// Replaces the content of `name` in one step.
     ///
     /// # Errors

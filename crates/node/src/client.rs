@@ -167,9 +167,12 @@ pub(crate) fn failure_of(error: &NegotiationError) -> (Failure, FailureKind) {
             (Failure::TicketRefused, FailureKind::Other)
         }
         E::UnknownSpi => (Failure::Lost, FailureKind::Other),
-        E::RefusedByPeer { .. } | E::Authentication(_) | E::WrongIdentity { .. } | E::NoConnection { .. } => {
-            (Failure::Refused, FailureKind::Authentication)
-        }
+        E::RefusedByPeer { .. }
+        | E::Authentication(_)
+        | E::CannotSign(_)
+        | E::NotAdmitted(_)
+        | E::WrongIdentity { .. }
+        | E::NoConnection { .. } => (Failure::Refused, FailureKind::Authentication),
         E::NoProposalChosen { .. }
         | E::ProposalsRefused { .. }
         | E::WrongProposal { .. }

@@ -4,6 +4,7 @@ use crate::devices::Kept;
 use crate::ladder::Rung;
 use crate::pool;
 use dormouse_crypto::Secret;
+use dormouse_ike::auth::SignOrder;
 use dormouse_ike::config_payload::AssignedConfig;
 use dormouse_ike::ticket::lineage::Operation;
 use dormouse_ike::{LoadReport, SleepVerdict};
@@ -113,6 +114,23 @@ pub enum Order {
         /// The network may be another one.
         fresh: bool,
     },
+    /// Have this signed beside the loop ([`SignOrder::sign`]), and hand the result to [`crate::Node::signed`].
+    Sign {
+        /// What it is for.
+        sa: SaId,
+        /// What to sign.
+        order: Box<SignOrder>,
+    },
+    /// Fetch this by HTTP, with bounds on size and time, and hand what came to [`crate::Node::fetched`]: with a body by POST, as
+    /// `application/ocsp-request`.
+    Fetch {
+        /// Names it there.
+        id: u64,
+        /// `http://...`
+        url: String,
+        /// The body.
+        body: Option<Vec<u8>>,
+    },
     /// Switch the radio, or look at it.
     Radio(Radio),
     /// Read the energy meter and report it by [`crate::host::Host::metered`].
@@ -136,6 +154,13 @@ pub enum Store {
     },
     /// Gateway: an inner address was leased or given up.
     Lease(pool::Change),
+    /// Who is revoked, by a source of this name, for [`crate::Node::restore_revocations`].
+    Revocations {
+        /// The name: the next one of this name replaces it.
+        name: String,
+        /// The content.
+        content: Vec<u8>,
+    },
     /// Gateway: what was learned about load and latency.
     LoadHistory(Vec<u8>),
     /// Device: what the sleeper has learned.

@@ -26,6 +26,11 @@ impl Node {
             Ike::Store(operation) => self.order(Order::Lineage(operation)),
             Ike::Heard { sa } => self.heard(Owner::Ike(sa)),
             Ike::TicketKeys { exported } => self.order(Order::Store(Store::TicketKeys { exported })),
+            Ike::Sign { sa, order } => self.order(Order::Sign { sa, order }),
+            Ike::Fetch { id, url, body } => self.order(Order::Fetch { id, url, body }),
+            Ike::Revocations { name, content } => {
+                self.order(Order::Store(Store::Revocations { name, content }))
+            }
             Ike::Failed { sa, error } => self.attempt_failed(now, sa, &error),
             Ike::PeerFailed { path, claimed, error } => {
                 let claimed = claimed.map(|c| c.to_string());
@@ -258,8 +263,8 @@ impl Node {
         client.sa = None;
         // "[...] when an IKE SA is deleted by the client or the gateway, the client MUST delete its stored ticket" (RFC 5723
         // section 6.2): an SA that only fell silent was not deleted.
-        use CloseReason::{ByPeer, CertificateExpired, Expired, ProtocolError};
-        if matches!(reason, ByPeer | Expired | CertificateExpired | ProtocolError) {
+        use CloseReason::{ByPeer, CertificateExpired, Expired, ProtocolError, Revoked};
+        if matches!(reason, ByPeer | Expired | CertificateExpired | Revoked | ProtocolError) {
             client.spend_ticket();
         }
         let refused = match reason {

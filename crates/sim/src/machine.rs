@@ -386,6 +386,8 @@ impl Machine {
             Order::Radio(order) => self.order_radio(now, order),
             // Names are addresses here, and no meter measures what does not exist.
             Order::Resolve { .. } | Order::ForgetName { .. } | Order::ReadMeter => {}
+            // No certificate of these worlds says where to ask, and no key is in a token.
+            Order::Fetch { .. } | Order::Sign { .. } => {}
         }
     }
 
@@ -404,7 +406,7 @@ impl Machine {
             Store::TicketKeys { exported } => self.disk.ticket_keys = exported.as_bytes().to_vec(),
             Store::SleepHistory(bytes) => self.disk.history = Some(bytes),
             // A gateway that lost them gives addresses anew, and learns anew.
-            Store::Lease(_) | Store::LoadHistory(_) => {}
+            Store::Lease(_) | Store::LoadHistory(_) | Store::Revocations { .. } => {}
         }
     }
 

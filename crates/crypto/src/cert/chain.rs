@@ -1,10 +1,13 @@
 //! Chains of certificates: from a peer's certificate to one that is trusted. Owns the trust store and the order of the checks;
 //! path building and signatures are webpki's.
 
+use der::asn1::AnyRef;
+use der::{Decode, Encode, Tag, Tagged};
 use dormouse_sansio::UnixTime;
-use rustls_pki_types::{CertificateDer, SignatureVerificationAlgorithm, TrustAnchor};
+use rustls_pki_types::{AlgorithmIdentifier, CertificateDer, SignatureVerificationAlgorithm, TrustAnchor};
 use webpki::aws_lc_rs as algs;
 use webpki::{EndEntityCert, ExtendedKeyUsageValidator, KeyPurposeIdIter};
+use x509_cert::spki::SubjectPublicKeyInfoRef;
 
 use super::usage::{describe_purposes, describe_usage, may_certify, may_sign};
 use super::{Certificate, CertificateError, Identity, Usage};
@@ -155,12 +158,14 @@ pub struct Verified {
     pub anchor_fingerprint: [u8; 32],
     /// The certificates that were issued, the peer's own first; empty if it is pinned.
     pub chain: Vec<Issued>,
+    /// Their issuers, in the same order: the last one is the CA that is trusted.
+    pub issuers: Vec<Certificate>,
     /// When the first certificate of the chain expires: the SA must not outlive it.
     pub expires: UnixTime,
 }
 
 /// Names one certificate as its CA does when it revokes it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Issued {
     /// [`Certificate::key_hash`] of the issuer.
     pub issuer_key: [u8; 32],
@@ -249,6 +254,7 @@ impl TrustStore {
                 anchor: subject(),
                 anchor_fingerprint: end_entity.fingerprint(),
                 chain: Vec::new(),
+                issuers: Vec::new(),
                 expires: end_entity.not_after(),
             });
         }
@@ -258,6 +264,7 @@ impl TrustStore {
         let (path, anchor) = self.build_path(end_entity, intermediates, at)?;
         let mut expires = end_entity.not_after().min(anchor.not_after());
         let (mut chain, mut below) = (Vec::new(), end_entity);
+        let issuers = path.iter().copied().chain([anchor]).cloned().collect();
         for issuer in path {
             check_purpose(issuer, usage)?;
             check_issuer(issuer, at)?;
@@ -268,7 +275,7 @@ impl TrustStore {
         check_issuer(anchor, at)?;
         chain.push(below.issued_by(anchor));
         let anchor_fingerprint = anchor.fingerprint();
-        Ok(Verified { public_key, anchor: anchor.subject(), anchor_fingerprint, chain, expires })
+        Ok(Verified { public_key, anchor: anchor.subject(), anchor_fingerprint, chain, issuers, expires })
     }
 
     /// The intermediates between `end_entity` and a CA, and the CA.
@@ -339,6 +346,23 @@ impl Certificate {
     fn issued_by(&self, issuer: &Self) -> Issued {
         Issued { issuer_key: issuer.key_hash(), serial: self.serial.clone() }
     }
+}
+
+/// Whether `message` was signed with the key in `spki` by one of the algorithms that are accepted in chains. `spki` and `algorithm` are
+/// in DER.
+pub(super) fn is_signed(spki: &[u8], algorithm: &[u8], message: &[u8], signature: &[u8]) -> bool {
+    let Ok(spki) = SubjectPublicKeyInfoRef::from_der(spki) else { return false };
+    let (Ok(key_algorithm), Some(key)) = (spki.algorithm.to_der(), spki.subject_public_key.as_bytes()) else {
+        return false;
+    };
+    let is = |id: AlgorithmIdentifier, der: &[u8]| {
+        AnyRef::from_der(der).is_ok_and(|any| any.tag() == Tag::Sequence && any.value() == id.as_ref())
+    };
+    CHAIN_SIGNATURES.iter().any(|a| {
+        is(a.public_key_alg_id(), &key_algorithm)
+            && is(a.signature_alg_id(), algorithm)
+            && a.verify_signature(key, message, signature).is_ok()
+    })
 }
 
 /// webpki's own check of extended key usages knows one purpose; ours come after it.

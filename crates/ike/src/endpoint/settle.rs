@@ -24,6 +24,18 @@ impl Endpoint {
         ike.end(&mut self.shared, reason);
     }
 
+    /// Ends an established SA for a reason of ours: the peer is told, unless it sleeps.
+    pub(crate) fn end_for(&mut self, now: Instant, id: SaId, reason: CloseReason) {
+        if self.established(id).is_some_and(|ike| ike.dormancy.is_asleep()) {
+            return self.end(id, reason);
+        }
+        self.with_slot(now, id, |slot, shared| {
+            if let Slot::Established(ike) = slot {
+                ike.close(shared, now, reason);
+            }
+        });
+    }
+
     /// Brings the index of callers up to date for every SA that was touched.
     fn index_callers(&mut self) {
         for id in &self.touched {

@@ -3,12 +3,13 @@
 
 use std::sync::Arc;
 
+use dormouse_crypto::sign::SignatureError;
 use dormouse_sansio::{Class, Instant, Path, UnixTime};
 use dormouse_wire::ike::dormancy::{Refused, vendor_id};
 use dormouse_wire::ike::{AuthMethod, ExchangeType, Header, Id, NotifyType, Payload, unsupported_critical};
 
 use crate::admission::Credential;
-use crate::auth::{self, Authentication, Proof};
+use crate::auth::{self, AuthError, Authentication, Proof, Proving};
 use crate::child::install::Origin;
 use crate::child::offer::ChildOffer;
 use crate::child::{Dynamic, Inner};
@@ -19,10 +20,12 @@ use crate::event::{Established, Event};
 use crate::exchange::child::CreateChild;
 use crate::handshake::{Session, Slot, Step, send_what_is_due};
 use crate::keys::Nonces;
+use crate::limits;
 use crate::link::{Channel, Link};
 use crate::natd;
 use crate::payloads::{self, View, notify};
 use crate::proposal::KeyExchange;
+use crate::revocation::Judgement;
 use crate::sa::mobility::Mobility;
 use crate::sa::stage::Stage;
 use crate::sa::{Birth, IkeSa};
@@ -52,6 +55,53 @@ pub(crate) struct FirstExchange {
     pub(crate) replaces: Option<SaId>,
 }
 
+impl FirstExchange {
+    fn id_i(&self) -> Id {
+        let own = || auth::id_payload(&self.link.conn.local_id);
+        self.ticket.as_ref().map_or_else(own, |ticket| ticket.id_i.clone())
+    }
+
+    fn prove(&self) -> Result<Proving, AuthError> {
+        let conn = &self.link.conn;
+        let proof = Proof {
+            prf: self.channel.suite.prf,
+            sk_p: &self.channel.sk_pi,
+            message: &self.request,
+            nonce: &self.nonce_r,
+            id: &self.id_i(),
+        };
+        match &self.ticket {
+            Some(_) => Ok(Proving::Done(auth::authenticate_resumption(&proof, conn.resumption))),
+            None => auth::authenticate(&proof, &conn.local_auth, self.peer_hashes.as_deref()),
+        }
+    }
+}
+
+/// Waiting for our own signature, of a key that is held elsewhere.
+#[derive(Debug)]
+pub(crate) struct Signing {
+    pub(crate) first: FirstExchange,
+    pub(crate) until: Instant,
+}
+
+impl Signing {
+    pub(crate) fn signed(
+        self: Box<Self>,
+        shared: &mut Shared,
+        now: Instant,
+        result: Result<Authentication, SignatureError>,
+    ) -> Option<Slot> {
+        match result {
+            Ok(signed) => Authenticating::begin(shared, now, self.first, Some(signed)),
+            Err(error) => {
+                let error = NegotiationError::CannotSign(Box::new(error.into()));
+                give_up(shared, &self.first.link, error);
+                None
+            }
+        }
+    }
+}
+
 /// Waiting for the answer to IKE_AUTH.
 #[derive(Debug)]
 pub(crate) struct Authenticating {
@@ -60,6 +110,9 @@ pub(crate) struct Authenticating {
     first: Secrets,
     pub(crate) offer: ChildOffer,
     pub(crate) out: Outgoing<()>,
+    /// An answer that waits for the status of its certificates, and until when.
+    waiting: Option<Vec<Payload>>,
+    wait_until: Option<Instant>,
 }
 
 /// What of [`FirstExchange`] the answer to IKE_AUTH needs.
@@ -76,35 +129,47 @@ struct Secrets {
 }
 
 impl Authenticating {
-    /// Sends the IKE_AUTH request. A key that cannot sign for this peer is found out here; the message then goes out without
-    /// AUTH and the peer's refusal ends the handshake, so that the responder's half-open state goes too.
-    pub(crate) fn begin(shared: &mut Shared, now: Instant, first: FirstExchange) -> Self {
+    /// Sends the IKE_AUTH request, with what our key has `signed`, or waits for that first. `None`: our key cannot sign in a way that the
+    /// peer takes, so it would only be shown who we are; the attempt has failed.
+    pub(crate) fn begin(
+        shared: &mut Shared,
+        now: Instant,
+        first: FirstExchange,
+        signed: Option<Authentication>,
+    ) -> Option<Slot> {
+        let proving = signed.map_or_else(|| first.prove(), |signed| Ok(Proving::Done(signed)));
+        match proving {
+            Ok(Proving::Done(authentication)) => {
+                let next = Self::send(shared, now, first, authentication);
+                Some(Slot::Authenticating(Box::new(next)))
+            }
+            Ok(Proving::Sign(order)) => {
+                shared.event(Event::Sign { sa: first.link.id, order });
+                Some(Slot::Signing(Box::new(Signing { first, until: now + limits::SIGNING_WAIT })))
+            }
+            Err(error) => {
+                give_up(shared, &first.link, NegotiationError::CannotSign(Box::new(error)));
+                None
+            }
+        }
+    }
+
+    fn send(shared: &mut Shared, now: Instant, first: FirstExchange, authentication: Authentication) -> Self {
+        let id_i = first.id_i();
         let FirstExchange {
             mut link,
             mut channel,
             nonce_i,
             nonce_r,
-            request,
+            request: _,
             response,
             nat,
             seen_as,
-            peer_hashes,
+            peer_hashes: _,
             ticket,
             replaces,
         } = first;
         let conn = link.conn.clone();
-        let id_i = ticket.as_ref().map_or_else(|| auth::id_payload(&conn.local_id), |t| t.id_i.clone());
-        let proof = Proof {
-            prf: channel.suite.prf,
-            sk_p: &channel.sk_pi,
-            message: &request,
-            nonce: &nonce_r,
-            id: &id_i,
-        };
-        let authentication = match &ticket {
-            Some(_) => Ok(auth::authenticate_resumption(&proof, conn.resumption)),
-            None => auth::authenticate(&proof, &conn.local_auth, peer_hashes.as_deref()),
-        };
         let (want, local) = (conn.request, link.path.local.ip());
         let inner = if want.v4 || want.v6 { Inner::Asked(want) } else { Inner::Known(vec![local]) };
         let dynamic = Dynamic { local: inner, remote: Inner::Known(vec![link.path.remote.ip()]) };
@@ -128,10 +193,7 @@ impl Authenticating {
         }
         let id_r = ticket.as_ref().map(|t| t.id_r.clone());
         list.extend(id_r.or_else(|| conn.remote_id.exact().map(auth::id_payload)).map(Payload::IdR));
-        match authentication {
-            Ok(authentication) => list.push(authentication.into()),
-            Err(error) => tracing::error!(sa = %link.id, %error, "we cannot authenticate"),
-        }
+        list.push(authentication.into());
         if want.any() {
             // "In all cases, the CP payload MUST be inserted before the SA payload." (RFC 7296 section 2.19)
             // "[...] the IRAC MUST request the IRAS-controlled address" (RFC 7296 section 2.19)
@@ -149,7 +211,7 @@ impl Authenticating {
         let mut out = Outgoing::new(1);
         out.start(now, wait, until, datagrams, Class::Urgent, ());
         let first = Secrets { nonce_i, nonce_r, response, nat, seen_as, ticket, replaces, id_i };
-        Self { link, channel, first, offer, out }
+        Self { link, channel, first, offer, out, waiting: None, wait_until: None }
     }
 
     pub(crate) fn set_path(&mut self, shared: &mut Shared, now: Instant, path: Path) {
@@ -179,10 +241,20 @@ impl Authenticating {
     }
 
     fn fail(self: Box<Self>, shared: &mut Shared, error: NegotiationError) {
-        shared.by_spi.remove(&self.link.spis.i);
         shared.free_esp_spi(self.offer.spi_in);
-        tracing::info!(sa = %self.link.id, %error, "connecting failed");
-        shared.event(Event::Failed { sa: self.link.id, error });
+        give_up(shared, &self.link, error);
+    }
+
+    pub(crate) fn waits_until(&self) -> Option<Instant> {
+        self.waiting.is_some().then_some(self.wait_until).flatten()
+    }
+
+    /// The status of a certificate may be known now, or the time for it is over.
+    pub(crate) fn go_on(mut self: Box<Self>, shared: &mut Shared, now: Instant) -> Step {
+        match self.waiting.take() {
+            Some(payloads) => self.conclude(shared, now, payloads),
+            None => Step::to(Slot::Authenticating(self)),
+        }
     }
 
     pub(crate) fn handle(
@@ -201,6 +273,9 @@ impl Authenticating {
             && header.spi_r == self.link.spis.r;
         if !expected {
             return Step::stay(Slot::Authenticating(self), Discard::InappropriateExchange);
+        }
+        if self.waiting.is_some() {
+            return Step::to(Slot::Authenticating(self));
         }
         let opened = match self.channel.open(now, datagram) {
             Err(discard) => return Step::stay(Slot::Authenticating(self), discard),
@@ -225,8 +300,17 @@ impl Authenticating {
             return Step::gone();
         }
         let _ = path;
+        self.conclude(shared, now, payloads)
+    }
+
+    fn conclude(mut self: Box<Self>, shared: &mut Shared, now: Instant, payloads: Vec<Payload>) -> Step {
         match self.verify(shared, now, &payloads) {
-            Ok((id_r, vouched_until)) => self.establish(shared, now, View(&payloads), id_r, vouched_until),
+            Ok(proved) => self.establish(shared, now, View(&payloads), proved),
+            Err(Unproven::Waits) => {
+                self.wait_until.get_or_insert(now + limits::REVOCATION_WAIT);
+                self.waiting = Some(payloads);
+                Step::to(Slot::Authenticating(self))
+            }
             Err(Unproven::Refused(error)) => {
                 self.fail(shared, error);
                 Step::gone()
@@ -239,14 +323,9 @@ impl Authenticating {
         }
     }
 
-    /// Whether the peer is who it should be. Returns its identity payload, and how long the certificates last that say so.
+    /// Whether the peer is who it should be.
     /// "[...] the names in the ID payload MUST correspond to the key used to generate the AUTH payload" (RFC 7296 section 1.2)
-    fn verify(
-        &self,
-        shared: &Shared,
-        now: Instant,
-        payloads: &[Payload],
-    ) -> Result<(Id, Option<UnixTime>), Unproven> {
+    fn verify(&self, shared: &mut Shared, now: Instant, payloads: &[Payload]) -> Result<Proved, Unproven> {
         let view = View(payloads);
         let auth = payloads.iter().find_map(|p| match p {
             Payload::Auth { method, data } => Some(Authentication { method: *method, data: data.clone() }),
@@ -279,14 +358,28 @@ impl Authenticating {
                 return Err(malformed("the resumed session is with another peer (RFC 5723 section 4.3.3)"));
             }
             Some(ticket) => {
-                auth::verify_resumption(&proof, conn.resumption, &auth).map(|()| ticket.vouched_until)
+                auth::verify_resumption(&proof, conn.resumption, &auth).map(|()| (ticket.vouched_until, None))
             }
             None => auth::certificates(payloads)
                 .and_then(|certs| auth::verify(&proof, conn, &auth, &certs, shared.unix(now)))
-                .map(|believed| believed.expires.into_iter().chain(auth::expires(&conn.local_auth)).min()),
+                .map(|believed| {
+                    let until = believed.expires.into_iter().chain(auth::expires(&conn.local_auth)).min();
+                    (until, believed.shown)
+                }),
         };
-        let vouched_until = believed.map_err(|e| Unproven::Unbelieved(e.into()))?;
-        Ok((id_r.clone(), vouched_until))
+        let (vouched_until, shown) = believed.map_err(|e| Unproven::Unbelieved(e.into()))?;
+        let mut credential = None;
+        if let Some(shown) = shown {
+            let (own, verified) = *shown;
+            match shared.judge(now, (conn, self.link.id), (&own, &verified), self.wait_until) {
+                Judgement::Admitted => {
+                    credential = Some(Credential::certificates(own.fingerprint(), &verified));
+                }
+                Judgement::Wait => return Err(Unproven::Waits),
+                Judgement::Refused(error) => return Err(Unproven::Unbelieved(error.into())),
+            }
+        }
+        Ok(Proved { id_r: id_r.clone(), vouched_until, credential })
     }
 
     /// RFC 7296 section 2.21.2: the initiator tells the responder that it does not believe it, in an INFORMATIONAL request.
@@ -303,8 +396,7 @@ impl Authenticating {
         shared: &mut Shared,
         now: Instant,
         view: View<'_>,
-        id_r: Id,
-        vouched_until: Option<UnixTime>,
+        Proved { id_r, vouched_until, credential }: Proved,
     ) -> Step {
         let Self { link, channel, first, offer, .. } = *self;
         let conn = link.conn.clone();
@@ -322,7 +414,7 @@ impl Authenticating {
                 method: own_method(&conn),
                 authenticated,
                 vouched_until,
-                credential: None,
+                credential,
             },
             peer,
             client: true,
@@ -450,7 +542,23 @@ pub(crate) fn extensions(shared: &Shared, conn: &Connection, link: &Link) -> Vec
     list
 }
 
+/// What the peer has proved.
+struct Proved {
+    id_r: Id,
+    /// How long the certificates last that say so.
+    vouched_until: Option<UnixTime>,
+    credential: Option<Credential>,
+}
+
+fn give_up(shared: &mut Shared, link: &Link, error: NegotiationError) {
+    shared.by_spi.remove(&link.spis.i);
+    tracing::info!(sa = %link.id, %error, "connecting failed");
+    shared.event(Event::Failed { sa: link.id, error });
+}
+
 enum Unproven {
+    /// Whether its certificates are revoked is awaited.
+    Waits,
     /// The peer does not want us.
     Refused(NegotiationError),
     /// We do not believe the peer.

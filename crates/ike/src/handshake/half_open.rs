@@ -2,6 +2,10 @@
 //! directions and the answer with the first CHILD SA. Keys are derived when the first protected message comes: a flood of
 //! first messages costs no key agreement.
 
+mod waiting;
+
+pub(crate) use waiting::Signature;
+
 use core::net::IpAddr;
 use std::sync::Arc;
 
@@ -14,8 +18,8 @@ use dormouse_wire::ike::{
 };
 
 use crate::action::Action;
-use crate::admission::admits;
-use crate::auth::{self, Authentication, Believed, Proof};
+use crate::admission::{Credential, admits};
+use crate::auth::{self, Authentication, Believed, Proof, Proving};
 use crate::child::Agreed;
 use crate::child::choose::choose;
 use crate::child::install::Origin;
@@ -29,11 +33,12 @@ use crate::handshake::lineage::{Pending, former_sessions};
 use crate::handshake::quick::{Pace, skeyseed};
 use crate::handshake::{Session, Slot, Step};
 use crate::keys::{self, IkeKeys, Nonces};
-use crate::limits::STORE_PATIENCE;
+use crate::limits::{self, STORE_PATIENCE};
 use crate::link::{Channel, Link};
 use crate::natd;
 use crate::payloads::{self, View, notify};
 use crate::proposal::{self, IkeSuite, KeyExchange};
+use crate::revocation::Judgement;
 use crate::sa::mobility::Mobility;
 use crate::sa::{Answer, Birth, IkeSa};
 use crate::shared::Shared;
@@ -72,6 +77,11 @@ pub(crate) struct HalfOpen {
     /// When the first message came, and how many sessions were on their way then, with this one.
     pub(crate) begun: Instant,
     pub(crate) clients: usize,
+    /// A request that waits for the status of its certificates, and until when.
+    pub(crate) waiting: Option<(Path, Vec<Payload>)>,
+    pub(crate) wait_until: Option<Instant>,
+    /// Our own proof, where the key is held elsewhere.
+    pub(crate) signature: Signature,
     /// IKE_AUTH was refused with this; repetitions get it again.
     pub(crate) refused: Option<Vec<Vec<u8>>>,
     /// The client has proved that the ticket is its own, and the store is asked whether it counts.
@@ -113,6 +123,9 @@ impl HalfOpen {
             && header.spi_i == self.link.spis.i;
         if !expected {
             return Step::stay(Slot::HalfOpen(self), Discard::InappropriateExchange);
+        }
+        if self.waiting.is_some() {
+            return Step::to(Slot::HalfOpen(self));
         }
         if self.channel.is_none() {
             match self.derive() {
@@ -235,7 +248,12 @@ impl HalfOpen {
             return self.refuse(shared, path, claimed, refusal, error);
         }
         let caller = match self.identify(shared, now, payloads) {
-            Ok(caller) => caller,
+            Ok(Some(caller)) => caller,
+            Ok(None) => {
+                self.wait_until.get_or_insert(now + limits::REVOCATION_WAIT);
+                self.waiting = Some((path, payloads.to_vec()));
+                return Step::to(Slot::HalfOpen(self));
+            }
             Err(Refusal { kind, error }) => {
                 return self.refuse(shared, path, claimed, notify(kind, []), error);
             }
@@ -250,8 +268,18 @@ impl HalfOpen {
         // RFC 7296 section 2.23: the initiator may have moved to port 4500 with this message.
         self.link.path = path;
         self.link.conn = caller.conn.clone();
-        let proof = match self.prove(&caller) {
-            Ok(proof) => proof,
+        let proof = match std::mem::replace(&mut self.signature, Signature::NotYet) {
+            Signature::Came(result) => result.map(Proving::Done).map_err(auth::AuthError::from),
+            Signature::NotYet | Signature::Ordered => self.prove(&caller),
+        };
+        let proof = match proof {
+            Ok(Proving::Done(proof)) => proof,
+            Ok(Proving::Sign(order)) => {
+                shared.event(Event::Sign { sa: self.link.id, order });
+                self.signature = Signature::Ordered;
+                self.waiting = Some((path, payloads.to_vec()));
+                return Step::to(Slot::HalfOpen(self));
+            }
             Err(error) => {
                 let refusal = notify(NotifyType::AuthenticationFailed, []);
                 return self.refuse(shared, path, claimed, refusal, error.into());
@@ -268,8 +296,13 @@ impl HalfOpen {
         Step::to(Slot::HalfOpen(self))
     }
 
-    /// Finds the connection, and checks the proof by its rules.
-    fn identify(&self, shared: &Shared, now: Instant, payloads: &[Payload]) -> Result<Caller, Refusal> {
+    /// Finds the connection, and checks the proof by its rules. `None`: the status of a certificate is awaited.
+    fn identify(
+        &self,
+        shared: &mut Shared,
+        now: Instant,
+        payloads: &[Payload],
+    ) -> Result<Option<Caller>, Refusal> {
         let view = View(payloads);
         let refuse = |error| Refusal { kind: NotifyType::AuthenticationFailed, error };
         let malformed = |what| Refusal {
@@ -298,6 +331,7 @@ impl HalfOpen {
         if let How::Resume { ticket, .. } = &self.how {
             return self
                 .identify_resumed(ticket, identity, &proof, &authentication, view.id_r())
+                .map(Some)
                 .map_err(refuse);
         }
         let certificates = auth::certificates(payloads).map_err(|e| refuse(e.into()))?;
@@ -336,14 +370,14 @@ impl HalfOpen {
     #[expect(clippy::too_many_arguments, reason = "all are what section 2.15 binds together")]
     fn identify_fully(
         &self,
-        shared: &Shared,
+        shared: &mut Shared,
         now: Instant,
         proof: &Proof<'_>,
         identity: Identity,
         asked: Option<Identity>,
         authentication: &Authentication,
         certificates: &[Certificate],
-    ) -> Result<Caller, NegotiationError> {
+    ) -> Result<Option<Caller>, NegotiationError> {
         let How::Init { suite, .. } = &self.how else {
             return Err(NegotiationError::Malformed { exchange: "IKE_AUTH", what: "a resumed session" });
         };
@@ -353,7 +387,7 @@ impl HalfOpen {
             asked: asked.as_ref().map_or_else(|| "anyone".to_owned(), ToString::to_string),
             method: if by_psk { "a pre-shared key" } else { "a certificate" },
         };
-        for conn in &shared.config.connections {
+        for conn in shared.config.connections.clone() {
             let fits = conn.role.answers()
                 && conn.remote_id.matches(&identity)
                 && asked.as_ref().is_none_or(|asked| asked.is_same_as(&conn.local_id))
@@ -362,11 +396,24 @@ impl HalfOpen {
             if !fits {
                 continue;
             }
-            match auth::verify(proof, conn, authentication, certificates, shared.unix(now)) {
+            match auth::verify(proof, &conn, authentication, certificates, shared.unix(now)) {
                 Ok(believed) => {
-                    let Believed { identity, expires, certificates } = believed;
-                    let credential = shared.config.credential(conn, &identity, certificates);
-                    let conn = admits(&shared.config, conn, &identity, &credential, shared.unix(now))?;
+                    let Believed { identity, expires, shown } = believed;
+                    let mut certificates = None;
+                    if let Some(shown) = shown {
+                        let (own, verified) = *shown;
+                        match shared.judge(now, (&conn, self.link.id), (&own, &verified), self.wait_until) {
+                            Judgement::Admitted => {}
+                            Judgement::Wait => return Ok(None),
+                            Judgement::Refused(why) => {
+                                error = why.into();
+                                continue;
+                            }
+                        }
+                        certificates = Some(Credential::certificates(own.fingerprint(), &verified));
+                    }
+                    let credential = shared.config.credential(&conn, &identity, certificates);
+                    let conn = admits(&shared.config, &conn, &identity, &credential, shared.unix(now))?;
                     shared.callers.room(&conn, &identity, self.link.path.remote.ip(), None, true)?;
                     let session = Session {
                         id_i: proof.id.clone(),
@@ -376,7 +423,7 @@ impl HalfOpen {
                         vouched_until: expires,
                         credential: Some(credential),
                     };
-                    return Ok(Caller { conn, identity, session });
+                    return Ok(Some(Caller { conn, identity, session }));
                 }
                 Err(why) => error = why.into(),
             }
@@ -385,7 +432,7 @@ impl HalfOpen {
     }
 
     /// Our own proof.
-    fn prove(&self, caller: &Caller) -> Result<Authentication, auth::AuthError> {
+    fn prove(&self, caller: &Caller) -> Result<Proving, auth::AuthError> {
         let Some(channel) = &self.channel else { return Err(auth::AuthError::NoCertificate) };
         let proof = Proof {
             prf: channel.suite.prf,
@@ -395,7 +442,10 @@ impl HalfOpen {
             id: &caller.session.id_r,
         };
         match self.how {
-            How::Resume { .. } => Ok(auth::authenticate_resumption(&proof, caller.conn.resumption)),
+            How::Resume { .. } => {
+                let authentication = auth::authenticate_resumption(&proof, caller.conn.resumption);
+                Ok(Proving::Done(authentication))
+            }
             How::Init { .. } => {
                 auth::authenticate(&proof, &caller.conn.local_auth, self.peer_hashes.as_deref())
             }

@@ -310,7 +310,7 @@ impl Opening {
         match self.conclude(shared, header, view, datagram) {
             // "Following the IKE_SESSION_RESUME exchange, the client MUST initiate an IKE_AUTH exchange" (RFC 5723 section
             // 4.3.3)
-            Ok(first) => Step::to(Slot::Authenticating(Box::new(Authenticating::begin(shared, now, first)))),
+            Ok(first) => Step { next: Authenticating::begin(shared, now, first, None), result: Ok(()) },
             Err(Conclusion::Fatal(opening, error)) => {
                 opening.fail(shared, error);
                 Step::gone()

@@ -17,6 +17,7 @@ use dormouse_sansio::{Deadline, Instant, Path};
 use dormouse_wire::ike::{AuthMethod, Header, Id};
 
 use crate::admission::Credential;
+use crate::auth::Authentication;
 use crate::error::{Discard, NegotiationError};
 use crate::event::Event;
 use crate::link::Link;
@@ -26,7 +27,8 @@ use crate::shared::Shared;
 use crate::ticket::lineage::Outcome;
 use crate::window::{Due, Outgoing};
 
-use authenticating::Authenticating;
+use authenticating::{Authenticating, Signing};
+use dormouse_crypto::sign::SignatureError;
 use half_open::HalfOpen;
 use initiator::Opening;
 
@@ -42,8 +44,8 @@ pub(crate) struct Session {
     /// When the first of the certificates expires that the session rests on: the peer's, with its chain, and a client's own.
     /// `None`: no certificates.
     pub(crate) vouched_until: Option<dormouse_sansio::UnixTime>,
-    /// What admitted the client, at the gateway: asked about again at each resumption. `None` at the client, and in a session whose
-    /// ticket does not say.
+    /// What admitted the peer: asked about again at each resumption, and when a list of revoked certificates comes. `None` at a client
+    /// whose gateway has a pre-shared key, and in a session whose ticket does not say.
     pub(crate) credential: Option<Credential>,
 }
 
@@ -51,6 +53,7 @@ pub(crate) struct Session {
 #[derive(Debug)]
 pub(crate) enum Slot {
     Opening(Box<Opening>),
+    Signing(Box<Signing>),
     Authenticating(Box<Authenticating>),
     HalfOpen(Box<HalfOpen>),
     Established(Box<IkeSa>),
@@ -81,6 +84,7 @@ impl Slot {
     pub(crate) fn link(&self) -> &Link {
         match self {
             Self::Opening(s) => &s.link,
+            Self::Signing(s) => &s.first.link,
             Self::Authenticating(s) => &s.link,
             Self::HalfOpen(s) => &s.link,
             Self::Established(s) => &s.core.link,
@@ -92,7 +96,7 @@ impl Slot {
         match self {
             Self::HalfOpen(_) => true,
             Self::Established(s) => matches!(s.stage, Stage::Tentative(_)),
-            Self::Opening(_) | Self::Authenticating(_) => false,
+            Self::Opening(_) | Self::Signing(_) | Self::Authenticating(_) => false,
         }
     }
 
@@ -106,6 +110,7 @@ impl Slot {
     ) -> Step {
         match self {
             Self::Opening(s) => s.handle(shared, now, header, datagram),
+            Self::Signing(_) => Step::stay(self, Discard::InappropriateExchange),
             Self::Authenticating(s) => s.handle(shared, now, path, header, datagram),
             Self::HalfOpen(s) => s.handle(shared, now, path, header, datagram),
             Self::Established(mut s) => {
@@ -118,10 +123,15 @@ impl Slot {
     pub(crate) fn deadline(&self) -> Option<Deadline> {
         match self {
             Self::Opening(s) => s.out.next_due().map(|(at, _)| Deadline::strict(at, "retransmission")),
-            Self::Authenticating(s) => s.out.next_due().map(|(at, _)| Deadline::strict(at, "retransmission")),
-            Self::HalfOpen(s) => Some(match &s.pending {
-                Some(pending) => Deadline::strict(pending.by, "store"),
-                None => Deadline { at: s.expires, slack: HALF_OPEN_SLACK, why: "half-open" },
+            Self::Signing(s) => Some(Deadline::strict(s.until, "signature")),
+            Self::Authenticating(s) => match s.waits_until() {
+                Some(at) => Some(Deadline::strict(at, "revocation")),
+                None => s.out.next_due().map(|(at, _)| Deadline::strict(at, "retransmission")),
+            },
+            Self::HalfOpen(s) => Some(match (&s.pending, s.waits_until()) {
+                (Some(pending), _) => Deadline::strict(pending.by, "store"),
+                (None, Some(at)) => Deadline::strict(at, "revocation"),
+                (None, None) => Deadline { at: s.expires, slack: HALF_OPEN_SLACK, why: "half-open" },
             }),
             Self::Established(s) => s.deadline(),
         }
@@ -131,10 +141,16 @@ impl Slot {
     pub(crate) fn handle_timeout(self, shared: &mut Shared, now: Instant) -> Option<Self> {
         match self {
             Self::Opening(s) => s.handle_timeout(shared, now).map(Self::Opening),
+            Self::Signing(s) if s.until <= now => s.signed(shared, now, Err(SignatureError::Late)),
+            Self::Signing(s) => Some(Self::Signing(s)),
+            Self::Authenticating(s) if s.waits_until().is_some_and(|at| at <= now) => {
+                s.go_on(shared, now).next
+            }
             Self::Authenticating(s) => s.handle_timeout(shared, now).map(Self::Authenticating),
             Self::HalfOpen(s) if s.pending.as_ref().is_some_and(|pending| pending.by <= now) => {
                 s.ticket_judged(shared, now, Outcome::Failed).next
             }
+            Self::HalfOpen(s) if s.waits_until().is_some_and(|at| at <= now) => s.go_on(shared, now).next,
             Self::HalfOpen(s) if s.expires <= now => {
                 s.expire(shared);
                 None
@@ -158,7 +174,30 @@ impl Slot {
                 s.end_recorded(shared);
                 Some(Self::Established(s))
             }
-            Self::Opening(_) | Self::Authenticating(_) => Some(self),
+            other => Some(other),
+        }
+    }
+
+    /// The status of a certificate may be known now.
+    pub(crate) fn go_on(self, shared: &mut Shared, now: Instant) -> Option<Self> {
+        match self {
+            Self::HalfOpen(s) => s.go_on(shared, now).next,
+            Self::Authenticating(s) => s.go_on(shared, now).next,
+            other => Some(other),
+        }
+    }
+
+    /// Our key has signed, or cannot.
+    pub(crate) fn signed(
+        self,
+        shared: &mut Shared,
+        now: Instant,
+        result: Result<Authentication, SignatureError>,
+    ) -> Option<Self> {
+        match self {
+            Self::HalfOpen(s) => s.signed(shared, now, result).next,
+            Self::Signing(s) => s.signed(shared, now, result),
+            other => Some(other),
         }
     }
 

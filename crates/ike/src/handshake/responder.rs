@@ -15,7 +15,7 @@ use crate::endpoint::Endpoint;
 use crate::error::{Discard, NegotiationError};
 use crate::event::Event;
 use crate::handshake::Slot;
-use crate::handshake::half_open::{HalfOpen, How};
+use crate::handshake::half_open::{HalfOpen, How, Signature};
 use crate::keys::Spis;
 use crate::link::Link;
 use crate::natd;
@@ -350,6 +350,9 @@ impl Endpoint {
             expires: now + shared.config.half_open.timeout,
             begun: now,
             clients: shared.half_open.len() + 1,
+            waiting: None,
+            wait_until: None,
+            signature: Signature::NotYet,
             refused: None,
             pending: None,
         };

@@ -190,7 +190,7 @@ pub(crate) fn fingerprint(conn: &Connection) -> [u8; 16] {
     }
     match &conn.remote_auth {
         RemoteAuth::Psk(psk) => out.bytes(psk.as_bytes()),
-        RemoteAuth::Cert { trust, usage, accept_rsa_sha1 } => {
+        RemoteAuth::Cert { trust, usage, accept_rsa_sha1, revocation: _ } => {
             out.bytes(&trust.certreq());
             out.bytes(format!("{usage:?} {accept_rsa_sha1}").as_bytes());
         }

@@ -6,7 +6,7 @@
 mod capture;
 mod common;
 mod control;
-
+mod fetch;
 mod monitor;
 mod netlink;
 mod privileges;

@@ -118,7 +118,12 @@ impl Pki {
             Self::Psk(secret) => (LocalAuth::Psk(secret.clone()), RemoteAuth::Psk(secret.clone())),
             Self::Certificates(c) => {
                 let (key, trust) = (key(c), c.trust.clone());
-                let remote = RemoteAuth::Cert { trust, usage: Usage::Ike, accept_rsa_sha1: false };
+                let remote = RemoteAuth::Cert {
+                    trust,
+                    usage: Usage::Ike,
+                    accept_rsa_sha1: false,
+                    revocation: Default::default(),
+                };
                 (c.issue(own, key)?, remote)
             }
         };
