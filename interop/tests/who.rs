@@ -206,7 +206,7 @@ fn who_is_denied_loses_the_session_and_the_ticket_until_allowed_again() -> Resul
     let mut gateway = Dormoused::start(&world.gateway, "dns = \"off\"", &toml)?;
     let stays = STAFF.up(&other, "stays.test")?;
     let mut goes = STAFF.up(&world.device, "goes.test")?;
-    assert_eq!(gateway.ok(&["deny", "--list"])?.text.trim(), "nobody is denied");
+    assert_eq!(gateway.ok(&["deny", "--list"])?.text.trim(), "no peer is denied");
     gateway.ok(&["deny", "goes.test"])?;
     goes.process().wait_for("deleted by the peer", PATIENCE)?;
     until("only one is left", || Ok(sessions(&gateway)? == ["stays.test"]))?;

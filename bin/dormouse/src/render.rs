@@ -266,10 +266,10 @@ pub(crate) fn stats(stats: &Stats) -> String {
 /// Who is denied, one a line.
 pub(crate) fn denials(denials: &[Denied]) -> String {
     if denials.is_empty() {
-        return "nobody is denied\n".to_owned();
+        return "no peer is denied\n".to_owned();
     }
     let width = denials.iter().map(|d| d.whom.chars().count()).max().unwrap_or(0);
-    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |d| d.as_secs());
+    let now = dormouse_io::clock::unix_now().0;
     denials.iter().fold(String::new(), |mut out, Denied { whom, since_unix }| {
         let since = duration(now.saturating_sub(*since_unix) as f64);
         let _ = writeln!(out, "{whom:<width$}  for {since}");

@@ -160,7 +160,7 @@ mod tests {
         let at_once = (0..1_000).filter(|_| callers.may_create(&a, now)).count();
         assert_eq!(at_once, CREATE_CHILD_BURST as usize);
         assert!(callers.may_create(&b, now));
-        now = now + CREATE_CHILD_EVERY * 3;
+        now += CREATE_CHILD_EVERY * 3;
         assert_eq!((0..1_000).filter(|_| callers.may_create(&a, now)).count(), 3);
     }
 
