@@ -376,7 +376,9 @@ mod tests {
         let path = scratch.0.join(LOAD);
         let meta = std::fs::metadata(&path).unwrap();
         assert_eq!((meta.permissions().mode() & 0o7777, meta.len() < 2_048), (0o600, true));
-        let mut restored = Store::open(&scratch.0).unwrap().load_history();
+        drop(store);
+        let store = Store::open(&scratch.0).unwrap();
+        let mut restored = store.load_history();
         let report = restored.report(now, 0);
         assert_eq!(report.alone_us, learned.report(now, 0).alone_us);
         assert!(report.alone_us.abs_diff(21_000) < 10 && report.per_client_us.abs_diff(1_000) < 10);
