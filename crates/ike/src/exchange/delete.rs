@@ -9,6 +9,7 @@ use super::child::CreateChild;
 use super::{Exchange, Reply, Request, Run};
 use crate::action::Action;
 use crate::child::Busy;
+use crate::config::Resumption;
 use crate::event::CloseReason;
 use crate::payloads::{View, notify};
 use crate::sa::stage::Stage;
@@ -131,7 +132,9 @@ impl IkeSa {
             shared.actions.push_back(Action::Inherit { from: self.core.id(), to: rival.heir });
             self.stage = Stage::Superseded { until: None };
         }
-        if self.is_live() && self.end_lineage(shared, Some(self.core.id())) {
+        // libreswan deletes the SA of a connection that it suspends, and comes back by the ticket: its delete is no logout.
+        let logout = self.core.link.conn.resumption != Resumption::Libreswan;
+        if logout && self.is_live() && self.end_lineage(shared, Some(self.core.id())) {
             // "when credentials associated with the IKE SA are invalidated (e.g., when a user logs out), the ticket MUST be deleted"
             // (RFC 5723 section 6.2): a copy of it counts no more when the client hears that it has logged out.
             answer.fate = Fate::Leaves(CloseReason::ByPeer);
