@@ -103,6 +103,9 @@ impl Client {
     pub(crate) fn heard(&mut self) -> Option<Event> {
         let ticket = self.ticket.as_mut()?;
         let before = std::mem::take(&mut ticket.unheard);
+        if before > 0 {
+            self.trust_ticket();
+        }
         self.stored_ticket().filter(|_| before >= UNHEARD_MOST)
     }
 
