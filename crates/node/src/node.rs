@@ -18,8 +18,8 @@ use crate::config::Resolved;
 use crate::config::file::Role;
 use crate::connections::{Connection, ConnectionId, Connections};
 use crate::devices::Devices;
-use crate::event::{Change, Event, FailureKind, Offer, Order, Store};
-use crate::ladder::{Action, Failure, Rung, State};
+use crate::event::{Change, Event, Order, Store};
+use crate::ladder::{Action, Failure, State};
 use crate::sessions::{Session, Sessions, Who};
 use dormouse_esp::{Sad, Spis};
 use dormouse_ike::Endpoint;
@@ -571,33 +571,5 @@ impl Node {
                 client.too_big = Some(bytes);
             }
         }
-    }
-
-    /// The deadline of a rung has passed: people are told, as of any failure, how far the attempt came.
-    pub(crate) fn rung_unanswered(&mut self, id: ConnectionId, rung: Rung) {
-        let Some(client) = self.connections.client_mut(id) else { return };
-        let limit = client.ladder.deadline_of(rung);
-        let gateway = client.config.gateway.as_deref().unwrap_or("the gateway");
-        let heard = client.attempt.and_then(|sa| self.ike.sa_stats(sa)).is_some_and(|s| s.datagrams_in > 0);
-        let (kind, why) = match client.too_big.take() {
-            Some(bytes) => (
-                FailureKind::TooBig,
-                format!(
-                    "a message of {bytes} bytes to {gateway} was not sent: it is too big for the path, and the gateway \
-                     does not take fragments (its `fragmentation`, or smaller certificates)"
-                ),
-            ),
-            None if heard => (
-                FailureKind::AnswersLost,
-                format!(
-                    "{gateway} answered, but not to the end within {limit:?}: what follows is lost on the way"
-                ),
-            ),
-            None => (FailureKind::Timeout, format!("{gateway} did not answer within {limit:?}")),
-        };
-        client.last_error = Some((why.clone(), kind));
-        client.last_offer = Offer::default();
-        let (connection, offer) = (client.config.name.clone(), Offer::default());
-        self.changed(Change::RungFailed { connection, rung, why, kind, offer });
     }
 }

@@ -1,7 +1,8 @@
 //! What IKE reports, passed on to sessions and ladders, and outward as the node's own events. Owns no state.
 
+use crate::connections::ConnectionId;
 use crate::event::{Change, Event, FailureKind, Offer, Order, Store};
-use crate::ladder::{Failure, State};
+use crate::ladder::{Failure, Rung, State};
 use crate::node::Node;
 use crate::sessions::{Session, Who, prefixes};
 use dormouse_esp::Selectors;
@@ -193,6 +194,34 @@ impl Node {
     fn silent_for(&self, now: Instant, sa: SaId) -> Option<Duration> {
         let silent = |s: &&Session| s.resumed && s.spoke && s.heard.is_none();
         self.sessions.get(Owner::Ike(sa)).filter(silent).map(|s| now - s.established)
+    }
+
+    /// The deadline of a rung has passed: the failure says how far the attempt came.
+    pub(crate) fn rung_unanswered(&mut self, id: ConnectionId, rung: Rung) {
+        let Some(client) = self.connections.client_mut(id) else { return };
+        let limit = client.ladder.deadline_of(rung);
+        let gateway = client.config.gateway.as_deref().unwrap_or("the gateway");
+        let heard = client.attempt.and_then(|sa| self.ike.sa_stats(sa)).is_some_and(|s| s.datagrams_in > 0);
+        let (kind, why) = match client.too_big.take() {
+            Some(bytes) => (
+                FailureKind::TooBig,
+                format!(
+                    "a message of {bytes} bytes to {gateway} was not sent: it is too big for the path, and the gateway \
+                     does not take fragments (its `fragmentation`, or smaller certificates)"
+                ),
+            ),
+            None if heard => (
+                FailureKind::AnswersLost,
+                format!(
+                    "{gateway} answered, but not to the end within {limit:?}: what follows is lost on the way"
+                ),
+            ),
+            None => (FailureKind::Timeout, format!("{gateway} did not answer within {limit:?}")),
+        };
+        client.last_error = Some((why.clone(), kind));
+        client.last_offer = Offer::default();
+        let (connection, offer) = (client.config.name.clone(), Offer::default());
+        self.changed(Change::RungFailed { connection, rung, why, kind, offer });
     }
 
     fn attempt_failed(&mut self, now: Instant, sa: SaId, error: &dormouse_ike::NegotiationError) {

@@ -6,6 +6,7 @@ pub mod file;
 mod findings;
 mod peers;
 mod resolve;
+mod resumption;
 pub mod sleep;
 pub mod standin;
 mod validate;
