@@ -17,7 +17,7 @@ need_test="$need_demo /usr/lib/ipsec/charon:strongswan-charon swanctl:strongswan
 /usr/lib/python3/dist-packages/dbusmock/__init__.py:python3-dbusmock \
 qemu-system-x86_64:qemu-system-x86 static=busybox:busybox-static hostapd:hostapd wpa_supplicant:wpasupplicant iw:iw dash:dash \
 modprobe=kmod:kmod depmod=kmod:kmod cpio=GNU:cpio iasl:acpica-tools wg:wireguard-tools tshark:tshark setpriv:util-linux unshare:util-linux \
-dbus-daemon:dbus-daemon dbus-send:dbus-bin dnsmasq:dnsmasq-base sysctl:procps strip:binutils chromium:chromium zstd:zstd"
+softhsm2-util:softhsm2 dbus-daemon:dbus-daemon dbus-send:dbus-bin dnsmasq:dnsmasq-base sysctl:procps strip:binutils chromium:chromium zstd:zstd"
 need_bench="$need_test wireguard-go:wireguard-go iperf3:iperf3 pkg-config:pkg-config /usr/include/openssl/evp.h:libssl-dev"
 case $what in
   build) need=$need_build ;; demo) need=$need_demo ;; test) need=$need_test ;; bench) need=$need_bench ;;

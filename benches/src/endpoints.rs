@@ -10,6 +10,7 @@ use anyhow::{Context, Result, bail, ensure};
 use dormouse_crypto::cert::Identity;
 use dormouse_ike::config::{Connection, EndpointConfig, HalfOpen};
 use dormouse_ike::config_payload::{AddressPool, Lease, LeaseRequest};
+use dormouse_ike::ticket::lineage::Memory;
 use dormouse_ike::ticket::{ClientTicket, TicketKeys};
 use dormouse_ike::{Endpoint, Established, Event};
 use dormouse_io::entropy::OsEntropy;
@@ -30,13 +31,13 @@ const MARKER: usize = 4;
 struct Pool(BTreeMap<String, Ipv4Addr>);
 
 impl AddressPool for Pool {
-    fn lease(&mut self, identity: &Identity, request: &LeaseRequest) -> Lease {
+    fn lease(&mut self, _: &Connection, identity: &Identity, request: &LeaseRequest) -> Lease {
         let next = u32::from(Ipv4Addr::new(10, 64, 0, 1)) + u32::try_from(self.0.len()).unwrap_or(0);
         let v4 = *self.0.entry(identity.to_string()).or_insert(next.into());
         Lease { v4: request.v4.then_some(v4), v6: None }
     }
 
-    fn release(&mut self, _: &Identity, _: &Lease) {}
+    fn release(&mut self, _: &Lease) {}
 }
 
 /// A gateway that answers `connection`, gives tickets and addresses, and never asks for cookies.
@@ -90,11 +91,18 @@ struct Side {
     events: Vec<Event>,
     /// CHILD SAs that are installed.
     children: BTreeMap<ChildId, Install>,
+    store: Memory,
 }
 
 impl Side {
     fn new(endpoint: Endpoint) -> Self {
-        Self { endpoint, cpu: Duration::ZERO, events: Vec::new(), children: BTreeMap::new() }
+        Self {
+            endpoint,
+            cpu: Duration::ZERO,
+            events: Vec::new(),
+            children: BTreeMap::new(),
+            store: Memory::default(),
+        }
     }
 
     /// Lets the endpoint do `work` and collects what it wants sent. Its CPU time ends up in `cpu`, less `overhead`.
@@ -108,7 +116,16 @@ impl Side {
         let start = thread_cpu();
         work(&mut self.endpoint);
         while let Some(event) = self.endpoint.poll_event() {
-            self.events.push(event);
+            match event {
+                // The store is a thread of its own in the daemon; here its answer is there at once.
+                Event::Store(operation) => {
+                    let outcome = self.store.apply(EPOCH, &operation);
+                    if let Some(sa) = operation.asked_by() {
+                        self.endpoint.stored(now, sa, outcome);
+                    }
+                }
+                event => self.events.push(event),
+            }
         }
         loop {
             let mut datagram = Vec::new();

@@ -8,6 +8,7 @@ pub mod endpoints;
 
 use std::time::{Duration, Instant};
 
+use dormouse_lab::judge::stats::quantile;
 use nix::time::{ClockId, clock_gettime};
 
 /// One thing to measure.
@@ -32,15 +33,9 @@ pub struct Summary {
 impl Summary {
     /// Of any number of samples; all NaN of none.
     #[must_use]
-    pub fn of(mut samples: Vec<f64>) -> Self {
-        samples.sort_by(f64::total_cmp);
-        let at = |i: usize| samples.get(i).copied().unwrap_or(f64::NAN);
-        let (below, above) = (samples.len().saturating_sub(1) / 2, samples.len() / 2);
-        Self {
-            median: f64::midpoint(at(below), at(above)),
-            least: at(0),
-            most: at(samples.len().saturating_sub(1)),
-        }
+    pub fn of(samples: Vec<f64>) -> Self {
+        let at = |q| quantile(&samples, q).unwrap_or(f64::NAN);
+        Self { median: at(0.5), least: at(0.0), most: at(1.0) }
     }
 
     /// Of the ratios of two rows of samples that were taken in turn: what slows the machine down for a while slows both down,

@@ -11,3 +11,4 @@ pub mod mock;
 pub mod scenario;
 pub mod strongswan;
 pub mod vm;
+pub mod witness;

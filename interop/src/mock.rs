@@ -62,7 +62,7 @@ impl MockBus {
     #[must_use]
     pub fn extra(&self) -> Extra {
         let address = ("DBUS_SYSTEM_BUS_ADDRESS".to_owned(), self.address.clone());
-        Extra { environment: vec![address], arguments: Vec::new() }
+        Extra { environment: vec![address], ..Extra::default() }
     }
 
     /// A file in the bus's own directory.

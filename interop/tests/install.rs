@@ -61,10 +61,12 @@ fn what_is_installed_is_complete_and_can_be_removed() -> Result<()> {
             assert_eq!(mode(&format!("{prefix}/share/man/man1/{page}.1")), Some(0o644), "{found:?}");
         }
         assert_eq!(mode(&format!("{users}/dormouse.conf")), Some(0o644), "{found:?}");
-        let unit = format!("{prefix}/lib/systemd/system/dormoused.service");
-        let text = std::fs::read_to_string(root.0.join(unit.trim_start_matches('/')))?;
-        let starts = format!("ExecStart={prefix}/bin/dormoused ");
-        assert!(text.lines().any(|line| line.starts_with(&starts)), "{text}");
+        for unit in ["dormoused", "dormouse-block"] {
+            let unit = format!("{prefix}/lib/systemd/system/{unit}.service");
+            let text = std::fs::read_to_string(root.0.join(unit.trim_start_matches('/')))?;
+            let starts = format!("ExecStart={prefix}/bin/dormoused ");
+            assert!(text.lines().any(|line| line.starts_with(&starts)), "{text}");
+        }
 
         install(&root.0, prefix, &["--remove"])?;
         assert_eq!(files(&root.0)?, BTreeMap::new());

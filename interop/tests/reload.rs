@@ -36,9 +36,10 @@ fn certify(pki: &Pki, dir: &Path, own: &str) -> Result<()> {
     Ok(())
 }
 
-/// `own` trusts this authority and no other.
-fn trust(pki: &Pki, dir: &Path, own: &str) -> Result<()> {
-    fs::copy(pki.path("ca.pem"), dir.join(format!("{own}-ca.pem")))?;
+/// `own` trusts these authorities and no other.
+fn trust(pkis: &[&Pki], dir: &Path, own: &str) -> Result<()> {
+    let read = |pki: &&Pki| fs::read_to_string(pki.path("ca.pem"));
+    fs::write(dir.join(format!("{own}-ca.pem")), pkis.iter().map(read).collect::<Result<String, _>>()?)?;
     Ok(())
 }
 
@@ -72,7 +73,7 @@ fn a_renewed_certificate_is_used_after_sighup_by_the_client_at_once_and_by_the_g
     let (old, new) = (authority("old")?, authority("new")?);
     for own in ["gateway.test", "device.test"] {
         certify(&old, &dir, own)?;
-        trust(&old, &dir, own)?;
+        trust(&[&old], &dir, own)?;
     }
     let local = "local = [\"10.99.0.0/24\"]\nremote = [\"dynamic\"]\n[connection.peer.pool]\naddresses = [\"10.55.0.0/24\"]";
     let gateway = end(&dir, "gateway", "gateway.test", "*.test", local);
@@ -85,8 +86,8 @@ fn a_renewed_certificate_is_used_after_sighup_by_the_client_at_once_and_by_the_g
     let first = sa(&device)?.context("it is up")?;
     let tcp = LongLived::connect(&world.device, server)?;
 
-    // The gateway believes only the new authority now. The session that runs is none the worse for it.
-    trust(&new, &dir, "gateway.test")?;
+    // The gateway believes the new authority too. The session that runs is none the worse for it.
+    trust(&[&old, &new], &dir, "gateway.test")?;
     reload(&mut gateway)?;
     tcp.lives(PATIENCE)?;
     assert_eq!(sa(&device)?.as_deref(), Some(first.as_str()));
@@ -102,12 +103,26 @@ fn a_renewed_certificate_is_used_after_sighup_by_the_client_at_once_and_by_the_g
         std::thread::sleep(Duration::from_millis(50));
     }
     tcp.lives(PATIENCE)?;
+
+    // The session rests on the new authority now, and does without the old one.
+    let second = sa(&device)?;
+    trust(&[&new], &dir, "gateway.test")?;
+    reload(&mut gateway)?;
+    tcp.lives(PATIENCE)?;
+    assert_eq!(sa(&device)?, second);
     assert!(tcp.finish()? > 0);
+
+    // One that rests on an authority that is trusted no longer ends.
+    trust(&[&old], &dir, "gateway.test")?;
+    reload(&mut gateway)?;
+    gateway.process().wait_for("a client went", PATIENCE)?;
+    trust(&[&new], &dir, "gateway.test")?;
+    reload(&mut gateway)?;
 
     // The gateway's own is for who comes next: a device that believes nothing else gets in.
     certify(&new, &dir, "gateway.test")?;
     reload(&mut gateway)?;
-    trust(&new, &dir, "device.test")?;
+    trust(&[&new], &dir, "device.test")?;
     reload(&mut device)?;
     device.ok(&["down", "peer"])?;
     device.ok(&["up", "peer"]).map_err(|e| e.context(gateway.log()))?;

@@ -112,10 +112,12 @@ fn one_of_two_clients_is_removed_and_the_other_lives_on() -> Result<()> {
     world.gateway.eventually(&format!("[ -z \"$(ip route show table all {address})\" ]"), PATIENCE)?;
     goes.restart()?;
     goes.ok(&["up", "peer"])?;
+    goes.process().wait_for("refused by the gateway", PATIENCE)?;
+    goes.ok(&["wait", "peer", "--timeout", "40"])?;
     let status = goes.ok(&["status", "--json"])?.json;
     let rung = status.pointer("/result/status/connections/0/last_wake/rung").and_then(Value::as_str);
     assert_eq!(rung, Some("full"), "{status:#}\n{}", gateway.log());
-    assert!(gateway.log().contains("revoked"), "{}", gateway.log());
+    assert!(gateway.log().contains("the session has ended"), "{}", gateway.log());
 
     tcp.lives(PATIENCE)?;
     assert!(tcp.finish()? > 0);

@@ -1,12 +1,11 @@
 //! `dormouse advise`: recommends security settings. Thin over `dormouse_lab::advise`.
 
-use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Context as _;
 use clap::{Args, ValueEnum};
-use dormouse_lab::advise::{self, Options, Purpose, page, text};
+use dormouse_lab::advise::{self, Options, Purpose, page};
 use dormouse_lab::bench::Request;
 use dormouse_lab::results::Results;
 
@@ -64,14 +63,13 @@ pub(crate) fn run(args: &AdviseArgs, json: bool) -> anyhow::Result<ExitCode> {
     let options = Options { purpose: args.purpose.into(), allow_discouraged: args.allow_discouraged };
     let advice = advise::advise(&results, options)?;
     if let Some(path) = &args.html {
-        let page = page::render(&advice, &results)?;
+        let page = page::page(&advice, &results).html().map_err(anyhow::Error::msg)?;
         std::fs::write(path, page).with_context(|| path.display().to_string())?;
     }
-    let text = if json { serde_json::to_string_pretty(&advice)? + "\n" } else { text::render(&advice) };
-    match std::io::stdout().lock().write_all(text.as_bytes()) {
-        Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => Err(e.into()),
-        _ => Ok(ExitCode::SUCCESS),
-    }
+    let text =
+        if json { serde_json::to_string_pretty(&advice)? + "\n" } else { page::document(&advice).text() };
+    measure::say(&text)?;
+    Ok(ExitCode::SUCCESS)
 }
 
 /// The measurements: of the file, or made now.

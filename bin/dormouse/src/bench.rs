@@ -1,23 +1,22 @@
 //! `dormouse bench`: what each security setting costs on this machine. Thin over `dormouse_lab::bench`; owns arguments,
 //! progress and the summary.
 
-mod far;
-
 use std::fmt::Write as _;
-use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use clap::{Args, Subcommand};
-use dormouse_lab::bench::{self, Against, Campaign, Ended, Lost, Part, Request, Unprivileged};
+use dormouse_lab::bench::{self, Against, Campaign, Ended, Far, Lost, Part, Request, Unprivileged};
+use dormouse_lab::judge::stats;
 use dormouse_lab::results::Results;
-use dormouse_lab::results::format::{Metric, Round, Sample, What};
-use dormouse_lab::results::stats;
-use indicatif::{ProgressBar, ProgressStyle};
+use dormouse_lab::results::format::{Metric, Round, What};
+use dormouse_report::Table;
+use indicatif::ProgressBar;
+
+use crate::measure::{carry_out, interrupted, say};
 
 /// Measure what each security setting costs on this machine: speed, CPU time and energy
 #[derive(Debug, Args)]
@@ -73,22 +72,23 @@ pub(crate) struct BenchArgs {
     /// Compare our primitives with `openssl speed` instead
     #[arg(long)]
     openssl: bool,
-    /// Measure over the link to the machine that serves there
-    #[arg(long, value_name = "ADDRESS:PORT", conflicts_with = "openssl")]
-    peer: Option<String>,
-    /// Be the other machine: for whoever knows the secret that is printed, one after the other, until interrupted
-    #[arg(long, value_name = "ADDRESS:PORT", conflicts_with_all = ["peer", "out", "resume", "what", "suites", "sizes", "cores", "governors", "files", "rates", "stream_seconds", "profile", "repeat", "quick", "plan", "openssl"])]
-    serve: Option<String>,
-    /// File of the secret: --serve writes it there instead of printing it, --peer reads it (- for standard input)
-    #[arg(long, value_name = "FILE")]
-    secret: Option<PathBuf>,
+    /// Measure over the link to this machine, a destination of ssh: as root, or with --far-command
+    #[arg(long, value_name = "HOST", conflicts_with = "openssl")]
+    far: Option<String>,
+    /// How dormouse is started there, as in "sudo dormouse"
+    #[arg(long, value_name = "COMMAND", default_value = "dormouse", requires = "far")]
+    far_command: String,
 }
 
 #[derive(Debug, Subcommand)]
 enum BenchCommand {
-    /// Answer jobs from standard input (for the process whose AES instructions are hidden)
+    /// Answer jobs from standard input: without AES instructions, or for another machine
     #[command(hide = true)]
-    Worker,
+    Worker {
+        /// The connection from that machine, as in SSH_CONNECTION
+        #[arg(long)]
+        link: Option<String>,
+    },
     /// Be one end of a tunnel that is measured, until standard input is closed
     #[command(hide = true)]
     Forward,
@@ -101,21 +101,12 @@ enum BenchCommand {
 pub(crate) fn run(args: &BenchArgs, json: bool) -> Result<ExitCode> {
     if let Some(command) = &args.command {
         match command {
-            BenchCommand::Worker => bench::serve()?,
+            BenchCommand::Worker { link } => bench::serve(link.as_deref())?,
             BenchCommand::Forward => bench::forward()?,
         }
         return Ok(ExitCode::SUCCESS);
     }
-    let interrupted = Arc::new(AtomicBool::new(false));
-    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP] {
-        signal_hook::flag::register(signal, interrupted.clone())?;
-    }
-    if let Some(address) = &args.serve {
-        return match far::serve(address, args.secret.as_deref(), &interrupted) {
-            Err(error) if error.is::<Unprivileged>() => unprivileged(&error),
-            served => served.map(|()| ExitCode::SUCCESS),
-        };
-    }
+    let interrupted = interrupted()?;
     if args.openssl {
         return openssl(args, json, &interrupted);
     }
@@ -143,15 +134,7 @@ pub(crate) fn run(args: &BenchArgs, json: bool) -> Result<ExitCode> {
         say(&lines)?;
         return Ok(ExitCode::SUCCESS);
     }
-    let bar = ProgressBar::new(0);
-    bar.set_style(ProgressStyle::with_template("{bar:30} {pos}/{len} {elapsed}<{eta} {msg}")?);
-    let ended = campaign.run(&interrupted, &mut |progress| {
-        bar.set_length(progress.total);
-        bar.set_position(progress.done);
-        let round = if progress.round == 0 { "warm-up".into() } else { format!("round {}", progress.round) };
-        bar.set_message(format!("{round}: {}", progress.next));
-    });
-    bar.finish_and_clear();
+    let ended = carry_out(&mut campaign, &interrupted);
     let ended = match ended {
         Err(error) if error.is::<Lost>() => {
             continued(args);
@@ -169,14 +152,6 @@ pub(crate) fn run(args: &BenchArgs, json: bool) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Prints; whoever has read enough may go.
-fn say(text: &str) -> Result<()> {
-    match std::io::stdout().lock().write_all(text.as_bytes()) {
-        Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => Err(e).context("standard output"),
-        _ => Ok(()),
-    }
-}
-
 fn unprivileged(error: &anyhow::Error) -> Result<ExitCode> {
     eprintln!("error: {error}");
     Ok(dormouse_control::ExitCode::Permission.into())
@@ -184,21 +159,18 @@ fn unprivileged(error: &anyhow::Error) -> Result<ExitCode> {
 
 /// Says how a campaign that was interrupted goes on.
 fn continued(args: &BenchArgs) {
-    let peer = args.peer.as_ref().map(|peer| format!(" --peer {peer}")).unwrap_or_default();
+    let far = args.far.as_ref().map(|host| format!(" --far {host}")).unwrap_or_default();
     match args.resume.as_ref().or(args.out.as_ref()) {
-        Some(path) => eprintln!("interrupted; dormouse bench --resume {}{peer} continues", path.display()),
+        Some(path) => eprintln!("interrupted; dormouse bench --resume {}{far} continues", path.display()),
         None => eprintln!("interrupted; with --out FILE it could be continued"),
     }
 }
 
 fn planned(args: &BenchArgs) -> Result<Campaign> {
-    let peer = match &args.peer {
-        Some(address) if !args.plan => Some(far::connect(address, args.secret.as_deref())?),
-        None if args.secret.is_some() => bail!("--secret is of use with --peer or --serve"),
-        _ => None,
-    };
+    let reached = args.far.as_ref().filter(|_| !args.plan);
+    let far = reached.map(|host| Far::reach(host, &args.far_command)).transpose()?;
     if let Some(path) = &args.resume {
-        return Campaign::resume(path, peer);
+        return Campaign::resume(path, far);
     }
     let request = Request {
         parts: args.what.clone(),
@@ -213,11 +185,11 @@ fn planned(args: &BenchArgs) -> Result<Campaign> {
         profile: args.profile.clone(),
         quick: args.quick,
         compare_governors: false,
-        between: args.peer.is_some(),
+        between: args.far.is_some(),
         seed: args.seed,
     };
     let out = if args.plan { None } else { args.out.clone() };
-    Campaign::new(&request, std::env::args().collect(), out, peer)
+    Campaign::new(&request, std::env::args().collect(), out, far)
 }
 
 fn minutes(time: Duration) -> String {
@@ -238,36 +210,29 @@ fn summary(campaign: &Campaign) -> String {
     if let Some(far) = &results.far {
         let _ = writeln!(out, "to {}, {} processors, {}", far.cpu, far.cores, far.kernel);
     }
-    let far = if results.far.is_some() { " ns/B far" } else { "" };
     for what in [What::Crypto, What::Path, What::Stream, What::Download, What::Tls] {
-        let of_part: Vec<&Sample> = results.samples.iter().filter(|s| s.what == what).collect();
-        if of_part.is_empty() {
-            continue;
-        }
-        let _ = writeln!(
-            out,
-            "\n{:<72} {:>10} {:>10} {:>10} {:>8}{far:>10}",
-            "median of all rounds", "Mbit/s", "ns/B own", "ns/B rest", "loss %"
-        );
-        for sample in of_part {
-            let median = |values: Vec<f64>| stats::median(&values);
-            let of = |value: Option<f64>, factor: f64, digits: usize| {
-                value.map_or_else(|| "-".to_owned(), |v| format!("{:.digits$}", v * factor))
+        let head = ["median of all rounds", "Mbit/s", "ns/B own", "ns/B rest", "loss %"];
+        let mut table = Table::new(head.into_iter().chain(results.far.is_some().then_some("ns/B far")));
+        for sample in results.samples.iter().filter(|s| s.what == what) {
+            let show = |values: Vec<f64>, factor: f64, digits: usize| {
+                let median = stats::median(&values);
+                median.map_or_else(|| "-".to_owned(), |v| format!("{:.digits$}", v * factor))
             };
-            let rest = sample.rounds.iter().filter_map(|r| r.cpu_system).collect();
-            let own = sample.rounds.iter().filter_map(|r| r.cpu_thread).collect();
-            let both = |r: &Round| Some(r.far_cpu_thread? + r.far_cpu_system.unwrap_or(0.0));
-            let far = stats::median(&sample.rounds.iter().filter_map(both).collect::<Vec<_>>());
-            let far = far.map(|far| format!("{far:>10.3}")).unwrap_or_default();
-            let _ = writeln!(
-                out,
-                "{:<72} {:>10} {:>10} {:>10} {:>8}{far}",
+            let of = |figure: fn(&Round) -> Option<f64>| sample.rounds.iter().filter_map(figure).collect();
+            let mut row = vec![
                 sample.label(),
-                of(median(sample.values(Metric::Throughput)), 8e-6, 1),
-                of(median(own), 1.0, 3),
-                of(median(rest), 1.0, 3),
-                of(median(sample.values(Metric::Loss)), 100.0, 1),
-            );
+                show(sample.values(Metric::Throughput), 8e-6, 1),
+                show(of(|r| r.cpu_thread), 1.0, 3),
+                show(of(|r| r.cpu_system), 1.0, 3),
+                show(sample.values(Metric::Loss), 100.0, 1),
+            ];
+            if results.far.is_some() {
+                row.push(show(of(|r| Some(r.far_cpu_thread? + r.far_cpu_system.unwrap_or(0.0))), 1.0, 3));
+            }
+            table.row(row);
+        }
+        if !table.rows.is_empty() {
+            let _ = write!(out, "\n{}", table.text(""));
         }
     }
     if !results.skipped.is_empty() {

@@ -34,6 +34,21 @@ pub(crate) enum ControlVerb {
         #[arg(long, value_name = "IDENTITY", requires = "connection")]
         peer: Option<String>,
     },
+    /// At a gateway: refuse an identity or a certificate from now on. Sessions end at once, tickets and full exchanges are refused, also after a restart
+    Deny {
+        /// The identity that is proved, as `dormouse status` shows it, or the SHA-256 fingerprint of a certificate
+        #[arg(value_name = "NAME|FINGERPRINT", required_unless_present = "list")]
+        whom: Option<String>,
+        /// Show who is denied, and since when
+        #[arg(long, conflicts_with = "whom")]
+        list: bool,
+    },
+    /// At a gateway: take a denial back
+    Allow {
+        /// As `dormouse deny --list` shows it
+        #[arg(value_name = "NAME|FINGERPRINT")]
+        whom: String,
+    },
     /// Tell the daemon that the radio is about to be switched off
     Suspend,
     /// Tell the daemon that the radio is back
@@ -61,6 +76,14 @@ pub(crate) enum ControlVerb {
         /// Give up after so many seconds; 0 asks without waiting [default: wait for ever]
         #[arg(long, value_name = "SECONDS", value_parser = seconds)]
         timeout: Option<f64>,
+    },
+    /// Open the way to the local router for some minutes, so that a captive portal can be answered; it closes by itself
+    Portal {
+        /// Also to these, if the portal is elsewhere; while the connection is down
+        addresses: Vec<std::net::IpAddr>,
+        /// For so many seconds, 3600 at most; 0 closes it now
+        #[arg(long = "for", value_name = "SECONDS", default_value_t = 300)]
+        seconds: u32,
     },
     /// Print the daemon's counters
     Stats,
@@ -136,6 +159,18 @@ pub(crate) fn run(verb: &ControlVerb, socket: &Path, json: bool) -> Result<ExitC
                 client.ask(Verb::Down { connection: connection.clone(), peer: peer.clone() })?;
             out.done(&answer, if peer.is_some() { "removed" } else { "down" })
         }
+        ControlVerb::Deny { whom, .. } => {
+            let (answer, reply) = client.ask(Verb::Deny { whom: whom.clone() })?;
+            match reply {
+                Reply::Done => out.done(&answer, "denied"),
+                Reply::Denials(denials) => out.print(&answer, || render::denials(&denials)),
+                _ => Err(unexpected(&answer)),
+            }
+        }
+        ControlVerb::Allow { whom } => {
+            let (answer, _) = client.ask(Verb::Allow { whom: whom.clone() })?;
+            out.done(&answer, "no longer denied")
+        }
         ControlVerb::Suspend => {
             let (answer, _) = client.ask(Verb::Suspend)?;
             out.done(&answer, "asleep: nothing is sent until dormouse resume")
@@ -156,6 +191,12 @@ pub(crate) fn run(verb: &ControlVerb, socket: &Path, json: bool) -> Result<ExitC
         ControlVerb::Watch => watch(&mut client, &out),
         ControlVerb::Wait { connection, state, timeout } => {
             wait(&mut client, connection, (*state).into(), *timeout, &out)
+        }
+        ControlVerb::Portal { addresses, seconds } => {
+            let ask = Verb::Portal { addresses: addresses.clone(), seconds: *seconds };
+            let (answer, reply) = client.ask(ask)?;
+            let Reply::Portal(open) = reply else { return Err(unexpected(&answer)) };
+            out.print(&answer, || render::portal(&open, out.style))
         }
         ControlVerb::Stats => {
             let (answer, reply) = client.ask(Verb::Stats)?;

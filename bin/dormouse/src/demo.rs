@@ -7,8 +7,9 @@ use dormouse_lab::results::write_whole;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
+
+use crate::measure::interrupted;
 
 /// Watch a device roam, sleep and wake inside its VPN, between network namespaces on this machine
 #[derive(Debug, Args)]
@@ -45,15 +46,8 @@ pub(crate) fn run(args: &DemoArgs, json: bool) -> Result<ExitCode> {
     // Before the work, not after it: a place that cannot be written is better known now.
     let place = |path: &Option<PathBuf>| path.as_deref().map(Place::open).transpose();
     let (file, html) = (place(&args.file)?, place(&args.html)?);
-    let options = Options {
-        interrupted: Arc::new(AtomicBool::new(false)),
-        keep: args.keep,
-        short: args.short,
-        seed: args.seed,
-    };
-    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP] {
-        signal_hook::flag::register(signal, options.interrupted.clone())?;
-    }
+    let options =
+        Options { interrupted: interrupted()?, keep: args.keep, short: args.short, seed: args.seed };
     let table = !json || args.file.is_some();
     if table {
         println!("{HEADING}");
@@ -73,7 +67,8 @@ pub(crate) fn run(args: &DemoArgs, json: bool) -> Result<ExitCode> {
     }
     if let (Some(place), Some(hour)) = (html, &report.hour) {
         let path = place.path.clone();
-        place.write(demo::hour::html(hour)?.as_bytes())?;
+        let page = demo::hour::document(hour, true).html().map_err(anyhow::Error::msg)?;
+        place.write(page.as_bytes())?;
         if table {
             println!("The timelines: {}", path.display());
         }

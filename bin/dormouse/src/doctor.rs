@@ -9,9 +9,10 @@ use crate::style::Style;
 use clap::Args;
 use dormouse_control::{Check, CheckOutcome, Error, ErrorKind, ExitCode, Reply, Response, Verb, line};
 use dormouse_io::netlink::{MAIN, Netlink};
-use dormouse_io::{privileges, probe, radio, resolver};
+use dormouse_io::{block, privileges, probe, radio, resolver};
 use dormouse_node::config;
-use dormouse_node::config::file::{Connection, Daemon, File, Role, Selector};
+use dormouse_node::config::block::Blocking;
+use dormouse_node::config::file::{Block, Connection, Daemon, File, Role, Selector};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -97,7 +98,15 @@ fn configuration(path: &Path) -> Check {
         std::env::current_exe().ok().map(|exe| exe.with_file_name("dormoused")).filter(|p| p.exists());
     let program = beside.unwrap_or_else(|| "dormoused".into());
     match Command::new(&program).arg("--config").arg(path).arg("--check").output() {
-        Ok(output) if output.status.success() => ok(NAME, format!("{shown} is good")),
+        Ok(output) if output.status.success() => {
+            let said = String::from_utf8_lossy(&output.stdout);
+            let warnings: Vec<&str> =
+                said.lines().filter_map(|line| line.strip_prefix("warning: ")).collect();
+            if warnings.is_empty() {
+                return ok(NAME, format!("{shown} is good"));
+            }
+            check(NAME, CheckOutcome::Warning, format!("{shown}: {}", warnings.join("; ")))
+        }
         Ok(output) => {
             let said = String::from_utf8_lossy(&output.stderr);
             check(NAME, CheckOutcome::Failure, format!("{shown}: {}", said.trim()))
@@ -119,11 +128,49 @@ fn machine(running: bool, file: &File) -> Vec<Check> {
     checks.push(network());
     checks.extend(forwarding(Path::new("/proc/sys"), file));
     checks.push(crate::meter::check(Path::new("/")));
-    // A daemon says itself which radio it has, by its configuration.
+    // A daemon says itself which radio it has, by its configuration, and what leaves in clear.
     if !running {
         checks.push(radio());
+        checks.extend(held(file));
     }
     checks
+}
+
+/// What is held without a daemon, if anything should be or is.
+fn held(file: &File) -> Option<Check> {
+    const NAME: &str = "in clear";
+    let always = |(name, c): (&String, &Connection)| {
+        let b = Blocking::of(c).filter(|b| b.block == Block::Always)?;
+        Some((name.clone(), b.carried.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")))
+    };
+    let always: Vec<(String, String)> = file.connection.iter().filter_map(always).collect();
+    let held = match block::held() {
+        Ok(held) => held,
+        Err(_) if always.is_empty() => return None,
+        Err(_) if !nix_root() => {
+            return Some(check(NAME, CheckOutcome::Skipped, "only root sees what is held"));
+        }
+        Err(e) => return Some(check(NAME, CheckOutcome::Failure, e.to_string())),
+    };
+    let open: Vec<String> = always
+        .iter()
+        .filter(|(name, _)| !held.contains(name))
+        .map(|(n, what)| format!("{n}: {what}"))
+        .collect();
+    if !open.is_empty() {
+        let found = format!("{} (block = \"always\" is not in force)", open.join("; "));
+        return Some(
+            check(NAME, CheckOutcome::Failure, found).advise("dormoused --block-only, or start dormoused"),
+        );
+    }
+    let left: Vec<&String> = held.iter().filter(|name| !always.iter().any(|(a, _)| a == *name)).collect();
+    if let Some(name) = left.first() {
+        let found = format!("nothing: a daemon that was killed has left what {name} carries held");
+        return Some(
+            check(NAME, CheckOutcome::Warning, found).advise("start dormoused; or dormoused --unblock"),
+        );
+    }
+    (!held.is_empty()).then(|| ok(NAME, format!("nothing: held for {}", held.join(", "))))
 }
 
 /// Which radio a daemon would switch off here, and by what, if its configuration says nothing about it.

@@ -1,10 +1,8 @@
 //! `dormouse lab`: repeats experiments of papers. Thin over `dormouse-lab`.
 
-use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
 use crate::measure;
 use anyhow::Context as _;
@@ -72,10 +70,8 @@ pub(crate) fn run(args: &LabArgs, json: bool) -> anyhow::Result<ExitCode> {
             None => return Ok(dormouse_control::ExitCode::Permission.into()),
         },
     };
-    match std::io::stdout().lock().write_all(text.as_bytes()) {
-        Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => Err(e.into()),
-        _ => Ok(ExitCode::SUCCESS),
-    }
+    measure::say(&text)?;
+    Ok(ExitCode::SUCCESS)
 }
 
 /// What an experiment says; nothing if it may not run here.
@@ -85,13 +81,7 @@ fn experiment(args: &RunArgs, json: bool) -> anyhow::Result<Option<String>> {
         eprintln!("error: {0} makes network namespaces and needs root: sudo dormouse lab run {0}", args.name);
         return Ok(None);
     }
-    let interrupted = Arc::new(AtomicBool::new(false));
-    if experiment.root {
-        for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP]
-        {
-            signal_hook::flag::register(signal, interrupted.clone())?;
-        }
-    }
+    let interrupted = if experiment.root { measure::interrupted()? } else { Arc::default() };
     let context = Context {
         recordings: dormouse_trace::input::expand(&args.files).map_err(anyhow::Error::msg)?,
         threads: std::thread::available_parallelism().map_or(1, usize::from),
@@ -103,11 +93,12 @@ fn experiment(args: &RunArgs, json: bool) -> anyhow::Result<Option<String>> {
     };
     let report = (experiment.run)(&context)?;
     if let Some(path) = &args.html {
-        std::fs::write(path, render::page(&report)?).with_context(|| path.display().to_string())?;
+        let page = render::document(&report).html().map_err(anyhow::Error::msg)?;
+        std::fs::write(path, page).with_context(|| path.display().to_string())?;
     }
     Ok(Some(if json {
         serde_json::to_string_pretty(&render::json(&report))? + "\n"
     } else {
-        render::text(&report)
+        render::document(&report).text()
     }))
 }

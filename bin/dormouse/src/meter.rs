@@ -9,6 +9,7 @@ use std::time::Duration;
 use anyhow::{Context as _, bail};
 use clap::Args;
 use dormouse_control::{Check, CheckOutcome};
+use dormouse_energy::meter::csv::Columns;
 use dormouse_io::clock::BootClock;
 use dormouse_io::meter::{Analysis, Choice, Grain, Kind, Meter, MeterError, Reading, analyse, open, survey};
 use serde_json::json;
@@ -22,9 +23,12 @@ pub(crate) struct Which {
     /// What an external instrument writes, as CSV
     #[arg(long, value_name = "FILE", requires = "columns")]
     csv: Option<PathBuf>,
-    /// Its columns, by number or name: time=COLUMN:UNIT,volts=COLUMN:UNIT,amps=COLUMN:UNIT or watts=COLUMN:UNIT
-    #[arg(long, value_name = "MAPPING", requires = "csv")]
-    columns: Option<String>,
+    /// The columns of time and power, or of time, voltage and current, as its header names them (or by number, from 1)
+    #[arg(long, value_name = "NAMES", requires = "csv", value_delimiter = ',')]
+    columns: Vec<String>,
+    /// Their units: s, ms, us, ns or unix (seconds since 1970); W or mW; V or mV; A, mA or uA [default: s,W or s,V,A]
+    #[arg(long, value_name = "UNITS", requires = "csv", value_delimiter = ',')]
+    units: Vec<String>,
     /// Another root directory for /sys
     #[arg(long, value_name = "DIRECTORY", default_value = "/", hide = true)]
     root: PathBuf,
@@ -39,17 +43,18 @@ impl Which {
     /// The choice of meter.
     ///
     /// # Errors
-    /// For a mapping that makes no sense.
+    /// For columns that make no sense.
     pub(crate) fn choice(&self) -> anyhow::Result<Choice> {
-        Ok(match (&self.csv, &self.columns, self.meter) {
-            (Some(path), Some(columns), _) => {
-                let mapping = columns.parse().map_err(|e: String| anyhow::anyhow!("--columns: {e}"))?;
-                Choice::External { path: path.clone(), mapping }
+        Ok(match (&self.csv, self.meter) {
+            (Some(path), _) => {
+                let columns = Columns::new(&self.columns, &self.units);
+                let columns = columns.map_err(|e| anyhow::anyhow!("--columns: {e}"))?;
+                Choice::External { path: path.clone(), columns }
             }
-            (_, _, Some(Kind::External)) => {
-                bail!("--meter external: name its file with --csv FILE --columns MAPPING")
+            (_, Some(Kind::External)) => {
+                bail!("--meter external: name its file with --csv FILE --columns NAMES")
             }
-            (_, _, Some(kind)) => Choice::Kind(kind),
+            (_, Some(kind)) => Choice::Kind(kind),
             _ => Choice::Best,
         })
     }
@@ -77,7 +82,7 @@ pub(crate) fn run(args: &MeterArgs, json: bool) -> anyhow::Result<ExitCode> {
         return watch(&args.which, &choice, json);
     }
     match choice {
-        Choice::External { path, mapping } => recording(&path, mapping, json),
+        Choice::External { path, columns } => recording(&path, columns, json),
         Choice::Kind(_) => one(&args.which, &choice, json),
         Choice::Best => all(args.which.root(), json),
     }
@@ -158,12 +163,8 @@ fn watch(which: &Which, choice: &Choice, json: bool) -> anyhow::Result<ExitCode>
     }
 }
 
-fn recording(
-    path: &Path,
-    mapping: dormouse_energy::meter::csv::Mapping,
-    json: bool,
-) -> anyhow::Result<ExitCode> {
-    let found: Analysis = analyse(path, mapping)?;
+fn recording(path: &Path, columns: Columns, json: bool) -> anyhow::Result<ExitCode> {
+    let found: Analysis = analyse(path, columns)?;
     let mean = found.mean_watts();
     let mut out = format!(
         "{}: {} rows over {:.3} s\n  energy {:.6} J ± {:.6} J (what the power between two rows leaves open)\n",

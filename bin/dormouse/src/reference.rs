@@ -41,6 +41,7 @@ pub(crate) fn page() -> String {
         section(&mut out, root, &format!("connection.NAME.{key}"), definition(root, name), default);
     }
     section(&mut out, root, "[connection.NAME.ppk.keys]", definition(root, "PpkKey"), None);
+    section(&mut out, root, "[connection.NAME.peers]", definition(root, "Peer"), None);
     out
 }
 

@@ -3,13 +3,25 @@
 use crate::render_sleep;
 use crate::style::{Style, duration, field};
 use dormouse_control::{
-    Check, CheckOutcome, Connection, ConnectionState, Event, EventKind, Gateway, SaStatus, Stats, Status,
-    Traffic,
+    Check, CheckOutcome, Connection, ConnectionState, Denied, Event, EventKind, Gateway, Portal, SaStatus,
+    Stats, Status, Traffic,
 };
 use std::fmt::Write as _;
 
 /// Sessions of a gateway that are shown; the rest is counted.
 const MOST_SESSIONS: usize = 50;
+
+/// What is open for a captive portal.
+pub(crate) fn portal(it: &Portal, style: Style) -> String {
+    if it.addresses.is_empty() {
+        return "closed\n".into();
+    }
+    let addresses: Vec<String> = it.addresses.iter().map(ToString::to_string).collect();
+    let (open, time) = (style.warning(&format!("open: {}", addresses.join(", "))), duration(it.seconds));
+    format!(
+        "{open}\nwhat is sent there leaves in clear; it closes by itself in {time} (dormouse portal --for 0 closes it now)\n"
+    )
+}
 
 /// Everything.
 pub(crate) fn status(status: &Status, style: Style) -> String {
@@ -25,6 +37,11 @@ pub(crate) fn status(status: &Status, style: Style) -> String {
     field(&mut out, style, "listens", &daemon.listen.join(", "));
     field(&mut out, style, "DNS", &daemon.resolver);
     field(&mut out, style, "config", &daemon.config);
+    for it in &status.in_clear {
+        let title = if it.intended { "in clear" } else { "IN CLEAR" };
+        let text = format!("{}: {} ({})", it.connection, it.what, it.why);
+        field(&mut out, style, title, &if it.intended { style.warning(&text) } else { style.bad(&text) });
+    }
     for one in &status.connections {
         out.push('\n');
         out.push_str(&connection(one, style));
@@ -119,6 +136,10 @@ pub(crate) fn connection(it: &Connection, style: Style) -> String {
     line("ticket", &ticket);
     if it.traffic != Traffic::default() {
         line("traffic", &traffic(&it.traffic));
+    }
+    if let Some(block) = it.block {
+        let force = if block.holds { style.good("in force") } else { style.warning("not in force") };
+        line("block", &format!("{}, {force}", block.mode.name()));
     }
     if let Some(last) = &it.last_error {
         line("failed", &style.bad(&last.error.message));
@@ -242,6 +263,20 @@ pub(crate) fn stats(stats: &Stats) -> String {
     })
 }
 
+/// Who is denied, one a line.
+pub(crate) fn denials(denials: &[Denied]) -> String {
+    if denials.is_empty() {
+        return "no peer is denied\n".to_owned();
+    }
+    let width = denials.iter().map(|d| d.whom.chars().count()).max().unwrap_or(0);
+    let now = dormouse_io::clock::unix_now().0;
+    denials.iter().fold(String::new(), |mut out, Denied { whom, since_unix }| {
+        let since = duration(now.saturating_sub(*since_unix) as f64);
+        let _ = writeln!(out, "{whom:<width$}  for {since}");
+        out
+    })
+}
+
 /// The checks of `doctor`, one a line, advice below.
 pub(crate) fn checks(checks: &[Check], style: Style) -> String {
     let width = checks.iter().map(|c| c.name.chars().count()).max().unwrap_or(0);
@@ -346,7 +381,8 @@ fn clock(unix: f64) -> String {
 mod tests {
     use super::*;
     use dormouse_control::{
-        DaemonStatus, DeadlineStatus, LastWake, Nat, Offload, Role, Session, Ticket, WakeRung,
+        BlockMode, BlockStatus, DaemonStatus, DeadlineStatus, InClear, LastWake, Nat, Offload, Role, Session,
+        Ticket, WakeRung,
     };
 
     #[test]
@@ -404,6 +440,7 @@ mod tests {
             traffic: Traffic { packets_in: 12, bytes_in: 3400, packets_out: 9, bytes_out: 800, dropped: 1 },
             nat: Some(Nat { local: true, remote: false, keepalive_seconds: Some(120.0) }),
             last_error: None,
+            block: Some(BlockStatus { mode: BlockMode::Connected, holds: true }),
         }
     }
 
@@ -446,6 +483,15 @@ mod tests {
                 half_open: 2,
                 pools: vec!["10.9.0.0/24 1/253".into()],
             }),
+            in_clear: [(false, "::/0", "block = \"off\""), (true, "10.1.0.1", "dormouse portal")]
+                .map(|(intended, what, why)| InClear {
+                    connection: "office".into(),
+                    what: what.into(),
+                    why: why.into(),
+                    intended,
+                })
+                .into(),
+            portal: None,
             offloads: vec![
                 Offload { name: "tun-tso".into(), active: true, why: None },
                 Offload { name: "udp-gso".into(), active: false, why: Some("EIO".into()) },
@@ -460,6 +506,8 @@ mod tests {
 dormoused 0.1.0, process 42, up 2 h; dormouse0 (mtu 1400)
   listens    0.0.0.0
   DNS        systemd-resolved (it runs)
+  IN CLEAR   office: ::/0 (block = \"off\")
+  in clear   office: 10.1.0.1 (dormouse portal)
 
 office  up
   gateway    gw.example.org (203.0.113.5)
@@ -473,6 +521,7 @@ office  up
   CHILD SA   aes128gcm16, tunnel, 60 s old, new keys in 50 min
   ticket     held, expires in 23 h
   traffic    in 3.40 kB (12 packets), out 800 B (9 packets), 1 dropped
+  block      connected, in force
 
 gateway  1 sessions, 2 half open; addresses 10.9.0.0/24 1/253
   peer   inside    path    by    age  quiet  in   out

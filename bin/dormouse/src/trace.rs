@@ -1,6 +1,6 @@
 //! `dormouse trace`: what sleeping would save on recorded traffic. Thin over `dormouse-trace`; owns arguments and output.
 
-use std::io::{IsTerminal as _, Write as _};
+use std::io::IsTerminal as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Mutex;
@@ -11,7 +11,6 @@ use clap::{Args, Subcommand, ValueEnum};
 use dormouse_energy::account::{Settings, WakeOn};
 use dormouse_energy::cost::SleepCost;
 use dormouse_energy::model::{Baseline, Model, Resumption};
-use dormouse_energy::profile::Profile;
 use dormouse_energy::radio;
 use dormouse_io::capture::Capture;
 use dormouse_io::signal::Signals;
@@ -24,8 +23,11 @@ use dormouse_trace::input::{Input, compress, expand};
 use dormouse_trace::parquet_file::PeriodWriter;
 use dormouse_trace::periods::Collector;
 use dormouse_trace::report::figures::{Figures, Questions};
-use dormouse_trace::report::{charts, html, json, table};
+use dormouse_trace::report::page::{ON_PAGE, ON_TERMINAL, document};
+use dormouse_trace::report::{charts, json};
 use dormouse_trace::seen::ClientPacket;
+
+use crate::measure::{profile, say};
 
 /// What sleeping would save on recorded traffic
 #[derive(Debug, Args)]
@@ -162,7 +164,7 @@ fn generate(args: &GenerateArgs, json: bool) -> anyhow::Result<ExitCode> {
         let made = serde_json::json!({
             "version": json::VERSION, "synthetic": true, "file": name, "packets": packets, "label": recipe.label(),
         });
-        print(&(serde_json::to_string_pretty(&made)? + "\n"))?;
+        say(&(serde_json::to_string_pretty(&made)? + "\n"))?;
     } else {
         eprintln!("{name}: {packets} packets, {}", recipe.label());
     }
@@ -207,7 +209,7 @@ fn record(args: &RecordArgs, json: bool) -> anyhow::Result<ExitCode> {
             "version": json::VERSION, "interface": args.interface, "file": name,
             "packets": counts.packets, "dropped": counts.dropped,
         });
-        print(&(serde_json::to_string_pretty(&done)? + "\n"))?;
+        say(&(serde_json::to_string_pretty(&done)? + "\n"))?;
     } else {
         eprintln!("{} packets recorded, {} missed by the kernel's queue", counts.packets, counts.dropped);
     }
@@ -232,18 +234,7 @@ fn inputs(args: &AnalyseArgs) -> anyhow::Result<Vec<Input>> {
 
 /// The device's model by name or file.
 fn model(args: &AnalyseArgs) -> anyhow::Result<Model> {
-    let profile = match Profile::shipped(&args.profile) {
-        Some(profile) => profile,
-        None if Path::new(&args.profile).exists() => {
-            let text = std::fs::read_to_string(&args.profile).with_context(|| args.profile.clone())?;
-            Profile::from_toml(&text).with_context(|| args.profile.clone())?
-        }
-        None => {
-            let known: Vec<_> = Profile::shipped_names().collect();
-            bail!("profile {:?}: no such file, and not one of {}", args.profile, known.join(", "));
-        }
-    };
-    let mut model = profile.model()?;
+    let mut model = profile(&args.profile)?.model()?;
     model.baseline = baseline(&args.baseline)?;
     Ok(model)
 }
@@ -315,7 +306,7 @@ fn analyse_files(args: &AnalyseArgs, json: bool) -> anyhow::Result<ExitCode> {
         let analysis = account(&inputs, survey, &directory, rule, &options, &progress, &watch, &mut tap)?;
         let report = json::Report::new(&analysis, accounting);
         let charts = charts::all(&analysis, &questions);
-        let page = html::render(&report, &charts, &about(args)).map_err(anyhow::Error::msg)?;
+        let page = document(&report, charts, &about(args), ON_PAGE).html().map_err(anyhow::Error::msg)?;
         std::fs::write(path, page).with_context(|| path.display().to_string())?;
         report
     } else {
@@ -326,8 +317,12 @@ fn analyse_files(args: &AnalyseArgs, json: bool) -> anyhow::Result<ExitCode> {
         periods.finish(&directory).with_context(|| path.display().to_string())?;
     }
     bar.done();
-    let text = if json { serde_json::to_string_pretty(&report)? + "\n" } else { table::render(&report) };
-    print(&text)?;
+    let text = if json {
+        serde_json::to_string_pretty(&report)? + "\n"
+    } else {
+        document(&report, Vec::new(), "", ON_TERMINAL).text()
+    };
+    say(&text)?;
     for loss in &report.lost {
         eprintln!("lost: {}: byte {}, record {}: {}", loss.file, loss.offset, loss.record, loss.reason);
     }
@@ -397,15 +392,6 @@ impl Periods {
 
 fn name(directory: &Directory, id: u32) -> String {
     directory.clients().get(id as usize).map(|c| c.name.clone()).unwrap_or_default()
-}
-
-/// Prints to standard output; a reader that went away (`| head`) is no error.
-fn print(text: &str) -> anyhow::Result<()> {
-    let mut out = std::io::stdout().lock();
-    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        Err(e) if e.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
-        other => other.context("standard output"),
-    }
 }
 
 /// A progress bar for long inputs on a terminal.

@@ -1,28 +1,27 @@
-//! `dormouse bench --serve` and `--peer`, each in a network namespace of its own as if it were a machine of its own: figures
-//! of both, and nothing left in either, however one of them ends.
+//! `dormouse bench --far`, from one network namespace to another as if each were a machine of its own: figures of both, and
+//! nothing left in either, however one of them ends. The `ssh` of these tests enters the other namespace; the worker that it runs there
+//! is the real one.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
-use std::path::{Path, PathBuf};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 use std::process::{Command, Output};
 use std::time::Duration;
 
 use dormouse_lab::results::Results;
 use dormouse_lab::results::format::{Direction, Encapsulation, Engine, What};
 use dormouse_testbed::{Host, Need, Process, Testbed, require};
-use nix::sys::signal::Signal;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 
 const BENCH: &str = env!("CARGO_BIN_EXE_dormouse");
-const SERVICE: &str = "192.0.2.2:7000";
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// Two machines with a link between them; the second one serves.
+/// Two machines with a link between them, and an `ssh` from the first to the second.
 struct World {
-    // In this order: what runs goes before what it runs in.
-    service: Process,
     device: Host,
     far: Host,
-    secret: PathBuf,
     _testbed: Testbed,
 }
 
@@ -31,24 +30,45 @@ impl World {
         let mut testbed = Testbed::new().unwrap();
         let (device, far) = (testbed.host("device").unwrap(), testbed.host("far").unwrap());
         testbed.link((&device, "eth0", &["192.0.2.1/24"]), (&far, "eth0", &["192.0.2.2/24"])).unwrap();
-        let secret = testbed.dir().join("secret");
-        let service = Self::serve(&far, &secret);
-        Self { service, device, far, secret, _testbed: testbed }
+        let world = Self { device, far, _testbed: testbed };
+        world.ssh("192.0.2.1 50022 192.0.2.2 22");
+        world
     }
 
-    fn serve(far: &Host, secret: &Path) -> Process {
-        let args = ["bench", "--serve", SERVICE, "--secret", secret.to_str().unwrap()];
-        let service = far.spawn("serve", BENCH, &args).unwrap();
-        // Its log may hold the words of the one before.
-        far.eventually(&format!("test -s {}", secret.display()), PATIENCE).unwrap();
-        service
+    /// An `ssh` whose connection has these ends.
+    fn ssh(&self, connection: &str) {
+        let path = self.device.dir().join("ssh");
+        let script = format!(
+            "#!/bin/sh\nwhile [ \"$1\" != -- ]; do shift; done\nhost=$2\nshift 2\n\
+             [ \"$host\" = far ] || {{ echo \"ssh: no host $host\" >&2; exit 255; }}\n\
+             export SSH_CONNECTION=\"{connection}\"\nexec ip netns exec {} sh -c \"exec $*\"\n",
+            self.far.netns()
+        );
+        std::fs::write(&path, script).unwrap();
+        std::fs::set_permissions(&path, PermissionsExt::from_mode(0o755)).unwrap();
+    }
+
+    fn run(&self, args: &[&str]) -> Command {
+        let mut command = self.device.command(BENCH);
+        let path = std::env::var("PATH").unwrap();
+        command.env("PATH", format!("{}:{path}", self.device.dir().display()));
+        command.arg("bench").args(args).args(["--far-command", BENCH]);
+        command
     }
 
     fn bench(&self, more: &[&str]) -> Command {
-        let mut command = self.device.command(BENCH);
-        command.args(["bench", "--peer", SERVICE, "--secret", self.secret.to_str().unwrap(), "--quick"]);
+        let mut command = self.run(&["--far", "far", "--quick"]);
         command.args(more);
         command
+    }
+
+    /// Processes on a host.
+    fn pids(host: &Host) -> Vec<Pid> {
+        let out = Command::new("ip").args(["netns", "pids", host.netns()]).output().unwrap();
+        String::from_utf8_lossy(&out.stdout)
+            .split_whitespace()
+            .map(|p| Pid::from_raw(p.parse().unwrap()))
+            .collect()
     }
 
     /// A campaign long enough to be interrupted, at work: both ends of its tunnel are there.
@@ -66,27 +86,23 @@ impl World {
     }
 
     /// That neither machine has a device, an address, a route or a process that it did not have before.
-    fn is_clean(&self, serves: bool) {
+    fn is_clean(&self) {
         for host in [&self.device, &self.far] {
             host.eventually("! ip link show dev dmbench0 2>/dev/null", PATIENCE).unwrap();
             assert_eq!(host.sh("ip -o addr | grep -c 198.18 || true").unwrap().trim(), "0");
             assert_eq!(host.sh("ip route show table all | grep -c 198.18 || true").unwrap().trim(), "0");
             assert_eq!(host.sh("cat /sys/class/net/eth0/mtu").unwrap().trim(), "1500");
         }
-        let pids = |host: &Host| {
-            let out = Command::new("ip").args(["netns", "pids", host.netns()]).output().unwrap();
-            String::from_utf8_lossy(&out.stdout).split_whitespace().count()
-        };
-        for (host, expected) in [(&self.device, 0), (&self.far, usize::from(serves))] {
-            let mut found = pids(host);
+        for host in [&self.device, &self.far] {
+            let mut left = Self::pids(host);
             for _ in 0..200 {
-                if found <= expected {
+                if left.is_empty() {
                     break;
                 }
                 std::thread::sleep(Duration::from_millis(50));
-                found = pids(host);
+                left = Self::pids(host);
             }
-            assert_eq!(found, expected, "processes on {}", host.name());
+            assert!(left.is_empty(), "processes on {}: {left:?}", host.name());
         }
     }
 }
@@ -113,7 +129,7 @@ fn a_campaign_between_two_machines_has_the_figures_of_both_and_leaves_nothing() 
         .args(["--out", out.to_str().unwrap()])
         .output()
         .unwrap();
-    assert!(done.status.success(), "{}\n{}", errors(&done), world.service.log());
+    assert!(done.status.success(), "{}", errors(&done));
     let results = Results::read(&out).unwrap();
     assert!(results.finished.is_some() && results.far.as_ref().is_some_and(|far| !far.kernel.is_empty()));
     for suite in ["aes128gcm16", "null-sha256"] {
@@ -141,7 +157,7 @@ fn a_campaign_between_two_machines_has_the_figures_of_both_and_leaves_nothing() 
             }
         }
     }
-    world.is_clean(true);
+    world.is_clean();
     let advice = Command::new(BENCH).args(["advise", out.to_str().unwrap()]).output().unwrap();
     // Two rounds are too few for a recommendation: that, and nothing else, is in its way.
     assert!(errors(&advice).contains("only 2 rounds"), "{}", errors(&advice));
@@ -165,7 +181,7 @@ fn what_the_link_loses_is_counted_where_it_does_not_arrive() {
         .args(["--repeat", "2", "--out", out.to_str().unwrap()])
         .output()
         .unwrap();
-    assert!(done.status.success(), "{}\n{}", errors(&done), world.service.log());
+    assert!(done.status.success(), "{}", errors(&done));
     let results = Results::read(&out).unwrap();
     let offered: Vec<_> = results.samples.iter().filter(|s| s.offered.is_some()).collect();
     for sample in &offered {
@@ -180,7 +196,7 @@ fn what_the_link_loses_is_counted_where_it_does_not_arrive() {
         }
     }
     assert!(offered.len() >= 2, "{:?}", results.skipped);
-    world.is_clean(true);
+    world.is_clean();
 }
 
 #[test]
@@ -193,52 +209,48 @@ fn a_client_that_is_killed_leaves_nothing_and_the_next_one_is_served() {
     for what in ["path", "downloads"] {
         let mut bench = world.at_work(&out, what);
         bench.kill();
-        world.is_clean(true);
+        world.is_clean();
     }
     let next = world
         .bench(&["--what", "streams", "--suites", "aes128gcm16", "--sizes", "1400", "--rates", "2e6"])
         .args(["--repeat", "1"])
         .output()
         .unwrap();
-    assert!(next.status.success(), "{}\n{}", errors(&next), world.service.log());
-    world.is_clean(true);
+    assert!(next.status.success(), "{}", errors(&next));
+    world.is_clean();
 }
 
 #[test]
-fn a_service_that_is_killed_ends_the_campaign_which_goes_on_with_the_next_one() {
+fn a_connection_that_is_lost_ends_the_campaign_which_can_go_on() {
     if skipped("measuring between two machines, interrupted") {
         return;
     }
-    let mut world = World::new();
+    let world = World::new();
     let out = world.device.dir().join("lost.json");
     for signal in [Signal::SIGTERM, Signal::SIGKILL] {
         let mut bench = world.at_work(&out, "path");
-        world.service.signal(signal);
+        for pid in World::pids(&world.far) {
+            // Of several, one may have ended with another.
+            let _ = kill(pid, signal);
+        }
         let status = bench.wait(PATIENCE).expect("it notices");
         assert_eq!(status.code(), Some(1), "{}", bench.log());
-        assert!(bench.log().contains("the connection to 192.0.2.2:7000 is lost"), "{}", bench.log());
-        assert!(world.service.wait(PATIENCE).is_some());
-        world.is_clean(false);
-        // Killed, it could not take its secret away.
-        assert_eq!(world.secret.exists(), signal == Signal::SIGKILL);
-        let _ = std::fs::remove_file(&world.secret);
-        world.service = World::serve(&world.far, &world.secret);
+        assert!(bench.log().contains("the connection to far is lost"), "{}", bench.log());
+        world.is_clean();
     }
     let results = Results::read(&out).unwrap();
     assert!(results.finished.is_none() && results.far.is_some());
     let alone =
         world.device.command(BENCH).args(["bench", "--resume", out.to_str().unwrap()]).output().unwrap();
-    assert!(errors(&alone).contains("measured between two machines: --peer is needed"), "{}", errors(&alone));
+    assert!(errors(&alone).contains("measured between two machines: --far is needed"), "{}", errors(&alone));
     // To go on is to need no plan: it is in the file.
-    let mut command = world.device.command(BENCH);
-    command.args(["bench", "--resume", out.to_str().unwrap(), "--peer", SERVICE]);
-    command.env("DORMOUSE_BENCH_SECRET", std::fs::read_to_string(&world.secret).unwrap());
+    let mut command = world.run(&["--far", "far", "--resume", out.to_str().unwrap()]);
     let mut again = Process::spawn("again", &mut command, &world.device.dir().join("again.log")).unwrap();
     world.device.eventually("ip link show dev dmbench0", PATIENCE).unwrap();
     again.signal(Signal::SIGINT);
     assert_eq!(again.wait(PATIENCE).and_then(|s| s.code()), Some(1), "{}", again.log());
-    assert!(again.log().contains("--peer 192.0.2.2:7000 continues"), "{}", again.log());
-    world.is_clean(true);
+    assert!(again.log().contains("--far far continues"), "{}", again.log());
+    world.is_clean();
 }
 
 #[test]
@@ -249,10 +261,6 @@ fn what_is_in_the_way_is_said() {
     let world = World::new();
     let args =
         ["--what", "path", "--suites", "aes128gcm16", "--sizes", "1400", "--cores", "1", "--repeat", "1"];
-    let refused = |change: &dyn Fn(), world: &World| {
-        change();
-        errors(&world.bench(&args).output().unwrap())
-    };
     // The prefix is in use elsewhere: the bare link is measured, no tunnel is made.
     world.far.ip("addr add 198.18.88.9/15 dev eth0").unwrap();
     let out = world.bench(&args).output().unwrap();
@@ -260,22 +268,24 @@ fn what_is_in_the_way_is_said() {
     assert!(text.contains("on the far machine: 198.18.88.0/30 is needed for the tunnel and"), "{text}");
     assert!(text.contains("path none (plain) 1400 B out"), "{text}");
     world.far.ip("addr del 198.18.88.9/15 dev eth0").unwrap();
-    // A link that carries too little, no route, no server, no secret.
-    let text = refused(&|| world.far.ip("link set dev eth0 mtu 1400").unwrap(), &world);
-    assert!(
-        text.contains("it refuses: eth0 carries 1400 bytes to 192.0.2.1: expected at least 1500"),
-        "{text}"
-    );
+    let said = |command: &mut Command| errors(&command.output().unwrap());
+    // A link that carries too little, a NAT, this very machine, no such host, another program.
+    world.far.ip("link set dev eth0 mtu 1400").unwrap();
+    let text = said(&mut world.bench(&args));
+    assert!(text.contains("on far: eth0 carries 1400 bytes to 192.0.2.1: expected at least 1500"), "{text}");
     world.far.ip("link set dev eth0 mtu 1500").unwrap();
-    let ask = |address: &str| {
-        let mut command = world.device.command(BENCH);
-        command.args(["bench", "--peer", address, "--secret", world.secret.to_str().unwrap()]);
-        errors(&command.output().unwrap())
-    };
-    assert!(ask("198.51.100.1:7000").contains("no route to the peer 198.51.100.1:7000"));
-    assert!(ask("192.0.2.2:7009").contains("nobody serves at 192.0.2.2:7009"));
-    assert!(ask("nonsense").contains("nonsense: expected ADDRESS:PORT"));
-    let out = world.device.command(BENCH).args(["bench", "--peer", SERVICE]).output().unwrap();
-    assert!(errors(&out).contains("--peer needs the secret"), "{}", errors(&out));
-    world.is_clean(true);
+    world.ssh("192.0.2.77 50022 192.0.2.2 22");
+    let text = said(&mut world.bench(&args));
+    assert!(text.contains("in between: far sees 192.0.2.77, which is not ours"), "{text}");
+    world.ssh("192.0.2.2 50022 192.0.2.2 22");
+    let text = said(&mut world.bench(&args));
+    assert!(text.contains("192.0.2.2 is this machine: two of them are needed"), "{text}");
+    let text = said(&mut world.run(&["--far", "nowhere"]));
+    assert!(text.contains("ssh: no host nowhere") && text.contains("the child ended"), "{text}");
+    let mut command = world.device.command(BENCH);
+    command.env("PATH", format!("{}:{}", world.device.dir().display(), std::env::var("PATH").unwrap()));
+    command.args(["bench", "--far", "far", "--far-command", "echo hello; exit;"]);
+    let text = said(&mut command);
+    assert!(text.contains("the child answered \"hello\\n\""), "{text}");
+    world.is_clean();
 }

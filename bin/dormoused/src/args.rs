@@ -13,6 +13,12 @@ pub(crate) struct Args {
     /// Read the configuration and the files that it names, say what is wrong with them, and end.
     #[arg(long)]
     pub(crate) check: bool,
+    /// Hold what is never to leave in clear (connections with `block = "always"`), and end: at boot, before there is a network.
+    #[arg(long, conflicts_with_all = ["check", "unblock"])]
+    pub(crate) block_only: bool,
+    /// End what a daemon that no longer runs has left held, and end. Where a connection has `block = "always"`, the next start holds it again.
+    #[arg(long, conflicts_with = "check")]
+    pub(crate) unblock: bool,
     /// Keep state here instead of where the configuration says.
     #[arg(long, value_name = "DIR")]
     pub(crate) state_dir: Option<PathBuf>,

@@ -4,20 +4,26 @@
 //! scheduled at all until a timer with a stated reason is due.
 
 use crate::args::Args;
+use crate::block::Block;
 use crate::datapath::Wires;
+use crate::lineages::{Keeper, Report, Sqlite};
 use crate::load::Loaded;
 use crate::machine::Machine;
 use crate::names::Names;
 use crate::radio::Device;
 use crate::setup;
+use crate::signers::Signers;
 use crate::store::Store;
 use crate::verbs::Verbs;
 use anyhow::{Context, Result};
+use dormouse_control::EventKind;
 use dormouse_ike::config::SelectorSpec;
 use dormouse_io::clock::{BootClock, unix_now};
 use dormouse_io::control::ControlServer;
 use dormouse_io::entropy::OsEntropy;
+use dormouse_io::fetch::{Fetcher, Wanted};
 use dormouse_io::notify;
+use dormouse_io::ownership::Namespace;
 use dormouse_io::poller::{Interest, Poller, Ready};
 use dormouse_io::privileges::{self, Keep};
 use dormouse_io::signal::{Signal, Signals};
@@ -41,6 +47,10 @@ const DNS: u64 = 6;
 const RADIO: u64 = 7;
 const MACHINE: u64 = 8;
 const NEIGHBOURS: u64 = 9;
+const BLOCK: u64 = 10;
+const LINEAGES: u64 = 11;
+const FETCHED: u64 = 12;
+const SIGNED: u64 = 13;
 pub(crate) const UDP: u64 = 16;
 const RAW: u64 = 32;
 
@@ -61,6 +71,7 @@ pub(crate) struct Daemon {
     pub(crate) connections: Vec<Resolved>,
     pub(crate) host: Host,
     pub(crate) machine: Machine,
+    pub(crate) block: Block,
     pub(crate) wires: Wires,
     pub(crate) verbs: Verbs,
     pub(crate) started: Instant,
@@ -70,11 +81,16 @@ pub(crate) struct Daemon {
     /// The radio, its meter and the machine's own sleep; only a client has them.
     pub(crate) device: Option<Device>,
     pub(crate) store: Store,
+    /// A gateway's store of lineages.
+    lineages: Option<Keeper>,
     names: Names,
+    fetcher: Fetcher,
+    signers: Signers,
     pub(crate) poller: Poller,
     timer: Timer,
     signals: Signals,
     scratch: Vec<u8>,
+    _namespace: Namespace,
 }
 
 impl Daemon {
@@ -95,6 +111,8 @@ impl Daemon {
             endpoint.hold.services = SleepFlags { stand_in: true, buffering: true };
         }
         let carriers = setup::bind(&settings)?;
+        // What is changed from here on is there once in a network namespace.
+        let namespace = Namespace::take()?;
         let mtu = if settings.mtu == 0 { TUNNEL_MTU } else { settings.mtu };
         let options = TunOptions {
             name: Some(settings.interface.clone()),
@@ -103,6 +121,7 @@ impl Daemon {
             ..TunOptions::default()
         };
         let tun = Tun::open(&options).context("daemon.interface")?;
+        let block = Block::new(&tun, account.as_ref().map_or(0, privileges::Account::uid), &connections)?;
         let mut machine = Machine::new(&tun, settings.dns)?;
         let pools: Vec<_> = connections.iter().flat_map(|c| c.pool.iter().copied()).collect();
         machine.serve_pools(&pools, settings.proxy_neighbours);
@@ -130,9 +149,11 @@ impl Daemon {
             let held = privileges::drop_to(&account, Keep { raw, bind: false })?;
             tracing::info!(user = settings.user, ?held, "privileges dropped");
         }
+        // A thread: it must have given its privileges away too.
+        let lineages = store.lineages()?.map(|lineages| Keeper::new(Sqlite(lineages))).transpose()?;
         let poller = Poller::new()?;
         let timer = Timer::new()?;
-        let names = Names::new(settings.ike_port)?;
+        let names = Names::new(settings.ike_port, block.is_used())?;
         let mut daemon = Self {
             verbs: Verbs::new(server),
             started: now,
@@ -140,6 +161,8 @@ impl Daemon {
             fatal: None,
             device,
             scratch: Vec::new(),
+            _namespace: namespace,
+            block,
             settings,
             config_path: args.config.display().to_string(),
             args: args.clone(),
@@ -149,7 +172,10 @@ impl Daemon {
             machine,
             wires: Wires::new(tun, mtu, carriers),
             store,
+            lineages,
             names,
+            fetcher: Fetcher::new()?,
+            signers: Signers::new()?,
             poller,
             timer,
             signals,
@@ -164,9 +190,17 @@ impl Daemon {
         self.poller.add(&self.signals, SIGNALS, Interest::READ)?;
         self.poller.add(&self.machine.monitor, NETWORK, Interest::READ)?;
         self.poller.add(&self.names, NAMES, Interest::READ)?;
+        self.poller.add(&self.fetcher, FETCHED, Interest::READ)?;
+        self.poller.add(&self.signers, SIGNED, Interest::READ)?;
         self.poller.add(&self.verbs.server, CONTROL, Interest::READ)?;
+        if let Some(lineages) = &self.lineages {
+            self.poller.add(lineages, LINEAGES, Interest::READ)?;
+        }
         if let Some(guard) = &self.machine.guard {
             self.poller.add(guard, DNS, Interest::READ)?;
+        }
+        if let Some(guard) = &self.block.guard {
+            self.poller.add(guard, BLOCK, Interest::READ)?;
         }
         if let Some(guard) = self.machine.neighbours.as_ref().and_then(|n| n.guard.as_ref()) {
             self.poller.add(guard, NEIGHBOURS, Interest::READ)?;
@@ -196,6 +230,11 @@ impl Daemon {
     pub(crate) fn run(&mut self) -> Result<()> {
         let now = BootClock::now();
         self.host.set_wall_clock(now, unix_now());
+        for (name, content) in self.store.revocations() {
+            if !self.host.node_mut().restore_revocations(now, &content) {
+                self.store.forget_revocations(&name);
+            }
+        }
         self.look_at_addresses(now);
         for c in self.connections.iter().filter(|c| c.role == Role::Client) {
             if let Some(ticket) = self.store.ticket(&c.name, unix_now()) {
@@ -237,12 +276,24 @@ impl Daemon {
                 SIGNALS => self.signals(now)?,
                 NETWORK => self.network_changed(now)?,
                 NAMES => self.names_found(now),
+                SIGNED => {
+                    while let Some((sa, result)) = self.signers.next() {
+                        self.host.node_mut().signed(now, sa, result);
+                    }
+                }
+                FETCHED => {
+                    while let Some((id, content)) = self.fetcher.take() {
+                        self.host.node_mut().fetched(now, id, content);
+                    }
+                }
                 CONTROL => self.control(now),
                 DNS => {
                     self.machine.dns_answers();
                 }
                 RADIO => self.radio_answers(now),
+                BLOCK => self.block_news(),
                 MACHINE => self.machine_news(now),
+                LINEAGES => self.lineages_report(now),
                 NEIGHBOURS => {
                     if let Some(neighbours) = &mut self.machine.neighbours {
                         neighbours.answers();
@@ -251,6 +302,10 @@ impl Daemon {
                 token if token >= RAW => self.receive_raw(now, (token - RAW) as usize)?,
                 token => self.receive(now, (token - UDP) as usize)?,
             }
+        }
+        if self.host.has_orders() {
+            // The ticket of a session that has just come back is on the disk before its first packet leaves.
+            self.carry_out(now);
         }
         if tun || self.wires.may_go_on() || ready.iter().any(|r| r.writable && r.token >= UDP) {
             self.forward(now)?;
@@ -278,6 +333,7 @@ impl Daemon {
             changed = true;
         }
         if changed {
+            self.block.network_changed();
             self.look_at_addresses(now);
             self.host.network_changed();
         }
@@ -373,7 +429,14 @@ impl Daemon {
     fn obey(&mut self, now: Instant, order: Order) {
         match order {
             Order::Store(what) => self.keep(what),
+            Order::Lineage(operation) => {
+                if let Some(keeper) = &self.lineages {
+                    keeper.put(operation);
+                }
+            }
             Order::Configure { connection, assigned, routes, source } => {
+                // First nothing leaves outside, then something goes in.
+                self.block.connected(&connection, &assigned);
                 let local = self.local_prefixes(&connection);
                 self.machine.configure(&connection, assigned, &routes, (source, &local));
             }
@@ -398,6 +461,8 @@ impl Daemon {
             }
             Order::Radio(order) => self.order_radio(now, order),
             Order::ReadMeter => self.read_meter(now),
+            Order::Sign { sa, order } => self.signers.sign(sa, order),
+            Order::Fetch { id, url, body } => self.fetcher.fetch(Wanted { id, url, body }),
         }
     }
 
@@ -405,10 +470,6 @@ impl Daemon {
         use host::Store as Keep;
         complain(match what {
             Keep::Ticket { connection, bytes } => self.store.set_ticket(&connection, bytes.as_ref()),
-            Keep::SpentTicket { record } => {
-                let node = self.host.node();
-                self.store.spend(&record, || node.ike().spent_tickets())
-            }
             Keep::TicketKeys { exported } => self.store.set_ticket_keys(&exported),
             Keep::Lease(change) => {
                 self.store.lease(change, unix_now());
@@ -416,6 +477,7 @@ impl Daemon {
             }
             Keep::LoadHistory(bytes) => self.store.set_load_history(&bytes),
             Keep::SleepHistory(bytes) => self.store.set_history(&bytes),
+            Keep::Revocations { name, content } => self.store.set_revocations(&name, &content),
         });
     }
 
@@ -464,9 +526,35 @@ impl Daemon {
         self.verbs.announce(change);
     }
 
+    fn lineages_report(&mut self, now: Instant) {
+        for report in self.lineages.as_mut().map(Keeper::reports).unwrap_or_default() {
+            match report {
+                Report::Outcome(sa, outcome) => self.host.stored(now, sa, outcome),
+                Report::Reachable(reachable) => self.host.node_mut().set_store(reachable),
+            }
+        }
+    }
+
     fn control(&mut self, now: Instant) {
         for (client, request) in self.verbs.requests() {
             self.answer(now, client, request);
+        }
+    }
+
+    fn block_news(&mut self) {
+        match self.block.news() {
+            Ok(warnings) => {
+                for message in warnings {
+                    tracing::warn!("{message}");
+                    self.verbs.tell(None, EventKind::Warning { message });
+                }
+            }
+            Err(e) => {
+                // Only a new start has the privileges to make another one. Until then the rules stay as they are.
+                self.block.guard = None;
+                self.stopping = true;
+                self.fatal = Some(e);
+            }
         }
     }
 
@@ -476,10 +564,15 @@ impl Daemon {
         self.host.stop(now);
         // The farewells: one datagram each, not waited for.
         self.carry_out(now);
+        // Which waits until what was asked of it is done.
+        self.lineages = None;
         // The end of its guard puts the radio back on.
         self.device = None;
         self.verbs.goodbye();
         self.machine.restore();
+        if self.fatal.is_none() {
+            self.block.end();
+        }
         tracing::info!("stopped");
     }
 }

@@ -2,6 +2,9 @@
 
 use crate::args::Args;
 use anyhow::{Context, Result, anyhow};
+use dormouse_crypto::Secret;
+use dormouse_crypto::sign::Signer;
+use dormouse_io::token::{Token, Uri};
 use dormouse_node::config::{self, Resolved, ResolvedSleep, file};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -22,17 +25,15 @@ pub(crate) struct Loaded {
 /// # Errors
 /// With file, line and column if it is not TOML or has an unknown key; with the key if a value is wrong.
 pub(crate) fn load(args: &Args) -> Result<Loaded> {
-    let path = &args.config;
-    let text =
-        std::fs::read_to_string(path).with_context(|| format!("{}: cannot be read", path.display()))?;
-    let mut file = config::parse(&text).map_err(|e| anyhow!("{}: {e}", path.display()))?;
+    let (mut file, path) = written(args)?;
     if inline_secret(&file) && readable_by_others(path)? {
         return Err(anyhow!(
             "{0}: holds a secret but can be read by others; chmod 600 {0}, or use secret_file",
             path.display()
         ));
     }
-    let connections = config::resolve(&file, &mut read).map_err(|e| anyhow!("{}: {e}", path.display()))?;
+    let connections = config::resolve_with(&file, &mut read, &mut open_token)
+        .map_err(|e| anyhow!("{}: {e}", path.display()))?;
     let sleep =
         config::resolve_sleep(&file.sleep, &mut read).map_err(|e| anyhow!("{}: {e}", path.display()))?;
     if connections.is_empty() {
@@ -55,6 +56,22 @@ pub(crate) fn load(args: &Args) -> Result<Loaded> {
     Ok(Loaded { daemon: file.daemon, written, sleep, connections, standin: file.standin })
 }
 
+/// Says in the log what is unwise, or will make peers refuse us: the clock may be wrong, so the daemon runs nevertheless.
+pub(crate) fn warn(findings: &[config::Finding]) {
+    findings.iter().for_each(|finding| tracing::warn!("{finding}"));
+}
+
+/// Reads the configuration as it is written, and none of the files that it names.
+///
+/// # Errors
+/// With file, line and column if it is not TOML or has an unknown key.
+pub(crate) fn written(args: &Args) -> Result<(file::File, &Path)> {
+    let path = args.config.as_path();
+    let text =
+        std::fs::read_to_string(path).with_context(|| format!("{}: cannot be read", path.display()))?;
+    Ok((config::parse(&text).map_err(|e| anyhow!("{}: {e}", path.display()))?, path))
+}
+
 fn inline_secret(file: &file::File) -> bool {
     file.connection.values().any(|c| c.local.secret.is_some() || c.remote.secret.is_some())
 }
@@ -62,6 +79,13 @@ fn inline_secret(file: &file::File) -> bool {
 fn readable_by_others(path: &Path) -> Result<bool> {
     let mode = std::fs::metadata(path).with_context(|| path.display().to_string())?.mode();
     Ok(mode & 0o077 != 0)
+}
+
+fn open_token(uri: &str) -> Result<Box<dyn Signer>, String> {
+    let uri = Uri::parse(uri).map_err(|e| e.to_string())?;
+    let pin = uri.pin_source.as_deref().map(|path| read(path, true)).transpose()?.map(Secret::from);
+    let token = Token::open(&uri, pin.as_ref()).map_err(|e| e.to_string())?;
+    Ok(Box::new(token))
 }
 
 fn read(path: &Path, secret: bool) -> Result<Vec<u8>, String> {

@@ -1,16 +1,21 @@
 //! `dormoused`: the configuration, a node, an event loop around it, and a control socket.
 
 mod args;
+mod block;
 mod daemon;
 mod datapath;
+mod denials;
+mod lineages;
 mod load;
 mod machine;
+mod marked_names;
 mod names;
 mod neighbours;
 mod radio;
 mod reload;
 mod removal;
 mod setup;
+mod signers;
 mod sleep_status;
 mod status;
 mod store;
@@ -18,47 +23,43 @@ mod verbs;
 
 use anyhow::Result;
 use clap::Parser;
+use dormouse_io::clock::unix_now;
+use dormouse_node::config::{self, Finding};
 use std::io::IsTerminal;
 use std::process::ExitCode;
 use tracing_subscriber::{EnvFilter, layer::SubscriberExt, util::SubscriberInitExt};
 
-/// The word that makes this program the DNS guard instead of the daemon: the daemon starts itself so, before it gives its
-/// privileges away.
+/// The words that make this program a guard instead of the daemon: the daemon starts itself so, before it gives its privileges away.
 const DNS_GUARD: &str = "dns-guard";
-
-/// The word that makes it the radio's guard.
 const RADIO_GUARD: &str = "radio-guard";
-
-/// The word that makes it the neighbours' guard.
 const NEIGHBOUR_GUARD: &str = "neighbour-guard";
+const BLOCK_GUARD: &str = "block-guard";
+
+/// Serves as the guard that the first argument names; `None` if it names none.
+fn guard() -> Option<Result<()>> {
+    let word = std::env::args().nth(1)?;
+    if ![DNS_GUARD, RADIO_GUARD, NEIGHBOUR_GUARD, BLOCK_GUARD].contains(&word.as_str()) {
+        return None;
+    }
+    // They go on after the daemon has ended, and log for themselves.
+    log_to(EnvFilter::new("info"));
+    let served = match word.as_str() {
+        DNS_GUARD => {
+            dormouse_io::resolver::serve(dormouse_io::resolver::Options::default()).map_err(Into::into)
+        }
+        RADIO_GUARD => dormouse_io::radio::serve().map_err(Into::into),
+        NEIGHBOUR_GUARD => dormouse_io::neighbours::serve().map_err(Into::into),
+        _ => dormouse_io::block::serve().map_err(Into::into),
+    };
+    Some(served.map_err(|e: anyhow::Error| e.context(word)))
+}
 
 fn main() -> ExitCode {
-    if std::env::args_os().nth(1).is_some_and(|a| a == DNS_GUARD) {
-        return match dormouse_io::resolver::serve(dormouse_io::resolver::Options::default()) {
+    if let Some(served) = guard() {
+        return match served {
             Ok(()) => ExitCode::SUCCESS,
             Err(e) => {
-                eprintln!("dormoused: DNS guard: {e}");
-                ExitCode::FAILURE
-            }
-        };
-    }
-    if std::env::args_os().nth(1).is_some_and(|a| a == RADIO_GUARD) {
-        // It goes on after the daemon has ended, and then logs for itself.
-        log_to(EnvFilter::new("info"));
-        return match dormouse_io::radio::serve() {
-            Ok(()) => ExitCode::SUCCESS,
-            Err(e) => {
-                eprintln!("dormoused: radio guard: {e}");
-                ExitCode::FAILURE
-            }
-        };
-    }
-    if std::env::args_os().nth(1).is_some_and(|a| a == NEIGHBOUR_GUARD) {
-        log_to(EnvFilter::new("info"));
-        return match dormouse_io::neighbours::serve() {
-            Ok(()) => ExitCode::SUCCESS,
-            Err(e) => {
-                eprintln!("dormoused: neighbours' guard: {e}");
+                eprintln!("dormoused: {e:#}");
                 ExitCode::FAILURE
             }
         };
@@ -74,16 +75,36 @@ fn main() -> ExitCode {
 }
 
 fn run(args: &args::Args) -> Result<()> {
+    if args.block_only {
+        return block::only(args);
+    }
+    if args.unblock {
+        return block::end();
+    }
     let loaded = load::load(args)?;
     let filter = EnvFilter::try_new(&loaded.daemon.log).map_err(|e| {
         anyhow::anyhow!("{}: daemon.log: \"{}\": {e}", args.config.display(), loaded.daemon.log)
     })?;
+    let findings = config::findings(&loaded.connections, unix_now());
     if args.check {
-        println!("{}: {} connection(s), all fine", args.config.display(), loaded.connections.len());
-        return Ok(());
+        return check(args, loaded.connections.len(), &findings);
     }
     log_to(filter);
+    load::warn(&findings);
     daemon::Daemon::new(loaded, args)?.run()
+}
+
+/// `--check`: what makes peers refuse us is a failure; what is merely unwise is said.
+fn check(args: &args::Args, connections: usize, findings: &[Finding]) -> Result<()> {
+    let (failures, warnings): (Vec<_>, Vec<_>) = findings.iter().partition(|f| f.fatal);
+    warnings.iter().for_each(|finding| println!("warning: {finding}"));
+    if !failures.is_empty() {
+        let list = failures.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n");
+        anyhow::bail!("{}: {list}", args.config.display());
+    }
+    let verdict = if warnings.is_empty() { "all fine" } else { "usable" };
+    println!("{}: {connections} connection(s), {verdict}", args.config.display());
+    Ok(())
 }
 
 /// Logs to the journal, with fields and priorities, where systemd has connected standard error to it; otherwise to standard

@@ -5,6 +5,7 @@
 //! *a gateway's name*: a name that no server knew is asked for again, after 1 s, doubled to 60 s. Only while there is a network; a new one
 //! is a reason to ask at once.
 
+use crate::marked_names;
 use anyhow::Result;
 use dormouse_sansio::{Deadline, Instant};
 use std::collections::{BTreeMap, BTreeSet};
@@ -26,6 +27,8 @@ type Answer = (String, Result<Vec<IpAddr>, String>);
 #[derive(Debug)]
 pub(crate) struct Names {
     port: u16,
+    /// What other programs ask is held: a name that the system's resolver does not find is asked for in a way of our own.
+    marked: bool,
     known: BTreeMap<String, Vec<IpAddr>>,
     asking: BTreeSet<String>,
     /// What was asked for in vain, and why.
@@ -40,12 +43,13 @@ pub(crate) struct Names {
 }
 
 impl Names {
-    pub(crate) fn new(port: u16) -> Result<Self> {
+    pub(crate) fn new(port: u16, marked: bool) -> Result<Self> {
         let (bell, ringer) = UnixStream::pair()?;
         bell.set_nonblocking(true)?;
         let (sender, receiver) = channel();
         Ok(Self {
             port,
+            marked,
             known: BTreeMap::new(),
             asking: BTreeSet::new(),
             unknown: BTreeMap::new(),
@@ -74,10 +78,14 @@ impl Names {
         if name.parse::<IpAddr>().is_ok() || !self.asking.insert(name.to_owned()) {
             return;
         }
-        let (name, port, sender) = (name.to_owned(), self.port, self.sender.clone());
+        let (name, port, marked, sender) = (name.to_owned(), self.port, self.marked, self.sender.clone());
         let Ok(mut ringer) = self.ringer.try_clone() else { return };
         std::thread::spawn(move || {
-            let answer = look_up(&name, port);
+            let mut answer = look_up(&name, port);
+            if marked && let Err(why) = &answer {
+                let outside = marked_names::look_up(&name);
+                answer = outside.map_err(|e| format!("{why}; asked outside of the tunnel: {e}"));
+            }
             // The loop may have ended meanwhile.
             if sender.send((name, answer)).is_ok() {
                 let _ = ringer.write_all(&[1]);
@@ -129,11 +137,12 @@ impl Names {
         match answer {
             Ok(addresses) => {
                 self.unknown.remove(name);
+                let addresses = addresses.get(..ADDRESSES_MOST).unwrap_or(addresses);
                 let known = self.known.entry(name.to_owned()).or_default();
                 // Name servers turn the order of their answers: that is no reason to go elsewhere.
                 let set = |list: &[IpAddr]| list.iter().copied().collect::<BTreeSet<_>>();
                 if set(known) != set(addresses) {
-                    known.clone_from(addresses);
+                    *known = addresses.to_vec();
                 }
             }
             // An address from before is better than none.
@@ -167,9 +176,9 @@ impl Names {
 /// Asks the system's resolver, and waits.
 fn look_up(name: &str, port: u16) -> Result<Vec<IpAddr>, String> {
     let list = (name, port).to_socket_addrs().map_err(|e| e.to_string())?;
-    let mut addresses = Vec::new();
+    let mut addresses: Vec<IpAddr> = Vec::new();
     for address in list.map(|a| a.ip()) {
-        if !addresses.contains(&address) && addresses.len() < ADDRESSES_MOST {
+        if !addresses.contains(&address) {
             addresses.push(address);
         }
     }
@@ -193,7 +202,7 @@ mod tests {
     }
 
     fn names() -> Names {
-        Names::new(500).expect("a socket pair")
+        Names::new(500, false).expect("a socket pair")
     }
 
     fn answer(names: &mut Names, now: Instant, network: bool, answer: Result<Vec<IpAddr>, String>) {

@@ -3,11 +3,13 @@
 
 use crate::store::Store;
 use anyhow::{Context, Result};
+use dormouse_crypto::cert::Identity;
 use dormouse_ike::config::{EndpointConfig, HalfOpen, HoldPolicy, Ports};
 use dormouse_io::batch::Carriers;
 use dormouse_io::clock::unix_now;
 use dormouse_io::netlink::{MARK, set_mark};
 use dormouse_io::rawesp::RawEsp;
+use dormouse_io::store::{Holder, OldLease};
 use dormouse_io::udp::Udp;
 use dormouse_node::config::Resolved;
 use dormouse_node::config::file::{self, Role};
@@ -41,15 +43,30 @@ pub(crate) fn endpoint(
     let Some(lifetime) = gateways.iter().map(|c| c.ike.ticket_lifetime).max() else {
         return Ok((config, None));
     };
-    let state = store.gateway(unix_now(), lifetime)?;
-    config.ticket_keys = Some(state.keys);
-    config.ticket_guard = state.guard;
+    config.ticket_keys = Some(store.ticket_keys(unix_now(), lifetime)?);
     config.load = store.load_history();
-    let mut pool = Pool::new(gateways.iter().flat_map(|c| c.pool.iter().copied()).collect());
-    store.leases(&mut pool)?;
+    let mut pool = Pool::new(gateways.iter().flat_map(|c| c.pool.iter().copied()));
+    config.admission.fingerprint_key = store.fingerprint_key()?;
+    for denial in store.database(&mut pool, &|old| holder_of(&gateways, old))? {
+        let whom = denial.whom.parse().with_context(|| format!("a stored denial: {}", denial.whom))?;
+        config.admission.denials.insert(whom);
+    }
     let shared = SharedPool::new(pool);
     config.pool = Some(Box::new(shared.clone()));
     Ok((config, Some(shared)))
+}
+
+/// Whose a lease is that an earlier release wrote down by the displayed identity: of the one connection whose pool has its addresses
+/// and whose `remote.id` means it.
+fn holder_of(gateways: &[&Resolved], old: &OldLease) -> Option<Holder> {
+    let identity: Identity = old.identity.parse().ok()?;
+    let fits = |c: &&&Resolved| {
+        c.ike.remote_id.matches(&identity)
+            && old.addresses.iter().all(|address| c.pool.iter().any(|net| net.contains(address)))
+    };
+    let mut fitting = gateways.iter().filter(fits);
+    let only = fitting.next().filter(|_| fitting.next().is_none())?;
+    Some(Holder { connection: only.name.clone(), identity: identity.to_ike(), device: 0 })
 }
 
 /// Binds both ports on every address; a family that the machine lacks is left out, if it was a wildcard.

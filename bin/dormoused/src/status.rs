@@ -88,6 +88,7 @@ pub(crate) fn connection(
             error: error(&info.name, message, *kind, &info.last_offer),
             retry_in_seconds: None,
         }),
+        block: None,
     }
 }
 

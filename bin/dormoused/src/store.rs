@@ -1,57 +1,59 @@
-//! What outlives the daemon: tickets of clients, ticket keys and spent tickets of the gateway, leases. Owns the names of the
+//! What outlives the daemon: tickets of clients; of the gateway ticket keys, leases, denials and lineages. Owns the names of the
 //! files; a failure to write is reported and the daemon goes on from memory.
 
 use anyhow::{Context, Result};
 use dormouse_crypto::Secret;
 use dormouse_ike::load::LoadHistory;
-use dormouse_ike::ticket::{ClientTicket, TicketGuard, TicketKeys};
+use dormouse_ike::ticket::{ClientTicket, TicketKeys};
 use dormouse_io::entropy::OsEntropy;
-use dormouse_io::leases::{self, LeaseStore, StoredLease};
-use dormouse_io::state::{Log, StateDir};
-use dormouse_node::pool::{Addresses, Change, Pool};
-use dormouse_sansio::UnixTime;
+use dormouse_io::ownership::Directory;
+use dormouse_io::state::StateDir;
+use dormouse_io::store::lineage::Lineages;
+use dormouse_io::store::{self, Database, OldLease, StoredDenial, StoredLease};
+use dormouse_node::pool::{Addresses, Change, Holder, Pool};
+use dormouse_sansio::{Entropy as _, UnixTime};
 use std::path::Path;
 use std::time::Duration;
 
 const TICKET_KEYS: &str = "ticket-keys";
+/// What earlier releases remembered of used tickets; the database knows which ones count.
 const SPENT: &str = "spent-tickets";
+const DATABASE: &str = "gateway.db";
+/// What earlier releases called it.
 const LEASES: &str = "leases.db";
+const FINGERPRINT_KEY: &str = "fingerprint-key";
+/// Is there while the database holds denials.
+const DENIED: &str = "denials-in-database";
 const HISTORY: &str = "sleep-history";
 const LOAD: &str = "load-history";
+const REVOCATIONS: &str = "revocations-";
 /// A new ticket key each day: what one key exposes is bounded by a day of tickets.
 const ROTATE: Duration = Duration::from_secs(24 * 3600);
-/// The log of spent tickets is rewritten without expired ones when it has grown to this many bytes.
-const SPENT_MOST: u64 = 4 << 20;
 
 /// The state directory, open.
 #[derive(Debug)]
 pub(crate) struct Store {
     dir: StateDir,
-    spent: Option<Log>,
-    leases: Option<LeaseStore>,
-}
-
-/// What the gateway side starts from.
-pub(crate) struct GatewayState {
-    pub(crate) keys: TicketKeys,
-    pub(crate) guard: TicketGuard,
+    database: Option<Database>,
+    _owned: Directory,
 }
 
 impl Store {
     /// Opens the directory.
     ///
     /// # Errors
-    /// If it cannot be made or is open to others; names it.
+    /// If it cannot be made, is open to others, or is another daemon's; names it.
     pub(crate) fn open(path: &Path) -> Result<Self> {
         let dir = StateDir::open(path).with_context(|| format!("daemon.state_dir: {}", path.display()))?;
-        Ok(Self { dir, spent: None, leases: None })
+        let owned = Directory::take(path)?;
+        Ok(Self { dir, database: None, _owned: owned })
     }
 
-    /// Ticket keys and spent tickets of earlier runs; new keys if there are none, or if they are unreadable.
+    /// Ticket keys of earlier runs; new ones if there are none, or if they are unreadable.
     ///
     /// # Errors
     /// If they cannot be read or written.
-    pub(crate) fn gateway(&mut self, now: UnixTime, ticket_lifetime: Duration) -> Result<GatewayState> {
+    pub(crate) fn ticket_keys(&mut self, now: UnixTime, ticket_lifetime: Duration) -> Result<TicketKeys> {
         let keep = ROTATE + ticket_lifetime;
         let stored = self.dir.read(TICKET_KEYS)?.map(|bytes| TicketKeys::import(&bytes, ROTATE, keep));
         let mut keys = match stored {
@@ -65,38 +67,119 @@ impl Store {
         };
         keys.rotate(now, &mut OsEntropy);
         self.dir.write(TICKET_KEYS, keys.export().as_bytes())?;
-        let (mut log, records) = self.dir.log(SPENT)?;
-        let guard = TicketGuard::load(&records, now);
-        log.rewrite(&guard.export())?;
-        self.spent = Some(log);
-        Ok(GatewayState { keys, guard })
+        self.dir.remove(SPENT)?;
+        Ok(keys)
     }
 
-    /// Opens the leases and puts them back into `pool`. A damaged file is put aside: a gateway that serves with new addresses is
-    /// better than one that does not start.
+    /// A connection of its own to the gateway's database, for its lineages; `None` if this is no gateway.
+    ///
+    /// # Errors
+    /// If it cannot be opened.
+    pub(crate) fn lineages(&self) -> Result<Option<Lineages>> {
+        let path = self.dir.path(DATABASE);
+        Ok(self.database.as_ref().map(|_| Lineages::open(&path)).transpose()?)
+    }
+
+    /// The key of the fingerprints by which a gateway knows pre-shared keys again: made once.
+    ///
+    /// # Errors
+    /// If it cannot be read or written.
+    pub(crate) fn fingerprint_key(&self) -> Result<Secret> {
+        if let Some(key) = self.dir.read(FINGERPRINT_KEY)?.filter(|key| key.len() == 32) {
+            return Ok(Secret::from(key));
+        }
+        let mut key = Secret::zeroed(32);
+        OsEntropy.fill(key.as_mut_bytes());
+        self.dir.write(FINGERPRINT_KEY, key.as_bytes())?;
+        Ok(key)
+    }
+
+    /// Opens the gateway's database, puts its leases back into `pool`, and gives the denials. `attribute`: whose a lease is that an
+    /// earlier release wrote down. A damaged file is put aside: a gateway that serves with new addresses is better than one that does
+    /// not start. Not one that may have held denials: those must be read, or made again.
     ///
     /// # Errors
     /// If the database cannot be opened or read, or is of a later release.
-    pub(crate) fn leases(&mut self, pool: &mut Pool) -> Result<()> {
-        let path = self.dir.path(LEASES);
-        let open = || LeaseStore::open(&path).and_then(|store| store.load().map(|leases| (store, leases)));
-        let (store, leases) = match open() {
-            Err(leases::Error::Damaged { .. }) => {
-                let kept = self.put_aside(LEASES);
+    pub(crate) fn database(
+        &mut self,
+        pool: &mut Pool,
+        attribute: &dyn Fn(&OldLease) -> Option<store::Holder>,
+    ) -> Result<Vec<StoredDenial>> {
+        let path = self.dir.path(DATABASE);
+        self.adopt_leases(&path)?;
+        let open = || Database::open(&path, attribute);
+        let database = match open() {
+            Err(store::Error::Damaged { .. }) if !self.dir.path(DENIED).exists() => {
+                let kept = self.put_aside(DATABASE);
                 // They belong to the damaged file, and would damage a new one.
                 for journal in ["-wal", "-shm"] {
-                    self.dir.remove(&format!("{LEASES}{journal}"))?;
+                    self.dir.remove(&format!("{DATABASE}{journal}"))?;
                 }
                 tracing::warn!(kept, "the leases are unreadable: clients get their addresses anew");
                 open()?
             }
+            Err(e @ store::Error::Damaged { .. }) => {
+                let marker = self.dir.path(DENIED).display().to_string();
+                return Err(e)
+                    .context(format!("it holds denials; restore it, or remove {marker} and deny again"));
+            }
             other => other?,
         };
-        for lease in leases {
-            pool.restore(&lease.identity, Addresses { v4: lease.v4, v6: lease.v6 });
+        for StoredLease { holder, v4, v6, .. } in database.leases()? {
+            let store::Holder { connection, identity, device } = holder;
+            pool.restore(Holder { connection, identity, device }, Addresses { v4, v6 });
         }
-        self.leases = Some(store);
-        Ok(())
+        let denials = database.denials()?;
+        self.database = Some(database);
+        Ok(denials)
+    }
+
+    /// The file that earlier releases called otherwise; its journal is a part of it.
+    fn adopt_leases(&self, path: &Path) -> Result<()> {
+        let old = self.dir.path(LEASES);
+        if path.exists() || !old.exists() {
+            return Ok(());
+        }
+        for journal in ["-wal", "-shm"] {
+            let with = |name: &str| self.dir.path(&format!("{name}{journal}"));
+            match std::fs::rename(with(LEASES), with(DATABASE)) {
+                Err(e) if e.kind() != std::io::ErrorKind::NotFound => return Err(e.into()),
+                _ => {}
+            }
+        }
+        // Last: until then the next start tries again.
+        std::fs::rename(&old, path).with_context(|| format!("{} to {}", old.display(), path.display()))
+    }
+
+    /// Whom an administrator has refused, the oldest first.
+    ///
+    /// # Errors
+    /// Names the file.
+    pub(crate) fn denials(&self) -> Result<Vec<StoredDenial>> {
+        Ok(self.database.as_ref().map_or(Ok(Vec::new()), Database::denials)?)
+    }
+
+    /// Writes a denial down, durably. True if it is new.
+    ///
+    /// # Errors
+    /// Names the file; nothing has changed then.
+    pub(crate) fn deny(&mut self, denial: &StoredDenial) -> Result<bool> {
+        let Some(database) = &mut self.database else { return Ok(false) };
+        self.dir.write(DENIED, b"gateway.db holds denials: it is not replaced if it is damaged.\n")?;
+        Ok(database.deny(denial)?)
+    }
+
+    /// Takes a denial back. False if there was none.
+    ///
+    /// # Errors
+    /// Names the file; nothing has changed then.
+    pub(crate) fn allow(&mut self, whom: &str) -> Result<bool> {
+        let Some(database) = &mut self.database else { return Ok(false) };
+        let was = database.allow(whom)?;
+        if database.denials()?.is_empty() {
+            self.dir.remove(DENIED)?;
+        }
+        Ok(was)
     }
 
     /// The ticket of a client connection, if there is one that can still be used.
@@ -109,7 +192,7 @@ impl Store {
             }
         };
         match ClientTicket::decode(bytes.as_bytes()) {
-            Ok(ticket) => Some(ticket).filter(|t| t.is_valid(now)),
+            Ok(ticket) => Some(ticket).filter(|t| now < t.expires),
             Err(e) => {
                 tracing::warn!(%e, connection, "the stored ticket is unreadable and not used");
                 None
@@ -189,18 +272,36 @@ impl Store {
         Ok(())
     }
 
-    /// Takes note of a spent ticket. It is durable after [`Store::flush`], which is before any answer leaves: those of one turn of
-    /// the loop wait for the disk together.
+    /// What earlier runs learned about revoked certificates, by name.
+    pub(crate) fn revocations(&self) -> Vec<(String, Vec<u8>)> {
+        let names = self.dir.list(REVOCATIONS).unwrap_or_else(|e| {
+            tracing::warn!(%e, "who was revoked in earlier runs is not known");
+            Vec::new()
+        });
+        let read = |name: String| match self.dir.read(&name) {
+            Ok(content) => Some((name, content?)),
+            Err(e) => {
+                tracing::warn!(%e, "not used");
+                None
+            }
+        };
+        names.into_iter().filter_map(read).collect()
+    }
+
+    /// Keeps what a source says about revoked certificates.
     ///
     /// # Errors
-    /// Names the file.
-    pub(crate) fn spend(&mut self, record: &[u8], all: impl FnOnce() -> Vec<u8>) -> Result<()> {
-        let Some(log) = &mut self.spent else { return Ok(()) };
-        if log.len() > SPENT_MOST {
-            log.rewrite(&all())?;
-        }
-        log.append(record)?;
+    /// Names the file; the old content is still there then.
+    pub(crate) fn set_revocations(&self, source: &str, content: &[u8]) -> Result<()> {
+        self.dir.write(&format!("{REVOCATIONS}{source}"), content)?;
         Ok(())
+    }
+
+    /// Removes one of [`Store::revocations`] that is of no use.
+    pub(crate) fn forget_revocations(&self, name: &str) {
+        if let Err(e) = self.dir.remove(name) {
+            tracing::warn!(%e, "stays there");
+        }
     }
 
     /// Keeps the ticket keys after a rotation.
@@ -214,12 +315,13 @@ impl Store {
 
     /// Takes note of a lease; [`Store::flush`] writes it.
     pub(crate) fn lease(&mut self, change: Change, now: UnixTime) {
-        let Some(leases) = &mut self.leases else { return };
+        let Some(database) = &mut self.database else { return };
+        let stored = |Holder { connection, identity, device }| store::Holder { connection, identity, device };
         match change {
-            Change::Lease { identity, addresses } => {
-                leases.record(StoredLease { identity, v4: addresses.v4, v6: addresses.v6, used: now });
+            Change::Lease { holder, addresses: Addresses { v4, v6 } } => {
+                database.record(StoredLease { holder: stored(holder), v4, v6, used: now });
             }
-            Change::Evict { identity } => leases.forget(&identity),
+            Change::Evict { holder } => database.forget(stored(holder)),
         }
     }
 
@@ -228,11 +330,8 @@ impl Store {
     /// # Errors
     /// Names the file; nothing is lost, the next call tries again.
     pub(crate) fn flush(&mut self) -> Result<()> {
-        if let Some(spent) = &mut self.spent {
-            spent.sync()?;
-        }
-        match &mut self.leases {
-            Some(leases) if leases.pending() > 0 => Ok(leases.flush()?),
+        match &mut self.database {
+            Some(database) if database.pending() > 0 => Ok(database.flush()?),
             _ => Ok(()),
         }
     }
@@ -277,7 +376,9 @@ mod tests {
         let path = scratch.0.join(LOAD);
         let meta = std::fs::metadata(&path).unwrap();
         assert_eq!((meta.permissions().mode() & 0o7777, meta.len() < 2_048), (0o600, true));
-        let mut restored = Store::open(&scratch.0).unwrap().load_history();
+        drop(store);
+        let store = Store::open(&scratch.0).unwrap();
+        let mut restored = store.load_history();
         let report = restored.report(now, 0);
         assert_eq!(report.alone_us, learned.report(now, 0).alone_us);
         assert!(report.alone_us.abs_diff(21_000) < 10 && report.per_client_us.abs_diff(1_000) < 10);
@@ -291,37 +392,64 @@ mod tests {
     }
 
     #[test]
-    fn spent_tickets_are_in_the_log_after_a_flush() {
+    fn what_an_earlier_release_remembered_of_used_tickets_goes() {
         let scratch = Scratch::new("spent");
         let mut store = Store::open(&scratch.0).unwrap();
-        let Ok(_) = store.gateway(UnixTime(1_800_000_000), Duration::from_secs(3_600)) else {
-            panic!("keys")
-        };
-        for n in 0..3u8 {
-            store.spend(&[n; 40], Vec::new).unwrap();
-        }
-        store.flush().unwrap();
-        assert_eq!(std::fs::read(scratch.0.join(SPENT)).unwrap().len(), 120);
+        std::fs::write(scratch.0.join(SPENT), [0; 48]).unwrap();
+        let now = UnixTime(1_800_000_000);
+        assert!(store.ticket_keys(now, Duration::from_secs(3_600)).is_ok());
+        assert!(!scratch.0.join(SPENT).exists());
+    }
+
+    fn pool() -> Pool {
+        Pool::new(["10.55.0.0/24".parse().unwrap()])
+    }
+
+    fn a_lease() -> Change {
+        let holder = Holder { connection: "office".into(), identity: (2, "a".into()), device: 0 };
+        Change::Lease { holder, addresses: Addresses { v4: Some([10, 55, 0, 9].into()), v6: None } }
+    }
+
+    fn leased(store: &Store) -> usize {
+        store.database.as_ref().map_or(0, |d| d.leases().unwrap().len())
     }
 
     #[test]
-    fn damaged_leases_are_put_aside_and_written_anew() {
-        let scratch = Scratch::new("leases");
-        let prefix = || vec!["10.55.0.0/24".parse().unwrap()];
+    fn a_damaged_database_is_put_aside_unless_it_holds_denials() {
+        let scratch = Scratch::new("database");
         let mut store = Store::open(&scratch.0).unwrap();
-        let path = scratch.0.join(LEASES);
+        let path = scratch.0.join(DATABASE);
         std::fs::write(&path, vec![0x5a; 8_192]).unwrap();
-        std::fs::write(scratch.0.join("leases.db-wal"), "of the damaged one").unwrap();
-        store.leases(&mut Pool::new(prefix())).unwrap();
-        assert_eq!(std::fs::read(scratch.0.join("leases.db.damaged")).unwrap(), vec![0x5a; 8_192]);
-        let lease = Addresses { v4: Some([10, 55, 0, 9].into()), v6: None };
-        store.lease(Change::Lease { identity: "a".into(), addresses: lease }, UnixTime(1_800_000_000));
+        std::fs::write(scratch.0.join("gateway.db-wal"), "of the damaged one").unwrap();
+        store.database(&mut pool(), &|_| None).unwrap();
+        assert_eq!(std::fs::read(scratch.0.join("gateway.db.damaged")).unwrap(), vec![0x5a; 8_192]);
+        store.lease(a_lease(), UnixTime(1_800_000_000));
+        store.flush().unwrap();
+        let denial = StoredDenial { whom: "joe@example.org".into(), since: UnixTime(1) };
+        assert!(store.deny(&denial).unwrap());
+        drop(store);
+        let mut store = Store::open(&scratch.0).unwrap();
+        assert_eq!(store.database(&mut pool(), &|_| None).unwrap(), [denial]);
+        assert_eq!(leased(&store), 1, "kept again");
+        drop(store);
+        std::fs::write(&path, vec![0x5a; 8_192]).unwrap();
+        let mut store = Store::open(&scratch.0).unwrap();
+        let error = format!("{:#}", store.database(&mut pool(), &|_| None).unwrap_err());
+        assert!(error.contains("holds denials"), "{error}");
+    }
+
+    #[test]
+    fn the_file_of_an_earlier_release_is_taken_over() {
+        let scratch = Scratch::new("adopted");
+        let mut store = Store::open(&scratch.0).unwrap();
+        store.database(&mut pool(), &|_| None).unwrap();
+        store.lease(a_lease(), UnixTime(1_800_000_000));
         store.flush().unwrap();
         drop(store);
-        let (mut store, mut pool) = (Store::open(&scratch.0).unwrap(), Pool::new(prefix()));
-        store.leases(&mut pool).unwrap();
-        let both = dormouse_node::pool::Families { v4: true, v6: true };
-        assert_eq!(pool.acquire("a", both, &[]).v4, lease.v4, "kept again");
+        std::fs::rename(scratch.0.join(DATABASE), scratch.0.join(LEASES)).unwrap();
+        let mut store = Store::open(&scratch.0).unwrap();
+        store.database(&mut pool(), &|_| None).unwrap();
+        assert_eq!((leased(&store), scratch.0.join(LEASES).exists()), (1, false));
     }
 
     #[test]

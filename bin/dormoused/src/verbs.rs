@@ -191,8 +191,12 @@ impl Daemon {
             }
             Verb::Down { connection, .. } => self.named(connection).map(|name| {
                 self.host.down(now, &name);
+                self.block.down(&name);
                 Reply::Done
             }),
+            Verb::Deny { whom: None } => self.denials(),
+            Verb::Deny { whom: Some(whom) } => self.deny(now, &whom).map(|()| Reply::Done),
+            Verb::Allow { whom } => self.allow(&whom).map(|()| Reply::Done),
             Verb::Suspend => {
                 if self.host.suspend(now, Reason::User) {
                     // Answered when the gateway knows, or has had its time: the radio may go off then.
@@ -211,8 +215,12 @@ impl Daemon {
             Verb::Mode { mode: None } => Ok(Reply::Mode(self.mode())),
             Verb::Mode { mode: Some(mode) } => self.set_mode(now, mode).map(|()| Reply::Done),
             Verb::Status => Ok(Reply::Status(Box::new(self.status(now)))),
+            Verb::Portal { addresses, seconds } => {
+                let time = Duration::from_secs(seconds.into());
+                self.block.open_portal(now, addresses, time).map(Reply::Portal)
+            }
             Verb::Stats => Ok(Reply::Stats(Box::new(self.stats()))),
-            Verb::Doctor => Ok(Reply::Doctor(self.doctor())),
+            Verb::Doctor => Ok(Reply::Doctor(self.doctor(now))),
             Verb::Watch => {
                 self.watch_from_now(now, client);
                 return;
@@ -294,8 +302,10 @@ impl Daemon {
         let sleep = self.sleep_status(now);
         let connection = |info: &ClientInfo| {
             let routes = self.machine.routes(&info.name).iter().map(ToString::to_string).collect();
-            status::connection(info, routes, unix_now(), now)
+            let block = self.block.status(&info.name);
+            control::Connection { block, ..status::connection(info, routes, unix_now(), now) }
         };
+        let connections = self.host.node().client_infos(now).iter().map(connection).collect();
         let mut deadlines: Vec<_> = self.host.deadlines();
         deadlines.extend(self.verbs.deadline());
         deadlines.extend(self.names_deadline());
@@ -312,12 +322,26 @@ impl Daemon {
                 config: self.config_path.clone(),
                 suspended: self.host.node().is_suspended(),
             },
-            connections: self.host.node().client_infos(now).iter().map(connection).collect(),
+            connections,
+            in_clear: self.in_clear(now),
+            portal: self.block.portal(now),
             sleep,
             gateway: status::gateway(self.host.node(), &self.connections, now),
             offloads: self.offloads(),
             deadlines: deadlines.iter().map(|d| status::deadline(d, now)).collect(),
         }
+    }
+
+    /// What leaves outside of the tunnels now.
+    fn in_clear(&mut self, now: Instant) -> Vec<control::InClear> {
+        let infos = self.host.node().client_infos(now);
+        let machine = &self.machine;
+        // What is routed into the tunnel does not leave outside of it, in any state of the session.
+        self.block.in_clear(now, |name| {
+            let routes = machine.routes(name);
+            let up = infos.iter().any(|i| i.name == name && i.state == State::Up);
+            (up || !routes.is_empty()).then_some(routes)
+        })
     }
 
     fn stats(&self) -> control::Stats {
@@ -341,6 +365,7 @@ impl Daemon {
             ("plane.too_big", plane.too_big),
             ("plane.unsent", plane.unsent),
             ("plane.unsealed", plane.unsealed),
+            ("plane.isolated", plane.isolated),
             ("plane.discards", plane.discards),
         ]
         .into_iter()
@@ -366,7 +391,10 @@ impl Daemon {
         control::Stats { counters }
     }
 
-    fn doctor(&self) -> Vec<control::Check> {
+    fn doctor(&mut self, now: Instant) -> Vec<control::Check> {
+        self.block.look();
+        let in_clear = self.in_clear(now);
+        let leaks = self.block.check(&in_clear);
         let check = |name: &str, found: String| control::Check {
             name: name.into(),
             outcome: control::CheckOutcome::Ok,
@@ -378,6 +406,7 @@ impl Daemon {
             check("tunnel interface", format!("{}, MTU {}", self.wires.tun.name(), self.wires.tun_mtu)),
             check("name servers", self.machine.resolver_in_use.clone()),
         ];
+        checks.push(leaks);
         checks.extend(self.radio_check());
         for offload in self.offloads() {
             checks.push(control::Check {

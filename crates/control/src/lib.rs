@@ -17,6 +17,7 @@
 //!
 //! This crate must never open a socket or read a clock.
 
+mod block;
 mod error;
 mod event;
 mod exit;
@@ -29,11 +30,12 @@ mod sleep;
 mod standin;
 mod status;
 
+pub use block::{BlockMode, BlockStatus, InClear, Portal};
 pub use error::{Error, ErrorKind};
 pub use event::{Event, EventKind};
 pub use exit::ExitCode;
 pub use request::{Request, Verb};
-pub use response::{Outcome, Reply, Response};
+pub use response::{Denied, Outcome, Reply, Response};
 pub use rung::WakeRung;
 pub use sleep::{DecisionStatus, EnergyStatus, RadioStatus, SleepMode, SleepState, SleepStatus, WakeStatus};
 pub use standin::{AbsentDevice, DeviceSleep, StandIn};

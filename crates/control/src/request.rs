@@ -31,6 +31,17 @@ pub enum Verb {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         peer: Option<String>,
     },
+    /// Gateway: whom `whom` means is not admitted from now on, until `allow`: its sessions end at once, its tickets are refused. Answered
+    /// [`crate::Reply::Done`] when that is durable. With `whom: None` nothing changes, and [`crate::Reply::Denials`] says who is denied.
+    Deny {
+        /// An identity as it is displayed, or the SHA-256 fingerprint of a certificate.
+        whom: Option<String>,
+    },
+    /// Gateway: takes a denial back. [`ErrorKind::NotConnected`] if there is none.
+    Allow {
+        /// As it was denied.
+        whom: String,
+    },
     /// The radio is about to be switched off: nothing is due until `resume`.
     Suspend,
     /// The radio is back.
@@ -61,6 +72,15 @@ pub enum Verb {
     Mode {
         /// To what.
         mode: Option<SleepMode>,
+    },
+    /// Open the way to the local routers, and to `addresses`, for a captive portal; it closes by itself after `seconds`, also without the
+    /// daemon. 0 closes it now. [`crate::Reply::Portal`].
+    Portal {
+        /// Besides the routers.
+        #[serde(default)]
+        addresses: Vec<std::net::IpAddr>,
+        /// For so long, 3,600 at most.
+        seconds: u32,
     },
     /// What the daemon knows about its surroundings: [`crate::Reply::Doctor`].
     Doctor,

@@ -1,6 +1,6 @@
 //! Responses: what the daemon answers.
 
-use crate::{Check, Error, ErrorKind, Event, SleepMode, Stats, Status, VERSION};
+use crate::{Check, Error, ErrorKind, Event, Portal, SleepMode, Stats, Status, VERSION};
 use serde::{Deserialize, Serialize};
 
 /// One line from the daemon.
@@ -45,6 +45,19 @@ pub enum Reply {
     Doctor(Vec<Check>),
     /// To `mode` without a mode.
     Mode(SleepMode),
+    /// To `portal`: what is open now.
+    Portal(Portal),
+    /// To `deny` without a name.
+    Denials(Vec<Denied>),
+}
+
+/// Who is denied.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Denied {
+    /// An identity, or `sha256:` and the fingerprint of a certificate.
+    pub whom: String,
+    /// Since when, in seconds since 1970.
+    pub since_unix: u64,
 }
 
 impl Response {

@@ -16,6 +16,12 @@ pub struct Status {
     /// What the gateway side holds; absent if no connection has that role.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gateway: Option<Gateway>,
+    /// What leaves outside of a tunnel that should carry it. Empty: nothing does.
+    #[serde(default)]
+    pub in_clear: Vec<crate::InClear>,
+    /// What is open for a captive portal.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub portal: Option<crate::Portal>,
     /// Offloads, used or not.
     pub offloads: Vec<Offload>,
     /// Everything that will wake the daemon, soonest first, each with its reason. Empty: nothing will.
@@ -156,6 +162,9 @@ pub struct Connection {
     /// The last failure, until the session is up again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_error: Option<LastError>,
+    /// What is kept from leaving outside of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub block: Option<crate::BlockStatus>,
 }
 
 /// One SA, IKE or CHILD.

@@ -2,7 +2,9 @@
 
 use dormouse_sansio::UnixTime;
 
-use crate::cert::{Certificate, Identity, TrustStore, Usage};
+use crate::cert::{
+    Certificate, Crl, Identity, Issued, NONCE_LEN, OcspAnswer, OcspRequest, Revocations, TrustStore, Usage,
+};
 use crate::psk::parse_psk;
 use crate::sign::{PublicKey, SigningKey, from_algorithm_identifier};
 
@@ -39,6 +41,43 @@ pub fn key(data: &[u8]) {
             let _ = key.verify(scheme, b"message", data);
         }
     }
+}
+
+/// CRLs, in files and from servers. The first byte says how many bytes of a CA's certificate come before the list, in units of 8.
+pub fn crl(data: &[u8]) {
+    let Some((issuer, list)) = with_certificate(data) else { return };
+    let now = issuer.not_before();
+    if let Ok(list) = Crl::verify(list, &issuer, now) {
+        let mut book = Revocations::default();
+        let issued = Issued { issuer_key: issuer.key_hash(), serial: vec![1] };
+        assert!(book.add_list(list.clone(), now) && !book.add_list(list, now));
+        book.learn(&issued, &issuer);
+        let _ = book.status(&[issued.clone(), issued], now);
+    }
+    let _ = Crl::ders_of_file(list);
+    let _ = Crl::ders_of_file(data);
+}
+
+/// OCSP answers; as [`crl`].
+pub fn ocsp(data: &[u8]) {
+    let Some((issuer, answer)) = with_certificate(data) else { return };
+    let about = Issued { issuer_key: issuer.key_hash(), serial: vec![1] };
+    let request = OcspRequest::new(&about, &issuer, [0; NONCE_LEN]);
+    for now in [issuer.not_before(), issuer.not_after()] {
+        let fresh = OcspAnswer::verify(answer, &request, &issuer, now);
+        let kept = OcspAnswer::verify_kept(answer, &about, &issuer, now);
+        for answer in [fresh, kept].into_iter().flatten() {
+            assert!(Revocations::default().add_answer(answer, now));
+        }
+    }
+}
+
+fn with_certificate(data: &[u8]) -> Option<(Certificate, &[u8])> {
+    let (&len, rest) = data.split_first()?;
+    let (certificate, rest) = rest.split_at_checked(usize::from(len) * 8)?;
+    // Padded with zeros to a multiple of 8.
+    let end = certificate.iter().rposition(|b| *b != 0)? + 1;
+    Some((Certificate::from_der(certificate.get(..end)?).ok()?, rest))
 }
 
 /// Identification payloads and the notation of identities.

@@ -58,6 +58,7 @@ pub(crate) fn sections(content: &[u8], label: &str) -> Result<Vec<Secret>, Strin
         "PRIVATE KEY" => SectionKind::PrivateKey,
         "RSA PRIVATE KEY" => SectionKind::RsaPrivateKey,
         "EC PRIVATE KEY" => SectionKind::EcPrivateKey,
+        "X509 CRL" => SectionKind::Crl,
         _ => SectionKind::Certificate,
     };
     let mut found = Vec::new();

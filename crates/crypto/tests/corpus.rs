@@ -20,3 +20,13 @@ fn crypto_key() {
 fn crypto_identity() {
     replay("crypto_identity", fuzz::identity);
 }
+
+#[test]
+fn crypto_crl() {
+    replay("crypto_crl", fuzz::crl);
+}
+
+#[test]
+fn crypto_ocsp() {
+    replay("crypto_ocsp", fuzz::ocsp);
+}

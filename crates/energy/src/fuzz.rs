@@ -3,7 +3,7 @@
 
 use core::time::Duration;
 
-use crate::meter::csv::{Mapping, Rows};
+use crate::meter::csv::{Columns, Rows};
 use crate::model::Resumption;
 use crate::profile::Profile;
 use crate::radio;
@@ -11,7 +11,7 @@ use crate::schedule::{Policy, Scheduler};
 use crate::{Direction, PacketInfo};
 use dormouse_sansio::Instant;
 
-/// Any bytes as a profile, as a baseline, and as an instrument's file: its first line is the mapping.
+/// Any bytes as a profile, as a baseline, and as an instrument's file: its first two lines are its columns and their units.
 ///
 /// # Panics
 /// If a property does not hold.
@@ -29,10 +29,12 @@ pub fn files(data: &[u8]) {
     }
     let _ = radio::baseline(text);
     let mut lines = data.split(|b| *b == b'\n');
-    let mapping =
-        lines.next().and_then(|l| core::str::from_utf8(l).ok()).and_then(|l| l.parse::<Mapping>().ok());
-    let Some(mapping) = mapping else { return };
-    let mut rows = Rows::new(mapping);
+    let mut list = || -> Vec<String> {
+        let line = lines.next().and_then(|l| core::str::from_utf8(l).ok()).unwrap_or_default();
+        line.split(',').filter(|c| !c.is_empty()).map(str::to_owned).collect()
+    };
+    let Ok(columns) = Columns::new(&list(), &list()) else { return };
+    let mut rows = Rows::new(columns);
     let mut last = f64::NEG_INFINITY;
     for row in lines.filter_map(|line| rows.push(line).ok().flatten()) {
         assert!(

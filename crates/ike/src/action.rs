@@ -1,8 +1,9 @@
 //! What one SA asks for another. Owns the names of these changes; the endpoint carries them out, because the set of SAs is its own.
 
-use dormouse_crypto::cert::Identity;
+use dormouse_wire::ike::dormancy::Refused;
 
 use crate::sa::IkeSa;
+use crate::ticket::lineage::Name;
 use dormouse_keying::SaId;
 
 /// A change to the set of SAs that a handler asks for.
@@ -23,23 +24,31 @@ pub(crate) enum Action {
     Abandon(SaId),
     /// Ask the peer to delete this SA (a redundant one left by colliding rekeyings).
     Delete(SaId),
-    /// `by` has authenticated as `peer` and says that it has no other SA: close the others, without messages.
-    InitialContact {
+    /// A caller has authenticated fully: its other SAs end, if the configuration wants that.
+    FullyAuthenticated {
         /// The new SA.
         by: SaId,
-        /// The authenticated peer.
-        peer: Identity,
-        /// Name of the connection.
-        connection: String,
+        /// It says that it has no other one.
+        alone: bool,
     },
-    /// `by` resumed the SA that had this SPI of ours: drop the old one silently.
+    /// `by` was resumed: drop what there still is of its lineage, silently.
     Resumed {
         /// The new SA.
         by: SaId,
-        /// The responder's SPI of the old one, which was ours unless the client answered a rekeying.
-        old_spi: u64,
-        /// The initiator's.
-        other_spi: u64,
+    },
+    /// Resumed with a ticket that does not count: delete it and say why, unless its device sleeps by another SA.
+    Refuse {
+        /// The SA.
+        sa: SaId,
+        /// Why.
+        why: Refused,
+    },
+    /// The client of `by` has logged in fully, and names this lineage as its former one: drop what there still is of it.
+    Former {
+        /// The new SA.
+        by: SaId,
+        /// The lineage.
+        lineage: Name,
     },
     /// The client's authentication is due anew: open a second SA beside this one, which then replaces it.
     Reauthenticate(SaId),

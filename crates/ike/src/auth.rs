@@ -5,6 +5,9 @@
 //! A certificate is believed in this order: chain and key usage against the trust store, the identity of the ID payload in the
 //! certificate, that identity against the configuration, and the signature over this very exchange.
 
+use core::fmt;
+use std::sync::Arc;
+
 use dormouse_crypto::cert::{CertError, Certificate, CertificateError, Identity, IdentityError, Verified};
 use dormouse_crypto::sign::{
     PublicKey, Scheme, SignatureError, SigningKey, algorithm_identifier, from_algorithm_identifier,
@@ -61,6 +64,9 @@ pub enum AuthError {
     /// The signature is wrong.
     #[error("{0}")]
     Signature(#[from] SignatureError),
+    /// The keys could not be derived.
+    #[error("{0}")]
+    Crypto(#[from] dormouse_crypto::Error),
     /// A digital signature whose algorithm is malformed or not supported.
     #[error("the peer signs with an algorithm that is not supported (AlgorithmIdentifier {0})")]
     Algorithm(String),
@@ -142,6 +148,54 @@ impl From<Authentication> for Payload {
     }
 }
 
+/// What is to be signed, by a key that may take its time (a token's): [`SignOrder::sign`] may run in another thread.
+#[derive(Clone)]
+pub struct SignOrder {
+    key: Arc<SigningKey>,
+    method: AuthMethod,
+    scheme: Scheme,
+    octets: Vec<u8>,
+}
+
+impl fmt::Debug for SignOrder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "SignOrder({:?}, {})", self.key, self.scheme)
+    }
+}
+
+impl SignOrder {
+    /// Signs.
+    ///
+    /// # Errors
+    /// If the key does not.
+    pub fn sign(&self) -> Result<Authentication, SignatureError> {
+        let Self { key, method, scheme, octets } = self;
+        let data = match method {
+            AuthMethod::DigitalSignature => {
+                let identifier = algorithm_identifier(*scheme);
+                let failed = SignatureError::Backend { scheme: *scheme };
+                // RFC 7427, section 3: a length octet, the AlgorithmIdentifier, the signature.
+                let mut data = vec![u8::try_from(identifier.len()).map_err(|_| failed)?];
+                data.extend_from_slice(identifier);
+                data.extend(key.sign(*scheme, octets)?);
+                data
+            }
+            AuthMethod::RsaDigitalSignature => key.sign(*scheme, octets)?,
+            _ => key.sign_fixed(*scheme, octets)?,
+        };
+        Ok(Authentication { method: *method, data })
+    }
+}
+
+/// Our proof, or what it needs.
+#[derive(Clone, Debug)]
+pub enum Proving {
+    /// Here it is.
+    Done(Authentication),
+    /// A key that is held elsewhere must sign.
+    Sign(Box<SignOrder>),
+}
+
 /// Proves who we are. `peer_hashes` is what the peer's SIGNATURE_HASH_ALGORITHMS said, `None` if it sent none.
 ///
 /// # Errors
@@ -150,12 +204,20 @@ pub fn authenticate(
     proof: &Proof<'_>,
     local: &LocalAuth,
     peer_hashes: Option<&[u16]>,
-) -> Result<Authentication, AuthError> {
+) -> Result<Proving, AuthError> {
     match local {
         LocalAuth::Psk(psk) => {
-            Ok(Authentication { method: AuthMethod::SharedKeyMic, data: proof.psk(psk).as_bytes().to_vec() })
+            let data = proof.psk(psk).as_bytes().to_vec();
+            Ok(Proving::Done(Authentication { method: AuthMethod::SharedKeyMic, data }))
         }
-        LocalAuth::Cert { key, .. } => sign(key, &proof.octets(), peer_hashes),
+        LocalAuth::Cert { key, .. } => {
+            let (method, scheme) = choose_scheme(key, peer_hashes)?;
+            let order = SignOrder { key: key.clone(), method, scheme, octets: proof.octets() };
+            if key.is_elsewhere() {
+                return Ok(Proving::Sign(Box::new(order)));
+            }
+            Ok(Proving::Done(order.sign()?))
+        }
     }
 }
 
@@ -165,27 +227,18 @@ pub fn authenticate_resumption(proof: &Proof<'_>, dialect: Resumption) -> Authen
     Authentication { method: AuthMethod::SharedKeyMic, data: proof.resumption(dialect).as_bytes().to_vec() }
 }
 
-fn sign(key: &SigningKey, octets: &[u8], peer_hashes: Option<&[u16]>) -> Result<Authentication, AuthError> {
-    let none = || AuthError::NoCommonScheme {
+fn choose_scheme(key: &SigningKey, peer_hashes: Option<&[u16]>) -> Result<(AuthMethod, Scheme), AuthError> {
+    let mut schemes = key.schemes().iter().copied();
+    let chosen = match peer_hashes {
+        Some(hashes) => schemes
+            .find(|scheme| hashes.contains(&scheme.hash_id()))
+            .map(|scheme| (AuthMethod::DigitalSignature, scheme)),
+        None => schemes.find_map(without_rfc7427),
+    };
+    chosen.ok_or_else(|| AuthError::NoCommonScheme {
         ours: key.schemes().iter().map(ToString::to_string).collect::<Vec<_>>().join(", "),
         theirs: peer_hashes.unwrap_or_default().to_vec(),
-    };
-    if let Some(hashes) = peer_hashes {
-        let scheme =
-            key.schemes().iter().copied().find(|s| hashes.contains(&s.hash_id())).ok_or_else(none)?;
-        let identifier = algorithm_identifier(scheme);
-        // RFC 7427, section 3: a length octet, the AlgorithmIdentifier, the signature.
-        let mut data = vec![u8::try_from(identifier.len()).map_err(|_| none())?];
-        data.extend_from_slice(identifier);
-        data.extend(key.sign(scheme, octets)?);
-        return Ok(Authentication { method: AuthMethod::DigitalSignature, data });
-    }
-    let (method, scheme) = key.schemes().iter().copied().find_map(without_rfc7427).ok_or_else(none)?;
-    let data = match method {
-        AuthMethod::RsaDigitalSignature => key.sign(scheme, octets)?,
-        _ => key.sign_fixed(scheme, octets)?,
-    };
-    Ok(Authentication { method, data })
+    })
 }
 
 /// The methods for a peer that knows nothing of RFC 7427. For RSA, RFC 7296, section 3.8, leaves the hash to the signer and
@@ -206,6 +259,8 @@ pub struct Believed {
     pub identity: Identity,
     /// When its certificates stop vouching for it: the SA must be reauthenticated or end then.
     pub expires: Option<UnixTime>,
+    /// Its own certificate, and the chain to the authority.
+    pub shown: Option<Box<(Certificate, Verified)>>,
 }
 
 /// When the first certificate of our own chain expires; `None` without any (one that cannot be read is the peer's to refuse).
@@ -240,17 +295,18 @@ pub fn verify(
             if proof.psk(psk) != Secret::from(auth.data.as_slice()) {
                 return Err(AuthError::Psk(identity));
             }
-            Ok(Believed { identity, expires: None })
+            Ok(Believed { identity, expires: None, shown: None })
         }
-        RemoteAuth::Cert { trust, usage, accept_rsa_sha1 } => {
+        RemoteAuth::Cert { trust, usage, accept_rsa_sha1, .. } => {
             if auth.method == AuthMethod::SharedKeyMic {
                 return Err(wrong_method(auth.method, "a certificate"));
             }
             let (own, others) = certificates.split_first().ok_or(AuthError::NoCertificate)?;
-            let Verified { public_key, expires, .. } = trust.verify(own, others, at, *usage)?;
+            let verified = trust.verify(own, others, at, *usage)?;
             own.require(&identity)?;
-            verify_signature(&public_key, auth, &proof.octets(), *accept_rsa_sha1)?;
-            Ok(Believed { identity, expires: Some(expires) })
+            verify_signature(&verified.public_key, auth, &proof.octets(), *accept_rsa_sha1)?;
+            let shown = Some(Box::new((own.clone(), verified)));
+            Ok(Believed { identity, expires: shown.as_ref().map(|s| s.1.expires), shown })
         }
     }
 }

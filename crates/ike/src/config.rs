@@ -6,6 +6,8 @@
 
 mod algorithms;
 mod dormancy;
+mod peers;
+mod revocation;
 mod timing;
 
 use core::fmt;
@@ -20,13 +22,16 @@ use dormouse_crypto::sign::SigningKey;
 use dormouse_keying::SpiSource;
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
+use crate::admission::Admission;
 use crate::config_payload::AddressPool;
 pub use crate::config_payload::AssignedConfig;
 use crate::load::LoadHistory;
 pub use crate::proposal::AdditionalKe;
-use crate::ticket::{TicketGuard, TicketKeys};
+use crate::ticket::TicketKeys;
 pub use algorithms::{EspProposal, IkeProposal, default_esp_proposals, default_ike_proposals};
 pub use dormancy::{HoldPolicy, SleepFlags};
+pub use peers::{PeerPolicy, PeerRule, Unique};
+pub use revocation::{RevocationMode, RevocationPolicy};
 pub use timing::{Lifetime, Retransmission, SoftLifetime};
 
 /// Which side of the exchange a connection may take.
@@ -139,10 +144,12 @@ pub enum RemoteAuth {
         /// Whether a peer may sign with SHA-1 by the old RSA method, knowing nothing else. Off unless there is no other way:
         /// SHA-1 in signatures is MUST NOT (RFC 8247, section 3.2).
         accept_rsa_sha1: bool,
+        /// Whether its certificates must not be revoked.
+        revocation: Arc<RevocationPolicy>,
     },
 }
 
-/// A post-quantum pre-shared key (RFC 8784): keeps the keys secret from a quantum computer, whatever becomes of the key exchange.
+/// A post-quantum pre-shared key (RFC 8784): keeps the keys secret from a quantum computer, even if the key exchange is broken.
 #[derive(PartialEq, Eq, Debug)]
 pub struct Ppk {
     /// Its name, by which the other end finds it; sent in the protected part of the handshake.
@@ -302,8 +309,6 @@ impl AddressRequest {
 /// What a responder hands out besides addresses.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct OfferedConfig {
-    /// Whether inner addresses are leased from [`EndpointConfig::pool`].
-    pub addresses: bool,
     /// Name servers.
     pub dns: Vec<IpAddr>,
     /// Domains that those servers answer for (RFC 8598).
@@ -401,6 +406,12 @@ pub struct Connection {
     pub request: AddressRequest,
     /// What to hand out as a responder.
     pub offer: OfferedConfig,
+    /// As the answering side: what a peer may do that none of `peers` means.
+    pub policy: PeerPolicy,
+    /// As the answering side: what some peers have instead; the first that means a peer counts.
+    pub peers: Vec<PeerRule>,
+    /// As the answering side: whether a peer is refused that none of `peers` means.
+    pub peers_only: bool,
     /// The peer's UDP ports.
     pub remote_ports: Ports,
     /// As a caller: tell the peer that this is our only SA with it, so that it drops what a crash left (RFC 7296, section 2.4).
@@ -433,6 +444,12 @@ pub struct Connection {
     pub reauthenticate: Option<Duration>,
     /// Session resumption.
     pub resumption: Resumption,
+    /// Whether a resumption by version 2 of `docs/wire/dormancy.md` needs a key exchange: a client makes one, a gateway takes none
+    /// without.
+    pub fresh_keys: bool,
+    /// As the answering side: whether peers that do not know that version are given, and may use, tickets of RFC 5723, which have no
+    /// forward secrecy.
+    pub plain_resumption: bool,
     /// How long a ticket that we give is good; bounded by `reauthenticate` (RFC 5723, section 6.2). Whole seconds.
     /// "[...] a finite lifetime MUST be specified for the ticket" (RFC 5723 section 6.2)
     pub ticket_lifetime: Duration,
@@ -465,6 +482,9 @@ impl Connection {
             children: vec![ChildConfig::default()],
             request: AddressRequest::default(),
             offer: OfferedConfig::default(),
+            policy: PeerPolicy::default(),
+            peers: Vec::new(),
+            peers_only: false,
             remote_ports: Ports::default(),
             initial_contact: true,
             mobike: true,
@@ -479,6 +499,8 @@ impl Connection {
             ike_lifetime: Lifetime::of_time(Duration::from_secs(24 * 3_600)),
             reauthenticate: None,
             resumption: Resumption::Strict,
+            fresh_keys: true,
+            plain_resumption: true,
             ticket_lifetime: Duration::from_secs(24 * 3_600),
             dormancy: true,
         }
@@ -533,12 +555,12 @@ pub struct EndpointConfig {
     pub window: u32,
     /// Keys for the tickets that we give; `None`: no ticket is given or accepted.
     pub ticket_keys: Option<TicketKeys>,
-    /// Which tickets have been used up.
-    pub ticket_guard: TicketGuard,
     /// What is done for devices that announce a sleep.
     pub hold: HoldPolicy,
     /// What an earlier run has learned about latency and load.
     pub load: LoadHistory,
+    /// What decides, beside the connections, who is admitted.
+    pub admission: Admission,
     /// Where inner addresses come from; `None`: none are leased.
     pub pool: Option<Box<dyn AddressPool + Send>>,
     /// Where inbound SPIs of ESP come from: the data plane that CHILD SAs are installed in.
@@ -555,9 +577,9 @@ impl Default for EndpointConfig {
             max_sas: None,
             window: 0,
             ticket_keys: None,
-            ticket_guard: TicketGuard::default(),
             hold: HoldPolicy::default(),
             load: LoadHistory::default(),
+            admission: Admission::default(),
             pool: None,
             spis: Box::new(BTreeSet::new()),
         }

@@ -8,7 +8,7 @@ use dormouse_crypto::cert::Identity;
 use dormouse_wire::ike::{Config, ConfigAttribute, ConfigAttributeType as Type, ConfigType};
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
-use crate::config::{AddressRequest, OfferedConfig};
+use crate::config::{AddressRequest, Connection, OfferedConfig};
 use crate::limits::{CONFIG_ENTRIES_MAX, DOMAIN_MAX};
 
 /// What a gateway assigned to a client.
@@ -44,6 +44,8 @@ pub struct LeaseRequest {
     pub v6: bool,
     /// Addresses that it would like to have, because it had them before.
     pub wanted: Vec<IpAddr>,
+    /// Addresses that its ticket names: those of the session that it resumes.
+    pub kept: Vec<IpAddr>,
 }
 
 /// What a pool gives.
@@ -57,19 +59,23 @@ pub struct Lease {
 
 /// Where inner addresses come from. Synchronous and pure: the driver persists leases behind it.
 pub trait AddressPool {
-    /// Leases an address of each family asked for, if there is one left. An identity gets the address that it had, whether it
-    /// asks for it or not; a wish is honoured if that address is free. Calling again for the same identity renews the lease.
-    fn lease(&mut self, identity: &Identity, request: &LeaseRequest) -> Lease;
+    /// Leases an address of each family asked for, out of the prefixes that the policy of `conn` names, if there is one left. An
+    /// identity gets the address that it had in this connection, whether it asks for it or not; a wish is honoured if that
+    /// address is free. What is given is in use until it has been released as often: no other identity gets it.
+    fn lease(&mut self, conn: &Connection, identity: &Identity, request: &LeaseRequest) -> Lease;
 
-    /// The identity's last SA is gone. The address stays reserved for it as long as the pool can afford.
-    fn release(&mut self, identity: &Identity, lease: &Lease);
-}
+    /// One session that had the lease is gone, or has not come about. The address stays reserved for its identity as long as the
+    /// pool can afford.
+    fn release(&mut self, lease: &Lease);
 
-/// Gives back what `assigned` took from the pool.
-pub fn release(pool: &mut dyn AddressPool, identity: &Identity, assigned: &AssignedConfig) {
-    if assigned.v4.is_some() || assigned.v6.is_some() {
-        pool.release(identity, &Lease { v4: assigned.v4, v6: assigned.v6 });
+    /// Packets wait for the holder of this address, which may have no session: no other identity gets it until it is unpinned. False if
+    /// it is no lease, or the pool never takes an address back anyway; then it is not unpinned.
+    fn pin(&mut self, _address: IpAddr) -> bool {
+        false
     }
+
+    /// Takes one pin back.
+    fn unpin(&mut self, _address: IpAddr) {}
 }
 
 /// The initiator's request. `previous` are the addresses of an earlier session: "the client can request the address it was using

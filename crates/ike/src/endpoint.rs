@@ -10,12 +10,14 @@ use std::sync::Arc;
 use core::net::IpAddr;
 use core::time::Duration;
 
-use dormouse_crypto::cert::Identity;
+use dormouse_crypto::sign::SignatureError;
 use dormouse_sansio::{Deadline, Entropy, Instant, Path, Transmit, UnixTime};
 use dormouse_wire::ike::dormancy::Sleeping;
 use dormouse_wire::ike::{ExchangeType, Header, NotifyType};
 
+use crate::auth::Authentication;
 use crate::config::{Connection, EndpointConfig};
+use crate::config_payload::AddressPool;
 use crate::error::{Discard, NegotiationError};
 use crate::event::{CloseReason, Event};
 use crate::exchange::child::CreateChild;
@@ -29,6 +31,7 @@ use crate::sa::stage::Stage;
 use crate::shared::Shared;
 use crate::stats::Stats;
 use crate::ticket::ClientTicket;
+use crate::ticket::lineage::{Name, Outcome};
 use dormouse_keying::{ChildId, SaId};
 
 /// A wall clock that is this far from where it was expected has been set.
@@ -42,8 +45,8 @@ const CLOCK_JITTER: Duration = Duration::from_secs(2);
 ///
 /// 1. calls a command, [`handle_datagram`](Self::handle_datagram) (without the non-ESP marker) or
 ///    [`handle_timeout`](Self::handle_timeout), with the present time, which must never go backwards;
-/// 2. then goes on as the driving contract of [`dormouse_sansio`] says: events first, for [`Event::TicketSpent`] and
-///    [`Event::TicketKeys`] must be durable before the answer leaves; then datagrams; then it waits until
+/// 2. then goes on as the driving contract of [`dormouse_sansio`] says: events first, for [`Event::TicketKeys`] must be durable
+///    before the answer leaves; then datagrams; then it waits until
 ///    [`poll_timeout`](Self::poll_timeout). All that is due by then is done in one call.
 ///
 /// Certificates and tickets need [`set_wall_clock`](Self::set_wall_clock).
@@ -56,9 +59,6 @@ pub struct Endpoint {
     order: BTreeSet<(Instant, SaId)>,
     /// The same by the earliest moment of theirs.
     starts: BTreeSet<(Instant, SaId)>,
-    /// Established SAs of callers, by who called and whether they are live: the others are what rekeying and closing leave.
-    callers: BTreeMap<(Identity, bool), BTreeSet<SaId>>,
-    caller_of: BTreeMap<SaId, (Identity, bool)>,
     touched: BTreeSet<SaId>,
     /// The second of the last notification and how many there were in it: about IKE, about ESP.
     complaints: [(u64, u32); 2],
@@ -74,8 +74,6 @@ impl Endpoint {
             deadlines: BTreeMap::new(),
             order: BTreeSet::new(),
             starts: BTreeSet::new(),
-            callers: BTreeMap::new(),
-            caller_of: BTreeMap::new(),
             touched: BTreeSet::new(),
             complaints: [(0, 0); 2],
         }
@@ -84,7 +82,13 @@ impl Endpoint {
     /// Tells what time it is for the world: `unix` at `at`. Again whenever the wall clock was set.
     pub fn set_wall_clock(&mut self, at: Instant, unix: UnixTime) {
         let expected = self.shared.unix(at);
-        self.shared.set_wall_clock(at, unix);
+        if self.shared.set_wall_clock(at, unix) {
+            // Lists could not be judged without the time.
+            for connection in self.shared.config.connections.clone() {
+                self.shared.configure_revocation(at, &connection);
+            }
+            self.shared.ask(at);
+        }
         if expected.saturating_since(unix).max(unix.saturating_since(expected)) <= CLOCK_JITTER {
             return;
         }
@@ -97,6 +101,7 @@ impl Endpoint {
     /// between ports. Ends in [`Event::Established`] or [`Event::Failed`], after the retransmission policy's patience at the
     /// latest.
     pub fn connect(&mut self, now: Instant, conn: Arc<Connection>, path: Path) -> SaId {
+        self.shared.configure_revocation(now, &conn);
         let id = self.shared.new_sa();
         let opening = Opening::connect(&mut self.shared, now, id, conn, path, None);
         self.open(now, id, opening);
@@ -133,6 +138,7 @@ impl Endpoint {
             Slot::Established(ike) => ike.set_path(shared, now, path),
             Slot::Opening(opening) => opening.set_path(shared, now, path),
             Slot::Intermediate(waiting) => waiting.set_path(shared, now, path),
+            Slot::Signing(signing) => signing.first.link.path = path,
             Slot::Authenticating(auth) => auth.set_path(shared, now, path),
             Slot::HalfOpen(_) => {}
         })
@@ -315,6 +321,41 @@ impl Endpoint {
         self.with_sa(now, sa, |ike, shared| ike.awake(shared, now))
     }
 
+    // ---- the store ----
+
+    /// Gateway: what became of an operation of [`Event::Store`] that `sa` waits for. Later than two seconds after it was asked,
+    /// it changes nothing.
+    pub fn stored(&mut self, now: Instant, sa: SaId, outcome: Outcome) {
+        if let Some(slot) = self.slots.remove(&sa) {
+            self.touched.insert(sa);
+            if let Some(slot) = slot.stored(&mut self.shared, now, outcome) {
+                self.slots.insert(sa, slot);
+            }
+        }
+        self.settle(now);
+    }
+
+    /// What became of [`Event::Sign`]: [`SignOrder::sign`](crate::auth::SignOrder::sign)'s result.
+    pub fn signed(&mut self, now: Instant, sa: SaId, result: Result<Authentication, SignatureError>) {
+        if let Some(slot) = self.slots.remove(&sa) {
+            self.touched.insert(sa);
+            if let Some(slot) = slot.signed(&mut self.shared, now, result) {
+                self.slots.insert(sa, slot);
+            }
+        }
+        self.settle(now);
+    }
+
+    /// Gateway: whether the store of lineages can be asked. While it cannot, tickets are refused, and clients take the full exchange.
+    pub fn set_store(&mut self, reachable: bool) {
+        self.shared.store_away = !reachable;
+    }
+
+    /// Client: the lineage of a ticket of an earlier run, to be named at the next full login.
+    pub fn set_former_lineage(&mut self, connection: &str, lineage: Name) {
+        self.shared.lineages.insert(connection.to_owned(), lineage);
+    }
+
     // ---- input ----
 
     /// A datagram for IKE, without the non-ESP marker. It is decrypted in place.
@@ -399,6 +440,7 @@ impl Endpoint {
                 self.slots.insert(id, slot);
             }
         }
+        self.revocation_due(now);
         self.settle(now);
     }
 
@@ -412,8 +454,8 @@ impl Endpoint {
     /// When [`handle_timeout`](Self::handle_timeout) must be called next, if nothing else happens.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Deadline> {
-        let (_, id) = self.order.first()?;
-        self.deadlines.get(id).copied()
+        let of_sas = self.order.first().and_then(|(_, id)| self.deadlines.get(id).copied());
+        Deadline::earlier(of_sas, self.shared.config.admission.revocation.deadline())
     }
 
     /// Every timer that runs, of every SA; [`Endpoint::poll_timeout`] is the first of them.
@@ -426,12 +468,18 @@ impl Endpoint {
                 _ => timers.push(*first),
             }
         }
+        timers.extend(self.shared.config.admission.revocation.deadline());
         timers
     }
 
     /// The next event.
     pub fn poll_event(&mut self) -> Option<Event> {
         self.shared.events.pop_front()
+    }
+
+    /// The pool that inner addresses are leased from.
+    pub fn pool(&mut self) -> Option<&mut (dyn AddressPool + Send + 'static)> {
+        self.shared.config.pool.as_deref_mut()
     }
 
     /// Counters of the whole endpoint.
@@ -450,12 +498,6 @@ impl Endpoint {
     #[must_use]
     pub fn path(&self, sa: SaId) -> Option<Path> {
         self.slots.get(&sa).map(|slot| slot.link().path)
-    }
-
-    /// Every spent ticket that still counts, as [`crate::ticket::TicketGuard::load`] reads them: to rewrite their log.
-    #[must_use]
-    pub fn spent_tickets(&self) -> Vec<u8> {
-        self.shared.config.ticket_guard.export()
     }
 
     /// SAs held for devices that sleep.

@@ -6,6 +6,7 @@ use core::time::Duration;
 
 use dormouse_crypto::cert::Identity;
 
+use crate::admission::Refusal;
 use crate::auth::AuthError;
 use crate::proposal::{BadChoice, Mismatch};
 use crate::selectors::SelectorError;
@@ -60,6 +61,9 @@ pub enum NegotiationError {
     /// The peer did not prove to be who it should be.
     #[error("the peer's authentication failed: {0}")]
     Authentication(Box<AuthError>),
+    /// Our key cannot sign in any way that the peer takes: the exchange ends before the peer sees our identity.
+    #[error("we cannot authenticate to this peer (local.key): {0}")]
+    CannotSign(Box<AuthError>),
     /// The peer is not one that the configuration accepts.
     #[error("the peer is {got}, not {expected}")]
     WrongIdentity {
@@ -78,6 +82,9 @@ pub enum NegotiationError {
         /// Its method.
         method: &'static str,
     },
+    /// The peer has proved who it is, and is not admitted.
+    #[error("not admitted: {0}")]
+    NotAdmitted(#[from] Refusal),
     /// The traffic selectors of the two ends have nothing in common.
     #[error("traffic selectors have nothing in common: offered {offered}, acceptable {acceptable}")]
     TrafficSelectors {
@@ -95,15 +102,26 @@ pub enum NegotiationError {
     /// The two ends have no post-quantum pre-shared key (PPK) in common, and one of them requires it.
     #[error("no common post-quantum pre-shared key: {0}")]
     Ppk(&'static str),
+    /// Another identity is reached at this inner address.
+    #[error("{0} is the inner address of another peer")]
+    AddressHeld(core::net::IpAddr),
     /// The gateway does not take our ticket any more (RFC 5723 TICKET_NACK). Connect anew.
     #[error("the gateway refused the ticket")]
     TicketRefused,
     /// We do not take the peer's ticket. The peer learns TICKET_NACK alone.
     #[error("ticket not accepted: {0}")]
     TicketRejected(String),
-    /// The ticket's lifetime is over; it was not sent.
+    /// The ticket's lifetime is over, or the sessions that were resumed last heard nothing from the gateway; it was not sent.
     #[error("the ticket has expired")]
     TicketExpired,
+    /// The configuration says something else today about who may be at either end; the ticket was not sent.
+    #[error("the configuration has changed since the ticket was given")]
+    TicketOutdated,
+    /// The gateway says, under keys that only it can have, that the ticket does not count.
+    #[error(
+        "the ticket does not count any more: another one of its session was used, or the session has ended"
+    )]
+    TicketSuperseded,
     /// The peer told us that it does not know the SA.
     #[error("the peer does not know the SA (INVALID_IKE_SPI)")]
     UnknownSpi,

@@ -9,11 +9,13 @@ use dormouse_crypto::Secret;
 use dormouse_crypto::cert::Identity;
 use dormouse_keying::{ChildSa, SaId};
 use dormouse_sansio::{Instant, Path};
-use dormouse_wire::ike::dormancy::{LoadReport, Mark, SleepFlags};
+use dormouse_wire::ike::dormancy::{LoadReport, Mark, Refused, SleepFlags};
 
+use crate::auth::SignOrder;
 use crate::config::AssignedConfig;
 use crate::error::NegotiationError;
-use crate::ticket::{ClientTicket, SpentRecord};
+use crate::ticket::ClientTicket;
+use crate::ticket::lineage::Operation;
 
 /// A fact for the driver. Events come in the order in which they must be applied.
 #[derive(Debug)]
@@ -40,10 +42,39 @@ pub enum Event {
         /// What [`crate::ticket::TicketKeys::import`] reads.
         exported: Secret,
     },
-    /// A ticket was used up. To be made durable before anything is sent: then no crash lets a ticket be used twice.
-    TicketSpent {
-        /// To append to the store that [`crate::ticket::TicketGuard::load`] reads.
-        record: SpentRecord,
+    /// Device: the first authentic IKE message of the gateway on an SA that was resumed at once: the gateway counts the ticket that
+    /// came with it.
+    Heard {
+        /// The SA.
+        sa: SaId,
+    },
+    /// Something to do to the store of lineages, in the order of these events; for one that names an SA the outcome goes to
+    /// [`crate::Endpoint::stored`]. Nothing that is sent depends on it meanwhile.
+    Store(Operation),
+    /// Our key is held elsewhere: [`SignOrder::sign`], beside the loop, and hand the result to [`crate::Endpoint::signed`]. The handshake
+    /// waits.
+    Sign {
+        /// The SA that it is for.
+        sa: SaId,
+        /// What to sign.
+        order: Box<SignOrder>,
+    },
+    /// Fetch this by HTTP and hand what came to [`crate::Endpoint::fetched`]: a CRL by GET or, with a body, an OCSP answer by POST
+    /// (`application/ocsp-request`). Handshakes may wait for it.
+    Fetch {
+        /// Names it in [`crate::Endpoint::fetched`].
+        id: u64,
+        /// `http://...`
+        url: String,
+        /// The question.
+        body: Option<Vec<u8>>,
+    },
+    /// A CRL, or an OCSP answer that says that a certificate is revoked, for [`crate::Endpoint::restore_revocations`] of the next run.
+    Revocations {
+        /// Its name: the same for the next one from the same source, which replaces it.
+        name: String,
+        /// What to store.
+        content: Vec<u8>,
     },
     /// `connect` or `resume` failed; the name `sa` is gone.
     Failed {
@@ -183,6 +214,10 @@ pub struct Established {
     pub connection: String,
     /// Who the peer proved to be.
     pub peer: Identity,
+    /// Gateway: SHA-256 of the certificate that admitted the peer, if one did.
+    pub fingerprint: Option<[u8; 32]>,
+    /// Gateway: other clients are out of the peer's reach, and it out of theirs.
+    pub isolate: bool,
     /// Whether this end opened the SA.
     pub initiator: bool,
     /// Whether a ticket replaced the Diffie-Hellman exchange (RFC 5723).
@@ -218,6 +253,14 @@ pub enum CloseReason {
     Expired,
     /// A certificate that it rested on has expired.
     CertificateExpired,
+    /// Device: the gateway has deleted it at once, because it was resumed with a ticket that does not count, or that cannot be looked up.
+    Refused(Refused),
+    /// A certificate that it rested on was revoked.
+    Revoked,
+    /// The client has not authenticated anew within the time that it was told (RFC 4478).
+    LifetimeOver,
+    /// An administrator has refused the peer, or the configuration takes it no longer.
+    NotAdmitted,
     /// The peer broke the protocol in an authenticated message.
     ProtocolError,
     /// Its device sleeps, and comes back by ticket: the hold is over, or others needed its place.
@@ -229,12 +272,18 @@ pub enum CloseReason {
 impl fmt::Display for CloseReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
+            Self::Refused(why) => return write!(f, "refused by the gateway: {why}"),
             Self::Requested => "closed on request",
             Self::ByPeer => "deleted by the peer",
             Self::TimedOut => "the peer does not answer",
             Self::Replaced => "replaced by a newer SA of the same peer",
             Self::Expired => "its lifetime ended",
             Self::CertificateExpired => "a certificate has expired",
+            Self::Revoked => "a certificate was revoked",
+            Self::LifetimeOver => {
+                "its authentication is no longer good: the lifetime that the client was told is over"
+            }
+            Self::NotAdmitted => "its peer is no longer admitted",
             Self::ProtocolError => "the peer broke the protocol",
             Self::Unconfirmed => "its client has not confirmed it",
             Self::Released => "its device sleeps on, and comes back by ticket",

@@ -2,13 +2,15 @@
 
 use core::time::Duration;
 
+use dormouse_keying::SaId;
 use dormouse_sansio::{Instant, Seeded, UnixTime};
 use dormouse_wire::ike::dormancy::LoadReport;
 use dormouse_wire::ike::{Fragment, PayloadType};
 
 use crate::fragment::Reassembler;
 use crate::load::LoadHistory;
-use crate::ticket::{ClientTicket, TicketContent, TicketGuard, TicketKeys};
+use crate::ticket::lineage::{Holder, Memory, Name, Operation, Outcome, Row};
+use crate::ticket::{ClientTicket, TicketContent, TicketKeys};
 
 /// Decoding a ticket's content (as if it had been sealed by us), and encoding it again.
 pub fn ticket_content(data: &[u8]) {
@@ -24,10 +26,34 @@ pub fn client_ticket(data: &[u8]) {
     }
 }
 
-/// Loading spent records.
-pub fn ticket_guard(data: &[u8]) {
-    let guard = TicketGuard::load(data, UnixTime(0));
-    assert_eq!(TicketGuard::load(&guard.export(), UnixTime(0)).len(), guard.len());
+/// Any operations on a store of lineages, four bytes each: what, which lineage, and two SAs of it. A ticket that was accepted is not
+/// accepted again while the tip is neither of its two SAs, and no holder has more rows than it may have.
+pub fn lineages(data: &[u8]) {
+    let name = |n: u8| Name([n % 16; 16]);
+    let mut store = Memory::default();
+    for (at, four) in data.chunks_exact(4).enumerate() {
+        let [what, lineage, a, b] = *four else { continue };
+        let now = UnixTime(at as u64);
+        let ends = now + Duration::from_secs(u64::from(b));
+        let holder = Holder([what / 8 % 2; 32]);
+        let (lineage, own, before) = (Name([lineage; 16]), name(a), name(b));
+        let next = Name([16 + a % 8; 16]);
+        let confirm = Operation::Confirm { sa: SaId::new(1), lineage, own, before, next, ends };
+        let operation = match what % 8 {
+            0..=2 => Operation::Insert(Row { id: lineage, holder, tip: own, ends }),
+            3 => Operation::Advance { lineage, from: own, to: before, ends },
+            4 => Operation::End { sa: None, lineage, holder },
+            5 if b == 0 => Operation::EndAll { holder },
+            _ => confirm,
+        };
+        if store.apply(now, &operation) == Outcome::Done && operation == confirm {
+            assert_eq!(store.apply(now, &confirm), Outcome::Superseded, "accepted twice");
+        }
+        for holder in [Holder([0; 32]), Holder([1; 32])] {
+            let theirs = store.rows().filter(|row| row.holder == holder).count();
+            assert!(theirs <= crate::limits::LINEAGES_PER_HOLDER);
+        }
+    }
 }
 
 /// What a gateway reads at its start besides: ticket keys, which must go on rotating, and the history of its load, which must go on

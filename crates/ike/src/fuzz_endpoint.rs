@@ -125,7 +125,7 @@ pub fn authenticated(data: &[u8]) {
 
 /// Two endpoints between IKE_SA_INIT and IKE_AUTH, of which either may send anything under their keys: each chunk cut from `data` is a
 /// message, by its first bytes a request or an answer, of which exchange and message id, whole or a fragment. What a responder keeps
-/// for a caller that has proved nothing is bounded, and nobody is authenticated.
+/// for a caller that has proved nothing is bounded, and no caller is authenticated.
 ///
 /// # Panics
 /// If an SA is established, or if too much is kept.

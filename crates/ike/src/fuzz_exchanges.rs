@@ -22,6 +22,7 @@ use crate::config::{Connection, EndpointConfig, Role};
 use crate::config_payload::{AddressPool, Lease, LeaseRequest};
 use crate::fuzz_endpoint::{START, connection, path};
 use crate::handshake::Slot;
+use crate::ticket::lineage::Memory;
 use crate::ticket::{ClientTicket, TicketKeys};
 use crate::{Endpoint, Event, SleepFlags};
 use dormouse_keying::{ChildId, ChildSa, SaId};
@@ -44,12 +45,12 @@ const CUT: u8 = 0x40;
 struct OneAddress;
 
 impl AddressPool for OneAddress {
-    fn lease(&mut self, _: &Identity, request: &LeaseRequest) -> Lease {
+    fn lease(&mut self, _: &Connection, _: &Identity, request: &LeaseRequest) -> Lease {
         let v6 = Ipv6Addr::from_bits(0xfd00_u128 << 112 | 7);
         Lease { v4: request.v4.then_some(Ipv4Addr::new(10, 9, 0, 7)), v6: request.v6.then_some((v6, 128)) }
     }
 
-    fn release(&mut self, _: &Identity, _: &Lease) {}
+    fn release(&mut self, _: &Lease) {}
 }
 
 /// What the sender changes in one of its messages.
@@ -133,6 +134,7 @@ struct Side {
     sa: Option<SaId>,
     child: Option<ChildId>,
     ticket: Option<Box<ClientTicket>>,
+    store: Memory,
     established: usize,
 }
 
@@ -148,7 +150,7 @@ impl Side {
         };
         let mut endpoint = Endpoint::new(config, Box::new(Seeded::new(host.into())));
         endpoint.set_wall_clock(Instant::ZERO, START);
-        Self { endpoint, host, sa: None, child: None, ticket: None, established: 0 }
+        Self { endpoint, host, sa: None, child: None, ticket: None, store: Memory::default(), established: 0 }
     }
 
     /// What it sends, as the other end receives it; its events are taken note of.
@@ -161,6 +163,12 @@ impl Side {
                 }
                 Event::Child(ChildSa::Install(install)) => self.child = Some(install.child),
                 Event::Ticket { ticket, .. } => self.ticket = Some(ticket),
+                Event::Store(operation) => {
+                    let outcome = self.store.apply(START, &operation);
+                    if let Some(sa) = operation.asked_by() {
+                        self.endpoint.stored(now, sa, outcome);
+                    }
+                }
                 _ => {}
             }
         }
@@ -190,7 +198,7 @@ impl Side {
 fn conversation(name: &str) -> Arc<Connection> {
     let mut conn = connection(name, Role::Both);
     (conn.request.v4, conn.request.v6, conn.request.dns) = (true, true, true);
-    conn.offer.addresses = true;
+    conn.policy.pool = vec![ipnet::Ipv4Net::default().into(), ipnet::Ipv6Net::default().into()];
     conn.offer.dns = vec![IpAddr::V4(Ipv4Addr::new(10, 9, 0, 1))];
     Arc::new(conn)
 }
@@ -429,7 +437,7 @@ impl Endpoint {
             Slot::Intermediate(waiting) => &waiting.first.channel,
             Slot::Authenticating(waiting) => &waiting.channel,
             Slot::HalfOpen(half) => half.channel.as_ref()?,
-            Slot::Opening(_) => return None,
+            Slot::Opening(_) | Slot::Signing(_) => return None,
         };
         let mut plain = channel.fuzz_reopen(datagram.to_vec(), &protected)?;
         let mut first = protected.first.code();

@@ -82,6 +82,18 @@ pub fn skeyseed_resumed(prf: Prf, old_sk_d: &Secret, nonces: Nonces<'_>) -> Secr
     PrfKey::new(prf, old_sk_d.as_bytes()).compute(&[b"Resumption", nonces.i, nonces.r])
 }
 
+/// `RS = prf+(SK_d, "Dormouse ticket secret 2" | SPIi | SPIr)`, as long as the prf's output: what a ticket and its owner keep of an IKE
+/// SA (`docs/wire/dormancy.md`). It says nothing about SK_d.
+///
+/// # Errors
+/// If the PRF refuses its key, which none does.
+pub fn ticket_secret(prf: Prf, sk_d: &Secret, spis: Spis) -> Result<Secret, Error> {
+    let mut secret = Secret::zeroed(prf.output_len());
+    let (i, r) = (spis.i.to_be_bytes(), spis.r.to_be_bytes());
+    prf_plus(prf, sk_d.as_bytes(), &[b"Dormouse ticket secret 2", &i, &r], secret.as_mut_bytes())?;
+    Ok(secret)
+}
+
 /// All keys of an IKE SA (RFC 7296, section 2.14).
 /// "each endpoint MUST forget not only the keys used by the connection but also any information that could be used to recompute
 /// those keys" (RFC 7296 section 2.12)

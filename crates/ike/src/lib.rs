@@ -19,7 +19,9 @@
 //! This crate must never read a clock, open a socket, resolve a name, or keep traffic counters of ESP.
 
 mod action;
+pub mod admission;
 pub mod auth;
+mod callers;
 mod child;
 pub mod config;
 pub mod config_payload;
@@ -50,6 +52,7 @@ mod payloads;
 pub mod proposal;
 pub mod protect;
 mod renewal;
+mod revocation;
 mod sa;
 pub mod selectors;
 mod shared;

@@ -46,6 +46,16 @@ pub const NATD_SOURCES_MAX: usize = 16;
 /// "Implementations MUST be capable of being configured to send and accept up to four X.509 certificates in support of
 /// authentication" (RFC 7296 section 3.6)
 pub const CERTIFICATES_MAX: usize = 12;
+/// CRLs and OCSP responders that are asked for status, and issuers that may sign what one of them says.
+pub const REVOCATION_SOURCES_MAX: usize = 4_096;
+/// See [`REVOCATION_SOURCES_MAX`].
+pub const REVOCATION_ISSUERS_MAX: usize = 16;
+/// Handshakes that wait for the status of certificates at once. Beyond, it counts as unknown.
+pub const REVOCATION_WAITING_MAX: usize = 1_024;
+/// A handshake waits this long for the status of certificates. Less than a device's patience with a full exchange.
+pub const REVOCATION_WAIT: Duration = Duration::from_secs(5);
+/// A key that is held elsewhere has this long to sign.
+pub const SIGNING_WAIT: Duration = Duration::from_secs(8);
 /// Most key identifiers (20 bytes each) of one CERTREQ that are looked at.
 pub const CERTREQ_AUTHORITIES_MAX: usize = 512;
 /// Most DNS servers, subnets or domains taken from one configuration payload.
@@ -53,14 +63,25 @@ pub const CONFIG_ENTRIES_MAX: usize = 64;
 /// Longest DNS domain taken from a configuration payload, in bytes.
 pub const DOMAIN_MAX: usize = 255;
 
+/// One identity may have CREATE_CHILD_SA requests answered so often, in the long run: each may cost a key agreement.
+pub const CREATE_CHILD_EVERY: Duration = Duration::from_millis(250);
+/// As many as this at once: a site with many CHILD SAs rekeys all of them in one minute.
+pub const CREATE_CHILD_BURST: u32 = 128;
+
 /// Longest ticket that is opened or kept, in bytes. Ours stay below 1 kB; libreswan's are 856 bytes.
 pub const TICKET_MAX: usize = 4_096;
 /// Ticket keys that are kept after their successor took over. With daily rotation tickets live up to a week.
 pub const TICKET_KEYS_RETIRED_MAX: usize = 8;
-/// A ticket of an earlier configuration may live as long as this.
-pub const TICKET_LIFETIME_MOST: core::time::Duration = core::time::Duration::from_secs(8 * 86_400);
-/// Spent tickets that are remembered. When the memory is full no further ticket is accepted until one expires: a full
-/// memory must fail towards the full exchange, never towards a replay.
-pub const TICKETS_SPENT_MAX: usize = 262_144;
+/// No ticket lives longer: as long as keys of daily rotation are kept.
+pub const TICKET_LIFETIME_MOST: Duration = Duration::from_secs(TICKET_KEYS_RETIRED_MAX as u64 * 86_400);
+/// Lineages of one holder that are kept: sessions of an identity, on one device or several, that can be resumed.
+pub const LINEAGES_PER_HOLDER: usize = 32;
+/// After so many resumed sessions in a row that heard nothing from the gateway, the device takes the full exchange: the gateway counts
+/// a ticket as long as it knows the session that gave it or the one before, and not one that came two sessions later.
+pub const UNHEARD_MOST: u8 = 2;
+/// How long the store may take to say whether a ticket counts, or to note that a session has ended.
+pub const STORE_PATIENCE: Duration = Duration::from_secs(2);
+/// Datagrams that wait meanwhile, of one session.
+pub const WAITING_MAX: usize = 64;
 /// Longest identity or name inside a ticket, in bytes: as long as a ticket can be.
 pub const TICKET_IDENTITY_MAX: usize = TICKET_MAX;

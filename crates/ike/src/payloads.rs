@@ -3,10 +3,12 @@
 use core::net::IpAddr;
 
 use dormouse_sansio::Path;
+use dormouse_wire::ike::dormancy::{self, Refused};
 use dormouse_wire::ike::{Config, Id, Notify, NotifyType, Payload, Proposal, TrafficSelector};
 
 use crate::keys::Spis;
 use crate::natd;
+use crate::ticket::lineage::Name;
 
 /// A status or error notification as a payload.
 pub(crate) fn notify(kind: NotifyType, data: impl Into<Vec<u8>>) -> Payload {
@@ -34,10 +36,20 @@ impl<'a> View<'a> {
         self.notify(kind).is_some()
     }
 
-    /// Whether the message carries the vendor id of the dormancy extension.
+    /// The version of the dormancy extension that both ends speak; 0 if the message has not its vendor id.
     /// "Unfamiliar Vendor IDs MUST be ignored." (RFC 7296 section 3.12)
-    pub(crate) fn knows_dormancy(self) -> bool {
-        dormouse_wire::ike::dormancy::version_of(self.0).is_some()
+    pub(crate) fn dormancy(self) -> u8 {
+        dormancy::version_of(self.0).unwrap_or(0)
+    }
+
+    /// What DORMANCY_LINEAGE names.
+    pub(crate) fn lineage(self) -> Option<Name> {
+        self.notify(NotifyType::DormancyLineage)?.data.first_chunk().copied().map(Name)
+    }
+
+    /// What DORMANCY_REFUSED says.
+    pub(crate) fn refused(self) -> Option<Refused> {
+        Refused::parse(&self.notify(NotifyType::DormancyRefused)?.data)
     }
 
     /// The first error notification.

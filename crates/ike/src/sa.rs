@@ -27,12 +27,13 @@ pub(crate) mod upkeep;
 use ::core::time::Duration;
 
 use dormouse_crypto::cert::Identity;
-use dormouse_sansio::{Instant, Path};
+use dormouse_sansio::{Class, Instant, Path};
+use dormouse_wire::ike::dormancy::Refused;
 
 use crate::action::Action;
+use crate::callers::Caller;
 use crate::child::{Children, Dynamic, dynamic};
-use crate::config::AssignedConfig;
-use crate::config_payload::Lease;
+use crate::config::{AssignedConfig, ChildMode};
 use crate::event::{CloseReason, Event};
 use crate::exchange::Exchange;
 use crate::exchange::delete::DeleteIke;
@@ -42,8 +43,9 @@ use crate::exchange::ticket::TicketRequest;
 use crate::handshake::Session;
 use crate::link::{Channel, Link};
 use crate::shared::Shared;
+use crate::ticket::lineage::{Descent, Operation};
 use crate::transport::Ends;
-use dormouse_keying::{ChildId, ChildSa, Owner};
+use dormouse_keying::{ChildId, ChildSa, Owner, SaId};
 
 use self::core::Core;
 use dormancy::Dormancy;
@@ -81,18 +83,21 @@ pub(crate) struct Birth {
     pub(crate) client: bool,
     pub(crate) assigned: AssignedConfig,
     pub(crate) mobility: Mobility,
-    /// Whether both ends know the dormancy extension.
-    pub(crate) dormancy: bool,
+    /// The version of the dormancy extension that both ends speak, or 0.
+    pub(crate) dormancy: u8,
+    /// At a gateway: where it stands in its lineage.
+    pub(crate) descent: Option<Descent>,
     /// The next ids of our requests and of the peer's.
     pub(crate) next_ids: (u32, u32),
 }
 
 impl IkeSa {
     pub(crate) fn new(shared: &mut Shared, now: Instant, birth: Birth) -> Self {
-        let Birth { session, link, channel, peer, client, assigned, mobility, dormancy, next_ids } = birth;
+        let Birth { session, link, channel, peer, client, assigned, mobility, dormancy, descent, next_ids } =
+            birth;
         let rekeying = Rekeying::new(&mut shared.entropy, now, &link.conn.ike_lifetime, client);
         let window = shared.config.window;
-        let core = Core::new(now, link, channel, session, peer, client, assigned, next_ids, window);
+        let core = Core::new(now, link, channel, session, peer, client, assigned, descent, next_ids, window);
         let mut sa = Self {
             stage: Stage::Live(Standing::Heard),
             tasks: Tasks::default(),
@@ -111,6 +116,12 @@ impl IkeSa {
     /// Whether exchanges run on it.
     pub(crate) fn is_live(&self) -> bool {
         matches!(self.stage, Stage::Live(_))
+    }
+
+    /// Who opened it, if the other end did.
+    pub(crate) fn caller(&self) -> Option<Caller> {
+        let core = &self.core;
+        (!core.client).then(|| Caller { connection: core.link.conn.name.clone(), peer: core.peer.clone() })
     }
 
     /// See [`Upkeep::schedule_authentication`].
@@ -138,18 +149,48 @@ impl IkeSa {
     pub(crate) fn close(&mut self, shared: &mut Shared, now: Instant, reason: CloseReason) {
         let until = now + CLOSE_FOR;
         self.stage = match self.stage {
-            Stage::Closing { .. } | Stage::Over { .. } => return,
+            Stage::Closing { .. } | Stage::Leaving(_) | Stage::Over { .. } => return,
             // Nothing may be sent before the client is there: it is over at once.
             Stage::Tentative(_) => return self.over(reason),
             Stage::Superseded { .. } | Stage::Heir => Stage::Superseded { until: Some(until) },
-            Stage::Live(_) => Stage::Closing { reason, until },
+            Stage::Live(_) => {
+                self.end_lineage(shared, None);
+                Stage::Closing { reason, until }
+            }
         };
         self.remove_children(shared);
         // A rival must not take over either; the peer may use it already.
         shared.actions.extend(self.rekeying.rival.take().and_then(|rival| rival.heir).map(Action::Delete));
         self.tasks.queue.clear();
-        self.tasks.add_first(DeleteIke, now);
+        self.tasks.add_first(DeleteIke(None), now);
         self.pump(shared, now);
+    }
+
+    /// Ends a session that was resumed with a ticket that does not count, and says so. Nothing else ends: an attacker can hold an honest
+    /// confirmation back until the device has resumed elsewhere.
+    pub(crate) fn refuse(&mut self, shared: &mut Shared, now: Instant, why: Refused) {
+        self.stage = Stage::Closing { reason: CloseReason::Unconfirmed, until: now + CLOSE_FOR };
+        self.remove_children(shared);
+        self.tasks.add_first(DeleteIke(Some(why)), now);
+        self.pump(shared, now);
+    }
+
+    /// Gateway: no ticket of this session counts any more. True if the store is told, and `sa` will hear of it.
+    pub(crate) fn end_lineage(&self, shared: &mut Shared, sa: Option<SaId>) -> bool {
+        let Some(descent) = self.core.descent.as_ref().filter(|descent| descent.recorded) else {
+            return false;
+        };
+        let (lineage, holder) = (descent.lineage, self.core.holder());
+        shared.event(Event::Store(Operation::End { sa, lineage, holder }));
+        true
+    }
+
+    /// The peer has deleted the SA, and that is on record, or the store has not answered in time: the peer is told, and the SA is over.
+    pub(crate) fn end_recorded(&mut self, shared: &mut Shared) {
+        let Stage::Leaving(leaving) = &mut self.stage else { return };
+        let (path, answer, reason) = (leaving.path, std::mem::take(&mut leaving.answer), leaving.reason);
+        self.core.link.send_by(shared, path, Class::Timely, &answer);
+        self.over(reason);
     }
 
     /// Closes an SA whose establishment failed: it has been reported as failed, and its end is reported to the peer alone.
@@ -178,7 +219,10 @@ impl IkeSa {
     }
 
     pub(crate) fn remove_child(&mut self, shared: &mut Shared, id: ChildId) {
-        if self.children.remove(id).is_some() {
+        if let Some(child) = self.children.remove(id) {
+            if let Some(caller) = self.caller().filter(|_| child.mode == ChildMode::Tunnel) {
+                shared.callers.disclaim(&caller, &child.ts_remote);
+            }
             shared.event(Event::Child(ChildSa::Remove { owner: Owner::Ike(self.core.id()), child: id }));
         }
     }
@@ -190,7 +234,7 @@ impl IkeSa {
     }
 
     /// The SA is over: tells the driver and gives back what it held. A superseded SA goes silently.
-    pub(crate) fn end(mut self: Box<Self>, shared: &mut Shared, reason: CloseReason, last_of_peer: bool) {
+    pub(crate) fn end(mut self: Box<Self>, shared: &mut Shared, reason: CloseReason) {
         self.remove_children(shared);
         self.core.requests.flights().for_each(|flight| flight.exchange.abandon(shared));
         shared.by_spi.remove(&self.core.link.local_spi());
@@ -201,22 +245,14 @@ impl IkeSa {
         if !self.stage.bears_name() {
             return;
         }
-        if last_of_peer {
-            self.release_lease(shared);
+        if !self.core.client {
+            shared.give_back(&self.core.assigned);
+        }
+        if let Some(lineage) = self.upkeep.lineage {
+            shared.lineages.insert(self.core.link.conn.name.clone(), lineage);
         }
         tracing::info!(sa = %self.core.link.id, %reason, "IKE SA closed");
         shared.event(Event::Closed { sa: self.core.link.id, reason });
-    }
-
-    fn release_lease(&mut self, shared: &mut Shared) {
-        let assigned = &self.core.assigned;
-        let lease = Lease { v4: assigned.v4, v6: assigned.v6 };
-        if self.core.client || lease == Lease::default() {
-            return;
-        }
-        if let Some(pool) = shared.config.pool.as_mut() {
-            pool.release(&self.core.peer, &lease);
-        }
     }
 
     /// Takes over what belongs to the session from the SA that this one replaces. Each part says what that is; its fields are named

@@ -8,7 +8,9 @@ use core::net::IpAddr;
 use dormouse_sansio::{Entropy, Instant, UnixTime};
 
 use crate::action::Action;
-use crate::config::{Connection, EndpointConfig};
+use crate::callers::Callers;
+use crate::config::{AssignedConfig, Connection, EndpointConfig};
+use crate::config_payload::Lease;
 use crate::cookie::CookieJar;
 use crate::event::Event;
 use crate::half_opens::HalfOpens;
@@ -17,6 +19,7 @@ use crate::load::LoadHistory;
 use crate::outbox::Queued;
 use crate::sleepers::Sleepers;
 use crate::stats::Stats;
+use crate::ticket::lineage::Name;
 use dormouse_keying::SaId;
 
 /// See the module's text.
@@ -30,11 +33,16 @@ pub(crate) struct Shared {
     pub(crate) events: VecDeque<Event>,
     pub(crate) actions: VecDeque<Action>,
     pub(crate) stats: Stats,
+    pub(crate) callers: Callers,
     /// SAs held for devices that sleep.
     pub(crate) sleepers: Sleepers,
     /// Sessions that callers have begun and not yet established.
     pub(crate) half_open: HalfOpens,
     pub(crate) load: LoadHistory,
+    /// Client: the lineage of each connection's last session that is over, to be named at the next full login.
+    pub(crate) lineages: BTreeMap<String, Name>,
+    /// Gateway: the store of lineages is known to be out of reach.
+    pub(crate) store_away: bool,
     /// The addresses at which this machine can be reached, as the driver last said.
     pub(crate) own_addresses: Vec<IpAddr>,
     pub(crate) next_name: u64,
@@ -45,6 +53,9 @@ impl Shared {
         let load = std::mem::take(&mut config.load);
         Self {
             load,
+            lineages: BTreeMap::new(),
+            store_away: false,
+            callers: Callers::default(),
             sleepers: Sleepers::default(),
             half_open: HalfOpens::default(),
             config,
@@ -61,8 +72,9 @@ impl Shared {
         }
     }
 
-    pub(crate) fn set_wall_clock(&mut self, at: Instant, unix: UnixTime) {
-        self.wall = Some((at, unix));
+    /// True if it was not known before.
+    pub(crate) fn set_wall_clock(&mut self, at: Instant, unix: UnixTime) -> bool {
+        self.wall.replace((at, unix)).is_none()
     }
 
     /// Wall-clock time at `now`; the epoch as long as it is not known (then every certificate and ticket is refused, and says so).
@@ -75,6 +87,14 @@ impl Shared {
         match conn.additional_addresses.as_slice() {
             [] => &self.own_addresses,
             configured => configured,
+        }
+    }
+
+    /// A session that was assigned these addresses is gone, or has not come about.
+    pub(crate) fn give_back(&mut self, assigned: &AssignedConfig) {
+        let lease = Lease { v4: assigned.v4, v6: assigned.v6 };
+        if let Some(pool) = self.config.pool.as_mut().filter(|_| lease != Lease::default()) {
+            pool.release(&lease);
         }
     }
 

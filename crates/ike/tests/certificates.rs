@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use common::{Pair, client_psk, fqdn, gateway_psk};
 use dormouse_crypto::cert::{Certificate, Identity, TrustStore, Usage};
-use dormouse_crypto::sign::SigningKey;
+use dormouse_crypto::sign::{Scheme, SignatureError, Signer, SigningKey};
 use dormouse_ike::config::{Connection, IdentityPattern, LocalAuth, RemoteAuth, Resumption};
-use dormouse_ike::{CloseReason, NegotiationError};
+use dormouse_ike::{CloseReason, Event, NegotiationError};
 use dormouse_sansio::Instant;
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair, SignatureAlgorithm};
 
@@ -56,6 +56,7 @@ fn trust(ca: &Authority) -> RemoteAuth {
         trust: Arc::new(TrustStore::new(vec![ca.certificate.clone()]).expect("a store")),
         usage: Usage::Ike,
         accept_rsa_sha1: false,
+        revocation: Default::default(),
     }
 }
 
@@ -259,4 +260,94 @@ fn a_renewed_certificate_is_used_at_once_beside_the_session_that_runs() {
         "it outlives the old certificate"
     );
     pair.assert_agree();
+}
+
+/// A token that holds a key.
+struct Token(SigningKey);
+
+impl Signer for Token {
+    fn sign(&self, scheme: Scheme, message: &[u8]) -> Option<Vec<u8>> {
+        self.0.sign_fixed(scheme, message).or_else(|_| self.0.sign(scheme, message)).ok()
+    }
+}
+
+/// Credentials with the key in a token.
+fn in_token(auth: &mut LocalAuth, algorithm: &'static SignatureAlgorithm, ca: &Authority, name: &str) {
+    let der = KeyPair::generate_for(algorithm).expect("a key");
+    let mut params = CertificateParams::new(vec![name.to_owned()]).expect("parameters");
+    validity(-1, 300)(&mut params);
+    let certificate = params.signed_by(&der, &ca.issuer).expect("a certificate");
+    let key = SigningKey::from_der(&der.serialize_der()).expect("a key");
+    let public = key.public_key().clone();
+    let key = SigningKey::elsewhere(public, Box::new(Token(key))).expect("they belong together");
+    *auth = LocalAuth::Cert { key: Arc::new(key), chain: vec![certificate.der().to_vec()] };
+}
+
+/// Whether there was something to sign; signs it, or says that it took too long.
+fn sign(pair: &mut Pair, client: bool, good: bool) -> bool {
+    let side = if client { &mut pair.client } else { &mut pair.gateway };
+    let order = side.take(|event| match event {
+        Event::Sign { sa, order } => Some((*sa, order.clone())),
+        _ => None,
+    });
+    let Some((sa, order)) = order else { return false };
+    let result = if good { order.sign() } else { Err(SignatureError::Late) };
+    side.endpoint.signed(pair.now, sa, result);
+    pair.flush();
+    pair.run_for(Duration::from_secs(1));
+    true
+}
+
+#[test]
+fn a_key_in_a_token_signs_while_the_exchange_waits() {
+    let ca = authority("CA");
+    for algorithm in [&rcgen::PKCS_ECDSA_P256_SHA256, &rcgen::PKCS_ECDSA_P384_SHA384, &rcgen::PKCS_RSA_SHA256]
+    {
+        let mut pair = pair_of(&ca, algorithm, |client, gateway| {
+            in_token(&mut client.local_auth, algorithm, &ca, "client.example.org");
+            in_token(&mut gateway.local_auth, algorithm, &ca, "gw.example.org");
+        });
+        pair.connect();
+        pair.run_for(Duration::from_secs(2));
+        assert!(pair.log.iter().all(|d| d.bytes[18] != 35), "no IKE_AUTH without a signature");
+        assert!(sign(&mut pair, true, true));
+        pair.run_for(Duration::from_secs(3));
+        assert!(pair.client.established().is_none(), "the gateway's token is slow too");
+        assert!(sign(&mut pair, false, true));
+        assert!(!sign(&mut pair, false, true), "repeated requests are signed for once");
+        assert!(pair.client.established().is_some(), "{algorithm:?}: {:?}", pair.client.failure());
+        pair.assert_agree();
+    }
+}
+
+#[test]
+fn a_token_that_does_not_sign_ends_the_exchange_with_that_reason() {
+    let ca = authority("CA");
+    let algorithm = &rcgen::PKCS_ECDSA_P256_SHA256;
+    for client in [true, false] {
+        for answers in [true, false] {
+            let mut pair = pair_of(&ca, algorithm, |device, gateway| {
+                let (auth, name) = if client {
+                    (&mut device.local_auth, "client.example.org")
+                } else {
+                    (&mut gateway.local_auth, "gw.example.org")
+                };
+                in_token(auth, algorithm, &ca, name);
+            });
+            pair.connect();
+            pair.run_for(Duration::from_secs(1));
+            if answers {
+                assert!(sign(&mut pair, client, false));
+            }
+            pair.run_for(Duration::from_secs(60));
+            let ours = pair.client.failure().expect("it fails");
+            if client {
+                assert!(matches!(ours, NegotiationError::CannotSign(_)), "{ours}");
+            } else if answers {
+                let why = pair.gateway.peer_failure().expect("the log knows").to_string();
+                assert!(why.contains("in time"), "{why}");
+            }
+            assert!(pair.client.endpoint.is_empty() && pair.gateway.endpoint.is_empty());
+        }
+    }
 }

@@ -115,5 +115,5 @@ fn anything_at_any_time() {
     let lived = seeds(300).filter(|&seed| run(seed)).count();
     let lived = u64::try_from(lived).expect("few");
     let runs = seeds(300).end - seeds(300).start;
-    assert!(lived * 100 >= runs * 97, "{lived} of {runs} lived");
+    assert!(lived * 100 >= runs * 98, "{lived} of {runs} lived");
 }

@@ -31,8 +31,8 @@ fn ike_client_ticket() {
 }
 
 #[test]
-fn ike_ticket_guard() {
-    replay("ike_ticket_guard", fuzz::ticket_guard);
+fn ike_lineages() {
+    replay("ike_lineages", fuzz::lineages);
 }
 
 #[test]

@@ -24,18 +24,6 @@ fn initial_contact_clears_what_a_crash_left() {
 }
 
 #[test]
-fn without_initial_contact_both_live() {
-    let mut client = client_psk();
-    client.initial_contact = false;
-    let mut pair = Pair::new(client, gateway_psk(), 2);
-    pair.up();
-    pair.connect();
-    pair.settle();
-    assert_eq!((pair.gateway.endpoint.len(), pair.gateway.children.len()), (2, 2));
-    pair.assert_agree();
-}
-
-#[test]
 fn reauthentication_makes_before_it_breaks() {
     let mut client = client_psk();
     client.reauthenticate = Some(Duration::from_secs(3_600));
@@ -81,7 +69,7 @@ fn transport_mode_between_the_outer_addresses() {
     for conn in [&mut client, &mut gateway] {
         conn.request.v4 = false;
         conn.request.dns = false;
-        conn.offer.addresses = false;
+        conn.policy.pool.clear();
         conn.children[0].mode = ChildMode::Transport;
         conn.children[0].ts_local = vec![SelectorSpec::Dynamic];
         conn.children[0].ts_remote = vec![SelectorSpec::Dynamic];

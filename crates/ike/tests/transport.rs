@@ -33,7 +33,7 @@ fn hosts() -> (Connection, Connection) {
     for conn in [&mut ends.0, &mut ends.1] {
         conn.request.v4 = false;
         conn.request.dns = false;
-        conn.offer.addresses = false;
+        conn.policy.pool.clear();
         conn.children[0].mode = ChildMode::Transport;
         conn.children[0].ts_local = vec![SelectorSpec::Dynamic];
         conn.children[0].ts_remote = vec![SelectorSpec::Dynamic];

@@ -193,16 +193,53 @@ pub(crate) fn begin() -> io::Result<OwnedFd> {
     io::stdin().as_fd().try_clone_to_owned()
 }
 
-/// Obeys orders until the daemon is gone. `obey` gets the reason, in words, for an order that is not understood.
+/// Why a helper is woken.
+pub(crate) enum Turn<O> {
+    /// An order has come; the reason, in words, if it is not understood.
+    Order(Result<O, String>),
+    /// The other descriptor is readable.
+    Beside,
+}
+
+/// Obeys orders until the daemon is gone.
 pub(crate) fn serve<O: DeserializeOwned, R: Serialize>(
     socket: &OwnedFd,
     mut obey: impl FnMut(Result<O, String>) -> R,
 ) {
+    serve_beside(socket, None, |turn| match turn {
+        Turn::Order(order) => Some(obey(order)),
+        Turn::Beside => None,
+    });
+}
+
+/// [`serve`], and reads another descriptor beside it: what `take` returns then is said unasked.
+pub(crate) fn serve_beside<O: DeserializeOwned, R: Serialize>(
+    socket: &OwnedFd,
+    beside: Option<BorrowedFd<'_>>,
+    mut take: impl FnMut(Turn<O>) -> Option<R>,
+) {
     let mut buffer = vec![0; MAX_MESSAGE];
-    // A daemon that was killed with answers unread resets the connection: that is an end like any other.
-    while let Ok(message) = receive(socket.as_fd(), &mut buffer, MsgFlags::empty()) {
-        let order = serde_json::from_slice(message).map_err(|e| format!("the order is not understood: {e}"));
-        if let Err(error) = transmit(socket.as_fd(), &obey(order), MsgFlags::empty()) {
+    loop {
+        let mut watched = vec![PollFd::new(socket.as_fd(), PollFlags::POLLIN)];
+        watched.extend(beside.map(|fd| PollFd::new(fd, PollFlags::POLLIN)));
+        match poll(&mut watched, PollTimeout::NONE) {
+            Ok(_) => {}
+            Err(Errno::EINTR) => continue,
+            Err(_) => return,
+        }
+        let ready = |i: usize| watched.get(i).and_then(PollFd::any).unwrap_or(false);
+        let answer = if ready(0) {
+            // A daemon that was killed with answers unread resets the connection: that is an end like any other.
+            let Ok(message) = receive(socket.as_fd(), &mut buffer, MsgFlags::empty()) else { return };
+            let order =
+                serde_json::from_slice(message).map_err(|e| format!("the order is not understood: {e}"));
+            take(Turn::Order(order))
+        } else {
+            take(Turn::Beside)
+        };
+        if let Some(answer) = answer
+            && let Err(error) = transmit(socket.as_fd(), &answer, MsgFlags::empty())
+        {
             tracing::debug!(%error, "an answer was not sent");
         }
     }

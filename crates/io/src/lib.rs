@@ -39,7 +39,7 @@
 //! Order of a start, so that nothing is left half done and privileges are held no longer than needed:
 //! [`signal::Signals`]; [`privileges::find_user`] and [`privileges::require`]; configuration and secrets;
 //! [`control::ControlServer`], TUN, UDP and raw sockets, each with [`netlink::set_mark`]; [`netlink::Ledger::remove_stale`];
-//! [`resolver::Guard`]; [`privileges::drop_to`]; [`state::StateDir`] and [`leases::LeaseStore`]; [`notify::ready`].
+//! [`resolver::Guard`]; [`privileges::drop_to`]; [`state::StateDir`] and [`store::Database`]; [`notify::ready`].
 
 /// A type is waited for by the descriptor of this field of it, or of a field's field.
 macro_rules! as_fd {
@@ -54,21 +54,23 @@ macro_rules! as_fd {
 use as_fd;
 
 pub mod batch;
+pub mod block;
 pub mod capture;
 mod checksum;
 pub mod clock;
 pub mod control;
 mod dbus;
 pub mod entropy;
+pub mod fetch;
 mod gro;
 mod gso;
 mod helper;
-pub mod leases;
 pub mod logind;
 pub mod meter;
 pub mod neighbours;
 pub mod netlink;
 pub mod notify;
+pub mod ownership;
 pub mod poller;
 pub mod privileges;
 pub mod probe;
@@ -78,7 +80,9 @@ pub mod rawesp;
 pub mod resolver;
 pub mod signal;
 pub mod state;
+pub mod store;
 pub mod timer;
+pub mod token;
 pub mod tun;
 pub mod udp;
 

@@ -137,6 +137,12 @@ pub struct Account {
 }
 
 impl Account {
+    /// The user's number.
+    #[must_use]
+    pub fn uid(&self) -> u32 {
+        self.uid.as_raw()
+    }
+
     /// Gives a directory, made if it is missing (0700), and the files in it to the user, before the drop: the state directory,
     /// which service managers hand out as root's. Links are not followed.
     ///
@@ -206,7 +212,7 @@ pub fn drop_to(account: &Account, keep: Keep) -> Result<Held, Error> {
         .map_err(|e| fail("set group (needs CAP_SETGID)")(e.into()))?;
     setresuid(account.uid, account.uid, account.uid)
         .map_err(|e| fail("set user (needs CAP_SETUID)")(e.into()))?;
-    restrict(kept).map_err(fail("set capabilities"))?;
+    restrict(kept, CapabilitySet::empty()).map_err(fail("set capabilities"))?;
     held().map_err(fail("read capabilities"))
 }
 
@@ -218,7 +224,7 @@ pub fn drop_to(account: &Account, keep: Keep) -> Result<Held, Error> {
 pub fn drop_capabilities() -> std::io::Result<()> {
     clear_bounding_set()?;
     let _ = clear_ambient_capability_set();
-    restrict(CapabilitySet::empty())
+    restrict(CapabilitySet::empty(), CapabilitySet::empty())
 }
 
 /// Stays root and keeps `CAP_NET_ADMIN` alone: for [`crate::radio::Guard`], which takes links down and up.
@@ -228,14 +234,33 @@ pub fn drop_capabilities() -> std::io::Result<()> {
 pub fn keep_net_admin() -> std::io::Result<()> {
     clear_bounding_set()?;
     let _ = clear_ambient_capability_set();
-    restrict(CapabilitySet::NET_ADMIN)
+    restrict(CapabilitySet::NET_ADMIN, CapabilitySet::empty())
 }
 
-fn restrict(kept: CapabilitySet) -> std::io::Result<()> {
-    set_capabilities(
-        None,
-        CapabilitySets { effective: kept, permitted: kept, inheritable: CapabilitySet::empty() },
-    )?;
+/// Gives up every capability of the calling thread, and of nothing else: for one that reads what strangers send.
+///
+/// # Errors
+/// The kernel's.
+pub(crate) fn renounce_in_thread() -> std::io::Result<()> {
+    let none = CapabilitySet::empty();
+    set_capabilities(None, CapabilitySets { effective: none, permitted: none, inheritable: none })?;
+    Ok(())
+}
+
+/// The same, and programs that this process runs have it too: for [`crate::block::Guard`], which runs `nft`.
+///
+/// # Errors
+/// The kernel's.
+pub fn keep_net_admin_in_programs() -> std::io::Result<()> {
+    // Root's programs get what is inheritable, the bounding set or not (capabilities(7)); but only what is in that set can become so.
+    set_capabilities(None, CapabilitySets { inheritable: CapabilitySet::NET_ADMIN, ..capabilities(None)? })?;
+    clear_bounding_set()?;
+    let _ = clear_ambient_capability_set();
+    restrict(CapabilitySet::NET_ADMIN, CapabilitySet::NET_ADMIN)
+}
+
+fn restrict(kept: CapabilitySet, inheritable: CapabilitySet) -> std::io::Result<()> {
+    set_capabilities(None, CapabilitySets { effective: kept, permitted: kept, inheritable })?;
     set_no_new_privs(true)?;
     Ok(())
 }

@@ -11,6 +11,7 @@ use std::ffi::OsStr;
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStderr, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
@@ -35,21 +36,44 @@ impl Outcome {
     }
 }
 
-/// Runs a program with `input` (less than a pipe holds, 64 KiB) on its standard input, and waits for its end. `None` after `limit`: then
-/// its whole process group is killed. What it leaves running when it ends by itself goes on.
+/// Where programs for the administrator are: not always on the `PATH`.
+pub(crate) const DIRECTORIES: [&str; 4] = ["/usr/sbin", "/sbin", "/usr/bin", "/bin"];
+
+/// The system's program `name`, if there is one.
+pub(crate) fn find(name: &str) -> Option<PathBuf> {
+    DIRECTORIES.iter().map(|d| Path::new(d).join(name)).find(|p| p.is_file())
+}
+
+/// [`run_into`] nothing: what the program says on its standard output is lost.
 ///
 /// # Errors
-/// If it cannot be started or waited for.
+/// As [`run_into`].
 pub(crate) fn run(
     program: impl AsRef<OsStr>,
     arguments: &[impl AsRef<OsStr>],
     input: &[u8],
     limit: Duration,
 ) -> io::Result<Option<Outcome>> {
+    run_into(program, arguments, input, Stdio::null(), limit)
+}
+
+/// Runs a program with `input` (less than a pipe holds, 64 KiB) on its standard input, and waits for its end. `None` after `limit`: then
+/// its whole process group is killed. What it leaves running when it ends by itself goes on. Its standard output goes to `output`, no pipe:
+/// none is read.
+///
+/// # Errors
+/// If it cannot be started or waited for.
+pub(crate) fn run_into(
+    program: impl AsRef<OsStr>,
+    arguments: &[impl AsRef<OsStr>],
+    input: &[u8],
+    output: Stdio,
+    limit: Duration,
+) -> io::Result<Option<Outcome>> {
     let mut child = Command::new(program)
         .args(arguments)
         .stdin(if input.is_empty() { Stdio::null() } else { Stdio::piped() })
-        .stdout(Stdio::null())
+        .stdout(output)
         .stderr(Stdio::piped())
         .process_group(0)
         .spawn()?;

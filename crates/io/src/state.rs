@@ -1,4 +1,4 @@
-//! Files that must survive a crash whole: tickets, ticket keys, the log of spent tickets.
+//! Files that must survive a crash whole: tickets, ticket keys, what was learned.
 //!
 //! A file is written beside its place, flushed, moved into place in one step, and the directory flushed: after a crash there
 //! is the old content or the new one, never a mixture. Everything here is for the owner's eyes only (0600, directory 0700).
@@ -171,6 +171,16 @@ impl StateDir {
         }
     }
 
+    /// The names that begin with `prefix`, of what is there.
+    ///
+    /// # Errors
+    /// If the directory cannot be read.
+    pub fn list(&self, prefix: &str) -> Result<Vec<String>, Error> {
+        let entries = std::fs::read_dir(&self.path).map_err(failed(&self.path, "list"))?.flatten();
+        let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
+        Ok(names.filter(|name| name.starts_with(prefix)).collect())
+    }
+
     /// Replaces the content of `name` in one step.
     ///
     /// # Errors
@@ -193,29 +203,6 @@ impl StateDir {
             Err(e) => Err(failed(&path, "remove")(e)),
         }
     }
-
-    /// Opens an append-only log of records.
-    ///
-    /// # Errors
-    /// As [`StateDir::read`], or if it cannot be made.
-    pub fn log(&self, name: &str) -> Result<(Log, Vec<u8>), Error> {
-        let content = self.read(name)?.unwrap_or_default();
-        let path = self.path(name);
-        let file = OpenOptions::new()
-            .append(true)
-            .create(true)
-            .mode(0o600)
-            .open(&path)
-            .map_err(failed(&path, "open for appending"))?;
-        let log = Log {
-            directory: self.clone(),
-            name: name.into(),
-            file,
-            length: content.len() as u64,
-            dirty: false,
-        };
-        Ok((log, content))
-    }
 }
 
 /// Connection names go into file names: characters that could lead out of the directory or hide the file are written as `%XX`.
@@ -230,71 +217,4 @@ fn file_name(name: &str) -> String {
         }
     }
     out
-}
-
-/// An append-only log, such as that of spent tickets: records are put one after the other, and are durable after
-/// [`Log::sync`]. A crash can cut the last record short; readers must cope.
-#[derive(Debug)]
-pub struct Log {
-    directory: StateDir,
-    name: String,
-    file: File,
-    length: u64,
-    dirty: bool,
-}
-
-impl Log {
-    /// Appends a record, or several in one buffer. After a failure nothing of them is in the log.
-    ///
-    /// # Errors
-    /// Naming the file.
-    pub fn append(&mut self, record: &[u8]) -> Result<(), Error> {
-        let path = self.directory.path(&self.name);
-        if let Err(e) = self.file.write_all(record) {
-            // A part of a record would shift all that follow.
-            self.file.set_len(self.length).map_err(failed(&path, "cut back"))?;
-            return Err(failed(&path, "append")(e));
-        }
-        self.length += record.len() as u64;
-        self.dirty = true;
-        Ok(())
-    }
-
-    /// Makes everything appended so far durable. Costs nothing if all of it is. After a failure the next call tries again.
-    ///
-    /// # Errors
-    /// Naming the file.
-    pub fn sync(&mut self) -> Result<(), Error> {
-        if self.dirty {
-            self.file.sync_data().map_err(failed(&self.directory.path(&self.name), "flush"))?;
-            self.dirty = false;
-        }
-        Ok(())
-    }
-
-    /// Bytes in it: when it has grown, [`Log::rewrite`] it with what still matters.
-    #[must_use]
-    pub const fn len(&self) -> u64 {
-        self.length
-    }
-
-    /// True if there is nothing in it.
-    #[must_use]
-    pub const fn is_empty(&self) -> bool {
-        self.length == 0
-    }
-
-    /// Replaces the whole content in one step.
-    ///
-    /// # Errors
-    /// As [`write_atomically`]; the old log goes on then.
-    pub fn rewrite(&mut self, content: &[u8]) -> Result<(), Error> {
-        self.directory.write(&self.name, content)?;
-        let path = self.directory.path(&self.name);
-        self.file =
-            OpenOptions::new().append(true).open(&path).map_err(failed(&path, "open for appending"))?;
-        self.length = content.len() as u64;
-        self.dirty = false;
-        Ok(())
-    }
 }

@@ -4,11 +4,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use dormouse_trace::report::chart::Chart;
+use dormouse_report::Chart;
 use serde::Serialize;
 
-use crate::advise::rules::Finding;
 use crate::bench::Request;
+use crate::judge::Claim;
 use crate::results::Results;
 
 /// What an experiment may use.
@@ -59,24 +59,6 @@ pub struct Experiment {
     pub root: bool,
     /// Runs it.
     pub run: fn(&Context) -> anyhow::Result<Report>,
-}
-
-/// Something that a paper claims, beside what came out here.
-#[derive(Clone, PartialEq, Debug, Serialize)]
-pub struct Claim {
-    /// Where in the paper.
-    pub place: String,
-    /// What is claimed, in our words.
-    pub claim: String,
-    /// The paper's figure.
-    pub paper: String,
-    /// Our figure.
-    pub ours: String,
-    /// Why they differ, or what they agree on.
-    pub why: String,
-    /// Whether ours goes the way of the claim; absent where that is no question of yes or no.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub finding: Option<Finding>,
 }
 
 /// A table of the paper beside ours.

@@ -6,6 +6,7 @@ pub mod bench;
 pub mod calibrate;
 pub mod demo;
 mod experiment;
+pub mod judge;
 mod measured;
 pub mod paper_000;
 pub mod paper_000_live;
@@ -14,7 +15,7 @@ pub mod paper_004;
 pub mod render;
 pub mod results;
 
-pub use experiment::{Claim, Context, Experiment, Figure, Report, Table};
+pub use experiment::{Context, Experiment, Figure, Report, Table};
 
 /// All experiments.
 pub const EXPERIMENTS: &[Experiment] =

@@ -1,12 +1,12 @@
 //! Measurements in the words of the experiments about security settings. Owns their wording; must never mix two files.
 
 use anyhow::{Context as _, Result};
+use dormouse_report::digits;
 
-use crate::advise::words::digits;
 use crate::experiment::Context;
+use crate::judge::stats::{Bootstrap, Mean};
 use crate::results::Results;
 use crate::results::format::{EnergySource, Metric, Sample};
-use crate::results::stats::{self, Bootstrap};
 
 /// The measurements that the experiment was given.
 pub(crate) fn results<'a>(context: &'a Context, experiment: &str) -> Result<&'a Results> {
@@ -46,12 +46,10 @@ pub(crate) fn obtained_on(results: &Results) -> Vec<String> {
 /// Mean and standard deviation over rounds, as the papers give them: `2.08 ± 0.01`.
 pub(crate) fn mean(sample: Option<&Sample>, metric: Metric, factor: f64) -> String {
     let values = sample.map(|s| s.values(metric)).unwrap_or_default();
-    match stats::mean_and_deviation(&values) {
-        Some((mean, deviation)) => {
-            format!("{} ± {}", digits(mean * factor), digits(deviation * factor))
-        }
-        None => "not measured".to_owned(),
-    }
+    Mean::of(&values).map_or_else(
+        || "not measured".to_owned(),
+        |m| format!("{} ± {}", digits(m.mean * factor), digits(m.deviation * factor)),
+    )
 }
 
 /// A change in percent from the ratio of two samples, with its interval: `-33 % [-35, -31]`.

@@ -5,16 +5,17 @@ use anyhow::Context as _;
 use dormouse_energy::account::Settings;
 use dormouse_energy::model::Resumption;
 use dormouse_energy::profile::Profile;
+use dormouse_report::{Chart, Mark};
 use dormouse_trace::analyse::{Analysis, Options, account, survey_all};
 use dormouse_trace::clients::{Client, Directory};
 use dormouse_trace::flow::Spread;
 use dormouse_trace::generate::{Population, Recipe, write};
 use dormouse_trace::input::Input;
-use dormouse_trace::report::chart::{Chart, Mark};
 use dormouse_trace::report::charts;
 use dormouse_trace::report::figures::{Figures, LOADS, Questions};
 
-use crate::experiment::{Claim, Context, Experiment, Figure, Report};
+use crate::experiment::{Context, Experiment, Figure, Report};
+use crate::judge::Claim;
 
 /// The experiment.
 pub const EXPERIMENT: Experiment = Experiment {
@@ -31,14 +32,6 @@ const LOAD: u32 = 20;
 const CLIENTS: u32 = 3_000;
 /// The protocol that the paper recommends.
 const PROTOCOL: Resumption = Resumption::MobikeThenTicket;
-/// Why ours differ wherever traffic decides.
-const fn other_traffic(synthetic: bool) -> &'static str {
-    if synthetic {
-        "a model's clients and not the paper's, whose recordings are not public"
-    } else {
-        "other clients at another time: the paper's recordings are not public"
-    }
-}
 
 type Results = Analysis<Figures>;
 
@@ -66,7 +59,12 @@ fn run(context: &Context) -> anyhow::Result<Report> {
         "The paper's figures are not in its text as data: what is given here as the paper's are the numbers that its text states.".to_owned(),
         "The paper counts only what the client sends as a wake; here every packet wakes, except in Figure 11.".to_owned(),
         "The average user's history is the one that ships with the program, not one made from this traffic.".to_owned(),
+        "The paper's recordings are not public: ours are other clients, each for as long as the recordings last, where the paper has sessions.".to_owned(),
+        "Today's background protocols are ARP, mDNS, SSDP, LLMNR, NetBIOS, NTP, IGMP and WS-Discovery.".to_owned(),
     ];
+    if synthetic {
+        notes.push("The synthetic background is made of just these protocols: how many clients lose nothing where the gateway answers them says nothing about real networks.".to_owned());
+    }
     if losses > 0 {
         notes.push(format!("{losses} stretches of the recordings could not be read: see dormouse trace"));
     }
@@ -75,7 +73,7 @@ fn run(context: &Context) -> anyhow::Result<Report> {
         title: EXPERIMENT.title.to_owned(),
         synthetic,
         traffic: traffic(&results),
-        claims: claims(&results, &questions, synthetic),
+        claims: claims(&results, &questions),
         tables: Vec::new(),
         figures: figures(&results, &questions),
         notes,
@@ -138,30 +136,20 @@ fn saved_by(results: &Results, policy: &str) -> Vec<f64> {
     idle.filter_map(|c| Some(100.0 * c.report.policy(policy)?.saved_fraction(c.report.idle_cost))).collect()
 }
 
-fn claims(results: &Results, questions: &Questions, synthetic: bool) -> Vec<Claim> {
-    let other = other_traffic(synthetic);
+fn claims(results: &Results, questions: &Questions) -> Vec<Claim> {
     let at = questions.costs().position(|(r, load, _)| r == PROTOCOL && load == LOAD).unwrap_or(0);
     let optimum = charts::optimum_of(results, at);
     let (paper, ours) = (saved_by(results, "paper"), saved_by(results, "dormouse"));
     let mean = |v: &[f64]| charts::mean(v.iter().copied()).unwrap_or(0.0);
     let of_maximum = |v: &[f64]| 100.0 * mean(v) / mean(&optimum).max(f64::MIN_POSITIVE);
-    let claim = |place: &str, claim: &str, paper: &str, ours: String, why: &str| Claim {
-        place: place.to_owned(),
-        claim: claim.to_owned(),
-        paper: paper.to_owned(),
-        ours,
-        why: why.to_owned(),
-        finding: None,
-    };
     let mut claims = vec![
-        claim(
+        Claim::new(
             "section 3.4",
             "Connections that gain at all, clairvoyant, 20 clients at the gateway",
             "78 %",
             format!("{:.1} %", share(&optimum, |v| v > 0.0)),
-            other,
         ),
-        claim(
+        Claim::new(
             "sections 3.5 and 6",
             "Connections that save 20 % or more of their idle energy with an online scheduler",
             "more than 50 %",
@@ -170,19 +158,17 @@ fn claims(results: &Results, questions: &Questions, synthetic: bool) -> Vec<Clai
                 share(&paper, |v| v >= 20.0),
                 share(&ours, |v| v >= 20.0)
             ),
-            other,
         ),
     ];
     claims.extend(best_thresholds(results).map(|(alpha, beta, best, theirs)| {
-        claim(
+        Claim::new(
             "section 3.5",
             "Best thresholds",
             "alpha 0.5, beta 0.8",
             format!("alpha {alpha}, beta {beta} (mean saving {best:.2} %; 0.5 and 0.8 give {theirs:.2} %)"),
-            "beta matters only for clients without a long idle period yet: the more history there is, the less",
         )
     }));
-    claims.push(claim(
+    claims.push(Claim::new(
         "section 3.5",
         "Distance of the online scheduler from the optimum",
         "within 3.5 points, over 90 % of the maximum",
@@ -193,7 +179,6 @@ fn claims(results: &Results, questions: &Questions, synthetic: bool) -> Vec<Clai
             mean(&optimum) - mean(&ours),
             of_maximum(&ours)
         ),
-        other,
     ));
     for (proxy, place, what, theirs) in [
         (0, "section 3.5, Fig. 11", "Clients without a lost packet, nobody answering for them", "60 %"),
@@ -206,27 +191,15 @@ fn claims(results: &Results, questions: &Questions, synthetic: bool) -> Vec<Clai
     ] {
         let free = |policy: usize| share(&charts::losses(results, policy, proxy), |lost| lost < 0.5);
         let ours = format!("{:.1} % with the paper's scheduler, {:.1} % with dormouse's", free(0), free(1));
-        claims.push(claim(
-            place,
-            what,
-            theirs,
-            ours,
-            "a client in a full day is sent more unasked packets than one in a short session",
-        ));
+        claims.push(Claim::new(place, what, theirs, ours));
     }
     claims.extend(penalties(results));
     let modern = share(&charts::losses(results, 1, 2), |lost| lost < 0.5);
-    let why = if synthetic {
-        "by construction: the synthetic background is made of just these protocols, so this says nothing about real networks"
-    } else {
-        "ARP, mDNS, SSDP, LLMNR, NetBIOS, NTP, IGMP and WS-Discovery are answered too"
-    };
-    claims.push(claim(
+    claims.push(Claim::new(
         "not in the paper",
         "The same with a gateway that knows today's background protocols",
         "–",
         format!("{modern:.1} % with dormouse's scheduler"),
-        why,
     ));
     let missed: Vec<f64> = results
         .clients
@@ -234,12 +207,11 @@ fn claims(results: &Results, questions: &Questions, synthetic: bool) -> Vec<Clai
         .filter_map(|c| c.report.policy("paper"))
         .map(|t| u32::try_from(t.missed_opportunities).map_or(f64::MAX, f64::from))
         .collect();
-    claims.push(claim(
+    claims.push(Claim::new(
         "section 3.5, Fig. 12",
         "Sessions with fewer than ten missed opportunities",
         "90 %",
         format!("{:.1} %", share(&missed, |m| m < 10.0)),
-        other,
     ));
     claims
 }
@@ -250,20 +222,15 @@ fn penalties(results: &Results) -> Vec<Claim> {
         let number = Resumption::ALL.iter().position(|r| *r == protocol).unwrap_or(0);
         share(&charts::scheduled_of(results, number, policy), |v| v < 0.0)
     };
-    let why = "a share of clients in a full day each; the average user's history is the one that ships, not the traffic's own";
-    let claim = |place: &str, what: &str, paper: &str, policy: usize| Claim {
-        place: place.to_owned(),
-        claim: what.to_owned(),
-        paper: paper.to_owned(),
-        ours: format!(
+    let claim = |place: &str, what: &str, paper: &str, policy: usize| {
+        let ours = format!(
             "{:.1} % with full IKEv2, {:.1} % with MOBIKE and tickets (dormouse's scheduler {:.1} % and {:.1} %)",
             loses(Resumption::Full, policy),
             loses(PROTOCOL, policy),
             loses(Resumption::Full, 2),
             loses(PROTOCOL, 2)
-        ),
-        why: why.to_owned(),
-        finding: None,
+        );
+        Claim::new(place, what, paper, ours)
     };
     vec![
         claim(

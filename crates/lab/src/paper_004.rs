@@ -9,10 +9,11 @@ use anyhow::Result;
 
 use crate::advise::rules::{self, ANY, Differ, Expect, Mode, Pick, Test};
 use crate::bench::{Part, Request};
-use crate::experiment::{Claim, Context, Experiment, Report, Table};
+use crate::experiment::{Context, Experiment, Report, Table};
+use crate::judge::Claim;
+use crate::judge::stats::{Bootstrap, Verdict};
 use crate::measured;
 use crate::results::format::{Metric, Results, What};
-use crate::results::stats::{Bootstrap, Verdict};
 
 /// The experiment.
 pub const EXPERIMENT: Experiment = Experiment {
@@ -85,12 +86,8 @@ fn claims(results: &Results, bootstrap: &Bootstrap) -> Vec<Claim> {
     rules::check(results, bootstrap)
         .into_iter()
         .map(|rule| Claim {
-            place: rule.place.to_owned(),
-            claim: rule.rule.to_owned(),
-            paper: rule.paper.to_owned(),
-            why: explain::why(results, bootstrap, rule.id, rule.finding),
-            ours: rule.ours,
-            finding: Some(rule.finding),
+            why: explain::why(results, bootstrap, rule.id),
+            ..Claim::new(rule.place, rule.rule, rule.paper, rule.ours).found(rule.finding)
         })
         .collect()
 }

@@ -6,12 +6,12 @@ mod common;
 use common::{campaign, sample};
 use dormouse_lab::advise::candidates::Standing;
 use dormouse_lab::advise::levels::{Judgement, Permission};
-use dormouse_lab::advise::rules::Finding;
-use dormouse_lab::advise::{AdviseError, Options, Purpose, advise, text};
+use dormouse_lab::advise::{AdviseError, Options, Purpose, advise, page};
+use dormouse_lab::judge::Finding;
+use dormouse_lab::judge::stats::Verdict;
 use dormouse_lab::results::format::{
     Direction, Encapsulation, EnergySource, Engine, Machine, Results, Sample, What,
 };
-use dormouse_lab::results::stats::Verdict;
 use proptest::prelude::*;
 
 fn options(purpose: Purpose) -> Options {
@@ -45,7 +45,7 @@ fn the_cheapest_allowed_suite_is_recommended_with_its_evidence() {
 fn between_two_machines_the_device_s_own_figures_decide() {
     let mut results = campaign();
     let one = advise(&results, options(Purpose::Bulk)).expect("advice");
-    assert!(one.far.is_none() && !text::render(&one).contains("over the link to"));
+    assert!(one.far.is_none() && !page::document(&one).text().contains("over the link to"));
     let far = Machine { cpu: "Another processor".into(), cores: 8, ..results.machine.clone() };
     results.far = Some(far);
     let mut inbound = Vec::new();
@@ -65,7 +65,7 @@ fn between_two_machines_the_device_s_own_figures_decide() {
     let two = advise(&read, options(Purpose::Bulk)).expect("advice");
     assert_eq!(two.recommended.suite, one.recommended.suite);
     assert_ne!(two.basis.direction, Direction::Both);
-    let words = text::render(&two);
+    let words = page::document(&two).text();
     assert!(words.contains("over the link to Another processor, 8 cores"), "{words}");
 }
 
@@ -119,7 +119,7 @@ fn a_tie_is_decided_by_the_standards_and_said_to_be_one() {
     assert!(
         advice.recommended.reasons.iter().any(|r| r.contains("a tie in throughput with chacha20poly1305"))
     );
-    assert!(text::render(&advice).contains("a tie"));
+    assert!(page::document(&advice).text().contains("a tie"));
 }
 
 #[test]

@@ -8,7 +8,7 @@ use dormouse_lab::advise::{Options, advise, page};
 fn html() -> String {
     let results = campaign();
     let advice = advise(&results, Options::default()).expect("advice");
-    page::render(&advice, &results).expect("a page")
+    page::page(&advice, &results).html().expect("a page")
 }
 
 #[test]
@@ -36,7 +36,7 @@ fn words_of_the_file_cannot_break_the_page() {
     let mut results = campaign();
     results.machine.cpu = "<script>alert(1)</script>".to_owned();
     let advice = advise(&results, Options::default()).expect("advice");
-    let page = page::render(&advice, &results).expect("a page");
+    let page = page::page(&advice, &results).html().expect("a page");
     assert!(!page.contains("<script") && page.contains("&lt;script&gt;"));
     assert!(page.contains("mask &lt;here&gt;"));
 }

@@ -4,9 +4,9 @@
 mod common;
 
 use common::{campaign, sample};
-use dormouse_lab::advise::rules::Finding;
+use dormouse_lab::judge::{Claim, Finding};
 use dormouse_lab::results::format::{Encapsulation, Engine, Machine, Results, Round, Sample, Unit, What};
-use dormouse_lab::{Claim, Context, Report, find, paper_001, paper_004, render};
+use dormouse_lab::{Context, Report, find, paper_001, paper_004, render};
 
 /// A stream as paper 001 had it: UDP at a rate, with or without protection.
 fn stream(suite: &str, pdu: u32, offered: Option<f64>, received: f64, joules: f64) -> Sample {
@@ -128,9 +128,9 @@ fn paper_001_has_every_figure_and_the_papers_own_numbers() {
     }
     let table = &report.tables[0];
     assert_eq!(table.rows[2][1..4], ["3.11 ± 0.07", "2.08 ± 0.01", "-33 %"].map(str::to_owned));
-    let text = render::text(&report);
-    assert!(text.contains("so     confirmed") && text.contains("3.11 ± 0.07"), "{text}");
-    let page = render::page(&report).expect("a page");
+    let text = render::document(&report).text();
+    assert!(text.contains("finding  confirmed") && text.contains("3.11 ± 0.07"), "{text}");
+    let page = render::document(&report).html().expect("a page");
     assert!(page.contains("<td>confirmed</td>") && !page.contains("NaN") && !page.contains("<script"));
     assert_eq!(render::json(&report)["tables"][0]["place"], "Fig. 4");
 }
@@ -197,7 +197,7 @@ fn paper_004_has_every_rule_table_and_figure() {
     };
     assert!(of("AES in software, time", "180 B").starts_with("CTR"), "{best:?}");
     assert!(of("AES instructions, CPU", "1,000 to 1,500 B").starts_with("GCM"), "{best:?}");
-    let page = render::page(&report).expect("a page");
+    let page = render::document(&report).html().expect("a page");
     assert!(!page.contains("NaN") && page.matches("<svg").count() == report.figures.len());
 }
 

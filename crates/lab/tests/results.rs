@@ -110,7 +110,7 @@ fn what_is_wrong_is_named_with_its_place() {
         ),
         ("/samples/0/rounds/1/far_cpu_system", json!(1e16), "at samples[0].rounds[1].far_cpu_system"),
         ("/far/cores", json!("many"), "at far.cores: invalid type"),
-        ("/rounds", json!(10_001), "at rounds: 10001 rounds, expected at most 10000"),
+        ("/rounds", json!(10_001), "at rounds: 10001 is not between 0 and 10000"),
         ("/samples/0/file_bytes", json!(0), "at samples[0].file_bytes: 0 is not between 1 and 100000000000"),
         ("/samples/0/file_bytes", json!(u64::MAX), "at samples[0].file_bytes: 18446744073709551615 is not"),
     ];
@@ -118,7 +118,7 @@ fn what_is_wrong_is_named_with_its_place() {
     cases.push(("/machine/cpu", json!(long), "at machine.cpu: 5000 bytes of text"));
     cases.push(("/far/kernel", json!(long), "at far.kernel: 5000 bytes of text"));
     cases.push(("/machine/hypervisor", json!(long), "at machine.hypervisor: 5000 bytes of text"));
-    cases.push(("/machine/flags", json!(["aes", long]), "at machine.flags: 5000 bytes of text"));
+    cases.push(("/machine/flags", json!(["aes", long]), "at machine.flags[1]: 5000 bytes of text"));
     cases.push(("/command", json!(["dormouse", long]), "at command[1]: 5000 bytes of text"));
     let mut base = json_of(&results());
     base["samples"][0]["rounds"][1]["loss"] = json!(0.0);

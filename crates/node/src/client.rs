@@ -2,12 +2,13 @@
 //! never decide what the ladder decides.
 
 use crate::config::Resolved;
-use crate::event::{FailureKind, Offer};
+use crate::event::{Event, FailureKind, Offer, Order, Store};
 use crate::hold::HoldQueue;
 use crate::ladder::{Failure, Ladder, State, Wake};
 use dormouse_esp::Selectors;
 use dormouse_ike::NegotiationError;
 use dormouse_ike::config_payload::AssignedConfig;
+use dormouse_ike::limits::UNHEARD_MOST;
 use dormouse_ike::ticket::ClientTicket;
 use dormouse_keying::{ChildId, SaId};
 use dormouse_sansio::UnixTime;
@@ -80,9 +81,43 @@ impl Client {
     }
 
     pub(crate) fn set_ticket(&mut self, ticket: Option<ClientTicket>) {
-        self.ladder.set_ticket(ticket.is_some());
         self.ticket = ticket;
+        self.trust_ticket();
         self.spent = false;
+    }
+
+    /// The gateway has said, under keys that only it can have, that the ticket does not count: what is left of it is the name of its
+    /// lineage, to be written down.
+    pub(crate) fn refuse_ticket(&mut self) -> Option<Event> {
+        self.ladder.set_ticket(false);
+        self.ticket.as_mut()?.refused();
+        self.stored_ticket()
+    }
+
+    /// The session was resumed at once, and the gateway has not been heard on it: it may be asking its store.
+    pub(crate) fn awaits_verdict(&self) -> bool {
+        self.ticket.as_ref().is_some_and(|ticket| ticket.unheard > 0)
+    }
+
+    /// The gateway was heard: it counts the ticket that we have. It is written down if what is on disk would not be used again.
+    pub(crate) fn heard(&mut self) -> Option<Event> {
+        let ticket = self.ticket.as_mut()?;
+        let before = std::mem::take(&mut ticket.unheard);
+        if before > 0 {
+            self.trust_ticket();
+        }
+        self.stored_ticket().filter(|_| before >= UNHEARD_MOST)
+    }
+
+    fn stored_ticket(&self) -> Option<Event> {
+        let bytes = Some(self.ticket.as_ref()?.encode());
+        let ticket = Store::Ticket { connection: self.config.name.clone(), bytes };
+        Some(Event::Order(Order::Store(ticket)))
+    }
+
+    /// Before another climb: a refusal in clear may have been forged, and the ticket is tried again.
+    pub(crate) fn trust_ticket(&mut self) {
+        self.ladder.set_ticket(self.ticket.as_ref().is_some_and(ClientTicket::is_usable));
     }
 
     /// The ticket has been used, or its SA was deleted.
@@ -131,11 +166,16 @@ pub(crate) fn failure_of(error: &NegotiationError) -> (Failure, FailureKind) {
     use NegotiationError as E;
     match error {
         E::Timeout { .. } => (Failure::Timeout, FailureKind::Timeout),
-        E::TicketRefused | E::TicketExpired => (Failure::TicketRefused, FailureKind::Other),
-        E::UnknownSpi => (Failure::Lost, FailureKind::Other),
-        E::RefusedByPeer { .. } | E::Authentication(_) | E::WrongIdentity { .. } | E::NoConnection { .. } => {
-            (Failure::Refused, FailureKind::Authentication)
+        E::TicketRefused | E::TicketExpired | E::TicketOutdated | E::TicketSuperseded => {
+            (Failure::TicketRefused, FailureKind::Other)
         }
+        E::UnknownSpi => (Failure::Lost, FailureKind::Other),
+        E::RefusedByPeer { .. }
+        | E::Authentication(_)
+        | E::CannotSign(_)
+        | E::NotAdmitted(_)
+        | E::WrongIdentity { .. }
+        | E::NoConnection { .. } => (Failure::Refused, FailureKind::Authentication),
         E::NoProposalChosen { .. }
         | E::ProposalsRefused { .. }
         | E::WrongProposal { .. }

@@ -5,8 +5,9 @@ use crate::client::Client;
 use crate::event::Event;
 use crate::ladder::State as Ladder;
 use crate::node::{Discard, Inbound, Node, Route};
+use crate::sessions::Session;
 use dormouse_esp::{Accepted, Life, State, Tunnel};
-use dormouse_keying::{ChildId, Owner};
+use dormouse_keying::{ChildId, Owner, SaId};
 use dormouse_sansio::{Carrier, Instant, Path};
 use dormouse_standin::DeviceId;
 use dormouse_wire::esp::{NatT, classify_natt};
@@ -118,12 +119,13 @@ impl Node {
             };
             *train = Train { settled: None, device: self.sessions.get(owner).and_then(|s| s.device) };
             if !matches!(state, State::Draining { .. }) {
-                if self.sessions.get(owner).is_some_and(|s| s.tentative) && !self.confirm(now, owner, path) {
-                    // Another client came first with the same ticket.
-                    return Ok(Inbound::Consumed);
+                if self.sessions.get(owner).is_some_and(|s| s.tentative) {
+                    // The client is there; its packets wait until its ticket is known to count.
+                    self.confirm(now, owner, path);
+                } else {
+                    self.received(now, owner, id, path, opened.seq);
+                    train.settled = self.is_settled(owner, id, &path).then_some(id);
                 }
-                self.received(now, owner, id, path, opened.seq);
-                train.settled = self.is_settled(owner, id, &path).then_some(id);
             }
         }
         if opened.is_dummy() {
@@ -170,6 +172,8 @@ impl Node {
             let before = client.ladder.state();
             client.ladder.inbound(now);
             client.resend.clear();
+            let stored = client.heard();
+            self.events.extend(stored);
             if before != Ladder::Up {
                 self.announce_success(now);
             }
@@ -226,6 +230,28 @@ impl Node {
         if self.connections.clients().any(wanted) { Route::Hold } else { Route::None }
     }
 
+    /// Gateway: whether a packet that came through this tunnel is for another client, and the configuration keeps one of the two from all
+    /// others.
+    pub fn isolates(&mut self, id: ChildId, flow: &Flow) -> bool {
+        if !self.isolating {
+            return false;
+        }
+        let Some(from) = self.sad.get(id).map(|tunnel| tunnel.owner) else { return false };
+        let ours = |s: &&Session| self.connections.client(s.connection).is_none();
+        let Some(session) = self.sessions.get(from).filter(ours) else { return false };
+        let to = self.sad.route(flow).and_then(|child| self.sad.get(child)).map(|tunnel| tunnel.owner);
+        match to.filter(|to| *to != from).and_then(|to| self.sessions.get(to)).filter(ours) {
+            Some(to) => !to.is_of_peer(session) && (session.isolate || to.isolate),
+            None => {
+                let devices = self.devices.as_ref();
+                let asleep = devices.and_then(|d| Some((d, d.sleeping_at(flow)?)));
+                asleep.is_some_and(|(d, to)| {
+                    d.of(session) != Some(to) && (session.isolate || d.is_isolated(to))
+                })
+            }
+        }
+    }
+
     /// True if the tunnel belongs to a client connection of ours: its traffic is the device's own.
     #[must_use]
     pub fn is_clients(&self, id: ChildId) -> bool {
@@ -272,6 +298,14 @@ impl Node {
             client.ladder.doubt(now, false);
         }
         self.climb(now);
+    }
+
+    /// The session of this tunnel, if it was resumed at once and its ticket is not known to count: what comes through it must wait for
+    /// [`Event::Judged`].
+    #[must_use]
+    pub fn unconfirmed(&self, id: ChildId) -> Option<SaId> {
+        let owner = self.sad.get(id)?.owner;
+        self.sessions.get(owner).filter(|s| s.tentative).and(owner.ike())
     }
 
     /// Lends a tunnel for sealing.

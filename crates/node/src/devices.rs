@@ -8,9 +8,9 @@
 use crate::connections::ConnectionId;
 use crate::event::{Event, Order};
 use crate::node::Node;
-use crate::sessions::{Session, Sessions};
+use crate::sessions::{Session, Sessions, Who};
 use dormouse_ike::SleepFlags;
-use dormouse_keying::Owner;
+use dormouse_keying::{ChildId, Owner};
 use dormouse_sansio::{Deadline, Instant};
 use dormouse_standin::{Asleep, Counters, DeviceId, Limits, Service, StandIn, Verdict};
 use dormouse_wire::ip::Flow;
@@ -28,11 +28,37 @@ pub(crate) struct Devices {
     stand_in: StandIn,
     /// Nothing is kept for longer.
     longest: Duration,
-    /// By connection and peer.
-    ids: BTreeMap<(ConnectionId, String), DeviceId>,
+    ids: BTreeMap<(ConnectionId, Who), Known>,
+    /// The leases that are kept from others while a device sleeps that is stood in for.
+    pins: BTreeMap<DeviceId, Vec<IpAddr>>,
+    /// Leases to be pinned (`true`) for a device, or no longer.
+    lease_orders: VecDeque<(DeviceId, bool)>,
     /// Devices that sleep without an SA, with the routes that were left to them.
     absent: BTreeMap<DeviceId, Vec<IpNet>>,
     next: u64,
+}
+
+/// What is known of a device besides what the stand-in knows.
+#[derive(Debug)]
+struct Known {
+    id: DeviceId,
+    /// Who, as displayed.
+    peer: String,
+    /// Where it is reached.
+    addresses: Vec<IpAddr>,
+    /// SHA-256 of the certificate that admitted it.
+    fingerprint: Option<[u8; 32]>,
+    /// Other clients do not reach it.
+    isolate: bool,
+}
+
+/// A packet that was kept for a device.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Kept {
+    /// Whose it is: it goes through no session of another.
+    pub device: DeviceId,
+    /// The whole packet.
+    pub packet: Box<[u8]>,
 }
 
 /// What a change of a device has to do with: it may take routes back, and hand out what was kept.
@@ -64,24 +90,32 @@ pub struct AbsentInfo {
 }
 
 impl Devices {
-    fn key(session: &Session) -> (ConnectionId, String) {
-        (session.connection, session.peer.clone())
+    fn key(session: &Session) -> (ConnectionId, Who) {
+        (session.connection, session.who.clone())
     }
 
     /// The device of a session's peer.
-    fn of(&self, session: &Session) -> Option<DeviceId> {
-        self.ids.get(&Self::key(session)).copied()
+    pub(crate) fn of(&self, session: &Session) -> Option<DeviceId> {
+        self.ids.get(&Self::key(session)).map(|known| known.id)
+    }
+
+    fn known(&self, id: DeviceId) -> Option<&Known> {
+        self.ids.values().find(|known| known.id == id)
     }
 
     /// A session of its peer can be used: the device from now on; `None` if it is not served.
     fn enrol(&mut self, now: Instant, session: &Session) -> Option<DeviceId> {
         let key = Self::key(session);
-        let id = *self.ids.entry(key.clone()).or_insert_with(|| {
-            self.next += 1;
-            DeviceId(self.next)
-        });
         let host = |net: &&IpNet| net.prefix_len() == net.max_prefix_len();
         let addresses: Vec<IpAddr> = session.routes.iter().filter(host).map(IpNet::addr).collect();
+        let (peer, isolate) = (session.peer.clone(), session.isolate);
+        let known = self.ids.entry(key.clone()).or_insert_with(|| {
+            self.next += 1;
+            Known { id: DeviceId(self.next), peer, addresses: Vec::new(), fingerprint: None, isolate }
+        });
+        (known.addresses, known.isolate) = (addresses.clone(), isolate);
+        known.fingerprint = session.fingerprint.or(known.fingerprint);
+        let id = known.id;
         if self.stand_in.enrol(now, id, &addresses) {
             return Some(id);
         }
@@ -95,7 +129,8 @@ impl Devices {
 
     fn forget(&mut self, id: DeviceId) {
         self.stand_in.forget(id);
-        self.ids.retain(|_, known| *known != id);
+        self.ids.retain(|_, known| known.id != id);
+        self.lease_orders.push_back((id, false));
     }
 
     // ---- sessions -------------------------------------------------------------------------------------------------
@@ -134,7 +169,9 @@ impl Devices {
         let wanted = expect.map_or(self.longest, |e| e.saturating_add(e / 10).saturating_add(GRACE));
         // While its session is held it may come back at any moment, however long it expected to sleep.
         let until = hold.max(now + wanted).min(now + self.longest);
-        self.stand_in.sleeps(now, id, service, until);
+        if self.stand_in.sleeps(now, id, service, until) {
+            self.lease_orders.push_back((id, true));
+        }
     }
 
     /// The device of a session is awake.
@@ -147,7 +184,9 @@ impl Devices {
     fn awake(&mut self, now: Instant, id: DeviceId, around: &mut Around<'_>) {
         let kept = self.absent.remove(&id);
         let packets = self.stand_in.wakes(now, id);
+        let packets: Vec<Kept> = packets.into_iter().map(|packet| Kept { device: id, packet }).collect();
         self.give_routes_up(kept.unwrap_or_default(), around);
+        self.lease_orders.push_back((id, false));
         if !packets.is_empty() {
             around.events.push_back(Event::Deliver { packets });
         }
@@ -167,12 +206,26 @@ impl Devices {
         true
     }
 
-    /// Nothing more is done for the device of a peer: its sessions end, and what waits for it is dropped.
-    pub(crate) fn dismiss(&mut self, connection: ConnectionId, peer: &str, around: &mut Around<'_>) {
-        let Some(id) = self.ids.get(&(connection, peer.to_owned())).copied() else { return };
-        let routes = self.absent.remove(&id);
-        self.forget(id);
-        self.give_routes_up(routes.unwrap_or_default(), around);
+    /// Nothing more is done for the devices of some peers: their sessions end, and what waits for them is dropped. `meant` is asked
+    /// with the connection, the identity as it is displayed, and the fingerprint of the certificate that admitted it.
+    pub(crate) fn dismiss(
+        &mut self,
+        meant: impl Fn(ConnectionId, &str, Option<&[u8; 32]>) -> bool,
+        around: &mut Around<'_>,
+    ) {
+        let all = self.ids.iter();
+        let meant = all.filter(|((c, _), known)| meant(*c, &known.peer, known.fingerprint.as_ref()));
+        let ids: Vec<DeviceId> = meant.map(|(_, known)| known.id).collect();
+        for id in ids {
+            let routes = self.absent.remove(&id);
+            self.forget(id);
+            self.give_routes_up(routes.unwrap_or_default(), around);
+        }
+    }
+
+    /// Whether the device is one that other clients do not reach.
+    pub(crate) fn is_isolated(&self, id: DeviceId) -> bool {
+        self.known(id).is_some_and(|known| known.isolate)
     }
 
     /// Routes of a device that was away: those that no session has now are taken back.
@@ -197,6 +250,8 @@ impl Devices {
             return;
         }
         self.stand_in.handle_timeout(now);
+        let up = self.pins.keys().filter(|id| self.stand_in.asleep(**id).is_none());
+        self.lease_orders.extend(up.map(|id| (*id, false)));
         let overslept: Vec<DeviceId> =
             self.absent.keys().filter(|id| self.stand_in.asleep(**id).is_none()).copied().collect();
         let mut routes = Vec::new();
@@ -242,8 +297,9 @@ impl Node {
     /// session; what devices are promised is [`dormouse_ike::config::HoldPolicy::services`].
     pub fn stand_in_for_sleepers(&mut self, limits: Limits, longest: Duration) {
         let stand_in = StandIn::new(limits);
-        let (ids, absent) = (BTreeMap::new(), BTreeMap::new());
-        self.devices = Some(Devices { stand_in, longest, ids, absent, next: 0 });
+        let (ids, absent, pins) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+        let lease_orders = VecDeque::new();
+        self.devices = Some(Devices { stand_in, longest, ids, pins, lease_orders, absent, next: 0 });
     }
 
     /// Lets the devices act on sessions and events, if they are served at all.
@@ -251,6 +307,27 @@ impl Node {
         if let Some(devices) = &mut self.devices {
             f(devices, &mut Around { sessions: &mut self.sessions, events: &mut self.events });
         }
+        self.pin_leases();
+    }
+
+    /// Keeps the leases of devices that sleep from others, as long as something may be kept for them.
+    pub(crate) fn pin_leases(&mut self) {
+        let (Some(devices), Some(pool)) = (&mut self.devices, self.ike.pool()) else { return };
+        while let Some((id, pin)) = devices.lease_orders.pop_front() {
+            if !pin {
+                devices.pins.remove(&id).into_iter().flatten().for_each(|address| pool.unpin(address));
+            } else if !devices.pins.contains_key(&id) {
+                let addresses = devices.known(id).map(|known| known.addresses.clone()).unwrap_or_default();
+                let pinned = addresses.into_iter().filter(|address| pool.pin(*address)).collect();
+                devices.pins.insert(id, pinned);
+            }
+        }
+    }
+
+    /// Whether a tunnel is one of this device's own.
+    pub(crate) fn belongs_to(&self, child: ChildId, device: DeviceId) -> bool {
+        let session = self.sad.get(child).and_then(|tunnel| self.sessions.get(tunnel.owner));
+        session.zip(self.devices.as_ref()).is_some_and(|(s, devices)| devices.of(s) == Some(device))
     }
 
     /// A packet for a device that sleeps ([`crate::Route::StandIn`]). What is appended to `out` goes back to the network it came
@@ -275,12 +352,12 @@ impl Node {
     #[must_use]
     pub fn absent_devices(&self) -> Vec<AbsentInfo> {
         let Some(devices) = &self.devices else { return Vec::new() };
-        let info = |((connection, peer), id): (&(ConnectionId, String), &DeviceId)| {
+        let info = |((connection, _), known): (&(ConnectionId, Who), &Known)| {
             Some(AbsentInfo {
                 connection: self.connections.name(*connection).to_owned(),
-                peer: peer.clone(),
-                routes: devices.absent.get(id)?.clone(),
-                stand_in: devices.info(*id)?,
+                peer: known.peer.clone(),
+                routes: devices.absent.get(&known.id)?.clone(),
+                stand_in: devices.info(known.id)?,
             })
         };
         devices.ids.iter().filter_map(info).collect()

@@ -1,10 +1,14 @@
 //! What a node tells its driver. Owns the names; an event is a fact that the driver applies to the machine.
 
+use crate::devices::Kept;
 use crate::ladder::Rung;
 use crate::pool;
 use dormouse_crypto::Secret;
+use dormouse_ike::auth::SignOrder;
 use dormouse_ike::config_payload::AssignedConfig;
+use dormouse_ike::ticket::lineage::Operation;
 use dormouse_ike::{LoadReport, SleepVerdict};
+use dormouse_keying::SaId;
 use ipnet::IpNet;
 use std::net::IpAddr;
 
@@ -43,8 +47,16 @@ pub enum Event {
     /// Gateway: a device is back, and this is what was kept for it: seal and send it, in this order and in one burst, after what
     /// [`crate::Node::poll_transmit`] gives (it may be what brings the session back).
     Deliver {
-        /// Whole packets.
-        packets: Vec<Box<[u8]>>,
+        /// What was kept.
+        packets: Vec<Kept>,
+    },
+    /// Gateway: whether the client of a session that was resumed at once has it now. Its packets have waited
+    /// ([`crate::Node::unconfirmed`]): they are delivered, or dropped.
+    Judged {
+        /// The session.
+        sa: SaId,
+        /// It has.
+        granted: bool,
     },
     /// The state of a connection or session changed: for the log, for `watch` and for `wait`.
     Changed(Change),
@@ -55,6 +67,9 @@ pub enum Event {
 pub enum Order {
     /// Write this down. It must be durable before the next [`crate::host::Output::Datagram`] leaves.
     Store(Store),
+    /// Gateway: do this to the store of lineages, after what was ordered before, and tell [`crate::host::Host::stored`] what became of
+    /// it if an SA waits for that. Nothing else waits.
+    Lineage(Operation),
     /// Client: the tunnel carries these addresses, routes and name servers from now on. Comes again only if something changed.
     Configure {
         /// The connection.
@@ -99,6 +114,23 @@ pub enum Order {
         /// The network may be another one.
         fresh: bool,
     },
+    /// Have this signed beside the loop ([`SignOrder::sign`]), and hand the result to [`crate::Node::signed`].
+    Sign {
+        /// What it is for.
+        sa: SaId,
+        /// What to sign.
+        order: Box<SignOrder>,
+    },
+    /// Fetch this by HTTP, with bounds on size and time, and hand what came to [`crate::Node::fetched`]: with a body by POST, as
+    /// `application/ocsp-request`.
+    Fetch {
+        /// Names it there.
+        id: u64,
+        /// `http://...`
+        url: String,
+        /// The body.
+        body: Option<Vec<u8>>,
+    },
     /// Switch the radio, or look at it.
     Radio(Radio),
     /// Read the energy meter and report it by [`crate::host::Host::metered`].
@@ -115,11 +147,6 @@ pub enum Store {
         /// The ticket with its secrets, encoded.
         bytes: Option<Secret>,
     },
-    /// Gateway: a ticket was used up. Append the record to the log of spent tickets.
-    SpentTicket {
-        /// The record.
-        record: Vec<u8>,
-    },
     /// Gateway: the ticket keys were rotated.
     TicketKeys {
         /// All keys that still open tickets, encoded.
@@ -127,6 +154,13 @@ pub enum Store {
     },
     /// Gateway: an inner address was leased or given up.
     Lease(pool::Change),
+    /// Who is revoked, by a source of this name, for [`crate::Node::restore_revocations`].
+    Revocations {
+        /// The name: the next one of this name replaces it.
+        name: String,
+        /// The content.
+        content: Vec<u8>,
+    },
     /// Gateway: what was learned about load and latency.
     LoadHistory(Vec<u8>),
     /// Device: what the sleeper has learned.

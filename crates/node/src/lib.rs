@@ -28,7 +28,7 @@ mod snapshot;
 mod tunnels;
 
 pub use data::Train;
-pub use devices::{AbsentInfo, StandInInfo};
+pub use devices::{AbsentInfo, Kept, StandInInfo};
 pub use dormouse_ike::{LoadReport, SleepFlags, SleepVerdict};
 pub use dormouse_standin::{DeviceId, Limits, Verdict};
 pub use event::{Change, Event, FailureKind, Offer};

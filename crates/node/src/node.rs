@@ -18,13 +18,14 @@ use crate::config::Resolved;
 use crate::config::file::Role;
 use crate::connections::{Connection, ConnectionId, Connections};
 use crate::devices::Devices;
-use crate::event::{Change, Event, FailureKind, Offer, Order, Store};
-use crate::ladder::{Action, Failure, Rung, State};
-use crate::sessions::{Session, Sessions};
+use crate::event::{Change, Event, Order, Store};
+use crate::ladder::{Action, Failure, State};
+use crate::sessions::{Session, Sessions, Who};
 use dormouse_esp::{Sad, Spis};
 use dormouse_ike::Endpoint;
 use dormouse_ike::config::EndpointConfig;
 use dormouse_ike::ticket::ClientTicket;
+use dormouse_ike::ticket::lineage::Outcome;
 use dormouse_keying::{self as keying, ChildId, KeyManager, Owner, SaId};
 use dormouse_sansio::{Deadline, Entropy, Instant, Path, Transmit, UnixTime};
 use dormouse_standin::DeviceId;
@@ -109,6 +110,8 @@ pub struct Node {
     pub(crate) path_mtu: u16,
     /// The radio sleeps.
     pub(crate) asleep: bool,
+    /// Gateway: some connection keeps some of its clients apart.
+    pub(crate) isolating: bool,
 }
 
 impl std::fmt::Debug for Node {
@@ -132,6 +135,11 @@ impl Node {
     ) -> Self {
         let sad = Sad::new();
         endpoint.spis = Box::new(sad.spis());
+        let apart = |c: &Resolved| {
+            let rules = c.ike.peers.iter().map(|rule| &rule.connection.policy);
+            rules.chain([&c.ike.policy]).any(|policy| policy.isolate)
+        };
+        let isolating = connections.iter().any(apart);
         let mut known = Connections::default();
         for connection in connections {
             let name = connection.name.clone();
@@ -156,6 +164,7 @@ impl Node {
             counters: Counters::default(),
             path_mtu: 1500,
             asleep: false,
+            isolating,
         }
     }
 
@@ -186,6 +195,9 @@ impl Node {
     /// Gives a client the ticket of an earlier run.
     pub fn restore_ticket(&mut self, connection: &str, ticket: ClientTicket) {
         if let Some(client) = self.connections.client_named_mut(connection) {
+            if let Some(lineage) = ticket.lineage {
+                self.ike.set_former_lineage(connection, lineage);
+            }
             client.set_ticket(Some(ticket));
         }
     }
@@ -208,8 +220,9 @@ impl Node {
         true
     }
 
-    /// The client connection is no longer wanted: its SA is deleted at both ends, and, as when a user
-    /// logs out, "the ticket MUST be deleted" (RFC 5723 section 6.2).
+    /// The client connection is no longer wanted: its SA is deleted at both ends, and its ticket first.
+    /// "when credentials associated with the IKE SA are invalidated (e.g., when a user logs out), the ticket MUST be deleted" (RFC
+    /// 5723 section 6.2)
     pub fn down(&mut self, now: Instant, connection: &str) -> bool {
         let Some(client) = self.connections.client_named_mut(connection) else { return false };
         client.ladder.down();
@@ -261,6 +274,17 @@ impl Node {
         self.drain_ike(now);
     }
 
+    /// Gateway: what became of an operation of [`Order::Lineage`] that `sa` waits for.
+    pub fn stored(&mut self, now: Instant, sa: SaId, outcome: Outcome) {
+        self.ike.stored(now, sa, outcome);
+        self.drain_ike(now);
+    }
+
+    /// Gateway: whether the store of lineages can be asked. While it cannot, tickets are refused.
+    pub fn set_store(&mut self, reachable: bool) {
+        self.ike.set_store(reachable);
+    }
+
     /// The radio goes to sleep: nothing is due until [`Node::resume`]. Better after [`Node::prepare_sleep`] and its
     /// [`Event::SleepReady`]: then the gateway knows.
     pub fn suspend(&mut self, now: Instant) {
@@ -293,6 +317,7 @@ impl Node {
             if let Some(sa) = client.sa {
                 self.ike.woke(now, sa);
             }
+            client.trust_ticket();
             client.ladder.wake(now);
         }
         self.climb(now);
@@ -389,6 +414,12 @@ impl Node {
         clients.peek().is_some()
             && sessions.all(|id| self.connections.client(id).is_some())
             && clients.all(cut_off)
+    }
+
+    /// Whether [`Node::poll_event`] has something.
+    #[must_use]
+    pub fn has_events(&self) -> bool {
+        !self.events.is_empty()
     }
 
     /// The next event, oldest first.
@@ -519,7 +550,9 @@ impl Node {
         {
             match event {
                 keying::Event::Established { owner, peer, path } => {
-                    self.sessions.insert(owner, Session::new(now, connection, peer.clone(), path));
+                    let identity = (0, peer.clone().into_bytes());
+                    let who = Who { identity, addresses: Vec::new() };
+                    self.sessions.insert(owner, Session::new(now, connection, peer.clone(), who, path));
                     let connection = self.connections.name(connection).to_owned();
                     self.changed(Change::PeerUp { connection, peer, resumed: false });
                 }
@@ -538,33 +571,5 @@ impl Node {
                 client.too_big = Some(bytes);
             }
         }
-    }
-
-    /// The deadline of a rung has passed: people are told, as of any failure, how far the attempt came.
-    pub(crate) fn rung_unanswered(&mut self, id: ConnectionId, rung: Rung) {
-        let Some(client) = self.connections.client_mut(id) else { return };
-        let limit = client.ladder.deadline_of(rung);
-        let gateway = client.config.gateway.as_deref().unwrap_or("the gateway");
-        let heard = client.attempt.and_then(|sa| self.ike.sa_stats(sa)).is_some_and(|s| s.datagrams_in > 0);
-        let (kind, why) = match client.too_big.take() {
-            Some(bytes) => (
-                FailureKind::TooBig,
-                format!(
-                    "a message of {bytes} bytes to {gateway} was not sent: it is too big for the path, and the gateway \
-                     does not take fragments (its `fragmentation`, or smaller certificates)"
-                ),
-            ),
-            None if heard => (
-                FailureKind::AnswersLost,
-                format!(
-                    "{gateway} answered, but not to the end within {limit:?}: what follows is lost on the way"
-                ),
-            ),
-            None => (FailureKind::Timeout, format!("{gateway} did not answer within {limit:?}")),
-        };
-        client.last_error = Some((why.clone(), kind));
-        client.last_offer = Offer::default();
-        let (connection, offer) = (client.config.name.clone(), Offer::default());
-        self.changed(Change::RungFailed { connection, rung, why, kind, offer });
     }
 }

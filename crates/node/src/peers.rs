@@ -4,7 +4,9 @@
 
 use crate::event::Order;
 use crate::node::Node;
+use dormouse_crypto::sign::SignatureError;
 use dormouse_esp::pmtu::TooBig;
+use dormouse_ike::auth::Authentication;
 use dormouse_ike::config::Connection;
 use dormouse_keying::{Owner, SaId};
 use dormouse_sansio::{Instant, Path};
@@ -40,6 +42,23 @@ impl Node {
         }
         self.ike.renew(now, conn);
         self.drain_ike(now);
+    }
+
+    /// What became of [`crate::Order::Sign`].
+    pub fn signed(&mut self, now: Instant, sa: SaId, result: Result<Authentication, SignatureError>) {
+        self.ike.signed(now, sa, result);
+        self.drain_ike(now);
+    }
+
+    /// What became of [`crate::Order::Fetch`], or why there is nothing.
+    pub fn fetched(&mut self, now: Instant, id: u64, content: Result<Vec<u8>, String>) {
+        self.ike.fetched(now, id, content);
+        self.drain_ike(now);
+    }
+
+    /// What an earlier run has written down of [`crate::Store::Revocations`]. False if it is of no use.
+    pub fn restore_revocations(&mut self, now: Instant, content: &[u8]) -> bool {
+        self.ike.restore_revocations(now, content)
     }
 
     /// An ICMP error came back for something that was sent to `destination`; `mtu` if it says that packets are too big. None of

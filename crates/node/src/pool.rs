@@ -1,9 +1,11 @@
-//! The gateway's pool of inner addresses: a client keeps its address across reconnects.
+//! The gateway's inner addresses: a client keeps its own across reconnects.
 //!
-//! Owns which identity has which address. Pure: what must outlive the process comes out as [`Change`]s, and what did comes
-//! in by [`Pool::restore`]. Must never hand one address to two identities.
+//! Owns which identity of which connection has which address. Pure: what must outlive the process comes out as [`Change`]s, and
+//! what did comes in by [`Pool::restore`]. Must never hand one address to two identities, nor take one from an identity that
+//! uses it, or that sleeps and has packets waiting.
 
 use dormouse_crypto::cert::Identity;
+use dormouse_ike::config::{Connection, Unique};
 use dormouse_ike::config_payload::{AddressPool, Lease, LeaseRequest};
 use ipnet::IpNet;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -13,16 +15,31 @@ use std::sync::{Arc, Mutex};
 /// Leases that are remembered at most; the longest unused goes first.
 pub const MAX_LEASES: usize = 1 << 20;
 
-/// Which families an identity asks for.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Families {
-    /// IPv4.
-    pub v4: bool,
-    /// IPv6.
-    pub v6: bool,
+/// Whose a lease is.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Holder {
+    /// Name of the connection.
+    pub connection: String,
+    /// The identification type of RFC 7296, section 3.5, and its data: what is displayed alike need not be the same.
+    pub identity: (u8, Vec<u8>),
+    /// Which of the devices that share the identity; 0 if it is one's alone.
+    pub device: u32,
 }
 
-/// The addresses of one identity.
+/// Who wants addresses, and which it may have.
+#[derive(Clone, Copy, Debug)]
+pub struct Tenant<'a> {
+    /// Name of the connection.
+    pub connection: &'a str,
+    /// Who.
+    pub identity: &'a Identity,
+    /// Prefixes that its addresses come from.
+    pub from: &'a [IpNet],
+    /// Several devices share the identity, each with addresses of its own.
+    pub several: bool,
+}
+
+/// The addresses of one holder.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Addresses {
     /// IPv4, if it has one.
@@ -31,28 +48,38 @@ pub struct Addresses {
     pub v6: Option<Ipv6Addr>,
 }
 
+impl Addresses {
+    fn iter(self) -> impl Iterator<Item = IpAddr> {
+        self.v4.map(IpAddr::V4).into_iter().chain(self.v6.map(IpAddr::V6))
+    }
+
+    fn has_any(self, of: &[IpAddr]) -> bool {
+        self.iter().any(|a| of.contains(&a))
+    }
+}
+
 /// Something to write down.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Change {
-    /// `identity` has these addresses, and used them just now.
+    /// `holder` has these addresses, and used them just now.
     Lease {
-        /// Who, as displayed.
-        identity: String,
+        /// Whose they are.
+        holder: Holder,
         /// What it has.
         addresses: Addresses,
     },
-    /// `identity` lost its addresses to another.
+    /// `holder` lost its addresses to another.
     Evict {
-        /// Who, as displayed.
-        identity: String,
+        /// Whose they were.
+        holder: Holder,
     },
 }
 
 #[derive(Debug)]
-struct Holder {
+struct Held {
     addresses: Addresses,
-    /// Some session uses it now.
-    active: bool,
+    /// Sessions that use them, and devices that sleep without one and have packets waiting.
+    users: usize,
     /// Larger is more recent.
     used: u64,
 }
@@ -60,11 +87,12 @@ struct Holder {
 /// The pool.
 #[derive(Debug, Default)]
 pub struct Pool {
-    prefixes: Vec<IpNet>,
-    holders: BTreeMap<String, Holder>,
-    taken: BTreeMap<IpAddr, String>,
-    /// Unused identities by age, for eviction.
-    idle: BTreeSet<(u64, String)>,
+    /// The prefixes of all connections and peers; an address belongs to the narrowest that holds it.
+    prefixes: BTreeSet<IpNet>,
+    holders: BTreeMap<Holder, Held>,
+    taken: BTreeMap<IpAddr, Holder>,
+    /// Unused leases by age, for eviction.
+    idle: BTreeSet<(u64, Holder)>,
     /// Where the search for a free address goes on, by prefix: addresses are used round the prefix before one is reused.
     cursor: BTreeMap<IpNet, u128>,
     clock: u64,
@@ -72,60 +100,71 @@ pub struct Pool {
 }
 
 impl Pool {
-    /// An empty pool over `prefixes`. Network and broadcast address of an IPv4 prefix, and the first host (for the gateway
-    /// itself), are never leased, unless the prefix has fewer than four addresses.
+    /// An empty pool over the prefixes of all connections and of the peers that they name. An address belongs to the narrowest
+    /// prefix that holds it: what is set aside for some peers is given to no others. Network and broadcast address of an IPv4
+    /// prefix, and the first host (for the gateway itself), are never leased, unless the prefix has fewer than four addresses.
     #[must_use]
-    pub fn new(prefixes: Vec<IpNet>) -> Self {
-        Self { prefixes, ..Self::default() }
+    pub fn new(prefixes: impl IntoIterator<Item = IpNet>) -> Self {
+        Self { prefixes: prefixes.into_iter().map(|p| p.trunc()).collect(), ..Self::default() }
     }
 
     /// Puts back what an earlier run wrote down, oldest first. Addresses that are no longer in the pool, or that another
-    /// else has, are left out.
-    pub fn restore(&mut self, identity: &str, addresses: Addresses) {
-        let v4 = addresses.v4.filter(|a| self.leasable(IpAddr::V4(*a)));
-        let v6 = addresses.v6.filter(|a| self.leasable(IpAddr::V6(*a)));
-        if (v4.is_some() || v6.is_some()) && !self.holders.contains_key(identity) {
-            self.store(identity, Addresses { v4, v6 });
+    /// has, are left out.
+    pub fn restore(&mut self, holder: Holder, addresses: Addresses) {
+        let fits = |a: &IpAddr| !self.taken.contains_key(a) && self.home(*a).is_some();
+        let v4 = addresses.v4.filter(|a| fits(&IpAddr::V4(*a)));
+        let v6 = addresses.v6.filter(|a| fits(&IpAddr::V6(*a)));
+        if (v4.is_some() || v6.is_some()) && !self.holders.contains_key(&holder) {
+            self.store(holder, Addresses { v4, v6 }, 0);
         }
     }
 
-    /// Addresses for a new session of `identity`: those that it had, else those that it wants if they are free, else free
-    /// ones, else those that were used the longest time ago. A family without any left stays empty.
+    /// Addresses for a new session: those that the tenant had, else those that it wishes for if they are free, else free ones, else
+    /// those that were used the longest time ago. A family without any left stays empty. Each call that gives addresses is
+    /// followed by one [`Pool::release`] of them.
     /// "Implementors MUST devise ways of preventing this from occurring." (RFC 3948 section 5.1) Two clients never have one
     /// address.
-    pub fn acquire(&mut self, identity: &str, families: Families, wanted: &[IpAddr]) -> Addresses {
-        let mut addresses = self.holders.get(identity).map(|h| h.addresses).unwrap_or_default();
-        let want = |v6: bool| wanted.iter().copied().filter(move |a| a.is_ipv6() == v6);
-        if families.v4 && addresses.v4.is_none() {
-            addresses.v4 = self
-                .find(want(false), false)
-                .and_then(|a| if let IpAddr::V4(a) = a { Some(a) } else { None });
+    pub fn acquire(&mut self, tenant: &Tenant<'_>, request: &LeaseRequest) -> Addresses {
+        let holder = self.holder_for(tenant, request);
+        let (mut addresses, users) =
+            self.holders.get(&holder).map(|h| (h.addresses, h.users)).unwrap_or_default();
+        if request.v4 && addresses.v4.is_none() {
+            let found = self.find(tenant, request, false);
+            addresses.v4 = found.and_then(|a| if let IpAddr::V4(a) = a { Some(a) } else { None });
         }
-        if families.v6 && addresses.v6.is_none() {
-            addresses.v6 =
-                self.find(want(true), true).and_then(|a| if let IpAddr::V6(a) = a { Some(a) } else { None });
+        if request.v6 && addresses.v6.is_none() {
+            let found = self.find(tenant, request, true);
+            addresses.v6 = found.and_then(|a| if let IpAddr::V6(a) = a { Some(a) } else { None });
         }
-        if addresses == Addresses::default() {
-            return addresses;
+        let given =
+            Addresses { v4: addresses.v4.filter(|_| request.v4), v6: addresses.v6.filter(|_| request.v6) };
+        if given == Addresses::default() || !self.store(holder.clone(), addresses, users + 1) {
+            return Addresses::default();
         }
-        self.store(identity, addresses);
-        if let Some(holder) = self.holders.get_mut(identity) {
-            self.idle.remove(&(holder.used, identity.to_owned()));
-            holder.active = true;
-        }
-        self.changes.push_back(Change::Lease { identity: identity.into(), addresses });
-        Addresses { v4: addresses.v4.filter(|_| families.v4), v6: addresses.v6.filter(|_| families.v6) }
+        self.changes.push_back(Change::Lease { holder, addresses });
+        given
     }
 
-    /// The last session of `identity` ended. It keeps its addresses for the next one.
-    pub fn release(&mut self, identity: &str) {
+    /// One session that had these addresses is gone. They stay its identity's for the next one, as long as the pool can afford.
+    pub fn release(&mut self, addresses: Addresses) {
+        let Some(holder) = addresses.iter().find_map(|a| self.taken.get(&a)).cloned() else { return };
         self.clock += 1;
-        if let Some(holder) = self.holders.get_mut(identity) {
-            holder.active = false;
-            self.idle.remove(&(holder.used, identity.to_owned()));
-            holder.used = self.clock;
-            self.idle.insert((holder.used, identity.to_owned()));
+        let Some(held) = self.holders.get_mut(&holder) else { return };
+        held.users = held.users.saturating_sub(1);
+        if held.users == 0 {
+            self.idle.remove(&(held.used, holder.clone()));
+            held.used = self.clock;
+            self.idle.insert((held.used, holder));
         }
+    }
+
+    /// Keeps the lease of this address from being given to another, until it is released as often. False if it is no lease.
+    pub fn pin(&mut self, address: IpAddr) -> bool {
+        let Some(holder) = self.taken.get(&address) else { return false };
+        let Some(held) = self.holders.get_mut(holder) else { return false };
+        held.users += 1;
+        self.idle.remove(&(held.used, holder.clone()));
+        true
     }
 
     /// The next thing to write down, oldest first.
@@ -133,79 +172,115 @@ impl Pool {
         self.changes.pop_front()
     }
 
-    fn store(&mut self, identity: &str, addresses: Addresses) {
-        while self.holders.len() >= MAX_LEASES && !self.holders.contains_key(identity) {
-            if !self.evict(|_| true) {
-                return;
-            }
-        }
-        self.clock += 1;
-        let active = self.holders.get(identity).is_some_and(|h| h.active);
-        if let Some(old) =
-            self.holders.insert(identity.into(), Holder { addresses, active, used: self.clock })
-        {
-            self.idle.remove(&(old.used, identity.to_owned()));
-        }
-        if !active {
-            self.idle.insert((self.clock, identity.into()));
-        }
-        for address in addresses.v4.map(IpAddr::V4).into_iter().chain(addresses.v6.map(IpAddr::V6)) {
-            self.taken.insert(address, identity.into());
-        }
+    /// Which lease of its identity a tenant gets: its only one; of several, the one that its ticket names, else one that no device
+    /// uses, else a new one. A lease whose addresses the configuration no longer gives it is left alone.
+    fn holder_for(&mut self, tenant: &Tenant<'_>, request: &LeaseRequest) -> Holder {
+        let of = |device| Holder {
+            connection: tenant.connection.to_owned(),
+            identity: tenant.identity.to_ike(),
+            device,
+        };
+        let all = self.holders.range(of(0)..=of(u32::MAX));
+        let outgrown: Vec<Holder> = all
+            .clone()
+            .filter(|(_, h)| h.users == 0 && !self.fits(tenant, h.addresses))
+            .map(|(holder, _)| holder.clone())
+            .collect();
+        outgrown.into_iter().for_each(|holder| self.evict(&holder));
+        let all = || self.holders.range(of(0)..=of(u32::MAX));
+        let mut theirs: Vec<(&Holder, &Held)> =
+            all().filter(|(_, h)| self.fits(tenant, h.addresses)).collect();
+        theirs.sort_by_key(|(_, h)| core::cmp::Reverse((h.addresses.has_any(&request.wanted), h.used)));
+        let kept = theirs.iter().find(|(_, h)| h.addresses.has_any(&request.kept));
+        let free = || theirs.iter().find(|(_, h)| !tenant.several || h.users == 0);
+        let unused = || (0..).find(|device| all().all(|(holder, _)| holder.device != *device)).unwrap_or(0);
+        kept.or_else(free).map_or_else(|| of(unused()), |(holder, _)| (*holder).clone())
     }
 
-    fn find(&mut self, wanted: impl Iterator<Item = IpAddr>, v6: bool) -> Option<IpAddr> {
-        for address in wanted {
-            if self.leasable(address) {
-                return Some(address);
-            }
+    fn fits(&self, tenant: &Tenant<'_>, addresses: Addresses) -> bool {
+        addresses.iter().all(|a| self.gives(tenant, a))
+    }
+
+    /// The narrowest prefix that holds an address, if it can be leased there.
+    fn home(&self, address: IpAddr) -> Option<IpNet> {
+        let narrowest =
+            self.prefixes.iter().filter(|p| p.contains(&address)).max_by_key(|p| p.prefix_len())?;
+        let (first, last) = host_range(*narrowest);
+        (first..=last).contains(&number(address)).then_some(*narrowest)
+    }
+
+    /// Whether an address is one of those that a tenant may have.
+    fn gives(&self, tenant: &Tenant<'_>, address: IpAddr) -> bool {
+        self.home(address).is_some_and(|home| tenant.from.iter().any(|from| from.trunc() == home))
+    }
+
+    /// Writes a lease of so many users; false if there is no room for it.
+    fn store(&mut self, holder: Holder, addresses: Addresses, users: usize) -> bool {
+        while self.holders.len() >= MAX_LEASES && !self.holders.contains_key(&holder) {
+            let Some((_, oldest)) = self.idle.first().cloned() else { return false };
+            self.evict(&oldest);
         }
-        let prefixes: Vec<IpNet> =
-            self.prefixes.iter().copied().filter(|p| p.addr().is_ipv6() == v6).collect();
-        if let Some(address) = prefixes.iter().find_map(|p| self.next_free(*p)) {
+        self.clock += 1;
+        let used = self.clock;
+        if let Some(old) = self.holders.insert(holder.clone(), Held { addresses, users, used }) {
+            self.idle.remove(&(old.used, holder.clone()));
+        }
+        if users == 0 {
+            self.idle.insert((used, holder.clone()));
+        }
+        for address in addresses.iter() {
+            self.taken.insert(address, holder.clone());
+        }
+        true
+    }
+
+    fn find(&mut self, tenant: &Tenant<'_>, request: &LeaseRequest, v6: bool) -> Option<IpAddr> {
+        let wishes = request.kept.iter().chain(&request.wanted).copied().filter(|a| a.is_ipv6() == v6);
+        let free = |a: &IpAddr| !self.taken.contains_key(a) && self.gives(tenant, *a);
+        if let Some(address) = wishes.into_iter().find(free) {
             return Some(address);
         }
-        if !self.evict(|a| if v6 { a.v6.is_some() } else { a.v4.is_some() }) {
-            return None;
+        let from = || tenant.from.iter().map(IpNet::trunc).filter(|p| p.addr().is_ipv6() == v6);
+        if let Some(address) = from().find_map(|p| self.next_free(p)) {
+            return Some(address);
         }
-        prefixes.iter().find_map(|p| self.next_free(*p))
+        let theirs = |holder: &Holder| {
+            let held = self.holders.get(holder);
+            held.is_some_and(|h| h.addresses.iter().any(|a| a.is_ipv6() == v6 && self.gives(tenant, a)))
+        };
+        let oldest = self.idle.iter().map(|(_, holder)| holder).find(|h| theirs(h)).cloned()?;
+        self.evict(&oldest);
+        from().find_map(|p| self.next_free(p))
     }
 
     fn next_free(&mut self, prefix: IpNet) -> Option<IpAddr> {
         let (first, last) = host_range(prefix);
         let count = last.checked_sub(first)?.saturating_add(1);
         let start = *self.cursor.get(&prefix).unwrap_or(&0) % count;
-        // More tries than there are leases cannot be needed: one of that many addresses must be free.
-        let tries = count.min(self.taken.len() as u128 + 1);
-        let offset = (0..tries).map(|i| (start + i) % count).find(|o| {
-            let address = address_at(prefix, first + o);
-            !self.taken.contains_key(&address)
-        })?;
-        self.cursor.insert(prefix, offset + 1);
-        Some(address_at(prefix, first + offset))
-    }
-
-    fn leasable(&self, address: IpAddr) -> bool {
-        let inside = |p: &IpNet| {
-            let (first, last) = host_range(*p);
-            p.contains(&address) && (first..=last).contains(&number(address))
-        };
-        !self.taken.contains_key(&address) && self.prefixes.iter().any(inside)
-    }
-
-    /// Takes the addresses of the longest idle identity that fits; false if there is none.
-    fn evict(&mut self, fits: impl Fn(&Addresses) -> bool) -> bool {
-        let fitting = |(_, id): &&(u64, String)| self.holders.get(id).is_some_and(|h| fits(&h.addresses));
-        let Some(entry) = self.idle.iter().find(fitting).cloned() else { return false };
-        self.idle.remove(&entry);
-        if let Some(holder) = self.holders.remove(&entry.1) {
-            let Addresses { v4, v6 } = holder.addresses;
-            for address in v4.map(IpAddr::V4).into_iter().chain(v6.map(IpAddr::V6)) {
-                self.taken.remove(&address);
-            }
+        let mut gone = 0;
+        while gone < count {
+            let offset = (start + gone) % count;
+            let address = address_at(prefix, first + offset);
+            gone += match self.home(address) {
+                Some(home) if home == prefix && !self.taken.contains_key(&address) => {
+                    self.cursor.insert(prefix, offset + 1);
+                    return Some(address);
+                }
+                // Past a narrower prefix at once: it may be long.
+                Some(home) if home != prefix => host_range(home).1.saturating_sub(number(address)) + 1,
+                _ => 1,
+            };
         }
-        self.changes.push_back(Change::Evict { identity: entry.1 });
-        true
+        None
+    }
+
+    fn evict(&mut self, holder: &Holder) {
+        let Some(held) = self.holders.remove(holder) else { return };
+        self.idle.remove(&(held.used, holder.clone()));
+        held.addresses.iter().for_each(|a| {
+            self.taken.remove(&a);
+        });
+        self.changes.push_back(Change::Evict { holder: holder.clone() });
     }
 }
 
@@ -257,76 +332,28 @@ impl SharedPool {
 }
 
 impl AddressPool for SharedPool {
-    fn lease(&mut self, identity: &Identity, request: &LeaseRequest) -> Lease {
-        let families = Families { v4: request.v4, v6: request.v6 };
-        let addresses = self.lock().acquire(&identity.to_string(), families, &request.wanted);
+    fn lease(&mut self, conn: &Connection, identity: &Identity, request: &LeaseRequest) -> Lease {
+        let several = conn.policy.unique == Unique::Never;
+        let tenant = Tenant { connection: &conn.name, identity, from: &conn.policy.pool, several };
+        let addresses = self.lock().acquire(&tenant, request);
         Lease { v4: addresses.v4, v6: addresses.v6.map(|a| (a, 128)) }
     }
 
-    fn release(&mut self, identity: &Identity, _: &Lease) {
-        self.lock().release(&identity.to_string());
+    fn release(&mut self, lease: &Lease) {
+        self.lock().release(Addresses { v4: lease.v4, v6: lease.v6.map(|(a, _)| a) });
+    }
+
+    fn pin(&mut self, address: IpAddr) -> bool {
+        self.lock().pin(address)
+    }
+
+    fn unpin(&mut self, address: IpAddr) {
+        self.lock().release(match address {
+            IpAddr::V4(v4) => Addresses { v4: Some(v4), v6: None },
+            IpAddr::V6(v6) => Addresses { v4: None, v6: Some(v6) },
+        });
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const BOTH: Families = Families { v4: true, v6: true };
-
-    fn pool(prefixes: &[&str]) -> Pool {
-        Pool::new(prefixes.iter().map(|p| p.parse().expect("a prefix")).collect())
-    }
-
-    #[test]
-    fn an_identity_keeps_its_addresses_and_nobody_shares_them() {
-        let mut p = pool(&["10.0.0.0/24", "fd00::/64"]);
-        let a = p.acquire("a", BOTH, &[]);
-        let b = p.acquire("b", BOTH, &[]);
-        assert_eq!(a.v4, Some([10, 0, 0, 2].into()));
-        assert_ne!(a, b);
-        p.release("a");
-        let _ = p.acquire("c", BOTH, &[]);
-        assert_eq!(p.acquire("a", BOTH, &[]), a);
-    }
-
-    #[test]
-    fn a_wanted_address_is_given_only_if_it_is_free_and_ours() {
-        let mut p = pool(&["10.0.0.0/24"]);
-        let want = |last| [IpAddr::from([10, 0, 0, last])];
-        assert_eq!(p.acquire("a", BOTH, &want(77)).v4, Some([10, 0, 0, 77].into()));
-        assert_ne!(p.acquire("b", BOTH, &want(77)).v4, Some([10, 0, 0, 77].into()));
-        assert_ne!(p.acquire("c", BOTH, &want(255)).v4, Some([10, 0, 0, 255].into()));
-        assert!(p.acquire("d", BOTH, &[IpAddr::from([8, 8, 8, 8])]).v4.is_some_and(|a| a.octets()[0] == 10));
-    }
-
-    #[test]
-    fn a_full_pool_takes_the_longest_unused_lease_but_never_one_in_use() {
-        let mut p = pool(&["10.0.0.0/30"]);
-        let mut q = pool(&["10.0.0.0/29"]);
-        assert_eq!(p.acquire("a", BOTH, &[]).v4, Some([10, 0, 0, 2].into()));
-        assert_eq!(p.acquire("b", BOTH, &[]), Addresses::default(), "a uses the only one");
-        p.release("a");
-        assert_eq!(p.acquire("b", BOTH, &[]).v4, Some([10, 0, 0, 2].into()));
-        for id in ["a", "b", "c", "d", "e"] {
-            assert!(q.acquire(id, BOTH, &[]).v4.is_some());
-        }
-        let b = q.acquire("b", BOTH, &[]);
-        q.release("c");
-        q.release("b");
-        while q.poll_change().is_some() {}
-        assert!(q.acquire("f", BOTH, &[]).v4.is_some_and(|a| Some(a) != b.v4));
-        assert_eq!(q.poll_change(), Some(Change::Evict { identity: "c".into() }));
-    }
-
-    #[test]
-    fn what_was_written_down_is_restored_unless_it_no_longer_fits() {
-        let mut p = pool(&["10.0.0.0/24"]);
-        p.restore("a", Addresses { v4: Some([10, 0, 0, 9].into()), v6: None });
-        p.restore("b", Addresses { v4: Some([10, 0, 0, 9].into()), v6: None });
-        p.restore("c", Addresses { v4: Some([10, 9, 0, 9].into()), v6: None });
-        assert_eq!(p.acquire("a", BOTH, &[]).v4, Some([10, 0, 0, 9].into()));
-        assert_ne!(p.acquire("b", BOTH, &[]).v4, Some([10, 0, 0, 9].into()));
-        assert!(p.acquire("c", BOTH, &[]).v4.is_some_and(|a| a.octets()[1] == 0));
-    }
-}
+mod tests;

@@ -3,6 +3,7 @@
 
 use crate::node::Node;
 use crate::sessions::Session;
+use dormouse_ike::admission::Denial;
 use dormouse_keying::SaId;
 use dormouse_sansio::Instant;
 use ipnet::IpNet;
@@ -19,11 +20,9 @@ impl Node {
     pub fn remove_peer(&mut self, now: Instant, connection: &str, peer: &str) -> BTreeSet<String> {
         let meant = self.peers_called(connection, peer);
         for peer in &meant {
-            if !self.ike.revoke_tickets(now, connection, peer) {
-                tracing::warn!(%connection, %peer, "no room to remember that its tickets are revoked; none are accepted for now");
-            }
+            self.ike.revoke_tickets(connection, peer);
             let Some(id) = self.connections.id(connection) else { continue };
-            self.with_devices(|d, around| d.dismiss(id, peer, around));
+            self.with_devices(|d, around| d.dismiss(|c, known, _| c == id && known == peer, around));
             let theirs = |s: &Session| s.connection == id && s.peer == *peer;
             let sessions: Vec<(Option<SaId>, bool)> = self
                 .sessions
@@ -43,6 +42,24 @@ impl Node {
             self.drain_ike(now);
         }
         meant
+    }
+
+    /// Gateway: whom `denial` means is not admitted from now on ([`dormouse_ike::Endpoint::deny`]): its sessions end, and what waits for
+    /// its devices is dropped.
+    pub fn deny(&mut self, now: Instant, denial: Denial) {
+        let named = denial.to_string();
+        let meant = |_, peer: &str, fingerprint: Option<&[u8; 32]>| match &denial {
+            Denial::Name(_) => peer == named,
+            Denial::Certificate(denied) => fingerprint == Some(denied),
+        };
+        self.with_devices(|d, around| d.dismiss(meant, around));
+        self.ike.deny(now, denial);
+        self.drain_ike(now);
+    }
+
+    /// Gateway: takes a denial back. False if there was none.
+    pub fn allow(&mut self, denial: &Denial) -> bool {
+        self.ike.allow(denial)
     }
 
     /// Gateway: the peers of a connection, with a session or asleep without one.

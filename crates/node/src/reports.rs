@@ -1,14 +1,16 @@
 //! What IKE reports, passed on to sessions and ladders, and outward as the node's own events. Owns no state.
 
+use crate::connections::ConnectionId;
 use crate::event::{Change, Event, FailureKind, Offer, Order, Store};
-use crate::ladder::{Failure, State};
+use crate::ladder::{Failure, Rung, State};
 use crate::node::Node;
-use crate::sessions::{Session, prefixes};
+use crate::sessions::{Session, Who, prefixes};
 use dormouse_esp::Selectors;
 use dormouse_ike::config::Resumption;
 use dormouse_ike::{CloseReason, Established, Event as Ike};
 use dormouse_keying::{ChildId, Mode, Owner, SaId};
 use dormouse_sansio::Instant;
+use dormouse_wire::ike::dormancy::Refused;
 use ipnet::IpNet;
 use std::time::Duration;
 
@@ -22,11 +24,14 @@ impl Node {
             Ike::Established(e) => self.established(now, *e),
             Ike::Child(change) => self.change_tunnels(now, change),
             Ike::Ticket { sa, ticket } => self.ticket(sa, *ticket),
-            Ike::TicketSpent { record } => {
-                let record = record.as_bytes().to_vec();
-                self.order(Order::Store(Store::SpentTicket { record }));
-            }
+            Ike::Store(operation) => self.order(Order::Lineage(operation)),
+            Ike::Heard { sa } => self.heard(Owner::Ike(sa)),
             Ike::TicketKeys { exported } => self.order(Order::Store(Store::TicketKeys { exported })),
+            Ike::Sign { sa, order } => self.order(Order::Sign { sa, order }),
+            Ike::Fetch { id, url, body } => self.order(Order::Fetch { id, url, body }),
+            Ike::Revocations { name, content } => {
+                self.order(Order::Store(Store::Revocations { name, content }))
+            }
             Ike::Failed { sa, error } => self.attempt_failed(now, sa, &error),
             Ike::PeerFailed { path, claimed, error } => {
                 let claimed = claimed.map(|c| c.to_string());
@@ -60,6 +65,7 @@ impl Node {
                 {
                     devices.sleeps(now, session, until, flags, expect);
                 }
+                self.pin_leases();
             }
             Ike::PeerAwake { sa } => {
                 self.peer_awake(sa);
@@ -71,12 +77,16 @@ impl Node {
 
     fn established(&mut self, now: Instant, e: Established) {
         let Some(id) = self.connections.id(&e.connection) else { return };
+        let addresses = if e.initiator { Vec::new() } else { e.configuration.addresses() };
+        let who = Who { identity: e.peer.to_ike(), addresses };
         let session = Session {
+            fingerprint: e.fingerprint,
+            isolate: e.isolate,
             resumed: e.resumed,
             assigned: e.configuration,
             tentative: !e.confirmed,
             dormancy: e.dormancy,
-            ..Session::new(now, id, e.peer.to_string(), e.path)
+            ..Session::new(now, id, e.peer.to_string(), who, e.path)
         };
         self.sessions.insert(Owner::Ike(e.sa), session);
         if !e.confirmed {
@@ -90,10 +100,8 @@ impl Node {
         let Some(client) = self.connections.client_mut(id) else { return };
         let replaced = client.sa.replace(e.sa).filter(|old| *old != e.sa);
         client.attempt = client.attempt.filter(|a| *a != e.sa);
-        if e.resumed {
-            // Accepted once: the gateway sends a new one, or the next wake is a full exchange.
-            client.spend_ticket();
-        }
+        // The gateway sends a new one with the same answer, or the next wake is a full exchange.
+        client.spend_ticket();
         client.ladder.established(now, e.path, e.resumed);
         if let Some(old) = replaced {
             self.ike.supersede(now, old);
@@ -165,19 +173,55 @@ impl Node {
             return self.held_failed(now, sa, Failure::Lost);
         }
         client.ladder.confirmed(now);
+        let stored = client.heard();
         if silent_for.is_some() {
             // Its data may only be late: they are asked after once more, and what was sent is kept until then.
             client.ladder.outbound(now);
         } else {
             client.resend.clear();
         }
+        self.events.extend(stored);
         self.announce_success(now);
+    }
+
+    /// Something authentic came from a client's gateway.
+    pub(crate) fn heard(&mut self, owner: Owner) {
+        let stored = self.client_of(owner).and_then(|client| client.heard());
+        self.events.extend(stored);
     }
 
     /// How long ago it was resumed, if never anything but IKE came back to what was sent.
     fn silent_for(&self, now: Instant, sa: SaId) -> Option<Duration> {
         let silent = |s: &&Session| s.resumed && s.spoke && s.heard.is_none();
         self.sessions.get(Owner::Ike(sa)).filter(silent).map(|s| now - s.established)
+    }
+
+    /// The deadline of a rung has passed: the failure says how far the attempt came.
+    pub(crate) fn rung_unanswered(&mut self, id: ConnectionId, rung: Rung) {
+        let Some(client) = self.connections.client_mut(id) else { return };
+        let limit = client.ladder.deadline_of(rung);
+        let gateway = client.config.gateway.as_deref().unwrap_or("the gateway");
+        let heard = client.attempt.and_then(|sa| self.ike.sa_stats(sa)).is_some_and(|s| s.datagrams_in > 0);
+        let (kind, why) = match client.too_big.take() {
+            Some(bytes) => (
+                FailureKind::TooBig,
+                format!(
+                    "a message of {bytes} bytes to {gateway} was not sent: it is too big for the path, and the gateway \
+                     does not take fragments (its `fragmentation`, or smaller certificates)"
+                ),
+            ),
+            None if heard => (
+                FailureKind::AnswersLost,
+                format!(
+                    "{gateway} answered, but not to the end within {limit:?}: what follows is lost on the way"
+                ),
+            ),
+            None => (FailureKind::Timeout, format!("{gateway} did not answer within {limit:?}")),
+        };
+        client.last_error = Some((why.clone(), kind));
+        client.last_offer = Offer::default();
+        let (connection, offer) = (client.config.name.clone(), Offer::default());
+        self.changed(Change::RungFailed { connection, rung, why, kind, offer });
     }
 
     fn attempt_failed(&mut self, now: Instant, sa: SaId, error: &dormouse_ike::NegotiationError) {
@@ -188,11 +232,22 @@ impl Node {
         let (why, offer) = (error.to_string(), Offer::of(error));
         client.last_error = Some((why.clone(), kind));
         client.last_offer = offer.clone();
-        if failure == Failure::TicketRefused {
-            client.set_ticket(None);
-            let gone = Store::Ticket { connection: connection.clone(), bytes: None };
-            self.events.push_back(Event::Order(Order::Store(gone)));
+        use dormouse_ike::NegotiationError as E;
+        match error {
+            // Anybody can say so in clear: it starts the full exchange, and the ticket stays until that brings another one.
+            E::TicketRefused => {}
+            E::TicketSuperseded => {
+                let refused = client.refuse_ticket();
+                self.events.extend(refused);
+            }
+            _ if failure == Failure::TicketRefused => {
+                client.set_ticket(None);
+                let gone = Store::Ticket { connection: connection.clone(), bytes: None };
+                self.events.push_back(Event::Order(Order::Store(gone)));
+            }
+            _ => {}
         }
+        let Some(client) = self.connections.client_named_mut(&connection) else { return };
         if let State::Climbing(rung) = client.ladder.state() {
             self.events.push_back(Event::Changed(Change::RungFailed { connection, rung, why, kind, offer }));
         }
@@ -237,11 +292,16 @@ impl Node {
         client.sa = None;
         // "[...] when an IKE SA is deleted by the client or the gateway, the client MUST delete its stored ticket" (RFC 5723
         // section 6.2): an SA that only fell silent was not deleted.
-        use CloseReason::{ByPeer, CertificateExpired, Expired, ProtocolError};
-        if matches!(reason, ByPeer | Expired | CertificateExpired | ProtocolError) {
+        use CloseReason::{ByPeer, CertificateExpired, Expired, ProtocolError, Revoked};
+        if matches!(reason, ByPeer | Expired | CertificateExpired | Revoked | ProtocolError) {
             client.spend_ticket();
         }
-        if reason != CloseReason::TimedOut {
+        let refused = match reason {
+            CloseReason::Refused(Refused::Superseded) => client.refuse_ticket(),
+            CloseReason::Refused(Refused::Store) => client.heard(),
+            _ => None,
+        };
+        if !matches!(reason, CloseReason::TimedOut | CloseReason::Refused(_)) {
             // It had a word for it, so it was there.
             client.resend.clear();
         }
@@ -249,6 +309,7 @@ impl Node {
         client.last_offer = Offer::default();
         client.ladder.failed(now, Failure::Lost);
         let connection = client.config.name.clone();
+        self.events.extend(refused);
         self.resend_copies(now, id);
         self.changed(Change::Down { connection, why: reason.to_string() });
         self.climb(now);
@@ -257,7 +318,13 @@ impl Node {
     /// The session of a peer that came to us has ended.
     pub(crate) fn session_ended(&mut self, owner: Owner, why: &str) {
         self.sad.end_draining_of(owner);
-        let Some(session) = self.sessions.remove(owner).filter(|s| !s.tentative) else { return };
+        let Some(session) = self.sessions.remove(owner) else { return };
+        if session.tentative {
+            if let Some(sa) = owner.ike() {
+                self.push(Event::Judged { sa, granted: false });
+            }
+            return;
+        }
         let kept = self.devices.as_mut().is_some_and(|d| d.session_ended(&session, &self.sessions));
         // A newer session of the same peer may have the same addresses.
         let gone: Vec<IpNet> = session.routes.iter().filter(|r| !self.sessions.lead_to(r)).copied().collect();

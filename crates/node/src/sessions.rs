@@ -12,12 +12,27 @@ use ipnet::{IpNet, Ipv4Subnets, Ipv6Subnets};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
+/// Tells peers of one connection apart.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) struct Who {
+    /// The identity: its type and data in IKE, or what another key manager shows.
+    pub(crate) identity: (u8, Vec<u8>),
+    /// The inner addresses that it was assigned: those of devices that share the identity differ.
+    pub(crate) addresses: Vec<IpAddr>,
+}
+
 /// One established SA of a key manager.
 #[derive(Debug)]
 pub(crate) struct Session {
     pub(crate) connection: ConnectionId,
     /// Who the peer proved to be, as it is displayed.
     pub(crate) peer: String,
+    /// The same, with what tells devices of one identity apart: what is displayed alike need not be the same.
+    pub(crate) who: Who,
+    /// Gateway: SHA-256 of the certificate that admitted it.
+    pub(crate) fingerprint: Option<[u8; 32]>,
+    /// Gateway: other clients are out of its reach, and it out of theirs.
+    pub(crate) isolate: bool,
     pub(crate) path: Path,
     pub(crate) established: Instant,
     pub(crate) resumed: bool,
@@ -43,10 +58,13 @@ pub(crate) struct Session {
 
 impl Session {
     /// A session that begins now and has carried nothing.
-    pub(crate) fn new(now: Instant, connection: ConnectionId, peer: String, path: Path) -> Self {
+    pub(crate) fn new(now: Instant, connection: ConnectionId, peer: String, who: Who, path: Path) -> Self {
         Self {
             connection,
             peer,
+            who,
+            fingerprint: None,
+            isolate: false,
             path,
             established: now,
             resumed: false,
@@ -65,7 +83,7 @@ impl Session {
 
     /// Of the same peer by the same connection as `other`.
     pub(crate) fn is_of_peer(&self, other: &Self) -> bool {
-        (self.connection, &self.peer) == (other.connection, &other.peer)
+        (self.connection, &self.who) == (other.connection, &other.who)
     }
 
     /// Its peer is awake and known to be there.

@@ -105,11 +105,10 @@ impl Node {
     }
 
     /// The client of a session that was resumed at once has sent the first ESP packet. False if the session came too late.
-    pub(crate) fn confirm(&mut self, now: Instant, owner: Owner, path: Path) -> bool {
-        let Some(sa) = owner.ike() else { return false };
+    pub(crate) fn confirm(&mut self, now: Instant, owner: Owner, path: Path) {
+        let Some(sa) = owner.ike() else { return };
         self.ike.confirm(now, sa, path);
         self.drain_ike(now);
-        self.sessions.get(owner).is_some_and(|s| !s.tentative)
     }
 
     /// The client of a session that was resumed at once is there.
@@ -117,7 +116,7 @@ impl Node {
         let owner = Owner::Ike(sa);
         let Some(session) = self.sessions.get_mut(owner) else { return };
         session.tentative = false;
-        session.established = now;
+        (session.established, session.heard) = (now, Some(now));
         let (connection, peer, resumed) = (session.connection, session.peer.clone(), session.resumed);
         let connection = self.connections.name(connection).to_owned();
         self.changed(Change::PeerUp { connection, peer, resumed });
@@ -125,5 +124,6 @@ impl Node {
             self.sad.activate(id);
             self.tunnel_installed(now, owner, id);
         }
+        self.push(Event::Judged { sa, granted: true });
     }
 }

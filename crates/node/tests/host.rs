@@ -56,7 +56,7 @@ fn gateway() -> Host {
     let unix = UnixTime(1_800_000_000);
     let day = Duration::from_secs(86_400);
     let mut endpoint = EndpointConfig {
-        pool: Some(Box::new(SharedPool::new(Pool::new(vec![POOL.parse().expect("a prefix")])))),
+        pool: Some(Box::new(SharedPool::new(Pool::new([POOL.parse().expect("a prefix")])))),
         ticket_keys: Some(TicketKeys::generate(unix, day, 2 * day, &mut Seeded::new(3))),
         ..EndpointConfig::default()
     };

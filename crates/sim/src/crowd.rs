@@ -72,8 +72,7 @@ impl Crowd {
     pub fn in_setting(seed: u64, count: usize, setting: Setting) -> Self {
         let mut net = Topology::new(seed);
         let link = LinkConfig { delay: DELAY, ..LinkConfig::default() };
-        let (centre, open) =
-            (net.add_network(LinkConfig::default(), None), net.add_network(link.clone(), None));
+        let (centre, open) = (net.add_network(LinkConfig::default(), None), net.add_network(link, None));
         let settings = Settings { hold: setting.hold, stand_in: setting.stand_in, ..Settings::default() };
         let disk = Disk { ticket_keys: ticket_keys(net.rng(), EPOCH), ..Disk::default() };
         let mut machine = Machine::new(ends::gateway(&settings, "*", net.rng(), &disk, Instant::ZERO, EPOCH));
@@ -96,7 +95,7 @@ impl Crowd {
             let natted = setting.natted > 0 && n % setting.natted == setting.natted - 1;
             let (network, inside) = if natted {
                 let nat = NatConfig { idle: NAT_IDLE, preserve_ports: false, ..NatConfig::new(outside) };
-                let network = crowd.net.add_network(link.clone(), Some(nat));
+                let network = crowd.net.add_network(link, Some(nat));
                 (network, Ipv4Addr::new(192, 168, high, low).into())
             } else {
                 (open, outside)

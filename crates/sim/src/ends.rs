@@ -3,7 +3,7 @@
 use crate::machine::{self, Disk};
 use crate::settings::{Family, Settings};
 use dormouse_ike::config::EndpointConfig;
-use dormouse_ike::ticket::{TicketGuard, TicketKeys};
+use dormouse_ike::ticket::TicketKeys;
 use dormouse_node::host::Host;
 use dormouse_node::pool::{Pool, SharedPool};
 use dormouse_sansio::{Instant, Seeded, UnixTime};
@@ -61,11 +61,10 @@ pub(crate) fn gateway(
     let prefixes = ["10.55.0.0/16", "fd55::/120"];
     let toml = connection("gateway", ["gateway", device], child, settings.certificates, &settings.gateway)
         + &format!("[connection.{CONNECTION}.pool]\naddresses = {prefixes:?}\n");
-    let pool = Pool::new(prefixes.iter().filter_map(|p| p.parse().ok()).collect());
+    let pool = Pool::new(prefixes.iter().filter_map(|p| p.parse().ok()));
     let endpoint = EndpointConfig {
         pool: Some(Box::new(SharedPool::new(pool))),
         ticket_keys: TicketKeys::import(&disk.ticket_keys, ROTATE, KEEP).ok(),
-        ticket_guard: TicketGuard::load(&disk.spent, unix),
         hold: settings.hold,
         ..EndpointConfig::default()
     };

@@ -5,20 +5,19 @@
 //! - No inner packet is seen in clear between the two ends.
 //! - A packet arrives once; one of the device's once more for each session that it has made since, because what it sent in doubt
 //!   goes out again when an SA is declared lost.
-//! - A ticket is accepted once, and what must be stored of it is stored before any datagram leaves ([`crate::Machine::flush`]).
+//! - A ticket is accepted once, no ticket of a fork is, and none after its session has ended on record ([`Tickets`]).
+//! - What must be stored of a ticket is stored before any datagram leaves ([`crate::Machine::flush`]).
 //! - A packet that a device is handed is sent, held or counted as lost.
 //! - No timer of the gateway sends anything while its only sessions are those of devices that it knows to sleep.
 
 use crate::machine::Machine;
+use dormouse_ike::ticket::lineage::{Holder, Name, Operation, Outcome};
 use dormouse_node::Change;
 use dormouse_node::ladder::Rung;
 use dormouse_sansio::{Carrier, Path};
 use dormouse_wire::esp::{NatT, classify_natt};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
-
-/// Bytes of a record of a spent ticket, and of the ticket's name at its beginning.
-const RECORD: (usize, usize) = (24, 16);
 
 /// See the module.
 #[derive(Default)]
@@ -29,10 +28,10 @@ pub(crate) struct Invariants {
     vectors: BTreeMap<(bool, Vec<u8>), Vec<u8>>,
     /// For each packet: how many sessions the device had made when it was sent, and how often it has arrived.
     packets: Vec<(usize, usize)>,
-    /// How much of either end's received packets, of the device's changes and of the spent tickets was looked at.
+    /// How much of either end's received packets, of the device's changes and of what the store has done was looked at.
     read: (usize, usize, usize, usize),
     sessions: usize,
-    tickets: BTreeSet<Vec<u8>>,
+    tickets: Tickets,
 }
 
 impl Invariants {
@@ -90,7 +89,7 @@ impl Invariants {
 
     /// Something has happened; `sent` packets were sent so far.
     pub(crate) fn look(&mut self, sent: u64, device: &Machine, gateway: &Machine) {
-        let (at_gateway, at_device, changes, spent) = self.read;
+        let (at_gateway, at_device, changes, done) = self.read;
         let made = |c: &&Change| matches!(c, Change::Up { rung: Rung::Resume | Rung::Full, .. });
         self.sessions += device.changes.iter().skip(changes).filter(made).count();
         self.packets.resize(usize::try_from(sent).unwrap_or(usize::MAX) + 1, (self.sessions, 0));
@@ -110,11 +109,83 @@ impl Invariants {
         }
         let vanished = device.vanished();
         assert_eq!(vanished, 0, "packets vanished in the device; {vanished}");
-        for record in gateway.disk.spent[spent..].chunks(RECORD.0) {
-            let fresh = self.tickets.insert(record[..RECORD.1.min(record.len())].to_vec());
-            assert!(fresh, "a ticket was accepted twice; {record:x?}");
+        for (operation, outcome) in &gateway.store.done[done..] {
+            self.tickets.look(operation, *outcome);
         }
-        self.read =
-            (gateway.received.len(), device.received.len(), device.changes.len(), gateway.disk.spent.len());
+        let done = gateway.store.done.len();
+        self.read = (gateway.received.len(), device.received.len(), device.changes.len(), done);
+    }
+
+    /// What became of the tickets so far.
+    pub(crate) fn tickets(&self) -> &Tickets {
+        &self.tickets
+    }
+}
+
+/// What the store has said about tickets. A ticket is named by the SA that issued it.
+#[derive(Debug, Default)]
+pub(crate) struct Tickets {
+    /// Lineages that have ended, and whose they are.
+    ended: BTreeSet<Name>,
+    holders: BTreeMap<Name, Holder>,
+    /// SAs of which a ticket was accepted.
+    used: BTreeSet<Name>,
+    /// For each SA the one before it, as tickets that were accepted, and rekeyings, have told.
+    before: BTreeMap<Name, Name>,
+    /// Of each lineage, the SA that was made by the last accepted ticket.
+    last: BTreeMap<Name, Name>,
+    /// The SAs that accepted tickets have made, in their order.
+    pub(crate) accepted: Vec<Name>,
+}
+
+impl Tickets {
+    fn look(&mut self, operation: &Operation, outcome: Outcome) {
+        match *operation {
+            Operation::Insert(row) => {
+                self.holders.insert(row.id, row.holder);
+            }
+            Operation::Confirm { lineage, own, before, next, .. } if outcome == Outcome::Done => {
+                assert!(self.used.insert(own), "a ticket was accepted twice; {own:?}");
+                assert!(!self.ended.contains(&lineage), "accepted after the end of its session; {own:?}");
+                self.before.insert(own, before);
+                self.before.insert(next, own);
+                if let Some(last) = self.last.insert(lineage, next) {
+                    assert!(self.descends(own, last), "a fork: {own:?} does not stem from {last:?}");
+                }
+                self.accepted.push(next);
+            }
+            Operation::Confirm { .. } => {}
+            Operation::Advance { from, to, .. } => {
+                if from != to {
+                    self.before.insert(to, from);
+                }
+            }
+            Operation::End { lineage, holder, .. } => {
+                if self.holders.get(&lineage) == Some(&holder) {
+                    self.ended.insert(lineage);
+                }
+            }
+            Operation::EndAll { holder } => {
+                self.ended.extend(self.holders.iter().filter(|(_, h)| **h == holder).map(|(id, _)| *id));
+            }
+        }
+    }
+
+    /// The SA whose ticket made this one.
+    pub(crate) fn before(&self, name: Name) -> Option<Name> {
+        self.before.get(&name).copied()
+    }
+
+    /// Whether `late` is `early`, or was made from it.
+    pub(crate) fn descends(&self, late: Name, early: Name) -> bool {
+        let mut at = Some(late);
+        for _ in 0..=self.before.len() {
+            match at {
+                Some(name) if name == early => return true,
+                Some(name) => at = self.before.get(&name).copied().filter(|b| *b != name),
+                None => return false,
+            }
+        }
+        false
     }
 }

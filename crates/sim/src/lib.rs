@@ -15,6 +15,8 @@ mod machine;
 mod script;
 mod settings;
 mod shrink;
+mod store;
+mod thief;
 mod topology;
 mod world;
 
@@ -25,5 +27,7 @@ pub use machine::{Disk, Machine, Radio, Retired};
 pub use script::{Script, Step};
 pub use settings::{Family, Lines, Settings};
 pub use shrink::Story;
+pub use store::Store;
+pub use thief::Accepted;
 pub use topology::{Astray, MachineId, Moment, NetworkId, Topology, Undelivered};
 pub use world::{Access, World};

@@ -2,8 +2,10 @@
 //! driving of the core, as `dormoused` does it in the world: every output is carried out before the next one is asked for, and the
 //! process may die between any two of them.
 
+use crate::ends::EPOCH;
 use dormouse_ike::config::EndpointConfig;
 use dormouse_ike::ticket::ClientTicket;
+use dormouse_ike::ticket::lineage::Memory;
 use dormouse_node::config::{Resolved, parse, resolve};
 use dormouse_node::host::{Host, News, Order, Origin, Output, Store};
 use dormouse_node::sleeper::{self, Report, Settings, State};
@@ -39,8 +41,8 @@ pub(crate) fn is_esp(path: &Path, datagram: &[u8]) -> bool {
 pub struct Disk {
     /// Tickets of client connections.
     pub tickets: BTreeMap<String, Vec<u8>>,
-    /// The gateway's log of spent tickets.
-    pub spent: Vec<u8>,
+    /// The gateway's lineages.
+    pub lineages: Memory,
     /// The gateway's ticket keys.
     pub ticket_keys: Vec<u8>,
     /// What the sleeper has learned.
@@ -74,6 +76,10 @@ pub struct Machine {
     host: Option<Host>,
     /// What outlives the process.
     pub disk: Disk,
+    /// The gateway's store of lineages.
+    pub store: crate::store::Store,
+    /// Every ticket that was written, and when.
+    pub written: Vec<(UnixTime, Vec<u8>)>,
     /// Its radio, for a device that has one.
     pub radio: Option<Radio>,
     /// What the names of its connections' gateways are, in the order of the resolver.
@@ -115,6 +121,8 @@ impl Machine {
         Self {
             host: Some(host),
             disk: Disk::default(),
+            store: crate::store::Store::new(0),
+            written: Vec::new(),
             radio: None,
             gateways: BTreeMap::new(),
             addresses: Vec::new(),
@@ -167,6 +175,7 @@ impl Machine {
         }
         self.inner = None;
         self.fuse = None;
+        self.store.crash();
         self.outbox.clear();
         self.routes.clear();
     }
@@ -210,7 +219,8 @@ impl Machine {
     #[must_use]
     pub fn due(&self) -> Option<Instant> {
         let host = self.host.as_ref().and_then(|h| h.poll_timeout()).map(|d| d.at);
-        host.into_iter().chain(self.radio.as_ref().and_then(|r| r.pending).map(|(at, _)| at)).min()
+        let host = host.into_iter().chain(self.store.due());
+        host.chain(self.radio.as_ref().and_then(|r| r.pending).map(|(at, _)| at)).min()
     }
 
     /// The radio has power.
@@ -261,6 +271,12 @@ impl Machine {
                 host.radio_off(now)
             }
             self.flush(now);
+        }
+        while let Some(heard) = self.store.run(now, &mut self.disk.lineages) {
+            if let (Some((sa, outcome)), Some(host)) = (heard, &mut self.host) {
+                host.stored(now, sa, outcome);
+                self.flush(now);
+            }
         }
         let Some(host) = &mut self.host else { return };
         let Some(deadline) = host.poll_timeout().filter(|d| d.at <= now) else { return };
@@ -348,7 +364,8 @@ impl Machine {
 
     fn obey(&mut self, now: Instant, order: Order) {
         match order {
-            Order::Store(what) => self.keep(what),
+            Order::Store(what) => self.keep(now, what),
+            Order::Lineage(operation) => self.store.put(now, operation),
             Order::Configure { assigned, .. } => self.inner = assigned.addresses().first().copied(),
             Order::Unconfigure { .. } => self.inner = None,
             Order::PeerRoutes { routes, .. } => self.routes.extend(routes),
@@ -369,22 +386,27 @@ impl Machine {
             Order::Radio(order) => self.order_radio(now, order),
             // Names are addresses here, and no meter measures what does not exist.
             Order::Resolve { .. } | Order::ForgetName { .. } | Order::ReadMeter => {}
+            // No certificate of these worlds says where to ask, and no key is in a token.
+            Order::Fetch { .. } | Order::Sign { .. } => {}
         }
     }
 
-    fn keep(&mut self, what: Store) {
+    fn keep(&mut self, now: Instant, what: Store) {
         match what {
             Store::Ticket { connection, bytes: Some(bytes) } => {
+                if let Ok(ticket) = ClientTicket::decode(bytes.as_bytes()) {
+                    let unix = EPOCH + (now - Instant::ZERO);
+                    self.written.push((unix, ticket.opaque.as_bytes().to_vec()));
+                }
                 self.disk.tickets.insert(connection, bytes.as_bytes().to_vec());
             }
             Store::Ticket { connection, bytes: None } => {
                 self.disk.tickets.remove(&connection);
             }
-            Store::SpentTicket { record } => self.disk.spent.extend(record),
             Store::TicketKeys { exported } => self.disk.ticket_keys = exported.as_bytes().to_vec(),
             Store::SleepHistory(bytes) => self.disk.history = Some(bytes),
             // A gateway that lost them gives addresses anew, and learns anew.
-            Store::Lease(_) | Store::LoadHistory(_) => {}
+            Store::Lease(_) | Store::LoadHistory(_) | Store::Revocations { .. } => {}
         }
     }
 
@@ -406,8 +428,8 @@ impl Machine {
 }
 
 fn is_of_tickets(order: &Order) -> bool {
-    use Store::{SpentTicket, Ticket, TicketKeys};
-    matches!(order, Order::Store(Ticket { .. } | SpentTicket { .. } | TicketKeys { .. }))
+    use Store::{Ticket, TicketKeys};
+    matches!(order, Order::Store(Ticket { .. } | TicketKeys { .. }))
 }
 
 /// The number in a numbered packet.

@@ -5,6 +5,8 @@ use crate::invariants::Invariants;
 use crate::machine::{Disk, Machine};
 use crate::script::{Script, Step};
 use crate::settings::{LIVENESS, Settings};
+use crate::store::Store;
+use crate::thief::DEN;
 use crate::topology::{Astray, MachineId, Moment, NetworkId, Topology};
 use dormouse_netem::{LinkConfig, NatConfig};
 use dormouse_node::ladder::{Rung, State};
@@ -16,7 +18,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
 /// The device's name.
-const DEVICE: &str = "device";
+pub(crate) const DEVICE: &str = "device";
 const NAT_OUTSIDE: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 6);
 
 /// An access network of the device.
@@ -52,20 +54,24 @@ struct Fuse {
 
 /// See the module's documentation.
 pub struct World {
-    net: Topology,
+    pub(crate) net: Topology,
     device: MachineId,
     gateway: MachineId,
     a: NetworkId,
     b: NetworkId,
-    seed: u64,
-    settings: Settings,
+    pub(crate) seed: u64,
+    pub(crate) settings: Settings,
     /// One behind each CHILD SA: packets go to and from them in turn.
     servers: Vec<[IpAddr; 2]>,
+    /// A thief with a copy of the device's disk.
+    pub(crate) thief: Option<MachineId>,
+    /// Ticket keys with which the gateway has begun.
+    keys: Vec<Vec<u8>>,
     sent: u64,
     /// How often a process has begun.
     lives: u32,
     fuse: Option<Fuse>,
-    invariants: Invariants,
+    pub(crate) invariants: Invariants,
 }
 
 impl World {
@@ -81,11 +87,13 @@ impl World {
         nat.idle = settings.nat_idle;
         let (a, b) = (net.add_network(link, None), net.add_network(link, Some(nat)));
         let centre = net.add_network(LinkConfig::default(), None);
-        let disk = Disk { ticket_keys: ticket_keys(net.rng(), EPOCH), ..Disk::default() };
+        let keys = ticket_keys(net.rng(), EPOCH);
+        let disk = Disk { ticket_keys: keys.clone(), ..Disk::default() };
         let mut device = Machine::new(device(&settings, DEVICE, net.rng(), Instant::ZERO, EPOCH));
         device.gateways.insert(CONNECTION.into(), settings.outer.of(GATEWAY));
         let mut gateway = Machine::new(gateway(&settings, DEVICE, net.rng(), &disk, Instant::ZERO, EPOCH));
         gateway.disk = disk;
+        gateway.store = Store::new(seed);
         let (device, gateway) = (net.add_machine(device), net.add_machine(gateway));
         net.place(gateway, Some((centre, GATEWAY.to_vec())));
         let mut world = Self {
@@ -97,6 +105,8 @@ impl World {
             seed,
             servers: settings.servers(),
             settings,
+            thief: None,
+            keys: vec![keys],
             sent: 0,
             lives: 0,
             fuse: None,
@@ -182,19 +192,23 @@ impl World {
         let (device, gateway, seed) = (self.device, self.gateway, self.seed);
         let (invariants, sent, servers) = (&mut self.invariants, self.sent, &self.servers);
         let lit = self.fuse.filter(|f| f.back.is_none()).map(|f| if f.gateway { gateway } else { device });
-        let mut before = usize::MAX;
+        let mut before = (usize::MAX, 0);
         self.net.run_until(end, |net, moment| {
             let (d, g) = (net.machine(device), net.machine(gateway));
             if moment == Moment::Delivered {
-                before = g.outbox.len();
+                before = (g.outbox.len(), g.store.done.len());
                 return false;
             }
+            // What has waited for the store is answered when that has: also the announcement of the sleep.
+            let (said, done) = before;
+            let said = g.outbox.iter().skip(said).any(|(path, _)| path.remote.ip() != DEN);
+            let said = said && done == g.store.done.len();
             assert!(
-                g.outbox.len() <= before || !only_sleepers(g, net.now),
+                !said || !only_sleepers(g, net.now),
                 "a timer of the gateway disturbed a sleeping device; seed {seed} at {:?}",
                 net.now
             );
-            before = usize::MAX;
+            before = (usize::MAX, 0);
             for (is_device, machine) in [(true, d), (false, g)] {
                 for (path, datagram) in &machine.outbox {
                     invariants.sends(is_device, path, datagram, d.inner, servers);
@@ -432,7 +446,9 @@ impl World {
         let (now, unix) = (self.now(), self.unix());
         self.lives += 1;
         if !keys_survive {
-            self.gateway_mut().disk.ticket_keys = ticket_keys(self.net.rng(), unix);
+            let keys = ticket_keys(self.net.rng(), unix);
+            self.gateway_mut().disk.ticket_keys.clone_from(&keys);
+            self.keys.push(keys);
         }
         let disk = self.gateway().disk.clone();
         let host = gateway(&self.settings, DEVICE, self.net.rng(), &disk, now, unix);
@@ -447,7 +463,12 @@ impl World {
         self.connect();
     }
 
-    fn unix(&self) -> UnixTime {
+    /// All ticket keys that the gateway has had.
+    pub(crate) fn ticket_keys(&self) -> impl Iterator<Item = Vec<u8>> + '_ {
+        self.keys.iter().chain([&self.gateway().disk.ticket_keys]).cloned()
+    }
+
+    pub(crate) fn unix(&self) -> UnixTime {
         EPOCH + (self.now() - Instant::ZERO)
     }
 

@@ -76,7 +76,7 @@ fn a_ticket_that_the_peer_kept_is_refused_also_after_a_restart_of_the_gateway() 
         world.step(Step::DeviceCrash(Duration::from_secs(1)));
         world.run(Duration::from_secs(5));
         assert_eq!(last_rung(&world), Some(Rung::Full), "{:#?}", world.device().changes);
-        assert!(refused_for(&world, "revoked"), "{:#?}", world.gateway().changes);
+        assert!(refused_for(&world, "the session has ended"), "{:#?}", world.gateway().changes);
         world.settle_and_check();
     }
 }

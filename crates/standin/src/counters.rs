@@ -71,6 +71,8 @@ pub enum Reason {
     RateLimited,
     /// The device did not come back in the time that it gave, or for which the gateway keeps anything.
     Overslept,
+    /// The address that it was for is another device's now.
+    Readdressed,
 }
 
 impl Reason {
@@ -89,6 +91,7 @@ impl Reason {
             Self::Evicted => "evicted",
             Self::RateLimited => "rate-limited",
             Self::Overslept => "overslept",
+            Self::Readdressed => "readdressed",
         }
     }
 }

@@ -89,7 +89,7 @@ impl StandIn {
     // ---- devices --------------------------------------------------------------------------------------------------
 
     /// A device, or the same one again with other addresses. Of more than 16 addresses the first 16 count; an address that
-    /// another device had is that one's no more. False if there are too many devices: then it is not stood in for.
+    /// another device had is that one's no more, and what was kept for that one is dropped. False if there are too many devices: then it is not stood in for.
     pub fn enrol(&mut self, now: Instant, id: DeviceId, addresses: &[IpAddr]) -> bool {
         if !self.devices.contains_key(&id) && self.devices.len() >= self.limits.devices {
             return false;
@@ -106,8 +106,20 @@ impl StandIn {
             if let Some(other) = before.and_then(|before| self.devices.get_mut(&before)) {
                 other.addresses.retain(|a| a != address);
             }
+            if let Some(other) = before {
+                self.purge(now, other);
+            }
         }
         true
+    }
+
+    /// Drops what is kept for a device: an address that it was for has changed hands.
+    fn purge(&mut self, now: Instant, id: DeviceId) {
+        let (packets, lost) = self.room.take(now, id);
+        if let Some(device) = self.devices.get_mut(&id) {
+            device.counters.add(&dropped(lost));
+            device.counters.drop(Reason::Readdressed, packets.len() as u64);
+        }
     }
 
     /// A device is gone for good: nothing of it is kept but its counts.

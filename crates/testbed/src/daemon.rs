@@ -44,6 +44,8 @@ pub struct Extra {
     pub environment: Vec<(String, String)>,
     /// More arguments.
     pub arguments: Vec<String>,
+    /// The user that it becomes once it is set up; empty: root.
+    pub user: String,
 }
 
 /// What the command line answered.
@@ -72,7 +74,8 @@ impl Dormoused {
     /// # Errors
     /// As [`Dormoused::start`].
     pub fn start_with(host: &Host, extra: Extra, daemon: &str, toml: &str) -> Result<Self> {
-        let (config, socket) = configure(host, "root", daemon, toml)?;
+        let user = if extra.user.is_empty() { "root" } else { &extra.user };
+        let (config, socket) = configure(host, user, daemon, toml)?;
         Self::run(host, config, socket, extra)
     }
 

@@ -8,7 +8,6 @@
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::net::UnixStream;
 
 use anyhow::{Context, Result, bail};
 use dormouse_crypto::measure::Suite;
@@ -152,7 +151,7 @@ impl Forwarder {
     ///
     /// # Errors
     /// Those of the device and the socket.
-    pub fn run(&mut self, stop: &UnixStream) -> Result<Lost> {
+    pub fn run(&mut self, stop: &impl AsFd) -> Result<Lost> {
         self.run_telling(stop, |_full| ())
     }
 
@@ -160,7 +159,7 @@ impl Forwarder {
     ///
     /// # Errors
     /// As [`Forwarder::run`].
-    pub fn run_telling(&mut self, stop: &UnixStream, mut told: impl FnMut(bool)) -> Result<Lost> {
+    pub fn run_telling(&mut self, stop: &impl AsFd, mut told: impl FnMut(bool)) -> Result<Lost> {
         const TUN: u64 = 0;
         const SOCKET: u64 = 1;
         const STOP: u64 = 2;

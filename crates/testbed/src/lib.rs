@@ -18,6 +18,7 @@ pub mod replay;
 mod require;
 mod roaming;
 mod traffic;
+pub mod wireguard;
 
 pub use daemon::{Answer, Dormoused, Extra, binary};
 pub use host::{Host, Testbed};

@@ -1,13 +1,20 @@
-//! Throw-away certificates, made with the `openssl` program, so that neither peer's own code has a say in them.
+//! Throw-away certificates: one authority that issues them, and its files as daemons read them. Owns keys that are worth nothing.
 
-use anyhow::{Context, Result, bail};
 use std::path::{Path, PathBuf};
-use std::process::Command;
+
+use anyhow::{Result, bail};
+use aws_lc_rs::rand::SystemRandom;
+use aws_lc_rs::signature::Ed25519KeyPair;
+use dormouse_io::state::write_atomically;
+use rcgen::{
+    BasicConstraints, Certificate, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair,
+    KeyUsagePurpose, PKCS_ECDSA_P256_SHA256, PKCS_ECDSA_P384_SHA384, PKCS_RSA_SHA256, RsaKeySize,
+};
 
 /// Kind of key in a certificate.
 #[derive(Clone, Copy, Debug)]
 pub enum Key {
-    /// RSA of this many bits.
+    /// RSA of this many bits: 2048, 3072 or 4096.
     Rsa(u32),
     /// ECDSA P-256.
     P256,
@@ -17,79 +24,91 @@ pub enum Key {
     Ed25519,
 }
 
+impl Key {
+    /// A fresh key of this kind.
+    ///
+    /// # Errors
+    /// If the library refuses to make it.
+    pub(crate) fn generate(self) -> Result<KeyPair> {
+        let rsa = |size| KeyPair::generate_rsa_for(&PKCS_RSA_SHA256, size);
+        Ok(match self {
+            Self::Rsa(2048) => rsa(RsaKeySize::_2048)?,
+            Self::Rsa(3072) => rsa(RsaKeySize::_3072)?,
+            Self::Rsa(4096) => rsa(RsaKeySize::_4096)?,
+            Self::Rsa(bits) => bail!("RSA with {bits} bits, expected 2048, 3072 or 4096"),
+            Self::P256 => KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)?,
+            Self::P384 => KeyPair::generate_for(&PKCS_ECDSA_P384_SHA384)?,
+            Self::Ed25519 => {
+                // PKCS #8 in version 1: OpenSSL reads no private key that has the public one beside it (RFC 5958).
+                let key = Ed25519KeyPair::generate_pkcs8v1(&SystemRandom::new())?;
+                KeyPair::try_from(key.as_ref())?
+            }
+        })
+    }
+}
+
+/// A certification authority.
+#[derive(Debug)]
+pub(crate) struct Authority(CertifiedIssuer<'static, KeyPair>);
+
+impl Authority {
+    /// A fresh one.
+    ///
+    /// # Errors
+    /// If the library refuses to make it.
+    pub(crate) fn new(key: Key) -> Result<Self> {
+        let mut params = CertificateParams::default();
+        params.distinguished_name.push(DnType::CommonName, "Throw-away CA");
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+        Ok(Self(CertifiedIssuer::self_signed(params, key.generate()?)?))
+    }
+
+    /// Its own certificate.
+    pub(crate) fn own(&self) -> &Certificate {
+        self.0.as_ref()
+    }
+
+    /// A certificate for the DNS name `name` and this key.
+    ///
+    /// # Errors
+    /// If the library refuses to make it.
+    pub(crate) fn issue(&self, name: &str, key: &KeyPair) -> Result<Certificate> {
+        let mut params = CertificateParams::new([name.to_owned()])?;
+        params.distinguished_name.push(DnType::CommonName, name);
+        params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+        params.use_authority_key_identifier_extension = true;
+        Ok(params.signed_by(key, &self.0)?)
+    }
+}
+
 /// A certification authority and what it has issued, as PEM files in one directory: `ca.pem`, `<name>.pem`, `<name>.key`.
 #[derive(Debug)]
 pub struct Pki {
+    authority: Authority,
     dir: PathBuf,
 }
 
 impl Pki {
-    /// A new authority with an ECDSA or RSA key like those that it issues.
+    /// A new authority with a key like those that it issues.
     ///
     /// # Errors
-    /// If `openssl` fails.
+    /// If it cannot be made or written.
     pub fn new(dir: &Path, key: Key) -> Result<Self> {
         std::fs::create_dir_all(dir)?;
-        let pki = Self { dir: dir.into() };
-        pki.generate("ca", key)?;
-        pki.openssl(&[
-            "req",
-            "-x509",
-            "-new",
-            "-key",
-            "ca.key",
-            "-subj",
-            "/O=Dormouse tests/CN=Test CA",
-            "-days",
-            "30",
-            "-out",
-            "ca.pem",
-            "-addext",
-            "basicConstraints=critical,CA:TRUE",
-            "-addext",
-            "keyUsage=critical,keyCertSign,cRLSign",
-        ])?;
+        let pki = Self { authority: Authority::new(key)?, dir: dir.into() };
+        pki.write("ca.pem", &pki.authority.own().pem())?;
         Ok(pki)
     }
 
     /// Issues `<name>.pem` with the subject alternative name `DNS:<name>`.
     ///
     /// # Errors
-    /// If `openssl` fails.
+    /// If it cannot be made or written.
     pub fn issue(&self, name: &str, key: Key) -> Result<()> {
-        self.generate(name, key)?;
-        let (csr, ext) = (format!("{name}.csr"), format!("{name}.ext"));
-        std::fs::write(
-            self.dir.join(&ext),
-            format!("subjectAltName=DNS:{name}\nkeyUsage=critical,digitalSignature\n"),
-        )?;
-        self.openssl(&[
-            "req",
-            "-new",
-            "-key",
-            &format!("{name}.key"),
-            "-subj",
-            &format!("/CN={name}"),
-            "-out",
-            &csr,
-        ])?;
-        self.openssl(&[
-            "x509",
-            "-req",
-            "-in",
-            &csr,
-            "-CA",
-            "ca.pem",
-            "-CAkey",
-            "ca.key",
-            "-CAcreateserial",
-            "-days",
-            "30",
-            "-extfile",
-            &ext,
-            "-out",
-            &format!("{name}.pem"),
-        ])
+        let key = key.generate()?;
+        self.write(&format!("{name}.key"), &key.serialize_pem())?;
+        self.write(&format!("{name}.pem"), &self.authority.issue(name, &key)?.pem())
     }
 
     /// Path of a file of this authority.
@@ -98,29 +117,41 @@ impl Pki {
         self.dir.join(file)
     }
 
-    fn generate(&self, name: &str, key: Key) -> Result<()> {
-        let out = format!("{name}.key");
-        let bits;
-        let spec: &[&str] = match key {
-            Key::Rsa(n) => {
-                bits = format!("rsa_keygen_bits:{n}");
-                &["-algorithm", "RSA", "-pkeyopt", &bits]
-            }
-            Key::P256 => &["-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:P-256"],
-            Key::P384 => &["-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:P-384"],
-            Key::Ed25519 => &["-algorithm", "ED25519"],
-        };
-        self.openssl(&[&["genpkey", "-out", &out], spec].concat())?;
-        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o600);
-        Ok(std::fs::set_permissions(self.dir.join(out), mode)?)
+    fn write(&self, file: &str, pem: &str) -> Result<()> {
+        Ok(write_atomically(&self.path(file), pem.as_bytes(), 0o600)?)
     }
+}
 
-    fn openssl(&self, args: &[&str]) -> Result<()> {
-        let out =
-            Command::new("openssl").args(args).current_dir(&self.dir).output().context("running openssl")?;
-        if !out.status.success() {
-            bail!("openssl {args:?}: {}", String::from_utf8_lossy(&out.stderr));
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::require::{Need, require};
+    use std::process::Command;
+
+    #[test]
+    fn others_read_every_key_and_trust_every_certificate() {
+        if !require("reading throw-away certificates", &[Need::Program("openssl")]) {
+            return;
         }
-        Ok(())
+        let dir = std::env::temp_dir().join(format!("dormouse-pki-{}", std::process::id()));
+        for key in [Key::Rsa(2048), Key::P256, Key::P384, Key::Ed25519] {
+            let pki = Pki::new(&dir, key).expect("an authority");
+            pki.issue("a.test", key).expect("a certificate");
+            let reads = |args: &[&str]| {
+                let out = Command::new("openssl").args(args).current_dir(&dir).output().expect("openssl");
+                assert!(out.status.success(), "{key:?}: {}", String::from_utf8_lossy(&out.stderr));
+            };
+            reads(&["pkey", "-in", "a.test.key", "-noout"]);
+            reads(&[
+                "verify",
+                "-x509_strict",
+                "-verify_hostname",
+                "a.test",
+                "-CAfile",
+                "ca.pem",
+                "a.test.pem",
+            ]);
+        }
+        std::fs::remove_dir_all(&dir).expect("it goes");
     }
 }

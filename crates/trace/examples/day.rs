@@ -18,7 +18,8 @@ use dormouse_trace::flow::Spread;
 use dormouse_trace::generate::{Population, Recipe, write};
 use dormouse_trace::input::Input;
 use dormouse_trace::report::figures::{Figures, Questions};
-use dormouse_trace::report::{charts, html, json, table};
+use dormouse_trace::report::page::{ON_PAGE, ON_TERMINAL, document};
+use dormouse_trace::report::{charts, json};
 
 type Failure = Box<dyn std::error::Error>;
 
@@ -82,6 +83,7 @@ fn report(path: &Path, threads: usize) -> Result<(String, String), Failure> {
     let accounting =
         json::Accounting { break_even: settings.cost.break_even(), min_idle: 0.25, wake_on: "all" };
     let report = json::Report::new(&analysis, accounting);
-    let page = html::render(&report, &charts::all(&analysis, &questions), "benchmark")?;
-    Ok((table::render(&report) + &serde_json::to_string(&report)?, page))
+    let page = document(&report, charts::all(&analysis, &questions), "benchmark", ON_PAGE).html()?;
+    let text = document(&report, Vec::new(), "benchmark", ON_TERMINAL).text();
+    Ok((text + &serde_json::to_string(&report)?, page))
 }

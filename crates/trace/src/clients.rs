@@ -32,7 +32,7 @@ use std::str::FromStr;
 
 use ipnet::IpNet;
 
-use crate::index::Index;
+use crate::index::Table;
 use crate::seen::{Addr, End, Mac, Scope, Seen};
 use crate::survey::{AddrFacts, Facts, MacFacts, Sightings};
 use dormouse_energy::Direction;
@@ -148,10 +148,10 @@ pub struct Client {
 #[derive(Clone, Debug, Default)]
 pub struct Directory {
     clients: Vec<Client>,
-    macs: Index<Mac>,
-    addresses: Index<Addr>,
+    macs: Table<Mac, u32>,
+    addresses: Table<Addr, u32>,
     /// Addresses of devices, for records without link-layer addresses.
-    of_devices: Index<Addr>,
+    of_devices: Table<Addr, u32>,
     names: BTreeMap<String, u32>,
 }
 
@@ -181,12 +181,12 @@ impl Directory {
                 Some(mac) => {
                     directory.macs.insert(mac, id);
                     let known = client.addresses.iter().filter(|a| a.scope() >= Scope::Private);
-                    known.for_each(|a| directory.of_devices.insert(*a, id));
+                    directory.of_devices.extend(known.map(|a| (*a, id)));
                 }
                 None if client.addresses.is_empty() => {
                     directory.names.insert(client.name.clone(), id);
                 }
-                None => client.addresses.iter().for_each(|a| directory.addresses.insert(*a, id)),
+                None => directory.addresses.extend(client.addresses.iter().map(|a| (*a, id))),
             }
         }
         directory.clients = clients;
@@ -208,9 +208,9 @@ impl Directory {
     #[inline]
     fn end(&self, end: End) -> Option<u32> {
         if end.mac == Mac::NONE {
-            return self.addresses.get(end.ip).or_else(|| self.of_devices.get(end.ip));
+            return self.addresses.get(&end.ip).or_else(|| self.of_devices.get(&end.ip)).copied();
         }
-        self.macs.get(end.mac).or_else(|| self.addresses.get(end.ip))
+        self.macs.get(&end.mac).or_else(|| self.addresses.get(&end.ip)).copied()
     }
 
     /// The clients that this packet belongs to: its sender, its receiver, both or neither.

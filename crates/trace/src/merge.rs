@@ -69,7 +69,7 @@ impl<'a> Merge<'a> {
     #[must_use]
     pub fn name(&self, file: usize, name: u32) -> Option<&str> {
         let (source, _) = self.slots.get(file)?.as_ref()?;
-        source.reader().decoder().names().get(name.checked_sub(1)? as usize).map(String::as_str)
+        source.reader().decoder().names()?.get_index(name.checked_sub(1)? as usize).map(String::as_str)
     }
 
     /// The next packet and the number of its file.

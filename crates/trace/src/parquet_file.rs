@@ -7,11 +7,10 @@
 //! The library that unpacks Parquet panics on some damaged files. What it panics over is a loss like any other here: see
 //! [`guarded`].
 
-use std::cell::Cell;
 use std::fs::File;
 use std::io::Write;
 use std::panic::{self, AssertUnwindSafe};
-use std::sync::{Arc, Once};
+use std::sync::Arc;
 
 use parquet::basic::{Compression, ZstdLevel};
 use parquet::data_type::{ByteArray, ByteArrayType, Int32Type, Int64Type};
@@ -22,6 +21,7 @@ use parquet::file::reader::{FileReader, RowGroupReader, SerializedFileReader};
 use parquet::file::writer::SerializedFileWriter;
 use parquet::schema::parser::parse_message_type;
 
+use crate::index::Names;
 use crate::periods::Period;
 use dormouse_energy::{Direction, PacketInfo};
 
@@ -151,8 +151,7 @@ pub struct PeriodReader {
     reader: SerializedFileReader<File>,
     group: usize,
     rows: std::vec::IntoIter<Period>,
-    names: Vec<String>,
-    index: std::collections::BTreeMap<String, u32>,
+    names: Names,
     synthetic: Option<String>,
     done: u64,
 }
@@ -181,8 +180,7 @@ impl PeriodReader {
             reader,
             group: 0,
             rows: Vec::new().into_iter(),
-            names: Vec::new(),
-            index: std::collections::BTreeMap::new(),
+            names: Names::default(),
             synthetic: fact("dormouse.synthetic"),
             done: 0,
         })
@@ -196,7 +194,7 @@ impl PeriodReader {
 
     /// The clients seen so far; [`Period::client`] is the index.
     #[must_use]
-    pub fn names(&self) -> &[String] {
+    pub const fn names(&self) -> &Names {
         &self.names
     }
 
@@ -283,37 +281,14 @@ impl PeriodReader {
     }
 
     fn client(&mut self, name: String) -> u32 {
-        if let Some(id) = self.index.get(&name) {
-            return *id;
-        }
-        let id = u32::try_from(self.names.len()).unwrap_or(u32::MAX);
-        self.names.push(name.clone());
-        self.index.insert(name, id);
-        id
+        u32::try_from(self.names.insert_full(name).0).unwrap_or(u32::MAX)
     }
 }
 
-thread_local! {
-    /// Whether a panic of this thread is going to be caught and reported as damage.
-    static CAUGHT: Cell<bool> = const { Cell::new(false) };
-}
-
-/// Runs the library on bytes that it may not be prepared for. A panic becomes an error that quotes it, and does not appear on
-/// standard error beside it.
+/// Runs the library on bytes that it may not be prepared for: a panic becomes an error that quotes it.
 fn guarded<T>(read: impl FnOnce() -> Result<T, ParquetError>) -> Result<T, ParquetError> {
-    static QUIET: Once = Once::new();
-    QUIET.call_once(|| {
-        let report = panic::take_hook();
-        panic::set_hook(Box::new(move |info| {
-            if !CAUGHT.get() {
-                report(info);
-            }
-        }));
-    });
-    CAUGHT.set(true);
     // What was half read is dropped with the panic: no state of ours is seen again.
     let outcome = panic::catch_unwind(AssertUnwindSafe(read));
-    CAUGHT.set(false);
     outcome.unwrap_or_else(|panic| {
         let words = panic.downcast_ref::<String>().map(String::as_str);
         let words = words.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no reason given");

@@ -7,11 +7,12 @@ use std::collections::BTreeMap;
 
 use crate::decode::exports::Exported;
 use crate::decode::{Format, Next};
-use crate::index::{Index, Key, mix};
+use crate::index::{Table, mix};
 use crate::input::Input;
 use crate::loss::Losses;
 use crate::seen::{Addr, Mac, Scope, Seen};
 use crate::source::Reader;
+use indexmap::map::Entry;
 
 /// Addresses remembered; further ones are only counted.
 const MAX_ADDRESSES: usize = 1 << 20;
@@ -142,23 +143,14 @@ impl Pair {
 /// Collects [`Facts`] with a small cache for the pairs that are talking now, and indexed tables behind it.
 struct Collector {
     cache: Vec<Option<(Pair, Sightings)>>,
-    mac_index: Index<Mac>,
-    macs: Vec<(Mac, MacFacts)>,
-    address_index: Index<Addr>,
-    addresses: Vec<(Addr, AddrFacts)>,
+    macs: Table<Mac, MacFacts>,
+    addresses: Table<Addr, AddrFacts>,
     overflow: u64,
 }
 
 impl Collector {
     fn new() -> Self {
-        Self {
-            cache: vec![None; CACHE],
-            mac_index: Index::default(),
-            macs: Vec::new(),
-            address_index: Index::default(),
-            addresses: Vec::new(),
-            overflow: 0,
-        }
+        Self { cache: vec![None; CACHE], macs: Table::default(), addresses: Table::default(), overflow: 0 }
     }
 
     #[inline]
@@ -196,33 +188,23 @@ impl Collector {
         {
             facts.sent.add(seen);
             facts.serves |= pair.serves;
-            facts.partners |= 1 << (pair.dst.mix() & 63);
+            facts.partners |= partner(pair.dst);
             facts.bare |= pair.bare;
         }
         if pair.dst.scope() != Scope::NotOneHost
             && let Some(facts) = self.address(pair.dst)
         {
             facts.received += seen.count;
-            facts.partners |= 1 << (pair.src.mix() & 63);
+            facts.partners |= partner(pair.src);
             facts.bare |= pair.bare;
         }
     }
 
     fn note_mac(&mut self, pair: Pair, seen: Sightings) {
-        let at = match self.mac_index.get(pair.src_mac) {
-            Some(at) => at,
-            None if self.macs.len() >= MAX_MACS => {
-                self.overflow += seen.count;
-                return;
-            }
-            None => {
-                let at = u32::try_from(self.macs.len()).unwrap_or(u32::MAX);
-                self.macs.push((pair.src_mac, MacFacts::default()));
-                self.mac_index.insert(pair.src_mac, at);
-                at
-            }
+        let Some(facts) = known(&mut self.macs, pair.src_mac, MAX_MACS) else {
+            self.overflow += seen.count;
+            return;
         };
-        let Some((_, facts)) = self.macs.get_mut(at as usize) else { return };
         facts.sent.add(seen);
         facts.station |= pair.station;
         if pair.src.scope() != Scope::NotOneHost {
@@ -231,20 +213,30 @@ impl Collector {
     }
 
     fn address(&mut self, address: Addr) -> Option<&mut AddrFacts> {
-        let at = match self.address_index.get(address) {
-            Some(at) => at,
-            None if self.addresses.len() >= MAX_ADDRESSES => {
-                self.overflow += 1;
-                return None;
-            }
-            None => {
-                let at = u32::try_from(self.addresses.len()).ok()?;
-                self.addresses.push((address, AddrFacts::default()));
-                self.address_index.insert(address, at);
-                at
-            }
-        };
-        self.addresses.get_mut(at as usize).map(|(_, facts)| facts)
+        let facts = known(&mut self.addresses, address, MAX_ADDRESSES);
+        if facts.is_none() {
+            self.overflow += 1;
+        }
+        facts
+    }
+}
+
+/// One of 64 bits for an address.
+const fn partner(address: Addr) -> u64 {
+    1 << (mix(address.lo.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ address.hi.rotate_left(23)) & 63)
+}
+
+/// The facts about `key`, of at most so many keys.
+#[inline]
+fn known<K: std::hash::Hash + Eq, V: Default>(
+    table: &mut Table<K, V>,
+    key: K,
+    most: usize,
+) -> Option<&mut V> {
+    let held = table.len();
+    match table.entry(key) {
+        Entry::Occupied(known) => Some(known.into_mut()),
+        Entry::Vacant(new) => (held < most).then(|| new.insert(V::default())),
     }
 }
 
@@ -382,7 +374,7 @@ pub fn survey(input: &Input, format: Option<Format>, progress: &(dyn Fn(u64) + S
     file.synthetic = reader.decoder().synthetic().map(str::to_owned);
     let mut facts = collector.finish();
     facts.records = file.records;
-    for (name, of) in reader.decoder().names().iter().zip(named) {
+    for (name, of) in reader.decoder().names().into_iter().flatten().zip(named) {
         *facts.names.entry(name.clone()).or_default() += of.records;
     }
     (file, facts)

@@ -7,9 +7,10 @@ use dormouse_energy::profile::Profile;
 use dormouse_trace::analyse::{account, survey_all};
 use dormouse_trace::clients::{Client, Directory};
 use dormouse_trace::generate::{Population, Recipe, write};
+use dormouse_trace::report::charts;
 use dormouse_trace::report::figures::{Figures, Questions};
 use dormouse_trace::report::json::{Accounting, Report};
-use dormouse_trace::report::{charts, html, table};
+use dormouse_trace::report::page::{ON_PAGE, ON_TERMINAL, document};
 
 /// A page about forty synthetic clients, and its table.
 fn page() -> (String, String) {
@@ -30,7 +31,8 @@ fn page() -> (String, String) {
     let report = Report::new(&results, accounting);
     assert!(report.synthetic && serde_json::to_string(&report).expect("JSON").contains("\"synthetic\":true"));
     let charts = charts::all(&results, &questions);
-    (html::render(&report, &charts, "a test").expect("a page"), table::render(&report))
+    let page = document(&report, charts, "a test", ON_PAGE).html().expect("a page");
+    (page, document(&report, Vec::new(), "a test", ON_TERMINAL).text())
 }
 
 #[test]
@@ -66,7 +68,7 @@ fn names_of_clients_cannot_break_the_page() {
     let csv = "client,time,bytes,direction\n<script>alert(1)</script>,1,60,out\n<script>alert(1)</script>,90,60,out\n";
     let file = Temporary::with("names.csv", csv.as_bytes());
     let report = common::report(&[file.input()], &options());
-    let page = html::render(&report, &[], "a test").expect("a page");
+    let page = document(&report, Vec::new(), "a test", ON_PAGE).html().expect("a page");
     assert!(!page.contains("<script") && page.contains("&lt;script&gt;"));
 }
 

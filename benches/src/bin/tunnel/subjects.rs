@@ -3,11 +3,11 @@
 
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr};
-use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use dormouse_interop::strongswan::StrongSwan;
+use dormouse_testbed::wireguard::{self, WireguardGo};
 use dormouse_testbed::{Dormoused, Host, Process, Testbed, binary};
 
 /// The outer addresses, the same for every subject.
@@ -63,21 +63,9 @@ impl Kind {
 enum Daemons {
     None,
     Processes(Vec<Process>),
-    Wireguard(Vec<(Process, PathBuf)>),
+    Wireguard(Vec<WireguardGo>),
     Dormouse(Vec<Dormoused>),
     StrongSwan(Vec<StrongSwan>),
-}
-
-impl Drop for Daemons {
-    fn drop(&mut self) {
-        if let Self::Wireguard(ends) = self {
-            for (process, socket) in ends {
-                process.stop();
-                // Usually gone with the process.
-                let _ = fs::remove_file(socket);
-            }
-        }
-    }
 }
 
 /// A subject that runs.
@@ -121,7 +109,7 @@ impl Subject {
         let pids = match &mut daemons {
             Daemons::None => Vec::new(),
             Daemons::Processes(all) => all.iter().map(Process::pid).collect(),
-            Daemons::Wireguard(all) => all.iter().map(|(process, _)| process.pid()).collect(),
+            Daemons::Wireguard(all) => all.iter().map(|end| end.process().pid()).collect(),
             Daemons::Dormouse(all) => all.iter_mut().map(|d| d.process().pid()).collect(),
             Daemons::StrongSwan(all) => all.iter_mut().map(|s| s.process().pid()).collect(),
         };
@@ -139,7 +127,7 @@ fn log(daemons: &Daemons) -> String {
     let logs: Vec<String> = match daemons {
         Daemons::None => Vec::new(),
         Daemons::Processes(all) => all.iter().map(Process::log).collect(),
-        Daemons::Wireguard(all) => all.iter().map(|(process, _)| process.log()).collect(),
+        Daemons::Wireguard(all) => all.iter().map(|end| end.process().log()).collect(),
         Daemons::Dormouse(all) => all.iter().map(Dormoused::log).collect(),
         Daemons::StrongSwan(all) => all.iter().map(StrongSwan::log_tail).collect(),
     };
@@ -195,43 +183,16 @@ fn dormouse(ends: [&Host; 2]) -> Result<Vec<Dormoused>> {
     Ok(all)
 }
 
-fn wireguard(ends: [&Host; 2]) -> Result<Vec<(Process, PathBuf)>> {
-    let interface = |i: usize| format!("wg{}{}", std::process::id(), ["a", "b"][i]);
-    let mut all = Vec::new();
-    for (i, end) in ends.into_iter().enumerate() {
-        end.sh(&format!(
-            "umask 077; wg genkey > {0}/key; wg pubkey < {0}/key > {0}/public",
-            end.dir().display()
-        ))?;
-        let name = interface(i);
-        // The control sockets of all namespaces share a directory, so the names of the interfaces carry our process id.
-        let control = PathBuf::from(format!("/var/run/wireguard/{name}.sock"));
-        // It has been seen to end at once ("failed to listen on uapi socket"), and to come up the next time.
-        let process = wireguard_go(end, &name).or_else(|_| wireguard_go(end, &name))?;
-        all.push((process, control));
-    }
-    for (i, end) in ends.into_iter().enumerate() {
-        let (name, peer) = (interface(i), ends[1 - i].dir().join("public"));
-        let peer = fs::read_to_string(peer)?;
-        end.sh(&format!(
-            "wg set {name} private-key {}/key listen-port 51820 peer {} endpoint {}:51820 allowed-ips 0.0.0.0/0",
-            end.dir().display(),
-            peer.trim(),
-            OUTER[1 - i],
-        ))?;
+fn wireguard(ends: [&Host; 2]) -> Result<Vec<WireguardGo>> {
+    let names = ["a", "b"].map(|end| format!("wg{}{end}", std::process::id()));
+    let all = ends.iter().zip(&names).map(|(end, name)| WireguardGo::start(end, name));
+    let all = all.collect::<Result<_>>()?;
+    wireguard::connect(ends, [&names[0], &names[1]], OUTER)?;
+    for (i, (end, name)) in ends.iter().zip(&names).enumerate() {
         end.ip(&format!("addr add {} peer {} dev {name}", INNER[i], INNER[1 - i]))?;
         end.ip(&format!("link set dev {name} mtu 1420 up"))?;
     }
     Ok(all)
-}
-
-/// One end that answers on its control socket.
-fn wireguard_go(end: &Host, interface: &str) -> Result<Process> {
-    let mut command = end.command("wireguard-go");
-    command.args(["-f", interface]).env("LOG_LEVEL", "error");
-    let process = Process::spawn("wireguard-go", &mut command, &end.dir().join("wireguard-go.log"))?;
-    end.eventually(&format!("wg show {interface}"), Duration::from_secs(5)).with_context(|| process.log())?;
-    Ok(process)
 }
 
 fn strongswan(ends: [&Host; 2]) -> Result<Vec<StrongSwan>> {
@@ -250,7 +211,7 @@ fn strongswan(ends: [&Host; 2]) -> Result<Vec<StrongSwan>> {
             INNER[i],
             INNER[1 - i],
         );
-        all.push(StrongSwan::start(end, &conf, &[], "")?);
+        all.push(StrongSwan::start(end, None, &conf, &[], "")?);
     }
     let Some(caller) = all.first() else { bail!("no daemons") };
     caller.ctl(&["--initiate", "--child", "net"])?;

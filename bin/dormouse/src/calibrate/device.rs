@@ -17,6 +17,8 @@ use crate::client::Client;
 
 /// A radio that has not joined its network, or a session that is not back, after so long has failed.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// A session that is not at rest after so long will not be.
+const REST: Duration = Duration::from_secs(5);
 /// How often a radio is asked whether it has joined: a fiftieth of what joining takes.
 const ASK: Duration = Duration::from_millis(40);
 /// Nothing new from the daemon for so long: all that it has to say has been read.
@@ -297,6 +299,20 @@ impl Session {
         }
     }
 
+    /// Begins to climb a rung, as soon as the session is at rest: one that has come back by its ticket is so when the gateway has
+    /// been heard. When that was.
+    fn begin(&mut self, rung: WakeRung) -> Result<Instant, Failure> {
+        let since = BootClock::now();
+        loop {
+            let began = BootClock::now();
+            match self.ask(Verb::Exercise { connection: Some(self.name.clone()), rung }) {
+                Ok(()) => return Ok(began),
+                Err(Failure::Here(_)) if began.saturating_since(since) < REST => std::thread::sleep(ASK),
+                Err(e) => return Err(e),
+            }
+        }
+    }
+
     /// Climbs a rung, and says how long it takes until the session is up again.
     fn exercise(&mut self, subject: Subject) -> Result<Duration, Failure> {
         let rung = match subject {
@@ -307,8 +323,7 @@ impl Session {
             Subject::RadioCycle => return Err(Failure::Here("the radio is no rung".into())),
         };
         self.forget_events()?;
-        let began = BootClock::now();
-        self.ask(Verb::Exercise { connection: Some(self.name.clone()), rung })?;
+        let began = self.begin(rung)?;
         let mut failure = None;
         loop {
             let left = PATIENCE.saturating_sub(BootClock::now().saturating_since(began));

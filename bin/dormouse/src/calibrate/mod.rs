@@ -6,8 +6,6 @@ mod device;
 use std::io::IsTerminal as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use anyhow::{Context as _, anyhow, bail};
@@ -23,6 +21,7 @@ use dormouse_lab::calibrate::{
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 
+use crate::measure::{interrupted, profile};
 use crate::meter::{Which, grain};
 use device::{Machine, Session};
 
@@ -112,8 +111,8 @@ fn share(text: &str) -> Result<f64, String> {
 /// If there is no meter, no radio or no session to measure with, or the profile cannot be written.
 pub(crate) fn run(args: &CalibrateArgs, socket: &Path, json: bool) -> anyhow::Result<ExitCode> {
     let mut settings = settings(args);
-    let expected = Expected::from_profile(&named(&args.expect)?);
-    let fill = args.fill.as_deref().map(named).transpose()?;
+    let expected = Expected::from_profile(&profile(&args.expect)?);
+    let fill = args.fill.as_deref().map(profile).transpose()?;
     // Before hours of work, not after them.
     if let Some(file) = &args.file {
         let directory = file.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
@@ -157,18 +156,6 @@ fn settings(args: &CalibrateArgs) -> Settings {
     }
 }
 
-/// A profile that ships with the program, or of a file.
-fn named(name: &str) -> anyhow::Result<Profile> {
-    if let Some(profile) = Profile::shipped(name) {
-        return Ok(profile);
-    }
-    let text = std::fs::read_to_string(name).with_context(|| {
-        let known: Vec<_> = Profile::shipped_names().collect();
-        format!("profile {name:?} is neither a file nor one of {}", known.join(", "))
-    })?;
-    Profile::from_toml(&text).with_context(|| name.to_owned())
-}
-
 /// Radio and session, as far as they are wanted; what is missing is said, and left out where the user did not ask for it by name.
 fn machine(
     args: &CalibrateArgs,
@@ -176,10 +163,7 @@ fn machine(
     meter: Box<dyn Meter>,
     settings: &mut Settings,
 ) -> anyhow::Result<Machine> {
-    let interrupted = Arc::new(AtomicBool::new(false));
-    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP] {
-        signal_hook::flag::register(signal, interrupted.clone())?;
-    }
+    let interrupted = interrupted()?;
     let wants_radio = settings.subjects.contains(&Subject::RadioCycle);
     let radio = match wants_radio.then(|| find_radio(args)) {
         Some(Ok(radio)) => Some(radio),

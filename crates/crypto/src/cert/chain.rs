@@ -1,10 +1,13 @@
 //! Chains of certificates: from a peer's certificate to one that is trusted. Owns the trust store and the order of the checks;
 //! path building and signatures are webpki's.
 
+use der::asn1::AnyRef;
+use der::{Decode, Encode, Tag, Tagged};
 use dormouse_sansio::UnixTime;
-use rustls_pki_types::{CertificateDer, SignatureVerificationAlgorithm, TrustAnchor};
+use rustls_pki_types::{AlgorithmIdentifier, CertificateDer, SignatureVerificationAlgorithm, TrustAnchor};
 use webpki::aws_lc_rs as algs;
 use webpki::{EndEntityCert, ExtendedKeyUsageValidator, KeyPurposeIdIter};
+use x509_cert::spki::SubjectPublicKeyInfoRef;
 
 use super::usage::{describe_purposes, describe_usage, may_certify, may_sign};
 use super::{Certificate, CertificateError, Identity, Usage};
@@ -151,8 +154,23 @@ pub struct Verified {
     pub public_key: PublicKey,
     /// The CA that the chain ends at, or the peer itself if its certificate is pinned.
     pub anchor: String,
+    /// [`Certificate::fingerprint`] of that CA, or of the pinned certificate.
+    pub anchor_fingerprint: [u8; 32],
+    /// The certificates that were issued, the peer's own first; empty if it is pinned.
+    pub chain: Vec<Issued>,
+    /// Their issuers, in the same order: the last one is the CA that is trusted.
+    pub issuers: Vec<Certificate>,
     /// When the first certificate of the chain expires: the SA must not outlive it.
     pub expires: UnixTime,
+}
+
+/// Names one certificate as its CA does when it revokes it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Issued {
+    /// [`Certificate::key_hash`] of the issuer.
+    pub issuer_key: [u8; 32],
+    /// [`Certificate::serial`].
+    pub serial: Vec<u8>,
 }
 
 /// The certificates that are trusted: CAs, and peers that are pinned by being here themselves.
@@ -186,6 +204,12 @@ impl TrustStore {
     /// The CAs.
     pub fn authorities(&self) -> impl Iterator<Item = &Certificate> {
         self.anchors.iter().map(|(certificate, _)| certificate)
+    }
+
+    /// Whether a CA, or a pinned certificate, is trusted that has this [`Certificate::fingerprint`].
+    #[must_use]
+    pub fn trusts(&self, fingerprint: &[u8; 32]) -> bool {
+        self.authorities().chain(&self.pinned).any(|c| c.fingerprint() == *fingerprint)
     }
 
     /// Whether nothing is trusted.
@@ -225,20 +249,33 @@ impl TrustStore {
         let public_key =
             end_entity.public_key().map_err(|error| CertError::Key { subject: subject(), error })?;
         if self.pinned.iter().any(|pinned| pinned.der() == end_entity.der()) {
-            return Ok(Verified { public_key, anchor: subject(), expires: end_entity.not_after() });
+            return Ok(Verified {
+                public_key,
+                anchor: subject(),
+                anchor_fingerprint: end_entity.fingerprint(),
+                chain: Vec::new(),
+                issuers: Vec::new(),
+                expires: end_entity.not_after(),
+            });
         }
         if intermediates.len() > MAX_INTERMEDIATES {
             return Err(CertError::TooMany { got: intermediates.len(), limit: MAX_INTERMEDIATES });
         }
         let (path, anchor) = self.build_path(end_entity, intermediates, at)?;
         let mut expires = end_entity.not_after().min(anchor.not_after());
+        let (mut chain, mut below) = (Vec::new(), end_entity);
+        let issuers = path.iter().copied().chain([anchor]).cloned().collect();
         for issuer in path {
             check_purpose(issuer, usage)?;
             check_issuer(issuer, at)?;
             expires = expires.min(issuer.not_after());
+            chain.push(below.issued_by(issuer));
+            below = issuer;
         }
         check_issuer(anchor, at)?;
-        Ok(Verified { public_key, anchor: anchor.subject(), expires })
+        chain.push(below.issued_by(anchor));
+        let anchor_fingerprint = anchor.fingerprint();
+        Ok(Verified { public_key, anchor: anchor.subject(), anchor_fingerprint, chain, issuers, expires })
     }
 
     /// The intermediates between `end_entity` and a CA, and the CA.
@@ -303,6 +340,29 @@ impl TrustStore {
             other => CertError::Chain { subject, reason: other.to_string() },
         }
     }
+}
+
+impl Certificate {
+    fn issued_by(&self, issuer: &Self) -> Issued {
+        Issued { issuer_key: issuer.key_hash(), serial: self.serial.clone() }
+    }
+}
+
+/// Whether `message` was signed with the key in `spki` by one of the algorithms that are accepted in chains. `spki` and `algorithm` are
+/// in DER.
+pub(super) fn is_signed(spki: &[u8], algorithm: &[u8], message: &[u8], signature: &[u8]) -> bool {
+    let Ok(spki) = SubjectPublicKeyInfoRef::from_der(spki) else { return false };
+    let (Ok(key_algorithm), Some(key)) = (spki.algorithm.to_der(), spki.subject_public_key.as_bytes()) else {
+        return false;
+    };
+    let is = |id: AlgorithmIdentifier, der: &[u8]| {
+        AnyRef::from_der(der).is_ok_and(|any| any.tag() == Tag::Sequence && any.value() == id.as_ref())
+    };
+    CHAIN_SIGNATURES.iter().any(|a| {
+        is(a.public_key_alg_id(), &key_algorithm)
+            && is(a.signature_alg_id(), algorithm)
+            && a.verify_signature(key, message, signature).is_ok()
+    })
 }
 
 /// webpki's own check of extended key usages knows one purpose; ours come after it.

@@ -4,11 +4,13 @@
 mod chain;
 mod dn;
 mod identity;
+mod revocation;
 mod usage;
 
-pub use chain::{CertError, TrustStore, Verified};
+pub use chain::{CertError, Issued, TrustStore, Verified};
 pub use dn::DnError;
 pub use identity::{Identity, IdentityError};
+pub use revocation::{Crl, NONCE_LEN, OcspAnswer, OcspRequest, Reason, RevocationError, Revocations, Status};
 pub use usage::Usage;
 
 use core::fmt;
@@ -16,10 +18,12 @@ use core::fmt;
 use der::asn1::ObjectIdentifier;
 use der::{Decode, Encode};
 use dormouse_sansio::UnixTime;
-use x509_cert::ext::pkix::name::GeneralName;
+use x509_cert::ext::pkix::name::{DistributionPointName, GeneralName};
 use x509_cert::ext::pkix::{
-    BasicConstraints, ExtendedKeyUsage, KeyUsage, SubjectAltName, SubjectKeyIdentifier,
+    AuthorityInfoAccessSyntax, BasicConstraints, CrlDistributionPoints, ExtendedKeyUsage, KeyUsage,
+    SubjectAltName, SubjectKeyIdentifier,
 };
+use x509_cert::spki::SubjectPublicKeyInfoRef;
 use x509_cert::time::Time;
 
 use crate::hash::{HashAlg, hash};
@@ -28,6 +32,8 @@ use crate::sign::{PublicKey, PublicKeyError};
 
 /// Names of one certificate that are looked at; a certificate with more is refused.
 const MAX_NAMES: usize = 256;
+/// URLs of CRLs, and of OCSP responders, that are looked at.
+const MAX_URLS: usize = 4;
 
 /// A file or payload that holds no usable certificate.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -63,11 +69,14 @@ pub struct Certificate {
     spki: Vec<u8>,
     not_before: UnixTime,
     not_after: UnixTime,
+    serial: Vec<u8>,
     is_ca: bool,
     key_usage: Option<KeyUsage>,
     extended_key_usage: Option<Vec<ObjectIdentifier>>,
     subject_key_id: Option<Vec<u8>>,
     alternative_names: Vec<Identity>,
+    crl_urls: Vec<String>,
+    ocsp_urls: Vec<String>,
 }
 
 impl Certificate {
@@ -94,11 +103,23 @@ impl Certificate {
             spki: tbs.subject_public_key_info().to_der().map_err(malformed)?,
             not_before: seconds(tbs.validity().not_before),
             not_after: seconds(tbs.validity().not_after),
+            serial: tbs.serial_number().as_bytes().to_vec(),
             is_ca: basic.is_some_and(|(_, b)| b.ca),
             key_usage: key_usage.map(|(_, usage)| usage),
             extended_key_usage: extended.map(|(_, usage)| usage.0),
             subject_key_id: key_id.map(|(_, id)| id.0.as_bytes().to_vec()),
             alternative_names: names.map_or(Ok(Vec::new()), |(_, names)| alternative_names(&names.0))?,
+            // Where to ask is of use or not: a certificate is not refused for it.
+            crl_urls: tbs
+                .get_extension()
+                .ok()
+                .flatten()
+                .map_or_else(Vec::new, |(_, points)| crl_urls(&points)),
+            ocsp_urls: tbs
+                .get_extension()
+                .ok()
+                .flatten()
+                .map_or_else(Vec::new, |(_, access)| ocsp_urls(&access)),
             der: der.to_vec(),
         })
     }
@@ -187,6 +208,43 @@ impl Certificate {
         id
     }
 
+    /// Its serial number, as DER has it: by this and its issuer's key a CA revokes it.
+    #[must_use]
+    pub fn serial(&self) -> &[u8] {
+        &self.serial
+    }
+
+    /// SHA-256 of the whole certificate: what people call its fingerprint.
+    #[must_use]
+    pub fn fingerprint(&self) -> [u8; 32] {
+        sha256(&self.der)
+    }
+
+    /// SHA-256 of the SubjectPublicKeyInfo: names the key of an issuer.
+    #[must_use]
+    pub fn key_hash(&self) -> [u8; 32] {
+        sha256(&self.spki)
+    }
+
+    /// Names of the CRLs that say whether it is revoked (RFC 5280, section 4.2.1.13), as they stand there: mostly URLs. Indirect lists,
+    /// and those for some reasons only, are left out.
+    #[must_use]
+    pub fn crl_urls(&self) -> &[String] {
+        &self.crl_urls
+    }
+
+    /// URLs of the OCSP responders that say whether it is revoked (RFC 5280, section 4.2.2.1).
+    #[must_use]
+    pub fn ocsp_urls(&self) -> &[String] {
+        &self.ocsp_urls
+    }
+
+    /// The public key alone, without its algorithm: what OCSP hashes.
+    fn public_key_bits(&self) -> &[u8] {
+        let spki = SubjectPublicKeyInfoRef::from_der(&self.spki);
+        spki.ok().and_then(|spki| spki.subject_public_key.as_bytes()).unwrap_or_default()
+    }
+
     /// The identities that this certificate can vouch for: its subject, if it has one, and its alternative names.
     #[must_use]
     pub fn identities(&self) -> Vec<Identity> {
@@ -220,6 +278,27 @@ impl fmt::Debug for Certificate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Certificate({})", self.subject())
     }
+}
+
+fn sha256(bytes: &[u8]) -> [u8; 32] {
+    let mut digest = [0; 32];
+    digest.copy_from_slice(&hash(HashAlg::Sha256, &[bytes]));
+    digest
+}
+
+fn crl_urls(points: &CrlDistributionPoints) -> Vec<String> {
+    let whole = points.0.iter().filter(|p| p.crl_issuer.is_none() && p.reasons.is_none());
+    let names = whole.filter_map(|p| match &p.distribution_point {
+        Some(DistributionPointName::FullName(names)) => Some(names),
+        _ => None,
+    });
+    names.flatten().filter_map(revocation::point).take(MAX_URLS).collect()
+}
+
+fn ocsp_urls(access: &AuthorityInfoAccessSyntax) -> Vec<String> {
+    const OCSP: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.3.6.1.5.5.7.48.1");
+    let responders = access.0.iter().filter(|a| a.access_method == OCSP);
+    responders.filter_map(|a| revocation::point(&a.access_location)).take(MAX_URLS).collect()
 }
 
 /// The alternative names that IKE knows an identity for. Others (URIs, Kerberos principals) are passed over.

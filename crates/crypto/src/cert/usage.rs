@@ -76,6 +76,11 @@ pub(super) fn may_certify(usage: Option<KeyUsage>) -> bool {
     usage.is_none_or(|usage| usage.0.contains(KeyUsages::KeyCertSign))
 }
 
+/// RFC 5280, section 4.2.1.3: the certificate of who signs CRLs must allow cRLSign, if it says anything.
+pub(super) fn may_sign_lists(usage: Option<KeyUsage>) -> bool {
+    usage.is_none_or(|usage| usage.0.contains(KeyUsages::CRLSign))
+}
+
 /// Names of key usages, for an error message.
 pub(super) fn describe_usage(usage: KeyUsage) -> String {
     let names = [

@@ -10,7 +10,7 @@ mod private;
 mod public;
 
 pub use algorithm_identifier::{algorithm_identifier, from_algorithm_identifier};
-pub use private::{PrivateKeyError, SigningKey};
+pub use private::{PrivateKeyError, Signer, SigningKey};
 pub use public::{KeyKind, PublicKey, PublicKeyError};
 
 use core::fmt;
@@ -132,6 +132,9 @@ pub enum SignatureError {
         /// What the key is.
         kind: KeyKind,
     },
+    /// A key that is held elsewhere took too long.
+    #[error("the signature did not come in time")]
+    Late,
     /// The library failed.
     #[error("signing with {scheme} failed")]
     Backend {

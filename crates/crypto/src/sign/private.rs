@@ -16,7 +16,7 @@ use aws_lc_rs::signature::{
     RSA_PKCS1_SHA384, RSA_PKCS1_SHA512, RSA_PSS_SHA256, RSA_PSS_SHA384, RSA_PSS_SHA512, RsaSignatureEncoding,
 };
 use der::asn1::{AnyRef, ObjectIdentifier, OctetStringRef, UintRef};
-use der::{Decode, Reader, SliceReader, Tag, Tagged};
+use der::{Decode, Encode, Reader, Sequence, SliceReader, Tag, Tagged};
 use x509_cert::spki::AlgorithmIdentifierRef;
 
 use super::public::{RSA_BITS, modulus_bits};
@@ -49,9 +49,19 @@ pub enum PrivateKeyError {
         /// What it was taken for.
         label: &'static str,
     },
+    /// A key in a token.
+    #[error("{0}")]
+    Elsewhere(&'static str),
     /// An algorithm, curve or size that is not supported.
     #[error(transparent)]
     Unsupported(#[from] PublicKeyError),
+}
+
+/// Signs with a private key that is held elsewhere: in a token.
+pub trait Signer: Send + Sync {
+    /// The signature over `message`, hashed as `scheme` says; of ECDSA r | s at the width of the curve. `None` if it cannot be made, which
+    /// the signer has logged.
+    fn sign(&self, scheme: Scheme, message: &[u8]) -> Option<Vec<u8>>;
 }
 
 /// A private key that signs. Wiped when dropped.
@@ -68,6 +78,7 @@ enum Key {
         fixed: EcdsaKeyPair,
     },
     Ed25519(Ed25519KeyPair),
+    Elsewhere(Box<dyn Signer>),
 }
 
 const RSA_SCHEMES: [Scheme; 6] = [
@@ -86,6 +97,21 @@ impl SigningKey {
     /// [`PrivateKeyError`], which says what the file held.
     pub fn from_file_content(content: &[u8]) -> Result<Self, PrivateKeyError> {
         if content.first() == Some(&0x30) { Self::from_der(content) } else { Self::from_pem(content) }
+    }
+
+    /// A key that is held elsewhere. `public` is that of its certificate: one signature shows whether they belong together.
+    ///
+    /// # Errors
+    /// [`PrivateKeyError::Elsewhere`] if it does not sign, or with another key.
+    pub fn elsewhere(public: PublicKey, signer: Box<dyn Signer>) -> Result<Self, PrivateKeyError> {
+        const MESSAGE: &[u8] = b"dormouse: is this the key of the certificate?";
+        let key = Self { key: Key::Elsewhere(signer), public };
+        let scheme = *key.schemes().first().ok_or(PrivateKeyError::Elsewhere("it has no scheme"))?;
+        let signature =
+            key.sign(scheme, MESSAGE).map_err(|_| PrivateKeyError::Elsewhere("it does not sign"))?;
+        let verified = key.public.verify(scheme, MESSAGE, &signature);
+        verified.map_err(|_| PrivateKeyError::Elsewhere("it is not the key of the certificate"))?;
+        Ok(key)
     }
 
     /// From the first private key in a PEM file: PKCS #8, PKCS #1 or SEC 1. Other sections are passed over.
@@ -134,6 +160,12 @@ impl SigningKey {
         }
     }
 
+    /// Whether it is held elsewhere: then a signature may take long.
+    #[must_use]
+    pub const fn is_elsewhere(&self) -> bool {
+        matches!(self.key, Key::Elsewhere(_))
+    }
+
     /// The schemes that this key can sign with, the most advisable first (RFC 8247, section 3.2: PSS before PKCS #1 v1.5).
     #[must_use]
     pub fn schemes(&self) -> &'static [Scheme] {
@@ -172,6 +204,13 @@ impl SigningKey {
                 Ok(der.sign(&SystemRandom::new(), message).map_err(|_| failed)?.as_ref().to_vec())
             }
             Key::Ed25519(pair) => Ok(pair.try_sign(message).map_err(|_| failed)?.as_ref().to_vec()),
+            Key::Elsewhere(signer) => {
+                let signature = signer.sign(scheme, message).ok_or(failed)?;
+                match self.public.kind() {
+                    KeyKind::EcdsaP256 | KeyKind::EcdsaP384 => ecdsa_der(&signature).ok_or(failed),
+                    _ => Ok(signature),
+                }
+            }
         }
     }
 
@@ -184,6 +223,12 @@ impl SigningKey {
             Key::Ecdsa { fixed, .. } if self.schemes().contains(&scheme) => {
                 let signature = fixed.sign(&SystemRandom::new(), message);
                 Ok(signature.map_err(|_| SignatureError::Backend { scheme })?.as_ref().to_vec())
+            }
+            Key::Elsewhere(signer)
+                if self.schemes().contains(&scheme)
+                    && matches!(self.public.kind(), KeyKind::EcdsaP256 | KeyKind::EcdsaP384) =>
+            {
+                signer.sign(scheme, message).ok_or(SignatureError::Backend { scheme })
             }
             _ => Err(self.wrong_key(scheme)),
         }
@@ -270,6 +315,17 @@ fn ecdsa(der: &[u8]) -> Result<SigningKey, PrivateKeyError> {
         }
     }
     Err(PrivateKeyError::Malformed { label: "elliptic-curve key (P-256 and P-384 are supported)" })
+}
+
+/// ECDSA-Sig-Value (RFC 3279, section 2.2.3) of r | s.
+fn ecdsa_der(fixed: &[u8]) -> Option<Vec<u8>> {
+    #[derive(Sequence)]
+    struct Value<'a> {
+        r: UintRef<'a>,
+        s: UintRef<'a>,
+    }
+    let (r, s) = fixed.split_at_checked(fixed.len() / 2).filter(|(r, s)| r.len() == s.len())?;
+    Value { r: UintRef::new(r).ok()?, s: UintRef::new(s).ok()? }.to_der().ok()
 }
 
 fn rsa_encoding(scheme: Scheme) -> Option<&'static RsaSignatureEncoding> {

@@ -15,7 +15,6 @@
 //! - [`battery`]: one device's batteries as one meter.
 //! - [`rapl`]: which of a processor's domains add up.
 //! - [`csv`]: rows of an external instrument.
-//! - [`statistics`]: mean, spread and interval of repetitions.
 
 pub mod battery;
 pub mod counter;
@@ -23,7 +22,6 @@ pub mod csv;
 pub mod grain;
 pub mod integral;
 pub mod rapl;
-pub mod statistics;
 
 use core::fmt;
 use core::str::FromStr;
@@ -122,7 +120,7 @@ impl Kind {
             Self::Battery | Self::BatteryPower => "the whole device, screen included",
             Self::Platform => "what the maker wired to the platform counter, usually the whole device",
             Self::Package => "processor and memory only: it does not see the WiFi card",
-            Self::External => "whatever the instrument was clamped to",
+            Self::External => "the device that the instrument was clamped to",
         }
     }
 }

@@ -4,6 +4,13 @@ use dormouse_crypto::cert::{TrustStore, Usage};
 use rcgen::{CertificateParams, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose, SanType};
 
 use super::*;
+
+fn prove(proof: &Proof<'_>, local: &LocalAuth, hashes: Option<&[u16]>) -> Result<Authentication, AuthError> {
+    match authenticate(proof, local, hashes)? {
+        Proving::Done(authentication) => Ok(authentication),
+        Proving::Sign(order) => Ok(order.sign()?),
+    }
+}
 use crate::config::IdentityPattern;
 
 /// In the year 2026, within the validity that rcgen gives.
@@ -53,7 +60,12 @@ fn connection(remote: &str, remote_auth: RemoteAuth) -> Connection {
 }
 
 fn by_cert(authority: &Authority) -> RemoteAuth {
-    RemoteAuth::Cert { trust: authority.trust.clone(), usage: Usage::Ike, accept_rsa_sha1: false }
+    RemoteAuth::Cert {
+        trust: authority.trust.clone(),
+        usage: Usage::Ike,
+        accept_rsa_sha1: false,
+        revocation: Default::default(),
+    }
 }
 
 fn chain_of(local: &LocalAuth) -> Vec<Certificate> {
@@ -102,7 +114,7 @@ fn the_reserved_bytes_of_a_received_identity_count() {
 fn a_shared_key_proves_itself_and_every_difference_shows() {
     let scene = Scene::new("gateway.example");
     let psk = Secret::from(*b"correct horse battery staple");
-    let auth = authenticate(&scene.proof(), &LocalAuth::Psk(psk.clone()), Some(&HASHES)).unwrap();
+    let auth = prove(&scene.proof(), &LocalAuth::Psk(psk.clone()), Some(&HASHES)).unwrap();
     assert_eq!(auth.method, AuthMethod::SharedKeyMic);
     let connection = connection("gateway.example", RemoteAuth::Psk(psk));
     let verify = |proof: Proof<'_>, auth: &Authentication| verify(&proof, &connection, auth, &[], NOW);
@@ -131,7 +143,7 @@ fn every_kind_of_key_proves_itself_by_rfc_7427() {
     ] {
         let local = authority.certify("gateway.example", key(algorithm));
         let scene = Scene::new("gateway.example");
-        let auth = authenticate(&scene.proof(), &local, Some(&HASHES)).unwrap();
+        let auth = prove(&scene.proof(), &local, Some(&HASHES)).unwrap();
         assert_eq!(auth.method, AuthMethod::DigitalSignature);
         let prefix = ::hex::decode(prefix).unwrap();
         assert_eq!(auth.data[..prefix.len()], prefix, "RFC 7427, appendix A; RFC 8420");
@@ -153,9 +165,9 @@ fn rsa_signs_with_pss_where_it_may_and_pkcs1_for_the_old_method() {
     let local = authority.certify("gateway.example", key(&rcgen::PKCS_RSA_SHA256));
     let scene = Scene::new("gateway.example");
     let connection = connection("gateway.example", by_cert(&authority));
-    let new = authenticate(&scene.proof(), &local, Some(&HASHES)).unwrap();
+    let new = prove(&scene.proof(), &local, Some(&HASHES)).unwrap();
     assert_eq!(new.data[1..][..usize::from(new.data[0])], *algorithm_identifier(Scheme::RsaPssSha256));
-    let old = authenticate(&scene.proof(), &local, None).unwrap();
+    let old = prove(&scene.proof(), &local, None).unwrap();
     assert_eq!((old.method, old.data.len()), (AuthMethod::RsaDigitalSignature, 256));
     for auth in [new, old] {
         assert!(
@@ -164,7 +176,7 @@ fn rsa_signs_with_pss_where_it_may_and_pkcs1_for_the_old_method() {
             auth.method
         );
     }
-    let only_sha512 = authenticate(&scene.proof(), &local, Some(&[4])).unwrap();
+    let only_sha512 = prove(&scene.proof(), &local, Some(&[4])).unwrap();
     assert_eq!(
         only_sha512.data[1..][..usize::from(only_sha512.data[0])],
         *algorithm_identifier(Scheme::RsaPssSha512)
@@ -180,7 +192,7 @@ fn ecdsa_without_rfc_7427_uses_methods_9_and_10() {
     ] {
         let local = authority.certify("gateway.example", key(algorithm));
         let scene = Scene::new("gateway.example");
-        let auth = authenticate(&scene.proof(), &local, None).unwrap();
+        let auth = prove(&scene.proof(), &local, None).unwrap();
         assert_eq!((auth.method, auth.data.len()), (method, len));
         let connection = connection("gateway.example", by_cert(&authority));
         assert!(verify(&scene.proof(), &connection, &auth, &chain_of(&local), NOW).is_ok());
@@ -192,7 +204,7 @@ fn a_key_that_the_peer_cannot_verify_says_so() {
     let local = authority().certify("gateway.example", key(&rcgen::PKCS_ED25519));
     let scene = Scene::new("gateway.example");
     for theirs in [None, Some(&[2, 3][..])] {
-        let error = authenticate(&scene.proof(), &local, theirs).unwrap_err();
+        let error = prove(&scene.proof(), &local, theirs).unwrap_err();
         assert!(matches!(error, AuthError::NoCommonScheme { .. }));
         assert!(error.to_string().contains("ed25519"), "{error}");
     }
@@ -203,13 +215,13 @@ fn the_identity_must_be_in_the_certificate_and_in_the_configuration() {
     let authority = authority();
     let local = authority.certify("gateway.example", key(&rcgen::PKCS_ED25519));
     let liar = Scene::new("other.example");
-    let auth = authenticate(&liar.proof(), &local, Some(&HASHES)).unwrap();
+    let auth = prove(&liar.proof(), &local, Some(&HASHES)).unwrap();
     let naive = connection("other.example", by_cert(&authority));
     let result = verify(&liar.proof(), &naive, &auth, &chain_of(&local), NOW);
     assert!(matches!(result, Err(AuthError::Untrusted(CertError::Identity { .. }))), "{result:?}");
 
     let honest = Scene::new("gateway.example");
-    let auth = authenticate(&honest.proof(), &local, Some(&HASHES)).unwrap();
+    let auth = prove(&honest.proof(), &local, Some(&HASHES)).unwrap();
     let result = verify(&honest.proof(), &naive, &auth, &chain_of(&local), NOW);
     assert!(matches!(result, Err(AuthError::Identity { .. })), "{result:?}");
 }
@@ -219,7 +231,7 @@ fn strangers_missing_certificates_and_other_methods_are_refused() {
     let (ours, theirs) = (authority(), authority());
     let local = theirs.certify("gateway.example", key(&rcgen::PKCS_ED25519));
     let scene = Scene::new("gateway.example");
-    let auth = authenticate(&scene.proof(), &local, Some(&HASHES)).unwrap();
+    let auth = prove(&scene.proof(), &local, Some(&HASHES)).unwrap();
     let by_cert = connection("gateway.example", by_cert(&ours));
     let check = |connection: &Connection, auth: &Authentication, chain: &[Certificate]| {
         verify(&scene.proof(), connection, auth, chain, NOW).unwrap_err()
@@ -230,7 +242,7 @@ fn strangers_missing_certificates_and_other_methods_are_refused() {
     let psk = Secret::from([1; 16]);
     let by_psk = connection("gateway.example", RemoteAuth::Psk(psk.clone()));
     assert!(matches!(check(&by_psk, &auth, &chain_of(&local)), AuthError::Method { .. }));
-    let mac = authenticate(&scene.proof(), &LocalAuth::Psk(psk), None).unwrap();
+    let mac = prove(&scene.proof(), &LocalAuth::Psk(psk), None).unwrap();
     assert!(matches!(check(&by_cert, &mac, &chain_of(&local)), AuthError::Method { .. }));
     let null = Authentication { method: AuthMethod::Null, data: mac.data };
     assert!(

@@ -25,6 +25,13 @@ pub(crate) struct Origin<'a> {
 }
 
 impl IkeSa {
+    /// Whether this SA may carry what was agreed: a host behind the peer must not be one that another identity is reached at.
+    pub(crate) fn check_hosts(&self, shared: &Shared, agreed: &Agreed) -> Result<(), NegotiationError> {
+        let caller = self.caller().filter(|_| agreed.mode == ChildMode::Tunnel);
+        let held = caller.and_then(|caller| shared.callers.held_by_another(&caller, &agreed.ts_remote));
+        held.map_or(Ok(()), |host| Err(NegotiationError::AddressHeld(host)))
+    }
+
     /// Derives the keys, tells the driver, and starts the timers.
     /// "The responder to a CREATE_CHILD_SA MUST be prepared to accept messages on an SA before sending its response" (RFC 7296
     /// section 2.8)
@@ -101,6 +108,9 @@ impl IkeSa {
             rekey_at,
             expire_at,
         };
+        if let Some(caller) = self.caller().filter(|_| child.mode == ChildMode::Tunnel) {
+            shared.callers.claim(&caller, &child.ts_remote);
+        }
         self.children.insert(child, replaces);
         Ok(id)
     }

@@ -4,7 +4,6 @@ const ALL: AddressRequest = AddressRequest { v4: true, v6: true, dns: true };
 
 fn offer() -> OfferedConfig {
     OfferedConfig {
-        addresses: true,
         dns: vec!["10.0.0.53".parse().unwrap(), "2001:db8::53".parse().unwrap()],
         domains: vec!["example.org".to_owned()],
         subnets: vec!["10.0.0.0/8".parse().unwrap(), "2001:db8::/32".parse().unwrap()],
@@ -18,7 +17,7 @@ fn lease() -> Lease {
 #[test]
 fn both_ends_agree_on_what_was_assigned() {
     let request = request(ALL, &[]);
-    assert_eq!(parse_request(&request), Some(LeaseRequest { v4: true, v6: true, wanted: Vec::new() }));
+    assert_eq!(parse_request(&request), Some(LeaseRequest { v4: true, v6: true, ..LeaseRequest::default() }));
     let (reply, assigned) = reply(&request, lease(), &offer());
     assert_eq!(parse_reply(&reply), Some(assigned.clone()));
     assert_eq!(assigned.addresses(), ["10.1.2.3".parse::<IpAddr>().unwrap(), "2001:db8::3".parse().unwrap()]);

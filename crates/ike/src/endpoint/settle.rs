@@ -1,70 +1,64 @@
 //! What follows a command, a message or a timer: the changes that one SA asks for another, the SAs that have ended, and the indexes
 //! of callers and deadlines. Owns their order; must never send by itself.
 
-use dormouse_crypto::cert::Identity;
 use dormouse_sansio::Instant;
 
 use super::Endpoint;
 use crate::action::Action;
+use crate::callers::{Caller, Present};
+use crate::config::Unique;
 use crate::event::CloseReason;
 use crate::handshake::Slot;
 use crate::handshake::initiator::Opening;
-use crate::keys::Spis;
+use crate::sa::IkeSa;
 use crate::sa::stage::Stage;
 use crate::sa::upkeep::Reauthentication;
+use crate::ticket::lineage::Name;
 use dormouse_keying::SaId;
 
 impl Endpoint {
-    pub(super) fn end(&mut self, id: SaId, reason: CloseReason) {
+    pub(crate) fn end(&mut self, id: SaId, reason: CloseReason) {
         self.touched.insert(id);
         let Some(Slot::Established(ike)) = self.slots.remove(&id) else { return };
-        self.index_callers();
-        let others = self.callers.contains_key(&(ike.core.peer.clone(), true));
-        ike.end(&mut self.shared, reason, !others);
+        self.shared.callers.note(id, None);
+        ike.end(&mut self.shared, reason);
+    }
+
+    /// Ends an established SA for a reason of ours: the peer is told, unless it sleeps.
+    pub(crate) fn end_for(&mut self, now: Instant, id: SaId, reason: CloseReason) {
+        if self.established(id).is_some_and(|ike| ike.dormancy.is_asleep()) {
+            return self.end(id, reason);
+        }
+        self.with_slot(now, id, |slot, shared| {
+            if let Slot::Established(ike) = slot {
+                ike.close(shared, now, reason);
+            }
+        });
     }
 
     /// Brings the index of callers up to date for every SA that was touched.
     fn index_callers(&mut self) {
         for id in &self.touched {
-            let caller = match self.slots.get(id) {
-                Some(Slot::Established(ike))
-                    if !ike.core.client && !matches!(ike.stage, Stage::Tentative(_)) =>
-                {
-                    Some((&ike.core.peer, ike.is_live()))
+            let present = match self.slots.get(id) {
+                Some(Slot::Established(ike)) if !matches!(ike.stage, Stage::Tentative(_)) => {
+                    let (live, from) = (ike.is_live(), ike.core.link.path.remote.ip());
+                    ike.caller().map(|caller| Present { caller, live, from })
                 }
                 _ => None,
             };
-            if self.caller_of.get(id).map(|(peer, live)| (peer, *live)) == caller {
-                continue;
-            }
-            if let Some(old) = self.caller_of.remove(id) {
-                let left = self.callers.get_mut(&old).is_some_and(|ids| {
-                    ids.remove(id);
-                    !ids.is_empty()
-                });
-                if !left {
-                    self.callers.remove(&old);
-                }
-            }
-            if let Some((peer, live)) = caller {
-                let caller = (peer.clone(), live);
-                self.callers.entry(caller.clone()).or_default().insert(*id);
-                self.caller_of.insert(*id, caller);
-            }
+            self.shared.callers.note(*id, present);
         }
     }
 
-    /// Who is at the other end of an established SA, and by which connection.
-    fn served(&mut self, id: SaId) -> Option<(Identity, String)> {
-        self.established(id).map(|ike| (ike.core.peer.clone(), ike.core.link.conn.name.clone()))
+    /// Who opened an established SA.
+    fn served(&mut self, id: SaId) -> Option<Caller> {
+        self.established(id).and_then(|ike| ike.caller())
     }
 
-    /// SAs of a caller that serve this connection: those that are live, or those that rekeying and closing have left.
-    fn of_caller(&mut self, peer: &Identity, connection: &str, live: bool) -> Vec<SaId> {
+    /// SAs of a caller: those that are live, or those that rekeying and closing have left.
+    fn of_caller(&mut self, caller: &Caller, live: bool) -> Vec<SaId> {
         self.index_callers();
-        let all = self.callers.get(&(peer.clone(), live)).into_iter().flatten();
-        let serves = |id: &&SaId| self.slots.get(id).is_some_and(|slot| slot.link().conn.name == connection);
-        all.filter(serves).copied().collect()
+        self.shared.callers.of(caller, live).map(|(id, _)| id).collect()
     }
 
     /// Applies what the handlers asked for, takes down what has ended, and brings the timers up to date.
@@ -135,10 +129,7 @@ impl Endpoint {
                 self.touched.insert(id);
             }
             Action::Delete(id) => {
-                let Some((peer, connection)) = self.served(id) else { return };
-                let live = self.of_caller(&peer, &connection, true);
-                let asleep = |id| self.established(id).is_some_and(|ike| ike.dormancy.is_asleep());
-                if live.into_iter().any(asleep) {
+                if self.sleeps_elsewhere(id) {
                     // An answer that was under way when its device announced its sleep has made it.
                     return self.end(id, CloseReason::Replaced);
                 }
@@ -148,31 +139,28 @@ impl Endpoint {
                     }
                 });
             }
-            Action::InitialContact { by, peer, connection } => {
-                let others = self.of_caller(&peer, &connection, true);
-                others.into_iter().filter(|id| *id != by).for_each(|id| self.end(id, CloseReason::Replaced));
-                self.end_left(&peer, &connection, Some(by));
-            }
-            Action::Resumed { by, old_spi, other_spi } => {
-                let spis = [Spis { i: other_spi, r: old_spi }];
-                let old = [old_spi, other_spi].iter().find_map(|spi| self.shared.by_spi.get(spi)).copied();
-                let old = old.filter(|id| {
-                    *id != by && self.slots.get(id).is_some_and(|slot| spis.contains(&slot.link().spis))
-                });
-                if let Some((old, (peer, connection))) = old.and_then(|old| Some((old, self.served(old)?))) {
-                    // "[...] the old SA SHOULD be silently deleted without sending a DELETE" (RFC 5723 section 4.3.4).
-                    self.end(old, CloseReason::Replaced);
-                    self.end_left(&peer, &connection, Some(by));
+            Action::FullyAuthenticated { by, alone } => self.make_unique(now, by, alone),
+            Action::Resumed { by } => {
+                let lineage = self.established(by).and_then(|ike| Some(ike.core.descent.as_ref()?.lineage));
+                if let Some(lineage) = lineage {
+                    self.end_lineage(by, lineage);
                 }
             }
+            Action::Refuse { sa, why } => {
+                if self.sleeps_elsewhere(sa) {
+                    return self.end(sa, CloseReason::Unconfirmed);
+                }
+                self.with_sa(now, sa, |ike, shared| ike.refuse(shared, now, why));
+            }
+            Action::Former { by, lineage } => self.end_lineage(by, lineage),
             Action::Release(id) => self.end(id, CloseReason::Released),
             Action::Sleeps(id) => {
-                let Some((peer, connection)) = self.served(id) else { return };
+                let Some(caller) = self.served(id) else { return };
                 let rival = self
                     .established(id)
                     .and_then(|ike| ike.rekeying.rival.as_ref())
                     .and_then(|rival| rival.heir);
-                self.end_left(&peer, &connection, rival);
+                self.end_left(&caller, rival);
             }
             Action::Reauthenticate(old) => self.reauthenticate(now, old),
             Action::Close(id) => {
@@ -181,10 +169,59 @@ impl Endpoint {
         }
     }
 
+    /// The caller of this SA sleeps by another one.
+    fn sleeps_elsewhere(&mut self, id: SaId) -> bool {
+        let Some(caller) = self.served(id) else { return false };
+        let live = self.of_caller(&caller, true);
+        let asleep = |id| self.established(id).is_some_and(|ike| ike.dormancy.is_asleep());
+        live.into_iter().any(asleep)
+    }
+
+    /// What there is of a lineage of `by`'s peer, except `by`, goes without a word: its client is here.
+    fn end_lineage(&mut self, by: SaId, lineage: Name) {
+        let Some(caller) = self.served(by) else { return };
+        let mut ended = false;
+        for old in self.of_caller(&caller, true).into_iter().filter(|id| *id != by) {
+            let of_it = |ike: &mut IkeSa| ike.core.descent.as_ref().is_some_and(|d| d.lineage == lineage);
+            if self.established(old).is_some_and(of_it) {
+                // "[...] the old SA SHOULD be silently deleted without sending a DELETE" (RFC 5723 section 4.3.4).
+                self.end(old, CloseReason::Replaced);
+                ended = true;
+            }
+        }
+        if ended {
+            self.end_left(&caller, Some(by));
+        }
+    }
+
     /// What rekeying and closing have left of a caller's SAs goes without a word, except `keep`: the caller has lost them, or sleeps.
-    fn end_left(&mut self, peer: &Identity, connection: &str, keep: Option<SaId>) {
-        for id in self.of_caller(peer, connection, false).into_iter().filter(|id| Some(*id) != keep) {
+    fn end_left(&mut self, caller: &Caller, keep: Option<SaId>) {
+        for id in self.of_caller(caller, false).into_iter().filter(|id| Some(*id) != keep) {
             self.end(id, CloseReason::Replaced);
+        }
+    }
+
+    /// What the other sessions of an identity come to, now that it has authenticated fully; `alone`: it says that it has no other.
+    /// RFC 7296 section 2.4 lets the recipient of INITIAL_CONTACT delete the others without a word; not where several devices share
+    /// the identity.
+    fn make_unique(&mut self, now: Instant, by: SaId, alone: bool) {
+        let Some(caller) = self.served(by) else { return };
+        let unique = self.established(by).map(|ike| ike.core.link.conn.policy.unique);
+        if unique == Some(Unique::Never) {
+            return;
+        }
+        for id in self.of_caller(&caller, true).into_iter().filter(|id| *id != by) {
+            let asleep = self.established(id).is_some_and(|ike| ike.dormancy.is_asleep());
+            if alone || asleep {
+                self.end(id, CloseReason::Replaced);
+            } else if let Some(ike) = self.established(id) {
+                // It may be the device itself, which authenticates anew and goes on using it until it has deleted it.
+                ike.upkeep.replaced(now);
+                self.touched.insert(id);
+            }
+        }
+        if alone {
+            self.end_left(&caller, Some(by));
         }
     }
 
@@ -206,6 +243,7 @@ impl Endpoint {
             return;
         };
         new.inherit(&mut old, now);
+        new.advance_lineage(&mut self.shared);
         new.core.link.id = from;
         old.core.link.id = to;
         self.shared.by_spi.insert(new.core.link.local_spi(), from);
@@ -221,8 +259,10 @@ impl Endpoint {
     }
 
     /// Make before break (RFC 7296 section 2.8.3): a new SA beside the old one, which is deleted when the new one is up.
+    /// "The initiator SHOULD delete the old IKE SA within a reasonable time of the new Auth exchange." (RFC 4478 section 2)
     fn reauthenticate(&mut self, now: Instant, old: SaId) {
-        let Some(ike) = self.established(old) else { return };
+        // A gateway never does it: it could not reach a client behind a NAT, and would prove itself first to whoever answers.
+        let Some(ike) = self.established(old).filter(|ike| ike.core.client) else { return };
         let (conn, path) = (ike.core.link.conn.clone(), ike.core.link.path);
         let id = self.shared.new_sa();
         if let Some(ike) = self.established(old) {

@@ -21,9 +21,6 @@ use crate::shared::Shared;
 use crate::stats::Kind;
 use dormouse_keying::ChildId;
 
-/// Most CHILD SAs of one IKE SA.
-const MAX_CHILDREN: usize = 64;
-
 impl IkeSa {
     /// "A TEMPORARY_FAILURE notification SHOULD be sent when a peer receives a request that cannot be completed due to a
     /// temporary condition" (RFC 7296 section 2.25)
@@ -33,6 +30,11 @@ impl IkeSa {
         now: Instant,
         view: View<'_>,
     ) -> Answer {
+        if let Some(caller) = self.caller()
+            && !shared.callers.may_create(&caller, now)
+        {
+            return Answer::refuse(Kind::CreateChild, NotifyType::TemporaryFailure);
+        }
         let for_ike = view.sa().and_then(|p| p.first()).is_some_and(|p| p.protocol == ProtocolId::Ike);
         if for_ike {
             return self.answer_rekey_ike(shared, now, view);
@@ -110,7 +112,7 @@ impl IkeSa {
             error: Box::new(NegotiationError::Malformed { exchange: "CREATE_CHILD_SA", what }),
         };
         let ni = view.nonce().ok_or_else(|| syntax("no nonce"))?;
-        if old.is_none() && self.children.len() >= MAX_CHILDREN {
+        if old.is_none() && self.children.len() >= self.core.link.conn.policy.child_sas {
             return Err(Refused {
                 notify: notify(NotifyType::NoAdditionalSas, []),
                 error: Box::new(NegotiationError::Notified("too many CHILD SAs".to_owned())),
@@ -121,6 +123,11 @@ impl IkeSa {
         let scope = old.and_then(|id| self.children.get(id)).map(Child::scope);
         let chosen = choose(shared, &conn, scope.as_ref(), view, &dynamic, ends, KeyExchange::Configured)?;
         let spi_in = chosen.agreed.spi_in;
+        if let Err(error) = self.check_hosts(shared, &chosen.agreed) {
+            shared.free_esp_spi(spi_in);
+            let notify = notify(NotifyType::TsUnacceptable, []);
+            return Err(Refused { notify, error: Box::new(error) });
+        }
         let (key, secret) = match agree(shared, chosen.agreed.suite.group, view) {
             Ok(agreed) => agreed,
             Err(what) => {
@@ -184,7 +191,8 @@ impl IkeSa {
     ) -> Result<Vec<Payload>, Payload> {
         let old = waiting.replaces.map(|id| self.children.get(id).map(|c| c.busy));
         let gone = matches!(old, Some(None | Some(Busy::Deleting | Busy::Replaced)));
-        if gone || self.rekeying_ike() || self.children.len() >= MAX_CHILDREN {
+        let full = old.is_none() && self.children.len() >= self.core.link.conn.policy.child_sas;
+        if gone || full || self.rekeying_ike() {
             shared.free_esp_spi(waiting.agreed.spi_in);
             return Err(notify(NotifyType::TemporaryFailure, []));
         }

@@ -2,14 +2,16 @@
 //! should go.
 
 use dormouse_sansio::{Class, Instant};
-use dormouse_wire::ike::{Delete, Payload, ProtocolId};
+use dormouse_wire::ike::dormancy::Refused;
+use dormouse_wire::ike::{Delete, NotifyType, Payload, ProtocolId};
 
 use super::child::CreateChild;
 use super::{Exchange, Reply, Request, Run};
 use crate::action::Action;
 use crate::child::Busy;
+use crate::config::Resumption;
 use crate::event::CloseReason;
-use crate::payloads::View;
+use crate::payloads::{View, notify};
 use crate::sa::stage::Stage;
 use crate::sa::{Answer, Fate, IkeSa};
 use crate::shared::Shared;
@@ -38,13 +40,14 @@ impl Run for DeleteChild {
     }
 }
 
-/// Deletes the IKE SA.
+/// Deletes the IKE SA; says why, if it was resumed and is refused.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct DeleteIke;
+pub(crate) struct DeleteIke(pub(crate) Option<Refused>);
 
 impl Run for DeleteIke {
     fn build(&mut self, _: &mut IkeSa, _: &mut Shared, _: Instant) -> Option<Request> {
-        let payloads = vec![Payload::Delete(Delete::ike())];
+        let mut payloads = vec![Payload::Delete(Delete::ike())];
+        payloads.extend(self.0.map(|why| notify(NotifyType::DormancyRefused, [why.code()])));
         Some(Request { payloads, kind: Kind::Delete, class: Class::Timely })
     }
 
@@ -88,7 +91,7 @@ impl IkeSa {
             return None;
         }
         if deletes.iter().any(|d| d.protocol == ProtocolId::Ike) {
-            return Some(self.answer_delete_ike(shared));
+            return Some(self.answer_delete_ike(shared, view));
         }
         let mut ours = Vec::new();
         for &spi in deletes.iter().filter(|d| d.protocol == ProtocolId::Esp).flat_map(|d| &d.spis) {
@@ -121,7 +124,7 @@ impl IkeSa {
         Some(Answer::of(Kind::Delete, payloads))
     }
 
-    fn answer_delete_ike(&mut self, shared: &mut Shared) -> Answer {
+    fn answer_delete_ike(&mut self, shared: &mut Shared, view: View<'_>) -> Answer {
         let mut answer = Answer::of(Kind::Delete, Vec::new());
         if let Some(heir) = self.rekeying.rival.take().and_then(|rival| rival.heir) {
             // RFC 7296 section 2.25.2: the peer's rekeying has won, and ours is forgotten.
@@ -129,7 +132,16 @@ impl IkeSa {
             shared.actions.push_back(Action::Inherit { from: self.core.id(), to: heir });
             self.stage = Stage::Superseded { until: None };
         }
-        answer.fate = Fate::Ends(self.stage.reason_or(CloseReason::ByPeer));
+        // libreswan deletes the SA of a connection that it suspends, and comes back by the ticket: its delete is no logout.
+        let logout = self.core.link.conn.resumption != Resumption::Libreswan;
+        if logout && self.is_live() && self.end_lineage(shared, Some(self.core.id())) {
+            // "when credentials associated with the IKE SA are invalidated (e.g., when a user logs out), the ticket MUST be deleted"
+            // (RFC 5723 section 6.2): a copy of it counts no more when the client hears that it has logged out.
+            answer.fate = Fate::Leaves(CloseReason::ByPeer);
+            return answer;
+        }
+        let refused = view.refused().filter(|_| self.core.client).map(CloseReason::Refused);
+        answer.fate = Fate::Ends(self.stage.reason_or(refused.unwrap_or(CloseReason::ByPeer)));
         answer
     }
 }

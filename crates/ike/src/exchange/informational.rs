@@ -33,6 +33,7 @@ impl IkeSa {
             answer.fate = Fate::Ends(CloseReason::ByPeer);
             return answer;
         }
+        self.take_lifetime(shared, now, view);
         parts.extend(self.answer_mobike(shared, now, path, id, view));
         parts.extend(self.answer_sleeping(shared, now, view));
         let ticket = self.answer_ticket_request(shared, now, view);

@@ -256,7 +256,7 @@ impl Sent {
                 sa.supersede(now);
                 // "the Delete payload to delete itself MUST be the last request sent over the old IKE SA" (RFC 7296 section
                 // 2.8)
-                sa.begin(shared, now, DeleteIke.into());
+                sa.begin(shared, now, DeleteIke(None).into());
             }
         }
     }
@@ -299,7 +299,8 @@ impl IkeSa {
             client: self.core.client,
             assigned: self.core.assigned.clone(),
             mobility,
-            dormancy: self.dormancy.open,
+            dormancy: self.dormancy.version,
+            descent: self.core.descent.as_ref().map(|descent| descent.next(&mut shared.entropy)),
             next_ids: (0, 0),
         };
         let mut sa = IkeSa::new(shared, now, birth);

@@ -51,7 +51,7 @@ pub(crate) struct AnnounceSleep;
 impl Run for AnnounceSleep {
     fn build(&mut self, sa: &mut IkeSa, shared: &mut Shared, _: Instant) -> Option<Request> {
         let said = sa.dormancy.announcement()?.emit();
-        if !sa.dormancy.open {
+        if !sa.dormancy.is_open() {
             sa.sleep_settled(shared, SleepVerdict::Unsupported);
             return None;
         }
@@ -130,7 +130,7 @@ impl IkeSa {
         now: Instant,
         view: View<'_>,
     ) -> Option<Answer> {
-        let takes = self.dormancy.open && !self.core.client && self.is_live();
+        let takes = self.dormancy.is_open() && !self.core.client && self.is_live();
         let said = view.notify(NotifyType::DormancySleeping).filter(|_| takes)?;
         let sa = self.core.id();
         let said = match Sleeping::parse(&said.data) {

@@ -7,19 +7,23 @@
 use core::time::Duration;
 
 use dormouse_crypto::Secret;
-use dormouse_sansio::{Class, Instant};
+use dormouse_sansio::{Class, Instant, UnixTime};
+use dormouse_wire::ike::dormancy::VERSION;
 use dormouse_wire::ike::{NotifyType, Payload};
 
 use super::{Exchange, Reply, Request, Run};
 use crate::child::{Busy, Child};
 use crate::config::{ChildMode, Resumption};
 use crate::event::Event;
+use crate::keys;
 use crate::limits::TICKET_MAX;
 use crate::payloads::{View, notify};
+use crate::sa::stage::Stage;
 use crate::sa::{Fate, IkeSa};
 use crate::shared::Shared;
 use crate::stats::Kind;
-use crate::ticket::{self, ClientTicket, TicketChild, TicketContent, TicketId};
+use crate::ticket::lineage::{Operation, Row};
+use crate::ticket::{self, ClientTicket, Form, TicketChild, TicketContent};
 
 /// A ticket is renewed when this share of its life (percent) is over.
 const RENEW_AT_PERCENT: u32 = 75;
@@ -40,7 +44,7 @@ impl Run for TicketRequest {
     }
 
     fn take(self, sa: &mut IkeSa, shared: &mut Shared, now: Instant, reply: &Reply<'_>) -> Fate {
-        sa.take_ticket(shared, now, reply.view);
+        sa.take_ticket(shared, now, reply.view, 0);
         Fate::Lives
     }
 
@@ -79,12 +83,21 @@ impl IkeSa {
         let authenticated = self.core.session.authenticated;
         let vouched_until = self.core.session.vouched_until;
         let lifetime =
-            ticket::lifetime(conn.ticket_lifetime, conn.reauthenticate, authenticated, vouched_until, unix);
-        if conn.resumption == Resumption::Off || self.core.client || lifetime.is_zero() {
+            ticket::lifetime(conn.ticket_lifetime, conn.policy.lifetime, authenticated, vouched_until, unix);
+        let form = self.ticket_form();
+        let taken = conn.resumption != Resumption::Off && (form == Form::Dormouse || conn.plain_resumption);
+        if !taken || self.core.client || lifetime.is_zero() {
             return nack();
         }
+        let (Some(descent), Some(credential)) = (&self.core.descent, &self.core.session.credential) else {
+            return nack();
+        };
+        let Ok(secret) = self.ticket_secret(form) else { return nack() };
         let content = TicketContent {
-            id: TicketId::draw(&mut shared.entropy),
+            lineage: descent.lineage,
+            own: descent.own,
+            before: descent.before,
+            form,
             issued: unix,
             expires: unix + lifetime,
             authenticated,
@@ -92,13 +105,12 @@ impl IkeSa {
             id_i: self.core.session.id_i.clone(),
             id_r: self.core.session.id_r.clone(),
             method: self.core.session.method,
+            credential: credential.clone(),
             suite: self.core.channel.suite,
-            sk_d: self.core.channel.sk_d.clone(),
-            spi_i: self.core.link.spis.i,
-            spi_r: self.core.link.spis.r,
+            secret,
             connection: conn.name.clone(),
             addresses: self.core.assigned.addresses(),
-            children: self.ticket_child().into_iter().collect(),
+            children: self.ticket_child(form).into_iter().collect(),
         };
         let Some(keys) = shared.config.ticket_keys.as_mut() else { return nack() };
         // Rotation waits for the next ticket: an idle gateway is not woken for it.
@@ -110,9 +122,14 @@ impl IkeSa {
         match keys.seal(&content, &mut shared.entropy) {
             Ok(opaque) => {
                 self.upkeep.note_ticket(None);
+                self.record_ticket(shared, content.expires);
                 let seconds = u32::try_from(lifetime.as_secs()).unwrap_or(u32::MAX);
                 let data = [&seconds.to_be_bytes(), opaque.as_slice()].concat();
-                vec![notify(NotifyType::TicketLtOpaque, data)]
+                let mut granted = vec![notify(NotifyType::TicketLtOpaque, data)];
+                if form == Form::Dormouse {
+                    granted.push(notify(NotifyType::DormancyLineage, content.lineage.0));
+                }
+                granted
             }
             Err(error) => {
                 tracing::error!(sa = %self.core.id(), %error, "no ticket can be made");
@@ -121,12 +138,52 @@ impl IkeSa {
         }
     }
 
+    /// The form of the tickets of this SA: ours between ends that know version 2 of the extension.
+    fn ticket_form(&self) -> Form {
+        let strict = self.core.link.conn.resumption == Resumption::Strict;
+        if self.dormancy.version >= VERSION && strict { Form::Dormouse } else { Form::Plain }
+    }
+
+    /// What a ticket of this form keeps of the keys.
+    fn ticket_secret(&self, form: Form) -> Result<Secret, dormouse_crypto::Error> {
+        let channel = &self.core.channel;
+        match form {
+            Form::Dormouse => keys::ticket_secret(channel.suite.prf, &channel.sk_d, self.core.link.spis),
+            Form::Plain => Ok(channel.sk_d.clone()),
+        }
+    }
+
+    /// A ticket that lasts until `expires` is on its way: the store must know of its lineage by the time that it is used. That of a
+    /// tentative SA counts as soon as its client has confirmed it.
+    fn record_ticket(&mut self, shared: &mut Shared, expires: UnixTime) {
+        let holder = self.core.holder();
+        let Some(descent) = &mut self.core.descent else { return };
+        descent.ends = descent.ends.max(expires);
+        let (lineage, own, ends) = (descent.lineage, descent.own, descent.ends);
+        let known = std::mem::replace(&mut descent.recorded, true);
+        // An heir is the tip when it has inherited.
+        let tip = if matches!(self.stage, Stage::Heir) { descent.before } else { own };
+        shared.event(Event::Store(match (&self.stage, known) {
+            (Stage::Tentative(_), _) => return,
+            (_, false) => Operation::Insert(Row { id: lineage, holder, tip, ends }),
+            (_, true) => Operation::Advance { lineage, from: tip, to: tip, ends },
+        }));
+    }
+
+    /// Gateway: the SA has taken over from the one before it, whose tickets count until this is on record.
+    /// "When the IKE SA is rekeyed, the ticket is invalidated" (RFC 5723 section 6.2)
+    pub(crate) fn advance_lineage(&self, shared: &mut Shared) {
+        let Some(descent) = self.core.descent.as_ref().filter(|descent| descent.recorded) else { return };
+        let (lineage, from, to, ends) = (descent.lineage, descent.before, descent.own, descent.ends);
+        shared.event(Event::Store(Operation::Advance { lineage, from, to, ends }));
+    }
+
     /// The CHILD SA that a ticket of this SA brings back at once, between ends that know how: the one that came with the session, for
     /// of those made later the gateway may have several for one child of its connection. One in transport mode is negotiated anew: it
     /// is bound to the outer addresses, and who comes back has others.
-    fn ticket_child(&self) -> Option<TicketChild> {
+    fn ticket_child(&self, form: Form) -> Option<TicketChild> {
         let alive = |c: &&Child| matches!(c.busy, Busy::No | Busy::Rekeying) && c.mode == ChildMode::Tunnel;
-        let child = self.children.first().filter(alive).filter(|_| self.dormancy.open)?;
+        let child = self.children.first().filter(alive).filter(|_| form == Form::Dormouse)?;
         let few = child.ts_local.len() <= CHILD_SELECTORS_MAX && child.ts_remote.len() <= CHILD_SELECTORS_MAX;
         let name = self.core.link.conn.children.get(child.config)?.name.clone();
         few.then(|| TicketChild {
@@ -138,8 +195,8 @@ impl IkeSa {
         })
     }
 
-    /// The client takes the ticket of an answer, if there is one.
-    pub(crate) fn take_ticket(&mut self, shared: &mut Shared, now: Instant, view: View<'_>) {
+    /// The client takes the ticket of an answer, if there is one. `unheard`: see [`ClientTicket::unheard`].
+    pub(crate) fn take_ticket(&mut self, shared: &mut Shared, now: Instant, view: View<'_>, unheard: u8) {
         let Some(granted) = view.notify(NotifyType::TicketLtOpaque) else { return };
         let Some((seconds, opaque)) = granted.data.split_first_chunk::<4>() else { return };
         if opaque.is_empty() || opaque.len() > TICKET_MAX || !self.core.client {
@@ -151,21 +208,29 @@ impl IkeSa {
         let lifetime = vouched.map_or(given, |left| left.min(given));
         let renew = lifetime / 100 * RENEW_AT_PERCENT;
         self.upkeep.note_ticket((lifetime >= RENEW_MIN).then(|| now + renew));
+        let conn = self.core.link.conn.clone();
+        let lineage = view.lineage().filter(|_| self.ticket_form() == Form::Dormouse);
+        let form = if lineage.is_some() { Form::Dormouse } else { Form::Plain };
+        self.upkeep.lineage = lineage.or(self.upkeep.lineage);
+        let Ok(secret) = self.ticket_secret(form) else { return };
         let ticket = ClientTicket {
             opaque: Secret::from(opaque),
             expires: unix + lifetime,
             authenticated: self.core.session.authenticated,
             vouched_until: self.core.session.vouched_until,
-            sk_d: self.core.channel.sk_d.clone(),
+            form,
+            secret,
+            lineage,
+            unheard,
+            fingerprint: ticket::fingerprint(&conn),
             suite: self.core.channel.suite,
             id_i: self.core.session.id_i.clone(),
             id_r: self.core.session.id_r.clone(),
-            spis: (self.core.link.spis.i, self.core.link.spis.r),
-            connection: self.core.link.conn.name.clone(),
+            connection: conn.name.clone(),
             gateway: self.core.link.path.remote,
             addresses: self.core.assigned.addresses(),
-            dialect: self.core.link.conn.resumption,
-            child: self.ticket_child(),
+            dialect: conn.resumption,
+            child: self.ticket_child(form),
         };
         shared.event(Event::Ticket { sa: self.core.id(), ticket: Box::new(ticket) });
     }

@@ -3,11 +3,13 @@
 
 use std::sync::Arc;
 
+use dormouse_crypto::sign::SignatureError;
 use dormouse_sansio::{Class, Instant, Path, UnixTime};
-use dormouse_wire::ike::dormancy::vendor_id;
+use dormouse_wire::ike::dormancy::{Refused, vendor_id};
 use dormouse_wire::ike::{AuthMethod, ExchangeType, Header, Id, NotifyType, Payload, unsupported_critical};
 
-use crate::auth::{self, Authentication, Proof};
+use crate::admission::Credential;
+use crate::auth::{self, AuthError, Authentication, Proof, Proving};
 use crate::child::install::Origin;
 use crate::child::offer::ChildOffer;
 use crate::child::{Dynamic, Inner};
@@ -19,10 +21,12 @@ use crate::exchange::child::CreateChild;
 use crate::handshake::intermediate::{PpkUse, Rounds, ppk_id};
 use crate::handshake::{Session, Slot, Step, follow_path, send_what_is_due};
 use crate::keys::{self, Nonces};
+use crate::limits;
 use crate::link::{Channel, Link};
 use crate::natd;
 use crate::payloads::{self, View, notify};
 use crate::proposal::KeyExchange;
+use crate::revocation::Judgement;
 use crate::sa::mobility::Mobility;
 use crate::sa::stage::Stage;
 use crate::sa::{Birth, IkeSa};
@@ -54,6 +58,80 @@ pub(crate) struct FirstExchange {
     pub(crate) replaces: Option<SaId>,
 }
 
+impl FirstExchange {
+    fn id_i(&self) -> Id {
+        let own = || auth::id_payload(&self.link.conn.local_id);
+        self.ticket.as_ref().map_or_else(own, |ticket| ticket.id_i.clone())
+    }
+
+    /// The proofs that our request holds, one after the other: the one that counts and, if it is with a PPK that is not required, the one
+    /// without (RFC 8784, section 3). `None` after the last.
+    /// "[...] the authentication method used for computing the authentication data MUST be the same as the method indicated in the AUTH
+    /// payload" (RFC 8784 section 3)
+    fn prove(&self, index: usize) -> Option<Result<Proving, AuthError>> {
+        let conn = &self.link.conn;
+        let ppk = self.ppk();
+        let with_ppk = match index {
+            0 => ppk,
+            1 if ppk.is_some() && !conn.ppk_required => None,
+            _ => return None,
+        };
+        let (prf, sk_p) = (self.channel.suite.prf, &self.channel.sk_pi);
+        let sk_p =
+            match with_ppk.map_or_else(|| Ok(sk_p.clone()), |ppk| keys::with_ppk(prf, &ppk.secret, sk_p)) {
+                Ok(sk_p) => sk_p,
+                Err(error) => return Some(Err(error.into())),
+            };
+        let proof = Proof {
+            prf,
+            sk_p: &sk_p,
+            message: &self.request,
+            nonce: &self.nonce_r,
+            id: &self.id_i(),
+            int_auth: &self.rounds.int_auth(),
+        };
+        Some(match &self.ticket {
+            Some(_) => Ok(Proving::Done(auth::authenticate_resumption(&proof, conn.resumption))),
+            None => auth::authenticate(&proof, &conn.local_auth, self.peer_hashes.as_deref()),
+        })
+    }
+
+    /// The PPK that enters the keys with IKE_AUTH.
+    fn ppk(&self) -> Option<&Ppk> {
+        self.link.conn.ppks.first().map(AsRef::as_ref).filter(|_| self.rounds.ppk == PpkUse::Auth)
+    }
+}
+
+/// Waiting for our own signature, of a key that is held elsewhere.
+#[derive(Debug)]
+pub(crate) struct Signing {
+    pub(crate) first: FirstExchange,
+    /// What is signed already.
+    proofs: Vec<Authentication>,
+    pub(crate) until: Instant,
+}
+
+impl Signing {
+    pub(crate) fn signed(
+        mut self: Box<Self>,
+        shared: &mut Shared,
+        now: Instant,
+        result: Result<Authentication, SignatureError>,
+    ) -> Option<Slot> {
+        match result {
+            Ok(signed) => {
+                self.proofs.push(signed);
+                Authenticating::begin(shared, now, self.first, self.proofs)
+            }
+            Err(error) => {
+                let error = NegotiationError::CannotSign(Box::new(error.into()));
+                give_up(shared, &self.first.link, error);
+                None
+            }
+        }
+    }
+}
+
 /// Waiting for the answer to IKE_AUTH.
 #[derive(Debug)]
 pub(crate) struct Authenticating {
@@ -62,6 +140,9 @@ pub(crate) struct Authenticating {
     first: Secrets,
     pub(crate) offer: ChildOffer,
     pub(crate) out: Outgoing<()>,
+    /// An answer that waits for the status of its certificates, and until when.
+    waiting: Option<Vec<Payload>>,
+    wait_until: Option<Instant>,
 }
 
 /// What of [`FirstExchange`] the answer to IKE_AUTH needs.
@@ -79,42 +160,50 @@ struct Secrets {
 }
 
 impl Authenticating {
-    /// Sends the IKE_AUTH request. A key that cannot sign for this peer is found out here; the message then goes out without
-    /// AUTH and the peer's refusal ends the handshake, so that the responder's half-open state goes too.
-    pub(crate) fn begin(shared: &mut Shared, now: Instant, first: FirstExchange) -> Self {
+    /// Sends the IKE_AUTH request once all `proofs` that belong into it are there, or waits for the next. `None`: our key cannot sign in a
+    /// way that the peer takes, so the request would only show who we are; the attempt has failed.
+    pub(crate) fn begin(
+        shared: &mut Shared,
+        now: Instant,
+        first: FirstExchange,
+        mut proofs: Vec<Authentication>,
+    ) -> Option<Slot> {
+        while let Some(proving) = first.prove(proofs.len()) {
+            match proving {
+                Ok(Proving::Done(proof)) => proofs.push(proof),
+                Ok(Proving::Sign(order)) => {
+                    shared.event(Event::Sign { sa: first.link.id, order });
+                    let until = now + limits::SIGNING_WAIT;
+                    return Some(Slot::Signing(Box::new(Signing { first, proofs, until })));
+                }
+                Err(error) => {
+                    give_up(shared, &first.link, NegotiationError::CannotSign(Box::new(error)));
+                    return None;
+                }
+            }
+        }
+        Some(Slot::Authenticating(Box::new(Self::send(shared, now, first, proofs))))
+    }
+
+    fn send(shared: &mut Shared, now: Instant, first: FirstExchange, proofs: Vec<Authentication>) -> Self {
+        let mut proofs = proofs.into_iter();
+        let id_i = first.id_i();
+        let ppk_used = first.ppk().map(|ppk| notify(NotifyType::PpkIdentity, ppk_id(ppk)));
         let FirstExchange {
             mut link,
             mut channel,
             nonce_i,
             nonce_r,
-            request,
+            request: _,
             response,
             rounds,
             nat,
             seen_as,
-            peer_hashes,
+            peer_hashes: _,
             ticket,
             replaces,
         } = first;
         let conn = link.conn.clone();
-        let int_auth = rounds.int_auth();
-        let id_i = ticket.as_ref().map_or_else(|| auth::id_payload(&conn.local_id), |t| t.id_i.clone());
-        let proof = Proof {
-            prf: channel.suite.prf,
-            sk_p: &channel.sk_pi,
-            message: &request,
-            nonce: &nonce_r,
-            id: &id_i,
-            int_auth: &int_auth,
-        };
-        let sign = |proof: &Proof<'_>| match &ticket {
-            Some(_) => Ok(auth::authenticate_resumption(proof, conn.resumption)),
-            None => auth::authenticate(proof, &conn.local_auth, peer_hashes.as_deref()),
-        };
-        let (authentication, ppk) = match conn.ppks.first().filter(|_| rounds.ppk == PpkUse::Auth) {
-            Some(ppk) => sign_with_ppk(&conn, ppk, &proof, sign),
-            None => (sign(&proof), Vec::new()),
-        };
         let (want, local) = (conn.request, link.path.local.ip());
         let inner = if want.v4 || want.v6 { Inner::Asked(want) } else { Inner::Known(vec![local]) };
         let dynamic = Dynamic { local: inner, remote: Inner::Known(vec![link.path.remote.ip()]) };
@@ -129,14 +218,16 @@ impl Authenticating {
                 // "This notification, if sent, MUST be in the first IKE_AUTH request or response" (RFC 7296 section 2.4)
                 list.push(notify(NotifyType::InitialContact, []));
             }
+            if let Some(lineage) =
+                shared.lineages.get(&conn.name).filter(|_| replaces.is_none() && conn.dormancy)
+            {
+                list.push(notify(NotifyType::DormancyLineage, lineage.0));
+            }
             list.extend(auth::certreq_payload(&conn.remote_auth));
         }
         let id_r = ticket.as_ref().map(|t| t.id_r.clone());
         list.extend(id_r.or_else(|| conn.remote_id.exact().map(auth::id_payload)).map(Payload::IdR));
-        match authentication {
-            Ok(authentication) => list.push(authentication.into()),
-            Err(error) => tracing::error!(sa = %link.id, %error, "we cannot authenticate"),
-        }
+        list.extend(proofs.next().map(Payload::from));
         if want.any() {
             // "In all cases, the CP payload MUST be inserted before the SA payload." (RFC 7296 section 2.19)
             // "[...] the IRAC MUST request the IRAS-controlled address" (RFC 7296 section 2.19)
@@ -145,7 +236,10 @@ impl Authenticating {
         }
         list.extend(offer.payloads(Vec::new()));
         list.extend(extensions(shared, &conn, &link));
-        list.extend(ppk);
+        // "[...] if using PPKs for communication with this responder is optional for the initiator [...] then the initiator MUST include a
+        // NO_PPK_AUTH notification in the above message" (RFC 8784 section 3)
+        list.extend(ppk_used);
+        list.extend(proofs.next().map(|without| notify(NotifyType::NoPpkAuth, without.data)));
         let header = link.header(ExchangeType::IkeAuth, false, rounds.next_id());
         let datagrams = channel.seal(&link, shared, &header, &list);
         link.send(shared, Class::Urgent, &datagrams);
@@ -155,7 +249,7 @@ impl Authenticating {
         let mut out = Outgoing::new(rounds.next_id());
         out.start(now, wait, until, datagrams, Class::Urgent, ());
         let first = Secrets { nonce_i, nonce_r, response, rounds, nat, seen_as, ticket, replaces, id_i };
-        Self { link, channel, first, offer, out }
+        Self { link, channel, first, offer, out, waiting: None, wait_until: None }
     }
 
     pub(crate) fn set_path(&mut self, shared: &mut Shared, now: Instant, path: Path) {
@@ -175,10 +269,20 @@ impl Authenticating {
     }
 
     fn fail(self: Box<Self>, shared: &mut Shared, error: NegotiationError) {
-        shared.by_spi.remove(&self.link.spis.i);
         shared.free_esp_spi(self.offer.spi_in);
-        tracing::info!(sa = %self.link.id, %error, "connecting failed");
-        shared.event(Event::Failed { sa: self.link.id, error });
+        give_up(shared, &self.link, error);
+    }
+
+    pub(crate) fn waits_until(&self) -> Option<Instant> {
+        self.waiting.is_some().then_some(self.wait_until).flatten()
+    }
+
+    /// The status of a certificate may be known now, or the time for it is over.
+    pub(crate) fn go_on(mut self: Box<Self>, shared: &mut Shared, now: Instant) -> Step {
+        match self.waiting.take() {
+            Some(payloads) => self.conclude(shared, now, payloads),
+            None => Step::to(Slot::Authenticating(self)),
+        }
     }
 
     pub(crate) fn handle(
@@ -197,6 +301,9 @@ impl Authenticating {
             && header.spi_r == self.link.spis.r;
         if !expected {
             return Step::stay(Slot::Authenticating(self), Discard::InappropriateExchange);
+        }
+        if self.waiting.is_some() {
+            return Step::to(Slot::Authenticating(self));
         }
         let opened = match self.channel.open(now, datagram) {
             Err(discard) => return Step::stay(Slot::Authenticating(self), discard),
@@ -221,9 +328,22 @@ impl Authenticating {
             return Step::gone();
         }
         let _ = path;
-        let proven = self.mix_ppk(View(&payloads)).and_then(|()| self.verify(shared, now, &payloads));
-        match proven {
-            Ok((id_r, vouched_until)) => self.establish(shared, now, View(&payloads), id_r, vouched_until),
+        if let Err(error) = self.mix_ppk(View(&payloads)) {
+            self.tell_unbelieved(shared);
+            self.fail(shared, error);
+            return Step::gone();
+        }
+        self.conclude(shared, now, payloads)
+    }
+
+    fn conclude(mut self: Box<Self>, shared: &mut Shared, now: Instant, payloads: Vec<Payload>) -> Step {
+        match self.verify(shared, now, &payloads) {
+            Ok(proved) => self.establish(shared, now, View(&payloads), proved),
+            Err(Unproven::Waits) => {
+                self.wait_until.get_or_insert(now + limits::REVOCATION_WAIT);
+                self.waiting = Some(payloads);
+                Step::to(Slot::Authenticating(self))
+            }
             Err(Unproven::Refused(error)) => {
                 self.fail(shared, error);
                 Step::gone()
@@ -241,31 +361,23 @@ impl Authenticating {
     /// "If the initiator does not receive the PPK_IDENTITY, it MUST either fail the IKE SA negotiation sending the AUTHENTICATION_FAILED
     /// notification in the INFORMATIONAL exchange (if the PPK was configured as mandatory) or continue without using the PPK" (RFC 8784
     /// section 3)
-    fn mix_ppk(&mut self, view: View<'_>) -> Result<(), Unproven> {
+    fn mix_ppk(&mut self, view: View<'_>) -> Result<(), NegotiationError> {
         let conn = self.link.conn.clone();
         let Some(ppk) = conn.ppks.first().filter(|_| self.first.rounds.ppk == PpkUse::Auth) else {
             return Ok(());
         };
         if view.has(NotifyType::PpkIdentity) {
-            let failed = |e: dormouse_crypto::Error| NegotiationError::Crypto(e.to_string());
-            return self.channel.mix(&ppk.secret).map_err(|e| Unproven::Unbelieved(failed(e)));
+            return self.channel.mix(&ppk.secret).map_err(|e| NegotiationError::Crypto(e.to_string()));
         }
         match view.id_r() {
-            Some(_) if conn.ppk_required => {
-                Err(Unproven::Unbelieved(NegotiationError::Ppk("the peer does not have ours")))
-            }
+            Some(_) if conn.ppk_required => Err(NegotiationError::Ppk("the peer does not have ours")),
             _ => Ok(()),
         }
     }
 
-    /// Whether the peer is who it should be. Returns its identity payload, and how long the certificates last that say so.
+    /// Whether the peer is who it should be.
     /// "[...] the names in the ID payload MUST correspond to the key used to generate the AUTH payload" (RFC 7296 section 1.2)
-    fn verify(
-        &self,
-        shared: &Shared,
-        now: Instant,
-        payloads: &[Payload],
-    ) -> Result<(Id, Option<UnixTime>), Unproven> {
+    fn verify(&self, shared: &mut Shared, now: Instant, payloads: &[Payload]) -> Result<Proved, Unproven> {
         let view = View(payloads);
         let auth = payloads.iter().find_map(|p| match p {
             Payload::Auth { method, data } => Some(Authentication { method: *method, data: data.clone() }),
@@ -276,6 +388,9 @@ impl Authenticating {
             |what| Unproven::Unbelieved(NegotiationError::Malformed { exchange: "IKE_AUTH", what });
         let (Some(id_r), Some(auth)) = (view.id_r(), auth) else {
             return Err(match view.error().map(|n| n.kind) {
+                Some(NotifyType::AuthenticationFailed) if view.refused() == Some(Refused::Superseded) => {
+                    Unproven::Refused(NegotiationError::TicketSuperseded)
+                }
                 Some(NotifyType::AuthenticationFailed) => {
                     Unproven::Refused(NegotiationError::RefusedByPeer { local_id: conn.local_id.clone() })
                 }
@@ -296,14 +411,28 @@ impl Authenticating {
                 return Err(malformed("the resumed session is with another peer (RFC 5723 section 4.3.3)"));
             }
             Some(ticket) => {
-                auth::verify_resumption(&proof, conn.resumption, &auth).map(|()| ticket.vouched_until)
+                auth::verify_resumption(&proof, conn.resumption, &auth).map(|()| (ticket.vouched_until, None))
             }
             None => auth::certificates(payloads)
                 .and_then(|certs| auth::verify(&proof, conn, &auth, &certs, shared.unix(now)))
-                .map(|believed| believed.expires.into_iter().chain(auth::expires(&conn.local_auth)).min()),
+                .map(|believed| {
+                    let until = believed.expires.into_iter().chain(auth::expires(&conn.local_auth)).min();
+                    (until, believed.shown)
+                }),
         };
-        let vouched_until = believed.map_err(|e| Unproven::Unbelieved(e.into()))?;
-        Ok((id_r.clone(), vouched_until))
+        let (vouched_until, shown) = believed.map_err(|e| Unproven::Unbelieved(e.into()))?;
+        let mut credential = None;
+        if let Some(shown) = shown {
+            let (own, verified) = *shown;
+            match shared.judge(now, (conn, self.link.id), (&own, &verified), self.wait_until) {
+                Judgement::Admitted => {
+                    credential = Some(Credential::certificates(own.fingerprint(), &verified));
+                }
+                Judgement::Wait => return Err(Unproven::Waits),
+                Judgement::Refused(error) => return Err(Unproven::Unbelieved(error.into())),
+            }
+        }
+        Ok(Proved { id_r: id_r.clone(), vouched_until, credential })
     }
 
     /// RFC 7296 section 2.21.2: the initiator tells the responder that it does not believe it, in an INFORMATIONAL request.
@@ -320,8 +449,7 @@ impl Authenticating {
         shared: &mut Shared,
         now: Instant,
         view: View<'_>,
-        id_r: Id,
-        vouched_until: Option<UnixTime>,
+        Proved { id_r, vouched_until, credential }: Proved,
     ) -> Step {
         let Self { link, channel, first, offer, .. } = *self;
         let conn = link.conn.clone();
@@ -339,12 +467,14 @@ impl Authenticating {
                 method: own_method(&conn),
                 authenticated,
                 vouched_until,
+                credential,
             },
             peer,
             client: true,
             assigned,
             mobility: Mobility::new(&conn, mobike, nat, first.seen_as, told),
-            dormancy: conn.dormancy && view.knows_dormancy(),
+            dormancy: if conn.dormancy { view.dormancy() } else { 0 },
+            descent: None,
             next_ids: (first.rounds.next_id() + 1, 0),
             link,
             channel,
@@ -370,7 +500,8 @@ impl Authenticating {
         if let Err(error) = sa.install(shared, now, agreed, &origin) {
             shared.event(Event::ChildFailed { sa: sa.core.id(), error });
         }
-        sa.take_ticket(shared, now, view);
+        sa.take_lifetime(shared, now, view);
+        sa.take_ticket(shared, now, view, 0);
         sa.take_load(shared, view);
         sa.upkeep.predecessor = first.replaces;
         for config in 1..conn.children.len() {
@@ -379,28 +510,6 @@ impl Authenticating {
         sa.pump(shared, now);
         Step::to(Slot::Established(sa))
     }
-}
-
-/// Our proof with a PPK in SK_pi, and the notifications that go with it (RFC 8784, section 3): which PPK it is and, unless it is required,
-/// the proof without it.
-/// "[...] if using PPKs for communication with this responder is optional for the initiator [...] then the initiator MUST include a
-/// NO_PPK_AUTH notification in the above message" (RFC 8784 section 3)
-/// "[...] the authentication method used for computing the authentication data MUST be the same as the method indicated in the AUTH
-/// payload" (RFC 8784 section 3)
-fn sign_with_ppk(
-    conn: &Connection,
-    ppk: &Ppk,
-    proof: &Proof<'_>,
-    sign: impl Fn(&Proof<'_>) -> Result<Authentication, auth::AuthError>,
-) -> (Result<Authentication, auth::AuthError>, Vec<Payload>) {
-    let Ok(sk_p) = keys::with_ppk(proof.prf, &ppk.secret, proof.sk_p) else {
-        return (sign(proof), Vec::new());
-    };
-    let mut list = vec![notify(NotifyType::PpkIdentity, ppk_id(ppk))];
-    if !conn.ppk_required {
-        list.extend(sign(proof).ok().map(|without| notify(NotifyType::NoPpkAuth, without.data)));
-    }
-    (sign(&Proof { sk_p: &sk_p, ..*proof }), list)
 }
 
 /// How we authenticated, or would.
@@ -428,10 +537,12 @@ pub(crate) fn announce(shared: &mut Shared, sa: &IkeSa, resumed: bool, replaced:
         sa: core.id(),
         connection: core.link.conn.name.clone(),
         peer: core.peer.clone(),
+        fingerprint: core.session.credential.as_ref().and_then(Credential::fingerprint),
+        isolate: !core.client && core.link.conn.policy.isolate,
         initiator: core.link.initiator,
         resumed,
         mobike: mobility.mobike,
-        dormancy: dormancy.open,
+        dormancy: dormancy.is_open(),
         confirmed: !matches!(stage, Stage::Tentative(_)),
         path,
         configuration: core.assigned.clone(),
@@ -483,7 +594,23 @@ pub(crate) fn extensions(shared: &Shared, conn: &Connection, link: &Link) -> Vec
     list
 }
 
+/// What the peer has proved.
+struct Proved {
+    id_r: Id,
+    /// How long the certificates last that say so.
+    vouched_until: Option<UnixTime>,
+    credential: Option<Credential>,
+}
+
+fn give_up(shared: &mut Shared, link: &Link, error: NegotiationError) {
+    shared.by_spi.remove(&link.spis.i);
+    tracing::info!(sa = %link.id, %error, "connecting failed");
+    shared.event(Event::Failed { sa: link.id, error });
+}
+
 enum Unproven {
+    /// Whether its certificates are revoked is awaited.
+    Waits,
     /// The peer does not want us.
     Refused(NegotiationError),
     /// We do not believe the peer.

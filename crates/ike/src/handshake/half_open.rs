@@ -2,45 +2,63 @@
 //! directions and the answer with the first CHILD SA. Keys are derived when the first protected message comes: a flood of
 //! first messages costs no key agreement.
 
+mod identify;
+mod waiting;
+
+pub(super) use identify::{Caller, Refusal};
+pub(crate) use waiting::Signature;
+
+use core::net::IpAddr;
 use std::sync::Arc;
 
 use dormouse_crypto::DhPrivate;
-use dormouse_crypto::cert::{Certificate, Identity};
+use dormouse_crypto::cert::Identity;
 use dormouse_sansio::{Class, Instant, Path};
 use dormouse_wire::ike::dormancy::vendor_id;
-use dormouse_wire::ike::{AuthMethod, ExchangeType, Header, Id, NotifyType, Payload, unsupported_critical};
+use dormouse_wire::ike::{ExchangeType, Header, Message, NotifyType, Payload, unsupported_critical};
 
 use crate::action::Action;
-use crate::auth::{self, Authentication, Proof};
+use crate::auth::{self, Authentication, Proof, Proving};
 use crate::child::Agreed;
 use crate::child::choose::choose;
 use crate::child::install::Origin;
-use crate::config::{AssignedConfig, Connection, Ppk, RemoteAuth};
+use crate::config::{AssignedConfig, Connection, Ppk};
 use crate::config_payload::{self, Lease};
 use crate::error::{Discard, NegotiationError};
 use crate::event::Event;
 use crate::exchange::mobike::addresses_match;
 use crate::handshake::authenticating::{announce, nat_after};
-use crate::handshake::intermediate::ppk::NamedPpk;
+use crate::handshake::intermediate::Rounds;
 use crate::handshake::intermediate::responder::Answered;
-use crate::handshake::intermediate::{PpkUse, Rounds};
-use crate::handshake::{Session, Slot, Step};
+use crate::handshake::lineage::{Pending, former_sessions};
+use crate::handshake::quick::{Pace, skeyseed};
+use crate::handshake::{Slot, Step};
 use crate::keys::{self, IkeKeys, Nonces};
+use crate::limits::{self, STORE_PATIENCE};
 use crate::link::{Channel, Link};
 use crate::natd;
 use crate::payloads::{self, View, notify};
-use crate::proposal::{self, IkeSuite, KeyExchange};
+use crate::proposal::{IkeSuite, KeyExchange};
 use crate::sa::mobility::Mobility;
 use crate::sa::{Answer, Birth, IkeSa};
 use crate::shared::Shared;
 use crate::stats::Kind;
-use crate::ticket::TicketContent;
+use crate::ticket::lineage::Descent;
+use crate::ticket::{Form, TicketContent};
 
 /// How the SA began.
 #[derive(Debug)]
 pub(crate) enum How {
-    Init { suite: IkeSuite, dh: DhPrivate, public: Vec<u8> },
-    Resume(Box<TicketContent>),
+    Init {
+        suite: IkeSuite,
+        dh: DhPrivate,
+        public: Vec<u8>,
+    },
+    /// With both halves of the key exchange, if there is one: ours, and the client's public value.
+    Resume {
+        ticket: Box<TicketContent>,
+        dh: Option<(DhPrivate, Vec<u8>)>,
+    },
 }
 
 /// See the module's text.
@@ -62,23 +80,15 @@ pub(crate) struct HalfOpen {
     /// When the first message came, and how many sessions were on their way then, with this one.
     pub(crate) begun: Instant,
     pub(crate) clients: usize,
+    /// A request that waits for the status of its certificates, and until when.
+    pub(crate) waiting: Option<(Path, Vec<Payload>)>,
+    pub(crate) wait_until: Option<Instant>,
+    /// Our own proof, where the key is held elsewhere.
+    pub(crate) signature: Signature,
     /// The last request was refused with this; repetitions get it again.
     pub(crate) refused: Option<Vec<Vec<u8>>>,
-}
-
-/// Who called, by which rules, with which proof.
-struct Caller {
-    conn: Arc<Connection>,
-    identity: Identity,
-    session: Session,
-    /// The PPK that is still to enter the keys (RFC 8784).
-    ppk: Option<Arc<Ppk>>,
-}
-
-/// The refusal of an IKE_AUTH request: what the peer is told, and what the log is.
-pub(crate) struct Refusal {
-    kind: NotifyType,
-    error: NegotiationError,
+    /// The client has proved that the ticket is its own, and the store is asked whether it counts.
+    pub(crate) pending: Option<Box<Pending>>,
 }
 
 impl HalfOpen {
@@ -112,6 +122,9 @@ impl HalfOpen {
         if intermediate && self.overfull(datagram) {
             return Step::stay(Slot::HalfOpen(self), Discard::Fragment);
         }
+        if self.waiting.is_some() {
+            return Step::to(Slot::HalfOpen(self));
+        }
         if self.channel.is_none() {
             match self.derive() {
                 Ok(channel) => self.channel = Some(channel),
@@ -125,6 +138,10 @@ impl HalfOpen {
         let Some(channel) = self.channel.as_mut() else {
             return Step::stay(Slot::HalfOpen(self), Discard::Malformed);
         };
+        if self.pending.is_some() {
+            // A repetition: it is answered when the store has answered.
+            return Step::to(Slot::HalfOpen(self));
+        }
         if let Some(answer) = self.refused.clone() {
             return match channel.is_repetition(datagram) {
                 Ok(true) => {
@@ -145,8 +162,7 @@ impl HalfOpen {
             Ok(Some((Err(_), _))) => {
                 let what = "authentic but malformed";
                 let error = NegotiationError::Malformed { exchange: "IKE_AUTH", what };
-                let refusal = notify(NotifyType::InvalidSyntax, []);
-                self.refuse(shared, path, ExchangeType::IkeAuth, None, refusal, error)
+                self.refuse(shared, path, None, notify(NotifyType::InvalidSyntax, []), error)
             }
         }
     }
@@ -157,8 +173,20 @@ impl HalfOpen {
             How::Init { suite, dh, public } => {
                 (*suite, keys::skeyseed(suite.prf, nonces, &dh.agree(public)?))
             }
-            How::Resume(ticket) => {
-                (ticket.suite, keys::skeyseed_resumed(ticket.suite.prf, &ticket.sk_d, nonces))
+            How::Resume { ticket, dh } => {
+                let (prf, secret) = (ticket.suite.prf, &ticket.secret);
+                let seed = match ticket.form {
+                    Form::Plain => keys::skeyseed_resumed(prf, secret, nonces),
+                    Form::Dormouse => {
+                        let failed = dormouse_crypto::Error::Backend { operation: "resumption" };
+                        let both = dh.as_ref().map(|(ours, theirs)| ours.agree(theirs)).transpose()?;
+                        let answer = Message::parse(&self.response).map_err(|_| failed.clone())?;
+                        let answer = (&answer.header, answer.payloads.as_slice());
+                        skeyseed(prf, secret, Pace::Slow, &self.request, answer, both.as_ref())
+                            .ok_or(failed)?
+                    }
+                };
+                (ticket.suite, seed)
             }
         };
         Ok(Channel::new(IkeKeys::derive(suite, &seed, nonces, self.link.spis)?, false))
@@ -167,27 +195,7 @@ impl HalfOpen {
     /// Answers with an error and keeps the answer for repetitions until the half-open SA expires.
     /// "All errors causing the authentication to fail for whatever reason [...] SHOULD result in an AUTHENTICATION_FAILED
     /// notification" (RFC 7296 section 2.21.2)
-    pub(super) fn refuse(
-        mut self: Box<Self>,
-        shared: &mut Shared,
-        path: Path,
-        exchange: ExchangeType,
-        claimed: Option<Identity>,
-        refusal: Payload,
-        error: NegotiationError,
-    ) -> Step {
-        tracing::info!(%path, claimed = claimed.as_ref().map(tracing::field::display), %error, "refused");
-        shared.event(Event::PeerFailed { path, claimed, error });
-        let header = self.link.header(exchange, true, self.rounds.next_id());
-        if let Some(channel) = self.channel.as_mut() {
-            let datagrams = channel.seal(&self.link, shared, &header, &[refusal]);
-            self.link.send_by(shared, path, Class::Timely, &datagrams);
-            self.refused = Some(datagrams);
-        }
-        Step::to(Slot::HalfOpen(self))
-    }
-
-    fn refuse_auth(
+    fn refuse(
         self: Box<Self>,
         shared: &mut Shared,
         path: Path,
@@ -195,7 +203,27 @@ impl HalfOpen {
         refusal: Payload,
         error: NegotiationError,
     ) -> Step {
-        self.refuse(shared, path, ExchangeType::IkeAuth, claimed, refusal, error)
+        self.refuse_with(shared, path, ExchangeType::IkeAuth, claimed, &[refusal], error)
+    }
+
+    pub(super) fn refuse_with(
+        mut self: Box<Self>,
+        shared: &mut Shared,
+        path: Path,
+        exchange: ExchangeType,
+        claimed: Option<Identity>,
+        refusal: &[Payload],
+        error: NegotiationError,
+    ) -> Step {
+        tracing::info!(%path, claimed = claimed.as_ref().map(tracing::field::display), %error, "refused");
+        shared.event(Event::PeerFailed { path, claimed, error });
+        let header = self.link.header(exchange, true, self.rounds.next_id());
+        if let Some(channel) = self.channel.as_mut() {
+            let datagrams = channel.seal(&self.link, shared, &header, refusal);
+            self.link.send_by(shared, path, Class::Timely, &datagrams);
+            self.refused = Some(datagrams);
+        }
+        Step::to(Slot::HalfOpen(self))
     }
 
     fn authenticate(
@@ -211,7 +239,7 @@ impl HalfOpen {
             let refusal = notify(NotifyType::UnsupportedCriticalPayload, [kind.code()]);
             let what = "a critical payload that is not supported";
             let error = NegotiationError::Malformed { exchange: "IKE_AUTH", what };
-            return self.refuse_auth(shared, path, claimed, refusal, error);
+            return self.refuse(shared, path, claimed, refusal, error);
         }
         if view.sa().is_none() || view.ts_i().is_none() || view.ts_r().is_none() {
             // "[...] MUST be rejected in their entirety, and MUST only lead to an UNSUPPORTED_CRITICAL_PAYLOAD or INVALID_SYNTAX
@@ -219,12 +247,17 @@ impl HalfOpen {
             let refusal = notify(NotifyType::InvalidSyntax, []);
             let what = "no offer of a CHILD SA";
             let error = NegotiationError::Malformed { exchange: "IKE_AUTH", what };
-            return self.refuse_auth(shared, path, claimed, refusal, error);
+            return self.refuse(shared, path, claimed, refusal, error);
         }
         let caller = match self.identify(shared, now, payloads) {
-            Ok(caller) => caller,
+            Ok(Some(caller)) => caller,
+            Ok(None) => {
+                self.wait_until.get_or_insert(now + limits::REVOCATION_WAIT);
+                self.waiting = Some((path, payloads.to_vec()));
+                return Step::to(Slot::HalfOpen(self));
+            }
             Err(Refusal { kind, error }) => {
-                return self.refuse_auth(shared, path, claimed, notify(kind, []), error);
+                return self.refuse(shared, path, claimed, notify(kind, []), error);
             }
         };
         // "The exchange responder MUST verify that the contents of the NO_NATS_ALLOWED notification match the addresses in the IP
@@ -232,218 +265,83 @@ impl HalfOpen {
         // section 3.9, of the first IKE_AUTH request too)
         if caller.conn.mobike && !addresses_match(view, &path) {
             let error = NegotiationError::Notified("UNEXPECTED_NAT_DETECTED (our answer)".to_owned());
-            return self.refuse_auth(
-                shared,
-                path,
-                claimed,
-                notify(NotifyType::UnexpectedNatDetected, []),
-                error,
-            );
+            return self.refuse(shared, path, claimed, notify(NotifyType::UnexpectedNatDetected, []), error);
         }
         // RFC 7296 section 2.23: the initiator may have moved to port 4500 with this message.
         self.link.path = path;
         self.link.conn = caller.conn.clone();
+        let proof = match std::mem::replace(&mut self.signature, Signature::NotYet) {
+            Signature::Came(result) => result.map(Proving::Done).map_err(auth::AuthError::from),
+            Signature::NotYet | Signature::Ordered => self.prove(&caller),
+        };
+        let proof = match proof {
+            Ok(Proving::Done(proof)) => proof,
+            Ok(Proving::Sign(order)) => {
+                shared.event(Event::Sign { sa: self.link.id, order });
+                self.signature = Signature::Ordered;
+                self.waiting = Some((path, payloads.to_vec()));
+                return Step::to(Slot::HalfOpen(self));
+            }
+            Err(error) => {
+                let refusal = notify(NotifyType::AuthenticationFailed, []);
+                return self.refuse(shared, path, claimed, refusal, error.into());
+            }
+        };
         if let (Some(ppk), Some(channel)) = (&caller.ppk, self.channel.as_mut())
             && let Err(error) = channel.mix(&ppk.secret)
         {
-            let error = NegotiationError::Crypto(error.to_string());
-            return self.refuse_auth(
-                shared,
-                path,
-                claimed,
-                notify(NotifyType::AuthenticationFailed, []),
-                error,
-            );
+            let refusal = notify(NotifyType::AuthenticationFailed, []);
+            return self.refuse(shared, path, claimed, refusal, NegotiationError::Crypto(error.to_string()));
         }
-        let proof = match self.prove(&caller) {
-            Ok(proof) => proof,
-            Err(error) => {
-                let refusal = notify(NotifyType::AuthenticationFailed, []);
-                return self.refuse_auth(shared, path, claimed, refusal, error.into());
-            }
+        let How::Resume { ticket, .. } = &self.how else {
+            let descent = Descent::begin(&mut shared.entropy);
+            return self.establish(shared, now, view, caller, proof, descent);
         };
-        self.establish(shared, now, view, caller, proof)
-    }
-
-    /// Finds the connection, and checks the proof by its rules.
-    fn identify(&self, shared: &Shared, now: Instant, payloads: &[Payload]) -> Result<Caller, Refusal> {
-        let view = View(payloads);
-        let refuse = |error| Refusal { kind: NotifyType::AuthenticationFailed, error };
-        let malformed = |what| Refusal {
-            kind: NotifyType::InvalidSyntax,
-            error: NegotiationError::Malformed { exchange: "IKE_AUTH", what },
-        };
-        let id_i = view.id_i().ok_or_else(|| malformed("no IDi payload"))?;
-        let authentication = payloads
-            .iter()
-            .find_map(|p| match p {
-                Payload::Auth { method, data } => {
-                    Some(Authentication { method: *method, data: data.clone() })
-                }
-                _ => None,
-            })
-            .ok_or_else(|| malformed("no AUTH payload (EAP is not supported)"))?;
-        let identity = auth::identity(id_i).map_err(|e| refuse(auth::AuthError::from(e).into()))?;
-        let channel = self.channel.as_ref().ok_or_else(|| malformed("no keys"))?;
-        let proof = Proof {
-            prf: channel.suite.prf,
-            sk_p: &channel.sk_pi,
-            message: &self.request,
-            nonce: &self.nonce_r,
-            id: id_i,
-            int_auth: &self.rounds.int_auth(),
-        };
-        if let How::Resume(ticket) = &self.how {
-            return self
-                .identify_resumed(ticket, identity, &proof, &authentication, view.id_r())
-                .map_err(refuse);
-        }
-        let certificates = auth::certificates(payloads).map_err(|e| refuse(e.into()))?;
-        let asked = view.id_r().and_then(|id| auth::identity(id).ok());
-        let ppk = self.named_ppk(view).map_err(refuse)?;
-        self.identify_fully(shared, now, &proof, identity, asked, &authentication, &certificates, &ppk)
-            .map_err(refuse)
-    }
-
-    /// "If no PPK_IDENTITY notification is found and the peers successfully exchanged USE_PPK notifications in the IKE_SA_INIT exchange,
-    /// then the responder MUST send back an AUTHENTICATION_FAILED notification and then fail the negotiation." (RFC 8784 section 3)
-    fn named_ppk<'a>(&'a self, view: View<'a>) -> Result<NamedPpk<'a>, NegotiationError> {
-        if self.rounds.ppk != PpkUse::Auth {
-            return Ok(NamedPpk::Before(self.rounds.mixed()));
-        }
-        let id = view.notify(NotifyType::PpkIdentity).ok_or(NegotiationError::Ppk("the peer names none"))?;
-        let without = view.notify(NotifyType::NoPpkAuth).map(|n| n.data.as_slice());
-        Ok(NamedPpk::Here { id: &id.data, without })
-    }
-
-    fn identify_resumed(
-        &self,
-        ticket: &TicketContent,
-        identity: Identity,
-        proof: &Proof<'_>,
-        authentication: &Authentication,
-        id_r: Option<&Id>,
-    ) -> Result<Caller, NegotiationError> {
-        // "The IDi value sent in the IKE_AUTH exchange MUST be identical to the value included in the ticket. [...] the IDr
-        // value sent [...] MUST also be identical to the value included in the ticket." (RFC 5723 section 4.3.3)
-        if *proof.id != ticket.id_i || id_r.is_some_and(|id| *id != ticket.id_r) {
-            let expected = auth::identity(&ticket.id_i).map_or_else(|_| "?".to_owned(), |i| i.to_string());
-            return Err(NegotiationError::WrongIdentity { expected, got: identity.to_string() });
-        }
-        auth::verify_resumption(proof, self.link.conn.resumption, authentication)?;
-        let session = Session {
-            id_i: ticket.id_i.clone(),
-            id_r: ticket.id_r.clone(),
-            method: ticket.method,
-            authenticated: ticket.authenticated,
-            vouched_until: ticket.vouched_until,
-        };
-        Ok(Caller { conn: self.link.conn.clone(), identity, session, ppk: None })
-    }
-
-    /// "the names in the ID payload MUST correspond to the key used to generate the AUTH payload" (RFC 7296 section 1.2)
-    #[expect(clippy::too_many_arguments, reason = "all are what section 2.15 binds together")]
-    fn identify_fully(
-        &self,
-        shared: &Shared,
-        now: Instant,
-        proof: &Proof<'_>,
-        identity: Identity,
-        asked: Option<Identity>,
-        authentication: &Authentication,
-        certificates: &[Certificate],
-        ppk: &NamedPpk<'_>,
-    ) -> Result<Caller, NegotiationError> {
-        let How::Init { suite, .. } = &self.how else {
-            return Err(NegotiationError::Malformed { exchange: "IKE_AUTH", what: "a resumed session" });
-        };
-        let by_psk = authentication.method == AuthMethod::SharedKeyMic;
-        let mut error = NegotiationError::NoConnection {
-            claimed: identity.to_string(),
-            asked: asked.as_ref().map_or_else(|| "anyone".to_owned(), ToString::to_string),
-            method: if by_psk { "a pre-shared key" } else { "a certificate" },
-        };
-        for conn in &shared.config.connections {
-            let fits = conn.role.answers()
-                && conn.remote_id.matches(&identity)
-                && asked.as_ref().is_none_or(|asked| asked.is_same_as(&conn.local_id))
-                && matches!(conn.remote_auth, RemoteAuth::Psk(_)) == by_psk
-                && proposal::permits(&conn.ike_proposals, suite);
-            if !fits {
-                continue;
-            }
-            let by_ppk = match ppk.of(conn, proof, authentication) {
-                Ok(by_ppk) => by_ppk,
-                Err(why) => {
-                    error = NegotiationError::Ppk(why);
-                    continue;
-                }
-            };
-            let proof = Proof { sk_p: by_ppk.sk_p.as_ref().unwrap_or(proof.sk_p), ..*proof };
-            match auth::verify(&proof, conn, &by_ppk.authentication, certificates, shared.unix(now)) {
-                Ok(believed) => {
-                    let session = Session {
-                        id_i: proof.id.clone(),
-                        id_r: auth::id_payload(&conn.local_id),
-                        method: authentication.method,
-                        authenticated: shared.unix(now),
-                        vouched_until: believed.expires,
-                    };
-                    return Ok(Caller {
-                        conn: conn.clone(),
-                        identity: believed.identity,
-                        session,
-                        ppk: by_ppk.ppk,
-                    });
-                }
-                Err(why) => error = why.into(),
-            }
-        }
-        Err(error)
+        let descent = Descent::resume(&mut shared.entropy, ticket.lineage, ticket.own, ticket.before);
+        shared.event(Event::Store(descent.confirm(self.link.id)));
+        let (payloads, by) = (payloads.to_vec(), now + STORE_PATIENCE);
+        self.pending = Some(Box::new(Pending { by, payloads, caller, proof, descent }));
+        Step::to(Slot::HalfOpen(self))
     }
 
     /// Our own proof.
-    fn prove(&self, caller: &Caller) -> Result<Authentication, auth::AuthError> {
+    fn prove(&self, caller: &Caller) -> Result<Proving, auth::AuthError> {
         let Some(channel) = &self.channel else { return Err(auth::AuthError::NoCertificate) };
+        let prf = channel.suite.prf;
+        let with_ppk = |ppk: &Arc<Ppk>| keys::with_ppk(prf, &ppk.secret, &channel.sk_pr);
+        let with_ppk = caller.ppk.as_ref().map(with_ppk).transpose()?;
         let proof = Proof {
-            prf: channel.suite.prf,
-            sk_p: &channel.sk_pr,
+            prf,
+            sk_p: with_ppk.as_ref().unwrap_or(&channel.sk_pr),
             message: &self.response,
             nonce: &self.nonce_i,
             id: &caller.session.id_r,
             int_auth: &self.rounds.int_auth(),
         };
         match self.how {
-            How::Resume(_) => Ok(auth::authenticate_resumption(&proof, caller.conn.resumption)),
+            How::Resume { .. } => {
+                let authentication = auth::authenticate_resumption(&proof, caller.conn.resumption);
+                Ok(Proving::Done(authentication))
+            }
             How::Init { .. } => {
                 auth::authenticate(&proof, &caller.conn.local_auth, self.peer_hashes.as_deref())
             }
         }
     }
 
-    fn establish(
+    pub(super) fn establish(
         self: Box<Self>,
         shared: &mut Shared,
         now: Instant,
         view: View<'_>,
         caller: Caller,
         proof: Authentication,
+        descent: Descent,
     ) -> Step {
-        if let How::Resume(ticket) = &self.how {
-            match shared.config.ticket_guard.spend(ticket, shared.unix(now)) {
-                Ok(record) => shared.event(Event::TicketSpent { record }),
-                Err(why) => {
-                    let refusal = notify(NotifyType::AuthenticationFailed, []);
-                    let error = NegotiationError::TicketRejected(why.to_string());
-                    let path = self.link.path;
-                    return self.refuse_auth(shared, path, Some(caller.identity), refusal, error);
-                }
-            }
-        }
         let Self { link, how, rounds, channel, nonce_i, nonce_r, nat, begun, clients, .. } = *self;
         let Some(channel) = channel else { return Step::gone() };
         let Caller { conn, identity, session, ppk } = caller;
-        let resumed = matches!(how, How::Resume(_));
+        let resumed = matches!(how, How::Resume { .. });
         let mut list = vec![Payload::IdR(session.id_r.clone())];
         // "A CERT payload MUST NOT be included in this exchange" (RFC 5723 section 4.3.3)
         if !resumed {
@@ -451,17 +349,22 @@ impl HalfOpen {
         }
         list.push(proof.into());
         list.extend(ppk.map(|_| notify(NotifyType::PpkIdentity, [])));
-        let (assigned, cp, no_address) = assign(shared, &conn, &identity, view);
+        let kept = match &how {
+            How::Resume { ticket, .. } => ticket.addresses.as_slice(),
+            How::Init { .. } => &[],
+        };
+        let (assigned, cp, no_address) = assign(shared, &conn, &identity, view, kept);
         list.extend(cp);
         let mobike = conn.mobike && view.has(NotifyType::MobikeSupported);
         let told = payloads::other_addresses(shared.addresses_of(&conn), &link.path);
         let birth = Birth {
             session,
-            peer: identity.clone(),
+            peer: identity,
             client: false,
             assigned,
             mobility: Mobility::new(&conn, mobike, nat_after(&conn, resumed, nat), None, told),
-            dormancy: conn.dormancy && view.knows_dormancy(),
+            dormancy: if conn.dormancy { view.dormancy() } else { 0 },
+            descent: Some(descent),
             next_ids: (0, rounds.next_id() + 1),
             link,
             channel,
@@ -485,23 +388,17 @@ impl HalfOpen {
             list.push(notify(kind, []));
             shared.event(Event::ChildFailed { sa: sa.core.id(), error });
         }
+        if !resumed {
+            former_sessions(shared, &sa, view);
+        }
         // "[...] the proper IKE response (e.g., an IKE_AUTH response or an error notification) MUST be sent" (RFC 5723 section
         // 4.1): also without a ticket.
         list.extend(answer_extensions(shared, now, &mut sa, view));
-        if view.has(NotifyType::InitialContact) {
-            shared.actions.push_back(Action::InitialContact {
-                by: sa.core.id(),
-                peer: identity,
-                connection: conn.name.clone(),
-            });
-        }
-        if let How::Resume(ticket) = &how {
-            shared.actions.push_back(Action::Resumed {
-                by: sa.core.id(),
-                old_spi: ticket.spi_r,
-                other_spi: ticket.spi_i,
-            });
-        }
+        let by = sa.core.id();
+        shared.actions.push_back(match resumed {
+            true => Action::Resumed { by },
+            false => Action::FullyAuthenticated { by, alone: view.has(NotifyType::InitialContact) },
+        });
         sa.answer_auth(shared, now, rounds.next_id(), list);
         let unix = shared.unix(now);
         shared.load.record(unix, clients, now - begun);
@@ -526,6 +423,10 @@ fn first_child(
             };
             Refusal { kind, error: *refused.error }
         })?;
+    if let Err(error) = sa.check_hosts(shared, &chosen.agreed) {
+        shared.free_esp_spi(chosen.agreed.spi_in);
+        return Err(Refusal { kind: NotifyType::TsUnacceptable, error });
+    }
     list.push(chosen.sa);
     list.extend(chosen.rest);
     Ok(chosen.agreed)
@@ -541,19 +442,21 @@ pub(crate) fn assign(
     conn: &Connection,
     peer: &Identity,
     view: View<'_>,
+    kept: &[IpAddr],
 ) -> (AssignedConfig, Option<Payload>, Option<Refusal>) {
     let nothing = AssignedConfig::default;
     let request = view.cp().and_then(|cp| config_payload::parse_request(cp).map(|r| (cp, r)));
-    let Some((cp, request)) = request else {
-        let refusal = conn.offer.addresses.then_some(Refusal {
+    let Some((cp, mut request)) = request else {
+        let refusal = (!conn.policy.pool.is_empty()).then_some(Refusal {
             kind: NotifyType::FailedCpRequired,
             error: NegotiationError::Addresses("the peer did not ask for one (CFG_REQUEST)"),
         });
         return (nothing(), None, refusal);
     };
-    let pool = shared.config.pool.as_mut().filter(|_| conn.offer.addresses);
-    let lease = pool.map_or_else(Lease::default, |pool| pool.lease(peer, &request));
-    let asked = (request.v4 || request.v6) && conn.offer.addresses;
+    request.kept = kept.to_vec();
+    let pool = shared.config.pool.as_mut().filter(|_| !conn.policy.pool.is_empty());
+    let lease = pool.map_or_else(Lease::default, |pool| pool.lease(conn, peer, &request));
+    let asked = (request.v4 || request.v6) && !conn.policy.pool.is_empty();
     if asked && lease == Lease::default() {
         let error = NegotiationError::Addresses("the pool has none left for this peer");
         return (nothing(), None, Some(Refusal { kind: NotifyType::InternalAddressFailure, error }));
@@ -580,8 +483,9 @@ pub(crate) fn answer_extensions(
         let window = shared.config.window.min(crate::window::MAX_WINDOW);
         list.push(notify(NotifyType::SetWindowSize, window.to_be_bytes()));
     }
+    list.extend(sa.lifetime_payload(shared, now));
     list.extend(sa.answer_ticket_request(shared, now, view).into_iter().flatten());
-    if sa.dormancy.open {
+    if sa.dormancy.is_open() {
         list.push(vendor_id());
         list.push(shared.load_payload(now));
     }

@@ -17,7 +17,7 @@ use crate::error::{Discard, NegotiationError};
 use crate::event::Event;
 use crate::handshake::authenticating::FirstExchange;
 use crate::handshake::intermediate::{self, PpkUse, Rounds};
-use crate::handshake::quick::{self, Quick};
+use crate::handshake::quick::{self, Pace, Quick};
 use crate::handshake::{Slot, Step, send_what_is_due};
 use crate::keys::{self, IkeKeys, Nonces, Spis};
 use crate::limits::COOKIE_MAX;
@@ -26,7 +26,7 @@ use crate::payloads::{self, View, notify};
 use crate::proposal::{self, IkeSuite, Mismatch};
 use crate::shared::Shared;
 use crate::stats::{Kind, Stats};
-use crate::ticket::ClientTicket;
+use crate::ticket::{ClientTicket, Form};
 use crate::window::Outgoing;
 use dormouse_keying::SaId;
 
@@ -54,14 +54,14 @@ pub(crate) struct Opening {
 #[derive(Debug)]
 enum How {
     Init { dh: DhPrivate, offered: Vec<Proposal>, tried: Vec<Group> },
-    Resume(Box<ClientTicket>),
+    Resume { ticket: Box<ClientTicket>, dh: Option<DhPrivate> },
 }
 
 impl How {
     fn exchange(&self) -> ExchangeType {
         match self {
             Self::Init { .. } => ExchangeType::IkeSaInit,
-            Self::Resume(_) => ExchangeType::IkeSessionResume,
+            Self::Resume { .. } => ExchangeType::IkeSessionResume,
         }
     }
 }
@@ -95,10 +95,21 @@ impl Opening {
         if !ticket.is_valid(shared.unix(now)) || conn.resumption == Resumption::Off {
             return Err(NegotiationError::TicketExpired);
         }
+        // "when credentials associated with the IKE SA are invalidated (e.g., when a user logs out), the ticket MUST be deleted" (RFC
+        // 5723 section 6.2): also when it is our own configuration that says so.
+        if !ticket.is_of(&conn) {
+            return Err(NegotiationError::TicketOutdated);
+        }
+        if let Some(lineage) = ticket.lineage {
+            shared.lineages.insert(conn.name.clone(), lineage);
+        }
         // "The client SHOULD NOT use this exchange type unless it knows that the gateway supports it" (RFC 5723 section 4.3.2):
         // it gave the ticket.
         let quick = Quick::of(shared, &conn, &ticket);
-        Ok(Self::begin(shared, now, id, conn, path, How::Resume(Box::new(ticket)), None, quick))
+        let fresh = ticket.form == Form::Dormouse && conn.fresh_keys;
+        let dh = fresh.then(|| key_pair(shared, ticket.suite.group)).transpose()?;
+        let how = How::Resume { ticket: Box::new(ticket), dh };
+        Ok(Self::begin(shared, now, id, conn, path, how, None, quick))
     }
 
     #[expect(clippy::too_many_arguments, reason = "the fields of a new state")]
@@ -152,13 +163,14 @@ impl Opening {
         match &self.how {
             How::Init { dh, offered, .. } => list.extend([
                 Payload::Sa(offered.clone()),
-                Payload::Ke { group: dh.group().id(), data: dh.public_value().to_vec() },
+                key_exchange(dh),
                 Payload::Nonce(self.nonce.clone()),
             ]),
-            How::Resume(ticket) => list.extend([
-                Payload::Nonce(self.nonce.clone()),
-                notify(NotifyType::TicketOpaque, ticket.opaque.as_bytes()),
-            ]),
+            How::Resume { ticket, dh } => {
+                list.push(Payload::Nonce(self.nonce.clone()));
+                list.extend(dh.as_ref().map(key_exchange));
+                list.push(notify(NotifyType::TicketOpaque, ticket.opaque.as_bytes()));
+            }
         }
         // "Both the IKE initiator and responder MUST include in their IKE_SA_INIT packets Notify payloads of type [...]" (RFC
         // 7296 section 2.23)
@@ -170,7 +182,7 @@ impl Opening {
         if let How::Init { .. } = &self.how {
             list.extend(intermediate::offered(&self.link.conn));
         }
-        if let (Some(quick), How::Resume(ticket)) = (&mut self.quick, &self.how) {
+        if let (Some(quick), How::Resume { ticket, .. }) = (&mut self.quick, &self.how) {
             match quick.seal(shared, &self.link, ticket, &self.nonce, &list) {
                 Some(sealed) => list.push(sealed),
                 None => self.give_up_quick(shared),
@@ -227,6 +239,11 @@ impl Opening {
         shared.by_spi.remove(&self.link.spis.i);
         self.link.spis.i = shared.new_spi(self.link.id);
         self.nonce = shared.nonce();
+        if let How::Resume { dh: Some(dh), .. } = &mut self.how
+            && let Ok(fresh) = key_pair(shared, dh.group())
+        {
+            *dh = fresh;
+        }
         self.cookie = None;
         self.until = now + self.link.patience(shared);
         self.send(shared, now);
@@ -286,6 +303,10 @@ impl Opening {
         let refused = view.error().or_else(|| view.notify(NotifyType::TicketNack));
         if let Some(refusal) = refused {
             return self.refused(shared, now, refusal);
+        }
+        let ours = matches!(&self.how, How::Resume { ticket, .. } if ticket.form == Form::Dormouse);
+        if ours && !quick::is_canonical(header, &message.payloads, datagram) {
+            return Step::stay(Slot::Opening(self), Discard::NotAuthentic);
         }
         if view.has(NotifyType::DormancyResume) && self.quick.is_some() {
             return self.conclude_quick(shared, now, header, &message.payloads);
@@ -350,7 +371,7 @@ impl Opening {
                 what: "IKE",
                 offered: Mismatch::refused_by_peer(offered).join(", "),
             },
-            (How::Resume(_), NotifyType::TicketNack) => NegotiationError::TicketRefused,
+            (How::Resume { .. }, NotifyType::TicketNack) => NegotiationError::TicketRefused,
             (_, NotifyType::InvalidIkeSpi) => NegotiationError::UnknownSpi,
             (_, other) => NegotiationError::Notified(other.to_string()),
         };
@@ -366,11 +387,12 @@ impl Opening {
         header: &Header,
         payloads: &[Payload],
     ) -> Step {
-        let (How::Resume(ticket), Some(quick)) = (&self.how, &self.quick) else {
+        let (How::Resume { ticket, dh }, Some(quick)) = (&self.how, &self.quick) else {
             return Step::stay(Slot::Opening(self), Discard::InappropriateExchange);
         };
         let (nonce, request) = (self.nonce.as_slice(), self.request.as_slice());
-        let answered = quick::Answered { ticket, nonce, request, spi_r: header.spi_r, payloads };
+        let dh = dh.as_ref();
+        let answered = quick::Answered { ticket, nonce, dh, request, spi_r: header.spi_r, payloads };
         match quick::conclude(shared, now, &self.link, quick, &answered) {
             Some(Ok(sa)) => Step::to(Slot::Established(sa)),
             Some(Err(error)) => {
@@ -395,7 +417,7 @@ impl Opening {
         };
         let spis = Spis { i: self.link.spis.i, r: header.spi_r };
         let nonces = Nonces { i: &self.nonce, r: &nr };
-        let (suite, seed) = match self.seed(view, nonces) {
+        let (suite, seed) = match self.seed(header, view, nonces) {
             Ok(seed) => seed,
             Err(Some(error)) => return Err(Conclusion::Fatal(self, error)),
             Err(None) => return Err(Conclusion::Ignore(self)),
@@ -440,7 +462,7 @@ impl Opening {
             seen_as: seen_as.filter(|_| link.path == before),
             peer_hashes,
             ticket: match how {
-                How::Resume(ticket) => Some(ticket),
+                How::Resume { ticket, .. } => Some(ticket),
                 How::Init { .. } => None,
             },
             replaces,
@@ -467,13 +489,24 @@ impl Opening {
     /// SKEYSEED and the suite; `Err(None)` for an answer that is not worth failing for.
     fn seed(
         &self,
+        header: &Header,
         view: View<'_>,
         nonces: Nonces<'_>,
     ) -> Result<(IkeSuite, Secret), Option<NegotiationError>> {
         let malformed = |what| Some(NegotiationError::Malformed { exchange: "IKE_SA_INIT", what });
         match &self.how {
-            How::Resume(ticket) => {
-                Ok((ticket.suite, keys::skeyseed_resumed(ticket.suite.prf, &ticket.sk_d, nonces)))
+            How::Resume { ticket, dh } => {
+                let (prf, secret) = (ticket.suite.prf, &ticket.secret);
+                let seed = match ticket.form {
+                    Form::Plain => keys::skeyseed_resumed(prf, secret, nonces),
+                    Form::Dormouse => {
+                        let both = quick::agreed(dh.as_ref(), view).map_err(|_| None)?;
+                        let answer = (header, view.0);
+                        quick::skeyseed(prf, secret, Pace::Slow, &self.request, answer, both.as_ref())
+                            .ok_or(None)?
+                    }
+                };
+                Ok((ticket.suite, seed))
             }
             How::Init { dh, offered, .. } => {
                 let (chosen, (group, public)) = view.sa().zip(view.ke()).ok_or(None)?;
@@ -492,6 +525,10 @@ impl Opening {
 enum Conclusion {
     Fatal(Box<Opening>, NegotiationError),
     Ignore(Box<Opening>),
+}
+
+fn key_exchange(dh: &DhPrivate) -> Payload {
+    Payload::Ke { group: dh.group().id(), data: dh.public_value().to_vec() }
 }
 
 fn key_pair(shared: &mut Shared, group: Group) -> Result<DhPrivate, NegotiationError> {

@@ -8,6 +8,7 @@ pub(crate) mod authenticating;
 pub(crate) mod half_open;
 pub(crate) mod initiator;
 pub(crate) mod intermediate;
+mod lineage;
 pub(crate) mod quick;
 pub(crate) mod responder;
 
@@ -16,15 +17,19 @@ use core::time::Duration;
 use dormouse_sansio::{Carrier, Deadline, Instant, Path};
 use dormouse_wire::ike::{AuthMethod, Header, Id};
 
+use crate::admission::Credential;
+use crate::auth::Authentication;
 use crate::error::{Discard, NegotiationError};
 use crate::event::Event;
 use crate::link::Link;
 use crate::sa::stage::Stage;
 use crate::sa::{Fate, IkeSa};
 use crate::shared::Shared;
+use crate::ticket::lineage::Outcome;
 use crate::window::{Due, Outgoing};
 
-use authenticating::Authenticating;
+use authenticating::{Authenticating, Signing};
+use dormouse_crypto::sign::SignatureError;
 use half_open::HalfOpen;
 use initiator::Opening;
 use intermediate::initiator::Intermediate;
@@ -41,6 +46,9 @@ pub(crate) struct Session {
     /// When the first of the certificates expires that the session rests on: the peer's, with its chain, and a client's own.
     /// `None`: no certificates.
     pub(crate) vouched_until: Option<dormouse_sansio::UnixTime>,
+    /// What admitted the peer: asked about again at each resumption, and when a list of revoked certificates comes. `None` at a client
+    /// whose gateway has a pre-shared key, and in a session whose ticket does not say.
+    pub(crate) credential: Option<Credential>,
 }
 
 /// An IKE SA in any state.
@@ -48,6 +56,7 @@ pub(crate) struct Session {
 pub(crate) enum Slot {
     Opening(Box<Opening>),
     Intermediate(Box<Intermediate>),
+    Signing(Box<Signing>),
     Authenticating(Box<Authenticating>),
     HalfOpen(Box<HalfOpen>),
     Established(Box<IkeSa>),
@@ -79,6 +88,7 @@ impl Slot {
         match self {
             Self::Opening(s) => &s.link,
             Self::Intermediate(s) => &s.first.link,
+            Self::Signing(s) => &s.first.link,
             Self::Authenticating(s) => &s.link,
             Self::HalfOpen(s) => &s.link,
             Self::Established(s) => &s.core.link,
@@ -90,7 +100,7 @@ impl Slot {
         match self {
             Self::HalfOpen(_) => true,
             Self::Established(s) => matches!(s.stage, Stage::Tentative(_)),
-            Self::Opening(_) | Self::Intermediate(_) | Self::Authenticating(_) => false,
+            Self::Opening(_) | Self::Signing(_) | Self::Intermediate(_) | Self::Authenticating(_) => false,
         }
     }
 
@@ -105,6 +115,7 @@ impl Slot {
         match self {
             Self::Opening(s) => s.handle(shared, now, header, datagram),
             Self::Intermediate(s) => s.handle(shared, now, header, datagram),
+            Self::Signing(_) => Step::stay(self, Discard::InappropriateExchange),
             Self::Authenticating(s) => s.handle(shared, now, path, header, datagram),
             Self::HalfOpen(s) => s.handle(shared, now, path, header, datagram),
             Self::Established(mut s) => {
@@ -118,8 +129,16 @@ impl Slot {
         match self {
             Self::Opening(s) => s.out.next_due().map(|(at, _)| Deadline::strict(at, "retransmission")),
             Self::Intermediate(s) => s.out.next_due().map(|(at, _)| Deadline::strict(at, "retransmission")),
-            Self::Authenticating(s) => s.out.next_due().map(|(at, _)| Deadline::strict(at, "retransmission")),
-            Self::HalfOpen(s) => Some(Deadline { at: s.expires, slack: HALF_OPEN_SLACK, why: "half-open" }),
+            Self::Signing(s) => Some(Deadline::strict(s.until, "signature")),
+            Self::Authenticating(s) => match s.waits_until() {
+                Some(at) => Some(Deadline::strict(at, "revocation")),
+                None => s.out.next_due().map(|(at, _)| Deadline::strict(at, "retransmission")),
+            },
+            Self::HalfOpen(s) => Some(match (&s.pending, s.waits_until()) {
+                (Some(pending), _) => Deadline::strict(pending.by, "store"),
+                (None, Some(at)) => Deadline::strict(at, "revocation"),
+                (None, None) => Deadline { at: s.expires, slack: HALF_OPEN_SLACK, why: "half-open" },
+            }),
             Self::Established(s) => s.deadline(),
         }
     }
@@ -129,7 +148,16 @@ impl Slot {
         match self {
             Self::Opening(s) => s.handle_timeout(shared, now).map(Self::Opening),
             Self::Intermediate(s) => s.handle_timeout(shared, now).map(Self::Intermediate),
+            Self::Signing(s) if s.until <= now => s.signed(shared, now, Err(SignatureError::Late)),
+            Self::Signing(s) => Some(Self::Signing(s)),
+            Self::Authenticating(s) if s.waits_until().is_some_and(|at| at <= now) => {
+                s.go_on(shared, now).next
+            }
             Self::Authenticating(s) => s.handle_timeout(shared, now).map(Self::Authenticating),
+            Self::HalfOpen(s) if s.pending.as_ref().is_some_and(|pending| pending.by <= now) => {
+                s.ticket_judged(shared, now, Outcome::Failed).next
+            }
+            Self::HalfOpen(s) if s.waits_until().is_some_and(|at| at <= now) => s.go_on(shared, now).next,
             Self::HalfOpen(s) if s.expires <= now => {
                 s.expire(shared);
                 None
@@ -141,6 +169,42 @@ impl Slot {
                 }
                 Some(Self::Established(s))
             }
+        }
+    }
+
+    /// What the store says about an operation that asked for this SA.
+    pub(crate) fn stored(self, shared: &mut Shared, now: Instant, outcome: Outcome) -> Option<Self> {
+        match self {
+            Self::HalfOpen(s) => s.ticket_judged(shared, now, outcome).next,
+            Self::Established(mut s) => {
+                s.ticket_judged(shared, now, outcome);
+                s.end_recorded(shared);
+                Some(Self::Established(s))
+            }
+            other => Some(other),
+        }
+    }
+
+    /// The status of a certificate may be known now.
+    pub(crate) fn go_on(self, shared: &mut Shared, now: Instant) -> Option<Self> {
+        match self {
+            Self::HalfOpen(s) => s.go_on(shared, now).next,
+            Self::Authenticating(s) => s.go_on(shared, now).next,
+            other => Some(other),
+        }
+    }
+
+    /// Our key has signed, or cannot.
+    pub(crate) fn signed(
+        self,
+        shared: &mut Shared,
+        now: Instant,
+        result: Result<Authentication, SignatureError>,
+    ) -> Option<Self> {
+        match self {
+            Self::HalfOpen(s) => s.signed(shared, now, result).next,
+            Self::Signing(s) => s.signed(shared, now, result),
+            other => Some(other),
         }
     }
 

@@ -7,13 +7,15 @@ use dormouse_wire::ike::{ExchangeType, Flags, Header, Message, NotifyType, Paylo
 
 use std::sync::Arc;
 
+use crate::admission::admits;
 use crate::auth;
+use crate::callers::Caller;
 use crate::config::{Connection, Resumption};
 use crate::endpoint::Endpoint;
 use crate::error::{Discard, NegotiationError};
 use crate::event::Event;
 use crate::handshake::Slot;
-use crate::handshake::half_open::{HalfOpen, How};
+use crate::handshake::half_open::{HalfOpen, How, Signature};
 use crate::handshake::intermediate::{PpkUse, Rounds};
 use crate::keys::Spis;
 use crate::link::Link;
@@ -22,7 +24,8 @@ use crate::payloads::{self, View, notify};
 use crate::proposal;
 use crate::sa::stage::Stage;
 use crate::stats::{Kind, Stats};
-use crate::ticket::TicketContent;
+use crate::ticket::{Form, TicketContent};
+use dormouse_keying::SaId;
 
 /// What the first message asks for, found acceptable.
 struct Wanted {
@@ -71,7 +74,7 @@ impl Endpoint {
             ExchangeType::IkeSessionResume => self.want_resumption(now, path, view),
             _ => self.want_init(path, view),
         };
-        if let Ok(Wanted { conn, how: How::Resume(ticket), .. }) = &wanted
+        if let Ok(Wanted { conn, how: How::Resume { ticket, .. }, .. }) = &wanted
             && view.has(NotifyType::DormancyResume)
             && self.resume_at_once(now, path, header, &message.payloads, datagram, conn, ticket)
         {
@@ -209,21 +212,14 @@ impl Endpoint {
     ) -> Result<Wanted, Option<Payload>> {
         let opaque = view.notify(NotifyType::TicketOpaque).ok_or(None)?;
         let refused = |why: String| (Some(notify(NotifyType::TicketNack, [])), why);
-        let opened = self.open_ticket(now, &opaque.data).map_err(refused).and_then(|content| {
-            let conn = self.shared.config.connections.iter().find(|c| {
-                c.name == content.connection
-                    && c.role.answers()
-                    && c.resumption != Resumption::Off
-                    && proposal::permits(&c.ike_proposals, &content.suite)
-            });
-            match conn {
-                Some(conn) => Ok((conn.clone(), content)),
-                None => Err(refused(format!("connection {} does not take it any more", content.connection))),
-            }
+        let opened = self.open_ticket(now, &opaque.data).and_then(|content| {
+            let conn = self.resumes(now, &content, view.ke().map(|(group, _)| group))?;
+            self.room_to_resume(&conn, &content, path)?;
+            Ok((conn, content))
         });
-        match opened {
+        match opened.map_err(refused) {
             Ok((conn, content)) => {
-                let (how, rounds) = (How::Resume(Box::new(content)), Rounds::default());
+                let (how, rounds) = (How::Resume { ticket: Box::new(content), dh: None }, Rounds::default());
                 Ok(Wanted { conn, how, rounds, before_nonce: Vec::new() })
             }
             Err((refusal, why)) => {
@@ -238,12 +234,61 @@ impl Endpoint {
         }
     }
 
+    /// Whether the identity may have the session that the ticket brings back beside those that it has.
+    fn room_to_resume(&self, conn: &Connection, ticket: &TicketContent, path: Path) -> Result<(), String> {
+        let peer = auth::identity(&ticket.id_i).map_err(|e| e.to_string())?;
+        let caller = Caller { connection: conn.name.clone(), peer: peer.clone() };
+        let of_it = |id: &SaId| match self.slots.get(id) {
+            Some(Slot::Established(ike)) => {
+                ike.core.descent.as_ref().is_some_and(|descent| descent.lineage == ticket.lineage)
+            }
+            _ => false,
+        };
+        let old = self.shared.callers.of(&caller, true).map(|(id, _)| id).find(of_it);
+        let room = self.shared.callers.room(conn, &peer, path.remote.ip(), old, false);
+        room.map_err(|why| why.to_string())
+    }
+
     fn open_ticket(&self, now: Instant, ticket: &[u8]) -> Result<TicketContent, String> {
-        let unix = self.shared.unix(now);
         let keys = self.shared.config.ticket_keys.as_ref().ok_or("this gateway gives no tickets")?;
-        let content = keys.open(ticket, unix).map_err(|e| e.to_string())?;
-        self.shared.config.ticket_guard.check(&content, unix).map_err(|e| e.to_string())?;
-        Ok(content)
+        if self.shared.store_away {
+            return Err("the store of lineages is out of reach".to_owned());
+        }
+        keys.open(ticket, self.shared.unix(now)).map_err(|e| e.to_string())
+    }
+
+    /// The connection that the owner of a ticket may use today, if its request has what that wants.
+    /// "when credentials associated with the IKE SA are invalidated (e.g., when a user logs out), the ticket MUST be deleted" (RFC
+    /// 5723 section 6.2): a gateway that has changed its mind about them takes no ticket that rests on them. Whether the ticket counts is
+    /// asked when its owner has shown that it is there ([`crate::ticket::lineage`]).
+    fn resumes(
+        &self,
+        now: Instant,
+        ticket: &TicketContent,
+        group: Option<u16>,
+    ) -> Result<Arc<Connection>, String> {
+        let config = &self.shared.config;
+        let conn = config.connections.iter().find(|c| {
+            c.name == ticket.connection
+                && c.resumption != Resumption::Off
+                && proposal::permits(&c.ike_proposals, &ticket.suite)
+        });
+        let conn =
+            conn.ok_or_else(|| format!("connection {} does not take it any more", ticket.connection))?;
+        match (ticket.form, group) {
+            (Form::Plain, _) if !conn.plain_resumption => return Err("resumption.plain is off".to_owned()),
+            (Form::Dormouse, None) if conn.fresh_keys => {
+                return Err(
+                    "the client sends no key exchange, and resumption.key_exchange is \"fresh\"".to_owned()
+                );
+            }
+            (Form::Dormouse, Some(group)) if group != ticket.suite.group.id() => {
+                return Err(format!("key exchange in group {group} instead of {}", ticket.suite.group));
+            }
+            _ => {}
+        }
+        let peer = auth::identity(&ticket.id_i).map_err(|e| e.to_string())?;
+        admits(config, conn, &peer, &ticket.credential, self.shared.unix(now)).map_err(|e| e.to_string())
     }
 
     /// Keeps a half-open SA and answers.
@@ -256,7 +301,7 @@ impl Endpoint {
         datagram: &[u8],
         wanted: Wanted,
     ) {
-        let Wanted { conn, how, rounds, before_nonce } = wanted;
+        let Wanted { conn, mut how, rounds, before_nonce } = wanted;
         let shared = &mut self.shared;
         let id = shared.new_sa();
         let spi = shared.new_spi(id);
@@ -276,6 +321,13 @@ impl Endpoint {
         let nonce_r = shared.nonce();
         let mut list = before_nonce;
         list.push(Payload::Nonce(nonce_r.clone()));
+        if let (How::Resume { ticket, dh }, Some((_, public))) = (&mut how, view.ke())
+            && ticket.form == Form::Dormouse
+            && let Ok(ours) = DhPrivate::generate(ticket.suite.group, &mut shared.entropy)
+        {
+            list.push(Payload::Ke { group: ours.group().id(), data: ours.public_value().to_vec() });
+            *dh = Some((ours, public.to_vec()));
+        }
         if nat.supported {
             // "Both the IKE initiator and responder MUST include in their IKE_SA_INIT packets Notify payloads of type [...]"
             // (RFC 7296 section 2.23)
@@ -286,7 +338,7 @@ impl Endpoint {
         }
         let hashes = view.notify(NotifyType::SignatureHashAlgorithms);
         let kind = match how {
-            How::Resume(_) => Kind::Resume,
+            How::Resume { .. } => Kind::Resume,
             How::Init { .. } => Kind::Init,
         };
         if kind == Kind::Init {
@@ -315,7 +367,11 @@ impl Endpoint {
             expires: now + shared.config.half_open.timeout,
             begun: now,
             clients: shared.half_open.len() + 1,
+            waiting: None,
+            wait_until: None,
+            signature: Signature::NotYet,
             refused: None,
+            pending: None,
         };
         self.slots.insert(id, Slot::HalfOpen(Box::new(half)));
         self.touch(id);

@@ -14,6 +14,7 @@ use crate::link::{Channel, Link};
 use crate::payloads::View;
 use crate::sa::Answer;
 use crate::shared::Shared;
+use crate::ticket::lineage::{Descent, Holder};
 use crate::window::{Incoming, Outgoing};
 use dormouse_keying::SaId;
 
@@ -27,6 +28,8 @@ pub(crate) struct Core {
     /// Whether this end opened the session, whichever end rekeyed it since: the MOBIKE initiator and the client of resumption.
     pub(crate) client: bool,
     pub(crate) assigned: AssignedConfig,
+    /// At a gateway: where it stands in its lineage.
+    pub(crate) descent: Option<Descent>,
     pub(crate) requests: Outgoing<Exchange>,
     pub(crate) answers: Incoming,
     pub(crate) last_in: Instant,
@@ -43,6 +46,7 @@ impl Core {
         peer: Identity,
         client: bool,
         assigned: AssignedConfig,
+        descent: Option<Descent>,
         next_ids: (u32, u32),
         window: u32,
     ) -> Self {
@@ -54,6 +58,7 @@ impl Core {
             peer,
             client,
             assigned,
+            descent,
             requests,
             answers,
             last_in: now,
@@ -71,6 +76,7 @@ impl Core {
             peer: _,
             client: _,
             assigned: _,
+            descent,
             requests: _,
             answers: _,
             last_in,
@@ -78,9 +84,18 @@ impl Core {
         } = old;
         let Link { id: _, conn, initiator: _, spis: _, path, fragmentation: _, stats } = link;
         (self.last_in, self.last_out) = (*last_in, *last_out);
+        if let (Some(ours), Some(theirs)) = (&mut self.descent, descent) {
+            ours.recorded |= theirs.recorded;
+            ours.ends = ours.ends.max(theirs.ends);
+        }
         self.link.path = *path;
         self.link.conn.clone_from(conn);
         self.link.stats = std::mem::take(stats);
+    }
+
+    /// Whose lineages are its peer's.
+    pub(crate) fn holder(&self) -> Holder {
+        Holder::of(&self.link.conn.name, &self.peer.to_string())
     }
 
     pub(crate) fn id(&self) -> SaId {

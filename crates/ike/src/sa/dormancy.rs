@@ -47,20 +47,24 @@ pub(crate) enum State {
 /// See the module's text.
 #[derive(Debug)]
 pub(crate) struct Dormancy {
-    /// Both ends know the extension.
-    pub(crate) open: bool,
+    /// The version of the extension that both ends speak; 0: one of them does not.
+    pub(crate) version: u8,
     pub(crate) state: State,
 }
 
 impl Dormancy {
-    pub(super) fn new(open: bool) -> Self {
-        Self { open, state: State::Awake }
+    pub(super) fn new(version: u8) -> Self {
+        Self { version, state: State::Awake }
     }
 
     /// A sleep, or its announcement, goes on.
     pub(super) fn inherit(&mut self, old: &mut Self) {
-        let Self { open: _, state } = old;
+        let Self { version: _, state } = old;
         self.state = std::mem::replace(state, State::Awake);
+    }
+
+    pub(crate) fn is_open(&self) -> bool {
+        self.version > 0
     }
 
     /// Whether the peer sleeps.
@@ -132,7 +136,7 @@ impl IkeSa {
     /// The gateway's estimate, if the message carries one.
     pub(crate) fn take_load(&mut self, shared: &mut Shared, view: View<'_>) {
         let said = view.notify(NotifyType::DormancyLoad);
-        let Some(said) = said.filter(|_| self.dormancy.open && self.core.client) else { return };
+        let Some(said) = said.filter(|_| self.dormancy.is_open() && self.core.client) else { return };
         let sa = self.core.id();
         match LoadReport::parse(&said.data) {
             Ok(report) => shared.event(Event::LoadReport { sa, report: Box::new(report) }),

@@ -5,12 +5,13 @@ use dormouse_sansio::{Instant, Path};
 use dormouse_wire::ike::{ExchangeType, Header, NotifyType, Payload, ProtocolId, unsupported_critical};
 
 use super::IkeSa;
-use super::stage::{Stage, Standing};
+use super::stage::{Leaving, Stage, Standing};
 use crate::action::Action;
 use crate::error::Discard;
-use crate::event::CloseReason;
+use crate::event::{CloseReason, Event};
 use crate::exchange::Reply;
 use crate::keys::Spis;
+use crate::limits::STORE_PATIENCE;
 use crate::link::Opened;
 use crate::payloads::{View, notify};
 use crate::shared::Shared;
@@ -22,6 +23,8 @@ use crate::window::Verdict;
 pub(crate) enum Fate {
     Lives,
     Ends(CloseReason),
+    /// It ends as soon as the store has it on record; the answer waits until then.
+    Leaves(CloseReason),
 }
 
 /// The answer to a request, and what follows from it.
@@ -98,13 +101,20 @@ impl IkeSa {
             }
             return Ok(Fate::Lives);
         }
-        let Some(opened) = self.core.channel.open(now, datagram)? else { return Ok(Fate::Lives) };
+        let tentative = matches!(self.stage, Stage::Tentative(_)).then(|| datagram.to_vec());
+        let opened = self.core.channel.open(now, datagram)?;
+        if let Some(datagram) = tentative {
+            // It is authentic: the client is there. What it says is heard when its ticket is known to count.
+            self.confirm(shared, now, path);
+            if let Stage::Tentative(tentative) = &mut self.stage {
+                tentative.hold(path, datagram);
+            }
+            return Ok(Fate::Lives);
+        }
+        let Some(opened) = opened else { return Ok(Fate::Lives) };
         // A new request is what only an awake device sends. A repeated one may be any old copy, and an answer may have been
         // on its way since before the sleep.
         self.awake(shared, now);
-        if let Fate::Ends(reason) = self.confirm(shared, now, path) {
-            return Ok(Fate::Ends(reason));
-        }
         self.heard(shared, now, path);
         if matches!(self.stage, Stage::Heir) && !opened.as_ref().is_ok_and(|list| deletes_ike(list)) {
             // The peer would not use this successor if it had not chosen it. It repeats the request, which then finds
@@ -119,6 +129,15 @@ impl IkeSa {
             answer.fate = Fate::Ends(CloseReason::ProtocolError);
         }
         let core = &mut self.core;
+        if let Fate::Leaves(reason) = answer.fate {
+            let datagrams = core.seal(shared, header.exchange, true, id, &answer.payloads);
+            let leaving = Leaving { until: now + STORE_PATIENCE, path, answer: datagrams, reason };
+            self.stage = Stage::Leaving(Box::new(leaving));
+            self.remove_children(shared);
+            // A repetition gets nothing until then.
+            self.core.answers.processed(id, Vec::new());
+            return Ok(Fate::Lives);
+        }
         let sent = core.answer(shared, now, path, header.exchange, id, &answer);
         core.answers.processed(id, sent);
         core.channel.forget_before(core.answers.oldest(), core.requests.oldest());
@@ -217,6 +236,9 @@ impl IkeSa {
     /// Something authentic came by `path`.
     fn heard(&mut self, shared: &mut Shared, now: Instant, path: Path) {
         self.core.last_in = now;
+        if std::mem::take(&mut self.upkeep.unheard) {
+            shared.event(Event::Heard { sa: self.core.id() });
+        }
         if let Stage::Live(standing @ Standing::Unheard) = &mut self.stage {
             *standing = Standing::Heard;
         }

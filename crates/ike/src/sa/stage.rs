@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use dormouse_sansio::Instant;
+use dormouse_sansio::{Instant, Path};
 
 use crate::event::CloseReason;
 use crate::handshake::quick::{Confirming, Tentative};
@@ -19,6 +19,8 @@ pub(crate) enum Stage {
     Live(Standing),
     /// Resumed in one round trip, and not confirmed by the client yet: nothing is sent but the answer.
     Tentative(Box<Tentative>),
+    /// The peer has deleted it; it is told so once its tickets are on record as void.
+    Leaving(Box<Leaving>),
     /// The peer is being told that it is over.
     Closing { reason: CloseReason, until: Instant },
     /// A successor has taken over everything, the name too; the SA waits for its deletion. `until` is set as soon as that can come.
@@ -27,6 +29,17 @@ pub(crate) enum Stage {
     Heir,
     /// Over, and still to be taken down; `named` if its end is an event.
     Over { reason: CloseReason, named: bool },
+}
+
+/// See [`Stage::Leaving`].
+#[derive(Debug)]
+pub(crate) struct Leaving {
+    /// The answer is due by then, with or without the store.
+    pub(crate) until: Instant,
+    /// Where the answer goes.
+    pub(crate) path: Path,
+    pub(crate) answer: Vec<Vec<u8>>,
+    pub(crate) reason: CloseReason,
 }
 
 /// What is known of the peer's view of a live SA.
@@ -46,6 +59,7 @@ impl Stage {
         match self {
             Self::Closing { until, .. } => Some(*until),
             Self::Superseded { until } => *until,
+            Self::Leaving(leaving) => Some(leaving.until),
             Self::Live(_) | Self::Tentative(_) | Self::Heir | Self::Over { .. } => None,
         }
     }
@@ -53,7 +67,7 @@ impl Stage {
     /// Whether the driver knows this SA by its name, and hears of its end.
     pub(super) fn bears_name(&self) -> bool {
         match self {
-            Self::Live(_) | Self::Tentative(_) | Self::Closing { .. } => true,
+            Self::Live(_) | Self::Tentative(_) | Self::Leaving(_) | Self::Closing { .. } => true,
             Self::Superseded { .. } | Self::Heir => false,
             Self::Over { named, .. } => *named,
         }
@@ -63,6 +77,7 @@ impl Stage {
     pub(crate) fn reason_or(&self, other: CloseReason) -> CloseReason {
         match self {
             Self::Closing { reason, .. } | Self::Over { reason, .. } => *reason,
+            Self::Leaving(leaving) => leaving.reason,
             Self::Live(_) | Self::Tentative(_) | Self::Superseded { .. } | Self::Heir => other,
         }
     }

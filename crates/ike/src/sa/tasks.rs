@@ -12,12 +12,15 @@ use crate::action::Action;
 use crate::child::Children;
 use crate::event::CloseReason;
 use crate::exchange::Exchange;
+use crate::exchange::liveness::Liveness;
 use crate::shared::Shared;
 
 /// The first back-off after TEMPORARY_FAILURE; it doubles, with jitter.
 const RETRY_FIRST: Duration = Duration::from_secs(1);
 /// Refusals of one exchange, over some three minutes, before the SA is given up.
 const RETRIES_MAX: u32 = 12;
+/// Refusals before a client behind a NAT asks where the peer sees it.
+const RETRIES_BEFORE_CHECK: u32 = 3;
 
 #[derive(Debug)]
 pub(super) struct Pending {
@@ -112,7 +115,7 @@ impl IkeSa {
     /// Starts what the window has room for.
     pub(crate) fn pump(&mut self, shared: &mut Shared, now: Instant) {
         let closing = match self.stage {
-            Stage::Tentative(_) | Stage::Over { .. } => return,
+            Stage::Tentative(_) | Stage::Leaving(_) | Stage::Over { .. } => return,
             Stage::Live(_) => false,
             Stage::Closing { .. } | Stage::Superseded { .. } | Stage::Heir => true,
         };
@@ -155,6 +158,11 @@ impl IkeSa {
             tracing::warn!(sa = %self.core.id(), ?exchange, "given up after {refusals} refusals");
             // "[...] it SHOULD conclude that the state information is out of sync and close the IKE SA" (RFC 7296 section 2.25)
             return self.close(shared, now, CloseReason::ProtocolError);
+        }
+        if refusals == RETRIES_BEFORE_CHECK && self.mobility.checks_nat(&self.core) {
+            // A NAT that has given us another mapping lets our requests through and none of the peer's, which then refuses ours for as
+            // long as its own are not answered.
+            self.tasks.add_first(Liveness::upkeep(), now);
         }
         let wait = RETRY_FIRST * (1 << refusals.saturating_sub(1).min(4));
         // As much again, at random: two ends that refuse each other's requests must not go on doing so in step.

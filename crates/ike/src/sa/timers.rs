@@ -12,7 +12,8 @@
 //! - `nat keepalive`: see [`crate::keepalive`];
 //! - `sleep announcement`, `sleep over`: see [`super::dormancy`];
 //! - `half-open`, `confirmation`: see [`crate::handshake::quick`];
-//! - `certificate expiry`: see [`super::upkeep`];
+//! - `store`: what the store should have said by now;
+//! - `certificate expiry`, `authentication lifetime`, `replaced`: see [`super::upkeep`];
 //! - `expiry`: a hard lifetime, reached only if rekeying failed;
 //! - `linger`: a replaced or closing SA whose peer says nothing more.
 
@@ -28,8 +29,8 @@ use crate::exchange::child::CreateChild;
 use crate::exchange::rekey::RekeyIke;
 use crate::exchange::ticket::TicketRequest;
 use crate::exchange::update::Update;
-use crate::handshake::HALF_OPEN_SLACK;
 use crate::shared::Shared;
+use crate::ticket::lineage::Outcome;
 use crate::window::{Due, Flight};
 
 /// Whether something that is to happen at `at` is due; then it is taken, so that it happens once.
@@ -47,10 +48,13 @@ impl IkeSa {
     pub(crate) fn deadlines(&self) -> Vec<Deadline> {
         let mut all = Vec::new();
         if let Some(over) = self.dormancy.sleep_over() {
-            return vec![over];
+            return self.upkeep.ends().chain([over]).collect();
         }
         if let Stage::Tentative(tentative) = &self.stage {
-            return vec![Deadline { at: tentative.expires, slack: HALF_OPEN_SLACK, why: "half-open" }];
+            return vec![tentative.deadline()];
+        }
+        if let Stage::Leaving(leaving) = &self.stage {
+            return vec![Deadline::strict(leaving.until, "store")];
         }
         let core = &self.core;
         all.extend(core.requests.next_due().map(|(at, _)| Deadline::strict(at, "retransmission")));
@@ -80,10 +84,25 @@ impl IkeSa {
     /// Does everything that is due.
     pub(crate) fn handle_timeout(&mut self, shared: &mut Shared, now: Instant) -> Fate {
         if let Some(over) = self.dormancy.sleep_over() {
-            return if over.at <= now { Fate::Ends(CloseReason::Released) } else { Fate::Lives };
+            // It is not disturbed: it finds out when it wakes.
+            let reason = self.upkeep.take_end(now).or((over.at <= now).then_some(CloseReason::Released));
+            return reason.map_or(Fate::Lives, Fate::Ends);
         }
         if let Stage::Tentative(tentative) = &self.stage {
-            return if tentative.expires <= now { Fate::Ends(CloseReason::Unconfirmed) } else { Fate::Lives };
+            return match tentative.deadline() {
+                due if due.at > now => Fate::Lives,
+                due if due.why == "half-open" => Fate::Ends(CloseReason::Unconfirmed),
+                _ => {
+                    self.ticket_judged(shared, now, Outcome::Failed);
+                    Fate::Lives
+                }
+            };
+        }
+        if matches!(self.stage, Stage::Leaving(_)) {
+            if self.stage.until().is_some_and(|until| until <= now) {
+                self.end_recorded(shared);
+            }
+            return Fate::Lives;
         }
         self.sleep_timeout(shared, now);
         self.followups.expire(shared, now);
@@ -102,8 +121,9 @@ impl IkeSa {
         if self.rekeying.has_expired(now) {
             return Fate::Ends(CloseReason::Expired);
         }
-        if self.upkeep.certificate_expired(now) {
-            self.close(shared, now, CloseReason::CertificateExpired);
+        if let Some(reason) = self.upkeep.take_end(now) {
+            // "[...] SHOULD send a DELETE notification soon after the end of the lifetime period" (RFC 4478 section 2)
+            self.close(shared, now, reason);
             return Fate::Lives;
         }
         if self.rekeying.take_rekeying_due(now) {

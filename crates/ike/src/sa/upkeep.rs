@@ -2,27 +2,34 @@
 //! renewed, and whether the peer is still there. Owns these moments; must never end an SA on the word of a packet that is not
 //! authenticated.
 //!
-//! Timers: `reauthentication`, `ticket renewal`, `probe`, and `certificate expiry`: the session rests on a certificate that ends
-//! then; the client reauthenticates [`RENEWAL`] earlier, in case that it has been given a new one meanwhile.
+//! Timers: `reauthentication`, `ticket renewal`, `probe`, `certificate expiry`: the session rests on a certificate that ends
+//! then; the client reauthenticates [`RENEWAL`] earlier, in case that it has been given a new one meanwhile. At the gateway,
+//! `authentication lifetime` (RFC 4478), which the client was told, and `replaced`: the same identity has begun another session.
 
 use core::time::Duration;
 
 use dormouse_sansio::{Deadline, Instant, Path, UnixTime};
-use dormouse_wire::ike::NotifyType;
+use dormouse_wire::ike::{NotifyType, Payload};
 
 use super::core::Core;
 use super::timers::take_due;
 use super::{IkeSa, UPKEEP_SLACK};
-use crate::event::Event;
+use crate::event::{CloseReason, Event};
 use crate::exchange::liveness::Liveness;
-use crate::payloads::View;
+use crate::payloads::{View, notify};
 use crate::shared::Shared;
+use crate::ticket::lineage::Name;
 use dormouse_keying::SaId;
 
 /// A client reauthenticates this long before a certificate expires; if it is the same one still, the SA ends with it.
 const RENEWAL: Duration = Duration::from_secs(600);
 /// What lies further ahead needs no timer.
 const FAR: Duration = Duration::from_secs(10 * 365 * 86_400);
+/// A client reauthenticates this long before the lifetime is over that it was told, or a tenth of it if that is less.
+const TOLD_MARGIN: Duration = Duration::from_secs(600);
+/// A session goes this long after the same identity has begun another one: a device that authenticates anew uses both for a moment,
+/// and deletes the first itself.
+const REPLACED_AFTER: Duration = Duration::from_secs(10);
 /// The probe that an unauthenticated hint starts gives up after this long: the hint is probably right.
 const HINT_PROBE: Duration = Duration::from_secs(2);
 /// The first repetition while a probe runs.
@@ -37,7 +44,10 @@ const HINT_INTERVAL: Duration = Duration::from_secs(5);
 pub(crate) enum Reauthentication {
     #[default]
     Never,
-    At(Instant),
+    At {
+        at: Instant,
+        slack: Duration,
+    },
     /// Under way: this SA goes when the other one has taken over.
     By(SaId),
 }
@@ -56,9 +66,19 @@ pub(crate) struct Upkeep {
     pub(crate) predecessor: Option<SaId>,
     /// When the first of the certificates expires that vouch for the session.
     vouched_at: Option<Instant>,
+    /// Gateway: when the session ends if the client has not authenticated fully before.
+    authenticated_until: Option<Instant>,
+    /// Client: when the gateway said that it ends.
+    told_until: Option<Instant>,
+    /// Gateway: when the session ends because its identity has another one.
+    replaced_at: Option<Instant>,
     renew_ticket_at: Option<Instant>,
     /// The gateway has given a ticket: the session can be resumed, at this end or that.
     pub(crate) had_ticket: bool,
+    /// Client: the lineage of its tickets, once the gateway has told it.
+    pub(crate) lineage: Option<Name>,
+    /// It was resumed at once, and the gateway has not been heard on it.
+    pub(crate) unheard: bool,
     pub(super) probe: Option<Probe>,
     /// When an unauthenticated hint was last followed.
     hinted_at: Option<Instant>,
@@ -71,15 +91,29 @@ impl Upkeep {
         let left = core.session.vouched_until.map(|until| until.saturating_since(unix));
         let left = left.filter(|left| *left <= FAR);
         self.vouched_at = left.map(|left| now + left);
+        let age = unix.saturating_since(core.session.authenticated);
+        if !core.client {
+            let lifetime = core.link.conn.policy.lifetime;
+            self.authenticated_until = lifetime.map(|lifetime| now + lifetime.saturating_sub(age));
+            return;
+        }
         if let Reauthentication::By(_) = self.reauthentication {
             return;
         }
-        let renewal = left.filter(|left| core.client && *left > RENEWAL).map(|left| left - RENEWAL);
-        let age = unix.saturating_since(core.session.authenticated);
+        let renewal = left.filter(|left| *left > RENEWAL).map(|left| left - RENEWAL);
         let configured = core.link.conn.reauthenticate.map(|after| after.saturating_sub(age));
-        let first = renewal.into_iter().chain(configured).min();
-        self.reauthentication =
-            first.map_or(Reauthentication::Never, |left| Reauthentication::At(now + left));
+        let own = renewal.into_iter().chain(configured).map(|left| (left, UPKEEP_SLACK));
+        // "An Initiator that received an AUTH_LIFETIME notification SHOULD repeat the Initial exchange within the time indicated
+        // in the notification." (RFC 4478 section 2)
+        let told = self.told_until.map(|until| {
+            let left = if until > now { until - now } else { Duration::ZERO };
+            let margin = TOLD_MARGIN.min(left / 10);
+            (left - margin, margin / 2)
+        });
+        self.reauthentication = own
+            .chain(told)
+            .min()
+            .map_or(Reauthentication::Never, |(left, slack)| Reauthentication::At { at: now + left, slack });
     }
 
     /// The ticket of a rekeyed SA is void: the successor asks for another one, and knows then when to renew it.
@@ -88,38 +122,72 @@ impl Upkeep {
             reauthentication,
             predecessor,
             vouched_at,
+            authenticated_until,
+            told_until,
+            replaced_at,
             renew_ticket_at: _,
             had_ticket,
+            lineage,
+            unheard,
             probe,
             hinted_at,
         } = old;
         self.reauthentication = *reauthentication;
         self.predecessor = predecessor.take();
         self.vouched_at = *vouched_at;
+        // "If the IKE SA is rekeyed, then the time limit applies to the new SA." (RFC 4478 section 2)
+        self.authenticated_until = *authenticated_until;
+        self.told_until = *told_until;
+        self.replaced_at = *replaced_at;
         self.had_ticket |= *had_ticket;
+        self.lineage = self.lineage.or(*lineage);
+        self.unheard = *unheard;
         self.probe = probe.take();
         self.hinted_at = *hinted_at;
     }
 
     pub(super) fn deadlines(&self) -> impl Iterator<Item = Deadline> + use<> {
-        let upkeep = |why| move |at| Deadline { at, slack: UPKEEP_SLACK, why };
+        let reauthentication = match self.reauthentication {
+            Reauthentication::At { at, slack } => Some(Deadline { at, slack, why: "reauthentication" }),
+            Reauthentication::Never | Reauthentication::By(_) => None,
+        };
+        let renewal =
+            self.renew_ticket_at.map(|at| Deadline { at, slack: UPKEEP_SLACK, why: "ticket renewal" });
+        self.ends().chain(reauthentication).chain(renewal)
+    }
+
+    /// When the session ends, whether its peer is awake or not.
+    pub(super) fn ends(&self) -> impl Iterator<Item = Deadline> + use<> {
         let vouched = self.vouched_at.map(|at| Deadline::strict(at, "certificate expiry"));
-        let reauthentication = self.reauthenticate_at().map(upkeep("reauthentication"));
-        let renewal = self.renew_ticket_at.map(upkeep("ticket renewal"));
-        vouched.into_iter().chain(reauthentication).chain(renewal)
+        let lifetime = self.authenticated_until.map(|at| Deadline::strict(at, "authentication lifetime"));
+        let replaced = self.replaced_at.map(|at| Deadline::strict(at, "replaced"));
+        vouched.into_iter().chain(lifetime).chain(replaced)
+    }
+
+    /// Why the session ends now, if it does: once.
+    pub(super) fn take_end(&mut self, now: Instant) -> Option<CloseReason> {
+        let (vouched, lifetime) = (&mut self.vouched_at, &mut self.authenticated_until);
+        [
+            (vouched, CloseReason::CertificateExpired),
+            (lifetime, CloseReason::LifetimeOver),
+            (&mut self.replaced_at, CloseReason::Replaced),
+        ]
+        .into_iter()
+        .find_map(|(at, reason)| take_due(at, now).then_some(reason))
+    }
+
+    /// The same identity has begun another session: this one goes soon, if its client does not delete it before.
+    pub(crate) fn replaced(&mut self, now: Instant) {
+        self.replaced_at.get_or_insert(now + REPLACED_AFTER);
     }
 
     pub(super) fn probe_deadline(&self) -> Option<Deadline> {
         self.probe.map(|probe| Deadline::strict(probe.until, "probe"))
     }
 
-    pub(super) fn certificate_expired(&mut self, now: Instant) -> bool {
-        take_due(&mut self.vouched_at, now)
-    }
-
     pub(crate) fn reauthenticate_at(&self) -> Option<Instant> {
         match self.reauthentication {
-            Reauthentication::At(at) => Some(at),
+            Reauthentication::At { at, .. } => Some(at),
             Reauthentication::Never | Reauthentication::By(_) => None,
         }
     }
@@ -135,7 +203,7 @@ impl Upkeep {
     pub(crate) fn reauthenticated_by(&self) -> Option<SaId> {
         match self.reauthentication {
             Reauthentication::By(other) => Some(other),
-            Reauthentication::Never | Reauthentication::At(_) => None,
+            Reauthentication::Never | Reauthentication::At { .. } => None,
         }
     }
 
@@ -159,6 +227,29 @@ impl Upkeep {
 }
 
 impl IkeSa {
+    /// Gateway: how long the authentication is good, if not for ever.
+    /// "The Responder MUST send this information to the Initiator in an AUTH_LIFETIME notification either in the last message of an
+    /// IKE_AUTH exchange, or in an INFORMATIONAL request" (RFC 4478 section 2): in the former, and in the answer to a resumption.
+    pub(crate) fn lifetime_payload(&self, shared: &Shared, now: Instant) -> Option<Payload> {
+        let lifetime = self.core.link.conn.policy.lifetime.filter(|_| !self.core.client)?;
+        let age = shared.unix(now).saturating_since(self.core.session.authenticated);
+        let seconds = u32::try_from(lifetime.saturating_sub(age).as_secs()).unwrap_or(u32::MAX);
+        Some(notify(NotifyType::AuthLifetime, seconds.to_be_bytes()))
+    }
+
+    /// Client: the gateway says how long the authentication is good, in the answer that establishes the session or in a request of its
+    /// own. "The time is measured from the time that the original Initiator receives the notification." (RFC 4478 section 2)
+    pub(crate) fn take_lifetime(&mut self, shared: &Shared, now: Instant, view: View<'_>) {
+        let told = view.notify(NotifyType::AuthLifetime).map(|n| <[u8; 4]>::try_from(n.data.as_slice()));
+        if let Some(Ok(seconds)) = told
+            && self.core.client
+        {
+            let seconds = Duration::from_secs(u32::from_be_bytes(seconds).into());
+            self.upkeep.told_until = Some(now + seconds);
+            self.schedule_authentication(shared, now);
+        }
+    }
+
     /// See [`crate::Endpoint::probe`]. A request under way serves: it is repeated at once, on the present path.
     pub(crate) fn probe(&mut self, shared: &mut Shared, now: Instant, timeout: Duration) {
         let until = now + timeout;

@@ -4,14 +4,15 @@
 use core::fmt;
 use core::net::{IpAddr, SocketAddr};
 
-use dormouse_crypto::Secret;
+use dormouse_crypto::{HashAlg, Secret, hash};
 use dormouse_sansio::UnixTime;
 use dormouse_wire::codec::Reader;
 use dormouse_wire::ike::Id;
 
 use super::codec::{In, Out, TicketFormatError};
-use super::content::TicketChild;
-use crate::config::Resumption;
+use super::content::{Form, TicketChild};
+use super::lineage::Name;
+use crate::config::{Connection, LocalAuth, RemoteAuth, Resumption};
 use crate::limits;
 use crate::proposal::IkeSuite;
 
@@ -35,16 +36,24 @@ pub struct ClientTicket {
     pub authenticated: UnixTime,
     /// When the first of the certificates expires that the session rests on; `None`: it rests on none.
     pub vouched_until: Option<UnixTime>,
-    /// SK_d of the IKE SA.
-    pub sk_d: Secret,
+    /// What it is for.
+    pub form: Form,
+    /// RS, or SK_d of the IKE SA: see [`Form`]. Empty once the gateway has refused the ticket: then only the name of its lineage
+    /// is of use.
+    pub secret: Secret,
+    /// The lineage, if the gateway told it.
+    pub lineage: Option<Name>,
+    /// How many sessions in a row, up to the one that brought this ticket, were resumed and heard nothing from the gateway under
+    /// their keys.
+    pub unheard: u8,
+    /// The configuration of the connection by which it was given, as far as it says who may be at either end.
+    pub fingerprint: [u8; 16],
     /// Algorithms of the IKE SA.
     pub suite: IkeSuite,
     /// IDi: sent again, unchanged.
     pub id_i: Id,
     /// IDr: expected again, unchanged.
     pub id_r: Id,
-    /// SPIs of the IKE SA (initiator's, responder's), which the resumed one replaces.
-    pub spis: (u64, u64),
     /// Name of the connection.
     pub connection: String,
     /// Where the gateway was, IKE port.
@@ -62,7 +71,25 @@ impl ClientTicket {
     /// Whether it is still worth sending.
     #[must_use]
     pub fn is_valid(&self, now: UnixTime) -> bool {
-        now < self.expires && self.dialect != Resumption::Off
+        now < self.expires && self.is_usable()
+    }
+
+    /// The same, but for its time.
+    #[must_use]
+    pub fn is_usable(&self) -> bool {
+        self.dialect != Resumption::Off && !self.secret.is_empty() && self.unheard < limits::UNHEARD_MOST
+    }
+
+    /// The gateway has refused it in a message that only the gateway can have made: what is left is the lineage's name, to be told
+    /// at the next full login.
+    pub fn refused(&mut self) {
+        (self.secret, self.opaque) = (Secret::zeroed(0), Secret::zeroed(0));
+    }
+
+    /// Whether it was given under the configuration of `conn`, as far as that says who may be at either end.
+    #[must_use]
+    pub fn is_of(&self, conn: &Connection) -> bool {
+        self.fingerprint == fingerprint(conn)
     }
 
     /// The stored form.
@@ -76,11 +103,13 @@ impl ClientTicket {
         out.u64(self.authenticated.0);
         out.expiry(self.vouched_until);
         out.ike_suite(&self.suite);
-        out.bytes(self.sk_d.as_bytes());
+        self.form.encode(&mut out);
+        out.bytes(self.secret.as_bytes());
+        out.list(self.lineage.as_slice(), |out, name| out.raw(&name.0));
+        out.u8(self.unheard);
+        out.raw(&self.fingerprint);
         out.id(&self.id_i);
         out.id(&self.id_r);
-        out.u64(self.spis.0);
-        out.u64(self.spis.1);
         out.bytes(self.connection.as_bytes());
         out.socket(self.gateway);
         out.list(&self.addresses, |out, &ip| out.ip(ip));
@@ -108,9 +137,13 @@ impl ClientTicket {
         let (expires, authenticated) = (UnixTime(r.u64()?), UnixTime(r.u64()?));
         let vouched_until = r.expiry()?;
         let suite = r.ike_suite()?;
-        let sk_d = r.secret("length of SK_d", suite.prf.output_len())?;
+        let form = Form::decode(&mut r)?;
+        // One that was refused has none.
+        let secret =
+            r.secret("length of the secret", if opaque.is_empty() { 0 } else { suite.prf.output_len() })?;
+        let lineage = r.at_most_one("number of lineages", |r| Ok(Name(r.array()?)))?;
+        let (unheard, fingerprint) = (r.u8()?, r.array()?);
         let (id_i, id_r) = (r.id()?, r.id()?);
-        let spis = (r.u64()?, r.u64()?);
         let connection = r.text("connection", limits::TICKET_IDENTITY_MAX)?;
         let gateway = r.socket()?;
         let addresses = r.list(In::ip)?;
@@ -120,29 +153,52 @@ impl ClientTicket {
             2 => Resumption::Libreswan,
             got => return Err(TicketFormatError::Value { what: "dialect", got: got.into() }),
         };
-        let mut children = r.list(TicketChild::decode)?;
-        if children.len() > 1 {
-            let got = children.len() as u64;
-            return Err(TicketFormatError::Value { what: "number of children", got });
-        }
+        let child = r.at_most_one("number of children", TicketChild::decode)?;
         r.0.all()?;
         Ok(Self {
-            child: children.pop(),
+            child,
             opaque,
             expires,
             authenticated,
             vouched_until,
-            sk_d,
+            form,
+            secret,
+            lineage,
+            unheard,
+            fingerprint,
             suite,
             id_i,
             id_r,
-            spis,
             connection,
             gateway,
             addresses,
             dialect,
         })
     }
+}
+
+/// Who may be at either end, and how each proves it, by a client's own configuration. It lies beside the secrets of the ticket, and
+/// tells whoever can read those nothing more than the configuration itself on the same disk.
+pub(crate) fn fingerprint(conn: &Connection) -> [u8; 16] {
+    let mut out = Out::new();
+    out.bytes(conn.name.as_bytes());
+    out.bytes(conn.local_id.to_string().as_bytes());
+    out.bytes(conn.remote_id.to_string().as_bytes());
+    match &conn.local_auth {
+        LocalAuth::Psk(psk) => out.bytes(psk.as_bytes()),
+        LocalAuth::Cert { chain, .. } => out.list(chain, |out, der| out.bytes(der)),
+    }
+    match &conn.remote_auth {
+        RemoteAuth::Psk(psk) => out.bytes(psk.as_bytes()),
+        RemoteAuth::Cert { trust, usage, accept_rsa_sha1, revocation: _ } => {
+            out.bytes(&trust.certreq());
+            out.bytes(format!("{usage:?} {accept_rsa_sha1}").as_bytes());
+        }
+    }
+    let digest = hash(HashAlg::Sha256, &[b"dormouse client configuration", out.into_secret().as_bytes()]);
+    let mut fingerprint = [0; 16];
+    fingerprint.iter_mut().zip(digest).for_each(|(to, from)| *to = from);
+    fingerprint
 }
 
 impl fmt::Debug for ClientTicket {

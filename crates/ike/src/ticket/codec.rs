@@ -42,60 +42,60 @@ pub enum TicketFormatError {
 type Result<T> = core::result::Result<T, TicketFormatError>;
 
 /// Writes; everything that goes in is zeroized with it.
-pub(super) struct Out(zeroize::Zeroizing<Vec<u8>>);
+pub(crate) struct Out(zeroize::Zeroizing<Vec<u8>>);
 
 impl Out {
     /// Room for all usual tickets, so that growing does not leave copies of secrets behind.
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self(zeroize::Zeroizing::new(Vec::with_capacity(limits::TICKET_MAX)))
     }
 
-    pub(super) fn into_secret(mut self) -> Secret {
+    pub(crate) fn into_secret(mut self) -> Secret {
         Secret::from(core::mem::take(&mut *self.0))
     }
 
-    pub(super) fn into_vec(mut self) -> Vec<u8> {
+    pub(crate) fn into_vec(mut self) -> Vec<u8> {
         core::mem::take(&mut *self.0)
     }
 
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.0.len()
     }
 
-    pub(super) fn u8(&mut self, v: u8) {
+    pub(crate) fn u8(&mut self, v: u8) {
         self.0.push(v);
     }
 
-    pub(super) fn u16(&mut self, v: u16) {
+    pub(crate) fn u16(&mut self, v: u16) {
         self.raw(&v.to_be_bytes());
     }
 
-    pub(super) fn u64(&mut self, v: u64) {
+    pub(crate) fn u64(&mut self, v: u64) {
         self.raw(&v.to_be_bytes());
     }
 
     /// A moment, or none: all ones.
-    pub(super) fn expiry(&mut self, v: Option<UnixTime>) {
+    pub(crate) fn expiry(&mut self, v: Option<UnixTime>) {
         self.u64(v.map_or(u64::MAX, |t| t.0));
     }
 
-    pub(super) fn raw(&mut self, v: &[u8]) {
+    pub(crate) fn raw(&mut self, v: &[u8]) {
         self.0.extend_from_slice(v);
     }
 
     /// Cut to what the length field can say; no caller has longer ones.
-    pub(super) fn bytes(&mut self, v: &[u8]) {
+    pub(crate) fn bytes(&mut self, v: &[u8]) {
         let len = u16::try_from(v.len()).unwrap_or(u16::MAX);
         self.u16(len);
         self.raw(v.get(..usize::from(len)).unwrap_or(v));
     }
 
-    pub(super) fn id(&mut self, id: &Id) {
+    pub(crate) fn id(&mut self, id: &Id) {
         self.u8(id.kind.code());
         self.bytes(&id.data);
     }
 
-    pub(super) fn ip(&mut self, ip: IpAddr) {
+    pub(crate) fn ip(&mut self, ip: IpAddr) {
         match ip {
             IpAddr::V4(ip) => {
                 self.u8(4);
@@ -108,12 +108,12 @@ impl Out {
         }
     }
 
-    pub(super) fn socket(&mut self, address: SocketAddr) {
+    pub(crate) fn socket(&mut self, address: SocketAddr) {
         self.ip(address.ip());
         self.u16(address.port());
     }
 
-    pub(super) fn list<T>(&mut self, items: &[T], mut each: impl FnMut(&mut Self, &T)) {
+    pub(crate) fn list<T>(&mut self, items: &[T], mut each: impl FnMut(&mut Self, &T)) {
         let len = u8::try_from(items.len()).unwrap_or(u8::MAX);
         self.u8(len);
         items.iter().take(usize::from(len)).for_each(|item| each(self, item));
@@ -125,7 +125,7 @@ impl Out {
         self.u16(integ.map_or(0, Integ::id));
     }
 
-    pub(super) fn ike_suite(&mut self, suite: &IkeSuite) {
+    pub(crate) fn ike_suite(&mut self, suite: &IkeSuite) {
         self.encr(suite.encr, suite.integ);
         self.u16(suite.prf.id());
         self.u16(suite.group.id());
@@ -139,7 +139,7 @@ impl Out {
         additional.iter().for_each(|group| self.u16(group.id()));
     }
 
-    pub(super) fn esp_suite(&mut self, suite: &EspSuite) {
+    pub(crate) fn esp_suite(&mut self, suite: &EspSuite) {
         self.encr(suite.encr, suite.integ);
         self.u16(suite.group.map_or(0, Group::id));
         self.additional(&suite.additional);
@@ -148,37 +148,37 @@ impl Out {
 }
 
 /// Reads.
-pub(super) struct In<'a>(pub(super) Reader<'a>);
+pub(crate) struct In<'a>(pub(crate) Reader<'a>);
 
 fn value<T>(what: &'static str, got: u16, known: Option<T>) -> Result<T> {
     known.ok_or(TicketFormatError::Value { what, got: got.into() })
 }
 
 impl In<'_> {
-    pub(super) fn version(&mut self, expect: u8) -> Result<()> {
+    pub(crate) fn version(&mut self, expect: u8) -> Result<()> {
         match self.0.u8()? {
             got if got == expect => Ok(()),
             got => Err(TicketFormatError::Version { got, expect }),
         }
     }
 
-    pub(super) fn u8(&mut self) -> Result<u8> {
+    pub(crate) fn u8(&mut self) -> Result<u8> {
         Ok(self.0.u8()?)
     }
 
-    pub(super) fn expiry(&mut self) -> Result<Option<UnixTime>> {
+    pub(crate) fn expiry(&mut self) -> Result<Option<UnixTime>> {
         Ok(Some(self.u64()?).filter(|&t| t != u64::MAX).map(UnixTime))
     }
 
-    pub(super) fn u64(&mut self) -> Result<u64> {
+    pub(crate) fn u64(&mut self) -> Result<u64> {
         Ok(self.0.u64()?)
     }
 
-    pub(super) fn array<const N: usize>(&mut self) -> Result<[u8; N]> {
+    pub(crate) fn array<const N: usize>(&mut self) -> Result<[u8; N]> {
         Ok(self.0.array()?)
     }
 
-    pub(super) fn flag(&mut self, what: &'static str) -> Result<bool> {
+    pub(crate) fn flag(&mut self, what: &'static str) -> Result<bool> {
         match self.0.u8()? {
             0 => Ok(false),
             1 => Ok(true),
@@ -186,7 +186,7 @@ impl In<'_> {
         }
     }
 
-    pub(super) fn bytes(&mut self, what: &'static str, max: usize) -> Result<Vec<u8>> {
+    pub(crate) fn bytes(&mut self, what: &'static str, max: usize) -> Result<Vec<u8>> {
         let len = usize::from(self.0.u16()?);
         if len > max {
             return Err(TicketFormatError::Value { what, got: len as u64 });
@@ -194,7 +194,7 @@ impl In<'_> {
         Ok(self.0.take(len)?.to_vec())
     }
 
-    pub(super) fn secret(&mut self, what: &'static str, len: usize) -> Result<Secret> {
+    pub(crate) fn secret(&mut self, what: &'static str, len: usize) -> Result<Secret> {
         let got = usize::from(self.0.u16()?);
         if got != len {
             return Err(TicketFormatError::Value { what, got: got as u64 });
@@ -202,16 +202,16 @@ impl In<'_> {
         Ok(Secret::from(self.0.take(len)?))
     }
 
-    pub(super) fn text(&mut self, what: &'static str, max: usize) -> Result<String> {
+    pub(crate) fn text(&mut self, what: &'static str, max: usize) -> Result<String> {
         String::from_utf8(self.bytes(what, max)?).map_err(|_| TicketFormatError::Utf8(what))
     }
 
-    pub(super) fn id(&mut self) -> Result<Id> {
+    pub(crate) fn id(&mut self) -> Result<Id> {
         let kind = IdType::from(self.0.u8()?);
         Ok(Id::new(kind, self.bytes("identity", limits::TICKET_IDENTITY_MAX)?))
     }
 
-    pub(super) fn ip(&mut self) -> Result<IpAddr> {
+    pub(crate) fn ip(&mut self) -> Result<IpAddr> {
         match self.0.u8()? {
             4 => Ok(IpAddr::V4(Ipv4Addr::from(self.0.array::<4>()?))),
             6 => Ok(IpAddr::V6(Ipv6Addr::from(self.0.array::<16>()?))),
@@ -219,13 +219,26 @@ impl In<'_> {
         }
     }
 
-    pub(super) fn socket(&mut self) -> Result<SocketAddr> {
+    pub(crate) fn socket(&mut self) -> Result<SocketAddr> {
         Ok(SocketAddr::new(self.ip()?, self.0.u16()?))
     }
 
-    pub(super) fn list<T>(&mut self, mut each: impl FnMut(&mut Self) -> Result<T>) -> Result<Vec<T>> {
+    pub(crate) fn list<T>(&mut self, mut each: impl FnMut(&mut Self) -> Result<T>) -> Result<Vec<T>> {
         let len = self.0.u8()?;
         (0..len).map(|_| each(self)).collect()
+    }
+
+    /// A list of one or none.
+    pub(super) fn at_most_one<T>(
+        &mut self,
+        what: &'static str,
+        each: impl FnMut(&mut Self) -> Result<T>,
+    ) -> Result<Option<T>> {
+        let mut list = self.list(each)?;
+        match list.len() {
+            0 | 1 => Ok(list.pop()),
+            got => Err(TicketFormatError::Value { what, got: got as u64 }),
+        }
     }
 
     fn encr(&mut self) -> Result<(Encr, Option<Integ>)> {
@@ -242,7 +255,7 @@ impl In<'_> {
         Ok((encr, integ))
     }
 
-    pub(super) fn ike_suite(&mut self) -> Result<IkeSuite> {
+    pub(crate) fn ike_suite(&mut self) -> Result<IkeSuite> {
         let (encr, integ) = self.encr()?;
         let (prf, group) = (self.0.u16()?, self.0.u16()?);
         Ok(IkeSuite {
@@ -267,7 +280,7 @@ impl In<'_> {
         Ok(Additional::from_places(places))
     }
 
-    pub(super) fn esp_suite(&mut self) -> Result<EspSuite> {
+    pub(crate) fn esp_suite(&mut self) -> Result<EspSuite> {
         let (encr, integ) = self.encr()?;
         let group = self.0.u16()?;
         let group = (group != 0).then(|| value("group", group, Group::by_id(group))).transpose()?;

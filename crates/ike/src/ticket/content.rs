@@ -4,12 +4,14 @@
 use core::fmt;
 use core::net::IpAddr;
 
-use dormouse_crypto::{HashAlg, Secret, hash};
-use dormouse_sansio::{Entropy, UnixTime};
+use dormouse_crypto::Secret;
+use dormouse_sansio::UnixTime;
 use dormouse_wire::codec::Reader;
 use dormouse_wire::ike::{AuthMethod, Id, TrafficSelector, TsRange};
 
 use super::codec::{In, Out, TicketFormatError};
+use super::lineage::Name;
+use crate::admission::Credential;
 use crate::config::ChildMode;
 use crate::limits;
 use crate::proposal::{EspSuite, IkeSuite};
@@ -20,39 +22,29 @@ const VERSION: u8 = 3;
 /// 9.10)
 const PAD_TO: usize = 64;
 
-/// Names one ticket, unguessably; what the memory of spent tickets remembers.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct TicketId(pub(super) [u8; 16]);
-
-impl TicketId {
-    /// A fresh name.
-    pub fn draw(entropy: &mut dyn Entropy) -> Self {
-        let mut id = [0; 16];
-        entropy.fill(&mut id);
-        Self(id)
-    }
-}
-
-impl fmt::Debug for TicketId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|b| write!(f, "{b:02x}"))
-    }
-}
-
-/// Stands for the peer of a connection, in as few bytes as a record has room for. That two share one costs the other a full
-/// exchange at most.
+/// Which form of resumption a ticket is for. Neither takes the other's tickets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Holder(pub(super) [u8; 8]);
+pub enum Form {
+    /// Version 2 of `docs/wire/dormancy.md`, in one round trip or two; the ticket holds RS.
+    Dormouse,
+    /// RFC 5723; the ticket holds SK_d.
+    Plain,
+}
 
-impl Holder {
-    /// The holder that the connection `connection` knows as `peer`, in the notation of its identity.
-    pub(crate) fn of(connection: &str, peer: &str) -> Self {
-        let length = (connection.len() as u64).to_be_bytes();
-        let parts: [&[u8]; 4] = [b"dormouse ticket holder", &length, connection.as_bytes(), peer.as_bytes()];
-        let digest = hash(HashAlg::Sha256, &parts);
-        let mut short = [0; 8];
-        short.iter_mut().zip(digest).for_each(|(to, from)| *to = from);
-        Self(short)
+impl Form {
+    pub(super) fn encode(self, out: &mut Out) {
+        out.u8(match self {
+            Self::Dormouse => 2,
+            Self::Plain => 0,
+        });
+    }
+
+    pub(super) fn decode(r: &mut In<'_>) -> Result<Self, TicketFormatError> {
+        match r.u8()? {
+            2 => Ok(Self::Dormouse),
+            0 => Ok(Self::Plain),
+            got => Err(TicketFormatError::Value { what: "form", got: got.into() }),
+        }
     }
 }
 
@@ -77,8 +69,14 @@ pub struct TicketChild {
 /// 6.1)
 #[derive(Clone, PartialEq, Eq)]
 pub struct TicketContent {
-    /// Its name.
-    pub id: TicketId,
+    /// The lineage of the session.
+    pub lineage: Name,
+    /// The IKE SA that issued it.
+    pub own: Name,
+    /// The one before that; the same if there was none.
+    pub before: Name,
+    /// What it is for.
+    pub form: Form,
     /// When it was made.
     pub issued: UnixTime,
     /// When it ends. "MUST include a protected expiration time, which is an absolute time value" (RFC 5723, section 6.1).
@@ -93,15 +91,12 @@ pub struct TicketContent {
     pub id_r: Id,
     /// How the client authenticated then.
     pub method: AuthMethod,
+    /// With what: it must still be good today.
+    pub credential: Credential,
     /// The IKE SA's algorithms (SAr).
     pub suite: IkeSuite,
-    /// SK_d of the IKE SA.
-    pub sk_d: Secret,
-    /// SPIs of the IKE SA: to find it if it still exists, and drop it. "These values MUST NOT be used
-    /// for the resumed SA." (RFC 5723 section 5, note 4)
-    pub spi_i: u64,
-    /// See `spi_i`.
-    pub spi_r: u64,
+    /// RS, or SK_d of the IKE SA: see [`Form`].
+    pub secret: Secret,
     /// Name of the connection that admitted the client; the configuration may have changed since.
     pub connection: String,
     /// Inner addresses that the client had (note 5).
@@ -111,17 +106,14 @@ pub struct TicketContent {
 }
 
 impl TicketContent {
-    /// Whose it is.
-    pub(super) fn holder(&self) -> Holder {
-        let peer = crate::auth::identity(&self.id_i).map(|id| id.to_string()).unwrap_or_default();
-        Holder::of(&self.connection, &peer)
-    }
-
     /// The canonical encoding, padded.
     pub(super) fn encode(&self) -> Out {
         let mut out = Out::new();
         out.u8(VERSION);
-        out.raw(&self.id.0);
+        for name in [self.lineage, self.own, self.before] {
+            out.raw(&name.0);
+        }
+        self.form.encode(&mut out);
         out.u64(self.issued.0);
         out.u64(self.expires.0);
         out.u64(self.authenticated.0);
@@ -129,10 +121,9 @@ impl TicketContent {
         out.id(&self.id_i);
         out.id(&self.id_r);
         out.u8(self.method.code());
+        self.credential.encode(&mut out);
         out.ike_suite(&self.suite);
-        out.bytes(self.sk_d.as_bytes());
-        out.u64(self.spi_i);
-        out.u64(self.spi_r);
+        out.bytes(self.secret.as_bytes());
         out.bytes(self.connection.as_bytes());
         out.list(&self.addresses, |out, &ip| out.ip(ip));
         out.list(&self.children, |out, child| child.encode(out));
@@ -159,14 +150,15 @@ impl TicketContent {
     pub(super) fn decode(bytes: &[u8]) -> Result<Self, TicketFormatError> {
         let mut r = In(Reader::new("ticket content", bytes));
         r.version(VERSION)?;
-        let id = TicketId(r.array()?);
+        let (lineage, own, before) = (Name(r.array()?), Name(r.array()?), Name(r.array()?));
+        let form = Form::decode(&mut r)?;
         let (issued, expires, authenticated) = (UnixTime(r.u64()?), UnixTime(r.u64()?), UnixTime(r.u64()?));
         let vouched_until = r.expiry()?;
         let (id_i, id_r) = (r.id()?, r.id()?);
         let method = AuthMethod::from(r.u8()?);
+        let credential = Credential::decode(&mut r)?;
         let suite = r.ike_suite()?;
-        let sk_d = r.secret("length of SK_d", suite.prf.output_len())?;
-        let (spi_i, spi_r) = (r.u64()?, r.u64()?);
+        let secret = r.secret("length of the secret", suite.prf.output_len())?;
         let connection = r.text("connection", limits::TICKET_IDENTITY_MAX)?;
         let addresses = r.list(In::ip)?;
         let children = r.list(TicketChild::decode)?;
@@ -177,7 +169,10 @@ impl TicketContent {
             return Err(TicketFormatError::Value { what: "padding", got: pad.len() as u64 });
         }
         Ok(Self {
-            id,
+            lineage,
+            own,
+            before,
+            form,
             issued,
             expires,
             authenticated,
@@ -185,10 +180,9 @@ impl TicketContent {
             id_i,
             id_r,
             method,
+            credential,
             suite,
-            sk_d,
-            spi_i,
-            spi_r,
+            secret,
             connection,
             addresses,
             children,
@@ -243,7 +237,7 @@ impl TicketChild {
 impl fmt::Debug for TicketContent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("TicketContent")
-            .field("id", &self.id)
+            .field("lineage", &self.lineage)
             .field("connection", &self.connection)
             .field("suite", &self.suite)
             .field("expires", &self.expires)

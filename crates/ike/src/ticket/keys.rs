@@ -14,7 +14,7 @@ use super::codec::{In, Out, TicketFormatError};
 use super::content::TicketContent;
 use crate::limits;
 
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
 const HEAD: usize = 1 + 8;
 const NONCE: usize = 12;
 const TAG: usize = 16;
@@ -105,11 +105,6 @@ impl TicketKeys {
         before != self.keys.len()
     }
 
-    /// No ticket under these keys lives longer.
-    pub(crate) fn longest(&self) -> Duration {
-        self.keep_for
-    }
-
     /// When [`TicketKeys::rotate`] makes the next key.
     #[must_use]
     pub fn rotation_due(&self) -> UnixTime {
@@ -147,7 +142,7 @@ impl TicketKeys {
         Ok(ticket)
     }
 
-    /// Opens a presented ticket and checks its time. Whether it was spent is [`TicketGuard`](super::TicketGuard)'s to say.
+    /// Opens a presented ticket and checks its time. Whether it still counts is the store's to say ([`super::lineage`]).
     ///
     /// # Errors
     /// Why the ticket is refused.

@@ -1,6 +1,6 @@
 //! Tickets of session resumption (RFC 5723, the standard that grew out of IPsec Gateway Failover): the gateway seals what it
 //! needs to know about an IKE SA, the client keeps the sealed bytes, and the gateway keeps nothing. Owns the format, the keys
-//! and the memory of spent tickets on the gateway's side, and the stored form on the client's; must never run an exchange,
+//! and the rules by which one counts on the gateway's side, and the stored form on the client's; must never run an exchange,
 //! read a clock or touch a disk.
 //!
 //! # What protects what
@@ -8,41 +8,33 @@
 //! A ticket is sealed with AES-256-GCM under a key that only the gateway has; the key's id stands before it in clear and is
 //! authenticated. The client never sees inside; it stores SK_d and the rest of its own state beside the ticket.
 //!
-//! **Stolen ticket.** The ticket travels in clear in IKE_SESSION_RESUME. Whoever copies it there has no SK_d, cannot compute the
-//! new SKEYSEED, and fails in IKE_AUTH (section 9.1). All it can do is make the gateway open one ticket and hold one half-open SA,
-//! which cookies and the half-open limits bound as for any first message. Therefore a ticket is *checked* against the
-//! memory of spent tickets when it is presented, but *spent* only when IKE_AUTH has proved possession of SK_d: an eavesdropper
-//! who presents a copy first cannot take the session away from its owner.
+//! **Stolen ticket.** The ticket travels in clear in IKE_SESSION_RESUME. Whoever copies it there has no secret of it, and cannot
+//! compute the new SKEYSEED (RFC 5723 section 9.1). All it can do is make the gateway open one ticket and hold one half-open SA,
+//! which cookies and the half-open limits bound as for any first message. A ticket is therefore not used up when it is presented,
+//! but when its owner's first authentic packet has come ([`lineage`]).
 //!
-//! **Replay.** A recorded resumption cannot be replayed, because the gateway's nonce and SPI are fresh and go into all keys.
-//! Accepting a ticket once ([`TicketGuard`]) guards against something else: a copy of the client's *storage*. After the
-//! owner has resumed, the copy is worthless; and if the thief comes first, the owner's refused ticket shows up as
-//! a refusal with the reason [`TicketRefusal::Spent`], which is logged. The memory is bounded; when it is full, nothing more is
-//! accepted, and clients take the full exchange.
+//! **Copied storage.** A copy of the client's disk is the client, until one of both resumes: a ticket is accepted once, and with it
+//! every earlier one of its session ends ([`lineage`]). The refusal of the other one is logged with where it came from.
 //!
-//! **Forward secrecy.** Resumption derives its keys from SK_d and public nonces: there is no fresh Diffie-Hellman. Whoever
-//! learns a ticket key can open every recorded ticket that was sealed under it, and from SK_d follow the session it was
-//! made for (its first CHILD_SA, and successors without a key exchange of their own) and the resumed one. Hence ticket keys
-//! rotate, live no longer than the tickets under them, and are wiped: the window of exposure is rotation plus ticket
-//! lifetime, and it is a setting. Rekeying with a key exchange ends the exposure of what follows; RFC 5723 puts SK_d itself into
-//! the derivation, so that a conforming gateway cannot do better.
+//! **What a ticket gives away.** [`Form::Dormouse`]: RS, which follows from SK_d of the session that got it and leads nowhere back,
+//! and a key exchange of its own for each resumption, so that neither a ticket key nor a ticket opens earlier or later traffic.
+//! [`Form::Plain`]: SK_d, as RFC 5723 has it, which opens the session that it was made for and the resumed one, until a
+//! rekeying with a key exchange. Ticket keys rotate, live no longer than the tickets under them, and are wiped.
 //!
-//! **Revoked session.** When an operator ends a peer's session, the peer may keep its ticket, and others that it never used. All of
-//! them are refused ([`TicketRefusal::Revoked`]): those whose chain of resumptions began with an authentication before that moment. What
-//! remains to the peer is to authenticate fully, if its credentials are still good.
+//! **Authorization.** A ticket carries what admitted its owner ([`crate::admission::Credential`]), which is judged anew by the configuration of
+//! today at each resumption; the client's stored form carries the fingerprint of the client's own configuration.
 //!
 //! **Forged or altered ticket.** AES-GCM. **Endless session.** The time of the last full authentication is carried from ticket to
 //! ticket, so that reauthentication falls due as if nothing had been resumed ([`lifetime`]). **Identity privacy.** Identities
 //! are inside; the content is padded, so that the length says little.
 //!
-//! **Restart and clusters.** Keys and spent records are exportable; the driver stores them, readable by itself alone, before it
-//! acts on them. Gateways that share both accept each other's tickets, which RFC 5723 leaves out of scope.
+//! **Restart.** Keys are exportable; the driver stores them, readable by itself alone, before it acts on them.
 
 mod client;
 mod codec;
 mod content;
-mod guard;
 mod keys;
+pub mod lineage;
 #[cfg(test)]
 mod tests;
 
@@ -51,10 +43,10 @@ use core::time::Duration;
 use dormouse_sansio::UnixTime;
 
 pub use client::ClientTicket;
+pub(crate) use client::fingerprint;
 pub use codec::TicketFormatError;
-pub(crate) use content::Holder;
-pub use content::{TicketChild, TicketContent, TicketId};
-pub use guard::{SpentRecord, TicketGuard};
+pub(crate) use codec::{In, Out};
+pub use content::{Form, TicketChild, TicketContent};
 pub use keys::{KeyExportError, TicketKeys};
 
 /// Why a presented ticket is refused. The peer learns TICKET_NACK and nothing else.
@@ -81,15 +73,6 @@ pub enum TicketRefusal {
     /// Issued in the future: the clock was set back.
     #[error("ticket issued {0} s in the future")]
     NotYetValid(u64),
-    /// Used before.
-    #[error("ticket was used before")]
-    Spent,
-    /// The gateway's operator has ended the session that it stems from.
-    #[error("ticket was revoked when its session was ended")]
-    Revoked,
-    /// The memory of spent tickets is full.
-    #[error("memory of {0} spent tickets is full")]
-    MemoryFull(usize),
 }
 
 /// How long a ticket may live: as configured, but neither beyond the next reauthentication nor beyond the certificates that the

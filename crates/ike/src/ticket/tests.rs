@@ -1,9 +1,13 @@
 use dormouse_crypto::Secret;
+use dormouse_crypto::cert::Issued;
 use dormouse_crypto::suites::{Encr, Group, Integ, Prf};
+use dormouse_keying::SaId;
 use dormouse_sansio::Seeded;
 use dormouse_wire::ike::{AuthMethod, Id, IdType, TsRange};
 
+use super::lineage::{Holder, Memory, Name, Operation, Outcome, Row};
 use super::*;
+use crate::admission::Credential;
 use crate::config::{ChildMode, Resumption};
 use crate::limits;
 use crate::proposal::{Additional, EspSuite, IkeSuite};
@@ -14,7 +18,10 @@ const WEEK: Duration = Duration::from_secs(7 * 86_400);
 
 fn content(seed: u64) -> TicketContent {
     TicketContent {
-        id: TicketId::draw(&mut Seeded::new(seed)),
+        lineage: Name::draw(&mut Seeded::new(seed)),
+        own: Name::draw(&mut Seeded::new(seed + 1)),
+        before: Name::draw(&mut Seeded::new(seed + 2)),
+        form: Form::Dormouse,
         issued: NOW,
         expires: NOW + DAY,
         authenticated: UnixTime(NOW.0 - 100),
@@ -22,6 +29,11 @@ fn content(seed: u64) -> TicketContent {
         id_i: Id::new(IdType::Rfc822Addr, *b"joe@example.org"),
         id_r: Id::new(IdType::Fqdn, *b"gateway.example.org"),
         method: AuthMethod::DigitalSignature,
+        credential: Credential::Certificates {
+            fingerprint: [3; 32],
+            chain: vec![Issued { issuer_key: [4; 32], serial: vec![5; 20] }],
+            anchor: [6; 32],
+        },
         suite: IkeSuite {
             encr: Encr::Aes256Gcm16,
             integ: None,
@@ -37,9 +49,7 @@ fn content(seed: u64) -> TicketContent {
                 None,
             ]),
         },
-        sk_d: Secret::from([7; 32]),
-        spi_i: 1,
-        spi_r: 2,
+        secret: Secret::from([7; 32]),
         connection: "road".to_owned(),
         addresses: vec!["10.1.2.3".parse().unwrap(), "2001:db8::3".parse().unwrap()],
         children: vec![TicketChild {
@@ -70,11 +80,14 @@ fn client() -> ClientTicket {
         expires: content.expires,
         authenticated: content.authenticated,
         vouched_until: None,
-        sk_d: content.sk_d.clone(),
+        form: content.form,
+        secret: content.secret.clone(),
+        lineage: Some(content.lineage),
+        unheard: 0,
+        fingerprint: [8; 16],
         suite: content.suite,
         id_i: content.id_i.clone(),
         id_r: content.id_r.clone(),
-        spis: (1, 2),
         connection: content.connection.clone(),
         gateway: "[2001:db8::1]:500".parse().unwrap(),
         addresses: content.addresses,
@@ -82,29 +95,61 @@ fn client() -> ClientTicket {
     }
 }
 
+const HOLDER: Holder = Holder([1; 32]);
+
+/// A lineage whose tip is the SA `tip`, and a ticket of `own`, before which there was `before`.
+fn insert(store: &mut Memory, lineage: u8, tip: u8, ends: u64) {
+    let (id, tip) = (Name([lineage; 16]), Name([tip; 16]));
+    let row = Row { id, holder: HOLDER, tip, ends: NOW + Duration::from_secs(ends) };
+    assert_eq!(store.apply(NOW, &Operation::Insert(row)), Outcome::Done);
+}
+
+fn confirm(store: &mut Memory, lineage: u8, [own, before, next]: [u8; 3]) -> bool {
+    let [lineage, own, before, next] = [lineage, own, before, next].map(|n| Name([n; 16]));
+    let (sa, ends) = (SaId::new(1), NOW + DAY);
+    store.apply(NOW, &Operation::Confirm { sa, lineage, own, before, next, ends }) == Outcome::Done
+}
+
 #[test]
-fn a_revocation_ends_every_ticket_that_its_holder_had_and_no_other() {
-    let holder = |c: &TicketContent| Holder::of(&c.connection, "joe@example.org");
-    let (old, other) =
-        (content(5), TicketContent { id_i: Id::new(IdType::Fqdn, *b"eve.example.org"), ..content(6) });
-    let descendant = TicketContent { issued: NOW + DAY, expires: NOW + WEEK, ..content(7) };
-    let elsewhere = TicketContent { connection: "another".to_owned(), ..content(8) };
-    let anew = TicketContent { authenticated: NOW, ..content(9) };
-    let mut guard = TicketGuard::new();
-    let record = guard.revoke(&holder(&old), NOW, NOW, NOW + WEEK).unwrap();
-    for guard in
-        [&guard, &TicketGuard::load(record.as_bytes(), NOW), &TicketGuard::load(&guard.export(), NOW)]
-    {
-        for mine in [&old, &descendant] {
-            assert_eq!(guard.check(mine, NOW), Err(TicketRefusal::Revoked));
-        }
-        for good in [&other, &elsewhere, &anew] {
-            assert_eq!(guard.check(good, NOW), Ok(()));
-        }
+fn a_ticket_counts_while_the_tip_is_its_sa_or_the_one_before() {
+    let mut store = Memory::default();
+    insert(&mut store, 1, 10, 9);
+    assert!(!confirm(&mut store, 2, [10, 10, 11]), "no row, no resumption");
+    assert!(confirm(&mut store, 1, [10, 10, 11]), "the ticket of the login");
+    assert!(!confirm(&mut store, 1, [10, 10, 12]), "once");
+    assert!(confirm(&mut store, 1, [12, 11, 13]), "a ticket of 12, whose confirmation was lost");
+    for old in [[11, 10, 14], [12, 11, 14], [14, 12, 15]] {
+        assert!(!confirm(&mut store, 1, old), "{old:?} is of a fork, or older");
     }
-    assert_eq!(guard.spend(&old, NOW), Err(TicketRefusal::Revoked), "also one that was let through before");
-    guard.spend(&anew, NOW + WEEK).unwrap();
-    assert_eq!(guard.len(), 1, "forgotten when the last of them has expired");
+    let advance = |store: &mut Memory, from: u8, to: u8| {
+        let (lineage, from, to) = (Name([1; 16]), Name([from; 16]), Name([to; 16]));
+        store.apply(NOW, &Operation::Advance { lineage, from, to, ends: NOW })
+    };
+    advance(&mut store, 12, 20);
+    assert!(confirm(&mut store, 1, [13, 12, 21]), "never advanced blindly");
+    advance(&mut store, 21, 22);
+    assert!(confirm(&mut store, 1, [22, 21, 23]), "rekeyed");
+    store.apply(NOW, &Operation::End { sa: None, lineage: Name([1; 16]), holder: Holder([2; 32]) });
+    assert!(confirm(&mut store, 1, [23, 22, 24]), "it is not another holder's to end");
+    store.apply(NOW, &Operation::End { sa: None, lineage: Name([1; 16]), holder: HOLDER });
+    assert!(!confirm(&mut store, 1, [24, 23, 25]), "logged out");
+}
+
+#[test]
+fn a_holder_has_few_lineages_and_those_go_that_end_first() {
+    let mut store = Memory::default();
+    for n in 0..40 {
+        insert(&mut store, n, 100, 100 - u64::from(n % 2) * 50 + u64::from(n));
+    }
+    assert_eq!(store.rows().count(), limits::LINEAGES_PER_HOLDER);
+    assert!(confirm(&mut store, 39, [100, 100, 101]), "the newest is there");
+    assert!(!confirm(&mut store, 1, [100, 100, 101]), "the one that ends first is not");
+    store.apply(NOW, &Operation::EndAll { holder: HOLDER });
+    assert_eq!(store.rows().count(), 0);
+    insert(&mut store, 1, 100, 10);
+    let later = Row { id: Name([2; 16]), holder: HOLDER, tip: Name([100; 16]), ends: NOW + WEEK };
+    store.apply(NOW + DAY, &Operation::Insert(later));
+    assert_eq!(store.rows().count(), 1, "what has ended goes with the next login");
 }
 
 #[test]
@@ -184,41 +229,6 @@ fn another_gateways_ticket_names_its_unknown_key() {
 }
 
 #[test]
-fn a_ticket_is_accepted_once_also_after_a_restart() {
-    let mut guard = TicketGuard::new();
-    let (a, b) = (content(5), content(6));
-    assert_eq!(guard.check(&a, NOW), Ok(()));
-    let record = guard.spend(&a, NOW).unwrap();
-    assert_eq!(guard.spend(&a, NOW), Err(TicketRefusal::Spent));
-    assert_eq!(guard.check(&a, NOW), Err(TicketRefusal::Spent));
-    assert_eq!(guard.check(&b, NOW), Ok(()), "another ticket");
-
-    let mut file = record.as_bytes().to_vec();
-    file.extend_from_slice(&guard.spend(&b, NOW).unwrap().as_bytes()[..10]);
-    let after_crash = TicketGuard::load(&file, NOW);
-    assert_eq!(after_crash.check(&a, NOW), Err(TicketRefusal::Spent));
-    assert_eq!(after_crash.check(&b, NOW), Ok(()), "its record was cut short: never answered");
-    assert_eq!(TicketGuard::load(&guard.export(), NOW).len(), 2);
-    assert!(TicketGuard::load(&guard.export(), NOW + DAY).is_empty(), "expired records are useless");
-}
-
-#[test]
-fn a_full_memory_refuses_rather_than_forgets() {
-    let mut guard = TicketGuard::new();
-    for i in 0..limits::TICKETS_SPENT_MAX {
-        let mut id = [0; 16];
-        id[..8].copy_from_slice(&(i as u64).to_be_bytes());
-        guard.spend(&TicketContent { id: TicketId(id), ..content(5) }, NOW).unwrap();
-    }
-    let one_more = content(6);
-    let full = Err(TicketRefusal::MemoryFull(limits::TICKETS_SPENT_MAX));
-    assert_eq!(guard.check(&one_more, NOW), full);
-    let later = TicketContent { expires: NOW + DAY * 3, ..one_more };
-    assert!(guard.spend(&later, NOW + DAY).is_ok(), "the others have expired");
-    assert_eq!(guard.len(), 1);
-}
-
-#[test]
 fn a_ticket_never_outlives_reauthentication() {
     let hours = |h: u64| Duration::from_secs(h * 3_600);
     let later = NOW + hours(5);
@@ -249,6 +259,11 @@ fn the_stored_form_comes_back_whole_or_not_at_all() {
     let version = TicketFormatError::Version { got: 9, expect: 4 };
     assert_eq!(ClientTicket::decode(&longer), Err(version));
     assert!(ticket.is_valid(NOW) && !ticket.is_valid(NOW + DAY));
+    assert!(!ClientTicket { unheard: 2, ..client() }.is_valid(NOW), "two sessions heard nothing");
+    let mut refused = client();
+    refused.refused();
+    assert!(!refused.is_valid(NOW) && refused.lineage == ticket.lineage);
+    assert_eq!(ClientTicket::decode(refused.encode().as_bytes()), Ok(refused));
 }
 
 #[test]
@@ -270,7 +285,7 @@ fn any_bytes_are_decoded_without_harm() {
             }
             crate::fuzz::ticket_content(&bytes);
             crate::fuzz::client_ticket(&bytes);
-            crate::fuzz::ticket_guard(&bytes);
+            crate::fuzz::lineages(&bytes);
             crate::fuzz::reassembly(&bytes);
         }
     }

@@ -3,6 +3,8 @@
 #![allow(dead_code, unreachable_pub, reason = "each test file uses a part of it")]
 #![allow(clippy::allow_attributes, reason = "an expectation would fail in the files that use everything")]
 
+pub mod resumed;
+
 use std::collections::{BTreeMap, VecDeque};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -14,6 +16,7 @@ use dormouse_ike::config::{
     Connection, EndpointConfig, IdentityPattern, LocalAuth, RemoteAuth, Role, SelectorSpec,
 };
 use dormouse_ike::config_payload::{AddressPool, Lease, LeaseRequest};
+use dormouse_ike::ticket::lineage::{Memory, Outcome};
 use dormouse_ike::ticket::{ClientTicket, TicketKeys};
 use dormouse_ike::{CloseReason, Endpoint, Event, NegotiationError};
 use dormouse_keying::{ChildId, ChildSa, Install, SaId};
@@ -82,7 +85,7 @@ pub fn gateway_psk() -> Connection {
         RemoteAuth::Psk(psk()),
     );
     conn.role = Role::Responder;
-    conn.offer.addresses = true;
+    conn.policy.pool = vec![ipnet::Ipv4Net::default().into(), ipnet::Ipv6Net::default().into()];
     conn.offer.dns = vec!["10.9.0.1".parse().expect("an address")];
     mirror(&mut conn);
     conn
@@ -99,7 +102,7 @@ pub fn mirror(conn: &mut Connection) {
 pub fn site_to_site(conn: &mut Connection, local: &str, remote: &str) {
     conn.request.v4 = false;
     conn.request.dns = false;
-    conn.offer.addresses = false;
+    conn.policy.pool.clear();
     for child in &mut conn.children {
         child.ts_local = vec![SelectorSpec::Net(local.parse().expect("a prefix"))];
         child.ts_remote = vec![SelectorSpec::Net(remote.parse().expect("a prefix"))];
@@ -114,7 +117,7 @@ pub struct Pool {
 }
 
 impl AddressPool for Pool {
-    fn lease(&mut self, identity: &Identity, request: &LeaseRequest) -> Lease {
+    fn lease(&mut self, _: &Connection, identity: &Identity, request: &LeaseRequest) -> Lease {
         if !request.v4 {
             return Lease::default();
         }
@@ -130,7 +133,7 @@ impl AddressPool for Pool {
         Lease { v4: Some(address), v6: None }
     }
 
-    fn release(&mut self, _: &Identity, _: &Lease) {}
+    fn release(&mut self, _: &Lease) {}
 }
 
 /// A gateway's configuration for one connection.
@@ -153,6 +156,10 @@ pub struct Side {
     pub children: BTreeMap<ChildId, Install>,
     pub closed: Vec<(SaId, CloseReason)>,
     pub ticket: Option<ClientTicket>,
+    /// The store of lineages, and outcomes that are kept back while `slow_store` is set.
+    pub store: Memory,
+    pub slow_store: bool,
+    pub outcomes: Vec<(SaId, Outcome)>,
     /// Reasons of the deadlines that woke this side, with how often.
     pub wakes: BTreeMap<&'static str, u32>,
 }
@@ -167,13 +174,24 @@ impl Side {
             children: BTreeMap::new(),
             closed: Vec::new(),
             ticket: None,
+            store: Memory::default(),
+            slow_store: false,
+            outcomes: Vec::new(),
             wakes: BTreeMap::new(),
         }
     }
 
-    fn take_events(&mut self) {
+    fn take_events(&mut self, now: Instant) {
         while let Some(event) = self.endpoint.poll_event() {
             match &event {
+                Event::Store(operation) => {
+                    let outcome = self.store.apply(EPOCH + (now - Instant::ZERO), operation);
+                    match operation.asked_by() {
+                        Some(sa) if self.slow_store => self.outcomes.push((sa, outcome)),
+                        Some(sa) => self.endpoint.stored(now, sa, outcome),
+                        None => {}
+                    }
+                }
                 Event::Ticket { ticket, .. } => self.ticket = Some((**ticket).clone()),
                 Event::Closed { sa, reason } => self.closed.push((*sa, *reason)),
                 Event::Child(ChildSa::Remove { child, .. }) => {
@@ -349,6 +367,12 @@ impl Pair {
         Self::new(client_psk(), gateway_psk(), seed)
     }
 
+    /// Another process of the gateway, with the store of the one before.
+    pub fn replace_gateway(&mut self, mut fresh: Side) {
+        fresh.store = std::mem::take(&mut self.gateway.store);
+        self.gateway = fresh;
+    }
+
     pub fn default_path(&self) -> Path {
         let mut path = path(CLIENT, GATEWAY);
         if let Some(front) = self.front {
@@ -387,7 +411,7 @@ impl Pair {
         let side = if is_client { &mut self.client } else { &mut self.gateway };
         let seen = side.events.len();
         let children: Vec<_> = side.children.keys().copied().collect();
-        side.take_events();
+        side.take_events(self.now);
         if self.traced {
             let who = if is_client { "client" } else { "gateway" };
             side.events.iter().skip(seen).for_each(|event| eprintln!("{:?} {who}: {event:?}", self.now));

@@ -6,7 +6,7 @@ use std::io::{BufRead as _, BufReader, Read as _, Seek as _, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use dormouse_energy::meter::csv::{MAX_LINE, Mapping, Row, RowError, Rows};
+use dormouse_energy::meter::csv::{Columns, MAX_LINE, Row, RowError, Rows};
 use dormouse_energy::meter::integral::Integral;
 use dormouse_energy::meter::{Grain, Kind, Meter, MeterError, Reading, Source};
 use dormouse_sansio::Instant;
@@ -58,7 +58,7 @@ impl Mistakes {
 }
 
 impl External {
-    pub(super) fn open(path: &Path, mapping: Mapping, now: Instant) -> Result<Self, MeterError> {
+    pub(super) fn open(path: &Path, columns: Columns, now: Instant) -> Result<Self, MeterError> {
         let file = regular(path)?;
         let length = file.metadata().map_err(|e| failed(path, &e))?.len();
         if length > MAX_BEFORE {
@@ -67,15 +67,14 @@ impl External {
                 path.display()
             )));
         }
-        let offset =
-            if mapping.is_unix() { Some(-unix_now_precise().as_secs_f64()) } else { mapping.offset() };
+        let offset = columns.is_unix().then(|| -unix_now_precise().as_secs_f64());
         let mut external = Self {
             source: Source { kind: Kind::External, name: path.display().to_string() },
             path: path.to_owned(),
             file,
             position: 0,
             partial: Vec::new(),
-            rows: Rows::new(mapping),
+            rows: Rows::new(columns),
             opened: now,
             offset,
             before: None,
@@ -84,7 +83,7 @@ impl External {
             restarts: 0,
         };
         let newest = external.advance(MAX_BEFORE)?;
-        // Rows that were there already lie before the opening, the newest of them just now, unless the user knows better.
+        // Rows that were there already lie before the opening, the newest of them just now.
         if let (None, Some(row)) = (external.offset, newest) {
             external.offset = Some(-row.seconds);
             external.take(row);
@@ -101,10 +100,10 @@ impl External {
             self.restarts += 1;
             self.position = 0;
             self.partial.clear();
-            self.rows = Rows::new(self.rows.mapping().clone());
+            self.rows = Rows::new(self.rows.columns().clone());
             self.energy.interrupt();
             self.before = None;
-            if !self.rows.mapping().is_unix() {
+            if !self.rows.columns().is_unix() {
                 self.offset = None;
             }
         }
@@ -191,7 +190,7 @@ impl Meter for External {
 
     fn notes(&self) -> Vec<String> {
         let mut notes = vec![format!("an external instrument sees {}", Kind::External.sees())];
-        if self.rows.mapping().offset().is_none() && !self.rows.mapping().is_unix() {
+        if !self.rows.columns().is_unix() {
             notes.push("its newest row is taken for the present: what it writes late is counted late".into());
         }
         if self.restarts > 0 {
@@ -243,9 +242,9 @@ impl Analysis {
 ///
 /// # Errors
 /// If it cannot be read; malformed rows are counted and named instead.
-pub fn analyse(path: &Path, mapping: Mapping) -> Result<Analysis, MeterError> {
+pub fn analyse(path: &Path, columns: Columns) -> Result<Analysis, MeterError> {
     let mut file = BufReader::with_capacity(1 << 18, regular(path)?);
-    let mut rows = Rows::new(mapping);
+    let mut rows = Rows::new(columns);
     let mut energy = Integral::default();
     let mut mistakes = Mistakes::default();
     let (mut count, mut first) = (0, None);

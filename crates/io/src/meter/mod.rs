@@ -21,7 +21,7 @@ pub use external::{Analysis, analyse};
 
 use std::path::{Path, PathBuf};
 
-use dormouse_energy::meter::csv::Mapping;
+use dormouse_energy::meter::csv::Columns;
 use dormouse_sansio::Instant;
 
 /// Which meter is wanted.
@@ -37,7 +37,7 @@ pub enum Choice {
         /// The file; it may still grow.
         path: PathBuf,
         /// Its columns.
-        mapping: Mapping,
+        columns: Columns,
     },
 }
 
@@ -66,8 +66,8 @@ pub fn open(root: &Path, choice: &Choice, now: Instant) -> Result<Opened, MeterE
             why: "it was asked for".into(),
             refused: Vec::new(),
         }),
-        Choice::External { path, mapping } => {
-            let meter = external::External::open(path, mapping.clone(), now)?;
+        Choice::External { path, columns } => {
+            let meter = external::External::open(path, columns.clone(), now)?;
             Ok(Opened { meter: Box::new(meter), why: "its file was named".into(), refused: Vec::new() })
         }
         Choice::Best => best(root, now),

@@ -20,6 +20,7 @@ mod query;
 mod socket;
 
 pub use ledger::Ledger;
+pub(crate) use monitor::FilterChanges;
 pub use monitor::{Monitor, NetworkChange};
 
 use ipnet::IpNet;

@@ -4,13 +4,17 @@ use super::socket::{BUFFER, descriptor, parts};
 use super::{Address, Error, Link, PROTOCOL, Route, query};
 use netlink_packet_core::NetlinkPayload;
 use netlink_packet_route::RouteNetlinkMessage as Message;
-use netlink_sys::{Socket, protocols::NETLINK_ROUTE};
+use netlink_sys::Socket;
+use netlink_sys::protocols::{NETLINK_NETFILTER, NETLINK_ROUTE};
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 
 /// Multicast groups of rtnetlink: links, IPv4 and IPv6 addresses, IPv4 and IPv6 routes (`RTNLGRP_*`).
 const GROUPS: [u32; 5] = [1, 5, 9, 7, 11];
+
+/// Multicast group of nfnetlink: nftables (`NFNLGRP_NFTABLES`).
+const NFTABLES: u32 = 7;
 
 /// Something changed.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -49,16 +53,8 @@ impl Monitor {
     /// # Errors
     /// The kernel's.
     pub fn new() -> Result<Self, Error> {
-        let open = || -> io::Result<Socket> {
-            let mut socket = Socket::new(NETLINK_ROUTE)?;
-            socket.bind_auto()?;
-            for group in GROUPS {
-                socket.add_membership(group)?;
-            }
-            socket.set_non_blocking(true)?;
-            Ok(socket)
-        };
-        let socket = open().map_err(|source| Error { what: "ip monitor".into(), source })?;
+        let socket =
+            listen(NETLINK_ROUTE, &GROUPS).map_err(|source| Error { what: "ip monitor".into(), source })?;
         Ok(Self { socket, buffer: Vec::with_capacity(BUFFER), queue: VecDeque::new(), ignored: None })
     }
 
@@ -126,4 +122,38 @@ impl AsFd for Monitor {
     fn as_fd(&self) -> BorrowedFd<'_> {
         descriptor(&self.socket)
     }
+}
+
+/// What anyone changes in nftables, this process included: that something did, not what.
+#[derive(Debug)]
+pub(crate) struct FilterChanges(Socket);
+
+impl FilterChanges {
+    pub(crate) fn new() -> io::Result<Self> {
+        listen(NETLINK_NETFILTER, &[NFTABLES]).map(Self)
+    }
+
+    /// Forgets what has come. A queue that was overrun is readable again.
+    pub(crate) fn drain(&self) {
+        let mut buffer = Vec::with_capacity(BUFFER);
+        while self.0.recv(&mut buffer, 0).is_ok() {
+            buffer.clear();
+        }
+    }
+}
+
+impl AsFd for FilterChanges {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        descriptor(&self.0)
+    }
+}
+
+fn listen(protocol: isize, groups: &[u32]) -> io::Result<Socket> {
+    let mut socket = Socket::new(protocol)?;
+    socket.bind_auto()?;
+    for group in groups {
+        socket.add_membership(*group)?;
+    }
+    socket.set_non_blocking(true)?;
+    Ok(socket)
 }

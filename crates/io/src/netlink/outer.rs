@@ -1,7 +1,9 @@
-//! The addresses at which peers anywhere can reach this machine: those that a gateway on wildcard addresses announces (MOBIKE's additional
-//! addresses, RFC 4555 section 3.4). Owns the choice; announces nothing.
+//! What lies around this machine outside of its tunnel. The addresses at which peers anywhere can reach it: those that a gateway on wildcard
+//! addresses announces (MOBIKE's additional addresses, RFC 4555 section 3.4). Its local networks and routers. Owns the choice; announces
+//! nothing.
 
 use super::{Address, Error, Link, MAIN, Netlink, Route, RouteKind};
+use ipnet::IpNet;
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -21,6 +23,33 @@ impl Netlink {
     pub fn outer_addresses(&mut self, tunnel: u32) -> Result<Vec<IpAddr>, Error> {
         let (links, routes) = (self.links()?, self.routes()?);
         Ok(choose(&links, &routes, &self.addresses()?, tunnel))
+    }
+
+    /// The networks that this machine is a neighbour in, with their interfaces; `tunnel` is the tunnel's own interface. Private ones only:
+    /// whoever runs a network may call any address a neighbour's, and would so lead traffic for it out of the tunnel.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn local_networks(&mut self, tunnel: u32) -> Result<BTreeSet<(String, IpNet)>, Error> {
+        let links = self.links()?;
+        let name =
+            |index| links.iter().find(|l| l.index == index && l.up && !l.loopback).map(|l| l.name.clone());
+        let near = |a: &Address| {
+            let net = a.net.trunc();
+            // The first and the last address: a prefix may be wider than the private range that it begins in.
+            let private = is_private(net.addr()) && is_private(net.broadcast());
+            if a.index == tunnel || !private { None } else { Some((name(a.index)?, net)) }
+        };
+        Ok(self.addresses()?.iter().filter_map(near).collect())
+    }
+
+    /// The routers by which this machine reaches everything else, outside of the tunnel.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn routers(&mut self) -> Result<BTreeSet<IpAddr>, Error> {
+        let all = |r: &&Route| r.table == MAIN && r.destination.prefix_len() == 0;
+        Ok(self.routes()?.iter().filter(all).filter_map(|r| r.gateway).collect())
     }
 }
 

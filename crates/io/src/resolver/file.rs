@@ -111,6 +111,25 @@ impl ResolvConf {
         matches!(self.read_own(), Ok(Some(content)) if parse(&content).is_some())
     }
 
+    /// The name servers without the tunnel's: those that the file names, or named before us.
+    ///
+    /// # Errors
+    /// Naming the file.
+    pub fn servers_outside(&self) -> Result<Vec<IpAddr>, Error> {
+        let content = match self.original()? {
+            Original::File(_, content) => content,
+            // A link of before that we replaced: what it leads to.
+            Original::Link(target) => {
+                let directory = self.path.parent().unwrap_or(Path::new("/"));
+                Self::new(&directory.join(target)).read_through()?.unwrap_or_default()
+            }
+            Original::Absent => Vec::new(),
+        };
+        let text = String::from_utf8_lossy(&content);
+        let server = |line: &str| line.trim().strip_prefix("nameserver")?.trim().parse().ok();
+        Ok(text.lines().filter_map(server).take(MAX_SERVERS).collect())
+    }
+
     /// What the file was before us, also if we are in it already.
     fn original(&self) -> Result<Original, Error> {
         if let Ok(target) = std::fs::read_link(&self.path) {

@@ -59,7 +59,7 @@ impl Default for Options {
             resolv_conf: "/etc/resolv.conf".into(),
             nsswitch_conf: "/etc/nsswitch.conf".into(),
             bus: None,
-            programs: ["/usr/sbin", "/sbin", "/usr/bin", "/bin"].map(PathBuf::from).into(),
+            programs: crate::program::DIRECTORIES.map(PathBuf::from).into(),
         }
     }
 }

@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
 use crate::tree::{Tree, at};
+use dormouse_energy::meter::csv::Columns;
 use dormouse_io::meter::{Choice, Meter, analyse, open, survey};
 use dormouse_sansio::{Entropy, Seeded};
 
@@ -113,12 +114,9 @@ fn of_sysfs() {
 #[test]
 fn of_an_instrument() {
     let tree = Tree::new();
-    let mappings = [
-        "time=1,watts=2",
-        "time=t:ms,volts=u,amps=i:uA",
-        "time=1:h:m:s,watts=2,delimiter=space",
-        "time=2:unix,watts=1,skip=3",
-    ];
+    let list = |text: &str| text.split(',').map(str::to_owned).collect::<Vec<_>>();
+    let all = [("1,2", "s,W"), ("t,u,i", "ms,V,uA"), ("2,1", "unix,mW")]
+        .map(|(names, units)| Columns::new(&list(names), &list(units)).unwrap());
     for seed in 0..100 {
         println!("seed {seed}");
         let mut entropy = Seeded::new(seed);
@@ -131,10 +129,10 @@ fn of_an_instrument() {
             text.push(b'\n');
         }
         let path = tree.write("log.csv", &text);
-        for mapping in mappings {
-            let found = analyse(&path, mapping.parse().unwrap()).unwrap();
+        for columns in &all {
+            let found = analyse(&path, columns.clone()).unwrap();
             assert!(found.joules.is_finite() && found.seconds.is_finite(), "seed {seed}: {found:?}");
-            let choice = Choice::External { path: path.clone(), mapping: mapping.parse().unwrap() };
+            let choice = Choice::External { path: path.clone(), columns: columns.clone() };
             let mut meter = open(tree.root(), &choice, at(0)).unwrap().meter;
             let reading = meter.read(at(5)).unwrap();
             assert!(reading.joules.is_finite() && reading.at <= at(5), "seed {seed}: {reading:?}");

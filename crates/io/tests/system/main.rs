@@ -6,7 +6,7 @@
 mod capture;
 mod common;
 mod control;
-mod leases;
+mod fetch;
 mod monitor;
 mod netlink;
 mod privileges;
@@ -14,3 +14,4 @@ mod radio;
 mod resolv_conf;
 mod resolved;
 mod state;
+mod store;

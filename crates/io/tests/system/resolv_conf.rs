@@ -135,3 +135,24 @@ fn resolvconf_is_used_where_it_is() {
     let error = resolver.set(settings(true)).unwrap_err().to_string();
     assert!(error.contains("resolvconf") && error.contains("no such luck"), "{error}");
 }
+
+#[test]
+fn the_servers_outside_of_the_tunnel_are_those_of_before() {
+    let directory = Directory::new("resolv-outside");
+    let path = directory.join("resolv.conf");
+    let file = ResolvConf::new(&path);
+    let outside = || file.servers_outside().unwrap().iter().map(ToString::to_string).collect::<Vec<_>>();
+    assert!(outside().is_empty());
+    let text =
+        "nameserver 192.0.2.1\n nameserver\tfe80::1%eth0\nnameserver 2001:db8::1\n# nameserver 192.0.2.9\n";
+    std::fs::write(&path, text).unwrap();
+    assert_eq!(outside(), ["192.0.2.1", "2001:db8::1"]);
+    file.set(&settings(true)).unwrap();
+    assert_eq!(outside(), ["192.0.2.1", "2001:db8::1"]);
+    file.restore().unwrap();
+    std::fs::rename(&path, directory.join("target")).unwrap();
+    std::os::unix::fs::symlink("target", &path).unwrap();
+    assert_eq!(outside(), ["192.0.2.1", "2001:db8::1"]);
+    file.set(&settings(true)).unwrap();
+    assert_eq!(outside(), ["192.0.2.1", "2001:db8::1"], "what the link led to");
+}

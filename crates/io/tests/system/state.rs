@@ -107,27 +107,6 @@ fn names_cannot_lead_out_of_the_directory() {
 }
 
 #[test]
-fn a_log_grows_survives_and_is_rewritten() {
-    let directory = Directory::new("state-log");
-    let state = StateDir::open(directory.path()).unwrap();
-    let (mut log, before) = state.log("spent").unwrap();
-    assert!(before.is_empty() && log.is_empty());
-    log.append(b"aaaa").unwrap();
-    log.append(b"bbbb").unwrap();
-    log.sync().unwrap();
-    assert_eq!(log.len(), 8);
-    drop(log);
-    let (mut log, before) = state.log("spent").unwrap();
-    assert_eq!(before, b"aaaabbbb");
-    log.rewrite(b"bbbb").unwrap();
-    log.append(b"cccc").unwrap();
-    log.sync().unwrap();
-    drop(log);
-    assert_eq!(state.log("spent").unwrap().1, b"bbbbcccc");
-    assert_eq!(mode(&state.path("spent")), 0o600);
-}
-
-#[test]
 fn a_full_disk_is_said_so_and_leaves_what_was_there() {
     if !root("a_full_disk_is_said_so_and_leaves_what_was_there") {
         return;
@@ -143,15 +122,9 @@ fn a_full_disk_is_said_so_and_leaves_what_was_there() {
         mount(Some("none"), &path, Some("tmpfs"), MsFlags::empty(), Some("size=64k,mode=700")).unwrap();
         let state = StateDir::open(&path).unwrap();
         state.write("ticket", b"old").unwrap();
-        let (mut log, _) = state.log("spent").unwrap();
-        log.append(b"aaaa").unwrap();
         let error = state.write("ticket", &vec![1; 100_000]).unwrap_err();
         assert!(is_disk_full(&error) && error.to_string().contains("ticket"), "{error}");
         assert_eq!(state.read("ticket").unwrap().unwrap(), b"old");
-        let error = log.append(&vec![2; 100_000]).unwrap_err();
-        assert!(is_disk_full(&error) && error.to_string().contains("spent"), "{error}");
-        log.append(b"bbbb").unwrap();
-        assert_eq!(state.log("spent").unwrap().1, b"aaaabbbb", "no part of the failed record");
     })
     .join()
     .unwrap();

@@ -7,10 +7,10 @@ use serde::Serialize;
 
 use super::levels::{self, Judgement, Permission};
 use super::purpose::{Options, Purpose};
+use crate::judge::stats::{self, Bootstrap, Estimate, MIN_ROUNDS};
 use crate::results::format::{
     Direction, Encapsulation, EnergySource, Engine, Metric, Results, Sample, Unit, What,
 };
-use crate::results::stats::{self, Bootstrap, Estimate, MIN_ROUNDS};
 
 /// What is the same for all candidates.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]

@@ -11,13 +11,12 @@ pub mod page;
 pub mod papers;
 mod purpose;
 pub mod rules;
-pub mod text;
 pub mod words;
 
 use serde::Serialize;
 
+use crate::judge::stats::Bootstrap;
 use crate::results::format::{Energy, Machine, Results};
-use crate::results::stats::Bootstrap;
 use candidates::{Basis, Candidate};
 use choice::Choice;
 use lines::Lines;

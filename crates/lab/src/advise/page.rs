@@ -1,80 +1,117 @@
-//! Advice as one self-contained HTML page: recommendation, Pareto plot, heat maps, rules. Owns its layout; must never compute a
-//! figure, and never reach for anything outside of itself.
+//! Advice as a document: recommendation, evidence, configuration, Pareto plot, heat maps, rules. Owns its layout; must never compute a
+//! figure.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::Write as _;
 
-use dormouse_trace::report::chart::{Chart, Mark};
-use dormouse_trace::report::html::{self, escape};
+use dormouse_report::{Block, Cell, Chart, Document, Mark, Part, Table, digits};
 
+use super::Advice;
 use super::candidates::{Candidate, Standing};
-use super::text::{self, estimated};
-use super::words::{self, compared, digits};
-use super::{Advice, rules};
-use crate::results::format::{Direction, Encapsulation, Engine, Metric, Results, What};
-use crate::results::stats::{self, Bootstrap};
+use super::choice::Choice;
+use super::words::{self, compared, figure};
+use crate::judge::stats::{self, Bootstrap};
+use crate::results::format::{Direction, Encapsulation, EnergySource, Engine, Metric, Results, What};
 
-/// The page.
-///
-/// # Errors
-/// When a chart cannot be drawn, which would be a defect.
-pub fn render(advice: &Advice, results: &Results) -> anyhow::Result<String> {
-    let mut body = String::new();
-    recommendation(&mut body, advice);
-    for chart in [pareto(advice, Metric::Cpu), pareto(advice, Metric::Energy)] {
-        if !chart.is_empty() {
-            html::figure(&mut body, &chart).map_err(anyhow::Error::msg)?;
-        }
-    }
-    candidates(&mut body, advice);
-    heat_maps(&mut body, results);
-    papers(&mut body, advice);
-    rule_table(&mut body, &advice.rules);
-    lists(&mut body, advice);
-    let to = advice.far.as_ref().map(|far| format!(" over the link to {}", far.cpu)).unwrap_or_default();
-    let lead = format!(
-        "For {}, on {}{to}, decided on {}.",
-        advice.purpose,
-        advice.machine.cpu,
-        advice.basis.words()
-    );
-    Ok(html::page("Which settings should this device use?", &lead, false, &body, "dormouse advise"))
+/// The advice for a terminal.
+#[must_use]
+pub fn document(advice: &Advice) -> Document {
+    with(advice, Vec::new())
 }
 
-fn recommendation(out: &mut String, advice: &Advice) {
-    let _ = write!(
-        out,
-        "<div class=\"cards\"><div class=\"card\"><b>{}</b><span>recommended for {}</span></div>",
-        escape(&advice.recommended.suite),
-        advice.purpose
-    );
+/// The advice for a page, with what was measured drawn.
+#[must_use]
+pub fn page(advice: &Advice, results: &Results) -> Document {
+    let charts = [pareto(advice, Metric::Cpu), pareto(advice, Metric::Energy)];
+    let drawn = charts.into_iter().filter(|chart| !chart.is_empty()).map(Block::Chart).collect();
+    let mut document = with(advice, drawn);
+    heat_maps(&mut document, results);
+    document
+}
+
+fn with(advice: &Advice, drawn: Vec<Block>) -> Document {
+    let to = advice.far.as_ref().map(|far| format!(", over the link to {}, {} cores", far.cpu, far.cores));
+    let mut cards = vec![(advice.recommended.suite.clone(), format!("recommended for {}", advice.purpose))];
+    cards.extend(advice.runner_up.as_ref().map(|c| (c.suite.clone(), "runner-up".to_owned())));
+    let mut document = Document {
+        title: "Which settings should this device use?".to_owned(),
+        lead: format!(
+            "For {}, on {}, {} cores{}, decided on {}.",
+            advice.purpose,
+            advice.machine.cpu,
+            advice.machine.cores,
+            to.unwrap_or_default(),
+            advice.basis.words()
+        ),
+        blocks: vec![Block::Cards(cards)],
+        about: "dormouse advise".to_owned(),
+        ..Document::default()
+    };
+    document.section("recommendation", "Why", choice(&advice.recommended));
     if let Some(runner_up) = &advice.runner_up {
-        let _ = write!(
-            out,
-            "<div class=\"card\"><b>{}</b><span>runner-up</span></div>",
-            escape(&runner_up.suite)
-        );
+        document.section("runner-up", &format!("Runner-up: {}", runner_up.suite), choice(runner_up));
     }
-    out.push_str("</div>\n<section id=\"recommendation\"><h2>Why</h2><ul>");
-    for reason in &advice.recommended.reasons {
-        let _ = write!(out, "<li>{}</li>", escape(reason));
+    for (id, file, lines) in [
+        ("toml", "/etc/dormouse/dormouse.toml", &advice.lines.toml),
+        ("swanctl", "swanctl.conf", &advice.lines.swanctl),
+    ] {
+        document.section(id, &format!("For {file}"), [Part::Code(lines.clone())]);
     }
-    out.push_str("</ul>");
-    let evidence = &advice.recommended.evidence;
-    if !evidence.is_empty() {
-        out.push_str("<div class=\"wide\"><table class=\"words\"><thead><tr><th>against</th><th>the recommended one has</th></tr></thead><tbody>");
-        for e in evidence {
-            let words = compared(e.metric, &e.comparison);
-            let _ = write!(out, "<tr><td>{}</td><td>{}</td></tr>", escape(&e.against), escape(&words));
-        }
-        out.push_str("</tbody></table></div>");
+    document.blocks.extend(drawn);
+    document.section("suites", "All suites measured", candidates(advice));
+    let mut papers = Table::words(["paper", "the standards", "here", "allowed now"]);
+    for p in &advice.papers {
+        let paper = format!("{} ({})", p.paper, p.place);
+        papers.row([paper, p.standard.clone(), p.words.clone(), p.allowed.clone()]);
     }
-    let _ = writeln!(
-        out,
-        "<p>For <code>/etc/dormouse/dormouse.toml</code>:</p><pre>{}</pre><p>For <code>swanctl.conf</code>:</p><pre>{}</pre></section>",
-        escape(&advice.lines.toml),
-        escape(&advice.lines.swanctl)
-    );
+    let title = "What the papers advised, and what is allowed now";
+    document.section("papers", title, [Part::Table(papers)]);
+    let mut rules = Table::words(["rule", "paper", "finding", "here"]);
+    for r in &advice.rules {
+        let rule = format!("{} ({})", r.rule, r.place);
+        rules.row([rule, r.paper.to_owned(), r.finding.words().to_owned(), r.ours.clone()]);
+    }
+    document.section("rules", "Paper 004’s rules on this machine", [Part::Table(rules)]);
+    for (id, title, lines) in
+        [("not-measured", "Not measured", &advice.not_measured), ("doubts", "Doubts", &advice.warnings)]
+    {
+        let list = (!lines.is_empty()).then(|| Part::List(lines.clone()));
+        document.section(id, title, list);
+    }
+    document
+}
+
+fn choice(choice: &Choice) -> Vec<Part> {
+    let mut parts = vec![Part::List(choice.reasons.clone())];
+    let mut evidence = Table::words(["against", "it has"]);
+    for e in &choice.evidence {
+        evidence.row([e.against.clone(), compared(e.metric, &e.comparison)]);
+    }
+    parts.extend((!evidence.rows.is_empty()).then_some(Part::Table(evidence)));
+    parts
+}
+
+/// Whether joules are estimates.
+fn estimated(advice: &Advice) -> bool {
+    advice.candidates.iter().any(|c| c.energy_source == EnergySource::Estimated)
+}
+
+fn candidates(advice: &Advice) -> [Part; 2] {
+    let energy = if estimated(advice) { " Energy is estimated from CPU time." } else { "" };
+    let mut table = Table::words(["suite", "standards", "cost", "standing"]);
+    for c in &advice.candidates {
+        let level = c.judgement.as_ref().map_or("unknown", |j| j.level.name());
+        table.row([c.suite.clone(), level.to_owned(), costs(c), c.standing.words()]);
+    }
+    let words = format!("Median and 95 % interval over rounds.{energy}");
+    [Part::Text(words), Part::Table(table)]
+}
+
+/// The costs of a candidate, those that were measured.
+fn costs(c: &Candidate) -> String {
+    let all = [Metric::Throughput, Metric::Cpu, Metric::Energy];
+    let shown: Vec<String> = all.into_iter().filter_map(|m| Some(figure(m, &c.figure(m)?))).collect();
+    let overhead = c.overhead.map(|n| format!(", +{n} B a packet")).unwrap_or_default();
+    shown.join(", ") + &overhead
 }
 
 /// Throughput against a cost; what is down and to the right is beaten.
@@ -107,33 +144,13 @@ fn pareto(advice: &Advice, cost: Metric) -> Chart {
     chart
 }
 
-fn candidates(out: &mut String, advice: &Advice) {
-    let energy = if estimated(advice) { " Energy is estimated from CPU time." } else { "" };
-    let _ = write!(
-        out,
-        "<section id=\"suites\"><h2>All suites measured</h2><p>Median and 95 % interval over rounds.{energy}</p>"
-    );
-    out.push_str("<div class=\"wide\"><table class=\"words\"><thead><tr><th>suite</th><th>standards</th><th>cost</th><th>standing</th></tr></thead><tbody>");
-    for c in &advice.candidates {
-        let level = c.judgement.as_ref().map_or("unknown", |j| j.level.name());
-        let _ = write!(
-            out,
-            "<tr><td>{}</td><td>{level}</td><td>{}</td><td>{}</td></tr>",
-            escape(&c.suite),
-            escape(&text::costs(c)),
-            escape(&c.standing.words())
-        );
-    }
-    out.push_str("</tbody></table></div></section>\n");
-}
-
 /// What one heat map holds fixed, besides cores.
 type Sheet = (What, Engine, Encapsulation, Direction, Option<bool>, Option<String>);
-/// A heat map's cells, by suite and packet size.
-type Cells<'a> = BTreeMap<(&'a str, u32), Cell>;
+/// A heat map's medians and cells, by suite and packet size.
+type Cells<'a> = BTreeMap<(&'a str, u32), (f64, Cell)>;
 
 /// Throughput by suite and packet size, one table for each number of cores and each way of measuring.
-fn heat_maps(out: &mut String, results: &Results) {
+fn heat_maps(document: &mut Document, results: &Results) {
     let mut sheets: BTreeMap<(Sheet, u32), Cells<'_>> = BTreeMap::new();
     let bootstrap = Bootstrap::new(results.seed);
     for s in results.samples.iter().filter(|s| s.offered.is_none() && s.file_bytes.is_none()) {
@@ -141,23 +158,19 @@ fn heat_maps(out: &mut String, results: &Results) {
         let masked = s.aes_instructions.filter(|aes| !aes);
         let sheet = (s.what, s.engine, s.encapsulation, s.direction, masked, s.governor.clone());
         if let Some(e) = bootstrap.figure(s, Metric::Throughput) {
-            let cell = Cell { median: e.median, low: e.low, high: e.high, verified: s.verified };
+            let mark = if s.verified { "" } else { " (unverified)" };
+            let text = format!("{}{mark}", digits(e.median / 1e6));
+            let hint = Some(format!("[{}, {}]", digits(e.low / 1e6), digits(e.high / 1e6)));
+            let cell = (e.median, Cell { text, hint, heat: None });
             sheets.entry((sheet, s.cores)).or_default().entry((&s.suite, s.packet_bytes)).or_insert(cell);
         }
     }
     for ((sheet, cores), cells) in &sheets {
-        heat_map(out, sheet, *cores, cells);
+        heat_map(document, sheet, *cores, cells);
     }
 }
 
-struct Cell {
-    median: f64,
-    low: f64,
-    high: f64,
-    verified: bool,
-}
-
-fn heat_map(out: &mut String, sheet: &Sheet, cores: u32, cells: &Cells<'_>) {
+fn heat_map(document: &mut Document, sheet: &Sheet, cores: u32, cells: &Cells<'_>) {
     let (what, engine, wrap, direction, masked, governor) = sheet;
     let sizes: BTreeSet<u32> = cells.keys().map(|k| k.1).collect();
     let suites: BTreeSet<&str> = cells.keys().map(|k| k.0).collect();
@@ -171,91 +184,25 @@ fn heat_map(out: &mut String, sheet: &Sheet, cores: u32, cells: &Cells<'_>) {
         name(wrap),
         name(direction)
     );
-    let _ = write!(
-        out,
-        "<section class=\"heat\"><h2>{}</h2><p>By suite and packet size in bytes; the darker, the faster. The 95 % interval shows when the pointer rests on a cell.</p><div class=\"wide\"><table><thead><tr><th>suite</th>",
-        escape(&title)
-    );
-    for size in &sizes {
-        let _ = write!(out, "<th>{size}</th>");
-    }
-    out.push_str("</tr></thead><tbody>");
-    let logs: Vec<f64> = cells.values().map(|c| c.median.max(1.0).ln()).collect();
-    let (least, most) =
-        (stats::quantile(&logs, 0.0).unwrap_or(0.0), stats::quantile(&logs, 1.0).unwrap_or(1.0));
+    let mut table = Table::new(std::iter::once("suite".to_owned()).chain(sizes.iter().map(u32::to_string)));
+    let log = |median: f64| median.max(1.0).ln();
+    let logs: Vec<f64> = cells.values().map(|(median, _)| log(*median)).collect();
+    let end = |q, none| stats::quantile(&logs, q).unwrap_or(none);
+    let (least, most) = (end(0.0, 0.0), end(1.0, 1.0));
     for suite in suites {
-        let _ = write!(out, "<tr><td>{}</td>", escape(suite));
-        for size in &sizes {
-            match cells.get(&(suite, *size)) {
-                Some(c) => {
-                    let heat = (c.median.max(1.0).ln() - least) / (most - least).max(1e-9);
-                    let light = 96.0 - 46.0 * heat;
-                    let mark = if c.verified { "" } else { " (unverified)" };
-                    let _ = write!(
-                        out,
-                        "<td style=\"background:hsl(205,70%,{light:.0}%)\" title=\"[{}, {}]\">{}{mark}</td>",
-                        digits(c.low / 1e6),
-                        digits(c.high / 1e6),
-                        digits(c.median / 1e6)
-                    );
-                }
-                None => out.push_str("<td>–</td>"),
+        let row = sizes.iter().map(|size| match cells.get(&(suite, *size)) {
+            Some((median, cell)) => {
+                Cell { heat: Some((log(*median) - least) / (most - least).max(1e-9)), ..cell.clone() }
             }
-        }
-        out.push_str("</tr>");
+            None => "–".into(),
+        });
+        table.row(std::iter::once(suite.into()).chain(row));
     }
-    out.push_str("</tbody></table></div></section>\n");
+    let words = "By suite and packet size in bytes; the darker, the faster. The 95 % interval shows when the pointer rests on a cell.";
+    document.section("", &title, [Part::Text(words.to_owned()), Part::Table(table)]);
 }
 
 /// A value of the format's vocabulary as the file writes it.
 fn name(value: &impl serde::Serialize) -> String {
     serde_json::to_value(value).ok().and_then(|v| v.as_str().map(str::to_owned)).unwrap_or_default()
-}
-
-fn papers(out: &mut String, advice: &Advice) {
-    out.push_str("<section id=\"papers\"><h2>What the papers advised, and what is allowed now</h2><div class=\"wide\"><table class=\"words\"><thead><tr><th>paper</th><th>the standards</th><th>here</th><th>allowed now</th></tr></thead><tbody>");
-    for p in &advice.papers {
-        let _ = write!(
-            out,
-            "<tr><td>{} <small>({})</small></td><td>{}</td><td>{}</td><td>{}</td></tr>",
-            escape(p.paper),
-            escape(p.place),
-            escape(&p.standard),
-            escape(&p.words),
-            escape(&p.allowed)
-        );
-    }
-    out.push_str("</tbody></table></div></section>\n");
-}
-
-fn rule_table(out: &mut String, rules: &[rules::Rule]) {
-    out.push_str("<section id=\"rules\"><h2>Paper 004’s rules on this machine</h2><div class=\"wide\"><table class=\"words\"><thead><tr><th>rule</th><th>paper</th><th>finding</th><th>here</th></tr></thead><tbody>");
-    for r in rules {
-        let _ = write!(
-            out,
-            "<tr id=\"rule-{}\"><td>{} <small>({})</small></td><td>{}</td><td>{}</td><td>{}</td></tr>",
-            r.id,
-            escape(r.rule),
-            escape(r.place),
-            escape(r.paper),
-            r.finding.words(),
-            escape(&r.ours)
-        );
-    }
-    out.push_str("</tbody></table></div></section>\n");
-}
-
-fn lists(out: &mut String, advice: &Advice) {
-    for (id, title, lines) in
-        [("not-measured", "Not measured", &advice.not_measured), ("doubts", "Doubts", &advice.warnings)]
-    {
-        if lines.is_empty() {
-            continue;
-        }
-        let _ = write!(out, "<section id=\"{id}\"><h2>{title}</h2><ul>");
-        for line in lines {
-            let _ = write!(out, "<li>{}</li>", escape(line));
-        }
-        out.push_str("</ul></section>\n");
-    }
 }

@@ -10,8 +10,9 @@ use std::fmt::Write as _;
 use serde::Serialize;
 
 use super::levels::parts;
+use crate::judge::Finding;
+use crate::judge::stats::{Bootstrap, Comparison, Verdict};
 use crate::results::format::{Direction, Encapsulation, Engine, Metric, Results, Sample, What};
-use crate::results::stats::{Bootstrap, Comparison, Verdict};
 
 /// A rule with what came out.
 #[derive(Clone, PartialEq, Debug, Serialize)]
@@ -28,44 +29,6 @@ pub struct Rule {
     pub finding: Finding,
     /// The numbers, or why there are none.
     pub ours: String,
-}
-
-/// What came out.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Finding {
-    /// Every comparison goes the rule's way.
-    Confirmed,
-    /// Some do.
-    Partly,
-    /// None does.
-    Contradicted,
-    /// The file has no such pair of samples.
-    NotMeasurable,
-}
-
-impl Finding {
-    /// In words.
-    #[must_use]
-    pub const fn words(self) -> &'static str {
-        match self {
-            Self::Confirmed => "confirmed",
-            Self::Partly => "partly confirmed",
-            Self::Contradicted => "contradicted",
-            Self::NotMeasurable => "not measurable",
-        }
-    }
-
-    /// From how many comparisons there were, and how many agree.
-    #[must_use]
-    pub const fn of(agree: usize, all: usize) -> Self {
-        match (agree, all) {
-            (_, 0) => Self::NotMeasurable,
-            (0, _) => Self::Contradicted,
-            (a, b) if a == b => Self::Confirmed,
-            _ => Self::Partly,
-        }
-    }
 }
 
 /// A cipher's mode, as paper 004 names them. CBC, CTR and NULL go with HMAC-SHA1-96 there.

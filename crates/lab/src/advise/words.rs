@@ -1,7 +1,9 @@
 //! Figures in words, as every rendering of an advice shares them. Owns names, units and digits; must never compute a figure.
 
+use dormouse_report::digits;
+
+use crate::judge::stats::{Comparison, Estimate, Verdict};
 use crate::results::format::Metric;
-use crate::results::stats::{Comparison, Estimate, Verdict};
 
 /// A figure's name.
 #[must_use]
@@ -30,20 +32,6 @@ const fn unit(metric: Metric) -> (&'static str, f64) {
         Metric::Joules => ("J", 1.0),
         Metric::Received => ("packets", 1.0),
     }
-}
-
-/// A number with three digits that mean something.
-#[must_use]
-pub fn digits(value: f64) -> String {
-    let places = match value.abs() {
-        v if v >= 100.0 || v == 0.0 => 0,
-        v if v >= 10.0 => 1,
-        v if v >= 1.0 => 2,
-        v if v >= 0.1 => 3,
-        v if v >= 0.01 => 4,
-        _ => 5,
-    };
-    format!("{value:.places$}")
 }
 
 /// A figure with its interval: `213 MB/s [209, 216]`.

@@ -12,7 +12,7 @@ use dormouse_crypto::measure::{Suite, verify};
 use dormouse_sansio::{Entropy as _, Seeded};
 
 use super::cpu;
-use super::far::{Lost, Pair, Peer};
+use super::far::{Far, Lost, Pair};
 use super::governor::{self, Governors};
 use super::joules::Joules;
 use super::link;
@@ -20,8 +20,8 @@ use super::machine;
 use super::plan::{Part, Plan, Request, Times};
 use super::runner::{Group, Runner};
 use super::worker::{Mask, Proof, Worker};
+use crate::judge::stats;
 use crate::results::format::{EnergySource, Engine, Machine, Results, Sample, Skipped, What};
-use crate::results::stats;
 
 /// What is said to be left out where the meter is too coarse.
 const UNRESOLVED: &str = "energy of short measurements";
@@ -35,7 +35,7 @@ pub struct Campaign {
     profile: Option<String>,
     out: Option<PathBuf>,
     /// The far machine, where both ends are not on this one.
-    peer: Option<Peer>,
+    far: Option<Far>,
 }
 
 /// Where a campaign stands.
@@ -62,7 +62,7 @@ pub enum Ended {
 
 impl Campaign {
     /// Plans what `request` asks for, and finds out what of it can be measured here. `out` is written to after each round. Where
-    /// the request is for two machines, `peer` is the far one; without it there is a plan and no more.
+    /// the request is for two machines, `far` is the other one; without it there is a plan and no more.
     ///
     /// # Errors
     /// For a request that makes no sense here; without privileges, if a part was asked for by name that needs them; if `out`
@@ -71,7 +71,7 @@ impl Campaign {
         request: &Request,
         command: Vec<String>,
         out: Option<PathBuf>,
-        peer: Option<Peer>,
+        far: Option<Far>,
     ) -> Result<Self> {
         let left_behind = recovered();
         let here = machine::describe(Path::new("/"));
@@ -105,9 +105,9 @@ impl Campaign {
         let times = Times::of(&request);
         let mut results = Results::new(here);
         results.versions = versions;
-        if let Some(peer) = &peer {
-            results.far = Some(peer.machine.clone());
-            results.versions.insert("far-build".to_owned(), peer.build.clone());
+        if let Some(Far { hello, .. }) = &far {
+            results.far = Some(hello.machine.clone());
+            results.versions.insert("far-build".to_owned(), hello.build.clone());
         }
         results.command = command;
         results.plan = plan_name(&request).to_owned();
@@ -127,17 +127,17 @@ impl Campaign {
             subject: "energy".into(),
             reason,
         }));
-        let campaign = Self { results, times, profile: request.profile.clone(), out, peer };
+        let campaign = Self { results, times, profile: request.profile.clone(), out, far };
         // Before the work, not after it: a place that cannot be written is better known now.
         campaign.save()?;
         Ok(campaign)
     }
 
-    /// Continues the campaign in the file at `path`, which is written to again; with `peer`, if there were two machines.
+    /// Continues the campaign in the file at `path`, which is written to again; with `far`, if there were two machines.
     ///
     /// # Errors
     /// If the file cannot be read, is of another machine or another version, or lacks what a plan needs.
-    pub fn resume(path: &Path, peer: Option<Peer>) -> Result<Self> {
+    pub fn resume(path: &Path, far: Option<Far>) -> Result<Self> {
         let mut results = Results::read(path).with_context(|| path.display().to_string())?;
         results.skipped.extend(recovered());
         let here = machine::describe(Path::new("/"));
@@ -153,11 +153,11 @@ impl Campaign {
             Ok(())
         };
         same("on", &results.machine, &here)?;
-        match (&results.far, &peer) {
-            (Some(far), Some(peer)) => same("with", far, &peer.machine)?,
+        match (&results.far, &far) {
+            (Some(then), Some(now)) => same("with", then, &now.hello.machine)?,
             (None, None) => {}
-            (Some(_), None) => bail!("{}: measured between two machines: --peer is needed", path.display()),
-            (None, Some(_)) => bail!("{}: measured on one machine: --peer is not wanted", path.display()),
+            (Some(_), None) => bail!("{}: measured between two machines: --far is needed", path.display()),
+            (None, Some(_)) => bail!("{}: measured on one machine: --far is not wanted", path.display()),
         }
         // Another build, or another library, is another program: its rounds are none of these.
         for (what, now) in versions().iter().filter(|(what, _)| what.as_str() != "kernel") {
@@ -174,7 +174,7 @@ impl Campaign {
         let times = Times { crypto: time("crypto")?, path: time("path")?, stream: time("stream")?, ..quick };
         let estimated = results.energy.source == EnergySource::Estimated;
         let profile = estimated.then(|| results.energy.name.clone());
-        Ok(Self { results, times, profile, out: Some(path.to_owned()), peer })
+        Ok(Self { results, times, profile, out: Some(path.to_owned()), far })
     }
 
     /// How long what is left should take.
@@ -213,7 +213,7 @@ impl Campaign {
         let (mut joules, _) = Joules::find(self.profile.as_deref())?;
         joules.rest();
         self.results.energy = joules.describe();
-        let pair = self.peer.take().map(Pair::new).transpose()?;
+        let pair = self.far.take().map(Pair::new).transpose()?;
         let mut runner = Runner::new(self.times, self.results.seed, joules, pair);
         self.results.conditions.load_before.get_or_insert(machine::load().unwrap_or_default());
         let cpu_before = cpu::Machine::read()?;
@@ -257,7 +257,9 @@ impl Campaign {
                         // Nothing that follows could be measured: what there is stays, to be continued.
                         drop(runner);
                         self.conclude(cpu_before)?;
-                        return Err(error);
+                        // The key that interrupts us interrupts ssh as well.
+                        let by_user = interrupted.load(Ordering::Relaxed);
+                        return if by_user { Ok(Ended::Interrupted) } else { Err(error) };
                     }
                     Ok(measured) if round > 0 => self.results.samples[index].rounds.push(measured),
                     Ok(_) => self.results.samples[index].verified = true,

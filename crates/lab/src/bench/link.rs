@@ -2,18 +2,16 @@
 //! own ESP, or none. Owns the namespaces and the processes in them; dropped, it removes both.
 
 use std::net::IpAddr;
-use std::path::PathBuf;
-use std::time::Duration;
 
 use anyhow::{Result, anyhow, bail, ensure};
-use dormouse_testbed::{Host, Need, Process, Testbed};
+use dormouse_testbed::wireguard::{self, WireguardGo};
+use dormouse_testbed::{Host, Need, Testbed};
 
 use super::forward::{End, INNER, Job, OUTER, TUN};
 use super::place::Place;
 use crate::results::format::{Encapsulation, Engine, Sample};
 
 const VETH: &str = "eth0";
-const STUCK: Duration = Duration::from_secs(5);
 
 /// What the link needs of the machine, in words; `None` if all of it is there.
 pub(crate) fn missing() -> Option<String> {
@@ -92,7 +90,7 @@ pub(crate) struct Link {
 enum Carriers {
     None,
     Ours(Vec<End>),
-    WireguardGo(Vec<(Process, PathBuf)>),
+    WireguardGo(Vec<WireguardGo>),
     KernelWireguard,
     Kernel,
 }
@@ -211,7 +209,7 @@ impl Link {
                 host.ip(&format!("link add dev {TUN} type wireguard"))
                     .map_err(|e| anyhow!("the kernel's WireGuard is not present: {}", last_words(&e)))?;
             }
-            self.wireguard_keys(&|_| TUN.to_owned())?;
+            wireguard::connect([&self.hosts[0], &self.hosts[1]], [TUN; 2], OUTER)?;
         } else {
             self.wireguard_go()?;
         }
@@ -220,49 +218,23 @@ impl Link {
         Ok(())
     }
 
-    /// Fresh keys for both ends; `device` is what an end's interface is called.
-    fn wireguard_keys(&self, device: &dyn Fn(usize) -> String) -> Result<()> {
-        for host in &self.hosts {
-            let keys = host.dir().display().to_string();
-            host.sh(&format!("umask 077; wg genkey > {keys}/key; wg pubkey < {keys}/key > {keys}/public"))?;
-        }
-        for (i, host) in self.hosts.iter().enumerate() {
-            let public = std::fs::read_to_string(self.hosts[1 - i].dir().join("public"))?;
-            host.sh(&format!(
-                "wg set {} private-key {}/key listen-port 51820 peer {} endpoint {}:51820 allowed-ips 0.0.0.0/0",
-                device(i),
-                host.dir().display(),
-                public.trim(),
-                OUTER[1 - i]
-            ))?;
-        }
-        Ok(())
-    }
-
     fn wireguard_go(&mut self) -> Result<()> {
         if let Some(what) = Need::Program("wireguard-go").missing() {
             bail!("wireguard-go is not present: {what} is missing");
         }
-        // The control sockets of all namespaces share a directory and are named by the interface.
-        let device = format!("dmwg{}", std::process::id());
-        let name = |i: usize| format!("{device}{}", ["a", "b"][i]);
+        let names = ["a", "b"].map(|end| format!("dmwg{}{end}", std::process::id()));
         let mut ends = Vec::new();
-        for (i, host) in self.hosts.iter().enumerate() {
-            let mut command = host.command("wireguard-go");
-            command.args(["-f", &name(i)]).env("LOG_LEVEL", "error");
-            let process = Process::spawn("wireguard-go", &mut command, &host.dir().join("wireguard-go.log"))?;
-            self.helpers.push(process.pid());
-            ends.push((process, PathBuf::from(format!("/var/run/wireguard/{}.sock", name(i)))));
+        for (host, name) in self.hosts.iter().zip(&names) {
+            let end = WireguardGo::start(host, name)?;
+            self.helpers.push(end.process().pid());
+            ends.push(end);
         }
         self.carriers = Carriers::WireguardGo(ends);
-        for (i, host) in self.hosts.iter().enumerate() {
-            host.eventually(&format!("wg show {}", name(i)), STUCK)?;
-        }
         // Before they are renamed: the control socket keeps the first name.
-        self.wireguard_keys(&name)?;
-        for (i, host) in self.hosts.iter().enumerate() {
-            host.ip(&format!("link set dev {} down", name(i)))?;
-            host.ip(&format!("link set dev {} name {TUN}", name(i)))?;
+        wireguard::connect([&self.hosts[0], &self.hosts[1]], [&names[0], &names[1]], OUTER)?;
+        for (host, name) in self.hosts.iter().zip(&names) {
+            host.ip(&format!("link set dev {name} down"))?;
+            host.ip(&format!("link set dev {name} name {TUN}"))?;
         }
         Ok(())
     }
@@ -321,13 +293,7 @@ impl Drop for Link {
         match &mut self.carriers {
             Carriers::None => {}
             Carriers::Ours(ends) => ends.clear(),
-            Carriers::WireguardGo(ends) => {
-                for (process, socket) in ends {
-                    process.stop();
-                    // Usually gone with the process.
-                    let _ = std::fs::remove_file(socket);
-                }
-            }
+            Carriers::WireguardGo(ends) => ends.clear(),
             Carriers::KernelWireguard => {
                 for host in &self.hosts {
                     // Of two that were to be made, one may never have been.

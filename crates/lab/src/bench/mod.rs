@@ -11,6 +11,7 @@
 //!   but, if asked, its frequency governors, which are put back.
 
 mod campaign;
+mod child;
 pub(crate) mod cpu;
 mod far;
 mod forward;
@@ -29,7 +30,7 @@ mod transfer;
 mod worker;
 
 pub use campaign::{Campaign, Ended, Progress, Unprivileged};
-pub use far::{Lost, Peer, Service};
+pub use far::{Far, Lost};
 pub use forward::forward;
 pub use memory::rate;
 pub use openssl::{Against, Compared, Speeds, compare, expected, speed};

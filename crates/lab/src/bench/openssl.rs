@@ -16,7 +16,7 @@ use serde::Serialize;
 
 use super::memory;
 use super::worker::{Mask, Worker};
-use crate::results::stats;
+use crate::judge::stats;
 
 /// The block that packets are like: a multiple of every cipher's block.
 const PACKET: usize = 1_424;

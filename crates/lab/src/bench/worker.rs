@@ -1,19 +1,25 @@
-//! A second process of this program whose cryptographic library is made to use fewer instructions than the processor has. Owns the
-//! masks, the child and the words between the two; must never claim that a mask works without having measured it.
+//! A second process of this program that measures: with fewer instructions for its cryptographic library than the processor has,
+//! or on another machine ([`far`]). Owns the masks, and the jobs and answers between the two; must never claim that a mask works
+//! without having measured it.
 //!
 //! The library reads `OPENSSL_ia32cap` (x86) or `OPENSSL_armcap` (ARM) once, before its first use: so a mask takes a process
-//! of its own. The child reads one job a line, as JSON, and answers with one line.
+//! of its own.
 
-use std::io::{BufRead, BufReader, Write};
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::process::Command;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use dormouse_crypto::measure::Primitive;
 use serde::{Deserialize, Serialize};
 
+use super::child::{self, Child};
+use super::far::{self, Hello, Order, Side};
 use super::memory;
 use crate::results::format::{Direction, Round, Sample, What};
+
+/// What a job takes beyond the time that it asks for: a tunnel's end may take ten seconds to say that it does not start.
+const PATIENCE: Duration = Duration::from_secs(40);
 
 /// Which instructions are hidden from the library.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -54,29 +60,38 @@ impl Mask {
 }
 
 /// What the child is asked.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 enum Job {
-    Sample { sample: Box<Sample>, millis: u64, seed: u64 },
-    Primitive { name: String, block: usize, millis: u64 },
+    Sample {
+        sample: Box<Sample>,
+        millis: u64,
+        seed: u64,
+    },
+    Primitive {
+        name: String,
+        block: usize,
+        millis: u64,
+    },
+    /// To be the far one of two machines from now on...
+    Hello,
+    /// ...and to do its part.
+    Order(Order),
 }
 
 /// What it answers.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 enum Answer {
     Round(Box<Round>),
     Rate(f64),
-    Failed(String),
+    Hello(Box<Hello>),
+    Far(far::Answer),
 }
 
 /// The child. Dropped, it ends.
 #[derive(Debug)]
-pub(crate) struct Worker {
-    child: Child,
-    to: Option<ChildStdin>,
-    from: BufReader<ChildStdout>,
-}
+pub(crate) struct Worker(Child);
 
 impl Worker {
     /// Starts this program again, under `mask`.
@@ -87,17 +102,16 @@ impl Worker {
         let Some((variable, value)) = mask.environment() else {
             bail!("no mask of instructions is known for {}", std::env::consts::ARCH);
         };
-        let program = std::env::current_exe().context("this program's own file")?;
-        let mut child = Command::new(&program)
-            .args(["bench", "worker"])
-            .env(variable, value)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .with_context(|| format!("starting {}", program.display()))?;
-        let (to, from) = (child.stdin.take(), child.stdout.take());
-        let from = BufReader::new(from.context("the worker's output")?);
-        Ok(Self { child, to, from })
+        let mut command = Command::new(Child::program()?);
+        Ok(Self(Child::start(command.args(["bench", "worker"]).env(variable, value))?))
+    }
+
+    /// Starts it by another program, which runs it on another machine.
+    ///
+    /// # Errors
+    /// If that cannot be started.
+    pub(super) fn behind(command: &mut Command) -> Result<Self> {
+        Ok(Self(Child::start(command)?))
     }
 
     /// One point, as [`memory::run`] does it here.
@@ -106,9 +120,9 @@ impl Worker {
     /// What went wrong there; or the child's end.
     pub(crate) fn run(&mut self, sample: &Sample, time: Duration, seed: u64) -> Result<Round> {
         let sample = Box::new(Sample { rounds: Vec::new(), ..sample.clone() });
-        match self.ask(&Job::Sample { sample, millis: millis(time), seed })? {
+        match self.0.ask(&Job::Sample { sample, millis: millis(time), seed }, time + PATIENCE)? {
             Answer::Round(round) => Ok(*round),
-            other => unexpected(other),
+            _ => Err(unexpected()),
         }
     }
 
@@ -117,69 +131,73 @@ impl Worker {
     /// # Errors
     /// As [`Worker::run`].
     pub(crate) fn primitive(&mut self, name: &str, block: usize, time: Duration) -> Result<f64> {
-        match self.ask(&Job::Primitive { name: name.to_owned(), block, millis: millis(time) })? {
+        let job = Job::Primitive { name: name.to_owned(), block, millis: millis(time) };
+        match self.0.ask(&job, time + PATIENCE)? {
             Answer::Rate(rate) => Ok(rate),
-            other => unexpected(other),
+            _ => Err(unexpected()),
         }
     }
 
-    fn ask(&mut self, job: &Job) -> Result<Answer> {
-        let to = self.to.as_mut().context("the worker has ended")?;
-        let mut line = serde_json::to_string(job)?;
-        line.push('\n');
-        to.write_all(line.as_bytes()).context("asking the worker")?;
-        line.clear();
-        if self.from.read_line(&mut line).context("hearing the worker")? == 0 {
-            bail!("the worker ended: {}", self.child.wait()?);
+    /// Who is there, of a worker on another machine.
+    ///
+    /// # Errors
+    /// What is in the way there; or the child's end.
+    pub(super) fn hello(&mut self) -> Result<Hello> {
+        // Whoever starts it may be asked for a password first.
+        match self.0.ask(&Job::Hello, 5 * PATIENCE)? {
+            Answer::Hello(hello) => Ok(*hello),
+            _ => Err(unexpected()),
         }
-        serde_json::from_str(&line).with_context(|| format!("the worker answered {line:?}"))
+    }
+
+    /// Its part of a measurement, of a worker on another machine; `time` is what the order itself asks for.
+    ///
+    /// # Errors
+    /// As [`Worker::hello`].
+    pub(super) fn order(&mut self, order: Order, time: Duration) -> Result<far::Answer> {
+        match self.0.ask(&Job::Order(order), time + PATIENCE)? {
+            Answer::Far(answer) => Ok(answer),
+            _ => Err(unexpected()),
+        }
     }
 }
 
-impl Drop for Worker {
-    fn drop(&mut self) {
-        // The end of its input ends it; a worker in the middle of a job does not get the time to finish it.
-        self.to = None;
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-fn unexpected<T>(answer: Answer) -> Result<T> {
-    match answer {
-        Answer::Failed(why) => bail!(why),
-        other => bail!("the worker answered {other:?}"),
-    }
+/// An answer to another question.
+pub(super) fn unexpected() -> anyhow::Error {
+    anyhow!("the worker answered another question")
 }
 
 fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// The child's side: answers the jobs of standard input until it ends.
+/// The child's side: answers the jobs of standard input until it ends. `link`: the two ends of the connection by which it was
+/// started from another machine, as `SSH_CONNECTION` has them.
 ///
 /// # Errors
-/// If it can neither hear nor answer.
-pub fn serve() -> Result<()> {
-    let (input, mut output) = (std::io::stdin().lock(), std::io::stdout().lock());
-    for line in input.lines() {
-        let answer = answer(&line?).unwrap_or_else(|e| Answer::Failed(format!("{e:#}")));
-        let mut line = serde_json::to_string(&answer)?;
-        line.push('\n');
-        output.write_all(line.as_bytes())?;
-        output.flush()?;
-    }
-    Ok(())
+/// If it cannot answer.
+pub fn serve(link: Option<&str>) -> Result<()> {
+    let mut side = None;
+    child::serve(|job, closed| answer(job, link, &mut side, closed))
 }
 
-fn answer(line: &str) -> Result<Answer> {
-    Ok(match serde_json::from_str(line)? {
+fn answer(job: Job, link: Option<&str>, side: &mut Option<Side>, closed: &AtomicBool) -> Result<Answer> {
+    Ok(match job {
         Job::Sample { sample, millis, seed } => {
             Answer::Round(Box::new(memory::run(&sample, Duration::from_millis(millis), seed)?))
         }
         Job::Primitive { name, block, millis } => {
             let primitive = Primitive::by_name(&name).with_context(|| format!("no primitive {name:?}"))?;
             Answer::Rate(memory::primitive(primitive, block, Duration::from_millis(millis))?)
+        }
+        Job::Hello => {
+            let (made, hello) = far::hello(link.context("started by no other machine")?)?;
+            *side = Some(made);
+            Answer::Hello(Box::new(hello))
+        }
+        Job::Order(order) => {
+            let side = side.as_mut().context("an order without a greeting")?;
+            Answer::Far(side.obey(order, closed)?)
         }
     })
 }
@@ -225,17 +243,6 @@ impl Proof {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_job_is_answered_and_a_bad_one_refused_with_words() {
-        let job = Job::Primitive { name: "aes128-ctr".into(), block: 1_424, millis: 1 };
-        let line = serde_json::to_string(&job).unwrap();
-        assert!(matches!(answer(&line), Ok(Answer::Rate(rate)) if rate > 0.0));
-        let job = Job::Primitive { name: "rot13".into(), block: 16, millis: 1 };
-        let error = answer(&serde_json::to_string(&job).unwrap()).unwrap_err();
-        assert_eq!(error.to_string(), "no primitive \"rot13\"");
-        assert!(answer("{").is_err());
-    }
 
     #[test]
     fn a_mask_without_effect_is_no_mask() {

@@ -3,13 +3,13 @@
 
 use std::collections::BTreeMap;
 
-use dormouse_energy::meter::statistics::Summary;
 use dormouse_energy::meter::{Grain, Source};
 use dormouse_energy::profile::names;
 use serde::Serialize;
 
 use super::plan::{Plan, window_error};
 use super::{Failure, Subject};
+use crate::judge::stats::Mean;
 
 /// A figure whose 95 % interval is wider than this share of it, to either side, is not resolved.
 pub const RESOLVED: f64 = 0.5;
@@ -54,7 +54,7 @@ pub struct Measured {
     pub unit: &'static str,
     /// Mean over the repetitions, and their standard deviation.
     #[serde(flatten)]
-    pub summary: Summary,
+    pub summary: Mean,
     /// Half the 95 % interval of the mean, not less than the meter's steps explain.
     pub half_interval: f64,
 }
@@ -177,7 +177,7 @@ impl Figures {
         if let Some(why) = self.missing(subject, times.len()) {
             return Err(refuse(why));
         }
-        let summary = Summary::of(&times).ok_or_else(|| refuse("nothing was measured".into()))?;
+        let summary = Mean::of(&times).ok_or_else(|| refuse("nothing was measured".into()))?;
         Ok(Measured { name: name.to_owned(), unit: "s", summary, half_interval: summary.half_interval() })
     }
 
@@ -202,7 +202,7 @@ impl Figures {
         mend: &dyn Fn(f64) -> String,
     ) -> Result<Measured, Refused> {
         let refuse = |why: String| Err(Refused { name: name.to_owned(), why });
-        let Some(summary) = Summary::of(values).filter(|s| s.count >= 2) else {
+        let Some(summary) = Mean::of(values).filter(|s| s.count >= 2) else {
             return refuse(format!("{} repetitions say nothing about their spread", values.len()));
         };
         let half_interval = summary.half_interval().max(summary.half_interval_of(error));

@@ -114,7 +114,7 @@ impl fmt::Display for Report {
             dormouse_node::ladder::QUIET.as_millis()
         )?;
         match &self.hour {
-            Some(hour) => write!(f, "\n\n{hour}"),
+            Some(hour) => write!(f, "\n\n{}", super::hour::document(hour, false).text()),
             None => Ok(()),
         }
     }

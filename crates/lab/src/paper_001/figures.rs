@@ -1,7 +1,7 @@
 //! Figures 4 to 10 of paper 001 as charts. The paper's absolute figures are a PDA's, so what is drawn is relative: with a VPN
 //! over without, or parts of the packets.
 
-use dormouse_trace::report::chart::{Chart, Mark};
+use dormouse_report::{Chart, Mark};
 
 use super::data::{
     ALGORITHMS, ENERGY_BY_PDU, ENERGY_BY_RATE, MAXIMUM, Pair, RECEIVED_BY_PDU, RECEIVED_BY_RATE,

@@ -3,13 +3,13 @@
 
 use std::collections::BTreeMap;
 
-use dormouse_trace::report::chart::{Chart, Mark};
+use dormouse_report::{Chart, Mark};
 
 use super::{HARD, MODES, ORDER, SOFT, against, geometric_mean};
 use crate::advise::rules::{self, ANY, Differ, Expect, Mode, Pick, Test};
 use crate::experiment::Figure;
+use crate::judge::stats::Bootstrap;
 use crate::results::format::{Encapsulation, Engine, Metric, Results, Sample, What};
-use crate::results::stats::Bootstrap;
 
 const ALL: (u32, u32) = (1, 1_500);
 const OURS: Pick = Pick { engine: Some(Engine::Dormouse), ..ANY };

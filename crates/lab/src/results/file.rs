@@ -7,9 +7,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use super::format::{
-    FORMAT, MAX_FILE, MAX_ROUNDS, MAX_SAMPLES, MAX_TEXT, Machine, Results, Round, Sample, VERSION,
-};
+use super::format::{FORMAT, MAX_FILE, MAX_ROUNDS, MAX_SAMPLES, MAX_TEXT, Results, Sample, VERSION};
 
 /// Bytes of a file, at most.
 pub const MAX_BYTES: u64 = 256 << 20;
@@ -152,81 +150,77 @@ impl Results {
     /// # Errors
     /// The first that does not, with its place.
     pub fn check(&self) -> Result<(), ReadError> {
-        if self.samples.len() > MAX_SAMPLES {
-            let problem = format!("{} samples, expected at most {MAX_SAMPLES}", self.samples.len());
-            return Err(ReadError::at("samples", problem));
-        }
-        machine("machine", &self.machine)?;
-        self.far.iter().try_for_each(|far| machine("far", far))?;
-        self.command.iter().enumerate().try_for_each(|(n, word)| text(&format!("command[{n}]"), word))?;
-        if usize::try_from(self.rounds).is_ok_and(|rounds| rounds > MAX_ROUNDS) {
-            let problem = format!("{} rounds, expected at most {MAX_ROUNDS}", self.rounds);
-            return Err(ReadError::at("rounds", problem));
-        }
-        text("energy.name", &self.energy.name)?;
-        text("plan", &self.plan)?;
-        for (key, value) in &self.versions {
-            text("versions", key)?;
-            text(&format!("versions.{key}"), value)?;
-        }
-        let c = &self.conditions;
-        for (place, values) in [("load_before", c.load_before), ("load_after", c.load_after)] {
-            for value in values.iter().flatten() {
-                number(&format!("conditions.{place}"), Some(*value), 1e9)?;
-            }
-        }
-        number("conditions.steal", c.steal, 1.0)?;
-        number("energy.idle_watts", self.energy.idle_watts, 1e6)?;
-        for (n, value) in c.yardstick.iter().enumerate() {
-            number(&format!("conditions.yardstick[{n}]"), Some(*value), 1e6)?;
-        }
-        for (n, skipped) in self.skipped.iter().enumerate() {
-            text(&format!("skipped[{n}].subject"), &skipped.subject)?;
-            text(&format!("skipped[{n}].reason"), &skipped.reason)?;
-        }
+        let value = serde_json::to_value(self).map_err(ReadError::Json)?;
+        walk("", ("", ""), &value)?;
         self.samples.iter().enumerate().try_for_each(|(n, s)| sample(&format!("samples[{n}]"), s))
     }
 }
 
-fn machine(place: &str, m: &Machine) -> Result<(), ReadError> {
-    let one = [("cpu", &m.cpu), ("architecture", &m.architecture), ("kernel", &m.kernel)];
-    let maybe = [("governor", &m.governor), ("hypervisor", &m.hypervisor)];
-    let many = [("flags", &m.flags), ("governors", &m.governors)];
-    one.into_iter()
-        .chain(maybe.into_iter().filter_map(|(key, value)| Some((key, value.as_ref()?))))
-        .chain(many.into_iter().flat_map(|(key, values)| values.iter().map(move |v| (key, v))))
-        .try_for_each(|(key, value)| text(&format!("{place}.{key}"), value))
+/// The least and the most that a figure may be, by the field around it and its own. What is above idle may be below zero: noise.
+#[rustfmt::skip]
+const RANGES: [((&str, &str), f64, f64); 20] = [
+    (("", "rounds"), 0.0, MAX_ROUNDS as f64),
+    (("conditions", "load_before"), 0.0, 1e9),
+    (("conditions", "load_after"), 0.0, 1e9),
+    (("conditions", "steal"), 0.0, 1.0),
+    (("conditions", "yardstick"), 0.0, 1e6),
+    (("energy", "idle_watts"), 0.0, 1e6),
+    (("samples", "packet_bytes"), 1.0, 65_535.0),
+    (("samples", "cores"), 1.0, 65_535.0),
+    (("samples", "offered"), 0.0, 1e15),
+    (("samples", "file_bytes"), 1.0, MAX_FILE as f64),
+    (("rounds", "elapsed"), 0.0, 1e9),
+    (("rounds", "throughput"), 0.0, 1e15),
+    (("rounds", "cpu_thread"), 0.0, 1e15),
+    (("rounds", "far_cpu_thread"), 0.0, 1e15),
+    (("rounds", "loss"), 0.0, 1.0),
+    (("rounds", "jitter"), 0.0, 1e9),
+    (("rounds", "cpu_system"), -1e15, 1e15),
+    (("rounds", "far_cpu_system"), -1e15, 1e15),
+    (("rounds", "joules_per_byte"), -1e15, 1e15),
+    (("rounds", "joules"), -1e15, 1e15),
+];
+
+/// Looks at all that is written: at `place`, in the field `within` (with the field around it).
+fn walk(place: &str, within: (&str, &str), value: &Value) -> Result<(), ReadError> {
+    match value {
+        Value::Bool(_) => Ok(()),
+        Value::Null => Err(ReadError::at(place, "it is no finite number")),
+        Value::String(text) => self::text(place, text),
+        Value::Number(number) => {
+            let Some((_, low, high)) = RANGES.iter().find(|r| r.0 == within) else { return Ok(()) };
+            match number.as_f64() {
+                Some(v) if (*low..=*high).contains(&v) => Ok(()),
+                v => {
+                    let shown = number.as_u64().map(|n| n.to_string());
+                    let shown = shown.unwrap_or_else(|| v.unwrap_or(f64::NAN).to_string());
+                    Err(ReadError::at(place, format!("{shown} is not between {low} and {high}")))
+                }
+            }
+        }
+        Value::Array(values) => {
+            let most = if within.1 == "samples" { MAX_SAMPLES } else { MAX_ROUNDS };
+            if values.len() > most && ["samples", "rounds"].contains(&within.1) {
+                let problem = format!("{} {}, expected at most {most}", values.len(), within.1);
+                return Err(ReadError::at(place, problem));
+            }
+            values.iter().enumerate().try_for_each(|(n, v)| walk(&format!("{place}[{n}]"), within, v))
+        }
+        Value::Object(map) => map.iter().try_for_each(|(key, value)| {
+            text(place, key)?;
+            let inner = if place.is_empty() { key.clone() } else { format!("{place}.{key}") };
+            walk(&inner, (within.1, key), value)
+        }),
+    }
 }
 
+/// What the fields of a sample say about each other.
 fn sample(place: &str, s: &Sample) -> Result<(), ReadError> {
-    text(&format!("{place}.suite"), &s.suite)?;
     let sane =
         !s.suite.is_empty() && s.suite.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(&b));
     if !sane {
         let problem = format!("suite {:?} is not made of letters, digits and hyphens", s.suite);
         return Err(ReadError::at(format!("{place}.suite"), problem));
-    }
-    for (key, value) in [("integrity", &s.integrity), ("governor", &s.governor), ("remark", &s.remark)] {
-        text(&format!("{place}.{key}"), value.as_deref().unwrap_or(""))?;
-    }
-    let bounded = |key: &str, value: u32, most: u32| {
-        let problem = || format!("{value} is not between 1 and {most}");
-        if (1..=most).contains(&value) {
-            Ok(())
-        } else {
-            Err(ReadError::at(format!("{place}.{key}"), problem()))
-        }
-    };
-    bounded("packet_bytes", s.packet_bytes, 65_535)?;
-    bounded("cores", s.cores, 65_535)?;
-    number(&format!("{place}.offered"), s.offered, 1e15)?;
-    if let Some(bytes) = s.file_bytes.filter(|bytes| !(1..=MAX_FILE).contains(bytes)) {
-        let problem = format!("{bytes} is not between 1 and {MAX_FILE}");
-        return Err(ReadError::at(format!("{place}.file_bytes"), problem));
-    }
-    if s.rounds.len() > MAX_ROUNDS {
-        let problem = format!("{} rounds, expected at most {MAX_ROUNDS}", s.rounds.len());
-        return Err(ReadError::at(format!("{place}.rounds"), problem));
     }
     let mut seen = std::collections::BTreeSet::new();
     for (n, r) in s.rounds.iter().enumerate() {
@@ -234,50 +228,14 @@ fn sample(place: &str, s: &Sample) -> Result<(), ReadError> {
         if !seen.insert(r.round) {
             return Err(ReadError::at(format!("{place}.round"), format!("round {} is there twice", r.round)));
         }
-        round(&place, r)?;
-    }
-    Ok(())
-}
-
-fn round(place: &str, r: &Round) -> Result<(), ReadError> {
-    for (key, value, most) in [
-        ("elapsed", r.elapsed, 1e9),
-        ("throughput", r.throughput, 1e15),
-        ("cpu_thread", r.cpu_thread, 1e15),
-        ("far_cpu_thread", r.far_cpu_thread, 1e15),
-        ("loss", r.loss, 1.0),
-        ("jitter", r.jitter, 1e9),
-    ] {
-        number(&format!("{place}.{key}"), value, most)?;
-    }
-    // Above idle: noise can take these below zero.
-    for (key, value) in [
-        ("cpu_system", r.cpu_system),
-        ("far_cpu_system", r.far_cpu_system),
-        ("joules_per_byte", r.joules_per_byte),
-        ("joules", r.joules),
-    ] {
-        if value.is_some_and(|v| !v.is_finite() || v.abs() > 1e15) {
-            return Err(ReadError::at(format!("{place}.{key}"), format!("{value:?} is out of range")));
+        if let (Some(sent), Some(received)) = (r.packets_sent, r.packets_received)
+            && received > sent
+        {
+            let problem = format!("{received} packets arrived of {sent} that were sent");
+            return Err(ReadError::at(format!("{place}.packets_received"), problem));
         }
     }
-    if let (Some(sent), Some(received)) = (r.packets_sent, r.packets_received)
-        && received > sent
-    {
-        let problem = format!("{received} packets arrived of {sent} that were sent");
-        return Err(ReadError::at(format!("{place}.packets_received"), problem));
-    }
     Ok(())
-}
-
-/// A number from zero to `most`, if there is one.
-fn number(place: &str, value: Option<f64>, most: f64) -> Result<(), ReadError> {
-    match value {
-        Some(v) if !(0.0..=most).contains(&v) => {
-            Err(ReadError::at(place, format!("{v} is not between 0 and {most}")))
-        }
-        _ => Ok(()),
-    }
 }
 
 fn text(place: &str, value: &str) -> Result<(), ReadError> {

@@ -1,9 +1,7 @@
-//! Results of measurements: the file they are kept in, and what may be concluded from them. Owns the format and the
-//! statistics; must never measure anything.
+//! Results of measurements: the file they are kept in. Owns the format; must never measure anything, nor conclude.
 
 pub mod file;
 pub mod format;
-pub mod stats;
 
 pub use file::{ReadError, WriteError, write_whole};
 pub use format::{Results, Sample};

@@ -3,6 +3,8 @@
 //! `docs/configuration.md` is made from these definitions (`dormouse reference`), so the comments are the manual. This module
 //! must never read another file or resolve a name: [`super::resolve`] does.
 
+pub use super::credentials::{Hidden, LocalAuth, RemoteAuth, Revocation};
+pub use super::resumption::{KeyExchange, Resumption, ResumptionMode};
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -146,6 +148,17 @@ pub struct Connection {
     /// Client: connect when the daemon starts, rather than on `dormouse up`.
     #[serde(default)]
     pub auto: bool,
+    /// Client: whether what the tunnel should carry (`child.remote`) may leave outside of it, even where a local network announces routes of its own
+    /// (docs/leaks.md). `off`: it may. `connected`: not from the first connection on until `dormouse down` or the daemon's orderly stop:
+    /// not while the radio sleeps, the session is lost, or the daemon was killed. `always`: never, also before the first connection, at boot
+    /// and without the daemon; `dormoused --unblock` ends it. Absent: `connected` where all of IPv4 or IPv6 belongs into the
+    /// tunnel, which then counts for both; otherwise `off`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub block: Option<Block>,
+    /// Client: `block` leaves out private addresses that are neighbours of this machine: printers, and its router. Not name servers
+    /// among them, unless the gateway gives none.
+    #[serde(default = "yes")]
+    pub local_network: bool,
     /// Who we are and how we prove it.
     pub local: LocalAuth,
     /// Who the peer must be and how it proves it.
@@ -173,46 +186,68 @@ pub struct Connection {
     /// Gateway: what clients are given.
     #[serde(default)]
     pub pool: Pool,
+    /// Gateway: what becomes of the sessions that an identity has when it begins another one by full authentication.
+    #[serde(default)]
+    pub unique: Unique,
+    /// Gateway: sessions that one identity may have at once, where `unique` is `never`.
+    #[serde(default = "sessions")]
+    pub sessions: u32,
+    /// Gateway: clients reach no other client, of this connection or another, and no other client reaches them.
+    #[serde(default)]
+    pub isolate: bool,
+    /// Gateway: what some clients have instead, `[[connection.NAME.peers]]`; the first entry whose `id` means a client counts. What an
+    /// entry does not say is as in the connection.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub peers: Vec<Peer>,
+    /// Gateway: refuse clients that no entry of `peers` means. Off, they have what the connection says.
+    #[serde(default)]
+    pub peers_only: bool,
 }
 
-/// Who we are and how we prove it: either `secret`/`secret_file`, or `certificate` and `key`.
-#[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct LocalAuth {
-    /// Our identity: a name (`laptop.example.org`), a mail address, an IP address, a distinguished name (`CN=..., O=...`), or
-    /// `keyid:` and hexadecimal digits. With a certificate it must stand in the certificate.
-    pub id: String,
-    /// Pre-shared key, as text, or hexadecimal after `0x`. Prefer `secret_file`.
-    pub secret: Option<Hidden>,
-    /// File that holds the pre-shared key; readable by its owner only. A final line break does not count.
-    pub secret_file: Option<PathBuf>,
-    /// Our certificate (PEM or DER), followed in the same file by intermediate certificates if there are any.
-    pub certificate: Option<PathBuf>,
-    /// Private key of the certificate (PEM or DER; PKCS#8, PKCS#1 or SEC 1); readable by its owner only.
-    pub key: Option<PathBuf>,
+const fn sessions() -> u32 {
+    16
 }
 
-/// Who the peer must be and how it proves it: either `secret`/`secret_file`, or `ca`.
-#[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema)]
+/// What becomes of the sessions that an identity has when it begins another one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Unique {
+    /// They end: at once if the client says that it has no other session, as ours does, otherwise ten seconds later.
+    #[default]
+    Replace,
+    /// They stay, and the new one is refused unless it comes from the same address. A client that says that it has no other session
+    /// replaces them there.
+    Keep,
+    /// They stay beside it: several devices share one identity, and each has an address of its own.
+    Never,
+}
+
+/// Gateway: what the clients have that `id` means.
+#[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct RemoteAuth {
-    /// The peer's identity. `*` accepts whoever proves an identity (for a gateway with many clients); `*.example.org` and
-    /// `*@example.org` accept one domain.
+pub struct Peer {
+    /// Who is meant, in the notation of `remote.id`; it must be within it.
     pub id: String,
-    /// Pre-shared key, if the peer uses one; the local one if neither this nor `ca` is given.
-    pub secret: Option<Hidden>,
-    /// File that holds the pre-shared key.
-    pub secret_file: Option<PathBuf>,
-    /// Certificates of the authorities that may vouch for the peer (PEM or DER files).
-    #[serde(default)]
-    pub ca: Vec<PathBuf>,
-    /// Accept a certificate whose extended key usage is only for web servers, as public authorities issue.
-    #[serde(default)]
-    pub allow_server_auth: bool,
-    /// Accept a peer that signs with RSA and SHA-1, the only way of IKEv2 before RFC 7427. SHA-1 is broken: only for a peer that knows
-    /// nothing better.
-    #[serde(default)]
-    pub accept_rsa_sha1: bool,
+    /// Addresses and prefixes that theirs come from; of a family that is not named, those of `pool.addresses`. They are given to no
+    /// others: an address belongs to the narrowest prefix that is configured for it. A single address is for one client, whoever
+    /// comes first of those that are meant.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub addresses: Vec<Prefix>,
+    /// What they reach behind this gateway, within what the CHILD SAs have in `local`. Empty: all of that.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub local: Vec<Prefix>,
+    /// As in the connection.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unique: Option<Unique>,
+    /// As in the connection.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sessions: Option<u32>,
+    /// They authenticate anew within this time, as `ike.reauth` says for the connection. 0: never.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lifetime: Option<Seconds>,
+    /// As in the connection.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub isolate: Option<bool>,
 }
 
 /// Post-quantum pre-shared keys (RFC 8784, RFC 9867): mixed into the session's keys, they keep recorded traffic secret from a quantum
@@ -247,27 +282,42 @@ pub struct PpkKey {
     pub secret_file: Option<PathBuf>,
 }
 
-/// A secret in the file. Never printed.
-#[derive(Clone, Default, Deserialize, JsonSchema)]
-#[serde(transparent)]
-pub struct Hidden(pub String);
+/// A prefix, or a single address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, JsonSchema)]
+#[schemars(with = "String")]
+pub struct Prefix(pub IpNet);
 
-impl fmt::Debug for Hidden {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("(hidden)")
+impl<'de> Deserialize<'de> for Prefix {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        match Selector::deserialize(d)? {
+            Selector::Net(net) => Ok(Self(net)),
+            Selector::Dynamic => Err(serde::de::Error::custom(
+                "'dynamic' is neither a prefix such as 10.0.0.0/8 nor an address",
+            )),
+        }
     }
 }
 
-impl Serialize for Hidden {
+impl Serialize for Prefix {
     fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
-        s.serialize_str("(hidden)")
+        s.collect_str(&self.0)
     }
 }
 
-impl Drop for Hidden {
-    fn drop(&mut self) {
-        zeroize::Zeroize::zeroize(&mut self.0);
-    }
+fn yes() -> bool {
+    true
+}
+
+/// When what a tunnel should carry is kept from leaving outside of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Block {
+    /// Never.
+    Off,
+    /// From the first connection on until the user or an orderly stop ends it.
+    Connected,
+    /// Always.
+    Always,
 }
 
 /// The IKE SA.
@@ -280,7 +330,8 @@ pub struct Ike {
     pub proposals: Vec<String>,
     /// New keys after this time.
     pub rekey: Seconds,
-    /// Authenticate anew after this time. 0: never.
+    /// Authenticate anew after this time. 0: never. A gateway tells its clients (AUTH_LIFETIME, RFC 4478) and ends the sessions of those
+    /// that have not done so; it never calls them.
     pub reauth: Seconds,
     /// Keep the session when addresses change (MOBIKE, RFC 4555).
     pub mobike: bool,
@@ -502,35 +553,6 @@ impl Serialize for Selector {
             Self::Dynamic => s.serialize_str("dynamic"),
         }
     }
-}
-
-/// Session resumption (RFC 5723).
-#[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-pub struct Resumption {
-    /// `strict` follows RFC 5723; `libreswan` talks to libreswan 5.2 and later, which computes the resumed authentication
-    /// differently; `off` neither asks for tickets nor grants them.
-    pub mode: ResumptionMode,
-    /// Gateway: how long a ticket is good. It bounds what a stolen ticket key gives.
-    pub ticket_lifetime: Seconds,
-}
-
-impl Default for Resumption {
-    fn default() -> Self {
-        Self { mode: ResumptionMode::Strict, ticket_lifetime: Seconds(24 * 3600) }
-    }
-}
-
-/// Which resumption is spoken.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-pub enum ResumptionMode {
-    /// RFC 5723.
-    Strict,
-    /// As libreswan deviates from it.
-    Libreswan,
-    /// None.
-    Off,
 }
 
 /// The wake-up ladder: how long each rung is tried before the next.

@@ -1,10 +1,16 @@
 //! Configuration: what may be written ([`file`], [`sleep`]) and what it means ([`resolve`]).
 
+pub mod block;
+mod credentials;
 pub mod file;
+mod findings;
+mod peers;
 mod resolve;
+mod resumption;
 pub mod sleep;
 pub mod standin;
 mod validate;
 
-pub use resolve::{ConfigError, ReadFile, Resolved, parse, resolve};
+pub use findings::{Finding, findings};
+pub use resolve::{ConfigError, OpenToken, ReadFile, Resolved, parse, resolve, resolve_with};
 pub use sleep::{ResolvedSleep, resolve_sleep};

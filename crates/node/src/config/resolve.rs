@@ -3,11 +3,12 @@
 //! Every error names the key in the file that is to be changed. Files are read through a function that is handed in, so
 //! that this module does no I/O of its own.
 
+use super::block::Blocking;
 use super::file::{self, Connection, File, Mode, Request, ResumptionMode, Role, Selector};
 use super::validate;
 use crate::ladder::Deadlines;
-use dormouse_crypto::cert::{Certificate, Identity, TrustStore, Usage};
-use dormouse_crypto::sign::SigningKey;
+use dormouse_crypto::cert::{Certificate, Crl, Identity, TrustStore, Usage};
+use dormouse_crypto::sign::{Signer, SigningKey};
 use dormouse_crypto::{Secret, parse_psk};
 use dormouse_ike::config as ike;
 use ipnet::IpNet;
@@ -20,6 +21,9 @@ use zeroize::Zeroize;
 /// Reads a file that the configuration names. The flag says that it holds a secret, so that a file that others can read
 /// must be refused.
 pub type ReadFile<'a> = dyn FnMut(&Path, bool) -> Result<Vec<u8>, String> + 'a;
+
+/// Opens the private key that a `pkcs11:` URI names.
+pub type OpenToken<'a> = dyn FnMut(&str) -> Result<Box<dyn Signer>, String> + 'a;
 
 /// What is wrong with the configuration, and which key to change.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -54,8 +58,10 @@ pub struct Resolved {
     pub deadlines: Deadlines,
     /// Packets held while the session comes back.
     pub hold_packets: usize,
-    /// Prefixes of the address pool.
+    /// Prefixes of the address pool, those of some clients included.
     pub pool: Vec<IpNet>,
+    /// Client: what must not leave outside of the tunnel.
+    pub blocking: Option<Blocking>,
 }
 
 impl Resolved {
@@ -83,15 +89,27 @@ pub fn parse(text: &str) -> Result<File, String> {
     toml::from_str(text).map_err(|e| e.to_string())
 }
 
-/// Resolves all connections of a file, in the order of their names.
+/// Resolves all connections of a file, in the order of their names. Keys in tokens are refused.
 ///
 /// # Errors
 /// The first thing that is wrong.
 pub fn resolve(file: &File, read: &mut ReadFile<'_>) -> Result<Vec<Resolved>, ConfigError> {
+    resolve_with(file, read, &mut |uri| Err(format!("{uri}: keys in tokens cannot be used here")))
+}
+
+/// The same, with keys in tokens.
+///
+/// # Errors
+/// The first thing that is wrong.
+pub fn resolve_with(
+    file: &File,
+    read: &mut ReadFile<'_>,
+    token: &mut OpenToken<'_>,
+) -> Result<Vec<Resolved>, ConfigError> {
     validate::daemon(&file.daemon)?;
     let listen: Vec<_> = file.daemon.listen.iter().copied().filter(|a| !a.is_unspecified()).collect();
     let one = |(name, c): (&String, &Connection)| {
-        let mut resolved = connection(name, c, read)?;
+        let mut resolved = connection(name, c, read, token)?;
         if c.role == Role::Gateway && c.ike.other_addresses.is_empty() {
             Arc::make_mut(&mut resolved.ike).additional_addresses.clone_from(&listen);
         }
@@ -100,11 +118,16 @@ pub fn resolve(file: &File, read: &mut ReadFile<'_>) -> Result<Vec<Resolved>, Co
     file.connection.iter().map(one).collect()
 }
 
-fn connection(name: &str, c: &Connection, read: &mut ReadFile<'_>) -> Result<Resolved, ConfigError> {
+fn connection(
+    name: &str,
+    c: &Connection,
+    read: &mut ReadFile<'_>,
+    token: &mut OpenToken<'_>,
+) -> Result<Resolved, ConfigError> {
     let key = |k: &str| format!("connection.{name}.{k}");
     validate::connection(name, c)?;
     let local_id = identity(&key("local.id"), &c.local.id)?;
-    let local_auth = local_auth(&key("local"), &c.local, read)?;
+    let local_auth = local_auth(&key("local"), &c.local, read, token)?;
     let remote_auth = remote_auth(&key("remote"), c, &local_auth, read)?;
     let mut conn = ike::Connection::new(
         name,
@@ -127,12 +150,13 @@ fn connection(name: &str, c: &Connection, read: &mut ReadFile<'_>) -> Result<Res
         conn.children.push(ike::ChildConfig { name: name.clone(), ..child });
     }
     conn.request = request(c);
-    conn.offer = ike::OfferedConfig {
-        addresses: !c.pool.addresses.is_empty(),
-        dns: c.pool.dns.clone(),
-        domains: Vec::new(),
-        subnets: c.pool.routes.clone(),
-    };
+    conn.offer =
+        ike::OfferedConfig { dns: c.pool.dns.clone(), domains: Vec::new(), subnets: c.pool.routes.clone() };
+    super::peers::policies(name, c, &mut conn)?;
+    let rules = conn.peers.iter().flat_map(|rule| &rule.connection.policy.pool);
+    let mut pool: Vec<IpNet> = rules.chain(&conn.policy.pool).copied().collect();
+    pool.sort_unstable();
+    pool.dedup();
     Ok(Resolved {
         name: name.into(),
         role: c.role,
@@ -141,7 +165,8 @@ fn connection(name: &str, c: &Connection, read: &mut ReadFile<'_>) -> Result<Res
         ike: Arc::new(conn),
         deadlines: deadlines(&c.wake),
         hold_packets: c.wake.hold_packets,
-        pool: c.pool.addresses.clone(),
+        pool,
+        blocking: Blocking::of(c),
     })
 }
 
@@ -192,6 +217,8 @@ fn ike_part(
         ResumptionMode::Libreswan => ike::Resumption::Libreswan,
         ResumptionMode::Off => ike::Resumption::Off,
     };
+    conn.fresh_keys = c.resumption.key_exchange == file::KeyExchange::Fresh;
+    conn.plain_resumption = c.resumption.plain;
     conn.ticket_lifetime = seconds(c.resumption.ticket_lifetime);
     Ok(())
 }
@@ -284,7 +311,7 @@ fn identity(key: &str, text: &str) -> Result<Identity, ConfigError> {
     text.parse().map_err(|e| ConfigError::new(key, format!("\"{text}\": {e}")))
 }
 
-fn pattern(key: &str, text: &str) -> Result<ike::IdentityPattern, ConfigError> {
+pub(super) fn pattern(key: &str, text: &str) -> Result<ike::IdentityPattern, ConfigError> {
     if text == "*" {
         return Ok(ike::IdentityPattern::Any);
     }
@@ -298,6 +325,7 @@ fn local_auth(
     key: &str,
     a: &file::LocalAuth,
     read: &mut ReadFile<'_>,
+    token: &mut OpenToken<'_>,
 ) -> Result<ike::LocalAuth, ConfigError> {
     let psk = secret(key, a.secret.as_ref(), a.secret_file.as_deref(), read)?;
     match (psk, &a.certificate, &a.key) {
@@ -305,9 +333,7 @@ fn local_auth(
         (None, Some(certificate), Some(private)) => {
             let (ck, kk) = (format!("{key}.certificate"), format!("{key}.key"));
             let chain = certificates(&ck, certificate, read)?;
-            let text = file_bytes(&kk, private, true, read)?;
-            let signing = SigningKey::from_file_content(&text)
-                .map_err(|e| ConfigError::new(&kk, format!("{}: {e}", private.display())))?;
+            let signing = signing_key(&kk, private, chain.first(), read, token)?;
             if let Some(first) = chain.first()
                 && first.public_key().ok().as_ref() != Some(signing.public_key())
             {
@@ -334,6 +360,24 @@ fn local_auth(
     }
 }
 
+fn signing_key(
+    key: &str,
+    private: &Path,
+    certificate: Option<&Certificate>,
+    read: &mut ReadFile<'_>,
+    token: &mut OpenToken<'_>,
+) -> Result<SigningKey, ConfigError> {
+    let wrong = |e: &dyn Display| ConfigError::new(key, format!("{}: {e}", private.display()));
+    let Some(uri) = private.to_str().filter(|uri| uri.starts_with("pkcs11:")) else {
+        let text = file_bytes(key, private, true, read)?;
+        return SigningKey::from_file_content(&text).map_err(|e| wrong(&e));
+    };
+    let signer = token(uri).map_err(|e| ConfigError::new(key, e))?;
+    let public = certificate.map(Certificate::public_key).transpose().map_err(|e| wrong(&e))?;
+    let public = public.ok_or_else(|| wrong(&"the token's key needs its certificate in a file"))?;
+    SigningKey::elsewhere(public, signer).map_err(|e| wrong(&e))
+}
+
 fn remote_auth(
     key: &str,
     c: &Connection,
@@ -353,16 +397,51 @@ fn remote_auth(
             "name the authorities that may vouch for the peer, or a secret",
         )),
         (None, false, _) => {
-            let key = format!("{key}.ca");
+            let (remote, key) = (key, format!("{key}.ca"));
             let mut authorities = Vec::new();
             for path in &r.ca {
                 authorities.extend(certificates(&key, path, read)?);
             }
             let trust = TrustStore::new(authorities).map_err(|e| ConfigError::new(&key, e))?;
+            let revocation = revocation(remote, r, read)?;
             let usage = if r.allow_server_auth { Usage::IkeOrServerAuth } else { Usage::Ike };
-            Ok(ike::RemoteAuth::Cert { trust: Arc::new(trust), usage, accept_rsa_sha1: r.accept_rsa_sha1 })
+            Ok(ike::RemoteAuth::Cert {
+                trust: Arc::new(trust),
+                usage,
+                accept_rsa_sha1: r.accept_rsa_sha1,
+                revocation: Arc::new(revocation),
+            })
         }
     }
+}
+
+fn revocation(
+    key: &str,
+    r: &file::RemoteAuth,
+    read: &mut ReadFile<'_>,
+) -> Result<ike::RevocationPolicy, ConfigError> {
+    let mode = match r.revocation {
+        file::Revocation::Off => ike::RevocationMode::Off,
+        file::Revocation::Soft => ike::RevocationMode::Soft,
+        file::Revocation::Strict => ike::RevocationMode::Strict,
+    };
+    let mut policy = ike::RevocationPolicy { mode, ..ike::RevocationPolicy::default() };
+    for (i, place) in r.crl.iter().enumerate() {
+        let key = format!("{key}.crl[{i}]");
+        if place.starts_with("http://") {
+            policy.urls.push(place.clone());
+        } else if place.contains("://") {
+            let problem =
+                format!("\"{place}\": only files and http:// are read; CRLs are signed, and need no TLS");
+            return Err(ConfigError::new(key, problem));
+        } else {
+            let bytes = file_bytes(&key, Path::new(place), false, read)?;
+            let lists =
+                Crl::ders_of_file(&bytes).map_err(|e| ConfigError::new(&key, format!("{place}: {e}")))?;
+            policy.lists.extend(lists);
+        }
+    }
+    Ok(policy)
 }
 
 fn ppks(

@@ -23,7 +23,7 @@ const REKEY_BYTES_LEAST: u64 = 1 << 20;
 /// The first thing that cannot be meant.
 pub(super) fn daemon(d: &Daemon) -> Result<(), ConfigError> {
     let name = &d.interface;
-    let odd = |c: char| c.is_whitespace() || c.is_control() || c == '/' || c == ':';
+    let odd = |c: char| c.is_whitespace() || c.is_control() || "/:\"*\\".contains(c);
     if name.is_empty() || name.len() > INTERFACE_MOST || name.contains(odd) || name == "." || name == ".." {
         let problem =
             format!("\"{name}\" is no name of an interface: 1 to {INTERFACE_MOST} letters and digits");
@@ -80,6 +80,7 @@ pub(super) fn connection(name: &str, c: &Connection) -> Result<(), ConfigError> 
     if c.role == Role::Gateway && c.auto {
         return wrong("auto", "a gateway waits for its clients; remove it or set role = \"client\"".into());
     }
+    super::block::sound(name, c)?;
     let pool = &c.pool;
     if c.role == Role::Client && !(pool.addresses.is_empty() && pool.dns.is_empty() && pool.routes.is_empty())
     {
@@ -183,10 +184,12 @@ mod tests {
         let more = |section: &str, lines: &str| format!("{CLIENT}[connection.a.{section}]\n{lines}\n");
         let role =
             |lines: &str| gateway().replace("role = \"gateway\"", &format!("role = \"gateway\"\n{lines}"));
+        let of_long = format!("connection.{}.block", "a".repeat(41));
         for (text, key) in [
             (of_daemon("interface = \"a-very-long-name0\""), "daemon.interface"),
             (of_daemon("interface = \"\""), "daemon.interface"),
             (of_daemon("interface = \"a/b\""), "daemon.interface"),
+            (of_daemon("interface = \"eth*\""), "daemon.interface"),
             (of_daemon("mtu = 10"), "daemon.mtu"),
             (of_daemon("ike_port = 0"), "daemon.ike_port"),
             (of_daemon("ike_port = 4500"), "daemon.nat_t_port"),
@@ -196,6 +199,12 @@ mod tests {
             (CLIENT.replace("gateway = \"192.0.2.1\"\n", ""), "connection.a.gateway"),
             (role("gateway = \"192.0.2.1\""), "connection.a.gateway"),
             (role("auto = true"), "connection.a.auto"),
+            (role("block = \"always\""), "connection.a.block"),
+            (CLIENT.replace("connection.a", &format!("connection.{}", "a".repeat(41))), of_long.as_str()),
+            (
+                more("child", "remote = [\"dynamic\"]").replace("role", "block = \"always\"\nrole"),
+                "connection.a.block",
+            ),
             (more("pool", "addresses = [\"10.0.0.0/24\"]"), "connection.a.pool"),
             (gateway() + "[connection.a.pool]\naddresses = [\"10.0.0.0/24\"]\n", "connection.a.child.local"),
             (more("ike", "liveness_timeout = 0"), "connection.a.ike.liveness_timeout"),

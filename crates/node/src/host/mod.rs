@@ -23,16 +23,18 @@ pub use output::{Datagram, News, Origin, Output};
 pub use path::{NotSent, PathCounters};
 
 use crate::data::Train;
+use crate::devices::Kept;
 use crate::event::Event;
 use crate::hold::HoldQueue;
 use crate::node::{Node, Route};
 use crate::pool::SharedPool;
 use device::Device;
-use dormouse_keying::ChildId;
+use dormouse_ike::ticket::lineage::Outcome;
+use dormouse_keying::{ChildId, SaId};
 use dormouse_sansio::packet::{Geometry, Plan, Received, Verdict};
 use dormouse_sansio::{Deadline, Instant, Path, UnixTime};
 use dormouse_wire::ip;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 use transit::Transit;
@@ -87,8 +89,10 @@ pub struct Host {
     released: VecDeque<Vec<u8>>,
     /// Packets of peers whose route is only just being set: what answers them would find no way back yet.
     awaiting_route: VecDeque<Vec<u8>>,
+    /// Packets of sessions that were resumed at once, until their tickets are known to count.
+    unconfirmed: BTreeMap<SaId, Vec<Vec<u8>>>,
     /// Packets that were kept for devices that are back, until what brings their sessions back is out.
-    returned: VecDeque<Box<[u8]>>,
+    returned: VecDeque<Kept>,
     /// Datagrams and packets that came of [`Host::handle_inner`] and [`Host::handle_datagram`].
     ready: VecDeque<Ready>,
     last_sent: Option<LastSent>,
@@ -119,6 +123,7 @@ impl Host {
             held: HoldQueue::new(hold_packets),
             released: VecDeque::new(),
             awaiting_route: VecDeque::new(),
+            unconfirmed: BTreeMap::new(),
             returned: VecDeque::new(),
             ready: VecDeque::new(),
             last_sent: None,
@@ -193,6 +198,17 @@ impl Host {
     pub fn set_wall_clock(&mut self, now: Instant, unix: UnixTime) {
         self.node.set_wall_clock(now, unix);
         self.time_of_day(now, u32::try_from(unix.0 % DAY).unwrap_or(0));
+    }
+
+    /// Gateway: what became of an [`Order::Lineage`] that `sa` waits for.
+    pub fn stored(&mut self, now: Instant, sa: SaId, outcome: Outcome) {
+        self.node.stored(now, sa, outcome);
+    }
+
+    /// Something is ordered that may have to be done before anything else is sent: [`Host::poll`] before the next packet is sealed.
+    #[must_use]
+    pub fn has_orders(&self) -> bool {
+        !self.outputs.queue.is_empty() || self.node.has_events()
     }
 
     /// The process ends: sessions that a ticket brings back are closed, and what was learned is stored.
@@ -321,8 +337,8 @@ impl Host {
                 return Some(Output::Datagram(datagram));
             }
         }
-        while let Some(packet) = self.returned.pop_front() {
-            if let Some(datagram) = self.give_back(now, packet, out) {
+        while let Some(kept) = self.returned.pop_front() {
+            if let Some(datagram) = self.give_back(now, kept, out) {
                 return Some(Output::Datagram(datagram));
             }
         }
@@ -356,12 +372,15 @@ impl Host {
     }
 
     /// A packet was kept for a device that is back.
-    fn give_back(&mut self, now: Instant, mut packet: Box<[u8]>, out: &mut Vec<u8>) -> Option<Datagram> {
+    fn give_back(&mut self, now: Instant, kept: Kept, out: &mut Vec<u8>) -> Option<Datagram> {
+        let Kept { device: owner, mut packet } = kept;
         let flow = ip::flow(&packet)?;
         match self.node.route(&flow) {
-            Route::Send(child) => self.send_waiting(now, child, &mut packet, false, out),
+            Route::Send(child) if self.node.belongs_to(child, owner) => {
+                self.send_waiting(now, child, &mut packet, false, out)
+            }
             // What woke the device was the announcement of its next sleep: its stand-in has the packet back.
-            Route::StandIn(device) => {
+            Route::StandIn(device) if device == owner => {
                 let mut answer = Vec::new();
                 let _counted = self.node.stand_in(now, device, &packet, &mut answer);
                 if !answer.is_empty() {
@@ -369,7 +388,8 @@ impl Host {
                 }
                 None
             }
-            Route::Hold | Route::None => {
+            // Its address is another's now, or it is gone again.
+            Route::Send(_) | Route::StandIn(_) | Route::Hold | Route::None => {
                 self.counters.no_policy += 1;
                 None
             }
@@ -455,6 +475,10 @@ impl Host {
                     self.inner = self.node.inner_addresses();
                 }
                 self.outputs.push_order(order);
+            }
+            Event::Judged { sa, granted } => {
+                let packets = self.unconfirmed.remove(&sa).filter(|_| granted);
+                self.awaiting_route.extend(packets.into_iter().flatten());
             }
             Event::Resend { packets } => {
                 self.outputs.push_news(News::Resending { packets: packets.len() });

@@ -7,12 +7,16 @@ use crate::data::Train;
 use crate::node::{Inbound, Route};
 use dormouse_energy::Direction;
 use dormouse_esp::{Outer, ecn, pmtu};
+use dormouse_ike::limits::WAITING_MAX;
 use dormouse_keying::ChildId;
 use dormouse_sansio::Instant;
 use dormouse_sansio::packet::{Geometry, InnerPacket, Plan, Received, Sealed, Verdict};
 use dormouse_standin::DeviceId;
 use dormouse_wire::ip::{self, Ecn, Flow};
 use std::ops::Range;
+
+/// Sessions whose packets wait for the store at once.
+const UNCONFIRMED_MOST: usize = 256;
 
 /// What the packet path has counted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -29,6 +33,8 @@ pub struct PathCounters {
     pub unsent: u64,
     /// Batches that could not be sealed.
     pub unsealed: u64,
+    /// Packets of one client to another that the configuration keeps apart.
+    pub isolated: u64,
     /// Datagrams dropped on arrival.
     pub discards: u64,
 }
@@ -238,15 +244,19 @@ impl Host {
             }
         };
         let inner_mtu = tunnel.inner_mtu(now);
+        if self.node.isolates(id, &rebuilt.flow) {
+            self.counters.isolated += 1;
+            return Verdict::Done;
+        }
         if self.device.is_some() && self.node.is_clients(id) {
             self.observe(now, Direction::Incoming, &rebuilt.flow, range.len());
         }
         match rebuilt.header {
             None => {
                 ip::tcp::clamp_mss(carried, pmtu::mss_v4(inner_mtu), pmtu::mss_v6(inner_mtu));
-                if self.node.routes_due() {
-                    // A host that answers at once would find no way back to the peer.
-                    self.awaiting_route.push_back(carried.to_vec());
+                if self.must_wait(id) {
+                    let packet = carried.to_vec();
+                    self.put_off(id, packet);
                     return Verdict::Done;
                 }
                 Verdict::Deliver(range)
@@ -254,14 +264,29 @@ impl Host {
             Some(header) => {
                 let (header, len) = header.into_parts();
                 let payload = range.start + rebuilt.skip..range.end;
-                if self.node.routes_due() {
+                if self.must_wait(id) {
                     let header = header.get(..len).unwrap_or_default();
                     let packet = [header, datagram.get(payload).unwrap_or_default()].concat();
-                    self.awaiting_route.push_back(packet);
+                    self.put_off(id, packet);
                     return Verdict::Done;
                 }
                 Verdict::DeliverBehind(header, len, payload)
             }
+        }
+    }
+
+    /// A host that answers a packet from this child at once would find no way back to the peer, or the peer may have no right to send it.
+    fn must_wait(&self, id: ChildId) -> bool {
+        self.node.routes_due() || self.node.unconfirmed(id).is_some()
+    }
+
+    fn put_off(&mut self, id: ChildId, packet: Vec<u8>) {
+        let Some(sa) = self.node.unconfirmed(id) else { return self.awaiting_route.push_back(packet) };
+        let room = self.unconfirmed.len() < UNCONFIRMED_MOST || self.unconfirmed.contains_key(&sa);
+        let waiting = room.then(|| self.unconfirmed.entry(sa).or_default());
+        match waiting.filter(|waiting| waiting.len() < WAITING_MAX) {
+            Some(waiting) => waiting.push(packet),
+            None => self.counters.held_dropped += 1,
         }
     }
 }

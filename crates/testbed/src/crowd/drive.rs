@@ -110,6 +110,7 @@ impl Crowd {
         };
         let number = usize::from(id);
         let Some(client) = self.clients.get_mut(number).filter(|c| c.pings == sequence) else { return };
+        client.heard();
         if let Some(doing) = client.doing.as_mut().filter(|d| d.answered.is_none()) {
             doing.answered = Some(BootClock::now() - doing.began);
             self.settle(number);
@@ -163,6 +164,11 @@ impl Crowd {
                 Event::Ticket { sa, ticket } => {
                     if let Some(&number) = self.by_sa.get(&sa) {
                         self.client(number)?.ticket = Some(*ticket);
+                    }
+                }
+                Event::Heard { sa } => {
+                    if let Some(&number) = self.by_sa.get(&sa) {
+                        self.client(number)?.heard();
                     }
                 }
                 Event::LoadReport { report, .. } => self.report = Some(*report),

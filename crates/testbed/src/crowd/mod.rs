@@ -129,6 +129,15 @@ struct Client {
     pings: u16,
 }
 
+impl Client {
+    /// The gateway was heard on the present session: it counts the ticket that came with it.
+    fn heard(&mut self) {
+        if let Some(ticket) = &mut self.ticket {
+            ticket.unheard = 0;
+        }
+    }
+}
+
 /// Many clients of one gateway, on one socket.
 pub struct Crowd {
     settings: Settings,

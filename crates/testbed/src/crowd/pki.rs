@@ -10,10 +10,9 @@ use dormouse_crypto::cert::{Certificate, Identity, TrustStore, Usage};
 use dormouse_crypto::sign::SigningKey;
 use dormouse_ike::config::{Connection, IdentityPattern, LocalAuth, RemoteAuth, Role};
 use dormouse_io::state::write_atomically;
-use rcgen::{
-    BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, KeyUsagePurpose,
-    PKCS_ECDSA_P256_SHA256, PKCS_RSA_SHA256, RsaKeySize,
-};
+use rcgen::KeyPair;
+
+use crate::pki::{Authority, Key};
 
 /// How both ends prove who they are.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -42,7 +41,7 @@ pub enum Pki {
 
 /// See [`Pki::Certificates`].
 pub struct Certificates {
-    ca: CertifiedIssuer<'static, KeyPair>,
+    ca: Authority,
     gateway: KeyPair,
     clients: KeyPair,
     trust: Arc<TrustStore>,
@@ -54,20 +53,15 @@ impl Pki {
     /// # Errors
     /// If the library refuses to make them.
     pub fn new(proof: Proof) -> Result<Self> {
-        let make = || match proof {
-            Proof::Rsa2048 => KeyPair::generate_rsa_for(&PKCS_RSA_SHA256, RsaKeySize::_2048),
-            _ => KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256),
+        let key = match proof {
+            Proof::Psk => return Ok(Self::Psk(Secret::from(&b"throw-away-pre-shared-key-0123456789"[..]))),
+            Proof::Rsa2048 => Key::Rsa(2048),
+            Proof::EcdsaP256 => Key::P256,
         };
-        if proof == Proof::Psk {
-            return Ok(Self::Psk(Secret::from(&b"throw-away-pre-shared-key-0123456789"[..])));
-        }
-        let mut params = CertificateParams::default();
-        params.distinguished_name.push(DnType::CommonName, "Throw-away CA");
-        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
-        let ca = CertifiedIssuer::self_signed(params, make()?)?;
-        let trust = Arc::new(TrustStore::new(vec![Certificate::from_der(ca.der())?])?);
-        Ok(Self::Certificates(Box::new(Certificates { ca, gateway: make()?, clients: make()?, trust })))
+        let ca = Authority::new(key)?;
+        let trust = Arc::new(TrustStore::new(vec![Certificate::from_der(ca.own().der())?])?);
+        let (gateway, clients) = (key.generate()?, key.generate()?);
+        Ok(Self::Certificates(Box::new(Certificates { ca, gateway, clients, trust })))
     }
 
     /// The gateway's connection: it answers every client of this PKI and gives each an inner address.
@@ -78,7 +72,7 @@ impl Pki {
         let clients = IdentityPattern::Suffix(DOMAIN.to_owned());
         let mut conn = self.connection("clients", GATEWAY_NAME, clients, |c| &c.gateway)?;
         conn.role = Role::Responder;
-        conn.offer.addresses = true;
+        conn.policy.pool = ["0.0.0.0/0", "::/0"].iter().filter_map(|net| net.parse().ok()).collect();
         for child in &mut conn.children {
             std::mem::swap(&mut child.ts_local, &mut child.ts_remote);
         }
@@ -108,8 +102,8 @@ impl Pki {
             let path = dir.join(name);
             write_atomically(&path, pem.as_bytes(), 0o600).with_context(|| path.display().to_string())
         };
-        write("ca.pem", c.ca.pem())?;
-        write("gateway.pem", c.certificate(GATEWAY_NAME, &c.gateway)?.pem())?;
+        write("ca.pem", c.ca.own().pem())?;
+        write("gateway.pem", c.ca.issue(GATEWAY_NAME, &c.gateway)?.pem())?;
         write("gateway.key", c.gateway.serialize_pem())
     }
 
@@ -124,7 +118,12 @@ impl Pki {
             Self::Psk(secret) => (LocalAuth::Psk(secret.clone()), RemoteAuth::Psk(secret.clone())),
             Self::Certificates(c) => {
                 let (key, trust) = (key(c), c.trust.clone());
-                let remote = RemoteAuth::Cert { trust, usage: Usage::Ike, accept_rsa_sha1: false };
+                let remote = RemoteAuth::Cert {
+                    trust,
+                    usage: Usage::Ike,
+                    accept_rsa_sha1: false,
+                    revocation: Default::default(),
+                };
                 (c.issue(own, key)?, remote)
             }
         };
@@ -133,15 +132,8 @@ impl Pki {
 }
 
 impl Certificates {
-    fn certificate(&self, name: &str, key: &KeyPair) -> Result<rcgen::Certificate> {
-        let mut params = CertificateParams::new([name.to_owned()])?;
-        params.distinguished_name.push(DnType::CommonName, name);
-        params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
-        Ok(params.signed_by(key, &self.ca)?)
-    }
-
     fn issue(&self, name: &str, key: &KeyPair) -> Result<LocalAuth> {
-        let chain = vec![self.certificate(name, key)?.der().to_vec()];
+        let chain = vec![self.ca.issue(name, key)?.der().to_vec()];
         let key = SigningKey::from_der(key.serialized_der()).context("the key that rcgen made")?;
         Ok(LocalAuth::Cert { key: Arc::new(key), chain })
     }

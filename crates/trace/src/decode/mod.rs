@@ -11,6 +11,7 @@ mod record;
 pub mod text;
 
 use crate::bytes::Bytes;
+use crate::index::Names;
 use crate::parquet_file::PeriodReader;
 use exports::{Exported, Exports};
 pub use record::{Damage, Format, Next};
@@ -97,11 +98,11 @@ impl Decoder {
 
     /// The clients that the input names itself; [`Seen::name`] minus one is the index.
     #[must_use]
-    pub fn names(&self) -> &[String] {
+    pub fn names(&self) -> Option<&Names> {
         match self {
-            Self::Text(d) => d.names(),
-            Self::Periods(d) => d.names(),
-            _ => &[],
+            Self::Text(d) => Some(d.names()),
+            Self::Periods(d) => Some(d.names()),
+            _ => None,
         }
     }
 

@@ -1,10 +1,10 @@
 //! The charts of a report: one function for each, from an analysis to a [`Chart`]. Owns what is shown.
 
-use super::chart::{Chart, Mark, cdf};
 use super::figures::{BUCKETS, EXTREMES, Figures, LOADS, Questions, THRESHOLDS, bucket_start};
 use crate::analyse::{Analysis, ClientResult};
 use dormouse_energy::account::ClientReport;
 use dormouse_energy::model::{Model, Resumption};
+use dormouse_report::chart::{Chart, Mark, cdf};
 
 type Results = Analysis<Figures>;
 

@@ -1,8 +1,6 @@
-//! Results as people and programs read them: a table, JSON, one HTML page.
+//! What an analysis says: JSON, a document, charts. Owns the words and the look of reports; must never compute a result.
 
-pub mod chart;
 pub mod charts;
 pub mod figures;
-pub mod html;
 pub mod json;
-pub mod table;
+pub mod page;

@@ -13,7 +13,7 @@ use crate::{Error, ike::Payload};
 pub const VENDOR_ID: [u8; 16] =
     [0xb5, 0x6b, 0x59, 0x8e, 0x18, 0x66, 0x74, 0x67, 0x94, 0x1a, 0x21, 0xa6, 0x1b, 0xdb, 0x46, 0x1c];
 /// The version that this file describes.
-pub const VERSION: u8 = 1;
+pub const VERSION: u8 = 2;
 /// Half hours of a day: the most that a forecast covers.
 pub const SLOTS: usize = 48;
 /// Most marks of one announcement; a session has one CHILD SA, two while one is rekeyed.
@@ -154,6 +154,45 @@ impl Held {
         let flags = SleepFlags::from_bits(r.u8()?);
         r.take(3)?;
         Ok(Self { flags, hold: Duration::from_secs(r.u32()?.into()) })
+    }
+}
+
+/// DORMANCY_REFUSED: why a resumed session is deleted at once.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Refused {
+    /// Another ticket of the session has been used, or the session has ended: this one never counts again.
+    Superseded,
+    /// The gateway's store does not answer; the ticket is as good as before.
+    Store,
+}
+
+impl Refused {
+    /// The data of the notification.
+    #[must_use]
+    pub const fn code(self) -> u8 {
+        match self {
+            Self::Superseded => 1,
+            Self::Store => 2,
+        }
+    }
+
+    /// Reads the data of the notification; `None` for a reason that is not known.
+    #[must_use]
+    pub fn parse(data: &[u8]) -> Option<Self> {
+        match data.first()? {
+            1 => Some(Self::Superseded),
+            2 => Some(Self::Store),
+            _ => None,
+        }
+    }
+}
+
+impl core::fmt::Display for Refused {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str(match self {
+            Self::Superseded => "another ticket of its session was used, or the session has ended",
+            Self::Store => "the store of lineages does not answer",
+        })
     }
 }
 

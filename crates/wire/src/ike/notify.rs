@@ -177,6 +177,10 @@ code_points! {
         DormancyResume = 53253, "DORMANCY_RESUME";
         /// Inside of the sealed part: the SPI of the CHILD SA that comes back.
         DormancyChild = 53254, "DORMANCY_CHILD";
+        /// Beside a ticket: the lineage that it belongs to. In IKE_AUTH: the device's former one.
+        DormancyLineage = 53255, "DORMANCY_LINEAGE";
+        /// A resumed session is deleted at once.
+        DormancyRefused = 53256, "DORMANCY_REFUSED";
     }
 }
 

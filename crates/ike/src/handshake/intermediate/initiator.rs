@@ -33,7 +33,7 @@ pub(crate) struct Intermediate {
 /// The exchange that is next: IKE_INTERMEDIATE while one is due, then IKE_AUTH.
 pub(crate) fn proceed(shared: &mut Shared, now: Instant, first: FirstExchange) -> Step {
     if !first.rounds.may_go_on() {
-        return Step::to(Slot::Authenticating(Box::new(Authenticating::begin(shared, now, first))));
+        return Step { next: Authenticating::begin(shared, now, first, Vec::new()), result: Ok(()) };
     }
     match Intermediate::begin(shared, now, first) {
         Ok(next) => Step::to(Slot::Intermediate(Box::new(next))),

@@ -1,6 +1,6 @@
 //! IKE_INTERMEDIATE (RFC 9242), between the first exchange and IKE_AUTH: additional key exchanges (RFC 9370) and post-quantum
 //! pre-shared keys (RFC 9867). Owns what both ends keep until IKE_AUTH: which exchanges are due, IntAuth, and the keys' updates; must
-//! never authenticate anybody. How many exchanges take place is agreed on in the first one, which AUTH covers like all of them, so
+//! never authenticate a peer. How many exchanges take place is agreed on in the first one, which AUTH covers like all of them, so
 //! that whoever takes one out is found out.
 //!
 //! "The IKE SA MUST NOT be considered as established until the IKE_AUTH exchange is successfully completed." (RFC 9242 section 3.2)

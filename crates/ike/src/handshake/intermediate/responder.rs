@@ -74,9 +74,14 @@ impl HalfOpen {
     ) -> Step {
         match self.intermediate(shared, path, opened, request) {
             Ok(()) => Step::to(Slot::HalfOpen(self)),
-            Err(Refused(kind, error)) => {
-                self.refuse(shared, path, ExchangeType::IkeIntermediate, None, notify(kind, []), error)
-            }
+            Err(Refused(kind, error)) => self.refuse_with(
+                shared,
+                path,
+                ExchangeType::IkeIntermediate,
+                None,
+                &[notify(kind, [])],
+                error,
+            ),
         }
     }
 

@@ -2,10 +2,12 @@
 
 use core::time::Duration;
 
+use dormouse_crypto::DhPrivate;
 use dormouse_sansio::{Carrier, Instant};
+use dormouse_wire::ike::dormancy;
 use dormouse_wire::ike::{ExchangeType, Flags, Header, NotifyType, Payload};
 
-use super::{answer_key, child_spi, open, request_key, seal, skeyseed, spi_of_child};
+use super::{Pace, answer_key, child_spi, open, request_key, seal, skeyseed, spi_of_child};
 use crate::auth;
 use crate::child::Agreed;
 use crate::child::install::Origin;
@@ -23,7 +25,7 @@ use crate::sa::mobility::Mobility;
 use crate::sa::stage::{Stage, Standing};
 use crate::sa::{Birth, IkeSa};
 use crate::shared::Shared;
-use crate::ticket::{ClientTicket, TicketChild};
+use crate::ticket::{ClientTicket, Form, TicketChild};
 
 /// What an opening SA has ready for it.
 #[derive(Debug)]
@@ -40,7 +42,8 @@ impl Quick {
     /// If this ticket can be used at once: its gateway knows how, and the configuration still has the CHILD SA.
     pub(crate) fn of(shared: &mut Shared, conn: &Connection, ticket: &ClientTicket) -> Option<Self> {
         let strict = conn.resumption == Resumption::Strict && ticket.dialect == Resumption::Strict;
-        let child = ticket.child.clone().filter(|_| conn.dormancy && strict)?;
+        let ours = conn.dormancy && ticket.form == Form::Dormouse;
+        let child = ticket.child.clone().filter(|_| ours && strict)?;
         let config = conn.children.iter().position(|c| c.name == child.name && c.mode == child.mode)?;
         Some(Self { child, config, spi_in: shared.new_esp_spi(), sealed: None })
     }
@@ -59,7 +62,7 @@ impl Quick {
             return Some(sealed.clone());
         }
         let conn = link.conn.clone();
-        let key = request_key(ticket.suite.prf, &ticket.sk_d, link.spis.i, nonce).ok()?;
+        let key = request_key(ticket.suite.prf, &ticket.secret, link.spis.i, nonce).ok()?;
         let mut inner = vec![child_spi(self.spi_in)];
         if conn.request.any() {
             inner.push(Payload::Cp(config_payload::request(conn.request, &ticket.addresses)));
@@ -70,7 +73,9 @@ impl Quick {
         let mut all = others.to_vec();
         all.push(sealed.clone());
         let room = conn.fragmentation.size.saturating_sub(link.path.outer_overhead() + COOKIE_ROOM);
-        if link.clear(ExchangeType::IkeSessionResume, false, 0, &all).len() > room {
+        let bytes = link.clear(ExchangeType::IkeSessionResume, false, 0, &all).len();
+        if bytes > room {
+            tracing::info!(sa = %link.id, bytes, room, "the request does not fit in one packet: the session takes two round trips to come back");
             return None;
         }
         self.sealed = Some((others.to_vec(), sealed.clone()));
@@ -95,6 +100,7 @@ pub(crate) struct Confirming {
 
 impl IkeSa {
     fn confirm_soon(&mut self, now: Instant) {
+        self.upkeep.unheard = true;
         self.stage = Stage::Live(Standing::Confirming(Confirming { since: now, at: now + FIRST_WORD }));
     }
 
@@ -120,6 +126,7 @@ impl IkeSa {
 pub(crate) struct Answered<'a> {
     pub(crate) ticket: &'a ClientTicket,
     pub(crate) nonce: &'a [u8],
+    pub(crate) dh: Option<&'a DhPrivate>,
     pub(crate) request: &'a [u8],
     pub(crate) spi_r: u64,
     pub(crate) payloads: &'a [Payload],
@@ -133,15 +140,16 @@ pub(crate) fn conclude(
     quick: &Quick,
     answered: &Answered<'_>,
 ) -> Option<Result<Box<IkeSa>, NegotiationError>> {
-    let Answered { ticket, nonce, request, spi_r, payloads } = *answered;
+    let Answered { ticket, nonce, dh, request, spi_r, payloads } = *answered;
     let view = View(payloads);
     let nr = view.nonce().filter(|_| spi_r != 0)?;
     let (nonces, spis) = (Nonces { i: nonce, r: nr }, Spis { i: link.spis.i, r: spi_r });
     let prf = ticket.suite.prf;
-    let seed = skeyseed(prf, &ticket.sk_d, nonces, request);
-    let key = answer_key(prf, &seed, nonces, spis).ok()?;
     let flags = Flags { initiator: false, version: false, response: true };
     let header = Header::new(spis.i, spis.r, ExchangeType::IkeSessionResume, flags, 0);
+    let secret = super::agreed(dh, view).ok()?;
+    let seed = skeyseed(prf, &ticket.secret, Pace::Quick, request, (&header, payloads), secret.as_ref())?;
+    let key = answer_key(prf, &seed).ok()?;
     let inner = open(&key, &header, payloads)?;
     // From here on the gateway has proved itself: an error is final.
     Some(establish(shared, now, link, quick, answered, View(&inner), nonces, spis, &seed))
@@ -186,12 +194,14 @@ fn establish(
                 method: own_method(&conn),
                 authenticated: ticket.authenticated,
                 vouched_until: ticket.vouched_until,
+                credential: None,
             },
             peer,
             client: true,
             assigned,
             mobility: Mobility::new(&conn, mobike, nat, seen_as, told),
-            dormancy: true,
+            dormancy: dormancy::VERSION,
+            descent: None,
             next_ids: (1, 0),
             link: Link { spis, fragmentation, stats: link.stats.clone(), conn: conn.clone(), ..*link },
             channel: Channel::new(keys, true),
@@ -214,7 +224,8 @@ fn establish(
     };
     let origin = Origin { nonces, secrets: &[], we_began: true, replaces: None, receives_only: false };
     sa.install(shared, now, agreed, &origin)?;
-    sa.take_ticket(shared, now, inner);
+    sa.take_lifetime(shared, now, inner);
+    sa.take_ticket(shared, now, inner, ticket.unheard.saturating_add(1));
     sa.take_load(shared, inner);
     sa.confirm_soon(now);
     for config in (0..conn.children.len()).filter(|c| *c != quick.config) {

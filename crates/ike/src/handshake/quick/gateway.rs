@@ -3,48 +3,82 @@
 //!
 //! A request proves that its sender had SK_d when it was made, not that it was made now or that it came from there: it may be
 //! a copy. So until the first authentic packet under the new keys has come, IKE or ESP, the SA is *tentative*: the answer to
-//! the request is all that is ever sent, no ESP goes out, the ticket is not spent, the old SA stays, the session is not
-//! announced, and a timer takes the SA away. It counts as half-open.
+//! the request is all that is ever sent, no ESP goes out, the store is not asked, the old SA stays, the session is not
+//! announced, and a timer takes the SA away. It counts as half-open. With that packet the store is asked whether the ticket counts;
+//! until it says so, what comes waits and nothing is sent.
 
+use dormouse_crypto::{DhPrivate, Secret};
 use dormouse_keying::SaId;
-use dormouse_sansio::{Class, Instant, Path};
+use dormouse_sansio::{Class, Deadline, Instant, Path};
+use dormouse_wire::ike::dormancy::{self, Refused};
 use dormouse_wire::ike::{ExchangeType, Flags, Header, NotifyType, Payload};
 
-use super::{answer_key, child_spi, open, request_key, seal, skeyseed, spi_of_child};
+use super::{Pace, answer_key, child_spi, open, request_key, seal, skeyseed, spi_of_child};
 use crate::action::Action;
 use crate::auth;
+use crate::callers::Caller;
 use crate::child::install::Origin;
 use crate::child::{Agreed, dynamic, policy};
 use crate::config::{Connection, Resumption};
 use crate::endpoint::Endpoint;
 use crate::error::NegotiationError;
-use crate::event::{CloseReason, Event};
+use crate::event::Event;
 use crate::exchange::mobike::addresses_match;
 use crate::handshake::authenticating::announce;
 use crate::handshake::half_open::{answer_extensions, assign};
-use crate::handshake::{Session, Slot};
+use crate::handshake::{HALF_OPEN_SLACK, Session, Slot};
 use crate::keys::{IkeKeys, Nonces, Spis};
+use crate::limits::{STORE_PATIENCE, WAITING_MAX};
 use crate::link::{Channel, Link};
 use crate::payloads::{self, View, notify};
 use crate::proposal;
 use crate::sa::mobility::Mobility;
 use crate::sa::stage::{Stage, Standing};
-use crate::sa::{Birth, Fate, IkeSa};
+use crate::sa::{Birth, IkeSa};
 use crate::selectors;
 use crate::shared::Shared;
 use crate::stats::{Kind, Stats};
-use crate::ticket::{TicketChild, TicketContent};
+use crate::ticket::lineage::{Descent, Outcome};
+use crate::ticket::{Form, TicketChild, TicketContent};
 
 /// What an SA has besides until its client has confirmed it.
 #[derive(Debug)]
 pub(crate) struct Tentative {
-    ticket: Box<TicketContent>,
     /// The request as it came, and its answer, for repetitions.
     pub(crate) request: Vec<u8>,
     pub(crate) response: Vec<u8>,
-    pub(crate) expires: Instant,
+    expires: Instant,
     begun: Instant,
     clients: usize,
+    asked: Option<Asked>,
+}
+
+/// The client is there, and the store is asked whether its ticket counts.
+#[derive(Debug)]
+struct Asked {
+    /// The session is given up without an answer by then.
+    by: Instant,
+    /// Where the client is.
+    path: Path,
+    /// IKE datagrams that came meanwhile.
+    waiting: Vec<(Path, Vec<u8>)>,
+}
+
+impl Tentative {
+    pub(crate) fn deadline(&self) -> Deadline {
+        match &self.asked {
+            Some(asked) => Deadline::strict(asked.by, "store"),
+            None => Deadline { at: self.expires, slack: HALF_OPEN_SLACK, why: "half-open" },
+        }
+    }
+
+    /// It is asked about, and this must wait for the answer; a repetition waits already.
+    pub(crate) fn hold(&mut self, path: Path, datagram: Vec<u8>) {
+        let Some(Asked { waiting, .. }) = &mut self.asked else { return };
+        if waiting.len() < WAITING_MAX && !waiting.iter().any(|(_, before)| *before == datagram) {
+            waiting.push((path, datagram));
+        }
+    }
 }
 
 /// A request to resume at once that can be granted.
@@ -54,6 +88,13 @@ struct Granted {
     config: usize,
     inner: Vec<Payload>,
     spi_out: u32,
+    key_exchange: Option<KeyExchanged>,
+}
+
+/// Our half of the key exchange, and what both make of it.
+struct KeyExchanged {
+    ours: Payload,
+    shared: Secret,
 }
 
 impl Endpoint {
@@ -69,8 +110,8 @@ impl Endpoint {
         conn: &std::sync::Arc<Connection>,
         ticket: &TicketContent,
     ) -> bool {
-        let Some(granted) = grant(header, payloads, conn, ticket) else { return false };
         let shared = &mut self.shared;
+        let Some(granted) = grant(shared, header, payloads, conn, ticket) else { return false };
         let id = shared.new_sa();
         let spi = shared.new_spi(id);
         let link = Link {
@@ -94,29 +135,28 @@ impl Endpoint {
     }
 
     /// An authenticated ESP packet came on the CHILD SA of a tentative SA ([`crate::Established::confirmed`] was false), over
-    /// `path`: the client is there. [`Event::Confirmed`] follows, or [`Event::Closed`] if the same ticket was used elsewhere
-    /// first.
+    /// `path`: the client is there. [`Event::Store`] asks whether its ticket counts; [`Event::Confirmed`] follows, or
+    /// [`Event::Closed`]. Until then packets of this SA wait, at most [`WAITING_MAX`] of them, and none is sent.
     pub fn confirm(&mut self, now: Instant, sa: SaId, path: Path) -> bool {
         self.with_sa(now, sa, |ike, shared| {
-            if let Fate::Ends(reason) = ike.confirm(shared, now, path) {
-                ike.over(reason);
-            }
+            ike.confirm(shared, now, path);
         })
     }
 }
 
 /// Whether the request can be granted: authentic, and nothing has changed in our configuration since the ticket was given.
 fn grant(
+    shared: &mut Shared,
     header: &Header,
     payloads: &[Payload],
     conn: &Connection,
     ticket: &TicketContent,
 ) -> Option<Granted> {
-    if !conn.dormancy || conn.resumption != Resumption::Strict {
+    if ticket.form != Form::Dormouse || !conn.dormancy || conn.resumption != Resumption::Strict {
         return None;
     }
     let ni = View(payloads).nonce()?;
-    let key = request_key(ticket.suite.prf, &ticket.sk_d, header.spi_i, ni).ok()?;
+    let key = request_key(ticket.suite.prf, &ticket.secret, header.spi_i, ni).ok()?;
     let flags = Flags { initiator: true, version: false, response: false };
     let canonical = Header::new(header.spi_i, 0, ExchangeType::IkeSessionResume, flags, 0);
     let inner = open(&key, &canonical, payloads)?;
@@ -125,7 +165,19 @@ fn grant(
     let config = conn.children.iter().position(|c| c.name == child.name && c.mode == child.mode)?;
     let allowed = conn.children.get(config)?;
     let permitted = proposal::permits_esp(&allowed.proposals, allowed.esn, &child.suite);
-    permitted.then(|| Granted { ticket: ticket.clone(), child, config, inner, spi_out })
+    if !permitted {
+        return None;
+    }
+    // Only now, when the request is known to be its owner's, is it worth a key agreement.
+    let key_exchange = match View(payloads).ke() {
+        None => None,
+        Some((_, public)) => {
+            let dh = DhPrivate::generate(ticket.suite.group, &mut shared.entropy).ok()?;
+            let ours = Payload::Ke { group: dh.group().id(), data: dh.public_value().to_vec() };
+            Some(KeyExchanged { ours, shared: dh.agree(public).ok()? })
+        }
+    };
+    Some(Granted { ticket: ticket.clone(), child, config, inner, spi_out, key_exchange })
 }
 
 /// The tentative SA, and its answer on its way. `None`: it cannot be as it was.
@@ -137,35 +189,49 @@ fn begin(
     datagram: &[u8],
     granted: Granted,
 ) -> Option<Box<IkeSa>> {
-    let Granted { ticket, child, config, inner, spi_out } = granted;
+    let Granted { ticket, child, config, inner, spi_out, key_exchange } = granted;
     let (view, inner) = (View(payloads), View(&inner));
     let (conn, path, spis) = (link.conn.clone(), link.path, link.spis);
     let peer = auth::identity(&ticket.id_i).ok()?;
-    let (assigned, cp, refusal) = assign(shared, &conn, &peer, inner);
     // A client that meets a NAT that it forbids is refused in IKE_AUTH.
-    let unmoved = !conn.mobike || addresses_match(inner, &path);
-    if !unmoved || refusal.is_some() || assigned.addresses() != ticket.addresses {
-        return None;
-    }
-    // The selectors of then must be what the configuration makes of them now.
-    let (ours, theirs) = policy(&conn, config, &dynamic(&assigned, false, &path))?;
-    let same = |was: &[_], now: &[_]| selectors::narrow(&selectors::to_wire(was), now) == was;
-    if !same(&child.ts_local, &ours) || !same(&child.ts_remote, &theirs) {
+    if conn.mobike && !addresses_match(inner, &path) {
         return None;
     }
     let nr = shared.nonce();
     let nonces = Nonces { i: view.nonce()?, r: &nr };
-    let prf = ticket.suite.prf;
-    let seed = skeyseed(prf, &ticket.sk_d, nonces, datagram);
-    let key = answer_key(prf, &seed, nonces, spis).ok()?;
-    let keys = IkeKeys::derive(ticket.suite, &seed, nonces, spis).ok()?;
     let nat = view.nat(Spis { r: 0, ..spis }, &path);
+    let mut list = vec![Payload::Nonce(nr.clone())];
+    list.extend(key_exchange.as_ref().map(|both| both.ours.clone()));
+    if nat.supported {
+        list.extend(payloads::nat_detection(spis, &path, conn.force_udp_encap));
+    }
+    if link.fragmentation {
+        list.push(notify(NotifyType::Ikev2FragmentationSupported, []));
+    }
+    let (prf, answer) = (ticket.suite.prf, link.header(ExchangeType::IkeSessionResume, true, 0));
+    let secret = key_exchange.as_ref().map(|both| &both.shared);
+    let seed = skeyseed(prf, &ticket.secret, Pace::Quick, datagram, (&answer, &list), secret)?;
+    let key = answer_key(prf, &seed).ok()?;
+    let keys = IkeKeys::derive(ticket.suite, &seed, nonces, spis).ok()?;
+    let (assigned, cp, refusal) = assign(shared, &conn, &peer, inner, &ticket.addresses);
+    // The selectors of then must be what the configuration makes of them now.
+    let policy = policy(&conn, config, &dynamic(&assigned, false, &path));
+    let same = |was: &[_], now: &[_]| selectors::narrow(&selectors::to_wire(was), now) == was;
+    let same =
+        policy.is_some_and(|(ours, theirs)| same(&child.ts_local, &ours) && same(&child.ts_remote, &theirs));
+    let caller = Caller { connection: conn.name.clone(), peer: peer.clone() };
+    let held = shared.callers.held_by_another(&caller, &child.ts_remote);
+    if !same || refusal.is_some() || assigned.addresses() != ticket.addresses || held.is_some() {
+        shared.give_back(&assigned);
+        return None;
+    }
     let session = Session {
         id_i: ticket.id_i.clone(),
         id_r: ticket.id_r.clone(),
         method: ticket.method,
         authenticated: ticket.authenticated,
         vouched_until: ticket.vouched_until,
+        credential: Some(ticket.credential.clone()),
     };
     let mobike = conn.mobike && inner.has(NotifyType::MobikeSupported);
     let told = payloads::other_addresses(shared.addresses_of(&conn), &path);
@@ -175,7 +241,8 @@ fn begin(
         client: false,
         assigned,
         mobility: Mobility::new(&conn, mobike, nat, None, told),
-        dormancy: true,
+        dormancy: dormancy::VERSION,
+        descent: Some(Descent::resume(&mut shared.entropy, ticket.lineage, ticket.own, ticket.before)),
         next_ids: (0, 1),
         link,
         channel: Channel::new(keys, false),
@@ -184,12 +251,12 @@ fn begin(
     sa.core.note_window(inner);
     sa.core.link.stats.received(datagram.len());
     sa.stage = Stage::Tentative(Box::new(Tentative {
-        ticket: Box::new(ticket),
         request: datagram.to_vec(),
         response: Vec::new(),
         expires: now + shared.config.half_open.timeout,
         begun: now,
         clients: shared.half_open.len() + 1,
+        asked: None,
     }));
     let spi_in = shared.new_esp_spi();
     announce(shared, &sa, true, None);
@@ -211,13 +278,6 @@ fn begin(
     let mut sealed = vec![child_spi(spi_in)];
     sealed.extend(cp);
     sealed.extend(answer_extensions(shared, now, &mut sa, inner));
-    let mut list = vec![Payload::Nonce(nr.clone())];
-    if nat.supported {
-        list.extend(payloads::nat_detection(spis, &path, conn.force_udp_encap));
-    }
-    if sa.core.link.fragmentation {
-        list.push(notify(NotifyType::Ikev2FragmentationSupported, []));
-    }
     let room = conn.fragmentation.size.saturating_sub(path.outer_overhead() + 4);
     let mut response = respond(shared, &sa.core.link, &key, &list, &sealed);
     if response.len() > room {
@@ -250,36 +310,49 @@ fn respond(
 
 impl IkeSa {
     /// Something authentic came under the new keys, over `path`: only the owner of the ticket, here and now, can have
-    /// made it. The ticket is spent, and the SA is what it seemed.
-    pub(crate) fn confirm(&mut self, shared: &mut Shared, now: Instant, path: Path) -> Fate {
-        if !matches!(self.stage, Stage::Tentative(_)) {
-            return Fate::Lives;
+    /// made it. Whether the ticket counts is asked now, once. True if there is nothing to wait for.
+    pub(crate) fn confirm(&mut self, shared: &mut Shared, now: Instant, path: Path) -> bool {
+        let Stage::Tentative(tentative) = &mut self.stage else { return true };
+        if let (None, Some(descent)) = (&tentative.asked, &self.core.descent) {
+            tentative.asked = Some(Asked { by: now + STORE_PATIENCE, path, waiting: Vec::new() });
+            shared.event(Event::Store(descent.confirm(self.core.id())));
+        }
+        false
+    }
+
+    /// What the store says of the ticket, or `Failed` if it has not said anything in time.
+    pub(crate) fn ticket_judged(&mut self, shared: &mut Shared, now: Instant, outcome: Outcome) {
+        if !matches!(&self.stage, Stage::Tentative(t) if t.asked.is_some()) {
+            return;
         }
         let live = Stage::Live(Standing::Heard);
-        let Stage::Tentative(tentative) = core::mem::replace(&mut self.stage, live) else {
-            return Fate::Lives;
+        let Stage::Tentative(tentative) = core::mem::replace(&mut self.stage, live) else { return };
+        let Tentative { begun, clients, asked: Some(Asked { path, waiting, .. }), .. } = *tentative else {
+            return;
         };
-        let Tentative { ticket, begun, clients, .. } = *tentative;
-        let unix = shared.unix(now);
-        match shared.config.ticket_guard.spend(&ticket, unix) {
-            Ok(record) => shared.event(Event::TicketSpent { record }),
-            Err(why) => {
-                let error = NegotiationError::TicketRejected(why.to_string());
-                shared.event(Event::PeerFailed { path, claimed: Some(self.core.peer.clone()), error });
-                return Fate::Ends(CloseReason::Unconfirmed);
-            }
-        }
-        shared.load.record(unix, clients, now - begun);
+        let refused = match outcome {
+            Outcome::Done => None,
+            Outcome::Superseded => Some(Refused::Superseded),
+            Outcome::Failed => Some(Refused::Store),
+        };
         self.core.last_in = now;
         let here = self.core.link.path;
         if path.carrier == here.carrier && path != here {
             // The client has moved since it asked, or its NAT has.
             self.follow(shared, now, path, self.mobility.nat);
         }
+        if let Some(why) = refused {
+            let error = NegotiationError::TicketRejected(why.to_string());
+            shared.event(Event::PeerFailed { path, claimed: Some(self.core.peer.clone()), error });
+            return shared.actions.push_back(Action::Refuse { sa: self.core.id(), why });
+        }
+        shared.load.record(shared.unix(now), clients, now - begun);
         tracing::info!(sa = %self.core.id(), peer = %self.core.peer, "resumed session confirmed");
         shared.event(Event::Confirmed { sa: self.core.id() });
-        let (by, old_spi, other_spi) = (self.core.id(), ticket.spi_r, ticket.spi_i);
-        shared.actions.push_back(Action::Resumed { by, old_spi, other_spi });
-        Fate::Lives
+        shared.actions.push_back(Action::Resumed { by: self.core.id() });
+        for (path, mut datagram) in waiting {
+            let Ok(header) = Header::parse(&datagram) else { continue };
+            let _discard = self.handle(shared, now, path, &header, &mut datagram);
+        }
     }
 }

@@ -6,19 +6,25 @@
 //! both announced it.
 //!
 //! ```text
-//! request key = prf+(SK_d_old, "Dormouse resumption request" | Ni | SPIi), 32 bytes
-//! SKEYSEED    = prf(SK_d_old, "Dormouse resumption keys" | Ni | Nr | SHA-256(request))
-//! answer key  = prf+(SKEYSEED, "Dormouse resumption answer" | Ni | Nr | SPIi | SPIr), 32 bytes
+//! request key = prf+(RS, "Dormouse request 2" | Ni | SPIi), 32 bytes
+//! SKEYSEED    = prf(RS, LABEL | SHA-256(request) | SHA-256(answer) | g^ir)
+//! answer key  = prf+(SKEYSEED, "Dormouse answer 2"), 32 bytes
 //! ```
 //!
+//! LABEL is "Dormouse quick 2", or "Dormouse slow 2" where the gateway does not grant it and IKE_AUTH follows. `answer` is the answer as it
+//! is without DORMANCY_RESUME. Without a key exchange (both ends' configuration must say so) g^ir is empty.
+//!
 //! The data of DORMANCY_RESUME is `nonce (12) | AES-256-GCM of (type of the first payload (1) | payloads) | tag (16)`; what is
-//! authenticated besides is the whole message as it is without COOKIE and DORMANCY_RESUME.
+//! authenticated besides is the whole message as it is without COOKIE and DORMANCY_RESUME. All prfs are HMACs, which extract from g^ir even
+//! under a known key; keep it so.
 
 mod client;
 mod gateway;
 
 use dormouse_crypto::suites::Prf;
-use dormouse_crypto::{Error, HashAlg, PrfKey, Secret, aead256_open, aead256_seal, hash, prf_plus};
+use dormouse_crypto::{
+    DhPrivate, Error, HashAlg, PrfKey, Secret, aead256_open, aead256_seal, hash, prf_plus,
+};
 use dormouse_sansio::Entropy;
 use dormouse_wire::ike::{
     Header, Message, Notify, NotifyType, Payload, PayloadType, ProtocolId, emit_payloads, parse_payloads,
@@ -28,15 +34,20 @@ use zeroize::Zeroizing;
 pub(crate) use client::{Answered, Confirming, Quick, conclude};
 pub(crate) use gateway::Tentative;
 
-use crate::keys::{Nonces, Spis};
 use crate::payloads::{View, notify};
 
-const REQUEST: &[u8] = b"Dormouse resumption request";
-const KEYS: &[u8] = b"Dormouse resumption keys";
-const ANSWER: &[u8] = b"Dormouse resumption answer";
+const REQUEST: &[u8] = b"Dormouse request 2";
+const ANSWER: &[u8] = b"Dormouse answer 2";
 const NONCE: usize = 12;
 
 type Key = Zeroizing<[u8; 32]>;
+
+/// How many round trips a resumption takes; each has its own keys.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Pace {
+    Quick,
+    Slow,
+}
 
 fn key(prf: Prf, secret: &Secret, parts: &[&[u8]]) -> Result<Key, Error> {
     let mut key = Key::default();
@@ -44,21 +55,45 @@ fn key(prf: Prf, secret: &Secret, parts: &[&[u8]]) -> Result<Key, Error> {
     Ok(key)
 }
 
-/// Seals the request: only the owner of the ticket has SK_d.
-fn request_key(prf: Prf, sk_d: &Secret, spi_i: u64, ni: &[u8]) -> Result<Key, Error> {
-    key(prf, sk_d, &[REQUEST, ni, &spi_i.to_be_bytes()])
+/// Seals the request: only the owner of the ticket has RS.
+fn request_key(prf: Prf, rs: &Secret, spi_i: u64, ni: &[u8]) -> Result<Key, Error> {
+    key(prf, rs, &[REQUEST, ni, &spi_i.to_be_bytes()])
 }
 
-/// SKEYSEED, which both nonces and every byte of the request go into.
-fn skeyseed(prf: Prf, sk_d: &Secret, nonces: Nonces<'_>, request: &[u8]) -> Secret {
-    let transcript = hash(HashAlg::Sha256, &[request]);
-    PrfKey::new(prf, sk_d.as_bytes()).compute(&[KEYS, nonces.i, nonces.r, &transcript])
+/// SKEYSEED, which every byte of both messages goes into. `None` for an answer that is none.
+pub(crate) fn skeyseed(
+    prf: Prf,
+    rs: &Secret,
+    pace: Pace,
+    request: &[u8],
+    answer: (&Header, &[Payload]),
+    shared: Option<&Secret>,
+) -> Option<Secret> {
+    let label: &[u8] = match pace {
+        Pace::Quick => b"Dormouse quick 2",
+        Pace::Slow => b"Dormouse slow 2",
+    };
+    let (asked, answered) =
+        (hash(HashAlg::Sha256, &[request]), hash(HashAlg::Sha256, &[&bound(answer.0, answer.1)?]));
+    let shared = shared.map_or(&[][..], Secret::as_bytes);
+    Some(PrfKey::new(prf, rs.as_bytes()).compute(&[label, &asked, &answered, shared]))
 }
 
 /// Seals the answer: only who opened the ticket and has seen this very request has it.
-fn answer_key(prf: Prf, skeyseed: &Secret, nonces: Nonces<'_>, spis: Spis) -> Result<Key, Error> {
-    let (i, r) = (spis.i.to_be_bytes(), spis.r.to_be_bytes());
-    key(prf, skeyseed, &[ANSWER, nonces.i, nonces.r, &i, &r])
+fn answer_key(prf: Prf, skeyseed: &Secret) -> Result<Key, Error> {
+    key(prf, skeyseed, &[ANSWER])
+}
+
+/// What the device's half of the key exchange and the gateway's make; `None` if there was none. An answer with one half alone is
+/// no answer.
+pub(crate) fn agreed(ours: Option<&DhPrivate>, answer: View<'_>) -> Result<Option<Secret>, &'static str> {
+    match (ours, answer.ke()) {
+        (None, None) => Ok(None),
+        (Some(dh), Some((group, public))) if group == dh.group().id() => {
+            dh.agree(public).map(Some).map_err(|_| "unusable public value")
+        }
+        _ => Err("its key exchange is not the one that was asked for"),
+    }
 }
 
 /// What is authenticated besides the sealed payloads: the message without COOKIE and DORMANCY_RESUME.
@@ -68,6 +103,13 @@ fn bound(header: &Header, payloads: &[Payload]) -> Option<Vec<u8>> {
     let mut bytes = Vec::new();
     Message::emit(header, &rest, &mut bytes).ok()?;
     Some(bytes)
+}
+
+/// Whether these are the bytes of that message and no others would be. What is ignored when a message is read would otherwise not be
+/// covered by what is computed from its payloads.
+pub(crate) fn is_canonical(header: &Header, payloads: &[Payload], datagram: &[u8]) -> bool {
+    let mut bytes = Vec::new();
+    Message::emit(header, payloads, &mut bytes).is_ok() && bytes == datagram
 }
 
 /// The DORMANCY_RESUME notification of a message that has these other payloads.
@@ -128,8 +170,8 @@ mod tests {
 
     #[test]
     fn only_the_untouched_message_opens_and_a_cookie_may_come_before_it() {
-        let sk_d = Secret::from(&[5; 32][..]);
-        let key = request_key(Prf::HmacSha256, &sk_d, 7, &[1; 32]).expect("a key");
+        let rs = Secret::from(&[5; 32][..]);
+        let key = request_key(Prf::HmacSha256, &rs, 7, &[1; 32]).expect("a key");
         let mut list = vec![Payload::Nonce(vec![1; 32]), notify(NotifyType::TicketOpaque, vec![9; 40])];
         let sealed =
             seal(&key, &header(), &list, &[child_spi(0x1234_5678)], &mut Seeded::new(1)).expect("sealed");
@@ -153,25 +195,33 @@ mod tests {
             changed[2] = Payload::Notify(bad);
             assert_eq!(opened(&changed), None, "byte {at}");
         }
-        let other = request_key(Prf::HmacSha256, &sk_d, 8, &[1; 32]).expect("a key");
+        let other = request_key(Prf::HmacSha256, &rs, 8, &[1; 32]).expect("a key");
         assert!(open(&other, &header(), &list).is_none(), "another SPI");
     }
 
     #[test]
     fn every_input_changes_the_keys() {
-        let (sk_d, other) = (Secret::from(&[5; 32][..]), Secret::from(&[6; 32][..]));
-        let seed = |sk_d, i: u8, r: u8, request: &[u8]| {
-            skeyseed(Prf::HmacSha256, sk_d, Nonces { i: &[i; 32], r: &[r; 32] }, request)
+        let (rs, other) = (Secret::from(&[5; 32][..]), Secret::from(&[6; 32][..]));
+        let flags = Flags { initiator: false, version: false, response: true };
+        let answer = Header::new(7, 8, ExchangeType::IkeSessionResume, flags, 0);
+        let seed = |rs, pace, request: &[u8], nr: u8, shared: Option<&Secret>| {
+            let list = [Payload::Nonce(vec![nr; 32]), notify(NotifyType::DormancyResume, vec![1; 40])];
+            skeyseed(Prf::HmacSha256, rs, pace, request, (&answer, &list), shared).expect("a seed")
         };
-        let base = seed(&sk_d, 1, 2, b"request");
+        let base = seed(&rs, Pace::Quick, b"request", 2, Some(&other));
         for different in [
-            seed(&other, 1, 2, b"request"),
-            seed(&sk_d, 9, 2, b"request"),
-            seed(&sk_d, 1, 9, b"request"),
-            seed(&sk_d, 1, 2, b"requesT"),
-            crate::keys::skeyseed_resumed(Prf::HmacSha256, &sk_d, Nonces { i: &[1; 32], r: &[2; 32] }),
+            seed(&other, Pace::Quick, b"request", 2, Some(&other)),
+            seed(&rs, Pace::Slow, b"request", 2, Some(&other)),
+            seed(&rs, Pace::Quick, b"requesT", 2, Some(&other)),
+            seed(&rs, Pace::Quick, b"request", 3, Some(&other)),
+            seed(&rs, Pace::Quick, b"request", 2, Some(&rs)),
+            seed(&rs, Pace::Quick, b"request", 2, None),
         ] {
             assert!(base != different);
         }
+        let unsealed = [Payload::Nonce(vec![2; 32])];
+        let same =
+            skeyseed(Prf::HmacSha256, &rs, Pace::Quick, b"request", (&answer, &unsealed), Some(&other));
+        assert!(same == Some(base), "the sealed part of the answer is sealed under what follows from this");
     }
 }

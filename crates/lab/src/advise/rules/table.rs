@@ -1,8 +1,9 @@
 //! The rules of paper 004, section by section, as data. Owns their wording and the comparisons that test them.
 
-use super::{ANY, Definition, Differ, Expect, Finding, Mode, Pick, Rule, Test, missing, on, pairs};
+use super::{ANY, Definition, Differ, Expect, Mode, Pick, Rule, Test, missing, on, pairs};
+use crate::judge::Finding;
+use crate::judge::stats::{Bootstrap, Estimate};
 use crate::results::format::{Encapsulation, Engine, Metric, Results, What};
-use crate::results::stats::{Bootstrap, Estimate};
 
 const SOFT: Pick = Pick { aes: Some(false), ..ANY };
 const HARD: Pick = Pick { aes: Some(true), ..ANY };

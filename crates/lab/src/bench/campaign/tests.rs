@@ -36,7 +36,7 @@ fn campaign(out: Option<PathBuf>) -> Campaign {
         times: Times { crypto: Duration::from_millis(2), ..times },
         profile: None,
         out,
-        peer: None,
+        far: None,
     }
 }
 

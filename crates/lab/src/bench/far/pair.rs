@@ -11,21 +11,21 @@ use anyhow::{Context, Result, bail, ensure};
 use dormouse_io::entropy::OsEntropy;
 use dormouse_sansio::Entropy as _;
 
-use super::message::{Answer, Arrived, Order, Sending, Sent, Tunnel};
-use super::peer::{Peer, unexpected};
-use super::side::Side;
+use super::Far;
+use super::side::{Answer, Arrived, Order, Sending, Sent, Side, Tunnel};
 use crate::bench::cpu::Cost;
 use crate::bench::link::Key;
 use crate::bench::tls::Tls;
 use crate::bench::traffic::{self, Pace, Received};
 use crate::bench::transfer::{self, Wanted};
+use crate::bench::worker::unexpected;
 use crate::results::format::{Direction, Encapsulation, Engine, Round, Sample, What};
 
 /// The device and the far machine.
 #[derive(Debug)]
 pub(in crate::bench) struct Pair {
     near: Side,
-    peer: Peer,
+    far: Far,
 }
 
 impl Pair {
@@ -33,9 +33,9 @@ impl Pair {
     ///
     /// # Errors
     /// If `/proc/stat` cannot be read.
-    pub(in crate::bench) fn new(peer: Peer) -> Result<Self> {
-        let (own, other) = peer.addresses;
-        Ok(Self { near: Side::new(0, own, other)?, peer })
+    pub(in crate::bench) fn new(far: Far) -> Result<Self> {
+        let (own, other) = far.addresses();
+        Ok(Self { near: Side::new(0, own, other)?, far })
     }
 
     /// Takes away what stands on this machine; the far machine's part goes with the next order, or with the connection.
@@ -58,7 +58,7 @@ impl Pair {
             other => bail!("{other:?} is not measured between two machines"),
         };
         self.near.clear();
-        self.peer.tell(&Order::Lay { tunnel: tunnel.clone() })?;
+        self.far.tell(Order::Lay(tunnel.clone()))?;
         self.near.lay(tunnel.as_ref(), key.hidden).context("on this machine")?;
         let hint = || match (&tunnel, key.encapsulation) {
             (None, _) => "the link passes no bytes: both must let TCP and UDP to ports 7001 and 7002 in",
@@ -70,7 +70,7 @@ impl Pair {
             }
         };
         self.near.serve(None)?;
-        let far_saw = self.peer.tell(&Order::Check {});
+        let far_saw = self.far.tell(Order::Check);
         self.near.close_files();
         far_saw.with_context(hint)?;
         self.serve(None)?;
@@ -79,13 +79,11 @@ impl Pair {
 
     /// Lets the far machine serve files; gives what a client needs to know.
     fn serve(&mut self, tls: Option<&str>) -> Result<Option<Tls>> {
-        let order = Order::Serve { tls: tls.map(str::to_owned) };
-        match (self.peer.ask(&order, Duration::ZERO)?, tls) {
-            (Answer::Serving { certificate: None }, None) => Ok(None),
-            (Answer::Serving { certificate: Some(certificate) }, Some(name)) => {
-                Ok(Some(Tls::trusting(name, hex::decode(certificate)?)?))
-            }
-            (other, _) => Err(unexpected(&other)),
+        let order = Order::Serve(tls.map(str::to_owned));
+        match (self.far.ask(order, Duration::ZERO)?, tls) {
+            (Answer::Serving(None), None) => Ok(None),
+            (Answer::Serving(Some(certificate)), Some(name)) => Ok(Some(Tls::trusting(name, certificate)?)),
+            _ => Err(unexpected()),
         }
     }
 
@@ -111,22 +109,21 @@ impl Pair {
     fn packets(&mut self, sample: &Sample, time: Duration, pace: Pace) -> Result<Round> {
         let run = u32::try_from(traffic::next_run())?;
         let bytes = u32::try_from(traffic::payload_len(sample, self.near.addresses().1)?)?;
-        let sending = Sending { run, bytes, pace, millis: u64::try_from(time.as_millis())? };
+        let sending = Sending { run, bytes, pace, time };
         let acknowledge = pace == Pace::Window;
         let inbound = sample.direction == Direction::In;
         let (sent, arrived) = if inbound {
             self.near.receive(run, bytes, acknowledge)?;
-            let sent = match self.peer.ask(&Order::Send(sending), time)? {
-                Answer::Sent(sent) => sent,
-                other => return Err(unexpected(&other)),
+            let Answer::Sent(sent) = self.far.ask(Order::Send(sending), time)? else {
+                return Err(unexpected());
             };
             (sent, self.near.received(sent.packets)?)
         } else {
-            self.peer.tell(&Order::Receive { run, bytes, acknowledge })?;
+            self.far.tell(Order::Receive { run, bytes, acknowledge })?;
             let sent = self.near.send(&sending, &AtomicBool::new(false))?;
-            let arrived = match self.peer.ask(&Order::Received { sent: sent.packets }, Duration::ZERO)? {
-                Answer::Arrived(arrived) => arrived,
-                other => return Err(unexpected(&other)),
+            let Answer::Arrived(arrived) = self.far.ask(Order::Received(sent.packets), Duration::ZERO)?
+            else {
+                return Err(unexpected());
             };
             (sent, arrived)
         };
@@ -141,13 +138,12 @@ impl Pair {
         let own = Some(self.near.addresses().0);
         let wanted = Wanted { from: self.near.peer_files(), own, file, tls, packets };
         wanted.warm_up()?;
-        self.peer.tell(&Order::Open {})?;
+        self.far.tell(Order::Open)?;
         let account = self.near.account()?;
         let files = wanted.fetch_for_a_round()?;
         let cost = self.near.spent(&account)?;
-        let far = match self.peer.ask(&Order::Close {}, Duration::ZERO)? {
-            Answer::Spent(far) => far,
-            other => return Err(unexpected(&other)),
+        let Answer::Spent(far) = self.far.ask(Order::Close, Duration::ZERO)? else {
+            return Err(unexpected());
         };
         let round = transfer::round(&cost, file, files);
         Ok(with_far(round, &far, file as f64 * f64::from(files)))

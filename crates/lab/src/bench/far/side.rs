@@ -1,5 +1,5 @@
 //! What one of the two machines does for a measurement: its end of the tunnel, its sockets, its CPU time. Owns all of that,
-//! and takes it away when it is dropped; must never talk to anybody but the one peer it was made for.
+//! and takes it away when it is dropped; must never talk to a machine but the one that it was made for.
 
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::sync::Arc;
@@ -9,22 +9,116 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, ensure};
+use serde::{Deserialize, Serialize};
 
 use super::ground::{self, INNER, TUN, ip};
-use super::message::{Answer, Arrived, Order, Sending, Sent, Tunnel};
 use crate::bench::cpu::{self, Account, Cost};
 use crate::bench::forward::{End, Job, Site};
 use crate::bench::place::Place;
 use crate::bench::tls::Tls;
 use crate::bench::traffic::{self, Pace, Received};
 use crate::bench::transfer;
+use crate::results::format::Encapsulation;
 
 /// How long a machine is watched at rest, to know what it does by itself.
 const AT_REST: Duration = Duration::from_millis(400);
 
+/// A tunnel between the two.
+#[derive(Clone, Serialize, Deserialize)]
+pub(in crate::bench) struct Tunnel {
+    /// The suite by name; `none` forwards without ESP, if it is not encapsulated.
+    pub(super) suite: String,
+    /// How packets are wrapped.
+    pub(super) encapsulation: Encapsulation,
+    /// What both ends derive keys from.
+    pub(super) run: [u8; 32],
+}
+
+/// UDP packets to be sent.
+#[derive(Clone, Copy, Serialize, Deserialize)]
+pub(in crate::bench) struct Sending {
+    /// Number of the measurement.
+    pub(super) run: u32,
+    /// Payload of each packet.
+    pub(super) bytes: u32,
+    /// How fast.
+    pub(super) pace: Pace,
+    /// For how long.
+    pub(super) time: Duration,
+}
+
+/// What the far machine is told to do.
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(in crate::bench) enum Order {
+    /// Take away what stands, and set this tunnel up; without one, the bare link is measured.
+    Lay(Option<Tunnel>),
+    /// Serve files through what stands, in TLS of the suite of this name if there is one.
+    Serve(Option<String>),
+    /// Fetch the known stream of bytes from the device's server, and compare.
+    Check,
+    /// From now on count CPU time...
+    Open,
+    /// ...until now.
+    Close,
+    /// Count the packets of this run.
+    Receive {
+        /// Number of the measurement.
+        run: u32,
+        /// Payload of each packet.
+        bytes: u32,
+        /// Whether to tell the sender how far they are.
+        acknowledge: bool,
+    },
+    /// No more than so many come: what has arrived?
+    Received(u64),
+    /// Send packets.
+    Send(Sending),
+}
+
+/// What it has to say.
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(in crate::bench) enum Answer {
+    /// It is done.
+    Done,
+    /// Files are served, under this certificate (DER) if in TLS.
+    Serving(Option<Vec<u8>>),
+    /// What was counted.
+    Spent(Cost),
+    /// Packets that arrived.
+    Arrived(Arrived),
+    /// Packets that were sent.
+    Sent(Sent),
+}
+
+/// Packets that arrived at a receiver.
+#[derive(Clone, Copy, Serialize, Deserialize)]
+pub(in crate::bench) struct Arrived {
+    /// How many.
+    pub(super) packets: u64,
+    /// In seconds.
+    pub(super) jitter: f64,
+    /// Seconds from the first to the last.
+    pub(super) span: f64,
+    /// What they cost the receiver.
+    pub(super) cost: Cost,
+}
+
+/// Packets that a sender sent.
+#[derive(Clone, Copy, Serialize, Deserialize)]
+pub(in crate::bench) struct Sent {
+    /// How many.
+    pub(super) packets: u64,
+    /// Seconds from the first to the last.
+    pub(super) span: f64,
+    /// What they cost the sender.
+    pub(super) cost: Cost,
+}
+
 /// One of the two machines.
 #[derive(Debug)]
-pub(super) struct Side {
+pub(in crate::bench) struct Side {
     /// 0: the device; 1: the far machine.
     number: usize,
     own: IpAddr,
@@ -59,39 +153,27 @@ impl Side {
     /// Carries an order out. `stop` ends what would take long.
     ///
     /// # Errors
-    /// For an order that no plan contains, and for whatever goes wrong.
-    pub(super) fn obey(&mut self, order: Order, stop: &AtomicBool) -> Result<Answer> {
-        order.check()?;
-        Ok(match order {
-            Order::Lay { tunnel } => {
-                self.lay(tunnel.as_ref(), false)?;
-                Answer::Done {}
-            }
-            Order::Serve { tls } => {
+    /// Whatever goes wrong.
+    pub(in crate::bench) fn obey(&mut self, order: Order, stop: &AtomicBool) -> Result<Answer> {
+        match order {
+            Order::Lay(tunnel) => self.lay(tunnel.as_ref(), false)?,
+            Order::Serve(tls) => {
                 let tls = tls.map(|name| Tls::new(&name)).transpose()?;
-                let certificate = tls.as_ref().map(|tls| hex::encode(tls.certificate()));
+                let certificate = tls.as_ref().map(|tls| tls.certificate().to_vec());
                 self.serve(tls)?;
-                Answer::Serving { certificate }
+                return Ok(Answer::Serving(certificate));
             }
-            Order::Check {} => {
-                self.check()?;
-                Answer::Done {}
-            }
-            Order::Open {} => {
-                self.account = Some(self.account()?);
-                Answer::Done {}
-            }
-            Order::Close {} => {
+            Order::Check => self.check()?,
+            Order::Open => self.account = Some(self.account()?),
+            Order::Close => {
                 let account = self.account.take().context("no CPU time is counted")?;
-                Answer::Spent(account.close(self.idle)?)
+                return Ok(Answer::Spent(account.close(self.idle)?));
             }
-            Order::Receive { run, bytes, acknowledge } => {
-                self.receive(run, bytes, acknowledge)?;
-                Answer::Done {}
-            }
-            Order::Received { sent } => Answer::Arrived(self.received(sent)?),
-            Order::Send(sending) => Answer::Sent(self.send(&sending, stop)?),
-        })
+            Order::Receive { run, bytes, acknowledge } => self.receive(run, bytes, acknowledge)?,
+            Order::Received(sent) => return Ok(Answer::Arrived(self.received(sent)?)),
+            Order::Send(sending) => return Ok(Answer::Sent(self.send(&sending, stop)?)),
+        }
+        Ok(Answer::Done)
     }
 
     /// Takes away what stands.
@@ -254,7 +336,7 @@ impl Side {
             }
             let start = cpu::wall();
             let run = sending.run.into();
-            let sent = traffic::send(&socket, bytes, run, sending.time(), &sending.pace, &told, stop);
+            let sent = traffic::send(&socket, bytes, run, sending.time, &sending.pace, &told, stop);
             let span = start.elapsed().as_secs_f64();
             // What is under way must find the way, and costs the receiver something still.
             std::thread::sleep(traffic::TAIL);

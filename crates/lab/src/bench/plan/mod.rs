@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::{Result, bail, ensure};
 use dormouse_crypto::measure::Suite;
 
-use super::{far, machine, transfer};
+use super::{machine, transfer};
 use crate::results::format::{Direction, Encapsulation, Engine, Machine, Sample, Skipped, What};
 
 /// A part of the campaign.
@@ -202,7 +202,7 @@ impl Request {
             sample.aes_instructions = machine::has_aes(machine).then_some(true);
         }
         if self.between {
-            self.between_two(&mut plan)?;
+            between_two(&mut plan);
         }
         if self.governors.is_empty() {
             self.governed(&mut plan, machine);
@@ -214,38 +214,6 @@ impl Request {
                 .collect();
         }
         Ok(plan)
-    }
-
-    /// What is different where the other end is another machine: each end has its own figures, so a path is measured in both
-    /// directions, one after the other; and what is not ours is not there.
-    fn between_two(&self, plan: &mut Plan) -> Result<()> {
-        let longest = far::LONGEST.as_secs_f64();
-        ensure!(
-            self.stream_seconds <= longest,
-            "streams of {} seconds: expected at most {longest} between two machines",
-            self.stream_seconds
-        );
-        let samples = std::mem::take(&mut plan.samples);
-        for (subject, engine) in [
-            ("the kernel's ESP", Engine::Kernel),
-            ("WireGuard", Engine::Wireguard),
-            ("wireguard-go", Engine::WireguardGo),
-        ] {
-            if samples.iter().any(|s| s.engine == engine) {
-                let reason = "measured between namespaces of one machine alone".to_owned();
-                plan.skipped.push(Skipped { what: Some(What::Path), subject: subject.to_owned(), reason });
-            }
-        }
-        let ours = |s: &Sample| matches!(s.engine, Engine::Dormouse | Engine::Plain | Engine::Rustls);
-        for sample in samples.into_iter().filter(ours) {
-            if sample.what == What::Path {
-                plan.samples.push(Sample { direction: Direction::Out, ..sample.clone() });
-                plan.samples.push(Sample { direction: Direction::In, ..sample });
-            } else {
-                plan.samples.push(sample);
-            }
-        }
-        Ok(())
     }
 
     /// The machine's governors on one suite: whole paths and downloads. Another governor than the one that was found holds for
@@ -268,6 +236,31 @@ impl Request {
         plan.samples.extend(here.into_iter().flat_map(|governor| {
             chosen.iter().map(move |s| Sample { governor: Some(governor.to_owned()), ..s.clone() })
         }));
+    }
+}
+
+/// What is different where the other end is another machine: each end has its own figures, so a path is measured in both
+/// directions, one after the other; and what is not ours is not there.
+fn between_two(plan: &mut Plan) {
+    let samples = std::mem::take(&mut plan.samples);
+    for (subject, engine) in [
+        ("the kernel's ESP", Engine::Kernel),
+        ("WireGuard", Engine::Wireguard),
+        ("wireguard-go", Engine::WireguardGo),
+    ] {
+        if samples.iter().any(|s| s.engine == engine) {
+            let reason = "measured between namespaces of one machine alone".to_owned();
+            plan.skipped.push(Skipped { what: Some(What::Path), subject: subject.to_owned(), reason });
+        }
+    }
+    let ours = |s: &Sample| matches!(s.engine, Engine::Dormouse | Engine::Plain | Engine::Rustls);
+    for sample in samples.into_iter().filter(ours) {
+        if sample.what == What::Path {
+            plan.samples.push(Sample { direction: Direction::Out, ..sample.clone() });
+            plan.samples.push(Sample { direction: Direction::In, ..sample });
+        } else {
+            plan.samples.push(sample);
+        }
     }
 }
 
@@ -360,8 +353,6 @@ mod tests {
         assert!(plan.samples.iter().all(|s| s.engine != Engine::Kernel && s.engine != Engine::Wireguard));
         let skipped: Vec<&str> = plan.skipped.iter().map(|s| s.subject.as_str()).collect();
         assert_eq!(skipped, ["the kernel's ESP", "WireGuard", "wireguard-go"]);
-        let error = Request { stream_seconds: 7_200.0, ..request }.plan(&machine(true), true).unwrap_err();
-        assert_eq!(error.to_string(), "streams of 7200 seconds: expected at most 3600 between two machines");
     }
 
     #[test]

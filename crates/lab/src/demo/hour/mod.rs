@@ -10,17 +10,17 @@ mod rehearsal;
 mod traffic;
 
 use super::config::{self, Options};
+use crate::judge::stats::quantile;
 use anyhow::{Context, Result, bail};
 use dormouse_testbed::replay::{self, Fate, Kind, Planned};
 use dormouse_testbed::{Access, Dormoused, Roaming, SERVER};
 use serde::Serialize;
 use serde_json::Value;
 use std::collections::BTreeMap;
-use std::fmt;
 use std::net::Ipv4Addr;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-pub use page::html;
+pub use page::document;
 
 /// So many times faster than real time.
 pub const SPEED: u32 = 90;
@@ -180,7 +180,8 @@ fn row(
         sent.iter().filter(|(p, f)| wanted(p, f)).map(|(p, _)| p.at.as_secs_f64()).collect()
     };
     let lost = |f: &Fate| f.arrived.is_none();
-    let latency = sent.iter().filter(|(p, _)| outgoing(p)).filter_map(|(_, f)| took(f)).collect();
+    let latency: Vec<Duration> =
+        sent.iter().filter(|(p, _)| outgoing(p)).filter_map(|(_, f)| took(f)).collect();
     let source = sleep.pointer("/energy/source").and_then(Value::as_str).context("source of joules")?;
     let row = Row {
         policy: policy.into(),
@@ -196,7 +197,7 @@ fn row(
         dropped: by_name(stand_in, "dropped"),
         delayed: sent.iter().filter(|(_, f)| took(f).is_some_and(|t| t > LATE)).count() as u64,
         proxied: by_name(stand_in, "answered").values().sum(),
-        latency_ms: percentiles(latency),
+        latency_ms: percentiles(&latency),
         off: happened.off,
         sent: [times(true, |_| true), times(false, |_| true)],
     };
@@ -235,10 +236,9 @@ impl Happened {
 }
 
 /// Median, 95th percentile and most, in milliseconds; zeros without any.
-fn percentiles(mut times: Vec<Duration>) -> [f64; 3] {
-    times.sort_unstable();
-    let last = times.len().saturating_sub(1);
-    [last / 2, last * 95 / 100, last].map(|n| times.get(n).map_or(0.0, |t| t.as_secs_f64() * 1e3))
+fn percentiles(times: &[Duration]) -> [f64; 3] {
+    let times: Vec<f64> = times.iter().map(|t| t.as_secs_f64() * 1e3).collect();
+    [0.5, 0.95, 1.0].map(|q| quantile(&times, q).unwrap_or(0.0))
 }
 
 fn unix_now() -> f64 {
@@ -261,40 +261,4 @@ fn inner_address(device: &Dormoused) -> Result<Ipv4Addr> {
 fn by_name(stand_in: &Value, table: &str) -> BTreeMap<String, u64> {
     let table = stand_in.get(table).and_then(Value::as_object);
     table.into_iter().flatten().filter_map(|(name, n)| Some((name.clone(), n.as_u64()?))).collect()
-}
-
-impl fmt::Display for Hour {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "A working hour in {} s ({})", traffic::HOUR / u64::from(self.speed), self.traffic)?;
-        writeln!(
-            f,
-            "policy      joules  of always on  radio on  sleeps  rungs                     lost  delayed  proxied  of packets  latency ms: median   95 %   most"
-        )?;
-        for row in &self.policies {
-            let rungs: Vec<String> = row.rungs.iter().map(|(rung, n)| format!("{rung} {n}")).collect();
-            writeln!(
-                f,
-                "{:<10} {:>7.0} {:>12.0}% {:>8.0}% {:>7}  {:<24} {:>5} {:>8} {:>8} {:>11} {:>19.1} {:>6.1} {:>6.1}",
-                row.policy,
-                row.joules,
-                100.0 * row.joules / row.always_on_joules,
-                100.0 * row.radio_on,
-                row.sleeps,
-                rungs.join(", "),
-                row.lost,
-                row.delayed,
-                row.proxied,
-                row.packets,
-                row.latency_ms[0],
-                row.latency_ms[1],
-                row.latency_ms[2],
-            )?;
-        }
-        write!(
-            f,
-            "Joules are reckoned, not measured: {}. Packets later than {:.0} ms count as delayed. The radio and the exchanges run at their own speed: \
-             {} times faster traffic makes their latency weigh as much more. The policies know this device from the night and morning before, rehearsed in virtual time.",
-            self.joules_from, self.late_ms, self.speed
-        )
-    }
 }

@@ -1,59 +1,76 @@
-//! The hour as one self-contained page: the table, and the timeline of each policy. Owns the look; computes nothing.
+//! The hour as a document: the table, and the timeline of each policy. Owns the look; computes nothing.
 
 use super::{Hour, PROFILE, Row, traffic};
-use anyhow::{Result, anyhow};
-use dormouse_trace::report::chart::{Chart, Mark};
-use dormouse_trace::report::html::{escape, figure, page};
-use std::fmt::Write;
+use dormouse_report::{Block, Chart, Document, Mark, Part, Table, percent};
+use std::collections::BTreeMap;
 
-/// The page.
-///
-/// # Errors
-/// If a chart cannot be drawn, which would be a defect.
-pub fn html(hour: &Hour) -> Result<String> {
-    let mut body = String::new();
-    table(&mut body, hour);
-    for row in &hour.policies {
-        figure(&mut body, &timeline(row)).map_err(|e| anyhow!(e))?;
-    }
-    let lead = format!(
-        "{}, replayed {} times as fast between real daemons in network namespaces. Joules are reckoned with the profile {PROFILE}, not measured.",
-        hour.traffic, hour.speed
-    );
-    Ok(page("A device's working hour", &lead, true, &body, "dormouse demo"))
+/// The document; `timelines` for a page.
+#[must_use]
+pub fn document(hour: &Hour, timelines: bool) -> Document {
+    let mut document = Document {
+        title: "A device's working hour".to_owned(),
+        lead: format!(
+            "{}, replayed {} times as fast between real daemons in network namespaces. Joules are reckoned with the profile {PROFILE}, not measured.",
+            hour.traffic, hour.speed
+        ),
+        synthetic: true,
+        about: "dormouse demo".to_owned(),
+        ..Document::default()
+    };
+    document.section("policies", "Policies", [Part::Table(table(hour)), Part::Text(notes(hour))]);
+    let charts = hour.policies.iter().filter(|_| timelines).map(timeline);
+    document.blocks.extend(charts.map(Block::Chart));
+    document
 }
 
-fn table(out: &mut String, hour: &Hour) {
-    out.push_str(
-        "<section><h2>Policies</h2><div class=\"wide\"><table><thead><tr><th>policy</th><th>joules</th><th>always on</th><th>radio on</th>\
-         <th>sleeps</th><th>wakes</th><th>rungs</th><th>lost</th><th>delayed</th><th>proxied</th><th>packets</th><th>median ms</th>\
-         <th>95 % ms</th><th>most ms</th></tr></thead><tbody>",
-    );
+fn notes(hour: &Hour) -> String {
+    format!(
+        "{}. Packets later than {:.0} ms count as delayed. The radio and the exchanges run at their own speed: {} times faster traffic makes \
+         their latency weigh as much more. The policies know this device from the night and morning before, rehearsed in virtual time.",
+        hour.joules_from, hour.late_ms, hour.speed
+    )
+}
+
+fn table(hour: &Hour) -> Table {
+    let mut table = Table::new([
+        "policy",
+        "joules",
+        "of always on",
+        "radio on",
+        "sleeps",
+        "wakes",
+        "rungs",
+        "lost",
+        "delayed",
+        "proxied",
+        "packets",
+        "median ms",
+        "95 % ms",
+        "most ms",
+    ]);
+    let list = |map: &BTreeMap<String, u64>| {
+        map.iter().map(|(k, n)| format!("{k} {n}")).collect::<Vec<_>>().join(", ")
+    };
     for row in &hour.policies {
-        let list = |map: &std::collections::BTreeMap<String, u64>| {
-            map.iter().map(|(k, n)| format!("{k} {n}")).collect::<Vec<_>>().join(", ")
-        };
-        let _ = write!(
-            out,
-            "<tr><td>{}</td><td>{:.0}</td><td>{:.0}</td><td>{:.0} %</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td>\
-             <td>{}</td><td>{:.1}</td><td>{:.1}</td><td>{:.1}</td></tr>",
-            escape(&row.policy),
-            row.joules,
-            row.always_on_joules,
-            100.0 * row.radio_on,
-            row.sleeps,
-            escape(&list(&row.wakes)),
-            escape(&list(&row.rungs)),
-            row.lost,
-            row.delayed,
-            row.proxied,
-            row.packets,
-            row.latency_ms[0],
-            row.latency_ms[1],
-            row.latency_ms[2],
-        );
+        let [median, most_of, most] = row.latency_ms.map(|ms| format!("{ms:.1}"));
+        table.row([
+            row.policy.clone(),
+            format!("{:.0}", row.joules),
+            percent(row.joules / row.always_on_joules),
+            percent(row.radio_on),
+            row.sleeps.to_string(),
+            list(&row.wakes),
+            list(&row.rungs),
+            row.lost.to_string(),
+            row.delayed.to_string(),
+            row.proxied.to_string(),
+            row.packets.to_string(),
+            median,
+            most_of,
+            most,
+        ]);
     }
-    out.push_str("</tbody></table></div></section>\n");
+    table
 }
 
 fn timeline(row: &Row) -> Chart {

@@ -9,16 +9,14 @@ mod flow;
 mod plain;
 mod value;
 
-use std::collections::BTreeMap;
-
 use super::record::{Damage, Format, Next};
 use crate::bytes::Bytes;
-use crate::index::Index;
+use crate::index::Names;
 use crate::seen::Seen;
 use column::{Column, PLAIN, cells};
 use dormouse_energy::Direction;
 use flow::{FlowBuilder, json_flow};
-use plain::{Cells, NameHash};
+use plain::Cells;
 use value::{direction, number, protocol, seconds};
 
 /// Clients that one CSV file may name.
@@ -53,9 +51,7 @@ pub struct Text {
     format: Format,
     separator: u8,
     columns: Vec<Column>,
-    names: Vec<String>,
-    index: BTreeMap<String, u32>,
-    hashes: Index<NameHash>,
+    names: Names,
     lines: u64,
     synthetic: Option<String>,
 }
@@ -71,9 +67,7 @@ impl Text {
             format,
             separator,
             columns: Vec::new(),
-            names: Vec::new(),
-            index: BTreeMap::new(),
-            hashes: Index::default(),
+            names: Names::default(),
             lines: 0,
             synthetic: None,
         };
@@ -140,7 +134,7 @@ impl Text {
 
     /// The clients named so far.
     #[must_use]
-    pub fn names(&self) -> &[String] {
+    pub const fn names(&self) -> &Names {
         &self.names
     }
 
@@ -219,9 +213,8 @@ impl Text {
             match column {
                 Column::Client => {
                     let name = cells.text();
-                    let id = self.hashes.get(NameHash::of(name))?;
-                    self.names.get(id as usize - 1).filter(|known| known.as_bytes() == name)?;
-                    seen.name = id;
+                    let at = self.names.get_index_of(core::str::from_utf8(name).ok()?)?;
+                    seen.name = u32::try_from(at + 1).ok()?;
                 }
                 Column::Time => time = Some(cells.seconds()?),
                 Column::Bytes => seen.size = u32::try_from(cells.number()?).ok()?,
@@ -272,28 +265,14 @@ impl Text {
         Ok(Next::Packet(seen))
     }
 
-    /// The number of a client's name. Names are found by a hash; of two with the same one (which takes an adversary) the
-    /// second is found in the ordered index.
+    /// The number of a client's name, from 1.
     fn name(&mut self, client: &str) -> Result<u32, String> {
-        let hash = NameHash::of(client.as_bytes());
-        if let Some(id) = self.hashes.get(hash)
-            && self.names.get(id as usize - 1).is_some_and(|n| n == client)
-        {
-            return Ok(id);
-        }
-        if let Some(id) = self.index.get(client) {
-            return Ok(*id);
-        }
-        if self.names.len() >= MAX_NAMES {
-            return Err(format!("more than {MAX_NAMES} clients"));
-        }
-        self.names.push(client.to_owned());
-        let id = u32::try_from(self.names.len()).unwrap_or(u32::MAX);
-        self.index.insert(client.to_owned(), id);
-        if self.hashes.get(hash).is_none() {
-            self.hashes.insert(hash, id);
-        }
-        Ok(id)
+        let at = match self.names.get_index_of(client) {
+            Some(at) => at,
+            None if self.names.len() >= MAX_NAMES => return Err(format!("more than {MAX_NAMES} clients")),
+            None => self.names.insert_full(client.to_owned()).0,
+        };
+        Ok(u32::try_from(at + 1).unwrap_or(u32::MAX))
     }
 
     fn flow(&self, line: &str) -> Result<Next, String> {

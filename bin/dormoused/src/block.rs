@@ -1,0 +1,428 @@
+//! What the tunnels of client connections should carry, kept from leaving outside of them. Owns when something is held, and says what leaves
+//! in clear all the same; the rules themselves are `dormouse_io::block`'s, their loading a guard process's.
+
+use crate::args::Args;
+use crate::load;
+use anyhow::{Context, Result, anyhow};
+use dormouse_control as control;
+use dormouse_ike::config_payload::AssignedConfig;
+use dormouse_io::block::{self, Guard, Held, News, OnLink, Portal, Rules};
+use dormouse_io::netlink::{MAIN, Netlink, RouteKind};
+use dormouse_io::ownership::Namespace;
+use dormouse_io::tun::Tun;
+use dormouse_node::config::Resolved;
+use dormouse_node::config::block::Blocking;
+use dormouse_node::config::file::{self, Block as Mode};
+use dormouse_sansio::Instant;
+use ipnet::IpNet;
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::time::Duration;
+
+/// The longest that a portal is open.
+const PORTAL_MOST: Duration = Duration::from_secs(3600);
+/// Routes around a tunnel that are named.
+const ROUTES_SHOWN: usize = 8;
+
+/// See the module's text.
+#[derive(Debug)]
+pub(crate) struct Block {
+    /// Registered with the poller by the loop. `None`: nothing is ever held.
+    pub(crate) guard: Option<Guard>,
+    netlink: Netlink,
+    /// The tunnel interface.
+    tunnel: (u32, String),
+    /// Whom the daemon becomes.
+    user: u32,
+    /// Client connections.
+    of: BTreeMap<String, Blocking>,
+    /// Those that have been connected and not taken down, and whether the gateway gave name servers.
+    connected: BTreeMap<String, bool>,
+    on_link: Vec<OnLink>,
+    portal: Option<Portal>,
+    /// Why the rules are not as they should be.
+    trouble: Option<String>,
+}
+
+impl Block {
+    /// Takes over what an earlier run has left, and holds what is always held. As root, before privileges are given away.
+    ///
+    /// # Errors
+    /// If something is to be held and nftables cannot be used here; names the key.
+    pub(crate) fn new(tun: &Tun, user: u32, connections: &[Resolved]) -> Result<Self> {
+        let of: BTreeMap<_, _> =
+            connections.iter().filter_map(|c| Some((c.name.clone(), c.blocking.clone()?))).collect();
+        let mut new = Self {
+            guard: None,
+            netlink: Netlink::new()?,
+            tunnel: (tun.index()?, tun.name().to_owned()),
+            user,
+            of,
+            connected: BTreeMap::new(),
+            on_link: Vec::new(),
+            portal: None,
+            trouble: None,
+        };
+        let Some((name, _)) = new.of.iter().find(|(_, b)| b.block != Mode::Off) else {
+            // The configuration has changed. Without nftables there is nothing to be removed.
+            if block::held().is_ok_and(|names| !names.is_empty()) {
+                block::load(&Rules::default()).context("removing the block of an earlier run")?;
+                tracing::info!("the block of an earlier run was removed");
+            }
+            return Ok(new);
+        };
+        let key = format!(
+            "connection.{name}.block: what leaves outside of the tunnel cannot be held here; install nftables, or set block = \"off\""
+        );
+        let mut guard = Guard::spawn(&std::env::current_exe()?, &[crate::BLOCK_GUARD])?;
+        let left = guard.begin().with_context(|| key.clone())?;
+        new.guard = Some(guard);
+        let left =
+            left.into_iter().filter(|name| new.of.get(name).is_some_and(|b| b.block == Mode::Connected));
+        // Nothing is known yet of the gateway's name servers: those of the local network have to wait.
+        new.connected = left.map(|name| (name, true)).collect();
+        for name in new.connected.keys() {
+            tracing::warn!(
+                connection = name,
+                "still held after a daemon that was killed, until it is taken down"
+            );
+        }
+        new.look_around();
+        new.hold_now();
+        new.trouble.clone().map_or(Ok(new), |why| Err(anyhow!(why).context(key)))
+    }
+
+    /// Whether anything is ever held.
+    pub(crate) fn is_used(&self) -> bool {
+        self.guard.is_some()
+    }
+
+    fn is_held(&self, name: &str) -> bool {
+        match self.of.get(name).map(|b| b.block) {
+            Some(Mode::Always) => true,
+            Some(Mode::Connected) => self.connected.contains_key(name),
+            Some(Mode::Off) | None => false,
+        }
+    }
+
+    fn rules(&self) -> Rules {
+        let held = self.of.iter().filter(|(name, _)| self.is_held(name));
+        Rules {
+            tunnel: self.tunnel.1.clone(),
+            user: self.user,
+            held: held.map(|(name, b)| held_of(name, b, self.connected.get(name) == Some(&false))).collect(),
+            on_link: self.on_link.clone(),
+            portal: self.portal.clone(),
+        }
+    }
+
+    /// Orders what is to be held; does not wait.
+    fn hold(&mut self) {
+        let rules = self.rules();
+        if let Some(guard) = &mut self.guard {
+            self.trouble = guard.hold(&rules).err().map(|e| e.to_string());
+        }
+    }
+
+    /// The same, and waits until it is in force: milliseconds.
+    fn hold_now(&mut self) {
+        self.hold();
+        self.settle();
+    }
+
+    fn settle(&mut self) {
+        let Some(guard) = &mut self.guard else { return };
+        let mut lost = None;
+        let settled = guard.settle(|news| {
+            if let News::Lost(why) = news {
+                lost = Some(why);
+            }
+        });
+        if let Some(why) = settled.err().map(|e| e.to_string()).or(lost) {
+            tracing::error!(%why, "what should be held is not");
+            self.trouble = Some(why);
+        }
+    }
+
+    /// The tunnel carries something from now on; before its routes are set.
+    pub(crate) fn connected(&mut self, name: &str, assigned: &AssignedConfig) {
+        let names = !assigned.dns.is_empty();
+        if self.connected.insert(name.to_owned(), names) != Some(names) && self.is_held(name) {
+            self.hold_now();
+        }
+    }
+
+    /// The user takes it down.
+    pub(crate) fn down(&mut self, name: &str) {
+        let held = self.is_held(name);
+        if self.connected.remove(name).is_some() && held {
+            self.hold_now();
+        }
+    }
+
+    /// The daemon stops in good order: what is not always held is open.
+    pub(crate) fn end(&mut self) {
+        self.connected.clear();
+        self.portal = None;
+        self.hold_now();
+    }
+
+    /// The configuration was read again. Returns the keys that need a restart.
+    pub(crate) fn reconfigure(&mut self, connections: &[Resolved]) -> Vec<String> {
+        let mut restart = Vec::new();
+        for c in connections {
+            let (Some(new), Some(old)) = (&c.blocking, self.of.get_mut(&c.name)) else { continue };
+            if self.guard.is_none() && new.block != Mode::Off {
+                restart.push(format!("connection.{}.block", c.name));
+                continue;
+            }
+            (old.block, old.local_network) = (new.block, new.local_network);
+        }
+        self.hold_now();
+        restart
+    }
+
+    /// Links, addresses or routes may have changed.
+    pub(crate) fn network_changed(&mut self) {
+        if self.is_used() && self.look_around() {
+            self.hold();
+        }
+    }
+
+    fn look_around(&mut self) -> bool {
+        let found = self.netlink.local_networks(self.tunnel.0).unwrap_or_default().into_iter();
+        let found: Vec<OnLink> = found.map(|(interface, net)| OnLink { interface, net }).collect();
+        let changed = found != self.on_link;
+        self.on_link = found;
+        changed
+    }
+
+    /// What the guard has to say, for people.
+    ///
+    /// # Errors
+    /// If it is gone: only a new start, as root, makes another one. The rules stay.
+    pub(crate) fn news(&mut self) -> Result<Vec<String>> {
+        let mut warnings = Vec::new();
+        let Some(guard) = &mut self.guard else { return Ok(warnings) };
+        while let Some(news) = guard.next().context("the process that keeps traffic in the tunnel is gone")? {
+            warnings.push(match news {
+                News::Restored => {
+                    self.trouble = None;
+                    "another program removed or changed the rules that keep traffic in the tunnel; they are there again".to_owned()
+                }
+                News::Lost(why) => {
+                    let text = format!("the rules that keep traffic in the tunnel are not there: {why}");
+                    self.trouble = Some(why);
+                    text
+                }
+            });
+        }
+        Ok(warnings)
+    }
+
+    /// Opens the way to the local routers and to `more` for a while; 0 seconds: closes it.
+    pub(crate) fn open_portal(
+        &mut self,
+        now: Instant,
+        more: Vec<IpAddr>,
+        time: Duration,
+    ) -> Result<control::Portal, control::Error> {
+        let refuse = |kind, why: String| Err(control::Error::new(kind, why));
+        if time > PORTAL_MOST {
+            return refuse(control::ErrorKind::Request, format!("{time:?} is longer than {PORTAL_MOST:?}"));
+        }
+        if !self.of.keys().any(|name| self.is_held(name)) {
+            return refuse(control::ErrorKind::Other, "nothing is held: every way is open already".into());
+        }
+        let mut addresses = self.netlink.routers().unwrap_or_default();
+        addresses.extend(more);
+        if addresses.is_empty() && !time.is_zero() {
+            return refuse(control::ErrorKind::NotConnected, "there is no router: no network".into());
+        }
+        let until = now + time - Instant::ZERO;
+        let portal = Portal { addresses: addresses.into_iter().collect(), until };
+        self.portal = Some(portal).filter(|_| !time.is_zero());
+        self.hold_now();
+        if let Some(why) = &self.trouble {
+            return refuse(control::ErrorKind::Other, why.clone());
+        }
+        tracing::warn!(addresses = ?self.portal.as_ref().map(|p| &p.addresses), ?time, "open for a captive portal");
+        Ok(self.portal(now).unwrap_or(control::Portal { addresses: Vec::new(), seconds: 0.0 }))
+    }
+
+    /// What is open for a captive portal now.
+    pub(crate) fn portal(&self, now: Instant) -> Option<control::Portal> {
+        let portal = self.portal.as_ref()?;
+        let left = portal.until.saturating_sub(now - Instant::ZERO);
+        let open = control::Portal { addresses: portal.addresses.clone(), seconds: left.as_secs_f64() };
+        Some(open).filter(|_| !left.is_zero())
+    }
+
+    /// The block of one client connection.
+    pub(crate) fn status(&self, name: &str) -> Option<control::BlockStatus> {
+        let mode = match self.of.get(name)?.block {
+            Mode::Off => control::BlockMode::Off,
+            Mode::Connected => control::BlockMode::Connected,
+            Mode::Always => control::BlockMode::Always,
+        };
+        Some(control::BlockStatus { mode, holds: self.is_held(name) && self.trouble.is_none() })
+    }
+
+    /// What leaves outside of the tunnels now. `routes`: what leads into the tunnel of a connection that is up; `None`: it is not.
+    pub(crate) fn in_clear(
+        &mut self,
+        now: Instant,
+        routes: impl Fn(&str) -> Option<Vec<IpNet>>,
+    ) -> Vec<control::InClear> {
+        let exact = self.exact_routes();
+        let mut all = Vec::new();
+        for (name, b) in &self.of {
+            let mut say = |what: String, why: &str, intended| {
+                all.push(control::InClear { connection: name.clone(), what, why: why.into(), intended });
+            };
+            if self.is_held(name) {
+                if let Some(why) = &self.trouble {
+                    say(list(&b.carried), &format!("the rules are not there: {why}"), false);
+                }
+                if b.local_network && !self.on_link.is_empty() {
+                    let nets: Vec<_> =
+                        self.on_link.iter().map(|o| format!("{} over {}", o.net, o.interface)).collect();
+                    say(format!("the local network {}", list(&nets)), "local_network = true", true);
+                    if self.connected.get(name) == Some(&false) {
+                        say(
+                            "names asked of the local network".into(),
+                            "the gateway gives no name server",
+                            false,
+                        );
+                    }
+                }
+                if let Some(portal) = self.portal(now) {
+                    let what = format!("{} for {:.0} s", list(&portal.addresses), portal.seconds);
+                    say(what, "dormouse portal", true);
+                }
+                continue;
+            }
+            let off = b.block == Mode::Off;
+            match routes(name) {
+                None if off => say(list(&b.carried), "the connection is not up, and block = \"off\"", false),
+                None => say(
+                    list(&b.carried),
+                    "not connected yet, and block = \"connected\" begins with that",
+                    false,
+                ),
+                Some(routes) => {
+                    let astray = b.carried.iter().filter(|net| !routes.iter().any(|r| r.contains(*net)));
+                    let astray: Vec<_> = astray.collect();
+                    if !astray.is_empty() {
+                        say(list(&astray), "the gateway does not carry it, and block = \"off\"", false);
+                    }
+                    if b.is_full() && !exact.is_empty() {
+                        say(list(&exact), "routes of the local network, and block = \"off\"", false);
+                    }
+                }
+            }
+        }
+        all
+    }
+
+    /// Destinations that the machine's own routes lead around a full tunnel that is not held.
+    fn exact_routes(&mut self) -> Vec<IpNet> {
+        let routes = self.netlink.routes().unwrap_or_default();
+        let around = routes.iter().filter(|r| {
+            let outside = r.table == MAIN && r.kind == RouteKind::Unicast && r.index != Some(self.tunnel.0);
+            let net = &r.destination;
+            outside && net.prefix_len() > 0 && net.addr() != IpAddr::from([0xfe80, 0, 0, 0, 0, 0, 0, 0])
+        });
+        around.map(|r| r.destination).take(ROUTES_SHOWN).collect()
+    }
+
+    /// For `dormouse doctor`: looks whether the rules are there, and says what leaves.
+    pub(crate) fn check(&mut self, in_clear: &[control::InClear]) -> control::Check {
+        let check = |outcome, found: String, change: Option<&str>| control::Check {
+            name: "in clear".into(),
+            outcome,
+            found,
+            change: change.map(str::to_owned),
+        };
+        let say = |c: &control::InClear| format!("{}: {} ({})", c.connection, c.what, c.why);
+        let (intended, astray): (Vec<_>, Vec<_>) = in_clear.iter().partition(|c| c.intended);
+        let text = |list: &[&control::InClear]| list.iter().map(|c| say(c)).collect::<Vec<_>>().join("; ");
+        if self.trouble.is_some() {
+            return check(control::CheckOutcome::Failure, text(&astray), Some("systemctl restart dormoused"));
+        }
+        if !astray.is_empty() {
+            let change = "block = \"connected\" or \"always\" for the connection (docs/leaks.md)";
+            return check(control::CheckOutcome::Warning, text(&astray), Some(change));
+        }
+        let found = if intended.is_empty() { "nothing".into() } else { text(&intended) };
+        check(control::CheckOutcome::Ok, found, None)
+    }
+
+    /// Looks whether the rules are there, and puts them back if not.
+    pub(crate) fn look(&mut self) {
+        if let Some(guard) = &mut self.guard
+            && let Err(e) = guard.check()
+        {
+            self.trouble = Some(e.to_string());
+        }
+        self.settle();
+    }
+}
+
+fn held_of(name: &str, b: &Blocking, local_names: bool) -> Held {
+    Held {
+        connection: name.to_owned(),
+        carried: b.carried.clone(),
+        exact: b.exact.clone(),
+        own: b.own.clone(),
+        local_network: b.local_network,
+        local_names,
+    }
+}
+
+fn list(items: &[impl ToString]) -> String {
+    items.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+}
+
+/// `dormoused --block-only`: holds what is always held, and ends; at boot, before there is a network. A daemon that runs does so itself.
+///
+/// # Errors
+/// If the configuration is wrong, or nftables cannot be used here.
+pub(crate) fn only(args: &Args) -> Result<()> {
+    if let Some(pid) = Namespace::owner() {
+        println!("process {pid} is the daemon and holds what is to be held");
+        return Ok(());
+    }
+    let (file, _) = load::written(args)?;
+    let always = |(name, c): (&String, &file::Connection)| {
+        Blocking::of(c).filter(|b| b.block == Mode::Always).map(|b| held_of(name, &b, false))
+    };
+    let held: Vec<Held> = file.connection.iter().filter_map(always).collect();
+    let names = list(&held.iter().map(|h| &h.connection).collect::<Vec<_>>());
+    if held.is_empty() {
+        println!("no connection has block = \"always\": nothing is held");
+        return Ok(());
+    }
+    block::load(&Rules { tunnel: file.daemon.interface.clone(), held, ..Rules::default() })?;
+    println!("held, until dormoused --unblock: {names}");
+    Ok(())
+}
+
+/// `dormoused --unblock`: ends what a daemon has left held.
+///
+/// # Errors
+/// If a daemon runs, or nftables cannot be used here.
+pub(crate) fn end() -> Result<()> {
+    if let Some(pid) = Namespace::owner() {
+        anyhow::bail!(
+            "process {pid} is the daemon: dormouse down, or set block = \"off\" and reload it, or stop it first"
+        );
+    }
+    let names = block::held()?;
+    block::load(&Rules::default())?;
+    println!(
+        "{}",
+        if names.is_empty() { "nothing was held".into() } else { format!("open: {}", list(&names)) }
+    );
+    Ok(())
+}

@@ -1,0 +1,135 @@
+use super::*;
+use dormouse_ike::ticket::lineage::{Holder, Memory, Name, Row};
+use dormouse_io::store::Database;
+use dormouse_sansio::{Entropy, Seeded};
+use std::path::PathBuf;
+
+/// A database of this test's own, gone with it.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new(name: &str) -> Self {
+        let scratch =
+            Self(std::env::temp_dir().join(format!("dormoused-lineages-{}-{name}", std::process::id())));
+        std::fs::create_dir_all(&scratch.0).unwrap();
+        Database::open(&scratch.file(), &|_| None).unwrap();
+        scratch
+    }
+
+    fn file(&self) -> PathBuf {
+        self.0.join("gateway.db")
+    }
+
+    fn open(&self) -> Sqlite {
+        Sqlite(Lineages::open(&self.file()).unwrap())
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Any operation on few lineages, so that they meet.
+fn any(rng: &mut Seeded, now: UnixTime) -> Operation {
+    let mut name = |kinds: u64| Name([u8::try_from(rng.below(kinds)).unwrap(); 16]);
+    let (lineage, own, before, next) = (name(40), name(4), name(4), name(4));
+    let holder = Holder([u8::try_from(rng.below(2)).unwrap(); 32]);
+    let ends = now + Duration::from_secs(rng.below(200));
+    match rng.below(20) {
+        0..=7 => Operation::Insert(Row { id: lineage, holder, tip: own, ends }),
+        8..=14 => Operation::Confirm { sa: SaId::new(1), lineage, own, before, next, ends },
+        15..=17 => Operation::Advance { lineage, from: own, to: next, ends },
+        18 => Operation::End { sa: None, lineage, holder },
+        _ if rng.below(20) == 0 => Operation::EndAll { holder },
+        _ => Operation::End { sa: None, lineage, holder },
+    }
+}
+
+#[test]
+fn the_database_does_what_the_rules_say_and_survives_its_process() {
+    let scratch = Scratch::new("rules");
+    let mut rng = Seeded::new(7);
+    let (mut store, mut rules) = (scratch.open(), Memory::default());
+    let mut superseded = 0;
+    for round in 0..400 {
+        let now = UnixTime(1_800_000_000 + round);
+        let batch: Vec<Operation> = (0..1 + rng.below(8)).map(|_| any(&mut rng, now)).collect();
+        let expected: Vec<Outcome> = batch.iter().map(|operation| rules.apply(now, operation)).collect();
+        assert_eq!(store.run(now, &batch).unwrap(), expected, "round {round}: {batch:?}");
+        superseded += expected.iter().filter(|o| **o == Outcome::Superseded).count();
+        if round % 50 == 0 {
+            store = scratch.open();
+        }
+    }
+    assert!(superseded > 50, "{superseded}");
+}
+
+#[test]
+fn who_waits_is_told_and_everything_is_written_before_the_end() {
+    let scratch = Scratch::new("keeper");
+    let row = |n: u8| Row {
+        id: Name([n; 16]),
+        holder: Holder([1; 32]),
+        tip: Name([100; 16]),
+        ends: UnixTime(u64::from(u32::MAX)),
+    };
+    let confirm = |sa: u64, n: u8| Operation::Confirm {
+        sa: SaId::new(sa),
+        lineage: Name([n; 16]),
+        own: Name([100; 16]),
+        before: Name([100; 16]),
+        next: Name([101; 16]),
+        ends: UnixTime(0),
+    };
+    let mut keeper = Keeper::new(scratch.open()).unwrap();
+    keeper.put(Operation::Insert(row(1)));
+    (1..=2).for_each(|sa| keeper.put(confirm(sa, 1)));
+    let mut heard = Vec::new();
+    while heard.len() < 2 {
+        std::thread::yield_now();
+        heard.extend(keeper.reports());
+    }
+    let told = |sa, outcome| Report::Outcome(SaId::new(sa), outcome);
+    assert_eq!(heard, [told(1, Outcome::Done), told(2, Outcome::Superseded)]);
+    (2..30).for_each(|n| keeper.put(Operation::Insert(row(n))));
+    drop(keeper);
+    assert_eq!(scratch.open().run(UnixTime(0), &[confirm(3, 29)]).unwrap(), [Outcome::Done]);
+}
+
+/// A store that fails as long as it is told to.
+struct Broken(std::sync::mpsc::Receiver<()>, Memory);
+
+impl Store for Broken {
+    type Error = &'static str;
+
+    fn run(&mut self, now: UnixTime, operations: &[Operation]) -> Result<Vec<Outcome>, Self::Error> {
+        match self.0.try_recv() {
+            Ok(()) => Err("the disk is full"),
+            Err(_) => Ok(operations.iter().map(|operation| self.1.apply(now, operation)).collect()),
+        }
+    }
+}
+
+#[test]
+fn a_store_that_fails_is_said_to_and_what_nobody_waits_for_is_done_later() {
+    let (fail, fails) = channel();
+    fail.send(()).unwrap();
+    let mut keeper = Keeper::new(Broken(fails, Memory::default())).unwrap();
+    let (lineage, holder) = (Name([1; 16]), Holder([1; 32]));
+    keeper.put(Operation::End { sa: Some(SaId::new(1)), lineage, holder });
+    let mut heard = Vec::new();
+    while !heard.contains(&Report::Reachable(true)) {
+        std::thread::yield_now();
+        heard.extend(keeper.reports());
+    }
+    let sa = SaId::new(1);
+    let told = [Report::Outcome(sa, Outcome::Failed), Report::Reachable(false)];
+    assert_eq!(heard[..2], told, "at once");
+    assert_eq!(
+        heard[2..],
+        [Report::Outcome(sa, Outcome::Done), Report::Reachable(true)],
+        "and written later"
+    );
+}

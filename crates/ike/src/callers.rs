@@ -1,0 +1,195 @@
+//! Which callers are there: the established SAs that others have opened, by connection and proved identity, and the inner hosts that
+//! each reaches by them. Owns these two indexes; must never end an SA.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use core::net::IpAddr;
+
+use dormouse_crypto::cert::Identity;
+use dormouse_keying::SaId;
+use dormouse_sansio::Instant;
+use dormouse_wire::ike::TsRange;
+
+use crate::admission::Refusal;
+use crate::config::{Connection, Unique};
+use crate::limits::{CREATE_CHILD_BURST, CREATE_CHILD_EVERY};
+
+/// An identity as one connection knows it.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) struct Caller {
+    pub(crate) connection: String,
+    pub(crate) peer: Identity,
+}
+
+/// What is known of one SA of a caller.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Present {
+    pub(crate) caller: Caller,
+    /// Exchanges run on it; the others are what rekeying and closing leave.
+    pub(crate) live: bool,
+    /// Where it comes from.
+    pub(crate) from: IpAddr,
+}
+
+/// See the module's text.
+#[derive(Debug, Default)]
+pub(crate) struct Callers {
+    sas: BTreeMap<Caller, BTreeSet<SaId>>,
+    present: BTreeMap<SaId, Present>,
+    /// Inner hosts by who is reached there, and how many CHILD SAs lead to it.
+    hosts: BTreeMap<IpAddr, (Caller, usize)>,
+    /// When each caller's CREATE_CHILD_SA requests would have been answered at the pace of the long run.
+    paces: BTreeMap<Caller, Instant>,
+}
+
+impl Callers {
+    /// What is to be known of an SA from now on; `None`: it is gone, or none of a caller's.
+    pub(crate) fn note(&mut self, id: SaId, now: Option<Present>) {
+        if self.present.get(&id) == now.as_ref() {
+            return;
+        }
+        if let Some(old) = self.present.remove(&id) {
+            let left = self.sas.get_mut(&old.caller).is_some_and(|ids| {
+                ids.remove(&id);
+                !ids.is_empty()
+            });
+            if !left {
+                self.sas.remove(&old.caller);
+                self.paces.remove(&old.caller);
+            }
+        }
+        if let Some(present) = now {
+            self.sas.entry(present.caller.clone()).or_default().insert(id);
+            self.present.insert(id, present);
+        }
+    }
+
+    /// SAs of a caller: those that are live, or those that rekeying and closing have left.
+    pub(crate) fn of(&self, caller: &Caller, live: bool) -> impl Iterator<Item = (SaId, &Present)> {
+        let all = self.sas.get(caller).into_iter().flatten();
+        all.filter_map(move |id| Some((*id, self.present.get(id)?))).filter(move |(_, p)| p.live == live)
+    }
+
+    /// Whether there is room for another session of an identity, which comes from `from` and takes the place of `replaces`. `conn` is
+    /// the connection as the identity has it; `full`: it has just authenticated fully.
+    ///
+    /// # Errors
+    /// [`Refusal::Sessions`].
+    pub(crate) fn room(
+        &self,
+        conn: &Connection,
+        peer: &Identity,
+        from: IpAddr,
+        replaces: Option<SaId>,
+        full: bool,
+    ) -> Result<(), Refusal> {
+        let caller = Caller { connection: conn.name.clone(), peer: peer.clone() };
+        let others = || self.of(&caller, true).filter(|(id, _)| Some(*id) != replaces);
+        let sessions = match conn.policy.unique {
+            // Those that are replaced stay for a moment, and are bounded as well.
+            Unique::Replace => others().count().saturating_sub(conn.policy.sessions.max(2) - 1),
+            // From the same address it is the same device, which authenticates anew or has lost its state.
+            Unique::Keep if full => others().filter(|(_, p)| p.from != from).count(),
+            Unique::Keep => others().count(),
+            Unique::Never => others().count().saturating_sub(conn.policy.sessions.saturating_sub(1)),
+        };
+        if sessions == 0 {
+            return Ok(());
+        }
+        Err(Refusal::Sessions { identity: peer.clone(), sessions: others().count() })
+    }
+
+    /// Whether a request of a caller to make or rekey an SA is answered, or comes too soon after many others of its.
+    pub(crate) fn may_create(&mut self, caller: &Caller, now: Instant) -> bool {
+        let pace = self.paces.get(caller).copied().unwrap_or(now).max(now) + CREATE_CHILD_EVERY;
+        let may = pace <= now + CREATE_CHILD_EVERY * CREATE_CHILD_BURST;
+        if may {
+            self.paces.insert(caller.clone(), pace);
+        }
+        may
+    }
+
+    /// The first of the inner hosts that another caller is reached at already.
+    pub(crate) fn held_by_another(&self, caller: &Caller, ranges: &[TsRange]) -> Option<IpAddr> {
+        let held = |host: &IpAddr| self.hosts.get(host).is_some_and(|(holder, _)| holder != caller);
+        hosts(ranges).find(held)
+    }
+
+    /// A CHILD SA leads to these hosts.
+    pub(crate) fn claim(&mut self, caller: &Caller, ranges: &[TsRange]) {
+        for host in hosts(ranges) {
+            let (holder, claims) = self.hosts.entry(host).or_insert_with(|| (caller.clone(), 0));
+            if holder == caller {
+                *claims += 1;
+            }
+        }
+    }
+
+    /// It no longer does.
+    pub(crate) fn disclaim(&mut self, caller: &Caller, ranges: &[TsRange]) {
+        for host in hosts(ranges) {
+            let left = self.hosts.get_mut(&host).filter(|(holder, _)| holder == caller).map(|(_, claims)| {
+                *claims = claims.saturating_sub(1);
+                *claims
+            });
+            if left == Some(0) {
+                self.hosts.remove(&host);
+            }
+        }
+    }
+}
+
+/// Ranges of one address. Wider ones are sites, and give way to the hosts in them.
+fn hosts(ranges: &[TsRange]) -> impl Iterator<Item = IpAddr> {
+    let hosts: BTreeSet<IpAddr> = ranges.iter().filter(|r| r.start == r.end).map(|r| r.start).collect();
+    hosts.into_iter()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn caller(name: &str) -> Caller {
+        Caller { connection: "office".into(), peer: name.parse().unwrap() }
+    }
+
+    #[test]
+    fn one_callers_requests_are_answered_at_a_pace_and_do_not_slow_another() {
+        let (mut callers, mut now) = (Callers::default(), Instant::ZERO);
+        let (a, b) = (caller("a"), caller("b"));
+        let at_once = (0..1_000).filter(|_| callers.may_create(&a, now)).count();
+        assert_eq!(at_once, CREATE_CHILD_BURST as usize);
+        assert!(callers.may_create(&b, now));
+        now += CREATE_CHILD_EVERY * 3;
+        assert_eq!((0..1_000).filter(|_| callers.may_create(&a, now)).count(), 3);
+    }
+
+    #[test]
+    fn a_host_is_one_callers_until_its_last_tunnel_is_gone() {
+        let host = |last: u8| TsRange {
+            protocol: 0,
+            start_port: 0,
+            end_port: u16::MAX,
+            start: IpAddr::from([10, 0, 0, last]),
+            end: IpAddr::from([10, 0, 0, last]),
+        };
+        let wide = TsRange { end: IpAddr::from([10, 0, 0, 9]), ..host(1) };
+        let mut callers = Callers::default();
+        let (a, b) = (caller("a"), caller("b"));
+        callers.claim(&a, &[host(2)]);
+        callers.claim(&a, &[host(2), wide]);
+        assert_eq!(callers.held_by_another(&b, &[host(3), host(2)]), Some(host(2).start));
+        assert_eq!(callers.held_by_another(&a, &[host(2)]), None);
+        assert_eq!(callers.held_by_another(&b, &[wide]), None, "a site gives way to the hosts in it");
+        callers.disclaim(&a, &[host(2)]);
+        assert!(callers.held_by_another(&b, &[host(2)]).is_some());
+        callers.disclaim(&a, &[host(2), wide]);
+        assert_eq!(callers.held_by_another(&b, &[host(2)]), None);
+        let elsewhere = Caller { connection: "guests".into(), ..a.clone() };
+        callers.claim(&a, &[host(2)]);
+        assert!(
+            callers.held_by_another(&elsewhere, &[host(2)]).is_some(),
+            "the same name in another connection"
+        );
+    }
+}

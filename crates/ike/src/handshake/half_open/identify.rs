@@ -1,0 +1,197 @@
+//! Who calls: the choice of the connection by identity and proof, for a full exchange and for a resumption. Owns no state; must never
+//! answer: the half-open SA does.
+
+use std::sync::Arc;
+
+use dormouse_crypto::cert::{Certificate, Identity};
+use dormouse_sansio::Instant;
+use dormouse_wire::ike::{AuthMethod, Id, NotifyType, Payload};
+
+use super::{HalfOpen, How};
+use crate::admission::{Credential, admits};
+use crate::auth::{self, Authentication, Believed, Proof};
+use crate::config::{Connection, Ppk, RemoteAuth};
+use crate::error::NegotiationError;
+use crate::handshake::Session;
+use crate::handshake::intermediate::PpkUse;
+use crate::handshake::intermediate::ppk::NamedPpk;
+use crate::payloads::View;
+use crate::proposal;
+use crate::revocation::Judgement;
+use crate::shared::Shared;
+use crate::ticket::TicketContent;
+
+/// Who called, by which rules, with which proof.
+#[derive(Debug)]
+pub(in crate::handshake) struct Caller {
+    pub(in crate::handshake) conn: Arc<Connection>,
+    pub(in crate::handshake) identity: Identity,
+    pub(in crate::handshake) session: Session,
+    /// The PPK that is still to enter the keys (RFC 8784).
+    pub(in crate::handshake) ppk: Option<Arc<Ppk>>,
+}
+
+/// The refusal of an IKE_AUTH request: what the peer is told, and what the log is.
+pub(crate) struct Refusal {
+    pub(in crate::handshake) kind: NotifyType,
+    pub(in crate::handshake) error: NegotiationError,
+}
+
+impl HalfOpen {
+    /// Finds the connection, and checks the proof by its rules. `None`: the status of a certificate is awaited.
+    pub(super) fn identify(
+        &self,
+        shared: &mut Shared,
+        now: Instant,
+        payloads: &[Payload],
+    ) -> Result<Option<Caller>, Refusal> {
+        let view = View(payloads);
+        let refuse = |error| Refusal { kind: NotifyType::AuthenticationFailed, error };
+        let malformed = |what| Refusal {
+            kind: NotifyType::InvalidSyntax,
+            error: NegotiationError::Malformed { exchange: "IKE_AUTH", what },
+        };
+        let id_i = view.id_i().ok_or_else(|| malformed("no IDi payload"))?;
+        let authentication = payloads
+            .iter()
+            .find_map(|p| match p {
+                Payload::Auth { method, data } => {
+                    Some(Authentication { method: *method, data: data.clone() })
+                }
+                _ => None,
+            })
+            .ok_or_else(|| malformed("no AUTH payload (EAP is not supported)"))?;
+        let identity = auth::identity(id_i).map_err(|e| refuse(auth::AuthError::from(e).into()))?;
+        let channel = self.channel.as_ref().ok_or_else(|| malformed("no keys"))?;
+        let proof = Proof {
+            prf: channel.suite.prf,
+            sk_p: &channel.sk_pi,
+            message: &self.request,
+            nonce: &self.nonce_r,
+            id: id_i,
+            int_auth: &self.rounds.int_auth(),
+        };
+        if let How::Resume { ticket, .. } = &self.how {
+            return self
+                .identify_resumed(ticket, identity, &proof, &authentication, view.id_r())
+                .map(Some)
+                .map_err(refuse);
+        }
+        let certificates = auth::certificates(payloads).map_err(|e| refuse(e.into()))?;
+        let asked = view.id_r().and_then(|id| auth::identity(id).ok());
+        let ppk = self.named_ppk(view).map_err(refuse)?;
+        self.identify_fully(shared, now, &proof, identity, asked, &authentication, &certificates, &ppk)
+            .map_err(refuse)
+    }
+
+    /// "If no PPK_IDENTITY notification is found and the peers successfully exchanged USE_PPK notifications in the IKE_SA_INIT exchange,
+    /// then the responder MUST send back an AUTHENTICATION_FAILED notification and then fail the negotiation." (RFC 8784 section 3)
+    fn named_ppk<'a>(&'a self, view: View<'a>) -> Result<NamedPpk<'a>, NegotiationError> {
+        if self.rounds.ppk != PpkUse::Auth {
+            return Ok(NamedPpk::Before(self.rounds.mixed()));
+        }
+        let id = view.notify(NotifyType::PpkIdentity).ok_or(NegotiationError::Ppk("the peer names none"))?;
+        let without = view.notify(NotifyType::NoPpkAuth).map(|n| n.data.as_slice());
+        Ok(NamedPpk::Here { id: &id.data, without })
+    }
+
+    fn identify_resumed(
+        &self,
+        ticket: &TicketContent,
+        identity: Identity,
+        proof: &Proof<'_>,
+        authentication: &Authentication,
+        id_r: Option<&Id>,
+    ) -> Result<Caller, NegotiationError> {
+        // "The IDi value sent in the IKE_AUTH exchange MUST be identical to the value included in the ticket. [...] the IDr
+        // value sent [...] MUST also be identical to the value included in the ticket." (RFC 5723 section 4.3.3)
+        if *proof.id != ticket.id_i || id_r.is_some_and(|id| *id != ticket.id_r) {
+            let expected = auth::identity(&ticket.id_i).map_or_else(|_| "?".to_owned(), |i| i.to_string());
+            return Err(NegotiationError::WrongIdentity { expected, got: identity.to_string() });
+        }
+        auth::verify_resumption(proof, self.link.conn.resumption, authentication)?;
+        let session = Session {
+            id_i: ticket.id_i.clone(),
+            id_r: ticket.id_r.clone(),
+            method: ticket.method,
+            authenticated: ticket.authenticated,
+            vouched_until: ticket.vouched_until,
+            credential: Some(ticket.credential.clone()),
+        };
+        Ok(Caller { conn: self.link.conn.clone(), identity, session, ppk: None })
+    }
+
+    /// "the names in the ID payload MUST correspond to the key used to generate the AUTH payload" (RFC 7296 section 1.2)
+    #[expect(clippy::too_many_arguments, reason = "all are what section 2.15 binds together")]
+    fn identify_fully(
+        &self,
+        shared: &mut Shared,
+        now: Instant,
+        proof: &Proof<'_>,
+        identity: Identity,
+        asked: Option<Identity>,
+        authentication: &Authentication,
+        certificates: &[Certificate],
+        ppk: &NamedPpk<'_>,
+    ) -> Result<Option<Caller>, NegotiationError> {
+        let How::Init { suite, .. } = &self.how else {
+            return Err(NegotiationError::Malformed { exchange: "IKE_AUTH", what: "a resumed session" });
+        };
+        let by_psk = authentication.method == AuthMethod::SharedKeyMic;
+        let mut error = NegotiationError::NoConnection {
+            claimed: identity.to_string(),
+            asked: asked.as_ref().map_or_else(|| "anyone".to_owned(), ToString::to_string),
+            method: if by_psk { "a pre-shared key" } else { "a certificate" },
+        };
+        for conn in shared.config.connections.clone() {
+            let fits = conn.role.answers()
+                && conn.remote_id.matches(&identity)
+                && asked.as_ref().is_none_or(|asked| asked.is_same_as(&conn.local_id))
+                && matches!(conn.remote_auth, RemoteAuth::Psk(_)) == by_psk
+                && proposal::permits(&conn.ike_proposals, suite);
+            if !fits {
+                continue;
+            }
+            let by_ppk = match ppk.of(&conn, proof, authentication) {
+                Ok(by_ppk) => by_ppk,
+                Err(why) => {
+                    error = NegotiationError::Ppk(why);
+                    continue;
+                }
+            };
+            let proof = Proof { sk_p: by_ppk.sk_p.as_ref().unwrap_or(proof.sk_p), ..*proof };
+            match auth::verify(&proof, &conn, &by_ppk.authentication, certificates, shared.unix(now)) {
+                Ok(believed) => {
+                    let Believed { identity, expires, shown } = believed;
+                    let mut certificates = None;
+                    if let Some(shown) = shown {
+                        let (own, verified) = *shown;
+                        match shared.judge(now, (&conn, self.link.id), (&own, &verified), self.wait_until) {
+                            Judgement::Admitted => {}
+                            Judgement::Wait => return Ok(None),
+                            Judgement::Refused(why) => {
+                                error = why.into();
+                                continue;
+                            }
+                        }
+                        certificates = Some(Credential::certificates(own.fingerprint(), &verified));
+                    }
+                    let credential = shared.config.credential(&conn, &identity, certificates);
+                    let conn = admits(&shared.config, &conn, &identity, &credential, shared.unix(now))?;
+                    shared.callers.room(&conn, &identity, self.link.path.remote.ip(), None, true)?;
+                    let session = Session {
+                        id_i: proof.id.clone(),
+                        id_r: auth::id_payload(&conn.local_id),
+                        method: authentication.method,
+                        authenticated: shared.unix(now),
+                        vouched_until: expires,
+                        credential: Some(credential),
+                    };
+                    return Ok(Some(Caller { conn, identity, session, ppk: by_ppk.ppk }));
+                }
+                Err(why) => error = why.into(),
+            }
+        }
+        Err(error)
+    }
+}

@@ -1,0 +1,73 @@
+//! A caller and the store of lineages, in IKE_AUTH: a resumed session waits until its ticket is known to count, and a full login ends
+//! the tickets of what it replaces. Owns these two steps; the proofs are [`super::half_open`]'s.
+
+use dormouse_sansio::Instant;
+use dormouse_wire::ike::dormancy::Refused;
+use dormouse_wire::ike::{ExchangeType, NotifyType, Payload};
+
+use crate::action::Action;
+use crate::auth::Authentication;
+use crate::config::Unique;
+use crate::error::NegotiationError;
+use crate::event::Event;
+use crate::handshake::half_open::{Caller, HalfOpen, How};
+use crate::handshake::{Slot, Step};
+use crate::payloads::{View, notify};
+use crate::sa::IkeSa;
+use crate::shared::Shared;
+use crate::ticket::Form;
+use crate::ticket::lineage::{Descent, Operation, Outcome};
+
+/// What waits for the store.
+#[derive(Debug)]
+pub(crate) struct Pending {
+    pub(crate) by: Instant,
+    pub(super) payloads: Vec<Payload>,
+    pub(super) caller: Caller,
+    pub(super) proof: Authentication,
+    pub(super) descent: Descent,
+}
+
+impl HalfOpen {
+    /// What the store says of the ticket, or `Failed` if it has not said anything in time.
+    pub(crate) fn ticket_judged(
+        mut self: Box<Self>,
+        shared: &mut Shared,
+        now: Instant,
+        outcome: Outcome,
+    ) -> Step {
+        let Some(pending) = self.pending.take() else { return Step::to(Slot::HalfOpen(self)) };
+        let Pending { payloads, caller, proof, descent, .. } = *pending;
+        let why = match outcome {
+            Outcome::Done => return self.establish(shared, now, View(&payloads), caller, proof, descent),
+            Outcome::Superseded => Refused::Superseded,
+            Outcome::Failed => Refused::Store,
+        };
+        let error = NegotiationError::TicketRejected(why.to_string());
+        let mut refusal = vec![notify(NotifyType::AuthenticationFailed, [])];
+        if matches!(&self.how, How::Resume { ticket, .. } if ticket.form == Form::Dormouse) {
+            refusal.push(notify(NotifyType::DormancyRefused, [why.code()]));
+        }
+        let path = self.link.path;
+        self.refuse_with(shared, path, ExchangeType::IkeAuth, Some(caller.identity), &refusal, error)
+    }
+}
+
+/// After a full login no ticket counts any more of the session that the client names as its former one, nor of any other session of the
+/// identity that the new one replaces. A client from which a thief took the session, and who finds its own ticket refused, ends the thief's that way.
+pub(super) fn former_sessions(shared: &mut Shared, sa: &IkeSa, view: View<'_>) {
+    let holder = sa.core.holder();
+    // Of an identity that several devices share, none speaks for the others.
+    let replaces = match sa.core.link.conn.policy.unique {
+        Unique::Replace => true,
+        Unique::Keep => view.has(NotifyType::InitialContact),
+        Unique::Never => false,
+    };
+    if replaces {
+        shared.event(Event::Store(Operation::EndAll { holder }));
+    }
+    if let Some(lineage) = view.lineage() {
+        shared.event(Event::Store(Operation::End { sa: None, lineage, holder }));
+        shared.actions.push_back(Action::Former { by: sa.core.id(), lineage });
+    }
+}

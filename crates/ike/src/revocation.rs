@@ -1,0 +1,499 @@
+//! Whether the certificates that peers show are revoked. Owns what is known of it, where it is asked and when again, and which handshakes
+//! wait for an answer; must never fetch anything: [`Event::Fetch`](crate::Event::Fetch) asks the driver, and
+//! [`Endpoint::fetched`] takes what came.
+//!
+//! Nothing is asked for a stranger: a handshake waits only after its peer has proved to hold the key of a certificate that one of our
+//! authorities vouches for, so that the URLs are the authorities' own.
+//!
+//! # Timer
+//! *revocation*: a list or answer is asked for again a tenth of its time before it ends, each hour at the latest where a connection
+//! answers; after a failure in 1 min, doubled to 1 h; not earlier than [`AGAIN_LEAST`]. What no session and no configuration needs any
+//! more is not asked for again.
+
+use core::time::Duration;
+use std::collections::{BTreeMap, BTreeSet};
+
+use dormouse_crypto::cert::{
+    Certificate, Crl, Issued, NONCE_LEN, OcspAnswer, OcspRequest, RevocationError, Revocations, Status,
+    Verified,
+};
+use dormouse_crypto::{HashAlg, hash};
+use dormouse_keying::SaId;
+use dormouse_sansio::{Deadline, Instant, UnixTime};
+
+use crate::admission::{Credential, Refusal};
+use crate::config::{Connection, RemoteAuth, RevocationMode};
+use crate::endpoint::Endpoint;
+use crate::event::{CloseReason, Event};
+use crate::handshake::Slot;
+use crate::limits;
+use crate::shared::Shared;
+
+const AGAIN_LEAST: Duration = Duration::from_secs(60);
+const AGAIN_MOST: Duration = Duration::from_secs(3_600);
+/// A list stays of use for sessions that have ended: their tickets live on.
+const WANTED: Duration = limits::TICKET_LIFETIME_MOST;
+const SLACK: Duration = Duration::from_secs(60);
+
+/// What an authenticated peer's certificates mean to a connection.
+#[derive(Debug)]
+pub(crate) enum Judgement {
+    Admitted,
+    /// An answer is on its way.
+    Wait,
+    Refused(Refusal),
+}
+
+/// Where the status of certificates comes from.
+#[derive(Debug)]
+struct Source {
+    url: String,
+    /// The certificate that an OCSP responder is asked about; `None`: a CRL.
+    about: Option<Issued>,
+    /// Who may have signed what comes.
+    issuers: Vec<Certificate>,
+    state: State,
+    failures: u32,
+    /// When something came of it last.
+    answered: Option<Instant>,
+    /// When it needs not be asked again any more; `None`: it is configured.
+    wanted: Option<Instant>,
+    /// A connection that answers uses it.
+    gateway: bool,
+}
+
+#[derive(Debug)]
+enum State {
+    Asked(Option<OcspRequest>),
+    Due(Instant),
+}
+
+/// See the module's text.
+#[derive(Debug, Default)]
+pub(crate) struct Revocation {
+    book: Revocations,
+    sources: BTreeMap<u64, Source>,
+    next: u64,
+    /// Configured lists of issuers that no peer has shown yet.
+    lists: Vec<Vec<u8>>,
+    waiting: BTreeSet<SaId>,
+}
+
+impl Revocation {
+    /// Why a peer with this chain must be refused now by what the connection wants to know.
+    pub(crate) fn refuses(
+        &self,
+        connection: &Connection,
+        chain: &[Issued],
+        now: UnixTime,
+    ) -> Result<(), Refusal> {
+        match (mode(connection), self.book.status(chain, now)) {
+            (RevocationMode::Off, _) | (_, Status::Good) => Ok(()),
+            (_, Status::Revoked(reason)) => Err(Refusal::Revoked(reason)),
+            (RevocationMode::Soft, Status::Unknown) => Ok(()),
+            (RevocationMode::Strict, Status::Unknown) => Err(Refusal::StatusUnknown),
+        }
+    }
+
+    /// Takes a list under the key of whichever of `issuers` has signed it.
+    fn take_list(
+        &mut self,
+        der: &[u8],
+        issuers: &[Certificate],
+        unix: UnixTime,
+    ) -> Result<(Certificate, UnixTime, Option<UnixTime>, bool), RevocationError> {
+        let mut error = RevocationError::MayNotSign("an unknown issuer".to_owned());
+        for issuer in issuers {
+            match Crl::verify(der, issuer, unix) {
+                Ok(list) => {
+                    let (this, next) = (list.this_update(), list.next_update());
+                    let news = self.book.add_list(list, unix);
+                    return Ok((issuer.clone(), this, next, news));
+                }
+                Err(why) => error = why,
+            }
+        }
+        Err(error)
+    }
+
+    /// Configured lists whose issuer is known now.
+    fn take_lists(&mut self, issuers: &[Certificate], unix: UnixTime) {
+        for list in std::mem::take(&mut self.lists) {
+            if self.take_list(&list, issuers, unix).is_err() {
+                self.lists.push(list);
+            }
+        }
+    }
+
+    fn source(&mut self, now: Instant, url: &str, about: Option<&Issued>) -> Option<&mut Source> {
+        let known = self.sources.iter().find(|(_, s)| s.url == url && s.about.as_ref() == about);
+        let id = match known {
+            Some((id, _)) => *id,
+            None if self.sources.len() >= limits::REVOCATION_SOURCES_MAX => return None,
+            None => {
+                self.next += 1;
+                let source = Source {
+                    url: url.to_owned(),
+                    about: about.cloned(),
+                    issuers: Vec::new(),
+                    state: State::Due(now),
+                    failures: 0,
+                    answered: None,
+                    wanted: Some(now + WANTED),
+                    gateway: false,
+                };
+                self.sources.insert(self.next, source);
+                self.next
+            }
+        };
+        self.sources.get_mut(&id)
+    }
+
+    /// Notes where the status of a certificate is found. True if one of them has been asked, or will be at once.
+    fn note(
+        &mut self,
+        now: Instant,
+        issued: &Issued,
+        certificate: &Certificate,
+        issuer: &Certificate,
+        gateway: bool,
+    ) -> bool {
+        let fetchable = |urls: &[String]| -> Vec<String> {
+            urls.iter().filter(|url| url.starts_with("http://") && url.len() <= 1_024).cloned().collect()
+        };
+        let lists = fetchable(certificate.crl_urls()).into_iter().map(|url| (url, None));
+        let responders = fetchable(certificate.ocsp_urls()).into_iter().map(|url| (url, Some(issued)));
+        let mut on_the_way = false;
+        for (url, about) in lists.chain(responders) {
+            let Some(source) = self.source(now, &url, about) else { continue };
+            if !source.issuers.contains(issuer) && source.issuers.len() < limits::REVOCATION_ISSUERS_MAX {
+                source.issuers.push(issuer.clone());
+            }
+            source.wanted = source.wanted.map(|_| now + WANTED);
+            source.gateway |= gateway;
+            on_the_way |= match source.state {
+                State::Asked(_) => true,
+                // What came may have become stale; a failure is not repeated before its time.
+                State::Due(_)
+                    if source.failures == 0 && source.answered.is_none_or(|at| now - at >= AGAIN_LEAST) =>
+                {
+                    source.state = State::Due(now);
+                    true
+                }
+                State::Due(at) => at <= now,
+            };
+        }
+        on_the_way
+    }
+
+    pub(crate) fn deadline(&self) -> Option<Deadline> {
+        let due = self.sources.values().filter_map(|s| match s.state {
+            State::Due(at) => Some(at),
+            State::Asked(_) => None,
+        });
+        due.min().map(|at| Deadline { at, slack: SLACK, why: "revocation" })
+    }
+}
+
+pub(crate) fn mode(connection: &Connection) -> RevocationMode {
+    match &connection.remote_auth {
+        RemoteAuth::Cert { revocation, .. } => revocation.mode,
+        RemoteAuth::Psk(_) => RevocationMode::Off,
+    }
+}
+
+/// The names of a source in the store: they say nothing about it.
+fn stored_name(source: &Source) -> String {
+    let serial = source.about.as_ref().map_or(&[][..], |about| &about.serial);
+    let digest = hash(HashAlg::Sha256, &[source.url.as_bytes(), &[0], serial]);
+    digest.iter().take(16).map(|b| format!("{b:02x}")).collect()
+}
+
+impl Shared {
+    /// What the certificates of an authenticated peer mean to `connection`. `until`: when the handshake has waited long enough, if it has
+    /// waited.
+    pub(crate) fn judge(
+        &mut self,
+        now: Instant,
+        (connection, sa): (&Connection, SaId),
+        (own, verified): (&Certificate, &Verified),
+        until: Option<Instant>,
+    ) -> Judgement {
+        let (unix, mode) = (self.unix(now), mode(connection));
+        if mode == RevocationMode::Off || verified.chain.is_empty() {
+            return Judgement::Admitted;
+        }
+        let certificates = || std::iter::once(own).chain(&verified.issuers);
+        let revocation = &mut self.config.admission.revocation;
+        revocation.take_lists(&verified.issuers, unix);
+        let mut on_the_way = false;
+        for (depth, (issued, certificate)) in verified.chain.iter().zip(certificates()).enumerate() {
+            revocation.book.learn(issued, certificate);
+            if revocation.book.status_of(issued, depth > 0, unix) == Status::Unknown
+                && let Some(issuer) = verified.issuers.get(depth)
+            {
+                on_the_way |= revocation.note(now, issued, certificate, issuer, connection.role.answers());
+            }
+        }
+        self.ask(now);
+        let revocation = &mut self.config.admission.revocation;
+        let known = revocation.book.status(&verified.chain, unix) != Status::Unknown;
+        // A client does not wait to be told that its gateway is good: the answer may come through the tunnel alone.
+        let waits = mode == RevocationMode::Strict || connection.role.answers();
+        let may_wait = on_the_way
+            && until.is_none_or(|until| now < until)
+            && revocation.waiting.len() < limits::REVOCATION_WAITING_MAX;
+        if !known && waits && may_wait {
+            revocation.waiting.insert(sa);
+            return Judgement::Wait;
+        }
+        match revocation.refuses(connection, &verified.chain, unix) {
+            Ok(()) => Judgement::Admitted,
+            Err(error) => Judgement::Refused(error),
+        }
+    }
+
+    /// Asks every source that is due.
+    pub(crate) fn ask(&mut self, now: Instant) {
+        for (id, source) in &mut self.config.admission.revocation.sources {
+            if !matches!(source.state, State::Due(at) if at <= now) {
+                continue;
+            }
+            let mut request = None;
+            if let (Some(about), Some(issuer)) = (&source.about, source.issuers.first()) {
+                let mut nonce = [0; NONCE_LEN];
+                self.entropy.fill(&mut nonce);
+                request = Some(OcspRequest::new(about, issuer, nonce));
+            }
+            let body = request.as_ref().map(OcspRequest::to_der);
+            self.events.push_back(Event::Fetch { id: *id, url: source.url.clone(), body });
+            source.state = State::Asked(request);
+        }
+    }
+
+    /// The lists and URLs that a connection is configured with.
+    pub(crate) fn configure_revocation(&mut self, now: Instant, connection: &Connection) {
+        let RemoteAuth::Cert { trust, revocation: policy, .. } = &connection.remote_auth else { return };
+        if policy.mode == RevocationMode::Off {
+            return;
+        }
+        let authorities: Vec<Certificate> = trust.authorities().cloned().collect();
+        let new: Vec<_> = policy
+            .lists
+            .iter()
+            .filter(|l| !self.config.admission.revocation.lists.contains(l))
+            .cloned()
+            .collect();
+        self.config.admission.revocation.lists.extend(new);
+        let unix = self.unix(now);
+        self.config.admission.revocation.take_lists(&authorities, unix);
+        for url in &policy.urls {
+            let Some(source) = self.config.admission.revocation.source(now, url, None) else { continue };
+            source.wanted = None;
+            source.gateway |= connection.role.answers();
+            source.issuers.extend(authorities.iter().take(limits::REVOCATION_ISSUERS_MAX).cloned());
+        }
+    }
+}
+
+impl Endpoint {
+    /// What became of [`Event::Fetch`]: the content, 16 MiB at most, or why there is none.
+    pub fn fetched(&mut self, now: Instant, id: u64, content: Result<Vec<u8>, String>) {
+        let unix = self.shared.unix(now);
+        let revocation = &mut self.shared.config.admission.revocation;
+        let Some(mut source) = revocation.sources.remove(&id) else { return };
+        let result = content.and_then(|bytes| {
+            let taken = revocation.take(&source, &bytes, unix);
+            taken.map(|taken| (bytes, taken)).map_err(|error| error.to_string())
+        });
+        let mut news = false;
+        let wait = match result {
+            Ok((bytes, Taken { issuer, this_update, next_update, news: changed, lasting })) => {
+                tracing::info!(
+                    url = source.url,
+                    next_update = next_update.map(|n| n.0),
+                    "revocations are known"
+                );
+                let stale = next_update.is_some_and(|next| next < unix);
+                (news, source.answered) = (changed, Some(now));
+                source.failures = if stale { source.failures.saturating_add(1) } else { 0 };
+                if lasting {
+                    let (name, content) = (stored_name(&source), store(&source, &issuer, &bytes));
+                    self.shared.events.push_back(Event::Revocations { name, content });
+                }
+                source.again(unix, this_update, next_update)
+            }
+            Err(error) => {
+                tracing::warn!(url = source.url, error, "revocations are not known");
+                source.failures = source.failures.saturating_add(1);
+                AGAIN_LEAST * 2u32.saturating_pow(source.failures.min(7) - 1)
+            }
+        };
+        source.state = State::Due(now + wait.clamp(AGAIN_LEAST, AGAIN_MOST.max(wait)));
+        self.shared.config.admission.revocation.sources.insert(id, source);
+        self.go_on(now);
+        if news {
+            self.end_revoked(now);
+        }
+        self.settle(now);
+    }
+
+    /// What an earlier run has stored of [`Event::Revocations`]. False if it cannot be used.
+    pub fn restore_revocations(&mut self, now: Instant, content: &[u8]) -> bool {
+        let unix = self.shared.unix(now);
+        let Some((mut source, body)) = restore(now, content) else { return false };
+        let revocation = &mut self.shared.config.admission.revocation;
+        let taken = revocation.take(&source, body, unix);
+        if let Ok(Taken { this_update, next_update, .. }) = &taken {
+            source.state = State::Due(now + source.again(unix, *this_update, *next_update));
+        }
+        let known = revocation.sources.values().any(|s| s.url == source.url && s.about == source.about);
+        let room = !known && revocation.sources.len() < limits::REVOCATION_SOURCES_MAX;
+        if room && taken.is_ok() && source.about.is_none() {
+            revocation.next += 1;
+            revocation.sources.insert(revocation.next, source);
+        }
+        taken.is_ok()
+    }
+
+    /// The status of certificates by today's knowledge: the lists and URLs of a connection that was configured anew.
+    pub fn configure_revocation(&mut self, now: Instant, connection: &Connection) {
+        self.shared.configure_revocation(now, connection);
+        self.end_revoked(now);
+        self.settle(now);
+    }
+
+    /// Sources that are due, and what needs not be asked again.
+    pub(crate) fn revocation_due(&mut self, now: Instant) {
+        if self.shared.config.admission.revocation.deadline().is_none_or(|d| d.at > now) {
+            return;
+        }
+        let in_use: BTreeSet<&Issued> = self
+            .slots
+            .values()
+            .filter_map(|slot| match slot {
+                Slot::Established(ike) => ike.core.session.credential.as_ref(),
+                _ => None,
+            })
+            .flat_map(Credential::chain)
+            .collect();
+        self.shared.config.admission.revocation.sources.retain(|_, source| {
+            let wanted = match &source.about {
+                Some(about) => in_use.contains(about),
+                None => source.wanted.is_none_or(|until| until > now),
+            };
+            wanted || !matches!(source.state, State::Due(at) if at <= now)
+        });
+        self.shared.ask(now);
+    }
+
+    /// Handshakes that waited for an answer go on; those that still miss one wait again.
+    fn go_on(&mut self, now: Instant) {
+        for id in std::mem::take(&mut self.shared.config.admission.revocation.waiting) {
+            let Some(slot) = self.slots.remove(&id) else { continue };
+            self.touch(id);
+            if let Some(slot) = slot.go_on(&mut self.shared, now) {
+                self.slots.insert(id, slot);
+            }
+        }
+    }
+
+    /// Sessions of peers whose certificates are revoked end.
+    fn end_revoked(&mut self, now: Instant) {
+        let unix = self.shared.unix(now);
+        let book = &self.shared.config.admission.revocation.book;
+        let revoked =
+            |slot: &Slot| match slot {
+                Slot::Established(ike) => {
+                    mode(&ike.core.link.conn) != RevocationMode::Off
+                        && ike.core.session.credential.as_ref().is_some_and(|shown| {
+                            matches!(book.status(shown.chain(), unix), Status::Revoked(_))
+                        })
+                }
+                _ => false,
+            };
+        let ended: Vec<SaId> = self.slots.iter().filter(|(_, s)| revoked(s)).map(|(&id, _)| id).collect();
+        for id in ended {
+            self.end_for(now, id, CloseReason::Revoked);
+        }
+    }
+}
+
+/// What was taken from a source.
+struct Taken {
+    issuer: Certificate,
+    this_update: UnixTime,
+    next_update: Option<UnixTime>,
+    news: bool,
+    /// It is of use to the next run: not that one certificate is good now.
+    lasting: bool,
+}
+
+impl Revocation {
+    fn take(&mut self, source: &Source, bytes: &[u8], unix: UnixTime) -> Result<Taken, RevocationError> {
+        let Some(about) = &source.about else {
+            let lists = Crl::ders_of_file(bytes)?;
+            let list = lists.first().map_or(&[][..], Vec::as_slice);
+            let (issuer, this_update, next_update, news) = self.take_list(list, &source.issuers, unix)?;
+            return Ok(Taken { issuer, this_update, next_update, news, lasting: true });
+        };
+        let unknown = || RevocationError::MayNotSign("an unknown issuer".to_owned());
+        let issuer = source.issuers.first().ok_or_else(unknown)?;
+        let answer = match &source.state {
+            State::Asked(Some(request)) => OcspAnswer::verify(bytes, request, issuer, unix)?,
+            _ => OcspAnswer::verify_kept(bytes, about, issuer, unix)?,
+        };
+        let (this_update, next_update) = (answer.this_update(), answer.next_update());
+        let lasting = answer.is_revoked();
+        let news = self.book.add_answer(answer, unix);
+        Ok(Taken { issuer: issuer.clone(), this_update, next_update, news, lasting })
+    }
+}
+
+impl Source {
+    /// How long it is until it is asked again.
+    fn again(&self, unix: UnixTime, this: UnixTime, next: Option<UnixTime>) -> Duration {
+        let end = next.unwrap_or(unix + AGAIN_MOST);
+        let left = end.saturating_since(unix).saturating_sub(end.saturating_since(this) / 10);
+        let most = if self.gateway { AGAIN_MOST } else { WANTED };
+        left.clamp(AGAIN_LEAST, most)
+    }
+}
+
+const STORED: u8 = 1;
+
+/// Length and content of each part.
+fn store(source: &Source, issuer: &Certificate, body: &[u8]) -> Vec<u8> {
+    let serial = source.about.as_ref().map_or(&[][..], |about| &about.serial);
+    let mut bytes = vec![STORED, u8::from(source.about.is_some()), u8::from(source.gateway)];
+    for part in [source.url.as_bytes(), issuer.der(), serial] {
+        bytes.extend(u32::try_from(part.len()).unwrap_or(0).to_be_bytes());
+        bytes.extend_from_slice(part);
+    }
+    bytes.extend_from_slice(body);
+    bytes
+}
+
+fn restore(now: Instant, content: &[u8]) -> Option<(Source, &[u8])> {
+    let ([STORED, answer, gateway], mut rest) = content.split_first_chunk()? else { return None };
+    let mut part = || {
+        let (len, after) = rest.split_first_chunk()?;
+        let (part, after) = after.split_at_checked(u32::from_be_bytes(*len) as usize)?;
+        rest = after;
+        Some(part)
+    };
+    let (url, issuer, serial) = (part()?, part()?, part()?);
+    let issuer = Certificate::from_der(issuer).ok()?;
+    let about = (*answer == 1).then(|| Issued { issuer_key: issuer.key_hash(), serial: serial.to_vec() });
+    let source = Source {
+        url: String::from_utf8(url.to_vec()).ok()?,
+        about,
+        issuers: vec![issuer],
+        state: State::Due(now),
+        failures: 0,
+        answered: None,
+        wanted: Some(now + WANTED),
+        gateway: *gateway == 1,
+    };
+    Some((source, rest))
+}

@@ -1,0 +1,312 @@
+//! Revoked certificates: who is refused by which policy, who waits, and which sessions end.
+
+mod common;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use common::{Pair, Side, client_psk, gateway_psk};
+use dormouse_crypto::cert::{Certificate, TrustStore, Usage};
+use dormouse_crypto::sign::SigningKey;
+use dormouse_ike::config::{
+    Connection, IdentityPattern, LocalAuth, RemoteAuth, RevocationMode, RevocationPolicy, Role,
+};
+use dormouse_ike::{CloseReason, Event, NegotiationError};
+use rcgen::{
+    BasicConstraints, CertificateParams, CertificateRevocationListParams, CrlDistributionPoint, IsCa, Issuer,
+    KeyIdMethod, KeyPair, RevokedCertParams, SerialNumber, SignatureAlgorithm,
+};
+
+const URL: &str = "http://ca.example.org/ca.crl";
+const CLIENT: u64 = 5;
+const GATEWAY: u64 = 6;
+const HOUR: Duration = Duration::from_secs(3_600);
+const DAY: Duration = Duration::from_secs(86_400);
+
+struct Authority {
+    issuer: Issuer<'static, KeyPair>,
+    trust: Arc<TrustStore>,
+}
+
+fn params(name: &str) -> CertificateParams {
+    let mut params = CertificateParams::new(vec![name.to_owned()]).expect("parameters");
+    params.distinguished_name.push(rcgen::DnType::CommonName, name);
+    params.not_before = rcgen::date_time_ymd(2027, 1, 1);
+    params.not_after = rcgen::date_time_ymd(2028, 1, 1);
+    params
+}
+
+fn authority() -> Authority {
+    let (key, mut params) = (KeyPair::generate().expect("a key"), params("CA"));
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let certificate = params.self_signed(&key).expect("a certificate");
+    let certificate = Certificate::from_der(certificate.der()).expect("readable");
+    let trust = Arc::new(TrustStore::new(vec![certificate]).expect("a store"));
+    Authority { issuer: Issuer::new(params, key), trust }
+}
+
+impl Authority {
+    fn leaf(&self, name: &str, serial: u64, url: bool, algorithm: &'static SignatureAlgorithm) -> LocalAuth {
+        let (key, mut params) = (KeyPair::generate_for(algorithm).expect("a key"), params(name));
+        params.serial_number = Some(SerialNumber::from(serial));
+        if url {
+            params.crl_distribution_points = vec![CrlDistributionPoint { uris: vec![URL.to_owned()] }];
+        }
+        let certificate = params.signed_by(&key, &self.issuer).expect("a certificate");
+        LocalAuth::Cert {
+            key: Arc::new(SigningKey::from_der(&key.serialize_der()).expect("a key")),
+            chain: vec![certificate.der().to_vec()],
+        }
+    }
+
+    /// A list that was made `at` after the origin of the tests and is good for a day.
+    fn list(&self, serials: &[u64], at: Duration) -> Vec<u8> {
+        let this_update = rcgen::date_time_ymd(2027, 1, 15) + 8 * HOUR + at;
+        let revoked = |serial: &u64| RevokedCertParams {
+            serial_number: SerialNumber::from(*serial),
+            revocation_time: this_update,
+            reason_code: None,
+            invalidity_date: None,
+        };
+        let list = CertificateRevocationListParams {
+            this_update,
+            next_update: this_update + DAY,
+            crl_number: SerialNumber::from(1),
+            issuing_distribution_point: None,
+            revoked_certs: serials.iter().map(revoked).collect(),
+            key_identifier_method: KeyIdMethod::Sha256,
+        };
+        list.signed_by(&self.issuer).expect("a list").der().to_vec()
+    }
+
+    fn remote(&self, mode: RevocationMode, lists: Vec<Vec<u8>>) -> RemoteAuth {
+        let policy = RevocationPolicy { mode, lists, urls: Vec::new() };
+        let trust = self.trust.clone();
+        RemoteAuth::Cert { trust, usage: Usage::Ike, accept_rsa_sha1: false, revocation: Arc::new(policy) }
+    }
+
+    /// Both ends have certificates with a distribution point; `change` has the last word.
+    fn pair(&self, change: impl FnOnce(&mut Connection, &mut Connection)) -> Pair {
+        let (mut client, mut gateway) = (client_psk(), gateway_psk());
+        let algorithm = &rcgen::PKCS_ED25519;
+        client.local_auth = self.leaf("client.example.org", CLIENT, true, algorithm);
+        gateway.local_auth = self.leaf("gw.example.org", GATEWAY, true, algorithm);
+        client.remote_auth = self.remote(RevocationMode::Off, Vec::new());
+        gateway.remote_auth = self.remote(RevocationMode::Off, Vec::new());
+        gateway.remote_id = IdentityPattern::Any;
+        change(&mut client, &mut gateway);
+        Pair::new(client, gateway, 1)
+    }
+
+    fn gateway_asks(&self, mode: RevocationMode) -> Pair {
+        self.pair(|_, gateway| gateway.remote_auth = self.remote(mode, Vec::new()))
+    }
+}
+
+/// What a side wants to have fetched.
+fn fetch(side: &mut Side) -> Option<(u64, String)> {
+    side.take(|event| match event {
+        Event::Fetch { id, url, body: None } => Some((*id, url.clone())),
+        _ => None,
+    })
+}
+
+fn answer(pair: &mut Pair, client: bool, content: Result<Vec<u8>, String>) {
+    let side = if client { &mut pair.client } else { &mut pair.gateway };
+    let (id, url) = fetch(side).expect("it asks");
+    assert_eq!(url, URL);
+    side.endpoint.fetched(pair.now, id, content);
+    pair.flush();
+    pair.run_for(Duration::from_secs(1));
+}
+
+fn is_up(pair: &Pair) -> bool {
+    pair.assert_agree();
+    !pair.client.children.is_empty()
+}
+
+/// Whether another session comes up.
+fn comes_up(pair: &mut Pair) -> bool {
+    while pair.client.established().is_some() {}
+    pair.connect();
+    pair.run_for(Duration::from_secs(6));
+    pair.client.established().is_some()
+}
+
+#[test]
+fn a_gateway_waits_for_the_list_and_refuses_who_stands_in_it() {
+    let ca = authority();
+    for mode in [RevocationMode::Soft, RevocationMode::Strict] {
+        for (serials, good) in [(&[GATEWAY][..], true), (&[CLIENT], false)] {
+            let mut pair = ca.gateway_asks(mode);
+            pair.connect();
+            pair.run_for(Duration::from_secs(3));
+            assert!(pair.client.established().is_none() && pair.client.failure().is_none(), "it waits");
+            answer(&mut pair, false, Ok(ca.list(serials, Duration::ZERO)));
+            assert_eq!(is_up(&pair), good, "{mode:?}");
+            if !good {
+                assert!(matches!(pair.client.failure(), Some(NegotiationError::RefusedByPeer { .. })));
+                let why = pair.gateway.peer_failure().expect("the log knows").to_string();
+                assert!(why.contains("revoked"), "{why}");
+            }
+            // What is known needs not be asked again.
+            assert_eq!(comes_up(&mut pair), good);
+            assert!(fetch(&mut pair.gateway).is_none());
+        }
+    }
+}
+
+#[test]
+fn without_an_answer_soft_goes_on_and_strict_does_not() {
+    let ca = authority();
+    for (mode, good) in [(RevocationMode::Soft, true), (RevocationMode::Strict, false)] {
+        // The server is away, answers nothing in time, gives something else, or a list that has ended.
+        let stale = ca.list(&[], Duration::ZERO);
+        for content in [Some(Err("away".to_owned())), None, Some(Ok(vec![0x30, 0])), Some(Ok(stale))] {
+            let mut pair = ca.gateway_asks(mode);
+            if content.as_ref().is_some_and(|c| c.as_ref().is_ok_and(|c| c.len() > 2)) {
+                pair.run_for(DAY * 2);
+            }
+            pair.connect();
+            pair.run_for(Duration::from_secs(1));
+            match content {
+                Some(content) => answer(&mut pair, false, content),
+                None => {
+                    fetch(&mut pair.gateway).expect("it asks");
+                    pair.run_for(Duration::from_secs(5));
+                }
+            }
+            assert_eq!(is_up(&pair), good, "{mode:?}");
+            // A failure is not repeated at once, and nobody waits for it.
+            assert_eq!(comes_up(&mut pair), good, "{mode:?}");
+            assert!(fetch(&mut pair.gateway).is_none());
+        }
+    }
+}
+
+#[test]
+fn a_fresh_list_ends_sessions_that_run() {
+    let ca = authority();
+    let mut pair = ca.gateway_asks(RevocationMode::Soft);
+    pair.connect();
+    pair.run_for(Duration::from_secs(1));
+    answer(&mut pair, false, Ok(ca.list(&[], Duration::ZERO)));
+    assert!(is_up(&pair));
+    pair.run_for(HOUR);
+    let again = ca.list(&[], HOUR / 2);
+    answer(&mut pair, false, Ok(again));
+    assert!(is_up(&pair), "asked again within the hour, and still good");
+    pair.run_for(HOUR);
+    answer(&mut pair, false, Ok(ca.list(&[CLIENT], HOUR)));
+    assert!(!is_up(&pair));
+    assert!(
+        matches!(pair.gateway.closed.as_slice(), [(_, CloseReason::Revoked)]),
+        "{:?}",
+        pair.gateway.closed
+    );
+    assert!(matches!(pair.client.closed.as_slice(), [(_, CloseReason::ByPeer)]), "{:?}", pair.client.closed);
+}
+
+#[test]
+fn a_client_insists_only_if_it_is_strict_but_ends_the_session_with_a_revoked_gateway() {
+    let ca = authority();
+    let asks = |mode| ca.pair(|client, _| client.remote_auth = ca.remote(mode, Vec::new()));
+    let mut pair = asks(RevocationMode::Soft);
+    pair.connect();
+    pair.run_for(Duration::from_secs(1));
+    assert!(is_up(&pair), "the list may be behind the tunnel");
+    answer(&mut pair, true, Ok(ca.list(&[GATEWAY], Duration::ZERO)));
+    assert!(!is_up(&pair));
+    assert!(matches!(pair.client.closed.as_slice(), [(_, CloseReason::Revoked)]));
+    for (serials, good) in [(&[][..], true), (&[GATEWAY], false)] {
+        let mut pair = asks(RevocationMode::Strict);
+        pair.connect();
+        pair.run_for(Duration::from_secs(1));
+        assert!(pair.client.established().is_none() && pair.client.failure().is_none(), "it waits");
+        answer(&mut pair, true, Ok(ca.list(serials, Duration::ZERO)));
+        assert_eq!(is_up(&pair), good);
+        if !good {
+            let why = pair.client.failure().expect("refused").to_string();
+            assert!(why.contains("revoked"), "{why}");
+            assert!(pair.gateway.endpoint.is_empty(), "the gateway was told");
+        }
+    }
+}
+
+#[test]
+fn a_configured_list_needs_no_server_and_a_stored_one_outlives_the_process() {
+    let ca = authority();
+    let bare = |name, serial| ca.leaf(name, serial, false, &rcgen::PKCS_ED25519);
+    for (serials, good) in [(&[][..], true), (&[CLIENT], false)] {
+        let mut pair = ca.pair(|client, gateway| {
+            client.local_auth = bare("client.example.org", CLIENT);
+            let lists = vec![ca.list(serials, Duration::ZERO)];
+            gateway.remote_auth = ca.remote(RevocationMode::Strict, lists);
+        });
+        pair.connect();
+        pair.run_for(Duration::from_secs(1));
+        assert_eq!(is_up(&pair), good);
+    }
+    let mut first = ca.gateway_asks(RevocationMode::Strict);
+    first.connect();
+    first.run_for(Duration::from_secs(1));
+    answer(&mut first, false, Ok(ca.list(&[CLIENT], Duration::ZERO)));
+    let stored = first.gateway.take(|event| match event {
+        Event::Revocations { content, .. } => Some(content.clone()),
+        _ => None,
+    });
+    let stored = stored.expect("to be stored");
+    let mut second = ca.gateway_asks(RevocationMode::Soft);
+    for cut in 0..stored.len() {
+        assert!(!second.gateway.endpoint.restore_revocations(second.now, &stored[..cut]), "cut at {cut}");
+    }
+    assert!(second.gateway.endpoint.restore_revocations(second.now, &stored));
+    second.connect();
+    second.run_for(Duration::from_secs(1));
+    assert!(!is_up(&second) && fetch(&mut second.gateway).is_none(), "known from the run before");
+}
+
+#[test]
+fn nothing_is_fetched_for_who_has_not_proved_to_hold_a_certificate_of_ours() {
+    let (ca, other) = (authority(), authority());
+    let mut pair = ca.pair(|client, gateway| {
+        client.local_auth = other.leaf("client.example.org", CLIENT, true, &rcgen::PKCS_ED25519);
+        gateway.remote_auth = ca.remote(RevocationMode::Strict, Vec::new());
+    });
+    pair.connect();
+    pair.run_for(Duration::from_secs(2));
+    assert!(pair.client.failure().is_some() && fetch(&mut pair.gateway).is_none());
+}
+
+#[test]
+fn a_connection_that_asks_nothing_fetches_nothing() {
+    let ca = authority();
+    let mut pair = ca.gateway_asks(RevocationMode::Off);
+    pair.connect();
+    pair.run_for(Duration::from_secs(2));
+    assert!(is_up(&pair) && fetch(&mut pair.gateway).is_none() && fetch(&mut pair.client).is_none());
+}
+
+/// RFC 7427 says nothing of a peer without SIGNATURE_HASH_ALGORITHMS, and Ed25519 has no older method.
+#[test]
+fn an_initiator_that_cannot_sign_stops_before_it_shows_who_it_is() {
+    let ca = authority();
+    let mut pair = ca.pair(|_, gateway| gateway.role = Role::Responder);
+    pair.filter = Some(Box::new(|datagram| {
+        let hashes = [0x40, 0x2f];
+        let at = datagram.bytes.windows(2).position(|w| w == hashes).filter(|_| !datagram.to_gateway);
+        if let Some(at) = at {
+            datagram.bytes[at..at + 2].copy_from_slice(&[0x9f, 0xff]);
+        }
+        true
+    }));
+    pair.connect();
+    pair.run_for(Duration::from_secs(10));
+    let why = pair.client.failure().expect("it fails");
+    assert!(matches!(why, NegotiationError::CannotSign(_)), "{why}");
+    assert!(why.to_string().contains("local.key"), "{why}");
+    assert!(pair.client.endpoint.is_empty());
+    let exchange = |d: &common::Datagram| d.bytes[18];
+    assert!(pair.log.iter().all(|d| exchange(d) != 35), "no IKE_AUTH was sent");
+    assert!(pair.gateway.established().is_none());
+}

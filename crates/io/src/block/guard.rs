@@ -1,0 +1,206 @@
+//! The block's guard: a process that stays root with `CAP_NET_ADMIN` while the daemon becomes an ordinary user, loads the rules that the
+//! daemon orders, and puts them back when another program removes or changes them (`nft flush ruleset`).
+//!
+//! Unlike the other guards it restores nothing at its end: rules that the daemon did not order away stay in the kernel. A daemon that is
+//! killed leaves the block as it was, and the next one takes it over ([`Guard::begin`]).
+
+use super::{Rules, listing, load};
+use crate::helper::{self, Helper, Turn};
+use crate::netlink::FilterChanges;
+use serde::{Deserialize, Serialize};
+use std::io;
+use std::os::fd::AsFd;
+use std::path::Path;
+
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum Order {
+    Begin,
+    Hold(Rules),
+    Check,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum Reply {
+    /// To [`Order::Begin`].
+    Found(Vec<String>),
+    /// To any order: it is done, and the rules are there.
+    Done,
+    /// To any order.
+    Failed(String),
+    /// Unasked.
+    News(News),
+}
+
+/// What the guard says unasked.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum News {
+    /// Another program removed or changed the rules; they are there again.
+    Restored,
+    /// The rules are not there, and why.
+    Lost(String),
+}
+
+/// The daemon's end. Dropping it changes no rule.
+#[derive(Debug)]
+pub struct Guard {
+    helper: Helper,
+    /// Orders that are not answered yet.
+    due: usize,
+}
+
+impl Guard {
+    /// Starts `program` with `arguments`, which must end up in [`serve`]. Before privileges are dropped.
+    ///
+    /// # Errors
+    /// If it cannot be started.
+    pub fn spawn(program: &Path, arguments: &[&str]) -> io::Result<Self> {
+        Ok(Self { helper: Helper::spawn(program, arguments)?, due: 0 })
+    }
+
+    /// Waits for the connections that an earlier run has left something held for. Their rules stay until [`Guard::hold`].
+    ///
+    /// # Errors
+    /// If nftables cannot be used here, in words.
+    pub fn begin(&mut self) -> io::Result<Vec<String>> {
+        self.helper.order(&Order::Begin)?;
+        match self.helper.wait()? {
+            Reply::Found(names) => Ok(names),
+            Reply::Failed(why) => Err(io::Error::other(why)),
+            Reply::Done | Reply::News(_) => Err(io::ErrorKind::InvalidData.into()),
+        }
+    }
+
+    /// Orders `rules` in the place of those that are there. Never waits.
+    ///
+    /// # Errors
+    /// If the guard is gone.
+    pub fn hold(&mut self, rules: &Rules) -> io::Result<()> {
+        self.helper.order(&Order::Hold(rules.clone()))?;
+        self.due += 1;
+        Ok(())
+    }
+
+    /// Orders a look at whether the rules are there; they are put back if not. Never waits.
+    ///
+    /// # Errors
+    /// If the guard is gone.
+    pub fn check(&mut self) -> io::Result<()> {
+        self.helper.order(&Order::Check)?;
+        self.due += 1;
+        Ok(())
+    }
+
+    /// Waits until every order is answered. What the last answer says, and what came unasked before it, goes to `told`.
+    ///
+    /// # Errors
+    /// If the guard is gone, or takes longer than any helper may.
+    pub fn settle(&mut self, mut told: impl FnMut(News)) -> io::Result<()> {
+        while self.due > 0 {
+            let reply = self.helper.wait()?;
+            self.take(reply).into_iter().for_each(&mut told);
+        }
+        Ok(())
+    }
+
+    /// What is new, if anything is. Never waits.
+    ///
+    /// # Errors
+    /// If the guard is gone or talks nonsense: take it out of the poller.
+    #[expect(
+        clippy::should_implement_trait,
+        reason = "the convention of the I/O parts: `next` never blocks and may fail"
+    )]
+    pub fn next(&mut self) -> io::Result<Option<News>> {
+        while let Some(reply) = self.helper.next()? {
+            if let Some(news) = self.take(reply) {
+                return Ok(Some(news));
+            }
+        }
+        Ok(None)
+    }
+
+    fn take(&mut self, reply: Reply) -> Option<News> {
+        if let Reply::News(news) = reply {
+            return Some(news);
+        }
+        self.due = self.due.saturating_sub(1);
+        if let Reply::Failed(why) = reply { Some(News::Lost(why)) } else { None }
+    }
+}
+
+crate::as_fd!(Guard, helper);
+
+/// The guard itself: obeys the orders that come in on standard input, and watches nftables, until the daemon ends.
+///
+/// # Errors
+/// If signals or capabilities cannot be given up, or the kernel has no nftables.
+pub fn serve() -> io::Result<()> {
+    let socket = helper::begin()?;
+    if nix::unistd::geteuid().is_root() {
+        crate::privileges::keep_net_admin_in_programs()?;
+    }
+    // It also hears of its own changes: one look more for each.
+    let changes = FilterChanges::new()?;
+    let mut keeper = Keeper { rules: Rules::default(), loaded: None };
+    helper::serve_beside(&socket, Some(changes.as_fd()), |turn| match turn {
+        Turn::Order(order) => Some(keeper.obey(order)),
+        Turn::Beside => {
+            changes.drain();
+            keeper.look().map(Reply::News)
+        }
+    });
+    // The daemon may have been killed in the middle of an order.
+    keeper.look();
+    Ok(())
+}
+
+/// What stands in the kernel because of us.
+#[derive(Debug)]
+struct Keeper {
+    rules: Rules,
+    /// The table as it was listed after it was loaded; `None`: none is to be there.
+    loaded: Option<String>,
+}
+
+impl Keeper {
+    fn obey(&mut self, order: Result<Order, String>) -> Reply {
+        let done = match order {
+            Ok(Order::Begin) => {
+                return super::held().map_or_else(|e| Reply::Failed(e.to_string()), Reply::Found);
+            }
+            Ok(Order::Hold(rules)) => {
+                self.rules = rules;
+                self.load()
+            }
+            Ok(Order::Check) => match self.look() {
+                Some(News::Lost(why)) => Err(io::Error::other(why)),
+                Some(News::Restored) | None => Ok(()),
+            },
+            Err(why) => Err(io::Error::other(why)),
+        };
+        done.map_or_else(|e| Reply::Failed(e.to_string()), |()| Reply::Done)
+    }
+
+    fn load(&mut self) -> io::Result<()> {
+        load(&self.rules)?;
+        self.loaded = listing()?;
+        if self.loaded.is_some() == self.rules.held.is_empty() {
+            return Err(io::Error::other("another program changes nftables at the same time"));
+        }
+        Ok(())
+    }
+
+    /// Puts the rules back if they are not there, or are others.
+    fn look(&mut self) -> Option<News> {
+        if self.rules.held.is_empty() || matches!(listing(), Ok(now) if now == self.loaded) {
+            return None;
+        }
+        Some(match self.load() {
+            Ok(()) => News::Restored,
+            Err(e) => News::Lost(e.to_string()),
+        })
+    }
+}

@@ -1,0 +1,239 @@
+//! Private keys in hardware, by PKCS #11: smart cards, HSMs, TPMs through their module. Owns the URI that names one (RFC 7512) and the
+//! session with the token; the key never leaves it.
+//!
+//! The module is loaded into this process, by the path in the URI: it comes from the administrator like the program itself.
+
+use cryptoki::context::{CInitializeArgs, CInitializeFlags, Pkcs11};
+use cryptoki::error::{Error as Pkcs11Error, RvError};
+use cryptoki::mechanism::rsa::{PkcsMgfType, PkcsPssParams};
+use cryptoki::mechanism::{Mechanism, MechanismType};
+use cryptoki::object::{Attribute, ObjectClass, ObjectHandle};
+use cryptoki::session::{Session, UserType};
+use cryptoki::slot::Slot;
+use cryptoki::types::AuthPin;
+use dormouse_crypto::sign::{Scheme, Signer};
+use dormouse_crypto::{Secret, hash};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+
+/// The module that knows all others of this machine (p11-kit), where the URI names none.
+const PROXY: &str = "p11-kit-proxy.so";
+
+/// Modules that are loaded: each may be initialised once in a process.
+static MODULES: Mutex<BTreeMap<PathBuf, Pkcs11>> = Mutex::new(BTreeMap::new());
+
+/// A key that cannot be used, and why.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The URI is not understood.
+    #[error("\"{uri}\": {why}")]
+    Uri {
+        /// The URI, which holds no PIN.
+        uri: String,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// The module refused something.
+    #[error("{doing}: {source}")]
+    Module {
+        /// What was being done.
+        doing: String,
+        /// What it said.
+        source: Pkcs11Error,
+    },
+    /// Nothing, or more than one thing, is meant.
+    #[error("{0}")]
+    NotFound(String),
+}
+
+/// What a URI names.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Uri {
+    token: Option<String>,
+    serial: Option<String>,
+    object: Option<String>,
+    id: Option<Vec<u8>>,
+    module: Option<PathBuf>,
+    /// The file that holds the PIN.
+    pub pin_source: Option<PathBuf>,
+}
+
+impl Uri {
+    /// Whether `text` means a key in a token.
+    #[must_use]
+    pub fn is_one(text: &str) -> bool {
+        text.starts_with("pkcs11:")
+    }
+
+    /// From the notation of RFC 7512: `pkcs11:token=NAME;object=NAME?pin-source=file:PATH&module-path=PATH`.
+    ///
+    /// # Errors
+    /// [`Error::Uri`].
+    pub fn parse(text: &str) -> Result<Self, Error> {
+        let wrong =
+            |why: String| Error::Uri { uri: text.split("pin-value").next().unwrap_or("").into(), why };
+        let rest = text.strip_prefix("pkcs11:").ok_or_else(|| wrong("pkcs11: is missing".into()))?;
+        let (path, query) = rest.split_once('?').unwrap_or((rest, ""));
+        let mut uri = Self::default();
+        let parts = path.split(';').chain(query.split('&')).filter(|part| !part.is_empty());
+        for part in parts {
+            let (name, value) =
+                part.split_once('=').ok_or_else(|| wrong(format!("{part} is no name=value")))?;
+            let bytes = unescape(value).ok_or_else(|| wrong(format!("{name}: % needs two digits")))?;
+            let words =
+                || String::from_utf8(bytes.clone()).map_err(|_| wrong(format!("{name} is not UTF-8")));
+            match name {
+                "token" => uri.token = Some(words()?),
+                "serial" => uri.serial = Some(words()?),
+                "object" => uri.object = Some(words()?),
+                "id" => uri.id = Some(bytes),
+                "module-path" => uri.module = Some(words()?.into()),
+                "pin-source" => {
+                    let source = words()?;
+                    let path = source.strip_prefix("file:").unwrap_or(&source);
+                    uri.pin_source = Some(path.strip_prefix("//").unwrap_or(path).into());
+                }
+                "type" if words()? == "private" => {}
+                "pin-value" => {
+                    return Err(wrong("a PIN does not belong here; use pin-source=file:PATH".into()));
+                }
+                other => {
+                    return Err(wrong(format!(
+                        "{other} is not understood; token, serial, object, id, type=private, module-path and pin-source are"
+                    )));
+                }
+            }
+        }
+        if uri.object.is_none() && uri.id.is_none() {
+            return Err(wrong("object or id must say which key".into()));
+        }
+        Ok(uri)
+    }
+}
+
+/// Undoes percent-encoding.
+fn unescape(text: &str) -> Option<Vec<u8>> {
+    let (mut out, mut rest) = (Vec::new(), text.as_bytes());
+    while let Some((&first, after)) = rest.split_first() {
+        rest = after;
+        if first == b'%' {
+            let (digits, after) = rest.split_first_chunk::<2>()?;
+            rest = after;
+            out.push(u8::from_str_radix(core::str::from_utf8(digits).ok()?, 16).ok()?);
+        } else {
+            out.push(first);
+        }
+    }
+    Some(out)
+}
+
+/// A key in a token, with a session of its own.
+#[derive(Debug)]
+pub struct Token {
+    session: Mutex<Session>,
+    key: ObjectHandle,
+    name: String,
+}
+
+impl Token {
+    /// Logs in, if there is a PIN, and finds the key.
+    ///
+    /// # Errors
+    /// [`Error`], which says what there is instead.
+    pub fn open(uri: &Uri, pin: Option<&Secret>) -> Result<Self, Error> {
+        let failed = |doing: String| move |source| Error::Module { doing, source };
+        let path = uri.module.clone().unwrap_or_else(|| PROXY.into());
+        let module = module(&path)?;
+        let slot = find_slot(&module, uri)?;
+        let session = module.open_ro_session(slot).map_err(failed("opening the token".into()))?;
+        if let Some(pin) = pin {
+            let text = String::from_utf8_lossy(pin.as_bytes()).trim_end().to_owned();
+            match session.login(UserType::User, Some(&AuthPin::from(text))) {
+                // A login counts for all sessions of a process.
+                Ok(()) | Err(Pkcs11Error::Pkcs11(RvError::UserAlreadyLoggedIn, _)) => {}
+                Err(source) => return Err(Error::Module { doing: "logging in with the PIN".into(), source }),
+            }
+        }
+        let mut wanted = vec![Attribute::Class(ObjectClass::PRIVATE_KEY)];
+        wanted.extend(uri.object.as_ref().map(|label| Attribute::Label(label.clone().into_bytes())));
+        wanted.extend(uri.id.clone().map(Attribute::Id));
+        let found = session.find_objects(&wanted).map_err(failed("looking for the key".into()))?;
+        let name = uri.object.clone().unwrap_or_else(|| "the key".into());
+        match found.as_slice() {
+            [key] => Ok(Self { key: *key, session: Mutex::new(session), name }),
+            [] => Err(Error::NotFound(format!(
+                "the token has no private key {name} (pin-source may be missing or wrong)"
+            ))),
+            many => Err(Error::NotFound(format!("{} private keys are named so; add id", many.len()))),
+        }
+    }
+}
+
+fn module(path: &Path) -> Result<Pkcs11, Error> {
+    let failed = |source| Error::Module { doing: format!("loading {}", path.display()), source };
+    let mut modules = MODULES.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    if let Some(module) = modules.get(path) {
+        return Ok(module.clone());
+    }
+    let module = Pkcs11::new(path).map_err(failed)?;
+    module.initialize(CInitializeArgs::new(CInitializeFlags::OS_LOCKING_OK)).map_err(failed)?;
+    modules.insert(path.into(), module.clone());
+    Ok(module)
+}
+
+fn find_slot(module: &Pkcs11, uri: &Uri) -> Result<Slot, Error> {
+    let failed = |source| Error::Module { doing: "listing tokens".into(), source };
+    let mut found = Vec::new();
+    let mut there = Vec::new();
+    for slot in module.get_slots_with_initialized_token().map_err(failed)? {
+        let info = module.get_token_info(slot).map_err(failed)?;
+        let fits = |wanted: &Option<String>, is: &str| wanted.as_ref().is_none_or(|w| w == is.trim_end());
+        if fits(&uri.token, info.label()) && fits(&uri.serial, info.serial_number()) {
+            found.push(slot);
+        }
+        there.push(info.label().trim_end().to_owned());
+    }
+    match found.as_slice() {
+        [slot] => Ok(*slot),
+        [] => Err(Error::NotFound(format!("no such token; there are: {}", there.join(", ")))),
+        many => Err(Error::NotFound(format!("{} tokens are named so; add serial", many.len()))),
+    }
+}
+
+impl Signer for Token {
+    fn sign(&self, scheme: Scheme, message: &[u8]) -> Option<Vec<u8>> {
+        let pss = |hash_alg, mgf, salt: u8| {
+            let s_len = core::ffi::c_ulong::from(salt).into();
+            PkcsPssParams { hash_alg, mgf, s_len }
+        };
+        let digest = |alg| hash(alg, &[message]);
+        let (mechanism, data) = match scheme {
+            Scheme::RsaPkcs1Sha256 => (Mechanism::Sha256RsaPkcs, None),
+            Scheme::RsaPkcs1Sha384 => (Mechanism::Sha384RsaPkcs, None),
+            Scheme::RsaPkcs1Sha512 => (Mechanism::Sha512RsaPkcs, None),
+            Scheme::RsaPssSha256 => {
+                (Mechanism::Sha256RsaPkcsPss(pss(MechanismType::SHA256, PkcsMgfType::MGF1_SHA256, 32)), None)
+            }
+            Scheme::RsaPssSha384 => {
+                (Mechanism::Sha384RsaPkcsPss(pss(MechanismType::SHA384, PkcsMgfType::MGF1_SHA384, 48)), None)
+            }
+            Scheme::RsaPssSha512 => {
+                (Mechanism::Sha512RsaPkcsPss(pss(MechanismType::SHA512, PkcsMgfType::MGF1_SHA512, 64)), None)
+            }
+            // Tokens that hash for ECDSA are rare.
+            Scheme::EcdsaSha256 | Scheme::EcdsaSha384 | Scheme::EcdsaSha512 => {
+                (Mechanism::Ecdsa, scheme.hash().map(digest))
+            }
+            Scheme::Ed25519 => return None,
+        };
+        let session = self.session.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        match session.sign(&mechanism, self.key, data.as_deref().unwrap_or(message)) {
+            Ok(signature) => Some(signature),
+            Err(error) => {
+                tracing::error!(key = self.name, %scheme, %error, "the token does not sign");
+                None
+            }
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! Coverage of the intervals in simulation, and what a comparison may say.
+
+use super::*;
+use proptest::prelude::*;
+
+/// Distributions that timings resemble: (name, median, draw). All are skewed but the first.
+type Draw = fn(&mut Seeded) -> f64;
+const POPULATIONS: [(&str, f64, Draw); 4] = [
+    ("normal", 100.0, |r| 100.0 + 5.0 * normal(r)),
+    ("lognormal", 100.0, |r| 100.0 * (0.8 * normal(r)).exp()),
+    ("exponential", std::f64::consts::LN_2 * 10.0, |r| -10.0 * uniform(r).ln()),
+    ("with a far tail", 100.0, |r| 100.0 + if uniform(r) < 0.2 { 40.0 } else { 2.0 } * normal(r)),
+];
+
+fn uniform(r: &mut Seeded) -> f64 {
+    (r.next_u64() >> 11) as f64 / (1u64 << 53) as f64 + f64::MIN_POSITIVE
+}
+
+fn normal(r: &mut Seeded) -> f64 {
+    (-2.0 * uniform(r).ln()).sqrt() * (std::f64::consts::TAU * uniform(r)).cos()
+}
+
+fn bootstrap(seed: u64) -> Bootstrap {
+    Bootstrap { seed, resamples: 600 }
+}
+
+/// Of this many simulated samples, at least [`ENOUGH`] intervals must hold the truth: 95 % less three standard errors.
+const TRIALS: u64 = 400;
+const ENOUGH: f64 = 0.95 - 3.0 * 0.0109;
+
+#[test]
+fn the_interval_of_a_median_covers_it_as_often_as_it_says() {
+    for (name, truth, draw) in POPULATIONS {
+        for n in [5usize, 6, 7, 9, 12, 20, 35] {
+            let mut level = 1.0;
+            let covered = (0..TRIALS).filter(|trial| {
+                let mut rng = Seeded::new(trial * 7919 + n as u64);
+                let values: Vec<f64> = (0..n).map(|_| draw(&mut rng)).collect();
+                let e = bootstrap(*trial).median(&values).expect("figures");
+                level = e.level;
+                (e.low..=e.high).contains(&truth)
+            });
+            let part = covered.count() as f64 / TRIALS as f64;
+            assert!(part >= ENOUGH.min(level - 3.0 * 0.0125), "{name}, n = {n}: {part} of {level}");
+        }
+    }
+}
+
+#[test]
+fn the_interval_of_a_paired_ratio_covers_it_though_the_machine_drifts() {
+    for n in [5usize, 8, 15] {
+        let covered = (0..TRIALS).filter(|trial| {
+            let mut rng = Seeded::new(trial * 104_729 + n as u64);
+            let pairs: Vec<(f64, f64)> = (0..n)
+                .map(|round| {
+                    // The machine gets slower by a third over the rounds: both of a pair feel it.
+                    let speed = 1.0 + round as f64 / (3.0 * n as f64);
+                    (
+                        speed * 130.0 * (0.05 * normal(&mut rng)).exp(),
+                        speed * 100.0 * (0.05 * normal(&mut rng)).exp(),
+                    )
+                })
+                .collect();
+            let c = bootstrap(*trial).paired(&pairs).expect("pairs");
+            (c.ratio.low..=c.ratio.high).contains(&1.3)
+        });
+        let part = covered.count() as f64 / TRIALS as f64;
+        assert!(part >= 0.9, "n = {n}: {part}");
+    }
+}
+
+#[test]
+fn equal_samples_are_a_tie_nearly_always_and_unequal_ones_are_not() {
+    let draw = |seed: u64, scale: f64| -> Vec<f64> {
+        let mut rng = Seeded::new(seed);
+        (0..12).map(|_| scale * (0.05 * normal(&mut rng)).exp()).collect()
+    };
+    let verdicts = |scale: f64| -> Vec<Verdict> {
+        (0..TRIALS)
+            .map(|t| {
+                let c = bootstrap(t).unpaired(&draw(2 * t, scale), &draw(2 * t + 1, 1.0));
+                c.expect("positive figures").verdict
+            })
+            .collect()
+    };
+    let part = |v: &[Verdict], of: Verdict| v.iter().filter(|w| **w == of).count() as f64 / TRIALS as f64;
+    let (same, more) = (verdicts(1.0), verdicts(1.3));
+    assert!(part(&same, Verdict::Tie) >= ENOUGH, "{}", part(&same, Verdict::Tie));
+    assert!(part(&more, Verdict::Greater) >= 0.99, "{}", part(&more, Verdict::Greater));
+}
+
+#[test]
+fn a_difference_too_small_to_matter_is_a_tie_however_sure() {
+    let pairs: Vec<(f64, f64)> =
+        (0..40).map(|n| (1005.0 + f64::from(n % 3), 1000.0 + f64::from(n % 3))).collect();
+    let c = Bootstrap::new(1).paired(&pairs).expect("pairs");
+    assert!(c.ratio.low > 1.0 && c.verdict == Verdict::Tie, "{c:?}");
+}
+
+#[test]
+fn few_rounds_conclude_nothing_and_say_how_little_they_promise() {
+    let four = Bootstrap::new(1).paired(&[(9.0, 1.0), (9.1, 1.0), (9.2, 1.0), (9.0, 1.1)]).expect("pairs");
+    assert_eq!(four.verdict, Verdict::TooFew);
+    let e = Bootstrap::new(1).median(&[3.0, 1.0, 2.0]).expect("figures");
+    assert_eq!((e.low, e.median, e.high, e.level), (1.0, 2.0, 3.0, 0.75));
+    let one = Bootstrap::new(1).median(&[3.0]).expect("a figure");
+    assert_eq!((one.low, one.high, one.level), (3.0, 3.0, 0.0));
+}
+
+#[test]
+fn what_cannot_be_compared_is_not() {
+    let b = Bootstrap::new(1);
+    assert!(b.median(&[]).is_none() && b.median(&[1.0, f64::NAN]).is_none());
+    assert!(b.paired(&[(1.0, 0.0)]).is_none() && b.paired(&[]).is_none());
+    assert!(b.unpaired(&[1.0], &[]).is_none() && b.unpaired(&[-1.0], &[1.0]).is_none());
+}
+
+#[test]
+fn noise_is_named_and_quiet_is_not() {
+    let quiet: Vec<f64> = (0..20).map(|n| 100.0 + f64::from((n * 7) % 5) * 0.1).collect();
+    assert!(noise(&quiet).expect("figures").warnings.is_empty(), "{:?}", noise(&quiet));
+    let drifting: Vec<f64> = (0..20).map(|n| 100.0 + f64::from(n)).collect();
+    let found = noise(&drifting).expect("figures");
+    assert!(found.warnings.iter().any(|w| w.contains("off the first")), "{found:?}");
+    assert!(found.warnings.iter().any(|w| w.contains("resemble")), "{found:?}");
+    let mut outlier = quiet.clone();
+    outlier[3] = 500.0;
+    assert_eq!(noise(&outlier).expect("figures").outliers, 1);
+    assert!(noise(&[1.0, 2.0]).is_none() && noise(&[0.0; 8]).is_none());
+}
+
+#[test]
+fn cliffs_delta_of_known_samples() {
+    assert_eq!(cliffs_delta(&[1.0, 2.0], &[3.0, 4.0]), -1.0);
+    assert_eq!(cliffs_delta(&[1.0, 2.0, 3.0], &[1.0, 2.0, 3.0]), 0.0);
+    // 2 of 4 pairs above, 1 equal, 1 below.
+    assert_eq!(cliffs_delta(&[2.0, 4.0], &[2.0, 3.0]), 0.25);
+    let mean = Mean::of(&[2.0, 4.0, 6.0]).unwrap();
+    assert_eq!((mean.mean, mean.deviation), (4.0, 2.0));
+}
+
+proptest! {
+    #[test]
+    fn an_interval_holds_its_median_and_stays_within_the_figures(values in prop::collection::vec(1e-9f64..1e12, 1..60), seed: u64) {
+        let e = bootstrap(seed).median(&values).expect("figures");
+        let (least, most) = (quantile(&values, 0.0).expect("one"), quantile(&values, 1.0).expect("one"));
+        prop_assert!(least <= e.low && e.low <= e.median && e.median <= e.high && e.high <= most);
+        prop_assert_eq!(bootstrap(seed).median(&values), Some(e));
+    }
+
+    #[test]
+    fn turning_a_comparison_around_turns_its_result_around(pairs in prop::collection::vec((1.0f64..1e6, 1.0f64..1e6), 5..40)) {
+        let turned: Vec<(f64, f64)> = pairs.iter().map(|(a, b)| (*b, *a)).collect();
+        let (one, other) = (bootstrap(3).paired(&pairs).expect("pairs"), bootstrap(3).paired(&turned).expect("pairs"));
+        prop_assert!((one.ratio.median * other.ratio.median - 1.0).abs() < 1e-9);
+        prop_assert!((one.delta + other.delta).abs() < 1e-12);
+    }
+}

@@ -1,0 +1,92 @@
+//! Who the two ends are, and how they prove it, as it is written. The comments are the manual, as in [`super::file`].
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize, Serializer};
+use std::fmt;
+use std::path::PathBuf;
+
+/// Who we are and how we prove it: either `secret`/`secret_file`, or `certificate` and `key`.
+#[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct LocalAuth {
+    /// Our identity: a name (`laptop.example.org`), a mail address, an IP address, a distinguished name (`CN=..., O=...`), or
+    /// `keyid:` and hexadecimal digits. With a certificate it must stand in the certificate.
+    pub id: String,
+    /// Pre-shared key, as text, or hexadecimal after `0x`. Prefer `secret_file`.
+    pub secret: Option<Hidden>,
+    /// File that holds the pre-shared key; readable by its owner only. A final line break does not count.
+    pub secret_file: Option<PathBuf>,
+    /// Our certificate (PEM or DER), followed in the same file by intermediate certificates if there are any.
+    pub certificate: Option<PathBuf>,
+    /// Private key of the certificate (PEM or DER; PKCS#8, PKCS#1 or SEC 1); readable by its owner only. Or one in hardware (PKCS #11;
+    /// RSA, ECDSA), as `pkcs11:token=NAME;object=NAME?pin-source=file:PATH&module-path=PATH` (RFC 7512); without `module-path` by
+    /// p11-kit.
+    pub key: Option<PathBuf>,
+}
+
+/// Who the peer must be and how it proves it: either `secret`/`secret_file`, or `ca`.
+#[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct RemoteAuth {
+    /// The peer's identity. `*` accepts whoever proves an identity (for a gateway with many clients); `*.example.org` and
+    /// `*@example.org` accept one domain.
+    pub id: String,
+    /// Pre-shared key, if the peer uses one; the local one if neither this nor `ca` is given.
+    pub secret: Option<Hidden>,
+    /// File that holds the pre-shared key.
+    pub secret_file: Option<PathBuf>,
+    /// Certificates of the authorities that may vouch for the peer (PEM or DER files).
+    #[serde(default)]
+    pub ca: Vec<PathBuf>,
+    /// Accept a certificate whose extended key usage is only for web servers, as public authorities issue.
+    #[serde(default)]
+    pub allow_server_auth: bool,
+    /// Accept a peer that signs with RSA and SHA-1, the only way of IKEv2 before RFC 7427. SHA-1 is broken: only for a peer that knows
+    /// nothing better.
+    #[serde(default)]
+    pub accept_rsa_sha1: bool,
+    /// Whether the peer's certificates may have been revoked: by `crl`, and by the CRLs and OCSP responders that the certificates name
+    /// (fetched by HTTP, kept in `state_dir`, renewed before they end and each hour by a gateway). A session whose certificate is
+    /// revoked ends, and its ticket is refused.
+    #[serde(default)]
+    pub revocation: Revocation,
+    /// CRLs of the authorities: files (PEM or DER; read again on reload) or `http://` URLs.
+    #[serde(default)]
+    pub crl: Vec<String>,
+}
+
+/// Who is refused because of revocation.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Revocation {
+    /// None, and nothing is fetched.
+    Off,
+    /// Whose certificate is known to be revoked. A gateway waits up to 5 s for what it must fetch; a client connects meanwhile.
+    #[default]
+    Soft,
+    /// Also of whose certificates nothing is known that has not ended. Where that cannot be fetched, no one connects.
+    Strict,
+}
+
+/// A secret in the file. Never printed.
+#[derive(Clone, Default, Deserialize, JsonSchema)]
+#[serde(transparent)]
+pub struct Hidden(pub String);
+
+impl fmt::Debug for Hidden {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("(hidden)")
+    }
+}
+
+impl Serialize for Hidden {
+    fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+        s.serialize_str("(hidden)")
+    }
+}
+
+impl Drop for Hidden {
+    fn drop(&mut self) {
+        zeroize::Zeroize::zeroize(&mut self.0);
+    }
+}

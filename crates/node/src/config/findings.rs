@@ -1,0 +1,96 @@
+//! What is wrong with a configuration that has the right form: certificates that peers refuse, secrets that protect less than they seem to.
+//! Owns the judgement; must never read a clock or a file.
+
+use super::file::Role;
+use super::resolve::Resolved;
+use dormouse_crypto::cert::Certificate;
+use dormouse_ike::config::{Connection, LocalAuth, RemoteAuth};
+use dormouse_sansio::UnixTime;
+use std::fmt;
+
+/// A pre-shared key of fewer bytes can be guessed by who plays the gateway once: 20 letters and digits have more than 100 bits.
+const SECRET_BYTES: usize = 20;
+
+/// Something to change.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Finding {
+    /// The key, as `connection.office.local.certificate`.
+    pub key: String,
+    /// What is wrong, and what would be right.
+    pub problem: String,
+    /// No peer that checks can accept it.
+    pub fatal: bool,
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.key, self.problem)
+    }
+}
+
+/// What is wrong with the connections at the time `now`.
+#[must_use]
+pub fn findings(connections: &[Resolved], now: UnixTime) -> Vec<Finding> {
+    let mut all = Vec::new();
+    for connection in connections {
+        let mut find = |key: &str, fatal: bool, problem: String| {
+            all.push(Finding { key: format!("connection.{}.{key}", connection.name), problem, fatal });
+        };
+        own_certificates(&connection.ike, now, &mut find);
+        authorities(&connection.ike, now, &mut find);
+        secrets(connection, &mut find);
+    }
+    all
+}
+
+type Find<'a> = dyn FnMut(&str, bool, String) + 'a;
+
+/// What is wrong with the validity of a certificate.
+fn validity(certificate: &Certificate, now: UnixTime) -> Option<String> {
+    let (subject, from, to) = (certificate.subject(), certificate.not_before(), certificate.not_after());
+    let days = |seconds: std::time::Duration| seconds.as_secs() / 86_400;
+    if now > to {
+        return Some(format!("\"{subject}\" expired {} days ago; renew it", days(now.saturating_since(to))));
+    }
+    let ahead = from.saturating_since(now);
+    (now < from).then(|| format!("\"{subject}\" is valid in {} days only; is the clock right?", days(ahead)))
+}
+
+fn own_certificates(conn: &Connection, now: UnixTime, find: &mut Find<'_>) {
+    let LocalAuth::Cert { chain, .. } = &conn.local_auth else { return };
+    let chain: Vec<Certificate> = chain.iter().filter_map(|der| Certificate::from_der(der).ok()).collect();
+    for problem in chain.iter().filter_map(|certificate| validity(certificate, now)) {
+        find("local.certificate", true, problem);
+    }
+    if let Some(Err(error)) = chain.first().map(|own| own.require(&conn.local_id)) {
+        find("local.id", true, error.to_string());
+    }
+}
+
+fn authorities(conn: &Connection, now: UnixTime, find: &mut Find<'_>) {
+    let RemoteAuth::Cert { trust, .. } = &conn.remote_auth else { return };
+    for problem in trust.authorities().filter_map(|certificate| validity(certificate, now)) {
+        find("remote.ca", false, problem);
+    }
+}
+
+fn secrets(connection: &Resolved, find: &mut Find<'_>) {
+    let Connection { local_auth, remote_auth, remote_id, .. } = &*connection.ike;
+    let ours = if let LocalAuth::Psk(psk) = local_auth { Some(psk) } else { None };
+    let theirs = if let RemoteAuth::Psk(psk) = remote_auth { Some(psk) } else { None };
+    for (key, psk) in [("local.secret", ours), ("remote.secret", theirs.filter(|psk| Some(*psk) != ours))] {
+        if let Some(len) = psk.map(|psk| psk.len()).filter(|len| *len < SECRET_BYTES) {
+            let problem = format!(
+                "{len} bytes can be guessed by who plays the other end once; use {SECRET_BYTES} or more, from `openssl rand -base64 24`"
+            );
+            find(key, false, problem);
+        }
+    }
+    if theirs.is_some() && remote_id.exact().is_none() && connection.role == Role::Gateway {
+        let problem = format!(
+            "\"{remote_id}\" with a pre-shared key: each client that knows the key can take the name of any other, and of this gateway; \
+             give each client a connection and key of its own, or certificates"
+        );
+        find("remote.id", false, problem);
+    }
+}

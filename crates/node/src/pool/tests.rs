@@ -1,0 +1,211 @@
+use super::*;
+use dormouse_sansio::{Entropy as _, Seeded};
+
+const OFFICE: [&str; 1] = ["10.0.0.0/24"];
+
+fn nets(prefixes: &[&str]) -> Vec<IpNet> {
+    prefixes.iter().map(|p| p.parse().expect("a prefix")).collect()
+}
+
+/// One connection's tenants in a pool.
+struct Fixture {
+    pool: Pool,
+    connection: &'static str,
+    from: Vec<IpNet>,
+    several: bool,
+}
+
+impl Fixture {
+    fn new(prefixes: &[&str]) -> Self {
+        Self { pool: Pool::new(nets(prefixes)), connection: "office", from: nets(prefixes), several: false }
+    }
+
+    fn ask(&mut self, who: &str, request: &LeaseRequest) -> Addresses {
+        let identity: Identity = who.parse().expect("an identity");
+        let Self { connection, from, several, .. } = &*self;
+        let tenant = Tenant { connection, identity: &identity, from: &from.clone(), several: *several };
+        self.pool.acquire(&tenant, request)
+    }
+
+    fn acquire(&mut self, who: &str) -> Addresses {
+        self.ask(who, &both(&[]))
+    }
+}
+
+fn both(wanted: &[IpAddr]) -> LeaseRequest {
+    LeaseRequest { v4: true, v6: true, wanted: wanted.to_vec(), kept: Vec::new() }
+}
+
+fn v4(a: Addresses) -> Ipv4Addr {
+    a.v4.expect("an IPv4 address")
+}
+
+fn holder(connection: &str, who: &str, device: u32) -> Holder {
+    let identity: Identity = who.parse().expect("an identity");
+    Holder { connection: connection.into(), identity: identity.to_ike(), device }
+}
+
+#[test]
+fn an_identity_keeps_its_addresses_and_shares_them_with_no_other() {
+    let mut f = Fixture::new(&["10.0.0.0/24", "fd00::/64"]);
+    let (a, b) = (f.acquire("a"), f.acquire("b"));
+    assert_eq!(a.v4, Some([10, 0, 0, 2].into()));
+    assert_ne!(a, b);
+    f.pool.release(a);
+    let _ = f.acquire("c");
+    assert_eq!(f.acquire("a"), a);
+}
+
+#[test]
+fn a_wanted_address_is_given_only_if_it_is_free_and_ours() {
+    let mut f = Fixture::new(&OFFICE);
+    let want = |last| both(&[IpAddr::from([10, 0, 0, last])]);
+    assert_eq!(f.ask("a", &want(77)).v4, Some([10, 0, 0, 77].into()));
+    assert_ne!(f.ask("b", &want(77)).v4, Some([10, 0, 0, 77].into()));
+    assert_ne!(f.ask("c", &want(255)).v4, Some([10, 0, 0, 255].into()));
+    assert_eq!(v4(f.ask("d", &both(&[IpAddr::from([8, 8, 8, 8])]))).octets()[0], 10);
+}
+
+#[test]
+fn a_full_pool_takes_the_longest_unused_lease_but_never_one_in_use() {
+    let mut p = Fixture::new(&["10.0.0.0/30"]);
+    let a = p.acquire("a");
+    assert_eq!(a.v4, Some([10, 0, 0, 2].into()));
+    assert_eq!(p.acquire("b"), Addresses::default(), "a uses the only one");
+    p.pool.release(a);
+    assert_eq!(p.acquire("b").v4, Some([10, 0, 0, 2].into()));
+    let mut q = Fixture::new(&["10.0.0.0/29"]);
+    let given: Vec<Addresses> = ["a", "b", "c", "d", "e"].iter().map(|id| q.acquire(id)).collect();
+    q.pool.release(given[2]);
+    q.pool.release(given[1]);
+    while q.pool.poll_change().is_some() {}
+    assert!(q.acquire("f").v4.is_some_and(|a| Some(a) != given[1].v4));
+    assert_eq!(q.pool.poll_change(), Some(Change::Evict { holder: holder("office", "c", 0) }));
+}
+
+#[test]
+fn a_lease_is_in_use_until_its_last_session_is_gone() {
+    let mut f = Fixture::new(&["10.0.0.0/30"]);
+    let first = f.acquire("a");
+    assert_eq!(f.acquire("a"), first, "the same, beside the first session");
+    f.pool.release(first);
+    assert_eq!(f.acquire("b"), Addresses::default());
+    assert!(f.pool.pin(IpAddr::V4(v4(first))) && !f.pool.pin(IpAddr::from([8, 8, 8, 8])));
+    f.pool.release(first);
+    assert_eq!(f.acquire("b"), Addresses::default(), "packets wait for it");
+    f.pool.release(first);
+    assert_eq!(f.acquire("b"), first);
+}
+
+#[test]
+fn the_same_name_in_another_connection_or_of_another_type_is_another_identity() {
+    let mut f = Fixture::new(&OFFICE);
+    let alice = f.acquire("alice@example.org");
+    f.pool.release(alice);
+    f.connection = "guests";
+    assert_ne!(f.acquire("alice@example.org"), alice);
+    f.connection = "office";
+    let from = f.from.clone();
+    let fqdn = Identity::Fqdn("alice@example.org".into());
+    let tenant = Tenant { connection: "office", identity: &fqdn, from: &from, several: false };
+    assert_ne!(f.pool.acquire(&tenant, &both(&[])), alice);
+    assert_eq!(f.acquire("alice@example.org"), alice);
+}
+
+#[test]
+fn connections_have_their_own_prefixes_and_the_narrowest_that_holds_an_address_owns_it() {
+    let mut f = Fixture::new(&["10.0.0.0/28", "10.1.0.0/28", "10.0.0.4/30", "10.0.0.9/32"]);
+    f.from = nets(&["10.0.0.0/28"]);
+    let given: BTreeSet<u8> =
+        (0..20).filter_map(|n| f.acquire(&format!("p{n}")).v4).map(|a| a.octets()[3]).collect();
+    assert_eq!(given, BTreeSet::from([2, 3, 8, 10, 11, 12, 13, 14]));
+    f.from = nets(&["10.0.0.9/32"]);
+    assert_eq!(f.acquire("boss").v4, Some([10, 0, 0, 9].into()));
+    f.from = nets(&["10.1.0.0/28"]);
+    assert!(v4(f.acquire("guest")).octets().starts_with(&[10, 1]));
+    // An identity whose addresses come from elsewhere today gets one there; what its session has stays that session's.
+    f.pool.release(Addresses { v4: Some([10, 0, 0, 9].into()), v6: None });
+    f.from = nets(&["10.0.0.9/32"]);
+    assert_eq!(f.acquire("p0").v4, Some([10, 0, 0, 9].into()));
+}
+
+#[test]
+fn devices_that_share_an_identity_have_addresses_of_their_own() {
+    let mut f = Fixture::new(&OFFICE);
+    f.several = true;
+    let (one, two) = (f.acquire("fleet"), f.acquire("fleet"));
+    assert_ne!(one, two);
+    // The second comes back by its ticket while its old session still stands.
+    let kept = LeaseRequest { kept: vec![IpAddr::V4(v4(two))], ..both(&[]) };
+    assert_eq!(f.ask("fleet", &kept), two);
+    f.pool.release(one);
+    assert_eq!(f.acquire("fleet"), one);
+}
+
+#[test]
+fn what_was_written_down_is_restored_unless_it_no_longer_fits() {
+    let mut f = Fixture::new(&OFFICE);
+    let at = |b, last| Addresses { v4: Some([10, b, 0, last].into()), v6: None };
+    f.pool.restore(holder("office", "a", 0), at(0, 9));
+    f.pool.restore(holder("office", "b", 0), at(0, 9));
+    f.pool.restore(holder("office", "c", 0), at(9, 9));
+    assert_eq!(f.acquire("a"), at(0, 9));
+    assert_ne!(f.acquire("b"), at(0, 9));
+    assert_eq!(v4(f.acquire("c")).octets()[1], 0);
+}
+
+fn pick(dice: &mut Seeded, of: usize) -> usize {
+    usize::try_from(dice.below(of as u64)).expect("below a usize")
+}
+
+/// Under any order of events: no two identities that have a session, or packets waiting, hold one address.
+#[test]
+fn an_address_in_use_has_one_holder_whatever_happens() {
+    let (mut given, mut refused) = (0, 0);
+    for seed in 0..200 {
+        let mut dice = Seeded::new(seed);
+        let mut f = Fixture::new(&["10.0.0.0/29", "10.0.0.4/32"]);
+        f.several = seed % 3 == 0;
+        // Who uses what: sessions, and devices that are away.
+        let mut used: Vec<((&str, u64), Ipv4Addr)> = Vec::new();
+        for _ in 0..400 {
+            let (connection, who) = (["office", "guests"][usize::from(dice.below(2) == 1)], dice.below(5));
+            f.connection = connection;
+            f.from = nets(&[["10.0.0.0/29", "10.0.0.4/32"][usize::from(who == 4)]]);
+            match dice.below(5) {
+                0 | 1 => {
+                    let wish = Ipv4Addr::from(0x0a00_0000 + u32::try_from(dice.below(8)).expect("below 8"));
+                    let request = LeaseRequest { v6: false, ..both(&[wish.into()]) };
+                    match f.ask(&format!("p{who}"), &request).v4 {
+                        Some(address) => {
+                            given += 1;
+                            let other = used.iter().find(|(by, a)| *a == address && *by != (connection, who));
+                            assert_eq!(other, None, "seed {seed}: {address} went to {connection} p{who}");
+                            let own = used.iter().any(|(_, a)| *a == address);
+                            assert!(!(f.several && own), "seed {seed}: two devices have {address}");
+                            assert_eq!(
+                                who == 4,
+                                address.octets()[3] == 4,
+                                "seed {seed}: {address} is set aside"
+                            );
+                            used.push(((connection, who), address));
+                        }
+                        None => refused += 1,
+                    }
+                }
+                2 if !used.is_empty() => {
+                    let (by, address) = used[pick(&mut dice, used.len())];
+                    // Its device goes away, and something waits for it: the pin outlives the session.
+                    assert!(f.pool.pin(address.into()), "seed {seed}: {by:?} has {address}");
+                    f.pool.release(Addresses { v4: Some(address), v6: None });
+                }
+                _ if !used.is_empty() => {
+                    let (_, address) = used.swap_remove(pick(&mut dice, used.len()));
+                    f.pool.release(Addresses { v4: Some(address), v6: None });
+                }
+                _ => {}
+            }
+        }
+    }
+    assert!(given > 10_000 && refused > 1_000, "{given} given, {refused} refused");
+}

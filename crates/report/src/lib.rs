@@ -1,0 +1,140 @@
+//! Documents of cards, tables, charts and text, written once and shown as text on a terminal, as one self-contained HTML page, or as
+//! JSON. Owns their look and how numbers are written; must never compute a result, nor let a page reach for anything outside of itself.
+
+pub mod chart;
+mod html;
+mod text;
+mod words;
+
+pub use chart::{Chart, Mark};
+pub use words::{digits, duration, percent, thousands};
+
+/// A document.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Document {
+    /// Its title.
+    pub title: String,
+    /// What it is about, in a sentence or two.
+    pub lead: String,
+    /// Whether any of the traffic is synthetic, which is said before anything else.
+    pub synthetic: bool,
+    /// What stands in it.
+    pub blocks: Vec<Block>,
+    /// The last line of a page: where it comes from.
+    pub about: String,
+}
+
+/// A block of a document.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Block {
+    /// What is to be seen first: values with their labels.
+    Cards(Vec<(String, String)>),
+    /// A section.
+    Section(Section),
+    /// A chart with its caption and its data.
+    Chart(Chart),
+}
+
+/// A section.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Section {
+    /// Its anchor; empty for none.
+    pub id: String,
+    /// Its title.
+    pub title: String,
+    /// What stands in it.
+    pub parts: Vec<Part>,
+}
+
+/// A part of a section.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Part {
+    /// A paragraph.
+    Text(String),
+    /// A list.
+    List(Vec<String>),
+    /// A table.
+    Table(Table),
+    /// Lines as they are: a configuration, for example.
+    Code(String),
+}
+
+/// A table.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Table {
+    /// Heads of the columns.
+    pub head: Vec<String>,
+    /// Rows.
+    pub rows: Vec<Vec<Cell>>,
+    /// Whether its cells are words, which begin at the left and may be broken, and not numbers.
+    pub words: bool,
+    /// Whether the last row is the sum of the others.
+    pub total: bool,
+}
+
+/// A cell of a table.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Cell {
+    /// What stands in it.
+    pub text: String,
+    /// What a page adds when the pointer rests on it.
+    pub hint: Option<String>,
+    /// From 0 to 1: how dark a page colours it.
+    pub heat: Option<f64>,
+}
+
+impl<T: Into<String>> From<T> for Cell {
+    fn from(text: T) -> Self {
+        Self { text: text.into(), ..Self::default() }
+    }
+}
+
+impl Table {
+    /// Of numbers, under these heads.
+    #[must_use]
+    pub fn new<T: Into<String>>(head: impl IntoIterator<Item = T>) -> Self {
+        Self { head: head.into_iter().map(Into::into).collect(), ..Self::default() }
+    }
+
+    /// Of words, under these heads.
+    #[must_use]
+    pub fn words<T: Into<String>>(head: impl IntoIterator<Item = T>) -> Self {
+        Self { words: true, ..Self::new(head) }
+    }
+
+    /// Adds a row.
+    pub fn row<T: Into<Cell>>(&mut self, cells: impl IntoIterator<Item = T>) {
+        self.rows.push(cells.into_iter().map(Into::into).collect());
+    }
+
+    /// As text, each line behind `indent`, its columns as wide as they must be.
+    #[must_use]
+    pub fn text(&self, indent: &str) -> String {
+        text::table(self, indent)
+    }
+}
+
+impl Document {
+    /// Adds a section; one without parts is left out.
+    pub fn section(&mut self, id: &str, title: &str, parts: impl IntoIterator<Item = Part>) {
+        let section =
+            Section { id: id.to_owned(), title: title.to_owned(), parts: parts.into_iter().collect() };
+        if !section.parts.is_empty() {
+            self.blocks.push(Block::Section(section));
+        }
+    }
+
+    /// As text for a terminal.
+    #[must_use]
+    pub fn text(&self) -> String {
+        text::document(self)
+    }
+
+    /// As a page.
+    ///
+    /// # Errors
+    /// When a chart cannot be drawn, which would be a defect.
+    pub fn html(&self) -> Result<String, String> {
+        html::page(self)
+    }
+}

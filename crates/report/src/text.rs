@@ -1,0 +1,108 @@
+//! A document on a terminal.
+
+use std::fmt::Write as _;
+
+use crate::{Block, Cell, Chart, Document, Part, Table};
+
+/// Columns of words that take more characters than this are no columns any more.
+const WIDEST: usize = 150;
+
+pub(crate) fn document(document: &Document) -> String {
+    let mut out = String::new();
+    if document.synthetic {
+        out.push_str("SYNTHETIC TRAFFIC: made by a model, not recorded.\n\n");
+    }
+    let _ = writeln!(out, "{}\n{}", document.title, document.lead);
+    for block in &document.blocks {
+        out.push('\n');
+        match block {
+            Block::Cards(cards) => {
+                for (value, label) in cards {
+                    let _ = writeln!(out, "{value} {label}");
+                }
+            }
+            Block::Chart(chart) => self::chart(&mut out, chart),
+            Block::Section(section) => {
+                let _ = writeln!(out, "{}:", section.title);
+                section.parts.iter().for_each(|part| self::part(&mut out, part));
+            }
+        }
+    }
+    out
+}
+
+fn part(out: &mut String, part: &Part) {
+    match part {
+        Part::Text(text) => _ = writeln!(out, "  {text}"),
+        Part::List(lines) => lines.iter().for_each(|line| _ = writeln!(out, "  - {line}")),
+        Part::Table(table) => out.push_str(&self::table(table, "  ")),
+        Part::Code(code) => code.lines().for_each(|line| {
+            _ = if line.is_empty() { writeln!(out) } else { writeln!(out, "    {line}") };
+        }),
+    }
+}
+
+pub(crate) fn table(table: &Table, indent: &str) -> String {
+    let head: Vec<&str> = table.head.iter().map(String::as_str).collect();
+    let rows = table.rows.iter().map(|row| row.iter().map(|cell| cell.text.as_str()).collect());
+    let lines: Vec<Vec<&str>> = std::iter::once(head).chain(rows).collect();
+    let width =
+        |n: usize| lines.iter().filter_map(|l| l.get(n)).map(|c| c.chars().count()).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..table.head.len()).map(width).collect();
+    let mut out = String::new();
+    if table.words && widths.iter().map(|w| w + 2).sum::<usize>() > WIDEST {
+        table.rows.iter().for_each(|row| record(&mut out, table, row, indent));
+        return out;
+    }
+    for line in &lines {
+        let mut text = indent.to_owned();
+        for (n, (cell, width)) in line.iter().zip(&widths).enumerate() {
+            let _ = match n == 0 || table.words {
+                true => write!(text, "{cell:<width$}  "),
+                false => write!(text, "{cell:>width$}  "),
+            };
+        }
+        let _ = writeln!(out, "{}", text.trim_end());
+    }
+    out
+}
+
+/// A row that has no room in columns: its first cell, and the others below it behind their heads.
+fn record(out: &mut String, table: &Table, row: &[Cell], indent: &str) {
+    let width = table.head.iter().skip(1).map(|h| h.chars().count()).max().unwrap_or(0);
+    for (n, (head, cell)) in table.head.iter().zip(row).enumerate().filter(|(_, (_, c))| !c.text.is_empty()) {
+        let _ = match n {
+            0 => writeln!(out, "{indent}{}", cell.text),
+            _ => writeln!(out, "{indent}    {head:<width$}  {}", cell.text),
+        };
+    }
+}
+
+/// The name of each series and a few of its points, enough to compare.
+fn chart(out: &mut String, chart: &Chart) {
+    let _ = writeln!(out, "{}", chart.title);
+    for series in &chart.series {
+        let last = series.points.len().saturating_sub(1);
+        let step = (last / 6).max(1);
+        let shown = series.points.iter().enumerate().filter(|(n, _)| n % step == 0 || *n == last);
+        let points: Vec<String> = shown.map(|(_, (x, y))| format!("({x:.1}, {y:.1})")).collect();
+        let _ = writeln!(out, "    {:<36} {}", series.name, points.join(" "));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_end_where_their_heads_do_and_words_begin_there() {
+        let mut numbers = Table::new(["client", "packets"]);
+        numbers.row(["a", "7"]);
+        assert_eq!(numbers.text("  "), "  client  packets\n  a             7\n");
+        let mut words = Table::words(["rule", "here"]);
+        words.row(["longer", "so"]);
+        assert_eq!(words.text(""), "rule    here\nlonger  so\n");
+        words.row(["long".to_owned(), "x".repeat(WIDEST)]);
+        assert_eq!(words.text(""), format!("longer\n    here  so\nlong\n    here  {}\n", "x".repeat(WIDEST)));
+    }
+}
