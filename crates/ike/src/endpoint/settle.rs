@@ -146,11 +146,11 @@ impl Endpoint {
                     self.end_lineage(by, lineage);
                 }
             }
-            Action::Refuse { sa, why } => {
+            Action::Refuse { sa, told } => {
                 if self.sleeps_elsewhere(sa) {
                     return self.end(sa, CloseReason::Unconfirmed);
                 }
-                self.with_sa(now, sa, |ike, shared| ike.refuse(shared, now, why));
+                self.with_sa(now, sa, |ike, shared| ike.refuse(shared, now, told));
             }
             Action::Former { by, lineage } => self.end_lineage(by, lineage),
             Action::Release(id) => self.end(id, CloseReason::Released),

@@ -7,10 +7,9 @@ use dormouse_wire::ike::{ExchangeType, Flags, Header, Message, NotifyType, Paylo
 
 use std::sync::Arc;
 
-use crate::admission::admits;
 use crate::auth;
 use crate::callers::Caller;
-use crate::config::{Connection, Resumption};
+use crate::config::Connection;
 use crate::endpoint::Endpoint;
 use crate::error::{Discard, NegotiationError};
 use crate::event::Event;
@@ -257,38 +256,25 @@ impl Endpoint {
         keys.open(ticket, self.shared.unix(now)).map_err(|e| e.to_string())
     }
 
-    /// The connection that the owner of a ticket may use today, if its request has what that wants.
-    /// "when credentials associated with the IKE SA are invalidated (e.g., when a user logs out), the ticket MUST be deleted" (RFC
-    /// 5723 section 6.2): a gateway that has changed its mind about them takes no ticket that rests on them. Whether the ticket counts is
-    /// asked when its owner has shown that it is there ([`crate::ticket::lineage`]).
+    /// The connection that the owner of a ticket may use today, if its request has what that wants. Whether the ticket counts is asked
+    /// when its owner has shown that it is there ([`crate::ticket::lineage`]).
     fn resumes(
         &self,
         now: Instant,
         ticket: &TicketContent,
         group: Option<u16>,
     ) -> Result<Arc<Connection>, String> {
-        let config = &self.shared.config;
-        let conn = config.connections.iter().find(|c| {
-            c.name == ticket.connection
-                && c.resumption != Resumption::Off
-                && proposal::permits(&c.ike_proposals, &ticket.suite)
-        });
-        let conn =
-            conn.ok_or_else(|| format!("connection {} does not take it any more", ticket.connection))?;
+        let peer = auth::identity(&ticket.id_i).map_err(|e| e.to_string())?;
+        let conn = ticket.claim(&peer).admitted(&self.shared, now)?;
         match (ticket.form, group) {
-            (Form::Plain, _) if !conn.plain_resumption => return Err("resumption.plain is off".to_owned()),
             (Form::Dormouse, None) if conn.fresh_keys => {
-                return Err(
-                    "the client sends no key exchange, and resumption.key_exchange is \"fresh\"".to_owned()
-                );
+                Err("the client sends no key exchange, and resumption.key_exchange is \"fresh\"".to_owned())
             }
             (Form::Dormouse, Some(group)) if group != ticket.suite.group.id() => {
-                return Err(format!("key exchange in group {group} instead of {}", ticket.suite.group));
+                Err(format!("key exchange in group {group} instead of {}", ticket.suite.group))
             }
-            _ => {}
+            _ => Ok(conn),
         }
-        let peer = auth::identity(&ticket.id_i).map_err(|e| e.to_string())?;
-        admits(config, conn, &peer, &ticket.credential, self.shared.unix(now)).map_err(|e| e.to_string())
     }
 
     /// Keeps a half-open SA and answers.

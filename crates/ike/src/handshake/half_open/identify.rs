@@ -73,7 +73,7 @@ impl HalfOpen {
         };
         if let How::Resume { ticket, .. } = &self.how {
             return self
-                .identify_resumed(ticket, identity, &proof, &authentication, view.id_r())
+                .identify_resumed(shared, now, ticket, identity, &proof, &authentication, view.id_r())
                 .map(Some)
                 .map_err(refuse);
         }
@@ -95,8 +95,11 @@ impl HalfOpen {
         Ok(NamedPpk::Here { id: &id.data, without })
     }
 
+    #[expect(clippy::too_many_arguments, reason = "all are what section 4.3.3 binds together")]
     fn identify_resumed(
         &self,
+        shared: &Shared,
+        now: Instant,
         ticket: &TicketContent,
         identity: Identity,
         proof: &Proof<'_>,
@@ -110,6 +113,7 @@ impl HalfOpen {
             return Err(NegotiationError::WrongIdentity { expected, got: identity.to_string() });
         }
         auth::verify_resumption(proof, self.link.conn.resumption, authentication)?;
+        let conn = ticket.claim(&identity).admitted(shared, now).map_err(NegotiationError::TicketRejected)?;
         let session = Session {
             id_i: ticket.id_i.clone(),
             id_r: ticket.id_r.clone(),
@@ -118,7 +122,7 @@ impl HalfOpen {
             vouched_until: ticket.vouched_until,
             credential: Some(ticket.credential.clone()),
         };
-        Ok(Caller { conn: self.link.conn.clone(), identity, session, ppk: None })
+        Ok(Caller { conn, identity, session, ppk: None })
     }
 
     /// "the names in the ID payload MUST correspond to the key used to generate the AUTH payload" (RFC 7296 section 1.2)

@@ -26,6 +26,7 @@ use crate::event::Event;
 use crate::exchange::mobike::addresses_match;
 use crate::handshake::authenticating::announce;
 use crate::handshake::half_open::{answer_extensions, assign};
+use crate::handshake::lineage::Claim;
 use crate::handshake::{HALF_OPEN_SLACK, Session, Slot};
 use crate::keys::{IkeKeys, Nonces, Spis};
 use crate::limits::{STORE_PATIENCE, WAITING_MAX};
@@ -320,6 +321,18 @@ impl IkeSa {
         false
     }
 
+    /// What the resumption of this SA rests on.
+    fn claim(&self) -> Option<Claim<'_>> {
+        let core = &self.core;
+        Some(Claim {
+            connection: &core.link.conn.name,
+            suite: &core.channel.suite,
+            form: Form::Dormouse,
+            peer: &core.peer,
+            credential: core.session.credential.as_ref()?,
+        })
+    }
+
     /// What the store says of the ticket, or `Failed` if it has not said anything in time.
     pub(crate) fn ticket_judged(&mut self, shared: &mut Shared, now: Instant, outcome: Outcome) {
         if !matches!(&self.stage, Stage::Tentative(t) if t.asked.is_some()) {
@@ -331,9 +344,16 @@ impl IkeSa {
             return;
         };
         let refused = match outcome {
-            Outcome::Done => None,
-            Outcome::Superseded => Some(Refused::Superseded),
-            Outcome::Failed => Some(Refused::Store),
+            Outcome::Done => match self.claim().map(|claim| claim.admitted(shared, now)) {
+                Some(Ok(conn)) => {
+                    self.core.link.conn = conn;
+                    None
+                }
+                Some(Err(why)) => Some((None, why)),
+                None => Some((None, "it rests on nothing".to_owned())),
+            },
+            Outcome::Superseded => Some((Some(Refused::Superseded), Refused::Superseded.to_string())),
+            Outcome::Failed => Some((Some(Refused::Store), Refused::Store.to_string())),
         };
         self.core.last_in = now;
         let here = self.core.link.path;
@@ -341,10 +361,10 @@ impl IkeSa {
             // The client has moved since it asked, or its NAT has.
             self.follow(shared, now, path, self.mobility.nat);
         }
-        if let Some(why) = refused {
-            let error = NegotiationError::TicketRejected(why.to_string());
+        if let Some((told, why)) = refused {
+            let error = NegotiationError::TicketRejected(why);
             shared.event(Event::PeerFailed { path, claimed: Some(self.core.peer.clone()), error });
-            return shared.actions.push_back(Action::Refuse { sa: self.core.id(), why });
+            return shared.actions.push_back(Action::Refuse { sa: self.core.id(), told });
         }
         shared.load.record(shared.unix(now), clients, now - begun);
         tracing::info!(sa = %self.core.id(), peer = %self.core.peer, "resumed session confirmed");
