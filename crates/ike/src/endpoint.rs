@@ -436,8 +436,13 @@ impl Endpoint {
         for id in due {
             let Some(slot) = self.slots.remove(&id) else { continue };
             self.touched.insert(id);
+            let waits = matches!(slot, Slot::HalfOpen(_));
             if let Some(slot) = slot.handle_timeout(&mut self.shared, now) {
                 self.slots.insert(id, slot);
+            }
+            if waits {
+                // It may be established now, the next one of the same identity, and sessions are counted.
+                self.settle(now);
             }
         }
         self.revocation_due(now);

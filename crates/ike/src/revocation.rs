@@ -395,6 +395,8 @@ impl Endpoint {
             if let Some(slot) = slot.go_on(&mut self.shared, now) {
                 self.slots.insert(id, slot);
             }
+            // The next one may be of the same identity, and sessions are counted.
+            self.settle(now);
         }
     }
 

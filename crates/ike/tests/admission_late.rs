@@ -8,7 +8,7 @@ use common::resumed::{confirmed, resume, slept_with};
 use common::{Pair, client_psk, fqdn, gateway_config, gateway_psk};
 use dormouse_crypto::Secret;
 use dormouse_ike::admission::Denial;
-use dormouse_ike::config::RemoteAuth;
+use dormouse_ike::config::{PeerPolicy, RemoteAuth, Unique};
 use dormouse_ike::ticket::ClientTicket;
 
 /// What an administrator does meanwhile.
@@ -71,5 +71,32 @@ fn a_change_while_the_store_is_asked_counts() {
             pair.gateway.endpoint.stored(pair.now, asked, outcome);
             assert_refused(&mut pair, what);
         }
+    }
+}
+
+#[test]
+fn tickets_that_were_collected_do_not_bring_back_more_sessions_than_the_identity_may_have() {
+    for (n, quick) in [(30, true), (31, false)] {
+        let (mut client, mut gateway) = (client_psk(), gateway_psk());
+        (client.dormancy, gateway.dormancy, client.initial_contact) = (quick, quick, false);
+        gateway.policy = PeerPolicy { unique: Unique::Never, sessions: 1, ..gateway.policy };
+        let mut pair = Pair::new(client, gateway, n);
+        let mut tickets = Vec::new();
+        for _ in 0..3 {
+            let (a, b) = pair.up();
+            tickets.push(pair.client.ticket.take().expect("a ticket"));
+            pair.client.endpoint.forget(pair.now, a);
+            pair.gateway.endpoint.forget(pair.now, b);
+            pair.flush();
+        }
+        for ticket in &tickets {
+            resume(&mut pair, ticket);
+        }
+        pair.run_for(Duration::from_secs(3));
+        let endpoint = &pair.gateway.endpoint;
+        assert_eq!(endpoint.len() - endpoint.half_open(), 1, "one has come back");
+        pair.run_for(Duration::from_secs(60));
+        assert_eq!((pair.gateway.endpoint.len(), pair.gateway.children.len()), (1, 1));
+        pair.assert_agree();
     }
 }

@@ -42,7 +42,8 @@ impl Endpoint {
             let present = match self.slots.get(id) {
                 Some(Slot::Established(ike)) if !matches!(ike.stage, Stage::Tentative(_)) => {
                     let (live, from) = (ike.is_live(), ike.core.link.path.remote.ip());
-                    ike.caller().map(|caller| Present { caller, live, from })
+                    let lineage = ike.core.descent.as_ref().map(|descent| descent.lineage);
+                    ike.caller().map(|caller| Present { caller, live, from, lineage })
                 }
                 _ => None,
             };

@@ -22,7 +22,7 @@ use crate::proposal::{self, IkeSuite};
 use crate::sa::IkeSa;
 use crate::shared::Shared;
 use crate::ticket::{Form, TicketContent};
-use crate::ticket::lineage::{Descent, Operation, Outcome};
+use crate::ticket::lineage::{Descent, Name, Operation, Outcome};
 
 /// What a resumption rests on.
 pub(super) struct Claim<'a> {
@@ -31,11 +31,12 @@ pub(super) struct Claim<'a> {
     pub(super) form: Form,
     pub(super) peer: &'a Identity,
     pub(super) credential: &'a Credential,
+    pub(super) lineage: Name,
 }
 
 impl Claim<'_> {
-    /// The connection that the owner of the ticket may use now. The configuration, denials and revocations may change between the steps of
-    /// a resumption: it is asked when the ticket comes, when its owner has proved to be there, and when the store has answered.
+    /// The connection that the owner of the ticket may use now, beside the sessions that it has. These, the configuration, denials and
+    /// revocations may change between the steps of a resumption: it is asked when the ticket comes, when its owner has proved to be there, and when the store has answered.
     /// "when credentials associated with the IKE SA are invalidated (e.g., when a user logs out), the ticket MUST be deleted" (RFC
     /// 5723 section 6.2): a gateway that has changed its mind about them takes no ticket that rests on them.
     pub(super) fn admitted(&self, shared: &Shared, now: Instant) -> Result<Arc<Connection>, String> {
@@ -49,7 +50,10 @@ impl Claim<'_> {
         if self.form == Form::Plain && !conn.plain_resumption {
             return Err("resumption.plain is off".to_owned());
         }
-        admits(&shared.config, conn, self.peer, self.credential, shared.unix(now)).map_err(|e| e.to_string())
+        let admitted = admits(&shared.config, conn, self.peer, self.credential, shared.unix(now));
+        let conn = admitted.map_err(|e| e.to_string())?;
+        let room = shared.callers.room(&conn, self.peer, None, Some(self.lineage));
+        room.map(|()| conn).map_err(|e| e.to_string())
     }
 }
 
@@ -97,8 +101,8 @@ impl HalfOpen {
 impl TicketContent {
     /// What it rests on; `peer` is the identity that it names.
     pub(super) fn claim<'a>(&'a self, peer: &'a Identity) -> Claim<'a> {
-        let Self { connection, suite, form, credential, .. } = self;
-        Claim { connection, suite, form: *form, peer, credential }
+        let Self { connection, suite, form, credential, lineage, .. } = self;
+        Claim { connection, suite, form: *form, peer, credential, lineage: *lineage }
     }
 }
 

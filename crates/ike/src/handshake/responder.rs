@@ -8,7 +8,6 @@ use dormouse_wire::ike::{ExchangeType, Flags, Header, Message, NotifyType, Paylo
 use std::sync::Arc;
 
 use crate::auth;
-use crate::callers::Caller;
 use crate::config::Connection;
 use crate::endpoint::Endpoint;
 use crate::error::{Discard, NegotiationError};
@@ -213,7 +212,6 @@ impl Endpoint {
         let refused = |why: String| (Some(notify(NotifyType::TicketNack, [])), why);
         let opened = self.open_ticket(now, &opaque.data).and_then(|content| {
             let conn = self.resumes(now, &content, view.ke().map(|(group, _)| group))?;
-            self.room_to_resume(&conn, &content, path)?;
             Ok((conn, content))
         });
         match opened.map_err(refused) {
@@ -231,21 +229,6 @@ impl Endpoint {
                 Err(refusal)
             }
         }
-    }
-
-    /// Whether the identity may have the session that the ticket brings back beside those that it has.
-    fn room_to_resume(&self, conn: &Connection, ticket: &TicketContent, path: Path) -> Result<(), String> {
-        let peer = auth::identity(&ticket.id_i).map_err(|e| e.to_string())?;
-        let caller = Caller { connection: conn.name.clone(), peer: peer.clone() };
-        let of_it = |id: &SaId| match self.slots.get(id) {
-            Some(Slot::Established(ike)) => {
-                ike.core.descent.as_ref().is_some_and(|descent| descent.lineage == ticket.lineage)
-            }
-            _ => false,
-        };
-        let old = self.shared.callers.of(&caller, true).map(|(id, _)| id).find(of_it);
-        let room = self.shared.callers.room(conn, &peer, path.remote.ip(), old, false);
-        room.map_err(|why| why.to_string())
     }
 
     fn open_ticket(&self, now: Instant, ticket: &[u8]) -> Result<TicketContent, String> {

@@ -182,7 +182,7 @@ impl HalfOpen {
                     }
                     let credential = shared.config.credential(&conn, &identity, certificates);
                     let conn = admits(&shared.config, &conn, &identity, &credential, shared.unix(now))?;
-                    shared.callers.room(&conn, &identity, self.link.path.remote.ip(), None, true)?;
+                    shared.callers.room(&conn, &identity, Some(self.link.path.remote.ip()), None)?;
                     let session = Session {
                         id_i: proof.id.clone(),
                         id_r: auth::id_payload(&conn.local_id),

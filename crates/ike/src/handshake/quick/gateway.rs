@@ -330,6 +330,7 @@ impl IkeSa {
             form: Form::Dormouse,
             peer: &core.peer,
             credential: core.session.credential.as_ref()?,
+            lineage: core.descent.as_ref()?.lineage,
         })
     }
 
