@@ -20,6 +20,7 @@ use crate::proposal;
 use crate::revocation::Judgement;
 use crate::shared::Shared;
 use crate::ticket::TicketContent;
+use crate::ticket::lineage::Name;
 
 /// Who called, by which rules, with which proof.
 #[derive(Debug)]
@@ -80,7 +81,8 @@ impl HalfOpen {
         let certificates = auth::certificates(payloads).map_err(|e| refuse(e.into()))?;
         let asked = view.id_r().and_then(|id| auth::identity(id).ok());
         let ppk = self.named_ppk(view).map_err(refuse)?;
-        self.identify_fully(shared, now, &proof, identity, asked, &authentication, &certificates, &ppk)
+        let former = view.lineage();
+        self.identify_fully(shared, now, &proof, identity, asked, former, &authentication, &certificates, &ppk)
             .map_err(refuse)
     }
 
@@ -134,6 +136,7 @@ impl HalfOpen {
         proof: &Proof<'_>,
         identity: Identity,
         asked: Option<Identity>,
+        former: Option<Name>,
         authentication: &Authentication,
         certificates: &[Certificate],
         ppk: &NamedPpk<'_>,
@@ -182,7 +185,8 @@ impl HalfOpen {
                     }
                     let credential = shared.config.credential(&conn, &identity, certificates);
                     let conn = admits(&shared.config, &conn, &identity, &credential, shared.unix(now))?;
-                    shared.callers.room(&conn, &identity, Some(self.link.path.remote.ip()), None)?;
+                    // A session of the lineage that it names as its former one ends ([`super::former_sessions`]): it may be a thief's.
+                    shared.callers.room(&conn, &identity, Some(self.link.path.remote.ip()), former)?;
                     let session = Session {
                         id_i: proof.id.clone(),
                         id_r: auth::id_payload(&conn.local_id),
