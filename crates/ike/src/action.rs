@@ -51,6 +51,11 @@ pub(crate) enum Action {
         /// The lineage.
         lineage: Name,
     },
+    /// The client of `by` has logged in fully, and no ticket of its identity counts any more.
+    FormerTickets {
+        /// The new SA.
+        by: SaId,
+    },
     /// The client's authentication is due anew: open a second SA beside this one, which then replaces it.
     Reauthenticate(SaId),
     /// A reauthenticated SA is up: delete the one that it replaces.

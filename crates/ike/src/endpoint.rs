@@ -326,12 +326,7 @@ impl Endpoint {
     /// Gateway: what became of an operation of [`Event::Store`] that `sa` waits for. Later than two seconds after it was asked,
     /// it changes nothing.
     pub fn stored(&mut self, now: Instant, sa: SaId, outcome: Outcome) {
-        if let Some(slot) = self.slots.remove(&sa) {
-            self.touched.insert(sa);
-            if let Some(slot) = slot.stored(&mut self.shared, now, outcome) {
-                self.slots.insert(sa, slot);
-            }
-        }
+        self.judge_ticket(now, sa, outcome);
         self.settle(now);
     }
 

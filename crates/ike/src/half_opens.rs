@@ -47,6 +47,10 @@ impl HalfOpens {
         self.by_address.get(&address).copied().unwrap_or(0)
     }
 
+    pub(crate) fn ids(&self) -> impl Iterator<Item = SaId> {
+        self.first_of.keys().copied()
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.first_of.len()
     }

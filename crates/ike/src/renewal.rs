@@ -86,7 +86,7 @@ impl Endpoint {
             }
         }
         for (connection, peer) in theirs {
-            self.revoke_tickets(&connection, &peer);
+            self.revoke_tickets(now, &connection, &peer);
         }
         self.shared.config.admission.denials.insert(denial);
         self.admit_again(now);
@@ -99,10 +99,12 @@ impl Endpoint {
 
     /// Gateway: no ticket counts any more that the peer of a connection has. `peer` is its identity as it is displayed. Before its
     /// sessions are closed.
-    pub fn revoke_tickets(&mut self, connection: &str, peer: &str) {
+    pub fn revoke_tickets(&mut self, now: Instant, connection: &str, peer: &str) {
         if self.shared.config.ticket_keys.is_some() {
             let holder = Holder::of(connection, peer);
             self.shared.event(Event::Store(Operation::EndAll { holder }));
+            self.supersede_claims(now, |claim| claim.connection == connection && claim.peer.to_string() == peer);
+            self.settle(now);
         }
     }
 

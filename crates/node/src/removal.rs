@@ -20,7 +20,7 @@ impl Node {
     pub fn remove_peer(&mut self, now: Instant, connection: &str, peer: &str) -> BTreeSet<String> {
         let meant = self.peers_called(connection, peer);
         for peer in &meant {
-            self.ike.revoke_tickets(connection, peer);
+            self.ike.revoke_tickets(now, connection, peer);
             let Some(id) = self.connections.id(connection) else { continue };
             self.with_devices(|d, around| d.dismiss(|c, known, _| c == id && known == peer, around));
             let theirs = |s: &Session| s.connection == id && s.peer == *peer;

@@ -8,12 +8,12 @@ use crate::action::Action;
 use crate::callers::{Caller, Present};
 use crate::config::Unique;
 use crate::event::CloseReason;
-use crate::handshake::Slot;
 use crate::handshake::initiator::Opening;
+use crate::handshake::{Claim, Slot};
 use crate::sa::IkeSa;
 use crate::sa::stage::Stage;
 use crate::sa::upkeep::Reauthentication;
-use crate::ticket::lineage::Name;
+use crate::ticket::lineage::{Name, Outcome};
 use dormouse_keying::SaId;
 
 impl Endpoint {
@@ -153,7 +153,11 @@ impl Endpoint {
                 }
                 self.with_sa(now, sa, |ike, shared| ike.refuse(shared, now, told));
             }
-            Action::Former { by, lineage } => self.end_lineage(by, lineage),
+            Action::Former { by, lineage } => {
+                self.end_lineage(by, lineage);
+                self.supersede_asked(now, by, Some(lineage));
+            }
+            Action::FormerTickets { by } => self.supersede_asked(now, by, None),
             Action::Release(id) => self.end(id, CloseReason::Released),
             Action::Sleeps(id) => {
                 let Some(caller) = self.served(id) else { return };
@@ -192,6 +196,37 @@ impl Endpoint {
         }
         if ended {
             self.end_left(&caller, Some(by));
+        }
+    }
+
+    /// Resumptions of `by`'s peer, of this lineage or of all, about which the store is asked: their tickets do not count, although they may
+    /// have when it was asked.
+    fn supersede_asked(&mut self, now: Instant, by: SaId, lineage: Option<Name>) {
+        if let Some(Caller { connection, peer }) = self.served(by) {
+            self.supersede_claims(now, |claim| {
+                claim.connection == connection
+                    && *claim.peer == peer
+                    && lineage.is_none_or(|lineage| claim.lineage == lineage)
+            });
+        }
+    }
+
+    /// The same, of those that are `meant`. One about which nothing is asked yet is left to the store, which obeys in order.
+    pub(crate) fn supersede_claims(&mut self, now: Instant, meant: impl Fn(&Claim<'_>) -> bool) {
+        let begun: Vec<SaId> = self.shared.half_open.ids().collect();
+        for id in begun {
+            if self.slots.get(&id).and_then(Slot::asked).is_some_and(|claim| meant(&claim)) {
+                self.judge_ticket(now, id, Outcome::Superseded);
+            }
+        }
+    }
+
+    /// What became of an operation of the store that an SA waits for.
+    pub(super) fn judge_ticket(&mut self, now: Instant, id: SaId, outcome: Outcome) {
+        let Some(slot) = self.slots.remove(&id) else { return };
+        self.touched.insert(id);
+        if let Some(slot) = slot.stored(&mut self.shared, now, outcome) {
+            self.slots.insert(id, slot);
         }
     }
 

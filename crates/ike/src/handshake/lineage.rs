@@ -25,13 +25,13 @@ use crate::ticket::{Form, TicketContent};
 use crate::ticket::lineage::{Descent, Name, Operation, Outcome};
 
 /// What a resumption rests on.
-pub(super) struct Claim<'a> {
-    pub(super) connection: &'a str,
+pub(crate) struct Claim<'a> {
+    pub(crate) connection: &'a str,
     pub(super) suite: &'a IkeSuite,
     pub(super) form: Form,
-    pub(super) peer: &'a Identity,
+    pub(crate) peer: &'a Identity,
     pub(super) credential: &'a Credential,
-    pub(super) lineage: Name,
+    pub(crate) lineage: Name,
 }
 
 impl Claim<'_> {
@@ -68,6 +68,14 @@ pub(crate) struct Pending {
 }
 
 impl HalfOpen {
+    /// What the resumption rests on, once the store is asked about it.
+    pub(super) fn asked(&self) -> Option<Claim<'_>> {
+        match (&self.how, &self.pending) {
+            (How::Resume { ticket, .. }, Some(pending)) => Some(ticket.claim(&pending.caller.identity)),
+            _ => None,
+        }
+    }
+
     /// What the store says of the ticket, or `Failed` if it has not said anything in time.
     pub(crate) fn ticket_judged(
         mut self: Box<Self>,
@@ -118,6 +126,7 @@ pub(super) fn former_sessions(shared: &mut Shared, sa: &IkeSa, view: View<'_>) {
     };
     if replaces {
         shared.event(Event::Store(Operation::EndAll { holder }));
+        shared.actions.push_back(Action::FormerTickets { by: sa.core.id() });
     }
     if let Some(lineage) = view.lineage() {
         shared.event(Event::Store(Operation::End { sa: None, lineage, holder }));

@@ -33,6 +33,7 @@ use dormouse_crypto::sign::SignatureError;
 use half_open::HalfOpen;
 use initiator::Opening;
 use intermediate::initiator::Intermediate;
+pub(crate) use lineage::Claim;
 
 /// What full authentication established, for as long as the session lives: through rekeyings and resumptions.
 #[derive(Clone, Debug)]
@@ -169,6 +170,15 @@ impl Slot {
                 }
                 Some(Self::Established(s))
             }
+        }
+    }
+
+    /// What a resumption rests on about which the store is asked.
+    pub(crate) fn asked(&self) -> Option<Claim<'_>> {
+        match self {
+            Self::HalfOpen(s) => s.asked(),
+            Self::Established(s) => s.asked(),
+            Self::Opening(_) | Self::Intermediate(_) | Self::Signing(_) | Self::Authenticating(_) => None,
         }
     }
 

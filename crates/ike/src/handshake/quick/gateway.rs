@@ -334,6 +334,11 @@ impl IkeSa {
         })
     }
 
+    /// The same, once the store is asked about it.
+    pub(crate) fn asked(&self) -> Option<Claim<'_>> {
+        self.claim().filter(|_| matches!(&self.stage, Stage::Tentative(t) if t.asked.is_some()))
+    }
+
     /// What the store says of the ticket, or `Failed` if it has not said anything in time.
     pub(crate) fn ticket_judged(&mut self, shared: &mut Shared, now: Instant, outcome: Outcome) {
         if !matches!(&self.stage, Stage::Tentative(t) if t.asked.is_some()) {
