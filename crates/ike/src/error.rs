@@ -117,6 +117,9 @@ pub enum NegotiationError {
     /// The configuration says something else today about who may be at either end; the ticket was not sent.
     #[error("the configuration has changed since the ticket was given")]
     TicketOutdated,
+    /// The gateway may not be believed today by the certificates that it showed when the ticket was given; the ticket was not used.
+    #[error("the ticket is not used: {0}")]
+    TicketUntrusted(Refusal),
     /// The gateway says, under keys that only it can have, that the ticket does not count.
     #[error(
         "the ticket does not count any more: another one of its session was used, or the session has ended"

@@ -310,3 +310,41 @@ fn an_initiator_that_cannot_sign_stops_before_it_shows_who_it_is() {
     assert!(pair.log.iter().all(|d| exchange(d) != 35), "no IKE_AUTH was sent");
     assert!(pair.gateway.established().is_none());
 }
+
+/// A connection that has a list with these serial numbers, for `configure_revocation`.
+fn with_list(pair: &Pair, remote: RemoteAuth) -> Connection {
+    Connection { remote_auth: remote, ..(*pair.conn).clone() }
+}
+
+#[test]
+fn a_device_resumes_with_no_gateway_that_is_revoked_and_ends_the_session_that_it_has_resumed() {
+    let ca = authority();
+    for (quick, late) in [(true, false), (false, false), (true, true), (false, true)] {
+        let mut pair = ca.pair(|client, gateway| {
+            client.remote_auth = ca.remote(RevocationMode::Soft, Vec::new());
+            (client.dormancy, gateway.dormancy) = (quick, quick);
+        });
+        let (a, _) = pair.up();
+        let ticket = pair.client.ticket.take().expect("a ticket");
+        pair.client.endpoint.forget(pair.now, a);
+        pair.flush();
+        (pair.client.closed, pair.log) = (Vec::new(), Vec::new());
+        let list = vec![ca.list(&[GATEWAY], Duration::ZERO)];
+        let told = with_list(&pair, ca.remote(RevocationMode::Soft, list));
+        if !late {
+            pair.client.endpoint.configure_revocation(pair.now, &told);
+        }
+        let sa = common::resumed::resume(&mut pair, &ticket);
+        pair.run_for(Duration::from_secs(2));
+        assert_eq!(pair.client.established().is_some(), late, "quick {quick}");
+        if late {
+            pair.client.endpoint.configure_revocation(pair.now, &told);
+            pair.run_for(Duration::from_secs(1));
+            assert_eq!(pair.client.closed, [(sa, CloseReason::Revoked)], "quick {quick}");
+        } else {
+            let why = pair.client.failure().expect("refused").to_string();
+            assert!(why.contains("revoked") && pair.log.is_empty(), "quick {quick}: {why}");
+        }
+        assert!(pair.client.children.is_empty());
+    }
+}

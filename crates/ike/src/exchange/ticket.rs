@@ -218,6 +218,7 @@ impl IkeSa {
             expires: unix + lifetime,
             authenticated: self.core.session.authenticated,
             vouched_until: self.core.session.vouched_until,
+            credential: self.core.session.credential.clone(),
             form,
             secret,
             lineage,

@@ -422,6 +422,12 @@ impl Authenticating {
         };
         let (vouched_until, shown) = believed.map_err(|e| Unproven::Unbelieved(e.into()))?;
         let mut credential = None;
+        if let Some(ticket) = &self.first.ticket {
+            ticket
+                .admitted(shared, now, conn)
+                .map_err(|e| Unproven::Unbelieved(NegotiationError::TicketUntrusted(e)))?;
+            credential.clone_from(&ticket.credential);
+        }
         if let Some(shown) = shown {
             let (own, verified) = *shown;
             match shared.judge(now, (conn, self.link.id), (&own, &verified), self.wait_until) {

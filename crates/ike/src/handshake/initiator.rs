@@ -100,6 +100,7 @@ impl Opening {
         if !ticket.is_of(&conn) {
             return Err(NegotiationError::TicketOutdated);
         }
+        ticket.admitted(shared, now, &conn).map_err(NegotiationError::TicketUntrusted)?;
         if let Some(lineage) = ticket.lineage {
             shared.lineages.insert(conn.name.clone(), lineage);
         }

@@ -48,7 +48,7 @@ pub(crate) struct Session {
     /// `None`: no certificates.
     pub(crate) vouched_until: Option<dormouse_sansio::UnixTime>,
     /// What admitted the peer: asked about again at each resumption, and when a list of revoked certificates comes. `None` at a client
-    /// whose gateway has a pre-shared key, and in a session whose ticket does not say.
+    /// whose gateway has a pre-shared key.
     pub(crate) credential: Option<Credential>,
 }
 

@@ -5,20 +5,22 @@ use core::fmt;
 use core::net::{IpAddr, SocketAddr};
 
 use dormouse_crypto::{HashAlg, Secret, hash};
-use dormouse_sansio::UnixTime;
+use dormouse_sansio::{Instant, UnixTime};
 use dormouse_wire::codec::Reader;
 use dormouse_wire::ike::Id;
 
 use super::codec::{In, Out, TicketFormatError};
 use super::content::{Form, TicketChild};
 use super::lineage::Name;
+use crate::admission::{Credential, Refusal};
 use crate::config::{Connection, LocalAuth, RemoteAuth, Resumption};
 use crate::limits;
 use crate::proposal::IkeSuite;
+use crate::shared::Shared;
 
 /// "DMT" and the version.
 const MAGIC: [u8; 3] = *b"DMT";
-const VERSION: u8 = 4;
+const VERSION: u8 = 5;
 
 /// Everything a client needs to resume. Zeroized when dropped; `Debug` shows no secret.
 ///
@@ -36,6 +38,8 @@ pub struct ClientTicket {
     pub authenticated: UnixTime,
     /// When the first of the certificates expires that the session rests on; `None`: it rests on none.
     pub vouched_until: Option<UnixTime>,
+    /// The certificates by which the gateway was believed; `None`: it has a pre-shared key.
+    pub credential: Option<Credential>,
     /// What it is for.
     pub form: Form,
     /// RS, or SK_d of the IKE SA: see [`Form`]. Empty once the gateway has refused the ticket: then only the name of its lineage
@@ -86,6 +90,12 @@ impl ClientTicket {
         (self.secret, self.opaque) = (Secret::zeroed(0), Secret::zeroed(0));
     }
 
+    /// Whether what is known of revoked certificates lets the gateway be believed today.
+    pub(crate) fn admitted(&self, shared: &Shared, now: Instant, conn: &Connection) -> Result<(), Refusal> {
+        let chain = self.credential.as_ref().map_or(&[][..], Credential::chain);
+        shared.config.admission.revocation.refuses(conn, chain, shared.unix(now))
+    }
+
     /// Whether it was given under the configuration of `conn`, as far as that says who may be at either end.
     #[must_use]
     pub fn is_of(&self, conn: &Connection) -> bool {
@@ -102,6 +112,7 @@ impl ClientTicket {
         out.u64(self.expires.0);
         out.u64(self.authenticated.0);
         out.expiry(self.vouched_until);
+        out.list(self.credential.as_slice(), |out, credential| credential.encode(out));
         out.ike_suite(&self.suite);
         self.form.encode(&mut out);
         out.bytes(self.secret.as_bytes());
@@ -136,6 +147,7 @@ impl ClientTicket {
         let opaque = Secret::from(r.bytes("length of the ticket", limits::TICKET_MAX)?);
         let (expires, authenticated) = (UnixTime(r.u64()?), UnixTime(r.u64()?));
         let vouched_until = r.expiry()?;
+        let credential = r.at_most_one("number of credentials", Credential::decode)?;
         let suite = r.ike_suite()?;
         let form = Form::decode(&mut r)?;
         // One that was refused has none.
@@ -161,6 +173,7 @@ impl ClientTicket {
             expires,
             authenticated,
             vouched_until,
+            credential,
             form,
             secret,
             lineage,

@@ -80,6 +80,7 @@ fn client() -> ClientTicket {
         expires: content.expires,
         authenticated: content.authenticated,
         vouched_until: None,
+        credential: Some(content.credential.clone()),
         form: content.form,
         secret: content.secret.clone(),
         lineage: Some(content.lineage),
@@ -256,7 +257,7 @@ fn the_stored_form_comes_back_whole_or_not_at_all() {
     longer.push(0);
     assert!(ClientTicket::decode(&longer).is_err());
     longer[3] = 9;
-    let version = TicketFormatError::Version { got: 9, expect: 4 };
+    let version = TicketFormatError::Version { got: 9, expect: 5 };
     assert_eq!(ClientTicket::decode(&longer), Err(version));
     assert!(ticket.is_valid(NOW) && !ticket.is_valid(NOW + DAY));
     assert!(!ClientTicket { unheard: 2, ..client() }.is_valid(NOW), "two sessions heard nothing");
