@@ -89,6 +89,7 @@ impl HalfOpen {
         let (told, why) = match outcome {
             Outcome::Done => match ticket.claim(&caller.identity).admitted(shared, now) {
                 Ok(conn) => {
+                    shared.rests_on(now, &conn, ticket.credential.chain());
                     (self.link.conn, caller.conn) = (conn.clone(), conn);
                     return self.establish(shared, now, View(&payloads), caller, proof, descent);
                 }

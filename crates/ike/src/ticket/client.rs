@@ -91,8 +91,14 @@ impl ClientTicket {
     }
 
     /// Whether what is known of revoked certificates lets the gateway be believed today.
-    pub(crate) fn admitted(&self, shared: &Shared, now: Instant, conn: &Connection) -> Result<(), Refusal> {
+    pub(crate) fn admitted(
+        &self,
+        shared: &mut Shared,
+        now: Instant,
+        conn: &Connection,
+    ) -> Result<(), Refusal> {
         let chain = self.credential.as_ref().map_or(&[][..], Credential::chain);
+        shared.rests_on(now, conn, chain);
         shared.config.admission.revocation.refuses(conn, chain, shared.unix(now))
     }
 

@@ -15,6 +15,7 @@ use dormouse_wire::ike::{ExchangeType, Flags, Header, NotifyType, Payload};
 
 use super::{Pace, answer_key, child_spi, open, request_key, seal, skeyseed, spi_of_child};
 use crate::action::Action;
+use crate::admission::Credential;
 use crate::auth;
 use crate::callers::Caller;
 use crate::child::install::Origin;
@@ -352,6 +353,8 @@ impl IkeSa {
         let refused = match outcome {
             Outcome::Done => match self.claim().map(|claim| claim.admitted(shared, now)) {
                 Some(Ok(conn)) => {
+                    let credential = self.core.session.credential.as_ref();
+                    shared.rests_on(now, &conn, credential.map_or(&[][..], Credential::chain));
                     self.core.link.conn = conn;
                     None
                 }
