@@ -8,12 +8,12 @@ use core::str::FromStr;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use dormouse_crypto::cert::{Identity, IdentityError, Issued, Reason, Verified};
+use dormouse_crypto::cert::{Certificate, Identity, IdentityError, Issued, Reason, Verified};
 use dormouse_crypto::suites::Prf;
 use dormouse_crypto::{PrfKey, Secret};
 use dormouse_sansio::UnixTime;
 
-use crate::config::{Connection, EndpointConfig, RemoteAuth};
+use crate::config::{Connection, EndpointConfig, Ppk, RemoteAuth};
 use crate::revocation::Revocation;
 use crate::ticket::{In, Out, TicketFormatError};
 
@@ -23,10 +23,21 @@ const SERIAL_MOST: usize = 64;
 
 /// What admitted a peer, as small as a ticket can carry it: enough to ask later whether it still would.
 #[derive(Clone, PartialEq, Eq)]
-pub enum Credential {
-    /// A pre-shared key: HMAC-SHA-256 of connection, identity and key under the gateway's fingerprint key, 16 bytes. Without
-    /// that key it says nothing about the pre-shared one.
-    Psk([u8; 16]),
+pub struct Credential {
+    /// How it has proved who it is.
+    pub shown: Shown,
+    /// The post-quantum pre-shared key in the keys of the session: its HMAC as in [`Shown::Psk`].
+    pub ppk: Option<Tag>,
+}
+
+/// HMAC-SHA-256 under the gateway's fingerprint key, 16 bytes: without that key it says nothing about what it is of.
+pub type Tag = [u8; 16];
+
+/// See [`Credential`].
+#[derive(Clone, PartialEq, Eq)]
+pub enum Shown {
+    /// A pre-shared key: HMAC of connection, identity and key.
+    Psk(Tag),
     /// Certificates.
     Certificates {
         /// SHA-256 of the peer's own certificate.
@@ -38,59 +49,37 @@ pub enum Credential {
     },
 }
 
-impl Credential {
-    /// Of a peer that has proved `identity` to `connection` with this pre-shared key.
+/// The HMAC of these parts, each with its length.
+fn tag(key: &Secret, label: &[u8], parts: &[&[u8]]) -> Tag {
+    let lengths: Vec<[u8; 8]> = parts.iter().map(|part| (part.len() as u64).to_be_bytes()).collect();
+    let mut all = vec![label];
+    all.extend(lengths.iter().zip(parts).flat_map(|(length, part)| [&length[..], part]));
+    let digest = PrfKey::new(Prf::HmacSha256, key.as_bytes()).compute(&all);
+    let mut short = [0; 16];
+    short.iter_mut().zip(digest.as_bytes()).for_each(|(to, from)| *to = *from);
+    short
+}
+
+/// Whether both tags are the same; compared in constant time.
+fn is_same(a: Tag, b: Tag) -> bool {
+    Secret::from(a) == Secret::from(b)
+}
+
+fn ppk_tag(key: &Secret, connection: &str, ppk: &Ppk) -> Tag {
+    tag(key, b"dormouse ppk fingerprint", &[connection.as_bytes(), &ppk.id, ppk.secret.as_bytes()])
+}
+
+impl Shown {
+    /// By a peer that has proved `identity` to `connection` with this pre-shared key.
     #[must_use]
     pub fn psk(key: &Secret, connection: &str, identity: &Identity, psk: &Secret) -> Self {
         let (kind, id) = identity.to_ike();
-        let length = |bytes: &[u8]| (bytes.len() as u64).to_be_bytes();
-        let tag = PrfKey::new(Prf::HmacSha256, key.as_bytes()).compute(&[
-            b"dormouse psk fingerprint",
-            &length(connection.as_bytes()),
-            connection.as_bytes(),
-            &[kind],
-            &length(&id),
-            &id,
-            psk.as_bytes(),
-        ]);
-        let mut short = [0; 16];
-        short.iter_mut().zip(tag.as_bytes()).for_each(|(to, from)| *to = *from);
-        Self::Psk(short)
-    }
-
-    /// Of a peer whose own certificate has this fingerprint and was verified so.
-    #[must_use]
-    pub fn certificates(fingerprint: [u8; 32], verified: &Verified) -> Self {
-        Self::Certificates { fingerprint, chain: verified.chain.clone(), anchor: verified.anchor_fingerprint }
-    }
-
-    /// SHA-256 of the peer's own certificate, if it has shown one.
-    #[must_use]
-    pub const fn fingerprint(&self) -> Option<[u8; 32]> {
-        match self {
-            Self::Psk(_) => None,
-            Self::Certificates { fingerprint, .. } => Some(*fingerprint),
-        }
-    }
-
-    /// The certificates that CAs have issued.
-    pub(crate) fn chain(&self) -> &[Issued] {
-        match self {
-            Self::Psk(_) => &[],
-            Self::Certificates { chain, .. } => chain,
-        }
-    }
-
-    /// Whether both are the same pre-shared key; compared in constant time.
-    fn is_same_psk(&self, other: &Self) -> bool {
-        match (self, other) {
-            (Self::Psk(a), Self::Psk(b)) => Secret::from(*a) == Secret::from(*b),
-            _ => false,
-        }
+        let parts = [connection.as_bytes(), &[kind], &id, psk.as_bytes()];
+        Self::Psk(tag(key, b"dormouse psk fingerprint", &parts))
     }
 
     /// Writes the canonical encoding.
-    pub(crate) fn encode(&self, out: &mut Out) {
+    fn encode(&self, out: &mut Out) {
         match self {
             Self::Psk(tag) => {
                 out.u8(1);
@@ -108,8 +97,7 @@ impl Credential {
         }
     }
 
-    /// Reads what [`Credential::encode`] has written.
-    pub(crate) fn decode(r: &mut In<'_>) -> Result<Self, TicketFormatError> {
+    fn decode(r: &mut In<'_>) -> Result<Self, TicketFormatError> {
         match r.u8()? {
             1 => Ok(Self::Psk(r.array()?)),
             2 => {
@@ -128,7 +116,52 @@ impl Credential {
     }
 }
 
+impl Credential {
+    /// Of a peer whose own certificate is this one, and was verified so.
+    #[must_use]
+    pub fn certificates(own: &Certificate, verified: &Verified) -> Self {
+        let Verified { chain, anchor_fingerprint: anchor, .. } = verified.clone();
+        Self { shown: Shown::Certificates { fingerprint: own.fingerprint(), chain, anchor }, ppk: None }
+    }
+
+    /// SHA-256 of the peer's own certificate, if it has shown one.
+    #[must_use]
+    pub const fn fingerprint(&self) -> Option<[u8; 32]> {
+        match &self.shown {
+            Shown::Psk(_) => None,
+            Shown::Certificates { fingerprint, .. } => Some(*fingerprint),
+        }
+    }
+
+    /// The certificates that CAs have issued.
+    pub(crate) fn chain(&self) -> &[Issued] {
+        match &self.shown {
+            Shown::Psk(_) => &[],
+            Shown::Certificates { chain, .. } => chain,
+        }
+    }
+
+    /// Writes the canonical encoding.
+    pub(crate) fn encode(&self, out: &mut Out) {
+        self.shown.encode(out);
+        out.list(self.ppk.as_slice(), |out, tag| out.raw(tag));
+    }
+
+    /// Reads what [`Credential::encode`] has written.
+    pub(crate) fn decode(r: &mut In<'_>) -> Result<Self, TicketFormatError> {
+        let shown = Shown::decode(r)?;
+        Ok(Self { shown, ppk: r.at_most_one("number of PPKs", In::array)? })
+    }
+}
+
 impl fmt::Debug for Credential {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ppk = if self.ppk.is_some() { ", PPK" } else { "" };
+        write!(f, "{:?}{ppk}", self.shown)
+    }
+}
+
+impl fmt::Debug for Shown {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Psk(_) => f.write_str("Psk"),
@@ -223,6 +256,9 @@ pub enum Refusal {
     /// The pre-shared key has been changed since.
     #[error("the pre-shared key of {0} is not the one that admitted it")]
     Psk(Identity),
+    /// There must be one of today's post-quantum pre-shared keys in its keys, and there is none.
+    #[error("the keys of {0} hold none of the connection's post-quantum pre-shared keys (ppk.required)")]
+    Ppk(Identity),
     /// The authority that vouched for it is no longer trusted.
     #[error("the authority that vouched for {0} is no longer trusted")]
     Anchor(Identity),
@@ -265,19 +301,22 @@ pub struct Admission {
 }
 
 impl EndpointConfig {
-    /// What a peer has shown that has just proved `identity` by the rules of `connection`: `certificates`, or else the pre-shared key.
+    /// What admits a peer that has just proved `identity` by the rules of `connection`: its `certificates`, or else the pre-shared key; and
+    /// the post-quantum one that is in the keys.
     pub(crate) fn credential(
         &self,
         connection: &Connection,
         identity: &Identity,
         certificates: Option<Credential>,
+        ppk: Option<&Ppk>,
     ) -> Credential {
-        certificates.unwrap_or_else(|| match &connection.remote_auth {
-            RemoteAuth::Psk(psk) => {
-                Credential::psk(&self.admission.fingerprint_key, &connection.name, identity, psk)
-            }
-            RemoteAuth::Cert { .. } => Credential::Psk([0; 16]),
-        })
+        let key = &self.admission.fingerprint_key;
+        let shown = match (certificates, &connection.remote_auth) {
+            (Some(certificates), _) => certificates.shown,
+            (None, RemoteAuth::Psk(psk)) => Shown::psk(key, &connection.name, identity, psk),
+            (None, RemoteAuth::Cert { .. }) => Shown::Psk(Tag::default()),
+        };
+        Credential { shown, ppk: ppk.map(|ppk| ppk_tag(key, &connection.name, ppk)) }
     }
 }
 
@@ -300,23 +339,25 @@ pub fn admits(
         let expected = connection.remote_id.to_string();
         return Err(Refusal::Identity { got: identity.clone(), expected });
     }
-    match (&connection.remote_auth, credential) {
-        (RemoteAuth::Psk(psk), Credential::Psk(_)) => {
-            let key = &config.admission.fingerprint_key;
-            let today = Credential::psk(key, &connection.name, identity, psk);
-            if !today.is_same_psk(credential) {
-                return Err(Refusal::Psk(identity.clone()));
-            }
-        }
-        (RemoteAuth::Cert { trust, .. }, Credential::Certificates { anchor, .. }) => {
+    let key = &config.admission.fingerprint_key;
+    match (&connection.remote_auth, &credential.shown) {
+        (RemoteAuth::Psk(psk), Shown::Psk(then)) => match Shown::psk(key, &connection.name, identity, psk) {
+            Shown::Psk(today) if is_same(today, *then) => {}
+            _ => return Err(Refusal::Psk(identity.clone())),
+        },
+        (RemoteAuth::Cert { trust, .. }, Shown::Certificates { anchor, .. }) => {
             if !trust.trusts(anchor) {
                 return Err(Refusal::Anchor(identity.clone()));
             }
         }
-        (_, Credential::Psk(_)) => return Err(Refusal::Method(identity.clone(), "a pre-shared key")),
-        (_, Credential::Certificates { .. }) => {
+        (_, Shown::Psk(_)) => return Err(Refusal::Method(identity.clone(), "a pre-shared key")),
+        (_, Shown::Certificates { .. }) => {
             return Err(Refusal::Method(identity.clone(), "a certificate"));
         }
+    }
+    let known = |then| connection.ppks.iter().any(|ppk| is_same(ppk_tag(key, &connection.name, ppk), then));
+    if connection.ppk_required && !credential.ppk.is_some_and(known) {
+        return Err(Refusal::Ppk(identity.clone()));
     }
     if let Some(denial) = config.admission.denials.iter().find(|d| d.means(identity, Some(credential))) {
         return Err(Refusal::Denied(denial.clone()));

@@ -30,16 +30,22 @@ fn config() -> EndpointConfig {
 
 fn certified(serial: u8) -> Credential {
     let issued = |serial| Issued { issuer_key: [7; 32], serial: vec![serial] };
-    Credential::Certificates {
+    let shown = Shown::Certificates {
         fingerprint: [serial; 32],
         chain: vec![issued(serial), issued(200)],
         anchor: [1; 32],
-    }
+    };
+    Credential { shown, ppk: None }
+}
+
+fn by_psk(config: &EndpointConfig, conn: &Connection, who: &Identity) -> Credential {
+    config.credential(conn, who, None, None)
 }
 
 #[test]
 fn a_credential_has_one_encoding() {
-    for credential in [Credential::Psk([5; 16]), certified(3)] {
+    let psk = Credential { shown: Shown::Psk([5; 16]), ppk: Some([6; 16]) };
+    for credential in [psk, certified(3)] {
         let mut out = Out::new();
         credential.encode(&mut out);
         let bytes = out.into_vec();
@@ -56,7 +62,7 @@ fn a_credential_has_one_encoding() {
 fn a_changed_key_a_narrowed_pattern_and_another_method_refuse_what_was_admitted() {
     let (config, joe) = (config(), id("joe@example.org"));
     let conn = gateway(b"the first secret");
-    let shown = config.credential(&conn, &joe, None);
+    let shown = by_psk(&config, &conn, &joe);
     let ask = |conn: &Connection, who: &Identity, shown: &Credential| {
         admits(&config, &Arc::new(conn.clone()), who, shown, NOW).map(|c| c.name.clone())
     };
@@ -76,7 +82,7 @@ fn a_changed_key_a_narrowed_pattern_and_another_method_refuse_what_was_admitted(
 fn a_denied_name_or_certificate_is_refused_whatever_proves_it() {
     let mut config = config();
     let (conn, joe) = (Arc::new(gateway(b"the first secret")), id("joe@example.org"));
-    let shown = config.credential(&conn, &joe, None);
+    let shown = by_psk(&config, &conn, &joe);
     config.admission.denials.insert("JOE@EXAMPLE.ORG".replace("JOE", "joe").parse().unwrap());
     assert_eq!(
         admits(&config, &conn, &joe, &shown, NOW).unwrap_err(),
@@ -87,7 +93,7 @@ fn a_denied_name_or_certificate_is_refused_whatever_proves_it() {
             &config,
             &conn,
             &id("ann@example.org"),
-            &config.credential(&conn, &id("ann@example.org"), None),
+            &by_psk(&config, &conn, &id("ann@example.org")),
             NOW
         )
         .is_ok()
@@ -131,7 +137,7 @@ fn the_first_rule_that_means_a_peer_counts() {
         rule(IdentityPattern::Suffix("a.example.org".into()), 3),
     ];
     let sessions = |conn: &Connection, who: &str| {
-        let shown = config.credential(conn, &id(who), None);
+        let shown = by_psk(&config, conn, &id(who));
         admits(&config, &Arc::new(conn.clone()), &id(who), &shown, NOW)
             .map(|c| c.policy.sessions)
             .map_err(|e| matches!(e, Refusal::NoEntry { .. }))

@@ -432,7 +432,7 @@ impl Authenticating {
             let (own, verified) = *shown;
             match shared.judge(now, (conn, self.link.id), (&own, &verified), self.wait_until) {
                 Judgement::Admitted => {
-                    credential = Some(Credential::certificates(own.fingerprint(), &verified));
+                    credential = Some(Credential::certificates(&own, &verified));
                 }
                 Judgement::Wait => return Err(Unproven::Waits),
                 Judgement::Refused(error) => return Err(Unproven::Unbelieved(error.into())),

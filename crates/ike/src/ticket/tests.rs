@@ -7,7 +7,7 @@ use dormouse_wire::ike::{AuthMethod, Id, IdType, TsRange};
 
 use super::lineage::{Holder, Memory, Name, Operation, Outcome, Row};
 use super::*;
-use crate::admission::Credential;
+use crate::admission::{Credential, Shown};
 use crate::config::{ChildMode, Resumption};
 use crate::limits;
 use crate::proposal::{Additional, EspSuite, IkeSuite};
@@ -29,10 +29,13 @@ fn content(seed: u64) -> TicketContent {
         id_i: Id::new(IdType::Rfc822Addr, *b"joe@example.org"),
         id_r: Id::new(IdType::Fqdn, *b"gateway.example.org"),
         method: AuthMethod::DigitalSignature,
-        credential: Credential::Certificates {
-            fingerprint: [3; 32],
-            chain: vec![Issued { issuer_key: [4; 32], serial: vec![5; 20] }],
-            anchor: [6; 32],
+        credential: Credential {
+            shown: Shown::Certificates {
+                fingerprint: [3; 32],
+                chain: vec![Issued { issuer_key: [4; 32], serial: vec![5; 20] }],
+                anchor: [6; 32],
+            },
+            ppk: Some([9; 16]),
         },
         suite: IkeSuite {
             encr: Encr::Aes256Gcm16,

@@ -181,9 +181,10 @@ impl HalfOpen {
                                 continue;
                             }
                         }
-                        certificates = Some(Credential::certificates(own.fingerprint(), &verified));
+                        certificates = Some(Credential::certificates(&own, &verified));
                     }
-                    let credential = shared.config.credential(&conn, &identity, certificates);
+                    let used = by_ppk.used.as_deref();
+                    let credential = shared.config.credential(&conn, &identity, certificates, used);
                     let conn = admits(&shared.config, &conn, &identity, &credential, shared.unix(now))?;
                     // A session of the lineage that it names as its former one ends ([`super::former_sessions`]): it may be a thief's.
                     shared.callers.room(&conn, &identity, Some(self.link.path.remote.ip()), former)?;
