@@ -47,9 +47,8 @@ impl Node {
     /// Gateway: whom `denial` means is not admitted from now on ([`dormouse_ike::Endpoint::deny`]): its sessions end, and what waits for
     /// its devices is dropped.
     pub fn deny(&mut self, now: Instant, denial: Denial) {
-        let named = denial.to_string();
         let meant = |_, peer: &str, fingerprint: Option<&[u8; 32]>| match &denial {
-            Denial::Name(_) => peer == named,
+            Denial::Name(name) => peer.parse().is_ok_and(|peer| name.is_same_as(&peer)),
             Denial::Certificate(denied) => fingerprint == Some(denied),
         };
         self.with_devices(|d, around| d.dismiss(meant, around));

@@ -142,7 +142,7 @@ impl FromStr for Identity {
     type Err = IdentityError;
 
     /// The notation of the configuration: an address; `keyid:` and hexadecimal digits; a distinguished name, which has an
-    /// equals sign; a mail address; or a host name, which may be marked with a leading `@`.
+    /// equals sign (`C=CH, CN=joe+UID=7, O=#HEX`); a mail address; or a host name, which may be marked with a leading `@`.
     fn from_str(text: &str) -> Result<Self, IdentityError> {
         let wrong = |why| IdentityError::Text { text: text.to_owned(), why };
         if text.is_empty() || text.len() > MAX_LEN {
@@ -174,7 +174,7 @@ impl FromStr for Identity {
     }
 }
 
-fn unhex(digits: &str) -> Option<Vec<u8>> {
+pub(super) fn unhex(digits: &str) -> Option<Vec<u8>> {
     if digits.is_empty() || !digits.len().is_multiple_of(2) {
         return None;
     }
