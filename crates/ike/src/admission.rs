@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use dormouse_crypto::cert::{Certificate, Identity, IdentityError, Issued, Reason, Verified};
 use dormouse_crypto::suites::Prf;
-use dormouse_crypto::{PrfKey, Secret};
+use dormouse_crypto::{HashAlg, PrfKey, Secret, hash};
 use dormouse_sansio::UnixTime;
 
 use crate::config::{Connection, EndpointConfig, Ppk, RemoteAuth};
@@ -20,6 +20,8 @@ use crate::ticket::{In, Out, TicketFormatError};
 /// Certificates of one chain that are kept, and bytes of a serial number (RFC 5280, section 4.1.2.2, has 20).
 const CHAIN_MOST: usize = 17;
 const SERIAL_MOST: usize = 64;
+/// Identities of one certificate that a ticket carries.
+const NAMES_MOST: usize = 16;
 
 /// What admitted a peer, as small as a ticket can carry it: enough to ask later whether it still would.
 #[derive(Clone, PartialEq, Eq)]
@@ -33,6 +35,17 @@ pub struct Credential {
 /// HMAC-SHA-256 under the gateway's fingerprint key, 16 bytes: without that key it says nothing about what it is of.
 pub type Tag = [u8; 16];
 
+/// An identity in little room: the first bytes of SHA-256 of its canonical form. Whoever finds another identity of the same name shares its
+/// denial, and nothing else.
+pub type Name = [u8; 8];
+
+fn name(identity: &Identity) -> Name {
+    let digest = hash(HashAlg::Sha256, &[&identity.canonical()]);
+    let mut name = Name::default();
+    name.iter_mut().zip(digest).for_each(|(to, from)| *to = from);
+    name
+}
+
 /// See [`Credential`].
 #[derive(Clone, PartialEq, Eq)]
 pub enum Shown {
@@ -42,6 +55,8 @@ pub enum Shown {
     Certificates {
         /// SHA-256 of the peer's own certificate.
         fingerprint: [u8; 32],
+        /// The identities that it vouches for, as [`name`] has them, in their order: a denial of one means all.
+        names: Vec<Name>,
         /// Every certificate that a CA has issued, the peer's own first; empty if it is pinned.
         chain: Vec<Issued>,
         /// SHA-256 of the CA's certificate at the end, or of the pinned one.
@@ -85,10 +100,11 @@ impl Shown {
                 out.u8(1);
                 out.raw(tag);
             }
-            Self::Certificates { fingerprint, chain, anchor } => {
+            Self::Certificates { fingerprint, names, chain, anchor } => {
                 out.u8(2);
                 out.raw(fingerprint);
                 out.raw(anchor);
+                out.list(names, |out, name| out.raw(name));
                 out.list(chain, |out, one| {
                     out.raw(&one.issuer_key);
                     out.bytes(&one.serial);
@@ -102,6 +118,10 @@ impl Shown {
             1 => Ok(Self::Psk(r.array()?)),
             2 => {
                 let (fingerprint, anchor) = (r.array()?, r.array()?);
+                let names = r.list(In::array)?;
+                if names.len() > NAMES_MOST {
+                    return Err(TicketFormatError::Value { what: "names", got: names.len() as u64 });
+                }
                 let one = |r: &mut In<'_>| {
                     Ok(Issued { issuer_key: r.array()?, serial: r.bytes("serial number", SERIAL_MOST)? })
                 };
@@ -109,7 +129,7 @@ impl Shown {
                 if chain.len() > CHAIN_MOST {
                     return Err(TicketFormatError::Value { what: "chain", got: chain.len() as u64 });
                 }
-                Ok(Self::Certificates { fingerprint, chain, anchor })
+                Ok(Self::Certificates { fingerprint, names, chain, anchor })
             }
             got => Err(TicketFormatError::Value { what: "kind of credential", got: got.into() }),
         }
@@ -117,11 +137,26 @@ impl Shown {
 }
 
 impl Credential {
-    /// Of a peer whose own certificate is this one, and was verified so.
+    /// Of a peer whose own certificate is this one, and was verified so; `identities` are those that a denial may name.
     #[must_use]
-    pub fn certificates(own: &Certificate, verified: &Verified) -> Self {
+    pub fn certificates(own: &Certificate, identities: &[Identity], verified: &Verified) -> Self {
         let Verified { chain, anchor_fingerprint: anchor, .. } = verified.clone();
-        Self { shown: Shown::Certificates { fingerprint: own.fingerprint(), chain, anchor }, ppk: None }
+        let names: BTreeSet<Name> = identities.iter().map(name).collect();
+        let (fingerprint, names) = (own.fingerprint(), names.into_iter().collect());
+        Self { shown: Shown::Certificates { fingerprint, names, chain, anchor }, ppk: None }
+    }
+
+    /// Whether a ticket can carry it: not that of a certificate for more than [`NAMES_MOST`] identities.
+    pub(crate) const fn fits(&self) -> bool {
+        match &self.shown {
+            Shown::Psk(_) => true,
+            Shown::Certificates { names, .. } => names.len() <= NAMES_MOST,
+        }
+    }
+
+    /// Whether its certificate vouches for this identity.
+    fn vouches_for(&self, identity: &Identity) -> bool {
+        matches!(&self.shown, Shown::Certificates { names, .. } if names.contains(&name(identity)))
     }
 
     /// SHA-256 of the peer's own certificate, if it has shown one.
@@ -175,7 +210,7 @@ impl fmt::Debug for Shown {
 /// What an administrator has refused: a name with any proof, or a certificate with any name.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Denial {
-    /// Everybody who proves this identity, in every connection.
+    /// Everybody who proves this identity, or uses a certificate that vouches for it, in every connection.
     Name(Identity),
     /// Everybody who uses the certificate with this SHA-256 fingerprint.
     Certificate([u8; 32]),
@@ -186,7 +221,7 @@ impl Denial {
     #[must_use]
     pub fn means(&self, identity: &Identity, credential: Option<&Credential>) -> bool {
         match self {
-            Self::Name(name) => name.is_same_as(identity),
+            Self::Name(name) => name.is_same_as(identity) || credential.is_some_and(|c| c.vouches_for(name)),
             Self::Certificate(denied) => credential.and_then(Credential::fingerprint) == Some(*denied),
         }
     }

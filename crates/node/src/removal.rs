@@ -3,7 +3,7 @@
 
 use crate::node::Node;
 use crate::sessions::Session;
-use dormouse_ike::admission::Denial;
+use dormouse_ike::admission::{Credential, Denial};
 use dormouse_keying::SaId;
 use dormouse_sansio::Instant;
 use ipnet::IpNet;
@@ -47,9 +47,8 @@ impl Node {
     /// Gateway: whom `denial` means is not admitted from now on ([`dormouse_ike::Endpoint::deny`]): its sessions end, and what waits for
     /// its devices is dropped.
     pub fn deny(&mut self, now: Instant, denial: Denial) {
-        let meant = |_, peer: &str, fingerprint: Option<&[u8; 32]>| match &denial {
-            Denial::Name(name) => peer.parse().is_ok_and(|peer| name.is_same_as(&peer)),
-            Denial::Certificate(denied) => fingerprint == Some(denied),
+        let meant = |_, peer: &str, credential: Option<&Credential>| {
+            peer.parse().is_ok_and(|peer| denial.means(&peer, credential))
         };
         self.with_devices(|d, around| d.dismiss(meant, around));
         self.ike.deny(now, denial);

@@ -80,7 +80,7 @@ impl Node {
         let addresses = if e.initiator { Vec::new() } else { e.configuration.addresses() };
         let who = Who { identity: e.peer.to_ike(), addresses };
         let session = Session {
-            fingerprint: e.fingerprint,
+            credential: e.credential,
             isolate: e.isolate,
             resumed: e.resumed,
             assigned: e.configuration,

@@ -115,6 +115,18 @@ impl Identity {
         }
     }
 
+    /// The same bytes for identities that name the same peer ([`Identity::is_same_as`]), and others for others.
+    #[must_use]
+    pub fn canonical(&self) -> Vec<u8> {
+        let (kind, data) = match self {
+            Self::Dn(der) => (9, dn::canonical(der).unwrap_or_else(|| der.clone())),
+            Self::Fqdn(name) => (2, name.to_ascii_lowercase().into_bytes()),
+            Self::Email(mail) => (3, normal_mail(mail).into_bytes()),
+            Self::Ip(_) | Self::KeyId(_) => self.to_ike(),
+        };
+        [&[kind][..], &data].concat()
+    }
+
     /// Whether both name the same peer: as `==`, but distinguished names are compared as names, not as bytes.
     #[must_use]
     pub fn is_same_as(&self, other: &Self) -> bool {

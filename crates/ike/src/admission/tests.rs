@@ -32,6 +32,7 @@ fn certified(serial: u8) -> Credential {
     let issued = |serial| Issued { issuer_key: [7; 32], serial: vec![serial] };
     let shown = Shown::Certificates {
         fingerprint: [serial; 32],
+        names: vec![name(&id("joe@example.org")), name(&id("CN=Joe"))],
         chain: vec![issued(serial), issued(200)],
         anchor: [1; 32],
     };
@@ -101,6 +102,9 @@ fn a_denied_name_or_certificate_is_refused_whatever_proves_it() {
     assert!(Denial::Certificate([3; 32]).means(&joe, Some(&certified(3))));
     assert!(!Denial::Certificate([3; 32]).means(&joe, Some(&certified(4))));
     assert!(!Denial::Certificate([3; 32]).means(&joe, Some(&shown)));
+    let named = |text| Denial::Name(id(text)).means(&id("laptop.example.org"), Some(&certified(3)));
+    assert!(named("joe@example.org") && named("cn=JOE"), "another name of the same certificate");
+    assert!(!named("ann@example.org"));
 }
 
 #[test]

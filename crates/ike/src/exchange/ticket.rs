@@ -89,9 +89,8 @@ impl IkeSa {
         if !taken || self.core.client || lifetime.is_zero() {
             return nack();
         }
-        let (Some(descent), Some(credential)) = (&self.core.descent, &self.core.session.credential) else {
-            return nack();
-        };
+        let credential = self.core.session.credential.as_ref().filter(|credential| credential.fits());
+        let (Some(descent), Some(credential)) = (&self.core.descent, credential) else { return nack() };
         let Ok(secret) = self.ticket_secret(form) else { return nack() };
         let content = TicketContent {
             lineage: descent.lineage,

@@ -432,7 +432,7 @@ impl Authenticating {
             let (own, verified) = *shown;
             match shared.judge(now, (conn, self.link.id), (&own, &verified), self.wait_until) {
                 Judgement::Admitted => {
-                    credential = Some(Credential::certificates(&own, &verified));
+                    credential = Some(Credential::certificates(&own, &[], &verified));
                 }
                 Judgement::Wait => return Err(Unproven::Waits),
                 Judgement::Refused(error) => return Err(Unproven::Unbelieved(error.into())),
@@ -543,7 +543,7 @@ pub(crate) fn announce(shared: &mut Shared, sa: &IkeSa, resumed: bool, replaced:
         sa: core.id(),
         connection: core.link.conn.name.clone(),
         peer: core.peer.clone(),
-        fingerprint: core.session.credential.as_ref().and_then(Credential::fingerprint),
+        credential: core.session.credential.clone(),
         isolate: !core.client && core.link.conn.policy.isolate,
         initiator: core.link.initiator,
         resumed,

@@ -32,6 +32,7 @@ fn content(seed: u64) -> TicketContent {
         credential: Credential {
             shown: Shown::Certificates {
                 fingerprint: [3; 32],
+                names: vec![[1; 8], [2; 8]],
                 chain: vec![Issued { issuer_key: [4; 32], serial: vec![5; 20] }],
                 anchor: [6; 32],
             },

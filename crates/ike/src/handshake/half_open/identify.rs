@@ -181,7 +181,7 @@ impl HalfOpen {
                                 continue;
                             }
                         }
-                        certificates = Some(Credential::certificates(&own, &verified));
+                        certificates = Some(Credential::certificates(&own, &own.identities(), &verified));
                     }
                     let used = by_ppk.used.as_deref();
                     let credential = shared.config.credential(&conn, &identity, certificates, used);
