@@ -102,6 +102,7 @@ impl IkeSa {
             authenticated,
             vouched_until,
             id_i: self.core.session.id_i.clone(),
+            peer: self.core.peer.clone(),
             id_r: self.core.session.id_r.clone(),
             method: self.core.session.method,
             credential: credential.clone(),

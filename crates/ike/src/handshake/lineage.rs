@@ -71,7 +71,7 @@ impl HalfOpen {
     /// What the resumption rests on, once the store is asked about it.
     pub(super) fn asked(&self) -> Option<Claim<'_>> {
         match (&self.how, &self.pending) {
-            (How::Resume { ticket, .. }, Some(pending)) => Some(ticket.claim(&pending.caller.identity)),
+            (How::Resume { ticket, .. }, Some(_)) => Some(ticket.claim()),
             _ => None,
         }
     }
@@ -87,7 +87,7 @@ impl HalfOpen {
         let Pending { payloads, mut caller, proof, descent, .. } = *pending;
         let How::Resume { ticket, .. } = &self.how else { return Step::to(Slot::HalfOpen(self)) };
         let (told, why) = match outcome {
-            Outcome::Done => match ticket.claim(&caller.identity).admitted(shared, now) {
+            Outcome::Done => match ticket.claim().admitted(shared, now) {
                 Ok(conn) => {
                     shared.rests_on(now, &conn, ticket.credential.chain());
                     (self.link.conn, caller.conn) = (conn.clone(), conn);
@@ -108,9 +108,9 @@ impl HalfOpen {
 }
 
 impl TicketContent {
-    /// What it rests on; `peer` is the identity that it names.
-    pub(super) fn claim<'a>(&'a self, peer: &'a Identity) -> Claim<'a> {
-        let Self { connection, suite, form, credential, lineage, .. } = self;
+    /// What it rests on.
+    pub(super) fn claim(&self) -> Claim<'_> {
+        let Self { connection, suite, form, peer, credential, lineage, .. } = self;
         Claim { connection, suite, form: *form, peer, credential, lineage: *lineage }
     }
 }

@@ -27,6 +27,7 @@ fn content(seed: u64) -> TicketContent {
         authenticated: UnixTime(NOW.0 - 100),
         vouched_until: Some(NOW + WEEK),
         id_i: Id::new(IdType::Rfc822Addr, *b"joe@example.org"),
+        peer: "joe@example.org".parse().unwrap(),
         id_r: Id::new(IdType::Fqdn, *b"gateway.example.org"),
         method: AuthMethod::DigitalSignature,
         credential: Credential {

@@ -115,7 +115,7 @@ impl HalfOpen {
             return Err(NegotiationError::WrongIdentity { expected, got: identity.to_string() });
         }
         auth::verify_resumption(proof, self.link.conn.resumption, authentication)?;
-        let conn = ticket.claim(&identity).admitted(shared, now).map_err(NegotiationError::TicketRejected)?;
+        let conn = ticket.claim().admitted(shared, now).map_err(NegotiationError::TicketRejected)?;
         let session = Session {
             id_i: ticket.id_i.clone(),
             id_r: ticket.id_r.clone(),
@@ -124,7 +124,7 @@ impl HalfOpen {
             vouched_until: ticket.vouched_until,
             credential: Some(ticket.credential.clone()),
         };
-        Ok(Caller { conn, identity, session, ppk: None })
+        Ok(Caller { conn, identity: ticket.peer.clone(), session, ppk: None })
     }
 
     /// "the names in the ID payload MUST correspond to the key used to generate the AUTH payload" (RFC 7296 section 1.2)

@@ -16,7 +16,6 @@ use dormouse_wire::ike::{ExchangeType, Flags, Header, NotifyType, Payload};
 use super::{Pace, answer_key, child_spi, open, request_key, seal, skeyseed, spi_of_child};
 use crate::action::Action;
 use crate::admission::Credential;
-use crate::auth;
 use crate::callers::Caller;
 use crate::child::install::Origin;
 use crate::child::{Agreed, dynamic, policy};
@@ -194,7 +193,7 @@ fn begin(
     let Granted { ticket, child, config, inner, spi_out, key_exchange } = granted;
     let (view, inner) = (View(payloads), View(&inner));
     let (conn, path, spis) = (link.conn.clone(), link.path, link.spis);
-    let peer = auth::identity(&ticket.id_i).ok()?;
+    let peer = ticket.peer.clone();
     // A client that meets a NAT that it forbids is refused in IKE_AUTH.
     if conn.mobike && !addresses_match(inner, &path) {
         return None;
