@@ -4,6 +4,7 @@
 //! nor store anything (the driver keeps denials, tickets carry credentials).
 
 use core::fmt;
+use core::net::IpAddr;
 use core::str::FromStr;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -231,15 +232,22 @@ impl FromStr for Denial {
     type Err = IdentityError;
 
     /// An identity in the notation of the configuration, or the SHA-256 fingerprint of a certificate: 64 hexadecimal digits, with
-    /// or without colons or blanks, after nothing, `sha256:` or `SHA256 Fingerprint=`.
+    /// or without colons or blanks, after nothing, `sha256:` or `SHA256 Fingerprint=`. What looks like one and has other digits is an
+    /// error: taken for a name, it would deny nobody.
     fn from_str(text: &str) -> Result<Self, IdentityError> {
-        let marked = ["sha256:", "sha256 fingerprint=", "sha-256:"];
+        let marked = ["sha256:", "sha-256:", "sha256 fingerprint=", "sha-256 fingerprint="];
         let lower = text.trim().to_ascii_lowercase();
-        let digits = marked.iter().find_map(|mark| lower.strip_prefix(mark));
-        match unhex(digits.unwrap_or(&lower)) {
-            Some(fingerprint) => Ok(Self::Certificate(fingerprint)),
-            None => text.trim().parse().map(Self::Name),
+        let marked = marked.iter().find_map(|mark| lower.strip_prefix(mark));
+        if let Some(fingerprint) = unhex(marked.unwrap_or(&lower)) {
+            return Ok(Self::Certificate(fingerprint));
         }
+        let hexadecimal = lower.chars().all(|c| c.is_ascii_hexdigit() || matches!(c, ':' | ' '));
+        let long = hexadecimal && lower.len() > 32 && lower.parse::<IpAddr>().is_err();
+        if marked.is_some() || long {
+            let why = "a SHA-256 fingerprint has 64 hexadecimal digits";
+            return Err(IdentityError::Text { text: text.trim().to_owned(), why });
+        }
+        text.trim().parse().map(Self::Name)
     }
 }
 

@@ -125,7 +125,20 @@ fn fingerprints_are_read_in_every_common_notation() {
         assert_eq!(text.parse(), Ok(written.clone()), "{text}");
     }
     assert_eq!("abcdef.example.org".parse(), Ok(Denial::Name(id("abcdef.example.org"))));
-    assert!(hex[..62].parse::<Denial>().is_ok_and(|d| matches!(d, Denial::Name(_))), "too short: a name");
+    let address = "2001:0db8:85a3:0000:0000:8a2e:0370:7334";
+    assert_eq!(address.parse(), Ok(Denial::Name(id(address))));
+    for text in [
+        hex[..62].to_owned(),
+        format!("{hex}0"),
+        hex[..40].to_owned(),
+        colons[..31].join(":"),
+        format!("sha256:{}", &hex[..8]),
+        format!("SHA256 Fingerprint={}x", &hex[..63]),
+        "sha256:joe.example.org".to_owned(),
+    ] {
+        let error = text.parse::<Denial>().expect_err("no name either").to_string();
+        assert!(error.contains("64 hexadecimal digits"), "{error}");
+    }
 }
 
 #[test]
