@@ -296,11 +296,9 @@ impl Node {
         if matches!(reason, ByPeer | Expired | CertificateExpired | Revoked | ProtocolError) {
             client.spend_ticket();
         }
-        let refused = match reason {
-            CloseReason::Refused(Refused::Superseded) => client.refuse_ticket(),
-            CloseReason::Refused(Refused::Store) => client.heard(),
-            _ => None,
-        };
+        // Where the store says nothing, what was asked of it may have been done or not: the session counts as one on which nothing was heard.
+        let superseded = reason == CloseReason::Refused(Refused::Superseded);
+        let refused = superseded.then(|| client.refuse_ticket()).flatten();
         if !matches!(reason, CloseReason::TimedOut | CloseReason::Refused(_)) {
             // It had a word for it, so it was there.
             client.resend.clear();

@@ -96,7 +96,8 @@ impl HalfOpen {
                 Err(why) => (None, why),
             },
             Outcome::Superseded => (Some(Refused::Superseded), Refused::Superseded.to_string()),
-            Outcome::Failed => (Some(Refused::Store), Refused::Store.to_string()),
+            // What was asked may be carried out yet, and then the client's only ticket is used up.
+            Outcome::Failed => (Some(Refused::Superseded), Refused::Store.to_string()),
         };
         let error = NegotiationError::TicketRejected(why);
         let mut refusal = vec![notify(NotifyType::AuthenticationFailed, [])];
