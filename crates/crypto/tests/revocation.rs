@@ -129,7 +129,6 @@ fn a_list_of_another_issuer_is_refused_before_its_entries_are_read() {
     assert!(Crl::verify(&list, &parse(ca.der()), NOW).is_err());
 }
 
-
 #[test]
 fn a_hold_ends_with_the_list_and_a_later_list_replaces_it_but_an_earlier_one_does_not() {
     let ca = ca("CA", |_| {});

@@ -69,7 +69,7 @@ pub enum Shown {
 fn tag(key: &Secret, label: &[u8], parts: &[&[u8]]) -> Tag {
     let lengths: Vec<[u8; 8]> = parts.iter().map(|part| (part.len() as u64).to_be_bytes()).collect();
     let mut all = vec![label];
-    all.extend(lengths.iter().zip(parts).flat_map(|(length, part)| [&length[..], part]));
+    all.extend(lengths.iter().zip(parts).flat_map(|(length, part)| [&length[..], *part]));
     let digest = PrfKey::new(Prf::HmacSha256, key.as_bytes()).compute(&all);
     let mut short = [0; 16];
     short.iter_mut().zip(digest.as_bytes()).for_each(|(to, from)| *to = *from);

@@ -103,7 +103,9 @@ impl Endpoint {
         if self.shared.config.ticket_keys.is_some() {
             let holder = Holder::of(connection, peer);
             self.shared.event(Event::Store(Operation::EndAll { holder }));
-            self.supersede_claims(now, |claim| claim.connection == connection && claim.peer.to_string() == peer);
+            self.supersede_claims(now, |claim| {
+                claim.connection == connection && claim.peer.to_string() == peer
+            });
             self.settle(now);
         }
     }

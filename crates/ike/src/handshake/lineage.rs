@@ -21,8 +21,8 @@ use crate::payloads::{View, notify};
 use crate::proposal::{self, IkeSuite};
 use crate::sa::IkeSa;
 use crate::shared::Shared;
-use crate::ticket::{Form, TicketContent};
 use crate::ticket::lineage::{Descent, Name, Operation, Outcome};
+use crate::ticket::{Form, TicketContent};
 
 /// What a resumption rests on.
 pub(crate) struct Claim<'a> {

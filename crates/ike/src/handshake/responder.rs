@@ -23,7 +23,6 @@ use crate::proposal;
 use crate::sa::stage::Stage;
 use crate::stats::{Kind, Stats};
 use crate::ticket::{Form, TicketContent};
-use dormouse_keying::SaId;
 
 /// What the first message asks for, found acceptable.
 struct Wanted {

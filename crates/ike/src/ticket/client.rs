@@ -218,7 +218,8 @@ pub(crate) fn fingerprint(conn: &Connection) -> [u8; 16] {
     out.u8(u8::from(conn.ppk_required));
     out.list(&conn.ppks, |out, ppk| out.bytes(&ppk.id));
     secrets.list(&conn.ppks, |secrets, ppk| secrets.bytes(ppk.secret.as_bytes()));
-    let digest = |out: Out| hash(HashAlg::Sha256, &[b"dormouse client configuration", out.into_secret().as_bytes()]);
+    let digest =
+        |out: Out| hash(HashAlg::Sha256, &[b"dormouse client configuration", out.into_secret().as_bytes()]);
     let mut fingerprint = [0; 16];
     let parts = digest(out).into_iter().take(15).chain(digest(secrets).into_iter().take(1));
     fingerprint.iter_mut().zip(parts).for_each(|(to, from)| *to = from);
@@ -248,7 +249,13 @@ mod tests {
         let psk = Secret::from(psk.as_bytes());
         let id = |text: &str| text.parse().unwrap();
         let remote = IdentityPattern::Exact(id("gw.example.org"));
-        Connection::new(name, id("joe.example.org"), LocalAuth::Psk(psk.clone()), remote, RemoteAuth::Psk(psk))
+        Connection::new(
+            name,
+            id("joe.example.org"),
+            LocalAuth::Psk(psk.clone()),
+            remote,
+            RemoteAuth::Psk(psk),
+        )
     }
 
     #[test]

@@ -60,7 +60,7 @@ impl Crl {
     pub fn ders_of_file(content: &[u8]) -> Result<Vec<Vec<u8>>, RevocationError> {
         let malformed = |why| RevocationError::Malformed { what: WHAT, why };
         if content.first() == Some(&walk::SEQUENCE) {
-            read(&Signed::from_der(content).map_err(malformed)?)?;
+            check(content)?;
             return Ok(vec![content.to_vec()]);
         }
         let sections = pem::sections(content, "X509 CRL").map_err(malformed)?;
@@ -69,9 +69,7 @@ impl Crl {
             return Err(malformed(format!("{found}; a PEM section X509 CRL or a DER list is needed")));
         }
         let lists: Vec<_> = sections.iter().map(|section| section.as_bytes().to_vec()).collect();
-        for list in &lists {
-            read(&Signed::from_der(list).map_err(malformed)?)?;
-        }
+        lists.iter().try_for_each(|list| check(list))?;
         Ok(lists)
     }
 
@@ -155,6 +153,11 @@ impl fmt::Debug for Crl {
 
 fn malformed(error: der::Error) -> RevocationError {
     RevocationError::Malformed { what: WHAT, why: error.to_string() }
+}
+
+/// Whether it is a list.
+fn check(der: &[u8]) -> Result<(), RevocationError> {
+    read(&Signed::from_der(der).map_err(malformed)?).map(drop)
 }
 
 /// Whose list it says it is, in DER.

@@ -82,8 +82,18 @@ impl HalfOpen {
         let asked = view.id_r().and_then(|id| auth::identity(id).ok());
         let ppk = self.named_ppk(view).map_err(refuse)?;
         let former = view.lineage();
-        self.identify_fully(shared, now, &proof, identity, asked, former, &authentication, &certificates, &ppk)
-            .map_err(refuse)
+        self.identify_fully(
+            shared,
+            now,
+            &proof,
+            identity,
+            asked,
+            former,
+            &authentication,
+            &certificates,
+            &ppk,
+        )
+        .map_err(refuse)
     }
 
     /// "If no PPK_IDENTITY notification is found and the peers successfully exchanged USE_PPK notifications in the IKE_SA_INIT exchange,
