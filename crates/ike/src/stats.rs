@@ -11,6 +11,8 @@ pub enum Kind {
     Init,
     /// IKE_SESSION_RESUME.
     Resume,
+    /// IKE_INTERMEDIATE, each.
+    Intermediate,
     /// IKE_AUTH.
     Auth,
     /// CREATE_CHILD_SA for an additional CHILD SA.
@@ -19,6 +21,8 @@ pub enum Kind {
     RekeyChild,
     /// CREATE_CHILD_SA that rekeys the IKE SA.
     RekeyIke,
+    /// IKE_FOLLOWUP_KE, each.
+    FollowUp,
     /// INFORMATIONAL with Delete payloads.
     Delete,
     /// Empty INFORMATIONAL: liveness.
