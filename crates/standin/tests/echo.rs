@@ -21,7 +21,8 @@ fn a_ping_is_answered_with_its_own_data() {
     let device6 = IpAddr::V6(Ipv6Addr::new(0xfd55, 0, 0, 0, 0, 0, 0, 7));
     let mut standin = StandIn::new(Limits::default());
     assert!(standin.enrol(Instant::ZERO, DEVICE, &[ADDRESS, device6]));
-    [ADDRESS, device6].map(|address| pong(&mut standin, DEVICE, address));
+    pong(&mut standin, DEVICE, ADDRESS);
+    pong(&mut standin, DEVICE, device6);
     sleep(&mut standin, at(0));
     for address in [ADDRESS, device6] {
         let (verdict, answer) = give(&mut standin, at(1), &ping(address));
