@@ -297,7 +297,8 @@ impl Node {
     /// Gateway: stands in for devices that sleep, within `limits`, and keeps nothing for longer than `longest`. Before the first
     /// session; what devices are promised is [`dormouse_ike::config::HoldPolicy::services`].
     pub fn stand_in_for_sleepers(&mut self, limits: Limits, longest: Duration) {
-        let stand_in = StandIn::new(limits);
+        let mut stand_in = StandIn::new(limits);
+        stand_in.set_links(self.ike.pool_prefixes());
         let (ids, absent, pins) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
         let lease_orders = VecDeque::new();
         self.devices = Some(Devices { stand_in, longest, ids, pins, lease_orders, absent, next: 0 });

@@ -12,6 +12,8 @@ const MTU_LEAST: u16 = 576;
 const RUNG_LEAST: u32 = 100;
 /// A request that is sent again sooner than this has had no time for its answer, in milliseconds.
 const RETRANSMIT_LEAST: u32 = 50;
+/// Zero bits of a puzzle beyond which no client waits for its solution: 64 million calls of a PRF.
+const PUZZLE_MOST: u8 = 24;
 /// The name of a connection's first CHILD SA.
 const FIRST_CHILD: &str = "net";
 /// Keys for fewer bytes than this are changed more often than they are used.
@@ -51,6 +53,11 @@ pub(super) fn daemon(d: &Daemon) -> Result<(), ConfigError> {
             d.cookie_threshold, d.half_open_limit
         );
         return Err(ConfigError::new("daemon.cookie_threshold", problem));
+    }
+    if d.puzzle_difficulty > PUZZLE_MOST {
+        let problem =
+            format!("{} zero bits take clients minutes; {PUZZLE_MOST} is the most", d.puzzle_difficulty);
+        return Err(ConfigError::new("daemon.puzzle_difficulty", problem));
     }
     Ok(())
 }
@@ -110,6 +117,10 @@ pub(super) fn connection(name: &str, c: &Connection) -> Result<(), ConfigError> 
             "ike.retransmit_tries",
             "a request that is never sent has no answer; 1 is the least".into(),
         );
+    }
+    if c.ike.hardest_puzzle > PUZZLE_MOST {
+        let problem = format!("{} zero bits take minutes; {PUZZLE_MOST} is the most", c.ike.hardest_puzzle);
+        return wrong("ike.hardest_puzzle", problem);
     }
     if c.ike.liveness_timeout.0 == 0 {
         return wrong("ike.liveness_timeout", "0 s would give up every peer at once; 1 is the least".into());
@@ -195,6 +206,8 @@ mod tests {
             (of_daemon("ike_port = 4500"), "daemon.nat_t_port"),
             (of_daemon("listen = []"), "daemon.listen"),
             (of_daemon("cookie_threshold = 9\nhalf_open_limit = 9"), "daemon.cookie_threshold"),
+            (of_daemon("puzzle_difficulty = 25"), "daemon.puzzle_difficulty"),
+            (more("ike", "hardest_puzzle = 25"), "connection.a.ike.hardest_puzzle"),
             (CLIENT.replace("192.0.2.1", " "), "connection.a.gateway"),
             (CLIENT.replace("gateway = \"192.0.2.1\"\n", ""), "connection.a.gateway"),
             (role("gateway = \"192.0.2.1\""), "connection.a.gateway"),
