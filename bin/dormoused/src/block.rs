@@ -119,8 +119,10 @@ impl Block {
     /// Orders what is to be held; does not wait.
     fn hold(&mut self) {
         let rules = self.rules();
-        if let Some(guard) = &mut self.guard {
-            self.trouble = guard.hold(&rules).err().map(|e| e.to_string());
+        if let Some(guard) = &mut self.guard
+            && let Err(e) = guard.hold(&rules)
+        {
+            self.trouble = Some(e.to_string());
         }
     }
 
@@ -132,22 +134,39 @@ impl Block {
 
     fn settle(&mut self) {
         let Some(guard) = &mut self.guard else { return };
-        let mut lost = None;
-        let settled = guard.settle(|news| {
-            if let News::Lost(why) = news {
-                lost = Some(why);
-            }
-        });
-        if let Some(why) = settled.err().map(|e| e.to_string()).or(lost) {
-            tracing::error!(%why, "what should be held is not");
-            self.trouble = Some(why);
+        let mut said = Vec::new();
+        let settled = guard.settle(|news| said.push(news));
+        for warning in said.into_iter().filter_map(|news| self.take(news)) {
+            tracing::error!("{warning}");
         }
+        if let Err(e) = settled {
+            tracing::error!(%e, "what should be held may not be");
+            self.trouble = Some(e.to_string());
+        }
+    }
+
+    /// What the guard says counts until it says something else. For people, if it is a reason to worry.
+    fn take(&mut self, news: News) -> Option<String> {
+        let (trouble, warning) = match news {
+            News::Held => (None, None),
+            News::Restored => (
+                None,
+                Some("another program removed or changed the rules that keep traffic in the tunnel; they are there again".to_owned()),
+            ),
+            News::Lost(why) => {
+                let warning = format!("the rules that keep traffic in the tunnel are not there, and are tried again: {why}");
+                (Some(why), Some(warning))
+            }
+        };
+        self.trouble = trouble;
+        warning
     }
 
     /// The tunnel carries something from now on; before its routes are set.
     pub(crate) fn connected(&mut self, name: &str, assigned: &AssignedConfig) {
         let names = !assigned.dns.is_empty();
-        if self.connected.insert(name.to_owned(), names) != Some(names) && self.is_held(name) {
+        let changed = self.connected.insert(name.to_owned(), names) != Some(names);
+        if self.is_held(name) && (changed || self.trouble.is_some()) {
             self.hold_now();
         }
     }
@@ -203,19 +222,10 @@ impl Block {
     /// If it is gone: only a new start, as root, makes another one. The rules stay.
     pub(crate) fn news(&mut self) -> Result<Vec<String>> {
         let mut warnings = Vec::new();
-        let Some(guard) = &mut self.guard else { return Ok(warnings) };
-        while let Some(news) = guard.next().context("the process that keeps traffic in the tunnel is gone")? {
-            warnings.push(match news {
-                News::Restored => {
-                    self.trouble = None;
-                    "another program removed or changed the rules that keep traffic in the tunnel; they are there again".to_owned()
-                }
-                News::Lost(why) => {
-                    let text = format!("the rules that keep traffic in the tunnel are not there: {why}");
-                    self.trouble = Some(why);
-                    text
-                }
-            });
+        while let Some(guard) = &mut self.guard {
+            let news = guard.next().context("the process that keeps traffic in the tunnel is gone")?;
+            let Some(news) = news else { break };
+            warnings.extend(self.take(news));
         }
         Ok(warnings)
     }
