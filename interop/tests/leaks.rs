@@ -310,6 +310,35 @@ fn always_holds_before_the_first_connection_without_the_daemon_and_at_boot() -> 
 }
 
 #[test]
+fn what_the_device_forwards_has_no_exception_for_dhcp() -> Result<()> {
+    if !require("a container", &NEEDS) {
+        return Ok(());
+    }
+    let mut scene = Scene::new(&client("vpn", "block = \"always\"\nlocal_network = false", ""))?;
+    let device = scene.world.device.clone();
+    let container = scene.world.bed.host("container")?;
+    scene.world.bed.link((&device, "veth0", &["172.20.0.1/24"]), (&container, "eth0", &["172.20.0.2/24"]))?;
+    container.ip("route add default via 172.20.0.1")?;
+    device.sysctl("net.ipv4.ip_forward", "1")?;
+    let passes = |scene: &Scene, text: &'static str| -> Result<bool> {
+        let send = move || -> std::io::Result<()> {
+            let socket = std::net::UdpSocket::bind("172.20.0.2:68")?;
+            socket.send_to(text.as_bytes(), "198.51.100.1:67").map(drop)
+        };
+        container.within(send)?.join().map_err(|_| anyhow::anyhow!("the sender panicked"))???;
+        // What is seen after it would have come after it.
+        scene.leaks(FAR)?;
+        Ok(scene.witness.saw(text.as_bytes()))
+    };
+    assert!(!passes(&scene, "<held in a container>")?, "{}", scene.rules());
+    assert!(scene.witness.leaks_from(&device, 68, "198.51.100.1:67".parse()?)?, "the device's own");
+    scene.device.process().stop();
+    let (good, said) = scene.dormoused(&["--unblock"])?;
+    ensure!(good, "{said}");
+    eventually("open without the rules", || passes(&scene, "<sent by a container>"))
+}
+
+#[test]
 fn ipv6_neighbours_are_found_while_all_else_is_held() -> Result<()> {
     if !require("neighbour discovery", &NEEDS) {
         return Ok(());

@@ -157,22 +157,26 @@ impl Rules {
         let _ = write!(
             out,
             " chain leave {{\n  oifname {{ \"lo\", \"{}\" }} accept\n\
-             \x20 meta mark {MARK} meta skuid {{ 0, {} }} meta l4proto {{ udp, esp }} accept\n\
-             \x20 meta nfproto ipv4 udp sport 68 udp dport 67 accept\n\
-             \x20 ip6 daddr {{ ff02::1:2, fe80::/10 }} udp sport 546 udp dport 547 accept\n\
-             \x20 ip6 hoplimit 255 icmpv6 type {{ nd-router-solicit, nd-neighbor-solicit, nd-neighbor-advert }} accept\n\
-             \x20 ip6 daddr ff02::/16 icmpv6 type {{ mld-listener-report, mld-listener-done, mld2-listener-report }} accept\n\
              \x20 ip daddr @portal4 accept\n  ip6 daddr @portal6 accept\n",
-            self.tunnel, self.user
+            self.tunnel
         );
         for held in &self.held {
             let _ = writeln!(out, "  jump {HELD}{}", chain(&held.connection));
         }
         out.push_str(" }\n");
-        for hook in ["output", "forward"] {
+        // Containers and virtual machines may send from any port: what keeps this machine itself in its network is excepted for it alone.
+        let own = format!(
+            "  meta mark {MARK} meta skuid {{ 0, {} }} meta l4proto {{ udp, esp }} accept\n\
+             \x20 meta nfproto ipv4 udp sport 68 udp dport 67 accept\n\
+             \x20 ip6 daddr {{ ff02::1:2, fe80::/10 }} udp sport 546 udp dport 547 accept\n\
+             \x20 ip6 hoplimit 255 icmpv6 type {{ nd-router-solicit, nd-neighbor-solicit, nd-neighbor-advert }} accept\n\
+             \x20 ip6 daddr ff02::/16 icmpv6 type {{ mld-listener-report, mld-listener-done, mld2-listener-report }} accept\n",
+            self.user
+        );
+        for (hook, excepted) in [("output", own.as_str()), ("forward", "")] {
             let _ = writeln!(
                 out,
-                " chain {hook} {{\n  type filter hook {hook} priority filter; policy accept;\n  jump leave\n }}"
+                " chain {hook} {{\n  type filter hook {hook} priority filter; policy accept;\n{excepted}  jump leave\n }}"
             );
         }
     }
