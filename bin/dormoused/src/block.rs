@@ -17,6 +17,7 @@ use dormouse_sansio::Instant;
 use ipnet::IpNet;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// The longest that a portal is open.
@@ -49,7 +50,7 @@ impl Block {
     ///
     /// # Errors
     /// If something is to be held and nftables cannot be used here; names the key.
-    pub(crate) fn new(tun: &Tun, user: u32, connections: &[Resolved]) -> Result<Self> {
+    pub(crate) fn new(tun: &Tun, user: u32, connections: &[Resolved], kept: &Path) -> Result<Self> {
         let of: BTreeMap<_, _> =
             connections.iter().filter_map(|c| Some((c.name.clone(), c.blocking.clone()?))).collect();
         let mut new = Self {
@@ -69,12 +70,14 @@ impl Block {
                 block::load(&Rules::default()).context("removing the block of an earlier run")?;
                 tracing::info!("the block of an earlier run was removed");
             }
+            block::keep(kept, &Rules::default()).with_context(|| kept.display().to_string())?;
             return Ok(new);
         };
         let key = format!(
             "connection.{name}.block: what leaves outside of the tunnel cannot be held here; install nftables, or set block = \"off\""
         );
-        let mut guard = Guard::spawn(&std::env::current_exe()?, &[crate::BLOCK_GUARD])?;
+        let kept = kept.to_str().context("--config: the path is not UTF-8")?;
+        let mut guard = Guard::spawn(&std::env::current_exe()?, &[crate::BLOCK_GUARD, kept])?;
         let left = guard.begin().with_context(|| key.clone())?;
         new.guard = Some(guard);
         let left =
@@ -387,6 +390,7 @@ fn held_of(name: &str, b: &Blocking, local_names: bool) -> Held {
         own: b.own.clone(),
         local_network: b.local_network,
         local_names,
+        always: b.block == Mode::Always,
     }
 }
 
@@ -394,7 +398,13 @@ fn list(items: &[impl ToString]) -> String {
     items.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }
 
+/// Where what is always held is written down: beside the configuration, where root alone may write.
+pub(crate) fn kept_at(args: &Args) -> PathBuf {
+    args.config.with_extension("held")
+}
+
 /// `dormoused --block-only`: holds what is always held, and ends; at boot, before there is a network. A daemon that runs does so itself.
+/// A configuration that cannot be read is an error, but opens nothing: what the last good one always held is held.
 ///
 /// # Errors
 /// If the configuration is wrong, or nftables cannot be used here.
@@ -403,19 +413,48 @@ pub(crate) fn only(args: &Args) -> Result<()> {
         println!("process {pid} is the daemon and holds what is to be held");
         return Ok(());
     }
-    let (file, _) = load::written(args)?;
+    let path = kept_at(args);
+    let error = match hold_configured(args) {
+        Ok(rules) => {
+            if let Err(e) = block::keep(&path, &rules) {
+                eprintln!("{}: {e}; a boot without a configuration would hold something else", path.display());
+            }
+            if rules.held.is_empty() {
+                println!("no connection has block = \"always\": nothing is held");
+            } else {
+                println!("held, until dormoused --unblock: {}", names(&rules));
+            }
+            return Ok(());
+        }
+        Err(e) => e,
+    };
+    match block::kept(&path) {
+        Ok(None) => Err(error),
+        Ok(Some(rules)) => {
+            block::load(&rules).with_context(|| format!("{error:#}; and what it held last"))?;
+            Err(error.context(format!("held, as an earlier configuration says: {}", names(&rules))))
+        }
+        Err(e) => Err(error.context(format!("nothing is held: {e}"))),
+    }
+}
+
+/// What the configuration always holds; it is in force.
+fn hold_configured(args: &Args) -> Result<Rules> {
+    let (file, path) = load::written(args)?;
+    anyhow::ensure!(!file.connection.is_empty(), "{}: no connection is configured", path.display());
     let always = |(name, c): (&String, &file::Connection)| {
         Blocking::of(c).filter(|b| b.block == Mode::Always).map(|b| held_of(name, &b, false))
     };
     let held: Vec<Held> = file.connection.iter().filter_map(always).collect();
-    let names = list(&held.iter().map(|h| &h.connection).collect::<Vec<_>>());
-    if held.is_empty() {
-        println!("no connection has block = \"always\": nothing is held");
-        return Ok(());
+    let rules = Rules { tunnel: file.daemon.interface.clone(), held, ..Rules::default() };
+    if !rules.held.is_empty() {
+        block::load(&rules)?;
     }
-    block::load(&Rules { tunnel: file.daemon.interface.clone(), held, ..Rules::default() })?;
-    println!("held, until dormoused --unblock: {names}");
-    Ok(())
+    Ok(rules)
+}
+
+fn names(rules: &Rules) -> String {
+    list(&rules.held.iter().map(|h| &h.connection).collect::<Vec<_>>())
 }
 
 /// `dormoused --unblock`: ends what a daemon has left held.

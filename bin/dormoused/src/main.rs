@@ -49,7 +49,10 @@ fn guard() -> Option<Result<()>> {
         }
         RADIO_GUARD => dormouse_io::radio::serve().map_err(Into::into),
         NEIGHBOUR_GUARD => dormouse_io::neighbours::serve().map_err(Into::into),
-        _ => dormouse_io::block::serve().map_err(Into::into),
+        _ => {
+            let path = std::env::args_os().nth(2).unwrap_or_default();
+            dormouse_io::block::serve(path.as_ref()).map_err(Into::into)
+        }
     };
     Some(served.map_err(|e: anyhow::Error| e.context(word)))
 }

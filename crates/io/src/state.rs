@@ -62,7 +62,7 @@ fn failed(path: &Path, doing: &'static str) -> impl FnOnce(io::Error) -> Error {
 ///
 /// # Errors
 /// If it cannot be read, if group or others may access it, or if it belongs to anyone else.
-fn read_secret(path: &Path, other: u32) -> Result<Vec<u8>, Error> {
+pub(crate) fn read_secret(path: &Path, other: u32) -> Result<Vec<u8>, Error> {
     let file = File::open(path).map_err(failed(path, "open"))?;
     // Of the open file, not of the name, which may change meanwhile.
     let meta = file.metadata().map_err(failed(path, "stat"))?;

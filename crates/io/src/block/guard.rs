@@ -5,13 +5,13 @@
 //! Unlike the other guards it restores nothing at its end: rules that the daemon did not order away stay in the kernel. A daemon that is
 //! killed leaves the block as it was, and the next one takes it over ([`Guard::begin`]).
 
-use super::{Rules, listing, load};
+use super::{Rules, keep, listing, load};
 use crate::helper::{self, Helper, Turn};
 use crate::netlink::FilterChanges;
 use serde::{Deserialize, Serialize};
 use std::io;
 use std::os::fd::AsFd;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// Between two attempts to load rules that are not as ordered.
@@ -56,7 +56,7 @@ pub struct Guard {
 }
 
 impl Guard {
-    /// Starts `program` with `arguments`, which must end up in [`serve`]. Before privileges are dropped.
+    /// Starts `program` with `arguments`, which must end up in [`serve`] with a path. Before privileges are dropped.
     ///
     /// # Errors
     /// If it cannot be started.
@@ -140,18 +140,19 @@ impl Guard {
 
 crate::as_fd!(Guard, helper);
 
-/// The guard itself: obeys the orders that come in on standard input, and watches nftables, until the daemon ends.
+/// The guard itself: obeys the orders that come in on standard input, and watches nftables, until the daemon ends. What is always held it
+/// writes into the file `path` ([`keep`]).
 ///
 /// # Errors
 /// If signals or capabilities cannot be given up, or the kernel has no nftables.
-pub fn serve() -> io::Result<()> {
+pub fn serve(path: &Path) -> io::Result<()> {
     let socket = helper::begin()?;
     if nix::unistd::geteuid().is_root() {
         crate::privileges::keep_net_admin_in_programs()?;
     }
     // It also hears of its own changes: one look more for each.
     let changes = FilterChanges::new()?;
-    let mut keeper = Keeper { rules: Rules::default(), loaded: Ok(None) };
+    let mut keeper = Keeper { rules: Rules::default(), loaded: Ok(None), path: path.into(), kept: None };
     helper::serve_beside(&socket, Some(changes.as_fd()), |turn| {
         let said = match turn {
             Turn::Order(order) => Some(keeper.obey(order)),
@@ -173,6 +174,9 @@ struct Keeper {
     rules: Rules,
     /// The table as it was listed after it was loaded, `None` if there was to be none; or why it is not as ordered.
     loaded: Result<Option<String>, String>,
+    path: PathBuf,
+    /// What stands in the file, if it was written.
+    kept: Option<Rules>,
 }
 
 impl Keeper {
@@ -184,6 +188,7 @@ impl Keeper {
             },
             Ok(Order::Hold(rules)) => {
                 self.rules = rules;
+                self.keep();
                 self.load().map_or_else(News::Lost, |()| News::Held)
             }
             Ok(Order::Check) => {
@@ -192,6 +197,18 @@ impl Keeper {
             }
             Err(why) => News::Lost(why),
         })
+    }
+
+    fn keep(&mut self) {
+        let always = Some(self.rules.always());
+        if self.kept != always {
+            match keep(&self.path, &self.rules) {
+                Ok(()) => self.kept = always,
+                Err(error) => {
+                    tracing::warn!(%error, file = %self.path.display(), "what is always held is not written down for a boot without a configuration");
+                }
+            }
+        }
     }
 
     fn load(&mut self) -> Result<(), String> {
