@@ -58,17 +58,34 @@ fn failed(path: &Path, doing: &'static str) -> impl FnOnce(io::Error) -> Error {
     move |source| Error::Io { path, doing, source }
 }
 
+/// Opens a file in a directory that another user may write to, perhaps as root: that user must not lead us elsewhere by a link, nor have
+/// us wait for a pipe.
+///
+/// # Errors
+/// If it cannot be opened, is a link, is no ordinary file, or has another name.
+pub(crate) fn open_here(path: &Path, options: &mut OpenOptions) -> Result<File, Error> {
+    let unfit = |what: &str| Err(Error::Unfit { path: path.into(), what: what.into() });
+    let flags = nix::libc::O_NOFOLLOW | nix::libc::O_NONBLOCK;
+    let file = match options.custom_flags(flags).open(path) {
+        Err(e) if e.raw_os_error() == Some(nix::libc::ELOOP) => return unfit("a symbolic link; remove it"),
+        opened => opened.map_err(failed(path, "open"))?,
+    };
+    // Of the open file, not of the name, which may change meanwhile.
+    let meta = file.metadata().map_err(failed(path, "stat"))?;
+    match (meta.is_file(), meta.nlink()) {
+        (false, _) => unfit("not an ordinary file"),
+        (true, 2..) => unfit("a file with another name elsewhere (a hard link); remove it"),
+        _ => Ok(file),
+    }
+}
+
 /// Reads a secret of root's, ours or `other`'s.
 ///
 /// # Errors
 /// If it cannot be read, if group or others may access it, or if it belongs to anyone else.
 pub(crate) fn read_secret(path: &Path, other: u32) -> Result<Vec<u8>, Error> {
-    let file = File::open(path).map_err(failed(path, "open"))?;
-    // Of the open file, not of the name, which may change meanwhile.
+    let file = open_here(path, OpenOptions::new().read(true))?;
     let meta = file.metadata().map_err(failed(path, "stat"))?;
-    if !meta.is_file() {
-        return Err(Error::Unfit { path: path.into(), what: "not an ordinary file".into() });
-    }
     let (mode, owner, us) = (meta.permissions().mode() & 0o7777, meta.uid(), nix::unistd::geteuid().as_raw());
     if mode & 0o077 != 0 {
         return Err(Error::Exposed { path: path.into(), mode });

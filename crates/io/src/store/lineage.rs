@@ -3,9 +3,9 @@
 //!
 //! A batch is one transaction, durable when [`Lineages::run`] returns.
 
-use super::{Error, explain};
+use super::{Error, connect, explain};
 use dormouse_sansio::UnixTime;
-use rusqlite::{Connection, OpenFlags, Transaction, params};
+use rusqlite::{Connection, Transaction, params};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -85,8 +85,7 @@ impl Lineages {
     /// Naming the file.
     pub fn open(path: &Path) -> Result<Self, Error> {
         let open = || {
-            let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-            let db = Connection::open_with_flags(path, flags)?;
+            let db = connect(path)?;
             db.busy_timeout(BUSY)?;
             db.pragma_update(None, "synchronous", "full")?;
             Ok(db)
