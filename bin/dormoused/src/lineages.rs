@@ -6,14 +6,14 @@
 
 use dormouse_ike::limits::LINEAGES_PER_HOLDER;
 use dormouse_ike::ticket::lineage::{Operation, Outcome, Store};
+use dormouse_io::bell::Bell;
 use dormouse_io::clock::unix_now;
 use dormouse_io::store::lineage::{Lineages, Step};
 use dormouse_keying::SaId;
 use dormouse_sansio::UnixTime;
 use std::fmt::Display;
-use std::io::{self, Read, Write};
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::net::UnixStream;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -39,7 +39,7 @@ pub(crate) enum Report {
 pub(crate) struct Keeper {
     operations: Option<Sender<Operation>>,
     reports: Receiver<Report>,
-    bell: UnixStream,
+    bell: Bell,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -51,12 +51,11 @@ impl Keeper {
     pub(crate) fn new<S: Store<Error: Display> + Send + 'static>(store: S) -> io::Result<Self> {
         let (operations, to_do) = channel();
         let (sender, reports) = channel();
-        let (bell, ringer) = UnixStream::pair()?;
-        bell.set_nonblocking(true)?;
-        ringer.set_nonblocking(true)?;
+        let bell = Bell::new()?;
+        let reports_of = Reports { sender, bell: bell.clone() };
         let thread = std::thread::Builder::new()
             .name("lineages".into())
-            .spawn(move || serve(store, &to_do, &Reports { sender, ringer }))?;
+            .spawn(move || serve(store, &to_do, &reports_of))?;
         Ok(Self { operations: Some(operations), reports, bell, thread: Some(thread) })
     }
 
@@ -70,8 +69,7 @@ impl Keeper {
 
     /// What the thread has said since the last call.
     pub(crate) fn reports(&mut self) -> Vec<Report> {
-        let mut rung = [0; 64];
-        while self.bell.read(&mut rung).is_ok_and(|n| n > 0) {}
+        self.bell.clear();
         self.reports.try_iter().collect()
     }
 }
@@ -94,14 +92,13 @@ impl Drop for Keeper {
 
 struct Reports {
     sender: Sender<Report>,
-    ringer: UnixStream,
+    bell: Bell,
 }
 
 impl Reports {
     fn send(&self, report: Report) {
         let _gone = self.sender.send(report);
-        // A full pipe rings already.
-        let _full = (&self.ringer).write(&[1]);
+        self.bell.ring();
     }
 }
 

@@ -2,12 +2,11 @@
 //! signs, which begins with the first order; orders wait for each other, because a token does one thing at a time.
 
 use anyhow::Result;
+use dormouse_io::bell::Bell;
 use dormouse_crypto::sign::SignatureError;
 use dormouse_ike::auth::{Authentication, SignOrder};
 use dormouse_keying::SaId;
-use std::io::{Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::net::UnixStream;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
 type Signed = (SaId, Result<Authentication, SignatureError>);
@@ -18,17 +17,13 @@ pub(crate) struct Signers {
     orders: Option<Sender<(SaId, Box<SignOrder>)>>,
     sender: Sender<Signed>,
     receiver: Receiver<Signed>,
-    /// A byte for each answer wakes the loop.
-    bell: UnixStream,
-    ringer: UnixStream,
+    bell: Bell,
 }
 
 impl Signers {
     pub(crate) fn new() -> Result<Self> {
-        let (bell, ringer) = UnixStream::pair()?;
-        bell.set_nonblocking(true)?;
         let (sender, receiver) = channel();
-        Ok(Self { orders: None, sender, receiver, bell, ringer })
+        Ok(Self { orders: None, sender, receiver, bell: Bell::new()? })
     }
 
     /// Has it signed. Where that cannot even begin, the handshake fails by its own time.
@@ -47,13 +42,14 @@ impl Signers {
 
     fn begin(&self) -> Result<Sender<(SaId, Box<SignOrder>)>> {
         let (orders, waiting) = channel::<(SaId, Box<SignOrder>)>();
-        let (sender, mut ringer) = (self.sender.clone(), self.ringer.try_clone()?);
+        let (sender, bell) = (self.sender.clone(), self.bell.clone());
         std::thread::Builder::new().name("signer".to_owned()).spawn(move || {
             for (sa, order) in waiting {
                 // The loop may have ended meanwhile.
-                if sender.send((sa, order.sign())).is_err() || ringer.write_all(&[1]).is_err() {
+                if sender.send((sa, order.sign())).is_err() {
                     return;
                 }
+                bell.ring();
             }
         })?;
         Ok(orders)
@@ -61,8 +57,7 @@ impl Signers {
 
     /// The next signature, if one has come.
     pub(crate) fn next(&mut self) -> Option<Signed> {
-        let mut rung = [0; 64];
-        let _ = self.bell.read(&mut rung);
+        self.bell.clear();
         self.receiver.try_recv().ok()
     }
 }
