@@ -300,7 +300,11 @@ fn always_holds_before_the_first_connection_without_the_daemon_and_at_boot() -> 
     scene.is_tight("at boot")?;
     // A configuration that cannot be read opens nothing: what the last one held is held, and that is an error.
     let good_one = std::fs::read_to_string(scene.config())?;
-    for broken in [format!("{good_one}\nthis is no TOML"), String::new(), good_one.replace("[daemon]\n", "[daemon]\ninterface = \"vpn+0\"\n")] {
+    for broken in [
+        format!("{good_one}\nthis is no TOML"),
+        String::new(),
+        good_one.replace("[daemon]\n", "[daemon]\ninterface = \"vpn+0\"\n"),
+    ] {
         scene.world.device.sh("nft flush ruleset")?;
         std::fs::write(scene.config(), &broken)?;
         let (good, said) = scene.dormoused(&["--block-only"])?;

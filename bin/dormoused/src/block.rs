@@ -417,7 +417,10 @@ pub(crate) fn only(args: &Args) -> Result<()> {
     let error = match hold_configured(args) {
         Ok(rules) => {
             if let Err(e) = block::keep(&path, &rules) {
-                eprintln!("{}: {e}; a boot without a configuration would hold something else", path.display());
+                eprintln!(
+                    "{}: {e}; a boot without a configuration would hold something else",
+                    path.display()
+                );
             }
             if rules.held.is_empty() {
                 println!("no connection has block = \"always\": nothing is held");

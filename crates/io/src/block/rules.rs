@@ -310,6 +310,9 @@ mod tests {
         let text = rules.text_at(Duration::from_secs(40)).unwrap();
         assert!(text.contains("10.1.0.1 timeout 60s") && text.contains("fe80::1 timeout 60s"), "{text}");
         assert!(text.contains("ip daddr { 0.0.0.0/0 } goto refuse"), "{text}");
-        assert!(!rules.text_at(until).unwrap().contains("timeout 0s"), "a set without a time would be open for ever");
+        assert!(
+            !rules.text_at(until).unwrap().contains("timeout 0s"),
+            "a set without a time would be open for ever"
+        );
     }
 }

@@ -63,6 +63,8 @@ pub enum Step {
         /// Whose.
         holder: [u8; 32],
     },
+    /// All rows go.
+    EndEvery,
 }
 
 pub(super) fn create(tx: &Transaction<'_>) -> Result<(), rusqlite::Error> {
@@ -136,6 +138,27 @@ fn run(tx: &Transaction<'_>, step: &Step) -> Result<bool, rusqlite::Error> {
         Step::EndAll { holder } => {
             tx.prepare_cached("delete from lineage where holder = ?1")?.execute(params![holder])?
         }
+        Step::EndEvery => tx.execute("delete from lineage", [])?,
     };
     Ok(rows > 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::{Database, MAX_PAGES};
+
+    #[test]
+    fn every_connection_is_bound_to_the_same_size() {
+        let path = std::env::temp_dir().join(format!("dormouse-lineages-{}.db", std::process::id()));
+        let most =
+            |db: &Connection| db.pragma_query_value(None, "max_page_count", |row| row.get::<_, u32>(0));
+        let database = Database::open(&path, &|_| None).unwrap();
+        assert_eq!(most(&database.db).unwrap(), MAX_PAGES);
+        assert_eq!(most(&Lineages::open(&path).unwrap().db).unwrap(), MAX_PAGES, "SQLite's own is terabytes");
+        drop(database);
+        for journal in ["", "-wal", "-shm"] {
+            let _ = std::fs::remove_file(format!("{}{journal}", path.display()));
+        }
+    }
 }

@@ -101,8 +101,6 @@ impl Database {
         &mut self,
         attribute: &dyn Fn(&OldLease) -> Option<Holder>,
     ) -> Result<Result<(), Error>, rusqlite::Error> {
-        self.db.pragma_update(None, "page_size", PAGE)?;
-        self.db.pragma_update(None, "max_page_count", MAX_PAGES)?;
         self.db.pragma_update(None, "journal_mode", "wal")?;
         self.db.pragma_update(None, "synchronous", "full")?;
         let found: i64 = self.db.pragma_query_value(None, "user_version", |row| row.get(0))?;
@@ -125,15 +123,18 @@ impl Database {
     }
 }
 
-/// A connection to the file, which root must not be led away from by a link. SQLite refuses links in the directory's name as well, which
+/// A connection to the file, within its bound, which root must not be led away from by a link. SQLite refuses links in the directory's name as well, which
 /// are the administrator's.
 fn connect(path: &Path) -> Result<Connection, rusqlite::Error> {
-    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
-        | OpenFlags::SQLITE_OPEN_NO_MUTEX
-        | OpenFlags::SQLITE_OPEN_NOFOLLOW;
+    let flags =
+        OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX | OpenFlags::SQLITE_OPEN_NOFOLLOW;
     let name = path.file_name().unwrap_or_default();
     let directory = path.parent().and_then(|d| d.canonicalize().ok());
-    Connection::open_with_flags(directory.map_or_else(|| path.to_owned(), |d| d.join(name)), flags)
+    let db = Connection::open_with_flags(directory.map_or_else(|| path.to_owned(), |d| d.join(name)), flags)?;
+    // The bound is the connection's, not the file's.
+    db.pragma_update(None, "page_size", PAGE)?;
+    db.pragma_update(None, "max_page_count", MAX_PAGES)?;
+    Ok(db)
 }
 
 fn explain(path: &Path, pending: usize, doing: &'static str, source: rusqlite::Error) -> Error {
