@@ -59,7 +59,7 @@ pub fn keep(path: &Path, rules: &Rules) -> io::Result<()> {
 pub fn kept(path: &Path) -> io::Result<Option<Rules>> {
     let fail = |why: String| io::Error::other(format!("{}: {why}", path.display()));
     match state::read_secret(path, 0) {
-        Ok(content) => serde_json::from_slice(&content).map(Some).map_err(|e| fail(e.to_string())),
+        Ok(content) => serde_json::from_slice(content.as_bytes()).map(Some).map_err(|e| fail(e.to_string())),
         Err(state::Error::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(e) => Err(io::Error::other(e)),
     }
