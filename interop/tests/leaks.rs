@@ -175,7 +175,10 @@ fn a_full_tunnel_is_tight_against_announced_routes_and_in_the_family_that_it_doe
     scene.is_tight("while it is up")?;
     scene.server_answers()?;
     scene.announce_routes()?;
+    // Nor does it cut anything off, not even by a route to the very network behind the tunnel.
+    scene.world.device.ip("route add 10.99.0.0/24 via 10.1.0.1 dev wlan0")?;
     scene.is_tight("with announced routes")?;
+    scene.server_answers()?;
     scene.says_that_all_is_well()?;
     // Interfaces are what they are called: a tunnel of another name is no tunnel.
     scene

@@ -7,7 +7,7 @@ use anyhow::{Context, Result, anyhow};
 use dormouse_control as control;
 use dormouse_ike::config_payload::AssignedConfig;
 use dormouse_io::block::{self, Guard, Held, News, OnLink, Portal, Rules};
-use dormouse_io::netlink::{MAIN, Netlink, RouteKind};
+use dormouse_io::netlink::Netlink;
 use dormouse_io::ownership::Namespace;
 use dormouse_io::tun::Tun;
 use dormouse_node::config::Resolved;
@@ -22,8 +22,6 @@ use std::time::Duration;
 
 /// The longest that a portal is open.
 const PORTAL_MOST: Duration = Duration::from_secs(3600);
-/// Routes around a tunnel that are named.
-const ROUTES_SHOWN: usize = 8;
 
 /// See the module's text.
 #[derive(Debug)]
@@ -287,8 +285,11 @@ impl Block {
         now: Instant,
         routes: impl Fn(&str) -> Option<Vec<IpNet>>,
     ) -> Vec<control::InClear> {
-        let exact = self.exact_routes();
+        if !self.is_used() {
+            self.look_around();
+        }
         let mut all = Vec::new();
+        let local: Vec<_> = self.on_link.iter().map(|o| format!("{} over {}", o.net, o.interface)).collect();
         for (name, b) in &self.of {
             let mut say = |what: String, why: &str, intended| {
                 all.push(control::InClear { connection: name.clone(), what, why: why.into(), intended });
@@ -297,10 +298,8 @@ impl Block {
                 if let Some(why) = &self.trouble {
                     say(list(&b.carried), &format!("the rules are not there: {why}"), false);
                 }
-                if b.local_network && !self.on_link.is_empty() {
-                    let nets: Vec<_> =
-                        self.on_link.iter().map(|o| format!("{} over {}", o.net, o.interface)).collect();
-                    say(format!("the local network {}", list(&nets)), "local_network = true", true);
+                if b.local_network && !local.is_empty() {
+                    say(format!("the local network {}", list(&local)), "local_network = true", true);
                     if self.connected.get(name) == Some(&false) {
                         say(
                             "names asked of the local network".into(),
@@ -329,24 +328,14 @@ impl Block {
                     if !astray.is_empty() {
                         say(list(&astray), "the gateway does not carry it, and block = \"off\"", false);
                     }
-                    if b.is_full() && !exact.is_empty() {
-                        say(list(&exact), "routes of the local network, and block = \"off\"", false);
+                    if b.is_full() && !local.is_empty() {
+                        let why = if b.local_network { "local_network = true" } else { "block = \"off\"" };
+                        say(format!("the local network {}", list(&local)), why, b.local_network);
                     }
                 }
             }
         }
         all
-    }
-
-    /// Destinations that the machine's own routes lead around a full tunnel that is not held.
-    fn exact_routes(&mut self) -> Vec<IpNet> {
-        let routes = self.netlink.routes().unwrap_or_default();
-        let around = routes.iter().filter(|r| {
-            let outside = r.table == MAIN && r.kind == RouteKind::Unicast && r.index != Some(self.tunnel.0);
-            let net = &r.destination;
-            outside && net.prefix_len() > 0 && net.addr() != IpAddr::from([0xfe80, 0, 0, 0, 0, 0, 0, 0])
-        });
-        around.map(|r| r.destination).take(ROUTES_SHOWN).collect()
     }
 
     /// For `dormouse doctor`: looks whether the rules are there, and says what leaves.
