@@ -312,7 +312,7 @@ impl Reassembler {
         if fragment.total > partial.total {
             *partial = fresh();
         }
-        partial.bytes += plain.len();
+        partial.bytes += plain.len() + if fragment.number == 1 { head.len() } else { 0 };
         // "the receiver SHOULD drop the connection and discard all the received fragments" (RFC 7383 section 5)
         if partial.bytes > limits::MESSAGE_MAX {
             self.partial.remove(&message_id);

@@ -6,12 +6,12 @@ mod common;
 use std::sync::Arc;
 use std::time::Duration;
 
-use common::{Datagram, Faults, Filter, Pair, client_psk, gateway_psk};
+use common::{Datagram, Faults, Filter, Pair, client_psk, fqdn, gateway_config, gateway_psk};
 use dormouse_crypto::Secret;
-use dormouse_ike::config::{Connection, Ppk};
+use dormouse_ike::config::{Connection, EndpointConfig, IdentityPattern, Ppk, SelectorSpec};
 use dormouse_ike::{Kind, NegotiationError};
 use dormouse_sansio::{Carrier, Seeded};
-use dormouse_wire::ike::{Message, NotifyType, Payload};
+use dormouse_wire::ike::{ExchangeType, Message, NotifyType, Payload};
 
 const HYBRID: &str = "aes256gcm16-prfsha256-x25519-ke1_mlkem768";
 const CLASSICAL: &str = "aes256gcm16-prfsha256-x25519";
@@ -317,4 +317,69 @@ fn a_hybrid_session_comes_back_by_its_ticket() {
     pair.client.endpoint.rekey_ike(pair.now, sa);
     pair.settle();
     assert_eq!(pair.client.endpoint.stats().begun[&Kind::FollowUp], 1);
+}
+
+/// What was seen: the name alone was compared, so that a guest's PPK of the same name opened the staff's connection.
+#[test]
+fn a_ppk_of_another_connection_is_none_of_this_one_even_with_its_name() {
+    let staff = with_ppk(gateway_psk(), &[("vpn", "the staff's key")], true, true);
+    let mut guests = with_ppk(gateway_psk(), &[("vpn", "the guests' key")], true, true);
+    guests.name = "guests".to_owned();
+    guests.remote_id = IdentityPattern::Exact(fqdn("guest.example.org"));
+    let mut config = gateway_config(staff, 17);
+    config.connections.push(Arc::new(guests));
+    let client = with_ppk(client_psk(), &[("vpn", "the guests' key")], true, true);
+    let mut pair = Pair::with_configs(client, EndpointConfig::default(), config, 17);
+    pair.connect();
+    pair.settle();
+    assert!(pair.client.established().is_none());
+    assert!(matches!(pair.gateway.peer_failure(), Some(NegotiationError::Ppk(_))));
+}
+
+#[test]
+fn a_classical_ticket_is_not_used_once_the_configuration_wants_more() {
+    let mut pair = Pair::new(with_ike(client_psk(), &[CLASSICAL]), gateway_psk(), 18);
+    pair.up();
+    let ticket = pair.client.ticket.take().expect("a ticket");
+    let stricter = Arc::new(with_ike(client_psk(), &[HYBRID]));
+    let path = pair.default_path();
+    pair.client.endpoint.resume(pair.now, stricter, ticket, path);
+    pair.settle();
+    assert!(matches!(pair.client.failure(), Some(NegotiationError::TicketOutdated)));
+}
+
+/// What was seen: the host was free at CREATE_CHILD_SA, and taken without another look when the last key exchange came.
+#[test]
+fn a_host_that_another_client_got_meanwhile_stays_the_others() {
+    const CHILD: &str = "aes128gcm16-x25519-ke1_mlkem768";
+    let mut gateway = with_child(gateway_psk(), CHILD);
+    gateway.children[0].ts_remote = vec![SelectorSpec::Net("10.9.0.0/16".parse().expect("a prefix"))];
+    let mut client = with_child(client_psk(), CHILD);
+    let host = vec![SelectorSpec::Net("10.9.0.77/32".parse().expect("a host"))];
+    let mut second = client.children[0].clone();
+    second.name = "second".to_owned();
+    second.ts_local.clone_from(&host);
+    client.children.push(second);
+    let mut pair = Pair::new(client, gateway, 19);
+    pair.filter = Some(Box::new(|datagram| {
+        let followup = ExchangeType::IkeFollowupKe.code();
+        !datagram.to_gateway || exchange(message(datagram)) != followup
+    }));
+    pair.up();
+    assert_eq!(pair.gateway.children.len(), 1, "the second waits for its last key exchange");
+    let mut other = with_child(client_psk(), CHILD);
+    other.local_id = fqdn("other.example.org");
+    other.children[0].ts_local = host;
+    let path = pair.default_path();
+    let theirs = pair.client.endpoint.connect(pair.now, Arc::new(other), path);
+    pair.run_for(Duration::from_secs(1));
+    let owner = |pair: &Pair| {
+        let with_host = |c: &&dormouse_keying::Install| c.ts_remote[0].start == c.ts_remote[0].end
+            && c.ts_remote[0].start.to_string() == "10.9.0.77";
+        pair.gateway.children.values().filter(with_host).count()
+    };
+    assert_eq!(owner(&pair), 1, "the other client has the host: {theirs:?}");
+    pair.filter = None;
+    pair.run_for(Duration::from_secs(15));
+    assert_eq!(owner(&pair), 1, "and keeps it");
 }

@@ -196,6 +196,11 @@ impl IkeSa {
             shared.free_esp_spi(waiting.agreed.spi_in);
             return Err(notify(NotifyType::TemporaryFailure, []));
         }
+        if let Err(error) = self.check_hosts(shared, &waiting.agreed) {
+            tracing::info!(sa = %self.core.id(), %error, "CHILD SA refused");
+            shared.free_esp_spi(waiting.agreed.spi_in);
+            return Err(notify(NotifyType::TsUnacceptable, []));
+        }
         match self.install_waiting(shared, now, waiting, secrets) {
             Ok(()) => Ok(Vec::new()),
             Err(Refused { notify, error }) => {

@@ -128,6 +128,11 @@ impl FollowUps {
         self.drop_if(shared, |series| series.until <= now);
     }
 
+    /// Whether the peer is in the middle of rekeying the IKE SA.
+    pub(crate) fn rekeys_ike(&self) -> bool {
+        self.series.iter().any(|series| matches!(series.goal, Goal::Ike(_)))
+    }
+
     pub(crate) fn clear(&mut self, shared: &mut Shared) {
         self.drop_if(shared, |_| true);
     }
@@ -216,6 +221,11 @@ impl IkeSa {
         }
         let Series { goal, secrets, .. } = series;
         let made = match goal {
+            // A successor could not go on with what has begun since CREATE_CHILD_SA: the peer tries again.
+            Goal::Ike(heir) if self.busy_with_children() => {
+                Goal::Ike(heir).abandon(shared);
+                Err(notify(NotifyType::TemporaryFailure, []))
+            }
             Goal::Ike(heir) => self.make_heir(shared, now, &heir, &secrets, view),
             Goal::Child(child) => self.make_child(shared, now, *child, &secrets),
         };

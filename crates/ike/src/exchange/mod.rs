@@ -147,6 +147,11 @@ impl Exchange {
         matches!(self, Self::RekeyIke(_) | Self::DeleteIke(_) | Self::Update(_) | Self::Sleep(_))
     }
 
+    /// Whether it makes or ends a CHILD SA, or ends them all: nothing to do while the IKE SA is being rekeyed.
+    pub(crate) fn is_about_children(&self) -> bool {
+        matches!(self, Self::CreateChild(_) | Self::DeleteChild(_) | Self::DeleteIke(_))
+    }
+
     /// It is given up: gives back what it held.
     pub(crate) fn abandon(&self, shared: &mut Shared) {
         match self {

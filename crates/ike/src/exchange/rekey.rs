@@ -321,21 +321,22 @@ impl IkeSa {
     pub(crate) fn answer_rekey_ike(&mut self, shared: &mut Shared, now: Instant, view: View<'_>) -> Answer {
         // "[...] it is currently creating, rekeying, or closing a Child SA of that IKE SA, it SHOULD reply with
         // TEMPORARY_FAILURE" (RFC 7296 section 2.25.2)
-        let busy = |e: &Exchange| {
-            matches!(e, Exchange::CreateChild(_) | Exchange::DeleteChild(_) | Exchange::DeleteIke(_))
-        };
-        let busy_with_children = self.core.requests.flights().any(|flight| busy(&flight.exchange));
         // "In this case, a TEMPORARY_FAILURE notification MUST be sent in response to such a request." (RFC 9370 section 2.2.4): our own is
         // past CREATE_CHILD_SA.
         let following = |e: &Exchange| matches!(e, Exchange::RekeyIke(ours) if ours.is_following());
         let ahead = self.core.requests.flights().any(|flight| following(&flight.exchange));
-        if !self.is_live() || busy_with_children || ahead || self.rekeying.rival.is_some() {
+        if !self.is_live() || self.busy_with_children() || ahead || self.rekeying.rival.is_some() {
             return Answer::refuse(Kind::RekeyIke, NotifyType::TemporaryFailure);
         }
         match self.rekey_as_responder(shared, now, view) {
             Ok(payloads) => Answer::of(Kind::RekeyIke, payloads),
             Err(refusal) => Answer::of(Kind::RekeyIke, vec![refusal]),
         }
+    }
+
+    /// Whether an exchange of ours is under way that a successor could not go on with.
+    pub(super) fn busy_with_children(&self) -> bool {
+        self.core.requests.flights().any(|flight| flight.exchange.is_about_children())
     }
 
     fn rekey_as_responder(

@@ -97,7 +97,7 @@ impl Opening {
         }
         // "when credentials associated with the IKE SA are invalidated (e.g., when a user logs out), the ticket MUST be deleted" (RFC
         // 5723 section 6.2): also when it is our own configuration that says so.
-        if !ticket.is_of(&conn) {
+        if !ticket.is_of(&conn) || !proposal::permits(&conn.ike_proposals, &ticket.suite) {
             return Err(NegotiationError::TicketOutdated);
         }
         if let Some(lineage) = ticket.lineage {

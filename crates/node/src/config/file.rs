@@ -257,8 +257,9 @@ pub struct Peer {
 pub struct Ppk {
     /// The keys, best first, as `[[connection.NAME.ppk.keys]]`. A client names them, and a gateway takes any that it has too.
     pub keys: Vec<PpkKey>,
-    /// There is no session without one of them. `false`: a peer that has none is done without, as while keys are handed out.
-    pub required: bool,
+    /// There is no session without one of them. `false`: a peer that has none is done without, as while keys are handed out. Absent: `true`
+    /// if there are keys.
+    pub required: Option<bool>,
     /// Mix the key in before the identities are sent (RFC 9867), if the peer can. `false`: in IKE_AUTH (RFC 8784), which saves a round trip
     /// where there is no additional key exchange.
     pub intermediate: bool,
@@ -266,7 +267,7 @@ pub struct Ppk {
 
 impl Default for Ppk {
     fn default() -> Self {
-        Self { keys: Vec::new(), required: true, intermediate: true }
+        Self { keys: Vec::new(), required: None, intermediate: true }
     }
 }
 

@@ -141,7 +141,10 @@ fn connection(
         Role::Gateway => ike::Role::Responder,
     };
     conn.ppks = ppks(&key("ppk"), &c.ppk.keys, read)?;
-    conn.ppk_required = c.ppk.required && !conn.ppks.is_empty();
+    if c.ppk.required == Some(true) && conn.ppks.is_empty() {
+        return Err(ConfigError::new(key("ppk.required"), "needs ppk.keys"));
+    }
+    conn.ppk_required = c.ppk.required.unwrap_or(!conn.ppks.is_empty());
     conn.ppk_intermediate = c.ppk.intermediate;
     ike_part(&mut conn, c, &key)?;
     conn.children = vec![child(c, &c.child, &key("child"))?];

@@ -4,7 +4,7 @@ use dormouse_crypto::DhPrivate;
 use dormouse_sansio::{Class, Instant, Path};
 use dormouse_wire::ike::{ExchangeType, Header, NotifyType, Payload, unsupported_critical};
 
-use super::{CONFIRMATION, PPKS_MAX, Place, ppk_id};
+use super::{CONFIRMATION, PPKS_MAX, Place, names, ppk_id};
 use crate::config::Ppk;
 use crate::error::{Discard, NegotiationError};
 use crate::event::Event;
@@ -184,7 +184,8 @@ fn take(
             conn.ppks
                 .iter()
                 .take(PPKS_MAX)
-                .find(|ppk| ppk_id(ppk) == chosen.data)
+                .find(|ppk| names(&chosen.data, ppk))
+                .cloned()
                 .ok_or(NegotiationError::Ppk("the peer chose one that we did not name"))?,
         ),
         // "If this is a requirement for the initiator, then it MUST abort creating the IKE SA." (RFC 9867 section 3.1)
@@ -196,7 +197,6 @@ fn take(
     let FirstExchange { rounds, channel, nonce_i, nonce_r, link, .. } = first;
     let place = Place { nonces: Nonces { i: nonce_i, r: nonce_r }, spis: link.spis, initiator: true };
     rounds.named |= naming;
-    let ppk = ppk.map(AsRef::as_ref);
     if let Some(next) = rounds.complete(channel, &place, messages, secret.as_ref(), ppk).map_err(crypto)? {
         *channel = next;
     }

@@ -86,8 +86,8 @@ pub(crate) struct Rounds {
     pub(crate) ppk: PpkUse,
     /// The initiator has named its PPKs.
     named: bool,
-    /// The id of the PPK that the keys hold already.
-    mixed: Option<Vec<u8>>,
+    /// The PPK that the keys hold already.
+    mixed: Option<Arc<Ppk>>,
     /// Exchanges that took place, and IntAuth_i and IntAuth_r of them.
     done: u32,
     int_auth: [Vec<u8>; 2],
@@ -140,8 +140,8 @@ impl Rounds {
         !self.due.is_empty() || self.names_ppk()
     }
 
-    /// The id of the PPK that the keys hold already.
-    pub(crate) fn mixed(&self) -> Option<&[u8]> {
+    /// The PPK that the keys hold already.
+    pub(crate) fn mixed(&self) -> Option<&Ppk> {
         self.mixed.as_deref()
     }
 
@@ -163,7 +163,7 @@ impl Rounds {
         place: &Place<'_>,
         (request, response): (&[u8], &[u8]),
         secret: Option<&Secret>,
-        ppk: Option<&Ppk>,
+        ppk: Option<Arc<Ppk>>,
     ) -> Result<Option<Channel>, Error> {
         let prf = channel.suite.prf;
         let covered = [(&channel.sk_pi, request), (&channel.sk_pr, response)];
@@ -172,19 +172,19 @@ impl Rounds {
         }
         self.done += 1;
         self.due.pop_front();
-        self.mixed = ppk.map(|ppk| ppk.id.clone());
         let mut keys = None;
         if let Some(secret) = secret {
             let seed =
                 keys::skeyseed_rekeyed(prf, &channel.sk_d, place.nonces, core::slice::from_ref(secret));
             keys = Some(IkeKeys::derive(channel.suite, &seed, place.nonces, place.spis)?);
         }
-        if let Some(ppk) = ppk {
+        if let Some(ppk) = &ppk {
             // "[...] applying the PPK MUST be done after all of them" (RFC 9867 section 3.1.1)
             let sk_d = keys.as_ref().map_or(&channel.sk_d, |keys| &keys.sk_d);
             let seed = keys::with_ppk(prf, &ppk.secret, sk_d)?;
             keys = Some(IkeKeys::derive(channel.suite, &seed, place.nonces, place.spis)?);
         }
+        self.mixed = ppk;
         Ok(keys.map(|keys| Channel::new(keys, place.initiator)))
     }
 }
@@ -197,8 +197,14 @@ struct Place<'a> {
     initiator: bool,
 }
 
+const PPK_ID_FIXED: u8 = 2;
+
 /// PPK_ID of a fixed PPK: its type and its name (RFC 8784, section 5.1).
 pub(crate) fn ppk_id(ppk: &Ppk) -> Vec<u8> {
-    const PPK_ID_FIXED: u8 = 2;
     [&[PPK_ID_FIXED], ppk.id.as_slice()].concat()
+}
+
+/// Whether `id` is this PPK's PPK_ID.
+fn names(id: &[u8], ppk: &Ppk) -> bool {
+    id.split_first() == Some((&PPK_ID_FIXED, ppk.id.as_slice()))
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use dormouse_crypto::Secret;
 
-use super::ppk_id;
+use super::names;
 use crate::auth::{Authentication, Proof};
 use crate::config::{Connection, Ppk};
 use crate::keys;
@@ -22,8 +22,8 @@ pub(crate) struct ByPpk {
 
 /// What an IKE_AUTH request and the exchanges before it say about PPKs.
 pub(crate) enum NamedPpk<'a> {
-    /// None is used, or this one since IKE_INTERMEDIATE.
-    Before(Option<&'a [u8]>),
+    /// None is used, or this one since IKE_INTERMEDIATE: perhaps one of another connection, that has the same name as ours.
+    Before(Option<&'a Ppk>),
     /// This one (PPK_ID), and the proof without it if the caller can do without (RFC 8784, section 3).
     Here { id: &'a [u8], without: Option<&'a [u8]> },
 }
@@ -38,11 +38,11 @@ impl NamedPpk<'_> {
     ) -> Result<ByPpk, &'static str> {
         let as_it_is = || ByPpk { ppk: None, sk_p: None, authentication: authentication.clone() };
         match *self {
-            Self::Before(Some(id)) if conn.ppks.iter().any(|ppk| ppk.id == id) => Ok(as_it_is()),
+            Self::Before(Some(used)) if conn.ppks.iter().any(|ppk| ppk.as_ref() == used) => Ok(as_it_is()),
             Self::Before(Some(_)) => Err("the one in use is not this peer's"),
             Self::Before(None) if conn.ppk_required => Err("the peer does not use any"),
             Self::Before(None) => Ok(as_it_is()),
-            Self::Here { id, without } => match conn.ppks.iter().find(|ppk| ppk_id(ppk) == id) {
+            Self::Here { id, without } => match conn.ppks.iter().find(|ppk| names(id, ppk)) {
                 Some(ppk) => {
                     let sk_p = keys::with_ppk(proof.prf, &ppk.secret, proof.sk_p).map_err(|_| "no keys")?;
                     Ok(ByPpk { ppk: Some(ppk.clone()), sk_p: Some(sk_p), ..as_it_is() })

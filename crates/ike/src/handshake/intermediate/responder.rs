@@ -8,7 +8,7 @@ use dormouse_crypto::ct_eq;
 use dormouse_sansio::{Class, Path};
 use dormouse_wire::ike::{ExchangeType, NotifyType, Payload, unsupported_critical};
 
-use super::{CONFIRMATION, PPKS_MAX, Place, ppk_id};
+use super::{CONFIRMATION, PPKS_MAX, Place, names, ppk_id};
 use crate::config::{Connection, Ppk};
 use crate::error::{Discard, NegotiationError};
 use crate::fragment;
@@ -103,6 +103,8 @@ impl HalfOpen {
         self.link.path = path;
         let mut answer = Vec::new();
         let mut secret = None;
+        // After an exchange for the PPK alone there is no other, even if it named none.
+        let for_ppk_alone = self.rounds.due.is_empty();
         if let Some(group) = self.rounds.due.front().copied() {
             let (ke_group, public) = view.ke().ok_or_else(|| malformed("no KE payload"))?;
             if ke_group != group.id() {
@@ -116,7 +118,7 @@ impl HalfOpen {
         let naming = self.rounds.names_ppk() && view.has(NotifyType::PpkIdentityKey);
         let ppk = if naming { self.choose_ppk(shared, view)? } else { None };
         answer.extend(ppk.as_ref().map(|ppk| notify(NotifyType::PpkIdentity, ppk_id(ppk))));
-        self.rounds.named |= naming;
+        self.rounds.named |= naming || for_ppk_alone;
         let header = self.link.header(ExchangeType::IkeIntermediate, true, self.rounds.next_id());
         let failed = |error: String| Refused(NotifyType::InvalidSyntax, NegotiationError::Crypto(error));
         let response = fragment::authenticated(&header, &answer).map_err(|e| failed(e.to_string()))?;
@@ -126,7 +128,7 @@ impl HalfOpen {
         let place = Place { nonces, spis: self.link.spis, initiator: false };
         let next = self
             .rounds
-            .complete(channel, &place, (request, &response), secret.as_ref(), ppk.as_deref())
+            .complete(channel, &place, (request, &response), secret.as_ref(), ppk)
             .map_err(|e| failed(e.to_string()))?;
         self.link.send_by(shared, path, Class::Timely, &datagrams);
         self.link.stats.answer(Kind::Intermediate);
@@ -156,7 +158,7 @@ impl HalfOpen {
                 let ours = keys::ppk_confirmation(suite.prf, &ppk.secret, nonces, self.link.spis);
                 ct_eq(confirmation, &ours)
             };
-            let mut known = conns.iter().flat_map(|c| &c.ppks).filter(|ppk| ppk_id(ppk) == id);
+            let mut known = conns.iter().flat_map(|c| &c.ppks).filter(|ppk| names(id, ppk));
             if let Some(ppk) = known.find(|ppk| same(ppk)) {
                 return Ok(Some(ppk.clone()));
             }
