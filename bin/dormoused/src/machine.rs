@@ -137,11 +137,10 @@ impl Machine {
         }
     }
 
-    /// What is a neighbour's stays outside of a tunnel's default route, whatever routes a network announces besides.
+    /// What is a neighbour's stays outside of a tunnel's default route; other routes that a network announces do not count.
     fn keep_local_networks(&mut self) {
         let Ok(found) = self.ledger.netlink().local_networks(self.tun) else { return };
-        let found: BTreeSet<IpNet> =
-            found.into_iter().map(|(_, net)| net).filter(|net| net.prefix_len() < net.max_prefix_len()).collect();
+        let found: BTreeSet<IpNet> = found.into_iter().map(|(_, net)| net).collect();
         for gone in self.local.difference(&found) {
             report(self.ledger.remove_rule(local_rule(*gone)), "rule", gone);
         }

@@ -55,7 +55,8 @@ impl Store {
     /// If they cannot be read or written.
     pub(crate) fn ticket_keys(&mut self, now: UnixTime, ticket_lifetime: Duration) -> Result<TicketKeys> {
         let keep = ROTATE + ticket_lifetime;
-        let stored = self.dir.read(TICKET_KEYS)?.map(|bytes| TicketKeys::import(bytes.as_bytes(), ROTATE, keep));
+        let stored =
+            self.dir.read(TICKET_KEYS)?.map(|bytes| TicketKeys::import(bytes.as_bytes(), ROTATE, keep));
         let mut keys = match stored {
             Some(Ok(keys)) => keys,
             other => {

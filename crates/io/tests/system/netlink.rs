@@ -73,8 +73,12 @@ fn the_tunnel_takes_everything_but_its_own_packets() {
             ledger.add_rule(local_rule(net(local))).unwrap();
         }
         // Routes that any network may announce are more exact than the tunnel's default route.
-        let announced =
-            ["0.0.0.0/1 via 192.0.2.1", "128.0.0.0/1 via 192.0.2.1", "198.51.100.0/24 via 192.0.2.1", "2000::/3 via 2001:db8::1"];
+        let announced = [
+            "0.0.0.0/1 via 192.0.2.1",
+            "128.0.0.0/1 via 192.0.2.1",
+            "198.51.100.0/24 via 192.0.2.1",
+            "2000::/3 via 2001:db8::1",
+        ];
         announced.iter().for_each(|route| drop(ip(&format!("route add {route}"))));
         for (gateway, neighbour, inner, outer, hop) in [
             ("198.51.100.1", "192.0.2.9", "10.9.0.2", "192.0.2.7", "192.0.2.1"),
