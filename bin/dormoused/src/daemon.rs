@@ -4,7 +4,7 @@
 //! scheduled at all until a timer with a stated reason is due.
 
 use crate::args::Args;
-use crate::block::Block;
+use crate::block::{self, Block};
 use crate::datapath::Wires;
 use crate::lineages::{Keeper, Report, Sqlite};
 use crate::load::Loaded;
@@ -121,7 +121,8 @@ impl Daemon {
             ..TunOptions::default()
         };
         let tun = Tun::open(&options).context("daemon.interface")?;
-        let block = Block::new(&tun, account.as_ref().map_or(0, privileges::Account::uid), &connections)?;
+        let user = account.as_ref().map_or(0, privileges::Account::uid);
+        let block = Block::new(&tun, user, &connections, &block::kept_at(args))?;
         let mut machine = Machine::new(&tun, settings.dns)?;
         let pools: Vec<_> = connections.iter().flat_map(|c| c.pool.iter().copied()).collect();
         machine.serve_pools(&pools, settings.proxy_neighbours);

@@ -4,7 +4,7 @@ use crate::args::Args;
 use anyhow::{Context, Result, anyhow};
 use dormouse_crypto::Secret;
 use dormouse_crypto::sign::Signer;
-use dormouse_io::token::{Token, Uri};
+use dormouse_io::token::{self, Token, Uri};
 use dormouse_node::config::{self, Resolved, ResolvedSleep, file};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -20,6 +20,16 @@ pub(crate) struct Loaded {
     pub(crate) standin: config::standin::StandIn,
 }
 
+/// A token's PIN is wrong: a start that fails so is not repeated, because each try could be the one that locks the token.
+#[derive(Debug)]
+pub(crate) struct PinRefused;
+
+impl std::fmt::Display for PinRefused {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("a token's PIN")
+    }
+}
+
 /// Reads and resolves the configuration.
 ///
 /// # Errors
@@ -32,8 +42,10 @@ pub(crate) fn load(args: &Args) -> Result<Loaded> {
             path.display()
         ));
     }
-    let connections = config::resolve_with(&file, &mut read, &mut open_token)
-        .map_err(|e| anyhow!("{}: {e}", path.display()))?;
+    let mut pin = false;
+    let connections = config::resolve_with(&file, &mut read, &mut |uri| open_token(uri, &mut pin))
+        .map_err(|e| anyhow!("{}: {e}", path.display()))
+        .map_err(|e| if pin { e.context(PinRefused) } else { e })?;
     let sleep =
         config::resolve_sleep(&file.sleep, &mut read).map_err(|e| anyhow!("{}: {e}", path.display()))?;
     if connections.is_empty() {
@@ -81,10 +93,14 @@ fn readable_by_others(path: &Path) -> Result<bool> {
     Ok(mode & 0o077 != 0)
 }
 
-fn open_token(uri: &str) -> Result<Box<dyn Signer>, String> {
+/// `refused` becomes true if it is the PIN that is wrong.
+fn open_token(uri: &str, refused: &mut bool) -> Result<Box<dyn Signer>, String> {
     let uri = Uri::parse(uri).map_err(|e| e.to_string())?;
     let pin = uri.pin_source.as_deref().map(|path| read(path, true)).transpose()?.map(Secret::from);
-    let token = Token::open(&uri, pin.as_ref()).map_err(|e| e.to_string())?;
+    let token = Token::open(&uri, pin.as_ref()).map_err(|e| {
+        *refused = matches!(e, token::Error::Pin(_));
+        e.to_string()
+    })?;
     Ok(Box::new(token))
 }
 

@@ -4,8 +4,6 @@
 use super::file::{Child, Connection, Daemon, Mode, Request, ResumptionMode, Role, Selector};
 use super::resolve::ConfigError;
 
-/// Longest name of an interface, in bytes (Linux: IFNAMSIZ less the zero).
-const INTERFACE_MOST: usize = 15;
 /// Smallest MTU of the tunnel interface, in bytes: every IPv4 host takes datagrams of this size (RFC 1122 section 3.3.2).
 const MTU_LEAST: u16 = 576;
 /// A rung of the ladder that is given less than this cannot hear an answer, in milliseconds.
@@ -24,11 +22,9 @@ const REKEY_BYTES_LEAST: u64 = 1 << 20;
 /// # Errors
 /// The first thing that cannot be meant.
 pub(super) fn daemon(d: &Daemon) -> Result<(), ConfigError> {
-    let name = &d.interface;
-    let odd = |c: char| c.is_whitespace() || c.is_control() || "/:\"*\\".contains(c);
-    if name.is_empty() || name.len() > INTERFACE_MOST || name.contains(odd) || name == "." || name == ".." {
+    if !dormouse_sansio::fit_interface(&d.interface) {
         let problem =
-            format!("\"{name}\" is no name of an interface: 1 to {INTERFACE_MOST} letters and digits");
+            format!("\"{}\" is no name of an interface: 1 to 15 of a-z A-Z 0-9 - _ . @", d.interface);
         return Err(ConfigError::new("daemon.interface", problem));
     }
     if d.mtu != 0 && d.mtu < MTU_LEAST {
@@ -201,6 +197,8 @@ mod tests {
             (of_daemon("interface = \"\""), "daemon.interface"),
             (of_daemon("interface = \"a/b\""), "daemon.interface"),
             (of_daemon("interface = \"eth*\""), "daemon.interface"),
+            (of_daemon("interface = \"vpn+0\""), "daemon.interface"),
+            (of_daemon("interface = \"büro0\""), "daemon.interface"),
             (of_daemon("mtu = 10"), "daemon.mtu"),
             (of_daemon("ike_port = 0"), "daemon.ike_port"),
             (of_daemon("ike_port = 4500"), "daemon.nat_t_port"),
