@@ -2,7 +2,7 @@
 //! [`Node::down`] ends.
 
 use crate::node::Node;
-use crate::sessions::Session;
+use crate::sessions::{Session, Who};
 use dormouse_ike::admission::Denial;
 use dormouse_keying::SaId;
 use dormouse_sansio::Instant;
@@ -22,7 +22,7 @@ impl Node {
         for peer in &meant {
             self.ike.revoke_tickets(connection, peer);
             let Some(id) = self.connections.id(connection) else { continue };
-            self.with_devices(|d, around| d.dismiss(|c, known, _| c == id && known == peer, around));
+            self.with_devices(|d, around| d.dismiss(|c, _, known, _| c == id && known == peer, around));
             let theirs = |s: &Session| s.connection == id && s.peer == *peer;
             let sessions: Vec<(Option<SaId>, bool)> = self
                 .sessions
@@ -48,7 +48,7 @@ impl Node {
     /// its devices is dropped.
     pub fn deny(&mut self, now: Instant, denial: Denial) {
         let named = denial.to_string();
-        let meant = |_, peer: &str, fingerprint: Option<&[u8; 32]>| match &denial {
+        let meant = |_, _: &Who, peer: &str, fingerprint: Option<&[u8; 32]>| match &denial {
             Denial::Name(_) => peer == named,
             Denial::Certificate(denied) => fingerprint == Some(denied),
         };

@@ -488,6 +488,7 @@ pub(crate) fn announce(shared: &mut Shared, sa: &IkeSa, resumed: bool, replaced:
         fingerprint: core.session.credential.as_ref().and_then(Credential::fingerprint),
         isolate: !core.client && core.link.conn.policy.isolate,
         initiator: core.link.initiator,
+        method: core.session.method,
         resumed,
         mobike: mobility.mobike,
         dormancy: dormancy.is_open(),
