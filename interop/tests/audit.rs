@@ -37,8 +37,10 @@ impl Recorded {
     }
 
     fn client(&self, host: &Host, id: &str, secret: &str) -> Result<Dormoused> {
+        // TOML understands the escapes of JSON.
+        let id = Value::from(id).to_string();
         let toml = format!(
-            "[sleep]\nradio = \"none\"\n[connection.staff]\nrole = \"client\"\ngateway = \"{GATEWAY}\"\n[connection.staff.local]\nid = {id:?}\n\
+            "[sleep]\nradio = \"none\"\n[connection.staff]\nrole = \"client\"\ngateway = \"{GATEWAY}\"\n[connection.staff.local]\nid = {id}\n\
              secret = \"{secret}\"\n[connection.staff.remote]\nid = \"gateway.test\"\n[connection.staff.child]\nremote = [\"10.99.0.0/24\"]\n"
         );
         Dormoused::start(host, "dns = \"off\"", &toml)

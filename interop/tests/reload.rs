@@ -469,7 +469,7 @@ fn a_reload_that_cannot_be_changes_nothing_and_names_the_line() -> Result<()> {
     if !require("reloads that are refused", &SHIPPED) {
         return Ok(());
     }
-    let mut it = Shipped::start_on("dns = \"off\"", Some("size=2m"))?;
+    let mut it = Shipped::start_on("dns = \"off\"", Some("size=2m,mode=700"))?;
     let (device, other, dir) = (it.world.device.clone(), it.other.clone(), it.world.gateway.dir().to_owned());
     let alice = it.client(&device, "alice")?;
     let bob = it.client(&other, "bob")?;
@@ -545,6 +545,9 @@ fn keys_of_the_daemons_user_are_read_and_its_configuration_names_no_file_of_root
         ["dormouse.toml", "alice.psk", "bob.psk"].map(|name| dir.join(name).display().to_string()).join(" ");
     it.world.gateway.sh(&format!("chown nobody {all}"))?;
     // Root without CAP_DAC_OVERRIDE, as the unit starts it, reads them, and so does the helper.
+    it.gateway.process().stop();
+    // As systemd does with the state directory before it starts the daemon.
+    it.world.gateway.sh(&format!("chown -R root:root {}", dir.join("state").display()))?;
     it.gateway.restart().context("the start")?;
     let toml = it.toml.clone();
     it.reload(&toml)?;

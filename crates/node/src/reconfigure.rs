@@ -7,6 +7,7 @@ use crate::config::Resolved;
 use crate::config::file::Role;
 use crate::connections::{Connection, ConnectionId};
 use crate::event::Order;
+use crate::ladder::State;
 use crate::node::Node;
 use dormouse_crypto::cert::Identity;
 use dormouse_keying::Owner;
@@ -61,6 +62,11 @@ impl Node {
             *client = Client::new(config.clone());
         } else {
             client.config = config.clone();
+            if client.ladder.state() == State::Backoff {
+                // What it was refused for may have been mended.
+                client.ladder.down();
+                client.ladder.up(now, !self.asleep);
+            }
         }
         if restart && wanted {
             client.ladder.up(now, !self.asleep);

@@ -104,8 +104,11 @@ mod tests {
 
     #[test]
     fn every_file_is_named() {
-        let file =
-            parse(&TEXT.replace("[daemon]", "[sleep]\nprofile = \"/etc/profile.toml\"\n[daemon]")).unwrap();
+        let file = parse(
+            &(TEXT.to_owned()
+                + "[connection.\"a.b\".remote]\nid = \"x\"\n[sleep]\nprofile = \"/etc/profile.toml\"\n"),
+        )
+        .unwrap();
         let names: Vec<&str> = file.names().filter_map(Path::to_str).collect();
         let expected = ["/etc/profile.toml", "c.pem", "pkcs11:object=me", "ca.pem", "crl.pem", "/etc/psk"];
         assert_eq!(names, expected);
