@@ -1,7 +1,8 @@
 //! How long a client waits: full handshakes (RSA-2048, X25519), resumptions in two round trips and in one, and address updates of
 //! 1, 10, 20 and 100 clients at once, over UDP sockets on loopback. The gateway is one endpoint in a thread of its own, the
-//! clients (a `dormouse_testbed::crowd::Crowd`) share another; each client begins anew as soon as it is done. Every datagram goes
-//! through the kernel, nothing through `dormoused`.
+//! clients (a `dormouse_testbed::crowd::Crowd`) share another; each client pings a server behind the gateway through its
+//! tunnel and begins anew as soon as that answers. What is timed ends when the exchange is over, the rate counts pings too. Every datagram
+//! goes through the kernel, nothing through `dormoused`.
 //!
 //! The gateway asks for no cookies, so that all rows do the same thing. The bare round trip between two such threads
 //! is measured in the same run.
@@ -15,13 +16,15 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use dormouse_benches::{Summary, endpoints, thread_cpu, wall};
-use dormouse_crypto::Secret;
+use dormouse_ike::ticket::lineage::Memory;
 use dormouse_ike::{Endpoint, Event};
 use dormouse_io::clock::BootClock;
+use dormouse_io::entropy::OsEntropy;
 use dormouse_io::udp::Udp;
-use dormouse_keying::{ChildId, ChildSa};
+use dormouse_keying::{ChildId, ChildSa, SaId};
 use dormouse_sansio::{Carrier, Path};
-use dormouse_testbed::crowd::{Crowd, Pki, Proof, Settings, Task};
+use dormouse_testbed::crowd::{Child, Crowd, Pki, Proof, Settings, Task};
+use dormouse_wire::esp::{NatT, classify_natt};
 use nix::sys::socket::{setsockopt, sockopt};
 
 /// Where the clients are, and where they move to and back.
@@ -32,48 +35,79 @@ const EXCHANGES: usize = 300;
 const EACH: usize = 5;
 /// The non-ESP marker (RFC 3948 section 2.2): all of this runs on the NAT-traversal port.
 const MARKER: usize = 4;
+/// Whom the clients ping through the tunnel: an answer shows that both ends have the same keys.
+const SERVER: Ipv4Addr = Ipv4Addr::new(10, 99, 0, 1);
 /// Receive buffer of the gateway: as the first messages of a whole crowd arrive at once, the default would drop some of them,
 /// and what is measured would be the retransmission timer.
 const BUFFER: usize = 4 << 20;
 
-/// Keys of the CHILD SAs that the gateway has installed, by inbound SPI: those of what it receives, and of what it sends.
-#[derive(Default)]
-struct Installed {
-    keys: BTreeMap<ChildId, (Secret, Secret, u32)>,
+/// The gateway: its endpoint, the store of its tickets in memory, and a server behind it that answers pings.
+struct Gateway {
+    endpoint: Endpoint,
+    store: Memory,
+    children: BTreeMap<ChildId, (SaId, Child)>,
+    /// What is still to be sent.
+    answers: Vec<(Path, Vec<u8>)>,
 }
 
-impl Installed {
-    fn apply(&mut self, change: ChildSa) {
-        match change {
-            ChildSa::Install(i) => {
-                self.keys.insert(i.child, (i.keymat_in, i.keymat_out, i.spi_out));
+impl Gateway {
+    fn datagram(&mut self, path: Path, datagram: &mut [u8]) -> Result<()> {
+        match classify_natt(datagram) {
+            NatT::Ike(_) => {
+                let message = datagram.get_mut(MARKER..).context("a datagram without marker")?;
+                self.endpoint.handle_datagram(BootClock::now(), path, message)?;
             }
-            ChildSa::Remove { child, .. } => {
-                self.keys.remove(&child);
+            NatT::Esp(_) => {
+                let spi = datagram.first_chunk().map(|b| ChildId::new(u32::from_be_bytes(*b)));
+                // What is still on its way when its client begins anew comes too late.
+                let Some((sa, child)) = spi.and_then(|spi| self.children.get_mut(&spi)) else {
+                    return Ok(());
+                };
+                let answer = child.reply(datagram)?;
+                self.endpoint.confirm(BootClock::now(), *sa, path);
+                self.answers.push((path, answer));
             }
-            ChildSa::Remap { .. } => {}
+            NatT::Keepalive | NatT::Malformed => bail!("gateway: neither IKE nor ESP"),
         }
+        self.events()
+    }
+
+    fn events(&mut self) -> Result<()> {
+        while let Some(event) = self.endpoint.poll_event() {
+            match event {
+                Event::Child(ChildSa::Install(install)) => {
+                    let sa = install.owner.ike().context("a CHILD SA without an IKE SA")?;
+                    self.children.insert(install.child, (sa, Child::new(&install, &mut OsEntropy)?));
+                }
+                Event::Child(ChildSa::Remove { child, .. }) => drop(self.children.remove(&child)),
+                Event::Store(operation) => {
+                    let outcome = self.store.apply(endpoints::EPOCH, &operation);
+                    if let Some(sa) = operation.asked_by() {
+                        self.endpoint.stored(BootClock::now(), sa, outcome);
+                    }
+                }
+                Event::PeerFailed { error, .. } | Event::ChildFailed { error, .. } => {
+                    bail!("gateway: {error}")
+                }
+                _ => {}
+            }
+        }
+        Ok(())
     }
 }
 
-/// What the gateway's thread leaves behind.
-struct GatewayReport {
-    cpu: Duration,
-    installed: Installed,
-}
-
-/// Drives `endpoint` on `socket` until `stop`: the smallest loop that honours its contract.
-fn serve(mut endpoint: Endpoint, socket: &UdpSocket, stop: &AtomicBool) -> Result<GatewayReport> {
+/// Drives a gateway's `endpoint` on `socket` until `stop`: the smallest loop that honours its contract. Returns its CPU time.
+fn serve(endpoint: Endpoint, socket: &UdpSocket, stop: &AtomicBool) -> Result<Duration> {
     let local = socket.local_addr()?;
-    let mut installed = Installed::default();
+    let (store, children, answers) = (Memory::default(), BTreeMap::new(), Vec::new());
+    let mut gateway = Gateway { endpoint, store, children, answers };
     let (mut buffer, mut out) = (vec![0; 65_536], Vec::new());
     socket.set_read_timeout(Some(Duration::from_millis(50)))?;
     while !stop.load(Ordering::Relaxed) {
         match socket.recv_from(&mut buffer) {
             Ok((length, remote)) => {
                 let path = Path { local, remote, carrier: Carrier::NatT };
-                let datagram = buffer.get_mut(MARKER..length).context("a datagram without marker")?;
-                endpoint.handle_datagram(BootClock::now(), path, datagram)?;
+                gateway.datagram(path, buffer.get_mut(..length).unwrap_or_default())?;
             }
             Err(e)
                 if matches!(
@@ -84,24 +118,19 @@ fn serve(mut endpoint: Endpoint, socket: &UdpSocket, stop: &AtomicBool) -> Resul
                 ) => {}
             Err(e) => return Err(e.into()),
         }
-        if endpoint.poll_timeout().is_some_and(|due| due.at <= BootClock::now()) {
-            endpoint.handle_timeout(BootClock::now());
+        if gateway.endpoint.poll_timeout().is_some_and(|due| due.at <= BootClock::now()) {
+            gateway.endpoint.handle_timeout(BootClock::now());
+            gateway.events()?;
         }
-        while let Some(event) = endpoint.poll_event() {
-            match event {
-                Event::Child(change) => installed.apply(change),
-                Event::PeerFailed { error, .. } | Event::ChildFailed { error, .. } => {
-                    bail!("gateway: {error}")
-                }
-                _ => {}
-            }
-        }
-        while let Some(transmit) = endpoint.poll_transmit(BootClock::now(), &mut out) {
+        while let Some(transmit) = gateway.endpoint.poll_transmit(BootClock::now(), &mut out) {
             socket.send_to(&out, transmit.path.remote)?;
             out.clear();
         }
+        for (path, answer) in gateway.answers.drain(..) {
+            socket.send_to(&answer, path.remote)?;
+        }
     }
-    Ok(GatewayReport { cpu: thread_cpu(), installed })
+    Ok(thread_cpu())
 }
 
 /// A thread that ends when it is asked for its result.
@@ -134,7 +163,7 @@ fn crowd(pki: &Pki, count: usize) -> Result<()> {
         count,
         gateway: socket.local_addr()?,
         homes: HOMES,
-        server: None,
+        server: Some(SERVER),
         interrupted: Arc::new(AtomicBool::new(false)),
     };
     let endpoint = endpoints::gateway(pki.gateway()?);
@@ -156,17 +185,9 @@ fn crowd(pki: &Pki, count: usize) -> Result<()> {
         }
     }
     println!();
-    let report = gateway.finish()?;
+    let cpu = gateway.finish()?;
     outcome?;
-    let theirs = report.installed.keys;
-    ensure!(clients.installed().count() == count, "{} CHILD SAs of {count}", clients.installed().count());
-    for ours in clients.installed() {
-        let agree = theirs
-            .get(&ChildId::new(ours.spi_out))
-            .is_some_and(|(r, s, _)| *r == ours.keymat_out && *s == ours.keymat_in);
-        ensure!(agree, "the two ends have different keys");
-    }
-    ensure!(report.cpu > Duration::ZERO, "the gateway did nothing");
+    ensure!(cpu > Duration::ZERO, "the gateway did nothing");
     Ok(())
 }
 

@@ -98,7 +98,11 @@ fn parsed<'f>(path: &Path, files: &'f Files) -> Result<(file::File, &'f str)> {
 }
 
 fn inline_secret(file: &file::File) -> bool {
-    file.connection.values().any(|c| c.local.secret.is_some() || c.remote.secret.is_some())
+    let of = |c: &file::Connection| {
+        let keys = c.ppk.keys.iter().any(|key| key.secret.is_some());
+        keys || c.local.secret.is_some() || c.remote.secret.is_some()
+    };
+    file.connection.values().any(of)
 }
 
 fn open_token(files: &Files, uri: &str) -> Result<Box<dyn Signer>, String> {

@@ -20,8 +20,9 @@ impl File {
 fn of_connection(c: &Connection) -> impl Iterator<Item = &Path> {
     let (local, remote) = (&c.local, &c.remote);
     let single = [&local.secret_file, &local.certificate, &local.key, &remote.secret_file];
+    let keys = c.ppk.keys.iter().filter_map(|key| key.secret_file.as_deref());
     let lists = remote.crl.iter().map(Path::new).filter(|place| !place.to_string_lossy().contains("://"));
-    single.into_iter().flatten().chain(&remote.ca).map(AsRef::as_ref).chain(lists)
+    single.into_iter().flatten().chain(&remote.ca).map(AsRef::as_ref).chain(keys).chain(lists)
 }
 
 impl ConfigError {
@@ -106,11 +107,12 @@ mod tests {
     fn every_file_is_named() {
         let file = parse(
             &(TEXT.to_owned()
-                + "[connection.\"a.b\".remote]\nid = \"x\"\n[sleep]\nprofile = \"/etc/profile.toml\"\n"),
+                + "[connection.\"a.b\".remote]\nid = \"x\"\n[connection.a.ppk]\nkeys = [{ id = \"k\", secret_file = \"k.ppk\" }]\n[sleep]\nprofile = \"/etc/profile.toml\"\n"),
         )
         .unwrap();
         let names: Vec<&str> = file.names().filter_map(Path::to_str).collect();
-        let expected = ["/etc/profile.toml", "c.pem", "pkcs11:object=me", "ca.pem", "crl.pem", "/etc/psk"];
+        let expected =
+            ["/etc/profile.toml", "c.pem", "pkcs11:object=me", "ca.pem", "k.ppk", "crl.pem", "/etc/psk"];
         assert_eq!(names, expected);
     }
 }

@@ -201,7 +201,7 @@ impl Crowd {
                 let (id, sa) = (install.child, install.owner.ike());
                 let number =
                     *sa.and_then(|sa| self.by_sa.get(&sa)).context("a CHILD SA without an IKE SA")?;
-                self.children.insert(id, Child::new(*install, &mut OsEntropy)?);
+                self.children.insert(id, Child::new(&install, &mut OsEntropy)?);
                 self.client(number)?.child = Some(id);
                 self.ping(number)?;
                 self.ready(number);

@@ -17,14 +17,14 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use child::Child;
+pub use child::Child;
 use dormouse_ike::config::{Connection, EndpointConfig, Keepalive};
 use dormouse_ike::ticket::ClientTicket;
 use dormouse_ike::{Endpoint, LoadReport, SleepFlags, Sleeping};
 use dormouse_io::clock::{BootClock, unix_now};
 use dormouse_io::entropy::OsEntropy;
 use dormouse_io::udp::Udp;
-use dormouse_keying::{ChildId, Install, SaId};
+use dormouse_keying::{ChildId, SaId};
 use dormouse_sansio::{Carrier, Instant, Path};
 pub use pki::{Certificates, DOMAIN, GATEWAY_NAME, Pki, Proof};
 
@@ -302,11 +302,6 @@ impl Crowd {
     #[must_use]
     pub fn losses(&self) -> Losses {
         Losses { repeated: self.endpoint.stats().retransmissions, ..self.losses }
-    }
-
-    /// The CHILD SAs of all clients.
-    pub fn installed(&self) -> impl Iterator<Item = &Install> {
-        self.children.values().map(|c| &c.install)
     }
 
     /// Where the first `count` clients are now.
