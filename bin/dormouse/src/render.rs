@@ -278,6 +278,14 @@ pub(crate) fn denials(denials: &[Denied]) -> String {
     })
 }
 
+/// What a reload has left for a restart.
+pub(crate) fn reloaded(restart: &[String]) -> String {
+    match restart {
+        [] => "in force\n".to_owned(),
+        keys => format!("in force, but for what needs a restart: {}\n", keys.join(", ")),
+    }
+}
+
 /// The checks of `doctor`, one a line, advice below.
 pub(crate) fn checks(checks: &[Check], style: Style) -> String {
     let width = checks.iter().map(|c| c.name.chars().count()).max().unwrap_or(0);

@@ -274,7 +274,7 @@ fn a_ticket_is_judged_by_the_configuration_of_today_at_both_ends() {
         let (mut pair, ticket, _) = slept(n);
         let mut conn = gateway_psk();
         change(&mut conn);
-        pair.gateway.endpoint.renew(pair.now, &conn.into());
+        pair.gateway.endpoint.reconfigure(pair.now, vec![conn.into()], &[]);
         resume(&mut pair, &ticket);
         pair.run_for(Duration::from_secs(2));
         assert!(matches!(pair.client.failure(), Some(NegotiationError::TicketRefused)), "{what}");

@@ -24,6 +24,8 @@ pub struct File {
     pub sleep: super::sleep::Sleep,
     /// Gateway: what is done for devices that sleep.
     pub standin: super::standin::StandIn,
+    /// Gateway: what is put on record of those who come (docs/audit.md).
+    pub audit: Audit,
     /// Connections by name. A client has one for each gateway, a gateway one for each kind of client.
     pub connection: BTreeMap<String, Connection>,
 }
@@ -118,6 +120,21 @@ impl Default for Daemon {
     }
 }
 
+/// Records of logins, refusals, changes of address, resumptions, denials and ends.
+#[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Audit {
+    /// `journal`, as fields; `stderr`, or the absolute path of a file that `daemon.user` may write, as a line of JSON each; `off`; or
+    /// `auto`: the journal if systemd has started the daemon, otherwise off. A file is opened again on reload.
+    pub to: String,
+}
+
+impl Default for Audit {
+    fn default() -> Self {
+        Self { to: "auto".into() }
+    }
+}
+
 /// How DNS servers from the gateway are installed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
@@ -142,7 +159,7 @@ pub enum Proxy {
 }
 
 /// Which end of the connection this is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Role {
     /// Initiates: the device.

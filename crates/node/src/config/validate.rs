@@ -1,7 +1,7 @@
 //! What a configuration cannot mean, though each value has the right type: numbers that nothing works with, and keys that contradict
 //! each other. Owns these bounds; must never read a file or another module's state.
 
-use super::file::{Child, Connection, Daemon, Mode, Request, ResumptionMode, Role, Selector};
+use super::file::{Audit, Child, Connection, Daemon, Mode, Request, ResumptionMode, Role, Selector};
 use super::resolve::ConfigError;
 
 /// Smallest MTU of the tunnel interface, in bytes: every IPv4 host takes datagrams of this size (RFC 1122 section 3.3.2).
@@ -56,6 +56,19 @@ pub(super) fn daemon(d: &Daemon) -> Result<(), ConfigError> {
         return Err(ConfigError::new("daemon.puzzle_difficulty", problem));
     }
     Ok(())
+}
+
+/// Where records go.
+///
+/// # Errors
+/// If it is no place.
+pub(super) fn audit(a: &Audit) -> Result<(), ConfigError> {
+    if a.to.starts_with('/') || ["auto", "journal", "stderr", "off"].contains(&a.to.as_str()) {
+        return Ok(());
+    }
+    let problem =
+        format!("\"{}\" is neither auto, journal, stderr or off, nor a path that begins with a '/'", a.to);
+    Err(ConfigError::new("audit.to", problem))
 }
 
 /// One connection, by its name.
@@ -176,6 +189,7 @@ mod tests {
     fn check(text: &str) -> Result<(), ConfigError> {
         let file: File = parse(text).expect("it parses");
         daemon(&file.daemon)?;
+        audit(&file.audit)?;
         file.connection.iter().try_for_each(|(name, c)| connection(name, c))
     }
 
@@ -203,6 +217,7 @@ mod tests {
             (of_daemon("ike_port = 0"), "daemon.ike_port"),
             (of_daemon("ike_port = 4500"), "daemon.nat_t_port"),
             (of_daemon("listen = []"), "daemon.listen"),
+            (of_daemon("[audit]\nto = \"syslog\""), "audit.to"),
             (of_daemon("cookie_threshold = 9\nhalf_open_limit = 9"), "daemon.cookie_threshold"),
             (of_daemon("puzzle_difficulty = 25"), "daemon.puzzle_difficulty"),
             (more("ike", "hardest_puzzle = 25"), "connection.a.ike.hardest_puzzle"),
