@@ -374,8 +374,9 @@ fn a_host_that_another_client_got_meanwhile_stays_the_others() {
     let theirs = pair.client.endpoint.connect(pair.now, Arc::new(other), path);
     pair.run_for(Duration::from_secs(1));
     let owner = |pair: &Pair| {
-        let with_host = |c: &&dormouse_keying::Install| c.ts_remote[0].start == c.ts_remote[0].end
-            && c.ts_remote[0].start.to_string() == "10.9.0.77";
+        let with_host = |c: &&dormouse_keying::Install| {
+            c.ts_remote[0].start == c.ts_remote[0].end && c.ts_remote[0].start.to_string() == "10.9.0.77"
+        };
         pair.gateway.children.values().filter(with_host).count()
     };
     assert_eq!(owner(&pair), 1, "the other client has the host: {theirs:?}");
