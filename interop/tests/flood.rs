@@ -110,7 +110,8 @@ fn counter(daemon: &Dormoused, name: &str) -> Result<u64> {
 
 /// Whether a client comes up, without its first messages being left unanswered.
 fn comes_up(host: &Host, id: &str, gateway: &str, log: &Dormoused) -> Result<Dormoused> {
-    let client = end("client", id, "gateway.test", &format!("gateway = \"{gateway}\""));
+    let client = end("client", id, "gateway.test", &format!("gateway = \"{gateway}\""))
+        + "[connection.peer.child]\nremote = [\"10.99.0.0/24\"]\n";
     let client = Dormoused::start(host, "dns = \"off\"", &client)?;
     client.ok(&["up", "peer"]).with_context(|| log.log())?;
     // A machine that is busy may delay an answer for the first of them. Those who are shut out repeat theirs until places expire.
