@@ -122,7 +122,8 @@ fn a_wrong_pin_costs_one_try_however_often_the_daemon_is_started() -> Result<()>
         let mut command = Command::new(binary("dormoused"));
         command.arg("--config").arg(&toml).arg("--check").env("SOFTHSM2_CONF", &conf);
         let out = command.output()?;
-        let said = format!("{}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
+        let said =
+            format!("{}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
         Ok((out.status.code(), said))
     };
     assert_eq!(check("1234")?.0, Some(0), "{}", check("1234")?.1);

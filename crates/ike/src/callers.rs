@@ -168,7 +168,7 @@ mod tests {
         assert!(callers.may_create(&b, now));
         // Its sessions come and go, and it has no more for that.
         let (id, from) = (SaId::new(1), IpAddr::from([192, 0, 2, 1]));
-        callers.note(id, Some(Present { caller: a.clone(), live: true, from }));
+        callers.note(id, Some(Present { caller: a.clone(), live: true, from, lineage: None }));
         callers.note(id, None);
         assert!(!callers.may_create(&a, now));
         now += CREATE_CHILD_EVERY * 3;

@@ -136,7 +136,7 @@ impl HalfOpens {
     }
 
     pub(crate) fn ids(&self) -> impl Iterator<Item = SaId> {
-        self.first_of.keys().copied()
+        self.entries.keys().copied()
     }
 
     pub(crate) fn len(&self) -> usize {

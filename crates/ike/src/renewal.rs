@@ -55,6 +55,7 @@ impl Endpoint {
         for conn in self.shared.config.connections.clone().iter().chain(calling) {
             self.shared.configure_revocation(now, conn);
         }
+        self.end_revoked(now);
         self.admit_again(now);
     }
 

@@ -450,7 +450,7 @@ impl Endpoint {
     }
 
     /// Sessions of peers whose certificates are revoked end.
-    fn end_revoked(&mut self, now: Instant) {
+    pub(crate) fn end_revoked(&mut self, now: Instant) {
         let unix = self.shared.unix(now);
         let book = &self.shared.config.admission.revocation.book;
         let revoked =

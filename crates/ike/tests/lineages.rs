@@ -119,7 +119,7 @@ fn a_store_that_says_nothing_costs_the_session_and_in_two_round_trips_the_ticket
         let (mut pair, ticket, _) = slept_with(client, gateway_config(gateway.clone(), n), n);
         if !quick {
             gateway.children[0].name = "renamed".to_owned();
-            pair.gateway.endpoint.renew(pair.now, &gateway.into());
+            pair.gateway.endpoint.reconfigure(pair.now, vec![gateway.into()], &[]);
         }
         pair.gateway.slow_store = true;
         let sa = resume(&mut pair, &ticket);
