@@ -29,6 +29,9 @@ pub(crate) fn endpoint(
         half_open: HalfOpen {
             cookie_threshold: settings.cookie_threshold,
             max: settings.half_open_limit,
+            per_prefix: settings.half_open_per_prefix,
+            puzzle_threshold: settings.puzzle_threshold,
+            puzzle_difficulty: settings.puzzle_difficulty,
             ..HalfOpen::default()
         },
         hold: HoldPolicy {

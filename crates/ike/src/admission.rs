@@ -282,8 +282,8 @@ fn hex(bytes: &[u8]) -> String {
 /// Why a peer that has proved its identity is not admitted. The peer learns AUTHENTICATION_FAILED or TICKET_NACK alone.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Refusal {
-    /// The connection accepts no initiators.
-    #[error("the connection {0} accepts no initiators")]
+    /// There is no such connection, or it accepts no initiators.
+    #[error("there is no connection {0} that accepts initiators")]
     Closed(String),
     /// The identity is not one that the connection takes.
     #[error("the peer is {got}, the configuration takes {expected}")]
@@ -343,7 +343,33 @@ pub struct Admission {
     pub(crate) revocation: Revocation,
 }
 
+impl Connection {
+    /// The connection as a peer of this identity has it, if it is one of those that are taken at all.
+    pub(crate) fn takes(self: &Arc<Self>, identity: &Identity) -> Result<Arc<Self>, Refusal> {
+        if !self.role.answers() {
+            return Err(Refusal::Closed(self.name.clone()));
+        }
+        if !self.remote_id.matches(identity) {
+            let expected = self.remote_id.to_string();
+            return Err(Refusal::Identity { got: identity.clone(), expected });
+        }
+        match self.peers.iter().find(|rule| rule.id.matches(identity)) {
+            Some(rule) => Ok(rule.connection.clone()),
+            None if self.peers_only => {
+                Err(Refusal::NoEntry { connection: self.name.clone(), got: identity.clone() })
+            }
+            None => Ok(self.clone()),
+        }
+    }
+}
+
 impl EndpointConfig {
+    /// The connection of this name that may answer.
+    pub(crate) fn named(&self, name: &str) -> Result<&Arc<Connection>, Refusal> {
+        let answering = self.connections.iter().find(|c| c.name == name && c.role.answers());
+        answering.ok_or_else(|| Refusal::Closed(name.to_owned()))
+    }
+
     /// What admits a peer that has just proved `identity` by the rules of `connection`: its `certificates`, or else the pre-shared key; and
     /// the post-quantum one that is in the keys.
     pub(crate) fn credential(
@@ -375,13 +401,7 @@ pub fn admits(
     credential: &Credential,
     now: UnixTime,
 ) -> Result<Arc<Connection>, Refusal> {
-    if !connection.role.answers() {
-        return Err(Refusal::Closed(connection.name.clone()));
-    }
-    if !connection.remote_id.matches(identity) {
-        let expected = connection.remote_id.to_string();
-        return Err(Refusal::Identity { got: identity.clone(), expected });
-    }
+    let theirs = connection.takes(identity)?;
     let key = &config.admission.fingerprint_key;
     match (&connection.remote_auth, &credential.shown) {
         (RemoteAuth::Psk(psk), Shown::Psk(then)) => match Shown::psk(key, &connection.name, identity, psk) {
@@ -406,13 +426,7 @@ pub fn admits(
         return Err(Refusal::Denied(denial.clone()));
     }
     config.admission.revocation.refuses(connection, credential.chain(), now)?;
-    match connection.peers.iter().find(|rule| rule.id.matches(identity)) {
-        Some(rule) => Ok(rule.connection.clone()),
-        None if connection.peers_only => {
-            Err(Refusal::NoEntry { connection: connection.name.clone(), got: identity.clone() })
-        }
-        None => Ok(connection.clone()),
-    }
+    Ok(theirs)
 }
 
 #[cfg(test)]

@@ -58,7 +58,6 @@ impl Callers {
             });
             if !left {
                 self.sas.remove(&old.caller);
-                self.paces.remove(&old.caller);
             }
         }
         if let Some(present) = now {
@@ -75,6 +74,8 @@ impl Callers {
 
     /// Whether there is room for another session of an identity, which takes the place of those of the lineage `former`. `conn` is the
     /// connection as the identity has it; `login`: where it has just authenticated fully from.
+    /// "Server implementations SHOULD limit the number of IP addresses allocated to any particular client." (RFC 8019 section 5): to
+    /// those of its sessions.
     ///
     /// # Errors
     /// [`Refusal::Sessions`].
@@ -101,7 +102,11 @@ impl Callers {
     }
 
     /// Whether a request of a caller to make or rekey an SA is answered, or comes too soon after many others of its.
+    /// The pace goes on when it leaves and comes again.
     pub(crate) fn may_create(&mut self, caller: &Caller, now: Instant) -> bool {
+        if self.paces.len() > 2 * self.sas.len() {
+            self.paces.retain(|_, pace| *pace > now);
+        }
         let pace = self.paces.get(caller).copied().unwrap_or(now).max(now) + CREATE_CHILD_EVERY;
         let may = pace <= now + CREATE_CHILD_EVERY * CREATE_CHILD_BURST;
         if may {
@@ -161,6 +166,11 @@ mod tests {
         let at_once = (0..1_000).filter(|_| callers.may_create(&a, now)).count();
         assert_eq!(at_once, CREATE_CHILD_BURST as usize);
         assert!(callers.may_create(&b, now));
+        // Its sessions come and go, and it has no more for that.
+        let (id, from) = (SaId::new(1), IpAddr::from([192, 0, 2, 1]));
+        callers.note(id, Some(Present { caller: a.clone(), live: true, from, lineage: None }));
+        callers.note(id, None);
+        assert!(!callers.may_create(&a, now));
         now += CREATE_CHILD_EVERY * 3;
         assert_eq!((0..1_000).filter(|_| callers.may_create(&a, now)).count(), 3);
     }

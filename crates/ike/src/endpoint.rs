@@ -14,6 +14,7 @@ use dormouse_crypto::sign::SignatureError;
 use dormouse_sansio::{Deadline, Entropy, Instant, Path, Transmit, UnixTime};
 use dormouse_wire::ike::dormancy::Sleeping;
 use dormouse_wire::ike::{ExchangeType, Header, NotifyType};
+use ipnet::IpNet;
 
 use crate::auth::Authentication;
 use crate::config::{Connection, EndpointConfig};
@@ -25,7 +26,6 @@ use crate::exchange::rekey::RekeyIke;
 use crate::handshake::initiator::Opening;
 use crate::handshake::{Slot, Step};
 use crate::load::LoadHistory;
-use crate::payloads::View;
 use crate::sa::IkeSa;
 use crate::sa::stage::Stage;
 use crate::shared::Shared;
@@ -60,8 +60,7 @@ pub struct Endpoint {
     /// The same by the earliest moment of theirs.
     starts: BTreeSet<(Instant, SaId)>,
     touched: BTreeSet<SaId>,
-    /// The second of the last notification and how many there were in it: about IKE, about ESP.
-    complaints: [(u64, u32); 2],
+    complaints: strangers::Complaints,
 }
 
 impl Endpoint {
@@ -75,7 +74,7 @@ impl Endpoint {
             order: BTreeSet::new(),
             starts: BTreeSet::new(),
             touched: BTreeSet::new(),
-            complaints: [(0, 0); 2],
+            complaints: strangers::Complaints::default(),
         }
     }
 
@@ -482,6 +481,16 @@ impl Endpoint {
         self.shared.config.pool.as_deref_mut()
     }
 
+    /// Prefixes that clients' inner addresses come from, by any connection that answers.
+    #[must_use]
+    pub fn pool_prefixes(&self) -> Vec<IpNet> {
+        let answering = self.shared.config.connections.iter().filter(|c| c.role.answers());
+        let policies = answering.flat_map(|c| {
+            core::iter::once(&c.policy).chain(c.peers.iter().map(|rule| &rule.connection.policy))
+        });
+        policies.flat_map(|policy| policy.pool.iter().copied()).collect()
+    }
+
     /// Counters of the whole endpoint.
     #[must_use]
     pub fn stats(&self) -> &Stats {
@@ -575,9 +584,4 @@ impl Endpoint {
             _ => None,
         }
     }
-}
-
-/// Whether a first message must be answered by a cookie: used by the responder.
-pub(crate) fn carries_cookie(view: View<'_>) -> Option<&[u8]> {
-    view.notify(NotifyType::Cookie).map(|n| n.data.as_slice())
 }

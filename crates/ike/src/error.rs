@@ -194,6 +194,13 @@ pub enum Discard {
     /// A first message without the cookie that the load demands. A cookie was sent back.
     #[error("no valid cookie")]
     NoCookie,
+    /// A first message without the solution of a puzzle that the load demands. A puzzle was sent back.
+    #[error("no solution of a puzzle")]
+    NoPuzzle,
+    /// The sender of a first message was given a puzzle and has not solved it, and did not draw the lot of those who are served
+    /// nevertheless.
+    #[error("puzzle not solved")]
+    Unsolved,
     /// Too many half-open SAs.
     #[error("too many half-open SAs")]
     TooManyHalfOpen,
@@ -225,6 +232,8 @@ impl Discard {
             Self::InappropriateExchange => "inappropriate_exchange",
             Self::Unprotected => "unprotected",
             Self::NoCookie => "no_cookie",
+            Self::NoPuzzle => "no_puzzle",
+            Self::Unsolved => "puzzle_not_solved",
             Self::TooManyHalfOpen => "too_many_half_open",
             Self::TooManySas => "too_many_sas",
             Self::Fragment => "fragment",

@@ -308,6 +308,16 @@ impl Shared {
         }
     }
 
+    /// The configuration is another one: what it says comes next. What was learned by the old one stays known.
+    pub(crate) fn forget_configured_revocation(&mut self, now: Instant) {
+        let revocation = &mut self.config.admission.revocation;
+        revocation.lists.clear();
+        for source in revocation.sources.values_mut().filter(|s| s.wanted.is_none()) {
+            source.wanted = Some(now + WANTED);
+            source.issuers.clear();
+        }
+    }
+
     /// The lists and URLs that a connection is configured with.
     pub(crate) fn configure_revocation(&mut self, now: Instant, connection: &Connection) {
         let RemoteAuth::Cert { trust, revocation: policy, .. } = &connection.remote_auth else { return };
@@ -393,13 +403,6 @@ impl Endpoint {
         taken.is_ok()
     }
 
-    /// The status of certificates by today's knowledge: the lists and URLs of a connection that was configured anew.
-    pub fn configure_revocation(&mut self, now: Instant, connection: &Connection) {
-        self.shared.configure_revocation(now, connection);
-        self.end_revoked(now);
-        self.settle(now);
-    }
-
     /// Sources that are due, and what needs not be asked again.
     pub(crate) fn revocation_due(&mut self, now: Instant) {
         if self.shared.config.admission.revocation.deadline().is_none_or(|d| d.at > now) {
@@ -447,7 +450,7 @@ impl Endpoint {
     }
 
     /// Sessions of peers whose certificates are revoked end.
-    fn end_revoked(&mut self, now: Instant) {
+    pub(crate) fn end_revoked(&mut self, now: Instant) {
         let unix = self.shared.unix(now);
         let book = &self.shared.config.admission.revocation.book;
         let revoked =

@@ -21,7 +21,7 @@ fn deny(pair: &mut Pair) {
 fn other_secret(pair: &mut Pair) {
     let mut conn = gateway_psk();
     conn.remote_auth = RemoteAuth::Psk(Secret::from(&b"another secret of today"[..]));
-    pair.gateway.endpoint.renew(pair.now, &conn.into());
+    pair.gateway.endpoint.reconfigure(pair.now, vec![conn.into()], &[]);
 }
 
 /// A device whose ticket comes back in one round trip, or in two.

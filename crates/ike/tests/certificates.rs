@@ -249,10 +249,10 @@ fn a_renewed_certificate_is_used_at_once_beside_the_session_that_runs() {
     let (a, _) = pair.up();
     let mut renewed = pair.conn.as_ref().clone();
     renewed.local_auth = leaf(&ca, "client.example.org", &rcgen::PKCS_ED25519, (-1, 30));
-    pair.client.endpoint.renew(pair.now, &pair.conn.clone());
+    pair.client.endpoint.reconfigure(pair.now, Vec::new(), &[pair.conn.clone()]);
     pair.settle();
     assert_eq!(pair.client.closed, [], "nothing is new");
-    pair.client.endpoint.renew(pair.now, &Arc::new(renewed));
+    pair.client.endpoint.reconfigure(pair.now, Vec::new(), &[Arc::new(renewed)]);
     pair.settle();
     let new = pair.client.established().expect("a second one");
     assert_eq!((new.replaced, pair.client.closed.as_slice()), (Some(a), &[(a, CloseReason::Replaced)][..]));

@@ -333,7 +333,7 @@ fn a_ticket_resumes_into_a_connection_that_requires_a_ppk_only_if_one_of_todays_
             let (mut pair, ticket, old) = slept_with(client, gateway_config(gateway, n), n);
             pair.gateway.endpoint.forget(pair.now, old);
             let required = with_ppk(gateway_psk(), today, true, intermediate);
-            pair.gateway.endpoint.renew(pair.now, &required.into());
+            pair.gateway.endpoint.reconfigure(pair.now, vec![required.into()], &[]);
             pair.flush();
             resume(&mut pair, &ticket);
             pair.run_for(Duration::from_secs(2));

@@ -118,8 +118,9 @@ fn a_store_that_says_nothing_costs_the_session_and_in_two_round_trips_the_ticket
         (client.dormancy, gateway.dormancy) = (dormancy, dormancy);
         let (mut pair, ticket, _) = slept_with(client, gateway_config(gateway.clone(), n), n);
         if !quick {
-            gateway.children[0].name = "renamed".to_owned();
-            pair.gateway.endpoint.renew(pair.now, &gateway.into());
+            let mut renamed = (*pair.conn).clone();
+            renamed.children[0].name = "renamed".to_owned();
+            pair.conn = renamed.into();
         }
         pair.gateway.slow_store = true;
         let sa = resume(&mut pair, &ticket);
@@ -274,7 +275,7 @@ fn a_ticket_is_judged_by_the_configuration_of_today_at_both_ends() {
         let (mut pair, ticket, _) = slept(n);
         let mut conn = gateway_psk();
         change(&mut conn);
-        pair.gateway.endpoint.renew(pair.now, &conn.into());
+        pair.gateway.endpoint.reconfigure(pair.now, vec![conn.into()], &[]);
         resume(&mut pair, &ticket);
         pair.run_for(Duration::from_secs(2));
         assert!(matches!(pair.client.failure(), Some(NegotiationError::TicketRefused)), "{what}");

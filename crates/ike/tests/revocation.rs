@@ -342,7 +342,7 @@ fn an_initiator_that_cannot_sign_stops_before_it_shows_who_it_is() {
     assert!(pair.gateway.established().is_none());
 }
 
-/// A connection that has a list with these serial numbers, for `configure_revocation`.
+/// A connection that has a list with these serial numbers, for `reconfigure`.
 fn with_list(pair: &Pair, remote: RemoteAuth) -> Connection {
     Connection { remote_auth: remote, ..(*pair.conn).clone() }
 }
@@ -363,13 +363,13 @@ fn a_device_resumes_with_no_gateway_that_is_revoked_and_ends_the_session_that_it
         let list = vec![ca.list(&[GATEWAY], Duration::ZERO)];
         let told = with_list(&pair, ca.remote(RevocationMode::Soft, list));
         if !late {
-            pair.client.endpoint.configure_revocation(pair.now, &told);
+            pair.client.endpoint.reconfigure(pair.now, Vec::new(), &[told.clone().into()]);
         }
         let sa = common::resumed::resume(&mut pair, &ticket);
         pair.run_for(Duration::from_secs(2));
         assert_eq!(pair.client.established().is_some(), late, "quick {quick}");
         if late {
-            pair.client.endpoint.configure_revocation(pair.now, &told);
+            pair.client.endpoint.reconfigure(pair.now, Vec::new(), &[told.clone().into()]);
             pair.run_for(Duration::from_secs(1));
             assert_eq!(pair.client.closed, [(sa, CloseReason::Revoked)], "quick {quick}");
         } else {

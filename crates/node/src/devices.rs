@@ -208,19 +208,26 @@ impl Devices {
     }
 
     /// Nothing more is done for the devices of some peers: their sessions end, and what waits for them is dropped. `meant` is asked
-    /// with the connection, the identity as it is displayed, and what admitted it.
+    /// with the connection, the peer, its identity as it is displayed, and what admitted it.
     pub(crate) fn dismiss(
         &mut self,
-        meant: impl Fn(ConnectionId, &str, Option<&Credential>) -> bool,
+        meant: impl Fn(ConnectionId, &Who, &str, Option<&Credential>) -> bool,
         around: &mut Around<'_>,
     ) {
         let all = self.ids.iter();
-        let meant = all.filter(|((c, _), known)| meant(*c, &known.peer, known.credential.as_ref()));
+        let meant = all.filter(|((c, who), known)| meant(*c, who, &known.peer, known.credential.as_ref()));
         let ids: Vec<DeviceId> = meant.map(|(_, known)| known.id).collect();
         for id in ids {
             let routes = self.absent.remove(&id);
             self.forget(id);
             self.give_routes_up(routes.unwrap_or_default(), around);
+        }
+    }
+
+    /// Whether other clients reach the device of a session is another matter from now on.
+    pub(crate) fn isolate(&mut self, session: &Session) {
+        if let Some(known) = self.ids.get_mut(&Self::key(session)) {
+            known.isolate = session.isolate;
         }
     }
 
@@ -297,7 +304,8 @@ impl Node {
     /// Gateway: stands in for devices that sleep, within `limits`, and keeps nothing for longer than `longest`. Before the first
     /// session; what devices are promised is [`dormouse_ike::config::HoldPolicy::services`].
     pub fn stand_in_for_sleepers(&mut self, limits: Limits, longest: Duration) {
-        let stand_in = StandIn::new(limits);
+        let mut stand_in = StandIn::new(limits);
+        stand_in.set_links(self.ike.pool_prefixes());
         let (ids, absent, pins) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
         let lease_orders = VecDeque::new();
         self.devices = Some(Devices { stand_in, longest, ids, pins, lease_orders, absent, next: 0 });

@@ -2,7 +2,7 @@
 //! [`Node::down`] ends.
 
 use crate::node::Node;
-use crate::sessions::Session;
+use crate::sessions::{Session, Who};
 use dormouse_ike::admission::{Credential, Denial};
 use dormouse_keying::SaId;
 use dormouse_sansio::Instant;
@@ -22,7 +22,7 @@ impl Node {
         for peer in &meant {
             self.ike.revoke_tickets(now, connection, peer);
             let Some(id) = self.connections.id(connection) else { continue };
-            self.with_devices(|d, around| d.dismiss(|c, known, _| c == id && known == peer, around));
+            self.with_devices(|d, around| d.dismiss(|c, _, known, _| c == id && known == peer, around));
             let theirs = |s: &Session| s.connection == id && s.peer == *peer;
             let sessions: Vec<(Option<SaId>, bool)> = self
                 .sessions
@@ -47,7 +47,7 @@ impl Node {
     /// Gateway: whom `denial` means is not admitted from now on ([`dormouse_ike::Endpoint::deny`]): its sessions end, and what waits for
     /// its devices is dropped.
     pub fn deny(&mut self, now: Instant, denial: Denial) {
-        let meant = |_, peer: &str, credential: Option<&Credential>| {
+        let meant = |_, _: &Who, peer: &str, credential: Option<&Credential>| {
             peer.parse().is_ok_and(|peer| denial.means(&peer, credential))
         };
         self.with_devices(|d, around| d.dismiss(meant, around));

@@ -1,6 +1,7 @@
 //! The established sessions of a node: one for each SA of a key manager. Owns what is known of the peer at the other end; must
 //! never hold an SA of ESP (the SAD does) nor decide when a session ends (its key manager does).
 
+use crate::audit::Traffic;
 use crate::connections::ConnectionId;
 use dormouse_ike::Mark;
 use dormouse_ike::admission::Credential;
@@ -37,6 +38,10 @@ pub(crate) struct Session {
     pub(crate) path: Path,
     pub(crate) established: Instant,
     pub(crate) resumed: bool,
+    /// How the client authenticated, in the words of [`crate::audit`].
+    pub(crate) method: &'static str,
+    /// What tunnels of it have carried that are gone.
+    pub(crate) carried: Traffic,
     /// Prefixes that lead to the peer.
     pub(crate) routes: Vec<IpNet>,
     pub(crate) assigned: AssignedConfig,
@@ -69,6 +74,8 @@ impl Session {
             path,
             established: now,
             resumed: false,
+            method: "hip",
+            carried: Traffic::default(),
             routes: Vec::new(),
             assigned: AssignedConfig::default(),
             last_sent: None,

@@ -83,8 +83,10 @@ impl Endpoint {
         }
         self.index_callers();
         for id in std::mem::take(&mut self.touched) {
-            if !self.slots.get(&id).is_some_and(Slot::is_half_open) {
-                self.shared.half_open.leave(id);
+            match self.slots.get(&id) {
+                Some(slot) if slot.is_proven() => self.shared.half_open.prove(id),
+                Some(slot) if slot.is_half_open() => {}
+                _ => self.shared.half_open.leave(id),
             }
             if let Some(old) = self.deadlines.remove(&id) {
                 self.order.remove(&(old.at + old.slack, id));

@@ -546,6 +546,7 @@ pub(crate) fn announce(shared: &mut Shared, sa: &IkeSa, resumed: bool, replaced:
         credential: core.session.credential.clone(),
         isolate: !core.client && core.link.conn.policy.isolate,
         initiator: core.link.initiator,
+        method: core.session.method,
         resumed,
         mobike: mobility.mobike,
         dormancy: dormancy.is_open(),

@@ -1,16 +1,18 @@
 //! The states of an IKE SA up to authentication, as consuming types: handling a message takes the state by value, so that a
 //! stale state cannot be used again. Owns the sequence of IKE_SA_INIT or IKE_SESSION_RESUME, IKE_INTERMEDIATE, and IKE_AUTH, in both roles.
 //!
-//! Timers: the initiator repeats each request by the retransmission policy and then fails; a half-open SA of the responder
-//! is dropped after [`crate::config::HalfOpen::timeout`].
+//! Timers: the initiator repeats each request by the retransmission policy and then fails, and has a timer that is due at once while it
+//! solves a puzzle; a half-open SA of the responder is dropped after [`crate::config::HalfOpen::timeout`].
 
 pub(crate) mod authenticating;
 pub(crate) mod half_open;
 pub(crate) mod initiator;
 pub(crate) mod intermediate;
 mod lineage;
+pub(crate) mod newcomer;
 pub(crate) mod quick;
 pub(crate) mod responder;
+mod solving;
 
 use core::time::Duration;
 
@@ -105,6 +107,15 @@ impl Slot {
         }
     }
 
+    /// Whether a half-open one's caller has authenticated, and waits for us.
+    pub(crate) fn is_proven(&self) -> bool {
+        match self {
+            Self::HalfOpen(s) => s.waiting.is_some() || s.pending.is_some(),
+            Self::Established(s) => matches!(&s.stage, Stage::Tentative(t) if t.is_asked()),
+            Self::Opening(_) | Self::Intermediate(_) | Self::Signing(_) | Self::Authenticating(_) => false,
+        }
+    }
+
     pub(crate) fn handle(
         self,
         shared: &mut Shared,
@@ -128,7 +139,7 @@ impl Slot {
 
     pub(crate) fn deadline(&self) -> Option<Deadline> {
         match self {
-            Self::Opening(s) => s.out.next_due().map(|(at, _)| Deadline::strict(at, "retransmission")),
+            Self::Opening(s) => s.deadline(),
             Self::Intermediate(s) => s.out.next_due().map(|(at, _)| Deadline::strict(at, "retransmission")),
             Self::Signing(s) => Some(Deadline::strict(s.until, "signature")),
             Self::Authenticating(s) => match s.waits_until() {

@@ -4,13 +4,13 @@
 use std::sync::Arc;
 
 use dormouse_crypto::cert::{Certificate, Identity};
-use dormouse_sansio::Instant;
+use dormouse_sansio::{Instant, UnixTime};
 use dormouse_wire::ike::{AuthMethod, Id, NotifyType, Payload};
 
 use super::{HalfOpen, How};
-use crate::admission::{Credential, admits};
+use crate::admission::{self, Credential, admits};
 use crate::auth::{self, Authentication, Believed, Proof};
-use crate::config::{Connection, Ppk, RemoteAuth};
+use crate::config::{Connection, EndpointConfig, Ppk, RemoteAuth};
 use crate::error::NegotiationError;
 use crate::handshake::Session;
 use crate::handshake::intermediate::PpkUse;
@@ -39,6 +39,26 @@ pub(crate) struct Refusal {
 }
 
 impl HalfOpen {
+    /// The configuration has changed. One that no ticket brings back is admitted when its caller has said who it is.
+    ///
+    /// # Errors
+    /// Why the ticket's owner is no longer admitted.
+    pub(crate) fn admit_again(
+        &mut self,
+        config: &EndpointConfig,
+        unix: UnixTime,
+    ) -> Result<(), admission::Refusal> {
+        let How::Resume { ticket, .. } = &self.how else { return Ok(()) };
+        let Ok(identity) = auth::identity(&ticket.id_i) else { return Ok(()) };
+        let conn = config.named(&ticket.connection)?;
+        let conn = admits(config, conn, &identity, &ticket.credential, unix)?;
+        if let Some(pending) = &mut self.pending {
+            pending.caller.conn = conn.clone();
+        }
+        self.link.conn = conn;
+        Ok(())
+    }
+
     /// Finds the connection, and checks the proof by its rules. `None`: the status of a certificate is awaited.
     pub(super) fn identify(
         &self,

@@ -24,6 +24,7 @@ use crate::endpoint::Endpoint;
 use crate::error::NegotiationError;
 use crate::event::Event;
 use crate::exchange::mobike::addresses_match;
+use crate::half_opens::Effort;
 use crate::handshake::authenticating::announce;
 use crate::handshake::half_open::{answer_extensions, assign};
 use crate::handshake::lineage::Claim;
@@ -71,6 +72,11 @@ impl Tentative {
             Some(asked) => Deadline::strict(asked.by, "store"),
             None => Deadline { at: self.expires, slack: HALF_OPEN_SLACK, why: "half-open" },
         }
+    }
+
+    /// Its client is there.
+    pub(crate) fn is_asked(&self) -> bool {
+        self.asked.is_some()
     }
 
     /// It is asked about, and this must wait for the answer; a repetition waits already.
@@ -131,7 +137,7 @@ impl Endpoint {
         };
         self.slots.insert(id, Slot::Established(sa));
         self.touch(id);
-        self.shared.half_open.enter(id, header.spi_i, path.remote);
+        self.shared.half_open.enter(id, now, header.spi_i, path.remote, Effort::WHOLE);
         true
     }
 
