@@ -80,9 +80,9 @@ fn both_ends_sign_with_tokens_after_they_have_given_their_privileges_away() -> R
     let device = start(&world.device, "device.test", Key::P256, "client", "gateway.test", remote)?;
     device.ok(&["up", "peer"]).map_err(|e| e.context(gateway.log()))?;
     device.ok(&["down", "peer"])?;
-    // The PIN is root's: a reload after the start cannot read it, says so, and loses nothing.
+    // The PIN is root's: the process that reads it at a reload has kept the right to.
     gateway.process().signal(Signal::SIGHUP);
-    gateway.process().wait_for("the configuration stays as it was", PATIENCE)?;
+    gateway.process().wait_for("the configuration was read again and is in force", PATIENCE)?;
     device.ok(&["up", "peer"]).map_err(|e| e.context(gateway.log()))?;
     Ok(())
 }
@@ -122,7 +122,8 @@ fn a_wrong_pin_costs_one_try_however_often_the_daemon_is_started() -> Result<()>
         let mut command = Command::new(binary("dormoused"));
         command.arg("--config").arg(&toml).arg("--check").env("SOFTHSM2_CONF", &conf);
         let out = command.output()?;
-        let said = format!("{}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
+        let said =
+            format!("{}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
         Ok((out.status.code(), said))
     };
     assert_eq!(check("1234")?.0, Some(0), "{}", check("1234")?.1);

@@ -49,8 +49,7 @@ impl Block {
     /// # Errors
     /// If something is to be held and nftables cannot be used here; names the key.
     pub(crate) fn new(tun: &Tun, user: u32, connections: &[Resolved], kept: &Path) -> Result<Self> {
-        let of: BTreeMap<_, _> =
-            connections.iter().filter_map(|c| Some((c.name.clone(), c.blocking.clone()?))).collect();
+        let of = blocking(connections);
         let mut new = Self {
             guard: None,
             netlink: Netlink::new()?,
@@ -187,19 +186,16 @@ impl Block {
         self.hold_now();
     }
 
-    /// The configuration was read again. Returns the keys that need a restart.
-    pub(crate) fn reconfigure(&mut self, connections: &[Resolved]) -> Vec<String> {
-        let mut restart = Vec::new();
-        for c in connections {
-            let (Some(new), Some(old)) = (&c.blocking, self.of.get_mut(&c.name)) else { continue };
-            if self.guard.is_none() && new.block != Mode::Off {
-                restart.push(format!("connection.{}.block", c.name));
-                continue;
-            }
-            (old.block, old.local_network) = (new.block, new.local_network);
-        }
+    /// The configuration was read again. Connections that are new or changed need [`Block::can_hold`].
+    pub(crate) fn reconfigure(&mut self, connections: &[Resolved]) {
+        self.of = blocking(connections);
+        self.connected.retain(|name, _| self.of.contains_key(name));
         self.hold_now();
-        restart
+    }
+
+    /// Whether what is to be held for a connection can be: only a new start makes the guard.
+    pub(crate) fn can_hold(&self, connection: &Resolved) -> bool {
+        self.guard.is_some() || connection.blocking.as_ref().is_none_or(|b| b.block == Mode::Off)
     }
 
     /// Links, addresses or routes may have changed.
@@ -371,6 +367,10 @@ impl Block {
     }
 }
 
+fn blocking(connections: &[Resolved]) -> BTreeMap<String, Blocking> {
+    connections.iter().filter_map(|c| Some((c.name.clone(), c.blocking.clone()?))).collect()
+}
+
 fn held_of(name: &str, b: &Blocking, local_names: bool) -> Held {
     Held {
         connection: name.to_owned(),
@@ -432,8 +432,8 @@ pub(crate) fn only(args: &Args) -> Result<()> {
 
 /// What the configuration always holds; it is in force.
 fn hold_configured(args: &Args) -> Result<Rules> {
-    let (file, path) = load::written(args)?;
-    anyhow::ensure!(!file.connection.is_empty(), "{}: no connection is configured", path.display());
+    let file = load::written(args)?;
+    anyhow::ensure!(!file.connection.is_empty(), "{}: no connection is configured", args.config.display());
     let always = |(name, c): (&String, &file::Connection)| {
         Blocking::of(c).filter(|b| b.block == Mode::Always).map(|b| held_of(name, &b, false))
     };

@@ -34,13 +34,15 @@ pub(crate) struct Machine {
     pub(crate) monitor: Monitor,
     /// DNS is set by a helper process, which keeps the privileges that the daemon gives up.
     pub(crate) guard: Option<Guard>,
-    /// Gateway with a pool.
+    /// Gateway.
     pub(crate) neighbours: Option<Neighbours>,
     tun: u32,
     interface: String,
     configured: BTreeMap<String, Configured>,
     /// Local networks, which have rules.
     local: BTreeSet<IpNet>,
+    /// What [`Machine::keep_own_side`] keeps.
+    own_side: BTreeSet<IpNet>,
     /// What [`Machine::network_changed`] found last.
     outer: Vec<IpAddr>,
     /// Gateway: where the routes to peers have a source.
@@ -94,22 +96,27 @@ impl Machine {
             interface,
             configured: BTreeMap::new(),
             local: BTreeSet::new(),
+            own_side: BTreeSet::new(),
             outer: Vec::new(),
             sources: BTreeMap::new(),
             resolver_in_use,
         })
     }
 
-    /// These prefixes are on our own side of a tunnel whose other side contains them: they stay where they are.
-    pub(crate) fn keep_own_side(&mut self, prefixes: &[IpNet]) {
-        for net in prefixes {
+    /// These prefixes, and no others, are on our own side of a tunnel whose other side contains them: they stay where they are.
+    pub(crate) fn keep_own_side(&mut self, prefixes: BTreeSet<IpNet>) {
+        for net in prefixes.difference(&self.own_side) {
             report(self.ledger.add_rule(own_side_rule(*net)), "rule", net);
         }
+        for net in self.own_side.difference(&prefixes) {
+            report(self.ledger.remove_rule(own_side_rule(*net)), "rule", net);
+        }
+        self.own_side = prefixes;
     }
 
-    /// Gateway: clients have addresses out of `pools`. As root, before privileges are given away.
-    pub(crate) fn serve_pools(&mut self, pools: &[IpNet], proxy: Proxy) {
-        if proxy == Proxy::Auto && !pools.is_empty() {
+    /// Gateway: clients may have addresses in local networks. As root, before privileges are given away.
+    pub(crate) fn serve_clients(&mut self, proxy: Proxy) {
+        if proxy == Proxy::Auto {
             match Neighbours::new(self.tun, self.ledger.netlink()) {
                 Ok(neighbours) => self.neighbours = Some(neighbours),
                 Err(e) => tracing::warn!("clients are not answered for in local networks: {e:#}"),

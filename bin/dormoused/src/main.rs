@@ -1,6 +1,7 @@
 //! `dormoused`: the configuration, a node, an event loop around it, and a control socket.
 
 mod args;
+mod audit;
 mod block;
 mod daemon;
 mod datapath;
@@ -34,11 +35,12 @@ const DNS_GUARD: &str = "dns-guard";
 const RADIO_GUARD: &str = "radio-guard";
 const NEIGHBOUR_GUARD: &str = "neighbour-guard";
 const BLOCK_GUARD: &str = "block-guard";
+const READER: &str = "configuration-reader";
 
 /// Serves as the guard that the first argument names; `None` if it names none.
 fn guard() -> Option<Result<()>> {
     let word = std::env::args().nth(1)?;
-    if ![DNS_GUARD, RADIO_GUARD, NEIGHBOUR_GUARD, BLOCK_GUARD].contains(&word.as_str()) {
+    if ![DNS_GUARD, RADIO_GUARD, NEIGHBOUR_GUARD, BLOCK_GUARD, READER].contains(&word.as_str()) {
         return None;
     }
     // They go on after the daemon has ended, and log for themselves.
@@ -49,6 +51,7 @@ fn guard() -> Option<Result<()>> {
         }
         RADIO_GUARD => dormouse_io::radio::serve().map_err(Into::into),
         NEIGHBOUR_GUARD => dormouse_io::neighbours::serve().map_err(Into::into),
+        READER => reload::serve(),
         _ => {
             let path = std::env::args_os().nth(2).unwrap_or_default();
             dormouse_io::block::serve(path.as_ref()).map_err(Into::into)

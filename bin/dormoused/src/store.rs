@@ -4,7 +4,7 @@
 use anyhow::{Context, Result};
 use dormouse_crypto::Secret;
 use dormouse_ike::load::LoadHistory;
-use dormouse_ike::ticket::{ClientTicket, TicketKeys};
+use dormouse_ike::ticket::{ClientTicket, TicketFormatError, TicketKeys};
 use dormouse_io::entropy::OsEntropy;
 use dormouse_io::ownership::Directory;
 use dormouse_io::state::StateDir;
@@ -194,6 +194,10 @@ impl Store {
         };
         match ClientTicket::decode(bytes.as_bytes()) {
             Ok(ticket) => Some(ticket).filter(|t| now < t.expires),
+            Err(TicketFormatError::Version { got, expect }) if got < expect => {
+                tracing::info!(connection, "the stored ticket is of an earlier version, and not used");
+                None
+            }
             Err(e) => {
                 tracing::warn!(%e, connection, "the stored ticket is unreadable and not used");
                 None
