@@ -5,7 +5,7 @@
 
 use crate::args::Args;
 use crate::audit::Auditor;
-use crate::block::Block;
+use crate::block::{self, Block};
 use crate::datapath::Wires;
 use crate::lineages::{Keeper, Report, Sqlite};
 use crate::load::Loaded;
@@ -127,7 +127,8 @@ impl Daemon {
             ..TunOptions::default()
         };
         let tun = Tun::open(&options).context("daemon.interface")?;
-        let block = Block::new(&tun, account.as_ref().map_or(0, privileges::Account::uid), &connections)?;
+        let user = account.as_ref().map_or(0, privileges::Account::uid);
+        let block = Block::new(&tun, user, &connections, &block::kept_at(args))?;
         let mut machine = Machine::new(&tun, settings.dns)?;
         if connections.iter().any(|c| c.role == Role::Gateway) {
             machine.serve_clients(settings.proxy_neighbours);

@@ -28,9 +28,14 @@ impl Daemon {
 
     /// Takes a denial back.
     pub(crate) fn allow(&mut self, whom: &str) -> Result<(), Error> {
-        let denial = self.meant(whom)?;
         let failed =
             |e: anyhow::Error| Error::new(ErrorKind::Other, format!("{whom} is still denied: {e:#}"));
+        let denial = match self.meant(whom) {
+            Ok(denial) => denial,
+            // One of an earlier release may have been kept that is not understood any more.
+            Err(_) if self.store.allow(whom).map_err(failed)? => return Ok(()),
+            Err(error) => return Err(error),
+        };
         let stored = self.store.allow(&denial.to_string()).map_err(failed)?;
         if !self.host.node_mut().allow(&denial) && !stored {
             return Err(Error::new(ErrorKind::NotConnected, format!("'{denial}' is not denied"))

@@ -5,7 +5,7 @@ use anyhow::{Context, Result, anyhow};
 use dormouse_crypto::Secret;
 use dormouse_crypto::sign::Signer;
 use dormouse_io::files::{self, Files};
-use dormouse_io::token::{Token, Uri};
+use dormouse_io::token::{self, Token, Uri};
 use dormouse_node::config::{self, ConfigError, Resolved, ResolvedSleep, file};
 use std::path::{Path, PathBuf};
 
@@ -29,6 +29,16 @@ pub(crate) fn names(text: &[u8]) -> Vec<PathBuf> {
         None => Some(path.to_owned()),
     };
     file.names().filter_map(read).collect()
+}
+
+/// A token's PIN is wrong: a start that fails so is not repeated, because each try could be the one that locks the token.
+#[derive(Debug)]
+pub(crate) struct PinRefused;
+
+impl std::fmt::Display for PinRefused {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("a token's PIN")
+    }
 }
 
 /// Reads and resolves the configuration.
@@ -56,7 +66,10 @@ pub(crate) fn resolve(args: &Args, files: &Files) -> Result<Loaded> {
     }
     let wrong = |e: ConfigError| anyhow!("{}: {}", path.display(), e.in_text(text));
     let read = &mut |path: &Path, secret| read(files, path, secret);
-    let connections = config::resolve_with(&file, read, &mut |uri| open_token(files, uri)).map_err(wrong)?;
+    let mut pin = false;
+    let connections = config::resolve_with(&file, read, &mut |uri| open_token(files, uri, &mut pin))
+        .map_err(wrong)
+        .map_err(|e| if pin { e.context(PinRefused) } else { e })?;
     let sleep = config::resolve_sleep(&file.sleep, read).map_err(wrong)?;
     if connections.is_empty() {
         return Err(anyhow!(
@@ -105,10 +118,14 @@ fn inline_secret(file: &file::File) -> bool {
     file.connection.values().any(of)
 }
 
-fn open_token(files: &Files, uri: &str) -> Result<Box<dyn Signer>, String> {
+/// `refused` becomes true if it is the PIN that is wrong.
+fn open_token(files: &Files, uri: &str, refused: &mut bool) -> Result<Box<dyn Signer>, String> {
     let uri = Uri::parse(uri).map_err(|e| e.to_string())?;
     let pin = uri.pin_source.as_deref().map(|path| read(files, path, true)).transpose()?.map(Secret::from);
-    let token = Token::open(&uri, pin.as_ref()).map_err(|e| e.to_string())?;
+    let token = Token::open(&uri, pin.as_ref()).map_err(|e| {
+        *refused = matches!(e, token::Error::Pin(_));
+        e.to_string()
+    })?;
     Ok(Box::new(token))
 }
 

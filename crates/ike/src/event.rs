@@ -12,6 +12,7 @@ use dormouse_sansio::{Instant, Path};
 use dormouse_wire::ike::AuthMethod;
 use dormouse_wire::ike::dormancy::{LoadReport, Mark, Refused, SleepFlags};
 
+use crate::admission::Credential;
 use crate::auth::SignOrder;
 use crate::config::AssignedConfig;
 use crate::error::NegotiationError;
@@ -215,8 +216,8 @@ pub struct Established {
     pub connection: String,
     /// Who the peer proved to be.
     pub peer: Identity,
-    /// Gateway: SHA-256 of the certificate that admitted the peer, if one did.
-    pub fingerprint: Option<[u8; 32]>,
+    /// Gateway: what admitted the peer.
+    pub credential: Option<Credential>,
     /// Gateway: other clients are out of the peer's reach, and it out of theirs.
     pub isolate: bool,
     /// Whether this end opened the SA.

@@ -55,6 +55,7 @@ impl Endpoint {
         for conn in self.shared.config.connections.clone().iter().chain(calling) {
             self.shared.configure_revocation(now, conn);
         }
+        self.end_revoked(now);
         self.admit_again(now);
     }
 
@@ -137,7 +138,7 @@ impl Endpoint {
             }
         }
         for (connection, peer) in theirs {
-            self.revoke_tickets(&connection, &peer);
+            self.revoke_tickets(now, &connection, &peer);
         }
         self.shared.config.admission.denials.insert(denial);
         self.admit_again(now);
@@ -150,10 +151,14 @@ impl Endpoint {
 
     /// Gateway: no ticket counts any more that the peer of a connection has. `peer` is its identity as it is displayed. Before its
     /// sessions are closed.
-    pub fn revoke_tickets(&mut self, connection: &str, peer: &str) {
+    pub fn revoke_tickets(&mut self, now: Instant, connection: &str, peer: &str) {
         if self.shared.config.ticket_keys.is_some() {
             let holder = Holder::of(connection, peer);
             self.shared.event(Event::Store(Operation::EndAll { holder }));
+            self.supersede_claims(now, |claim| {
+                claim.connection == connection && claim.peer.to_string() == peer
+            });
+            self.settle(now);
         }
     }
 

@@ -220,7 +220,7 @@ pub(crate) fn begin() -> io::Result<OwnedFd> {
 pub(crate) enum Turn<O> {
     /// An order has come; the reason, in words, if it is not understood.
     Order(Result<O, String>),
-    /// The other descriptor is readable.
+    /// The other descriptor is readable, or the time is over that was asked for.
     Beside,
 }
 
@@ -230,28 +230,30 @@ pub(crate) fn serve<O: DeserializeOwned, R: Serialize>(
     mut obey: impl FnMut(Result<O, String>) -> R,
 ) {
     serve_beside(socket, None, |turn| match turn {
-        Turn::Order(order) => Some(obey(order)),
-        Turn::Beside => None,
+        Turn::Order(order) => (Some(obey(order)), None),
+        Turn::Beside => (None, None),
     });
 }
 
-/// [`serve`], and reads another descriptor beside it: what `take` returns then is said unasked.
+/// [`serve`], and reads another descriptor beside it: what `take` returns then is said unasked. The time that `take` returns is the longest
+/// until its next turn.
 pub(crate) fn serve_beside<O: DeserializeOwned, R: Serialize>(
     socket: &OwnedFd,
     beside: Option<BorrowedFd<'_>>,
-    mut take: impl FnMut(Turn<O>) -> Option<R>,
+    mut take: impl FnMut(Turn<O>) -> (Option<R>, Option<Duration>),
 ) {
     let mut buffer = vec![0; MAX_MESSAGE];
+    let mut longest = PollTimeout::NONE;
     loop {
         let mut watched = vec![PollFd::new(socket.as_fd(), PollFlags::POLLIN)];
         watched.extend(beside.map(|fd| PollFd::new(fd, PollFlags::POLLIN)));
-        match poll(&mut watched, PollTimeout::NONE) {
+        match poll(&mut watched, longest) {
             Ok(_) => {}
             Err(Errno::EINTR) => continue,
             Err(_) => return,
         }
         let ready = |i: usize| watched.get(i).and_then(PollFd::any).unwrap_or(false);
-        let answer = if ready(0) {
+        let (answer, again) = if ready(0) {
             // A daemon that was killed with answers unread resets the connection: that is an end like any other.
             let Ok(message) = receive(socket.as_fd(), &mut buffer, MsgFlags::empty()) else { return };
             let order =
@@ -260,6 +262,7 @@ pub(crate) fn serve_beside<O: DeserializeOwned, R: Serialize>(
         } else {
             take(Turn::Beside)
         };
+        longest = again.map_or(PollTimeout::NONE, |d| d.as_millis().try_into().unwrap_or(PollTimeout::MAX));
         if let Some(answer) = answer
             && let Err(error) = transmit(socket.as_fd(), &answer, MsgFlags::empty())
         {

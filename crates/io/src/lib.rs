@@ -54,6 +54,7 @@ macro_rules! as_fd {
 use as_fd;
 
 pub mod batch;
+pub mod bell;
 pub mod block;
 pub mod capture;
 mod checksum;

@@ -149,7 +149,9 @@ impl Account {
     /// # Errors
     /// The kernel's.
     pub fn own(&self, directory: &std::path::Path) -> std::io::Result<()> {
-        use std::os::unix::fs::{DirBuilderExt, MetadataExt, lchown};
+        use nix::{fcntl::AtFlags, unistd::fchownat};
+        use std::fs::OpenOptions;
+        use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, lchown};
         std::fs::DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
         let (uid, gid) = (self.uid.as_raw(), self.gid.as_raw());
         let entries = match std::fs::read_dir(directory) {
@@ -165,10 +167,12 @@ impl Account {
         };
         // The directory last, for the same reason.
         for entry in entries {
-            let path = entry?.path();
-            // A hard link that the user made is another name of a file that may be root's.
-            if std::fs::symlink_metadata(&path)?.nlink() == 1 {
-                lchown(path, Some(uid), Some(gid))?;
+            let flags = nix::libc::O_PATH | nix::libc::O_NOFOLLOW;
+            let file = OpenOptions::new().read(true).custom_flags(flags).open(entry?.path())?;
+            // A hard link that the user made is another name of a file that may be root's. Of what is open, not of a name that may
+            // mean something else by now.
+            if file.metadata()?.nlink() == 1 {
+                fchownat(&file, "", Some(self.uid), Some(self.gid), AtFlags::AT_EMPTY_PATH)?;
             }
         }
         lchown(directory, Some(uid), Some(gid))

@@ -9,6 +9,7 @@ use crate::node::Node;
 use crate::sessions::Session;
 use dormouse_crypto::cert::Identity;
 use dormouse_esp::Tunnel;
+use dormouse_ike::admission::Credential;
 use dormouse_keying::Owner;
 use dormouse_sansio::Instant;
 use dormouse_wire::ike::AuthMethod;
@@ -251,7 +252,7 @@ impl Node {
             who: Who {
                 identity: session.peer.as_str().into(),
                 identity_type: kind(session.who.identity.0),
-                fingerprint: session.fingerprint.map(hex),
+                fingerprint: session.credential.as_ref().and_then(Credential::fingerprint).map(hex),
             },
             method: session.method,
             from: session.path.remote,

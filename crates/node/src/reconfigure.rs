@@ -10,6 +10,7 @@ use crate::event::Order;
 use crate::ladder::State;
 use crate::node::Node;
 use dormouse_crypto::cert::Identity;
+use dormouse_ike::admission::Credential;
 use dormouse_keying::Owner;
 use dormouse_sansio::Instant;
 use std::collections::BTreeSet;
@@ -93,7 +94,7 @@ impl Node {
         let (ike, connections) = (&self.ike, &self.connections);
         let Some(devices) = &mut self.devices else { return };
         let mut around = crate::devices::Around { sessions: &mut self.sessions, events: &mut self.events };
-        let stranger = |c: ConnectionId, who: &crate::sessions::Who, _: &str, _: Option<&[u8; 32]>| {
+        let stranger = |c: ConnectionId, who: &crate::sessions::Who, _: &str, _: Option<&Credential>| {
             let known = Identity::from_ike(who.identity.0, &who.identity.1)
                 .is_ok_and(|identity| ike.knows(connections.name(c), &identity));
             !known && !with_session.contains(&(c, who.clone()))

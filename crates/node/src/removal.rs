@@ -4,7 +4,7 @@
 use crate::audit::What;
 use crate::node::Node;
 use crate::sessions::{Session, Who};
-use dormouse_ike::admission::Denial;
+use dormouse_ike::admission::{Credential, Denial};
 use dormouse_keying::SaId;
 use dormouse_sansio::Instant;
 use ipnet::IpNet;
@@ -21,7 +21,7 @@ impl Node {
     pub fn remove_peer(&mut self, now: Instant, connection: &str, peer: &str) -> BTreeSet<String> {
         let meant = self.peers_called(connection, peer);
         for peer in &meant {
-            self.ike.revoke_tickets(connection, peer);
+            self.ike.revoke_tickets(now, connection, peer);
             let Some(id) = self.connections.id(connection) else { continue };
             self.with_devices(|d, around| d.dismiss(|c, _, known, _| c == id && known == peer, around));
             let theirs = |s: &Session| s.connection == id && s.peer == *peer;
@@ -48,10 +48,8 @@ impl Node {
     /// Gateway: whom `denial` means is not admitted from now on ([`dormouse_ike::Endpoint::deny`]): its sessions end, and what waits for
     /// its devices is dropped.
     pub fn deny(&mut self, now: Instant, denial: Denial) {
-        let named = denial.to_string();
-        let meant = |_, _: &Who, peer: &str, fingerprint: Option<&[u8; 32]>| match &denial {
-            Denial::Name(_) => peer == named,
-            Denial::Certificate(denied) => fingerprint == Some(denied),
+        let meant = |_, _: &Who, peer: &str, credential: Option<&Credential>| {
+            peer.parse().is_ok_and(|peer| denial.means(&peer, credential))
         };
         self.with_devices(|d, around| d.dismiss(meant, around));
         self.record(What::Denial { whom: named.as_str().into() });

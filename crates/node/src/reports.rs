@@ -82,7 +82,7 @@ impl Node {
         let addresses = if e.initiator { Vec::new() } else { e.configuration.addresses() };
         let who = Who { identity: e.peer.to_ike(), addresses };
         let session = Session {
-            fingerprint: e.fingerprint,
+            credential: e.credential,
             isolate: e.isolate,
             resumed: e.resumed,
             method: audit::method(e.method),
@@ -305,11 +305,9 @@ impl Node {
         if matches!(reason, ByPeer | Expired | CertificateExpired | Revoked | ProtocolError) {
             client.spend_ticket();
         }
-        let refused = match reason {
-            CloseReason::Refused(Refused::Superseded) => client.refuse_ticket(),
-            CloseReason::Refused(Refused::Store) => client.heard(),
-            _ => None,
-        };
+        // Where the store says nothing, what was asked of it may have been done or not: the session counts as one on which nothing was heard.
+        let superseded = reason == CloseReason::Refused(Refused::Superseded);
+        let refused = superseded.then(|| client.refuse_ticket()).flatten();
         if !matches!(reason, CloseReason::TimedOut | CloseReason::Refused(_)) {
             // It had a word for it, so it was there.
             client.resend.clear();

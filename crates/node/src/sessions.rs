@@ -4,6 +4,7 @@
 use crate::audit::Traffic;
 use crate::connections::ConnectionId;
 use dormouse_ike::Mark;
+use dormouse_ike::admission::Credential;
 use dormouse_ike::config_payload::AssignedConfig;
 use dormouse_keying::{Owner, SaId};
 use dormouse_sansio::{Instant, Path};
@@ -30,8 +31,8 @@ pub(crate) struct Session {
     pub(crate) peer: String,
     /// The same, with what tells devices of one identity apart: what is displayed alike need not be the same.
     pub(crate) who: Who,
-    /// Gateway: SHA-256 of the certificate that admitted it.
-    pub(crate) fingerprint: Option<[u8; 32]>,
+    /// Gateway: what admitted it.
+    pub(crate) credential: Option<Credential>,
     /// Gateway: other clients are out of its reach, and it out of theirs.
     pub(crate) isolate: bool,
     pub(crate) path: Path,
@@ -68,7 +69,7 @@ impl Session {
             connection,
             peer,
             who,
-            fingerprint: None,
+            credential: None,
             isolate: false,
             path,
             established: now,

@@ -205,6 +205,7 @@ fn ike_part(
     conn.initial_contact = i.initial_contact;
     conn.retransmission.initial = Duration::from_millis(i.retransmit_ms.into());
     conn.retransmission.tries = i.retransmit_tries;
+    conn.hardest_puzzle = i.hardest_puzzle;
     conn.keepalive = match i.keepalive {
         file::Keepalive::Auto => ike::Keepalive::Auto,
         file::Keepalive::Off => ike::Keepalive::Off,
