@@ -3,7 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
 use dormouse_lab::results::Results;
-use dormouse_lab::results::format::What;
+use dormouse_lab::results::esp::What;
 use dormouse_testbed::{Need, require};
 use std::io::{BufRead, BufReader, Write};
 use std::path::PathBuf;
@@ -69,7 +69,7 @@ fn a_file_that_is_no_result_is_not_continued() {
     let out = bench(&["--resume", file.path()]).output().unwrap();
     assert_eq!(out.status.code(), Some(1));
     let text = errors(&out);
-    assert!(text.contains(file.path()) && text.contains("no result of dormouse bench"), "{text}");
+    assert!(text.contains(file.path()) && text.contains("no results file of dormouse"), "{text}");
 }
 
 #[test]
@@ -158,7 +158,7 @@ fn cryptography_is_measured_by_anybody_and_the_results_can_be_read() {
     assert!(results.samples.len() >= 4);
     for sample in &results.samples {
         assert!(sample.verified, "{sample:?}");
-        assert!(sample.rounds.iter().all(|r| r.throughput.is_some_and(|t| t > 0.0)), "{sample:?}");
+        assert!(sample.rounds.iter().all(|r| r.figures.one("throughput") > Some(0.0)), "{sample:?}");
         assert_eq!(sample.rounds.len(), 1);
     }
     let text = String::from_utf8_lossy(&out.stdout).into_owned();

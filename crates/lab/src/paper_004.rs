@@ -7,13 +7,14 @@ mod figures;
 
 use anyhow::Result;
 
-use crate::advise::rules::{self, ANY, Differ, Expect, Mode, Pick, Test};
+use crate::advise::rules::{self, ANY, Differ, Mode, Pick, Test};
 use crate::bench::{Part, Request};
 use crate::experiment::{Context, Experiment, Report, Table};
 use crate::judge::Claim;
 use crate::judge::stats::{Bootstrap, Verdict};
 use crate::measured;
-use crate::results::format::{Metric, Results, What};
+use crate::results::Results;
+use crate::results::esp::{Metric, What};
 
 /// The experiment.
 pub const EXPERIMENT: Experiment = Experiment {
@@ -138,14 +139,7 @@ fn winners(results: &Results, bootstrap: &Bootstrap) -> Table {
 }
 
 const fn against(first: Mode, second: Mode, aes: Pick, metric: Metric, sizes: (u32, u32)) -> Test {
-    Test {
-        first: Pick { mode: Some(first), ..aes },
-        second: Pick { mode: Some(second), ..aes },
-        differ: Differ::Suite,
-        metric,
-        sizes,
-        expect: Expect::Tie,
-    }
+    Test::new(aes.mode(first), aes.mode(second), Differ::Suite, metric).at(sizes)
 }
 
 /// The mode with the best ratio to CBC, and those that tie with it.

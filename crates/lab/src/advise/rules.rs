@@ -12,7 +12,8 @@ use serde::Serialize;
 use super::levels::parts;
 use crate::judge::Finding;
 use crate::judge::stats::{Bootstrap, Comparison, Verdict};
-use crate::results::format::{Direction, Encapsulation, Engine, Metric, Results, Sample, What};
+use crate::results::esp::{Direction, Encapsulation, Engine, Metric, What};
+use crate::results::{Results, Sample};
 
 /// A rule with what came out.
 #[derive(Clone, PartialEq, Debug, Serialize)]
@@ -84,6 +85,31 @@ pub(crate) const ANY: Pick =
     Pick { mode: None, aes: None, many: None, wrap: None, engine: None, what: None, governor: None };
 
 impl Pick {
+    /// In this mode.
+    pub(crate) const fn mode(self, mode: Mode) -> Self {
+        Self { mode: Some(mode), ..self }
+    }
+
+    /// On several cores, or on one.
+    pub(crate) const fn many(self, many: bool) -> Self {
+        Self { many: Some(many), ..self }
+    }
+
+    /// Wrapped so.
+    pub(crate) const fn wrap(self, wrap: Encapsulation) -> Self {
+        Self { wrap: Some(wrap), ..self }
+    }
+
+    /// Under this governor.
+    pub(crate) const fn governor(self, governor: &'static str) -> Self {
+        Self { governor: Some(governor), ..self }
+    }
+
+    /// Measured so.
+    pub(crate) const fn what(self, what: What) -> Self {
+        Self { what: Some(what), ..self }
+    }
+
     /// `has_aes` tells what a sample does that does not say: use the instructions of a processor that has them.
     fn matches(&self, sample: &Sample, integrity: &str, has_aes: bool) -> bool {
         let aes = sample.aes_instructions.unwrap_or(has_aes && sample.suite.contains("aes"));
@@ -186,6 +212,23 @@ pub(crate) struct Test {
     /// Packet sizes, both included.
     pub(crate) sizes: (u32, u32),
     pub(crate) expect: Expect,
+}
+
+impl Test {
+    /// Of what differs in this and nothing else, in packets of any size that an Ethernet carries; no difference is expected.
+    pub(crate) const fn new(first: Pick, second: Pick, differ: Differ, metric: Metric) -> Self {
+        Self { first, second, differ, metric, sizes: (1, 1_500), expect: Expect::Tie }
+    }
+
+    /// Of packets of these sizes.
+    pub(crate) const fn at(self, sizes: (u32, u32)) -> Self {
+        Self { sizes, ..self }
+    }
+
+    /// With this expectation.
+    pub(crate) const fn expect(self, expect: Expect) -> Self {
+        Self { expect, ..self }
+    }
 }
 
 /// A rule as the paper has it.
@@ -372,7 +415,7 @@ fn besides(pair: &Pair<'_>, pairs: &[Pair<'_>], differ: Differ) -> String {
     if words.is_empty() { String::new() } else { format!(" ({})", words.join(", ")) }
 }
 
-const fn wrapping(sample: &Sample) -> &'static str {
+fn wrapping(sample: &Sample) -> &'static str {
     match sample.encapsulation {
         Encapsulation::None => "no encapsulation",
         Encapsulation::Tunnel => "tunnel",

@@ -17,7 +17,8 @@ use dormouse_sansio::{Entropy as _, Seeded};
 use serde::Serialize;
 use statrs::distribution::{ContinuousCDF as _, Normal, StudentsT};
 
-use crate::results::format::{Metric, Sample};
+use crate::results::Sample;
+use crate::results::esp::Metric;
 
 /// Rounds below which nothing is concluded.
 pub const MIN_ROUNDS: usize = 5;

@@ -4,7 +4,8 @@
 use dormouse_report::digits;
 
 use crate::judge::stats::Bootstrap;
-use crate::results::format::{Encapsulation, Engine, Metric, Results, Sample, What};
+use crate::results::esp::{Encapsulation, Engine, Metric, What};
+use crate::results::{Results, Sample};
 
 /// What the file says about the parts of what a rule compares; empty if nothing.
 pub(super) fn why(results: &Results, bootstrap: &Bootstrap, id: &str) -> String {
@@ -67,7 +68,7 @@ impl Costs<'_> {
         let cost = |suite: &str, direction| {
             self.largest(What::Crypto, |s| s.suite == suite && s.direction == direction)
         };
-        use crate::results::format::Direction::{In, Out};
+        use crate::results::esp::Direction::{In, Out};
         let (sealing, opening) = (cost("aes128-sha1", Out)?, cost("aes128-sha1", In)?);
         let ctr = cost("aes128ctr-sha1", Out)?;
         Some(format!(

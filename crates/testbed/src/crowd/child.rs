@@ -15,20 +15,19 @@ const ROOM: usize = 128;
 
 /// Both directions of ESP of one client.
 pub(super) struct Child {
-    pub(super) install: Install,
     inbound: Inbound,
     outbound: Outbound,
 }
 
 impl Child {
-    pub(super) fn new(install: Install, entropy: &mut dyn Entropy) -> Result<Self> {
+    pub(super) fn new(install: &Install, entropy: &mut dyn Entropy) -> Result<Self> {
         let params = |spi, keymat: &dormouse_crypto::Secret| SaParams {
             esn: install.esn,
             ..SaParams::new(spi, install.encr, install.integ, keymat.clone())
         };
         let inbound = Inbound::new(&params(install.child.spi(), &install.keymat_in))?;
         let outbound = Outbound::new(&params(install.spi_out, &install.keymat_out), entropy)?;
-        Ok(Self { install, inbound, outbound })
+        Ok(Self { inbound, outbound })
     }
 
     /// Seals a ping.

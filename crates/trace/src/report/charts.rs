@@ -387,7 +387,7 @@ fn lost(results: &Results) -> Chart {
     let clients = losses(results, 0, 0).len();
     chart.caption = format!(
         "On a sample of {clients} clients. Only what the client sends wakes the radio; what arrives meanwhile is lost unless the gateway answers in its place: \
-                     nobody, the paper's proxy (DHCP, DNS, MICROSOFT-DS), or one that also knows ARP, mDNS, SSDP, LLMNR, NetBIOS, NTP, \
+                     nothing of it (no proxy), what the paper's proxy answers (DHCP, DNS, MICROSOFT-DS), or what one answers that also knows ARP, mDNS, SSDP, LLMNR, NetBIOS, NTP, \
                      IGMP and WS-Discovery. The x axis is logarithmic from 1; zero is drawn at 0.5."
     );
     chart.x_log = true;
