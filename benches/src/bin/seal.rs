@@ -30,7 +30,7 @@ fn raw(key: &LessSafeKey, bytes: u32) -> Result<f64> {
         nonce[4..].copy_from_slice(&counter.to_be_bytes());
         let nonce = Nonce::assume_unique_for_key(nonce);
         let tag = key.seal_in_place_separate_tag(nonce, Aad::from([0; 12]), &mut packet);
-        black_box(tag.map_err(|_| anyhow!("the cipher refuses a packet"))?);
+        let _ = black_box(tag.map_err(|_| anyhow!("the cipher refuses a packet"))?);
         Ok(())
     })?;
     Ok(1e9 * f64::from(bytes) / rate)
@@ -48,11 +48,8 @@ fn main() -> Result<()> {
         // The raw cipher, sealing and opening, in turn.
         let mut rows = [const { Vec::new() }; 3];
         for seed in 0..=REPETITIONS {
-            let round = [
-                raw(&key, bytes)?,
-                esp(Direction::Out, bytes, seed)?,
-                esp(Direction::In, bytes, seed)?,
-            ];
+            let round =
+                [raw(&key, bytes)?, esp(Direction::Out, bytes, seed)?, esp(Direction::In, bytes, seed)?];
             if seed > 0 {
                 rows.iter_mut().zip(round).for_each(|(row, ns)| row.push(ns));
             }

@@ -130,7 +130,7 @@ fn a_campaign_between_two_machines_has_the_figures_of_both_and_leaves_nothing() 
         .output()
         .unwrap();
     assert!(done.status.success(), "{}", errors(&done));
-    let results = Results::read(&out).unwrap();
+    let results = <Results>::read(&out).unwrap();
     assert!(results.finished.is_some() && results.far.as_ref().is_some_and(|far| !far.kernel.is_empty()));
     for suite in ["aes128gcm16", "null-sha256"] {
         for what in [What::Path, What::Stream, What::Download] {
@@ -183,7 +183,7 @@ fn what_the_link_loses_is_counted_where_it_does_not_arrive() {
         .output()
         .unwrap();
     assert!(done.status.success(), "{}", errors(&done));
-    let results = Results::read(&out).unwrap();
+    let results = <Results>::read(&out).unwrap();
     let offered: Vec<_> = results.samples.iter().filter(|s| s.offered.is_some()).collect();
     for sample in &offered {
         for round in &sample.rounds {
@@ -239,7 +239,7 @@ fn a_connection_that_is_lost_ends_the_campaign_which_can_go_on() {
         assert!(bench.log().contains("the connection to far is lost"), "{}", bench.log());
         world.is_clean();
     }
-    let results = Results::read(&out).unwrap();
+    let results = <Results>::read(&out).unwrap();
     assert!(results.finished.is_none() && results.far.is_some());
     let alone =
         world.device.command(BENCH).args(["bench", "--resume", out.to_str().unwrap()]).output().unwrap();

@@ -61,7 +61,7 @@ fn between_two_machines_the_device_s_own_figures_decide() {
         inbound.push(other);
     }
     results.samples.extend(inbound);
-    let read = Results::parse(&serde_json::to_vec(&results).expect("JSON")).expect("a result file");
+    let read = <Results>::parse(&serde_json::to_vec(&results).expect("JSON")).expect("a result file");
     assert_eq!(read.far, results.far);
     let told = |s: &Sample| s.rounds.iter().all(|r| r.figures.one(FAR_CPU_THREAD).is_some());
     assert!(read.samples.iter().filter(|s| s.what == What::Path).all(told));

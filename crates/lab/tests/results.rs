@@ -43,7 +43,7 @@ fn json_of(results: &Results) -> Value {
 }
 
 fn parse(value: &Value) -> Result<Results, ReadError> {
-    Results::parse(value.to_string().as_bytes())
+    <Results>::parse(value.to_string().as_bytes())
 }
 
 #[test]
@@ -52,7 +52,7 @@ fn what_is_written_comes_back_and_nothing_else_is_left() {
     let path = directory.0.join("result.json");
     std::fs::write(&path, "an older one").expect("a file");
     results().write(&path).expect("written");
-    assert_eq!(Results::read(&path).expect("read"), results());
+    assert_eq!(<Results>::read(&path).expect("read"), results());
     let left: Vec<_> = std::fs::read_dir(&directory.0).expect("listed").collect();
     assert_eq!(left.len(), 1, "{left:?}");
 }
@@ -74,7 +74,7 @@ fn what_is_not_a_number_is_not_written_and_the_older_file_stays() {
     broken.samples[0].rounds[0].figures = Figures::default().with("parsecs", 12.0);
     let error = broken.write(&path).expect_err("refused").to_string();
     assert!(error.contains("samples[0].rounds[0].figures.parsecs: it has no unit"), "{error}");
-    assert_eq!(Results::read(&path).expect("read"), results());
+    assert_eq!(<Results>::read(&path).expect("read"), results());
 }
 
 #[test]
@@ -178,13 +178,13 @@ fn what_a_terminal_would_obey_does_not_come_through() {
     hostile.machine.cpu = "A \u{1b}]0;owned\u{7}processor".to_owned();
     hostile.versions.insert("\u{9b}2J".to_owned(), "\u{202e}1".to_owned());
     hostile.samples[0].remark = Some("two\nlines".to_owned());
-    let read = Results::parse(&serde_json::to_vec(&hostile).expect("JSON")).expect("read");
+    let read = <Results>::parse(&serde_json::to_vec(&hostile).expect("JSON")).expect("read");
     assert_eq!(read.machine.cpu, "A \u{fffd}]0;owned\u{fffd}processor");
     assert_eq!(read.versions.iter().next(), Some((&"\u{fffd}2J".to_owned(), &"\u{fffd}1".to_owned())));
     assert_eq!(read.samples[0].remark.as_deref(), Some("two\nlines"));
     hostile.format = "\u{9b}2J\u{202e}".to_owned();
     let error =
-        Results::parse(&serde_json::to_vec(&hostile).expect("JSON")).expect_err("refused").to_string();
+        <Results>::parse(&serde_json::to_vec(&hostile).expect("JSON")).expect_err("refused").to_string();
     assert!(!error.contains(['\u{9b}', '\u{202e}']), "{error:?}");
 }
 
@@ -224,7 +224,7 @@ proptest! {
         let mut text = serde_json::to_vec(&results()).expect("JSON");
         let at = at % text.len();
         text[at] = byte;
-        if let Ok(read) = Results::parse(&text) {
+        if let Ok(read) = <Results>::parse(&text) {
             prop_assert!(read.check().is_ok());
         }
     }
@@ -237,7 +237,7 @@ fn a_link_stays_a_link_and_a_device_a_device() {
     std::fs::write(&file, "old").expect("made");
     std::os::unix::fs::symlink("file.json", &link).expect("made");
     results().write(&link).expect("written");
-    assert_eq!(Results::read(&file).expect("read"), results());
+    assert_eq!(<Results>::read(&file).expect("read"), results());
     assert!(std::fs::symlink_metadata(&link).is_ok_and(|m| m.is_symlink()));
 
     // Root could put a file in its place.
