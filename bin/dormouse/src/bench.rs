@@ -2,14 +2,13 @@
 //! progress and the summary.
 
 use std::fmt::Write as _;
-use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 use clap::{Args, Subcommand};
-use dormouse_lab::bench::{self, Against, Bench, Far, Lost, Part, Request, Unprivileged};
+use dormouse_lab::bench::{self, Against, Bench, Far, Lost, Request, Unprivileged};
 use dormouse_lab::campaign::Ended;
 use dormouse_lab::judge::stats;
 use dormouse_lab::results::esp::{CPU_SYSTEM, CPU_THREAD, FAR_CPU_SYSTEM, FAR_CPU_THREAD, Metric, What};
@@ -48,8 +47,8 @@ pub(crate) struct BenchArgs {
     #[arg(long)]
     quick: bool,
     /// Parts to measure: crypto, path, streams, downloads, tls
-    #[arg(long, value_delimiter = ',', value_name = "PARTS")]
-    what: Vec<Part>,
+    #[arg(long, value_delimiter = ',', value_name = "PARTS", value_parser = bench::part)]
+    what: Vec<What>,
     /// Suites, as in aes128gcm16,aes128-sha256,null-sha1,none
     #[arg(long, value_delimiter = ',', value_name = "SUITES", value_parser = bench::known_suite)]
     suites: Vec<String>,
@@ -296,17 +295,20 @@ fn against_openssl(rounds: u32, version: &str, table: &[Against]) -> String {
     for (letter, rung) in ('b'..).zip(hidden.iter().skip(1)) {
         let _ = writeln!(out, "  {letter}: with {} hidden from both", rung.hidden);
     }
-    let _ = writeln!(out, "\n{:<20} {:>24}   {:>24}", "", "1,424 bytes", "16 KiB");
-    let head = ["OpenSSL", "ours", "ratio"].map(|h| format!("{h:>8}")).concat();
-    let _ = writeln!(out, "{:<20} {head}   {head}", "");
-    for Against { name, compared, verdict, .. } in table {
+    let head = ["1,424 bytes: OpenSSL", "ours", "ratio", "16 KiB: OpenSSL", "ours", "ratio"];
+    let mut rows = Table::new(["primitive"].into_iter().chain(head));
+    for Against { name, compared, .. } in table {
         for (letter, rung) in ('a'..).zip(compared) {
-            let speeds = [rung.packet, rung.large]
-                .map(|s| format!("{:>8.0}{:>8.0}{:>8.2}", s.openssl / 1e6, s.ours / 1e6, s.ratio));
-            let name = if letter == 'a' { name } else { "" };
-            let _ = writeln!(out, "{name:<17} {letter}  {}", speeds.join("   "));
+            let speeds = |s: &bench::Speeds| {
+                [format!("{:.0}", s.openssl / 1e6), format!("{:.0}", s.ours / 1e6), format!("{:.2}", s.ratio)]
+            };
+            let figures = speeds(&rung.packet).into_iter().chain(speeds(&rung.large));
+            rows.row([format!("{name} {letter}")].into_iter().chain(figures));
         }
-        let _ = writeln!(out, "{:<17} => {verdict}", "");
+    }
+    let _ = writeln!(out, "\n{}", rows.text(""));
+    for Against { name, verdict, .. } in table {
+        let _ = writeln!(out, "{name}: {verdict}");
     }
     let agree = |so: fn(&Against) -> bool| table.iter().filter(|row| so(row)).count();
     let _ = writeln!(
@@ -317,7 +319,7 @@ fn against_openssl(rounds: u32, version: &str, table: &[Against]) -> String {
     );
     let _ = writeln!(
         out,
-        "{} do as they are, on 1,424 bytes; why the others do not stands below each",
+        "{} do as they are, on 1,424 bytes; why the others do not stands above",
         agree(|row| row.agree)
     );
     out

@@ -11,7 +11,7 @@ mod exhibits;
 use anyhow::Result;
 
 use crate::advise::words::figure;
-use crate::bench::{Part, Request};
+use crate::bench::Request;
 use crate::experiment::{Context, Experiment, Report};
 use crate::judge::stats::{Bootstrap, Verdict};
 use crate::judge::{Claim, Finding};
@@ -39,7 +39,7 @@ const TODAY: &str = "aes128gcm16";
 fn needs() -> Request {
     let names = [PAPER, "3des-md5", "des-sha1", "des-md5", TODAY];
     Request {
-        parts: vec![Part::Streams, Part::Crypto],
+        parts: vec![What::Stream, What::Crypto],
         suites: names.map(str::to_owned).to_vec(),
         sizes: vec![256, 512, 1_024, 2_048],
         cores: vec![1],

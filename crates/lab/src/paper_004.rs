@@ -8,7 +8,7 @@ mod figures;
 use anyhow::Result;
 
 use crate::advise::rules::{self, ANY, Differ, Mode, Pick, Test};
-use crate::bench::{Part, Request};
+use crate::bench::Request;
 use crate::experiment::{Context, Experiment, Report, Table};
 use crate::judge::Claim;
 use crate::judge::stats::{Bootstrap, Verdict};
@@ -37,7 +37,7 @@ const ORDER: [What; 3] = [What::Download, What::Path, What::Crypto];
 fn needs() -> Request {
     let names = ["aes128-sha1", "aes128ctr-sha1", "aes128ccm16", "aes128gcm16", "null-sha1", "none"];
     Request {
-        parts: vec![Part::Crypto, Part::Path, Part::Downloads, Part::Tls],
+        parts: vec![What::Crypto, What::Path, What::Download, What::Tls],
         suites: names.map(str::to_owned).to_vec(),
         sizes: vec![180, 400, 1_024, 1_400],
         cores: cores(),
@@ -173,7 +173,7 @@ fn winner(results: &Results, bootstrap: &Bootstrap, aes: Pick, metric: Metric, s
             MODES.iter().filter(|m| all.iter().all(|a| a.0 != m.0)).map(|m| m.0).collect();
         let missing =
             if missing.is_empty() { String::new() } else { format!("; without {}", missing.join(", ")) };
-        return format!("{name} ({ratio:.2} times {measure}{ties}{missing}), {}", rules::on(what));
+        return format!("{name} ({ratio:.2} times {measure}{ties}{missing}), {}", what.words());
     }
     "not measured".to_owned()
 }

@@ -207,7 +207,9 @@ fn cpu_time_with_the_rest_of_the_system_is_not_mixed_with_cpu_time_without() {
 fn figures_are_paired_by_round() {
     let sample = |rounds: [(u32, f64); 3]| {
         let mut sample = Sample::from(Point::new(What::Crypto, "none", 64, 1));
-        rounds.map(|(n, value)| sample.push(n, Figures::default().with("throughput", value)));
+        for (n, value) in rounds {
+            sample.push(n, Figures::default().with("throughput", value));
+        }
         sample
     };
     let a = sample([(3, 30.0), (1, 10.0), (2, 20.0)]);

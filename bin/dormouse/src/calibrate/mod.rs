@@ -19,6 +19,7 @@ use dormouse_lab::calibrate::{
     Cycle, Expected, Failure, Measured, Outcome, Plan, Point, Settings, learn, report, run as measure,
 };
 use dormouse_lab::campaign::Campaign;
+use dormouse_report::Table;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 
@@ -346,16 +347,12 @@ fn finish(
 }
 
 fn table(measured: &[Measured]) -> String {
-    let mut out = String::new();
-    if !measured.is_empty() {
-        out += &format!("{:<26} {:>12} {:>12} {:>14} {:>6}\n", "figure", "mean", "sd", "95 %", "n");
-    }
+    let mut table = Table::new(["figure", "mean", "sd", "95 %", "n"]);
     for m in measured {
-        let (mean, deviation, half, unit) = (m.summary.mean, m.summary.deviation, m.half_interval, m.unit);
-        out += &format!(
-            "{:<26} {mean:>10.4} {unit} {deviation:>10.4} {unit} ± {half:>10.4} {unit} {:>6}\n",
-            m.name, m.summary.count
-        );
+        let with = |value: f64| format!("{value:.4} {}", m.unit);
+        let half = format!("± {}", with(m.half_interval));
+        let count = m.summary.count.to_string();
+        table.row([m.name.clone(), with(m.summary.mean), with(m.summary.deviation), half, count]);
     }
-    out
+    if measured.is_empty() { String::new() } else { table.text("") }
 }

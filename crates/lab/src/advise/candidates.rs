@@ -47,28 +47,10 @@ impl Basis {
     /// In words.
     #[must_use]
     pub fn words(&self) -> String {
-        let what = match self.what {
-            What::Path => "the whole path of a packet",
-            What::Stream => "a UDP stream",
-            What::Download => "a download",
-            What::Tls => "a download over TLS",
-            What::Crypto => "the cryptography alone, in memory",
-        };
-        let how = match self.encapsulation {
-            Encapsulation::None => "",
-            Encapsulation::Tunnel => ", tunnel mode",
-            Encapsulation::Transport => ", transport mode",
-            Encapsulation::Udp => ", tunnel mode in UDP",
-            Encapsulation::UdpTransport => ", transport mode in UDP",
-        };
-        let direction = match self.direction {
-            Direction::Both => "",
-            Direction::Out => ", outbound",
-            Direction::In => ", inbound",
-        };
         let cores = if self.cores == 1 { "1 core".to_owned() } else { format!("{} cores", self.cores) };
         let governor = self.governor.as_ref().map(|g| format!(", governor {g}")).unwrap_or_default();
-        format!("{what}{how}{direction}, {}-byte packets, {cores}{governor}", self.packet_bytes)
+        let [what, how, way] = [self.what.words(), self.encapsulation.words(), self.direction.words()];
+        format!("{what}, {how}, {way}, {}-byte packets, {cores}{governor}", self.packet_bytes)
     }
 }
 

@@ -12,7 +12,7 @@ use super::far::{Far, Pair};
 use super::governor;
 use super::joules::Joules;
 use super::link;
-use super::plan::{Part, Plan, Request, Times};
+use super::plan::{Plan, Request, Times};
 use super::runner::{Group, Runner};
 use super::worker::{Mask, Proof, Worker};
 use crate::campaign::{self, Ended, Progress, machine, same_machine};
@@ -46,7 +46,7 @@ impl Bench {
         if !request.governors.is_empty() {
             governor::here()?.check(&request.governors)?;
         }
-        let hides = [Part::Crypto, Part::Path, Part::Downloads];
+        let hides = [What::Crypto, What::Path, What::Download];
         let wants = request.parts.is_empty() || hides.iter().any(|p| request.parts.contains(p));
         let mask = (wants && machine::has_aes(&here)).then(aes_can_be_hidden);
         let mut plan = request.plan(&here, matches!(mask, Some(Ok(_))))?;
@@ -177,20 +177,19 @@ fn plan_name(request: &Request) -> &'static str {
 /// Leaves the parts out that need more than there is. A part that was asked for by name is refused instead.
 fn without_privileges(request: &mut Request) -> Result<Vec<Skipped>> {
     let Some(what) = link::missing() else { return Ok(Vec::new()) };
-    if request.between && (request.parts.is_empty() || request.parts.iter().any(|p| p.needs_root())) {
+    if request.between && (request.parts.is_empty() || request.parts.iter().any(|p| *p != What::Crypto)) {
         return Err(anyhow::Error::new(Unprivileged)
             .context(format!("measuring between two machines makes a tunnel, and that needs {what}")));
     }
-    if let Some(part) = request.parts.iter().find(|p| p.needs_root()) {
+    if request.parts.iter().any(|p| *p != What::Crypto) {
         return Err(anyhow::Error::new(Unprivileged).context(format!(
-            "{} makes network namespaces, and that needs {what}; --what crypto works as it is",
-            part.name()
+            "all but crypto makes network namespaces, and that needs {what}; --what crypto works as it is"
         )));
     }
     if !request.parts.is_empty() {
         return Ok(Vec::new());
     }
-    request.parts = vec![Part::Crypto];
+    request.parts = vec![What::Crypto];
     Ok(vec![Skipped::new("path, streams, downloads, tls", format!("network namespaces need {what}"))])
 }
 

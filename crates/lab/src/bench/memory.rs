@@ -211,8 +211,12 @@ mod tests {
     #[test]
     fn a_size_that_no_packet_has_is_refused() {
         let sample = Point::new(What::Crypto, "none", 27, 1);
-        assert!(in_memory(&sample, Duration::from_millis(1), 1).unwrap_err().to_string().contains("27 bytes"));
+        assert!(
+            in_memory(&sample, Duration::from_millis(1), 1).unwrap_err().to_string().contains("27 bytes")
+        );
         let sample = Point::new(What::Crypto, "rot13", 1_000, 1);
-        assert!(in_memory(&sample, Duration::from_millis(1), 1).unwrap_err().to_string().contains("known are"));
+        assert!(
+            in_memory(&sample, Duration::from_millis(1), 1).unwrap_err().to_string().contains("known are")
+        );
     }
 }

@@ -32,5 +32,5 @@ pub use far::{Far, Lost};
 pub use forward::forward;
 pub use memory::{in_memory, rate};
 pub use openssl::{Against, Compared, Speeds, compare, expected, speed};
-pub use plan::{Part, Request, known_suite};
+pub use plan::{Request, known_suite, part};
 pub use worker::serve;

@@ -219,10 +219,8 @@ impl Drawing<'_> {
         }
         match basis {
             Some(what) => {
-                chart.caption = format!(
-                    "1 is no difference. Ours: {}, mean ratio of all pairs of a size.",
-                    rules::on(what)
-                );
+                chart.caption =
+                    format!("1 is no difference. Ours: {}, mean ratio of all pairs of a size.", what.words());
                 for line in lines {
                     let points = self.line(line, what);
                     if !points.is_empty() {

@@ -88,7 +88,33 @@ pub enum Encapsulation {
     UdpTransport,
 }
 
+impl What {
+    /// In words.
+    #[must_use]
+    pub const fn words(self) -> &'static str {
+        match self {
+            Self::Crypto => "cryptography alone",
+            Self::Path => "whole path",
+            Self::Stream => "UDP streams",
+            Self::Download => "downloads",
+            Self::Tls => "TLS",
+        }
+    }
+}
+
 impl Encapsulation {
+    /// In words.
+    #[must_use]
+    pub const fn words(self) -> &'static str {
+        match self {
+            Self::None => "no encapsulation",
+            Self::Tunnel => "tunnel",
+            Self::Transport => "transport",
+            Self::Udp => "tunnel in UDP",
+            Self::UdpTransport => "transport in UDP",
+        }
+    }
+
     /// Whether the inner IP header is left off.
     #[must_use]
     pub const fn is_transport(self) -> bool {
@@ -107,6 +133,18 @@ pub enum Direction {
     /// Both ends are in the figures.
     #[default]
     Both,
+}
+
+impl Direction {
+    /// In words.
+    #[must_use]
+    pub const fn words(self) -> &'static str {
+        match self {
+            Self::Out => "out",
+            Self::In => "in",
+            Self::Both => "both ways",
+        }
+    }
 }
 
 /// What a byte in the figures is a byte of.

@@ -1,6 +1,6 @@
 //! The rules of paper 004, section by section, as data. Owns their wording and the comparisons that test them.
 
-use super::{ANY, Definition, Differ, Expect, Mode, Pick, Rule, Test, missing, on, pairs};
+use super::{ANY, Definition, Differ, Expect, Mode, Pick, Rule, Test, missing, pairs};
 use crate::judge::Finding;
 use crate::judge::stats::{Bootstrap, Estimate};
 use crate::results::Results;
@@ -360,5 +360,5 @@ pub(super) fn who_gains_most(results: &Results, bootstrap: &Bootstrap) -> Rule {
         .iter()
         .map(|(name, r)| format!("{name} {:.2} times [{:.2}, {:.2}]", r.median, r.low, r.high))
         .collect();
-    rule(Finding::of(agree, said.len() * others.len()), format!("{}: {}", on(what), words.join(", ")))
+    rule(Finding::of(agree, said.len() * others.len()), format!("{}: {}", what.words(), words.join(", ")))
 }

@@ -3,7 +3,7 @@ use crate::results::Round;
 
 fn request() -> Request {
     Request {
-        parts: vec![Part::Crypto],
+        parts: vec![What::Crypto],
         suites: vec!["chacha20poly1305".into(), "none".into()],
         sizes: vec![180],
         cores: vec![1],

@@ -15,61 +15,31 @@ use crate::campaign::{self, machine};
 use crate::results::esp::{Direction, Encapsulation, Engine, Point, What};
 use crate::results::format::{Machine, Skipped};
 
-/// A part of the campaign.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub enum Part {
-    /// Cryptography alone.
-    Crypto,
-    /// Whole packets through TUN, ESP and sockets.
-    Path,
-    /// UDP streams at given rates (paper 001).
-    Streams,
-    /// Files over TCP (paper 004).
-    Downloads,
-    /// Files over TLS.
-    Tls,
-}
+/// Parts of a campaign, in the order in which they run, as users write them.
+const PARTS: [(What, &str); 5] = [
+    (What::Crypto, "crypto"),
+    (What::Path, "path"),
+    (What::Stream, "streams"),
+    (What::Download, "downloads"),
+    (What::Tls, "tls"),
+];
 
-impl Part {
-    /// All, in the order in which they run.
-    pub const ALL: [Self; 5] = [Self::Crypto, Self::Path, Self::Streams, Self::Downloads, Self::Tls];
-
-    /// As users write it.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Crypto => "crypto",
-            Self::Path => "path",
-            Self::Streams => "streams",
-            Self::Downloads => "downloads",
-            Self::Tls => "tls",
-        }
-    }
-
-    /// Whether it makes network namespaces, and so needs root.
-    #[must_use]
-    pub const fn needs_root(self) -> bool {
-        !matches!(self, Self::Crypto)
-    }
-}
-
-impl std::str::FromStr for Part {
-    type Err = anyhow::Error;
-
-    fn from_str(name: &str) -> Result<Self> {
-        let Some(part) = Self::ALL.into_iter().find(|p| p.name() == name) else {
-            let known: Vec<_> = Self::ALL.iter().map(|p| p.name()).collect();
-            bail!("unknown part \"{name}\"; known are {}", known.join(", "));
-        };
-        Ok(part)
-    }
+/// The part of a campaign with this name.
+///
+/// # Errors
+/// If there is none, with the known ones.
+pub fn part(name: &str) -> Result<What> {
+    let Some((what, _)) = PARTS.into_iter().find(|p| p.1 == name) else {
+        bail!("unknown part \"{name}\"; known are {}", PARTS.map(|p| p.1).join(", "));
+    };
+    Ok(what)
 }
 
 /// What the user asked for; empty lists stand for the defaults.
 #[derive(Clone, Debug, Default)]
 pub struct Request {
     /// Parts.
-    pub parts: Vec<Part>,
+    pub parts: Vec<What>,
     /// Names of suites.
     pub suites: Vec<String>,
     /// Packet sizes in bytes.
@@ -160,7 +130,7 @@ pub fn known_suite(name: &str) -> Result<String, <Suite as std::str::FromStr>::E
 }
 
 impl Request {
-    fn wants(&self, part: Part) -> bool {
+    fn wants(&self, part: What) -> bool {
         self.parts.is_empty() || self.parts.contains(&part)
     }
 
@@ -192,13 +162,13 @@ impl Request {
             settings: serde_json::Value::Null,
             skipped: Vec::new(),
         };
-        for part in Part::ALL.into_iter().filter(|p| self.wants(*p)) {
+        for (part, _) in PARTS.into_iter().filter(|p| self.wants(p.0)) {
             match part {
-                Part::Crypto => self.crypto(&mut plan, machine, aes_off)?,
-                Part::Path => self.path(&mut plan, machine, aes_off)?,
-                Part::Streams => self.streams(&mut plan)?,
-                Part::Downloads => self.downloads(&mut plan, aes_off)?,
-                Part::Tls => self.tls(&mut plan),
+                What::Crypto => self.crypto(&mut plan, machine, aes_off)?,
+                What::Path => self.path(&mut plan, machine, aes_off)?,
+                What::Stream => self.streams(&mut plan)?,
+                What::Download => self.downloads(&mut plan, aes_off)?,
+                What::Tls => self.tls(&mut plan),
             }
         }
         for sample in
@@ -282,7 +252,7 @@ mod tests {
     #[test]
     fn filters_multiply() {
         let request = Request {
-            parts: vec![Part::Crypto],
+            parts: vec![What::Crypto],
             suites: vec!["aes128gcm16".into(), "none".into()],
             sizes: vec![180, 1_500],
             ..Request::default()
@@ -338,7 +308,7 @@ mod tests {
             let request = Request { files: vec![file], stream_seconds: seconds, ..Request::default() };
             assert_eq!(refused(request), expected);
         }
-        let error = "wifi".parse::<Part>().unwrap_err().to_string();
+        let error = part("wifi").unwrap_err().to_string();
         assert_eq!(error, "unknown part \"wifi\"; known are crypto, path, streams, downloads, tls");
     }
 
@@ -363,7 +333,7 @@ mod tests {
 
     #[test]
     fn governors_multiply_the_plan() {
-        let request = Request { parts: vec![Part::Tls], quick: true, ..Request::default() };
+        let request = Request { parts: vec![What::Tls], quick: true, ..Request::default() };
         let one = request.plan(&machine(true), false).unwrap().points.len();
         let request = Request { governors: vec!["ondemand".into(), "performance".into()], ..request };
         let both = request.plan(&machine(true), false).unwrap().points;

@@ -149,7 +149,9 @@ fn figures(
     let took = |f: &Fate| Some(f.arrived?.saturating_sub(f.sent?));
     let outgoing = |p: &Planned| p.kind == Kind::Outgoing;
     let times = |of_device: bool, which: fn(&Fate) -> bool| {
-        sent.iter().filter(move |(p, f)| outgoing(p) == of_device && which(f)).map(|(p, _)| p.at.as_secs_f64())
+        sent.iter()
+            .filter(move |(p, f)| outgoing(p) == of_device && which(f))
+            .map(|(p, _)| p.at.as_secs_f64())
     };
     let lost = |f: &Fate| f.arrived.is_none();
     let own = sent.iter().filter(|(p, _)| outgoing(p));
