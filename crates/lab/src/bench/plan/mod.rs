@@ -78,6 +78,7 @@ pub(crate) struct Times {
     /// Of [`What::Stream`].
     pub stream: Duration,
     /// The device profile that energy is estimated from, as it was asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub profile: Option<String>,
 }
 
