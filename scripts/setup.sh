@@ -68,7 +68,9 @@ case $what in test | bench)
   interop/vm/resolved check 2>/dev/null || { say "fetching systemd-resolved for the virtual machine (1 MB)"; interop/vm/resolved fetch; } ||
     say "no systemd-resolved: its test in a virtual machine will be skipped"
   interop/vm/libreswan check 2>/dev/null || { say "fetching libreswan for the virtual machine (26 MB)"; interop/vm/libreswan fetch; } ||
-    say "no libreswan: its tests in a virtual machine will be skipped" ;;
+    say "no libreswan: its tests in a virtual machine will be skipped"
+  interop/vm/strongswan6 check 2>/dev/null || { say "fetching strongSwan 6 for the hybrid key exchange (30 MB)"; interop/vm/strongswan6 fetch; } ||
+    say "no strongSwan 6: its tests will be skipped" ;;
 esac
 
 # Rust: any toolchain at least as new as Cargo.toml asks for.

@@ -31,6 +31,8 @@ pub struct Scenario {
     pub auth: Auth,
     /// Algorithms of the IKE SA, in a notation that both programs read.
     pub ike: &'static str,
+    /// What ours offers and takes instead, if it is to differ: proposals in the notation of TOML.
+    pub our_ike: Option<&'static str>,
     /// Algorithms of the CHILD SA, likewise.
     pub esp: &'static str,
     /// Lines for our `[connection.peer.<section>]` tables: pairs of section and lines.
@@ -41,6 +43,10 @@ pub struct Scenario {
     pub their_child: String,
     /// Lines for strongSwan's `charon` section.
     pub their_settings: String,
+    /// Lines for strongSwan's secrets.
+    pub their_secrets: String,
+    /// Where another strongSwan than the machine's is unpacked.
+    pub root: Option<PathBuf>,
     /// Seconds after which the NAT of network B forgets.
     pub nat_timeout: u32,
     /// The gateway's outer address, as the initiator is told it.
@@ -52,11 +58,14 @@ impl Default for Scenario {
         Self {
             auth: Auth::Psk,
             ike: "aes128gcm16-prfsha256-x25519",
+            our_ike: None,
             esp: "aes128gcm16",
             ours: Vec::new(),
             theirs: String::new(),
             their_child: String::new(),
             their_settings: String::new(),
+            their_secrets: String::new(),
+            root: None,
             nat_timeout: 60,
             outer: GATEWAY,
         }
@@ -90,7 +99,8 @@ impl Scenario {
         let conf = format!(
             "connections {{ peer {{\n version = 2\n proposals = {ike}\n pools = inner\n mobike = yes\n fragmentation = yes\n {extra}\n \
              {local}\n {remote}\n children {{ net {{\n local_ts = 10.99.0.0/24\n esp_proposals = {esp}\n {child}\n }} }}\n}} }}\n\
-             pools {{ inner {{ addrs = 10.55.0.0/24\n dns = {SERVER} }} }}\nsecrets {{ ike-1 {{ secret = {SECRET} }} }}\n",
+             pools {{ inner {{ addrs = 10.55.0.0/24\n dns = {SERVER} }} }}\nsecrets {{ ike-1 {{ secret = {SECRET} }} {secrets} }}\n",
+            secrets = self.their_secrets,
             ike = self.ike,
             esp = self.esp,
             extra = self.theirs,
@@ -98,6 +108,7 @@ impl Scenario {
         );
         let theirs = StrongSwan::start(
             &world.gateway,
+            self.root.as_deref(),
             &conf,
             &self.their_files(pki.as_ref(), "gateway.test"),
             &self.their_settings,
@@ -121,8 +132,9 @@ impl Scenario {
         let conf = format!(
             "connections {{ peer {{\n version = 2\n proposals = {ike}\n remote_addrs = {outer}\n vips = 0.0.0.0\n mobike = yes\n \
              fragmentation = yes\n {extra}\n {local}\n {remote}\n children {{ net {{\n remote_ts = 10.99.0.0/24\n esp_proposals = {esp}\n \
-             {child}\n }} }}\n}} }}\nsecrets {{ ike-1 {{ secret = {SECRET} }} }}\n",
+             {child}\n }} }}\n}} }}\nsecrets {{ ike-1 {{ secret = {SECRET} }} {secrets} }}\n",
             outer = self.outer,
+            secrets = self.their_secrets,
             ike = self.ike,
             esp = self.esp,
             extra = self.theirs,
@@ -139,6 +151,7 @@ impl Scenario {
         let ours = Dormoused::start(&world.gateway, "dns = \"off\"", &toml)?;
         let theirs = StrongSwan::start(
             &world.device,
+            self.root.as_deref(),
             &conf,
             &self.their_files(pki.as_ref(), "device.test"),
             &self.their_settings,
@@ -183,13 +196,15 @@ impl Scenario {
         let _ = write!(
             toml,
             "[connection.peer.local]\nid = \"{own}\"\n{local}\n[connection.peer.remote]\nid = \"{peer}\"\n{remote}\n\
-             [connection.peer.ike]\nproposals = [\"{}\"]\n{}[connection.peer.child]\nproposals = [\"{}\"]\n{child}\n{}\
-             [connection.peer.wake]\n{}",
-            self.ike,
+             [connection.peer.ike]\nproposals = [{}]\n{}[connection.peer.child]\nproposals = [\"{}\"]\n{child}\n{}\
+             [connection.peer.wake]\n{}\
+             [connection.peer.ppk]\n{}",
+            self.our_ike.map_or_else(|| format!("{:?}", self.ike), str::to_owned),
             section("ike"),
             self.esp,
             section("child"),
             section("wake"),
+            section("ppk"),
         );
         toml
     }

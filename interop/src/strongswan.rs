@@ -3,7 +3,7 @@
 use anyhow::{Result, bail};
 use dormouse_testbed::{Host, Need, Process, require};
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 const CHARON: &str = "/usr/lib/ipsec/charon";
@@ -34,13 +34,14 @@ pub struct StrongSwan {
 }
 
 impl StrongSwan {
-    /// Starts charon in `host` and loads `swanctl_conf`. `credentials` are copied to where swanctl looks for them: pairs of a
+    /// Starts charon in `host`, with the `/usr` of `root` if there is one, and loads `swanctl_conf`. `credentials` are copied to where swanctl looks for them: pairs of a
     /// folder (`x509`, `x509ca`, `private`, `pkcs8`) and a file. `settings` goes into the `charon` section of strongswan.conf.
     ///
     /// # Errors
     /// If charon does not come up, or refuses the configuration.
     pub fn start(
         host: &Host,
+        root: Option<&Path>,
         swanctl_conf: &str,
         credentials: &[(&str, PathBuf)],
         settings: &str,
@@ -65,7 +66,9 @@ impl StrongSwan {
             ),
         )?;
         // A private mount namespace (by `ip netns exec`) with a /run of its own: the pid file of another charon is elsewhere.
-        let script = format!("mount --bind {} /run && exec {CHARON}", dir.join("run").display());
+        let usr =
+            root.map_or_else(String::new, |root| format!("mount --bind {}/usr /usr && ", root.display()));
+        let script = format!("mount --bind {} /run && {usr}exec {CHARON}", dir.join("run").display());
         let mut command = host.command("sh");
         command.args(["-c", &script]);
         command.env("STRONGSWAN_CONF", dir.join("strongswan.conf")).env("SWANCTL_DIR", dir.join("swanctl"));

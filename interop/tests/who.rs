@@ -108,7 +108,7 @@ fn a_guests_secret_gives_neither_an_address_of_the_staff_nor_another_ones_traffi
     let hers = inner(&alice)?;
     assert!(hers.iter().all(|a| within("10.55.1.", *a)), "an address of the guests' pool: {hers:?}");
     let tcp = LongLived::connect(&other, server)?;
-    // Somebody who knows the guests' secret calls himself alice.
+    // A client that knows the guests' secret claims alice's name.
     let mallory = GUESTS.up(&world.device, "alice.test")?;
     let his = inner(&mallory)?;
     assert!(his.iter().all(|a| within("10.55.2.", *a)), "{hers:?} went to {his:?}\n{}", gateway.log());
@@ -144,7 +144,7 @@ fn what_is_kept_for_a_device_reaches_no_other_and_its_lease_waits_for_it() -> Re
     until("she is away", || Ok(sessions(&gateway)?.is_empty()))?;
     world.detach(Access::A)?;
     sender.send_to(b"SECRET-FOR-ALICE", address)?;
-    // Bob comes meanwhile. Whatever he is given, her packet is not for him.
+    // Bob comes meanwhile. He may get any address; her packet is not for him.
     let bob = STAFF.client(&other, "bob.test", "")?;
     let answer = bob.cli(&["up", "staff", "--timeout", "5"])?;
     assert_ne!(answer.code, 0, "he was given her lease: {}\n{}", answer.text, gateway.log());

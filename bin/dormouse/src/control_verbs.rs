@@ -34,7 +34,7 @@ pub(crate) enum ControlVerb {
         #[arg(long, value_name = "IDENTITY", requires = "connection")]
         peer: Option<String>,
     },
-    /// At a gateway: refuse somebody from now on. Sessions end at once, tickets and full exchanges are refused, also after a restart
+    /// At a gateway: refuse an identity or a certificate from now on. Sessions end at once, tickets and full exchanges are refused, also after a restart
     Deny {
         /// The identity that is proved, as `dormouse status` shows it, or the SHA-256 fingerprint of a certificate
         #[arg(value_name = "NAME|FINGERPRINT", required_unless_present = "list")]

@@ -30,6 +30,7 @@ pub(crate) fn page() -> String {
     for (key, name) in [
         ("local", "LocalAuth"),
         ("remote", "RemoteAuth"),
+        ("ppk", "Ppk"),
         ("ike", "Ike"),
         ("child", "Child"),
         ("resumption", "Resumption"),
@@ -39,6 +40,7 @@ pub(crate) fn page() -> String {
         let default = connection.and_then(|c| c.pointer(&format!("/properties/{key}/default")));
         section(&mut out, root, &format!("connection.NAME.{key}"), definition(root, name), default);
     }
+    section(&mut out, root, "[connection.NAME.ppk.keys]", definition(root, "PpkKey"), None);
     section(&mut out, root, "[connection.NAME.peers]", definition(root, "Peer"), None);
     out
 }

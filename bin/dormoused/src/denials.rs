@@ -1,4 +1,4 @@
-//! `dormouse deny` and `dormouse allow`: a gateway's operator refuses somebody, or takes it back. Owns what the operator is told; who is
+//! `dormouse deny` and `dormouse allow`: a gateway's operator refuses an identity or a certificate, or takes it back. Owns what the operator is told; who is
 //! meant is decided by [`dormouse_ike::admission`], and what is kept is the store's.
 
 use crate::daemon::Daemon;
@@ -49,7 +49,7 @@ impl Daemon {
 
     fn meant(&self, whom: &str) -> Result<Denial, Error> {
         if !self.connections.iter().any(|c| c.role == Role::Gateway) {
-            let message = "this daemon has no gateway connection: nobody comes to it who could be denied";
+            let message = "this daemon has no gateway connection, so there are no clients to deny";
             return Err(Error::new(ErrorKind::Request, message));
         }
         whom.parse().map_err(|e| Error::new(ErrorKind::Request, format!("{e}")))

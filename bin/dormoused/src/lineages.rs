@@ -2,7 +2,7 @@
 //! disk. Owns the thread and the queue; the rules are `dormouse_ike::ticket::lineage`'s, the statements `dormouse_io::store::lineage`'s.
 //!
 //! What was asked while the disk was busy is one transaction. A store that fails is tried again; meanwhile those who wait are
-//! told so, and the endpoint refuses tickets. What nobody waits for is kept for then.
+//! told so, and the endpoint refuses tickets. Operations whose outcome no SA waits for are kept until then.
 
 use dormouse_ike::limits::LINEAGES_PER_HOLDER;
 use dormouse_ike::ticket::lineage::{Operation, Outcome, Store};

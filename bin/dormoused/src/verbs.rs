@@ -336,7 +336,7 @@ impl Daemon {
     fn in_clear(&mut self, now: Instant) -> Vec<control::InClear> {
         let infos = self.host.node().client_infos(now);
         let machine = &self.machine;
-        // What is routed into the tunnel does not leave outside of it, whatever the session is doing.
+        // What is routed into the tunnel does not leave outside of it, in any state of the session.
         self.block.in_clear(now, |name| {
             let routes = machine.routes(name);
             let up = infos.iter().any(|i| i.name == name && i.state == State::Up);

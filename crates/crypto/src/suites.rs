@@ -49,7 +49,7 @@ pub enum Prf {
     HmacSha512,
 }
 
-/// A Diffie-Hellman group: IKEv2 transform type 4.
+/// A key-exchange method: IKEv2 transform type 4 and, for additional exchanges, types 6 to 12 (RFC 9370).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Group {
     /// 2,048-bit MODP (RFC 3526, section 3).
@@ -62,6 +62,12 @@ pub enum Group {
     Ecp384,
     /// Curve25519 (RFC 8031).
     X25519,
+    /// ML-KEM-512 (FIPS 203; draft-ietf-ipsecme-ikev2-mlkem).
+    MlKem512,
+    /// ML-KEM-768.
+    MlKem768,
+    /// ML-KEM-1024.
+    MlKem1024,
 }
 
 struct EncrRow {
@@ -96,6 +102,7 @@ struct GroupRow {
     id: u16,
     name: &'static str,
     public: usize,
+    answer: usize,
     secret: usize,
 }
 
@@ -128,12 +135,15 @@ const PRF: [PrfRow; 4] = [
 ];
 
 #[rustfmt::skip]
-const GROUP: [GroupRow; 5] = [
-    GroupRow { alg: Group::Modp2048, id: 14, name: "modp2048", public: 256, secret: 256 },
-    GroupRow { alg: Group::Modp3072, id: 15, name: "modp3072", public: 384, secret: 384 },
-    GroupRow { alg: Group::Ecp256,   id: 19, name: "ecp256",   public: 64,  secret: 32 },
-    GroupRow { alg: Group::Ecp384,   id: 20, name: "ecp384",   public: 96,  secret: 48 },
-    GroupRow { alg: Group::X25519,   id: 31, name: "x25519",   public: 32,  secret: 32 },
+const GROUP: [GroupRow; 8] = [
+    GroupRow { alg: Group::Modp2048, id: 14, name: "modp2048", public: 256, answer: 256,  secret: 256 },
+    GroupRow { alg: Group::Modp3072, id: 15, name: "modp3072", public: 384, answer: 384,  secret: 384 },
+    GroupRow { alg: Group::Ecp256,   id: 19, name: "ecp256",   public: 64,  answer: 64,   secret: 32 },
+    GroupRow { alg: Group::Ecp384,   id: 20, name: "ecp384",   public: 96,  answer: 96,   secret: 48 },
+    GroupRow { alg: Group::X25519,   id: 31, name: "x25519",   public: 32,  answer: 32,   secret: 32 },
+    GroupRow { alg: Group::MlKem512,  id: 35, name: "mlkem512",  public: 800,  answer: 768,  secret: 32 },
+    GroupRow { alg: Group::MlKem768,  id: 36, name: "mlkem768",  public: 1184, answer: 1088, secret: 32 },
+    GroupRow { alg: Group::MlKem1024, id: 37, name: "mlkem1024", public: 1568, answer: 1568, secret: 32 },
 ];
 
 /// A name in the configuration that no algorithm of its kind has.
@@ -204,7 +214,7 @@ macro_rules! named {
 named!(Encr, ENCR, "encryption algorithm");
 named!(Integ, INTEG, "integrity algorithm");
 named!(Prf, PRF, "pseudo-random function");
-named!(Group, GROUP, "Diffie-Hellman group");
+named!(Group, GROUP, "key-exchange method");
 
 impl Encr {
     /// The cipher with this transform ID and key-length attribute (in bits). AES without a key length is refused, for
@@ -299,13 +309,26 @@ impl Group {
         GROUP.iter().find(|row| row.id == id).map(|row| row.alg)
     }
 
-    /// Length in bytes of a public value in a KE payload.
+    /// Length in bytes of the initiator's public value in a KE payload.
     #[must_use]
     pub const fn public_len(self) -> usize {
         GROUP[self as usize].public
     }
 
-    /// Length in bytes of the shared secret g^ir.
+    /// Length in bytes of the responder's public value: that of a ciphertext, if the method encapsulates.
+    #[must_use]
+    pub const fn answer_len(self) -> usize {
+        GROUP[self as usize].answer
+    }
+
+    /// Whether the responder encapsulates a secret for the initiator's public value: its own value depends on it. Such a method is an
+    /// additional key exchange only: its values are too large for IKE_SA_INIT, which cannot be fragmented.
+    #[must_use]
+    pub const fn is_kem(self) -> bool {
+        matches!(self, Self::MlKem512 | Self::MlKem768 | Self::MlKem1024)
+    }
+
+    /// Length in bytes of the shared secret.
     #[must_use]
     pub const fn secret_len(self) -> usize {
         GROUP[self as usize].secret

@@ -139,7 +139,7 @@ impl fmt::Debug for Credential {
     }
 }
 
-/// What an administrator has refused: a name, whatever proves it, or a certificate, whatever name it is used for.
+/// What an administrator has refused: a name with any proof, or a certificate with any name.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Denial {
     /// Everybody who proves this identity, in every connection.
@@ -206,8 +206,8 @@ fn hex(bytes: &[u8]) -> String {
 /// Why a peer that has proved its identity is not admitted. The peer learns AUTHENTICATION_FAILED or TICKET_NACK alone.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Refusal {
-    /// The connection does not answer anybody.
-    #[error("the connection {0} answers nobody")]
+    /// The connection accepts no initiators.
+    #[error("the connection {0} accepts no initiators")]
     Closed(String),
     /// The identity is not one that the connection takes.
     #[error("the peer is {got}, the configuration takes {expected}")]

@@ -64,6 +64,9 @@ pub enum AuthError {
     /// The signature is wrong.
     #[error("{0}")]
     Signature(#[from] SignatureError),
+    /// The keys could not be derived.
+    #[error("{0}")]
+    Crypto(#[from] dormouse_crypto::Error),
     /// A digital signature whose algorithm is malformed or not supported.
     #[error("the peer signs with an algorithm that is not supported (AlgorithmIdentifier {0})")]
     Algorithm(String),
@@ -93,6 +96,8 @@ pub struct Proof<'a> {
     pub nonce: &'a [u8],
     /// The ID payload.
     pub id: &'a Id,
+    /// IntAuth, if IKE_INTERMEDIATE exchanges took place; otherwise empty.
+    pub int_auth: &'a [u8],
 }
 
 impl core::fmt::Debug for Proof<'_> {
@@ -102,11 +107,11 @@ impl core::fmt::Debug for Proof<'_> {
 }
 
 impl Proof<'_> {
-    /// `RealMessage | NonceData of the other side | prf(SK_p, RestOfIDPayload)` (RFC 7296, section 2.15).
+    /// `RealMessage | NonceData of the other side | prf(SK_p, RestOfIDPayload) | IntAuth` (RFC 7296, section 2.15; RFC 9242, section 3.3.2).
     #[must_use]
     pub fn octets(&self) -> Vec<u8> {
         let maced_id = PrfKey::new(self.prf, self.sk_p.as_bytes()).compute(&[&self.id.body()]);
-        [self.message, self.nonce, maced_id.as_bytes()].concat()
+        [self.message, self.nonce, maced_id.as_bytes(), self.int_auth].concat()
     }
 
     /// `AUTH = prf(prf(shared secret, "Key Pad for IKEv2"), octets)`.

@@ -26,6 +26,7 @@ use crate::admission::Admission;
 use crate::config_payload::AddressPool;
 pub use crate::config_payload::AssignedConfig;
 use crate::load::LoadHistory;
+pub use crate::proposal::AdditionalKe;
 use crate::ticket::TicketKeys;
 pub use algorithms::{EspProposal, IkeProposal, default_esp_proposals, default_ike_proposals};
 pub use dormancy::{HoldPolicy, SleepFlags};
@@ -146,6 +147,15 @@ pub enum RemoteAuth {
         /// Whether its certificates must not be revoked.
         revocation: Arc<RevocationPolicy>,
     },
+}
+
+/// A post-quantum pre-shared key (RFC 8784): keeps the keys secret from a quantum computer, even if the key exchange is broken.
+#[derive(PartialEq, Eq, Debug)]
+pub struct Ppk {
+    /// Its name, by which the other end finds it; sent in the protected part of the handshake.
+    pub id: Vec<u8>,
+    /// The key.
+    pub secret: Secret,
 }
 
 impl fmt::Debug for LocalAuth {
@@ -381,6 +391,13 @@ pub struct Connection {
     pub local_auth: LocalAuth,
     /// How the peer must prove it.
     pub remote_auth: RemoteAuth,
+    /// Post-quantum pre-shared keys, best first (RFC 8784, RFC 9867): an initiator names them, a responder takes any of them.
+    pub ppks: Vec<Arc<Ppk>>,
+    /// Whether there must be one of them in the keys. Otherwise the session goes on without, if the peer has none.
+    pub ppk_required: bool,
+    /// Whether they enter the keys before IKE_AUTH where the peer can (RFC 9867), so that this is protected too; otherwise in IKE_AUTH
+    /// (RFC 8784).
+    pub ppk_intermediate: bool,
     /// What is offered and accepted for the IKE SA, best first.
     pub ike_proposals: Vec<IkeProposal>,
     /// The CHILD_SAs; the first is made by IKE_AUTH.
@@ -458,6 +475,9 @@ impl Connection {
             remote_id,
             local_auth,
             remote_auth,
+            ppks: Vec::new(),
+            ppk_required: false,
+            ppk_intermediate: true,
             ike_proposals: default_ike_proposals(),
             children: vec![ChildConfig::default()],
             request: AddressRequest::default(),

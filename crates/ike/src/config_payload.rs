@@ -68,7 +68,7 @@ pub trait AddressPool {
     /// pool can afford.
     fn release(&mut self, lease: &Lease);
 
-    /// Something waits for the holder of this address, which may have no session: nobody else gets it until it is unpinned. False if
+    /// Packets wait for the holder of this address, which may have no session: no other identity gets it until it is unpinned. False if
     /// it is no lease, or the pool never takes an address back anyway; then it is not unpinned.
     fn pin(&mut self, _address: IpAddr) -> bool {
         false

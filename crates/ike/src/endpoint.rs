@@ -137,6 +137,7 @@ impl Endpoint {
         self.with_slot(now, sa, |slot, shared| match slot {
             Slot::Established(ike) => ike.set_path(shared, now, path),
             Slot::Opening(opening) => opening.set_path(shared, now, path),
+            Slot::Intermediate(waiting) => waiting.set_path(shared, now, path),
             Slot::Signing(signing) => signing.first.link.path = path,
             Slot::Authenticating(auth) => auth.set_path(shared, now, path),
             Slot::HalfOpen(_) => {}

@@ -99,6 +99,9 @@ pub enum NegotiationError {
     /// The gateway has no address left, or the configuration payload is missing or unacceptable.
     #[error("no inner address: {0}")]
     Addresses(&'static str),
+    /// The two ends have no post-quantum pre-shared key (PPK) in common, and one of them requires it.
+    #[error("no common post-quantum pre-shared key: {0}")]
+    Ppk(&'static str),
     /// Another identity is reached at this inner address.
     #[error("{0} is the inner address of another peer")]
     AddressHeld(core::net::IpAddr),

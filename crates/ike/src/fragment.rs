@@ -4,11 +4,16 @@
 use std::collections::BTreeMap;
 
 use dormouse_sansio::{Carrier, Entropy, Instant, Path};
-use dormouse_wire::ike::{Fragment, Header, Message, Payload, PayloadType, emit_payloads, parse_payloads};
+use dormouse_wire::ike::{
+    Fragment, HEADER_LEN, Header, Message, Payload, PayloadType, Sealing, emit_payloads, parse_payloads,
+};
 use zeroize::Zeroizing;
 
 use crate::limits;
 use crate::protect::{Channel, OpenError, SealError};
+
+/// Where the IKE header names the first payload.
+const NEXT_PAYLOAD_AT: usize = 16;
 
 /// The largest IKE message for a datagram of at most `size` bytes, IP header included, on this path.
 /// "the sender SHOULD choose their size so that the resulting IP datagrams will be smaller than some fragmentation threshold"
@@ -68,8 +73,30 @@ impl Channel {
     }
 }
 
+/// What stands before the encrypted payload's body in a fragment, as it would in the whole message.
+/// "[...] it MUST be reconstructed before calculating the prf as if it were received unfragmented" (RFC 9242 section 3.3.2)
+/// "[...] the RESERVED field in the reconstructed Encrypted payload header MUST be set to the value of the RESERVED field in the
+/// Encrypted Fragment payload header from the first fragment" (RFC 9242 section 3.3.2): that header is kept.
+fn whole_head(mut head: Vec<u8>) -> Vec<u8> {
+    const FRAGMENT_FIELDS: usize = 4;
+    let len = head.len().saturating_sub(FRAGMENT_FIELDS);
+    head.truncate(len);
+    // The field that names the encrypted payload: the header's, or that of the last payload before it.
+    let (mut named_at, mut at) = (NEXT_PAYLOAD_AT, HEADER_LEN);
+    while at + 4 < len
+        && let Some(&[_, _, high, low]) = head.get(at..).and_then(<[u8]>::first_chunk::<4>)
+    {
+        named_at = at;
+        at += usize::from(u16::from_be_bytes([high, low])).max(4);
+    }
+    if let Some(named) = head.get_mut(named_at) {
+        *named = PayloadType::Sk.code();
+    }
+    head
+}
+
 impl Channel {
-    /// Checks, decrypts in place and parses what `message` says about `datagram`; `None` while fragments of the message are
+    /// Checks and decrypts in place what `message` says about `datagram`; `None` while fragments of the message are
     /// missing. A message without encrypted payload counts as unauthentic.
     ///
     /// # Errors
@@ -80,20 +107,19 @@ impl Channel {
         message: &Message,
         datagram: &mut [u8],
         partial: &mut Reassembler,
-    ) -> Result<Option<Vec<Payload>>, OpenError> {
+    ) -> Result<Option<Reassembled>, OpenError> {
         let protected = message.protected.as_ref().ok_or(OpenError::Unauthentic)?;
+        let head = datagram.get(..protected.body.start).unwrap_or_default().to_vec();
         let Some(fragment) = protected.fragment else {
-            return self.open_payloads(datagram, protected).map(Some);
+            let plain = Zeroizing::new(self.open(datagram, protected)?.to_vec());
+            return Ok(Some(Reassembled { head, first: protected.first, plain }));
         };
         let id = message.header.message_id;
         partial.forget_stale(now);
         partial.check(id, fragment)?;
         // "If the ICV check fails, the message MUST be silently discarded." (RFC 7383 section 2.6)
         let plain = self.open(datagram, protected)?;
-        match partial.add(now, id, fragment, protected.first, plain)? {
-            Some(whole) => Ok(Some(parse_payloads(whole.first, &whole.plain)?)),
-            None => Ok(None),
-        }
+        Ok(partial.add(now, id, fragment, protected.first, whole_head(head), plain)?)
     }
 }
 
@@ -136,13 +162,57 @@ pub enum FragmentError {
     },
 }
 
-/// A message put together again.
+/// A protected message as its sender wrote it, whole.
 #[derive(PartialEq, Eq, Debug)]
 pub struct Reassembled {
+    /// From the IKE header to the encrypted payload's own header, as received.
+    head: Vec<u8>,
     /// Type of its first payload.
     pub first: PayloadType,
     /// The payload chain.
     pub plain: Zeroizing<Vec<u8>>,
+}
+
+impl Reassembled {
+    /// The payloads inside.
+    ///
+    /// # Errors
+    /// If they are malformed.
+    pub fn payloads(&self) -> Result<Vec<Payload>, OpenError> {
+        Ok(parse_payloads(self.first, &self.plain)?)
+    }
+
+    /// What IntAuth covers of the message, IntAuth_A | IntAuth_P: everything up to the encrypted payload's body, with lengths that count
+    /// no IV, padding and ICV, and the payloads inside (RFC 9242, section 3.3.2).
+    #[must_use]
+    pub fn authenticated(&self) -> Vec<u8> {
+        let mut octets = [self.head.as_slice(), &self.plain].concat();
+        let whole = u32::try_from(octets.len()).unwrap_or(u32::MAX);
+        let payload = u16::try_from(4 + self.plain.len()).unwrap_or(u16::MAX);
+        let mut put = |at: usize, bytes: &[u8]| {
+            if let Some(field) = octets.get_mut(at..at + bytes.len()) {
+                field.copy_from_slice(bytes);
+            }
+        };
+        put(HEADER_LEN - 4, &whole.to_be_bytes());
+        put(self.head.len().saturating_sub(2), &payload.to_be_bytes());
+        octets
+    }
+}
+
+/// As [`Reassembled::authenticated`], of a message that we send.
+///
+/// # Errors
+/// If the message exceeds 64 KiB.
+pub fn authenticated(header: &Header, payloads: &[Payload]) -> Result<Vec<u8>, SealError> {
+    let mut plain = Zeroizing::new(Vec::new());
+    let first = emit_payloads(payloads, &mut plain)?;
+    let mut octets = Vec::new();
+    let body = Sealing { header, cleartext: &[], first, fragment: None }.emit(plain.len(), &mut octets)?;
+    if let Some(place) = octets.get_mut(body) {
+        place.copy_from_slice(&plain);
+    }
+    Ok(octets)
 }
 
 /// Puts the fragments of one direction of an IKE SA together.
@@ -158,6 +228,7 @@ struct Partial {
     /// When its first piece came.
     since: Instant,
     total: u16,
+    head: Vec<u8>,
     first: PayloadType,
     pieces: BTreeMap<u16, Zeroizing<Vec<u8>>>,
     bytes: usize,
@@ -223,12 +294,14 @@ impl Reassembler {
         message_id: u32,
         fragment: Fragment,
         first: PayloadType,
+        head: Vec<u8>,
         plain: &[u8],
     ) -> Result<Option<Reassembled>, FragmentError> {
         self.check(message_id, fragment)?;
         let fresh = || Partial {
             since: now,
             total: fragment.total,
+            head: Vec::new(),
             first: PayloadType::None,
             pieces: BTreeMap::new(),
             bytes: 0,
@@ -239,14 +312,14 @@ impl Reassembler {
         if fragment.total > partial.total {
             *partial = fresh();
         }
-        partial.bytes += plain.len();
+        partial.bytes += plain.len() + if fragment.number == 1 { head.len() } else { 0 };
         // "the receiver SHOULD drop the connection and discard all the received fragments" (RFC 7383 section 5)
         if partial.bytes > limits::MESSAGE_MAX {
             self.partial.remove(&message_id);
             return Err(FragmentError::TooLarge { message_id, what: "bytes" });
         }
         if fragment.number == 1 {
-            partial.first = first;
+            (partial.first, partial.head) = (first, head);
         }
         partial.pieces.insert(fragment.number, Zeroizing::new(plain.to_vec()));
         if partial.pieces.len() < usize::from(partial.total) {
@@ -269,6 +342,12 @@ impl Reassembler {
         self.partial = self.partial.split_off(&message_id);
     }
 
+    /// Bytes that wait.
+    #[must_use]
+    pub fn held(&self) -> usize {
+        self.partial.values().map(|partial| partial.bytes).sum()
+    }
+
     /// Forgets one message.
     pub fn forget(&mut self, message_id: u32) {
         self.partial.remove(&message_id);
@@ -281,7 +360,7 @@ impl Partial {
         for piece in self.pieces.values() {
             plain.extend_from_slice(piece);
         }
-        Reassembled { first: self.first, plain }
+        Reassembled { head: self.head, first: self.first, plain }
     }
 }
 

@@ -86,7 +86,7 @@ pub fn reassembly(mut data: &[u8]) {
         data = rest;
         let fragment = Fragment { number: number.into(), total: total.into() };
         if let Ok(Some(whole)) =
-            reassembler.add(Instant::ZERO, id.into(), fragment, PayloadType::from(number), piece)
+            reassembler.add(Instant::ZERO, id.into(), fragment, PayloadType::from(number), Vec::new(), piece)
         {
             assert!(whole.plain.len() <= crate::limits::MESSAGE_MAX);
         }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use dormouse_crypto::Secret;
 use dormouse_crypto::cert::Identity;
 use dormouse_sansio::{Carrier, Instant, Path, Seeded, UnixTime};
-use dormouse_wire::ike::{ExchangeType, Payload, PayloadType};
+use dormouse_wire::ike::{ExchangeType, Fragment, Payload, PayloadType};
 
 use core::net::{IpAddr, Ipv4Addr, SocketAddr};
 use core::time::Duration;
@@ -123,6 +123,50 @@ pub fn authenticated(data: &[u8]) {
     }
 }
 
+/// Two endpoints between IKE_SA_INIT and IKE_AUTH, of which either may send anything under their keys: each chunk cut from `data` is a
+/// message, by its first bytes a request or an answer, of which exchange and message id, whole or a fragment. What a responder keeps
+/// for a caller that has proved nothing is bounded, and no caller is authenticated.
+///
+/// # Panics
+/// If an SA is established, or if too much is kept.
+pub fn intermediate(data: &[u8]) {
+    let (mut client, mut gateway) = (endpoint("a.example", 1), endpoint("gw.example", 2));
+    let now = Instant::ZERO;
+    let sa = client.connect(now, Arc::new(connection("a.example", Role::Both)), path(2, 1, Carrier::Ike));
+    for (sent, mut datagram) in drain(&mut client, now) {
+        let _ = gateway.handle_datagram(now, path(1, 2, sent.carrier), &mut datagram);
+    }
+    for (sent, mut datagram) in drain(&mut gateway, now) {
+        let _ = client.handle_datagram(now, path(2, 1, sent.carrier), &mut datagram);
+    }
+    let own = drain(&mut client, now);
+    if let Some((sent, datagram)) = own.first() {
+        // One fragment of an honest request, or all of it: it makes the gateway derive its keys.
+        let _ = gateway.handle_datagram(now, path(1, 2, sent.carrier), &mut datagram.clone());
+    }
+    for chunk in chunks(data) {
+        let Some((&[what, id, piece], plain)) = chunk.split_first_chunk::<3>() else { continue };
+        let answer = what & 1 == 1;
+        let from = if answer { &mut gateway } else { &mut client };
+        let sealed = from.fuzz_before_auth(what, id, piece, plain);
+        let to = if answer { &mut client } else { &mut gateway };
+        for mut datagram in sealed {
+            let ends = if answer { path(2, 1, Carrier::NatT) } else { path(1, 2, Carrier::NatT) };
+            let _ = to.handle_datagram(now, ends, &mut datagram);
+        }
+        for slot in gateway.slots.values() {
+            assert!(!matches!(slot, Slot::Established(_)), "nothing was proved");
+            if let Slot::HalfOpen(half) = slot {
+                let held = half.channel.as_ref().map_or(0, crate::link::Channel::held);
+                assert!(held <= crate::limits::MESSAGE_MAX, "{held} bytes");
+            }
+        }
+        drain(&mut gateway, now);
+        drain(&mut client, now);
+    }
+    let _ = sa;
+}
+
 /// Delivers everything both ways until nothing is sent any more.
 fn exchange(client: &mut Endpoint, gateway: &mut Endpoint, now: Instant) {
     for _ in 0..8 {
@@ -170,6 +214,34 @@ impl Endpoint {
     pub fn peek(&mut self, now: Instant, sa: SaId, datagram: &[u8]) -> Option<Vec<Payload>> {
         let Some(Slot::Established(ike)) = self.slots.get_mut(&sa) else { return None };
         ike.core.channel.open(now, &mut datagram.to_vec()).ok()??.ok()
+    }
+
+    /// `plain` sealed by every SA that is between the first exchange and IKE_AUTH.
+    fn fuzz_before_auth(&mut self, what: u8, id: u8, piece: u8, plain: &[u8]) -> Vec<Vec<u8>> {
+        let exchange = match what >> 1 & 3 {
+            0 => ExchangeType::IkeAuth,
+            1 => ExchangeType::IkeFollowupKe,
+            _ => ExchangeType::IkeIntermediate,
+        };
+        let first = PayloadType::from(33 + (what >> 3) % 17);
+        let total = piece >> 4;
+        let fragment =
+            (total > 0).then(|| Fragment { number: u16::from(piece & 0x0f), total: u16::from(total) });
+        let mut sealed = Vec::new();
+        for slot in self.slots.values() {
+            let (link, channel) = match slot {
+                Slot::Intermediate(waiting) => (&waiting.first.link, &waiting.first.channel),
+                Slot::Authenticating(waiting) => (&waiting.link, &waiting.channel),
+                Slot::HalfOpen(half) => match &half.channel {
+                    Some(channel) => (&half.link, channel),
+                    None => continue,
+                },
+                _ => continue,
+            };
+            let header = link.header(exchange, !link.initiator, u32::from(id % 4));
+            sealed.extend(channel.fuzz_seal(&mut self.shared, &header, first, fragment, plain));
+        }
+        sealed
     }
 
     /// `plain` sealed as the next request of an established SA.

@@ -434,6 +434,7 @@ impl Endpoint {
         let own = if header.flags.initiator { header.spi_i } else { header.spi_r };
         let channel = match self.slots.get(self.shared.by_spi.get(&own)?)? {
             Slot::Established(ike) => &ike.core.channel,
+            Slot::Intermediate(waiting) => &waiting.first.channel,
             Slot::Authenticating(waiting) => &waiting.channel,
             Slot::HalfOpen(half) => half.channel.as_ref()?,
             Slot::Opening(_) | Slot::Signing(_) => return None,

@@ -1,4 +1,5 @@
-//! Key derivation (RFC 7296, sections 2.13, 2.14, 2.17 and 2.18; RFC 5723, section 5.1). Owns the formulas and the keys of an
+//! Key derivation (RFC 7296, sections 2.13, 2.14, 2.17 and 2.18; RFC 5723, section 5.1; RFC 8784, section 3; RFC 9370, section 2.2;
+//! RFC 9867, section 3.1.1). Owns the formulas and the keys of an
 //! IKE SA; must never touch a message or draw randomness.
 //!
 //! In all formulas "initiator" and "responder" are those of the exchange that carries the nonces: for a rekeying, whoever
@@ -40,9 +41,39 @@ pub fn skeyseed(prf: Prf, nonces: Nonces<'_>, shared: &Secret) -> Secret {
 ///
 /// > The old and new IKE SA may have selected a different PRF. Because the rekeying exchange belongs to the old IKE SA, it
 /// > is the old IKE SA's PRF that is used to generate SKEYSEED. (RFC 7296, section 2.18)
+///
+/// With additional key exchanges, `shared` holds their secrets behind that of the first one: `SKEYSEED = prf(SK_d, SK(0) | Ni | Nr |
+/// SK(1) | ... SK(n))` (RFC 9370, section 2.2.4). The same formula with one secret updates the keys after IKE_INTERMEDIATE:
+/// `SKEYSEED(n) = prf(SK_d(n-1), SK(n) | Ni | Nr)` (RFC 9370, section 2.2.2).
 #[must_use]
-pub fn skeyseed_rekeyed(old_prf: Prf, old_sk_d: &Secret, nonces: Nonces<'_>, shared: &Secret) -> Secret {
-    PrfKey::new(old_prf, old_sk_d.as_bytes()).compute(&[shared.as_bytes(), nonces.i, nonces.r])
+pub fn skeyseed_rekeyed(old_prf: Prf, old_sk_d: &Secret, nonces: Nonces<'_>, shared: &[Secret]) -> Secret {
+    PrfKey::new(old_prf, old_sk_d.as_bytes()).compute(&seed(nonces, shared))
+}
+
+/// `SK(0) | Ni | Nr | SK(1) | ... SK(n)`, in pieces.
+fn seed<'a>(nonces: Nonces<'a>, shared: &'a [Secret]) -> Vec<&'a [u8]> {
+    let (first, further) = shared.split_at(shared.len().min(1));
+    let secrets = |list: &'a [Secret]| list.iter().map(Secret::as_bytes);
+    secrets(first).chain([nonces.i, nonces.r]).chain(secrets(further)).collect()
+}
+
+/// `prf+(PPK, key)`, as long as the key: SK_d, SK_pi and SK_pr with a post-quantum pre-shared key (RFC 8784, section 3), and the
+/// SKEYSEED' of RFC 9867, section 3.1.1.
+///
+/// # Errors
+/// If the key is longer than prf+ can make, which none is.
+pub fn with_ppk(prf: Prf, ppk: &Secret, key: &Secret) -> Result<Secret, Error> {
+    let mut mixed = Secret::zeroed(key.len());
+    prf_plus(prf, ppk.as_bytes(), &[key.as_bytes()], mixed.as_mut_bytes())?;
+    Ok(mixed)
+}
+
+/// The first eight bytes of `prf(PPK, Ni | Nr | SPIi | SPIr)`: tells a peer that has the PPK that it is the same (RFC 9867, section 3.1).
+#[must_use]
+pub fn ppk_confirmation(prf: Prf, ppk: &Secret, nonces: Nonces<'_>, spis: Spis) -> [u8; 8] {
+    let (i, r) = (spis.i.to_be_bytes(), spis.r.to_be_bytes());
+    let whole = PrfKey::new(prf, ppk.as_bytes()).compute(&[nonces.i, nonces.r, &i, &r]);
+    whole.as_bytes().first_chunk().copied().unwrap_or_default()
 }
 
 /// `SKEYSEED = prf(SK_d_old, "Resumption" | Ni | Nr)` of a resumed IKE SA; the PRF is that of the ticket (RFC 5723, section 5.1).
@@ -136,7 +167,8 @@ pub struct ChildKeymat {
 }
 
 /// `KEYMAT = prf+(SK_d, Ni | Nr)`, or `prf+(SK_d, g^ir (new) | Ni | Nr)` if the exchange had a key exchange of its own (RFC 7296,
-/// section 2.17). The PRF is that of the IKE SA.
+/// section 2.17). The PRF is that of the IKE SA. With additional key exchanges `KEYMAT = prf+(SK_d, SK(0) | Ni | Nr | SK(1) | ... SK(n))`
+/// (RFC 9370, section 2.2.4).
 ///
 /// > All keys for SAs carrying data from the initiator to the responder are taken before SAs going from the responder to
 /// > the initiator. (RFC 7296, section 2.17)
@@ -151,12 +183,11 @@ pub fn child_keymat(
     sk_d: &Secret,
     suite: &EspSuite,
     nonces: Nonces<'_>,
-    shared: Option<&Secret>,
+    shared: &[Secret],
 ) -> Result<ChildKeymat, Error> {
     let half = keymat_len(suite.encr, suite.integ);
     let mut stream = Secret::zeroed(2 * half);
-    let fresh = shared.map_or(&[][..], Secret::as_bytes);
-    prf_plus(prf, sk_d.as_bytes(), &[fresh, nonces.i, nonces.r], stream.as_mut_bytes())?;
+    prf_plus(prf, sk_d.as_bytes(), &seed(nonces, shared), stream.as_mut_bytes())?;
     let (i, r) = stream.as_bytes().split_at(half);
     Ok(ChildKeymat { from_initiator: Secret::from(i), from_responder: Secret::from(r) })
 }

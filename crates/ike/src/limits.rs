@@ -21,6 +21,9 @@ pub const COOKIE_SECRET_LIFETIME: Duration = Duration::from_secs(60);
 /// Largest IKE message that is reassembled or sent, in bytes. Certificate chains of several RSA-4096 certificates fit.
 /// "It is NOT RECOMMENDED for this value to exceed 64 KB" (RFC 7383 section 5)
 pub const MESSAGE_MAX: usize = 65_000;
+/// Largest IKE_INTERMEDIATE request, in bytes: the largest public value (ML-KEM-1024, 1,568 bytes) and the names of some PPKs. Its
+/// sender has proved nothing yet.
+pub const INTERMEDIATE_MAX: usize = 8_192;
 /// Most fragments of one message (RFC 7383 allows 65,535): 65 kB in fragments of 576-byte datagrams.
 pub const FRAGMENTS_MAX: u16 = dormouse_wire::ike::limits::MAX_FRAGMENTS;
 /// Smallest datagram that fragmentation aims at, in bytes: a smaller setting is raised to it, so that a message never

@@ -14,7 +14,7 @@ use dormouse_wire::ike::{
 use crate::config::Connection;
 use crate::error::Discard;
 use crate::fragment::{Reassembler, message_limit};
-use crate::keys::{IkeKeys, Spis};
+use crate::keys::{self, IkeKeys, Spis};
 use crate::outbox::Queued;
 use crate::proposal::IkeSuite;
 use crate::protect::{self, OpenError};
@@ -81,6 +81,15 @@ impl Channel {
 
     /// Authenticates and decrypts `datagram`; `None` while fragments are missing.
     pub(crate) fn open(&mut self, now: Instant, datagram: &mut [u8]) -> Result<Option<Opened>, Discard> {
+        Ok(self.open_recorded(now, datagram)?.map(|(opened, _)| opened))
+    }
+
+    /// The same, with what IntAuth covers of the message.
+    pub(crate) fn open_recorded(
+        &mut self,
+        now: Instant,
+        datagram: &mut [u8],
+    ) -> Result<Option<(Opened, Vec<u8>)>, Discard> {
         let message = Message::parse(datagram).map_err(|_| Discard::Malformed)?;
         if message.protected.is_none() {
             return Err(Discard::Unprotected);
@@ -88,15 +97,34 @@ impl Channel {
         let [requests, responses] = &mut self.partial;
         let partial = if message.header.flags.response { responses } else { requests };
         match self.opener.receive(now, &message, datagram, partial) {
-            Ok(payloads) => Ok(payloads.map(|mut list| {
-                // A payload before the encrypted one is authentic too, and none that we know has its place there.
-                list.extend(message.payloads.into_iter().filter(is_critical));
-                Ok(list)
+            Ok(whole) => Ok(whole.map(|whole| {
+                let opened = whole.payloads().map(|mut list| {
+                    // A payload before the encrypted one is authentic too, and none that we know has its place there.
+                    list.extend(message.payloads.into_iter().filter(is_critical));
+                    list
+                });
+                (opened, whole.authenticated())
             })),
             Err(OpenError::Unauthentic) => Err(Discard::NotAuthentic),
             Err(OpenError::Fragment(_)) => Err(Discard::Fragment),
-            Err(error) => Ok(Some(Err(error))),
+            Err(error) => Ok(Some((Err(error), Vec::new()))),
         }
+    }
+
+    /// Bytes of requests whose other fragments are missing.
+    pub(crate) fn held(&self) -> usize {
+        let [requests, _] = &self.partial;
+        requests.held()
+    }
+
+    /// SK_d, SK_pi and SK_pr with a post-quantum pre-shared key; the keys that protect messages stay (RFC 8784, section 3).
+    /// "It MUST NOT be used when these subkeys are calculated as result of IKE SA rekey, resumption, or other similar operations." (RFC
+    /// 8784 section 3)
+    pub(crate) fn mix(&mut self, ppk: &Secret) -> Result<(), dormouse_crypto::Error> {
+        for key in [&mut self.sk_d, &mut self.sk_pi, &mut self.sk_pr] {
+            *key = keys::with_ppk(self.suite.prf, ppk, key)?;
+        }
+        Ok(())
     }
 
     /// Whether `datagram`, which has the id of a request that was answered already, is an authentic repetition for which

@@ -9,7 +9,8 @@
 //! - [`mobility`]: paths, NATs and the addresses of either end;
 //! - [`upkeep`]: authentication, tickets and the question whether the peer is there;
 //! - [`dormancy`]: the sleep of either end;
-//! - [`rekeying`]: its lifetime and its successors.
+//! - [`rekeying`]: its lifetime and its successors;
+//! - [`crate::exchange::followup`]: key exchanges of the peer's that are not complete.
 //!
 //! Messages go through [`messages`], timers through [`timers`].
 
@@ -36,6 +37,7 @@ use crate::config::{AssignedConfig, ChildMode};
 use crate::event::{CloseReason, Event};
 use crate::exchange::Exchange;
 use crate::exchange::delete::DeleteIke;
+use crate::exchange::followup::FollowUps;
 use crate::exchange::liveness::Liveness;
 use crate::exchange::ticket::TicketRequest;
 use crate::handshake::Session;
@@ -69,6 +71,7 @@ pub(crate) struct IkeSa {
     pub(crate) upkeep: Upkeep,
     pub(crate) dormancy: Dormancy,
     pub(crate) rekeying: Rekeying,
+    pub(crate) followups: FollowUps,
 }
 
 /// What a new established SA is made from.
@@ -103,6 +106,7 @@ impl IkeSa {
             upkeep: Upkeep::default(),
             dormancy: Dormancy::new(dormancy),
             rekeying,
+            followups: FollowUps::default(),
             core,
         };
         sa.schedule_authentication(shared, now);
@@ -155,10 +159,8 @@ impl IkeSa {
             }
         };
         self.remove_children(shared);
-        if let Some(rival) = self.rekeying.rival.take() {
-            // It must not take over either; the peer may use it already.
-            shared.actions.push_back(Action::Delete(rival.heir));
-        }
+        // A rival must not take over either; the peer may use it already.
+        shared.actions.extend(self.rekeying.rival.take().and_then(|rival| rival.heir).map(Action::Delete));
         self.tasks.queue.clear();
         self.tasks.add_first(DeleteIke(None), now);
         self.pump(shared, now);
@@ -237,10 +239,9 @@ impl IkeSa {
         self.core.requests.flights().for_each(|flight| flight.exchange.abandon(shared));
         shared.by_spi.remove(&self.core.link.local_spi());
         shared.sleepers.remove(self.core.link.id);
-        if let Some(rival) = self.rekeying.rival.take() {
-            // Our own rekeying dies with the SA; the peer's survives (RFC 7296 section 2.25.2).
-            shared.actions.push_back(Action::Delete(rival.heir));
-        }
+        // Our own rekeying dies with the SA; the peer's survives (RFC 7296 section 2.25.2).
+        shared.actions.extend(self.rekeying.rival.take().and_then(|rival| rival.heir).map(Action::Delete));
+        self.followups.clear(shared);
         if !self.stage.bears_name() {
             return;
         }
@@ -257,7 +258,8 @@ impl IkeSa {
     /// Takes over what belongs to the session from the SA that this one replaces. Each part says what that is; its fields are named
     /// one by one, so that a new one is not forgotten.
     pub(crate) fn inherit(&mut self, old: &mut Self, now: Instant) {
-        let Self { core, stage: _, tasks, children, mobility, upkeep, dormancy, rekeying: _ } = old;
+        let Self { core, stage: _, tasks, children, mobility, upkeep, dormancy, rekeying: _, followups: _ } =
+            old;
         let standing = if self.core.link.initiator { Standing::Heard } else { Standing::Unheard };
         self.stage = Stage::Live(standing);
         self.core.inherit(core);

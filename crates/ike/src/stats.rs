@@ -9,6 +9,8 @@ pub enum Kind {
     Init,
     /// IKE_SESSION_RESUME.
     Resume,
+    /// IKE_INTERMEDIATE, each.
+    Intermediate,
     /// IKE_AUTH.
     Auth,
     /// CREATE_CHILD_SA for an additional CHILD SA.
@@ -17,6 +19,8 @@ pub enum Kind {
     RekeyChild,
     /// CREATE_CHILD_SA that rekeys the IKE SA.
     RekeyIke,
+    /// IKE_FOLLOWUP_KE, each.
+    FollowUp,
     /// INFORMATIONAL with Delete payloads.
     Delete,
     /// Empty INFORMATIONAL: liveness.

@@ -58,6 +58,10 @@ fn run(seed: u64) -> bool {
         client.children[0].proposals = vec!["aes128gcm16".parse().expect("a proposal")];
         gateway.children[0].proposals = client.children[0].proposals.clone();
     }
+    if seed % 3 == 1 {
+        client.children[0].proposals = vec!["aes128gcm16-x25519-ke1_mlkem768".parse().expect("a proposal")];
+        gateway.children[0].proposals = client.children[0].proposals.clone();
+    }
     if seed.is_multiple_of(5) {
         gateway.return_routability = true;
     }
@@ -111,5 +115,5 @@ fn anything_at_any_time() {
     let lived = seeds(300).filter(|&seed| run(seed)).count();
     let lived = u64::try_from(lived).expect("few");
     let runs = seeds(300).end - seeds(300).start;
-    assert!(lived * 100 >= runs * 97, "{lived} of {runs} lived");
+    assert!(lived * 100 >= runs * 98, "{lived} of {runs} lived");
 }

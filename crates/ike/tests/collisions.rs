@@ -43,7 +43,18 @@ fn p384(mut conn: Connection) -> Connection {
     conn
 }
 
+/// The same with additional key exchanges, which draw nothing from our entropy.
+fn hybrid(mut conn: Connection) -> Connection {
+    conn.ike_proposals = vec!["aes128gcm16-prfsha256-ecp384-ke1_mlkem512".parse().expect("a proposal")];
+    conn.children[0].proposals = vec!["aes128gcm16-ecp384-ke1_mlkem768".parse().expect("a proposal")];
+    conn
+}
+
 fn duel(seed: u64) -> Duel {
+    duel_of(seed, p384)
+}
+
+fn duel_of(seed: u64, p384: fn(Connection) -> Connection) -> Duel {
     let config = gateway_config(p384(gateway_psk()), seed);
     let mut pair = Pair::with_configs(p384(client_psk()), EndpointConfig::default(), config, seed);
     let (nonce_a, nonce_b) = (Arc::new(AtomicU16::new(FREE)), Arc::new(AtomicU16::new(FREE)));
@@ -278,6 +289,30 @@ fn a_sleeping_device_is_not_told_of_what_a_collision_left_over() {
         duel.pair.client.endpoint.woke(duel.pair.now, duel.a);
         duel.pair.client.endpoint.probe(duel.pair.now, duel.a, Duration::from_secs(2));
         duel.pair.settle();
+        duel.lives_with_one_child();
+    }
+}
+
+/// RFC 9370, section 2.2.4: with additional key exchanges whoever used the lowest nonce just stops.
+#[test]
+fn with_additional_key_exchanges_the_lowest_nonce_stops() {
+    for (nonce_a, nonce_b, client_survives) in [(1, 2, false), (2, 1, true)] {
+        let mut duel = duel_of(1, hybrid);
+        duel.rekey_children(nonce_a, nonce_b);
+        duel.pair.run_for(Duration::from_secs(60));
+        assert_eq!(duel.pair.client.children.len(), 1, "{nonce_a} {nonce_b}");
+        assert_eq!(duel.by_client(), client_survives);
+        duel.lives_with_one_child();
+
+        let mut duel = duel_of(2, hybrid);
+        duel.rekey_ike(nonce_a, nonce_b);
+        duel.pair.run_for(Duration::from_secs(60));
+        let begun =
+            |side: &common::Side| side.endpoint.stats().begun.get(&dormouse_ike::Kind::FollowUp).copied();
+        assert_eq!(
+            (begun(&duel.pair.client), begun(&duel.pair.gateway)),
+            if client_survives { (Some(1), None) } else { (None, Some(1)) }
+        );
         duel.lives_with_one_child();
     }
 }

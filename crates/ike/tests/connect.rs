@@ -8,7 +8,9 @@ use dormouse_ike::config::{IdentityPattern, LocalAuth};
 
 #[test]
 fn two_round_trips_make_an_ike_sa_and_a_child_sa() {
-    let mut pair = Pair::psk(1);
+    let mut client = client_psk();
+    client.ike_proposals = vec!["aes256gcm16-prfsha256-x25519".parse().expect("a proposal")];
+    let mut pair = Pair::new(client, gateway_psk(), 1);
     let (sa, _) = pair.up();
     assert_eq!(pair.client.children.len(), 1);
     let stats = pair.client.endpoint.sa_stats(sa).expect("it is there");

@@ -1,6 +1,6 @@
 //! The fuzz entries of the whole endpoint, on bytes from a seed and on mutated messages: no panic.
 
-use dormouse_ike::fuzz_endpoint::{authenticated, responder};
+use dormouse_ike::fuzz_endpoint::{authenticated, intermediate, responder};
 use dormouse_sansio::{Entropy, Seeded};
 
 #[test]
@@ -16,6 +16,7 @@ fn random_chunks() {
         }
         responder(&data);
         authenticated(&data);
+        intermediate(&data);
     }
 }
 
@@ -43,5 +44,6 @@ fn plausible_chains() {
             data.extend(chunk);
         }
         authenticated(&data);
+        intermediate(&data);
     }
 }

@@ -4,9 +4,11 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 use dormouse_crypto::suites::{Encr, Group, Integ, Prf};
-use dormouse_crypto::{PacketKey, Secret};
-use dormouse_ike::keys::{IkeKeys, Nonces, Spis, child_keymat, skeyseed, skeyseed_rekeyed};
-use dormouse_ike::proposal::{EspSuite, IkeSuite};
+use dormouse_crypto::{PacketKey, PrfKey, Secret};
+use dormouse_ike::keys::{
+    IkeKeys, Nonces, Spis, child_keymat, ppk_confirmation, skeyseed, skeyseed_rekeyed, with_ppk,
+};
+use dormouse_ike::proposal::{Additional, EspSuite, IkeSuite};
 use dormouse_ike::protect::Channel;
 use dormouse_sansio::Seeded;
 use dormouse_wire::ike::{ExchangeType, Flags, Header, Message};
@@ -65,6 +67,7 @@ fn sha1_suite() -> IkeSuite {
         integ: Some(Integ::HmacSha1_96),
         prf: Prf::HmacSha1,
         group: Group::Modp2048,
+        additional: Additional::NONE,
     }
 }
 
@@ -86,6 +89,7 @@ fn skeyseed_and_all_seven_keys_with_sha256() {
         integ: Some(Integ::HmacSha256_128),
         prf: Prf::HmacSha256,
         group: Group::X25519,
+        additional: Additional::NONE,
     };
     check_split(plain, &seed, DKM_SHA256);
     // An AEAD takes no SK_a, and its salt with SK_e.
@@ -97,7 +101,7 @@ fn skeyseed_and_all_seven_keys_with_sha256() {
 fn a_rekeyed_ike_sa_takes_the_old_prf() {
     let (ni, nr) = (bytes(NI), bytes(NR));
     let old = secret("6f1b12cad3cbe097b35430356d869d54cddb0198");
-    let seed = skeyseed_rekeyed(Prf::HmacSha1, &old, Nonces { i: &ni, r: &nr }, &secret(GIR_NEW));
+    let seed = skeyseed_rekeyed(Prf::HmacSha1, &old, Nonces { i: &ni, r: &nr }, &[secret(GIR_NEW)]);
     assert_eq!(seed, secret("3b03bce748c96d5e8306918d2ff89b68f0648da3"));
 }
 
@@ -107,11 +111,38 @@ fn keying_material_of_children_with_and_without_a_key_exchange() {
     let nonces = Nonces { i: &ni, r: &nr };
     let sk_d = secret("6f1b12cad3cbe097b35430356d869d54cddb0198");
     // 2 * (32 + 20) = 104 of the 132 bytes: the initiator's half, then the responder's.
-    let suite = EspSuite { encr: Encr::Aes256Cbc, integ: Some(Integ::HmacSha1_96), group: None, esn: false };
-    for (shared, stream) in [(None, CHILD_SHA1), (Some(secret(GIR_NEW)), CHILD_DH_SHA1)] {
-        let keys = child_keymat(Prf::HmacSha1, &sk_d, &suite, nonces, shared.as_ref()).unwrap();
+    let suite = EspSuite {
+        encr: Encr::Aes256Cbc,
+        integ: Some(Integ::HmacSha1_96),
+        group: None,
+        additional: Additional::NONE,
+        esn: false,
+    };
+    for (shared, stream) in [(vec![], CHILD_SHA1), (vec![secret(GIR_NEW)], CHILD_DH_SHA1)] {
+        let keys = child_keymat(Prf::HmacSha1, &sk_d, &suite, nonces, &shared).unwrap();
         let stream = bytes(stream);
         assert_eq!(keys.from_initiator.as_bytes(), &stream[..52]);
         assert_eq!(keys.from_responder.as_bytes(), &stream[52..104]);
     }
+}
+
+/// RFC 9370, section 2.2.4: `prf(SK_d, SK(0) | Ni | Nr | SK(1) | ... SK(n))`; RFC 9867, section 3.1: the confirmation of a PPK.
+#[test]
+fn secrets_of_additional_key_exchanges_follow_the_nonces() {
+    let (ni, nr) = (bytes(NI), bytes(NR));
+    let nonces = Nonces { i: &ni, r: &nr };
+    let old = secret("6f1b12cad3cbe097b35430356d869d54cddb0198");
+    let further = [secret("0102"), secret("030405")];
+    let all = [secret(GIR_NEW), further[0].clone(), further[1].clone()];
+    let plain = [&bytes(GIR_NEW)[..], &ni, &nr, &[1, 2], &[3, 4, 5]].concat();
+    let expected = PrfKey::new(Prf::HmacSha1, old.as_bytes()).compute(&[&plain]);
+    assert_eq!(skeyseed_rekeyed(Prf::HmacSha1, &old, nonces, &all), expected);
+    let spis = Spis { i: 1, r: 2 };
+    let plain = [&ni[..], &nr, &1u64.to_be_bytes(), &2u64.to_be_bytes()].concat();
+    let whole = PrfKey::new(Prf::HmacSha256, b"the key").compute(&[&plain]);
+    let ppk = Secret::from(&b"the key"[..]);
+    assert_eq!(ppk_confirmation(Prf::HmacSha256, &ppk, nonces, spis), whole.as_bytes()[..8]);
+    // RFC 8784, section 3: for these PRFs one iteration of prf+.
+    let mixed = PrfKey::new(Prf::HmacSha256, b"the key").compute(&[old.as_bytes(), &[1]]);
+    assert_eq!(with_ppk(Prf::HmacSha256, &ppk, &old).expect("mixed").as_bytes(), &mixed.as_bytes()[..20]);
 }

@@ -307,6 +307,6 @@ fn an_initiator_that_cannot_sign_stops_before_it_shows_who_it_is() {
     assert!(why.to_string().contains("local.key"), "{why}");
     assert!(pair.client.endpoint.is_empty());
     let exchange = |d: &common::Datagram| d.bytes[18];
-    assert!(pair.log.iter().all(|d| exchange(d) == 34), "no IKE_AUTH was sent");
+    assert!(pair.log.iter().all(|d| exchange(d) != 35), "no IKE_AUTH was sent");
     assert!(pair.gateway.established().is_none());
 }

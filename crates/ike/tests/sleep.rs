@@ -327,7 +327,7 @@ fn load_reports_come_with_the_session_and_with_each_sleep() {
     assert_eq!(first.alone_us, 0, "nobody had come before");
     announce(&mut pair, a, None);
     let second = report(&mut pair).expect("with the sleep");
-    assert_eq!(second.alone(), common::LATENCY * 2, "the first message to the second");
+    assert_eq!(second.alone(), common::LATENCY * 4, "the first message to IKE_AUTH");
     assert!(report(&mut pair).is_none());
 }
 

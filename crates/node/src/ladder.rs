@@ -5,7 +5,7 @@
 //! | [`Rung::Held`] | same address, SA still held here | nothing: data goes out at once; doubt is settled by a probe |
 //! | [`Rung::Move`] | the address changed, SA still held here (IKE: MOBIKE) | one round trip beside the data, which does not wait for it |
 //! | [`Rung::Resume`] | the gateway has lost the SA, or answers nothing (IKE: by ticket) | two round trips, no public-key operation |
-//! | [`Rung::Full`] | no ticket, or it was refused | IKE_SA_INIT and IKE_AUTH |
+//! | [`Rung::Full`] | no ticket, or it was refused | IKE_SA_INIT, IKE_INTERMEDIATE if hybrid, IKE_AUTH |
 //!
 //! A gateway may have several addresses (RFC 4555 section 3.4, [`Ladder::others`]): before an SA is given up for lack of an answer, it
 //! is moved to each of the others, and the last two rungs take turns with them.

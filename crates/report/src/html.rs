@@ -36,7 +36,7 @@ pub(crate) fn page(document: &Document) -> Result<String, String> {
                     h1 { (document.title) }
                     p.lead { (document.lead) }
                     @if document.synthetic {
-                        p.warn { "Synthetic traffic: made by a model, not recorded from any device." }
+                        p.warn { "Synthetic traffic: made by a model, not recorded." }
                     }
                     @for block in blocks { (block) }
                     footer { (document.about) }

@@ -10,7 +10,7 @@ const WIDEST: usize = 150;
 pub(crate) fn document(document: &Document) -> String {
     let mut out = String::new();
     if document.synthetic {
-        out.push_str("SYNTHETIC TRAFFIC: made by a model, not recorded from any device.\n\n");
+        out.push_str("SYNTHETIC TRAFFIC: made by a model, not recorded.\n\n");
     }
     let _ = writeln!(out, "{}\n{}", document.title, document.lead);
     for block in &document.blocks {

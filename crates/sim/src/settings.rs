@@ -200,11 +200,24 @@ fn pick<T: Copy>(rng: &mut Seeded, of: &[T]) -> T {
 fn suites(rng: &mut Seeded) -> [(&'static str, String); 2] {
     let ike = pick(
         rng,
-        &["", "aes256gcm16-prfsha384-x25519", "aes128-sha256-x25519", "chacha20poly1305-prfsha512-ecp256"],
+        &[
+            "",
+            "aes256gcm16-prfsha384-x25519",
+            "aes128-sha256-x25519",
+            "chacha20poly1305-prfsha512-ecp256",
+            "aes256gcm16-prfsha256-ecp256-ke1_mlkem512-ke2_mlkem1024",
+        ],
     );
     let child = pick(
         rng,
-        &["", "aes128gcm16-x25519", "aes256-sha512", "aes128ctr-sha256-x25519", "chacha20poly1305"],
+        &[
+            "",
+            "aes128gcm16-x25519",
+            "aes256-sha512",
+            "aes128ctr-sha256-x25519",
+            "chacha20poly1305",
+            "aes128gcm16-x25519-ke1_mlkem768",
+        ],
     );
     let list = |name: &str| if name.is_empty() { "[]".to_owned() } else { format!("[{name:?}]") };
     [("ike", format!("proposals = {}", list(ike))), ("child", format!("proposals = {}", list(child)))]

@@ -1,4 +1,4 @@
-//! Somebody with copies of the device's disk, and nothing else of it: no secret, no certificate. Owns what that machine can do in a
+//! A thief with copies of the device's disk, and nothing else of it: no secret, no certificate. Owns what that machine can do in a
 //! [`World`], and the law about it; it must never change what the device or the gateway do.
 
 use crate::ends::{CONNECTION, device};

@@ -63,7 +63,7 @@ pub struct World {
     pub(crate) settings: Settings,
     /// One behind each CHILD SA: packets go to and from them in turn.
     servers: Vec<[IpAddr; 2]>,
-    /// Somebody with a copy of the device's disk.
+    /// A thief with a copy of the device's disk.
     pub(crate) thief: Option<MachineId>,
     /// Ticket keys with which the gateway has begun.
     keys: Vec<Vec<u8>>,

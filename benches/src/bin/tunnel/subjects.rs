@@ -211,7 +211,7 @@ fn strongswan(ends: [&Host; 2]) -> Result<Vec<StrongSwan>> {
             INNER[i],
             INNER[1 - i],
         );
-        all.push(StrongSwan::start(end, &conf, &[], "")?);
+        all.push(StrongSwan::start(end, None, &conf, &[], "")?);
     }
     let Some(caller) = all.first() else { bail!("no daemons") };
     caller.ctl(&["--initiate", "--child", "net"])?;

@@ -1,6 +1,11 @@
-//! Diffie-Hellman, one ephemeral key pair per exchange. Owns the formats of public values and shared secrets, and every check
-//! on a peer's value; the private key comes from the entropy that is handed in, so that simulations repeat.
+//! Key exchange, one ephemeral key pair each: Diffie-Hellman and ML-KEM. Owns the formats of public values and shared secrets, and
+//! every check on a peer's value.
+//!
+//! The private key of a Diffie-Hellman group comes from the entropy that is handed in, so that simulations repeat. ML-KEM draws from
+//! the library's own generator, which cannot be replaced: its values differ from run to run, but their lengths, and whether an
+//! operation succeeds, do not. What is simulated depends on nothing else: no decision is made on their bytes.
 
+mod kem;
 mod modp;
 
 use aws_lc_rs::agreement::{self, ECDH_P256, ECDH_P384, PrivateKey, UnparsedPublicKey, X25519};
@@ -24,6 +29,7 @@ pub struct DhPrivate {
 enum Key {
     Modp(modp::Exponent),
     Curve(PrivateKey),
+    Kem(kem::Decapsulation),
 }
 
 impl DhPrivate {
@@ -36,6 +42,9 @@ impl DhPrivate {
             Group::Modp2048 => Key::Modp(modp::Exponent::generate_2048(entropy)),
             Group::Modp3072 => Key::Modp(modp::Exponent::generate_3072(entropy)),
             Group::Ecp256 | Group::Ecp384 | Group::X25519 => Key::Curve(draw_scalar(group, entropy)?),
+            Group::MlKem512 | Group::MlKem768 | Group::MlKem1024 => {
+                Key::Kem(kem::Decapsulation::generate(group)?)
+            }
         };
         Self::from_key(group, key)
     }
@@ -51,8 +60,24 @@ impl DhPrivate {
                 let start = encoded.len().checked_sub(group.public_len()).ok_or(failed)?;
                 encoded[start..].to_vec()
             }
+            Key::Kem(private) => private.public_value()?,
         };
         Ok(Self { group, key, public })
+    }
+
+    /// The responder's part at once: its public value and the shared secret, given the initiator's public value.
+    ///
+    /// # Errors
+    /// As [`DhPrivate::generate`] and [`DhPrivate::agree`]; for ML-KEM [`Error::PublicValue`] if the encapsulation key fails the check
+    /// of FIPS 203, section 7.2.
+    pub fn respond(group: Group, peer: &[u8], entropy: &mut dyn Entropy) -> Result<(Vec<u8>, Secret), Error> {
+        if group.is_kem() {
+            check_len(group, peer, group.public_len())?;
+            return kem::encapsulate(group, peer);
+        }
+        let private = Self::generate(group, entropy)?;
+        let secret = private.agree(peer)?;
+        Ok((private.public, secret))
     }
 
     /// The group.
@@ -64,26 +89,33 @@ impl DhPrivate {
     /// The public value as it stands in a KE payload: [`Group::public_len`] bytes.
     ///
     /// MODP: big-endian at the width of the prime (RFC 7296, section 3.4); ECP: x | y (RFC 5903, section 7);
-    /// X25519: the 32 bytes of RFC 7748 (RFC 8031, section 3).
+    /// X25519: the 32 bytes of RFC 7748 (RFC 8031, section 3); ML-KEM: the encapsulation key of FIPS 203.
     #[must_use]
     pub fn public_value(&self) -> &[u8] {
         &self.public
     }
 
-    /// The shared secret g^ir with the peer's public value: [`Group::secret_len`] bytes; for ECP the x coordinate alone.
+    /// The shared secret with the responder's public value: [`Group::secret_len`] bytes; for ECP the x coordinate alone. A ciphertext
+    /// of ML-KEM that was not made for our key gives a secret that the peer does not have (FIPS 203, section 6.3).
     ///
     /// # Errors
     /// [`Error::PublicValueLength`], or [`Error::PublicValue`] for a value that is out of range or not on the curve
     /// (RFC 6989, section 2) or, for X25519, one that makes an all-zero secret (RFC 8031, section 2).
     pub fn agree(&self, peer: &[u8]) -> Result<Secret, Error> {
         let group = self.group;
-        if peer.len() != group.public_len() {
-            return Err(Error::PublicValueLength { group, got: peer.len(), expected: group.public_len() });
-        }
+        check_len(group, peer, group.answer_len())?;
         match &self.key {
             Key::Modp(exponent) => exponent.agree(peer).map_err(|why| Error::PublicValue { group, why }),
             Key::Curve(private) => agree_on_curve(group, private, peer),
+            Key::Kem(private) => private.decapsulate(peer),
         }
+    }
+}
+
+fn check_len(group: Group, value: &[u8], expected: usize) -> Result<(), Error> {
+    match value.len() {
+        got if got == expected => Ok(()),
+        got => Err(Error::PublicValueLength { group, got, expected }),
     }
 }
 

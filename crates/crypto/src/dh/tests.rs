@@ -10,13 +10,67 @@ fn key(group: Group, private: &str) -> DhPrivate {
         Group::Ecp256 => Key::Curve(PrivateKey::from_private_key(&ECDH_P256, &private).unwrap()),
         Group::Ecp384 => Key::Curve(PrivateKey::from_private_key(&ECDH_P384, &private).unwrap()),
         Group::X25519 => Key::Curve(PrivateKey::from_private_key(&X25519, &private).unwrap()),
+        Group::MlKem512 | Group::MlKem768 | Group::MlKem1024 => {
+            unreachable!("it has known answers of its own")
+        }
     };
     DhPrivate::from_key(group, key).unwrap()
 }
 
+fn classical() -> impl Iterator<Item = Group> {
+    Group::ALL.into_iter().filter(|group| !group.is_kem())
+}
+
+/// Either end of every method: the initiator generates and agrees, the responder responds.
+#[test]
+fn initiator_and_responder_agree() {
+    for group in Group::ALL {
+        let initiator = DhPrivate::generate(group, &mut Seeded::new(1)).unwrap();
+        assert_eq!(initiator.public_value().len(), group.public_len());
+        let (public, secret) =
+            DhPrivate::respond(group, initiator.public_value(), &mut Seeded::new(2)).unwrap();
+        assert_eq!((public.len(), secret.len()), (group.answer_len(), group.secret_len()));
+        assert_eq!(initiator.agree(&public).unwrap(), secret, "{group}");
+        for got in [0, 1, group.public_len() - 1, group.public_len() + 1] {
+            let refused = DhPrivate::respond(group, &vec![2; got], &mut Seeded::new(2)).unwrap_err();
+            let expected = group.public_len();
+            assert_eq!(refused, Error::PublicValueLength { group, got, expected });
+        }
+    }
+}
+
+/// FIPS 203, section 7.2: a coefficient of q or above is no encapsulation key. Section 6.3: a wrong ciphertext is decapsulated to a
+/// secret that nobody else has.
+#[test]
+fn what_is_no_encapsulation_key_is_refused_and_a_wrong_ciphertext_rejected_implicitly() {
+    for group in Group::ALL.into_iter().filter(|group| group.is_kem()) {
+        let initiator = DhPrivate::generate(group, &mut Seeded::new(1)).unwrap();
+        let mut beyond = initiator.public_value().to_vec();
+        beyond[..2].fill(0xff);
+        let refused = DhPrivate::respond(group, &beyond, &mut Seeded::new(2));
+        assert!(matches!(refused, Err(Error::PublicValue { .. })), "{group}: {refused:?}");
+        let (mut public, secret) =
+            DhPrivate::respond(group, initiator.public_value(), &mut Seeded::new(2)).unwrap();
+        public[7] ^= 1;
+        let other = initiator.agree(&public).unwrap();
+        assert_ne!(other, secret);
+        assert_eq!(initiator.agree(&public).unwrap(), other, "it repeats");
+    }
+}
+
+/// The decapsulation key, ciphertext and secret of AWS-LC's self-test, one a line.
+#[test]
+fn ml_kem_decapsulates_the_known_answer() {
+    let vector = include_str!("../../tests/data/mlkem512.txt");
+    let mut lines = vector.lines().filter(|l| !l.starts_with('#')).map(|l| hex::decode(l).unwrap());
+    let (dk, c, k) = (lines.next().unwrap(), lines.next().unwrap(), lines.next().unwrap());
+    let key = kem::Decapsulation::known(Group::MlKem512, &dk);
+    assert_eq!(key.decapsulate(&c).unwrap().as_bytes(), k);
+}
+
 #[test]
 fn both_ends_agree_and_seeds_repeat() {
-    for group in Group::ALL {
+    for group in classical() {
         let mut entropy = Seeded::new(1);
         let a = DhPrivate::generate(group, &mut entropy).unwrap();
         let b = DhPrivate::generate(group, &mut entropy).unwrap();
@@ -34,8 +88,8 @@ fn both_ends_agree_and_seeds_repeat() {
 fn a_value_of_the_wrong_length_is_refused_with_both_lengths() {
     for group in Group::ALL {
         let own = DhPrivate::generate(group, &mut Seeded::new(2)).unwrap();
-        for got in [0, 1, group.public_len() - 1, group.public_len() + 1] {
-            let expected = group.public_len();
+        for got in [0, 1, group.answer_len() - 1, group.answer_len() + 1] {
+            let expected = group.answer_len();
             assert_eq!(own.agree(&vec![2; got]), Err(Error::PublicValueLength { group, got, expected }));
         }
     }

@@ -120,7 +120,7 @@ impl Kind {
             Self::Battery | Self::BatteryPower => "the whole device, screen included",
             Self::Platform => "what the maker wired to the platform counter, usually the whole device",
             Self::Package => "processor and memory only: it does not see the WiFi card",
-            Self::External => "whatever the instrument was clamped to",
+            Self::External => "the device that the instrument was clamped to",
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Whatever the network does to the order of packets, none is accepted twice, and none inside the window is lost to it: held
+//! However the network reorders packets, none is accepted twice, and none inside the window is lost to it: held
 //! against a model that remembers everything.
 
 use std::collections::BTreeSet;

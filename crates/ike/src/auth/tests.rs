@@ -89,6 +89,7 @@ impl Scene {
             message: b"the first message",
             nonce: &[9; 32],
             id: &self.id,
+            int_auth: &[],
         }
     }
 }

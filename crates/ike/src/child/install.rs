@@ -16,7 +16,8 @@ use dormouse_keying::{ChildId, ChildSa, Install, Mode, Owner, Protection};
 /// The key material of an exchange, and whether we began it.
 pub(crate) struct Origin<'a> {
     pub(crate) nonces: Nonces<'a>,
-    pub(crate) shared_secret: Option<&'a Secret>,
+    /// Of its key exchanges; empty if it had none.
+    pub(crate) secrets: &'a [Secret],
     pub(crate) we_began: bool,
     pub(crate) replaces: Option<ChildId>,
     /// Nothing is to be sent by it yet: the peer has not shown that it is there, or it is redundant.
@@ -43,7 +44,7 @@ impl IkeSa {
     ) -> Result<ChildId, NegotiationError> {
         let id = ChildId::new(agreed.spi_in);
         let (prf, sk_d) = (self.core.channel.suite.prf, &self.core.channel.sk_d);
-        let keymat = keys::child_keymat(prf, sk_d, &agreed.suite, origin.nonces, origin.shared_secret);
+        let keymat = keys::child_keymat(prf, sk_d, &agreed.suite, origin.nonces, origin.secrets);
         let keymat = match keymat {
             Ok(keymat) => keymat,
             Err(error) => {

@@ -3,6 +3,8 @@
 
 use dormouse_crypto::suites::{Encr, Group, Integ, Prf};
 
+use crate::proposal::AdditionalKe;
+
 /// One line of `ike = [...]`: alternatives of each kind, best first; any combination of them is acceptable.
 ///
 /// AEAD and non-AEAD ciphers never share a proposal, because the former forbid and the latter need an integrity
@@ -17,6 +19,8 @@ pub struct IkeProposal {
     pub prf: Vec<Prf>,
     /// Key-exchange groups. The first of the first proposal is the one that the first message carries a value for.
     pub groups: Vec<Group>,
+    /// Additional key exchanges in IKE_INTERMEDIATE and, when the SA is rekeyed, IKE_FOLLOWUP_KE (RFC 9370).
+    pub additional: Vec<AdditionalKe>,
 }
 
 /// One line of `esp = [...]`: alternatives of each kind, best first; any combination of them is acceptable.
@@ -31,6 +35,8 @@ pub struct EspProposal {
     pub groups: Vec<Group>,
     /// Whether the peer may decline the key exchange although there are `groups` (written `none` behind them).
     pub group_optional: bool,
+    /// Additional key exchanges after CREATE_CHILD_SA (RFC 9370); only with `groups` that are not optional.
+    pub additional: Vec<AdditionalKe>,
 }
 
 /// The default IKE proposals, best first.
@@ -38,22 +44,31 @@ pub struct EspProposal {
 /// RFC 8247 (section 2.1 to 2.4): ENCR_AES_GCM_16 and ENCR_CHACHA20_POLY1305 are SHOULD, ENCR_AES_CBC, PRF_HMAC_SHA2_256,
 /// AUTH_HMAC_SHA2_256_128 and group 14 are MUST, group 19 is SHOULD; 256-bit keys are preferred where the AEAD costs
 /// the same, and X25519 leads because it is the cheapest for both ends. HMAC-SHA1 (MUST-) is not offered unless configured.
+///
+/// The first is hybrid: ML-KEM-768 beside the classical exchange, so that what is recorded today cannot be read with a quantum
+/// computer later. A peer without it passes the proposal over and takes the second, which has the same group in the same request: no
+/// round trip is lost.
 #[must_use]
 pub fn default_ike_proposals() -> Vec<IkeProposal> {
     let prf = vec![Prf::HmacSha256, Prf::HmacSha384, Prf::HmacSha512];
     let groups = vec![Group::X25519, Group::Ecp256, Group::Ecp384, Group::Modp3072, Group::Modp2048];
+    let hybrid = AdditionalKe { number: 1, groups: vec![Group::MlKem768], optional: false };
+    let aead = IkeProposal {
+        encr: vec![Encr::Aes256Gcm16, Encr::Aes128Gcm16, Encr::ChaCha20Poly1305],
+        integ: Vec::new(),
+        prf: prf.clone(),
+        groups: groups.clone(),
+        additional: Vec::new(),
+    };
     vec![
-        IkeProposal {
-            encr: vec![Encr::Aes256Gcm16, Encr::Aes128Gcm16, Encr::ChaCha20Poly1305],
-            integ: Vec::new(),
-            prf: prf.clone(),
-            groups: groups.clone(),
-        },
+        IkeProposal { additional: vec![hybrid], ..aead.clone() },
+        aead,
         IkeProposal {
             encr: vec![Encr::Aes256Cbc, Encr::Aes128Cbc],
             integ: vec![Integ::HmacSha256_128, Integ::HmacSha384_192, Integ::HmacSha512_256],
             prf,
             groups,
+            additional: Vec::new(),
         },
     ]
 }
@@ -63,7 +78,8 @@ pub fn default_ike_proposals() -> Vec<IkeProposal> {
 /// RFC 8221 (section 5 and 6): ENCR_AES_GCM_16 is MUST, ENCR_CHACHA20_POLY1305 SHOULD, ENCR_AES_CBC MUST with
 /// AUTH_HMAC_SHA2_256_128 MUST. 128-bit GCM leads because it is the cheapest per byte, which is what a battery pays for.
 /// Groups are those of the IKE default, so that rekeying has forward secrecy; the peer may decline it, for many gateways
-/// come without.
+/// come without. None is hybrid: the keys come from those of the IKE SA, which is, and a second kilobyte and round trip at each
+/// rekeying would be paid by the battery; `ke1_mlkem768` in a proposal adds them.
 #[must_use]
 pub fn default_esp_proposals() -> Vec<EspProposal> {
     let groups = vec![Group::X25519, Group::Ecp256, Group::Ecp384, Group::Modp3072, Group::Modp2048];
@@ -73,12 +89,14 @@ pub fn default_esp_proposals() -> Vec<EspProposal> {
             integ: Vec::new(),
             groups: groups.clone(),
             group_optional: true,
+            additional: Vec::new(),
         },
         EspProposal {
             encr: vec![Encr::Aes256Cbc, Encr::Aes128Cbc],
             integ: vec![Integ::HmacSha256_128, Integ::HmacSha384_192, Integ::HmacSha512_256],
             groups,
             group_optional: true,
+            additional: Vec::new(),
         },
     ]
 }

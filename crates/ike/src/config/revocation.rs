@@ -14,7 +14,7 @@ pub struct RevocationPolicy {
 /// Who is refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum RevocationMode {
-    /// Nobody; nothing is asked.
+    /// None; nothing is asked.
     Off,
     /// Those whose certificates are known to be revoked.
     #[default]

@@ -107,9 +107,12 @@ impl Endpoint {
             Action::Inherit { from, to } => self.inherit(now, from, to),
             Action::HeirChosen(heir) => {
                 let old = self.slots.iter().find_map(|(&id, slot)| match slot {
-                    Slot::Established(ike) => {
-                        ike.rekeying.rival.as_ref().is_some_and(|rival| rival.heir == heir).then_some(id)
-                    }
+                    Slot::Established(ike) => ike
+                        .rekeying
+                        .rival
+                        .as_ref()
+                        .is_some_and(|rival| rival.heir == Some(heir))
+                        .then_some(id),
                     _ => None,
                 });
                 let Some(old) = old else { return };
@@ -153,8 +156,10 @@ impl Endpoint {
             Action::Release(id) => self.end(id, CloseReason::Released),
             Action::Sleeps(id) => {
                 let Some(caller) = self.served(id) else { return };
-                let rival =
-                    self.established(id).and_then(|ike| ike.rekeying.rival.as_ref()).map(|rival| rival.heir);
+                let rival = self
+                    .established(id)
+                    .and_then(|ike| ike.rekeying.rival.as_ref())
+                    .and_then(|rival| rival.heir);
                 self.end_left(&caller, rival);
             }
             Action::Reauthenticate(old) => self.reauthenticate(now, old),

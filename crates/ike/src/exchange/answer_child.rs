@@ -7,10 +7,11 @@ use dormouse_sansio::Instant;
 use dormouse_wire::ike::{Notify, NotifyType, Payload, ProtocolId};
 
 use super::Exchange;
-use super::child::CreateChild;
+use super::child::{Aim, CreateChild};
+use super::followup::Goal;
 use crate::child::choose::{Refused, choose};
 use crate::child::install::Origin;
-use crate::child::{Busy, Child};
+use crate::child::{Agreed, Busy, Child};
 use crate::error::NegotiationError;
 use crate::keys::Nonces;
 use crate::payloads::{View, notify};
@@ -75,8 +76,18 @@ impl IkeSa {
             Some(c) if matches!(c.busy, Busy::Deleting | Busy::Replaced) => {
                 Err(notify(NotifyType::TemporaryFailure, []))
             }
+            // "In this case, a TEMPORARY_FAILURE notification MUST be sent in response to such a request." (RFC 9370 section 2.2.4): our own
+            // rekeying of it is past CREATE_CHILD_SA.
+            Some(c) if self.follows_up(c.id) => Err(notify(NotifyType::TemporaryFailure, [])),
             Some(c) => Ok(c.id),
         }
+    }
+
+    /// Whether additional key exchanges of our rekeying of `old` are under way.
+    fn follows_up(&self, old: ChildId) -> bool {
+        self.core.requests.flights().any(|flight| {
+            matches!(&flight.exchange, Exchange::CreateChild(new) if new.is_following() && new.aim == Aim::InPlaceOf(old))
+        })
     }
 
     /// Whether our own rekeying of the IKE SA is under way.
@@ -125,37 +136,111 @@ impl IkeSa {
             }
         };
         let nr = shared.nonce();
-        let origin = Origin {
-            receives_only: false,
-            nonces: Nonces { i: ni, r: &nr },
-            shared_secret: secret.as_ref(),
-            we_began: false,
-            replaces: old,
-        };
-        let child = self.install(shared, now, chosen.agreed, &origin).map_err(|error| Refused {
-            notify: notify(NotifyType::NoAdditionalSas, []),
-            error: Box::new(error),
-        })?;
-        if let Some(old) = old {
-            self.note_peer_rekey(old, child, ni.min(nr.as_slice()));
-        }
+        let additional = chosen.agreed.suite.additional;
+        let waiting = Waiting { agreed: chosen.agreed, ni: ni.to_vec(), nr: nr.clone(), replaces: old };
         let mut payloads = vec![chosen.sa, Payload::Nonce(nr)];
         payloads.extend(key);
         payloads.extend(chosen.rest);
+        match secret {
+            Some(secret) if !additional.is_empty() => {
+                if let Some(old) = old {
+                    self.followups.drop_child(shared, old);
+                    self.meets_ours(old, None, waiting.lowest());
+                }
+                let goal = Goal::Child(Box::new(waiting));
+                payloads.push(self.followups.begin(shared, now, &additional, secret, goal));
+            }
+            secret => self.install_waiting(shared, now, waiting, secret.as_slice())?,
+        }
         Ok(payloads)
+    }
+
+    fn install_waiting(
+        &mut self,
+        shared: &mut Shared,
+        now: Instant,
+        waiting: Waiting,
+        secrets: &[Secret],
+    ) -> Result<(), Refused> {
+        let lowest = waiting.lowest().to_vec();
+        let Waiting { agreed, ni, nr, replaces } = waiting;
+        let origin = Origin {
+            receives_only: false,
+            nonces: Nonces { i: &ni, r: &nr },
+            secrets,
+            we_began: false,
+            replaces,
+        };
+        let child = self.install(shared, now, agreed, &origin).map_err(|error| Refused {
+            notify: notify(NotifyType::NoAdditionalSas, []),
+            error: Box::new(error),
+        })?;
+        if let Some(old) = replaces {
+            self.note_peer_rekey(old, child, &lowest);
+        }
+        Ok(())
+    }
+
+    /// All of the peer's key exchanges are complete. Much may have happened since CREATE_CHILD_SA.
+    pub(super) fn make_child(
+        &mut self,
+        shared: &mut Shared,
+        now: Instant,
+        waiting: Waiting,
+        secrets: &[Secret],
+    ) -> Result<Vec<Payload>, Payload> {
+        let old = waiting.replaces.map(|id| self.children.get(id).map(|c| c.busy));
+        let gone = matches!(old, Some(None | Some(Busy::Deleting | Busy::Replaced)));
+        let full = old.is_none() && self.children.len() >= self.core.link.conn.policy.child_sas;
+        if gone || full || self.rekeying_ike() {
+            shared.free_esp_spi(waiting.agreed.spi_in);
+            return Err(notify(NotifyType::TemporaryFailure, []));
+        }
+        if let Err(error) = self.check_hosts(shared, &waiting.agreed) {
+            tracing::info!(sa = %self.core.id(), %error, "CHILD SA refused");
+            shared.free_esp_spi(waiting.agreed.spi_in);
+            return Err(notify(NotifyType::TsUnacceptable, []));
+        }
+        match self.install_waiting(shared, now, waiting, secrets) {
+            Ok(()) => Ok(Vec::new()),
+            Err(Refused { notify, error }) => {
+                tracing::info!(sa = %self.core.id(), %error, "CHILD SA refused");
+                Err(notify)
+            }
+        }
+    }
+
+    /// Whether a rekeying of `old` that is under way here meets the peer's, which has made `child` or will.
+    fn meets_ours(&mut self, old: ChildId, child: Option<ChildId>, lowest: &[u8]) -> bool {
+        let mut flights = self.core.requests.flights_mut();
+        flights.any(|flight| match &mut flight.exchange {
+            Exchange::CreateChild(new) => new.meet(old, child, lowest),
+            _ => false,
+        })
     }
 
     /// The peer has rekeyed `old` into `child`. If we are rekeying it too, the nonces will decide.
     fn note_peer_rekey(&mut self, old: ChildId, child: ChildId, lowest: &[u8]) {
-        let mut flights = self.core.requests.flights_mut();
-        let meets = flights.any(|flight| match &mut flight.exchange {
-            Exchange::CreateChild(new) => new.meet(old, child, lowest),
-            _ => false,
-        });
-        if !meets {
+        if !self.meets_ours(old, Some(child), lowest) {
             self.children.mark_replaced(old);
             self.tasks.drop_like(&CreateChild::rekey(old).into());
         }
+    }
+}
+
+/// A CHILD SA of the peer's that is agreed on.
+#[derive(Debug)]
+pub(super) struct Waiting {
+    pub(super) agreed: Agreed,
+    ni: Vec<u8>,
+    nr: Vec<u8>,
+    pub(super) replaces: Option<ChildId>,
+}
+
+impl Waiting {
+    /// The lower nonce of its exchange.
+    fn lowest(&self) -> &[u8] {
+        self.ni.as_slice().min(&self.nr)
     }
 }
 
@@ -174,7 +259,7 @@ pub(crate) fn agree(
     if ke_group != group.id() {
         return Err("the KE payload is of another group than the one chosen");
     }
-    let dh = DhPrivate::generate(group, &mut shared.entropy).map_err(|_| "no private key")?;
-    let secret = dh.agree(public).map_err(|_| "unusable public value")?;
-    Ok((Some(key_exchange(&dh)), Some(secret)))
+    let (ours, secret) =
+        DhPrivate::respond(group, public, &mut shared.entropy).map_err(|_| "unusable public value")?;
+    Ok((Some(Payload::Ke { group: group.id(), data: ours }), Some(secret)))
 }

@@ -11,6 +11,7 @@ use dormouse_sansio::{Class, Instant};
 use dormouse_wire::ike::{Notify, NotifyType, Payload};
 
 use super::answer_child::key_exchange;
+use super::followup::FollowUp;
 use super::{Exchange, Reply, Request, Run};
 use crate::child::install::Origin;
 use crate::child::offer::ChildOffer;
@@ -54,12 +55,27 @@ struct Sent {
     dh: Option<DhPrivate>,
     /// What the peer's rekeying of the same CHILD SA has made in the meantime.
     collision: Option<Collision>,
+    /// CREATE_CHILD_SA is answered, and additional key exchanges go on.
+    following: Option<Following>,
+}
+
+#[derive(Debug)]
+struct Following {
+    agreed: Agreed,
+    nr: Vec<u8>,
+    series: FollowUp,
+}
+
+/// What an answer has brought.
+enum Progress {
+    Complete(Agreed, Vec<u8>, Vec<Secret>),
+    Follow(Following),
 }
 
 #[derive(Debug)]
 struct Collision {
-    /// The SA that the peer's exchange made.
-    child: ChildId,
+    /// The SA that the peer's exchange made; `None` while its additional key exchanges go on.
+    child: Option<ChildId>,
     /// The lower nonce of that exchange.
     lowest: Vec<u8>,
 }
@@ -85,15 +101,23 @@ impl CreateChild {
         }
     }
 
+    /// Whether CREATE_CHILD_SA is answered already.
+    pub(crate) fn is_following(&self) -> bool {
+        self.sent.as_ref().is_some_and(|sent| sent.following.is_some())
+    }
+
     pub(crate) fn abandon(&self, shared: &mut Shared) {
         if let Some(sent) = &self.sent {
             shared.free_esp_spi(sent.offer.spi_in);
         }
     }
 
-    /// The peer has rekeyed `old` into `child`. Whether that is what this exchange does too: then the nonces will decide.
-    pub(super) fn meet(&mut self, old: ChildId, child: ChildId, lowest: &[u8]) -> bool {
-        let Some(sent) = self.sent.as_mut().filter(|_| self.aim == Aim::InPlaceOf(old)) else {
+    /// The peer has rekeyed `old` into `child`, or will when its key exchanges are complete. Whether that is what this exchange does too:
+    /// then the nonces will decide.
+    pub(super) fn meet(&mut self, old: ChildId, child: Option<ChildId>, lowest: &[u8]) -> bool {
+        let Some(sent) =
+            self.sent.as_mut().filter(|sent| self.aim == Aim::InPlaceOf(old) && sent.following.is_none())
+        else {
             return false;
         };
         sent.collision = Some(Collision { child, lowest: lowest.to_vec() });
@@ -124,6 +148,9 @@ impl Run for CreateChild {
     /// "The REKEY_SA notification MUST be included in a CREATE_CHILD_SA exchange if the purpose of the exchange is to replace
     /// an existing ESP or AH SA." (RFC 7296 section 1.3.3)
     fn build(&mut self, sa: &mut IkeSa, shared: &mut Shared, _: Instant) -> Option<Request> {
+        if let Some(following) = self.sent.as_mut().and_then(|sent| sent.following.as_mut()) {
+            return following.series.build(shared);
+        }
         let (offer, old_spi) = self.offer(sa, shared)?;
         let child = sa.core.link.conn.children.get(offer.config)?;
         let group = self.group.or_else(|| proposal::first_child_group(&child.proposals));
@@ -144,7 +171,7 @@ impl Run for CreateChild {
             payloads.insert(0, Payload::Notify(Notify::about_esp(NotifyType::RekeySa, spi)));
         }
         sa.children.set_busy(self.replaces(), Busy::Rekeying);
-        self.sent = Some(Sent { offer, nonce, dh, collision: None });
+        self.sent = Some(Sent { offer, nonce, dh, collision: None, following: None });
         let (kind, class) = match self.aim {
             Aim::Another(_) => (Kind::CreateChild, Class::Urgent),
             Aim::InPlaceOf(_) => (Kind::RekeyChild, Class::Upkeep),
@@ -154,19 +181,34 @@ impl Run for CreateChild {
 
     fn take(mut self, sa: &mut IkeSa, shared: &mut Shared, now: Instant, reply: &Reply<'_>) -> Fate {
         let (view, old) = (reply.view, self.replaces());
-        let Some(sent) = self.sent.take() else { return Fate::Lives };
+        let Some(mut sent) = self.sent.take() else { return Fate::Lives };
         if let Some(error) = view.error() {
             shared.free_esp_spi(sent.offer.spi_in);
             sa.children.set_busy(old, Busy::No);
-            match (old, &sent.collision) {
+            match (old, sent.collision.as_ref().and_then(|collision| collision.child)) {
                 // The peer's own rekeying of the same SA has succeeded: nothing is left to do.
                 (Some(old), Some(_)) => sa.children.mark_replaced(old),
                 _ => self.refused(sa, shared, now, &sent, error, view),
             }
             return Fate::Lives;
         }
-        let lost = sent.lost(view.nonce().unwrap_or_default());
-        let accepted = sent.accepted(sa, shared, now, old.filter(|_| !lost), lost, view);
+        let first = sent.following.is_none();
+        let (lost, accepted) = match sent.answered(view) {
+            Ok(Progress::Follow(following)) => {
+                if !first || sent.may_follow(sa, shared, old, &following.nr) {
+                    sent.following = Some(following);
+                    self.sent = Some(sent);
+                    sa.begin(shared, now, self.into());
+                }
+                return Fate::Lives;
+            }
+            Ok(Progress::Complete(agreed, nr, secrets)) => {
+                let lost = first && sent.lost(&nr);
+                let replaces = old.filter(|_| !lost);
+                (lost, sent.accepted(sa, shared, now, replaces, lost, agreed, &nr, &secrets))
+            }
+            Err(error) => (false, Err(error)),
+        };
         if !sa.creating_child() {
             sa.children.early_deletes.clear();
         }
@@ -212,7 +254,7 @@ impl CreateChild {
                 sa.child_failed(shared, NegotiationError::KeyExchangeGroup { wanted, offered });
                 sa.ask_again(now, sent.offer.config);
             }
-            NotifyType::TemporaryFailure => {
+            NotifyType::TemporaryFailure | NotifyType::StateNotFound => {
                 let refusals = self.refusals + 1;
                 sa.retry(shared, now, Self::new(self.aim, refusals).into(), refusals);
             }
@@ -243,8 +285,46 @@ impl Sent {
         self.collision.as_ref().is_some_and(|c| ours < c.lowest.as_slice())
     }
 
+    /// Reads an answer: of CREATE_CHILD_SA, or of one of the exchanges after it.
+    fn answered(&mut self, view: View<'_>) -> Result<Progress, NegotiationError> {
+        if let Some(mut following) = self.following.take() {
+            return Ok(match following.series.take(view).map_err(malformed)? {
+                Some(secrets) => Progress::Complete(following.agreed, following.nr, secrets),
+                None => Progress::Follow(following),
+            });
+        }
+        let agreed = self.offer.accept(view)?;
+        let nr = view.nonce().ok_or_else(|| malformed("no nonce"))?.to_vec();
+        let secret = self.secret(&agreed, view)?;
+        match secret {
+            Some(secret) if !agreed.suite.additional.is_empty() => {
+                let series = FollowUp::new(&agreed.suite.additional, secret, view).map_err(malformed)?;
+                Ok(Progress::Follow(Following { agreed, nr, series }))
+            }
+            secret => Ok(Progress::Complete(agreed, nr, secret.into_iter().collect())),
+        }
+    }
+
+    /// Whether the additional key exchanges are to take place: not when the peer's rekeying goes on instead.
+    /// "[...] the initiator of this exchange just stops the rekeying process, and it MUST NOT initiate the IKE_FOLLOWUP_KE exchange" (RFC
+    /// 9370 section 2.2.4)
+    fn may_follow(&self, sa: &mut IkeSa, shared: &mut Shared, old: Option<ChildId>, nr: &[u8]) -> bool {
+        let Some(old) = old else { return true };
+        if self.lost(nr) {
+            shared.free_esp_spi(self.offer.spi_in);
+            match self.collision.as_ref().and_then(|collision| collision.child) {
+                Some(_) => sa.children.mark_replaced(old),
+                None => sa.children.set_busy(Some(old), Busy::No),
+            }
+            return false;
+        }
+        sa.followups.drop_child(shared, old);
+        true
+    }
+
     /// Installs what the answer agrees to. A redundant SA replaces nothing: until the surviving one may send, the old one goes on,
     /// which both ends still have.
+    #[expect(clippy::too_many_arguments, reason = "each is one part of what was agreed on")]
     fn accepted(
         &self,
         sa: &mut IkeSa,
@@ -252,18 +332,17 @@ impl Sent {
         now: Instant,
         replaces: Option<ChildId>,
         receives_only: bool,
-        view: View<'_>,
+        agreed: Agreed,
+        nr: &[u8],
+        secrets: &[Secret],
     ) -> Result<ChildId, NegotiationError> {
-        let agreed = self.offer.accept(view)?;
         if sa.children.early_deletes.contains(&agreed.spi_out) {
             return Err(NegotiationError::Notified("a Delete of the same CHILD SA first".to_owned()));
         }
-        let nonce = view.nonce().ok_or_else(|| malformed("no nonce"))?;
-        let secret = self.secret(&agreed, view)?;
         let origin = Origin {
             receives_only,
-            nonces: Nonces { i: &self.nonce, r: nonce },
-            shared_secret: secret.as_ref(),
+            nonces: Nonces { i: &self.nonce, r: nr },
+            secrets,
             we_began: true,
             replaces,
         };
@@ -300,8 +379,8 @@ impl Sent {
             sa.children.mark_replaced(old);
             return sa.delete_child(shared, now, child);
         }
-        if let Some(collision) = &self.collision {
-            sa.children.mark_replaced(collision.child); // the peer deletes it
+        if let Some(child) = self.collision.as_ref().and_then(|collision| collision.child) {
+            sa.children.mark_replaced(child); // the peer deletes it
         }
         sa.delete_child(shared, now, old);
     }

@@ -126,10 +126,10 @@ impl IkeSa {
 
     fn answer_delete_ike(&mut self, shared: &mut Shared, view: View<'_>) -> Answer {
         let mut answer = Answer::of(Kind::Delete, Vec::new());
-        if let Some(rival) = self.rekeying.rival.take() {
+        if let Some(heir) = self.rekeying.rival.take().and_then(|rival| rival.heir) {
             // RFC 7296 section 2.25.2: the peer's rekeying has won, and ours is forgotten.
             // "[...] it SHOULD reply as usual, and forget about its own rekeying request" (RFC 7296 section 2.25.2)
-            shared.actions.push_back(Action::Inherit { from: self.core.id(), to: rival.heir });
+            shared.actions.push_back(Action::Inherit { from: self.core.id(), to: heir });
             self.stage = Stage::Superseded { until: None };
         }
         // libreswan deletes the SA of a connection that it suspends, and comes back by the ticket: its delete is no logout.

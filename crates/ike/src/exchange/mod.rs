@@ -6,6 +6,7 @@ pub(crate) mod addresses;
 pub(crate) mod answer_child;
 pub(crate) mod child;
 pub(crate) mod delete;
+pub(crate) mod followup;
 pub(crate) mod informational;
 pub(crate) mod liveness;
 pub(crate) mod mobike;
@@ -125,6 +126,8 @@ impl Exchange {
 
     pub(crate) fn exchange_type(&self) -> ExchangeType {
         match self {
+            Self::CreateChild(new) if new.is_following() => ExchangeType::IkeFollowupKe,
+            Self::RekeyIke(new) if new.is_following() => ExchangeType::IkeFollowupKe,
             Self::CreateChild(_) | Self::RekeyIke(_) => ExchangeType::CreateChildSa,
             _ => ExchangeType::Informational,
         }
@@ -142,6 +145,11 @@ impl Exchange {
     /// Whether it needs the window for itself.
     pub(crate) fn runs_alone(&self) -> bool {
         matches!(self, Self::RekeyIke(_) | Self::DeleteIke(_) | Self::Update(_) | Self::Sleep(_))
+    }
+
+    /// Whether it makes or ends a CHILD SA, or ends them all: nothing to do while the IKE SA is being rekeyed.
+    pub(crate) fn is_about_children(&self) -> bool {
+        matches!(self, Self::CreateChild(_) | Self::DeleteChild(_) | Self::DeleteIke(_))
     }
 
     /// It is given up: gives back what it held.

@@ -2,13 +2,14 @@
 //! collision. Owns the making of a successor; who takes over the name and the CHILD SAs is settled by
 //! [`Action::Inherit`]. It must never rekey a CHILD SA.
 
-use dormouse_crypto::DhPrivate;
 use dormouse_crypto::suites::Group;
+use dormouse_crypto::{DhPrivate, Secret};
 use dormouse_sansio::{Class, Instant};
 use dormouse_wire::ike::{NotifyType, Payload, Proposal};
 
 use super::answer_child::{agree, key_exchange};
 use super::delete::DeleteIke;
+use super::followup::{FollowUp, Goal};
 use super::{Exchange, Reply, Request, Run};
 use crate::action::Action;
 use crate::keys::{self, IkeKeys, Nonces, Spis};
@@ -42,11 +43,55 @@ struct Sent {
     nonce: Vec<u8>,
     dh: DhPrivate,
     offered: Vec<Proposal>,
+    /// CREATE_CHILD_SA is answered, and additional key exchanges go on.
+    following: Option<Following>,
+}
+
+#[derive(Debug)]
+struct Following {
+    agreed: Agreed,
+    series: FollowUp,
+}
+
+/// What CREATE_CHILD_SA agreed on.
+#[derive(Debug)]
+struct Agreed {
+    suite: IkeSuite,
+    spis: Spis,
+    nr: Vec<u8>,
+}
+
+/// What an answer has brought.
+enum Progress {
+    Complete(Agreed, Vec<Secret>),
+    Follow(Following),
+}
+
+/// What the peer's rekeying makes as soon as its key exchanges are complete.
+#[derive(Debug)]
+pub(super) struct Heir {
+    id: SaId,
+    suite: IkeSuite,
+    pub(super) spis: Spis,
+    ni: Vec<u8>,
+    nr: Vec<u8>,
+}
+
+impl Heir {
+    /// The lower nonce of its exchange.
+    fn lowest(&self) -> &[u8] {
+        self.ni.as_slice().min(&self.nr)
+    }
 }
 
 impl RekeyIke {
     pub(crate) const fn new() -> Self {
         Self { refusals: 0, group: None, tried: Vec::new(), sent: None }
+    }
+
+    /// Whether CREATE_CHILD_SA is answered already.
+    pub(crate) fn is_following(&self) -> bool {
+        self.sent.as_ref().is_some_and(|sent| sent.following.is_some())
     }
 
     pub(crate) fn abandon(&self, shared: &mut Shared) {
@@ -60,6 +105,9 @@ impl Run for RekeyIke {
     /// "The KEi payload MUST be included." (RFC 7296 section 1.3.2)
     /// "[...] implementations MUST perform a new Diffie-Hellman exchange when rekeying the IKE SA" (RFC 7296 section 2.18)
     fn build(&mut self, sa: &mut IkeSa, shared: &mut Shared, _: Instant) -> Option<Request> {
+        if let Some(following) = self.sent.as_mut().and_then(|sent| sent.following.as_mut()) {
+            return following.series.build(shared);
+        }
         let group = self.group.unwrap_or(sa.core.channel.suite.group);
         let dh = DhPrivate::generate(group, &mut shared.entropy).ok()?;
         self.tried.push(group);
@@ -68,18 +116,34 @@ impl Run for RekeyIke {
         let nonce = shared.nonce();
         let offered = proposal::ike_offer(&sa.core.link.conn.ike_proposals, Some(spi));
         let payloads = vec![Payload::Sa(offered.clone()), Payload::Nonce(nonce.clone()), key_exchange(&dh)];
-        self.sent = Some(Sent { id, spi, nonce, dh, offered });
+        self.sent = Some(Sent { id, spi, nonce, dh, offered, following: None });
         Some(Request { payloads, kind: Kind::RekeyIke, class: Class::Upkeep })
     }
 
     fn take(mut self, sa: &mut IkeSa, shared: &mut Shared, now: Instant, reply: &Reply<'_>) -> Fate {
-        let Some(sent) = self.sent.take() else { return Fate::Lives };
+        let Some(mut sent) = self.sent.take() else { return Fate::Lives };
         let view = reply.view;
         let Some(error) = view.error() else {
-            match sent.successor(sa, shared, now, view) {
-                Ok(successor) => {
-                    sent.settle(sa, shared, now, successor, view.nonce().unwrap_or_default());
+            let first = sent.following.is_none();
+            let made = match sent.answered(view) {
+                Ok(Progress::Follow(following)) => {
+                    if !first || sent.may_follow(sa, shared, now, &following.agreed.nr) {
+                        sent.following = Some(following);
+                        self.sent = Some(sent);
+                        sa.begin(shared, now, self.into());
+                    }
+                    return Fate::Lives;
                 }
+                Ok(Progress::Complete(agreed, secrets)) => {
+                    let Agreed { suite, spis, nr } = agreed;
+                    let nonces = Nonces { i: &sent.nonce, r: &nr };
+                    sa.successor(shared, now, sent.id, suite, spis, nonces, &secrets, true)
+                        .map(|successor| (successor, nr))
+                }
+                Err(what) => Err(what),
+            };
+            match made {
+                Ok((successor, nr)) => sent.settle(sa, shared, now, successor, &nr),
                 Err(what) => {
                     tracing::warn!(sa = %sa.core.id(), what, "unusable answer to the rekeying of the IKE SA");
                     shared.by_spi.remove(&sent.spi);
@@ -93,7 +157,9 @@ impl Run for RekeyIke {
             return Fate::Lives;
         }
         match error.kind {
-            NotifyType::TemporaryFailure => {
+            // "If the initiator continues to receive STATE_NOT_FOUND notifications after several retries, it MUST treat this situation as
+            // a fatal error and delete the IKE SA by sending a DELETE payload." (RFC 9370 section 2.2.4)
+            NotifyType::TemporaryFailure | NotifyType::StateNotFound => {
                 let refusals = self.refusals + 1;
                 sa.retry(shared, now, Self { refusals, ..Self::new() }.into(), refusals);
             }
@@ -118,13 +184,14 @@ impl Run for RekeyIke {
 }
 
 impl Sent {
-    fn successor(
-        &self,
-        sa: &IkeSa,
-        shared: &mut Shared,
-        now: Instant,
-        view: View<'_>,
-    ) -> Result<Box<IkeSa>, &'static str> {
+    /// Reads an answer: of CREATE_CHILD_SA, or of one of the exchanges after it.
+    fn answered(&mut self, view: View<'_>) -> Result<Progress, &'static str> {
+        if let Some(mut following) = self.following.take() {
+            return Ok(match following.series.take(view)? {
+                Some(secrets) => Progress::Complete(following.agreed, secrets),
+                None => Progress::Follow(following),
+            });
+        }
         let chosen = view.sa().ok_or("no SA payload")?;
         let (suite, spi_r) = proposal::verify_ike(chosen, &self.offered).map_err(|_| "unusable choice")?;
         let nr = view.nonce().ok_or("no nonce")?;
@@ -133,9 +200,32 @@ impl Sent {
             return Err("it chose a group that we sent no key for");
         }
         let secret = self.dh.agree(public).map_err(|_| "unusable public value")?;
-        let spis = Spis { i: self.spi, r: spi_r };
-        let nonces = Nonces { i: &self.nonce, r: nr };
-        sa.successor(shared, now, self.id, suite, spis, nonces, &secret, true)
+        let agreed = Agreed { suite, spis: Spis { i: self.spi, r: spi_r }, nr: nr.to_vec() };
+        if suite.additional.is_empty() {
+            return Ok(Progress::Complete(agreed, vec![secret]));
+        }
+        let series = FollowUp::new(&suite.additional, secret, view)?;
+        Ok(Progress::Follow(Following { agreed, series }))
+    }
+
+    /// Whether the additional key exchanges are to take place: not when the peer's rekeying goes on instead.
+    /// "[...] the initiator of this exchange just stops the rekeying process, and it MUST NOT initiate the IKE_FOLLOWUP_KE exchange" (RFC
+    /// 9370 section 2.2.4)
+    fn may_follow(&self, sa: &mut IkeSa, shared: &mut Shared, now: Instant, nr: &[u8]) -> bool {
+        let rival = sa.rekeying.rival.take();
+        let lost =
+            rival.as_ref().is_some_and(|rival| self.nonce.as_slice().min(nr) < rival.lowest.as_slice());
+        if sa.is_live() && !lost {
+            shared.actions.extend(rival.and_then(|rival| rival.heir).map(Action::Abandon));
+            sa.followups.drop_ike(shared);
+            return true;
+        }
+        shared.by_spi.remove(&self.spi);
+        if let Some(heir) = rival.and_then(|rival| rival.heir) {
+            shared.actions.push_back(Action::Inherit { from: sa.core.id(), to: heir });
+            sa.supersede(now);
+        }
+        false
     }
 
     /// Our rekeying has succeeded: decide between its successor and the one that the peer's made, if any.
@@ -154,11 +244,14 @@ impl Sent {
         match sa.rekeying.rival.take() {
             Some(rival) if our_lowest < rival.lowest.as_slice() => {
                 shared.actions.push_back(Action::Delete(ours));
-                shared.actions.push_back(Action::Inherit { from, to: rival.heir });
-                sa.supersede(now);
+                if let Some(heir) = rival.heir {
+                    shared.actions.push_back(Action::Inherit { from, to: heir });
+                    sa.supersede(now);
+                }
             }
             rival => {
-                shared.actions.extend(rival.map(|rival| Action::Abandon(rival.heir)));
+                shared.actions.extend(rival.and_then(|rival| rival.heir).map(Action::Abandon));
+                sa.followups.drop_ike(shared);
                 shared.actions.push_back(Action::Inherit { from, to: ours });
                 sa.supersede(now);
                 // "the Delete payload to delete itself MUST be the last request sent over the old IKE SA" (RFC 7296 section
@@ -180,11 +273,11 @@ impl IkeSa {
         suite: IkeSuite,
         spis: Spis,
         nonces: Nonces<'_>,
-        secret: &dormouse_crypto::Secret,
+        secrets: &[Secret],
         we_began: bool,
     ) -> Result<Box<IkeSa>, &'static str> {
         let seed =
-            keys::skeyseed_rekeyed(self.core.channel.suite.prf, &self.core.channel.sk_d, nonces, secret);
+            keys::skeyseed_rekeyed(self.core.channel.suite.prf, &self.core.channel.sk_d, nonces, secrets);
         let keys = IkeKeys::derive(suite, &seed, nonces, spis).map_err(|_| "no keys")?;
         let link = Link {
             id,
@@ -217,8 +310,8 @@ impl IkeSa {
 
     /// Our rekeying came to nothing. If the peer's succeeded meanwhile, its successor takes over.
     pub(crate) fn rival_wins(&mut self, shared: &mut Shared, now: Instant) -> bool {
-        let Some(rival) = self.rekeying.rival.take() else { return false };
-        shared.actions.push_back(Action::Inherit { from: self.core.id(), to: rival.heir });
+        let Some(heir) = self.rekeying.rival.take().and_then(|rival| rival.heir) else { return false };
+        shared.actions.push_back(Action::Inherit { from: self.core.id(), to: heir });
         self.supersede(now);
         true
     }
@@ -228,17 +321,22 @@ impl IkeSa {
     pub(crate) fn answer_rekey_ike(&mut self, shared: &mut Shared, now: Instant, view: View<'_>) -> Answer {
         // "[...] it is currently creating, rekeying, or closing a Child SA of that IKE SA, it SHOULD reply with
         // TEMPORARY_FAILURE" (RFC 7296 section 2.25.2)
-        let busy = |e: &Exchange| {
-            matches!(e, Exchange::CreateChild(_) | Exchange::DeleteChild(_) | Exchange::DeleteIke(_))
-        };
-        let busy_with_children = self.core.requests.flights().any(|flight| busy(&flight.exchange));
-        if !self.is_live() || busy_with_children || self.rekeying.rival.is_some() {
+        // "In this case, a TEMPORARY_FAILURE notification MUST be sent in response to such a request." (RFC 9370 section 2.2.4): our own is
+        // past CREATE_CHILD_SA.
+        let following = |e: &Exchange| matches!(e, Exchange::RekeyIke(ours) if ours.is_following());
+        let ahead = self.core.requests.flights().any(|flight| following(&flight.exchange));
+        if !self.is_live() || self.busy_with_children() || ahead || self.rekeying.rival.is_some() {
             return Answer::refuse(Kind::RekeyIke, NotifyType::TemporaryFailure);
         }
         match self.rekey_as_responder(shared, now, view) {
             Ok(payloads) => Answer::of(Kind::RekeyIke, payloads),
             Err(refusal) => Answer::of(Kind::RekeyIke, vec![refusal]),
         }
+    }
+
+    /// Whether an exchange of ours is under way that a successor could not go on with.
+    pub(super) fn busy_with_children(&self) -> bool {
+        self.core.requests.flights().any(|flight| flight.exchange.is_about_children())
     }
 
     fn rekey_as_responder(
@@ -268,26 +366,47 @@ impl IkeSa {
         let id = shared.new_sa();
         let spi = shared.new_spi(id);
         let nr = shared.nonce();
-        let nonces = Nonces { i: ni, r: &nr };
-        let spis = Spis { i: choice.spi, r: spi };
-        let mut heir =
-            self.successor(shared, now, id, choice.suite, spis, nonces, &secret, false).map_err(|what| {
-                shared.by_spi.remove(&spi);
-                syntax(what)
-            })?;
-        // The client may ask here too (RFC 5723 section 4.1).
-        let ticket = heir.answer_ticket_request(shared, now, view);
-        shared.actions.push_back(Action::Spawn(heir));
-        if self.rekeying_ike() {
-            let lowest = ni.min(nr.as_slice()).to_vec();
-            self.rekeying.rival = Some(Rival { heir: id, lowest });
-        } else {
-            shared.actions.push_back(Action::Inherit { from: self.core.id(), to: id });
-            self.supersede(now);
-        }
+        let suite = choice.suite;
+        let heir = Heir { id, suite, spis: Spis { i: choice.spi, r: spi }, ni: ni.to_vec(), nr: nr.clone() };
         let mut payloads = vec![Payload::Sa(choice.answer(Some(spi))), Payload::Nonce(nr)];
         payloads.extend(key);
-        payloads.extend(ticket.into_iter().flatten());
+        self.followups.drop_ike(shared);
+        if suite.additional.is_empty() {
+            payloads.extend(self.make_heir(shared, now, &heir, &[secret], view)?);
+            return Ok(payloads);
+        }
+        if self.rekeying_ike() {
+            self.rekeying.rival = Some(Rival { heir: None, lowest: heir.lowest().to_vec() });
+        }
+        let goal = Goal::Ike(Box::new(heir));
+        payloads.push(self.followups.begin(shared, now, &suite.additional, secret, goal));
         Ok(payloads)
+    }
+
+    /// All of the peer's key exchanges are complete: its rekeying has made the successor.
+    pub(super) fn make_heir(
+        &mut self,
+        shared: &mut Shared,
+        now: Instant,
+        heir: &Heir,
+        secrets: &[Secret],
+        view: View<'_>,
+    ) -> Result<Vec<Payload>, Payload> {
+        let nonces = Nonces { i: &heir.ni, r: &heir.nr };
+        let made = self.successor(shared, now, heir.id, heir.suite, heir.spis, nonces, secrets, false);
+        let mut successor = made.map_err(|_| {
+            shared.by_spi.remove(&heir.spis.r);
+            notify(NotifyType::InvalidSyntax, [])
+        })?;
+        // The client may ask here too (RFC 5723 section 4.1).
+        let ticket = successor.answer_ticket_request(shared, now, view);
+        shared.actions.push_back(Action::Spawn(successor));
+        if self.rekeying_ike() {
+            self.rekeying.rival = Some(Rival { heir: Some(heir.id), lowest: heir.lowest().to_vec() });
+        } else {
+            shared.actions.push_back(Action::Inherit { from: self.core.id(), to: heir.id });
+            self.supersede(now);
+        }
+        Ok(ticket.into_iter().flatten().collect())
     }
 }

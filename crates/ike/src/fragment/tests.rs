@@ -26,7 +26,8 @@ fn payloads(len: usize) -> Vec<Payload> {
 fn receive(partial: &mut Reassembler, cbc: bool, datagram: &[u8]) -> Result<Option<Vec<Payload>>, OpenError> {
     let mut datagram = datagram.to_vec();
     let message = Message::parse(&datagram).unwrap();
-    channel(cbc).receive(Instant::ZERO, &message, &mut datagram, partial)
+    let whole = channel(cbc).receive(Instant::ZERO, &message, &mut datagram, partial)?;
+    whole.map(|whole| whole.payloads()).transpose()
 }
 
 #[test]
@@ -102,24 +103,27 @@ fn memory_is_bounded() {
     let fragment = |number, total| Fragment { number, total };
     let none = PayloadType::None;
     for id in 0..PARTIAL_MAX as u32 {
-        assert_eq!(partial.add(Instant::ZERO, id, fragment(1, 2), none, &[0]), Ok(None));
+        assert_eq!(partial.add(Instant::ZERO, id, fragment(1, 2), none, Vec::new(), &[0]), Ok(None));
     }
     let full = FragmentError::TooLarge { message_id: 99, what: "messages in pieces" };
-    assert_eq!(partial.add(Instant::ZERO, 99, fragment(1, 2), none, &[0]), Err(full));
+    assert_eq!(partial.add(Instant::ZERO, 99, fragment(1, 2), none, Vec::new(), &[0]), Err(full));
     partial.forget_before(4);
-    assert_eq!(partial.add(Instant::ZERO, 99, fragment(1, 2), none, &[0]), Ok(None));
+    assert_eq!(partial.add(Instant::ZERO, 99, fragment(1, 2), none, Vec::new(), &[0]), Ok(None));
     partial.forget(99);
 
     let piece = vec![0; 40_000];
-    assert_eq!(partial.add(Instant::ZERO, 50, fragment(1, 3), none, &piece), Ok(None));
+    assert_eq!(partial.add(Instant::ZERO, 50, fragment(1, 3), none, Vec::new(), &piece), Ok(None));
     let too_large = FragmentError::TooLarge { message_id: 50, what: "bytes" };
-    assert_eq!(partial.add(Instant::ZERO, 50, fragment(2, 3), none, &piece), Err(too_large));
+    assert_eq!(partial.add(Instant::ZERO, 50, fragment(2, 3), none, Vec::new(), &piece), Err(too_large));
     for bad in [fragment(0, 1), fragment(2, 1), fragment(0, 0)] {
-        assert!(matches!(partial.add(Instant::ZERO, 60, bad, none, &[]), Err(FragmentError::Number { .. })));
+        assert!(matches!(
+            partial.add(Instant::ZERO, 60, bad, none, Vec::new(), &[]),
+            Err(FragmentError::Number { .. })
+        ));
     }
     let many = fragment(1, limits::FRAGMENTS_MAX + 1);
     assert_eq!(
-        partial.add(Instant::ZERO, 60, many, none, &[]),
+        partial.add(Instant::ZERO, 60, many, none, Vec::new(), &[]),
         Err(FragmentError::TooLarge { message_id: 60, what: "fragments" })
     );
     let huge = vec![Payload::VendorId(vec![0; 60_000]); 2];
@@ -131,14 +135,14 @@ fn pieces_do_not_wait_for_ever() {
     let mut partial = Reassembler::new();
     let (one, two) = (Fragment { number: 1, total: 2 }, Fragment { number: 2, total: 2 });
     let none = PayloadType::None;
-    assert_eq!(partial.add(Instant::ZERO, 7, one, none, &[0]), Ok(None));
+    assert_eq!(partial.add(Instant::ZERO, 7, one, none, Vec::new(), &[0]), Ok(None));
     let late = Instant::ZERO + limits::REASSEMBLY_TIME;
     partial.forget_stale(late);
-    assert!(partial.add(late, 7, two, none, &[0]).is_ok_and(|whole| whole.is_some()), "in time");
-    assert_eq!(partial.add(Instant::ZERO, 8, one, none, &[0]), Ok(None));
+    assert!(partial.add(late, 7, two, none, Vec::new(), &[0]).is_ok_and(|whole| whole.is_some()), "in time");
+    assert_eq!(partial.add(Instant::ZERO, 8, one, none, Vec::new(), &[0]), Ok(None));
     let later = late + core::time::Duration::from_nanos(1);
     partial.forget_stale(later);
-    assert_eq!(partial.add(later, 8, two, none, &[0]), Ok(None), "the first piece is gone");
+    assert_eq!(partial.add(later, 8, two, none, Vec::new(), &[0]), Ok(None), "the first piece is gone");
 }
 
 #[test]
@@ -157,4 +161,29 @@ fn repeated_requests_are_answered_for_the_first_fragment_alone() {
     let first = |bytes: &[u8]| crate::protect::is_first_or_whole(&Message::parse(bytes).unwrap());
     assert!(first(&pieces[0]) && !first(&pieces[1]) && !first(&pieces[2]));
     assert!(first(&channel(false).seal(&header(), &[], &mut Seeded::new(1)).unwrap()));
+}
+
+/// IntAuth covers the same octets at both ends, whole or in fragments of any size (RFC 9242, section 3.3.2).
+#[test]
+fn what_int_auth_covers_does_not_depend_on_the_cutting() {
+    for cbc in [false, true] {
+        for len in [0, 1, 700, 1_500] {
+            let sent = authenticated(&header(), &payloads(len)).unwrap();
+            assert_eq!(
+                sent[24..28],
+                u32::try_from(sent.len()).unwrap().to_be_bytes(),
+                "no IV, padding or ICV"
+            );
+            for limit in [200, 600, 5_000] {
+                let pieces = channel(cbc).seal_within(limit, &header(), &payloads(len), &mut Seeded::new(1));
+                let mut partial = Reassembler::new();
+                let mut whole = None;
+                for mut piece in pieces.unwrap() {
+                    let message = Message::parse(&piece).unwrap();
+                    whole = channel(cbc).receive(Instant::ZERO, &message, &mut piece, &mut partial).unwrap();
+                }
+                assert_eq!(whole.unwrap().authenticated(), sent, "{len} bytes by {limit}");
+            }
+        }
+    }
 }

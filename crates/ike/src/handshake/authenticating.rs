@@ -13,13 +13,14 @@ use crate::auth::{self, AuthError, Authentication, Proof, Proving};
 use crate::child::install::Origin;
 use crate::child::offer::ChildOffer;
 use crate::child::{Dynamic, Inner};
-use crate::config::{AssignedConfig, Connection, LocalAuth, Resumption};
+use crate::config::{AssignedConfig, Connection, LocalAuth, Ppk, Resumption};
 use crate::config_payload;
 use crate::error::{Discard, NegotiationError};
 use crate::event::{Established, Event};
 use crate::exchange::child::CreateChild;
-use crate::handshake::{Session, Slot, Step, send_what_is_due};
-use crate::keys::Nonces;
+use crate::handshake::intermediate::{PpkUse, Rounds, ppk_id};
+use crate::handshake::{Session, Slot, Step, follow_path, send_what_is_due};
+use crate::keys::{self, Nonces};
 use crate::limits;
 use crate::link::{Channel, Link};
 use crate::natd;
@@ -46,6 +47,8 @@ pub(crate) struct FirstExchange {
     /// Both messages as they went over the wire.
     pub(crate) request: Vec<u8>,
     pub(crate) response: Vec<u8>,
+    /// The exchanges between it and IKE_AUTH.
+    pub(crate) rounds: Rounds,
     pub(crate) nat: natd::Detection,
     pub(crate) seen_as: Option<Vec<u8>>,
     /// The hashes that the peer verifies (RFC 7427); `None` if it does not say.
@@ -61,19 +64,41 @@ impl FirstExchange {
         self.ticket.as_ref().map_or_else(own, |ticket| ticket.id_i.clone())
     }
 
-    fn prove(&self) -> Result<Proving, AuthError> {
+    /// The proofs that our request holds, one after the other: the one that counts and, if it is with a PPK that is not required, the one
+    /// without (RFC 8784, section 3). `None` after the last.
+    /// "[...] the authentication method used for computing the authentication data MUST be the same as the method indicated in the AUTH
+    /// payload" (RFC 8784 section 3)
+    fn prove(&self, index: usize) -> Option<Result<Proving, AuthError>> {
         let conn = &self.link.conn;
+        let ppk = self.ppk();
+        let with_ppk = match index {
+            0 => ppk,
+            1 if ppk.is_some() && !conn.ppk_required => None,
+            _ => return None,
+        };
+        let (prf, sk_p) = (self.channel.suite.prf, &self.channel.sk_pi);
+        let sk_p =
+            match with_ppk.map_or_else(|| Ok(sk_p.clone()), |ppk| keys::with_ppk(prf, &ppk.secret, sk_p)) {
+                Ok(sk_p) => sk_p,
+                Err(error) => return Some(Err(error.into())),
+            };
         let proof = Proof {
-            prf: self.channel.suite.prf,
-            sk_p: &self.channel.sk_pi,
+            prf,
+            sk_p: &sk_p,
             message: &self.request,
             nonce: &self.nonce_r,
             id: &self.id_i(),
+            int_auth: &self.rounds.int_auth(),
         };
-        match &self.ticket {
+        Some(match &self.ticket {
             Some(_) => Ok(Proving::Done(auth::authenticate_resumption(&proof, conn.resumption))),
             None => auth::authenticate(&proof, &conn.local_auth, self.peer_hashes.as_deref()),
-        }
+        })
+    }
+
+    /// The PPK that enters the keys with IKE_AUTH.
+    fn ppk(&self) -> Option<&Ppk> {
+        self.link.conn.ppks.first().map(AsRef::as_ref).filter(|_| self.rounds.ppk == PpkUse::Auth)
     }
 }
 
@@ -81,18 +106,23 @@ impl FirstExchange {
 #[derive(Debug)]
 pub(crate) struct Signing {
     pub(crate) first: FirstExchange,
+    /// What is signed already.
+    proofs: Vec<Authentication>,
     pub(crate) until: Instant,
 }
 
 impl Signing {
     pub(crate) fn signed(
-        self: Box<Self>,
+        mut self: Box<Self>,
         shared: &mut Shared,
         now: Instant,
         result: Result<Authentication, SignatureError>,
     ) -> Option<Slot> {
         match result {
-            Ok(signed) => Authenticating::begin(shared, now, self.first, Some(signed)),
+            Ok(signed) => {
+                self.proofs.push(signed);
+                Authenticating::begin(shared, now, self.first, self.proofs)
+            }
             Err(error) => {
                 let error = NegotiationError::CannotSign(Box::new(error.into()));
                 give_up(shared, &self.first.link, error);
@@ -121,6 +151,7 @@ struct Secrets {
     nonce_i: Vec<u8>,
     nonce_r: Vec<u8>,
     response: Vec<u8>,
+    rounds: Rounds,
     nat: natd::Detection,
     seen_as: Option<Vec<u8>>,
     ticket: Option<Box<ClientTicket>>,
@@ -129,33 +160,35 @@ struct Secrets {
 }
 
 impl Authenticating {
-    /// Sends the IKE_AUTH request, with what our key has `signed`, or waits for that first. `None`: our key cannot sign in a way that the
-    /// peer takes, so it would only be shown who we are; the attempt has failed.
+    /// Sends the IKE_AUTH request once all `proofs` that belong into it are there, or waits for the next. `None`: our key cannot sign in a
+    /// way that the peer takes, so the request would only show who we are; the attempt has failed.
     pub(crate) fn begin(
         shared: &mut Shared,
         now: Instant,
         first: FirstExchange,
-        signed: Option<Authentication>,
+        mut proofs: Vec<Authentication>,
     ) -> Option<Slot> {
-        let proving = signed.map_or_else(|| first.prove(), |signed| Ok(Proving::Done(signed)));
-        match proving {
-            Ok(Proving::Done(authentication)) => {
-                let next = Self::send(shared, now, first, authentication);
-                Some(Slot::Authenticating(Box::new(next)))
-            }
-            Ok(Proving::Sign(order)) => {
-                shared.event(Event::Sign { sa: first.link.id, order });
-                Some(Slot::Signing(Box::new(Signing { first, until: now + limits::SIGNING_WAIT })))
-            }
-            Err(error) => {
-                give_up(shared, &first.link, NegotiationError::CannotSign(Box::new(error)));
-                None
+        while let Some(proving) = first.prove(proofs.len()) {
+            match proving {
+                Ok(Proving::Done(proof)) => proofs.push(proof),
+                Ok(Proving::Sign(order)) => {
+                    shared.event(Event::Sign { sa: first.link.id, order });
+                    let until = now + limits::SIGNING_WAIT;
+                    return Some(Slot::Signing(Box::new(Signing { first, proofs, until })));
+                }
+                Err(error) => {
+                    give_up(shared, &first.link, NegotiationError::CannotSign(Box::new(error)));
+                    return None;
+                }
             }
         }
+        Some(Slot::Authenticating(Box::new(Self::send(shared, now, first, proofs))))
     }
 
-    fn send(shared: &mut Shared, now: Instant, first: FirstExchange, authentication: Authentication) -> Self {
+    fn send(shared: &mut Shared, now: Instant, first: FirstExchange, proofs: Vec<Authentication>) -> Self {
+        let mut proofs = proofs.into_iter();
         let id_i = first.id_i();
+        let ppk_used = first.ppk().map(|ppk| notify(NotifyType::PpkIdentity, ppk_id(ppk)));
         let FirstExchange {
             mut link,
             mut channel,
@@ -163,6 +196,7 @@ impl Authenticating {
             nonce_r,
             request: _,
             response,
+            rounds,
             nat,
             seen_as,
             peer_hashes: _,
@@ -193,7 +227,7 @@ impl Authenticating {
         }
         let id_r = ticket.as_ref().map(|t| t.id_r.clone());
         list.extend(id_r.or_else(|| conn.remote_id.exact().map(auth::id_payload)).map(Payload::IdR));
-        list.push(authentication.into());
+        list.extend(proofs.next().map(Payload::from));
         if want.any() {
             // "In all cases, the CP payload MUST be inserted before the SA payload." (RFC 7296 section 2.19)
             // "[...] the IRAC MUST request the IRAS-controlled address" (RFC 7296 section 2.19)
@@ -202,30 +236,24 @@ impl Authenticating {
         }
         list.extend(offer.payloads(Vec::new()));
         list.extend(extensions(shared, &conn, &link));
-        let header = link.header(ExchangeType::IkeAuth, false, 1);
+        // "[...] if using PPKs for communication with this responder is optional for the initiator [...] then the initiator MUST include a
+        // NO_PPK_AUTH notification in the above message" (RFC 8784 section 3)
+        list.extend(ppk_used);
+        list.extend(proofs.next().map(|without| notify(NotifyType::NoPpkAuth, without.data)));
+        let header = link.header(ExchangeType::IkeAuth, false, rounds.next_id());
         let datagrams = channel.seal(&link, shared, &header, &list);
         link.send(shared, Class::Urgent, &datagrams);
         link.stats.begin(Kind::Auth);
         shared.stats.begin(Kind::Auth);
         let (wait, until) = (link.wait(shared, 1), now + link.patience(shared));
-        let mut out = Outgoing::new(1);
+        let mut out = Outgoing::new(rounds.next_id());
         out.start(now, wait, until, datagrams, Class::Urgent, ());
-        let first = Secrets { nonce_i, nonce_r, response, nat, seen_as, ticket, replaces, id_i };
+        let first = Secrets { nonce_i, nonce_r, response, rounds, nat, seen_as, ticket, replaces, id_i };
         Self { link, channel, first, offer, out, waiting: None, wait_until: None }
     }
 
     pub(crate) fn set_path(&mut self, shared: &mut Shared, now: Instant, path: Path) {
-        self.link.path = match self.link.path.carrier {
-            dormouse_sansio::Carrier::NatT => {
-                self.link.path = path;
-                self.link.natt_path(shared)
-            }
-            _ => path,
-        };
-        let wait = self.link.wait(shared, 1);
-        for (datagrams, class) in self.out.resend_all(now, wait, true) {
-            self.link.send_again(shared, class, &datagrams);
-        }
+        follow_path(&mut self.link, &mut self.out, shared, now, path);
     }
 
     pub(crate) fn handle_timeout(
@@ -268,7 +296,7 @@ impl Authenticating {
         self.link.stats.received(datagram.len());
         let expected = header.flags.response
             && !header.flags.initiator
-            && header.message_id == 1
+            && header.message_id == self.first.rounds.next_id()
             && header.exchange == ExchangeType::IkeAuth
             && header.spi_r == self.link.spis.r;
         if !expected {
@@ -300,6 +328,11 @@ impl Authenticating {
             return Step::gone();
         }
         let _ = path;
+        if let Err(error) = self.mix_ppk(View(&payloads)) {
+            self.tell_unbelieved(shared);
+            self.fail(shared, error);
+            return Step::gone();
+        }
         self.conclude(shared, now, payloads)
     }
 
@@ -320,6 +353,25 @@ impl Authenticating {
                 self.fail(shared, error);
                 Step::gone()
             }
+        }
+    }
+
+    /// Takes the PPK into the keys, if the peer says that it has (RFC 8784).
+    /// "[...] the content of the received PPK_IDENTITY (if any) MUST be ignored" (RFC 8784 section 3)
+    /// "If the initiator does not receive the PPK_IDENTITY, it MUST either fail the IKE SA negotiation sending the AUTHENTICATION_FAILED
+    /// notification in the INFORMATIONAL exchange (if the PPK was configured as mandatory) or continue without using the PPK" (RFC 8784
+    /// section 3)
+    fn mix_ppk(&mut self, view: View<'_>) -> Result<(), NegotiationError> {
+        let conn = self.link.conn.clone();
+        let Some(ppk) = conn.ppks.first().filter(|_| self.first.rounds.ppk == PpkUse::Auth) else {
+            return Ok(());
+        };
+        if view.has(NotifyType::PpkIdentity) {
+            return self.channel.mix(&ppk.secret).map_err(|e| NegotiationError::Crypto(e.to_string()));
+        }
+        match view.id_r() {
+            Some(_) if conn.ppk_required => Err(NegotiationError::Ppk("the peer does not have ours")),
+            _ => Ok(()),
         }
     }
 
@@ -352,6 +404,7 @@ impl Authenticating {
             message: &self.first.response,
             nonce: &self.first.nonce_i,
             id: id_r,
+            int_auth: &self.first.rounds.int_auth(),
         };
         let believed = match &self.first.ticket {
             Some(ticket) if ticket.id_r != *id_r => {
@@ -384,7 +437,7 @@ impl Authenticating {
 
     /// RFC 7296 section 2.21.2: the initiator tells the responder that it does not believe it, in an INFORMATIONAL request.
     fn tell_unbelieved(&mut self, shared: &mut Shared) {
-        let header = self.link.header(ExchangeType::Informational, false, 2);
+        let header = self.link.header(ExchangeType::Informational, false, self.first.rounds.next_id() + 1);
         let list = [notify(NotifyType::AuthenticationFailed, [])];
         let datagrams = self.channel.seal(&self.link, shared, &header, &list);
         self.link.send(shared, Class::Timely, &datagrams);
@@ -422,15 +475,14 @@ impl Authenticating {
             mobility: Mobility::new(&conn, mobike, nat, first.seen_as, told),
             dormancy: if conn.dormancy { view.dormancy() } else { 0 },
             descent: None,
-            next_ids: (2, 0),
+            next_ids: (first.rounds.next_id() + 1, 0),
             link,
             channel,
         };
         let mut sa = Box::new(IkeSa::new(shared, now, birth));
         sa.core.note_window(view);
         let nonces = Nonces { i: &first.nonce_i, r: &first.nonce_r };
-        let origin =
-            Origin { nonces, shared_secret: None, we_began: true, replaces: None, receives_only: false };
+        let origin = Origin { nonces, secrets: &[], we_began: true, replaces: None, receives_only: false };
         let agreed = check_addresses(&conn, &sa.core.assigned, view).and_then(|()| offer.accept(view));
         let agreed = match agreed {
             Ok(agreed) => agreed,

@@ -9,6 +9,7 @@ pub(super) use identify::{Caller, Refusal};
 pub(crate) use waiting::Signature;
 
 use core::net::IpAddr;
+use std::sync::Arc;
 
 use dormouse_crypto::DhPrivate;
 use dormouse_crypto::cert::Identity;
@@ -21,12 +22,14 @@ use crate::auth::{self, Authentication, Proof, Proving};
 use crate::child::Agreed;
 use crate::child::choose::choose;
 use crate::child::install::Origin;
-use crate::config::{AssignedConfig, Connection};
+use crate::config::{AssignedConfig, Connection, Ppk};
 use crate::config_payload::{self, Lease};
 use crate::error::{Discard, NegotiationError};
 use crate::event::Event;
 use crate::exchange::mobike::addresses_match;
 use crate::handshake::authenticating::{announce, nat_after};
+use crate::handshake::intermediate::Rounds;
+use crate::handshake::intermediate::responder::Answered;
 use crate::handshake::lineage::{Pending, former_sessions};
 use crate::handshake::quick::{Pace, skeyseed};
 use crate::handshake::{Slot, Step};
@@ -63,6 +66,9 @@ pub(crate) enum How {
 pub(crate) struct HalfOpen {
     pub(crate) link: Link,
     pub(crate) how: How,
+    /// The exchanges until IKE_AUTH, and the answer to the last of them.
+    pub(crate) rounds: Rounds,
+    pub(crate) answered: Option<Answered>,
     pub(crate) channel: Option<Channel>,
     pub(crate) nonce_i: Vec<u8>,
     pub(crate) nonce_r: Vec<u8>,
@@ -79,7 +85,7 @@ pub(crate) struct HalfOpen {
     pub(crate) wait_until: Option<Instant>,
     /// Our own proof, where the key is held elsewhere.
     pub(crate) signature: Signature,
-    /// IKE_AUTH was refused with this; repetitions get it again.
+    /// The last request was refused with this; repetitions get it again.
     pub(crate) refused: Option<Vec<Vec<u8>>>,
     /// The client has proved that the ticket is its own, and the store is asked whether it counts.
     pub(crate) pending: Option<Box<Pending>>,
@@ -99,13 +105,22 @@ impl HalfOpen {
         datagram: &mut [u8],
     ) -> Step {
         self.link.stats.received(datagram.len());
-        let expected = !header.flags.response
-            && header.flags.initiator
-            && header.message_id == 1
-            && header.exchange == ExchangeType::IkeAuth
-            && header.spi_i == self.link.spis.i;
-        if !expected {
+        let theirs = !header.flags.response && header.flags.initiator && header.spi_i == self.link.spis.i;
+        let intermediate = header.exchange == ExchangeType::IkeIntermediate;
+        let next = self.rounds.next_id();
+        if theirs && intermediate && header.message_id.checked_add(1) == Some(next) {
+            return self.repeat_intermediate(shared, path, datagram);
+        }
+        let expected = match header.exchange {
+            ExchangeType::IkeAuth => self.rounds.may_authenticate(),
+            ExchangeType::IkeIntermediate => self.rounds.may_go_on(),
+            _ => false,
+        };
+        if !theirs || !expected || header.message_id != next {
             return Step::stay(Slot::HalfOpen(self), Discard::InappropriateExchange);
+        }
+        if intermediate && self.overfull(datagram) {
+            return Step::stay(Slot::HalfOpen(self), Discard::Fragment);
         }
         if self.waiting.is_some() {
             return Step::to(Slot::HalfOpen(self));
@@ -137,11 +152,14 @@ impl HalfOpen {
                 Err(discard) => Step::stay(Slot::HalfOpen(self), discard),
             };
         }
-        match channel.open(now, datagram) {
+        match channel.open_recorded(now, datagram) {
             Err(discard) => Step::stay(Slot::HalfOpen(self), discard),
             Ok(None) => Step::to(Slot::HalfOpen(self)),
-            Ok(Some(Ok(payloads))) => self.authenticate(shared, now, path, &payloads),
-            Ok(Some(Err(_))) => {
+            Ok(Some((opened, octets))) if intermediate => {
+                self.answer_intermediate(shared, path, (opened, &octets))
+            }
+            Ok(Some((Ok(payloads), _))) => self.authenticate(shared, now, path, &payloads),
+            Ok(Some((Err(_), _))) => {
                 let what = "authentic but malformed";
                 let error = NegotiationError::Malformed { exchange: "IKE_AUTH", what };
                 self.refuse(shared, path, None, notify(NotifyType::InvalidSyntax, []), error)
@@ -185,20 +203,21 @@ impl HalfOpen {
         refusal: Payload,
         error: NegotiationError,
     ) -> Step {
-        self.refuse_with(shared, path, claimed, &[refusal], error)
+        self.refuse_with(shared, path, ExchangeType::IkeAuth, claimed, &[refusal], error)
     }
 
     pub(super) fn refuse_with(
         mut self: Box<Self>,
         shared: &mut Shared,
         path: Path,
+        exchange: ExchangeType,
         claimed: Option<Identity>,
         refusal: &[Payload],
         error: NegotiationError,
     ) -> Step {
         tracing::info!(%path, claimed = claimed.as_ref().map(tracing::field::display), %error, "refused");
         shared.event(Event::PeerFailed { path, claimed, error });
-        let header = self.link.header(ExchangeType::IkeAuth, true, 1);
+        let header = self.link.header(exchange, true, self.rounds.next_id());
         if let Some(channel) = self.channel.as_mut() {
             let datagrams = channel.seal(&self.link, shared, &header, refusal);
             self.link.send_by(shared, path, Class::Timely, &datagrams);
@@ -268,6 +287,12 @@ impl HalfOpen {
                 return self.refuse(shared, path, claimed, refusal, error.into());
             }
         };
+        if let (Some(ppk), Some(channel)) = (&caller.ppk, self.channel.as_mut())
+            && let Err(error) = channel.mix(&ppk.secret)
+        {
+            let refusal = notify(NotifyType::AuthenticationFailed, []);
+            return self.refuse(shared, path, claimed, refusal, NegotiationError::Crypto(error.to_string()));
+        }
         let How::Resume { ticket, .. } = &self.how else {
             let descent = Descent::begin(&mut shared.entropy);
             return self.establish(shared, now, view, caller, proof, descent);
@@ -282,12 +307,16 @@ impl HalfOpen {
     /// Our own proof.
     fn prove(&self, caller: &Caller) -> Result<Proving, auth::AuthError> {
         let Some(channel) = &self.channel else { return Err(auth::AuthError::NoCertificate) };
+        let prf = channel.suite.prf;
+        let with_ppk = |ppk: &Arc<Ppk>| keys::with_ppk(prf, &ppk.secret, &channel.sk_pr);
+        let with_ppk = caller.ppk.as_ref().map(with_ppk).transpose()?;
         let proof = Proof {
-            prf: channel.suite.prf,
-            sk_p: &channel.sk_pr,
+            prf,
+            sk_p: with_ppk.as_ref().unwrap_or(&channel.sk_pr),
             message: &self.response,
             nonce: &self.nonce_i,
             id: &caller.session.id_r,
+            int_auth: &self.rounds.int_auth(),
         };
         match self.how {
             How::Resume { .. } => {
@@ -309,9 +338,9 @@ impl HalfOpen {
         proof: Authentication,
         descent: Descent,
     ) -> Step {
-        let Self { link, how, channel, nonce_i, nonce_r, nat, begun, clients, .. } = *self;
+        let Self { link, how, rounds, channel, nonce_i, nonce_r, nat, begun, clients, .. } = *self;
         let Some(channel) = channel else { return Step::gone() };
-        let Caller { conn, identity, session } = caller;
+        let Caller { conn, identity, session, ppk } = caller;
         let resumed = matches!(how, How::Resume { .. });
         let mut list = vec![Payload::IdR(session.id_r.clone())];
         // "A CERT payload MUST NOT be included in this exchange" (RFC 5723 section 4.3.3)
@@ -319,6 +348,7 @@ impl HalfOpen {
             list.extend(auth::cert_payloads(&conn.local_auth));
         }
         list.push(proof.into());
+        list.extend(ppk.map(|_| notify(NotifyType::PpkIdentity, [])));
         let kept = match &how {
             How::Resume { ticket, .. } => ticket.addresses.as_slice(),
             How::Init { .. } => &[],
@@ -335,15 +365,14 @@ impl HalfOpen {
             mobility: Mobility::new(&conn, mobike, nat_after(&conn, resumed, nat), None, told),
             dormancy: if conn.dormancy { view.dormancy() } else { 0 },
             descent: Some(descent),
-            next_ids: (0, 2),
+            next_ids: (0, rounds.next_id() + 1),
             link,
             channel,
         };
         let mut sa = Box::new(IkeSa::new(shared, now, birth));
         sa.core.note_window(view);
         let nonces = Nonces { i: &nonce_i, r: &nonce_r };
-        let origin =
-            Origin { nonces, shared_secret: None, we_began: false, replaces: None, receives_only: false };
+        let origin = Origin { nonces, secrets: &[], we_began: false, replaces: None, receives_only: false };
         let agreed = match no_address {
             Some(refusal) => Err(refusal),
             None => first_child(shared, &sa, &conn, view, &mut list),
@@ -370,7 +399,7 @@ impl HalfOpen {
             true => Action::Resumed { by },
             false => Action::FullyAuthenticated { by, alone: view.has(NotifyType::InitialContact) },
         });
-        sa.answer_auth(shared, now, list);
+        sa.answer_auth(shared, now, rounds.next_id(), list);
         let unix = shared.unix(now);
         shared.load.record(unix, clients, now - begun);
         Step::to(Slot::Established(sa))
@@ -465,9 +494,9 @@ pub(crate) fn answer_extensions(
 
 impl IkeSa {
     /// Sends the answer to IKE_AUTH and keeps it for repetitions.
-    fn answer_auth(&mut self, shared: &mut Shared, now: Instant, list: Vec<Payload>) {
+    fn answer_auth(&mut self, shared: &mut Shared, now: Instant, id: u32, list: Vec<Payload>) {
         let (path, core) = (self.core.link.path, &mut self.core);
-        let sent = core.answer(shared, now, path, ExchangeType::IkeAuth, 1, &Answer::of(Kind::Auth, list));
-        core.answers.remember(1, sent);
+        let sent = core.answer(shared, now, path, ExchangeType::IkeAuth, id, &Answer::of(Kind::Auth, list));
+        core.answers.remember(id, sent);
     }
 }

@@ -15,7 +15,8 @@ use crate::auth;
 use crate::config::{Connection, Resumption};
 use crate::error::{Discard, NegotiationError};
 use crate::event::Event;
-use crate::handshake::authenticating::{Authenticating, FirstExchange};
+use crate::handshake::authenticating::FirstExchange;
+use crate::handshake::intermediate::{self, PpkUse, Rounds};
 use crate::handshake::quick::{self, Pace, Quick};
 use crate::handshake::{Slot, Step, send_what_is_due};
 use crate::keys::{self, IkeKeys, Nonces, Spis};
@@ -96,7 +97,7 @@ impl Opening {
         }
         // "when credentials associated with the IKE SA are invalidated (e.g., when a user logs out), the ticket MUST be deleted" (RFC
         // 5723 section 6.2): also when it is our own configuration that says so.
-        if !ticket.is_of(&conn) {
+        if !ticket.is_of(&conn) || !proposal::permits(&conn.ike_proposals, &ticket.suite) {
             return Err(NegotiationError::TicketOutdated);
         }
         if let Some(lineage) = ticket.lineage {
@@ -178,6 +179,9 @@ impl Opening {
             list.push(notify(NotifyType::Ikev2FragmentationSupported, []));
         }
         list.push(notify(NotifyType::SignatureHashAlgorithms, auth::hash_algorithms()));
+        if let How::Init { .. } = &self.how {
+            list.extend(intermediate::offered(&self.link.conn));
+        }
         if let (Some(quick), How::Resume { ticket, .. }) = (&mut self.quick, &self.how) {
             match quick.seal(shared, &self.link, ticket, &self.nonce, &list) {
                 Some(sealed) => list.push(sealed),
@@ -310,7 +314,7 @@ impl Opening {
         match self.conclude(shared, header, view, datagram) {
             // "Following the IKE_SESSION_RESUME exchange, the client MUST initiate an IKE_AUTH exchange" (RFC 5723 section
             // 4.3.3)
-            Ok(first) => Step { next: Authenticating::begin(shared, now, first, None), result: Ok(()) },
+            Ok(first) => intermediate::initiator::proceed(shared, now, first),
             Err(Conclusion::Fatal(opening, error)) => {
                 opening.fail(shared, error);
                 Step::gone()
@@ -418,6 +422,10 @@ impl Opening {
             Err(Some(error)) => return Err(Conclusion::Fatal(self, error)),
             Err(None) => return Err(Conclusion::Ignore(self)),
         };
+        let rounds = match self.rounds(view, &suite) {
+            Ok(rounds) => rounds,
+            Err(error) => return Err(Conclusion::Fatal(self, error)),
+        };
         let keys = match IkeKeys::derive(suite, &seed, nonces, spis) {
             Ok(keys) => keys,
             Err(error) => return Err(Conclusion::Fatal(self, NegotiationError::Crypto(error.to_string()))),
@@ -448,6 +456,7 @@ impl Opening {
             nonce_r: nr,
             request,
             response: datagram.to_vec(),
+            rounds,
             nat,
             // A NAT gives every port its own mapping: what was seen of the other one says nothing.
             seen_as: seen_as.filter(|_| link.path == before),
@@ -459,6 +468,22 @@ impl Opening {
             replaces,
             link,
         })
+    }
+
+    /// The exchanges that follow before IKE_AUTH.
+    fn rounds(&self, view: View<'_>, suite: &IkeSuite) -> Result<Rounds, NegotiationError> {
+        let How::Init { .. } = &self.how else { return Ok(Rounds::default()) };
+        let conn = &self.link.conn;
+        let ppk = PpkUse::of(view, core::iter::once(conn));
+        // A ticket's keys hold what went into those of its session.
+        if ppk == PpkUse::No && conn.ppk_required {
+            return Err(NegotiationError::Ppk("the peer does not use any"));
+        }
+        if !suite.additional.is_empty() && !view.has(NotifyType::IntermediateExchangeSupported) {
+            let what = "additional key exchanges without IKE_INTERMEDIATE (RFC 9370 section 2.2.1)";
+            return Err(NegotiationError::Malformed { exchange: "IKE_SA_INIT", what });
+        }
+        Ok(Rounds::new(&suite.additional, ppk))
     }
 
     /// SKEYSEED and the suite; `Err(None)` for an answer that is not worth failing for.

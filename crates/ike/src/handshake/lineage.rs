@@ -3,7 +3,7 @@
 
 use dormouse_sansio::Instant;
 use dormouse_wire::ike::dormancy::Refused;
-use dormouse_wire::ike::{NotifyType, Payload};
+use dormouse_wire::ike::{ExchangeType, NotifyType, Payload};
 
 use crate::action::Action;
 use crate::auth::Authentication;
@@ -49,7 +49,7 @@ impl HalfOpen {
             refusal.push(notify(NotifyType::DormancyRefused, [why.code()]));
         }
         let path = self.link.path;
-        self.refuse_with(shared, path, Some(caller.identity), &refusal, error)
+        self.refuse_with(shared, path, ExchangeType::IkeAuth, Some(caller.identity), &refusal, error)
     }
 }
 

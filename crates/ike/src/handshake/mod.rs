@@ -1,5 +1,5 @@
 //! The states of an IKE SA up to authentication, as consuming types: handling a message takes the state by value, so that a
-//! stale state cannot be used again. Owns the sequence of IKE_SA_INIT or IKE_SESSION_RESUME, and IKE_AUTH, in both roles.
+//! stale state cannot be used again. Owns the sequence of IKE_SA_INIT or IKE_SESSION_RESUME, IKE_INTERMEDIATE, and IKE_AUTH, in both roles.
 //!
 //! Timers: the initiator repeats each request by the retransmission policy and then fails; a half-open SA of the responder
 //! is dropped after [`crate::config::HalfOpen::timeout`].
@@ -7,13 +7,14 @@
 pub(crate) mod authenticating;
 pub(crate) mod half_open;
 pub(crate) mod initiator;
+pub(crate) mod intermediate;
 mod lineage;
 pub(crate) mod quick;
 pub(crate) mod responder;
 
 use core::time::Duration;
 
-use dormouse_sansio::{Deadline, Instant, Path};
+use dormouse_sansio::{Carrier, Deadline, Instant, Path};
 use dormouse_wire::ike::{AuthMethod, Header, Id};
 
 use crate::admission::Credential;
@@ -31,6 +32,7 @@ use authenticating::{Authenticating, Signing};
 use dormouse_crypto::sign::SignatureError;
 use half_open::HalfOpen;
 use initiator::Opening;
+use intermediate::initiator::Intermediate;
 
 /// What full authentication established, for as long as the session lives: through rekeyings and resumptions.
 #[derive(Clone, Debug)]
@@ -53,6 +55,7 @@ pub(crate) struct Session {
 #[derive(Debug)]
 pub(crate) enum Slot {
     Opening(Box<Opening>),
+    Intermediate(Box<Intermediate>),
     Signing(Box<Signing>),
     Authenticating(Box<Authenticating>),
     HalfOpen(Box<HalfOpen>),
@@ -84,6 +87,7 @@ impl Slot {
     pub(crate) fn link(&self) -> &Link {
         match self {
             Self::Opening(s) => &s.link,
+            Self::Intermediate(s) => &s.first.link,
             Self::Signing(s) => &s.first.link,
             Self::Authenticating(s) => &s.link,
             Self::HalfOpen(s) => &s.link,
@@ -96,7 +100,7 @@ impl Slot {
         match self {
             Self::HalfOpen(_) => true,
             Self::Established(s) => matches!(s.stage, Stage::Tentative(_)),
-            Self::Opening(_) | Self::Signing(_) | Self::Authenticating(_) => false,
+            Self::Opening(_) | Self::Signing(_) | Self::Intermediate(_) | Self::Authenticating(_) => false,
         }
     }
 
@@ -110,6 +114,7 @@ impl Slot {
     ) -> Step {
         match self {
             Self::Opening(s) => s.handle(shared, now, header, datagram),
+            Self::Intermediate(s) => s.handle(shared, now, header, datagram),
             Self::Signing(_) => Step::stay(self, Discard::InappropriateExchange),
             Self::Authenticating(s) => s.handle(shared, now, path, header, datagram),
             Self::HalfOpen(s) => s.handle(shared, now, path, header, datagram),
@@ -123,6 +128,7 @@ impl Slot {
     pub(crate) fn deadline(&self) -> Option<Deadline> {
         match self {
             Self::Opening(s) => s.out.next_due().map(|(at, _)| Deadline::strict(at, "retransmission")),
+            Self::Intermediate(s) => s.out.next_due().map(|(at, _)| Deadline::strict(at, "retransmission")),
             Self::Signing(s) => Some(Deadline::strict(s.until, "signature")),
             Self::Authenticating(s) => match s.waits_until() {
                 Some(at) => Some(Deadline::strict(at, "revocation")),
@@ -141,6 +147,7 @@ impl Slot {
     pub(crate) fn handle_timeout(self, shared: &mut Shared, now: Instant) -> Option<Self> {
         match self {
             Self::Opening(s) => s.handle_timeout(shared, now).map(Self::Opening),
+            Self::Intermediate(s) => s.handle_timeout(shared, now).map(Self::Intermediate),
             Self::Signing(s) if s.until <= now => s.signed(shared, now, Err(SignatureError::Late)),
             Self::Signing(s) => Some(Self::Signing(s)),
             Self::Authenticating(s) if s.waits_until().is_some_and(|at| at <= now) => {
@@ -217,6 +224,19 @@ impl Slot {
 }
 
 pub(crate) const HALF_OPEN_SLACK: Duration = Duration::from_secs(5);
+
+/// The handshake goes on from another address: what is under way is repeated from there.
+fn follow_path(link: &mut Link, out: &mut Outgoing<()>, shared: &mut Shared, now: Instant, path: Path) {
+    let natt = link.path.carrier == Carrier::NatT;
+    link.path = path;
+    if natt {
+        link.path = link.natt_path(shared);
+    }
+    let wait = link.wait(shared, 1);
+    for (datagrams, class) in out.resend_all(now, wait, true) {
+        link.send_again(shared, class, &datagrams);
+    }
+}
 
 /// Repeats the requests of an initiator that are due; the reason to give up, if no answer came to one.
 fn send_what_is_due(

@@ -3,7 +3,7 @@
 
 use dormouse_crypto::DhPrivate;
 use dormouse_sansio::{Class, Instant, Path};
-use dormouse_wire::ike::{ExchangeType, Flags, Header, Message, NotifyType, Payload};
+use dormouse_wire::ike::{ExchangeType, Flags, Header, Message, NotifyType, Payload, Proposal};
 
 use std::sync::Arc;
 
@@ -16,6 +16,7 @@ use crate::error::{Discard, NegotiationError};
 use crate::event::Event;
 use crate::handshake::Slot;
 use crate::handshake::half_open::{HalfOpen, How, Signature};
+use crate::handshake::intermediate::{PpkUse, Rounds};
 use crate::keys::Spis;
 use crate::link::Link;
 use crate::natd;
@@ -30,6 +31,7 @@ use dormouse_keying::SaId;
 struct Wanted {
     conn: Arc<Connection>,
     how: How,
+    rounds: Rounds,
     /// The payloads of the answer that come before the nonce and after it.
     before_nonce: Vec<Payload>,
 }
@@ -161,9 +163,18 @@ impl Endpoint {
         // that takes the same ones.
         let candidates: Vec<Arc<Connection>> =
             self.shared.config.connections.iter().filter(|c| c.role.answers()).cloned().collect();
+        let intermediate = view.has(NotifyType::IntermediateExchangeSupported);
+        let usable: Vec<Proposal> =
+            offered.iter().filter(|p| intermediate || !proposal::has_additional(p)).cloned().collect();
+        let ppk = PpkUse::of(view, candidates.iter());
         let mut mismatch = None;
         for conn in candidates {
-            let choice = match proposal::select_ike(offered, &conn.ike_proposals, Some(ke_group)) {
+            // "[...] and the responder's policy mandates protecting initial IKE SA with a PPK, then the responder MUST return the
+            // NO_PROPOSAL_CHOSEN notification" (RFC 9867 section 3.1)
+            if conn.ppk_required && ppk == PpkUse::No {
+                continue;
+            }
+            let choice = match proposal::select_ike(&usable, &conn.ike_proposals, Some(ke_group)) {
                 Ok(choice) => choice,
                 Err(why) => {
                     mismatch.get_or_insert(why);
@@ -179,12 +190,15 @@ impl Endpoint {
                 Payload::Sa(choice.answer(None)),
                 Payload::Ke { group: group.id(), data: dh.public_value().to_vec() },
             ];
+            let rounds = Rounds::new(&choice.suite.additional, ppk);
             let how = How::Init { suite: choice.suite, dh, public: public.to_vec() };
-            return Ok(Wanted { conn, how, before_nonce });
+            return Ok(Wanted { conn, how, rounds, before_nonce });
         }
-        if let Some(mismatch) = mismatch.map(Box::new) {
-            self.peer_failed(path, NegotiationError::NoProposalChosen { what: "IKE", mismatch });
-        }
+        let error = match mismatch.map(Box::new) {
+            Some(mismatch) => NegotiationError::NoProposalChosen { what: "IKE", mismatch },
+            None => NegotiationError::Ppk("the peer does not use any"),
+        };
+        self.peer_failed(path, error);
         Err(Some(notify(NotifyType::NoProposalChosen, [])))
     }
 
@@ -205,8 +219,8 @@ impl Endpoint {
         });
         match opened.map_err(refused) {
             Ok((conn, content)) => {
-                let how = How::Resume { ticket: Box::new(content), dh: None };
-                Ok(Wanted { conn, how, before_nonce: Vec::new() })
+                let (how, rounds) = (How::Resume { ticket: Box::new(content), dh: None }, Rounds::default());
+                Ok(Wanted { conn, how, rounds, before_nonce: Vec::new() })
             }
             Err((refusal, why)) => {
                 tracing::info!(%path, why, "ticket refused");
@@ -287,7 +301,7 @@ impl Endpoint {
         datagram: &[u8],
         wanted: Wanted,
     ) {
-        let Wanted { conn, mut how, before_nonce } = wanted;
+        let Wanted { conn, mut how, rounds, before_nonce } = wanted;
         let shared = &mut self.shared;
         let id = shared.new_sa();
         let spi = shared.new_spi(id);
@@ -333,6 +347,7 @@ impl Endpoint {
             }
             list.extend(auth::certreq_payload(&link.conn.remote_auth));
         }
+        list.extend(rounds.answered());
         let response = link.clear(header.exchange, true, 0, &list);
         link.send(shared, Class::Timely, std::slice::from_ref(&response));
         link.stats.answer(kind);
@@ -340,6 +355,8 @@ impl Endpoint {
         let half = HalfOpen {
             link,
             how,
+            rounds,
+            answered: None,
             channel: None,
             nonce_i: view.nonce().unwrap_or_default().to_vec(),
             nonce_r,

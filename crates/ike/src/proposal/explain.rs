@@ -6,6 +6,7 @@ use core::fmt;
 use dormouse_crypto::suites::{Encr, Group, Integ, Prf};
 use dormouse_wire::ike::{Proposal, ProtocolId, Transform, TransformType};
 
+use super::additional::{AdditionalKe, place_of, words};
 use super::select::{Offer, kind_name};
 use super::{KeyExchange, NONE};
 use crate::config::{EsnPolicy, EspProposal, IkeProposal};
@@ -63,6 +64,7 @@ pub fn explain_mismatch(offered: &[Proposal], acceptable: &[IkeProposal]) -> Mis
         integ: &p.integ,
         prf: Some(&p.prf),
         groups: Groups::Ike(&p.groups),
+        additional: &p.additional,
         esn: None,
     });
     explain(
@@ -88,6 +90,7 @@ impl Mismatch {
             integ: &p.integ,
             prf: None,
             groups: Groups::Esp(p, exchange),
+            additional: if exchange == KeyExchange::Never { &[] } else { &p.additional },
             esn: Some(esn),
         });
         explain(
@@ -111,6 +114,7 @@ struct Ours<'a> {
     integ: &'a [Integ],
     prf: Option<&'a Vec<Prf>>,
     groups: Groups<'a>,
+    additional: &'a [AdditionalKe],
     esn: Option<EsnPolicy>,
 }
 
@@ -181,6 +185,17 @@ fn differences(offer: &Offer<'_>, ours: &Ours<'_>) -> Vec<Difference> {
     if let Some(acceptable) = ours.groups.missing(offer) {
         differ(TransformType::KeyExchange, acceptable);
     }
+    if offer.additional(ours.additional).is_none() {
+        let place = |t: &&Transform| place_of(t.kind).is_some();
+        found.push(Difference {
+            kind: "additional key exchange",
+            offered: offer.wire.transforms.iter().filter(place).map(transform_text).collect(),
+            acceptable: words(ours.additional).collect(),
+        });
+    }
+    let mut differ = |kind, acceptable: Vec<String>| {
+        found.push(Difference { kind: kind_name(kind), offered: offered(kind), acceptable });
+    };
     if let Some(esn) = ours.esn.filter(|&esn| offer.esn(esn).is_none()) {
         let wanted = if esn == EsnPolicy::Require { "yes" } else { "no" };
         differ(TransformType::ExtendedSequenceNumbers, vec![wanted.to_owned()]);
@@ -203,18 +218,42 @@ fn suggestion(proposal: &Proposal, protocol: ProtocolId) -> Option<String> {
     };
     let encr = of(TransformType::Encryption).find_map(|t| Encr::by_id(t.id, t.key_length))?;
     let integ = offer.integ(encr.is_aead(), &Integ::ALL)?;
-    let mut words = vec![encr.name()];
+    let mut words = vec![encr.name().to_owned()];
     // The peer's order decides, as it would if the line were written for this peer.
     words.extend(
-        integ.and_then(|_| of(TransformType::Integrity).find_map(|t| Integ::by_id(t.id))).map(|a| a.name()),
+        integ
+            .and_then(|_| of(TransformType::Integrity).find_map(|t| Integ::by_id(t.id)))
+            .map(|a| a.name().to_owned()),
     );
     if protocol == ProtocolId::Ike {
-        words.push(of(TransformType::Prf).find_map(|t| Prf::by_id(t.id))?.name());
-        words.push(of(TransformType::KeyExchange).find_map(|t| Group::by_id(t.id))?.name());
+        words.push(of(TransformType::Prf).find_map(|t| Prf::by_id(t.id))?.name().to_owned());
+        words.push(of(TransformType::KeyExchange).find_map(classical)?.name().to_owned());
     } else {
-        words.extend(of(TransformType::KeyExchange).find_map(|t| Group::by_id(t.id)).map(|a| a.name()));
+        words.extend(of(TransformType::KeyExchange).find_map(classical).map(|a| a.name().to_owned()));
     }
+    words.extend(suggested_additional(proposal)?);
     Some(words.join("-"))
+}
+
+/// The first method that we know of each additional key exchange; `None` if one is unknown to us.
+fn suggested_additional(proposal: &Proposal) -> Option<Vec<String>> {
+    let mut chosen: Vec<(usize, String)> = Vec::new();
+    for t in &proposal.transforms {
+        let Some(place) = place_of(t.kind).filter(|place| chosen.iter().all(|(p, _)| p != place)) else {
+            continue;
+        };
+        let mut methods = proposal.of_kind(t.kind).map(|t| (t.id, Group::by_id(t.id)));
+        let name = methods.find_map(|(id, group)| match group {
+            Some(group) => Some(group.name()),
+            None => (id == NONE).then_some("none"),
+        })?;
+        chosen.push((place, format!("ke{}_{name}", place + 1)));
+    }
+    Some(chosen.into_iter().map(|(_, word)| word).collect())
+}
+
+fn classical(t: &Transform) -> Option<Group> {
+    Group::by_id(t.id).filter(|group| !group.is_kem())
 }
 
 fn proposal_text(proposal: &Proposal) -> String {
@@ -225,6 +264,13 @@ fn proposal_text(proposal: &Proposal) -> String {
 
 /// The name of a transform, known or not; what is not supported says so.
 fn transform_text(t: &Transform) -> String {
+    if let Some(place) = place_of(t.kind) {
+        let name = match t.id {
+            NONE => "none".to_owned(),
+            id => Group::by_id(id).map_or_else(|| format!("{id}(unsupported)"), |g| g.name().to_owned()),
+        };
+        return format!("ke{}_{name}", place + 1);
+    }
     let known = match t.kind {
         TransformType::Encryption => Encr::by_id(t.id, t.key_length).map(|a| a.name()),
         TransformType::Prf => Prf::by_id(t.id).map(|a| a.name()),

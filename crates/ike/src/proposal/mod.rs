@@ -4,6 +4,7 @@
 //! [`ike_offer`]/[`esp_offer`] build the initiator's payload, [`select_ike`]/[`select_esp`] answer it, [`verify_ike`]/
 //! [`verify_esp`] check the answer against the offer, and [`Mismatch`] says in words why nothing fitted.
 
+mod additional;
 mod explain;
 mod select;
 #[cfg(test)]
@@ -13,6 +14,7 @@ mod text;
 use dormouse_crypto::suites::{Encr, Group, Integ, Prf};
 use dormouse_wire::ike::{Proposal, ProtocolId, Transform, TransformType};
 
+pub use additional::{ADDITIONAL_MAX, Additional, AdditionalKe, has_additional};
 pub use explain::{Difference, Mismatch, explain_mismatch};
 pub use select::{
     BadChoice, EspChoice, IkeChoice, permits, permits_esp, retry_group, select_esp, select_ike, verify_esp,
@@ -33,6 +35,8 @@ pub struct IkeSuite {
     pub prf: Prf,
     /// Key-exchange group. A resumed SA keeps that of its ticket, for successors.
     pub group: Group,
+    /// Additional key exchanges. A resumed SA keeps those of its ticket: its keys come from theirs.
+    pub additional: Additional,
 }
 
 /// What the two ends agreed on for a CHILD_SA.
@@ -44,6 +48,8 @@ pub struct EspSuite {
     pub integ: Option<Integ>,
     /// Group of a fresh key exchange, if there is one.
     pub group: Option<Group>,
+    /// Additional key exchanges after it.
+    pub additional: Additional,
     /// Extended sequence numbers.
     pub esn: bool,
 }
@@ -106,6 +112,7 @@ pub fn ike_offer(proposals: &[IkeProposal], spi: Option<u64>) -> Vec<Proposal> {
                 .chain(proposal.prf.iter().copied().map(prf_transform))
                 .chain(proposal.integ.iter().copied().map(integ_transform))
                 .chain(proposal.groups.iter().copied().map(group_transform))
+                .chain(additional::transforms(&proposal.additional))
                 .collect();
             Proposal { number, protocol: ProtocolId::Ike, spi: spi.clone(), transforms }
         })
@@ -134,6 +141,7 @@ pub fn esp_offer(
                 if proposal.group_optional {
                     transforms.push(transform(TransformType::KeyExchange, NONE));
                 }
+                transforms.extend(additional::transforms(&proposal.additional));
             }
             transforms.extend(esn_choices(esn).iter().copied().map(esn_transform));
             Proposal { number, protocol: ProtocolId::Esp, spi: spi.to_be_bytes().to_vec(), transforms }

@@ -4,6 +4,7 @@
 use dormouse_crypto::suites::{Encr, Group, Integ, Prf};
 use dormouse_wire::ike::{Proposal, ProtocolId, Transform, TransformType};
 
+use super::additional::{self, Additional, AdditionalKe, place_of};
 use super::{
     EspSuite, IkeSuite, KeyExchange, Mismatch, NONE, encr_transform, esn_choices, esn_transform,
     explain_mismatch, group_transform, integ_transform, prf_transform, transform,
@@ -69,7 +70,7 @@ impl<'a> Offer<'a> {
                     | TransformType::Integrity
                     | TransformType::KeyExchange
                     | TransformType::ExtendedSequenceNumbers
-            )
+            ) || place_of(t.kind).is_some()
         };
         (wire.protocol == protocol && wire.transforms.iter().all(known)).then_some(Self { wire })
     }
@@ -128,6 +129,11 @@ impl<'a> Offer<'a> {
         (we_can_do_without && so_can_they).then_some(None)
     }
 
+    /// Without a first key exchange there are no additional ones.
+    pub(super) fn child_additional(&self, ours: &EspProposal, group: Option<Group>) -> Option<Additional> {
+        group.map_or(Some(Additional::NONE), |_| self.additional(&ours.additional))
+    }
+
     /// A proposal without this mandatory transform is read as "no extended sequence numbers".
     pub(super) fn esn(&self, policy: EsnPolicy) -> Option<bool> {
         let silent = !self.any(TransformType::ExtendedSequenceNumbers);
@@ -139,7 +145,12 @@ impl<'a> Offer<'a> {
         let integ = self.integ(encr.is_aead(), &ours.integ)?;
         let prf = self.prf(&ours.prf)?;
         let group = self.group(&ours.groups, wished)?;
-        Some(IkeSuite { encr, integ, prf, group })
+        let additional = self.additional(&ours.additional)?;
+        Some(IkeSuite { encr, integ, prf, group, additional })
+    }
+
+    pub(super) fn additional(&self, ours: &[AdditionalKe]) -> Option<Additional> {
+        additional::choose(self.wire, ours)
     }
 
     fn esp(
@@ -152,15 +163,17 @@ impl<'a> Offer<'a> {
         let encr = self.encr(&ours.encr)?;
         let integ = self.integ(encr.is_aead(), &ours.integ)?;
         let group = self.child_group(ours, wished, exchange)?;
-        Some(EspSuite { encr, integ, group, esn: self.esn(esn)? })
+        let additional = self.child_additional(ours, group)?;
+        Some(EspSuite { encr, integ, group, additional, esn: self.esn(esn)? })
     }
 
     /// One transform for each type of the offer, NONE where NONE was chosen.
     /// "If a proposal is accepted, the SA response MUST contain the same protocol." (RFC 7296 section 2.7)
     /// "The accepted cryptographic suite MUST contain exactly one transform of each type included in the proposal." (RFC 7296
     /// section 2.7)
-    fn reply(&self, chosen: Vec<Transform>) -> Proposal {
+    fn reply(&self, chosen: Vec<Transform>, additional: &Additional) -> Proposal {
         let mut transforms = chosen;
+        transforms.extend(additional::answer(self.wire, additional));
         for kind in [TransformType::Integrity, TransformType::KeyExchange] {
             if !transforms.iter().any(|t| t.kind == kind) && self.has_none(kind) {
                 transforms.push(transform(kind, NONE));
@@ -195,7 +208,7 @@ pub fn select_ike(
                 .chain(suite.integ.map(integ_transform))
                 .chain([group_transform(suite.group)])
                 .collect();
-            return Ok(IkeChoice { suite, spi, reply: offer.reply(chosen) });
+            return Ok(IkeChoice { suite, spi, reply: offer.reply(chosen, &suite.additional) });
         }
     }
     Err(explain_mismatch(offered, acceptable))
@@ -210,6 +223,7 @@ pub fn permits(acceptable: &[IkeProposal], suite: &IkeSuite) -> bool {
             && suite.integ.is_none_or(|integ| ours.integ.contains(&integ))
             && ours.prf.contains(&suite.prf)
             && ours.groups.contains(&suite.group)
+            && suite.additional.permitted(&ours.additional)
     })
 }
 
@@ -259,7 +273,7 @@ pub fn select_esp(
                 .chain(suite.group.map(group_transform))
                 .chain(offer.any(TransformType::ExtendedSequenceNumbers).then(|| esn_transform(suite.esn)))
                 .collect();
-            return Ok(EspChoice { suite, spi, reply: offer.reply(chosen) });
+            return Ok(EspChoice { suite, spi, reply: offer.reply(chosen, &suite.additional) });
         }
     }
     Err(Mismatch::of_esp(offered, acceptable, esn, exchange))
@@ -300,7 +314,10 @@ pub enum BadChoice {
 
 /// > The initiator of an exchange MUST check that the accepted offer is consistent with one of its proposals, and if not
 /// > MUST terminate the exchange. (RFC 7296, section 2.7)
-fn consistent<'a>(chosen: &'a [Proposal], offered: &[Proposal]) -> Result<&'a Proposal, BadChoice> {
+fn consistent<'a, 'b>(
+    chosen: &'a [Proposal],
+    offered: &'b [Proposal],
+) -> Result<(&'a Proposal, &'b Proposal), BadChoice> {
     let [answer] = chosen else { return Err(BadChoice::Count(chosen.len())) };
     let ours = offered
         .iter()
@@ -312,7 +329,12 @@ fn consistent<'a>(chosen: &'a [Proposal], offered: &[Proposal]) -> Result<&'a Pr
             return Err(BadChoice::NotOffered { kind: kind_name(t.kind), id: t.id });
         }
     }
-    Ok(answer)
+    Ok((answer, ours))
+}
+
+fn agreed_additional(answer: &Proposal, ours: &Proposal) -> Result<Additional, BadChoice> {
+    additional::verify(answer, ours)
+        .map_err(|kind| BadChoice::Transforms { kind: kind_name(kind), got: answer.of_kind(kind).count() })
 }
 
 pub(super) const fn kind_name(kind: TransformType) -> &'static str {
@@ -322,6 +344,7 @@ pub(super) const fn kind_name(kind: TransformType) -> &'static str {
         TransformType::Integrity => "integrity",
         TransformType::KeyExchange => "key-exchange group",
         TransformType::ExtendedSequenceNumbers => "extended sequence numbers",
+        kind if kind.code() >= 6 && kind.code() <= 12 => "additional key exchange",
         _ => "unknown",
     }
 }
@@ -358,7 +381,7 @@ fn cipher(answer: &Proposal) -> Result<(Encr, Option<Integ>), BadChoice> {
 /// # Errors
 /// [`BadChoice`]: end the exchange.
 pub fn verify_ike(chosen: &[Proposal], offered: &[Proposal]) -> Result<(IkeSuite, u64), BadChoice> {
-    let answer = consistent(chosen, offered)?;
+    let (answer, ours) = consistent(chosen, offered)?;
     let rekeying = offered.iter().any(|p| !p.spi.is_empty());
     let spi = match spi_of(answer) {
         Some(spi) => spi,
@@ -369,7 +392,8 @@ pub fn verify_ike(chosen: &[Proposal], offered: &[Proposal]) -> Result<(IkeSuite
     let prf = need(TransformType::Prf, only(answer, TransformType::Prf)?.and_then(|t| Prf::by_id(t.id)))?;
     let group = only(answer, TransformType::KeyExchange)?.and_then(|t| Group::by_id(t.id));
     let group = need(TransformType::KeyExchange, group)?;
-    Ok((IkeSuite { encr, integ, prf, group }, spi))
+    let additional = agreed_additional(answer, ours)?;
+    Ok((IkeSuite { encr, integ, prf, group, additional }, spi))
 }
 
 /// Checks the responder's choice for a CHILD_SA against what we offered. Returns the suite and the responder's inbound SPI.
@@ -377,7 +401,7 @@ pub fn verify_ike(chosen: &[Proposal], offered: &[Proposal]) -> Result<(IkeSuite
 /// # Errors
 /// [`BadChoice`]: end the exchange.
 pub fn verify_esp(chosen: &[Proposal], offered: &[Proposal]) -> Result<(EspSuite, u32), BadChoice> {
-    let answer = consistent(chosen, offered)?;
+    let (answer, ours) = consistent(chosen, offered)?;
     let spi = esp_spi_of(answer).ok_or(BadChoice::Spi(answer.spi.len()))?;
     let (encr, integ) = cipher(answer)?;
     let group = only(answer, TransformType::KeyExchange)?.and_then(|t| Group::by_id(t.id));
@@ -396,7 +420,11 @@ pub fn verify_esp(chosen: &[Proposal], offered: &[Proposal]) -> Result<(EspSuite
     if esn.is_none() && esn_was_due {
         return need(TransformType::ExtendedSequenceNumbers, None);
     }
-    Ok((EspSuite { encr, integ, group, esn: esn.is_some_and(|t| t.id == 1) }, spi))
+    let additional = match group {
+        Some(_) => agreed_additional(answer, ours)?,
+        None => Additional::NONE,
+    };
+    Ok((EspSuite { encr, integ, group, additional, esn: esn.is_some_and(|t| t.id == 1) }, spi))
 }
 
 /// The group to try after INVALID_KE_PAYLOAD asked for `wanted`: it must be one that we offered and have not tried yet, or the

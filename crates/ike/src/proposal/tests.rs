@@ -43,7 +43,7 @@ const BOTH: (EsnPolicy, EsnPolicy) = (EsnPolicy::Prefer, EsnPolicy::Prefer);
 fn defaults_agree_with_each_other_on_the_first_choices() {
     let offer = ike_offer(&default_ike_proposals(), None);
     let choice = select_ike(&offer, &default_ike_proposals(), Some(31)).unwrap();
-    assert_eq!(choice.suite.to_string(), "aes256gcm16-prfsha256-x25519");
+    assert_eq!(choice.suite.to_string(), "aes256gcm16-prfsha256-x25519-ke1_mlkem768");
     let offer = esp_offer(&default_esp_proposals(), 0x1000, EsnPolicy::Prefer, KeyExchange::Never);
     let choice =
         select_esp(&offer, &default_esp_proposals(), EsnPolicy::Prefer, KeyExchange::Never, None).unwrap();
@@ -260,4 +260,63 @@ fn a_mismatch_of_groups_alone_says_so() {
         ("key-exchange group", &["none".to_owned()][..])
     );
     assert_eq!(mismatch.suggestion.as_deref(), Some("aes128gcm16-x25519"));
+}
+
+/// Additional key exchanges (RFC 9370): text, offer, choice and check.
+#[test]
+fn additional_key_exchanges_are_negotiated_one_by_one() {
+    let hybrid = "aes256gcm16-prfsha256-x25519-ke1_mlkem768-ke1_mlkem1024-ke3_ecp384-ke3_none";
+    assert_eq!(ike(hybrid).to_string(), hybrid);
+    let offer = ike_offer(&[ike(hybrid)], None);
+    assert!(offer[0].transforms.iter().any(|t| t.kind.code() == 8 && t.id == 0), "NONE is offered");
+    let agree = |theirs: &str| agree_ike(&[hybrid], &[theirs], Some(31));
+    let plain = "aes256gcm16-prfsha256-x25519";
+    assert_eq!(agree(&format!("{plain}-ke1_mlkem1024")), format!("{plain}-ke1_mlkem1024"));
+    assert_eq!(
+        agree(&format!("{plain}-ke1_mlkem768-ke3_ecp384")),
+        format!("{plain}-ke1_mlkem768-ke3_ecp384")
+    );
+    assert!(agree(plain).contains("additional key exchange"), "the first one is not optional");
+    assert!(agree(&format!("{plain}-ke1_mlkem512")).contains("additional key exchange"));
+    assert!(agree(&format!("{plain}-ke1_mlkem768-ke2_mlkem1024")).contains("additional key exchange"));
+    // A suite that a ticket carries is judged by the same rules.
+    let suite =
+        |text: &str| select_ike(&ike_offer(&[ike(text)], None), &[ike(text)], Some(31)).unwrap().suite;
+    assert!(permits(&[ike(hybrid)], &suite("aes256gcm16-prfsha256-x25519-ke1_mlkem768")));
+    assert!(!permits(&[ike(hybrid)], &suite(plain)));
+    assert!(!permits(&[ike(plain)], &suite("aes256gcm16-prfsha256-x25519-ke1_mlkem768")));
+}
+
+/// "the responder's choice MUST NOT contain duplicated algorithms": another choice is found where there is one.
+#[test]
+fn no_method_is_used_twice() {
+    let (one, other) = ("-ke1_mlkem768-ke1_mlkem1024", "-ke2_mlkem768");
+    let text = format!("aes256gcm16-prfsha256-x25519{one}{other}");
+    assert_eq!(
+        agree_ike(&[&text], &[&text], Some(31)),
+        "aes256gcm16-prfsha256-x25519-ke1_mlkem1024-ke2_mlkem768"
+    );
+    let twice = "aes256gcm16-prfsha256-x25519-ke1_mlkem768-ke2_mlkem768";
+    assert!(agree_ike(&[twice], &[twice], Some(31)).contains("additional key exchange"));
+    let offer = ike_offer(&[ike(&text)], None);
+    let mut answer = select_ike(&offer, &[ike(&text)], Some(31)).unwrap().answer(None);
+    assert!(verify_ike(&answer, &offer).is_ok());
+    let first = answer[0].transforms.iter_mut().find(|t| t.kind.code() == 6).unwrap();
+    first.id = 36;
+    assert!(matches!(verify_ike(&answer, &offer), Err(BadChoice::Transforms { .. })), "twice");
+    answer[0].transforms.retain(|t| t.kind.code() != 6);
+    assert!(matches!(verify_ike(&answer, &offer), Err(BadChoice::Transforms { got: 0, .. })), "left out");
+}
+
+#[test]
+fn what_cannot_be_an_additional_key_exchange_is_refused_in_words() {
+    let refused = |text: &str| text.parse::<IkeProposal>().unwrap_err().to_string();
+    assert!(refused("aes256gcm16-prfsha256-mlkem768").contains("x25519-ke1_mlkem768"));
+    for bad in ["ke0_mlkem768", "ke8_mlkem768", "ke1_aes", "ke1"] {
+        assert!(refused(&format!("aes256gcm16-x25519-{bad}")).contains("unknown algorithm"), "{bad}");
+    }
+    let esp = "aes128gcm16-x25519-none-ke1_mlkem768".parse::<EspProposal>().unwrap_err().to_string();
+    assert!(esp.contains("make two proposals"), "{esp}");
+    assert!("aes128gcm16-ke1_mlkem768".parse::<EspProposal>().is_err());
+    assert!("aes128gcm16-x25519-ke1_mlkem768".parse::<EspProposal>().is_ok());
 }

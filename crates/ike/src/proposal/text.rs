@@ -1,11 +1,12 @@
 //! The text form of proposals, as configured and as shown: names joined by `-`, alternatives of a kind side by side, best first
-//! (`aes256gcm16-aes128gcm16-prfsha256-x25519-ecp256`). Owns the grammar; must never decide what is acceptable.
+//! (`aes256gcm16-aes128gcm16-prfsha256-x25519-ecp256-ke1_mlkem768`). Owns the grammar; must never decide what is acceptable.
 
 use core::fmt;
 use core::str::FromStr;
 
 use dormouse_crypto::suites::{Encr, Group, Integ, Prf};
 
+use super::additional::{self, AdditionalKe};
 use super::{EspSuite, IkeSuite};
 use crate::config::{EspProposal, IkeProposal};
 
@@ -54,6 +55,24 @@ pub enum ProposalError {
         /// What does not go with it.
         other: &'static str,
     },
+    /// A method that is an additional key exchange only.
+    #[error(
+        "proposal \"{proposal}\": \"{word}\" is too large for the first exchange; write it as an additional one: \"x25519-ke1_{word}\""
+    )]
+    KemAlone {
+        /// The proposal.
+        proposal: String,
+        /// The method.
+        word: &'static str,
+    },
+    /// Additional key exchanges without a first one that is sure to take place.
+    #[error(
+        "proposal \"{proposal}\": additional key exchanges need a group, and do not go with \"none\"; make two proposals of it"
+    )]
+    AdditionalAlone {
+        /// The proposal.
+        proposal: String,
+    },
 }
 
 #[derive(Default)]
@@ -63,6 +82,7 @@ struct Words {
     prf: Vec<Prf>,
     groups: Vec<Group>,
     none: bool,
+    additional: Vec<AdditionalKe>,
 }
 
 fn split(text: &str, kind: &'static str) -> Result<Words, ProposalError> {
@@ -75,7 +95,12 @@ fn split(text: &str, kind: &'static str) -> Result<Words, ProposalError> {
         } else if let Some(prf) = Prf::by_name(word) {
             words.prf.push(prf);
         } else if let Some(group) = Group::by_name(word) {
+            if group.is_kem() {
+                return Err(ProposalError::KemAlone { proposal: text.to_owned(), word: group.name() });
+            }
             words.groups.push(group);
+        } else if let Some((number, group)) = additional::parse_word(word) {
+            additional::add_word(&mut words.additional, number, group);
         } else if word == "none" && kind == "esp" {
             words.none = true;
         } else {
@@ -97,9 +122,14 @@ fn known(kind: &str) -> String {
     if kind == "ike" {
         names.extend(Prf::ALL.iter().map(|a| a.name()));
     }
-    names.extend(Group::ALL.iter().map(|a| a.name()));
+    names.extend(Group::ALL.iter().filter(|a| !a.is_kem()).map(|a| a.name()));
+    let mut names: Vec<String> = names.into_iter().map(str::to_owned).collect();
+    names.push(format!(
+        "ke1_METHOD to ke7_METHOD with {} or any group",
+        Group::ALL.iter().filter(|a| a.is_kem()).map(|a| a.name()).collect::<Vec<_>>().join(", ")
+    ));
     if kind == "esp" {
-        names.push("none");
+        names.push("none".to_owned());
     }
     names.join(", ")
 }
@@ -136,7 +166,8 @@ impl FromStr for IkeProposal {
                 words.integ.iter().map(|&integ| prf_beside(integ)).collect()
             };
         }
-        Ok(Self { encr: words.encr, integ: words.integ, prf: words.prf, groups: words.groups })
+        let Words { encr, integ, prf, groups, additional, .. } = words;
+        Ok(Self { encr, integ, prf, groups, additional })
     }
 }
 
@@ -158,24 +189,29 @@ impl FromStr for EspProposal {
             return Err(ProposalError::PrfInEsp { proposal: text.to_owned(), word: prf.name().to_owned() });
         }
         let group_optional = words.none && !words.groups.is_empty();
-        Ok(Self { encr: words.encr, integ: words.integ, groups: words.groups, group_optional })
+        if !words.additional.is_empty() && (words.groups.is_empty() || group_optional) {
+            return Err(ProposalError::AdditionalAlone { proposal: text.to_owned() });
+        }
+        let Words { encr, integ, groups, additional, .. } = words;
+        Ok(Self { encr, integ, groups, group_optional, additional })
     }
 }
 
-fn join(f: &mut fmt::Formatter<'_>, names: impl IntoIterator<Item = &'static str>) -> fmt::Result {
-    for (i, name) in names.into_iter().enumerate() {
-        if i > 0 {
-            f.write_str("-")?;
-        }
-        f.write_str(name)?;
-    }
-    Ok(())
+fn join(
+    f: &mut fmt::Formatter<'_>,
+    names: impl IntoIterator<Item = &'static str>,
+    additional: impl IntoIterator<Item = String>,
+) -> fmt::Result {
+    let all = names.into_iter().map(str::to_owned).chain(additional);
+    f.write_str(&all.filter(|name| !name.is_empty()).collect::<Vec<_>>().join("-"))
 }
 
 impl fmt::Display for IkeProposal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let ciphers = self.encr.iter().map(|a| a.name()).chain(self.integ.iter().map(|a| a.name()));
-        join(f, ciphers.chain(self.prf.iter().map(|a| a.name())).chain(self.groups.iter().map(|a| a.name())))
+        let names =
+            ciphers.chain(self.prf.iter().map(|a| a.name())).chain(self.groups.iter().map(|a| a.name()));
+        join(f, names, additional::words(&self.additional))
     }
 }
 
@@ -183,20 +219,24 @@ impl fmt::Display for EspProposal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let ciphers = self.encr.iter().map(|a| a.name()).chain(self.integ.iter().map(|a| a.name()));
         let none = (self.group_optional && !self.groups.is_empty()).then_some("none");
-        join(f, ciphers.chain(self.groups.iter().map(|a| a.name())).chain(none))
+        let names = ciphers.chain(self.groups.iter().map(|a| a.name())).chain(none);
+        join(f, names, additional::words(&self.additional))
     }
 }
 
 impl fmt::Display for IkeSuite {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let integ = self.integ.map(|a| a.name());
-        join(f, [self.encr.name()].into_iter().chain(integ).chain([self.prf.name(), self.group.name()]))
+        let names = [self.encr.name()].into_iter().chain(integ).chain([self.prf.name(), self.group.name()]);
+        join(f, names, [self.additional.to_string()])
     }
 }
 
 impl fmt::Display for EspSuite {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let rest = [self.integ.map(|a| a.name()), self.group.map(|a| a.name()), self.esn.then_some("esn")];
-        join(f, [self.encr.name()].into_iter().chain(rest.into_iter().flatten()))
+        let integ = self.integ.map(|a| a.name());
+        let names = [self.encr.name()].into_iter().chain(integ).chain(self.group.map(|a| a.name()));
+        let esn = self.esn.then(|| "esn".to_owned());
+        join(f, names, [self.additional.to_string()].into_iter().chain(esn))
     }
 }

@@ -170,6 +170,7 @@ impl IkeSa {
         self.core.note_window(view);
         match header.exchange {
             ExchangeType::CreateChildSa => self.answer_create_child(shared, now, view),
+            ExchangeType::IkeFollowupKe => self.answer_followup(shared, now, view),
             ExchangeType::Informational => {
                 self.answer_informational(shared, now, path, header.message_id, view)
             }

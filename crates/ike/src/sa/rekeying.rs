@@ -10,7 +10,8 @@ use dormouse_keying::SaId;
 /// A successor that the peer's rekeying made while our own rekeying was under way (RFC 7296 section 2.25.2).
 #[derive(Debug)]
 pub(crate) struct Rival {
-    pub(crate) heir: SaId,
+    /// `None` while its additional key exchanges go on.
+    pub(crate) heir: Option<SaId>,
     /// The lower nonce of that exchange.
     pub(crate) lowest: Vec<u8>,
 }

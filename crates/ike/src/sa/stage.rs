@@ -34,7 +34,7 @@ pub(crate) enum Stage {
 /// See [`Stage::Leaving`].
 #[derive(Debug)]
 pub(crate) struct Leaving {
-    /// The answer is due by then, whatever the store does.
+    /// The answer is due by then, with or without the store.
     pub(crate) until: Instant,
     /// Where the answer goes.
     pub(crate) path: Path,

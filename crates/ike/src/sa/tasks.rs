@@ -12,12 +12,15 @@ use crate::action::Action;
 use crate::child::Children;
 use crate::event::CloseReason;
 use crate::exchange::Exchange;
+use crate::exchange::liveness::Liveness;
 use crate::shared::Shared;
 
 /// The first back-off after TEMPORARY_FAILURE; it doubles, with jitter.
 const RETRY_FIRST: Duration = Duration::from_secs(1);
 /// Refusals of one exchange, over some three minutes, before the SA is given up.
 const RETRIES_MAX: u32 = 12;
+/// Refusals before a client behind a NAT asks where the peer sees it.
+const RETRIES_BEFORE_CHECK: u32 = 3;
 
 #[derive(Debug)]
 pub(super) struct Pending {
@@ -105,6 +108,10 @@ impl IkeSa {
     /// "it SHOULD NOT start any new CREATE_CHILD_SA exchanges on the IKE SA that is being rekeyed" (RFC 7296 section 1.3.2)
     pub(super) fn may_begin(&self, exchange: &Exchange) -> bool {
         let flights = &self.core.requests;
+        let between = matches!(exchange, Exchange::CreateChild(_) | Exchange::DeleteChild(_)) && self.followups.rekeys_ike();
+        if between {
+            return false;
+        }
         flights.is_idle()
             || !exchange.runs_alone() && !flights.flights().any(|flight| flight.exchange.runs_alone())
     }
@@ -155,6 +162,11 @@ impl IkeSa {
             tracing::warn!(sa = %self.core.id(), ?exchange, "given up after {refusals} refusals");
             // "[...] it SHOULD conclude that the state information is out of sync and close the IKE SA" (RFC 7296 section 2.25)
             return self.close(shared, now, CloseReason::ProtocolError);
+        }
+        if refusals == RETRIES_BEFORE_CHECK && self.mobility.checks_nat(&self.core) {
+            // A NAT that has given us another mapping lets our requests through and none of the peer's, which then refuses ours for as
+            // long as its own are not answered.
+            self.tasks.add_first(Liveness::upkeep(), now);
         }
         let wait = RETRY_FIRST * (1 << refusals.saturating_sub(1).min(4));
         // As much again, at random: two ends that refuse each other's requests must not go on doing so in step.

@@ -4,6 +4,7 @@
 //! Timers, each a reason that [`IkeSa::deadlines`] can give:
 //! - `retransmission`: the next repetition of a request under way;
 //! - `probe`: the driver's own deadline of a [`crate::Endpoint::probe`];
+//! - `key exchange`: the peer does not go on with one of its additional ones;
 //! - `retry`: the back-off after TEMPORARY_FAILURE, and before a CHILD SA is asked for again that the peer refused or deleted;
 //! - `child rekey`, `ike rekey`, `reauthentication`, `ticket renewal`: scheduled upkeep, with a slack that
 //!   leaves half of the time until the hard limit at least;
@@ -64,6 +65,7 @@ impl IkeSa {
         if core.requests.has_room() {
             all.extend(self.tasks.deadline(|exchange| self.may_begin(exchange)));
         }
+        all.extend(self.followups.deadline());
         all.extend(self.rekeying.deadlines(&core.link.conn.ike_lifetime));
         all.extend(self.upkeep.deadlines());
         if let Standing::Confirming(confirming) = standing {
@@ -103,6 +105,7 @@ impl IkeSa {
             return Fate::Lives;
         }
         self.sleep_timeout(shared, now);
+        self.followups.expire(shared, now);
         while let Some(fate) = self.retransmit_one(shared, now) {
             if let Fate::Ends(_) = fate {
                 return fate;

@@ -10,7 +10,7 @@ use dormouse_wire::codec::Reader;
 use dormouse_wire::ike::{Id, IdType};
 
 use crate::limits;
-use crate::proposal::{EspSuite, IkeSuite};
+use crate::proposal::{ADDITIONAL_MAX, Additional, EspSuite, IkeSuite};
 
 /// Bytes that are not the encoding of a ticket.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
@@ -129,11 +129,20 @@ impl Out {
         self.encr(suite.encr, suite.integ);
         self.u16(suite.prf.id());
         self.u16(suite.group.id());
+        self.additional(&suite.additional);
+    }
+
+    /// A flag for each place, then the methods of those that have one.
+    fn additional(&mut self, additional: &Additional) {
+        let places = additional.places().iter().enumerate();
+        self.u8(places.fold(0, |flags, (place, group)| flags | u8::from(group.is_some()) << place));
+        additional.iter().for_each(|group| self.u16(group.id()));
     }
 
     pub(crate) fn esp_suite(&mut self, suite: &EspSuite) {
         self.encr(suite.encr, suite.integ);
         self.u16(suite.group.map_or(0, Group::id));
+        self.additional(&suite.additional);
         self.u8(u8::from(suite.esn));
     }
 }
@@ -254,13 +263,28 @@ impl In<'_> {
             integ,
             prf: value("pseudo-random function", prf, Prf::by_id(prf))?,
             group: value("group", group, Group::by_id(group))?,
+            additional: self.additional()?,
         })
+    }
+
+    fn additional(&mut self) -> Result<Additional> {
+        let flags = self.0.u8()?;
+        if usize::from(flags) >> ADDITIONAL_MAX != 0 {
+            return Err(TicketFormatError::Value { what: "additional key exchanges", got: flags.into() });
+        }
+        let mut places = [None; ADDITIONAL_MAX];
+        for (_, place) in places.iter_mut().enumerate().filter(|(i, _)| flags >> i & 1 == 1) {
+            let id = self.0.u16()?;
+            *place = Some(value("additional key exchange", id, Group::by_id(id))?);
+        }
+        Ok(Additional::from_places(places))
     }
 
     pub(crate) fn esp_suite(&mut self) -> Result<EspSuite> {
         let (encr, integ) = self.encr()?;
         let group = self.0.u16()?;
         let group = (group != 0).then(|| value("group", group, Group::by_id(group))).transpose()?;
-        Ok(EspSuite { encr, integ, group, esn: self.flag("extended sequence numbers")? })
+        let additional = self.additional()?;
+        Ok(EspSuite { encr, integ, group, additional, esn: self.flag("extended sequence numbers")? })
     }
 }

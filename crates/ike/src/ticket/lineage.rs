@@ -98,7 +98,7 @@ pub enum Operation {
     },
     /// The session is over: no ticket of its lineage counts. Only if it is this holder's.
     End {
-        /// Who waits for the answer, if anybody.
+        /// The SA that waits for the answer, if one does.
         sa: Option<SaId>,
         /// The lineage.
         lineage: Name,

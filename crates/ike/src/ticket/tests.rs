@@ -10,7 +10,7 @@ use super::*;
 use crate::admission::Credential;
 use crate::config::{ChildMode, Resumption};
 use crate::limits;
-use crate::proposal::{EspSuite, IkeSuite};
+use crate::proposal::{Additional, EspSuite, IkeSuite};
 
 const NOW: UnixTime = UnixTime(1_700_000_000);
 const DAY: Duration = Duration::from_secs(86_400);
@@ -34,7 +34,21 @@ fn content(seed: u64) -> TicketContent {
             chain: vec![Issued { issuer_key: [4; 32], serial: vec![5; 20] }],
             anchor: [6; 32],
         },
-        suite: IkeSuite { encr: Encr::Aes256Gcm16, integ: None, prf: Prf::HmacSha256, group: Group::X25519 },
+        suite: IkeSuite {
+            encr: Encr::Aes256Gcm16,
+            integ: None,
+            prf: Prf::HmacSha256,
+            group: Group::X25519,
+            additional: Additional::from_places([
+                Some(Group::MlKem768),
+                None,
+                Some(Group::Ecp384),
+                None,
+                None,
+                None,
+                None,
+            ]),
+        },
         secret: Secret::from([7; 32]),
         connection: "road".to_owned(),
         addresses: vec!["10.1.2.3".parse().unwrap(), "2001:db8::3".parse().unwrap()],
@@ -44,6 +58,7 @@ fn content(seed: u64) -> TicketContent {
                 encr: Encr::Aes256Cbc,
                 integ: Some(Integ::HmacSha256_128),
                 group: Some(Group::Ecp256),
+                additional: Additional::NONE,
                 esn: true,
             },
             mode: ChildMode::Tunnel,

@@ -59,7 +59,7 @@ pub struct RemoteAuth {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Revocation {
-    /// Nobody, and nothing is fetched.
+    /// None, and nothing is fetched.
     Off,
     /// Whose certificate is known to be revoked. A gateway waits up to 5 s for what it must fetch; a client connects meanwhile.
     #[default]

@@ -148,7 +148,7 @@ pub struct Connection {
     /// Client: connect when the daemon starts, rather than on `dormouse up`.
     #[serde(default)]
     pub auto: bool,
-    /// Client: whether what the tunnel should carry (`child.remote`) may leave outside of it, whatever routes a local network announces
+    /// Client: whether what the tunnel should carry (`child.remote`) may leave outside of it, even where a local network announces routes of its own
     /// (docs/leaks.md). `off`: it may. `connected`: not from the first connection on until `dormouse down` or the daemon's orderly stop:
     /// not while the radio sleeps, the session is lost, or the daemon was killed. `always`: never, also before the first connection, at boot
     /// and without the daemon; `dormoused --unblock` ends it. Absent: `connected` where all of IPv4 or IPv6 belongs into the
@@ -163,6 +163,9 @@ pub struct Connection {
     pub local: LocalAuth,
     /// Who the peer must be and how it proves it.
     pub remote: RemoteAuth,
+    /// A further shared secret against quantum computers (PPK).
+    #[serde(default)]
+    pub ppk: Ppk,
     /// The IKE SA: algorithms, lifetimes, mobility, liveness.
     #[serde(default)]
     pub ike: Ike,
@@ -247,6 +250,39 @@ pub struct Peer {
     pub isolate: Option<bool>,
 }
 
+/// Post-quantum pre-shared keys (RFC 8784, RFC 9867): mixed into the session's keys, they keep recorded traffic secret from a quantum
+/// computer even where the key exchange does not. They come beside a secret or certificate, which still prove who is who.
+#[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Ppk {
+    /// The keys, best first, as `[[connection.NAME.ppk.keys]]`. A client names them, and a gateway takes any that it has too.
+    pub keys: Vec<PpkKey>,
+    /// There is no session without one of them. `false`: a peer that has none is done without, as while keys are handed out. Absent: `true`
+    /// if there are keys.
+    pub required: Option<bool>,
+    /// Mix the key in before the identities are sent (RFC 9867), if the peer can. `false`: in IKE_AUTH (RFC 8784), which saves a round trip
+    /// where there is no additional key exchange.
+    pub intermediate: bool,
+}
+
+impl Default for Ppk {
+    fn default() -> Self {
+        Self { keys: Vec::new(), required: None, intermediate: true }
+    }
+}
+
+/// One post-quantum pre-shared key. It should be random and at least 32 bytes long.
+#[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct PpkKey {
+    /// Its name at both ends; not secret.
+    pub id: String,
+    /// The key, as text, or hexadecimal after `0x`. Prefer `secret_file`.
+    pub secret: Option<Hidden>,
+    /// File that holds the key; readable by its owner only. A final line break does not count.
+    pub secret_file: Option<PathBuf>,
+}
+
 /// A prefix, or a single address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, JsonSchema)]
 #[schemars(with = "String")]
@@ -290,7 +326,8 @@ pub enum Block {
 #[serde(deny_unknown_fields, default)]
 pub struct Ike {
     /// Algorithms in order of preference, each `encryption[-integrity]-prf-group`, such as `aes256gcm16-prfsha384-x25519` or
-    /// `aes256-sha256-modp2048`. Empty: the defaults, which follow RFC 8247.
+    /// `aes256-sha256-modp2048`; additional key exchanges follow as `-ke1_mlkem768` (RFC 9370). Empty: the defaults, which follow RFC 8247
+    /// and offer `x25519-ke1_mlkem768` first.
     pub proposals: Vec<String>,
     /// New keys after this time.
     pub rekey: Seconds,

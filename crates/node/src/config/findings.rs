@@ -10,6 +10,8 @@ use std::fmt;
 
 /// A pre-shared key of fewer bytes can be guessed by who plays the gateway once: 20 letters and digits have more than 100 bits.
 const SECRET_BYTES: usize = 20;
+/// 256 bits (RFC 8784, section 6): Grover's search halves them.
+const PPK_BYTES: usize = 32;
 
 /// Something to change.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -85,6 +87,13 @@ fn secrets(connection: &Resolved, find: &mut Find<'_>) {
             );
             find(key, false, problem);
         }
+    }
+    for ppk in connection.ike.ppks.iter().filter(|ppk| ppk.secret.len() < PPK_BYTES) {
+        let (len, id) = (ppk.secret.len(), String::from_utf8_lossy(&ppk.id));
+        let problem = format!(
+            "the key of \"{id}\" has {len} bytes, which a quantum computer or the other end can guess; use {PPK_BYTES}, from `openssl rand -hex 32`"
+        );
+        find("ppk.keys", false, problem);
     }
     if theirs.is_some() && remote_id.exact().is_none() && connection.role == Role::Gateway {
         let problem = format!(

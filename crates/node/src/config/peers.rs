@@ -29,10 +29,10 @@ pub(super) fn policies(name: &str, c: &Connection, conn: &mut ike::Connection) -
         };
     }
     if c.sessions == 0 {
-        return Err(ConfigError::new(key("sessions"), "0 admits nobody; 1 is the least"));
+        return Err(ConfigError::new(key("sessions"), "0 admits no peer; 1 is the least"));
     }
     if c.peers_only && c.peers.is_empty() {
-        return Err(ConfigError::new(key("peers_only"), "admits nobody without [[peers]] entries"));
+        return Err(ConfigError::new(key("peers_only"), "admits no peer without [[peers]] entries"));
     }
     conn.policy = ike::PeerPolicy {
         pool: c.pool.addresses.iter().map(IpNet::trunc).collect(),
@@ -67,7 +67,10 @@ fn rule(key: &str, peer: &Peer, conn: &ike::Connection) -> Result<ike::PeerRule,
         return Err(ConfigError::new(key("id"), problem));
     }
     if peer.sessions == Some(0) {
-        return Err(ConfigError::new(key("sessions"), "0 admits nobody: use dormouse deny; 1 is the least"));
+        return Err(ConfigError::new(
+            key("sessions"),
+            "0 admits no session: use dormouse deny; 1 is the least",
+        ));
     }
     let mut theirs = ike::Connection { peers: Vec::new(), ..conn.clone() };
     let named: Vec<IpNet> = peer.addresses.iter().map(|Prefix(net)| net.trunc()).collect();

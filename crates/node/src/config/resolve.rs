@@ -140,6 +140,12 @@ fn connection(
         Role::Client => ike::Role::Initiator,
         Role::Gateway => ike::Role::Responder,
     };
+    conn.ppks = ppks(&key("ppk"), &c.ppk.keys, read)?;
+    if c.ppk.required == Some(true) && conn.ppks.is_empty() {
+        return Err(ConfigError::new(key("ppk.required"), "needs ppk.keys"));
+    }
+    conn.ppk_required = c.ppk.required.unwrap_or(!conn.ppks.is_empty());
+    conn.ppk_intermediate = c.ppk.intermediate;
     ike_part(&mut conn, c, &key)?;
     conn.children = vec![child(c, &c.child, &key("child"))?];
     for (name, further) in &c.children {
@@ -439,6 +445,28 @@ fn revocation(
         }
     }
     Ok(policy)
+}
+
+fn ppks(
+    key: &str,
+    list: &[file::PpkKey],
+    read: &mut ReadFile<'_>,
+) -> Result<Vec<Arc<ike::Ppk>>, ConfigError> {
+    let mut ppks: Vec<Arc<ike::Ppk>> = Vec::new();
+    for (i, k) in list.iter().enumerate() {
+        let key = format!("{key}.keys[{i}]");
+        // A PPK_ID travels in a notification; strongSwan and libreswan take names of this length.
+        if k.id.is_empty() || k.id.len() > 255 {
+            return Err(ConfigError::new(format!("{key}.id"), "must have 1 to 255 bytes"));
+        }
+        if ppks.iter().any(|ppk| ppk.id == k.id.as_bytes()) {
+            return Err(ConfigError::new(format!("{key}.id"), format!("\"{}\" stands there twice", k.id)));
+        }
+        let secret = secret(&key, k.secret.as_ref(), k.secret_file.as_deref(), read)?
+            .ok_or_else(|| ConfigError::new(&key, "needs secret or secret_file"))?;
+        ppks.push(Arc::new(ike::Ppk { id: k.id.clone().into_bytes(), secret }));
+    }
+    Ok(ppks)
 }
 
 fn certificates(key: &str, path: &Path, read: &mut ReadFile<'_>) -> Result<Vec<Certificate>, ConfigError> {

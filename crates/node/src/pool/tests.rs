@@ -158,7 +158,7 @@ fn pick(dice: &mut Seeded, of: usize) -> usize {
     usize::try_from(dice.below(of as u64)).expect("below a usize")
 }
 
-/// Whatever comes and goes: no two identities that have a session, or packets waiting, hold one address.
+/// Under any order of events: no two identities that have a session, or packets waiting, hold one address.
 #[test]
 fn an_address_in_use_has_one_holder_whatever_happens() {
     let (mut given, mut refused) = (0, 0);

@@ -159,6 +159,10 @@ code_points! {
         SupportedAuthMethods = 16443, "SUPPORTED_AUTH_METHODS";
         /// RFC 9611.
         SaResourceInfo = 16444, "SA_RESOURCE_INFO";
+        /// RFC 9867.
+        UsePpkInt = 16445, "USE_PPK_INT";
+        /// RFC 9867.
+        PpkIdentityKey = 16446, "PPK_IDENTITY_KEY";
 
         // Private use (40960 to 65535), after the vendor id of `super::dormancy` only: docs/wire/dormancy.md.
         /// The device goes to sleep.

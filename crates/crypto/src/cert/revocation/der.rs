@@ -28,7 +28,7 @@ impl<'a> Fields<'a> {
         Ok(Self(SliceReader::new(content(element)?)?))
     }
 
-    /// The next element, whatever it is.
+    /// The next element, of any tag.
     pub(super) fn any(&mut self) -> der::Result<&'a [u8]> {
         self.0.tlv_bytes()
     }

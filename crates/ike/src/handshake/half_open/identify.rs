@@ -10,9 +10,11 @@ use dormouse_wire::ike::{AuthMethod, Id, NotifyType, Payload};
 use super::{HalfOpen, How};
 use crate::admission::{Credential, admits};
 use crate::auth::{self, Authentication, Believed, Proof};
-use crate::config::{Connection, RemoteAuth};
+use crate::config::{Connection, Ppk, RemoteAuth};
 use crate::error::NegotiationError;
 use crate::handshake::Session;
+use crate::handshake::intermediate::PpkUse;
+use crate::handshake::intermediate::ppk::NamedPpk;
 use crate::payloads::View;
 use crate::proposal;
 use crate::revocation::Judgement;
@@ -25,6 +27,8 @@ pub(in crate::handshake) struct Caller {
     pub(in crate::handshake) conn: Arc<Connection>,
     pub(in crate::handshake) identity: Identity,
     pub(in crate::handshake) session: Session,
+    /// The PPK that is still to enter the keys (RFC 8784).
+    pub(in crate::handshake) ppk: Option<Arc<Ppk>>,
 }
 
 /// The refusal of an IKE_AUTH request: what the peer is told, and what the log is.
@@ -65,6 +69,7 @@ impl HalfOpen {
             message: &self.request,
             nonce: &self.nonce_r,
             id: id_i,
+            int_auth: &self.rounds.int_auth(),
         };
         if let How::Resume { ticket, .. } = &self.how {
             return self
@@ -74,8 +79,20 @@ impl HalfOpen {
         }
         let certificates = auth::certificates(payloads).map_err(|e| refuse(e.into()))?;
         let asked = view.id_r().and_then(|id| auth::identity(id).ok());
-        self.identify_fully(shared, now, &proof, identity, asked, &authentication, &certificates)
+        let ppk = self.named_ppk(view).map_err(refuse)?;
+        self.identify_fully(shared, now, &proof, identity, asked, &authentication, &certificates, &ppk)
             .map_err(refuse)
+    }
+
+    /// "If no PPK_IDENTITY notification is found and the peers successfully exchanged USE_PPK notifications in the IKE_SA_INIT exchange,
+    /// then the responder MUST send back an AUTHENTICATION_FAILED notification and then fail the negotiation." (RFC 8784 section 3)
+    fn named_ppk<'a>(&'a self, view: View<'a>) -> Result<NamedPpk<'a>, NegotiationError> {
+        if self.rounds.ppk != PpkUse::Auth {
+            return Ok(NamedPpk::Before(self.rounds.mixed()));
+        }
+        let id = view.notify(NotifyType::PpkIdentity).ok_or(NegotiationError::Ppk("the peer names none"))?;
+        let without = view.notify(NotifyType::NoPpkAuth).map(|n| n.data.as_slice());
+        Ok(NamedPpk::Here { id: &id.data, without })
     }
 
     fn identify_resumed(
@@ -101,7 +118,7 @@ impl HalfOpen {
             vouched_until: ticket.vouched_until,
             credential: Some(ticket.credential.clone()),
         };
-        Ok(Caller { conn: self.link.conn.clone(), identity, session })
+        Ok(Caller { conn: self.link.conn.clone(), identity, session, ppk: None })
     }
 
     /// "the names in the ID payload MUST correspond to the key used to generate the AUTH payload" (RFC 7296 section 1.2)
@@ -115,6 +132,7 @@ impl HalfOpen {
         asked: Option<Identity>,
         authentication: &Authentication,
         certificates: &[Certificate],
+        ppk: &NamedPpk<'_>,
     ) -> Result<Option<Caller>, NegotiationError> {
         let How::Init { suite, .. } = &self.how else {
             return Err(NegotiationError::Malformed { exchange: "IKE_AUTH", what: "a resumed session" });
@@ -134,7 +152,15 @@ impl HalfOpen {
             if !fits {
                 continue;
             }
-            match auth::verify(proof, &conn, authentication, certificates, shared.unix(now)) {
+            let by_ppk = match ppk.of(&conn, proof, authentication) {
+                Ok(by_ppk) => by_ppk,
+                Err(why) => {
+                    error = NegotiationError::Ppk(why);
+                    continue;
+                }
+            };
+            let proof = Proof { sk_p: by_ppk.sk_p.as_ref().unwrap_or(proof.sk_p), ..*proof };
+            match auth::verify(&proof, &conn, &by_ppk.authentication, certificates, shared.unix(now)) {
                 Ok(believed) => {
                     let Believed { identity, expires, shown } = believed;
                     let mut certificates = None;
@@ -161,7 +187,7 @@ impl HalfOpen {
                         vouched_until: expires,
                         credential: Some(credential),
                     };
-                    return Ok(Some(Caller { conn, identity, session }));
+                    return Ok(Some(Caller { conn, identity, session, ppk: by_ppk.ppk }));
                 }
                 Err(why) => error = why.into(),
             }

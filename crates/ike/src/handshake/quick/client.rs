@@ -222,7 +222,7 @@ fn establish(
         ts_remote: child.ts_remote.clone(),
         original: None,
     };
-    let origin = Origin { nonces, shared_secret: None, we_began: true, replaces: None, receives_only: false };
+    let origin = Origin { nonces, secrets: &[], we_began: true, replaces: None, receives_only: false };
     sa.install(shared, now, agreed, &origin)?;
     sa.take_lifetime(shared, now, inner);
     sa.take_ticket(shared, now, inner, ticket.unheard.saturating_add(1));

@@ -271,7 +271,7 @@ fn begin(
         ts_remote: child.ts_remote,
         original: None,
     };
-    let origin = Origin { nonces, shared_secret: None, we_began: false, replaces: None, receives_only: true };
+    let origin = Origin { nonces, secrets: &[], we_began: false, replaces: None, receives_only: true };
     if let Err(error) = sa.install(shared, now, agreed, &origin) {
         tracing::error!(sa = %sa.core.id(), %error, "a CHILD SA that cannot come back");
     }
