@@ -9,6 +9,7 @@ pub mod ends;
 pub mod meters;
 pub mod mock;
 pub mod scenario;
+pub mod shipped;
 pub mod strongswan;
 pub mod vm;
 pub mod witness;

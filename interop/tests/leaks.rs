@@ -175,7 +175,10 @@ fn a_full_tunnel_is_tight_against_announced_routes_and_in_the_family_that_it_doe
     scene.is_tight("while it is up")?;
     scene.server_answers()?;
     scene.announce_routes()?;
+    // Nor does it cut anything off, not even by a route to the very network behind the tunnel.
+    scene.world.device.ip("route add 10.99.0.0/24 via 10.1.0.1 dev wlan0")?;
     scene.is_tight("with announced routes")?;
+    scene.server_answers()?;
     scene.says_that_all_is_well()?;
     // Interfaces are what they are called: a tunnel of another name is no tunnel.
     scene
@@ -298,6 +301,20 @@ fn always_holds_before_the_first_connection_without_the_daemon_and_at_boot() -> 
     let (good, said) = scene.dormoused(&["--block-only"])?;
     ensure!(good && said.contains("vpn"), "{said}");
     scene.is_tight("at boot")?;
+    // A configuration that cannot be read opens nothing: what the last one held is held, and that is an error.
+    let good_one = std::fs::read_to_string(scene.config())?;
+    for broken in [
+        format!("{good_one}\nthis is no TOML"),
+        String::new(),
+        good_one.replace("[daemon]\n", "[daemon]\ninterface = \"vpn+0\"\n"),
+    ] {
+        scene.world.device.sh("nft flush ruleset")?;
+        std::fs::write(scene.config(), &broken)?;
+        let (good, said) = scene.dormoused(&["--block-only"])?;
+        ensure!(!good && said.contains("an earlier configuration") && said.contains("vpn"), "{said}");
+        scene.is_tight("at boot with a broken configuration")?;
+    }
+    std::fs::write(scene.config(), good_one)?;
     scene.device.restart()?;
     scene.is_tight("with a new daemon")?;
     let (good, said) = scene.dormoused(&["--unblock"])?;
@@ -307,6 +324,35 @@ fn always_holds_before_the_first_connection_without_the_daemon_and_at_boot() -> 
     let (good, said) = scene.dormoused(&["--unblock"])?;
     ensure!(good, "{said}");
     scene.is_open("after --unblock")
+}
+
+#[test]
+fn what_the_device_forwards_has_no_exception_for_dhcp() -> Result<()> {
+    if !require("a container", &NEEDS) {
+        return Ok(());
+    }
+    let mut scene = Scene::new(&client("vpn", "block = \"always\"\nlocal_network = false", ""))?;
+    let device = scene.world.device.clone();
+    let container = scene.world.bed.host("container")?;
+    scene.world.bed.link((&device, "veth0", &["172.20.0.1/24"]), (&container, "eth0", &["172.20.0.2/24"]))?;
+    container.ip("route add default via 172.20.0.1")?;
+    device.sysctl("net.ipv4.ip_forward", "1")?;
+    let passes = |scene: &Scene, text: &'static str| -> Result<bool> {
+        let send = move || -> std::io::Result<()> {
+            let socket = std::net::UdpSocket::bind("172.20.0.2:68")?;
+            socket.send_to(text.as_bytes(), "198.51.100.1:67").map(drop)
+        };
+        container.within(send)?.join().map_err(|_| anyhow::anyhow!("the sender panicked"))???;
+        // What is seen after it would have come after it.
+        scene.leaks(FAR)?;
+        Ok(scene.witness.saw(text.as_bytes()))
+    };
+    assert!(!passes(&scene, "<held in a container>")?, "{}", scene.rules());
+    assert!(scene.witness.leaks_from(&device, 68, "198.51.100.1:67".parse()?)?, "the device's own");
+    scene.device.process().stop();
+    let (good, said) = scene.dormoused(&["--unblock"])?;
+    ensure!(good, "{said}");
+    eventually("open without the rules", || passes(&scene, "<sent by a container>"))
 }
 
 #[test]
@@ -343,6 +389,22 @@ fn rules_that_another_program_removes_are_back_at_once_and_that_is_said() -> Res
             Ok(scene.device.log().matches("removed or changed the rules").count() > n)
         })?;
     }
+    // As a firewall's restart does, which flushes twice: also between the guard's loading and its look at what was loaded.
+    scene.world.device.sh("for n in $(seq 200); do nft flush ruleset; done")?;
+    eventually("after many flushes", || Ok(rules()?.contains("jump held.vpn")))?;
+    scene.is_tight("after many flushes")?;
+    scene.says_that_all_is_well()?;
+    // While another program owns the table's name the rules cannot be loaded; the kernel says nothing when it lets go.
+    let name = "printf 'delete table inet dormouse_block; add table inet dormouse_block { flags owner; }\n'";
+    let mut other = scene.world.device.spawn("nft", "sh", &["-c", &format!("({name}; sleep 5) | nft -i")])?;
+    eventually("the rules are gone", || Ok(rules()?.contains("flags owner")))?;
+    eventually("that is said", || {
+        Ok(scene.in_clear()?.iter().any(|(_, intended)| !intended)
+            && scene.device.log().contains("tried again"))
+    })?;
+    ensure!(other.wait(PATIENCE).is_some(), "{}", other.log());
+    eventually("when the name is free", || Ok(rules()?.contains("jump held.vpn")))?;
+    scene.is_tight("when the name is free")?;
     scene.says_that_all_is_well()?;
     // The guard has the right to change networks, and no other; without it the daemon ends, and what is held stays.
     let pids = Command::new("ip").args(["netns", "pids", scene.world.device.netns()]).output()?.stdout;

@@ -106,6 +106,8 @@ fn datagrams_wait_and_come_in_order() -> Result<()> {
     let receiver = within(&pair.world.device, move || UdpSocket::bind(address))?;
     receiver.set_read_timeout(Some(PATIENCE))?;
     let sender = within(&pair.world.server, move || UdpSocket::bind((SERVER, 0)))?;
+    // What it does itself while it is awake is done for it.
+    pair.world.server.eventually(&format!("ping -c 1 -W 1 {inner}"), PATIENCE)?;
     pair.sleep()?;
     pair.world.server.sh(&format!("ping -c 2 -i 0.2 -W 3 {inner}"))?;
     for n in 0..40_u8 {

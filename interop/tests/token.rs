@@ -2,7 +2,9 @@
 
 use anyhow::{Context, Result};
 use dormouse_interop::ends::PATIENCE;
-use dormouse_testbed::{Access, Dormoused, Extra, GATEWAY, Key, Need, Pki, Roaming, require};
+use dormouse_testbed::{
+    Access, Dormoused, Extra, GATEWAY, Key, Need, Pki, Roaming, Testbed, binary, require,
+};
 use nix::sys::signal::Signal;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -78,9 +80,63 @@ fn both_ends_sign_with_tokens_after_they_have_given_their_privileges_away() -> R
     let device = start(&world.device, "device.test", Key::P256, "client", "gateway.test", remote)?;
     device.ok(&["up", "peer"]).map_err(|e| e.context(gateway.log()))?;
     device.ok(&["down", "peer"])?;
-    // The PIN is root's: a reload after the start cannot read it, says so, and loses nothing.
+    // The PIN is root's: the process that reads it at a reload has kept the right to.
     gateway.process().signal(Signal::SIGHUP);
-    gateway.process().wait_for("the configuration stays as it was", PATIENCE)?;
+    gateway.process().wait_for("the configuration was read again and is in force", PATIENCE)?;
     device.ok(&["up", "peer"]).map_err(|e| e.context(gateway.log()))?;
+    Ok(())
+}
+
+#[test]
+fn a_wrong_pin_costs_one_try_however_often_the_daemon_is_started() -> Result<()> {
+    if !require("a wrong PIN", &NEEDS) {
+        return Ok(());
+    }
+    let bed = Testbed::new()?;
+    let dir = bed.dir();
+    let pki = Pki::new(&dir.join("ca"), Key::P256)?;
+    pki.issue("device.test", Key::P256)?;
+    std::fs::create_dir_all(dir.join("tokens"))?;
+    let conf = dir.join("softhsm2.conf");
+    std::fs::write(&conf, format!("directories.tokendir = {}/tokens\n", dir.display()))?;
+    softhsm(dir, &["--init-token", "--free", "--label", "vpn", "--so-pin", "87654321", "--pin", "1234"])?;
+    let key = pki.path("device.test.key");
+    let import = |id: &str| {
+        let path = key.to_str().context("a path")?;
+        softhsm(dir, &["--import", path, "--token", "vpn", "--label", id, "--id", id, "--pin", "1234"])
+    };
+    import("01")?;
+    let toml = dir.join("dormouse.toml");
+    let text = format!(
+        "[connection.peer]\nrole = \"client\"\ngateway = \"192.0.2.1\"\n[connection.peer.local]\nid = \"device.test\"\ncertificate = {:?}\n\
+         key = \"pkcs11:token=vpn;id=%01?pin-source=file:{}/pin&module-path={MODULE}\"\n\
+         [connection.peer.remote]\nid = \"gateway.test\"\nca = [{:?}]\n",
+        pki.path("device.test.pem"),
+        dir.display(),
+        pki.path("ca.pem"),
+    );
+    std::fs::write(&toml, text)?;
+    let check = |pin: &str| -> Result<(Option<i32>, String)> {
+        std::fs::write(dir.join("pin"), pin)?;
+        std::fs::set_permissions(dir.join("pin"), PermissionsExt::from_mode(0o600))?;
+        let mut command = Command::new(binary("dormoused"));
+        command.arg("--config").arg(&toml).arg("--check").env("SOFTHSM2_CONF", &conf);
+        let out = command.output()?;
+        let said =
+            format!("{}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
+        Ok((out.status.code(), said))
+    };
+    assert_eq!(check("1234")?.0, Some(0), "{}", check("1234")?.1);
+    let (code, said) = check("4321")?;
+    assert!(code == Some(10) && said.contains("refuses this PIN"), "{code:?} {said}");
+    // The unit's RestartPreventExitStatus; and a person may start it all the same.
+    let unit = include_str!("../../packaging/dormoused.service");
+    assert!(unit.lines().any(|line| line == "RestartPreventExitStatus=10"));
+    for pin in ["4321", "1234"] {
+        let (code, said) = check(pin)?;
+        assert!(code == Some(10) && said.contains("was wrong"), "{code:?} {said}");
+    }
+    import("02")?;
+    assert_eq!(check("1234")?.0, Some(0), "after a person has logged in");
     Ok(())
 }

@@ -40,6 +40,8 @@ impl Client {
             Verb::Wait { timeout_seconds: Some(t), .. } => {
                 Some(PATIENCE + Duration::try_from_secs_f64(*t).unwrap_or(Duration::MAX / 2))
             }
+            // It reads every file that is configured.
+            Verb::Reload => Some(PATIENCE * 6),
             _ => Some(PATIENCE),
         };
         self.send(verb)?;

@@ -87,6 +87,8 @@ pub(crate) enum ControlVerb {
     },
     /// Print the daemon's counters
     Stats,
+    /// Have the daemon read its configuration again, and the files that it names: all of it counts at once, or nothing if something is wrong
+    Reload,
     /// Stop the daemon in good order
     Shutdown,
 }
@@ -202,6 +204,11 @@ pub(crate) fn run(verb: &ControlVerb, socket: &Path, json: bool) -> Result<ExitC
             let (answer, reply) = client.ask(Verb::Stats)?;
             let Reply::Stats(stats) = reply else { return Err(unexpected(&answer)) };
             out.print(&answer, || render::stats(&stats))
+        }
+        ControlVerb::Reload => {
+            let (answer, reply) = client.ask(Verb::Reload)?;
+            let Reply::Reloaded { restart } = reply else { return Err(unexpected(&answer)) };
+            out.print(&answer, || render::reloaded(&restart))
         }
         ControlVerb::Shutdown => {
             let (answer, _) = client.ask(Verb::Shutdown)?;

@@ -155,10 +155,11 @@ pub(crate) fn connection(it: &Connection, style: Style) -> String {
 
 fn gateway(it: &Gateway, style: Style) -> String {
     let mut out = format!(
-        "{}  {} sessions, {} half open{}\n",
+        "{}  {} sessions, {} half open{}{}\n",
         style.strong("gateway"),
         it.sessions.len(),
         it.half_open,
+        if it.refused > 0 { format!(", {} newcomers refused", it.refused) } else { String::new() },
         if it.pools.is_empty() { String::new() } else { format!("; addresses {}", it.pools.join(", ")) }
     );
     let rows: Vec<Vec<String>> = it
@@ -275,6 +276,14 @@ pub(crate) fn denials(denials: &[Denied]) -> String {
         let _ = writeln!(out, "{whom:<width$}  for {since}");
         out
     })
+}
+
+/// What a reload has left for a restart.
+pub(crate) fn reloaded(restart: &[String]) -> String {
+    match restart {
+        [] => "in force\n".to_owned(),
+        keys => format!("in force, but for what needs a restart: {}\n", keys.join(", ")),
+    }
 }
 
 /// The checks of `doctor`, one a line, advice below.
@@ -481,6 +490,7 @@ mod tests {
                 }],
                 absent: Vec::new(),
                 half_open: 2,
+                refused: 5,
                 pools: vec!["10.9.0.0/24 1/253".into()],
             }),
             in_clear: [(false, "::/0", "block = \"off\""), (true, "10.1.0.1", "dormouse portal")]
@@ -523,7 +533,7 @@ office  up
   traffic    in 3.40 kB (12 packets), out 800 B (9 packets), 1 dropped
   block      connected, in force
 
-gateway  1 sessions, 2 half open; addresses 10.9.0.0/24 1/253
+gateway  1 sessions, 2 half open, 5 newcomers refused; addresses 10.9.0.0/24 1/253
   peer   inside    path    by    age  quiet  in   out
   phone  10.9.0.3  a -> b  full  0 s  0 s    0 B  0 B
   stood in for  asleep           given up in  waiting           delivered  answered  dropped

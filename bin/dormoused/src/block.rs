@@ -7,7 +7,7 @@ use anyhow::{Context, Result, anyhow};
 use dormouse_control as control;
 use dormouse_ike::config_payload::AssignedConfig;
 use dormouse_io::block::{self, Guard, Held, News, OnLink, Portal, Rules};
-use dormouse_io::netlink::{MAIN, Netlink, RouteKind};
+use dormouse_io::netlink::Netlink;
 use dormouse_io::ownership::Namespace;
 use dormouse_io::tun::Tun;
 use dormouse_node::config::Resolved;
@@ -17,12 +17,11 @@ use dormouse_sansio::Instant;
 use ipnet::IpNet;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// The longest that a portal is open.
 const PORTAL_MOST: Duration = Duration::from_secs(3600);
-/// Routes around a tunnel that are named.
-const ROUTES_SHOWN: usize = 8;
 
 /// See the module's text.
 #[derive(Debug)]
@@ -49,9 +48,8 @@ impl Block {
     ///
     /// # Errors
     /// If something is to be held and nftables cannot be used here; names the key.
-    pub(crate) fn new(tun: &Tun, user: u32, connections: &[Resolved]) -> Result<Self> {
-        let of: BTreeMap<_, _> =
-            connections.iter().filter_map(|c| Some((c.name.clone(), c.blocking.clone()?))).collect();
+    pub(crate) fn new(tun: &Tun, user: u32, connections: &[Resolved], kept: &Path) -> Result<Self> {
+        let of = blocking(connections);
         let mut new = Self {
             guard: None,
             netlink: Netlink::new()?,
@@ -69,12 +67,14 @@ impl Block {
                 block::load(&Rules::default()).context("removing the block of an earlier run")?;
                 tracing::info!("the block of an earlier run was removed");
             }
+            block::keep(kept, &Rules::default()).with_context(|| kept.display().to_string())?;
             return Ok(new);
         };
         let key = format!(
             "connection.{name}.block: what leaves outside of the tunnel cannot be held here; install nftables, or set block = \"off\""
         );
-        let mut guard = Guard::spawn(&std::env::current_exe()?, &[crate::BLOCK_GUARD])?;
+        let kept = kept.to_str().context("--config: the path is not UTF-8")?;
+        let mut guard = Guard::spawn(&std::env::current_exe()?, &[crate::BLOCK_GUARD, kept])?;
         let left = guard.begin().with_context(|| key.clone())?;
         new.guard = Some(guard);
         let left =
@@ -119,8 +119,10 @@ impl Block {
     /// Orders what is to be held; does not wait.
     fn hold(&mut self) {
         let rules = self.rules();
-        if let Some(guard) = &mut self.guard {
-            self.trouble = guard.hold(&rules).err().map(|e| e.to_string());
+        if let Some(guard) = &mut self.guard
+            && let Err(e) = guard.hold(&rules)
+        {
+            self.trouble = Some(e.to_string());
         }
     }
 
@@ -132,22 +134,39 @@ impl Block {
 
     fn settle(&mut self) {
         let Some(guard) = &mut self.guard else { return };
-        let mut lost = None;
-        let settled = guard.settle(|news| {
-            if let News::Lost(why) = news {
-                lost = Some(why);
-            }
-        });
-        if let Some(why) = settled.err().map(|e| e.to_string()).or(lost) {
-            tracing::error!(%why, "what should be held is not");
-            self.trouble = Some(why);
+        let mut said = Vec::new();
+        let settled = guard.settle(|news| said.push(news));
+        for warning in said.into_iter().filter_map(|news| self.take(news)) {
+            tracing::error!("{warning}");
         }
+        if let Err(e) = settled {
+            tracing::error!(%e, "what should be held may not be");
+            self.trouble = Some(e.to_string());
+        }
+    }
+
+    /// What the guard says counts until it says something else. For people, if it is a reason to worry.
+    fn take(&mut self, news: News) -> Option<String> {
+        let (trouble, warning) = match news {
+            News::Held => (None, None),
+            News::Restored => (
+                None,
+                Some("another program removed or changed the rules that keep traffic in the tunnel; they are there again".to_owned()),
+            ),
+            News::Lost(why) => {
+                let warning = format!("the rules that keep traffic in the tunnel are not there, and are tried again: {why}");
+                (Some(why), Some(warning))
+            }
+        };
+        self.trouble = trouble;
+        warning
     }
 
     /// The tunnel carries something from now on; before its routes are set.
     pub(crate) fn connected(&mut self, name: &str, assigned: &AssignedConfig) {
         let names = !assigned.dns.is_empty();
-        if self.connected.insert(name.to_owned(), names) != Some(names) && self.is_held(name) {
+        let changed = self.connected.insert(name.to_owned(), names) != Some(names);
+        if self.is_held(name) && (changed || self.trouble.is_some()) {
             self.hold_now();
         }
     }
@@ -167,19 +186,16 @@ impl Block {
         self.hold_now();
     }
 
-    /// The configuration was read again. Returns the keys that need a restart.
-    pub(crate) fn reconfigure(&mut self, connections: &[Resolved]) -> Vec<String> {
-        let mut restart = Vec::new();
-        for c in connections {
-            let (Some(new), Some(old)) = (&c.blocking, self.of.get_mut(&c.name)) else { continue };
-            if self.guard.is_none() && new.block != Mode::Off {
-                restart.push(format!("connection.{}.block", c.name));
-                continue;
-            }
-            (old.block, old.local_network) = (new.block, new.local_network);
-        }
+    /// The configuration was read again. Connections that are new or changed need [`Block::can_hold`].
+    pub(crate) fn reconfigure(&mut self, connections: &[Resolved]) {
+        self.of = blocking(connections);
+        self.connected.retain(|name, _| self.of.contains_key(name));
         self.hold_now();
-        restart
+    }
+
+    /// Whether what is to be held for a connection can be: only a new start makes the guard.
+    pub(crate) fn can_hold(&self, connection: &Resolved) -> bool {
+        self.guard.is_some() || connection.blocking.as_ref().is_none_or(|b| b.block == Mode::Off)
     }
 
     /// Links, addresses or routes may have changed.
@@ -203,19 +219,10 @@ impl Block {
     /// If it is gone: only a new start, as root, makes another one. The rules stay.
     pub(crate) fn news(&mut self) -> Result<Vec<String>> {
         let mut warnings = Vec::new();
-        let Some(guard) = &mut self.guard else { return Ok(warnings) };
-        while let Some(news) = guard.next().context("the process that keeps traffic in the tunnel is gone")? {
-            warnings.push(match news {
-                News::Restored => {
-                    self.trouble = None;
-                    "another program removed or changed the rules that keep traffic in the tunnel; they are there again".to_owned()
-                }
-                News::Lost(why) => {
-                    let text = format!("the rules that keep traffic in the tunnel are not there: {why}");
-                    self.trouble = Some(why);
-                    text
-                }
-            });
+        while let Some(guard) = &mut self.guard {
+            let news = guard.next().context("the process that keeps traffic in the tunnel is gone")?;
+            let Some(news) = news else { break };
+            warnings.extend(self.take(news));
         }
         Ok(warnings)
     }
@@ -274,8 +281,11 @@ impl Block {
         now: Instant,
         routes: impl Fn(&str) -> Option<Vec<IpNet>>,
     ) -> Vec<control::InClear> {
-        let exact = self.exact_routes();
+        if !self.is_used() {
+            self.look_around();
+        }
         let mut all = Vec::new();
+        let local: Vec<_> = self.on_link.iter().map(|o| format!("{} over {}", o.net, o.interface)).collect();
         for (name, b) in &self.of {
             let mut say = |what: String, why: &str, intended| {
                 all.push(control::InClear { connection: name.clone(), what, why: why.into(), intended });
@@ -284,10 +294,8 @@ impl Block {
                 if let Some(why) = &self.trouble {
                     say(list(&b.carried), &format!("the rules are not there: {why}"), false);
                 }
-                if b.local_network && !self.on_link.is_empty() {
-                    let nets: Vec<_> =
-                        self.on_link.iter().map(|o| format!("{} over {}", o.net, o.interface)).collect();
-                    say(format!("the local network {}", list(&nets)), "local_network = true", true);
+                if b.local_network && !local.is_empty() {
+                    say(format!("the local network {}", list(&local)), "local_network = true", true);
                     if self.connected.get(name) == Some(&false) {
                         say(
                             "names asked of the local network".into(),
@@ -316,24 +324,14 @@ impl Block {
                     if !astray.is_empty() {
                         say(list(&astray), "the gateway does not carry it, and block = \"off\"", false);
                     }
-                    if b.is_full() && !exact.is_empty() {
-                        say(list(&exact), "routes of the local network, and block = \"off\"", false);
+                    if b.is_full() && !local.is_empty() {
+                        let why = if b.local_network { "local_network = true" } else { "block = \"off\"" };
+                        say(format!("the local network {}", list(&local)), why, b.local_network);
                     }
                 }
             }
         }
         all
-    }
-
-    /// Destinations that the machine's own routes lead around a full tunnel that is not held.
-    fn exact_routes(&mut self) -> Vec<IpNet> {
-        let routes = self.netlink.routes().unwrap_or_default();
-        let around = routes.iter().filter(|r| {
-            let outside = r.table == MAIN && r.kind == RouteKind::Unicast && r.index != Some(self.tunnel.0);
-            let net = &r.destination;
-            outside && net.prefix_len() > 0 && net.addr() != IpAddr::from([0xfe80, 0, 0, 0, 0, 0, 0, 0])
-        });
-        around.map(|r| r.destination).take(ROUTES_SHOWN).collect()
     }
 
     /// For `dormouse doctor`: looks whether the rules are there, and says what leaves.
@@ -369,6 +367,10 @@ impl Block {
     }
 }
 
+fn blocking(connections: &[Resolved]) -> BTreeMap<String, Blocking> {
+    connections.iter().filter_map(|c| Some((c.name.clone(), c.blocking.clone()?))).collect()
+}
+
 fn held_of(name: &str, b: &Blocking, local_names: bool) -> Held {
     Held {
         connection: name.to_owned(),
@@ -377,6 +379,7 @@ fn held_of(name: &str, b: &Blocking, local_names: bool) -> Held {
         own: b.own.clone(),
         local_network: b.local_network,
         local_names,
+        always: b.block == Mode::Always,
     }
 }
 
@@ -384,7 +387,13 @@ fn list(items: &[impl ToString]) -> String {
     items.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }
 
+/// Where what is always held is written down: beside the configuration, where root alone may write.
+pub(crate) fn kept_at(args: &Args) -> PathBuf {
+    args.config.with_extension("held")
+}
+
 /// `dormoused --block-only`: holds what is always held, and ends; at boot, before there is a network. A daemon that runs does so itself.
+/// A configuration that cannot be read is an error, but opens nothing: what the last good one always held is held.
 ///
 /// # Errors
 /// If the configuration is wrong, or nftables cannot be used here.
@@ -393,19 +402,51 @@ pub(crate) fn only(args: &Args) -> Result<()> {
         println!("process {pid} is the daemon and holds what is to be held");
         return Ok(());
     }
-    let (file, _) = load::written(args)?;
+    let path = kept_at(args);
+    let error = match hold_configured(args) {
+        Ok(rules) => {
+            if let Err(e) = block::keep(&path, &rules) {
+                eprintln!(
+                    "{}: {e}; a boot without a configuration would hold something else",
+                    path.display()
+                );
+            }
+            if rules.held.is_empty() {
+                println!("no connection has block = \"always\": nothing is held");
+            } else {
+                println!("held, until dormoused --unblock: {}", names(&rules));
+            }
+            return Ok(());
+        }
+        Err(e) => e,
+    };
+    match block::kept(&path) {
+        Ok(None) => Err(error),
+        Ok(Some(rules)) => {
+            block::load(&rules).with_context(|| format!("{error:#}; and what it held last"))?;
+            Err(error.context(format!("held, as an earlier configuration says: {}", names(&rules))))
+        }
+        Err(e) => Err(error.context(format!("nothing is held: {e}"))),
+    }
+}
+
+/// What the configuration always holds; it is in force.
+fn hold_configured(args: &Args) -> Result<Rules> {
+    let file = load::written(args)?;
+    anyhow::ensure!(!file.connection.is_empty(), "{}: no connection is configured", args.config.display());
     let always = |(name, c): (&String, &file::Connection)| {
         Blocking::of(c).filter(|b| b.block == Mode::Always).map(|b| held_of(name, &b, false))
     };
     let held: Vec<Held> = file.connection.iter().filter_map(always).collect();
-    let names = list(&held.iter().map(|h| &h.connection).collect::<Vec<_>>());
-    if held.is_empty() {
-        println!("no connection has block = \"always\": nothing is held");
-        return Ok(());
+    let rules = Rules { tunnel: file.daemon.interface.clone(), held, ..Rules::default() };
+    if !rules.held.is_empty() {
+        block::load(&rules)?;
     }
-    block::load(&Rules { tunnel: file.daemon.interface.clone(), held, ..Rules::default() })?;
-    println!("held, until dormoused --unblock: {names}");
-    Ok(())
+    Ok(rules)
+}
+
+fn names(rules: &Rules) -> String {
+    list(&rules.held.iter().map(|h| &h.connection).collect::<Vec<_>>())
 }
 
 /// `dormoused --unblock`: ends what a daemon has left held.

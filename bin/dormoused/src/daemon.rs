@@ -4,13 +4,15 @@
 //! scheduled at all until a timer with a stated reason is due.
 
 use crate::args::Args;
-use crate::block::Block;
+use crate::audit::Auditor;
+use crate::block::{self, Block};
 use crate::datapath::Wires;
 use crate::lineages::{Keeper, Report, Sqlite};
 use crate::load::Loaded;
 use crate::machine::Machine;
 use crate::names::Names;
 use crate::radio::Device;
+use crate::reload::Reload;
 use crate::setup;
 use crate::signers::Signers;
 use crate::store::Store;
@@ -34,6 +36,7 @@ use dormouse_node::config::file::{self, Role};
 use dormouse_node::host::{Host, News, Order, Output};
 use dormouse_node::{Change, Node, SleepFlags, host};
 use dormouse_sansio::{Deadline, Instant};
+use std::collections::BTreeSet;
 use std::io::IoSlice;
 use std::net::IpAddr;
 
@@ -51,6 +54,7 @@ const BLOCK: u64 = 10;
 const LINEAGES: u64 = 11;
 const FETCHED: u64 = 12;
 const SIGNED: u64 = 13;
+const FILES: u64 = 14;
 pub(crate) const UDP: u64 = 16;
 const RAW: u64 = 32;
 
@@ -66,9 +70,10 @@ pub(crate) struct Daemon {
     pub(crate) settings: file::Daemon,
     pub(crate) config_path: String,
     pub(crate) args: Args,
-    /// The configuration as it was at the start, secrets left out.
-    pub(crate) written: serde_json::Value,
+    pub(crate) reload: Reload,
     pub(crate) connections: Vec<Resolved>,
+    /// What the connections were at the start: what each role needs is made then.
+    pub(crate) roles: BTreeSet<Role>,
     pub(crate) host: Host,
     pub(crate) machine: Machine,
     pub(crate) block: Block,
@@ -83,7 +88,8 @@ pub(crate) struct Daemon {
     pub(crate) store: Store,
     /// A gateway's store of lineages.
     lineages: Option<Keeper>,
-    names: Names,
+    pub(crate) auditor: Auditor,
+    pub(crate) names: Names,
     fetcher: Fetcher,
     signers: Signers,
     pub(crate) poller: Poller,
@@ -99,7 +105,7 @@ impl Daemon {
     /// # Errors
     /// Names what is missing or refused.
     pub(crate) fn new(loaded: Loaded, args: &Args) -> Result<Self> {
-        let Loaded { daemon: settings, written, sleep, connections, standin } = loaded;
+        let Loaded { daemon: settings, written, sleep, connections, standin, audit } = loaded;
         privileges::require(Keep { raw: false, bind: settings.ike_port < 1024 })?;
         let account = privileges::find_user(&settings.user)?;
         // Before any thread or child: they inherit the mask.
@@ -121,11 +127,14 @@ impl Daemon {
             ..TunOptions::default()
         };
         let tun = Tun::open(&options).context("daemon.interface")?;
-        let block = Block::new(&tun, account.as_ref().map_or(0, privileges::Account::uid), &connections)?;
+        let user = account.as_ref().map_or(0, privileges::Account::uid);
+        let block = Block::new(&tun, user, &connections, &block::kept_at(args))?;
         let mut machine = Machine::new(&tun, settings.dns)?;
-        let pools: Vec<_> = connections.iter().flat_map(|c| c.pool.iter().copied()).collect();
-        machine.serve_pools(&pools, settings.proxy_neighbours);
-        machine.keep_own_side(&connections.iter().flat_map(Resolved::own_side).collect::<Vec<_>>());
+        if connections.iter().any(|c| c.role == Role::Gateway) {
+            machine.serve_clients(settings.proxy_neighbours);
+        }
+        machine.keep_own_side(connections.iter().flat_map(Resolved::own_side).collect());
+        let reload = Reload::new(args, account.is_some().then_some(&settings.user), written)?;
         let server =
             ControlServer::bind(&settings.socket, Some(settings.group.as_str()).filter(|g| !g.is_empty()))
                 .with_context(|| format!("daemon.socket: {}", settings.socket.display()))?;
@@ -151,6 +160,7 @@ impl Daemon {
         }
         // A thread: it must have given its privileges away too.
         let lineages = store.lineages()?.map(|lineages| Keeper::new(Sqlite(lineages))).transpose()?;
+        let auditor = Auditor::new(&audit)?;
         let poller = Poller::new()?;
         let timer = Timer::new()?;
         let names = Names::new(settings.ike_port, block.is_used())?;
@@ -166,13 +176,15 @@ impl Daemon {
             settings,
             config_path: args.config.display().to_string(),
             args: args.clone(),
-            written,
+            reload,
+            roles: connections.iter().map(|c| c.role).collect(),
             connections,
             host,
             machine,
             wires: Wires::new(tun, mtu, carriers),
             store,
             lineages,
+            auditor,
             names,
             fetcher: Fetcher::new()?,
             signers: Signers::new()?,
@@ -193,6 +205,9 @@ impl Daemon {
         self.poller.add(&self.fetcher, FETCHED, Interest::READ)?;
         self.poller.add(&self.signers, SIGNED, Interest::READ)?;
         self.poller.add(&self.verbs.server, CONTROL, Interest::READ)?;
+        if let Some(reader) = self.reload.reader() {
+            self.poller.add(reader, FILES, Interest::READ)?;
+        }
         if let Some(lineages) = &self.lineages {
             self.poller.add(lineages, LINEAGES, Interest::READ)?;
         }
@@ -236,10 +251,9 @@ impl Daemon {
             }
         }
         self.look_at_addresses(now);
-        for c in self.connections.iter().filter(|c| c.role == Role::Client) {
-            if let Some(ticket) = self.store.ticket(&c.name, unix_now()) {
-                self.host.node_mut().restore_ticket(&c.name, ticket);
-            }
+        let clients = self.connections.iter().filter(|c| c.role == Role::Client);
+        for name in clients.map(|c| c.name.clone()).collect::<Vec<_>>() {
+            self.restore_ticket(&name);
         }
         self.restore_history();
         for c in self.connections.iter().filter(|c| c.auto && c.role == Role::Client) {
@@ -255,6 +269,13 @@ impl Daemon {
         }
         self.stop();
         self.fatal.take().map_or(Ok(()), Err)
+    }
+
+    /// Gives a client connection the ticket of an earlier run.
+    pub(crate) fn restore_ticket(&mut self, connection: &str) {
+        if let Some(ticket) = self.store.ticket(connection, unix_now()) {
+            self.host.node_mut().restore_ticket(connection, ticket);
+        }
     }
 
     /// Handles the descriptors that are ready.
@@ -294,6 +315,7 @@ impl Daemon {
                 BLOCK => self.block_news(),
                 MACHINE => self.machine_news(now),
                 LINEAGES => self.lineages_report(now),
+                FILES => self.files_come(now),
                 NEIGHBOURS => {
                     if let Some(neighbours) = &mut self.machine.neighbours {
                         neighbours.answers();
@@ -317,10 +339,7 @@ impl Daemon {
         while let Some(signal) = self.signals.next()? {
             match signal {
                 Signal::Stop => self.stopping = true,
-                Signal::Reload => {
-                    self.reload(now);
-                    self.host.network_changed();
-                }
+                Signal::Reload => self.reload(now, None),
             }
         }
         Ok(())
@@ -484,6 +503,7 @@ impl Daemon {
     fn tell(&mut self, news: News) {
         match news {
             News::Changed(change) => self.announce(change),
+            News::Record(record) => self.auditor.write(&record),
             News::Sleep(event) => self.sleep_event(event),
             News::Announced { connection, verdict } => tracing::debug!(%connection, ?verdict, "announced"),
             News::Missed { connection, packets } => {

@@ -6,6 +6,7 @@ use dormouse_control::{Denied, Error, ErrorKind, Reply};
 use dormouse_ike::admission::Denial;
 use dormouse_io::clock::unix_now;
 use dormouse_io::store::StoredDenial;
+use dormouse_node::audit::What;
 use dormouse_node::config::file::Role;
 use dormouse_sansio::Instant;
 
@@ -18,6 +19,7 @@ impl Daemon {
         // In force whether it could be kept or not.
         self.host.node_mut().deny(now, denial);
         tracing::warn!(whom = %stored.whom, "denied on request");
+        self.auditor.write(&What::Denial { whom: stored.whom.as_str().into() }.into());
         kept.map(drop).map_err(|e| {
             Error::new(
                 ErrorKind::Other,
@@ -28,15 +30,21 @@ impl Daemon {
 
     /// Takes a denial back.
     pub(crate) fn allow(&mut self, whom: &str) -> Result<(), Error> {
-        let denial = self.meant(whom)?;
         let failed =
             |e: anyhow::Error| Error::new(ErrorKind::Other, format!("{whom} is still denied: {e:#}"));
+        let denial = match self.meant(whom) {
+            Ok(denial) => denial,
+            // One of an earlier release may have been kept that is not understood any more.
+            Err(_) if self.store.allow(whom).map_err(failed)? => return Ok(()),
+            Err(error) => return Err(error),
+        };
         let stored = self.store.allow(&denial.to_string()).map_err(failed)?;
         if !self.host.node_mut().allow(&denial) && !stored {
             return Err(Error::new(ErrorKind::NotConnected, format!("'{denial}' is not denied"))
                 .with_change("dormouse deny --list"));
         }
         tracing::warn!(whom = %denial, "no longer denied, on request");
+        self.auditor.write(&What::Allowance { whom: denial.to_string().as_str().into() }.into());
         Ok(())
     }
 

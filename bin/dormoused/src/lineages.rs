@@ -2,25 +2,28 @@
 //! disk. Owns the thread and the queue; the rules are `dormouse_ike::ticket::lineage`'s, the statements `dormouse_io::store::lineage`'s.
 //!
 //! What was asked while the disk was busy is one transaction. A store that fails is tried again; meanwhile those who wait are
-//! told so, and the endpoint refuses tickets. Operations whose outcome no SA waits for are kept until then.
+//! told so, and the endpoint refuses tickets. Operations whose outcome no SA waits for are kept until then, within a bound.
 
 use dormouse_ike::limits::LINEAGES_PER_HOLDER;
 use dormouse_ike::ticket::lineage::{Operation, Outcome, Store};
+use dormouse_io::bell::Bell;
 use dormouse_io::clock::unix_now;
 use dormouse_io::store::lineage::{Lineages, Step};
 use dormouse_keying::SaId;
 use dormouse_sansio::UnixTime;
+use std::collections::BTreeSet;
 use std::fmt::Display;
-use std::io::{self, Read, Write};
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::net::UnixStream;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 /// Operations of one transaction at most.
 const BATCH: usize = 1_024;
-/// Operations that wait for a store that fails. Beyond, new sessions are not written down, and their tickets cost a full exchange.
+/// Operations that wait for a store that is slow or fails. Beyond, new sessions are not written down, and if more is to be ended than fits,
+/// all is: a row that is lost costs only a full exchange.
 const WAITING_MOST: usize = 65_536;
 /// A store that failed is tried again after this long.
 const RETRY: Duration = Duration::from_secs(1);
@@ -37,9 +40,9 @@ pub(crate) enum Report {
 /// See the module's documentation.
 #[derive(Debug)]
 pub(crate) struct Keeper {
-    operations: Option<Sender<Operation>>,
+    queue: Arc<Queue>,
     reports: Receiver<Report>,
-    bell: UnixStream,
+    bell: Bell,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -49,29 +52,25 @@ impl Keeper {
     /// # Errors
     /// If the system has none left.
     pub(crate) fn new<S: Store<Error: Display> + Send + 'static>(store: S) -> io::Result<Self> {
-        let (operations, to_do) = channel();
+        let queue = Arc::new(Queue::default());
+        let to_do = queue.clone();
         let (sender, reports) = channel();
-        let (bell, ringer) = UnixStream::pair()?;
-        bell.set_nonblocking(true)?;
-        ringer.set_nonblocking(true)?;
+        let bell = Bell::new()?;
+        let reports_of = Reports { sender, bell: bell.clone() };
         let thread = std::thread::Builder::new()
             .name("lineages".into())
-            .spawn(move || serve(store, &to_do, &Reports { sender, ringer }))?;
-        Ok(Self { operations: Some(operations), reports, bell, thread: Some(thread) })
+            .spawn(move || serve(store, &to_do, &reports_of))?;
+        Ok(Self { queue, reports, bell, thread: Some(thread) })
     }
 
     /// Hands an operation over.
     pub(crate) fn put(&self, operation: Operation) {
-        if let Some(operations) = &self.operations {
-            // Its end is the process's.
-            let _gone = operations.send(operation);
-        }
+        self.queue.put(operation);
     }
 
     /// What the thread has said since the last call.
     pub(crate) fn reports(&mut self) -> Vec<Report> {
-        let mut rung = [0; 64];
-        while self.bell.read(&mut rung).is_ok_and(|n| n > 0) {}
+        self.bell.clear();
         self.reports.try_iter().collect()
     }
 }
@@ -85,7 +84,7 @@ impl AsFd for Keeper {
 impl Drop for Keeper {
     /// Waits until everything that was asked is done.
     fn drop(&mut self) {
-        self.operations = None;
+        self.queue.close();
         if let Some(thread) = self.thread.take() {
             let _panicked = thread.join();
         }
@@ -94,69 +93,132 @@ impl Drop for Keeper {
 
 struct Reports {
     sender: Sender<Report>,
-    ringer: UnixStream,
+    bell: Bell,
 }
 
 impl Reports {
     fn send(&self, report: Report) {
         let _gone = self.sender.send(report);
-        // A full pipe rings already.
-        let _full = (&self.ringer).write(&[1]);
+        self.bell.ring();
     }
 }
 
-fn serve(mut store: impl Store<Error: Display>, to_do: &Receiver<Operation>, reports: &Reports) {
-    let (mut waiting, mut reachable): (Vec<Operation>, bool) = (Vec::new(), true);
+/// What is to be done, in its order.
+#[derive(Debug, Default)]
+struct Queue {
+    state: Mutex<Waiting>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Waiting {
+    operations: Vec<Operation>,
+    /// Something has come since the last look.
+    fresh: bool,
+    closed: bool,
+}
+
+impl Queue {
+    fn lock(&self) -> MutexGuard<'_, Waiting> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn put(&self, operation: Operation) {
+        let mut state = self.lock();
+        keep(&mut state.operations, operation);
+        state.fresh = true;
+        self.changed.notify_one();
+    }
+
+    fn close(&self) {
+        self.lock().closed = true;
+        self.changed.notify_one();
+    }
+
+    /// The next batch, when something has come, or is to be tried again; and whether nothing more will come.
+    fn next(&self, reachable: bool) -> (Vec<Operation>, bool) {
+        let mut state = self.lock();
+        if reachable {
+            let idle = |s: &mut Waiting| s.operations.is_empty() && !s.closed;
+            state = self.changed.wait_while(state, idle).unwrap_or_else(PoisonError::into_inner);
+        } else {
+            let idle = |s: &mut Waiting| !s.fresh && !s.closed;
+            let waited = self.changed.wait_timeout_while(state, RETRY, idle);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        state.fresh = false;
+        let count = state.operations.len().min(BATCH);
+        (state.operations.drain(..count).collect(), state.closed)
+    }
+
+    /// A batch could not be done. Who asked whether a ticket counts does not wait for the next attempt.
+    fn put_back(&self, batch: Vec<Operation>) {
+        let mut state = self.lock();
+        state.operations.splice(0..0, batch);
+        state.operations.retain(|operation| !matches!(operation, Operation::Confirm { .. }));
+    }
+}
+
+fn serve(mut store: impl Store<Error: Display>, queue: &Queue, reports: &Reports) {
+    let mut reachable = true;
     loop {
-        let next = match reachable {
-            true => to_do.recv().map_err(|_| RecvTimeoutError::Disconnected),
-            false => to_do.recv_timeout(RETRY),
+        let (batch, closed) = queue.next(reachable);
+        if batch.is_empty() {
+            if closed {
+                return;
+            }
+            continue;
+        }
+        let ran = store.run(unix_now(), &batch);
+        let outcomes = match &ran {
+            Ok(outcomes) => outcomes.clone(),
+            Err(_) => vec![Outcome::Failed; batch.len()],
         };
-        let last = next == Err(RecvTimeoutError::Disconnected);
-        take(&mut waiting, next.into_iter().chain(to_do.try_iter()));
-        while !waiting.is_empty() {
-            let batch: Vec<Operation> = waiting.iter().take(BATCH).copied().collect();
-            let ran = store.run(unix_now(), &batch);
-            let outcomes = match &ran {
-                Ok(outcomes) => outcomes.clone(),
-                Err(_) => vec![Outcome::Failed; batch.len()],
-            };
-            for (operation, outcome) in batch.iter().zip(outcomes) {
-                if let Some(sa) = operation.asked_by() {
-                    reports.send(Report::Outcome(sa, outcome));
-                }
-            }
-            let now_reachable = ran.is_ok();
-            if now_reachable != reachable {
-                reports.send(Report::Reachable(now_reachable));
-                reachable = now_reachable;
-            }
-            match ran {
-                Ok(_) => {
-                    waiting.drain(..batch.len());
-                }
-                Err(e) => {
-                    tracing::error!("tickets are refused until the store can be written: {e}");
-                    // Who asked whether a ticket counts has been told, and does not wait.
-                    waiting.retain(|operation| !matches!(operation, Operation::Confirm { .. }));
-                    break;
-                }
+        for (operation, outcome) in batch.iter().zip(outcomes) {
+            if let Some(sa) = operation.asked_by() {
+                reports.send(Report::Outcome(sa, outcome));
             }
         }
-        if last {
-            return;
+        if ran.is_ok() != reachable {
+            reachable = ran.is_ok();
+            reports.send(Report::Reachable(reachable));
+        }
+        if let Err(e) = ran {
+            tracing::error!("tickets are refused until the store can be written: {e}");
+            queue.put_back(batch);
+            if closed {
+                return;
+            }
         }
     }
 }
 
-/// Keeps what is to be done, in its order. The end of a session is never left out.
-fn take(waiting: &mut Vec<Operation>, new: impl Iterator<Item = Operation>) {
-    for operation in new {
-        let ends = matches!(operation, Operation::End { .. } | Operation::EndAll { .. });
-        if waiting.len() < WAITING_MOST || ends {
-            waiting.push(operation);
-        }
+/// Keeps an operation within [`WAITING_MOST`]. The end of a session is never left out.
+fn keep(waiting: &mut Vec<Operation>, new: Operation) {
+    let ends = matches!(new, Operation::End { .. } | Operation::EndAll { .. } | Operation::EndEvery);
+    if waiting.len() >= WAITING_MOST && ends {
+        make_room(waiting);
     }
+    if waiting.len() < WAITING_MOST {
+        waiting.push(new);
+    }
+}
+
+/// Of the same end the last order stays. Where that makes too little room, all tickets end.
+fn make_room(waiting: &mut Vec<Operation>) {
+    let mut seen = BTreeSet::new();
+    let mut first = |operation: &Operation| match *operation {
+        Operation::End { lineage, holder, .. } => seen.insert((Some(lineage), holder)),
+        Operation::EndAll { holder } => seen.insert((None, holder)),
+        _ => true,
+    };
+    let mut kept: Vec<Operation> = waiting.drain(..).rev().filter(|operation| first(operation)).collect();
+    kept.reverse();
+    if kept.len() > WAITING_MOST / 2 {
+        tracing::error!("more sessions end than the store that fails can be told later: all tickets end");
+        kept = vec![Operation::EndEvery];
+    }
+    *waiting = kept;
 }
 
 /// The lineages in the gateway's database.
@@ -194,6 +256,7 @@ fn step(now: UnixTime, operation: &Operation) -> Step {
         }
         Operation::End { lineage, holder, .. } => Step::End { id: lineage.0, holder: holder.0 },
         Operation::EndAll { holder } => Step::EndAll { holder: holder.0 },
+        Operation::EndEvery => Step::EndEvery,
     }
 }
 

@@ -1,13 +1,13 @@
-//! From the configuration file to what the node takes. Owns reading the file and those that it names.
+//! From the configuration file, and those that it names, to what the node takes. Owns their meaning; [`dormouse_io::files`] reads them.
 
 use crate::args::Args;
 use anyhow::{Context, Result, anyhow};
 use dormouse_crypto::Secret;
 use dormouse_crypto::sign::Signer;
-use dormouse_io::token::{Token, Uri};
-use dormouse_node::config::{self, Resolved, ResolvedSleep, file};
-use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use dormouse_io::files::{self, Files};
+use dormouse_io::token::{self, Token, Uri};
+use dormouse_node::config::{self, ConfigError, Resolved, ResolvedSleep, file};
+use std::path::{Path, PathBuf};
 
 /// The daemon's own settings and its connections.
 #[derive(Debug)]
@@ -18,24 +18,59 @@ pub(crate) struct Loaded {
     pub(crate) sleep: ResolvedSleep,
     pub(crate) connections: Vec<Resolved>,
     pub(crate) standin: config::standin::StandIn,
+    pub(crate) audit: file::Audit,
+}
+
+/// The files that the configuration of this text names; none if it cannot be parsed.
+pub(crate) fn names(text: &[u8]) -> Vec<PathBuf> {
+    let file = str::from_utf8(text).ok().and_then(|text| config::parse(text).ok()).unwrap_or_default();
+    let read = |path: &Path| match path.to_str().filter(|uri| Uri::is_one(uri)) {
+        Some(uri) => Uri::parse(uri).ok()?.pin_source,
+        None => Some(path.to_owned()),
+    };
+    file.names().filter_map(read).collect()
+}
+
+/// A token's PIN is wrong: a start that fails so is not repeated, because each try could be the one that locks the token.
+#[derive(Debug)]
+pub(crate) struct PinRefused;
+
+impl std::fmt::Display for PinRefused {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("a token's PIN")
+    }
 }
 
 /// Reads and resolves the configuration.
 ///
 /// # Errors
-/// With file, line and column if it is not TOML or has an unknown key; with the key if a value is wrong.
+/// As [`resolve`].
 pub(crate) fn load(args: &Args) -> Result<Loaded> {
-    let (mut file, path) = written(args)?;
-    if inline_secret(&file) && readable_by_others(path)? {
+    let path = args.config.display();
+    std::fs::File::open(&args.config).with_context(|| format!("{path}: cannot be read"))?;
+    resolve(args, &files::collect(&args.config, &names))
+}
+
+/// Resolves the configuration that was read.
+///
+/// # Errors
+/// With file, line and column if it is not TOML or has an unknown key; with the line and the key if a value is wrong.
+pub(crate) fn resolve(args: &Args, files: &Files) -> Result<Loaded> {
+    let path = args.config.as_path();
+    let (mut file, text) = parsed(path, files)?;
+    if inline_secret(&file) && files.get(path).is_ok_and(|content| content.mode & 0o077 != 0) {
         return Err(anyhow!(
             "{0}: holds a secret but can be read by others; chmod 600 {0}, or use secret_file",
             path.display()
         ));
     }
-    let connections = config::resolve_with(&file, &mut read, &mut open_token)
-        .map_err(|e| anyhow!("{}: {e}", path.display()))?;
-    let sleep =
-        config::resolve_sleep(&file.sleep, &mut read).map_err(|e| anyhow!("{}: {e}", path.display()))?;
+    let wrong = |e: ConfigError| anyhow!("{}: {}", path.display(), e.in_text(text));
+    let read = &mut |path: &Path, secret| read(files, path, secret);
+    let mut pin = false;
+    let connections = config::resolve_with(&file, read, &mut |uri| open_token(files, uri, &mut pin))
+        .map_err(wrong)
+        .map_err(|e| if pin { e.context(PinRefused) } else { e })?;
+    let sleep = config::resolve_sleep(&file.sleep, read).map_err(wrong)?;
     if connections.is_empty() {
         return Err(anyhow!(
             "{}: no connection is configured; add a [connection.NAME] section",
@@ -53,7 +88,7 @@ pub(crate) fn load(args: &Args) -> Result<Loaded> {
         daemon.log.clone_from(log);
     }
     let written = serde_json::to_value(&file).unwrap_or_default();
-    Ok(Loaded { daemon: file.daemon, written, sleep, connections, standin: file.standin })
+    Ok(Loaded { daemon: file.daemon, written, sleep, connections, standin: file.standin, audit: file.audit })
 }
 
 /// Says in the log what is unwise, or will make peers refuse us: the clock may be wrong, so the daemon runs nevertheless.
@@ -65,41 +100,45 @@ pub(crate) fn warn(findings: &[config::Finding]) {
 ///
 /// # Errors
 /// With file, line and column if it is not TOML or has an unknown key.
-pub(crate) fn written(args: &Args) -> Result<(file::File, &Path)> {
-    let path = args.config.as_path();
-    let text =
-        std::fs::read_to_string(path).with_context(|| format!("{}: cannot be read", path.display()))?;
-    Ok((config::parse(&text).map_err(|e| anyhow!("{}: {e}", path.display()))?, path))
+pub(crate) fn written(args: &Args) -> Result<file::File> {
+    Ok(parsed(&args.config, &files::collect(&args.config, &|_| Vec::new()))?.0)
+}
+
+fn parsed<'f>(path: &Path, files: &'f Files) -> Result<(file::File, &'f str)> {
+    let content = files.get(path).map_err(|why| anyhow!("{why}"))?;
+    let text = str::from_utf8(content.bytes.as_bytes()).with_context(|| path.display().to_string())?;
+    Ok((config::parse(text).map_err(|e| anyhow!("{}: {e}", path.display()))?, text))
 }
 
 fn inline_secret(file: &file::File) -> bool {
-    file.connection.values().any(|c| c.local.secret.is_some() || c.remote.secret.is_some())
+    let of = |c: &file::Connection| {
+        let keys = c.ppk.keys.iter().any(|key| key.secret.is_some());
+        keys || c.local.secret.is_some() || c.remote.secret.is_some()
+    };
+    file.connection.values().any(of)
 }
 
-fn readable_by_others(path: &Path) -> Result<bool> {
-    let mode = std::fs::metadata(path).with_context(|| path.display().to_string())?.mode();
-    Ok(mode & 0o077 != 0)
-}
-
-fn open_token(uri: &str) -> Result<Box<dyn Signer>, String> {
+/// `refused` becomes true if it is the PIN that is wrong.
+fn open_token(files: &Files, uri: &str, refused: &mut bool) -> Result<Box<dyn Signer>, String> {
     let uri = Uri::parse(uri).map_err(|e| e.to_string())?;
-    let pin = uri.pin_source.as_deref().map(|path| read(path, true)).transpose()?.map(Secret::from);
-    let token = Token::open(&uri, pin.as_ref()).map_err(|e| e.to_string())?;
+    let pin = uri.pin_source.as_deref().map(|path| read(files, path, true)).transpose()?.map(Secret::from);
+    let token = Token::open(&uri, pin.as_ref()).map_err(|e| {
+        *refused = matches!(e, token::Error::Pin(_));
+        e.to_string()
+    })?;
     Ok(Box::new(token))
 }
 
-fn read(path: &Path, secret: bool) -> Result<Vec<u8>, String> {
-    let name = path.display();
-    if secret {
-        let mode = std::fs::metadata(path).map_err(|e| format!("{name}: {e}"))?.mode();
-        if mode & 0o077 != 0 {
-            return Err(format!(
-                "{name}: mode {:o} lets others read a secret; chmod 600 {name}",
-                mode & 0o777
-            ));
-        }
+fn read(files: &Files, path: &Path, secret: bool) -> Result<Vec<u8>, String> {
+    let content = files.get(path)?;
+    if secret && content.mode & 0o077 != 0 {
+        let name = path.display();
+        return Err(format!(
+            "{name}: mode {:o} lets others read a secret; chmod 600 {name}",
+            content.mode & 0o777
+        ));
     }
-    std::fs::read(path).map_err(|e| format!("{name}: {e}"))
+    Ok(content.bytes.as_bytes().to_vec())
 }
 
 #[cfg(test)]
@@ -147,6 +186,16 @@ mod tests {
             ("empty", "", "no connection is configured"),
             ("key", "[daemon]\nlogg = \"info\"\n", "logg"),
             ("toml", "[daemon\n", "line 1"),
+            (
+                "value",
+                &CONNECTION.replace("id = \"gateway.test\"", "id = \"\""),
+                "line 8: connection.office.remote.id",
+            ),
+            (
+                "file",
+                &CONNECTION.replacen("secret = \"a secret of the test\"", "secret_file = \"/nowhere\"", 1),
+                "line 6: connection.office.local.secret_file: /nowhere: No such file",
+            ),
         ] {
             let error = loaded(name, text, 0o600, &[]).unwrap_err();
             assert!(error.contains(said) && error.contains(&format!("{name}.toml")), "{error}");

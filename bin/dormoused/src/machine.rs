@@ -5,14 +5,14 @@ use crate::neighbours::Neighbours;
 use anyhow::{Context, Result};
 use dormouse_ike::config_payload::AssignedConfig;
 use dormouse_io::netlink::{
-    Found, Ledger, Link, MAIN, MARK, Monitor, Route, TABLE, own_side_rule, tunnel_rules,
+    Found, Ledger, Link, MAIN, MARK, Monitor, Route, TABLE, local_rule, own_side_rule, tunnel_rules,
 };
 use dormouse_io::resolver::{Guard, GuardReply, Settings};
 use dormouse_io::tun::Tun;
 use dormouse_node::config::file::{DnsMode, Proxy};
 use dormouse_sansio::{Carrier, Path};
-use ipnet::IpNet;
-use std::collections::BTreeMap;
+use ipnet::{IpNet, Ipv4Net, Ipv6Net};
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 
 /// MTU of a link that says nothing about itself.
@@ -33,11 +33,15 @@ pub(crate) struct Machine {
     pub(crate) monitor: Monitor,
     /// DNS is set by a helper process, which keeps the privileges that the daemon gives up.
     pub(crate) guard: Option<Guard>,
-    /// Gateway with a pool.
+    /// Gateway.
     pub(crate) neighbours: Option<Neighbours>,
     tun: u32,
     interface: String,
     configured: BTreeMap<String, Configured>,
+    /// Local networks, which have rules.
+    local: BTreeSet<IpNet>,
+    /// What [`Machine::keep_own_side`] keeps.
+    own_side: BTreeSet<IpNet>,
     /// What [`Machine::network_changed`] found last.
     outer: Vec<IpAddr>,
     /// Gateway: where the routes to peers have a source.
@@ -71,7 +75,7 @@ impl Machine {
             },
         };
         for v6 in [false, true] {
-            for rule in tunnel_rules(v6, TABLE, MARK, true) {
+            for rule in tunnel_rules(v6, TABLE, MARK) {
                 if let Err(e) = ledger.add_rule(rule) {
                     if !v6 {
                         return Err(e.into());
@@ -90,22 +94,28 @@ impl Machine {
             tun: index,
             interface,
             configured: BTreeMap::new(),
+            local: BTreeSet::new(),
+            own_side: BTreeSet::new(),
             outer: Vec::new(),
             sources: BTreeMap::new(),
             resolver_in_use,
         })
     }
 
-    /// These prefixes are on our own side of a tunnel whose other side contains them: they stay where they are.
-    pub(crate) fn keep_own_side(&mut self, prefixes: &[IpNet]) {
-        for net in prefixes {
+    /// These prefixes, and no others, are on our own side of a tunnel whose other side contains them: they stay where they are.
+    pub(crate) fn keep_own_side(&mut self, prefixes: BTreeSet<IpNet>) {
+        for net in prefixes.difference(&self.own_side) {
             report(self.ledger.add_rule(own_side_rule(*net)), "rule", net);
         }
+        for net in self.own_side.difference(&prefixes) {
+            report(self.ledger.remove_rule(own_side_rule(*net)), "rule", net);
+        }
+        self.own_side = prefixes;
     }
 
-    /// Gateway: clients have addresses out of `pools`. As root, before privileges are given away.
-    pub(crate) fn serve_pools(&mut self, pools: &[IpNet], proxy: Proxy) {
-        if proxy == Proxy::Auto && !pools.is_empty() {
+    /// Gateway: clients may have addresses in local networks. As root, before privileges are given away.
+    pub(crate) fn serve_clients(&mut self, proxy: Proxy) {
+        if proxy == Proxy::Auto {
             match Neighbours::new(self.tun, self.ledger.netlink()) {
                 Ok(neighbours) => self.neighbours = Some(neighbours),
                 Err(e) => tracing::warn!("clients are not answered for in local networks: {e:#}"),
@@ -119,6 +129,7 @@ impl Machine {
         if let Some(neighbours) = &mut self.neighbours {
             neighbours.network_changed(self.ledger.netlink());
         }
+        self.keep_local_networks();
         match self.ledger.netlink().outer_addresses(self.tun) {
             Ok(found) if found != self.outer => {
                 tracing::debug!(addresses = ?found, "peers anywhere can reach this machine");
@@ -131,6 +142,19 @@ impl Machine {
                 None
             }
         }
+    }
+
+    /// What is a neighbour's stays outside of a tunnel's default route; other routes that a network announces do not count.
+    fn keep_local_networks(&mut self) {
+        let Ok(found) = self.ledger.netlink().local_networks(self.tun) else { return };
+        let found: BTreeSet<IpNet> = found.into_iter().map(|(_, net)| net).collect();
+        for gone in self.local.difference(&found) {
+            report(self.ledger.remove_rule(local_rule(*gone)), "rule", gone);
+        }
+        for new in found.difference(&self.local) {
+            report(self.ledger.add_rule(local_rule(*new)), "rule", new);
+        }
+        self.local = found;
     }
 
     /// Client: the tunnel carries these addresses, routes and name servers now. Packets of this machine itself leave with `source`, if
@@ -150,7 +174,7 @@ impl Machine {
             report(result, "address", address);
         }
         let mut routes = Vec::new();
-        for net in nets {
+        for net in &whole(nets) {
             let same = |a: &IpAddr| a.is_ipv4() == net.addr().is_ipv4();
             let inner_address = || inner.iter().copied().find(same);
             let source = source.filter(same).or_else(inner_address).or_else(|| self.own_address(local, same));
@@ -302,6 +326,19 @@ impl Machine {
     }
 }
 
+/// Both halves of a family are its default route, which leaves local networks outside. What is named besides stays: it is never local.
+fn whole(nets: &[IpNet]) -> Vec<IpNet> {
+    let mut nets = nets.to_vec();
+    for all in [IpNet::from(Ipv4Net::default()), IpNet::from(Ipv6Net::default())] {
+        let halves: Vec<IpNet> = all.subnets(1).into_iter().flatten().collect();
+        if halves.iter().all(|half| nets.contains(half)) {
+            nets.retain(|net| !halves.contains(net));
+            nets.push(all);
+        }
+    }
+    nets
+}
+
 fn start_guard(interface: &str) -> Result<(Guard, String)> {
     let mut guard = Guard::spawn(&std::env::current_exe()?, &[crate::DNS_GUARD])?;
     guard.choose(interface)?;
@@ -316,5 +353,17 @@ fn start_guard(interface: &str) -> Result<(Guard, String)> {
 fn report<E: std::fmt::Display>(result: Result<(), E>, what: &str, which: impl std::fmt::Display) {
     if let Err(e) = result {
         tracing::warn!(%e, %which, "{what}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_halves_are_a_default_route_and_what_is_named_besides_stays() {
+        let nets = |list: &[&str]| list.iter().map(|n| n.parse().unwrap()).collect::<Vec<IpNet>>();
+        let written = nets(&["0.0.0.0/1", "10.99.0.0/24", "128.0.0.0/1", "8000::/1"]);
+        assert_eq!(whole(&written), nets(&["10.99.0.0/24", "8000::/1", "0.0.0.0/0"]));
     }
 }

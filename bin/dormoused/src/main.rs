@@ -1,6 +1,7 @@
 //! `dormoused`: the configuration, a node, an event loop around it, and a control socket.
 
 mod args;
+mod audit;
 mod block;
 mod daemon;
 mod datapath;
@@ -34,11 +35,12 @@ const DNS_GUARD: &str = "dns-guard";
 const RADIO_GUARD: &str = "radio-guard";
 const NEIGHBOUR_GUARD: &str = "neighbour-guard";
 const BLOCK_GUARD: &str = "block-guard";
+const READER: &str = "configuration-reader";
 
 /// Serves as the guard that the first argument names; `None` if it names none.
 fn guard() -> Option<Result<()>> {
     let word = std::env::args().nth(1)?;
-    if ![DNS_GUARD, RADIO_GUARD, NEIGHBOUR_GUARD, BLOCK_GUARD].contains(&word.as_str()) {
+    if ![DNS_GUARD, RADIO_GUARD, NEIGHBOUR_GUARD, BLOCK_GUARD, READER].contains(&word.as_str()) {
         return None;
     }
     // They go on after the daemon has ended, and log for themselves.
@@ -49,7 +51,11 @@ fn guard() -> Option<Result<()>> {
         }
         RADIO_GUARD => dormouse_io::radio::serve().map_err(Into::into),
         NEIGHBOUR_GUARD => dormouse_io::neighbours::serve().map_err(Into::into),
-        _ => dormouse_io::block::serve().map_err(Into::into),
+        READER => reload::serve(),
+        _ => {
+            let path = std::env::args_os().nth(2).unwrap_or_default();
+            dormouse_io::block::serve(path.as_ref()).map_err(Into::into)
+        }
     };
     Some(served.map_err(|e: anyhow::Error| e.context(word)))
 }
@@ -120,8 +126,11 @@ fn log_to(filter: EnvFilter) {
     tracing_subscriber::registry().with(filter).with(journal).with(text).init();
 }
 
-/// 7 for missing privileges, as the command line has it; 1 for anything else.
+/// 7 for missing privileges, as the command line has it; 10 for a token's PIN, after which the unit starts nothing again; 1 for anything else.
 fn code(error: &anyhow::Error) -> u8 {
+    if error.is::<load::PinRefused>() {
+        return 10;
+    }
     let denied = error.chain().any(|e| {
         e.downcast_ref::<std::io::Error>().is_some_and(|e| e.kind() == std::io::ErrorKind::PermissionDenied)
             || matches!(e.downcast_ref(), Some(dormouse_io::privileges::Error::Missing { .. }))

@@ -7,12 +7,11 @@
 
 use crate::marked_names;
 use anyhow::Result;
+use dormouse_io::bell::Bell;
 use dormouse_sansio::{Deadline, Instant};
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::{Read, Write};
 use std::net::{IpAddr, ToSocketAddrs};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::net::UnixStream;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
@@ -37,15 +36,11 @@ pub(crate) struct Names {
     pause: Duration,
     sender: Sender<Answer>,
     receiver: Receiver<Answer>,
-    /// A byte for each answer wakes the loop.
-    bell: UnixStream,
-    ringer: UnixStream,
+    bell: Bell,
 }
 
 impl Names {
     pub(crate) fn new(port: u16, marked: bool) -> Result<Self> {
-        let (bell, ringer) = UnixStream::pair()?;
-        bell.set_nonblocking(true)?;
         let (sender, receiver) = channel();
         Ok(Self {
             port,
@@ -57,8 +52,7 @@ impl Names {
             pause: PAUSE_FIRST,
             sender,
             receiver,
-            bell,
-            ringer,
+            bell: Bell::new()?,
         })
     }
 
@@ -78,8 +72,8 @@ impl Names {
         if name.parse::<IpAddr>().is_ok() || !self.asking.insert(name.to_owned()) {
             return;
         }
-        let (name, port, marked, sender) = (name.to_owned(), self.port, self.marked, self.sender.clone());
-        let Ok(mut ringer) = self.ringer.try_clone() else { return };
+        let (name, port, marked) = (name.to_owned(), self.port, self.marked);
+        let (sender, bell) = (self.sender.clone(), self.bell.clone());
         std::thread::spawn(move || {
             let mut answer = look_up(&name, port);
             if marked && let Err(why) = &answer {
@@ -88,7 +82,7 @@ impl Names {
             }
             // The loop may have ended meanwhile.
             if sender.send((name, answer)).is_ok() {
-                let _ = ringer.write_all(&[1]);
+                bell.ring();
             }
         });
     }
@@ -117,8 +111,7 @@ impl Names {
 
     /// The answers that have come in; `network`: whether it is worth asking again for what was not found.
     pub(crate) fn found(&mut self, now: Instant, network: bool) -> Vec<Answer> {
-        let mut rung = [0; 64];
-        let _ = self.bell.read(&mut rung);
+        self.bell.clear();
         let answers: Vec<Answer> = self.receiver.try_iter().collect();
         for (name, answer) in &answers {
             self.take(name, answer);

@@ -29,6 +29,9 @@ pub(crate) fn endpoint(
         half_open: HalfOpen {
             cookie_threshold: settings.cookie_threshold,
             max: settings.half_open_limit,
+            per_prefix: settings.half_open_per_prefix,
+            puzzle_threshold: settings.puzzle_threshold,
+            puzzle_difficulty: settings.puzzle_difficulty,
             ..HalfOpen::default()
         },
         hold: HoldPolicy {
@@ -48,8 +51,13 @@ pub(crate) fn endpoint(
     let mut pool = Pool::new(gateways.iter().flat_map(|c| c.pool.iter().copied()));
     config.admission.fingerprint_key = store.fingerprint_key()?;
     for denial in store.database(&mut pool, &|old| holder_of(&gateways, old))? {
-        let whom = denial.whom.parse().with_context(|| format!("a stored denial: {}", denial.whom))?;
-        config.admission.denials.insert(whom);
+        match denial.whom.parse() {
+            Ok(whom) => drop(config.admission.denials.insert(whom)),
+            // Of a release that took mistyped fingerprints for names.
+            Err(e) => {
+                tracing::error!(%e, "a stored denial denies nobody (dormouse allow takes it back)");
+            }
+        }
     }
     let shared = SharedPool::new(pool);
     config.pool = Some(Box::new(shared.clone()));

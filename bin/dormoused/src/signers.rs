@@ -4,56 +4,77 @@
 use anyhow::Result;
 use dormouse_crypto::sign::SignatureError;
 use dormouse_ike::auth::{Authentication, SignOrder};
+use dormouse_ike::limits::SIGNING_WAIT;
+use dormouse_io::bell::Bell;
+use dormouse_io::clock::BootClock;
 use dormouse_keying::SaId;
-use std::io::{Read, Write};
+use dormouse_sansio::Instant;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::net::UnixStream;
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, Sender, SyncSender, TrySendError, channel, sync_channel};
 
-type Signed = (SaId, Result<Authentication, SignatureError>);
+/// Orders that wait at most. A token that takes half a second for each signs only the first of them in time.
+const WAITING: usize = 256;
+
+type Outcome = Result<Authentication, SignatureError>;
+type Signed = (SaId, Outcome);
+
+struct Order {
+    sa: SaId,
+    /// The handshake is given up then.
+    until: Instant,
+    work: Box<dyn FnOnce() -> Outcome + Send>,
+}
 
 /// See the module's documentation. Readable when a signature has come.
 #[derive(Debug)]
 pub(crate) struct Signers {
-    orders: Option<Sender<(SaId, Box<SignOrder>)>>,
+    orders: Option<SyncSender<Order>>,
     sender: Sender<Signed>,
     receiver: Receiver<Signed>,
-    /// A byte for each answer wakes the loop.
-    bell: UnixStream,
-    ringer: UnixStream,
+    bell: Bell,
 }
 
 impl Signers {
     pub(crate) fn new() -> Result<Self> {
-        let (bell, ringer) = UnixStream::pair()?;
-        bell.set_nonblocking(true)?;
         let (sender, receiver) = channel();
-        Ok(Self { orders: None, sender, receiver, bell, ringer })
+        Ok(Self { orders: None, sender, receiver, bell: Bell::new()? })
     }
 
-    /// Has it signed. Where that cannot even begin, the handshake fails by its own time.
+    /// Has it signed, unless too much is waiting already: then the handshake fails by its own time, as where it cannot even begin.
     pub(crate) fn sign(&mut self, sa: SaId, order: Box<SignOrder>) {
+        self.put(Order { sa, until: BootClock::now() + SIGNING_WAIT, work: Box::new(move || order.sign()) });
+    }
+
+    fn put(&mut self, order: Order) {
         if self.orders.is_none() {
             match self.begin() {
                 Ok(orders) => self.orders = Some(orders),
                 Err(e) => return tracing::error!("nothing can be signed: {e:#}"),
             }
         }
-        if self.orders.as_ref().is_some_and(|orders| orders.send((sa, order)).is_err()) {
-            tracing::error!("the thread that signs has ended; the next order begins another");
-            self.orders = None;
+        match self.orders.as_ref().map(|orders| orders.try_send(order)) {
+            Some(Err(TrySendError::Full(order))) => {
+                tracing::warn!(sa = ?order.sa, "not signed: {WAITING} signatures are waited for already");
+            }
+            Some(Err(TrySendError::Disconnected(_))) => {
+                tracing::error!("the thread that signs has ended; the next order begins another");
+                self.orders = None;
+            }
+            Some(Ok(())) | None => {}
         }
     }
 
-    fn begin(&self) -> Result<Sender<(SaId, Box<SignOrder>)>> {
-        let (orders, waiting) = channel::<(SaId, Box<SignOrder>)>();
-        let (sender, mut ringer) = (self.sender.clone(), self.ringer.try_clone()?);
+    fn begin(&self) -> Result<SyncSender<Order>> {
+        let (orders, waiting) = sync_channel::<Order>(WAITING);
+        let (sender, bell) = (self.sender.clone(), self.bell.clone());
         std::thread::Builder::new().name("signer".to_owned()).spawn(move || {
-            for (sa, order) in waiting {
+            // A token signs for those alone who still wait.
+            for Order { sa, work, .. } in waiting.into_iter().filter(|order| BootClock::now() < order.until) {
                 // The loop may have ended meanwhile.
-                if sender.send((sa, order.sign())).is_err() || ringer.write_all(&[1]).is_err() {
+                if sender.send((sa, work())).is_err() {
                     return;
                 }
+                bell.ring();
             }
         })?;
         Ok(orders)
@@ -61,8 +82,7 @@ impl Signers {
 
     /// The next signature, if one has come.
     pub(crate) fn next(&mut self) -> Option<Signed> {
-        let mut rung = [0; 64];
-        let _ = self.bell.read(&mut rung);
+        self.bell.clear();
         self.receiver.try_recv().ok()
     }
 }
@@ -70,5 +90,45 @@ impl Signers {
 impl AsFd for Signers {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.bell.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use dormouse_crypto::sign::KeyKind;
+    use std::time::Duration;
+
+    fn order(sa: u64, until: Instant, work: impl FnOnce() + Send + 'static) -> Order {
+        let failed = || Err(SignatureError::NotRsa { kind: KeyKind::EcdsaP256 });
+        let work = move || {
+            work();
+            failed()
+        };
+        Order { sa: SaId::new(sa), until, work: Box::new(work) }
+    }
+
+    #[test]
+    fn what_is_no_longer_waited_for_is_not_signed_and_the_queue_has_an_end() {
+        let mut signers = Signers::new().unwrap();
+        let (ran, runs) = channel();
+        let note = |sa: u64| {
+            let ran = ran.clone();
+            move || ran.send(sa).unwrap()
+        };
+        let now = BootClock::now();
+        let later = now + Duration::from_secs(3_600);
+        signers.put(order(1, now, note(1)));
+        signers.put(order(2, later, note(2)));
+        assert_eq!(runs.recv(), Ok(2), "the first one came too late");
+        // The token hangs for a while.
+        let (release, held) = channel();
+        signers.put(order(3, later, move || held.recv().unwrap()));
+        (0..2 * WAITING as u64).for_each(|sa| signers.put(order(sa, later, note(sa))));
+        release.send(()).unwrap();
+        signers.orders = None;
+        drop(ran);
+        let signed = runs.iter().count();
+        assert!((WAITING - 1..=WAITING).contains(&signed), "{signed}");
     }
 }

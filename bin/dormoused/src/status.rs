@@ -118,6 +118,7 @@ pub(crate) fn gateway(node: &Node, connections: &[Resolved], now: Instant) -> Op
         sessions: node.gateway_sessions(now).iter().map(session).collect(),
         absent: node.absent_devices().iter().map(absent).collect(),
         half_open: node.ike().half_open(),
+        refused: node.ike_stats().newcomers_refused(),
         pools: connections.iter().flat_map(|c| &c.pool).map(ToString::to_string).collect(),
     })
 }

@@ -4,7 +4,7 @@
 use anyhow::{Context, Result};
 use dormouse_crypto::Secret;
 use dormouse_ike::load::LoadHistory;
-use dormouse_ike::ticket::{ClientTicket, TicketKeys};
+use dormouse_ike::ticket::{ClientTicket, TicketFormatError, TicketKeys};
 use dormouse_io::entropy::OsEntropy;
 use dormouse_io::ownership::Directory;
 use dormouse_io::state::StateDir;
@@ -55,7 +55,8 @@ impl Store {
     /// If they cannot be read or written.
     pub(crate) fn ticket_keys(&mut self, now: UnixTime, ticket_lifetime: Duration) -> Result<TicketKeys> {
         let keep = ROTATE + ticket_lifetime;
-        let stored = self.dir.read(TICKET_KEYS)?.map(|bytes| TicketKeys::import(&bytes, ROTATE, keep));
+        let stored =
+            self.dir.read(TICKET_KEYS)?.map(|bytes| TicketKeys::import(bytes.as_bytes(), ROTATE, keep));
         let mut keys = match stored {
             Some(Ok(keys)) => keys,
             other => {
@@ -86,7 +87,7 @@ impl Store {
     /// If it cannot be read or written.
     pub(crate) fn fingerprint_key(&self) -> Result<Secret> {
         if let Some(key) = self.dir.read(FINGERPRINT_KEY)?.filter(|key| key.len() == 32) {
-            return Ok(Secret::from(key));
+            return Ok(key);
         }
         let mut key = Secret::zeroed(32);
         OsEntropy.fill(key.as_mut_bytes());
@@ -185,7 +186,7 @@ impl Store {
     /// The ticket of a client connection, if there is one that can still be used.
     pub(crate) fn ticket(&self, connection: &str, now: UnixTime) -> Option<ClientTicket> {
         let bytes = match self.dir.read(&ticket_file(connection)) {
-            Ok(bytes) => Secret::from(bytes?),
+            Ok(bytes) => bytes?,
             Err(e) => {
                 tracing::warn!(%e, "the ticket is not used");
                 return None;
@@ -193,6 +194,10 @@ impl Store {
         };
         match ClientTicket::decode(bytes.as_bytes()) {
             Ok(ticket) => Some(ticket).filter(|t| now < t.expires),
+            Err(TicketFormatError::Version { got, expect }) if got < expect => {
+                tracing::info!(connection, "the stored ticket is of an earlier version, and not used");
+                None
+            }
             Err(e) => {
                 tracing::warn!(%e, connection, "the stored ticket is unreadable and not used");
                 None
@@ -220,7 +225,7 @@ impl Store {
     /// # Errors
     /// Names the file.
     pub(crate) fn history(&self) -> Result<Option<Vec<u8>>> {
-        Ok(self.dir.read(HISTORY)?)
+        Ok(self.dir.read(HISTORY)?.map(|content| content.as_bytes().to_vec()))
     }
 
     /// Keeps what the sleeper has learned.
@@ -250,7 +255,7 @@ impl Store {
     pub(crate) fn load_history(&self) -> LoadHistory {
         match self.dir.read(LOAD) {
             Ok(None) => LoadHistory::new(),
-            Ok(Some(bytes)) => LoadHistory::import(&bytes).unwrap_or_else(|| {
+            Ok(Some(bytes)) => LoadHistory::import(bytes.as_bytes()).unwrap_or_else(|| {
                 let kept = self.put_aside(LOAD);
                 let bytes = bytes.len();
                 tracing::warn!(bytes, kept, "the load of earlier runs is unreadable; learning begins afresh");
@@ -279,7 +284,7 @@ impl Store {
             Vec::new()
         });
         let read = |name: String| match self.dir.read(&name) {
-            Ok(content) => Some((name, content?)),
+            Ok(content) => Some((name, content?.as_bytes().to_vec())),
             Err(e) => {
                 tracing::warn!(%e, "not used");
                 None

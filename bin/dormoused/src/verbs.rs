@@ -78,7 +78,7 @@ impl Verbs {
         requests
     }
 
-    fn reply(&mut self, client: ClientId, result: Result<Reply, Error>) {
+    pub(crate) fn reply(&mut self, client: ClientId, result: Result<Reply, Error>) {
         if let Ok(line) = control::line(&Response::from(result)) {
             self.server.send(client, line.as_bytes());
         }
@@ -168,7 +168,11 @@ impl Daemon {
         let infos = self.host.node().client_infos(now);
         let mut answers = Vec::new();
         for (client, waiting) in &self.verbs.waiting {
-            let Some(info) = infos.iter().find(|i| i.name == waiting.connection) else { continue };
+            let Some(info) = infos.iter().find(|i| i.name == waiting.connection) else {
+                let gone = format!("the configuration does not have {} any more", waiting.connection);
+                answers.push((*client, Err(Error::new(ErrorKind::UnknownConnection, gone))));
+                continue;
+            };
             if let Some(answer) = self.verbs.outcome(waiting, info, now, |name| self.nameless(name)) {
                 answers.push((*client, answer));
             }
@@ -237,6 +241,10 @@ impl Daemon {
                 }
                 Err(e) => Err(e),
             },
+            Verb::Reload => {
+                self.reload(now, Some(client));
+                return;
+            }
             Verb::Shutdown => {
                 self.stopping = true;
                 Ok(Reply::Done)
@@ -355,6 +363,9 @@ impl Daemon {
             ("ike.round_trips", ike.round_trips),
             ("ike.retransmissions", ike.retransmissions),
             ("ike.keepalives", ike.keepalives),
+            ("ike.half_open_displaced", ike.half_open_displaced),
+            ("ike.puzzles_given", ike.puzzles_given),
+            ("ike.puzzles_solved", ike.puzzles_solved),
             ("esp.discards", node.esp_discards),
             ("esp.unknown_spi", node.unknown_spi),
             ("nat.keepalives_in", node.keepalives_in),

@@ -86,6 +86,9 @@ pub enum Verb {
     Doctor,
     /// Counters since the start: [`crate::Reply::Stats`].
     Stats,
+    /// Read the configuration again: all of it counts from now on, or nothing of it. Sessions that it still wants are not touched.
+    /// [`crate::Reply::Reloaded`] when it is in force.
+    Reload,
     /// Stop in good order.
     Shutdown,
 }

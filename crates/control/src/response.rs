@@ -47,6 +47,11 @@ pub enum Reply {
     Mode(SleepMode),
     /// To `portal`: what is open now.
     Portal(Portal),
+    /// To `reload`.
+    Reloaded {
+        /// What has changed and is not in force before the next start, by key.
+        restart: Vec<String>,
+    },
     /// To `deny` without a name.
     Denials(Vec<Denied>),
 }

@@ -231,6 +231,9 @@ pub struct Gateway {
     pub absent: Vec<crate::AbsentDevice>,
     /// Handshakes that are half open.
     pub half_open: usize,
+    /// Newcomers that were refused because there were too many, since the daemon started.
+    #[serde(default)]
+    pub refused: u64,
     /// Inner addresses in use and there, as `used/total`, by prefix.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub pools: Vec<String>,

@@ -119,6 +119,17 @@ fn a_list_tells_the_revoked_from_the_good_and_says_why() {
 }
 
 #[test]
+fn a_list_of_another_issuer_is_refused_before_its_entries_are_read() {
+    let (ca, other) = (ca("CA", |_| {}), parse(ca("another CA", |_| {}).der()));
+    let mut list = List::of(&[&[0x51, 0x52, 0x53, 0x54]]).der(&ca);
+    let at = list.windows(4).position(|w| w == [0x51, 0x52, 0x53, 0x54]).expect("the entry");
+    // The serial number is no INTEGER any more.
+    list[at - 2] = 0x05;
+    assert!(matches!(Crl::verify(&list, &other, NOW), Err(RevocationError::Issuer { .. })));
+    assert!(Crl::verify(&list, &parse(ca.der()), NOW).is_err());
+}
+
+#[test]
 fn a_hold_ends_with_the_list_and_a_later_list_replaces_it_but_an_earlier_one_does_not() {
     let ca = ca("CA", |_| {});
     let device = leaf(&ca, &[5], |_| {});

@@ -36,12 +36,13 @@ pub(crate) enum Action {
         /// The new SA.
         by: SaId,
     },
-    /// Resumed with a ticket that does not count: delete it and say why, unless its device sleeps by another SA.
+    /// Resumed with a ticket that does not count, or by a peer that is not admitted any more: delete it, unless its device sleeps by
+    /// another SA.
     Refuse {
         /// The SA.
         sa: SaId,
-        /// Why.
-        why: Refused,
+        /// What the device is told of its ticket.
+        told: Option<Refused>,
     },
     /// The client of `by` has logged in fully, and names this lineage as its former one: drop what there still is of it.
     Former {
@@ -49,6 +50,11 @@ pub(crate) enum Action {
         by: SaId,
         /// The lineage.
         lineage: Name,
+    },
+    /// The client of `by` has logged in fully, and no ticket of its identity counts any more.
+    FormerTickets {
+        /// The new SA.
+        by: SaId,
     },
     /// The client's authentication is due anew: open a second SA beside this one, which then replaces it.
     Reauthenticate(SaId),

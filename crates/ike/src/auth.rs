@@ -255,7 +255,8 @@ const fn without_rfc7427(scheme: Scheme) -> Option<(AuthMethod, Scheme)> {
 /// What a believed peer has shown.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Believed {
-    /// Who it is.
+    /// Who it is: in the spelling of its certificate or of the configuration, whatever the ID payload has. A distinguished name has many, and
+    /// sessions, leases, tickets and denials are by identity.
     pub identity: Identity,
     /// When its certificates stop vouching for it: the SA must be reauthenticated or end then.
     pub expires: Option<UnixTime>,
@@ -295,7 +296,7 @@ pub fn verify(
             if proof.psk(psk) != Secret::from(auth.data.as_slice()) {
                 return Err(AuthError::Psk(identity));
             }
-            Ok(Believed { identity, expires: None, shown: None })
+            Ok(Believed { identity: connection.as_configured(identity), expires: None, shown: None })
         }
         RemoteAuth::Cert { trust, usage, accept_rsa_sha1, .. } => {
             if auth.method == AuthMethod::SharedKeyMic {
@@ -303,7 +304,7 @@ pub fn verify(
             }
             let (own, others) = certificates.split_first().ok_or(AuthError::NoCertificate)?;
             let verified = trust.verify(own, others, at, *usage)?;
-            own.require(&identity)?;
+            let identity = own.require(&identity)?;
             verify_signature(&verified.public_key, auth, &proof.octets(), *accept_rsa_sha1)?;
             let shown = Some(Box::new((own.clone(), verified)));
             Ok(Believed { identity, expires: shown.as_ref().map(|s| s.1.expires), shown })

@@ -13,6 +13,7 @@ use dormouse_wire::ike::TsRange;
 use crate::admission::Refusal;
 use crate::config::{Connection, Unique};
 use crate::limits::{CREATE_CHILD_BURST, CREATE_CHILD_EVERY};
+use crate::ticket::lineage::Name;
 
 /// An identity as one connection knows it.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -29,6 +30,8 @@ pub(crate) struct Present {
     pub(crate) live: bool,
     /// Where it comes from.
     pub(crate) from: IpAddr,
+    /// The lineage of its session.
+    pub(crate) lineage: Option<Name>,
 }
 
 /// See the module's text.
@@ -55,7 +58,6 @@ impl Callers {
             });
             if !left {
                 self.sas.remove(&old.caller);
-                self.paces.remove(&old.caller);
             }
         }
         if let Some(present) = now {
@@ -70,8 +72,10 @@ impl Callers {
         all.filter_map(move |id| Some((*id, self.present.get(id)?))).filter(move |(_, p)| p.live == live)
     }
 
-    /// Whether there is room for another session of an identity, which comes from `from` and takes the place of `replaces`. `conn` is
-    /// the connection as the identity has it; `full`: it has just authenticated fully.
+    /// Whether there is room for another session of an identity, which takes the place of those of the lineage `former`. `conn` is the
+    /// connection as the identity has it; `login`: where it has just authenticated fully from.
+    /// "Server implementations SHOULD limit the number of IP addresses allocated to any particular client." (RFC 8019 section 5): to
+    /// those of its sessions.
     ///
     /// # Errors
     /// [`Refusal::Sessions`].
@@ -79,18 +83,16 @@ impl Callers {
         &self,
         conn: &Connection,
         peer: &Identity,
-        from: IpAddr,
-        replaces: Option<SaId>,
-        full: bool,
+        login: Option<IpAddr>,
+        former: Option<Name>,
     ) -> Result<(), Refusal> {
         let caller = Caller { connection: conn.name.clone(), peer: peer.clone() };
-        let others = || self.of(&caller, true).filter(|(id, _)| Some(*id) != replaces);
+        let others = || self.of(&caller, true).filter(|(_, p)| former.is_none() || p.lineage != former);
         let sessions = match conn.policy.unique {
             // Those that are replaced stay for a moment, and are bounded as well.
             Unique::Replace => others().count().saturating_sub(conn.policy.sessions.max(2) - 1),
             // From the same address it is the same device, which authenticates anew or has lost its state.
-            Unique::Keep if full => others().filter(|(_, p)| p.from != from).count(),
-            Unique::Keep => others().count(),
+            Unique::Keep => others().filter(|(_, p)| Some(p.from) != login).count(),
             Unique::Never => others().count().saturating_sub(conn.policy.sessions.saturating_sub(1)),
         };
         if sessions == 0 {
@@ -100,7 +102,11 @@ impl Callers {
     }
 
     /// Whether a request of a caller to make or rekey an SA is answered, or comes too soon after many others of its.
+    /// The pace goes on when it leaves and comes again.
     pub(crate) fn may_create(&mut self, caller: &Caller, now: Instant) -> bool {
+        if self.paces.len() > 2 * self.sas.len() {
+            self.paces.retain(|_, pace| *pace > now);
+        }
         let pace = self.paces.get(caller).copied().unwrap_or(now).max(now) + CREATE_CHILD_EVERY;
         let may = pace <= now + CREATE_CHILD_EVERY * CREATE_CHILD_BURST;
         if may {
@@ -160,6 +166,11 @@ mod tests {
         let at_once = (0..1_000).filter(|_| callers.may_create(&a, now)).count();
         assert_eq!(at_once, CREATE_CHILD_BURST as usize);
         assert!(callers.may_create(&b, now));
+        // Its sessions come and go, and it has no more for that.
+        let (id, from) = (SaId::new(1), IpAddr::from([192, 0, 2, 1]));
+        callers.note(id, Some(Present { caller: a.clone(), live: true, from, lineage: None }));
+        callers.note(id, None);
+        assert!(!callers.may_create(&a, now));
         now += CREATE_CHILD_EVERY * 3;
         assert_eq!((0..1_000).filter(|_| callers.may_create(&a, now)).count(), 3);
     }

@@ -434,6 +434,8 @@ pub struct Connection {
     pub force_udp_encap: bool,
     /// Repetition of requests.
     pub retransmission: Retransmission,
+    /// Initiator: zero bits of the hardest puzzle that is solved for a responder under load (RFC 8019); 0: none is.
+    pub hardest_puzzle: u8,
     /// NAT keepalives.
     pub keepalive: Keepalive,
     /// Liveness checks.
@@ -494,6 +496,7 @@ impl Connection {
             fragmentation: Fragmentation::default(),
             force_udp_encap: false,
             retransmission: Retransmission::default(),
+            hardest_puzzle: 18,
             keepalive: Keepalive::Auto,
             liveness: Liveness::default(),
             ike_lifetime: Lifetime::of_time(Duration::from_secs(24 * 3_600)),
@@ -522,22 +525,39 @@ impl Default for Ports {
     }
 }
 
-/// Bounds on what unauthenticated peers can make a responder keep.
+/// Bounds on what unauthenticated peers can make a responder keep: "it is RECOMMENDED that the parameters be settable" (RFC 8019
+/// section 6). A prefix is an IPv4 address or the /64 of an IPv6 address.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct HalfOpen {
     /// From this many half-open SAs on, every first message must carry a cookie (RFC 7296, section 2.6). 0: always.
     pub cookie_threshold: usize,
-    /// No more than this many half-open SAs at all; further first messages are dropped.
+    /// No more than this many half-open SAs at all: then old ones give way, of the prefix that has the most, or the newcomer does.
     pub max: usize,
-    /// No more than this many from one address.
-    pub max_per_address: usize,
-    /// A half-open SA is dropped after this long.
+    /// From this many of one prefix on, newcomers from there are given puzzles (RFC 8019). `max`: never.
+    pub per_prefix: usize,
+    /// From this many on, no prefix counted for more than `per_prefix`, all newcomers are given puzzles. `max`: never.
+    pub puzzle_threshold: usize,
+    /// Zero bits of the hardest puzzle: given when half-open SAs are close to `max`. 0: each client chooses for itself, and works the less
+    /// the more it has to lose.
+    /// "[...] it is RECOMMENDED that the Initiator set the difficulty level to 0, unless the attack volume is very high" (RFC 8019 section
+    /// 7.1.1.1): ours are given at such a volume alone.
+    pub puzzle_difficulty: u8,
+    /// A half-open SA is dropped after this long, and sooner under load.
+    /// "When not under attack, the half-open SA timeout SHOULD be set high enough that the Initiator will have enough time to send
+    /// multiple retransmissions" (RFC 8019 section 4.1)
     pub timeout: Duration,
 }
 
 impl Default for HalfOpen {
     fn default() -> Self {
-        Self { cookie_threshold: 64, max: 4_096, max_per_address: 64, timeout: Duration::from_secs(30) }
+        Self {
+            cookie_threshold: 32,
+            max: 1_024,
+            per_prefix: 64,
+            puzzle_threshold: 512,
+            puzzle_difficulty: 16,
+            timeout: Duration::from_secs(30),
+        }
     }
 }
 

@@ -68,6 +68,11 @@ pub trait AddressPool {
     /// pool can afford.
     fn release(&mut self, lease: &Lease);
 
+    /// Whether a peer of `conn` may have this address by the policy of today.
+    fn gives(&self, _conn: &Connection, _address: IpAddr) -> bool {
+        true
+    }
+
     /// Packets wait for the holder of this address, which may have no session: no other identity gets it until it is unpinned. False if
     /// it is no lease, or the pool never takes an address back anyway; then it is not unpinned.
     fn pin(&mut self, _address: IpAddr) -> bool {

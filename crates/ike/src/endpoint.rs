@@ -14,6 +14,7 @@ use dormouse_crypto::sign::SignatureError;
 use dormouse_sansio::{Deadline, Entropy, Instant, Path, Transmit, UnixTime};
 use dormouse_wire::ike::dormancy::Sleeping;
 use dormouse_wire::ike::{ExchangeType, Header, NotifyType};
+use ipnet::IpNet;
 
 use crate::auth::Authentication;
 use crate::config::{Connection, EndpointConfig};
@@ -25,7 +26,6 @@ use crate::exchange::rekey::RekeyIke;
 use crate::handshake::initiator::Opening;
 use crate::handshake::{Slot, Step};
 use crate::load::LoadHistory;
-use crate::payloads::View;
 use crate::sa::IkeSa;
 use crate::sa::stage::Stage;
 use crate::shared::Shared;
@@ -60,8 +60,7 @@ pub struct Endpoint {
     /// The same by the earliest moment of theirs.
     starts: BTreeSet<(Instant, SaId)>,
     touched: BTreeSet<SaId>,
-    /// The second of the last notification and how many there were in it: about IKE, about ESP.
-    complaints: [(u64, u32); 2],
+    complaints: strangers::Complaints,
 }
 
 impl Endpoint {
@@ -75,7 +74,7 @@ impl Endpoint {
             order: BTreeSet::new(),
             starts: BTreeSet::new(),
             touched: BTreeSet::new(),
-            complaints: [(0, 0); 2],
+            complaints: strangers::Complaints::default(),
         }
     }
 
@@ -326,12 +325,7 @@ impl Endpoint {
     /// Gateway: what became of an operation of [`Event::Store`] that `sa` waits for. Later than two seconds after it was asked,
     /// it changes nothing.
     pub fn stored(&mut self, now: Instant, sa: SaId, outcome: Outcome) {
-        if let Some(slot) = self.slots.remove(&sa) {
-            self.touched.insert(sa);
-            if let Some(slot) = slot.stored(&mut self.shared, now, outcome) {
-                self.slots.insert(sa, slot);
-            }
-        }
+        self.judge_ticket(now, sa, outcome);
         self.settle(now);
     }
 
@@ -436,8 +430,13 @@ impl Endpoint {
         for id in due {
             let Some(slot) = self.slots.remove(&id) else { continue };
             self.touched.insert(id);
+            let waits = matches!(slot, Slot::HalfOpen(_));
             if let Some(slot) = slot.handle_timeout(&mut self.shared, now) {
                 self.slots.insert(id, slot);
+            }
+            if waits {
+                // It may be established now, the next one of the same identity, and sessions are counted.
+                self.settle(now);
             }
         }
         self.revocation_due(now);
@@ -480,6 +479,16 @@ impl Endpoint {
     /// The pool that inner addresses are leased from.
     pub fn pool(&mut self) -> Option<&mut (dyn AddressPool + Send + 'static)> {
         self.shared.config.pool.as_deref_mut()
+    }
+
+    /// Prefixes that clients' inner addresses come from, by any connection that answers.
+    #[must_use]
+    pub fn pool_prefixes(&self) -> Vec<IpNet> {
+        let answering = self.shared.config.connections.iter().filter(|c| c.role.answers());
+        let policies = answering.flat_map(|c| {
+            core::iter::once(&c.policy).chain(c.peers.iter().map(|rule| &rule.connection.policy))
+        });
+        policies.flat_map(|policy| policy.pool.iter().copied()).collect()
     }
 
     /// Counters of the whole endpoint.
@@ -575,9 +584,4 @@ impl Endpoint {
             _ => None,
         }
     }
-}
-
-/// Whether a first message must be answered by a cookie: used by the responder.
-pub(crate) fn carries_cookie(view: View<'_>) -> Option<&[u8]> {
-    view.notify(NotifyType::Cookie).map(|n| n.data.as_slice())
 }

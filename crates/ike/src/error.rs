@@ -117,6 +117,9 @@ pub enum NegotiationError {
     /// The configuration says something else today about who may be at either end; the ticket was not sent.
     #[error("the configuration has changed since the ticket was given")]
     TicketOutdated,
+    /// The gateway may not be believed today by the certificates that it showed when the ticket was given; the ticket was not used.
+    #[error("the ticket is not used: {0}")]
+    TicketUntrusted(Refusal),
     /// The gateway says, under keys that only it can have, that the ticket does not count.
     #[error(
         "the ticket does not count any more: another one of its session was used, or the session has ended"
@@ -191,6 +194,13 @@ pub enum Discard {
     /// A first message without the cookie that the load demands. A cookie was sent back.
     #[error("no valid cookie")]
     NoCookie,
+    /// A first message without the solution of a puzzle that the load demands. A puzzle was sent back.
+    #[error("no solution of a puzzle")]
+    NoPuzzle,
+    /// The sender of a first message was given a puzzle and has not solved it, and did not draw the lot of those who are served
+    /// nevertheless.
+    #[error("puzzle not solved")]
+    Unsolved,
     /// Too many half-open SAs.
     #[error("too many half-open SAs")]
     TooManyHalfOpen,
@@ -222,6 +232,8 @@ impl Discard {
             Self::InappropriateExchange => "inappropriate_exchange",
             Self::Unprotected => "unprotected",
             Self::NoCookie => "no_cookie",
+            Self::NoPuzzle => "no_puzzle",
+            Self::Unsolved => "puzzle_not_solved",
             Self::TooManyHalfOpen => "too_many_half_open",
             Self::TooManySas => "too_many_sas",
             Self::Fragment => "fragment",

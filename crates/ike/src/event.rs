@@ -9,8 +9,10 @@ use dormouse_crypto::Secret;
 use dormouse_crypto::cert::Identity;
 use dormouse_keying::{ChildSa, SaId};
 use dormouse_sansio::{Instant, Path};
+use dormouse_wire::ike::AuthMethod;
 use dormouse_wire::ike::dormancy::{LoadReport, Mark, Refused, SleepFlags};
 
+use crate::admission::Credential;
 use crate::auth::SignOrder;
 use crate::config::AssignedConfig;
 use crate::error::NegotiationError;
@@ -214,12 +216,14 @@ pub struct Established {
     pub connection: String,
     /// Who the peer proved to be.
     pub peer: Identity,
-    /// Gateway: SHA-256 of the certificate that admitted the peer, if one did.
-    pub fingerprint: Option<[u8; 32]>,
+    /// Gateway: what admitted the peer.
+    pub credential: Option<Credential>,
     /// Gateway: other clients are out of the peer's reach, and it out of theirs.
     pub isolate: bool,
     /// Whether this end opened the SA.
     pub initiator: bool,
+    /// How the client authenticated, now or when its first ticket was made.
+    pub method: AuthMethod,
     /// Whether a ticket replaced the Diffie-Hellman exchange (RFC 5723).
     pub resumed: bool,
     /// Whether address updates are possible (RFC 4555).
@@ -261,6 +265,8 @@ pub enum CloseReason {
     LifetimeOver,
     /// An administrator has refused the peer, or the configuration takes it no longer.
     NotAdmitted,
+    /// What the peer has (its addresses, what it reaches) is not what the configuration gives it now: it may come back for that.
+    Reconfigured,
     /// The peer broke the protocol in an authenticated message.
     ProtocolError,
     /// Its device sleeps, and comes back by ticket: the hold is over, or others needed its place.
@@ -284,6 +290,7 @@ impl fmt::Display for CloseReason {
                 "its authentication is no longer good: the lifetime that the client was told is over"
             }
             Self::NotAdmitted => "its peer is no longer admitted",
+            Self::Reconfigured => "the configuration gives its peer something else now",
             Self::ProtocolError => "the peer broke the protocol",
             Self::Unconfirmed => "its client has not confirmed it",
             Self::Released => "its device sleeps on, and comes back by ticket",

@@ -18,6 +18,31 @@ pub const COOKIE_MAX: usize = 64;
 /// A cookie secret makes cookies for this long, and is honoured for as long again.
 pub const COOKIE_SECRET_LIFETIME: Duration = Duration::from_secs(60);
 
+/// Solutions of puzzles that are remembered for one cookie secret, in 8 bytes each; beyond, the secret goes.
+pub const SOLUTIONS_MAX: usize = 16_384;
+/// A half-open SA has at least this long, however many there are: the round trip of a slow network, and two repetitions of ours.
+/// "Two seconds is probably as low a value as can realistically be used" (RFC 8019 section 4.1)
+pub const HALF_OPEN_LEAST: Duration = Duration::from_secs(3);
+/// Of so many prefixes, those with the most half-open SAs, one is looked for that gives way.
+pub const PREFIXES_LOOKED_AT: usize = 16;
+/// Of those who do not solve their puzzles one in so many is served at least.
+pub const UNSOLVED_ONE_IN: usize = 16;
+/// Zero bits of the easiest puzzle that is given: thousands of PRF calls, some milliseconds.
+pub const PUZZLE_EASIEST: u8 = 10;
+/// Calls of the PRF in one go while a puzzle is solved: some milliseconds.
+pub const PUZZLE_SLICE: u32 = 4_096;
+/// A puzzle is given up after so many times 2^difficulty calls: four times what a solution takes on average.
+pub const PUZZLE_PATIENCE: u32 = 16;
+/// Calls of the PRF, as a power of two, for a puzzle without a difficulty.
+pub const PUZZLE_FREE_MOST: u8 = 14;
+/// Between two lines in the log about first messages that were refused.
+pub const REFUSALS_LOGGED_EVERY: Duration = Duration::from_secs(10);
+
+/// Error notifications outside of any SA per second to one prefix, about ESP and about IKE each.
+pub const COMPLAINTS_PER_SECOND: u32 = 64;
+/// Prefixes that get any within one second.
+pub const COMPLAINED_TO_MOST: usize = 4_096;
+
 /// Largest IKE message that is reassembled or sent, in bytes. Certificate chains of several RSA-4096 certificates fit.
 /// "It is NOT RECOMMENDED for this value to exceed 64 KB" (RFC 7383 section 5)
 pub const MESSAGE_MAX: usize = 65_000;

@@ -80,6 +80,14 @@ impl<'a> View<'a> {
         })
     }
 
+    /// The data of a Puzzle Solution payload.
+    pub(crate) fn puzzle_solution(self) -> Option<&'a [u8]> {
+        self.0.iter().find_map(|p| match p {
+            Payload::PuzzleSolution(data) => Some(data.as_slice()),
+            _ => None,
+        })
+    }
+
     pub(crate) fn cp(self) -> Option<&'a Config> {
         self.0.iter().find_map(|p| match p {
             Payload::Cp(config) => Some(config),

@@ -4,70 +4,122 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use dormouse_crypto::cert::Identity;
 use dormouse_sansio::Instant;
 
 use crate::action::Action;
 use crate::admission::{Denial, Refusal, admits};
 use crate::auth;
+use crate::child::policy;
 use crate::config::Connection;
 use crate::endpoint::Endpoint;
 use crate::event::{CloseReason, Event};
 use crate::handshake::Slot;
+use crate::sa::IkeSa;
+use crate::selectors::covers;
+use crate::shared::Shared;
 use crate::ticket::lineage::{Holder, Operation};
 use dormouse_keying::SaId;
+use dormouse_wire::ike::TsRange;
 
 impl Endpoint {
-    /// The credentials of a connection have been renewed: `conn` takes the place of the one of its name, for those who call and for
-    /// the sessions that there are. A client whose own certificates are new authenticates anew at once, beside the session that runs.
-    pub fn renew(&mut self, now: Instant, conn: &Arc<Connection>) {
-        for known in self.shared.config.connections.iter_mut().filter(|c| c.name == conn.name) {
-            known.clone_from(conn);
+    /// The configuration was read again: `answering` are the connections that may answer, in order of preference, `calling` the others,
+    /// for the sessions that they have. Callers are admitted by them from now on. A session whose peer is no longer admitted ends; so does
+    /// one whose peer has another address or reaches more than the configuration gives it now, which may come back at once. All others
+    /// go on as they are. A client whose own certificates are new authenticates anew at once, beside the session that runs.
+    pub fn reconfigure(
+        &mut self,
+        now: Instant,
+        answering: Vec<Arc<Connection>>,
+        calling: &[Arc<Connection>],
+    ) {
+        let longest = answering.iter().map(|c| c.ticket_lifetime).max();
+        if let (Some(keys), Some(longest)) = (&mut self.shared.config.ticket_keys, longest) {
+            keys.keep_for_tickets_of(longest);
         }
+        self.shared.config.connections = answering;
         for slot in self.slots.values_mut() {
-            if let Slot::Established(ike) = slot
-                && ike.core.link.conn.name == conn.name
-            {
-                let ours = |c: &Connection| auth::cert_payloads(&c.local_auth);
-                let renewed = ike.core.client && ours(&ike.core.link.conn) != ours(conn);
-                if ike.core.client {
-                    ike.core.link.conn.clone_from(conn);
-                }
-                if renewed && ike.is_live() {
-                    self.shared.actions.push_back(Action::Reauthenticate(ike.core.link.id));
-                }
+            let Slot::Established(ike) = slot else { continue };
+            let link = &mut ike.core.link;
+            let Some(conn) = calling.iter().find(|c| ike.core.client && c.name == link.conn.name) else {
+                continue;
+            };
+            let ours = |c: &Connection| auth::cert_payloads(&c.local_auth);
+            let renewed = ours(&link.conn) != ours(conn);
+            link.conn.clone_from(conn);
+            if renewed && ike.is_live() {
+                self.shared.actions.push_back(Action::Reauthenticate(ike.core.link.id));
             }
         }
-        self.shared.configure_revocation(now, conn);
+        self.shared.forget_configured_revocation(now);
+        for conn in self.shared.config.connections.clone().iter().chain(calling) {
+            self.shared.configure_revocation(now, conn);
+        }
+        self.end_revoked(now);
         self.admit_again(now);
     }
 
-    /// Asks for every session of a caller whether it is admitted by the configuration of now. Those that are not end.
+    /// Asks for every session of a caller, and every one that a ticket is bringing back, whether it is admitted by the configuration of
+    /// now. Those that are not end.
     fn admit_again(&mut self, now: Instant) {
         let unix = self.shared.unix(now);
-        let mut refused = Vec::new();
-        for slot in self.slots.values_mut() {
-            let Slot::Established(ike) = slot else { continue };
-            let (core, config) = (&mut ike.core, &self.shared.config);
-            let Some(credential) = core.session.credential.as_ref().filter(|_| !core.client) else {
-                continue;
+        let (mut refused, mut adopted) = (Vec::new(), Vec::new());
+        for (id, slot) in &mut self.slots {
+            let ike = match slot {
+                Slot::Established(ike) if !ike.core.client => ike,
+                Slot::HalfOpen(half_open) => {
+                    if let Err(why) = half_open.admit_again(&self.shared.config, unix) {
+                        tracing::info!(sa = %id, %why, "no longer admitted");
+                        refused.push((*id, CloseReason::NotAdmitted));
+                    }
+                    continue;
+                }
+                _ => continue,
             };
-            let Some(conn) = config.connections.iter().find(|c| c.name == core.link.conn.name) else {
-                continue;
-            };
-            match admits(config, conn, &core.peer, credential, unix) {
-                Ok(conn) => core.link.conn = conn,
-                // It was admitted when something was known.
-                Err(Refusal::StatusUnknown) => {}
+            let Some(credential) = &ike.core.session.credential else { continue };
+            let (config, peer) = (&self.shared.config, &ike.core.peer);
+            let admitted = config.named(&ike.core.link.conn.name).and_then(|conn| {
+                match admits(config, conn, peer, credential, unix) {
+                    // It was admitted when something was known.
+                    Err(Refusal::StatusUnknown) => conn.takes(peer),
+                    result => result,
+                }
+            });
+            match admitted {
+                Ok(conn) if Arc::ptr_eq(&conn, &ike.core.link.conn) => {}
+                Ok(conn) if ike.adopt(&self.shared, &conn) => {
+                    ike.schedule_authentication(&self.shared, now);
+                    adopted.push(*id);
+                }
+                Ok(_) => refused.push((*id, CloseReason::Reconfigured)),
                 Err(why) => {
-                    tracing::info!(sa = %core.id(), peer = %core.peer, %why, "no longer admitted");
-                    refused.push(core.id());
+                    tracing::info!(sa = %id, peer = %ike.core.peer, %why, "no longer admitted");
+                    refused.push((*id, CloseReason::NotAdmitted));
                 }
             }
         }
-        for sa in refused {
-            self.end_for(now, sa, CloseReason::NotAdmitted);
+        adopted.into_iter().for_each(|sa| self.touch(sa));
+        for (sa, why) in refused {
+            match self.slots.get(&sa) {
+                Some(Slot::HalfOpen(_)) => drop(self.forget(now, sa)),
+                _ => self.end_for(now, sa, why),
+            }
         }
         self.settle(now);
+    }
+
+    /// Gateway: whether other clients are out of reach of this session's peer, and it out of theirs.
+    #[must_use]
+    pub fn isolates(&self, sa: SaId) -> bool {
+        matches!(self.slots.get(&sa), Some(Slot::Established(ike)) if !ike.core.client && ike.core.link.conn.policy.isolate)
+    }
+
+    /// Gateway: whether somebody who has proved `identity` before may still come by `connection`, as far as that alone decides.
+    #[must_use]
+    pub fn knows(&self, connection: &str, identity: &Identity) -> bool {
+        let config = &self.shared.config;
+        let denied = || config.admission.denials.iter().any(|d| d.means(identity, None));
+        config.named(connection).is_ok_and(|c| c.takes(identity).is_ok() && !denied())
     }
 
     /// Gateway: whom `denial` means is not admitted from now on. Sessions end at once, and tickets of theirs are refused. The driver
@@ -86,7 +138,7 @@ impl Endpoint {
             }
         }
         for (connection, peer) in theirs {
-            self.revoke_tickets(&connection, &peer);
+            self.revoke_tickets(now, &connection, &peer);
         }
         self.shared.config.admission.denials.insert(denial);
         self.admit_again(now);
@@ -99,10 +151,14 @@ impl Endpoint {
 
     /// Gateway: no ticket counts any more that the peer of a connection has. `peer` is its identity as it is displayed. Before its
     /// sessions are closed.
-    pub fn revoke_tickets(&mut self, connection: &str, peer: &str) {
+    pub fn revoke_tickets(&mut self, now: Instant, connection: &str, peer: &str) {
         if self.shared.config.ticket_keys.is_some() {
             let holder = Holder::of(connection, peer);
             self.shared.event(Event::Store(Operation::EndAll { holder }));
+            self.supersede_claims(now, |claim| {
+                claim.connection == connection && claim.peer.to_string() == peer
+            });
+            self.settle(now);
         }
     }
 
@@ -117,5 +173,43 @@ impl Endpoint {
         }
         moved.into_iter().for_each(|id| self.touch(id));
         self.settle(now);
+    }
+}
+
+impl IkeSa {
+    /// Gateway: goes on by `conn`, if that gives its peer what it has: its addresses, and for each CHILD SA one of the same name and mode
+    /// that carries at least as much. What is narrower than it could be stays so.
+    fn adopt(&mut self, shared: &Shared, conn: &Arc<Connection>) -> bool {
+        let pool = shared.config.pool.as_ref();
+        if !self.core.assigned.addresses().into_iter().all(|a| pool.is_none_or(|pool| pool.gives(conn, a))) {
+            return false;
+        }
+        let (dynamic, mut places) = (self.dynamic(), Vec::new());
+        for child in self.children.iter() {
+            let Some(old) = self.core.link.conn.children.get(child.config) else { return false };
+            let place = conn.children.iter().position(|c| c.name == old.name);
+            let Some((place, new)) = place.and_then(|i| Some((i, conn.children.get(i)?))) else {
+                return false;
+            };
+            // What was dynamic then, such as an outer address, may be another one now.
+            let alike = (&old.ts_local, &old.ts_remote) == (&new.ts_local, &new.ts_remote);
+            let within = |inner: &[TsRange], outer: &[TsRange]| {
+                inner.iter().all(|range| outer.iter().any(|wide| covers(wide, range)))
+            };
+            let carries = policy(conn, place, &dynamic).is_some_and(|(local, remote)| {
+                within(&child.ts_local, &local) && within(&child.ts_remote, &remote)
+            });
+            if old.mode != new.mode || !(alike || carries) {
+                return false;
+            }
+            places.push((child.id, place));
+        }
+        for (id, place) in places {
+            if let Some(child) = self.children.get_mut(id) {
+                child.config = place;
+            }
+        }
+        self.core.link.conn.clone_from(conn);
+        true
     }
 }

@@ -7,8 +7,9 @@
 //!
 //! # Timer
 //! *revocation*: a list or answer is asked for again a tenth of its time before it ends, each hour at the latest where a connection
-//! answers; after a failure in 1 min, doubled to 1 h; not earlier than [`AGAIN_LEAST`]. What no session and no configuration needs any
-//! more is not asked for again.
+//! answers; after a failure in 1 min, doubled to 1 h; not earlier than [`AGAIN_LEAST`]. Where a list is found that no session needs any more is
+//! forgotten [`WANTED`] after the last use, because tickets live on. So is an OCSP responder, which is meanwhile asked when its certificate's
+//! session comes back. Lists are kept over restarts, responders are not: they are known again after the next full exchange.
 
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet};
@@ -31,7 +32,6 @@ use crate::shared::Shared;
 
 const AGAIN_LEAST: Duration = Duration::from_secs(60);
 const AGAIN_MOST: Duration = Duration::from_secs(3_600);
-/// A list stays of use for sessions that have ended: their tickets live on.
 const WANTED: Duration = limits::TICKET_LIFETIME_MOST;
 const SLACK: Duration = Duration::from_secs(60);
 
@@ -50,8 +50,8 @@ struct Source {
     url: String,
     /// The certificate that an OCSP responder is asked about; `None`: a CRL.
     about: Option<Issued>,
-    /// Who may have signed what comes.
-    issuers: Vec<Certificate>,
+    /// Who may have signed what comes, by [`Certificate::key_hash`].
+    issuers: BTreeMap<[u8; 32], Certificate>,
     state: State,
     failures: u32,
     /// When something came of it last.
@@ -66,6 +66,8 @@ struct Source {
 enum State {
     Asked(Option<OcspRequest>),
     Due(Instant),
+    /// No session rests on the certificate that an OCSP responder knows of.
+    Idle,
 }
 
 /// See the module's text.
@@ -76,7 +78,8 @@ pub(crate) struct Revocation {
     next: u64,
     /// Configured lists of issuers that no peer has shown yet.
     lists: Vec<Vec<u8>>,
-    waiting: BTreeSet<SaId>,
+    /// Handshakes that wait, and which sources may tell what each misses.
+    waiting: BTreeMap<SaId, BTreeSet<u64>>,
 }
 
 impl Revocation {
@@ -96,10 +99,10 @@ impl Revocation {
     }
 
     /// Takes a list under the key of whichever of `issuers` has signed it.
-    fn take_list(
+    fn take_list<'a>(
         &mut self,
         der: &[u8],
-        issuers: &[Certificate],
+        issuers: impl IntoIterator<Item = &'a Certificate>,
         unix: UnixTime,
     ) -> Result<(Certificate, UnixTime, Option<UnixTime>, bool), RevocationError> {
         let mut error = RevocationError::MayNotSign("an unknown issuer".to_owned());
@@ -125,17 +128,17 @@ impl Revocation {
         }
     }
 
-    fn source(&mut self, now: Instant, url: &str, about: Option<&Issued>) -> Option<&mut Source> {
+    fn source(&mut self, now: Instant, url: &str, about: Option<&Issued>) -> Option<(u64, &mut Source)> {
         let known = self.sources.iter().find(|(_, s)| s.url == url && s.about.as_ref() == about);
-        let id = match known {
-            Some((id, _)) => *id,
-            None if self.sources.len() >= limits::REVOCATION_SOURCES_MAX => return None,
+        let id = match known.map(|(id, _)| *id) {
+            Some(id) => id,
+            None if !self.has_room() => return None,
             None => {
                 self.next += 1;
                 let source = Source {
                     url: url.to_owned(),
                     about: about.cloned(),
-                    issuers: Vec::new(),
+                    issuers: BTreeMap::new(),
                     state: State::Due(now),
                     failures: 0,
                     answered: None,
@@ -146,33 +149,54 @@ impl Revocation {
                 self.next
             }
         };
-        self.sources.get_mut(&id)
+        self.sources.get_mut(&id).map(|source| (id, source))
     }
 
-    /// Notes where the status of a certificate is found. True if one of them has been asked, or will be at once.
+    /// Whether there is room for another source. Of those that are idle, the one that was of use longest ago makes it.
+    fn has_room(&mut self) -> bool {
+        if self.sources.len() < limits::REVOCATION_SOURCES_MAX {
+            return true;
+        }
+        let idle = self.sources.iter().filter(|(_, s)| matches!(s.state, State::Idle));
+        let oldest = idle.min_by_key(|(_, s)| s.wanted).map(|(id, _)| *id);
+        oldest.is_some_and(|id| self.sources.remove(&id).is_some())
+    }
+
+    /// A session rests on these certificates, or will: their status is asked for from now on.
+    fn touch(&mut self, now: Instant, chain: &[Issued]) {
+        for source in self.sources.values_mut().filter(|source| chain.iter().any(|c| source.is_about(c))) {
+            source.wanted = source.wanted.map(|_| now + WANTED);
+            if matches!(source.state, State::Idle) {
+                source.state = State::Due(now);
+            }
+        }
+    }
+
+    /// Notes where the status of a certificate is found that is not known: those go into `asked` that have been asked, or will be at once.
     fn note(
         &mut self,
         now: Instant,
         issued: &Issued,
-        certificate: &Certificate,
-        issuer: &Certificate,
+        (certificate, issuer): (&Certificate, &Certificate),
         gateway: bool,
-    ) -> bool {
+        asked: &mut BTreeSet<u64>,
+    ) {
         let fetchable = |urls: &[String]| -> Vec<String> {
             urls.iter().filter(|url| url.starts_with("http://") && url.len() <= 1_024).cloned().collect()
         };
         let lists = fetchable(certificate.crl_urls()).into_iter().map(|url| (url, None));
         let responders = fetchable(certificate.ocsp_urls()).into_iter().map(|url| (url, Some(issued)));
-        let mut on_the_way = false;
         for (url, about) in lists.chain(responders) {
-            let Some(source) = self.source(now, &url, about) else { continue };
-            if !source.issuers.contains(issuer) && source.issuers.len() < limits::REVOCATION_ISSUERS_MAX {
-                source.issuers.push(issuer.clone());
-            }
+            let Some((id, source)) = self.source(now, &url, about) else { continue };
+            source.learn(issuer);
             source.wanted = source.wanted.map(|_| now + WANTED);
             source.gateway |= gateway;
-            on_the_way |= match source.state {
+            let on_the_way = match source.state {
                 State::Asked(_) => true,
+                State::Idle => {
+                    source.state = State::Due(now);
+                    true
+                }
                 // What came may have become stale; a failure is not repeated before its time.
                 State::Due(_)
                     if source.failures == 0 && source.answered.is_none_or(|at| now - at >= AGAIN_LEAST) =>
@@ -182,14 +206,16 @@ impl Revocation {
                 }
                 State::Due(at) => at <= now,
             };
+            if on_the_way {
+                asked.insert(id);
+            }
         }
-        on_the_way
     }
 
     pub(crate) fn deadline(&self) -> Option<Deadline> {
         let due = self.sources.values().filter_map(|s| match s.state {
             State::Due(at) => Some(at),
-            State::Asked(_) => None,
+            State::Asked(_) | State::Idle => None,
         });
         due.min().map(|at| Deadline { at, slack: SLACK, why: "revocation" })
     }
@@ -225,14 +251,17 @@ impl Shared {
         }
         let certificates = || std::iter::once(own).chain(&verified.issuers);
         let revocation = &mut self.config.admission.revocation;
+        revocation.waiting.remove(&sa);
         revocation.take_lists(&verified.issuers, unix);
-        let mut on_the_way = false;
+        revocation.touch(now, &verified.chain);
+        let mut asked = BTreeSet::new();
         for (depth, (issued, certificate)) in verified.chain.iter().zip(certificates()).enumerate() {
             revocation.book.learn(issued, certificate);
             if revocation.book.status_of(issued, depth > 0, unix) == Status::Unknown
                 && let Some(issuer) = verified.issuers.get(depth)
             {
-                on_the_way |= revocation.note(now, issued, certificate, issuer, connection.role.answers());
+                let gateway = connection.role.answers();
+                revocation.note(now, issued, (certificate, issuer), gateway, &mut asked);
             }
         }
         self.ask(now);
@@ -240,16 +269,24 @@ impl Shared {
         let known = revocation.book.status(&verified.chain, unix) != Status::Unknown;
         // A client does not wait to be told that its gateway is good: the answer may come through the tunnel alone.
         let waits = mode == RevocationMode::Strict || connection.role.answers();
-        let may_wait = on_the_way
+        let may_wait = !asked.is_empty()
             && until.is_none_or(|until| now < until)
             && revocation.waiting.len() < limits::REVOCATION_WAITING_MAX;
         if !known && waits && may_wait {
-            revocation.waiting.insert(sa);
+            revocation.waiting.insert(sa, asked);
             return Judgement::Wait;
         }
         match revocation.refuses(connection, &verified.chain, unix) {
             Ok(()) => Judgement::Admitted,
             Err(error) => Judgement::Refused(error),
+        }
+    }
+
+    /// A session is resumed that rests on these certificates.
+    pub(crate) fn rests_on(&mut self, now: Instant, connection: &Connection, chain: &[Issued]) {
+        if mode(connection) != RevocationMode::Off {
+            self.config.admission.revocation.touch(now, chain);
+            self.ask(now);
         }
     }
 
@@ -260,7 +297,7 @@ impl Shared {
                 continue;
             }
             let mut request = None;
-            if let (Some(about), Some(issuer)) = (&source.about, source.issuers.first()) {
+            if let (Some(about), Some(issuer)) = (&source.about, source.issuers.values().next()) {
                 let mut nonce = [0; NONCE_LEN];
                 self.entropy.fill(&mut nonce);
                 request = Some(OcspRequest::new(about, issuer, nonce));
@@ -268,6 +305,16 @@ impl Shared {
             let body = request.as_ref().map(OcspRequest::to_der);
             self.events.push_back(Event::Fetch { id: *id, url: source.url.clone(), body });
             source.state = State::Asked(request);
+        }
+    }
+
+    /// The configuration is another one: what it says comes next. What was learned by the old one stays known.
+    pub(crate) fn forget_configured_revocation(&mut self, now: Instant) {
+        let revocation = &mut self.config.admission.revocation;
+        revocation.lists.clear();
+        for source in revocation.sources.values_mut().filter(|s| s.wanted.is_none()) {
+            source.wanted = Some(now + WANTED);
+            source.issuers.clear();
         }
     }
 
@@ -288,10 +335,10 @@ impl Shared {
         let unix = self.unix(now);
         self.config.admission.revocation.take_lists(&authorities, unix);
         for url in &policy.urls {
-            let Some(source) = self.config.admission.revocation.source(now, url, None) else { continue };
+            let Some((_, source)) = self.config.admission.revocation.source(now, url, None) else { continue };
             source.wanted = None;
             source.gateway |= connection.role.answers();
-            source.issuers.extend(authorities.iter().take(limits::REVOCATION_ISSUERS_MAX).cloned());
+            authorities.iter().for_each(|authority| source.learn(authority));
         }
     }
 }
@@ -331,7 +378,7 @@ impl Endpoint {
         };
         source.state = State::Due(now + wait.clamp(AGAIN_LEAST, AGAIN_MOST.max(wait)));
         self.shared.config.admission.revocation.sources.insert(id, source);
-        self.go_on(now);
+        self.go_on(now, id);
         if news {
             self.end_revoked(now);
         }
@@ -356,50 +403,54 @@ impl Endpoint {
         taken.is_ok()
     }
 
-    /// The status of certificates by today's knowledge: the lists and URLs of a connection that was configured anew.
-    pub fn configure_revocation(&mut self, now: Instant, connection: &Connection) {
-        self.shared.configure_revocation(now, connection);
-        self.end_revoked(now);
-        self.settle(now);
-    }
-
     /// Sources that are due, and what needs not be asked again.
     pub(crate) fn revocation_due(&mut self, now: Instant) {
         if self.shared.config.admission.revocation.deadline().is_none_or(|d| d.at > now) {
             return;
         }
-        let in_use: BTreeSet<&Issued> = self
-            .slots
-            .values()
-            .filter_map(|slot| match slot {
-                Slot::Established(ike) => ike.core.session.credential.as_ref(),
-                _ => None,
-            })
-            .flat_map(Credential::chain)
-            .collect();
+        let sessions = self.slots.values().filter_map(|slot| match slot {
+            Slot::Established(ike) => ike.core.session.credential.as_ref(),
+            _ => None,
+        });
+        let in_use: BTreeSet<&Issued> = sessions.flat_map(Credential::chain).collect();
+        let issuers: BTreeSet<&[u8; 32]> = in_use.iter().map(|issued| &issued.issuer_key).collect();
         self.shared.config.admission.revocation.sources.retain(|_, source| {
-            let wanted = match &source.about {
+            if !matches!(source.state, State::Due(at) if at <= now) {
+                return !matches!(source.state, State::Idle) || source.is_wanted(now);
+            }
+            let used = match &source.about {
                 Some(about) => in_use.contains(about),
-                None => source.wanted.is_none_or(|until| until > now),
+                None => source.issuers.keys().any(|key| issuers.contains(key)),
             };
-            wanted || !matches!(source.state, State::Due(at) if at <= now)
+            if used {
+                source.wanted = source.wanted.map(|_| now + WANTED);
+            } else if source.about.is_some() {
+                source.state = State::Idle;
+            }
+            source.is_wanted(now)
         });
         self.shared.ask(now);
     }
 
-    /// Handshakes that waited for an answer go on; those that still miss one wait again.
-    fn go_on(&mut self, now: Instant) {
-        for id in std::mem::take(&mut self.shared.config.admission.revocation.waiting) {
+    /// Handshakes that waited for this source go on; those that still miss another wait again.
+    fn go_on(&mut self, now: Instant, source: u64) {
+        let waiting = &self.shared.config.admission.revocation.waiting;
+        let told: Vec<SaId> =
+            waiting.iter().filter(|(_, on)| on.contains(&source)).map(|(id, _)| *id).collect();
+        for id in told {
+            self.shared.config.admission.revocation.waiting.remove(&id);
             let Some(slot) = self.slots.remove(&id) else { continue };
             self.touch(id);
             if let Some(slot) = slot.go_on(&mut self.shared, now) {
                 self.slots.insert(id, slot);
             }
+            // The next one may be of the same identity, and sessions are counted.
+            self.settle(now);
         }
     }
 
     /// Sessions of peers whose certificates are revoked end.
-    fn end_revoked(&mut self, now: Instant) {
+    pub(crate) fn end_revoked(&mut self, now: Instant) {
         let unix = self.shared.unix(now);
         let book = &self.shared.config.admission.revocation.book;
         let revoked =
@@ -434,11 +485,12 @@ impl Revocation {
         let Some(about) = &source.about else {
             let lists = Crl::ders_of_file(bytes)?;
             let list = lists.first().map_or(&[][..], Vec::as_slice);
-            let (issuer, this_update, next_update, news) = self.take_list(list, &source.issuers, unix)?;
+            let (issuer, this_update, next_update, news) =
+                self.take_list(list, source.issuers.values(), unix)?;
             return Ok(Taken { issuer, this_update, next_update, news, lasting: true });
         };
         let unknown = || RevocationError::MayNotSign("an unknown issuer".to_owned());
-        let issuer = source.issuers.first().ok_or_else(unknown)?;
+        let issuer = source.issuers.values().next().ok_or_else(unknown)?;
         let answer = match &source.state {
             State::Asked(Some(request)) => OcspAnswer::verify(bytes, request, issuer, unix)?,
             _ => OcspAnswer::verify_kept(bytes, about, issuer, unix)?,
@@ -451,6 +503,26 @@ impl Revocation {
 }
 
 impl Source {
+    /// Whether it may tell the status of this certificate.
+    fn is_about(&self, issued: &Issued) -> bool {
+        match &self.about {
+            Some(about) => about == issued,
+            None => self.issuers.contains_key(&issued.issuer_key),
+        }
+    }
+
+    fn is_wanted(&self, now: Instant) -> bool {
+        self.wanted.is_none_or(|until| until > now)
+    }
+
+    /// This issuer may have signed what comes.
+    fn learn(&mut self, issuer: &Certificate) {
+        let key = issuer.key_hash();
+        if self.issuers.len() < limits::REVOCATION_ISSUERS_MAX || self.issuers.contains_key(&key) {
+            self.issuers.insert(key, issuer.clone());
+        }
+    }
+
     /// How long it is until it is asked again.
     fn again(&self, unix: UnixTime, this: UnixTime, next: Option<UnixTime>) -> Duration {
         let end = next.unwrap_or(unix + AGAIN_MOST);
@@ -488,7 +560,7 @@ fn restore(now: Instant, content: &[u8]) -> Option<(Source, &[u8])> {
     let source = Source {
         url: String::from_utf8(url.to_vec()).ok()?,
         about,
-        issuers: vec![issuer],
+        issuers: BTreeMap::from([(issuer.key_hash(), issuer)]),
         state: State::Due(now),
         failures: 0,
         answered: None,

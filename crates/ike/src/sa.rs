@@ -166,12 +166,13 @@ impl IkeSa {
         self.pump(shared, now);
     }
 
-    /// Ends a session that was resumed with a ticket that does not count, and says so. Nothing else ends: an attacker can hold an honest
-    /// confirmation back until the device has resumed elsewhere.
-    pub(crate) fn refuse(&mut self, shared: &mut Shared, now: Instant, why: Refused) {
-        self.stage = Stage::Closing { reason: CloseReason::Unconfirmed, until: now + CLOSE_FOR };
+    /// Ends a session that was resumed with a ticket that does not count, and says so; or one whose peer is not admitted (`None`). Nothing
+    /// else ends: an attacker can hold an honest confirmation back until the device has resumed elsewhere.
+    pub(crate) fn refuse(&mut self, shared: &mut Shared, now: Instant, told: Option<Refused>) {
+        let reason = told.map_or(CloseReason::NotAdmitted, |_| CloseReason::Unconfirmed);
+        self.stage = Stage::Closing { reason, until: now + CLOSE_FOR };
         self.remove_children(shared);
-        self.tasks.add_first(DeleteIke(Some(why)), now);
+        self.tasks.add_first(DeleteIke(told), now);
         self.pump(shared, now);
     }
 

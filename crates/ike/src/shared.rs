@@ -14,6 +14,7 @@ use crate::config_payload::Lease;
 use crate::cookie::CookieJar;
 use crate::event::Event;
 use crate::half_opens::HalfOpens;
+use crate::handshake::newcomer::Refusals;
 use crate::limits;
 use crate::load::LoadHistory;
 use crate::outbox::Queued;
@@ -38,6 +39,7 @@ pub(crate) struct Shared {
     pub(crate) sleepers: Sleepers,
     /// Sessions that callers have begun and not yet established.
     pub(crate) half_open: HalfOpens,
+    pub(crate) refusals: Refusals,
     pub(crate) load: LoadHistory,
     /// Client: the lineage of each connection's last session that is over, to be named at the next full login.
     pub(crate) lineages: BTreeMap<String, Name>,
@@ -57,7 +59,8 @@ impl Shared {
             store_away: false,
             callers: Callers::default(),
             sleepers: Sleepers::default(),
-            half_open: HalfOpens::default(),
+            half_open: HalfOpens::new(&config.half_open),
+            refusals: Refusals::default(),
             config,
             entropy,
             wall: None,

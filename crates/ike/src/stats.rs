@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use crate::error::Discard;
+
 /// What an exchange was for, as counted.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Kind {
@@ -54,11 +56,24 @@ pub struct Stats {
     pub begun: BTreeMap<Kind, u64>,
     /// Exchanges that the peer began and we answered, by kind.
     pub answered: BTreeMap<Kind, u64>,
+    /// Half-open SAs that gave way to others, or ended early because there were many.
+    pub half_open_displaced: u64,
+    /// Puzzles that were given to callers (RFC 8019).
+    pub puzzles_given: u64,
+    /// Solutions of callers that counted.
+    pub puzzles_solved: u64,
     /// Datagrams dropped, by reason.
     pub discards: BTreeMap<&'static str, u64>,
 }
 
 impl Stats {
+    /// First messages that were dropped because there were too many half-open SAs.
+    #[must_use]
+    pub fn newcomers_refused(&self) -> u64 {
+        let of = |reason: Discard| self.discards.get(reason.name()).copied().unwrap_or(0);
+        of(Discard::TooManyHalfOpen) + of(Discard::Unsolved)
+    }
+
     pub(crate) fn received(&mut self, bytes: usize) {
         self.datagrams_in += 1;
         self.bytes_in += bytes as u64;

@@ -2,13 +2,15 @@
 
 mod common;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use common::{Pair, client_psk, fqdn, gateway_psk};
 use dormouse_crypto::cert::{Certificate, Identity, TrustStore, Usage};
 use dormouse_crypto::sign::{Scheme, SignatureError, Signer, SigningKey};
-use dormouse_ike::config::{Connection, IdentityPattern, LocalAuth, RemoteAuth, Resumption};
+use dormouse_ike::admission::Denial;
+use dormouse_ike::config::{Connection, IdentityPattern, LocalAuth, RemoteAuth, Resumption, Unique};
 use dormouse_ike::{CloseReason, Event, NegotiationError};
 use dormouse_sansio::Instant;
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair, SignatureAlgorithm};
@@ -247,10 +249,10 @@ fn a_renewed_certificate_is_used_at_once_beside_the_session_that_runs() {
     let (a, _) = pair.up();
     let mut renewed = pair.conn.as_ref().clone();
     renewed.local_auth = leaf(&ca, "client.example.org", &rcgen::PKCS_ED25519, (-1, 30));
-    pair.client.endpoint.renew(pair.now, &pair.conn.clone());
+    pair.client.endpoint.reconfigure(pair.now, Vec::new(), &[pair.conn.clone()]);
     pair.settle();
     assert_eq!(pair.client.closed, [], "nothing is new");
-    pair.client.endpoint.renew(pair.now, &Arc::new(renewed));
+    pair.client.endpoint.reconfigure(pair.now, Vec::new(), &[Arc::new(renewed)]);
     pair.settle();
     let new = pair.client.established().expect("a second one");
     assert_eq!((new.replaced, pair.client.closed.as_slice()), (Some(a), &[(a, CloseReason::Replaced)][..]));
@@ -349,5 +351,65 @@ fn a_token_that_does_not_sign_ends_the_exchange_with_that_reason() {
             }
             assert!(pair.client.endpoint.is_empty() && pair.gateway.endpoint.is_empty());
         }
+    }
+}
+
+/// One distinguished name: as the certificate has it, in other letters, and as another type of string.
+fn spellings() -> [Identity; 3] {
+    let name: Identity = "CN=client.example.org".parse().expect("a name");
+    let Identity::Dn(mut der) = name.clone() else { panic!("{name}") };
+    let tag = der.len() - "client.example.org".len() - 2;
+    assert_eq!(std::mem::replace(&mut der[tag], 0x13), 0x0c, "a PrintableString in place of a UTF8String");
+    [name, "CN=Client.EXAMPLE.org".parse().expect("a name"), Identity::Dn(der)]
+}
+
+#[test]
+fn the_spellings_of_a_name_are_one_identity() {
+    let ca = authority("CA");
+    let [name, ..] = spellings();
+    for psk in [false, true] {
+        let mut pair = pair_of(&ca, &rcgen::PKCS_ED25519, |client, gateway| {
+            client.initial_contact = false;
+            gateway.policy.unique = Unique::Never;
+            gateway.policy.sessions = 1;
+            if psk {
+                client.local_auth = LocalAuth::Psk(common::psk());
+                gateway.remote_auth = RemoteAuth::Psk(common::psk());
+                gateway.remote_id = IdentityPattern::Exact(name.clone());
+            }
+        });
+        let (mut leases, mut holders) = (BTreeSet::new(), BTreeSet::new());
+        for spelling in spellings() {
+            pair.conn = Arc::new(Connection { local_id: spelling.clone(), ..(*pair.conn).clone() });
+            let (a, b) = pair.up();
+            for other in spellings() {
+                let conn = Connection { local_id: other, ..(*pair.conn).clone() };
+                let path = pair.default_path();
+                pair.client.endpoint.connect(pair.now, Arc::new(conn), path);
+                pair.settle();
+                assert!(matches!(pair.gateway.peer_failure(), Some(NegotiationError::NotAdmitted(_))));
+            }
+            pair.client.events.clear();
+            pair.gateway.events.clear();
+            let ticket = pair.client.ticket.take().expect("a ticket");
+            pair.client.endpoint.forget(pair.now, a);
+            pair.gateway.endpoint.forget(pair.now, b);
+            pair.flush();
+            common::resumed::resume(&mut pair, &ticket);
+            pair.run_for(Duration::from_secs(2));
+            let back = pair.gateway.established().expect("resumed");
+            assert_eq!(back.peer, name, "{spelling:?}");
+            leases.insert(back.configuration.v4);
+            holders.extend(pair.gateway.store.rows().map(|row| row.holder));
+            let denial = Denial::Name(spelling);
+            pair.gateway.endpoint.deny(pair.now, denial.clone());
+            pair.settle();
+            // What was refused is kept for repetitions.
+            let endpoint = &pair.gateway.endpoint;
+            assert_eq!((endpoint.len(), pair.gateway.store.rows().count()), (endpoint.half_open(), 0));
+            pair.gateway.endpoint.allow(&denial);
+            pair.client.events.clear();
+        }
+        assert_eq!((leases.len(), holders.len()), (1, 1), "psk {psk}");
     }
 }

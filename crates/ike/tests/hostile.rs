@@ -87,7 +87,30 @@ fn complaints_about_unknown_spis_are_rate_limited() {
             complaints += 1;
         }
     }
-    assert_eq!(complaints, 100);
+    assert_eq!(complaints, 64);
+}
+
+/// Before, a hundred a second were all that there were, for everybody: one stranger used them up, and a client whose gateway had been
+/// restarted was not told.
+#[test]
+fn a_stranger_uses_up_its_own_share_of_hints_alone() {
+    let mut gateway = Pair::psk(15).gateway.endpoint;
+    let now = dormouse_sansio::Instant::ZERO;
+    let mut told = |from: &str| {
+        gateway.unknown_esp_spi(now, path(GATEWAY, from), 0x1234_5678);
+        gateway.poll_transmit(now, &mut Vec::new()).is_some()
+    };
+    for n in 0..1_000u32 {
+        assert_eq!(
+            told(&format!("[2001:db8::{n:x}]:500")),
+            n < 64,
+            "all addresses of a /64 are one stranger's"
+        );
+    }
+    assert!(told("192.0.2.7:500") && told("[2001:db8:0:1::1]:500"));
+    // Forged senders get no more than there is memory for.
+    let forged = (0..10_000u32).filter(|n| told(&format!("10.0.{}.{}:500", n / 256, n % 256))).count();
+    assert_eq!(forged, 4_096 - 3);
 }
 
 #[test]

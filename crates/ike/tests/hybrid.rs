@@ -6,6 +6,7 @@ mod common;
 use std::sync::Arc;
 use std::time::Duration;
 
+use common::resumed::{confirmed, resume, slept_with};
 use common::{Datagram, Faults, Filter, Pair, client_psk, fqdn, gateway_config, gateway_psk};
 use dormouse_crypto::Secret;
 use dormouse_ike::config::{Connection, EndpointConfig, IdentityPattern, Ppk, SelectorSpec};
@@ -319,6 +320,30 @@ fn a_hybrid_session_comes_back_by_its_ticket() {
     assert_eq!(pair.client.endpoint.stats().begun[&Kind::FollowUp], 1);
 }
 
+#[test]
+fn a_ticket_resumes_into_a_connection_that_requires_a_ppk_only_if_one_of_todays_is_in_its_keys() {
+    type Keys<'a> = &'a [(&'a str, &'a str)];
+    let key: Keys<'_> = &[("laptop", "one key")];
+    let cases: [(Keys<'_>, Keys<'_>, bool); 3] =
+        [(&[], key, false), (key, key, true), (key, &[("laptop", "another key")], false)];
+    for intermediate in [true, false] {
+        for (n, (then, today, resumes)) in (90..).zip(cases) {
+            let client = with_ppk(client_psk(), then, false, intermediate);
+            let gateway = with_ppk(gateway_psk(), then, false, intermediate);
+            let (mut pair, ticket, old) = slept_with(client, gateway_config(gateway, n), n);
+            pair.gateway.endpoint.forget(pair.now, old);
+            let required = with_ppk(gateway_psk(), today, true, intermediate);
+            pair.gateway.endpoint.reconfigure(pair.now, vec![required.into()], &[]);
+            pair.flush();
+            resume(&mut pair, &ticket);
+            pair.run_for(Duration::from_secs(2));
+            assert_eq!(confirmed(&mut pair).is_some(), resumes, "{then:?} {today:?}");
+            let refused = matches!(pair.client.failure(), Some(NegotiationError::TicketRefused));
+            assert_eq!(refused, !resumes, "{then:?} {today:?}");
+        }
+    }
+}
+
 /// What was seen: the name alone was compared, so that a guest's PPK of the same name opened the staff's connection.
 #[test]
 fn a_ppk_of_another_connection_is_none_of_this_one_even_with_its_name() {
@@ -374,8 +399,9 @@ fn a_host_that_another_client_got_meanwhile_stays_the_others() {
     let theirs = pair.client.endpoint.connect(pair.now, Arc::new(other), path);
     pair.run_for(Duration::from_secs(1));
     let owner = |pair: &Pair| {
-        let with_host = |c: &&dormouse_keying::Install| c.ts_remote[0].start == c.ts_remote[0].end
-            && c.ts_remote[0].start.to_string() == "10.9.0.77";
+        let with_host = |c: &&dormouse_keying::Install| {
+            c.ts_remote[0].start == c.ts_remote[0].end && c.ts_remote[0].start.to_string() == "10.9.0.77"
+        };
         pair.gateway.children.values().filter(with_host).count()
     };
     assert_eq!(owner(&pair), 1, "the other client has the host: {theirs:?}");

@@ -92,7 +92,7 @@ fn under_load_a_cookie_comes_first_and_no_state_before_it() {
 
 #[test]
 fn half_open_sas_are_bounded_and_expire() {
-    let half_open = HalfOpen { cookie_threshold: 1_000, max: 20, max_per_address: 5, ..HalfOpen::default() };
+    let half_open = HalfOpen { cookie_threshold: 1_000, max: 20, ..HalfOpen::default() };
     let config = EndpointConfig { half_open, ..gateway_config(gateway_psk(), 6) };
     let mut pair = Pair::with_configs(client_psk(), EndpointConfig::default(), config, 6);
     let mut accepted = 0;

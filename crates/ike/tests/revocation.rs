@@ -13,8 +13,8 @@ use dormouse_ike::config::{
 };
 use dormouse_ike::{CloseReason, Event, NegotiationError};
 use rcgen::{
-    BasicConstraints, CertificateParams, CertificateRevocationListParams, CrlDistributionPoint, IsCa, Issuer,
-    KeyIdMethod, KeyPair, RevokedCertParams, SerialNumber, SignatureAlgorithm,
+    BasicConstraints, CertificateParams, CertificateRevocationListParams, CrlDistributionPoint,
+    CustomExtension, IsCa, Issuer, KeyIdMethod, KeyPair, RevokedCertParams, SerialNumber, SignatureAlgorithm,
 };
 
 const URL: &str = "http://ca.example.org/ca.crl";
@@ -47,11 +47,23 @@ fn authority() -> Authority {
 
 impl Authority {
     fn leaf(&self, name: &str, serial: u64, url: bool, algorithm: &'static SignatureAlgorithm) -> LocalAuth {
+        self.leaf_with(name, serial, algorithm, |params| {
+            if url {
+                params.crl_distribution_points = vec![CrlDistributionPoint { uris: vec![URL.to_owned()] }];
+            }
+        })
+    }
+
+    fn leaf_with(
+        &self,
+        name: &str,
+        serial: u64,
+        algorithm: &'static SignatureAlgorithm,
+        change: impl FnOnce(&mut CertificateParams),
+    ) -> LocalAuth {
         let (key, mut params) = (KeyPair::generate_for(algorithm).expect("a key"), params(name));
         params.serial_number = Some(SerialNumber::from(serial));
-        if url {
-            params.crl_distribution_points = vec![CrlDistributionPoint { uris: vec![URL.to_owned()] }];
-        }
+        change(&mut params);
         let certificate = params.signed_by(&key, &self.issuer).expect("a certificate");
         LocalAuth::Cert {
             key: Arc::new(SigningKey::from_der(&key.serialize_der()).expect("a key")),
@@ -101,6 +113,25 @@ impl Authority {
     fn gateway_asks(&self, mode: RevocationMode) -> Pair {
         self.pair(|_, gateway| gateway.remote_auth = self.remote(mode, Vec::new()))
     }
+}
+
+/// The extension by which a certificate names its OCSP responder (RFC 5280, section 4.2.2.1).
+fn responder(url: &str) -> CustomExtension {
+    let tlv = |tag: u8, content: &[u8]| {
+        let len = u8::try_from(content.len()).expect("short");
+        [&[tag, len][..], content].concat()
+    };
+    let ocsp = [0x06, 0x08, 0x2b, 0x06, 0x01, 0x05, 0x05, 0x07, 0x30, 0x01];
+    let access = tlv(0x30, &[&ocsp[..], &tlv(0x86, url.as_bytes())].concat());
+    CustomExtension::from_oid_content(&[1, 3, 6, 1, 5, 5, 7, 1, 1], tlv(0x30, &access))
+}
+
+/// Whether a side wants to have an OCSP responder asked, and which.
+fn ask(side: &mut Side) -> Option<u64> {
+    side.take(|event| match event {
+        Event::Fetch { id, body: Some(_), .. } => Some(*id),
+        _ => None,
+    })
 }
 
 /// What a side wants to have fetched.
@@ -309,4 +340,92 @@ fn an_initiator_that_cannot_sign_stops_before_it_shows_who_it_is() {
     let exchange = |d: &common::Datagram| d.bytes[18];
     assert!(pair.log.iter().all(|d| exchange(d) != 35), "no IKE_AUTH was sent");
     assert!(pair.gateway.established().is_none());
+}
+
+/// A connection that has a list with these serial numbers, for `reconfigure`.
+fn with_list(pair: &Pair, remote: RemoteAuth) -> Connection {
+    Connection { remote_auth: remote, ..(*pair.conn).clone() }
+}
+
+#[test]
+fn a_device_resumes_with_no_gateway_that_is_revoked_and_ends_the_session_that_it_has_resumed() {
+    let ca = authority();
+    for (quick, late) in [(true, false), (false, false), (true, true), (false, true)] {
+        let mut pair = ca.pair(|client, gateway| {
+            client.remote_auth = ca.remote(RevocationMode::Soft, Vec::new());
+            (client.dormancy, gateway.dormancy) = (quick, quick);
+        });
+        let (a, _) = pair.up();
+        let ticket = pair.client.ticket.take().expect("a ticket");
+        pair.client.endpoint.forget(pair.now, a);
+        pair.flush();
+        (pair.client.closed, pair.log) = (Vec::new(), Vec::new());
+        let list = vec![ca.list(&[GATEWAY], Duration::ZERO)];
+        let told = with_list(&pair, ca.remote(RevocationMode::Soft, list));
+        if !late {
+            pair.client.endpoint.reconfigure(pair.now, Vec::new(), &[told.clone().into()]);
+        }
+        let sa = common::resumed::resume(&mut pair, &ticket);
+        pair.run_for(Duration::from_secs(2));
+        assert_eq!(pair.client.established().is_some(), late, "quick {quick}");
+        if late {
+            pair.client.endpoint.reconfigure(pair.now, Vec::new(), &[told.clone().into()]);
+            pair.run_for(Duration::from_secs(1));
+            assert_eq!(pair.client.closed, [(sa, CloseReason::Revoked)], "quick {quick}");
+        } else {
+            let why = pair.client.failure().expect("refused").to_string();
+            assert!(why.contains("revoked") && pair.log.is_empty(), "quick {quick}: {why}");
+        }
+        assert!(pair.client.children.is_empty());
+    }
+}
+
+#[test]
+fn a_list_is_asked_for_as_long_as_a_session_rests_on_it() {
+    let ca = authority();
+    let mut pair = ca.gateway_asks(RevocationMode::Soft);
+    pair.connect();
+    pair.run_for(Duration::from_secs(1));
+    let begun = pair.now;
+    // A ticket, and what is known for its sake, lives eight days at most.
+    while pair.now < begun + DAY * 10 {
+        let at = pair.now - begun;
+        answer(&mut pair, false, Ok(ca.list(&[], at)));
+        assert!(is_up(&pair), "{at:?}");
+        pair.run_for(HOUR + Duration::from_secs(60));
+    }
+    let at = pair.now - begun;
+    answer(&mut pair, false, Ok(ca.list(&[CLIENT], at)));
+    assert!(!is_up(&pair), "and it ends when it is revoked");
+}
+
+#[test]
+fn a_responder_is_asked_again_when_its_certificates_session_comes_back() {
+    let ca = authority();
+    for (quick, retries) in [(true, 1), (false, 3)] {
+        let mut pair = ca.pair(|client, gateway| {
+            let url = responder("http://ca.example.org/ocsp");
+            client.local_auth = ca.leaf_with("client.example.org", CLIENT, &rcgen::PKCS_ED25519, |p| {
+                p.custom_extensions.push(url)
+            });
+            gateway.remote_auth = ca.remote(RevocationMode::Soft, Vec::new());
+            (client.dormancy, gateway.dormancy) = (quick, quick);
+        });
+        pair.connect();
+        pair.run_for(Duration::from_secs(1));
+        let id = ask(&mut pair.gateway).expect("it asks");
+        pair.gateway.endpoint.fetched(pair.now, id, Err("away".to_owned()));
+        pair.flush();
+        pair.run_for(Duration::from_secs(1));
+        let (a, b) = (pair.client.established().expect("up").sa, pair.gateway.established().expect("up").sa);
+        let ticket = pair.client.ticket.take().expect("a ticket");
+        pair.client.endpoint.forget(pair.now, a);
+        pair.gateway.endpoint.forget(pair.now, b);
+        pair.flush();
+        pair.run_for(HOUR * retries);
+        assert!(ask(&mut pair.gateway).is_none(), "nobody is there");
+        common::resumed::resume(&mut pair, &ticket);
+        pair.run_for(Duration::from_secs(2));
+        assert!(is_up(&pair) && ask(&mut pair.gateway).is_some(), "quick {quick}");
+    }
 }

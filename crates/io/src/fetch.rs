@@ -2,11 +2,10 @@
 //! and how many at once. Each runs in a thread of its own, which has given up every capability before it reads a byte of a stranger; the
 //! loop never waits. Must never judge what came.
 
+use crate::bell::Bell;
 use crate::privileges;
 use std::collections::VecDeque;
-use std::io::{self, Read, Write};
-use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::net::UnixStream;
+use std::io;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 use ureq::Agent;
@@ -41,19 +40,16 @@ pub struct Fetcher {
     running: usize,
     sender: Sender<Fetched>,
     receiver: Receiver<Fetched>,
-    /// A byte for each answer wakes the loop.
-    bell: UnixStream,
-    ringer: UnixStream,
+    /// Rings when something has come, also from the loop itself: what is refused.
+    bell: Bell,
 }
 
 impl Fetcher {
     /// # Errors
     /// If there are no descriptors left.
     pub fn new() -> io::Result<Self> {
-        let (bell, ringer) = UnixStream::pair()?;
-        bell.set_nonblocking(true)?;
         let (sender, receiver) = channel();
-        Ok(Self { waiting: VecDeque::new(), running: 0, sender, receiver, bell, ringer })
+        Ok(Self { waiting: VecDeque::new(), running: 0, sender, receiver, bell: Bell::new()? })
     }
 
     /// Fetches it, when its turn comes; [`Fetcher::take`] has what came of it.
@@ -68,7 +64,7 @@ impl Fetcher {
     }
 
     fn answer(&self, id: u64, result: Result<Vec<u8>, String>) {
-        answer(&self.sender, &self.ringer, id, result);
+        answer(&self.sender, &self.bell, id, result);
     }
 
     fn start(&mut self) {
@@ -76,21 +72,17 @@ impl Fetcher {
             && let Some(wanted) = self.waiting.pop_front()
         {
             self.running += 1;
-            let (id, sender, ringer) = (wanted.id, self.sender.clone(), self.ringer.try_clone());
-            let started = ringer.and_then(|ringer| {
-                let work = move || answer(&sender, &ringer, wanted.id, get(&wanted));
-                std::thread::Builder::new().name("fetch".to_owned()).spawn(work)
-            });
-            if let Err(error) = started {
+            let (id, sender, bell) = (wanted.id, self.sender.clone(), self.bell.clone());
+            let work = move || answer(&sender, &bell, wanted.id, get(&wanted));
+            if let Err(error) = std::thread::Builder::new().name("fetch".to_owned()).spawn(work) {
                 self.answer(id, Err(error.to_string()));
             }
         }
     }
 
-    /// The next answer, if one has come.
+    /// The next answer, if one has come: call it until there is none.
     pub fn take(&mut self) -> Option<Fetched> {
-        let mut rung = [0; 64];
-        let _ = self.bell.read(&mut rung);
+        self.bell.clear();
         let (id, result) = self.receiver.try_recv().ok()?;
         self.running = self.running.saturating_sub(1);
         self.start();
@@ -98,16 +90,12 @@ impl Fetcher {
     }
 }
 
-impl AsFd for Fetcher {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.bell.as_fd()
-    }
-}
+crate::as_fd!(Fetcher, bell);
 
-fn answer(sender: &Sender<Fetched>, mut ringer: &UnixStream, id: u64, result: Result<Vec<u8>, String>) {
+fn answer(sender: &Sender<Fetched>, bell: &Bell, id: u64, result: Result<Vec<u8>, String>) {
     // The loop may have ended meanwhile.
     if sender.send((id, result)).is_ok() {
-        let _ = ringer.write_all(&[1]);
+        bell.ring();
     }
 }
 

@@ -2,7 +2,8 @@
 //! and the bounds on waiting; knows nothing of what is ordered.
 //!
 //! A message is one JSON object in one packet of a `SOCK_SEQPACKET` pair: orders in one direction, an answer to each in the other. The
-//! kernel takes a packet whole or not at all, so no order is ever obeyed by half.
+//! kernel takes a packet whole or not at all, so no order is ever obeyed by half. Answers that are bytes ([`crate::files`]) come in
+//! several packets.
 //!
 //! However the daemon ends, the socket ends with it: [`serve`] returns, and the helper restores what it must before it ends itself.
 //! The daemon waits for that at most [`END`]. A helper that takes longer is not killed, because that would leave undone what it is
@@ -17,6 +18,7 @@ use nix::sys::socket::{
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use std::ffi::OsStr;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
@@ -24,7 +26,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 /// Longest message in either direction, in bytes: far below what a socket's buffer takes.
-const MAX_MESSAGE: usize = 64 << 10;
+pub(crate) const MAX_MESSAGE: usize = 64 << 10;
 /// How long the daemon waits for an answer, where it waits for one: longer than any helper's start takes.
 pub(crate) const ANSWER: Duration = Duration::from_secs(30);
 /// How long the daemon waits for a helper's end: as long as the step that it is at and those that restore may take, as a rule.
@@ -42,7 +44,7 @@ pub(crate) struct Helper {
 
 impl Helper {
     /// Starts `program` with `arguments`, which must end up in [`serve`] with the standard input.
-    pub(crate) fn spawn(program: &Path, arguments: &[&str]) -> io::Result<Self> {
+    pub(crate) fn spawn(program: &Path, arguments: &[impl AsRef<OsStr>]) -> io::Result<Self> {
         let (socket, theirs) =
             socketpair(AddressFamily::Unix, SockType::SeqPacket, None, SockFlag::SOCK_CLOEXEC)?;
         let child =
@@ -70,6 +72,18 @@ impl Helper {
     pub(crate) fn next<T: DeserializeOwned>(&mut self) -> io::Result<Option<T>> {
         match receive(self.socket.as_fd(), &mut self.buffer, MsgFlags::MSG_DONTWAIT) {
             Ok(message) => Ok(Some(serde_json::from_slice(message)?)),
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => Ok(None),
+            Err(e) => Err(e),
+        }
+    }
+
+    /// The next packet of an answer that is not JSON, if one has come. Never waits.
+    ///
+    /// # Errors
+    /// If the helper is gone.
+    pub(crate) fn next_packet(&mut self) -> io::Result<Option<&[u8]>> {
+        match receive(self.socket.as_fd(), &mut self.buffer, MsgFlags::MSG_DONTWAIT) {
+            Ok(packet) => Ok(Some(packet)),
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => Ok(None),
             Err(e) => Err(e),
         }
@@ -157,8 +171,13 @@ fn transmit(socket: BorrowedFd<'_>, message: &impl Serialize, flags: MsgFlags) -
         let what = format!("a message of {} bytes, at most {MAX_MESSAGE} are taken", bytes.len());
         return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
     }
+    transmit_packet(socket, &bytes, flags)
+}
+
+/// One packet, of at most [`MAX_MESSAGE`] bytes.
+pub(crate) fn transmit_packet(socket: BorrowedFd<'_>, packet: &[u8], flags: MsgFlags) -> io::Result<()> {
     loop {
-        match send(socket.as_raw_fd(), &bytes, flags | MsgFlags::MSG_NOSIGNAL) {
+        match send(socket.as_raw_fd(), packet, flags | MsgFlags::MSG_NOSIGNAL) {
             Ok(_) => return Ok(()),
             Err(Errno::EINTR) => {}
             Err(Errno::EAGAIN) => {
@@ -171,7 +190,11 @@ fn transmit(socket: BorrowedFd<'_>, message: &impl Serialize, flags: MsgFlags) -
 }
 
 /// One message; `UnexpectedEof` if the other end is gone.
-fn receive<'a>(socket: BorrowedFd<'_>, buffer: &'a mut [u8], flags: MsgFlags) -> io::Result<&'a [u8]> {
+pub(crate) fn receive<'a>(
+    socket: BorrowedFd<'_>,
+    buffer: &'a mut [u8],
+    flags: MsgFlags,
+) -> io::Result<&'a [u8]> {
     loop {
         match recv(socket.as_raw_fd(), buffer, flags) {
             Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
@@ -197,7 +220,7 @@ pub(crate) fn begin() -> io::Result<OwnedFd> {
 pub(crate) enum Turn<O> {
     /// An order has come; the reason, in words, if it is not understood.
     Order(Result<O, String>),
-    /// The other descriptor is readable.
+    /// The other descriptor is readable, or the time is over that was asked for.
     Beside,
 }
 
@@ -207,28 +230,30 @@ pub(crate) fn serve<O: DeserializeOwned, R: Serialize>(
     mut obey: impl FnMut(Result<O, String>) -> R,
 ) {
     serve_beside(socket, None, |turn| match turn {
-        Turn::Order(order) => Some(obey(order)),
-        Turn::Beside => None,
+        Turn::Order(order) => (Some(obey(order)), None),
+        Turn::Beside => (None, None),
     });
 }
 
-/// [`serve`], and reads another descriptor beside it: what `take` returns then is said unasked.
+/// [`serve`], and reads another descriptor beside it: what `take` returns then is said unasked. The time that `take` returns is the longest
+/// until its next turn.
 pub(crate) fn serve_beside<O: DeserializeOwned, R: Serialize>(
     socket: &OwnedFd,
     beside: Option<BorrowedFd<'_>>,
-    mut take: impl FnMut(Turn<O>) -> Option<R>,
+    mut take: impl FnMut(Turn<O>) -> (Option<R>, Option<Duration>),
 ) {
     let mut buffer = vec![0; MAX_MESSAGE];
+    let mut longest = PollTimeout::NONE;
     loop {
         let mut watched = vec![PollFd::new(socket.as_fd(), PollFlags::POLLIN)];
         watched.extend(beside.map(|fd| PollFd::new(fd, PollFlags::POLLIN)));
-        match poll(&mut watched, PollTimeout::NONE) {
+        match poll(&mut watched, longest) {
             Ok(_) => {}
             Err(Errno::EINTR) => continue,
             Err(_) => return,
         }
         let ready = |i: usize| watched.get(i).and_then(PollFd::any).unwrap_or(false);
-        let answer = if ready(0) {
+        let (answer, again) = if ready(0) {
             // A daemon that was killed with answers unread resets the connection: that is an end like any other.
             let Ok(message) = receive(socket.as_fd(), &mut buffer, MsgFlags::empty()) else { return };
             let order =
@@ -237,6 +262,7 @@ pub(crate) fn serve_beside<O: DeserializeOwned, R: Serialize>(
         } else {
             take(Turn::Beside)
         };
+        longest = again.map_or(PollTimeout::NONE, |d| d.as_millis().try_into().unwrap_or(PollTimeout::MAX));
         if let Some(answer) = answer
             && let Err(error) = transmit(socket.as_fd(), &answer, MsgFlags::empty())
         {

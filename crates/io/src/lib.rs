@@ -39,7 +39,7 @@
 //! Order of a start, so that nothing is left half done and privileges are held no longer than needed:
 //! [`signal::Signals`]; [`privileges::find_user`] and [`privileges::require`]; configuration and secrets;
 //! [`control::ControlServer`], TUN, UDP and raw sockets, each with [`netlink::set_mark`]; [`netlink::Ledger::remove_stale`];
-//! [`resolver::Guard`]; [`privileges::drop_to`]; [`state::StateDir`] and [`store::Database`]; [`notify::ready`].
+//! [`resolver::Guard`], [`files::Reader`]; [`privileges::drop_to`]; [`state::StateDir`] and [`store::Database`]; [`notify::ready`].
 
 /// A type is waited for by the descriptor of this field of it, or of a field's field.
 macro_rules! as_fd {
@@ -54,6 +54,7 @@ macro_rules! as_fd {
 use as_fd;
 
 pub mod batch;
+pub mod bell;
 pub mod block;
 pub mod capture;
 mod checksum;
@@ -62,9 +63,11 @@ pub mod control;
 mod dbus;
 pub mod entropy;
 pub mod fetch;
+pub mod files;
 mod gro;
 mod gso;
 mod helper;
+pub mod journal;
 pub mod logind;
 pub mod meter;
 pub mod neighbours;

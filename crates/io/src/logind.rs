@@ -8,8 +8,8 @@
 //! ([`Watch`]). A machine without a bus or without logind is fine, and said once ([`Event::Unavailable`]); logind coming back is
 //! noticed by the bus, the bus coming back by trying again, ever more rarely.
 
+use crate::bell::Bell;
 use crate::dbus;
-use nix::sys::eventfd::{EfdFlags, EventFd};
 use std::future::poll_fn;
 use std::io;
 use std::pin::Pin;
@@ -62,7 +62,7 @@ pub struct Watch {
 /// What the two threads share.
 #[derive(Debug)]
 struct Shared {
-    bell: EventFd,
+    bell: Bell,
     stop: Mutex<Stop>,
 }
 
@@ -88,8 +88,7 @@ impl Watch {
     /// # Errors
     /// The kernel's, when descriptors or threads run out.
     pub fn new(address: Option<&str>) -> io::Result<Self> {
-        let bell = EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?;
-        let shared = Arc::new(Shared { bell, stop: Mutex::default() });
+        let shared = Arc::new(Shared { bell: Bell::new()?, stop: Mutex::default() });
         let (sender, events) = channel();
         let teller = Teller { sender, shared: Arc::clone(&shared) };
         let address = address.map(str::to_owned);
@@ -103,7 +102,7 @@ impl Watch {
     #[expect(clippy::should_implement_trait, reason = "the convention of the I/O parts: `next` never blocks")]
     pub fn next(&mut self) -> Option<Event> {
         // First the bell, then the queue: an event between the two rings again.
-        let _ = self.shared.bell.read();
+        self.shared.bell.clear();
         self.events.try_recv().ok()
     }
 }
@@ -137,7 +136,7 @@ impl Teller {
     fn tell(&self, event: Event) {
         // The loop may be gone; then the next look at `stopped` ends this thread.
         if self.sender.send(event).is_ok() {
-            let _ = self.shared.bell.write(1);
+            self.shared.bell.ring();
         }
     }
 

@@ -4,6 +4,7 @@
 //! Table, policy rules, mark and block have fixed names, so a network namespace has room for one daemon. Its lock is a Unix socket with an
 //! abstract name, which exists once in each network namespace and ends with its process, however that ends.
 
+use crate::state;
 use nix::fcntl::{Flock, FlockArg};
 use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
 use socket2::{Domain, SockAddr, Socket, Type};
@@ -40,6 +41,9 @@ pub enum Error {
         /// The owner, if it has said so.
         pid: Option<i32>,
     },
+    /// The file that is locked is no file of a daemon's.
+    #[error(transparent)]
+    File(#[from] state::Error),
     /// A system call failed.
     #[error("{what}: {source}")]
     Io {
@@ -115,13 +119,13 @@ impl Directory {
     /// Takes the state directory `path`, which is there.
     ///
     /// # Errors
-    /// [`Error::Directory`] if another daemon has it; the system's, naming the file.
+    /// [`Error::Directory`] if another daemon has it; the system's, naming the file, which must not be a link.
     pub fn take(path: &Path) -> Result<Self, Error> {
         let name = path.join(FILE);
         let fail = |source| Error::Io { what: name.display().to_string(), source };
-        let options =
-            OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).clone();
-        match Flock::lock(options.open(&name).map_err(fail)?, FlockArg::LockExclusiveNonblock) {
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create(true).truncate(false).mode(0o600);
+        match Flock::lock(state::open_here(&name, &mut options)?, FlockArg::LockExclusiveNonblock) {
             Ok(mut file) => {
                 let written = file.set_len(0).and_then(|()| file.rewind());
                 written.and_then(|()| writeln!(file, "{}", std::process::id())).map_err(fail)?;
@@ -151,6 +155,16 @@ mod tests {
         assert!(refused.contains("daemon.state_dir"), "{refused}");
         drop(first);
         Directory::take(&path).unwrap();
+        // The daemon's user may put a link in its place, which root must not follow.
+        type Link = fn(PathBuf, PathBuf) -> io::Result<()>;
+        for link in [std::os::unix::fs::symlink as Link, std::fs::hard_link as Link] {
+            std::fs::write(path.join("precious"), "content").unwrap();
+            std::fs::remove_file(path.join(FILE)).unwrap();
+            link(path.join("precious"), path.join(FILE)).unwrap();
+            let refused = Directory::take(&path).unwrap_err().to_string();
+            assert!(refused.contains("link"), "{refused}");
+            assert_eq!(std::fs::read_to_string(path.join("precious")).unwrap(), "content");
+        }
         std::fs::remove_dir_all(&path).unwrap();
     }
 }

@@ -149,7 +149,9 @@ impl Account {
     /// # Errors
     /// The kernel's.
     pub fn own(&self, directory: &std::path::Path) -> std::io::Result<()> {
-        use std::os::unix::fs::{DirBuilderExt, MetadataExt, lchown};
+        use nix::{fcntl::AtFlags, unistd::fchownat};
+        use std::fs::OpenOptions;
+        use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, lchown};
         std::fs::DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
         let (uid, gid) = (self.uid.as_raw(), self.gid.as_raw());
         let entries = match std::fs::read_dir(directory) {
@@ -165,10 +167,12 @@ impl Account {
         };
         // The directory last, for the same reason.
         for entry in entries {
-            let path = entry?.path();
-            // A hard link that the user made is another name of a file that may be root's.
-            if std::fs::symlink_metadata(&path)?.nlink() == 1 {
-                lchown(path, Some(uid), Some(gid))?;
+            let flags = nix::libc::O_PATH | nix::libc::O_NOFOLLOW;
+            let file = OpenOptions::new().read(true).custom_flags(flags).open(entry?.path())?;
+            // A hard link that the user made is another name of a file that may be root's. Of what is open, not of a name that may
+            // mean something else by now.
+            if file.metadata()?.nlink() == 1 {
+                fchownat(&file, "", Some(self.uid), Some(self.gid), AtFlags::AT_EMPTY_PATH)?;
             }
         }
         lchown(directory, Some(uid), Some(gid))
@@ -181,6 +185,33 @@ impl Account {
 /// # Errors
 /// [`Error::Threads`], or the step that failed. After an error the process must end: it may be half way.
 pub fn drop_to(account: &Account, keep: Keep) -> Result<Held, Error> {
+    become_account(account, keep.set())
+}
+
+/// Becomes `account` and keeps the right to read every file, if it is there, at hand but not in effect ([`reads_all`]), and nothing else:
+/// for [`crate::files::serve`].
+///
+/// # Errors
+/// As [`drop_to`].
+pub fn keep_reading(account: &Account) -> Result<(), Error> {
+    let has = capabilities(None).is_ok_and(|now| now.effective.contains(CapabilitySet::DAC_READ_SEARCH));
+    let kept = if has { CapabilitySet::DAC_READ_SEARCH } else { CapabilitySet::empty() };
+    become_account(account, kept)?;
+    reads_all(false).map_err(|source| Error::Step {
+        user: account.name.clone(),
+        step: "set capabilities",
+        source,
+    })
+}
+
+/// Puts what [`keep_reading`] has kept into effect, or takes it out of effect. Fails if nothing was kept.
+pub(crate) fn reads_all(all: bool) -> std::io::Result<()> {
+    let effective = if all { CapabilitySet::DAC_READ_SEARCH } else { CapabilitySet::empty() };
+    set_capabilities(None, CapabilitySets { effective, ..capabilities(None)? })?;
+    Ok(())
+}
+
+fn become_account(account: &Account, kept: CapabilitySet) -> Result<Held, Error> {
     let fail = |step: &'static str| {
         let user = account.name.clone();
         move |source: std::io::Error| Error::Step { user, step, source }
@@ -189,7 +220,6 @@ pub fn drop_to(account: &Account, keep: Keep) -> Result<Held, Error> {
     if threads != 1 {
         return Err(Error::Threads { threads });
     }
-    let kept = keep.set();
     let now = capabilities(None).map_err(|e| fail("read capabilities")(e.into()))?;
     if !now.effective.contains(kept) {
         return Err(Error::Missing { missing: names(kept - now.effective).join(", ") });

@@ -4,13 +4,14 @@
 //! is the old content or the new one, never a mixture. Everything here is for the owner's eyes only (0600, directory 0700).
 //! Nothing is ever logged but names.
 
+use dormouse_crypto::Secret;
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 /// Largest file that is read, in bytes.
-const MAX_FILE: u64 = 64 << 20;
+const MAX_FILE: usize = 64 << 20;
 
 /// What went wrong with a file.
 #[derive(Debug, thiserror::Error)]
@@ -58,17 +59,34 @@ fn failed(path: &Path, doing: &'static str) -> impl FnOnce(io::Error) -> Error {
     move |source| Error::Io { path, doing, source }
 }
 
+/// Opens a file in a directory that another user may write to, perhaps as root: that user must not lead us elsewhere by a link, nor have
+/// us wait for a pipe.
+///
+/// # Errors
+/// If it cannot be opened, is a link, is no ordinary file, or has another name.
+pub(crate) fn open_here(path: &Path, options: &mut OpenOptions) -> Result<File, Error> {
+    let unfit = |what: &str| Err(Error::Unfit { path: path.into(), what: what.into() });
+    let flags = nix::libc::O_NOFOLLOW | nix::libc::O_NONBLOCK;
+    let file = match options.custom_flags(flags).open(path) {
+        Err(e) if e.raw_os_error() == Some(nix::libc::ELOOP) => return unfit("a symbolic link; remove it"),
+        opened => opened.map_err(failed(path, "open"))?,
+    };
+    // Of the open file, not of the name, which may change meanwhile.
+    let meta = file.metadata().map_err(failed(path, "stat"))?;
+    match (meta.is_file(), meta.nlink()) {
+        (false, _) => unfit("not an ordinary file"),
+        (true, 2..) => unfit("a file with another name elsewhere (a hard link); remove it"),
+        _ => Ok(file),
+    }
+}
+
 /// Reads a secret of root's, ours or `other`'s.
 ///
 /// # Errors
 /// If it cannot be read, if group or others may access it, or if it belongs to anyone else.
-fn read_secret(path: &Path, other: u32) -> Result<Vec<u8>, Error> {
-    let file = File::open(path).map_err(failed(path, "open"))?;
-    // Of the open file, not of the name, which may change meanwhile.
+pub(crate) fn read_secret(path: &Path, other: u32) -> Result<Secret, Error> {
+    let file = open_here(path, OpenOptions::new().read(true))?;
     let meta = file.metadata().map_err(failed(path, "stat"))?;
-    if !meta.is_file() {
-        return Err(Error::Unfit { path: path.into(), what: "not an ordinary file".into() });
-    }
     let (mode, owner, us) = (meta.permissions().mode() & 0o7777, meta.uid(), nix::unistd::geteuid().as_raw());
     if mode & 0o077 != 0 {
         return Err(Error::Exposed { path: path.into(), mode });
@@ -76,15 +94,13 @@ fn read_secret(path: &Path, other: u32) -> Result<Vec<u8>, Error> {
     if ![0, us, other].contains(&owner) {
         return Err(Error::Foreign { path: path.into(), owner, us });
     }
-    read_whole(path, file)
-}
-
-fn read_whole(path: &Path, file: File) -> Result<Vec<u8>, Error> {
-    let mut content = Vec::new();
-    file.take(MAX_FILE + 1).read_to_end(&mut content).map_err(failed(path, "read"))?;
-    if content.len() as u64 > MAX_FILE {
+    let length = usize::try_from(meta.len()).unwrap_or(usize::MAX);
+    if length > MAX_FILE {
         return Err(Error::Unfit { path: path.into(), what: format!("larger than {MAX_FILE} bytes") });
     }
+    // All at once: a buffer that grows leaves pieces of the secret in memory that is free.
+    let mut content = Secret::zeroed(length);
+    (&file).read_exact(content.as_mut_bytes()).map_err(failed(path, "read"))?;
     Ok(content)
 }
 
@@ -160,11 +176,11 @@ impl StateDir {
         self.path.join(file_name(name))
     }
 
-    /// The content of `name`; `None` if there is none.
+    /// The content of `name`, wiped when it is dropped; `None` if there is none.
     ///
     /// # Errors
     /// If it cannot be read, if group or others may access it, or if it belongs neither to root, nor to us, nor to the directory's owner.
-    pub fn read(&self, name: &str) -> Result<Option<Vec<u8>>, Error> {
+    pub fn read(&self, name: &str) -> Result<Option<Secret>, Error> {
         match read_secret(&self.path(name), self.owner) {
             Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => Ok(None),
             result => result.map(Some),

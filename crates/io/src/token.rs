@@ -8,7 +8,7 @@ use cryptoki::error::{Error as Pkcs11Error, RvError};
 use cryptoki::mechanism::rsa::{PkcsMgfType, PkcsPssParams};
 use cryptoki::mechanism::{Mechanism, MechanismType};
 use cryptoki::object::{Attribute, ObjectClass, ObjectHandle};
-use cryptoki::session::{Session, UserType};
+use cryptoki::session::{Session, SessionState, UserType};
 use cryptoki::slot::Slot;
 use cryptoki::types::AuthPin;
 use dormouse_crypto::sign::{Scheme, Signer};
@@ -45,6 +45,11 @@ pub enum Error {
     /// Nothing, or more than one thing, is meant.
     #[error("{0}")]
     NotFound(String),
+    /// The PIN is wrong, or was the last time: a few wrong ones lock a card for ever, so nothing tries again by itself.
+    #[error(
+        "{0}; no PIN is tried again until a right one was given (pkcs11-tool --login --list-objects, with --module and the right PIN)"
+    )]
+    Pin(String),
 }
 
 /// What a URI names.
@@ -137,7 +142,7 @@ pub struct Token {
 }
 
 impl Token {
-    /// Logs in, if there is a PIN, and finds the key.
+    /// Logs in, if there is a PIN and this process has not, and finds the key. A token that remembers a wrong PIN is not asked.
     ///
     /// # Errors
     /// [`Error`], which says what there is instead.
@@ -148,12 +153,7 @@ impl Token {
         let slot = find_slot(&module, uri)?;
         let session = module.open_ro_session(slot).map_err(failed("opening the token".into()))?;
         if let Some(pin) = pin {
-            let text = String::from_utf8_lossy(pin.as_bytes()).trim_end().to_owned();
-            match session.login(UserType::User, Some(&AuthPin::from(text))) {
-                // A login counts for all sessions of a process.
-                Ok(()) | Err(Pkcs11Error::Pkcs11(RvError::UserAlreadyLoggedIn, _)) => {}
-                Err(source) => return Err(Error::Module { doing: "logging in with the PIN".into(), source }),
-            }
+            log_in(&module, slot, &session, pin)?;
         }
         let mut wanted = vec![Attribute::Class(ObjectClass::PRIVATE_KEY)];
         wanted.extend(uri.object.as_ref().map(|label| Attribute::Label(label.clone().into_bytes())));
@@ -167,6 +167,32 @@ impl Token {
             ))),
             many => Err(Error::NotFound(format!("{} private keys are named so; add id", many.len()))),
         }
+    }
+}
+
+fn log_in(module: &Pkcs11, slot: Slot, session: &Session, pin: &Secret) -> Result<(), Error> {
+    let failed = |source| Error::Module { doing: "logging in with the PIN".into(), source };
+    // A login counts for all sessions of a process.
+    let state = session.get_session_info().map_err(failed)?.session_state();
+    if matches!(state, SessionState::RoUser | SessionState::RwUser) {
+        return Ok(());
+    }
+    let info = module.get_token_info(slot).map_err(failed)?;
+    let name = info.label().trim_end();
+    if info.user_pin_locked() {
+        return Err(Error::Pin(format!("the token {name} has locked its PIN")));
+    }
+    if info.user_pin_count_low() || info.user_pin_final_try() {
+        return Err(Error::Pin(format!("the last PIN that the token {name} was given was wrong")));
+    }
+    let text = String::from_utf8_lossy(pin.as_bytes()).trim_end().to_owned();
+    match session.login(UserType::User, Some(&AuthPin::from(text))) {
+        Ok(()) | Err(Pkcs11Error::Pkcs11(RvError::UserAlreadyLoggedIn, _)) => Ok(()),
+        Err(Pkcs11Error::Pkcs11(
+            RvError::PinIncorrect | RvError::PinLenRange | RvError::PinInvalid | RvError::PinLocked,
+            _,
+        )) => Err(Error::Pin(format!("the token {name} refuses this PIN"))),
+        Err(source) => Err(failed(source)),
     }
 }
 

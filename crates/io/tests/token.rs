@@ -73,7 +73,13 @@ fn within_the_environment_of_the_module() {
     let without = open("pkcs11:token=a%20token;object=rsa?", None).expect_err("private keys need the PIN");
     assert!(without.contains("no private key rsa"), "{without}");
     let wrong = open("pkcs11:token=a%20token;object=rsa?", Some("4321")).expect_err("another PIN");
-    assert!(wrong.contains("PIN"), "{wrong}");
+    assert!(wrong.contains("refuses this PIN"), "{wrong}");
+    // The token remembers it: not even the right one is tried, until a person has given it.
+    let unasked = open("pkcs11:token=a%20token;object=rsa?", Some("1234")).expect_err("not tried");
+    assert!(unasked.contains("was wrong") && unasked.contains("--login"), "{unasked}");
+    let by_hand =
+        ["--import", "p256", "--token", "a token", "--label", "spare", "--id", "09", "--pin", "1234"];
+    run(&dir, "softhsm2-util", &by_hand);
     let nowhere = open("pkcs11:token=b;object=rsa?", Some("1234")).expect_err("no such token");
     assert!(nowhere.contains("a token"), "it lists those that there are: {nowhere}");
     for (name, selector) in [("rsa", "object=rsa"), ("p256", "id=%02"), ("p384", "object=p384;id=%03")] {

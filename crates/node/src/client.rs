@@ -166,9 +166,11 @@ pub(crate) fn failure_of(error: &NegotiationError) -> (Failure, FailureKind) {
     use NegotiationError as E;
     match error {
         E::Timeout { .. } => (Failure::Timeout, FailureKind::Timeout),
-        E::TicketRefused | E::TicketExpired | E::TicketOutdated | E::TicketSuperseded => {
-            (Failure::TicketRefused, FailureKind::Other)
-        }
+        E::TicketRefused
+        | E::TicketExpired
+        | E::TicketOutdated
+        | E::TicketUntrusted(_)
+        | E::TicketSuperseded => (Failure::TicketRefused, FailureKind::Other),
         E::UnknownSpi => (Failure::Lost, FailureKind::Other),
         E::RefusedByPeer { .. }
         | E::Authentication(_)

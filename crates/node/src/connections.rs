@@ -12,6 +12,8 @@ pub(crate) struct Connection {
     pub(crate) name: String,
     /// In the role of a client.
     pub(crate) client: Option<Client>,
+    /// The configuration does not have it any more. Sessions that are still ending have its handle.
+    gone: bool,
 }
 
 /// All connections; found by handle where packets pass, and by name where people ask.
@@ -19,13 +21,33 @@ pub(crate) struct Connection {
 pub(crate) struct Connections(Vec<Connection>);
 
 impl Connections {
-    pub(crate) fn add(&mut self, connection: Connection) -> ConnectionId {
-        self.0.push(connection);
-        ConnectionId(self.0.len() - 1)
+    pub(crate) fn add(&mut self, name: String, client: Option<Client>) -> ConnectionId {
+        let new = Connection { name, client, gone: false };
+        let was = |c: &Connection| c.gone && c.name == new.name && c.client.is_some() == new.client.is_some();
+        match self.0.iter_mut().enumerate().find(|(_, c)| was(c)) {
+            Some((at, place)) => {
+                *place = new;
+                ConnectionId(at)
+            }
+            None => {
+                self.0.push(new);
+                ConnectionId(self.0.len() - 1)
+            }
+        }
+    }
+
+    /// The configuration does not have it any more.
+    pub(crate) fn remove(&mut self, id: ConnectionId) {
+        self.0.get_mut(id.0).into_iter().for_each(|c| c.gone = true);
+    }
+
+    /// Those that the configuration has.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (ConnectionId, &Connection)> {
+        self.0.iter().enumerate().filter(|(_, c)| !c.gone).map(|(i, c)| (ConnectionId(i), c))
     }
 
     pub(crate) fn id(&self, name: &str) -> Option<ConnectionId> {
-        self.0.iter().position(|c| c.name == name).map(ConnectionId)
+        self.iter().find(|(_, c)| c.name == name).map(|(id, _)| id)
     }
 
     pub(crate) fn name(&self, id: ConnectionId) -> &str {
@@ -49,17 +71,16 @@ impl Connections {
     }
 
     pub(crate) fn clients(&self) -> impl Iterator<Item = &Client> {
-        self.0.iter().filter_map(|c| c.client.as_ref())
+        self.iter().filter_map(|(_, c)| c.client.as_ref())
     }
 
     pub(crate) fn clients_mut(&mut self) -> impl Iterator<Item = &mut Client> {
-        self.0.iter_mut().filter_map(|c| c.client.as_mut())
+        self.0.iter_mut().filter(|c| !c.gone).filter_map(|c| c.client.as_mut())
     }
 
     /// The handles of the clients.
     pub(crate) fn client_ids(&self) -> impl Iterator<Item = ConnectionId> + use<> {
-        let ids: Vec<_> =
-            (0..self.0.len()).map(ConnectionId).filter(|id| self.client(*id).is_some()).collect();
+        let ids: Vec<_> = self.iter().filter(|(_, c)| c.client.is_some()).map(|(id, _)| id).collect();
         ids.into_iter()
     }
 }

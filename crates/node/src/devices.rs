@@ -10,6 +10,7 @@ use crate::event::{Event, Order};
 use crate::node::Node;
 use crate::sessions::{Session, Sessions, Who};
 use dormouse_ike::SleepFlags;
+use dormouse_ike::admission::Credential;
 use dormouse_keying::{ChildId, Owner};
 use dormouse_sansio::{Deadline, Instant};
 use dormouse_standin::{Asleep, Counters, DeviceId, Limits, Service, StandIn, Verdict};
@@ -46,8 +47,8 @@ struct Known {
     peer: String,
     /// Where it is reached.
     addresses: Vec<IpAddr>,
-    /// SHA-256 of the certificate that admitted it.
-    fingerprint: Option<[u8; 32]>,
+    /// What admitted it.
+    credential: Option<Credential>,
     /// Other clients do not reach it.
     isolate: bool,
 }
@@ -111,10 +112,10 @@ impl Devices {
         let (peer, isolate) = (session.peer.clone(), session.isolate);
         let known = self.ids.entry(key.clone()).or_insert_with(|| {
             self.next += 1;
-            Known { id: DeviceId(self.next), peer, addresses: Vec::new(), fingerprint: None, isolate }
+            Known { id: DeviceId(self.next), peer, addresses: Vec::new(), credential: None, isolate }
         });
         (known.addresses, known.isolate) = (addresses.clone(), isolate);
-        known.fingerprint = session.fingerprint.or(known.fingerprint);
+        known.credential = session.credential.clone().or(known.credential.take());
         let id = known.id;
         if self.stand_in.enrol(now, id, &addresses) {
             return Some(id);
@@ -207,19 +208,26 @@ impl Devices {
     }
 
     /// Nothing more is done for the devices of some peers: their sessions end, and what waits for them is dropped. `meant` is asked
-    /// with the connection, the identity as it is displayed, and the fingerprint of the certificate that admitted it.
+    /// with the connection, the peer, its identity as it is displayed, and what admitted it.
     pub(crate) fn dismiss(
         &mut self,
-        meant: impl Fn(ConnectionId, &str, Option<&[u8; 32]>) -> bool,
+        meant: impl Fn(ConnectionId, &Who, &str, Option<&Credential>) -> bool,
         around: &mut Around<'_>,
     ) {
         let all = self.ids.iter();
-        let meant = all.filter(|((c, _), known)| meant(*c, &known.peer, known.fingerprint.as_ref()));
+        let meant = all.filter(|((c, who), known)| meant(*c, who, &known.peer, known.credential.as_ref()));
         let ids: Vec<DeviceId> = meant.map(|(_, known)| known.id).collect();
         for id in ids {
             let routes = self.absent.remove(&id);
             self.forget(id);
             self.give_routes_up(routes.unwrap_or_default(), around);
+        }
+    }
+
+    /// Whether other clients reach the device of a session is another matter from now on.
+    pub(crate) fn isolate(&mut self, session: &Session) {
+        if let Some(known) = self.ids.get_mut(&Self::key(session)) {
+            known.isolate = session.isolate;
         }
     }
 
@@ -296,7 +304,8 @@ impl Node {
     /// Gateway: stands in for devices that sleep, within `limits`, and keeps nothing for longer than `longest`. Before the first
     /// session; what devices are promised is [`dormouse_ike::config::HoldPolicy::services`].
     pub fn stand_in_for_sleepers(&mut self, limits: Limits, longest: Duration) {
-        let stand_in = StandIn::new(limits);
+        let mut stand_in = StandIn::new(limits);
+        stand_in.set_links(self.ike.pool_prefixes());
         let (ids, absent, pins) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
         let lease_orders = VecDeque::new();
         self.devices = Some(Devices { stand_in, longest, ids, pins, lease_orders, absent, next: 0 });

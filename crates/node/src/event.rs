@@ -1,5 +1,6 @@
 //! What a node tells its driver. Owns the names; an event is a fact that the driver applies to the machine.
 
+use crate::audit::Record;
 use crate::devices::Kept;
 use crate::ladder::Rung;
 use crate::pool;
@@ -60,6 +61,8 @@ pub enum Event {
     },
     /// The state of a connection or session changed: for the log, for `watch` and for `wait`.
     Changed(Change),
+    /// Gateway: something to put on record.
+    Record(Box<Record>),
 }
 
 /// Something to do to the machine.

@@ -36,6 +36,11 @@ impl HoldQueue {
         Self { packets: VecDeque::new(), bytes: 0, most }
     }
 
+    /// Holds at most so many packets from now on; those that wait are not dropped for it.
+    pub fn set_most(&mut self, most: usize) {
+        self.most = most;
+    }
+
     /// Nothing waits.
     #[must_use]
     pub fn is_empty(&self) -> bool {

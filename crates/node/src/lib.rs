@@ -4,6 +4,7 @@
 //! Must never read a clock, open a socket or touch the machine: `dormoused` drives it in the world, `dormouse-sim` in virtual
 //! time.
 
+pub mod audit;
 mod client;
 pub mod config;
 mod connections;
@@ -18,6 +19,7 @@ pub mod ladder;
 mod node;
 mod peers;
 pub mod pool;
+mod reconfigure;
 mod removal;
 mod reports;
 mod resend;

@@ -13,10 +13,11 @@
 //!   installed, before a message leaves is among them. A driver that crashes between any two of these steps has sent nothing that
 //!   it does not remember.
 
+use crate::audit::{How, Records};
 use crate::client::Client;
 use crate::config::Resolved;
 use crate::config::file::Role;
-use crate::connections::{Connection, ConnectionId, Connections};
+use crate::connections::{ConnectionId, Connections};
 use crate::devices::Devices;
 use crate::event::{Change, Event, Order, Store};
 use crate::ladder::{Action, Failure, State};
@@ -112,6 +113,7 @@ pub struct Node {
     pub(crate) asleep: bool,
     /// Gateway: some connection keeps some of its clients apart.
     pub(crate) isolating: bool,
+    pub(crate) records: Records,
 }
 
 impl std::fmt::Debug for Node {
@@ -135,11 +137,7 @@ impl Node {
     ) -> Self {
         let sad = Sad::new();
         endpoint.spis = Box::new(sad.spis());
-        let apart = |c: &Resolved| {
-            let rules = c.ike.peers.iter().map(|rule| &rule.connection.policy);
-            rules.chain([&c.ike.policy]).any(|policy| policy.isolate)
-        };
-        let isolating = connections.iter().any(apart);
+        let isolating = connections.iter().any(Resolved::isolates);
         let mut known = Connections::default();
         for connection in connections {
             let name = connection.name.clone();
@@ -150,7 +148,7 @@ impl Node {
                 }
                 Role::Client => Some(Client::new(connection)),
             };
-            known.add(Connection { name, client });
+            known.add(name, client);
         }
         Self {
             ike: Endpoint::new(endpoint, entropy),
@@ -165,16 +163,15 @@ impl Node {
             path_mtu: 1500,
             asleep: false,
             isolating,
+            records: Records::default(),
         }
     }
 
     /// Drives a key manager beside IKE from now on: its messages are those of the HIP carriers, and its sessions belong to a
     /// connection of this name. It reserves its SPIs from [`Node::spis`].
     pub fn set_key_manager(&mut self, connection: &str, manager: Box<dyn KeyManager>) {
-        let id = self.connections.id(connection).unwrap_or_else(|| {
-            let name = connection.to_owned();
-            self.connections.add(Connection { name, client: None })
-        });
+        let known = self.connections.id(connection);
+        let id = known.unwrap_or_else(|| self.connections.add(connection.to_owned(), None));
         self.manager = Some((id, manager));
     }
 
@@ -224,6 +221,10 @@ impl Node {
     /// "when credentials associated with the IKE SA are invalidated (e.g., when a user logs out), the ticket MUST be deleted" (RFC
     /// 5723 section 6.2)
     pub fn down(&mut self, now: Instant, connection: &str) -> bool {
+        self.take_down(now, connection, "by request")
+    }
+
+    pub(crate) fn take_down(&mut self, now: Instant, connection: &str, why: &str) -> bool {
         let Some(client) = self.connections.client_named_mut(connection) else { return false };
         client.ladder.down();
         client.resend.clear();
@@ -241,7 +242,7 @@ impl Node {
         if configured {
             self.order(Order::Unconfigure { connection: connection.into() });
         }
-        self.changed(Change::Down { connection: connection.into(), why: "by request".into() });
+        self.changed(Change::Down { connection: connection.into(), why: why.into() });
         true
     }
 
@@ -555,9 +556,10 @@ impl Node {
                     self.sessions.insert(owner, Session::new(now, connection, peer.clone(), who, path));
                     let connection = self.connections.name(connection).to_owned();
                     self.changed(Change::PeerUp { connection, peer, resumed: false });
+                    self.record_begin(owner, How::Full);
                 }
                 keying::Event::Child(change) => self.change_tunnels(now, change),
-                keying::Event::Closed { owner, why } => self.session_ended(owner, why),
+                keying::Event::Closed { owner, why } => self.session_ended(now, owner, why),
             }
         }
     }

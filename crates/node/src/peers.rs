@@ -1,5 +1,5 @@
 //! What is known of peers and the ways to them besides the sessions: the addresses at which a gateway can be reached too (RFC 4555
-//! section 3.4), errors that come back from the path, and credentials that are renewed while sessions run. Owns neither the choice
+//! section 3.4), and errors that come back from the path. Owns neither the choice
 //! of an address (the ladder's) nor the way to it (the driver's).
 
 use crate::event::Order;
@@ -7,11 +7,9 @@ use crate::node::Node;
 use dormouse_crypto::sign::SignatureError;
 use dormouse_esp::pmtu::TooBig;
 use dormouse_ike::auth::Authentication;
-use dormouse_ike::config::Connection;
 use dormouse_keying::{Owner, SaId};
 use dormouse_sansio::{Instant, Path};
 use std::net::IpAddr;
-use std::sync::Arc;
 
 impl Node {
     /// Addresses at which the gateway of a connection said that it can be reached, besides the one that is configured.
@@ -32,15 +30,6 @@ impl Node {
     /// Gateway: the addresses at which this machine can be reached now ([`dormouse_ike::Endpoint::set_own_addresses`]).
     pub fn set_own_addresses(&mut self, now: Instant, addresses: &[IpAddr]) {
         self.ike.set_own_addresses(now, addresses);
-        self.drain_ike(now);
-    }
-
-    /// The credentials of a connection were read again ([`dormouse_ike::Endpoint::renew`]). Nothing else of it may differ.
-    pub fn renew(&mut self, now: Instant, conn: &Arc<Connection>) {
-        if let Some(client) = self.connections.client_named_mut(&conn.name) {
-            client.config.ike.clone_from(conn);
-        }
-        self.ike.renew(now, conn);
         self.drain_ike(now);
     }
 

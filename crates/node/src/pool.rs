@@ -108,6 +108,19 @@ impl Pool {
         Self { prefixes: prefixes.into_iter().map(|p| p.trunc()).collect(), ..Self::default() }
     }
 
+    /// Other prefixes from now on. Leases that nobody uses and that these do not give are forgotten; of the others, those that the
+    /// configuration no longer gives are asked about by [`AddressPool::gives`].
+    pub fn reconfigure(&mut self, prefixes: impl IntoIterator<Item = IpNet>) {
+        self.prefixes = prefixes.into_iter().map(|p| p.trunc()).collect();
+        self.cursor.retain(|prefix, _| self.prefixes.contains(prefix));
+        let homeless = self.idle.iter().filter(|(_, holder)| {
+            let held = self.holders.get(holder);
+            held.is_some_and(|held| held.addresses.iter().any(|a| self.home(a).is_none()))
+        });
+        let homeless: Vec<Holder> = homeless.map(|(_, holder)| holder.clone()).collect();
+        homeless.iter().for_each(|holder| self.evict(holder));
+    }
+
     /// Puts back what an earlier run wrote down, oldest first. Addresses that are no longer in the pool, or that another
     /// has, are left out.
     pub fn restore(&mut self, holder: Holder, addresses: Addresses) {
@@ -198,7 +211,7 @@ impl Pool {
     }
 
     fn fits(&self, tenant: &Tenant<'_>, addresses: Addresses) -> bool {
-        addresses.iter().all(|a| self.gives(tenant, a))
+        addresses.iter().all(|a| self.gives(tenant.from, a))
     }
 
     /// The narrowest prefix that holds an address, if it can be leased there.
@@ -209,9 +222,9 @@ impl Pool {
         (first..=last).contains(&number(address)).then_some(*narrowest)
     }
 
-    /// Whether an address is one of those that a tenant may have.
-    fn gives(&self, tenant: &Tenant<'_>, address: IpAddr) -> bool {
-        self.home(address).is_some_and(|home| tenant.from.iter().any(|from| from.trunc() == home))
+    /// Whether an address is one of those that whoever leases `from` these prefixes may have.
+    fn gives(&self, from: &[IpNet], address: IpAddr) -> bool {
+        self.home(address).is_some_and(|home| from.iter().any(|from| from.trunc() == home))
     }
 
     /// Writes a lease of so many users; false if there is no room for it.
@@ -236,7 +249,7 @@ impl Pool {
 
     fn find(&mut self, tenant: &Tenant<'_>, request: &LeaseRequest, v6: bool) -> Option<IpAddr> {
         let wishes = request.kept.iter().chain(&request.wanted).copied().filter(|a| a.is_ipv6() == v6);
-        let free = |a: &IpAddr| !self.taken.contains_key(a) && self.gives(tenant, *a);
+        let free = |a: &IpAddr| !self.taken.contains_key(a) && self.gives(tenant.from, *a);
         if let Some(address) = wishes.into_iter().find(free) {
             return Some(address);
         }
@@ -246,7 +259,7 @@ impl Pool {
         }
         let theirs = |holder: &Holder| {
             let held = self.holders.get(holder);
-            held.is_some_and(|h| h.addresses.iter().any(|a| a.is_ipv6() == v6 && self.gives(tenant, a)))
+            held.is_some_and(|h| h.addresses.iter().any(|a| a.is_ipv6() == v6 && self.gives(tenant.from, a)))
         };
         let oldest = self.idle.iter().map(|(_, holder)| holder).find(|h| theirs(h)).cloned()?;
         self.evict(&oldest);
@@ -325,6 +338,11 @@ impl SharedPool {
         self.lock().poll_change()
     }
 
+    /// See [`Pool::reconfigure`].
+    pub fn reconfigure(&self, prefixes: impl IntoIterator<Item = IpNet>) {
+        self.lock().reconfigure(prefixes);
+    }
+
     fn lock(&self) -> std::sync::MutexGuard<'_, Pool> {
         // A panic elsewhere cannot have left the pool half changed: every method ends what it begins.
         self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
@@ -341,6 +359,10 @@ impl AddressPool for SharedPool {
 
     fn release(&mut self, lease: &Lease) {
         self.lock().release(Addresses { v4: lease.v4, v6: lease.v6.map(|(a, _)| a) });
+    }
+
+    fn gives(&self, conn: &Connection, address: IpAddr) -> bool {
+        self.lock().gives(&conn.policy.pool, address)
     }
 
     fn pin(&mut self, address: IpAddr) -> bool {

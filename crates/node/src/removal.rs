@@ -2,8 +2,8 @@
 //! [`Node::down`] ends.
 
 use crate::node::Node;
-use crate::sessions::Session;
-use dormouse_ike::admission::Denial;
+use crate::sessions::{Session, Who};
+use dormouse_ike::admission::{Credential, Denial};
 use dormouse_keying::SaId;
 use dormouse_sansio::Instant;
 use ipnet::IpNet;
@@ -20,9 +20,9 @@ impl Node {
     pub fn remove_peer(&mut self, now: Instant, connection: &str, peer: &str) -> BTreeSet<String> {
         let meant = self.peers_called(connection, peer);
         for peer in &meant {
-            self.ike.revoke_tickets(connection, peer);
+            self.ike.revoke_tickets(now, connection, peer);
             let Some(id) = self.connections.id(connection) else { continue };
-            self.with_devices(|d, around| d.dismiss(|c, known, _| c == id && known == peer, around));
+            self.with_devices(|d, around| d.dismiss(|c, _, known, _| c == id && known == peer, around));
             let theirs = |s: &Session| s.connection == id && s.peer == *peer;
             let sessions: Vec<(Option<SaId>, bool)> = self
                 .sessions
@@ -47,10 +47,8 @@ impl Node {
     /// Gateway: whom `denial` means is not admitted from now on ([`dormouse_ike::Endpoint::deny`]): its sessions end, and what waits for
     /// its devices is dropped.
     pub fn deny(&mut self, now: Instant, denial: Denial) {
-        let named = denial.to_string();
-        let meant = |_, peer: &str, fingerprint: Option<&[u8; 32]>| match &denial {
-            Denial::Name(_) => peer == named,
-            Denial::Certificate(denied) => fingerprint == Some(denied),
+        let meant = |_, _: &Who, peer: &str, credential: Option<&Credential>| {
+            peer.parse().is_ok_and(|peer| denial.means(&peer, credential))
         };
         self.with_devices(|d, around| d.dismiss(meant, around));
         self.ike.deny(now, denial);

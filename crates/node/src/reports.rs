@@ -1,5 +1,6 @@
 //! What IKE reports, passed on to sessions and ladders, and outward as the node's own events. Owns no state.
 
+use crate::audit::{self, How};
 use crate::connections::ConnectionId;
 use crate::event::{Change, Event, FailureKind, Offer, Order, Store};
 use crate::ladder::{Failure, Rung, State};
@@ -34,6 +35,7 @@ impl Node {
             }
             Ike::Failed { sa, error } => self.attempt_failed(now, sa, &error),
             Ike::PeerFailed { path, claimed, error } => {
+                self.record_refusal(now, path.remote, claimed.as_ref(), &error.to_string());
                 let claimed = claimed.map(|c| c.to_string());
                 self.changed(Change::PeerRefused { from: path.remote.ip(), claimed, why: error.to_string() });
             }
@@ -51,7 +53,7 @@ impl Node {
                     self.climb(now);
                 }
             }
-            Ike::PathChanged { sa, path } => self.path_changed(sa, path),
+            Ike::PathChanged { sa, path } => self.path_changed(now, sa, path),
             Ike::UpdateRefused { sa, why } => {
                 tracing::info!(%sa, why, "the gateway refused the new address");
                 self.held_failed(now, sa, Failure::Lost);
@@ -80,9 +82,10 @@ impl Node {
         let addresses = if e.initiator { Vec::new() } else { e.configuration.addresses() };
         let who = Who { identity: e.peer.to_ike(), addresses };
         let session = Session {
-            fingerprint: e.fingerprint,
+            credential: e.credential,
             isolate: e.isolate,
             resumed: e.resumed,
+            method: audit::method(e.method),
             assigned: e.configuration,
             tentative: !e.confirmed,
             dormancy: e.dormancy,
@@ -95,7 +98,7 @@ impl Node {
         if !e.initiator {
             let (connection, peer) = (e.connection, e.peer.to_string());
             self.changed(Change::PeerUp { connection, peer, resumed: e.resumed });
-            return;
+            return self.record_begin(Owner::Ike(e.sa), if e.resumed { How::Slow } else { How::Full });
         }
         let Some(client) = self.connections.client_mut(id) else { return };
         let replaced = client.sa.replace(e.sa).filter(|old| *old != e.sa);
@@ -280,7 +283,13 @@ impl Node {
         let owner = Owner::Ike(sa);
         let Some(id) = self.sessions.get(owner).map(|s| s.connection) else { return };
         let Some(client) = self.connections.client_mut(id) else {
-            return self.session_ended(owner, &reason.to_string());
+            if matches!(reason, CloseReason::NotAdmitted | CloseReason::Revoked) {
+                let who = self.sessions.get(owner).map(|s| s.who.clone());
+                self.with_devices(|d, around| {
+                    d.dismiss(|c, w, _, _| c == id && Some(w) == who.as_ref(), around)
+                });
+            }
+            return self.session_ended(now, owner, &reason.to_string());
         };
         let (serves, other) = (client.sa == Some(sa), client.sa.is_some_and(|now| now != sa));
         self.sad.end_draining_of(owner);
@@ -296,11 +305,9 @@ impl Node {
         if matches!(reason, ByPeer | Expired | CertificateExpired | Revoked | ProtocolError) {
             client.spend_ticket();
         }
-        let refused = match reason {
-            CloseReason::Refused(Refused::Superseded) => client.refuse_ticket(),
-            CloseReason::Refused(Refused::Store) => client.heard(),
-            _ => None,
-        };
+        // Where the store says nothing, what was asked of it may have been done or not: the session counts as one on which nothing was heard.
+        let superseded = reason == CloseReason::Refused(Refused::Superseded);
+        let refused = superseded.then(|| client.refuse_ticket()).flatten();
         if !matches!(reason, CloseReason::TimedOut | CloseReason::Refused(_)) {
             // It had a word for it, so it was there.
             client.resend.clear();
@@ -316,9 +323,10 @@ impl Node {
     }
 
     /// The session of a peer that came to us has ended.
-    pub(crate) fn session_ended(&mut self, owner: Owner, why: &str) {
+    pub(crate) fn session_ended(&mut self, now: Instant, owner: Owner, why: &str) {
         self.sad.end_draining_of(owner);
         let Some(session) = self.sessions.remove(owner) else { return };
+        self.record_end(now, &session, why);
         if session.tentative {
             if let Some(sa) = owner.ike() {
                 self.push(Event::Judged { sa, granted: false });
@@ -335,10 +343,11 @@ impl Node {
         self.changed(Change::PeerDown { connection, peer: session.peer, why: why.to_owned() });
     }
 
-    fn path_changed(&mut self, sa: SaId, path: dormouse_sansio::Path) {
+    fn path_changed(&mut self, now: Instant, sa: SaId, path: dormouse_sansio::Path) {
         let owner = Owner::Ike(sa);
         if let Some(session) = self.sessions.get_mut(owner) {
-            session.path = path;
+            let was = std::mem::replace(&mut session.path, path).remote;
+            self.record_move(now, owner, was);
         }
         if let Some(client) = self.client_of(owner) {
             client.ladder.moved(path);

@@ -1,8 +1,10 @@
 //! The established sessions of a node: one for each SA of a key manager. Owns what is known of the peer at the other end; must
 //! never hold an SA of ESP (the SAD does) nor decide when a session ends (its key manager does).
 
+use crate::audit::Traffic;
 use crate::connections::ConnectionId;
 use dormouse_ike::Mark;
+use dormouse_ike::admission::Credential;
 use dormouse_ike::config_payload::AssignedConfig;
 use dormouse_keying::{Owner, SaId};
 use dormouse_sansio::{Instant, Path};
@@ -29,13 +31,17 @@ pub(crate) struct Session {
     pub(crate) peer: String,
     /// The same, with what tells devices of one identity apart: what is displayed alike need not be the same.
     pub(crate) who: Who,
-    /// Gateway: SHA-256 of the certificate that admitted it.
-    pub(crate) fingerprint: Option<[u8; 32]>,
+    /// Gateway: what admitted it.
+    pub(crate) credential: Option<Credential>,
     /// Gateway: other clients are out of its reach, and it out of theirs.
     pub(crate) isolate: bool,
     pub(crate) path: Path,
     pub(crate) established: Instant,
     pub(crate) resumed: bool,
+    /// How the client authenticated, in the words of [`crate::audit`].
+    pub(crate) method: &'static str,
+    /// What tunnels of it have carried that are gone.
+    pub(crate) carried: Traffic,
     /// Prefixes that lead to the peer.
     pub(crate) routes: Vec<IpNet>,
     pub(crate) assigned: AssignedConfig,
@@ -63,11 +69,13 @@ impl Session {
             connection,
             peer,
             who,
-            fingerprint: None,
+            credential: None,
             isolate: false,
             path,
             established: now,
             resumed: false,
+            method: "hip",
+            carried: Traffic::default(),
             routes: Vec::new(),
             assigned: AssignedConfig::default(),
             last_sent: None,

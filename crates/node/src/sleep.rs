@@ -1,6 +1,7 @@
 //! Sleep, at both ends: a client announces it before its radio goes off, and a gateway leaves sleeping clients in peace. Owns
 //! what the two ends' sessions remember of it; the exchange is IKE's, and when to sleep is the driver's.
 
+use crate::audit::How;
 use crate::connections::ConnectionId;
 use crate::event::{Change, Event};
 use crate::ladder::Granted;
@@ -120,6 +121,7 @@ impl Node {
         let (connection, peer, resumed) = (session.connection, session.peer.clone(), session.resumed);
         let connection = self.connections.name(connection).to_owned();
         self.changed(Change::PeerUp { connection, peer, resumed });
+        self.record_begin(owner, How::AtOnce);
         for id in self.sad.of(owner).to_vec() {
             self.sad.activate(id);
             self.tunnel_installed(now, owner, id);

@@ -21,6 +21,9 @@ impl Node {
                 }
             }
             ChildSa::Remove { child, owner } => {
+                if let Some((session, tunnel)) = self.sessions.get_mut(owner).zip(self.sad.get(child)) {
+                    session.carried.add(tunnel);
+                }
                 let old = self.sessions.get(owner);
                 // No radio, no late packets.
                 let awake = |s: &Session| !self.asleep || self.connections.client(s.connection).is_none();

@@ -28,5 +28,5 @@ mod path;
 mod time;
 
 pub use entropy::{Entropy, Seeded};
-pub use path::{Carrier, Class, Path, Transmit};
+pub use path::{Carrier, Class, Path, Transmit, fit_interface};
 pub use time::{Deadline, Instant, UnixTime};

@@ -89,3 +89,11 @@ pub struct Transmit {
     /// Size of each datagram in the buffer, in bytes, if there is more than one (UDP GSO).
     pub segment: Option<usize>,
 }
+
+/// Whether a network interface may be called so: what the kernel takes, less what has a meaning of its own in a packet filter's rules or
+/// in a file name (`"`, `*`, `/`, a blank).
+#[must_use]
+pub fn fit_interface(name: &str) -> bool {
+    let fit = |c: char| c.is_ascii_alphanumeric() || "-_.@".contains(c);
+    (1..=15).contains(&name.len()) && name != "." && name != ".." && name.chars().all(fit)
+}

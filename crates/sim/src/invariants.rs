@@ -168,6 +168,7 @@ impl Tickets {
             Operation::EndAll { holder } => {
                 self.ended.extend(self.holders.iter().filter(|(_, h)| **h == holder).map(|(id, _)| *id));
             }
+            Operation::EndEvery => self.ended.extend(self.holders.keys().copied()),
         }
     }
 

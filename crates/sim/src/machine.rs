@@ -357,7 +357,7 @@ impl Machine {
                 }
                 Output::News(News::Announced { verdict, .. }) => self.sleep = Some(verdict),
                 Output::News(News::Resending { packets }) => self.handed += packets as u64,
-                Output::News(News::Missed { .. }) => {}
+                Output::News(News::Missed { .. } | News::Record(_)) => {}
             }
         }
     }

@@ -72,6 +72,12 @@ fn what_waits_for_a_held_session_comes_in_order() {
 #[test]
 fn what_waits_for_a_released_session_comes_after_the_ticket() {
     let mut world = connected(2, 0);
+    let (now, inner) = (world.now(), world.device().inner.expect("an address"));
+    let mut pong = Vec::new();
+    let echo = Echo { src: inner, dst: SERVER, reply: true, id: 1, sequence: 0, payload: b"!" };
+    echo.build(&mut pong).expect("one family");
+    world.device_mut().forward(now, pong);
+    world.run(Duration::from_secs(1));
     world.announce_sleep(Some(Duration::from_secs(600)), BOTH);
     assert_eq!(world.device().sleep, Some(SleepVerdict::Released));
     world.run(Duration::from_secs(300));
@@ -83,8 +89,7 @@ fn what_waits_for_a_released_session_comes_after_the_ticket() {
     let [device] = absent.as_slice() else { panic!("{absent:?}") };
     assert_eq!(device.stand_in.asleep.map(|a| a.packets), Some(40));
 
-    // It is answered for, too.
-    let inner = world.device().inner.expect("an address");
+    // It is answered for, too, as it answers itself.
     let mut ping = Vec::new();
     let echo = Echo { src: SERVER, dst: inner, reply: false, id: 1, sequence: 1, payload: b"?" };
     echo.build(&mut ping).expect("one family");

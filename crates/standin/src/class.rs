@@ -6,6 +6,7 @@ use core::time::Duration;
 ///
 /// | class | what it is | kept | of one flow | when room is needed |
 /// |---|---|---|---|---|
+/// | `Notice` | ICMP and ICMPv6 that is not answered: errors, and pings of a device that answers none | 30 s | the newest | the oldest goes |
 /// | `RealTime` | RTP and RTCP by their look, anything marked "expedited" | 1 s | all | the oldest goes |
 /// | `Opening` | TCP SYN | 60 s | the newest | the oldest goes |
 /// | `Acknowledgement` | TCP without data | 15 min | the newest | the oldest goes |
@@ -13,7 +14,7 @@ use core::time::Duration;
 /// | `Datagram` | UDP, and all that is nothing else; also TCP of connections that were never seen | 2 min | all | the oldest goes |
 /// | `Reply` | answers to a DNS or DHCP question of the device | 30 s, a DNS answer no longer than its records last | all | the oldest goes |
 /// | `Stream` | TCP data of a known connection | 15 min: longer than its sender repeats it | no byte twice | the newest is not taken |
-/// | `Control` | FIN and RST of a known connection, ICMP errors about one, DHCP's FORCERENEW and refusals | until wake | all | the newest is not taken |
+/// | `Control` | FIN and RST of a known connection, DHCP's FORCERENEW and refusals | until wake | all | the newest is not taken |
 ///
 /// Room is made in the order of the table; a packet never drives out one of a higher class, and no sender gets into the three highest
 /// without naming a connection, a question or a server of the device. When the room of all devices is used
@@ -23,6 +24,8 @@ use core::time::Duration;
 /// is nothing to say to, and data again that waits already.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Class {
+    /// What ICMP says of a path or a port; the device learns it again when it sends.
+    Notice,
     /// Worthless when it is late.
     RealTime,
     /// A new TCP connection; its sender repeats it.
@@ -37,7 +40,7 @@ pub enum Class {
     Reply,
     /// TCP data.
     Stream,
-    /// What changes the state of a connection, a path or a lease.
+    /// What changes the state of a connection or a lease.
     Control,
 }
 
@@ -52,7 +55,8 @@ pub(crate) enum GivesWay {
 
 impl Class {
     /// All classes, in their order.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
+        Self::Notice,
         Self::RealTime,
         Self::Opening,
         Self::Acknowledgement,
@@ -67,6 +71,7 @@ impl Class {
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
+            Self::Notice => "notice",
             Self::RealTime => "real-time",
             Self::Opening => "opening",
             Self::Acknowledgement => "acknowledgement",
@@ -85,7 +90,7 @@ impl Class {
             Self::RealTime => Duration::from_secs(1),
             Self::Opening => Duration::from_secs(60),
             Self::Acknowledgement | Self::Stream => Duration::from_secs(15 * 60),
-            Self::Fragment | Self::Reply => Duration::from_secs(30),
+            Self::Notice | Self::Fragment | Self::Reply => Duration::from_secs(30),
             Self::Datagram => Duration::from_secs(120),
             Self::Control => Duration::MAX,
         }

@@ -9,6 +9,7 @@ use dormouse_sansio::Instant;
 use dormouse_wire::fuzz::with_checksums;
 use dormouse_wire::ip::tcp::{ACK, FIN, RST, SYN, Tcp};
 use dormouse_wire::ip::{Flow, Packet, flow};
+use ipnet::IpNet;
 
 use crate::{Counters, DeviceId, Limits, Service, StandIn, Verdict};
 
@@ -37,6 +38,8 @@ pub fn life(data: &[u8]) -> Counters {
         Limits { device_packets: 12, device_bytes: 12 * 1024, total_bytes: 16 * 1024, ..Limits::default() };
     let mut standin = StandIn::new(limits);
     let mut now = Instant::ZERO;
+    let everywhere = [Ipv4Addr::UNSPECIFIED.into(), IpAddr::from(Ipv6Addr::UNSPECIFIED)];
+    standin.set_links(everywhere.into_iter().filter_map(|any| IpNet::new(any, 0).ok()).collect());
     assert!(standin.enrol(now, DEVICE, &[V4.into(), V6.into()]));
     let mut witness = Witness::default();
     let mut rest = data;

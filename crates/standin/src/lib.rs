@@ -17,13 +17,13 @@
 //! # What is answered
 //! | asked | answered |
 //! |---|---|
-//! | ICMP and ICMPv6 echo | the reply. It also tells a DHCP server that the address is in use |
+//! | ICMP and ICMPv6 echo, of a device that was seen to answer it | the reply. It also tells a DHCP server that the address is in use |
 //! | ICMPv6 neighbour solicitation | an advertisement |
 //! | TCP keep-alive, or data again that the device has acknowledged | the device's own last acknowledgement and window |
 //! | TCP data, on a connection that was observed | a window of zero (see below); the data is kept |
-//! | multicast DNS, about records that the device announced | those records, with what is left of their time |
+//! | multicast DNS, about records that the device announced, from its own link ([`StandIn::set_links`]) | those records, with what is left of their time |
 //! | NetBIOS name query, node status | the names that the device registered; a registration of one by others is refused |
-//! | DNS query to a device that never served DNS | "refused", so that the asker asks its next server at once |
+//! | DNS query to a device that refused the last one | "refused", so that the asker asks its next server at once |
 //! | a DHCP lease that would end during the sleep | is renewed, in the device's name, from the server that gave it |
 //!
 //! ## TCP

@@ -28,6 +28,8 @@ pub(crate) const TCP_PAUSE: Duration = Duration::from_millis(100);
 pub(crate) const RENEWAL_PAUSE: Duration = Duration::from_secs(60);
 /// Bytes that a waiting packet costs besides its own.
 pub(crate) const PACKET_OVERHEAD: usize = 256;
+/// So many pings in a row that a device does not answer, and it is taken for one that answers none.
+pub(crate) const PINGS_UNANSWERED: u8 = 4;
 /// Addresses of one device.
 pub(crate) const ADDRESSES: usize = 16;
 

@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use dormouse_sansio::{Deadline, Instant};
 use dormouse_wire::dhcp;
 use dormouse_wire::ip::{Packet, udp};
+use ipnet::IpNet;
 
 use crate::answer::{Asked, Step, decide};
 use crate::buffer::{Keep, Room};
@@ -58,6 +59,8 @@ pub struct StandIn {
     /// When leases are renewed.
     renewals: BTreeSet<(Instant, DeviceId)>,
     outbox: VecDeque<Vec<u8>>,
+    /// Networks that devices are in.
+    links: Vec<IpNet>,
     /// Counts of devices that are forgotten.
     past: Counters,
 }
@@ -76,6 +79,7 @@ impl StandIn {
             ends: BTreeSet::new(),
             renewals: BTreeSet::new(),
             outbox: VecDeque::new(),
+            links: Vec::new(),
             past: Counters::default(),
         }
     }
@@ -84,6 +88,11 @@ impl StandIn {
     #[must_use]
     pub const fn limits(&self) -> &Limits {
         &self.limits
+    }
+
+    /// The networks in which devices have their addresses: hosts of one are on a device's link, others are not.
+    pub fn set_links(&mut self, links: Vec<IpNet>) {
+        self.links = links;
     }
 
     // ---- devices --------------------------------------------------------------------------------------------------
@@ -265,11 +274,13 @@ impl StandIn {
             return Some(Verdict::Dropped(Reason::Malformed));
         };
         let own = device.addresses.contains(&view.dst());
+        let on_link = is_on_link(&self.links, &device.addresses, view.src());
         let asked = Asked {
             now,
             packet: view,
             addresses: &device.addresses,
             own,
+            on_link,
             share: Share { used: &self.connections, most: CONNECTIONS_TOTAL },
             hold_tcp: self.limits.hold_tcp && service.answer,
         };
@@ -417,6 +428,15 @@ impl StandIn {
             .map(|(at, _)| Deadline::strict(*at, "stand-in: a DHCP lease to be renewed"));
         Deadline::earlier(end, lease)
     }
+}
+
+/// Whether `asker` is where one of the device's addresses is, or its address is good on one link alone.
+fn is_on_link(links: &[IpNet], addresses: &[IpAddr], asker: IpAddr) -> bool {
+    let link_local = match asker {
+        IpAddr::V4(asker) => asker.is_link_local(),
+        IpAddr::V6(asker) => asker.is_unicast_link_local(),
+    };
+    link_local || links.iter().any(|link| link.contains(&asker) && addresses.iter().any(|a| link.contains(a)))
 }
 
 /// Drops as counters.

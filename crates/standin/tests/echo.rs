@@ -13,11 +13,7 @@ use std::net::{IpAddr, Ipv6Addr};
 
 fn ping(dst: IpAddr) -> Vec<u8> {
     let src = if dst.is_ipv4() { PEER } else { "fd99::2".parse().expect("an address") };
-    let mut out = Vec::new();
-    Echo { src, dst, reply: false, id: 9, sequence: 3, payload: b"are you there" }
-        .build(&mut out)
-        .expect("echo");
-    out
+    common::ping(src, dst, false)
 }
 
 #[test]
@@ -25,6 +21,8 @@ fn a_ping_is_answered_with_its_own_data() {
     let device6 = IpAddr::V6(Ipv6Addr::new(0xfd55, 0, 0, 0, 0, 0, 0, 7));
     let mut standin = StandIn::new(Limits::default());
     assert!(standin.enrol(Instant::ZERO, DEVICE, &[ADDRESS, device6]));
+    pong(&mut standin, DEVICE, ADDRESS);
+    pong(&mut standin, DEVICE, device6);
     sleep(&mut standin, at(0));
     for address in [ADDRESS, device6] {
         let (verdict, answer) = give(&mut standin, at(1), &ping(address));
@@ -35,17 +33,46 @@ fn a_ping_is_answered_with_its_own_data() {
     }
 }
 
+/// Before, every ping was answered, also in the place of a device whose firewall drops them: sleep made it visible.
+#[test]
+fn a_device_that_answers_no_pings_is_not_answered_for() {
+    let device6 = IpAddr::V6(Ipv6Addr::new(0xfd55, 0, 0, 0, 0, 0, 0, 7));
+    let mut standin = StandIn::new(Limits::default());
+    assert!(standin.enrol(Instant::ZERO, DEVICE, &[ADDRESS, device6]));
+    // It has answered by IPv4 alone; and what another host says teaches nothing.
+    pong(&mut standin, DEVICE, ADDRESS);
+    standin.observe_outbound(at(0), DEVICE, &common::ping("fd99::2".parse().expect("one"), device6, true));
+    sleep(&mut standin, at(1));
+    assert_eq!(give(&mut standin, at(2), &ping(ADDRESS)).0, Verdict::Answered(Kind::Echo));
+    assert_eq!(give(&mut standin, at(2), &ping(device6)), (Verdict::Buffered(Class::Notice), vec![]));
+    standin.wakes(at(3), DEVICE);
+    // One that is lost on the way means nothing; a row of them does.
+    for (n, verdict) in
+        (1..=5).zip([Verdict::Answered(Kind::Echo); 4].into_iter().chain([Verdict::Buffered(Class::Notice)]))
+    {
+        standin.observe_outbound(at(4), DEVICE, &ping(ADDRESS));
+        sleep(&mut standin, at(4));
+        assert_eq!(give(&mut standin, at(5), &ping(ADDRESS)).0, verdict, "{n} were not answered");
+        standin.wakes(at(6), DEVICE);
+    }
+    pong(&mut standin, DEVICE, ADDRESS);
+    sleep(&mut standin, at(7));
+    assert_eq!(give(&mut standin, at(8), &ping(ADDRESS)).0, Verdict::Answered(Kind::Echo));
+}
+
 #[test]
 fn an_address_behind_the_device_is_not_answered_for() {
     let mut standin = enrolled(Limits::default());
+    pong(&mut standin, DEVICE, ADDRESS);
     sleep(&mut standin, at(0));
     let (verdict, answer) = give(&mut standin, at(1), &ping("10.55.0.8".parse().expect("an address")));
-    assert_eq!((verdict, answer.len()), (Verdict::Buffered(Class::Datagram), 0));
+    assert_eq!((verdict, answer.len()), (Verdict::Buffered(Class::Notice), 0));
 }
 
 #[test]
 fn nothing_is_answered_or_kept_for_a_device_that_did_not_ask_for_it() {
     let mut standin = enrolled(Limits::default());
+    pong(&mut standin, DEVICE, ADDRESS);
     let until = at(3_600_000);
     standin.sleeps(at(0), DEVICE, Service { answer: false, keep: true }, until);
     assert_eq!(give(&mut standin, at(1), &ping(ADDRESS)), (Verdict::Buffered(Class::Datagram), vec![]));
@@ -76,16 +103,39 @@ fn a_solicitation_for_its_address_is_answered_and_another_is_not() {
     assert_eq!(give(&mut standin, at(2), &other), (Verdict::Dropped(Reason::Discovery), vec![]));
 }
 
+/// Before, errors about a known connection stood above everything, did not age, and each counted: a host that knows the addresses and
+/// ports of one could fill the room of a device for as long as it slept, and drive its data out.
 #[test]
-fn an_error_about_a_connection_outlives_everything_else() {
+fn errors_age_are_kept_once_and_drive_nothing_out() {
     let (device, peer) = connection();
-    let mut standin = asleep_with(&device);
-    let mut error = Vec::new();
-    assert!(too_big(&device.segment(ACK, &[0; 900]), PEER, 1400, &mut error));
-    assert_eq!(give(&mut standin, at(2_000), &error).0, Verdict::Buffered(Class::Control));
-    let mut stray = Vec::new();
-    assert!(too_big(&peer.segment(ACK, &[0; 900]), PEER, 1400, &mut stray));
-    // The answer of `too_big` goes to the sender of what it quotes.
-    stray[16..20].copy_from_slice(&[10, 55, 0, 7]);
-    assert_eq!(give(&mut standin, at(2_000), &stray).0, Verdict::Buffered(Class::Datagram));
+    let mut standin = enrolled(Limits { device_packets: 4, ..Limits::default() });
+    standin.observe_inbound(at(0), DEVICE, &device.segment(ACK, b""));
+    sleep(&mut standin, at(1_000));
+    let error = |port: u16, mtu: u32| {
+        let one = End { here: (ADDRESS, port), ..device };
+        let mut error = Vec::new();
+        assert!(too_big(&one.segment(ACK, &[0; 900]), PEER, mtu, &mut error));
+        error
+    };
+    // Of one flow the newest stays, whether the connection is known or not.
+    for (port, mtu) in [(40_000, 1_400), (40_000, 1_300), (40_000, 1_280), (7, 1_400), (7, 1_280)] {
+        assert_eq!(give(&mut standin, at(2_000), &error(port, mtu)).0, Verdict::Buffered(Class::Notice));
+    }
+    assert_eq!(standin.waiting().0, 2);
+    // Whatever else comes takes their room, and they take none.
+    let (data, call) = (peer.segment(ACK, b"what matters"), plain(b"a call"));
+    give(&mut standin, at(3_000), &data);
+    give(&mut standin, at(3_000), &call);
+    for n in 0..10 {
+        give(&mut standin, at(3_000), &plain(&[n]));
+    }
+    for port in 50_000..50_100 {
+        assert_eq!(give(&mut standin, at(3_000), &error(port, 1_280)).0, Verdict::Dropped(Reason::Full));
+    }
+    let kept = standin.wakes(at(4_000), DEVICE);
+    assert_eq!((kept.len(), kept.contains(&data.into_boxed_slice())), (4, true));
+    // Alone they are forgotten in half a minute.
+    sleep(&mut standin, at(5_000));
+    give(&mut standin, at(6_000), &error(40_000, 1_280));
+    assert_eq!(standin.wakes(at(36_001), DEVICE), Vec::<Box<[u8]>>::new());
 }

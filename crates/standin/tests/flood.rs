@@ -6,16 +6,11 @@ use common::*;
 use dormouse_sansio::Instant;
 use dormouse_standin::{DeviceId, Kind, Limits, Rate, Reason, Service, StandIn, Verdict};
 use dormouse_wire::dns::{AUTHORITATIVE, Header, IN, Name, RESPONSE, Record, Section};
-use dormouse_wire::ip::icmp::Echo;
 use dormouse_wire::ip::tcp::ACK;
 use std::net::{IpAddr, Ipv4Addr};
 
 fn ping(to: IpAddr) -> Vec<u8> {
-    let mut out = Vec::new();
-    Echo { src: PEER, dst: to, reply: false, id: 1, sequence: 1, payload: b"" }
-        .build(&mut out)
-        .expect("echo");
-    out
+    common::ping(PEER, to, false)
 }
 
 #[test]
@@ -24,6 +19,7 @@ fn pings_are_limited_and_leave_connections_alone() {
     let (device, peer) = connection();
     let mut standin = enrolled(limits);
     standin.observe_inbound(at(0), DEVICE, &device.segment(ACK, b""));
+    pong(&mut standin, DEVICE, ADDRESS);
     sleep(&mut standin, at(0));
     let answered = (0..1_000).filter(|n| !give(&mut standin, at(*n), &ping(ADDRESS)).1.is_empty()).count();
     assert!((10..=16).contains(&answered), "{answered} in a second");
@@ -43,6 +39,7 @@ fn all_devices_share_one_limit() {
     for n in 0..40u8 {
         let address = IpAddr::V4(Ipv4Addr::new(10, 55, 0, n));
         standin.enrol(Instant::ZERO, DeviceId(n.into()), &[address]);
+        pong(&mut standin, DeviceId(n.into()), address);
         standin.sleeps(at(0), DeviceId(n.into()), Service::FULL, at(100_000));
         let mut out = Vec::new();
         standin.handle(at(1), DeviceId(n.into()), &ping(address), &mut out);
@@ -124,7 +121,7 @@ fn announcements_are_bounded() {
             Name::from_labels([format!("host{n}"), "local".into()]).expect("a name").as_bytes(),
         );
         query.extend_from_slice(&[0, 16, 0, 1]);
-        let asked = datagram((PEER, 5353), (ADDRESS, 5353), &query);
+        let asked = datagram((NEIGHBOUR, 5353), (ADDRESS, 5353), &query);
         known += usize::from(
             give(&mut standin, at(1_000 * u64::from(n + 1)), &asked).0 == Verdict::Answered(Kind::Mdns),
         );

@@ -5,7 +5,7 @@ mod common;
 use common::*;
 use dormouse_standin::{Class, Kind, Limits, Reason, StandIn, Verdict};
 use dormouse_wire::dns::{
-    AUTHORITATIVE, Header, IN, Message, Name, Question, RESPONSE, Record, Section, TOP_BIT,
+    AUTHORITATIVE, Header, IN, Message, Name, Question, REFUSED, RESPONSE, Record, Section, TOP_BIT,
 };
 use dormouse_wire::ip::Packet;
 use dormouse_wire::netbios::{NB, NBSTAT, NetbiosName};
@@ -42,8 +42,12 @@ fn question(class: u16) -> Question {
 }
 
 fn query(port: u16, to: IpAddr, class: u16, known: &[Record]) -> Vec<u8> {
+    query_of(NEIGHBOUR, port, to, class, known)
+}
+
+fn query_of(asker: IpAddr, port: u16, to: IpAddr, class: u16, known: &[Record]) -> Vec<u8> {
     datagram(
-        (PEER, port),
+        (asker, port),
         (to, 5353),
         &message(Header { id: 77, ..Header::default() }, &[question(class)], known),
     )
@@ -56,7 +60,7 @@ fn an_announced_record_is_repeated_with_what_is_left_of_its_time() {
     sleep(&mut standin, at(10_000));
     let (verdict, answer) = give(&mut standin, at(50_000), &query(5353, ADDRESS, IN | TOP_BIT, &[]));
     assert_eq!(verdict, Verdict::Answered(Kind::Mdns));
-    let told = Message::parse(&payload(&answer, (ADDRESS, 5353), (PEER, 5353))).expect("DNS");
+    let told = Message::parse(&payload(&answer, (ADDRESS, 5353), (NEIGHBOUR, 5353))).expect("DNS");
     assert_eq!((told.header.id, told.questions.len()), (0, 0));
     assert_eq!(told.records, [address_record(70, IN | TOP_BIT, 7)]);
     assert_eq!(Packet::parse(&answer).expect("a packet").hop_limit(), 255);
@@ -72,7 +76,7 @@ fn a_question_to_the_group_is_answered_to_the_group() {
     let (_, answer) = give(&mut standin, at(1_000), &query(5353, GROUP, IN, &[]));
     payload(&answer, (ADDRESS, 5353), (GROUP, 5353));
     let (_, answer) = give(&mut standin, at(2_000), &query(5353, GROUP, IN | TOP_BIT, &[]));
-    payload(&answer, (ADDRESS, 5353), (PEER, 5353));
+    payload(&answer, (ADDRESS, 5353), (NEIGHBOUR, 5353));
 }
 
 #[test]
@@ -81,7 +85,7 @@ fn an_ordinary_resolver_gets_an_ordinary_answer() {
     announce(&mut standin, 0, &[address_record(120, IN | TOP_BIT, 7)]);
     sleep(&mut standin, at(0));
     let (_, answer) = give(&mut standin, at(1_000), &query(33_333, ADDRESS, IN, &[]));
-    let told = Message::parse(&payload(&answer, (ADDRESS, 5353), (PEER, 33_333))).expect("DNS");
+    let told = Message::parse(&payload(&answer, (ADDRESS, 5353), (NEIGHBOUR, 33_333))).expect("DNS");
     assert_eq!((told.header.id, &told.questions[..]), (77, &[question(IN)][..]));
     assert_eq!(told.records, [address_record(10, IN, 7)]);
 }
@@ -104,13 +108,36 @@ fn goodbyes_and_newer_records_end_older_ones() {
     announce(&mut standin, 10, &[address_record(120, IN | TOP_BIT, 8)]);
     sleep(&mut standin, at(20));
     let (_, answer) = give(&mut standin, at(30), &query(5353, ADDRESS, IN, &[]));
-    let told = Message::parse(&payload(&answer, (ADDRESS, 5353), (PEER, 5353))).expect("DNS");
+    let told = Message::parse(&payload(&answer, (ADDRESS, 5353), (NEIGHBOUR, 5353))).expect("DNS");
     assert_eq!(told.records.iter().map(|r| r.data[3]).collect::<Vec<_>>(), [8]);
     standin.wakes(at(40), DEVICE);
     announce(&mut standin, 50, &[address_record(0, IN | TOP_BIT, 8)]);
     sleep(&mut standin, at(60));
     assert_eq!(
         give(&mut standin, at(70), &query(5353, ADDRESS, IN, &[])).0,
+        Verdict::Dropped(Reason::Discovery)
+    );
+}
+
+/// Before, whoever could send to the device's address got its records, several times the length of the question, to any address that
+/// it claimed.
+#[test]
+fn askers_beyond_the_link_are_not_answered() {
+    let mut standin = enrolled(Limits::default());
+    announce(&mut standin, 0, &[address_record(120, IN, 7)]);
+    sleep(&mut standin, at(0));
+    for to in [ADDRESS, GROUP] {
+        for port in [5353, 33_333] {
+            let asked = query_of(PEER, port, to, IN, &[]);
+            assert_eq!(give(&mut standin, at(1), &asked), (Verdict::Dropped(Reason::Discovery), vec![]));
+        }
+    }
+    let neighbour = query_of(IpAddr::from([169, 254, 1, 1]), 5353, GROUP, IN, &[]);
+    assert_eq!(give(&mut standin, at(2), &neighbour).0, Verdict::Answered(Kind::Mdns));
+    // A device that is in no network has no neighbours.
+    standin.set_links(Vec::new());
+    assert_eq!(
+        give(&mut standin, at(3), &query(5353, ADDRESS, IN, &[])).0,
         Verdict::Dropped(Reason::Discovery)
     );
 }
@@ -219,22 +246,26 @@ fn a_late_answer_is_kept_as_long_as_its_records_last() {
     assert!(!kept.contains(&late(1, 4_001, 8).into()) && kept.contains(&late(2, 4_002, 3_600).into()));
 }
 
+/// Before, the answer was given in the place of every device that was never seen to serve names, also of one that drops such questions.
 #[test]
-fn a_device_that_serves_no_names_refuses_and_one_that_does_is_waited_for() {
+fn a_device_is_answered_for_that_refuses_questions_and_one_that_serves_is_waited_for() {
     let mut standin = enrolled(Limits::default());
-    sleep(&mut standin, at(0));
     let asked = dns((PEER, 5_000), (ADDRESS, 53), 321, &[]);
-    let (verdict, answer) = give(&mut standin, at(1), &asked);
+    sleep(&mut standin, at(0));
+    assert_eq!(give(&mut standin, at(1), &asked), (Verdict::Buffered(Class::Datagram), vec![]));
+    standin.wakes(at(2), DEVICE);
+    let refusal = Header { id: 321, flags: RESPONSE | REFUSED, ..Header::default() };
+    let refused = datagram((ADDRESS, 53), (PEER, 5_000), &message(refusal, &[question(IN)], &[]));
+    standin.observe_inbound(at(3), DEVICE, &refused);
+    sleep(&mut standin, at(4));
+    let (verdict, answer) = give(&mut standin, at(5), &asked);
     assert_eq!(verdict, Verdict::Answered(Kind::Dns));
     let told = Message::parse(&payload(&answer, (ADDRESS, 53), (PEER, 5_000))).expect("DNS");
     assert_eq!((told.header.id, told.header.rcode(), told.header.is_response()), (321, 5, true));
     assert_eq!(told.questions, [question(IN)]);
-    standin.wakes(at(2), DEVICE);
-    standin.observe_inbound(
-        at(3),
-        DEVICE,
-        &dns((ADDRESS, 53), (PEER, 5_000), 321, &[address_record(1, IN, 1)]),
-    );
-    sleep(&mut standin, at(4));
-    assert_eq!(give(&mut standin, at(5), &asked), (Verdict::Buffered(Class::Datagram), vec![]));
+    standin.wakes(at(6), DEVICE);
+    let served = dns((ADDRESS, 53), (PEER, 5_000), 321, &[address_record(1, IN, 1)]);
+    standin.observe_inbound(at(7), DEVICE, &served);
+    sleep(&mut standin, at(8));
+    assert_eq!(give(&mut standin, at(9), &asked), (Verdict::Buffered(Class::Datagram), vec![]));
 }

@@ -46,6 +46,8 @@ pub struct Extra {
     pub arguments: Vec<String>,
     /// The user that it becomes once it is set up; empty: root.
     pub user: String,
+    /// Program and arguments that start it, with its own behind: what takes rights away from it.
+    pub confined_by: Vec<String>,
 }
 
 /// What the command line answered.
@@ -101,7 +103,15 @@ impl Dormoused {
     }
 
     fn run(host: &Host, config: PathBuf, socket: PathBuf, extra: Extra) -> Result<Self> {
-        let mut command = host.command(binary("dormoused"));
+        let program = binary("dormoused");
+        let mut command = match extra.confined_by.split_first() {
+            None => host.command(program),
+            Some((by, arguments)) => {
+                let mut command = host.command(by);
+                command.args(arguments).arg(program);
+                command
+            }
+        };
         command.arg("--config").arg(&config).args(&extra.arguments);
         command.envs(extra.environment.iter().map(|(k, v)| (k, v)));
         let mut process = Process::spawn("dormoused", &mut command, &host.dir().join("dormoused.log"))?;

@@ -10,6 +10,7 @@ use crate::{dhcp, dns, esp, ip, netbios};
 /// If a property does not hold.
 pub fn ike(data: &[u8]) {
     dormancy(data);
+    puzzle(data);
     if let Ok(message) = Message::parse(data) {
         let emitted = emit(&message, data);
         assert_eq!(emitted.len(), data.len(), "emission changed the length of {message:?}");
@@ -44,6 +45,20 @@ pub fn dormancy(data: &[u8]) {
     if let Ok(report) = LoadReport::parse(data) {
         assert!(report.clients_in(core::time::Duration::from_secs(data.len() as u64 * 600)) >= 1.0);
         assert_eq!(LoadReport::parse(&report.emit()), Ok(report), "emission changed the meaning");
+    }
+}
+
+/// Any bytes as the data of a PUZZLE notification and of its solution.
+///
+/// # Panics
+/// If a property does not hold.
+pub fn puzzle(data: &[u8]) {
+    let notify = ike::Notify::new(ike::NotifyType::Puzzle, data);
+    if let Some(puzzle) = ike::Puzzle::of(&notify) {
+        assert_eq!(puzzle.notify(), notify, "emission changed the meaning");
+    }
+    if let Some(keys) = ike::puzzle_keys(data) {
+        assert_eq!(keys.concat(), data);
     }
 }
 

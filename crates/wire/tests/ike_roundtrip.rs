@@ -91,7 +91,8 @@ fn payload() -> impl Strategy<Value = Payload> {
         "has a parser",
         |(kind, critical, body)| {
             let kind = PayloadType::from(kind);
-            (kind != PayloadType::Eap).then_some(Payload::Unknown { kind, critical, body })
+            let parsed = [PayloadType::Eap, PayloadType::PuzzleSolution];
+            (!parsed.contains(&kind)).then_some(Payload::Unknown { kind, critical, body })
         },
     );
     prop_oneof![
@@ -110,6 +111,7 @@ fn payload() -> impl Strategy<Value = Payload> {
         vec(selector(), 0..5).prop_map(Payload::TsR),
         config().prop_map(Payload::Cp),
         blob().prop_map(Payload::Eap),
+        blob().prop_map(Payload::PuzzleSolution),
         unknown,
     ]
 }

@@ -70,37 +70,50 @@ const KINDS: [(&str, ObjectIdentifier, Encoding); 15] = [
     ("emailAddress", ObjectIdentifier::new_unwrap("1.2.840.113549.1.9.1"),       Encoding::Ia5),
 ];
 
-/// DER from the notation. A backslash takes the next character as it is.
+/// DER from the notation. A backslash takes the next character as it is; `+` stands between the attributes of one part, and `#` before
+/// the hexadecimal DER of a value.
 pub(super) fn parse(text: &str) -> Result<Vec<u8>, DnError> {
     let mut names = Vec::new();
-    for part in split(text) {
-        let bad_part = || DnError::Part { part: part.trim().to_owned() };
-        let (name, value) = part.split_once('=').ok_or_else(bad_part)?;
-        let (name, value) = (name.trim(), unescape(value.trim()));
-        if value.is_empty() {
-            return Err(bad_part());
-        }
-        let (kind, encoding) = kind(name)?;
-        let bad_value = || DnError::Value { name: name.to_owned(), value: value.clone() };
-        let value = match encoding {
-            Encoding::Printable => PrintableStringRef::new(&value).ok().map(Any::from),
-            Encoding::Ia5 => Ia5StringRef::new(&value).ok().map(Any::from),
-            Encoding::Utf8 => Utf8StringRef::new(&value).ok().map(Any::from),
-        };
+    for part in split(text, ',') {
         let mut relative = RelativeName::new();
-        relative.insert(Attribute { kind, value: value.ok_or_else(bad_value)? }).map_err(|_| bad_value())?;
+        for attribute in split(part, '+') {
+            let bad_part = || DnError::Part { part: part.trim().to_owned() };
+            let (name, written) = attribute.split_once('=').ok_or_else(bad_part)?;
+            let (name, written) = (name.trim(), written.trim_start());
+            let (kind, encoding) = kind(name)?;
+            let value = match written.strip_prefix('#') {
+                Some(digits) => unhexadecimal(digits.trim_end()),
+                None => match unescape(written) {
+                    value if value.is_empty() => return Err(bad_part()),
+                    value => encode(encoding, &value),
+                },
+            };
+            let bad_value = || DnError::Value { name: name.to_owned(), value: unescape(written) };
+            relative
+                .insert(Attribute { kind, value: value.ok_or_else(bad_value)? })
+                .map_err(|_| bad_value())?;
+        }
         names.push(relative);
     }
     names.to_der().map_err(|_| DnError::Part { part: text.to_owned() })
 }
 
-/// The parts between commas that are not escaped.
-fn split(text: &str) -> Vec<&str> {
+/// `None` if this kind of string cannot hold it.
+fn encode(encoding: Encoding, value: &str) -> Option<Any> {
+    match encoding {
+        Encoding::Printable => PrintableStringRef::new(value).ok().map(Any::from),
+        Encoding::Ia5 => Ia5StringRef::new(value).ok().map(Any::from),
+        Encoding::Utf8 => Utf8StringRef::new(value).ok().map(Any::from),
+    }
+}
+
+/// The parts between separators that are not escaped.
+fn split(text: &str, separator: char) -> Vec<&str> {
     let (mut parts, mut start, mut escaped) = (Vec::new(), 0, false);
     for (at, c) in text.char_indices() {
-        if c == ',' && !escaped {
+        if c == separator && !escaped {
             parts.push(&text[start..at]);
-            start = at + 1;
+            start = at + c.len_utf8();
         }
         escaped = c == '\\' && !escaped;
     }
@@ -108,15 +121,27 @@ fn split(text: &str) -> Vec<&str> {
     parts
 }
 
-fn unescape(value: &str) -> String {
-    let mut escaped = false;
+/// Without the blanks around it, unless they are escaped.
+fn unescape(written: &str) -> String {
+    let (mut value, mut end, mut escaped) = (String::new(), 0, false);
+    for c in written.trim_start().chars() {
+        if c == '\\' && !escaped {
+            escaped = true;
+            continue;
+        }
+        value.push(c);
+        if escaped || !c.is_whitespace() {
+            end = value.len();
+        }
+        escaped = false;
+    }
+    value.truncate(end);
     value
-        .chars()
-        .filter(|&c| {
-            escaped = c == '\\' && !escaped;
-            !escaped
-        })
-        .collect()
+}
+
+fn unhexadecimal(digits: &str) -> Option<Any> {
+    let der = super::identity::unhex(digits)?;
+    Any::from_der(&der).ok()
 }
 
 fn kind(name: &str) -> Result<(ObjectIdentifier, Encoding), DnError> {
@@ -129,16 +154,22 @@ fn kind(name: &str) -> Result<(ObjectIdentifier, Encoding), DnError> {
     })
 }
 
-/// The notation of a DER name. What cannot be shown as text is shown as `#` and the hexadecimal DER of the value.
+/// The notation of a DER name, which leads back to the same name. What cannot be written as text of its attribute is shown as `#` and the
+/// hexadecimal DER of the value; so is text with control characters, which could forge a line of a log.
 pub(super) fn display(der: &[u8]) -> String {
     let Some(names) = decode(der) else {
         return "(malformed distinguished name)".to_owned();
     };
     let relative = |relative: &RelativeName| {
         let attributes = relative.iter().map(|attribute| {
-            let name = KINDS.iter().find(|(_, oid, _)| *oid == attribute.kind);
-            let name = name.map_or_else(|| attribute.kind.to_string(), |(name, ..)| (*name).to_owned());
-            let value = text(&attribute.value).map_or_else(|| hexadecimal(&attribute.value), escape);
+            let known = KINDS.iter().find(|(_, oid, _)| *oid == attribute.kind);
+            let encoding = known.map_or(Encoding::Utf8, |(.., encoding)| *encoding);
+            let name = known.map_or_else(|| attribute.kind.to_string(), |(name, ..)| (*name).to_owned());
+            let leads_back = |text: &&str| {
+                !text.is_empty() && !text.contains(char::is_control) && encode(encoding, text).is_some()
+            };
+            let value = text(&attribute.value).filter(leads_back);
+            let value = value.map_or_else(|| hexadecimal(&attribute.value), escape);
             format!("{name}={value}")
         });
         attributes.collect::<Vec<_>>().join("+")
@@ -146,14 +177,14 @@ pub(super) fn display(der: &[u8]) -> String {
     names.iter().map(relative).collect::<Vec<_>>().join(", ")
 }
 
-/// Control characters are replaced, so that a hostile name cannot forge a line of a log.
 fn escape(value: &str) -> String {
     let mut out = String::with_capacity(value.len());
-    for c in value.chars() {
-        if matches!(c, ',' | '\\' | '+') {
+    for (at, c) in value.char_indices() {
+        let edge = at == 0 || at + c.len_utf8() == value.len();
+        if matches!(c, ',' | '\\' | '+') || (at == 0 && c == '#') || (edge && c.is_whitespace()) {
             out.push('\\');
         }
-        out.push(if c.is_control() { char::REPLACEMENT_CHARACTER } else { c });
+        out.push(c);
     }
     out
 }
@@ -188,26 +219,36 @@ pub(super) fn is_name(der: &[u8]) -> bool {
 /// Whether two DER names are the same name: the same attributes in the same order, text compared without regard to case,
 /// string type, and the amount of white space (RFC 5280, section 7.1), everything else byte by byte.
 pub(super) fn same(a: &[u8], b: &[u8]) -> bool {
-    if a == b {
-        return true;
-    }
-    let (Some(a), Some(b)) = (decode(a), decode(b)) else {
-        return false;
-    };
-    a.len() == b.len()
-        && a.iter().zip(&b).all(|(a, b)| {
-            a.len() == b.len()
-                && a.iter().zip(b.iter()).all(|(a, b)| a.kind == b.kind && same_value(&a.value, &b.value))
-        })
+    a == b || canonical(a).is_some_and(|a| Some(a) == canonical(b))
 }
 
-fn same_value(a: &Any, b: &Any) -> bool {
-    match (text(a), text(b)) {
-        (Some(a), Some(b)) => {
-            let words = |s: &str| s.split_whitespace().map(str::to_lowercase).collect::<Vec<_>>();
-            words(a) == words(b)
+/// The same bytes for the same names, and others for others; `None` if it is no name.
+pub(super) fn canonical(der: &[u8]) -> Option<Vec<u8>> {
+    let mut out = Vec::new();
+    let mut part = |kind: u8, bytes: &[u8]| {
+        out.push(kind);
+        out.extend((bytes.len() as u64).to_be_bytes());
+        out.extend_from_slice(bytes);
+    };
+    for relative in decode(der)? {
+        let mut attributes: Vec<_> =
+            relative.iter().map(|a| (a.kind.as_bytes(), canonical_value(&a.value))).collect();
+        // In DER they are sorted by encodings, which differ with the string type.
+        attributes.sort();
+        for (at, (kind, (text, value))) in attributes.iter().enumerate() {
+            part(u8::from(at == 0), kind);
+            part(2 + u8::from(*text), value);
         }
-        _ => a == b,
+    }
+    Some(out)
+}
+
+/// Whether it is text, and its bytes.
+fn canonical_value(value: &Any) -> (bool, Vec<u8>) {
+    let words = |text: &str| text.split_whitespace().map(str::to_lowercase).collect::<Vec<_>>().join(" ");
+    match text(value) {
+        Some(text) => (true, words(text).into_bytes()),
+        None => (false, value.to_der().unwrap_or_default()),
     }
 }
 
@@ -246,7 +287,35 @@ mod tests {
 
     #[test]
     fn hostile_text_cannot_break_a_line() {
-        assert_eq!(display(&parse("CN=a\nb").unwrap()), "CN=a\u{fffd}b");
+        assert_eq!(display(&parse("CN=a\nb").unwrap()), "CN=#0c03610a62");
         assert_eq!(display(&[0x30, 0x80]), "(malformed distinguished name)");
+    }
+
+    #[test]
+    fn every_name_is_shown_so_that_it_leads_back() {
+        for text in [
+            "CN=joe+UID=7",
+            "CN=#1e06006a006f0065",
+            r"CN=\#joe, O=\ a b\ , OU=x\+y",
+            "CN=#0c00",
+            "C=#0c02c396, CN=joe",
+            "2.5.4.99=x+CN=#0c03610a62",
+        ] {
+            let der = parse(text).unwrap();
+            assert_eq!(display(&der), text);
+            assert_eq!(parse(&display(&der)).unwrap(), der, "{text}");
+        }
+        let both = parse("CN=joe+UID=7").unwrap();
+        assert_eq!(decode(&both).unwrap().first().unwrap().len(), 2);
+        assert!(same(&both, &parse("uid = 7 + cn = JOE").unwrap()));
+        assert!(!same(&both, &parse("CN=joe, UID=7").unwrap()));
+        assert!(!same(&both, &parse(r"CN=joe\+UID=7").unwrap()));
+    }
+
+    #[test]
+    fn what_leads_nowhere_is_refused() {
+        for text in ["CN=a+b", "CN=#", "CN=#0c", "CN=#0c0361", "CN=#0c01zz", "CN=joe+", "CN= "] {
+            assert!(parse(text).is_err(), "{text}");
+        }
     }
 }

@@ -115,6 +115,18 @@ impl Identity {
         }
     }
 
+    /// The same bytes for identities that name the same peer ([`Identity::is_same_as`]), and others for others.
+    #[must_use]
+    pub fn canonical(&self) -> Vec<u8> {
+        let (kind, data) = match self {
+            Self::Dn(der) => (9, dn::canonical(der).unwrap_or_else(|| der.clone())),
+            Self::Fqdn(name) => (2, name.to_ascii_lowercase().into_bytes()),
+            Self::Email(mail) => (3, normal_mail(mail).into_bytes()),
+            Self::Ip(_) | Self::KeyId(_) => self.to_ike(),
+        };
+        [&[kind][..], &data].concat()
+    }
+
     /// Whether both name the same peer: as `==`, but distinguished names are compared as names, not as bytes.
     #[must_use]
     pub fn is_same_as(&self, other: &Self) -> bool {
@@ -142,7 +154,7 @@ impl FromStr for Identity {
     type Err = IdentityError;
 
     /// The notation of the configuration: an address; `keyid:` and hexadecimal digits; a distinguished name, which has an
-    /// equals sign; a mail address; or a host name, which may be marked with a leading `@`.
+    /// equals sign (`C=CH, CN=joe+UID=7, O=#HEX`); a mail address; or a host name, which may be marked with a leading `@`.
     fn from_str(text: &str) -> Result<Self, IdentityError> {
         let wrong = |why| IdentityError::Text { text: text.to_owned(), why };
         if text.is_empty() || text.len() > MAX_LEN {
@@ -174,7 +186,7 @@ impl FromStr for Identity {
     }
 }
 
-fn unhex(digits: &str) -> Option<Vec<u8>> {
+pub(super) fn unhex(digits: &str) -> Option<Vec<u8>> {
     if digits.is_empty() || !digits.len().is_multiple_of(2) {
         return None;
     }

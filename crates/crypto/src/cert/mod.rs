@@ -261,13 +261,14 @@ impl Certificate {
         self.identities().iter().any(|own| own.vouches_for(wanted))
     }
 
-    /// The same as [`Certificate::matches`], with an error that shows what the certificate does contain.
+    /// The same as [`Certificate::matches`]: the identity as the certificate has it, of which a peer may send other spellings, or an error
+    /// that shows what it does contain.
     ///
     /// # Errors
     /// [`CertError::Identity`].
-    pub fn require(&self, wanted: &Identity) -> Result<(), CertError> {
-        if self.matches(wanted) {
-            return Ok(());
+    pub fn require(&self, wanted: &Identity) -> Result<Identity, CertError> {
+        if let Some(own) = self.identities().into_iter().find(|own| own.vouches_for(wanted)) {
+            return Ok(own);
         }
         let present = self.identities().iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
         Err(CertError::Identity { wanted: wanted.clone(), present })

@@ -30,16 +30,23 @@ fn config() -> EndpointConfig {
 
 fn certified(serial: u8) -> Credential {
     let issued = |serial| Issued { issuer_key: [7; 32], serial: vec![serial] };
-    Credential::Certificates {
+    let shown = Shown::Certificates {
         fingerprint: [serial; 32],
+        names: vec![name(&id("joe@example.org")), name(&id("CN=Joe"))],
         chain: vec![issued(serial), issued(200)],
         anchor: [1; 32],
-    }
+    };
+    Credential { shown, ppk: None }
+}
+
+fn by_psk(config: &EndpointConfig, conn: &Connection, who: &Identity) -> Credential {
+    config.credential(conn, who, None, None)
 }
 
 #[test]
 fn a_credential_has_one_encoding() {
-    for credential in [Credential::Psk([5; 16]), certified(3)] {
+    let psk = Credential { shown: Shown::Psk([5; 16]), ppk: Some([6; 16]) };
+    for credential in [psk, certified(3)] {
         let mut out = Out::new();
         credential.encode(&mut out);
         let bytes = out.into_vec();
@@ -56,7 +63,7 @@ fn a_credential_has_one_encoding() {
 fn a_changed_key_a_narrowed_pattern_and_another_method_refuse_what_was_admitted() {
     let (config, joe) = (config(), id("joe@example.org"));
     let conn = gateway(b"the first secret");
-    let shown = config.credential(&conn, &joe, None);
+    let shown = by_psk(&config, &conn, &joe);
     let ask = |conn: &Connection, who: &Identity, shown: &Credential| {
         admits(&config, &Arc::new(conn.clone()), who, shown, NOW).map(|c| c.name.clone())
     };
@@ -76,25 +83,22 @@ fn a_changed_key_a_narrowed_pattern_and_another_method_refuse_what_was_admitted(
 fn a_denied_name_or_certificate_is_refused_whatever_proves_it() {
     let mut config = config();
     let (conn, joe) = (Arc::new(gateway(b"the first secret")), id("joe@example.org"));
-    let shown = config.credential(&conn, &joe, None);
+    let shown = by_psk(&config, &conn, &joe);
     config.admission.denials.insert("JOE@EXAMPLE.ORG".replace("JOE", "joe").parse().unwrap());
     assert_eq!(
         admits(&config, &conn, &joe, &shown, NOW).unwrap_err(),
         Refusal::Denied(Denial::Name(joe.clone()))
     );
     assert!(
-        admits(
-            &config,
-            &conn,
-            &id("ann@example.org"),
-            &config.credential(&conn, &id("ann@example.org"), None),
-            NOW
-        )
-        .is_ok()
+        admits(&config, &conn, &id("ann@example.org"), &by_psk(&config, &conn, &id("ann@example.org")), NOW)
+            .is_ok()
     );
     assert!(Denial::Certificate([3; 32]).means(&joe, Some(&certified(3))));
     assert!(!Denial::Certificate([3; 32]).means(&joe, Some(&certified(4))));
     assert!(!Denial::Certificate([3; 32]).means(&joe, Some(&shown)));
+    let named = |text| Denial::Name(id(text)).means(&id("laptop.example.org"), Some(&certified(3)));
+    assert!(named("joe@example.org") && named("cn=JOE"), "another name of the same certificate");
+    assert!(!named("ann@example.org"));
 }
 
 #[test]
@@ -115,7 +119,20 @@ fn fingerprints_are_read_in_every_common_notation() {
         assert_eq!(text.parse(), Ok(written.clone()), "{text}");
     }
     assert_eq!("abcdef.example.org".parse(), Ok(Denial::Name(id("abcdef.example.org"))));
-    assert!(hex[..62].parse::<Denial>().is_ok_and(|d| matches!(d, Denial::Name(_))), "too short: a name");
+    let address = "2001:0db8:85a3:0000:0000:8a2e:0370:7334";
+    assert_eq!(address.parse(), Ok(Denial::Name(id(address))));
+    for text in [
+        hex[..62].to_owned(),
+        format!("{hex}0"),
+        hex[..40].to_owned(),
+        colons[..31].join(":"),
+        format!("sha256:{}", &hex[..8]),
+        format!("SHA256 Fingerprint={}x", &hex[..63]),
+        "sha256:joe.example.org".to_owned(),
+    ] {
+        let error = text.parse::<Denial>().expect_err("no name either").to_string();
+        assert!(error.contains("64 hexadecimal digits"), "{error}");
+    }
 }
 
 #[test]
@@ -131,7 +148,7 @@ fn the_first_rule_that_means_a_peer_counts() {
         rule(IdentityPattern::Suffix("a.example.org".into()), 3),
     ];
     let sessions = |conn: &Connection, who: &str| {
-        let shown = config.credential(conn, &id(who), None);
+        let shown = by_psk(&config, conn, &id(who));
         admits(&config, &Arc::new(conn.clone()), &id(who), &shown, NOW)
             .map(|c| c.policy.sessions)
             .map_err(|e| matches!(e, Refusal::NoEntry { .. }))

@@ -4,6 +4,7 @@
 use core::time::Duration;
 use std::sync::Arc;
 
+use dormouse_crypto::cert::Identity;
 use ipnet::IpNet;
 
 use super::{Connection, IdentityPattern, SelectorSpec};
@@ -60,6 +61,13 @@ pub struct PeerRule {
 }
 
 impl Connection {
+    /// The same identity, in the spelling of the configuration if that names it.
+    pub(crate) fn as_configured(&self, identity: Identity) -> Identity {
+        let patterns = core::iter::once(&self.remote_id).chain(self.peers.iter().map(|rule| &rule.id));
+        let mut named = patterns.filter_map(IdentityPattern::exact);
+        named.find(|named| named.is_same_as(&identity)).cloned().unwrap_or(identity)
+    }
+
     /// Narrows what the peer reaches on our side to `reach`. Children of which nothing is left go; false if none is left.
     #[must_use]
     pub fn narrow(&mut self, reach: &[IpNet]) -> bool {

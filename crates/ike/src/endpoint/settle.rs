@@ -8,12 +8,12 @@ use crate::action::Action;
 use crate::callers::{Caller, Present};
 use crate::config::Unique;
 use crate::event::CloseReason;
-use crate::handshake::Slot;
 use crate::handshake::initiator::Opening;
+use crate::handshake::{Claim, Slot};
 use crate::sa::IkeSa;
 use crate::sa::stage::Stage;
 use crate::sa::upkeep::Reauthentication;
-use crate::ticket::lineage::Name;
+use crate::ticket::lineage::{Name, Outcome};
 use dormouse_keying::SaId;
 
 impl Endpoint {
@@ -42,7 +42,8 @@ impl Endpoint {
             let present = match self.slots.get(id) {
                 Some(Slot::Established(ike)) if !matches!(ike.stage, Stage::Tentative(_)) => {
                     let (live, from) = (ike.is_live(), ike.core.link.path.remote.ip());
-                    ike.caller().map(|caller| Present { caller, live, from })
+                    let lineage = ike.core.descent.as_ref().map(|descent| descent.lineage);
+                    ike.caller().map(|caller| Present { caller, live, from, lineage })
                 }
                 _ => None,
             };
@@ -82,8 +83,10 @@ impl Endpoint {
         }
         self.index_callers();
         for id in std::mem::take(&mut self.touched) {
-            if !self.slots.get(&id).is_some_and(Slot::is_half_open) {
-                self.shared.half_open.leave(id);
+            match self.slots.get(&id) {
+                Some(slot) if slot.is_proven() => self.shared.half_open.prove(id),
+                Some(slot) if slot.is_half_open() => {}
+                _ => self.shared.half_open.leave(id),
             }
             if let Some(old) = self.deadlines.remove(&id) {
                 self.order.remove(&(old.at + old.slack, id));
@@ -146,13 +149,17 @@ impl Endpoint {
                     self.end_lineage(by, lineage);
                 }
             }
-            Action::Refuse { sa, why } => {
+            Action::Refuse { sa, told } => {
                 if self.sleeps_elsewhere(sa) {
                     return self.end(sa, CloseReason::Unconfirmed);
                 }
-                self.with_sa(now, sa, |ike, shared| ike.refuse(shared, now, why));
+                self.with_sa(now, sa, |ike, shared| ike.refuse(shared, now, told));
             }
-            Action::Former { by, lineage } => self.end_lineage(by, lineage),
+            Action::Former { by, lineage } => {
+                self.end_lineage(by, lineage);
+                self.supersede_asked(now, by, Some(lineage));
+            }
+            Action::FormerTickets { by } => self.supersede_asked(now, by, None),
             Action::Release(id) => self.end(id, CloseReason::Released),
             Action::Sleeps(id) => {
                 let Some(caller) = self.served(id) else { return };
@@ -191,6 +198,37 @@ impl Endpoint {
         }
         if ended {
             self.end_left(&caller, Some(by));
+        }
+    }
+
+    /// Resumptions of `by`'s peer, of this lineage or of all, about which the store is asked: their tickets do not count, although they may
+    /// have when it was asked.
+    fn supersede_asked(&mut self, now: Instant, by: SaId, lineage: Option<Name>) {
+        if let Some(Caller { connection, peer }) = self.served(by) {
+            self.supersede_claims(now, |claim| {
+                claim.connection == connection
+                    && *claim.peer == peer
+                    && lineage.is_none_or(|lineage| claim.lineage == lineage)
+            });
+        }
+    }
+
+    /// The same, of those that are `meant`. One about which nothing is asked yet is left to the store, which obeys in order.
+    pub(crate) fn supersede_claims(&mut self, now: Instant, meant: impl Fn(&Claim<'_>) -> bool) {
+        let begun: Vec<SaId> = self.shared.half_open.ids().collect();
+        for id in begun {
+            if self.slots.get(&id).and_then(Slot::asked).is_some_and(|claim| meant(&claim)) {
+                self.judge_ticket(now, id, Outcome::Superseded);
+            }
+        }
+    }
+
+    /// What became of an operation of the store that an SA waits for.
+    pub(super) fn judge_ticket(&mut self, now: Instant, id: SaId, outcome: Outcome) {
+        let Some(slot) = self.slots.remove(&id) else { return };
+        self.touched.insert(id);
+        if let Some(slot) = slot.stored(&mut self.shared, now, outcome) {
+            self.slots.insert(id, slot);
         }
     }
 

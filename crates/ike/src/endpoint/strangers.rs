@@ -1,19 +1,50 @@
 //! Messages in clear about SPIs that one end does not know: answering them, and doubting. Owns the limit on their rate; must never
 //! change an SA on their word.
 
+use std::collections::BTreeMap;
+
+use core::net::IpAddr;
+
 use dormouse_sansio::{Carrier, Class, Instant, Path};
 use dormouse_wire::ike::{ExchangeType, Flags, Header, Message, NotifyType, Payload};
+
+use ipnet::IpNet;
 
 use super::Endpoint;
 use crate::error::Discard;
 use crate::handshake::Slot;
+use crate::limits::{COMPLAINED_TO_MOST, COMPLAINTS_PER_SECOND};
 use crate::payloads::notify;
+use crate::prefix::prefix_of;
 
-/// Error notifications outside of any SA per second, for all peers together: RFC 7296 section 2.21.4 wants them rate-limited. As many
-/// answer ESP as IKE messages: the data of one peer that finds out that the SA is gone must not use up the answer to its question.
-const COMPLAINTS_PER_SECOND: u32 = 100;
 /// Endpoints with more SAs than this pay no attention to INVALID_SPI.
 const DOUBT_SEARCH: usize = 64;
+
+/// Error notifications outside of any SA that were sent in the present second, by what they were about (ESP or IKE) and by the prefix
+/// that they went to: a stranger uses up its own share, and the data of a peer that finds out that the SA is gone not the answer to its
+/// question.
+#[derive(Debug, Default)]
+pub(super) struct Complaints {
+    second: u64,
+    sent: BTreeMap<(bool, IpNet), u32>,
+}
+
+impl Complaints {
+    /// RFC 7296 section 2.21.4 wants them rate-limited.
+    fn may(&mut self, now: Instant, about_esp: bool, to: IpAddr) -> bool {
+        let second = now.as_nanos() / 1_000_000_000;
+        if self.second != second {
+            (self.second, self.sent) = (second, BTreeMap::new());
+        }
+        let key = (about_esp, prefix_of(to));
+        if self.sent.len() >= COMPLAINED_TO_MOST && !self.sent.contains_key(&key) {
+            return false;
+        }
+        let sent = self.sent.entry(key).or_default();
+        *sent += 1;
+        *sent <= COMPLAINTS_PER_SECOND
+    }
+}
 
 impl Endpoint {
     /// ESP arrived over `path` with an SPI that is not in use: says so with an INVALID_SPI notification in clear (RFC 7296
@@ -21,7 +52,7 @@ impl Endpoint {
     /// "[...] the node SHOULD initiate an INFORMATIONAL exchange with a Notify payload describing the problem" (RFC 7296
     /// section 2.21.4) if it has an IKE SA with that address: ours is in clear, a hint like any other.
     pub fn unknown_esp_spi(&mut self, now: Instant, path: Path, spi: u32) {
-        if spi < 256 || !self.may_complain(now, true) {
+        if spi < 256 || !self.complaints.may(now, true, path.remote.ip()) {
             return;
         }
         let path = match path.carrier {
@@ -59,18 +90,11 @@ impl Endpoint {
         Err(Discard::Unprotected)
     }
 
-    fn may_complain(&mut self, now: Instant, about_esp: bool) -> bool {
-        let second = now.as_nanos() / 1_000_000_000;
-        let complaints = &mut self.complaints[usize::from(about_esp)];
-        *complaints = (second, if complaints.0 == second { complaints.1 + 1 } else { 1 });
-        complaints.1 <= COMPLAINTS_PER_SECOND
-    }
-
     /// Answers a request outside of any SA with an error notification in clear, if the rate allows.
     /// "[...] the response MUST be sent to the IP address and port from where it came with the same IKE SPIs and the Message ID
     /// copied" (RFC 7296 section 2.21.4)
     pub(super) fn complain(&mut self, now: Instant, path: Path, request: &Header, kind: NotifyType) {
-        if !self.may_complain(now, false) {
+        if !self.complaints.may(now, false, path.remote.ip()) {
             return;
         }
         let flags = Flags { initiator: !request.flags.initiator, version: false, response: true };

@@ -30,6 +30,8 @@ impl IkeSa {
         now: Instant,
         view: View<'_>,
     ) -> Answer {
+        // "[...] the Responder SHOULD reply with TEMPORARY_FAILURE notifications indicating the peer must slow down their requests" (RFC
+        // 8019 section 5)
         if let Some(caller) = self.caller()
             && !shared.callers.may_create(&caller, now)
         {

@@ -89,9 +89,8 @@ impl IkeSa {
         if !taken || self.core.client || lifetime.is_zero() {
             return nack();
         }
-        let (Some(descent), Some(credential)) = (&self.core.descent, &self.core.session.credential) else {
-            return nack();
-        };
+        let credential = self.core.session.credential.as_ref().filter(|credential| credential.fits());
+        let (Some(descent), Some(credential)) = (&self.core.descent, credential) else { return nack() };
         let Ok(secret) = self.ticket_secret(form) else { return nack() };
         let content = TicketContent {
             lineage: descent.lineage,
@@ -103,6 +102,7 @@ impl IkeSa {
             authenticated,
             vouched_until,
             id_i: self.core.session.id_i.clone(),
+            peer: self.core.peer.clone(),
             id_r: self.core.session.id_r.clone(),
             method: self.core.session.method,
             credential: credential.clone(),
@@ -218,6 +218,7 @@ impl IkeSa {
             expires: unix + lifetime,
             authenticated: self.core.session.authenticated,
             vouched_until: self.core.session.vouched_until,
+            credential: self.core.session.credential.clone(),
             form,
             secret,
             lineage,

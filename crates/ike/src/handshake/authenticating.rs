@@ -422,11 +422,17 @@ impl Authenticating {
         };
         let (vouched_until, shown) = believed.map_err(|e| Unproven::Unbelieved(e.into()))?;
         let mut credential = None;
+        if let Some(ticket) = &self.first.ticket {
+            ticket
+                .admitted(shared, now, conn)
+                .map_err(|e| Unproven::Unbelieved(NegotiationError::TicketUntrusted(e)))?;
+            credential.clone_from(&ticket.credential);
+        }
         if let Some(shown) = shown {
             let (own, verified) = *shown;
             match shared.judge(now, (conn, self.link.id), (&own, &verified), self.wait_until) {
                 Judgement::Admitted => {
-                    credential = Some(Credential::certificates(own.fingerprint(), &verified));
+                    credential = Some(Credential::certificates(&own, &[], &verified));
                 }
                 Judgement::Wait => return Err(Unproven::Waits),
                 Judgement::Refused(error) => return Err(Unproven::Unbelieved(error.into())),
@@ -537,9 +543,10 @@ pub(crate) fn announce(shared: &mut Shared, sa: &IkeSa, resumed: bool, replaced:
         sa: core.id(),
         connection: core.link.conn.name.clone(),
         peer: core.peer.clone(),
-        fingerprint: core.session.credential.as_ref().and_then(Credential::fingerprint),
+        credential: core.session.credential.clone(),
         isolate: !core.client && core.link.conn.policy.isolate,
         initiator: core.link.initiator,
+        method: core.session.method,
         resumed,
         mobike: mobility.mobike,
         dormancy: dormancy.is_open(),

@@ -125,6 +125,8 @@ impl HalfOpen {
         if self.waiting.is_some() {
             return Step::to(Slot::HalfOpen(self));
         }
+        // "[...] the Responder SHOULD still keep the computed SK_* keys, so that if it happened to be an attack, then an attacker cannot
+        // get an advantage of repeating the attack multiple times on a single IKE SA." (RFC 8019 section 4.6)
         if self.channel.is_none() {
             match self.derive() {
                 Ok(channel) => self.channel = Some(channel),

@@ -18,6 +18,7 @@ use crate::event::Event;
 use crate::handshake::authenticating::FirstExchange;
 use crate::handshake::intermediate::{self, PpkUse, Rounds};
 use crate::handshake::quick::{self, Pace, Quick};
+use crate::handshake::solving::Solving;
 use crate::handshake::{Slot, Step, send_what_is_due};
 use crate::keys::{self, IkeKeys, Nonces, Spis};
 use crate::limits::COOKIE_MAX;
@@ -37,10 +38,13 @@ const COOKIES_MAX: u8 = 3;
 #[derive(Debug)]
 pub(crate) struct Opening {
     pub(crate) link: Link,
-    how: How,
+    pub(super) how: How,
     nonce: Vec<u8>,
     cookie: Option<Vec<u8>>,
     cookies: u8,
+    /// What a puzzle that came with the cookie has been solved by.
+    pub(super) solution: Option<Vec<u8>>,
+    pub(super) solving: Option<Box<Solving>>,
     /// The first message as last sent: AUTH covers it.
     request: Vec<u8>,
     pub(crate) out: Outgoing<()>,
@@ -52,7 +56,7 @@ pub(crate) struct Opening {
 }
 
 #[derive(Debug)]
-enum How {
+pub(super) enum How {
     Init { dh: DhPrivate, offered: Vec<Proposal>, tried: Vec<Group> },
     Resume { ticket: Box<ClientTicket>, dh: Option<DhPrivate> },
 }
@@ -100,6 +104,7 @@ impl Opening {
         if !ticket.is_of(&conn) || !proposal::permits(&conn.ike_proposals, &ticket.suite) {
             return Err(NegotiationError::TicketOutdated);
         }
+        ticket.admitted(shared, now, &conn).map_err(NegotiationError::TicketUntrusted)?;
         if let Some(lineage) = ticket.lineage {
             shared.lineages.insert(conn.name.clone(), lineage);
         }
@@ -143,6 +148,8 @@ impl Opening {
             nonce,
             cookie: None,
             cookies: 0,
+            solution: None,
+            solving: None,
             request: Vec::new(),
             out,
             until,
@@ -158,7 +165,7 @@ impl Opening {
 
     /// (Re)builds the first message and sends it. Nonce and SPI stay the same when it is sent again for a cookie or another
     /// group (RFC 7296 section 2.6).
-    fn send(&mut self, shared: &mut Shared, now: Instant) {
+    pub(super) fn send(&mut self, shared: &mut Shared, now: Instant) {
         let mut list: Vec<Payload> = Vec::new();
         match &self.how {
             How::Init { dh, offered, .. } => list.extend([
@@ -192,6 +199,9 @@ impl Opening {
             // "[...] include the COOKIE notification containing the received data as the first payload, and all other payloads
             // unchanged" (RFC 7296 section 2.6)
             list.insert(0, notify(NotifyType::Cookie, cookie));
+            if let Some(solution) = self.solution.clone() {
+                list.insert(1, Payload::PuzzleSolution(solution));
+            }
         }
         // "This value MUST be zero in the first message of an IKE initial exchange" (RFC 7296 section 3.1): the SPI of the
         // responder.
@@ -244,7 +254,7 @@ impl Opening {
         {
             *dh = fresh;
         }
-        self.cookie = None;
+        (self.cookie, self.solution, self.solving) = (None, None, None);
         self.until = now + self.link.patience(shared);
         self.send(shared, now);
     }
@@ -254,6 +264,10 @@ impl Opening {
         shared: &mut Shared,
         now: Instant,
     ) -> Option<Box<Self>> {
+        if self.solving.is_some() {
+            self.solve_on(shared, now);
+            return Some(self);
+        }
         let exchange =
             if matches!(self.how, How::Init { .. }) { "IKE_SA_INIT" } else { "IKE_SESSION_RESUME" };
         if let Some(error) = send_what_is_due(&mut self.link, &mut self.out, shared, now, exchange) {
@@ -298,7 +312,7 @@ impl Opening {
         self.link.stats.round_trips += 1;
         shared.stats.round_trips += 1;
         if let Some(cookie) = view.notify(NotifyType::Cookie) {
-            return self.again_with_cookie(shared, now, cookie);
+            return self.again_with_cookie(shared, now, view, cookie);
         }
         let refused = view.error().or_else(|| view.notify(NotifyType::TicketNack));
         if let Some(refusal) = refused {
@@ -325,7 +339,16 @@ impl Opening {
 
     /// "Implementations SHOULD support this shorter exchange, but MUST NOT fail if other implementations do not support this
     /// shorter exchange." (RFC 7296 section 2.6.1) The cookie is kept for the retry with another group, and a new one is taken.
-    fn again_with_cookie(mut self: Box<Self>, shared: &mut Shared, now: Instant, cookie: &Notify) -> Step {
+    fn again_with_cookie(
+        mut self: Box<Self>,
+        shared: &mut Shared,
+        now: Instant,
+        view: View<'_>,
+        cookie: &Notify,
+    ) -> Step {
+        if self.solving.is_some() {
+            return Step::stay(Slot::Opening(self), Discard::UnexpectedResponse);
+        }
         self.cookies += 1;
         if self.cookies > COOKIES_MAX {
             let error = NegotiationError::Cookies(self.cookies);
@@ -337,7 +360,10 @@ impl Opening {
             return Step::stay(Slot::Opening(self), Discard::Malformed);
         }
         self.cookie = Some(cookie.data.clone());
-        self.send(shared, now);
+        self.solution = None;
+        if !self.begins_to_solve(now, view, &cookie.data) {
+            self.send(shared, now);
+        }
         Step::to(Slot::Opening(self))
     }
 

@@ -1,16 +1,18 @@
 //! The states of an IKE SA up to authentication, as consuming types: handling a message takes the state by value, so that a
 //! stale state cannot be used again. Owns the sequence of IKE_SA_INIT or IKE_SESSION_RESUME, IKE_INTERMEDIATE, and IKE_AUTH, in both roles.
 //!
-//! Timers: the initiator repeats each request by the retransmission policy and then fails; a half-open SA of the responder
-//! is dropped after [`crate::config::HalfOpen::timeout`].
+//! Timers: the initiator repeats each request by the retransmission policy and then fails, and has a timer that is due at once while it
+//! solves a puzzle; a half-open SA of the responder is dropped after [`crate::config::HalfOpen::timeout`].
 
 pub(crate) mod authenticating;
 pub(crate) mod half_open;
 pub(crate) mod initiator;
 pub(crate) mod intermediate;
 mod lineage;
+pub(crate) mod newcomer;
 pub(crate) mod quick;
 pub(crate) mod responder;
+mod solving;
 
 use core::time::Duration;
 
@@ -33,6 +35,7 @@ use dormouse_crypto::sign::SignatureError;
 use half_open::HalfOpen;
 use initiator::Opening;
 use intermediate::initiator::Intermediate;
+pub(crate) use lineage::Claim;
 
 /// What full authentication established, for as long as the session lives: through rekeyings and resumptions.
 #[derive(Clone, Debug)]
@@ -47,7 +50,7 @@ pub(crate) struct Session {
     /// `None`: no certificates.
     pub(crate) vouched_until: Option<dormouse_sansio::UnixTime>,
     /// What admitted the peer: asked about again at each resumption, and when a list of revoked certificates comes. `None` at a client
-    /// whose gateway has a pre-shared key, and in a session whose ticket does not say.
+    /// whose gateway has a pre-shared key.
     pub(crate) credential: Option<Credential>,
 }
 
@@ -104,6 +107,15 @@ impl Slot {
         }
     }
 
+    /// Whether a half-open one's caller has authenticated, and waits for us.
+    pub(crate) fn is_proven(&self) -> bool {
+        match self {
+            Self::HalfOpen(s) => s.waiting.is_some() || s.pending.is_some(),
+            Self::Established(s) => matches!(&s.stage, Stage::Tentative(t) if t.is_asked()),
+            Self::Opening(_) | Self::Intermediate(_) | Self::Signing(_) | Self::Authenticating(_) => false,
+        }
+    }
+
     pub(crate) fn handle(
         self,
         shared: &mut Shared,
@@ -127,7 +139,7 @@ impl Slot {
 
     pub(crate) fn deadline(&self) -> Option<Deadline> {
         match self {
-            Self::Opening(s) => s.out.next_due().map(|(at, _)| Deadline::strict(at, "retransmission")),
+            Self::Opening(s) => s.deadline(),
             Self::Intermediate(s) => s.out.next_due().map(|(at, _)| Deadline::strict(at, "retransmission")),
             Self::Signing(s) => Some(Deadline::strict(s.until, "signature")),
             Self::Authenticating(s) => match s.waits_until() {
@@ -169,6 +181,15 @@ impl Slot {
                 }
                 Some(Self::Established(s))
             }
+        }
+    }
+
+    /// What a resumption rests on about which the store is asked.
+    pub(crate) fn asked(&self) -> Option<Claim<'_>> {
+        match self {
+            Self::HalfOpen(s) => s.asked(),
+            Self::Established(s) => s.asked(),
+            Self::Opening(_) | Self::Intermediate(_) | Self::Signing(_) | Self::Authenticating(_) => None,
         }
     }
 

@@ -1,5 +1,5 @@
 //! The responder's first exchange: IKE_SA_INIT and IKE_SESSION_RESUME. Owns the decision whether a stranger is worth any
-//! state: cookies, limits and repetitions come first, keys come with IKE_AUTH. It must never believe anything it reads.
+//! state: repetitions and what [`super::newcomer`] demands come first, keys come with IKE_AUTH. It must never believe anything it reads.
 
 use dormouse_crypto::DhPrivate;
 use dormouse_sansio::{Class, Instant, Path};
@@ -7,13 +7,12 @@ use dormouse_wire::ike::{ExchangeType, Flags, Header, Message, NotifyType, Paylo
 
 use std::sync::Arc;
 
-use crate::admission::admits;
 use crate::auth;
-use crate::callers::Caller;
-use crate::config::{Connection, Resumption};
+use crate::config::Connection;
 use crate::endpoint::Endpoint;
 use crate::error::{Discard, NegotiationError};
 use crate::event::Event;
+use crate::half_opens::Effort;
 use crate::handshake::Slot;
 use crate::handshake::half_open::{HalfOpen, How, Signature};
 use crate::handshake::intermediate::{PpkUse, Rounds};
@@ -23,9 +22,9 @@ use crate::natd;
 use crate::payloads::{self, View, notify};
 use crate::proposal;
 use crate::sa::stage::Stage;
+use crate::shared::Shared;
 use crate::stats::{Kind, Stats};
 use crate::ticket::{Form, TicketContent};
-use dormouse_keying::SaId;
 
 /// What the first message asks for, found acceptable.
 struct Wanted {
@@ -34,6 +33,18 @@ struct Wanted {
     rounds: Rounds,
     /// The payloads of the answer that come before the nonce and after it.
     before_nonce: Vec<Payload>,
+}
+
+impl Shared {
+    /// An answer to a first message, in clear and without state.
+    pub(crate) fn answer_first(&mut self, path: Path, header: &Header, list: &[Payload]) {
+        let flags = Flags { initiator: false, version: false, response: true };
+        let answer = Header::new(header.spi_i, 0, header.exchange, flags, 0);
+        let mut datagram = Vec::new();
+        if Message::emit(&answer, list, &mut datagram).is_ok() {
+            self.send_stateless(path, Class::Timely, datagram);
+        }
+    }
 }
 
 impl Endpoint {
@@ -57,15 +68,10 @@ impl Endpoint {
         }
         let view = View(&message.payloads);
         let ni = view.nonce().ok_or(Discard::Malformed)?;
-        self.demand_cookie(now, path, header, view, ni)?;
+        let place = self.place_for(now, path, header, view, ni)?;
         if let Some(kind) = dormouse_wire::ike::unsupported_critical(&message.payloads) {
             let refusal = notify(NotifyType::UnsupportedCriticalPayload, [kind.code()]);
             return self.refuse_first(path, header, refusal);
-        }
-        let limits = self.shared.config.half_open;
-        let from_there = self.shared.half_open.from(path.remote.ip());
-        if self.shared.half_open.len() >= limits.max || from_there >= limits.max_per_address {
-            return Err(Discard::TooManyHalfOpen);
         }
         if self.shared.config.max_sas.is_some_and(|most| self.len() >= most) {
             return Err(Discard::TooManySas);
@@ -74,6 +80,9 @@ impl Endpoint {
             ExchangeType::IkeSessionResume => self.want_resumption(now, path, view),
             _ => self.want_init(path, view),
         };
+        if wanted.is_ok() {
+            self.take_place(&place);
+        }
         if let Ok(Wanted { conn, how: How::Resume { ticket, .. }, .. }) = &wanted
             && view.has(NotifyType::DormancyResume)
             && self.resume_at_once(now, path, header, &message.payloads, datagram, conn, ticket)
@@ -82,7 +91,7 @@ impl Endpoint {
         }
         match wanted {
             Ok(wanted) => {
-                self.answer_first(now, path, header, view, datagram, wanted);
+                self.answer_first(now, path, header, view, datagram, wanted, place.effort);
                 Ok(())
             }
             Err(Some(refusal)) => self.refuse_first(path, header, refusal),
@@ -114,40 +123,9 @@ impl Endpoint {
         Ok(true)
     }
 
-    /// Under load, nothing is kept for a peer that has not shown that it receives where it sends from.
-    /// "[...] it SHOULD reply to IKE_SA_INIT requests with a response containing the COOKIE notification" (RFC 7296 section
-    /// 2.6)
-    /// "[...] that party MUST ignore the cookie and process the message as if no cookie had been included" (RFC 7296 section
-    /// 2.6): under load, it gets a new one.
-    fn demand_cookie(
-        &mut self,
-        now: Instant,
-        path: Path,
-        header: &Header,
-        view: View<'_>,
-        ni: &[u8],
-    ) -> Result<(), Discard> {
-        let shared = &mut self.shared;
-        if shared.half_open.len() < shared.config.half_open.cookie_threshold {
-            return Ok(());
-        }
-        let given = crate::endpoint::carries_cookie(view);
-        if given.is_some_and(|c| shared.cookies.verify(now, c, header.spi_i, path.remote, ni)) {
-            return Ok(());
-        }
-        let cookie = shared.cookies.issue(now, &mut shared.entropy, header.spi_i, path.remote, ni);
-        let _ = self.refuse_first(path, header, notify(NotifyType::Cookie, cookie));
-        Err(Discard::NoCookie)
-    }
-
     /// One notification in clear, and no state.
     fn refuse_first(&mut self, path: Path, header: &Header, refusal: Payload) -> Result<(), Discard> {
-        let flags = Flags { initiator: false, version: false, response: true };
-        let answer = Header::new(header.spi_i, 0, header.exchange, flags, 0);
-        let mut datagram = Vec::new();
-        if Message::emit(&answer, &[refusal], &mut datagram).is_ok() {
-            self.shared.send_stateless(path, Class::Timely, datagram);
-        }
+        self.shared.answer_first(path, header, &[refusal]);
         Err(Discard::Refused)
     }
 
@@ -214,7 +192,6 @@ impl Endpoint {
         let refused = |why: String| (Some(notify(NotifyType::TicketNack, [])), why);
         let opened = self.open_ticket(now, &opaque.data).and_then(|content| {
             let conn = self.resumes(now, &content, view.ke().map(|(group, _)| group))?;
-            self.room_to_resume(&conn, &content, path)?;
             Ok((conn, content))
         });
         match opened.map_err(refused) {
@@ -234,21 +211,6 @@ impl Endpoint {
         }
     }
 
-    /// Whether the identity may have the session that the ticket brings back beside those that it has.
-    fn room_to_resume(&self, conn: &Connection, ticket: &TicketContent, path: Path) -> Result<(), String> {
-        let peer = auth::identity(&ticket.id_i).map_err(|e| e.to_string())?;
-        let caller = Caller { connection: conn.name.clone(), peer: peer.clone() };
-        let of_it = |id: &SaId| match self.slots.get(id) {
-            Some(Slot::Established(ike)) => {
-                ike.core.descent.as_ref().is_some_and(|descent| descent.lineage == ticket.lineage)
-            }
-            _ => false,
-        };
-        let old = self.shared.callers.of(&caller, true).map(|(id, _)| id).find(of_it);
-        let room = self.shared.callers.room(conn, &peer, path.remote.ip(), old, false);
-        room.map_err(|why| why.to_string())
-    }
-
     fn open_ticket(&self, now: Instant, ticket: &[u8]) -> Result<TicketContent, String> {
         let keys = self.shared.config.ticket_keys.as_ref().ok_or("this gateway gives no tickets")?;
         if self.shared.store_away {
@@ -257,41 +219,28 @@ impl Endpoint {
         keys.open(ticket, self.shared.unix(now)).map_err(|e| e.to_string())
     }
 
-    /// The connection that the owner of a ticket may use today, if its request has what that wants.
-    /// "when credentials associated with the IKE SA are invalidated (e.g., when a user logs out), the ticket MUST be deleted" (RFC
-    /// 5723 section 6.2): a gateway that has changed its mind about them takes no ticket that rests on them. Whether the ticket counts is
-    /// asked when its owner has shown that it is there ([`crate::ticket::lineage`]).
+    /// The connection that the owner of a ticket may use today, if its request has what that wants. Whether the ticket counts is asked
+    /// when its owner has shown that it is there ([`crate::ticket::lineage`]).
     fn resumes(
         &self,
         now: Instant,
         ticket: &TicketContent,
         group: Option<u16>,
     ) -> Result<Arc<Connection>, String> {
-        let config = &self.shared.config;
-        let conn = config.connections.iter().find(|c| {
-            c.name == ticket.connection
-                && c.resumption != Resumption::Off
-                && proposal::permits(&c.ike_proposals, &ticket.suite)
-        });
-        let conn =
-            conn.ok_or_else(|| format!("connection {} does not take it any more", ticket.connection))?;
+        let conn = ticket.claim().admitted(&self.shared, now)?;
         match (ticket.form, group) {
-            (Form::Plain, _) if !conn.plain_resumption => return Err("resumption.plain is off".to_owned()),
             (Form::Dormouse, None) if conn.fresh_keys => {
-                return Err(
-                    "the client sends no key exchange, and resumption.key_exchange is \"fresh\"".to_owned()
-                );
+                Err("the client sends no key exchange, and resumption.key_exchange is \"fresh\"".to_owned())
             }
             (Form::Dormouse, Some(group)) if group != ticket.suite.group.id() => {
-                return Err(format!("key exchange in group {group} instead of {}", ticket.suite.group));
+                Err(format!("key exchange in group {group} instead of {}", ticket.suite.group))
             }
-            _ => {}
+            _ => Ok(conn),
         }
-        let peer = auth::identity(&ticket.id_i).map_err(|e| e.to_string())?;
-        admits(config, conn, &peer, &ticket.credential, self.shared.unix(now)).map_err(|e| e.to_string())
     }
 
     /// Keeps a half-open SA and answers.
+    #[expect(clippy::too_many_arguments, reason = "a first message, taken apart")]
     fn answer_first(
         &mut self,
         now: Instant,
@@ -300,6 +249,7 @@ impl Endpoint {
         view: View<'_>,
         datagram: &[u8],
         wanted: Wanted,
+        effort: Effort,
     ) {
         let Wanted { conn, mut how, rounds, before_nonce } = wanted;
         let shared = &mut self.shared;
@@ -375,6 +325,6 @@ impl Endpoint {
         };
         self.slots.insert(id, Slot::HalfOpen(Box::new(half)));
         self.touch(id);
-        self.shared.half_open.enter(id, header.spi_i, path.remote);
+        self.shared.half_open.enter(id, now, header.spi_i, path.remote, effort);
     }
 }

@@ -108,7 +108,8 @@ impl IkeSa {
     /// "it SHOULD NOT start any new CREATE_CHILD_SA exchanges on the IKE SA that is being rekeyed" (RFC 7296 section 1.3.2)
     pub(super) fn may_begin(&self, exchange: &Exchange) -> bool {
         let flights = &self.core.requests;
-        let between = matches!(exchange, Exchange::CreateChild(_) | Exchange::DeleteChild(_)) && self.followups.rekeys_ike();
+        let between = matches!(exchange, Exchange::CreateChild(_) | Exchange::DeleteChild(_))
+            && self.followups.rekeys_ike();
         if between {
             return false;
         }

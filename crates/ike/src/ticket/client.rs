@@ -5,20 +5,22 @@ use core::fmt;
 use core::net::{IpAddr, SocketAddr};
 
 use dormouse_crypto::{HashAlg, Secret, hash};
-use dormouse_sansio::UnixTime;
+use dormouse_sansio::{Instant, UnixTime};
 use dormouse_wire::codec::Reader;
 use dormouse_wire::ike::Id;
 
 use super::codec::{In, Out, TicketFormatError};
 use super::content::{Form, TicketChild};
 use super::lineage::Name;
+use crate::admission::{Credential, Refusal};
 use crate::config::{Connection, LocalAuth, RemoteAuth, Resumption};
 use crate::limits;
 use crate::proposal::IkeSuite;
+use crate::shared::Shared;
 
 /// "DMT" and the version.
 const MAGIC: [u8; 3] = *b"DMT";
-const VERSION: u8 = 4;
+const VERSION: u8 = 5;
 
 /// Everything a client needs to resume. Zeroized when dropped; `Debug` shows no secret.
 ///
@@ -36,6 +38,8 @@ pub struct ClientTicket {
     pub authenticated: UnixTime,
     /// When the first of the certificates expires that the session rests on; `None`: it rests on none.
     pub vouched_until: Option<UnixTime>,
+    /// The certificates by which the gateway was believed; `None`: it has a pre-shared key.
+    pub credential: Option<Credential>,
     /// What it is for.
     pub form: Form,
     /// RS, or SK_d of the IKE SA: see [`Form`]. Empty once the gateway has refused the ticket: then only the name of its lineage
@@ -46,7 +50,7 @@ pub struct ClientTicket {
     /// How many sessions in a row, up to the one that brought this ticket, were resumed and heard nothing from the gateway under
     /// their keys.
     pub unheard: u8,
-    /// The configuration of the connection by which it was given, as far as it says who may be at either end.
+    /// The configuration of the connection by which it was given, as far as it says who may be at either end ([`fingerprint`]).
     pub fingerprint: [u8; 16],
     /// Algorithms of the IKE SA.
     pub suite: IkeSuite,
@@ -86,6 +90,18 @@ impl ClientTicket {
         (self.secret, self.opaque) = (Secret::zeroed(0), Secret::zeroed(0));
     }
 
+    /// Whether what is known of revoked certificates lets the gateway be believed today.
+    pub(crate) fn admitted(
+        &self,
+        shared: &mut Shared,
+        now: Instant,
+        conn: &Connection,
+    ) -> Result<(), Refusal> {
+        let chain = self.credential.as_ref().map_or(&[][..], Credential::chain);
+        shared.rests_on(now, conn, chain);
+        shared.config.admission.revocation.refuses(conn, chain, shared.unix(now))
+    }
+
     /// Whether it was given under the configuration of `conn`, as far as that says who may be at either end.
     #[must_use]
     pub fn is_of(&self, conn: &Connection) -> bool {
@@ -102,6 +118,7 @@ impl ClientTicket {
         out.u64(self.expires.0);
         out.u64(self.authenticated.0);
         out.expiry(self.vouched_until);
+        out.list(self.credential.as_slice(), |out, credential| credential.encode(out));
         out.ike_suite(&self.suite);
         self.form.encode(&mut out);
         out.bytes(self.secret.as_bytes());
@@ -136,6 +153,7 @@ impl ClientTicket {
         let opaque = Secret::from(r.bytes("length of the ticket", limits::TICKET_MAX)?);
         let (expires, authenticated) = (UnixTime(r.u64()?), UnixTime(r.u64()?));
         let vouched_until = r.expiry()?;
+        let credential = r.at_most_one("number of credentials", Credential::decode)?;
         let suite = r.ike_suite()?;
         let form = Form::decode(&mut r)?;
         // One that was refused has none.
@@ -161,6 +179,7 @@ impl ClientTicket {
             expires,
             authenticated,
             vouched_until,
+            credential,
             form,
             secret,
             lineage,
@@ -177,27 +196,33 @@ impl ClientTicket {
     }
 }
 
-/// Who may be at either end, and how each proves it, by a client's own configuration. It lies beside the secrets of the ticket, and
-/// tells whoever can read those nothing more than the configuration itself on the same disk.
+/// Who may be at either end, and how each proves it, by a client's own configuration: 15 bytes of all that is no secret, and one of the
+/// pre-shared keys. Whoever has the file could otherwise try guesses at these on it; as it is, one wrong guess of 256 still stands, and the
+/// gateway must be asked. A changed key that leaves the byte as it was is noticed by the gateway, which compares a keyed tag of its own.
 pub(crate) fn fingerprint(conn: &Connection) -> [u8; 16] {
-    let mut out = Out::new();
+    let (mut out, mut secrets) = (Out::new(), Out::new());
     out.bytes(conn.name.as_bytes());
     out.bytes(conn.local_id.to_string().as_bytes());
     out.bytes(conn.remote_id.to_string().as_bytes());
     match &conn.local_auth {
-        LocalAuth::Psk(psk) => out.bytes(psk.as_bytes()),
+        LocalAuth::Psk(psk) => secrets.bytes(psk.as_bytes()),
         LocalAuth::Cert { chain, .. } => out.list(chain, |out, der| out.bytes(der)),
     }
     match &conn.remote_auth {
-        RemoteAuth::Psk(psk) => out.bytes(psk.as_bytes()),
+        RemoteAuth::Psk(psk) => secrets.bytes(psk.as_bytes()),
         RemoteAuth::Cert { trust, usage, accept_rsa_sha1, revocation: _ } => {
             out.bytes(&trust.certreq());
             out.bytes(format!("{usage:?} {accept_rsa_sha1}").as_bytes());
         }
     }
-    let digest = hash(HashAlg::Sha256, &[b"dormouse client configuration", out.into_secret().as_bytes()]);
+    out.u8(u8::from(conn.ppk_required));
+    out.list(&conn.ppks, |out, ppk| out.bytes(&ppk.id));
+    secrets.list(&conn.ppks, |secrets, ppk| secrets.bytes(ppk.secret.as_bytes()));
+    let digest =
+        |out: Out| hash(HashAlg::Sha256, &[b"dormouse client configuration", out.into_secret().as_bytes()]);
     let mut fingerprint = [0; 16];
-    fingerprint.iter_mut().zip(digest).for_each(|(to, from)| *to = from);
+    let parts = digest(out).into_iter().take(15).chain(digest(secrets).into_iter().take(1));
+    fingerprint.iter_mut().zip(parts).for_each(|(to, from)| *to = from);
     fingerprint
 }
 
@@ -210,5 +235,40 @@ impl fmt::Debug for ClientTicket {
             .field("suite", &self.suite)
             .field("opaque", &self.opaque)
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+    use crate::config::IdentityPattern;
+
+    fn connection(psk: &str, name: &str) -> Connection {
+        let psk = Secret::from(psk.as_bytes());
+        let id = |text: &str| text.parse().unwrap();
+        let remote = IdentityPattern::Exact(id("gw.example.org"));
+        Connection::new(
+            name,
+            id("joe.example.org"),
+            LocalAuth::Psk(psk.clone()),
+            remote,
+            RemoteAuth::Psk(psk),
+        )
+    }
+
+    #[test]
+    fn the_fingerprint_is_of_no_use_for_guessing_the_pre_shared_key() {
+        let right = fingerprint(&connection("right", "home"));
+        let guesses = (0..4_096).map(|n| fingerprint(&connection(&format!("guess {n}"), "home")));
+        let fitting = guesses.clone().filter(|guess| *guess == right).count();
+        assert!((4..64).contains(&fitting), "{fitting} of 4096 wrong guesses stand");
+        let rest: BTreeSet<_> = guesses.map(|guess| guess[..15].to_vec()).collect();
+        assert_eq!(rest.len(), 1, "one byte alone depends on the key");
+        assert_ne!(fingerprint(&connection("right", "work"))[..15], right[..15]);
+        let mut required = connection("right", "home");
+        required.ppk_required = true;
+        assert_ne!(fingerprint(&required)[..15], right[..15]);
     }
 }

@@ -229,7 +229,7 @@ impl In<'_> {
     }
 
     /// A list of one or none.
-    pub(super) fn at_most_one<T>(
+    pub(crate) fn at_most_one<T>(
         &mut self,
         what: &'static str,
         each: impl FnMut(&mut Self) -> Result<T>,

@@ -5,6 +5,7 @@ use core::fmt;
 use core::net::IpAddr;
 
 use dormouse_crypto::Secret;
+use dormouse_crypto::cert::Identity;
 use dormouse_sansio::UnixTime;
 use dormouse_wire::codec::Reader;
 use dormouse_wire::ike::{AuthMethod, Id, TrafficSelector, TsRange};
@@ -12,11 +13,12 @@ use dormouse_wire::ike::{AuthMethod, Id, TrafficSelector, TsRange};
 use super::codec::{In, Out, TicketFormatError};
 use super::lineage::Name;
 use crate::admission::Credential;
+use crate::auth;
 use crate::config::ChildMode;
 use crate::limits;
 use crate::proposal::{EspSuite, IkeSuite};
 
-const VERSION: u8 = 3;
+const VERSION: u8 = 4;
 /// Content is padded to a multiple of this, so that the length of a ticket says little about the identities in it.
 /// "leakage of information, such as the identities of an IKEv2 initiator and a responder, MUST be avoided" (RFC 5723 section
 /// 9.10)
@@ -87,6 +89,8 @@ pub struct TicketContent {
     pub vouched_until: Option<UnixTime>,
     /// IDi: must come again in IKE_AUTH.
     pub id_i: Id,
+    /// Who that is: see [`crate::auth::Believed::identity`].
+    pub peer: Identity,
     /// IDr: must come again in IKE_AUTH.
     pub id_r: Id,
     /// How the client authenticated then.
@@ -119,6 +123,8 @@ impl TicketContent {
         out.u64(self.authenticated.0);
         out.expiry(self.vouched_until);
         out.id(&self.id_i);
+        let other = Some(&self.peer).filter(|peer| !is_in(peer, &self.id_i)).map(auth::id_payload);
+        out.list(other.as_slice(), Out::id);
         out.id(&self.id_r);
         out.u8(self.method.code());
         self.credential.encode(&mut out);
@@ -154,7 +160,16 @@ impl TicketContent {
         let form = Form::decode(&mut r)?;
         let (issued, expires, authenticated) = (UnixTime(r.u64()?), UnixTime(r.u64()?), UnixTime(r.u64()?));
         let vouched_until = r.expiry()?;
-        let (id_i, id_r) = (r.id()?, r.id()?);
+        let id_i = r.id()?;
+        let impossible = || TicketFormatError::Value { what: "identity", got: id_i.kind.code().into() };
+        let peer = match r.at_most_one("number of identities", In::id)? {
+            None => auth::identity(&id_i).map_err(|_| impossible())?,
+            Some(other) => {
+                let peer = auth::identity(&other).map_err(|_| impossible())?;
+                Some(peer).filter(|peer| !is_in(peer, &id_i) && is_in(peer, &other)).ok_or_else(impossible)?
+            }
+        };
+        let id_r = r.id()?;
         let method = AuthMethod::from(r.u8()?);
         let credential = Credential::decode(&mut r)?;
         let suite = r.ike_suite()?;
@@ -178,6 +193,7 @@ impl TicketContent {
             authenticated,
             vouched_until,
             id_i,
+            peer,
             id_r,
             method,
             credential,
@@ -188,6 +204,11 @@ impl TicketContent {
             children,
         })
     }
+}
+
+/// Whether the ID payload has this very identity.
+fn is_in(identity: &Identity, id: &Id) -> bool {
+    auth::identity(id).is_ok_and(|sent| sent == *identity)
 }
 
 impl TicketChild {

@@ -105,6 +105,11 @@ impl TicketKeys {
         before != self.keys.len()
     }
 
+    /// Tickets of this lifetime are given from now on: keys are kept so long at least.
+    pub fn keep_for_tickets_of(&mut self, lifetime: Duration) {
+        self.keep_for = self.keep_for.max(self.rotate_after + lifetime);
+    }
+
     /// When [`TicketKeys::rotate`] makes the next key.
     #[must_use]
     pub fn rotation_due(&self) -> UnixTime {

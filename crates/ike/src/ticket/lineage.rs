@@ -110,6 +110,8 @@ pub enum Operation {
         /// Whose.
         holder: Holder,
     },
+    /// No ticket counts: what is left where more was to be ended than could be kept.
+    EndEvery,
 }
 
 impl Operation {
@@ -119,7 +121,7 @@ impl Operation {
         match self {
             Self::Confirm { sa, .. } => Some(*sa),
             Self::End { sa, .. } => *sa,
-            Self::Insert(_) | Self::Advance { .. } | Self::EndAll { .. } => None,
+            Self::Insert(_) | Self::Advance { .. } | Self::EndAll { .. } | Self::EndEvery => None,
         }
     }
 }
@@ -196,6 +198,10 @@ impl Memory {
             }
             Operation::EndAll { holder } => {
                 self.rows.retain(|_, r| r.holder != holder);
+                Outcome::Done
+            }
+            Operation::EndEvery => {
+                self.rows.clear();
                 Outcome::Done
             }
         }

@@ -7,7 +7,7 @@ use dormouse_wire::ike::{AuthMethod, Id, IdType, TsRange};
 
 use super::lineage::{Holder, Memory, Name, Operation, Outcome, Row};
 use super::*;
-use crate::admission::Credential;
+use crate::admission::{Credential, Shown};
 use crate::config::{ChildMode, Resumption};
 use crate::limits;
 use crate::proposal::{Additional, EspSuite, IkeSuite};
@@ -27,12 +27,17 @@ fn content(seed: u64) -> TicketContent {
         authenticated: UnixTime(NOW.0 - 100),
         vouched_until: Some(NOW + WEEK),
         id_i: Id::new(IdType::Rfc822Addr, *b"joe@example.org"),
+        peer: "joe@example.org".parse().unwrap(),
         id_r: Id::new(IdType::Fqdn, *b"gateway.example.org"),
         method: AuthMethod::DigitalSignature,
-        credential: Credential::Certificates {
-            fingerprint: [3; 32],
-            chain: vec![Issued { issuer_key: [4; 32], serial: vec![5; 20] }],
-            anchor: [6; 32],
+        credential: Credential {
+            shown: Shown::Certificates {
+                fingerprint: [3; 32],
+                names: vec![[1; 8], [2; 8]],
+                chain: vec![Issued { issuer_key: [4; 32], serial: vec![5; 20] }],
+                anchor: [6; 32],
+            },
+            ppk: Some([9; 16]),
         },
         suite: IkeSuite {
             encr: Encr::Aes256Gcm16,
@@ -80,6 +85,7 @@ fn client() -> ClientTicket {
         expires: content.expires,
         authenticated: content.authenticated,
         vouched_until: None,
+        credential: Some(content.credential.clone()),
         form: content.form,
         secret: content.secret.clone(),
         lineage: Some(content.lineage),
@@ -256,7 +262,7 @@ fn the_stored_form_comes_back_whole_or_not_at_all() {
     longer.push(0);
     assert!(ClientTicket::decode(&longer).is_err());
     longer[3] = 9;
-    let version = TicketFormatError::Version { got: 9, expect: 4 };
+    let version = TicketFormatError::Version { got: 9, expect: 5 };
     assert_eq!(ClientTicket::decode(&longer), Err(version));
     assert!(ticket.is_valid(NOW) && !ticket.is_valid(NOW + DAY));
     assert!(!ClientTicket { unheard: 2, ..client() }.is_valid(NOW), "two sessions heard nothing");

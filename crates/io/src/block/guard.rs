@@ -1,16 +1,21 @@
 //! The block's guard: a process that stays root with `CAP_NET_ADMIN` while the daemon becomes an ordinary user, loads the rules that the
-//! daemon orders, and puts them back when another program removes or changes them (`nft flush ruleset`).
+//! daemon orders, and puts them back when another program removes or changes them (`nft flush ruleset`). While they cannot be loaded it
+//! tries again, each [`RETRY`] and whenever nftables changes.
 //!
 //! Unlike the other guards it restores nothing at its end: rules that the daemon did not order away stay in the kernel. A daemon that is
 //! killed leaves the block as it was, and the next one takes it over ([`Guard::begin`]).
 
-use super::{Rules, listing, load};
+use super::{Rules, keep, listing, load};
 use crate::helper::{self, Helper, Turn};
 use crate::netlink::FilterChanges;
 use serde::{Deserialize, Serialize};
 use std::io;
 use std::os::fd::AsFd;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// Between two attempts to load rules that are not as ordered.
+const RETRY: Duration = Duration::from_secs(1);
 
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -25,18 +30,17 @@ enum Order {
 enum Reply {
     /// To [`Order::Begin`].
     Found(Vec<String>),
-    /// To any order: it is done, and the rules are there.
-    Done,
     /// To any order.
-    Failed(String),
-    /// Unasked.
-    News(News),
+    Answer(News),
+    Unasked(News),
 }
 
-/// What the guard says unasked.
+/// What the guard says about the rules.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum News {
+    /// They are as ordered.
+    Held,
     /// Another program removed or changed the rules; they are there again.
     Restored,
     /// The rules are not there, and why.
@@ -52,7 +56,7 @@ pub struct Guard {
 }
 
 impl Guard {
-    /// Starts `program` with `arguments`, which must end up in [`serve`]. Before privileges are dropped.
+    /// Starts `program` with `arguments`, which must end up in [`serve`] with a path. Before privileges are dropped.
     ///
     /// # Errors
     /// If it cannot be started.
@@ -68,8 +72,8 @@ impl Guard {
         self.helper.order(&Order::Begin)?;
         match self.helper.wait()? {
             Reply::Found(names) => Ok(names),
-            Reply::Failed(why) => Err(io::Error::other(why)),
-            Reply::Done | Reply::News(_) => Err(io::ErrorKind::InvalidData.into()),
+            Reply::Answer(News::Lost(why)) => Err(io::Error::other(why)),
+            Reply::Answer(_) | Reply::Unasked(_) => Err(io::ErrorKind::InvalidData.into()),
         }
     }
 
@@ -93,7 +97,7 @@ impl Guard {
         Ok(())
     }
 
-    /// Waits until every order is answered. What the last answer says, and what came unasked before it, goes to `told`.
+    /// Waits until every order is answered. What the answers say, and what came unasked between them, goes to `told`: the last one counts.
     ///
     /// # Errors
     /// If the guard is gone, or takes longer than any helper may.
@@ -123,34 +127,41 @@ impl Guard {
     }
 
     fn take(&mut self, reply: Reply) -> Option<News> {
-        if let Reply::News(news) = reply {
-            return Some(news);
+        match reply {
+            Reply::Found(_) => None,
+            Reply::Answer(news) => {
+                self.due = self.due.saturating_sub(1);
+                Some(news)
+            }
+            Reply::Unasked(news) => Some(news),
         }
-        self.due = self.due.saturating_sub(1);
-        if let Reply::Failed(why) = reply { Some(News::Lost(why)) } else { None }
     }
 }
 
 crate::as_fd!(Guard, helper);
 
-/// The guard itself: obeys the orders that come in on standard input, and watches nftables, until the daemon ends.
+/// The guard itself: obeys the orders that come in on standard input, and watches nftables, until the daemon ends. What is always held it
+/// writes into the file `path` ([`keep`]).
 ///
 /// # Errors
 /// If signals or capabilities cannot be given up, or the kernel has no nftables.
-pub fn serve() -> io::Result<()> {
+pub fn serve(path: &Path) -> io::Result<()> {
     let socket = helper::begin()?;
     if nix::unistd::geteuid().is_root() {
         crate::privileges::keep_net_admin_in_programs()?;
     }
     // It also hears of its own changes: one look more for each.
     let changes = FilterChanges::new()?;
-    let mut keeper = Keeper { rules: Rules::default(), loaded: None };
-    helper::serve_beside(&socket, Some(changes.as_fd()), |turn| match turn {
-        Turn::Order(order) => Some(keeper.obey(order)),
-        Turn::Beside => {
-            changes.drain();
-            keeper.look().map(Reply::News)
-        }
+    let mut keeper = Keeper { rules: Rules::default(), loaded: Ok(None), path: path.into(), kept: None };
+    helper::serve_beside(&socket, Some(changes.as_fd()), |turn| {
+        let said = match turn {
+            Turn::Order(order) => Some(keeper.obey(order)),
+            Turn::Beside => {
+                changes.drain();
+                keeper.look().map(Reply::Unasked)
+            }
+        };
+        (said, keeper.loaded.is_err().then_some(RETRY))
     });
     // The daemon may have been killed in the middle of an order.
     keeper.look();
@@ -161,46 +172,65 @@ pub fn serve() -> io::Result<()> {
 #[derive(Debug)]
 struct Keeper {
     rules: Rules,
-    /// The table as it was listed after it was loaded; `None`: none is to be there.
-    loaded: Option<String>,
+    /// The table as it was listed after it was loaded, `None` if there was to be none; or why it is not as ordered.
+    loaded: Result<Option<String>, String>,
+    path: PathBuf,
+    /// What stands in the file, if it was written.
+    kept: Option<Rules>,
 }
 
 impl Keeper {
     fn obey(&mut self, order: Result<Order, String>) -> Reply {
-        let done = match order {
-            Ok(Order::Begin) => {
-                return super::held().map_or_else(|e| Reply::Failed(e.to_string()), Reply::Found);
-            }
+        Reply::Answer(match order {
+            Ok(Order::Begin) => match super::held() {
+                Ok(names) => return Reply::Found(names),
+                Err(e) => News::Lost(e.to_string()),
+            },
             Ok(Order::Hold(rules)) => {
                 self.rules = rules;
-                self.load()
+                self.keep();
+                self.load().map_or_else(News::Lost, |()| News::Held)
             }
-            Ok(Order::Check) => match self.look() {
-                Some(News::Lost(why)) => Err(io::Error::other(why)),
-                Some(News::Restored) | None => Ok(()),
-            },
-            Err(why) => Err(io::Error::other(why)),
-        };
-        done.map_or_else(|e| Reply::Failed(e.to_string()), |()| Reply::Done)
-    }
-
-    fn load(&mut self) -> io::Result<()> {
-        load(&self.rules)?;
-        self.loaded = listing()?;
-        if self.loaded.is_some() == self.rules.held.is_empty() {
-            return Err(io::Error::other("another program changes nftables at the same time"));
-        }
-        Ok(())
-    }
-
-    /// Puts the rules back if they are not there, or are others.
-    fn look(&mut self) -> Option<News> {
-        if self.rules.held.is_empty() || matches!(listing(), Ok(now) if now == self.loaded) {
-            return None;
-        }
-        Some(match self.load() {
-            Ok(()) => News::Restored,
-            Err(e) => News::Lost(e.to_string()),
+            Ok(Order::Check) => {
+                let news = self.look().unwrap_or(News::Held);
+                self.loaded.clone().map_or_else(News::Lost, |_| news)
+            }
+            Err(why) => News::Lost(why),
         })
+    }
+
+    fn keep(&mut self) {
+        let always = Some(self.rules.always());
+        if self.kept != always {
+            match keep(&self.path, &self.rules) {
+                Ok(()) => self.kept = always,
+                Err(error) => {
+                    tracing::warn!(%error, file = %self.path.display(), "what is always held is not written down for a boot without a configuration");
+                }
+            }
+        }
+    }
+
+    fn load(&mut self) -> Result<(), String> {
+        self.loaded = load(&self.rules).and_then(|()| listing()).map_err(|e| e.to_string());
+        if matches!(&self.loaded, Ok(table) if table.is_some() == self.rules.held.is_empty()) {
+            self.loaded = Err("another program changes nftables at the same time".into());
+        }
+        self.loaded.as_ref().map(|_| ()).map_err(Clone::clone)
+    }
+
+    /// Loads the rules again if they are not there, or are others. Something is said only if it is new.
+    fn look(&mut self) -> Option<News> {
+        let known = match &self.loaded {
+            Ok(_) if self.rules.held.is_empty() => return None,
+            Ok(table) if listing().is_ok_and(|now| now == *table) => return None,
+            Ok(_) => None,
+            Err(why) => Some(why.clone()),
+        };
+        match self.load() {
+            Ok(()) if self.rules.held.is_empty() => Some(News::Held),
+            Ok(()) => Some(News::Restored),
+            Err(why) => Some(why).filter(|why| known.as_ref() != Some(why)).map(News::Lost),
+        }
     }
 }

@@ -11,12 +11,13 @@ mod guard;
 mod rules;
 
 pub use guard::{Guard, News, serve};
-pub use rules::{Held, OnLink, Portal, Rules, fit_interface};
+pub use rules::{Held, OnLink, Portal, Rules};
 
-use crate::program;
+use crate::{program, state};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use std::fs::File;
 use std::io::{self, Read as _, Seek as _};
+use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
 
@@ -31,9 +32,37 @@ const LISTING: u64 = 1 << 20;
 /// Puts `rules` in the place of those that are there, in one step; the table goes if nothing is held.
 ///
 /// # Errors
-/// If `nft` is missing, refuses, or takes too long; everything is as it was then.
+/// If `nft` is missing, refuses, or takes too long, or the tunnel's name does not fit; everything is as it was then.
 pub fn load(rules: &Rules) -> io::Result<()> {
-    nft(&["-f", "-"], &rules.text(), Stdio::null())
+    nft(&["-f", "-"], &rules.text()?, Stdio::null())
+}
+
+/// Writes down what `rules` always hold, for a boot at which the configuration cannot be read. As root: no other user may change it.
+///
+/// # Errors
+/// Naming the file.
+pub fn keep(path: &Path, rules: &Rules) -> io::Result<()> {
+    let always = rules.always();
+    if always.held.is_empty() {
+        return match std::fs::remove_file(path) {
+            Err(e) if e.kind() != io::ErrorKind::NotFound => Err(e),
+            _ => Ok(()),
+        };
+    }
+    state::write_atomically(path, &serde_json::to_vec(&always)?, 0o600).map_err(io::Error::other)
+}
+
+/// What [`keep`] has written down last; `None` if nothing is always held.
+///
+/// # Errors
+/// If it cannot be read, or another user may change it; names the file.
+pub fn kept(path: &Path) -> io::Result<Option<Rules>> {
+    let fail = |why: String| io::Error::other(format!("{}: {why}", path.display()));
+    match state::read_secret(path, 0) {
+        Ok(content) => serde_json::from_slice(content.as_bytes()).map(Some).map_err(|e| fail(e.to_string())),
+        Err(state::Error::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(e) => Err(io::Error::other(e)),
+    }
 }
 
 /// The connections for which something is held now, by the table that is there; empty if there is none.

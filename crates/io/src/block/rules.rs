@@ -5,10 +5,12 @@
 
 use super::TABLE;
 use crate::netlink::MARK;
+use dormouse_sansio::fit_interface;
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt::{Display, Write as _};
+use std::io;
 use std::net::IpAddr;
 use std::time::Duration;
 
@@ -45,6 +47,8 @@ pub struct Held {
     pub local_network: bool,
     /// Name servers in them too: the gateway gives none.
     pub local_names: bool,
+    /// Before the first connection, without a daemon, and at boot too.
+    pub always: bool,
 }
 
 /// A local network: private addresses that are neighbours over an interface.
@@ -63,13 +67,6 @@ pub struct Portal {
     pub addresses: Vec<IpAddr>,
     /// Until when, on the clock that counts suspended time ([`crate::clock::BootClock`]), since boot. The kernel closes by itself.
     pub until: Duration,
-}
-
-/// Whether an interface's name may stand in a rule: others would change its meaning (`"`, a `*` at the end).
-#[must_use]
-pub fn fit_interface(name: &str) -> bool {
-    let fit = |c: char| c.is_ascii_alphanumeric() || "-_.@".contains(c);
-    (1..=15).contains(&name.len()) && name.chars().all(fit)
 }
 
 /// A connection's name as the name of a chain: what `nft` does not take is written as its bytes.
@@ -100,13 +97,26 @@ pub(super) fn held_in(listing: &str) -> Vec<String> {
 }
 
 impl Rules {
-    /// What `nft -f -` reads: everything in one transaction. `now` is [`Portal::until`]'s clock.
+    /// What is held without a daemon, and before there is a network.
     #[must_use]
-    pub(super) fn text_at(&self, now: Duration) -> String {
+    pub fn always(&self) -> Self {
+        let held = self.held.iter().filter(|held| held.always).cloned().collect();
+        Self { tunnel: self.tunnel.clone(), user: self.user, held, ..Self::default() }
+    }
+
+    /// What `nft -f -` reads: everything in one transaction. `now` is [`Portal::until`]'s clock.
+    ///
+    /// # Errors
+    /// If something is to be held and the tunnel interface has a name that cannot stand in a rule.
+    pub(super) fn text_at(&self, now: Duration) -> io::Result<String> {
         // Made before it is deleted, so that it is no error if it was not there.
         let mut out = format!("table inet {TABLE}\ndelete table inet {TABLE}\n");
-        if self.held.is_empty() || !fit_interface(&self.tunnel) {
-            return out;
+        if self.held.is_empty() {
+            return Ok(out);
+        }
+        if !fit_interface(&self.tunnel) {
+            let what = format!("\"{}\" cannot stand in a rule as the tunnel interface's name", self.tunnel);
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
         }
         let _ = writeln!(out, "table inet {TABLE} {{");
         let seconds = |p: &Portal| p.until.saturating_sub(now).as_secs();
@@ -124,7 +134,7 @@ impl Rules {
         }
         self.chains(&mut out);
         out.push_str("}\n");
-        out
+        Ok(out)
     }
 
     /// Of each interface, without overlaps: a set refuses them.
@@ -140,8 +150,10 @@ impl Rules {
     }
 
     /// [`Rules::text_at`] now.
-    #[must_use]
-    pub(super) fn text(&self) -> String {
+    ///
+    /// # Errors
+    /// As that.
+    pub(super) fn text(&self) -> io::Result<String> {
         self.text_at(crate::clock::BootClock::now() - dormouse_sansio::Instant::ZERO)
     }
 
@@ -157,22 +169,26 @@ impl Rules {
         let _ = write!(
             out,
             " chain leave {{\n  oifname {{ \"lo\", \"{}\" }} accept\n\
-             \x20 meta mark {MARK} meta skuid {{ 0, {} }} meta l4proto {{ udp, esp }} accept\n\
-             \x20 meta nfproto ipv4 udp sport 68 udp dport 67 accept\n\
-             \x20 ip6 daddr {{ ff02::1:2, fe80::/10 }} udp sport 546 udp dport 547 accept\n\
-             \x20 ip6 hoplimit 255 icmpv6 type {{ nd-router-solicit, nd-neighbor-solicit, nd-neighbor-advert }} accept\n\
-             \x20 ip6 daddr ff02::/16 icmpv6 type {{ mld-listener-report, mld-listener-done, mld2-listener-report }} accept\n\
              \x20 ip daddr @portal4 accept\n  ip6 daddr @portal6 accept\n",
-            self.tunnel, self.user
+            self.tunnel
         );
         for held in &self.held {
             let _ = writeln!(out, "  jump {HELD}{}", chain(&held.connection));
         }
         out.push_str(" }\n");
-        for hook in ["output", "forward"] {
+        // Containers and virtual machines may send from any port: what keeps this machine itself in its network is excepted for it alone.
+        let own = format!(
+            "  meta mark {MARK} meta skuid {{ 0, {} }} meta l4proto {{ udp, esp }} accept\n\
+             \x20 meta nfproto ipv4 udp sport 68 udp dport 67 accept\n\
+             \x20 ip6 daddr {{ ff02::1:2, fe80::/10 }} udp sport 546 udp dport 547 accept\n\
+             \x20 ip6 hoplimit 255 icmpv6 type {{ nd-router-solicit, nd-neighbor-solicit, nd-neighbor-advert }} accept\n\
+             \x20 ip6 daddr ff02::/16 icmpv6 type {{ mld-listener-report, mld-listener-done, mld2-listener-report }} accept\n",
+            self.user
+        );
+        for (hook, excepted) in [("output", own.as_str()), ("forward", "")] {
             let _ = writeln!(
                 out,
-                " chain {hook} {{\n  type filter hook {hook} priority filter; policy accept;\n  jump leave\n }}"
+                " chain {hook} {{\n  type filter hook {hook} priority filter; policy accept;\n{excepted}  jump leave\n }}"
             );
         }
     }
@@ -239,6 +255,7 @@ mod tests {
             own: Vec::new(),
             local_network: false,
             local_names: false,
+            always: false,
         }
     }
 
@@ -252,13 +269,16 @@ mod tests {
             );
             assert_eq!(held_in(&listing), [name]);
         }
-        for bad in ["", "a\" accept", "eth*", "a b", "sixteen-letters-"] {
+        for bad in ["", "a\" accept", "eth*", "a b", "sixteen-letters-", "vpn+0", "büro0"] {
             assert!(!fit_interface(bad), "{bad}");
+            let rules = Rules { tunnel: bad.into(), held: vec![held("a", &["::/0"])], ..Rules::default() };
+            assert!(rules.text_at(Duration::ZERO).is_err(), "nothing would be held: {bad}");
+            assert_eq!(rules.always().text_at(Duration::ZERO).unwrap().lines().count(), 2, "nothing to hold");
         }
         let on_link = vec![OnLink { interface: "e\" accept".into(), net: "10.0.0.0/8".parse().unwrap() }];
         let rules =
             Rules { tunnel: "t0".into(), held: vec![held("a", &["::/0"])], on_link, ..Rules::default() };
-        assert!(!rules.text_at(Duration::ZERO).contains("accept\""));
+        assert!(!rules.text_at(Duration::ZERO).unwrap().contains("accept\""));
     }
 
     #[test]
@@ -270,7 +290,7 @@ mod tests {
         let nets =
             ["192.168.0.0/16", "192.168.1.0/24"].map(|n| OnLink { interface: "w0".into(), net: net(n) });
         let rules = Rules { tunnel: "t0".into(), held: vec![one], on_link: nets.into(), ..Rules::default() };
-        let text = rules.text_at(Duration::ZERO);
+        let text = rules.text_at(Duration::ZERO).unwrap();
         let at = |part: &str| text.find(part).unwrap_or_else(|| panic!("no {part}: {text}"));
         assert!(at("{ 10.88.0.0/16 } return") < at("{ 10.0.0.0/8 } goto refuse"));
         assert!(at("{ 10.0.0.0/8 } goto refuse") < at("@local4 return"));
@@ -281,15 +301,18 @@ mod tests {
     #[test]
     fn nothing_held_is_no_table_and_a_portal_has_what_is_left_of_its_time() {
         let empty = Rules { tunnel: "t0".into(), ..Rules::default() };
-        assert_eq!(empty.text_at(Duration::ZERO).lines().count(), 2);
+        assert_eq!(empty.text_at(Duration::ZERO).unwrap().lines().count(), 2);
         let until = Duration::from_secs(100);
         let portal =
             Portal { addresses: vec!["10.1.0.1".parse().unwrap(), "fe80::1".parse().unwrap()], until };
         let rules =
             Rules { held: vec![held("a", &["0.0.0.0/1", "128.0.0.0/1"])], portal: Some(portal), ..empty };
-        let text = rules.text_at(Duration::from_secs(40));
+        let text = rules.text_at(Duration::from_secs(40)).unwrap();
         assert!(text.contains("10.1.0.1 timeout 60s") && text.contains("fe80::1 timeout 60s"), "{text}");
         assert!(text.contains("ip daddr { 0.0.0.0/0 } goto refuse"), "{text}");
-        assert!(!rules.text_at(until).contains("timeout 0s"), "a set without a time would be open for ever");
+        assert!(
+            !rules.text_at(until).unwrap().contains("timeout 0s"),
+            "a set without a time would be open for ever"
+        );
     }
 }

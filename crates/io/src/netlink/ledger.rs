@@ -132,6 +132,14 @@ impl Ledger {
         self.remove(Entry::Route(route))
     }
 
+    /// Removes a rule. Nothing happens if it is not in the ledger.
+    ///
+    /// # Errors
+    /// The kernel's; it stays in the ledger then.
+    pub fn remove_rule(&mut self, rule: Rule) -> Result<(), Error> {
+        self.remove(Entry::Rule(rule))
+    }
+
     fn remove(&mut self, entry: Entry) -> Result<(), Error> {
         if self.entries.contains(&entry) {
             remove(&mut self.netlink, &entry)?;

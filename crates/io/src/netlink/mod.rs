@@ -193,11 +193,10 @@ pub struct Found {
 /// The rules of a tunnel, for one family: packets without `mark` look into `table` first.
 ///
 /// What the tunnel has a route to goes into it, also where the main table knows a more exact one: a neighbour with an address of
-/// the other side, a network that announces routes (as any DHCP server can) would otherwise take traffic out in clear. With
-/// `keep_local` the tunnel's default route is the exception: destinations that the main table knows more exactly than by its own
-/// default route stay outside, the local network and its printers. The other exception is our own side: [`own_side_rule`].
+/// the other side, a network that announces routes (as any DHCP server can) would otherwise take traffic out in clear, or cut it off. The
+/// tunnel's default route has one exception, local networks: [`local_rule`]. The other exception is our own side: [`own_side_rule`].
 #[must_use]
-pub fn tunnel_rules(v6: bool, table: u32, mark: u32, keep_local: bool) -> Vec<Rule> {
+pub fn tunnel_rules(v6: bool, table: u32, mark: u32) -> [Rule; 2] {
     let into = Rule {
         priority: PRIORITY + 1,
         mark: Some(mark),
@@ -206,11 +205,16 @@ pub fn tunnel_rules(v6: bool, table: u32, mark: u32, keep_local: bool) -> Vec<Ru
         suppress_prefix_length: None,
         ..main_rule(v6)
     };
-    if !keep_local {
-        return vec![into];
-    }
-    let exact = Rule { priority: PRIORITY - 1, suppress_prefix_length: Some(0), ..into };
-    vec![exact, main_rule(v6), into]
+    [Rule { priority: PRIORITY - 1, suppress_prefix_length: Some(0), ..into }, into]
+}
+
+/// Comes between [`tunnel_rules`]: the printers of the local network `net` stay outside of a tunnel's default route. Routes of the main
+/// table that are less exact than `net` do not count: they are the network's, not the link's.
+#[must_use]
+pub fn local_rule(net: IpNet) -> Rule {
+    let shorter = u32::from(net.prefix_len().saturating_sub(1));
+    let main = main_rule(matches!(net, IpNet::V6(_)));
+    Rule { to: Some(net.trunc()), suppress_prefix_length: Some(shorter), ..main }
 }
 
 /// Comes before [`tunnel_rules`]: `net` is on our own side of a tunnel whose other side is wider and contains it. What the main

@@ -3,9 +3,9 @@
 //!
 //! A batch is one transaction, durable when [`Lineages::run`] returns.
 
-use super::{Error, explain};
+use super::{Error, connect, explain};
 use dormouse_sansio::UnixTime;
-use rusqlite::{Connection, OpenFlags, Transaction, params};
+use rusqlite::{Connection, Transaction, params};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -63,6 +63,8 @@ pub enum Step {
         /// Whose.
         holder: [u8; 32],
     },
+    /// All rows go.
+    EndEvery,
 }
 
 pub(super) fn create(tx: &Transaction<'_>) -> Result<(), rusqlite::Error> {
@@ -85,8 +87,7 @@ impl Lineages {
     /// Naming the file.
     pub fn open(path: &Path) -> Result<Self, Error> {
         let open = || {
-            let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-            let db = Connection::open_with_flags(path, flags)?;
+            let db = connect(path)?;
             db.busy_timeout(BUSY)?;
             db.pragma_update(None, "synchronous", "full")?;
             Ok(db)
@@ -137,6 +138,27 @@ fn run(tx: &Transaction<'_>, step: &Step) -> Result<bool, rusqlite::Error> {
         Step::EndAll { holder } => {
             tx.prepare_cached("delete from lineage where holder = ?1")?.execute(params![holder])?
         }
+        Step::EndEvery => tx.execute("delete from lineage", [])?,
     };
     Ok(rows > 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::{Database, MAX_PAGES};
+
+    #[test]
+    fn every_connection_is_bound_to_the_same_size() {
+        let path = std::env::temp_dir().join(format!("dormouse-lineages-{}.db", std::process::id()));
+        let most =
+            |db: &Connection| db.pragma_query_value(None, "max_page_count", |row| row.get::<_, u32>(0));
+        let database = Database::open(&path, &|_| None).unwrap();
+        assert_eq!(most(&database.db).unwrap(), MAX_PAGES);
+        assert_eq!(most(&Lineages::open(&path).unwrap().db).unwrap(), MAX_PAGES, "SQLite's own is terabytes");
+        drop(database);
+        for journal in ["", "-wal", "-shm"] {
+            let _ = std::fs::remove_file(format!("{}{journal}", path.display()));
+        }
+    }
 }

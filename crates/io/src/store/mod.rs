@@ -7,6 +7,7 @@ mod denials;
 mod leases;
 pub mod lineage;
 
+use crate::state;
 use rusqlite::{Connection, ErrorCode, OpenFlags, Transaction};
 use std::path::{Path, PathBuf};
 
@@ -45,6 +46,9 @@ pub enum Error {
         /// Its version.
         found: i64,
     },
+    /// It cannot be opened, or is a link.
+    #[error(transparent)]
+    File(#[from] state::Error),
     /// Anything else.
     #[error("{}: {doing}: {source}", path.display())]
     Sqlite {
@@ -74,17 +78,8 @@ impl Database {
     pub fn open(path: &Path, attribute: &dyn Fn(&OldLease) -> Option<Holder>) -> Result<Self, Error> {
         // SQLite gives its journal the permissions of the database, so the database is made with the right ones first.
         use std::os::unix::fs::OpenOptionsExt;
-        let made = std::fs::OpenOptions::new().append(true).create(true).mode(0o600).open(path);
-        if let Err(e) = made {
-            let source = rusqlite::Error::ToSqlConversionFailure(Box::new(e));
-            return Err(Error::Sqlite { path: path.into(), doing: "open", source });
-        }
-        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-        let db = Connection::open_with_flags(path, flags).map_err(|source| Error::Sqlite {
-            path: path.into(),
-            doing: "open",
-            source,
-        })?;
+        state::open_here(path, std::fs::OpenOptions::new().append(true).create(true).mode(0o600))?;
+        let db = connect(path).map_err(|e| explain(path, 0, "open", e))?;
         let mut store = Self { path: path.into(), db, pending: Pending::default() };
         store.prepare(attribute).map_err(|e| store.explain("prepare", e))??;
         Ok(store)
@@ -106,8 +101,6 @@ impl Database {
         &mut self,
         attribute: &dyn Fn(&OldLease) -> Option<Holder>,
     ) -> Result<Result<(), Error>, rusqlite::Error> {
-        self.db.pragma_update(None, "page_size", PAGE)?;
-        self.db.pragma_update(None, "max_page_count", MAX_PAGES)?;
         self.db.pragma_update(None, "journal_mode", "wal")?;
         self.db.pragma_update(None, "synchronous", "full")?;
         let found: i64 = self.db.pragma_query_value(None, "user_version", |row| row.get(0))?;
@@ -128,6 +121,20 @@ impl Database {
     fn explain(&self, doing: &'static str, source: rusqlite::Error) -> Error {
         explain(&self.path, self.pending(), doing, source)
     }
+}
+
+/// A connection to the file, within its bound, which root must not be led away from by a link. SQLite refuses links in the directory's name as well, which
+/// are the administrator's.
+fn connect(path: &Path) -> Result<Connection, rusqlite::Error> {
+    let flags =
+        OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX | OpenFlags::SQLITE_OPEN_NOFOLLOW;
+    let name = path.file_name().unwrap_or_default();
+    let directory = path.parent().and_then(|d| d.canonicalize().ok());
+    let db = Connection::open_with_flags(directory.map_or_else(|| path.to_owned(), |d| d.join(name)), flags)?;
+    // The bound is the connection's, not the file's.
+    db.pragma_update(None, "page_size", PAGE)?;
+    db.pragma_update(None, "max_page_count", MAX_PAGES)?;
+    Ok(db)
 }
 
 fn explain(path: &Path, pending: usize, doing: &'static str, source: rusqlite::Error) -> Error {

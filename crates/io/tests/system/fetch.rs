@@ -94,3 +94,18 @@ fn more_than_go_at_once_all_come_and_failures_say_why() {
         assert!(!why.is_empty(), "{id}");
     }
 }
+
+#[test]
+fn what_is_refused_does_not_wait_for_the_loop_that_asks() {
+    // A server that never answers, so that nothing moves on.
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let url = format!("http://{}/", listener.local_addr().expect("bound"));
+    let (mut fetcher, poller) = (Fetcher::new().expect("descriptors"), Poller::new().expect("a poller"));
+    poller.add(&fetcher, 0, Interest::READ).expect("added");
+    // More than a socket's buffer has room for bytes sent one by one.
+    (0..4_000).for_each(|id| fetcher.fetch(get(id, &url)));
+    let mut ready = Vec::new();
+    poller.wait(&mut ready, Some(Duration::from_secs(60))).expect("woken");
+    let refused = std::iter::from_fn(|| fetcher.take()).filter(|(_, content)| content.is_err()).count();
+    assert!((2_000..4_000).contains(&refused), "{refused}");
+}

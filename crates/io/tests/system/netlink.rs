@@ -2,8 +2,8 @@
 
 use crate::common::{in_namespace, ip, link};
 use dormouse_io::netlink::{
-    Error, Ledger, MAIN, MARK, Neighbour, Netlink, PROTOCOL, Route, RouteKind, TABLE, own_side_rule,
-    tunnel_rules,
+    Error, Ledger, MAIN, MARK, Neighbour, Netlink, PROTOCOL, Route, RouteKind, TABLE, local_rule,
+    own_side_rule, tunnel_rules,
 };
 use ipnet::IpNet;
 use nix::errno::Errno;
@@ -65,10 +65,21 @@ fn the_tunnel_takes_everything_but_its_own_packets() {
             .add_route(Route { source: Some("fd09::2".parse().unwrap()), ..Route::over(tun, net("::/0")) })
             .unwrap();
         for v6 in [false, true] {
-            for rule in tunnel_rules(v6, TABLE, MARK, true) {
+            for rule in tunnel_rules(v6, TABLE, MARK) {
                 ledger.add_rule(rule).unwrap();
             }
         }
+        for local in ["192.0.2.0/24", "2001:db8::/64"] {
+            ledger.add_rule(local_rule(net(local))).unwrap();
+        }
+        // Routes that any network may announce are more exact than the tunnel's default route.
+        let announced = [
+            "0.0.0.0/1 via 192.0.2.1",
+            "128.0.0.0/1 via 192.0.2.1",
+            "198.51.100.0/24 via 192.0.2.1",
+            "2000::/3 via 2001:db8::1",
+        ];
+        announced.iter().for_each(|route| drop(ip(&format!("route add {route}"))));
         for (gateway, neighbour, inner, outer, hop) in [
             ("198.51.100.1", "192.0.2.9", "10.9.0.2", "192.0.2.7", "192.0.2.1"),
             ("2001:db8:1::1", "2001:db8::9", "fd09::2", "2001:db8::7", "2001:db8::1"),
@@ -82,6 +93,14 @@ fn the_tunnel_takes_everything_but_its_own_packets() {
             assert_eq!(outside.gateway, Some(hop.parse().unwrap()));
             assert_eq!(way(neighbour, 0).index, lan, "the local network stays outside");
         }
+        announced.iter().for_each(|route| drop(ip(&format!("route del {route}"))));
+        // Without the link's own route there is nothing local.
+        ip("route del 192.0.2.0/24 dev lan");
+        ip("route add 192.0.0.0/22 via 192.0.2.1 dev lan onlink");
+        let way = ledger.netlink().route_to("192.0.2.9".parse().unwrap(), 0).unwrap().unwrap();
+        assert_eq!(way.index, tun);
+        ip("route add 192.0.2.0/24 dev lan src 192.0.2.7");
+        ip("route del 192.0.0.0/22");
         // A prefix of the other side is the tunnel's, also where the local network has a route to it; single addresses too.
         for (neighbour, wider, hop) in
             [("192.0.2.9", "192.0.0.0/16", "192.0.2.1"), ("2001:db8::9", "2001:db8::/32", "2001:db8::1")]
@@ -118,8 +137,6 @@ fn the_tunnel_takes_everything_but_its_own_packets() {
                 |mark| ledger.netlink().route_to(peer.parse().unwrap(), mark).unwrap().unwrap().index;
             assert_eq!((way(0), way(MARK)), (tun, lan), "a neighbour that is a peer in transport mode");
         }
-        let strict = tunnel_rules(false, TABLE, MARK, false);
-        assert_eq!(strict.len(), 1, "without keep_local there is no way round the tunnel");
         assert!(ip("route show table all").contains("proto 109"));
         ledger.remove_all().unwrap();
         assert!(ledger.is_empty());
@@ -148,7 +165,7 @@ fn a_ledger_that_is_dropped_leaves_nothing() {
                 ..Route::over(tun, net("10.0.0.0/8"))
             })
             .unwrap();
-        ledger.add_rule(tunnel_rules(false, TABLE, MARK, false)[0]).unwrap();
+        ledger.add_rule(tunnel_rules(false, TABLE, MARK)[0]).unwrap();
         assert_eq!(ledger.len(), 4);
         drop(ledger);
         assert_eq!(before, look());
@@ -161,10 +178,11 @@ fn what_a_killed_run_left_is_recognised_and_other_things_are_not_touched() {
         let (tun, _) = world();
         let mut killed = Ledger::new(TABLE).unwrap();
         killed.add_route(Route::over(tun, net("10.0.0.0/8"))).unwrap();
-        for rule in tunnel_rules(false, TABLE, MARK, true) {
+        for rule in tunnel_rules(false, TABLE, MARK) {
             killed.add_rule(rule).unwrap();
         }
         killed.add_rule(own_side_rule(net("10.1.0.0/16"))).unwrap();
+        killed.add_rule(local_rule(net("192.0.2.0/24"))).unwrap();
         std::mem::forget(killed);
         let mut neighbour = Ledger::new(TABLE + 1).unwrap();
         neighbour.add_route(Route { table: TABLE + 1, ..Route::over(tun, net("10.0.0.0/8")) }).unwrap();
@@ -235,9 +253,11 @@ fn only_leased_addresses_of_a_pool_inside_the_lan_lead_into_the_tunnel() {
             ("2001:db8::d:0/112", "2001:db8::d:2", "2001:db8::d:3"),
         ] {
             let pool = net(pool);
-            tunnel_rules(pool.addr().is_ipv6(), TABLE, MARK, true)
+            tunnel_rules(pool.addr().is_ipv6(), TABLE, MARK)
                 .into_iter()
                 .for_each(|rule| ledger.add_rule(rule).unwrap());
+            let lan_net = if pool.addr().is_ipv4() { "192.0.2.0/24" } else { "2001:db8::/64" };
+            ledger.add_rule(local_rule(net(lan_net))).unwrap();
             let leased: std::net::IpAddr = leased.parse().unwrap();
             ledger.add_route(Route::over(tun, IpNet::from(leased))).unwrap();
             let mut index = |to: std::net::IpAddr| ledger.netlink().route_to(to, 0).unwrap().unwrap().index;

@@ -28,7 +28,7 @@ fn secrets_that_others_can_read_are_refused_with_the_command_that_mends_it() {
     }
     for good in [0o600, 0o400] {
         std::fs::set_permissions(&path, PermissionsExt::from_mode(good)).unwrap();
-        assert_eq!(state.read("psk").unwrap().unwrap(), b"swordfish");
+        assert_eq!(state.read("psk").unwrap().unwrap().as_bytes(), b"swordfish");
     }
     std::fs::create_dir(directory.join("folder")).unwrap();
     assert!(matches!(state.read("folder"), Err(Error::Unfit { .. })));
@@ -46,7 +46,7 @@ fn a_write_replaces_in_one_step_and_leaves_no_crumbs() {
     assert_eq!(state.read("ticket").unwrap(), None);
     state.write("ticket", b"one").unwrap();
     state.write("ticket", b"two").unwrap();
-    assert_eq!(state.read("ticket").unwrap().unwrap(), b"two");
+    assert_eq!(state.read("ticket").unwrap().unwrap().as_bytes(), b"two");
     assert_eq!(mode(&state.path("ticket")), 0o600);
     assert_eq!(std::fs::read_dir(directory.join("new/deep")).unwrap().count(), 1);
     state.remove("ticket").unwrap();
@@ -61,7 +61,7 @@ fn what_an_interrupted_write_left_is_cleared_away() {
     std::fs::write(directory.join("ticket"), "whole").unwrap();
     std::fs::set_permissions(directory.join("ticket"), PermissionsExt::from_mode(0o600)).unwrap();
     let state = StateDir::open(directory.path()).unwrap();
-    assert_eq!(state.read("ticket").unwrap().unwrap(), b"whole");
+    assert_eq!(state.read("ticket").unwrap().unwrap().as_bytes(), b"whole");
     assert!(!directory.join("ticket.new-123").exists());
     std::fs::set_permissions(directory.path(), PermissionsExt::from_mode(0o777)).unwrap();
     let error = StateDir::open(directory.path()).unwrap_err().to_string();
@@ -80,7 +80,7 @@ fn root_may_open_the_directory_of_the_user_that_it_becomes() {
         std::os::unix::fs::chown(path, Some(12345), None).unwrap();
     }
     let state = StateDir::open(directory.path()).unwrap();
-    assert_eq!(state.read("ticket").unwrap().unwrap(), b"x");
+    assert_eq!(state.read("ticket").unwrap().unwrap().as_bytes(), b"x");
     std::os::unix::fs::chown(state.path("ticket"), Some(54321), None).unwrap();
     assert!(matches!(state.read("ticket"), Err(Error::Foreign { owner: 54321, .. })), "a stranger's file");
 }
@@ -102,7 +102,7 @@ fn names_cannot_lead_out_of_the_directory() {
     for name in ["../../etc/passwd", "a/b", ".hidden", "x\0y", "ticket-büro"] {
         state.write(name, name.as_bytes()).unwrap();
         assert_eq!(state.path(name).parent(), Some(directory.path()));
-        assert_eq!(state.read(name).unwrap().unwrap(), name.as_bytes());
+        assert_eq!(state.read(name).unwrap().unwrap().as_bytes(), name.as_bytes());
     }
 }
 
@@ -124,7 +124,7 @@ fn a_full_disk_is_said_so_and_leaves_what_was_there() {
         state.write("ticket", b"old").unwrap();
         let error = state.write("ticket", &vec![1; 100_000]).unwrap_err();
         assert!(is_disk_full(&error) && error.to_string().contains("ticket"), "{error}");
-        assert_eq!(state.read("ticket").unwrap().unwrap(), b"old");
+        assert_eq!(state.read("ticket").unwrap().unwrap().as_bytes(), b"old");
     })
     .join()
     .unwrap();

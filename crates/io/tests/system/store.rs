@@ -1,6 +1,7 @@
 //! Leases survive, follow their holder, and a full disk loses none; a denial is durable when the call returns.
 
 use crate::common::Directory;
+use dormouse_io::store::lineage::Lineages;
 use dormouse_io::store::{Database, Error, Holder, OldLease, StoredDenial, StoredLease};
 use dormouse_sansio::UnixTime;
 use std::os::unix::fs::PermissionsExt;
@@ -148,4 +149,25 @@ fn a_file_of_a_later_release_and_a_file_of_something_else_are_left_alone() {
     let error = open(&path).unwrap_err().to_string();
     assert!(error.contains("gateway.db"), "{error}");
     assert_eq!(std::fs::read(&path).unwrap(), vec![7; 9000]);
+}
+
+#[test]
+fn the_database_is_not_made_or_opened_by_a_link() {
+    let directory = Directory::new("store-link");
+    for target in ["elsewhere", "existing"] {
+        if target == "existing" {
+            drop(open(&directory.join(target)).unwrap());
+        }
+        let path = directory.join(&format!("{target}.db"));
+        std::os::unix::fs::symlink(directory.join(target), &path).unwrap();
+        let error = open(&path).unwrap_err().to_string();
+        assert!(error.contains("symbolic link") && error.contains(".db"), "{error}");
+        assert!(Lineages::open(&path).is_err());
+    }
+    assert!(!directory.join("elsewhere").exists());
+    // A link to the directory is the administrator's.
+    std::fs::create_dir(directory.join("real")).unwrap();
+    std::os::unix::fs::symlink(directory.join("real"), directory.join("state")).unwrap();
+    drop(open(&directory.join("state/gateway.db")).unwrap());
+    Lineages::open(&directory.join("state/gateway.db")).unwrap();
 }

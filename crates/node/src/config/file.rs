@@ -5,6 +5,7 @@
 
 pub use super::credentials::{Hidden, LocalAuth, RemoteAuth, Revocation};
 pub use super::resumption::{KeyExchange, Resumption, ResumptionMode};
+use dormouse_ike::config::HalfOpen;
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -23,6 +24,8 @@ pub struct File {
     pub sleep: super::sleep::Sleep,
     /// Gateway: what is done for devices that sleep.
     pub standin: super::standin::StandIn,
+    /// Gateway: what is put on record of those who come (docs/audit.md).
+    pub audit: Audit,
     /// Connections by name. A client has one for each gateway, a gateway one for each kind of client.
     pub connection: BTreeMap<String, Connection>,
 }
@@ -59,8 +62,18 @@ pub struct Daemon {
     pub offload: bool,
     /// Gateway: from this many half-open handshakes on, newcomers must return a cookie before they cost any state.
     pub cookie_threshold: usize,
-    /// Gateway: handshakes that may be half open at once.
+    /// Gateway: handshakes that may be half open at once. Beyond, a newcomer takes the place of an older one, of the IPv4 address or
+    /// IPv6 /64 that has the most, or is refused. The more there are, the sooner they end.
     pub half_open_limit: usize,
+    /// Gateway: from this many half-open handshakes of one IPv4 address or IPv6 /64 on, newcomers from there are asked to solve a puzzle
+    /// (RFC 8019) with their cookie. Clients that do not are served by lot. As many as `half_open_limit`: never.
+    pub half_open_per_prefix: usize,
+    /// Gateway: from this many half-open handshakes on, of which no address or /64 counts for more than `half_open_per_prefix`, all
+    /// newcomers are asked to solve a puzzle. As many as `half_open_limit`: never.
+    pub puzzle_threshold: usize,
+    /// Gateway: zero bits of the hardest puzzle. The first ones have 10 bits, and each further bit doubles the work: 16 are some tenths of
+    /// a second. 0: each client chooses how much it works.
+    pub puzzle_difficulty: u8,
     /// Gateway: sessions that may be held at once.
     pub session_limit: usize,
     /// Gateway: sessions of sleeping devices that are kept at once. A device that comes back to a kept session needs no exchange;
@@ -79,6 +92,7 @@ pub struct Daemon {
 
 impl Default for Daemon {
     fn default() -> Self {
+        let half_open = HalfOpen::default();
         Self {
             interface: "dormouse0".into(),
             listen: vec![IpAddr::from([0, 0, 0, 0]), IpAddr::from([0u16; 8])],
@@ -92,14 +106,32 @@ impl Default for Daemon {
             log: "info".into(),
             dns: DnsMode::Auto,
             offload: true,
-            cookie_threshold: 32,
-            half_open_limit: 1024,
+            cookie_threshold: half_open.cookie_threshold,
+            half_open_limit: half_open.max,
+            half_open_per_prefix: half_open.per_prefix,
+            puzzle_threshold: half_open.puzzle_threshold,
+            puzzle_difficulty: half_open.puzzle_difficulty,
             session_limit: 100_000,
             sleeper_limit: 16_384,
             sleeper_longest: Seconds(4 * 3600),
             release_above: None,
             proxy_neighbours: Proxy::Auto,
         }
+    }
+}
+
+/// Records of logins, refusals, changes of address, resumptions, denials and ends.
+#[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Audit {
+    /// `journal`, as fields; `stderr`, or the absolute path of a file that `daemon.user` may write, as a line of JSON each; `off`; or
+    /// `auto`: the journal if systemd has started the daemon, otherwise off. A file is opened again on reload.
+    pub to: String,
+}
+
+impl Default for Audit {
+    fn default() -> Self {
+        Self { to: "auto".into() }
     }
 }
 
@@ -127,7 +159,7 @@ pub enum Proxy {
 }
 
 /// Which end of the connection this is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Role {
     /// Initiates: the device.
@@ -361,6 +393,9 @@ pub struct Ike {
     pub retransmit_ms: u32,
     /// How often a request is sent before the peer is given up. A gateway that knows MOBIKE goes on until `liveness_timeout`.
     pub retransmit_tries: u32,
+    /// Client: zero bits of the hardest puzzle (RFC 8019) that is solved for a gateway under load; each bit doubles the work, which the
+    /// battery pays: 18 are about a second, some joules of a small device. Harder ones are left, and the gateway serves by lot. 0: none.
+    pub hardest_puzzle: u8,
     /// NAT keepalives: `"auto"` finds the longest interval that keeps the mapping, `"off"` sends none, a number is seconds.
     pub keepalive: Keepalive,
     /// Check that the peer is alive after this time without a sign of it. 0: never.
@@ -386,6 +421,7 @@ impl Default for Ike {
             initial_contact: true,
             retransmit_ms: 500,
             retransmit_tries: 6,
+            hardest_puzzle: 18,
             keepalive: Keepalive::Auto,
             liveness: Seconds(60),
             liveness_timeout: Seconds(120),

@@ -5,6 +5,7 @@ mod credentials;
 pub mod file;
 mod findings;
 mod peers;
+mod place;
 mod resolve;
 mod resumption;
 pub mod sleep;

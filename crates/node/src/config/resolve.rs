@@ -65,6 +65,12 @@ pub struct Resolved {
 }
 
 impl Resolved {
+    /// Whether some of its clients are kept apart from others.
+    pub(crate) fn isolates(&self) -> bool {
+        let rules = self.ike.peers.iter().map(|rule| &rule.connection.policy);
+        rules.chain([&self.ike.policy]).any(|policy| policy.isolate)
+    }
+
     /// Prefixes of our own side that the other side's contain: a branch whose headquarters stand for a wider network.
     #[must_use]
     pub fn own_side(&self) -> Vec<IpNet> {
@@ -107,6 +113,7 @@ pub fn resolve_with(
     token: &mut OpenToken<'_>,
 ) -> Result<Vec<Resolved>, ConfigError> {
     validate::daemon(&file.daemon)?;
+    validate::audit(&file.audit)?;
     let listen: Vec<_> = file.daemon.listen.iter().copied().filter(|a| !a.is_unspecified()).collect();
     let one = |(name, c): (&String, &Connection)| {
         let mut resolved = connection(name, c, read, token)?;
@@ -198,6 +205,7 @@ fn ike_part(
     conn.initial_contact = i.initial_contact;
     conn.retransmission.initial = Duration::from_millis(i.retransmit_ms.into());
     conn.retransmission.tries = i.retransmit_tries;
+    conn.hardest_puzzle = i.hardest_puzzle;
     conn.keepalive = match i.keepalive {
         file::Keepalive::Auto => ike::Keepalive::Auto,
         file::Keepalive::Off => ike::Keepalive::Off,

@@ -1,17 +1,17 @@
 //! What a configuration cannot mean, though each value has the right type: numbers that nothing works with, and keys that contradict
 //! each other. Owns these bounds; must never read a file or another module's state.
 
-use super::file::{Child, Connection, Daemon, Mode, Request, ResumptionMode, Role, Selector};
+use super::file::{Audit, Child, Connection, Daemon, Mode, Request, ResumptionMode, Role, Selector};
 use super::resolve::ConfigError;
 
-/// Longest name of an interface, in bytes (Linux: IFNAMSIZ less the zero).
-const INTERFACE_MOST: usize = 15;
 /// Smallest MTU of the tunnel interface, in bytes: every IPv4 host takes datagrams of this size (RFC 1122 section 3.3.2).
 const MTU_LEAST: u16 = 576;
 /// A rung of the ladder that is given less than this cannot hear an answer, in milliseconds.
 const RUNG_LEAST: u32 = 100;
 /// A request that is sent again sooner than this has had no time for its answer, in milliseconds.
 const RETRANSMIT_LEAST: u32 = 50;
+/// Zero bits of a puzzle beyond which no client waits for its solution: 64 million calls of a PRF.
+const PUZZLE_MOST: u8 = 24;
 /// The name of a connection's first CHILD SA.
 const FIRST_CHILD: &str = "net";
 /// Keys for fewer bytes than this are changed more often than they are used.
@@ -22,11 +22,9 @@ const REKEY_BYTES_LEAST: u64 = 1 << 20;
 /// # Errors
 /// The first thing that cannot be meant.
 pub(super) fn daemon(d: &Daemon) -> Result<(), ConfigError> {
-    let name = &d.interface;
-    let odd = |c: char| c.is_whitespace() || c.is_control() || "/:\"*\\".contains(c);
-    if name.is_empty() || name.len() > INTERFACE_MOST || name.contains(odd) || name == "." || name == ".." {
+    if !dormouse_sansio::fit_interface(&d.interface) {
         let problem =
-            format!("\"{name}\" is no name of an interface: 1 to {INTERFACE_MOST} letters and digits");
+            format!("\"{}\" is no name of an interface: 1 to 15 of a-z A-Z 0-9 - _ . @", d.interface);
         return Err(ConfigError::new("daemon.interface", problem));
     }
     if d.mtu != 0 && d.mtu < MTU_LEAST {
@@ -52,7 +50,25 @@ pub(super) fn daemon(d: &Daemon) -> Result<(), ConfigError> {
         );
         return Err(ConfigError::new("daemon.cookie_threshold", problem));
     }
+    if d.puzzle_difficulty > PUZZLE_MOST {
+        let problem =
+            format!("{} zero bits take clients minutes; {PUZZLE_MOST} is the most", d.puzzle_difficulty);
+        return Err(ConfigError::new("daemon.puzzle_difficulty", problem));
+    }
     Ok(())
+}
+
+/// Where records go.
+///
+/// # Errors
+/// If it is no place.
+pub(super) fn audit(a: &Audit) -> Result<(), ConfigError> {
+    if a.to.starts_with('/') || ["auto", "journal", "stderr", "off"].contains(&a.to.as_str()) {
+        return Ok(());
+    }
+    let problem =
+        format!("\"{}\" is neither auto, journal, stderr or off, nor a path that begins with a '/'", a.to);
+    Err(ConfigError::new("audit.to", problem))
 }
 
 /// One connection, by its name.
@@ -110,6 +126,10 @@ pub(super) fn connection(name: &str, c: &Connection) -> Result<(), ConfigError> 
             "ike.retransmit_tries",
             "a request that is never sent has no answer; 1 is the least".into(),
         );
+    }
+    if c.ike.hardest_puzzle > PUZZLE_MOST {
+        let problem = format!("{} zero bits take minutes; {PUZZLE_MOST} is the most", c.ike.hardest_puzzle);
+        return wrong("ike.hardest_puzzle", problem);
     }
     if c.ike.liveness_timeout.0 == 0 {
         return wrong("ike.liveness_timeout", "0 s would give up every peer at once; 1 is the least".into());
@@ -169,6 +189,7 @@ mod tests {
     fn check(text: &str) -> Result<(), ConfigError> {
         let file: File = parse(text).expect("it parses");
         daemon(&file.daemon)?;
+        audit(&file.audit)?;
         file.connection.iter().try_for_each(|(name, c)| connection(name, c))
     }
 
@@ -190,11 +211,16 @@ mod tests {
             (of_daemon("interface = \"\""), "daemon.interface"),
             (of_daemon("interface = \"a/b\""), "daemon.interface"),
             (of_daemon("interface = \"eth*\""), "daemon.interface"),
+            (of_daemon("interface = \"vpn+0\""), "daemon.interface"),
+            (of_daemon("interface = \"büro0\""), "daemon.interface"),
             (of_daemon("mtu = 10"), "daemon.mtu"),
             (of_daemon("ike_port = 0"), "daemon.ike_port"),
             (of_daemon("ike_port = 4500"), "daemon.nat_t_port"),
             (of_daemon("listen = []"), "daemon.listen"),
+            (of_daemon("[audit]\nto = \"syslog\""), "audit.to"),
             (of_daemon("cookie_threshold = 9\nhalf_open_limit = 9"), "daemon.cookie_threshold"),
+            (of_daemon("puzzle_difficulty = 25"), "daemon.puzzle_difficulty"),
+            (more("ike", "hardest_puzzle = 25"), "connection.a.ike.hardest_puzzle"),
             (CLIENT.replace("192.0.2.1", " "), "connection.a.gateway"),
             (CLIENT.replace("gateway = \"192.0.2.1\"\n", ""), "connection.a.gateway"),
             (role("gateway = \"192.0.2.1\""), "connection.a.gateway"),

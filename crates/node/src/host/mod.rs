@@ -22,6 +22,7 @@ pub use crate::event::{Order, Radio, Store};
 pub use output::{Datagram, News, Origin, Output};
 pub use path::{NotSent, PathCounters};
 
+use crate::config::Resolved;
 use crate::data::Train;
 use crate::devices::Kept;
 use crate::event::Event;
@@ -34,7 +35,7 @@ use dormouse_keying::{ChildId, SaId};
 use dormouse_sansio::packet::{Geometry, Plan, Received, Verdict};
 use dormouse_sansio::{Deadline, Instant, Path, UnixTime};
 use dormouse_wire::ip;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 use transit::Transit;
@@ -171,6 +172,15 @@ impl Host {
     pub fn down(&mut self, now: Instant, connection: &str) -> bool {
         self.outputs.push_order(Order::ForgetName { connection: connection.into() });
         self.node.down(now, connection)
+    }
+
+    /// The configuration was read again: see [`Node::reconfigure`].
+    pub fn reconfigure(&mut self, now: Instant, connections: &[Resolved], anew: &BTreeSet<String>) {
+        if let Some(pool) = &self.pool {
+            pool.reconfigure(connections.iter().flat_map(|c| c.pool.iter().copied()));
+        }
+        self.held.set_most(connections.iter().map(|c| c.hold_packets).max().unwrap_or(0));
+        self.node.reconfigure(now, connections, anew);
     }
 
     /// Looks for the ways to a connection's gateway. It has the addresses of its name (`named`) and those that it announced: the first
@@ -494,6 +504,7 @@ impl Host {
                 self.outputs.push_news(News::Missed { connection, packets });
             }
             Event::LoadReport(_) => {}
+            Event::Record(record) => self.outputs.push_news(News::Record(record)),
             Event::Changed(change) => {
                 let unanswered = change.unanswered_full_exchange().map(ToOwned::to_owned);
                 self.outputs.push_news(News::Changed(change));

@@ -1,5 +1,6 @@
 //! What a host hands back. Owns the names; an output is carried out by the driver before it asks for the next one.
 
+use crate::audit::Record;
 use crate::event::{Change, Order};
 use crate::sleeper;
 use dormouse_ike::SleepVerdict;
@@ -47,6 +48,8 @@ pub enum Origin {
 pub enum News {
     /// The state of a connection or session changed.
     Changed(Change),
+    /// Gateway: something to put on record.
+    Record(Box<Record>),
     /// The radio's controller has decided something.
     Sleep(sleeper::Event),
     /// The gateway has answered the announcement of a sleep, or will not.

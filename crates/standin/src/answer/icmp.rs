@@ -1,11 +1,13 @@
-//! ICMP and ICMPv6: echo and neighbour solicitations are answered, errors about the device's connections are kept.
+//! ICMP and ICMPv6: echo and neighbour solicitations are answered, the first if the device itself answers it. The rest is kept for a
+//! while, of each flow that it is about the newest, and takes no room from anything else: whoever knows a connection can make errors
+//! about it.
 
 use dormouse_wire::ip::icmp::Echo;
 use dormouse_wire::ip::nd::Solicitation;
-use dormouse_wire::ip::{Flow, Ipv4, Ipv6, Packet, protocol};
+use dormouse_wire::ip::{Flow, Ipv4, Ipv6, Packet};
 
-use super::{Asked, Step, other};
-use crate::buffer::Keep;
+use super::{Asked, Step};
+use crate::buffer::{Alike, Keep};
 use crate::class::Class;
 use crate::counters::{Kind, Reason};
 use crate::knowledge::{Knowledge, is_for_many};
@@ -32,14 +34,14 @@ pub(super) fn decide(asked: &Asked<'_>, knowledge: &Knowledge, out: &mut Vec<u8>
     if is_for_many(packet.dst()) || link {
         return Step::Drop(Reason::Discovery);
     }
-    if kind == if v6 { ECHO_V6 } else { ECHO_V4 } && asked.own {
+    if kind == if v6 { ECHO_V6 } else { ECHO_V4 } && asked.own && knowledge.echo.answers(v6) {
         return match Echo::parse(packet.as_bytes()) {
             Some(echo) if echo.answer().build(out).is_ok() => Step::Answer(Kind::Echo),
             _ => Step::Drop(Reason::Malformed),
         };
     }
-    let about_ours = quoted(packet).is_some_and(|flow| knowledge.tcp.contains(&flow));
-    Step::Keep(Keep::plain(if about_ours { Class::Control } else { other(packet) }))
+    let about = quoted(packet).unwrap_or_else(|| packet.flow());
+    Step::Keep(Keep { class: Class::Notice, age: None, alike: Alike::Replaces(about) })
 }
 
 /// The flow of the packet that an error is about.
@@ -51,12 +53,5 @@ fn quoted(packet: &Packet<'_>) -> Option<Flow> {
         Packet::V6(_) if *kind < ECHO_V6 => Packet::V6(Ipv6::parse_header(quoted).ok()?),
         _ => return None,
     };
-    let &[s0, s1, d0, d1, ..] = inner.payload() else { return None };
-    (inner.protocol() == protocol::TCP && inner.has_upper_header()).then(|| Flow {
-        src: inner.src(),
-        dst: inner.dst(),
-        protocol: protocol::TCP,
-        src_port: Some(u16::from_be_bytes([s0, s1])),
-        dst_port: Some(u16::from_be_bytes([d0, d1])),
-    })
+    Some(inner.flow())
 }

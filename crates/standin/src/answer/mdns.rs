@@ -25,6 +25,12 @@ pub(super) fn decide(
     if query.header.is_response() || query.header.opcode() != 0 {
         return None;
     }
+    // "Since it is possible for a unicast query to be received from a machine outside the local link, responders SHOULD check that
+    // the source address in the query packet matches the local subnet for that link [...] and silently ignore the packet if not."
+    // (RFC 6762 section 5.5) And what is for the group does not pass a router (section 11).
+    if !asked.on_link {
+        return Some(Step::Drop(Reason::Discovery));
+    }
     // "More known answers follow" (section 7.2): rather silent than wrong, the asker repeats its question.
     let more = query.header.flags & TRUNCATED != 0;
     let legacy = datagram.src_port != MDNS_PORT;

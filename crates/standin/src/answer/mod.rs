@@ -42,6 +42,8 @@ pub(crate) struct Asked<'a> {
     pub(crate) addresses: &'a [IpAddr],
     /// The packet is for one of the device's own addresses.
     pub(crate) own: bool,
+    /// Its sender is in a network that the device is in.
+    pub(crate) on_link: bool,
     pub(crate) share: Share<'a>,
     pub(crate) hold_tcp: bool,
 }

@@ -21,7 +21,7 @@ pub(super) fn decide(asked: &Asked<'_>, knowledge: &mut Knowledge, out: &mut Vec
         (_, netbios::NAME_PORT) => names::decide(asked, &knowledge.netbios, &datagram, out),
         (dhcp::SERVER_PORT, dhcp::CLIENT_PORT) => lease(asked, knowledge, &datagram),
         (DNS_PORT, _) => late_answer(asked, knowledge, &datagram),
-        (_, DNS_PORT) if asked.own && !knowledge.dns.serves => refuse(asked, &datagram, out),
+        (_, DNS_PORT) if asked.own && knowledge.dns.refuses() => refuse(asked, &datagram, out),
         _ => None,
     };
     match service {
@@ -70,7 +70,7 @@ fn late_answer(asked: &Asked<'_>, knowledge: &Knowledge, datagram: &Udp<'_>) -> 
     Some(Step::Keep(Keep { class: Class::Reply, age: Some(age), alike: Alike::Never }))
 }
 
-/// A question to a device that was never seen to serve names.
+/// A question to a device that was seen to refuse the last one.
 fn refuse(asked: &Asked<'_>, datagram: &Udp<'_>, out: &mut Vec<u8>) -> Option<Step> {
     let message = Message::parse(datagram.payload).ok()?;
     let [question] = message.questions.as_slice() else { return None };

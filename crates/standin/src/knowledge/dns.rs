@@ -5,9 +5,12 @@ use core::time::Duration;
 use std::collections::BTreeMap;
 
 use dormouse_sansio::Instant;
-use dormouse_wire::dns::{Message, RESPONSE, Section};
+use dormouse_wire::dns::{Message, REFUSED, RESPONSE, Section};
 
 use crate::limits::{QUESTION_AGE, QUESTIONS};
+
+/// The bits of the flags that say what became of a question.
+const RCODE: u16 = 0xf;
 
 /// Who was asked, from which port, under which id.
 type Key = (IpAddr, u16, u16);
@@ -16,8 +19,8 @@ type Key = (IpAddr, u16, u16);
 #[derive(Debug, Default)]
 pub(crate) struct Resolver {
     open: BTreeMap<Key, Instant>,
-    /// The device was seen to answer DNS questions itself.
-    pub(crate) serves: bool,
+    /// What the device was seen to say last to a DNS question.
+    said: Option<u16>,
 }
 
 /// Id and flags, without reading the rest.
@@ -50,7 +53,13 @@ impl Resolver {
     }
 
     pub(crate) fn served(&mut self, payload: &[u8]) {
-        self.serves |= head(payload).is_some_and(|(_, flags)| flags & RESPONSE != 0);
+        let response = head(payload).filter(|(_, flags)| flags & RESPONSE != 0);
+        self.said = response.map(|(_, flags)| flags & RCODE).or(self.said);
+    }
+
+    /// Whether the device refuses DNS questions.
+    pub(crate) fn refuses(&self) -> bool {
+        self.said == Some(REFUSED)
     }
 
     /// How long an answer to the device is worth keeping, if it is one that the device waits for: no longer than its records

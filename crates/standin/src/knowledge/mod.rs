@@ -3,6 +3,7 @@
 
 pub(crate) mod dhcp;
 pub(crate) mod dns;
+pub(crate) mod echo;
 pub(crate) mod mdns;
 pub(crate) mod netbios;
 pub(crate) mod tcp;
@@ -27,6 +28,7 @@ pub(crate) const MDNS_PORT: u16 = 5353;
 /// All that one device showed of itself.
 #[derive(Debug, Default)]
 pub(crate) struct Knowledge {
+    pub(crate) echo: echo::Pinged,
     pub(crate) tcp: tcp::Connections,
     pub(crate) mdns: mdns::Records,
     pub(crate) netbios: netbios::Names,
@@ -47,6 +49,7 @@ impl Knowledge {
                 }
             }
             protocol::UDP => self.inbound_datagram(now, packet),
+            protocol::ICMP | protocol::ICMPV6 => self.echo.observe_inbound(packet.as_bytes()),
             _ => {}
         }
     }
@@ -87,6 +90,7 @@ impl Knowledge {
                 }
             }
             protocol::UDP => self.outbound_datagram(now, packet),
+            protocol::ICMP | protocol::ICMPV6 => self.echo.observe_outbound(packet.as_bytes()),
             _ => {}
         }
     }

@@ -72,10 +72,6 @@ impl Connections {
         self.table.len()
     }
 
-    pub(crate) fn contains(&self, flow: &Flow) -> bool {
-        self.table.contains_key(flow)
-    }
-
     pub(crate) fn get_mut(&mut self, flow: &Flow) -> Option<&mut Connection> {
         self.table.get_mut(flow)
     }

@@ -6,6 +6,7 @@ use core::time::Duration;
 
 use dormouse_sansio::Instant;
 use dormouse_standin::{DeviceId, Limits, Service, StandIn, Verdict};
+use dormouse_wire::ip::icmp::Echo;
 use dormouse_wire::ip::tcp::{ACK, Segment, Tcp};
 use dormouse_wire::ip::{Packet, udp};
 
@@ -17,11 +18,28 @@ pub(crate) fn at(millis: u64) -> Instant {
     Instant::ZERO + Duration::from_millis(millis)
 }
 
-/// A stand-in with one device that is awake.
+/// A host on the device's own link.
+pub(crate) const NEIGHBOUR: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 55, 0, 9));
+
+/// A stand-in with one device that is awake, in 10.55.0.0/16.
 pub(crate) fn enrolled(limits: Limits) -> StandIn {
     let mut standin = StandIn::new(limits);
+    standin.set_links(vec!["10.55.0.0/16".parse().expect("a prefix")]);
     assert!(standin.enrol(Instant::ZERO, DEVICE, &[ADDRESS]));
     standin
+}
+
+/// A ping, or the answer to one.
+pub(crate) fn ping(src: IpAddr, dst: IpAddr, reply: bool) -> Vec<u8> {
+    let mut out = Vec::new();
+    Echo { src, dst, reply, id: 9, sequence: 3, payload: b"are you there" }.build(&mut out).expect("echo");
+    out
+}
+
+/// A device answers a ping, and is seen to.
+pub(crate) fn pong(standin: &mut StandIn, device: DeviceId, address: IpAddr) {
+    let asker = if address.is_ipv4() { PEER } else { "fd99::2".parse().expect("an address") };
+    standin.observe_inbound(Instant::ZERO, device, &ping(address, asker, true));
 }
 
 /// The device sleeps for an hour from `now` on.

@@ -162,7 +162,7 @@ impl Held {
 pub enum Refused {
     /// Another ticket of the session has been used, or the session has ended: this one never counts again.
     Superseded,
-    /// The gateway's store does not answer; the ticket is as good as before.
+    /// The gateway's store does not answer: the ticket that came with the session counts, whether or not the store has done what it was asked.
     Store,
 }
 

@@ -12,6 +12,7 @@ mod header;
 pub mod limits;
 mod notify;
 mod payload;
+mod puzzle;
 mod sa;
 mod ts;
 
@@ -24,6 +25,7 @@ pub use payload::{
     AuthMethod, CertEncoding, Id, IdType, Payload, PayloadType, emit_payloads, parse_payloads,
     unsupported_critical,
 };
+pub use puzzle::{PUZZLE_KEYS, Puzzle, puzzle_keys};
 pub use sa::{Attribute, AttributeValue, Proposal, Transform, TransformType};
 pub use ts::{TrafficSelector, TsRange};
 

@@ -178,6 +178,8 @@ pub enum Payload {
     Cp(Config),
     /// An EAP message.
     Eap(Vec<u8>),
+    /// The solution of a puzzle (RFC 8019 section 8.2): see [`super::puzzle_keys`].
+    PuzzleSolution(Vec<u8>),
     /// A payload without a parser here. If it is critical, the request that holds it must be refused with
     /// UNSUPPORTED_CRITICAL_PAYLOAD (section 2.5): see [`unsupported_critical`].
     Unknown {
@@ -223,6 +225,7 @@ impl Payload {
             Self::TsR(_) => PayloadType::TsR,
             Self::Cp(_) => PayloadType::Cp,
             Self::Eap(_) => PayloadType::Eap,
+            Self::PuzzleSolution(_) => PayloadType::PuzzleSolution,
             Self::Unknown { kind, .. } => *kind,
         }
     }
@@ -256,6 +259,7 @@ impl Payload {
             PayloadType::TsR => Self::TsR(ts::parse(r)?),
             PayloadType::Cp => Self::Cp(Config::parse(r)?),
             PayloadType::Eap => Self::Eap(r.rest().to_vec()),
+            PayloadType::PuzzleSolution => Self::PuzzleSolution(r.rest().to_vec()),
             kind => Self::Unknown { kind, critical, body: r.rest().to_vec() },
         })
     }
@@ -285,6 +289,7 @@ impl Payload {
             Self::Nonce(bytes)
             | Self::VendorId(bytes)
             | Self::Eap(bytes)
+            | Self::PuzzleSolution(bytes)
             | Self::Unknown { body: bytes, .. } => {
                 w.bytes(bytes);
             }

@@ -60,7 +60,7 @@ impl Crl {
     pub fn ders_of_file(content: &[u8]) -> Result<Vec<Vec<u8>>, RevocationError> {
         let malformed = |why| RevocationError::Malformed { what: WHAT, why };
         if content.first() == Some(&walk::SEQUENCE) {
-            issuer_name(content)?;
+            check(content)?;
             return Ok(vec![content.to_vec()]);
         }
         let sections = pem::sections(content, "X509 CRL").map_err(malformed)?;
@@ -69,7 +69,7 @@ impl Crl {
             return Err(malformed(format!("{found}; a PEM section X509 CRL or a DER list is needed")));
         }
         let lists: Vec<_> = sections.iter().map(|section| section.as_bytes().to_vec()).collect();
-        lists.iter().try_for_each(|list| issuer_name(list).map(|_| ()))?;
+        lists.iter().try_for_each(|list| check(list))?;
         Ok(lists)
     }
 
@@ -79,7 +79,8 @@ impl Crl {
     /// [`RevocationError`].
     pub fn verify(der: &[u8], issuer: &Certificate, now: UnixTime) -> Result<Self, RevocationError> {
         let signed = Signed::from_der(der).map_err(malformed)?;
-        let (name, list) = read(&signed)?;
+        // The entries come last: there may be hundreds of thousands, and a list is tried under several issuers.
+        let name = issuer_name(&signed).map_err(malformed)?;
         if !dn::same(name, &issuer.subject) {
             return Err(RevocationError::Issuer { found: dn::display(name), wanted: issuer.subject() });
         }
@@ -89,6 +90,7 @@ impl Crl {
         if !signed.is_by(&issuer.spki) {
             return Err(RevocationError::Signature(issuer.subject()));
         }
+        let list = read(&signed)?;
         if list.times.this_update > now + super::SKEW {
             return Err(RevocationError::NotYetValid { this_update: list.times.this_update, now });
         }
@@ -153,28 +155,35 @@ fn malformed(error: der::Error) -> RevocationError {
     RevocationError::Malformed { what: WHAT, why: error.to_string() }
 }
 
-/// Whose list it says it is, in DER.
-fn issuer_name(der: &[u8]) -> Result<Vec<u8>, RevocationError> {
-    let signed = Signed::from_der(der).map_err(malformed)?;
-    read(&signed).map(|(name, _)| name.to_vec())
+/// Whether it is a list.
+fn check(der: &[u8]) -> Result<(), RevocationError> {
+    read(&Signed::from_der(der).map_err(malformed)?).map(drop)
 }
 
-/// TBSCertList (RFC 5280, section 5.1.2): the issuer's name, and the list without its issuer's key.
-fn read<'a>(signed: &Signed<'a>) -> Result<(&'a [u8], Crl), RevocationError> {
+/// Whose list it says it is, in DER.
+fn issuer_name<'a>(signed: &Signed<'a>) -> der::Result<&'a [u8]> {
+    let mut fields = Fields::of(signed.message)?;
+    fields.optional(walk::INTEGER)?;
+    fields.next(walk::SEQUENCE)?;
+    fields.next(walk::SEQUENCE)
+}
+
+/// TBSCertList (RFC 5280, section 5.1.2), without its issuer's key.
+fn read(signed: &Signed<'_>) -> Result<Crl, RevocationError> {
     let mut fields = Fields::of(signed.message).map_err(malformed)?;
     let mut parts = || -> der::Result<_> {
         fields.optional(walk::INTEGER)?;
         let algorithm = fields.next(walk::SEQUENCE)?;
-        let name = fields.next(walk::SEQUENCE)?;
+        fields.next(walk::SEQUENCE)?;
         let this_update = walk::time(fields.any()?)?;
         let next = match fields.optional(walk::UTC_TIME)? {
             None => fields.optional(walk::GENERALIZED_TIME)?,
             some => some,
         };
         let times = Times { this_update, next_update: next.map(walk::time).transpose()? };
-        Ok((algorithm, name, times, fields.optional(walk::SEQUENCE)?, fields.optional(0xa0)?))
+        Ok((algorithm, times, fields.optional(walk::SEQUENCE)?, fields.optional(0xa0)?))
     };
-    let (algorithm, name, times, revoked, extensions) = parts().map_err(malformed)?;
+    let (algorithm, times, revoked, extensions) = parts().map_err(malformed)?;
     fields.finish().map_err(malformed)?;
     if algorithm != signed.algorithm {
         // "This field MUST contain the same algorithm identifier as the signatureAlgorithm field" (RFC 5280 section 5.1.2.2)
@@ -195,7 +204,7 @@ fn read<'a>(signed: &Signed<'a>) -> Result<(&'a [u8], Crl), RevocationError> {
     let mut entries = core::mem::take(&mut list.entries);
     entries.sort_by(|a, b| list.serial(a).cmp(list.serial(b)));
     list.entries = entries;
-    Ok((name, list))
+    Ok(list)
 }
 
 impl Crl {

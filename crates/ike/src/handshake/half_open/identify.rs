@@ -4,13 +4,13 @@
 use std::sync::Arc;
 
 use dormouse_crypto::cert::{Certificate, Identity};
-use dormouse_sansio::Instant;
+use dormouse_sansio::{Instant, UnixTime};
 use dormouse_wire::ike::{AuthMethod, Id, NotifyType, Payload};
 
 use super::{HalfOpen, How};
-use crate::admission::{Credential, admits};
+use crate::admission::{self, Credential, admits};
 use crate::auth::{self, Authentication, Believed, Proof};
-use crate::config::{Connection, Ppk, RemoteAuth};
+use crate::config::{Connection, EndpointConfig, Ppk, RemoteAuth};
 use crate::error::NegotiationError;
 use crate::handshake::Session;
 use crate::handshake::intermediate::PpkUse;
@@ -20,6 +20,7 @@ use crate::proposal;
 use crate::revocation::Judgement;
 use crate::shared::Shared;
 use crate::ticket::TicketContent;
+use crate::ticket::lineage::Name;
 
 /// Who called, by which rules, with which proof.
 #[derive(Debug)]
@@ -38,6 +39,26 @@ pub(crate) struct Refusal {
 }
 
 impl HalfOpen {
+    /// The configuration has changed. One that no ticket brings back is admitted when its caller has said who it is.
+    ///
+    /// # Errors
+    /// Why the ticket's owner is no longer admitted.
+    pub(crate) fn admit_again(
+        &mut self,
+        config: &EndpointConfig,
+        unix: UnixTime,
+    ) -> Result<(), admission::Refusal> {
+        let How::Resume { ticket, .. } = &self.how else { return Ok(()) };
+        let Ok(identity) = auth::identity(&ticket.id_i) else { return Ok(()) };
+        let conn = config.named(&ticket.connection)?;
+        let conn = admits(config, conn, &identity, &ticket.credential, unix)?;
+        if let Some(pending) = &mut self.pending {
+            pending.caller.conn = conn.clone();
+        }
+        self.link.conn = conn;
+        Ok(())
+    }
+
     /// Finds the connection, and checks the proof by its rules. `None`: the status of a certificate is awaited.
     pub(super) fn identify(
         &self,
@@ -73,15 +94,26 @@ impl HalfOpen {
         };
         if let How::Resume { ticket, .. } = &self.how {
             return self
-                .identify_resumed(ticket, identity, &proof, &authentication, view.id_r())
+                .identify_resumed(shared, now, ticket, identity, &proof, &authentication, view.id_r())
                 .map(Some)
                 .map_err(refuse);
         }
         let certificates = auth::certificates(payloads).map_err(|e| refuse(e.into()))?;
         let asked = view.id_r().and_then(|id| auth::identity(id).ok());
         let ppk = self.named_ppk(view).map_err(refuse)?;
-        self.identify_fully(shared, now, &proof, identity, asked, &authentication, &certificates, &ppk)
-            .map_err(refuse)
+        let former = view.lineage();
+        self.identify_fully(
+            shared,
+            now,
+            &proof,
+            identity,
+            asked,
+            former,
+            &authentication,
+            &certificates,
+            &ppk,
+        )
+        .map_err(refuse)
     }
 
     /// "If no PPK_IDENTITY notification is found and the peers successfully exchanged USE_PPK notifications in the IKE_SA_INIT exchange,
@@ -95,8 +127,11 @@ impl HalfOpen {
         Ok(NamedPpk::Here { id: &id.data, without })
     }
 
+    #[expect(clippy::too_many_arguments, reason = "all are what section 4.3.3 binds together")]
     fn identify_resumed(
         &self,
+        shared: &Shared,
+        now: Instant,
         ticket: &TicketContent,
         identity: Identity,
         proof: &Proof<'_>,
@@ -110,6 +145,7 @@ impl HalfOpen {
             return Err(NegotiationError::WrongIdentity { expected, got: identity.to_string() });
         }
         auth::verify_resumption(proof, self.link.conn.resumption, authentication)?;
+        let conn = ticket.claim().admitted(shared, now).map_err(NegotiationError::TicketRejected)?;
         let session = Session {
             id_i: ticket.id_i.clone(),
             id_r: ticket.id_r.clone(),
@@ -118,7 +154,7 @@ impl HalfOpen {
             vouched_until: ticket.vouched_until,
             credential: Some(ticket.credential.clone()),
         };
-        Ok(Caller { conn: self.link.conn.clone(), identity, session, ppk: None })
+        Ok(Caller { conn, identity: ticket.peer.clone(), session, ppk: None })
     }
 
     /// "the names in the ID payload MUST correspond to the key used to generate the AUTH payload" (RFC 7296 section 1.2)
@@ -130,6 +166,7 @@ impl HalfOpen {
         proof: &Proof<'_>,
         identity: Identity,
         asked: Option<Identity>,
+        former: Option<Name>,
         authentication: &Authentication,
         certificates: &[Certificate],
         ppk: &NamedPpk<'_>,
@@ -174,11 +211,13 @@ impl HalfOpen {
                                 continue;
                             }
                         }
-                        certificates = Some(Credential::certificates(own.fingerprint(), &verified));
+                        certificates = Some(Credential::certificates(&own, &own.identities(), &verified));
                     }
-                    let credential = shared.config.credential(&conn, &identity, certificates);
+                    let used = by_ppk.used.as_deref();
+                    let credential = shared.config.credential(&conn, &identity, certificates, used);
                     let conn = admits(&shared.config, &conn, &identity, &credential, shared.unix(now))?;
-                    shared.callers.room(&conn, &identity, self.link.path.remote.ip(), None, true)?;
+                    // A session of the lineage that it names as its former one ends ([`super::former_sessions`]): it may be a thief's.
+                    shared.callers.room(&conn, &identity, Some(self.link.path.remote.ip()), former)?;
                     let session = Session {
                         id_i: proof.id.clone(),
                         id_r: auth::id_payload(&conn.local_id),

@@ -14,6 +14,8 @@ use crate::keys;
 pub(crate) struct ByPpk {
     /// Enters the keys now.
     pub(crate) ppk: Option<Arc<Ppk>>,
+    /// Is in the keys, then or before.
+    pub(crate) used: Option<Arc<Ppk>>,
     /// SK_pi with it.
     pub(crate) sk_p: Option<Secret>,
     /// The proof that counts.
@@ -36,16 +38,18 @@ impl NamedPpk<'_> {
         proof: &Proof<'_>,
         authentication: &Authentication,
     ) -> Result<ByPpk, &'static str> {
-        let as_it_is = || ByPpk { ppk: None, sk_p: None, authentication: authentication.clone() };
+        let with = |used| ByPpk { ppk: None, used, sk_p: None, authentication: authentication.clone() };
         match *self {
-            Self::Before(Some(used)) if conn.ppks.iter().any(|ppk| ppk.as_ref() == used) => Ok(as_it_is()),
-            Self::Before(Some(_)) => Err("the one in use is not this peer's"),
+            Self::Before(Some(used)) => match conn.ppks.iter().find(|ppk| ppk.as_ref() == used) {
+                Some(ppk) => Ok(with(Some(ppk.clone()))),
+                None => Err("the one in use is not this peer's"),
+            },
             Self::Before(None) if conn.ppk_required => Err("the peer does not use any"),
-            Self::Before(None) => Ok(as_it_is()),
+            Self::Before(None) => Ok(with(None)),
             Self::Here { id, without } => match conn.ppks.iter().find(|ppk| names(id, ppk)) {
                 Some(ppk) => {
                     let sk_p = keys::with_ppk(proof.prf, &ppk.secret, proof.sk_p).map_err(|_| "no keys")?;
-                    Ok(ByPpk { ppk: Some(ppk.clone()), sk_p: Some(sk_p), ..as_it_is() })
+                    Ok(ByPpk { ppk: Some(ppk.clone()), sk_p: Some(sk_p), ..with(Some(ppk.clone())) })
                 }
                 // "If using PPKs is mandatory or no NO_PPK_AUTH notification is found, then the responder MUST send back an
                 // AUTHENTICATION_FAILED notification and then fail the negotiation." (RFC 8784 section 3)
@@ -53,7 +57,7 @@ impl NamedPpk<'_> {
                 None => {
                     let data = without.ok_or("we do not have the peer's")?.to_vec();
                     let authentication = Authentication { method: authentication.method, data };
-                    Ok(ByPpk { ppk: None, sk_p: None, authentication })
+                    Ok(ByPpk { authentication, ..with(None) })
                 }
             },
         }

@@ -170,6 +170,8 @@ fn establish(
     let (ticket, view) = (answered.ticket, View(answered.payloads));
     let malformed = |what| NegotiationError::Malformed { exchange: "IKE_SESSION_RESUME", what };
     let crypto = |e: dormouse_crypto::Error| NegotiationError::Crypto(e.to_string());
+    // A list may have come since the request was sent.
+    ticket.admitted(shared, now, &link.conn).map_err(NegotiationError::TicketUntrusted)?;
     let spi_out = spi_of_child(inner).ok_or_else(|| malformed("no SPI of the CHILD SA"))?;
     let assigned = inner.cp().and_then(config_payload::parse_reply).unwrap_or_default();
     if assigned.addresses() != ticket.addresses {
@@ -194,7 +196,7 @@ fn establish(
                 method: own_method(&conn),
                 authenticated: ticket.authenticated,
                 vouched_until: ticket.vouched_until,
-                credential: None,
+                credential: ticket.credential.clone(),
             },
             peer,
             client: true,

@@ -15,7 +15,7 @@ use dormouse_wire::ike::{ExchangeType, Flags, Header, NotifyType, Payload};
 
 use super::{Pace, answer_key, child_spi, open, request_key, seal, skeyseed, spi_of_child};
 use crate::action::Action;
-use crate::auth;
+use crate::admission::Credential;
 use crate::callers::Caller;
 use crate::child::install::Origin;
 use crate::child::{Agreed, dynamic, policy};
@@ -24,8 +24,10 @@ use crate::endpoint::Endpoint;
 use crate::error::NegotiationError;
 use crate::event::Event;
 use crate::exchange::mobike::addresses_match;
+use crate::half_opens::Effort;
 use crate::handshake::authenticating::announce;
 use crate::handshake::half_open::{answer_extensions, assign};
+use crate::handshake::lineage::Claim;
 use crate::handshake::{HALF_OPEN_SLACK, Session, Slot};
 use crate::keys::{IkeKeys, Nonces, Spis};
 use crate::limits::{STORE_PATIENCE, WAITING_MAX};
@@ -70,6 +72,11 @@ impl Tentative {
             Some(asked) => Deadline::strict(asked.by, "store"),
             None => Deadline { at: self.expires, slack: HALF_OPEN_SLACK, why: "half-open" },
         }
+    }
+
+    /// Its client is there.
+    pub(crate) fn is_asked(&self) -> bool {
+        self.asked.is_some()
     }
 
     /// It is asked about, and this must wait for the answer; a repetition waits already.
@@ -130,7 +137,7 @@ impl Endpoint {
         };
         self.slots.insert(id, Slot::Established(sa));
         self.touch(id);
-        self.shared.half_open.enter(id, header.spi_i, path.remote);
+        self.shared.half_open.enter(id, now, header.spi_i, path.remote, Effort::WHOLE);
         true
     }
 
@@ -192,7 +199,7 @@ fn begin(
     let Granted { ticket, child, config, inner, spi_out, key_exchange } = granted;
     let (view, inner) = (View(payloads), View(&inner));
     let (conn, path, spis) = (link.conn.clone(), link.path, link.spis);
-    let peer = auth::identity(&ticket.id_i).ok()?;
+    let peer = ticket.peer.clone();
     // A client that meets a NAT that it forbids is refused in IKE_AUTH.
     if conn.mobike && !addresses_match(inner, &path) {
         return None;
@@ -320,6 +327,24 @@ impl IkeSa {
         false
     }
 
+    /// What the resumption of this SA rests on.
+    fn claim(&self) -> Option<Claim<'_>> {
+        let core = &self.core;
+        Some(Claim {
+            connection: &core.link.conn.name,
+            suite: &core.channel.suite,
+            form: Form::Dormouse,
+            peer: &core.peer,
+            credential: core.session.credential.as_ref()?,
+            lineage: core.descent.as_ref()?.lineage,
+        })
+    }
+
+    /// The same, once the store is asked about it.
+    pub(crate) fn asked(&self) -> Option<Claim<'_>> {
+        self.claim().filter(|_| matches!(&self.stage, Stage::Tentative(t) if t.asked.is_some()))
+    }
+
     /// What the store says of the ticket, or `Failed` if it has not said anything in time.
     pub(crate) fn ticket_judged(&mut self, shared: &mut Shared, now: Instant, outcome: Outcome) {
         if !matches!(&self.stage, Stage::Tentative(t) if t.asked.is_some()) {
@@ -331,9 +356,18 @@ impl IkeSa {
             return;
         };
         let refused = match outcome {
-            Outcome::Done => None,
-            Outcome::Superseded => Some(Refused::Superseded),
-            Outcome::Failed => Some(Refused::Store),
+            Outcome::Done => match self.claim().map(|claim| claim.admitted(shared, now)) {
+                Some(Ok(conn)) => {
+                    let credential = self.core.session.credential.as_ref();
+                    shared.rests_on(now, &conn, credential.map_or(&[][..], Credential::chain));
+                    self.core.link.conn = conn;
+                    None
+                }
+                Some(Err(why)) => Some((None, why)),
+                None => Some((None, "it rests on nothing".to_owned())),
+            },
+            Outcome::Superseded => Some((Some(Refused::Superseded), Refused::Superseded.to_string())),
+            Outcome::Failed => Some((Some(Refused::Store), Refused::Store.to_string())),
         };
         self.core.last_in = now;
         let here = self.core.link.path;
@@ -341,10 +375,10 @@ impl IkeSa {
             // The client has moved since it asked, or its NAT has.
             self.follow(shared, now, path, self.mobility.nat);
         }
-        if let Some(why) = refused {
-            let error = NegotiationError::TicketRejected(why.to_string());
+        if let Some((told, why)) = refused {
+            let error = NegotiationError::TicketRejected(why);
             shared.event(Event::PeerFailed { path, claimed: Some(self.core.peer.clone()), error });
-            return shared.actions.push_back(Action::Refuse { sa: self.core.id(), why });
+            return shared.actions.push_back(Action::Refuse { sa: self.core.id(), told });
         }
         shared.load.record(shared.unix(now), clients, now - begun);
         tracing::info!(sa = %self.core.id(), peer = %self.core.peer, "resumed session confirmed");

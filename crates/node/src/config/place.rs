@@ -1,0 +1,118 @@
+//! Where things stand: the files that a configuration names, and the line of a key. Owns no meaning.
+
+use super::file::{Connection, File};
+use super::resolve::ConfigError;
+use dormouse_energy::profile::Profile;
+use std::path::Path;
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+impl File {
+    /// Every file that has to be read to resolve the connections and `[sleep]`, and every `pkcs11:` URI, as they are written.
+    pub fn names(&self) -> impl Iterator<Item = &Path> {
+        let profile = Some(self.sleep.profile.as_str())
+            .filter(|p| p.contains('/') && Profile::shipped(p).is_none())
+            .map(Path::new);
+        profile.into_iter().chain(self.connection.values().flat_map(of_connection))
+    }
+}
+
+fn of_connection(c: &Connection) -> impl Iterator<Item = &Path> {
+    let (local, remote) = (&c.local, &c.remote);
+    let single = [&local.secret_file, &local.certificate, &local.key, &remote.secret_file];
+    let keys = c.ppk.keys.iter().filter_map(|key| key.secret_file.as_deref());
+    let lists = remote.crl.iter().map(Path::new).filter(|place| !place.to_string_lossy().contains("://"));
+    single.into_iter().flatten().chain(&remote.ca).map(AsRef::as_ref).chain(keys).chain(lists)
+}
+
+impl ConfigError {
+    /// With the line of `text`, the configuration, where the key stands, or what should hold it.
+    #[must_use]
+    pub fn in_text(&self, text: &str) -> String {
+        let line = line_of(text, &self.key);
+        line.map_or_else(|| self.to_string(), |line| format!("line {line}: {self}"))
+    }
+}
+
+/// The line of a key such as `connection.office.peers[0].id`; of the innermost part that is written.
+fn line_of(text: &str, key: &str) -> Option<usize> {
+    let document = DeTable::parse(text).ok()?;
+    let (mut table, mut rest, mut at) = (document.get_ref(), key, None);
+    loop {
+        let names = table.iter().filter_map(|(name, value)| {
+            let after = rest.strip_prefix(name.get_ref().as_ref())?;
+            let whole = after.is_empty() || after.starts_with(['.', '[']);
+            whole.then_some((name, value, after))
+        });
+        let Some((name, value, after)) = names.max_by_key(|(name, ..)| name.get_ref().len()) else { break };
+        at = Some(name.span().start);
+        let (value, after) = element(value, after, &mut at);
+        rest = after.strip_prefix('.').unwrap_or_default();
+        match value.get_ref() {
+            DeValue::Table(inner) if !rest.is_empty() => table = inner,
+            _ => break,
+        }
+    }
+    let before = text.get(..at?)?;
+    Some(before.matches('\n').count() + 1)
+}
+
+/// The element of an array that `rest` begins with the index of.
+fn element<'v, 'i, 'r>(
+    value: &'v Spanned<DeValue<'i>>,
+    rest: &'r str,
+    at: &mut Option<usize>,
+) -> (&'v Spanned<DeValue<'i>>, &'r str) {
+    let indexed = || {
+        let (index, after) = rest.strip_prefix('[')?.split_once(']')?;
+        let one = value.get_ref().as_array()?.get(index.parse::<usize>().ok()?)?;
+        Some((one, after))
+    };
+    let Some((one, after)) = indexed() else { return (value, rest) };
+    *at = Some(one.span().start);
+    (one, after)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::parse;
+    use super::*;
+
+    const TEXT: &str = "[daemon]\nmtu = 1400\n\n[connection.\"a.b\"]\nrole = \"gateway\"\npeers = [\n  { id = \"x\" },\n  { id = \"y\" },\n]\n\
+        [connection.\"a.b\".local]\nid = \"gw\"\nsecret_file = \"/etc/psk\"\n[connection.a]\nrole = \"client\"\n[connection.a.local]\nid = \"me\"\n\
+        certificate = \"c.pem\"\nkey = \"pkcs11:object=me\"\n[connection.a.remote]\nid = \"gw\"\nca = [\"ca.pem\"]\ncrl = [\"http://x/y\", \"crl.pem\"]\n\
+        [[connection.a.peers]]\nid = \"z\"\n";
+
+    #[test]
+    fn a_key_is_found_on_its_line_or_what_should_hold_it() {
+        for (key, line) in [
+            ("daemon.mtu", 2),
+            ("connection.a.b.peers[1].id", 8),
+            ("connection.a.b.local.secret_file", 12),
+            ("connection.a.local.key", 18),
+            ("connection.a.remote.ca", 21),
+            ("connection.a.remote.crl[1]", 22),
+            ("connection.a.peers[0].id", 24),
+            ("connection.a.remote.secret", 19),
+            ("connection.a.gateway", 13),
+        ] {
+            assert_eq!(line_of(TEXT, key), Some(line), "{key}");
+        }
+        assert_eq!(line_of(TEXT, "sleep.profile"), None);
+        let error = ConfigError::new("daemon.mtu", "is odd");
+        assert_eq!(error.in_text(TEXT), "line 2: daemon.mtu: is odd");
+    }
+
+    #[test]
+    fn every_file_is_named() {
+        let file = parse(
+            &(TEXT.to_owned()
+                + "[connection.\"a.b\".remote]\nid = \"x\"\n[connection.a.ppk]\nkeys = [{ id = \"k\", secret_file = \"k.ppk\" }]\n[sleep]\nprofile = \"/etc/profile.toml\"\n"),
+        )
+        .unwrap();
+        let names: Vec<&str> = file.names().filter_map(Path::to_str).collect();
+        let expected =
+            ["/etc/profile.toml", "c.pem", "pkcs11:object=me", "ca.pem", "k.ppk", "crl.pem", "/etc/psk"];
+        assert_eq!(names, expected);
+    }
+}

@@ -1,0 +1,171 @@
+//! A flood of handshakes out of one IPv6 network at a real gateway: hosts that answer cookies and leave what they have begun.
+
+#![expect(clippy::disallowed_methods, reason = "drives real processes by the real clock")]
+
+use anyhow::{Context, Result, bail};
+use dormouse_crypto::Secret;
+use dormouse_crypto::cert::Identity;
+use dormouse_ike::Endpoint;
+use dormouse_ike::config::{Connection, EndpointConfig, IdentityPattern, LocalAuth, RemoteAuth};
+use dormouse_interop::ends::PATIENCE;
+use dormouse_sansio::{Carrier, Path, Seeded};
+use dormouse_testbed::{Access, Dormoused, GATEWAY, GATEWAY_V6, Host, Need, Roaming, require};
+use serde_json::Value;
+use std::net::{Ipv6Addr, SocketAddr, UdpSocket};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+const NEEDS: [Need; 2] = [Need::Root, Need::File("/dev/net/tun")];
+/// Hosts of the flood, in one /64.
+const FLOODERS: u16 = 18;
+const SECRET: &str = "a secret that the flood has not";
+const IKE_AUTH: u8 = 35;
+const PORT: u16 = 5_500;
+
+fn end(role: &str, own: &str, peer: &str, more: &str) -> String {
+    format!(
+        "[connection.peer]\nrole = \"{role}\"\n{more}\n[connection.peer.local]\nid = \"{own}\"\nsecret = \"{SECRET}\"\n\
+         [connection.peer.remote]\nid = \"{peer}\"\nsecret = \"{SECRET}\"\n[sleep]\nradio = \"none\"\n"
+    )
+}
+
+/// One host of the flood.
+struct Flooder {
+    endpoint: Endpoint,
+    socket: UdpSocket,
+    conn: Arc<Connection>,
+    path: Path,
+}
+
+impl Flooder {
+    fn new(n: u16) -> Result<Self> {
+        let local = SocketAddr::new(Ipv6Addr::new(0x2001, 0xdb8, 0x66, 0, 0, 0, 0, n).into(), PORT);
+        let socket = UdpSocket::bind(local)?;
+        socket.set_nonblocking(true)?;
+        let id: Identity = "flooder.test".parse()?;
+        let secret = || Secret::from(&b"whatever it is"[..]);
+        let mut conn = Connection::new(
+            "flood",
+            id,
+            LocalAuth::Psk(secret()),
+            IdentityPattern::Any,
+            RemoteAuth::Psk(secret()),
+        );
+        conn.hardest_puzzle = 0;
+        let remote = SocketAddr::new(GATEWAY_V6.parse()?, 500);
+        Ok(Self {
+            endpoint: Endpoint::new(EndpointConfig::default(), Box::new(Seeded::new(n.into()))),
+            socket,
+            conn: Arc::new(conn),
+            path: Path { local, remote, carrier: Carrier::Ike },
+        })
+    }
+
+    /// Begins some sessions, and answers cookies; what comes after that is not sent.
+    fn go_on(&mut self, now: dormouse_sansio::Instant) -> Result<()> {
+        for _ in 0..4 {
+            self.endpoint.connect(now, self.conn.clone(), self.path);
+        }
+        let mut buf = [0; 4_096];
+        while let Ok(len) = self.socket.recv(&mut buf) {
+            let datagram = buf.get_mut(..len).context("a datagram")?;
+            let _discard = self.endpoint.handle_datagram(now, self.path, datagram);
+        }
+        let mut bytes = Vec::new();
+        while self.endpoint.poll_transmit(now, &mut bytes).is_some() {
+            let datagram = std::mem::take(&mut bytes);
+            if datagram.get(18) != Some(&IKE_AUTH) && datagram.get(4 + 18) != Some(&IKE_AUTH) {
+                self.socket.send_to(&datagram, self.path.remote)?;
+            }
+        }
+        while self.endpoint.poll_event().is_some() {}
+        Ok(())
+    }
+}
+
+fn flood(stop: &AtomicBool) -> Result<()> {
+    let mut flooders = (1..=FLOODERS).map(Flooder::new).collect::<Result<Vec<_>>>()?;
+    let begun = Instant::now();
+    while !stop.load(Ordering::Relaxed) {
+        let now = dormouse_sansio::Instant::ZERO + begun.elapsed();
+        for flooder in &mut flooders {
+            flooder.go_on(now)?;
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    Ok(())
+}
+
+fn half_open(gateway: &Dormoused) -> Result<u64> {
+    let status = gateway.ok(&["status", "--json"])?;
+    status.json.pointer("/result/status/gateway/half_open").and_then(Value::as_u64).context(status.text)
+}
+
+fn counter(daemon: &Dormoused, name: &str) -> Result<u64> {
+    let stats = daemon.ok(&["stats", "--json"])?;
+    let all = stats.json.pointer("/result/stats/counters").context(stats.text.clone())?;
+    Ok(all.get(name).and_then(Value::as_u64).unwrap_or(0))
+}
+
+/// Whether a client comes up, without its first messages being left unanswered.
+fn comes_up(host: &Host, id: &str, gateway: &str, log: &Dormoused) -> Result<Dormoused> {
+    let client = end("client", id, "gateway.test", &format!("gateway = \"{gateway}\""))
+        + "[connection.peer.child]\nremote = [\"10.99.0.0/24\"]\n";
+    let client = Dormoused::start(host, "dns = \"off\"", &client)?;
+    client.ok(&["up", "peer"]).with_context(|| log.log())?;
+    // A machine that is busy may delay an answer for the first of them. Those who are shut out repeat theirs until places expire.
+    let again = counter(&client, "ike.retransmissions")?;
+    if again > 2 {
+        bail!("{id} had to send its messages {again} times more\n{}\n{}", client.log(), log.log());
+    }
+    Ok(client)
+}
+
+/// Before, 18 addresses of one /64 took all places, and clients elsewhere waited 14 seconds in the mean.
+#[test]
+fn eighteen_hosts_of_one_network_keep_nobody_waiting() -> Result<()> {
+    if !require("a flood of handshakes", &NEEDS) {
+        return Ok(());
+    }
+    let mut world = Roaming::new(60)?;
+    world.attach(Access::A)?;
+    let flooders = world.bed.host("flood")?;
+    world
+        .bed
+        .link((&flooders, "eth0", &["2001:db8:66::fe/64"]), (&world.core, "to-f", &["2001:db8:66::ff/64"]))?;
+    for n in 1..=FLOODERS {
+        flooders.ip(&format!("addr add 2001:db8:66::{n:x}/64 dev eth0 nodad"))?;
+    }
+    flooders.ip("-6 route add default via 2001:db8:66::ff")?;
+    let gateway = end("gateway", "gateway.test", "*.test", "")
+        + "[connection.peer.child]\nlocal = [\"10.99.0.0/24\"]\nremote = [\"dynamic\"]\n\
+           [connection.peer.pool]\naddresses = [\"10.55.0.0/24\"]\n";
+    let gateway = Dormoused::start(&world.gateway, "dns = \"off\"", &gateway)?;
+    flooders.eventually(&format!("ping -c 1 -W 1 -I 2001:db8:66::1 {GATEWAY_V6}"), PATIENCE)?;
+
+    let stop = Arc::new(AtomicBool::new(false));
+    let flag = Arc::clone(&stop);
+    let thread = flooders.within(move || flood(&flag))?;
+    let until = Instant::now() + PATIENCE;
+    while half_open(&gateway)? < 300 && Instant::now() < until {
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    let result = half_open(&gateway).and_then(|there| {
+        assert!(there >= 300, "no flood: {there} half open\n{}", gateway.log());
+        let _elsewhere = comes_up(&world.device, "device.test", GATEWAY, &gateway)?;
+        // A host of the same network is asked for work, and served for it.
+        let _neighbour = comes_up(&flooders, "neighbour.test", GATEWAY_V6, &gateway)?;
+        Ok(())
+    });
+    stop.store(true, Ordering::Relaxed);
+    let flooded = thread.join().map_err(|_| anyhow::anyhow!("the flood panicked"))?;
+    result?;
+    flooded??;
+    assert!(counter(&gateway, "ike.puzzles_solved")? >= 1, "{}", gateway.log());
+    let refused = gateway.ok(&["status", "--json"])?;
+    let refused = refused.json.pointer("/result/status/gateway/refused").and_then(Value::as_u64);
+    assert!(refused > Some(0), "those that did not work were all served");
+    assert!(gateway.log().contains("newcomers are refused"), "{}", gateway.log());
+    Ok(())
+}
