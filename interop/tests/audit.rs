@@ -172,7 +172,7 @@ fn a_hostile_identity_makes_one_record_and_a_flood_of_refusals_is_counted() -> R
     let forged = "\"},{\"event\":\"login\",\"identity\":\"root";
     for (id, said) in [
         (format!("evil{}", forged.replace(' ', "")), "evil"),
-        ("CN=evil\n{\"event\":\"login\"}\u{1b}[31m".to_owned(), "CN=evil"),
+        ("CN=evil\n{\"event\":\"login\"}\u{1b}[31m".to_owned(), "CN="),
         (format!("keyid:{}", "0a".repeat(2_000)), "keyid:"),
     ] {
         let before = it.all()?.len();
