@@ -52,7 +52,7 @@ impl Node {
             peer.parse().is_ok_and(|peer| denial.means(&peer, credential))
         };
         self.with_devices(|d, around| d.dismiss(meant, around));
-        self.record(What::Denial { whom: named.as_str().into() });
+        self.record(What::Denial { whom: denial.to_string().as_str().into() });
         self.ike.deny(now, denial);
         self.drain_ike(now);
     }
