@@ -192,6 +192,21 @@ fn a_full_tunnel_is_tight_against_announced_routes_and_in_the_family_that_it_doe
 }
 
 #[test]
+fn two_halves_are_a_full_tunnel_and_the_local_network_stays_outside() -> Result<()> {
+    if !require("two halves", &NEEDS) {
+        return Ok(());
+    }
+    let scene = Scene::new(&client("vpn", "", "remote = [\"0.0.0.0/1\", \"128.0.0.0/1\"]"))?;
+    scene.up()?;
+    scene.announce_routes()?;
+    scene.world.device.ip("route add 10.99.0.0/24 via 10.1.0.1 dev wlan0")?;
+    scene.server_answers()?;
+    scene.is_tight("with announced routes")?;
+    assert!(scene.leaks(ROUTER)?, "a neighbour is reached\n{}", scene.rules());
+    scene.says_that_all_is_well()
+}
+
+#[test]
 fn what_was_connected_stays_held_through_sleep_another_network_and_a_crash() -> Result<()> {
     if !require("a crash", &NEEDS) {
         return Ok(());
