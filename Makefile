@@ -4,6 +4,9 @@ CARGO ?= cargo
 # A Rust that scripts/setup.sh has just installed is not on the caller's PATH yet.
 export PATH := $(HOME)/.cargo/bin:$(PATH)
 
+# Results say of which tree the program is that made them.
+build demo bench-quick: export DORMOUSE_COMMIT := $(shell git describe --always --dirty --abbrev=12 2>/dev/null || echo unknown)
+
 .PHONY: demo test build setup install uninstall lint unit interop bench bench-quick docs clean
 
 demo: setup-demo

@@ -42,7 +42,7 @@ impl AddressPool for Pool {
 
 /// A gateway that answers `connection`, gives tickets and addresses, and never asks for cookies.
 #[must_use]
-pub fn gateway(connection: Connection) -> Endpoint {
+fn gateway(connection: Connection) -> Endpoint {
     let day = Duration::from_secs(86_400);
     let config = EndpointConfig {
         connections: vec![Arc::new(connection)],
@@ -60,7 +60,7 @@ pub fn gateway(connection: Connection) -> Endpoint {
 
 /// A client.
 #[must_use]
-pub fn client() -> Endpoint {
+fn client() -> Endpoint {
     endpoint(EndpointConfig::default())
 }
 

@@ -2,22 +2,12 @@
 //! benchmarks. Every figure that they print is a ratio of two things measured in one run, and every output is verified before
 //! it is timed; a benchmark never fails because something was slow.
 
-#![expect(clippy::disallowed_methods, reason = "benchmarks measure real time")]
-
 pub mod endpoints;
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use dormouse_lab::judge::stats::quantile;
 use nix::time::{ClockId, clock_gettime};
-
-/// One thing to measure.
-pub struct Case<'a> {
-    /// Its name in the table.
-    pub name: String,
-    /// Does it once and returns how many units (packets, signatures) it did.
-    pub run: Box<dyn FnMut() -> u64 + 'a>,
-}
 
 /// The median of some samples, and their whole spread. The unit is the caller's, mostly nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -52,25 +42,6 @@ impl Summary {
     }
 }
 
-/// Runs all cases `repetitions` times, interleaved so that a busy moment of the machine hits all of them alike. Each
-/// repetition of a case lasts `time` of this thread's CPU; the first round warms up and does not count. Returns nanoseconds
-/// of CPU for a unit.
-pub fn interleaved(cases: &mut [Case<'_>], repetitions: usize, time: Duration) -> Vec<Summary> {
-    let mut samples = vec![Vec::with_capacity(repetitions); cases.len()];
-    for round in 0..=repetitions {
-        for (case, out) in cases.iter_mut().zip(&mut samples) {
-            let (start, mut units) = (thread_cpu(), 0u64);
-            while thread_cpu() - start < time {
-                units += (case.run)();
-            }
-            if round > 0 {
-                out.push((thread_cpu() - start).as_nanos() as f64 / units.max(1) as f64);
-            }
-        }
-    }
-    samples.into_iter().map(Summary::of).collect()
-}
-
 /// CPU time of the calling thread (`CLOCK_THREAD_CPUTIME_ID`): what other processes do on the machine is not in it.
 ///
 /// # Panics
@@ -90,12 +61,6 @@ pub fn clock_cost() -> Duration {
         (thread_cpu() - start) / READINGS
     };
     (0..20).map(|_| once()).min().unwrap_or_default()
-}
-
-/// Wall-clock time, for latencies.
-#[must_use]
-pub fn wall() -> Instant {
-    Instant::now()
 }
 
 /// What a measured ratio should be.

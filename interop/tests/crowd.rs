@@ -71,7 +71,7 @@ fn an_interrupted_crowd_leaves_nothing_behind() -> Result<()> {
     }
     let log = std::env::temp_dir().join(format!("dormouse-crowd-{}.log", std::process::id()));
     let mut process = Process::spawn("dormouse", &mut experiment("1000"), &log)?;
-    let begun = process.wait_for("pass 1", Duration::from_secs(60));
+    let begun = process.wait_for("warm-up", Duration::from_secs(60));
     let (pid, made) = (process.pid(), left_by(process.pid()));
     process.signal(Signal::SIGINT);
     let ended = process.wait(Duration::from_secs(30));

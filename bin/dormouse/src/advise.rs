@@ -63,7 +63,7 @@ pub(crate) fn run(args: &AdviseArgs, json: bool) -> anyhow::Result<ExitCode> {
     let options = Options { purpose: args.purpose.into(), allow_discouraged: args.allow_discouraged };
     let advice = advise::advise(&results, options)?;
     if let Some(path) = &args.html {
-        let page = page::page(&advice, &results).html().map_err(anyhow::Error::msg)?;
+        let page = page::page(&advice).html().map_err(anyhow::Error::msg)?;
         std::fs::write(path, page).with_context(|| path.display().to_string())?;
     }
     let text =
@@ -76,7 +76,9 @@ pub(crate) fn run(args: &AdviseArgs, json: bool) -> anyhow::Result<ExitCode> {
 fn results(args: &AdviseArgs) -> anyhow::Result<Results> {
     match &args.file {
         Some(path) => measure::read(path),
-        None => measure::now(&Request { quick: true, seed: 1, ..Request::default() }),
+        None => {
+            measure::now(&Request { quick: true, seed: 1, ..Request::default() }, &measure::Keep::default())
+        }
     }
 }
 

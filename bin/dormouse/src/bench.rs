@@ -2,40 +2,53 @@
 //! progress and the summary.
 
 use std::fmt::Write as _;
-use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 use clap::{Args, Subcommand};
-use dormouse_lab::bench::{self, Against, Campaign, Ended, Far, Lost, Part, Request, Unprivileged};
+use dormouse_lab::bench::{self, Against, Bench, Far, Lost, Request, Unprivileged};
+use dormouse_lab::campaign::Ended;
 use dormouse_lab::judge::stats;
-use dormouse_lab::results::Results;
-use dormouse_lab::results::format::{Metric, Round, What};
+use dormouse_lab::results::esp::{CPU_SYSTEM, CPU_THREAD, FAR_CPU_SYSTEM, FAR_CPU_THREAD, Metric, What};
+use dormouse_lab::results::{Figures, Point as _};
 use dormouse_report::Table;
 use indicatif::ProgressBar;
 
-use crate::measure::{carry_out, interrupted, say};
+use crate::measure::{Keep, interrupted, say, watched};
+
+/// What a campaign that goes on has in its file.
+const PLANNED: [&str; 12] = [
+    "what",
+    "suites",
+    "sizes",
+    "cores",
+    "governors",
+    "files",
+    "rates",
+    "stream_seconds",
+    "profile",
+    "repeat",
+    "quick",
+    "openssl",
+];
 
 /// Measure what each security setting costs on this machine: speed, CPU time and energy
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true)]
+#[command(mut_arg("resume", |resume| resume.conflicts_with_all(PLANNED)))]
 pub(crate) struct BenchArgs {
     #[command(subcommand)]
     command: Option<BenchCommand>,
-    /// Write the results here after each round, for `dormouse advise` (JSON)
-    #[arg(long, value_name = "FILE")]
-    out: Option<PathBuf>,
-    /// Continue the campaign in this file
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["out", "what", "suites", "sizes", "cores", "governors", "files", "rates", "stream_seconds", "profile", "repeat", "quick", "openssl"])]
-    resume: Option<PathBuf>,
+    #[command(flatten)]
+    keep: Keep,
     /// The short campaign, below three minutes
     #[arg(long)]
     quick: bool,
     /// Parts to measure: crypto, path, streams, downloads, tls
-    #[arg(long, value_delimiter = ',', value_name = "PARTS")]
-    what: Vec<Part>,
+    #[arg(long, value_delimiter = ',', value_name = "PARTS", value_parser = bench::part)]
+    what: Vec<What>,
     /// Suites, as in aes128gcm16,aes128-sha256,null-sha1,none
     #[arg(long, value_delimiter = ',', value_name = "SUITES", value_parser = bench::known_suite)]
     suites: Vec<String>,
@@ -110,17 +123,17 @@ pub(crate) fn run(args: &BenchArgs, json: bool) -> Result<ExitCode> {
     if args.openssl {
         return openssl(args, json, &interrupted);
     }
-    let mut campaign = match planned(args) {
-        Ok(campaign) => campaign,
+    let mut bench = match planned(args) {
+        Ok(bench) => bench,
         Err(error) if error.is::<Unprivileged>() => return unprivileged(&error),
         Err(error) => return Err(error),
     };
-    let results = &campaign.results;
+    let results = &bench.campaign.results;
     eprintln!(
         "{} points, {} rounds, about {}; seed {}",
         results.samples.len(),
         results.rounds,
-        minutes(campaign.expected()),
+        minutes(bench.expected()),
         results.seed
     );
     let governors: std::collections::BTreeSet<&str> =
@@ -134,8 +147,7 @@ pub(crate) fn run(args: &BenchArgs, json: bool) -> Result<ExitCode> {
         say(&lines)?;
         return Ok(ExitCode::SUCCESS);
     }
-    let ended = carry_out(&mut campaign, &interrupted);
-    let ended = match ended {
+    let ended = match watched(|progress| bench.run(&interrupted, progress)) {
         Err(error) if error.is::<Lost>() => {
             continued(args);
             return Err(error);
@@ -143,7 +155,7 @@ pub(crate) fn run(args: &BenchArgs, json: bool) -> Result<ExitCode> {
         ended => ended?,
     };
     let text =
-        if json { serde_json::to_string_pretty(&campaign.results)? + "\n" } else { summary(&campaign) };
+        if json { serde_json::to_string_pretty(&bench.campaign.results)? + "\n" } else { summary(&bench) };
     say(&text)?;
     if ended == Ended::Interrupted {
         continued(args);
@@ -160,17 +172,17 @@ fn unprivileged(error: &anyhow::Error) -> Result<ExitCode> {
 /// Says how a campaign that was interrupted goes on.
 fn continued(args: &BenchArgs) {
     let far = args.far.as_ref().map(|host| format!(" --far {host}")).unwrap_or_default();
-    match args.resume.as_ref().or(args.out.as_ref()) {
+    match args.keep.file() {
         Some(path) => eprintln!("interrupted; dormouse bench --resume {}{far} continues", path.display()),
         None => eprintln!("interrupted; with --out FILE it could be continued"),
     }
 }
 
-fn planned(args: &BenchArgs) -> Result<Campaign> {
+fn planned(args: &BenchArgs) -> Result<Bench> {
     let reached = args.far.as_ref().filter(|_| !args.plan);
     let far = reached.map(|host| Far::reach(host, &args.far_command)).transpose()?;
-    if let Some(path) = &args.resume {
-        return Campaign::resume(path, far);
+    if let Some(path) = &args.keep.resume {
+        return Bench::resume(path, far);
     }
     let request = Request {
         parts: args.what.clone(),
@@ -188,8 +200,7 @@ fn planned(args: &BenchArgs) -> Result<Campaign> {
         between: args.far.is_some(),
         seed: args.seed,
     };
-    let out = if args.plan { None } else { args.out.clone() };
-    Campaign::new(&request, std::env::args().collect(), out, far)
+    Bench::new(&request, args.keep.out.clone().filter(|_| !args.plan), far)
 }
 
 fn minutes(time: Duration) -> String {
@@ -201,8 +212,8 @@ fn minutes(time: Duration) -> String {
 }
 
 /// Medians, in a table for each part; what was left out; how quiet the machine was.
-fn summary(campaign: &Campaign) -> String {
-    let results: &Results = &campaign.results;
+fn summary(bench: &Bench) -> String {
+    let results = &bench.campaign.results;
     let mut out = format!(
         "{}, {} processors, {}\n",
         results.machine.cpu, results.machine.cores, results.machine.kernel
@@ -218,16 +229,19 @@ fn summary(campaign: &Campaign) -> String {
                 let median = stats::median(&values);
                 median.map_or_else(|| "-".to_owned(), |v| format!("{:.digits$}", v * factor))
             };
-            let of = |figure: fn(&Round) -> Option<f64>| sample.rounds.iter().filter_map(figure).collect();
+            let of = |figure: fn(&Figures) -> Option<f64>| {
+                sample.rounds.iter().filter_map(|r| figure(&r.figures)).collect()
+            };
             let mut row = vec![
                 sample.label(),
                 show(sample.values(Metric::Throughput), 8e-6, 1),
-                show(of(|r| r.cpu_thread), 1.0, 3),
-                show(of(|r| r.cpu_system), 1.0, 3),
+                show(sample.all(CPU_THREAD).collect(), 1.0, 3),
+                show(sample.all(CPU_SYSTEM).collect(), 1.0, 3),
                 show(sample.values(Metric::Loss), 100.0, 1),
             ];
             if results.far.is_some() {
-                row.push(show(of(|r| Some(r.far_cpu_thread? + r.far_cpu_system.unwrap_or(0.0))), 1.0, 3));
+                let both = |f: &Figures| Some(f.one(FAR_CPU_THREAD)? + f.one(FAR_CPU_SYSTEM).unwrap_or(0.0));
+                row.push(show(of(both), 1.0, 3));
             }
             table.row(row);
         }
@@ -235,13 +249,16 @@ fn summary(campaign: &Campaign) -> String {
             let _ = write!(out, "\n{}", table.text(""));
         }
     }
+    for one in results.discarded.iter().filter(|d| d.round > 0) {
+        let _ = writeln!(out, "Discarded: round {} of {}: {}", one.round, one.subject, one.reason);
+    }
     if !results.skipped.is_empty() {
         out.push_str("\nNot measured:\n");
         for skipped in &results.skipped {
             let _ = writeln!(out, "  {}: {}", skipped.subject, skipped.reason);
         }
     }
-    for note in campaign.noise() {
+    for note in bench.noise() {
         let _ = writeln!(out, "Not quiet: {note}");
     }
     if let Some(mask) = results.versions.get("aes-mask") {
@@ -278,17 +295,20 @@ fn against_openssl(rounds: u32, version: &str, table: &[Against]) -> String {
     for (letter, rung) in ('b'..).zip(hidden.iter().skip(1)) {
         let _ = writeln!(out, "  {letter}: with {} hidden from both", rung.hidden);
     }
-    let _ = writeln!(out, "\n{:<20} {:>24}   {:>24}", "", "1,424 bytes", "16 KiB");
-    let head = ["OpenSSL", "ours", "ratio"].map(|h| format!("{h:>8}")).concat();
-    let _ = writeln!(out, "{:<20} {head}   {head}", "");
-    for Against { name, compared, verdict, .. } in table {
+    let head = ["1,424 bytes: OpenSSL", "ours", "ratio", "16 KiB: OpenSSL", "ours", "ratio"];
+    let mut rows = Table::new(["primitive"].into_iter().chain(head));
+    for Against { name, compared, .. } in table {
         for (letter, rung) in ('a'..).zip(compared) {
-            let speeds = [rung.packet, rung.large]
-                .map(|s| format!("{:>8.0}{:>8.0}{:>8.2}", s.openssl / 1e6, s.ours / 1e6, s.ratio));
-            let name = if letter == 'a' { name } else { "" };
-            let _ = writeln!(out, "{name:<17} {letter}  {}", speeds.join("   "));
+            let speeds = |s: &bench::Speeds| {
+                [format!("{:.0}", s.openssl / 1e6), format!("{:.0}", s.ours / 1e6), format!("{:.2}", s.ratio)]
+            };
+            let figures = speeds(&rung.packet).into_iter().chain(speeds(&rung.large));
+            rows.row([format!("{name} {letter}")].into_iter().chain(figures));
         }
-        let _ = writeln!(out, "{:<17} => {verdict}", "");
+    }
+    let _ = writeln!(out, "\n{}", rows.text(""));
+    for Against { name, verdict, .. } in table {
+        let _ = writeln!(out, "{name}: {verdict}");
     }
     let agree = |so: fn(&Against) -> bool| table.iter().filter(|row| so(row)).count();
     let _ = writeln!(
@@ -299,7 +319,7 @@ fn against_openssl(rounds: u32, version: &str, table: &[Against]) -> String {
     );
     let _ = writeln!(
         out,
-        "{} do as they are, on 1,424 bytes; why the others do not stands below each",
+        "{} do as they are, on 1,424 bytes; why the others do not stands above",
         agree(|row| row.agree)
     );
     out

@@ -284,7 +284,7 @@ impl Output {
         let text = if self.json { answer.to_owned() } else { text() };
         let mut stdout = std::io::stdout().lock();
         match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
-            // Whoever read has read enough.
+            // The reader has gone (`| head`).
             Err(e) if e.kind() == std::io::ErrorKind::BrokenPipe => std::process::exit(0),
             Err(e) => Err(Error::new(ErrorKind::Other, format!("standard output: {e}"))),
             Ok(()) => Ok(ExitCode::Ok),

@@ -14,7 +14,7 @@ use crate::measure::interrupted;
 /// Watch a device roam, sleep and wake inside its VPN, between network namespaces on this machine
 #[derive(Debug, Args)]
 pub(crate) struct DemoArgs {
-    /// With --json: write the rows here, beside the table; without it JSON goes to standard output instead of the table
+    /// With --json: write the raw results here, beside the table; without it JSON goes to standard output instead of the table
     #[arg(value_name = "FILE")]
     file: Option<PathBuf>,
     /// Leave logs and configurations of the daemons behind
@@ -52,28 +52,28 @@ pub(crate) fn run(args: &DemoArgs, json: bool) -> Result<ExitCode> {
     if table {
         println!("{HEADING}");
     }
-    let told = demo::run(&options, |row| {
+    let told = demo::run(&options, |row: &str| {
         if table {
             println!("{row}");
         }
     });
     // Control-C reaches what the demo runs as well, and explains every failure after it.
-    let report = told.map_err(|e| match options.interrupted.load(Ordering::Relaxed) {
+    let results = told.map_err(|e| match options.interrupted.load(Ordering::Relaxed) {
         true => anyhow!("interrupted; what the demo made is removed"),
         false => e,
     })?;
     if table {
-        println!("{report}");
+        println!("{}", demo::closing(&results));
     }
-    if let (Some(place), Some(hour)) = (html, &report.hour) {
+    if let (Some(place), Some(document)) = (html, demo::document(&results, true)) {
         let path = place.path.clone();
-        let page = demo::hour::document(hour, true).html().map_err(anyhow::Error::msg)?;
+        let page = document.html().map_err(anyhow::Error::msg)?;
         place.write(page.as_bytes())?;
         if table {
             println!("The timelines: {}", path.display());
         }
     }
-    let text = serde_json::to_string_pretty(&report)?;
+    let text = serde_json::to_string_pretty(&results)?;
     match file {
         Some(place) => place.write(text.as_bytes())?,
         None if json => println!("{text}"),

@@ -2,16 +2,36 @@
 //! shown meanwhile, and what such verbs share.
 
 use std::io::Write as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use anyhow::{Context as _, Result, bail};
+use clap::Args;
 use dormouse_energy::profile::Profile;
 use dormouse_lab::Experiment;
-use dormouse_lab::bench::{Campaign, Ended, Request};
+use dormouse_lab::bench::{Bench, Request};
+use dormouse_lab::campaign::{Ended, Progress};
 use dormouse_lab::results::Results;
 use indicatif::{ProgressBar, ProgressStyle};
+
+/// Where raw data stay.
+#[derive(Clone, Debug, Default, Args)]
+pub(crate) struct Keep {
+    /// Write the raw results here after each round (JSON)
+    #[arg(long, value_name = "FILE")]
+    pub(crate) out: Option<PathBuf>,
+    /// Continue the campaign in this file
+    #[arg(long, value_name = "FILE", conflicts_with = "out")]
+    pub(crate) resume: Option<PathBuf>,
+}
+
+impl Keep {
+    /// The file of the campaign.
+    pub(crate) fn file(&self) -> Option<&Path> {
+        self.resume.as_deref().or(self.out.as_deref())
+    }
+}
 
 /// What a file holds.
 pub(crate) fn read(path: &Path) -> Result<Results> {
@@ -22,14 +42,18 @@ pub(crate) fn read(path: &Path) -> Result<Results> {
 ///
 /// # Errors
 /// For a file that cannot be read or is not wanted, and as [`now`].
-pub(crate) fn results_for(experiment: &Experiment, file: Option<&Path>) -> Result<Option<Results>> {
-    match (experiment.needs, file) {
-        (Some(_), Some(path)) => read(path).map(Some),
-        (Some(needs), None) => now(&needs()).map(Some),
-        (None, Some(path)) => {
-            bail!("{} is not about measurements: --results {} is not wanted", experiment.name, path.display())
+pub(crate) fn results_for(
+    experiment: &Experiment,
+    file: Option<&Path>,
+    keep: &Keep,
+) -> Result<Option<Results>> {
+    match (experiment.needs, file.or(keep.file())) {
+        (Some(_), _) if file.is_some() => file.map(read).transpose(),
+        (Some(needs), _) => now(&needs(), keep).map(Some),
+        (None, Some(path)) if !experiment.root => {
+            bail!("{} measures nothing: {} is not wanted", experiment.name, path.display())
         }
-        (None, None) => Ok(None),
+        (None, _) => Ok(None),
     }
 }
 
@@ -37,17 +61,21 @@ pub(crate) fn results_for(experiment: &Experiment, file: Option<&Path>) -> Resul
 ///
 /// # Errors
 /// As the campaign, and when it is interrupted.
-pub(crate) fn now(request: &Request) -> Result<Results> {
+pub(crate) fn now(request: &Request, keep: &Keep) -> Result<Results> {
     let interrupted = interrupted()?;
-    let mut campaign = Campaign::new(request, std::env::args().collect(), None, None)?;
+    let mut bench = match &keep.resume {
+        Some(path) => Bench::resume(path, None)?,
+        None => Bench::new(request, keep.out.clone(), None)?,
+    };
+    let results = &bench.campaign.results;
     eprintln!(
         "measuring first: {} points, {} rounds, about {} seconds",
-        campaign.results.samples.len(),
-        campaign.results.rounds,
-        campaign.expected().as_secs() + 1
+        results.samples.len(),
+        results.rounds,
+        bench.expected().as_secs() + 1
     );
-    match carry_out(&mut campaign, &interrupted)? {
-        Ended::Finished => Ok(campaign.results),
+    match watched(|progress| bench.run(&interrupted, progress))? {
+        Ended::Finished => Ok(bench.campaign.results),
         Ended::Interrupted => bail!("interrupted before there was enough to conclude from"),
     }
 }
@@ -56,10 +84,10 @@ pub(crate) fn now(request: &Request) -> Result<Results> {
 ///
 /// # Errors
 /// As the campaign.
-pub(crate) fn carry_out(campaign: &mut Campaign, interrupted: &AtomicBool) -> Result<Ended> {
+pub(crate) fn watched(run: impl FnOnce(&mut dyn FnMut(&Progress<'_>)) -> Result<Ended>) -> Result<Ended> {
     let bar = ProgressBar::new(0);
     bar.set_style(ProgressStyle::with_template("{bar:30} {pos}/{len} {elapsed}<{eta} {msg}")?);
-    let ended = campaign.run(interrupted, &mut |progress| {
+    let ended = run(&mut |progress| {
         bar.set_length(progress.total);
         bar.set_position(progress.done);
         let round = if progress.round == 0 { "warm-up".into() } else { format!("round {}", progress.round) };

@@ -235,7 +235,7 @@ fn print(json: bool, value: &serde_json::Value, text: &str) -> anyhow::Result<()
     let text = if json { format!("{value}\n") } else { text.to_owned() };
     let mut stdout = std::io::stdout().lock();
     match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
-        // Whoever read has read enough.
+        // The reader has gone (`| head`).
         Err(e) if e.kind() == std::io::ErrorKind::BrokenPipe => std::process::exit(0),
         other => other.context("standard output"),
     }

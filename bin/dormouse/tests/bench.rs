@@ -3,7 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
 use dormouse_lab::results::Results;
-use dormouse_lab::results::format::What;
+use dormouse_lab::results::esp::What;
 use dormouse_testbed::{Need, require};
 use std::io::{BufRead, BufReader, Write};
 use std::path::PathBuf;
@@ -69,7 +69,7 @@ fn a_file_that_is_no_result_is_not_continued() {
     let out = bench(&["--resume", file.path()]).output().unwrap();
     assert_eq!(out.status.code(), Some(1));
     let text = errors(&out);
-    assert!(text.contains(file.path()) && text.contains("no result of dormouse bench"), "{text}");
+    assert!(text.contains(file.path()) && text.contains("no results file of dormouse"), "{text}");
 }
 
 #[test]
@@ -130,7 +130,7 @@ fn a_full_disk_is_said_and_what_was_written_before_stays() {
     let text = errors(&out);
     assert_eq!(text.matches("No space left on device").count(), 1, "{text}");
     assert_eq!(text.matches(file.to_str().unwrap()).count(), 1, "{text}");
-    let kept = Results::read(&file).unwrap();
+    let kept = <Results>::read(&file).unwrap();
     assert!(kept.finished.is_none() && kept.rounds == 2000);
     let entries: Vec<_> = std::fs::read_dir(&disk.0).unwrap().map(|e| e.unwrap().file_name()).collect();
     assert_eq!(entries, ["results.json"], "no half of a file");
@@ -153,12 +153,12 @@ fn cryptography_is_measured_by_anybody_and_the_results_can_be_read() {
     let args = ["--what", "crypto", "--quick", "--suites", "aes128gcm16,null-sha256", "--sizes", "180"];
     let out = bench(&args).args(["--cores", "1", "--repeat", "1", "--out", file.path()]).output().unwrap();
     assert!(out.status.success(), "{}", errors(&out));
-    let results = Results::read(&file.0).unwrap();
+    let results = <Results>::read(&file.0).unwrap();
     assert!(results.finished.is_some());
     assert!(results.samples.len() >= 4);
     for sample in &results.samples {
         assert!(sample.verified, "{sample:?}");
-        assert!(sample.rounds.iter().all(|r| r.throughput.is_some_and(|t| t > 0.0)), "{sample:?}");
+        assert!(sample.rounds.iter().all(|r| r.figures.one("throughput") > Some(0.0)), "{sample:?}");
         assert_eq!(sample.rounds.len(), 1);
     }
     let text = String::from_utf8_lossy(&out.stdout).into_owned();
@@ -213,7 +213,7 @@ fn a_path_is_measured_and_nothing_is_left_behind() {
     let pid = child.id();
     assert_eq!(wait(&mut child), Some(0));
     assert_eq!(namespaces(pid), Vec::<String>::new());
-    let results = Results::read(&file.0).unwrap();
+    let results = <Results>::read(&file.0).unwrap();
     let ours: Vec<_> = results.samples.iter().filter(|s| s.suite == "aes128gcm16").collect();
     let ways: Vec<_> = ours.iter().map(|s| s.encapsulation).collect();
     assert!(ours.len() >= 6, "tunnel, transport and UDP, packets and files: {ways:?}");
@@ -253,6 +253,6 @@ fn an_interrupt_leaves_nothing_behind_and_can_be_continued() {
     nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid.cast_signed()), nix::sys::signal::SIGINT).unwrap();
     assert_eq!(wait(&mut child), Some(1));
     assert_eq!(namespaces(pid), Vec::<String>::new());
-    let results = Results::read(&file.0).unwrap();
+    let results = <Results>::read(&file.0).unwrap();
     assert!(results.finished.is_none() && results.rounds == 500);
 }

@@ -10,7 +10,7 @@ use std::process::{Command, Output};
 use std::time::Duration;
 
 use dormouse_lab::results::Results;
-use dormouse_lab::results::format::{Direction, Encapsulation, Engine, What};
+use dormouse_lab::results::esp::{Direction, Encapsulation, Engine, What};
 use dormouse_testbed::{Host, Need, Process, Testbed, require};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -130,11 +130,11 @@ fn a_campaign_between_two_machines_has_the_figures_of_both_and_leaves_nothing() 
         .output()
         .unwrap();
     assert!(done.status.success(), "{}", errors(&done));
-    let results = Results::read(&out).unwrap();
+    let results = <Results>::read(&out).unwrap();
     assert!(results.finished.is_some() && results.far.as_ref().is_some_and(|far| !far.kernel.is_empty()));
     for suite in ["aes128gcm16", "null-sha256"] {
         for what in [What::Path, What::Stream, What::Download] {
-            let ours = |s: &&dormouse_lab::results::format::Sample| {
+            let ours = |s: &&dormouse_lab::results::Sample| {
                 (s.what, s.engine, s.suite.as_str()) == (what, Engine::Dormouse, suite)
                     && s.encapsulation != Encapsulation::None
             };
@@ -150,10 +150,11 @@ fn a_campaign_between_two_machines_has_the_figures_of_both_and_leaves_nothing() 
     for sample in &results.samples {
         assert!(sample.verified && sample.rounds.len() == 2, "{sample:?}");
         for round in &sample.rounds {
-            let figures = [round.throughput, round.elapsed, round.cpu_thread, round.far_cpu_thread];
-            assert!(figures.iter().all(|f| f.is_some_and(|f| f > 0.0)), "{sample:?}");
+            let of = |name| round.figures.one(name);
+            let figures = ["throughput", "elapsed", "cpu_thread", "far_cpu_thread"].map(of);
+            assert!(figures.iter().all(|f| *f > Some(0.0)), "{sample:?}");
             if sample.what != What::Download {
-                assert!(round.loss.is_some() && round.packets_received > Some(0), "{sample:?}");
+                assert!(of("loss").is_some() && of("packets_received") > Some(0.0), "{sample:?}");
             }
         }
     }
@@ -182,11 +183,11 @@ fn what_the_link_loses_is_counted_where_it_does_not_arrive() {
         .output()
         .unwrap();
     assert!(done.status.success(), "{}", errors(&done));
-    let results = Results::read(&out).unwrap();
+    let results = <Results>::read(&out).unwrap();
     let offered: Vec<_> = results.samples.iter().filter(|s| s.offered.is_some()).collect();
     for sample in &offered {
         for round in &sample.rounds {
-            let loss = round.loss.unwrap();
+            let loss = round.figures.one("loss").unwrap();
             match sample.engine {
                 // One more or less: the count of the rule goes on from round to round.
                 Engine::Plain => assert!((loss - 0.25).abs() < 0.03, "{sample:?}"),
@@ -238,7 +239,7 @@ fn a_connection_that_is_lost_ends_the_campaign_which_can_go_on() {
         assert!(bench.log().contains("the connection to far is lost"), "{}", bench.log());
         world.is_clean();
     }
-    let results = Results::read(&out).unwrap();
+    let results = <Results>::read(&out).unwrap();
     assert!(results.finished.is_none() && results.far.is_some());
     let alone =
         world.device.command(BENCH).args(["bench", "--resume", out.to_str().unwrap()]).output().unwrap();

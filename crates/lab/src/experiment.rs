@@ -25,6 +25,12 @@ pub struct Context {
     pub seed: u64,
     /// Measurements to report on, for experiments that [need](Experiment::needs) them.
     pub results: Option<Results>,
+    /// Raw data to report on instead of measuring, for experiments that measure by themselves.
+    pub file: Option<PathBuf>,
+    /// Where they keep theirs.
+    pub out: Option<PathBuf>,
+    /// The file of an interrupted campaign that goes on.
+    pub resume: Option<PathBuf>,
     /// Set when the user wants it to stop. An experiment that makes anything outside of this process removes it first.
     pub interrupted: Arc<AtomicBool>,
     /// Gets a line from a long experiment on what it is doing.
@@ -40,6 +46,9 @@ impl Default for Context {
             clients: None,
             seed: 1,
             results: None,
+            file: None,
+            out: None,
+            resume: None,
             interrupted: Arc::default(),
             progress: |_| (),
         }

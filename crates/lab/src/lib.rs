@@ -4,6 +4,7 @@
 pub mod advise;
 pub mod bench;
 pub mod calibrate;
+pub mod campaign;
 pub mod demo;
 mod experiment;
 pub mod judge;

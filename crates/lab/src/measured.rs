@@ -5,8 +5,9 @@ use dormouse_report::digits;
 
 use crate::experiment::Context;
 use crate::judge::stats::{Bootstrap, Mean};
-use crate::results::Results;
-use crate::results::format::{EnergySource, Metric, Sample};
+use crate::results::esp::Metric;
+use crate::results::format::EnergySource;
+use crate::results::{Results, Sample};
 
 /// The measurements that the experiment was given.
 pub(crate) fn results<'a>(context: &'a Context, experiment: &str) -> Result<&'a Results> {
@@ -15,22 +16,16 @@ pub(crate) fn results<'a>(context: &'a Context, experiment: &str) -> Result<&'a 
 
 /// On what the figures were obtained.
 pub(crate) fn obtained_on(results: &Results) -> Vec<String> {
-    let m = &results.machine;
-    let mut out = vec![
-        format!("{} ({} cores), {}", m.cpu, m.cores, m.kernel),
-        format!(
-            "plan {:?}, seed {}, {} points, command: {}",
-            results.plan,
-            results.seed,
-            results.samples.len(),
-            results.command.join(" ")
-        ),
-    ];
+    let mut out = results.machine.words();
+    out.push(format!(
+        "plan {:?}, seed {}, {} points, command: {}",
+        results.plan,
+        results.seed,
+        results.samples.len(),
+        results.command.join(" ")
+    ));
     if let Some(far) = &results.far {
         out.push(format!("over the link to {} ({} cores), {}", far.cpu, far.cores, far.kernel));
-    }
-    if let Some(hypervisor) = &m.hypervisor {
-        out.push(format!("a virtual machine ({hypervisor}): ratios hold, absolute figures may not"));
     }
     out.push(match results.energy.source {
         EnergySource::None => "no energy figures: no meter and no profile".to_owned(),

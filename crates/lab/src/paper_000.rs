@@ -181,7 +181,12 @@ fn claims(results: &Results, questions: &Questions) -> Vec<Claim> {
         ),
     ));
     for (proxy, place, what, theirs) in [
-        (0, "section 3.5, Fig. 11", "Clients without a lost packet, nobody answering for them", "60 %"),
+        (
+            0,
+            "section 3.5, Fig. 11",
+            "Clients without a lost packet, where the gateway does not answer for them",
+            "60 %",
+        ),
         (
             1,
             "section 3.5, Fig. 11",

@@ -5,14 +5,13 @@ mod campaign;
 mod report;
 mod stage;
 
-use std::path::Path;
-
-use anyhow::{Context as _, ensure};
-use campaign::{MOST, Plan};
+use anyhow::{Context as _, bail, ensure};
+use campaign::{Bursts, MOST, Point};
 use dormouse_energy::profile::Profile;
 
-use crate::bench::machine;
+use crate::campaign::{Campaign, Ended};
 use crate::experiment::{Context, Experiment, Report};
+use crate::results::Results;
 
 /// The experiment.
 pub const EXPERIMENT: Experiment = Experiment {
@@ -27,22 +26,44 @@ pub const EXPERIMENT: Experiment = Experiment {
 const PROFILE: &str = "laptop-000";
 
 fn run(context: &Context) -> anyhow::Result<Report> {
+    let model =
+        Profile::shipped(PROFILE).context("the laptop of paper 000 ships with the program")?.model()?;
+    let results = match &context.file {
+        Some(path) => Results::read(path).with_context(|| path.display().to_string())?,
+        None => measured(context)?,
+    };
+    Ok(report::of(&results, &model))
+}
+
+fn measured(context: &Context) -> anyhow::Result<Results<Point>> {
     ensure!(
         dormouse_testbed::Need::Root.missing().is_none(),
         "{} makes network namespaces and needs root",
         EXPERIMENT.name
     );
-    let model =
-        Profile::shipped(PROFILE).context("the laptop of paper 000 ships with the program")?.model()?;
     let most = context.clients.map_or(MOST, |n| n as usize);
     ensure!((1..=MOST).contains(&most), "{most} clients: {} has 1 to {MOST} at once", EXPERIMENT.name);
-    let plan = Plan::up_to(most);
+    let mut campaign = match &context.resume {
+        Some(path) => Campaign::resume(path)?,
+        None => Campaign::new(campaign::plan(most, context.seed), context.out.clone())?,
+    };
+    campaign.save()?;
+    let largest = campaign.results.samples.iter().map(|s| s.clients).max().unwrap_or(1);
+    let (rounds, seconds) =
+        (campaign.results.rounds, campaign::expected(&campaign.results.samples).as_secs());
     (context.progress)(&format!(
-        "up to {} clients at once, five passes; about {} seconds on an idle machine",
-        plan.sizes.last().copied().unwrap_or(1),
-        plan.expected().as_secs() + 1
+        "up to {largest} clients at once, {rounds} rounds; about {seconds} seconds on an idle machine"
     ));
-    let outcome = campaign::run(&plan, &context.interrupted, context.progress)?;
-    let machine = machine::describe(Path::new("/"));
-    Ok(report::of(&plan, &outcome, &model, &machine, context.seed))
+    let mut bursts = Bursts::new(largest, context.interrupted.clone())?;
+    let mut last = None;
+    let ended = campaign.run(&mut bursts, &context.interrupted, &mut |progress| {
+        if last.replace(progress.round) != Some(progress.round) {
+            let warm_up = if progress.round == 0 { " (warm-up)" } else { "" };
+            (context.progress)(&format!("round {} of {rounds}{warm_up}", progress.round));
+        }
+    })?;
+    match ended {
+        Ended::Finished => Ok(campaign.results),
+        Ended::Interrupted => bail!("interrupted"),
+    }
 }

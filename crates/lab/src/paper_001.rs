@@ -6,18 +6,19 @@
 //! it is the direction of each finding.
 
 mod data;
-mod figures;
-mod tables;
+mod exhibits;
 
 use anyhow::Result;
 
 use crate::advise::words::figure;
-use crate::bench::{Part, Request};
+use crate::bench::Request;
 use crate::experiment::{Context, Experiment, Report};
 use crate::judge::stats::{Bootstrap, Verdict};
 use crate::judge::{Claim, Finding};
 use crate::measured;
-use crate::results::format::{EnergySource, Engine, Metric, Results, Sample, What};
+use crate::results::esp::{Direction, ELAPSED, Engine, JOULES, Metric, THROUGHPUT, What};
+use crate::results::format::EnergySource;
+use crate::results::{Results, Sample};
 use data::{ALGORITHMS, ENERGY_BY_RATE, MAXIMUM, RECEIVED_BY_RATE};
 
 /// The experiment.
@@ -38,7 +39,7 @@ const TODAY: &str = "aes128gcm16";
 fn needs() -> Request {
     let names = [PAPER, "3des-md5", "des-sha1", "des-md5", TODAY];
     Request {
-        parts: vec![Part::Streams, Part::Crypto],
+        parts: vec![What::Stream, What::Crypto],
         suites: names.map(str::to_owned).to_vec(),
         sizes: vec![256, 512, 1_024, 2_048],
         cores: vec![1],
@@ -65,8 +66,8 @@ pub fn report(results: &Results) -> Report {
         synthetic: false,
         traffic: measured::obtained_on(results),
         claims: claims(&streams),
-        tables: tables::all(&streams),
-        figures: figures::all(&streams),
+        tables: exhibits::tables(&streams),
+        figures: exhibits::figures(&streams),
         notes: notes(results.far.is_some()),
     }
 }
@@ -120,7 +121,7 @@ impl Streams<'_> {
             .results
             .samples
             .iter()
-            .any(|s| s.what == What::Stream && s.rounds.iter().any(|r| r.joules.is_some()));
+            .any(|s| s.what == What::Stream && s.rounds.iter().any(|r| r.figures.one(JOULES).is_some()));
         if metered { Metric::Joules } else { Metric::Cpu }
     }
 
@@ -284,8 +285,10 @@ fn energy_grows_with_rate(s: &Streams<'_>) -> Claim {
 fn in_cpu(sample: &Sample) -> Sample {
     let mut sample = sample.clone();
     for round in &mut sample.rounds {
-        let bytes = round.throughput.zip(round.elapsed).map(|(rate, time)| rate * time);
-        round.joules = Metric::Cpu.of(round).zip(bytes).map(|(nanos, bytes)| nanos * 1e-9 * bytes);
+        let f = std::mem::take(&mut round.figures);
+        let bytes = f.one(THROUGHPUT).zip(f.one(ELAPSED)).map(|(rate, time)| rate * time);
+        let joules = Metric::Cpu.of(&f).zip(bytes).map(|(nanos, bytes)| nanos * 1e-9 * bytes);
+        round.figures = f.with(JOULES, joules);
     }
     sample
 }
@@ -424,13 +427,7 @@ fn algorithm<'a>(s: &'a Streams<'_>, suite: &str, metric: Metric) -> Option<Cost
                 c.what == What::Crypto && c.engine == Engine::Dormouse && c.verified && c.suite == suite
             })
             .filter(|c| c.aes_instructions != Some(false))
-            .min_by_key(|c| {
-                (
-                    c.packet_bytes.abs_diff(1_024),
-                    c.cores,
-                    c.direction != crate::results::format::Direction::In,
-                )
-            })?,
+            .min_by_key(|c| (c.packet_bytes.abs_diff(1_024), c.cores, c.direction != Direction::In))?,
     };
     Some((s.bootstrap.figure(sample, metric)?, sample))
 }
@@ -438,7 +435,7 @@ fn algorithm<'a>(s: &'a Streams<'_>, suite: &str, metric: Metric) -> Option<Cost
 /// The costs of the paper's four combinations: in joules of the stream if there are any, else in CPU of the cryptography.
 fn algorithm_costs<'a>(s: &'a Streams<'_>) -> (Metric, &'static str, Vec<(&'static str, Cost<'a>)>) {
     let all = |metric| -> Vec<(&'static str, Cost<'a>)> {
-        ALGORITHMS.iter().filter_map(|a| Some((a.suite, algorithm(s, a.suite, metric)?))).collect()
+        ALGORITHMS.iter().filter_map(|a| Some((a.0, algorithm(s, a.0, metric)?))).collect()
     };
     let joules = all(Metric::Joules);
     if joules.len() == ALGORITHMS.len() {

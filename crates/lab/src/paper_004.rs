@@ -7,13 +7,14 @@ mod figures;
 
 use anyhow::Result;
 
-use crate::advise::rules::{self, ANY, Differ, Expect, Mode, Pick, Test};
-use crate::bench::{Part, Request};
+use crate::advise::rules::{self, ANY, Differ, Mode, Pick, Test};
+use crate::bench::Request;
 use crate::experiment::{Context, Experiment, Report, Table};
 use crate::judge::Claim;
 use crate::judge::stats::{Bootstrap, Verdict};
 use crate::measured;
-use crate::results::format::{Metric, Results, What};
+use crate::results::Results;
+use crate::results::esp::{Metric, What};
 
 /// The experiment.
 pub const EXPERIMENT: Experiment = Experiment {
@@ -36,7 +37,7 @@ const ORDER: [What; 3] = [What::Download, What::Path, What::Crypto];
 fn needs() -> Request {
     let names = ["aes128-sha1", "aes128ctr-sha1", "aes128ccm16", "aes128gcm16", "null-sha1", "none"];
     Request {
-        parts: vec![Part::Crypto, Part::Path, Part::Downloads, Part::Tls],
+        parts: vec![What::Crypto, What::Path, What::Download, What::Tls],
         suites: names.map(str::to_owned).to_vec(),
         sizes: vec![180, 400, 1_024, 1_400],
         cores: cores(),
@@ -138,14 +139,7 @@ fn winners(results: &Results, bootstrap: &Bootstrap) -> Table {
 }
 
 const fn against(first: Mode, second: Mode, aes: Pick, metric: Metric, sizes: (u32, u32)) -> Test {
-    Test {
-        first: Pick { mode: Some(first), ..aes },
-        second: Pick { mode: Some(second), ..aes },
-        differ: Differ::Suite,
-        metric,
-        sizes,
-        expect: Expect::Tie,
-    }
+    Test::new(aes.mode(first), aes.mode(second), Differ::Suite, metric).at(sizes)
 }
 
 /// The mode with the best ratio to CBC, and those that tie with it.
@@ -179,7 +173,7 @@ fn winner(results: &Results, bootstrap: &Bootstrap, aes: Pick, metric: Metric, s
             MODES.iter().filter(|m| all.iter().all(|a| a.0 != m.0)).map(|m| m.0).collect();
         let missing =
             if missing.is_empty() { String::new() } else { format!("; without {}", missing.join(", ")) };
-        return format!("{name} ({ratio:.2} times {measure}{ties}{missing}), {}", rules::on(what));
+        return format!("{name} ({ratio:.2} times {measure}{ties}{missing}), {}", what.words());
     }
     "not measured".to_owned()
 }

@@ -9,9 +9,9 @@ use dormouse_lab::advise::levels::{Judgement, Permission};
 use dormouse_lab::advise::{AdviseError, Options, Purpose, advise, page};
 use dormouse_lab::judge::Finding;
 use dormouse_lab::judge::stats::Verdict;
-use dormouse_lab::results::format::{
-    Direction, Encapsulation, EnergySource, Engine, Machine, Results, Sample, What,
-};
+use dormouse_lab::results::esp::{CPU_THREAD, Direction, Encapsulation, Engine, FAR_CPU_THREAD, What};
+use dormouse_lab::results::format::{EnergySource, Machine};
+use dormouse_lab::results::{Results, Sample};
 use proptest::prelude::*;
 
 fn options(purpose: Purpose) -> Options {
@@ -53,14 +53,17 @@ fn between_two_machines_the_device_s_own_figures_decide() {
         sample.direction = Direction::Out;
         for round in &mut sample.rounds {
             // What costs the device most costs the far machine least.
-            round.far_cpu_thread = round.cpu_thread.map(|own| 1.0 / own);
+            let far = round.figures.one(CPU_THREAD).map(|own| 1.0 / own);
+            round.figures = std::mem::take(&mut round.figures).with(FAR_CPU_THREAD, far);
         }
-        inbound.push(Sample { direction: Direction::In, ..sample.clone() });
+        let mut other = sample.clone();
+        other.direction = Direction::In;
+        inbound.push(other);
     }
     results.samples.extend(inbound);
-    let read = Results::parse(&serde_json::to_vec(&results).expect("JSON")).expect("a result file");
+    let read = <Results>::parse(&serde_json::to_vec(&results).expect("JSON")).expect("a result file");
     assert_eq!(read.far, results.far);
-    let told = |s: &Sample| s.rounds.iter().all(|r| r.far_cpu_thread.is_some());
+    let told = |s: &Sample| s.rounds.iter().all(|r| r.figures.one(FAR_CPU_THREAD).is_some());
     assert!(read.samples.iter().filter(|s| s.what == What::Path).all(told));
     let two = advise(&read, options(Purpose::Bulk)).expect("advice");
     assert_eq!(two.recommended.suite, one.recommended.suite);
@@ -305,7 +308,9 @@ fn what_the_papers_advised_is_looked_for_wherever_it_was_measured() {
 fn what_was_not_measured_is_said() {
     let mut results = campaign();
     results.energy.source = EnergySource::None;
-    results.samples.iter_mut().for_each(|s| s.rounds.iter_mut().for_each(|r| r.joules_per_byte = None));
+    for round in results.samples.iter_mut().flat_map(|s| &mut s.rounds) {
+        round.figures = std::mem::take(&mut round.figures).with("joules_per_byte", None);
+    }
     results.samples.retain(|s| s.suite != "chacha20poly1305");
     results.machine.hypervisor = Some("kvm".to_owned());
     results.finished = None;
@@ -321,7 +326,7 @@ fn what_was_not_measured_is_said() {
         assert!(advice.warnings.iter().any(|l| l.contains(said)), "{said}: {:?}", advice.warnings);
     }
     assert!(
-        advice.recommended.evidence.iter().all(|e| e.metric != dormouse_lab::results::format::Metric::Energy)
+        advice.recommended.evidence.iter().all(|e| e.metric != dormouse_lab::results::esp::Metric::Energy)
     );
 }
 

@@ -7,7 +7,7 @@ use dormouse_energy::meter::battery::{Account, Level, Sample, Status, Way};
 use dormouse_energy::meter::{Grain, Kind, MeterError, Reading, Source};
 use dormouse_energy::profile::{Profile, names};
 use dormouse_lab::calibrate::{
-    Action, Device, Expected, Failure, Figures, Measured, Plan, Settings, Subject, learn, report, run,
+    Action, Cycle, Device, Expected, Failure, Measured, Outcome, Plan, Settings, learn, report, run,
 };
 use dormouse_sansio::{Entropy, Instant, Seeded};
 
@@ -19,13 +19,13 @@ const CYCLE: f64 = 46.0;
 const JOIN: f64 = 2.0;
 
 /// Energy and time of a rung.
-fn rung(subject: Subject) -> (f64, f64) {
+fn rung(subject: Cycle) -> (f64, f64) {
     match subject {
-        Subject::RadioCycle => (CYCLE, JOIN),
-        Subject::Held => (0.05, 0.01),
-        Subject::Mobike => (0.4, 0.02),
-        Subject::Ticket => (9.2, 0.11),
-        Subject::Full => (13.14, 0.2),
+        Cycle::Radio => (CYCLE, JOIN),
+        Cycle::Held => (0.05, 0.01),
+        Cycle::Mobike => (0.4, 0.02),
+        Cycle::Ticket => (9.2, 0.11),
+        Cycle::Full => (13.14, 0.2),
     }
 }
 
@@ -46,7 +46,7 @@ struct Laptop {
     account: Account,
     plugged_at: f64,
     interrupted_at: f64,
-    without: Option<Subject>,
+    without: Option<Cycle>,
     restored: u32,
     actions: u32,
 }
@@ -205,14 +205,14 @@ impl Device for Laptop {
     }
 }
 
-fn calibrate(laptop: &mut Laptop, settings: &Settings) -> Figures {
+fn calibrate(laptop: &mut Laptop, settings: &Settings) -> Outcome {
     let watts = learn(laptop).unwrap();
     let expected = Expected::from_profile(&Profile::shipped("laptop-000").unwrap());
     let plan = Plan::new(settings, &expected, laptop.grain(), watts);
-    run(&plan, laptop, &mut |_| ())
+    run(plan.campaign(None).unwrap(), laptop, &mut |_| ()).unwrap()
 }
 
-fn measured(figures: &Figures) -> Vec<Measured> {
+fn measured(figures: &Outcome) -> Vec<Measured> {
     figures.judge().into_iter().flatten().collect()
 }
 
@@ -247,7 +247,7 @@ fn the_true_energies_lie_in_the_stated_intervals() {
     for seed in 0..SEEDS {
         println!("seed {seed}");
         let figures = calibrate(&mut coarse(seed), &Settings::default());
-        assert!(figures.stopped.is_none() && figures.repetitions.len() == 25, "{:?}", figures.stopped);
+        assert!(figures.stopped.is_none() && figures.complete() == 25, "{:?}", figures.stopped);
         for figure in measured(&figures) {
             let entry = hits.entry(figure.name.clone()).or_default();
             entry.1 += 1;
@@ -313,12 +313,12 @@ fn a_gauge_that_never_moves_does_not_pass_for_an_exact_one() {
 #[test]
 fn a_rung_that_fails_is_named_and_the_others_are_kept() {
     let mut laptop = coarse(5);
-    laptop.without = Some(Subject::Ticket);
+    laptop.without = Some(Cycle::Ticket);
     let figures = calibrate(&mut laptop, &Settings::default());
     let refused = report::refused(&figures);
     let ticket = refused.iter().find(|r| r.name == names::TICKET_ENERGY).unwrap();
     assert_eq!(ticket.why, "it failed: the gateway gave no ticket");
-    assert_eq!(figures.failures.len(), 3, "it is not tried for ever");
+    assert_eq!(figures.results.discarded.len(), 3, "it is not tried for ever");
     assert!(measured(&figures).iter().any(|m| m.name == names::FULL_ENERGY));
 }
 
@@ -377,7 +377,7 @@ fn the_expected_duration_is_about_right() {
     let plan = Plan::new(&Settings::default(), &expected, laptop.grain(), watts);
     let began = laptop.now;
     let used = laptop.used;
-    run(&plan, &mut laptop, &mut |_| ());
+    run(plan.campaign(None).unwrap(), &mut laptop, &mut |_| ()).unwrap();
     let (took, joules) = (laptop.now - began, laptop.used - used);
     assert!((took / plan.seconds - 1.0).abs() < 0.25, "{took} s instead of {} s", plan.seconds);
     assert!((joules / plan.joules - 1.0).abs() < 0.25, "{joules} J instead of {} J", plan.joules);

@@ -5,12 +5,14 @@ mod common;
 
 use common::{campaign, sample};
 use dormouse_lab::judge::{Claim, Finding};
-use dormouse_lab::results::format::{Encapsulation, Engine, Machine, Results, Round, Sample, Unit, What};
+use dormouse_lab::results::esp::{Encapsulation, Engine, Point, Unit, What};
+use dormouse_lab::results::format::Machine;
+use dormouse_lab::results::{Figures, Results, Sample};
 use dormouse_lab::{Context, Report, find, paper_001, paper_004, render};
 
 /// A stream as paper 001 had it: UDP at a rate, with or without protection.
 fn stream(suite: &str, pdu: u32, offered: Option<f64>, received: f64, joules: f64) -> Sample {
-    let mut s = Sample::new(What::Stream, suite, pdu, 1);
+    let mut s = Sample::from(Point::new(What::Stream, suite, pdu, 1));
     s.verified = true;
     s.unit = Unit::Payload;
     s.offered = offered;
@@ -20,24 +22,19 @@ fn stream(suite: &str, pdu: u32, offered: Option<f64>, received: f64, joules: f6
         s.encapsulation = Encapsulation::Udp;
     }
     let rate = offered.unwrap_or(1e9) / 8.0;
-    s.rounds = (0..5u32)
-        .map(|n| {
-            let wobble = 1.0 + 0.002 * (f64::from(n) - 2.0);
-            let sent = 10_000u64;
-            let got = (received * wobble).min(1.0);
-            Round {
-                round: n,
-                elapsed: Some(3.0),
-                throughput: Some(rate * got),
-                loss: Some(1.0 - got),
-                jitter: Some(1e-5),
-                joules: Some(joules * wobble),
-                packets_sent: Some(sent),
-                packets_received: Some((sent as f64 * got) as u64),
-                ..Round::default()
-            }
-        })
-        .collect();
+    for n in 0..5u32 {
+        let wobble = 1.0 + 0.002 * (f64::from(n) - 2.0);
+        let got = (received * wobble).min(1.0);
+        let figures = Figures::default()
+            .with("elapsed", 3.0)
+            .with("throughput", rate * got)
+            .with("loss", 1.0 - got)
+            .with("jitter", 1e-5)
+            .with("joules", joules * wobble)
+            .with("packets_sent", 10_000.0)
+            .with("packets_received", (10_000.0 * got).floor());
+        s.push(n, figures);
+    }
     s
 }
 
@@ -209,7 +206,7 @@ fn experiments_say_what_they_need_and_fail_without_it() {
         let needs = experiment.needs.expect("measurements")();
         let machine = Machine { cores: needs.cores.iter().copied().max().unwrap_or(1), ..Machine::default() };
         let plan = needs.plan(&machine, false).expect("a plan");
-        assert!(plan.samples.len() > 40 && plan.rounds >= 5, "{name}: {}", plan.samples.len());
+        assert!(plan.points.len() > 40 && plan.rounds >= 5, "{name}: {}", plan.points.len());
         let report = (experiment.run)(&context(Some(streams(true)))).expect("it runs");
         assert!(report.traffic.iter().any(|l| l.contains("An invented processor")));
         let error = (experiment.run)(&context(None)).expect_err("nothing measured").to_string();

@@ -2,10 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use dormouse_lab::results::Results;
-use dormouse_lab::results::format::{
-    Direction, Encapsulation, EnergySource, Engine, Machine, Round, Sample, Skipped, Unit, What,
-};
+use dormouse_lab::results::esp::{Direction, Encapsulation, Engine, Point, Unit, What};
+use dormouse_lab::results::format::{Discarded, EnergySource, Machine, Skipped};
+use dormouse_lab::results::{Figures, Point as _, Results, Sample};
 use serde_json::Value;
 
 const MANUAL: &str = include_str!("../../../docs/results.md");
@@ -14,7 +13,7 @@ const MANUAL: &str = include_str!("../../../docs/results.md");
 fn the_example_is_a_result_file() {
     let (_, rest) = MANUAL.split_once("```json\n").expect("an example");
     let (example, _) = rest.split_once("```").expect("its end");
-    let results = Results::parse(example.as_bytes()).expect("a result file");
+    let results = Results::<Point>::parse(example.as_bytes()).expect("a result file");
     assert_eq!(results.samples.len(), 1);
     assert_eq!(results.samples[0].rounds.len(), 1);
 }
@@ -32,33 +31,20 @@ fn everything() -> Results {
     (results.conditions.load_before, results.conditions.load_after) = (Some([0.0; 3]), Some([0.0; 3]));
     results.conditions.steal = Some(0.0);
     results.energy.idle_watts = Some(1.0);
-    let mut sample = Sample::new(What::Path, "aes128-sha1", 1_420, 1);
+    results.settings = serde_json::json!({});
+    let mut sample = Sample::from(Point::new(What::Path, "aes128-sha1", 1_420, 1));
     sample.integrity = Some("sha1".to_owned());
     sample.key_bits = Some(128);
     sample.aes_instructions = Some(true);
     sample.governor = Some("ondemand".to_owned());
     (sample.offered, sample.file_bytes) = (Some(1.0), Some(1));
-    sample.energy = Some(EnergySource::Measured);
     sample.remark = Some("a remark".to_owned());
-    let some = Some(0.5);
-    sample.rounds = vec![Round {
-        round: 1,
-        elapsed: some,
-        throughput: some,
-        cpu_thread: some,
-        cpu_system: some,
-        far_cpu_thread: some,
-        far_cpu_system: some,
-        joules_per_byte: some,
-        joules: some,
-        packets_sent: Some(1),
-        packets_received: Some(1),
-        loss: some,
-        jitter: some,
-    }];
+    let all = Point::QUANTITIES.iter();
+    sample.push(1, all.fold(Figures::default(), |figures, (name, _)| figures.with(name, 0.5)));
     results.samples.push(sample);
-    let (subject, reason) = ("a suite".to_owned(), "a reason".to_owned());
-    results.skipped.push(Skipped { what: Some(What::Path), subject, reason });
+    results.skipped.push(Skipped::new("a suite", "a reason"));
+    let (subject, reason) = ("a point".to_owned(), "a reason".to_owned());
+    results.discarded.push(Discarded { round: 1, subject, reason });
     results
 }
 
@@ -89,8 +75,8 @@ fn every_field_and_every_word_of_the_vocabulary_is_in_the_manual() {
     for what in [What::Crypto, What::Path, What::Stream, What::Download, What::Tls] {
         all.insert(word(what));
     }
-    use Engine::{Dormouse, Kernel, Openssl, Plain, Rustls, Wireguard, WireguardGo};
-    for engine in [Dormouse, Kernel, Wireguard, WireguardGo, Rustls, Openssl, Plain] {
+    use Engine::{Dormouse, Kernel, Plain, Rustls, Wireguard, WireguardGo};
+    for engine in [Dormouse, Kernel, Wireguard, WireguardGo, Rustls, Plain] {
         all.insert(word(engine));
     }
     use Encapsulation::{None, Transport, Tunnel, Udp, UdpTransport};

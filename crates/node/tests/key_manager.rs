@@ -216,6 +216,7 @@ impl World {
                         Event::Order(Order::PeerGone { routes }) => {
                             self.routes[i].retain(|r| !routes.contains(r));
                         }
+                        Event::Record(_) => {}
                         other => panic!("{other:?}"),
                     }
                 }

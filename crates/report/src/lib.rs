@@ -65,28 +65,11 @@ pub struct Table {
     /// Heads of the columns.
     pub head: Vec<String>,
     /// Rows.
-    pub rows: Vec<Vec<Cell>>,
+    pub rows: Vec<Vec<String>>,
     /// Whether its cells are words, which begin at the left and may be broken, and not numbers.
     pub words: bool,
     /// Whether the last row is the sum of the others.
     pub total: bool,
-}
-
-/// A cell of a table.
-#[derive(Clone, PartialEq, Debug, Default)]
-pub struct Cell {
-    /// What stands in it.
-    pub text: String,
-    /// What a page adds when the pointer rests on it.
-    pub hint: Option<String>,
-    /// From 0 to 1: how dark a page colours it.
-    pub heat: Option<f64>,
-}
-
-impl<T: Into<String>> From<T> for Cell {
-    fn from(text: T) -> Self {
-        Self { text: text.into(), ..Self::default() }
-    }
 }
 
 impl Table {
@@ -103,7 +86,7 @@ impl Table {
     }
 
     /// Adds a row.
-    pub fn row<T: Into<Cell>>(&mut self, cells: impl IntoIterator<Item = T>) {
+    pub fn row<T: Into<String>>(&mut self, cells: impl IntoIterator<Item = T>) {
         self.rows.push(cells.into_iter().map(Into::into).collect());
     }
 

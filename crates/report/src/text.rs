@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use crate::{Block, Cell, Chart, Document, Part, Table};
+use crate::{Block, Chart, Document, Part, Table};
 
 /// Columns of words that take more characters than this are no columns any more.
 const WIDEST: usize = 150;
@@ -44,7 +44,7 @@ fn part(out: &mut String, part: &Part) {
 
 pub(crate) fn table(table: &Table, indent: &str) -> String {
     let head: Vec<&str> = table.head.iter().map(String::as_str).collect();
-    let rows = table.rows.iter().map(|row| row.iter().map(|cell| cell.text.as_str()).collect());
+    let rows = table.rows.iter().map(|row| row.iter().map(String::as_str).collect());
     let lines: Vec<Vec<&str>> = std::iter::once(head).chain(rows).collect();
     let width =
         |n: usize| lines.iter().filter_map(|l| l.get(n)).map(|c| c.chars().count()).max().unwrap_or(0);
@@ -68,12 +68,12 @@ pub(crate) fn table(table: &Table, indent: &str) -> String {
 }
 
 /// A row that has no room in columns: its first cell, and the others below it behind their heads.
-fn record(out: &mut String, table: &Table, row: &[Cell], indent: &str) {
+fn record(out: &mut String, table: &Table, row: &[String], indent: &str) {
     let width = table.head.iter().skip(1).map(|h| h.chars().count()).max().unwrap_or(0);
-    for (n, (head, cell)) in table.head.iter().zip(row).enumerate().filter(|(_, (_, c))| !c.text.is_empty()) {
+    for (n, (head, cell)) in table.head.iter().zip(row).enumerate().filter(|(_, (_, c))| !c.is_empty()) {
         let _ = match n {
-            0 => writeln!(out, "{indent}{}", cell.text),
-            _ => writeln!(out, "{indent}    {head:<width$}  {}", cell.text),
+            0 => writeln!(out, "{indent}{cell}"),
+            _ => writeln!(out, "{indent}    {head:<width$}  {cell}"),
         };
     }
 }

@@ -1,7 +1,7 @@
 //! Hosts and the links between them. Owns namespaces and their names; removes all of them when dropped.
 
 use crate::process::Process;
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -228,6 +228,14 @@ impl Host {
             nix::sched::setns(&file, nix::sched::CloneFlags::CLONE_NEWNET)?;
             Ok(work())
         })?)
+    }
+
+    /// Does `work` on a thread in this host's network namespace: sockets that it opens belong there for their life.
+    ///
+    /// # Errors
+    /// If the namespace cannot be entered, or `work` panicked.
+    pub fn run<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> Result<T> {
+        self.within(work)?.join().map_err(|_| anyhow!("a thread of {} panicked", self.name))?
     }
 
     /// Waits until `line` succeeds in this host.

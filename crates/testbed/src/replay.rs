@@ -72,9 +72,7 @@ pub fn run(
     let far = open(server, (address, SERVER_PORT).into())?;
     let outside = far.try_clone()?;
     let pinger = server
-        .within(|| Socket::new(Domain::IPV4, Type::RAW, Some(Protocol::ICMPV4)))?
-        .join()
-        .map_err(|_| anyhow::anyhow!("a thread panicked"))??
+        .run(|| Socket::new(Domain::IPV4, Type::RAW, Some(Protocol::ICMPV4)))?
         .context("a socket for pings")?;
     pinger.set_read_timeout(Some(POLL))?;
     let done = Arc::new(AtomicBool::new(false));
@@ -143,9 +141,7 @@ type Arrivals = Result<Vec<(u64, Instant)>>;
 
 fn open(host: &Host, address: SocketAddr) -> Result<UdpSocket> {
     let socket = host
-        .within(move || UdpSocket::bind(address))?
-        .join()
-        .map_err(|_| anyhow::anyhow!("a thread panicked"))??
+        .run(move || UdpSocket::bind(address))?
         .with_context(|| format!("{}: UDP {address}", host.name()))?;
     socket.set_read_timeout(Some(POLL))?;
     Ok(socket)

@@ -29,9 +29,7 @@ impl EchoServer {
         let stop = Arc::new(AtomicBool::new(false));
         let arrivals = Arc::new(Mutex::new(Vec::new()));
         let (tcp, udp) = host
-            .within(move || -> Result<_> { Ok((TcpListener::bind(address)?, UdpSocket::bind(address)?)) })?
-            .join()
-            .map_err(|_| anyhow::anyhow!("the echo server's thread panicked"))??
+            .run(move || -> Result<_> { Ok((TcpListener::bind(address)?, UdpSocket::bind(address)?)) })?
             .with_context(|| format!("echo server on {address}"))?;
         tcp.set_nonblocking(true)?;
         udp.set_read_timeout(Some(POLL))?;
@@ -130,9 +128,7 @@ impl LongLived {
     /// If the connection is not there within five seconds.
     pub fn connect(host: &Host, server: SocketAddr) -> Result<Self> {
         let stream = host
-            .within(move || TcpStream::connect_timeout(&server, Duration::from_secs(5)))?
-            .join()
-            .map_err(|_| anyhow::anyhow!("the client's thread panicked"))??
+            .run(move || TcpStream::connect_timeout(&server, Duration::from_secs(5)))?
             .with_context(|| format!("TCP to {server}"))?;
         let (stop, echoed) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
         let (s, e) = (stop.clone(), echoed.clone());
@@ -241,10 +237,7 @@ impl Prober {
     /// If no socket can be opened.
     pub fn new(host: &Host, server: SocketAddr) -> Result<Self> {
         let any: SocketAddr = if server.is_ipv4() { ([0, 0, 0, 0], 0).into() } else { ([0u16; 8], 0).into() };
-        let socket = host
-            .within(move || UdpSocket::bind(any))?
-            .join()
-            .map_err(|_| anyhow::anyhow!("the prober's thread panicked"))???;
+        let socket = host.run(move || UdpSocket::bind(any))??;
         Ok(Self { socket, server, next: 1 })
     }
 

@@ -1,78 +1,62 @@
-//! From pcap to idle periods, measured beside tshark writing the same client and time columns, in one run.
+//! From pcapng to idle periods, measured beside tshark writing the same client and time columns, in one run.
 //!
-//! `cargo run --release -p dormouse-trace --example speed [PACKETS] [CLIENTS] [no-tshark]`; `DORMOUSE_SPEED_DIR` says where the capture is put.
+//! `cargo run --release -p dormouse-trace --example speed [CLIENTS] [no-tshark]`; `DORMOUSE_SPEED_DIR` says where the capture is put.
 //! Figures are packets per second of processor time, which a busy machine does not distort, and by the clock on the wall. One core: one thread reads, finds the clients, and reduces to idle periods; survey and
 //! reduction are also shown apart. The file has been written just before, so it comes from the page cache for both.
 
-mod clocks;
+#![expect(clippy::disallowed_methods, reason = "a benchmark owns its clock")]
 
-use std::io::Write;
+use std::fs::File;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::time::Instant;
 
-use clocks::{Clocks, Took};
 use dormouse_trace::analyse::{stream, survey_all};
 use dormouse_trace::clients::Directory;
 use dormouse_trace::flow::Spread;
+use dormouse_trace::generate::{Population, Recipe, write};
 use dormouse_trace::input::Input;
 use dormouse_trace::periods::Collector;
 
+/// Processor time of this process and its finished children, and the clock on the wall.
+struct Clocks(f64, Instant);
+
+#[derive(Clone, Copy)]
+struct Took {
+    cpu: f64,
+    wall: f64,
+}
+
+impl Clocks {
+    fn now() -> Self {
+        Self(processor_seconds(), Instant::now())
+    }
+
+    fn elapsed(&self) -> Took {
+        Took { cpu: processor_seconds() - self.0, wall: self.1.elapsed().as_secs_f64() }
+    }
+}
+
+/// utime, stime, cutime and cstime of /proc/self/stat, in ticks of a hundredth of a second.
+fn processor_seconds() -> f64 {
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    let behind = stat.rsplit(") ").next().unwrap_or_default();
+    behind.split(' ').skip(11).take(4).filter_map(|t| t.parse::<f64>().ok()).sum::<f64>() / 100.0
+}
+
 fn main() -> std::io::Result<()> {
-    let mut arguments = std::env::args().skip(1).filter_map(|a| a.parse::<u32>().ok());
-    let packets = arguments.next().unwrap_or(10_000_000);
-    let clients = arguments.next().unwrap_or(3000).clamp(1, 60_000);
+    let clients = std::env::args().skip(1).find_map(|a| a.parse().ok()).unwrap_or(3000);
     let directory = std::env::var_os("DORMOUSE_SPEED_DIR").map_or_else(std::env::temp_dir, Into::into);
-    let path = directory.join(format!("dormouse-speed-{}.pcap", std::process::id()));
-    write_capture(&path, packets, clients)?;
-    let outcome = measure(&path, packets);
+    let path = directory.join(format!("dormouse-speed-{}.pcapng", std::process::id()));
+    let day = Population::new(Recipe { clients, days: 1, seed: 1, start: 1_700_006_400 });
+    let written = write::pcapng(day, &mut std::io::BufWriter::with_capacity(1 << 20, File::create(&path)?));
+    let outcome = written.and_then(|packets| measure(&path, packets));
     std::fs::remove_file(&path)?;
     outcome
 }
 
-/// TCP packets of `clients` devices in bursts of eight, headers only, as a gateway's interface would see them.
-fn write_capture(path: &Path, packets: u32, clients: u32) -> std::io::Result<()> {
-    let mut out = std::io::BufWriter::with_capacity(1 << 20, std::fs::File::create(path)?);
-    out.write_all(&[0xd4, 0xc3, 0xb2, 0xa1, 2, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 1, 0, 0, 0])?;
-    let mut frame = [0u8; 16 + 54];
-    frame[8] = 54;
-    frame[12..14].copy_from_slice(&1200u16.to_le_bytes());
-    frame[16 + 12..16 + 20].copy_from_slice(&[8, 0, 0x45, 0, 4, 0x90, 0, 0]);
-    frame[16 + 22..16 + 24].copy_from_slice(&[64, 6]);
-    let mut random = 88_172_645_463_325_252u64;
-    let mut client = 0;
-    for n in 0..u64::from(packets) {
-        if n % 8 == 0 {
-            random ^= random << 13;
-            random ^= random >> 7;
-            random ^= random << 17;
-            client = u32::try_from(random % u64::from(clients)).unwrap_or(0) + 1;
-        }
-        let micros = n * 86_400_000_000 / u64::from(packets);
-        frame[..4]
-            .copy_from_slice(&(1_600_000_000 + u32::try_from(micros / 1_000_000).unwrap_or(0)).to_le_bytes());
-        frame[4..8].copy_from_slice(&u32::try_from(micros % 1_000_000).unwrap_or(0).to_le_bytes());
-        let c = client.to_be_bytes();
-        let (mac, ip) = ([2, 0, 0, c[1], c[2], c[3]], [10, c[1], c[2], c[3]]);
-        let (gateway, server) = ([2, 1, 0, 0, 0, 1], [93, 184, 216, (random % 50) as u8 + 1]);
-        let out_going = n % 2 == 0;
-        let (dm, sm, si, di) =
-            if out_going { (gateway, mac, ip, server) } else { (mac, gateway, server, ip) };
-        frame[16..22].copy_from_slice(&dm);
-        frame[22..28].copy_from_slice(&sm);
-        frame[16 + 26..16 + 30].copy_from_slice(&si);
-        frame[16 + 30..16 + 34].copy_from_slice(&di);
-        let (client_port, server_port) = (50_000u16.to_be_bytes(), 443u16.to_be_bytes());
-        let (sp, dp) = if out_going { (client_port, server_port) } else { (server_port, client_port) };
-        frame[16 + 34..16 + 36].copy_from_slice(&sp);
-        frame[16 + 36..16 + 38].copy_from_slice(&dp);
-        frame[12..16].copy_from_slice(&1200u32.to_le_bytes());
-        out.write_all(&frame)?;
-    }
-    out.flush()
-}
-
-fn measure(path: &Path, packets: u32) -> std::io::Result<()> {
-    let million = f64::from(packets) / 1e6;
+fn measure(path: &Path, packets: u64) -> std::io::Result<()> {
+    let million = packets as f64 / 1e6;
     let inputs = [Input::file(path)];
     let begin = Clocks::now();
     let survey = survey_all(&inputs, None, 1, &|_, _| ());

@@ -6,7 +6,7 @@ use core::fmt;
 const KEPT: usize = 20;
 
 /// One stretch of input that could not be used.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, serde::Serialize)]
 pub struct Loss {
     /// Which file (or `-`).
     pub file: String,

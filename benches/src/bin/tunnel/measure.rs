@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, anyhow, ensure};
 use dormouse_benches::Summary;
 use dormouse_sansio::{Entropy, Seeded};
-use dormouse_testbed::{Host, cpu_time};
+use dormouse_testbed::cpu_time;
 use serde_json::Value;
 
 use crate::subjects::Subject;
@@ -37,9 +37,9 @@ pub(crate) struct Tcp {
 /// A known stream of bytes arrives as it was sent.
 pub(crate) fn verify(subject: &Subject) -> Result<()> {
     let address = SocketAddr::new(subject.target, VERIFIED_PORT);
-    let listener = inside(&subject.right, move || TcpListener::bind(address))??;
+    let listener = subject.right.run(move || TcpListener::bind(address))??;
     let receiver = std::thread::spawn(move || receive(&listener));
-    let mut stream = inside(&subject.left, move || TcpStream::connect_timeout(&address, STUCK))??;
+    let mut stream = subject.left.run(move || TcpStream::connect_timeout(&address, STUCK))??;
     stream.set_write_timeout(Some(STUCK))?;
     let (mut source, mut chunk) = (Seeded::new(1), vec![0; 1 << 16]);
     for _ in 0..VERIFIED_BYTES / chunk.len() {
@@ -60,10 +60,6 @@ fn receive(listener: &TcpListener) -> Result<()> {
         ensure!(got == expected, "chunk {number} arrived changed");
     }
     Ok(())
-}
-
-fn inside<T: Send + 'static>(host: &Host, work: impl FnOnce() -> T + Send + 'static) -> Result<T> {
-    host.within(work)?.join().map_err(|_| anyhow!("a thread panicked"))?
 }
 
 /// One TCP stream for [`SECONDS`].

@@ -10,7 +10,7 @@ use dormouse_control::{ConnectionState, Error, ErrorKind, EventKind, Reply, Slee
 use dormouse_io::clock::BootClock;
 use dormouse_io::meter::{Grain, Meter, Reading, Source};
 use dormouse_io::radio::{PowerSave, Radio};
-use dormouse_lab::calibrate::{Action, Device, Failure, Subject};
+use dormouse_lab::calibrate::{Action, Cycle, Device, Failure};
 use dormouse_sansio::Instant;
 
 use crate::client::Client;
@@ -314,13 +314,13 @@ impl Session {
     }
 
     /// Climbs a rung, and says how long it takes until the session is up again.
-    fn exercise(&mut self, subject: Subject) -> Result<Duration, Failure> {
+    fn exercise(&mut self, subject: Cycle) -> Result<Duration, Failure> {
         let rung = match subject {
-            Subject::Held => WakeRung::Held,
-            Subject::Mobike => WakeRung::Mobike,
-            Subject::Ticket => WakeRung::Ticket,
-            Subject::Full => WakeRung::Full,
-            Subject::RadioCycle => return Err(Failure::Here("the radio is no rung".into())),
+            Cycle::Held => WakeRung::Held,
+            Cycle::Mobike => WakeRung::Mobike,
+            Cycle::Ticket => WakeRung::Ticket,
+            Cycle::Full => WakeRung::Full,
+            Cycle::Radio => return Err(Failure::Here("the radio is no rung".into())),
         };
         self.forget_events()?;
         let began = self.begin(rung)?;

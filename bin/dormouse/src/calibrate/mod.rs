@@ -16,12 +16,14 @@ use dormouse_io::meter::{Meter, open};
 use dormouse_io::privileges;
 use dormouse_io::radio::{self, PowerSave};
 use dormouse_lab::calibrate::{
-    Expected, Failure, Figures, Measured, Plan, Settings, Subject, learn, report, run as measure,
+    Cycle, Expected, Failure, Measured, Outcome, Plan, Point, Settings, learn, report, run as measure,
 };
+use dormouse_lab::campaign::Campaign;
+use dormouse_report::Table;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 
-use crate::measure::{interrupted, profile};
+use crate::measure::{Keep, interrupted, profile};
 use crate::meter::{Which, grain};
 use device::{Machine, Session};
 
@@ -69,6 +71,8 @@ pub(crate) struct CalibrateArgs {
     /// Profile that stands in for what is not measured here, such as a gateway under load; each such figure says so
     #[arg(long, value_name = "PROFILE")]
     fill: Option<String>,
+    #[command(flatten)]
+    keep: Keep,
 }
 
 /// What can be measured.
@@ -86,10 +90,10 @@ enum What {
     Full,
 }
 
-impl From<What> for Subject {
+impl From<What> for Cycle {
     fn from(what: What) -> Self {
         match what {
-            What::Radio => Self::RadioCycle,
+            What::Radio => Self::Radio,
             What::Held => Self::Held,
             What::Mobike => Self::Mobike,
             What::Ticket => Self::Ticket,
@@ -123,9 +127,13 @@ pub(crate) fn run(args: &CalibrateArgs, socket: &Path, json: bool) -> anyhow::Re
     let opened = open(args.which.root(), &args.which.choice()?, BootClock::now())?;
     eprintln!("meter    {} ({})", opened.meter.source(), opened.why);
     let mut machine = machine(args, socket, opened.meter, &mut settings)?;
+    let resumed = args.keep.resume.as_deref().map(Campaign::<Point>::resume).transpose()?;
     eprintln!("         watching it, to find how coarse it is");
     let watts = learn(&mut machine).map_err(|e| anyhow!(e))?;
-    let plan = Plan::new(&settings, &expected, machine.meter.grain(), watts);
+    let plan: Plan = match &resumed {
+        Some(campaign) => serde_json::from_value(campaign.results.settings.clone())?,
+        None => Plan::new(&settings, &expected, machine.meter.grain(), watts),
+    };
     eprint!("{}", announce(&plan, machine.meter.as_ref(), watts));
     if args.plan {
         if json {
@@ -136,14 +144,19 @@ pub(crate) fn run(args: &CalibrateArgs, socket: &Path, json: bool) -> anyhow::Re
         }
         return Ok(ExitCode::SUCCESS);
     }
-    let figures = watched(&plan, &mut machine, json);
-    finish(args, &figures, fill.as_ref(), json)
+    let campaign = match resumed {
+        Some(campaign) => campaign,
+        None => plan.campaign(args.keep.out.clone())?,
+    };
+    campaign.save()?;
+    let outcome = watched(campaign, plan.seconds, &mut machine, json)?;
+    finish(args, &outcome, fill.as_ref(), json)
 }
 
 fn settings(args: &CalibrateArgs) -> Settings {
-    let mut subjects = Subject::ALL.to_vec();
+    let mut subjects = Cycle::ALL.to_vec();
     if !args.only.is_empty() {
-        subjects.retain(|s| args.only.iter().any(|w| Subject::from(*w) == *s));
+        subjects.retain(|s| args.only.iter().any(|w| Cycle::from(*w) == *s));
     }
     Settings {
         repetitions: args.repetitions,
@@ -164,7 +177,7 @@ fn machine(
     settings: &mut Settings,
 ) -> anyhow::Result<Machine> {
     let interrupted = interrupted()?;
-    let wants_radio = settings.subjects.contains(&Subject::RadioCycle);
+    let wants_radio = settings.subjects.contains(&Cycle::Radio);
     let radio = match wants_radio.then(|| find_radio(args)) {
         Some(Ok(radio)) => Some(radio),
         Some(Err(e)) if args.only.is_empty() => {
@@ -175,7 +188,7 @@ fn machine(
         None => None,
     };
     if radio.is_none() {
-        settings.subjects.retain(|s| *s != Subject::RadioCycle);
+        settings.subjects.retain(|s| *s != Cycle::Radio);
     }
     let power_save = match radio.as_ref().map(|_| PowerSave::find(&radio_options(args))) {
         Some(Ok(power_save)) => Some(power_save),
@@ -186,7 +199,7 @@ fn machine(
         None => None,
     };
     settings.power_save = power_save.is_some();
-    let wants_session = settings.subjects.iter().any(|s| *s != Subject::RadioCycle);
+    let wants_session = settings.subjects.iter().any(|s| *s != Cycle::Radio);
     let session = match wants_session.then(|| Session::open(socket, args.connection.as_deref())) {
         Some(Ok(session)) => {
             eprintln!("session  {}", session.name());
@@ -200,7 +213,7 @@ fn machine(
         None => None,
     };
     if session.is_none() {
-        settings.subjects.retain(|s| *s == Subject::RadioCycle);
+        settings.subjects.retain(|s| *s == Cycle::Radio);
     }
     if settings.subjects.is_empty() {
         bail!("there is neither a radio nor a session to measure");
@@ -252,40 +265,40 @@ fn duration(seconds: f64) -> String {
     }
 }
 
-/// Measures under a progress bar.
-fn watched(plan: &Plan, machine: &mut Machine, json: bool) -> Figures {
+/// Measures under a progress bar; all of it takes about so many `seconds`.
+fn watched(
+    campaign: Campaign<Point>,
+    seconds: f64,
+    machine: &mut Machine,
+    json: bool,
+) -> anyhow::Result<Outcome> {
     let bar =
         if json || !std::io::stderr().is_terminal() { ProgressBar::hidden() } else { ProgressBar::new(1000) };
-    if let Ok(style) = ProgressStyle::with_template("{bar:30} {elapsed_precise} {wide_msg}") {
-        bar.set_style(style);
-    }
-    let figures = measure(plan, machine, &mut |progress| {
-        let done = (1000.0 * progress.seconds / plan.seconds.max(1.0)).clamp(0.0, 1000.0);
-        bar.set_position(done as u64);
-        let left = duration((plan.seconds - progress.seconds).max(60.0));
-        bar.set_message(format!(
-            "{} of {}, {left} left: {}",
-            progress.repetition, progress.of, progress.what
-        ));
+    bar.set_style(ProgressStyle::with_template("{bar:30} {elapsed_precise} {wide_msg}")?);
+    let (rounds, began) = (campaign.results.rounds, BootClock::now());
+    let outcome = measure(campaign, machine, &mut |progress| {
+        let passed = BootClock::now().saturating_since(began).as_secs_f64();
+        bar.set_position((1000.0 * passed / seconds.max(1.0)).clamp(0.0, 1000.0) as u64);
+        let left = duration((seconds - passed).max(60.0));
+        bar.set_message(format!("{} of {rounds}, {left} left: {}", progress.round, progress.next));
     });
     bar.finish_and_clear();
-    figures
+    outcome
 }
 
 /// Prints what was found, and writes the profile unless it was interrupted.
 fn finish(
     args: &CalibrateArgs,
-    figures: &Figures,
+    outcome: &Outcome,
     fill: Option<&Profile>,
     json: bool,
 ) -> anyhow::Result<ExitCode> {
-    let measured: Vec<Measured> = figures.judge().into_iter().flatten().collect();
-    let refused = report::refused(figures);
+    let measured: Vec<Measured> = outcome.judge().into_iter().flatten().collect();
+    let refused = report::refused(outcome);
     let written = match &args.file {
-        Some(file) if figures.stopped.is_none() && !measured.is_empty() => {
-            let description =
-                format!("measured by dormouse calibrate, {} repetitions", figures.repetitions.len());
-            let profile = report::profile(figures, &args.name, &description, fill);
+        Some(file) if outcome.stopped.is_none() && !measured.is_empty() => {
+            let description = format!("measured by dormouse calibrate, {} repetitions", outcome.complete());
+            let profile = report::profile(outcome, &args.name, &description, fill);
             std::fs::write(file, profile.to_toml()?).with_context(|| file.display().to_string())?;
             Some((file, profile))
         }
@@ -296,15 +309,15 @@ fn finish(
         println!(
             "{}",
             json!({
-                "version": 1,
-                "meter": figures.source,
-                "grain": figures.grain,
-                "plan": figures.plan,
-                "repetitions": figures.repetitions,
+                "version": 2,
+                "meter": outcome.source,
+                "grain": outcome.grain,
+                "plan": outcome.plan,
+                "results": outcome.results,
                 "figures": measured,
                 "refused": refused,
-                "stopped": figures.stopped.as_ref().map(Failure::to_string),
-                "unrestored": figures.unrestored.as_ref().map(Failure::to_string),
+                "stopped": outcome.stopped.as_ref().map(Failure::to_string),
+                "unrestored": outcome.unrestored,
                 "profile": written.as_ref().map(|(file, _)| file),
             })
         );
@@ -320,30 +333,26 @@ fn finish(
             println!("not enough for the model yet: {missing}; --fill PROFILE takes it from another");
         }
     }
-    if let Some(e) = &figures.unrestored {
+    if let Some(e) = &outcome.unrestored {
         eprintln!("error: not restored: {e}");
     }
-    match &figures.stopped {
+    match &outcome.stopped {
         Some(why) => {
-            bail!("{why}: after {} complete repetitions, no profile was written", figures.repetitions.len())
+            bail!("{why}: after {} complete repetitions, no profile was written", outcome.complete())
         }
         None if written.is_none() => bail!("no figure could be measured, no profile was written"),
-        None if figures.unrestored.is_some() => Ok(ExitCode::FAILURE),
+        None if outcome.unrestored.is_some() => Ok(ExitCode::FAILURE),
         None => Ok(ExitCode::SUCCESS),
     }
 }
 
 fn table(measured: &[Measured]) -> String {
-    let mut out = String::new();
-    if !measured.is_empty() {
-        out += &format!("{:<26} {:>12} {:>12} {:>14} {:>6}\n", "figure", "mean", "sd", "95 %", "n");
-    }
+    let mut table = Table::new(["figure", "mean", "sd", "95 %", "n"]);
     for m in measured {
-        let (mean, deviation, half, unit) = (m.summary.mean, m.summary.deviation, m.half_interval, m.unit);
-        out += &format!(
-            "{:<26} {mean:>10.4} {unit} {deviation:>10.4} {unit} ± {half:>10.4} {unit} {:>6}\n",
-            m.name, m.summary.count
-        );
+        let with = |value: f64| format!("{value:.4} {}", m.unit);
+        let half = format!("± {}", with(m.half_interval));
+        let count = m.summary.count.to_string();
+        table.row([m.name.clone(), with(m.summary.mean), with(m.summary.deviation), half, count]);
     }
-    out
+    if measured.is_empty() { String::new() } else { table.text("") }
 }

@@ -8,9 +8,9 @@ use serde::Serialize;
 use super::levels::{self, Judgement, Permission};
 use super::purpose::{Options, Purpose};
 use crate::judge::stats::{self, Bootstrap, Estimate, MIN_ROUNDS};
-use crate::results::format::{
-    Direction, Encapsulation, EnergySource, Engine, Metric, Results, Sample, Unit, What,
-};
+use crate::results::esp::{Direction, Encapsulation, Engine, Metric, Unit, What};
+use crate::results::format::EnergySource;
+use crate::results::{Results, Sample};
 
 /// What is the same for all candidates.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
@@ -47,28 +47,10 @@ impl Basis {
     /// In words.
     #[must_use]
     pub fn words(&self) -> String {
-        let what = match self.what {
-            What::Path => "the whole path of a packet",
-            What::Stream => "a UDP stream",
-            What::Download => "a download",
-            What::Tls => "a download over TLS",
-            What::Crypto => "the cryptography alone, in memory",
-        };
-        let how = match self.encapsulation {
-            Encapsulation::None => "",
-            Encapsulation::Tunnel => ", tunnel mode",
-            Encapsulation::Transport => ", transport mode",
-            Encapsulation::Udp => ", tunnel mode in UDP",
-            Encapsulation::UdpTransport => ", transport mode in UDP",
-        };
-        let direction = match self.direction {
-            Direction::Both => "",
-            Direction::Out => ", outbound",
-            Direction::In => ", inbound",
-        };
         let cores = if self.cores == 1 { "1 core".to_owned() } else { format!("{} cores", self.cores) };
         let governor = self.governor.as_ref().map(|g| format!(", governor {g}")).unwrap_or_default();
-        format!("{what}{how}{direction}, {}-byte packets, {cores}{governor}", self.packet_bytes)
+        let [what, how, way] = [self.what.words(), self.encapsulation.words(), self.direction.words()];
+        format!("{what}, {how}, {way}, {}-byte packets, {cores}{governor}", self.packet_bytes)
     }
 }
 
@@ -229,7 +211,7 @@ fn candidate(
 ) -> Candidate {
     let figure = |metric| bootstrap.figure(sample, metric);
     let noise = stats::noise(&sample.values(Metric::Throughput)).map(|n| n.warnings).unwrap_or_default();
-    let source = results.energy_source(sample);
+    let source = results.energy.source;
     Candidate {
         suite: sample.suite.clone(),
         judgement: Judgement::of(&sample.suite),
@@ -313,23 +295,11 @@ pub(super) fn not_measured(results: &Results, candidates: &[Candidate], basis: &
 
 /// What casts doubt on the figures.
 pub(super) fn warnings(results: &Results, candidates: &[Candidate], basis: &Basis) -> Vec<String> {
-    let mut out = Vec::new();
-    let c = &results.conditions;
-    if let Some(load) = c.load_before.map(|l| l[0]).filter(|l| *l > 0.5 * f64::from(results.machine.cores)) {
-        out.push(format!("the machine was busy before: load {load:.2} on {} cores", results.machine.cores));
-    }
-    if let Some(steal) = c.steal.filter(|s| *s > 0.01) {
-        out.push(format!("a hypervisor took {:.1} % of the time", 100.0 * steal));
-    }
-    if let Some(noise) = stats::noise(&c.yardstick) {
-        out.extend(noise.warnings.iter().map(|w| format!("the processor's own speed varied: {w}")));
-    }
+    let mut out = results.conditions.noise(results.machine.cores);
     if let Some(build) = results.versions.get("build").filter(|b| b.as_str() != "release") {
         out.push(format!("measured with a build for {build}"));
     }
-    if let Some(hypervisor) = &results.machine.hypervisor {
-        out.push(format!("this is a virtual machine ({hypervisor}): ratios hold, absolute figures may not"));
-    }
+    out.extend(results.machine.words().into_iter().skip(1));
     if results.finished.is_none() {
         let rounds = usize::try_from(results.rounds).unwrap_or(usize::MAX).max(1);
         let whole = results.samples.iter().filter(|s| s.rounds.len() >= rounds).count();

@@ -11,7 +11,8 @@ use super::candidates::{self, Basis, Candidate, Standing};
 use super::levels::Level;
 use super::purpose::Purpose;
 use crate::judge::stats::{Bootstrap, Comparison, Verdict};
-use crate::results::format::{Metric, Results};
+use crate::results::Results;
+use crate::results::esp::Metric;
 
 /// What is optimised: more is better for the first, less for the others.
 const FRONT: [Metric; 3] = [Metric::Throughput, Metric::Cpu, Metric::Energy];

@@ -16,7 +16,8 @@ pub mod words;
 use serde::Serialize;
 
 use crate::judge::stats::Bootstrap;
-use crate::results::format::{Energy, Machine, Results};
+use crate::results::Results;
+use crate::results::format::{Energy, Machine};
 use candidates::{Basis, Candidate};
 use choice::Choice;
 use lines::Lines;

@@ -1,16 +1,14 @@
-//! Advice as a document: recommendation, evidence, configuration, Pareto plot, heat maps, rules. Owns its layout; must never compute a
+//! Advice as a document: recommendation, evidence, configuration, Pareto plot, rules. Owns its layout; must never compute a
 //! figure.
 
-use std::collections::{BTreeMap, BTreeSet};
-
-use dormouse_report::{Block, Cell, Chart, Document, Mark, Part, Table, digits};
+use dormouse_report::{Block, Chart, Document, Mark, Part, Table};
 
 use super::Advice;
 use super::candidates::{Candidate, Standing};
 use super::choice::Choice;
 use super::words::{self, compared, figure};
-use crate::judge::stats::{self, Bootstrap};
-use crate::results::format::{Direction, Encapsulation, EnergySource, Engine, Metric, Results, What};
+use crate::results::esp::Metric;
+use crate::results::format::EnergySource;
 
 /// The advice for a terminal.
 #[must_use]
@@ -20,12 +18,10 @@ pub fn document(advice: &Advice) -> Document {
 
 /// The advice for a page, with what was measured drawn.
 #[must_use]
-pub fn page(advice: &Advice, results: &Results) -> Document {
+pub fn page(advice: &Advice) -> Document {
     let charts = [pareto(advice, Metric::Cpu), pareto(advice, Metric::Energy)];
     let drawn = charts.into_iter().filter(|chart| !chart.is_empty()).map(Block::Chart).collect();
-    let mut document = with(advice, drawn);
-    heat_maps(&mut document, results);
-    document
+    with(advice, drawn)
 }
 
 fn with(advice: &Advice, drawn: Vec<Block>) -> Document {
@@ -142,67 +138,4 @@ fn pareto(advice: &Advice, cost: Metric) -> Chart {
         chart.add(&format!("{}{note}", c.suite), n, Mark::Points, at(c).into_iter().collect());
     }
     chart
-}
-
-/// What one heat map holds fixed, besides cores.
-type Sheet = (What, Engine, Encapsulation, Direction, Option<bool>, Option<String>);
-/// A heat map's medians and cells, by suite and packet size.
-type Cells<'a> = BTreeMap<(&'a str, u32), (f64, Cell)>;
-
-/// Throughput by suite and packet size, one table for each number of cores and each way of measuring.
-fn heat_maps(document: &mut Document, results: &Results) {
-    let mut sheets: BTreeMap<(Sheet, u32), Cells<'_>> = BTreeMap::new();
-    let bootstrap = Bootstrap::new(results.seed);
-    for s in results.samples.iter().filter(|s| s.offered.is_none() && s.file_bytes.is_none()) {
-        // Suites without AES belong on both sheets of a processor that has the instructions; they are shown with the others.
-        let masked = s.aes_instructions.filter(|aes| !aes);
-        let sheet = (s.what, s.engine, s.encapsulation, s.direction, masked, s.governor.clone());
-        if let Some(e) = bootstrap.figure(s, Metric::Throughput) {
-            let mark = if s.verified { "" } else { " (unverified)" };
-            let text = format!("{}{mark}", digits(e.median / 1e6));
-            let hint = Some(format!("[{}, {}]", digits(e.low / 1e6), digits(e.high / 1e6)));
-            let cell = (e.median, Cell { text, hint, heat: None });
-            sheets.entry((sheet, s.cores)).or_default().entry((&s.suite, s.packet_bytes)).or_insert(cell);
-        }
-    }
-    for ((sheet, cores), cells) in &sheets {
-        heat_map(document, sheet, *cores, cells);
-    }
-}
-
-fn heat_map(document: &mut Document, sheet: &Sheet, cores: u32, cells: &Cells<'_>) {
-    let (what, engine, wrap, direction, masked, governor) = sheet;
-    let sizes: BTreeSet<u32> = cells.keys().map(|k| k.1).collect();
-    let suites: BTreeSet<&str> = cells.keys().map(|k| k.0).collect();
-    let plural = if cores == 1 { "core" } else { "cores" };
-    let masked = if masked.is_some() { ", AES instructions off" } else { "" };
-    let governor = governor.as_ref().map(|g| format!(", governor {g}")).unwrap_or_default();
-    let title = format!(
-        "Throughput in MB/s: {}, {}, {}, {}, {cores} {plural}{masked}{governor}",
-        name(what),
-        name(engine),
-        name(wrap),
-        name(direction)
-    );
-    let mut table = Table::new(std::iter::once("suite".to_owned()).chain(sizes.iter().map(u32::to_string)));
-    let log = |median: f64| median.max(1.0).ln();
-    let logs: Vec<f64> = cells.values().map(|(median, _)| log(*median)).collect();
-    let end = |q, none| stats::quantile(&logs, q).unwrap_or(none);
-    let (least, most) = (end(0.0, 0.0), end(1.0, 1.0));
-    for suite in suites {
-        let row = sizes.iter().map(|size| match cells.get(&(suite, *size)) {
-            Some((median, cell)) => {
-                Cell { heat: Some((log(*median) - least) / (most - least).max(1e-9)), ..cell.clone() }
-            }
-            None => "–".into(),
-        });
-        table.row(std::iter::once(suite.into()).chain(row));
-    }
-    let words = "By suite and packet size in bytes; the darker, the faster. The 95 % interval shows when the pointer rests on a cell.";
-    document.section("", &title, [Part::Text(words.to_owned()), Part::Table(table)]);
-}
-
-/// A value of the format's vocabulary as the file writes it.
-fn name(value: &impl serde::Serialize) -> String {
-    serde_json::to_value(value).ok().and_then(|v| v.as_str().map(str::to_owned)).unwrap_or_default()
 }

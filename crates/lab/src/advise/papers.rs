@@ -7,7 +7,7 @@ use super::candidates::Candidate;
 use super::choice::Comparer;
 use super::levels::{Judgement, Level};
 use crate::judge::stats::Comparison;
-use crate::results::format::Metric;
+use crate::results::esp::Metric;
 
 /// A paper's advice, and what is allowed now.
 #[derive(Clone, PartialEq, Debug, Serialize)]

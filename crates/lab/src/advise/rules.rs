@@ -12,7 +12,8 @@ use serde::Serialize;
 use super::levels::parts;
 use crate::judge::Finding;
 use crate::judge::stats::{Bootstrap, Comparison, Verdict};
-use crate::results::format::{Direction, Encapsulation, Engine, Metric, Results, Sample, What};
+use crate::results::esp::{Encapsulation, Engine, Metric, What};
+use crate::results::{Results, Sample};
 
 /// A rule with what came out.
 #[derive(Clone, PartialEq, Debug, Serialize)]
@@ -84,6 +85,31 @@ pub(crate) const ANY: Pick =
     Pick { mode: None, aes: None, many: None, wrap: None, engine: None, what: None, governor: None };
 
 impl Pick {
+    /// In this mode.
+    pub(crate) const fn mode(self, mode: Mode) -> Self {
+        Self { mode: Some(mode), ..self }
+    }
+
+    /// On several cores, or on one.
+    pub(crate) const fn many(self, many: bool) -> Self {
+        Self { many: Some(many), ..self }
+    }
+
+    /// Wrapped so.
+    pub(crate) const fn wrap(self, wrap: Encapsulation) -> Self {
+        Self { wrap: Some(wrap), ..self }
+    }
+
+    /// Under this governor.
+    pub(crate) const fn governor(self, governor: &'static str) -> Self {
+        Self { governor: Some(governor), ..self }
+    }
+
+    /// Measured so.
+    pub(crate) const fn what(self, what: What) -> Self {
+        Self { what: Some(what), ..self }
+    }
+
     /// `has_aes` tells what a sample does that does not say: use the instructions of a processor that has them.
     fn matches(&self, sample: &Sample, integrity: &str, has_aes: bool) -> bool {
         let aes = sample.aes_instructions.unwrap_or(has_aes && sample.suite.contains("aes"));
@@ -188,6 +214,23 @@ pub(crate) struct Test {
     pub(crate) expect: Expect,
 }
 
+impl Test {
+    /// Of what differs in this and nothing else, in packets of any size that an Ethernet carries; no difference is expected.
+    pub(crate) const fn new(first: Pick, second: Pick, differ: Differ, metric: Metric) -> Self {
+        Self { first, second, differ, metric, sizes: (1, 1_500), expect: Expect::Tie }
+    }
+
+    /// Of packets of these sizes.
+    pub(crate) const fn at(self, sizes: (u32, u32)) -> Self {
+        Self { sizes, ..self }
+    }
+
+    /// With this expectation.
+    pub(crate) const fn expect(self, expect: Expect) -> Self {
+        Self { expect, ..self }
+    }
+}
+
 /// A rule as the paper has it.
 struct Definition {
     id: &'static str,
@@ -272,7 +315,7 @@ fn one(results: &Results, bootstrap: &Bootstrap, d: &Definition) -> Rule {
         if all > 0 {
             let sha256 = integrity(results) == "sha256" && d.tests.iter().any(|t| t.first.mode.is_some());
             let note = if sha256 { " (with SHA-256 for SHA1, which the file lacks)" } else { "" };
-            return rule(Finding::of(agree, all), format!("{}: {}{note}", on(*what), words.join("; ")));
+            return rule(Finding::of(agree, all), format!("{}: {}{note}", what.words(), words.join("; ")));
         }
     }
     rule(Finding::NotMeasurable, missing(results, d.needs, d.words))
@@ -291,16 +334,6 @@ fn missing(results: &Results, needs: &str, words: &[&str]) -> String {
         format!("the result file lacks {needs}, with enough rounds")
     } else {
         reasons.into_iter().collect::<Vec<_>>().join("; ")
-    }
-}
-
-pub(crate) const fn on(what: What) -> &'static str {
-    match what {
-        What::Crypto => "cryptography alone",
-        What::Path => "whole path",
-        What::Stream => "UDP streams",
-        What::Download => "downloads",
-        What::Tls => "TLS",
     }
 }
 
@@ -344,19 +377,14 @@ fn besides(pair: &Pair<'_>, pairs: &[Pair<'_>], differ: Differ) -> String {
         let other = pairs.iter().any(|p| p.first.suite == pair.first.suite && of(p) != own);
         other.then_some(own)
     };
-    let way = |p: &Pair<'_>| {
-        match p.first.direction {
-            Direction::Out => "out",
-            Direction::In => "in",
-            Direction::Both => "both ways",
-        }
-        .to_owned()
-    };
+    let way = |p: &Pair<'_>| p.first.direction.words().to_owned();
     let aes = |p: &Pair<'_>| {
         if p.first.aes_instructions == Some(false) { "in software" } else { "by instructions" }.to_owned()
     };
-    let wrapped =
-        |p: &Pair<'_>| wrapping(if differ == Differ::Layer { p.second } else { p.first }).to_owned();
+    let wrapped = |p: &Pair<'_>| {
+        let wrapped = if differ == Differ::Layer { p.second } else { p.first };
+        wrapped.encapsulation.words().to_owned()
+    };
     let cores = |p: &Pair<'_>| format!("{} cores", p.first.cores);
     let mut words = vec![varies(&way)];
     if !matches!(differ, Differ::Wrap | Differ::Protection) {
@@ -372,16 +400,6 @@ fn besides(pair: &Pair<'_>, pairs: &[Pair<'_>], differ: Differ) -> String {
     if words.is_empty() { String::new() } else { format!(" ({})", words.join(", ")) }
 }
 
-const fn wrapping(sample: &Sample) -> &'static str {
-    match sample.encapsulation {
-        Encapsulation::None => "no encapsulation",
-        Encapsulation::Tunnel => "tunnel",
-        Encapsulation::Transport => "transport",
-        Encapsulation::Udp => "tunnel in UDP",
-        Encapsulation::UdpTransport => "transport in UDP",
-    }
-}
-
 /// The size of a sample: of its packets, and of its file if it has one.
 fn size(sample: &Sample) -> String {
     match sample.file_bytes {
@@ -395,7 +413,7 @@ const SHOWN: usize = 6;
 
 /// A side by what it differs in; without its suite where there are several and each pair names its own.
 fn name(sample: &Sample, differ: Differ, several: bool) -> String {
-    let wrap = wrapping(sample);
+    let wrap = sample.encapsulation.words();
     let how = match differ {
         Differ::Protection if sample.suite == "none" => {
             let plain = sample.engine == Engine::Plain;
@@ -407,7 +425,7 @@ fn name(sample: &Sample, differ: Differ, several: bool) -> String {
         Differ::Aes => "with AES instructions".to_owned(),
         Differ::Wrap => format!("in {wrap}"),
         Differ::Governor => format!("under {}", sample.governor.as_deref().unwrap_or("no governor")),
-        Differ::Layer => return format!("{} ({})", sample.suite, on(sample.what)),
+        Differ::Layer => return format!("{} ({})", sample.suite, sample.what.words()),
     };
     if several { how } else { format!("{} {how}", sample.suite) }
 }

@@ -3,7 +3,7 @@
 use dormouse_report::digits;
 
 use crate::judge::stats::{Comparison, Estimate, Verdict};
-use crate::results::format::Metric;
+use crate::results::esp::Metric;
 
 /// A figure's name.
 #[must_use]

@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 use super::child::{self, Child};
 use super::place::Place;
 use super::worker::Mask;
-use crate::results::format::Encapsulation;
+use crate::results::esp::Encapsulation;
 
 /// Outer addresses of sender and receiver.
 pub(crate) const OUTER: [Ipv4Addr; 2] = [Ipv4Addr::new(10, 77, 0, 1), Ipv4Addr::new(10, 77, 0, 2)];

@@ -9,12 +9,29 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 
 /// Where the system keeps them.
-pub(crate) const SYS: &str = "/sys";
+const SYS: &str = "/sys";
 /// What they were, while they are something else.
-pub(crate) const GUARD: &str = "/run/dormouse-governors";
+const GUARD: &str = "/run/dormouse-governors";
+
+/// The governors of this machine, once what a killed campaign left behind is put back.
+///
+/// # Errors
+/// If there are none, or they cannot be put back.
+pub(crate) fn here() -> Result<Governors> {
+    recover()?;
+    Governors::find(Path::new(SYS), Path::new(GUARD))
+}
+
+/// Puts back what a killed campaign left behind.
+///
+/// # Errors
+/// As [`Governors::recover`].
+pub(crate) fn recover() -> Result<Vec<PathBuf>> {
+    Governors::recover(Path::new(SYS), Path::new(GUARD))
+}
 
 /// The governors of all processors.
 #[derive(Debug)]
@@ -72,7 +89,7 @@ impl Governors {
         for (file, _) in &self.found {
             if let Err(error) = fs::write(file, name) {
                 let what = format!("setting governor \"{name}\" in {}", file.display());
-                self.restore();
+                let _ = self.restore();
                 return Err(anyhow::Error::from(error).context(what));
             }
         }
@@ -80,20 +97,19 @@ impl Governors {
     }
 
     /// Puts them back.
-    pub(crate) fn restore(&mut self) {
-        if !self.changed {
-            return;
+    ///
+    /// # Errors
+    /// Names those that could not be; the guard file stays for the next campaign then.
+    pub(crate) fn restore(&mut self) -> Result<()> {
+        if !std::mem::take(&mut self.changed) {
+            return Ok(());
         }
-        let failed: Vec<_> =
-            self.found.iter().filter(|(file, before)| fs::write(file, before).is_err()).collect();
-        for (file, before) in &failed {
-            eprintln!("warning: {} could not be put back to {before}", file.display());
-        }
-        self.changed = false;
-        if failed.is_empty() {
-            // The guard file stays if something is left for the next campaign to do.
-            let _ = fs::remove_file(&self.guard);
-        }
+        let failed = self.found.iter().filter(|(file, before)| fs::write(file, before).is_err());
+        let failed: Vec<String> =
+            failed.map(|(file, before)| format!("{} is not {before} again", file.display())).collect();
+        ensure!(failed.is_empty(), "{}", failed.join(", "));
+        let _ = fs::remove_file(&self.guard);
+        Ok(())
     }
 
     fn write_guard(&self) -> io::Result<()> {
@@ -134,7 +150,9 @@ impl Governors {
 
 impl Drop for Governors {
     fn drop(&mut self) {
-        self.restore();
+        if let Err(error) = self.restore() {
+            eprintln!("warning: {error}");
+        }
     }
 }
 

@@ -10,7 +10,9 @@ use dormouse_io::clock::BootClock;
 use dormouse_io::meter::{Choice, Meter, open};
 
 use crate::calibrate::plan::window_error;
-use crate::results::format::{Energy, EnergySource, Round, What};
+use crate::results::Figures;
+use crate::results::esp::{CPU_SYSTEM, CPU_THREAD, ELAPSED, JOULES, JOULES_PER_BYTE, THROUGHPUT, What};
+use crate::results::format::{Energy, EnergySource};
 
 /// The figure of a device profile that CPU time is multiplied with: power of one busy processor above an idle one.
 const CORE_POWER: &str = "cpu.core_power";
@@ -103,26 +105,26 @@ impl Joules {
         }
     }
 
-    /// Adds the joules to a round; `before` is what was counted when it began, `real` how long it took with all that belongs
-    /// to it. What the meter cannot resolve is left out.
-    pub(crate) fn add(&mut self, what: What, round: &mut Round, before: Option<f64>, real: Duration) {
-        let Some(bytes) = round.throughput.zip(round.elapsed).map(|(t, e)| t * e).filter(|b| *b > 0.0) else {
-            return;
-        };
+    /// The figures of a round with its joules; `before` is what was counted when it began, `real` how long it took with all that
+    /// belongs to it. What the meter cannot resolve is left out.
+    pub(crate) fn add(&mut self, what: What, round: Figures, before: Option<f64>, real: Duration) -> Figures {
+        let elapsed = round.one(ELAPSED);
+        let bytes = round.one(THROUGHPUT).zip(elapsed).map(|(t, e)| t * e).filter(|b| *b > 0.0);
+        let Some(bytes) = bytes else { return round };
         let counted = self.counted();
         let (joules, per_byte) = match self {
-            Self::None => return,
+            Self::None => return round,
             Self::Metered { meter, idle_watts, coarse } => {
-                let Some((after, before)) = counted.zip(before) else { return };
+                let Some((after, before)) = counted.zip(before) else { return round };
                 let (counted, seconds) = (after - before, real.as_secs_f64());
                 let error = window_error(meter.grain(), counted / seconds);
                 if error > RESOLVED * counted {
                     *coarse = Some(coarse.filter(|(longest, _)| *longest >= real).unwrap_or((real, error)));
-                    return;
+                    return round;
                 }
                 // Cryptography alone keeps its processors busy all the time, but is timed for a part of it: opening is preceded
                 // by sealing.
-                let part = match (what, round.elapsed) {
+                let part = match (what, elapsed) {
                     (What::Crypto, Some(timed)) => (timed / seconds).min(1.0),
                     _ => 1.0,
                 };
@@ -130,11 +132,11 @@ impl Joules {
                 (joules, joules / bytes)
             }
             Self::Estimated { watts, .. } => {
-                let nanos = round.cpu_thread.unwrap_or(0.0) + round.cpu_system.unwrap_or(0.0);
+                let nanos = round.one(CPU_THREAD).unwrap_or(0.0) + round.one(CPU_SYSTEM).unwrap_or(0.0);
                 (nanos * 1e-9 * bytes * *watts, nanos * 1e-9 * *watts)
             }
         };
-        (round.joules, round.joules_per_byte) = (Some(joules), Some(per_byte));
+        round.with(JOULES, joules).with(JOULES_PER_BYTE, per_byte)
     }
 
     /// Why joules were left out, if any were.
@@ -169,17 +171,15 @@ mod tests {
     #[test]
     fn an_estimate_is_cpu_time_times_power_and_says_so() {
         let mut joules = Joules::Estimated { watts: 4.0, name: "atom".into() };
-        let mut round = Round {
-            elapsed: Some(2.0),
-            throughput: Some(1e6),
-            cpu_thread: Some(30.0),
-            cpu_system: Some(20.0),
-            ..Round::default()
-        };
-        joules.add(What::Path, &mut round, None, Duration::from_secs(2));
+        let round = Figures::default()
+            .with(ELAPSED, 2.0)
+            .with(THROUGHPUT, 1e6)
+            .with(CPU_THREAD, 30.0)
+            .with(CPU_SYSTEM, 20.0);
+        let round = joules.add(What::Path, round, None, Duration::from_secs(2));
         // 2 MB at 50 ns a byte are 0.1 s of CPU.
-        assert!((round.joules.unwrap() - 0.4).abs() < 1e-9, "{round:?}");
-        assert!((round.joules_per_byte.unwrap() - 2e-7).abs() < 1e-15);
+        assert!((round.one(JOULES).unwrap() - 0.4).abs() < 1e-9, "{round:?}");
+        assert!((round.one(JOULES_PER_BYTE).unwrap() - 2e-7).abs() < 1e-15);
         assert_eq!(joules.describe().source, EnergySource::Estimated);
     }
 
@@ -213,10 +213,10 @@ mod tests {
     }
 
     fn metered(joules: &mut Joules, what: What, before: f64) -> Option<f64> {
-        let mut round = Round { elapsed: Some(0.4), throughput: Some(10.0), ..Round::default() };
-        joules.add(what, &mut round, Some(before), Duration::from_secs(1));
-        assert_eq!(round.joules.is_some(), round.joules_per_byte.is_some());
-        round.joules
+        let round = Figures::default().with(ELAPSED, 0.4).with(THROUGHPUT, 10.0);
+        let round = joules.add(what, round, Some(before), Duration::from_secs(1));
+        assert_eq!(round.one(JOULES).is_some(), round.one(JOULES_PER_BYTE).is_some());
+        round.one(JOULES)
     }
 
     #[test]

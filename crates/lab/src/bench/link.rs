@@ -9,7 +9,7 @@ use dormouse_testbed::{Host, Need, Testbed};
 
 use super::forward::{End, INNER, Job, OUTER, TUN};
 use super::place::Place;
-use crate::results::format::{Encapsulation, Engine, Sample};
+use crate::results::esp::{Encapsulation, Engine, Point};
 
 const VETH: &str = "eth0";
 
@@ -65,7 +65,7 @@ pub(crate) struct Key {
 
 impl Key {
     /// That of a point.
-    pub(crate) fn of(sample: &Sample) -> Self {
+    pub(crate) fn of(sample: &Point) -> Self {
         // TLS needs no tunnel: it runs over the bare link.
         let engine = if sample.engine == Engine::Rustls { Engine::Plain } else { sample.engine };
         let suite = if engine == Engine::Plain { "none".to_owned() } else { sample.suite.clone() };
@@ -119,7 +119,6 @@ impl Link {
             Engine::Dormouse => link.ours(key)?,
             Engine::Wireguard | Engine::WireguardGo => link.wireguard(key.engine)?,
             Engine::Kernel => link.kernel()?,
-            Engine::Openssl => bail!("openssl makes no link"),
         }
         link.set_mtu(link.full_mtu)?;
         Ok(link)

@@ -10,8 +10,9 @@ use dormouse_crypto::{Encr, Secret};
 use dormouse_esp::{IPV4_IN_IP, Inbound, Outbound, SaParams};
 use dormouse_sansio::{Entropy as _, Seeded};
 
-use super::cpu;
-use crate::results::format::{Direction, Round, Sample};
+use crate::campaign::cpu;
+use crate::results::Figures;
+use crate::results::esp::{CPU_THREAD, Direction, ELAPSED, Point, THROUGHPUT};
 
 /// Packets between two readings of the clocks: what the readings cost disappears in it, and the packets stay in the cache
 /// that a network stack's would be in.
@@ -28,7 +29,7 @@ struct Share {
 ///
 /// # Errors
 /// If the suite is unknown, or gives wrong answers.
-pub(crate) fn run(sample: &Sample, time: Duration, seed: u64) -> Result<Round> {
+pub fn in_memory(sample: &Point, time: Duration, seed: u64) -> Result<Figures> {
     let suite: Suite = sample.suite.parse()?;
     verify(suite)?;
     let len = usize::try_from(sample.packet_bytes)?;
@@ -55,12 +56,11 @@ pub(crate) fn run(sample: &Sample, time: Duration, seed: u64) -> Result<Round> {
     let bytes: u64 = shares.iter().map(|s| s.bytes).sum();
     let cpu: Duration = shares.iter().map(|s| s.cpu).sum();
     let elapsed = shares.iter().map(|s| s.elapsed).max().unwrap_or_default().as_secs_f64();
-    Ok(Round {
-        elapsed: Some(elapsed),
-        throughput: Some(shares.iter().map(|s| s.bytes as f64 / s.elapsed.as_secs_f64()).sum()),
-        cpu_thread: Some(cpu.as_nanos() as f64 / bytes.max(1) as f64),
-        ..Round::default()
-    })
+    let throughput: f64 = shares.iter().map(|s| s.bytes as f64 / s.elapsed.as_secs_f64()).sum();
+    Ok(Figures::default()
+        .with(ELAPSED, elapsed)
+        .with(THROUGHPUT, throughput)
+        .with(CPU_THREAD, cpu.as_nanos() as f64 / bytes.max(1) as f64))
 }
 
 /// Both halves of an SA and packets for them.
@@ -185,34 +185,38 @@ pub fn rate(block: usize, time: Duration, mut once: impl FnMut() -> Result<()>) 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::results::format::What;
+    use crate::results::esp::{CPU_SYSTEM, What};
 
     #[test]
     fn sealing_and_opening_are_measured_on_any_number_of_threads() {
         for direction in [Direction::Out, Direction::In] {
-            let mut sample = Sample::new(What::Crypto, "aes128ctr-sha256", 180, 2);
+            let mut sample = Point::new(What::Crypto, "aes128ctr-sha256", 180, 2);
             sample.direction = direction;
-            let round = run(&sample, Duration::from_millis(2), 1).unwrap();
-            assert!(round.throughput.unwrap() > 0.0 && round.cpu_thread.unwrap() > 0.0, "{round:?}");
-            assert_eq!(round.cpu_system, None, "nothing leaves the thread");
+            let round = in_memory(&sample, Duration::from_millis(2), 1).unwrap();
+            assert!(round.one(THROUGHPUT) > Some(0.0) && round.one(CPU_THREAD) > Some(0.0), "{round:?}");
+            assert_eq!(round.one(CPU_SYSTEM), None, "nothing leaves the thread");
         }
     }
 
     #[test]
     fn something_is_measured_even_if_the_time_is_over_before_it_begins() {
         for direction in [Direction::Out, Direction::In] {
-            let mut sample = Sample::new(What::Crypto, "aes128gcm16", 180, 1);
+            let mut sample = Point::new(What::Crypto, "aes128gcm16", 180, 1);
             sample.direction = direction;
-            let round = run(&sample, Duration::ZERO, 1).unwrap();
-            assert!(round.throughput.unwrap() > 0.0, "{direction:?}: {round:?}");
+            let round = in_memory(&sample, Duration::ZERO, 1).unwrap();
+            assert!(round.one(THROUGHPUT) > Some(0.0), "{direction:?}: {round:?}");
         }
     }
 
     #[test]
     fn a_size_that_no_packet_has_is_refused() {
-        let sample = Sample::new(What::Crypto, "none", 27, 1);
-        assert!(run(&sample, Duration::from_millis(1), 1).unwrap_err().to_string().contains("27 bytes"));
-        let sample = Sample::new(What::Crypto, "rot13", 1_000, 1);
-        assert!(run(&sample, Duration::from_millis(1), 1).unwrap_err().to_string().contains("known are"));
+        let sample = Point::new(What::Crypto, "none", 27, 1);
+        assert!(
+            in_memory(&sample, Duration::from_millis(1), 1).unwrap_err().to_string().contains("27 bytes")
+        );
+        let sample = Point::new(What::Crypto, "rot13", 1_000, 1);
+        assert!(
+            in_memory(&sample, Duration::from_millis(1), 1).unwrap_err().to_string().contains("known are")
+        );
     }
 }

@@ -2,7 +2,7 @@
 //! (cryptography alone, whole packets, streams, downloads, TLS); what follows from them is the business of others, who read
 //! the [`Results`](crate::results::Results) that come out.
 //!
-//! - [`Request`] says what is wanted, [`Campaign`] plans it, carries it out round by round, and can be continued.
+//! - [`Request`] says what is wanted, [`Bench`] plans it and is the subject of its [campaign](crate::campaign).
 //! - Every suite is held against known answers before it is timed, and every tunnel against a known stream of bytes. What
 //!   gives a wrong answer is reported, never timed.
 //! - CPU time is that of this program's threads by their own clocks, and beside it that of the rest of the machine from
@@ -12,13 +12,11 @@
 
 mod campaign;
 mod child;
-pub(crate) mod cpu;
 mod far;
 mod forward;
 mod governor;
 mod joules;
 mod link;
-pub(crate) mod machine;
 mod memory;
 mod openssl;
 mod place;
@@ -29,10 +27,10 @@ mod traffic;
 mod transfer;
 mod worker;
 
-pub use campaign::{Campaign, Ended, Progress, Unprivileged};
+pub use campaign::{Bench, Unprivileged};
 pub use far::{Far, Lost};
 pub use forward::forward;
-pub use memory::rate;
+pub use memory::{in_memory, rate};
 pub use openssl::{Against, Compared, Speeds, compare, expected, speed};
-pub use plan::{Part, Request, known_suite};
+pub use plan::{Request, known_suite, part};
 pub use worker::serve;

@@ -3,9 +3,8 @@
 
 use std::ffi::OsStr;
 use std::process::Command;
-use std::thread::JoinHandle;
 
-use anyhow::{Result, anyhow};
+use anyhow::Result;
 use dormouse_testbed::Host;
 
 /// A place.
@@ -26,25 +25,14 @@ impl Place {
         }
     }
 
-    /// Runs `work` on a thread of its own there: sockets that it opens belong to the place for their life.
+    /// Does `work` there: sockets that it opens belong to the place for their life.
     ///
     /// # Errors
-    /// If the place cannot be entered.
-    pub(crate) fn within<T: Send + 'static>(
-        &self,
-        work: impl FnOnce() -> T + Send + 'static,
-    ) -> Result<JoinHandle<Result<T>>> {
-        match self {
-            Self::Here => Ok(std::thread::Builder::new().spawn(move || Ok(work()))?),
-            Self::Host(host) => host.within(work),
-        }
-    }
-
-    /// The same, waited for.
-    ///
-    /// # Errors
-    /// As [`Place::within`], and if `work` panicked.
+    /// If the place cannot be entered, or `work` panicked there.
     pub(crate) fn run<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> Result<T> {
-        self.within(work)?.join().map_err(|_| anyhow!("a thread panicked"))?
+        match self {
+            Self::Here => Ok(work()),
+            Self::Host(host) => host.run(work),
+        }
     }
 }

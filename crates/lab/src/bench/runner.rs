@@ -3,15 +3,19 @@
 
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Error, Result, bail};
 
 use super::far::Pair;
+use super::governor::{self, Governors};
 use super::joules::Joules;
 use super::link::{Bed, Key, Link, Pinned};
 use super::plan::Times;
 use super::worker::{Mask, Worker};
-use super::{cpu, memory, traffic, transfer};
-use crate::results::format::{Round, Sample, What};
+use super::{Lost, memory, traffic, transfer};
+use crate::campaign::{Subject, cpu};
+use crate::results::esp::{Point, What};
+use crate::results::format::Skipped;
+use crate::results::{Figures, Point as _};
 
 /// Points that are measured one after the other, without anything set up anew between them.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -24,7 +28,7 @@ pub(crate) enum Group {
 
 impl Group {
     /// That of a point.
-    pub(crate) fn of(sample: &Sample) -> Self {
+    pub(crate) fn of(sample: &Point) -> Self {
         match sample.what {
             What::Crypto => Self::Memory(sample.label()),
             _ => Self::Link(Key::of(sample)),
@@ -48,6 +52,8 @@ pub(crate) struct Runner {
     /// Processors' worth of work that the machine does anyway, in this round.
     idle: Option<f64>,
     joules: Joules,
+    /// Once a point wants another than there was.
+    governors: Option<Governors>,
     worker: Option<Worker>,
     // In this order: the link goes before the hosts that it connects.
     link: Option<(Key, Link, Pinned)>,
@@ -60,63 +66,21 @@ pub(crate) struct Runner {
 impl Runner {
     /// Sets nothing up yet. With a `pair`, what needs a link is measured between its two machines.
     pub(crate) fn new(times: Times, seed: u64, joules: Joules, pair: Option<Pair>) -> Self {
-        Self { times, seed, idle: None, joules, worker: None, link: None, bed: None, between: None, pair }
-    }
-
-    /// What the machine does by itself is looked at anew in each round: one bad look is then one bad round, which a median
-    /// bears, and not a bias of all.
-    pub(crate) fn begin_round(&mut self) {
-        self.idle = None;
-    }
-
-    /// Why joules were left out so far, if any were.
-    pub(crate) fn unresolved(&self) -> Option<String> {
-        self.joules.unresolved()
-    }
-
-    /// One measurement. Round 0 warms up: it is shorter where time decides.
-    ///
-    /// # Errors
-    /// The error of the measurement; the next point starts afresh then.
-    pub(crate) fn run(&mut self, sample: &Sample, round: u32) -> Result<Round> {
-        let measured = self.prepare(sample).and_then(|()| {
-            let (before, start) = (self.joules.counted(), cpu::wall());
-            let measured = self.measure(sample, round)?;
-            let mut measured = Round { round, ..measured };
-            self.joules.add(sample.what, &mut measured, before, start.elapsed());
-            Ok(measured)
-        });
-        if measured.is_err() {
-            self.clear();
+        Self {
+            times,
+            seed,
+            idle: None,
+            joules,
+            governors: None,
+            worker: None,
+            link: None,
+            bed: None,
+            between: None,
+            pair,
         }
-        if sample.what == What::Stream && sample.offered.is_none() {
-            // What it left in the queues must not delay what comes next.
-            self.clear();
-        }
-        measured
     }
 
-    /// Sets up what is missing, so that its cost is in no measurement.
-    fn prepare(&mut self, sample: &Sample) -> Result<()> {
-        if sample.what == What::Crypto {
-            // A tunnel that stands would be in the way of the other processors.
-            self.clear();
-            if sample.aes_instructions == Some(false) && self.worker.is_none() {
-                self.worker = Some(Worker::start(Mask::Aes)?);
-            }
-        } else if self.pair.is_some() {
-            self.pair(&Key::of(sample))?;
-        } else {
-            if self.idle.is_none() {
-                self.clear();
-                self.idle = Some(cpu::idle_rate(AT_REST)?);
-            }
-            self.link(&Key::of(sample))?;
-        }
-        Ok(())
-    }
-
-    fn measure(&mut self, sample: &Sample, round: u32) -> Result<Round> {
+    fn once(&mut self, sample: &Point, round: u32) -> Result<Figures> {
         let time = |time: Duration| if round == 0 { time / 3 } else { time };
         let seed = self.seed ^ u64::from(round);
         if sample.what == What::Crypto {
@@ -128,26 +92,25 @@ impl Runner {
                 }
                 return answer;
             }
-            return memory::run(sample, time, seed);
+            return memory::in_memory(sample, time, seed);
         }
         if self.pair.is_some() {
-            let time =
-                if sample.what == What::Path { time(self.times.path) } else { time(self.times.stream) };
+            let time = time(if sample.what == What::Path { self.times.path } else { self.times.stream });
             return self.pair(&Key::of(sample))?.measure(sample, time);
         }
         let idle = self.idle.context("the machine at rest was not looked at")?;
-        let times = self.times;
+        let [path, stream] = [self.times.path, self.times.stream].map(time);
         let link = self.link(&Key::of(sample))?;
         match sample.what {
-            What::Path => traffic::path(link, sample, time(times.path), idle),
-            What::Stream => traffic::stream(link, sample, time(times.stream), idle),
+            What::Path => traffic::path(link, sample, path, idle),
+            What::Stream => traffic::stream(link, sample, stream, idle),
             What::Download | What::Tls => transfer::run(link, sample, idle),
             What::Crypto => bail!("cryptography alone needs no link"),
         }
     }
 
     /// Takes away what stands.
-    fn clear(&mut self) {
+    fn down(&mut self) {
         self.link = None;
         if let Some(pair) = &mut self.pair {
             pair.clear();
@@ -183,5 +146,77 @@ impl Runner {
         }
         let (_, link, _) = self.link.as_mut().context("no link")?;
         Ok(link)
+    }
+}
+
+impl Subject for Runner {
+    type Point = Point;
+    /// Governor by governor: changing one takes time to settle.
+    type Stage = Option<String>;
+    type Group = Group;
+
+    fn stage(point: &Point) -> Option<String> {
+        point.governor.clone()
+    }
+
+    fn group(point: &Point) -> Group {
+        Group::of(point)
+    }
+
+    /// What the machine does by itself is looked at anew in each round: one bad look is then one bad round, which a median
+    /// bears, and not a bias of all.
+    fn begin_round(&mut self, _: u32) {
+        self.idle = None;
+    }
+
+    fn prepare(&mut self, point: &Point) -> Result<()> {
+        match (&mut self.governors, &point.governor) {
+            (Some(governors), Some(wanted)) => governors.set(wanted)?,
+            (None, Some(wanted)) => self.governors.insert(governor::here()?).set(wanted)?,
+            (Some(governors), None) => governors.restore()?,
+            (None, None) => {}
+        }
+        if point.what == What::Crypto {
+            // A tunnel that stands would be in the way of the other processors.
+            self.down();
+            if point.aes_instructions == Some(false) && self.worker.is_none() {
+                self.worker = Some(Worker::start(Mask::Aes)?);
+            }
+        } else if self.pair.is_some() {
+            self.pair(&Key::of(point))?;
+        } else {
+            if self.idle.is_none() {
+                self.down();
+                self.idle = Some(cpu::idle_rate(AT_REST)?);
+            }
+            self.link(&Key::of(point))?;
+        }
+        Ok(())
+    }
+
+    /// Round 0 is shorter where time decides.
+    fn measure(&mut self, point: &Point, round: u32) -> Result<Figures> {
+        let (before, start) = (self.joules.counted(), cpu::wall());
+        let figures = self.once(point, round)?;
+        let figures = self.joules.add(point.what, figures, before, start.elapsed());
+        if point.what == What::Stream && point.offered.is_none() {
+            // What it left in the queues must not delay what comes next.
+            self.down();
+        }
+        Ok(figures)
+    }
+
+    fn clear(&mut self) -> Result<()> {
+        self.down();
+        self.governors.as_mut().map_or(Ok(()), Governors::restore)
+    }
+
+    fn is_over(error: &Error) -> bool {
+        error.is::<Lost>()
+    }
+
+    fn skipped(&self) -> Vec<Skipped> {
+        let why = self.joules.unresolved();
+        why.map(|reason| Skipped::new("energy of short measurements", reason)).into_iter().collect()
     }
 }

@@ -14,9 +14,12 @@ use anyhow::{Context, Result, anyhow, ensure};
 use nix::sys::socket::{setsockopt, sockopt};
 use serde::{Deserialize, Serialize};
 
-use super::cpu::{self, Account, Cost};
 use super::link::Link;
-use crate::results::format::{Round, Sample, Unit};
+use crate::campaign::cpu::{self, Account, Cost};
+use crate::results::Figures;
+use crate::results::esp::{
+    CPU_SYSTEM, CPU_THREAD, ELAPSED, JITTER, LOSS, PACKETS_RECEIVED, PACKETS_SENT, Point, THROUGHPUT, Unit,
+};
 
 pub(super) const PORT: u16 = 7_001;
 /// Numbers and time.
@@ -54,7 +57,7 @@ pub(super) struct Received {
 ///
 /// # Errors
 /// If nothing passes.
-pub(crate) fn path(link: &mut Link, sample: &Sample, time: Duration, idle: f64) -> Result<Round> {
+pub(crate) fn path(link: &mut Link, sample: &Point, time: Duration, idle: f64) -> Result<Figures> {
     link.whole_mtu()?;
     run(link, sample, time, idle, &Pace::Window)
 }
@@ -63,7 +66,7 @@ pub(crate) fn path(link: &mut Link, sample: &Sample, time: Duration, idle: f64) 
 ///
 /// # Errors
 /// If it cannot be sent at all.
-pub(crate) fn stream(link: &mut Link, sample: &Sample, time: Duration, idle: f64) -> Result<Round> {
+pub(crate) fn stream(link: &mut Link, sample: &Point, time: Duration, idle: f64) -> Result<Figures> {
     link.whole_mtu()?;
     let pace = sample.offered.map_or(Pace::Free, Pace::Rate);
     run(link, sample, time, idle, &pace)
@@ -82,7 +85,7 @@ pub(super) enum Pace {
 }
 
 /// Bytes of UDP payload in a packet of this sample, which goes to the address `to`.
-pub(super) fn payload_len(sample: &Sample, to: IpAddr) -> Result<usize> {
+pub(super) fn payload_len(sample: &Point, to: IpAddr) -> Result<usize> {
     const UDP: usize = 8;
     let headers = UDP + if to.is_ipv4() { 20 } else { 40 };
     let len = usize::try_from(sample.packet_bytes)?;
@@ -91,7 +94,7 @@ pub(super) fn payload_len(sample: &Sample, to: IpAddr) -> Result<usize> {
     Ok(len)
 }
 
-fn run(link: &Link, sample: &Sample, time: Duration, idle: f64, pace: &Pace) -> Result<Round> {
+fn run(link: &Link, sample: &Point, time: Duration, idle: f64, pace: &Pace) -> Result<Figures> {
     let len = payload_len(sample, link.to_receiver())?;
     let target = SocketAddr::new(link.to_receiver(), PORT);
     let out = link.sender().run(move || socket(None, target))??;
@@ -147,21 +150,26 @@ pub(super) fn next_run() -> u64 {
 }
 
 /// The figures of a round in which `sent` packets went out and some arrived.
-pub(super) fn round(sample: &Sample, elapsed: Duration, cost: &Cost, sent: u64, received: Received) -> Round {
+pub(super) fn round(
+    sample: &Point,
+    elapsed: Duration,
+    cost: &Cost,
+    sent: u64,
+    received: Received,
+) -> Figures {
     let bytes = received.packets as f64 * f64::from(sample.packet_bytes);
     // Of nothing, no byte has a cost.
     let per_byte = |seconds: f64| (bytes > 0.0).then_some(seconds * 1e9 / bytes);
-    Round {
-        elapsed: Some(elapsed.as_secs_f64()),
-        throughput: Some(bytes / elapsed.as_secs_f64()),
-        cpu_thread: per_byte(cost.threads),
-        cpu_system: cost.system.and_then(per_byte),
-        packets_sent: Some(sent),
-        packets_received: Some(received.packets.min(sent)),
-        loss: (sent > 0).then(|| 1.0 - received.packets.min(sent) as f64 / sent as f64),
-        jitter: (received.packets > 1).then_some(received.jitter),
-        ..Round::default()
-    }
+    let arrived = received.packets.min(sent) as f64;
+    Figures::default()
+        .with(ELAPSED, elapsed.as_secs_f64())
+        .with(THROUGHPUT, bytes / elapsed.as_secs_f64())
+        .with(CPU_THREAD, per_byte(cost.threads))
+        .with(CPU_SYSTEM, cost.system.and_then(per_byte))
+        .with(PACKETS_SENT, sent as f64)
+        .with(PACKETS_RECEIVED, arrived)
+        .with(LOSS, (sent > 0).then(|| 1.0 - arrived / sent as f64))
+        .with(JITTER, (received.packets > 1).then_some(received.jitter))
 }
 
 /// The receiver's socket, or the sender's.
@@ -301,7 +309,7 @@ fn jitter(before: f64, last: Option<f64>, transit: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::results::format::What;
+    use crate::results::esp::What;
 
     #[test]
     fn jitter_is_that_of_rfc_3550() {
@@ -314,7 +322,7 @@ mod tests {
 
     #[test]
     fn the_payload_is_what_the_unit_says() {
-        let mut sample = Sample::new(What::Path, "none", 180, 1);
+        let mut sample = Point::new(What::Path, "none", 180, 1);
         let to = IpAddr::from([10, 0, 0, 1]);
         assert_eq!(payload_len(&sample, to).unwrap(), 152);
         assert_eq!(payload_len(&sample, [0xfd00, 0, 0, 0, 0, 0, 0, 1].into()).unwrap(), 132);
@@ -340,11 +348,11 @@ mod tests {
 
     #[test]
     fn of_packets_that_were_not_sent_none_is_lost() {
-        let sample = Sample::new(What::Stream, "none", 1_024, 1);
+        let sample = Point::new(What::Stream, "none", 1_024, 1);
         let cost = Cost { elapsed: 1.0, threads: 0.1, system: None };
         let of = |sent| round(&sample, Duration::from_secs(1), &cost, sent, Received::default());
-        assert_eq!((of(0).loss, of(0).cpu_thread), (None, None));
-        assert_eq!(of(4).loss, Some(1.0));
+        assert_eq!((of(0).one(LOSS), of(0).one(CPU_THREAD)), (None, None));
+        assert_eq!(of(4).one(LOSS), Some(1.0));
     }
 
     /// Without namespaces: over loopback, both ends in this process.

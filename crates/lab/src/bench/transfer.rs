@@ -16,11 +16,12 @@ use anyhow::{Context, Result, ensure};
 use dormouse_sansio::{Entropy as _, Seeded};
 use socket2::{Domain, Socket, Type};
 
-use super::cpu::{self, Account, Cost};
 use super::link::Link;
 use super::place::Place;
 use super::tls::Tls;
-use crate::results::format::{MAX_FILE, Round, Sample, What};
+use crate::campaign::cpu::{self, Account, Cost};
+use crate::results::Figures;
+use crate::results::esp::{CPU_SYSTEM, CPU_THREAD, ELAPSED, MAX_FILE, Point, THROUGHPUT, What};
 
 pub(super) const PORT: u16 = 7_002;
 /// No file is longer.
@@ -68,7 +69,7 @@ pub(super) fn check(address: SocketAddr, own: Option<IpAddr>) -> Result<()> {
 ///
 /// # Errors
 /// If a file does not arrive whole.
-pub(crate) fn run(link: &mut Link, sample: &Sample, idle: f64) -> Result<Round> {
+pub(crate) fn run(link: &mut Link, sample: &Point, idle: f64) -> Result<Figures> {
     let file = sample.file_bytes.context("a download without a file")?;
     if sample.what == What::Tls {
         link.whole_mtu()?;
@@ -134,15 +135,13 @@ impl Wanted {
 }
 
 /// The figures of one file, of a round in which there were several.
-pub(super) fn round(cost: &Cost, file: u64, files: u32) -> Round {
+pub(super) fn round(cost: &Cost, file: u64, files: u32) -> Figures {
     let bytes = file as f64 * f64::from(files);
-    Round {
-        elapsed: Some(cost.elapsed / f64::from(files)),
-        throughput: Some(bytes / cost.elapsed),
-        cpu_thread: Some(cost.threads * 1e9 / bytes),
-        cpu_system: cost.system.map(|system| system * 1e9 / bytes),
-        ..Round::default()
-    }
+    Figures::default()
+        .with(ELAPSED, cost.elapsed / f64::from(files))
+        .with(THROUGHPUT, bytes / cost.elapsed)
+        .with(CPU_THREAD, cost.threads * 1e9 / bytes)
+        .with(CPU_SYSTEM, cost.system.map(|system| system * 1e9 / bytes))
 }
 
 fn download(mut stream: impl Read + Write, file: u64) -> Result<()> {

@@ -16,7 +16,8 @@ use serde::{Deserialize, Serialize};
 use super::child::{self, Child};
 use super::far::{self, Hello, Order, Side};
 use super::memory;
-use crate::results::format::{Direction, Round, Sample, What};
+use crate::results::Figures;
+use crate::results::esp::{CPU_THREAD, Direction, Point, What};
 
 /// What a job takes beyond the time that it asks for: a tunnel's end may take ten seconds to say that it does not start.
 const PATIENCE: Duration = Duration::from_secs(40);
@@ -63,8 +64,8 @@ impl Mask {
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 enum Job {
-    Sample {
-        sample: Box<Sample>,
+    Point {
+        point: Box<Point>,
         millis: u64,
         seed: u64,
     },
@@ -83,7 +84,7 @@ enum Job {
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 enum Answer {
-    Round(Box<Round>),
+    Figures(Figures),
     Rate(f64),
     Hello(Box<Hello>),
     Far(far::Answer),
@@ -114,14 +115,14 @@ impl Worker {
         Ok(Self(Child::start(command)?))
     }
 
-    /// One point, as [`memory::run`] does it here.
+    /// One point, as [`memory::in_memory`] does it here.
     ///
     /// # Errors
     /// What went wrong there; or the child's end.
-    pub(crate) fn run(&mut self, sample: &Sample, time: Duration, seed: u64) -> Result<Round> {
-        let sample = Box::new(Sample { rounds: Vec::new(), ..sample.clone() });
-        match self.0.ask(&Job::Sample { sample, millis: millis(time), seed }, time + PATIENCE)? {
-            Answer::Round(round) => Ok(*round),
+    pub(crate) fn run(&mut self, point: &Point, time: Duration, seed: u64) -> Result<Figures> {
+        let point = Box::new(point.clone());
+        match self.0.ask(&Job::Point { point, millis: millis(time), seed }, time + PATIENCE)? {
+            Answer::Figures(figures) => Ok(figures),
             _ => Err(unexpected()),
         }
     }
@@ -143,7 +144,7 @@ impl Worker {
     /// # Errors
     /// What is in the way there; or the child's end.
     pub(super) fn hello(&mut self) -> Result<Hello> {
-        // Whoever starts it may be asked for a password first.
+        // ssh may ask for a password first.
         match self.0.ask(&Job::Hello, 5 * PATIENCE)? {
             Answer::Hello(hello) => Ok(*hello),
             _ => Err(unexpected()),
@@ -183,8 +184,8 @@ pub fn serve(link: Option<&str>) -> Result<()> {
 
 fn answer(job: Job, link: Option<&str>, side: &mut Option<Side>, closed: &AtomicBool) -> Result<Answer> {
     Ok(match job {
-        Job::Sample { sample, millis, seed } => {
-            Answer::Round(Box::new(memory::run(&sample, Duration::from_millis(millis), seed)?))
+        Job::Point { point, millis, seed } => {
+            Answer::Figures(memory::in_memory(&point, Duration::from_millis(millis), seed)?)
         }
         Job::Primitive { name, block, millis } => {
             let primitive = Primitive::by_name(&name).with_context(|| format!("no primitive {name:?}"))?;
@@ -221,13 +222,14 @@ impl Proof {
     /// If one of the two cannot be measured.
     pub(crate) fn measure(worker: &mut Worker) -> Result<Self> {
         let mut ratio = |suite: &str| -> Result<f64> {
-            let mut sample = Sample::new(What::Crypto, suite, 1_400, 1);
-            sample.direction = Direction::Out;
+            let mut point = Point::new(What::Crypto, suite, 1_400, 1);
+            point.direction = Direction::Out;
             let (mut here, mut there) = (f64::INFINITY, f64::INFINITY);
             for _ in 0..5 {
                 let time = Duration::from_millis(10);
-                here = here.min(memory::run(&sample, time, 1)?.cpu_thread.unwrap_or(f64::INFINITY));
-                there = there.min(worker.run(&sample, time, 1)?.cpu_thread.unwrap_or(f64::INFINITY));
+                let cost = |figures: Figures| figures.one(CPU_THREAD).unwrap_or(f64::INFINITY);
+                here = here.min(cost(memory::in_memory(&point, time, 1)?));
+                there = there.min(cost(worker.run(&point, time, 1)?));
             }
             Ok(there / here)
         };

@@ -8,8 +8,9 @@ use dormouse_energy::profile::names;
 use serde::Serialize;
 
 use super::plan::{Plan, window_error};
-use super::{Failure, Subject};
+use super::{Cycle, Failure, Point, Radio};
 use crate::judge::stats::Mean;
+use crate::results::{Results, Round, Sample};
 
 /// A figure whose 95 % interval is wider than this share of it, to either side, is not resolved.
 pub const RESOLVED: f64 = 0.5;
@@ -17,32 +18,13 @@ pub const RESOLVED: f64 = 0.5;
 /// What the device draws with its radio off, in watts. No figure of the model, but what everything else stands on.
 pub const DEVICE_BASELINE_POWER: &str = "device.baseline_power";
 
-/// Energy between two readings.
-#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize)]
-pub struct Window {
-    /// In joules.
-    pub joules: f64,
-    /// In seconds, by the meter's time.
-    pub seconds: f64,
-}
-
-impl Window {
-    fn watts(self) -> f64 {
-        self.joules / self.seconds.max(1e-9)
-    }
-}
-
-/// Everything once.
-#[derive(Clone, PartialEq, Debug, Default, Serialize)]
-pub struct Repetition {
-    /// Radio off, idle.
-    pub off: Window,
-    /// Radio on, session up, idle.
-    pub on: Window,
-    /// The same with the radio's power saving, if that can be switched.
-    pub saving: Option<Window>,
-    /// By subject: the window and the time of each cycle in it, in seconds.
-    pub samples: BTreeMap<Subject, (Window, Vec<f64>)>,
+/// Mean power of each round of a sample, in watts, and its length in seconds.
+fn windows(sample: Option<&Sample<Point>>) -> BTreeMap<u32, (f64, f64)> {
+    let of = |round: &Round| {
+        let seconds = round.figures.one("seconds")?.max(1e-9);
+        Some((round.round, (round.figures.one("joules")? / seconds, seconds)))
+    };
+    sample.into_iter().flat_map(|s| s.rounds.iter().filter_map(of)).collect()
 }
 
 /// A figure that was measured.
@@ -70,38 +52,34 @@ pub struct Refused {
 
 /// What came out.
 #[derive(Clone, Debug)]
-pub struct Figures {
+pub struct Outcome {
+    /// The raw data.
+    pub results: Results<Point>,
     /// What was planned.
     pub plan: Plan,
     /// By which meter.
     pub source: Source,
     /// How coarse it turned out to be.
     pub grain: Grain,
-    /// The repetitions that are complete.
-    pub repetitions: Vec<Repetition>,
-    /// Samples that failed, and why.
-    pub failures: Vec<(Subject, String)>,
     /// Why it ended before its time.
     pub stopped: Option<Failure>,
     /// What is not as it was before.
-    pub unrestored: Option<Failure>,
+    pub unrestored: Option<String>,
 }
 
-impl Figures {
-    pub(super) fn new(plan: Plan, source: Source) -> Self {
-        Self {
-            plan,
-            source,
-            grain: Grain::default(),
-            repetitions: Vec::new(),
-            failures: Vec::new(),
-            stopped: None,
-            unrestored: None,
-        }
+impl Outcome {
+    /// Repetitions in which everything was measured.
+    #[must_use]
+    pub fn complete(&self) -> usize {
+        self.results.samples.iter().map(|s| s.rounds.len()).min().unwrap_or(0)
     }
 
-    pub(super) fn push(&mut self, repetition: Repetition) {
-        self.repetitions.push(repetition);
+    fn sample(&self, radio: Radio, cycle: Option<Cycle>) -> Option<&Sample<Point>> {
+        self.results.samples.iter().find(|s| s.radio == radio && s.cycle == cycle)
+    }
+
+    fn of(&self, cycle: Cycle) -> Option<&Sample<Point>> {
+        self.results.samples.iter().find(|s| s.cycle == Some(cycle))
     }
 
     /// The figures, each either measured or refused, in the order of the procedure.
@@ -118,40 +96,45 @@ impl Figures {
 
     fn powers(&self) -> Vec<Result<Measured, Refused>> {
         let error = self.error() / self.plan.idle.max(1e-9);
-        let off: Vec<f64> = self.repetitions.iter().map(|r| r.off.watts()).collect();
+        let windows = |radio| windows(self.sample(radio, None));
+        let off = windows(Radio::Off);
+        let watts: Vec<f64> = off.values().map(|w| w.0).collect();
         let longer =
             |share: f64| format!("baselines of {:.0} s would do (--idle)", (self.plan.idle * share).ceil());
-        let baseline = self.judged(DEVICE_BASELINE_POWER, "W", &off, error, &longer);
-        let radio = |name: &str, window: &dyn Fn(&Repetition) -> Option<Window>| match self.blind() {
+        let baseline = self.judged(DEVICE_BASELINE_POWER, "W", &watts, error, &longer);
+        let radio = |name: &str, state: Radio| match self.blind() {
             Some(why) => Err(Refused { name: name.to_owned(), why }),
             None => {
-                let above = |r: &Repetition| Some(window(r)?.watts() - r.off.watts());
-                let watts: Vec<f64> = self.repetitions.iter().filter_map(above).collect();
+                let on = windows(state);
+                let above = on.iter().filter_map(|(round, on)| Some(on.0 - off.get(round)?.0));
+                let watts: Vec<f64> = above.collect();
                 self.judged(name, "W", &watts, error * core::f64::consts::SQRT_2, &longer)
             }
         };
-        let mut all = vec![baseline, radio(names::RADIO_IDLE_POWER, &|r| Some(r.on))];
+        let mut all = vec![baseline, radio(names::RADIO_IDLE_POWER, Radio::On)];
         if self.plan.power_save {
-            all.push(radio(names::RADIO_POWER_SAVE_POWER, &|r| r.saving));
+            all.push(radio(names::RADIO_POWER_SAVE_POWER, Radio::Saving));
         }
         all
     }
 
-    fn energy(&self, subject: Subject, name: &str) -> Result<Measured, Refused> {
+    fn energy(&self, subject: Cycle, name: &str) -> Result<Measured, Refused> {
         let refuse = |why: String| Err(Refused { name: name.to_owned(), why });
-        if subject == Subject::RadioCycle
+        if subject == Cycle::Radio
             && let Some(why) = self.blind()
         {
             return refuse(why);
         }
-        let cycles = self.cycles(subject);
+        let sample = self.of(subject);
+        let cycles = sample.map_or(1.0, |s| f64::from(s.cycles.max(1)));
+        let state = if subject == Cycle::Radio { Radio::Off } else { Radio::On };
+        let (own, base) = (windows(sample), windows(self.sample(state, None)));
         let mut values = Vec::new();
         let mut seconds = 0.0;
-        for repetition in &self.repetitions {
-            let Some((window, _)) = repetition.samples.get(&subject) else { continue };
-            let base = if subject == Subject::RadioCycle { repetition.off } else { repetition.on };
-            values.push((window.joules - base.watts() * window.seconds) / cycles);
-            seconds += window.seconds;
+        for (round, (watts, long)) in &own {
+            let Some((idle, _)) = base.get(round) else { continue };
+            values.push((watts - idle) * long / cycles);
+            seconds += long;
         }
         if let Some(why) = self.missing(subject, values.len()) {
             return refuse(why);
@@ -170,9 +153,8 @@ impl Figures {
     }
 
     /// Mean time of a cycle, by repetition. The clock resolves it, however coarse the meter.
-    fn time(&self, subject: Subject, name: &str) -> Result<Measured, Refused> {
-        let all = self.repetitions.iter().filter_map(|r| r.samples.get(&subject));
-        let times: Vec<f64> = all.flat_map(|(_, times)| times.iter().copied()).collect();
+    fn time(&self, subject: Cycle, name: &str) -> Result<Measured, Refused> {
+        let times: Vec<f64> = self.of(subject).into_iter().flat_map(|s| s.all("times")).collect();
         let refuse = |why: String| Refused { name: name.to_owned(), why };
         if let Some(why) = self.missing(subject, times.len()) {
             return Err(refuse(why));
@@ -182,13 +164,14 @@ impl Figures {
     }
 
     /// Why there are too few samples of a subject.
-    fn missing(&self, subject: Subject, samples: usize) -> Option<String> {
+    fn missing(&self, subject: Cycle, samples: usize) -> Option<String> {
         if samples >= 2 {
             return None;
         }
-        let failed = self.failures.iter().rev().find(|(s, _)| *s == subject);
+        let name = format!("{subject}, ");
+        let failed = self.results.discarded.iter().rev().find(|d| d.subject.starts_with(&name));
         Some(match failed {
-            Some((_, why)) => format!("it failed: {why}"),
+            Some(last) => format!("it failed: {}", last.reason),
             None => format!("{samples} samples say nothing about their spread"),
         })
     }
@@ -225,12 +208,9 @@ impl Figures {
 
     /// Standard deviation of a window's energy that the meter explains.
     fn error(&self) -> f64 {
-        let watts = self.repetitions.iter().map(|r| r.on.watts()).fold(0.0, f64::max);
+        let on = windows(self.sample(Radio::On, None));
+        let watts = on.values().map(|w| w.0).fold(0.0, f64::max);
         window_error(self.grain, watts)
-    }
-
-    fn cycles(&self, subject: Subject) -> f64 {
-        self.plan.samples.iter().find(|s| s.subject == subject).map_or(1.0, |s| f64::from(s.cycles))
     }
 
     /// Why nothing can be said about the radio.

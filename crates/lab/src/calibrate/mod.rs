@@ -2,13 +2,13 @@
 //! must never touch a radio, a session, a meter or a clock but through [`Device`], nor report a figure that the meter cannot resolve.
 //!
 //! # The procedure
-//! Each repetition measures everything once, so that slow drift of the device's own consumption falls on all alike:
+//! It is a [campaign](crate::campaign): each repetition is a round that measures everything once, so that slow drift of the device's
+//! own consumption falls on all alike. The points of one state of the radio stand together, in an order drawn anew each time:
 //!
-//! 1. Radio off: the baseline power, for [`Plan::idle`].
-//! 2. From there, off–on–off cycles of the radio: WiFi_C + WiFi_D above the baseline, and WiFi_t.
-//! 3. Radio on, session up, nothing sent: WiFi_M above the baseline. Twice where the radio's power saving can be switched: without it,
-//!    and with it.
-//! 4. From there, without it, each rung by which a session comes back: IPsec_C + IPsec_D above the idle radio, and IPsec_t.
+//! - Radio off: the baseline power, for [`Plan::idle`]; off–on–off cycles of the radio: WiFi_C + WiFi_D above the baseline, and WiFi_t.
+//! - Radio on, session up, nothing sent: WiFi_M above the baseline; each rung by which a session comes back: IPsec_C + IPsec_D above
+//!   the idle radio, and IPsec_t.
+//! - The idle radio once more with its power saving, where that can be switched.
 //!
 //! Every reading is taken at rest, [`Plan::settle`] after the last activity: a gauge that lags by some seconds then lags by the same
 //! power at both ends of a measurement, which cancels. A coarse gauge is met by many cycles to a sample ([`plan`]).
@@ -28,18 +28,20 @@ use core::time::Duration;
 
 use dormouse_energy::meter::{Grain, MeterError, Reading, Source};
 use dormouse_sansio::Instant;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
-pub use figures::{Figures, Measured, Refused};
+use crate::results;
+
+pub use figures::{Measured, Outcome, Refused};
 pub use plan::{Expected, Plan, Settings};
-pub use procedure::{Progress, learn, run};
+pub use procedure::{learn, run};
 
 /// What a sample repeats.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Subject {
+pub enum Cycle {
     /// The radio: on until it has joined its network, then off.
-    RadioCycle,
+    Radio,
     /// The held SA, confirmed by one probe: what a wake costs when nothing is to be done.
     Held,
     /// An address update (MOBIKE).
@@ -50,16 +52,16 @@ pub enum Subject {
     Full,
 }
 
-impl Subject {
+impl Cycle {
     /// All of them, in the order in which they are measured.
-    pub const ALL: [Self; 5] = [Self::RadioCycle, Self::Held, Self::Mobike, Self::Ticket, Self::Full];
+    pub const ALL: [Self; 5] = [Self::Radio, Self::Held, Self::Mobike, Self::Ticket, Self::Full];
 
     /// The names of its energy and its time in a profile.
     #[must_use]
     pub const fn names(self) -> (&'static str, &'static str) {
         use dormouse_energy::profile::names as n;
         match self {
-            Self::RadioCycle => (n::RADIO_CYCLE_ENERGY, n::RADIO_ASSOCIATION_TIME),
+            Self::Radio => (n::RADIO_CYCLE_ENERGY, n::RADIO_ASSOCIATION_TIME),
             Self::Held => ("held.energy", "held.time"),
             Self::Mobike => (n::MOBIKE_ENERGY, n::MOBIKE_TIME),
             Self::Ticket => (n::TICKET_ENERGY, n::TICKET_TIME),
@@ -68,15 +70,54 @@ impl Subject {
     }
 }
 
-impl fmt::Display for Subject {
+impl fmt::Display for Cycle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::RadioCycle => "radio off and on",
+            Self::Radio => "radio off and on",
             Self::Held => "held SA",
             Self::Mobike => "address update (MOBIKE)",
             Self::Ticket => "ticket",
             Self::Full => "full handshake",
         })
+    }
+}
+
+/// What the radio is doing while a point is measured.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Radio {
+    /// Off; the session sleeps.
+    Off,
+    /// On, without power saving; the session is up.
+    On,
+    /// The same with the radio's power saving.
+    Saving,
+}
+
+/// A window between two readings of the meter.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Point {
+    /// From this state, and back to it.
+    pub radio: Radio,
+    /// What is repeated in it; absent: nothing happens.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cycle: Option<Cycle>,
+    /// How often.
+    pub cycles: u32,
+}
+
+impl results::Point for Point {
+    const EXPERIMENT: &'static str = "calibrate";
+    const QUANTITIES: &'static [(&'static str, &'static str)] =
+        &[("joules", "J"), ("seconds", "s"), ("times", "s")];
+
+    fn label(&self) -> String {
+        match (self.cycle, self.radio) {
+            (Some(cycle), _) => format!("{cycle}, {} times", self.cycles),
+            (None, Radio::Off) => "radio off, idle".to_owned(),
+            (None, Radio::On) => "radio on, idle".to_owned(),
+            (None, Radio::Saving) => "radio on, power saving".to_owned(),
+        }
     }
 }
 
@@ -91,8 +132,8 @@ pub enum Action {
     PowerSave(bool),
     /// The session comes back, by any rung.
     SessionUp,
-    /// The session, which is up, comes back once more by this rung. [`Subject::RadioCycle`] is none.
-    Rung(Subject),
+    /// The session, which is up, comes back once more by this rung. [`Cycle::Radio`] is none.
+    Rung(Cycle),
 }
 
 /// Why something could not be done.
@@ -141,7 +182,7 @@ pub trait Device {
     /// Any [`Failure`].
     fn perform(&mut self, action: Action) -> Result<Duration, Failure>;
 
-    /// Radio and session as they were before the first action. Called once, also after an error.
+    /// Radio and session as they were before the first action; called after a failure and at the end.
     ///
     /// # Errors
     /// What could not be restored.

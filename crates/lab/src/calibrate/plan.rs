@@ -10,9 +10,10 @@ use core::time::Duration;
 
 use dormouse_energy::meter::Grain;
 use dormouse_energy::profile::Profile;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
-use super::Subject;
+use super::{Cycle, Point, Radio};
+use crate::campaign::{self, Campaign};
 
 /// What the user wants.
 #[derive(Clone, PartialEq, Debug)]
@@ -22,7 +23,7 @@ pub struct Settings {
     /// Half the wanted 95 % interval, as a share of the figure.
     pub precision: f64,
     /// What to measure.
-    pub subjects: Vec<Subject>,
+    pub subjects: Vec<Cycle>,
     /// The radio's power saving can be switched: its idle power is measured with and without.
     pub power_save: bool,
     /// No more cycles to a sample than this.
@@ -36,7 +37,7 @@ impl Default for Settings {
         Self {
             repetitions: 25,
             precision: 0.1,
-            subjects: Subject::ALL.to_vec(),
+            subjects: Cycle::ALL.to_vec(),
             power_save: true,
             max_cycles: 1000,
             idle: None,
@@ -49,7 +50,7 @@ impl Default for Settings {
 pub struct Expected {
     /// The radio at idle, in watts.
     pub idle_power: f64,
-    /// Energy of a cycle, in joules, by [`Subject::ALL`].
+    /// Energy of a cycle, in joules, by [`Cycle::ALL`].
     energy: [f64; 5],
     /// Time of a cycle, in seconds.
     time: [f64; 5],
@@ -69,14 +70,14 @@ impl Expected {
         if let Some(watts) = better(profile.power(dormouse_energy::profile::names::RADIO_IDLE_POWER)) {
             expected.idle_power = watts;
         }
-        for (i, subject) in Subject::ALL.into_iter().enumerate() {
+        for subject in Cycle::ALL {
             let (energy, time) = subject.names();
-            if let (Some(slot), Some(joules)) = (expected.energy.get_mut(i), better(profile.energy(energy))) {
-                *slot = joules;
+            if let Some(joules) = better(profile.energy(energy)) {
+                expected.energy[subject as usize] = joules;
             }
-            if let (Some(slot), Some(seconds)) = (expected.time.get_mut(i), better(profile.time(time))) {
-                let off = if subject == Subject::RadioCycle { 2.0 } else { 0.0 };
-                *slot = seconds + off;
+            if let Some(seconds) = better(profile.time(time)) {
+                let off = if subject == Cycle::Radio { 2.0 } else { 0.0 };
+                expected.time[subject as usize] = seconds + off;
             }
         }
         expected
@@ -84,27 +85,22 @@ impl Expected {
 
     /// Energy of a cycle, in joules.
     #[must_use]
-    pub fn energy(&self, subject: Subject) -> f64 {
-        Subject::ALL
-            .iter()
-            .position(|s| *s == subject)
-            .and_then(|i| self.energy.get(i))
-            .copied()
-            .unwrap_or(1.0)
+    pub fn energy(&self, subject: Cycle) -> f64 {
+        self.energy[subject as usize]
     }
 
     /// Time of a cycle, in seconds.
     #[must_use]
-    pub fn time(&self, subject: Subject) -> f64 {
-        Subject::ALL.iter().position(|s| *s == subject).and_then(|i| self.time.get(i)).copied().unwrap_or(1.0)
+    pub fn time(&self, subject: Cycle) -> f64 {
+        self.time[subject as usize]
     }
 }
 
 /// One kind of sample.
-#[derive(Clone, Copy, PartialEq, Debug, Serialize)]
+#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Sample {
     /// What is repeated.
-    pub subject: Subject,
+    pub subject: Cycle,
     /// How often, to one sample.
     pub cycles: u32,
     /// How often it would have to be; more than `cycles` if that is too much.
@@ -112,7 +108,7 @@ pub struct Sample {
 }
 
 /// What will be done.
-#[derive(Clone, PartialEq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Plan {
     /// Repetitions of everything.
     pub repetitions: u32,
@@ -156,7 +152,7 @@ impl Plan {
         let subjects = settings.subjects.iter().copied();
         // Half of the error budget to each of sample and baseline, hence the square root of two.
         let of_power = core::f64::consts::SQRT_2 * error / (share * expected.idle_power);
-        let of_cycle = |s: Subject| core::f64::consts::SQRT_2 * error / (share * expected.energy(s));
+        let of_cycle = |s: Cycle| core::f64::consts::SQRT_2 * error / (share * expected.energy(s));
         let wanted = subjects.clone().map(|s| of_cycle(s) * expected.time(s)).fold(of_power, f64::max);
         let idle = settings.idle.map_or(wanted.clamp(LEAST_IDLE, MOST_IDLE), |d| d.as_secs_f64().max(1.0));
         let samples: Vec<Sample> = subjects
@@ -167,15 +163,39 @@ impl Plan {
             .collect();
         let cycles: f64 =
             samples.iter().map(|s| f64::from(s.cycles) * expected.time(s.subject) + settle).sum();
-        let radio = settings.subjects.contains(&Subject::RadioCycle);
+        let radio = settings.subjects.contains(&Cycle::Radio);
         let power_save = radio && settings.power_save;
         // The baselines with their rests, and the radio switched on in between.
         let baselines = 1.0 + f64::from(u8::from(radio)) + f64::from(u8::from(power_save));
-        let once = cycles + baselines * (idle + settle) + expected.time(Subject::RadioCycle);
+        let once = cycles + baselines * (idle + settle) + expected.time(Cycle::Radio);
         let seconds = once * f64::from(repetitions);
         let extra: f64 = samples.iter().map(|s| f64::from(s.cycles) * expected.energy(s.subject)).sum();
         let joules = seconds * watts + f64::from(repetitions) * extra;
         Self { repetitions, radio, power_save, idle, settle, samples, window_error: error, seconds, joules }
+    }
+
+    /// The campaign of this plan, whose file is `out`.
+    ///
+    /// # Errors
+    /// As [`Campaign::new`].
+    pub fn campaign(&self, out: Option<std::path::PathBuf>) -> anyhow::Result<Campaign<Point>> {
+        let rest = |radio| Point { radio, cycle: None, cycles: 0 };
+        let mut points = vec![rest(Radio::On)];
+        points.extend(self.radio.then(|| rest(Radio::Off)));
+        points.extend(self.power_save.then(|| rest(Radio::Saving)));
+        points.extend(self.samples.iter().map(|s| {
+            let radio = if s.subject == Cycle::Radio { Radio::Off } else { Radio::On };
+            Point { radio, cycle: Some(s.subject), cycles: s.cycles }
+        }));
+        let plan = campaign::Plan {
+            name: "calibrate".to_owned(),
+            points,
+            rounds: self.repetitions,
+            seed: 1,
+            settings: serde_json::to_value(self)?,
+            skipped: Vec::new(),
+        };
+        Campaign::new(plan, out)
     }
 }
 
@@ -206,9 +226,9 @@ mod tests {
             18.0,
         );
         let cycles = |plan: &Plan, s| plan.samples.iter().find(|x| x.subject == s).unwrap().cycles;
-        assert!(cycles(&coarse, Subject::Mobike) > 10 * cycles(&coarse, Subject::Ticket));
-        assert!(cycles(&coarse, Subject::RadioCycle) < cycles(&coarse, Subject::Ticket));
-        assert!(fine.seconds < coarse.seconds && cycles(&fine, Subject::RadioCycle) == 1, "{fine:?}");
+        assert!(cycles(&coarse, Cycle::Mobike) > 10 * cycles(&coarse, Cycle::Ticket));
+        assert!(cycles(&coarse, Cycle::Radio) < cycles(&coarse, Cycle::Ticket));
+        assert!(fine.seconds < coarse.seconds && cycles(&fine, Cycle::Radio) == 1, "{fine:?}");
     }
 
     #[test]
@@ -229,7 +249,7 @@ mod tests {
     fn a_figure_that_needs_too_many_cycles_keeps_the_limit_and_remembers_the_need() {
         let settings = Settings { max_cycles: 10, ..Settings::default() };
         let plan = Plan::new(&settings, &laptop(), COARSE, 18.0);
-        let mobike = plan.samples.iter().find(|s| s.subject == Subject::Mobike).unwrap();
+        let mobike = plan.samples.iter().find(|s| s.subject == Cycle::Mobike).unwrap();
         assert!(mobike.cycles == 10 && mobike.needed > 100, "{mobike:?}");
     }
 }

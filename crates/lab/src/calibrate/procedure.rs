@@ -1,28 +1,17 @@
-//! The procedure itself: one repetition after the other, and radio and session restored at the end, also after an error.
+//! The subject of the campaign: brings the device into the state of a point, reads the meter at rest before and after what happens
+//! there, and restores radio and session in the end, also after a failure.
 
 use core::time::Duration;
+use std::sync::atomic::AtomicBool;
 
-use dormouse_energy::meter::Reading;
+use anyhow::{Error, Result};
 
-use super::figures::{Repetition, Window};
-use super::plan::{Plan, Sample};
-use super::{Action, Device, Failure, Figures, Subject};
+use super::figures::Outcome;
+use super::plan::Plan;
+use super::{Action, Cycle, Device, Failure, Point, Radio};
+use crate::campaign::{Campaign, Progress, Subject, Uncleared};
+use crate::results::Figures;
 
-/// How far it is.
-#[derive(Clone, PartialEq, Debug)]
-pub struct Progress {
-    /// Which repetition runs, from 1.
-    pub repetition: u32,
-    /// Of how many.
-    pub of: u32,
-    /// What is measured.
-    pub what: String,
-    /// Since the start, in seconds.
-    pub seconds: f64,
-}
-
-/// A sample that failed so often is given up.
-const ATTEMPTS: usize = 3;
 /// The meter is watched at most so long before the plan is made.
 const LEARNING: Duration = Duration::from_secs(180);
 
@@ -50,109 +39,42 @@ pub fn learn(device: &mut dyn Device) -> Result<f64, Failure> {
     }
 }
 
-/// Measures. What was found comes back also after a failure, with the reason.
-pub fn run(plan: &Plan, device: &mut dyn Device, progress: &mut dyn FnMut(&Progress)) -> Figures {
-    let mut figures = Figures::new(plan.clone(), device.source());
-    let mut runner = Runner { plan, began: device.now(), device, progress, failures: Vec::new() };
-    for number in 1..=plan.repetitions {
-        match runner.repetition(number) {
-            Ok(repetition) => figures.push(repetition),
-            Err(why) => {
-                figures.stopped = Some(why);
-                break;
-            }
-        }
-    }
-    figures.failures = std::mem::take(&mut runner.failures);
-    figures.grain = runner.device.grain();
-    figures.unrestored = runner.device.restore().err();
-    figures
+/// Measures what the campaign lacks. What was found comes back also after a failure, with the reason.
+///
+/// # Errors
+/// If the campaign is none of a [`Plan`].
+pub fn run(
+    mut campaign: Campaign<Point>,
+    device: &mut dyn Device,
+    progress: &mut dyn FnMut(&Progress<'_>),
+) -> Result<Outcome> {
+    let plan: Plan = serde_json::from_value(campaign.results.settings.clone())?;
+    let mut procedure = Procedure { plan, device, standing: None };
+    // The device itself looks for an interruption, also while it rests.
+    let ended = campaign.run(&mut procedure, &AtomicBool::new(false), progress);
+    let Procedure { plan, device, .. } = procedure;
+    let error = ended.err();
+    let unrestored = error.as_ref().and_then(Error::downcast_ref).map(|Uncleared(what)| what.clone());
+    let failure = |e: &Error| {
+        let known = e.downcast_ref::<Failure>().cloned();
+        known.or_else(|| unrestored.is_none().then(|| Failure::Device(format!("{e:#}"))))
+    };
+    let stopped = error.as_ref().and_then(failure);
+    let (source, grain) = (device.source(), device.grain());
+    Ok(Outcome { results: campaign.results, plan, source, grain, stopped, unrestored })
 }
 
-struct Runner<'a> {
-    plan: &'a Plan,
-    began: dormouse_sansio::Instant,
+struct Procedure<'a> {
+    plan: Plan,
     device: &'a mut dyn Device,
-    progress: &'a mut dyn FnMut(&Progress),
-    /// Samples that failed, and why.
-    failures: Vec<(Subject, String)>,
+    /// The state that the device was brought into.
+    standing: Option<Radio>,
 }
 
-impl Runner<'_> {
-    fn repetition(&mut self, number: u32) -> Result<Repetition, Failure> {
-        let mut done = Repetition::default();
-        if self.plan.radio {
-            self.say(number, "radio off, idle");
-            self.device.perform(Action::RadioOff)?;
-            done.off = self.idle()?;
-        }
-        let samples = self.plan.samples.iter();
-        for sample in samples.clone().filter(|s| s.subject == Subject::RadioCycle) {
-            self.sample(number, sample, &mut done)?;
-        }
-        self.say(number, "radio on, idle");
-        if self.plan.radio {
-            self.device.perform(Action::RadioOn)?;
-        }
-        if self.plan.power_save {
-            self.device.perform(Action::PowerSave(false))?;
-        }
-        self.device.perform(Action::SessionUp)?;
-        done.on = self.idle()?;
-        if self.plan.power_save {
-            self.say(number, "radio on, power saving");
-            self.device.perform(Action::PowerSave(true))?;
-            done.saving = Some(self.idle()?);
-            self.device.perform(Action::PowerSave(false))?;
-        }
-        for sample in samples.filter(|s| s.subject != Subject::RadioCycle) {
-            self.sample(number, sample, &mut done)?;
-        }
-        Ok(done)
-    }
-
-    /// A baseline.
-    fn idle(&mut self) -> Result<Window, Failure> {
-        self.settle()?;
-        let before = self.device.meter()?;
-        self.device.rest(Duration::from_secs_f64(self.plan.idle))?;
-        self.window(before)
-    }
-
-    /// Repeats one thing between two readings at rest. What fails is noted, and the repetition goes on without it.
-    fn sample(&mut self, number: u32, sample: &Sample, done: &mut Repetition) -> Result<(), Failure> {
-        let subject = sample.subject;
-        if self.failures.iter().filter(|(s, _)| *s == subject).count() >= ATTEMPTS {
-            return Ok(());
-        }
-        self.say(number, &format!("{subject}, {} times", sample.cycles));
-        let before = self.device.meter()?;
-        let mut times = Vec::new();
-        for _ in 0..sample.cycles {
-            match self.cycle(subject) {
-                Ok(time) => times.push(time.as_secs_f64()),
-                Err(Failure::Here(why)) => {
-                    self.failures.push((subject, why));
-                    // Back to where the next sample starts.
-                    if subject == Subject::RadioCycle {
-                        self.device.perform(Action::RadioOff)?;
-                    } else {
-                        self.device.perform(Action::SessionUp)?;
-                    }
-                    return self.settle();
-                }
-                Err(e) => return Err(e),
-            }
-        }
-        self.settle()?;
-        let window = self.window(before)?;
-        done.samples.insert(subject, (window, times));
-        Ok(())
-    }
-
-    fn cycle(&mut self, subject: Subject) -> Result<Duration, Failure> {
-        if subject != Subject::RadioCycle {
-            return self.device.perform(Action::Rung(subject));
+impl Procedure<'_> {
+    fn cycle(&mut self, cycle: Cycle) -> Result<Duration, Failure> {
+        if cycle != Cycle::Radio {
+            return self.device.perform(Action::Rung(cycle));
         }
         let took = self.device.perform(Action::RadioOn)?;
         self.device.perform(Action::RadioOff)?;
@@ -162,28 +84,78 @@ impl Runner<'_> {
     fn settle(&mut self) -> Result<(), Failure> {
         self.device.rest(Duration::from_secs_f64(self.plan.settle))
     }
+}
 
-    /// From a reading until now.
-    fn window(&mut self, before: Reading) -> Result<Window, Failure> {
+impl Subject for Procedure<'_> {
+    type Point = Point;
+    type Stage = ();
+    type Group = Radio;
+
+    /// A repetition takes minutes, and cycles by themselves are warm from the second on.
+    const WARMS_UP: bool = false;
+
+    fn stage(_: &Point) {}
+
+    fn group(point: &Point) -> Radio {
+        point.radio
+    }
+
+    fn prepare(&mut self, point: &Point) -> Result<()> {
+        if self.standing == Some(point.radio) {
+            return Ok(());
+        }
+        self.standing = None;
+        if point.radio == Radio::Off {
+            self.device.perform(Action::RadioOff)?;
+        } else {
+            if self.plan.radio {
+                self.device.perform(Action::RadioOn)?;
+            }
+            if self.plan.power_save {
+                self.device.perform(Action::PowerSave(point.radio == Radio::Saving))?;
+            }
+            self.device.perform(Action::SessionUp)?;
+        }
+        self.settle()?;
+        self.standing = Some(point.radio);
+        Ok(())
+    }
+
+    fn measure(&mut self, point: &Point, _: u32) -> Result<Figures> {
+        let before = self.device.meter()?;
+        let mut times = Vec::new();
+        match point.cycle {
+            None => self.device.rest(Duration::from_secs_f64(self.plan.idle))?,
+            Some(cycle) => {
+                for _ in 0..point.cycles {
+                    times.push(self.cycle(cycle)?.as_secs_f64());
+                }
+                self.settle()?;
+            }
+        }
         let after = self.device.meter()?;
         if after.uncounted > before.uncounted {
             let missing = (after.uncounted - before.uncounted).as_secs_f64();
-            return Err(Failure::Device(format!(
-                "the meter missed {missing:.0} s of a measurement: the device was plugged in, or the meter was not readable"
-            )));
+            let why = "the device was plugged in, or the meter was not readable";
+            return Err(
+                Failure::Device(format!("the meter missed {missing:.0} s of a measurement: {why}")).into()
+            );
         }
         let seconds = after.at.saturating_since(before.at).as_secs_f64();
         if seconds <= 0.0 {
-            return Err(Failure::Device(
-                "the meter's data do not advance: is the instrument still writing its file?".into(),
-            ));
+            let why = "the meter's data do not advance: is the instrument still writing its file?";
+            return Err(Failure::Device(why.into()).into());
         }
-        Ok(Window { joules: after.joules - before.joules, seconds })
+        let window = Figures::default().with("joules", after.joules - before.joules).with("seconds", seconds);
+        Ok(window.with_all("times", times))
     }
 
-    fn say(&mut self, repetition: u32, what: &str) {
-        let seconds = self.device.now().saturating_since(self.began).as_secs_f64();
-        let of = self.plan.repetitions;
-        (self.progress)(&Progress { repetition, of, what: what.to_owned(), seconds });
+    fn clear(&mut self) -> Result<()> {
+        self.standing = None;
+        Ok(self.device.restore()?)
+    }
+
+    fn is_over(error: &Error) -> bool {
+        !matches!(error.downcast_ref(), Some(Failure::Here(_)))
     }
 }

@@ -3,15 +3,15 @@
 
 use dormouse_energy::profile::{Figure, Kind, Profile};
 
-use super::{Figures, Refused};
+use super::{Outcome, Refused};
 
 /// A profile of the figures that were measured. `fill`: another device's figures stand in for those that are missing, each saying so.
 #[must_use]
-pub fn profile(figures: &Figures, name: &str, description: &str, fill: Option<&Profile>) -> Profile {
+pub fn profile(outcome: &Outcome, name: &str, description: &str, fill: Option<&Profile>) -> Profile {
     let mut profile =
         Profile { name: name.to_owned(), description: description.to_owned(), figures: Default::default() };
-    for measured in figures.judge().into_iter().flatten() {
-        let by = if measured.unit == "s" { "clock".to_owned() } else { figures.source.to_string() };
+    for measured in outcome.judge().into_iter().flatten() {
+        let by = if measured.unit == "s" { "clock".to_owned() } else { outcome.source.to_string() };
         let source = format!(
             "dormouse calibrate: {by}, n = {}, 95 % interval ± {} {}",
             measured.summary.count,
@@ -43,8 +43,8 @@ pub fn profile(figures: &Figures, name: &str, description: &str, fill: Option<&P
 
 /// The figures that were refused.
 #[must_use]
-pub fn refused(figures: &Figures) -> Vec<Refused> {
-    figures.judge().into_iter().filter_map(Result::err).collect()
+pub fn refused(outcome: &Outcome) -> Vec<Refused> {
+    outcome.judge().into_iter().filter_map(Result::err).collect()
 }
 
 /// To six digits: more is noise, and files are read by people.

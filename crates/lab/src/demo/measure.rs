@@ -1,12 +1,13 @@
 //! Meters of the demo: counters of the daemon, of its radio and of the CPU, before and after. Owns subtraction; a counter that
 //! cannot be read is an error, never a zero.
 
-use super::report::Row;
 use super::{Stage, config};
 use anyhow::{Context, Result};
 use dormouse_testbed::{Access, Burst, Dormoused};
 use serde_json::Value;
 use std::time::Duration;
+
+use crate::results::Figures;
 
 /// All meters at one moment.
 pub(super) struct Meter {
@@ -37,25 +38,25 @@ impl Meter {
         self.gateway_cpu = stage.gateway.cpu();
     }
 
-    /// What happened since the start, as a row.
-    pub(super) fn finish(self, stage: &Stage, what: &str, burst: Burst) -> Result<Row> {
+    /// What happened since the start.
+    pub(super) fn finish(self, stage: &Stage, burst: Burst) -> Result<Figures> {
         // The CPU first: asking for counters costs some.
         let (device_cpu, gateway_cpu) = (stage.device.cpu(), stage.gateway.cpu());
         let after = ike(&stage.device)?;
         let ms = |d: Duration| d.as_secs_f64() * 1e3;
-        Ok(Row {
-            event: what.into(),
-            rung: rung(&stage.device)?,
-            messages: after.messages - self.ike.messages,
-            round_trips: after.round_trips - self.ike.round_trips,
-            air_bytes: air(stage)? - self.air,
-            device_cpu_ms: ms(device_cpu.saturating_sub(self.device_cpu)),
-            gateway_cpu_ms: ms(gateway_cpu.saturating_sub(self.gateway_cpu)),
-            first_packet_ms: burst.first_arrival.map(ms),
-            first_echo_ms: burst.first_echo.map(ms),
-            probes: burst.sent,
-            lost: burst.lost,
-            note: String::new(),
+        let figures = Figures::default()
+            .with("ike_messages", (after.messages - self.ike.messages) as f64)
+            .with("ike_round_trips", (after.round_trips - self.ike.round_trips) as f64)
+            .with("air", (air(stage)? - self.air) as f64)
+            .with("device_cpu", ms(device_cpu.saturating_sub(self.device_cpu)))
+            .with("gateway_cpu", ms(gateway_cpu.saturating_sub(self.gateway_cpu)))
+            .with("first_packet", burst.first_arrival.map(ms))
+            .with("first_echo", burst.first_echo.map(ms))
+            .with("probes", burst.sent as f64)
+            .with("lost", burst.lost as f64);
+        Ok(match rung(&stage.device)? {
+            Some(rung) => figures.with(&format!("rung.{rung}"), 1.0),
+            None => figures,
         })
     }
 }

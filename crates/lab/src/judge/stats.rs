@@ -17,7 +17,8 @@ use dormouse_sansio::{Entropy as _, Seeded};
 use serde::Serialize;
 use statrs::distribution::{ContinuousCDF as _, Normal, StudentsT};
 
-use crate::results::format::{Metric, Sample};
+use crate::results::Sample;
+use crate::results::esp::Metric;
 
 /// Rounds below which nothing is concluded.
 pub const MIN_ROUNDS: usize = 5;
@@ -80,6 +81,15 @@ pub struct Comparison {
     pub paired: bool,
 }
 
+impl Comparison {
+    /// From the logarithm of the ratio.
+    fn of(logs: Estimate, a: &[f64], b: &[f64], paired: bool) -> Self {
+        let ratio =
+            Estimate { median: logs.median.exp(), low: logs.low.exp(), high: logs.high.exp(), ..logs };
+        Self { ratio, delta: cliffs_delta(a, b), verdict: verdict(&ratio), paired }
+    }
+}
+
 /// Makes intervals; the same seed and figures give the same interval.
 #[derive(Clone, Copy, Debug)]
 pub struct Bootstrap {
@@ -114,15 +124,8 @@ impl Bootstrap {
         }
         // The logarithm makes the ratio symmetric: a over b is the inverse of b over a, interval included.
         let logs: Vec<f64> = pairs.iter().map(|(a, b)| (a / b).ln()).collect();
-        let of_logs = self.median(&logs)?;
-        let ratio = Estimate {
-            median: of_logs.median.exp(),
-            low: of_logs.low.exp(),
-            high: of_logs.high.exp(),
-            ..of_logs
-        };
         let (a, b): (Vec<f64>, Vec<f64>) = pairs.iter().copied().unzip();
-        Some(Comparison { ratio, delta: cliffs_delta(&a, &b), verdict: verdict(&ratio), paired: true })
+        Some(Comparison::of(self.median(&logs)?, &a, &b, true))
     }
 
     /// The ratio of medians, first over second, of samples that were not measured side by side. `None` without figures, or if
@@ -139,13 +142,7 @@ impl Bootstrap {
             .map(|_| resampled(&a, &mut rng, &mut drawn).ln() - resampled(&b, &mut rng, &mut drawn).ln())
             .collect();
         let of_logs = estimate((median(&a)? / median(&b)?).ln(), &mut logs, a.len().min(b.len()));
-        let ratio = Estimate {
-            median: of_logs.median.exp(),
-            low: of_logs.low.exp(),
-            high: of_logs.high.exp(),
-            ..of_logs
-        };
-        Some(Comparison { ratio, delta: cliffs_delta(&a, &b), verdict: verdict(&ratio), paired: false })
+        Some(Comparison::of(of_logs, &a, &b, false))
     }
 
     /// A figure of a sample.

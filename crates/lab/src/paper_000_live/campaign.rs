@@ -1,22 +1,20 @@
-//! What is done and in which order, and what comes out of it, burst by burst. Owns the plan; must never conclude anything.
-//!
-//! Several passes over everything, so that a moment in which the machine is busy hits all of it alike. In each pass, for each way
-//! back into the session and each size of the crowd, some bursts: the clients begin at once, and the next burst begins when
-//! the last of them is done.
+//! Bursts of clients that come back at once, as the subject of a campaign: each round has every way back into the session and, in
+//! mixed order, each size of the crowd. Owns what a burst needs before it may begin; must never conclude anything.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
-use dormouse_ike::LoadReport;
-use dormouse_testbed::crowd::{Crowd, Done, Losses, Pki, Proof, Task};
+use anyhow::{Context as _, Result};
+use dormouse_testbed::crowd::{Crowd, Done, Pki, Proof, Task};
+use serde::{Deserialize, Serialize};
 
-use super::stage::{Overruns, Stage};
-use crate::bench::cpu;
+use super::stage::Stage;
+use crate::campaign::{self, Subject, cpu};
+use crate::results::{self, Figures};
 
-/// Passes over everything.
-const PASSES: usize = 5;
+/// Rounds.
+const ROUNDS: u32 = 5;
 /// The largest crowd.
 pub(super) const MOST: usize = 1_000;
 /// Sizes of the crowd: those of the paper, up to 20, and beyond.
@@ -26,166 +24,227 @@ pub(super) const WAYS: [Task; 5] = [Task::Full, Task::Strict, Task::Quick, Task:
 /// The sleep that devices announce before their sessions are used again.
 const SLEEP: Duration = Duration::from_secs(600);
 
-/// What is done.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Plan {
-    pub(super) sizes: Vec<usize>,
-}
-
-impl Plan {
-    /// Crowds of up to `most` clients, which must be from 1 to [`MOST`].
-    pub(super) fn up_to(most: usize) -> Self {
-        let mut sizes: Vec<usize> = SIZES.into_iter().filter(|n| *n < most).collect();
-        sizes.push(most);
-        Self { sizes }
-    }
-
-    /// Bursts of one pass: small crowds are over in no time, and large ones are many samples by themselves.
-    const fn bursts(size: usize) -> usize {
-        match size {
-            0..=20 => 5,
-            21..=100 => 2,
-            _ => 1,
-        }
-    }
-
-    fn largest(&self) -> usize {
-        self.sizes.last().copied().unwrap_or(1)
-    }
-
-    /// About how long all of it takes, from what a core of 3 GHz needs for one of each: mostly the full exchanges, in which both
-    /// ends sign with RSA.
-    pub(super) fn expected(&self) -> Duration {
-        let clients: usize = self.sizes.iter().map(|n| n * Self::bursts(*n)).sum();
-        let checks = self.sizes.len() * WAYS.len();
-        Duration::from_millis((PASSES * (clients * 4 + checks * 60 + 1_500)) as u64)
-    }
-}
-
-/// One burst. Times in milliseconds, one for each client.
-#[derive(Clone, Debug)]
-pub(super) struct Burst {
+/// So many clients that come back in one way.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub(super) struct Point {
     pub(super) way: Task,
-    pub(super) size: usize,
-    /// Until the exchange was over.
-    pub(super) ready: Vec<f64>,
-    /// Until the first answer came through the tunnel.
-    pub(super) answered: Vec<f64>,
-    /// Round trips of all clients together.
-    pub(super) round_trips: u64,
-    /// CPU time of the gateway, in milliseconds.
-    pub(super) gateway_cpu: f64,
-    /// CPU time of the clients, in milliseconds.
-    pub(super) clients_cpu: f64,
-    pub(super) losses: Losses,
+    pub(super) clients: usize,
 }
 
-/// What the gateway told its devices after the bursts of one way and size.
-#[derive(Clone, Debug)]
-pub(super) struct Told {
-    pub(super) way: Task,
-    pub(super) size: usize,
-    pub(super) report: LoadReport,
-}
-
-/// Everything that came out.
-#[derive(Debug, Default)]
-pub(super) struct Outcome {
-    pub(super) bursts: Vec<Burst>,
-    pub(super) told: Vec<Told>,
-    pub(super) overruns: Overruns,
-    /// IKE messages that the gateway sent again.
-    pub(super) gateway_repeated: u64,
-}
-
-struct Campaign<'a> {
-    stage: Stage,
-    crowd: Crowd,
-    plan: &'a Plan,
-    out: Outcome,
-}
-
-/// Carries the plan out.
-///
-/// # Errors
-/// If a burst does not end as it must, or `interrupted` is set; everything that was made is removed either way.
-pub(super) fn run(plan: &Plan, interrupted: &Arc<AtomicBool>, progress: fn(&str)) -> Result<Outcome> {
-    let pki = Pki::new(Proof::Rsa2048)?;
-    let stage = Stage::build(&pki).context("setting the stage")?;
-    let crowd = stage.crowd(&pki, plan.largest(), interrupted)?;
-    let mut campaign = Campaign { stage, crowd, plan, out: Outcome::default() };
-    for pass in 1..=PASSES {
-        progress(&format!("pass {pass} of {PASSES}"));
-        campaign.pass(pass).with_context(|| format!("pass {pass}"))?;
+/// The name of a way.
+pub(super) const fn name(way: Task) -> &'static str {
+    match way {
+        Task::Full => "full exchange",
+        Task::Strict => "ticket, RFC 5723",
+        Task::Quick => "ticket, one round trip",
+        Task::Update => "MOBIKE",
+        Task::Held => "held SA",
     }
-    campaign.out.overruns = campaign.stage.overruns()?;
-    Ok(campaign.out)
 }
 
-impl Campaign<'_> {
-    fn pass(&mut self, pass: usize) -> Result<()> {
-        if pass > 1 {
-            self.stage.restart(true)?;
-            self.crowd.forget()?;
-        }
-        for way in WAYS {
-            if matches!(way, Task::Strict | Task::Quick) {
-                // The gateway has lost every session, and not its ticket keys: what tickets are for.
-                self.note_repetitions()?;
-                self.stage.restart(false)?;
-            }
-            for &size in &self.plan.sizes {
-                self.bursts(way, size).with_context(|| format!("{size} clients, {way:?}"))?;
-            }
-        }
-        self.note_repetitions()
+impl results::Point for Point {
+    const EXPERIMENT: &'static str = super::EXPERIMENT.name;
+    /// The first two have a number for each client of each burst, one burst after the other; those up to `pings`, one for each burst.
+    const QUANTITIES: &'static [(&'static str, &'static str)] = &[
+        // Until the exchange is over; until the first answer comes through the tunnel.
+        ("ready", "ms"),
+        ("answered", "ms"),
+        ("round_trips", "count"),
+        ("gateway_cpu", "ms"),
+        ("clients_cpu", "ms"),
+        // IKE messages and pings that clients sent again.
+        ("repeated", "count"),
+        ("pings", "count"),
+        // What the gateway tells its devices after the bursts: the time among as many clients, alone, and with each further one.
+        ("told_among", "ms"),
+        ("told_alone", "ms"),
+        ("told_each", "ms"),
+        // IKE messages that the gateway sent again; datagrams that did not fit into its socket, and into the clients'.
+        ("gateway_repeated", "count"),
+        ("gateway_overruns", "count"),
+        ("clients_overruns", "count"),
+    ];
+
+    fn label(&self) -> String {
+        format!("{}, {} clients", name(self.way), self.clients)
+    }
+}
+
+/// Crowds of up to `most` clients, which must be from 1 to [`MOST`].
+pub(super) fn plan(most: usize, seed: u64) -> campaign::Plan<Point> {
+    let sizes = SIZES.into_iter().filter(|n| *n < most).chain([most]);
+    let points = sizes.flat_map(|clients| WAYS.map(|way| Point { way, clients })).collect();
+    campaign::Plan {
+        name: "full".to_owned(),
+        points,
+        rounds: ROUNDS,
+        seed,
+        settings: serde_json::Value::Null,
+        skipped: Vec::new(),
+    }
+}
+
+/// About how long all of it takes, from what a core of 3 GHz needs for one of each: mostly the full exchanges, in which both ends
+/// sign with RSA.
+pub(super) fn expected(points: &[results::Sample<Point>]) -> Duration {
+    let full = points.iter().filter(|p| p.way == Task::Full);
+    let clients: usize = full.map(|p| p.clients * bursts(p.clients, 1)).sum();
+    Duration::from_millis(u64::from(ROUNDS + 1) * (clients * 4 + points.len() * 60 + 6_000) as u64)
+}
+
+/// Bursts of one round: small crowds are over in no time, and large ones are many samples by themselves.
+const fn bursts(size: usize, round: u32) -> usize {
+    match (round, size) {
+        (1.., 0..=20) => 5,
+        (1.., 21..=100) => 2,
+        _ => 1,
+    }
+}
+
+/// Gateway and clients, and what they have of each other.
+pub(super) struct Bursts {
+    pki: Pki,
+    largest: usize,
+    interrupted: Arc<AtomicBool>,
+    stage: Option<(Stage, Crowd)>,
+    /// What the gateway was prepared for.
+    standing: Option<Task>,
+    /// Clients, from the first, that have a session.
+    sessions: usize,
+    /// Messages that this gateway process sent again, and datagrams that did not fit into sockets, so far.
+    counted: [u64; 3],
+}
+
+impl Bursts {
+    pub(super) fn new(largest: usize, interrupted: Arc<AtomicBool>) -> Result<Self> {
+        let pki = Pki::new(Proof::Rsa2048)?;
+        Ok(Self { pki, largest, interrupted, stage: None, standing: None, sessions: 0, counted: [0; 3] })
     }
 
-    fn bursts(&mut self, way: Task, size: usize) -> Result<()> {
-        for _ in 0..Plan::bursts(size) {
-            match way {
-                Task::Full => self.crowd.close(self.plan.largest())?,
-                Task::Held => self.crowd.sleep(size, SLEEP)?,
-                _ => {}
-            }
-            let burst = self.burst(way, size)?;
-            self.out.bursts.push(burst);
+    fn stage(&mut self) -> Result<&mut (Stage, Crowd)> {
+        if self.stage.is_none() {
+            let stage = Stage::build(&self.pki).context("setting the stage")?;
+            let crowd = stage.crowd(&self.pki, self.largest, &self.interrupted)?;
+            self.stage = Some((stage, crowd));
         }
-        // Crowds only grow, so the gateway has no other client's session, except where all of them have one before.
-        let (count, resumed) = match way {
-            Task::Full => (size, Some(false)),
-            Task::Strict | Task::Quick => (size, Some(true)),
-            Task::Update | Task::Held => (self.plan.largest(), None),
-        };
-        self.stage.check(count, resumed, self.crowd.addresses(size))?;
-        if matches!(way, Task::Full | Task::Strict | Task::Quick) {
-            let report = self.crowd.ask_load()?;
-            self.out.told.push(Told { way, size, report });
-        }
+        self.stage.as_mut().context("no stage")
+    }
+
+    /// The gateway is killed and started again; see [`Stage::restart`].
+    fn restart(&mut self, tickets_too: bool) -> Result<()> {
+        self.stage()?.0.restart(tickets_too)?;
+        (self.sessions, self.counted[0]) = (0, 0);
         Ok(())
     }
 
-    fn burst(&mut self, way: Task, size: usize) -> Result<Burst> {
-        let before = (self.stage.gateway_cpu(), cpu::thread(), self.crowd.losses());
-        let done = self.crowd.run(size, way, |_| false)?;
-        let after = (self.stage.gateway_cpu(), cpu::thread(), self.crowd.losses());
-        let millis = |d: Duration| d.as_secs_f64() * 1e3;
-        let times = |of: fn(&Done) -> Option<Duration>| done.iter().filter_map(of).map(millis).collect();
-        Ok(Burst {
-            way,
-            size,
-            ready: times(|d| Some(d.ready)),
-            answered: times(|d| d.answered),
-            round_trips: done.iter().map(|d| d.round_trips).sum(),
-            gateway_cpu: millis(after.0.saturating_sub(before.0)),
-            clients_cpu: millis(after.1.saturating_sub(before.1)),
-            losses: after.2.since(before.2),
-        })
+    fn burst(&mut self, point: &Point, figures: &mut [Vec<f64>; 7]) -> Result<()> {
+        let (stage, crowd) = self.stage()?;
+        let before = (stage.gateway_cpu(), cpu::thread(), crowd.losses());
+        let done = crowd.run(point.clients, point.way)?;
+        let after = (stage.gateway_cpu(), cpu::thread(), crowd.losses());
+        let losses = after.2.since(before.2);
+        let times = |of: fn(&Done) -> Duration| done.iter().map(of).map(millis).collect();
+        let burst: [Vec<f64>; 7] = [
+            times(|d| d.ready),
+            times(|d| d.answered),
+            vec![done.iter().map(|d| d.round_trips).sum::<u64>() as f64],
+            vec![millis(after.0.saturating_sub(before.0))],
+            vec![millis(after.1.saturating_sub(before.1))],
+            vec![losses.repeated as f64],
+            vec![losses.pings as f64],
+        ];
+        figures.iter_mut().zip(burst).for_each(|(all, new)| all.extend(new));
+        Ok(())
+    }
+}
+
+fn millis(time: Duration) -> f64 {
+    time.as_secs_f64() * 1e3
+}
+
+impl Subject for Bursts {
+    type Point = Point;
+    /// Each way leaves behind what the next one needs.
+    type Stage = Task;
+    type Group = ();
+
+    fn stage(point: &Point) -> Task {
+        point.way
     }
 
-    /// A gateway that is about to be killed takes its counters along.
-    fn note_repetitions(&mut self) -> Result<()> {
-        self.out.gateway_repeated += self.stage.counter("ike.retransmissions")?;
+    fn group(_: &Point) {}
+
+    fn begin_round(&mut self, _: u32) {
+        self.standing = None;
+    }
+
+    fn prepare(&mut self, point: &Point) -> Result<()> {
+        if self.standing == Some(point.way) {
+            return Ok(());
+        }
+        if self.standing.is_none() {
+            self.stage()?.1.forget()?;
+            self.restart(true)?;
+        }
+        self.standing = None;
+        let largest = self.largest;
+        if point.way != Task::Full && self.sessions < largest {
+            self.stage()?.1.run(largest, Task::Full).context("sessions for all")?;
+            self.sessions = largest;
+        }
+        if matches!(point.way, Task::Strict | Task::Quick) {
+            // The gateway has lost every session, and not its ticket keys: what tickets are for.
+            self.restart(false)?;
+        }
+        self.standing = Some(point.way);
+        Ok(())
+    }
+
+    fn measure(&mut self, point: &Point, round: u32) -> Result<Figures> {
+        let Point { way, clients } = *point;
+        let mut all = [const { Vec::new() }; 7];
+        for _ in 0..bursts(clients, round) {
+            match way {
+                Task::Full => {
+                    let largest = self.largest;
+                    self.stage()?.1.close(largest)?;
+                    self.sessions = 0;
+                }
+                Task::Held => self.stage()?.1.sleep(clients, SLEEP)?,
+                _ => {}
+            }
+            self.burst(point, &mut all)?;
+            self.sessions = self.sessions.max(clients);
+        }
+        let resumed = match way {
+            Task::Full => Some(false),
+            Task::Strict | Task::Quick => Some(true),
+            Task::Update | Task::Held => None,
+        };
+        let (sessions, before) = (self.sessions, self.counted);
+        let (stage, crowd) = self.stage()?;
+        stage.check(sessions, resumed, crowd.addresses(clients))?;
+        let told = resumed.map(|_| crowd.ask_load()).transpose()?;
+        let told = |of: fn(&dormouse_ike::LoadReport, f64) -> Duration| {
+            told.as_ref().map(|report| millis(of(report, clients as f64)))
+        };
+        let (gateway, others) = stage.overruns()?;
+        let counted = [stage.counter("ike.retransmissions")?, gateway, others];
+        let since = |n: usize| counted[n].saturating_sub(before[n]) as f64;
+        let figures = Figures::default()
+            .with("told_among", told(|report, clients| report.latency_at(clients)))
+            .with("told_alone", told(|report, _| report.alone()))
+            .with("told_each", told(|report, _| report.per_client()))
+            .with("gateway_repeated", since(0))
+            .with("gateway_overruns", since(1))
+            .with("clients_overruns", since(2));
+        self.counted = counted;
+        let names = <Point as results::Point>::QUANTITIES.iter().map(|(name, _)| *name);
+        Ok(names.zip(all).fold(figures, |figures, (name, values)| figures.with_all(name, values)))
+    }
+
+    fn clear(&mut self) -> Result<()> {
+        (self.stage, self.standing, self.sessions, self.counted) = (None, None, 0, [0; 3]);
         Ok(())
     }
 }

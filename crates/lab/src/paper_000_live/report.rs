@@ -6,95 +6,86 @@ use dormouse_report::{Chart, Mark, digits};
 use dormouse_testbed::crowd::Task;
 use dormouse_trace::report::charts;
 
-use super::campaign::{Burst, Outcome, Plan, WAYS};
+use super::campaign::{Point, WAYS, name};
 use super::{EXPERIMENT, PROFILE};
 use crate::experiment::{Figure, Report, Table};
 use crate::judge::stats::{Bootstrap, Estimate, Mean, median, quantile};
 use crate::judge::{Claim, Finding};
-use crate::results::format::Machine;
+use crate::results::{Results, Sample};
 
 /// The most clients of the paper: beyond, its figures say nothing.
 const PAPER_MOST: usize = 20;
-
-fn name(way: Task) -> &'static str {
-    match way {
-        Task::Full => "full exchange",
-        Task::Strict => "ticket, RFC 5723",
-        Task::Quick => "ticket, one round trip",
-        Task::Update => "MOBIKE",
-        Task::Held => "held SA",
-    }
-}
+/// The exchange, as the break-even model wants it.
+const READY: &str = "ready";
+/// The first answer through the tunnel.
+const ANSWERED: &str = "answered";
 
 /// All bursts of one way and size.
+#[derive(Clone, Copy)]
 struct Cell<'a> {
-    bursts: Vec<&'a Burst>,
+    sample: Option<&'a Sample<Point>>,
     bootstrap: Bootstrap,
 }
 
 impl Cell<'_> {
+    fn all(&self, name: &str) -> Vec<f64> {
+        self.sample.map(|s| s.all(name).collect()).unwrap_or_default()
+    }
+
+    fn sum(&self, name: &str) -> f64 {
+        self.all(name).iter().sum()
+    }
+
+    /// The same for each client.
+    fn each(&self, name: &str) -> f64 {
+        self.sum(name) / self.all(READY).len() as f64
+    }
+
     /// The median over bursts of the median over clients, in milliseconds.
-    fn estimate(&self, of: impl Fn(&Burst) -> &[f64]) -> Option<Estimate> {
-        let medians: Vec<f64> = self.bursts.iter().filter_map(|b| median(of(b))).collect();
+    fn estimate(&self, name: &str) -> Option<Estimate> {
+        let clients = self.sample?.clients.max(1);
+        let medians: Vec<f64> = self.all(name).chunks(clients).filter_map(median).collect();
         self.bootstrap.median(&medians)
     }
 
     /// Nineteen of twenty clients had it within so many milliseconds, all bursts together.
-    fn most(&self, of: impl Fn(&Burst) -> &[f64]) -> Option<f64> {
-        quantile(&self.all(of), 0.95)
-    }
-
-    fn mean(&self, of: impl Fn(&Burst) -> &[f64]) -> Option<f64> {
-        Mean::of(&self.all(of)).map(|m| m.mean)
-    }
-
-    fn all(&self, of: impl Fn(&Burst) -> &[f64]) -> Vec<f64> {
-        self.bursts.iter().flat_map(|b| of(b).iter().copied()).collect()
-    }
-
-    fn sum(&self, of: impl Fn(&Burst) -> u64) -> u64 {
-        self.bursts.iter().map(|b| of(b)).sum()
-    }
-
-    fn clients(&self) -> f64 {
-        self.bursts.iter().map(|b| b.size as f64).sum()
+    fn most(&self, name: &str) -> Option<f64> {
+        quantile(&self.all(name), 0.95)
     }
 }
 
-/// The exchange of a burst, as the break-even model wants it.
-fn ready(burst: &Burst) -> &[f64] {
-    &burst.ready
-}
-
-/// The first answer through the tunnel.
-fn answered(burst: &Burst) -> &[f64] {
-    &burst.answered
+fn shown(value: Option<f64>) -> String {
+    value.filter(|v| v.is_finite()).map_or_else(|| "–".to_owned(), digits)
 }
 
 struct Writer<'a> {
-    plan: &'a Plan,
-    outcome: &'a Outcome,
+    results: &'a Results<Point>,
+    /// Sizes of the crowd, in their order.
+    sizes: Vec<usize>,
     model: &'a Model,
-    seed: u64,
 }
 
 /// The report.
-pub(super) fn of(plan: &Plan, outcome: &Outcome, model: &Model, machine: &Machine, seed: u64) -> Report {
-    let writer = Writer { plan, outcome, model, seed };
-    let mut obtained = vec![
-        format!("{} ({} cores), {}", machine.cpu, machine.cores, machine.kernel),
+pub(super) fn of(results: &Results<Point>, model: &Model) -> Report {
+    let mut sizes: Vec<usize> = results.samples.iter().map(|s| s.clients).collect();
+    sizes.sort_unstable();
+    sizes.dedup();
+    let writer = Writer { results, sizes, model };
+    let count = |name| results.samples.iter().map(|s| s.all(name).count()).sum::<usize>();
+    let mut obtained = results.machine.words();
+    obtained.extend([
         "one dormoused in a network namespace with its default configuration, RSA-2048 certificates, AES-GCM and X25519; \
          clients in another, one IKE endpoint and one UDP socket with an address for each"
             .to_owned(),
         format!(
             "{} bursts, {} exchanges and first packets, each of them answered",
-            outcome.bursts.len(),
-            outcome.bursts.iter().map(|b| b.size).sum::<usize>()
+            count("round_trips"),
+            count(READY)
         ),
-    ];
-    if let Some(hypervisor) = &machine.hypervisor {
-        obtained.push(format!("a virtual machine ({hypervisor}): ratios hold, absolute figures may not"));
-    }
+    ]);
+    let failed = results.discarded.iter().filter(|d| d.round > 0);
+    obtained.extend(failed.map(|d| format!("discarded: round {} of {}: {}", d.round, d.subject, d.reason)));
+    obtained.extend(results.conditions.noise(results.machine.cores));
     Report {
         name: EXPERIMENT.name.to_owned(),
         title: EXPERIMENT.title.to_owned(),
@@ -105,12 +96,12 @@ pub(super) fn of(plan: &Plan, outcome: &Outcome, model: &Model, machine: &Machin
             writer.latencies(
                 "Fig. 10",
                 "Until the session is back, ms: median [interval], 95th percentile",
-                ready,
+                READY,
             ),
             writer.latencies(
                 "Fig. 10, to the first packet",
                 "Until the first answer came through the tunnel, ms: median [interval], 95th percentile",
-                answered,
+                ANSWERED,
             ),
             writer.costs(),
             writer.load(),
@@ -125,14 +116,33 @@ pub(super) fn of(plan: &Plan, outcome: &Outcome, model: &Model, machine: &Machin
 }
 
 impl Writer<'_> {
-    fn cell(&self, way: Task, size: usize) -> Cell<'_> {
-        let bursts = self.outcome.bursts.iter().filter(|b| b.way == way && b.size == size).collect();
-        Cell { bursts, bootstrap: Bootstrap::new(self.seed) }
+    fn cell(&self, way: Task, clients: usize) -> Cell<'_> {
+        let sample = self.results.at(&Point { way, clients });
+        Cell { sample, bootstrap: Bootstrap::new(self.results.seed) }
     }
 
     /// The median in milliseconds.
     fn ready(&self, way: Task, size: usize) -> Option<f64> {
-        self.cell(way, size).estimate(ready).map(|e| e.median)
+        self.cell(way, size).estimate(READY).map(|e| e.median)
+    }
+
+    /// A table with a row for each size and way.
+    fn table(
+        &self,
+        place: &str,
+        title: &str,
+        head: &[&str],
+        ways: &[Task],
+        row: impl Fn(usize, Task) -> Vec<String>,
+    ) -> Table {
+        let begun = |size: usize, way: Task| vec![size.to_string(), name(way).to_owned()];
+        let each = self.sizes.iter().flat_map(|size| ways.iter().map(|way| (*size, *way)));
+        Table {
+            place: place.to_owned(),
+            title: title.to_owned(),
+            head: ["clients", "way"].iter().chain(head).map(|h| (*h).to_owned()).collect(),
+            rows: each.map(|(size, way)| [begun(size, way), row(size, way)].concat()).collect(),
+        }
     }
 
     /// Way and exchange of the profile that it stands for; a held SA needs none.
@@ -158,9 +168,7 @@ impl Writer<'_> {
         Some(self.model.break_even_with(self.profile(way), load))
     }
 
-    fn latencies(&self, place: &str, title: &str, of: fn(&Burst) -> &[f64]) -> Table {
-        let mut head = vec!["clients".to_owned()];
-        head.extend(WAYS.iter().map(|w| name(*w).to_owned()));
+    fn latencies(&self, place: &str, title: &str, of: &str) -> Table {
         let cell = |way, size| {
             let cell = self.cell(way, size);
             let (estimate, most) = (cell.estimate(of)?, cell.most(of)?);
@@ -177,111 +185,55 @@ impl Writer<'_> {
         Table {
             place: place.to_owned(),
             title: title.to_owned(),
-            head,
-            rows: self.plan.sizes.iter().map(row).collect(),
+            head: ["clients"].into_iter().chain(WAYS.map(name)).map(str::to_owned).collect(),
+            rows: self.sizes.iter().map(row).collect(),
         }
     }
 
     /// What each cost both ends, and what was lost.
     fn costs(&self) -> Table {
-        let head = [
-            "clients",
-            "way",
-            "round trips",
-            "gateway CPU, ms each",
-            "clients CPU, ms each",
-            "IKE repeated",
-            "pings repeated",
-        ];
-        let row = |size: usize, way: Task| {
+        let head =
+            ["round trips", "gateway CPU, ms each", "clients CPU, ms each", "IKE repeated", "pings repeated"];
+        let title = "What one of them costs, and what was lost on the way";
+        self.table("not in the paper", title, &head, &WAYS, |size, way| {
             let cell = self.cell(way, size);
-            let each = |sum: f64| digits(sum / cell.clients().max(1.0));
-            let cpu = |of: fn(&Burst) -> f64| each(cell.bursts.iter().map(|b| of(b)).sum());
-            vec![
-                size.to_string(),
-                name(way).to_owned(),
-                each(cell.sum(|b| b.round_trips) as f64),
-                cpu(|b| b.gateway_cpu),
-                cpu(|b| b.clients_cpu),
-                cell.sum(|b| b.losses.repeated).to_string(),
-                cell.sum(|b| b.losses.pings).to_string(),
-            ]
-        };
-        let rows = self.plan.sizes.iter().flat_map(|size| WAYS.map(|way| row(*size, way)));
-        Table {
-            place: "not in the paper".to_owned(),
-            title: "What one of them costs, and what was lost on the way".to_owned(),
-            head: head.map(str::to_owned).to_vec(),
-            rows: rows.collect(),
-        }
+            let each = ["round_trips", "gateway_cpu", "clients_cpu"].map(|name| shown(Some(cell.each(name))));
+            let sums = ["repeated", "pings"].map(|name| cell.sum(name).to_string());
+            each.into_iter().chain(sums).collect()
+        })
     }
 
     /// The gateway's own estimate beside what the clients saw.
     fn load(&self) -> Table {
-        let head = [
-            "clients",
-            "way",
-            "clients saw, mean ms",
-            "gateway tells: among as many, ms",
-            "alone, ms",
-            "each further, ms",
-        ];
-        let row = |size: usize, way: Task| {
-            let told = self.outcome.told.iter().filter(|t| t.way == way && t.size == size);
-            let told: Vec<_> = told.map(|t| &t.report).collect();
-            let of = |value: fn(&dormouse_ike::LoadReport, f64) -> std::time::Duration| {
-                let values: Vec<f64> =
-                    told.iter().map(|r| value(r, size as f64).as_secs_f64() * 1e3).collect();
-                median(&values).map_or_else(|| "–".to_owned(), digits)
-            };
-            vec![
-                size.to_string(),
-                name(way).to_owned(),
-                self.cell(way, size).mean(ready).map_or_else(|| "–".to_owned(), digits),
-                of(|r, size| r.latency_at(size)),
-                of(|r, _| r.alone()),
-                of(|r, _| r.per_client()),
-            ]
-        };
+        let head =
+            ["clients saw, mean ms", "gateway tells: among as many, ms", "alone, ms", "each further, ms"];
+        let title = "The gateway's own estimate (its load report) beside what the clients saw";
         let ways = [Task::Full, Task::Strict, Task::Quick];
-        let rows = self.plan.sizes.iter().flat_map(|size| ways.map(|way| row(*size, way)));
-        Table {
-            place: "section 3.5, estimating dt_tau".to_owned(),
-            title: "The gateway's own estimate (its load report) beside what the clients saw".to_owned(),
-            head: head.map(str::to_owned).to_vec(),
-            rows: rows.collect(),
-        }
+        self.table("section 3.5, estimating dt_tau", title, &head, &ways, |size, way| {
+            let cell = self.cell(way, size);
+            let told = ["told_among", "told_alone", "told_each"].map(|name| shown(median(&cell.all(name))));
+            [shown(Mean::of(&cell.all(READY)).map(|m| m.mean))].into_iter().chain(told).collect()
+        })
     }
 
     fn break_even_table(&self) -> Table {
         let head = [
-            "clients",
-            "way",
             "IPsec_t measured, s",
             "IPsec_t of the profile, s",
             "dt_tau with the measured, s",
             "dt_tau of the profile, s",
         ];
-        let row = |size: usize, way: Task| {
+        let title = "Break-even times (Eq. 3) by clients at the gateway";
+        self.table("Fig. 4", title, &head, &WAYS, |size, way| {
             let measured = self.ready(way, size);
-            let text = |value: Option<f64>| value.map_or_else(|| "–".to_owned(), digits);
             let load = u32::try_from(size).ok().filter(|_| size <= PAPER_MOST);
             vec![
-                size.to_string(),
-                name(way).to_owned(),
-                text(measured.map(|ms| ms / 1e3)),
-                text(load.map(|load| self.profile(way).time.at(load))),
-                text(measured.map(|ms| self.break_even_at(way, ms))),
-                text(self.paper_break_even(way, size)),
+                shown(measured.map(|ms| ms / 1e3)),
+                shown(load.map(|load| self.profile(way).time.at(load))),
+                shown(measured.map(|ms| self.break_even_at(way, ms))),
+                shown(self.paper_break_even(way, size)),
             ]
-        };
-        let rows = self.plan.sizes.iter().flat_map(|size| WAYS.map(|way| row(*size, way)));
-        Table {
-            place: "Fig. 4".to_owned(),
-            title: "Break-even times (Eq. 3) by clients at the gateway".to_owned(),
-            head: head.map(str::to_owned).to_vec(),
-            rows: rows.collect(),
-        }
+        })
     }
 
     /// Figure 4 as `paper-000` draws it, and ours.
@@ -302,7 +254,7 @@ impl Writer<'_> {
             [(Task::Held, 0), (Task::Update, 1), (Task::Strict, 2), (Task::Quick, 4), (Task::Full, 3)]
         {
             let at = |size: &usize| Some((*size as f64, self.break_even_at(way, self.ready(way, *size)?)));
-            let points: Vec<(f64, f64)> = self.plan.sizes.iter().filter_map(at).collect();
+            let points: Vec<(f64, f64)> = self.sizes.iter().filter_map(at).collect();
             high = points.iter().map(|p| p.1 * 1.1).fold(high, f64::max);
             chart.add(&format!("{}, measured", name(way)), colour, Mark::Line, points);
         }
@@ -322,10 +274,10 @@ impl Writer<'_> {
             .to_owned();
         (chart.x_log, chart.y_log, chart.x_range) = (true, true, self.range());
         for (colour, way) in WAYS.into_iter().enumerate() {
-            let of = if way == Task::Held { answered } else { ready };
+            let of = if way == Task::Held { ANSWERED } else { READY };
             let points = |value: &dyn Fn(&Cell<'_>) -> Option<f64>| -> Vec<(f64, f64)> {
                 let at = |size: &usize| Some((*size as f64, value(&self.cell(way, *size))?));
-                self.plan.sizes.iter().filter_map(at).collect()
+                self.sizes.iter().filter_map(at).collect()
             };
             chart.add(name(way), colour, Mark::Line, points(&|c| c.estimate(of).map(|e| e.median)));
             chart.add(&format!("{}, 95 %", name(way)), colour, Mark::Dashes, points(&|c| c.most(of)));
@@ -335,13 +287,13 @@ impl Writer<'_> {
 
     /// A single size would leave a logarithmic axis without extent.
     fn range(&self) -> Option<(f64, f64)> {
-        let most = self.plan.sizes.last().copied().unwrap_or(1);
+        let most = self.sizes.last().copied().unwrap_or(1);
         Some((1.0, most.max(2) as f64))
     }
 
     fn claims(&self) -> Vec<Claim> {
-        let most = self.plan.sizes.last().copied().unwrap_or(1);
-        let paper = self.plan.sizes.iter().copied().filter(|n| *n <= PAPER_MOST).max().unwrap_or(1);
+        let most = self.sizes.last().copied().unwrap_or(1);
+        let paper = self.sizes.iter().copied().filter(|n| *n <= PAPER_MOST).max().unwrap_or(1);
         let at = |way, size| self.ready(way, size).unwrap_or(f64::NAN);
         let ms = |way, size| format!("{} ms", digits(at(way, size)));
         let gap = |size| at(Task::Full, size) - at(Task::Strict, size);
@@ -352,14 +304,11 @@ impl Writer<'_> {
             let all = [Task::Update, Task::Strict, Task::Full].map(|way| at(way, *n));
             Finding::whether(all, |[update, ticket, full]| update < ticket.min(full))
         };
-        let least: Vec<_> =
-            self.plan.sizes.iter().map(least).filter(|f| *f != Finding::NotMeasurable).collect();
+        let least: Vec<_> = self.sizes.iter().map(least).filter(|f| *f != Finding::NotMeasurable).collect();
         let cost = |way, size| self.break_even_at(way, at(way, size));
         let grows = |way| cost(way, paper) - cost(way, 1);
         let (full, ticket) = (at(Task::Full, 1), at(Task::Strict, 1));
         let alone = self.cell(Task::Strict, 1);
-        let cpu =
-            |of: fn(&Burst) -> f64| digits(alone.bursts.iter().map(|b| of(b)).sum::<f64>() / alone.clients());
         vec![
             Claim::new(
                 "section 4.2, Fig. 10",
@@ -376,8 +325,8 @@ impl Writer<'_> {
             Claim {
                 why: format!(
                     "of the ticket's time the gateway computes {} ms and the client {} ms",
-                    cpu(|b| b.gateway_cpu),
-                    cpu(|b| b.clients_cpu)
+                    digits(alone.each("gateway_cpu")),
+                    digits(alone.each("clients_cpu"))
                 ),
                 ..Claim::new(
                     "section 4.2, Fig. 10",
@@ -406,7 +355,7 @@ impl Writer<'_> {
             .found(along(&[1, paper, most], &gap, |first, then| then > first)),
             Claim::new(
                 "section 4.2, Fig. 10",
-                "MOBIKE's latency is constant whatever the number of clients",
+                "MOBIKE's latency is constant for any number of clients",
                 "essentially",
                 format!(
                     "{} alone, {} at {paper}, {} at {most}",
@@ -448,7 +397,7 @@ impl Writer<'_> {
     }
 
     fn notes(&self) -> Vec<String> {
-        let sum = |of: fn(&Burst) -> u64| self.outcome.bursts.iter().map(of).sum::<u64>();
+        let sum = |name: &str| self.results.samples.iter().flat_map(|s| s.all(name)).sum::<f64>();
         vec![
             "Measured: all latencies, round trips, CPU times and losses. From the profile laptop-000 (the paper's Fig. 3): the energy of the \
              radio's cycle and of each exchange, and the association time. The profile's latencies are estimates: the paper's Fig. 10 is \
@@ -468,11 +417,11 @@ impl Writer<'_> {
             format!(
                 "Lost and made good: clients sent {} IKE messages and {} pings again, the gateway {} answers; {} and {} datagrams did \
                  not fit into the sockets of gateway and clients.",
-                sum(|b| b.losses.repeated),
-                sum(|b| b.losses.pings),
-                self.outcome.gateway_repeated,
-                self.outcome.overruns.0,
-                self.outcome.overruns.1
+                sum("repeated"),
+                sum("pings"),
+                sum("gateway_repeated"),
+                sum("gateway_overruns"),
+                sum("clients_overruns")
             ),
             "The gateway's estimate counts from when it reads a client's first message: what that waited in its socket, and the way of the last \
              answer, it cannot see."

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use anyhow::{Context, Result, anyhow, ensure};
+use anyhow::{Context, Result, ensure};
 use dormouse_io::udp::Udp;
 use dormouse_sansio::Carrier;
 use dormouse_testbed::crowd::{Crowd, DOMAIN, GATEWAY_NAME, Pki, Settings};
@@ -30,9 +30,6 @@ pub(super) struct Stage {
     // Last: namespaces are removed after the process in them.
     _bed: Testbed,
 }
-
-/// Datagrams that the kernel dropped at a socket of the gateway and of the clients, because it was full.
-pub(super) type Overruns = (u64, u64);
 
 impl Stage {
     /// Builds the network and starts the gateway of `pki`.
@@ -68,12 +65,12 @@ impl Stage {
     /// `count` clients without sessions, in their host.
     pub(super) fn crowd(&self, pki: &Pki, count: usize, interrupted: &Arc<AtomicBool>) -> Result<Crowd> {
         let bind = || Udp::bind((Ipv4Addr::UNSPECIFIED, PORT).into(), Carrier::NatT);
-        let socket = self.clients.within(bind)?.join().map_err(|_| anyhow!("a thread panicked"))???;
+        let socket = self.clients.run(bind)??;
         let settings = Settings {
             count,
             gateway: (GATEWAY, PORT).into(),
             homes: HOMES,
-            server: Some(SERVER),
+            server: SERVER,
             interrupted: interrupted.clone(),
         };
         Crowd::new(pki, socket, settings)
@@ -142,8 +139,8 @@ impl Stage {
         Ok(counters.get(name).and_then(Value::as_u64).unwrap_or(0))
     }
 
-    /// What did not fit into a socket, since the stage was built.
-    pub(super) fn overruns(&self) -> Result<Overruns> {
+    /// Datagrams that the kernel dropped at a socket of the gateway and of the clients, because it was full, since the stage was built.
+    pub(super) fn overruns(&self) -> Result<(u64, u64)> {
         let of = |host: &Host| -> Result<u64> {
             let text = host.sh("cat /proc/net/snmp")?;
             let mut lines = text.lines().filter_map(|l| l.strip_prefix("Udp: ")).map(str::split_whitespace);

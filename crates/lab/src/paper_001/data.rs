@@ -1,4 +1,4 @@
-//! The figures of paper 001, as its text gives them: mean and standard deviation of five repetitions.
+//! The figures of paper 001, as its text gives them: mean and standard deviation of five repetitions; of packets, their number.
 
 /// A figure without a VPN and with one (3DES and SHA1).
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -40,20 +40,12 @@ pub(super) const RECEIVED_BY_RATE: [Pair; 4] = [
 ];
 
 /// Packets that arrived in three minutes.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Count {
-    /// PDU size in bytes, or rate in kbit/s.
-    pub(super) x: u32,
-    pub(super) without: u32,
-    pub(super) with: u32,
-}
-
-const fn count(x: u32, without: u32, with: u32) -> Count {
-    Count { x, without, with }
+const fn count(x: u32, without: u32, with: u32) -> Pair {
+    pair(x, (without as f64, 0.0), (with as f64, 0.0))
 }
 
 /// Fig. 6: packets that arrived, by rate.
-pub(super) const COUNT_BY_RATE: [Count; 4] = [
+pub(super) const COUNT_BY_RATE: [Pair; 4] = [
     count(1_000, 20_864, 19_975),
     count(2_000, 39_990, 39_995),
     count(4_000, 75_203, 47_834),
@@ -61,7 +53,7 @@ pub(super) const COUNT_BY_RATE: [Count; 4] = [
 ];
 
 /// Fig. 8: packets of a 2 Mbit/s stream that arrived, by PDU size.
-pub(super) const COUNT_BY_PDU: [Count; 4] = [
+pub(super) const COUNT_BY_PDU: [Pair; 4] = [
     count(256, 106_273, 72_514),
     count(512, 71_167, 61_748),
     count(1_024, 39_058, 39_983),
@@ -84,17 +76,10 @@ pub(super) const ENERGY_BY_PDU: [Pair; 4] = [
     pair(2_048, (30.438, 2.121), (64.938, 1.414)),
 ];
 
-/// A combination of algorithms and its energy.
-#[derive(Clone, Copy, PartialEq, Debug)]
-pub(super) struct Algorithms {
-    pub(super) suite: &'static str,
-    pub(super) joules: (f64, f64),
-}
-
-/// Fig. 10: energy in joules by algorithms.
-pub(super) const ALGORITHMS: [Algorithms; 4] = [
-    Algorithms { suite: "3des-sha1", joules: (95.605, 6.658) },
-    Algorithms { suite: "3des-md5", joules: (89.438, 2.121) },
-    Algorithms { suite: "des-sha1", joules: (87.938, 0.0) },
-    Algorithms { suite: "des-md5", joules: (86.938, 1.414) },
+/// Fig. 10: suites and their energy in joules.
+pub(super) const ALGORITHMS: [(&str, (f64, f64)); 4] = [
+    ("3des-sha1", (95.605, 6.658)),
+    ("3des-md5", (89.438, 2.121)),
+    ("des-sha1", (87.938, 0.0)),
+    ("des-md5", (86.938, 1.414)),
 ];

@@ -6,10 +6,11 @@ use std::collections::BTreeMap;
 use dormouse_report::{Chart, Mark};
 
 use super::{HARD, MODES, ORDER, SOFT, against, geometric_mean};
-use crate::advise::rules::{self, ANY, Differ, Expect, Mode, Pick, Test};
+use crate::advise::rules::{self, ANY, Differ, Mode, Pick, Test};
 use crate::experiment::Figure;
 use crate::judge::stats::Bootstrap;
-use crate::results::format::{Encapsulation, Engine, Metric, Results, Sample, What};
+use crate::results::esp::{Encapsulation, Engine, Metric, What};
+use crate::results::{Results, Sample};
 
 const ALL: (u32, u32) = (1, 1_500);
 const OURS: Pick = Pick { engine: Some(Engine::Dormouse), ..ANY };
@@ -84,13 +85,8 @@ fn modes(d: &Drawing<'_>, out: &mut Vec<Figure>) {
 
 /// Figures 3, 4 and 5.
 fn cores_and_instructions(d: &Drawing<'_>, out: &mut Vec<Figure>) {
-    let cores = |mode, metric| Test {
-        first: Pick { mode: Some(mode), many: Some(true), ..OURS },
-        second: Pick { mode: Some(mode), many: Some(false), ..OURS },
-        differ: Differ::Cores,
-        metric,
-        sizes: ALL,
-        expect: Expect::Tie,
+    let cores = |mode, metric| {
+        Test::new(OURS.mode(mode).many(true), OURS.mode(mode).many(false), Differ::Cores, metric)
     };
     let stated: &[Stated] = &[
         ("paper, small, least", (180.0, 400.0), 1.3),
@@ -106,14 +102,7 @@ fn cores_and_instructions(d: &Drawing<'_>, out: &mut Vec<Figure>) {
     ];
     let cpu = lines(MODES, |m| cores(m, Metric::Cpu));
     out.push(d.figure("Fig. 4", "cores-cpu", "CPU on several cores over one", &cpu, stated));
-    let instructions = |mode| Test {
-        first: Pick { mode: Some(mode), ..SOFT },
-        second: Pick { mode: Some(mode), ..HARD },
-        differ: Differ::Aes,
-        metric: Metric::Throughput,
-        sizes: ALL,
-        expect: Expect::Tie,
-    };
+    let instructions = |mode| Test::new(SOFT.mode(mode), HARD.mode(mode), Differ::Aes, Metric::Throughput);
     let stated: &[Stated] = &[
         ("paper, CCM", (250.0, 1_500.0), 1.3),
         ("paper, CBC", (250.0, 1_500.0), 1.1),
@@ -144,13 +133,13 @@ fn overheads(d: &Drawing<'_>, out: &mut Vec<Figure>) {
         &encryption,
         stated,
     ));
-    let network = both(&|metric| Test {
-        first: Pick { mode: Some(Mode::Null), ..ANY },
-        second: Pick { mode: Some(Mode::Plain), wrap: Some(Encapsulation::None), ..ANY },
-        differ: Differ::Protection,
-        metric,
-        sizes: ALL,
-        expect: Expect::Tie,
+    let network = both(&|metric| {
+        Test::new(
+            ANY.mode(Mode::Null),
+            ANY.mode(Mode::Plain).wrap(Encapsulation::None),
+            Differ::Protection,
+            metric,
+        )
     });
     let stated: &[Stated] = &[("paper", (180.0, 1_500.0), 1.5)];
     out.push(d.figure("Fig. 7", "network", "ESP with NULL encryption over no ESP", &network, stated));
@@ -170,13 +159,8 @@ fn overheads(d: &Drawing<'_>, out: &mut Vec<Figure>) {
             "paper, large packets",
         ),
     ] {
-        let wrapped = both(&|metric| Test {
-            first: Pick { wrap: Some(wrap), ..OURS },
-            second: Pick { wrap: Some(Encapsulation::Transport), ..OURS },
-            differ: Differ::Wrap,
-            metric,
-            sizes: ALL,
-            expect: Expect::Tie,
+        let wrapped = both(&|metric| {
+            Test::new(OURS.wrap(wrap), OURS.wrap(Encapsulation::Transport), Differ::Wrap, metric)
         });
         out.push(d.figure(place, id, title, &wrapped, &[(name, (500.0, 1_500.0), 1.0)]));
     }
@@ -190,24 +174,17 @@ fn governors_and_tls(d: &Drawing<'_>, out: &mut Vec<Figure>) {
         .map(|(colour, governor)| Line {
             name: format!("ours, {governor}"),
             colour,
-            test: Test {
-                first: Pick { governor: Some(governor), ..OURS },
-                second: Pick { governor: Some("ondemand"), ..OURS },
-                differ: Differ::Governor,
-                metric: Metric::Throughput,
-                sizes: ALL,
-                expect: Expect::Tie,
-            },
+            test: Test::new(
+                OURS.governor(governor),
+                OURS.governor("ondemand"),
+                Differ::Governor,
+                Metric::Throughput,
+            ),
         })
         .collect();
     out.push(d.figure("Fig. 10", "governors", "Time under each governor over ondemand", &lines, &[]));
-    let tls = |metric| Test {
-        first: Pick { what: Some(What::Tls), ..ANY },
-        second: Pick { what: Some(What::Download), mode: Some(Mode::Gcm), ..OURS },
-        differ: Differ::Layer,
-        metric,
-        sizes: ALL,
-        expect: Expect::Tie,
+    let tls = |metric| {
+        Test::new(ANY.what(What::Tls), OURS.mode(Mode::Gcm).what(What::Download), Differ::Layer, metric)
     };
     let mut chart =
         Chart::new("tls", "TLS over IPsec (AES-GCM), by size of the file", "bytes", "TLS over IPsec");
@@ -242,10 +219,8 @@ impl Drawing<'_> {
         }
         match basis {
             Some(what) => {
-                chart.caption = format!(
-                    "1 is no difference. Ours: {}, mean ratio of all pairs of a size.",
-                    rules::on(what)
-                );
+                chart.caption =
+                    format!("1 is no difference. Ours: {}, mean ratio of all pairs of a size.", what.words());
                 for line in lines {
                     let points = self.line(line, what);
                     if !points.is_empty() {

@@ -1,13 +1,14 @@
 //! Reading and writing result files. Owns what makes a file acceptable: strict about format, version and ranges, lenient about
 //! fields it does not know. Must never leave half a file behind, and never let a figure in that is not a finite number.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::{self, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use super::format::{FORMAT, MAX_FILE, MAX_ROUNDS, MAX_SAMPLES, MAX_TEXT, Results, Sample, VERSION};
+use super::format::{FORMAT, MAX_ROUNDS, MAX_SAMPLES, MAX_TEXT, Point, Results, Sample, VERSION};
 
 /// Bytes of a file, at most.
 pub const MAX_BYTES: u64 = 256 << 20;
@@ -28,10 +29,18 @@ pub enum ReadError {
     #[error("not JSON: {0}")]
     Json(serde_json::Error),
     /// JSON, but of something else.
-    #[error("format is {found}, expected \"{FORMAT}\": this is no result of dormouse bench")]
+    #[error("format is {found}, expected \"{FORMAT}\": this is no results file of dormouse")]
     Format {
         /// What stands there.
         found: String,
+    },
+    /// Of another experiment.
+    #[error("it is of {found}, expected {expected}")]
+    Experiment {
+        /// What stands there.
+        found: String,
+        /// What was to be read.
+        expected: &'static str,
     },
     /// Another version.
     #[error("version is {found}, expected {VERSION}: written by another release of dormouse")]
@@ -58,7 +67,7 @@ impl ReadError {
 /// Why a file was not written.
 #[derive(Debug, thiserror::Error)]
 pub enum WriteError {
-    /// The results break a rule of the format: a defect of whoever made them.
+    /// The results break a rule of the format: a defect of the program that made them.
     #[error("refusing to write: {0}")]
     Invalid(ReadError),
     /// The file system.
@@ -95,7 +104,7 @@ pub fn write_whole(path: &Path, content: &[u8]) -> io::Result<()> {
     written
 }
 
-impl Results {
+impl<P: Point> Results<P> {
     /// Reads a file.
     ///
     /// # Errors
@@ -126,6 +135,9 @@ impl Results {
         if value.get("version").and_then(Value::as_u64) != Some(u64::from(VERSION)) {
             return Err(ReadError::Version { found: shown("version") });
         }
+        if value.get("experiment").and_then(Value::as_str) != Some(P::EXPERIMENT) {
+            return Err(ReadError::Experiment { found: shown("experiment"), expected: P::EXPERIMENT });
+        }
         printable(&mut value);
         let results: Self = serde_path_to_error::deserialize(value)
             .map_err(|e| ReadError::at(e.path().to_string(), e.inner().to_string()))?;
@@ -152,34 +164,29 @@ impl Results {
     pub fn check(&self) -> Result<(), ReadError> {
         let value = serde_json::to_value(self).map_err(ReadError::Json)?;
         walk("", ("", ""), &value)?;
-        self.samples.iter().enumerate().try_for_each(|(n, s)| sample(&format!("samples[{n}]"), s))
+        let each = |(n, s): (usize, &Sample<P>)| sample(&format!("samples[{n}]"), s, &self.units);
+        self.samples.iter().enumerate().try_for_each(each)
     }
 }
 
-/// The least and the most that a figure may be, by the field around it and its own. What is above idle may be below zero: noise.
-#[rustfmt::skip]
-const RANGES: [((&str, &str), f64, f64); 20] = [
+/// The least and the most that a number may be, by the field around it and its own.
+const RANGES: [((&str, &str), f64, f64); 6] = [
     (("", "rounds"), 0.0, MAX_ROUNDS as f64),
     (("conditions", "load_before"), 0.0, 1e9),
     (("conditions", "load_after"), 0.0, 1e9),
     (("conditions", "steal"), 0.0, 1.0),
     (("conditions", "yardstick"), 0.0, 1e6),
     (("energy", "idle_watts"), 0.0, 1e6),
-    (("samples", "packet_bytes"), 1.0, 65_535.0),
-    (("samples", "cores"), 1.0, 65_535.0),
-    (("samples", "offered"), 0.0, 1e15),
-    (("samples", "file_bytes"), 1.0, MAX_FILE as f64),
-    (("rounds", "elapsed"), 0.0, 1e9),
-    (("rounds", "throughput"), 0.0, 1e15),
-    (("rounds", "cpu_thread"), 0.0, 1e15),
-    (("rounds", "far_cpu_thread"), 0.0, 1e15),
-    (("rounds", "loss"), 0.0, 1.0),
-    (("rounds", "jitter"), 0.0, 1e9),
-    (("rounds", "cpu_system"), -1e15, 1e15),
-    (("rounds", "far_cpu_system"), -1e15, 1e15),
-    (("rounds", "joules_per_byte"), -1e15, 1e15),
-    (("rounds", "joules"), -1e15, 1e15),
 ];
+
+/// The same for a figure, by its unit. What is above idle may be below zero: noise.
+fn range(unit: &str) -> (f64, f64) {
+    match unit {
+        "1" => (0.0, 1.0),
+        "s" | "ms" | "B/s" | "count" => (0.0, 1e15),
+        _ => (-1e15, 1e15),
+    }
+}
 
 /// Looks at all that is written: at `place`, in the field `within` (with the field around it).
 fn walk(place: &str, within: (&str, &str), value: &Value) -> Result<(), ReadError> {
@@ -189,19 +196,12 @@ fn walk(place: &str, within: (&str, &str), value: &Value) -> Result<(), ReadErro
         Value::String(text) => self::text(place, text),
         Value::Number(number) => {
             let Some((_, low, high)) = RANGES.iter().find(|r| r.0 == within) else { return Ok(()) };
-            match number.as_f64() {
-                Some(v) if (*low..=*high).contains(&v) => Ok(()),
-                v => {
-                    let shown = number.as_u64().map(|n| n.to_string());
-                    let shown = shown.unwrap_or_else(|| v.unwrap_or(f64::NAN).to_string());
-                    Err(ReadError::at(place, format!("{shown} is not between {low} and {high}")))
-                }
-            }
+            between(place, number.as_f64().unwrap_or(f64::NAN), (*low, *high))
         }
         Value::Array(values) => {
             let most = if within.1 == "samples" { MAX_SAMPLES } else { MAX_ROUNDS };
-            if values.len() > most && ["samples", "rounds"].contains(&within.1) {
-                let problem = format!("{} {}, expected at most {most}", values.len(), within.1);
+            if values.len() > most {
+                let problem = format!("{} values, expected at most {most}", values.len());
                 return Err(ReadError::at(place, problem));
             }
             values.iter().enumerate().try_for_each(|(n, v)| walk(&format!("{place}[{n}]"), within, v))
@@ -214,25 +214,27 @@ fn walk(place: &str, within: (&str, &str), value: &Value) -> Result<(), ReadErro
     }
 }
 
-/// What the fields of a sample say about each other.
-fn sample(place: &str, s: &Sample) -> Result<(), ReadError> {
-    let sane =
-        !s.suite.is_empty() && s.suite.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(&b));
-    if !sane {
-        let problem = format!("suite {:?} is not made of letters, digits and hyphens", s.suite);
-        return Err(ReadError::at(format!("{place}.suite"), problem));
+fn between(place: &str, value: f64, (low, high): (f64, f64)) -> Result<(), ReadError> {
+    if (low..=high).contains(&value) {
+        return Ok(());
     }
-    let mut seen = std::collections::BTreeSet::new();
+    Err(ReadError::at(place, format!("{value} is not between {low} and {high}")))
+}
+
+/// The point of a sample; its rounds, each of which is there once; its figures, each of which has a unit.
+fn sample<P: Point>(place: &str, s: &Sample<P>, units: &BTreeMap<String, String>) -> Result<(), ReadError> {
+    s.point.check().map_err(|(axis, problem)| ReadError::at(format!("{place}.point.{axis}"), problem))?;
+    let mut seen = BTreeSet::new();
     for (n, r) in s.rounds.iter().enumerate() {
         let place = format!("{place}.rounds[{n}]");
         if !seen.insert(r.round) {
             return Err(ReadError::at(format!("{place}.round"), format!("round {} is there twice", r.round)));
         }
-        if let (Some(sent), Some(received)) = (r.packets_sent, r.packets_received)
-            && received > sent
-        {
-            let problem = format!("{received} packets arrived of {sent} that were sent");
-            return Err(ReadError::at(format!("{place}.packets_received"), problem));
+        for (name, values) in r.figures.iter() {
+            let place = format!("{place}.figures.{name}");
+            let unit = units.get(name.split('.').next().unwrap_or(name));
+            let unit = unit.ok_or_else(|| ReadError::at(&place, "it has no unit"))?;
+            values.iter().try_for_each(|v| between(&place, *v, range(unit)))?;
         }
     }
     Ok(())

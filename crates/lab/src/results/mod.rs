@@ -1,7 +1,8 @@
 //! Results of measurements: the file they are kept in. Owns the format; must never measure anything, nor conclude.
 
+pub mod esp;
 pub mod file;
 pub mod format;
 
 pub use file::{ReadError, WriteError, write_whole};
-pub use format::{Results, Sample};
+pub use format::{Figures, Point, Results, Round, Sample};

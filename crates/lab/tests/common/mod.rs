@@ -1,9 +1,8 @@
 //! Invented result files, for tests only: costs by formula, so that the right answer is known.
 
-use dormouse_lab::results::Results;
-use dormouse_lab::results::format::{
-    Encapsulation, EnergySource, Engine, Machine, Round, Sample, Skipped, What,
-};
+use dormouse_lab::results::esp::{Encapsulation, Engine, Point, What};
+use dormouse_lab::results::format::{EnergySource, Machine, Skipped};
+use dormouse_lab::results::{Figures, Results, Sample};
 
 /// Nanoseconds for a packet: fixed, and for each byte; by suite. The integrity algorithm comes on top.
 const COSTS: [(&str, f64, f64); 11] = [
@@ -22,26 +21,22 @@ const COSTS: [(&str, f64, f64); 11] = [
 
 /// A point of one suite with eleven rounds of `nanoseconds` per packet, give or take half a percent.
 pub(crate) fn sample(what: What, suite: &str, bytes: u32, nanoseconds: f64) -> Sample {
-    let mut sample = Sample::new(what, suite, bytes, 1);
+    let mut sample = Sample::from(Point::new(what, suite, bytes, 1));
     sample.verified = true;
     sample.integrity = suite.split_once('-').map(|(_, integrity)| integrity.to_owned());
     sample.aes_instructions = suite.starts_with("aes").then_some(true);
     if what != What::Crypto {
         sample.encapsulation = Encapsulation::Udp;
     }
-    sample.rounds = (0..11u32)
-        .map(|n| {
-            let wobble = 1.0 + 0.005 * f64::from(n * 7 % 11) / 5.0 - 0.005;
-            let each = nanoseconds * wobble / f64::from(bytes);
-            Round {
-                round: n,
-                throughput: Some(1e9 / each),
-                cpu_thread: Some(each),
-                joules_per_byte: Some(each * 5e-9),
-                ..Round::default()
-            }
-        })
-        .collect();
+    for n in 0..11u32 {
+        let wobble = 1.0 + 0.005 * f64::from(n * 7 % 11) / 5.0 - 0.005;
+        let each = nanoseconds * wobble / f64::from(bytes);
+        let figures = Figures::default()
+            .with("throughput", 1e9 / each)
+            .with("cpu_thread", each)
+            .with("joules_per_byte", each * 5e-9);
+        sample.push(n, figures);
+    }
     sample
 }
 
@@ -74,10 +69,7 @@ pub(crate) fn campaign() -> Results {
             results.samples.push(s);
         }
     }
-    results.skipped.push(Skipped {
-        what: None,
-        subject: "AES instructions off".to_owned(),
-        reason: "the library does not heed the mask <here>".to_owned(),
-    });
+    let reason = "the library does not heed the mask <here>";
+    results.skipped.push(Skipped::new("AES instructions off", reason));
     results
 }

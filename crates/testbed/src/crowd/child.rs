@@ -1,4 +1,4 @@
-//! One end's CHILD SA, as far as a crowd needs it: pings through the tunnel and their answers. Owns both directions of ESP; a
+//! One client's CHILD SA, as far as a crowd needs it: pings through the tunnel and their answers. Owns both directions of ESP; a
 //! ping that is answered shows that both ends have the same keys in both directions.
 
 use std::net::{IpAddr, Ipv4Addr};
@@ -13,18 +13,14 @@ use dormouse_wire::ip::icmp::Echo;
 /// Room for trailer and ICV of any suite.
 const ROOM: usize = 128;
 
-/// Both directions of ESP of one end.
-pub struct Child {
+/// Both directions of ESP of one client.
+pub(super) struct Child {
     inbound: Inbound,
     outbound: Outbound,
 }
 
 impl Child {
-    /// With the keys of `install`.
-    ///
-    /// # Errors
-    /// If they do not fit the suite.
-    pub fn new(install: &Install, entropy: &mut dyn Entropy) -> Result<Self> {
+    pub(super) fn new(install: &Install, entropy: &mut dyn Entropy) -> Result<Self> {
         let params = |spi, keymat: &dormouse_crypto::Secret| SaParams {
             esn: install.esn,
             ..SaParams::new(spi, install.encr, install.integ, keymat.clone())
@@ -36,24 +32,9 @@ impl Child {
 
     /// Seals a ping.
     pub(super) fn ping(&mut self, from: Ipv4Addr, to: Ipv4Addr, id: u16, sequence: u16) -> Result<Vec<u8>> {
-        let (src, dst) = (IpAddr::V4(from), IpAddr::V4(to));
-        self.seal(&Echo { src, dst, reply: false, id, sequence, payload: &[0x64; 56] })
-    }
-
-    /// Opens a ping and seals its answer: a whole server behind a gateway.
-    ///
-    /// # Errors
-    /// If `datagram` is not an authentic ping.
-    pub fn reply(&mut self, datagram: &mut [u8]) -> Result<Vec<u8>> {
-        let opened = self.inbound.open(datagram)?;
-        let ping = datagram.get(opened.inner).and_then(Echo::parse).context("not a ping")?;
-        let (src, dst) = (ping.dst, ping.src);
-        self.seal(&Echo { src, dst, reply: true, ..ping })
-    }
-
-    fn seal(&mut self, echo: &Echo<'_>) -> Result<Vec<u8>> {
         let mut packet = Vec::new();
-        echo.build(&mut packet)?;
+        let (src, dst) = (IpAddr::V4(from), IpAddr::V4(to));
+        Echo { src, dst, reply: false, id, sequence, payload: &[0x64; 56] }.build(&mut packet)?;
         let head = self.outbound.head_len();
         let mut slot = vec![0; head + packet.len() + ROOM];
         slot.get_mut(head..head + packet.len()).context("no room")?.copy_from_slice(&packet);

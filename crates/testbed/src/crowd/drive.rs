@@ -127,13 +127,12 @@ impl Crowd {
 
     fn settle(&mut self, number: usize) {
         let Some(client) = self.clients.get_mut(number) else { return };
-        let Some(Doing { ready: Some(ready), answered, trips, .. }) = client.doing else { return };
-        if self.settings.server.is_some() && answered.is_none() {
+        let Some(Doing { ready: Some(ready), answered: Some(answered), trips, .. }) = client.doing else {
             return;
-        }
+        };
         client.doing = None;
         let now = client.sa.and_then(|sa| self.endpoint.sa_stats(sa)).map_or(0, |s| s.round_trips);
-        self.done.push_back(Done { client: number, ready, answered, round_trips: now - trips });
+        self.done.push(Done { client: number, ready, answered, round_trips: now - trips });
     }
 
     fn ping_again(&mut self, now: Instant) -> Result<()> {

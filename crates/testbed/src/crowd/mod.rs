@@ -10,14 +10,14 @@ mod child;
 mod drive;
 mod pki;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-pub use child::Child;
+use child::Child;
 use dormouse_ike::config::{Connection, EndpointConfig, Keepalive};
 use dormouse_ike::ticket::ClientTicket;
 use dormouse_ike::{Endpoint, LoadReport, SleepFlags, Sleeping};
@@ -40,7 +40,8 @@ const ANNOUNCE: Duration = Duration::from_secs(10);
 const MARKER: usize = 4;
 
 /// What a client does.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Task {
     /// A full exchange: IKE_SA_INIT and IKE_AUTH.
     Full,
@@ -64,8 +65,8 @@ pub struct Settings {
     /// Two ranges of addresses that the socket may send from: client `n` has address `n + 1` of each, and moves between the
     /// two.
     pub homes: [Ipv4Addr; 2],
-    /// Pinged through the tunnel as soon as a session is there; `None`: no pings.
-    pub server: Option<Ipv4Addr>,
+    /// Pinged through the tunnel as soon as a session is there.
+    pub server: Ipv4Addr,
     /// Set when the crowd is to stop.
     pub interrupted: Arc<AtomicBool>,
 }
@@ -77,8 +78,8 @@ pub struct Done {
     pub client: usize,
     /// From the moment at which it began until its exchange was over.
     pub ready: Duration,
-    /// Until the server's first answer came through the tunnel; of a crowd that has a server.
-    pub answered: Option<Duration>,
+    /// Until the server's first answer came through the tunnel.
+    pub answered: Duration,
     /// Answers of the gateway to its requests: cookies count.
     pub round_trips: u64,
 }
@@ -148,7 +149,7 @@ pub struct Crowd {
     children: BTreeMap<ChildId, Child>,
     /// Pings that are to be sent.
     outgoing: Vec<(Path, Vec<u8>)>,
-    done: VecDeque<Done>,
+    done: Vec<Done>,
     /// Sessions that are being closed, and announcements and questions that wait for an answer.
     open: usize,
     report: Option<LoadReport>,
@@ -192,7 +193,7 @@ impl Crowd {
             by_sa: BTreeMap::new(),
             children: BTreeMap::new(),
             outgoing: Vec::new(),
-            done: VecDeque::new(),
+            done: Vec::new(),
             open: 0,
             report: None,
             losses: Losses::default(),
@@ -202,17 +203,11 @@ impl Crowd {
     }
 
     /// The first `count` clients do `task`, all at once: what they have to say first is made beforehand and sent in one go, and
-    /// their clocks start when that begins. `again` gets each that is done, and returns whether it begins anew, at once and
-    /// by a clock of its own. Returns what each of them needed the first time.
+    /// their clocks start when that begins. Returns what each of them needed.
     ///
     /// # Errors
     /// If an exchange fails, one of them is stuck, or the crowd is interrupted.
-    pub fn run(
-        &mut self,
-        count: usize,
-        task: Task,
-        mut again: impl FnMut(&Done) -> bool,
-    ) -> Result<Vec<Done>> {
+    pub fn run(&mut self, count: usize, task: Task) -> Result<Vec<Done>> {
         let start = BootClock::now();
         for number in 0..count {
             self.begin(number, task)?;
@@ -225,22 +220,12 @@ impl Crowd {
             }
         }
         self.flush()?;
-        let (mut first, mut running) = (Vec::with_capacity(count), count);
-        while running > 0 {
-            self.turn(start, || format!("{task:?}: {running} of {count} clients are not done"))?;
-            while let Some(done) = self.done.pop_front() {
-                if first.len() < count && !first.iter().any(|d: &Done| d.client == done.client) {
-                    first.push(done);
-                }
-                if again(&done) {
-                    self.begin(done.client, task)?;
-                } else {
-                    running -= 1;
-                }
-            }
+        while self.done.len() < count {
+            let done = self.done.len();
+            self.turn(start, || format!("{task:?}: {done} of {count} clients are done"))?;
             self.flush()?;
         }
-        Ok(first)
+        Ok(std::mem::take(&mut self.done))
     }
 
     /// The first `count` clients close their sessions, and the gateway confirms it.
@@ -403,7 +388,6 @@ impl Crowd {
             }
             Task::Held => {
                 let sa = old.with_context(|| format!("client {number} has no session that is held"))?;
-                ensure!(self.settings.server.is_some(), "a held session shows only by an answer");
                 self.endpoint.woke(now, sa);
                 let trips = self.endpoint.sa_stats(sa).map_or(0, |s| s.round_trips);
                 if let Some(doing) = &mut self.client(number)?.doing {
@@ -415,9 +399,9 @@ impl Crowd {
         Ok(())
     }
 
-    /// Makes client `number` ping the server, if there is one.
+    /// Makes client `number` ping the server.
     fn ping(&mut self, number: usize) -> Result<()> {
-        let (Some(server), path) = (self.settings.server, self.path(number)) else { return Ok(()) };
+        let (server, path) = (self.settings.server, self.path(number));
         let client = self.client(number)?;
         let (inner, id) = (client.inner.context("no inner address")?, client.child.context("no CHILD SA")?);
         client.pings = client.pings.wrapping_add(1);

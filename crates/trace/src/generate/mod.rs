@@ -55,7 +55,7 @@ impl Recipe {
     #[must_use]
     pub fn label(&self) -> String {
         format!(
-            "{}: made by dormouse trace generate, model 1, seed {}, {} clients, {} days; not recorded from anybody",
+            "{}: made by dormouse trace generate, model 1, seed {}, {} clients, {} days; not recorded from any device",
             crate::SYNTHETIC_MARK,
             self.seed,
             self.clients,

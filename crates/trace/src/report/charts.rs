@@ -42,6 +42,15 @@ pub fn mean(values: impl Iterator<Item = f64>) -> Option<f64> {
     (n > 0).then(|| sum / f64::from(n))
 }
 
+/// A chart of the part of the clients that have at most so much.
+fn by_client(id: &str, title: &str, x: &str, caption: String) -> Chart {
+    let mut chart = Chart::new(id, title, x, "clients, %");
+    (chart.y_range, chart.caption) = (Some((0.0, 102.0)), caption);
+    chart
+}
+
+const SAVED: &str = "saved, % of the idle energy";
+
 /// Two clients that differ most: that which gains most from sleeping, and that which gains least.
 fn timelines(results: &Results, questions: &Questions) -> Vec<Chart> {
     let gain = |c: &&ClientResult<Figures>| {
@@ -124,11 +133,9 @@ fn idle_periods(results: &Results, questions: &Questions) -> Chart {
 }
 
 fn policies(results: &Results) -> Chart {
-    let mut chart = Chart::new("policies", "Saving by policy", "saved, % of the idle energy", "clients, %");
-    chart.y_range = Some((0.0, 102.0));
-    chart.caption = "The part of the clients that save at most as much. A curve further to the right is better; left of zero a client \
-                     pays for sleeping."
-        .to_owned();
+    let caption = "The part of the clients that save at most as much. A curve further to the right is better; left of zero a client \
+                   pays for sleeping.";
+    let mut chart = by_client("policies", "Saving by policy", SAVED, caption.to_owned());
     let names: Vec<&str> =
         results.clients.first().map(|c| c.report.policies.iter().map(|p| p.0).collect()).unwrap_or_default();
     for (n, name) in names.into_iter().enumerate().filter(|(_, name)| *name != "never") {
@@ -154,11 +161,9 @@ fn optimum(results: &Results, questions: &Questions) -> Vec<Chart> {
             let id = format!("optimum-load-{load}");
             let title = format!("Clairvoyant saving by protocol, {load} clients at the gateway");
             let title = if load == 1 { title.replace("clients", "client") } else { title };
-            let mut chart = Chart::new(&id, &title, "saved, % of the idle energy", "clients, %");
-            chart.y_range = Some((0.0, 102.0));
-            chart.caption = "What is possible at best with each way to resume the session: the radio sleeps at once in every idle period \
-                             that is long enough, and is back just in time."
-                .to_owned();
+            let caption = "What is possible at best with each way to resume the session: the radio sleeps at once in every idle period \
+                           that is long enough, and is back just in time.";
+            let mut chart = by_client(&id, &title, SAVED, caption.to_owned());
             for (n, (resumption, at, _)) in questions.costs().enumerate() {
                 if at == load {
                     chart.add(resumption.name(), n / LOADS.len(), Mark::Line, cdf(optimum_of(results, n)));
@@ -194,17 +199,12 @@ fn sample(results: &Results) -> impl Iterator<Item = &ClientResult<Figures>> + C
 }
 
 fn scheduled(results: &Results) -> Chart {
-    let mut chart = Chart::new(
-        "scheduled",
-        "Saving by protocol under an online scheduler, load 20",
-        "saved, % of the idle energy",
-        "clients, %",
-    );
-    chart.y_range = Some((0.0, 102.0));
-    chart.caption = format!(
+    let caption = format!(
         "As above, but without knowing the future: dormouse's scheduler and the paper's (alpha 0.5, beta 0.8), on a sample of {} clients.",
         sample(results).count()
     );
+    let title = "Saving by protocol under an online scheduler, load 20";
+    let mut chart = by_client("scheduled", title, SAVED, caption);
     for (n, r) in Resumption::ALL.into_iter().enumerate().filter(|(_, r)| *r != Resumption::HeldSa) {
         for (policy, name, mark) in [(2, "dormouse", Mark::Line), (1, "paper", Mark::Dashes)] {
             let values = scheduled_of(results, n, policy).into_iter().map(|v| v.max(-100.0)).collect();
@@ -222,18 +222,13 @@ pub fn scheduled_of(results: &Results, protocol: usize, policy: usize) -> Vec<f6
 }
 
 fn cautious(results: &Results) -> Chart {
-    let mut chart = Chart::new(
-        "scheduled-average",
-        "The same where the average user is trusted too early",
-        "saved, % of the idle energy",
-        "clients, %",
-    );
-    chart.y_range = Some((0.0, 102.0));
-    chart.caption = format!(
+    let caption = format!(
         "The paper's scheduler with alpha 0.8 and beta 0.5 at load 20, on a sample of {} clients: it asks much of the client's own history \
          and little of the average user's. Left of zero a client pays for sleeping.",
         sample(results).count()
     );
+    let title = "The same where the average user is trusted too early";
+    let mut chart = by_client("scheduled-average", title, SAVED, caption);
     for (n, r) in Resumption::ALL.into_iter().enumerate().filter(|(_, r)| *r != Resumption::HeldSa) {
         let values = scheduled_of(results, n, 0).into_iter().map(|v| v.max(-100.0)).collect();
         chart.add(r.name(), n, Mark::Line, cdf(values));
@@ -346,15 +341,9 @@ fn misjudged(results: &Results) -> Chart {
 }
 
 fn missed(results: &Results) -> Chart {
-    let mut chart = Chart::new(
-        "missed",
-        "Missed opportunities",
-        "idle periods above break-even spent awake",
-        "clients, %",
-    );
-    chart.y_range = Some((0.0, 102.0));
-    chart.caption =
-        "For each client, how often a policy left the radio on although sleeping would have paid.".to_owned();
+    let caption = "For each client, how often a policy left the radio on although sleeping would have paid.";
+    let x = "idle periods above break-even spent awake";
+    let mut chart = by_client("missed", "Missed opportunities", x, caption.to_owned());
     for (n, name) in ["break-even", "paper", "dormouse"].into_iter().enumerate() {
         let values = results
             .clients
@@ -382,14 +371,13 @@ pub fn losses(results: &Results, policy: usize, proxy: usize) -> Vec<f64> {
 }
 
 fn lost(results: &Results) -> Chart {
-    let mut chart = Chart::new("lost", "Packets lost while asleep", "packets lost", "clients, %");
-    chart.y_range = Some((0.0, 102.0));
     let clients = losses(results, 0, 0).len();
-    chart.caption = format!(
+    let caption = format!(
         "On a sample of {clients} clients. Only what the client sends wakes the radio; what arrives meanwhile is lost unless the gateway answers in its place: \
-                     nobody, the paper's proxy (DHCP, DNS, MICROSOFT-DS), or one that also knows ARP, mDNS, SSDP, LLMNR, NetBIOS, NTP, \
+                     nothing of it (no proxy), what the paper's proxy answers (DHCP, DNS, MICROSOFT-DS), or what one answers that also knows ARP, mDNS, SSDP, LLMNR, NetBIOS, NTP, \
                      IGMP and WS-Discovery. The x axis is logarithmic from 1; zero is drawn at 0.5."
     );
+    let mut chart = by_client("lost", "Packets lost while asleep", "packets lost", caption);
     chart.x_log = true;
     let mut highest = 10f64;
     for (policy, name, mark) in [(0, "paper", Mark::Dashes), (1, "dormouse", Mark::Line)] {

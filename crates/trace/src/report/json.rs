@@ -4,6 +4,7 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 
 use crate::analyse::{Analysis, ClientResult, Watch};
+use crate::loss::Loss;
 use dormouse_energy::account::{ClientReport, Totals};
 
 /// The version of the report.
@@ -35,7 +36,7 @@ pub struct Report {
     /// Packets that came too late to be put in their place.
     pub late_packets: u64,
     /// What could not be read (the first entries of each file).
-    pub lost: Vec<LostRow>,
+    pub lost: Vec<Loss>,
     /// How many entries there would be.
     pub lost_total: u64,
 }
@@ -99,19 +100,6 @@ pub struct FileRow {
     pub exported_flows: u64,
 }
 
-/// One loss.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
-pub struct LostRow {
-    /// In which file.
-    pub file: String,
-    /// From which byte on.
-    pub offset: u64,
-    /// In which record or line.
-    pub record: u64,
-    /// The reason.
-    pub reason: String,
-}
-
 /// How the costs were counted, for the report's head.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Accounting {
@@ -128,12 +116,6 @@ impl Report {
     #[must_use]
     pub fn new<X: Watch>(analysis: &Analysis<X>, accounting: Accounting) -> Self {
         let files = || analysis.files.iter();
-        let lost = files().flat_map(|f| f.losses.kept()).map(|l| LostRow {
-            file: l.file.clone(),
-            offset: l.offset,
-            record: l.record,
-            reason: l.reason.clone(),
-        });
         Self {
             version: VERSION,
             synthetic: files().any(|f| f.synthetic.is_some()),
@@ -156,7 +138,7 @@ impl Report {
                 .collect(),
             unattributed_packets: analysis.unattributed,
             late_packets: analysis.late,
-            lost: lost.collect(),
+            lost: files().flat_map(|f| f.losses.kept()).cloned().collect(),
             lost_total: files().map(|f| f.losses.total()).sum(),
         }
     }

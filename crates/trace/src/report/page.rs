@@ -22,11 +22,12 @@ pub fn document(report: &Report, charts: Vec<Chart>, about: &str, shown: usize) 
         about: about.to_owned(),
     };
     if !report.lost.is_empty() {
-        let line = |l: &super::json::LostRow| {
-            format!("{}: byte {}, record {}: {}", l.file, l.offset, l.record, l.reason)
-        };
         let title = format!("Not everything could be read ({})", report.lost_total);
-        document.section("lost-input", &title, [Part::List(report.lost.iter().map(line).collect())]);
+        document.section(
+            "lost-input",
+            &title,
+            [Part::List(report.lost.iter().map(ToString::to_string).collect())],
+        );
     }
     document.section("policies-all", "Policies", policies(report));
     document.blocks.extend(charts.into_iter().map(Block::Chart));

@@ -1,9 +1,10 @@
 //! The rules of paper 004, section by section, as data. Owns their wording and the comparisons that test them.
 
-use super::{ANY, Definition, Differ, Expect, Mode, Pick, Rule, Test, missing, on, pairs};
+use super::{ANY, Definition, Differ, Expect, Mode, Pick, Rule, Test, missing, pairs};
 use crate::judge::Finding;
 use crate::judge::stats::{Bootstrap, Estimate};
-use crate::results::format::{Encapsulation, Engine, Metric, Results, What};
+use crate::results::Results;
+use crate::results::esp::{Encapsulation, Engine, Metric, What};
 
 const SOFT: Pick = Pick { aes: Some(false), ..ANY };
 const HARD: Pick = Pick { aes: Some(true), ..ANY };
@@ -15,9 +16,11 @@ const PATHS: &[What] = &[What::Download, What::Path, What::Crypto];
 const WHOLE: &[What] = &[What::Download, What::Path];
 const MODES: &str = "AES modes with HMAC-SHA1";
 
-const fn mode(mode: Mode, of: Pick) -> Pick {
-    Pick { mode: Some(mode), ..of }
-}
+/// TLS and IPsec with AES-GCM.
+const LAYERS: [Pick; 2] = [ANY.what(What::Tls), OURS.mode(Mode::Gcm).what(What::Download)];
+/// AES-CBC, the cipher of the paper's section 5, in our tunnel mode.
+const TUNNEL: Pick = OURS.mode(Mode::Cbc).wrap(Encapsulation::Tunnel);
+const ALL: (u32, u32) = (1, 1_500);
 
 /// Modes against each other.
 const fn modes(
@@ -28,7 +31,7 @@ const fn modes(
     sizes: (u32, u32),
     expect: Expect,
 ) -> Test {
-    Test { first: mode(first, of), second: mode(second, of), differ: Differ::Suite, metric, sizes, expect }
+    Test::new(of.mode(first), of.mode(second), Differ::Suite, metric).at(sizes).expect(expect)
 }
 
 const fn wrapped(
@@ -38,26 +41,13 @@ const fn wrapped(
     sizes: (u32, u32),
     expect: Expect,
 ) -> Test {
-    let first = Pick { wrap: Some(first), ..OURS };
-    let second = Pick { wrap: Some(second), ..OURS };
-    Test { first, second, differ: Differ::Wrap, metric, sizes, expect }
+    Test::new(OURS.wrap(first), OURS.wrap(second), Differ::Wrap, metric).at(sizes).expect(expect)
 }
 
-/// AES-CBC, the cipher of the paper's section 5, in tunnel mode on several cores and on one.
-const fn tunnel_on_cores(of: Pick, metric: Metric, expect: Expect) -> Test {
-    let tunnel =
-        Pick { wrap: Some(Encapsulation::Tunnel), engine: Some(Engine::Dormouse), ..mode(Mode::Cbc, of) };
-    Test {
-        first: Pick { many: Some(true), ..tunnel },
-        second: Pick { many: Some(false), ..tunnel },
-        differ: Differ::Cores,
-        metric,
-        sizes: ALL,
-        expect,
-    }
+/// The same on several cores and on one.
+const fn cores(of: Pick, metric: Metric, expect: Expect) -> Test {
+    Test::new(of.many(true), of.many(false), Differ::Cores, metric).expect(expect)
 }
-
-const ALL: (u32, u32) = (1, 1_500);
 
 pub(super) const RULES: &[Definition] = &[
     Definition {
@@ -170,24 +160,7 @@ pub(super) const RULES: &[Definition] = &[
         rule: "One communication is not faster on several cores, and takes more CPU",
         paper: "1.3 to 1.7 times the time and CPU for small packets, 1.1 times the time for large ones",
         on: WHOLE,
-        tests: &[
-            Test {
-                first: Pick { many: Some(true), ..OURS },
-                second: Pick { many: Some(false), ..OURS },
-                differ: Differ::Cores,
-                metric: Metric::Throughput,
-                sizes: ALL,
-                expect: Expect::NotMore,
-            },
-            Test {
-                first: Pick { many: Some(true), ..OURS },
-                second: Pick { many: Some(false), ..OURS },
-                differ: Differ::Cores,
-                metric: Metric::Cpu,
-                sizes: ALL,
-                expect: Expect::More,
-            },
-        ],
+        tests: &[cores(OURS, Metric::Throughput, Expect::NotMore), cores(OURS, Metric::Cpu, Expect::More)],
         needs: "the same path on one core and on several",
         words: &["core"],
     },
@@ -198,22 +171,8 @@ pub(super) const RULES: &[Definition] = &[
         paper: "1.1 to 1.3 times faster above 250 bytes; 1.5 times, with half of the CPU, in the conclusions",
         on: PATHS,
         tests: &[
-            Test {
-                first: HARD,
-                second: SOFT,
-                differ: Differ::Aes,
-                metric: Metric::Throughput,
-                sizes: ALL,
-                expect: Expect::More,
-            },
-            Test {
-                first: HARD,
-                second: SOFT,
-                differ: Differ::Aes,
-                metric: Metric::Cpu,
-                sizes: ALL,
-                expect: Expect::Less,
-            },
+            Test::new(HARD, SOFT, Differ::Aes, Metric::Throughput).expect(Expect::More),
+            Test::new(HARD, SOFT, Differ::Aes, Metric::Cpu).expect(Expect::Less),
         ],
         needs: "a run with the AES instructions masked",
         words: &["aes instructions", "mask"],
@@ -224,14 +183,8 @@ pub(super) const RULES: &[Definition] = &[
         rule: "ESP with NULL encryption takes more CPU than no ESP",
         paper: "1.5 times",
         on: WHOLE,
-        tests: &[Test {
-            first: mode(Mode::Null, ANY),
-            second: mode(Mode::Plain, BARE),
-            differ: Differ::Protection,
-            metric: Metric::Cpu,
-            sizes: ALL,
-            expect: Expect::More,
-        }],
+        tests: &[Test::new(ANY.mode(Mode::Null), BARE.mode(Mode::Plain), Differ::Protection, Metric::Cpu)
+            .expect(Expect::More)],
         needs: "NULL with SHA1, and the path without ESP",
         words: &["null", "none"],
     },
@@ -283,7 +236,7 @@ pub(super) const RULES: &[Definition] = &[
         rule: "In tunnel mode, AES in software is faster on several cores than on one",
         paper: "several cores recommended",
         on: WHOLE,
-        tests: &[tunnel_on_cores(SOFT, Metric::Throughput, Expect::More)],
+        tests: &[cores(Pick { aes: Some(false), ..TUNNEL }, Metric::Throughput, Expect::More)],
         needs: "AES-CBC in software in tunnel mode on one core and on several",
         words: &["core", "aes instructions"],
     },
@@ -293,7 +246,7 @@ pub(super) const RULES: &[Definition] = &[
         rule: "In tunnel mode, AES instructions take more CPU on several cores than on one",
         paper: "one core recommended",
         on: WHOLE,
-        tests: &[tunnel_on_cores(HARD, Metric::Cpu, Expect::More)],
+        tests: &[cores(Pick { aes: Some(true), ..TUNNEL }, Metric::Cpu, Expect::More)],
         needs: "AES-CBC by instructions in tunnel mode on one core and on several",
         words: &["core"],
     },
@@ -319,14 +272,14 @@ pub(super) const RULES: &[Definition] = &[
         rule: "Large packets: a fixed high frequency is faster than the governor ondemand",
         paper: "ondemand is slower where it switches",
         on: PATHS,
-        tests: &[Test {
-            first: Pick { governor: Some("performance"), ..ANY },
-            second: Pick { governor: Some("ondemand"), ..ANY },
-            differ: Differ::Governor,
-            metric: Metric::Throughput,
-            sizes: (500, 1_500),
-            expect: Expect::More,
-        }],
+        tests: &[Test::new(
+            ANY.governor("performance"),
+            ANY.governor("ondemand"),
+            Differ::Governor,
+            Metric::Throughput,
+        )
+        .at((500, 1_500))
+        .expect(Expect::More)],
         needs: "the governors performance and ondemand",
         words: &["governor"],
     },
@@ -336,14 +289,13 @@ pub(super) const RULES: &[Definition] = &[
         rule: "The governor conservative is no slower than performance",
         paper: "little difference, so conservative is recommended for its power",
         on: PATHS,
-        tests: &[Test {
-            first: Pick { governor: Some("conservative"), ..ANY },
-            second: Pick { governor: Some("performance"), ..ANY },
-            differ: Differ::Governor,
-            metric: Metric::Throughput,
-            sizes: ALL,
-            expect: Expect::NotLess,
-        }],
+        tests: &[Test::new(
+            ANY.governor("conservative"),
+            ANY.governor("performance"),
+            Differ::Governor,
+            Metric::Throughput,
+        )
+        .expect(Expect::NotLess)],
         needs: "the governors conservative and performance",
         words: &["governor"],
     },
@@ -353,14 +305,7 @@ pub(super) const RULES: &[Definition] = &[
         rule: "A large download is faster over TLS than over IPsec",
         paper: "on the PC; IPsec is ahead on the netbook and the single-board computer",
         on: &[What::Tls],
-        tests: &[Test {
-            first: Pick { what: Some(What::Tls), ..ANY },
-            second: Pick { what: Some(What::Download), ..mode(Mode::Gcm, OURS) },
-            differ: Differ::Layer,
-            metric: Metric::Throughput,
-            sizes: ALL,
-            expect: Expect::More,
-        }],
+        tests: &[Test::new(LAYERS[0], LAYERS[1], Differ::Layer, Metric::Throughput).expect(Expect::More)],
         needs: "the same file over TLS and over IPsec",
         words: &["tls"],
     },
@@ -370,14 +315,7 @@ pub(super) const RULES: &[Definition] = &[
         rule: "TLS takes more CPU than IPsec, so constrained devices should use IPsec",
         paper: "more CPU cycles",
         on: &[What::Tls],
-        tests: &[Test {
-            first: Pick { what: Some(What::Tls), ..ANY },
-            second: Pick { what: Some(What::Download), ..mode(Mode::Gcm, OURS) },
-            differ: Differ::Layer,
-            metric: Metric::Cpu,
-            sizes: ALL,
-            expect: Expect::More,
-        }],
+        tests: &[Test::new(LAYERS[0], LAYERS[1], Differ::Layer, Metric::Cpu).expect(Expect::More)],
         needs: "the same file over TLS and over IPsec",
         words: &["tls"],
     },
@@ -387,14 +325,9 @@ pub(super) const RULES: &[Definition] = &[
 /// CTR and GCM, each of them. A gain is larger than another if their intervals say so.
 pub(super) fn who_gains_most(results: &Results, bootstrap: &Bootstrap) -> Rule {
     let gain = |m: Mode, what: What| {
-        let test = Test {
-            first: mode(m, HARD),
-            second: mode(m, SOFT),
-            differ: Differ::Aes,
-            metric: Metric::Throughput,
-            sizes: (250, 1_500),
-            expect: Expect::More,
-        };
+        let test = Test::new(HARD.mode(m), SOFT.mode(m), Differ::Aes, Metric::Throughput)
+            .at((250, 1_500))
+            .expect(Expect::More);
         // The largest packets, where the cipher counts most.
         let gain = pairs(results, bootstrap, &test, Some(what)).last().map(|p| p.comparison.ratio);
         gain.filter(Estimate::is_enough)
@@ -427,5 +360,5 @@ pub(super) fn who_gains_most(results: &Results, bootstrap: &Bootstrap) -> Rule {
         .iter()
         .map(|(name, r)| format!("{name} {:.2} times [{:.2}, {:.2}]", r.median, r.low, r.high))
         .collect();
-    rule(Finding::of(agree, said.len() * others.len()), format!("{}: {}", on(what), words.join(", ")))
+    rule(Finding::of(agree, said.len() * others.len()), format!("{}: {}", what.words(), words.join(", ")))
 }

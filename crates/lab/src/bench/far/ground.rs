@@ -6,7 +6,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail, ensure};
 
-/// Of the addresses set aside for benchmarks (RFC 2544, section C.2.2): nobody's network.
+/// Of the addresses set aside for benchmarks (RFC 2544, section C.2.2): no network has them.
 pub(super) const PREFIX: &str = "198.18.88.0/30";
 /// The device's and the far machine's address in the tunnel.
 pub(super) const INNER: [Ipv4Addr; 2] = [Ipv4Addr::new(198, 18, 88, 1), Ipv4Addr::new(198, 18, 88, 2)];

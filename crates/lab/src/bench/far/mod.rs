@@ -23,7 +23,8 @@ pub(super) use pair::Pair;
 pub(super) use side::{Answer, Order, Side};
 
 use super::worker::{Worker, unexpected};
-use super::{campaign, child, link, machine};
+use super::{child, link};
+use crate::campaign::{self, machine};
 use crate::results::format::Machine;
 
 /// The far machine, once it takes orders.

@@ -13,13 +13,16 @@ use dormouse_sansio::Entropy as _;
 
 use super::Far;
 use super::side::{Answer, Arrived, Order, Sending, Sent, Side, Tunnel};
-use crate::bench::cpu::Cost;
 use crate::bench::link::Key;
 use crate::bench::tls::Tls;
 use crate::bench::traffic::{self, Pace, Received};
 use crate::bench::transfer::{self, Wanted};
 use crate::bench::worker::unexpected;
-use crate::results::format::{Direction, Encapsulation, Engine, Round, Sample, What};
+use crate::campaign::cpu::Cost;
+use crate::results::Figures;
+use crate::results::esp::{
+    Direction, Encapsulation, Engine, FAR_CPU_SYSTEM, FAR_CPU_THREAD, PACKETS_RECEIVED, Point, What,
+};
 
 /// The device and the far machine.
 #[derive(Debug)]
@@ -90,13 +93,13 @@ impl Pair {
     /// One round of the point, over what stands. Where time decides, it takes `time`.
     ///
     /// # Errors
-    /// Whatever goes wrong on either machine; [`super::Lost`] if the far one is gone.
-    pub(in crate::bench) fn measure(&mut self, sample: &Sample, time: Duration) -> Result<Round> {
+    /// If it fails on either machine; [`super::Lost`] if the far one is gone.
+    pub(in crate::bench) fn measure(&mut self, sample: &Point, time: Duration) -> Result<Figures> {
         match sample.what {
             What::Path => {
                 let round = self.packets(sample, time, Pace::Window)?;
                 // That nothing of a stream arrives is a result; that nothing passes a path is a fault.
-                ensure!(round.packets_received > Some(0), "none of the packets arrived");
+                ensure!(round.one(PACKETS_RECEIVED) > Some(0.0), "none of the packets arrived");
                 Ok(round)
             }
             What::Stream => self.packets(sample, time, sample.offered.map_or(Pace::Free, Pace::Rate)),
@@ -106,7 +109,7 @@ impl Pair {
     }
 
     /// UDP one way: from the device where the sample's direction is out, else to it.
-    fn packets(&mut self, sample: &Sample, time: Duration, pace: Pace) -> Result<Round> {
+    fn packets(&mut self, sample: &Point, time: Duration, pace: Pace) -> Result<Figures> {
         let run = u32::try_from(traffic::next_run())?;
         let bytes = u32::try_from(traffic::payload_len(sample, self.near.addresses().1)?)?;
         let sending = Sending { run, bytes, pace, time };
@@ -130,7 +133,7 @@ impl Pair {
         one_way(sample, &sent, &arrived, inbound)
     }
 
-    fn files(&mut self, sample: &Sample) -> Result<Round> {
+    fn files(&mut self, sample: &Point) -> Result<Figures> {
         let file = sample.file_bytes.context("a download without a file")?;
         let in_tls = sample.what == What::Tls;
         let tls = self.serve(in_tls.then_some(sample.suite.as_str()))?;
@@ -152,7 +155,7 @@ impl Pair {
 
 /// The figures of packets that went one way. The machines' clocks have nothing to do with each other: what takes time is the
 /// longer of sending and of arriving, each by its own clock.
-fn one_way(sample: &Sample, sent: &Sent, arrived: &Arrived, inbound: bool) -> Result<Round> {
+fn one_way(sample: &Point, sent: &Sent, arrived: &Arrived, inbound: bool) -> Result<Figures> {
     let (device, far) = if inbound { (&arrived.cost, &sent.cost) } else { (&sent.cost, &arrived.cost) };
     let elapsed = Duration::try_from_secs_f64(sent.span.max(arrived.span)).context("how long it took")?;
     let received = Received { packets: arrived.packets, jitter: arrived.jitter, ..Received::default() };
@@ -162,28 +165,29 @@ fn one_way(sample: &Sample, sent: &Sent, arrived: &Arrived, inbound: bool) -> Re
 }
 
 /// The round with the far machine's CPU time for each byte.
-fn with_far(round: Round, cost: &Cost, bytes: f64) -> Round {
+fn with_far(round: Figures, cost: &Cost, bytes: f64) -> Figures {
     let per_byte = |seconds: f64| (bytes > 0.0).then_some(seconds * 1e9 / bytes);
-    Round { far_cpu_thread: per_byte(cost.threads), far_cpu_system: cost.system.and_then(per_byte), ..round }
+    round.with(FAR_CPU_THREAD, per_byte(cost.threads)).with(FAR_CPU_SYSTEM, cost.system.and_then(per_byte))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::results::esp::{CPU_SYSTEM, CPU_THREAD, ELAPSED, JITTER, LOSS, THROUGHPUT};
 
     #[test]
     fn the_device_s_cpu_time_is_kept_apart_from_the_far_machine_s() {
         let cost = |threads, system| Cost { elapsed: 2.0, threads, system };
         let sent = Sent { packets: 100, span: 1.0, cost: cost(0.2, Some(0.1)) };
         let arrived = Arrived { packets: 50, jitter: 0.001, span: 2.0, cost: cost(0.4, None) };
-        let sample = Sample::new(What::Path, "none", 1_000, 1);
+        let sample = Point::new(What::Path, "none", 1_000, 1);
         let out = one_way(&sample, &sent, &arrived, false).unwrap();
-        assert_eq!((out.cpu_thread, out.cpu_system), (Some(4_000.0), Some(2_000.0)));
-        assert_eq!((out.far_cpu_thread, out.far_cpu_system), (Some(8_000.0), None));
-        assert_eq!((out.elapsed, out.loss, out.jitter), (Some(2.0), Some(0.5), Some(0.001)));
-        assert_eq!(out.throughput, Some(25_000.0));
+        assert_eq!((out.one(CPU_THREAD), out.one(CPU_SYSTEM)), (Some(4_000.0), Some(2_000.0)));
+        assert_eq!((out.one(FAR_CPU_THREAD), out.one(FAR_CPU_SYSTEM)), (Some(8_000.0), None));
+        assert_eq!((out.one(ELAPSED), out.one(LOSS), out.one(JITTER)), (Some(2.0), Some(0.5), Some(0.001)));
+        assert_eq!(out.one(THROUGHPUT), Some(25_000.0));
         let inbound = one_way(&sample, &sent, &arrived, true).unwrap();
-        assert_eq!((inbound.cpu_thread, inbound.far_cpu_thread), (Some(8_000.0), Some(4_000.0)));
+        assert_eq!((inbound.one(CPU_THREAD), inbound.one(FAR_CPU_THREAD)), (Some(8_000.0), Some(4_000.0)));
     }
 
     #[test]
@@ -191,9 +195,9 @@ mod tests {
         let cost = Cost { elapsed: 1.0, threads: 0.0, system: None };
         let sent = Sent { packets: 1, span: f64::NAN, cost };
         let arrived = Arrived { packets: 9, jitter: 0.0, span: -1.0, cost };
-        let sample = Sample::new(What::Path, "none", 1_000, 1);
+        let sample = Point::new(What::Path, "none", 1_000, 1);
         assert!(one_way(&sample, &sent, &arrived, false).is_err());
         let more = one_way(&sample, &Sent { span: 1.0, ..sent }, &arrived, false).unwrap();
-        assert_eq!(more.packets_received, Some(1), "no more arrive than were sent");
+        assert_eq!(more.one(PACKETS_RECEIVED), Some(1.0), "no more arrive than were sent");
     }
 }

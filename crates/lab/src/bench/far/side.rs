@@ -12,13 +12,13 @@ use anyhow::{Context, Result, anyhow, ensure};
 use serde::{Deserialize, Serialize};
 
 use super::ground::{self, INNER, TUN, ip};
-use crate::bench::cpu::{self, Account, Cost};
 use crate::bench::forward::{End, Job, Site};
 use crate::bench::place::Place;
 use crate::bench::tls::Tls;
 use crate::bench::traffic::{self, Pace, Received};
 use crate::bench::transfer;
-use crate::results::format::Encapsulation;
+use crate::campaign::cpu::{self, Account, Cost};
+use crate::results::esp::Encapsulation;
 
 /// How long a machine is watched at rest, to know what it does by itself.
 const AT_REST: Duration = Duration::from_millis(400);
@@ -153,7 +153,7 @@ impl Side {
     /// Carries an order out. `stop` ends what would take long.
     ///
     /// # Errors
-    /// Whatever goes wrong.
+    /// If any step of it fails.
     pub(in crate::bench) fn obey(&mut self, order: Order, stop: &AtomicBool) -> Result<Answer> {
         match order {
             Order::Lay(tunnel) => self.lay(tunnel.as_ref(), false)?,

@@ -8,64 +8,38 @@ use std::time::Duration;
 use anyhow::{Result, bail, ensure};
 use dormouse_crypto::measure::Suite;
 
-use super::{machine, transfer};
-use crate::results::format::{Direction, Encapsulation, Engine, Machine, Sample, Skipped, What};
+use serde::{Deserialize, Serialize};
 
-/// A part of the campaign.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub enum Part {
-    /// Cryptography alone.
-    Crypto,
-    /// Whole packets through TUN, ESP and sockets.
-    Path,
-    /// UDP streams at given rates (paper 001).
-    Streams,
-    /// Files over TCP (paper 004).
-    Downloads,
-    /// Files over TLS.
-    Tls,
-}
+use super::transfer;
+use crate::campaign::{self, machine};
+use crate::results::esp::{Direction, Encapsulation, Engine, Point, What};
+use crate::results::format::{Machine, Skipped};
 
-impl Part {
-    /// All, in the order in which they run.
-    pub const ALL: [Self; 5] = [Self::Crypto, Self::Path, Self::Streams, Self::Downloads, Self::Tls];
+/// Parts of a campaign, in the order in which they run, as users write them.
+const PARTS: [(What, &str); 5] = [
+    (What::Crypto, "crypto"),
+    (What::Path, "path"),
+    (What::Stream, "streams"),
+    (What::Download, "downloads"),
+    (What::Tls, "tls"),
+];
 
-    /// As users write it.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Crypto => "crypto",
-            Self::Path => "path",
-            Self::Streams => "streams",
-            Self::Downloads => "downloads",
-            Self::Tls => "tls",
-        }
-    }
-
-    /// Whether it makes network namespaces, and so needs root.
-    #[must_use]
-    pub const fn needs_root(self) -> bool {
-        !matches!(self, Self::Crypto)
-    }
-}
-
-impl std::str::FromStr for Part {
-    type Err = anyhow::Error;
-
-    fn from_str(name: &str) -> Result<Self> {
-        let Some(part) = Self::ALL.into_iter().find(|p| p.name() == name) else {
-            let known: Vec<_> = Self::ALL.iter().map(|p| p.name()).collect();
-            bail!("unknown part \"{name}\"; known are {}", known.join(", "));
-        };
-        Ok(part)
-    }
+/// The part of a campaign with this name.
+///
+/// # Errors
+/// If there is none, with the known ones.
+pub fn part(name: &str) -> Result<What> {
+    let Some((what, _)) = PARTS.into_iter().find(|p| p.1 == name) else {
+        bail!("unknown part \"{name}\"; known are {}", PARTS.map(|p| p.1).join(", "));
+    };
+    Ok(what)
 }
 
 /// What the user asked for; empty lists stand for the defaults.
 #[derive(Clone, Debug, Default)]
 pub struct Request {
     /// Parts.
-    pub parts: Vec<Part>,
+    pub parts: Vec<What>,
     /// Names of suites.
     pub suites: Vec<String>,
     /// Packet sizes in bytes.
@@ -94,8 +68,8 @@ pub struct Request {
     pub seed: u64,
 }
 
-/// How long the measurement of a point lasts.
-#[derive(Clone, Copy, PartialEq, Debug)]
+/// How long the measurement of a point lasts, and what else a campaign needs to go on.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub(crate) struct Times {
     /// Of [`What::Crypto`].
     pub crypto: Duration,
@@ -103,11 +77,15 @@ pub(crate) struct Times {
     pub path: Duration,
     /// Of [`What::Stream`].
     pub stream: Duration,
-    /// Setting up and taking down a tunnel.
-    pub setup: Duration,
+    /// The device profile that energy is estimated from, as it was asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub profile: Option<String>,
 }
 
 impl Times {
+    /// Setting up and taking down a tunnel.
+    pub(crate) const SETUP: Duration = Duration::from_millis(120);
+
     /// Those of a request.
     #[must_use]
     pub(crate) fn of(request: &Request) -> Self {
@@ -118,12 +96,12 @@ impl Times {
             _ => ms(1_000),
         };
         let (crypto, path) = if request.quick { (ms(10), ms(120)) } else { (ms(20), ms(400)) };
-        Self { crypto, path, stream, setup: ms(120) }
+        Self { crypto, path, stream, profile: request.profile.clone() }
     }
 
     /// How long one round of a point should take. Downloads are guessed at 100 MB/s.
     #[must_use]
-    pub(crate) fn expected(&self, sample: &Sample) -> Duration {
+    pub(crate) fn expected(&self, sample: &Point) -> Duration {
         let transfer =
             || Duration::from_secs_f64(sample.file_bytes.unwrap_or(0) as f64 / 1e8).max(transfer::LEAST);
         match sample.what {
@@ -137,16 +115,8 @@ impl Times {
     }
 }
 
-/// A plan: points without rounds, and what was left out of it.
-#[derive(Clone, Debug, Default)]
-pub struct Plan {
-    /// The points.
-    pub samples: Vec<Sample>,
-    /// What cannot be measured here, with the reason.
-    pub skipped: Vec<Skipped>,
-    /// Rounds that count.
-    pub rounds: u32,
-}
+/// Points, and what was left out.
+pub(crate) type Plan = campaign::Plan<Point>;
 
 /// Paper 004's governors, and the one that took their place; what it compares them on.
 const GOVERNORS: [&str; 5] = ["performance", "ondemand", "conservative", "powersave", "schedutil"];
@@ -161,7 +131,7 @@ pub fn known_suite(name: &str) -> Result<String, <Suite as std::str::FromStr>::E
 }
 
 impl Request {
-    fn wants(&self, part: Part) -> bool {
+    fn wants(&self, part: What) -> bool {
         self.parts.is_empty() || self.parts.contains(&part)
     }
 
@@ -185,18 +155,25 @@ impl Request {
             let most = transfer::LONGEST;
             ensure!((1..=most).contains(&file), "a file of {file} bytes: expected 1 to {most}");
         }
-        let mut plan = Plan { rounds, ..Plan::default() };
-        for part in Part::ALL.into_iter().filter(|p| self.wants(*p)) {
+        let mut plan = Plan {
+            name: String::new(),
+            points: Vec::new(),
+            rounds,
+            seed: self.seed,
+            settings: serde_json::Value::Null,
+            skipped: Vec::new(),
+        };
+        for (part, _) in PARTS.into_iter().filter(|p| self.wants(p.0)) {
             match part {
-                Part::Crypto => self.crypto(&mut plan, machine, aes_off)?,
-                Part::Path => self.path(&mut plan, machine, aes_off)?,
-                Part::Streams => self.streams(&mut plan)?,
-                Part::Downloads => self.downloads(&mut plan, aes_off)?,
-                Part::Tls => self.tls(&mut plan),
+                What::Crypto => self.crypto(&mut plan, machine, aes_off)?,
+                What::Path => self.path(&mut plan, machine, aes_off)?,
+                What::Stream => self.streams(&mut plan)?,
+                What::Download => self.downloads(&mut plan, aes_off)?,
+                What::Tls => self.tls(&mut plan),
             }
         }
         for sample in
-            plan.samples.iter_mut().filter(|s| s.aes_instructions.is_none() && s.suite.contains("aes"))
+            plan.points.iter_mut().filter(|s| s.aes_instructions.is_none() && s.suite.contains("aes"))
         {
             // Where they are not hidden, what the processor has is used.
             sample.aes_instructions = machine::has_aes(machine).then_some(true);
@@ -207,10 +184,10 @@ impl Request {
         if self.governors.is_empty() {
             self.governed(&mut plan, machine);
         } else {
-            plan.samples = self
+            plan.points = self
                 .governors
                 .iter()
-                .flat_map(|g| plan.samples.iter().map(|s| Sample { governor: Some(g.clone()), ..s.clone() }))
+                .flat_map(|g| plan.points.iter().map(|s| Point { governor: Some(g.clone()), ..s.clone() }))
                 .collect();
         }
         Ok(plan)
@@ -224,7 +201,7 @@ impl Request {
         if here.len() < 2 || self.quick && !self.compare_governors {
             return;
         }
-        let compared = |s: &Sample| {
+        let compared = |s: &Point| {
             matches!(s.what, What::Path | What::Download)
                 && s.engine == Engine::Dormouse
                 && s.suite == GOVERNED
@@ -232,9 +209,9 @@ impl Request {
                 && s.aes_instructions != Some(false)
                 && s.cores == machine.cores
         };
-        let chosen: Vec<Sample> = plan.samples.iter().filter(|s| compared(s)).cloned().collect();
-        plan.samples.extend(here.into_iter().flat_map(|governor| {
-            chosen.iter().map(move |s| Sample { governor: Some(governor.to_owned()), ..s.clone() })
+        let chosen: Vec<Point> = plan.points.iter().filter(|s| compared(s)).cloned().collect();
+        plan.points.extend(here.into_iter().flat_map(|governor| {
+            chosen.iter().map(move |s| Point { governor: Some(governor.to_owned()), ..s.clone() })
         }));
     }
 }
@@ -242,24 +219,24 @@ impl Request {
 /// What is different where the other end is another machine: each end has its own figures, so a path is measured in both
 /// directions, one after the other; and what is not ours is not there.
 fn between_two(plan: &mut Plan) {
-    let samples = std::mem::take(&mut plan.samples);
+    let samples = std::mem::take(&mut plan.points);
     for (subject, engine) in [
         ("the kernel's ESP", Engine::Kernel),
         ("WireGuard", Engine::Wireguard),
         ("wireguard-go", Engine::WireguardGo),
     ] {
         if samples.iter().any(|s| s.engine == engine) {
-            let reason = "measured between namespaces of one machine alone".to_owned();
-            plan.skipped.push(Skipped { what: Some(What::Path), subject: subject.to_owned(), reason });
+            let reason = "measured between namespaces of one machine alone";
+            plan.skipped.push(Skipped::new(subject, reason));
         }
     }
-    let ours = |s: &Sample| matches!(s.engine, Engine::Dormouse | Engine::Plain | Engine::Rustls);
+    let ours = |s: &Point| matches!(s.engine, Engine::Dormouse | Engine::Plain | Engine::Rustls);
     for sample in samples.into_iter().filter(ours) {
         if sample.what == What::Path {
-            plan.samples.push(Sample { direction: Direction::Out, ..sample.clone() });
-            plan.samples.push(Sample { direction: Direction::In, ..sample });
+            plan.points.push(Point { direction: Direction::Out, ..sample.clone() });
+            plan.points.push(Point { direction: Direction::In, ..sample });
         } else {
-            plan.samples.push(sample);
+            plan.points.push(sample);
         }
     }
 }
@@ -276,19 +253,19 @@ mod tests {
     #[test]
     fn filters_multiply() {
         let request = Request {
-            parts: vec![Part::Crypto],
+            parts: vec![What::Crypto],
             suites: vec!["aes128gcm16".into(), "none".into()],
             sizes: vec![180, 1_500],
             ..Request::default()
         };
         let plan = request.plan(&machine(true), true).unwrap();
         // Two sizes, one core and two, sealing and opening; AES with its instructions and without.
-        assert_eq!(plan.samples.len(), 2 * 2 * 2 * (2 + 1));
-        let off = plan.samples.iter().filter(|s| s.aes_instructions == Some(false));
+        assert_eq!(plan.points.len(), 2 * 2 * 2 * (2 + 1));
+        let off = plan.points.iter().filter(|s| s.aes_instructions == Some(false));
         assert!(off.clone().count() == 8 && off.clone().all(|s| s.suite == "aes128gcm16"));
         let plan = request.plan(&machine(false), true).unwrap();
         assert!(
-            plan.samples.iter().all(|s| s.aes_instructions.is_none()),
+            plan.points.iter().all(|s| s.aes_instructions.is_none()),
             "no AES instructions to switch off"
         );
     }
@@ -296,11 +273,11 @@ mod tests {
     #[test]
     fn every_point_says_whether_aes_instructions_are_in_use() {
         let plan = Request { quick: true, ..Request::default() }.plan(&machine(true), true).unwrap();
-        for sample in &plan.samples {
+        for sample in &plan.points {
             assert_eq!(sample.aes_instructions.is_some(), sample.suite.contains("aes"), "{sample:?}");
         }
         let plan = Request { quick: true, ..Request::default() }.plan(&machine(false), false).unwrap();
-        assert!(plan.samples.iter().all(|s| s.aes_instructions.is_none()));
+        assert!(plan.points.iter().all(|s| s.aes_instructions.is_none()));
     }
 
     #[test]
@@ -308,7 +285,7 @@ mod tests {
         for quick in [true, false] {
             let plan = Request { quick, ..Request::default() }.plan(&machine(true), true).unwrap();
             let mut seen = std::collections::BTreeSet::new();
-            for sample in &plan.samples {
+            for sample in &plan.points {
                 assert!(seen.insert(serde_json::to_string(sample).unwrap()), "twice: {sample:?}");
             }
         }
@@ -332,7 +309,7 @@ mod tests {
             let request = Request { files: vec![file], stream_seconds: seconds, ..Request::default() };
             assert_eq!(refused(request), expected);
         }
-        let error = "wifi".parse::<Part>().unwrap_err().to_string();
+        let error = part("wifi").unwrap_err().to_string();
         assert_eq!(error, "unknown part \"wifi\"; known are crypto, path, streams, downloads, tls");
     }
 
@@ -342,25 +319,25 @@ mod tests {
         let plan = request.plan(&machine(true), true).unwrap();
         let one = Request { between: false, ..request.clone() }.plan(&machine(true), true).unwrap();
         let paths = |plan: &Plan, engine: Engine, direction: Direction| {
-            let of = |s: &&Sample| s.what == What::Path && s.engine == engine && s.direction == direction;
-            plan.samples.iter().filter(of).count()
+            let of = |s: &&Point| s.what == What::Path && s.engine == engine && s.direction == direction;
+            plan.points.iter().filter(of).count()
         };
         let here = paths(&one, Engine::Dormouse, Direction::Both);
         assert!(here > 0);
         assert_eq!(paths(&plan, Engine::Dormouse, Direction::Out), here);
         assert_eq!(paths(&plan, Engine::Dormouse, Direction::In), here);
         assert_eq!(paths(&plan, Engine::Dormouse, Direction::Both), 0);
-        assert!(plan.samples.iter().all(|s| s.engine != Engine::Kernel && s.engine != Engine::Wireguard));
+        assert!(plan.points.iter().all(|s| s.engine != Engine::Kernel && s.engine != Engine::Wireguard));
         let skipped: Vec<&str> = plan.skipped.iter().map(|s| s.subject.as_str()).collect();
         assert_eq!(skipped, ["the kernel's ESP", "WireGuard", "wireguard-go"]);
     }
 
     #[test]
     fn governors_multiply_the_plan() {
-        let request = Request { parts: vec![Part::Tls], quick: true, ..Request::default() };
-        let one = request.plan(&machine(true), false).unwrap().samples.len();
+        let request = Request { parts: vec![What::Tls], quick: true, ..Request::default() };
+        let one = request.plan(&machine(true), false).unwrap().points.len();
         let request = Request { governors: vec!["ondemand".into(), "performance".into()], ..request };
-        let both = request.plan(&machine(true), false).unwrap().samples;
+        let both = request.plan(&machine(true), false).unwrap().points;
         assert_eq!(both.len(), 2 * one);
         assert!(
             both.iter().take(one).all(|s| s.governor.as_deref() == Some("ondemand")),

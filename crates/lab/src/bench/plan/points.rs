@@ -5,91 +5,50 @@ use anyhow::{Result, ensure};
 use dormouse_crypto::measure::{Cipher, Suite};
 
 use super::{Plan, Request};
-use crate::bench::machine;
-use crate::results::format::{Direction, Encapsulation, Engine, Machine, Sample, Unit, What};
+use crate::campaign::machine;
+use crate::results::esp::{Direction, Encapsulation, Engine, Point, Unit, What};
+use crate::results::format::Machine;
 
 /// What stands for paper 004's packet sizes: from its smallest to the usual MTU, and one beyond it (paper 001).
 const SIZES: [u32; 8] = [180, 256, 400, 576, 1_024, 1_420, 1_500, 2_048];
 const QUICK_SIZES: [u32; 3] = [180, 576, 1_420];
 /// The quick campaign: what is recommended today, what paper 004 compares, what paper 001 used, and the baselines.
-const QUICK: [&str; 12] = [
-    "aes128gcm16",
-    "aes256gcm16",
-    "chacha20poly1305",
-    "aes128ccm16",
-    "aes128-sha256",
-    "aes128-sha1",
-    "aes128ctr-sha1",
-    "aes256-sha512",
-    "null-sha1",
-    "none",
-    "3des-sha1",
-    "des-md5",
-];
-const QUICK_PATH: [&str; 9] = [
-    "none",
-    "null-sha1",
-    "aes128gcm16",
-    "chacha20poly1305",
-    "aes128ccm16",
-    "aes128-sha256",
-    "aes128-sha1",
-    "aes128ctr-sha1",
-    "3des-sha1",
-];
+const QUICK: &str = "aes128gcm16 aes256gcm16 chacha20poly1305 aes128ccm16 aes128-sha256 aes128-sha1 \
+    aes128ctr-sha1 aes256-sha512 null-sha1 none 3des-sha1 des-md5";
+const QUICK_PATH: &str = "none null-sha1 aes128gcm16 chacha20poly1305 aes128ccm16 aes128-sha256 \
+    aes128-sha1 aes128ctr-sha1 3des-sha1";
 /// The whole path takes a hundred times as long as cryptography alone: of suites that differ only in the length of a key or a
 /// MAC, one must do.
-const PATH: [&str; 15] = [
-    "none",
-    "null-sha1",
-    "null-sha256",
-    "aes128gcm16",
-    "aes256gcm16",
-    "chacha20poly1305",
-    "aes128ccm16",
-    "aes128-sha1",
-    "aes128ctr-sha1",
-    "aes128-sha256",
-    "aes128ctr-sha256",
-    "aes256-sha256",
-    "aes256-sha512",
-    "3des-sha1",
-    "des-md5",
-];
+const PATH: &str = "none null-sha1 null-sha256 aes128gcm16 aes256gcm16 chacha20poly1305 \
+    aes128ccm16 aes128-sha1 aes128ctr-sha1 aes128-sha256 aes128ctr-sha256 \
+    aes256-sha256 aes256-sha512 3des-sha1 des-md5";
 const PATH_SIZES: [u32; 5] = [180, 576, 1_024, 1_420, 2_048];
 /// Transport mode and UDP encapsulation are compared with tunnel mode on these.
-const WRAPPED: [&str; 2] = ["aes128gcm16", "aes128-sha1"];
+const WRAPPED: &str = "aes128gcm16 aes128-sha1";
 /// Paper 004's modes: measured over the whole path without AES instructions too.
-const MODES: [&str; 4] = ["aes128-sha1", "aes128ctr-sha1", "aes128ccm16", "aes128gcm16"];
+const MODES: &str = "aes128-sha1 aes128ctr-sha1 aes128ccm16 aes128gcm16";
+
+/// Whether a list of suites has this one.
+fn among(suites: &str, suite: Suite) -> bool {
+    suites.split(' ').any(|name| name == suite.to_string())
+}
 
 impl Request {
-    /// The suites asked for, or the defaults.
+    /// The suites asked for, or those of the list.
     ///
     /// # Errors
     /// For one that is unknown, with the known ones.
-    fn suites(&self, quick: &[&str]) -> Result<Vec<Suite>> {
-        let named = |names: &[&str]| -> Result<Vec<Suite>> {
-            names.iter().map(|n| Ok(n.parse::<Suite>()?)).collect()
-        };
-        if !self.suites.is_empty() {
-            return named(&self.suites.iter().map(String::as_str).collect::<Vec<_>>());
-        }
-        if self.quick { named(quick) } else { Ok(Suite::all()) }
-    }
-
-    /// The suites asked for, or these.
-    fn suites_or(&self, default: &[&str]) -> Result<Vec<Suite>> {
-        if self.suites.is_empty() {
-            default.iter().map(|n| Ok(n.parse()?)).collect()
-        } else {
-            self.suites(&[])
+    fn suites(&self, default: &str) -> Result<Vec<Suite>> {
+        let parse = |name: &str| Ok(name.parse::<Suite>()?);
+        match &self.suites[..] {
+            [] => default.split(' ').map(parse).collect(),
+            names => names.iter().map(|name| parse(name)).collect(),
         }
     }
 
     /// Whether a suite's path is measured without AES instructions too: those asked for, else paper 004's modes.
     fn hides(&self, suite: Suite) -> bool {
-        let name = suite.to_string();
-        if self.suites.is_empty() { MODES.contains(&name.as_str()) } else { name.starts_with("aes") }
+        if self.suites.is_empty() { among(MODES, suite) } else { suite.to_string().starts_with("aes") }
     }
 
     fn sizes(&self) -> Result<Vec<u32>> {
@@ -110,7 +69,8 @@ impl Request {
     }
 
     pub(super) fn crypto(&self, plan: &mut Plan, machine: &Machine, aes_off: bool) -> Result<()> {
-        for suite in self.suites(&QUICK)? {
+        let all = if self.suites.is_empty() && !self.quick { Suite::all() } else { self.suites(QUICK)? };
+        for suite in all {
             let hidden = aes_off && machine::has_aes(machine) && suite.to_string().starts_with("aes");
             for &size in &self.sizes()? {
                 for &cores in &self.cores(machine.cores)? {
@@ -118,10 +78,10 @@ impl Request {
                         let mut sample = point(What::Crypto, suite, size, cores);
                         sample.direction = direction;
                         sample.encapsulation = Encapsulation::Tunnel;
-                        plan.samples.push(sample.clone());
+                        plan.points.push(sample.clone());
                         if hidden {
                             sample.aes_instructions = Some(false);
-                            plan.samples.push(sample);
+                            plan.points.push(sample);
                         }
                     }
                 }
@@ -131,7 +91,7 @@ impl Request {
     }
 
     pub(super) fn path(&self, plan: &mut Plan, machine: &Machine, aes_off: bool) -> Result<()> {
-        let suites = self.suites_or(if self.quick { &QUICK_PATH } else { &PATH })?;
+        let suites = self.suites(if self.quick { QUICK_PATH } else { PATH })?;
         let sizes = match (&self.sizes[..], self.quick) {
             ([], true) => vec![180, 1_400],
             ([], false) => PATH_SIZES.to_vec(),
@@ -144,10 +104,10 @@ impl Request {
             let few = hurry && cores != machine.cores;
             for &size in &sizes {
                 if !few {
-                    plan.samples.extend(baselines(size, cores));
+                    plan.points.extend(baselines(size, cores));
                 }
                 for &suite in &suites {
-                    let wrapped = WRAPPED.contains(&suite.to_string().as_str());
+                    let wrapped = among(WRAPPED, suite);
                     let mut encapsulations = self.encapsulations(suite);
                     if few {
                         encapsulations.truncate(usize::from(wrapped));
@@ -157,14 +117,14 @@ impl Request {
                     for encapsulation in encapsulations {
                         let mut sample = point(What::Path, suite, size, cores);
                         sample.encapsulation = encapsulation;
-                        plan.samples.push(sample);
+                        plan.points.push(sample);
                     }
                     if aes_off && !few && self.hides(suite) {
-                        plan.samples.push(without_aes(point(What::Path, suite, size, cores)));
+                        plan.points.push(without_aes(point(What::Path, suite, size, cores)));
                     }
                 }
                 if !few {
-                    plan.samples.extend(others(size, cores));
+                    plan.points.extend(others(size, cores));
                 }
             }
         }
@@ -173,7 +133,7 @@ impl Request {
 
     fn encapsulations(&self, suite: Suite) -> Vec<Encapsulation> {
         use Encapsulation::{Transport, Tunnel, Udp, UdpTransport};
-        let all = !self.suites.is_empty() || WRAPPED.contains(&suite.to_string().as_str());
+        let all = !self.suites.is_empty() || among(WRAPPED, suite);
         match (all, self.quick) {
             (false, _) => vec![Tunnel],
             (true, true) => vec![Tunnel, Transport, Udp],
@@ -183,10 +143,10 @@ impl Request {
 
     /// Paper 001: without a VPN and with one; as fast as possible by PDU size, at given rates, and by algorithm.
     pub(super) fn streams(&self, plan: &mut Plan) -> Result<()> {
-        let suites = self.suites_or(if self.quick {
-            &["3des-sha1", "aes128gcm16"]
+        let suites = self.suites(if self.quick {
+            "3des-sha1 aes128gcm16"
         } else {
-            &["3des-sha1", "aes128gcm16", "chacha20poly1305"]
+            "3des-sha1 aes128gcm16 chacha20poly1305"
         })?;
         let sizes: &[u32] = match (&self.sizes[..], self.quick) {
             ([], true) => &[256, 1_024, 2_048],
@@ -220,7 +180,7 @@ impl Request {
                 let mut sample = point(What::Stream, suite, size, machine::cores());
                 (sample.engine, sample.encapsulation, sample.offered) = (engine, encapsulation, offered);
                 (sample.unit, sample.direction) = (Unit::Payload, Direction::In);
-                plan.samples.push(sample);
+                plan.points.push(sample);
             }
         }
         Ok(())
@@ -235,20 +195,10 @@ impl Request {
     }
 
     pub(super) fn downloads(&self, plan: &mut Plan, aes_off: bool) -> Result<()> {
-        let suites = self.suites_or(if self.quick {
-            &["aes128gcm16", "aes128-sha1", "aes128ctr-sha1", "aes128ccm16", "null-sha1"]
+        let suites = self.suites(if self.quick {
+            "aes128gcm16 aes128-sha1 aes128ctr-sha1 aes128ccm16 null-sha1"
         } else {
-            &[
-                "aes128-sha1",
-                "aes128ctr-sha1",
-                "aes128ccm16",
-                "aes128gcm16",
-                "aes256-sha1",
-                "aes128-sha256",
-                "chacha20poly1305",
-                "null-sha1",
-                "none",
-            ]
+            "aes128-sha1 aes128ctr-sha1 aes128ccm16 aes128gcm16 aes256-sha1 aes128-sha256 chacha20poly1305 null-sha1 none"
         })?;
         let mtus: &[u32] = match (&self.sizes[..], self.quick) {
             ([], true) => &[1_400],
@@ -269,14 +219,14 @@ impl Request {
                         && self.hides(suite)
                         && encapsulation == Encapsulation::Tunnel
                     {
-                        plan.samples.push(without_aes(sample.clone()));
+                        plan.points.push(without_aes(sample.clone()));
                     }
-                    plan.samples.push(sample);
+                    plan.points.push(sample);
                 };
                 push(Engine::Plain, Suite::NONE, Encapsulation::None);
                 for &suite in &suites {
                     push(Engine::Dormouse, suite, Encapsulation::Tunnel);
-                    if WRAPPED.contains(&suite.to_string().as_str()) {
+                    if among(WRAPPED, suite) {
                         push(Engine::Dormouse, suite, Encapsulation::Transport);
                         push(Engine::Dormouse, suite, Encapsulation::Udp);
                     }
@@ -289,18 +239,18 @@ impl Request {
     pub(super) fn tls(&self, plan: &mut Plan) {
         for file in self.files() {
             for suite in crate::bench::tls::SUITES {
-                let mut sample = Sample::new(What::Tls, suite.name, 1_500, machine::cores());
+                let mut sample = Point::new(What::Tls, suite.name, 1_500, machine::cores());
                 sample.engine = Engine::Rustls;
                 (sample.unit, sample.file_bytes) = (Unit::Payload, Some(file));
                 sample.key_bits = Some(suite.key_bits);
-                plan.samples.push(sample);
+                plan.points.push(sample);
             }
         }
     }
 }
 
 /// The link without any tunnel, and our forwarder without ESP: what ESP itself is compared with.
-fn baselines(size: u32, cores: u32) -> impl Iterator<Item = Sample> {
+fn baselines(size: u32, cores: u32) -> impl Iterator<Item = Point> {
     [Engine::Plain, Engine::Dormouse].into_iter().map(move |engine| {
         let mut sample = point(What::Path, Suite::NONE, size, cores);
         sample.engine = engine;
@@ -309,33 +259,33 @@ fn baselines(size: u32, cores: u32) -> impl Iterator<Item = Sample> {
 }
 
 /// What does the same and is not ours.
-fn others(size: u32, cores: u32) -> impl Iterator<Item = Sample> {
+fn others(size: u32, cores: u32) -> impl Iterator<Item = Point> {
     let all = [
         (Engine::Kernel, "aes128gcm16", Encapsulation::Tunnel),
         (Engine::Wireguard, "chacha20poly1305", Encapsulation::None),
         (Engine::WireguardGo, "chacha20poly1305", Encapsulation::None),
     ];
     all.into_iter().map(move |(engine, suite, encapsulation)| {
-        let mut sample = Sample::new(What::Path, suite, size, cores);
+        let mut sample = Point::new(What::Path, suite, size, cores);
         (sample.engine, sample.encapsulation) = (engine, encapsulation);
         described(sample)
     })
 }
 
 /// The point in tunnel mode while AES instructions are hidden.
-fn without_aes(mut sample: Sample) -> Sample {
+fn without_aes(mut sample: Point) -> Point {
     sample.encapsulation = Encapsulation::Tunnel;
     sample.aes_instructions = Some(false);
     sample
 }
 
 /// A point of a suite of ours.
-fn point(what: What, suite: Suite, size: u32, cores: u32) -> Sample {
-    described(Sample::new(what, &suite.to_string(), size, cores))
+fn point(what: What, suite: Suite, size: u32, cores: u32) -> Point {
+    described(Point::new(what, &suite.to_string(), size, cores))
 }
 
 /// With the integrity algorithm and the key length that the suite's name says.
-fn described(mut sample: Sample) -> Sample {
+fn described(mut sample: Point) -> Point {
     if let Ok(suite) = sample.suite.parse::<Suite>() {
         sample.integrity = suite.to_string().split_once('-').map(|(_, integrity)| integrity.to_owned());
         sample.key_bits = match suite.cipher() {

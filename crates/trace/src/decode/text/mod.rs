@@ -6,7 +6,6 @@
 
 mod column;
 mod flow;
-mod plain;
 mod value;
 
 use super::record::{Damage, Format, Next};
@@ -16,7 +15,6 @@ use crate::seen::Seen;
 use column::{Column, PLAIN, cells};
 use dormouse_energy::Direction;
 use flow::{FlowBuilder, json_flow};
-use plain::Cells;
 use value::{direction, number, protocol, seconds};
 
 /// Clients that one CSV file may name.
@@ -165,12 +163,6 @@ impl Text {
                 bytes.consume(length);
                 continue;
             }
-            if self.format == Format::Csv
-                && let Some(seen) = self.plain_packet(line)
-            {
-                bytes.consume(length);
-                return Next::Packet(seen);
-            }
             let parsed = self.line(line);
             let next = parsed.unwrap_or_else(|reason| {
                 let reason = if complete { reason } else { format!("{reason} (the last line has no end)") };
@@ -197,46 +189,6 @@ impl Text {
 
     fn cells<'a>(&self, line: &'a str) -> impl Iterator<Item = (Column, &'a str)> {
         cells(&self.columns, self.separator, line)
-    }
-
-    /// A line as programs write it: no quotes, no blanks, plain numbers, a client that was seen before. `None` sends every
-    /// other line, damaged ones too, the long way.
-    #[inline]
-    fn plain_packet(&self, line: &[u8]) -> Option<Seen> {
-        let mut seen = Seen::default();
-        let (mut time, mut local, mut remote) = (None, 0, 0);
-        let mut cells = Cells { rest: line, more: true };
-        for column in &self.columns {
-            if !cells.more {
-                break;
-            }
-            match column {
-                Column::Client => {
-                    let name = cells.text();
-                    let at = self.names.get_index_of(core::str::from_utf8(name).ok()?)?;
-                    seen.name = u32::try_from(at + 1).ok()?;
-                }
-                Column::Time => time = Some(cells.seconds()?),
-                Column::Bytes => seen.size = u32::try_from(cells.number()?).ok()?,
-                Column::Protocol => seen.protocol = u16::try_from(cells.number()?).ok()?,
-                Column::LocalPort => local = u16::try_from(cells.number()?).ok()?,
-                Column::RemotePort => remote = u16::try_from(cells.number()?).ok()?,
-                Column::Direction => {
-                    seen.direction = match cells.text() {
-                        b"out" => Direction::Outgoing,
-                        b"in" => Direction::Incoming,
-                        _ => return None,
-                    }
-                }
-                _ => {
-                    cells.text();
-                }
-            }
-        }
-        seen.at = time?;
-        (seen.src_port, seen.dst_port) =
-            if seen.direction == Direction::Incoming { (remote, local) } else { (local, remote) };
-        (seen.name != 0).then_some(seen)
     }
 
     fn packet(&mut self, line: &str) -> Result<Next, String> {
@@ -294,40 +246,6 @@ fn trim(line: &[u8]) -> &[u8] {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_short_way_and_the_long_way_read_the_same() {
-        let header = b"client,time,bytes,direction,protocol,local_port,remote_port\n";
-        let mut bytes = Bytes::new(Box::new(std::io::Cursor::new(header.to_vec())));
-        let mut text = Text::open(Format::Csv, &mut bytes).expect("a header");
-        text.name("phone").expect("a name");
-        let mut short = 0;
-        for time in
-            ["1", "1.5", "1700006400.123456", "9999999999.999999999", "10000000000", "1.", ".5", "x", "-1"]
-        {
-            for rest in [
-                "60,out,6,1,443",
-                "60,in,17,1,53",
-                ",in,17,1,53",
-                "60,out",
-                "60,Out,tcp,1,2",
-                " 60,in,6,1,2",
-                "4294967295,in,6,65535,0",
-                "4294967296,in,6,1,2",
-                "60,in,6,65536,2",
-                "60,in,6,1,2,more",
-                "60,,6,1,2",
-            ] {
-                for client in ["phone", "\"phone\"", "tablet", "", "phone "] {
-                    let line = format!("{client},{time},{rest}");
-                    let Some(seen) = text.plain_packet(line.as_bytes()) else { continue };
-                    short += 1;
-                    assert_eq!(text.packet(&line), Ok(Next::Packet(seen)), "{line}");
-                }
-            }
-        }
-        assert!(short >= 5 * 5, "{short} lines took the short way");
-    }
 
     #[test]
     fn formats_are_told_apart_by_their_first_line() {

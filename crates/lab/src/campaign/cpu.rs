@@ -197,7 +197,7 @@ mod tests {
     #[test]
     fn what_cannot_be_told_apart_is_absent() {
         let account = Account::open(&[]).unwrap();
-        let cost = account.close(f64::from(crate::bench::machine::cores())).unwrap();
+        let cost = account.close(f64::from(crate::campaign::machine::cores())).unwrap();
         assert_eq!(cost.system, None, "all processors were busy before");
         assert!(account.close(0.0).unwrap().system.is_some());
     }
