@@ -218,7 +218,6 @@ impl World {
                         Event::Order(Order::PeerGone { routes }) => {
                             self.routes[i].retain(|r| !routes.contains(r));
                         }
-                        Event::Record(_) => {}
                         Event::Record(record) => self.records.push(*record),
                         other => panic!("{other:?}"),
                     }
