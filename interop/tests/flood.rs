@@ -20,7 +20,7 @@ const NEEDS: [Need; 2] = [Need::Root, Need::File("/dev/net/tun")];
 /// Hosts of the flood, in one /64.
 const FLOODERS: u16 = 18;
 const SECRET: &str = "a secret that the flood has not";
-const IKE_AUTH: u8 = 35;
+const IKE_SA_INIT: u8 = 34;
 const PORT: u16 = 5_500;
 
 fn end(role: &str, own: &str, peer: &str, more: &str) -> String {
@@ -75,7 +75,7 @@ impl Flooder {
         let mut bytes = Vec::new();
         while self.endpoint.poll_transmit(now, &mut bytes).is_some() {
             let datagram = std::mem::take(&mut bytes);
-            if datagram.get(18) != Some(&IKE_AUTH) && datagram.get(4 + 18) != Some(&IKE_AUTH) {
+            if datagram.get(18) == Some(&IKE_SA_INIT) {
                 self.socket.send_to(&datagram, self.path.remote)?;
             }
         }

@@ -481,19 +481,17 @@ fn a_reload_that_cannot_be_changes_nothing_and_names_the_line() -> Result<()> {
     let cut = |end: usize| toml.get(..toml.len() - end).unwrap_or_default().to_owned();
     // Each would also take bob's connection away.
     let without_bob = |more: &str| connection(&dir, "alice", "10.55.1.0/24", "") + more;
-    let own = fs::read_to_string(dir.join("dormouse.toml"))?
-        .split("[connection.")
-        .next()
-        .unwrap_or_default()
-        .lines()
-        .count();
+    let own = fs::read_to_string(dir.join("dormouse.toml"))?;
+    let own = own.split("[connection.").next().unwrap_or_default().to_owned();
+    let line =
+        (own + &without_bob(&carol)).lines().position(|l| l.contains("carol.psk")).context("a line")? + 1;
     for (what, text, said) in [
         ("a syntax error", without_bob("[connection.bob\n"), "TOML parse error at line"),
         ("an unknown key", without_bob("[connection.bob]\nrolle = 1\n"), "rolle"),
         (
             "a missing secret",
             without_bob(&carol),
-            &format!("line {}: connection.carol.local.secret_file", own + 9 + 5),
+            &format!("line {line}: connection.carol.local.secret_file"),
         ),
         ("a secret that is open", without_bob(&carol.replace("carol.psk", "open.psk")), "chmod 600"),
         ("what a full disk leaves", cut(40), "line"),

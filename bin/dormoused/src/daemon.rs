@@ -271,13 +271,6 @@ impl Daemon {
         self.fatal.take().map_or(Ok(()), Err)
     }
 
-    /// Gives a client connection the ticket of an earlier run.
-    pub(crate) fn restore_ticket(&mut self, connection: &str) {
-        if let Some(ticket) = self.store.ticket(connection, unix_now()) {
-            self.host.node_mut().restore_ticket(connection, ticket);
-        }
-    }
-
     /// Handles the descriptors that are ready.
     fn turn(&mut self, ready: &[Ready]) -> Result<()> {
         let now = BootClock::now();

@@ -6,7 +6,6 @@ use dormouse_control::{Denied, Error, ErrorKind, Reply};
 use dormouse_ike::admission::Denial;
 use dormouse_io::clock::unix_now;
 use dormouse_io::store::StoredDenial;
-use dormouse_node::audit::What;
 use dormouse_node::config::file::Role;
 use dormouse_sansio::Instant;
 
@@ -19,7 +18,6 @@ impl Daemon {
         // In force whether it could be kept or not.
         self.host.node_mut().deny(now, denial);
         tracing::warn!(whom = %stored.whom, "denied on request");
-        self.auditor.write(&What::Denial { whom: stored.whom.as_str().into() }.into());
         kept.map(drop).map_err(|e| {
             Error::new(
                 ErrorKind::Other,
@@ -44,7 +42,6 @@ impl Daemon {
                 .with_change("dormouse deny --list"));
         }
         tracing::warn!(whom = %denial, "no longer denied, on request");
-        self.auditor.write(&What::Allowance { whom: denial.to_string().as_str().into() }.into());
         Ok(())
     }
 

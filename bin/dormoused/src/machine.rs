@@ -9,9 +9,10 @@ use dormouse_io::netlink::{
 };
 use dormouse_io::resolver::{Guard, GuardReply, Settings};
 use dormouse_io::tun::Tun;
+use dormouse_node::config::block::whole;
 use dormouse_node::config::file::{DnsMode, Proxy};
 use dormouse_sansio::{Carrier, Path};
-use ipnet::{IpNet, Ipv4Net, Ipv6Net};
+use ipnet::IpNet;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 
@@ -174,7 +175,7 @@ impl Machine {
             report(result, "address", address);
         }
         let mut routes = Vec::new();
-        for net in &whole(nets) {
+        for net in &whole(nets.to_vec()) {
             let same = |a: &IpAddr| a.is_ipv4() == net.addr().is_ipv4();
             let inner_address = || inner.iter().copied().find(same);
             let source = source.filter(same).or_else(inner_address).or_else(|| self.own_address(local, same));
@@ -326,19 +327,6 @@ impl Machine {
     }
 }
 
-/// Both halves of a family are its default route, which leaves local networks outside. What is named besides stays: it is never local.
-fn whole(nets: &[IpNet]) -> Vec<IpNet> {
-    let mut nets = nets.to_vec();
-    for all in [IpNet::from(Ipv4Net::default()), IpNet::from(Ipv6Net::default())] {
-        let halves: Vec<IpNet> = all.subnets(1).into_iter().flatten().collect();
-        if halves.iter().all(|half| nets.contains(half)) {
-            nets.retain(|net| !halves.contains(net));
-            nets.push(all);
-        }
-    }
-    nets
-}
-
 fn start_guard(interface: &str) -> Result<(Guard, String)> {
     let mut guard = Guard::spawn(&std::env::current_exe()?, &[crate::DNS_GUARD])?;
     guard.choose(interface)?;
@@ -353,17 +341,5 @@ fn start_guard(interface: &str) -> Result<(Guard, String)> {
 fn report<E: std::fmt::Display>(result: Result<(), E>, what: &str, which: impl std::fmt::Display) {
     if let Err(e) = result {
         tracing::warn!(%e, %which, "{what}");
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn two_halves_are_a_default_route_and_what_is_named_besides_stays() {
-        let nets = |list: &[&str]| list.iter().map(|n| n.parse().unwrap()).collect::<Vec<IpNet>>();
-        let written = nets(&["0.0.0.0/1", "10.99.0.0/24", "128.0.0.0/1", "8000::/1"]);
-        assert_eq!(whole(&written), nets(&["10.99.0.0/24", "8000::/1", "0.0.0.0/0"]));
     }
 }

@@ -247,6 +247,13 @@ impl Daemon {
         }
     }
 
+    /// Gives a client connection the ticket of an earlier run.
+    pub(crate) fn restore_ticket(&mut self, connection: &str) {
+        if let Some(ticket) = self.store.ticket(connection, unix_now()) {
+            self.host.node_mut().restore_ticket(connection, ticket);
+        }
+    }
+
     /// Puts a configuration in the place of the one in force; returns the keys that need a restart.
     ///
     /// # Errors

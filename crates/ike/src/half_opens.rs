@@ -41,8 +41,6 @@ struct Entry {
     prefix: IpNet,
     since: Instant,
     effort: Effort,
-    /// Its caller has authenticated, and waits for us: it gives way to no stranger.
-    proven: bool,
 }
 
 /// The SAs of one prefix: how many, and those that may give way, the first of them first.
@@ -59,9 +57,13 @@ pub(crate) struct HalfOpens {
     fair: usize,
     by_first: BTreeMap<First, SaId>,
     entries: BTreeMap<SaId, Entry>,
+    /// Those whose callers have authenticated, and wait for us: they give way to no stranger.
+    proven: BTreeSet<SaId>,
     by_prefix: BTreeMap<IpNet, Share>,
     weights: BTreeSet<(usize, IpNet)>,
+    /// Those that may give way, the oldest first, and those that have worked least.
     by_age: BTreeSet<(Instant, SaId)>,
+    by_effort: BTreeSet<(Effort, Instant, SaId)>,
     spread: usize,
 }
 
@@ -71,9 +73,11 @@ impl HalfOpens {
             fair: limits.per_prefix,
             by_first: BTreeMap::new(),
             entries: BTreeMap::new(),
+            proven: BTreeSet::new(),
             by_prefix: BTreeMap::new(),
             weights: BTreeSet::new(),
             by_age: BTreeSet::new(),
+            by_effort: BTreeSet::new(),
             spread: 0,
         }
     }
@@ -82,18 +86,21 @@ impl HalfOpens {
         let (first, prefix) = ((spi_i, from), prefix_of(from.ip()));
         self.by_first.insert(first, id);
         self.by_age.insert((now, id));
+        self.by_effort.insert((effort, now, id));
         self.weigh(prefix, |share| {
             share.count += 1;
             share.queue.insert((effort, now, id));
         });
-        self.entries.insert(id, Entry { first, prefix, since: now, effort, proven: false });
+        self.entries.insert(id, Entry { first, prefix, since: now, effort });
     }
 
     /// It is half-open no longer, or gone. Does nothing if it was not.
     pub(crate) fn leave(&mut self, id: SaId) {
-        let Some(Entry { first, prefix, since, effort, .. }) = self.entries.remove(&id) else { return };
+        let Some(Entry { first, prefix, since, effort }) = self.entries.remove(&id) else { return };
+        self.proven.remove(&id);
         self.by_first.remove(&first);
         self.by_age.remove(&(since, id));
+        self.by_effort.remove(&(effort, since, id));
         self.weigh(prefix, |share| {
             share.count -= 1;
             share.queue.remove(&(effort, since, id));
@@ -102,10 +109,12 @@ impl HalfOpens {
 
     /// Its caller has authenticated: it stays until it is established or refused. Does nothing if it is not half-open.
     pub(crate) fn prove(&mut self, id: SaId) {
-        let Some(entry) = self.entries.get_mut(&id).filter(|entry| !entry.proven) else { return };
-        entry.proven = true;
-        let (prefix, since, effort) = (entry.prefix, entry.since, entry.effort);
+        let Some(&Entry { prefix, since, effort, .. }) = self.entries.get(&id) else { return };
+        if !self.proven.insert(id) {
+            return;
+        }
         self.by_age.remove(&(since, id));
+        self.by_effort.remove(&(effort, since, id));
         self.weigh(prefix, |share| _ = share.queue.remove(&(effort, since, id)));
     }
 
@@ -135,8 +144,9 @@ impl HalfOpens {
         self.by_prefix.get(&prefix).map_or(0, |share| share.count)
     }
 
-    pub(crate) fn ids(&self) -> impl Iterator<Item = SaId> {
-        self.entries.keys().copied()
+    /// Those whose callers have authenticated.
+    pub(crate) fn proven(&self) -> impl Iterator<Item = SaId> {
+        self.proven.iter().copied()
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -165,12 +175,14 @@ impl HalfOpens {
     /// The one that gives way to a newcomer, if one does.
     pub(crate) fn gives_way(&self, now: Instant, to: IpNet, effort: Effort) -> Option<SaId> {
         let count = self.from(to) + 1;
-        let of = |(weight, prefix): &(usize, IpNet)| {
-            let (worked, since, id) = *self.by_prefix.get(prefix)?.queue.first()?;
+        let may = |weight: usize, &(worked, since, id): &(Effort, Instant, SaId)| {
             let older = now.saturating_since(since) >= HALF_OPEN_LEAST;
-            (worked < effort || worked == effort && (*weight > count || older)).then_some(id)
+            (worked < effort || worked == effort && (weight > count || older)).then_some(id)
         };
-        self.weights.iter().rev().take(PREFIXES_LOOKED_AT).find_map(of)
+        let mut heaviest = self.weights.iter().rev().take(PREFIXES_LOOKED_AT);
+        let of_heaviest =
+            heaviest.find_map(|(weight, prefix)| may(*weight, self.by_prefix.get(prefix)?.queue.first()?));
+        of_heaviest.or_else(|| may(0, self.by_effort.first()?))
     }
 }
 
@@ -240,6 +252,22 @@ mod tests {
         let other = prefix_of("192.0.2.2".parse().unwrap());
         assert_eq!(table.gives_way(NOW, other, Effort::NONE), None);
         assert_eq!(table.gives_way(NOW, other, Effort::WHOLE), Some(SaId::new(0)));
+        // One that has not is found behind many that have.
+        for n in 0..20u8 {
+            for port in 1..=2 {
+                let address = SocketAddr::from(([198, 51, 100, n], port));
+                table.enter(
+                    SaId::new(100 + u64::from(2 * n) + u64::from(port)),
+                    NOW,
+                    1,
+                    address,
+                    Effort::WHOLE,
+                );
+            }
+        }
+        table.enter(SaId::new(99), NOW, 1, from("203.0.113.1:500"), Effort::NONE);
+        let crowd = prefix_of("192.0.2.1".parse().unwrap());
+        assert_eq!(table.gives_way(NOW, crowd, Effort::WHOLE), Some(SaId::new(99)));
     }
 
     #[test]
@@ -247,7 +275,7 @@ mod tests {
         let limits = HalfOpen { cookie_threshold: 10, max: 20, ..HalfOpen::default() };
         let mut table = HalfOpens::new(&limits);
         let mut lives = Vec::new();
-        for n in 0..20u16 {
+        for n in 0..20u8 {
             lives.push(table.life(&limits));
             table.enter(SaId::new(n.into()), NOW, n.into(), from("192.0.2.1:500"), Effort::NONE);
         }

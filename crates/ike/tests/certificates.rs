@@ -413,3 +413,31 @@ fn the_spellings_of_a_name_are_one_identity() {
         assert_eq!((leases.len(), holders.len()), (1, 1), "psk {psk}");
     }
 }
+
+/// The certificate vouches for a host name and a distinguished name.
+#[test]
+fn the_denial_of_a_name_means_its_certificate_under_each_of_its_names() {
+    let ca = authority("CA");
+    for away in [false, true] {
+        let mut pair = pair_of(&ca, &rcgen::PKCS_ED25519, |_, _| {});
+        let (a, b) = pair.up();
+        let ticket = pair.client.ticket.take().expect("a ticket");
+        if away {
+            pair.client.endpoint.forget(pair.now, a);
+            pair.gateway.endpoint.forget(pair.now, b);
+            pair.flush();
+            pair.gateway.closed.clear();
+        }
+        let denial = Denial::Name("CN=Client.EXAMPLE.org".parse().expect("a name"));
+        pair.gateway.endpoint.deny(pair.now, denial);
+        pair.settle();
+        let ended: &[_] = if away { &[] } else { &[(b, CloseReason::NotAdmitted)] };
+        assert_eq!(pair.gateway.closed, ended);
+        common::resumed::resume(&mut pair, &ticket);
+        pair.settle();
+        assert!(matches!(pair.client.failure(), Some(NegotiationError::TicketRefused)));
+        pair.connect();
+        pair.settle();
+        assert!(matches!(pair.client.failure(), Some(NegotiationError::RefusedByPeer { .. })));
+    }
+}

@@ -118,8 +118,9 @@ fn a_store_that_says_nothing_costs_the_session_and_in_two_round_trips_the_ticket
         (client.dormancy, gateway.dormancy) = (dormancy, dormancy);
         let (mut pair, ticket, _) = slept_with(client, gateway_config(gateway.clone(), n), n);
         if !quick {
-            gateway.children[0].name = "renamed".to_owned();
-            pair.gateway.endpoint.reconfigure(pair.now, vec![gateway.into()], &[]);
+            let mut renamed = (*pair.conn).clone();
+            renamed.children[0].name = "renamed".to_owned();
+            pair.conn = renamed.into();
         }
         pair.gateway.slow_store = true;
         let sa = resume(&mut pair, &ticket);

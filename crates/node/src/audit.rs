@@ -198,12 +198,6 @@ fn is_zero(n: &u64) -> bool {
     *n == 0
 }
 
-impl From<What> for Record {
-    fn from(what: What) -> Self {
-        Self { what, suppressed: 0 }
-    }
-}
-
 /// At which pace records of one kind are made.
 #[derive(Debug, Default)]
 struct Pace(Instant);
@@ -246,7 +240,7 @@ fn kind(code: u8) -> &'static str {
 }
 
 impl Node {
-    fn record(&mut self, what: What) {
+    pub(crate) fn record(&mut self, what: What) {
         let suppressed = std::mem::take(&mut self.records.suppressed);
         self.push(Event::Record(Box::new(Record { what, suppressed })));
     }

@@ -1,6 +1,7 @@
 //! An operator ends the session of one peer. Owns who is meant by a name; must never touch a client's own session, which
 //! [`Node::down`] ends.
 
+use crate::audit::What;
 use crate::node::Node;
 use crate::sessions::{Session, Who};
 use dormouse_ike::admission::{Credential, Denial};
@@ -51,13 +52,18 @@ impl Node {
             peer.parse().is_ok_and(|peer| denial.means(&peer, credential))
         };
         self.with_devices(|d, around| d.dismiss(meant, around));
+        self.record(What::Denial { whom: denial.to_string().as_str().into() });
         self.ike.deny(now, denial);
         self.drain_ike(now);
     }
 
     /// Gateway: takes a denial back. False if there was none.
     pub fn allow(&mut self, denial: &Denial) -> bool {
-        self.ike.allow(denial)
+        let was = self.ike.allow(denial);
+        if was {
+            self.record(What::Allowance { whom: denial.to_string().as_str().into() });
+        }
+        was
     }
 
     /// Gateway: the peers of a connection, with a session or asleep without one.

@@ -31,7 +31,7 @@ impl Blocking {
             return None;
         }
         let children = || std::iter::once(&c.child).chain(c.children.values());
-        let written: Vec<IpNet> = children().flat_map(|ch| prefixes(&ch.remote)).collect();
+        let written = whole(children().flat_map(|ch| prefixes(&ch.remote)).collect());
         let mut carried = IpNet::aggregate(&written);
         let everything: [IpNet; 2] = [Ipv4Net::default().into(), Ipv6Net::default().into()];
         let full = everything.iter().any(|all| carried.contains(all));
@@ -51,6 +51,19 @@ impl Blocking {
     pub fn is_full(&self) -> bool {
         self.carried.iter().any(|net| net.prefix_len() == 0)
     }
+}
+
+/// Both halves of a family are all of it, which leaves local networks outside. What is named besides stays: it is never local.
+#[must_use]
+pub fn whole(mut nets: Vec<IpNet>) -> Vec<IpNet> {
+    for all in [IpNet::from(Ipv4Net::default()), IpNet::from(Ipv6Net::default())] {
+        let halves: Vec<IpNet> = all.subnets(1).into_iter().flatten().collect();
+        if halves.iter().all(|half| nets.contains(half)) {
+            nets.retain(|net| !halves.contains(net));
+            nets.push(all);
+        }
+    }
+    nets
 }
 
 fn prefixes(selectors: &[Selector]) -> impl Iterator<Item = IpNet> {
@@ -110,6 +123,12 @@ mod tests {
             );
             assert_eq!(of("block = \"off\"", remote).block, Block::Off);
         }
+        let halves = of("", "remote = [\"0.0.0.0/1\", \"10.99.0.0/24\", \"128.0.0.0/1\", \"8000::/1\"]");
+        let exact: Vec<IpNet> = ["10.99.0.0/24", "8000::/1"].iter().map(|n| n.parse().unwrap()).collect();
+        assert_eq!(
+            halves.exact, exact,
+            "two halves are a default route, what is named besides is never local"
+        );
         let split = of(
             "local_network = false",
             "remote = [\"10.0.0.0/8\"]\nlocal = [\"10.88.0.0/16\", \"192.168.1.0/24\"]",

@@ -3,6 +3,7 @@
 //! `docs/configuration.md` is made from these definitions (`dormouse reference`), so the comments are the manual. This module
 //! must never read another file or resolve a name: [`super::resolve`] does.
 
+pub use super::audit::Audit;
 pub use super::credentials::{Hidden, LocalAuth, RemoteAuth, Revocation};
 pub use super::resumption::{KeyExchange, Resumption, ResumptionMode};
 use dormouse_ike::config::HalfOpen;
@@ -117,21 +118,6 @@ impl Default for Daemon {
             release_above: None,
             proxy_neighbours: Proxy::Auto,
         }
-    }
-}
-
-/// Records of logins, refusals, changes of address, resumptions, denials and ends.
-#[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-pub struct Audit {
-    /// `journal`, as fields; `stderr`, or the absolute path of a file that `daemon.user` may write, as a line of JSON each; `off`; or
-    /// `auto`: the journal if systemd has started the daemon, otherwise off. A file is opened again on reload.
-    pub to: String,
-}
-
-impl Default for Audit {
-    fn default() -> Self {
-        Self { to: "auto".into() }
     }
 }
 

@@ -1,5 +1,6 @@
 //! Configuration: what may be written ([`file`], [`sleep`]) and what it means ([`resolve`]).
 
+mod audit;
 pub mod block;
 mod credentials;
 pub mod file;
