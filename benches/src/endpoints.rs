@@ -48,7 +48,8 @@ fn gateway(connection: Connection) -> Endpoint {
         connections: vec![Arc::new(connection)],
         half_open: HalfOpen {
             cookie_threshold: usize::MAX,
-            max_per_address: usize::MAX,
+            puzzle_threshold: usize::MAX,
+            per_prefix: usize::MAX,
             ..HalfOpen::default()
         },
         ticket_keys: Some(TicketKeys::generate(EPOCH, day, 2 * day, &mut OsEntropy)),

@@ -41,8 +41,6 @@ struct Entry {
     prefix: IpNet,
     since: Instant,
     effort: Effort,
-    /// Its caller has authenticated, and waits for us: it gives way to no stranger.
-    proven: bool,
 }
 
 /// The SAs of one prefix: how many, and those that may give way, the first of them first.
@@ -59,6 +57,8 @@ pub(crate) struct HalfOpens {
     fair: usize,
     by_first: BTreeMap<First, SaId>,
     entries: BTreeMap<SaId, Entry>,
+    /// Those whose callers have authenticated, and wait for us: they give way to no stranger.
+    proven: BTreeSet<SaId>,
     by_prefix: BTreeMap<IpNet, Share>,
     weights: BTreeSet<(usize, IpNet)>,
     /// Those that may give way, the oldest first, and those that have worked least.
@@ -73,6 +73,7 @@ impl HalfOpens {
             fair: limits.per_prefix,
             by_first: BTreeMap::new(),
             entries: BTreeMap::new(),
+            proven: BTreeSet::new(),
             by_prefix: BTreeMap::new(),
             weights: BTreeSet::new(),
             by_age: BTreeSet::new(),
@@ -90,12 +91,13 @@ impl HalfOpens {
             share.count += 1;
             share.queue.insert((effort, now, id));
         });
-        self.entries.insert(id, Entry { first, prefix, since: now, effort, proven: false });
+        self.entries.insert(id, Entry { first, prefix, since: now, effort });
     }
 
     /// It is half-open no longer, or gone. Does nothing if it was not.
     pub(crate) fn leave(&mut self, id: SaId) {
-        let Some(Entry { first, prefix, since, effort, .. }) = self.entries.remove(&id) else { return };
+        let Some(Entry { first, prefix, since, effort }) = self.entries.remove(&id) else { return };
+        self.proven.remove(&id);
         self.by_first.remove(&first);
         self.by_age.remove(&(since, id));
         self.by_effort.remove(&(effort, since, id));
@@ -107,9 +109,10 @@ impl HalfOpens {
 
     /// Its caller has authenticated: it stays until it is established or refused. Does nothing if it is not half-open.
     pub(crate) fn prove(&mut self, id: SaId) {
-        let Some(entry) = self.entries.get_mut(&id).filter(|entry| !entry.proven) else { return };
-        entry.proven = true;
-        let (prefix, since, effort) = (entry.prefix, entry.since, entry.effort);
+        let Some(&Entry { prefix, since, effort, .. }) = self.entries.get(&id) else { return };
+        if !self.proven.insert(id) {
+            return;
+        }
         self.by_age.remove(&(since, id));
         self.by_effort.remove(&(effort, since, id));
         self.weigh(prefix, |share| _ = share.queue.remove(&(effort, since, id)));
@@ -141,8 +144,9 @@ impl HalfOpens {
         self.by_prefix.get(&prefix).map_or(0, |share| share.count)
     }
 
-    pub(crate) fn ids(&self) -> impl Iterator<Item = SaId> {
-        self.entries.keys().copied()
+    /// Those whose callers have authenticated.
+    pub(crate) fn proven(&self) -> impl Iterator<Item = SaId> {
+        self.proven.iter().copied()
     }
 
     pub(crate) fn len(&self) -> usize {

@@ -18,6 +18,7 @@ fn ike_responder() {
 #[test]
 fn ike_authenticated() {
     replay("ike_authenticated", fuzz_endpoint::authenticated);
+    replay("ike_intermediate", fuzz_endpoint::intermediate);
 }
 
 #[test]

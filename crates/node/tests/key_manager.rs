@@ -9,6 +9,7 @@ use dormouse_keying::{
     Beet, ChildId, ChildSa, Discard, Event as Told, Install, KeyManager, Mode, Owner, Protection, SaId,
     SpiSource,
 };
+use dormouse_node::audit::{Record, What};
 use dormouse_node::host::Order;
 use dormouse_node::{Change, Event, Inbound, Node, Route};
 use dormouse_sansio::{Carrier, Class, Deadline, Instant, Path, Seeded, Transmit};
@@ -179,6 +180,7 @@ struct World {
     /// Datagrams that were carried, by carrier; ESP apart.
     messages: usize,
     changes: Vec<Change>,
+    records: Vec<Record>,
     routes: [Vec<ipnet::IpNet>; 2],
 }
 
@@ -201,7 +203,7 @@ impl World {
             node.set_key_manager("static", Box::new(manager));
         }
         let routes = [Vec::new(), Vec::new()];
-        Self { now: Instant::ZERO, nodes, messages: 0, changes: Vec::new(), routes }
+        Self { now: Instant::ZERO, nodes, messages: 0, changes: Vec::new(), records: Vec::new(), routes }
     }
 
     /// Drives both nodes by their contract until neither has anything to send. Loses the first `lose` messages.
@@ -216,7 +218,7 @@ impl World {
                         Event::Order(Order::PeerGone { routes }) => {
                             self.routes[i].retain(|r| !routes.contains(r));
                         }
-                        Event::Record(_) => {}
+                        Event::Record(record) => self.records.push(*record),
                         other => panic!("{other:?}"),
                     }
                 }
@@ -319,6 +321,7 @@ fn a_beet_tunnel_of_another_key_manager_carries_traffic_both_ways() {
                 .all(|c| matches!(c, Change::PeerUp { connection, .. } if connection == "static"))
         );
         assert_eq!(world.changes.len(), 2);
+        assert!(world.records.iter().all(|r| matches!(r.what, What::Login { .. })), "{:?}", world.records);
         for (i, routes) in world.routes.iter().enumerate() {
             assert_eq!(*routes, [ipnet::IpNet::from(ip(inner[1 - i]))]);
         }

@@ -76,9 +76,8 @@ impl Scene {
     fn carry(&mut self) {
         loop {
             let before = self.datagrams;
-            for (from, to) in [(&mut self.client, &mut self.gateway)] {
-                self.datagrams += carry(from, to) + carry(to, from);
-            }
+            let (client, gateway) = (&mut self.client, &mut self.gateway);
+            self.datagrams += carry(client, gateway) + carry(gateway, client);
             if self.datagrams == before {
                 return;
             }

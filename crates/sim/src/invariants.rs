@@ -19,6 +19,9 @@ use dormouse_wire::esp::{NatT, classify_natt};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
+/// The exchange type (RFC 9242).
+const IKE_INTERMEDIATE: u8 = 43;
+
 /// See the module.
 #[derive(Default)]
 pub(crate) struct Invariants {
@@ -82,7 +85,10 @@ impl Invariants {
             _ => return,
         };
         let (Some(spis), Some(vector)) = (message.get(..16), message.get(at..at + 8)) else { return };
-        let before = self.vectors.insert((device, [spis, vector].concat()), message.to_vec());
+        // Each IKE_INTERMEDIATE has keys of its own, and those of IKE_AUTH stay (RFC 9370 section 2.2.2).
+        let round = if message.get(18) == Some(&IKE_INTERMEDIATE) { message.get(20..24) } else { None };
+        let name = [spis, vector, round.unwrap_or_default()].concat();
+        let before = self.vectors.insert((device, name), message.to_vec());
         let same = before.is_none_or(|before| before == message);
         assert!(same, "the {end} used an initialization vector of IKE twice; {vector:x?}");
     }

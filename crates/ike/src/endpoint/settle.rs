@@ -215,8 +215,8 @@ impl Endpoint {
 
     /// The same, of those that are `meant`. One about which nothing is asked yet is left to the store, which obeys in order.
     pub(crate) fn supersede_claims(&mut self, now: Instant, meant: impl Fn(&Claim<'_>) -> bool) {
-        let begun: Vec<SaId> = self.shared.half_open.ids().collect();
-        for id in begun {
+        let proven: Vec<SaId> = self.shared.half_open.proven().collect();
+        for id in proven {
             if self.slots.get(&id).and_then(Slot::asked).is_some_and(|claim| meant(&claim)) {
                 self.judge_ticket(now, id, Outcome::Superseded);
             }

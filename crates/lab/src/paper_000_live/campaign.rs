@@ -21,6 +21,8 @@ pub(super) const MOST: usize = 1_000;
 const SIZES: [usize; 11] = [1, 2, 5, 10, 15, 20, 50, 100, 200, 500, MOST];
 /// The ways back, in the order in which they are done.
 pub(super) const WAYS: [Task; 5] = [Task::Full, Task::Strict, Task::Quick, Task::Update, Task::Held];
+/// After so long, what the gateway keeps of tickets is on its disk.
+const SETTLED: Duration = Duration::from_millis(500);
 /// The sleep that devices announce before their sessions are used again.
 const SLEEP: Duration = Duration::from_secs(600);
 
@@ -189,11 +191,15 @@ impl Subject for Bursts {
         self.standing = None;
         let largest = self.largest;
         if point.way != Task::Full && self.sessions < largest {
-            self.stage()?.1.run(largest, Task::Full).context("sessions for all")?;
+            let crowd = &mut self.stage()?.1;
+            crowd.close(largest)?;
+            crowd.run(largest, Task::Full).context("sessions for all")?;
             self.sessions = largest;
         }
         if matches!(point.way, Task::Strict | Task::Quick) {
-            // The gateway has lost every session, and not its ticket keys: what tickets are for.
+            // The gateway has lost every session, and not its ticket keys: what tickets are for. Nor what it keeps of the tickets, which is
+            // on its disk a moment after they were given.
+            std::thread::sleep(SETTLED);
             self.restart(false)?;
         }
         self.standing = Some(point.way);

@@ -33,7 +33,7 @@ impl Cell<'_> {
     }
 
     fn sum(&self, name: &str) -> f64 {
-        self.all(name).iter().sum()
+        self.all(name).iter().fold(0.0, |sum, n| sum + n)
     }
 
     /// The same for each client.
@@ -295,7 +295,7 @@ impl Writer<'_> {
         let most = self.sizes.last().copied().unwrap_or(1);
         let paper = self.sizes.iter().copied().filter(|n| *n <= PAPER_MOST).max().unwrap_or(1);
         let at = |way, size| self.ready(way, size).unwrap_or(f64::NAN);
-        let ms = |way, size| format!("{} ms", digits(at(way, size)));
+        let ms = |way, size| format!("{} ms", shown(self.ready(way, size)));
         let gap = |size| at(Task::Full, size) - at(Task::Strict, size);
         let along = |sizes: &[usize], of: &dyn Fn(usize) -> f64, holds: fn(f64, f64) -> bool| {
             Finding::along(&sizes.iter().map(|n| (*n as f64, of(*n))).collect::<Vec<_>>(), holds)

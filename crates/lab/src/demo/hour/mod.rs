@@ -164,7 +164,7 @@ fn figures(
         .with("packets", sent.len() as f64)
         .with("lost", sent.iter().filter(|(_, f)| lost(f)).count() as f64)
         .with("delayed", sent.iter().filter(|(_, f)| took(f).is_some_and(|t| t > LATE)).count() as f64)
-        .with("proxied", counts(stand_in.get("answered")).map(|(_, n)| n).sum::<f64>())
+        .with("proxied", counts(stand_in.get("answered")).fold(0.0, |sum, (_, n)| sum + n))
         .with_all("latency", own.filter_map(|(_, f)| took(f)).map(|t| t.as_secs_f64() * 1e3))
         .with_all("off_since", happened.off.iter().map(|o| o.0))
         .with_all("off_until", happened.off.iter().map(|o| o.1))
