@@ -47,7 +47,11 @@ impl Recorded {
     }
 
     fn all(&self) -> Result<Vec<Value>> {
-        let text = std::fs::read_to_string(&self.file)?;
+        let text = match std::fs::read_to_string(&self.file) {
+            // There is no file before the first record.
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => String::new(),
+            read => read?,
+        };
         text.lines().map(|line| serde_json::from_str(line).with_context(|| line.to_owned())).collect()
     }
 
