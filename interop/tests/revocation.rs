@@ -170,7 +170,7 @@ fn a_list_that_is_read_again_ends_the_session_of_who_stands_in_it() -> Result<()
     std::thread::sleep(std::time::Duration::from_secs(1));
     ends.pki.revoke(&["device.test"])?;
     ends.gateway.process().signal(Signal::SIGHUP);
-    ends.gateway.process().wait_for("its peer is no longer admitted", PATIENCE)?;
+    ends.gateway.process().wait_for("a certificate was revoked", PATIENCE)?;
     ends.refused("is revoked")
 }
 

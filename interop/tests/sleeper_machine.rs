@@ -84,6 +84,9 @@ fn the_machine_sleeps_once_the_gateway_knows_and_the_held_session_goes_on() -> R
     let scene = Scene::new("machine-held", "")?;
     let inner = ends::inner(&scene.device)?;
     assert!(!knows_that_it_sleeps(&scene.gateway)?);
+    // The gateway answers in its place what it was seen to answer itself.
+    let ping = format!("ping -c 2 -i 0.2 -W 3 {}", inner[0]);
+    scene.world.server.sh(&ping)?;
     let sleep = scene.sleep()?;
     // Not "soon": the gateway was told before the machine was let go.
     assert!(knows_that_it_sleeps(&scene.gateway)?, "{}", scene.device.log());
@@ -91,9 +94,8 @@ fn the_machine_sleeps_once_the_gateway_knows_and_the_held_session_goes_on() -> R
     // A machine that sleeps has nothing due that it would be woken for.
     let status = scene.device.ok(&["status", "--json"])?.json;
     assert_eq!(status.pointer("/result/status/deadlines"), Some(&Value::Array(vec![])));
-    // The gateway answers in its place.
     scene.world.detach(Access::A)?;
-    scene.world.server.sh(&format!("ping -c 2 -i 0.2 -W 3 {}", inner[0]))?;
+    scene.world.server.sh(&ping)?;
 
     scene.world.attach(Access::A)?;
     let sleep = scene.resume()?;

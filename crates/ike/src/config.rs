@@ -6,6 +6,7 @@
 
 mod algorithms;
 mod dormancy;
+mod identity;
 mod peers;
 mod revocation;
 mod timing;
@@ -30,6 +31,7 @@ pub use crate::proposal::AdditionalKe;
 use crate::ticket::TicketKeys;
 pub use algorithms::{EspProposal, IkeProposal, default_esp_proposals, default_ike_proposals};
 pub use dormancy::{HoldPolicy, SleepFlags};
+pub use identity::IdentityPattern;
 pub use peers::{PeerPolicy, PeerRule, Unique};
 pub use revocation::{RevocationMode, RevocationPolicy};
 pub use timing::{Lifetime, Retransmission, SoftLifetime};
@@ -58,62 +60,6 @@ impl Role {
     pub const fn calls(self) -> bool {
         matches!(self, Self::Initiator | Self::Both)
     }
-}
-
-/// Which identities a peer may prove.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum IdentityPattern {
-    /// Any identity that [`RemoteAuth`] vouches for: with certificates, any that our authorities have certified.
-    Any,
-    /// This one.
-    Exact(Identity),
-    /// FQDN and mail identities that end in this text at a label boundary: `example.org` takes `example.org`,
-    /// `a.example.org` and `joe@example.org`, but not `badexample.org`. ASCII case is ignored.
-    Suffix(String),
-}
-
-impl IdentityPattern {
-    /// Whether `identity` is one of those meant.
-    #[must_use]
-    pub fn matches(&self, identity: &Identity) -> bool {
-        match self {
-            Self::Any => true,
-            Self::Exact(wanted) => wanted.is_same_as(identity),
-            Self::Suffix(suffix) => match identity {
-                Identity::Fqdn(name) => ends_at_label(name, suffix, b"."),
-                Identity::Email(address) => ends_at_label(address, suffix, b".@"),
-                _ => false,
-            },
-        }
-    }
-
-    /// The identity to name in the optional IDr of the initiator's IKE_AUTH request, if exactly one is meant.
-    #[must_use]
-    pub const fn exact(&self) -> Option<&Identity> {
-        match self {
-            Self::Exact(identity) => Some(identity),
-            Self::Any | Self::Suffix(_) => None,
-        }
-    }
-}
-
-impl fmt::Display for IdentityPattern {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Any => f.write_str("any"),
-            Self::Exact(identity) => write!(f, "{identity}"),
-            Self::Suffix(suffix) => write!(f, "*.{suffix}"),
-        }
-    }
-}
-
-fn ends_at_label(name: &str, suffix: &str, boundaries: &[u8]) -> bool {
-    let (name, suffix) = (name.as_bytes(), suffix.trim_start_matches(['.', '@']).as_bytes());
-    let Some(cut) = name.len().checked_sub(suffix.len()) else { return false };
-    let Some((head, tail)) = name.split_at_checked(cut) else { return false };
-    !suffix.is_empty()
-        && tail.eq_ignore_ascii_case(suffix)
-        && head.last().is_none_or(|last| boundaries.contains(last))
 }
 
 /// How we prove who we are.
@@ -614,23 +560,5 @@ impl fmt::Debug for EndpointConfig {
             .field("half_open", &self.half_open)
             .field("window", &self.window)
             .finish_non_exhaustive()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn suffixes_end_at_labels() {
-        let pattern = IdentityPattern::Suffix("example.org".to_owned());
-        for good in ["example.org", "a.Example.ORG", "joe@example.org", "joe@mail.example.org"] {
-            assert!(pattern.matches(&good.parse().unwrap()), "{good}");
-        }
-        for bad in ["badexample.org", "example.org.evil.net", "joe@badexample.org", "192.0.2.1"] {
-            assert!(!pattern.matches(&bad.parse().unwrap()), "{bad}");
-        }
-        assert!(!IdentityPattern::Suffix(String::new()).matches(&"a.example.org".parse().unwrap()));
-        assert!(IdentityPattern::Any.matches(&"a.example.org".parse().unwrap()));
     }
 }

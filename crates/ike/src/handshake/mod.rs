@@ -10,6 +10,7 @@ pub(crate) mod initiator;
 pub(crate) mod intermediate;
 mod lineage;
 pub(crate) mod newcomer;
+pub(crate) mod proving;
 pub(crate) mod quick;
 pub(crate) mod responder;
 mod solving;
@@ -30,12 +31,13 @@ use crate::shared::Shared;
 use crate::ticket::lineage::Outcome;
 use crate::window::{Due, Outgoing};
 
-use authenticating::{Authenticating, Signing};
+use authenticating::Authenticating;
 use dormouse_crypto::sign::SignatureError;
 use half_open::HalfOpen;
 use initiator::Opening;
 use intermediate::initiator::Intermediate;
 pub(crate) use lineage::Claim;
+use proving::Signing;
 
 /// What full authentication established, for as long as the session lives: through rekeyings and resumptions.
 #[derive(Clone, Debug)]

@@ -4,7 +4,7 @@
 //! must never read another file or resolve a name: [`super::resolve`] does.
 
 pub use super::audit::Audit;
-pub use super::credentials::{Hidden, LocalAuth, RemoteAuth, Revocation};
+pub use super::credentials::{Hidden, LocalAuth, Ppk, PpkKey, RemoteAuth, Revocation};
 pub use super::resumption::{KeyExchange, Resumption, ResumptionMode};
 use dormouse_ike::config::HalfOpen;
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
@@ -266,39 +266,6 @@ pub struct Peer {
     /// As in the connection.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub isolate: Option<bool>,
-}
-
-/// Post-quantum pre-shared keys (RFC 8784, RFC 9867): mixed into the session's keys, they keep recorded traffic secret from a quantum
-/// computer even where the key exchange does not. They come beside a secret or certificate, which still prove who is who.
-#[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-pub struct Ppk {
-    /// The keys, best first, as `[[connection.NAME.ppk.keys]]`. A client names them, and a gateway takes any that it has too.
-    pub keys: Vec<PpkKey>,
-    /// There is no session without one of them. `false`: a peer that has none is done without, as while keys are handed out. Absent: `true`
-    /// if there are keys.
-    pub required: Option<bool>,
-    /// Mix the key in before the identities are sent (RFC 9867), if the peer can. `false`: in IKE_AUTH (RFC 8784), which saves a round trip
-    /// where there is no additional key exchange.
-    pub intermediate: bool,
-}
-
-impl Default for Ppk {
-    fn default() -> Self {
-        Self { keys: Vec::new(), required: None, intermediate: true }
-    }
-}
-
-/// One post-quantum pre-shared key. It should be random and at least 32 bytes long.
-#[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct PpkKey {
-    /// Its name at both ends; not secret.
-    pub id: String,
-    /// The key, as text, or hexadecimal after `0x`. Prefer `secret_file`.
-    pub secret: Option<Hidden>,
-    /// File that holds the key; readable by its owner only. A final line break does not count.
-    pub secret_file: Option<PathBuf>,
 }
 
 /// A prefix, or a single address.
