@@ -10,6 +10,7 @@ use anyhow::{Context, Result, bail, ensure};
 use dormouse_crypto::cert::Identity;
 use dormouse_ike::config::{Connection, EndpointConfig, HalfOpen};
 use dormouse_ike::config_payload::{AddressPool, Lease, LeaseRequest};
+use dormouse_ike::limits::CREATE_CHILD_EVERY;
 use dormouse_ike::ticket::lineage::Memory;
 use dormouse_ike::ticket::{ClientTicket, TicketKeys};
 use dormouse_ike::{Endpoint, Established, Event};
@@ -21,7 +22,7 @@ use crate::{clock_cost, thread_cpu};
 
 /// Wall-clock time at the origin of the virtual clock: within the validity of every certificate here.
 pub const EPOCH: UnixTime = UnixTime(1_800_000_000);
-/// Virtual time of one datagram's travel. So little that no timer ever runs.
+/// Virtual time of one datagram's travel. Rekeyings come at the pace that a gateway answers; timers are not served.
 const TRAVEL: Duration = Duration::from_micros(1);
 /// The non-ESP marker (RFC 3948 section 2.2).
 const MARKER: usize = 4;
@@ -114,13 +115,16 @@ impl Side {
         work: impl FnOnce(&mut Endpoint),
     ) -> Vec<(Path, Vec<u8>)> {
         let mut sent = Vec::new();
+        let mut stored = Duration::ZERO;
         let start = thread_cpu();
         work(&mut self.endpoint);
         while let Some(event) = self.endpoint.poll_event() {
             match event {
-                // The store is a thread of its own in the daemon; here its answer is there at once.
+                // The store is a thread of its own in the daemon; here its answer is there at once, and its time counts for no end.
                 Event::Store(operation) => {
+                    let asked = thread_cpu();
                     let outcome = self.store.apply(EPOCH, &operation);
+                    stored += thread_cpu() - asked;
                     if let Some(sa) = operation.asked_by() {
                         self.endpoint.stored(now, sa, outcome);
                     }
@@ -133,7 +137,7 @@ impl Side {
             let Some(transmit) = self.endpoint.poll_transmit(now, &mut datagram) else { break };
             sent.push((transmit.path, datagram));
         }
-        self.cpu += (thread_cpu() - start).saturating_sub(overhead);
+        self.cpu += (thread_cpu() - start).saturating_sub(overhead + stored);
         sent
     }
 
@@ -295,6 +299,7 @@ impl Pair {
     /// # Errors
     /// If the two ends do not agree on new keys.
     pub fn rekey_child(&mut self) -> Result<Cost> {
+        self.now += CREATE_CHILD_EVERY;
         let child = *self.client.children.keys().next().context("no CHILD SA")?;
         let (cost, at_client, _) = self.exchange(|endpoint, now| _ = endpoint.rekey_child(now, child))?;
         ensure!(at_client.installed == 1 && !self.client.children.contains_key(&child), "not rekeyed");
@@ -307,6 +312,7 @@ impl Pair {
     /// # Errors
     /// If it does not.
     pub fn rekey_ike(&mut self) -> Result<Cost> {
+        self.now += CREATE_CHILD_EVERY;
         let (ours, _) = self.sa.context("no SA")?;
         let (cost, at_client, _) = self.exchange(|endpoint, now| _ = endpoint.rekey_ike(now, ours))?;
         ensure!(at_client.ticket.is_some(), "the successor gave no ticket");
