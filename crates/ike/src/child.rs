@@ -155,9 +155,16 @@ impl Children {
         }
     }
 
-    pub(crate) fn set_busy(&mut self, id: Option<ChildId>, busy: Busy) {
+    pub(crate) fn set_rekeying(&mut self, id: Option<ChildId>) {
         if let Some(child) = id.and_then(|id| self.all.get_mut(&id)) {
-            child.busy = busy;
+            child.busy = Busy::Rekeying;
+        }
+    }
+
+    /// Our rekeying came to nothing. What else has been decided about the SA meanwhile, its deletion for one, stays.
+    pub(crate) fn end_rekeying(&mut self, id: Option<ChildId>) {
+        if let Some(child) = id.and_then(|id| self.all.get_mut(&id)).filter(|c| c.busy == Busy::Rekeying) {
+            child.busy = Busy::No;
         }
     }
 

@@ -201,6 +201,24 @@ fn a_child_rekeyed_here_while_it_is_deleted_there() {
     duel.lives_with_one_child();
 }
 
+/// A refused rekeying does not take the deletion back that was ordered meanwhile.
+#[test]
+fn a_child_deleted_while_its_rekeying_is_refused() {
+    for seed in 0..20 {
+        let mut duel = duel(seed);
+        let (child_a, child_b) = duel.children();
+        let now = duel.pair.now;
+        duel.pair.client.endpoint.rekey_ike(now, duel.a);
+        duel.pair.client.endpoint.rekey_child(now, child_a);
+        duel.pair.gateway.endpoint.rekey_child(now, child_b);
+        duel.pair.gateway.endpoint.delete_child(now, child_b);
+        duel.pair.run_for(Duration::from_secs(8));
+        assert!(!duel.pair.gateway.children.contains_key(&child_b), "seed {seed}");
+        duel.pair.run_for(Duration::from_secs(60));
+        duel.lives_with_one_child();
+    }
+}
+
 #[test]
 fn a_child_rekeyed_here_while_the_ike_sa_is_rekeyed_there() {
     for client_rekeys_child in [true, false] {

@@ -170,7 +170,7 @@ impl Run for CreateChild {
         if let Some(spi) = old_spi {
             payloads.insert(0, Payload::Notify(Notify::about_esp(NotifyType::RekeySa, spi)));
         }
-        sa.children.set_busy(self.replaces(), Busy::Rekeying);
+        sa.children.set_rekeying(self.replaces());
         self.sent = Some(Sent { offer, nonce, dh, collision: None, following: None });
         let (kind, class) = match self.aim {
             Aim::Another(_) => (Kind::CreateChild, Class::Urgent),
@@ -184,7 +184,7 @@ impl Run for CreateChild {
         let Some(mut sent) = self.sent.take() else { return Fate::Lives };
         if let Some(error) = view.error() {
             shared.free_esp_spi(sent.offer.spi_in);
-            sa.children.set_busy(old, Busy::No);
+            sa.children.end_rekeying(old);
             match (old, sent.collision.as_ref().and_then(|collision| collision.child)) {
                 // The peer's own rekeying of the same SA has succeeded: nothing is left to do.
                 (Some(old), Some(_)) => sa.children.mark_replaced(old),
@@ -219,7 +219,7 @@ impl Run for CreateChild {
             (Ok(_), None) => {}
             (Err(error), old) => {
                 shared.free_esp_spi(sent.offer.spi_in);
-                sa.children.set_busy(old, Busy::No);
+                sa.children.end_rekeying(old);
                 sa.child_failed(shared, error);
                 sa.ask_again(now, sent.offer.config);
             }
@@ -314,7 +314,7 @@ impl Sent {
             shared.free_esp_spi(self.offer.spi_in);
             match self.collision.as_ref().and_then(|collision| collision.child) {
                 Some(_) => sa.children.mark_replaced(old),
-                None => sa.children.set_busy(Some(old), Busy::No),
+                None => sa.children.end_rekeying(Some(old)),
             }
             return false;
         }
