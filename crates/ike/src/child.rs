@@ -137,7 +137,7 @@ impl Children {
 
     /// Whether what is asked for is a CHILD SA that the peer has refused or deleted before.
     pub(crate) fn was_set_back(&self, aim: Aim) -> bool {
-        matches!(aim, Aim::Another(config) if self.setbacks.contains_key(&config))
+        matches!(aim, Aim::Missing(config) if self.setbacks.contains_key(&config))
     }
 
     /// The peer deletes a CHILD SA that is not here yet.

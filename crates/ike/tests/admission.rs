@@ -7,7 +7,7 @@ use std::time::Duration;
 use common::{Pair, client_psk, fqdn, gateway_psk};
 use dormouse_ike::admission::Denial;
 use dormouse_ike::config::{PeerRule, Unique};
-use dormouse_ike::{CloseReason, NegotiationError};
+use dormouse_ike::{CloseReason, NegotiationError, SleepFlags, Sleeping};
 
 /// A client that does not say that it has no other session.
 fn pair(unique: Unique, sessions: usize) -> Pair {
@@ -118,4 +118,26 @@ fn an_authentication_that_is_told_to_end_is_repeated_and_the_gateway_never_calls
     assert_eq!(reasons, [CloseReason::LifetimeOver]);
     assert!(pair.gateway.children.is_empty());
     assert_eq!(first_calls(&pair, false), 0);
+}
+
+/// A device that has authenticated anew and sleeps is not disturbed by the end of its earlier session.
+#[test]
+fn a_replaced_session_goes_without_a_word_when_its_device_sleeps() {
+    let mut pair = pair(Unique::Replace, 16);
+    let (_, replaced) = pair.up();
+    let a = pair.connect();
+    pair.settle();
+    let said = Sleeping {
+        flags: SleepFlags::default(),
+        expect: Some(Duration::from_secs(3_600)),
+        marks: Vec::new(),
+    };
+    assert!(pair.client.endpoint.announce_sleep(pair.now, a, said, None, Duration::from_secs(2)));
+    pair.run_for(Duration::from_secs(1));
+    assert_eq!(pair.gateway.closed, [(replaced, CloseReason::Replaced)]);
+    let sent = pair.log.len();
+    pair.client.endpoint.forget(pair.now, a);
+    pair.run_for(Duration::from_secs(60));
+    let disturbed = pair.log[sent..].iter().any(|d| !d.to_gateway);
+    assert!(!disturbed, "the sleeping device was told");
 }

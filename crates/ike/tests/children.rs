@@ -211,3 +211,22 @@ fn a_ticket_of_a_gateway_that_has_one_child_for_all_brings_back_the_first() {
         pair.assert_agree();
     }
 }
+
+/// A client asks for what the gateway has deleted, but not for what a rekeying has brought meanwhile.
+#[test]
+fn a_rekeying_whose_answer_comes_after_the_delete_leaves_one() {
+    let mut pair = Pair::new(client_psk(), gateway_psk(), 9);
+    pair.up();
+    let old = |side: &common::Side| *side.children.keys().next().expect("one");
+    let (child_a, child_b) = (old(&pair.client), old(&pair.gateway));
+    // 36, with the flag of a response, behind the marker.
+    pair.filter = Some(Box::new(|d| d.to_gateway || d.bytes[22] != 36 || d.bytes[23] & 0x20 == 0));
+    pair.client.endpoint.rekey_child(pair.now, child_a);
+    pair.run_for(Duration::from_millis(200));
+    pair.gateway.endpoint.delete_child(pair.now, child_b);
+    pair.run_for(Duration::from_millis(200));
+    pair.filter = None;
+    pair.run_for(Duration::from_secs(60));
+    assert_eq!((pair.client.children.len(), pair.gateway.children.len()), (1, 1));
+    pair.assert_agree();
+}

@@ -168,6 +168,12 @@ impl Endpoint {
                     .and_then(|ike| ike.rekeying.rival.as_ref())
                     .and_then(|rival| rival.heir);
                 self.end_left(&caller, rival);
+                // Neither is it told of sessions that this one has replaced.
+                for other in self.of_caller(&caller, true).into_iter().filter(|other| *other != id) {
+                    if self.established(other).is_some_and(|ike| ike.upkeep.is_replaced()) {
+                        self.end(other, CloseReason::Replaced);
+                    }
+                }
             }
             Action::Reauthenticate(old) => self.reauthenticate(now, old),
             Action::Close(id) => {

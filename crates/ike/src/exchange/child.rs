@@ -29,7 +29,10 @@ use dormouse_keying::ChildId;
 /// What is asked for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Aim {
-    /// Another CHILD SA, by its index in the connection.
+    /// The CHILD SA with this index in the connection, if it is missing when the request is built: a rekeying whose answer was late may
+    /// have brought it.
+    Missing(usize),
+    /// Another one with this index.
     Another(usize),
     /// One in place of this one.
     InPlaceOf(ChildId),
@@ -85,7 +88,10 @@ impl CreateChild {
         Self { aim, refusals, group: None, tried: Vec::new(), sent: None }
     }
 
-    /// Another CHILD SA, by its index in the connection.
+    pub(crate) fn missing(config: usize) -> Self {
+        Self::new(Aim::Missing(config), 0)
+    }
+
     pub(crate) fn another(config: usize) -> Self {
         Self::new(Aim::Another(config), 0)
     }
@@ -96,7 +102,7 @@ impl CreateChild {
 
     const fn replaces(&self) -> Option<ChildId> {
         match self.aim {
-            Aim::Another(_) => None,
+            Aim::Missing(_) | Aim::Another(_) => None,
             Aim::InPlaceOf(old) => Some(old),
         }
     }
@@ -131,7 +137,8 @@ impl CreateChild {
     fn offer(&self, sa: &IkeSa, shared: &mut Shared) -> Option<(ChildOffer, Option<u32>)> {
         let conn = &sa.core.link.conn;
         match self.aim {
-            Aim::Another(config) => {
+            Aim::Missing(config) if sa.children.serve(config) => None,
+            Aim::Missing(config) | Aim::Another(config) => {
                 let (dynamic, ends) = (sa.dynamic(), sa.ends());
                 let offer = ChildOffer::new(shared, conn, config, &dynamic, ends, KeyExchange::Configured);
                 Some((offer?, None))
@@ -173,7 +180,7 @@ impl Run for CreateChild {
         sa.children.set_rekeying(self.replaces());
         self.sent = Some(Sent { offer, nonce, dh, collision: None, following: None });
         let (kind, class) = match self.aim {
-            Aim::Another(_) => (Kind::CreateChild, Class::Urgent),
+            Aim::Missing(_) | Aim::Another(_) => (Kind::CreateChild, Class::Urgent),
             Aim::InPlaceOf(_) => (Kind::RekeyChild, Class::Upkeep),
         };
         Some(Request { payloads, kind, class })
@@ -263,7 +270,7 @@ impl CreateChild {
                 // scratch" (RFC 7296 section 2.25)
                 if let Some(old) = self.replaces() {
                     sa.remove_child(shared, old);
-                    sa.enqueue(Self::another(sent.offer.config), now);
+                    sa.enqueue(Self::missing(sent.offer.config), now);
                 }
             }
             _ => {
@@ -395,7 +402,7 @@ impl IkeSa {
     pub(super) fn ask_again(&mut self, now: Instant, config: usize) {
         if self.core.client && !self.children.serve(config) {
             let wait = self.children.set_back(config, now);
-            self.tasks.add(CreateChild::another(config), now + wait);
+            self.tasks.add(CreateChild::missing(config), now + wait);
         }
     }
 

@@ -416,7 +416,7 @@ impl Authenticating {
         sa.take_load(shared, view);
         sa.upkeep.predecessor = first.replaces;
         for config in 1..conn.children.len() {
-            sa.enqueue(CreateChild::another(config), now);
+            sa.enqueue(CreateChild::missing(config), now);
         }
         sa.pump(shared, now);
         Step::to(Slot::Established(sa))

@@ -181,6 +181,10 @@ impl Upkeep {
         self.replaced_at.get_or_insert(now + REPLACED_AFTER);
     }
 
+    pub(crate) fn is_replaced(&self) -> bool {
+        self.replaced_at.is_some()
+    }
+
     pub(super) fn probe_deadline(&self) -> Option<Deadline> {
         self.probe.map(|probe| Deadline::strict(probe.until, "probe"))
     }

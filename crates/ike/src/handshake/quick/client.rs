@@ -231,7 +231,7 @@ fn establish(
     sa.take_load(shared, inner);
     sa.confirm_soon(now);
     for config in (0..conn.children.len()).filter(|c| *c != quick.config) {
-        sa.enqueue(CreateChild::another(config), now);
+        sa.enqueue(CreateChild::missing(config), now);
     }
     sa.pump(shared, now);
     Ok(sa)
