@@ -187,7 +187,8 @@ fn tickets_without_end_are_one_write_in_ten_minutes() {
     let (a, _) = pair.up();
     let mut writes = 0;
     for _ in 0..100 {
-        let answer = ask(&mut pair, a, ExchangeType::Informational, &[notify(NotifyType::TicketRequest, &[])]);
+        let answer =
+            ask(&mut pair, a, ExchangeType::Informational, &[notify(NotifyType::TicketRequest, &[])]);
         assert!(has(&answer.expect("an answer"), NotifyType::TicketLtOpaque));
         while let Some(event) = pair.gateway.endpoint.poll_event() {
             writes += usize::from(matches!(event, Event::Store(_)));
