@@ -1,5 +1,5 @@
 //! One end of our tunnel as a process of its own, as the daemon is one: so that the instructions of the processor can be hidden
-//! from it (see [`Mask`]), and so that both ways are measured alike. Owns the process and the words between the two; must never
+//! from it ([`without_aes`]), and so that both ways are measured alike. Owns the process and the words between the two; must never
 //! say that an end is ready before it is.
 //!
 //! The child has one job, answers it, and forwards until its standard input is closed.
@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 
 use super::child::{self, Child};
 use super::place::Place;
-use super::worker::Mask;
+use super::worker::without_aes;
 use crate::results::esp::Encapsulation;
 
 /// Outer addresses of sender and receiver.
@@ -130,7 +130,7 @@ impl End {
         command.args(["bench", "forward"]);
         if hidden {
             let (variable, value) =
-                Mask::Aes.environment().context("AES instructions cannot be hidden here")?;
+                without_aes().context("AES instructions cannot be hidden here")?;
             command.env(variable, value);
         }
         let mut child = Child::start(&mut command)?;
