@@ -129,8 +129,7 @@ impl End {
         let mut command = place.command(Child::program()?);
         command.args(["bench", "forward"]);
         if hidden {
-            let (variable, value) =
-                without_aes().context("AES instructions cannot be hidden here")?;
+            let (variable, value) = without_aes().context("AES instructions cannot be hidden here")?;
             command.env(variable, value);
         }
         let mut child = Child::start(&mut command)?;
