@@ -12,7 +12,7 @@ use crate::advise::rules::{self, ANY, Differ, Mode, Pick, Test};
 use crate::bench::Request;
 use crate::experiment::{Context, Exhibit, Experiment, Report};
 use crate::judge::Claim;
-use crate::judge::stats::{Bootstrap, Verdict};
+use crate::judge::stats::{Bootstrap, Verdict, geometric_mean};
 use crate::measured;
 use crate::results::Results;
 use crate::results::esp::{Metric, What};
@@ -170,10 +170,4 @@ fn winner(results: &Results, bootstrap: &Bootstrap, aes: Pick, metric: Metric, s
         return format!("{name} ({ratio:.2} times {measure}{ties}{missing}), {}", what.words());
     }
     "not measured".to_owned()
-}
-
-/// The geometric mean of ratios; `None` without any.
-fn geometric_mean(ratios: impl Iterator<Item = f64>) -> Option<f64> {
-    let (sum, n) = ratios.fold((0.0, 0u32), |(s, n), r| (s + r.ln(), n + 1));
-    (n > 0).then(|| (sum / f64::from(n)).exp())
 }

@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 
 use dormouse_report::{Chart, Mark};
 
-use super::{HARD, MODES, ORDER, SOFT, against, geometric_mean};
+use super::{HARD, MODES, ORDER, SOFT, against};
 use crate::advise::rules::{self, ANY, Differ, Mode, Pick, Test};
 use crate::experiment::Exhibit;
-use crate::judge::stats::Bootstrap;
+use crate::judge::stats::{Bootstrap, geometric_mean};
 use crate::results::esp::{Encapsulation, Engine, Metric, What};
 use crate::results::{Results, Sample};
 
