@@ -55,7 +55,7 @@ pub(crate) fn endpoint(
             Ok(whom) => drop(config.admission.denials.insert(whom)),
             // Of a release that took mistyped fingerprints for names.
             Err(e) => {
-                tracing::error!(%e, "a stored denial denies nobody (dormouse allow takes it back)");
+                tracing::error!(%e, "a stored denial cannot be read and has no effect (dormouse allow removes it)");
             }
         }
     }

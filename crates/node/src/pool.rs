@@ -108,7 +108,7 @@ impl Pool {
         Self { prefixes: prefixes.into_iter().map(|p| p.trunc()).collect(), ..Self::default() }
     }
 
-    /// Other prefixes from now on. Leases that nobody uses and that these do not give are forgotten; of the others, those that the
+    /// Other prefixes from now on. Unused leases that these do not give are forgotten; of the others, those that the
     /// configuration no longer gives are asked about by [`AddressPool::gives`].
     pub fn reconfigure(&mut self, prefixes: impl IntoIterator<Item = IpNet>) {
         self.prefixes = prefixes.into_iter().map(|p| p.trunc()).collect();
@@ -222,7 +222,7 @@ impl Pool {
         (first..=last).contains(&number(address)).then_some(*narrowest)
     }
 
-    /// Whether an address is one of those that whoever leases `from` these prefixes may have.
+    /// Whether an address is one of those that a client leasing `from` these prefixes may have.
     fn gives(&self, from: &[IpNet], address: IpAddr) -> bool {
         self.home(address).is_some_and(|home| from.iter().any(|from| from.trunc() == home))
     }

@@ -159,7 +159,7 @@ impl Rules {
 
     fn chains(&self, out: &mut String) {
         // Programs are refused at once; what comes from elsewhere, or from an address that has gone, is dropped without an answer, which
-        // would quote the packet to whoever has that address now.
+        // would quote the packet to the present holder of that address.
         out.push_str(
             " chain refuse {\n  fib saddr type local counter reject with icmpx admin-prohibited\n  counter drop\n }\n",
         );

@@ -247,8 +247,8 @@ pub struct Peer {
     /// Who is meant, in the notation of `remote.id`; it must be within it.
     pub id: String,
     /// Addresses and prefixes that theirs come from; of a family that is not named, those of `pool.addresses`. They are given to no
-    /// others: an address belongs to the narrowest prefix that is configured for it. A single address is for one client, whoever
-    /// comes first of those that are meant.
+    /// others: an address belongs to the narrowest prefix that is configured for it. A single address is for one client: the
+    /// first of those that the pattern matches.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub addresses: Vec<Prefix>,
     /// What they reach behind this gateway, within what the CHILD SAs have in `local`. Empty: all of that.

@@ -146,15 +146,7 @@ impl HalfOpen {
         }
         auth::verify_resumption(proof, self.link.conn.resumption, authentication)?;
         let conn = ticket.claim().admitted(shared, now).map_err(NegotiationError::TicketRejected)?;
-        let session = Session {
-            id_i: ticket.id_i.clone(),
-            id_r: ticket.id_r.clone(),
-            method: ticket.method,
-            authenticated: ticket.authenticated,
-            vouched_until: ticket.vouched_until,
-            credential: Some(ticket.credential.clone()),
-        };
-        Ok(Caller { conn, identity: ticket.peer.clone(), session, ppk: None })
+        Ok(Caller { conn, identity: ticket.peer.clone(), session: Session::of_ticket(ticket), ppk: None })
     }
 
     /// "the names in the ID payload MUST correspond to the key used to generate the AUTH payload" (RFC 7296 section 1.2)
