@@ -129,14 +129,14 @@ fn each_kind_of_record_is_made_and_none_holds_a_secret() -> Result<()> {
 
     it.gateway.ok(&["deny", "alice.test"])?;
     let (denial, _) = it.next("denial", at)?;
-    assert_eq!(text(&denial, "whom"), "alice.test");
+    assert_eq!((text(&denial, "whom"), denial["by_uid"].as_u64()), ("alice.test", Some(0)), "{denial}");
     let (end, _) = it.next("end", at)?;
     assert_eq!(text(&end, "why"), "its peer is no longer admitted", "{end}");
     let (refusal, _) = it.next("refusal", at)?;
     assert!(text(&refusal, "why").contains("alice.test is denied"), "{refusal}");
     it.gateway.ok(&["allow", "alice.test"])?;
     let (allowance, at) = it.next("allowance", at)?;
-    assert_eq!(text(&allowance, "whom"), "alice.test");
+    assert_eq!((text(&allowance, "whom"), allowance["by_uid"].as_u64()), ("alice.test", Some(0)));
 
     let mut alice = alice;
     alice.ok(&["down", "staff"])?;

@@ -164,7 +164,7 @@ pub(crate) fn run(verb: &ControlVerb, socket: &Path, json: bool) -> Result<ExitC
         ControlVerb::Deny { whom, .. } => {
             let (answer, reply) = client.ask(Verb::Deny { whom: whom.clone() })?;
             match reply {
-                Reply::Done => out.done(&answer, "denied"),
+                Reply::Denied { sessions, known } => out.print(&answer, || render::denied(sessions, known)),
                 Reply::Denials(denials) => out.print(&answer, || render::denials(&denials)),
                 _ => Err(unexpected(&answer)),
             }

@@ -32,7 +32,7 @@ pub enum Verb {
         peer: Option<String>,
     },
     /// Gateway: whom `whom` means is not admitted from now on, until `allow`: its sessions end at once, its tickets are refused. Answered
-    /// [`crate::Reply::Done`] when that is durable. With `whom: None` nothing changes, and [`crate::Reply::Denials`] says who is denied.
+    /// [`crate::Reply::Denied`] when that is durable. With `whom: None` nothing changes, and [`crate::Reply::Denials`] says who is denied.
     Deny {
         /// An identity as it is displayed, or the SHA-256 fingerprint of a certificate.
         whom: Option<String>,

@@ -123,18 +123,20 @@ impl Endpoint {
     }
 
     /// Gateway: whom `denial` means is not admitted from now on. Sessions end at once, and tickets of theirs are refused. The driver
-    /// keeps it, and puts it into [`crate::admission::Admission::denials`] at the next start.
-    pub fn deny(&mut self, now: Instant, denial: Denial) {
+    /// keeps it, and puts it into [`crate::admission::Admission::denials`] at the next start. Returns how many sessions end.
+    pub fn deny(&mut self, now: Instant, denial: Denial) -> usize {
         let mut theirs: BTreeSet<(String, String)> = BTreeSet::new();
         if let Denial::Name(name) = &denial {
             let answering = self.shared.config.connections.iter().filter(|c| c.role.answers());
             theirs.extend(answering.map(|c| (c.name.clone(), name.to_string())));
         }
+        let mut sessions = 0;
         for slot in self.slots.values() {
             let Slot::Established(ike) = slot else { continue };
             let core = &ike.core;
             if !core.client && denial.means(&core.peer, core.session.credential.as_ref()) {
                 theirs.insert((core.link.conn.name.clone(), core.peer.to_string()));
+                sessions += usize::from(ike.is_live());
             }
         }
         for (connection, peer) in theirs {
@@ -142,6 +144,7 @@ impl Endpoint {
         }
         self.shared.config.admission.denials.insert(denial);
         self.admit_again(now);
+        sessions
     }
 
     /// Gateway: takes a denial back. False if there was none.

@@ -174,11 +174,17 @@ pub enum What {
     Denial {
         /// An identity, or the fingerprint of a certificate.
         whom: Text,
+        /// The operator's user id, by the control socket.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        by_uid: Option<u32>,
     },
     /// An operator has taken a denial back.
     Allowance {
         /// As it was denied.
         whom: Text,
+        /// As in [`What::Denial`].
+        #[serde(skip_serializing_if = "Option::is_none")]
+        by_uid: Option<u32>,
     },
 }
 
@@ -240,7 +246,8 @@ fn kind(code: u8) -> &'static str {
 }
 
 impl Node {
-    pub(crate) fn record(&mut self, what: What) {
+    /// Puts something on record. What IKE reports is recorded without being asked.
+    pub fn record(&mut self, what: What) {
         let suppressed = std::mem::take(&mut self.records.suppressed);
         self.push(Event::Record(Box::new(Record { what, suppressed })));
     }
@@ -347,8 +354,8 @@ mod tests {
             What::End { client: client(), why: identity.into(), seconds: 7, traffic: Traffic::default() },
             What::Refusal { from, claimed: Some(who(identity)), why: identity.into() },
             What::Refusal { from, claimed: None, why: identity.into() },
-            What::Denial { whom: identity.into() },
-            What::Allowance { whom: identity.into() },
+            What::Denial { whom: identity.into(), by_uid: Some(0) },
+            What::Allowance { whom: identity.into(), by_uid: Some(0) },
         ];
         all.into_iter().map(|what| Record { what, suppressed: 3 }).collect()
     }

@@ -127,7 +127,8 @@ fn a_denied_device_that_sleeps_is_left_in_peace_and_does_not_come_back() {
         let now = world.now();
         let denial = Denial::Name(PEER.parse().expect("a name"));
         let node = world.gateway_mut().node_mut().expect("it runs");
-        node.deny(now, denial.clone());
+        let met = node.deny(now, denial.clone());
+        assert_eq!(met, Met { sessions: usize::from(most > 0), known: true });
         world.gateway_mut().flush(now);
         world.run(Duration::from_secs(60));
         let node = world.gateway().node().expect("it runs");
