@@ -8,16 +8,17 @@ use dormouse_crypto::cert::Identity;
 use dormouse_sansio::Instant;
 
 use crate::action::Action;
-use crate::admission::{Denial, Refusal, admits};
+use crate::admission::{Denial, Refusal, Shown, admits};
 use crate::auth;
 use crate::child::policy;
-use crate::config::Connection;
+use crate::config::{Connection, LocalAuth, RemoteAuth};
 use crate::endpoint::Endpoint;
 use crate::event::{CloseReason, Event};
 use crate::handshake::Slot;
 use crate::sa::IkeSa;
 use crate::selectors::covers;
 use crate::shared::Shared;
+use crate::ticket::fingerprint;
 use crate::ticket::lineage::{Holder, Operation};
 use dormouse_keying::SaId;
 use dormouse_wire::ike::TsRange;
@@ -108,6 +109,24 @@ impl Endpoint {
         self.settle(now);
     }
 
+    /// Client: whether the gateway of `sa` would still be believed by `conn`, which is written as the connection is that `sa` was made by, and
+    /// whose files may hold something else: the authority that vouched for the gateway is one that `conn` trusts.
+    #[must_use]
+    pub fn would_believe(&self, sa: SaId, conn: &Connection) -> bool {
+        match self.slots.get(&sa) {
+            Some(Slot::Established(ike)) => match (&conn.remote_auth, &ike.core.session.credential) {
+                (RemoteAuth::Psk(_), _) => true,
+                (RemoteAuth::Cert { trust, .. }, Some(credential)) => {
+                    matches!(&credential.shown, Shown::Certificates { anchor, .. } if trust.trusts(anchor))
+                }
+                (RemoteAuth::Cert { .. }, None) => false,
+            },
+            // Its gateway has proved nothing yet, and would by the connection of then.
+            Some(attempt) => fingerprint(&attempt.link().conn) == fingerprint(conn),
+            None => true,
+        }
+    }
+
     /// Gateway: whether other clients are out of reach of this session's peer, and it out of theirs.
     #[must_use]
     pub fn isolates(&self, sa: SaId) -> bool {
@@ -176,6 +195,16 @@ impl Endpoint {
         }
         moved.into_iter().for_each(|id| self.touch(id));
         self.settle(now);
+    }
+}
+
+impl Connection {
+    /// Whether both have the same pre-shared keys at either end, post-quantum ones included. Compared in constant time.
+    #[must_use]
+    pub fn has_secrets_of(&self, other: &Self) -> bool {
+        let own = |c: &Self| if let LocalAuth::Psk(psk) = &c.local_auth { Some(psk.clone()) } else { None };
+        let theirs = |c: &Self| if let RemoteAuth::Psk(psk) = &c.remote_auth { Some(psk.clone()) } else { None };
+        own(self) == own(other) && theirs(self) == theirs(other) && self.ppks == other.ppks
     }
 }
 
