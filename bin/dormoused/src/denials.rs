@@ -1,5 +1,5 @@
-//! `dormouse deny` and `dormouse allow`: a gateway's operator refuses an identity or a certificate, or takes it back. Owns the replies to
-//! these verbs; [`dormouse_ike::admission`] decides whom a denial means, and the store keeps it.
+//! `dormouse deny`, `allow` and `forget-tickets`: a gateway's operator refuses an identity or a certificate, takes it back, or lets no
+//! ticket count any more. Owns the replies to these verbs; [`dormouse_ike::admission`] decides whom a denial means, and the store keeps it.
 
 use crate::daemon::Daemon;
 use dormouse_control::{Denied, Error, ErrorKind, Reply};
@@ -66,6 +66,14 @@ impl Daemon {
         gateways.any(|c| c.ike.named(identity).is_some())
     }
 
+    /// No ticket counts any more that was given until now.
+    pub(crate) fn forget_tickets(&mut self, now: Instant) -> Result<(), Error> {
+        self.is_for_clients()?;
+        self.host.node_mut().forget_tickets(now);
+        tracing::warn!("all tickets are forgotten, on request");
+        Ok(())
+    }
+
     /// Who is denied.
     pub(crate) fn denials(&self) -> Result<Reply, Error> {
         let stored = self.store.denials().map_err(|e| Error::new(ErrorKind::Other, format!("{e:#}")))?;
@@ -73,11 +81,16 @@ impl Daemon {
         Ok(Reply::Denials(stored.into_iter().map(denied).collect()))
     }
 
-    fn meant(&self, whom: &str) -> Result<Denial, Error> {
-        if !self.connections.iter().any(|c| c.role == Role::Gateway) {
-            let message = "this daemon has no gateway connection, so there are no clients to deny";
-            return Err(Error::new(ErrorKind::Request, message));
+    fn is_for_clients(&self) -> Result<(), Error> {
+        if self.connections.iter().any(|c| c.role == Role::Gateway) {
+            return Ok(());
         }
+        let message = "this daemon has no gateway connection, so it has no clients to decide about";
+        Err(Error::new(ErrorKind::Request, message))
+    }
+
+    fn meant(&self, whom: &str) -> Result<Denial, Error> {
+        self.is_for_clients()?;
         whom.parse().map_err(|e| Error::new(ErrorKind::Request, format!("{e}")))
     }
 }

@@ -42,6 +42,9 @@ pub enum Verb {
         /// As it was denied.
         whom: String,
     },
+    /// Gateway: no ticket counts any more that was given until now, as after a restore of old state. Sessions go on; each peer's next one
+    /// begins by a full exchange. Answered [`crate::Reply::Done`] when that is ordered.
+    ForgetTickets,
     /// The radio is about to be switched off: nothing is due until `resume`.
     Suspend,
     /// The radio is back.

@@ -184,6 +184,15 @@ impl Endpoint {
         }
     }
 
+    /// Gateway: no ticket counts any more that was given until now: each peer's next session begins by a full exchange. Sessions go on.
+    pub fn forget_tickets(&mut self, now: Instant) {
+        if self.shared.config.ticket_keys.is_some() {
+            self.shared.event(Event::Store(Operation::EndEvery));
+            self.supersede_claims(now, |_| true);
+            self.settle(now);
+        }
+    }
+
     /// The clock of the world was set: certificates expire at other moments of ours.
     pub(crate) fn reschedule_authentication(&mut self, now: Instant) {
         let mut moved: Vec<SaId> = Vec::new();
@@ -203,7 +212,8 @@ impl Connection {
     #[must_use]
     pub fn has_secrets_of(&self, other: &Self) -> bool {
         let own = |c: &Self| if let LocalAuth::Psk(psk) = &c.local_auth { Some(psk.clone()) } else { None };
-        let theirs = |c: &Self| if let RemoteAuth::Psk(psk) = &c.remote_auth { Some(psk.clone()) } else { None };
+        let theirs =
+            |c: &Self| if let RemoteAuth::Psk(psk) = &c.remote_auth { Some(psk.clone()) } else { None };
         own(self) == own(other) && theirs(self) == theirs(other) && self.ppks == other.ppks
     }
 }

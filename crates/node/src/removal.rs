@@ -66,6 +66,12 @@ impl Node {
         Met { sessions, known: sessions + devices > 0 }
     }
 
+    /// Gateway: see [`dormouse_ike::Endpoint::forget_tickets`].
+    pub fn forget_tickets(&mut self, now: Instant) {
+        self.ike.forget_tickets(now);
+        self.drain_ike(now);
+    }
+
     /// Gateway: takes a denial back. False if there was none.
     pub fn allow(&mut self, denial: &Denial) -> bool {
         self.ike.allow(denial)
