@@ -50,9 +50,8 @@ fn trust(pkis: &[&Pki], dir: &Path, own: &str) -> Result<()> {
 }
 
 fn reload(daemon: &mut Dormoused) -> Result<()> {
-    let done = |daemon: &Dormoused| {
-        daemon.log().matches("the configuration was read again and is in force").count()
-    };
+    let done =
+        |daemon: &Dormoused| daemon.log().matches("the configuration was read again and is in force").count();
     let before = done(daemon);
     daemon.process().signal(Signal::SIGHUP);
     until("a reload", || Ok(done(daemon) > before)).with_context(|| daemon.log())

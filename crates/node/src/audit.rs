@@ -9,6 +9,7 @@ use crate::node::Node;
 use crate::sessions::Session;
 use dormouse_crypto::cert::Identity;
 use dormouse_esp::Tunnel;
+use dormouse_ike::NegotiationError;
 use dormouse_ike::admission::Credential;
 use dormouse_keying::Owner;
 use dormouse_sansio::Instant;
@@ -222,9 +223,21 @@ impl Pace {
 /// What bounds the records.
 #[derive(Debug, Default)]
 pub(crate) struct Records {
-    refusals: Pace,
+    /// Of those who have proved nothing: they do not use up the pace of the others, among whom are thieves.
+    strangers: Pace,
+    /// Of those who have proved an identity, or to be a ticket's owner.
+    proven: Pace,
     addresses: Pace,
     suppressed: u64,
+}
+
+impl Records {
+    /// Whether a refusal is put on record, or only counted.
+    fn may_refuse(&mut self, now: Instant, proven: bool) -> bool {
+        let may = if proven { &mut self.proven } else { &mut self.strangers }.may(now);
+        self.suppressed += u64::from(!may);
+        may
+    }
 }
 
 /// How a peer proves its identity, in a word.
@@ -296,34 +309,48 @@ impl Node {
     pub(crate) fn record_end(&mut self, now: Instant, session: &Session, why: &str) {
         let client = self.client_on_record(session);
         if session.tentative {
-            return self.refused(now, client.from, Some(client.who), why);
+            self.refused(now, client.from, Some(client.who), why, true);
+            return;
         }
         let (why, seconds, traffic) = (why.into(), (now - session.established).as_secs(), session.carried);
         self.record(What::End { client, why, seconds, traffic });
     }
 
-    /// A login or a resumption was refused.
+    /// A login or a resumption was refused. False if it was only counted.
     pub(crate) fn record_refusal(
         &mut self,
         now: Instant,
         from: SocketAddr,
         claimed: Option<&Identity>,
-        why: &str,
-    ) {
+        error: &NegotiationError,
+    ) -> bool {
+        let proven = match error {
+            NegotiationError::NotAdmitted(_) => true,
+            // In the first message it has proved nothing: a ticket can be read on the wire.
+            NegotiationError::TicketRejected(_) => claimed.is_some(),
+            _ => false,
+        };
         let claimed = claimed.map(|identity| Who {
             identity: identity.to_string().as_str().into(),
             identity_type: kind(identity.to_ike().0),
             fingerprint: None,
         });
-        self.refused(now, from, claimed, why);
+        self.refused(now, from, claimed, &error.to_string(), proven)
     }
 
-    fn refused(&mut self, now: Instant, from: SocketAddr, claimed: Option<Who>, why: &str) {
-        if self.records.refusals.may(now) {
+    fn refused(
+        &mut self,
+        now: Instant,
+        from: SocketAddr,
+        claimed: Option<Who>,
+        why: &str,
+        proven: bool,
+    ) -> bool {
+        let may = self.records.may_refuse(now, proven);
+        if may {
             self.record(What::Refusal { from, claimed, why: why.into() });
-        } else {
-            self.records.suppressed += 1;
         }
+        may
     }
 }
 
@@ -401,5 +428,13 @@ mod tests {
         assert_eq!((0..1_000).filter(|_| pace.may(now)).count(), BURST as usize);
         now += EVERY * 3;
         assert_eq!((0..1_000).filter(|_| pace.may(now)).count(), 3);
+    }
+
+    #[test]
+    fn strangers_do_not_keep_a_thief_off_the_record() {
+        let (mut records, now) = (Records::default(), Instant::ZERO);
+        assert_eq!((0..1_000).filter(|_| records.may_refuse(now, false)).count(), BURST as usize);
+        assert!(records.may_refuse(now, true));
+        assert_eq!(records.suppressed, 1_000 - u64::from(BURST));
     }
 }
