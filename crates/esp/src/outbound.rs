@@ -13,10 +13,10 @@ use dormouse_keying::Mode;
 use dormouse_sansio::Entropy;
 use thiserror::Error;
 
+use crate::ESP_HEADER_LEN;
 use crate::iv::IvSource;
 use crate::params::{Counters, Life, Limits, SaParams, Tfc};
 use crate::sequence::{Counter, SequenceExhausted};
-use crate::ESP_HEADER_LEN;
 
 /// Why nothing was sealed.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
