@@ -257,6 +257,18 @@ pub(crate) fn stats(stats: &Stats) -> String {
     })
 }
 
+/// What a denial has met.
+pub(crate) fn denied(sessions: usize, known: bool) -> String {
+    match (sessions, known) {
+        (0, true) => "denied; it has no session now\n".to_owned(),
+        (0, false) => "denied, but this gateway knows none who is meant: no session, sleeping device or lease is of this name, and no \
+                       connection names it. A name must be as dormouse status shows it, upper and lower case before an @ included\n"
+            .to_owned(),
+        (1, _) => "denied; its session has ended\n".to_owned(),
+        (n, _) => format!("denied; its {n} sessions have ended\n"),
+    }
+}
+
 /// Who is denied, one a line.
 pub(crate) fn denials(denials: &[Denied]) -> String {
     if denials.is_empty() {
