@@ -4,7 +4,7 @@
 #![expect(clippy::disallowed_methods, reason = "drives real processes by the real clock")]
 
 use anyhow::{Context, Result, bail};
-use dormouse_interop::ends::{PATIENCE, inner};
+use dormouse_interop::ends::{PATIENCE, another, inner, rewrite};
 use dormouse_interop::shipped::{confined, reload_command};
 use dormouse_testbed::{
     Access, Dormoused, EchoServer, Extra, GATEWAY, Host, Key, LongLived, Need, Pki, Roaming, SERVER, require,
@@ -206,14 +206,6 @@ fn secret(host: &Host, name: &str, text: &str) -> Result<()> {
     Ok(fs::set_permissions(&path, PermissionsExt::from_mode(0o600))?)
 }
 
-/// Puts `toml` behind the `[daemon]` section of the daemon's configuration in `host`.
-fn rewrite(host: &Host, toml: &str) -> Result<()> {
-    let path = host.dir().join("dormouse.toml");
-    let text = fs::read_to_string(&path)?;
-    let own = text.split("[connection.").next().unwrap_or_default();
-    Ok(fs::write(&path, format!("{own}{toml}"))?)
-}
-
 impl Shipped {
     fn start(daemon: &str) -> Result<Self> {
         Self::start_on(daemon, None)
@@ -223,11 +215,7 @@ impl Shipped {
     fn start_on(daemon: &str, disk: Option<&str>) -> Result<Self> {
         let mut world = Roaming::new(60)?;
         world.attach(Access::A)?;
-        let other = world.bed.host("other")?;
-        world
-            .bed
-            .link((&other, "eth0", &["198.51.100.10/30"]), (&world.core, "to-o", &["198.51.100.9/30"]))?;
-        other.ip("route add default via 198.51.100.9")?;
+        let (other, _) = another(&mut world, "other", 2)?;
         for (name, host) in [("alice", &world.device), ("bob", &other)] {
             for end in [host, &world.gateway] {
                 secret(end, name, &format!("the secret that only {name} knows"))?;
