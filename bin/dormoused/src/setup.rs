@@ -4,7 +4,8 @@
 use crate::store::Store;
 use anyhow::{Context, Result};
 use dormouse_crypto::cert::Identity;
-use dormouse_ike::config::{EndpointConfig, HalfOpen, HoldPolicy, Ports};
+use dormouse_ike::EndpointConfig;
+use dormouse_ike::config::{HalfOpen, HoldPolicy, Ports};
 use dormouse_io::batch::Carriers;
 use dormouse_io::clock::unix_now;
 use dormouse_io::netlink::{MARK, set_mark};

@@ -10,8 +10,8 @@ use dormouse_keying::SaId;
 use dormouse_sansio::Instant;
 use dormouse_wire::ike::TsRange;
 
-use crate::admission::Refusal;
 use crate::config::{Connection, Unique};
+use crate::credential::Refusal;
 use crate::limits::{CREATE_CHILD_BURST, CREATE_CHILD_EVERY};
 use crate::ticket::lineage::Name;
 

@@ -1,10 +1,9 @@
-//! What a peer, a connection and an endpoint are configured to be: plain data, filled in by the node from its file.
+//! What a peer and a connection are configured to be: plain data, filled in by the node from its file.
 //! Owns the types and their defaults; must never parse a file, resolve a name, or hold run-time state.
 //!
 //! The defaults follow RFC 8247 (IKEv2) and RFC 8221 (ESP); what those forbid has no name in `dormouse_crypto::suites` and
 //! cannot be configured.
 
-mod algorithms;
 mod dormancy;
 mod identity;
 mod peers;
@@ -14,22 +13,16 @@ mod timing;
 use core::fmt;
 use core::net::IpAddr;
 use core::time::Duration;
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use dormouse_crypto::Secret;
 use dormouse_crypto::cert::{Identity, TrustStore, Usage};
 use dormouse_crypto::sign::SigningKey;
-use dormouse_keying::SpiSource;
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
-use crate::admission::Admission;
-use crate::config_payload::AddressPool;
-pub use crate::config_payload::AssignedConfig;
-use crate::load::LoadHistory;
-pub use crate::proposal::AdditionalKe;
-use crate::ticket::TicketKeys;
-pub use algorithms::{EspProposal, IkeProposal, default_esp_proposals, default_ike_proposals};
+pub use crate::proposal::{
+    AdditionalKe, EsnPolicy, EspProposal, IkeProposal, default_esp_proposals, default_ike_proposals,
+};
 pub use dormancy::{HoldPolicy, SleepFlags};
 pub use identity::IdentityPattern;
 pub use peers::{PeerPolicy, PeerRule, Unique};
@@ -149,18 +142,6 @@ pub enum ChildMode {
     Tunnel,
     /// The payload of packets between the two outer addresses.
     Transport,
-}
-
-/// Extended sequence numbers (RFC 4303, section 2.2.1).
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum EsnPolicy {
-    /// Offered first; the peer may decline.
-    #[default]
-    Prefer,
-    /// Nothing else is accepted.
-    Require,
-    /// Never.
-    Off,
 }
 
 /// MSS clamping of TCP connections through the tunnel.
@@ -504,61 +485,5 @@ impl Default for HalfOpen {
             puzzle_difficulty: 16,
             timeout: Duration::from_secs(30),
         }
-    }
-}
-
-/// Everything an endpoint is made from.
-pub struct EndpointConfig {
-    /// The connections that may answer, in order of preference. (Those that call are handed to `connect`.)
-    pub connections: Vec<Arc<Connection>>,
-    /// UDP ports.
-    pub ports: Ports,
-    /// Bounds on half-open SAs.
-    pub half_open: HalfOpen,
-    /// Most IKE SAs held at once, in all states; a caller beyond that is dropped. `None`: no limit of its own.
-    pub max_sas: Option<usize>,
-    /// The window that we announce: requests of a peer that we are ready to keep at once (RFC 7296, section 2.3); 0 means 1.
-    pub window: u32,
-    /// Keys for the tickets that we give; `None`: no ticket is given or accepted.
-    pub ticket_keys: Option<TicketKeys>,
-    /// What is done for devices that announce a sleep.
-    pub hold: HoldPolicy,
-    /// What an earlier run has learned about latency and load.
-    pub load: LoadHistory,
-    /// What decides, beside the connections, who is admitted.
-    pub admission: Admission,
-    /// Where inner addresses come from; `None`: none are leased.
-    pub pool: Option<Box<dyn AddressPool + Send>>,
-    /// Where inbound SPIs of ESP come from: the data plane that CHILD SAs are installed in.
-    pub spis: Box<dyn SpiSource>,
-}
-
-impl Default for EndpointConfig {
-    /// Accepts no connection, gives no ticket or address, and has no data plane.
-    fn default() -> Self {
-        Self {
-            connections: Vec::new(),
-            ports: Ports::default(),
-            half_open: HalfOpen::default(),
-            max_sas: None,
-            window: 0,
-            ticket_keys: None,
-            hold: HoldPolicy::default(),
-            load: LoadHistory::default(),
-            admission: Admission::default(),
-            pool: None,
-            spis: Box::new(BTreeSet::new()),
-        }
-    }
-}
-
-impl fmt::Debug for EndpointConfig {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("EndpointConfig")
-            .field("connections", &self.connections.iter().map(|c| &c.name).collect::<Vec<_>>())
-            .field("ports", &self.ports)
-            .field("half_open", &self.half_open)
-            .field("window", &self.window)
-            .finish_non_exhaustive()
     }
 }

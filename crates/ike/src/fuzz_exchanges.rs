@@ -18,8 +18,9 @@ use dormouse_sansio::{Carrier, Instant, Path, Seeded};
 use dormouse_wire::ike::dormancy::Sleeping;
 use dormouse_wire::ike::{Message, PayloadType};
 
-use crate::config::{Connection, EndpointConfig, Role};
+use crate::config::{Connection, Role};
 use crate::config_payload::{AddressPool, Lease, LeaseRequest};
+use crate::endpoint_config::EndpointConfig;
 use crate::fuzz_endpoint::{START, connection, path};
 use crate::handshake::Slot;
 use crate::ticket::lineage::Memory;

@@ -15,7 +15,6 @@ use crate::config::Connection;
 use crate::error::Discard;
 use crate::fragment::{Reassembler, message_limit};
 use crate::keys::{self, IkeKeys, Spis};
-use crate::outbox::Queued;
 use crate::proposal::IkeSuite;
 use crate::protect::{self, OpenError};
 use crate::shared::Shared;
@@ -217,7 +216,7 @@ impl Link {
         for datagram in datagrams {
             self.stats.sent(datagram.len());
             shared.stats.sent(datagram.len());
-            shared.out.push_back(Queued { path, class, datagram: datagram.clone(), keepalive: false });
+            shared.out.push(path, class, datagram.clone());
         }
     }
 
@@ -229,13 +228,11 @@ impl Link {
     }
 
     /// Queues a NAT keepalive.
-    /// "The sender MUST use a one-octet-long payload with the value 0xFF." (RFC 3948 section 2.3)
     /// "[...] the Source Port and Destination Port MUST be the same as used by UDP-ESP encapsulation" (RFC 3948 section 2.3)
     pub(crate) fn send_keepalive(&mut self, shared: &mut Shared) {
         self.stats.keepalives += 1;
         shared.stats.keepalives += 1;
-        let queued = Queued { path: self.path, class: Class::Upkeep, datagram: vec![0xff], keepalive: true };
-        shared.out.push_back(queued);
+        shared.out.push_keepalive(self.path);
     }
 
     /// The same addresses on the NAT-traversal port (RFC 7296 section 2.23).

@@ -13,8 +13,6 @@ use dormouse_wire::ike::{
 };
 use zeroize::Zeroizing;
 
-use crate::fragment::FragmentError;
-
 /// Why nothing could be sent.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum SealError {
@@ -57,6 +55,45 @@ pub enum OpenError {
         pad: usize,
         /// Bytes there are.
         len: usize,
+    },
+}
+
+/// Why a fragment is dropped.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum FragmentError {
+    /// Received before.
+    #[error("fragment {number} of message {message_id} was received before")]
+    Duplicate {
+        /// The message.
+        message_id: u32,
+        /// The fragment.
+        number: u16,
+    },
+    /// Part of an older, coarser cutting of the message than the one at hand.
+    #[error("fragment of {got} in message {message_id}, {have} were announced since")]
+    Superseded {
+        /// The message.
+        message_id: u32,
+        /// Its total.
+        got: u16,
+        /// The total at hand.
+        have: u16,
+    },
+    /// More fragments, bytes or messages than [`limits`](crate::limits) allows.
+    #[error("message {message_id} exceeds the limit of {what}")]
+    TooLarge {
+        /// The message.
+        message_id: u32,
+        /// Which limit.
+        what: &'static str,
+    },
+    /// A number that is 0 or above its total.
+    #[error("fragment {number} of {total} does not exist")]
+    Number {
+        /// The fragment.
+        number: u16,
+        /// Its total.
+        total: u16,
     },
 }
 

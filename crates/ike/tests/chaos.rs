@@ -5,7 +5,7 @@ mod common;
 use std::time::Duration;
 
 use common::{Faults, Nat, Pair, client_psk, gateway_config, gateway_psk, natt_path, seeds};
-use dormouse_ike::config::EndpointConfig;
+use dormouse_ike::EndpointConfig;
 use dormouse_keying::SaId;
 use dormouse_sansio::{Entropy, Seeded};
 

@@ -5,7 +5,7 @@ mod common;
 use std::time::Duration;
 
 use common::{EPOCH, Nat, Pair, client_psk, gateway_config, gateway_psk};
-use dormouse_ike::config::EndpointConfig;
+use dormouse_ike::EndpointConfig;
 use dormouse_ike::ticket::TicketKeys;
 use dormouse_ike::{Event, NegotiationError};
 use dormouse_keying::SaId;

@@ -6,7 +6,8 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use common::{Nat, Pair, client_psk, gateway_psk, natt_path, path};
-use dormouse_ike::config::{EndpointConfig, SelectorSpec};
+use dormouse_ike::EndpointConfig;
+use dormouse_ike::config::SelectorSpec;
 use dormouse_ike::{Event, Kind};
 use dormouse_sansio::{Carrier, Path};
 use dormouse_wire::ike::{ExchangeType, Notify, NotifyType, Payload};

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use common::{CLIENT, GATEWAY, Nat, Pair, gateway_config, path};
-use dormouse_ike::config::{Connection, EndpointConfig, HalfOpen, Resumption};
+use dormouse_ike::EndpointConfig;
+use dormouse_ike::config::{Connection, HalfOpen, Resumption};
 use dormouse_ike::ticket::{ClientTicket, TicketKeys};
 use dormouse_ike::{Kind, NegotiationError};
 use dormouse_sansio::Carrier;

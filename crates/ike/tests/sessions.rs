@@ -7,7 +7,8 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use common::{Pair, Pool, client_psk, gateway_config, gateway_psk};
-use dormouse_ike::config::{ChildMode, EndpointConfig, SelectorSpec};
+use dormouse_ike::EndpointConfig;
+use dormouse_ike::config::{ChildMode, SelectorSpec};
 use dormouse_ike::{CloseReason, Event, NegotiationError};
 use dormouse_keying::Mode;
 

@@ -6,7 +6,8 @@ mod common;
 use std::time::Duration;
 
 use common::{Pair, client_psk, gateway_config, gateway_psk};
-use dormouse_ike::config::{Connection, EndpointConfig, HoldPolicy};
+use dormouse_ike::EndpointConfig;
+use dormouse_ike::config::{Connection, HoldPolicy};
 use dormouse_ike::{CloseReason, Event, Kind, LoadReport, Mark, SleepFlags, SleepVerdict, Sleeping};
 use dormouse_keying::SaId;
 use dormouse_sansio::Instant;

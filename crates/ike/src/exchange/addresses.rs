@@ -26,7 +26,7 @@ impl Run for Addresses {
     fn build(&mut self, sa: &mut IkeSa, _: &mut Shared, _: Instant) -> Option<Request> {
         let link = &sa.core.link;
         self.sent_by = Some(link.path);
-        let mut payloads = payloads::additional_addresses(&sa.mobility.told);
+        let mut payloads = payloads::additional_addresses(sa.mobility.told());
         if link.conn.no_nats_allowed {
             payloads.push(no_nats_allowed(&link.path));
         }

@@ -7,15 +7,15 @@ use dormouse_sansio::Instant;
 use dormouse_wire::ike::{Notify, NotifyType, Payload, ProtocolId};
 
 use super::Exchange;
-use super::child::{Aim, CreateChild};
+use super::child::CreateChild;
 use super::followup::Goal;
 use crate::child::choose::{Refused, choose};
-use crate::child::install::Origin;
-use crate::child::{Agreed, Busy, Child};
+use crate::child::{Agreed, Aim, Busy, Child};
 use crate::error::NegotiationError;
 use crate::keys::Nonces;
 use crate::payloads::{View, notify};
 use crate::proposal::KeyExchange;
+use crate::sa::install::Origin;
 use crate::sa::{Answer, IkeSa};
 use crate::shared::Shared;
 use crate::stats::Kind;

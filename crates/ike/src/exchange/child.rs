@@ -13,30 +13,18 @@ use dormouse_wire::ike::{Notify, NotifyType, Payload};
 use super::answer_child::key_exchange;
 use super::followup::FollowUp;
 use super::{Exchange, Reply, Request, Run};
-use crate::child::install::Origin;
 use crate::child::offer::ChildOffer;
-use crate::child::{Agreed, Busy};
+use crate::child::{Agreed, Aim, Busy};
 use crate::error::NegotiationError;
 use crate::event::Event;
 use crate::keys::Nonces;
 use crate::payloads::View;
 use crate::proposal::{self, KeyExchange};
+use crate::sa::install::Origin;
 use crate::sa::{Fate, IkeSa};
 use crate::shared::Shared;
 use crate::stats::Kind;
 use dormouse_keying::ChildId;
-
-/// What is asked for.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Aim {
-    /// The CHILD SA with this index in the connection, if it is missing when the request is built: a rekeying whose answer was late may
-    /// have brought it.
-    Missing(usize),
-    /// Another one with this index.
-    Another(usize),
-    /// One in place of this one.
-    InPlaceOf(ChildId),
-}
 
 /// See the module's text.
 #[derive(Debug)]

@@ -118,7 +118,7 @@ impl Exchange {
         {
             *self = check.with_nat_detection().into();
         }
-        if matches!(self, Self::NatCheck(_)) && sa.mobility.seen_as.is_none() {
+        if matches!(self, Self::NatCheck(_)) && !sa.mobility.knows_where_it_is_seen() {
             *self = update::Update::new().into();
         }
         self.run_build(sa, shared, now)

@@ -58,11 +58,11 @@ impl Run for Update {
             }
             "UNEXPECTED_NAT_DETECTED"
         } else {
-            sa.mobility.unexpected_nats = 0;
+            sa.mobility.forget_unexpected_nats();
             sa.learn_nat(shared, reply.view);
             return Fate::Lives;
         };
-        sa.mobility.unexpected_nats = 0;
+        sa.mobility.forget_unexpected_nats();
         shared.event(Event::UpdateRefused { sa: sa.core.id(), why });
         Fate::Lives
     }

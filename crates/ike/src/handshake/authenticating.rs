@@ -7,19 +7,19 @@ use dormouse_sansio::{Class, Instant, Path, UnixTime};
 use dormouse_wire::ike::dormancy::{Refused, vendor_id};
 use dormouse_wire::ike::{AuthMethod, ExchangeType, Header, Id, NotifyType, Payload, unsupported_critical};
 
-use crate::admission::Credential;
 use crate::auth::{self, Authentication, Proof, Proving};
-use crate::child::install::Origin;
 use crate::child::offer::ChildOffer;
 use crate::child::{Dynamic, Inner};
-use crate::config::{AssignedConfig, Connection, LocalAuth, Resumption};
+use crate::config::{Connection, LocalAuth, Resumption};
 use crate::config_payload;
+use crate::config_payload::AssignedConfig;
+use crate::credential::Credential;
 use crate::error::{Discard, NegotiationError};
 use crate::event::{Established, Event};
 use crate::exchange::child::CreateChild;
 use crate::handshake::intermediate::{PpkUse, Rounds, ppk_id};
 use crate::handshake::proving::{FirstExchange, Signing};
-use crate::handshake::{Session, Slot, Step, follow_path, send_what_is_due};
+use crate::handshake::{Slot, Step, follow_path, send_what_is_due};
 use crate::keys::Nonces;
 use crate::limits;
 use crate::link::{Channel, Link};
@@ -27,9 +27,10 @@ use crate::natd;
 use crate::payloads::{self, View, notify};
 use crate::proposal::KeyExchange;
 use crate::revocation::Judgement;
+use crate::sa::install::Origin;
 use crate::sa::mobility::Mobility;
-use crate::sa::stage::Stage;
 use crate::sa::{Birth, IkeSa};
+use crate::session::Session;
 use crate::shared::Shared;
 use crate::stats::Kind;
 use crate::ticket::ClientTicket;
@@ -328,8 +329,8 @@ impl Authenticating {
         let (vouched_until, shown) = believed.map_err(|e| Unproven::Unbelieved(e.into()))?;
         let mut credential = None;
         if let Some(ticket) = &self.first.ticket {
-            ticket
-                .admitted(shared, now, conn)
+            shared
+                .believes(now, ticket, conn)
                 .map_err(|e| Unproven::Unbelieved(NegotiationError::TicketUntrusted(e)))?;
             credential.clone_from(&ticket.credential);
         }
@@ -414,7 +415,7 @@ impl Authenticating {
         sa.take_lifetime(shared, now, view);
         sa.take_ticket(shared, now, view, 0);
         sa.take_load(shared, view);
-        sa.upkeep.predecessor = first.replaces;
+        sa.upkeep.replaces(first.replaces);
         for config in 1..conn.children.len() {
             sa.enqueue(CreateChild::missing(config), now);
         }
@@ -441,7 +442,7 @@ pub(crate) fn nat_after(conn: &Connection, resumed: bool, nat: natd::Detection) 
 }
 
 pub(crate) fn announce(shared: &mut Shared, sa: &IkeSa, resumed: bool, replaced: Option<SaId>) {
-    let IkeSa { core, stage, mobility, dormancy, .. } = sa;
+    let IkeSa { core, mobility, dormancy, .. } = sa;
     let path = core.link.path;
     tracing::info!(sa = %core.id(), peer = %core.peer, %path, resumed, "IKE SA established");
     shared.event(Event::Established(Box::new(Established {
@@ -453,9 +454,9 @@ pub(crate) fn announce(shared: &mut Shared, sa: &IkeSa, resumed: bool, replaced:
         initiator: core.link.initiator,
         method: core.session.method,
         resumed,
-        mobike: mobility.mobike,
+        mobike: mobility.mobike(),
         dormancy: dormancy.is_open(),
-        confirmed: !matches!(stage, Stage::Tentative(_)),
+        confirmed: !sa.is_tentative(),
         path,
         configuration: core.assigned.clone(),
         replaced,

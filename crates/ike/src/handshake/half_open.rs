@@ -2,9 +2,11 @@
 //! directions and the answer with the first CHILD SA. Keys are derived when the first protected message comes: a flood of
 //! first messages costs no key agreement.
 
+mod begin;
 mod identify;
 mod waiting;
 
+pub(crate) use begin::Wanted;
 pub(super) use identify::{Caller, Refusal};
 pub(crate) use waiting::Signature;
 
@@ -21,8 +23,8 @@ use crate::action::Action;
 use crate::auth::{self, Authentication, Proof, Proving};
 use crate::child::Agreed;
 use crate::child::choose::choose;
-use crate::child::install::Origin;
-use crate::config::{AssignedConfig, Connection, Ppk};
+use crate::config::{Connection, Ppk};
+use crate::config_payload::AssignedConfig;
 use crate::config_payload::{self, Lease};
 use crate::error::{Discard, NegotiationError};
 use crate::event::Event;
@@ -39,6 +41,7 @@ use crate::link::{Channel, Link};
 use crate::natd;
 use crate::payloads::{self, View, notify};
 use crate::proposal::{IkeSuite, KeyExchange};
+use crate::sa::install::Origin;
 use crate::sa::mobility::Mobility;
 use crate::sa::{Answer, Birth, IkeSa};
 use crate::shared::Shared;
@@ -475,11 +478,11 @@ pub(crate) fn answer_extensions(
     view: View<'_>,
 ) -> Vec<Payload> {
     let mut list = Vec::new();
-    if sa.mobility.mobike {
+    if sa.mobility.mobike() {
         // "Implementations that wish to use MOBIKE for a particular IKE_SA MUST include a MOBIKE_SUPPORTED notification in the
         // IKE_AUTH exchange" (RFC 4555 section 3.2)
         list.push(notify(NotifyType::MobikeSupported, []));
-        list.extend(payloads::told_addresses(&sa.mobility.told));
+        list.extend(payloads::told_addresses(sa.mobility.told()));
     }
     if shared.config.window > 1 {
         let window = shared.config.window.min(crate::window::MAX_WINDOW);

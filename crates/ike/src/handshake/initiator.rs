@@ -104,7 +104,7 @@ impl Opening {
         if !ticket.is_of(&conn) || !proposal::permits(&conn.ike_proposals, &ticket.suite) {
             return Err(NegotiationError::TicketOutdated);
         }
-        ticket.admitted(shared, now, &conn).map_err(NegotiationError::TicketUntrusted)?;
+        shared.believes(now, &ticket, &conn).map_err(NegotiationError::TicketUntrusted)?;
         if let Some(lineage) = ticket.lineage {
             shared.lineages.insert(conn.name.clone(), lineage);
         }

@@ -135,7 +135,7 @@ impl IkeSa {
             }
         }
         if !closing && !self.tasks.creates_child(&self.children) && !self.creating_child() {
-            shared.actions.extend(self.upkeep.predecessor.take().map(Action::Close));
+            shared.actions.extend(self.upkeep.take_predecessor().map(Action::Close));
         }
     }
 
@@ -152,7 +152,7 @@ impl IkeSa {
         let wait = self.first_wait(shared, now);
         self.core.request(shared, now, wait, now + patience, &request, exchange);
         if self.core.requests.ids_run_out() {
-            self.rekeying.rekey_at = Some(now);
+            self.rekeying.rekey_now(now);
         }
     }
 

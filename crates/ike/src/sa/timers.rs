@@ -20,7 +20,7 @@
 use dormouse_sansio::{Deadline, Instant};
 
 use super::stage::{Stage, Standing};
-use super::{Fate, IkeSa, UPKEEP_SLACK};
+use super::{Fate, IkeSa};
 use crate::action::Action;
 use crate::child::Busy;
 use crate::event::CloseReason;
@@ -31,12 +31,8 @@ use crate::exchange::ticket::TicketRequest;
 use crate::exchange::update::Update;
 use crate::shared::Shared;
 use crate::ticket::lineage::Outcome;
+use crate::timer::UPKEEP_SLACK;
 use crate::window::{Due, Flight};
-
-/// Whether something that is to happen at `at` is due; then it is taken, so that it happens once.
-pub(super) fn take_due(at: &mut Option<Instant>, now: Instant) -> bool {
-    at.take_if(|at| *at <= now).is_some()
-}
 
 impl IkeSa {
     /// The deadline that must be met first, taking slack into account.
@@ -149,7 +145,9 @@ impl IkeSa {
     fn retransmit_one(&mut self, shared: &mut Shared, now: Instant) -> Option<Fate> {
         let core = &mut self.core;
         let patient = match self.stage {
-            Stage::Live(standing) => standing == Standing::Unheard || (self.mobility.mobike && !core.client),
+            Stage::Live(standing) => {
+                standing == Standing::Unheard || (self.mobility.mobike() && !core.client)
+            }
             _ => false,
         };
         let policy = core.link.conn.retransmission;

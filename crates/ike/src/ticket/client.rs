@@ -5,18 +5,17 @@ use core::fmt;
 use core::net::{IpAddr, SocketAddr};
 
 use dormouse_crypto::{HashAlg, Secret, hash};
-use dormouse_sansio::{Instant, UnixTime};
+use dormouse_sansio::UnixTime;
 use dormouse_wire::codec::Reader;
 use dormouse_wire::ike::Id;
 
-use super::codec::{In, Out, TicketFormatError};
 use super::content::{Form, TicketChild};
 use super::lineage::Name;
-use crate::admission::{Credential, Refusal};
+use crate::codec::{In, Out, TicketFormatError};
 use crate::config::{Connection, LocalAuth, RemoteAuth, Resumption};
+use crate::credential::Credential;
 use crate::limits;
 use crate::proposal::IkeSuite;
-use crate::shared::Shared;
 
 /// "DMT" and the version.
 const MAGIC: [u8; 3] = *b"DMT";
@@ -88,18 +87,6 @@ impl ClientTicket {
     /// at the next full login.
     pub fn refused(&mut self) {
         (self.secret, self.opaque) = (Secret::zeroed(0), Secret::zeroed(0));
-    }
-
-    /// Whether what is known of revoked certificates lets the gateway be believed today.
-    pub(crate) fn admitted(
-        &self,
-        shared: &mut Shared,
-        now: Instant,
-        conn: &Connection,
-    ) -> Result<(), Refusal> {
-        let chain = self.credential.as_ref().map_or(&[][..], Credential::chain);
-        shared.rests_on(now, conn, chain);
-        shared.config.admission.revocation.refuses(conn, chain, shared.unix(now))
     }
 
     /// Whether it was given under the configuration of `conn`, as far as that says who may be at either end.

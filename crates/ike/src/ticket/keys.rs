@@ -10,8 +10,8 @@ use dormouse_wire::codec::Reader;
 use zeroize::{Zeroize, ZeroizeOnDrop};
 
 use super::TicketRefusal;
-use super::codec::{In, Out, TicketFormatError};
 use super::content::TicketContent;
+use crate::codec::{In, Out, TicketFormatError};
 use crate::limits;
 
 const VERSION: u8 = 2;

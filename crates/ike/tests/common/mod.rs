@@ -12,9 +12,8 @@ use std::time::Duration;
 
 use dormouse_crypto::Secret;
 use dormouse_crypto::cert::Identity;
-use dormouse_ike::config::{
-    Connection, EndpointConfig, IdentityPattern, LocalAuth, RemoteAuth, Role, SelectorSpec,
-};
+use dormouse_ike::EndpointConfig;
+use dormouse_ike::config::{Connection, IdentityPattern, LocalAuth, RemoteAuth, Role, SelectorSpec};
 use dormouse_ike::config_payload::{AddressPool, Lease, LeaseRequest};
 use dormouse_ike::ticket::lineage::{Memory, Outcome};
 use dormouse_ike::ticket::{ClientTicket, TicketKeys};

@@ -18,7 +18,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use child::Child;
-use dormouse_ike::config::{Connection, EndpointConfig, Keepalive};
+use dormouse_ike::EndpointConfig;
+use dormouse_ike::config::{Connection, Keepalive};
 use dormouse_ike::ticket::ClientTicket;
 use dormouse_ike::{Endpoint, LoadReport, SleepFlags, Sleeping};
 use dormouse_io::clock::{BootClock, unix_now};

@@ -7,12 +7,12 @@ use std::sync::Arc;
 use dormouse_crypto::cert::Identity;
 use dormouse_sansio::Instant;
 
+use super::Endpoint;
 use crate::action::Action;
-use crate::admission::{Denial, Refusal, admits};
 use crate::auth;
 use crate::child::policy;
 use crate::config::Connection;
-use crate::endpoint::Endpoint;
+use crate::credential::{Denial, Refusal};
 use crate::event::{CloseReason, Event};
 use crate::handshake::Slot;
 use crate::sa::IkeSa;
@@ -51,7 +51,7 @@ impl Endpoint {
                 self.shared.actions.push_back(Action::Reauthenticate(ike.core.link.id));
             }
         }
-        self.shared.forget_configured_revocation(now);
+        self.shared.config.admission.revocation.forget_configured(now);
         for conn in self.shared.config.connections.clone().iter().chain(calling) {
             self.shared.configure_revocation(now, conn);
         }
@@ -79,7 +79,7 @@ impl Endpoint {
             let Some(credential) = &ike.core.session.credential else { continue };
             let (config, peer) = (&self.shared.config, &ike.core.peer);
             let admitted = config.named(&ike.core.link.conn.name).and_then(|conn| {
-                match admits(config, conn, peer, credential, unix) {
+                match config.admission.admits(conn, peer, credential, unix) {
                     // It was admitted when something was known.
                     Err(Refusal::StatusUnknown) => conn.takes(peer),
                     result => result,

@@ -4,12 +4,12 @@
 use dormouse_crypto::Secret;
 use dormouse_sansio::Instant;
 
-use super::{Agreed, Busy, Child};
+use super::IkeSa;
+use crate::child::{Agreed, Busy, Child};
 use crate::config::ChildMode;
 use crate::error::NegotiationError;
 use crate::event::Event;
 use crate::keys::{self, Nonces};
-use crate::sa::IkeSa;
 use crate::shared::Shared;
 use dormouse_keying::{ChildId, ChildSa, Install, Mode, Owner, Protection};
 
