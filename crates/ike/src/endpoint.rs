@@ -154,11 +154,6 @@ impl Endpoint {
         matches!(self.slots.get(&sa), Some(Slot::Established(ike)) if ike.mobility.can_move())
     }
 
-    /// Tells the peer which other addresses we have (RFC 4555 section 3.6); the one in use is not listed.
-    pub fn set_additional_addresses(&mut self, now: Instant, sa: SaId, addresses: &[IpAddr]) -> bool {
-        self.with_sa(now, sa, |ike, shared| ike.tell_addresses(shared, now, addresses))
-    }
-
     /// Gateway: the addresses at which this machine can be reached now, at any time; what is not an address for peers (loopback,
     /// link-local) is left out by the driver. Where the connection names none itself, clients are told those that they do not use:
     /// when their session begins, and when this changes (RFC 4555 section 3.6).

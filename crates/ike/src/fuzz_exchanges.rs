@@ -316,7 +316,7 @@ impl Run {
             12 => {
                 let host = input.byte()?;
                 let other = IpAddr::V4(Ipv4Addr::new(198, 51, 100, host));
-                endpoint.set_additional_addresses(now, sa, &[other]);
+                endpoint.set_own_addresses(now, &[other]);
             }
             13 => {
                 let byte = input.byte()?;

@@ -172,6 +172,15 @@ fn is_critical(payload: &Payload) -> bool {
 }
 
 impl Link {
+    /// Whether this is the head of the answer to our request `id` of the handshake.
+    pub(crate) fn awaits(&self, header: &Header, exchange: ExchangeType, id: u32) -> bool {
+        header.flags.response
+            && !header.flags.initiator
+            && header.message_id == id
+            && header.exchange == exchange
+            && header.spi_r == self.spis.r
+    }
+
     pub(crate) fn local_spi(&self) -> u64 {
         if self.initiator { self.spis.i } else { self.spis.r }
     }

@@ -223,12 +223,5 @@ const fn padded_len(block: usize, plain: usize) -> usize {
     (plain + 1).next_multiple_of(if block == 0 { 1 } else { block })
 }
 
-/// Whether a repeated request is to be answered again: one that came whole, or its first fragment. The other fragments of a
-/// repeated request must not cause an answer each (RFC 7383, section 2.6.1).
-#[must_use]
-pub fn is_first_or_whole(message: &Message) -> bool {
-    message.protected.as_ref().and_then(|p| p.fragment).is_none_or(|f| f.number == 1)
-}
-
 #[cfg(test)]
 mod tests;

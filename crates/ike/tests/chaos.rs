@@ -37,7 +37,7 @@ fn act(pair: &mut Pair, dice: &mut Seeded, a: SaId, b: SaId) {
         }
         7 => {
             let list = [format!("192.0.2.{}", dice.below(200) + 1).parse().expect("an address")];
-            pair.client.endpoint.set_additional_addresses(now, a, &list);
+            pair.gateway.endpoint.set_own_addresses(now, &list);
         }
         _ => {
             side.endpoint.create_child(now, sa, 0);

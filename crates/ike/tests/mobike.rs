@@ -196,12 +196,12 @@ fn where_nats_are_forbidden_a_translated_update_is_refused() {
 #[test]
 fn additional_addresses_are_told_and_taken_back() {
     let mut pair = Pair::psk(8);
-    let (a, _) = pair.up();
+    pair.up();
     let list = ["192.0.2.77".parse().expect("an address"), "2001:db8::77".parse().expect("an address")];
     for told in [&list[..], &[]] {
-        pair.client.endpoint.set_additional_addresses(pair.now, a, told);
+        pair.gateway.endpoint.set_own_addresses(pair.now, told);
         pair.settle();
-        let heard = pair.gateway.take(|e| match e {
+        let heard = pair.client.take(|e| match e {
             Event::PeerAddresses { addresses, .. } => Some(addresses.clone()),
             _ => None,
         });
@@ -230,16 +230,16 @@ fn an_older_list_of_addresses_does_not_replace_a_newer_one() {
         pair.gateway.endpoint.handle_datagram(pair.now, seen, &mut request).expect("both are in the window");
     }
     pair.flush();
-    assert_eq!(heard(&mut pair), [vec![IpAddr::from([192, 0, 2, 2])]]);
+    assert_eq!(heard(&mut pair.gateway), [vec![IpAddr::from([192, 0, 2, 2])]]);
 }
 
-/// The lists of addresses that the gateway took.
-fn heard(pair: &mut Pair) -> Vec<Vec<IpAddr>> {
+/// The lists of addresses that this end took.
+fn heard(side: &mut common::Side) -> Vec<Vec<IpAddr>> {
     let take = |e: &Event| match e {
         Event::PeerAddresses { addresses, .. } => Some(addresses.clone()),
         _ => None,
     };
-    std::iter::from_fn(|| pair.gateway.take(take)).collect()
+    std::iter::from_fn(|| side.take(take)).collect()
 }
 
 #[test]
@@ -247,13 +247,13 @@ fn a_list_of_addresses_that_was_sent_from_two_places_is_told_again() {
     let mut pair = Pair::psk(12);
     let (a, _) = pair.up();
     let list: Vec<IpAddr> = vec!["192.0.2.77".parse().expect("an address")];
-    pair.filter = Some(Box::new(|datagram| datagram.to_gateway));
-    pair.client.endpoint.set_additional_addresses(pair.now, a, &list);
+    pair.filter = Some(Box::new(|datagram| !datagram.to_gateway));
+    pair.gateway.endpoint.set_own_addresses(pair.now, &list);
     pair.run_for(Duration::from_millis(100));
     pair.client.endpoint.set_path(pair.now, a, natt_path("100.64.7.7:4500", GATEWAY_NATT));
     pair.filter = None;
     pair.settle();
-    assert_eq!(heard(&mut pair), [list.clone(), list]);
+    assert_eq!(heard(&mut pair.client), [list.clone(), list]);
 }
 
 #[test]

@@ -107,18 +107,7 @@ impl Endpoint {
                 }
             }
             Action::Inherit { from, to } => self.inherit(now, from, to),
-            Action::HeirChosen(heir) => {
-                let old = self.slots.iter().find_map(|(&id, slot)| match slot {
-                    Slot::Established(ike) => (ike.rekeying.heir() == Some(heir)).then_some(id),
-                    _ => None,
-                });
-                let Some(old) = old else { return };
-                self.with_slot(now, old, |slot, shared| {
-                    if let Slot::Established(ike) = slot {
-                        ike.rival_wins(shared, now);
-                    }
-                });
-            }
+            Action::HeirChosen(heir) => self.let_rival_win(now, heir),
             Action::Abandon(id) => {
                 if let Some(ike) = self.established(id) {
                     ike.supersede(now);
@@ -155,20 +144,37 @@ impl Endpoint {
             }
             Action::FormerTickets { by } => self.supersede_asked(now, by, None),
             Action::Release(id) => self.end(id, CloseReason::Released),
-            Action::Sleeps(id) => {
-                let Some(caller) = self.served(id) else { return };
-                let rival = self.established(id).and_then(|ike| ike.rekeying.heir());
-                self.end_left(&caller, rival);
-                // Neither is it told of sessions that this one has replaced.
-                for other in self.of_caller(&caller, true).into_iter().filter(|other| *other != id) {
-                    if self.established(other).is_some_and(|ike| ike.upkeep.is_replaced()) {
-                        self.end(other, CloseReason::Replaced);
-                    }
-                }
-            }
+            Action::Sleeps(id) => self.end_beside(id),
             Action::Reauthenticate(old) => self.reauthenticate(now, old),
             Action::Close(id) => {
                 self.with_sa(now, id, |ike, shared| ike.close(shared, now, CloseReason::Replaced));
+            }
+        }
+    }
+
+    /// The peer has chosen this successor, which its rekeying made while ours was under way.
+    fn let_rival_win(&mut self, now: Instant, heir: SaId) {
+        let old = self.slots.iter().find_map(|(&id, slot)| match slot {
+            Slot::Established(ike) => (ike.rekeying.heir() == Some(heir)).then_some(id),
+            _ => None,
+        });
+        let Some(old) = old else { return };
+        self.with_slot(now, old, |slot, shared| {
+            if let Slot::Established(ike) = slot {
+                ike.rival_wins(shared, now);
+            }
+        });
+    }
+
+    /// The device of this SA sleeps: its other SAs go without a word.
+    fn end_beside(&mut self, id: SaId) {
+        let Some(caller) = self.served(id) else { return };
+        let rival = self.established(id).and_then(|ike| ike.rekeying.heir());
+        self.end_left(&caller, rival);
+        // Neither is it told of sessions that this one has replaced.
+        for other in self.of_caller(&caller, true).into_iter().filter(|other| *other != id) {
+            if self.established(other).is_some_and(|ike| ike.upkeep.is_replaced()) {
+                self.end(other, CloseReason::Replaced);
             }
         }
     }

@@ -7,6 +7,7 @@ pub(crate) mod answer_child;
 pub(crate) mod child;
 pub(crate) mod delete;
 pub(crate) mod followup;
+mod groups;
 pub(crate) mod informational;
 pub(crate) mod liveness;
 pub(crate) mod mobike;

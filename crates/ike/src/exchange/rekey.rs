@@ -2,7 +2,6 @@
 //! collision. Owns the making of a successor; who takes over the name and the CHILD SAs is settled by
 //! [`Action::Inherit`]. It must never rekey a CHILD SA.
 
-use dormouse_crypto::suites::Group;
 use dormouse_crypto::{DhPrivate, Secret};
 use dormouse_sansio::{Class, Instant};
 use dormouse_wire::ike::{NotifyType, Payload, Proposal};
@@ -10,6 +9,7 @@ use dormouse_wire::ike::{NotifyType, Payload, Proposal};
 use super::answer_child::{agree, key_exchange};
 use super::delete::DeleteIke;
 use super::followup::{FollowUp, Goal};
+use super::groups::Groups;
 use super::{Exchange, Reply, Request, Run};
 use crate::action::Action;
 use crate::keys::{self, IkeKeys, Nonces, Spis};
@@ -28,9 +28,7 @@ use dormouse_keying::SaId;
 pub(crate) struct RekeyIke {
     /// How often the peer had no time for it.
     refusals: u32,
-    /// The group that the peer asked for, and those that it has seen.
-    group: Option<Group>,
-    tried: Vec<Group>,
+    groups: Groups,
     sent: Option<Sent>,
 }
 
@@ -84,8 +82,8 @@ impl Heir {
 }
 
 impl RekeyIke {
-    pub(crate) const fn new() -> Self {
-        Self { refusals: 0, group: None, tried: Vec::new(), sent: None }
+    pub(crate) fn new() -> Self {
+        Self { refusals: 0, groups: Groups::default(), sent: None }
     }
 
     /// Whether CREATE_CHILD_SA is answered already.
@@ -107,9 +105,8 @@ impl Run for RekeyIke {
         if let Some(following) = self.sent.as_mut().and_then(|sent| sent.following.as_mut()) {
             return following.series.build(shared);
         }
-        let group = self.group.unwrap_or(sa.core.channel.suite.group);
+        let group = self.groups.choose(Some(sa.core.channel.suite.group))?;
         let dh = DhPrivate::generate(group, &mut shared.entropy).ok()?;
-        self.tried.push(group);
         let id = shared.new_sa();
         let spi = shared.new_spi(id);
         let nonce = shared.nonce();
@@ -163,9 +160,7 @@ impl Run for RekeyIke {
                 sa.retry(shared, now, Self { refusals, ..Self::new() }.into(), refusals);
             }
             NotifyType::InvalidKePayload => {
-                let wanted = <[u8; 2]>::try_from(error.data.as_slice()).map_or(0, u16::from_be_bytes);
-                self.group = proposal::retry_group(wanted, &sent.offered, &self.tried);
-                if self.group.is_some() {
+                if self.groups.retry(error, &sent.offered).is_ok() {
                     sa.begin(shared, now, self.into());
                 }
             }

@@ -195,17 +195,11 @@ impl Authenticating {
         mut self: Box<Self>,
         shared: &mut Shared,
         now: Instant,
-        path: Path,
         header: &Header,
         datagram: &mut [u8],
     ) -> Step {
         self.link.stats.received(datagram.len());
-        let expected = header.flags.response
-            && !header.flags.initiator
-            && header.message_id == self.first.rounds.next_id()
-            && header.exchange == ExchangeType::IkeAuth
-            && header.spi_r == self.link.spis.r;
-        if !expected {
+        if !self.link.awaits(header, ExchangeType::IkeAuth, self.first.rounds.next_id()) {
             return Step::stay(Slot::Authenticating(self), Discard::InappropriateExchange);
         }
         if self.waiting.is_some() {
@@ -233,7 +227,6 @@ impl Authenticating {
             self.fail(shared, NegotiationError::Malformed { exchange: "IKE_AUTH", what });
             return Step::gone();
         }
-        let _ = path;
         if let Err(error) = self.mix_ppk(View(&payloads)) {
             self.tell_unbelieved(shared);
             self.fail(shared, error);

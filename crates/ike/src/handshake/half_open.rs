@@ -240,17 +240,7 @@ impl HalfOpen {
     ) -> Step {
         let view = View(payloads);
         let claimed = view.id_i().and_then(|id| auth::identity(id).ok());
-        if let Some(kind) = unsupported_critical(payloads) {
-            let refusal = notify(NotifyType::UnsupportedCriticalPayload, [kind.code()]);
-            let what = "a critical payload that is not supported";
-            let error = NegotiationError::Malformed { exchange: "IKE_AUTH", what };
-            return self.refuse(shared, path, claimed, refusal, error);
-        }
-        if view.sa().is_none() || view.ts_i().is_none() || view.ts_r().is_none() {
-            // "[...] MUST be rejected in their entirety, and MUST only lead to an UNSUPPORTED_CRITICAL_PAYLOAD or INVALID_SYNTAX
-            // Notification sent as a response" (RFC 7296 section 2.21.2): with that answer there is no IKE SA at either end.
-            let refusal = notify(NotifyType::InvalidSyntax, []);
-            let what = "no offer of a CHILD SA";
+        if let Err((refusal, what)) = check_form(payloads) {
             let error = NegotiationError::Malformed { exchange: "IKE_AUTH", what };
             return self.refuse(shared, path, claimed, refusal, error);
         }
@@ -376,23 +366,14 @@ impl HalfOpen {
         };
         let mut sa = Box::new(IkeSa::new(shared, now, birth));
         sa.core.note_window(view);
-        let nonces = Nonces { i: &nonce_i, r: &nonce_r };
-        let origin = Origin { nonces, secrets: &[], we_began: false, replaces: None, receives_only: false };
         let agreed = match no_address {
             Some(refusal) => Err(refusal),
             None => first_child(shared, &sa, &conn, view, &mut list),
         };
         announce(shared, &sa, resumed, None);
         sa.hear_addresses(shared, view);
-        let installed = agreed.and_then(|agreed| {
-            sa.install(shared, now, agreed, &origin)
-                .map_err(|error| Refusal { kind: NotifyType::NoAdditionalSas, error })
-        });
-        if let Err(Refusal { kind, error }) = installed {
-            tracing::info!(sa = %sa.core.id(), %error, "no CHILD SA");
-            list.push(notify(kind, []));
-            shared.event(Event::ChildFailed { sa: sa.core.id(), error });
-        }
+        let nonces = Nonces { i: &nonce_i, r: &nonce_r };
+        list.extend(install_first(&mut sa, shared, now, agreed, nonces));
         if !resumed {
             former_sessions(shared, &sa, view);
         }
@@ -409,6 +390,21 @@ impl HalfOpen {
         shared.load.record(unix, clients, now - begun);
         Step::to(Slot::Established(sa))
     }
+}
+
+/// Whether an IKE_AUTH request is one; else the refusal, and what is wrong with it.
+fn check_form(payloads: &[Payload]) -> Result<(), (Payload, &'static str)> {
+    if let Some(kind) = unsupported_critical(payloads) {
+        let refusal = notify(NotifyType::UnsupportedCriticalPayload, [kind.code()]);
+        return Err((refusal, "a critical payload that is not supported"));
+    }
+    let view = View(payloads);
+    if view.sa().is_none() || view.ts_i().is_none() || view.ts_r().is_none() {
+        // "[...] MUST be rejected in their entirety, and MUST only lead to an UNSUPPORTED_CRITICAL_PAYLOAD or INVALID_SYNTAX
+        // Notification sent as a response" (RFC 7296 section 2.21.2): with that answer there is no IKE SA at either end.
+        return Err((notify(NotifyType::InvalidSyntax, []), "no offer of a CHILD SA"));
+    }
+    Ok(())
 }
 
 /// Chooses the first CHILD SA and adds its payloads to the answer.
@@ -468,6 +464,25 @@ pub(crate) fn assign(
     }
     let (reply, assigned) = config_payload::reply(cp, lease, &conn.offer);
     (assigned, Some(Payload::Cp(reply)), None)
+}
+
+/// Installs the first CHILD SA; the notification that there is none.
+fn install_first(
+    sa: &mut IkeSa,
+    shared: &mut Shared,
+    now: Instant,
+    agreed: Result<Agreed, Refusal>,
+    nonces: Nonces<'_>,
+) -> Option<Payload> {
+    let origin = Origin { nonces, secrets: &[], we_began: false, replaces: None, receives_only: false };
+    let installed = agreed.and_then(|agreed| {
+        sa.install(shared, now, agreed, &origin)
+            .map_err(|error| Refusal { kind: NotifyType::NoAdditionalSas, error })
+    });
+    let Err(Refusal { kind, error }) = installed else { return None };
+    tracing::info!(sa = %sa.core.id(), %error, "no CHILD SA");
+    shared.event(Event::ChildFailed { sa: sa.core.id(), error });
+    Some(notify(kind, []))
 }
 
 /// The notifications of the IKE_AUTH answer.

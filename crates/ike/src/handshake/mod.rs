@@ -139,7 +139,7 @@ impl Slot {
             Self::Opening(s) => s.handle(shared, now, header, datagram),
             Self::Intermediate(s) => s.handle(shared, now, header, datagram),
             Self::Signing(_) => Step::stay(self, Discard::InappropriateExchange),
-            Self::Authenticating(s) => s.handle(shared, now, path, header, datagram),
+            Self::Authenticating(s) => s.handle(shared, now, header, datagram),
             Self::HalfOpen(s) => s.handle(shared, now, path, header, datagram),
             Self::Established(mut s) => {
                 let result = s.handle(shared, now, path, header, datagram);

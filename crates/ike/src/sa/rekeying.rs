@@ -3,6 +3,7 @@
 use dormouse_sansio::{Deadline, Entropy, Instant};
 
 use super::IkeSa;
+use super::install::moments;
 use crate::config::Lifetime;
 use crate::timer::{deadlines, take_due};
 use dormouse_keying::SaId;
@@ -37,13 +38,8 @@ pub(crate) struct Rekeying {
 impl Rekeying {
     /// Both ends rekey by the same clock: the client goes first unless it is asleep.
     pub(super) fn new(entropy: &mut dyn Entropy, now: Instant, lifetime: &Lifetime, client: bool) -> Self {
-        let expire_at = lifetime.hard().map(|t| now + t);
-        let soft = lifetime.soft(entropy).time.map(|t| now + t);
-        let later = |at, end| at + lifetime.slack(end - at);
-        let rekey_at = match (soft, expire_at) {
-            (Some(at), Some(end)) if !client => Some(later(at, end)),
-            _ => soft,
-        };
+        let soft = lifetime.soft(entropy);
+        let (rekey_at, expire_at) = moments(now, lifetime, &soft, client);
         Self { rekey_at, expire_at, rival: None, born: Vec::new() }
     }
 

@@ -110,12 +110,6 @@ impl TicketKeys {
         self.keep_for = self.keep_for.max(self.rotate_after + lifetime);
     }
 
-    /// When [`TicketKeys::rotate`] makes the next key.
-    #[must_use]
-    pub fn rotation_due(&self) -> UnixTime {
-        self.keys.last().map_or(UnixTime(0), |key| UnixTime(key.born) + self.rotate_after)
-    }
-
     /// Seals under the newest key.
     /// "the ticket content MUST be integrity protected and encrypted" (RFC 5723 section 6.1)
     /// "An IKEv2 responder MUST use strong encryption and integrity protection of the ticket" (RFC 5723 section 9.1)

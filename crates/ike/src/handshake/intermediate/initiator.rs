@@ -119,12 +119,7 @@ impl Intermediate {
     ) -> Step {
         let link = &mut self.first.link;
         link.stats.received(datagram.len());
-        let expected = header.flags.response
-            && !header.flags.initiator
-            && header.message_id == self.first.rounds.next_id()
-            && header.exchange == ExchangeType::IkeIntermediate
-            && header.spi_r == link.spis.r;
-        if !expected {
+        if !link.awaits(header, ExchangeType::IkeIntermediate, self.first.rounds.next_id()) {
             return Step::stay(Slot::Intermediate(self), Discard::InappropriateExchange);
         }
         let (opened, response) = match self.first.channel.open_recorded(now, datagram) {

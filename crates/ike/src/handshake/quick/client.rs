@@ -139,35 +139,20 @@ fn establish(
     let keys = IkeKeys::derive(ticket.suite, seed, nonces, spis).map_err(crypto)?;
     let conn = link.conn.clone();
     let fragmentation = conn.fragmentation.enabled && view.has(NotifyType::Ikev2FragmentationSupported);
-    let peer = auth::identity(&ticket.id_r).map_err(auth::AuthError::from)?;
-    let mobike = conn.mobike && inner.has(NotifyType::MobikeSupported);
-    let nat = view.nat(spis, &link.path);
-    let seen_as = view.notify(NotifyType::NatDetectionDestinationIp).map(|n| n.data.clone());
-    let seen_as = seen_as.filter(|_| link.path.carrier == Carrier::NatT);
-    let told = payloads::other_addresses(&conn.additional_addresses, &link.path);
-    let mut sa = Box::new(IkeSa::new(
-        shared,
-        now,
-        Birth {
-            session: Session {
-                id_i: ticket.id_i.clone(),
-                id_r: ticket.id_r.clone(),
-                method: own_method(&conn),
-                authenticated: ticket.authenticated,
-                vouched_until: ticket.vouched_until,
-                credential: ticket.credential.clone(),
-            },
-            peer,
-            client: true,
-            assigned,
-            mobility: Mobility::new(&conn, mobike, nat, seen_as, told),
-            dormancy: dormancy::VERSION,
-            descent: None,
-            next_ids: (1, 0),
-            link: Link { spis, fragmentation, stats: link.stats.clone(), conn: conn.clone(), ..*link },
-            channel: Channel::new(keys, true),
-        },
-    ));
+    let link = Link { spis, fragmentation, stats: link.stats.clone(), conn: conn.clone(), ..*link };
+    let birth = Birth {
+        session: session(ticket, &conn),
+        peer: auth::identity(&ticket.id_r).map_err(auth::AuthError::from)?,
+        client: true,
+        assigned,
+        mobility: mobility(&link, view, inner),
+        dormancy: dormancy::VERSION,
+        descent: None,
+        next_ids: (1, 0),
+        link,
+        channel: Channel::new(keys, true),
+    };
+    let mut sa = Box::new(IkeSa::new(shared, now, birth));
     sa.core.note_window(inner);
     announce(shared, &sa, true, None);
     sa.hear_addresses(shared, inner);
@@ -183,4 +168,26 @@ fn establish(
     }
     sa.pump(shared, now);
     Ok(sa)
+}
+
+/// The session of the ticket goes on.
+fn session(ticket: &ClientTicket, conn: &Connection) -> Session {
+    Session {
+        id_i: ticket.id_i.clone(),
+        id_r: ticket.id_r.clone(),
+        method: own_method(conn),
+        authenticated: ticket.authenticated,
+        vouched_until: ticket.vouched_until,
+        credential: ticket.credential.clone(),
+    }
+}
+
+/// What the answer says of the path, in clear and `inner`.
+fn mobility(link: &Link, clear: View<'_>, inner: View<'_>) -> Mobility {
+    let conn = &link.conn;
+    let mobike = conn.mobike && inner.has(NotifyType::MobikeSupported);
+    let seen_as = clear.notify(NotifyType::NatDetectionDestinationIp).map(|n| n.data.clone());
+    let seen_as = seen_as.filter(|_| link.path.carrier == Carrier::NatT);
+    let told = payloads::other_addresses(&conn.additional_addresses, &link.path);
+    Mobility::new(conn, mobike, clear.nat(link.spis, &link.path), seen_as, told)
 }
