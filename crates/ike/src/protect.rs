@@ -9,7 +9,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use dormouse_crypto::{PacketKey, Unauthentic};
 use dormouse_sansio::Entropy;
 use dormouse_wire::ike::{
-    Fragment, Header, Message, Payload, PayloadType, Protected, Sealing, emit_payloads, parse_payloads,
+    Fragment, Header, Payload, PayloadType, Protected, Sealing, emit_payloads, parse_payloads,
 };
 use zeroize::Zeroizing;
 

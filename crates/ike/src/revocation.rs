@@ -9,7 +9,7 @@
 //! *revocation*: a list or answer is asked for again a tenth of its time before it ends, each hour at the latest where a connection
 //! answers; after a failure in 1 min, doubled to 1 h; not earlier than [`AGAIN_LEAST`]. Where a list is found that no session needs any more is
 //! forgotten [`WANTED`] after the last use, because tickets live on. So is an OCSP responder, which is meanwhile asked when its certificate's
-//! session comes back. Lists are kept over restarts, responders are not: they are known again after the next full exchange.
+//! session comes back. Lists are kept over restarts, and so is which responder is asked about which certificate.
 
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet};
@@ -29,6 +29,7 @@ use crate::limits;
 const AGAIN_LEAST: Duration = Duration::from_secs(60);
 const AGAIN_MOST: Duration = Duration::from_secs(3_600);
 const WANTED: Duration = limits::TICKET_LIFETIME_MOST;
+const RECORDED_EVERY: Duration = Duration::from_secs(86_400);
 const SLACK: Duration = Duration::from_secs(60);
 
 /// What an authenticated peer's certificates mean to a connection.
@@ -45,14 +46,19 @@ pub(crate) struct Question {
     pub(crate) id: u64,
     pub(crate) url: String,
     pub(crate) body: Option<Vec<u8>>,
+    /// What the next run needs to ask again, if that is not on record.
+    pub(crate) store: Option<Stored>,
 }
+
+/// A name in the store, and what it stands for.
+pub(crate) type Stored = (String, Vec<u8>);
 
 /// What an answer has changed.
 pub(crate) struct Learned {
     /// Something is revoked, or good, that was not known to be.
     pub(crate) news: bool,
-    /// What the next run needs of it, and its name in the store.
-    pub(crate) store: Option<(String, Vec<u8>)>,
+    /// What the next run needs of it.
+    pub(crate) store: Option<Stored>,
 }
 
 /// Where the status of certificates comes from.
@@ -67,6 +73,8 @@ struct Source {
     failures: u32,
     /// When something came of it last.
     answered: Option<Instant>,
+    /// OCSP: when it was put on record last that this responder is asked.
+    recorded: Option<Instant>,
     /// When it needs not be asked again any more; `None`: it is configured.
     wanted: Option<Instant>,
     /// A connection that answers uses it.
@@ -153,6 +161,7 @@ impl Revocation {
                     state: State::Due(now),
                     failures: 0,
                     answered: None,
+                    recorded: None,
                     wanted: Some(now + WANTED),
                     gateway: false,
                 };
@@ -274,20 +283,28 @@ impl Revocation {
     }
 
     /// The questions that are due: each is asked by that.
-    pub(crate) fn ask(&mut self, now: Instant, entropy: &mut dyn Entropy) -> Vec<Question> {
+    pub(crate) fn ask(
+        &mut self,
+        (now, unix): (Instant, UnixTime),
+        entropy: &mut dyn Entropy,
+    ) -> Vec<Question> {
         let mut questions = Vec::new();
         for (id, source) in &mut self.sources {
             if !matches!(source.state, State::Due(at) if at <= now) {
                 continue;
             }
-            let mut request = None;
+            let (mut request, mut record) = (None, None);
             if let (Some(about), Some(issuer)) = (&source.about, source.issuers.values().next()) {
                 let mut nonce = [0; NONCE_LEN];
                 entropy.fill(&mut nonce);
                 request = Some(OcspRequest::new(about, issuer, nonce));
+                if source.recorded.is_none_or(|at| now.saturating_since(at) >= RECORDED_EVERY) {
+                    source.recorded = Some(now);
+                    record = Some((stored_name(source), store(source, issuer, &unix.0.to_be_bytes())));
+                }
             }
             let body = request.as_ref().map(OcspRequest::to_der);
-            questions.push(Question { id: *id, url: source.url.clone(), body });
+            questions.push(Question { id: *id, url: source.url.clone(), body, store: record });
             source.state = State::Asked(request);
         }
         questions
@@ -343,6 +360,10 @@ impl Revocation {
                 let stale = next_update.is_some_and(|next| next < unix);
                 source.answered = Some(now);
                 source.failures = if stale { source.failures.saturating_add(1) } else { 0 };
+                if lasting {
+                    // Not to be written over by the record of a question.
+                    source.recorded = Some(now + WANTED);
+                }
                 let store = lasting.then(|| (stored_name(&source), store(&source, &issuer, &bytes)));
                 learned = Learned { news, store };
                 source.again(unix, this_update, next_update)
@@ -361,17 +382,28 @@ impl Revocation {
     /// What an earlier run has stored. False if it cannot be used.
     pub(crate) fn restore(&mut self, (now, unix): (Instant, UnixTime), content: &[u8]) -> bool {
         let Some((mut source, body)) = restore(now, content) else { return false };
-        let taken = self.take(&source, body, unix);
-        if let Ok(Taken { this_update, next_update, .. }) = &taken {
-            source.state = State::Due(now + source.again(unix, *this_update, *next_update));
-        }
+        let asked_at = body.try_into().map(|at| UnixTime(u64::from_be_bytes(at)));
+        let of_use = match (&source.about, asked_at) {
+            (Some(_), Ok(at)) => {
+                source.state = State::Idle;
+                unix.saturating_since(at) < WANTED
+            }
+            _ => match self.take(&source, body, unix) {
+                Ok(Taken { this_update, next_update, .. }) => {
+                    source.state = State::Due(now + source.again(unix, this_update, next_update));
+                    true
+                }
+                Err(_) => false,
+            },
+        };
         let known = self.sources.values().any(|s| s.url == source.url && s.about == source.about);
         let room = !known && self.sources.len() < limits::REVOCATION_SOURCES_MAX;
-        if room && taken.is_ok() && source.about.is_none() {
+        // A certificate that is revoked stays so: nothing is asked again.
+        if room && of_use && (source.about.is_none() || matches!(source.state, State::Idle)) {
             self.next += 1;
             self.sources.insert(self.next, source);
         }
-        taken.is_ok()
+        of_use
     }
 
     /// Forgets what needs not be asked again, and rests about certificates that no session has: those of all sessions are `in_use`.
@@ -525,6 +557,7 @@ fn restore(now: Instant, content: &[u8]) -> Option<(Source, &[u8])> {
         state: State::Due(now),
         failures: 0,
         answered: None,
+        recorded: Some(now),
         wanted: Some(now + WANTED),
         gateway: *gateway == 1,
     };

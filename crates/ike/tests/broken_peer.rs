@@ -180,6 +180,24 @@ fn a_ticket_may_be_asked_for_while_the_ike_sa_is_rekeyed() {
     assert!(has(&answer, NotifyType::TicketLtOpaque), "{answer:?}");
 }
 
+/// Each ticket had a write of its own, and a client that asked without end kept the store from the confirmations of others.
+#[test]
+fn tickets_without_end_are_one_write_in_ten_minutes() {
+    let mut pair = Pair::psk(9);
+    let (a, _) = pair.up();
+    let mut writes = 0;
+    for _ in 0..100 {
+        let answer =
+            ask(&mut pair, a, ExchangeType::Informational, &[notify(NotifyType::TicketRequest, &[])]);
+        assert!(has(&answer.expect("an answer"), NotifyType::TicketLtOpaque));
+        while let Some(event) = pair.gateway.endpoint.poll_event() {
+            writes += usize::from(matches!(event, Event::Store(_)));
+        }
+        pair.now += Duration::from_secs(10);
+    }
+    assert!((1..=3).contains(&writes), "{writes}");
+}
+
 #[test]
 fn a_peer_that_is_busy_for_minutes_is_out_of_step() {
     let mut pair = Pair::psk(8);

@@ -16,7 +16,7 @@ use crate::child::{Busy, Child};
 use crate::config::{ChildMode, Resumption};
 use crate::event::Event;
 use crate::keys;
-use crate::limits::TICKET_MAX;
+use crate::limits::{LINEAGE_KEPT_BEYOND, TICKET_MAX};
 use crate::payloads::{View, notify};
 use crate::sa::{Fate, IkeSa};
 use crate::shared::Shared;
@@ -157,9 +157,13 @@ impl IkeSa {
     fn record_ticket(&mut self, shared: &mut Shared, expires: UnixTime) {
         let (holder, heir, tentative) = (self.core.holder(), self.is_heir(), self.is_tentative());
         let Some(descent) = &mut self.core.descent else { return };
-        descent.ends = descent.ends.max(expires);
-        let (lineage, own, ends) = (descent.lineage, descent.own, descent.ends);
         let known = std::mem::replace(&mut descent.recorded, true);
+        if descent.ends >= expires && known {
+            return;
+        }
+        // A client that asks again and again does not keep the store busy.
+        descent.ends = expires + LINEAGE_KEPT_BEYOND;
+        let (lineage, own, ends) = (descent.lineage, descent.own, descent.ends);
         // An heir is the tip when it has inherited.
         let tip = if heir { descent.before } else { own };
         if !tentative {

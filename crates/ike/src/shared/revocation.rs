@@ -54,12 +54,12 @@ impl Shared {
 
     /// Asks every source that is due.
     pub(crate) fn ask(&mut self, now: Instant) {
-        let questions = self.config.admission.revocation.ask(now, &mut self.entropy);
-        self.events.extend(questions.into_iter().map(|Question { id, url, body }| Event::Fetch {
-            id,
-            url,
-            body,
-        }));
+        let time = (now, self.unix(now));
+        for question in self.config.admission.revocation.ask(time, &mut self.entropy) {
+            let Question { id, url, body, store } = question;
+            self.events.extend(store.map(|(name, content)| Event::Revocations { name, content }));
+            self.event(Event::Fetch { id, url, body });
+        }
     }
 
     /// The lists and URLs that a connection is configured with.
