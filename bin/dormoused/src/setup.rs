@@ -44,7 +44,7 @@ pub(crate) fn endpoint(
         ..EndpointConfig::default()
     };
     let gateways: Vec<&Resolved> = connections.iter().filter(|c| c.role == Role::Gateway).collect();
-    let Some(lifetime) = gateways.iter().map(|c| c.ike.ticket_lifetime).max() else {
+    let Some(lifetime) = gateways.iter().map(|c| c.ike.resumption.lifetime).max() else {
         return Ok((config, None));
     };
     config.ticket_keys = Some(store.ticket_keys(unix_now(), lifetime)?);

@@ -35,9 +35,9 @@ impl Connection {
             let expected = self.remote_id.to_string();
             return Err(Refusal::Identity { got: identity.clone(), expected });
         }
-        match self.peers.iter().find(|rule| rule.id.matches(identity)) {
+        match self.answering.peers.iter().find(|rule| rule.id.matches(identity)) {
             Some(rule) => Ok(rule.connection.clone()),
-            None if self.peers_only => {
+            None if self.answering.peers_only => {
                 Err(Refusal::NoEntry { connection: self.name.clone(), got: identity.clone() })
             }
             None => Ok(self.clone()),
@@ -96,8 +96,8 @@ impl Admission {
             }
         }
         let known =
-            |then| connection.ppks.iter().any(|ppk| is_same(ppk_tag(key, &connection.name, ppk), then));
-        if connection.ppk_required && !credential.ppk.is_some_and(known) {
+            |then| connection.ppk.keys.iter().any(|ppk| is_same(ppk_tag(key, &connection.name, ppk), then));
+        if connection.ppk.required && !credential.ppk.is_some_and(known) {
             return Err(Refusal::Ppk(identity.clone()));
         }
         if let Some(denial) = self.denials.iter().find(|d| d.means(identity, Some(credential))) {

@@ -32,11 +32,11 @@ impl Claim<'_> {
         let mut known = shared.config.connections.iter();
         let conn = known.find(|c| {
             c.name == self.connection
-                && c.resumption != Resumption::Off
+                && c.resumption.mode != Resumption::Off
                 && proposal::permits(&c.ike_proposals, self.suite)
         });
         let conn = conn.ok_or_else(|| format!("connection {} does not take it any more", self.connection))?;
-        if self.form == Form::Plain && !conn.plain_resumption {
+        if self.form == Form::Plain && !conn.resumption.plain {
             return Err("resumption.plain is off".to_owned());
         }
         let admitted = shared.config.admission.admits(conn, self.peer, self.credential, shared.unix(now));

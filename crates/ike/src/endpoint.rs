@@ -165,7 +165,7 @@ impl Endpoint {
         for (id, slot) in &mut self.slots {
             if let Slot::Established(ike) = slot
                 && !ike.core.client
-                && ike.core.link.conn.additional_addresses.is_empty()
+                && ike.core.link.conn.mobility.additional_addresses.is_empty()
             {
                 ike.tell_addresses(&mut self.shared, now, addresses);
                 self.touched.insert(*id);
@@ -494,7 +494,8 @@ impl Endpoint {
     pub fn pool_prefixes(&self) -> Vec<IpNet> {
         let answering = self.shared.config.connections.iter().filter(|c| c.role.answers());
         let policies = answering.flat_map(|c| {
-            core::iter::once(&c.policy).chain(c.peers.iter().map(|rule| &rule.connection.policy))
+            core::iter::once(&c.answering.policy)
+                .chain(c.answering.peers.iter().map(|rule| &rule.connection.answering.policy))
         });
         policies.flat_map(|policy| policy.pool.iter().copied()).collect()
     }

@@ -199,8 +199,8 @@ impl Side {
 fn conversation(name: &str) -> Arc<Connection> {
     let mut conn = connection(name, Role::Both);
     (conn.request.v4, conn.request.v6, conn.request.dns) = (true, true, true);
-    conn.policy.pool = vec![ipnet::Ipv4Net::default().into(), ipnet::Ipv6Net::default().into()];
-    conn.offer.dns = vec![IpAddr::V4(Ipv4Addr::new(10, 9, 0, 1))];
+    conn.answering.policy.pool = vec![ipnet::Ipv4Net::default().into(), ipnet::Ipv6Net::default().into()];
+    conn.answering.offer.dns = vec![IpAddr::V4(Ipv4Addr::new(10, 9, 0, 1))];
     Arc::new(conn)
 }
 

@@ -207,12 +207,12 @@ impl Link {
 
     /// How long to wait after transmission number `sent` of a request.
     pub(crate) fn wait(&self, shared: &mut Shared, sent: u32) -> Duration {
-        self.conn.retransmission.wait(sent, &mut shared.entropy)
+        self.conn.timing.retransmission.wait(sent, &mut shared.entropy)
     }
 
     /// How long a request of the handshake is worth repeating: all waits of the policy together.
     pub(crate) fn patience(&self, shared: &mut Shared) -> Duration {
-        (1..=self.conn.retransmission.tries).map(|sent| self.wait(shared, sent)).sum()
+        (1..=self.conn.timing.retransmission.tries).map(|sent| self.wait(shared, sent)).sum()
     }
 
     /// Queues datagrams towards the peer.

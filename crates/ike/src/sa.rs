@@ -93,7 +93,7 @@ impl IkeSa {
     pub(crate) fn new(shared: &mut Shared, now: Instant, birth: Birth) -> Self {
         let Birth { session, link, channel, peer, client, assigned, mobility, dormancy, descent, next_ids } =
             birth;
-        let rekeying = Rekeying::new(&mut shared.entropy, now, &link.conn.ike_lifetime, client);
+        let rekeying = Rekeying::new(&mut shared.entropy, now, &link.conn.timing.lifetime, client);
         let window = shared.config.window;
         let core = Core::new(now, link, channel, session, peer, client, assigned, descent, next_ids, window);
         let mut sa = Self {

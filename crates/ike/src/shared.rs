@@ -90,7 +90,7 @@ impl Shared {
 
     /// The addresses that are announced to a client of this connection, but for the one that it uses.
     pub(crate) fn addresses_of<'a>(&'a self, conn: &'a Connection) -> &'a [IpAddr] {
-        match conn.additional_addresses.as_slice() {
+        match conn.mobility.additional_addresses.as_slice() {
             [] => &self.own_addresses,
             configured => configured,
         }

@@ -100,7 +100,7 @@ fn requests_under_way_are_repeated_from_the_new_address() {
 #[test]
 fn a_gateway_that_wants_proof_moves_esp_when_the_client_has_answered_from_there() {
     let mut gateway = gateway_psk();
-    gateway.return_routability = true;
+    gateway.mobility.return_routability = true;
     let mut pair = Pair::new(client_psk(), gateway, 6);
     let (a, b) = pair.up();
     let before = pair.gateway.children.values().next().expect("one").path;
@@ -128,7 +128,7 @@ fn without_requests_of_the_gateway() -> common::Filter {
 #[test]
 fn a_rekeying_does_not_move_esp_to_an_address_without_proof() {
     let mut gateway = gateway_psk();
-    gateway.return_routability = true;
+    gateway.mobility.return_routability = true;
     let mut pair = Pair::new(client_psk(), gateway, 15);
     let (a, b) = pair.up();
     let before = pair.gateway.children.values().next().expect("one").path;
@@ -158,7 +158,7 @@ fn a_rekeying_does_not_move_esp_to_an_address_without_proof() {
 #[test]
 fn a_check_that_was_sent_to_two_places_proves_neither() {
     let mut gateway = gateway_psk();
-    gateway.return_routability = true;
+    gateway.mobility.return_routability = true;
     let mut pair = Pair::new(client_psk(), gateway, 16);
     let (a, b) = pair.up();
     let before = pair.gateway.children.values().next().expect("one").path;
@@ -178,7 +178,7 @@ fn a_check_that_was_sent_to_two_places_proves_neither() {
 #[test]
 fn where_nats_are_forbidden_a_translated_update_is_refused() {
     let mut client = client_psk();
-    client.no_nats_allowed = true;
+    client.mobility.no_nats_allowed = true;
     let mut pair = Pair::new(client, gateway_psk(), 7);
     let (a, b) = pair.up();
     let before = pair.gateway.endpoint.path(b);
@@ -286,7 +286,7 @@ fn what_is_protected_stays_so_when_it_is_rekeyed_at_another_address() {
 #[test]
 fn without_mobike_an_old_copy_of_a_request_moves_nothing() {
     let mut client = client_psk();
-    client.mobike = false;
+    client.mobility.mobike = false;
     let mut pair = Pair::new(client, gateway_psk(), 14);
     pair.nat = Some(Nat::new("203.0.113.5", HOUR));
     let (a, b) = pair.up();
@@ -304,7 +304,7 @@ fn without_mobike_an_old_copy_of_a_request_moves_nothing() {
 #[test]
 fn without_mobike_a_nat_mapping_is_followed_by_any_authentic_message() {
     let mut client = client_psk();
-    client.mobike = false;
+    client.mobility.mobike = false;
     let mut pair = Pair::new(client, gateway_psk(), 9);
     pair.nat = Some(Nat::new("203.0.113.5", HOUR));
     let (a, b) = pair.up();
@@ -336,7 +336,8 @@ fn a_handshake_goes_on_from_a_new_address() {
 fn a_gateway_with_several_addresses_says_so_when_the_session_begins() {
     let mut gateway = gateway_psk();
     let others = ["198.51.100.7", "2001:db8:1::7"].map(|a| a.parse().expect("an address"));
-    gateway.additional_addresses = [common::addr(common::GATEWAY).ip()].into_iter().chain(others).collect();
+    gateway.mobility.additional_addresses =
+        [common::addr(common::GATEWAY).ip()].into_iter().chain(others).collect();
     let mut pair = Pair::new(client_psk(), gateway, 11);
     let (a, b) = pair.up();
     let heard = pair.client.take(|e| match e {

@@ -28,7 +28,7 @@ fn pair(seed: u64) -> Pair {
 /// A gateway that asks silent peers.
 fn asking() -> Connection {
     let mut conn = gateway_psk();
-    conn.liveness.interval = Some(Duration::from_secs(20));
+    conn.timing.liveness.interval = Some(Duration::from_secs(20));
     conn
 }
 
@@ -255,7 +255,7 @@ fn upkeep_looks_as_far_ahead_as_the_sleep_is_likely_and_the_hold_as_far_as_it_ma
 #[test]
 fn the_ike_sa_is_rekeyed_before_the_sleep_and_the_announcement_follows_on_its_successor() {
     let mut client = client_psk();
-    client.ike_lifetime.time = Some(3 * HOUR);
+    client.timing.lifetime.time = Some(3 * HOUR);
     let mut pair = world(client, gateway_psk(), HoldPolicy::default(), 9);
     let (a, _) = pair.up();
     pair.run_for(2 * HOUR);

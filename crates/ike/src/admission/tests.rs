@@ -73,10 +73,11 @@ fn the_first_rule_that_means_a_peer_counts() {
     let admission = admission();
     let mut conn = gateway(b"the first secret");
     let rule = |id, lifetime| {
-        let policy = PeerPolicy { sessions: lifetime, ..PeerPolicy::default() };
-        PeerRule { id, connection: Arc::new(Connection { policy, ..gateway(b"the first secret") }) }
+        let mut theirs = gateway(b"the first secret");
+        theirs.answering.policy.sessions = lifetime;
+        PeerRule { id, connection: Arc::new(theirs) }
     };
-    conn.peers = vec![
+    conn.answering.peers = vec![
         rule(IdentityPattern::Exact(id("joe@example.org")), 2),
         rule(IdentityPattern::Suffix("a.example.org".into()), 3),
     ];
@@ -84,13 +85,13 @@ fn the_first_rule_that_means_a_peer_counts() {
         let shown = by_psk(&admission, conn, &id(who));
         admission
             .admits(&Arc::new(conn.clone()), &id(who), &shown, NOW)
-            .map(|c| c.policy.sessions)
+            .map(|c| c.answering.policy.sessions)
             .map_err(|e| matches!(e, Refusal::NoEntry { .. }))
     };
     assert_eq!(sessions(&conn, "joe@example.org"), Ok(2));
     assert_eq!(sessions(&conn, "x.a.example.org"), Ok(3));
     assert_eq!(sessions(&conn, "ann@example.org"), Ok(PeerPolicy::default().sessions));
-    conn.peers_only = true;
+    conn.answering.peers_only = true;
     assert_eq!(sessions(&conn, "ann@example.org"), Err(true));
     assert_eq!(sessions(&conn, "joe@example.org"), Ok(2));
 }

@@ -33,7 +33,7 @@ impl Endpoint {
         answering: Vec<Arc<Connection>>,
         calling: &[Arc<Connection>],
     ) {
-        let longest = answering.iter().map(|c| c.ticket_lifetime).max();
+        let longest = answering.iter().map(|c| c.resumption.lifetime).max();
         if let (Some(keys), Some(longest)) = (&mut self.shared.config.ticket_keys, longest) {
             keys.keep_for_tickets_of(longest);
         }
@@ -111,7 +111,7 @@ impl Endpoint {
     /// Gateway: whether other clients are out of reach of this session's peer, and it out of theirs.
     #[must_use]
     pub fn isolates(&self, sa: SaId) -> bool {
-        matches!(self.slots.get(&sa), Some(Slot::Established(ike)) if !ike.core.client && ike.core.link.conn.policy.isolate)
+        matches!(self.slots.get(&sa), Some(Slot::Established(ike)) if !ike.core.client && ike.core.link.conn.answering.policy.isolate)
     }
 
     /// Gateway: whether a peer that has proved `identity` before may still come by `connection`, as far as that alone decides.

@@ -136,7 +136,7 @@ impl Endpoint {
         for conn in candidates {
             // "[...] and the responder's policy mandates protecting initial IKE SA with a PPK, then the responder MUST return the
             // NO_PROPOSAL_CHOSEN notification" (RFC 9867 section 3.1)
-            if conn.ppk_required && ppk == PpkUse::No {
+            if conn.ppk.required && ppk == PpkUse::No {
                 continue;
             }
             let choice = match proposal::select_ike(&usable, &conn.ike_proposals, Some(ke_group)) {
@@ -216,7 +216,7 @@ impl Endpoint {
     ) -> Result<Arc<Connection>, String> {
         let conn = ticket.claim().admitted(&self.shared, now)?;
         match (ticket.form, group) {
-            (Form::Dormouse, None) if conn.fresh_keys => {
+            (Form::Dormouse, None) if conn.resumption.fresh_keys => {
                 Err("the client sends no key exchange, and resumption.key_exchange is \"fresh\"".to_owned())
             }
             (Form::Dormouse, Some(group)) if group != ticket.suite.group.id() => {

@@ -247,7 +247,7 @@ impl Endpoint {
     /// the identity.
     fn make_unique(&mut self, now: Instant, by: SaId, alone: bool) {
         let Some(caller) = self.served(by) else { return };
-        let unique = self.established(by).map(|ike| ike.core.link.conn.policy.unique);
+        let unique = self.established(by).map(|ike| ike.core.link.conn.answering.policy.unique);
         if unique == Some(Unique::Never) {
             return;
         }

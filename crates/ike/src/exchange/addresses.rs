@@ -27,7 +27,7 @@ impl Run for Addresses {
         let link = &sa.core.link;
         self.sent_by = Some(link.path);
         let mut payloads = payloads::additional_addresses(sa.mobility.told());
-        if link.conn.no_nats_allowed {
+        if link.conn.mobility.no_nats_allowed {
             payloads.push(no_nats_allowed(&link.path));
         }
         Some(Request { payloads, kind: Kind::Mobike, class: Class::Upkeep })

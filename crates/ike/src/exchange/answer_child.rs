@@ -114,7 +114,7 @@ impl IkeSa {
             error: Box::new(NegotiationError::Malformed { exchange: "CREATE_CHILD_SA", what }),
         };
         let ni = view.nonce().ok_or_else(|| syntax("no nonce"))?;
-        if old.is_none() && self.children.len() >= self.core.link.conn.policy.child_sas {
+        if old.is_none() && self.children.len() >= self.core.link.conn.answering.policy.child_sas {
             return Err(Refused {
                 notify: notify(NotifyType::NoAdditionalSas, []),
                 error: Box::new(NegotiationError::Notified("too many CHILD SAs".to_owned())),
@@ -193,7 +193,7 @@ impl IkeSa {
     ) -> Result<Vec<Payload>, Payload> {
         let old = waiting.replaces.map(|id| self.children.get(id).map(|c| c.busy));
         let gone = matches!(old, Some(None | Some(Busy::Deleting | Busy::Replaced)));
-        let full = old.is_none() && self.children.len() >= self.core.link.conn.policy.child_sas;
+        let full = old.is_none() && self.children.len() >= self.core.link.conn.answering.policy.child_sas;
         if gone || full || self.rekeying_ike() {
             shared.free_esp_spi(waiting.agreed.spi_in);
             return Err(notify(NotifyType::TemporaryFailure, []));

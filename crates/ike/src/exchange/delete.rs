@@ -132,7 +132,7 @@ impl IkeSa {
             self.give_up_name();
         }
         // libreswan deletes the SA of a connection that it suspends, and comes back by the ticket: its delete is no logout.
-        let logout = self.core.link.conn.resumption != Resumption::Libreswan;
+        let logout = self.core.link.conn.resumption.mode != Resumption::Libreswan;
         if logout && self.is_live() && self.end_lineage(shared, Some(self.core.id())) {
             // "when credentials associated with the IKE SA are invalidated (e.g., when a user logs out), the ticket MUST be deleted"
             // (RFC 5723 section 6.2): a copy of it counts no more when the client hears that it has logged out.

@@ -112,7 +112,7 @@ impl IkeSa {
         for id in due {
             self.enqueue(CreateChild::rekey(id), now);
         }
-        if outlives(conn.ike_lifetime.time) && self.rekeying.take_rekeying_due(wake) {
+        if outlives(conn.timing.lifetime.time) && self.rekeying.take_rekeying_due(wake) {
             self.enqueue(RekeyIke::new(), now);
         }
         if self.upkeep.take_renewal_due(wake) {

@@ -57,7 +57,7 @@ impl IkeSa {
     /// Whether this end is the client of resumption and wants a ticket.
     /// "All such Informational exchanges MUST be initiated by the client." (RFC 5723 section 4.1)
     pub(crate) fn renews_tickets(&self) -> bool {
-        self.core.client && self.core.link.conn.resumption != Resumption::Off && self.upkeep.had_ticket()
+        self.core.client && self.core.link.conn.resumption.mode != Resumption::Off && self.upkeep.had_ticket()
     }
 
     /// What belongs into the answer to a message with TICKET_REQUEST; `None` if it has none, or resumption is off here.
@@ -70,7 +70,8 @@ impl IkeSa {
         now: Instant,
         view: View<'_>,
     ) -> Option<Vec<Payload>> {
-        let asked = view.has(NotifyType::TicketRequest) && self.core.link.conn.resumption != Resumption::Off;
+        let asked =
+            view.has(NotifyType::TicketRequest) && self.core.link.conn.resumption.mode != Resumption::Off;
         asked.then(|| self.grant_ticket(shared, now))
     }
 
@@ -81,10 +82,16 @@ impl IkeSa {
         let unix = shared.unix(now);
         let authenticated = self.core.session.authenticated;
         let vouched_until = self.core.session.vouched_until;
-        let lifetime =
-            ticket::lifetime(conn.ticket_lifetime, conn.policy.lifetime, authenticated, vouched_until, unix);
+        let lifetime = ticket::lifetime(
+            conn.resumption.lifetime,
+            conn.answering.policy.lifetime,
+            authenticated,
+            vouched_until,
+            unix,
+        );
         let form = self.ticket_form();
-        let taken = conn.resumption != Resumption::Off && (form == Form::Dormouse || conn.plain_resumption);
+        let taken =
+            conn.resumption.mode != Resumption::Off && (form == Form::Dormouse || conn.resumption.plain);
         if !taken || self.core.client || lifetime.is_zero() {
             return nack();
         }
@@ -139,7 +146,7 @@ impl IkeSa {
 
     /// The form of the tickets of this SA: ours between ends that know version 2 of the extension.
     fn ticket_form(&self) -> Form {
-        let strict = self.core.link.conn.resumption == Resumption::Strict;
+        let strict = self.core.link.conn.resumption.mode == Resumption::Strict;
         if self.dormancy.version() >= VERSION && strict { Form::Dormouse } else { Form::Plain }
     }
 
@@ -234,7 +241,7 @@ impl IkeSa {
             connection: conn.name.clone(),
             gateway: self.core.link.path.remote,
             addresses: self.core.assigned.addresses(),
-            dialect: conn.resumption,
+            dialect: conn.resumption.mode,
             child: self.ticket_child(form),
         };
         shared.event(Event::Ticket { sa: self.core.id(), ticket: Box::new(ticket) });

@@ -262,14 +262,14 @@ impl Authenticating {
     /// section 3)
     fn mix_ppk(&mut self, view: View<'_>) -> Result<(), NegotiationError> {
         let conn = self.link.conn.clone();
-        let Some(ppk) = conn.ppks.first().filter(|_| self.first.rounds.ppk == PpkUse::Auth) else {
+        let Some(ppk) = conn.ppk.keys.first().filter(|_| self.first.rounds.ppk == PpkUse::Auth) else {
             return Ok(());
         };
         if view.has(NotifyType::PpkIdentity) {
             return self.channel.mix(&ppk.secret).map_err(|e| NegotiationError::Crypto(e.to_string()));
         }
         match view.id_r() {
-            Some(_) if conn.ppk_required => Err(NegotiationError::Ppk("the peer does not have ours")),
+            Some(_) if conn.ppk.required => Err(NegotiationError::Ppk("the peer does not have ours")),
             _ => Ok(()),
         }
     }
@@ -309,9 +309,8 @@ impl Authenticating {
             Some(ticket) if ticket.id_r != *id_r => {
                 return Err(malformed("the resumed session is with another peer (RFC 5723 section 4.3.3)"));
             }
-            Some(ticket) => {
-                auth::verify_resumption(&proof, conn.resumption, &auth).map(|()| (ticket.vouched_until, None))
-            }
+            Some(ticket) => auth::verify_resumption(&proof, conn.resumption.mode, &auth)
+                .map(|()| (ticket.vouched_until, None)),
             None => auth::certificates(payloads)
                 .and_then(|certs| auth::verify(&proof, conn, &auth, &certs, shared.unix(now)))
                 .map(|believed| {
@@ -362,9 +361,9 @@ impl Authenticating {
         let authenticated = first.ticket.as_ref().map_or_else(|| shared.unix(now), |t| t.authenticated);
         let peer = auth::identity(&id_r).unwrap_or_else(|_| conn.local_id.clone());
         let assigned = view.cp().and_then(config_payload::parse_reply).unwrap_or_default();
-        let mobike = conn.mobike && view.has(NotifyType::MobikeSupported);
+        let mobike = conn.mobility.mobike && view.has(NotifyType::MobikeSupported);
         let nat = nat_after(&conn, resumed, first.nat);
-        let told = payloads::other_addresses(&conn.additional_addresses, &link.path);
+        let told = payloads::other_addresses(&conn.mobility.additional_addresses, &link.path);
         let birth = Birth {
             session: Session {
                 id_i: first.id_i,
@@ -428,7 +427,7 @@ pub(crate) fn own_method(conn: &Connection) -> AuthMethod {
 /// libreswan ignores NAT detection in IKE_SESSION_RESUME and sends raw ESP afterwards.
 /// "The client's NAT traversal status SHOULD be determined anew in IKE_SESSION_RESUME." (RFC 5723 section 4.3.2)
 pub(crate) fn nat_after(conn: &Connection, resumed: bool, nat: natd::Detection) -> natd::Detection {
-    if resumed && conn.resumption == Resumption::Libreswan {
+    if resumed && conn.resumption.mode == Resumption::Libreswan {
         return natd::Detection { supported: nat.supported, local: false, remote: false };
     }
     nat
@@ -443,7 +442,7 @@ pub(crate) fn announce(shared: &mut Shared, sa: &IkeSa, resumed: bool, replaced:
         connection: core.link.conn.name.clone(),
         peer: core.peer.clone(),
         credential: core.session.credential.clone(),
-        isolate: !core.client && core.link.conn.policy.isolate,
+        isolate: !core.client && core.link.conn.answering.policy.isolate,
         initiator: core.link.initiator,
         method: core.session.method,
         resumed,
@@ -472,22 +471,22 @@ fn check_addresses(
 /// The notifications that say what we can do.
 pub(crate) fn extensions(shared: &Shared, conn: &Connection, link: &Link) -> Vec<Payload> {
     let mut list = Vec::new();
-    if conn.mobike {
+    if conn.mobility.mobike {
         // "MUST include a MOBIKE_SUPPORTED notification in the IKE_AUTH exchange" (RFC 4555 section 3.2)
         // "The notification data field MUST be left empty (zero-length) when sending, and its contents (if any) MUST be ignored
         // when this notification is received." (RFC 4555 section 4.2.1)
         list.push(notify(NotifyType::MobikeSupported, []));
         list.extend(payloads::told_addresses(&payloads::other_addresses(
-            &conn.additional_addresses,
+            &conn.mobility.additional_addresses,
             &link.path,
         )));
-        if conn.no_nats_allowed {
+        if conn.mobility.no_nats_allowed {
             // "[...] all messages that can update the addresses associated with the IKE_SA [...] MUST also include a
             // NO_NATS_ALLOWED notification" (RFC 4555 section 3.9)
             list.push(crate::exchange::mobike::no_nats_allowed(&link.path));
         }
     }
-    if conn.resumption != Resumption::Off {
+    if conn.resumption.mode != Resumption::Off {
         list.push(notify(NotifyType::TicketRequest, []));
     }
     if shared.config.window > 1 {

@@ -258,7 +258,7 @@ impl HalfOpen {
         // "The exchange responder MUST verify that the contents of the NO_NATS_ALLOWED notification match the addresses in the IP
         // header. If they do not match, a response containing an UNEXPECTED_NAT_DETECTED notification is sent." (RFC 4555
         // section 3.9, of the first IKE_AUTH request too)
-        if caller.conn.mobike && !addresses_match(view, &path) {
+        if caller.conn.mobility.mobike && !addresses_match(view, &path) {
             let error = NegotiationError::Notified("UNEXPECTED_NAT_DETECTED (our answer)".to_owned());
             return self.refuse(shared, path, claimed, notify(NotifyType::UnexpectedNatDetected, []), error);
         }
@@ -315,7 +315,7 @@ impl HalfOpen {
         };
         match self.how {
             How::Resume { .. } => {
-                let authentication = auth::authenticate_resumption(&proof, caller.conn.resumption);
+                let authentication = auth::authenticate_resumption(&proof, caller.conn.resumption.mode);
                 Ok(Proving::Done(authentication))
             }
             How::Init { .. } => {
@@ -350,7 +350,7 @@ impl HalfOpen {
         };
         let (assigned, cp, no_address) = assign(shared, &conn, &identity, view, kept);
         list.extend(cp);
-        let mobike = conn.mobike && view.has(NotifyType::MobikeSupported);
+        let mobike = conn.mobility.mobike && view.has(NotifyType::MobikeSupported);
         let told = payloads::other_addresses(shared.addresses_of(&conn), &link.path);
         let birth = Birth {
             session,
@@ -448,21 +448,21 @@ pub(crate) fn assign(
     let nothing = AssignedConfig::default;
     let request = view.cp().and_then(|cp| config_payload::parse_request(cp).map(|r| (cp, r)));
     let Some((cp, mut request)) = request else {
-        let refusal = (!conn.policy.pool.is_empty()).then_some(Refusal {
+        let refusal = (!conn.answering.policy.pool.is_empty()).then_some(Refusal {
             kind: NotifyType::FailedCpRequired,
             error: NegotiationError::Addresses("the peer did not ask for one (CFG_REQUEST)"),
         });
         return (nothing(), None, refusal);
     };
     request.kept = kept.to_vec();
-    let pool = shared.config.pool.as_mut().filter(|_| !conn.policy.pool.is_empty());
+    let pool = shared.config.pool.as_mut().filter(|_| !conn.answering.policy.pool.is_empty());
     let lease = pool.map_or_else(Lease::default, |pool| pool.lease(conn, peer, &request));
-    let asked = (request.v4 || request.v6) && !conn.policy.pool.is_empty();
+    let asked = (request.v4 || request.v6) && !conn.answering.policy.pool.is_empty();
     if asked && lease == Lease::default() {
         let error = NegotiationError::Addresses("the pool has none left for this peer");
         return (nothing(), None, Some(Refusal { kind: NotifyType::InternalAddressFailure, error }));
     }
-    let (reply, assigned) = config_payload::reply(cp, lease, &conn.offer);
+    let (reply, assigned) = config_payload::reply(cp, lease, &conn.answering.offer);
     (assigned, Some(Payload::Cp(reply)), None)
 }
 

@@ -75,7 +75,7 @@ impl HalfOpen {
 pub(super) fn former_sessions(shared: &mut Shared, sa: &IkeSa, view: View<'_>) {
     let holder = sa.core.holder();
     // Of an identity that several devices share, none speaks for the others.
-    let replaces = match sa.core.link.conn.policy.unique {
+    let replaces = match sa.core.link.conn.answering.policy.unique {
         Unique::Replace => true,
         Unique::Keep => view.has(NotifyType::InitialContact),
         Unique::Never => false,

@@ -276,7 +276,7 @@ fn send_what_is_due(
     now: Instant,
     exchange: &'static str,
 ) -> Option<NegotiationError> {
-    let policy = link.conn.retransmission;
+    let policy = link.conn.timing.retransmission;
     while let Some(due) = out.due(now, policy.tries, false, |sent| policy.wait(sent, &mut shared.entropy)) {
         match due {
             Due::Again(datagrams, class) => link.send_again(shared, class, &datagrams),

@@ -73,7 +73,7 @@ impl Mobility {
             mobike,
             nat,
             seen_as,
-            keepalive: Keepalive::new(conn.keepalive),
+            keepalive: Keepalive::new(conn.timing.keepalive),
             esp: Esp::WithIke,
             told,
             newest_update: None,
@@ -264,14 +264,14 @@ impl IkeSa {
     }
 
     /// The peer is at the other end of `path` now, where `nat` was found. ESP goes there at once, or, as
-    /// [`Connection::return_routability`] says, when the peer has answered from there.
+    /// [`return_routability`](crate::config::MobilityConfig) says, when the peer has answered from there.
     pub(crate) fn follow(&mut self, shared: &mut Shared, now: Instant, path: Path, nat: natd::Detection) {
         let proven = self.esp_path();
         self.mobility.nat = nat;
         let moved = path != self.core.link.path;
         self.core.link.path = path;
         if moved {
-            let asks = self.mobility.mobike && self.core.link.conn.return_routability;
+            let asks = self.mobility.mobike && self.core.link.conn.mobility.return_routability;
             self.mobility.esp = Esp::WithIke;
             self.tasks.drop_like(&Routability::new().into());
             if asks && self.esp_path() != proven {
@@ -348,7 +348,7 @@ impl IkeSa {
             self.mobility.nat = found;
             let seen = view.notify(NotifyType::NatDetectionDestinationIp);
             self.mobility.seen_as = seen.map(|n| n.data.clone());
-        } else if self.core.link.conn.no_nats_allowed {
+        } else if self.core.link.conn.mobility.no_nats_allowed {
             self.mobility.nat = natd::Detection::default();
         }
         if self.esp_path() != before {

@@ -147,7 +147,7 @@ impl IkeSa {
         // "the responder SHOULD use relatively long timeout intervals" (RFC 4555 section 3.11)
         let patience = match self.stage {
             Stage::Closing { .. } => CLOSE_FOR,
-            _ => self.core.link.conn.liveness.timeout,
+            _ => self.core.link.conn.timing.liveness.timeout,
         };
         let wait = self.first_wait(shared, now);
         self.core.request(shared, now, wait, now + patience, &request, exchange);

@@ -93,7 +93,7 @@ impl Upkeep {
         self.vouched_at = left.map(|left| now + left);
         let age = unix.saturating_since(core.session.authenticated);
         if !core.client {
-            let lifetime = core.link.conn.policy.lifetime;
+            let lifetime = core.link.conn.answering.policy.lifetime;
             self.authenticated_until = lifetime.map(|lifetime| now + lifetime.saturating_sub(age));
             return;
         }
@@ -101,7 +101,7 @@ impl Upkeep {
             return;
         }
         let renewal = left.filter(|left| *left > RENEWAL).map(|left| left - RENEWAL);
-        let configured = core.link.conn.reauthenticate.map(|after| after.saturating_sub(age));
+        let configured = core.link.conn.timing.reauthenticate.map(|after| after.saturating_sub(age));
         let own = renewal.into_iter().chain(configured).map(|left| (left, UPKEEP_SLACK));
         // "An Initiator that received an AUTH_LIFETIME notification SHOULD repeat the Initial exchange within the time indicated
         // in the notification." (RFC 4478 section 2)
@@ -278,7 +278,7 @@ impl IkeSa {
     /// "The Responder MUST send this information to the Initiator in an AUTH_LIFETIME notification either in the last message of an
     /// IKE_AUTH exchange, or in an INFORMATIONAL request" (RFC 4478 section 2): in the former, and in the answer to a resumption.
     pub(crate) fn lifetime_payload(&self, shared: &Shared, now: Instant) -> Option<Payload> {
-        let lifetime = self.core.link.conn.policy.lifetime.filter(|_| !self.core.client)?;
+        let lifetime = self.core.link.conn.answering.policy.lifetime.filter(|_| !self.core.client)?;
         let age = shared.unix(now).saturating_since(self.core.session.authenticated);
         let seconds = u32::try_from(lifetime.saturating_sub(age).as_secs()).unwrap_or(u32::MAX);
         Some(notify(NotifyType::AuthLifetime, seconds.to_be_bytes()))

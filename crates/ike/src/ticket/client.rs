@@ -202,9 +202,9 @@ pub(crate) fn fingerprint(conn: &Connection) -> [u8; 16] {
             out.bytes(format!("{usage:?} {accept_rsa_sha1}").as_bytes());
         }
     }
-    out.u8(u8::from(conn.ppk_required));
-    out.list(&conn.ppks, |out, ppk| out.bytes(&ppk.id));
-    secrets.list(&conn.ppks, |secrets, ppk| secrets.bytes(ppk.secret.as_bytes()));
+    out.u8(u8::from(conn.ppk.required));
+    out.list(&conn.ppk.keys, |out, ppk| out.bytes(&ppk.id));
+    secrets.list(&conn.ppk.keys, |secrets, ppk| secrets.bytes(ppk.secret.as_bytes()));
     let digest =
         |out: Out| hash(HashAlg::Sha256, &[b"dormouse client configuration", out.into_secret().as_bytes()]);
     let mut fingerprint = [0; 16];
@@ -255,7 +255,7 @@ mod tests {
         assert_eq!(rest.len(), 1, "one byte alone depends on the key");
         assert_ne!(fingerprint(&connection("right", "work"))[..15], right[..15]);
         let mut required = connection("right", "home");
-        required.ppk_required = true;
+        required.ppk.required = true;
         assert_ne!(fingerprint(&required)[..15], right[..15]);
     }
 }

@@ -84,8 +84,8 @@ pub fn gateway_psk() -> Connection {
         RemoteAuth::Psk(psk()),
     );
     conn.role = Role::Responder;
-    conn.policy.pool = vec![ipnet::Ipv4Net::default().into(), ipnet::Ipv6Net::default().into()];
-    conn.offer.dns = vec!["10.9.0.1".parse().expect("an address")];
+    conn.answering.policy.pool = vec![ipnet::Ipv4Net::default().into(), ipnet::Ipv6Net::default().into()];
+    conn.answering.offer.dns = vec!["10.9.0.1".parse().expect("an address")];
     mirror(&mut conn);
     conn
 }
@@ -101,7 +101,7 @@ pub fn mirror(conn: &mut Connection) {
 pub fn site_to_site(conn: &mut Connection, local: &str, remote: &str) {
     conn.request.v4 = false;
     conn.request.dns = false;
-    conn.policy.pool.clear();
+    conn.answering.policy.pool.clear();
     for child in &mut conn.children {
         child.ts_local = vec![SelectorSpec::Net(local.parse().expect("a prefix"))];
         child.ts_remote = vec![SelectorSpec::Net(remote.parse().expect("a prefix"))];

@@ -169,7 +169,7 @@ impl Crowd {
             let mut connection = pki.client(number)?;
             // All of it goes through one socket, and nothing is sent but what is asked for.
             connection.force_udp_encap = true;
-            connection.keepalive = Keepalive::Off;
+            connection.timing.keepalive = Keepalive::Off;
             let connection = Arc::new(connection);
             Ok(Client {
                 connection,

@@ -145,7 +145,7 @@ impl HalfOpen {
             let expected = auth::identity(&ticket.id_i).map_or_else(|_| "?".to_owned(), |i| i.to_string());
             return Err(NegotiationError::WrongIdentity { expected, got: identity.to_string() });
         }
-        auth::verify_resumption(proof, self.link.conn.resumption, authentication)?;
+        auth::verify_resumption(proof, self.link.conn.resumption.mode, authentication)?;
         let conn = ticket.claim().admitted(shared, now).map_err(NegotiationError::TicketRejected)?;
         Ok(Caller { conn, identity: ticket.peer.clone(), session: Session::of_ticket(ticket), ppk: None })
     }

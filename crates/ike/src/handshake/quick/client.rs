@@ -36,7 +36,7 @@ pub(crate) struct Quick {
 impl Quick {
     /// If this ticket can be used at once: its gateway knows how, and the configuration still has the CHILD SA.
     pub(crate) fn of(shared: &mut Shared, conn: &Connection, ticket: &ClientTicket) -> Option<Self> {
-        let strict = conn.resumption == Resumption::Strict && ticket.dialect == Resumption::Strict;
+        let strict = conn.resumption.mode == Resumption::Strict && ticket.dialect == Resumption::Strict;
         let ours = conn.dormancy && ticket.form == Form::Dormouse;
         let child = ticket.child.clone().filter(|_| ours && strict)?;
         let config = conn.children.iter().position(|c| c.name == child.name && c.mode == child.mode)?;
@@ -185,9 +185,9 @@ fn session(ticket: &ClientTicket, conn: &Connection) -> Session {
 /// What the answer says of the path, in clear and `inner`.
 fn mobility(link: &Link, clear: View<'_>, inner: View<'_>) -> Mobility {
     let conn = &link.conn;
-    let mobike = conn.mobike && inner.has(NotifyType::MobikeSupported);
+    let mobike = conn.mobility.mobike && inner.has(NotifyType::MobikeSupported);
     let seen_as = clear.notify(NotifyType::NatDetectionDestinationIp).map(|n| n.data.clone());
     let seen_as = seen_as.filter(|_| link.path.carrier == Carrier::NatT);
-    let told = payloads::other_addresses(&conn.additional_addresses, &link.path);
+    let told = payloads::other_addresses(&conn.mobility.additional_addresses, &link.path);
     Mobility::new(conn, mobike, clear.nat(link.spis, &link.path), seen_as, told)
 }

@@ -78,7 +78,7 @@ fn grant(
     conn: &Connection,
     ticket: &TicketContent,
 ) -> Option<Granted> {
-    if ticket.form != Form::Dormouse || !conn.dormancy || conn.resumption != Resumption::Strict {
+    if ticket.form != Form::Dormouse || !conn.dormancy || conn.resumption.mode != Resumption::Strict {
         return None;
     }
     let (spi_i, view) = (first.header.spi_i, first.view());
@@ -118,7 +118,7 @@ fn begin(
     let (view, inner) = (first.view(), View(&granted.inner));
     let (conn, path, spis) = (link.conn.clone(), link.path, link.spis);
     // A client that meets a NAT that it forbids is refused in IKE_AUTH.
-    if conn.mobike && !addresses_match(inner, &path) {
+    if conn.mobility.mobike && !addresses_match(inner, &path) {
         return None;
     }
     let nr = shared.nonce();
@@ -138,7 +138,7 @@ fn begin(
     let key = answer_key(prf, &seed).ok()?;
     let keys = IkeKeys::derive(ticket.suite, &seed, nonces, spis).ok()?;
     let (assigned, cp) = addresses_of_then(shared, &link, granted)?;
-    let mobike = conn.mobike && inner.has(NotifyType::MobikeSupported);
+    let mobike = conn.mobility.mobike && inner.has(NotifyType::MobikeSupported);
     let told = payloads::other_addresses(shared.addresses_of(&conn), &path);
     let birth = Birth {
         session: Session::of_ticket(ticket),
