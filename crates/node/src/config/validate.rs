@@ -96,7 +96,7 @@ pub(super) fn connection(name: &str, c: &Connection) -> Result<(), ConfigError> 
     if c.role == Role::Gateway && c.auto {
         return wrong("auto", "a gateway waits for its clients; remove it or set role = \"client\"".into());
     }
-    super::block::sound(name, c)?;
+    super::block::validate(name, c)?;
     let pool = &c.pool;
     if c.role == Role::Client && !(pool.addresses.is_empty() && pool.dns.is_empty() && pool.routes.is_empty())
     {

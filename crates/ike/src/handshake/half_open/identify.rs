@@ -50,9 +50,8 @@ impl HalfOpen {
         unix: UnixTime,
     ) -> Result<(), credential::Refusal> {
         let How::Resume { ticket, .. } = &self.how else { return Ok(()) };
-        let Ok(identity) = auth::identity(&ticket.id_i) else { return Ok(()) };
         let conn = config.named(&ticket.connection)?;
-        let conn = config.admission.admits(conn, &identity, &ticket.credential, unix)?;
+        let conn = config.admission.admits(conn, &ticket.peer, &ticket.credential, unix)?;
         if let Some(pending) = &mut self.pending {
             pending.caller.conn = conn.clone();
         }
