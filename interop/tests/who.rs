@@ -317,10 +317,10 @@ fn a_denial_says_whom_it_met() -> Result<()> {
         assert_eq!(deny(mistyped)?, (Some(0), Some(false)), "{mistyped}");
         assert!(gateway.ok(&["deny", mistyped])?.text.contains("knows none"));
     }
-    assert_eq!(sessions(&gateway)?, ["Bob@mail.test"], "still in");
+    assert_eq!(peers(&gateway)?, ["Bob@mail.test"], "still in");
     assert_eq!(deny("named.test")?, (Some(0), Some(true)), "the configuration names it");
     assert_eq!(deny("Bob@mail.test")?, (Some(1), Some(true)));
-    until("he is out", || Ok(sessions(&gateway)?.is_empty()))?;
+    until("he is out", || Ok(peers(&gateway)?.is_empty()))?;
     assert_eq!(deny("Bob@mail.test")?, (Some(0), Some(true)), "he has a lease");
     drop(bob);
     Ok(())

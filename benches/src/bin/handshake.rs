@@ -119,8 +119,10 @@ fn hybrid(proof: Proof) -> Result<(Pair, Arc<Connection>)> {
 /// Ends that leave the key exchange out of resumptions, which then have no forward secrecy.
 fn without_fresh_keys() -> Result<(Pair, Arc<Connection>)> {
     let pki = Pki::new(Proof::Rsa2048)?;
-    let mut pair = Pair::new(Connection { fresh_keys: false, ..pki.gateway()? });
-    let connection = classical(Connection { fresh_keys: false, ..pki.client(0)? });
+    let (mut gateway, mut client) = (pki.gateway()?, pki.client(0)?);
+    (gateway.resumption.fresh_keys, client.resumption.fresh_keys) = (false, false);
+    let mut pair = Pair::new(gateway);
+    let connection = classical(client);
     pair.connect(&connection)?;
     Ok((pair, connection))
 }

@@ -24,7 +24,7 @@ use crate::ladder::{Action, Failure, State};
 use crate::sessions::{Session, Sessions, Who};
 use dormouse_esp::{Sad, Spis};
 use dormouse_ike::Endpoint;
-use dormouse_ike::config::EndpointConfig;
+use dormouse_ike::EndpointConfig;
 use dormouse_ike::ticket::ClientTicket;
 use dormouse_ike::ticket::lineage::Outcome;
 use dormouse_keying::{self as keying, ChildId, KeyManager, Owner, SaId};

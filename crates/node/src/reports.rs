@@ -170,7 +170,7 @@ impl Node {
     fn probe_answered(&mut self, now: Instant, sa: SaId) {
         let silent_for = self.silent_for(now, sa);
         let Some(client) = self.client_of(Owner::Ike(sa)) else { return };
-        let silent_for = silent_for.filter(|_| client.config.ike.resumption == Resumption::Libreswan);
+        let silent_for = silent_for.filter(|_| client.config.ike.resumption.mode == Resumption::Libreswan);
         if silent_for.is_some_and(|time| time > MUTE) {
             // A NAT has come between since the ticket was given (see `ticket`).
             tracing::info!(%sa, "the resumed session carries nothing");

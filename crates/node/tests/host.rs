@@ -3,7 +3,7 @@
 use dormouse_energy::model::Resumption;
 use dormouse_energy::profile::Profile;
 use dormouse_energy::schedule::Policy;
-use dormouse_ike::config::EndpointConfig;
+use dormouse_ike::EndpointConfig;
 use dormouse_ike::ticket::TicketKeys;
 use dormouse_node::config::{parse, resolve};
 use dormouse_node::host::transit::Agent;

@@ -2,7 +2,7 @@
 
 use crate::machine::{self, Disk};
 use crate::settings::{Family, Settings};
-use dormouse_ike::config::EndpointConfig;
+use dormouse_ike::EndpointConfig;
 use dormouse_ike::ticket::TicketKeys;
 use dormouse_node::host::Host;
 use dormouse_node::pool::{Pool, SharedPool};

@@ -3,7 +3,7 @@
 //! process may die between any two of them.
 
 use crate::ends::EPOCH;
-use dormouse_ike::config::EndpointConfig;
+use dormouse_ike::EndpointConfig;
 use dormouse_ike::ticket::ClientTicket;
 use dormouse_ike::ticket::lineage::Memory;
 use dormouse_node::config::{Resolved, parse, resolve};

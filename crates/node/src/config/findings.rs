@@ -90,7 +90,7 @@ fn secrets(connection: &Resolved, find: &mut Find<'_>) {
             find(key, false, problem);
         }
     }
-    for ppk in connection.ike.ppks.iter().filter(|ppk| ppk.secret.len() < PPK_BYTES) {
+    for ppk in connection.ike.ppk.keys.iter().filter(|ppk| ppk.secret.len() < PPK_BYTES) {
         let (len, id) = (ppk.secret.len(), String::from_utf8_lossy(&ppk.id));
         let problem = format!(
             "the key of \"{id}\" has {len} bytes, which a quantum computer or the other end can guess; use {PPK_BYTES}, from `openssl rand -hex 32`"

@@ -7,12 +7,12 @@ use std::sync::Arc;
 use dormouse_crypto::cert::Identity;
 use dormouse_sansio::Instant;
 
+use super::Endpoint;
 use crate::action::Action;
-use crate::admission::{Denial, Refusal, Shown, admits};
 use crate::auth;
 use crate::child::policy;
 use crate::config::{Connection, LocalAuth, RemoteAuth};
-use crate::endpoint::Endpoint;
+use crate::credential::{Denial, Refusal, Shown};
 use crate::event::{CloseReason, Event};
 use crate::handshake::Slot;
 use crate::sa::IkeSa;
@@ -34,7 +34,7 @@ impl Endpoint {
         answering: Vec<Arc<Connection>>,
         calling: &[Arc<Connection>],
     ) {
-        let longest = answering.iter().map(|c| c.ticket_lifetime).max();
+        let longest = answering.iter().map(|c| c.resumption.lifetime).max();
         if let (Some(keys), Some(longest)) = (&mut self.shared.config.ticket_keys, longest) {
             keys.keep_for_tickets_of(longest);
         }
@@ -52,7 +52,7 @@ impl Endpoint {
                 self.shared.actions.push_back(Action::Reauthenticate(ike.core.link.id));
             }
         }
-        self.shared.forget_configured_revocation(now);
+        self.shared.config.admission.revocation.forget_configured(now);
         for conn in self.shared.config.connections.clone().iter().chain(calling) {
             self.shared.configure_revocation(now, conn);
         }
@@ -80,7 +80,7 @@ impl Endpoint {
             let Some(credential) = &ike.core.session.credential else { continue };
             let (config, peer) = (&self.shared.config, &ike.core.peer);
             let admitted = config.named(&ike.core.link.conn.name).and_then(|conn| {
-                match admits(config, conn, peer, credential, unix) {
+                match config.admission.admits(conn, peer, credential, unix) {
                     // It was admitted when something was known.
                     Err(Refusal::StatusUnknown) => conn.takes(peer),
                     result => result,
@@ -130,7 +130,7 @@ impl Endpoint {
     /// Gateway: whether other clients are out of reach of this session's peer, and it out of theirs.
     #[must_use]
     pub fn isolates(&self, sa: SaId) -> bool {
-        matches!(self.slots.get(&sa), Some(Slot::Established(ike)) if !ike.core.client && ike.core.link.conn.policy.isolate)
+        matches!(self.slots.get(&sa), Some(Slot::Established(ike)) if !ike.core.client && ike.core.link.conn.answering.policy.isolate)
     }
 
     /// Gateway: whether a peer that has proved `identity` before may still come by `connection`, as far as that alone decides.
@@ -214,7 +214,7 @@ impl Connection {
         let own = |c: &Self| if let LocalAuth::Psk(psk) = &c.local_auth { Some(psk.clone()) } else { None };
         let theirs =
             |c: &Self| if let RemoteAuth::Psk(psk) = &c.remote_auth { Some(psk.clone()) } else { None };
-        own(self) == own(other) && theirs(self) == theirs(other) && self.ppks == other.ppks
+        own(self) == own(other) && theirs(self) == theirs(other) && self.ppk.keys == other.ppk.keys
     }
 }
 
