@@ -304,9 +304,9 @@ fn a_denial_says_whom_it_met() -> Result<()> {
         return Ok(());
     }
     let (world, _other) = world()?;
-    let peers = "peers = [{ id = \"named.test\" }]";
+    let entry = "peers = [{ id = \"named.test\" }]";
     let gateway =
-        Dormoused::start(&world.gateway, "dns = \"off\"", &STAFF.gateway("*", "10.55.1.0/24", peers))?;
+        Dormoused::start(&world.gateway, "dns = \"off\"", &STAFF.gateway("*", "10.55.1.0/24", entry))?;
     let bob = STAFF.up(&world.device, "Bob@mail.test")?;
     let deny = |whom: &str| -> Result<(Option<u64>, Option<bool>)> {
         let json = gateway.ok(&["deny", whom, "--json"])?.json;
