@@ -19,7 +19,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use child::Child;
 use dormouse_ike::EndpointConfig;
-use dormouse_ike::config::{Connection, Keepalive};
+use dormouse_ike::config::{Connection, Keepalive, Retransmission};
 use dormouse_ike::ticket::ClientTicket;
 use dormouse_ike::{Endpoint, LoadReport, SleepFlags, Sleeping};
 use dormouse_io::clock::{BootClock, unix_now};
@@ -68,6 +68,8 @@ pub struct Settings {
     pub homes: [Ipv4Addr; 2],
     /// Pinged through the tunnel as soon as a session is there.
     pub server: Ipv4Addr,
+    /// How often and for how long a client repeats a request.
+    pub retransmission: Retransmission,
     /// Set when the crowd is to stop.
     pub interrupted: Arc<AtomicBool>,
 }
@@ -170,6 +172,7 @@ impl Crowd {
             // All of it goes through one socket, and nothing is sent but what is asked for.
             connection.force_udp_encap = true;
             connection.timing.keepalive = Keepalive::Off;
+            connection.timing.retransmission = settings.retransmission;
             let connection = Arc::new(connection);
             Ok(Client {
                 connection,
