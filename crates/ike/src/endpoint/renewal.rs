@@ -214,7 +214,7 @@ impl Connection {
         let own = |c: &Self| if let LocalAuth::Psk(psk) = &c.local_auth { Some(psk.clone()) } else { None };
         let theirs =
             |c: &Self| if let RemoteAuth::Psk(psk) = &c.remote_auth { Some(psk.clone()) } else { None };
-        own(self) == own(other) && theirs(self) == theirs(other) && self.ppks == other.ppks
+        own(self) == own(other) && theirs(self) == theirs(other) && self.ppk.keys == other.ppk.keys
     }
 }
 
