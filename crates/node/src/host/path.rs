@@ -65,8 +65,23 @@ impl Host {
                 self.observe(now, Direction::Outgoing, &flow, packet.bytes().len());
                 Plan::Drop
             }
-            Route::StandIn(device) => self.stand_in(now, device, packet),
+            Route::StandIn(device) => match self.stand_in(now, device, packet) {
+                Some(plan) => plan,
+                None => self.plan_overslept(now, packet, &flow),
+            },
             Route::None => {
+                self.counters.no_policy += 1;
+                Plan::Drop
+            }
+        }
+    }
+
+    /// The promised end of the device's sleep has just passed, and the timer for it has not run.
+    fn plan_overslept<P: InnerPacket + ?Sized>(&mut self, now: Instant, packet: &mut P, flow: &Flow) -> Plan {
+        self.node.handle_timeout(now);
+        match self.node.route(flow) {
+            Route::Send(child) => self.plan_on(now, child, packet).unwrap_or(Plan::Drop),
+            Route::StandIn(_) | Route::Hold | Route::None => {
                 self.counters.no_policy += 1;
                 Plan::Drop
             }
@@ -186,21 +201,26 @@ impl Host {
         self.counters.held_dropped += lost;
     }
 
-    /// A packet for a device that sleeps: its stand-in may answer.
-    fn stand_in<P: InnerPacket + ?Sized>(&mut self, now: Instant, device: DeviceId, packet: &P) -> Plan {
+    /// A packet for a device that sleeps: its stand-in may answer. `None` if it no longer stands in.
+    pub(super) fn stand_in<P: InnerPacket + ?Sized>(
+        &mut self,
+        now: Instant,
+        device: DeviceId,
+        packet: &P,
+    ) -> Option<Plan> {
         let (mut piece, mut answer) = (Vec::new(), Vec::new());
         for index in 0..packet.packets() {
             if !packet.piece(index, &mut piece) {
                 break;
             }
             let mut out = Vec::new();
-            let _counted = self.node.stand_in(now, device, &piece, &mut out);
+            let _counted = self.node.stand_in(now, device, &piece, &mut out)?;
             // Several at once are one sender's on one connection, which is answered once.
             if answer.is_empty() {
                 answer = out;
             }
         }
-        if answer.is_empty() { Plan::Drop } else { Plan::Answer(answer) }
+        Some(if answer.is_empty() { Plan::Drop } else { Plan::Answer(answer) })
     }
 
     /// A datagram came in, the next of a train. What it carries is opened where it lies.
