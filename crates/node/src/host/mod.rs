@@ -92,7 +92,7 @@ pub struct Host {
     /// Packets of peers whose route is only just being set: what answers them would find no way back yet.
     awaiting_route: VecDeque<Vec<u8>>,
     /// Packets of sessions that were resumed at once, until their tickets are known to count.
-    unconfirmed: BTreeMap<SaId, Vec<Vec<u8>>>,
+    unconfirmed: BTreeMap<SaId, HoldQueue>,
     /// Packets that were kept for devices that are back, until what brings their sessions back is out.
     returned: VecDeque<Kept>,
     /// Packets for our own side that were made here, of packets that had waited.
@@ -454,7 +454,7 @@ impl Host {
             }
             Event::Judged { sa, granted } => {
                 let packets = self.unconfirmed.remove(&sa).filter(|_| granted);
-                self.awaiting_route.extend(packets.into_iter().flatten());
+                self.awaiting_route.extend(packets.into_iter().flat_map(|mut packets| packets.take()));
             }
             Event::Resend { packets } => {
                 self.outputs.push_news(News::Resending { packets: packets.len() });

@@ -4,10 +4,10 @@
 
 use super::Host;
 use crate::data::Train;
+use crate::hold::{HoldQueue, MOST_PACKETS};
 use crate::node::{Inbound, Route};
 use dormouse_energy::Direction;
 use dormouse_esp::{Outer, ecn, pmtu};
-use dormouse_ike::limits::WAITING_MAX;
 use dormouse_keying::ChildId;
 use dormouse_sansio::Instant;
 use dormouse_sansio::packet::{Geometry, InnerPacket, Plan, Received, Sealed, Verdict};
@@ -17,6 +17,8 @@ use std::ops::Range;
 
 /// Sessions whose packets wait for the store at once.
 const UNCONFIRMED_MOST: usize = 256;
+/// Packets of one of them: all that its client may have held, and what it sends meanwhile.
+const WAITING_MOST: usize = 4 * MOST_PACKETS;
 
 /// What the packet path has counted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -276,7 +278,7 @@ impl Host {
                 ip::tcp::clamp_mss(carried, pmtu::mss_v4(inner_mtu), pmtu::mss_v6(inner_mtu));
                 if self.must_wait(id) {
                     let packet = carried.to_vec();
-                    self.put_off(id, packet);
+                    self.put_off(now, id, packet);
                     return Verdict::Done;
                 }
                 Verdict::Deliver(range)
@@ -287,7 +289,7 @@ impl Host {
                 if self.must_wait(id) {
                     let header = header.get(..len).unwrap_or_default();
                     let packet = [header, datagram.get(payload).unwrap_or_default()].concat();
-                    self.put_off(id, packet);
+                    self.put_off(now, id, packet);
                     return Verdict::Done;
                 }
                 Verdict::DeliverBehind(header, len, payload)
@@ -300,13 +302,11 @@ impl Host {
         self.node.routes_due() || self.node.unconfirmed(id).is_some()
     }
 
-    fn put_off(&mut self, id: ChildId, packet: Vec<u8>) {
+    fn put_off(&mut self, now: Instant, id: ChildId, packet: Vec<u8>) {
         let Some(sa) = self.node.unconfirmed(id) else { return self.awaiting_route.push_back(packet) };
         let room = self.unconfirmed.len() < UNCONFIRMED_MOST || self.unconfirmed.contains_key(&sa);
-        let waiting = room.then(|| self.unconfirmed.entry(sa).or_default());
-        match waiting.filter(|waiting| waiting.len() < WAITING_MAX) {
-            Some(waiting) => waiting.push(packet),
-            None => self.counters.held_dropped += 1,
-        }
+        let waiting =
+            room.then(|| self.unconfirmed.entry(sa).or_insert_with(|| HoldQueue::new(WAITING_MOST)));
+        self.counters.held_dropped += waiting.map_or(1, |waiting| waiting.push(now, &packet));
     }
 }
