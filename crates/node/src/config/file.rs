@@ -322,7 +322,8 @@ pub struct Ike {
     /// Keep the session when addresses change (MOBIKE, RFC 4555).
     pub mobike: bool,
     /// Addresses at which this end can be reached besides the one in use. A client of ours goes on at another of its gateway's
-    /// addresses when the one in use does not answer (MOBIKE). Gateway, if empty: those in `daemon.listen`.
+    /// addresses when the one in use does not answer (MOBIKE). Gateway, if empty: those in `daemon.listen`, and where that has
+    /// wildcards the addresses of the interfaces with a default route.
     pub other_addresses: Vec<IpAddr>,
     /// Tell the gateway before sleeping, and come back in one round trip, where both ends are Dormouse (`docs/wire/dormancy.md`).
     /// Harmless with any other peer.

@@ -49,9 +49,8 @@ impl HalfOpen {
         unix: UnixTime,
     ) -> Result<(), admission::Refusal> {
         let How::Resume { ticket, .. } = &self.how else { return Ok(()) };
-        let Ok(identity) = auth::identity(&ticket.id_i) else { return Ok(()) };
         let conn = config.named(&ticket.connection)?;
-        let conn = admits(config, conn, &identity, &ticket.credential, unix)?;
+        let conn = admits(config, conn, &ticket.peer, &ticket.credential, unix)?;
         if let Some(pending) = &mut self.pending {
             pending.caller.conn = conn.clone();
         }
