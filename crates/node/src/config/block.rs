@@ -77,7 +77,7 @@ fn prefixes(selectors: &[Selector]) -> impl Iterator<Item = IpNet> {
 ///
 /// # Errors
 /// Naming the key.
-pub(super) fn sound(name: &str, c: &Connection) -> Result<(), ConfigError> {
+pub(super) fn validate(name: &str, c: &Connection) -> Result<(), ConfigError> {
     let wrong = |problem: &str| Err(ConfigError::new(format!("connection.{name}.block"), problem));
     match Blocking::of(c) {
         None if c.block.is_some() => {
