@@ -109,8 +109,8 @@ pub struct Node {
     pub(crate) counters: Counters,
     /// What the outer link carries, in bytes.
     pub(crate) path_mtu: u16,
-    /// The radio sleeps.
-    pub(crate) asleep: bool,
+    /// [`Node::suspend`] was called, and [`Node::resume`] not yet.
+    pub(crate) suspended: bool,
     /// Gateway: some connection keeps some of its clients apart.
     pub(crate) isolating: bool,
     pub(crate) records: Records,
@@ -161,7 +161,7 @@ impl Node {
             events: VecDeque::new(),
             counters: Counters::default(),
             path_mtu: 1500,
-            asleep: false,
+            suspended: false,
             isolating,
             records: Records::default(),
         }
@@ -212,7 +212,7 @@ impl Node {
     /// The client connection is wanted. False if there is none of this name.
     pub fn up(&mut self, now: Instant, connection: &str) -> bool {
         let Some(client) = self.connections.client_named_mut(connection) else { return false };
-        client.ladder.up(now, !self.asleep);
+        client.ladder.up(now, !self.suspended);
         self.climb(now);
         true
     }
@@ -293,7 +293,7 @@ impl Node {
         for id in unready {
             self.announcement_lost(id);
         }
-        self.asleep = true;
+        self.suspended = true;
         let held: Vec<SaId> = self.connections.clients().filter_map(|c| c.sa).collect();
         for client in self.connections.clients_mut() {
             client.ladder.sleep(now);
@@ -308,12 +308,12 @@ impl Node {
     /// The radio sleeps: nothing is sent until [`Node::resume`].
     #[must_use]
     pub fn is_suspended(&self) -> bool {
-        self.asleep
+        self.suspended
     }
 
     /// The radio is back.
     pub fn resume(&mut self, now: Instant) {
-        self.asleep = false;
+        self.suspended = false;
         for client in self.connections.clients_mut() {
             if let Some(sa) = client.sa {
                 self.ike.woke(now, sa);
@@ -404,12 +404,12 @@ impl Node {
 
     /// The other key manager has nothing to do while nothing can be sent.
     fn manager_deadline(&self) -> Option<Deadline> {
-        self.manager.as_ref().filter(|_| !self.asleep).and_then(|(_, m)| m.poll_timeout())
+        self.manager.as_ref().filter(|_| !self.suspended).and_then(|(_, m)| m.poll_timeout())
     }
 
     /// Nothing that IKE could send would arrive: every session is a client's, and no client has a network and a radio.
     fn quiet(&self) -> bool {
-        let cut_off = |c: &Client| self.asleep || c.ladder.state() == State::Offline;
+        let cut_off = |c: &Client| self.suspended || c.ladder.state() == State::Offline;
         let mut clients = self.connections.clients().peekable();
         let mut sessions = self.sessions.iter().map(|(_, s)| s.connection);
         clients.peek().is_some()

@@ -72,11 +72,11 @@ impl Node {
             if client.ladder.state() == State::Backoff {
                 // What it was refused for may have been mended.
                 client.ladder.down();
-                client.ladder.up(now, !self.asleep);
+                client.ladder.up(now, !self.suspended);
             }
         }
         if restart && wanted {
-            client.ladder.up(now, !self.asleep);
+            client.ladder.up(now, !self.suspended);
             self.order(Order::Resolve { connection: config.name.clone() });
             self.order(Order::FindWays { fresh: false });
         }

@@ -170,7 +170,7 @@ fn a_forgotten_ticket_costs_a_full_exchange() {
 #[test]
 fn a_peer_is_meant_by_its_identity_or_by_its_inner_address() {
     let mut world = connected(4, Settings::default());
-    let inner = world.device().inner.expect("configured").to_string();
+    let inner = world.device().inner.first().expect("configured").to_string();
     for (connection, name) in
         [("office", "device"), ("office", "10.55.0.250"), ("home", PEER), ("office", "*.sim"), ("office", "")]
     {
