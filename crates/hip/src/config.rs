@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use core::net::IpAddr;
 use core::time::Duration;
 
 use dormouse_crypto::hip::{DhGroup, HipCipher};
@@ -71,6 +72,15 @@ impl Accept {
     }
 }
 
+/// Where a peer is found, before it is known better.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Peer {
+    /// Its addresses, the best first.
+    pub addresses: Vec<IpAddr>,
+    /// Whether HIP and ESP go in UDP, which passes NATs; else they have protocols of their own.
+    pub udp: bool,
+}
+
 /// How hard our puzzles are, and the hardest that we solve.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Difficulty {
@@ -135,6 +145,8 @@ pub struct HostConfig {
     pub replay_window: u32,
     /// Associations at one time.
     pub max_associations: usize,
+    /// The UDP port of HIP, ours and the peers' (RFC 9028 section 4.1).
+    pub udp_port: u16,
 }
 
 impl Default for HostConfig {
@@ -157,6 +169,7 @@ impl Default for HostConfig {
             soft_bytes: 1 << 40,
             replay_window: 1_024,
             max_associations: MAX_ASSOCIATIONS,
+            udp_port: 10_500,
         }
     }
 }

@@ -7,17 +7,20 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use dormouse_keying::{ChildId, Discard, Event, KeyManager, SaId, SpiSource};
+use core::net::IpAddr;
+
+use dormouse_keying::{ChildId, Discard, Event, KeyManager, Owner, SaId, SpiSource};
 use dormouse_sansio::{Carrier, Class, Deadline, Entropy, Instant, Path, Transmit};
 use dormouse_wire::hip::{Hit, Packet, PacketType, Version};
 
 use crate::association::{Association, Pair, Session, Stage};
-use crate::config::HostConfig;
+use crate::config::{HostConfig, Peer};
 use crate::exchange::{
     Around, Fate, Outcome, close, give_up, handle_timeout, initiate, locate, notify, rekey, respond, update,
 };
 use crate::hit::{HitSuite, Identity};
 use crate::outbox::{MARKER, Outbox};
+use crate::peers::Peers;
 use crate::r1::{Load, Pool};
 use crate::stats::Stats;
 
@@ -88,6 +91,7 @@ pub struct Host {
     by_tags: BTreeMap<(Hit, Hit), SaId>,
     timers: BTreeSet<(Instant, SaId)>,
     load: Load,
+    peers: Peers,
     outbox: Outbox,
     events: VecDeque<Event>,
     stats: Stats,
@@ -114,6 +118,7 @@ impl Host {
             by_tags: BTreeMap::new(),
             timers: BTreeSet::new(),
             load: Load::new(&mut *entropy),
+            peers: Peers::default(),
             outbox: Outbox::default(),
             events: VecDeque::new(),
             stats: Stats::default(),
@@ -144,6 +149,11 @@ impl Host {
             };
             Description { id: a.id, ours: a.ours, peer: a.peer, path: a.path, phase, child }
         })
+    }
+
+    /// Where the peer with this tag is found; `None` forgets it. What there is with it stays.
+    pub fn set_peer(&mut self, tag: Hit, peer: Option<Peer>) {
+        self.peers.set(tag, peer);
     }
 
     /// Begins an association with the peer that has this tag, by these paths: the first I1 goes by up to three of them, and by the first
@@ -443,6 +453,47 @@ impl KeyManager for Host {
             Ok(Fate::Lives)
         })
         .unwrap_or_default();
+    }
+
+    fn want_tunnel(&mut self, now: Instant, destination: IpAddr) -> bool {
+        match destination {
+            IpAddr::V6(address) => self.want(now, Hit(address)),
+            IpAddr::V4(_) => false,
+        }
+    }
+
+    fn observed_path(&mut self, now: Instant, owner: Owner, path: Path) {
+        let Owner::Hip(id) = owner else { return };
+        self.change(now, id, |association, around| {
+            locate::observed(association, path, around);
+            Ok(Fate::Lives)
+        })
+        .unwrap_or_default();
+    }
+
+    fn set_addresses(&mut self, now: Instant, addresses: &[IpAddr]) {
+        self.peers.set_ours(addresses);
+        let instead = |a: &Association| {
+            let path = self.peers.instead_of(a.path, a.peer, self.config.udp_port)?;
+            Some((a.id, path))
+        };
+        let moved: Vec<_> = self.associations.values().filter_map(instead).collect();
+        moved.into_iter().for_each(|(id, path)| self.moved(now, id, path));
+    }
+}
+
+impl Host {
+    /// The first identity of ours begins an association with a peer of the directory, if there is none.
+    fn want(&mut self, now: Instant, peer: Hit) -> bool {
+        let Some(ours) = self.tags().next() else { return false };
+        match self.stage(ours, peer) {
+            Some(Stage::I1Sent(_) | Stage::Solving(_) | Stage::I2Sent(_)) => true,
+            Some(Stage::Up(_)) => false,
+            None | Some(Stage::Closing(_) | Stage::Closed(_) | Stage::Failed) => {
+                let ways = self.peers.ways(peer, self.config.udp_port);
+                !ways.is_empty() && self.connect(now, ours, peer, &ways).is_ok()
+            }
+        }
     }
 }
 

@@ -18,6 +18,7 @@ mod host;
 mod keymat;
 pub mod limits;
 mod outbox;
+mod peers;
 mod protect;
 pub mod puzzle;
 mod r1;
@@ -26,7 +27,7 @@ mod stats;
 #[doc(hidden)]
 pub mod fuzz;
 
-pub use config::{Accept, EspSuite, HostConfig};
+pub use config::{Accept, EspSuite, HostConfig, Peer};
 pub use hit::{HostIdentity, Identity};
 pub use host::{ConnectError, Description, Host, Phase};
 pub use stats::Stats;

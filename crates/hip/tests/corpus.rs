@@ -1,7 +1,5 @@
 //! Replays the committed fuzz corpus through the body of its target, without a fuzzer.
 
-#![expect(clippy::disallowed_methods, reason = "a test reads files of the repository")]
-
 #[path = "../../wire/tests/common/replay.rs"]
 mod replay;
 

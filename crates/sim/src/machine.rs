@@ -316,7 +316,11 @@ impl Machine {
     /// The machine's outer addresses have changed: its kernel says so, as it does in the world.
     pub fn set_addresses(&mut self, now: Instant, addresses: Vec<IpAddr>) {
         self.addresses = addresses;
-        self.with(now, |host| host.network_changed());
+        let addresses = self.addresses.clone();
+        self.with(now, |host| {
+            host.node_mut().set_addresses(now, &addresses);
+            host.network_changed();
+        });
     }
 
     /// Carries out what the core wants.

@@ -78,6 +78,22 @@ pub(crate) fn take(association: &mut Association, path: Path, around: &mut Aroun
     session.outstanding = None;
 }
 
+/// ESP of the peer comes by this path: it is asked there, as if it had said so, because what it said may have been lost, and a NAT says
+/// nothing. Not while another UPDATE of ours waits: so there is one question in the time that it takes to give one up.
+pub(crate) fn observed(association: &mut Association, esp: Path, around: &mut Around<'_>) {
+    let path = match esp.carrier {
+        Carrier::RawEsp => esp.with_ports(Carrier::RawHip, 0, 0),
+        _ => esp,
+    };
+    let known = association.path;
+    let Stage::Up(session) = &mut association.stage else { return };
+    if path == known || path.carrier != known.carrier || session.outstanding.is_some() {
+        return;
+    }
+    take(association, path, around);
+    update::send(association, None, None, around);
+}
+
 /// The UPDATE with our question was acknowledged: if the nonce is with it, the peer is where it said.
 pub(crate) fn verified(association: &mut Association, packet: &Packet<'_>, around: &mut Around<'_>) {
     let owner = association.owner();

@@ -205,6 +205,25 @@ fn an_address_that_does_not_answer_is_not_used() {
     assert!(closed.iter().all(|(_, why)| *why == "the peer closed the association"), "{closed:?}");
 }
 
+/// A NAT has changed the peer's port and said nothing: ESP shows it, and the peer is asked there, once at a time.
+#[test]
+fn a_path_that_esp_shows_is_verified() {
+    let mut world = joined(8, Carrier::HipUdp, config());
+    let owner = world.nodes[1].plane.installed.values().next().unwrap().owner;
+    let observed = Path { remote: "203.0.113.5:40000".parse().unwrap(), ..path_of(&world, 1) };
+    for _ in 0..100 {
+        world.act(1, |host, now| host.observed_path(now, owner, observed));
+    }
+    assert_eq!(world.count(PacketType::Update), 1, "one question");
+    assert_ne!(path_of(&world, 1), observed, "it is not used before the answer");
+    world.nodes[0].address = observed.remote;
+    world.run(SOON);
+    // It was sent before the peer was there: it is sent again.
+    world.run(LATER);
+    assert_eq!(path_of(&world, 1), observed);
+    assert!(world.joined(0, 1));
+}
+
 #[test]
 fn a_peer_that_is_gone_is_noticed_by_an_update_and_told_of() {
     let mut world = joined(7, Carrier::RawHip, config());

@@ -67,7 +67,11 @@ impl Host {
             }
             Route::StandIn(device) => self.stand_in(now, device, packet),
             Route::None => {
-                self.counters.no_policy += 1;
+                if self.node.want_tunnel(now, flow.dst) {
+                    self.hold(now, packet);
+                } else {
+                    self.counters.no_policy += 1;
+                }
                 Plan::Drop
             }
         }
