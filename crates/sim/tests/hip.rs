@@ -73,7 +73,7 @@ impl Story {
         let mut net = Topology::new(seed);
         let link = LinkConfig { delay: Duration::from_millis(15), loss, ..LinkConfig::default() };
         let nat = udp.then(|| NatConfig::new(ip("198.51.100.1")));
-        let networks: Vec<_> = [None, None, nat].map(|nat| net.add_network(link.clone(), nat)).into();
+        let networks: Vec<_> = [None, None, nat].map(|nat| net.add_network(link, nat)).into();
         let machines = [0, 1].map(|n| {
             let host = core(n, udp, Instant::ZERO, net.rng());
             net.add_machine(Machine::new(host))
@@ -174,7 +174,7 @@ fn moves_survive_loss() {
             story.run(SECOND * 40);
         }
         for network in story.networks.clone() {
-            story.net.set_link(network, |c| LinkConfig { loss: 0.0, ..c.clone() });
+            story.net.set_link(network, |c| LinkConfig { loss: 0.0, ..*c });
         }
         // What was given up is begun anew by the next packet.
         story.send(0);
