@@ -7,7 +7,7 @@ export PATH := $(HOME)/.cargo/bin:$(PATH)
 # Results say of which tree the program is that made them.
 build demo bench-quick: export DORMOUSE_COMMIT := $(shell git describe --always --dirty --abbrev=12 2>/dev/null || echo unknown)
 
-.PHONY: demo test build setup install uninstall lint unit interop bench bench-quick docs clean
+.PHONY: demo test build setup install uninstall lint unit interop test-long bench bench-quick docs clean
 
 demo: setup-demo
 	$(CARGO) build --release --locked -p dormouse -p dormoused
@@ -37,6 +37,10 @@ unit:
 
 interop: setup-test
 	./scripts/test interop
+
+# Before a release: hours.
+test-long: setup-test
+	./scripts/test long
 
 bench: setup-bench
 	./scripts/bench

@@ -23,6 +23,9 @@ pub(crate) fn page() -> String {
          Times are whole seconds unless the name says otherwise.\n",
     );
     section(&mut out, root, "daemon", definition(root, "Daemon"), defaults.get("daemon"));
+    let half_open = defaults.pointer("/daemon/half_open");
+    section(&mut out, root, "daemon.half_open", definition(root, "HalfOpen"), half_open);
+    section(&mut out, root, "audit", definition(root, "Audit"), defaults.get("audit"));
     section(&mut out, root, "sleep", definition(root, "Sleep"), defaults.get("sleep"));
     section(&mut out, root, "standin", definition(root, "StandIn"), defaults.get("standin"));
     let connection = definition(root, "Connection");

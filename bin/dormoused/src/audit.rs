@@ -1,5 +1,5 @@
 //! Where the gateway's records go ([`dormouse_node::audit`]): the journal, as fields, or a file or standard error, as one line of JSON each.
-//! Owns the form of both; must never make a record, nor keep the daemon waiting for whoever reads them.
+//! Owns the form of both; must never make a record, nor keep the daemon waiting for a reader.
 
 use anyhow::{Context, Result};
 use dormouse_io::clock::unix_now_precise;

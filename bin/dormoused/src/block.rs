@@ -6,7 +6,7 @@ use crate::load;
 use anyhow::{Context, Result, anyhow};
 use dormouse_control as control;
 use dormouse_ike::config_payload::AssignedConfig;
-use dormouse_io::block::{self, Guard, Held, News, OnLink, Portal, Rules};
+use dormouse_io::block::{self, Blocked, Guard, News, OnLink, Portal, Rules};
 use dormouse_io::netlink::Netlink;
 use dormouse_io::ownership::Namespace;
 use dormouse_io::tun::Tun;
@@ -371,8 +371,8 @@ fn blocking(connections: &[Resolved]) -> BTreeMap<String, Blocking> {
     connections.iter().filter_map(|c| Some((c.name.clone(), c.blocking.clone()?))).collect()
 }
 
-fn held_of(name: &str, b: &Blocking, local_names: bool) -> Held {
-    Held {
+fn held_of(name: &str, b: &Blocking, local_names: bool) -> Blocked {
+    Blocked {
         connection: name.to_owned(),
         carried: b.carried.clone(),
         exact: b.exact.clone(),
@@ -437,7 +437,7 @@ fn hold_configured(args: &Args) -> Result<Rules> {
     let always = |(name, c): (&String, &file::Connection)| {
         Blocking::of(c).filter(|b| b.block == Mode::Always).map(|b| held_of(name, &b, false))
     };
-    let held: Vec<Held> = file.connection.iter().filter_map(always).collect();
+    let held: Vec<Blocked> = file.connection.iter().filter_map(always).collect();
     let rules = Rules { tunnel: file.daemon.interface.clone(), held, ..Rules::default() };
     if !rules.held.is_empty() {
         block::load(&rules)?;

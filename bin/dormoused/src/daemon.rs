@@ -579,6 +579,8 @@ impl Daemon {
         self.carry_out(now);
         // Which waits until what was asked of it is done.
         self.lineages = None;
+        // Together with the radio's: each may take half a minute, and the service manager waits for two.
+        self.machine.release_helpers();
         // The end of its guard puts the radio back on.
         self.device = None;
         self.verbs.goodbye();

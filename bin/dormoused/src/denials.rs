@@ -1,5 +1,5 @@
-//! `dormouse deny` and `dormouse allow`: a gateway's operator refuses an identity or a certificate, or takes it back. Owns what the operator is told; who is
-//! meant is decided by [`dormouse_ike::admission`], and what is kept is the store's.
+//! `dormouse deny` and `dormouse allow`: a gateway's operator refuses an identity or a certificate, or takes it back. Owns the replies to
+//! these verbs; [`dormouse_ike::admission`] decides whom a denial means, and the store keeps it.
 
 use crate::daemon::Daemon;
 use dormouse_control::{Denied, Error, ErrorKind, Reply};

@@ -318,6 +318,16 @@ impl Machine {
         Some((path, u16::try_from(mtu).unwrap_or(ETHERNET).min(ETHERNET)))
     }
 
+    /// The helpers begin to undo what is theirs, all at the same time.
+    pub(crate) fn release_helpers(&mut self) {
+        if let Some(guard) = &mut self.guard {
+            guard.release();
+        }
+        if let Some(guard) = self.neighbours.as_mut().and_then(|neighbours| neighbours.guard.as_mut()) {
+            guard.release();
+        }
+    }
+
     /// Undoes everything.
     pub(crate) fn restore(&mut self) {
         // Its end restores DNS.

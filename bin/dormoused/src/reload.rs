@@ -175,7 +175,7 @@ fn in_force(old: &Value, new: Value, kept: &BTreeSet<String>) -> Value {
 }
 
 impl Daemon {
-    /// Has the configuration read again; `client` is told what became of it.
+    /// Has the configuration read again; `client` gets the outcome.
     pub(crate) fn reload(&mut self, now: Instant, client: Option<ClientId>) {
         if self.reload.asking.is_some() {
             self.reload.again.get_or_insert_default().extend(client);

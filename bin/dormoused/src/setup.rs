@@ -4,7 +4,7 @@
 use crate::store::Store;
 use anyhow::{Context, Result};
 use dormouse_crypto::cert::Identity;
-use dormouse_ike::config::{EndpointConfig, HalfOpen, HoldPolicy, Ports};
+use dormouse_ike::config::{EndpointConfig, HoldPolicy, Ports};
 use dormouse_io::batch::Carriers;
 use dormouse_io::clock::unix_now;
 use dormouse_io::netlink::{MARK, set_mark};
@@ -26,14 +26,7 @@ pub(crate) fn endpoint(
     let mut config = EndpointConfig {
         ports: Ports { ike: settings.ike_port, natt: settings.nat_t_port },
         max_sas: Some(settings.session_limit),
-        half_open: HalfOpen {
-            cookie_threshold: settings.cookie_threshold,
-            max: settings.half_open_limit,
-            per_prefix: settings.half_open_per_prefix,
-            puzzle_threshold: settings.puzzle_threshold,
-            puzzle_difficulty: settings.puzzle_difficulty,
-            ..HalfOpen::default()
-        },
+        half_open: settings.half_open.resolve(),
         hold: HoldPolicy {
             most: settings.sleeper_limit,
             longest: std::time::Duration::from_secs(settings.sleeper_longest.0.into()),
@@ -55,7 +48,7 @@ pub(crate) fn endpoint(
             Ok(whom) => drop(config.admission.denials.insert(whom)),
             // Of a release that took mistyped fingerprints for names.
             Err(e) => {
-                tracing::error!(%e, "a stored denial denies nobody (dormouse allow takes it back)");
+                tracing::error!(%e, "a stored denial cannot be read and has no effect (dormouse allow removes it)");
             }
         }
     }

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 /// One line from the command line to the daemon.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Request {
-    /// [`VERSION`] of whoever asks.
+    /// [`VERSION`] of the asking program.
     pub version: u32,
     /// What is asked.
     #[serde(flatten)]

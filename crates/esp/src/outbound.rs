@@ -13,10 +13,10 @@ use dormouse_keying::Mode;
 use dormouse_sansio::Entropy;
 use thiserror::Error;
 
+use crate::ESP_HEADER_LEN;
 use crate::iv::IvSource;
 use crate::params::{Counters, Life, Limits, SaParams, Tfc};
 use crate::sequence::{Counter, SequenceExhausted};
-use crate::{ESP_HEADER_LEN, NO_NEXT_HEADER};
 
 /// Why nothing was sealed.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
@@ -167,7 +167,8 @@ impl Outbound {
 
     /// Seals in place the `inner_len` bytes that start at [`Self::head_len`] of `slot`, and returns the length of the
     /// datagram, which starts at the slot's first byte. `next_header` is what
-    /// [`crate::Tunnel::strip`] says.
+    /// [`crate::Tunnel::strip`] says; with [`crate::NO_NEXT_HEADER`] it is a dummy, which the peer drops.
+    /// "A transmitter MUST be capable of generating dummy packets" (RFC 4303 section 2.6)
     ///
     /// # Errors
     /// If the slot is too small or the SA is used up; then no sequence number was taken.
@@ -217,21 +218,6 @@ impl Outbound {
             total = index * stride + self.seal_numbered(slot, &lengths, next_header, first + index as u64)?;
         }
         Ok(total)
-    }
-
-    /// Writes a dummy packet (RFC 4303 section 2.6, next header 59) that looks from outside like an inner packet of
-    /// `inner_len` bytes, and returns the length of the datagram. The peer drops it.
-    /// "A transmitter MUST be capable of generating dummy packets" (RFC 4303 section 2.6)
-    ///
-    /// # Errors
-    /// As [`Self::seal`].
-    pub fn seal_dummy(&mut self, slot: &mut [u8], inner_len: usize) -> Result<usize, SealError> {
-        self.check_slot(slot.len(), inner_len)?;
-        let head = self.head_len();
-        if let Some(inner) = slot.get_mut(head..head + inner_len) {
-            inner.fill(0);
-        }
-        self.seal(slot, inner_len, NO_NEXT_HEADER)
     }
 
     fn check_life(&self) -> Result<(), SealError> {

@@ -41,7 +41,7 @@ pub(crate) enum Action {
     Refuse {
         /// The SA.
         sa: SaId,
-        /// What the device is told of its ticket.
+        /// The notification that the device gets about its ticket.
         told: Option<Refused>,
     },
     /// The client of `by` has logged in fully, and names this lineage as its former one: drop what there still is of it.

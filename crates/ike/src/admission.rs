@@ -36,7 +36,7 @@ pub struct Credential {
 /// HMAC-SHA-256 under the gateway's fingerprint key, 16 bytes: without that key it says nothing about what it is of.
 pub type Tag = [u8; 16];
 
-/// An identity in little room: the first bytes of SHA-256 of its canonical form. Whoever finds another identity of the same name shares its
+/// An identity in little room: the first bytes of SHA-256 of its canonical form. A client that finds another identity with the same digest shares its
 /// denial, and nothing else.
 pub type Name = [u8; 8];
 
@@ -233,7 +233,7 @@ impl FromStr for Denial {
 
     /// An identity in the notation of the configuration, or the SHA-256 fingerprint of a certificate: 64 hexadecimal digits, with
     /// or without colons or blanks, after nothing, `sha256:` or `SHA256 Fingerprint=`. What looks like one and has other digits is an
-    /// error: taken for a name, it would deny nobody.
+    /// error: taken for a name, it would match no identity.
     fn from_str(text: &str) -> Result<Self, IdentityError> {
         let marked = ["sha256:", "sha-256:", "sha256 fingerprint=", "sha-256 fingerprint="];
         let lower = text.trim().to_ascii_lowercase();

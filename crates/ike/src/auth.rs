@@ -255,7 +255,7 @@ const fn without_rfc7427(scheme: Scheme) -> Option<(AuthMethod, Scheme)> {
 /// What a believed peer has shown.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Believed {
-    /// Who it is: in the spelling of its certificate or of the configuration, whatever the ID payload has. A distinguished name has many, and
+    /// The peer, in the spelling of its certificate or of the configuration, which may differ from the ID payload's. A distinguished name has many, and
     /// sessions, leases, tickets and denials are by identity.
     pub identity: Identity,
     /// When its certificates stop vouching for it: the SA must be reauthenticated or end then.
@@ -417,7 +417,7 @@ pub fn certreq_payload(remote: &RemoteAuth) -> Option<Payload> {
 /// The certificates among a message's payloads, the peer's own first. Other encodings than X.509 signature certificates are
 /// passed over, and so are intermediates that cannot be read.
 /// "[...] MUST be capable of being configured to send and accept the two Hash and URL formats" (RFC 7296 section 3.6) These do
-/// not: whoever fetches URLs for strangers can be sent anywhere.
+/// not: strangers could make the gateway send requests anywhere.
 ///
 /// # Errors
 /// If the first certificate, which is the peer's own, cannot be read.

@@ -261,7 +261,7 @@ pub enum CloseReason {
     Refused(Refused),
     /// A certificate that it rested on was revoked.
     Revoked,
-    /// The client has not authenticated anew within the time that it was told (RFC 4478).
+    /// The client has not authenticated anew within the announced lifetime (RFC 4478).
     LifetimeOver,
     /// An administrator has refused the peer, or the configuration takes it no longer.
     NotAdmitted,
@@ -286,9 +286,7 @@ impl fmt::Display for CloseReason {
             Self::Expired => "its lifetime ended",
             Self::CertificateExpired => "a certificate has expired",
             Self::Revoked => "a certificate was revoked",
-            Self::LifetimeOver => {
-                "its authentication is no longer good: the lifetime that the client was told is over"
-            }
+            Self::LifetimeOver => "its authentication is no longer good: the announced lifetime is over",
             Self::NotAdmitted => "its peer is no longer admitted",
             Self::Reconfigured => "the configuration gives its peer something else now",
             Self::ProtocolError => "the peer broke the protocol",

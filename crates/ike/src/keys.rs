@@ -2,8 +2,8 @@
 //! RFC 9867, section 3.1.1). Owns the formulas and the keys of an
 //! IKE SA; must never touch a message or draw randomness.
 //!
-//! In all formulas "initiator" and "responder" are those of the exchange that carries the nonces: for a rekeying, whoever
-//! started it. Every intermediate value is zeroized when dropped.
+//! In all formulas "initiator" and "responder" are those of the exchange that carries the nonces: for a rekeying, the end
+//! that started it. Every intermediate value is zeroized when dropped.
 
 use dormouse_crypto::packet_key::keymat_len;
 use dormouse_crypto::suites::Prf;

@@ -104,6 +104,8 @@ pub const LINEAGES_PER_HOLDER: usize = 32;
 /// After so many resumed sessions in a row that heard nothing from the gateway, the device takes the full exchange: the gateway counts
 /// a ticket as long as it knows the session that gave it or the one before, and not one that came two sessions later.
 pub const UNHEARD_MOST: u8 = 2;
+/// A lineage stays on record this long after its last ticket: tickets that are granted meanwhile need no write.
+pub const LINEAGE_KEPT_BEYOND: Duration = Duration::from_secs(600);
 /// How long the store may take to say whether a ticket counts, or to note that a session has ended.
 pub const STORE_PATIENCE: Duration = Duration::from_secs(2);
 /// Datagrams that wait meanwhile, of one session.

@@ -114,7 +114,7 @@ impl Endpoint {
         matches!(self.slots.get(&sa), Some(Slot::Established(ike)) if !ike.core.client && ike.core.link.conn.policy.isolate)
     }
 
-    /// Gateway: whether somebody who has proved `identity` before may still come by `connection`, as far as that alone decides.
+    /// Gateway: whether a peer that has proved `identity` before may still come by `connection`, as far as that alone decides.
     #[must_use]
     pub fn knows(&self, connection: &str, identity: &Identity) -> bool {
         let config = &self.shared.config;

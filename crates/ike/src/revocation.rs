@@ -9,7 +9,7 @@
 //! *revocation*: a list or answer is asked for again a tenth of its time before it ends, each hour at the latest where a connection
 //! answers; after a failure in 1 min, doubled to 1 h; not earlier than [`AGAIN_LEAST`]. Where a list is found that no session needs any more is
 //! forgotten [`WANTED`] after the last use, because tickets live on. So is an OCSP responder, which is meanwhile asked when its certificate's
-//! session comes back. Lists are kept over restarts, responders are not: they are known again after the next full exchange.
+//! session comes back. Lists are kept over restarts, and so is which responder is asked about which certificate.
 
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet};
@@ -33,6 +33,7 @@ use crate::shared::Shared;
 const AGAIN_LEAST: Duration = Duration::from_secs(60);
 const AGAIN_MOST: Duration = Duration::from_secs(3_600);
 const WANTED: Duration = limits::TICKET_LIFETIME_MOST;
+const RECORDED_EVERY: Duration = Duration::from_secs(86_400);
 const SLACK: Duration = Duration::from_secs(60);
 
 /// What an authenticated peer's certificates mean to a connection.
@@ -56,6 +57,8 @@ struct Source {
     failures: u32,
     /// When something came of it last.
     answered: Option<Instant>,
+    /// OCSP: when it was put on record last that this responder is asked.
+    recorded: Option<Instant>,
     /// When it needs not be asked again any more; `None`: it is configured.
     wanted: Option<Instant>,
     /// A connection that answers uses it.
@@ -142,6 +145,7 @@ impl Revocation {
                     state: State::Due(now),
                     failures: 0,
                     answered: None,
+                    recorded: None,
                     wanted: Some(now + WANTED),
                     gateway: false,
                 };
@@ -292,6 +296,7 @@ impl Shared {
 
     /// Asks every source that is due.
     pub(crate) fn ask(&mut self, now: Instant) {
+        let unix = self.unix(now);
         for (id, source) in &mut self.config.admission.revocation.sources {
             if !matches!(source.state, State::Due(at) if at <= now) {
                 continue;
@@ -301,6 +306,11 @@ impl Shared {
                 let mut nonce = [0; NONCE_LEN];
                 self.entropy.fill(&mut nonce);
                 request = Some(OcspRequest::new(about, issuer, nonce));
+                if source.recorded.is_none_or(|at| now.saturating_since(at) >= RECORDED_EVERY) {
+                    source.recorded = Some(now);
+                    let (name, content) = (stored_name(source), store(source, issuer, &unix.0.to_be_bytes()));
+                    self.events.push_back(Event::Revocations { name, content });
+                }
             }
             let body = request.as_ref().map(OcspRequest::to_der);
             self.events.push_back(Event::Fetch { id: *id, url: source.url.clone(), body });
@@ -365,6 +375,8 @@ impl Endpoint {
                 (news, source.answered) = (changed, Some(now));
                 source.failures = if stale { source.failures.saturating_add(1) } else { 0 };
                 if lasting {
+                    // Not to be written over by the record of a question.
+                    source.recorded = Some(now + WANTED);
                     let (name, content) = (stored_name(&source), store(&source, &issuer, &bytes));
                     self.shared.events.push_back(Event::Revocations { name, content });
                 }
@@ -390,17 +402,28 @@ impl Endpoint {
         let unix = self.shared.unix(now);
         let Some((mut source, body)) = restore(now, content) else { return false };
         let revocation = &mut self.shared.config.admission.revocation;
-        let taken = revocation.take(&source, body, unix);
-        if let Ok(Taken { this_update, next_update, .. }) = &taken {
-            source.state = State::Due(now + source.again(unix, *this_update, *next_update));
-        }
+        let asked_at = body.try_into().map(|at| UnixTime(u64::from_be_bytes(at)));
+        let of_use = match (&source.about, asked_at) {
+            (Some(_), Ok(at)) => {
+                source.state = State::Idle;
+                unix.saturating_since(at) < WANTED
+            }
+            _ => match revocation.take(&source, body, unix) {
+                Ok(Taken { this_update, next_update, .. }) => {
+                    source.state = State::Due(now + source.again(unix, this_update, next_update));
+                    true
+                }
+                Err(_) => false,
+            },
+        };
         let known = revocation.sources.values().any(|s| s.url == source.url && s.about == source.about);
         let room = !known && revocation.sources.len() < limits::REVOCATION_SOURCES_MAX;
-        if room && taken.is_ok() && source.about.is_none() {
+        // A certificate that is revoked stays so: nothing is asked again.
+        if room && of_use && (source.about.is_none() || matches!(source.state, State::Idle)) {
             revocation.next += 1;
             revocation.sources.insert(revocation.next, source);
         }
-        taken.is_ok()
+        of_use
     }
 
     /// Sources that are due, and what needs not be asked again.
@@ -564,6 +587,7 @@ fn restore(now: Instant, content: &[u8]) -> Option<(Source, &[u8])> {
         state: State::Due(now),
         failures: 0,
         answered: None,
+        recorded: Some(now),
         wanted: Some(now + WANTED),
         gateway: *gateway == 1,
     };

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use common::{Pair, client_psk, gateway_psk};
 use dormouse_crypto::DhPrivate;
-use dormouse_ike::config::Lifetime;
+use dormouse_ike::config::{Lifetime, Unique};
 use dormouse_ike::{CloseReason, Event, proposal};
 use dormouse_keying::SaId;
 use dormouse_sansio::{Carrier, Path, Seeded};
@@ -178,6 +178,47 @@ fn a_ticket_may_be_asked_for_while_the_ike_sa_is_rekeyed() {
     let answer = ask(&mut pair, a, ExchangeType::CreateChildSa, &request).expect("an answer");
     assert!(answer.iter().any(|p| matches!(p, Payload::Sa(_))), "{answer:?}");
     assert!(has(&answer, NotifyType::TicketLtOpaque), "{answer:?}");
+}
+
+/// Each ticket had a write of its own, and a client that asked without end kept the store from the confirmations of others.
+#[test]
+fn tickets_without_end_are_one_write_in_ten_minutes() {
+    let mut pair = Pair::psk(9);
+    let (a, _) = pair.up();
+    let mut writes = 0;
+    for _ in 0..100 {
+        let answer =
+            ask(&mut pair, a, ExchangeType::Informational, &[notify(NotifyType::TicketRequest, &[])]);
+        assert!(has(&answer.expect("an answer"), NotifyType::TicketLtOpaque));
+        while let Some(event) = pair.gateway.endpoint.poll_event() {
+            writes += usize::from(matches!(event, Event::Store(_)));
+        }
+        pair.now += Duration::from_secs(10);
+    }
+    assert!((1..=3).contains(&writes), "{writes}");
+}
+
+/// Not by session: a second one of the same identity has no budget of its own.
+#[test]
+fn requests_for_keys_are_answered_at_one_pace_for_an_identity() {
+    let (mut client, mut gateway) = (client_psk(), gateway_psk());
+    client.initial_contact = false;
+    gateway.policy.unique = Unique::Never;
+    let mut pair = Pair::new(client, gateway, 10);
+    let (a, _) = pair.up();
+    let second = pair.connect();
+    pair.settle();
+    let unknown_child = [Payload::Notify(Notify::about_esp(NotifyType::RekeySa, 0x1234_5678))];
+    let mut answered = [0, 0];
+    for n in 0..200 {
+        let sa = [a, second][n % 2];
+        let answer = ask(&mut pair, sa, ExchangeType::CreateChildSa, &unknown_child).expect("an answer");
+        answered[n % 2] += usize::from(!has(&answer, NotifyType::TemporaryFailure));
+    }
+    assert_eq!(answered, [64, 64], "half of the budget each");
+    pair.now += Duration::from_secs(3);
+    let answer = ask(&mut pair, second, ExchangeType::CreateChildSa, &unknown_child).expect("an answer");
+    assert!(has(&answer, NotifyType::ChildSaNotFound));
 }
 
 #[test]

@@ -10,7 +10,7 @@ use common::resumed::{confirmed, resume, slept_with};
 use common::{Datagram, Faults, Filter, Pair, client_psk, fqdn, gateway_config, gateway_psk};
 use dormouse_crypto::Secret;
 use dormouse_ike::config::{Connection, EndpointConfig, IdentityPattern, Ppk, SelectorSpec};
-use dormouse_ike::{Kind, NegotiationError};
+use dormouse_ike::{CloseReason, Kind, NegotiationError};
 use dormouse_sansio::{Carrier, Seeded};
 use dormouse_wire::ike::{ExchangeType, Message, NotifyType, Payload};
 
@@ -341,6 +341,24 @@ fn a_ticket_resumes_into_a_connection_that_requires_a_ppk_only_if_one_of_todays_
             let refused = matches!(pair.client.failure(), Some(NegotiationError::TicketRefused));
             assert_eq!(refused, !resumes, "{then:?} {today:?}");
         }
+    }
+}
+
+#[test]
+fn a_session_ends_when_a_ppk_becomes_required_that_is_not_in_its_keys() {
+    type Keys<'a> = &'a [(&'a str, &'a str)];
+    let key: Keys<'_> = &[("laptop", "one key")];
+    let cases: [(Keys<'_>, Keys<'_>, bool); 3] =
+        [(&[], key, false), (key, key, true), (key, &[("laptop", "another key")], false)];
+    for (n, (then, today, stays)) in (100..).zip(cases) {
+        let client = with_ppk(client_psk(), then, false, true);
+        let mut pair = Pair::new(client, with_ppk(gateway_psk(), then, false, true), n);
+        let (_, b) = pair.up();
+        let required = with_ppk(gateway_psk(), today, true, true);
+        pair.gateway.endpoint.reconfigure(pair.now, vec![required.into()], &[]);
+        pair.run_for(Duration::from_secs(1));
+        let ended: &[_] = if stays { &[] } else { &[(b, CloseReason::NotAdmitted)] };
+        assert_eq!(pair.gateway.closed, ended, "{then:?} {today:?}");
     }
 }
 

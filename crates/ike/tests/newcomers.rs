@@ -9,13 +9,15 @@ use std::time::Duration;
 
 use common::{client_psk, gateway_config, gateway_psk};
 use dormouse_ike::config::Connection;
+use dormouse_ike::ticket::ClientTicket;
 use dormouse_ike::ticket::lineage::Memory;
 use dormouse_ike::{Endpoint, Event, Stats};
 use dormouse_sansio::{Carrier, Instant, Path, Seeded};
 
 /// One way, as by radio.
 const DELAY: Duration = Duration::from_millis(100);
-const IKE_SA_INIT: u8 = 34;
+/// IKE_SA_INIT and IKE_SESSION_RESUME.
+const FIRST: [u8; 2] = [34, 38];
 const V4: IpAddr = IpAddr::V4(Ipv4Addr::new(198, 51, 100, 1));
 const V6: IpAddr = IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, 0xffff, 0, 0, 0, 0, 1));
 
@@ -46,6 +48,15 @@ struct Caller {
     mute: bool,
     up: bool,
     failed: usize,
+    ticket: Option<ClientTicket>,
+}
+
+impl Caller {
+    fn path(&self) -> Path {
+        let gateway = if self.outside.is_ipv4() { V4 } else { V6 };
+        let (local, remote) = (SocketAddr::new(self.inside, 500), SocketAddr::new(gateway, 500));
+        Path { local, remote, carrier: Carrier::Ike }
+    }
 }
 
 /// A datagram on its way: to a caller, or to the gateway.
@@ -104,7 +115,16 @@ impl World {
             Endpoint::new(Default::default(), Box::new(Seeded::new(self.seed * 100_000 + n as u64)));
         endpoint.set_wall_clock(self.now, common::EPOCH);
         let inside = if outside.is_ipv4() { IpAddr::from([10, 1, 0, 1]) } else { outside.ip() };
-        let caller = Caller { endpoint, conn: Arc::new(conn), inside, outside, mute, up: false, failed: 0 };
+        let caller = Caller {
+            endpoint,
+            conn: Arc::new(conn),
+            inside,
+            outside,
+            mute,
+            up: false,
+            failed: 0,
+            ticket: None,
+        };
         self.callers.push(caller);
         self.due.push(None);
         for port in 0..2 {
@@ -115,9 +135,14 @@ impl World {
 
     fn connect(&mut self, n: usize) {
         let (now, caller) = (self.now, &mut self.callers[n]);
-        let gateway = if caller.outside.is_ipv4() { V4 } else { V6 };
-        let (local, remote) = (SocketAddr::new(caller.inside, 500), SocketAddr::new(gateway, 500));
-        caller.endpoint.connect(now, caller.conn.clone(), Path { local, remote, carrier: Carrier::Ike });
+        caller.endpoint.connect(now, caller.conn.clone(), caller.path());
+        self.flush(n);
+    }
+
+    /// A caller presents a ticket, which may be a copy of another's.
+    fn resume(&mut self, n: usize, ticket: &ClientTicket) {
+        let (now, caller) = (self.now, &mut self.callers[n]);
+        caller.endpoint.resume(now, caller.conn.clone(), ticket.clone(), caller.path());
         self.flush(n);
     }
 
@@ -131,12 +156,15 @@ impl World {
         while let Some(event) = caller.endpoint.poll_event() {
             caller.up |= matches!(event, Event::Established(_));
             caller.failed += usize::from(matches!(event, Event::Failed { .. }));
+            if let Event::Ticket { ticket, .. } = event {
+                caller.ticket = Some(*ticket);
+            }
         }
         let (mut bytes, mut leaving) = (Vec::new(), Vec::new());
         while let Some(transmit) = caller.endpoint.poll_transmit(self.now, &mut bytes) {
             let marker = if transmit.path.carrier == Carrier::NatT { 4 } else { 0 };
             let datagram = std::mem::take(&mut bytes).split_off(marker);
-            if caller.mute && datagram.get(18) != Some(&IKE_SA_INIT) {
+            if caller.mute && !datagram.get(18).is_some_and(|kind| FIRST.contains(kind)) {
                 continue;
             }
             let port = caller.outside.port() + u16::from(transmit.path.carrier == Carrier::NatT);
@@ -284,6 +312,32 @@ fn a_flood_out_of_one_prefix_keeps_no_client_waiting() {
         assert!(world.callers[n].up && again == 0, "{who}: {again} repetitions; {:?}", world.stats());
     }
     assert!(world.stats().newcomers_refused() > 0, "{:?}", world.stats());
+}
+
+/// One address presents a copied ticket again and again, and confirms nothing. Before, each of these counted for more than a client that had
+/// solved no puzzle, and there was none to solve: full exchanges had no place.
+#[test]
+fn a_flood_by_one_ticket_keeps_no_client_waiting() {
+    let mut world = World::new(5);
+    let owner = world.add(nat(0), 0, false);
+    world.connect(owner);
+    world.run(Duration::from_secs(2));
+    let ticket = world.callers[owner].ticket.take().expect("a ticket");
+    let thief = world.add(SocketAddr::from(([198, 51, 100, 99], 500)), 0, true);
+    world.callers[thief].conn = world.callers[owner].conn.clone();
+    let storm = |world: &mut World| {
+        for _ in 0..25 {
+            (0..72).for_each(|_| world.resume(thief, &ticket));
+            world.run(Duration::from_millis(50));
+        }
+    };
+    storm(&mut world);
+    assert!(world.gateway.half_open() > 300, "{:?}", world.stats());
+    let n = world.add(SocketAddr::from(([203, 0, 113, 7], 500)), 0, false);
+    world.connect(n);
+    storm(&mut world);
+    let again = world.callers[n].endpoint.stats().retransmissions;
+    assert!(world.callers[n].up && again == 0, "{again} repetitions; {:?}", world.stats());
 }
 
 /// Two thousand prefixes answer cookies, and solve no puzzle: a client that solves its own has a place. Before, they had all places, as

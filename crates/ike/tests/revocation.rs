@@ -324,10 +324,11 @@ fn an_initiator_that_cannot_sign_stops_before_it_shows_who_it_is() {
     let ca = authority();
     let mut pair = ca.pair(|_, gateway| gateway.role = Role::Responder);
     pair.filter = Some(Box::new(|datagram| {
-        let hashes = [0x40, 0x2f];
-        let at = datagram.bytes.windows(2).position(|w| w == hashes).filter(|_| !datagram.to_gateway);
+        // The notification without protocol and SPI.
+        let hashes = [0, 0, 0x40, 0x2f];
+        let at = datagram.bytes.windows(4).position(|w| w == hashes).filter(|_| !datagram.to_gateway);
         if let Some(at) = at {
-            datagram.bytes[at..at + 2].copy_from_slice(&[0x9f, 0xff]);
+            datagram.bytes[at + 2..at + 4].copy_from_slice(&[0x9f, 0xff]);
         }
         true
     }));
@@ -428,4 +429,40 @@ fn a_responder_is_asked_again_when_its_certificates_session_comes_back() {
         pair.run_for(Duration::from_secs(2));
         assert!(is_up(&pair) && ask(&mut pair.gateway).is_some(), "quick {quick}");
     }
+}
+
+/// By a ticket nothing says where the status of its certificate is found: a gateway that was started anew has it on record.
+#[test]
+fn a_gateway_that_was_started_anew_asks_the_responder_when_a_session_comes_back() {
+    let ca = authority();
+    let start = || {
+        ca.pair(|client, gateway| {
+            let url = responder("http://ca.example.org/ocsp");
+            client.local_auth = ca.leaf_with("client.example.org", CLIENT, &rcgen::PKCS_ED25519, |p| {
+                p.custom_extensions.push(url)
+            });
+            gateway.remote_auth = ca.remote(RevocationMode::Soft, Vec::new());
+        })
+    };
+    let mut pair = start();
+    pair.connect();
+    pair.run_for(Duration::from_secs(8));
+    let stored = pair.gateway.take(|event| match event {
+        Event::Revocations { content, .. } => Some(content.clone()),
+        _ => None,
+    });
+    let stored = stored.expect("to be stored");
+    let (a, ticket) =
+        (pair.client.established().expect("up").sa, pair.client.ticket.take().expect("a ticket"));
+    pair.client.endpoint.forget(pair.now, a);
+    pair.flush();
+    pair.replace_gateway(start().gateway);
+    assert!(pair.gateway.endpoint.restore_revocations(pair.now, &stored));
+    pair.run_for(HOUR);
+    assert!(ask(&mut pair.gateway).is_none(), "no session rests on it");
+    common::resumed::resume(&mut pair, &ticket);
+    pair.run_for(Duration::from_secs(2));
+    assert!(is_up(&pair) && ask(&mut pair.gateway).is_some());
+    pair.run_for(DAY * 90);
+    assert!(!pair.gateway.endpoint.restore_revocations(pair.now, &stored), "forgotten at last");
 }

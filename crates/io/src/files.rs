@@ -169,7 +169,7 @@ impl Reader {
     /// # Errors
     /// If it cannot be started.
     pub fn spawn(program: &Path, arguments: &[&OsStr]) -> io::Result<Self> {
-        Ok(Self { helper: Helper::spawn(program, arguments)?, come: Vec::new(), whole: 0 })
+        Ok(Self { helper: Helper::spawn(program, arguments)?.brief(), come: Vec::new(), whole: 0 })
     }
 
     /// Its process id.

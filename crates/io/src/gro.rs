@@ -124,11 +124,11 @@ impl Joiner {
             self.write_one(tun, &buf[range]);
             return;
         };
-        let sound = checksum_valid(buf, &packet);
+        let checksum_good = checksum_valid(buf, &packet);
         // The newest of a flow is the one that may go on.
         let grown = (0..self.used).rev().find(|i| same_flow(buf, &self.growing[*i].first, &packet));
         if let Some(i) = grown
-            && sound
+            && checksum_good
             && self.growing[i].accepts(buf, &packet)
         {
             self.growing[i].append(&packet);
@@ -141,7 +141,7 @@ impl Joiner {
             self.growing.rotate_left(1);
             self.used -= 1;
         }
-        self.start(self.used, &packet, sound);
+        self.start(self.used, &packet, checksum_good);
         self.used += 1;
     }
 
@@ -153,16 +153,16 @@ impl Joiner {
         self.used = 0;
     }
 
-    fn start(&mut self, i: usize, packet: &Layout, sound: bool) {
+    fn start(&mut self, i: usize, packet: &Layout, checksum_good: bool) {
         let growing = &mut self.growing[i];
         growing.first = *packet;
         growing.count = 0;
         growing.total = packet.headers;
         // A damaged packet passes alone and as it is: its receiver will find out.
-        growing.closed = !sound;
+        growing.closed = !checksum_good;
         growing.push = false;
         growing.append(packet);
-        growing.closed |= !sound;
+        growing.closed |= !checksum_good;
     }
 
     /// Writes what was joined to the flow that an unjoinable packet belongs to.

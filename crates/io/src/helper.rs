@@ -6,11 +6,13 @@
 //! several packets.
 //!
 //! However the daemon ends, the socket ends with it: [`serve`] returns, and the helper restores what it must before it ends itself.
-//! The daemon waits for that at most [`END`]. A helper that takes longer is not killed, because that would leave undone what it is
+//! The daemon waits for that at most [`END`], which runs from [`Helper::release`] if that comes first, so that several helpers restore at the
+//! same time and the daemon ends within its service manager's patience. A helper that takes longer is not killed, because that would leave undone what it is
 //! restoring: each of its steps is bounded, and it ends by itself.
 
 use crate::clock::BootClock;
 use crate::program;
+use dormouse_sansio::Instant;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{
@@ -40,6 +42,8 @@ pub(crate) struct Helper {
     buffer: Vec<u8>,
     /// [`ANSWER`] and [`END`].
     limits: (Duration, Duration),
+    /// Since when it restores.
+    released: Option<Instant>,
 }
 
 impl Helper {
@@ -49,12 +53,26 @@ impl Helper {
             socketpair(AddressFamily::Unix, SockType::SeqPacket, None, SockFlag::SOCK_CLOEXEC)?;
         let child =
             Command::new(program).args(arguments).stdin(Stdio::from(theirs)).stdout(Stdio::null()).spawn()?;
-        Ok(Self { socket, child, buffer: vec![0; MAX_MESSAGE], limits: (ANSWER, END) })
+        Ok(Self { socket, child, buffer: vec![0; MAX_MESSAGE], limits: (ANSWER, END), released: None })
     }
 
     /// Its process id.
     pub(crate) fn pid(&self) -> u32 {
         self.child.id()
+    }
+
+    /// It has nothing to restore: its end is waited for a second only.
+    pub(crate) const fn brief(mut self) -> Self {
+        self.limits.1 = Duration::from_secs(1);
+        self
+    }
+
+    /// Makes the helper restore and end; what it still says is not heard. Waits for nothing: dropping it does.
+    pub(crate) fn release(&mut self) {
+        if self.released.is_none() {
+            self.released = Some(BootClock::now());
+            let _ = shutdown(self.socket.as_raw_fd(), Shutdown::Both);
+        }
     }
 
     /// Gives an order, whole or not at all. Never waits.
@@ -154,8 +172,9 @@ pub(crate) use guard;
 
 impl Drop for Helper {
     fn drop(&mut self) {
-        let _ = shutdown(self.socket.as_raw_fd(), Shutdown::Both);
-        match program::wait_for_end(&self.child, self.limits.1) {
+        self.release();
+        let gone = self.released.map_or(Duration::ZERO, |at| BootClock::now().saturating_since(at));
+        match program::wait_for_end(&self.child, self.limits.1.saturating_sub(gone)) {
             Ok(true) => drop(self.child.wait()),
             Ok(false) => {
                 tracing::warn!(pid = self.pid(), "a helper process takes long to restore, and goes on alone");
@@ -301,6 +320,26 @@ mod tests {
         kill(pid, None).expect("it is there: it may be restoring something");
         kill(pid, Signal::SIGKILL).unwrap();
         nix::sys::wait::waitpid(pid, None).unwrap();
+    }
+
+    #[test]
+    fn helpers_that_are_released_are_waited_for_together() {
+        let mut all: Vec<Helper> = (0..3).map(|_| stopped()).collect();
+        let pids: Vec<Pid> = all.iter().map(pid).collect();
+        all.iter_mut().for_each(Helper::release);
+        assert!(all.iter().all(|helper| helper.released.is_some()));
+        let first = all[0].released;
+        all[0].release();
+        assert_eq!(all[0].released, first, "once");
+        std::thread::sleep(Duration::from_millis(60));
+        for helper in all {
+            let gone = BootClock::now().saturating_since(helper.released.unwrap());
+            assert!(helper.limits.1.saturating_sub(gone).is_zero(), "nothing is left to wait for");
+        }
+        for pid in pids {
+            kill(pid, Signal::SIGKILL).unwrap();
+            nix::sys::wait::waitpid(pid, None).unwrap();
+        }
     }
 
     #[test]

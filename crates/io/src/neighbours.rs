@@ -50,6 +50,11 @@ impl Guard {
         self.helper.pid()
     }
 
+    /// Makes it remove every entry and end without waiting for that, as dropping it does.
+    pub fn release(&mut self) {
+        self.helper.release();
+    }
+
     /// From now on an address is answered for, or no longer.
     ///
     /// # Errors

@@ -69,7 +69,7 @@ pub enum Error {
 
 /// What the process is now.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Held {
+pub struct Rights {
     /// User id.
     pub uid: u32,
     /// Capabilities in effect, in the kernel's words.
@@ -99,8 +99,8 @@ fn names(set: CapabilitySet) -> Vec<&'static str> {
 ///
 /// # Errors
 /// The kernel's; none is expected.
-pub fn held() -> std::io::Result<Held> {
-    Ok(Held { uid: geteuid().as_raw(), capabilities: names(capabilities(None)?.effective) })
+pub fn held() -> std::io::Result<Rights> {
+    Ok(Rights { uid: geteuid().as_raw(), capabilities: names(capabilities(None)?.effective) })
 }
 
 /// Checks before anything is changed that what set-up needs is there.
@@ -184,7 +184,7 @@ impl Account {
 ///
 /// # Errors
 /// [`Error::Threads`], or the step that failed. After an error the process must end: it may be half way.
-pub fn drop_to(account: &Account, keep: Keep) -> Result<Held, Error> {
+pub fn drop_to(account: &Account, keep: Keep) -> Result<Rights, Error> {
     become_account(account, keep.set())
 }
 
@@ -211,7 +211,7 @@ pub(crate) fn reads_all(all: bool) -> std::io::Result<()> {
     Ok(())
 }
 
-fn become_account(account: &Account, kept: CapabilitySet) -> Result<Held, Error> {
+fn become_account(account: &Account, kept: CapabilitySet) -> Result<Rights, Error> {
     let fail = |step: &'static str| {
         let user = account.name.clone();
         move |source: std::io::Error| Error::Step { user, step, source }

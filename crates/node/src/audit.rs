@@ -160,7 +160,7 @@ pub enum What {
         #[serde(flatten)]
         traffic: Traffic,
     },
-    /// Somebody was refused.
+    /// A login or a resumption was refused.
     Refusal {
         /// From where.
         from: SocketAddr,
@@ -170,7 +170,7 @@ pub enum What {
         /// Why.
         why: Text,
     },
-    /// An operator has refused somebody.
+    /// An operator has denied an identity or a certificate.
     Denial {
         /// An identity, or the fingerprint of a certificate.
         whom: Text,
@@ -295,7 +295,7 @@ impl Node {
         self.record(What::End { client, why, seconds, traffic });
     }
 
-    /// Somebody was refused.
+    /// A login or a resumption was refused.
     pub(crate) fn record_refusal(
         &mut self,
         now: Instant,

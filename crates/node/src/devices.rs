@@ -304,11 +304,18 @@ impl Node {
     /// Gateway: stands in for devices that sleep, within `limits`, and keeps nothing for longer than `longest`. Before the first
     /// session; what devices are promised is [`dormouse_ike::config::HoldPolicy::services`].
     pub fn stand_in_for_sleepers(&mut self, limits: Limits, longest: Duration) {
-        let mut stand_in = StandIn::new(limits);
-        stand_in.set_links(self.ike.pool_prefixes());
+        let stand_in = StandIn::new(limits);
         let (ids, absent, pins) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
         let lease_orders = VecDeque::new();
         self.devices = Some(Devices { stand_in, longest, ids, pins, lease_orders, absent, next: 0 });
+        self.note_links();
+    }
+
+    /// The clients of one pool are on one link: today's pools.
+    pub(crate) fn note_links(&mut self) {
+        if let Some(devices) = &mut self.devices {
+            devices.stand_in.set_links(self.ike.pool_prefixes());
+        }
     }
 
     /// Lets the devices act on sessions and events, if they are served at all.

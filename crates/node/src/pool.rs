@@ -76,7 +76,7 @@ pub enum Change {
 }
 
 #[derive(Debug)]
-struct Held {
+struct Claim {
     addresses: Addresses,
     /// Sessions that use them, and devices that sleep without one and have packets waiting.
     users: usize,
@@ -89,7 +89,7 @@ struct Held {
 pub struct Pool {
     /// The prefixes of all connections and peers; an address belongs to the narrowest that holds it.
     prefixes: BTreeSet<IpNet>,
-    holders: BTreeMap<Holder, Held>,
+    holders: BTreeMap<Holder, Claim>,
     taken: BTreeMap<IpAddr, Holder>,
     /// Unused leases by age, for eviction.
     idle: BTreeSet<(u64, Holder)>,
@@ -108,7 +108,7 @@ impl Pool {
         Self { prefixes: prefixes.into_iter().map(|p| p.trunc()).collect(), ..Self::default() }
     }
 
-    /// Other prefixes from now on. Leases that nobody uses and that these do not give are forgotten; of the others, those that the
+    /// Other prefixes from now on. Unused leases that these do not give are forgotten; of the others, those that the
     /// configuration no longer gives are asked about by [`AddressPool::gives`].
     pub fn reconfigure(&mut self, prefixes: impl IntoIterator<Item = IpNet>) {
         self.prefixes = prefixes.into_iter().map(|p| p.trunc()).collect();
@@ -201,7 +201,7 @@ impl Pool {
             .collect();
         outgrown.into_iter().for_each(|holder| self.evict(&holder));
         let all = || self.holders.range(of(0)..=of(u32::MAX));
-        let mut theirs: Vec<(&Holder, &Held)> =
+        let mut theirs: Vec<(&Holder, &Claim)> =
             all().filter(|(_, h)| self.fits(tenant, h.addresses)).collect();
         theirs.sort_by_key(|(_, h)| core::cmp::Reverse((h.addresses.has_any(&request.wanted), h.used)));
         let kept = theirs.iter().find(|(_, h)| h.addresses.has_any(&request.kept));
@@ -222,7 +222,7 @@ impl Pool {
         (first..=last).contains(&number(address)).then_some(*narrowest)
     }
 
-    /// Whether an address is one of those that whoever leases `from` these prefixes may have.
+    /// Whether an address is one of those that a client leasing `from` these prefixes may have.
     fn gives(&self, from: &[IpNet], address: IpAddr) -> bool {
         self.home(address).is_some_and(|home| from.iter().any(|from| from.trunc() == home))
     }
@@ -235,7 +235,7 @@ impl Pool {
         }
         self.clock += 1;
         let used = self.clock;
-        if let Some(old) = self.holders.insert(holder.clone(), Held { addresses, users, used }) {
+        if let Some(old) = self.holders.insert(holder.clone(), Claim { addresses, users, used }) {
             self.idle.remove(&(old.used, holder.clone()));
         }
         if users == 0 {

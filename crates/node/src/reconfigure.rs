@@ -46,6 +46,7 @@ impl Node {
             }
         }
         self.ike.reconfigure(now, answering, &calling);
+        self.note_links();
         self.drain_ike(now);
         self.isolate_anew();
         self.dismiss_strangers();

@@ -148,7 +148,7 @@ impl Books {
         }
     }
 
-    /// Notes what the device was told about its sleep, and holds the gateway to it when the device is back.
+    /// Notes the gateway's answer to the announcement of a sleep, and holds the gateway to it when the device is back.
     fn look_at(&mut self, net: &mut Topology, n: usize) {
         let (now, seed, life, member) = (net.now, self.seed, self.life, &mut self.members[n]);
         let awake = listens(net, member.id);

@@ -1,6 +1,7 @@
 //! A gateway's operator ends the session of a peer: it is told if it listens, its tickets are worthless, and its leases and routes
 //! are free. Coming back takes a full exchange.
 
+use dormouse_ike::admission::Denial;
 use dormouse_ike::config::HoldPolicy;
 use dormouse_node::ladder::{Rung, State};
 use dormouse_node::{Change, Limits, SleepFlags, SleepVerdict};
@@ -107,6 +108,42 @@ fn a_device_that_sleeps_is_left_in_peace_and_finds_out_when_it_wakes() {
         assert_eq!(last_rung(&world), Some(Rung::Full), "held {held}: {:#?}", world.device().changes);
         assert!(world.gateway().received.contains(&number), "what found out was lost");
         world.settle_and_check();
+    }
+}
+
+/// The same for a denial, after which the device does not come back, and what waits for it is dropped at once.
+#[test]
+fn a_denied_device_that_sleeps_is_left_in_peace_and_does_not_come_back() {
+    const BOTH: SleepFlags = SleepFlags { stand_in: true, buffering: true };
+    for most in [10, 0] {
+        let hold = HoldPolicy { most, services: BOTH, ..HoldPolicy::default() };
+        let stand_in = Some((Limits::default(), Duration::from_secs(3_600)));
+        let mut world = connected(7, Settings { hold, stand_in, ..Settings::default() });
+        world.send_up();
+        world.announce_sleep(Some(Duration::from_secs(600)), BOTH);
+        let number = world.send_down();
+        world.run(Duration::from_secs(60));
+        let before = world.gateway().node().map(|n| n.ike_stats().datagrams_out);
+        let now = world.now();
+        let denial = Denial::Name(PEER.parse().expect("a name"));
+        let node = world.gateway_mut().node_mut().expect("it runs");
+        node.deny(now, denial.clone());
+        world.gateway_mut().flush(now);
+        world.run(Duration::from_secs(60));
+        let node = world.gateway().node().expect("it runs");
+        assert_eq!(Some(node.ike_stats().datagrams_out), before, "a sleeping device was disturbed");
+        assert!(node.gateway_sessions(world.now()).is_empty() && node.absent_devices().is_empty());
+        assert!(world.gateway().routes.is_empty(), "{:?}", world.gateway().routes);
+        world.wake(Access::A);
+        world.run(Duration::from_secs(20));
+        assert_ne!(world.device_state(), State::Up);
+        assert_eq!(sessions(&world), 0, "{:#?}", world.gateway().changes);
+        let now = world.now();
+        assert!(world.gateway_mut().node_mut().is_some_and(|node| node.allow(&denial)));
+        world.gateway_mut().flush(now);
+        world.run(Duration::from_secs(600));
+        assert_eq!((world.device_state(), last_rung(&world)), (State::Up, Some(Rung::Full)));
+        assert!(!world.device().received.contains(&number), "a packet outlived its session");
     }
 }
 

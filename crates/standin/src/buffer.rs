@@ -254,7 +254,7 @@ impl Room {
         Ok(())
     }
 
-    /// Packets that no longer wait, by owner and reason, since this was last called: those of `device` and of whoever gave way to
+    /// Packets that no longer wait, by owner and reason, since this was last called: those of `device` and of the devices that gave way to
     /// it.
     pub(crate) fn take_dropped(&mut self, device: DeviceId) -> Vec<(DeviceId, Reason, u64)> {
         let mut list = Vec::new();

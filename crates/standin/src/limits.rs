@@ -55,7 +55,7 @@ pub struct Limits {
     pub total_bytes: usize,
     /// Packets that wait for all of them.
     pub total_packets: usize,
-    /// Answers to whoever asks, for one device.
+    /// Answers on behalf of one device.
     pub answers: Rate,
     /// Answers on TCP connections that the device had, for one device: counted apart, so that a flood of pings does not end
     /// them.

@@ -355,7 +355,7 @@ impl StandIn {
         }
     }
 
-    /// Books what a push drove out: of this device, and of whoever else had to give way.
+    /// Books what a push drove out: of this device, and of the others that had to give way.
     fn collect_dropped(&mut self, id: DeviceId) {
         for (owner, reason, packets) in self.room.take_dropped(id) {
             if let Some(device) = self.devices.get_mut(&owner) {

@@ -64,12 +64,12 @@ pub fn hip(data: &[u8]) {
 /// # Panics
 /// If a property does not hold.
 pub fn dormancy(data: &[u8]) {
-    use ike::dormancy::{Held, LoadReport, Sleeping};
+    use ike::dormancy::{HoldGrant, LoadReport, Sleeping};
     if let Ok(sleeping) = Sleeping::parse(data) {
         assert_eq!(Sleeping::parse(&sleeping.emit()), Ok(sleeping), "emission changed the meaning");
     }
-    if let Ok(held) = Held::parse(data) {
-        assert_eq!(Held::parse(&held.emit()), Ok(held), "emission changed the meaning");
+    if let Ok(held) = HoldGrant::parse(data) {
+        assert_eq!(HoldGrant::parse(&held.emit()), Ok(held), "emission changed the meaning");
     }
     if let Ok(report) = LoadReport::parse(data) {
         assert!(report.clients_in(core::time::Duration::from_secs(data.len() as u64 * 600)) >= 1.0);

@@ -40,7 +40,7 @@ fn initiator_and_responder_agree() {
 }
 
 /// FIPS 203, section 7.2: a coefficient of q or above is no encapsulation key. Section 6.3: a wrong ciphertext is decapsulated to a
-/// secret that nobody else has.
+/// secret that no third party has.
 #[test]
 fn what_is_no_encapsulation_key_is_refused_and_a_wrong_ciphertext_rejected_implicitly() {
     for group in Group::ALL.into_iter().filter(|group| group.is_kem()) {

@@ -305,7 +305,7 @@ impl Endpoint {
     /// Make before break (RFC 7296 section 2.8.3): a new SA beside the old one, which is deleted when the new one is up.
     /// "The initiator SHOULD delete the old IKE SA within a reasonable time of the new Auth exchange." (RFC 4478 section 2)
     fn reauthenticate(&mut self, now: Instant, old: SaId) {
-        // A gateway never does it: it could not reach a client behind a NAT, and would prove itself first to whoever answers.
+        // A gateway never does it: it could not reach a client behind a NAT, and would prove itself first to any host that answers.
         let Some(ike) = self.established(old).filter(|ike| ike.core.client) else { return };
         let (conn, path) = (ike.core.link.conn.clone(), ike.core.link.path);
         let id = self.shared.new_sa();

@@ -4,7 +4,7 @@
 use core::time::Duration;
 
 use dormouse_sansio::{Class, Instant};
-use dormouse_wire::ike::dormancy::{Held, Sleeping};
+use dormouse_wire::ike::dormancy::{HoldGrant, Sleeping};
 use dormouse_wire::ike::{NotifyType, Payload};
 
 use super::child::CreateChild;
@@ -68,7 +68,7 @@ impl Run for AnnounceSleep {
             sa.enqueue(Liveness::upkeep(), now);
             return Fate::Lives;
         }
-        let held = reply.view.notify(NotifyType::DormancyHeld).and_then(|n| Held::parse(&n.data).ok());
+        let held = reply.view.notify(NotifyType::DormancyHeld).and_then(|n| HoldGrant::parse(&n.data).ok());
         let verdict = match held {
             Some(held) => SleepVerdict::Held { until: reply.asked + held.hold, flags: held.flags },
             None if reply.view.has(NotifyType::DormancyReleased) => SleepVerdict::Released,
@@ -148,7 +148,7 @@ impl IkeSa {
         self.dormancy.state = State::Asleep(asleep);
         shared.actions.push_back(Action::Sleeps(sa));
         let verdict = match hold {
-            Some(hold) => notify(NotifyType::DormancyHeld, Held { flags, hold }.emit()),
+            Some(hold) => notify(NotifyType::DormancyHeld, HoldGrant { flags, hold }.emit()),
             None => notify(NotifyType::DormancyReleased, []),
         };
         let payloads = vec![verdict, shared.load_payload(now)];

@@ -16,7 +16,7 @@ use crate::child::{Busy, Child};
 use crate::config::{ChildMode, Resumption};
 use crate::event::Event;
 use crate::keys;
-use crate::limits::TICKET_MAX;
+use crate::limits::{LINEAGE_KEPT_BEYOND, TICKET_MAX};
 use crate::payloads::{View, notify};
 use crate::sa::stage::Stage;
 use crate::sa::{Fate, IkeSa};
@@ -158,9 +158,13 @@ impl IkeSa {
     fn record_ticket(&mut self, shared: &mut Shared, expires: UnixTime) {
         let holder = self.core.holder();
         let Some(descent) = &mut self.core.descent else { return };
-        descent.ends = descent.ends.max(expires);
-        let (lineage, own, ends) = (descent.lineage, descent.own, descent.ends);
         let known = std::mem::replace(&mut descent.recorded, true);
+        if descent.ends >= expires && known {
+            return;
+        }
+        // A client that asks again and again does not keep the store busy.
+        descent.ends = expires + LINEAGE_KEPT_BEYOND;
+        let (lineage, own, ends) = (descent.lineage, descent.own, descent.ends);
         // An heir is the tip when it has inherited.
         let tip = if matches!(self.stage, Stage::Heir) { descent.before } else { own };
         shared.event(Event::Store(match (&self.stage, known) {

@@ -28,6 +28,7 @@ use crate::link::Link;
 use crate::sa::stage::Stage;
 use crate::sa::{Fate, IkeSa};
 use crate::shared::Shared;
+use crate::ticket::TicketContent;
 use crate::ticket::lineage::Outcome;
 use crate::window::{Due, Outgoing};
 
@@ -54,6 +55,19 @@ pub(crate) struct Session {
     /// What admitted the peer: asked about again at each resumption, and when a list of revoked certificates comes. `None` at a client
     /// whose gateway has a pre-shared key.
     pub(crate) credential: Option<Credential>,
+}
+
+impl Session {
+    fn of_ticket(ticket: &TicketContent) -> Self {
+        Self {
+            id_i: ticket.id_i.clone(),
+            id_r: ticket.id_r.clone(),
+            method: ticket.method,
+            authenticated: ticket.authenticated,
+            vouched_until: ticket.vouched_until,
+            credential: Some(ticket.credential.clone()),
+        }
+    }
 }
 
 /// An IKE SA in any state.

@@ -14,7 +14,7 @@
 //! "The Responder SHOULD take this possibility into consideration while choosing the puzzle difficulty and while selecting which
 //! percentage of Initiators are allowed to reject solving puzzles." (RFC 8019 section 10): batteries.
 //!
-//! Resumptions need a cookie, and no puzzle: a ticket is worth one, and cheap to open.
+//! Resumptions need a cookie, and no puzzle: a ticket is worth one, and cheap to open; `per_prefix` of a prefix at once.
 //!
 //! Puzzles in IKE_AUTH (RFC 8019 section 7.2) are not given: a half-open SA costs one key agreement at most, because its keys are
 //! kept, and has cost a puzzle in IKE_SA_INIT.
@@ -103,11 +103,13 @@ impl Endpoint {
     ) -> Result<(Effort, Option<&'a [u8]>), Discard> {
         let shared = &mut self.shared;
         let resumes = header.exchange == ExchangeType::IkeSessionResume;
-        let unasked = if resumes { Effort::WHOLE } else { Effort::NONE };
-        if shared.half_open.len() < shared.config.half_open.cookie_threshold {
+        let (from, limits) = (prefix_of(path.remote.ip()), shared.config.half_open);
+        // A recorded ticket can be sent without end: beyond a prefix's share it is worth no more than a first message.
+        let preferred = resumes && shared.half_open.from(from) < limits.per_prefix;
+        let unasked = if preferred { Effort::WHOLE } else { Effort::NONE };
+        if shared.half_open.len() < limits.cookie_threshold {
             return Ok((unasked, None));
         }
-        let from = prefix_of(path.remote.ip());
         let wanted = shared.difficulty(from).filter(|_| !resumes);
         let cookie = view.notify(NotifyType::Cookie).map(|n| n.data.as_slice());
         // "First, the cookie MUST be checked for validity." (RFC 8019 section 7.1.4)

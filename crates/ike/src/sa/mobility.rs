@@ -52,7 +52,7 @@ pub(crate) struct Mobility {
     pub(crate) seen_as: Option<Vec<u8>>,
     keepalive: Keepalive,
     esp: Esp,
-    /// Our additional addresses, as the peer was told (RFC 4555 section 3.6).
+    /// Our additional addresses, as announced to the peer (RFC 4555 section 3.6).
     pub(crate) told: Vec<IpAddr>,
     /// The id of the newest UPDATE_SA_ADDRESSES request that was obeyed, and of the newest list of additional addresses.
     newest_update: Option<u32>,

@@ -4,7 +4,7 @@
 //!
 //! Timers: `reauthentication`, `ticket renewal`, `probe`, `certificate expiry`: the session rests on a certificate that ends
 //! then; the client reauthenticates [`RENEWAL`] earlier, in case that it has been given a new one meanwhile. At the gateway,
-//! `authentication lifetime` (RFC 4478), which the client was told, and `replaced`: the same identity has begun another session.
+//! `authentication lifetime` (RFC 4478), announced to the client, and `replaced`: the same identity has begun another session.
 
 use core::time::Duration;
 
@@ -25,7 +25,7 @@ use dormouse_keying::SaId;
 const RENEWAL: Duration = Duration::from_secs(600);
 /// What lies further ahead needs no timer.
 const FAR: Duration = Duration::from_secs(10 * 365 * 86_400);
-/// A client reauthenticates this long before the lifetime is over that it was told, or a tenth of it if that is less.
+/// A client reauthenticates this long before the announced lifetime is over, or a tenth of it if that is less.
 const TOLD_MARGIN: Duration = Duration::from_secs(600);
 /// A session goes this long after the same identity has begun another one: a device that authenticates anew uses both for a moment,
 /// and deletes the first itself.

@@ -197,7 +197,7 @@ impl ClientTicket {
 }
 
 /// Who may be at either end, and how each proves it, by a client's own configuration: 15 bytes of all that is no secret, and one of the
-/// pre-shared keys. Whoever has the file could otherwise try guesses at these on it; as it is, one wrong guess of 256 still stands, and the
+/// pre-shared keys. A thief of the file could otherwise try guesses at these on it; as it is, one wrong guess of 256 still stands, and the
 /// gateway must be asked. A changed key that leaves the byte as it was is noticed by the gateway, which compares a keyed tag of its own.
 pub(crate) fn fingerprint(conn: &Connection) -> [u8; 16] {
     let (mut out, mut secrets) = (Out::new(), Out::new());

@@ -8,7 +8,7 @@
 //! A ticket is sealed with AES-256-GCM under a key that only the gateway has; the key's id stands before it in clear and is
 //! authenticated. The client never sees inside; it stores SK_d and the rest of its own state beside the ticket.
 //!
-//! **Stolen ticket.** The ticket travels in clear in IKE_SESSION_RESUME. Whoever copies it there has no secret of it, and cannot
+//! **Stolen ticket.** The ticket travels in clear in IKE_SESSION_RESUME. An observer who copies it has no secret of it, and cannot
 //! compute the new SKEYSEED (RFC 5723 section 9.1). All it can do is make the gateway open one ticket and hold one half-open SA,
 //! which cookies and the half-open limits bound as for any first message. A ticket is therefore not used up when it is presented,
 //! but when its owner's first authentic packet has come ([`lineage`]).

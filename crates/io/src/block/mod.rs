@@ -11,7 +11,7 @@ mod guard;
 mod rules;
 
 pub use guard::{Guard, News, serve};
-pub use rules::{Held, OnLink, Portal, Rules};
+pub use rules::{Blocked, OnLink, Portal, Rules};
 
 use crate::{program, state};
 use nix::sys::memfd::{MFdFlags, memfd_create};

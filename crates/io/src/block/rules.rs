@@ -25,7 +25,7 @@ pub struct Rules {
     /// Whose marked packets are the tunnel's own, besides root's: the mark alone takes no more than `CAP_NET_RAW`, which many a `ping` has.
     pub user: u32,
     /// For whom something is held.
-    pub held: Vec<Held>,
+    pub held: Vec<Blocked>,
     /// The local networks.
     pub on_link: Vec<OnLink>,
     /// What is open for a while.
@@ -34,7 +34,7 @@ pub struct Rules {
 
 /// What is held for one connection.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct Held {
+pub struct Blocked {
     /// The connection's name.
     pub connection: String,
     /// What the tunnel should carry.
@@ -159,7 +159,7 @@ impl Rules {
 
     fn chains(&self, out: &mut String) {
         // Programs are refused at once; what comes from elsewhere, or from an address that has gone, is dropped without an answer, which
-        // would quote the packet to whoever has that address now.
+        // would quote the packet to the present holder of that address.
         out.push_str(
             " chain refuse {\n  fib saddr type local counter reject with icmpx admin-prohibited\n  counter drop\n }\n",
         );
@@ -194,7 +194,7 @@ impl Rules {
     }
 }
 
-impl Held {
+impl Blocked {
     fn chains(&self, out: &mut String) {
         let name = chain(&self.connection);
         let _ = writeln!(out, " chain carried.{name} {{");
@@ -246,9 +246,9 @@ fn join(list: &[impl Display]) -> String {
 mod tests {
     use super::*;
 
-    fn held(connection: &str, carried: &[&str]) -> Held {
+    fn held(connection: &str, carried: &[&str]) -> Blocked {
         let carried = carried.iter().map(|n| n.parse().unwrap()).collect();
-        Held {
+        Blocked {
             connection: connection.into(),
             carried,
             exact: Vec::new(),
@@ -285,8 +285,12 @@ mod tests {
     fn what_is_named_comes_before_what_is_local_and_the_own_side_before_both() {
         let net = |n: &str| n.parse::<IpNet>().unwrap();
         let exact = vec![net("10.0.0.0/8")];
-        let one =
-            Held { exact, own: vec![net("10.88.0.0/16")], local_network: true, ..held("a", &["0.0.0.0/0"]) };
+        let one = Blocked {
+            exact,
+            own: vec![net("10.88.0.0/16")],
+            local_network: true,
+            ..held("a", &["0.0.0.0/0"])
+        };
         let nets =
             ["192.168.0.0/16", "192.168.1.0/24"].map(|n| OnLink { interface: "w0".into(), net: net(n) });
         let rules = Rules { tunnel: "t0".into(), held: vec![one], on_link: nets.into(), ..Rules::default() };

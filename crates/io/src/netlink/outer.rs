@@ -26,7 +26,7 @@ impl Netlink {
     }
 
     /// The networks that this machine is a neighbour in, with their interfaces; `tunnel` is the tunnel's own interface. Private ones only:
-    /// whoever runs a network may call any address a neighbour's, and would so lead traffic for it out of the tunnel.
+    /// the operator of a network may call any address a neighbour's, and would so lead traffic for it out of the tunnel.
     ///
     /// # Errors
     /// The kernel's.

@@ -57,6 +57,11 @@ impl Guard {
         Helper::spawn(program, arguments).map(Self).map_err(Error::Guard)
     }
 
+    /// Makes it restore and end without waiting for that, as dropping it does.
+    pub fn release(&mut self) {
+        self.0.release();
+    }
+
     /// Asks which method would be used for the tunnel interface of this name, and removes what an earlier run that was killed may
     /// have left installed for it.
     ///

@@ -70,7 +70,7 @@ pub struct Results<P = esp::Point> {
     /// The plan: `quick`, `full`, or what was chosen by hand.
     #[serde(default)]
     pub plan: String,
-    /// What else the experiment was told: durations, sizes.
+    /// Further parameters of the experiment: durations, sizes.
     #[serde(default, skip_serializing_if = "serde_json::Value::is_null")]
     pub settings: serde_json::Value,
     /// Seed of payloads, keys and the order within a round.

@@ -35,7 +35,7 @@ impl Blocking {
         let mut carried = IpNet::aggregate(&written);
         let everything: [IpNet; 2] = [Ipv4Net::default().into(), Ipv6Net::default().into()];
         let full = everything.iter().any(|all| carried.contains(all));
-        // Whoever leads all of one family into the tunnel does not want the same programs to take the other around it.
+        // A tunnel for all of one family is not to be bypassed by the same programs over the other.
         if full {
             carried = everything.to_vec();
         }
@@ -77,7 +77,7 @@ fn prefixes(selectors: &[Selector]) -> impl Iterator<Item = IpNet> {
 ///
 /// # Errors
 /// Naming the key.
-pub(super) fn sound(name: &str, c: &Connection) -> Result<(), ConfigError> {
+pub(super) fn validate(name: &str, c: &Connection) -> Result<(), ConfigError> {
     let wrong = |problem: &str| Err(ConfigError::new(format!("connection.{name}.block"), problem));
     match Blocking::of(c) {
         None if c.block.is_some() => {

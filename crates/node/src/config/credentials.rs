@@ -28,7 +28,7 @@ pub struct LocalAuth {
 #[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RemoteAuth {
-    /// The peer's identity. `*` accepts whoever proves an identity (for a gateway with many clients); `*.example.org` and
+    /// The peer's identity. `*` accepts any proven identity (for a gateway with many clients); `*.example.org` and
     /// `*@example.org` accept one domain.
     pub id: String,
     /// Pre-shared key, if the peer uses one; the local one if neither this nor `ca` is given.

@@ -5,8 +5,8 @@
 
 pub use super::audit::Audit;
 pub use super::credentials::{Hidden, LocalAuth, Ppk, PpkKey, RemoteAuth, Revocation};
+pub use super::half_open::HalfOpen;
 pub use super::resumption::{KeyExchange, Resumption, ResumptionMode};
-use dormouse_ike::config::HalfOpen;
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -61,20 +61,8 @@ pub struct Daemon {
     /// Segmentation and receive offloads on the tunnel and the UDP sockets. Each switches itself off where the kernel
     /// misbehaves; `false` never tries them.
     pub offload: bool,
-    /// Gateway: from this many half-open handshakes on, newcomers must return a cookie before they cost any state.
-    pub cookie_threshold: usize,
-    /// Gateway: handshakes that may be half open at once. Beyond, a newcomer takes the place of an older one, of the IPv4 address or
-    /// IPv6 /64 that has the most, or is refused. The more there are, the sooner they end.
-    pub half_open_limit: usize,
-    /// Gateway: from this many half-open handshakes of one IPv4 address or IPv6 /64 on, newcomers from there are asked to solve a puzzle
-    /// (RFC 8019) with their cookie. Clients that do not are served by lot. As many as `half_open_limit`: never.
-    pub half_open_per_prefix: usize,
-    /// Gateway: from this many half-open handshakes on, of which no address or /64 counts for more than `half_open_per_prefix`, all
-    /// newcomers are asked to solve a puzzle. As many as `half_open_limit`: never.
-    pub puzzle_threshold: usize,
-    /// Gateway: zero bits of the hardest puzzle. The first ones have 10 bits, and each further bit doubles the work: 16 are some tenths of
-    /// a second. 0: each client chooses how much it works.
-    pub puzzle_difficulty: u8,
+    /// Gateway: handshakes of callers that have not shown yet that they are there.
+    pub half_open: HalfOpen,
     /// Gateway: sessions that may be held at once.
     pub session_limit: usize,
     /// Gateway: sessions of sleeping devices that are kept at once. A device that comes back to a kept session needs no exchange;
@@ -93,7 +81,6 @@ pub struct Daemon {
 
 impl Default for Daemon {
     fn default() -> Self {
-        let half_open = HalfOpen::default();
         Self {
             interface: "dormouse0".into(),
             listen: vec![IpAddr::from([0, 0, 0, 0]), IpAddr::from([0u16; 8])],
@@ -107,11 +94,7 @@ impl Default for Daemon {
             log: "info".into(),
             dns: DnsMode::Auto,
             offload: true,
-            cookie_threshold: half_open.cookie_threshold,
-            half_open_limit: half_open.max,
-            half_open_per_prefix: half_open.per_prefix,
-            puzzle_threshold: half_open.puzzle_threshold,
-            puzzle_difficulty: half_open.puzzle_difficulty,
+            half_open: HalfOpen::default(),
             session_limit: 100_000,
             sleeper_limit: 16_384,
             sleeper_longest: Seconds(4 * 3600),
@@ -247,8 +230,8 @@ pub struct Peer {
     /// Who is meant, in the notation of `remote.id`; it must be within it.
     pub id: String,
     /// Addresses and prefixes that theirs come from; of a family that is not named, those of `pool.addresses`. They are given to no
-    /// others: an address belongs to the narrowest prefix that is configured for it. A single address is for one client, whoever
-    /// comes first of those that are meant.
+    /// others: an address belongs to the narrowest prefix that is configured for it. A single address is for one client: the
+    /// first of those that the pattern matches.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub addresses: Vec<Prefix>,
     /// What they reach behind this gateway, within what the CHILD SAs have in `local`. Empty: all of that.
@@ -322,7 +305,8 @@ pub struct Ike {
     /// Keep the session when addresses change (MOBIKE, RFC 4555).
     pub mobike: bool,
     /// Addresses at which this end can be reached besides the one in use. A client of ours goes on at another of its gateway's
-    /// addresses when the one in use does not answer (MOBIKE). Gateway, if empty: those in `daemon.listen`.
+    /// addresses when the one in use does not answer (MOBIKE). Gateway, if empty: those in `daemon.listen`, and where that has
+    /// wildcards the addresses of the interfaces with a default route.
     pub other_addresses: Vec<IpAddr>,
     /// Tell the gateway before sleeping, and come back in one round trip, where both ends are Dormouse (`docs/wire/dormancy.md`).
     /// Harmless with any other peer.

@@ -5,6 +5,7 @@ pub mod block;
 mod credentials;
 pub mod file;
 mod findings;
+pub mod half_open;
 mod peers;
 mod place;
 mod resolve;

@@ -248,7 +248,7 @@ fn child(c: &Connection, ch: &file::Child, key: &str) -> Result<ike::ChildConfig
         };
         side.iter().map(spec).collect::<Vec<_>>()
     };
-    // A gateway that hands out addresses reaches each client by the one that it got, unless it was told otherwise.
+    // A gateway that hands out addresses reaches each client by the one that it got, unless configured otherwise.
     let hands_out = c.role == Role::Gateway && !c.pool.addresses.is_empty();
     let unsaid = ch.remote == file::Child::default().remote;
     let dynamic = vec![Selector::Dynamic];

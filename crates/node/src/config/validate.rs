@@ -11,7 +11,7 @@ const RUNG_LEAST: u32 = 100;
 /// A request that is sent again sooner than this has had no time for its answer, in milliseconds.
 const RETRANSMIT_LEAST: u32 = 50;
 /// Zero bits of a puzzle beyond which no client waits for its solution: 64 million calls of a PRF.
-const PUZZLE_MOST: u8 = 24;
+pub(super) const PUZZLE_MOST: u8 = 24;
 /// The name of a connection's first CHILD SA.
 const FIRST_CHILD: &str = "net";
 /// Keys for fewer bytes than this are changed more often than they are used.
@@ -43,19 +43,7 @@ pub(super) fn daemon(d: &Daemon) -> Result<(), ConfigError> {
     if d.listen.is_empty() {
         return Err(ConfigError::new("daemon.listen", "at least one address is needed, such as \"0.0.0.0\""));
     }
-    if d.cookie_threshold >= d.half_open_limit {
-        let problem = format!(
-            "{} is not below daemon.half_open_limit ({}): newcomers would be refused before they are asked for a cookie",
-            d.cookie_threshold, d.half_open_limit
-        );
-        return Err(ConfigError::new("daemon.cookie_threshold", problem));
-    }
-    if d.puzzle_difficulty > PUZZLE_MOST {
-        let problem =
-            format!("{} zero bits take clients minutes; {PUZZLE_MOST} is the most", d.puzzle_difficulty);
-        return Err(ConfigError::new("daemon.puzzle_difficulty", problem));
-    }
-    Ok(())
+    super::half_open::validate(d)
 }
 
 /// Where records go.
@@ -96,7 +84,7 @@ pub(super) fn connection(name: &str, c: &Connection) -> Result<(), ConfigError> 
     if c.role == Role::Gateway && c.auto {
         return wrong("auto", "a gateway waits for its clients; remove it or set role = \"client\"".into());
     }
-    super::block::sound(name, c)?;
+    super::block::validate(name, c)?;
     let pool = &c.pool;
     if c.role == Role::Client && !(pool.addresses.is_empty() && pool.dns.is_empty() && pool.routes.is_empty())
     {
@@ -218,8 +206,11 @@ mod tests {
             (of_daemon("ike_port = 4500"), "daemon.nat_t_port"),
             (of_daemon("listen = []"), "daemon.listen"),
             (of_daemon("[audit]\nto = \"syslog\""), "audit.to"),
-            (of_daemon("cookie_threshold = 9\nhalf_open_limit = 9"), "daemon.cookie_threshold"),
-            (of_daemon("puzzle_difficulty = 25"), "daemon.puzzle_difficulty"),
+            (
+                of_daemon("half_open = { cookie_threshold = 9, limit = 9 }"),
+                "daemon.half_open.cookie_threshold",
+            ),
+            (of_daemon("half_open.puzzle_difficulty = 25"), "daemon.half_open.puzzle_difficulty"),
             (more("ike", "hardest_puzzle = 25"), "connection.a.ike.hardest_puzzle"),
             (CLIENT.replace("192.0.2.1", " "), "connection.a.gateway"),
             (CLIENT.replace("gateway = \"192.0.2.1\"\n", ""), "connection.a.gateway"),

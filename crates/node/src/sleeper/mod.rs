@@ -183,7 +183,7 @@ pub enum Event {
     CalledOff,
     /// The mode was changed.
     Mode(Mode),
-    /// The radio did not do as it was told.
+    /// The radio did not obey an order.
     RadioFailed {
         /// Why.
         why: String,
@@ -333,7 +333,7 @@ impl Sleeper {
     }
 
     /// The device is put to sleep from outside: by the user, who will switch the radio, or by the machine. Answered by
-    /// [`Event::Asleep`] once the gateway was told, or has had its time.
+    /// [`Event::Asleep`] once the gateway has answered the announcement, or has had its time.
     pub fn suspend(&mut self, now: PolicyTime, reason: Reason) {
         self.tainted = true;
         self.plan = None;
@@ -437,7 +437,7 @@ impl Sleeper {
         }
     }
 
-    /// The radio did not do as it was told.
+    /// The radio did not obey an order.
     pub fn radio_failed(&mut self, now: PolicyTime, why: &str) {
         match self.phase {
             Phase::SwitchingOff { then, .. } => {

@@ -1,5 +1,5 @@
 //! ICMP and ICMPv6: echo and neighbour solicitations are answered, the first if the device itself answers it. The rest is kept for a
-//! while, of each flow that it is about the newest, and takes no room from anything else: whoever knows a connection can make errors
+//! while, of each flow that it is about the newest, and takes no room from anything else: a host that knows a connection can make errors
 //! about it.
 
 use dormouse_wire::ip::icmp::Echo;

@@ -31,7 +31,7 @@ pub(crate) struct Connection {
     pub(crate) timestamp: Option<u32>,
     /// Segments are signed with a key that only the two ends have: there is nothing to say for the device.
     pub(crate) signed: bool,
-    /// The peer was told that there is no room: and the last timestamp that it sent.
+    /// A zero window was announced to the peer: the last timestamp that it sent.
     pub(crate) held: Option<u32>,
     /// When its peer was last answered.
     pub(crate) answered: Option<Instant>,

@@ -130,14 +130,14 @@ impl Sleeping {
 ///
 /// `flags (1) | zero (3) | seconds (4)`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Held {
+pub struct HoldGrant {
     /// What it does meanwhile: never more than was wanted.
     pub flags: SleepFlags,
     /// How long it keeps the SA, whole seconds, counted from its answer.
     pub hold: Duration,
 }
 
-impl Held {
+impl HoldGrant {
     /// The data of the notification. A part of a second is not promised.
     #[must_use]
     pub fn emit(&self) -> Vec<u8> {
@@ -341,10 +341,12 @@ mod tests {
         assert_eq!(sleeping.emit(), bytes);
         let read = Sleeping::parse(&bytes).expect("its own bytes");
         assert_eq!(read, Sleeping { expect: Some(Duration::from_secs(600)), ..sleeping });
-        let held =
-            Held { flags: SleepFlags { stand_in: true, buffering: false }, hold: Duration::from_secs(256) };
+        let held = HoldGrant {
+            flags: SleepFlags { stand_in: true, buffering: false },
+            hold: Duration::from_secs(256),
+        };
         assert_eq!(held.emit(), [1, 0, 0, 0, 0, 0, 1, 0]);
-        assert_eq!(Held::parse(&held.emit()), Ok(held));
+        assert_eq!(HoldGrant::parse(&held.emit()), Ok(held));
         let report = LoadReport {
             into_slot: 258,
             alone_us: 40_000,
@@ -365,7 +367,7 @@ mod tests {
             assert!(Sleeping::parse(&sleeping[..len]).is_err(), "{len}");
         }
         assert!(Sleeping::parse(&[0; 8 + 12 * (MARKS_MAX + 1)]).is_err());
-        assert!(Held::parse(&[0; 7]).is_err());
+        assert!(HoldGrant::parse(&[0; 7]).is_err());
         let mut report =
             LoadReport { forecast: vec![SlotForecast::default(); SLOTS], ..LoadReport::default() }.emit();
         for len in 0..report.len() {

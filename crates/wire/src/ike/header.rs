@@ -38,7 +38,7 @@ code_points! {
 /// "'X' bits MUST be cleared when sending and MUST be ignored on receipt" (RFC 7296 section 3.1)
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Flags {
-    /// Sent by the original initiator of the IKE SA, whoever began this exchange.
+    /// Sent by the original initiator of the IKE SA, also in exchanges that the responder began.
     pub initiator: bool,
     /// The sender could speak a higher major version.
     /// "Implementations of IKEv2 MUST clear this bit when sending and MUST ignore it in incoming messages" (RFC 7296 section

@@ -49,9 +49,8 @@ impl HalfOpen {
         unix: UnixTime,
     ) -> Result<(), admission::Refusal> {
         let How::Resume { ticket, .. } = &self.how else { return Ok(()) };
-        let Ok(identity) = auth::identity(&ticket.id_i) else { return Ok(()) };
         let conn = config.named(&ticket.connection)?;
-        let conn = admits(config, conn, &identity, &ticket.credential, unix)?;
+        let conn = admits(config, conn, &ticket.peer, &ticket.credential, unix)?;
         if let Some(pending) = &mut self.pending {
             pending.caller.conn = conn.clone();
         }
@@ -146,15 +145,7 @@ impl HalfOpen {
         }
         auth::verify_resumption(proof, self.link.conn.resumption, authentication)?;
         let conn = ticket.claim().admitted(shared, now).map_err(NegotiationError::TicketRejected)?;
-        let session = Session {
-            id_i: ticket.id_i.clone(),
-            id_r: ticket.id_r.clone(),
-            method: ticket.method,
-            authenticated: ticket.authenticated,
-            vouched_until: ticket.vouched_until,
-            credential: Some(ticket.credential.clone()),
-        };
-        Ok(Caller { conn, identity: ticket.peer.clone(), session, ppk: None })
+        Ok(Caller { conn, identity: ticket.peer.clone(), session: Session::of_ticket(ticket), ppk: None })
     }
 
     /// "the names in the ID payload MUST correspond to the key used to generate the AUTH payload" (RFC 7296 section 1.2)

@@ -1,7 +1,7 @@
 //! IKE_INTERMEDIATE (RFC 9242), between the first exchange and IKE_AUTH: additional key exchanges (RFC 9370) and post-quantum
 //! pre-shared keys (RFC 9867). Owns what both ends keep until IKE_AUTH: which exchanges are due, IntAuth, and the keys' updates; must
 //! never authenticate a peer. How many exchanges take place is agreed on in the first one, which AUTH covers like all of them, so
-//! that whoever takes one out is found out.
+//! that the removal of one is noticed.
 //!
 //! "The IKE SA MUST NOT be considered as established until the IKE_AUTH exchange is successfully completed." (RFC 9242 section 3.2)
 //! "Implementations MUST ignore non-empty Notification Data if they don't understand its purpose." (RFC 9242 section 3.1)

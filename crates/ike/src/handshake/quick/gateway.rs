@@ -232,18 +232,10 @@ fn begin(
         shared.give_back(&assigned);
         return None;
     }
-    let session = Session {
-        id_i: ticket.id_i.clone(),
-        id_r: ticket.id_r.clone(),
-        method: ticket.method,
-        authenticated: ticket.authenticated,
-        vouched_until: ticket.vouched_until,
-        credential: Some(ticket.credential.clone()),
-    };
     let mobike = conn.mobike && inner.has(NotifyType::MobikeSupported);
     let told = payloads::other_addresses(shared.addresses_of(&conn), &path);
     let birth = Birth {
-        session,
+        session: Session::of_ticket(&ticket),
         peer,
         client: false,
         assigned,
