@@ -25,6 +25,7 @@ pub enum DhGroup {
     /// 768-bit MODP (RFC 5201): within reach of an attacker. For measurements alone.
     LabModp768,
     /// 1,536-bit MODP (RFC 3526).
+    /// "A HIP implementation MUST implement Group ID 3." (RFC 7401 section 5.2.7)
     Modp1536,
     /// 3,072-bit MODP (RFC 3526).
     Modp3072,

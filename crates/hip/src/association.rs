@@ -188,6 +188,8 @@ pub(crate) struct Rekey {
     pub(crate) theirs: Option<EspInfo>,
     /// The peer has acknowledged ours.
     pub(crate) acked: bool,
+    /// When it was begun.
+    pub(crate) since: Instant,
     /// The pair that was replaced, once the new one is installed, and whether the new one sends.
     pub(crate) installed: Option<(ChildId, bool)>,
 }

@@ -12,6 +12,7 @@ use dormouse_wire::hip::Hit;
 use crate::limits::MAX_ASSOCIATIONS;
 
 /// An ESP suite (RFC 7402 section 5.1.2).
+/// "All HIP implementations MUST support AES-128-CBC and AES-256-CBC" (RFC 7402 section 3.3.5)
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum EspSuite {
     /// AES-128-GCM with a 16-byte ICV.

@@ -314,6 +314,8 @@ impl Host {
         if packet.unsupported_critical().is_some() {
             return Err(Discard("an unknown critical parameter"));
         }
+        // "The Responder MUST check that the Responder's HIT in the received I1 packet is either one of its own HITs or NULL." (RFC 7401
+        // section 6.7)
         let opportunistic = receiver == Hit::NULL
             && packet.header.kind == PacketType::I1
             && self.config.opportunistic

@@ -10,7 +10,7 @@ use crate::config::EspSuite;
 use crate::hit::HitSuite;
 
 /// An endless string of keys, as far as 255 hashes go: HKDF (RFC 5869) with salt I | J and both tags as info, the smaller first.
-/// "info = sort(HIT-I | HIT-R)", "salt = #I | #J" (RFC 7401 section 6.5)
+/// "salt = #I | #J" (RFC 7401 section 6.5)
 #[derive(Debug)]
 pub(crate) struct Keymat {
     prf: Prf,

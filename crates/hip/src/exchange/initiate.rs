@@ -233,6 +233,8 @@ fn write_i2(
     let mut draft = protect::draft(PacketType::I2, ours, peer);
     let info = EspInfo { keymat_index: chosen.index, old_spi: 0, new_spi: chosen.spi };
     draft.add(&Param::EspInfo(info));
+    // "[...] if present in the R1, it MUST be echoed (including the Reserved field verbatim) by the Initiator in the I2 packet" (RFC 7401
+    // section 5.2.3)
     if let Some(R1Counter { reserved, generation }) = offer.counter {
         draft.add(&Param::R1Counter(ParamType::R1Counter, R1Counter { reserved, generation }));
     }
@@ -267,6 +269,8 @@ fn with_echoes(packet: Vec<u8>, echoes: &[Vec<u8>]) -> Option<Vec<u8>> {
 }
 
 /// An R2: the association is established.
+/// "If an R2 packet is received in state I2-SENT, it MUST be processed." (RFC 7401 section 6.10)
+/// "The system MUST verify the HIP_MAC_2 according to the procedures in Section 5.2.13." (RFC 7401 section 6.10)
 pub(crate) fn r2(association: &mut Association, packet: &Packet<'_>, around: &mut Around<'_>) -> Outcome {
     let Stage::I2Sent(sent) = &association.stage else { return Err(Discard("an R2 that is not waited for")) };
     let agreed = &sent.agreed;

@@ -55,6 +55,7 @@ pub(crate) enum Fate {
 pub(crate) type Outcome = Result<Fate, Discard>;
 
 /// ESP ends: the pairs are removed, what is reserved goes back, and the SA is over for the node.
+/// "When the system drops a HIP association, [...] the associated ESP SAs MUST also be dropped." (RFC 7402 section 6.7)
 pub(crate) fn end_esp(
     association: &Association,
     session: &Session,

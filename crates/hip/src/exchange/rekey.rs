@@ -16,6 +16,14 @@ use crate::keymat::Keymat;
 /// Begins a rekeying, unless one is under way.
 pub(crate) fn begin(association: &mut Association, around: &mut Around<'_>) {
     let Stage::Up(session) = &mut association.stage else { return };
+    // A peer that has acknowledged our half and never sent its own is asked anew.
+    // "The system MUST NOT keep an outstanding ESP SA update request for an indefinite time." (RFC 7402 section 6.8)
+    let end = around.now;
+    let patience = around.config.timing.patience();
+    let halfway = |r: &mut Rekey| r.acked && r.theirs.is_none() && end >= r.since + patience;
+    if let Some(given_up) = session.rekey.take_if(halfway) {
+        around.spis.release(ChildId::new(given_up.ours.new_spi));
+    }
     if session.rekey.is_some() {
         return;
     }
@@ -38,7 +46,8 @@ fn offer(session: &Session, fresh: bool, index: u16, around: &mut Around<'_>) ->
         old_spi: session.child.spi(),
         new_spi: new.spi(),
     };
-    Some(Rekey { ours, key, theirs: None, acked: false, installed: None })
+    let since = around.now;
+    Some(Rekey { ours, key, theirs: None, acked: false, since, installed: None })
 }
 
 /// The peer's half in an UPDATE, if it has one: new SPI and, with new key material, its public value.

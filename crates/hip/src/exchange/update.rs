@@ -66,6 +66,8 @@ pub(crate) fn receive(
     // The peer is established: its I2 will not come again.
     session.r2 = None;
     let acked = session.outstanding.as_ref().is_some_and(|o| acks.contains(&o.id));
+    // "If no match is found or if the ACK does not acknowledge a new UPDATE, then either the packet MUST be dropped if no SEQ parameter is
+    // present" (RFC 7401 section 6.12.2)
     if seq.is_none() && !acked {
         return Err(Discard("an UPDATE that acknowledges nothing"));
     }
@@ -95,13 +97,13 @@ fn sequenced(
     let to = association.path;
     let Stage::Up(session) = &mut association.stage else { return Ok(Fate::Lives) };
     if let Some((last, reply)) = session.reply.as_ref().filter(|(last, _)| *last == id) {
+        // "The system MUST acknowledge, again, such (apparent) UPDATE message retransmissions" (RFC 7401 section 6.12.1)
         debug_assert!(*last == id);
         let to = session.candidate.as_ref().map_or(to, |c| c.path);
         around.outbox.push(to, Class::Timely, reply);
         return Ok(Fate::Lives);
     }
-    // "Update ID comparisons of "less than" and "greater than" are performed with respect to a circular sequence number space." (RFC
-    // 7401 section 6.12)
+    // Ids are compared "with respect to a circular sequence number space" (RFC 7401 section 6.12).
     let ahead = id.wrapping_sub(session.expected);
     if ahead > u32::MAX / 2 {
         return Err(Discard("an UPDATE that was processed before"));

@@ -200,6 +200,7 @@ impl Draft {
         param.write(self.version, &mut contents);
         let len = contents.position() - 4;
         drop(contents);
+        // "Any added padding bytes MUST be zeroed by the sender" (RFC 7401 section 5.2.1)
         w.zeros(padding(len));
         if let Err(error) = w.finish() {
             self.failed.get_or_insert(error);
