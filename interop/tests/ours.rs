@@ -3,9 +3,11 @@
 #![expect(clippy::disallowed_methods, reason = "drives real processes by the real clock")]
 
 use anyhow::Result;
+use dormouse_interop::ends::{NET, PATIENCE, by_certificate, rewrite};
+use dormouse_interop::witness::Witness;
 use dormouse_testbed::{
-    Access, Dormoused, EchoServer, GATEWAY, GATEWAY_V6, LongLived, Need, Prober, Roaming, SERVER, binary,
-    require,
+    Access, Dormoused, EchoServer, GATEWAY, GATEWAY_V6, Key, LongLived, Need, Pki, Prober, Roaming, SERVER,
+    binary, require,
 };
 use std::fs;
 use std::net::SocketAddr;
@@ -219,6 +221,50 @@ fn a_wrong_secret_is_an_authentication_error() -> Result<()> {
 }
 
 #[test]
+fn a_ppk_is_agreed_on_before_a_client_says_who_it_is() -> Result<()> {
+    if !require("a PPK in IKE_INTERMEDIATE", &NEEDS) {
+        return Ok(());
+    }
+    // Without an additional key exchange, which has IKE_INTERMEDIATE of its own.
+    let with = |end: &str, key: &str, lines: &str| {
+        format!(
+            "{end}[connection.peer.ike]\nproposals = [\"aes256gcm16-prfsha256-x25519\"]\n[connection.peer.ppk]\n{lines}\n\
+             keys = [{{ id = \"laptop\", secret = \"0x{}\" }}]\n",
+            key.repeat(32)
+        )
+    };
+    let (gateway_toml, device_toml) = ends(GATEWAY, "a shared secret of the test");
+    let world = Roaming::new(30)?;
+    world.attach(Access::A)?;
+    let start = |host, end: &str| Dormoused::start(host, "dns = \"off\"", &with(end, "5a", ""));
+    let (gateway, device) = (start(&world.gateway, &gateway_toml)?, start(&world.device, &device_toml)?);
+    let echo = EchoServer::start(&world.server, server())?;
+    let mut pair = Pair { device, gateway, echo, world };
+    let witness = Witness::new(&pair.world.router_a, "lan")?;
+    pair.device.ok(&["up", "peer"])?;
+    data_flows(&pair)?;
+    // Next payload (encrypted), version, IKE_INTERMEDIATE, the flag of the initiator.
+    witness.sees(&[46, 0x20, 43, 8])?;
+    pair.device.ok(&["down", "peer"])?;
+
+    // With another key under the same name it does not come to identities; without IKE_INTERMEDIATE (RFC 8784) it does.
+    for (lines, why, is_named) in [
+        ("", "why=no common post-quantum pre-shared key", false),
+        ("intermediate = false", "why=the peer's authentication failed", true),
+    ] {
+        rewrite(&pair.world.device, &with(&device_toml, "a5", lines))?;
+        pair.device.restart()?;
+        let answer = pair.device.cli(&["up", "peer", "--timeout", "10"])?;
+        assert_eq!(answer.code, 4, "{}\n{}", answer.text, pair.gateway.log());
+        pair.gateway.process().wait_for(why, PATIENCE)?;
+        let log = pair.gateway.log();
+        let refusal = log.lines().find(|l| l.contains(why));
+        assert!(refusal.is_some_and(|l| l.contains("device.test") == is_named), "{log}");
+    }
+    Ok(())
+}
+
+#[test]
 fn a_port_in_use_and_an_interface_in_use_are_named() -> Result<()> {
     if !require("port in use", &NEEDS) {
         return Ok(());
@@ -322,6 +368,24 @@ fn a_broken_configuration_says_which_line_or_key_to_change() -> Result<()> {
             assert!(said.contains(words), "{name}: '{words}' is missing in: {said}");
         }
         assert!(!said.contains("a shared secret"), "{name}: a secret is shown: {said}");
+    }
+    Ok(())
+}
+
+#[test]
+fn an_own_certificate_that_has_expired_is_named_before_it_is_used() -> Result<()> {
+    let dir = std::env::temp_dir().join(format!("dormouse-expired-{}", std::process::id()));
+    let pki = Pki::new(&dir, Key::P256)?;
+    pki.issue("good.test", Key::P256)?;
+    pki.issue_for("old.test", &[], Some(2_020), Key::P256)?;
+    let of = |name: &str| check(name, &by_certificate(&pki, "client", name, "gateway.test", NET), 0o600);
+    let (good, old) = (of("good.test"), of("old.test"));
+    fs::remove_dir_all(&dir)?;
+    let (good, old) = (good?, old?);
+    assert_eq!(good.0, Some(0), "{}", good.1);
+    assert_eq!(old.0, Some(1), "{}", old.1);
+    for words in ["connection.peer.local.certificate", "old.test", "expired"] {
+        assert!(old.1.contains(words), "'{words}' is missing in: {}", old.1);
     }
     Ok(())
 }

@@ -1,49 +1,18 @@
 //! `dormouse down CONNECTION --peer IDENTITY` at a gateway of two clients: one goes, the other lives on.
 
 use anyhow::Result;
-use dormouse_interop::ends::PATIENCE;
-use dormouse_testbed::{
-    Access, Dormoused, EchoServer, GATEWAY, Host, LongLived, Need, Roaming, SERVER, require,
-};
+use dormouse_interop::ends::{NET, PATIENCE, POOL, SECRET, another, by_secret, inner, peers, rung};
+use dormouse_testbed::{Access, Dormoused, EchoServer, Host, LongLived, Need, Roaming, SERVER, require};
 use serde_json::Value;
 use std::net::SocketAddr;
 
 const NEEDS: [Need; 2] = [Need::Root, Need::File("/dev/net/tun")];
 
-fn end(role: &str, own: &str, peer: &str, child: &str) -> String {
-    let gateway = if role == "client" { format!("gateway = \"{GATEWAY}\"") } else { String::new() };
-    let secret = "secret = \"a shared secret of the test\"";
-    format!(
-        "[connection.peer]\nrole = \"{role}\"\n{gateway}\n[connection.peer.local]\nid = \"{own}\"\n{secret}\n\
-         [connection.peer.remote]\nid = \"{peer}\"\n{secret}\n[connection.peer.child]\n{child}\n"
-    )
-}
-
 fn client(host: &Host, name: &str) -> Result<Dormoused> {
-    let toml = end("client", name, "gateway.test", "remote = [\"10.99.0.0/24\"]");
+    let toml = by_secret("client", name, "gateway.test", SECRET, NET);
     let daemon = Dormoused::start(host, "dns = \"off\"", &toml)?;
     daemon.ok(&["up", "peer"])?;
     Ok(daemon)
-}
-
-/// The peers that a gateway has sessions with.
-fn peers(gateway: &Dormoused) -> Result<Vec<String>> {
-    let status = gateway.ok(&["status", "--json"])?.json;
-    let sessions = status.pointer("/result/status/gateway/sessions").and_then(Value::as_array);
-    let mut names: Vec<String> = sessions
-        .into_iter()
-        .flatten()
-        .filter_map(|s| s.get("peer").and_then(Value::as_str).map(str::to_owned))
-        .collect();
-    names.sort();
-    Ok(names)
-}
-
-/// The first inner address of a client.
-fn inner(client: &Dormoused) -> Result<String> {
-    let status = client.ok(&["status", "--json"])?.json;
-    let address = status.pointer("/result/status/connections/0/addresses/0").and_then(Value::as_str);
-    Ok(address.and_then(|a| a.split('/').next()).unwrap_or_default().to_owned())
 }
 
 #[test]
@@ -53,12 +22,9 @@ fn one_of_two_clients_is_removed_and_the_other_lives_on() -> Result<()> {
     }
     let mut world = Roaming::new(60)?;
     world.attach(Access::A)?;
-    let other = world.bed.host("other")?;
-    world.bed.link((&other, "eth0", &["198.51.100.10/30"]), (&world.core, "to-o", &["198.51.100.9/30"]))?;
-    other.ip("route add default via 198.51.100.9")?;
-    let pool = "local = [\"10.99.0.0/24\"]\nremote = [\"dynamic\"]\n[connection.peer.pool]\naddresses = [\"10.55.0.0/24\"]";
-    let gateway =
-        Dormoused::start(&world.gateway, "dns = \"off\"", &end("gateway", "gateway.test", "*.test", pool))?;
+    let (other, _) = another(&mut world, "other", 2)?;
+    let gateway = by_secret("gateway", "gateway.test", "*.test", SECRET, POOL);
+    let gateway = Dormoused::start(&world.gateway, "dns = \"off\"", &gateway)?;
     let server = SocketAddr::new(SERVER.parse()?, 7777);
     let echo = EchoServer::start(&world.server, server)?;
     let stays = client(&other, "stays.test")?;
@@ -66,6 +32,7 @@ fn one_of_two_clients_is_removed_and_the_other_lives_on() -> Result<()> {
     assert_eq!(peers(&gateway)?, ["goes.test", "stays.test"]);
     let tcp = LongLived::connect(&other, server)?;
     let address = inner(&goes)?;
+    let its = address.first().map(ToString::to_string).unwrap_or_default();
 
     // A name that fits no peer, or several, is an error, and nothing happens.
     let refused = |daemon: &Dormoused, args: &[&str], code: i32, words: &[&str]| -> Result<()> {
@@ -100,23 +67,19 @@ fn one_of_two_clients_is_removed_and_the_other_lives_on() -> Result<()> {
     assert_eq!(answer.json.pointer("/result").and_then(Value::as_str), Some("done"), "{}", answer.text);
     goes.process().wait_for("deleted by the peer", PATIENCE)?;
     goes.ok(&["wait", "peer", "--timeout", "40"])?;
-    let status = goes.ok(&["status", "--json"])?.json;
-    let rung = status.pointer("/result/status/connections/0/last_wake/rung").and_then(Value::as_str);
-    assert_eq!(rung, Some("full"), "{status:#}");
+    assert_eq!(rung(&goes)?, "full", "{}", goes.log());
     assert_eq!(inner(&goes)?, address, "its lease was free for it");
 
     // Removed by its address while it cannot hear: its ticket does not bring it back either.
     goes.process().kill();
-    let answer = gateway.ok(&["down", "peer", "--peer", &address])?;
+    let answer = gateway.ok(&["down", "peer", "--peer", &its])?;
     assert_eq!(answer.text.trim(), "removed");
-    world.gateway.eventually(&format!("[ -z \"$(ip route show table all {address})\" ]"), PATIENCE)?;
+    world.gateway.eventually(&format!("[ -z \"$(ip route show table all {its})\" ]"), PATIENCE)?;
     goes.restart()?;
     goes.ok(&["up", "peer"])?;
     goes.process().wait_for("refused by the gateway", PATIENCE)?;
     goes.ok(&["wait", "peer", "--timeout", "40"])?;
-    let status = goes.ok(&["status", "--json"])?.json;
-    let rung = status.pointer("/result/status/connections/0/last_wake/rung").and_then(Value::as_str);
-    assert_eq!(rung, Some("full"), "{status:#}\n{}", gateway.log());
+    assert_eq!(rung(&goes)?, "full", "{}\n{}", goes.log(), gateway.log());
     assert!(gateway.log().contains("the session has ended"), "{}", gateway.log());
 
     tcp.lives(PATIENCE)?;

@@ -1,7 +1,7 @@
 //! Revoked certificates, with `openssl` as the authority and its OCSP responder: who gets in, and which session ends.
 
 use anyhow::Result;
-use dormouse_interop::ends::PATIENCE;
+use dormouse_interop::ends::{PATIENCE, rung};
 use dormouse_testbed::{Access, Dormoused, GATEWAY, Host, Need, Process, Roaming, SERVER, require};
 use nix::sys::signal::Signal;
 use std::os::unix::fs::PermissionsExt;
@@ -119,6 +119,16 @@ impl Ends {
         self.device.ok(&["down", "peer"]).map(|_| ())
     }
 
+    fn crash(&mut self) {
+        self.device.process().kill();
+        self.gateway.process().kill();
+    }
+
+    fn restart(&mut self) -> Result<()> {
+        self.gateway.restart()?;
+        self.device.restart()
+    }
+
     /// The device is refused, and the gateway's log says why.
     fn refused(&mut self, why: &str) -> Result<()> {
         let answer = self.device.cli(&["up", "peer"])?;
@@ -172,6 +182,26 @@ fn a_list_that_is_read_again_ends_the_session_of_who_stands_in_it() -> Result<()
     ends.gateway.process().signal(Signal::SIGHUP);
     ends.gateway.process().wait_for("a certificate was revoked", PATIENCE)?;
     ends.refused("is revoked")
+}
+
+/// The gateway has no session of it any more, and the store has the ticket's lineage: only what is known of certificates stands against it.
+#[test]
+fn a_ticket_of_a_revoked_certificate_is_refused() -> Result<()> {
+    if !require("revocation of a ticket", &NEEDS) {
+        return Ok(());
+    }
+    let world = Roaming::new(60)?;
+    world.attach(Access::A)?;
+    let mut ends = Ends::start(&world, "", "revocation = \"soft\"\ncrl = [\"CRL\"]")?;
+    ends.up()?;
+    ends.crash();
+    ends.restart()?;
+    ends.up()?;
+    assert_eq!(rung(&ends.device)?, "ticket", "{}\n{}", ends.device.log(), ends.gateway.log());
+    ends.crash();
+    ends.pki.revoke(&["device.test"])?;
+    ends.restart()?;
+    ends.refused("ticket not accepted: the peer's certificate, or one of its issuers', is revoked")
 }
 
 #[test]

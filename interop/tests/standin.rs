@@ -5,7 +5,9 @@
 
 use anyhow::{Context, Result, bail};
 use dormouse_testbed::{Access, Dormoused, GATEWAY, Host, Need, Roaming, SERVER, require};
-use socket2::{SockRef, TcpKeepalive};
+use dormouse_wire::dns::{AUTHORITATIVE, Header, IN, Name, Question, RESPONSE, Record, Section};
+use dormouse_wire::ip::checksum::checksum;
+use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
 use std::io::{ErrorKind, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::time::{Duration, Instant};
@@ -33,11 +35,11 @@ fn connected(standin: &str) -> Result<Pair> {
         )
     };
     let gateway = end("gateway", "gateway.test", "*.test", "")
-        + "[connection.peer.child]\nlocal = [\"10.99.0.0/24\"]\nremote = [\"dynamic\"]\n\
+        + "[connection.peer.child]\nlocal = [\"10.99.0.0/24\", \"10.55.0.0/24\"]\nremote = [\"dynamic\"]\n\
            [connection.peer.pool]\naddresses = [\"10.55.0.0/24\"]\n"
         + &format!("[standin]\n{standin}\n");
     let device = end("client", "device.test", "gateway.test", &format!("gateway = \"{GATEWAY}\""))
-        + "[connection.peer.child]\nremote = [\"10.99.0.0/24\"]\n[sleep]\nradio = \"none\"\n";
+        + "[connection.peer.child]\nremote = [\"10.99.0.0/24\", \"10.55.0.0/24\"]\n[sleep]\nradio = \"none\"\n";
     let gateway = Dormoused::start(&world.gateway, "dns = \"off\"", &gateway)?;
     let device = Dormoused::start(&world.device, "dns = \"off\"", &device)?;
     device.ok(&["up", "peer"])?;
@@ -185,5 +187,108 @@ fn a_gateway_that_may_not_stand_in_says_nothing() -> Result<()> {
     assert!(ping.is_err(), "an answer came");
     pair.wake()?;
     pair.world.server.eventually(&format!("ping -c 1 -W 1 {}", pair.inner), PATIENCE)?;
+    Ok(())
+}
+
+/// A message of multicast DNS that names the device: its announcement, or the question about it.
+fn multicast_dns(inner: IpAddr, announces: bool) -> Result<Vec<u8>> {
+    let IpAddr::V4(address) = inner else { bail!("an IPv6 address") };
+    let name = Name::from_labels(&["laptop", "local"]).context("a name")?;
+    let mut message = Vec::new();
+    if announces {
+        Header { flags: RESPONSE | AUTHORITATIVE, answers: 1, ..Header::default() }.emit(&mut message);
+        let data = address.octets().to_vec();
+        let record = Record { section: Section::Answer, name, kind: 1, class: IN, ttl: 120, data };
+        record.emit(record.ttl, &mut message)?;
+    } else {
+        Header { id: 77, questions: 1, ..Header::default() }.emit(&mut message);
+        Question { name, kind: 1, class: IN }.emit(&mut message);
+    }
+    Ok(message)
+}
+
+#[test]
+fn for_a_device_that_would_not_have_answered_nothing_is_answered() -> Result<()> {
+    if !require("what a device would not have answered", &NEEDS) {
+        return Ok(());
+    }
+    let pair = connected("")?;
+    let (inner, server) = (pair.inner, &pair.world.server);
+    let device = SocketAddr::new(inner, 5_353);
+    // A host on the devices' own link, as other clients are, and one that is not.
+    const NEIGHBOUR: &str = "10.55.0.200";
+    server.ip(&format!("addr add {NEIGHBOUR}/32 dev lo"))?;
+    pair.world.gateway.ip(&format!("route add {NEIGHBOUR}/32 via {SERVER}"))?;
+    let [near, far] = [NEIGHBOUR, SERVER].map(|from| within(server, move || UdpSocket::bind((from, 0))));
+    let (near, far) = (near?, far?);
+    for socket in [&near, &far] {
+        socket.set_read_timeout(Some(Duration::from_secs(1)))?;
+    }
+    let announcer = within(&pair.world.device, move || UdpSocket::bind(device))?;
+    announcer.send_to(&multicast_dns(inner, true)?, (SERVER, 5_353))?;
+    // It answers pings, and then no more.
+    server.eventually(&format!("ping -c 1 -W 1 {inner}"), PATIENCE)?;
+    pair.world.device.sysctl("net.ipv4.icmp_echo_ignore_all", "1")?;
+    let ping = format!("ping -c 6 -i 0.1 -W 1 {inner}");
+    assert!(server.sh(&ping).is_err(), "the device answers");
+
+    pair.sleep()?;
+    assert!(server.sh(&ping).is_err(), "a ping is answered in its place");
+    let question = multicast_dns(inner, false)?;
+    let mut buf = [0; 512];
+    far.send_to(&question, device)?;
+    near.send_to(&question, device)?;
+    near.recv(&mut buf).with_context(|| pair.gateway.log())?;
+    assert!(far.recv(&mut buf).is_err(), "a host that is not on the device's link is answered");
+    let stand_in = pair.gateway_says(|s| count(s, "answered", "mdns") == 1)?;
+    assert_eq!(count(&stand_in, "answered", "echo"), 0, "{stand_in}");
+    Ok(())
+}
+
+/// An ICMP error (port unreachable) about a datagram that the device may have sent from port `port`.
+fn icmp_error(inner: IpAddr, port: u16) -> Result<Vec<u8>> {
+    let (IpAddr::V4(inner), IpAddr::V4(server)) = (inner, SERVER.parse()?) else { bail!("an IPv6 address") };
+    let mut datagram = vec![0x45, 0, 0, 28, 0, 0, 0, 0, 64, 17, 0, 0];
+    datagram.extend(inner.octets());
+    datagram.extend(server.octets());
+    let header = checksum(&datagram).to_be_bytes();
+    datagram.splice(10..12, header);
+    datagram.extend(port.to_be_bytes());
+    datagram.extend([0, 53, 0, 8, 0, 0]);
+    let mut error = vec![3, 3, 0, 0, 0, 0, 0, 0];
+    error.extend(datagram);
+    let sum = checksum(&error).to_be_bytes();
+    error.splice(2..4, sum);
+    Ok(error)
+}
+
+#[test]
+fn a_flood_of_icmp_errors_displaces_nothing_that_is_kept() -> Result<()> {
+    if !require("a flood of ICMP errors at a sleeping device", &NEEDS) {
+        return Ok(());
+    }
+    let pair = connected("")?;
+    let (inner, address) = (pair.inner, SocketAddr::new(pair.inner, PORT));
+    let receiver = within(&pair.world.device, move || UdpSocket::bind(address))?;
+    receiver.set_read_timeout(Some(PATIENCE))?;
+    let sender = within(&pair.world.server, move || UdpSocket::bind((SERVER, 0)))?;
+    let raw = within(&pair.world.server, || Socket::new(Domain::IPV4, Type::RAW, Some(Protocol::ICMPV4)))?;
+    pair.sleep()?;
+    let send = |from: u8| (from..from + 20).try_for_each(|n| sender.send_to(&[n; 200], address).map(drop));
+    send(0)?;
+    // Twice as many as there is room for, each about another connection.
+    for port in 20_000..20_600 {
+        raw.send_to(&icmp_error(inner, port)?, &SocketAddr::new(inner, 0).into())?;
+        std::thread::sleep(Duration::from_micros(500));
+    }
+    send(20)?;
+    let stand_in = pair.gateway_says(|s| s["handled"].as_u64() >= Some(640))?;
+    assert!(count(&stand_in, "dropped", "evicted") > 0, "there was room for all: {stand_in}");
+    pair.wake()?;
+    let mut buf = [0; 2_048];
+    for n in 0..40_u8 {
+        let len = receiver.recv(&mut buf).with_context(|| format!("datagram {n}\n{stand_in}"))?;
+        assert_eq!((len, buf[0]), (200, n));
+    }
     Ok(())
 }

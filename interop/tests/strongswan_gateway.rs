@@ -3,6 +3,7 @@
 use anyhow::Result;
 use dormouse_interop::scenario::{Auth, SOON, Scenario};
 use dormouse_interop::strongswan::skip;
+use dormouse_interop::witness::Witness;
 use dormouse_testbed::{Access, Key};
 use std::time::Duration;
 
@@ -92,6 +93,32 @@ fn ed25519_certificates() -> Result<()> {
         &Scenario { auth: Auth::Certificates(Key::Ed25519), ..Scenario::default() },
         Access::A,
     )
+}
+
+/// A gateway that does not know RFC 7427 takes ECDSA with P-256 and SHA-256, and there is no way to sign with Ed25519. An IKE_AUTH without AUTH
+/// would show it who we are.
+#[test]
+fn a_device_that_cannot_sign_for_its_gateway_sends_no_ike_auth() -> Result<()> {
+    if skip("a device that cannot sign") {
+        return Ok(());
+    }
+    // Next payload, version, exchange type, and the flag of the initiator.
+    let (init, auth) = ([33, 0x20, 34, 8], [46, 0x20, 35, 8]);
+    for (key, can) in [(Key::P256, true), (Key::Ed25519, false)] {
+        let scenario = Scenario {
+            auth: Auth::Certificates(key),
+            their_settings: "signature_authentication = no".into(),
+            ..Scenario::default()
+        };
+        let run = scenario.device(Access::A)?;
+        let witness = Witness::new(&run.world.router_a, "lan")?;
+        let answer = run.ours.cli(&["up", "peer"])?;
+        witness.sees(&init)?;
+        assert_eq!(answer.code == 0, can, "{}", answer.text);
+        assert_eq!(witness.saw(&auth), can, "{key:?}: {}", run.ours.log());
+        assert!(can || answer.text.contains("we cannot authenticate to this peer"), "{}", answer.text);
+    }
+    Ok(())
 }
 
 #[test]

@@ -4,13 +4,14 @@
 #![expect(clippy::disallowed_methods, reason = "drives real processes by the real clock")]
 
 use anyhow::{Context, Result, bail};
-use dormouse_interop::ends::{PATIENCE, inner};
+use dormouse_interop::ends::{NET, PATIENCE, POOL, another, by_certificate, inner, peers};
 use dormouse_testbed::{
-    Access, Dormoused, EchoServer, GATEWAY, Host, LongLived, Need, Roaming, SERVER, require,
+    Access, Dormoused, EchoServer, GATEWAY, Host, Key, LongLived, Need, Pki, Roaming, SERVER, require,
 };
 use nix::sys::signal::Signal;
 use serde_json::Value;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::process::Command;
 use std::time::Instant;
 
 const NEEDS: [Need; 2] = [Need::Root, Need::File("/dev/net/tun")];
@@ -59,17 +60,8 @@ impl Ends<'_> {
 fn world() -> Result<(Roaming, Host)> {
     let mut world = Roaming::new(60)?;
     world.attach(Access::A)?;
-    let other = world.bed.host("other")?;
-    world.bed.link((&other, "eth0", &["198.51.100.10/30"]), (&world.core, "to-o", &["198.51.100.9/30"]))?;
-    other.ip("route add default via 198.51.100.9")?;
+    let (other, _) = another(&mut world, "other", 2)?;
     Ok((world, other))
-}
-
-fn sessions(gateway: &Dormoused) -> Result<Vec<String>> {
-    let status = gateway.ok(&["status", "--json"])?.json;
-    let all = status.pointer("/result/status/gateway/sessions").and_then(Value::as_array);
-    let peer = |s: &Value| s.get("peer").and_then(Value::as_str).map(str::to_owned);
-    Ok(all.into_iter().flatten().filter_map(peer).collect())
 }
 
 /// Waits until something is so.
@@ -114,7 +106,7 @@ fn a_guests_secret_gives_neither_an_address_of_the_staff_nor_another_ones_traffi
     assert!(his.iter().all(|a| within("10.55.2.", *a)), "{hers:?} went to {his:?}\n{}", gateway.log());
     tcp.lives(PATIENCE)?;
     assert!(tcp.finish()? > 0);
-    assert_eq!(sessions(&gateway)?.len(), 2, "the staff's session is not his to replace");
+    assert_eq!(peers(&gateway)?.len(), 2, "the staff's session is not his to replace");
     // She leaves, and he comes back asking for what was hers: it is still hers.
     alice.ok(&["down", "staff"])?;
     mallory.ok(&["down", "guests"])?;
@@ -141,7 +133,7 @@ fn what_is_kept_for_a_device_reaches_no_other_and_its_lease_waits_for_it() -> Re
     receiver.set_read_timeout(Some(PATIENCE))?;
     let sender = socket(&world.server, SocketAddr::new(SERVER.parse()?, 0))?;
     alice.ok(&["suspend"])?;
-    until("she is away", || Ok(sessions(&gateway)?.is_empty()))?;
+    until("she is away", || Ok(peers(&gateway)?.is_empty()))?;
     world.detach(Access::A)?;
     sender.send_to(b"SECRET-FOR-ALICE", address)?;
     // Bob comes meanwhile. He may get any address; her packet is not for him.
@@ -209,11 +201,11 @@ fn who_is_denied_loses_the_session_and_the_ticket_until_allowed_again() -> Resul
     assert_eq!(gateway.ok(&["deny", "--list"])?.text.trim(), "no peer is denied");
     gateway.ok(&["deny", "goes.test"])?;
     goes.process().wait_for("deleted by the peer", PATIENCE)?;
-    until("only one is left", || Ok(sessions(&gateway)? == ["stays.test"]))?;
+    until("only one is left", || Ok(peers(&gateway)? == ["stays.test"]))?;
     let refused = |goes: &Dormoused, gateway: &Dormoused| -> Result<()> {
         let answer = goes.cli(&["wait", "staff", "--timeout", "8"])?;
         assert_ne!(answer.code, 0, "{}\n{}", answer.text, gateway.log());
-        assert!(!sessions(gateway)?.contains(&"goes.test".to_owned()));
+        assert!(!peers(gateway)?.contains(&"goes.test".to_owned()));
         assert!(gateway.log().contains("goes.test is denied"), "{}", gateway.log());
         Ok(())
     };
@@ -238,6 +230,43 @@ fn who_is_denied_loses_the_session_and_the_ticket_until_allowed_again() -> Resul
 }
 
 #[test]
+fn a_certificate_is_denied_by_its_other_name_or_its_fingerprint_with_its_ticket() -> Result<()> {
+    if !require("a denial of a certificate", &NEEDS) {
+        return Ok(());
+    }
+    let (world, other) = world()?;
+    let pki = Pki::new(&world.bed.dir().join("pki"), Key::P256)?;
+    pki.issue("gateway.test", Key::P256)?;
+    pki.issue("stays.test", Key::P256)?;
+    pki.issue_for("goes.test", &["alias.test"], None, Key::P256)?;
+    let gateway = by_certificate(&pki, "gateway", "gateway.test", "*.test", POOL);
+    let gateway = Dormoused::start(&world.gateway, "dns = \"off\"", &gateway)?;
+    let client = |host: &Host, name: &str| -> Result<Dormoused> {
+        let toml = by_certificate(&pki, "client", name, "gateway.test", NET);
+        let client = Dormoused::start(host, "dns = \"off\"", &toml)?;
+        client.ok(&["up", "peer"])?;
+        Ok(client)
+    };
+    let _stays = client(&other, "stays.test")?;
+    let mut goes = client(&world.device, "goes.test")?;
+    let print = ["x509", "-noout", "-fingerprint", "-sha256", "-in"];
+    let print = Command::new("openssl").args(print).arg(pki.path("goes.test.pem")).output()?;
+    let fingerprint = String::from_utf8(print.stdout)?;
+    for whom in ["alias.test", fingerprint.trim()] {
+        // The session ends, and a full exchange is refused.
+        gateway.ok(&["deny", whom])?;
+        goes.process().wait_for("deleted by the peer", PATIENCE)?;
+        let answer = goes.cli(&["wait", "peer", "--timeout", "5"])?;
+        assert_ne!(answer.code, 0, "{whom}: {}\n{}", answer.text, gateway.log());
+        assert_eq!(peers(&gateway)?, ["stays.test"], "{whom}");
+        gateway.ok(&["allow", whom])?;
+        goes.ok(&["down", "peer"])?;
+        goes.ok(&["up", "peer"])?;
+    }
+    Ok(())
+}
+
+#[test]
 fn an_authentication_ends_in_time_and_the_gateway_does_not_call() -> Result<()> {
     if !require("authentication lifetime", &NEEDS) {
         return Ok(());
@@ -252,10 +281,7 @@ fn an_authentication_ends_in_time_and_the_gateway_does_not_call() -> Result<()> 
     let tcp = LongLived::connect(&other, server)?;
     // One is stopped, and cannot authenticate anew: its session ends, whether it answers or not.
     frozen.process().signal(Signal::SIGSTOP);
-    until(
-        "the frozen client's session is over",
-        || Ok(!sessions(&gateway)?.contains(&"frozen.test".into())),
-    )?;
+    until("the frozen client's session is over", || Ok(!peers(&gateway)?.contains(&"frozen.test".into())))?;
     assert!(gateway.log().contains("lifetime"), "{}", gateway.log());
     // The other one does, beside the session that runs: nothing of its traffic is lost.
     let came = |log: &str| log.matches("a client came").count();
@@ -263,11 +289,39 @@ fn an_authentication_ends_in_time_and_the_gateway_does_not_call() -> Result<()> 
     tcp.lives(PATIENCE)?;
     assert!(tcp.finish()? > 0);
     assert!(!client.log().contains("a rung of the ladder failed"), "{}", client.log());
-    assert!(sessions(&gateway)?.contains(&"client.test".to_owned()), "{}", gateway.log());
+    assert!(peers(&gateway)?.contains(&"client.test".to_owned()), "{}", gateway.log());
     let stats = gateway.ok(&["stats"])?.text;
     assert!(!stats.contains("ike.begun.init"), "the gateway called a client: {stats}");
     assert!(stats.contains("ike.answered.init"), "{stats}");
     frozen.process().signal(Signal::SIGCONT);
     drop(echo);
+    Ok(())
+}
+
+#[test]
+fn a_denial_says_whom_it_met() -> Result<()> {
+    if !require("a denial of a mistyped name", &NEEDS) {
+        return Ok(());
+    }
+    let (world, _other) = world()?;
+    let peers = "peers = [{ id = \"named.test\" }]";
+    let gateway =
+        Dormoused::start(&world.gateway, "dns = \"off\"", &STAFF.gateway("*", "10.55.1.0/24", peers))?;
+    let bob = STAFF.up(&world.device, "Bob@mail.test")?;
+    let deny = |whom: &str| -> Result<(Option<u64>, Option<bool>)> {
+        let json = gateway.ok(&["deny", whom, "--json"])?.json;
+        let met = json.pointer("/result/denied").with_context(|| json.to_string())?;
+        Ok((met["sessions"].as_u64(), met["known"].as_bool()))
+    };
+    for mistyped in ["bob@mail.test", "Bob", "CN=Bob", &"ab".repeat(32)] {
+        assert_eq!(deny(mistyped)?, (Some(0), Some(false)), "{mistyped}");
+        assert!(gateway.ok(&["deny", mistyped])?.text.contains("knows none"));
+    }
+    assert_eq!(sessions(&gateway)?, ["Bob@mail.test"], "still in");
+    assert_eq!(deny("named.test")?, (Some(0), Some(true)), "the configuration names it");
+    assert_eq!(deny("Bob@mail.test")?, (Some(1), Some(true)));
+    until("he is out", || Ok(sessions(&gateway)?.is_empty()))?;
+    assert_eq!(deny("Bob@mail.test")?, (Some(0), Some(true)), "he has a lease");
+    drop(bob);
     Ok(())
 }

@@ -31,6 +31,9 @@ pub(crate) fn rung(rung: Rung) -> WakeRung {
 /// An error of the node in the words of the protocol, with the line to change.
 pub(crate) fn error(connection: &str, message: &str, kind: FailureKind, offer: &Offer) -> control::Error {
     let (kind, key) = match kind {
+        FailureKind::Authentication if message.contains("post-quantum pre-shared key") => {
+            (control::ErrorKind::Authentication, Some("ppk"))
+        }
         FailureKind::Authentication => {
             (control::ErrorKind::Authentication, Some("local or remote: identity, secret, certificate, ca"))
         }

@@ -177,6 +177,7 @@ pub(crate) fn failure_of(error: &NegotiationError) -> (Failure, FailureKind) {
         | E::CannotSign(_)
         | E::NotAdmitted(_)
         | E::WrongIdentity { .. }
+        | E::Ppk(_)
         | E::NoConnection { .. } => (Failure::Refused, FailureKind::Authentication),
         E::NoProposalChosen { .. }
         | E::ProposalsRefused { .. }

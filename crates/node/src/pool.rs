@@ -338,6 +338,15 @@ impl SharedPool {
         self.lock().poll_change()
     }
 
+    /// Whether one of those who have a lease is meant.
+    #[must_use]
+    pub fn any(&self, meant: impl Fn(&Identity) -> bool) -> bool {
+        let pool = self.lock();
+        let mut all =
+            pool.holders.keys().filter_map(|h| Identity::from_ike(h.identity.0, &h.identity.1).ok());
+        all.any(|identity| meant(&identity))
+    }
+
     /// See [`Pool::reconfigure`].
     pub fn reconfigure(&self, prefixes: impl IntoIterator<Item = IpNet>) {
         self.lock().reconfigure(prefixes);

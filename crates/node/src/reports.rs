@@ -35,9 +35,11 @@ impl Node {
             }
             Ike::Failed { sa, error } => self.attempt_failed(now, sa, &error),
             Ike::PeerFailed { path, claimed, error } => {
-                self.record_refusal(now, path.remote, claimed.as_ref(), &error.to_string());
-                let claimed = claimed.map(|c| c.to_string());
-                self.changed(Change::PeerRefused { from: path.remote.ip(), claimed, why: error.to_string() });
+                // Strangers would otherwise set the pace of the log, and push other lines and records out of it.
+                if self.record_refusal(now, path.remote, claimed.as_ref(), &error) {
+                    let (from, claimed) = (path.remote.ip(), claimed.map(|c| c.to_string()));
+                    self.changed(Change::PeerRefused { from, claimed, why: error.to_string() });
+                }
             }
             Ike::ChildFailed { sa, error } => {
                 tracing::warn!(%sa, %error, "a CHILD SA was refused");
@@ -286,7 +288,7 @@ impl Node {
             if matches!(reason, CloseReason::NotAdmitted | CloseReason::Revoked) {
                 let who = self.sessions.get(owner).map(|s| s.who.clone());
                 self.with_devices(|d, around| {
-                    d.dismiss(|c, w, _, _| c == id && Some(w) == who.as_ref(), around)
+                    _ = d.dismiss(|c, w, _, _| c == id && Some(w) == who.as_ref(), around)
                 });
             }
             return self.session_ended(now, owner, &reason.to_string());

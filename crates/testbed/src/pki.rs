@@ -9,6 +9,7 @@ use dormouse_io::state::write_atomically;
 use rcgen::{
     BasicConstraints, Certificate, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair,
     KeyUsagePurpose, PKCS_ECDSA_P256_SHA256, PKCS_ECDSA_P384_SHA384, PKCS_RSA_SHA256, RsaKeySize,
+    date_time_ymd,
 };
 
 /// Kind of key in a certificate.
@@ -74,8 +75,15 @@ impl Authority {
     /// # Errors
     /// If the library refuses to make it.
     pub(crate) fn issue(&self, name: &str, key: &KeyPair) -> Result<Certificate> {
-        let mut params = CertificateParams::new([name.to_owned()])?;
-        params.distinguished_name.push(DnType::CommonName, name);
+        self.issue_for(&[name], None, key)
+    }
+
+    /// The same for several names, until the first day of the year `ends`.
+    fn issue_for(&self, names: &[&str], ends: Option<i32>, key: &KeyPair) -> Result<Certificate> {
+        let all: Vec<String> = names.iter().map(|&name| name.to_owned()).collect();
+        let mut params = CertificateParams::new(all)?;
+        params.distinguished_name.push(DnType::CommonName, names.first().copied().unwrap_or_default());
+        params.not_after = ends.map_or(params.not_after, |year| date_time_ymd(year, 1, 1));
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
         params.use_authority_key_identifier_extension = true;
         Ok(params.signed_by(key, &self.0)?)
@@ -106,9 +114,18 @@ impl Pki {
     /// # Errors
     /// If it cannot be made or written.
     pub fn issue(&self, name: &str, key: Key) -> Result<()> {
+        self.issue_for(name, &[], None, key)
+    }
+
+    /// The same with other DNS names besides, valid until the first day of the year `ends`.
+    ///
+    /// # Errors
+    /// As [`Pki::issue`].
+    pub fn issue_for(&self, name: &str, others: &[&str], ends: Option<i32>, key: Key) -> Result<()> {
         let key = key.generate()?;
         self.write(&format!("{name}.key"), &key.serialize_pem())?;
-        self.write(&format!("{name}.pem"), &self.authority.issue(name, &key)?.pem())
+        let names = [&[name], others].concat();
+        self.write(&format!("{name}.pem"), &self.authority.issue_for(&names, ends, &key)?.pem())
     }
 
     /// Path of a file of this authority.

@@ -131,7 +131,7 @@ impl HalfOpen {
             match self.derive() {
                 Ok(channel) => self.channel = Some(channel),
                 Err(error) => {
-                    tracing::info!(%path, %error, "no keys");
+                    tracing::debug!(%path, %error, "no keys");
                     self.expire(shared);
                     return Step { next: None, result: Err(Discard::Malformed) };
                 }
@@ -217,7 +217,7 @@ impl HalfOpen {
         refusal: &[Payload],
         error: NegotiationError,
     ) -> Step {
-        tracing::info!(%path, claimed = claimed.as_ref().map(tracing::field::display), %error, "refused");
+        tracing::debug!(%path, claimed = claimed.as_ref().map(tracing::field::display), %error, "refused");
         shared.event(Event::PeerFailed { path, claimed, error });
         let header = self.link.header(exchange, true, self.rounds.next_id());
         if let Some(channel) = self.channel.as_mut() {

@@ -130,7 +130,7 @@ impl Endpoint {
     }
 
     fn peer_failed(&mut self, path: Path, error: NegotiationError) {
-        tracing::info!(%path, %error, "refused");
+        tracing::debug!(%path, %error, "refused");
         self.shared.event(Event::PeerFailed { path, claimed: None, error });
     }
 
@@ -200,7 +200,7 @@ impl Endpoint {
                 Ok(Wanted { conn, how, rounds, before_nonce: Vec::new() })
             }
             Err((refusal, why)) => {
-                tracing::info!(%path, why, "ticket refused");
+                tracing::debug!(%path, why, "ticket refused");
                 self.shared.event(Event::PeerFailed {
                     path,
                     claimed: None,

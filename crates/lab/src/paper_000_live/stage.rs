@@ -71,6 +71,7 @@ impl Stage {
             gateway: (GATEWAY, PORT).into(),
             homes: HOMES,
             server: SERVER,
+            retransmission: Default::default(),
             interrupted: interrupted.clone(),
         };
         Crowd::new(pki, socket, settings)

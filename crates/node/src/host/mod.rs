@@ -29,7 +29,9 @@ use crate::event::Event;
 use crate::hold::HoldQueue;
 use crate::node::{Node, Route};
 use crate::pool::SharedPool;
+use crate::removal::Met;
 use device::Device;
+use dormouse_ike::admission::Denial;
 use dormouse_ike::ticket::lineage::Outcome;
 use dormouse_keying::{ChildId, SaId};
 use dormouse_sansio::packet::{Geometry, Plan, Received, Verdict};
@@ -172,6 +174,13 @@ impl Host {
     pub fn down(&mut self, now: Instant, connection: &str) -> bool {
         self.outputs.push_order(Order::ForgetName { connection: connection.into() });
         self.node.down(now, connection)
+    }
+
+    /// Gateway: see [`Node::deny`]. Those who have a lease are known as well.
+    pub fn deny(&mut self, now: Instant, denial: Denial) -> Met {
+        let leases = self.pool.as_ref().is_some_and(|pool| pool.any(|holder| denial.means(holder, None)));
+        let met = self.node.deny(now, denial);
+        Met { known: met.known || leases, ..met }
     }
 
     /// The configuration was read again: see [`Node::reconfigure`].

@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use child::Child;
-use dormouse_ike::config::{Connection, EndpointConfig, Keepalive};
+use dormouse_ike::config::{Connection, EndpointConfig, Keepalive, Retransmission};
 use dormouse_ike::ticket::ClientTicket;
 use dormouse_ike::{Endpoint, LoadReport, SleepFlags, Sleeping};
 use dormouse_io::clock::{BootClock, unix_now};
@@ -67,6 +67,8 @@ pub struct Settings {
     pub homes: [Ipv4Addr; 2],
     /// Pinged through the tunnel as soon as a session is there.
     pub server: Ipv4Addr,
+    /// How often and for how long a client repeats a request.
+    pub retransmission: Retransmission,
     /// Set when the crowd is to stop.
     pub interrupted: Arc<AtomicBool>,
 }
@@ -169,6 +171,7 @@ impl Crowd {
             // All of it goes through one socket, and nothing is sent but what is asked for.
             connection.force_udp_encap = true;
             connection.keepalive = Keepalive::Off;
+            connection.retransmission = settings.retransmission;
             let connection = Arc::new(connection);
             Ok(Client {
                 connection,
