@@ -193,7 +193,7 @@ fn a_gateway_that_may_not_stand_in_says_nothing() -> Result<()> {
 /// A message of multicast DNS that names the device: its announcement, or the question about it.
 fn multicast_dns(inner: IpAddr, announces: bool) -> Result<Vec<u8>> {
     let IpAddr::V4(address) = inner else { bail!("an IPv6 address") };
-    let name = Name::from_labels(&["laptop", "local"]).context("a name")?;
+    let name = Name::from_labels(["laptop", "local"]).context("a name")?;
     let mut message = Vec::new();
     if announces {
         Header { flags: RESPONSE | AUTHORITATIVE, answers: 1, ..Header::default() }.emit(&mut message);

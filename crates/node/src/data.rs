@@ -165,6 +165,10 @@ impl Node {
             self.ike.observed_path(now, sa, path);
             self.drain_ike(now);
         }
+        if let (true, Owner::Hip(_), Some((_, manager))) = (moved, owner, &mut self.manager) {
+            manager.observed_path(now, owner, path);
+            self.drain_manager(now);
+        }
         if life != Life::Fresh {
             self.rekey(now, owner, id);
         }

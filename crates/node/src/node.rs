@@ -100,6 +100,8 @@ pub struct Node {
     pub(crate) ike: Endpoint,
     /// The key manager beside IKE, and the connection of its sessions.
     pub(crate) manager: Option<(ConnectionId, Box<dyn KeyManager>)>,
+    /// A packet is held for a tunnel that the other key manager is about to order.
+    awaited: bool,
     pub(crate) connections: Connections,
     pub(crate) sessions: Sessions,
     pub(crate) devices: Option<Devices>,
@@ -160,6 +162,7 @@ impl Node {
             entropy: esp_entropy,
             events: VecDeque::new(),
             counters: Counters::default(),
+            awaited: false,
             path_mtu: 1500,
             suspended: false,
             isolating,
@@ -173,6 +176,15 @@ impl Node {
         let known = self.connections.id(connection);
         let id = known.unwrap_or_else(|| self.connections.add(connection.to_owned(), None));
         self.manager = Some((id, manager));
+    }
+
+    /// A packet is for an inner address to which no tunnel leads: whether the other key manager makes one now. Then the packet is to be
+    /// held until [`Event::Flowing`].
+    pub fn want_tunnel(&mut self, now: Instant, destination: std::net::IpAddr) -> bool {
+        let coming = self.manager.as_mut().is_some_and(|(_, manager)| manager.want_tunnel(now, destination));
+        self.awaited |= coming;
+        self.drain_manager(now);
+        coming
     }
 
     /// Where key managers get inbound SPIs.
@@ -558,7 +570,13 @@ impl Node {
                     self.changed(Change::PeerUp { connection, peer, resumed: false });
                     self.record_begin(owner, How::Full);
                 }
-                keying::Event::Child(change) => self.change_tunnels(now, change),
+                keying::Event::Child(change) => {
+                    let installed = matches!(change, keying::ChildSa::Install(_));
+                    self.change_tunnels(now, change);
+                    if installed && std::mem::take(&mut self.awaited) {
+                        self.push(Event::Flowing);
+                    }
+                }
                 keying::Event::Closed { owner, why } => self.session_ended(now, owner, why),
             }
         }

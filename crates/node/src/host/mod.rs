@@ -342,6 +342,11 @@ impl Host {
                 self.counters.held_dropped += self.held.push(now, &packet);
                 None
             }
+            // Another's is: what this one waits for is still to come.
+            Route::None if self.node.want_tunnel(now, flow.dst) => {
+                self.counters.held_dropped += self.held.push(now, &packet);
+                None
+            }
             Route::StandIn(_) | Route::None => {
                 self.counters.no_policy += 1;
                 None

@@ -72,7 +72,11 @@ impl Host {
                 None => self.plan_overslept(now, packet, &flow),
             },
             Route::None => {
-                self.counters.no_policy += 1;
+                if self.node.want_tunnel(now, flow.dst) {
+                    self.hold(now, packet);
+                } else {
+                    self.counters.no_policy += 1;
+                }
                 Plan::Drop
             }
         }
