@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use dormouse_crypto::sign::SigningKey;
 use dormouse_hip::{Accept, Host as Hip, HostConfig, Identity, Peer};
-use dormouse_ike::config::EndpointConfig;
+use dormouse_ike::EndpointConfig;
 use dormouse_netem::{LinkConfig, NatConfig};
 use dormouse_node::host::Host;
 use dormouse_node::{Change, Node};
