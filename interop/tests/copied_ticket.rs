@@ -193,10 +193,10 @@ impl Left {
         let answer = self.returns(of_gateway, of_device)?;
         assert_eq!(answer.code, 0, "{}\n{}", answer.text, self.gateway.log());
         assert_eq!(rung(&self.device)?, "ticket", "{}\n{}", self.device.log(), self.gateway.log());
-        // What is on its disk after two wakes in which it heard nothing brings it back no more.
+        // A ticket on its disk that has brought it back twice, unheard, is used no more: it is written anew when the gateway was heard.
         self.world.device.eventually(&format!("ping -c 1 -W 1 {SERVER}"), PATIENCE)?;
         let end = Instant::now() + PATIENCE;
-        while ClientTicket::decode(&ticket(&self.world.device)?)?.unheard > 0 {
+        while !ClientTicket::decode(&ticket(&self.world.device)?)?.is_usable() {
             anyhow::ensure!(Instant::now() < end, "it heard nothing\n{}", self.device.log());
             std::thread::sleep(Duration::from_millis(20));
         }
