@@ -18,7 +18,7 @@ need_test="$need_demo /usr/lib/ipsec/charon:strongswan-charon swanctl:strongswan
 qemu-system-x86_64:qemu-system-x86 static=busybox:busybox-static hostapd:hostapd wpa_supplicant:wpasupplicant iw:iw dash:dash \
 modprobe=kmod:kmod depmod=kmod:kmod cpio=GNU:cpio iasl:acpica-tools wg:wireguard-tools tshark:tshark setpriv:util-linux unshare:util-linux \
 softhsm2-util:softhsm2 dbus-daemon:dbus-daemon dbus-send:dbus-bin dnsmasq:dnsmasq-base sysctl:procps strip:binutils chromium:chromium zstd:zstd"
-need_bench="$need_test wireguard-go:wireguard-go iperf3:iperf3 pkg-config:pkg-config /usr/include/openssl/evp.h:libssl-dev"
+need_bench="$need_test wireguard-go:wireguard-go iperf3:iperf3"
 case $what in
   build) need=$need_build ;; demo) need=$need_demo ;; test) need=$need_test ;; bench) need=$need_bench ;;
   *) say "unknown set '$what': build, demo, test or bench"; exit 2 ;;

@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use dormouse_crypto::cert::Identity;
-use dormouse_ike::config::{Connection, EndpointConfig, HalfOpen};
+use dormouse_ike::EndpointConfig;
+use dormouse_ike::config::{Connection, HalfOpen};
 use dormouse_ike::config_payload::{AddressPool, Lease, LeaseRequest};
 use dormouse_ike::limits::CREATE_CHILD_EVERY;
 use dormouse_ike::ticket::lineage::Memory;

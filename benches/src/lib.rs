@@ -1,15 +1,132 @@
-//! What the benchmarks share: clocks, interleaved repetitions, medians, and the verdict on a target. Owns the clocks of the
-//! benchmarks. Every figure that they print is a ratio of two things measured in one run, and every output is verified before
-//! it is timed; a benchmark never fails because something was slow.
+//! What the benchmarks share: rows that are measured in turn by the lab's campaign engine, clocks, and the verdict on a target. Owns the
+//! clocks of the benchmarks. Every figure that they print is a ratio of two things measured in one run, and every output is verified
+//! before it is timed; a benchmark never fails because something was slow.
 
 pub mod endpoints;
 
+use std::collections::BTreeMap;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use dormouse_lab::judge::stats::quantile;
+use anyhow::{Context, Result};
+use dormouse_lab::campaign::{Campaign, Plan, Subject};
+use dormouse_lab::judge::stats::{median, quantile};
+use dormouse_lab::results::format::paired;
+use dormouse_lab::results::{self, Figures, Results};
 use nix::time::{ClockId, clock_gettime};
+use serde::{Deserialize, Serialize};
 
-/// The median of some samples, and their whole spread. The unit is the caller's, mostly nanoseconds.
+/// A row of a benchmark's table.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Row {
+    row: String,
+}
+
+impl results::Point for Row {
+    const EXPERIMENT: &'static str = "benchmark";
+    const QUANTITIES: &'static [(&'static str, &'static str)] = &[
+        // CPU time of each end of an exchange; what has one end alone stands in the gateway's.
+        ("client", "us"),
+        ("gateway", "us"),
+        ("messages", "count"),
+        ("trips", "count"),
+        ("bytes", "B"),
+        // Of a packet.
+        ("packet", "ns"),
+        // Of a TCP stream: received payload, and CPU time of the daemons in percent of one core.
+        ("rate", "Mbit/s"),
+        ("busy", "%"),
+    ];
+
+    fn label(&self) -> String {
+        self.row.clone()
+    }
+}
+
+/// What a row does in a round, and what that gives.
+pub type Work<'a> = Box<dyn FnMut() -> Result<Figures> + 'a>;
+
+struct Rows<'a>(BTreeMap<String, Work<'a>>);
+
+impl Subject for Rows<'_> {
+    type Point = Row;
+    type Stage = ();
+    type Group = String;
+
+    fn stage(_: &Row) {}
+
+    fn group(point: &Row) -> String {
+        point.row.clone()
+    }
+
+    fn prepare(&mut self, _: &Row) -> Result<()> {
+        Ok(())
+    }
+
+    fn measure(&mut self, point: &Row, _: u32) -> Result<Figures> {
+        self.0.get_mut(&point.row).context("no such row")?()
+    }
+
+    fn clear(&mut self) -> Result<()> {
+        Ok(())
+    }
+}
+
+/// What was measured of each row.
+pub struct Measured(Results<Row>);
+
+/// A figure of each round.
+pub type ByRound = BTreeMap<u32, f64>;
+
+impl Measured {
+    /// Measures rows of different names in so many rounds, after one that does not count.
+    ///
+    /// # Errors
+    /// If none of them can be measured; one that fails is said on standard error.
+    pub fn of<'a>(rows: Vec<(String, Work<'a>)>, rounds: u32) -> Result<Self> {
+        let plan = Plan {
+            name: "full".to_owned(),
+            points: rows.iter().map(|(row, _)| Row { row: row.clone() }).collect(),
+            rounds,
+            seed: 1,
+            settings: serde_json::Value::Null,
+            skipped: Vec::new(),
+        };
+        let mut campaign = Campaign::new(plan, None)?;
+        campaign.run(&mut Rows(rows.into_iter().collect()), &AtomicBool::new(false), &mut |_| ())?;
+        for failed in &campaign.results.discarded {
+            eprintln!("{}, round {}: {}", failed.subject, failed.round, failed.reason);
+        }
+        Ok(Self(campaign.results))
+    }
+
+    /// The rows of which there is something, in their order.
+    pub fn rows(&self) -> impl Iterator<Item = &str> {
+        self.0.samples.iter().map(|sample| sample.row.as_str())
+    }
+
+    /// A figure of a row; none where it was not measured.
+    #[must_use]
+    pub fn figure(&self, row: &str, name: &str) -> ByRound {
+        let rounds = self.0.samples.iter().filter(|s| s.row == row).flat_map(|s| &s.rounds);
+        rounds.filter_map(|r| Some((r.round, r.figures.one(name)?))).collect()
+    }
+}
+
+/// The median of the ratios by round: what slows the machine down for a while slows both down, and leaves the ratio alone. NaN of none.
+#[must_use]
+pub fn ratio(above: &ByRound, below: &ByRound) -> f64 {
+    let ratios: Vec<f64> = paired(above, below).into_iter().map(|(a, b)| a / b).collect();
+    median(&ratios).unwrap_or(f64::NAN)
+}
+
+/// The sum of two figures by round.
+#[must_use]
+pub fn sum(a: &ByRound, b: &ByRound) -> ByRound {
+    a.iter().filter_map(|(round, a)| Some((*round, a + b.get(round)?))).collect()
+}
+
+/// The median of some samples, and their whole spread. The unit is the caller's.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Summary {
     /// Median; of an even number of samples, the mean of the middle two.
@@ -23,16 +140,10 @@ pub struct Summary {
 impl Summary {
     /// Of any number of samples; all NaN of none.
     #[must_use]
-    pub fn of(samples: Vec<f64>) -> Self {
+    pub fn of(samples: impl IntoIterator<Item = f64>) -> Self {
+        let samples: Vec<f64> = samples.into_iter().collect();
         let at = |q| quantile(&samples, q).unwrap_or(f64::NAN);
         Self { median: at(0.5), least: at(0.0), most: at(1.0) }
-    }
-
-    /// Of the ratios of two rows of samples that were taken in turn: what slows the machine down for a while slows both down,
-    /// and leaves the ratio alone.
-    #[must_use]
-    pub fn of_ratios(above: &[f64], below: &[f64]) -> Self {
-        Self::of(above.iter().zip(below).map(|(a, b)| a / b).collect())
     }
 
     /// Half of the spread as a percentage of the median: how much the machine was at peace.
@@ -105,11 +216,36 @@ mod tests {
 
     #[test]
     fn a_summary_is_the_middle_and_the_ends() {
-        let of = |samples: &[f64]| Summary::of(samples.to_vec());
+        let of = |samples: &[f64]| Summary::of(samples.iter().copied());
         assert_eq!(of(&[3.0, 1.0, 2.0]), Summary { median: 2.0, least: 1.0, most: 3.0 });
         assert_eq!(of(&[4.0, 1.0, 2.0, 3.0]).median, 2.5);
         assert_eq!(of(&[7.0]).percent(), 0.0);
         assert!(of(&[]).median.is_nan());
+    }
+
+    #[test]
+    fn rows_are_compared_round_by_round_and_one_that_fails_costs_no_other() {
+        let row = |name: &str, gives: fn(u32) -> Result<f64>| -> (String, Work<'static>) {
+            let mut runs = 0;
+            let work = move || {
+                runs += 1;
+                Ok(Figures::default().with("packet", gives(runs)?))
+            };
+            (name.to_owned(), Box::new(work))
+        };
+        let rows = vec![
+            row("a", |runs| Ok(f64::from(runs))),
+            row("b", |runs| Ok(2.0 * f64::from(runs))),
+            row("c", |_| anyhow::bail!("broken")),
+        ];
+        let measured = Measured::of(rows, 3).unwrap();
+        assert_eq!(measured.rows().collect::<Vec<_>>(), ["a", "b"]);
+        let of = |row| measured.figure(row, "packet");
+        // The first run of each warms up.
+        assert_eq!(of("a"), ByRound::from([(1, 2.0), (2, 3.0), (3, 4.0)]));
+        assert_eq!(ratio(&of("b"), &of("a")), 2.0);
+        assert_eq!(sum(&of("a"), &of("b"))[&3], 12.0);
+        assert!(ratio(&of("a"), &of("c")).is_nan());
     }
 
     #[test]

@@ -4,10 +4,18 @@
 #![expect(clippy::disallowed_methods, reason = "drives real processes by the real clock")]
 
 use anyhow::{Context, Result, bail};
+use dormouse_crypto::Secret;
+use dormouse_crypto::suites::Prf;
+use dormouse_ike::Endpoint;
+use dormouse_ike::EndpointConfig;
+use dormouse_ike::config::{Connection, IdentityPattern, LocalAuth, RemoteAuth};
 use dormouse_interop::ends::{PATIENCE, inner};
+use dormouse_sansio::{Carrier, Path, Seeded};
 use dormouse_testbed::{Access, Dormoused, Extra, GATEWAY, Host, Need, Roaming, SERVER, require};
 use serde_json::Value;
+use std::net::{SocketAddr, UdpSocket};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Instant;
 
 const NEEDS: [Need; 2] = [Need::Root, Need::File("/dev/net/tun")];
@@ -127,16 +135,25 @@ fn each_kind_of_record_is_made_and_none_holds_a_secret() -> Result<()> {
     );
     assert_eq!(resumption["addresses"], serde_json::json!([address]));
 
+    // Its ticket of now is none any more.
+    it.gateway.ok(&["forget-tickets"])?;
+    alice.ok(&["suspend"])?;
+    let (_, at) = it.next("end", at)?;
+    alice.ok(&["resume"])?;
+    it.world.device.sh(&format!("ping -c 3 -i 0.2 -W 2 {SERVER}"))?;
+    let (login, at) = it.next("login", at)?;
+    assert_eq!(text(&login, "identity"), "alice.test", "{login}");
+
     it.gateway.ok(&["deny", "alice.test"])?;
     let (denial, _) = it.next("denial", at)?;
-    assert_eq!(text(&denial, "whom"), "alice.test");
+    assert_eq!((text(&denial, "whom"), denial["by_uid"].as_u64()), ("alice.test", Some(0)), "{denial}");
     let (end, _) = it.next("end", at)?;
     assert_eq!(text(&end, "why"), "its peer is no longer admitted", "{end}");
     let (refusal, _) = it.next("refusal", at)?;
     assert!(text(&refusal, "why").contains("alice.test is denied"), "{refusal}");
     it.gateway.ok(&["allow", "alice.test"])?;
     let (allowance, at) = it.next("allowance", at)?;
-    assert_eq!(text(&allowance, "whom"), "alice.test");
+    assert_eq!((text(&allowance, "whom"), allowance["by_uid"].as_u64()), ("alice.test", Some(0)));
 
     let mut alice = alice;
     alice.ok(&["down", "staff"])?;
@@ -207,5 +224,58 @@ fn a_hostile_identity_makes_one_record_and_a_flood_of_refusals_is_counted() -> R
     let suppressed: u64 = new.iter().filter_map(|r| r["suppressed"].as_u64()).sum();
     assert!(refusals as u64 + suppressed >= 40, "{refusals} and {suppressed}");
     assert!(suppressed > 0, "{refusals} refusals");
+    Ok(())
+}
+
+/// A first message without a proposal that the gateway takes: it keeps no state for it, and so asks for no cookie.
+fn unacceptable(path: Path) -> Result<Vec<u8>> {
+    let secret = || Secret::from(&b"whatever it is"[..]);
+    let (own, theirs) = (LocalAuth::Psk(secret()), RemoteAuth::Psk(secret()));
+    let mut conn = Connection::new("flood", "flood.test".parse()?, own, IdentityPattern::Any, theirs);
+    conn.ike_proposals.iter_mut().for_each(|proposal| proposal.prf = vec![Prf::HmacSha1]);
+    let mut endpoint = Endpoint::new(EndpointConfig::default(), Box::new(Seeded::new(1)));
+    endpoint.connect(dormouse_sansio::Instant::ZERO, Arc::new(conn), path);
+    let mut bytes = Vec::new();
+    endpoint.poll_transmit(dormouse_sansio::Instant::ZERO, &mut bytes).context("a first message")?;
+    Ok(bytes)
+}
+
+#[test]
+fn a_flood_of_refused_handshakes_neither_fills_the_log_nor_hides_who_is_known() -> Result<()> {
+    if !require("a flood of refused handshakes", &NEEDS) {
+        return Ok(());
+    }
+    let it = Recorded::start("")?;
+    let alice = it.client(&it.world.device, "alice.test", SECRET)?;
+    alice.ok(&["up", "staff"])?;
+    let path = Path {
+        local: "10.1.0.2:5500".parse()?,
+        remote: SocketAddr::new(GATEWAY.parse()?, 500),
+        carrier: Carrier::Ike,
+    };
+    let (first, lines) = (unacceptable(path)?, it.gateway.log().lines().count());
+    let sent = it.world.device.within(move || -> Result<u32> {
+        let socket = UdpSocket::bind(path.local)?;
+        socket.set_read_timeout(Some(PATIENCE))?;
+        let mut answers = 0;
+        for _ in 0..2_000 {
+            socket.send_to(&first, path.remote)?;
+            answers += u32::from(socket.recv(&mut [0; 512])? > 0);
+        }
+        Ok(answers)
+    })?;
+    assert_eq!(sent.join().map_err(|_| anyhow::anyhow!("the thread panicked"))???, 2_000);
+    let all = it.all()?;
+    let refusals = |all: &[Value]| all.iter().filter(|r| r["event"] == "refusal").count();
+    let strangers = refusals(&all);
+    let said = it.gateway.log().lines().count() - lines;
+    assert!((1..200).contains(&strangers) && said < 200, "{strangers} records, {said} lines");
+    // Who has proved to be alice, and is denied, is on record all the same, and the login of before too.
+    it.gateway.ok(&["deny", "alice.test"])?;
+    let (refusal, _) = it.next("refusal", all.len())?;
+    assert!(text(&refusal, "why").contains("alice.test is denied"), "{refusal}");
+    let suppressed: u64 = it.all()?.iter().filter_map(|r| r["suppressed"].as_u64()).sum();
+    assert!(strangers as u64 + suppressed >= 2_000, "{strangers} and {suppressed}");
+    assert!(it.all()?.iter().any(|r| r["event"] == "login" && r["identity"] == "alice.test"));
     Ok(())
 }

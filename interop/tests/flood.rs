@@ -7,9 +7,8 @@ use anyhow::{Context, Result, bail};
 use dormouse_crypto::Secret;
 use dormouse_crypto::cert::Identity;
 use dormouse_ike::Endpoint;
-use dormouse_ike::config::{
-    Connection, EndpointConfig, IdentityPattern, LocalAuth, RemoteAuth, Retransmission,
-};
+use dormouse_ike::EndpointConfig;
+use dormouse_ike::config::{Connection, IdentityPattern, LocalAuth, RemoteAuth, Retransmission};
 use dormouse_interop::ends::{PATIENCE, another, by_secret, peers};
 use dormouse_io::udp::Udp;
 use dormouse_sansio::{Carrier, Path, Seeded};

@@ -418,6 +418,8 @@ fn rules_that_another_program_removes_are_back_at_once_and_that_is_said() -> Res
         Ok(scene.in_clear()?.iter().any(|(_, intended)| !intended)
             && scene.device.log().contains("tried again"))
     })?;
+    let answer = scene.device.cli(&["reload"])?;
+    ensure!(answer.code != 0 && answer.text.contains("the configuration stays as it was"), "{}", answer.text);
     ensure!(other.wait(PATIENCE).is_some(), "{}", other.log());
     eventually("when the name is free", || Ok(rules()?.contains("jump held.vpn")))?;
     scene.is_tight("when the name is free")?;

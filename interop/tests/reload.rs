@@ -50,8 +50,11 @@ fn trust(pkis: &[&Pki], dir: &Path, own: &str) -> Result<()> {
 }
 
 fn reload(daemon: &mut Dormoused) -> Result<()> {
+    let done =
+        |daemon: &Dormoused| daemon.log().matches("the configuration was read again and is in force").count();
+    let before = done(daemon);
     daemon.process().signal(Signal::SIGHUP);
-    daemon.process().wait_for("the configuration was read again and is in force", PATIENCE)
+    until("a reload", || Ok(done(daemon) > before)).with_context(|| daemon.log())
 }
 
 /// What names the device's IKE SA; `None` while there is none.
@@ -125,13 +128,20 @@ fn a_renewed_certificate_is_used_after_sighup_by_the_client_at_once_and_by_the_g
     trust(&[&new], &dir, "gateway.test")?;
     reload(&mut gateway)?;
 
-    // The gateway's own is for who comes next: a device that believes nothing else gets in.
+    // The gateway's own is for who comes next. A device that believes the new authority besides the old one goes on as it is; one that
+    // believes nothing else does not go on with a gateway that it believed by the old one, and gets in anew.
+    device.ok(&["wait", "peer", "--timeout", "30"]).map_err(|e| e.context(gateway.log()))?;
     certify(&new, &dir, "gateway.test")?;
     reload(&mut gateway)?;
+    let third = sa(&device)?.context("it is up")?;
+    trust(&[&old, &new], &dir, "device.test")?;
+    reload(&mut device)?;
+    assert_eq!(sa(&device)?.as_ref(), Some(&third));
     trust(&[&new], &dir, "device.test")?;
     reload(&mut device)?;
-    device.ok(&["down", "peer"])?;
-    device.ok(&["up", "peer"]).map_err(|e| e.context(gateway.log()))?;
+    assert_ne!(sa(&device)?.as_ref(), Some(&third), "{}", device.log());
+    device.ok(&["wait", "peer", "--timeout", "30"]).map_err(|e| e.context(gateway.log()))?;
+    assert_ne!(sa(&device)?.context("it is up")?, third);
     drop(echo);
     Ok(())
 }
@@ -412,6 +422,11 @@ fn as_it_ships_a_gateway_takes_up_what_changes_and_touches_no_other_session() ->
     })?;
     untouched()?;
     assert!(tcp.finish()? > 0);
+
+    // Alice's own secret is another one now, in the same file: she does not go on with what rests on the old one.
+    secret(&device, "alice", "another secret, which the gateway does not know")?;
+    alice.ok(&["reload"])?;
+    it.has(&["bob.test"])?;
     drop(echo);
     Ok(())
 }

@@ -297,3 +297,31 @@ fn an_authentication_ends_in_time_and_the_gateway_does_not_call() -> Result<()> 
     drop(echo);
     Ok(())
 }
+
+#[test]
+fn a_denial_says_whom_it_met() -> Result<()> {
+    if !require("a denial of a mistyped name", &NEEDS) {
+        return Ok(());
+    }
+    let (world, _other) = world()?;
+    let entry = "peers = [{ id = \"named.test\" }]";
+    let gateway =
+        Dormoused::start(&world.gateway, "dns = \"off\"", &STAFF.gateway("*", "10.55.1.0/24", entry))?;
+    let bob = STAFF.up(&world.device, "Bob@mail.test")?;
+    let deny = |whom: &str| -> Result<(Option<u64>, Option<bool>)> {
+        let json = gateway.ok(&["deny", whom, "--json"])?.json;
+        let met = json.pointer("/result/denied").with_context(|| json.to_string())?;
+        Ok((met["sessions"].as_u64(), met["known"].as_bool()))
+    };
+    for mistyped in ["bob@mail.test", "Bob", "CN=Bob", &"ab".repeat(32)] {
+        assert_eq!(deny(mistyped)?, (Some(0), Some(false)), "{mistyped}");
+        assert!(gateway.ok(&["deny", mistyped])?.text.contains("knows none"));
+    }
+    assert_eq!(peers(&gateway)?, ["Bob@mail.test"], "still in");
+    assert_eq!(deny("named.test")?, (Some(0), Some(true)), "the configuration names it");
+    assert_eq!(deny("Bob@mail.test")?, (Some(1), Some(true)));
+    until("he is out", || Ok(peers(&gateway)?.is_empty()))?;
+    assert_eq!(deny("Bob@mail.test")?, (Some(0), Some(true)), "he has a lease");
+    drop(bob);
+    Ok(())
+}

@@ -7,7 +7,6 @@
 //!
 //! `handshake [ROW]`: only the rows whose name contains ROW, for a profiler.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,11 +16,13 @@ use aws_lc_rs::rand::SystemRandom;
 use aws_lc_rs::rsa;
 use aws_lc_rs::signature::{self, EcdsaKeyPair, KeyPair as _};
 use dormouse_benches::endpoints::{Cost, Pair};
-use dormouse_benches::{Summary, Target, thread_cpu, verdict};
+use dormouse_benches::{ByRound, Measured, Summary, Target, Work, ratio, sum, thread_cpu, verdict};
 use dormouse_ike::config::Connection;
+use dormouse_lab::results::Figures;
+use dormouse_report::Table;
 use dormouse_testbed::crowd::{Pki, Proof};
 
-const REPETITIONS: usize = 15;
+const REPETITIONS: u32 = 15;
 /// CPU time of each repetition of each row.
 const TIME: Duration = Duration::from_millis(30);
 /// Sessions that the loaded gateway holds.
@@ -29,53 +30,39 @@ const CROWD: usize = 10_000;
 /// What is signed: as long as the octets of RFC 7296 section 2.15 are with this peer, roughly.
 const SIGNED: [u8; 500] = [0x5a; 500];
 
-/// One line of the table.
-struct Row<'a> {
-    name: &'static str,
-    run: Box<dyn FnMut() -> Result<Cost> + 'a>,
-    client: Vec<f64>,
-    gateway: Vec<f64>,
-    last: Cost,
-}
-
-impl<'a> Row<'a> {
-    fn new(name: &'static str, run: impl FnMut() -> Result<Cost> + 'a) -> Self {
-        Self { name, run: Box::new(run), client: Vec::new(), gateway: Vec::new(), last: Cost::default() }
-    }
-
-    /// A computation that no message belongs to; its time stands in the gateway's column.
-    fn raw(name: &'static str, mut operation: impl FnMut() -> Result<()> + 'a) -> Self {
-        Self::new(name, move || {
-            let start = thread_cpu();
-            operation()?;
-            Ok(Cost { gateway: thread_cpu() - start, ..Cost::default() })
-        })
-    }
-
-    /// One repetition: means over as many runs as fit.
-    fn repeat(&mut self, keep: bool) -> Result<()> {
-        let (start, mut runs) = (thread_cpu(), 0u32);
-        let (mut client, mut gateway) = (Duration::ZERO, Duration::ZERO);
+/// One repetition of an exchange: means over as many runs as fit.
+fn exchange<'a>(name: &str, mut run: impl FnMut() -> Result<Cost> + 'a) -> (String, Work<'a>) {
+    let work = move || {
+        let (start, mut runs, mut sum) = (thread_cpu(), 0u32, Cost::default());
         while thread_cpu() - start < TIME {
-            self.last = (self.run)().with_context(|| self.name)?;
-            client += self.last.client;
-            gateway += self.last.gateway;
+            let cost = run()?;
+            (sum.client, sum.gateway) = (sum.client + cost.client, sum.gateway + cost.gateway);
+            sum = Cost { client: sum.client, gateway: sum.gateway, ..cost };
             runs += 1;
         }
-        if keep {
-            self.client.push(micros(client) / f64::from(runs));
-            self.gateway.push(micros(gateway) / f64::from(runs));
-        }
-        Ok(())
-    }
+        let micros = |time: Duration| time.as_secs_f64() * 1e6 / f64::from(runs);
+        let count = |n: u64| (sum.messages > 0).then_some(n as f64);
+        Ok(Figures::default()
+            .with("client", micros(sum.client))
+            .with("gateway", micros(sum.gateway))
+            .with("messages", count(sum.messages))
+            .with("trips", count(sum.round_trips))
+            .with("bytes", count(sum.bytes)))
+    };
+    (name.to_owned(), Box::new(work))
 }
 
-fn micros(time: Duration) -> f64 {
-    time.as_secs_f64() * 1e6
+/// A computation that no message belongs to.
+fn raw<'a>(name: &str, mut operation: impl FnMut() -> Result<()> + 'a) -> (String, Work<'a>) {
+    exchange(name, move || {
+        let start = thread_cpu();
+        operation()?;
+        Ok(Cost { gateway: thread_cpu() - start, ..Cost::default() })
+    })
 }
 
 /// The public-key operations of the library, without anything of ours around them.
-fn raw_rows<'a>() -> Result<Vec<Row<'a>>> {
+fn raw_rows<'a>() -> Result<Vec<(String, Work<'a>)>> {
     let rsa = signature::RsaKeyPair::generate(rsa::KeySize::Rsa2048)?;
     let ecdsa = EcdsaKeyPair::generate(&signature::ECDSA_P256_SHA256_ASN1_SIGNING)?;
     let mut signed = vec![0; rsa.public_modulus_len()];
@@ -86,14 +73,14 @@ fn raw_rows<'a>() -> Result<Vec<Row<'a>>> {
     let mut out = vec![0; signed.len()];
     let peer = PrivateKey::generate(&X25519)?.compute_public_key()?;
     Ok(vec![
-        Row::raw("raw RSA-2048 signature", move || {
+        raw("raw RSA-2048 signature", move || {
             Ok(rsa.sign(&signature::RSA_PSS_SHA256, &SystemRandom::new(), &SIGNED, &mut out)?)
         }),
-        Row::raw("raw RSA-2048 verification", move || {
+        raw("raw RSA-2048 verification", move || {
             let key = signature::UnparsedPublicKey::new(&signature::RSA_PSS_2048_8192_SHA256, &rsa_public);
             Ok(key.verify(&SIGNED, &signed)?)
         }),
-        Row::raw("raw X25519, key pair and agreement", move || {
+        raw("raw X25519, key pair and agreement", move || {
             let own = PrivateKey::generate(&X25519)?;
             std::hint::black_box(own.compute_public_key()?);
             let failed = aws_lc_rs::error::Unspecified;
@@ -102,11 +89,11 @@ fn raw_rows<'a>() -> Result<Vec<Row<'a>>> {
                 Ok(())
             })?)
         }),
-        Row::raw("raw ECDSA P-256 signature", move || {
+        raw("raw ECDSA P-256 signature", move || {
             std::hint::black_box(ecdsa.sign(&SystemRandom::new(), &SIGNED)?);
             Ok(())
         }),
-        Row::raw("raw ECDSA P-256 verification", move || {
+        raw("raw ECDSA P-256 verification", move || {
             let key = signature::UnparsedPublicKey::new(&signature::ECDSA_P256_SHA256_ASN1, &ecdsa_public);
             Ok(key.verify(&SIGNED, ecdsa_signed.as_ref())?)
         }),
@@ -132,8 +119,10 @@ fn hybrid(proof: Proof) -> Result<(Pair, Arc<Connection>)> {
 /// Ends that leave the key exchange out of resumptions, which then have no forward secrecy.
 fn without_fresh_keys() -> Result<(Pair, Arc<Connection>)> {
     let pki = Pki::new(Proof::Rsa2048)?;
-    let mut pair = Pair::new(Connection { fresh_keys: false, ..pki.gateway()? });
-    let connection = classical(Connection { fresh_keys: false, ..pki.client(0)? });
+    let (mut gateway, mut client) = (pki.gateway()?, pki.client(0)?);
+    (gateway.resumption.fresh_keys, client.resumption.fresh_keys) = (false, false);
+    let mut pair = Pair::new(gateway);
+    let connection = classical(client);
     pair.connect(&connection)?;
     Ok((pair, connection))
 }
@@ -159,7 +148,7 @@ fn crowded() -> Result<(Pair, Arc<Connection>)> {
     Ok((pair, connection))
 }
 
-fn rows<'a>(wanted: &str) -> Result<Vec<Row<'a>>> {
+fn rows<'a>(wanted: &str) -> Result<Vec<(String, Work<'a>)>> {
     type Step = fn(&mut Pair, &Arc<Connection>) -> Result<Cost>;
     type Setup = fn() -> Result<(Pair, Arc<Connection>)>;
     let psk: Setup = || established(Proof::Psk);
@@ -183,11 +172,11 @@ fn rows<'a>(wanted: &str) -> Result<Vec<Row<'a>>> {
         ("timers, nothing due, crowd", crowded, |pair, _| pair.gateway_timers()),
     ];
     let mut rows = raw_rows()?;
-    rows.retain(|row| row.name.contains(wanted));
+    rows.retain(|(name, _)| name.contains(wanted));
     for (name, setup, step) in exchanges {
         if name.contains(wanted) {
             let (mut pair, connection) = setup().with_context(|| name)?;
-            rows.push(Row::new(name, move || step(&mut pair, &connection)));
+            rows.push(exchange(name, move || step(&mut pair, &connection)));
         }
     }
     Ok(rows)
@@ -195,66 +184,49 @@ fn rows<'a>(wanted: &str) -> Result<Vec<Row<'a>>> {
 
 fn main() -> Result<()> {
     let wanted = std::env::args().nth(1).unwrap_or_default();
-    let mut rows = rows(&wanted)?;
-    for round in 0..=REPETITIONS {
-        for row in &mut rows {
-            row.repeat(round > 0)?;
-        }
-    }
+    let measured = Measured::of(rows(&wanted)?, REPETITIONS)?;
     println!(
         "CPU time of an exchange, with X25519 (resumptions too, unless they say otherwise): medians of {REPETITIONS} interleaved repetitions. In a crowd:"
     );
     println!("the gateway holds {CROWD} other sessions. Bytes are those of the UDP payloads, both ways.");
-    println!(
-        "{:<36} {:>9} {:>10} {:>7} {:>11} {:>8} {:>6} {:>6}",
-        "", "client us", "gateway us", "spread", "per second", "messages", "trips", "bytes"
-    );
-    let mut gateway = BTreeMap::new();
-    for row in rows {
-        let (client, server) = (Summary::of(row.client), Summary::of(row.gateway.clone()));
-        gateway.insert(row.name, row.gateway);
-        print!("{:<36} ", row.name);
-        if row.last.messages == 0 {
-            println!(
-                "{:>9} {:>10.1} {:>6.0}% {:>11.0}",
-                "",
-                server.median,
-                server.percent(),
-                1e6 / server.median
-            );
-            continue;
-        }
-        println!(
-            "{:>9.1} {:>10.1} {:>6.0}% {:>11.0} {:>8} {:>6} {:>6}",
-            client.median,
-            server.median,
-            server.percent(),
-            1e6 / server.median,
-            row.last.messages,
-            row.last.round_trips,
-            row.last.bytes,
-        );
+    let head = ["", "client us", "gateway us", "spread", "per second", "messages", "trips", "bytes"];
+    let mut table = Table::new(head);
+    for row in measured.rows() {
+        let of = |name| Summary::of(measured.figure(row, name).into_values());
+        let (gateway, both) = (of("gateway"), !of("messages").median.is_nan());
+        let shown = |text: String| if both { text } else { String::new() };
+        table.row([
+            row.to_owned(),
+            shown(format!("{:.1}", of("client").median)),
+            format!("{:.1}", gateway.median),
+            format!("{:.0}%", gateway.percent()),
+            format!("{:.0}", 1e6 / gateway.median),
+            shown(of("messages").median.to_string()),
+            shown(of("trips").median.to_string()),
+            shown(of("bytes").median.to_string()),
+        ]);
     }
-    conclude(&gateway);
+    print!("{}", table.text(""));
+    conclude(&measured);
     Ok(())
 }
 
 /// The ratios, from the gateway's samples by row.
-fn conclude(gateway: &BTreeMap<&str, Vec<f64>>) {
-    let of = |name: &str| gateway.get(name).cloned().unwrap_or_default();
-    let operations = |algorithm: &str| -> Vec<f64> {
+fn conclude(measured: &Measured) {
+    let of = |name: &str| measured.figure(name, "gateway");
+    let agree = of("raw X25519, key pair and agreement");
+    let operations = |algorithm: &str| {
         let (sign, verify) = (format!("raw {algorithm} signature"), format!("raw {algorithm} verification"));
-        let agree = of("raw X25519, key pair and agreement");
-        of(&sign).iter().zip(of(&verify)).zip(agree).map(|((s, v), a)| s + v + a).collect()
+        sum(&sum(&of(&sign), &of(&verify)), &agree)
     };
-    let ratio = |above: &[f64], below: &[f64]| Summary::of_ratios(above, below).median;
     let crowd = |name: &str| ratio(&of(&format!("{name}, crowd")), &of(name));
     let (rsa, raw) = (of("full handshake, RSA-2048"), operations("RSA-2048"));
     let raw_ecdsa = operations("ECDSA P-256");
+    let median = |figures: &ByRound| Summary::of(figures.values().copied()).median;
     println!(
         "A responder's own public-key operations: {:.1} us with RSA-2048; {:.1} us with ECDSA P-256, where the whole costs {:.2} times that.",
-        Summary::of(raw.clone()).median,
-        Summary::of(raw_ecdsa.clone()).median,
+        median(&raw),
+        median(&raw_ecdsa),
         ratio(&of("full handshake, ECDSA P-256"), &raw_ecdsa),
     );
     println!(
@@ -266,14 +238,9 @@ fn conclude(gateway: &BTreeMap<&str, Vec<f64>>) {
     let what = "full handshake at the gateway / its public-key operations";
     verdict(what, ratio(&rsa, &raw), Target::AtMost(1.25));
     let (fresh, plain) = (of("resumption"), of("resumption, no key exchange"));
-    let agreed: Vec<f64> = plain
-        .iter()
-        .zip(of("raw X25519, key pair and agreement"))
-        .map(|(plain, agree)| plain + agree)
-        .collect();
     verdict(
         "resumption / (resumption without a key exchange + X25519) at the gateway",
-        ratio(&fresh, &agreed),
+        ratio(&fresh, &sum(&plain, &agree)),
         Target::AtMost(1.1),
     );
     verdict(

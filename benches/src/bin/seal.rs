@@ -6,11 +6,15 @@ use std::time::Duration;
 
 use anyhow::{Result, anyhow};
 use aws_lc_rs::aead::{AES_128_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
-use dormouse_benches::{Summary, Target, verdict};
+use dormouse_benches::{Measured, Summary, Target, Work, ratio, verdict};
 use dormouse_lab::bench::{in_memory, rate};
+use dormouse_lab::results::Figures;
 use dormouse_lab::results::esp::{CPU_THREAD, Direction, Point, What};
+use dormouse_report::Table;
 
-const REPETITIONS: u64 = 15;
+const REPETITIONS: u32 = 15;
+/// Bytes of a packet.
+const SIZES: [u32; 3] = [64, 512, 1_420];
 const TIME: Duration = Duration::from_millis(40);
 
 /// Nanoseconds of CPU for a packet in ESP.
@@ -38,30 +42,37 @@ fn raw(key: &LessSafeKey, bytes: u32) -> Result<f64> {
 
 fn main() -> Result<()> {
     let key = UnboundKey::new(&AES_128_GCM, &[7; 16]).map_err(|_| anyhow!("no key of 16 bytes"))?;
-    let key = LessSafeKey::new(key);
+    let key = &LessSafeKey::new(key);
+    let mut rows: Vec<(String, Work<'_>)> = Vec::new();
+    for bytes in SIZES {
+        let mut seed = 0;
+        let mut esp = move |direction| {
+            seed += 1;
+            esp(direction, bytes, seed)
+        };
+        let packet = |nanos| Figures::default().with("packet", nanos);
+        rows.push((format!("raw {bytes}"), Box::new(move || Ok(packet(raw(key, bytes)?)))));
+        rows.push((format!("seal {bytes}"), Box::new(move || Ok(packet(esp(Direction::Out)?)))));
+        rows.push((format!("open {bytes}"), Box::new(move || Ok(packet(esp(Direction::In)?)))));
+    }
+    let measured = Measured::of(rows, REPETITIONS)?;
+    let of = |what: &str, bytes: u32| measured.figure(&format!("{what} {bytes}"), "packet");
+    let share = |verb, bytes| ratio(&of("raw", bytes), &of(verb, bytes));
     println!(
         "AES-128-GCM, one core, nanoseconds for a packet (median of {REPETITIONS}) and share of the raw AEAD's speed"
     );
-    println!("{:>6} {:>9} {:>9} {:>7} {:>9} {:>7}", "bytes", "raw", "ESP seal", "share", "ESP open", "share");
-    let mut last = [f64::NAN; 2];
-    for bytes in [64, 512, 1_420] {
-        // The raw cipher, sealing and opening, in turn.
-        let mut rows = [const { Vec::new() }; 3];
-        for seed in 0..=REPETITIONS {
-            let round =
-                [raw(&key, bytes)?, esp(Direction::Out, bytes, seed)?, esp(Direction::In, bytes, seed)?];
-            if seed > 0 {
-                rows.iter_mut().zip(round).for_each(|(row, ns)| row.push(ns));
-            }
-        }
-        last = [1, 2].map(|n| Summary::of_ratios(&rows[0], &rows[n]).median);
-        let [raw, seal, open] = rows.map(|row| Summary::of(row).median);
-        let [sealed, opened] = last.map(|share| 100.0 * share);
-        println!("{bytes:>6} {raw:>9.0} {seal:>9.0} {sealed:>6.0}% {open:>9.0} {opened:>6.0}%");
+    let mut table = Table::new(["bytes", "raw", "ESP seal", "share", "ESP open", "share"]);
+    for bytes in SIZES {
+        let nanos = |what| format!("{:.0}", Summary::of(of(what, bytes).into_values()).median);
+        let percent = |verb| format!("{:.0}%", 100.0 * share(verb, bytes));
+        let cells = [nanos("raw"), nanos("seal"), percent("seal"), nanos("open"), percent("open")];
+        table.row([bytes.to_string()].into_iter().chain(cells));
     }
-    for (verb, share) in ["seal", "open"].into_iter().zip(last) {
+    print!("{}", table.text(""));
+    let [.., largest] = SIZES;
+    for verb in ["seal", "open"] {
         let what = format!("ESP {verb} / raw AES-128-GCM, speed at 1,420 bytes");
-        verdict(&what, share, Target::AtLeast(0.85));
+        verdict(&what, share(verb, largest), Target::AtLeast(0.85));
     }
     Ok(())
 }

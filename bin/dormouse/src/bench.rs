@@ -3,23 +3,21 @@
 
 use std::fmt::Write as _;
 use std::process::ExitCode;
-use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use clap::{Args, Subcommand};
-use dormouse_lab::bench::{self, Against, Bench, Far, Lost, Request, Unprivileged};
+use dormouse_lab::bench::{self, Bench, Far, Lost, Request, Unprivileged};
 use dormouse_lab::campaign::Ended;
 use dormouse_lab::judge::stats;
 use dormouse_lab::results::esp::{CPU_SYSTEM, CPU_THREAD, FAR_CPU_SYSTEM, FAR_CPU_THREAD, Metric, What};
 use dormouse_lab::results::{Figures, Point as _};
 use dormouse_report::Table;
-use indicatif::ProgressBar;
 
 use crate::measure::{Keep, interrupted, say, watched};
 
 /// What a campaign that goes on has in its file.
-const PLANNED: [&str; 12] = [
+const PLANNED: [&str; 11] = [
     "what",
     "suites",
     "sizes",
@@ -31,7 +29,6 @@ const PLANNED: [&str; 12] = [
     "profile",
     "repeat",
     "quick",
-    "openssl",
 ];
 
 /// Measure what each security setting costs on this machine: speed, CPU time and energy
@@ -82,11 +79,8 @@ pub(crate) struct BenchArgs {
     /// Only say what would be measured, and how long it would take
     #[arg(long)]
     plan: bool,
-    /// Compare our primitives with `openssl speed` instead
-    #[arg(long)]
-    openssl: bool,
     /// Measure over the link to this machine, a destination of ssh: as root, or with --far-command
-    #[arg(long, value_name = "HOST", conflicts_with = "openssl")]
+    #[arg(long, value_name = "HOST")]
     far: Option<String>,
     /// How dormouse is started there, as in "sudo dormouse"
     #[arg(long, value_name = "COMMAND", default_value = "dormouse", requires = "far")]
@@ -120,9 +114,6 @@ pub(crate) fn run(args: &BenchArgs, json: bool) -> Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     let interrupted = interrupted()?;
-    if args.openssl {
-        return openssl(args, json, &interrupted);
-    }
     let mut bench = match planned(args) {
         Ok(bench) => bench,
         Err(error) if error.is::<Unprivileged>() => return unprivileged(&error),
@@ -264,63 +255,5 @@ fn summary(bench: &Bench) -> String {
     if let Some(mask) = results.versions.get("aes-mask") {
         let _ = writeln!(out, "AES instructions hidden by {mask}");
     }
-    out
-}
-
-fn openssl(args: &BenchArgs, json: bool, interrupted: &AtomicBool) -> Result<ExitCode> {
-    let rounds = if args.repeat == 0 { 3 } else { args.repeat };
-    eprintln!("{rounds} rounds, about {}", minutes(bench::expected(rounds)));
-    let bar = ProgressBar::new_spinner();
-    let compared = bench::compare(rounds, interrupted, &mut |what| bar.set_message(what.to_owned()));
-    bar.finish_and_clear();
-    let (version, table) = compared.context("comparing with OpenSSL")?;
-    if json {
-        let value = serde_json::json!({ "version": 2, "openssl": version, "primitives": table });
-        say(&(serde_json::to_string_pretty(&value)? + "\n"))?;
-        return Ok(ExitCode::SUCCESS);
-    }
-    say(&against_openssl(rounds, &version, &table))?;
-    Ok(ExitCode::SUCCESS)
-}
-
-/// The table of the comparison.
-fn against_openssl(rounds: u32, version: &str, table: &[Against]) -> String {
-    let mut out = String::new();
-    let _ = writeln!(
-        out,
-        "aws-lc against {version}, one core: MB/s of CPU time and their ratio, median of {rounds} rounds"
-    );
-    let _ = writeln!(out, "  a: with the processor as it is");
-    let hidden = table.first().map(|row| row.compared.as_slice()).unwrap_or_default();
-    for (letter, rung) in ('b'..).zip(hidden.iter().skip(1)) {
-        let _ = writeln!(out, "  {letter}: with {} hidden from both", rung.hidden);
-    }
-    let head = ["1,424 bytes: OpenSSL", "ours", "ratio", "16 KiB: OpenSSL", "ours", "ratio"];
-    let mut rows = Table::new(["primitive"].into_iter().chain(head));
-    for Against { name, compared, .. } in table {
-        for (letter, rung) in ('a'..).zip(compared) {
-            let speeds = |s: &bench::Speeds| {
-                [format!("{:.0}", s.openssl / 1e6), format!("{:.0}", s.ours / 1e6), format!("{:.2}", s.ratio)]
-            };
-            let figures = speeds(&rung.packet).into_iter().chain(speeds(&rung.large));
-            rows.row([format!("{name} {letter}")].into_iter().chain(figures));
-        }
-    }
-    let _ = writeln!(out, "\n{}", rows.text(""));
-    for Against { name, verdict, .. } in table {
-        let _ = writeln!(out, "{name}: {verdict}");
-    }
-    let agree = |so: fn(&Against) -> bool| table.iter().filter(|row| so(row)).count();
-    let _ = writeln!(
-        out,
-        "\n{} of {} agree within 10 % like for like: with the same instructions, on 16 KiB where a call costs one of them more",
-        agree(|row| row.agree_alike),
-        table.len()
-    );
-    let _ = writeln!(
-        out,
-        "{} do as they are, on 1,424 bytes; why the others do not stands above",
-        agree(|row| row.agree)
-    );
     out
 }

@@ -49,6 +49,8 @@ pub(crate) enum ControlVerb {
         #[arg(value_name = "NAME|FINGERPRINT")]
         whom: String,
     },
+    /// At a gateway: no ticket that was given until now counts any more, as is needed after its state was restored from a copy. Sessions go on; each device's next one begins by a full exchange
+    ForgetTickets,
     /// Tell the daemon that the radio is about to be switched off
     Suspend,
     /// Tell the daemon that the radio is back
@@ -164,7 +166,7 @@ pub(crate) fn run(verb: &ControlVerb, socket: &Path, json: bool) -> Result<ExitC
         ControlVerb::Deny { whom, .. } => {
             let (answer, reply) = client.ask(Verb::Deny { whom: whom.clone() })?;
             match reply {
-                Reply::Done => out.done(&answer, "denied"),
+                Reply::Denied { sessions, known } => out.print(&answer, || render::denied(sessions, known)),
                 Reply::Denials(denials) => out.print(&answer, || render::denials(&denials)),
                 _ => Err(unexpected(&answer)),
             }
@@ -172,6 +174,10 @@ pub(crate) fn run(verb: &ControlVerb, socket: &Path, json: bool) -> Result<ExitC
         ControlVerb::Allow { whom } => {
             let (answer, _) = client.ask(Verb::Allow { whom: whom.clone() })?;
             out.done(&answer, "no longer denied")
+        }
+        ControlVerb::ForgetTickets => {
+            let (answer, _) = client.ask(Verb::ForgetTickets)?;
+            out.done(&answer, "no ticket of before counts any more")
         }
         ControlVerb::Suspend => {
             let (answer, _) = client.ask(Verb::Suspend)?;

@@ -8,7 +8,7 @@ use crate::measure;
 use anyhow::Context as _;
 use clap::builder::{PossibleValue, PossibleValuesParser};
 use clap::{Args, Subcommand};
-use dormouse_lab::{Context, EXPERIMENTS, demo, find, render};
+use dormouse_lab::{Context, EXPERIMENTS, demo, find};
 
 /// Repeat the experiments of papers
 #[derive(Debug, Args)]
@@ -98,12 +98,12 @@ fn experiment(args: &RunArgs, json: bool) -> anyhow::Result<Option<String>> {
     };
     let report = (experiment.run)(&context)?;
     if let Some(path) = &args.html {
-        let page = render::document(&report).html().map_err(anyhow::Error::msg)?;
+        let page = report.document().html().map_err(anyhow::Error::msg)?;
         std::fs::write(path, page).with_context(|| path.display().to_string())?;
     }
     Ok(Some(if json {
-        serde_json::to_string_pretty(&render::json(&report))? + "\n"
+        serde_json::to_string_pretty(&report.json())? + "\n"
     } else {
-        render::document(&report).text()
+        report.document().text()
     }))
 }

@@ -6,6 +6,7 @@ use dormouse_control::{
     Check, CheckOutcome, Connection, ConnectionState, Denied, Event, EventKind, Gateway, Portal, SaStatus,
     Stats, Status, Traffic,
 };
+use dormouse_report::Table;
 use std::fmt::Write as _;
 
 /// Sessions of a gateway that are shown; the rest is counted.
@@ -162,26 +163,20 @@ fn gateway(it: &Gateway, style: Style) -> String {
         if it.refused > 0 { format!(", {} newcomers refused", it.refused) } else { String::new() },
         if it.pools.is_empty() { String::new() } else { format!("; addresses {}", it.pools.join(", ")) }
     );
-    let rows: Vec<Vec<String>> = it
-        .sessions
-        .iter()
-        .take(MOST_SESSIONS)
-        .map(|s| {
-            vec![
-                s.peer.clone(),
-                s.addresses.join(" "),
-                s.path.clone(),
-                if s.resumed { "ticket" } else { "full" }.to_owned(),
-                duration(s.ike.age_seconds),
-                duration(s.quiet_seconds),
-                bytes(s.traffic.bytes_in),
-                bytes(s.traffic.bytes_out),
-            ]
-        })
-        .collect();
-    if !rows.is_empty() {
-        out.push_str(&table(&["peer", "inside", "path", "by", "age", "quiet", "in", "out"], &rows, style));
+    let mut table = Table::words(["peer", "inside", "path", "by", "age", "quiet", "in", "out"]);
+    for s in it.sessions.iter().take(MOST_SESSIONS) {
+        table.row([
+            s.peer.clone(),
+            s.addresses.join(" "),
+            s.path.clone(),
+            if s.resumed { "ticket" } else { "full" }.to_owned(),
+            duration(s.ike.age_seconds),
+            duration(s.quiet_seconds),
+            bytes(s.traffic.bytes_in),
+            bytes(s.traffic.bytes_out),
+        ]);
     }
+    out.push_str(&columns(&table, style));
     if it.sessions.len() > MOST_SESSIONS {
         let _ = writeln!(out, "  and {} more (--json shows all)", it.sessions.len() - MOST_SESSIONS);
     }
@@ -196,29 +191,27 @@ fn sleepers(it: &Gateway, style: Style) -> String {
     let counts = |by: &std::collections::BTreeMap<String, u64>| {
         by.iter().map(|(name, n)| format!("{n} {name}")).collect::<Vec<_>>().join(", ")
     };
-    let rows: Vec<Vec<String>> = sessions
-        .chain(absent)
-        .filter(|(_, _, s)| s.asleep.is_some() || s.handled > 0)
-        .take(MOST_SESSIONS)
-        .map(|(peer, how, s)| {
-            let asleep = s.asleep.map_or_else(
-                || ["awake".to_owned(), String::new(), String::new()],
-                |a| {
-                    let waiting = format!("{} packets, {}", a.packets, bytes(a.bytes as u64));
-                    [format!("{} {how}", duration(a.since_seconds)), duration(a.until_seconds), waiting]
-                },
-            );
-            let mut row = vec![peer.clone()];
-            row.extend(asleep);
-            row.extend([s.delivered.to_string(), counts(&s.answered), counts(&s.dropped)]);
-            row
-        })
-        .collect();
-    if rows.is_empty() {
-        return String::new();
-    }
     let head = ["stood in for", "asleep", "given up in", "waiting", "delivered", "answered", "dropped"];
-    table(&head, &rows, style)
+    let mut table = Table::words(head);
+    let shown = sessions.chain(absent).filter(|(_, _, s)| s.asleep.is_some() || s.handled > 0);
+    for (peer, how, s) in shown.take(MOST_SESSIONS) {
+        let [asleep, until, waiting] = s.asleep.map_or_else(
+            || ["awake".to_owned(), String::new(), String::new()],
+            |a| {
+                let waiting = format!("{} packets, {}", a.packets, bytes(a.bytes as u64));
+                [format!("{} {how}", duration(a.since_seconds)), duration(a.until_seconds), waiting]
+            },
+        );
+        let (delivered, answered, dropped) =
+            (s.delivered.to_string(), counts(&s.answered), counts(&s.dropped));
+        table.row([peer.clone(), asleep, until, waiting, delivered, answered, dropped]);
+    }
+    columns(&table, style)
+}
+
+/// A table with its heads dimmed; nothing without rows.
+fn columns(table: &Table, style: Style) -> String {
+    if table.rows.is_empty() { String::new() } else { table.columns("  ", |head| style.dim(head)) }
 }
 
 /// One event in a line.
@@ -262,6 +255,18 @@ pub(crate) fn stats(stats: &Stats) -> String {
         let _ = writeln!(out, "{name:<width$}  {value:>12}");
         out
     })
+}
+
+/// What a denial has met.
+pub(crate) fn denied(sessions: usize, known: bool) -> String {
+    match (sessions, known) {
+        (0, true) => "denied; it has no session now\n".to_owned(),
+        (0, false) => "denied, but this gateway knows none who is meant: no session, sleeping device or lease is of this name, and no \
+                       connection names it. A name must be as dormouse status shows it, upper and lower case before an @ included\n"
+            .to_owned(),
+        (1, _) => "denied; its session has ended\n".to_owned(),
+        (n, _) => format!("denied; its {n} sessions have ended\n"),
+    }
 }
 
 /// Who is denied, one a line.
@@ -336,24 +341,6 @@ fn traffic(t: &Traffic) -> String {
         bytes(t.bytes_out),
         t.packets_out
     )
-}
-
-/// Columns as wide as they need to be; numbers cannot be told from text, so all are left-aligned.
-fn table(head: &[&str], rows: &[Vec<String>], style: Style) -> String {
-    let width = |i: usize| {
-        let cells = rows.iter().filter_map(|r| r.get(i)).map(|c| c.chars().count());
-        cells.chain(head.get(i).map(|h| h.len())).max().unwrap_or(0)
-    };
-    let widths: Vec<usize> = (0..head.len()).map(width).collect();
-    let row = |cells: &mut dyn Iterator<Item = &str>| {
-        let padded: Vec<String> = cells.zip(&widths).map(|(c, w)| format!("{c:<w$}")).collect();
-        padded.join("  ").trim_end().to_owned()
-    };
-    let mut out = format!("  {}\n", style.dim(&row(&mut head.iter().copied())));
-    for cells in rows {
-        let _ = writeln!(out, "  {}", row(&mut cells.iter().map(String::as_str)));
-    }
-    out
 }
 
 /// Three digits and a unit.

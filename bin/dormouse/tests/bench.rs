@@ -3,7 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
 use dormouse_lab::results::Results;
-use dormouse_lab::results::esp::What;
+use dormouse_lab::results::esp::{Point, What};
 use dormouse_testbed::{Need, require};
 use std::io::{BufRead, BufReader, Write};
 use std::path::PathBuf;
@@ -178,8 +178,10 @@ fn the_worker_answers_jobs_and_refuses_nonsense() {
         output.read_line(&mut line).unwrap();
         serde_json::from_str(&line).unwrap()
     };
-    let rate = ask(r#"{"primitive":{"name":"aes128-ctr","block":1424,"millis":1}}"#);
-    assert!(rate["rate"].as_f64().unwrap() > 0.0, "{rate}");
+    let point = Point::new(What::Crypto, "aes128ctr-sha256", 1_424, 1);
+    let job = serde_json::json!({ "point": { "point": point, "millis": 1, "seed": 1 } });
+    let answer = ask(&job.to_string());
+    assert!(answer["figures"]["throughput"][0].as_f64().unwrap() > 0.0, "{answer}");
     assert!(ask("nonsense")["failed"].is_string());
     drop(input);
     assert!(child.wait().unwrap().success());

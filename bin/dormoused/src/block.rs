@@ -187,10 +187,19 @@ impl Block {
     }
 
     /// The configuration was read again. Connections that are new or changed need [`Block::can_hold`].
-    pub(crate) fn reconfigure(&mut self, connections: &[Resolved]) {
-        self.of = blocking(connections);
+    ///
+    /// # Errors
+    /// If something is to be held and cannot be. What was held before is ordered again.
+    pub(crate) fn reconfigure(&mut self, connections: &[Resolved]) -> Result<()> {
+        let of = std::mem::replace(&mut self.of, blocking(connections));
+        let connected = self.connected.clone();
         self.connected.retain(|name, _| self.of.contains_key(name));
         self.hold_now();
+        let holds = self.of.keys().any(|name| self.is_held(name));
+        let Some(why) = self.trouble.clone().filter(|_| holds) else { return Ok(()) };
+        (self.of, self.connected) = (of, connected);
+        self.hold_now();
+        Err(anyhow!(why).context("what leaves outside of the tunnel cannot be held now"))
     }
 
     /// Whether what is to be held for a connection can be: only a new start makes the guard.

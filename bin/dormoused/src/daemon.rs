@@ -33,7 +33,7 @@ use dormouse_io::timer::Timer;
 use dormouse_io::tun::{Tun, TunOptions};
 use dormouse_node::config::Resolved;
 use dormouse_node::config::file::{self, Role};
-use dormouse_node::host::{Host, News, Order, Output};
+use dormouse_node::host::{Driver, Host, News, Order, Output};
 use dormouse_node::{Change, Node, SleepFlags, host};
 use dormouse_sansio::{Deadline, Instant};
 use std::collections::BTreeSet;
@@ -95,7 +95,6 @@ pub(crate) struct Daemon {
     pub(crate) poller: Poller,
     timer: Timer,
     signals: Signals,
-    scratch: Vec<u8>,
     _namespace: Namespace,
 }
 
@@ -170,7 +169,6 @@ impl Daemon {
             stopping: false,
             fatal: None,
             device,
-            scratch: Vec::new(),
             _namespace: namespace,
             block,
             settings,
@@ -282,7 +280,7 @@ impl Daemon {
                     if self.timer.clear() {
                         self.host.set_wall_clock(now, unix_now());
                         self.host.handle_timeout(now);
-                        if !self.host.node().is_suspended() {
+                        if self.host.may_send() {
                             self.names.handle_timeout(now);
                         }
                     }
@@ -318,12 +316,8 @@ impl Daemon {
                 token => self.receive(now, (token - UDP) as usize)?,
             }
         }
-        if self.host.has_orders() {
-            // The ticket of a session that has just come back is on the disk before its first packet leaves.
-            self.carry_out(now);
-        }
         if tun || self.wires.may_go_on() || ready.iter().any(|r| r.writable && r.token >= UDP) {
-            self.forward(now)?;
+            host::forward(self, now)?;
         }
         Ok(())
     }
@@ -382,7 +376,7 @@ impl Daemon {
 
     /// When a name is asked for again; not while the radio sleeps.
     pub(crate) fn names_deadline(&self) -> Option<Deadline> {
-        self.names.deadline().filter(|_| !self.host.node().is_suspended())
+        self.names.deadline().filter(|_| self.host.may_send())
     }
 
     fn names_found(&mut self, now: Instant) {
@@ -400,42 +394,11 @@ impl Daemon {
 
     /// Carries out what the host wants, and arms the timer.
     pub(crate) fn settle(&mut self, now: Instant) -> Result<()> {
-        self.carry_out(now);
+        host::settle(self, now);
         self.answer_waiting(now);
         let own = Deadline::earlier(self.verbs.deadline(), self.names_deadline());
         self.timer.arm(Deadline::earlier(self.host.poll_timeout(), own), false)?;
         Ok(())
-    }
-
-    fn carry_out(&mut self, now: Instant) {
-        let mut bytes = std::mem::take(&mut self.scratch);
-        let mut unwritten = true;
-        while let Some(output) = self.host.poll(now, &mut bytes) {
-            match output {
-                Output::Datagram(datagram) => {
-                    // What was ordered to be stored is durable before anything that depends on it leaves.
-                    if std::mem::take(&mut unwritten) {
-                        complain(self.store.flush());
-                    }
-                    if let Err(why) = self.wires.send(&datagram, &bytes) {
-                        self.host.not_sent(now, why);
-                    }
-                }
-                Output::Inner(_) => {
-                    // Lost if the TUN's queue is full, as on any network.
-                    let _lost = self.wires.tun.write(&[IoSlice::new(&bytes)]);
-                }
-                Output::Order(order) => {
-                    unwritten |= matches!(order, Order::Store(_));
-                    self.obey(now, order);
-                }
-                Output::News(news) => self.tell(news),
-            }
-        }
-        if unwritten {
-            complain(self.store.flush());
-        }
-        self.scratch = bytes;
     }
 
     fn obey(&mut self, now: Instant, order: Order) {
@@ -576,7 +539,7 @@ impl Daemon {
         let now = BootClock::now();
         self.host.stop(now);
         // The farewells: one datagram each, not waited for.
-        self.carry_out(now);
+        host::settle(self, now);
         // Which waits until what was asked of it is done.
         self.lineages = None;
         // Together with the radio's: each may take half a minute, and the service manager waits for two.
@@ -589,6 +552,38 @@ impl Daemon {
             self.block.end();
         }
         tracing::info!("stopped");
+    }
+}
+
+impl Driver for Daemon {
+    type Error = anyhow::Error;
+
+    fn host(&mut self) -> &mut Host {
+        &mut self.host
+    }
+
+    fn carry_out(&mut self, now: Instant, output: Output, bytes: &mut Vec<u8>) {
+        match output {
+            Output::Datagram(datagram) => {
+                if let Err(why) = self.wires.send(&datagram, bytes) {
+                    self.host.not_sent(now, why);
+                }
+            }
+            Output::Inner(_) => {
+                // Lost if the TUN's queue is full, as on any network.
+                let _lost = self.wires.tun.write(&[IoSlice::new(bytes)]);
+            }
+            Output::Order(order) => self.obey(now, order),
+            Output::News(news) => self.tell(news),
+        }
+    }
+
+    fn make_durable(&mut self) {
+        complain(self.store.flush());
+    }
+
+    fn forward(&mut self, now: Instant) -> Result<()> {
+        self.forward_packets(now)
     }
 }
 

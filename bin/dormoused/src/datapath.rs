@@ -115,7 +115,7 @@ impl Daemon {
     }
 
     /// From the TUN to the sockets.
-    pub(crate) fn forward(&mut self, now: Instant) -> Result<()> {
+    pub(crate) fn forward_packets(&mut self, now: Instant) -> Result<()> {
         let (wires, mut plane) = self.split(now);
         match wires.tx.forward(&mut wires.tun, &mut wires.carriers, &mut plane, BUDGET) {
             Ok(_) => {}

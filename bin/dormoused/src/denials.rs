@@ -1,24 +1,29 @@
-//! `dormouse deny` and `dormouse allow`: a gateway's operator refuses an identity or a certificate, or takes it back. Owns the replies to
-//! these verbs; [`dormouse_ike::admission`] decides whom a denial means, and the store keeps it.
+//! `dormouse deny`, `allow` and `forget-tickets`: a gateway's operator refuses an identity or a certificate, takes it back, or lets no
+//! ticket count any more. Owns the replies to these verbs; [`dormouse_ike::admission`] decides whom a denial means, and the store keeps it.
 
 use crate::daemon::Daemon;
 use dormouse_control::{Denied, Error, ErrorKind, Reply};
 use dormouse_ike::admission::Denial;
 use dormouse_io::clock::unix_now;
+use dormouse_io::control::ClientId;
 use dormouse_io::store::StoredDenial;
+use dormouse_node::Met;
+use dormouse_node::audit::What;
 use dormouse_node::config::file::Role;
 use dormouse_sansio::Instant;
 
 impl Daemon {
-    /// Whom `whom` means is not admitted from now on.
-    pub(crate) fn deny(&mut self, now: Instant, whom: &str) -> Result<(), Error> {
+    /// Whom `whom` means is not admitted from now on. `client` has ordered it.
+    pub(crate) fn deny(&mut self, now: Instant, client: ClientId, whom: &str) -> Result<Reply, Error> {
         let denial = self.meant(whom)?;
         let stored = StoredDenial { whom: denial.to_string(), since: unix_now() };
         let kept = self.store.deny(&stored);
+        let named = self.is_named(&denial);
+        self.record(client, |by_uid| What::Denial { whom: stored.whom.as_str().into(), by_uid });
         // In force whether it could be kept or not.
-        self.host.node_mut().deny(now, denial);
-        tracing::warn!(whom = %stored.whom, "denied on request");
-        kept.map(drop).map_err(|e| {
+        let Met { sessions, known } = self.host.deny(now, denial);
+        tracing::warn!(whom = %stored.whom, sessions, "denied on request");
+        kept.map(|_| Reply::Denied { sessions, known: known || named }).map_err(|e| {
             Error::new(
                 ErrorKind::Other,
                 format!("{whom} is denied until the daemon's next start only: {e:#}"),
@@ -26,22 +31,46 @@ impl Daemon {
         })
     }
 
-    /// Takes a denial back.
-    pub(crate) fn allow(&mut self, whom: &str) -> Result<(), Error> {
-        let failed =
-            |e: anyhow::Error| Error::new(ErrorKind::Other, format!("{whom} is still denied: {e:#}"));
-        let denial = match self.meant(whom) {
-            Ok(denial) => denial,
+    /// Takes a denial back. `client` has ordered it.
+    pub(crate) fn allow(&mut self, client: ClientId, whom: &str) -> Result<(), Error> {
+        let denial = self.meant(whom);
+        let whom = denial.as_ref().map_or_else(|_| whom.to_owned(), ToString::to_string);
+        let stored = self
+            .store
+            .allow(&whom)
+            .map_err(|e| Error::new(ErrorKind::Other, format!("{whom} is still denied: {e:#}")))?;
+        let was = match denial {
+            Ok(denial) => self.host.node_mut().allow(&denial) || stored,
             // One of an earlier release may have been kept that is not understood any more.
-            Err(_) if self.store.allow(whom).map_err(failed)? => return Ok(()),
+            Err(_) if stored => true,
             Err(error) => return Err(error),
         };
-        let stored = self.store.allow(&denial.to_string()).map_err(failed)?;
-        if !self.host.node_mut().allow(&denial) && !stored {
-            return Err(Error::new(ErrorKind::NotConnected, format!("'{denial}' is not denied"))
+        if !was {
+            return Err(Error::new(ErrorKind::NotConnected, format!("'{whom}' is not denied"))
                 .with_change("dormouse deny --list"));
         }
-        tracing::warn!(whom = %denial, "no longer denied, on request");
+        self.record(client, |by_uid| What::Allowance { whom: whom.as_str().into(), by_uid });
+        tracing::warn!(%whom, "no longer denied, on request");
+        Ok(())
+    }
+
+    fn record(&mut self, client: ClientId, what: impl FnOnce(Option<u32>) -> What) {
+        let by_uid = self.verbs.server.peer(client).map(|peer| peer.uid);
+        self.host.node_mut().record(what(by_uid));
+    }
+
+    /// Whether the configuration names an identity itself, and not only a pattern that holds it.
+    fn is_named(&self, denial: &Denial) -> bool {
+        let Denial::Name(identity) = denial else { return false };
+        let mut gateways = self.connections.iter().filter(|c| c.role == Role::Gateway);
+        gateways.any(|c| c.ike.named(identity).is_some())
+    }
+
+    /// No ticket counts any more that was given until now.
+    pub(crate) fn forget_tickets(&mut self, now: Instant) -> Result<(), Error> {
+        self.is_for_clients()?;
+        self.host.node_mut().forget_tickets(now);
+        tracing::warn!("all tickets are forgotten, on request");
         Ok(())
     }
 
@@ -52,11 +81,16 @@ impl Daemon {
         Ok(Reply::Denials(stored.into_iter().map(denied).collect()))
     }
 
-    fn meant(&self, whom: &str) -> Result<Denial, Error> {
-        if !self.connections.iter().any(|c| c.role == Role::Gateway) {
-            let message = "this daemon has no gateway connection, so there are no clients to deny";
-            return Err(Error::new(ErrorKind::Request, message));
+    fn is_for_clients(&self) -> Result<(), Error> {
+        if self.connections.iter().any(|c| c.role == Role::Gateway) {
+            return Ok(());
         }
+        let message = "this daemon has no gateway connection, so it has no clients to decide about";
+        Err(Error::new(ErrorKind::Request, message))
+    }
+
+    fn meant(&self, whom: &str) -> Result<Denial, Error> {
+        self.is_for_clients()?;
         whom.parse().map_err(|e| Error::new(ErrorKind::Request, format!("{e}")))
     }
 }

@@ -271,6 +271,8 @@ impl Daemon {
         connections.extend(self.connections.iter().filter(kept).cloned());
         connections.sort_by(|a, b| a.name.cmp(&b.name));
         tracing::debug!(difference = difference.words(), "reload");
+        // First nothing leaves outside; the last thing that can fail.
+        self.block.reconfigure(&connections)?;
 
         for old in self
             .connections
@@ -280,8 +282,6 @@ impl Daemon {
             old.gateway.iter().for_each(|gateway| self.names.give_up(gateway));
         }
         self.auditor = auditor;
-        // First nothing leaves outside.
-        self.block.reconfigure(&connections);
         self.machine.keep_own_side(connections.iter().flat_map(Resolved::own_side).collect());
         self.connections = connections;
         self.host.reconfigure(now, &self.connections, &difference.changed);

@@ -4,7 +4,8 @@
 use crate::store::Store;
 use anyhow::{Context, Result};
 use dormouse_crypto::cert::Identity;
-use dormouse_ike::config::{EndpointConfig, HoldPolicy, Ports};
+use dormouse_ike::EndpointConfig;
+use dormouse_ike::config::{HoldPolicy, Ports};
 use dormouse_io::batch::Carriers;
 use dormouse_io::clock::unix_now;
 use dormouse_io::netlink::{MARK, set_mark};
@@ -36,7 +37,7 @@ pub(crate) fn endpoint(
         ..EndpointConfig::default()
     };
     let gateways: Vec<&Resolved> = connections.iter().filter(|c| c.role == Role::Gateway).collect();
-    let Some(lifetime) = gateways.iter().map(|c| c.ike.ticket_lifetime).max() else {
+    let Some(lifetime) = gateways.iter().map(|c| c.ike.resumption.lifetime).max() else {
         return Ok((config, None));
     };
     config.ticket_keys = Some(store.ticket_keys(unix_now(), lifetime)?);

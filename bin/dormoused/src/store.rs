@@ -1,7 +1,7 @@
 //! What outlives the daemon: tickets of clients; of the gateway ticket keys, leases, denials and lineages. Owns the names of the
 //! files; a failure to write is reported and the daemon goes on from memory.
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use dormouse_crypto::Secret;
 use dormouse_ike::load::LoadHistory;
 use dormouse_ike::ticket::{ClientTicket, TicketFormatError, TicketKeys};
@@ -24,6 +24,7 @@ const LEASES: &str = "leases.db";
 const FINGERPRINT_KEY: &str = "fingerprint-key";
 /// Is there while the database holds denials.
 const DENIED: &str = "denials-in-database";
+const MARK: &[u8] = b"gateway.db holds denials: it is not replaced if it is damaged or gone.\n";
 const HISTORY: &str = "sleep-history";
 const LOAD: &str = "load-history";
 const REVOCATIONS: &str = "revocations-";
@@ -97,10 +98,10 @@ impl Store {
 
     /// Opens the gateway's database, puts its leases back into `pool`, and gives the denials. `attribute`: whose a lease is that an
     /// earlier release wrote down. A damaged file is put aside: a gateway that serves with new addresses is better than one that does
-    /// not start. Not one that may have held denials: those must be read, or made again.
+    /// not start. Not one that has held denials: those must be read, or made again.
     ///
     /// # Errors
-    /// If the database cannot be opened or read, or is of a later release.
+    /// If the database cannot be opened or read, or is of a later release; if it is damaged, empty or gone and has held denials.
     pub(crate) fn database(
         &mut self,
         pool: &mut Pool,
@@ -119,20 +120,26 @@ impl Store {
                 tracing::warn!(kept, "the leases are unreadable: clients get their addresses anew");
                 open()?
             }
-            Err(e @ store::Error::Damaged { .. }) => {
-                let marker = self.dir.path(DENIED).display().to_string();
-                return Err(e)
-                    .context(format!("it holds denials; restore it, or remove {marker} and deny again"));
-            }
+            Err(e @ store::Error::Damaged { .. }) => return Err(e).with_context(|| self.held_denials()),
             other => other?,
         };
+        let denials = database.denials()?;
+        match (denials.is_empty(), self.dir.path(DENIED).exists()) {
+            (true, true) => bail!("{}: no denial is in it; {}", path.display(), self.held_denials()),
+            (false, false) => self.dir.write(DENIED, MARK)?,
+            _ => {}
+        }
         for StoredLease { holder, v4, v6, .. } in database.leases()? {
             let store::Holder { connection, identity, device } = holder;
             pool.restore(Holder { connection, identity, device }, Addresses { v4, v6 });
         }
-        let denials = database.denials()?;
         self.database = Some(database);
         Ok(denials)
+    }
+
+    fn held_denials(&self) -> String {
+        let marker = self.dir.path(DENIED).display().to_string();
+        format!("it has held denials: restore it, or remove {marker} and deny again")
     }
 
     /// The file that earlier releases called otherwise; its journal is a part of it.
@@ -166,8 +173,12 @@ impl Store {
     /// Names the file; nothing has changed then.
     pub(crate) fn deny(&mut self, denial: &StoredDenial) -> Result<bool> {
         let Some(database) = &mut self.database else { return Ok(false) };
-        self.dir.write(DENIED, b"gateway.db holds denials: it is not replaced if it is damaged.\n")?;
-        Ok(database.deny(denial)?)
+        let new = database.deny(denial)?;
+        // After it: there must be no mark without a denial. What is missing is made at the next start.
+        if let Err(e) = self.dir.write(DENIED, MARK) {
+            tracing::warn!("a database that is lost would be replaced, without its denials: {e}");
+        }
+        Ok(new)
     }
 
     /// Takes a denial back. False if there was none.
@@ -176,11 +187,15 @@ impl Store {
     /// Names the file; nothing has changed then.
     pub(crate) fn allow(&mut self, whom: &str) -> Result<bool> {
         let Some(database) = &mut self.database else { return Ok(false) };
-        let was = database.allow(whom)?;
-        if database.denials()?.is_empty() {
+        let last = database.denials()?.iter().all(|denial| denial.whom == whom);
+        if last {
             self.dir.remove(DENIED)?;
         }
-        Ok(was)
+        let was = database.allow(whom);
+        if last && was.is_err() {
+            self.dir.write(DENIED, MARK)?;
+        }
+        Ok(was?)
     }
 
     /// The ticket of a client connection, if there is one that can still be used.
@@ -437,10 +452,31 @@ mod tests {
         assert_eq!(store.database(&mut pool(), &|_| None).unwrap(), [denial]);
         assert_eq!(leased(&store), 1, "kept again");
         drop(store);
-        std::fs::write(&path, vec![0x5a; 8_192]).unwrap();
+        // A mark that could not be made with the denial is made at the next start.
+        let marker = scratch.0.join(DENIED);
+        std::fs::remove_file(&marker).unwrap();
         let mut store = Store::open(&scratch.0).unwrap();
-        let error = format!("{:#}", store.database(&mut pool(), &|_| None).unwrap_err());
-        assert!(error.contains("holds denials"), "{error}");
+        store.database(&mut pool(), &|_| None).unwrap();
+        assert!(marker.exists());
+        drop(store);
+        let refused = || {
+            let mut store = Store::open(&scratch.0).unwrap();
+            let error = format!("{:#}", store.database(&mut pool(), &|_| None).unwrap_err());
+            assert!(error.contains("held denials") && error.contains(DENIED), "{error}");
+        };
+        std::fs::write(&path, vec![0x5a; 8_192]).unwrap();
+        refused();
+        for gone in ["", "-wal", "-shm"] {
+            let _ = std::fs::remove_file(scratch.0.join(format!("{DATABASE}{gone}")));
+        }
+        refused();
+        // What the refused start has made in its place is refused as well.
+        refused();
+        std::fs::remove_file(&marker).unwrap();
+        let mut store = Store::open(&scratch.0).unwrap();
+        assert!(store.database(&mut pool(), &|_| None).unwrap().is_empty());
+        assert!(store.deny(&StoredDenial { whom: "joe".into(), since: UnixTime(1) }).unwrap());
+        assert!(marker.exists() && store.allow("joe").unwrap() && !marker.exists());
     }
 
     #[test]

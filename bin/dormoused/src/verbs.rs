@@ -199,8 +199,9 @@ impl Daemon {
                 Reply::Done
             }),
             Verb::Deny { whom: None } => self.denials(),
-            Verb::Deny { whom: Some(whom) } => self.deny(now, &whom).map(|()| Reply::Done),
-            Verb::Allow { whom } => self.allow(&whom).map(|()| Reply::Done),
+            Verb::Deny { whom: Some(whom) } => self.deny(now, client, &whom),
+            Verb::Allow { whom } => self.allow(client, &whom).map(|()| Reply::Done),
+            Verb::ForgetTickets => self.forget_tickets(now).map(|()| Reply::Done),
             Verb::Suspend => {
                 if self.host.suspend(now, Reason::User) {
                     // Answered when the gateway knows, or has had its time: the radio may go off then.

@@ -32,7 +32,7 @@ pub enum Verb {
         peer: Option<String>,
     },
     /// Gateway: whom `whom` means is not admitted from now on, until `allow`: its sessions end at once, its tickets are refused. Answered
-    /// [`crate::Reply::Done`] when that is durable. With `whom: None` nothing changes, and [`crate::Reply::Denials`] says who is denied.
+    /// [`crate::Reply::Denied`] when that is durable. With `whom: None` nothing changes, and [`crate::Reply::Denials`] says who is denied.
     Deny {
         /// An identity as it is displayed, or the SHA-256 fingerprint of a certificate.
         whom: Option<String>,
@@ -42,6 +42,9 @@ pub enum Verb {
         /// As it was denied.
         whom: String,
     },
+    /// Gateway: no ticket counts any more that was given until now, as after a restore of old state. Sessions go on; each peer's next one
+    /// begins by a full exchange. Answered [`crate::Reply::Done`] when that is ordered.
+    ForgetTickets,
     /// The radio is about to be switched off: nothing is due until `resume`.
     Suspend,
     /// The radio is back.

@@ -52,6 +52,14 @@ pub enum Reply {
         /// What has changed and is not in force before the next start, by key.
         restart: Vec<String>,
     },
+    /// To `deny` with a name: it is in force, and durable.
+    Denied {
+        /// Sessions that ended.
+        sessions: usize,
+        /// Whether the gateway has met the one who is denied (a session, a device that sleeps, a lease), or its configuration names it. If
+        /// not, the name may be misspelt.
+        known: bool,
+    },
     /// To `deny` without a name.
     Denials(Vec<Denied>),
 }

@@ -8,6 +8,7 @@
 //! - [`PrfKey`] and [`prf_plus`] derive keys (RFC 7296, sections 2.13 to 2.18);
 //! - [`DhPrivate`] agrees on secrets;
 //! - [`sign`] and [`cert`] authenticate peers;
+//! - [`hip`] has what the Host Identity Protocol uses besides;
 //! - [`measure`] has what only a benchmark may use, out of reach of everything else;
 //! - [`Secret`] holds what must not leak: zeroized, redacted, compared in constant time.
 //!
@@ -21,6 +22,7 @@ mod error;
 #[doc(hidden)]
 pub mod fuzz;
 mod hash;
+pub mod hip;
 pub mod measure;
 pub mod packet_key;
 mod pem;

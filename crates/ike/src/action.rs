@@ -2,15 +2,14 @@
 
 use dormouse_wire::ike::dormancy::Refused;
 
-use crate::sa::IkeSa;
 use crate::ticket::lineage::Name;
 use dormouse_keying::SaId;
 
 /// A change to the set of SAs that a handler asks for.
 #[derive(Debug)]
 pub(crate) enum Action {
-    /// A rekeying made a new IKE SA, under an internal name of its own.
-    Spawn(Box<IkeSa>),
+    /// A rekeying of this SA made new ones, under internal names of their own.
+    Adopt(SaId),
     /// `to`, made by rekeying `from`, takes over `from`'s name, CHILD SAs, queue and timers.
     Inherit {
         /// The old IKE SA.

@@ -1,336 +1,18 @@
-//! Who is admitted: the last step of the full exchange and of each resumption. Owns the words for what admitted a peer
-//! ([`Credential`]), for what an administrator has refused ([`Denial`]) and for why a peer is refused ([`Refusal`]), and the one
-//! function that decides ([`admits`]), always by the configuration of today. It must never believe a proof (that is [`crate::auth`])
-//! nor store anything (the driver keeps denials, tickets carry credentials).
+//! Who is admitted: the last step of the full exchange and of each resumption. Owns the one function that decides
+//! ([`Admission::admits`]), always by the configuration of today, and what it decides by; the words are [`crate::credential`]'s. It must
+//! never believe a proof (that is [`crate::auth`]).
 
-use core::fmt;
-use core::net::IpAddr;
-use core::str::FromStr;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use dormouse_crypto::cert::{Certificate, Identity, IdentityError, Issued, Reason, Verified};
-use dormouse_crypto::suites::Prf;
-use dormouse_crypto::{HashAlg, PrfKey, Secret, hash};
+use dormouse_crypto::Secret;
+use dormouse_crypto::cert::Identity;
 use dormouse_sansio::UnixTime;
 
-use crate::config::{Connection, EndpointConfig, Ppk, RemoteAuth};
+use crate::config::{Connection, Ppk, RemoteAuth};
+pub use crate::credential::{Credential, Denial, Name, Refusal, Shown, Tag};
+use crate::credential::{is_same, ppk_tag};
 use crate::revocation::Revocation;
-use crate::ticket::{In, Out, TicketFormatError};
-
-/// Certificates of one chain that are kept, and bytes of a serial number (RFC 5280, section 4.1.2.2, has 20).
-const CHAIN_MOST: usize = 17;
-const SERIAL_MOST: usize = 64;
-/// Identities of one certificate that a ticket carries.
-const NAMES_MOST: usize = 16;
-
-/// What admitted a peer, as small as a ticket can carry it: enough to ask later whether it still would.
-#[derive(Clone, PartialEq, Eq)]
-pub struct Credential {
-    /// How it has proved who it is.
-    pub shown: Shown,
-    /// The post-quantum pre-shared key in the keys of the session: its HMAC as in [`Shown::Psk`].
-    pub ppk: Option<Tag>,
-}
-
-/// HMAC-SHA-256 under the gateway's fingerprint key, 16 bytes: without that key it says nothing about what it is of.
-pub type Tag = [u8; 16];
-
-/// An identity in little room: the first bytes of SHA-256 of its canonical form. A client that finds another identity with the same digest shares its
-/// denial, and nothing else.
-pub type Name = [u8; 8];
-
-fn name(identity: &Identity) -> Name {
-    let digest = hash(HashAlg::Sha256, &[&identity.canonical()]);
-    let mut name = Name::default();
-    name.iter_mut().zip(digest).for_each(|(to, from)| *to = from);
-    name
-}
-
-/// See [`Credential`].
-#[derive(Clone, PartialEq, Eq)]
-pub enum Shown {
-    /// A pre-shared key: HMAC of connection, identity and key.
-    Psk(Tag),
-    /// Certificates.
-    Certificates {
-        /// SHA-256 of the peer's own certificate.
-        fingerprint: [u8; 32],
-        /// The identities that it vouches for, as [`name`] has them, in their order: a denial of one means all.
-        names: Vec<Name>,
-        /// Every certificate that a CA has issued, the peer's own first; empty if it is pinned.
-        chain: Vec<Issued>,
-        /// SHA-256 of the CA's certificate at the end, or of the pinned one.
-        anchor: [u8; 32],
-    },
-}
-
-/// The HMAC of these parts, each with its length.
-fn tag(key: &Secret, label: &[u8], parts: &[&[u8]]) -> Tag {
-    let lengths: Vec<[u8; 8]> = parts.iter().map(|part| (part.len() as u64).to_be_bytes()).collect();
-    let mut all = vec![label];
-    all.extend(lengths.iter().zip(parts).flat_map(|(length, part)| [&length[..], *part]));
-    let digest = PrfKey::new(Prf::HmacSha256, key.as_bytes()).compute(&all);
-    let mut short = [0; 16];
-    short.iter_mut().zip(digest.as_bytes()).for_each(|(to, from)| *to = *from);
-    short
-}
-
-/// Whether both tags are the same; compared in constant time.
-fn is_same(a: Tag, b: Tag) -> bool {
-    Secret::from(a) == Secret::from(b)
-}
-
-fn ppk_tag(key: &Secret, connection: &str, ppk: &Ppk) -> Tag {
-    tag(key, b"dormouse ppk fingerprint", &[connection.as_bytes(), &ppk.id, ppk.secret.as_bytes()])
-}
-
-impl Shown {
-    /// By a peer that has proved `identity` to `connection` with this pre-shared key.
-    #[must_use]
-    pub fn psk(key: &Secret, connection: &str, identity: &Identity, psk: &Secret) -> Self {
-        let (kind, id) = identity.to_ike();
-        let parts = [connection.as_bytes(), &[kind], &id, psk.as_bytes()];
-        Self::Psk(tag(key, b"dormouse psk fingerprint", &parts))
-    }
-
-    /// Writes the canonical encoding.
-    fn encode(&self, out: &mut Out) {
-        match self {
-            Self::Psk(tag) => {
-                out.u8(1);
-                out.raw(tag);
-            }
-            Self::Certificates { fingerprint, names, chain, anchor } => {
-                out.u8(2);
-                out.raw(fingerprint);
-                out.raw(anchor);
-                out.list(names, |out, name| out.raw(name));
-                out.list(chain, |out, one| {
-                    out.raw(&one.issuer_key);
-                    out.bytes(&one.serial);
-                });
-            }
-        }
-    }
-
-    fn decode(r: &mut In<'_>) -> Result<Self, TicketFormatError> {
-        match r.u8()? {
-            1 => Ok(Self::Psk(r.array()?)),
-            2 => {
-                let (fingerprint, anchor) = (r.array()?, r.array()?);
-                let names = r.list(In::array)?;
-                if names.len() > NAMES_MOST {
-                    return Err(TicketFormatError::Value { what: "names", got: names.len() as u64 });
-                }
-                let one = |r: &mut In<'_>| {
-                    Ok(Issued { issuer_key: r.array()?, serial: r.bytes("serial number", SERIAL_MOST)? })
-                };
-                let chain = r.list(one)?;
-                if chain.len() > CHAIN_MOST {
-                    return Err(TicketFormatError::Value { what: "chain", got: chain.len() as u64 });
-                }
-                Ok(Self::Certificates { fingerprint, names, chain, anchor })
-            }
-            got => Err(TicketFormatError::Value { what: "kind of credential", got: got.into() }),
-        }
-    }
-}
-
-impl Credential {
-    /// Of a peer whose own certificate is this one, and was verified so; `identities` are those that a denial may name.
-    #[must_use]
-    pub fn certificates(own: &Certificate, identities: &[Identity], verified: &Verified) -> Self {
-        let Verified { chain, anchor_fingerprint: anchor, .. } = verified.clone();
-        let names: BTreeSet<Name> = identities.iter().map(name).collect();
-        let (fingerprint, names) = (own.fingerprint(), names.into_iter().collect());
-        Self { shown: Shown::Certificates { fingerprint, names, chain, anchor }, ppk: None }
-    }
-
-    /// Whether a ticket can carry it: not that of a certificate for more than [`NAMES_MOST`] identities.
-    pub(crate) const fn fits(&self) -> bool {
-        match &self.shown {
-            Shown::Psk(_) => true,
-            Shown::Certificates { names, .. } => names.len() <= NAMES_MOST,
-        }
-    }
-
-    /// Whether its certificate vouches for this identity.
-    fn vouches_for(&self, identity: &Identity) -> bool {
-        matches!(&self.shown, Shown::Certificates { names, .. } if names.contains(&name(identity)))
-    }
-
-    /// SHA-256 of the peer's own certificate, if it has shown one.
-    #[must_use]
-    pub const fn fingerprint(&self) -> Option<[u8; 32]> {
-        match &self.shown {
-            Shown::Psk(_) => None,
-            Shown::Certificates { fingerprint, .. } => Some(*fingerprint),
-        }
-    }
-
-    /// The certificates that CAs have issued.
-    pub(crate) fn chain(&self) -> &[Issued] {
-        match &self.shown {
-            Shown::Psk(_) => &[],
-            Shown::Certificates { chain, .. } => chain,
-        }
-    }
-
-    /// Writes the canonical encoding.
-    pub(crate) fn encode(&self, out: &mut Out) {
-        self.shown.encode(out);
-        out.list(self.ppk.as_slice(), |out, tag| out.raw(tag));
-    }
-
-    /// Reads what [`Credential::encode`] has written.
-    pub(crate) fn decode(r: &mut In<'_>) -> Result<Self, TicketFormatError> {
-        let shown = Shown::decode(r)?;
-        Ok(Self { shown, ppk: r.at_most_one("number of PPKs", In::array)? })
-    }
-}
-
-impl fmt::Debug for Credential {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let ppk = if self.ppk.is_some() { ", PPK" } else { "" };
-        write!(f, "{:?}{ppk}", self.shown)
-    }
-}
-
-impl fmt::Debug for Shown {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Psk(_) => f.write_str("Psk"),
-            Self::Certificates { fingerprint, chain, .. } => {
-                write!(f, "Certificates({}, {} issued)", hex(fingerprint), chain.len())
-            }
-        }
-    }
-}
-
-/// What an administrator has refused: a name with any proof, or a certificate with any name.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub enum Denial {
-    /// Everybody who proves this identity, or uses a certificate that vouches for it, in every connection.
-    Name(Identity),
-    /// Everybody who uses the certificate with this SHA-256 fingerprint.
-    Certificate([u8; 32]),
-}
-
-impl Denial {
-    /// Whether a peer is meant. Distinguished names are compared as names.
-    #[must_use]
-    pub fn means(&self, identity: &Identity, credential: Option<&Credential>) -> bool {
-        match self {
-            Self::Name(name) => name.is_same_as(identity) || credential.is_some_and(|c| c.vouches_for(name)),
-            Self::Certificate(denied) => credential.and_then(Credential::fingerprint) == Some(*denied),
-        }
-    }
-}
-
-impl FromStr for Denial {
-    type Err = IdentityError;
-
-    /// An identity in the notation of the configuration, or the SHA-256 fingerprint of a certificate: 64 hexadecimal digits, with
-    /// or without colons or blanks, after nothing, `sha256:` or `SHA256 Fingerprint=`. What looks like one and has other digits is an
-    /// error: taken for a name, it would match no identity.
-    fn from_str(text: &str) -> Result<Self, IdentityError> {
-        let marked = ["sha256:", "sha-256:", "sha256 fingerprint=", "sha-256 fingerprint="];
-        let lower = text.trim().to_ascii_lowercase();
-        let marked = marked.iter().find_map(|mark| lower.strip_prefix(mark));
-        if let Some(fingerprint) = unhex(marked.unwrap_or(&lower)) {
-            return Ok(Self::Certificate(fingerprint));
-        }
-        let hexadecimal = lower.chars().all(|c| c.is_ascii_hexdigit() || matches!(c, ':' | ' '));
-        let long = hexadecimal && lower.len() > 32 && lower.parse::<IpAddr>().is_err();
-        if marked.is_some() || long {
-            let why = "a SHA-256 fingerprint has 64 hexadecimal digits";
-            return Err(IdentityError::Text { text: text.trim().to_owned(), why });
-        }
-        text.trim().parse().map(Self::Name)
-    }
-}
-
-impl fmt::Display for Denial {
-    /// The notation that [`Denial::from_str`] reads.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Name(name) => name.fmt(f),
-            Self::Certificate(fingerprint) => write!(f, "sha256:{}", hex(fingerprint)),
-        }
-    }
-}
-
-/// 32 bytes out of 64 hexadecimal digits.
-fn unhex(text: &str) -> Option<[u8; 32]> {
-    let digits: String = text.chars().filter(|c| !matches!(c, ':' | ' ')).take(65).collect();
-    let digits = digits.as_bytes();
-    if digits.len() != 64 || !digits.iter().all(u8::is_ascii_hexdigit) {
-        return None;
-    }
-    let mut bytes = [0; 32];
-    for (byte, pair) in bytes.iter_mut().zip(digits.chunks_exact(2)) {
-        *byte = u8::from_str_radix(core::str::from_utf8(pair).ok()?, 16).ok()?;
-    }
-    Some(bytes)
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|b| format!("{b:02x}")).collect()
-}
-
-/// Why a peer that has proved its identity is not admitted. The peer learns AUTHENTICATION_FAILED or TICKET_NACK alone.
-#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-pub enum Refusal {
-    /// There is no such connection, or it accepts no initiators.
-    #[error("there is no connection {0} that accepts initiators")]
-    Closed(String),
-    /// The identity is not one that the connection takes.
-    #[error("the peer is {got}, the configuration takes {expected}")]
-    Identity {
-        /// Who it is.
-        got: Identity,
-        /// Who is configured.
-        expected: String,
-    },
-    /// It was admitted by one kind of proof, and the connection takes the other.
-    #[error("{0} was admitted by {1}, which the connection no longer takes")]
-    Method(Identity, &'static str),
-    /// The pre-shared key has been changed since.
-    #[error("the pre-shared key of {0} is not the one that admitted it")]
-    Psk(Identity),
-    /// There must be one of today's post-quantum pre-shared keys in its keys, and there is none.
-    #[error("the keys of {0} hold none of the connection's post-quantum pre-shared keys (ppk.required)")]
-    Ppk(Identity),
-    /// The authority that vouched for it is no longer trusted.
-    #[error("the authority that vouched for {0} is no longer trusted")]
-    Anchor(Identity),
-    /// An administrator has refused it.
-    #[error("{0} is denied (dormouse deny --list)")]
-    Denied(Denial),
-    /// A certificate of the chain is revoked.
-    #[error("the peer's certificate, or one of its issuers', is revoked: {0}")]
-    Revoked(Reason),
-    /// Whether the certificates are revoked could not be found out, and the configuration insists.
-    #[error("whether the peer's certificates are revoked is not known (remote.revocation = \"strict\")")]
-    StatusUnknown,
-    /// No `peers` entry means it, and the connection takes only those.
-    #[error("no peers entry of the connection {connection} means {got}")]
-    NoEntry {
-        /// The connection.
-        connection: String,
-        /// Who it is.
-        got: Identity,
-    },
-    /// As many sessions as the identity may have are there already.
-    #[error("{identity} has {sessions} sessions, which is as many as it may have")]
-    Sessions {
-        /// Who it is.
-        identity: Identity,
-        /// How many.
-        sessions: usize,
-    },
-}
 
 /// What decides beside the connections.
 #[derive(Default)]
@@ -353,9 +35,9 @@ impl Connection {
             let expected = self.remote_id.to_string();
             return Err(Refusal::Identity { got: identity.clone(), expected });
         }
-        match self.peers.iter().find(|rule| rule.id.matches(identity)) {
+        match self.answering.peers.iter().find(|rule| rule.id.matches(identity)) {
             Some(rule) => Ok(rule.connection.clone()),
-            None if self.peers_only => {
+            None if self.answering.peers_only => {
                 Err(Refusal::NoEntry { connection: self.name.clone(), got: identity.clone() })
             }
             None => Ok(self.clone()),
@@ -363,13 +45,7 @@ impl Connection {
     }
 }
 
-impl EndpointConfig {
-    /// The connection of this name that may answer.
-    pub(crate) fn named(&self, name: &str) -> Result<&Arc<Connection>, Refusal> {
-        let answering = self.connections.iter().find(|c| c.name == name && c.role.answers());
-        answering.ok_or_else(|| Refusal::Closed(name.to_owned()))
-    }
-
+impl Admission {
     /// What admits a peer that has just proved `identity` by the rules of `connection`: its `certificates`, or else the pre-shared key; and
     /// the post-quantum one that is in the keys.
     pub(crate) fn credential(
@@ -379,7 +55,7 @@ impl EndpointConfig {
         certificates: Option<Credential>,
         ppk: Option<&Ppk>,
     ) -> Credential {
-        let key = &self.admission.fingerprint_key;
+        let key = &self.fingerprint_key;
         let shown = match (certificates, &connection.remote_auth) {
             (Some(certificates), _) => certificates.shown,
             (None, RemoteAuth::Psk(psk)) => Shown::psk(key, &connection.name, identity, psk),
@@ -387,46 +63,49 @@ impl EndpointConfig {
         };
         Credential { shown, ppk: ppk.map(|ppk| ppk_tag(key, &connection.name, ppk)) }
     }
-}
 
-/// Whether a peer that has proved `identity` by `credential`, just now or when its ticket was made, may use `connection` today. What
-/// comes back is the connection as this peer has it: its policy, and children that are narrowed to what it may reach.
-///
-/// # Errors
-/// Why not.
-pub fn admits(
-    config: &EndpointConfig,
-    connection: &Arc<Connection>,
-    identity: &Identity,
-    credential: &Credential,
-    now: UnixTime,
-) -> Result<Arc<Connection>, Refusal> {
-    let theirs = connection.takes(identity)?;
-    let key = &config.admission.fingerprint_key;
-    match (&connection.remote_auth, &credential.shown) {
-        (RemoteAuth::Psk(psk), Shown::Psk(then)) => match Shown::psk(key, &connection.name, identity, psk) {
-            Shown::Psk(today) if is_same(today, *then) => {}
-            _ => return Err(Refusal::Psk(identity.clone())),
-        },
-        (RemoteAuth::Cert { trust, .. }, Shown::Certificates { anchor, .. }) => {
-            if !trust.trusts(anchor) {
-                return Err(Refusal::Anchor(identity.clone()));
+    /// Whether a peer that has proved `identity` by `credential`, just now or when its ticket was made, may use `connection` today. What
+    /// comes back is the connection as this peer has it: its policy, and children that are narrowed to what it may reach.
+    ///
+    /// # Errors
+    /// Why not.
+    pub fn admits(
+        &self,
+        connection: &Arc<Connection>,
+        identity: &Identity,
+        credential: &Credential,
+        now: UnixTime,
+    ) -> Result<Arc<Connection>, Refusal> {
+        let theirs = connection.takes(identity)?;
+        let key = &self.fingerprint_key;
+        match (&connection.remote_auth, &credential.shown) {
+            (RemoteAuth::Psk(psk), Shown::Psk(then)) => {
+                match Shown::psk(key, &connection.name, identity, psk) {
+                    Shown::Psk(today) if is_same(today, *then) => {}
+                    _ => return Err(Refusal::Psk(identity.clone())),
+                }
+            }
+            (RemoteAuth::Cert { trust, .. }, Shown::Certificates { anchor, .. }) => {
+                if !trust.trusts(anchor) {
+                    return Err(Refusal::Anchor(identity.clone()));
+                }
+            }
+            (_, Shown::Psk(_)) => return Err(Refusal::Method(identity.clone(), "a pre-shared key")),
+            (_, Shown::Certificates { .. }) => {
+                return Err(Refusal::Method(identity.clone(), "a certificate"));
             }
         }
-        (_, Shown::Psk(_)) => return Err(Refusal::Method(identity.clone(), "a pre-shared key")),
-        (_, Shown::Certificates { .. }) => {
-            return Err(Refusal::Method(identity.clone(), "a certificate"));
+        let known =
+            |then| connection.ppk.keys.iter().any(|ppk| is_same(ppk_tag(key, &connection.name, ppk), then));
+        if connection.ppk.required && !credential.ppk.is_some_and(known) {
+            return Err(Refusal::Ppk(identity.clone()));
         }
+        if let Some(denial) = self.denials.iter().find(|d| d.means(identity, Some(credential))) {
+            return Err(Refusal::Denied(denial.clone()));
+        }
+        self.revocation.refuses(connection, credential.chain(), now)?;
+        Ok(theirs)
     }
-    let known = |then| connection.ppks.iter().any(|ppk| is_same(ppk_tag(key, &connection.name, ppk), then));
-    if connection.ppk_required && !credential.ppk.is_some_and(known) {
-        return Err(Refusal::Ppk(identity.clone()));
-    }
-    if let Some(denial) = config.admission.denials.iter().find(|d| d.means(identity, Some(credential))) {
-        return Err(Refusal::Denied(denial.clone()));
-    }
-    config.admission.revocation.refuses(connection, credential.chain(), now)?;
-    Ok(theirs)
 }
 
 #[cfg(test)]

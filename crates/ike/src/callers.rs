@@ -10,8 +10,8 @@ use dormouse_keying::SaId;
 use dormouse_sansio::Instant;
 use dormouse_wire::ike::TsRange;
 
-use crate::admission::Refusal;
 use crate::config::{Connection, Unique};
+use crate::credential::Refusal;
 use crate::limits::{CREATE_CHILD_BURST, CREATE_CHILD_EVERY};
 use crate::ticket::lineage::Name;
 
@@ -88,12 +88,14 @@ impl Callers {
     ) -> Result<(), Refusal> {
         let caller = Caller { connection: conn.name.clone(), peer: peer.clone() };
         let others = || self.of(&caller, true).filter(|(_, p)| former.is_none() || p.lineage != former);
-        let sessions = match conn.policy.unique {
+        let sessions = match conn.answering.policy.unique {
             // Those that are replaced stay for a moment, and are bounded as well.
-            Unique::Replace => others().count().saturating_sub(conn.policy.sessions.max(2) - 1),
+            Unique::Replace => others().count().saturating_sub(conn.answering.policy.sessions.max(2) - 1),
             // From the same address it is the same device, which authenticates anew or has lost its state.
             Unique::Keep => others().filter(|(_, p)| Some(p.from) != login).count(),
-            Unique::Never => others().count().saturating_sub(conn.policy.sessions.saturating_sub(1)),
+            Unique::Never => {
+                others().count().saturating_sub(conn.answering.policy.sessions.saturating_sub(1))
+            }
         };
         if sessions == 0 {
             return Ok(());

@@ -1,10 +1,9 @@
 //! A CHILD SA as IKE knows it: SPIs, selectors and timers; and those of one IKE SA. Owns their look-up and their deadlines.
 //! Must never protect a packet: keys leave through [`dormouse_keying::Install`] at once.
 //!
-//! [`offer`] is what we propose, [`choose`] what we answer, [`install`] what follows.
+//! [`offer`] is what we propose, [`choose`] what we answer.
 
 pub(crate) mod choose;
-pub(crate) mod install;
 pub(crate) mod offer;
 
 use std::collections::BTreeMap;
@@ -15,11 +14,10 @@ use core::time::Duration;
 use dormouse_sansio::{Deadline, Instant, Path};
 use dormouse_wire::ike::TsRange;
 
-use crate::config::{AddressRequest, AssignedConfig, ChildMode, Connection};
-use crate::exchange::child::Aim;
+use crate::config::{AddressRequest, ChildMode, Connection};
+use crate::config_payload::AssignedConfig;
 use crate::proposal::EspSuite;
-use crate::sa::rekeying;
-use crate::selectors;
+use crate::{selectors, timer};
 use dormouse_keying::ChildId;
 use dormouse_keying::Original;
 
@@ -40,6 +38,18 @@ pub(crate) enum Busy {
     Deleting,
     /// The peer rekeyed it and will delete it.
     Replaced,
+}
+
+/// What a CREATE_CHILD_SA of ours asks for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Aim {
+    /// The CHILD SA with this index in the connection, if it is missing when the request is built: a rekeying whose answer was late may
+    /// have brought it.
+    Missing(usize),
+    /// Another one with this index.
+    Another(usize),
+    /// One in place of this one.
+    InPlaceOf(ChildId),
 }
 
 /// One CHILD SA.
@@ -171,7 +181,7 @@ impl Children {
     pub(crate) fn deadlines(&self, conn: &Connection) -> impl Iterator<Item = Deadline> {
         self.iter().flat_map(|child| {
             let lifetime = conn.children.get(child.config).map(|c| &c.lifetime);
-            rekeying::deadlines(child.rekey_at, child.expire_at, lifetime, "child rekey")
+            timer::deadlines(child.rekey_at, child.expire_at, lifetime, "child rekey")
         })
     }
 

@@ -1,10 +1,10 @@
-//! What a peer, a connection and an endpoint are configured to be: plain data, filled in by the node from its file.
+//! What a peer and a connection are configured to be: plain data, filled in by the node from its file.
 //! Owns the types and their defaults; must never parse a file, resolve a name, or hold run-time state.
 //!
 //! The defaults follow RFC 8247 (IKEv2) and RFC 8221 (ESP); what those forbid has no name in `dormouse_crypto::suites` and
 //! cannot be configured.
 
-mod algorithms;
+mod connection;
 mod dormancy;
 mod identity;
 mod peers;
@@ -14,22 +14,19 @@ mod timing;
 use core::fmt;
 use core::net::IpAddr;
 use core::time::Duration;
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use dormouse_crypto::Secret;
-use dormouse_crypto::cert::{Identity, TrustStore, Usage};
+use dormouse_crypto::cert::{TrustStore, Usage};
 use dormouse_crypto::sign::SigningKey;
-use dormouse_keying::SpiSource;
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
-use crate::admission::Admission;
-use crate::config_payload::AddressPool;
-pub use crate::config_payload::AssignedConfig;
-use crate::load::LoadHistory;
-pub use crate::proposal::AdditionalKe;
-use crate::ticket::TicketKeys;
-pub use algorithms::{EspProposal, IkeProposal, default_esp_proposals, default_ike_proposals};
+pub use crate::proposal::{
+    AdditionalKe, EsnPolicy, EspProposal, IkeProposal, default_esp_proposals, default_ike_proposals,
+};
+pub use connection::{
+    AnsweringConfig, Connection, MobilityConfig, PpkConfig, ResumptionConfig, TimingConfig,
+};
 pub use dormancy::{HoldPolicy, SleepFlags};
 pub use identity::IdentityPattern;
 pub use peers::{PeerPolicy, PeerRule, Unique};
@@ -149,18 +146,6 @@ pub enum ChildMode {
     Tunnel,
     /// The payload of packets between the two outer addresses.
     Transport,
-}
-
-/// Extended sequence numbers (RFC 4303, section 2.2.1).
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum EsnPolicy {
-    /// Offered first; the peer may decline.
-    #[default]
-    Prefer,
-    /// Nothing else is accepted.
-    Require,
-    /// Never.
-    Off,
 }
 
 /// MSS clamping of TCP connections through the tunnel.
@@ -322,140 +307,6 @@ impl Default for Fragmentation {
     }
 }
 
-/// A peer, how both prove themselves, and what is protected between them.
-#[derive(Clone, Debug)]
-pub struct Connection {
-    /// Its name, unique within the endpoint.
-    pub name: String,
-    /// Initiates, responds or both.
-    pub role: Role,
-    /// Who we say we are.
-    pub local_id: Identity,
-    /// Who the peer may be.
-    pub remote_id: IdentityPattern,
-    /// How we prove it.
-    pub local_auth: LocalAuth,
-    /// How the peer must prove it.
-    pub remote_auth: RemoteAuth,
-    /// Post-quantum pre-shared keys, best first (RFC 8784, RFC 9867): an initiator names them, a responder takes any of them.
-    pub ppks: Vec<Arc<Ppk>>,
-    /// Whether there must be one of them in the keys. Otherwise the session goes on without, if the peer has none.
-    pub ppk_required: bool,
-    /// Whether they enter the keys before IKE_AUTH where the peer can (RFC 9867), so that this is protected too; otherwise in IKE_AUTH
-    /// (RFC 8784).
-    pub ppk_intermediate: bool,
-    /// What is offered and accepted for the IKE SA, best first.
-    pub ike_proposals: Vec<IkeProposal>,
-    /// The CHILD_SAs; the first is made by IKE_AUTH.
-    pub children: Vec<ChildConfig>,
-    /// What to ask for as an initiator.
-    pub request: AddressRequest,
-    /// What to hand out as a responder.
-    pub offer: OfferedConfig,
-    /// As the answering side: what a peer may do that none of `peers` means.
-    pub policy: PeerPolicy,
-    /// As the answering side: what some peers have instead; the first that means a peer counts.
-    pub peers: Vec<PeerRule>,
-    /// As the answering side: whether a peer is refused that none of `peers` means.
-    pub peers_only: bool,
-    /// The peer's UDP ports.
-    pub remote_ports: Ports,
-    /// As a caller: tell the peer that this is our only SA with it, so that it drops what a crash left (RFC 7296, section 2.4).
-    /// "This notification MUST NOT be sent by an entity that may be replicated" (RFC 7296 section 2.4)
-    pub initial_contact: bool,
-    /// Address updates (RFC 4555).
-    pub mobike: bool,
-    /// Addresses at which we can be reached besides the one in use; the peer is told, and may come there when the one in use does not
-    /// answer (RFC 4555, section 3.4).
-    pub additional_addresses: Vec<IpAddr>,
-    /// As the answering side: move ESP to a new address of the peer only when the peer has answered from there (RFC 4555,
-    /// section 3.7). Off, ESP moves at once, which saves a round trip of silence.
-    /// "By default, the return routability check SHOULD be done before updating the IPsec SAs" (RFC 4555 section 3.7)
-    pub return_routability: bool,
-    /// Declare that no NAT may be in the path, so that a changed address is an attack (RFC 4555, section 3.9).
-    pub no_nats_allowed: bool,
-    /// IKE fragmentation.
-    pub fragmentation: Fragmentation,
-    /// Pretend that there is a NAT, so that ESP is always carried in UDP.
-    pub force_udp_encap: bool,
-    /// Repetition of requests.
-    pub retransmission: Retransmission,
-    /// Initiator: zero bits of the hardest puzzle that is solved for a responder under load (RFC 8019); 0: none is.
-    pub hardest_puzzle: u8,
-    /// NAT keepalives.
-    pub keepalive: Keepalive,
-    /// Liveness checks.
-    pub liveness: Liveness,
-    /// When the IKE SA is rekeyed (only the time counts).
-    pub ike_lifetime: Lifetime,
-    /// When the peers authenticate anew, if ever.
-    pub reauthenticate: Option<Duration>,
-    /// Session resumption.
-    pub resumption: Resumption,
-    /// Whether a resumption by version 2 of `docs/wire/dormancy.md` needs a key exchange: a client makes one, a gateway takes none
-    /// without.
-    pub fresh_keys: bool,
-    /// As the answering side: whether peers that do not know that version are given, and may use, tickets of RFC 5723, which have no
-    /// forward secrecy.
-    pub plain_resumption: bool,
-    /// How long a ticket that we give is good; bounded by `reauthenticate` (RFC 5723, section 6.2). Whole seconds.
-    /// "[...] a finite lifetime MUST be specified for the ticket" (RFC 5723 section 6.2)
-    pub ticket_lifetime: Duration,
-    /// The dormancy extension (`docs/wire/dormancy.md`), with peers that know it too: announced sleeps, load reports,
-    /// resumption in one round trip.
-    pub dormancy: bool,
-}
-
-impl Connection {
-    /// A connection with the default algorithms, timers and one default child.
-    #[must_use]
-    pub fn new(
-        name: &str,
-        local_id: Identity,
-        local_auth: LocalAuth,
-        remote_id: IdentityPattern,
-        remote_auth: RemoteAuth,
-    ) -> Self {
-        Self {
-            name: name.to_owned(),
-            role: Role::Initiator,
-            local_id,
-            remote_id,
-            local_auth,
-            remote_auth,
-            ppks: Vec::new(),
-            ppk_required: false,
-            ppk_intermediate: true,
-            ike_proposals: default_ike_proposals(),
-            children: vec![ChildConfig::default()],
-            request: AddressRequest::default(),
-            offer: OfferedConfig::default(),
-            policy: PeerPolicy::default(),
-            peers: Vec::new(),
-            peers_only: false,
-            remote_ports: Ports::default(),
-            initial_contact: true,
-            mobike: true,
-            additional_addresses: Vec::new(),
-            return_routability: false,
-            no_nats_allowed: false,
-            fragmentation: Fragmentation::default(),
-            force_udp_encap: false,
-            retransmission: Retransmission::default(),
-            hardest_puzzle: 18,
-            keepalive: Keepalive::Auto,
-            liveness: Liveness::default(),
-            ike_lifetime: Lifetime::of_time(Duration::from_secs(24 * 3_600)),
-            reauthenticate: None,
-            resumption: Resumption::Strict,
-            fresh_keys: true,
-            plain_resumption: true,
-            ticket_lifetime: Duration::from_secs(24 * 3_600),
-            dormancy: true,
-        }
-    }
-}
-
 /// The two UDP ports (500 and 4500 unless moved, as tests do).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Ports {
@@ -504,61 +355,5 @@ impl Default for HalfOpen {
             puzzle_difficulty: 16,
             timeout: Duration::from_secs(30),
         }
-    }
-}
-
-/// Everything an endpoint is made from.
-pub struct EndpointConfig {
-    /// The connections that may answer, in order of preference. (Those that call are handed to `connect`.)
-    pub connections: Vec<Arc<Connection>>,
-    /// UDP ports.
-    pub ports: Ports,
-    /// Bounds on half-open SAs.
-    pub half_open: HalfOpen,
-    /// Most IKE SAs held at once, in all states; a caller beyond that is dropped. `None`: no limit of its own.
-    pub max_sas: Option<usize>,
-    /// The window that we announce: requests of a peer that we are ready to keep at once (RFC 7296, section 2.3); 0 means 1.
-    pub window: u32,
-    /// Keys for the tickets that we give; `None`: no ticket is given or accepted.
-    pub ticket_keys: Option<TicketKeys>,
-    /// What is done for devices that announce a sleep.
-    pub hold: HoldPolicy,
-    /// What an earlier run has learned about latency and load.
-    pub load: LoadHistory,
-    /// What decides, beside the connections, who is admitted.
-    pub admission: Admission,
-    /// Where inner addresses come from; `None`: none are leased.
-    pub pool: Option<Box<dyn AddressPool + Send>>,
-    /// Where inbound SPIs of ESP come from: the data plane that CHILD SAs are installed in.
-    pub spis: Box<dyn SpiSource>,
-}
-
-impl Default for EndpointConfig {
-    /// Accepts no connection, gives no ticket or address, and has no data plane.
-    fn default() -> Self {
-        Self {
-            connections: Vec::new(),
-            ports: Ports::default(),
-            half_open: HalfOpen::default(),
-            max_sas: None,
-            window: 0,
-            ticket_keys: None,
-            hold: HoldPolicy::default(),
-            load: LoadHistory::default(),
-            admission: Admission::default(),
-            pool: None,
-            spis: Box::new(BTreeSet::new()),
-        }
-    }
-}
-
-impl fmt::Debug for EndpointConfig {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("EndpointConfig")
-            .field("connections", &self.connections.iter().map(|c| &c.name).collect::<Vec<_>>())
-            .field("ports", &self.ports)
-            .field("half_open", &self.half_open)
-            .field("window", &self.window)
-            .finish_non_exhaustive()
     }
 }

@@ -49,9 +49,9 @@ impl Endpoint {
         let child = |c: &Child| ChildDescription { id: c.id, rekey_at: c.rekey_at, expires_at: c.expire_at };
         Some(Description {
             suite: ike.core.channel.suite.to_string(),
-            rekey_at: ike.rekeying.rekey_at,
-            expires_at: ike.rekeying.expire_at,
-            nat: ike.mobility.nat,
+            rekey_at: ike.rekeying.rekey_at(),
+            expires_at: ike.rekeying.expire_at(),
+            nat: ike.mobility.nat(),
             keepalive: ike.mobility.keepalive_interval(&ike.core.link),
             children: ike.children.iter().map(child).collect(),
             timers: ike.deadlines(),

@@ -1,6 +1,10 @@
 //! All IKE SAs of one node behind one interface: demultiplexing by SPI, commands, timers and events. Owns the set of SAs
 //! (`settle` has the changes that one SA asks for another); must never look inside a protected message.
 
+mod newcomer;
+mod renewal;
+mod responder;
+mod revocation;
 mod settle;
 mod strangers;
 
@@ -17,8 +21,9 @@ use dormouse_wire::ike::{ExchangeType, Header, NotifyType};
 use ipnet::IpNet;
 
 use crate::auth::Authentication;
-use crate::config::{Connection, EndpointConfig};
+use crate::config::Connection;
 use crate::config_payload::AddressPool;
+use crate::endpoint_config::EndpointConfig;
 use crate::error::{Discard, NegotiationError};
 use crate::event::{CloseReason, Event};
 use crate::exchange::child::CreateChild;
@@ -27,7 +32,6 @@ use crate::handshake::initiator::Opening;
 use crate::handshake::{Slot, Step};
 use crate::load::LoadHistory;
 use crate::sa::IkeSa;
-use crate::sa::stage::Stage;
 use crate::shared::Shared;
 use crate::stats::Stats;
 use crate::ticket::ClientTicket;
@@ -150,11 +154,6 @@ impl Endpoint {
         matches!(self.slots.get(&sa), Some(Slot::Established(ike)) if ike.mobility.can_move())
     }
 
-    /// Tells the peer which other addresses we have (RFC 4555 section 3.6); the one in use is not listed.
-    pub fn set_additional_addresses(&mut self, now: Instant, sa: SaId, addresses: &[IpAddr]) -> bool {
-        self.with_sa(now, sa, |ike, shared| ike.tell_addresses(shared, now, addresses))
-    }
-
     /// Gateway: the addresses at which this machine can be reached now, at any time; what is not an address for peers (loopback,
     /// link-local) is left out by the driver. Where the connection names none itself, clients are told those that they do not use:
     /// when their session begins, and when this changes (RFC 4555 section 3.6).
@@ -166,7 +165,7 @@ impl Endpoint {
         for (id, slot) in &mut self.slots {
             if let Slot::Established(ike) = slot
                 && !ike.core.client
-                && ike.core.link.conn.additional_addresses.is_empty()
+                && ike.core.link.conn.mobility.additional_addresses.is_empty()
             {
                 ike.tell_addresses(&mut self.shared, now, addresses);
                 self.touched.insert(*id);
@@ -223,7 +222,7 @@ impl Endpoint {
     /// delete its stored ticket" (RFC 5723 section 6.2).
     /// "[...] SHOULD send a Delete payload" (RFC 7296 section 2.4): not for an SA that shall be resumed.
     pub fn leave(&mut self, now: Instant, sa: SaId) -> bool {
-        let resumable = self.established(sa).is_some_and(|ike| ike.upkeep.had_ticket && ike.is_live());
+        let resumable = self.established(sa).is_some_and(|ike| ike.upkeep.had_ticket() && ike.is_live());
         if resumable { self.forget(now, sa) } else { self.close(now, sa) }
     }
 
@@ -340,6 +339,15 @@ impl Endpoint {
         self.settle(now);
     }
 
+    /// Gateway: an authenticated ESP packet came on the CHILD SA of a tentative SA ([`crate::Established::confirmed`] was false), over
+    /// `path`: the client is there. [`Event::Store`] asks whether its ticket counts; [`Event::Confirmed`] follows, or
+    /// [`Event::Closed`]. Until then packets of this SA wait, at most [`limits::WAITING_MAX`](crate::limits::WAITING_MAX), and none is sent.
+    pub fn confirm(&mut self, now: Instant, sa: SaId, path: Path) -> bool {
+        self.with_sa(now, sa, |ike, shared| {
+            ike.confirm(shared, now, path);
+        })
+    }
+
     /// Gateway: whether the store of lineages can be asked. While it cannot, tickets are refused, and clients take the full exchange.
     pub fn set_store(&mut self, reachable: bool) {
         self.shared.store_away = !reachable;
@@ -447,7 +455,7 @@ impl Endpoint {
 
     /// The next datagram to send, complete with the non-ESP marker where the path needs one, appended to `out`.
     pub fn poll_transmit(&mut self, _now: Instant, out: &mut Vec<u8>) -> Option<Transmit> {
-        self.shared.next_datagram(out)
+        self.shared.out.next(out)
     }
 
     /// When [`handle_timeout`](Self::handle_timeout) must be called next, if nothing else happens.
@@ -486,7 +494,8 @@ impl Endpoint {
     pub fn pool_prefixes(&self) -> Vec<IpNet> {
         let answering = self.shared.config.connections.iter().filter(|c| c.role.answers());
         let policies = answering.flat_map(|c| {
-            core::iter::once(&c.policy).chain(c.peers.iter().map(|rule| &rule.connection.policy))
+            core::iter::once(&c.answering.policy)
+                .chain(c.answering.peers.iter().map(|rule| &rule.connection.answering.policy))
         });
         policies.flat_map(|policy| policy.pool.iter().copied()).collect()
     }
@@ -568,7 +577,7 @@ impl Endpoint {
         f: impl FnOnce(&mut IkeSa, &mut Shared),
     ) -> bool {
         match self.slots.get_mut(&sa) {
-            Some(Slot::Established(ike)) if matches!(ike.stage, Stage::Live(_) | Stage::Tentative(_)) => {
+            Some(Slot::Established(ike)) if ike.takes_commands() => {
                 f(ike, &mut self.shared);
             }
             _ => return false,

@@ -6,8 +6,8 @@ use core::time::Duration;
 
 use dormouse_crypto::cert::Identity;
 
-use crate::admission::Refusal;
 use crate::auth::AuthError;
+use crate::credential::Refusal;
 use crate::proposal::{BadChoice, Mismatch};
 use crate::selectors::SelectorError;
 

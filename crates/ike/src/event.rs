@@ -12,9 +12,9 @@ use dormouse_sansio::{Instant, Path};
 use dormouse_wire::ike::AuthMethod;
 use dormouse_wire::ike::dormancy::{LoadReport, Mark, Refused, SleepFlags};
 
-use crate::admission::Credential;
 use crate::auth::SignOrder;
-use crate::config::AssignedConfig;
+use crate::config_payload::AssignedConfig;
+use crate::credential::Credential;
 use crate::error::NegotiationError;
 use crate::ticket::ClientTicket;
 use crate::ticket::lineage::Operation;

@@ -10,7 +10,7 @@ use dormouse_wire::ike::{
 use zeroize::Zeroizing;
 
 use crate::limits;
-use crate::protect::{Channel, OpenError, SealError};
+use crate::protect::{Channel, FragmentError, OpenError, SealError};
 
 /// Where the IKE header names the first payload.
 const NEXT_PAYLOAD_AT: usize = 16;
@@ -121,45 +121,6 @@ impl Channel {
         let plain = self.open(datagram, protected)?;
         Ok(partial.add(now, id, fragment, protected.first, whole_head(head), plain)?)
     }
-}
-
-/// Why a fragment is dropped.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-pub enum FragmentError {
-    /// Received before.
-    #[error("fragment {number} of message {message_id} was received before")]
-    Duplicate {
-        /// The message.
-        message_id: u32,
-        /// The fragment.
-        number: u16,
-    },
-    /// Part of an older, coarser cutting of the message than the one at hand.
-    #[error("fragment of {got} in message {message_id}, {have} were announced since")]
-    Superseded {
-        /// The message.
-        message_id: u32,
-        /// Its total.
-        got: u16,
-        /// The total at hand.
-        have: u16,
-    },
-    /// More fragments, bytes or messages than [`limits`] allows.
-    #[error("message {message_id} exceeds the limit of {what}")]
-    TooLarge {
-        /// The message.
-        message_id: u32,
-        /// Which limit.
-        what: &'static str,
-    },
-    /// A number that is 0 or above its total.
-    #[error("fragment {number} of {total} does not exist")]
-    Number {
-        /// The fragment.
-        number: u16,
-        /// Its total.
-        total: u16,
-    },
 }
 
 /// A protected message as its sender wrote it, whole.

@@ -12,7 +12,8 @@ use core::net::{IpAddr, Ipv4Addr, SocketAddr};
 use core::time::Duration;
 
 use crate::Endpoint;
-use crate::config::{Connection, EndpointConfig, IdentityPattern, LocalAuth, RemoteAuth, Role, SelectorSpec};
+use crate::config::{Connection, IdentityPattern, LocalAuth, RemoteAuth, Role, SelectorSpec};
+use crate::endpoint_config::EndpointConfig;
 use crate::handshake::Slot;
 use crate::ticket::TicketKeys;
 use dormouse_keying::SaId;

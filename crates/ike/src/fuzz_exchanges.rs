@@ -18,8 +18,9 @@ use dormouse_sansio::{Carrier, Instant, Path, Seeded};
 use dormouse_wire::ike::dormancy::Sleeping;
 use dormouse_wire::ike::{Message, PayloadType};
 
-use crate::config::{Connection, EndpointConfig, Role};
+use crate::config::{Connection, Role};
 use crate::config_payload::{AddressPool, Lease, LeaseRequest};
+use crate::endpoint_config::EndpointConfig;
 use crate::fuzz_endpoint::{START, connection, path};
 use crate::handshake::Slot;
 use crate::ticket::lineage::Memory;
@@ -198,8 +199,8 @@ impl Side {
 fn conversation(name: &str) -> Arc<Connection> {
     let mut conn = connection(name, Role::Both);
     (conn.request.v4, conn.request.v6, conn.request.dns) = (true, true, true);
-    conn.policy.pool = vec![ipnet::Ipv4Net::default().into(), ipnet::Ipv6Net::default().into()];
-    conn.offer.dns = vec![IpAddr::V4(Ipv4Addr::new(10, 9, 0, 1))];
+    conn.answering.policy.pool = vec![ipnet::Ipv4Net::default().into(), ipnet::Ipv6Net::default().into()];
+    conn.answering.offer.dns = vec![IpAddr::V4(Ipv4Addr::new(10, 9, 0, 1))];
     Arc::new(conn)
 }
 
@@ -315,7 +316,7 @@ impl Run {
             12 => {
                 let host = input.byte()?;
                 let other = IpAddr::V4(Ipv4Addr::new(198, 51, 100, host));
-                endpoint.set_additional_addresses(now, sa, &[other]);
+                endpoint.set_own_addresses(now, &[other]);
             }
             13 => {
                 let byte = input.byte()?;

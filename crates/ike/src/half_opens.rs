@@ -17,7 +17,7 @@ use dormouse_sansio::Instant;
 use ipnet::IpNet;
 
 use crate::config::HalfOpen;
-use crate::limits::{HALF_OPEN_LEAST, PREFIXES_LOOKED_AT};
+use crate::limits::{HALF_OPEN_LEAST, PREFIXES_LOOKED_AT, REFUSALS_LOGGED_EVERY};
 use crate::prefix::prefix_of;
 
 /// What names a first message: the initiator's SPI, and where it came from.
@@ -183,6 +183,25 @@ impl HalfOpens {
         let of_heaviest =
             heaviest.find_map(|(weight, prefix)| may(*weight, self.by_prefix.get(prefix)?.queue.first()?));
         of_heaviest.or_else(|| may(0, self.by_effort.first()?))
+    }
+}
+
+/// First messages that were refused and are not in the log yet.
+#[derive(Debug, Default)]
+pub(crate) struct Refusals {
+    logged: Option<Instant>,
+    since: u64,
+}
+
+impl Refusals {
+    /// One more; the number of those that the log does not have yet, when it is time to say it.
+    pub(crate) fn note(&mut self, now: Instant) -> Option<u64> {
+        self.since += 1;
+        if self.logged.is_some_and(|last| now.saturating_since(last) < REFUSALS_LOGGED_EVERY) {
+            return None;
+        }
+        self.logged = Some(now);
+        Some(std::mem::take(&mut self.since))
     }
 }
 

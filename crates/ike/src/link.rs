@@ -15,7 +15,6 @@ use crate::config::Connection;
 use crate::error::Discard;
 use crate::fragment::{Reassembler, message_limit};
 use crate::keys::{self, IkeKeys, Spis};
-use crate::outbox::Queued;
 use crate::proposal::IkeSuite;
 use crate::protect::{self, OpenError};
 use crate::shared::Shared;
@@ -173,6 +172,15 @@ fn is_critical(payload: &Payload) -> bool {
 }
 
 impl Link {
+    /// Whether this is the head of the answer to our request `id` of the handshake.
+    pub(crate) fn awaits(&self, header: &Header, exchange: ExchangeType, id: u32) -> bool {
+        header.flags.response
+            && !header.flags.initiator
+            && header.message_id == id
+            && header.exchange == exchange
+            && header.spi_r == self.spis.r
+    }
+
     pub(crate) fn local_spi(&self) -> u64 {
         if self.initiator { self.spis.i } else { self.spis.r }
     }
@@ -199,12 +207,12 @@ impl Link {
 
     /// How long to wait after transmission number `sent` of a request.
     pub(crate) fn wait(&self, shared: &mut Shared, sent: u32) -> Duration {
-        self.conn.retransmission.wait(sent, &mut shared.entropy)
+        self.conn.timing.retransmission.wait(sent, &mut shared.entropy)
     }
 
     /// How long a request of the handshake is worth repeating: all waits of the policy together.
     pub(crate) fn patience(&self, shared: &mut Shared) -> Duration {
-        (1..=self.conn.retransmission.tries).map(|sent| self.wait(shared, sent)).sum()
+        (1..=self.conn.timing.retransmission.tries).map(|sent| self.wait(shared, sent)).sum()
     }
 
     /// Queues datagrams towards the peer.
@@ -217,7 +225,7 @@ impl Link {
         for datagram in datagrams {
             self.stats.sent(datagram.len());
             shared.stats.sent(datagram.len());
-            shared.out.push_back(Queued { path, class, datagram: datagram.clone(), keepalive: false });
+            shared.out.push(path, class, datagram.clone());
         }
     }
 
@@ -229,13 +237,11 @@ impl Link {
     }
 
     /// Queues a NAT keepalive.
-    /// "The sender MUST use a one-octet-long payload with the value 0xFF." (RFC 3948 section 2.3)
     /// "[...] the Source Port and Destination Port MUST be the same as used by UDP-ESP encapsulation" (RFC 3948 section 2.3)
     pub(crate) fn send_keepalive(&mut self, shared: &mut Shared) {
         self.stats.keepalives += 1;
         shared.stats.keepalives += 1;
-        let queued = Queued { path: self.path, class: Class::Upkeep, datagram: vec![0xff], keepalive: true };
-        shared.out.push_back(queued);
+        shared.out.push_keepalive(self.path);
     }
 
     /// The same addresses on the NAT-traversal port (RFC 7296 section 2.23).

@@ -9,11 +9,9 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use dormouse_crypto::{PacketKey, Unauthentic};
 use dormouse_sansio::Entropy;
 use dormouse_wire::ike::{
-    Fragment, Header, Message, Payload, PayloadType, Protected, Sealing, emit_payloads, parse_payloads,
+    Fragment, Header, Payload, PayloadType, Protected, Sealing, emit_payloads, parse_payloads,
 };
 use zeroize::Zeroizing;
-
-use crate::fragment::FragmentError;
 
 /// Why nothing could be sent.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -57,6 +55,45 @@ pub enum OpenError {
         pad: usize,
         /// Bytes there are.
         len: usize,
+    },
+}
+
+/// Why a fragment is dropped.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum FragmentError {
+    /// Received before.
+    #[error("fragment {number} of message {message_id} was received before")]
+    Duplicate {
+        /// The message.
+        message_id: u32,
+        /// The fragment.
+        number: u16,
+    },
+    /// Part of an older, coarser cutting of the message than the one at hand.
+    #[error("fragment of {got} in message {message_id}, {have} were announced since")]
+    Superseded {
+        /// The message.
+        message_id: u32,
+        /// Its total.
+        got: u16,
+        /// The total at hand.
+        have: u16,
+    },
+    /// More fragments, bytes or messages than [`limits`](crate::limits) allows.
+    #[error("message {message_id} exceeds the limit of {what}")]
+    TooLarge {
+        /// The message.
+        message_id: u32,
+        /// Which limit.
+        what: &'static str,
+    },
+    /// A number that is 0 or above its total.
+    #[error("fragment {number} of {total} does not exist")]
+    Number {
+        /// The fragment.
+        number: u16,
+        /// Its total.
+        total: u16,
     },
 }
 
@@ -184,13 +221,6 @@ impl Channel {
 /// Length of payloads, padding and pad length: the next multiple of the block.
 const fn padded_len(block: usize, plain: usize) -> usize {
     (plain + 1).next_multiple_of(if block == 0 { 1 } else { block })
-}
-
-/// Whether a repeated request is to be answered again: one that came whole, or its first fragment. The other fragments of a
-/// repeated request must not cause an answer each (RFC 7383, section 2.6.1).
-#[must_use]
-pub fn is_first_or_whole(message: &Message) -> bool {
-    message.protected.as_ref().and_then(|p| p.fragment).is_none_or(|f| f.number == 1)
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! Whether the certificates that peers show are revoked. Owns what is known of it, where it is asked and when again, and which handshakes
 //! wait for an answer; must never fetch anything: [`Event::Fetch`](crate::Event::Fetch) asks the driver, and
-//! [`Endpoint::fetched`] takes what came.
+//! [`Endpoint::fetched`](crate::Endpoint::fetched) takes what came.
 //!
 //! Nothing is asked for a stranger: a handshake waits only after its peer has proved to hold the key of a certificate that one of our
 //! authorities vouches for, so that the URLs are the authorities' own.
@@ -20,15 +20,11 @@ use dormouse_crypto::cert::{
 };
 use dormouse_crypto::{HashAlg, hash};
 use dormouse_keying::SaId;
-use dormouse_sansio::{Deadline, Instant, UnixTime};
+use dormouse_sansio::{Deadline, Entropy, Instant, UnixTime};
 
-use crate::admission::{Credential, Refusal};
 use crate::config::{Connection, RemoteAuth, RevocationMode};
-use crate::endpoint::Endpoint;
-use crate::event::{CloseReason, Event};
-use crate::handshake::Slot;
+use crate::credential::Refusal;
 use crate::limits;
-use crate::shared::Shared;
 
 const AGAIN_LEAST: Duration = Duration::from_secs(60);
 const AGAIN_MOST: Duration = Duration::from_secs(3_600);
@@ -43,6 +39,26 @@ pub(crate) enum Judgement {
     /// An answer is on its way.
     Wait,
     Refused(Refusal),
+}
+
+/// A question that is due: [`Event::Fetch`](crate::Event::Fetch) puts it.
+pub(crate) struct Question {
+    pub(crate) id: u64,
+    pub(crate) url: String,
+    pub(crate) body: Option<Vec<u8>>,
+    /// What the next run needs to ask again, if that is not on record.
+    pub(crate) store: Option<Stored>,
+}
+
+/// A name in the store, and what it stands for.
+pub(crate) type Stored = (String, Vec<u8>);
+
+/// What an answer has changed.
+pub(crate) struct Learned {
+    /// Something is revoked, or good, that was not known to be.
+    pub(crate) news: bool,
+    /// What the next run needs of it.
+    pub(crate) store: Option<Stored>,
 }
 
 /// Where the status of certificates comes from.
@@ -167,7 +183,7 @@ impl Revocation {
     }
 
     /// A session rests on these certificates, or will: their status is asked for from now on.
-    fn touch(&mut self, now: Instant, chain: &[Issued]) {
+    pub(crate) fn touch(&mut self, now: Instant, chain: &[Issued]) {
         for source in self.sources.values_mut().filter(|source| chain.iter().any(|c| source.is_about(c))) {
             source.wanted = source.wanted.map(|_| now + WANTED);
             if matches!(source.state, State::Idle) {
@@ -216,6 +232,214 @@ impl Revocation {
         }
     }
 
+    /// Looks up what an authenticated peer's certificates need; the sources that may tell what is not known.
+    pub(crate) fn look_up(
+        &mut self,
+        (now, unix): (Instant, UnixTime),
+        (connection, sa): (&Connection, SaId),
+        (own, verified): (&Certificate, &Verified),
+    ) -> BTreeSet<u64> {
+        let certificates = || std::iter::once(own).chain(&verified.issuers);
+        self.waiting.remove(&sa);
+        self.take_lists(&verified.issuers, unix);
+        self.touch(now, &verified.chain);
+        let mut asked = BTreeSet::new();
+        for (depth, (issued, certificate)) in verified.chain.iter().zip(certificates()).enumerate() {
+            self.book.learn(issued, certificate);
+            if self.book.status_of(issued, depth > 0, unix) == Status::Unknown
+                && let Some(issuer) = verified.issuers.get(depth)
+            {
+                let gateway = connection.role.answers();
+                self.note(now, issued, (certificate, issuer), gateway, &mut asked);
+            }
+        }
+        asked
+    }
+
+    /// What these certificates mean to `connection`, now that `asked` are. `until`: when the handshake has waited long enough, if it has
+    /// waited.
+    pub(crate) fn judge(
+        &mut self,
+        (now, unix): (Instant, UnixTime),
+        (connection, sa): (&Connection, SaId),
+        chain: &[Issued],
+        asked: BTreeSet<u64>,
+        until: Option<Instant>,
+    ) -> Judgement {
+        let known = self.book.status(chain, unix) != Status::Unknown;
+        // A client does not wait to be told that its gateway is good: the answer may come through the tunnel alone.
+        let waits = mode(connection) == RevocationMode::Strict || connection.role.answers();
+        let may_wait = !asked.is_empty()
+            && until.is_none_or(|until| now < until)
+            && self.waiting.len() < limits::REVOCATION_WAITING_MAX;
+        if !known && waits && may_wait {
+            self.waiting.insert(sa, asked);
+            return Judgement::Wait;
+        }
+        match self.refuses(connection, chain, unix) {
+            Ok(()) => Judgement::Admitted,
+            Err(error) => Judgement::Refused(error),
+        }
+    }
+
+    /// The questions that are due: each is asked by that.
+    pub(crate) fn ask(
+        &mut self,
+        (now, unix): (Instant, UnixTime),
+        entropy: &mut dyn Entropy,
+    ) -> Vec<Question> {
+        let mut questions = Vec::new();
+        for (id, source) in &mut self.sources {
+            if !matches!(source.state, State::Due(at) if at <= now) {
+                continue;
+            }
+            let (mut request, mut record) = (None, None);
+            if let (Some(about), Some(issuer)) = (&source.about, source.issuers.values().next()) {
+                let mut nonce = [0; NONCE_LEN];
+                entropy.fill(&mut nonce);
+                request = Some(OcspRequest::new(about, issuer, nonce));
+                if source.recorded.is_none_or(|at| now.saturating_since(at) >= RECORDED_EVERY) {
+                    source.recorded = Some(now);
+                    record = Some((stored_name(source), store(source, issuer, &unix.0.to_be_bytes())));
+                }
+            }
+            let body = request.as_ref().map(OcspRequest::to_der);
+            questions.push(Question { id: *id, url: source.url.clone(), body, store: record });
+            source.state = State::Asked(request);
+        }
+        questions
+    }
+
+    /// The configuration is another one: what it says comes next. What was learned by the old one stays known.
+    pub(crate) fn forget_configured(&mut self, now: Instant) {
+        self.lists.clear();
+        for source in self.sources.values_mut().filter(|s| s.wanted.is_none()) {
+            source.wanted = Some(now + WANTED);
+            source.issuers.clear();
+        }
+    }
+
+    /// The lists and URLs that a connection is configured with.
+    pub(crate) fn configure(&mut self, now: Instant, unix: UnixTime, connection: &Connection) {
+        let RemoteAuth::Cert { trust, revocation: policy, .. } = &connection.remote_auth else { return };
+        if policy.mode == RevocationMode::Off {
+            return;
+        }
+        let authorities: Vec<Certificate> = trust.authorities().cloned().collect();
+        let new: Vec<_> = policy.lists.iter().filter(|l| !self.lists.contains(l)).cloned().collect();
+        self.lists.extend(new);
+        self.take_lists(&authorities, unix);
+        for url in &policy.urls {
+            let Some((_, source)) = self.source(now, url, None) else { continue };
+            source.wanted = None;
+            source.gateway |= connection.role.answers();
+            authorities.iter().for_each(|authority| source.learn(authority));
+        }
+    }
+
+    /// What came of a question, or why nothing did. `None`: that source is forgotten.
+    pub(crate) fn fetched(
+        &mut self,
+        (now, unix): (Instant, UnixTime),
+        id: u64,
+        content: Result<Vec<u8>, String>,
+    ) -> Option<Learned> {
+        let mut source = self.sources.remove(&id)?;
+        let result = content.and_then(|bytes| {
+            let taken = self.take(&source, &bytes, unix);
+            taken.map(|taken| (bytes, taken)).map_err(|error| error.to_string())
+        });
+        let mut learned = Learned { news: false, store: None };
+        let wait = match result {
+            Ok((bytes, Taken { issuer, this_update, next_update, news, lasting })) => {
+                tracing::info!(
+                    url = source.url,
+                    next_update = next_update.map(|n| n.0),
+                    "revocations are known"
+                );
+                let stale = next_update.is_some_and(|next| next < unix);
+                source.answered = Some(now);
+                source.failures = if stale { source.failures.saturating_add(1) } else { 0 };
+                if lasting {
+                    // Not to be written over by the record of a question.
+                    source.recorded = Some(now + WANTED);
+                }
+                let store = lasting.then(|| (stored_name(&source), store(&source, &issuer, &bytes)));
+                learned = Learned { news, store };
+                source.again(unix, this_update, next_update)
+            }
+            Err(error) => {
+                tracing::warn!(url = source.url, error, "revocations are not known");
+                source.failures = source.failures.saturating_add(1);
+                AGAIN_LEAST * 2u32.saturating_pow(source.failures.min(7) - 1)
+            }
+        };
+        source.state = State::Due(now + wait.clamp(AGAIN_LEAST, AGAIN_MOST.max(wait)));
+        self.sources.insert(id, source);
+        Some(learned)
+    }
+
+    /// What an earlier run has stored. False if it cannot be used.
+    pub(crate) fn restore(&mut self, (now, unix): (Instant, UnixTime), content: &[u8]) -> bool {
+        let Some((mut source, body)) = restore(now, content) else { return false };
+        let asked_at = body.try_into().map(|at| UnixTime(u64::from_be_bytes(at)));
+        let of_use = match (&source.about, asked_at) {
+            (Some(_), Ok(at)) => {
+                source.state = State::Idle;
+                unix.saturating_since(at) < WANTED
+            }
+            _ => match self.take(&source, body, unix) {
+                Ok(Taken { this_update, next_update, .. }) => {
+                    source.state = State::Due(now + source.again(unix, this_update, next_update));
+                    true
+                }
+                Err(_) => false,
+            },
+        };
+        let known = self.sources.values().any(|s| s.url == source.url && s.about == source.about);
+        let room = !known && self.sources.len() < limits::REVOCATION_SOURCES_MAX;
+        // A certificate that is revoked stays so: nothing is asked again.
+        if room && of_use && (source.about.is_none() || matches!(source.state, State::Idle)) {
+            self.next += 1;
+            self.sources.insert(self.next, source);
+        }
+        of_use
+    }
+
+    /// Forgets what needs not be asked again, and rests about certificates that no session has: those of all sessions are `in_use`.
+    pub(crate) fn prune(&mut self, now: Instant, in_use: &BTreeSet<&Issued>) {
+        let issuers: BTreeSet<&[u8; 32]> = in_use.iter().map(|issued| &issued.issuer_key).collect();
+        self.sources.retain(|_, source| {
+            if !matches!(source.state, State::Due(at) if at <= now) {
+                return !matches!(source.state, State::Idle) || source.is_wanted(now);
+            }
+            let used = match &source.about {
+                Some(about) => in_use.contains(about),
+                None => source.issuers.keys().any(|key| issuers.contains(key)),
+            };
+            if used {
+                source.wanted = source.wanted.map(|_| now + WANTED);
+            } else if source.about.is_some() {
+                source.state = State::Idle;
+            }
+            source.is_wanted(now)
+        });
+    }
+
+    /// Handshakes that wait for this source.
+    pub(crate) fn waiting_for(&self, source: u64) -> Vec<SaId> {
+        self.waiting.iter().filter(|(_, on)| on.contains(&source)).map(|(id, _)| *id).collect()
+    }
+
+    pub(crate) fn stop_waiting(&mut self, sa: SaId) {
+        self.waiting.remove(&sa);
+    }
+
+    /// Whether a peer with this chain must go: one of its certificates is revoked, and the connection minds.
+    pub(crate) fn ends(&self, connection: &Connection, chain: &[Issued], unix: UnixTime) -> bool {
+        mode(connection) != RevocationMode::Off && matches!(self.book.status(chain, unix), Status::Revoked(_))
+    }
+
     pub(crate) fn deadline(&self) -> Option<Deadline> {
         let due = self.sources.values().filter_map(|s| match s.state {
             State::Due(at) => Some(at),
@@ -237,260 +461,6 @@ fn stored_name(source: &Source) -> String {
     let serial = source.about.as_ref().map_or(&[][..], |about| &about.serial);
     let digest = hash(HashAlg::Sha256, &[source.url.as_bytes(), &[0], serial]);
     digest.iter().take(16).map(|b| format!("{b:02x}")).collect()
-}
-
-impl Shared {
-    /// What the certificates of an authenticated peer mean to `connection`. `until`: when the handshake has waited long enough, if it has
-    /// waited.
-    pub(crate) fn judge(
-        &mut self,
-        now: Instant,
-        (connection, sa): (&Connection, SaId),
-        (own, verified): (&Certificate, &Verified),
-        until: Option<Instant>,
-    ) -> Judgement {
-        let (unix, mode) = (self.unix(now), mode(connection));
-        if mode == RevocationMode::Off || verified.chain.is_empty() {
-            return Judgement::Admitted;
-        }
-        let certificates = || std::iter::once(own).chain(&verified.issuers);
-        let revocation = &mut self.config.admission.revocation;
-        revocation.waiting.remove(&sa);
-        revocation.take_lists(&verified.issuers, unix);
-        revocation.touch(now, &verified.chain);
-        let mut asked = BTreeSet::new();
-        for (depth, (issued, certificate)) in verified.chain.iter().zip(certificates()).enumerate() {
-            revocation.book.learn(issued, certificate);
-            if revocation.book.status_of(issued, depth > 0, unix) == Status::Unknown
-                && let Some(issuer) = verified.issuers.get(depth)
-            {
-                let gateway = connection.role.answers();
-                revocation.note(now, issued, (certificate, issuer), gateway, &mut asked);
-            }
-        }
-        self.ask(now);
-        let revocation = &mut self.config.admission.revocation;
-        let known = revocation.book.status(&verified.chain, unix) != Status::Unknown;
-        // A client does not wait to be told that its gateway is good: the answer may come through the tunnel alone.
-        let waits = mode == RevocationMode::Strict || connection.role.answers();
-        let may_wait = !asked.is_empty()
-            && until.is_none_or(|until| now < until)
-            && revocation.waiting.len() < limits::REVOCATION_WAITING_MAX;
-        if !known && waits && may_wait {
-            revocation.waiting.insert(sa, asked);
-            return Judgement::Wait;
-        }
-        match revocation.refuses(connection, &verified.chain, unix) {
-            Ok(()) => Judgement::Admitted,
-            Err(error) => Judgement::Refused(error),
-        }
-    }
-
-    /// A session is resumed that rests on these certificates.
-    pub(crate) fn rests_on(&mut self, now: Instant, connection: &Connection, chain: &[Issued]) {
-        if mode(connection) != RevocationMode::Off {
-            self.config.admission.revocation.touch(now, chain);
-            self.ask(now);
-        }
-    }
-
-    /// Asks every source that is due.
-    pub(crate) fn ask(&mut self, now: Instant) {
-        let unix = self.unix(now);
-        for (id, source) in &mut self.config.admission.revocation.sources {
-            if !matches!(source.state, State::Due(at) if at <= now) {
-                continue;
-            }
-            let mut request = None;
-            if let (Some(about), Some(issuer)) = (&source.about, source.issuers.values().next()) {
-                let mut nonce = [0; NONCE_LEN];
-                self.entropy.fill(&mut nonce);
-                request = Some(OcspRequest::new(about, issuer, nonce));
-                if source.recorded.is_none_or(|at| now.saturating_since(at) >= RECORDED_EVERY) {
-                    source.recorded = Some(now);
-                    let (name, content) = (stored_name(source), store(source, issuer, &unix.0.to_be_bytes()));
-                    self.events.push_back(Event::Revocations { name, content });
-                }
-            }
-            let body = request.as_ref().map(OcspRequest::to_der);
-            self.events.push_back(Event::Fetch { id: *id, url: source.url.clone(), body });
-            source.state = State::Asked(request);
-        }
-    }
-
-    /// The configuration is another one: what it says comes next. What was learned by the old one stays known.
-    pub(crate) fn forget_configured_revocation(&mut self, now: Instant) {
-        let revocation = &mut self.config.admission.revocation;
-        revocation.lists.clear();
-        for source in revocation.sources.values_mut().filter(|s| s.wanted.is_none()) {
-            source.wanted = Some(now + WANTED);
-            source.issuers.clear();
-        }
-    }
-
-    /// The lists and URLs that a connection is configured with.
-    pub(crate) fn configure_revocation(&mut self, now: Instant, connection: &Connection) {
-        let RemoteAuth::Cert { trust, revocation: policy, .. } = &connection.remote_auth else { return };
-        if policy.mode == RevocationMode::Off {
-            return;
-        }
-        let authorities: Vec<Certificate> = trust.authorities().cloned().collect();
-        let new: Vec<_> = policy
-            .lists
-            .iter()
-            .filter(|l| !self.config.admission.revocation.lists.contains(l))
-            .cloned()
-            .collect();
-        self.config.admission.revocation.lists.extend(new);
-        let unix = self.unix(now);
-        self.config.admission.revocation.take_lists(&authorities, unix);
-        for url in &policy.urls {
-            let Some((_, source)) = self.config.admission.revocation.source(now, url, None) else { continue };
-            source.wanted = None;
-            source.gateway |= connection.role.answers();
-            authorities.iter().for_each(|authority| source.learn(authority));
-        }
-    }
-}
-
-impl Endpoint {
-    /// What became of [`Event::Fetch`]: the content, 16 MiB at most, or why there is none.
-    pub fn fetched(&mut self, now: Instant, id: u64, content: Result<Vec<u8>, String>) {
-        let unix = self.shared.unix(now);
-        let revocation = &mut self.shared.config.admission.revocation;
-        let Some(mut source) = revocation.sources.remove(&id) else { return };
-        let result = content.and_then(|bytes| {
-            let taken = revocation.take(&source, &bytes, unix);
-            taken.map(|taken| (bytes, taken)).map_err(|error| error.to_string())
-        });
-        let mut news = false;
-        let wait = match result {
-            Ok((bytes, Taken { issuer, this_update, next_update, news: changed, lasting })) => {
-                tracing::info!(
-                    url = source.url,
-                    next_update = next_update.map(|n| n.0),
-                    "revocations are known"
-                );
-                let stale = next_update.is_some_and(|next| next < unix);
-                (news, source.answered) = (changed, Some(now));
-                source.failures = if stale { source.failures.saturating_add(1) } else { 0 };
-                if lasting {
-                    // Not to be written over by the record of a question.
-                    source.recorded = Some(now + WANTED);
-                    let (name, content) = (stored_name(&source), store(&source, &issuer, &bytes));
-                    self.shared.events.push_back(Event::Revocations { name, content });
-                }
-                source.again(unix, this_update, next_update)
-            }
-            Err(error) => {
-                tracing::warn!(url = source.url, error, "revocations are not known");
-                source.failures = source.failures.saturating_add(1);
-                AGAIN_LEAST * 2u32.saturating_pow(source.failures.min(7) - 1)
-            }
-        };
-        source.state = State::Due(now + wait.clamp(AGAIN_LEAST, AGAIN_MOST.max(wait)));
-        self.shared.config.admission.revocation.sources.insert(id, source);
-        self.go_on(now, id);
-        if news {
-            self.end_revoked(now);
-        }
-        self.settle(now);
-    }
-
-    /// What an earlier run has stored of [`Event::Revocations`]. False if it cannot be used.
-    pub fn restore_revocations(&mut self, now: Instant, content: &[u8]) -> bool {
-        let unix = self.shared.unix(now);
-        let Some((mut source, body)) = restore(now, content) else { return false };
-        let revocation = &mut self.shared.config.admission.revocation;
-        let asked_at = body.try_into().map(|at| UnixTime(u64::from_be_bytes(at)));
-        let of_use = match (&source.about, asked_at) {
-            (Some(_), Ok(at)) => {
-                source.state = State::Idle;
-                unix.saturating_since(at) < WANTED
-            }
-            _ => match revocation.take(&source, body, unix) {
-                Ok(Taken { this_update, next_update, .. }) => {
-                    source.state = State::Due(now + source.again(unix, this_update, next_update));
-                    true
-                }
-                Err(_) => false,
-            },
-        };
-        let known = revocation.sources.values().any(|s| s.url == source.url && s.about == source.about);
-        let room = !known && revocation.sources.len() < limits::REVOCATION_SOURCES_MAX;
-        // A certificate that is revoked stays so: nothing is asked again.
-        if room && of_use && (source.about.is_none() || matches!(source.state, State::Idle)) {
-            revocation.next += 1;
-            revocation.sources.insert(revocation.next, source);
-        }
-        of_use
-    }
-
-    /// Sources that are due, and what needs not be asked again.
-    pub(crate) fn revocation_due(&mut self, now: Instant) {
-        if self.shared.config.admission.revocation.deadline().is_none_or(|d| d.at > now) {
-            return;
-        }
-        let sessions = self.slots.values().filter_map(|slot| match slot {
-            Slot::Established(ike) => ike.core.session.credential.as_ref(),
-            _ => None,
-        });
-        let in_use: BTreeSet<&Issued> = sessions.flat_map(Credential::chain).collect();
-        let issuers: BTreeSet<&[u8; 32]> = in_use.iter().map(|issued| &issued.issuer_key).collect();
-        self.shared.config.admission.revocation.sources.retain(|_, source| {
-            if !matches!(source.state, State::Due(at) if at <= now) {
-                return !matches!(source.state, State::Idle) || source.is_wanted(now);
-            }
-            let used = match &source.about {
-                Some(about) => in_use.contains(about),
-                None => source.issuers.keys().any(|key| issuers.contains(key)),
-            };
-            if used {
-                source.wanted = source.wanted.map(|_| now + WANTED);
-            } else if source.about.is_some() {
-                source.state = State::Idle;
-            }
-            source.is_wanted(now)
-        });
-        self.shared.ask(now);
-    }
-
-    /// Handshakes that waited for this source go on; those that still miss another wait again.
-    fn go_on(&mut self, now: Instant, source: u64) {
-        let waiting = &self.shared.config.admission.revocation.waiting;
-        let told: Vec<SaId> =
-            waiting.iter().filter(|(_, on)| on.contains(&source)).map(|(id, _)| *id).collect();
-        for id in told {
-            self.shared.config.admission.revocation.waiting.remove(&id);
-            let Some(slot) = self.slots.remove(&id) else { continue };
-            self.touch(id);
-            if let Some(slot) = slot.go_on(&mut self.shared, now) {
-                self.slots.insert(id, slot);
-            }
-            // The next one may be of the same identity, and sessions are counted.
-            self.settle(now);
-        }
-    }
-
-    /// Sessions of peers whose certificates are revoked end.
-    pub(crate) fn end_revoked(&mut self, now: Instant) {
-        let unix = self.shared.unix(now);
-        let book = &self.shared.config.admission.revocation.book;
-        let revoked =
-            |slot: &Slot| match slot {
-                Slot::Established(ike) => {
-                    mode(&ike.core.link.conn) != RevocationMode::Off
-                        && ike.core.session.credential.as_ref().is_some_and(|shown| {
-                            matches!(book.status(shown.chain(), unix), Status::Revoked(_))
-                        })
-                }
-                _ => false,
-            };
-        let ended: Vec<SaId> = self.slots.iter().filter(|(_, s)| revoked(s)).map(|(&id, _)| id).collect();
-        for id in ended {
-            self.end_for(now, id, CloseReason::Revoked);
-        }
-    }
 }
 
 /// What was taken from a source.

@@ -16,15 +16,15 @@
 
 pub(crate) mod core;
 pub(crate) mod dormancy;
+pub(crate) mod install;
 mod messages;
 pub(crate) mod mobility;
 pub(crate) mod rekeying;
+pub(crate) mod resumed;
 pub(crate) mod stage;
 pub(crate) mod tasks;
 mod timers;
 pub(crate) mod upkeep;
-
-use ::core::time::Duration;
 
 use dormouse_crypto::cert::Identity;
 use dormouse_sansio::{Class, Instant, Path};
@@ -33,15 +33,16 @@ use dormouse_wire::ike::dormancy::Refused;
 use crate::action::Action;
 use crate::callers::Caller;
 use crate::child::{Children, Dynamic, dynamic};
-use crate::config::{AssignedConfig, ChildMode};
+use crate::config::ChildMode;
+use crate::config_payload::AssignedConfig;
 use crate::event::{CloseReason, Event};
 use crate::exchange::Exchange;
 use crate::exchange::delete::DeleteIke;
 use crate::exchange::followup::FollowUps;
 use crate::exchange::liveness::Liveness;
 use crate::exchange::ticket::TicketRequest;
-use crate::handshake::Session;
 use crate::link::{Channel, Link};
+use crate::session::Session;
 use crate::shared::Shared;
 use crate::ticket::lineage::{Descent, Operation};
 use crate::transport::Ends;
@@ -57,14 +58,11 @@ use upkeep::Upkeep;
 
 pub(crate) use messages::{Answer, Fate};
 
-/// Slack of a deadline that is not urgent and has no interval of its own.
-pub(crate) const UPKEEP_SLACK: Duration = Duration::from_secs(60);
-
 /// See the module's text.
 #[derive(Debug)]
 pub(crate) struct IkeSa {
     pub(crate) core: Core,
-    pub(crate) stage: Stage,
+    stage: Stage,
     pub(crate) tasks: Tasks,
     pub(crate) children: Children,
     pub(crate) mobility: Mobility,
@@ -95,7 +93,7 @@ impl IkeSa {
     pub(crate) fn new(shared: &mut Shared, now: Instant, birth: Birth) -> Self {
         let Birth { session, link, channel, peer, client, assigned, mobility, dormancy, descent, next_ids } =
             birth;
-        let rekeying = Rekeying::new(&mut shared.entropy, now, &link.conn.ike_lifetime, client);
+        let rekeying = Rekeying::new(&mut shared.entropy, now, &link.conn.timing.lifetime, client);
         let window = shared.config.window;
         let core = Core::new(now, link, channel, session, peer, client, assigned, descent, next_ids, window);
         let mut sa = Self {
@@ -118,6 +116,34 @@ impl IkeSa {
         matches!(self.stage, Stage::Live(_))
     }
 
+    /// Whether commands are obeyed: it lives, or will when its client has confirmed it.
+    pub(crate) fn takes_commands(&self) -> bool {
+        self.is_live() || self.is_tentative()
+    }
+
+    /// Whether the peer's rekeying made it, and which successor inherits is not decided yet.
+    pub(crate) fn is_heir(&self) -> bool {
+        matches!(self.stage, Stage::Heir)
+    }
+
+    /// Which successor inherits is to be decided.
+    pub(crate) fn wait_as_heir(&mut self) {
+        self.stage = Stage::Heir;
+    }
+
+    /// Why it is over, if it is: the endpoint takes it down.
+    pub(crate) fn is_over(&self) -> Option<CloseReason> {
+        match self.stage {
+            Stage::Over { reason, .. } => Some(reason),
+            _ => None,
+        }
+    }
+
+    /// Why it goes: as was decided, or for this reason.
+    pub(crate) fn reason_or(&self, other: CloseReason) -> CloseReason {
+        self.stage.reason_or(other)
+    }
+
     /// Who opened it, if the other end did.
     pub(crate) fn caller(&self) -> Option<Caller> {
         let core = &self.core;
@@ -136,7 +162,7 @@ impl IkeSa {
 
     /// Where transport mode begins and ends on this SA.
     pub(crate) fn ends(&self) -> Ends {
-        Ends::of(&self.core.link.path, self.mobility.nat)
+        Ends::of(&self.core.link.path, self.mobility.nat())
     }
 
     /// How ESP of this SA travels.
@@ -160,7 +186,7 @@ impl IkeSa {
         };
         self.remove_children(shared);
         // A rival must not take over either; the peer may use it already.
-        shared.actions.extend(self.rekeying.rival.take().and_then(|rival| rival.heir).map(Action::Delete));
+        shared.actions.extend(self.rekeying.take_heir().map(Action::Delete));
         self.tasks.queue.clear();
         self.tasks.add_first(DeleteIke(None), now);
         self.pump(shared, now);
@@ -196,8 +222,13 @@ impl IkeSa {
 
     /// Closes an SA whose establishment failed: it has been reported as failed, and its end is reported to the peer alone.
     pub(crate) fn dismiss(&mut self, shared: &mut Shared, now: Instant) {
-        self.stage = Stage::Superseded { until: None };
+        self.give_up_name();
         self.close(shared, now, CloseReason::Requested);
+    }
+
+    /// The driver hears no more of it; its deletion is under way, or will be.
+    pub(crate) fn give_up_name(&mut self) {
+        self.stage = Stage::Superseded { until: None };
     }
 
     /// Waits for the peer's Delete, now that a successor has taken over.
@@ -241,7 +272,7 @@ impl IkeSa {
         shared.by_spi.remove(&self.core.link.local_spi());
         shared.sleepers.remove(self.core.link.id);
         // Our own rekeying dies with the SA; the peer's survives (RFC 7296 section 2.25.2).
-        shared.actions.extend(self.rekeying.rival.take().and_then(|rival| rival.heir).map(Action::Delete));
+        shared.actions.extend(self.rekeying.take_heir().map(Action::Delete));
         self.followups.clear(shared);
         if !self.stage.bears_name() {
             return;
@@ -249,7 +280,7 @@ impl IkeSa {
         if !self.core.client {
             shared.give_back(&self.core.assigned);
         }
-        if let Some(lineage) = self.upkeep.lineage {
+        if let Some(lineage) = self.upkeep.lineage() {
             shared.lineages.insert(self.core.link.conn.name.clone(), lineage);
         }
         tracing::info!(sa = %self.core.link.id, %reason, "IKE SA closed");
@@ -269,7 +300,7 @@ impl IkeSa {
         self.upkeep.inherit(upkeep);
         self.dormancy.inherit(dormancy);
         self.tasks.inherit(tasks, core.requests.flights().map(|flight| &flight.exchange), now);
-        if self.upkeep.probe.is_some() {
+        if self.upkeep.is_probing() {
             self.tasks.add_first(Liveness::urgent(), now);
         }
         if self.renews_tickets() {

@@ -1,23 +1,26 @@
 //! What all SAs of an endpoint share: configuration, randomness, clocks, names, SPIs, and the queues towards the driver.
 //! Owns everything that outlives an SA; must never know which states an SA passes through.
 
+mod revocation;
+
 use std::collections::{BTreeMap, VecDeque};
 
 use core::net::IpAddr;
 
-use dormouse_sansio::{Entropy, Instant, UnixTime};
+use dormouse_sansio::{Class, Entropy, Instant, Path, UnixTime};
 
 use crate::action::Action;
 use crate::callers::Callers;
-use crate::config::{AssignedConfig, Connection, EndpointConfig};
+use crate::config::Connection;
+use crate::config_payload::AssignedConfig;
 use crate::config_payload::Lease;
 use crate::cookie::CookieJar;
+use crate::endpoint_config::EndpointConfig;
 use crate::event::Event;
-use crate::half_opens::HalfOpens;
-use crate::handshake::newcomer::Refusals;
+use crate::half_opens::{HalfOpens, Refusals};
 use crate::limits;
 use crate::load::LoadHistory;
-use crate::outbox::Queued;
+use crate::outbox::Outbox;
 use crate::sleepers::Sleepers;
 use crate::stats::Stats;
 use crate::ticket::lineage::Name;
@@ -30,7 +33,7 @@ pub(crate) struct Shared {
     wall: Option<(Instant, UnixTime)>,
     pub(crate) cookies: CookieJar,
     pub(crate) by_spi: BTreeMap<u64, SaId>,
-    pub(crate) out: VecDeque<Queued>,
+    pub(crate) out: Outbox,
     pub(crate) events: VecDeque<Event>,
     pub(crate) actions: VecDeque<Action>,
     pub(crate) stats: Stats,
@@ -66,7 +69,7 @@ impl Shared {
             wall: None,
             cookies: CookieJar::new(),
             by_spi: BTreeMap::new(),
-            out: VecDeque::new(),
+            out: Outbox::default(),
             events: VecDeque::new(),
             actions: VecDeque::new(),
             stats: Stats::default(),
@@ -87,7 +90,7 @@ impl Shared {
 
     /// The addresses that are announced to a client of this connection, but for the one that it uses.
     pub(crate) fn addresses_of<'a>(&'a self, conn: &'a Connection) -> &'a [IpAddr] {
-        match conn.additional_addresses.as_slice() {
+        match conn.mobility.additional_addresses.as_slice() {
             [] => &self.own_addresses,
             configured => configured,
         }
@@ -105,6 +108,12 @@ impl Shared {
         let mut nonce = vec![0; limits::NONCE_LEN];
         self.entropy.fill(&mut nonce);
         nonce
+    }
+
+    /// Queues an answer that belongs to no SA.
+    pub(crate) fn send_stateless(&mut self, path: Path, class: Class, datagram: Vec<u8>) {
+        self.stats.sent(datagram.len());
+        self.out.push(path, class, datagram);
     }
 
     pub(crate) fn event(&mut self, event: Event) {

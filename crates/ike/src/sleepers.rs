@@ -9,7 +9,7 @@ use crate::config::HoldPolicy;
 use dormouse_keying::SaId;
 
 #[derive(Clone, Copy, Debug)]
-struct Held {
+struct Retained {
     since: Instant,
     bytes: usize,
 }
@@ -17,7 +17,7 @@ struct Held {
 /// See the module's text.
 #[derive(Debug, Default)]
 pub(crate) struct Sleepers {
-    held: BTreeMap<SaId, Held>,
+    held: BTreeMap<SaId, Retained>,
     by_age: BTreeSet<(Instant, SaId)>,
     bytes: usize,
 }
@@ -41,7 +41,7 @@ impl Sleepers {
             self.remove(oldest);
             released.push(oldest);
         }
-        self.held.insert(id, Held { since: now, bytes });
+        self.held.insert(id, Retained { since: now, bytes });
         self.by_age.insert((now, id));
         self.bytes += bytes;
         Some(released)

@@ -13,8 +13,8 @@ use dormouse_ike::{CloseReason, NegotiationError, SleepFlags, Sleeping};
 fn pair(unique: Unique, sessions: usize) -> Pair {
     let (mut client, mut gateway) = (client_psk(), gateway_psk());
     client.initial_contact = false;
-    gateway.policy.unique = unique;
-    gateway.policy.sessions = sessions;
+    gateway.answering.policy.unique = unique;
+    gateway.answering.policy.sessions = sessions;
     Pair::new(client, gateway, 2)
 }
 
@@ -96,9 +96,9 @@ fn who_is_denied_goes_at_once_and_does_not_come_back_by_ticket_or_in_full() {
 fn an_authentication_that_is_told_to_end_is_repeated_and_the_gateway_never_calls() {
     let (client, mut gateway) = (client_psk(), gateway_psk());
     let mut theirs = gateway.clone();
-    theirs.policy.lifetime = Some(Duration::from_secs(600));
+    theirs.answering.policy.lifetime = Some(Duration::from_secs(600));
     let id = dormouse_ike::config::IdentityPattern::Exact(fqdn("client.example.org"));
-    gateway.peers = vec![PeerRule { id, connection: theirs.into() }];
+    gateway.answering.peers = vec![PeerRule { id, connection: theirs.into() }];
     let mut pair = Pair::new(client, gateway, 6);
     let (a, _) = pair.up();
     let first_calls = |pair: &Pair, to_gateway| {

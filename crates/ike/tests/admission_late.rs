@@ -79,7 +79,8 @@ fn tickets_that_were_collected_do_not_bring_back_more_sessions_than_the_identity
     for (n, quick) in [(30, true), (31, false)] {
         let (mut client, mut gateway) = (client_psk(), gateway_psk());
         (client.dormancy, gateway.dormancy, client.initial_contact) = (quick, quick, false);
-        gateway.policy = PeerPolicy { unique: Unique::Never, sessions: 1, ..gateway.policy };
+        gateway.answering.policy =
+            PeerPolicy { unique: Unique::Never, sessions: 1, ..gateway.answering.policy };
         let mut pair = Pair::new(client, gateway, n);
         let mut tickets = Vec::new();
         for _ in 0..3 {

@@ -203,7 +203,7 @@ fn tickets_without_end_are_one_write_in_ten_minutes() {
 fn requests_for_keys_are_answered_at_one_pace_for_an_identity() {
     let (mut client, mut gateway) = (client_psk(), gateway_psk());
     client.initial_contact = false;
-    gateway.policy.unique = Unique::Never;
+    gateway.answering.policy.unique = Unique::Never;
     let mut pair = Pair::new(client, gateway, 10);
     let (a, _) = pair.up();
     let second = pair.connect();

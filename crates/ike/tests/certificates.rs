@@ -177,7 +177,7 @@ fn expiring(client_days: i64, gateway_days: i64) -> (Authority, Pair) {
     let pair = pair_of(&ca, algorithm, |client, gateway| {
         client.local_auth = leaf(&ca, "client.example.org", algorithm, (-1, client_days));
         gateway.local_auth = leaf(&ca, "gw.example.org", algorithm, (-1, gateway_days));
-        client.resumption = Resumption::Off;
+        client.resumption.mode = Resumption::Off;
     });
     (ca, pair)
 }
@@ -213,7 +213,7 @@ fn a_session_ends_with_the_certificate_of_its_peer() {
 #[test]
 fn a_ticket_does_not_outlive_the_certificates_nor_does_what_it_brings_back() {
     let (_ca, mut pair) = expiring(3, 300);
-    Arc::make_mut(&mut pair.conn).resumption = Resumption::Strict;
+    Arc::make_mut(&mut pair.conn).resumption.mode = Resumption::Strict;
     let (a, _) = pair.up();
     pair.run_for(DAY * 2);
     let ticket = pair.client.ticket.clone().expect("a ticket");
@@ -370,8 +370,8 @@ fn the_spellings_of_a_name_are_one_identity() {
     for psk in [false, true] {
         let mut pair = pair_of(&ca, &rcgen::PKCS_ED25519, |client, gateway| {
             client.initial_contact = false;
-            gateway.policy.unique = Unique::Never;
-            gateway.policy.sessions = 1;
+            gateway.answering.policy.unique = Unique::Never;
+            gateway.answering.policy.sessions = 1;
             if psk {
                 client.local_auth = LocalAuth::Psk(common::psk());
                 gateway.remote_auth = RemoteAuth::Psk(common::psk());

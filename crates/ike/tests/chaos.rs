@@ -5,7 +5,7 @@ mod common;
 use std::time::Duration;
 
 use common::{Faults, Nat, Pair, client_psk, gateway_config, gateway_psk, natt_path, seeds};
-use dormouse_ike::config::EndpointConfig;
+use dormouse_ike::EndpointConfig;
 use dormouse_keying::SaId;
 use dormouse_sansio::{Entropy, Seeded};
 
@@ -37,7 +37,7 @@ fn act(pair: &mut Pair, dice: &mut Seeded, a: SaId, b: SaId) {
         }
         7 => {
             let list = [format!("192.0.2.{}", dice.below(200) + 1).parse().expect("an address")];
-            pair.client.endpoint.set_additional_addresses(now, a, &list);
+            pair.gateway.endpoint.set_own_addresses(now, &list);
         }
         _ => {
             side.endpoint.create_child(now, sa, 0);
@@ -50,10 +50,10 @@ fn run(seed: u64) -> bool {
     let mut dice = Seeded::new(seed ^ 0xd1ce);
     let (mut client, mut gateway) = (client_psk(), gateway_psk());
     // Gone peers are noticed while we watch.
-    client.liveness.interval = Some(Duration::from_secs(300));
-    gateway.liveness.interval = Some(Duration::from_secs(600));
+    client.timing.liveness.interval = Some(Duration::from_secs(300));
+    gateway.timing.liveness.interval = Some(Duration::from_secs(600));
     // RFC 4555 section 3.11: the client finds out first; the responder tries for five minutes.
-    gateway.liveness.timeout = Duration::from_secs(300);
+    gateway.timing.liveness.timeout = Duration::from_secs(300);
     if seed.is_multiple_of(3) {
         client.children[0].proposals = vec!["aes128gcm16".parse().expect("a proposal")];
         gateway.children[0].proposals = client.children[0].proposals.clone();
@@ -63,7 +63,7 @@ fn run(seed: u64) -> bool {
         gateway.children[0].proposals = client.children[0].proposals.clone();
     }
     if seed.is_multiple_of(5) {
-        gateway.return_routability = true;
+        gateway.mobility.return_routability = true;
     }
     // A window of several requests lets exchanges overtake each other.
     let window = if seed.is_multiple_of(7) { 4 } else { 1 };

@@ -140,7 +140,7 @@ fn all_come_back_by_a_ticket_in_both_forms() {
 #[test]
 fn a_reauthentication_leaves_none_out_for_a_moment() {
     let (mut client, gateway) = ends(|_| {});
-    client.reauthenticate = Some(Duration::from_secs(600));
+    client.timing.reauthenticate = Some(Duration::from_secs(600));
     let mut pair = Pair::new(client, gateway, 6);
     let (a, _) = pair.up();
     pair.run_for(Duration::from_secs(580));

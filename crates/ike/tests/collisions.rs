@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 
 use common::{Pair, client_psk, gateway_config, gateway_psk};
-use dormouse_ike::config::{Connection, EndpointConfig};
+use dormouse_ike::EndpointConfig;
+use dormouse_ike::config::Connection;
 use dormouse_ike::{Event, SleepFlags, SleepVerdict, Sleeping};
 use dormouse_keying::{ChildId, SaId};
 use dormouse_sansio::{Entropy, Seeded};

@@ -5,7 +5,7 @@ mod common;
 use std::time::Duration;
 
 use common::{EPOCH, Nat, Pair, client_psk, gateway_config, gateway_psk};
-use dormouse_ike::config::EndpointConfig;
+use dormouse_ike::EndpointConfig;
 use dormouse_ike::ticket::TicketKeys;
 use dormouse_ike::{Event, NegotiationError};
 use dormouse_keying::SaId;
@@ -86,7 +86,7 @@ fn hints_about_strangers_spis_or_from_strangers_are_not_passed_on() {
 #[test]
 fn a_nat_that_is_forbidden_is_noticed_when_the_session_begins() {
     let mut client = client_psk();
-    client.no_nats_allowed = true;
+    client.mobility.no_nats_allowed = true;
     let mut pair = Pair::new(client.clone(), gateway_psk(), 4);
     pair.up();
     let mut pair = Pair::new(client, gateway_psk(), 5);

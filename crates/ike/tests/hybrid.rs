@@ -9,7 +9,8 @@ use std::time::Duration;
 use common::resumed::{confirmed, resume, slept_with};
 use common::{Datagram, Faults, Filter, Pair, client_psk, fqdn, gateway_config, gateway_psk};
 use dormouse_crypto::Secret;
-use dormouse_ike::config::{Connection, EndpointConfig, IdentityPattern, Ppk, SelectorSpec};
+use dormouse_ike::EndpointConfig;
+use dormouse_ike::config::{Connection, IdentityPattern, Ppk, SelectorSpec};
 use dormouse_ike::{CloseReason, Kind, NegotiationError};
 use dormouse_sansio::{Carrier, Seeded};
 use dormouse_wire::ike::{ExchangeType, Message, NotifyType, Payload};
@@ -31,8 +32,8 @@ fn with_ppk(mut conn: Connection, keys: &[(&str, &str)], required: bool, interme
     let ppk = |(id, secret): &(&str, &str)| {
         Arc::new(Ppk { id: id.as_bytes().to_vec(), secret: Secret::from(secret.as_bytes()) })
     };
-    conn.ppks = keys.iter().map(ppk).collect();
-    (conn.ppk_required, conn.ppk_intermediate) = (required, intermediate);
+    conn.ppk.keys = keys.iter().map(ppk).collect();
+    (conn.ppk.required, conn.ppk.intermediate) = (required, intermediate);
     conn
 }
 
@@ -222,8 +223,8 @@ fn rekeying_is_hybrid_too_by_either_side() {
 #[test]
 fn a_series_that_does_not_go_on_is_forgotten_and_begun_again() {
     let mut client = client_psk();
-    client.retransmission.tries = 12;
-    client.liveness.timeout = Duration::from_secs(120);
+    client.timing.retransmission.tries = 12;
+    client.timing.liveness.timeout = Duration::from_secs(120);
     let mut pair = Pair::new(client, gateway_psk(), 11);
     let (a, _) = pair.up();
     pair.filter = Some(Box::new(|datagram| !(datagram.to_gateway && exchange(message(datagram)) == 44)));

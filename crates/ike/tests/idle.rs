@@ -36,7 +36,7 @@ fn nothing_at_all_without_nat_and_liveness() {
 #[test]
 fn fixed_keepalives_behind_a_nat_and_nothing_else() {
     let mut client = client_psk();
-    client.keepalive = Keepalive::Seconds(120);
+    client.timing.keepalive = Keepalive::Seconds(120);
     let mut pair = Pair::new(client, gateway_psk(), 2);
     pair.nat = Some(Nat::new("203.0.113.5", HOUR));
     let wakes = wakes_of_an_hour(&mut pair);
@@ -47,7 +47,7 @@ fn fixed_keepalives_behind_a_nat_and_nothing_else() {
 #[test]
 fn no_keepalives_when_they_are_off() {
     let mut client = client_psk();
-    client.keepalive = Keepalive::Off;
+    client.timing.keepalive = Keepalive::Off;
     let mut pair = Pair::new(client, gateway_psk(), 3);
     pair.nat = Some(Nat::new("203.0.113.5", HOUR));
     assert_eq!(wakes_of_an_hour(&mut pair), BTreeMap::new());

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use common::{GATEWAY, Pair, client_psk, gateway_config, gateway_psk, path};
-use dormouse_ike::config::{EndpointConfig, HalfOpen};
+use dormouse_ike::EndpointConfig;
+use dormouse_ike::config::HalfOpen;
 use dormouse_ike::{Discard, Kind, NegotiationError};
 
 fn ike(text: &str) -> dormouse_ike::config::IkeProposal {

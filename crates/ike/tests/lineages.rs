@@ -8,7 +8,8 @@ use std::time::Duration;
 use common::resumed::{confirmed, resume, slept, slept_with};
 use common::{Datagram, Pair, client_psk, gateway_config, gateway_psk};
 use dormouse_crypto::Secret;
-use dormouse_ike::config::{Connection, EndpointConfig, IdentityPattern, RemoteAuth, Resumption};
+use dormouse_ike::EndpointConfig;
+use dormouse_ike::config::{Connection, IdentityPattern, RemoteAuth, Resumption};
 use dormouse_ike::ticket::ClientTicket;
 use dormouse_ike::ticket::lineage::Outcome;
 use dormouse_ike::{CloseReason, Event, NegotiationError};
@@ -189,8 +190,8 @@ fn after_a_logout_no_ticket_counts_and_the_answer_waits_until_that_is_on_record(
 #[test]
 fn libreswans_delete_is_no_logout() {
     for (resumption, comes_back) in [(Resumption::Libreswan, true), (Resumption::Strict, false)] {
-        let client = Connection { resumption, ..client_psk() };
-        let gateway = Connection { resumption, ..gateway_psk() };
+        let (mut client, mut gateway) = (client_psk(), gateway_psk());
+        (client.resumption.mode, gateway.resumption.mode) = (resumption, resumption);
         let mut pair = Pair::with_configs(client, EndpointConfig::default(), gateway_config(gateway, 60), 60);
         let (a, _) = pair.up();
         let ticket = pair.client.ticket.take().expect("the gateway gave one");
@@ -243,7 +244,7 @@ fn the_key_exchange_is_left_out_only_if_both_ends_say_so() {
         [(50, true, true, true), (51, true, false, true), (52, false, false, true), (53, false, true, false)]
     {
         let (mut client, mut gateway) = (client_psk(), gateway_psk());
-        (client.fresh_keys, gateway.fresh_keys) = (client_fresh, gateway_fresh);
+        (client.resumption.fresh_keys, gateway.resumption.fresh_keys) = (client_fresh, gateway_fresh);
         let (mut pair, ticket, _) = slept_with(client, gateway_config(gateway, n), n);
         resume(&mut pair, &ticket);
         let carries = |d: &Datagram| {
@@ -288,7 +289,7 @@ fn a_ticket_is_judged_by_the_configuration_of_today_at_both_ends() {
     resume(&mut pair, &ticket);
     assert!(matches!(pair.client.failure(), Some(NegotiationError::TicketOutdated)), "the client's own");
     let mut conn = client_psk();
-    conn.mobike = false;
+    conn.mobility.mobike = false;
     pair.conn = conn.into();
     resume(&mut pair, &ticket);
     pair.run_for(Duration::from_secs(2));

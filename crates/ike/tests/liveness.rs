@@ -10,7 +10,7 @@ use dormouse_ike::{CloseReason, Event, Kind};
 #[test]
 fn silence_is_asked_about_and_a_dead_peer_is_given_up() {
     let mut client = client_psk();
-    client.liveness.interval = Some(Duration::from_secs(60));
+    client.timing.liveness.interval = Some(Duration::from_secs(60));
     let mut pair = Pair::new(client, gateway_psk(), 1);
     let (a, _) = pair.up();
     pair.run_for(Duration::from_secs(305));
@@ -24,7 +24,7 @@ fn silence_is_asked_about_and_a_dead_peer_is_given_up() {
 #[test]
 fn traffic_stands_for_liveness() {
     let mut client = client_psk();
-    client.liveness.interval = Some(Duration::from_secs(60));
+    client.timing.liveness.interval = Some(Duration::from_secs(60));
     let mut pair = Pair::new(client, gateway_psk(), 2);
     let (a, _) = pair.up();
     for _ in 0..10 {

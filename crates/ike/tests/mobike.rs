@@ -6,7 +6,8 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use common::{Nat, Pair, client_psk, gateway_psk, natt_path, path};
-use dormouse_ike::config::{EndpointConfig, SelectorSpec};
+use dormouse_ike::EndpointConfig;
+use dormouse_ike::config::SelectorSpec;
 use dormouse_ike::{Event, Kind};
 use dormouse_sansio::{Carrier, Path};
 use dormouse_wire::ike::{ExchangeType, Notify, NotifyType, Payload};
@@ -99,7 +100,7 @@ fn requests_under_way_are_repeated_from_the_new_address() {
 #[test]
 fn a_gateway_that_wants_proof_moves_esp_when_the_client_has_answered_from_there() {
     let mut gateway = gateway_psk();
-    gateway.return_routability = true;
+    gateway.mobility.return_routability = true;
     let mut pair = Pair::new(client_psk(), gateway, 6);
     let (a, b) = pair.up();
     let before = pair.gateway.children.values().next().expect("one").path;
@@ -127,7 +128,7 @@ fn without_requests_of_the_gateway() -> common::Filter {
 #[test]
 fn a_rekeying_does_not_move_esp_to_an_address_without_proof() {
     let mut gateway = gateway_psk();
-    gateway.return_routability = true;
+    gateway.mobility.return_routability = true;
     let mut pair = Pair::new(client_psk(), gateway, 15);
     let (a, b) = pair.up();
     let before = pair.gateway.children.values().next().expect("one").path;
@@ -157,7 +158,7 @@ fn a_rekeying_does_not_move_esp_to_an_address_without_proof() {
 #[test]
 fn a_check_that_was_sent_to_two_places_proves_neither() {
     let mut gateway = gateway_psk();
-    gateway.return_routability = true;
+    gateway.mobility.return_routability = true;
     let mut pair = Pair::new(client_psk(), gateway, 16);
     let (a, b) = pair.up();
     let before = pair.gateway.children.values().next().expect("one").path;
@@ -177,7 +178,7 @@ fn a_check_that_was_sent_to_two_places_proves_neither() {
 #[test]
 fn where_nats_are_forbidden_a_translated_update_is_refused() {
     let mut client = client_psk();
-    client.no_nats_allowed = true;
+    client.mobility.no_nats_allowed = true;
     let mut pair = Pair::new(client, gateway_psk(), 7);
     let (a, b) = pair.up();
     let before = pair.gateway.endpoint.path(b);
@@ -195,12 +196,12 @@ fn where_nats_are_forbidden_a_translated_update_is_refused() {
 #[test]
 fn additional_addresses_are_told_and_taken_back() {
     let mut pair = Pair::psk(8);
-    let (a, _) = pair.up();
+    pair.up();
     let list = ["192.0.2.77".parse().expect("an address"), "2001:db8::77".parse().expect("an address")];
     for told in [&list[..], &[]] {
-        pair.client.endpoint.set_additional_addresses(pair.now, a, told);
+        pair.gateway.endpoint.set_own_addresses(pair.now, told);
         pair.settle();
-        let heard = pair.gateway.take(|e| match e {
+        let heard = pair.client.take(|e| match e {
             Event::PeerAddresses { addresses, .. } => Some(addresses.clone()),
             _ => None,
         });
@@ -229,16 +230,16 @@ fn an_older_list_of_addresses_does_not_replace_a_newer_one() {
         pair.gateway.endpoint.handle_datagram(pair.now, seen, &mut request).expect("both are in the window");
     }
     pair.flush();
-    assert_eq!(heard(&mut pair), [vec![IpAddr::from([192, 0, 2, 2])]]);
+    assert_eq!(heard(&mut pair.gateway), [vec![IpAddr::from([192, 0, 2, 2])]]);
 }
 
-/// The lists of addresses that the gateway took.
-fn heard(pair: &mut Pair) -> Vec<Vec<IpAddr>> {
+/// The lists of addresses that this end took.
+fn heard(side: &mut common::Side) -> Vec<Vec<IpAddr>> {
     let take = |e: &Event| match e {
         Event::PeerAddresses { addresses, .. } => Some(addresses.clone()),
         _ => None,
     };
-    std::iter::from_fn(|| pair.gateway.take(take)).collect()
+    std::iter::from_fn(|| side.take(take)).collect()
 }
 
 #[test]
@@ -246,13 +247,13 @@ fn a_list_of_addresses_that_was_sent_from_two_places_is_told_again() {
     let mut pair = Pair::psk(12);
     let (a, _) = pair.up();
     let list: Vec<IpAddr> = vec!["192.0.2.77".parse().expect("an address")];
-    pair.filter = Some(Box::new(|datagram| datagram.to_gateway));
-    pair.client.endpoint.set_additional_addresses(pair.now, a, &list);
+    pair.filter = Some(Box::new(|datagram| !datagram.to_gateway));
+    pair.gateway.endpoint.set_own_addresses(pair.now, &list);
     pair.run_for(Duration::from_millis(100));
     pair.client.endpoint.set_path(pair.now, a, natt_path("100.64.7.7:4500", GATEWAY_NATT));
     pair.filter = None;
     pair.settle();
-    assert_eq!(heard(&mut pair), [list.clone(), list]);
+    assert_eq!(heard(&mut pair.client), [list.clone(), list]);
 }
 
 #[test]
@@ -285,7 +286,7 @@ fn what_is_protected_stays_so_when_it_is_rekeyed_at_another_address() {
 #[test]
 fn without_mobike_an_old_copy_of_a_request_moves_nothing() {
     let mut client = client_psk();
-    client.mobike = false;
+    client.mobility.mobike = false;
     let mut pair = Pair::new(client, gateway_psk(), 14);
     pair.nat = Some(Nat::new("203.0.113.5", HOUR));
     let (a, b) = pair.up();
@@ -303,7 +304,7 @@ fn without_mobike_an_old_copy_of_a_request_moves_nothing() {
 #[test]
 fn without_mobike_a_nat_mapping_is_followed_by_any_authentic_message() {
     let mut client = client_psk();
-    client.mobike = false;
+    client.mobility.mobike = false;
     let mut pair = Pair::new(client, gateway_psk(), 9);
     pair.nat = Some(Nat::new("203.0.113.5", HOUR));
     let (a, b) = pair.up();
@@ -335,7 +336,8 @@ fn a_handshake_goes_on_from_a_new_address() {
 fn a_gateway_with_several_addresses_says_so_when_the_session_begins() {
     let mut gateway = gateway_psk();
     let others = ["198.51.100.7", "2001:db8:1::7"].map(|a| a.parse().expect("an address"));
-    gateway.additional_addresses = [common::addr(common::GATEWAY).ip()].into_iter().chain(others).collect();
+    gateway.mobility.additional_addresses =
+        [common::addr(common::GATEWAY).ip()].into_iter().chain(others).collect();
     let mut pair = Pair::new(client_psk(), gateway, 11);
     let (a, b) = pair.up();
     let heard = pair.client.take(|e| match e {

@@ -15,7 +15,7 @@ const HOUR: Duration = Duration::from_secs(3_600);
 fn behind_a_nat_everything_moves_to_port_4500() {
     for mobike in [true, false] {
         let mut client = client_psk();
-        client.mobike = mobike;
+        client.mobility.mobike = mobike;
         let mut pair = Pair::new(client, gateway_psk(), 1);
         pair.nat = Some(Nat::new("203.0.113.5", HOUR));
         let (a, b) = pair.up();
@@ -38,7 +38,7 @@ fn without_a_nat_esp_is_native_even_when_mobike_moves_ike_to_4500() {
         assert_eq!((path.carrier, path.local.port(), path.remote.port()), (Carrier::RawEsp, 0, 0));
     }
     let mut client = client_psk();
-    client.mobike = false;
+    client.mobility.mobike = false;
     let mut pair = Pair::new(client, gateway_psk(), 3);
     let (a, _) = pair.up();
     assert_eq!(pair.client.endpoint.path(a).expect("it is there").carrier, Carrier::Ike);
@@ -69,7 +69,7 @@ fn encapsulation_can_be_forced_by_either_end() {
 fn an_authenticated_esp_packet_from_a_new_port_moves_the_mapping() {
     for mobike in [true, false] {
         let mut client = client_psk();
-        client.mobike = mobike;
+        client.mobility.mobike = mobike;
         let mut pair = Pair::new(client, gateway_psk(), 5);
         pair.nat = Some(Nat::new("203.0.113.5", HOUR));
         let (_, b) = pair.up();
@@ -91,7 +91,7 @@ fn an_authenticated_esp_packet_from_a_new_port_moves_the_mapping() {
 #[test]
 fn a_rebooted_nat_is_noticed_by_the_next_check_and_the_gateway_follows() {
     let mut client = client_psk();
-    client.keepalive = Keepalive::Auto;
+    client.timing.keepalive = Keepalive::Auto;
     let mut pair = Pair::new(client, gateway_psk(), 6);
     pair.nat = Some(Nat::new("203.0.113.5", HOUR));
     let (_, b) = pair.up();

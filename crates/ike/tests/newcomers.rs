@@ -109,7 +109,7 @@ impl World {
         let n = self.callers.len();
         let mut conn = client_psk();
         conn.local_id = common::fqdn(&format!("client{n}.example.org"));
-        conn.retransmission.tries = 5;
+        conn.timing.retransmission.tries = 5;
         conn.hardest_puzzle = hardest_puzzle;
         let mut endpoint =
             Endpoint::new(Default::default(), Box::new(Seeded::new(self.seed * 100_000 + n as u64)));

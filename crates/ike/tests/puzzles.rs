@@ -5,7 +5,8 @@ mod common;
 use std::time::Duration;
 
 use common::{Datagram, GATEWAY, Pair, client_psk, gateway_config, gateway_psk, path};
-use dormouse_ike::config::{EndpointConfig, HalfOpen};
+use dormouse_ike::EndpointConfig;
+use dormouse_ike::config::HalfOpen;
 use dormouse_ike::{Discard, NegotiationError, Stats};
 use dormouse_wire::ike::{ExchangeType, Flags, Header, Message, Notify, NotifyType, Payload, Puzzle};
 

@@ -8,7 +8,8 @@ use std::time::Duration;
 use common::resumed::{confirmed, resume, slept, slept_with, spent};
 use common::{Datagram, Nat, Pair, addr, client_psk, gateway_config, gateway_psk};
 use dormouse_crypto::Secret;
-use dormouse_ike::config::{Connection, EndpointConfig, HalfOpen, Resumption};
+use dormouse_ike::EndpointConfig;
+use dormouse_ike::config::{Connection, HalfOpen, Resumption};
 use dormouse_ike::ticket::{ClientTicket, Form};
 use dormouse_ike::{CloseReason, Kind, NegotiationError};
 use dormouse_sansio::Carrier;
@@ -339,8 +340,8 @@ fn what_cannot_be_as_it_was_is_negotiated_anew() {
 fn other_dialects_and_clients_that_do_not_want_it_never_ask() {
     for (n, dormancy, resumption) in [(30, false, Resumption::Strict), (31, true, Resumption::Libreswan)] {
         let (mut client, mut gateway) = (client_psk(), gateway_psk());
-        (client.dormancy, client.resumption) = (dormancy, resumption);
-        gateway.resumption = resumption;
+        (client.dormancy, client.resumption.mode) = (dormancy, resumption);
+        gateway.resumption.mode = resumption;
         let (mut pair, ticket, _) = slept_with(client, gateway_config(gateway, n), n);
         assert_eq!((ticket.child.is_some(), ticket.form), (false, Form::Plain));
         let sa = resume(&mut pair, &ticket);

@@ -60,7 +60,7 @@ fn an_ike_sa_is_replaced_by_either_side_and_keeps_its_name() {
 fn a_day_of_short_lifetimes() {
     let (mut client, mut gateway) = (client_psk(), gateway_psk());
     for conn in [&mut client, &mut gateway] {
-        conn.ike_lifetime = Lifetime::of_time(Duration::from_secs(3_600));
+        conn.timing.lifetime = Lifetime::of_time(Duration::from_secs(3_600));
         conn.children[0].lifetime = Lifetime::of_time(Duration::from_secs(900));
     }
     let mut pair = Pair::new(client, gateway, 3);

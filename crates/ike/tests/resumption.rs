@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use common::{CLIENT, GATEWAY, Nat, Pair, gateway_config, path};
-use dormouse_ike::config::{Connection, EndpointConfig, HalfOpen, Resumption};
+use dormouse_ike::EndpointConfig;
+use dormouse_ike::config::{Connection, HalfOpen, Resumption};
 use dormouse_ike::ticket::{ClientTicket, TicketKeys};
 use dormouse_ike::{Kind, NegotiationError};
 use dormouse_sansio::Carrier;
@@ -113,7 +114,7 @@ fn an_end_that_stops_leaves_what_can_be_resumed() {
     assert_eq!(pair.log.len(), sent, "without a word");
     assert!(pair.client.endpoint.is_empty() && pair.gateway.endpoint.is_empty());
     let mut client = client_psk();
-    client.resumption = Resumption::Off;
+    client.resumption.mode = Resumption::Off;
     let mut pair = Pair::new(client, gateway_psk(), 15);
     let (_, b) = pair.up();
     pair.gateway.endpoint.leave(pair.now, b);
@@ -193,8 +194,8 @@ fn the_libreswan_dialect_works_with_itself_and_not_with_the_strict_one() {
         (Resumption::Off, Resumption::Strict, false),
     ] {
         let (mut client, mut gateway) = (client_psk(), gateway_psk());
-        client.resumption = ours;
-        gateway.resumption = theirs;
+        client.resumption.mode = ours;
+        gateway.resumption.mode = theirs;
         let mut pair = Pair::new(client, gateway, 9);
         let (a, _) = pair.up();
         let Some(ticket) = pair.client.ticket.take() else {

@@ -7,7 +7,8 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use common::{Pair, Pool, client_psk, gateway_config, gateway_psk};
-use dormouse_ike::config::{ChildMode, EndpointConfig, SelectorSpec};
+use dormouse_ike::EndpointConfig;
+use dormouse_ike::config::{ChildMode, SelectorSpec};
 use dormouse_ike::{CloseReason, Event, NegotiationError};
 use dormouse_keying::Mode;
 
@@ -26,7 +27,7 @@ fn initial_contact_clears_what_a_crash_left() {
 #[test]
 fn reauthentication_makes_before_it_breaks() {
     let mut client = client_psk();
-    client.reauthenticate = Some(Duration::from_secs(3_600));
+    client.timing.reauthenticate = Some(Duration::from_secs(3_600));
     let mut pair = Pair::new(client, gateway_psk(), 3);
     let (a, _) = pair.up();
     pair.run_for(Duration::from_secs(3_700));
@@ -69,7 +70,7 @@ fn transport_mode_between_the_outer_addresses() {
     for conn in [&mut client, &mut gateway] {
         conn.request.v4 = false;
         conn.request.dns = false;
-        conn.policy.pool.clear();
+        conn.answering.policy.pool.clear();
         conn.children[0].mode = ChildMode::Transport;
         conn.children[0].ts_local = vec![SelectorSpec::Dynamic];
         conn.children[0].ts_remote = vec![SelectorSpec::Dynamic];

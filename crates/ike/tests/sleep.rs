@@ -6,7 +6,8 @@ mod common;
 use std::time::Duration;
 
 use common::{Pair, client_psk, gateway_config, gateway_psk};
-use dormouse_ike::config::{Connection, EndpointConfig, HoldPolicy};
+use dormouse_ike::EndpointConfig;
+use dormouse_ike::config::{Connection, HoldPolicy};
 use dormouse_ike::{CloseReason, Event, Kind, LoadReport, Mark, SleepFlags, SleepVerdict, Sleeping};
 use dormouse_keying::SaId;
 use dormouse_sansio::Instant;
@@ -27,7 +28,7 @@ fn pair(seed: u64) -> Pair {
 /// A gateway that asks silent peers.
 fn asking() -> Connection {
     let mut conn = gateway_psk();
-    conn.liveness.interval = Some(Duration::from_secs(20));
+    conn.timing.liveness.interval = Some(Duration::from_secs(20));
     conn
 }
 
@@ -254,7 +255,7 @@ fn upkeep_looks_as_far_ahead_as_the_sleep_is_likely_and_the_hold_as_far_as_it_ma
 #[test]
 fn the_ike_sa_is_rekeyed_before_the_sleep_and_the_announcement_follows_on_its_successor() {
     let mut client = client_psk();
-    client.ike_lifetime.time = Some(3 * HOUR);
+    client.timing.lifetime.time = Some(3 * HOUR);
     let mut pair = world(client, gateway_psk(), HoldPolicy::default(), 9);
     let (a, _) = pair.up();
     pair.run_for(2 * HOUR);

@@ -18,7 +18,7 @@ fn copied(unique: Unique, quick: bool, seed: u64) -> (Pair, ClientTicket) {
     let (mut client, mut gateway) = (client_psk(), gateway_psk());
     client.initial_contact = false;
     (client.dormancy, gateway.dormancy) = (quick, quick);
-    gateway.policy = PeerPolicy { unique, sessions: 1, ..gateway.policy };
+    gateway.answering.policy = PeerPolicy { unique, sessions: 1, ..gateway.answering.policy };
     let (mut pair, ticket, old) = slept_with(client, gateway_config(gateway, seed), seed);
     pair.gateway.endpoint.forget(pair.now, old);
     pair.flush();

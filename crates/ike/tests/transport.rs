@@ -33,7 +33,7 @@ fn hosts() -> (Connection, Connection) {
     for conn in [&mut ends.0, &mut ends.1] {
         conn.request.v4 = false;
         conn.request.dns = false;
-        conn.policy.pool.clear();
+        conn.answering.policy.pool.clear();
         conn.children[0].mode = ChildMode::Transport;
         conn.children[0].ts_local = vec![SelectorSpec::Dynamic];
         conn.children[0].ts_remote = vec![SelectorSpec::Dynamic];
@@ -72,7 +72,7 @@ fn each_end_has_the_addresses_that_it_sees_and_knows_those_of_the_other() {
     for (nat_a, nat_b) in [(false, false), (true, false), (false, true), (true, true)] {
         for mobike in [true, false] {
             let mut ends = hosts();
-            ends.0.mobike = mobike;
+            ends.0.mobility.mobike = mobike;
             let mut pair = with_nats(ends, nat_a, nat_b, 1);
             pair.up();
             let (client, gateway) = (only(&pair.client.children), only(&pair.gateway.children));

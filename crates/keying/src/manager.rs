@@ -1,5 +1,7 @@
 //! A key manager as the node drives it beside IKE. Owns the interface; must never know a protocol.
 
+use core::net::IpAddr;
+
 use dormouse_sansio::{Deadline, Instant, Path, Transmit};
 
 use crate::{ChildId, ChildSa, Owner};
@@ -31,6 +33,18 @@ pub trait KeyManager: Send + core::fmt::Debug {
 
     /// A CHILD SA of this manager has reached a soft limit of its lifetime: it is to be replaced.
     fn rekey_child(&mut self, now: Instant, child: ChildId);
+
+    /// A packet is for this inner address, to which no tunnel leads. Whether one is on its way now: the packet is held for it.
+    fn want_tunnel(&mut self, _now: Instant, _destination: IpAddr) -> bool {
+        false
+    }
+
+    /// An authentic packet of ESP came by another path than its tunnel's: the peer, or a NAT before it, may have moved. It proves that the
+    /// peer sent the packet, not that it is there.
+    fn observed_path(&mut self, _now: Instant, _owner: Owner, _path: Path) {}
+
+    /// These are the outer addresses of the node from now on, the preferred one of each family first.
+    fn set_addresses(&mut self, _now: Instant, _addresses: &[IpAddr]) {}
 }
 
 /// What a key manager tells the node.

@@ -4,11 +4,12 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use dormouse_report::Chart;
+use dormouse_report::{Block, Chart, Document, Part, Table};
 use serde::Serialize;
+use serde_json::{Value, json};
 
 use crate::bench::Request;
-use crate::judge::Claim;
+use crate::judge::{Claim, Finding};
 use crate::results::Results;
 
 /// What an experiment may use.
@@ -70,35 +71,35 @@ pub struct Experiment {
     pub run: fn(&Context) -> anyhow::Result<Report>,
 }
 
-/// A table of the paper beside ours.
-#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
-pub struct Table {
+/// A table or a figure of the paper, repeated: with our data, and with those of the paper's that its text states.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct Exhibit<T> {
     /// Which, as in the paper.
     pub place: String,
-    /// What it shows, in our words.
-    pub title: String,
-    /// Heads of the columns.
-    pub head: Vec<String>,
-    /// Rows.
-    pub rows: Vec<Vec<String>>,
+    /// What is shown.
+    #[serde(flatten)]
+    pub shown: T,
 }
 
-/// A figure of the paper, repeated.
-#[derive(Clone, PartialEq, Debug)]
-pub struct Figure {
-    /// Its number in the paper.
-    pub place: String,
-    /// The chart, with our data and those of the paper's data that its text states.
-    pub chart: Chart,
+impl<T> Exhibit<T> {
+    /// At this place of the paper.
+    #[must_use]
+    pub fn new(place: &str, shown: T) -> Self {
+        Self { place: place.to_owned(), shown }
+    }
 }
+
+/// Version of the JSON.
+const VERSION: u32 = 1;
 
 /// What came out.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Report {
     /// The experiment's name.
-    pub name: String,
+    #[serde(rename = "experiment")]
+    pub name: &'static str,
     /// Its title.
-    pub title: String,
+    pub title: &'static str,
     /// Whether any of the traffic is synthetic.
     pub synthetic: bool,
     /// On what the figures were obtained.
@@ -106,9 +107,47 @@ pub struct Report {
     /// Claims.
     pub claims: Vec<Claim>,
     /// Tables.
-    pub tables: Vec<Table>,
+    pub tables: Vec<Exhibit<Table>>,
     /// Figures.
-    pub figures: Vec<Figure>,
+    pub figures: Vec<Exhibit<Chart>>,
     /// What a reader must know.
     pub notes: Vec<String>,
+}
+
+impl Report {
+    /// As a document.
+    #[must_use]
+    pub fn document(&self) -> Document {
+        let mut document = Document {
+            title: self.title.to_owned(),
+            lead: "Figures and claims of the paper beside ours.".to_owned(),
+            synthetic: self.synthetic,
+            blocks: Vec::new(),
+            about: "dormouse lab".to_owned(),
+        };
+        document.section("", "Obtained on", [Part::List(self.traffic.clone())]);
+        let mut claims = Table::words(["claim", "paper", "ours", "finding", "why"]);
+        for c in &self.claims {
+            let finding = c.finding.map_or("", Finding::words).to_owned();
+            let claim = format!("{} ({})", c.claim, c.place);
+            claims.row([claim, c.paper.clone(), c.ours.clone(), finding, c.why.clone()]);
+        }
+        document.section("", "Claims", [Part::Table(claims)]);
+        for Exhibit { place, shown } in &self.tables {
+            document.section("", &format!("{place}: {}", shown.title), [Part::Table(shown.clone())]);
+        }
+        document.blocks.extend(self.figures.iter().map(|Exhibit { place, shown }| {
+            Block::Chart(Chart { title: format!("{place}: {}", shown.title), ..shown.clone() })
+        }));
+        document.section("", "Notes", [Part::List(self.notes.clone())]);
+        document
+    }
+
+    /// As JSON.
+    #[must_use]
+    pub fn json(&self) -> Value {
+        let mut value = json!(self);
+        value["version"] = VERSION.into();
+        value
+    }
 }

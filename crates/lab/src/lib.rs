@@ -13,10 +13,9 @@ pub mod paper_000;
 pub mod paper_000_live;
 pub mod paper_001;
 pub mod paper_004;
-pub mod render;
 pub mod results;
 
-pub use experiment::{Context, Experiment, Figure, Report, Table};
+pub use experiment::{Context, Exhibit, Experiment, Report};
 
 /// All experiments.
 pub const EXPERIMENTS: &[Experiment] =

@@ -14,7 +14,7 @@ use dormouse_trace::input::Input;
 use dormouse_trace::report::charts;
 use dormouse_trace::report::figures::{Figures, LOADS, Questions};
 
-use crate::experiment::{Context, Experiment, Figure, Report};
+use crate::experiment::{Context, Exhibit, Experiment, Report};
 use crate::judge::Claim;
 
 /// The experiment.
@@ -69,8 +69,8 @@ fn run(context: &Context) -> anyhow::Result<Report> {
         notes.push(format!("{losses} stretches of the recordings could not be read: see dormouse trace"));
     }
     Ok(Report {
-        name: EXPERIMENT.name.to_owned(),
-        title: EXPERIMENT.title.to_owned(),
+        name: EXPERIMENT.name,
+        title: EXPERIMENT.title,
         synthetic,
         traffic: traffic(&results),
         claims: claims(&results, &questions),
@@ -257,7 +257,7 @@ fn best_thresholds(results: &Results) -> Option<(f64, f64, f64, f64)> {
     Some((best.1, best.2, best.3, theirs.3))
 }
 
-fn figures(results: &Results, questions: &Questions) -> Vec<Figure> {
+fn figures(results: &Results, questions: &Questions) -> Vec<Exhibit<Chart>> {
     // The page's charts by name, under the paper's numbers.
     let places = [
         ("timeline-1", "Fig. 2"),
@@ -274,12 +274,10 @@ fn figures(results: &Results, questions: &Questions) -> Vec<Figure> {
     ];
     let all = charts::all(results, questions);
     let named = |id: &str| all.iter().find(|c| c.id == id).cloned();
-    let mut figures: Vec<Figure> = places
-        .iter()
-        .filter_map(|(id, place)| Some(Figure { place: (*place).to_owned(), chart: named(id)? }))
-        .collect();
+    let mut figures: Vec<Exhibit<Chart>> =
+        places.iter().filter_map(|(id, place)| Some(Exhibit::new(place, named(id)?))).collect();
     let at = figures.iter().position(|f| f.place == "Fig. 7").unwrap_or(figures.len());
-    figures.insert(at, Figure { place: "Fig. 5, claim".to_owned(), chart: gaining(results, questions) });
+    figures.insert(at, Exhibit::new("Fig. 5, claim", gaining(results, questions)));
     figures
 }
 

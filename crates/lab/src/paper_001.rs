@@ -61,8 +61,8 @@ fn run(context: &Context) -> Result<Report> {
 pub fn report(results: &Results) -> Report {
     let streams = Streams { results, bootstrap: Bootstrap::new(results.seed) };
     Report {
-        name: EXPERIMENT.name.to_owned(),
-        title: EXPERIMENT.title.to_owned(),
+        name: EXPERIMENT.name,
+        title: EXPERIMENT.title,
         synthetic: false,
         traffic: measured::obtained_on(results),
         claims: claims(&streams),

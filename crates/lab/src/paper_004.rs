@@ -6,12 +6,13 @@ mod explain;
 mod figures;
 
 use anyhow::Result;
+use dormouse_report::Table;
 
 use crate::advise::rules::{self, ANY, Differ, Mode, Pick, Test};
 use crate::bench::Request;
-use crate::experiment::{Context, Experiment, Report, Table};
+use crate::experiment::{Context, Exhibit, Experiment, Report};
 use crate::judge::Claim;
-use crate::judge::stats::{Bootstrap, Verdict};
+use crate::judge::stats::{Bootstrap, Verdict, geometric_mean};
 use crate::measured;
 use crate::results::Results;
 use crate::results::esp::{Metric, What};
@@ -65,8 +66,8 @@ fn run(context: &Context) -> Result<Report> {
 pub fn report(results: &Results) -> Report {
     let bootstrap = Bootstrap::new(results.seed);
     Report {
-        name: EXPERIMENT.name.to_owned(),
-        title: EXPERIMENT.title.to_owned(),
+        name: EXPERIMENT.name,
+        title: EXPERIMENT.title,
         synthetic: false,
         traffic: measured::obtained_on(results),
         claims: claims(results, &bootstrap),
@@ -94,28 +95,25 @@ fn claims(results: &Results, bootstrap: &Bootstrap) -> Vec<Claim> {
 }
 
 /// Table 1, with what stands for each mode here.
-fn modes(results: &Results) -> Table {
+fn modes(results: &Results) -> Exhibit<Table> {
     let integrity = rules::integrity(results);
     let row = |mode: &str, paper: &str, here: String| vec![mode.to_owned(), paper.to_owned(), here];
-    Table {
-        place: "Table 1".to_owned(),
-        title: "Encryption and authentication of each mode".to_owned(),
-        head: ["mode", "paper", "here"].map(str::to_owned).to_vec(),
-        rows: vec![
-            row("CTR", "AES-CTR, HMAC-SHA1-96", format!("aes128ctr-{integrity}, aes256ctr-{integrity}")),
-            row("CBC", "AES-CBC, HMAC-SHA1-96", format!("aes128-{integrity}, aes256-{integrity}")),
-            row(
-                "CCM",
-                "AES-CTR, CBC-MAC",
-                "aes128ccm16, aes256ccm16 (made of the library's CTR and CBC)".to_owned(),
-            ),
-            row("GCM", "AES-CTR, GMAC", "aes128gcm16, aes256gcm16".to_owned()),
-        ],
-    }
+    let rows = [
+        row("CTR", "AES-CTR, HMAC-SHA1-96", format!("aes128ctr-{integrity}, aes256ctr-{integrity}")),
+        row("CBC", "AES-CBC, HMAC-SHA1-96", format!("aes128-{integrity}, aes256-{integrity}")),
+        row(
+            "CCM",
+            "AES-CTR, CBC-MAC",
+            "aes128ccm16, aes256ccm16 (made of the library's CTR and CBC)".to_owned(),
+        ),
+        row("GCM", "AES-CTR, GMAC", "aes128gcm16, aes256gcm16".to_owned()),
+    ];
+    let title = "Encryption and authentication of each mode";
+    Exhibit::new("Table 1", Table::titled(title, ["mode", "paper", "here"], rows))
 }
 
 /// Table 2: the best mode by packet size.
-fn winners(results: &Results, bootstrap: &Bootstrap) -> Table {
+fn winners(results: &Results, bootstrap: &Bootstrap) -> Exhibit<Table> {
     let classes =
         [("180 B", (1u32, 199u32)), ("200 to 1,000 B", (200, 999)), ("1,000 to 1,500 B", (1_000, 1_500))];
     let mut rows = Vec::new();
@@ -130,12 +128,8 @@ fn winners(results: &Results, bootstrap: &Bootstrap) -> Table {
             rows.push(vec![name.to_owned(), (*class).to_owned(), paper.to_owned(), ours]);
         }
     }
-    Table {
-        place: "Table 2".to_owned(),
-        title: "Best mode by packet size".to_owned(),
-        head: ["what", "packets", "paper", "ours"].map(str::to_owned).to_vec(),
-        rows,
-    }
+    let head = ["what", "packets", "paper", "ours"];
+    Exhibit::new("Table 2", Table::titled("Best mode by packet size", head, rows))
 }
 
 const fn against(first: Mode, second: Mode, aes: Pick, metric: Metric, sizes: (u32, u32)) -> Test {
@@ -176,10 +170,4 @@ fn winner(results: &Results, bootstrap: &Bootstrap, aes: Pick, metric: Metric, s
         return format!("{name} ({ratio:.2} times {measure}{ties}{missing}), {}", what.words());
     }
     "not measured".to_owned()
-}
-
-/// The geometric mean of ratios; `None` without any.
-fn geometric_mean(ratios: impl Iterator<Item = f64>) -> Option<f64> {
-    let (sum, n) = ratios.fold((0.0, 0u32), |(s, n), r| (s + r.ln(), n + 1));
-    (n > 0).then(|| (sum / f64::from(n)).exp())
 }

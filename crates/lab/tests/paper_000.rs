@@ -1,6 +1,6 @@
 //! The experiment on a small synthetic population: every figure, every claim with both sides, and its label everywhere.
 
-use dormouse_lab::{Context, find, render};
+use dormouse_lab::{Context, find};
 
 #[test]
 fn paper_000_names_its_traffic_and_compares_every_claim() {
@@ -13,7 +13,7 @@ fn paper_000_names_its_traffic_and_compares_every_claim() {
         ["Fig. 2", "Fig. 4", "Fig. 5", "Fig. 7", "Fig. 8a", "Fig. 8b", "Fig. 9", "Fig. 11", "Fig. 12"]
     {
         let figure = report.figures.iter().find(|f| f.place == place);
-        assert!(figure.is_some_and(|f| !f.chart.is_empty()), "{place}");
+        assert!(figure.is_some_and(|f| !f.shown.is_empty()), "{place}");
     }
     for stated in
         ["78 %", "more than 50 %", "alpha 0.5, beta 0.8", "within 3.5 points", "60 %", "70 %", "90 %"]
@@ -22,7 +22,7 @@ fn paper_000_names_its_traffic_and_compares_every_claim() {
     }
     assert!(report.claims.iter().all(|c| !c.ours.is_empty() && !c.ours.contains("NaN")));
     // Break-even times follow from the paper's own figures, so they must agree on any traffic.
-    let chart = &report.figures.iter().find(|f| f.place == "Fig. 4").expect("the figure").chart;
+    let chart = &report.figures.iter().find(|f| f.place == "Fig. 4").expect("the figure").shown;
     let at_one = |name: &str| {
         let series = chart.series.iter().find(|s| s.name == name).expect("the protocol");
         series.points[0].1
@@ -36,10 +36,10 @@ fn paper_000_names_its_traffic_and_compares_every_claim() {
             at_one(name)
         );
     }
-    let text = render::document(&report).text();
-    let page = render::document(&report).html().expect("a page");
+    let text = report.document().text();
+    let page = report.document().html().expect("a page");
     assert!(text.contains("SYNTHETIC") && page.contains("Synthetic traffic"));
-    assert_eq!(render::json(&report)["synthetic"], true);
+    assert_eq!(report.json()["synthetic"], true);
     assert!(!page.contains("<script"));
 }
 

@@ -8,7 +8,7 @@ use dormouse_lab::judge::{Claim, Finding};
 use dormouse_lab::results::esp::{Encapsulation, Engine, Point, Unit, What};
 use dormouse_lab::results::format::Machine;
 use dormouse_lab::results::{Figures, Results, Sample};
-use dormouse_lab::{Context, Report, find, paper_001, paper_004, render};
+use dormouse_lab::{Context, Report, find, paper_001, paper_004};
 
 /// A stream as paper 001 had it: UDP at a rate, with or without protection.
 fn stream(suite: &str, pdu: u32, offered: Option<f64>, received: f64, joules: f64) -> Sample {
@@ -107,29 +107,32 @@ fn paper_001_has_every_figure_and_the_papers_own_numbers() {
     for place in ["Fig. 4", "Figs. 5 and 7", "Fig. 6", "Fig. 8", "Fig. 9", "Fig. 10"] {
         let figure = report.figures.iter().find(|f| f.place == place).expect(place);
         assert!(
-            figure.chart.series.iter().any(|s| s.name.starts_with("ours") && !s.points.is_empty()),
+            figure.shown.series.iter().any(|s| s.name.starts_with("ours") && !s.points.is_empty()),
             "{place}"
         );
         let table = report.tables.iter().find(|t| t.place == place).expect(place);
-        assert!(table.rows.iter().all(|r| r.len() == table.head.len()), "{place}");
-        assert!(table.rows.iter().flatten().all(|cell| !cell.contains("not measured")), "{place}: {table:?}");
+        assert!(table.shown.rows.iter().all(|r| r.len() == table.shown.head.len()), "{place}");
+        assert!(
+            table.shown.rows.iter().flatten().all(|cell| !cell.contains("not measured")),
+            "{place}: {table:?}"
+        );
     }
     for (place, row, theirs) in [
         ("Fig. 6, packets", 0, ["1000", "20864", "19975", "-4 %"]),
         ("Fig. 8, packets", 3, ["2048", "867", "324", "-63 %"]),
     ] {
         let table = report.tables.iter().find(|t| t.place == place).expect(place);
-        assert_eq!(table.rows[row][..4], theirs.map(str::to_owned), "{place}");
-        assert!(table.rows.iter().all(|r| r.len() == table.head.len()), "{place}: {table:?}");
-        assert!(table.rows.iter().flatten().all(|cell| cell != "not measured"), "{place}: {table:?}");
+        assert_eq!(table.shown.rows[row][..4], theirs.map(str::to_owned), "{place}");
+        assert!(table.shown.rows.iter().all(|r| r.len() == table.shown.head.len()), "{place}: {table:?}");
+        assert!(table.shown.rows.iter().flatten().all(|cell| cell != "not measured"), "{place}: {table:?}");
     }
     let table = &report.tables[0];
-    assert_eq!(table.rows[2][1..4], ["3.11 ± 0.07", "2.08 ± 0.01", "-33 %"].map(str::to_owned));
-    let text = render::document(&report).text();
+    assert_eq!(table.shown.rows[2][1..4], ["3.11 ± 0.07", "2.08 ± 0.01", "-33 %"].map(str::to_owned));
+    let text = report.document().text();
     assert!(text.contains("finding  confirmed") && text.contains("3.11 ± 0.07"), "{text}");
-    let page = render::document(&report).html().expect("a page");
+    let page = report.document().html().expect("a page");
     assert!(page.contains("<td>confirmed</td>") && !page.contains("NaN") && !page.contains("<script"));
-    assert_eq!(render::json(&report)["tables"][0]["place"], "Fig. 4");
+    assert_eq!(report.json()["tables"][0]["place"], "Fig. 4");
 }
 
 #[test]
@@ -142,7 +145,7 @@ fn paper_001_without_streams_says_so() {
             .figures
             .iter()
             .filter(|f| f.place != "Fig. 10")
-            .all(|f| f.chart.caption.contains("not measured"))
+            .all(|f| f.shown.caption.contains("not measured"))
     );
 }
 
@@ -174,10 +177,10 @@ fn paper_004_has_every_rule_table_and_figure() {
         ("Fig. 7", "ours, CPU"),
         ("Fig. 11", "ours, time"),
     ] {
-        let chart = &report.figures.iter().find(|f| f.place == place).expect(place).chart;
+        let chart = &report.figures.iter().find(|f| f.place == place).expect(place).shown;
         assert!(chart.series.iter().any(|s| s.name == series && !s.points.is_empty()), "{place}: {chart:?}");
     }
-    let governors = &report.figures.iter().find(|f| f.place == "Fig. 10").expect("it").chart;
+    let governors = &report.figures.iter().find(|f| f.place == "Fig. 10").expect("it").shown;
     assert!(governors.caption.contains("not measured"));
     for (words, finding) in [
         ("CCM and GCM take more CPU", Finding::Confirmed),
@@ -188,13 +191,13 @@ fn paper_004_has_every_rule_table_and_figure() {
     ] {
         assert_eq!(claim(&report, words).finding, Some(finding), "{words}: {}", claim(&report, words).ours);
     }
-    let best = &report.tables.iter().find(|t| t.place == "Table 2").expect("it").rows;
+    let best = &report.tables.iter().find(|t| t.place == "Table 2").expect("it").shown.rows;
     let of = |what: &str, packets: &str| {
         best.iter().find(|r| r[0] == what && r[1] == packets).expect("a row")[3].clone()
     };
     assert!(of("AES in software, time", "180 B").starts_with("CTR"), "{best:?}");
     assert!(of("AES instructions, CPU", "1,000 to 1,500 B").starts_with("GCM"), "{best:?}");
-    let page = render::document(&report).html().expect("a page");
+    let page = report.document().html().expect("a page");
     assert!(!page.contains("NaN") && page.matches("<svg").count() == report.figures.len());
 }
 

@@ -9,6 +9,7 @@ use crate::node::Node;
 use crate::sessions::Session;
 use dormouse_crypto::cert::Identity;
 use dormouse_esp::Tunnel;
+use dormouse_ike::NegotiationError;
 use dormouse_ike::admission::Credential;
 use dormouse_keying::Owner;
 use dormouse_sansio::Instant;
@@ -174,11 +175,17 @@ pub enum What {
     Denial {
         /// An identity, or the fingerprint of a certificate.
         whom: Text,
+        /// The operator's user id, by the control socket.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        by_uid: Option<u32>,
     },
     /// An operator has taken a denial back.
     Allowance {
         /// As it was denied.
         whom: Text,
+        /// As in [`What::Denial`].
+        #[serde(skip_serializing_if = "Option::is_none")]
+        by_uid: Option<u32>,
     },
 }
 
@@ -216,9 +223,21 @@ impl Pace {
 /// What bounds the records.
 #[derive(Debug, Default)]
 pub(crate) struct Records {
-    refusals: Pace,
+    /// Of those who have proved nothing: they do not use up the pace of the others, among whom are thieves.
+    strangers: Pace,
+    /// Of those who have proved an identity, or to be a ticket's owner.
+    proven: Pace,
     addresses: Pace,
     suppressed: u64,
+}
+
+impl Records {
+    /// Whether a refusal is put on record, or only counted.
+    fn may_refuse(&mut self, now: Instant, proven: bool) -> bool {
+        let may = if proven { &mut self.proven } else { &mut self.strangers }.may(now);
+        self.suppressed += u64::from(!may);
+        may
+    }
 }
 
 /// How a peer proves its identity, in a word.
@@ -240,7 +259,8 @@ fn kind(code: u8) -> &'static str {
 }
 
 impl Node {
-    pub(crate) fn record(&mut self, what: What) {
+    /// Puts something on record. What IKE reports is recorded without being asked.
+    pub fn record(&mut self, what: What) {
         let suppressed = std::mem::take(&mut self.records.suppressed);
         self.push(Event::Record(Box::new(Record { what, suppressed })));
     }
@@ -289,34 +309,48 @@ impl Node {
     pub(crate) fn record_end(&mut self, now: Instant, session: &Session, why: &str) {
         let client = self.client_on_record(session);
         if session.tentative {
-            return self.refused(now, client.from, Some(client.who), why);
+            self.refused(now, client.from, Some(client.who), why, true);
+            return;
         }
         let (why, seconds, traffic) = (why.into(), (now - session.established).as_secs(), session.carried);
         self.record(What::End { client, why, seconds, traffic });
     }
 
-    /// A login or a resumption was refused.
+    /// A login or a resumption was refused. False if it was only counted.
     pub(crate) fn record_refusal(
         &mut self,
         now: Instant,
         from: SocketAddr,
         claimed: Option<&Identity>,
-        why: &str,
-    ) {
+        error: &NegotiationError,
+    ) -> bool {
+        let proven = match error {
+            NegotiationError::NotAdmitted(_) => true,
+            // In the first message it has proved nothing: a ticket can be read on the wire.
+            NegotiationError::TicketRejected(_) => claimed.is_some(),
+            _ => false,
+        };
         let claimed = claimed.map(|identity| Who {
             identity: identity.to_string().as_str().into(),
             identity_type: kind(identity.to_ike().0),
             fingerprint: None,
         });
-        self.refused(now, from, claimed, why);
+        self.refused(now, from, claimed, &error.to_string(), proven)
     }
 
-    fn refused(&mut self, now: Instant, from: SocketAddr, claimed: Option<Who>, why: &str) {
-        if self.records.refusals.may(now) {
+    fn refused(
+        &mut self,
+        now: Instant,
+        from: SocketAddr,
+        claimed: Option<Who>,
+        why: &str,
+        proven: bool,
+    ) -> bool {
+        let may = self.records.may_refuse(now, proven);
+        if may {
             self.record(What::Refusal { from, claimed, why: why.into() });
-        } else {
-            self.records.suppressed += 1;
         }
+        may
     }
 }
 
@@ -347,8 +381,8 @@ mod tests {
             What::End { client: client(), why: identity.into(), seconds: 7, traffic: Traffic::default() },
             What::Refusal { from, claimed: Some(who(identity)), why: identity.into() },
             What::Refusal { from, claimed: None, why: identity.into() },
-            What::Denial { whom: identity.into() },
-            What::Allowance { whom: identity.into() },
+            What::Denial { whom: identity.into(), by_uid: Some(0) },
+            What::Allowance { whom: identity.into(), by_uid: Some(0) },
         ];
         all.into_iter().map(|what| Record { what, suppressed: 3 }).collect()
     }
@@ -394,5 +428,13 @@ mod tests {
         assert_eq!((0..1_000).filter(|_| pace.may(now)).count(), BURST as usize);
         now += EVERY * 3;
         assert_eq!((0..1_000).filter(|_| pace.may(now)).count(), 3);
+    }
+
+    #[test]
+    fn strangers_do_not_keep_a_thief_off_the_record() {
+        let (mut records, now) = (Records::default(), Instant::ZERO);
+        assert_eq!((0..1_000).filter(|_| records.may_refuse(now, false)).count(), BURST as usize);
+        assert!(records.may_refuse(now, true));
+        assert_eq!(records.suppressed, 1_000 - u64::from(BURST));
     }
 }

@@ -165,6 +165,10 @@ impl Node {
             self.ike.observed_path(now, sa, path);
             self.drain_ike(now);
         }
+        if let (true, Owner::Hip(_), Some((_, manager))) = (moved, owner, &mut self.manager) {
+            manager.observed_path(now, owner, path);
+            self.drain_manager(now);
+        }
         if life != Life::Fresh {
             self.rekey(now, owner, id);
         }
@@ -185,13 +189,13 @@ impl Node {
     fn is_settled(&mut self, owner: Owner, id: ChildId, path: &Path) -> bool {
         self.sad.get(id).is_some_and(|t| t.path == *path)
             && self.sessions.get(owner).is_some_and(|s| s.asleep.is_none())
-            && !(self.asleep && self.client_of(owner).is_some())
+            && !(self.suspended && self.client_of(owner).is_some())
             && self.client_of(owner).is_none_or(|c| !c.heard_up_to.contains_key(&id))
     }
 
     /// The first packet of a tunnel after a sleep shows what was lost meanwhile.
     fn missed(&mut self, owner: Owner, id: ChildId, sequence: u64) -> Option<Event> {
-        let asleep = self.asleep;
+        let asleep = self.suspended;
         let client = self.client_of(owner)?;
         if asleep {
             // It was under way when the radio went off.
@@ -217,7 +221,7 @@ impl Node {
         }
         let client = session.and_then(|s| self.connections.client(s.connection));
         match client.filter(|c| c.sa == owner.ike()) {
-            Some(client) if self.asleep || client.ladder.state() == Ladder::Offline => Route::Hold,
+            Some(client) if self.suspended || client.ladder.state() == Ladder::Offline => Route::Hold,
             _ => Route::Send(id),
         }
     }
@@ -275,7 +279,7 @@ impl Node {
     /// Packets of every wanted client connection may be sent.
     #[must_use]
     pub fn flows(&self) -> bool {
-        let flows = |c: &Client| !c.is_wanted() || (c.ladder.data_flows() && !self.asleep);
+        let flows = |c: &Client| !c.is_wanted() || (c.ladder.data_flows() && !self.suspended);
         self.wanted() && self.connections.clients().all(flows)
     }
 

@@ -208,20 +208,21 @@ impl Devices {
     }
 
     /// Nothing more is done for the devices of some peers: their sessions end, and what waits for them is dropped. `meant` is asked
-    /// with the connection, the peer, its identity as it is displayed, and what admitted it.
+    /// with the connection, the peer, its identity as it is displayed, and what admitted it. Returns how many devices were meant.
     pub(crate) fn dismiss(
         &mut self,
         meant: impl Fn(ConnectionId, &Who, &str, Option<&Credential>) -> bool,
         around: &mut Around<'_>,
-    ) {
+    ) -> usize {
         let all = self.ids.iter();
         let meant = all.filter(|((c, who), known)| meant(*c, who, &known.peer, known.credential.as_ref()));
         let ids: Vec<DeviceId> = meant.map(|(_, known)| known.id).collect();
-        for id in ids {
-            let routes = self.absent.remove(&id);
-            self.forget(id);
+        for id in &ids {
+            let routes = self.absent.remove(id);
+            self.forget(*id);
             self.give_routes_up(routes.unwrap_or_default(), around);
         }
+        ids.len()
     }
 
     /// Whether other clients reach the device of a session is another matter from now on.

@@ -1,11 +1,13 @@
 //! Packets that wait for their session: those that a device sends while its radio sleeps, and those of a session that is on its
-//! way back. Owns the bound and what gives way when it is reached; must never look into a packet.
+//! way back. Owns the bound and what gives way when it is reached; must never change a packet.
 //!
-//! The oldest stay: they woke the radio, and their senders wait for an answer. Only what has waited for longer than [`STALE`] gives way
-//! to a newcomer: its sender has repeated it or given up (without a network, packets may wait for hours).
+//! The oldest stay: they woke the radio, and their senders wait for an answer. What has waited for longer than [`STALE`] gives way
+//! to a newcomer: its sender has repeated it or given up (without a network, packets may wait for hours). And no flow keeps the others
+//! out: a stream that goes on sending into a sleep fills every place, so its newest packet gives way to one of a flow that has fewer.
 
 use dormouse_sansio::Instant;
-use std::collections::VecDeque;
+use dormouse_wire::ip;
+use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 /// Most bytes that are held, however few packets they are.
@@ -59,22 +61,31 @@ impl HoldQueue {
         self.bytes
     }
 
-    /// Holds a packet. Returns how many packets were lost by it: stale ones that made room, or itself, if there was none.
+    /// Holds a packet. Returns how many packets were lost by it: those that made room, or itself, if there was none.
     pub fn push(&mut self, now: Instant, packet: &[u8]) -> u64 {
         let mut lost = 0;
         while !self.fits(packet) {
+            lost += 1;
             let stale = self.packets.front().is_some_and(|(since, _)| now - *since > STALE);
-            if !stale {
-                return lost + 1;
-            }
-            if let Some((_, old)) = self.packets.pop_front() {
-                self.bytes -= old.len();
-                lost += 1;
-            }
+            let gives_way = if stale { Some(0) } else { self.newest_of_largest(packet) };
+            let Some((_, old)) = gives_way.and_then(|at| self.packets.remove(at)) else { return lost };
+            self.bytes -= old.len();
         }
         self.bytes += packet.len();
         self.packets.push_back((now, packet.to_vec()));
         lost
+    }
+
+    /// Where the newest packet is of the flow that has the most, if the flow of `packet` still has fewer with it.
+    fn newest_of_largest(&self, packet: &[u8]) -> Option<usize> {
+        let mut flows: BTreeMap<Option<ip::Flow>, (usize, usize)> = BTreeMap::new();
+        for (at, (_, held)) in self.packets.iter().enumerate() {
+            let (count, newest) = flows.entry(ip::flow(held)).or_default();
+            (*count, *newest) = (*count + 1, at);
+        }
+        let own = flows.get(&ip::flow(packet)).map_or(0, |(count, _)| *count);
+        let (count, newest) = flows.into_values().max()?;
+        (own + 1 < count).then_some(newest)
     }
 
     fn fits(&self, packet: &[u8]) -> bool {
@@ -133,6 +144,22 @@ mod tests {
         assert_eq!([0, 1, 2].map(|_| queue.push(at(0), &packet)), [0, 0, 1]);
         assert_eq!(queue.push(at(0), &[1; 100]), 0, "a small one still fits");
         assert!(queue.bytes() <= MOST_BYTES);
+    }
+
+    #[test]
+    fn a_stream_does_not_keep_other_flows_out() {
+        let packet = |port: u16, n: u8| {
+            let ends = [([10, 0, 0, 1], 9).into(), ([10, 0, 0, 2], port).into()];
+            let mut packet = Vec::new();
+            ip::udp::build(ends[0], ends[1], &[n], &mut packet).expect("it fits");
+            packet
+        };
+        let mut queue = HoldQueue::new(4);
+        let lost: Vec<u64> = (0..6).map(|n| queue.push(at(0), &packet(1, n))).collect();
+        assert_eq!(lost, [0, 0, 0, 0, 1, 1], "the first of a stream stay");
+        assert_eq!([2, 2, 2, 3].map(|port| queue.push(at(1), &packet(port, 0))), [1; 4]);
+        let expected = [packet(1, 0), packet(1, 1), packet(2, 0), packet(3, 0)];
+        assert_eq!(queue.take().collect::<Vec<_>>(), expected, "each has its share");
     }
 
     #[test]

@@ -35,5 +35,6 @@ pub use dormouse_ike::{LoadReport, SleepFlags, SleepVerdict};
 pub use dormouse_standin::{DeviceId, Limits, Verdict};
 pub use event::{Change, Event, FailureKind, Offer};
 pub use node::{Counters, Discard, Inbound, Node, Route};
+pub use removal::Met;
 pub use sleep::ANNOUNCE;
 pub use snapshot::{ChildInfo, ClientInfo, SessionInfo};

@@ -24,7 +24,7 @@ use crate::ladder::{Action, Failure, State};
 use crate::sessions::{Session, Sessions, Who};
 use dormouse_esp::{Sad, Spis};
 use dormouse_ike::Endpoint;
-use dormouse_ike::config::EndpointConfig;
+use dormouse_ike::EndpointConfig;
 use dormouse_ike::ticket::ClientTicket;
 use dormouse_ike::ticket::lineage::Outcome;
 use dormouse_keying::{self as keying, ChildId, KeyManager, Owner, SaId};
@@ -100,6 +100,8 @@ pub struct Node {
     pub(crate) ike: Endpoint,
     /// The key manager beside IKE, and the connection of its sessions.
     pub(crate) manager: Option<(ConnectionId, Box<dyn KeyManager>)>,
+    /// A packet is held for a tunnel that the other key manager is about to order.
+    awaited: bool,
     pub(crate) connections: Connections,
     pub(crate) sessions: Sessions,
     pub(crate) devices: Option<Devices>,
@@ -109,8 +111,8 @@ pub struct Node {
     pub(crate) counters: Counters,
     /// What the outer link carries, in bytes.
     pub(crate) path_mtu: u16,
-    /// The radio sleeps.
-    pub(crate) asleep: bool,
+    /// [`Node::suspend`] was called, and [`Node::resume`] not yet.
+    pub(crate) suspended: bool,
     /// Gateway: some connection keeps some of its clients apart.
     pub(crate) isolating: bool,
     pub(crate) records: Records,
@@ -160,8 +162,9 @@ impl Node {
             entropy: esp_entropy,
             events: VecDeque::new(),
             counters: Counters::default(),
+            awaited: false,
             path_mtu: 1500,
-            asleep: false,
+            suspended: false,
             isolating,
             records: Records::default(),
         }
@@ -173,6 +176,15 @@ impl Node {
         let known = self.connections.id(connection);
         let id = known.unwrap_or_else(|| self.connections.add(connection.to_owned(), None));
         self.manager = Some((id, manager));
+    }
+
+    /// A packet is for an inner address to which no tunnel leads: whether the other key manager makes one now. Then the packet is to be
+    /// held until [`Event::Flowing`].
+    pub fn want_tunnel(&mut self, now: Instant, destination: std::net::IpAddr) -> bool {
+        let coming = self.manager.as_mut().is_some_and(|(_, manager)| manager.want_tunnel(now, destination));
+        self.awaited |= coming;
+        self.drain_manager(now);
+        coming
     }
 
     /// Where key managers get inbound SPIs.
@@ -212,7 +224,7 @@ impl Node {
     /// The client connection is wanted. False if there is none of this name.
     pub fn up(&mut self, now: Instant, connection: &str) -> bool {
         let Some(client) = self.connections.client_named_mut(connection) else { return false };
-        client.ladder.up(now, !self.asleep);
+        client.ladder.up(now, !self.suspended);
         self.climb(now);
         true
     }
@@ -293,7 +305,7 @@ impl Node {
         for id in unready {
             self.announcement_lost(id);
         }
-        self.asleep = true;
+        self.suspended = true;
         let held: Vec<SaId> = self.connections.clients().filter_map(|c| c.sa).collect();
         for client in self.connections.clients_mut() {
             client.ladder.sleep(now);
@@ -308,12 +320,12 @@ impl Node {
     /// The radio sleeps: nothing is sent until [`Node::resume`].
     #[must_use]
     pub fn is_suspended(&self) -> bool {
-        self.asleep
+        self.suspended
     }
 
     /// The radio is back.
     pub fn resume(&mut self, now: Instant) {
-        self.asleep = false;
+        self.suspended = false;
         for client in self.connections.clients_mut() {
             if let Some(sa) = client.sa {
                 self.ike.woke(now, sa);
@@ -404,12 +416,12 @@ impl Node {
 
     /// The other key manager has nothing to do while nothing can be sent.
     fn manager_deadline(&self) -> Option<Deadline> {
-        self.manager.as_ref().filter(|_| !self.asleep).and_then(|(_, m)| m.poll_timeout())
+        self.manager.as_ref().filter(|_| !self.suspended).and_then(|(_, m)| m.poll_timeout())
     }
 
     /// Nothing that IKE could send would arrive: every session is a client's, and no client has a network and a radio.
     fn quiet(&self) -> bool {
-        let cut_off = |c: &Client| self.asleep || c.ladder.state() == State::Offline;
+        let cut_off = |c: &Client| self.suspended || c.ladder.state() == State::Offline;
         let mut clients = self.connections.clients().peekable();
         let mut sessions = self.sessions.iter().map(|(_, s)| s.connection);
         clients.peek().is_some()
@@ -558,7 +570,13 @@ impl Node {
                     self.changed(Change::PeerUp { connection, peer, resumed: false });
                     self.record_begin(owner, How::Full);
                 }
-                keying::Event::Child(change) => self.change_tunnels(now, change),
+                keying::Event::Child(change) => {
+                    let installed = matches!(change, keying::ChildSa::Install(_));
+                    self.change_tunnels(now, change);
+                    if installed && std::mem::take(&mut self.awaited) {
+                        self.push(Event::Flowing);
+                    }
+                }
                 keying::Event::Closed { owner, why } => self.session_ended(now, owner, why),
             }
         }

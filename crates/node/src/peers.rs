@@ -27,10 +27,15 @@ impl Node {
         }
     }
 
-    /// Gateway: the addresses at which this machine can be reached now ([`dormouse_ike::Endpoint::set_own_addresses`]).
+    /// The addresses at which this machine can be reached now: a gateway's IKE announces them
+    /// ([`dormouse_ike::Endpoint::set_own_addresses`]), and so does another key manager.
     pub fn set_own_addresses(&mut self, now: Instant, addresses: &[IpAddr]) {
         self.ike.set_own_addresses(now, addresses);
         self.drain_ike(now);
+        if let Some((_, manager)) = &mut self.manager {
+            manager.set_addresses(now, addresses);
+        }
+        self.drain_manager(now);
     }
 
     /// What became of [`crate::Order::Sign`].

@@ -338,6 +338,15 @@ impl SharedPool {
         self.lock().poll_change()
     }
 
+    /// Whether one of those who have a lease is meant.
+    #[must_use]
+    pub fn any(&self, meant: impl Fn(&Identity) -> bool) -> bool {
+        let pool = self.lock();
+        let mut all =
+            pool.holders.keys().filter_map(|h| Identity::from_ike(h.identity.0, &h.identity.1).ok());
+        all.any(|identity| meant(&identity))
+    }
+
     /// See [`Pool::reconfigure`].
     pub fn reconfigure(&self, prefixes: impl IntoIterator<Item = IpNet>) {
         self.lock().reconfigure(prefixes);
@@ -351,8 +360,8 @@ impl SharedPool {
 
 impl AddressPool for SharedPool {
     fn lease(&mut self, conn: &Connection, identity: &Identity, request: &LeaseRequest) -> Lease {
-        let several = conn.policy.unique == Unique::Never;
-        let tenant = Tenant { connection: &conn.name, identity, from: &conn.policy.pool, several };
+        let several = conn.answering.policy.unique == Unique::Never;
+        let tenant = Tenant { connection: &conn.name, identity, from: &conn.answering.policy.pool, several };
         let addresses = self.lock().acquire(&tenant, request);
         Lease { v4: addresses.v4, v6: addresses.v6.map(|a| (a, 128)) }
     }
@@ -362,7 +371,7 @@ impl AddressPool for SharedPool {
     }
 
     fn gives(&self, conn: &Connection, address: IpAddr) -> bool {
-        self.lock().gives(&conn.policy.pool, address)
+        self.lock().gives(&conn.answering.policy.pool, address)
     }
 
     fn pin(&mut self, address: IpAddr) -> bool {

@@ -17,7 +17,8 @@ use std::collections::BTreeSet;
 
 impl Node {
     /// `connections` are all that there are from now on; none may have changed its role. Client connections that are gone are taken down,
-    /// as by [`Node::down`]; those in `anew` too, and come up again if they were wanted; others go on with the session that they have.
+    /// as by [`Node::down`]; those in `anew` too, and those whose session rests on a pre-shared key or an authority that their files hold no longer; they come up
+    /// again if they were wanted. Others go on with the session that they have.
     /// Clients of a gateway stay if today's configuration admits them and gives them what they have.
     pub fn reconfigure(&mut self, now: Instant, connections: &[Resolved], anew: &BTreeSet<String>) {
         self.isolating = connections.iter().any(Resolved::isolates);
@@ -54,8 +55,12 @@ impl Node {
     }
 
     fn change_client(&mut self, now: Instant, config: &Resolved, anew: &BTreeSet<String>) {
-        let restart = anew.contains(&config.name);
-        let wanted = self.connections.client_named(&config.name).is_some_and(Client::is_wanted);
+        let Some(client) = self.connections.client_named(&config.name) else { return };
+        let wanted = client.is_wanted();
+        let mut sas = client.sa.into_iter().chain(client.attempt);
+        let restart = anew.contains(&config.name)
+            || !config.ike.has_secrets_of(&client.config.ike)
+            || !sas.all(|sa| self.ike.would_believe(sa, &config.ike));
         if restart {
             self.take_down(now, &config.name, "the configuration of the connection has changed");
         }
@@ -67,11 +72,11 @@ impl Node {
             if client.ladder.state() == State::Backoff {
                 // What it was refused for may have been mended.
                 client.ladder.down();
-                client.ladder.up(now, !self.asleep);
+                client.ladder.up(now, !self.suspended);
             }
         }
         if restart && wanted {
-            client.ladder.up(now, !self.asleep);
+            client.ladder.up(now, !self.suspended);
             self.order(Order::Resolve { connection: config.name.clone() });
             self.order(Order::FindWays { fresh: false });
         }

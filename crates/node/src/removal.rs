@@ -1,7 +1,6 @@
 //! An operator ends the session of one peer. Owns who is meant by a name; must never touch a client's own session, which
 //! [`Node::down`] ends.
 
-use crate::audit::What;
 use crate::node::Node;
 use crate::sessions::{Session, Who};
 use dormouse_ike::admission::{Credential, Denial};
@@ -10,6 +9,15 @@ use dormouse_sansio::Instant;
 use ipnet::IpNet;
 use std::collections::BTreeSet;
 use std::net::IpAddr;
+
+/// What a denial has met.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Met {
+    /// Sessions that it ended.
+    pub sessions: usize,
+    /// Whether a session, a device that sleeps or a lease is of one who is denied. If not, the name may be misspelt.
+    pub known: bool,
+}
 
 impl Node {
     /// Gateway: ends every session of a peer of `connection`, awake or asleep, and what the stand-in does for its device. `peer` is the
@@ -23,7 +31,7 @@ impl Node {
         for peer in &meant {
             self.ike.revoke_tickets(now, connection, peer);
             let Some(id) = self.connections.id(connection) else { continue };
-            self.with_devices(|d, around| d.dismiss(|c, _, known, _| c == id && known == peer, around));
+            self.with_devices(|d, around| _ = d.dismiss(|c, _, known, _| c == id && known == peer, around));
             let theirs = |s: &Session| s.connection == id && s.peer == *peer;
             let sessions: Vec<(Option<SaId>, bool)> = self
                 .sessions
@@ -47,23 +55,26 @@ impl Node {
 
     /// Gateway: whom `denial` means is not admitted from now on ([`dormouse_ike::Endpoint::deny`]): its sessions end, and what waits for
     /// its devices is dropped.
-    pub fn deny(&mut self, now: Instant, denial: Denial) {
+    pub fn deny(&mut self, now: Instant, denial: Denial) -> Met {
         let meant = |_, _: &Who, peer: &str, credential: Option<&Credential>| {
             peer.parse().is_ok_and(|peer| denial.means(&peer, credential))
         };
-        self.with_devices(|d, around| d.dismiss(meant, around));
-        self.record(What::Denial { whom: denial.to_string().as_str().into() });
-        self.ike.deny(now, denial);
+        let mut devices = 0;
+        self.with_devices(|d, around| devices = d.dismiss(meant, around));
+        let sessions = self.ike.deny(now, denial);
+        self.drain_ike(now);
+        Met { sessions, known: sessions + devices > 0 }
+    }
+
+    /// Gateway: see [`dormouse_ike::Endpoint::forget_tickets`].
+    pub fn forget_tickets(&mut self, now: Instant) {
+        self.ike.forget_tickets(now);
         self.drain_ike(now);
     }
 
     /// Gateway: takes a denial back. False if there was none.
     pub fn allow(&mut self, denial: &Denial) -> bool {
-        let was = self.ike.allow(denial);
-        if was {
-            self.record(What::Allowance { whom: denial.to_string().as_str().into() });
-        }
-        was
+        self.ike.allow(denial)
     }
 
     /// Gateway: the peers of a connection, with a session or asleep without one.

@@ -35,9 +35,11 @@ impl Node {
             }
             Ike::Failed { sa, error } => self.attempt_failed(now, sa, &error),
             Ike::PeerFailed { path, claimed, error } => {
-                self.record_refusal(now, path.remote, claimed.as_ref(), &error.to_string());
-                let claimed = claimed.map(|c| c.to_string());
-                self.changed(Change::PeerRefused { from: path.remote.ip(), claimed, why: error.to_string() });
+                // Strangers would otherwise set the pace of the log, and push other lines and records out of it.
+                if self.record_refusal(now, path.remote, claimed.as_ref(), &error) {
+                    let (from, claimed) = (path.remote.ip(), claimed.map(|c| c.to_string()));
+                    self.changed(Change::PeerRefused { from, claimed, why: error.to_string() });
+                }
             }
             Ike::ChildFailed { sa, error } => {
                 tracing::warn!(%sa, %error, "a CHILD SA was refused");
@@ -168,7 +170,7 @@ impl Node {
     fn probe_answered(&mut self, now: Instant, sa: SaId) {
         let silent_for = self.silent_for(now, sa);
         let Some(client) = self.client_of(Owner::Ike(sa)) else { return };
-        let silent_for = silent_for.filter(|_| client.config.ike.resumption == Resumption::Libreswan);
+        let silent_for = silent_for.filter(|_| client.config.ike.resumption.mode == Resumption::Libreswan);
         if silent_for.is_some_and(|time| time > MUTE) {
             // A NAT has come between since the ticket was given (see `ticket`).
             tracing::info!(%sa, "the resumed session carries nothing");
@@ -286,7 +288,7 @@ impl Node {
             if matches!(reason, CloseReason::NotAdmitted | CloseReason::Revoked) {
                 let who = self.sessions.get(owner).map(|s| s.who.clone());
                 self.with_devices(|d, around| {
-                    d.dismiss(|c, w, _, _| c == id && Some(w) == who.as_ref(), around)
+                    _ = d.dismiss(|c, w, _, _| c == id && Some(w) == who.as_ref(), around)
                 });
             }
             return self.session_ended(now, owner, &reason.to_string());

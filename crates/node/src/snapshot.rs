@@ -94,7 +94,7 @@ impl Node {
             name: c.config.name.clone(),
             gateway: c.config.gateway.clone().unwrap_or_default(),
             state: c.ladder.state(),
-            asleep: self.asleep,
+            asleep: self.suspended,
             last_wake: c.ladder.last_wake(),
             ticket_expires: c.ticket().map(|t| t.expires),
             last_error: c.last_error.clone(),

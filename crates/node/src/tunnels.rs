@@ -26,7 +26,7 @@ impl Node {
                 }
                 let old = self.sessions.get(owner);
                 // No radio, no late packets.
-                let awake = |s: &Session| !self.asleep || self.connections.client(s.connection).is_none();
+                let awake = |s: &Session| !self.suspended || self.connections.client(s.connection).is_none();
                 let is_heir = |heir| {
                     let heir = self.sessions.get(heir);
                     old.zip(heir).is_some_and(|(old, heir)| old.is_of_peer(heir) && awake(heir))

@@ -1,6 +1,6 @@
 //! Several CHILD SAs of one connection, from the configuration to the routes of both ends.
 
-use dormouse_ike::config::EndpointConfig;
+use dormouse_ike::EndpointConfig;
 use dormouse_node::config::{parse, resolve};
 use dormouse_node::host::Order;
 use dormouse_node::{Event, Node};

@@ -76,14 +76,19 @@ fn secret(role: &str, id: &str, secret: &str) -> String {
 fn each_thing_is_found_at_its_key_and_nothing_is_found_where_all_is_well() {
     let files = files();
     let (long, short) = ("correct horse battery staple", "swordfish");
+    let halves = "[connection.a.child]\nremote = [\"0.0.0.0/1\", \"128.0.0.0/1\", \"8000::/1\"]\n";
+    let split = "[connection.a.child]\nremote = [\"8.8.8.0/24\"]\n";
     for (toml, at, expected) in [
         (certified("gw.test", ""), NOW, &[][..]),
         (certified("gw.test", ""), NOW + 60 * DAY, &[("local.certificate", true)]),
         (certified("gw.test", ""), NOW - 60 * DAY, &[("local.certificate", true), ("remote.ca", false)]),
         (certified("gw.test", ""), NOW + 300 * DAY, &[("local.certificate", true), ("remote.ca", false)]),
         (certified("other.test", ""), NOW, &[("local.id", true)]),
-        (secret("client", "gw.test", long), NOW, &[]),
-        (secret("client", "gw.test", short), NOW, &[("local.secret", false)]),
+        (secret("client", "gw.test", long), NOW, &[("child.remote", false)]),
+        (secret("client", "gw.test", long) + halves, NOW, &[("child.remote", false)]),
+        (secret("client", "gw.test", long) + &halves.replace("8000::/1", "10.20.0.0/16"), NOW, &[]),
+        (secret("client", "gw.test", long).replace("role", "local_network = false\nrole"), NOW, &[]),
+        (secret("client", "gw.test", short) + split, NOW, &[("local.secret", false)]),
         (secret("gateway", "joe.test", long), NOW, &[]),
         (secret("gateway", "*", long), NOW, &[("remote.id", false)]),
         (secret("gateway", "*.test", short), NOW, &[("local.secret", false), ("remote.id", false)]),

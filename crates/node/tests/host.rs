@@ -3,18 +3,19 @@
 use dormouse_energy::model::Resumption;
 use dormouse_energy::profile::Profile;
 use dormouse_energy::schedule::Policy;
-use dormouse_ike::config::EndpointConfig;
+use dormouse_ike::EndpointConfig;
 use dormouse_ike::ticket::TicketKeys;
 use dormouse_node::config::{parse, resolve};
 use dormouse_node::host::transit::Agent;
 use dormouse_node::host::{Host, NotSent, Order, Origin, Output, Store};
 use dormouse_node::pool::{Pool, SharedPool};
 use dormouse_node::sleeper::{Cause, Mode, Reason, Settings};
-use dormouse_node::{Node, SleepFlags};
-use dormouse_sansio::packet::{Plan, Received};
+use dormouse_node::{Node, SleepFlags, Train};
+use dormouse_sansio::packet::{Plan, Received, Verdict};
 use dormouse_sansio::{Carrier, Deadline, Instant, Path, Seeded, UnixTime};
 use dormouse_wire::ip::{Packet, tcp, udp};
 use std::net::IpAddr;
+use std::ops::{Deref, DerefMut};
 use std::time::Duration;
 
 const NOW: Instant = Instant::ZERO;
@@ -34,7 +35,7 @@ fn find_ways(host: &mut Host, now: Instant, mtu: u16) {
     host.find_ways(now, "office", &[way().remote.ip()], |_| Some((way(), mtu)));
 }
 
-fn host(role: &str, own: &str, peer: &str, child: &str, endpoint: EndpointConfig) -> Host {
+fn host(role: &str, own: &str, peer: &str, child: &str, endpoint: EndpointConfig) -> End {
     let secret = "secret = \"a secret of the test\"";
     let toml = format!(
         "[connection.office]\nrole = \"{role}\"\n{}\n[connection.office.local]\nid = \"{own}\"\n{secret}\n\
@@ -46,10 +47,10 @@ fn host(role: &str, own: &str, peer: &str, child: &str, endpoint: EndpointConfig
     let node = Node::new(resolved, endpoint, Box::new(Seeded::new(1)), Box::new(Seeded::new(2)));
     let mut host = Host::new(NOW, node, 8, None);
     host.set_wall_clock(NOW, UnixTime(1_800_000_000));
-    host
+    End { host, seen: Seen::default() }
 }
 
-fn gateway() -> Host {
+fn gateway() -> End {
     let local = format!(
         "local = [\"10.99.0.0/24\"]\nremote = [\"dynamic\"]\n[connection.office.pool]\naddresses = [\"{POOL}\"]"
     );
@@ -67,7 +68,7 @@ fn gateway() -> Host {
     gateway
 }
 
-fn device() -> Host {
+fn device() -> End {
     let remote = "remote = [\"10.99.0.0/24\"]\nrequest_address = \"ipv4\"";
     let mut device = host("client", "device.test", "gateway.test", remote, EndpointConfig::default());
     assert!(device.up(NOW, "office"));
@@ -85,13 +86,45 @@ struct Seen {
     order: String,
 }
 
-fn drive(host: &mut Host, now: Instant) -> Seen {
-    drive_over(host, now, 1_500)
+/// A host, and what it has handed back that [`drive`] has not taken.
+struct End {
+    host: Host,
+    seen: Seen,
+}
+
+impl Deref for End {
+    type Target = Host;
+
+    fn deref(&self) -> &Host {
+        &self.host
+    }
+}
+
+impl DerefMut for End {
+    fn deref_mut(&mut self) -> &mut Host {
+        &mut self.host
+    }
+}
+
+/// A packet comes from the inner side.
+fn forward(end: &mut End, now: Instant, packet: &mut [u8]) {
+    let Plan::Seal(geometry) = end.plan(now, packet) else { return };
+    let mut slot = vec![0; geometry.stride];
+    slot[geometry.head..geometry.head + packet.len()].copy_from_slice(packet);
+    let sealed = end.seal(now, &geometry, &mut slot, &[packet.len()]).expect("an SA");
+    slot.truncate(sealed.len);
+    end.seen.order.push('d');
+    end.seen.datagrams.push((sealed.path, slot));
+}
+
+fn drive(end: &mut End, now: Instant) -> Seen {
+    drive_over(end, now, 1_500)
 }
 
 /// The same, over a link that carries `mtu` bytes.
-fn drive_over(host: &mut Host, now: Instant, mtu: u16) -> Seen {
-    let (mut seen, mut bytes) = (Seen::default(), Vec::new());
+fn drive_over(end: &mut End, now: Instant, mtu: u16) -> Seen {
+    let (mut seen, mut bytes) = (std::mem::take(&mut end.seen), Vec::new());
+    let host = &mut end.host;
     while let Some(output) = host.poll(now, &mut bytes) {
         match output {
             Output::Datagram(datagram) => {
@@ -121,14 +154,18 @@ fn arriving(path: Path) -> Received {
     Received { path: Path { local: path.remote, remote: path.local, ..path }, ecn: 0 }
 }
 
-fn hand_over(sent: Vec<(Path, Vec<u8>)>, to: &mut Host, now: Instant) {
+fn hand_over(sent: Vec<(Path, Vec<u8>)>, to: &mut End, now: Instant) {
     for (path, mut datagram) in sent {
-        to.handle_datagram(now, &arriving(path), &mut datagram);
+        let verdict = to.open(now, &arriving(path), &mut Train::default(), &mut datagram);
+        if let Verdict::Deliver(range) = verdict {
+            to.seen.order.push('i');
+            to.seen.inner.push((Origin::Tunnel, datagram[range].to_vec()));
+        }
     }
 }
 
 /// Carries everything to and fro until both are silent.
-fn converse(device: &mut Host, gateway: &mut Host, now: Instant) -> [Seen; 2] {
+fn converse(device: &mut End, gateway: &mut End, now: Instant) -> [Seen; 2] {
     let mut all = [Seen::default(), Seen::default()];
     loop {
         let [from_device, from_gateway] = [drive(device, now), drive(gateway, now)];
@@ -146,7 +183,7 @@ fn converse(device: &mut Host, gateway: &mut Host, now: Instant) -> [Seen; 2] {
 }
 
 /// A device with a session and its inner address, and its gateway.
-fn connected() -> (Host, Host, IpAddr) {
+fn connected() -> (End, End, IpAddr) {
     let (mut device, mut gateway) = (device(), gateway());
     converse(&mut device, &mut gateway, NOW);
     let inner = device.node().inner_addresses();
@@ -203,7 +240,7 @@ fn a_packet_whose_senders_route_is_only_being_set_waits_for_it() {
     drive(&mut device, NOW);
     let inner = device.node().inner_addresses()[0];
     for content in [b"first", b"again"] {
-        device.handle_inner(NOW, &mut packet(inner, SERVER, content));
+        forward(&mut device, NOW, &mut packet(inner, SERVER, content));
     }
     hand_over(drive(&mut device, NOW).datagrams, &mut gateway, NOW);
     let seen = drive(&mut gateway, NOW);
@@ -231,8 +268,8 @@ fn a_packet_that_waited_is_told_to_be_too_big_and_a_syn_is_clamped() {
         options: &[2, 4, 5, 180],
     };
     segment.build(&[], &mut syn).expect("it fits");
-    device.handle_inner(NOW, &mut packet(inner, SERVER, &[7; 1384]));
-    device.handle_inner(NOW, &mut syn.clone());
+    forward(&mut device, NOW, &mut packet(inner, SERVER, &[7; 1384]));
+    forward(&mut device, NOW, &mut syn.clone());
     assert_eq!(device.held(), 2);
     device.resume(NOW, Cause::User);
     // The network that it wakes in carries less.
@@ -254,7 +291,7 @@ fn a_packet_that_could_not_be_sent_waits_again() {
     let (mut device, mut gateway, inner) = connected();
     device.suspend(NOW, Reason::User);
     drive(&mut device, NOW);
-    device.handle_inner(NOW, &mut packet(inner, SERVER, b"waits"));
+    forward(&mut device, NOW, &mut packet(inner, SERVER, b"waits"));
     device.resume(NOW, Cause::User);
     let mut bytes = Vec::new();
     loop {
@@ -278,7 +315,7 @@ fn a_packet_that_could_not_be_sent_waits_again() {
 #[test]
 fn what_was_kept_is_kept_again_for_a_device_that_wakes_only_to_say_that_it_sleeps() {
     let (mut device, mut gateway, inner) = connected();
-    let announce = |device: &mut Host, gateway: &mut Host| {
+    let announce = |device: &mut End, gateway: &mut End| {
         assert!(device.node_mut().prepare_sleep(NOW, "office", None, None, WISHES));
         let [_, seen] = converse(device, gateway, NOW);
         device.suspend(NOW, Reason::User);
@@ -294,7 +331,7 @@ fn what_was_kept_is_kept_again_for_a_device_that_wakes_only_to_say_that_it_sleep
     assert_eq!(waiting(&gateway), 1, "the announcement has woken it, and it sleeps again");
     device.resume(NOW, Cause::User);
     drive(&mut device, NOW);
-    device.handle_inner(NOW, &mut packet(inner, SERVER, b"awake"));
+    forward(&mut device, NOW, &mut packet(inner, SERVER, b"awake"));
     let [seen, _] = converse(&mut device, &mut gateway, NOW);
     assert_eq!(seen.inner, [(Origin::Tunnel, waits)]);
     assert_eq!(waiting(&gateway), 0);
@@ -333,12 +370,12 @@ fn the_bound_on_lost_packets_holds_at_any_speed() {
             drive(&mut device, due.at);
         }
         for n in 0..5 {
-            gateway.handle_inner(at(600.0), &mut packet(SERVER, inner, &[n]));
+            forward(&mut gateway, at(600.0), &mut packet(SERVER, inner, &[n]));
             drive(&mut gateway, at(600.0));
         }
         device.resume(at(610.0), Cause::User);
         drive(&mut device, at(610.0));
-        gateway.handle_inner(at(610.0), &mut packet(SERVER, inner, b"seen"));
+        forward(&mut gateway, at(610.0), &mut packet(SERVER, inner, b"seen"));
         hand_over(drive(&mut gateway, at(610.0)).datagrams, &mut device, at(610.0));
         drive(&mut device, at(610.0));
         let lately =
@@ -354,9 +391,9 @@ fn what_the_sleeper_learned_is_stored_before_the_radio_goes_off() {
     let (mut device, mut gateway, inner) = connected();
     device.let_sleep(NOW, laptop(Mode::Energy, 0), 1, SleepFlags::default());
     device.set_radio(NOW, true);
-    device.handle_inner(NOW, &mut packet(inner, SERVER, b"once"));
+    forward(&mut device, NOW, &mut packet(inner, SERVER, b"once"));
     drive(&mut device, NOW);
-    gateway.handle_inner(NOW, &mut packet(SERVER, inner, b"answer"));
+    forward(&mut gateway, NOW, &mut packet(SERVER, inner, b"answer"));
     hand_over(drive(&mut gateway, NOW).datagrams, &mut device, NOW);
     drive(&mut device, NOW);
     let mut orders = Vec::new();

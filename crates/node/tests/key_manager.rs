@@ -4,7 +4,7 @@
 
 use dormouse_crypto::{Encr, Secret};
 use dormouse_esp::{Outer, Spis};
-use dormouse_ike::config::EndpointConfig;
+use dormouse_ike::EndpointConfig;
 use dormouse_keying::{
     Beet, ChildId, ChildSa, Discard, Event as Told, Install, KeyManager, Mode, Owner, Protection, SaId,
     SpiSource,

@@ -1,7 +1,7 @@
 //! What a configuration that was read again makes of the sessions that there are: each difference between two configurations, at a gateway
 //! with two clients. Whom it does not concern sends and receives nothing.
 
-use dormouse_ike::config::EndpointConfig;
+use dormouse_ike::EndpointConfig;
 use dormouse_keying::Owner;
 use dormouse_node::config::{Resolved, parse, resolve};
 use dormouse_node::pool::{Pool, SharedPool};

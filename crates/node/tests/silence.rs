@@ -1,6 +1,6 @@
 //! A gateway that never answers: each rung that is tried in vain is told of, with the gateway and the time that it had.
 
-use dormouse_ike::config::EndpointConfig;
+use dormouse_ike::EndpointConfig;
 use dormouse_node::config::{parse, resolve};
 use dormouse_node::ladder::Rung;
 use dormouse_node::{Change, Event, FailureKind, Node};

@@ -2,6 +2,7 @@
 
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
+use serde::Serialize;
 
 /// Size of every chart, in SVG units.
 const SIZE: (u32, u32) = (860, 360);
@@ -34,20 +35,22 @@ pub enum Mark {
 }
 
 /// A series.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Series {
     /// Its name in the legend and the CSV.
     pub name: String,
     /// Its points.
     pub points: Vec<(f64, f64)>,
     /// How it is drawn.
+    #[serde(skip)]
     pub mark: Mark,
     /// Which colour; series of one colour belong together.
+    #[serde(skip)]
     pub colour: usize,
 }
 
 /// A chart.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Chart {
     /// Short name: anchor and name of the CSV file.
     pub id: String,
@@ -60,16 +63,21 @@ pub struct Chart {
     /// Label of the y axis.
     pub y: String,
     /// Range of x; derived from the data if `None`.
+    #[serde(skip)]
     pub x_range: Option<(f64, f64)>,
     /// Range of y; derived from the data if `None`.
+    #[serde(skip)]
     pub y_range: Option<(f64, f64)>,
     /// Whether x is logarithmic.
+    #[serde(skip)]
     pub x_log: bool,
     /// Whether y is logarithmic.
+    #[serde(skip)]
     pub y_log: bool,
     /// The series.
     pub series: Vec<Series>,
     /// Names for the integers 0, 1, … of the x axis.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub categories: Vec<String>,
 }
 

@@ -1,5 +1,6 @@
-//! Documents of cards, tables, charts and text, written once and shown as text on a terminal, as one self-contained HTML page, or as
-//! JSON. Owns their look and how numbers are written; must never compute a result, nor let a page reach for anything outside of itself.
+//! Documents of cards, tables, charts and text, written once and shown as text on a terminal or as one self-contained HTML page; tables
+//! and charts also as JSON, without their look. Owns that look and how numbers are written; must never compute a result, nor let a page
+//! reach for anything outside of itself.
 
 pub mod chart;
 mod html;
@@ -8,6 +9,8 @@ mod words;
 
 pub use chart::{Chart, Mark};
 pub use words::{digits, duration, percent, thousands};
+
+use serde::Serialize;
 
 /// A document.
 #[derive(Clone, PartialEq, Debug, Default)]
@@ -60,15 +63,20 @@ pub enum Part {
 }
 
 /// A table.
-#[derive(Clone, PartialEq, Debug, Default)]
+#[derive(Clone, PartialEq, Debug, Default, Serialize)]
 pub struct Table {
+    /// What it shows; empty where its section says so.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub title: String,
     /// Heads of the columns.
     pub head: Vec<String>,
     /// Rows.
     pub rows: Vec<Vec<String>>,
     /// Whether its cells are words, which begin at the left and may be broken, and not numbers.
+    #[serde(skip)]
     pub words: bool,
     /// Whether the last row is the sum of the others.
+    #[serde(skip)]
     pub total: bool,
 }
 
@@ -85,6 +93,16 @@ impl Table {
         Self { words: true, ..Self::new(head) }
     }
 
+    /// Of words, with a title and rows.
+    #[must_use]
+    pub fn titled<T: Into<String>>(
+        title: impl Into<String>,
+        head: impl IntoIterator<Item = T>,
+        rows: impl IntoIterator<Item = Vec<String>>,
+    ) -> Self {
+        Self { title: title.into(), rows: rows.into_iter().collect(), ..Self::words(head) }
+    }
+
     /// Adds a row.
     pub fn row<T: Into<String>>(&mut self, cells: impl IntoIterator<Item = T>) {
         self.rows.push(cells.into_iter().map(Into::into).collect());
@@ -94,6 +112,12 @@ impl Table {
     #[must_use]
     pub fn text(&self, indent: &str) -> String {
         text::table(self, indent)
+    }
+
+    /// In columns however wide they are, the line of the heads as `head` makes it: coloured, for example.
+    #[must_use]
+    pub fn columns(&self, indent: &str, head: impl Fn(&str) -> String) -> String {
+        text::columns(self, indent, head)
     }
 }
 

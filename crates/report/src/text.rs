@@ -43,26 +43,31 @@ fn part(out: &mut String, part: &Part) {
 }
 
 pub(crate) fn table(table: &Table, indent: &str) -> String {
-    let head: Vec<&str> = table.head.iter().map(String::as_str).collect();
-    let rows = table.rows.iter().map(|row| row.iter().map(String::as_str).collect());
-    let lines: Vec<Vec<&str>> = std::iter::once(head).chain(rows).collect();
+    let columns = columns(table, indent, |head| head.to_owned());
+    if table.words && columns.lines().any(|line| line.chars().count() > WIDEST) {
+        let mut out = String::new();
+        table.rows.iter().for_each(|row| record(&mut out, table, row, indent));
+        return out;
+    }
+    columns
+}
+
+pub(crate) fn columns(table: &Table, indent: &str, head: impl Fn(&str) -> String) -> String {
+    let lines: Vec<&Vec<String>> = std::iter::once(&table.head).chain(&table.rows).collect();
     let width =
         |n: usize| lines.iter().filter_map(|l| l.get(n)).map(|c| c.chars().count()).max().unwrap_or(0);
     let widths: Vec<usize> = (0..table.head.len()).map(width).collect();
     let mut out = String::new();
-    if table.words && widths.iter().map(|w| w + 2).sum::<usize>() > WIDEST {
-        table.rows.iter().for_each(|row| record(&mut out, table, row, indent));
-        return out;
-    }
-    for line in &lines {
-        let mut text = indent.to_owned();
+    for (number, line) in lines.into_iter().enumerate() {
+        let mut text = String::new();
         for (n, (cell, width)) in line.iter().zip(&widths).enumerate() {
             let _ = match n == 0 || table.words {
                 true => write!(text, "{cell:<width$}  "),
                 false => write!(text, "{cell:>width$}  "),
             };
         }
-        let _ = writeln!(out, "{}", text.trim_end());
+        let text = text.trim_end();
+        let _ = writeln!(out, "{indent}{}", if number == 0 { head(text) } else { text.to_owned() });
     }
     out
 }

@@ -1,9 +1,9 @@
 //! Many devices and one gateway, in a [`Topology`] that loses nothing; some devices are behind NATs. Owns who is awake and alive. What
 //! a bad network loses, and who moves, is [`crate::World`]'s; what becomes of packets and promises stands in the [`Books`].
 
-use crate::ends::{self, CONNECTION, EPOCH, GATEWAY, ticket_keys};
+use crate::ends::{self, CONNECTION, EPOCH, GATEWAY};
 use crate::ledger::{Books, Ledger};
-use crate::machine::{Disk, Machine, Retired};
+use crate::machine::{Machine, Retired};
 use crate::settings::{SERVER, Settings};
 use crate::topology::{MachineId, Moment, NetworkId, Topology};
 use dormouse_ike::config::HoldPolicy;
@@ -74,10 +74,8 @@ impl Crowd {
         let link = LinkConfig { delay: DELAY, ..LinkConfig::default() };
         let (centre, open) = (net.add_network(LinkConfig::default(), None), net.add_network(link, None));
         let settings = Settings { hold: setting.hold, stand_in: setting.stand_in, ..Settings::default() };
-        let disk = Disk { ticket_keys: ticket_keys(net.rng(), EPOCH), ..Disk::default() };
-        let mut machine = Machine::new(ends::gateway(&settings, "*", net.rng(), &disk, Instant::ZERO, EPOCH));
-        machine.disk = disk;
-        let gateway = net.add_machine(machine);
+        let keys = net.ticket_keys();
+        let gateway = net.add_gateway(&settings, "*", keys);
         net.place(gateway, Some((centre, vec![GATEWAY[0]])));
         let mut crowd = Self {
             books: Books::new(seed, gateway, setting.hold.most >= count),
@@ -100,11 +98,7 @@ impl Crowd {
             } else {
                 (open, outside)
             };
-            let (now, unix) = (crowd.net.now, crowd.unix());
-            let host = ends::device(&crowd.settings, &name(n), crowd.net.rng(), now, unix);
-            let mut machine = Machine::new(host);
-            machine.gateways.insert(CONNECTION.into(), vec![GATEWAY[0]]);
-            let id = crowd.net.add_machine(machine);
+            let id = crowd.net.add_device(&crowd.settings, &name(n));
             crowd.places.push(Place { id, network, inside });
             crowd.books.add(id, outside);
             crowd.arrive(n);
@@ -274,7 +268,8 @@ impl Crowd {
         self.skew += by;
         let unix = self.unix();
         for id in self.places.iter().map(|p| p.id).chain([self.gateway]) {
-            self.net.with(id, |now, host| host.node_mut().set_wall_clock(now, unix));
+            self.net.machine_mut(id).skew = self.skew;
+            self.net.with(id, |now, host| host.set_wall_clock(now, unix));
         }
     }
 
@@ -292,7 +287,7 @@ impl Crowd {
     pub fn send_up_to(&mut self, n: usize, port: u16) -> u64 {
         self.sent += 1;
         let (now, number, machine) = (self.net.now, self.sent, self.net.machine_mut(self.places[n].id));
-        if let Some(inner) = machine.inner {
+        if let Some(inner) = machine.inner.first().copied() {
             machine.send_to(now, inner, SocketAddr::new(SERVER[0], port), number);
         }
         number
@@ -307,7 +302,7 @@ impl Crowd {
     pub fn send_down_to(&mut self, n: usize, port: u16) -> u64 {
         self.sent += 1;
         let (now, number) = (self.net.now, self.sent);
-        if let Some(inner) = self.device(n).inner {
+        if let Some(inner) = self.device(n).inner.first().copied() {
             self.books.ledger.sent += 1;
             self.gateway_mut().send_to(now, SERVER[0], SocketAddr::new(inner, port), number);
         }

@@ -1,10 +1,13 @@
-//! The two ends of a world: their cores, made from the text of a configuration, as in the world. Owns that text.
+//! The machines of a topology: their cores, made from the text of a configuration, as in the world. Owns that text.
 
-use crate::machine::{self, Disk};
+use crate::machine::{self, Disk, Machine};
 use crate::settings::{Family, Settings};
-use dormouse_ike::config::EndpointConfig;
+use crate::topology::{MachineId, NetworkId, Topology};
+use dormouse_ike::EndpointConfig;
 use dormouse_ike::ticket::TicketKeys;
+use dormouse_node::config::Resolved;
 use dormouse_node::host::Host;
+use dormouse_node::host::transit::Agent;
 use dormouse_node::pool::{Pool, SharedPool};
 use dormouse_sansio::{Instant, Seeded, UnixTime};
 use std::collections::BTreeMap;
@@ -18,12 +21,63 @@ pub(crate) const GATEWAY: [IpAddr; 2] = [
 ];
 /// The name of the connection at both ends.
 pub(crate) const CONNECTION: &str = "office";
+/// Prefixes of the gateway's pool.
+const POOL: [&str; 2] = ["10.55.0.0/16", "fd55::/120"];
+/// And those that it has after a reload.
+const OTHER_POOL: [&str; 2] = ["10.56.0.0/16", "fd56::/120"];
 /// Wall-clock time at the beginning.
 pub(crate) const EPOCH: UnixTime = UnixTime(1_800_000_000);
 /// A ticket key is used so long,
 const ROTATE: Duration = Duration::from_secs(24 * 3600);
 /// and still opens tickets so long.
 const KEEP: Duration = Duration::from_secs(7 * 24 * 3600);
+
+impl Topology {
+    /// New ticket keys, as a disk holds them.
+    pub fn ticket_keys(&mut self) -> Vec<u8> {
+        ticket_keys(self.rng(), EPOCH)
+    }
+
+    /// Adds the machine of a device of this name, which knows where the gateway is.
+    ///
+    /// # Panics
+    /// If the settings are not valid.
+    pub fn add_device(&mut self, settings: &Settings, name: &str) -> MachineId {
+        let (now, unix) = (self.now, EPOCH + (self.now - Instant::ZERO));
+        let mut machine = Machine::new(device(settings, name, self.rng(), now, unix));
+        machine.gateways.insert(CONNECTION.into(), settings.outer.of(GATEWAY));
+        self.add_machine(machine)
+    }
+
+    /// Adds a gateway for devices of this name (`*`: of any), with the ticket keys on its disk.
+    ///
+    /// # Panics
+    /// If the settings are not valid.
+    pub fn add_gateway(&mut self, settings: &Settings, device: &str, ticket_keys: Vec<u8>) -> MachineId {
+        let (now, unix) = (self.now, EPOCH + (self.now - Instant::ZERO));
+        let disk = Disk { ticket_keys, ..Disk::default() };
+        let mut machine = Machine::new(gateway(settings, device, self.rng(), &disk, now, unix));
+        machine.disk = disk;
+        self.add_machine(machine)
+    }
+
+    /// Adds a machine that is nothing but the router of a network, in which datagrams pass `agent`.
+    pub fn add_router(&mut self, network: NetworkId, agent: Box<dyn Agent>) -> MachineId {
+        let now = self.now;
+        let mut host = machine::host(
+            now,
+            Vec::new(),
+            EndpointConfig::default(),
+            None,
+            self.rng(),
+            EPOCH + (now - Instant::ZERO),
+        );
+        host.set_agent(agent);
+        let router = self.add_machine(Machine::new(host));
+        self.set_router(network, router);
+        router
+    }
+}
 
 /// New ticket keys, as a disk holds them.
 pub(crate) fn ticket_keys(rng: &mut Seeded, unix: UnixTime) -> Vec<u8> {
@@ -38,6 +92,11 @@ pub(crate) fn device(
     now: Instant,
     unix: UnixTime,
 ) -> Host {
+    machine::host(now, device_connections(settings, name), EndpointConfig::default(), None, rng, unix)
+}
+
+/// The connections of the device of this name.
+pub(crate) fn device_connections(settings: &Settings, name: &str) -> Vec<Resolved> {
     let (remote, request) = match settings.inner {
         Family::V4 => ("\"10.99.0.0/24\"", "ipv4"),
         Family::V6 => ("\"fd99::/64\"", "ipv6"),
@@ -45,7 +104,7 @@ pub(crate) fn device(
     };
     let child = format!("remote = [{remote}]\nrequest_address = \"{request}\"\n");
     let toml = connection("client", [name, "gateway"], child, settings.certificates, &settings.device);
-    machine::host(now, &toml, EndpointConfig::default(), rng, unix)
+    machine::connections(&toml)
 }
 
 /// The gateway's core, with what its disk holds, for devices of this name (`*`: of any).
@@ -57,22 +116,30 @@ pub(crate) fn gateway(
     now: Instant,
     unix: UnixTime,
 ) -> Host {
-    let child = "local = [\"10.99.0.0/24\", \"fd99::/64\"]\nremote = [\"dynamic\"]\n".to_owned();
-    let prefixes = ["10.55.0.0/16", "fd55::/120"];
-    let toml = connection("gateway", ["gateway", device], child, settings.certificates, &settings.gateway)
-        + &format!("[connection.{CONNECTION}.pool]\naddresses = {prefixes:?}\n");
-    let pool = Pool::new(prefixes.iter().filter_map(|p| p.parse().ok()));
+    let connections = gateway_connections(settings, device);
+    let mut pool = Pool::new(connections.iter().flat_map(|c| c.pool.iter().copied()));
+    for (holder, addresses) in &disk.leases {
+        pool.restore(holder.clone(), *addresses);
+    }
     let endpoint = EndpointConfig {
-        pool: Some(Box::new(SharedPool::new(pool))),
         ticket_keys: TicketKeys::import(&disk.ticket_keys, ROTATE, KEEP).ok(),
         hold: settings.hold,
         ..EndpointConfig::default()
     };
-    let mut host = machine::host(now, &toml, endpoint, rng, unix);
+    let mut host = machine::host(now, connections, endpoint, Some(SharedPool::new(pool)), rng, unix);
     if let Some((limits, longest)) = settings.stand_in {
         host.node_mut().stand_in_for_sleepers(limits, longest);
     }
     host
+}
+
+/// The gateway's connections, for devices of this name (`*`: of any).
+pub(crate) fn gateway_connections(settings: &Settings, device: &str) -> Vec<Resolved> {
+    let child = "local = [\"10.99.0.0/24\", \"fd99::/64\"]\nremote = [\"dynamic\"]\n".to_owned();
+    let prefixes = if settings.other_pool { OTHER_POOL } else { POOL };
+    let toml = connection("gateway", ["gateway", device], child, settings.certificates, &settings.gateway)
+        + &format!("[connection.{CONNECTION}.pool]\naddresses = {prefixes:?}\n");
+    machine::connections(&toml)
 }
 
 /// One connection between `own` and `peer`. `child`: lines of its section of that name, to which `extra` may add, as to any other.

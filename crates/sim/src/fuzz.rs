@@ -1,7 +1,7 @@
 //! The body of the fuzz target: a story told by the input instead of a seed, with strangers that talk to either end and inner packets
 //! of any kind. Not for use in a program.
 
-use crate::script::Step;
+use crate::script::{Edit, Step};
 use crate::settings::Settings;
 use crate::world::{Access, World};
 use dormouse_node::Limits;
@@ -63,6 +63,11 @@ impl<'a> Input<'a> {
             9 => Step::RekeyChild(self.flag()?),
             10 => Step::RekeyIke(self.flag()?),
             11 => Step::DownUp(self.time()?),
+            23 => Step::Stop { gateway: self.flag()?, away: self.time()? },
+            24 => {
+                let edits = [Edit::Nothing, Edit::Pool, Edit::Rekey(60)];
+                Step::Reload { gateway: self.flag()?, edit: edits[usize::from(self.byte()?) % edits.len()] }
+            }
             _ => Step::Pause(self.time()?),
         })
     }

@@ -2,12 +2,12 @@
 //! them; must never change what it looks at. What must be true once the faults have stopped is [`crate::World::settle_and_check`].
 //!
 //! - No ESP sequence number, and no initialization vector of an IKE message, is used twice under one key.
-//! - No inner packet is seen in clear between the two ends.
+//! - No inner packet is seen in clear between the two ends, of neither family.
 //! - A packet arrives once; one of the device's once more for each session that it has made since, because what it sent in doubt
 //!   goes out again when an SA is declared lost.
 //! - A ticket is accepted once, no ticket of a fork is, and none after its session has ended on record ([`Tickets`]).
 //! - What must be stored of a ticket is stored before any datagram leaves ([`crate::Machine::flush`]).
-//! - A packet that a device is handed is sent, held or counted as lost.
+//! - A packet that either end is handed is sent, kept, answered or counted as lost.
 //! - No timer of the gateway sends anything while its only sessions are those of devices that it knows to sleep.
 
 use crate::machine::Machine;
@@ -44,7 +44,7 @@ impl Invariants {
         device: bool,
         path: &Path,
         datagram: &[u8],
-        inner: Option<IpAddr>,
+        inner: &[IpAddr],
         servers: &[[IpAddr; 2]],
     ) {
         let end = if device { "device" } else { "gateway" };
@@ -66,15 +66,11 @@ impl Invariants {
                 }
             }
         }
-        if let Some(IpAddr::V4(inner)) = inner {
-            let own = inner.octets();
-            let server =
-                |w: &[u8]| servers.iter().any(|[v4, _]| matches!(v4, IpAddr::V4(v4) if v4.octets() == w));
-            let clear = datagram
-                .windows(8)
-                .any(|w| w[..4] == own && server(&w[4..]) || w[4..] == own && server(&w[..4]));
-            assert!(!clear, "the {end} sent an inner packet in clear; {datagram:x?}");
-        }
+        let clear = inner.iter().any(|own| {
+            let servers = servers.iter().map(|pair| octets(pair[usize::from(own.is_ipv6())]));
+            servers.into_iter().any(|server| holds_addresses(datagram, &octets(*own), &server))
+        });
+        assert!(!clear, "the {end} sent an inner packet in clear; {datagram:x?}");
     }
 
     fn sends_ike(&mut self, device: bool, end: &str, message: &[u8]) {
@@ -113,8 +109,10 @@ impl Invariants {
                 );
             }
         }
-        let vanished = device.vanished();
-        assert_eq!(vanished, 0, "packets vanished in the device; {vanished}");
+        for (end, machine) in [("device", device), ("gateway", gateway)] {
+            let vanished = machine.vanished();
+            assert_eq!(vanished, 0, "packets vanished in the {end}; {vanished}");
+        }
         for (operation, outcome) in &gateway.store.done[done..] {
             self.tickets.look(operation, *outcome);
         }
@@ -126,6 +124,21 @@ impl Invariants {
     pub(crate) fn tickets(&self) -> &Tickets {
         &self.tickets
     }
+}
+
+fn octets(address: IpAddr) -> Vec<u8> {
+    match address {
+        IpAddr::V4(v4) => v4.octets().to_vec(),
+        IpAddr::V6(v6) => v6.octets().to_vec(),
+    }
+}
+
+/// One of these addresses stands behind the other, as source and destination do in a header of IP.
+fn holds_addresses(datagram: &[u8], a: &[u8], b: &[u8]) -> bool {
+    datagram.windows(a.len() + b.len()).any(|w| {
+        let (source, destination) = w.split_at(a.len());
+        source == a && destination == b || source == b && destination == a
+    })
 }
 
 /// What the store has said about tickets. A ticket is named by the SA that issued it.

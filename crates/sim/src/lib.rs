@@ -6,6 +6,7 @@
 
 mod crowd;
 mod day;
+mod drive;
 mod ends;
 #[doc(hidden)]
 pub mod fuzz;
@@ -14,6 +15,7 @@ mod ledger;
 mod machine;
 mod script;
 mod settings;
+mod settled;
 mod shrink;
 mod store;
 mod thief;
@@ -24,7 +26,7 @@ pub use crowd::{Crowd, Setting};
 pub use day::{Sent, day};
 pub use ledger::{Books, Ledger, Member};
 pub use machine::{Disk, Machine, Radio, Retired};
-pub use script::{Script, Step};
+pub use script::{Edit, Script, Step};
 pub use settings::{Family, Lines, Settings};
 pub use shrink::Story;
 pub use store::Store;

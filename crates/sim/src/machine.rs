@@ -1,31 +1,23 @@
-//! One simulated machine: the host core that ships, its disk, its radio, and what its kernel would say about the network. Owns the
-//! driving of the core, as `dormoused` does it in the world: every output is carried out before the next one is asked for, and the
-//! process may die between any two of them.
+//! One simulated machine: the host core that ships, its disk, its radio, and what its kernel would say about the network. Owns what it
+//! remembers and has counted, and how its process begins and ends; how it is driven is [`crate::drive`]'s.
 
+use crate::drive::Kernel;
 use crate::ends::EPOCH;
-use dormouse_ike::config::EndpointConfig;
+use crate::store;
+use dormouse_ike::EndpointConfig;
 use dormouse_ike::ticket::ClientTicket;
 use dormouse_ike::ticket::lineage::Memory;
 use dormouse_node::config::{Resolved, parse, resolve};
-use dormouse_node::host::{Host, News, Order, Origin, Output, Store};
+use dormouse_node::host::{Host, Store};
+use dormouse_node::pool::{Addresses, Change as LeaseChange, Holder, SharedPool};
 use dormouse_node::sleeper::{self, Report, Settings, State};
-use dormouse_node::{Change, Node, SleepFlags, SleepVerdict, host};
-use dormouse_sansio::packet::Received;
+use dormouse_node::{Change, Node, SleepFlags, SleepVerdict};
 use dormouse_sansio::{Carrier, Instant, Path, Seeded, UnixTime};
 use dormouse_wire::esp::{NatT, classify_natt};
 use dormouse_wire::ip::udp;
 use ipnet::IpNet;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::{IpAddr, SocketAddr};
-use std::time::Duration;
-
-/// The radio takes this long to go off.
-const OFF: Duration = Duration::from_millis(200);
-/// And this long to be on and associated.
-const ON: Duration = Duration::from_millis(1800);
-
-/// MTU of every link.
-const ETHERNET: u16 = 1500;
 
 /// Whether a datagram is an ESP packet.
 pub(crate) fn is_esp(path: &Path, datagram: &[u8]) -> bool {
@@ -45,6 +37,8 @@ pub struct Disk {
     pub lineages: Memory,
     /// The gateway's ticket keys.
     pub ticket_keys: Vec<u8>,
+    /// The gateway's leases, the latest last.
+    pub leases: Vec<(Holder, Addresses)>,
     /// What the sleeper has learned.
     pub history: Option<Vec<u8>>,
 }
@@ -59,7 +53,7 @@ pub struct Radio {
     /// What its controller announced.
     pub news: Vec<sleeper::Event>,
     /// An order that is being carried out.
-    pending: Option<(Instant, bool)>,
+    pub(crate) pending: Option<(Instant, bool)>,
 }
 
 /// A radio whose machine has died, with what its controller said last.
@@ -73,21 +67,31 @@ pub struct Retired {
 
 /// See the module's documentation.
 pub struct Machine {
-    host: Option<Host>,
+    pub(crate) host: Option<Host>,
+    /// What waits for the process's next turn.
+    pub(crate) kernel: Kernel,
     /// What outlives the process.
     pub disk: Disk,
+    /// What is to be on the disk, and is not known to be.
+    pub(crate) unwritten: Vec<(UnixTime, Store)>,
     /// The gateway's store of lineages.
-    pub store: crate::store::Store,
+    pub store: store::Store,
     /// Every ticket that was written, and when.
     pub written: Vec<(UnixTime, Vec<u8>)>,
     /// Its radio, for a device that has one.
     pub radio: Option<Radio>,
     /// What the names of its connections' gateways are, in the order of the resolver.
     pub gateways: BTreeMap<String, Vec<IpAddr>>,
+    /// Connections whose gateways' names have been asked for, and those of which they are known.
+    pub(crate) names: (BTreeSet<String>, BTreeSet<String>),
     /// Its outer addresses now.
-    addresses: Vec<IpAddr>,
-    /// Its inner address, once configured: IPv4 if there are both.
-    pub inner: Option<IpAddr>,
+    pub(crate) addresses: Vec<IpAddr>,
+    /// It passes on what others have sent.
+    pub(crate) is_router: bool,
+    /// How far its wall clock has been moved, in seconds.
+    pub skew: i64,
+    /// Its inner addresses, once configured: IPv4 first.
+    pub inner: Vec<IpAddr>,
     /// Numbered packets that came out of the tunnel.
     pub received: Vec<u64>,
     /// What the node announced.
@@ -107,9 +111,11 @@ pub struct Machine {
     /// The process dies instead of carrying out its next output after so many.
     pub fuse: Option<u32>,
     /// Packets from the inner side, and copies that were to be sent again.
-    handed: u64,
+    pub(crate) handed: u64,
     /// ESP packets that were sent.
-    sealed: u64,
+    pub(crate) sealed: u64,
+    /// Packets that were sealed, or could not be, and had no way out.
+    pub(crate) unsent: u64,
     /// Packets that died with a process while they waited, and those that had no room or no policy in earlier lives.
     past: (u64, u64),
 }
@@ -120,13 +126,18 @@ impl Machine {
     pub fn new(host: Host) -> Self {
         Self {
             host: Some(host),
+            kernel: Kernel::default(),
             disk: Disk::default(),
-            store: crate::store::Store::new(0),
+            unwritten: Vec::new(),
+            store: store::Store::new(0),
             written: Vec::new(),
             radio: None,
             gateways: BTreeMap::new(),
+            names: Default::default(),
             addresses: Vec::new(),
-            inner: None,
+            is_router: false,
+            skew: 0,
+            inner: Vec::new(),
             received: Vec::new(),
             changes: Vec::new(),
             wakeups: BTreeMap::new(),
@@ -138,6 +149,7 @@ impl Machine {
             fuse: None,
             handed: 0,
             sealed: 0,
+            unsent: 0,
             past: (0, 0),
         }
     }
@@ -173,32 +185,56 @@ impl Machine {
         if let Some(host) = self.host.take() {
             self.past.0 += host.held() as u64;
         }
-        self.inner = None;
+        // What it was about to send, or to report as sent again, has died with it, and so has what its stand-in kept.
+        self.handed = self.sealed + self.unsent + self.past.0 + self.past.1;
+        self.kernel.clear();
+        self.names = Default::default();
+        self.inner.clear();
         self.fuse = None;
+        self.unwritten.clear();
         self.store.crash();
         self.outbox.clear();
         self.routes.clear();
     }
 
+    /// The process ends in order: it says its farewells, and what it has asked of its store is done.
+    pub fn stop(&mut self, now: Instant) {
+        self.with(now, |host| host.stop(now));
+        self.store.finish(now, &mut self.disk.lineages);
+        let farewells = std::mem::take(&mut self.outbox);
+        self.crash();
+        self.outbox = farewells;
+    }
+
     /// The process is back, with what its disk holds.
     pub fn restart(&mut self, now: Instant, mut host: Host) {
+        host.set_wall_clock(now, self.unix(now));
+        host.node_mut().set_own_addresses(now, &self.addresses);
         for (connection, ticket) in &self.disk.tickets {
             if let Ok(ticket) = ClientTicket::decode(ticket) {
                 host.node_mut().restore_ticket(connection, ticket);
             }
         }
-        if let Some(history) = &self.disk.history {
-            let _damaged = host.restore_history(history);
-        }
         self.host = Some(host);
         self.flush(now);
+    }
+
+    /// The time on its wall clock.
+    #[must_use]
+    pub fn unix(&self, now: Instant) -> UnixTime {
+        let unix = EPOCH + (now - Instant::ZERO);
+        UnixTime(unix.0.saturating_add_signed(self.skew))
     }
 
     /// The device has a radio that may sleep, as `settings` say; the policy's clock runs `speed` times as fast.
     pub fn let_sleep(&mut self, now: Instant, settings: Settings, speed: u32, wishes: SleepFlags) {
         self.radio = Some(Radio { on: true, orders: Vec::new(), news: Vec::new(), pending: None });
+        let (history, unix) = (self.disk.history.clone(), self.unix(now));
         self.with(now, |host| {
             host.let_sleep(now, settings, speed, wishes);
+            host.set_wall_clock(now, unix);
+            // One of another policy is of no use.
+            let _damaged = history.map(|history| host.restore_history(&history));
             host.set_radio(now, true);
         });
     }
@@ -218,6 +254,9 @@ impl Machine {
     /// When the process or the radio wants to run next.
     #[must_use]
     pub fn due(&self) -> Option<Instant> {
+        if let Some(at) = self.kernel.wakes() {
+            return Some(at);
+        }
         let host = self.host.as_ref().and_then(|h| h.poll_timeout()).map(|d| d.at);
         let host = host.into_iter().chain(self.store.due());
         host.chain(self.radio.as_ref().and_then(|r| r.pending).map(|(at, _)| at)).min()
@@ -253,45 +292,15 @@ impl Machine {
         self.past.1 + self.host.as_ref().map_or(0, |h| h.counters().no_policy)
     }
 
-    /// Packets from the inner side less those of which is known what became of them. A gateway's may wait at its stand-in.
+    /// Packets from the inner side less those of which is known what became of them.
     #[must_use]
     pub fn vanished(&self) -> u64 {
-        let held = self.host.as_ref().map_or(0, |h| h.held() as u64);
-        self.handed.abs_diff(self.sealed + held + self.held_lost() + self.nowhere())
-    }
-
-    /// Lets the process run if it is due.
-    pub fn run(&mut self, now: Instant) {
-        let done = self.radio.as_mut().and_then(|r| r.pending.take_if(|(at, _)| *at <= now));
-        if let (Some((_, on)), Some(radio), Some(host)) = (done, &mut self.radio, &mut self.host) {
-            radio.on = on;
-            if on {
-                host.radio_on(now)
-            } else {
-                host.radio_off(now)
-            }
-            self.flush(now);
-        }
-        while let Some(heard) = self.store.run(now, &mut self.disk.lineages) {
-            if let (Some((sa, outcome)), Some(host)) = (heard, &mut self.host) {
-                host.stored(now, sa, outcome);
-                self.flush(now);
-            }
-        }
-        let Some(host) = &mut self.host else { return };
-        let Some(deadline) = host.poll_timeout().filter(|d| d.at <= now) else { return };
-        *self.wakeups.entry(deadline.why).or_default() += 1;
-        host.handle_timeout(now);
-        self.flush(now);
-    }
-
-    /// A datagram arrives.
-    pub fn receive(&mut self, now: Instant, path: Path, mut datagram: Vec<u8>) {
-        let Some(host) = &mut self.host else { return };
-        let (esp, before) = (is_esp(&path, &datagram), host.counters().discards);
-        host.handle_datagram(now, &Received { path, ecn: 0 }, &mut datagram);
-        self.refused += u64::from(esp && host.counters().discards > before);
-        self.flush(now);
+        let Some(host) = &self.host else { return 0 };
+        let (held, counted) = (host.held() as u64, host.counters());
+        // What the stand-in was given and has not given back: it waits, was answered or was dropped.
+        let kept = host.node().stand_in_totals().map_or(0, |(books, _)| books.handled - books.delivered);
+        let fates = self.sealed + self.unsent + held + kept + counted.too_big;
+        self.handed.abs_diff(fates + self.held_lost() + self.nowhere())
     }
 
     /// Sends a numbered packet through the tunnel.
@@ -307,95 +316,27 @@ impl Machine {
         }
     }
 
-    /// A packet comes from the inner side.
-    pub fn forward(&mut self, now: Instant, mut packet: Vec<u8>) {
-        self.handed += u64::from(self.host.is_some());
-        self.with(now, |host| host.handle_inner(now, &mut packet));
-    }
-
     /// The machine's outer addresses have changed: its kernel says so, as it does in the world.
     pub fn set_addresses(&mut self, now: Instant, addresses: Vec<IpAddr>) {
         self.addresses = addresses;
-        self.with(now, |host| host.network_changed());
+        if let Some(host) = &mut self.host {
+            host.node_mut().set_own_addresses(now, &self.addresses);
+            host.network_changed();
+        }
+        self.flush(now);
     }
 
-    /// Carries out what the core wants.
-    ///
-    /// # Panics
-    /// If something is to be stored after a datagram has left that may be what it belongs to.
-    pub fn flush(&mut self, now: Instant) {
-        let (mut bytes, mut left_already) = (Vec::new(), false);
-        while let Some(output) = self.host.as_mut().and_then(|h| h.poll(now, &mut bytes)) {
-            if let Some(left) = &mut self.fuse {
-                if *left == 0 {
-                    self.crash();
-                    // What it was about to send, or to report as sent again, has died with it.
-                    return self.handed = self.sealed + self.past.0 + self.past.1;
-                }
-                *left -= 1;
-            }
-            match output {
-                Output::Datagram(datagram) => {
-                    left_already = true;
-                    self.sealed += u64::from(is_esp(&datagram.path, &bytes));
-                    self.outbox.push_back((datagram.path, std::mem::take(&mut bytes)))
-                }
-                Output::Inner(Origin::Tunnel) => self.received.extend(number(&bytes)),
-                Output::Inner(Origin::StandIn | Origin::Error) => {
-                    self.answers.push(std::mem::take(&mut bytes))
-                }
-                Output::Order(order) => {
-                    let late = left_already && is_of_tickets(&order);
-                    assert!(!late, "a datagram left before what must be stored; {order:?}");
-                    self.obey(now, order);
-                }
-                Output::News(News::Changed(change)) => self.changes.push(change),
-                Output::News(News::Sleep(event)) => {
-                    if let Some(radio) = &mut self.radio {
-                        radio.news.push(event);
-                    }
-                }
-                Output::News(News::Announced { verdict, .. }) => self.sleep = Some(verdict),
-                Output::News(News::Resending { packets }) => self.handed += packets as u64,
-                Output::News(News::Missed { .. } | News::Record(_)) => {}
-            }
+    /// What was ordered to be stored is on the disk from now on.
+    pub(crate) fn write(&mut self) {
+        for (unix, what) in std::mem::take(&mut self.unwritten) {
+            self.keep(unix, what);
         }
     }
 
-    fn obey(&mut self, now: Instant, order: Order) {
-        match order {
-            Order::Store(what) => self.keep(now, what),
-            Order::Lineage(operation) => self.store.put(now, operation),
-            Order::Configure { assigned, .. } => self.inner = assigned.addresses().first().copied(),
-            Order::Unconfigure { .. } => self.inner = None,
-            Order::PeerRoutes { routes, .. } => self.routes.extend(routes),
-            Order::PeerGone { routes } => self.routes.retain(|r| !routes.contains(r)),
-            Order::FindWays { .. } => {
-                let (addresses, host) = (&self.addresses, &mut self.host);
-                let way = |to: IpAddr| {
-                    let from = addresses.iter().find(|a| a.is_ipv4() == to.is_ipv4())?;
-                    let (local, remote) = (SocketAddr::new(*from, 500), SocketAddr::new(to, 500));
-                    Some((Path { local, remote, carrier: Carrier::Ike }, ETHERNET))
-                };
-                for (connection, named) in &self.gateways {
-                    if let Some(host) = host {
-                        host.find_ways(now, connection, named, way);
-                    }
-                }
-            }
-            Order::Radio(order) => self.order_radio(now, order),
-            // Names are addresses here, and no meter measures what does not exist.
-            Order::Resolve { .. } | Order::ForgetName { .. } | Order::ReadMeter => {}
-            // No certificate of these worlds says where to ask, and no key is in a token.
-            Order::Fetch { .. } | Order::Sign { .. } => {}
-        }
-    }
-
-    fn keep(&mut self, now: Instant, what: Store) {
+    fn keep(&mut self, unix: UnixTime, what: Store) {
         match what {
             Store::Ticket { connection, bytes: Some(bytes) } => {
                 if let Ok(ticket) = ClientTicket::decode(bytes.as_bytes()) {
-                    let unix = EPOCH + (now - Instant::ZERO);
                     self.written.push((unix, ticket.opaque.as_bytes().to_vec()));
                 }
                 self.disk.tickets.insert(connection, bytes.as_bytes().to_vec());
@@ -405,35 +346,21 @@ impl Machine {
             }
             Store::TicketKeys { exported } => self.disk.ticket_keys = exported.as_bytes().to_vec(),
             Store::SleepHistory(bytes) => self.disk.history = Some(bytes),
-            // A gateway that lost them gives addresses anew, and learns anew.
-            Store::Lease(_) | Store::LoadHistory(_) | Store::Revocations { .. } => {}
+            Store::Lease(change) => {
+                let (LeaseChange::Lease { holder, .. } | LeaseChange::Evict { holder }) = &change;
+                self.disk.leases.retain(|(other, _)| other != holder);
+                if let LeaseChange::Lease { holder, addresses } = change {
+                    self.disk.leases.push((holder, addresses));
+                }
+            }
+            // A gateway that lost them learns anew; no certificate of these worlds is revoked.
+            Store::LoadHistory(_) | Store::Revocations { .. } => {}
         }
     }
-
-    fn order_radio(&mut self, now: Instant, order: host::Radio) {
-        let (Some(radio), Some(core)) = (&mut self.radio, &mut self.host) else { return };
-        let (takes, on) = match order {
-            host::Radio::Off => (OFF, false),
-            host::Radio::On => (ON, true),
-            host::Radio::Look => {
-                if radio.on {
-                    core.radio_on(now);
-                }
-                return;
-            }
-        };
-        radio.orders.push((now, on));
-        radio.pending = Some((now + takes, on));
-    }
-}
-
-fn is_of_tickets(order: &Order) -> bool {
-    use Store::{Ticket, TicketKeys};
-    matches!(order, Order::Store(Ticket { .. } | TicketKeys { .. }))
 }
 
 /// The number in a numbered packet.
-fn number(packet: &[u8]) -> Option<u64> {
+pub(crate) fn number(packet: &[u8]) -> Option<u64> {
     let at = if packet.first()? >> 4 == 6 { 48 } else { 28 };
     packet.get(at..at + 8)?.try_into().ok().map(u64::from_be_bytes)
 }
@@ -451,22 +378,28 @@ fn read(path: &std::path::Path, _secret: bool) -> Result<Vec<u8>, String> {
     found.map(|(_, bytes)| bytes.to_vec()).ok_or_else(|| format!("{} in a simulation", path.display()))
 }
 
-/// A host core with this configuration.
+/// The connections of a configuration.
 ///
 /// # Panics
 /// If it is not valid.
+pub(crate) fn connections(toml: &str) -> Vec<Resolved> {
+    let file = parse(toml).unwrap_or_else(|e| panic!("{e}\n{toml}"));
+    resolve(&file, &mut read).unwrap_or_else(|e| panic!("{e}\n{toml}"))
+}
+
+/// A host core of these connections.
 pub(crate) fn host(
     now: Instant,
-    toml: &str,
-    endpoint: EndpointConfig,
+    connections: Vec<Resolved>,
+    mut endpoint: EndpointConfig,
+    pool: Option<SharedPool>,
     rng: &mut Seeded,
     unix: UnixTime,
 ) -> Host {
-    let file = parse(toml).unwrap_or_else(|e| panic!("{e}\n{toml}"));
-    let resolved: Vec<Resolved> = resolve(&file, &mut read).unwrap_or_else(|e| panic!("{e}\n{toml}"));
-    let hold = resolved.iter().map(|c| c.hold_packets).max().unwrap_or(0);
-    let node = Node::new(resolved, endpoint, Box::new(rng.fork()), Box::new(rng.fork()));
-    let mut host = Host::new(now, node, hold, None);
+    let hold = connections.iter().map(|c| c.hold_packets).max().unwrap_or(0);
+    endpoint.pool = pool.clone().map(|pool| Box::new(pool) as _);
+    let node = Node::new(connections, endpoint, Box::new(rng.fork()), Box::new(rng.fork()));
+    let mut host = Host::new(now, node, hold, pool);
     host.set_wall_clock(now, unix);
     host
 }

@@ -51,6 +51,31 @@ pub enum Step {
     },
     /// The user disconnects, and connects again after this long.
     DownUp(Duration),
+    /// An end's daemon is stopped, in order, and is back after this long.
+    Stop {
+        /// The gateway's; otherwise the device's.
+        gateway: bool,
+        /// How long it is away.
+        away: Duration,
+    },
+    /// An end's daemon reads its configuration again.
+    Reload {
+        /// The gateway's; otherwise the device's.
+        gateway: bool,
+        /// What has changed in it.
+        edit: Edit,
+    },
+}
+
+/// What a reload finds in the configuration.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub enum Edit {
+    /// What was there.
+    Nothing,
+    /// The gateway's other pool.
+    Pool,
+    /// Another lifetime of the first CHILD SA, in seconds.
+    Rekey(u32),
 }
 
 /// A story.
@@ -58,12 +83,31 @@ pub enum Step {
 pub struct Script(pub Vec<Step>);
 
 impl Script {
-    /// The story of `seed`: between 4 and 24 steps.
+    /// The story of `seed`: between 4 and 24 steps, and in every second one up to two of an administrator.
     #[must_use]
     pub fn random(seed: u64) -> Self {
         let mut rng = Seeded::new(seed ^ 0x5c21_9700_51ee_9000);
         let steps = 4 + rng.below(21);
-        Self((0..steps).map(|_| step(&mut rng)).collect())
+        let mut steps: Vec<Step> = (0..steps).map(|_| step(&mut rng)).collect();
+        // Beside the others: the stories of the other seeds stay what they were.
+        let mut rng = Seeded::new(seed ^ 0x0ad3_1215_7a70_0000);
+        if rng.below(2) == 0 {
+            for _ in 0..1 + rng.below(2) {
+                let at = usize::try_from(rng.below(steps.len() as u64 + 1)).unwrap_or(0);
+                steps.insert(at, administration(&mut rng));
+            }
+        }
+        Self(steps)
+    }
+}
+
+fn administration(rng: &mut Seeded) -> Step {
+    let gateway = rng.below(2) == 0;
+    match rng.below(5) {
+        0..=1 => Step::Stop { gateway, away: seconds(rng, 32) },
+        2 => Step::Reload { gateway, edit: Edit::Nothing },
+        3 => Step::Reload { gateway: true, edit: Edit::Pool },
+        _ => Step::Reload { gateway, edit: Edit::Rekey([10, 60, 3_600][rng.below(3) as usize % 3]) },
     }
 }
 

@@ -1,6 +1,7 @@
 //! What differs between worlds besides the seed of their events: the network's figures, and how the two ends are configured. Owns
 //! the odds of a configuration; a configuration that the daemon would refuse is none.
 
+use crate::script::Edit;
 use dormouse_ike::config::HoldPolicy;
 use dormouse_node::{Limits, SleepFlags};
 use dormouse_sansio::{Entropy, Seeded};
@@ -83,6 +84,10 @@ pub struct Settings {
     pub delay: Duration,
     /// Idle time after which the NAT forgets a mapping.
     pub nat_idle: Duration,
+    /// The longest that either process takes to wake up: several things happen to it at once.
+    pub lag: Duration,
+    /// The gateway's pool is the other one.
+    pub other_pool: bool,
     /// What the device's connection has besides the defaults.
     pub device: Lines,
     /// The same for the gateway's.
@@ -101,6 +106,8 @@ impl Default for Settings {
             certificates: false,
             delay: Duration::from_millis(20),
             nat_idle: Duration::from_secs(60),
+            lag: Duration::ZERO,
+            other_pool: false,
             device: Vec::new(),
             gateway: vec![("ike", format!("liveness = {}\nliveness_timeout = {}", LIVENESS.0, LIVENESS.1))],
             hold: HoldPolicy::default(),
@@ -144,7 +151,24 @@ impl Settings {
         settings.certificates = rng.below(3) == 0;
         settings.draw_ike(&mut rng);
         settings.draw_further(&mut rng, &both[1].1);
+        settings.lag = Duration::from_millis(pick(&mut rng, &[0, 0, 3, 30]));
         settings
+    }
+
+    /// Changes the configuration of one end. True if it is written differently afterwards.
+    pub(crate) fn edit(&mut self, gateway: bool, edit: Edit) -> bool {
+        let lines = if gateway { &mut self.gateway } else { &mut self.device };
+        let before = (lines.clone(), self.other_pool);
+        match edit {
+            Edit::Nothing => {}
+            Edit::Pool => self.other_pool ^= gateway,
+            Edit::Rekey(seconds) => {
+                lines.retain(|(section, line)| *section != "child" || !line.starts_with("rekey"));
+                lines.push(("child", format!("rekey = {seconds}")));
+            }
+        }
+        let lines = if gateway { &self.gateway } else { &self.device };
+        before != (lines.clone(), self.other_pool)
     }
 
     /// Keys of `ike` that depend on what was drawn before.

@@ -1,7 +1,7 @@
 //! Stories as values: the seed, what happens and how the two ends are configured; and the shortest story that still fails. Owns the
 //! search and the form in which a story is pasted as a test; must never know what a story is about.
 
-use crate::script::{Script, Step};
+use crate::script::{Edit, Script, Step};
 use crate::settings::Settings;
 use crate::world::World;
 use std::any::Any;
@@ -92,8 +92,19 @@ impl Story {
     /// The story as a test that can be pasted into `crates/sim/tests`.
     #[must_use]
     pub fn as_test(&self) -> String {
-        let Settings { outer, inner, certificates, delay, nat_idle, device, gateway, hold, stand_in } =
-            &self.settings;
+        let Settings {
+            outer,
+            inner,
+            certificates,
+            delay,
+            nat_idle,
+            lag,
+            other_pool,
+            device,
+            gateway,
+            hold,
+            stand_in,
+        } = &self.settings;
         let mut test = format!("#[test]\nfn the_story_of_seed_{}() {{\n", self.seed);
         test += "    let mut settings = Settings::default();\n";
         let _ = writeln!(test, "    settings.certificates = {certificates};");
@@ -101,6 +112,7 @@ impl Story {
             writeln!(test, "    (settings.outer, settings.inner) = (Family::{outer:?}, Family::{inner:?});");
         let _ = writeln!(test, "    settings.delay = {};", time(*delay));
         let _ = writeln!(test, "    settings.nat_idle = {};", time(*nat_idle));
+        let _ = writeln!(test, "    (settings.lag, settings.other_pool) = ({}, {other_pool});", time(*lag));
         for (end, lines) in [("device", device), ("gateway", gateway)] {
             let _ = writeln!(test, "    settings.{end} = vec![");
             for (section, line) in lines {
@@ -139,6 +151,9 @@ fn simpler_settings(settings: &Settings) -> Vec<Settings> {
     }
     if settings.nat_idle != default.nat_idle {
         simpler.push(Settings { nat_idle: default.nat_idle, ..settings.clone() });
+    }
+    if settings.lag != default.lag {
+        simpler.push(Settings { lag: default.lag, ..settings.clone() });
     }
     if settings.outer != default.outer {
         simpler.push(Settings { outer: default.outer, ..settings.clone() });
@@ -190,6 +205,10 @@ fn simpler_steps(step: Step) -> Vec<Step> {
         Step::Fuse { gateway, outputs, down } => {
             shorter(down).map(|down| Step::Fuse { gateway, outputs, down }).collect()
         }
+        Step::Stop { gateway, away } => shorter(away).map(|away| Step::Stop { gateway, away }).collect(),
+        Step::Reload { gateway, edit: Edit::Pool | Edit::Rekey(_) } => {
+            vec![Step::Reload { gateway, edit: Edit::Nothing }]
+        }
         Step::Weather { loss, duplication, reordering } => {
             let calm = |loss, duplication, reordering| Step::Weather { loss, duplication, reordering };
             let simpler = [
@@ -222,6 +241,10 @@ fn code(step: Step) -> String {
             format!("Step::Fuse {{ gateway: {gateway}, outputs: {outputs}, down: {} }}", time(down))
         }
         Step::Enter(access) => format!("Step::Enter(Access::{access:?})"),
+        Step::Stop { gateway, away } => format!("Step::Stop {{ gateway: {gateway}, away: {} }}", time(away)),
+        Step::Reload { gateway, edit } => {
+            format!("Step::Reload {{ gateway: {gateway}, edit: Edit::{edit:?} }}")
+        }
         other => format!("Step::{other:?}"),
     }
 }

@@ -47,6 +47,13 @@ impl Store {
         Some(operation.asked_by().map(|sa| (sa, outcome)))
     }
 
+    /// The process ends, and waits until everything is done.
+    pub(crate) fn finish(&mut self, now: Instant, rows: &mut Memory) {
+        while let Some(last) = self.queue.back().map(|(at, _)| now.max(*at)) {
+            self.run(last, rows);
+        }
+    }
+
     /// The process dies.
     pub(crate) fn crash(&mut self) {
         self.queue.clear();

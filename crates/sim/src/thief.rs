@@ -2,7 +2,6 @@
 //! [`World`], and the law about it; it must never change what the device or the gateway do.
 
 use crate::ends::{CONNECTION, device};
-use crate::machine::Machine;
 use crate::world::World;
 use dormouse_ike::ticket::TicketKeys;
 use dormouse_ike::ticket::lineage::Name;
@@ -35,13 +34,9 @@ pub struct Accepted {
 impl World {
     /// A thief, who does nothing yet.
     pub fn add_thief(&mut self) {
-        let (now, unix) = (self.now(), self.unix());
-        let core = device(&self.settings, crate::world::DEVICE, self.net.rng(), now, unix);
-        let mut machine = Machine::new(core);
-        machine.gateways.insert(CONNECTION.into(), self.settings.outer.of(crate::ends::GATEWAY));
-        machine.crash();
-        let (network, thief) =
-            (self.net.add_network(LinkConfig::default(), None), self.net.add_machine(machine));
+        let thief = self.net.add_device(&self.settings, crate::world::DEVICE);
+        self.net.machine_mut(thief).crash();
+        let network = self.net.add_network(LinkConfig::default(), None);
         self.net.place(thief, Some((network, vec![DEN])));
         self.net.set_astray(
             thief,

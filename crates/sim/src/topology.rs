@@ -138,10 +138,12 @@ impl Topology {
         }
     }
 
-    /// What passes the network goes through this machine's core, which is a router in transit.
-    pub fn set_router(&mut self, network: NetworkId, router: MachineId) {
+    /// What passes the network goes through this machine's core, which is a router in transit of this one network. It stands inside the
+    /// NAT, if there is one.
+    pub(crate) fn set_router(&mut self, network: NetworkId, router: MachineId) {
         if let Some(network) = self.networks.get_mut(network.0) {
             network.router = Some(router);
+            self.machine_mut(router).is_router = true;
         }
     }
 
@@ -237,6 +239,9 @@ impl Topology {
             assert!(spins < SPIN, "something spins at {:?}; seed {}", self.now, self.seed);
             self.now = next;
             self.deliver();
+            for n in self.due.iter().take_while(|(at, _)| *at <= next).map(|(_, n)| *n).collect::<Vec<_>>() {
+                self.machine_mut(MachineId(n)).serve(next);
+            }
             look(self, Moment::Delivered);
             while let Some((at, n)) = self.due.first().copied().filter(|(at, _)| *at <= next) {
                 self.due.remove(&(at, n));
@@ -266,7 +271,6 @@ impl Topology {
     }
 
     fn leave(&mut self, n: usize, path: Path, datagram: Vec<u8>) {
-        let now = self.now;
         let Some(member) = self.members.get_mut(n) else { return };
         if member.astray.as_mut().is_some_and(|lost| lost(&path, &datagram)) {
             return;
@@ -279,21 +283,26 @@ impl Topology {
             if self.member_in(NetworkId(id), path.remote.ip()).is_some() {
                 return self.hand_over(NetworkId(id), path, datagram);
             }
-            let _lost = self.networks[id].up.enqueue(now, path, datagram);
-            return;
+            return self.depart(NetworkId(id), path, datagram);
         }
         let Some(place) = place.filter(|p| radio && p.addresses.contains(&path.local.ip())) else { return };
-        let Some(network) = self.networks.get_mut(place.network.0) else { return };
+        let network = place.network;
+        match self.networks[network.0].router.filter(|r| r.0 != n) {
+            Some(router) => self.transit(router, path, datagram),
+            None => self.depart(network, path, datagram),
+        }
+    }
+
+    /// A datagram leaves a network.
+    fn depart(&mut self, id: NetworkId, path: Path, datagram: Vec<u8>) {
+        let now = self.now;
+        let Some(network) = self.networks.get_mut(id.0) else { return };
         let outside = match &mut network.nat {
             Some(nat) if path.remote.is_ipv4() => nat.outbound(now, path).ok(),
             _ => Some(path),
         };
-        let Some(path) = outside else { return };
-        match network.router.filter(|r| r.0 != n) {
-            Some(router) => self.transit(router, path, datagram),
-            // A link that refuses has lost the datagram: the ends must cope.
-            None => _ = network.up.enqueue(now, path, datagram),
-        }
+        // A link that refuses has lost the datagram: the ends must cope.
+        let _lost = outside.map(|path| network.up.enqueue(now, path, datagram));
     }
 
     fn deliver(&mut self) {

@@ -1,10 +1,12 @@
 //! The world: two hosts, the links and the NAT between them, and one clock. Owns time and the laws of the network.
 
-use crate::ends::{CONNECTION, EPOCH, GATEWAY, device, gateway, ticket_keys};
+use crate::ends::{
+    CONNECTION, EPOCH, GATEWAY, device, device_connections, gateway, gateway_connections, ticket_keys,
+};
 use crate::invariants::Invariants;
-use crate::machine::{Disk, Machine};
-use crate::script::{Script, Step};
-use crate::settings::{LIVENESS, Settings};
+use crate::machine::Machine;
+use crate::script::{Edit, Script, Step};
+use crate::settings::Settings;
 use crate::store::Store;
 use crate::thief::DEN;
 use crate::topology::{Astray, MachineId, Moment, NetworkId, Topology};
@@ -46,7 +48,7 @@ impl Access {
 
 /// A process that is to die, or that has died and is to be back.
 #[derive(Clone, Copy, Debug)]
-struct Fuse {
+pub(crate) struct Fuse {
     gateway: bool,
     down: Duration,
     back: Option<Instant>,
@@ -62,7 +64,7 @@ pub struct World {
     pub(crate) seed: u64,
     pub(crate) settings: Settings,
     /// One behind each CHILD SA: packets go to and from them in turn.
-    servers: Vec<[IpAddr; 2]>,
+    pub(crate) servers: Vec<[IpAddr; 2]>,
     /// A thief with a copy of the device's disk.
     pub(crate) thief: Option<MachineId>,
     /// Ticket keys with which the gateway has begun.
@@ -70,7 +72,7 @@ pub struct World {
     sent: u64,
     /// How often a process has begun.
     lives: u32,
-    fuse: Option<Fuse>,
+    pub(crate) fuse: Option<Fuse>,
     pub(crate) invariants: Invariants,
 }
 
@@ -87,14 +89,12 @@ impl World {
         nat.idle = settings.nat_idle;
         let (a, b) = (net.add_network(link, None), net.add_network(link, Some(nat)));
         let centre = net.add_network(LinkConfig::default(), None);
-        let keys = ticket_keys(net.rng(), EPOCH);
-        let disk = Disk { ticket_keys: keys.clone(), ..Disk::default() };
-        let mut device = Machine::new(device(&settings, DEVICE, net.rng(), Instant::ZERO, EPOCH));
-        device.gateways.insert(CONNECTION.into(), settings.outer.of(GATEWAY));
-        let mut gateway = Machine::new(gateway(&settings, DEVICE, net.rng(), &disk, Instant::ZERO, EPOCH));
-        gateway.disk = disk;
-        gateway.store = Store::new(seed);
-        let (device, gateway) = (net.add_machine(device), net.add_machine(gateway));
+        let keys = net.ticket_keys();
+        let device = net.add_device(&settings, DEVICE);
+        let gateway = net.add_gateway(&settings, DEVICE, keys.clone());
+        net.machine_mut(device).set_lag(seed, settings.lag);
+        net.machine_mut(gateway).set_lag(seed ^ 1, settings.lag);
+        net.machine_mut(gateway).store = Store::new(seed);
         net.place(gateway, Some((centre, GATEWAY.to_vec())));
         let mut world = Self {
             net,
@@ -211,7 +211,7 @@ impl World {
             before = (usize::MAX, 0);
             for (is_device, machine) in [(true, d), (false, g)] {
                 for (path, datagram) in &machine.outbox {
-                    invariants.sends(is_device, path, datagram, d.inner, servers);
+                    invariants.sends(is_device, path, datagram, &d.inner, servers);
                 }
             }
             invariants.look(sent, d, g);
@@ -246,10 +246,11 @@ impl World {
         sent
     }
 
-    /// The device's inner address, and that of the server whose turn it is.
+    /// The device's inner address whose turn it is, and that of the server whose turn it is.
     fn ends(&self) -> Option<(IpAddr, IpAddr)> {
-        let (inner, turn) = (self.device().inner?, usize::try_from(self.sent / 2).unwrap_or(0));
-        Some((inner, self.servers[turn % self.servers.len()][usize::from(inner.is_ipv6())]))
+        let (inner, turn) = (&self.device().inner, usize::try_from(self.sent / 2).unwrap_or(0));
+        let own = *inner.get(turn / self.servers.len() % inner.len().max(1))?;
+        Some((own, self.servers[turn % self.servers.len()][usize::from(own.is_ipv6())]))
     }
 
     /// Sends a numbered packet from the server to the device; returns its number.
@@ -317,6 +318,12 @@ impl World {
                 self.run(time);
                 self.connect();
             }
+            Step::Stop { gateway, away } => {
+                self.stop(gateway);
+                self.run(away);
+                if gateway { self.start_gateway(true) } else { self.start_device() }
+            }
+            Step::Reload { gateway, edit } => self.reload(gateway, edit),
         }
     }
 
@@ -324,6 +331,25 @@ impl World {
     fn kill(&mut self, gateway: bool) {
         self.fuse.take_if(|fuse| fuse.gateway == gateway);
         if gateway { self.gateway_mut().crash() } else { self.device_mut().crash() }
+    }
+
+    /// A daemon ends in order.
+    fn stop(&mut self, gateway: bool) {
+        self.fuse.take_if(|fuse| fuse.gateway == gateway);
+        let now = self.now();
+        if gateway { self.gateway_mut().stop(now) } else { self.device_mut().stop(now) }
+    }
+
+    /// A daemon reads its configuration again.
+    fn reload(&mut self, gateway: bool, edit: Edit) {
+        let (now, changed) = (self.now(), self.settings.edit(gateway, edit));
+        let anew: BTreeSet<String> = changed.then(|| CONNECTION.to_owned()).into_iter().collect();
+        let (connections, machine) = if gateway {
+            (gateway_connections(&self.settings, DEVICE), self.gateway_mut())
+        } else {
+            (device_connections(&self.settings, DEVICE), self.device_mut())
+        };
+        machine.with(now, |host| host.reconfigure(now, &connections, &anew));
     }
 
     /// A process dies instead of carrying out the output after the next `outputs`, and is back after `down` with what its disk holds.
@@ -337,7 +363,7 @@ impl World {
         self.fuse = Some(Fuse { gateway, down, back: None });
     }
 
-    fn is_alive(&self) -> bool {
+    pub(crate) fn is_alive(&self) -> bool {
         self.device().host().is_some() && self.gateway().host().is_some()
     }
 
@@ -420,7 +446,7 @@ impl World {
         if sessions.is_empty() { node.ike().is_empty() } else { sessions.iter().all(|s| s.asleep) }
     }
 
-    fn weather(&mut self, loss: f64, duplication: f64, reordering: f64) {
+    pub(crate) fn weather(&mut self, loss: f64, duplication: f64, reordering: f64) {
         let reordering_delay = Duration::from_millis(300);
         for network in [self.a, self.b] {
             self.net.set_link(network, |link| LinkConfig {
@@ -477,97 +503,6 @@ impl World {
 
     pub(crate) fn unix(&self) -> UnixTime {
         EPOCH + (self.now() - Instant::ZERO)
-    }
-
-    /// After any story: with a good network, whichever of the two, the session is up within a bounded time, data flows both ways,
-    /// the two ends agree, and nothing of the past is left at the gateway.
-    ///
-    /// # Panics
-    /// With the seed, if something of this is not true.
-    pub fn settle_and_check(&mut self) {
-        self.weather(0.0, 0.0, 0.0);
-        if self.is_alive() {
-            self.fuse = None;
-            (self.device_mut().fuse, self.gateway_mut().fuse) = (None, None);
-        }
-        if self.seed % 2 == 1 {
-            self.settle(Access::B);
-        }
-        self.settle(Access::A);
-        self.run(Duration::from_secs(2 * u64::from(LIVENESS.0 + LIVENESS.1) + 60));
-        self.check_agreement();
-    }
-
-    fn settle(&mut self, access: Access) {
-        let seed = self.seed;
-        self.enter(access);
-        self.run(Duration::from_secs(150));
-        let state = self.device_state();
-        let changes = &self.device().changes;
-        let tail = changes.get(changes.len().saturating_sub(8)..).unwrap_or(changes);
-        // A session that lost its peer while nothing was sent may still believe in it: data, or liveness, finds out.
-        assert!(
-            matches!(state, State::Up | State::Climbing(_)),
-            "seed {seed}: the device is {state:?} in {access:?}; {tail:#?}"
-        );
-        self.send_up();
-        self.run(Duration::from_secs(90));
-        if access == Access::B {
-            // Behind a NAT that is not kept open, the gateway may have given the device up meanwhile.
-            self.send_up();
-            self.run(Duration::from_secs(15));
-        }
-        let turns = 0..2 * self.servers.len();
-        let numbers: Vec<u64> = turns.clone().map(|_| self.send_up()).collect();
-        self.run(Duration::from_secs(2));
-        let back: Vec<u64> = turns.map(|_| self.send_down()).collect();
-        self.run(Duration::from_secs(2));
-        let state = self.device_state();
-        assert_eq!(state, State::Up, "seed {seed}, {access:?}: {:#?}", self.device().changes);
-        for number in numbers {
-            let arrived = self.gateway().received.contains(&number);
-            assert!(arrived, "seed {seed}: packet {number} did not reach the gateway from {access:?}");
-        }
-        for number in back {
-            let arrived = self.device().received.contains(&number);
-            assert!(arrived, "seed {seed}: packet {number} did not reach the device in {access:?}");
-        }
-    }
-
-    /// Both ends have one session, the same, with all CHILD SAs that both are configured for. Asked a few times where lifetimes are short: a rekeying may be under way.
-    fn check_agreement(&mut self) {
-        for _ in 0..self.settings.agreement_retries() {
-            if self.disagreement().is_none() {
-                return;
-            }
-            self.run(Duration::from_millis(2_300));
-        }
-        let (seed, why) = (self.seed, self.disagreement());
-        assert!(why.is_none(), "seed {seed}: {}; {:#?}", why.unwrap_or_default(), self.gateway().changes);
-    }
-
-    fn disagreement(&self) -> Option<String> {
-        let (device, gateway) = (self.device().node()?, self.gateway().node()?);
-        let ours: Vec<_> = device.client_infos(self.now()).into_iter().filter_map(|c| c.session).collect();
-        let theirs = gateway.gateway_sessions(self.now());
-        if (ours.len(), theirs.len()) != (1, 1) {
-            return Some(format!("{} and {} sessions; {theirs:#?}", ours.len(), theirs.len()));
-        }
-        let pairs = |sessions: &[dormouse_node::SessionInfo], swap: bool| {
-            let children = sessions.iter().flat_map(|s| &s.children);
-            let pair = |c: &dormouse_node::ChildInfo| {
-                if swap { (c.spi_out, c.id.spi()) } else { (c.id.spi(), c.spi_out) }
-            };
-            children.map(pair).collect::<BTreeSet<(u32, u32)>>()
-        };
-        let (ours, theirs) = (pairs(&ours, false), pairs(&theirs, true));
-        if ours.len() != self.servers.len() {
-            return Some(format!(
-                "not as many CHILD SAs as are configured; {} {ours:x?}",
-                self.servers.len()
-            ));
-        }
-        (ours != theirs).then(|| format!("the two ends hold different CHILD SAs; {ours:x?}, {theirs:x?}"))
     }
 
     /// The device's outer address, if it has one.

@@ -139,7 +139,7 @@ impl Life {
 
     fn send_up(&mut self, device: usize, port: u16) {
         let (books, machine) = (&self.crowd.books, self.crowd.device(device));
-        let knows = books.members[device].with == books.life && machine.inner.is_some();
+        let knows = books.members[device].with == books.life && !machine.inner.is_empty();
         let held = !self.crowd.listens(device) || !machine.node().is_some_and(|n| n.flows());
         let (at, number) = (self.crowd.now(), self.crowd.send_up_to(device, port));
         if knows {

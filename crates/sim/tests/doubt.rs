@@ -2,7 +2,7 @@
 //! the wake, beside the data. An SA that is there is not given up for it, and one that is gone is noticed at once.
 
 use dormouse_ike::Endpoint;
-use dormouse_ike::config::EndpointConfig;
+use dormouse_ike::EndpointConfig;
 use dormouse_node::ladder::{Rung, State};
 use dormouse_sansio::{Path, Seeded};
 use dormouse_sim::{Access, Settings, Step, World};

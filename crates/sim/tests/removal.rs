@@ -4,7 +4,7 @@
 use dormouse_ike::admission::Denial;
 use dormouse_ike::config::HoldPolicy;
 use dormouse_node::ladder::{Rung, State};
-use dormouse_node::{Change, Limits, SleepFlags, SleepVerdict};
+use dormouse_node::{Change, Limits, Met, SleepFlags, SleepVerdict};
 use dormouse_sim::{Access, Settings, Step, World};
 use std::time::Duration;
 
@@ -127,7 +127,8 @@ fn a_denied_device_that_sleeps_is_left_in_peace_and_does_not_come_back() {
         let now = world.now();
         let denial = Denial::Name(PEER.parse().expect("a name"));
         let node = world.gateway_mut().node_mut().expect("it runs");
-        node.deny(now, denial.clone());
+        let met = node.deny(now, denial.clone());
+        assert_eq!(met, Met { sessions: usize::from(most > 0), known: true });
         world.gateway_mut().flush(now);
         world.run(Duration::from_secs(60));
         let node = world.gateway().node().expect("it runs");
@@ -148,9 +149,28 @@ fn a_denied_device_that_sleeps_is_left_in_peace_and_does_not_come_back() {
 }
 
 #[test]
+fn a_forgotten_ticket_costs_a_full_exchange() {
+    for forgotten in [false, true] {
+        let mut world = connected(9, Settings::default());
+        world.device_mut().crash();
+        if forgotten {
+            let now = world.now();
+            world.gateway_mut().node_mut().expect("it runs").forget_tickets(now);
+            world.gateway_mut().flush(now);
+            world.run(Duration::from_secs(1));
+        }
+        world.step(Step::DeviceCrash(Duration::from_secs(1)));
+        world.run(Duration::from_secs(5));
+        let rung = if forgotten { Rung::Full } else { Rung::Resume };
+        assert_eq!((world.device_state(), last_rung(&world)), (State::Up, Some(rung)));
+        world.settle_and_check();
+    }
+}
+
+#[test]
 fn a_peer_is_meant_by_its_identity_or_by_its_inner_address() {
     let mut world = connected(4, Settings::default());
-    let inner = world.device().inner.expect("configured").to_string();
+    let inner = world.device().inner.first().expect("configured").to_string();
     for (connection, name) in
         [("office", "device"), ("office", "10.55.0.250"), ("home", PEER), ("office", "*.sim"), ("office", "")]
     {

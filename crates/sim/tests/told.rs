@@ -1,5 +1,7 @@
 //! Stories that ended badly once, as short as the search made them, and what they taught in general.
 
+use dormouse_node::SleepFlags;
+use dormouse_node::ladder::Rung;
 use dormouse_sim::{Access, Script, Settings, Step, Story, World};
 use std::time::Duration;
 
@@ -113,6 +115,41 @@ fn what_finds_out_that_the_gateway_has_forgotten_everything_arrives() {
         world.run(ms(15_000));
         let lost: Vec<_> = sent.iter().filter(|n| !world.gateway().received.contains(n)).collect();
         assert!(lost.is_empty(), "seed {seed}: {lost:?} of {}; {:#?}", sent.len(), world.device().changes);
+        world.settle_and_check();
+    }
+}
+
+/// The demo's row of a sleep that is longer than the gateway keeps the session. A stream that goes on into the sleep had filled every
+/// place of the packets that wait for the session, and what the device sent on waking found none.
+#[test]
+fn a_stream_that_goes_on_into_a_sleep_keeps_no_other_flow_out() {
+    for seed in 0..20 {
+        let mut settings = Settings::default();
+        settings.hold.longest = ms(8_000);
+        let mut world = World::new(seed, settings);
+        world.run(ms(2_000));
+        world.send_up();
+        world.announce_sleep(None, SleepFlags::default());
+        for _ in 0..150 {
+            world.send_up_to(7);
+            world.run(ms(100));
+        }
+        world.wake(Access::A);
+        let (mut up, mut down) = (Vec::new(), Vec::new());
+        while down.len() < 100 {
+            up.push(world.send_up());
+            // The gateway has a way to the device as soon as something of it has come.
+            if up.iter().any(|n| world.gateway().received.contains(n)) {
+                down.push(world.send_down());
+            }
+            world.run(ms(5));
+        }
+        world.run(ms(5_000));
+        assert_eq!(world.rungs(), [Rung::Full, Rung::Resume], "seed {seed}: {:#?}", world.device().changes);
+        let lost =
+            |sent: &[u64], at: &[u64]| sent.iter().filter(|n| !at.contains(n)).copied().collect::<Vec<_>>();
+        let lost = (lost(&up, &world.gateway().received), lost(&down, &world.device().received));
+        assert_eq!(lost, (vec![], vec![]), "seed {seed}: lost up and down, of {}", up.len());
         world.settle_and_check();
     }
 }

@@ -13,12 +13,13 @@ use std::panic::{self, AssertUnwindSafe};
 use std::sync::Arc;
 
 use parquet::basic::{Compression, ZstdLevel};
-use parquet::data_type::{ByteArray, ByteArrayType, Int32Type, Int64Type};
+use parquet::column::reader::get_typed_column_reader;
+use parquet::data_type::{ByteArray, ByteArrayType, DataType, Int32Type, Int64Type};
 use parquet::errors::ParquetError;
 use parquet::file::metadata::KeyValue;
 use parquet::file::properties::WriterProperties;
 use parquet::file::reader::{FileReader, RowGroupReader, SerializedFileReader};
-use parquet::file::writer::SerializedFileWriter;
+use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
 use parquet::schema::parser::parse_message_type;
 
 use crate::index::Names;
@@ -98,16 +99,12 @@ impl<W: Write + Send> PeriodWriter<W> {
             return Ok(());
         }
         let mut group = self.writer.next_row_group()?;
-        let mut column = group.next_column()?.ok_or_else(missing)?;
         let names: Vec<ByteArray> = rows.iter().map(|p| ByteArray::from(name(p.client).as_str())).collect();
-        column.typed::<ByteArrayType>().write_batch(&names, None, None)?;
-        column.close()?;
+        write::<ByteArrayType, _>(&mut group, &names)?;
         let wide: [fn(&Period) -> u64; 3] = [|p| p.at, |p| p.idle, |p| p.span];
         for value in wide {
-            let mut column = group.next_column()?.ok_or_else(missing)?;
             let values: Vec<i64> = rows.iter().map(|p| i64::try_from(value(p)).unwrap_or(i64::MAX)).collect();
-            column.typed::<Int64Type>().write_batch(&values, None, None)?;
-            column.close()?;
+            write::<Int64Type, _>(&mut group, &values)?;
         }
         let counts: [fn(&Period) -> u32; 3] = [|p| p.packets, |p| p.outgoing, |p| p.lead];
         let of_packet: [fn(&PacketInfo) -> u32; 5] = [
@@ -117,25 +114,26 @@ impl<W: Write + Send> PeriodWriter<W> {
             |i| u32::from(i.remote_port),
             |i| i.size,
         ];
-        let mut narrow: Vec<Vec<i32>> =
-            counts.iter().map(|v| rows.iter().map(|p| int(v(p))).collect()).collect();
-        narrow.extend(of_packet.iter().map(|v| rows.iter().map(|p| int(v(&p.first))).collect::<Vec<_>>()));
-        narrow.extend(of_packet.iter().map(|v| rows.iter().map(|p| int(v(&p.last))).collect::<Vec<_>>()));
-        for values in narrow {
-            let mut column = group.next_column()?.ok_or_else(missing)?;
-            column.typed::<Int32Type>().write_batch(&values, None, None)?;
-            column.close()?;
-        }
+        let mut narrow = |value: &dyn Fn(&Period) -> u32| {
+            let int = |p| i32::try_from(value(p)).unwrap_or(i32::MAX);
+            write::<Int32Type, _>(&mut group, &rows.iter().map(int).collect::<Vec<_>>())
+        };
+        counts.iter().try_for_each(|value| narrow(value))?;
+        of_packet.iter().try_for_each(|value| narrow(&|p| value(&p.first)))?;
+        of_packet.iter().try_for_each(|value| narrow(&|p| value(&p.last)))?;
         group.close().map(|_| ())
     }
 }
 
-fn missing() -> ParquetError {
-    ParquetError::General("the writer has fewer columns than the schema".to_owned())
-}
-
-fn int(value: u32) -> i32 {
-    i32::try_from(value).unwrap_or(i32::MAX)
+/// Writes the next column.
+fn write<T: DataType, W: Write + Send>(
+    group: &mut SerializedRowGroupWriter<'_, W>,
+    values: &[T::T],
+) -> Result<(), ParquetError> {
+    let missing = || ParquetError::General("the writer has fewer columns than the schema".to_owned());
+    let mut column = group.next_column()?.ok_or_else(missing)?;
+    column.typed::<T>().write_batch(values, None, None)?;
+    column.close()
 }
 
 const fn direction(direction: Direction) -> u32 {
@@ -232,9 +230,10 @@ impl PeriodReader {
         if rows > GROUP * 16 {
             return Err(ParquetError::General(format!("{rows} rows, at most {} are expected", GROUP * 16)));
         }
-        let names = texts(&*group, 0, rows)?;
-        let wide: Vec<Vec<i64>> = (1..4).map(|c| wide(&*group, c, rows)).collect::<Result<_, _>>()?;
-        let narrow: Vec<Vec<i32>> = (4..17).map(|c| narrow(&*group, c, rows)).collect::<Result<_, _>>()?;
+        let names = column::<ByteArrayType>(&*group, 0, rows)?;
+        let names = names.iter().map(|v| v.as_utf8().map(str::to_owned)).collect::<Result<Vec<_>, _>>()?;
+        let wide = (1..4).map(|c| column::<Int64Type>(&*group, c, rows)).collect::<Result<Vec<_>, _>>()?;
+        let narrow = (4..17).map(|c| column::<Int32Type>(&*group, c, rows)).collect::<Result<Vec<_>, _>>()?;
         drop(group);
         let lengths =
             [names.len()].into_iter().chain(wide.iter().map(Vec::len)).chain(narrow.iter().map(Vec::len));
@@ -296,42 +295,18 @@ fn guarded<T>(read: impl FnOnce() -> Result<T, ParquetError>) -> Result<T, Parqu
     })
 }
 
-fn texts(group: &dyn RowGroupReader, column: usize, rows: usize) -> Result<Vec<String>, ParquetError> {
-    let mut reader = parquet::column::reader::get_typed_column_reader::<ByteArrayType>(checked(
-        group,
-        column,
-        "BYTE_ARRAY",
-    )?);
-    let mut values = Vec::with_capacity(rows);
-    reader.read_records(rows, None, None, &mut values)?;
-    values.iter().map(|v| v.as_utf8().map(str::to_owned)).collect()
-}
-
-fn wide(group: &dyn RowGroupReader, column: usize, rows: usize) -> Result<Vec<i64>, ParquetError> {
-    let mut reader =
-        parquet::column::reader::get_typed_column_reader::<Int64Type>(checked(group, column, "INT64")?);
-    let mut values = Vec::with_capacity(rows);
-    reader.read_records(rows, None, None, &mut values)?;
-    Ok(values)
-}
-
-fn narrow(group: &dyn RowGroupReader, column: usize, rows: usize) -> Result<Vec<i32>, ParquetError> {
-    let mut reader =
-        parquet::column::reader::get_typed_column_reader::<Int32Type>(checked(group, column, "INT32")?);
-    let mut values = Vec::with_capacity(rows);
-    reader.read_records(rows, None, None, &mut values)?;
-    Ok(values)
-}
-
-/// A column of the expected type: the typed readers panic on any other.
-fn checked(
+/// The values of a column, which must be of the expected type: the typed readers panic on any other.
+fn column<T: DataType>(
     group: &dyn RowGroupReader,
     column: usize,
-    expected: &str,
-) -> Result<parquet::column::reader::ColumnReader, ParquetError> {
-    let found = group.metadata().column(column).column_type().to_string();
+    rows: usize,
+) -> Result<Vec<T::T>, ParquetError> {
+    let (found, expected) = (group.metadata().column(column).column_type(), T::get_physical_type());
     if found != expected {
         return Err(ParquetError::General(format!("column {column} is {found}, expected {expected}")));
     }
-    group.get_column_reader(column)
+    let mut reader = get_typed_column_reader::<T>(group.get_column_reader(column)?);
+    let mut values = Vec::with_capacity(rows);
+    reader.read_records(rows, None, None, &mut values)?;
+    Ok(values)
 }

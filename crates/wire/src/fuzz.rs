@@ -1,6 +1,7 @@
 //! The bodies of the fuzz targets, as plain functions: `fuzz/` drives them with libFuzzer, and a test replays the committed
 //! corpora through the same code. Each panics if a property of the parsers does not hold; none is for use in a program.
 
+use crate::hip::{Draft, HEADER_LEN, Packet, parse_params};
 use crate::ike::{self, Message, Sealing};
 use crate::{dhcp, dns, esp, ip, netbios};
 
@@ -28,6 +29,34 @@ pub fn ike(data: &[u8]) {
             "emission changed the meaning"
         );
     }
+}
+
+/// Any bytes as a HIP packet, and as bare parameters: what is accepted survives emission.
+///
+/// # Panics
+/// If a property does not hold.
+pub fn hip(data: &[u8]) {
+    let Ok(packet) = Packet::parse(data) else {
+        let _ = parse_params(data, 0);
+        return;
+    };
+    let version = packet.header.version;
+    let mut draft = Draft::new(&packet.header);
+    let mut read = Vec::new();
+    for raw in packet.params() {
+        assert!(raw.at >= HEADER_LEN && packet.covered_by(raw.kind, &[]).is_some_and(|c| c.len() <= raw.at));
+        let Ok(param) = raw.read(version) else { return };
+        assert_eq!(param.kind(), raw.kind);
+        draft.add(&param);
+        read.push(param);
+    }
+    let _ = packet.unsupported_critical();
+    let emitted = draft.finish().expect("what was read can be written");
+    assert_eq!(emitted.len(), data.len(), "emission changed the length of {packet:?}");
+    let again = Packet::parse(&emitted).expect("what was written can be read");
+    assert_eq!(again.header, packet.header);
+    let read_again: Vec<_> = again.params().iter().map(|raw| raw.read(version)).collect();
+    assert_eq!(read_again, read.into_iter().map(Ok).collect::<Vec<_>>(), "emission changed the meaning");
 }
 
 /// Any bytes as the data of the dormancy extension's notifications: what is accepted survives emission.

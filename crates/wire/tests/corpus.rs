@@ -17,6 +17,11 @@ fn wire_ike() {
 }
 
 #[test]
+fn wire_hip() {
+    replay("wire_hip", fuzz::hip);
+}
+
+#[test]
 fn wire_ip() {
     replay("wire_ip", fuzz::ip);
 }

@@ -17,23 +17,14 @@
 mod measure;
 mod subjects;
 
-use std::collections::BTreeMap;
-
 use anyhow::{Result, ensure};
-use dormouse_benches::{Summary, Target, verdict};
+use dormouse_benches::{Measured, Summary, Target, Work, ratio, verdict};
+use dormouse_report::Table;
 use dormouse_testbed::{Need, Testbed, require};
 
-use measure::Tcp;
 use subjects::{KINDS, Kind, Subject};
 
-const REPETITIONS: usize = 5;
-
-/// What was measured of one subject.
-struct Figures {
-    tcp: Vec<Tcp>,
-    udp_kpps: Option<u32>,
-    ping: Summary,
-}
+const REPETITIONS: u32 = 5;
 
 fn main() -> Result<()> {
     let mut wanted: Vec<String> = std::env::args().skip(1).collect();
@@ -57,8 +48,12 @@ fn main() -> Result<()> {
             Err(error) => eprintln!("{}: not measured: {error:#}", kind.name()),
         }
     }
-    let figures = measure_all(&subjects)?;
-    report(&figures, &congestion);
+    let pings = subjects.iter().map(measure::ping).collect::<Result<Vec<_>>>()?;
+    let tcp = |subject| -> Work<'_> { Box::new(move || measure::tcp(subject)) };
+    let rows = subjects.iter().map(|subject| (subject.kind.name().to_owned(), tcp(subject))).collect();
+    let streams = Measured::of(rows, REPETITIONS)?;
+    let datagrams = subjects.iter().map(measure::lossless).collect::<Result<Vec<_>>>()?;
+    report(&subjects, &pings, &streams, &datagrams, &congestion);
     Ok(())
 }
 
@@ -75,65 +70,38 @@ fn congestion(args: &mut Vec<String>) -> Result<String> {
     Ok(name)
 }
 
-fn measure_all(subjects: &[Subject]) -> Result<BTreeMap<Kind, Figures>> {
-    let mut figures = BTreeMap::new();
-    for subject in subjects {
-        let ping = measure::ping(subject)?;
-        figures.insert(subject.kind, Figures { tcp: Vec::new(), udp_kpps: None, ping });
-    }
-    for round in 1..=REPETITIONS {
-        eprintln!("TCP, round {round} of {REPETITIONS}");
-        for subject in subjects {
-            let sample = measure::tcp(subject)?;
-            figures.entry(subject.kind).and_modify(|f| f.tcp.push(sample));
-        }
-    }
-    for subject in subjects.iter().filter(|s| s.kind != Kind::Veth) {
-        eprintln!("64-byte datagrams, {}", subject.kind.name());
-        let kpps = measure::lossless(subject)?;
-        figures.entry(subject.kind).and_modify(|f| f.udp_kpps = kpps);
-    }
-    Ok(figures)
-}
-
-fn report(figures: &BTreeMap<Kind, Figures>, congestion: &str) {
-    let rates = |kind| -> Vec<f64> {
-        figures.get(&kind).map_or_else(Vec::new, |f| f.tcp.iter().map(|t| t.mbits).collect())
-    };
-    let ratio = |kind| Summary::of_ratios(&rates(Kind::Dormouse), &rates(kind)).median;
+fn report(
+    subjects: &[Subject],
+    pings: &[Summary],
+    streams: &Measured,
+    datagrams: &[Option<u32>],
+    congestion: &str,
+) {
+    let of = |kind: Kind, name| streams.figure(kind.name(), name);
+    let ours = |kind| ratio(&of(Kind::Dormouse, "rate"), &of(kind, "rate"));
     println!(
         "TCP: one stream, {congestion}, median of {REPETITIONS} runs of {} s, interleaved. CPU: of both daemons together.",
         measure::SECONDS
     );
     println!("UDP: the highest of the offered rates of 64-byte datagrams of which less than 1 % was lost.");
-    println!(
-        "{:<24} {:>11} {:>16} {:>8} {:>6} {:>10} {:>9}",
-        "", "TCP Mbit/s", "[least most]", "ours is", "CPU %", "UDP kpps", "ping us"
-    );
-    for (kind, f) in figures {
-        let ours = Some(ratio(*kind)).filter(|r| !r.is_nan());
-        let ours = ours.map_or_else(|| "-".to_owned(), |r| format!("{r:.2}x"));
-        let (tcp, cpu) = (summary(&f.tcp, |t| t.mbits), summary(&f.tcp, |t| t.cpu_percent));
-        println!(
-            "{:<24} {:>11.0} {:>16} {:>8} {:>6.0} {:>10} {:>9.0}",
-            kind.name(),
-            tcp.median,
-            format!("[{:.0} {:.0}]", tcp.least, tcp.most),
-            ours,
-            cpu.median,
-            f.udp_kpps.map_or_else(|| "-".to_owned(), |kpps| kpps.to_string()),
-            f.ping.median,
-        );
+    let head = ["", "TCP Mbit/s", "[least most]", "ours is", "CPU %", "UDP kpps", "ping us"];
+    let mut table = Table::new(head);
+    for ((subject, ping), kpps) in subjects.iter().zip(pings).zip(datagrams) {
+        let summary = |name| Summary::of(of(subject.kind, name).into_values());
+        let rate = summary("rate");
+        let times = Some(ours(subject.kind)).filter(|r| !r.is_nan());
+        table.row([
+            subject.kind.name().to_owned(),
+            format!("{:.0}", rate.median),
+            format!("[{:.0} {:.0}]", rate.least, rate.most),
+            times.map_or_else(|| "-".to_owned(), |r| format!("{r:.2}x")),
+            format!("{:.0}", summary("busy").median),
+            kpps.map_or_else(|| "-".to_owned(), |kpps| kpps.to_string()),
+            format!("{:.0}", ping.median),
+        ]);
     }
-    verdict("TCP through the tunnel / wireguard-go", ratio(Kind::WireguardGo), Target::AtLeast(7.0));
-    verdict("TCP through the tunnel / strongSwan, libipsec", ratio(Kind::StrongSwan), Target::AtLeast(12.0));
-    verdict(
-        "TCP through the tunnel / our plaintext forwarding",
-        ratio(Kind::Plaintext),
-        Target::AtLeast(0.6),
-    );
-}
-
-fn summary(samples: &[Tcp], of: impl Fn(&Tcp) -> f64) -> Summary {
-    Summary::of(samples.iter().map(of).collect())
+    print!("{}", table.text(""));
+    verdict("TCP through the tunnel / wireguard-go", ours(Kind::WireguardGo), Target::AtLeast(7.0));
+    verdict("TCP through the tunnel / strongSwan, libipsec", ours(Kind::StrongSwan), Target::AtLeast(12.0));
+    verdict("TCP through the tunnel / our plaintext forwarding", ours(Kind::Plaintext), Target::AtLeast(0.6));
 }

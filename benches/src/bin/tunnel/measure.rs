@@ -6,11 +6,12 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, ensure};
 use dormouse_benches::Summary;
+use dormouse_lab::results::Figures;
 use dormouse_sansio::{Entropy, Seeded};
 use dormouse_testbed::cpu_time;
 use serde_json::Value;
 
-use crate::subjects::Subject;
+use crate::subjects::{Kind, Subject};
 
 /// Length of one TCP run.
 pub(crate) const SECONDS: u32 = 4;
@@ -24,15 +25,6 @@ const VERIFIED_BYTES: usize = 32 << 20;
 const VERIFIED_PORT: u16 = 5_999;
 /// Nothing takes this long.
 const STUCK: Duration = Duration::from_secs(30);
-
-/// One run of one TCP stream.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Tcp {
-    /// Received payload.
-    pub(crate) mbits: f64,
-    /// CPU time of the daemons of both ends, in percent of one core.
-    pub(crate) cpu_percent: f64,
-}
 
 /// A known stream of bytes arrives as it was sent.
 pub(crate) fn verify(subject: &Subject) -> Result<()> {
@@ -62,22 +54,24 @@ fn receive(listener: &TcpListener) -> Result<()> {
     Ok(())
 }
 
-/// One TCP stream for [`SECONDS`].
-pub(crate) fn tcp(subject: &Subject) -> Result<Tcp> {
+/// One TCP stream for [`SECONDS`]: received payload in Mbit/s, and CPU time of the daemons of both ends in percent of one core.
+pub(crate) fn tcp(subject: &Subject) -> Result<Figures> {
     let cpu = || subject.pids.iter().map(|&pid| cpu_time(pid)).sum::<Duration>();
     let (before, start) = (cpu(), Instant::now());
     let answer = iperf(subject, &["-t", &SECONDS.to_string()])?;
     let busy = cpu().saturating_sub(before).as_secs_f64();
     let bits = answer["end"]["sum_received"]["bits_per_second"].as_f64();
-    Ok(Tcp {
-        mbits: bits.with_context(|| format!("iperf3: {}", answer["error"]))? / 1e6,
-        cpu_percent: 100.0 * busy / start.elapsed().as_secs_f64(),
-    })
+    let bits = bits.with_context(|| format!("iperf3: {}", answer["error"]))?;
+    Ok(Figures::default().with("rate", bits / 1e6).with("busy", 100.0 * busy / start.elapsed().as_secs_f64()))
 }
 
 /// The highest of [`OFFERED`] that passes with less than 1 % loss, in thousands of 64-byte datagrams a second; `None` if not
-/// even the lowest does.
+/// even the lowest does, or there is no tunnel.
 pub(crate) fn lossless(subject: &Subject) -> Result<Option<u32>> {
+    if subject.kind == Kind::Veth {
+        return Ok(None);
+    }
+    eprintln!("64-byte datagrams, {}", subject.kind.name());
     let mut best = None;
     for kpps in OFFERED {
         let mut passed = false;

@@ -140,8 +140,16 @@ fn unescape(written: &str) -> String {
 }
 
 fn unhexadecimal(digits: &str) -> Option<Any> {
-    let der = super::identity::unhex(digits)?;
+    let der = unhex(digits)?;
     Any::from_der(&der).ok()
+}
+
+pub(super) fn unhex(digits: &str) -> Option<Vec<u8>> {
+    if digits.is_empty() || !digits.len().is_multiple_of(2) {
+        return None;
+    }
+    let nibble = |c: u8| char::from(c).to_digit(16).and_then(|d| u8::try_from(d).ok());
+    digits.as_bytes().chunks_exact(2).map(|pair| Some(nibble(pair[0])? << 4 | nibble(pair[1])?)).collect()
 }
 
 fn kind(name: &str) -> Result<(ObjectIdentifier, Encoding), DnError> {

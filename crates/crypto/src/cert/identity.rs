@@ -164,7 +164,7 @@ impl FromStr for Identity {
             return Ok(Self::Ip(ip));
         }
         if let Some(digits) = text.strip_prefix("keyid:") {
-            return unhex(digits)
+            return dn::unhex(digits)
                 .map(Self::KeyId)
                 .ok_or_else(|| wrong("keyid: needs pairs of hexadecimal digits"));
         }
@@ -184,14 +184,6 @@ impl FromStr for Identity {
             Some(_) => Ok(Self::Email(normal_mail(text))),
         }
     }
-}
-
-pub(super) fn unhex(digits: &str) -> Option<Vec<u8>> {
-    if digits.is_empty() || !digits.len().is_multiple_of(2) {
-        return None;
-    }
-    let nibble = |c: u8| char::from(c).to_digit(16).and_then(|d| u8::try_from(d).ok());
-    digits.as_bytes().chunks_exact(2).map(|pair| Some(nibble(pair[0])? << 4 | nibble(pair[1])?)).collect()
 }
 
 impl fmt::Display for Identity {

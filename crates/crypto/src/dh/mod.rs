@@ -6,10 +6,11 @@
 //! operation succeeds, do not. What is simulated depends on nothing else: no decision is made on their bytes.
 
 mod kem;
-mod modp;
+pub(crate) mod modp;
 
 use aws_lc_rs::agreement::{self, ECDH_P256, ECDH_P384, PrivateKey, UnparsedPublicKey, X25519};
 use dormouse_sansio::Entropy;
+use modp::{Exponent, Modp};
 use zeroize::Zeroizing;
 
 use crate::error::Error;
@@ -27,7 +28,7 @@ pub struct DhPrivate {
 }
 
 enum Key {
-    Modp(modp::Exponent),
+    Modp(Exponent),
     Curve(PrivateKey),
     Kem(kem::Decapsulation),
 }
@@ -39,8 +40,8 @@ impl DhPrivate {
     /// [`Error::Entropy`] if the source gives no usable scalar in eight draws (an honest source: never).
     pub fn generate(group: Group, entropy: &mut dyn Entropy) -> Result<Self, Error> {
         let key = match group {
-            Group::Modp2048 => Key::Modp(modp::Exponent::generate_2048(entropy)),
-            Group::Modp3072 => Key::Modp(modp::Exponent::generate_3072(entropy)),
+            Group::Modp2048 => Key::Modp(Exponent::generate(Modp::M2048, entropy)),
+            Group::Modp3072 => Key::Modp(Exponent::generate(Modp::M3072, entropy)),
             Group::Ecp256 | Group::Ecp384 | Group::X25519 => Key::Curve(draw_scalar(group, entropy)?),
             Group::MlKem512 | Group::MlKem768 | Group::MlKem1024 => {
                 Key::Kem(kem::Decapsulation::generate(group)?)

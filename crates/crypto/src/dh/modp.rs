@@ -1,13 +1,31 @@
-//! The MODP groups of RFC 3526, which the back end lacks. Owns exponentiation modulo their primes, in constant time on
-//! fixed-width Montgomery arithmetic; must never branch or index on an exponent.
+//! The MODP groups of RFC 3526, which the back end lacks, and the short ones of RFC 5201. Owns exponentiation modulo their primes, in
+//! constant time on fixed-width Montgomery arithmetic; must never branch or index on an exponent.
 
 use crypto_bigint::modular::{ConstMontyForm, ConstMontyParams};
-use crypto_bigint::{U2048, U3072, Uint, const_monty_params};
+use crypto_bigint::{U384, U768, U1536, U2048, U3072, Uint, const_monty_params};
 use dormouse_sansio::Entropy;
 use zeroize::Zeroizing;
 
 use crate::secret::Secret;
 
+const_monty_params!(
+    Prime384,
+    U384,
+    PRIME384,
+    "2^384 - 2^320 - 1 + 2^64 * ([2^254 pi] + 5857) (RFC 5201, appendix E)"
+);
+const_monty_params!(
+    Prime768,
+    U768,
+    PRIME768,
+    "2^768 - 2^704 - 1 + 2^64 * ([2^638 pi] + 149686) (RFC 2409, section 6.1)"
+);
+const_monty_params!(
+    Prime1536,
+    U1536,
+    PRIME1536,
+    "2^1536 - 2^1472 - 1 + 2^64 * ([2^1406 pi] + 741804) (RFC 3526, section 2)"
+);
 const_monty_params!(
     Prime2048,
     U2048,
@@ -21,52 +39,95 @@ const_monty_params!(
     "2^3072 - 2^3008 - 1 + 2^64 * ([2^2942 pi] + 1690314) (RFC 3526, section 4)"
 );
 
-/// Bits of a private exponent for each prime. RFC 3526, section 8, gives sizes by two estimates of the group's strength:
-/// 220 or 320 bits for 2,048-bit MODP, 260 or 420 for 3,072-bit. We take the higher, rounded up to whole words: an exponent
-/// of full width would cost seven times as much and add nothing.
-const EXPONENT_BITS_2048: u32 = 320;
-const EXPONENT_BITS_3072: u32 = 448;
+/// A group, by the bits of its prime.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Modp {
+    /// For measurements alone.
+    M384,
+    /// For measurements alone.
+    M768,
+    M1536,
+    M2048,
+    M3072,
+}
 
 /// A private exponent of one of the groups.
-pub(super) enum Exponent {
-    Modp2048(Box<Zeroizing<U2048>>),
-    Modp3072(Box<Zeroizing<U3072>>),
+pub(crate) enum Exponent {
+    M384(Box<Zeroizing<U384>>),
+    M768(Box<Zeroizing<U768>>),
+    M1536(Box<Zeroizing<U1536>>),
+    M2048(Box<Zeroizing<U2048>>),
+    M3072(Box<Zeroizing<U3072>>),
+}
+
+/// Runs the same expression with the prime, the limbs and the bits of the private exponent of whichever group it is.
+///
+/// RFC 3526, section 8, gives sizes of exponents by two estimates of the group's strength: 180 or 240 bits for 1,536-bit MODP, 220 or
+/// 320 for 2,048-bit, 260 or 420 for 3,072-bit. We take the higher, rounded up to whole words: an exponent of full width would cost
+/// seven times as much and add nothing.
+macro_rules! with_group {
+    ($on:expr, $x:ident, |$P:ident, $LIMBS:ident, $BITS:ident| $body:expr) => {
+        match $on {
+            Exponent::M384($x) => {
+                type $P = Prime384;
+                const $LIMBS: usize = 6;
+                const $BITS: u32 = 256;
+                $body
+            }
+            Exponent::M768($x) => {
+                type $P = Prime768;
+                const $LIMBS: usize = 12;
+                const $BITS: u32 = 256;
+                $body
+            }
+            Exponent::M1536($x) => {
+                type $P = Prime1536;
+                const $LIMBS: usize = 24;
+                const $BITS: u32 = 256;
+                $body
+            }
+            Exponent::M2048($x) => {
+                type $P = Prime2048;
+                const $LIMBS: usize = 32;
+                const $BITS: u32 = 320;
+                $body
+            }
+            Exponent::M3072($x) => {
+                type $P = Prime3072;
+                const $LIMBS: usize = 48;
+                const $BITS: u32 = 448;
+                $body
+            }
+        }
+    };
 }
 
 impl Exponent {
-    pub(super) fn generate_2048(entropy: &mut dyn Entropy) -> Self {
-        Self::Modp2048(draw(entropy, EXPONENT_BITS_2048))
-    }
-
-    pub(super) fn generate_3072(entropy: &mut dyn Entropy) -> Self {
-        Self::Modp3072(draw(entropy, EXPONENT_BITS_3072))
+    /// A fresh one.
+    pub(crate) fn generate(group: Modp, entropy: &mut dyn Entropy) -> Self {
+        match group {
+            Modp::M384 => Self::M384(draw(entropy, 256)),
+            Modp::M768 => Self::M768(draw(entropy, 256)),
+            Modp::M1536 => Self::M1536(draw(entropy, 256)),
+            Modp::M2048 => Self::M2048(draw(entropy, 320)),
+            Modp::M3072 => Self::M3072(draw(entropy, 448)),
+        }
     }
 
     /// 2^exponent mod p, big-endian at the width of the prime.
-    pub(super) fn public_value(&self) -> Vec<u8> {
-        match self {
-            Self::Modp2048(x) => {
-                power::<Prime2048, 32>(&U2048::from_u8(2), x, EXPONENT_BITS_2048).as_bytes().to_vec()
-            }
-            Self::Modp3072(x) => {
-                power::<Prime3072, 48>(&U3072::from_u8(2), x, EXPONENT_BITS_3072).as_bytes().to_vec()
-            }
-        }
+    pub(crate) fn public_value(&self) -> Vec<u8> {
+        with_group!(self, x, |P, LIMBS, BITS| {
+            power::<P, LIMBS>(&Uint::from_u8(2), x, BITS).as_bytes().to_vec()
+        })
     }
 
     /// peer^exponent mod p, big-endian, "padded with zeros if necessary to make it the length of the modulus" (RFC 7296,
     /// section 2.14). `peer` must have the length of the prime; refused with a reason unless 1 < peer < p - 1.
-    pub(super) fn agree(&self, peer: &[u8]) -> Result<Secret, &'static str> {
-        match self {
-            Self::Modp2048(x) => {
-                let peer = check::<Prime2048, 32>(&U2048::from_be_slice(peer))?;
-                Ok(power::<Prime2048, 32>(&peer, x, EXPONENT_BITS_2048))
-            }
-            Self::Modp3072(x) => {
-                let peer = check::<Prime3072, 48>(&U3072::from_be_slice(peer))?;
-                Ok(power::<Prime3072, 48>(&peer, x, EXPONENT_BITS_3072))
-            }
-        }
+    pub(crate) fn agree(&self, peer: &[u8]) -> Result<Secret, &'static str> {
+        with_group!(self, x, |P, LIMBS, BITS| {
+            let peer = check::<P, LIMBS>(&Uint::from_be_slice(peer))?;
+            Ok(power::<P, LIMBS>(&peer, x, BITS))
+        })
     }
 }
 
@@ -104,6 +165,17 @@ fn power<M: ConstMontyParams<LIMBS>, const LIMBS: usize>(
     Secret::from(Zeroizing::new(power.to_be_bytes()).as_slice())
 }
 
+const PRIME384: &str =
+    "FFFFFFFFFFFFFFFFC90FDAA22168C234C4C6628B80DC1CD129024E088A67CC74020BBEA63B13B202FFFFFFFFFFFFFFFF";
+
+const PRIME768: &str = "FFFFFFFFFFFFFFFFC90FDAA22168C234C4C6628B80DC1CD129024E088A67CC74020BBEA63B139B22514A08798E3404DD\
+     EF9519B3CD3A431B302B0A6DF25F14374FE1356D6D51C245E485B576625E7EC6F44C42E9A63A3620FFFFFFFFFFFFFFFF";
+
+const PRIME1536: &str = "FFFFFFFFFFFFFFFFC90FDAA22168C234C4C6628B80DC1CD129024E088A67CC74020BBEA63B139B22514A08798E3404DD\
+     EF9519B3CD3A431B302B0A6DF25F14374FE1356D6D51C245E485B576625E7EC6F44C42E9A637ED6B0BFF5CB6F406B7ED\
+     EE386BFB5A899FA5AE9F24117C4B1FE649286651ECE45B3DC2007CB8A163BF0598DA48361C55D39A69163FA8FD24CF5F\
+     83655D23DCA3AD961C62F356208552BB9ED529077096966D670C354E4ABC9804F1746C08CA237327FFFFFFFFFFFFFFFF";
+
 const PRIME2048: &str = "FFFFFFFFFFFFFFFFC90FDAA22168C234C4C6628B80DC1CD129024E088A67CC74020BBEA63B139B22514A08798E3404DD\
      EF9519B3CD3A431B302B0A6DF25F14374FE1356D6D51C245E485B576625E7EC6F44C42E9A637ED6B0BFF5CB6F406B7ED\
      EE386BFB5A899FA5AE9F24117C4B1FE649286651ECE45B3DC2007CB8A163BF0598DA48361C55D39A69163FA8FD24CF5F\
@@ -122,20 +194,32 @@ const PRIME3072: &str = "FFFFFFFFFFFFFFFFC90FDAA22168C234C4C6628B80DC1CD129024E0
 
 /// The prime of a group, big-endian.
 #[cfg(test)]
-pub(super) fn prime(group: crate::Group) -> Vec<u8> {
-    hex::decode(if group == crate::Group::Modp2048 { PRIME2048 } else { PRIME3072 }).unwrap()
+pub(crate) fn prime(group: Modp) -> Vec<u8> {
+    hex::decode(match group {
+        Modp::M384 => PRIME384,
+        Modp::M768 => PRIME768,
+        Modp::M1536 => PRIME1536,
+        Modp::M2048 => PRIME2048,
+        Modp::M3072 => PRIME3072,
+    })
+    .unwrap()
 }
 
 #[cfg(test)]
 impl Exponent {
     /// The exponent with these big-endian bytes: known answers only.
-    pub(super) fn known(prime_bits: usize, exponent: &[u8]) -> Self {
-        let mut bytes = vec![0; prime_bits / 8 - exponent.len()];
-        bytes.extend_from_slice(exponent);
-        if prime_bits == 2048 {
-            Self::Modp2048(Box::new(Zeroizing::new(Uint::from_be_slice(&bytes))))
-        } else {
-            Self::Modp3072(Box::new(Zeroizing::new(Uint::from_be_slice(&bytes))))
+    pub(crate) fn known(group: Modp, exponent: &[u8]) -> Self {
+        fn padded<const LIMBS: usize>(exponent: &[u8]) -> Box<Zeroizing<Uint<LIMBS>>> {
+            let mut bytes = vec![0; LIMBS * 8 - exponent.len()];
+            bytes.extend_from_slice(exponent);
+            Box::new(Zeroizing::new(Uint::from_be_slice(&bytes)))
+        }
+        match group {
+            Modp::M384 => Self::M384(padded(exponent)),
+            Modp::M768 => Self::M768(padded(exponent)),
+            Modp::M1536 => Self::M1536(padded(exponent)),
+            Modp::M2048 => Self::M2048(padded(exponent)),
+            Modp::M3072 => Self::M3072(padded(exponent)),
         }
     }
 }

@@ -5,8 +5,8 @@ use super::*;
 fn key(group: Group, private: &str) -> DhPrivate {
     let private = hex::decode(private).unwrap();
     let key = match group {
-        Group::Modp2048 => Key::Modp(modp::Exponent::known(2048, &private)),
-        Group::Modp3072 => Key::Modp(modp::Exponent::known(3072, &private)),
+        Group::Modp2048 => Key::Modp(Exponent::known(Modp::M2048, &private)),
+        Group::Modp3072 => Key::Modp(Exponent::known(Modp::M3072, &private)),
         Group::Ecp256 => Key::Curve(PrivateKey::from_private_key(&ECDH_P256, &private).unwrap()),
         Group::Ecp384 => Key::Curve(PrivateKey::from_private_key(&ECDH_P384, &private).unwrap()),
         Group::X25519 => Key::Curve(PrivateKey::from_private_key(&X25519, &private).unwrap()),
@@ -98,7 +98,7 @@ fn a_value_of_the_wrong_length_is_refused_with_both_lengths() {
 /// 0, 1, p - 1, p and everything above are refused; 2 and p - 2 are taken.
 #[test]
 fn modp_values_out_of_range_are_refused() {
-    for group in [Group::Modp2048, Group::Modp3072] {
+    for (group, modp) in [(Group::Modp2048, Modp::M2048), (Group::Modp3072, Modp::M3072)] {
         let own = DhPrivate::generate(group, &mut Seeded::new(3)).unwrap();
         let len = group.public_len();
         let small = |last: u8| {
@@ -106,13 +106,13 @@ fn modp_values_out_of_range_are_refused() {
             y[len - 1] = last;
             y
         };
-        let mut near_p = modp::prime(group);
+        let mut near_p = modp::prime(modp);
         let mut down = || {
             near_p[len - 1] -= 1;
             near_p.clone()
         };
         let (p_1, p_2) = (down(), down());
-        for bad in [small(0), small(1), p_1, modp::prime(group), vec![0xff; len]] {
+        for bad in [small(0), small(1), p_1, modp::prime(modp), vec![0xff; len]] {
             assert!(matches!(own.agree(&bad), Err(Error::PublicValue { .. })));
         }
         assert!(own.agree(&small(2)).is_ok());

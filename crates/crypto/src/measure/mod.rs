@@ -13,13 +13,11 @@
 mod ccm;
 mod composed;
 mod known;
-mod primitive;
 
 use core::fmt;
 use core::str::FromStr;
 
 pub use known::{WrongAnswer, verify, verify_with};
-pub use primitive::{Keyed, Primitive};
 
 use crate::error::Error;
 use crate::packet_key::{Lengths, PacketKey, Protect};

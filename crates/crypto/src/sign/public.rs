@@ -136,6 +136,43 @@ impl PublicKey {
         Ok(Self { kind: KeyKind::Rsa { bits }, encoded })
     }
 
+    /// From the exponent and the modulus of an RSA key, big-endian, as HIP has them.
+    ///
+    /// # Errors
+    /// As [`PublicKey::from_spki_der`].
+    pub fn from_rsa(exponent: &[u8], modulus: &[u8]) -> Result<Self, PublicKeyError> {
+        let malformed = |_| PublicKeyError::Malformed("not the numbers of an RSA key");
+        let key = RsaPublicKey {
+            modulus: UintRef::new(modulus).map_err(malformed)?,
+            exponent: UintRef::new(exponent).map_err(malformed)?,
+        };
+        Self::from_rsa_der(&key.to_der().map_err(malformed)?)
+    }
+
+    /// From a point 0x04 | x | y of P-256 or P-384, whichever has its length. Whether it lies on the curve is seen when a
+    /// signature is verified.
+    ///
+    /// # Errors
+    /// [`PublicKeyError::Malformed`] for all others.
+    pub fn from_ec_point(point: &[u8]) -> Result<Self, PublicKeyError> {
+        let kind = if point.len() == 65 { KeyKind::EcdsaP256 } else { KeyKind::EcdsaP384 };
+        Self::from_point(kind, point, if kind == KeyKind::EcdsaP256 { 65 } else { 97 })
+    }
+
+    /// Exponent and modulus of an RSA key, big-endian without leading zeros.
+    #[must_use]
+    pub fn rsa_numbers(&self) -> Option<(Vec<u8>, Vec<u8>)> {
+        let KeyKind::Rsa { .. } = self.kind else { return None };
+        let key = RsaPublicKey::from_der(&self.encoded).ok()?;
+        Some((key.exponent.as_bytes().to_vec(), key.modulus.as_bytes().to_vec()))
+    }
+
+    /// The point 0x04 | x | y of an ECDSA key.
+    #[must_use]
+    pub fn ec_point(&self) -> Option<&[u8]> {
+        matches!(self.kind, KeyKind::EcdsaP256 | KeyKind::EcdsaP384).then_some(&self.encoded)
+    }
+
     /// From an uncompressed point (0x04 | x | y) of `len` bytes.
     pub(super) fn from_point(kind: KeyKind, point: &[u8], len: usize) -> Result<Self, PublicKeyError> {
         if point.len() != len || point.first() != Some(&4) {

@@ -1,5 +1,5 @@
 //! What a gateway lets one peer do: the policy of a connection, and of the identities that it names apart. Owns the words; who is
-//! meant is decided by [`crate::admission::admits`].
+//! meant is decided by [`crate::admission::Admission::admits`].
 
 use core::time::Duration;
 use std::sync::Arc;
@@ -63,9 +63,15 @@ pub struct PeerRule {
 impl Connection {
     /// The same identity, in the spelling of the configuration if that names it.
     pub(crate) fn as_configured(&self, identity: Identity) -> Identity {
-        let patterns = core::iter::once(&self.remote_id).chain(self.peers.iter().map(|rule| &rule.id));
-        let mut named = patterns.filter_map(IdentityPattern::exact);
-        named.find(|named| named.is_same_as(&identity)).cloned().unwrap_or(identity)
+        self.named(&identity).cloned().unwrap_or(identity)
+    }
+
+    /// The identity as the configuration spells it, if that names it and not only a pattern that holds it.
+    #[must_use]
+    pub fn named(&self, identity: &Identity) -> Option<&Identity> {
+        let patterns =
+            core::iter::once(&self.remote_id).chain(self.answering.peers.iter().map(|rule| &rule.id));
+        patterns.filter_map(IdentityPattern::exact).find(|named| named.is_same_as(identity))
     }
 
     /// Narrows what the peer reaches on our side to `reach`. Children of which nothing is left go; false if none is left.

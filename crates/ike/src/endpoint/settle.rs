@@ -6,13 +6,12 @@ use dormouse_sansio::Instant;
 use super::Endpoint;
 use crate::action::Action;
 use crate::callers::{Caller, Present};
+use crate::claim::Claim;
 use crate::config::Unique;
 use crate::event::CloseReason;
+use crate::handshake::Slot;
 use crate::handshake::initiator::Opening;
-use crate::handshake::{Claim, Slot};
 use crate::sa::IkeSa;
-use crate::sa::stage::Stage;
-use crate::sa::upkeep::Reauthentication;
 use crate::ticket::lineage::{Name, Outcome};
 use dormouse_keying::SaId;
 
@@ -40,7 +39,7 @@ impl Endpoint {
     fn index_callers(&mut self) {
         for id in &self.touched {
             let present = match self.slots.get(id) {
-                Some(Slot::Established(ike)) if !matches!(ike.stage, Stage::Tentative(_)) => {
+                Some(Slot::Established(ike)) if !ike.is_tentative() => {
                     let (live, from) = (ike.is_live(), ike.core.link.path.remote.ip());
                     let lineage = ike.core.descent.as_ref().map(|descent| descent.lineage);
                     ike.caller().map(|caller| Present { caller, live, from, lineage })
@@ -70,10 +69,7 @@ impl Endpoint {
                 self.apply(now, action);
             }
             let ended = self.touched.iter().find_map(|id| match self.slots.get(id) {
-                Some(Slot::Established(ike)) => match ike.stage {
-                    Stage::Over { reason, .. } => Some((*id, reason)),
-                    _ => None,
-                },
+                Some(Slot::Established(ike)) => ike.is_over().map(|reason| (*id, reason)),
                 _ => None,
             });
             match ended {
@@ -102,29 +98,16 @@ impl Endpoint {
 
     fn apply(&mut self, now: Instant, action: Action) {
         match action {
-            Action::Spawn(ike) => {
-                let id = ike.core.id();
-                self.slots.insert(id, Slot::Established(ike));
-                self.touched.insert(id);
+            Action::Adopt(of) => {
+                let born = self.established(of).map(|ike| ike.rekeying.take_born());
+                for ike in born.into_iter().flatten() {
+                    let id = ike.core.id();
+                    self.slots.insert(id, Slot::Established(Box::new(ike)));
+                    self.touched.insert(id);
+                }
             }
             Action::Inherit { from, to } => self.inherit(now, from, to),
-            Action::HeirChosen(heir) => {
-                let old = self.slots.iter().find_map(|(&id, slot)| match slot {
-                    Slot::Established(ike) => ike
-                        .rekeying
-                        .rival
-                        .as_ref()
-                        .is_some_and(|rival| rival.heir == Some(heir))
-                        .then_some(id),
-                    _ => None,
-                });
-                let Some(old) = old else { return };
-                self.with_slot(now, old, |slot, shared| {
-                    if let Slot::Established(ike) = slot {
-                        ike.rival_wins(shared, now);
-                    }
-                });
-            }
+            Action::HeirChosen(heir) => self.let_rival_win(now, heir),
             Action::Abandon(id) => {
                 if let Some(ike) = self.established(id) {
                     ike.supersede(now);
@@ -161,23 +144,37 @@ impl Endpoint {
             }
             Action::FormerTickets { by } => self.supersede_asked(now, by, None),
             Action::Release(id) => self.end(id, CloseReason::Released),
-            Action::Sleeps(id) => {
-                let Some(caller) = self.served(id) else { return };
-                let rival = self
-                    .established(id)
-                    .and_then(|ike| ike.rekeying.rival.as_ref())
-                    .and_then(|rival| rival.heir);
-                self.end_left(&caller, rival);
-                // Neither is it told of sessions that this one has replaced.
-                for other in self.of_caller(&caller, true).into_iter().filter(|other| *other != id) {
-                    if self.established(other).is_some_and(|ike| ike.upkeep.is_replaced()) {
-                        self.end(other, CloseReason::Replaced);
-                    }
-                }
-            }
+            Action::Sleeps(id) => self.end_beside(id),
             Action::Reauthenticate(old) => self.reauthenticate(now, old),
             Action::Close(id) => {
                 self.with_sa(now, id, |ike, shared| ike.close(shared, now, CloseReason::Replaced));
+            }
+        }
+    }
+
+    /// The peer has chosen this successor, which its rekeying made while ours was under way.
+    fn let_rival_win(&mut self, now: Instant, heir: SaId) {
+        let old = self.slots.iter().find_map(|(&id, slot)| match slot {
+            Slot::Established(ike) => (ike.rekeying.heir() == Some(heir)).then_some(id),
+            _ => None,
+        });
+        let Some(old) = old else { return };
+        self.with_slot(now, old, |slot, shared| {
+            if let Slot::Established(ike) = slot {
+                ike.rival_wins(shared, now);
+            }
+        });
+    }
+
+    /// The device of this SA sleeps: its other SAs go without a word.
+    fn end_beside(&mut self, id: SaId) {
+        let Some(caller) = self.served(id) else { return };
+        let rival = self.established(id).and_then(|ike| ike.rekeying.heir());
+        self.end_left(&caller, rival);
+        // Neither is it told of sessions that this one has replaced.
+        for other in self.of_caller(&caller, true).into_iter().filter(|other| *other != id) {
+            if self.established(other).is_some_and(|ike| ike.upkeep.is_replaced()) {
+                self.end(other, CloseReason::Replaced);
             }
         }
     }
@@ -250,7 +247,7 @@ impl Endpoint {
     /// the identity.
     fn make_unique(&mut self, now: Instant, by: SaId, alone: bool) {
         let Some(caller) = self.served(by) else { return };
-        let unique = self.established(by).map(|ike| ike.core.link.conn.policy.unique);
+        let unique = self.established(by).map(|ike| ike.core.link.conn.answering.policy.unique);
         if unique == Some(Unique::Never) {
             return;
         }
@@ -310,7 +307,7 @@ impl Endpoint {
         let (conn, path) = (ike.core.link.conn.clone(), ike.core.link.path);
         let id = self.shared.new_sa();
         if let Some(ike) = self.established(old) {
-            ike.upkeep.reauthentication = Reauthentication::By(id);
+            ike.upkeep.reauthenticates_by(id);
         }
         let opening = Opening::connect(&mut self.shared, now, id, conn, path, Some(old));
         self.open(now, id, opening);

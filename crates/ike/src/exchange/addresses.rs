@@ -26,8 +26,8 @@ impl Run for Addresses {
     fn build(&mut self, sa: &mut IkeSa, _: &mut Shared, _: Instant) -> Option<Request> {
         let link = &sa.core.link;
         self.sent_by = Some(link.path);
-        let mut payloads = payloads::additional_addresses(&sa.mobility.told);
-        if link.conn.no_nats_allowed {
+        let mut payloads = payloads::additional_addresses(sa.mobility.told());
+        if link.conn.mobility.no_nats_allowed {
             payloads.push(no_nats_allowed(&link.path));
         }
         Some(Request { payloads, kind: Kind::Mobike, class: Class::Upkeep })

@@ -7,15 +7,15 @@ use dormouse_sansio::Instant;
 use dormouse_wire::ike::{Notify, NotifyType, Payload, ProtocolId};
 
 use super::Exchange;
-use super::child::{Aim, CreateChild};
+use super::child::CreateChild;
 use super::followup::Goal;
 use crate::child::choose::{Refused, choose};
-use crate::child::install::Origin;
-use crate::child::{Agreed, Busy, Child};
+use crate::child::{Agreed, Aim, Busy, Child};
 use crate::error::NegotiationError;
 use crate::keys::Nonces;
 use crate::payloads::{View, notify};
 use crate::proposal::KeyExchange;
+use crate::sa::install::Origin;
 use crate::sa::{Answer, IkeSa};
 use crate::shared::Shared;
 use crate::stats::Kind;
@@ -114,7 +114,7 @@ impl IkeSa {
             error: Box::new(NegotiationError::Malformed { exchange: "CREATE_CHILD_SA", what }),
         };
         let ni = view.nonce().ok_or_else(|| syntax("no nonce"))?;
-        if old.is_none() && self.children.len() >= self.core.link.conn.policy.child_sas {
+        if old.is_none() && self.children.len() >= self.core.link.conn.answering.policy.child_sas {
             return Err(Refused {
                 notify: notify(NotifyType::NoAdditionalSas, []),
                 error: Box::new(NegotiationError::Notified("too many CHILD SAs".to_owned())),
@@ -193,7 +193,7 @@ impl IkeSa {
     ) -> Result<Vec<Payload>, Payload> {
         let old = waiting.replaces.map(|id| self.children.get(id).map(|c| c.busy));
         let gone = matches!(old, Some(None | Some(Busy::Deleting | Busy::Replaced)));
-        let full = old.is_none() && self.children.len() >= self.core.link.conn.policy.child_sas;
+        let full = old.is_none() && self.children.len() >= self.core.link.conn.answering.policy.child_sas;
         if gone || full || self.rekeying_ike() {
             shared.free_esp_spi(waiting.agreed.spi_in);
             return Err(notify(NotifyType::TemporaryFailure, []));

@@ -5,38 +5,26 @@
 //! When both ends rekey the same CHILD SA at once, four nonces take part. The new SA made by the exchange with the lowest
 //! of them is redundant, and its creator deletes it; the creator of the surviving one deletes the old SA.
 
-use dormouse_crypto::suites::Group;
 use dormouse_crypto::{DhPrivate, Secret};
 use dormouse_sansio::{Class, Instant};
 use dormouse_wire::ike::{Notify, NotifyType, Payload};
 
 use super::answer_child::key_exchange;
 use super::followup::FollowUp;
+use super::groups::Groups;
 use super::{Exchange, Reply, Request, Run};
-use crate::child::install::Origin;
 use crate::child::offer::ChildOffer;
-use crate::child::{Agreed, Busy};
+use crate::child::{Agreed, Aim, Busy};
 use crate::error::NegotiationError;
 use crate::event::Event;
 use crate::keys::Nonces;
 use crate::payloads::View;
 use crate::proposal::{self, KeyExchange};
+use crate::sa::install::Origin;
 use crate::sa::{Fate, IkeSa};
 use crate::shared::Shared;
 use crate::stats::Kind;
 use dormouse_keying::ChildId;
-
-/// What is asked for.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Aim {
-    /// The CHILD SA with this index in the connection, if it is missing when the request is built: a rekeying whose answer was late may
-    /// have brought it.
-    Missing(usize),
-    /// Another one with this index.
-    Another(usize),
-    /// One in place of this one.
-    InPlaceOf(ChildId),
-}
 
 /// See the module's text.
 #[derive(Debug)]
@@ -44,9 +32,7 @@ pub(crate) struct CreateChild {
     pub(crate) aim: Aim,
     /// How often the peer had no time for it.
     refusals: u32,
-    /// The group that the peer asked for, and those that it has seen.
-    group: Option<Group>,
-    tried: Vec<Group>,
+    groups: Groups,
     sent: Option<Sent>,
 }
 
@@ -85,7 +71,7 @@ struct Collision {
 
 impl CreateChild {
     fn new(aim: Aim, refusals: u32) -> Self {
-        Self { aim, refusals, group: None, tried: Vec::new(), sent: None }
+        Self { aim, refusals, groups: Groups::default(), sent: None }
     }
 
     pub(crate) fn missing(config: usize) -> Self {
@@ -160,7 +146,7 @@ impl Run for CreateChild {
         }
         let (offer, old_spi) = self.offer(sa, shared)?;
         let child = sa.core.link.conn.children.get(offer.config)?;
-        let group = self.group.or_else(|| proposal::first_child_group(&child.proposals));
+        let group = self.groups.choose(proposal::first_child_group(&child.proposals));
         let dh = match group.map(|g| DhPrivate::generate(g, &mut shared.entropy)).transpose() {
             Ok(dh) => dh,
             Err(error) => {
@@ -169,7 +155,6 @@ impl Run for CreateChild {
                 return None;
             }
         };
-        self.tried.extend(group);
         let nonce = shared.nonce();
         let mut between = vec![Payload::Nonce(nonce.clone())];
         between.extend(dh.as_ref().map(key_exchange));
@@ -252,11 +237,9 @@ impl CreateChild {
     ) {
         match error.kind {
             NotifyType::InvalidKePayload => {
-                let wanted = <[u8; 2]>::try_from(error.data.as_slice()).map_or(0, u16::from_be_bytes);
-                self.group = proposal::retry_group(wanted, &sent.offer.proposals, &self.tried);
-                if self.group.is_some() {
+                let Err(wanted) = self.groups.retry(error, &sent.offer.proposals) else {
                     return sa.begin(shared, now, self.into());
-                }
+                };
                 let offered = proposal::Mismatch::refused_by_peer(&sent.offer.proposals).join(", ");
                 sa.child_failed(shared, NegotiationError::KeyExchangeGroup { wanted, offered });
                 sa.ask_again(now, sent.offer.config);

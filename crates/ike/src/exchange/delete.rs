@@ -12,7 +12,6 @@ use crate::child::Busy;
 use crate::config::Resumption;
 use crate::event::CloseReason;
 use crate::payloads::{View, notify};
-use crate::sa::stage::Stage;
 use crate::sa::{Answer, Fate, IkeSa};
 use crate::shared::Shared;
 use crate::stats::Kind;
@@ -52,7 +51,7 @@ impl Run for DeleteIke {
     }
 
     fn take(self, sa: &mut IkeSa, _: &mut Shared, _: Instant, _: &Reply<'_>) -> Fate {
-        Fate::Ends(sa.stage.reason_or(CloseReason::Requested))
+        Fate::Ends(sa.reason_or(CloseReason::Requested))
     }
 
     fn migrate(&self, _: bool) -> Option<Exchange> {
@@ -126,14 +125,14 @@ impl IkeSa {
 
     fn answer_delete_ike(&mut self, shared: &mut Shared, view: View<'_>) -> Answer {
         let mut answer = Answer::of(Kind::Delete, Vec::new());
-        if let Some(heir) = self.rekeying.rival.take().and_then(|rival| rival.heir) {
+        if let Some(heir) = self.rekeying.take_heir() {
             // RFC 7296 section 2.25.2: the peer's rekeying has won, and ours is forgotten.
             // "[...] it SHOULD reply as usual, and forget about its own rekeying request" (RFC 7296 section 2.25.2)
             shared.actions.push_back(Action::Inherit { from: self.core.id(), to: heir });
-            self.stage = Stage::Superseded { until: None };
+            self.give_up_name();
         }
         // libreswan deletes the SA of a connection that it suspends, and comes back by the ticket: its delete is no logout.
-        let logout = self.core.link.conn.resumption != Resumption::Libreswan;
+        let logout = self.core.link.conn.resumption.mode != Resumption::Libreswan;
         if logout && self.is_live() && self.end_lineage(shared, Some(self.core.id())) {
             // "when credentials associated with the IKE SA are invalidated (e.g., when a user logs out), the ticket MUST be deleted"
             // (RFC 5723 section 6.2): a copy of it counts no more when the client hears that it has logged out.
@@ -141,7 +140,7 @@ impl IkeSa {
             return answer;
         }
         let refused = view.refused().filter(|_| self.core.client).map(CloseReason::Refused);
-        answer.fate = Fate::Ends(self.stage.reason_or(refused.unwrap_or(CloseReason::ByPeer)));
+        answer.fate = Fate::Ends(self.reason_or(refused.unwrap_or(CloseReason::ByPeer)));
         answer
     }
 }

@@ -8,7 +8,6 @@ use dormouse_wire::ike::{NotifyType, Payload};
 
 use crate::event::Event;
 use crate::payloads::{self, View, notify};
-use crate::sa::mobility::is_newest;
 use crate::sa::{Answer, IkeSa};
 use crate::shared::Shared;
 use crate::stats::Kind;
@@ -23,8 +22,8 @@ impl IkeSa {
         id: u32,
         view: View<'_>,
     ) -> Option<Answer> {
-        let update = view.has(NotifyType::UpdateSaAddresses) && self.mobility.mobike;
-        let addresses = view.additional_addresses().filter(|_| self.mobility.mobike);
+        let update = view.has(NotifyType::UpdateSaAddresses) && self.mobility.mobike();
+        let addresses = view.additional_addresses().filter(|_| self.mobility.mobike());
         let cookie = view.notify(NotifyType::Cookie2);
         let nat_detection = view.has(NotifyType::NatDetectionSourceIp);
         if !update && addresses.is_none() && cookie.is_none() && !nat_detection {
@@ -41,8 +40,7 @@ impl IkeSa {
             // "[...] it has already received a newer request to update the addresses [...] If it has, a response message is sent, but
             // the address set is not updated." (RFC 4555 section 3.6)
             let sa = self.core.id();
-            if let Some(addresses) = addresses.filter(|_| is_newest(&mut self.mobility.newest_addresses, id))
-            {
+            if let Some(addresses) = addresses.filter(|_| self.mobility.has_newest_addresses(id)) {
                 shared.event(Event::PeerAddresses { sa, addresses });
             }
         }

@@ -7,6 +7,7 @@ pub(crate) mod answer_child;
 pub(crate) mod child;
 pub(crate) mod delete;
 pub(crate) mod followup;
+mod groups;
 pub(crate) mod informational;
 pub(crate) mod liveness;
 pub(crate) mod mobike;
@@ -118,7 +119,7 @@ impl Exchange {
         {
             *self = check.with_nat_detection().into();
         }
-        if matches!(self, Self::NatCheck(_)) && sa.mobility.seen_as.is_none() {
+        if matches!(self, Self::NatCheck(_)) && !sa.mobility.knows_where_it_is_seen() {
             *self = update::Update::new().into();
         }
         self.run_build(sa, shared, now)

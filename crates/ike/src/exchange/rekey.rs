@@ -2,7 +2,6 @@
 //! collision. Owns the making of a successor; who takes over the name and the CHILD SAs is settled by
 //! [`Action::Inherit`]. It must never rekey a CHILD SA.
 
-use dormouse_crypto::suites::Group;
 use dormouse_crypto::{DhPrivate, Secret};
 use dormouse_sansio::{Class, Instant};
 use dormouse_wire::ike::{NotifyType, Payload, Proposal};
@@ -10,6 +9,7 @@ use dormouse_wire::ike::{NotifyType, Payload, Proposal};
 use super::answer_child::{agree, key_exchange};
 use super::delete::DeleteIke;
 use super::followup::{FollowUp, Goal};
+use super::groups::Groups;
 use super::{Exchange, Reply, Request, Run};
 use crate::action::Action;
 use crate::keys::{self, IkeKeys, Nonces, Spis};
@@ -17,8 +17,7 @@ use crate::link::{Channel, Link};
 use crate::payloads::{View, notify};
 use crate::proposal::{self, IkeSuite};
 use crate::sa::mobility::Mobility;
-use crate::sa::rekeying::Rival;
-use crate::sa::stage::Stage;
+use crate::sa::rekeying::Rivalry;
 use crate::sa::{Answer, Birth, Fate, IkeSa};
 use crate::shared::Shared;
 use crate::stats::{Kind, Stats};
@@ -29,9 +28,7 @@ use dormouse_keying::SaId;
 pub(crate) struct RekeyIke {
     /// How often the peer had no time for it.
     refusals: u32,
-    /// The group that the peer asked for, and those that it has seen.
-    group: Option<Group>,
-    tried: Vec<Group>,
+    groups: Groups,
     sent: Option<Sent>,
 }
 
@@ -85,8 +82,8 @@ impl Heir {
 }
 
 impl RekeyIke {
-    pub(crate) const fn new() -> Self {
-        Self { refusals: 0, group: None, tried: Vec::new(), sent: None }
+    pub(crate) fn new() -> Self {
+        Self { refusals: 0, groups: Groups::default(), sent: None }
     }
 
     /// Whether CREATE_CHILD_SA is answered already.
@@ -108,9 +105,8 @@ impl Run for RekeyIke {
         if let Some(following) = self.sent.as_mut().and_then(|sent| sent.following.as_mut()) {
             return following.series.build(shared);
         }
-        let group = self.group.unwrap_or(sa.core.channel.suite.group);
+        let group = self.groups.choose(Some(sa.core.channel.suite.group))?;
         let dh = DhPrivate::generate(group, &mut shared.entropy).ok()?;
-        self.tried.push(group);
         let id = shared.new_sa();
         let spi = shared.new_spi(id);
         let nonce = shared.nonce();
@@ -164,9 +160,7 @@ impl Run for RekeyIke {
                 sa.retry(shared, now, Self { refusals, ..Self::new() }.into(), refusals);
             }
             NotifyType::InvalidKePayload => {
-                let wanted = <[u8; 2]>::try_from(error.data.as_slice()).map_or(0, u16::from_be_bytes);
-                self.group = proposal::retry_group(wanted, &sent.offered, &self.tried);
-                if self.group.is_some() {
+                if self.groups.retry(error, &sent.offered).is_ok() {
                     sa.begin(shared, now, self.into());
                 }
             }
@@ -212,16 +206,14 @@ impl Sent {
     /// "[...] the initiator of this exchange just stops the rekeying process, and it MUST NOT initiate the IKE_FOLLOWUP_KE exchange" (RFC
     /// 9370 section 2.2.4)
     fn may_follow(&self, sa: &mut IkeSa, shared: &mut Shared, now: Instant, nr: &[u8]) -> bool {
-        let rival = sa.rekeying.rival.take();
-        let lost =
-            rival.as_ref().is_some_and(|rival| self.nonce.as_slice().min(nr) < rival.lowest.as_slice());
+        let Rivalry { lost, heir } = sa.rekeying.decide(self.nonce.as_slice().min(nr));
         if sa.is_live() && !lost {
-            shared.actions.extend(rival.and_then(|rival| rival.heir).map(Action::Abandon));
+            shared.actions.extend(heir.map(Action::Abandon));
             sa.followups.drop_ike(shared);
             return true;
         }
         shared.by_spi.remove(&self.spi);
-        if let Some(heir) = rival.and_then(|rival| rival.heir) {
+        if let Some(heir) = heir {
             shared.actions.push_back(Action::Inherit { from: sa.core.id(), to: heir });
             sa.supersede(now);
         }
@@ -232,33 +224,29 @@ impl Sent {
     ///
     /// RFC 7296 section 2.8.2: the SA made with the lowest of the four nonces is deleted by its creator, and the other
     /// inherits the CHILD SAs.
-    fn settle(&self, sa: &mut IkeSa, shared: &mut Shared, now: Instant, successor: Box<IkeSa>, nr: &[u8]) {
+    fn settle(&self, sa: &mut IkeSa, shared: &mut Shared, now: Instant, successor: IkeSa, nr: &[u8]) {
         let ours = successor.core.id();
-        shared.actions.push_back(Action::Spawn(successor));
+        sa.bear(shared, successor);
         if !sa.is_live() {
             // Another successor has inherited already, or the SA is being closed.
             return shared.actions.push_back(Action::Delete(ours));
         }
-        let our_lowest = self.nonce.as_slice().min(nr);
         let from = sa.core.id();
-        match sa.rekeying.rival.take() {
-            Some(rival) if our_lowest < rival.lowest.as_slice() => {
-                shared.actions.push_back(Action::Delete(ours));
-                if let Some(heir) = rival.heir {
-                    shared.actions.push_back(Action::Inherit { from, to: heir });
-                    sa.supersede(now);
-                }
-            }
-            rival => {
-                shared.actions.extend(rival.and_then(|rival| rival.heir).map(Action::Abandon));
-                sa.followups.drop_ike(shared);
-                shared.actions.push_back(Action::Inherit { from, to: ours });
+        let Rivalry { lost, heir } = sa.rekeying.decide(self.nonce.as_slice().min(nr));
+        if lost {
+            shared.actions.push_back(Action::Delete(ours));
+            if let Some(heir) = heir {
+                shared.actions.push_back(Action::Inherit { from, to: heir });
                 sa.supersede(now);
-                // "the Delete payload to delete itself MUST be the last request sent over the old IKE SA" (RFC 7296 section
-                // 2.8)
-                sa.begin(shared, now, DeleteIke(None).into());
             }
+            return;
         }
+        shared.actions.extend(heir.map(Action::Abandon));
+        sa.followups.drop_ike(shared);
+        shared.actions.push_back(Action::Inherit { from, to: ours });
+        sa.supersede(now);
+        // "the Delete payload to delete itself MUST be the last request sent over the old IKE SA" (RFC 7296 section 2.8)
+        sa.begin(shared, now, DeleteIke(None).into());
     }
 }
 
@@ -275,7 +263,7 @@ impl IkeSa {
         nonces: Nonces<'_>,
         secrets: &[Secret],
         we_began: bool,
-    ) -> Result<Box<IkeSa>, &'static str> {
+    ) -> Result<IkeSa, &'static str> {
         let seed =
             keys::skeyseed_rekeyed(self.core.channel.suite.prf, &self.core.channel.sk_d, nonces, secrets);
         let keys = IkeKeys::derive(suite, &seed, nonces, spis).map_err(|_| "no keys")?;
@@ -288,7 +276,7 @@ impl IkeSa {
             fragmentation: self.core.link.fragmentation,
             stats: Stats::default(),
         };
-        let (mobike, nat) = (self.mobility.mobike, self.mobility.nat);
+        let (mobike, nat) = (self.mobility.mobike(), self.mobility.nat());
         let mobility = Mobility::new(&link.conn, mobike, nat, None, Vec::new());
         // "The new IKE SA MUST reset its message counters to 0." (RFC 7296 section 2.18)
         let birth = Birth {
@@ -299,18 +287,24 @@ impl IkeSa {
             client: self.core.client,
             assigned: self.core.assigned.clone(),
             mobility,
-            dormancy: self.dormancy.version,
+            dormancy: self.dormancy.version(),
             descent: self.core.descent.as_ref().map(|descent| descent.next(&mut shared.entropy)),
             next_ids: (0, 0),
         };
         let mut sa = IkeSa::new(shared, now, birth);
-        sa.stage = Stage::Heir;
-        Ok(Box::new(sa))
+        sa.wait_as_heir();
+        Ok(sa)
+    }
+
+    /// The endpoint adopts it before anything else happens to it.
+    fn bear(&mut self, shared: &mut Shared, successor: IkeSa) {
+        self.rekeying.bear(successor);
+        shared.actions.push_back(Action::Adopt(self.core.id()));
     }
 
     /// Our rekeying came to nothing. If the peer's succeeded meanwhile, its successor takes over.
     pub(crate) fn rival_wins(&mut self, shared: &mut Shared, now: Instant) -> bool {
-        let Some(heir) = self.rekeying.rival.take().and_then(|rival| rival.heir) else { return false };
+        let Some(heir) = self.rekeying.take_heir() else { return false };
         shared.actions.push_back(Action::Inherit { from: self.core.id(), to: heir });
         self.supersede(now);
         true
@@ -325,7 +319,7 @@ impl IkeSa {
         // past CREATE_CHILD_SA.
         let following = |e: &Exchange| matches!(e, Exchange::RekeyIke(ours) if ours.is_following());
         let ahead = self.core.requests.flights().any(|flight| following(&flight.exchange));
-        if !self.is_live() || self.busy_with_children() || ahead || self.rekeying.rival.is_some() {
+        if !self.is_live() || self.busy_with_children() || ahead || self.rekeying.has_rival() {
             return Answer::refuse(Kind::RekeyIke, NotifyType::TemporaryFailure);
         }
         match self.rekey_as_responder(shared, now, view) {
@@ -376,7 +370,7 @@ impl IkeSa {
             return Ok(payloads);
         }
         if self.rekeying_ike() {
-            self.rekeying.rival = Some(Rival { heir: None, lowest: heir.lowest().to_vec() });
+            self.rekeying.meet(None, heir.lowest());
         }
         let goal = Goal::Ike(Box::new(heir));
         payloads.push(self.followups.begin(shared, now, &suite.additional, secret, goal));
@@ -400,9 +394,9 @@ impl IkeSa {
         })?;
         // The client may ask here too (RFC 5723 section 4.1).
         let ticket = successor.answer_ticket_request(shared, now, view);
-        shared.actions.push_back(Action::Spawn(successor));
+        self.bear(shared, successor);
         if self.rekeying_ike() {
-            self.rekeying.rival = Some(Rival { heir: Some(heir.id), lowest: heir.lowest().to_vec() });
+            self.rekeying.meet(Some(heir.id), heir.lowest());
         } else {
             shared.actions.push_back(Action::Inherit { from: self.core.id(), to: heir.id });
             self.supersede(now);

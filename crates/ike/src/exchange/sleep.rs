@@ -15,7 +15,6 @@ use super::{Exchange, Reply, Request, Run};
 use crate::action::Action;
 use crate::event::{Event, SleepVerdict};
 use crate::payloads::{View, notify};
-use crate::sa::dormancy::{Asleep, State};
 use crate::sa::{Answer, Fate, IkeSa};
 use crate::shared::Shared;
 use crate::stats::Kind;
@@ -96,7 +95,7 @@ impl IkeSa {
         timeout: Duration,
     ) {
         self.upkeep_before_sleep(now, upkeep_horizon(said.expect, probably));
-        self.dormancy.state = State::Announcing { said, until: now + timeout };
+        self.dormancy.announce(said, now + timeout);
         self.enqueue(AnnounceSleep, now);
         self.pump(shared, now);
     }
@@ -113,7 +112,7 @@ impl IkeSa {
         for id in due {
             self.enqueue(CreateChild::rekey(id), now);
         }
-        if outlives(conn.ike_lifetime.time) && self.rekeying.take_rekeying_due(wake) {
+        if outlives(conn.timing.lifetime.time) && self.rekeying.take_rekeying_due(wake) {
             self.enqueue(RekeyIke::new(), now);
         }
         if self.upkeep.take_renewal_due(wake) {
@@ -144,8 +143,7 @@ impl IkeSa {
         let hold = self.hold(shared, now, said.expect);
         let held = hold.is_some();
         let stay = hold.unwrap_or(RELEASE_LINGER);
-        let asleep = Asleep::during(now, stay);
-        self.dormancy.state = State::Asleep(asleep);
+        self.dormancy.peer_sleeps(now, stay);
         shared.actions.push_back(Action::Sleeps(sa));
         let verdict = match hold {
             Some(hold) => notify(NotifyType::DormancyHeld, HoldGrant { flags, hold }.emit()),
@@ -165,7 +163,7 @@ impl IkeSa {
             return None;
         }
         let wanted = expect.map_or(policy.longest, |e| e.saturating_add(e / 10).saturating_add(GRACE));
-        let ends = [self.rekeying.expire_at, self.upkeep.reauthenticate_at()];
+        let ends = [self.rekeying.expire_at(), self.upkeep.reauthenticate_at()];
         let ends = ends.into_iter().chain(self.children.iter().map(|c| c.expire_at)).flatten();
         let left = ends.map(|at| (at - now).saturating_sub(BEFORE_EXPIRY)).min().unwrap_or(Duration::MAX);
         let hold = Duration::from_secs(wanted.min(policy.longest).min(left).as_secs());

@@ -18,7 +18,6 @@ use crate::event::Event;
 use crate::keys;
 use crate::limits::{LINEAGE_KEPT_BEYOND, TICKET_MAX};
 use crate::payloads::{View, notify};
-use crate::sa::stage::Stage;
 use crate::sa::{Fate, IkeSa};
 use crate::shared::Shared;
 use crate::stats::Kind;
@@ -58,7 +57,7 @@ impl IkeSa {
     /// Whether this end is the client of resumption and wants a ticket.
     /// "All such Informational exchanges MUST be initiated by the client." (RFC 5723 section 4.1)
     pub(crate) fn renews_tickets(&self) -> bool {
-        self.core.client && self.core.link.conn.resumption != Resumption::Off && self.upkeep.had_ticket
+        self.core.client && self.core.link.conn.resumption.mode != Resumption::Off && self.upkeep.had_ticket()
     }
 
     /// What belongs into the answer to a message with TICKET_REQUEST; `None` if it has none, or resumption is off here.
@@ -71,7 +70,8 @@ impl IkeSa {
         now: Instant,
         view: View<'_>,
     ) -> Option<Vec<Payload>> {
-        let asked = view.has(NotifyType::TicketRequest) && self.core.link.conn.resumption != Resumption::Off;
+        let asked =
+            view.has(NotifyType::TicketRequest) && self.core.link.conn.resumption.mode != Resumption::Off;
         asked.then(|| self.grant_ticket(shared, now))
     }
 
@@ -82,10 +82,16 @@ impl IkeSa {
         let unix = shared.unix(now);
         let authenticated = self.core.session.authenticated;
         let vouched_until = self.core.session.vouched_until;
-        let lifetime =
-            ticket::lifetime(conn.ticket_lifetime, conn.policy.lifetime, authenticated, vouched_until, unix);
+        let lifetime = ticket::lifetime(
+            conn.resumption.lifetime,
+            conn.answering.policy.lifetime,
+            authenticated,
+            vouched_until,
+            unix,
+        );
         let form = self.ticket_form();
-        let taken = conn.resumption != Resumption::Off && (form == Form::Dormouse || conn.plain_resumption);
+        let taken =
+            conn.resumption.mode != Resumption::Off && (form == Form::Dormouse || conn.resumption.plain);
         if !taken || self.core.client || lifetime.is_zero() {
             return nack();
         }
@@ -140,8 +146,8 @@ impl IkeSa {
 
     /// The form of the tickets of this SA: ours between ends that know version 2 of the extension.
     fn ticket_form(&self) -> Form {
-        let strict = self.core.link.conn.resumption == Resumption::Strict;
-        if self.dormancy.version >= VERSION && strict { Form::Dormouse } else { Form::Plain }
+        let strict = self.core.link.conn.resumption.mode == Resumption::Strict;
+        if self.dormancy.version() >= VERSION && strict { Form::Dormouse } else { Form::Plain }
     }
 
     /// What a ticket of this form keeps of the keys.
@@ -156,7 +162,7 @@ impl IkeSa {
     /// A ticket that lasts until `expires` is on its way: the store must know of its lineage by the time that it is used. That of a
     /// tentative SA counts as soon as its client has confirmed it.
     fn record_ticket(&mut self, shared: &mut Shared, expires: UnixTime) {
-        let holder = self.core.holder();
+        let (holder, heir, tentative) = (self.core.holder(), self.is_heir(), self.is_tentative());
         let Some(descent) = &mut self.core.descent else { return };
         let known = std::mem::replace(&mut descent.recorded, true);
         if descent.ends >= expires && known {
@@ -166,12 +172,13 @@ impl IkeSa {
         descent.ends = expires + LINEAGE_KEPT_BEYOND;
         let (lineage, own, ends) = (descent.lineage, descent.own, descent.ends);
         // An heir is the tip when it has inherited.
-        let tip = if matches!(self.stage, Stage::Heir) { descent.before } else { own };
-        shared.event(Event::Store(match (&self.stage, known) {
-            (Stage::Tentative(_), _) => return,
-            (_, false) => Operation::Insert(Row { id: lineage, holder, tip, ends }),
-            (_, true) => Operation::Advance { lineage, from: tip, to: tip, ends },
-        }));
+        let tip = if heir { descent.before } else { own };
+        if !tentative {
+            shared.event(Event::Store(match known {
+                false => Operation::Insert(Row { id: lineage, holder, tip, ends }),
+                true => Operation::Advance { lineage, from: tip, to: tip, ends },
+            }));
+        }
     }
 
     /// Gateway: the SA has taken over from the one before it, whose tickets count until this is on record.
@@ -215,7 +222,7 @@ impl IkeSa {
         let conn = self.core.link.conn.clone();
         let lineage = view.lineage().filter(|_| self.ticket_form() == Form::Dormouse);
         let form = if lineage.is_some() { Form::Dormouse } else { Form::Plain };
-        self.upkeep.lineage = lineage.or(self.upkeep.lineage);
+        self.upkeep.note_lineage(lineage);
         let Ok(secret) = self.ticket_secret(form) else { return };
         let ticket = ClientTicket {
             opaque: Secret::from(opaque),
@@ -234,7 +241,7 @@ impl IkeSa {
             connection: conn.name.clone(),
             gateway: self.core.link.path.remote,
             addresses: self.core.assigned.addresses(),
-            dialect: conn.resumption,
+            dialect: conn.resumption.mode,
             child: self.ticket_child(form),
         };
         shared.event(Event::Ticket { sa: self.core.id(), ticket: Box::new(ticket) });

@@ -34,7 +34,7 @@ impl Run for Update {
         let link = &sa.core.link;
         self.path = Some(link.path);
         let mut payloads = vec![notify(NotifyType::UpdateSaAddresses, [])];
-        if link.conn.no_nats_allowed {
+        if link.conn.mobility.no_nats_allowed {
             // "MUST also include a NO_NATS_ALLOWED notification" (RFC 4555 section 3.9)
             payloads.push(no_nats_allowed(&link.path));
         } else {
@@ -58,11 +58,11 @@ impl Run for Update {
             }
             "UNEXPECTED_NAT_DETECTED"
         } else {
-            sa.mobility.unexpected_nats = 0;
+            sa.mobility.forget_unexpected_nats();
             sa.learn_nat(shared, reply.view);
             return Fate::Lives;
         };
-        sa.mobility.unexpected_nats = 0;
+        sa.mobility.forget_unexpected_nats();
         shared.event(Event::UpdateRefused { sa: sa.core.id(), why });
         Fate::Lives
     }

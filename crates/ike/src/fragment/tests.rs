@@ -155,14 +155,6 @@ fn the_limit_leaves_room_for_the_headers_of_the_path() {
     assert_eq!(message_limit(1, &path("192.0.2.1:500", Carrier::Ike)), limits::FRAGMENT_SIZE_MIN - 28);
 }
 
-#[test]
-fn repeated_requests_are_answered_for_the_first_fragment_alone() {
-    let pieces = channel(false).seal_within(600, &header(), &payloads(1_500), &mut Seeded::new(1)).unwrap();
-    let first = |bytes: &[u8]| crate::protect::is_first_or_whole(&Message::parse(bytes).unwrap());
-    assert!(first(&pieces[0]) && !first(&pieces[1]) && !first(&pieces[2]));
-    assert!(first(&channel(false).seal(&header(), &[], &mut Seeded::new(1)).unwrap()));
-}
-
 /// IntAuth covers the same octets at both ends, whole or in fragments of any size (RFC 9242, section 3.3.2).
 #[test]
 fn what_int_auth_covers_does_not_depend_on_the_cutting() {

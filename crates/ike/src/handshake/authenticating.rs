@@ -7,19 +7,19 @@ use dormouse_sansio::{Class, Instant, Path, UnixTime};
 use dormouse_wire::ike::dormancy::{Refused, vendor_id};
 use dormouse_wire::ike::{AuthMethod, ExchangeType, Header, Id, NotifyType, Payload, unsupported_critical};
 
-use crate::admission::Credential;
 use crate::auth::{self, Authentication, Proof, Proving};
-use crate::child::install::Origin;
 use crate::child::offer::ChildOffer;
 use crate::child::{Dynamic, Inner};
-use crate::config::{AssignedConfig, Connection, LocalAuth, Resumption};
+use crate::config::{Connection, LocalAuth, Resumption};
 use crate::config_payload;
+use crate::config_payload::AssignedConfig;
+use crate::credential::Credential;
 use crate::error::{Discard, NegotiationError};
 use crate::event::{Established, Event};
 use crate::exchange::child::CreateChild;
 use crate::handshake::intermediate::{PpkUse, Rounds, ppk_id};
 use crate::handshake::proving::{FirstExchange, Signing};
-use crate::handshake::{Session, Slot, Step, follow_path, send_what_is_due};
+use crate::handshake::{Slot, Step, follow_path, send_what_is_due};
 use crate::keys::Nonces;
 use crate::limits;
 use crate::link::{Channel, Link};
@@ -27,9 +27,10 @@ use crate::natd;
 use crate::payloads::{self, View, notify};
 use crate::proposal::KeyExchange;
 use crate::revocation::Judgement;
+use crate::sa::install::Origin;
 use crate::sa::mobility::Mobility;
-use crate::sa::stage::Stage;
 use crate::sa::{Birth, IkeSa};
+use crate::session::Session;
 use crate::shared::Shared;
 use crate::stats::Kind;
 use crate::ticket::ClientTicket;
@@ -194,17 +195,11 @@ impl Authenticating {
         mut self: Box<Self>,
         shared: &mut Shared,
         now: Instant,
-        path: Path,
         header: &Header,
         datagram: &mut [u8],
     ) -> Step {
         self.link.stats.received(datagram.len());
-        let expected = header.flags.response
-            && !header.flags.initiator
-            && header.message_id == self.first.rounds.next_id()
-            && header.exchange == ExchangeType::IkeAuth
-            && header.spi_r == self.link.spis.r;
-        if !expected {
+        if !self.link.awaits(header, ExchangeType::IkeAuth, self.first.rounds.next_id()) {
             return Step::stay(Slot::Authenticating(self), Discard::InappropriateExchange);
         }
         if self.waiting.is_some() {
@@ -232,7 +227,6 @@ impl Authenticating {
             self.fail(shared, NegotiationError::Malformed { exchange: "IKE_AUTH", what });
             return Step::gone();
         }
-        let _ = path;
         if let Err(error) = self.mix_ppk(View(&payloads)) {
             self.tell_unbelieved(shared);
             self.fail(shared, error);
@@ -268,14 +262,14 @@ impl Authenticating {
     /// section 3)
     fn mix_ppk(&mut self, view: View<'_>) -> Result<(), NegotiationError> {
         let conn = self.link.conn.clone();
-        let Some(ppk) = conn.ppks.first().filter(|_| self.first.rounds.ppk == PpkUse::Auth) else {
+        let Some(ppk) = conn.ppk.keys.first().filter(|_| self.first.rounds.ppk == PpkUse::Auth) else {
             return Ok(());
         };
         if view.has(NotifyType::PpkIdentity) {
             return self.channel.mix(&ppk.secret).map_err(|e| NegotiationError::Crypto(e.to_string()));
         }
         match view.id_r() {
-            Some(_) if conn.ppk_required => Err(NegotiationError::Ppk("the peer does not have ours")),
+            Some(_) if conn.ppk.required => Err(NegotiationError::Ppk("the peer does not have ours")),
             _ => Ok(()),
         }
     }
@@ -315,9 +309,8 @@ impl Authenticating {
             Some(ticket) if ticket.id_r != *id_r => {
                 return Err(malformed("the resumed session is with another peer (RFC 5723 section 4.3.3)"));
             }
-            Some(ticket) => {
-                auth::verify_resumption(&proof, conn.resumption, &auth).map(|()| (ticket.vouched_until, None))
-            }
+            Some(ticket) => auth::verify_resumption(&proof, conn.resumption.mode, &auth)
+                .map(|()| (ticket.vouched_until, None)),
             None => auth::certificates(payloads)
                 .and_then(|certs| auth::verify(&proof, conn, &auth, &certs, shared.unix(now)))
                 .map(|believed| {
@@ -328,8 +321,8 @@ impl Authenticating {
         let (vouched_until, shown) = believed.map_err(|e| Unproven::Unbelieved(e.into()))?;
         let mut credential = None;
         if let Some(ticket) = &self.first.ticket {
-            ticket
-                .admitted(shared, now, conn)
+            shared
+                .believes(now, ticket, conn)
                 .map_err(|e| Unproven::Unbelieved(NegotiationError::TicketUntrusted(e)))?;
             credential.clone_from(&ticket.credential);
         }
@@ -368,9 +361,9 @@ impl Authenticating {
         let authenticated = first.ticket.as_ref().map_or_else(|| shared.unix(now), |t| t.authenticated);
         let peer = auth::identity(&id_r).unwrap_or_else(|_| conn.local_id.clone());
         let assigned = view.cp().and_then(config_payload::parse_reply).unwrap_or_default();
-        let mobike = conn.mobike && view.has(NotifyType::MobikeSupported);
+        let mobike = conn.mobility.mobike && view.has(NotifyType::MobikeSupported);
         let nat = nat_after(&conn, resumed, first.nat);
-        let told = payloads::other_addresses(&conn.additional_addresses, &link.path);
+        let told = payloads::other_addresses(&conn.mobility.additional_addresses, &link.path);
         let birth = Birth {
             session: Session {
                 id_i: first.id_i,
@@ -414,7 +407,7 @@ impl Authenticating {
         sa.take_lifetime(shared, now, view);
         sa.take_ticket(shared, now, view, 0);
         sa.take_load(shared, view);
-        sa.upkeep.predecessor = first.replaces;
+        sa.upkeep.replaces(first.replaces);
         for config in 1..conn.children.len() {
             sa.enqueue(CreateChild::missing(config), now);
         }
@@ -434,14 +427,14 @@ pub(crate) fn own_method(conn: &Connection) -> AuthMethod {
 /// libreswan ignores NAT detection in IKE_SESSION_RESUME and sends raw ESP afterwards.
 /// "The client's NAT traversal status SHOULD be determined anew in IKE_SESSION_RESUME." (RFC 5723 section 4.3.2)
 pub(crate) fn nat_after(conn: &Connection, resumed: bool, nat: natd::Detection) -> natd::Detection {
-    if resumed && conn.resumption == Resumption::Libreswan {
+    if resumed && conn.resumption.mode == Resumption::Libreswan {
         return natd::Detection { supported: nat.supported, local: false, remote: false };
     }
     nat
 }
 
 pub(crate) fn announce(shared: &mut Shared, sa: &IkeSa, resumed: bool, replaced: Option<SaId>) {
-    let IkeSa { core, stage, mobility, dormancy, .. } = sa;
+    let IkeSa { core, mobility, dormancy, .. } = sa;
     let path = core.link.path;
     tracing::info!(sa = %core.id(), peer = %core.peer, %path, resumed, "IKE SA established");
     shared.event(Event::Established(Box::new(Established {
@@ -449,13 +442,13 @@ pub(crate) fn announce(shared: &mut Shared, sa: &IkeSa, resumed: bool, replaced:
         connection: core.link.conn.name.clone(),
         peer: core.peer.clone(),
         credential: core.session.credential.clone(),
-        isolate: !core.client && core.link.conn.policy.isolate,
+        isolate: !core.client && core.link.conn.answering.policy.isolate,
         initiator: core.link.initiator,
         method: core.session.method,
         resumed,
-        mobike: mobility.mobike,
+        mobike: mobility.mobike(),
         dormancy: dormancy.is_open(),
-        confirmed: !matches!(stage, Stage::Tentative(_)),
+        confirmed: !sa.is_tentative(),
         path,
         configuration: core.assigned.clone(),
         replaced,
@@ -478,22 +471,22 @@ fn check_addresses(
 /// The notifications that say what we can do.
 pub(crate) fn extensions(shared: &Shared, conn: &Connection, link: &Link) -> Vec<Payload> {
     let mut list = Vec::new();
-    if conn.mobike {
+    if conn.mobility.mobike {
         // "MUST include a MOBIKE_SUPPORTED notification in the IKE_AUTH exchange" (RFC 4555 section 3.2)
         // "The notification data field MUST be left empty (zero-length) when sending, and its contents (if any) MUST be ignored
         // when this notification is received." (RFC 4555 section 4.2.1)
         list.push(notify(NotifyType::MobikeSupported, []));
         list.extend(payloads::told_addresses(&payloads::other_addresses(
-            &conn.additional_addresses,
+            &conn.mobility.additional_addresses,
             &link.path,
         )));
-        if conn.no_nats_allowed {
+        if conn.mobility.no_nats_allowed {
             // "[...] all messages that can update the addresses associated with the IKE_SA [...] MUST also include a
             // NO_NATS_ALLOWED notification" (RFC 4555 section 3.9)
             list.push(crate::exchange::mobike::no_nats_allowed(&link.path));
         }
     }
-    if conn.resumption != Resumption::Off {
+    if conn.resumption.mode != Resumption::Off {
         list.push(notify(NotifyType::TicketRequest, []));
     }
     if shared.config.window > 1 {

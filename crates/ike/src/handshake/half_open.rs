@@ -2,9 +2,11 @@
 //! directions and the answer with the first CHILD SA. Keys are derived when the first protected message comes: a flood of
 //! first messages costs no key agreement.
 
+mod begin;
 mod identify;
 mod waiting;
 
+pub(crate) use begin::Wanted;
 pub(super) use identify::{Caller, Refusal};
 pub(crate) use waiting::Signature;
 
@@ -21,8 +23,8 @@ use crate::action::Action;
 use crate::auth::{self, Authentication, Proof, Proving};
 use crate::child::Agreed;
 use crate::child::choose::choose;
-use crate::child::install::Origin;
-use crate::config::{AssignedConfig, Connection, Ppk};
+use crate::config::{Connection, Ppk};
+use crate::config_payload::AssignedConfig;
 use crate::config_payload::{self, Lease};
 use crate::error::{Discard, NegotiationError};
 use crate::event::Event;
@@ -39,6 +41,7 @@ use crate::link::{Channel, Link};
 use crate::natd;
 use crate::payloads::{self, View, notify};
 use crate::proposal::{IkeSuite, KeyExchange};
+use crate::sa::install::Origin;
 use crate::sa::mobility::Mobility;
 use crate::sa::{Answer, Birth, IkeSa};
 use crate::shared::Shared;
@@ -131,7 +134,7 @@ impl HalfOpen {
             match self.derive() {
                 Ok(channel) => self.channel = Some(channel),
                 Err(error) => {
-                    tracing::info!(%path, %error, "no keys");
+                    tracing::debug!(%path, %error, "no keys");
                     self.expire(shared);
                     return Step { next: None, result: Err(Discard::Malformed) };
                 }
@@ -217,7 +220,7 @@ impl HalfOpen {
         refusal: &[Payload],
         error: NegotiationError,
     ) -> Step {
-        tracing::info!(%path, claimed = claimed.as_ref().map(tracing::field::display), %error, "refused");
+        tracing::debug!(%path, claimed = claimed.as_ref().map(tracing::field::display), %error, "refused");
         shared.event(Event::PeerFailed { path, claimed, error });
         let header = self.link.header(exchange, true, self.rounds.next_id());
         if let Some(channel) = self.channel.as_mut() {
@@ -237,17 +240,7 @@ impl HalfOpen {
     ) -> Step {
         let view = View(payloads);
         let claimed = view.id_i().and_then(|id| auth::identity(id).ok());
-        if let Some(kind) = unsupported_critical(payloads) {
-            let refusal = notify(NotifyType::UnsupportedCriticalPayload, [kind.code()]);
-            let what = "a critical payload that is not supported";
-            let error = NegotiationError::Malformed { exchange: "IKE_AUTH", what };
-            return self.refuse(shared, path, claimed, refusal, error);
-        }
-        if view.sa().is_none() || view.ts_i().is_none() || view.ts_r().is_none() {
-            // "[...] MUST be rejected in their entirety, and MUST only lead to an UNSUPPORTED_CRITICAL_PAYLOAD or INVALID_SYNTAX
-            // Notification sent as a response" (RFC 7296 section 2.21.2): with that answer there is no IKE SA at either end.
-            let refusal = notify(NotifyType::InvalidSyntax, []);
-            let what = "no offer of a CHILD SA";
+        if let Err((refusal, what)) = check_form(payloads) {
             let error = NegotiationError::Malformed { exchange: "IKE_AUTH", what };
             return self.refuse(shared, path, claimed, refusal, error);
         }
@@ -265,7 +258,7 @@ impl HalfOpen {
         // "The exchange responder MUST verify that the contents of the NO_NATS_ALLOWED notification match the addresses in the IP
         // header. If they do not match, a response containing an UNEXPECTED_NAT_DETECTED notification is sent." (RFC 4555
         // section 3.9, of the first IKE_AUTH request too)
-        if caller.conn.mobike && !addresses_match(view, &path) {
+        if caller.conn.mobility.mobike && !addresses_match(view, &path) {
             let error = NegotiationError::Notified("UNEXPECTED_NAT_DETECTED (our answer)".to_owned());
             return self.refuse(shared, path, claimed, notify(NotifyType::UnexpectedNatDetected, []), error);
         }
@@ -322,7 +315,7 @@ impl HalfOpen {
         };
         match self.how {
             How::Resume { .. } => {
-                let authentication = auth::authenticate_resumption(&proof, caller.conn.resumption);
+                let authentication = auth::authenticate_resumption(&proof, caller.conn.resumption.mode);
                 Ok(Proving::Done(authentication))
             }
             How::Init { .. } => {
@@ -357,7 +350,7 @@ impl HalfOpen {
         };
         let (assigned, cp, no_address) = assign(shared, &conn, &identity, view, kept);
         list.extend(cp);
-        let mobike = conn.mobike && view.has(NotifyType::MobikeSupported);
+        let mobike = conn.mobility.mobike && view.has(NotifyType::MobikeSupported);
         let told = payloads::other_addresses(shared.addresses_of(&conn), &link.path);
         let birth = Birth {
             session,
@@ -373,23 +366,14 @@ impl HalfOpen {
         };
         let mut sa = Box::new(IkeSa::new(shared, now, birth));
         sa.core.note_window(view);
-        let nonces = Nonces { i: &nonce_i, r: &nonce_r };
-        let origin = Origin { nonces, secrets: &[], we_began: false, replaces: None, receives_only: false };
         let agreed = match no_address {
             Some(refusal) => Err(refusal),
             None => first_child(shared, &sa, &conn, view, &mut list),
         };
         announce(shared, &sa, resumed, None);
         sa.hear_addresses(shared, view);
-        let installed = agreed.and_then(|agreed| {
-            sa.install(shared, now, agreed, &origin)
-                .map_err(|error| Refusal { kind: NotifyType::NoAdditionalSas, error })
-        });
-        if let Err(Refusal { kind, error }) = installed {
-            tracing::info!(sa = %sa.core.id(), %error, "no CHILD SA");
-            list.push(notify(kind, []));
-            shared.event(Event::ChildFailed { sa: sa.core.id(), error });
-        }
+        let nonces = Nonces { i: &nonce_i, r: &nonce_r };
+        list.extend(install_first(&mut sa, shared, now, agreed, nonces));
         if !resumed {
             former_sessions(shared, &sa, view);
         }
@@ -406,6 +390,21 @@ impl HalfOpen {
         shared.load.record(unix, clients, now - begun);
         Step::to(Slot::Established(sa))
     }
+}
+
+/// Whether an IKE_AUTH request is one; else the refusal, and what is wrong with it.
+fn check_form(payloads: &[Payload]) -> Result<(), (Payload, &'static str)> {
+    if let Some(kind) = unsupported_critical(payloads) {
+        let refusal = notify(NotifyType::UnsupportedCriticalPayload, [kind.code()]);
+        return Err((refusal, "a critical payload that is not supported"));
+    }
+    let view = View(payloads);
+    if view.sa().is_none() || view.ts_i().is_none() || view.ts_r().is_none() {
+        // "[...] MUST be rejected in their entirety, and MUST only lead to an UNSUPPORTED_CRITICAL_PAYLOAD or INVALID_SYNTAX
+        // Notification sent as a response" (RFC 7296 section 2.21.2): with that answer there is no IKE SA at either end.
+        return Err((notify(NotifyType::InvalidSyntax, []), "no offer of a CHILD SA"));
+    }
+    Ok(())
 }
 
 /// Chooses the first CHILD SA and adds its payloads to the answer.
@@ -449,22 +448,41 @@ pub(crate) fn assign(
     let nothing = AssignedConfig::default;
     let request = view.cp().and_then(|cp| config_payload::parse_request(cp).map(|r| (cp, r)));
     let Some((cp, mut request)) = request else {
-        let refusal = (!conn.policy.pool.is_empty()).then_some(Refusal {
+        let refusal = (!conn.answering.policy.pool.is_empty()).then_some(Refusal {
             kind: NotifyType::FailedCpRequired,
             error: NegotiationError::Addresses("the peer did not ask for one (CFG_REQUEST)"),
         });
         return (nothing(), None, refusal);
     };
     request.kept = kept.to_vec();
-    let pool = shared.config.pool.as_mut().filter(|_| !conn.policy.pool.is_empty());
+    let pool = shared.config.pool.as_mut().filter(|_| !conn.answering.policy.pool.is_empty());
     let lease = pool.map_or_else(Lease::default, |pool| pool.lease(conn, peer, &request));
-    let asked = (request.v4 || request.v6) && !conn.policy.pool.is_empty();
+    let asked = (request.v4 || request.v6) && !conn.answering.policy.pool.is_empty();
     if asked && lease == Lease::default() {
         let error = NegotiationError::Addresses("the pool has none left for this peer");
         return (nothing(), None, Some(Refusal { kind: NotifyType::InternalAddressFailure, error }));
     }
-    let (reply, assigned) = config_payload::reply(cp, lease, &conn.offer);
+    let (reply, assigned) = config_payload::reply(cp, lease, &conn.answering.offer);
     (assigned, Some(Payload::Cp(reply)), None)
+}
+
+/// Installs the first CHILD SA; the notification that there is none.
+fn install_first(
+    sa: &mut IkeSa,
+    shared: &mut Shared,
+    now: Instant,
+    agreed: Result<Agreed, Refusal>,
+    nonces: Nonces<'_>,
+) -> Option<Payload> {
+    let origin = Origin { nonces, secrets: &[], we_began: false, replaces: None, receives_only: false };
+    let installed = agreed.and_then(|agreed| {
+        sa.install(shared, now, agreed, &origin)
+            .map_err(|error| Refusal { kind: NotifyType::NoAdditionalSas, error })
+    });
+    let Err(Refusal { kind, error }) = installed else { return None };
+    tracing::info!(sa = %sa.core.id(), %error, "no CHILD SA");
+    shared.event(Event::ChildFailed { sa: sa.core.id(), error });
+    Some(notify(kind, []))
 }
 
 /// The notifications of the IKE_AUTH answer.
@@ -475,11 +493,11 @@ pub(crate) fn answer_extensions(
     view: View<'_>,
 ) -> Vec<Payload> {
     let mut list = Vec::new();
-    if sa.mobility.mobike {
+    if sa.mobility.mobike() {
         // "Implementations that wish to use MOBIKE for a particular IKE_SA MUST include a MOBIKE_SUPPORTED notification in the
         // IKE_AUTH exchange" (RFC 4555 section 3.2)
         list.push(notify(NotifyType::MobikeSupported, []));
-        list.extend(payloads::told_addresses(&sa.mobility.told));
+        list.extend(payloads::told_addresses(sa.mobility.told()));
     }
     if shared.config.window > 1 {
         let window = shared.config.window.min(crate::window::MAX_WINDOW);

@@ -96,7 +96,7 @@ impl Opening {
         path: Path,
     ) -> Result<Self, NegotiationError> {
         // "A client MUST NOT present a ticket when it knows that the ticket's lifetime has expired." (RFC 5723 section 4.3.1)
-        if !ticket.is_valid(shared.unix(now)) || conn.resumption == Resumption::Off {
+        if !ticket.is_valid(shared.unix(now)) || conn.resumption.mode == Resumption::Off {
             return Err(NegotiationError::TicketExpired);
         }
         // "when credentials associated with the IKE SA are invalidated (e.g., when a user logs out), the ticket MUST be deleted" (RFC
@@ -104,14 +104,14 @@ impl Opening {
         if !ticket.is_of(&conn) || !proposal::permits(&conn.ike_proposals, &ticket.suite) {
             return Err(NegotiationError::TicketOutdated);
         }
-        ticket.admitted(shared, now, &conn).map_err(NegotiationError::TicketUntrusted)?;
+        shared.believes(now, &ticket, &conn).map_err(NegotiationError::TicketUntrusted)?;
         if let Some(lineage) = ticket.lineage {
             shared.lineages.insert(conn.name.clone(), lineage);
         }
         // "The client SHOULD NOT use this exchange type unless it knows that the gateway supports it" (RFC 5723 section 4.3.2):
         // it gave the ticket.
         let quick = Quick::of(shared, &conn, &ticket);
-        let fresh = ticket.form == Form::Dormouse && conn.fresh_keys;
+        let fresh = ticket.form == Form::Dormouse && conn.resumption.fresh_keys;
         let dh = fresh.then(|| key_pair(shared, ticket.suite.group)).transpose()?;
         let how = How::Resume { ticket: Box::new(ticket), dh };
         Ok(Self::begin(shared, now, id, conn, path, how, None, quick))
@@ -471,7 +471,7 @@ impl Opening {
         // (RFC 4555 section 3.3)
         let seen_as = view.notify(NotifyType::NatDetectionDestinationIp).map(|n| n.data.clone());
         let before = link.path;
-        if nat.any() || link.conn.force_udp_encap || (link.conn.mobike && nat.supported) {
+        if nat.any() || link.conn.force_udp_encap || (link.conn.mobility.mobike && nat.supported) {
             link.path = link.natt_path(shared);
         }
         let peer_hashes =
@@ -502,7 +502,7 @@ impl Opening {
         let conn = &self.link.conn;
         let ppk = PpkUse::of(view, core::iter::once(conn));
         // A ticket's keys hold what went into those of its session.
-        if ppk == PpkUse::No && conn.ppk_required {
+        if ppk == PpkUse::No && conn.ppk.required {
             return Err(NegotiationError::Ppk("the peer does not use any"));
         }
         if !suite.additional.is_empty() && !view.has(NotifyType::IntermediateExchangeSupported) {

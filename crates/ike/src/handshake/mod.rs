@@ -9,27 +9,28 @@ pub(crate) mod half_open;
 pub(crate) mod initiator;
 pub(crate) mod intermediate;
 mod lineage;
-pub(crate) mod newcomer;
 pub(crate) mod proving;
 pub(crate) mod quick;
-pub(crate) mod responder;
 mod solving;
 
-use core::time::Duration;
+use std::sync::Arc;
 
 use dormouse_sansio::{Carrier, Deadline, Instant, Path};
-use dormouse_wire::ike::{AuthMethod, Header, Id};
+use dormouse_wire::ike::{Header, NotifyType, Payload};
 
-use crate::admission::Credential;
 use crate::auth::Authentication;
+use crate::claim::Claim;
+use crate::config::Connection;
 use crate::error::{Discard, NegotiationError};
 use crate::event::Event;
+use crate::keys::Spis;
 use crate::link::Link;
-use crate::sa::stage::Stage;
+use crate::payloads::View;
 use crate::sa::{Fate, IkeSa};
 use crate::shared::Shared;
-use crate::ticket::TicketContent;
+use crate::stats::Stats;
 use crate::ticket::lineage::Outcome;
+use crate::timer::HALF_OPEN_SLACK;
 use crate::window::{Due, Outgoing};
 
 use authenticating::Authenticating;
@@ -37,36 +38,30 @@ use dormouse_crypto::sign::SignatureError;
 use half_open::HalfOpen;
 use initiator::Opening;
 use intermediate::initiator::Intermediate;
-pub(crate) use lineage::Claim;
 use proving::Signing;
 
-/// What full authentication established, for as long as the session lives: through rekeyings and resumptions.
-#[derive(Clone, Debug)]
-pub(crate) struct Session {
-    pub(crate) id_i: Id,
-    pub(crate) id_r: Id,
-    /// How the client authenticated.
-    pub(crate) method: AuthMethod,
-    /// When both last authenticated fully.
-    pub(crate) authenticated: dormouse_sansio::UnixTime,
-    /// When the first of the certificates expires that the session rests on: the peer's, with its chain, and a client's own.
-    /// `None`: no certificates.
-    pub(crate) vouched_until: Option<dormouse_sansio::UnixTime>,
-    /// What admitted the peer: asked about again at each resumption, and when a list of revoked certificates comes. `None` at a client
-    /// whose gateway has a pre-shared key.
-    pub(crate) credential: Option<Credential>,
+/// A caller's first message, taken apart.
+pub(crate) struct FirstMessage<'a> {
+    pub(crate) path: Path,
+    pub(crate) header: &'a Header,
+    pub(crate) payloads: &'a [Payload],
+    pub(crate) datagram: &'a [u8],
 }
 
-impl Session {
-    fn of_ticket(ticket: &TicketContent) -> Self {
-        Self {
-            id_i: ticket.id_i.clone(),
-            id_r: ticket.id_r.clone(),
-            method: ticket.method,
-            authenticated: ticket.authenticated,
-            vouched_until: ticket.vouched_until,
-            credential: Some(ticket.credential.clone()),
-        }
+impl<'a> FirstMessage<'a> {
+    pub(crate) fn view(&self) -> View<'a> {
+        View(self.payloads)
+    }
+
+    /// The link of a new SA that answers it.
+    pub(crate) fn link(&self, shared: &mut Shared, conn: Arc<Connection>) -> Link {
+        let id = shared.new_sa();
+        let spis = Spis { i: self.header.spi_i, r: shared.new_spi(id) };
+        let peer_fragments = self.view().has(NotifyType::Ikev2FragmentationSupported);
+        let fragmentation = conn.fragmentation.enabled && peer_fragments;
+        let mut stats = Stats::default();
+        stats.received(self.datagram.len());
+        Link { id, initiator: false, spis, path: self.path, fragmentation, stats, conn }
     }
 }
 
@@ -118,7 +113,7 @@ impl Slot {
     pub(crate) fn is_half_open(&self) -> bool {
         match self {
             Self::HalfOpen(_) => true,
-            Self::Established(s) => matches!(s.stage, Stage::Tentative(_)),
+            Self::Established(s) => s.is_tentative(),
             Self::Opening(_) | Self::Signing(_) | Self::Intermediate(_) | Self::Authenticating(_) => false,
         }
     }
@@ -127,7 +122,7 @@ impl Slot {
     pub(crate) fn is_proven(&self) -> bool {
         match self {
             Self::HalfOpen(s) => s.waiting.is_some() || s.pending.is_some(),
-            Self::Established(s) => matches!(&s.stage, Stage::Tentative(t) if t.is_asked()),
+            Self::Established(s) => s.is_proven(),
             Self::Opening(_) | Self::Intermediate(_) | Self::Signing(_) | Self::Authenticating(_) => false,
         }
     }
@@ -144,7 +139,7 @@ impl Slot {
             Self::Opening(s) => s.handle(shared, now, header, datagram),
             Self::Intermediate(s) => s.handle(shared, now, header, datagram),
             Self::Signing(_) => Step::stay(self, Discard::InappropriateExchange),
-            Self::Authenticating(s) => s.handle(shared, now, path, header, datagram),
+            Self::Authenticating(s) => s.handle(shared, now, header, datagram),
             Self::HalfOpen(s) => s.handle(shared, now, path, header, datagram),
             Self::Established(mut s) => {
                 let result = s.handle(shared, now, path, header, datagram);
@@ -260,8 +255,6 @@ impl Slot {
     }
 }
 
-pub(crate) const HALF_OPEN_SLACK: Duration = Duration::from_secs(5);
-
 /// The handshake goes on from another address: what is under way is repeated from there.
 fn follow_path(link: &mut Link, out: &mut Outgoing<()>, shared: &mut Shared, now: Instant, path: Path) {
     let natt = link.path.carrier == Carrier::NatT;
@@ -283,7 +276,7 @@ fn send_what_is_due(
     now: Instant,
     exchange: &'static str,
 ) -> Option<NegotiationError> {
-    let policy = link.conn.retransmission;
+    let policy = link.conn.timing.retransmission;
     while let Some(due) = out.due(now, policy.tries, false, |sent| policy.wait(sent, &mut shared.entropy)) {
         match due {
             Due::Again(datagrams, class) => link.send_again(shared, class, &datagrams),

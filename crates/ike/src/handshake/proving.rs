@@ -54,7 +54,7 @@ impl FirstExchange {
         let ppk = self.ppk();
         let with_ppk = match index {
             0 => ppk,
-            1 if ppk.is_some() && !conn.ppk_required => None,
+            1 if ppk.is_some() && !conn.ppk.required => None,
             _ => return None,
         };
         let (prf, sk_p) = (self.channel.suite.prf, &self.channel.sk_pi);
@@ -72,14 +72,14 @@ impl FirstExchange {
             int_auth: &self.rounds.int_auth(),
         };
         Some(match &self.ticket {
-            Some(_) => Ok(Proving::Done(auth::authenticate_resumption(&proof, conn.resumption))),
+            Some(_) => Ok(Proving::Done(auth::authenticate_resumption(&proof, conn.resumption.mode))),
             None => auth::authenticate(&proof, &conn.local_auth, self.peer_hashes.as_deref()),
         })
     }
 
     /// The PPK that enters the keys with IKE_AUTH.
     pub(super) fn ppk(&self) -> Option<&Ppk> {
-        self.link.conn.ppks.first().map(AsRef::as_ref).filter(|_| self.rounds.ppk == PpkUse::Auth)
+        self.link.conn.ppk.keys.first().map(AsRef::as_ref).filter(|_| self.rounds.ppk == PpkUse::Auth)
     }
 }
 

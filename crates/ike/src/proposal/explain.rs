@@ -7,9 +7,9 @@ use dormouse_crypto::suites::{Encr, Group, Integ, Prf};
 use dormouse_wire::ike::{Proposal, ProtocolId, Transform, TransformType};
 
 use super::additional::{AdditionalKe, place_of, words};
+use super::algorithms::{EsnPolicy, EspProposal, IkeProposal};
 use super::select::{Offer, kind_name};
 use super::{KeyExchange, NONE};
-use crate::config::{EsnPolicy, EspProposal, IkeProposal};
 
 /// One kind of algorithm in which the closest pair of proposals has nothing in common.
 #[derive(Clone, PartialEq, Eq, Debug)]

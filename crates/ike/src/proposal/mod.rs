@@ -5,6 +5,7 @@
 //! [`verify_esp`] check the answer against the offer, and [`Mismatch`] says in words why nothing fitted.
 
 mod additional;
+mod algorithms;
 mod explain;
 mod select;
 #[cfg(test)]
@@ -15,14 +16,13 @@ use dormouse_crypto::suites::{Encr, Group, Integ, Prf};
 use dormouse_wire::ike::{Proposal, ProtocolId, Transform, TransformType};
 
 pub use additional::{ADDITIONAL_MAX, Additional, AdditionalKe, has_additional};
+pub use algorithms::{EsnPolicy, EspProposal, IkeProposal, default_esp_proposals, default_ike_proposals};
 pub use explain::{Difference, Mismatch, explain_mismatch};
 pub use select::{
     BadChoice, EspChoice, IkeChoice, permits, permits_esp, retry_group, select_esp, select_ike, verify_esp,
     verify_ike,
 };
 pub use text::ProposalError;
-
-use crate::config::{EsnPolicy, EspProposal, IkeProposal};
 
 /// What the two ends agreed on for an IKE SA.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

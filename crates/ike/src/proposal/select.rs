@@ -5,11 +5,11 @@ use dormouse_crypto::suites::{Encr, Group, Integ, Prf};
 use dormouse_wire::ike::{Proposal, ProtocolId, Transform, TransformType};
 
 use super::additional::{self, Additional, AdditionalKe, place_of};
+use super::algorithms::{EsnPolicy, EspProposal, IkeProposal};
 use super::{
     EspSuite, IkeSuite, KeyExchange, Mismatch, NONE, encr_transform, esn_choices, esn_transform,
     explain_mismatch, group_transform, integ_transform, prf_transform, transform,
 };
-use crate::config::{EsnPolicy, EspProposal, IkeProposal};
 
 /// What a responder chose for an IKE SA.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -1,5 +1,4 @@
 use super::*;
-use crate::config::{default_esp_proposals, default_ike_proposals};
 
 fn ike(text: &str) -> IkeProposal {
     text.parse().unwrap()

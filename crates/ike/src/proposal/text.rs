@@ -7,8 +7,8 @@ use core::str::FromStr;
 use dormouse_crypto::suites::{Encr, Group, Integ, Prf};
 
 use super::additional::{self, AdditionalKe};
+use super::algorithms::{EspProposal, IkeProposal};
 use super::{EspSuite, IkeSuite};
-use crate::config::{EspProposal, IkeProposal};
 
 /// Why a proposal in text cannot be used.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]

@@ -1,6 +1,6 @@
 use dormouse_crypto::suites::{Encr, Integ};
 use dormouse_sansio::Seeded;
-use dormouse_wire::ike::{ExchangeType, Flags, Notify, NotifyType};
+use dormouse_wire::ike::{ExchangeType, Flags, Message, Notify, NotifyType};
 
 use super::*;
 

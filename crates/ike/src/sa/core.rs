@@ -7,12 +7,12 @@ use dormouse_crypto::cert::Identity;
 use dormouse_sansio::{Class, Instant, Path};
 use dormouse_wire::ike::{ExchangeType, NotifyType, Payload};
 
-use crate::config::AssignedConfig;
+use crate::config_payload::AssignedConfig;
 use crate::exchange::{Exchange, Request};
-use crate::handshake::Session;
 use crate::link::{Channel, Link};
 use crate::payloads::View;
 use crate::sa::Answer;
+use crate::session::Session;
 use crate::shared::Shared;
 use crate::ticket::lineage::{Descent, Holder};
 use crate::window::{Incoming, Outgoing};

@@ -23,19 +23,13 @@ const SLACK_MAX: Duration = Duration::from_secs(60);
 
 /// The peer sleeps: nothing is sent to it, and no timer but this one runs.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Asleep {
+struct Asleep {
     until: Instant,
     slack: Duration,
 }
 
-impl Asleep {
-    pub(crate) fn during(now: Instant, stay: Duration) -> Self {
-        Self { until: now + stay, slack: (stay / 16).min(SLACK_MAX) }
-    }
-}
-
 #[derive(Debug)]
-pub(crate) enum State {
+enum State {
     /// Both ends are awake, as far as is known.
     Awake,
     /// This device is about to sleep, and says so until at most.
@@ -48,8 +42,8 @@ pub(crate) enum State {
 #[derive(Debug)]
 pub(crate) struct Dormancy {
     /// The version of the extension that both ends speak; 0: one of them does not.
-    pub(crate) version: u8,
-    pub(crate) state: State,
+    version: u8,
+    state: State,
 }
 
 impl Dormancy {
@@ -61,6 +55,20 @@ impl Dormancy {
     pub(super) fn inherit(&mut self, old: &mut Self) {
         let Self { version: _, state } = old;
         self.state = std::mem::replace(state, State::Awake);
+    }
+
+    pub(crate) fn version(&self) -> u8 {
+        self.version
+    }
+
+    /// This device is about to sleep; the driver waits for an answer until then.
+    pub(crate) fn announce(&mut self, said: Sleeping, until: Instant) {
+        self.state = State::Announcing { said, until };
+    }
+
+    /// The peer sleeps, for so long at most.
+    pub(crate) fn peer_sleeps(&mut self, now: Instant, stay: Duration) {
+        self.state = State::Asleep(Asleep { until: now + stay, slack: (stay / 16).min(SLACK_MAX) });
     }
 
     pub(crate) fn is_open(&self) -> bool {

@@ -236,7 +236,7 @@ impl IkeSa {
     /// Something authentic came by `path`.
     fn heard(&mut self, shared: &mut Shared, now: Instant, path: Path) {
         self.core.last_in = now;
-        if std::mem::take(&mut self.upkeep.unheard) {
+        if self.upkeep.take_unheard() {
             shared.event(Event::Heard { sa: self.core.id() });
         }
         if let Stage::Live(standing @ Standing::Unheard) = &mut self.stage {
@@ -244,7 +244,7 @@ impl IkeSa {
         }
         // RFC 4555 section 3.8: with MOBIKE, IKE messages do not move the mapping; UPDATE_SA_ADDRESSES and ESP do.
         // "The host not behind a NAT MUST NOT use these dynamic updates for IKEv2 packets" (RFC 4555 section 3.8)
-        if !self.mobility.mobike && path != self.core.link.path {
+        if !self.mobility.mobike() && path != self.core.link.path {
             self.observed_path(shared, now, path);
         }
     }

@@ -45,20 +45,20 @@ enum Esp {
 /// See the module's text.
 #[derive(Debug)]
 pub(crate) struct Mobility {
-    pub(crate) mobike: bool,
+    mobike: bool,
     /// What NAT detection last said about the path.
-    pub(crate) nat: natd::Detection,
+    nat: natd::Detection,
     /// The digest in which the peer last said where it sees us.
-    pub(crate) seen_as: Option<Vec<u8>>,
+    seen_as: Option<Vec<u8>>,
     keepalive: Keepalive,
     esp: Esp,
     /// Our additional addresses, as announced to the peer (RFC 4555 section 3.6).
-    pub(crate) told: Vec<IpAddr>,
+    told: Vec<IpAddr>,
     /// The id of the newest UPDATE_SA_ADDRESSES request that was obeyed, and of the newest list of additional addresses.
     newest_update: Option<u32>,
-    pub(crate) newest_addresses: Option<u32>,
+    newest_addresses: Option<u32>,
     /// How often an update met UNEXPECTED_NAT_DETECTED in a row.
-    pub(crate) unexpected_nats: u32,
+    unexpected_nats: u32,
 }
 
 impl Mobility {
@@ -73,7 +73,7 @@ impl Mobility {
             mobike,
             nat,
             seen_as,
-            keepalive: Keepalive::new(conn.keepalive),
+            keepalive: Keepalive::new(conn.timing.keepalive),
             esp: Esp::WithIke,
             told,
             newest_update: None,
@@ -99,6 +99,31 @@ impl Mobility {
         self.keepalive = keepalive.clone();
         self.told = std::mem::take(told);
         self.unexpected_nats = *unexpected_nats;
+    }
+
+    /// Whether both ends speak MOBIKE.
+    pub(crate) fn mobike(&self) -> bool {
+        self.mobike
+    }
+
+    /// What NAT detection last said about the path.
+    pub(crate) fn nat(&self) -> natd::Detection {
+        self.nat
+    }
+
+    /// Whether the peer has said where it sees us.
+    pub(crate) fn knows_where_it_is_seen(&self) -> bool {
+        self.seen_as.is_some()
+    }
+
+    /// Our additional addresses, as announced to the peer.
+    pub(crate) fn told(&self) -> &[IpAddr] {
+        &self.told
+    }
+
+    /// Whether request `id` has the newest list of the peer's additional addresses.
+    pub(crate) fn has_newest_addresses(&mut self, id: u32) -> bool {
+        is_newest(&mut self.newest_addresses, id)
     }
 
     /// Whether the peer would follow us elsewhere; see [`crate::Endpoint::can_move`].
@@ -170,6 +195,11 @@ impl Mobility {
         moved
     }
 
+    /// An update was answered without that.
+    pub(crate) fn forget_unexpected_nats(&mut self) {
+        self.unexpected_nats = 0;
+    }
+
     /// An update met a NAT that is not allowed. Whether it is worth repeating.
     pub(crate) fn unexpected_nat(&mut self) -> bool {
         self.unexpected_nats += 1;
@@ -179,12 +209,10 @@ impl Mobility {
         }
         again
     }
-
-    // ---- addresses ----
 }
 
 /// Whether request `id` is the newest of its kind.
-pub(crate) fn is_newest(newest: &mut Option<u32>, id: u32) -> bool {
+fn is_newest(newest: &mut Option<u32>, id: u32) -> bool {
     let newer = newest.is_none_or(|newest| newest < id);
     if newer {
         *newest = Some(id);
@@ -236,14 +264,14 @@ impl IkeSa {
     }
 
     /// The peer is at the other end of `path` now, where `nat` was found. ESP goes there at once, or, as
-    /// [`Connection::return_routability`] says, when the peer has answered from there.
+    /// [`return_routability`](crate::config::MobilityConfig) says, when the peer has answered from there.
     pub(crate) fn follow(&mut self, shared: &mut Shared, now: Instant, path: Path, nat: natd::Detection) {
         let proven = self.esp_path();
         self.mobility.nat = nat;
         let moved = path != self.core.link.path;
         self.core.link.path = path;
         if moved {
-            let asks = self.mobility.mobike && self.core.link.conn.return_routability;
+            let asks = self.mobility.mobike && self.core.link.conn.mobility.return_routability;
             self.mobility.esp = Esp::WithIke;
             self.tasks.drop_like(&Routability::new().into());
             if asks && self.esp_path() != proven {
@@ -320,7 +348,7 @@ impl IkeSa {
             self.mobility.nat = found;
             let seen = view.notify(NotifyType::NatDetectionDestinationIp);
             self.mobility.seen_as = seen.map(|n| n.data.clone());
-        } else if self.core.link.conn.no_nats_allowed {
+        } else if self.core.link.conn.mobility.no_nats_allowed {
             self.mobility.nat = natd::Detection::default();
         }
         if self.esp_path() != before {

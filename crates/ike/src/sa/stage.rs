@@ -4,8 +4,8 @@ use core::time::Duration;
 
 use dormouse_sansio::{Instant, Path};
 
+use super::resumed::{Confirming, Tentative};
 use crate::event::CloseReason;
-use crate::handshake::quick::{Confirming, Tentative};
 
 /// How long a replaced SA waits for the peer's Delete.
 pub(super) const LINGER: Duration = Duration::from_secs(30);
@@ -74,7 +74,7 @@ impl Stage {
     }
 
     /// Why a closing SA goes; `other` if it is not closing.
-    pub(crate) fn reason_or(&self, other: CloseReason) -> CloseReason {
+    pub(super) fn reason_or(&self, other: CloseReason) -> CloseReason {
         match self {
             Self::Closing { reason, .. } | Self::Over { reason, .. } => *reason,
             Self::Leaving(leaving) => leaving.reason,

@@ -135,7 +135,7 @@ impl IkeSa {
             }
         }
         if !closing && !self.tasks.creates_child(&self.children) && !self.creating_child() {
-            shared.actions.extend(self.upkeep.predecessor.take().map(Action::Close));
+            shared.actions.extend(self.upkeep.take_predecessor().map(Action::Close));
         }
     }
 
@@ -147,12 +147,12 @@ impl IkeSa {
         // "the responder SHOULD use relatively long timeout intervals" (RFC 4555 section 3.11)
         let patience = match self.stage {
             Stage::Closing { .. } => CLOSE_FOR,
-            _ => self.core.link.conn.liveness.timeout,
+            _ => self.core.link.conn.timing.liveness.timeout,
         };
         let wait = self.first_wait(shared, now);
         self.core.request(shared, now, wait, now + patience, &request, exchange);
         if self.core.requests.ids_run_out() {
-            self.rekeying.rekey_at = Some(now);
+            self.rekeying.rekey_now(now);
         }
     }
 

@@ -11,7 +11,7 @@
 //! - `liveness`: silence of the peer, with half of the interval as slack;
 //! - `nat keepalive`: see [`crate::keepalive`];
 //! - `sleep announcement`, `sleep over`: see [`super::dormancy`];
-//! - `half-open`, `confirmation`: see [`crate::handshake::quick`];
+//! - `half-open`, `confirmation`: see [`super::resumed`];
 //! - `store`: what the store should have said by now;
 //! - `certificate expiry`, `authentication lifetime`, `replaced`: see [`super::upkeep`];
 //! - `expiry`: a hard lifetime, reached only if rekeying failed;
@@ -20,7 +20,7 @@
 use dormouse_sansio::{Deadline, Instant};
 
 use super::stage::{Stage, Standing};
-use super::{Fate, IkeSa, UPKEEP_SLACK};
+use super::{Fate, IkeSa};
 use crate::action::Action;
 use crate::child::Busy;
 use crate::event::CloseReason;
@@ -31,12 +31,8 @@ use crate::exchange::ticket::TicketRequest;
 use crate::exchange::update::Update;
 use crate::shared::Shared;
 use crate::ticket::lineage::Outcome;
+use crate::timer::UPKEEP_SLACK;
 use crate::window::{Due, Flight};
-
-/// Whether something that is to happen at `at` is due; then it is taken, so that it happens once.
-pub(super) fn take_due(at: &mut Option<Instant>, now: Instant) -> bool {
-    at.take_if(|at| *at <= now).is_some()
-}
 
 impl IkeSa {
     /// The deadline that must be met first, taking slack into account.
@@ -66,14 +62,14 @@ impl IkeSa {
             all.extend(self.tasks.deadline(|exchange| self.may_begin(exchange)));
         }
         all.extend(self.followups.deadline());
-        all.extend(self.rekeying.deadlines(&core.link.conn.ike_lifetime));
+        all.extend(self.rekeying.deadlines(&core.link.conn.timing.lifetime));
         all.extend(self.upkeep.deadlines());
         if let Standing::Confirming(confirming) = standing {
             all.push(Deadline::strict(confirming.at, "confirmation"));
         }
         all.extend(self.children.deadlines(&core.link.conn));
         if core.requests.is_idle() {
-            let interval = core.link.conn.liveness.interval;
+            let interval = core.link.conn.timing.liveness.interval;
             let quiet = |i| Deadline { at: core.last_in + i, slack: i / 2, why: "liveness" };
             all.extend(interval.map(quiet));
             all.extend(self.mobility.keepalive_deadline(core));
@@ -149,10 +145,12 @@ impl IkeSa {
     fn retransmit_one(&mut self, shared: &mut Shared, now: Instant) -> Option<Fate> {
         let core = &mut self.core;
         let patient = match self.stage {
-            Stage::Live(standing) => standing == Standing::Unheard || (self.mobility.mobike && !core.client),
+            Stage::Live(standing) => {
+                standing == Standing::Unheard || (self.mobility.mobike() && !core.client)
+            }
             _ => false,
         };
-        let policy = core.link.conn.retransmission;
+        let policy = core.link.conn.timing.retransmission;
         let tries = if patient { u32::MAX } else { policy.tries };
         let probing = self.upkeep.probing(now);
         let wait = |sent| probing.unwrap_or_else(|| policy.wait(sent, &mut shared.entropy));
@@ -204,7 +202,7 @@ impl IkeSa {
         if !self.core.requests.is_idle() {
             return;
         }
-        let interval = self.core.link.conn.liveness.interval;
+        let interval = self.core.link.conn.timing.liveness.interval;
         if interval.is_some_and(|i| self.core.last_in + i <= now) {
             self.enqueue(crate::exchange::liveness::Liveness::upkeep(), now);
         }

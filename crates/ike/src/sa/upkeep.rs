@@ -11,14 +11,14 @@ use core::time::Duration;
 use dormouse_sansio::{Deadline, Instant, Path, UnixTime};
 use dormouse_wire::ike::{NotifyType, Payload};
 
+use super::IkeSa;
 use super::core::Core;
-use super::timers::take_due;
-use super::{IkeSa, UPKEEP_SLACK};
 use crate::event::{CloseReason, Event};
 use crate::exchange::liveness::Liveness;
 use crate::payloads::{View, notify};
 use crate::shared::Shared;
 use crate::ticket::lineage::Name;
+use crate::timer::{UPKEEP_SLACK, take_due};
 use dormouse_keying::SaId;
 
 /// A client reauthenticates this long before a certificate expires; if it is the same one still, the SA ends with it.
@@ -41,7 +41,7 @@ const HINT_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Full authentication, which makes another SA beside this one.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) enum Reauthentication {
+enum Reauthentication {
     #[default]
     Never,
     At {
@@ -53,7 +53,7 @@ pub(crate) enum Reauthentication {
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Probe {
+struct Probe {
     since: Instant,
     until: Instant,
 }
@@ -61,9 +61,9 @@ pub(super) struct Probe {
 /// See the module's text.
 #[derive(Debug, Default)]
 pub(crate) struct Upkeep {
-    pub(crate) reauthentication: Reauthentication,
+    reauthentication: Reauthentication,
     /// The SA that this one replaces by reauthentication, as long as CHILD SAs of ours are still to be made.
-    pub(crate) predecessor: Option<SaId>,
+    predecessor: Option<SaId>,
     /// When the first of the certificates expires that vouch for the session.
     vouched_at: Option<Instant>,
     /// Gateway: when the session ends if the client has not authenticated fully before.
@@ -74,12 +74,12 @@ pub(crate) struct Upkeep {
     replaced_at: Option<Instant>,
     renew_ticket_at: Option<Instant>,
     /// The gateway has given a ticket: the session can be resumed, at this end or that.
-    pub(crate) had_ticket: bool,
+    had_ticket: bool,
     /// Client: the lineage of its tickets, once the gateway has told it.
-    pub(crate) lineage: Option<Name>,
+    lineage: Option<Name>,
     /// It was resumed at once, and the gateway has not been heard on it.
-    pub(crate) unheard: bool,
-    pub(super) probe: Option<Probe>,
+    unheard: bool,
+    probe: Option<Probe>,
     /// When an unauthenticated hint was last followed.
     hinted_at: Option<Instant>,
 }
@@ -93,7 +93,7 @@ impl Upkeep {
         self.vouched_at = left.map(|left| now + left);
         let age = unix.saturating_since(core.session.authenticated);
         if !core.client {
-            let lifetime = core.link.conn.policy.lifetime;
+            let lifetime = core.link.conn.answering.policy.lifetime;
             self.authenticated_until = lifetime.map(|lifetime| now + lifetime.saturating_sub(age));
             return;
         }
@@ -101,7 +101,7 @@ impl Upkeep {
             return;
         }
         let renewal = left.filter(|left| *left > RENEWAL).map(|left| left - RENEWAL);
-        let configured = core.link.conn.reauthenticate.map(|after| after.saturating_sub(age));
+        let configured = core.link.conn.timing.reauthenticate.map(|after| after.saturating_sub(age));
         let own = renewal.into_iter().chain(configured).map(|left| (left, UPKEEP_SLACK));
         // "An Initiator that received an AUTH_LIFETIME notification SHOULD repeat the Initial exchange within the time indicated
         // in the notification." (RFC 4478 section 2)
@@ -211,6 +211,49 @@ impl Upkeep {
         }
     }
 
+    /// Full authentication is under way by this SA.
+    pub(crate) fn reauthenticates_by(&mut self, other: SaId) {
+        self.reauthentication = Reauthentication::By(other);
+    }
+
+    /// It replaces this SA as soon as its CHILD SAs are up.
+    pub(crate) fn replaces(&mut self, predecessor: Option<SaId>) {
+        self.predecessor = predecessor;
+    }
+
+    pub(super) fn take_predecessor(&mut self) -> Option<SaId> {
+        self.predecessor.take()
+    }
+
+    /// The gateway has given a ticket: the session can be resumed, at this end or that.
+    pub(crate) fn had_ticket(&self) -> bool {
+        self.had_ticket
+    }
+
+    /// Client: the lineage of its tickets, if the gateway has told it.
+    pub(super) fn lineage(&self) -> Option<Name> {
+        self.lineage
+    }
+
+    /// The gateway has given a ticket of this lineage, or has not told of which.
+    pub(crate) fn note_lineage(&mut self, told: Option<Name>) {
+        self.lineage = told.or(self.lineage);
+    }
+
+    /// It was resumed at once: the gateway is to be heard on it.
+    pub(super) fn await_word(&mut self) {
+        self.unheard = true;
+    }
+
+    /// Whether the gateway is heard now, for the first time: once.
+    pub(super) fn take_unheard(&mut self) -> bool {
+        std::mem::take(&mut self.unheard)
+    }
+
+    pub(super) fn is_probing(&self) -> bool {
+        self.probe.is_some()
+    }
+
     /// A ticket was given or taken.
     pub(crate) fn note_ticket(&mut self, renew_at: Option<Instant>) {
         self.had_ticket = true;
@@ -235,7 +278,7 @@ impl IkeSa {
     /// "The Responder MUST send this information to the Initiator in an AUTH_LIFETIME notification either in the last message of an
     /// IKE_AUTH exchange, or in an INFORMATIONAL request" (RFC 4478 section 2): in the former, and in the answer to a resumption.
     pub(crate) fn lifetime_payload(&self, shared: &Shared, now: Instant) -> Option<Payload> {
-        let lifetime = self.core.link.conn.policy.lifetime.filter(|_| !self.core.client)?;
+        let lifetime = self.core.link.conn.answering.policy.lifetime.filter(|_| !self.core.client)?;
         let age = shared.unix(now).saturating_since(self.core.session.authenticated);
         let seconds = u32::try_from(lifetime.saturating_sub(age).as_secs()).unwrap_or(u32::MAX);
         Some(notify(NotifyType::AuthLifetime, seconds.to_be_bytes()))

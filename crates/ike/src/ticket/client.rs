@@ -5,18 +5,17 @@ use core::fmt;
 use core::net::{IpAddr, SocketAddr};
 
 use dormouse_crypto::{HashAlg, Secret, hash};
-use dormouse_sansio::{Instant, UnixTime};
+use dormouse_sansio::UnixTime;
 use dormouse_wire::codec::Reader;
 use dormouse_wire::ike::Id;
 
-use super::codec::{In, Out, TicketFormatError};
 use super::content::{Form, TicketChild};
 use super::lineage::Name;
-use crate::admission::{Credential, Refusal};
+use crate::codec::{In, Out, TicketFormatError};
 use crate::config::{Connection, LocalAuth, RemoteAuth, Resumption};
+use crate::credential::Credential;
 use crate::limits;
 use crate::proposal::IkeSuite;
-use crate::shared::Shared;
 
 /// "DMT" and the version.
 const MAGIC: [u8; 3] = *b"DMT";
@@ -88,18 +87,6 @@ impl ClientTicket {
     /// at the next full login.
     pub fn refused(&mut self) {
         (self.secret, self.opaque) = (Secret::zeroed(0), Secret::zeroed(0));
-    }
-
-    /// Whether what is known of revoked certificates lets the gateway be believed today.
-    pub(crate) fn admitted(
-        &self,
-        shared: &mut Shared,
-        now: Instant,
-        conn: &Connection,
-    ) -> Result<(), Refusal> {
-        let chain = self.credential.as_ref().map_or(&[][..], Credential::chain);
-        shared.rests_on(now, conn, chain);
-        shared.config.admission.revocation.refuses(conn, chain, shared.unix(now))
     }
 
     /// Whether it was given under the configuration of `conn`, as far as that says who may be at either end.
@@ -215,9 +202,9 @@ pub(crate) fn fingerprint(conn: &Connection) -> [u8; 16] {
             out.bytes(format!("{usage:?} {accept_rsa_sha1}").as_bytes());
         }
     }
-    out.u8(u8::from(conn.ppk_required));
-    out.list(&conn.ppks, |out, ppk| out.bytes(&ppk.id));
-    secrets.list(&conn.ppks, |secrets, ppk| secrets.bytes(ppk.secret.as_bytes()));
+    out.u8(u8::from(conn.ppk.required));
+    out.list(&conn.ppk.keys, |out, ppk| out.bytes(&ppk.id));
+    secrets.list(&conn.ppk.keys, |secrets, ppk| secrets.bytes(ppk.secret.as_bytes()));
     let digest =
         |out: Out| hash(HashAlg::Sha256, &[b"dormouse client configuration", out.into_secret().as_bytes()]);
     let mut fingerprint = [0; 16];
@@ -268,7 +255,7 @@ mod tests {
         assert_eq!(rest.len(), 1, "one byte alone depends on the key");
         assert_ne!(fingerprint(&connection("right", "work"))[..15], right[..15]);
         let mut required = connection("right", "home");
-        required.ppk_required = true;
+        required.ppk.required = true;
         assert_ne!(fingerprint(&required)[..15], right[..15]);
     }
 }

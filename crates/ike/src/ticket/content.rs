@@ -10,11 +10,11 @@ use dormouse_sansio::UnixTime;
 use dormouse_wire::codec::Reader;
 use dormouse_wire::ike::{AuthMethod, Id, TrafficSelector, TsRange};
 
-use super::codec::{In, Out, TicketFormatError};
 use super::lineage::Name;
-use crate::admission::Credential;
 use crate::auth;
+use crate::codec::{In, Out, TicketFormatError};
 use crate::config::ChildMode;
+use crate::credential::Credential;
 use crate::limits;
 use crate::proposal::{EspSuite, IkeSuite};
 

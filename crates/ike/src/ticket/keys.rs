@@ -10,8 +10,8 @@ use dormouse_wire::codec::Reader;
 use zeroize::{Zeroize, ZeroizeOnDrop};
 
 use super::TicketRefusal;
-use super::codec::{In, Out, TicketFormatError};
 use super::content::TicketContent;
+use crate::codec::{In, Out, TicketFormatError};
 use crate::limits;
 
 const VERSION: u8 = 2;
@@ -108,12 +108,6 @@ impl TicketKeys {
     /// Tickets of this lifetime are given from now on: keys are kept so long at least.
     pub fn keep_for_tickets_of(&mut self, lifetime: Duration) {
         self.keep_for = self.keep_for.max(self.rotate_after + lifetime);
-    }
-
-    /// When [`TicketKeys::rotate`] makes the next key.
-    #[must_use]
-    pub fn rotation_due(&self) -> UnixTime {
-        self.keys.last().map_or(UnixTime(0), |key| UnixTime(key.born) + self.rotate_after)
     }
 
     /// Seals under the newest key.

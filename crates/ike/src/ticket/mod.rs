@@ -31,7 +31,6 @@
 //! **Restart.** Keys are exportable; the driver stores them, readable by itself alone, before it acts on them.
 
 mod client;
-mod codec;
 mod content;
 mod keys;
 pub mod lineage;
@@ -42,10 +41,9 @@ use core::time::Duration;
 
 use dormouse_sansio::UnixTime;
 
+pub use crate::codec::TicketFormatError;
 pub use client::ClientTicket;
 pub(crate) use client::fingerprint;
-pub use codec::TicketFormatError;
-pub(crate) use codec::{In, Out};
 pub use content::{Form, TicketChild, TicketContent};
 pub use keys::{KeyExportError, TicketKeys};
 

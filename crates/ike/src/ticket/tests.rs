@@ -7,8 +7,8 @@ use dormouse_wire::ike::{AuthMethod, Id, IdType, TsRange};
 
 use super::lineage::{Holder, Memory, Name, Operation, Outcome, Row};
 use super::*;
-use crate::admission::{Credential, Shown};
 use crate::config::{ChildMode, Resumption};
+use crate::credential::{Credential, Shown};
 use crate::limits;
 use crate::proposal::{Additional, EspSuite, IkeSuite};
 

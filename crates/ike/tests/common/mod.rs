@@ -12,9 +12,8 @@ use std::time::Duration;
 
 use dormouse_crypto::Secret;
 use dormouse_crypto::cert::Identity;
-use dormouse_ike::config::{
-    Connection, EndpointConfig, IdentityPattern, LocalAuth, RemoteAuth, Role, SelectorSpec,
-};
+use dormouse_ike::EndpointConfig;
+use dormouse_ike::config::{Connection, IdentityPattern, LocalAuth, RemoteAuth, Role, SelectorSpec};
 use dormouse_ike::config_payload::{AddressPool, Lease, LeaseRequest};
 use dormouse_ike::ticket::lineage::{Memory, Outcome};
 use dormouse_ike::ticket::{ClientTicket, TicketKeys};
@@ -85,8 +84,8 @@ pub fn gateway_psk() -> Connection {
         RemoteAuth::Psk(psk()),
     );
     conn.role = Role::Responder;
-    conn.policy.pool = vec![ipnet::Ipv4Net::default().into(), ipnet::Ipv6Net::default().into()];
-    conn.offer.dns = vec!["10.9.0.1".parse().expect("an address")];
+    conn.answering.policy.pool = vec![ipnet::Ipv4Net::default().into(), ipnet::Ipv6Net::default().into()];
+    conn.answering.offer.dns = vec!["10.9.0.1".parse().expect("an address")];
     mirror(&mut conn);
     conn
 }
@@ -102,7 +101,7 @@ pub fn mirror(conn: &mut Connection) {
 pub fn site_to_site(conn: &mut Connection, local: &str, remote: &str) {
     conn.request.v4 = false;
     conn.request.dns = false;
-    conn.policy.pool.clear();
+    conn.answering.policy.pool.clear();
     for child in &mut conn.children {
         child.ts_local = vec![SelectorSpec::Net(local.parse().expect("a prefix"))];
         child.ts_remote = vec![SelectorSpec::Net(remote.parse().expect("a prefix"))];

@@ -1,7 +1,8 @@
 //! A client that slept and comes back by its ticket. Owns these steps; must never assert more than that a step was possible.
 
+use dormouse_ike::EndpointConfig;
 use dormouse_ike::Event;
-use dormouse_ike::config::{Connection, EndpointConfig};
+use dormouse_ike::config::Connection;
 use dormouse_ike::ticket::ClientTicket;
 use dormouse_ike::ticket::lineage::Operation;
 use dormouse_keying::SaId;

@@ -14,7 +14,7 @@ use super::joules::Joules;
 use super::link;
 use super::plan::{Plan, Request, Times};
 use super::runner::{Group, Runner};
-use super::worker::{Mask, Proof, Worker};
+use super::worker::{Proof, Worker, without_aes};
 use crate::campaign::{self, Ended, Progress, machine, same_machine};
 use crate::results::Sample;
 use crate::results::esp::{CPU_SYSTEM, CPU_THREAD, Engine, Point, What};
@@ -200,11 +200,11 @@ pub struct Unprivileged;
 
 /// Starts a worker under the mask and measures what it does; the figures in words.
 fn aes_can_be_hidden() -> Result<String> {
-    let mut worker = Worker::start(Mask::Aes)?;
+    let mut worker = Worker::without_aes()?;
     let proof = Proof::measure(&mut worker)?;
     let words = format!(
         "{}: AES-128-GCM {:.1} times slower, ChaCha20-Poly1305 {:.2} times",
-        Mask::Aes.environment().map(|(name, value)| format!("{name}={value}")).unwrap_or_default(),
+        without_aes().map(|(name, value)| format!("{name}={value}")).unwrap_or_default(),
         proof.aes,
         proof.other
     );

@@ -75,10 +75,12 @@ impl Child {
         let mut line = serde_json::to_string(job)?;
         line.push('\n');
         let to = self.to.as_mut().context("the child has ended")?;
-        if to.write_all(line.as_bytes()).is_err() {
+        if to.write_all(line.as_bytes()).is_ok() {
+            self.await_answer(patience)?;
+        } else if self.await_answer(GRACE).is_err() {
+            // One that hears nothing may have said why before.
             return Err(self.gone());
         }
-        self.await_answer(patience)?;
         line.clear();
         if self.from.read_line(&mut line)? == 0 {
             return Err(self.gone());
@@ -214,6 +216,13 @@ mod tests {
         assert_eq!(refused(failed, PATIENCE).to_string(), "no device");
         let error = refused("read line; echo thread main panicked", PATIENCE).to_string();
         assert!(error.contains("panicked"), "{error}");
+    }
+
+    #[test]
+    fn what_a_child_said_before_it_went_is_heard() {
+        let mut child = shell(r#"echo '{"failed":"no device"}'"#);
+        child.process.wait().unwrap();
+        assert_eq!(child.ask::<f64>(&1, PATIENCE).unwrap_err().to_string(), "no device");
     }
 
     #[test]

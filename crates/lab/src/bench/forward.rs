@@ -1,5 +1,5 @@
 //! One end of our tunnel as a process of its own, as the daemon is one: so that the instructions of the processor can be hidden
-//! from it (see [`Mask`]), and so that both ways are measured alike. Owns the process and the words between the two; must never
+//! from it ([`without_aes`]), and so that both ways are measured alike. Owns the process and the words between the two; must never
 //! say that an end is ready before it is.
 //!
 //! The child has one job, answers it, and forwards until its standard input is closed.
@@ -7,7 +7,7 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, ensure};
 use dormouse_crypto::Secret;
 use dormouse_crypto::measure::verify;
 use dormouse_keying::Mode;
@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 
 use super::child::{self, Child};
 use super::place::Place;
-use super::worker::Mask;
+use super::worker::without_aes;
 use crate::results::esp::Encapsulation;
 
 /// Outer addresses of sender and receiver.
@@ -38,12 +38,11 @@ pub(crate) struct Job {
     pub(crate) encapsulation: Encapsulation,
     /// Which end: 0 sends, 1 receives.
     pub(crate) end: usize,
-    /// Where it stands, if not in a namespace of the testbed.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) site: Option<Site>,
+    /// Where it stands.
+    pub(crate) site: Site,
 }
 
-/// A machine of its own, on a network with others.
+/// Where an end stands: a host of the testbed, or a machine of its own on a network with others.
 #[derive(Clone, Serialize, Deserialize)]
 pub(crate) struct Site {
     /// Name of the tunnel's device.
@@ -54,8 +53,22 @@ pub(crate) struct Site {
     pub(crate) remote: IpAddr,
     /// Inner addresses, ours first.
     pub(crate) inner: [Ipv4Addr; 2],
-    /// What both ends derive their keys from, for this tunnel alone.
-    pub(crate) run: [u8; 32],
+    /// What both ends derive their keys from, for this tunnel alone; keys in the testbed are no secret.
+    pub(crate) run: Option<[u8; 32]>,
+}
+
+impl Site {
+    /// The host of the testbed with this end, 0 or 1.
+    pub(crate) fn of_host(end: usize) -> Self {
+        let [ours, theirs] = if end == 0 { [0, 1] } else { [1, 0] };
+        Self {
+            tun: TUN.to_owned(),
+            local: OUTER[ours].into(),
+            remote: OUTER[theirs].into(),
+            inner: [INNER[ours], INNER[theirs]],
+            run: None,
+        }
+    }
 }
 
 impl std::fmt::Debug for Site {
@@ -76,35 +89,18 @@ impl Job {
             _ => Protection::Esp { suite: self.suite.parse()?, mode },
         };
         let raw = matches!(self.encapsulation, Encapsulation::Tunnel | Encapsulation::Transport);
-        let (ours, theirs) = match self.end {
-            0 => (0, 1),
-            1 => (1, 0),
-            other => bail!("a link has no end {other}"),
-        };
+        ensure!(self.end < 2, "a link has no end {}", self.end);
         let port = if raw { 0 } else { 4_500 };
-        let carrier = if raw { Carrier::RawEsp } else { Carrier::NatT };
-        let first = ours == 0;
-        Ok(match &self.site {
-            None => Settings {
-                tun: TUN.to_owned(),
-                protection,
-                carrier,
-                local: SocketAddr::from((OUTER[ours], port)),
-                remote: SocketAddr::from((OUTER[theirs], port)),
-                inner: (INNER[ours].into(), INNER[theirs].into()),
-                first,
-                run: None,
-            },
-            Some(site) => Settings {
-                tun: site.tun.clone(),
-                protection,
-                carrier,
-                local: SocketAddr::from((site.local, port)),
-                remote: SocketAddr::from((site.remote, port)),
-                inner: (site.inner[0].into(), site.inner[1].into()),
-                first,
-                run: Some(Secret::from(site.run)),
-            },
+        let site = &self.site;
+        Ok(Settings {
+            tun: site.tun.clone(),
+            protection,
+            carrier: if raw { Carrier::RawEsp } else { Carrier::NatT },
+            local: SocketAddr::from((site.local, port)),
+            remote: SocketAddr::from((site.remote, port)),
+            inner: (site.inner[0].into(), site.inner[1].into()),
+            first: self.end == 0,
+            run: site.run.map(Secret::from),
         })
     }
 }
@@ -129,8 +125,7 @@ impl End {
         let mut command = place.command(Child::program()?);
         command.args(["bench", "forward"]);
         if hidden {
-            let (variable, value) =
-                Mask::Aes.environment().context("AES instructions cannot be hidden here")?;
+            let (variable, value) = without_aes().context("AES instructions cannot be hidden here")?;
             command.env(variable, value);
         }
         let mut child = Child::start(&mut command)?;
@@ -169,8 +164,12 @@ mod tests {
 
     #[test]
     fn the_two_ends_face_each_other() {
-        let job =
-            |end| Job { suite: "aes128gcm16".into(), encapsulation: Encapsulation::Udp, end, site: None };
+        let job = |end| Job {
+            suite: "aes128gcm16".into(),
+            encapsulation: Encapsulation::Udp,
+            end,
+            site: Site::of_host(end),
+        };
         let [a, b] = [0, 1].map(|end| job(end).settings().unwrap());
         assert_eq!((a.local, a.remote), (b.remote, b.local));
         assert_eq!((a.inner.0, a.inner.1), (b.inner.1, b.inner.0));

@@ -7,7 +7,7 @@ use anyhow::{Result, anyhow, bail, ensure};
 use dormouse_testbed::wireguard::{self, WireguardGo};
 use dormouse_testbed::{Host, Need, Testbed};
 
-use super::forward::{End, INNER, Job, OUTER, TUN};
+use super::forward::{End, INNER, Job, OUTER, Site, TUN};
 use super::place::Place;
 use crate::results::esp::{Encapsulation, Engine, Point};
 
@@ -176,7 +176,8 @@ impl Link {
         ensure!(!key.hidden || key.suite.contains("aes"), "{} has no use for AES instructions", key.suite);
         let mut ends = Vec::new();
         for (end, host) in self.hosts.iter().enumerate() {
-            let job = Job { suite: key.suite.clone(), encapsulation: key.encapsulation, end, site: None };
+            let site = Site::of_host(end);
+            let job = Job { suite: key.suite.clone(), encapsulation: key.encapsulation, end, site };
             self.full_mtu = job.settings()?.inner_mtu()?.into();
             let end = End::start(&Place::Host(host.clone()), &job, key.hidden)?;
             self.helpers.push(end.pid());

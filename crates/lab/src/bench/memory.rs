@@ -5,7 +5,7 @@ use std::sync::Barrier;
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, ensure};
-use dormouse_crypto::measure::{Primitive, Suite, verify};
+use dormouse_crypto::measure::{Suite, verify};
 use dormouse_crypto::{Encr, Secret};
 use dormouse_esp::{IPV4_IN_IP, Inbound, Outbound, SaParams};
 use dormouse_sansio::{Entropy as _, Seeded};
@@ -152,19 +152,7 @@ fn packet(len: usize, random: &mut Seeded) -> Result<Vec<u8>> {
     Ok(packet)
 }
 
-/// Bytes a second of one primitive over blocks of `block` bytes.
-///
-/// # Errors
-/// If the primitive is wrong, or refuses the block.
-pub(crate) fn primitive(primitive: Primitive, block: usize, time: Duration) -> Result<f64> {
-    if let Some(suite) = primitive.suite() {
-        verify(suite)?;
-    }
-    let (mut keyed, mut data) = (primitive.keyed()?, vec![0x5a; block]);
-    rate(block, time, || Ok(keyed.run(&mut data)?))
-}
-
-/// Bytes a second of `once`, which works on `block` bytes, by the CPU time of this thread, as `openssl speed` counts.
+/// Bytes a second of `once`, which works on `block` bytes, by the CPU time of this thread.
 ///
 /// # Errors
 /// Those of `once`.

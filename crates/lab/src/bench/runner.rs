@@ -10,7 +10,7 @@ use super::governor::{self, Governors};
 use super::joules::Joules;
 use super::link::{Bed, Key, Link, Pinned};
 use super::plan::Times;
-use super::worker::{Mask, Worker};
+use super::worker::Worker;
 use super::{Lost, memory, traffic, transfer};
 use crate::campaign::{Subject, cpu};
 use crate::results::esp::{Point, What};
@@ -180,7 +180,7 @@ impl Subject for Runner {
             // A tunnel that stands would be in the way of the other processors.
             self.down();
             if point.aes_instructions == Some(false) && self.worker.is_none() {
-                self.worker = Some(Worker::start(Mask::Aes)?);
+                self.worker = Some(Worker::without_aes()?);
             }
         } else if self.pair.is_some() {
             self.pair(&Key::of(point))?;

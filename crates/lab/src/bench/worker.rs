@@ -1,5 +1,5 @@
 //! A second process of this program that measures: with fewer instructions for its cryptographic library than the processor has,
-//! or on another machine ([`far`]). Owns the masks, and the jobs and answers between the two; must never claim that a mask works
+//! or on another machine ([`far`]). Owns the mask, and the jobs and answers between the two; must never claim that a mask works
 //! without having measured it.
 //!
 //! The library reads `OPENSSL_ia32cap` (x86) or `OPENSSL_armcap` (ARM) once, before its first use: so a mask takes a process
@@ -10,7 +10,6 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
-use dormouse_crypto::measure::Primitive;
 use serde::{Deserialize, Serialize};
 
 use super::child::{self, Child};
@@ -22,41 +21,18 @@ use crate::results::esp::{CPU_THREAD, Direction, Point, What};
 /// What a job takes beyond the time that it asks for: a tunnel's end may take ten seconds to say that it does not start.
 const PATIENCE: Duration = Duration::from_secs(40);
 
-/// Which instructions are hidden from the library.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(crate) enum Mask {
-    /// AES and carry-less multiplication, of every width.
-    Aes,
-    /// The wide forms alone: VAES, VPCLMULQDQ and AVX-512.
-    Wide,
-    /// These, AVX2 and the bit manipulation that goes with it (BMI1, BMI2, ADX).
-    Avx2,
-}
-
-impl Mask {
-    /// What is hidden, in words.
-    pub(crate) const fn words(self) -> &'static str {
-        match self {
-            Self::Aes => "AES and carry-less multiplication",
-            Self::Wide => "AVX-512, VAES and VPCLMULQDQ",
-            Self::Avx2 => "AVX-512, VAES, VPCLMULQDQ, AVX2 and BMI",
-        }
-    }
-
-    /// The environment variable and its value on this architecture; `None` where there is no such mask.
-    pub(crate) fn environment(self) -> Option<(&'static str, &'static str)> {
-        match (self, std::env::consts::ARCH) {
-            // Two words of 64 bits: CPUID leaf 1 (ECX above EDX), then leaf 7 (ECX above EBX).
-            // AES-NI is ECX 25, PCLMULQDQ ECX 1; VAES and VPCLMULQDQ are ECX 9 and 10 of leaf 7.
-            (Self::Aes, "x86_64") => Some(("OPENSSL_ia32cap", "~0x200000200000000:~0x60000000000")),
-            // EBX of leaf 7: AVX-512 F 16, DQ 17, IFMA 21, BW 30, VL 31.
-            (Self::Wide, "x86_64") => Some(("OPENSSL_ia32cap", "~0x0:~0x600c0230000")),
-            // And AVX2 5, BMI1 3, BMI2 8, ADX 19.
-            (Self::Avx2, "x86_64") => Some(("OPENSSL_ia32cap", "~0x0:~0x600c02b0128")),
-            // ARMV8_AES is bit 2, ARMV8_PMULL bit 5.
-            (Self::Aes, "aarch64") => Some(("OPENSSL_armcap", "~0x24")),
-            _ => None,
-        }
+/// The environment variable that hides AES and carry-less multiplication, of every width, from the library, and its value on this
+/// architecture; `None` where none is known.
+pub(crate) const fn without_aes() -> Option<(&'static str, &'static str)> {
+    if cfg!(target_arch = "x86_64") {
+        // Two words of 64 bits: CPUID leaf 1 (ECX above EDX), then leaf 7 (ECX above EBX).
+        // AES-NI is ECX 25, PCLMULQDQ ECX 1; VAES and VPCLMULQDQ are ECX 9 and 10 of leaf 7.
+        Some(("OPENSSL_ia32cap", "~0x200000200000000:~0x60000000000"))
+    } else if cfg!(target_arch = "aarch64") {
+        // ARMV8_AES is bit 2, ARMV8_PMULL bit 5.
+        Some(("OPENSSL_armcap", "~0x24"))
+    } else {
+        None
     }
 }
 
@@ -69,11 +45,6 @@ enum Job {
         millis: u64,
         seed: u64,
     },
-    Primitive {
-        name: String,
-        block: usize,
-        millis: u64,
-    },
     /// To be the far one of two machines from now on...
     Hello,
     /// ...and to do its part.
@@ -85,7 +56,6 @@ enum Job {
 #[serde(rename_all = "kebab-case")]
 enum Answer {
     Figures(Figures),
-    Rate(f64),
     Hello(Box<Hello>),
     Far(far::Answer),
 }
@@ -95,12 +65,12 @@ enum Answer {
 pub(crate) struct Worker(Child);
 
 impl Worker {
-    /// Starts this program again, under `mask`.
+    /// Starts this program again, without AES instructions.
     ///
     /// # Errors
-    /// If there is no such mask here, or no process can be started.
-    pub(crate) fn start(mask: Mask) -> Result<Self> {
-        let Some((variable, value)) = mask.environment() else {
+    /// If they cannot be hidden here, or no process can be started.
+    pub(crate) fn without_aes() -> Result<Self> {
+        let Some((variable, value)) = without_aes() else {
             bail!("no mask of instructions is known for {}", std::env::consts::ARCH);
         };
         let mut command = Command::new(Child::program()?);
@@ -123,18 +93,6 @@ impl Worker {
         let point = Box::new(point.clone());
         match self.0.ask(&Job::Point { point, millis: millis(time), seed }, time + PATIENCE)? {
             Answer::Figures(figures) => Ok(figures),
-            _ => Err(unexpected()),
-        }
-    }
-
-    /// One primitive, as [`memory::primitive`] does it here.
-    ///
-    /// # Errors
-    /// As [`Worker::run`].
-    pub(crate) fn primitive(&mut self, name: &str, block: usize, time: Duration) -> Result<f64> {
-        let job = Job::Primitive { name: name.to_owned(), block, millis: millis(time) };
-        match self.0.ask(&job, time + PATIENCE)? {
-            Answer::Rate(rate) => Ok(rate),
             _ => Err(unexpected()),
         }
     }
@@ -186,10 +144,6 @@ fn answer(job: Job, link: Option<&str>, side: &mut Option<Side>, closed: &Atomic
     Ok(match job {
         Job::Point { point, millis, seed } => {
             Answer::Figures(memory::in_memory(&point, Duration::from_millis(millis), seed)?)
-        }
-        Job::Primitive { name, block, millis } => {
-            let primitive = Primitive::by_name(&name).with_context(|| format!("no primitive {name:?}"))?;
-            Answer::Rate(memory::primitive(primitive, block, Duration::from_millis(millis))?)
         }
         Job::Hello => {
             let (made, hello) = far::hello(link.context("started by no other machine")?)?;

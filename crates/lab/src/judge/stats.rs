@@ -177,6 +177,13 @@ pub fn quantile(values: &[f64], q: f64) -> Option<f64> {
     of_sorted(&sorted, q)
 }
 
+/// The geometric mean of ratios; `None` without any.
+#[must_use]
+pub fn geometric_mean(ratios: impl Iterator<Item = f64>) -> Option<f64> {
+    let (sum, n) = ratios.fold((0.0, 0u32), |(s, n), r| (s + r.ln(), n + 1));
+    (n > 0).then(|| (sum / f64::from(n)).exp())
+}
+
 /// A mean with its spread, as papers report them.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
 pub struct Mean {

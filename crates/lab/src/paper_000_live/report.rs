@@ -2,13 +2,13 @@
 //! without saying whether it was measured here.
 
 use dormouse_energy::model::{Exchange, Latency, Model};
-use dormouse_report::{Chart, Mark, digits};
+use dormouse_report::{Chart, Mark, Table, digits};
 use dormouse_testbed::crowd::Task;
 use dormouse_trace::report::charts;
 
 use super::campaign::{Point, WAYS, name};
 use super::{EXPERIMENT, PROFILE};
-use crate::experiment::{Figure, Report, Table};
+use crate::experiment::{Exhibit, Report};
 use crate::judge::stats::{Bootstrap, Estimate, Mean, median, quantile};
 use crate::judge::{Claim, Finding};
 use crate::results::{Results, Sample};
@@ -87,8 +87,8 @@ pub(super) fn of(results: &Results<Point>, model: &Model) -> Report {
     obtained.extend(failed.map(|d| format!("discarded: round {} of {}: {}", d.round, d.subject, d.reason)));
     obtained.extend(results.conditions.noise(results.machine.cores));
     Report {
-        name: EXPERIMENT.name.to_owned(),
-        title: EXPERIMENT.title.to_owned(),
+        name: EXPERIMENT.name,
+        title: EXPERIMENT.title,
         synthetic: false,
         traffic: obtained,
         claims: writer.claims(),
@@ -108,8 +108,8 @@ pub(super) fn of(results: &Results<Point>, model: &Model) -> Report {
             writer.break_even_table(),
         ],
         figures: vec![
-            Figure { place: "Fig. 4".to_owned(), chart: writer.break_even() },
-            Figure { place: "Fig. 10".to_owned(), chart: writer.latency_chart() },
+            Exhibit::new("Fig. 4", writer.break_even()),
+            Exhibit::new("Fig. 10", writer.latency_chart()),
         ],
         notes: writer.notes(),
     }
@@ -134,15 +134,12 @@ impl Writer<'_> {
         head: &[&str],
         ways: &[Task],
         row: impl Fn(usize, Task) -> Vec<String>,
-    ) -> Table {
+    ) -> Exhibit<Table> {
         let begun = |size: usize, way: Task| vec![size.to_string(), name(way).to_owned()];
         let each = self.sizes.iter().flat_map(|size| ways.iter().map(|way| (*size, *way)));
-        Table {
-            place: place.to_owned(),
-            title: title.to_owned(),
-            head: ["clients", "way"].iter().chain(head).map(|h| (*h).to_owned()).collect(),
-            rows: each.map(|(size, way)| [begun(size, way), row(size, way)].concat()).collect(),
-        }
+        let head = ["clients", "way"].iter().chain(head).copied();
+        let rows = each.map(|(size, way)| [begun(size, way), row(size, way)].concat());
+        Exhibit::new(place, Table::titled(title, head, rows))
     }
 
     /// Way and exchange of the profile that it stands for; a held SA needs none.
@@ -168,7 +165,7 @@ impl Writer<'_> {
         Some(self.model.break_even_with(self.profile(way), load))
     }
 
-    fn latencies(&self, place: &str, title: &str, of: &str) -> Table {
+    fn latencies(&self, place: &str, title: &str, of: &str) -> Exhibit<Table> {
         let cell = |way, size| {
             let cell = self.cell(way, size);
             let (estimate, most) = (cell.estimate(of)?, cell.most(of)?);
@@ -182,16 +179,12 @@ impl Writer<'_> {
             let cells = WAYS.iter().map(|way| cell(*way, *size).unwrap_or_else(|| "–".to_owned()));
             std::iter::once(size.to_string()).chain(cells).collect()
         };
-        Table {
-            place: place.to_owned(),
-            title: title.to_owned(),
-            head: ["clients"].into_iter().chain(WAYS.map(name)).map(str::to_owned).collect(),
-            rows: self.sizes.iter().map(row).collect(),
-        }
+        let head = ["clients"].into_iter().chain(WAYS.map(name));
+        Exhibit::new(place, Table::titled(title, head, self.sizes.iter().map(row)))
     }
 
     /// What each cost both ends, and what was lost.
-    fn costs(&self) -> Table {
+    fn costs(&self) -> Exhibit<Table> {
         let head =
             ["round trips", "gateway CPU, ms each", "clients CPU, ms each", "IKE repeated", "pings repeated"];
         let title = "What one of them costs, and what was lost on the way";
@@ -204,7 +197,7 @@ impl Writer<'_> {
     }
 
     /// The gateway's own estimate beside what the clients saw.
-    fn load(&self) -> Table {
+    fn load(&self) -> Exhibit<Table> {
         let head =
             ["clients saw, mean ms", "gateway tells: among as many, ms", "alone, ms", "each further, ms"];
         let title = "The gateway's own estimate (its load report) beside what the clients saw";
@@ -216,7 +209,7 @@ impl Writer<'_> {
         })
     }
 
-    fn break_even_table(&self) -> Table {
+    fn break_even_table(&self) -> Exhibit<Table> {
         let head = [
             "IPsec_t measured, s",
             "IPsec_t of the profile, s",

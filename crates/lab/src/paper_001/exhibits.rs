@@ -1,7 +1,7 @@
 //! Figures 4 to 10 of paper 001 beside ours, each as a table and, where the paper has one, as a chart. The paper's absolute figures are
 //! a PDA's, so what is drawn is relative: with a VPN over without, or parts of the packets. Owns what is shown; must never judge.
 
-use dormouse_report::{Chart, Mark};
+use dormouse_report::{Chart, Mark, Table};
 
 use super::data::{
     ALGORITHMS, COUNT_BY_PDU, COUNT_BY_RATE, ENERGY_BY_PDU, ENERGY_BY_RATE, MAXIMUM, Pair, RECEIVED_BY_PDU,
@@ -9,11 +9,11 @@ use super::data::{
 };
 use super::{PAPER, Streams, TODAY, algorithm_costs};
 use crate::advise::words::figure;
-use crate::experiment::{Figure, Table};
+use crate::experiment::Exhibit;
 use crate::measured::{change, mean};
 use crate::results::esp::Metric;
 
-/// Along what the points of an exhibit lie.
+/// Along what the points of a panel lie.
 #[derive(Clone, Copy, PartialEq)]
 enum Axis {
     /// PDU sizes, as fast as possible or at so many kbit/s.
@@ -53,7 +53,7 @@ enum Shown {
 }
 
 /// A figure of the paper.
-struct Exhibit {
+struct Panel {
     place: &'static str,
     /// Of the table.
     title: &'static str,
@@ -67,8 +67,8 @@ struct Exhibit {
 const SLOW: Axis = Axis::Pdu(Some(2_000.0));
 const ARRIVED: &str = "Packets that arrived (in the paper's 180 seconds, in our shorter streams)";
 
-const EXHIBITS: [Exhibit; 7] = [
-    Exhibit {
+const PANELS: [Panel; 7] = [
+    Panel {
         place: "Fig. 4",
         title: "Highest reception rate by PDU size, Mbit/s (mean ± standard deviation)",
         axis: Axis::Pdu(None),
@@ -76,7 +76,7 @@ const EXHIBITS: [Exhibit; 7] = [
         paper: &MAXIMUM,
         chart: Some(("maximum", "Highest reception rate with a VPN over without")),
     },
-    Exhibit {
+    Panel {
         place: "Figs. 5 and 7",
         title: "Receiving a stream",
         axis: Axis::Rate,
@@ -87,7 +87,7 @@ const EXHIBITS: [Exhibit; 7] = [
             "Energy (or CPU, where there is no meter) with a VPN over without, by rate",
         )),
     },
-    Exhibit {
+    Panel {
         place: "Fig. 6",
         title: "Packets lost by rate, %",
         axis: Axis::Rate,
@@ -95,7 +95,7 @@ const EXHIBITS: [Exhibit; 7] = [
         paper: &RECEIVED_BY_RATE,
         chart: Some(("received-rate", "Packets received by rate")),
     },
-    Exhibit {
+    Panel {
         place: "Fig. 6, packets",
         title: ARRIVED,
         axis: Axis::Rate,
@@ -103,7 +103,7 @@ const EXHIBITS: [Exhibit; 7] = [
         paper: &COUNT_BY_RATE,
         chart: None,
     },
-    Exhibit {
+    Panel {
         place: "Fig. 8",
         title: "Packets lost of a 2 Mbit/s stream by PDU size, %",
         axis: SLOW,
@@ -111,7 +111,7 @@ const EXHIBITS: [Exhibit; 7] = [
         paper: &RECEIVED_BY_PDU,
         chart: Some(("received-pdu", "Packets received of a 2 Mbit/s stream")),
     },
-    Exhibit {
+    Panel {
         place: "Fig. 8, packets",
         title: ARRIVED,
         axis: SLOW,
@@ -119,7 +119,7 @@ const EXHIBITS: [Exhibit; 7] = [
         paper: &COUNT_BY_PDU,
         chart: None,
     },
-    Exhibit {
+    Panel {
         place: "Fig. 9",
         title: "A 2 Mbit/s stream by PDU size",
         axis: SLOW,
@@ -133,8 +133,8 @@ const EXHIBITS: [Exhibit; 7] = [
 ];
 
 /// All tables, the paper's figures beside ours.
-pub(super) fn tables(s: &Streams<'_>) -> Vec<Table> {
-    let mut tables: Vec<Table> = EXHIBITS.iter().map(|exhibit| exhibit.table(s)).collect();
+pub(super) fn tables(s: &Streams<'_>) -> Vec<Exhibit<Table>> {
+    let mut tables: Vec<_> = PANELS.iter().map(|panel| panel.table(s)).collect();
     let (metric, what, costs) = algorithm_costs(s);
     let row = |(suite, (mean, deviation)): &(&str, (f64, f64))| {
         let ours = costs.iter().find(|(n, _)| n == suite);
@@ -146,30 +146,27 @@ pub(super) fn tables(s: &Streams<'_>) -> Vec<Table> {
             level.map(|l| l.reason()).unwrap_or_default(),
         ]
     };
-    tables.push(Table {
-        place: "Fig. 10".to_owned(),
-        title: format!("Algorithms at 2 Mbit/s and 1,024 B; ours: {what}"),
-        head: ["algorithms", "paper, J", "ours", "standing today"].map(str::to_owned).to_vec(),
-        rows: ALGORITHMS.iter().map(row).collect(),
-    });
+    let title = format!("Algorithms at 2 Mbit/s and 1,024 B; ours: {what}");
+    let head = ["algorithms", "paper, J", "ours", "standing today"];
+    tables.push(Exhibit::new("Fig. 10", Table::titled(title, head, ALGORITHMS.iter().map(row))));
     tables
 }
 
 /// All charts; one whose part of ours was not measured shows the paper's alone, and says so.
-pub(super) fn figures(s: &Streams<'_>) -> Vec<Figure> {
-    let drawn = EXHIBITS.iter().filter_map(|exhibit| Some((exhibit.place, exhibit.drawn(s)?)));
+pub(super) fn figures(s: &Streams<'_>) -> Vec<Exhibit<Chart>> {
+    let drawn = PANELS.iter().filter_map(|panel| Some((panel.place, panel.drawn(s)?)));
     let all = drawn.chain([("Fig. 10", algorithms(s))]);
     all.map(|(place, mut chart)| {
         let ours = chart.series.iter().any(|s| s.name.starts_with("ours") && !s.points.is_empty());
         if !ours {
             chart.caption.push_str(" Ours was not measured in this file.");
         }
-        Figure { place: place.to_owned(), chart }
+        Exhibit::new(place, chart)
     })
     .collect()
 }
 
-impl Exhibit {
+impl Panel {
     /// What of ours is shown, and by how much it is multiplied.
     fn metric(&self, s: &Streams<'_>) -> (Metric, f64) {
         match self.shown {
@@ -180,7 +177,7 @@ impl Exhibit {
         }
     }
 
-    fn table(&self, s: &Streams<'_>) -> Table {
+    fn table(&self, s: &Streams<'_>) -> Exhibit<Table> {
         let (metric, factor) = self.metric(s);
         let paper = |(mean, deviation): (f64, f64)| match self.shown {
             Shown::Packets => mean.to_string(),
@@ -219,12 +216,8 @@ impl Exhibit {
         ];
         let energy =
             if self.shown == Shown::Energy { format!(": {}", s.energy_words()) } else { String::new() };
-        Table {
-            place: self.place.to_owned(),
-            title: self.title.to_owned() + &energy,
-            head: head.map(str::to_owned).to_vec(),
-            rows: self.paper.iter().map(row).collect(),
-        }
+        let title = self.title.to_owned() + &energy;
+        Exhibit::new(self.place, Table::titled(title, head, self.paper.iter().map(row)))
     }
 
     fn drawn(&self, s: &Streams<'_>) -> Option<Chart> {

@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 
 use dormouse_report::{Chart, Mark};
 
-use super::{HARD, MODES, ORDER, SOFT, against, geometric_mean};
+use super::{HARD, MODES, ORDER, SOFT, against};
 use crate::advise::rules::{self, ANY, Differ, Mode, Pick, Test};
-use crate::experiment::Figure;
-use crate::judge::stats::Bootstrap;
+use crate::experiment::Exhibit;
+use crate::judge::stats::{Bootstrap, geometric_mean};
 use crate::results::esp::{Encapsulation, Engine, Metric, What};
 use crate::results::{Results, Sample};
 
@@ -31,7 +31,7 @@ struct Drawing<'a> {
 }
 
 /// All figures.
-pub(super) fn all(results: &Results, bootstrap: &Bootstrap) -> Vec<Figure> {
+pub(super) fn all(results: &Results, bootstrap: &Bootstrap) -> Vec<Exhibit<Chart>> {
     let d = Drawing { results, bootstrap };
     let mut out = Vec::new();
     modes(&d, &mut out);
@@ -42,7 +42,7 @@ pub(super) fn all(results: &Results, bootstrap: &Bootstrap) -> Vec<Figure> {
 }
 
 /// Figures 1 and 2.
-fn modes(d: &Drawing<'_>, out: &mut Vec<Figure>) {
+fn modes(d: &Drawing<'_>, out: &mut Vec<Exhibit<Chart>>) {
     let aead: &[Stated] = &[
         ("paper, CCM and GCM, least", (200.0, 1_500.0), 1.2),
         ("paper, CCM and GCM, most", (200.0, 1_500.0), 1.4),
@@ -84,7 +84,7 @@ fn modes(d: &Drawing<'_>, out: &mut Vec<Figure>) {
 }
 
 /// Figures 3, 4 and 5.
-fn cores_and_instructions(d: &Drawing<'_>, out: &mut Vec<Figure>) {
+fn cores_and_instructions(d: &Drawing<'_>, out: &mut Vec<Exhibit<Chart>>) {
     let cores = |mode, metric| {
         Test::new(OURS.mode(mode).many(true), OURS.mode(mode).many(false), Differ::Cores, metric)
     };
@@ -119,7 +119,7 @@ fn cores_and_instructions(d: &Drawing<'_>, out: &mut Vec<Figure>) {
 }
 
 /// Figures 6 to 9.
-fn overheads(d: &Drawing<'_>, out: &mut Vec<Figure>) {
+fn overheads(d: &Drawing<'_>, out: &mut Vec<Exhibit<Chart>>) {
     let both = |of: &dyn Fn(Metric) -> Test| {
         let line = |name: &str, colour, metric| Line { name: name.to_owned(), colour, test: of(metric) };
         vec![line("ours, time", 0, Metric::Throughput), line("ours, CPU", 2, Metric::Cpu)]
@@ -167,7 +167,7 @@ fn overheads(d: &Drawing<'_>, out: &mut Vec<Figure>) {
 }
 
 /// Figures 10 and 11.
-fn governors_and_tls(d: &Drawing<'_>, out: &mut Vec<Figure>) {
+fn governors_and_tls(d: &Drawing<'_>, out: &mut Vec<Exhibit<Chart>>) {
     let lines: Vec<Line> = ["performance", "conservative", "powersave"]
         .into_iter()
         .enumerate()
@@ -197,7 +197,7 @@ fn governors_and_tls(d: &Drawing<'_>, out: &mut Vec<Figure>) {
     if chart.is_empty() {
         chart.caption.push_str(" Not measured in this file.");
     }
-    out.push(Figure { place: "Fig. 11".to_owned(), chart });
+    out.push(Exhibit::new("Fig. 11", chart));
 }
 
 fn lines(modes: impl IntoIterator<Item = (&'static str, Mode)>, test: impl Fn(Mode) -> Test) -> Vec<Line> {
@@ -210,7 +210,14 @@ fn lines(modes: impl IntoIterator<Item = (&'static str, Mode)>, test: impl Fn(Mo
 }
 
 impl Drawing<'_> {
-    fn figure(&self, place: &str, id: &str, title: &str, lines: &[Line], stated: &[Stated]) -> Figure {
+    fn figure(
+        &self,
+        place: &str,
+        id: &str,
+        title: &str,
+        lines: &[Line],
+        stated: &[Stated],
+    ) -> Exhibit<Chart> {
         let mut chart = Chart::new(id, title, "packet, B", "ratio");
         chart.x_range = Some((100.0, 1_500.0));
         let basis = ORDER.into_iter().find(|what| lines.iter().any(|l| !self.line(l, *what).is_empty()));
@@ -234,7 +241,7 @@ impl Drawing<'_> {
         if !stated.is_empty() {
             chart.caption.push_str(" Dashed: what the paper's text states.");
         }
-        Figure { place: place.to_owned(), chart }
+        Exhibit::new(place, chart)
     }
 
     fn line(&self, line: &Line, what: What) -> Vec<(f64, f64)> {

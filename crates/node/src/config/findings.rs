@@ -6,6 +6,7 @@ use super::resolve::Resolved;
 use dormouse_crypto::cert::Certificate;
 use dormouse_ike::config::{Connection, LocalAuth, RemoteAuth};
 use dormouse_sansio::UnixTime;
+use ipnet::IpNet;
 use std::fmt;
 
 /// A pre-shared key of fewer bytes can be guessed by who plays the gateway once: 20 letters and digits have more than 100 bits.
@@ -41,6 +42,7 @@ pub fn findings(connections: &[Resolved], now: UnixTime) -> Vec<Finding> {
         own_certificates(&connection.ike, now, &mut find);
         authorities(&connection.ike, now, &mut find);
         secrets(connection, &mut find);
+        local_networks(connection, &mut find);
     }
     all
 }
@@ -88,7 +90,7 @@ fn secrets(connection: &Resolved, find: &mut Find<'_>) {
             find(key, false, problem);
         }
     }
-    for ppk in connection.ike.ppks.iter().filter(|ppk| ppk.secret.len() < PPK_BYTES) {
+    for ppk in connection.ike.ppk.keys.iter().filter(|ppk| ppk.secret.len() < PPK_BYTES) {
         let (len, id) = (ppk.secret.len(), String::from_utf8_lossy(&ppk.id));
         let problem = format!(
             "the key of \"{id}\" has {len} bytes, which a quantum computer or the other end can guess; use {PPK_BYTES}, from `openssl rand -hex 32`"
@@ -101,5 +103,22 @@ fn secrets(connection: &Resolved, find: &mut Find<'_>) {
              give each client a connection and key of its own, or certificates"
         );
         find("remote.id", false, problem);
+    }
+}
+
+/// Private addresses, which any network may use: RFC 1918, RFC 6598, RFC 4193.
+const PRIVATE: [&str; 5] = ["10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10", "fc00::/7"];
+
+/// A network with the office's own prefix is a local one, which a full tunnel leaves outside.
+fn local_networks(connection: &Resolved, find: &mut Find<'_>) {
+    let Some(blocking) = connection.blocking.as_ref().filter(|b| b.is_full() && b.local_network) else {
+        return;
+    };
+    let private: Vec<IpNet> = PRIVATE.iter().filter_map(|net| net.parse().ok()).collect();
+    if !blocking.exact.iter().any(|net| private.iter().any(|private| private.contains(net))) {
+        let problem = "local networks are left out of the tunnel (local_network = true), also one that gives itself the prefix of a network \
+                       behind the gateway, to read what is meant for that; name those behind the gateway besides \
+                       (remote = [\"0.0.0.0/0\", \"::/0\", \"10.20.0.0/16\"]), or set local_network = false";
+        find("child.remote", false, problem.to_owned());
     }
 }

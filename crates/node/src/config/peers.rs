@@ -34,17 +34,17 @@ pub(super) fn policies(name: &str, c: &Connection, conn: &mut ike::Connection) -
     if c.peers_only && c.peers.is_empty() {
         return Err(ConfigError::new(key("peers_only"), "admits no peer without [[peers]] entries"));
     }
-    conn.policy = ike::PeerPolicy {
+    conn.answering.policy = ike::PeerPolicy {
         pool: c.pool.addresses.iter().map(IpNet::trunc).collect(),
         isolate: c.isolate,
         unique: unique(c.unique),
         sessions: c.sessions as usize,
-        lifetime: conn.reauthenticate,
+        lifetime: conn.timing.reauthenticate,
         ..ike::PeerPolicy::default()
     };
-    conn.peers_only = c.peers_only;
+    conn.answering.peers_only = c.peers_only;
     let rules = c.peers.iter().enumerate().map(|(i, peer)| rule(&key(&format!("peers[{i}]")), peer, conn));
-    conn.peers = rules.collect::<Result<_, _>>()?;
+    conn.answering.peers = rules.collect::<Result<_, _>>()?;
     Ok(())
 }
 
@@ -72,11 +72,12 @@ fn rule(key: &str, peer: &Peer, conn: &ike::Connection) -> Result<ike::PeerRule,
             "0 admits no session: use dormouse deny; 1 is the least",
         ));
     }
-    let mut theirs = ike::Connection { peers: Vec::new(), ..conn.clone() };
+    let mut theirs = conn.clone();
+    theirs.answering.peers.clear();
     let named: Vec<IpNet> = peer.addresses.iter().map(|Prefix(net)| net.trunc()).collect();
     let has = |v6: bool| named.iter().any(|net| net.addr().is_ipv6() == v6);
     let (v4, v6) = (has(false), has(true));
-    let policy = &mut theirs.policy;
+    let policy = &mut theirs.answering.policy;
     policy.pool.retain(|net| if net.addr().is_ipv6() { !v6 } else { !v4 });
     policy.pool.extend(named);
     policy.unique = peer.unique.map_or(policy.unique, unique);
@@ -118,14 +119,14 @@ mod tests {
             "{ id = \"joe.example.org\", addresses = [\"10.55.0.7\"], local = [\"10.1.0.0/16\"], lifetime = 60, isolate = true }",
         ))
         .unwrap();
-        let theirs = &conn.peers[0].connection;
+        let theirs = &conn.answering.peers[0].connection;
         let nets = |list: &[&str]| list.iter().map(|n| n.parse().unwrap()).collect::<Vec<IpNet>>();
-        assert_eq!(theirs.policy.pool, nets(&["fd55::/64", "10.55.0.7/32"]));
-        assert_eq!(theirs.policy.lifetime, Some(Duration::from_secs(60)));
-        assert!(theirs.policy.isolate && !conn.policy.isolate);
+        assert_eq!(theirs.answering.policy.pool, nets(&["fd55::/64", "10.55.0.7/32"]));
+        assert_eq!(theirs.answering.policy.lifetime, Some(Duration::from_secs(60)));
+        assert!(theirs.answering.policy.isolate && !conn.answering.policy.isolate);
         assert_eq!(theirs.children[0].ts_local, [ike::SelectorSpec::Net("10.1.0.0/16".parse().unwrap())]);
         assert_eq!(conn.children[0].ts_local.len(), 2);
-        assert_eq!((theirs.policy.sessions, theirs.name.as_str()), (16, "a"));
+        assert_eq!((theirs.answering.policy.sessions, theirs.name.as_str()), (16, "a"));
     }
 
     #[test]

@@ -67,8 +67,8 @@ pub struct Resolved {
 impl Resolved {
     /// Whether some of its clients are kept apart from others.
     pub(crate) fn isolates(&self) -> bool {
-        let rules = self.ike.peers.iter().map(|rule| &rule.connection.policy);
-        rules.chain([&self.ike.policy]).any(|policy| policy.isolate)
+        let rules = self.ike.answering.peers.iter().map(|rule| &rule.connection.answering.policy);
+        rules.chain([&self.ike.answering.policy]).any(|policy| policy.isolate)
     }
 
     /// Prefixes of our own side that the other side's contain: a branch whose headquarters stand for a wider network.
@@ -118,7 +118,7 @@ pub fn resolve_with(
     let one = |(name, c): (&String, &Connection)| {
         let mut resolved = connection(name, c, read, token)?;
         if c.role == Role::Gateway && c.ike.other_addresses.is_empty() {
-            Arc::make_mut(&mut resolved.ike).additional_addresses.clone_from(&listen);
+            Arc::make_mut(&mut resolved.ike).mobility.additional_addresses.clone_from(&listen);
         }
         Ok(resolved)
     };
@@ -147,12 +147,12 @@ fn connection(
         Role::Client => ike::Role::Initiator,
         Role::Gateway => ike::Role::Responder,
     };
-    conn.ppks = ppks(&key("ppk"), &c.ppk.keys, read)?;
-    if c.ppk.required == Some(true) && conn.ppks.is_empty() {
+    conn.ppk.keys = ppks(&key("ppk"), &c.ppk.keys, read)?;
+    if c.ppk.required == Some(true) && conn.ppk.keys.is_empty() {
         return Err(ConfigError::new(key("ppk.required"), "needs ppk.keys"));
     }
-    conn.ppk_required = c.ppk.required.unwrap_or(!conn.ppks.is_empty());
-    conn.ppk_intermediate = c.ppk.intermediate;
+    conn.ppk.required = c.ppk.required.unwrap_or(!conn.ppk.keys.is_empty());
+    conn.ppk.intermediate = c.ppk.intermediate;
     ike_part(&mut conn, c, &key)?;
     conn.children = vec![child(c, &c.child, &key("child"))?];
     for (name, further) in &c.children {
@@ -160,11 +160,11 @@ fn connection(
         conn.children.push(ike::ChildConfig { name: name.clone(), ..child });
     }
     conn.request = request(c);
-    conn.offer =
+    conn.answering.offer =
         ike::OfferedConfig { dns: c.pool.dns.clone(), domains: Vec::new(), subnets: c.pool.routes.clone() };
     super::peers::policies(name, c, &mut conn)?;
-    let rules = conn.peers.iter().flat_map(|rule| &rule.connection.policy.pool);
-    let mut pool: Vec<IpNet> = rules.chain(&conn.policy.pool).copied().collect();
+    let rules = conn.answering.peers.iter().flat_map(|rule| &rule.connection.answering.policy.pool);
+    let mut pool: Vec<IpNet> = rules.chain(&conn.answering.policy.pool).copied().collect();
     pool.sort_unstable();
     pool.dedup();
     Ok(Resolved {
@@ -189,8 +189,8 @@ fn ike_part(
     if !i.proposals.is_empty() {
         conn.ike_proposals = proposals(&key("ike.proposals"), &i.proposals)?;
     }
-    conn.mobike = i.mobike;
-    conn.additional_addresses.clone_from(&i.other_addresses);
+    conn.mobility.mobike = i.mobike;
+    conn.mobility.additional_addresses.clone_from(&i.other_addresses);
     conn.dormancy = i.dormancy;
     if !(576..=9000).contains(&i.fragment_size) {
         return Err(ConfigError::new(
@@ -200,18 +200,18 @@ fn ike_part(
     }
     conn.fragmentation = ike::Fragmentation { enabled: i.fragmentation, size: i.fragment_size.into() };
     conn.force_udp_encap = i.force_udp;
-    conn.no_nats_allowed = i.no_nats_allowed;
-    conn.return_routability = i.return_routability;
+    conn.mobility.no_nats_allowed = i.no_nats_allowed;
+    conn.mobility.return_routability = i.return_routability;
     conn.initial_contact = i.initial_contact;
-    conn.retransmission.initial = Duration::from_millis(i.retransmit_ms.into());
-    conn.retransmission.tries = i.retransmit_tries;
+    conn.timing.retransmission.initial = Duration::from_millis(i.retransmit_ms.into());
+    conn.timing.retransmission.tries = i.retransmit_tries;
     conn.hardest_puzzle = i.hardest_puzzle;
-    conn.keepalive = match i.keepalive {
+    conn.timing.keepalive = match i.keepalive {
         file::Keepalive::Auto => ike::Keepalive::Auto,
         file::Keepalive::Off => ike::Keepalive::Off,
         file::Keepalive::Every(s) => ike::Keepalive::Seconds(s),
     };
-    conn.liveness = ike::Liveness {
+    conn.timing.liveness = ike::Liveness {
         interval: (i.liveness.0 > 0).then(|| seconds(i.liveness)),
         timeout: seconds(i.liveness_timeout),
     };
@@ -221,16 +221,16 @@ fn ike_part(
             format!("{} s is too short to be useful; 30 is the least", i.rekey.0),
         ));
     }
-    conn.ike_lifetime = ike::Lifetime::of_time(seconds(i.rekey));
-    conn.reauthenticate = (i.reauth.0 > 0).then(|| seconds(i.reauth));
-    conn.resumption = match c.resumption.mode {
+    conn.timing.lifetime = ike::Lifetime::of_time(seconds(i.rekey));
+    conn.timing.reauthenticate = (i.reauth.0 > 0).then(|| seconds(i.reauth));
+    conn.resumption.mode = match c.resumption.mode {
         ResumptionMode::Strict => ike::Resumption::Strict,
         ResumptionMode::Libreswan => ike::Resumption::Libreswan,
         ResumptionMode::Off => ike::Resumption::Off,
     };
-    conn.fresh_keys = c.resumption.key_exchange == file::KeyExchange::Fresh;
-    conn.plain_resumption = c.resumption.plain;
-    conn.ticket_lifetime = seconds(c.resumption.ticket_lifetime);
+    conn.resumption.fresh_keys = c.resumption.key_exchange == file::KeyExchange::Fresh;
+    conn.resumption.plain = c.resumption.plain;
+    conn.resumption.lifetime = seconds(c.resumption.ticket_lifetime);
     Ok(())
 }
 

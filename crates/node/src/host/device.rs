@@ -24,10 +24,6 @@ pub(super) struct Device {
     clock: PolicyClock,
     /// What the gateway is asked to do while the device sleeps.
     wishes: SleepFlags,
-    /// There is a radio that can be switched: without one there is nothing to decide.
-    radio: bool,
-    /// A session that expires is woken for.
-    renews: bool,
     /// Packets shown to the policy at this moment, by direction.
     shown: (Instant, [u32; 2]),
     /// Connections whose gateways have not yet answered the announcement.
@@ -46,13 +42,10 @@ impl Host {
     /// Nothing sleeps before [`Host::set_radio`] has said that there is a radio.
     pub fn let_sleep(&mut self, now: Instant, settings: Settings, speed: u32, wishes: SleepFlags) {
         let clock = PolicyClock::new(now, speed);
-        let renews = settings.renew;
         self.device = Some(Device {
             sleeper: Sleeper::new(clock.at(now), settings, false),
             clock,
             wishes,
-            radio: false,
-            renews,
             shown: (now, [0; 2]),
             announcing: BTreeSet::new(),
             saved: None,
@@ -75,9 +68,6 @@ impl Host {
 
     /// There is a radio that can be switched, or no longer.
     pub fn set_radio(&mut self, now: Instant, there: bool) {
-        if let Some(device) = &mut self.device {
-            device.radio = there;
-        }
         self.sleeper(now, |s, at| s.driver(at, there));
     }
 
@@ -121,9 +111,6 @@ impl Host {
 
     /// Takes what can be changed while it runs; `mode` if the configuration asks for another one than before.
     pub fn reconfigure_sleep(&mut self, now: Instant, settings: &Settings, mode: Option<Mode>) {
-        if let Some(device) = &mut self.device {
-            device.renews = settings.renew;
-        }
         self.sleeper(now, |s, at| s.reconfigure(at, settings, mode));
     }
 
@@ -169,7 +156,7 @@ impl Host {
 
     /// An inner packet of a client connection passes: the policy sees it.
     pub(super) fn observe(&mut self, now: Instant, direction: Direction, flow: &Flow, size: usize) {
-        let Some(device) = self.device.as_mut().filter(|d| d.radio) else { return };
+        let Some(device) = self.device.as_mut().filter(|d| d.sleeper.has_radio()) else { return };
         if device.shown.0 != now {
             device.shown = (now, [0; 2]);
         }
@@ -223,7 +210,7 @@ impl Host {
         device.sleeper.wanted(at, self.node.wanted());
         device.sleeper.up(at, self.node.flows());
         device.sleeper.upkeep(self.node.poll_timeout().map(|d| clock.deadline(d)));
-        let expiry = device.renews.then(|| self.node.first_expiry()).flatten();
+        let expiry = device.sleeper.renews().then(|| self.node.first_expiry()).flatten();
         device.sleeper.expiry(expiry.map(|at| clock.at(at)));
         let mut busy = false;
         while !self.outputs.wakes()

@@ -5,34 +5,37 @@
 //! Must never read a clock, open a socket or touch the machine: it hands back [`Output`]s.
 //!
 //! # Driving contract
-//! - Hand in what happens: datagrams ([`Host::handle_datagram`], or [`Host::open`] for a train in place), inner packets
-//!   ([`Host::handle_inner`], or [`Host::plan`] and [`Host::seal`] for a batch in place), ways to the gateways
-//!   ([`Host::find_ways`]), time ([`Host::handle_timeout`]), answers of the radio, commands.
+//! - Hand in what happens: datagrams ([`Host::open`]), ways to the gateways ([`Host::find_ways`]), time ([`Host::handle_timeout`]),
+//!   answers of the radio, commands.
+//! - Then packets of the inner side ([`Host::plan`], [`Host::seal`]), but what is ordered comes before them: [`forward`].
 //! - After each of these, or after a batch of them: [`Host::poll`] until `None`, carrying out each [`Output`] before asking for the
-//!   next one. Outputs come in the order in which they must be carried out: what must be durable before an answer leaves comes
-//!   before that answer, a route before the packets that need it.
+//!   next one ([`settle`]). Outputs come in the order in which they must be carried out: what must be durable before an answer leaves
+//!   comes before that answer, a route before the packets that need it.
 //! - Then wait until something happens, until [`Host::poll_timeout`] at the latest.
 
 mod device;
+mod drive;
 mod output;
 mod path;
 pub mod transit;
 
 pub use crate::event::{Order, Radio, Store};
+pub use drive::{Driver, forward, settle};
 pub use output::{Datagram, News, Origin, Output};
 pub use path::{NotSent, PathCounters};
 
 use crate::config::Resolved;
-use crate::data::Train;
 use crate::devices::Kept;
 use crate::event::Event;
 use crate::hold::HoldQueue;
 use crate::node::{Node, Route};
 use crate::pool::SharedPool;
+use crate::removal::Met;
 use device::Device;
+use dormouse_ike::admission::Denial;
 use dormouse_ike::ticket::lineage::Outcome;
 use dormouse_keying::{ChildId, SaId};
-use dormouse_sansio::packet::{Geometry, Plan, Received, Verdict};
+use dormouse_sansio::packet::{Geometry, Plan};
 use dormouse_sansio::{Deadline, Instant, Path, UnixTime};
 use dormouse_wire::ip;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -91,11 +94,11 @@ pub struct Host {
     /// Packets of peers whose route is only just being set: what answers them would find no way back yet.
     awaiting_route: VecDeque<Vec<u8>>,
     /// Packets of sessions that were resumed at once, until their tickets are known to count.
-    unconfirmed: BTreeMap<SaId, Vec<Vec<u8>>>,
+    unconfirmed: BTreeMap<SaId, HoldQueue>,
     /// Packets that were kept for devices that are back, until what brings their sessions back is out.
     returned: VecDeque<Kept>,
-    /// Datagrams and packets that came of [`Host::handle_inner`] and [`Host::handle_datagram`].
-    ready: VecDeque<Ready>,
+    /// Packets for our own side that were made here, of packets that had waited.
+    answers: VecDeque<(Origin, Vec<u8>)>,
     last_sent: Option<LastSent>,
     /// Our own inner addresses, by connection.
     inner: Vec<IpAddr>,
@@ -103,12 +106,6 @@ pub struct Host {
     outputs: Outputs,
     /// Sessions in the load history when it was last stored, and when that was.
     load_stored: (u64, Instant),
-}
-
-#[derive(Debug)]
-enum Ready {
-    Datagram(Datagram, Vec<u8>),
-    Inner(Origin, Vec<u8>),
 }
 
 impl Host {
@@ -126,7 +123,7 @@ impl Host {
             awaiting_route: VecDeque::new(),
             unconfirmed: BTreeMap::new(),
             returned: VecDeque::new(),
-            ready: VecDeque::new(),
+            answers: VecDeque::new(),
             last_sent: None,
             inner: Vec::new(),
             counters: PathCounters::default(),
@@ -174,6 +171,13 @@ impl Host {
         self.node.down(now, connection)
     }
 
+    /// Gateway: see [`Node::deny`]. Those who have a lease are known as well.
+    pub fn deny(&mut self, now: Instant, denial: Denial) -> Met {
+        let leases = self.pool.as_ref().is_some_and(|pool| pool.any(|holder| denial.means(holder, None)));
+        let met = self.node.deny(now, denial);
+        Met { known: met.known || leases, ..met }
+    }
+
     /// The configuration was read again: see [`Node::reconfigure`].
     pub fn reconfigure(&mut self, now: Instant, connections: &[Resolved], anew: &BTreeSet<String>) {
         if let Some(pool) = &self.pool {
@@ -215,10 +219,16 @@ impl Host {
         self.node.stored(now, sa, outcome);
     }
 
-    /// Something is ordered that may have to be done before anything else is sent: [`Host::poll`] before the next packet is sealed.
+    /// Something is ordered that may have to be done before anything else is sent: see [`forward`].
     #[must_use]
     pub fn has_orders(&self) -> bool {
         !self.outputs.queue.is_empty() || self.node.has_events()
+    }
+
+    /// The driver may send something of its own, as the question for a name: the radio does not sleep.
+    #[must_use]
+    pub fn may_send(&self) -> bool {
+        !self.node.is_suspended()
     }
 
     /// The process ends: sessions that a ticket brings back are closed, and what was learned is stored.
@@ -229,41 +239,6 @@ impl Host {
     }
 
     // ---- the verbs ------------------------------------------------------------------------------------------------
-
-    /// A datagram came in.
-    pub fn handle_datagram(&mut self, now: Instant, from: &Received, datagram: &mut [u8]) {
-        match self.open(now, from, &mut Train::default(), datagram) {
-            Verdict::Done => {}
-            Verdict::Deliver(range) => {
-                let inner = datagram.get(range).unwrap_or_default().to_vec();
-                self.ready.push_back(Ready::Inner(Origin::Tunnel, inner));
-            }
-            Verdict::DeliverBehind(header, len, range) => {
-                let header = header.get(..len).unwrap_or_default();
-                let inner = [header, datagram.get(range).unwrap_or_default()].concat();
-                self.ready.push_back(Ready::Inner(Origin::Tunnel, inner));
-            }
-        }
-    }
-
-    /// A single packet came from the inner side.
-    pub fn handle_inner(&mut self, now: Instant, packet: &mut [u8]) {
-        let plan = self.plan(now, packet);
-        let mut out = Vec::new();
-        self.carry_out(now, plan, packet, &mut out);
-    }
-
-    fn carry_out(&mut self, now: Instant, plan: Plan, packet: &[u8], out: &mut Vec<u8>) {
-        match plan {
-            Plan::Drop => {}
-            Plan::Answer(answer) => self.ready.push_back(Ready::Inner(Origin::Error, answer)),
-            Plan::Seal(geometry) => {
-                if let Some(datagram) = self.sealed(now, &geometry, packet, out) {
-                    self.ready.push_back(Ready::Datagram(datagram, std::mem::take(out)));
-                }
-            }
-        }
-    }
 
     fn sealed(
         &mut self,
@@ -352,16 +327,9 @@ impl Host {
                 return Some(Output::Datagram(datagram));
             }
         }
-        match self.ready.pop_front()? {
-            Ready::Datagram(datagram, bytes) => {
-                *out = bytes;
-                Some(Output::Datagram(datagram))
-            }
-            Ready::Inner(origin, bytes) => {
-                *out = bytes;
-                Some(Output::Inner(origin))
-            }
-        }
+        let (origin, answer) = self.answers.pop_front()?;
+        *out = answer;
+        Some(Output::Inner(origin))
     }
 
     /// A packet has waited for its session. The sleeper has seen it when it came.
@@ -371,6 +339,11 @@ impl Host {
             Route::Send(child) => self.send_waiting(now, child, &mut packet, true, out),
             // The session is not back after all.
             Route::Hold => {
+                self.counters.held_dropped += self.held.push(now, &packet);
+                None
+            }
+            // Another's is: what this one waits for is still to come.
+            Route::None if self.node.want_tunnel(now, flow.dst) => {
                 self.counters.held_dropped += self.held.push(now, &packet);
                 None
             }
@@ -391,10 +364,10 @@ impl Host {
             }
             // What woke the device was the announcement of its next sleep: its stand-in has the packet back.
             Route::StandIn(device) if device == owner => {
-                let mut answer = Vec::new();
-                let _counted = self.node.stand_in(now, device, &packet, &mut answer);
-                if !answer.is_empty() {
-                    self.ready.push_back(Ready::Inner(Origin::StandIn, answer));
+                match self.stand_in(now, device, &*packet) {
+                    Some(Plan::Answer(answer)) => self.answers.push_back((Origin::StandIn, answer)),
+                    Some(_) => {}
+                    None => self.counters.no_policy += 1,
                 }
                 None
             }
@@ -422,9 +395,16 @@ impl Host {
                 datagram
             }
             plan => {
-                self.carry_out(now, plan, packet, out);
+                self.answer(plan);
                 None
             }
+        }
+    }
+
+    /// The sender of a packet that has waited hears what became of it.
+    fn answer(&mut self, plan: Plan) {
+        if let Plan::Answer(answer) = plan {
+            self.answers.push_back((Origin::Error, answer));
         }
     }
 
@@ -442,8 +422,8 @@ impl Host {
         self.batch_not_sent(now, child.spi(), why);
         match why {
             NotSent::TooBig => {
-                if let Some(plan @ Plan::Answer(_)) = self.plan_on(now, child, packet.as_mut_slice()) {
-                    self.carry_out(now, plan, &packet, &mut Vec::new());
+                if let Some(plan) = self.plan_on(now, child, packet.as_mut_slice()) {
+                    self.answer(plan);
                 }
             }
             NotSent::Failed if held => self.counters.held_dropped += self.held.push(now, &packet),
@@ -488,7 +468,7 @@ impl Host {
             }
             Event::Judged { sa, granted } => {
                 let packets = self.unconfirmed.remove(&sa).filter(|_| granted);
-                self.awaiting_route.extend(packets.into_iter().flatten());
+                self.awaiting_route.extend(packets.into_iter().flat_map(|mut packets| packets.take()));
             }
             Event::Resend { packets } => {
                 self.outputs.push_news(News::Resending { packets: packets.len() });

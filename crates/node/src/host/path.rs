@@ -4,10 +4,10 @@
 
 use super::Host;
 use crate::data::Train;
+use crate::hold::{HoldQueue, MOST_PACKETS};
 use crate::node::{Inbound, Route};
 use dormouse_energy::Direction;
 use dormouse_esp::{Outer, ecn, pmtu};
-use dormouse_ike::limits::WAITING_MAX;
 use dormouse_keying::ChildId;
 use dormouse_sansio::Instant;
 use dormouse_sansio::packet::{Geometry, InnerPacket, Plan, Received, Sealed, Verdict};
@@ -17,6 +17,8 @@ use std::ops::Range;
 
 /// Sessions whose packets wait for the store at once.
 const UNCONFIRMED_MOST: usize = 256;
+/// Packets of one of them: all that its client may have held, and what it sends meanwhile.
+const WAITING_MOST: usize = 4 * MOST_PACKETS;
 
 /// What the packet path has counted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -65,8 +67,27 @@ impl Host {
                 self.observe(now, Direction::Outgoing, &flow, packet.bytes().len());
                 Plan::Drop
             }
-            Route::StandIn(device) => self.stand_in(now, device, packet),
+            Route::StandIn(device) => match self.stand_in(now, device, packet) {
+                Some(plan) => plan,
+                None => self.plan_overslept(now, packet, &flow),
+            },
             Route::None => {
+                if self.node.want_tunnel(now, flow.dst) {
+                    self.hold(now, packet);
+                } else {
+                    self.counters.no_policy += 1;
+                }
+                Plan::Drop
+            }
+        }
+    }
+
+    /// The promised end of the device's sleep has just passed, and the timer for it has not run.
+    fn plan_overslept<P: InnerPacket + ?Sized>(&mut self, now: Instant, packet: &mut P, flow: &Flow) -> Plan {
+        self.node.handle_timeout(now);
+        match self.node.route(flow) {
+            Route::Send(child) => self.plan_on(now, child, packet).unwrap_or(Plan::Drop),
+            Route::StandIn(_) | Route::Hold | Route::None => {
                 self.counters.no_policy += 1;
                 Plan::Drop
             }
@@ -186,21 +207,26 @@ impl Host {
         self.counters.held_dropped += lost;
     }
 
-    /// A packet for a device that sleeps: its stand-in may answer.
-    fn stand_in<P: InnerPacket + ?Sized>(&mut self, now: Instant, device: DeviceId, packet: &P) -> Plan {
+    /// A packet for a device that sleeps: its stand-in may answer. `None` if it no longer stands in.
+    pub(super) fn stand_in<P: InnerPacket + ?Sized>(
+        &mut self,
+        now: Instant,
+        device: DeviceId,
+        packet: &P,
+    ) -> Option<Plan> {
         let (mut piece, mut answer) = (Vec::new(), Vec::new());
         for index in 0..packet.packets() {
             if !packet.piece(index, &mut piece) {
                 break;
             }
             let mut out = Vec::new();
-            let _counted = self.node.stand_in(now, device, &piece, &mut out);
+            let _counted = self.node.stand_in(now, device, &piece, &mut out)?;
             // Several at once are one sender's on one connection, which is answered once.
             if answer.is_empty() {
                 answer = out;
             }
         }
-        if answer.is_empty() { Plan::Drop } else { Plan::Answer(answer) }
+        Some(if answer.is_empty() { Plan::Drop } else { Plan::Answer(answer) })
     }
 
     /// A datagram came in, the next of a train. What it carries is opened where it lies.
@@ -256,7 +282,7 @@ impl Host {
                 ip::tcp::clamp_mss(carried, pmtu::mss_v4(inner_mtu), pmtu::mss_v6(inner_mtu));
                 if self.must_wait(id) {
                     let packet = carried.to_vec();
-                    self.put_off(id, packet);
+                    self.put_off(now, id, packet);
                     return Verdict::Done;
                 }
                 Verdict::Deliver(range)
@@ -267,7 +293,7 @@ impl Host {
                 if self.must_wait(id) {
                     let header = header.get(..len).unwrap_or_default();
                     let packet = [header, datagram.get(payload).unwrap_or_default()].concat();
-                    self.put_off(id, packet);
+                    self.put_off(now, id, packet);
                     return Verdict::Done;
                 }
                 Verdict::DeliverBehind(header, len, payload)
@@ -280,13 +306,11 @@ impl Host {
         self.node.routes_due() || self.node.unconfirmed(id).is_some()
     }
 
-    fn put_off(&mut self, id: ChildId, packet: Vec<u8>) {
+    fn put_off(&mut self, now: Instant, id: ChildId, packet: Vec<u8>) {
         let Some(sa) = self.node.unconfirmed(id) else { return self.awaiting_route.push_back(packet) };
         let room = self.unconfirmed.len() < UNCONFIRMED_MOST || self.unconfirmed.contains_key(&sa);
-        let waiting = room.then(|| self.unconfirmed.entry(sa).or_default());
-        match waiting.filter(|waiting| waiting.len() < WAITING_MAX) {
-            Some(waiting) => waiting.push(packet),
-            None => self.counters.held_dropped += 1,
-        }
+        let waiting =
+            room.then(|| self.unconfirmed.entry(sa).or_insert_with(|| HoldQueue::new(WAITING_MOST)));
+        self.counters.held_dropped += waiting.map_or(1, |waiting| waiting.push(now, &packet));
     }
 }

@@ -7,6 +7,7 @@
 //! ```
 //! Little endian. The checksum finds damage, not malice: the file belongs to the daemon alone.
 
+use super::Sleeper;
 use dormouse_energy::schedule::{Scheduler, StateError};
 
 const MAGIC: [u8; 4] = *b"dmsl";
@@ -48,7 +49,29 @@ pub(super) struct Learned {
     pub(super) sleeps: u64,
 }
 
-pub(super) fn save(scheduler: &dyn Scheduler, learned: Learned, out: &mut Vec<u8>) {
+impl Sleeper {
+    /// Appends what was learned, so that it survives a restart: at most [`Sleeper::history_bytes`].
+    pub fn save(&self, out: &mut Vec<u8>) {
+        save(&*self.scheduler, self.learned, out);
+    }
+
+    /// Takes back what [`Sleeper::save`] wrote. On error nothing has changed.
+    ///
+    /// # Errors
+    /// [`HistoryError`] if the bytes are damaged, or of another version or policy.
+    pub fn restore(&mut self, bytes: &[u8]) -> Result<(), HistoryError> {
+        self.learned = restore(&mut *self.scheduler, bytes)?;
+        Ok(())
+    }
+
+    /// The most that [`Sleeper::save`] ever writes, in bytes.
+    #[must_use]
+    pub fn history_bytes(&self) -> usize {
+        self.scheduler.state_bytes() + 512
+    }
+}
+
+fn save(scheduler: &dyn Scheduler, learned: Learned, out: &mut Vec<u8>) {
     let start = out.len();
     let name = scheduler.name().as_bytes();
     out.extend(MAGIC);
@@ -66,7 +89,7 @@ pub(super) fn save(scheduler: &dyn Scheduler, learned: Learned, out: &mut Vec<u8
     out.extend(sum.to_le_bytes());
 }
 
-pub(super) fn restore(scheduler: &mut dyn Scheduler, bytes: &[u8]) -> Result<Learned, HistoryError> {
+fn restore(scheduler: &mut dyn Scheduler, bytes: &[u8]) -> Result<Learned, HistoryError> {
     if bytes.len() > MOST {
         return Err(HistoryError::Damaged("it is too long"));
     }

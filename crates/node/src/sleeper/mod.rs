@@ -193,10 +193,25 @@ pub enum Event {
 #[derive(Clone, Copy, Debug)]
 enum Phase {
     Awake,
-    Preparing { until: PolicyTime, reason: Reason },
-    SwitchingOff { until: PolicyTime, then: Then },
-    Asleep { since: PolicyTime, reason: Reason },
-    Waking { since: PolicyTime, cause: Cause, step: Step },
+    Preparing {
+        until: PolicyTime,
+        reason: Reason,
+    },
+    SwitchingOff {
+        until: PolicyTime,
+        then: Then,
+    },
+    /// `off`: the radio was ordered off, and is not known to be on.
+    Asleep {
+        since: PolicyTime,
+        reason: Reason,
+        off: bool,
+    },
+    Waking {
+        since: PolicyTime,
+        cause: Cause,
+        step: Step,
+    },
 }
 
 /// What follows once the radio is off.
@@ -233,8 +248,6 @@ pub struct Sleeper {
     back: PolicyTime,
     /// The running idle period says nothing about the traffic: the machine slept, or the connection was away.
     tainted: bool,
-    /// We switched the radio off.
-    radio_is_off: bool,
     refused_until: Option<PolicyTime>,
     break_even: f64,
     load: u32,
@@ -276,7 +289,6 @@ impl Sleeper {
             last: None,
             back: now,
             tainted: true,
-            radio_is_off: false,
             refused_until: None,
             break_even,
             load: 1,
@@ -300,6 +312,18 @@ impl Sleeper {
         if there && self.plan.is_none() {
             self.plan_decision(now);
         }
+    }
+
+    /// There is a radio that can be switched: without one there is nothing to decide.
+    #[must_use]
+    pub fn has_radio(&self) -> bool {
+        self.driver
+    }
+
+    /// A session that expires is woken for.
+    #[must_use]
+    pub fn renews(&self) -> bool {
+        self.settings.renew
     }
 
     // ---- commands -------------------------------------------------------------------------------------------------
@@ -390,7 +414,14 @@ impl Sleeper {
     /// The radio was ordered off, and is not known to be on again.
     #[must_use]
     pub fn radio_is_off(&self) -> bool {
-        self.radio_is_off
+        match self.phase {
+            Phase::SwitchingOff { .. }
+            | Phase::Waking { step: Step::Radio { .. } | Step::Pause { .. }, .. } => true,
+            Phase::Asleep { off, .. } => off,
+            Phase::Awake | Phase::Preparing { .. } | Phase::Waking { step: Step::Session { .. }, .. } => {
+                false
+            }
+        }
     }
 
     /// The gateways know, or no connection is wanted.
@@ -400,7 +431,6 @@ impl Sleeper {
             match reason {
                 Reason::Idle => {
                     self.actions.push_back(Action::RadioOff);
-                    self.radio_is_off = true;
                     let then = Then::Sleep(reason);
                     self.phase = Phase::SwitchingOff { until: now + limits::RADIO, then };
                 }
@@ -425,11 +455,10 @@ impl Sleeper {
     pub fn radio_on(&mut self, now: PolicyTime) {
         match self.phase {
             Phase::Waking { since, cause, step: Step::Radio { .. } | Step::Pause { .. } } => {
-                self.radio_is_off = false;
                 self.wake_session(now, since, cause);
             }
-            Phase::Asleep { reason: Reason::Idle, .. } if self.radio_is_off => {
-                self.radio_is_off = false;
+            Phase::Asleep { since, reason: reason @ Reason::Idle, off: true } => {
+                self.phase = Phase::Asleep { since, reason, off: false };
                 self.account.cycle();
                 self.wake(now, Cause::Foreign, None);
             }
@@ -517,7 +546,9 @@ impl Sleeper {
             Phase::Awake => self.plan.filter(|_| self.may_sleep()).map(|p| p.deadline(self.refused_until)),
             Phase::Preparing { until, .. } => Some(PolicyDeadline::strict(until, "sleeper: announcement")),
             Phase::SwitchingOff { until, .. } => Some(PolicyDeadline::strict(until, "sleeper: radio off")),
-            Phase::Asleep { since, reason: Reason::Idle } => self.alarm(since).map(|(deadline, _)| deadline),
+            Phase::Asleep { since, reason: Reason::Idle, .. } => {
+                self.alarm(since).map(|(deadline, _)| deadline)
+            }
             Phase::Asleep { .. } => None,
             Phase::Waking { step, .. } => Some(match step {
                 Step::Radio { until, .. } => PolicyDeadline::strict(until, "sleeper: radio on"),
@@ -533,7 +564,7 @@ impl Sleeper {
             Phase::Awake => self.follow_plan(now),
             Phase::Preparing { until, .. } if until <= now => self.announced(now),
             Phase::SwitchingOff { until, .. } if until <= now => self.radio_failed(now, "no answer in time"),
-            Phase::Asleep { since, reason: Reason::Idle } => match self.alarm(since) {
+            Phase::Asleep { since, reason: Reason::Idle, .. } => match self.alarm(since) {
                 Some((deadline, cause)) if deadline.at <= now => self.wake(now, cause, None),
                 _ => {}
             },
@@ -559,27 +590,5 @@ impl Sleeper {
     /// The next piece of news, oldest first.
     pub fn poll_event(&mut self) -> Option<Event> {
         self.events.pop_front()
-    }
-
-    // ---- history --------------------------------------------------------------------------------------------------
-
-    /// Appends what was learned, so that it survives a restart: at most [`Sleeper::history_bytes`].
-    pub fn save(&self, out: &mut Vec<u8>) {
-        history::save(&*self.scheduler, self.learned, out);
-    }
-
-    /// Takes back what [`Sleeper::save`] wrote. On error nothing has changed.
-    ///
-    /// # Errors
-    /// [`HistoryError`] if the bytes are damaged, or of another version or policy.
-    pub fn restore(&mut self, bytes: &[u8]) -> Result<(), HistoryError> {
-        self.learned = history::restore(&mut *self.scheduler, bytes)?;
-        Ok(())
-    }
-
-    /// The most that [`Sleeper::save`] ever writes, in bytes.
-    #[must_use]
-    pub fn history_bytes(&self) -> usize {
-        self.scheduler.state_bytes() + 512
     }
 }

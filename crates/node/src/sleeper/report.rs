@@ -44,7 +44,7 @@ impl Sleeper {
             Phase::Preparing { until, .. } | Phase::SwitchingOff { until, .. } => {
                 State::PreparingSleep { until }
             }
-            Phase::Asleep { since, reason } => State::Asleep { since, reason },
+            Phase::Asleep { since, reason, .. } => State::Asleep { since, reason },
             Phase::Waking { cause, .. } => State::Waking { cause },
         }
     }

@@ -52,7 +52,8 @@ impl Sleeper {
                 now
             }
         };
-        self.phase = Phase::Asleep { since, reason };
+        let off = self.radio_is_off();
+        self.phase = Phase::Asleep { since, reason, off };
         let decision = self.journal.decisions.back().copied().filter(|_| reason == Reason::Idle);
         self.events.push_back(Event::Asleep { reason, decision });
     }
@@ -82,8 +83,8 @@ impl Sleeper {
     }
 
     pub(super) fn wake(&mut self, now: PolicyTime, cause: Cause, flow: Option<Flow>) {
-        let Phase::Asleep { since, .. } = self.phase else { return };
-        if self.radio_is_off {
+        let Phase::Asleep { since, off, .. } = self.phase else { return };
+        if off {
             self.account.cycle();
         }
         self.wake_from(now, since, cause, flow);
@@ -101,7 +102,7 @@ impl Sleeper {
         self.journal.woke(woke);
         self.events.push_back(Event::Waking(woke));
         self.account.enter(now, Bucket::Waking);
-        if self.radio_is_off {
+        if self.radio_is_off() {
             self.actions.push_back(Action::RadioOn);
             let step = Step::Radio { until: now + limits::RADIO, pause: limits::RETRY_FIRST };
             self.phase = Phase::Waking { since: now, cause, step };

@@ -18,7 +18,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use child::Child;
-use dormouse_ike::config::{Connection, EndpointConfig, Keepalive, Retransmission};
+use dormouse_ike::EndpointConfig;
+use dormouse_ike::config::{Connection, Keepalive, Retransmission};
 use dormouse_ike::ticket::ClientTicket;
 use dormouse_ike::{Endpoint, LoadReport, SleepFlags, Sleeping};
 use dormouse_io::clock::{BootClock, unix_now};
@@ -170,8 +171,8 @@ impl Crowd {
             let mut connection = pki.client(number)?;
             // All of it goes through one socket, and nothing is sent but what is asked for.
             connection.force_udp_encap = true;
-            connection.keepalive = Keepalive::Off;
-            connection.retransmission = settings.retransmission;
+            connection.timing.keepalive = Keepalive::Off;
+            connection.timing.retransmission = settings.retransmission;
             let connection = Arc::new(connection);
             Ok(Client {
                 connection,

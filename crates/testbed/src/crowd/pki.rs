@@ -72,7 +72,8 @@ impl Pki {
         let clients = IdentityPattern::Suffix(DOMAIN.to_owned());
         let mut conn = self.connection("clients", GATEWAY_NAME, clients, |c| &c.gateway)?;
         conn.role = Role::Responder;
-        conn.policy.pool = ["0.0.0.0/0", "::/0"].iter().filter_map(|net| net.parse().ok()).collect();
+        conn.answering.policy.pool =
+            ["0.0.0.0/0", "::/0"].iter().filter_map(|net| net.parse().ok()).collect();
         for child in &mut conn.children {
             std::mem::swap(&mut child.ts_local, &mut child.ts_remote);
         }

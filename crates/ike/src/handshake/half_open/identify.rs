@@ -8,16 +8,17 @@ use dormouse_sansio::{Instant, UnixTime};
 use dormouse_wire::ike::{AuthMethod, Id, NotifyType, Payload};
 
 use super::{HalfOpen, How};
-use crate::admission::{self, Credential, admits};
 use crate::auth::{self, Authentication, Believed, Proof};
-use crate::config::{Connection, EndpointConfig, Ppk, RemoteAuth};
+use crate::config::{Connection, Ppk, RemoteAuth};
+use crate::credential::{self, Credential};
+use crate::endpoint_config::EndpointConfig;
 use crate::error::NegotiationError;
-use crate::handshake::Session;
 use crate::handshake::intermediate::PpkUse;
 use crate::handshake::intermediate::ppk::NamedPpk;
 use crate::payloads::View;
 use crate::proposal;
 use crate::revocation::Judgement;
+use crate::session::Session;
 use crate::shared::Shared;
 use crate::ticket::TicketContent;
 use crate::ticket::lineage::Name;
@@ -47,10 +48,10 @@ impl HalfOpen {
         &mut self,
         config: &EndpointConfig,
         unix: UnixTime,
-    ) -> Result<(), admission::Refusal> {
+    ) -> Result<(), credential::Refusal> {
         let How::Resume { ticket, .. } = &self.how else { return Ok(()) };
         let conn = config.named(&ticket.connection)?;
-        let conn = admits(config, conn, &ticket.peer, &ticket.credential, unix)?;
+        let conn = config.admission.admits(conn, &ticket.peer, &ticket.credential, unix)?;
         if let Some(pending) = &mut self.pending {
             pending.caller.conn = conn.clone();
         }
@@ -143,7 +144,7 @@ impl HalfOpen {
             let expected = auth::identity(&ticket.id_i).map_or_else(|_| "?".to_owned(), |i| i.to_string());
             return Err(NegotiationError::WrongIdentity { expected, got: identity.to_string() });
         }
-        auth::verify_resumption(proof, self.link.conn.resumption, authentication)?;
+        auth::verify_resumption(proof, self.link.conn.resumption.mode, authentication)?;
         let conn = ticket.claim().admitted(shared, now).map_err(NegotiationError::TicketRejected)?;
         Ok(Caller { conn, identity: ticket.peer.clone(), session: Session::of_ticket(ticket), ppk: None })
     }
@@ -205,8 +206,9 @@ impl HalfOpen {
                         certificates = Some(Credential::certificates(&own, &own.identities(), &verified));
                     }
                     let used = by_ppk.used.as_deref();
-                    let credential = shared.config.credential(&conn, &identity, certificates, used);
-                    let conn = admits(&shared.config, &conn, &identity, &credential, shared.unix(now))?;
+                    let credential = shared.config.admission.credential(&conn, &identity, certificates, used);
+                    let conn =
+                        shared.config.admission.admits(&conn, &identity, &credential, shared.unix(now))?;
                     // A session of the lineage that it names as its former one ends ([`super::former_sessions`]): it may be a thief's.
                     shared.callers.room(&conn, &identity, Some(self.link.path.remote.ip()), former)?;
                     let session = Session {

@@ -77,7 +77,7 @@ impl Intermediate {
             key.as_ref().map(|dh| Payload::Ke { group: dh.group().id(), data: dh.public_value().to_vec() }),
         );
         if first.rounds.names_ppk() {
-            list.extend(first.link.conn.ppks.iter().take(PPKS_MAX).map(|ppk| ppk_key(&first, ppk)));
+            list.extend(first.link.conn.ppk.keys.iter().take(PPKS_MAX).map(|ppk| ppk_key(&first, ppk)));
         }
         let header = first.link.header(ExchangeType::IkeIntermediate, false, first.rounds.next_id());
         let request = match fragment::authenticated(&header, &list) {
@@ -119,12 +119,7 @@ impl Intermediate {
     ) -> Step {
         let link = &mut self.first.link;
         link.stats.received(datagram.len());
-        let expected = header.flags.response
-            && !header.flags.initiator
-            && header.message_id == self.first.rounds.next_id()
-            && header.exchange == ExchangeType::IkeIntermediate
-            && header.spi_r == link.spis.r;
-        if !expected {
+        if !link.awaits(header, ExchangeType::IkeIntermediate, self.first.rounds.next_id()) {
             return Step::stay(Slot::Intermediate(self), Discard::InappropriateExchange);
         }
         let (opened, response) = match self.first.channel.open_recorded(now, datagram) {
@@ -182,7 +177,8 @@ fn take(
         // "If the responder returns a PPK identity that was not proposed by the initiator, then the initiator MUST treat this as fatal
         // and abort the IKE SA establishment." (RFC 9867 section 3.1)
         Some(chosen) => Some(
-            conn.ppks
+            conn.ppk
+                .keys
                 .iter()
                 .take(PPKS_MAX)
                 .find(|ppk| names(&chosen.data, ppk))
@@ -190,7 +186,7 @@ fn take(
                 .ok_or(NegotiationError::Ppk("the peer chose one that we did not name"))?,
         ),
         // "If this is a requirement for the initiator, then it MUST abort creating the IKE SA." (RFC 9867 section 3.1)
-        None if naming && conn.ppk_required => {
+        None if naming && conn.ppk.required => {
             return Err(NegotiationError::Ppk("the peer has none of ours"));
         }
         None => None,

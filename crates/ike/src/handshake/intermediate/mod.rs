@@ -46,9 +46,9 @@ impl PpkUse {
         view: View<'_>,
         mut conns: impl Iterator<Item = &'a Arc<Connection>> + Clone,
     ) -> Self {
-        let have = conns.clone().any(|c| !c.ppks.is_empty());
+        let have = conns.clone().any(|c| !c.ppk.keys.is_empty());
         let intermediate = view.has(NotifyType::IntermediateExchangeSupported)
-            && conns.any(|c| !c.ppks.is_empty() && c.ppk_intermediate);
+            && conns.any(|c| !c.ppk.keys.is_empty() && c.ppk.intermediate);
         match () {
             () if !have => Self::No,
             () if intermediate && view.has(NotifyType::UsePpkInt) => Self::Intermediate,
@@ -63,9 +63,9 @@ impl PpkUse {
 /// also negotiate the use of the IKE_INTERMEDIATE exchange" (RFC 9370 section 2.2.1)
 pub(crate) fn offered(conn: &Connection) -> Vec<Payload> {
     let (additional, ppk) =
-        (conn.ike_proposals.iter().any(|p| !p.additional.is_empty()), !conn.ppks.is_empty());
+        (conn.ike_proposals.iter().any(|p| !p.additional.is_empty()), !conn.ppk.keys.is_empty());
     let mut list = Vec::new();
-    let before_auth = ppk && conn.ppk_intermediate;
+    let before_auth = ppk && conn.ppk.intermediate;
     if additional || before_auth {
         list.push(notify(NotifyType::IntermediateExchangeSupported, []));
     }

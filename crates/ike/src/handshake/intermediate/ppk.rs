@@ -40,20 +40,20 @@ impl NamedPpk<'_> {
     ) -> Result<ByPpk, &'static str> {
         let with = |used| ByPpk { ppk: None, used, sk_p: None, authentication: authentication.clone() };
         match *self {
-            Self::Before(Some(used)) => match conn.ppks.iter().find(|ppk| ppk.as_ref() == used) {
+            Self::Before(Some(used)) => match conn.ppk.keys.iter().find(|ppk| ppk.as_ref() == used) {
                 Some(ppk) => Ok(with(Some(ppk.clone()))),
                 None => Err("the one in use is not this peer's"),
             },
-            Self::Before(None) if conn.ppk_required => Err("the peer does not use any"),
+            Self::Before(None) if conn.ppk.required => Err("the peer does not use any"),
             Self::Before(None) => Ok(with(None)),
-            Self::Here { id, without } => match conn.ppks.iter().find(|ppk| names(id, ppk)) {
+            Self::Here { id, without } => match conn.ppk.keys.iter().find(|ppk| names(id, ppk)) {
                 Some(ppk) => {
                     let sk_p = keys::with_ppk(proof.prf, &ppk.secret, proof.sk_p).map_err(|_| "no keys")?;
                     Ok(ByPpk { ppk: Some(ppk.clone()), sk_p: Some(sk_p), ..with(Some(ppk.clone())) })
                 }
                 // "If using PPKs is mandatory or no NO_PPK_AUTH notification is found, then the responder MUST send back an
                 // AUTHENTICATION_FAILED notification and then fail the negotiation." (RFC 8784 section 3)
-                None if conn.ppk_required => Err("we do not have the peer's"),
+                None if conn.ppk.required => Err("we do not have the peer's"),
                 None => {
                     let data = without.ok_or("we do not have the peer's")?.to_vec();
                     let authentication = Authentication { method: authentication.method, data };

@@ -158,12 +158,12 @@ impl HalfOpen {
                 let ours = keys::ppk_confirmation(suite.prf, &ppk.secret, nonces, self.link.spis);
                 ct_eq(confirmation, &ours)
             };
-            let mut known = conns.iter().flat_map(|c| &c.ppks).filter(|ppk| names(id, ppk));
+            let mut known = conns.iter().flat_map(|c| &c.ppk.keys).filter(|ppk| names(id, ppk));
             if let Some(ppk) = known.find(|ppk| same(ppk)) {
                 return Ok(Some(ppk.clone()));
             }
         }
-        if conns.iter().all(|c| c.ppk_required) {
+        if conns.iter().all(|c| c.ppk.required) {
             let error = NegotiationError::Ppk("the peer has none of ours");
             return Err(Refused(NotifyType::AuthenticationFailed, error));
         }

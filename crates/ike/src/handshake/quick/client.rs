@@ -1,29 +1,24 @@
 //! The device's end of the resumption in one round trip. Owns what it offers and what it makes of the answer.
 
-use core::time::Duration;
-
 use dormouse_crypto::DhPrivate;
 use dormouse_sansio::{Carrier, Instant};
 use dormouse_wire::ike::dormancy;
 use dormouse_wire::ike::{ExchangeType, Flags, Header, NotifyType, Payload};
 
-use super::{Pace, answer_key, child_spi, open, request_key, seal, skeyseed, spi_of_child};
+use super::{Pace, answer_key, child_spi, open, request_key, resumed_child, seal, skeyseed, spi_of_child};
 use crate::auth;
-use crate::child::Agreed;
-use crate::child::install::Origin;
 use crate::config::{Connection, Resumption};
 use crate::config_payload;
 use crate::error::NegotiationError;
 use crate::exchange::child::CreateChild;
-use crate::exchange::liveness::Liveness;
-use crate::handshake::Session;
 use crate::handshake::authenticating::{announce, extensions, own_method};
 use crate::keys::{IkeKeys, Nonces, Spis};
 use crate::link::{Channel, Link};
 use crate::payloads::{self, View};
+use crate::sa::install::Origin;
 use crate::sa::mobility::Mobility;
-use crate::sa::stage::{Stage, Standing};
 use crate::sa::{Birth, IkeSa};
+use crate::session::Session;
 use crate::shared::Shared;
 use crate::ticket::{ClientTicket, Form, TicketChild};
 
@@ -41,7 +36,7 @@ pub(crate) struct Quick {
 impl Quick {
     /// If this ticket can be used at once: its gateway knows how, and the configuration still has the CHILD SA.
     pub(crate) fn of(shared: &mut Shared, conn: &Connection, ticket: &ClientTicket) -> Option<Self> {
-        let strict = conn.resumption == Resumption::Strict && ticket.dialect == Resumption::Strict;
+        let strict = conn.resumption.mode == Resumption::Strict && ticket.dialect == Resumption::Strict;
         let ours = conn.dormancy && ticket.form == Form::Dormouse;
         let child = ticket.child.clone().filter(|_| ours && strict)?;
         let config = conn.children.iter().position(|c| c.name == child.name && c.mode == child.mode)?;
@@ -85,42 +80,6 @@ impl Quick {
 
 /// A cookie may be asked for, and the marker of port 4500 goes before all.
 const COOKIE_ROOM: usize = 8 + crate::limits::COOKIE_MAX + 4;
-
-/// How long the first data may take to tell the gateway that we are there; without any, an IKE message does.
-const FIRST_WORD: Duration = Duration::from_millis(100);
-/// How long the answer to that data may take before an IKE message asks for one.
-const ANSWER: Duration = Duration::from_secs(1);
-
-/// A session that we resumed at once: the gateway uses it when it has heard from us.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Confirming {
-    since: Instant,
-    pub(crate) at: Instant,
-}
-
-impl IkeSa {
-    fn confirm_soon(&mut self, now: Instant) {
-        self.upkeep.unheard = true;
-        self.stage = Stage::Live(Standing::Confirming(Confirming { since: now, at: now + FIRST_WORD }));
-    }
-
-    /// The gateway must have heard from us by now. What came from it proves that it has: it sends nothing before.
-    pub(crate) fn confirm_by_ourselves(&mut self, now: Instant) {
-        let Stage::Live(Standing::Confirming(c)) = &mut self.stage else { return };
-        if c.at > now {
-            return;
-        }
-        let (spoken, answered) = (self.core.last_out > c.since, self.core.last_in > c.since);
-        if spoken && !answered && c.at < c.since + ANSWER {
-            c.at = c.since + ANSWER;
-            return;
-        }
-        self.stage = Stage::Live(Standing::Heard);
-        if !answered {
-            self.enqueue(Liveness::upkeep(), now);
-        }
-    }
-}
 
 /// The answer to a request as it was last sent.
 pub(crate) struct Answered<'a> {
@@ -171,7 +130,7 @@ fn establish(
     let malformed = |what| NegotiationError::Malformed { exchange: "IKE_SESSION_RESUME", what };
     let crypto = |e: dormouse_crypto::Error| NegotiationError::Crypto(e.to_string());
     // A list may have come since the request was sent.
-    ticket.admitted(shared, now, &link.conn).map_err(NegotiationError::TicketUntrusted)?;
+    shared.believes(now, ticket, &link.conn).map_err(NegotiationError::TicketUntrusted)?;
     let spi_out = spi_of_child(inner).ok_or_else(|| malformed("no SPI of the CHILD SA"))?;
     let assigned = inner.cp().and_then(config_payload::parse_reply).unwrap_or_default();
     if assigned.addresses() != ticket.addresses {
@@ -180,50 +139,24 @@ fn establish(
     let keys = IkeKeys::derive(ticket.suite, seed, nonces, spis).map_err(crypto)?;
     let conn = link.conn.clone();
     let fragmentation = conn.fragmentation.enabled && view.has(NotifyType::Ikev2FragmentationSupported);
-    let peer = auth::identity(&ticket.id_r).map_err(auth::AuthError::from)?;
-    let mobike = conn.mobike && inner.has(NotifyType::MobikeSupported);
-    let nat = view.nat(spis, &link.path);
-    let seen_as = view.notify(NotifyType::NatDetectionDestinationIp).map(|n| n.data.clone());
-    let seen_as = seen_as.filter(|_| link.path.carrier == Carrier::NatT);
-    let told = payloads::other_addresses(&conn.additional_addresses, &link.path);
-    let mut sa = Box::new(IkeSa::new(
-        shared,
-        now,
-        Birth {
-            session: Session {
-                id_i: ticket.id_i.clone(),
-                id_r: ticket.id_r.clone(),
-                method: own_method(&conn),
-                authenticated: ticket.authenticated,
-                vouched_until: ticket.vouched_until,
-                credential: ticket.credential.clone(),
-            },
-            peer,
-            client: true,
-            assigned,
-            mobility: Mobility::new(&conn, mobike, nat, seen_as, told),
-            dormancy: dormancy::VERSION,
-            descent: None,
-            next_ids: (1, 0),
-            link: Link { spis, fragmentation, stats: link.stats.clone(), conn: conn.clone(), ..*link },
-            channel: Channel::new(keys, true),
-        },
-    ));
+    let link = Link { spis, fragmentation, stats: link.stats.clone(), conn: conn.clone(), ..*link };
+    let birth = Birth {
+        session: session(ticket, &conn),
+        peer: auth::identity(&ticket.id_r).map_err(auth::AuthError::from)?,
+        client: true,
+        assigned,
+        mobility: mobility(&link, view, inner),
+        dormancy: dormancy::VERSION,
+        descent: None,
+        next_ids: (1, 0),
+        link,
+        channel: Channel::new(keys, true),
+    };
+    let mut sa = Box::new(IkeSa::new(shared, now, birth));
     sa.core.note_window(inner);
     announce(shared, &sa, true, None);
     sa.hear_addresses(shared, inner);
-    let child = &quick.child;
-    let agreed = Agreed {
-        config: quick.config,
-        spi_in: quick.spi_in,
-        spi_out,
-        suite: child.suite,
-        mode: child.mode,
-        tfc_padding: true,
-        ts_local: child.ts_local.clone(),
-        ts_remote: child.ts_remote.clone(),
-        original: None,
-    };
+    let agreed = resumed_child(&quick.child, quick.config, quick.spi_in, spi_out);
     let origin = Origin { nonces, secrets: &[], we_began: true, replaces: None, receives_only: false };
     sa.install(shared, now, agreed, &origin)?;
     sa.take_lifetime(shared, now, inner);
@@ -235,4 +168,26 @@ fn establish(
     }
     sa.pump(shared, now);
     Ok(sa)
+}
+
+/// The session of the ticket goes on.
+fn session(ticket: &ClientTicket, conn: &Connection) -> Session {
+    Session {
+        id_i: ticket.id_i.clone(),
+        id_r: ticket.id_r.clone(),
+        method: own_method(conn),
+        authenticated: ticket.authenticated,
+        vouched_until: ticket.vouched_until,
+        credential: ticket.credential.clone(),
+    }
+}
+
+/// What the answer says of the path, in clear and `inner`.
+fn mobility(link: &Link, clear: View<'_>, inner: View<'_>) -> Mobility {
+    let conn = &link.conn;
+    let mobike = conn.mobility.mobike && inner.has(NotifyType::MobikeSupported);
+    let seen_as = clear.notify(NotifyType::NatDetectionDestinationIp).map(|n| n.data.clone());
+    let seen_as = seen_as.filter(|_| link.path.carrier == Carrier::NatT);
+    let told = payloads::other_addresses(&conn.mobility.additional_addresses, &link.path);
+    Mobility::new(conn, mobike, clear.nat(link.spis, &link.path), seen_as, told)
 }

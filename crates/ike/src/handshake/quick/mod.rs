@@ -31,10 +31,12 @@ use dormouse_wire::ike::{
 };
 use zeroize::Zeroizing;
 
-pub(crate) use client::{Answered, Confirming, Quick, conclude};
-pub(crate) use gateway::Tentative;
+pub(crate) use client::{Answered, Quick, conclude};
+pub(crate) use gateway::resume;
 
+use crate::child::Agreed;
 use crate::payloads::{View, notify};
+use crate::ticket::TicketChild;
 
 const REQUEST: &[u8] = b"Dormouse request 2";
 const ANSWER: &[u8] = b"Dormouse answer 2";
@@ -139,6 +141,21 @@ fn open(key: &Key, header: &Header, payloads: &[Payload]) -> Option<Vec<Payload>
     aead256_open(key, nonce, &bound(header, payloads)?, &mut plain).ok()?;
     let (&first, chain) = plain.split_first()?;
     parse_payloads(PayloadType::from(first), chain).ok()
+}
+
+/// The CHILD SA of a ticket, number `config` of the connection, under new SPIs.
+fn resumed_child(child: &TicketChild, config: usize, spi_in: u32, spi_out: u32) -> Agreed {
+    Agreed {
+        config,
+        spi_in,
+        spi_out,
+        suite: child.suite,
+        mode: child.mode,
+        tfc_padding: true,
+        ts_local: child.ts_local.clone(),
+        ts_remote: child.ts_remote.clone(),
+        original: None,
+    }
 }
 
 /// The notification, inside of the sealed part, with the ESP SPI on which its sender receives.

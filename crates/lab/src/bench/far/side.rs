@@ -198,14 +198,10 @@ impl Side {
             local: self.own,
             remote: self.other,
             inner: [ours, theirs],
-            run: tunnel.run,
+            run: Some(tunnel.run),
         };
-        let job = Job {
-            suite: tunnel.suite.clone(),
-            encapsulation: tunnel.encapsulation,
-            end: self.number,
-            site: Some(site),
-        };
+        let job =
+            Job { suite: tunnel.suite.clone(), encapsulation: tunnel.encapsulation, end: self.number, site };
         let end = End::start(&Place::Here, &job, hidden)?;
         // They go with the device, which goes with its process.
         ip(&format!("addr add {ours} peer {theirs} dev {TUN}"))?;

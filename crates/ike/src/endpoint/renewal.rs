@@ -7,17 +7,18 @@ use std::sync::Arc;
 use dormouse_crypto::cert::Identity;
 use dormouse_sansio::Instant;
 
+use super::Endpoint;
 use crate::action::Action;
-use crate::admission::{Denial, Refusal, admits};
 use crate::auth;
 use crate::child::policy;
-use crate::config::Connection;
-use crate::endpoint::Endpoint;
+use crate::config::{Connection, LocalAuth, RemoteAuth};
+use crate::credential::{Denial, Refusal, Shown};
 use crate::event::{CloseReason, Event};
 use crate::handshake::Slot;
 use crate::sa::IkeSa;
 use crate::selectors::covers;
 use crate::shared::Shared;
+use crate::ticket::fingerprint;
 use crate::ticket::lineage::{Holder, Operation};
 use dormouse_keying::SaId;
 use dormouse_wire::ike::TsRange;
@@ -33,7 +34,7 @@ impl Endpoint {
         answering: Vec<Arc<Connection>>,
         calling: &[Arc<Connection>],
     ) {
-        let longest = answering.iter().map(|c| c.ticket_lifetime).max();
+        let longest = answering.iter().map(|c| c.resumption.lifetime).max();
         if let (Some(keys), Some(longest)) = (&mut self.shared.config.ticket_keys, longest) {
             keys.keep_for_tickets_of(longest);
         }
@@ -51,7 +52,7 @@ impl Endpoint {
                 self.shared.actions.push_back(Action::Reauthenticate(ike.core.link.id));
             }
         }
-        self.shared.forget_configured_revocation(now);
+        self.shared.config.admission.revocation.forget_configured(now);
         for conn in self.shared.config.connections.clone().iter().chain(calling) {
             self.shared.configure_revocation(now, conn);
         }
@@ -79,7 +80,7 @@ impl Endpoint {
             let Some(credential) = &ike.core.session.credential else { continue };
             let (config, peer) = (&self.shared.config, &ike.core.peer);
             let admitted = config.named(&ike.core.link.conn.name).and_then(|conn| {
-                match admits(config, conn, peer, credential, unix) {
+                match config.admission.admits(conn, peer, credential, unix) {
                     // It was admitted when something was known.
                     Err(Refusal::StatusUnknown) => conn.takes(peer),
                     result => result,
@@ -108,10 +109,28 @@ impl Endpoint {
         self.settle(now);
     }
 
+    /// Client: whether the gateway of `sa` would still be believed by `conn`, which is written as the connection is that `sa` was made by, and
+    /// whose files may hold something else: the authority that vouched for the gateway is one that `conn` trusts.
+    #[must_use]
+    pub fn would_believe(&self, sa: SaId, conn: &Connection) -> bool {
+        match self.slots.get(&sa) {
+            Some(Slot::Established(ike)) => match (&conn.remote_auth, &ike.core.session.credential) {
+                (RemoteAuth::Psk(_), _) => true,
+                (RemoteAuth::Cert { trust, .. }, Some(credential)) => {
+                    matches!(&credential.shown, Shown::Certificates { anchor, .. } if trust.trusts(anchor))
+                }
+                (RemoteAuth::Cert { .. }, None) => false,
+            },
+            // Its gateway has proved nothing yet, and would by the connection of then.
+            Some(attempt) => fingerprint(&attempt.link().conn) == fingerprint(conn),
+            None => true,
+        }
+    }
+
     /// Gateway: whether other clients are out of reach of this session's peer, and it out of theirs.
     #[must_use]
     pub fn isolates(&self, sa: SaId) -> bool {
-        matches!(self.slots.get(&sa), Some(Slot::Established(ike)) if !ike.core.client && ike.core.link.conn.policy.isolate)
+        matches!(self.slots.get(&sa), Some(Slot::Established(ike)) if !ike.core.client && ike.core.link.conn.answering.policy.isolate)
     }
 
     /// Gateway: whether a peer that has proved `identity` before may still come by `connection`, as far as that alone decides.
@@ -123,18 +142,20 @@ impl Endpoint {
     }
 
     /// Gateway: whom `denial` means is not admitted from now on. Sessions end at once, and tickets of theirs are refused. The driver
-    /// keeps it, and puts it into [`crate::admission::Admission::denials`] at the next start.
-    pub fn deny(&mut self, now: Instant, denial: Denial) {
+    /// keeps it, and puts it into [`crate::admission::Admission::denials`] at the next start. Returns how many sessions end.
+    pub fn deny(&mut self, now: Instant, denial: Denial) -> usize {
         let mut theirs: BTreeSet<(String, String)> = BTreeSet::new();
         if let Denial::Name(name) = &denial {
             let answering = self.shared.config.connections.iter().filter(|c| c.role.answers());
             theirs.extend(answering.map(|c| (c.name.clone(), name.to_string())));
         }
+        let mut sessions = 0;
         for slot in self.slots.values() {
             let Slot::Established(ike) = slot else { continue };
             let core = &ike.core;
             if !core.client && denial.means(&core.peer, core.session.credential.as_ref()) {
                 theirs.insert((core.link.conn.name.clone(), core.peer.to_string()));
+                sessions += usize::from(ike.is_live());
             }
         }
         for (connection, peer) in theirs {
@@ -142,6 +163,7 @@ impl Endpoint {
         }
         self.shared.config.admission.denials.insert(denial);
         self.admit_again(now);
+        sessions
     }
 
     /// Gateway: takes a denial back. False if there was none.
@@ -162,6 +184,15 @@ impl Endpoint {
         }
     }
 
+    /// Gateway: no ticket counts any more that was given until now: each peer's next session begins by a full exchange. Sessions go on.
+    pub fn forget_tickets(&mut self, now: Instant) {
+        if self.shared.config.ticket_keys.is_some() {
+            self.shared.event(Event::Store(Operation::EndEvery));
+            self.supersede_claims(now, |_| true);
+            self.settle(now);
+        }
+    }
+
     /// The clock of the world was set: certificates expire at other moments of ours.
     pub(crate) fn reschedule_authentication(&mut self, now: Instant) {
         let mut moved: Vec<SaId> = Vec::new();
@@ -173,6 +204,17 @@ impl Endpoint {
         }
         moved.into_iter().for_each(|id| self.touch(id));
         self.settle(now);
+    }
+}
+
+impl Connection {
+    /// Whether both have the same pre-shared keys at either end, post-quantum ones included. Compared in constant time.
+    #[must_use]
+    pub fn has_secrets_of(&self, other: &Self) -> bool {
+        let own = |c: &Self| if let LocalAuth::Psk(psk) = &c.local_auth { Some(psk.clone()) } else { None };
+        let theirs =
+            |c: &Self| if let RemoteAuth::Psk(psk) = &c.remote_auth { Some(psk.clone()) } else { None };
+        own(self) == own(other) && theirs(self) == theirs(other) && self.ppk.keys == other.ppk.keys
     }
 }
 

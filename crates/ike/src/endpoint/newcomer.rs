@@ -24,13 +24,13 @@ use dormouse_sansio::{Entropy, Instant, Path};
 use dormouse_wire::ike::{ExchangeType, Header, NotifyType, Payload, TransformType};
 use ipnet::IpNet;
 
+use super::Endpoint;
 use crate::cookie::Asked;
-use crate::endpoint::Endpoint;
 use crate::error::Discard;
 use crate::event::CloseReason;
 use crate::half_opens::{Effort, above};
 use crate::handshake::Slot;
-use crate::limits::{PUZZLE_EASIEST, REFUSALS_LOGGED_EVERY, UNSOLVED_ONE_IN};
+use crate::limits::{PUZZLE_EASIEST, UNSOLVED_ONE_IN};
 use crate::payloads::{View, notify};
 use crate::prefix::prefix_of;
 use crate::puzzle::{Puzzle, worth};
@@ -48,13 +48,6 @@ pub(crate) struct Place {
     gives_way: Option<SaId>,
     /// The cookie whose puzzle was solved for it.
     solved: Option<Vec<u8>>,
-}
-
-/// First messages that were refused and are not in the log yet.
-#[derive(Debug, Default)]
-pub(crate) struct Refusals {
-    logged: Option<Instant>,
-    since: u64,
 }
 
 impl Endpoint {
@@ -249,12 +242,7 @@ impl Shared {
 
     /// Says in the log that first messages are refused: now and then, with their number.
     fn say_refused(&mut self, now: Instant, from: IpNet, why: Discard) {
-        self.refusals.since += 1;
-        if self.refusals.logged.is_some_and(|last| now.saturating_since(last) < REFUSALS_LOGGED_EVERY) {
-            return;
-        }
-        let Refusals { since: refused, .. } =
-            std::mem::replace(&mut self.refusals, Refusals { logged: Some(now), since: 0 });
+        let Some(refused) = self.refusals.note(now) else { return };
         let (half_open, of_it) = (self.half_open.len(), self.half_open.from(from));
         tracing::warn!(%from, of_it, half_open, refused, %why, "newcomers are refused");
     }

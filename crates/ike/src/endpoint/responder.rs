@@ -7,33 +7,18 @@ use dormouse_wire::ike::{ExchangeType, Flags, Header, Message, NotifyType, Paylo
 
 use std::sync::Arc;
 
-use crate::auth;
+use super::Endpoint;
 use crate::config::Connection;
-use crate::endpoint::Endpoint;
 use crate::error::{Discard, NegotiationError};
 use crate::event::Event;
 use crate::half_opens::Effort;
-use crate::handshake::Slot;
-use crate::handshake::half_open::{HalfOpen, How, Signature};
+use crate::handshake::half_open::{HalfOpen, How, Wanted};
 use crate::handshake::intermediate::{PpkUse, Rounds};
-use crate::keys::Spis;
-use crate::link::Link;
-use crate::natd;
-use crate::payloads::{self, View, notify};
+use crate::handshake::{FirstMessage, Slot, quick};
+use crate::payloads::{View, notify};
 use crate::proposal;
-use crate::sa::stage::Stage;
 use crate::shared::Shared;
-use crate::stats::{Kind, Stats};
 use crate::ticket::{Form, TicketContent};
-
-/// What the first message asks for, found acceptable.
-struct Wanted {
-    conn: Arc<Connection>,
-    how: How,
-    rounds: Rounds,
-    /// The payloads of the answer that come before the nonce and after it.
-    before_nonce: Vec<Payload>,
-}
 
 impl Shared {
     /// An answer to a first message, in clear and without state.
@@ -66,7 +51,8 @@ impl Endpoint {
         if message.protected.is_some() {
             return Err(Discard::Malformed);
         }
-        let view = View(&message.payloads);
+        let first = FirstMessage { path, header, payloads: &message.payloads, datagram };
+        let view = first.view();
         let ni = view.nonce().ok_or(Discard::Malformed)?;
         let place = self.place_for(now, path, header, view, ni)?;
         if let Some(kind) = dormouse_wire::ike::unsupported_critical(&message.payloads) {
@@ -85,13 +71,14 @@ impl Endpoint {
         }
         if let Ok(Wanted { conn, how: How::Resume { ticket, .. }, .. }) = &wanted
             && view.has(NotifyType::DormancyResume)
-            && self.resume_at_once(now, path, header, &message.payloads, datagram, conn, ticket)
+            && let Some(sa) = quick::resume(&mut self.shared, now, &first, conn, ticket)
         {
+            self.enter(now, &first, Slot::Established(sa), Effort::WHOLE);
             return Ok(());
         }
         match wanted {
             Ok(wanted) => {
-                self.answer_first(now, path, header, view, datagram, wanted, place.effort);
+                self.answer_first(now, &first, wanted, place.effort);
                 Ok(())
             }
             Err(Some(refusal)) => self.refuse_first(path, header, refusal),
@@ -105,9 +92,9 @@ impl Endpoint {
         let slot = begun.and_then(|id| self.slots.get_mut(&id));
         let (link, request, response) = match slot {
             Some(Slot::HalfOpen(half)) => (&mut half.link, &half.request, &half.response),
-            Some(Slot::Established(ike)) => match &ike.stage {
-                Stage::Tentative(begun) => (&mut ike.core.link, &begun.request, &begun.response),
-                _ => return Ok(false),
+            Some(Slot::Established(ike)) => match ike.first_answer() {
+                Some(first) => first,
+                None => return Ok(false),
             },
             _ => return Ok(false),
         };
@@ -130,7 +117,7 @@ impl Endpoint {
     }
 
     fn peer_failed(&mut self, path: Path, error: NegotiationError) {
-        tracing::info!(%path, %error, "refused");
+        tracing::debug!(%path, %error, "refused");
         self.shared.event(Event::PeerFailed { path, claimed: None, error });
     }
 
@@ -149,7 +136,7 @@ impl Endpoint {
         for conn in candidates {
             // "[...] and the responder's policy mandates protecting initial IKE SA with a PPK, then the responder MUST return the
             // NO_PROPOSAL_CHOSEN notification" (RFC 9867 section 3.1)
-            if conn.ppk_required && ppk == PpkUse::No {
+            if conn.ppk.required && ppk == PpkUse::No {
                 continue;
             }
             let choice = match proposal::select_ike(&usable, &conn.ike_proposals, Some(ke_group)) {
@@ -200,7 +187,7 @@ impl Endpoint {
                 Ok(Wanted { conn, how, rounds, before_nonce: Vec::new() })
             }
             Err((refusal, why)) => {
-                tracing::info!(%path, why, "ticket refused");
+                tracing::debug!(%path, why, "ticket refused");
                 self.shared.event(Event::PeerFailed {
                     path,
                     claimed: None,
@@ -229,7 +216,7 @@ impl Endpoint {
     ) -> Result<Arc<Connection>, String> {
         let conn = ticket.claim().admitted(&self.shared, now)?;
         match (ticket.form, group) {
-            (Form::Dormouse, None) if conn.fresh_keys => {
+            (Form::Dormouse, None) if conn.resumption.fresh_keys => {
                 Err("the client sends no key exchange, and resumption.key_exchange is \"fresh\"".to_owned())
             }
             (Form::Dormouse, Some(group)) if group != ticket.suite.group.id() => {
@@ -240,91 +227,16 @@ impl Endpoint {
     }
 
     /// Keeps a half-open SA and answers.
-    #[expect(clippy::too_many_arguments, reason = "a first message, taken apart")]
-    fn answer_first(
-        &mut self,
-        now: Instant,
-        path: Path,
-        header: &Header,
-        view: View<'_>,
-        datagram: &[u8],
-        wanted: Wanted,
-        effort: Effort,
-    ) {
-        let Wanted { conn, mut how, rounds, before_nonce } = wanted;
-        let shared = &mut self.shared;
-        let id = shared.new_sa();
-        let spi = shared.new_spi(id);
-        let spis = Spis { i: header.spi_i, r: spi };
-        let nat: natd::Detection = view.nat(Spis { i: header.spi_i, r: 0 }, &path);
-        let peer_fragments = view.has(NotifyType::Ikev2FragmentationSupported);
-        let mut link = Link {
-            id,
-            initiator: false,
-            spis,
-            path,
-            fragmentation: conn.fragmentation.enabled && peer_fragments,
-            stats: Stats::default(),
-            conn,
-        };
-        link.stats.received(datagram.len());
-        let nonce_r = shared.nonce();
-        let mut list = before_nonce;
-        list.push(Payload::Nonce(nonce_r.clone()));
-        if let (How::Resume { ticket, dh }, Some((_, public))) = (&mut how, view.ke())
-            && ticket.form == Form::Dormouse
-            && let Ok(ours) = DhPrivate::generate(ticket.suite.group, &mut shared.entropy)
-        {
-            list.push(Payload::Ke { group: ours.group().id(), data: ours.public_value().to_vec() });
-            *dh = Some((ours, public.to_vec()));
-        }
-        if nat.supported {
-            // "Both the IKE initiator and responder MUST include in their IKE_SA_INIT packets Notify payloads of type [...]"
-            // (RFC 7296 section 2.23)
-            list.extend(payloads::nat_detection(spis, &path, link.conn.force_udp_encap));
-        }
-        if link.fragmentation {
-            list.push(notify(NotifyType::Ikev2FragmentationSupported, []));
-        }
-        let hashes = view.notify(NotifyType::SignatureHashAlgorithms);
-        let kind = match how {
-            How::Resume { .. } => Kind::Resume,
-            How::Init { .. } => Kind::Init,
-        };
-        if kind == Kind::Init {
-            if hashes.is_some() {
-                list.push(notify(NotifyType::SignatureHashAlgorithms, auth::hash_algorithms()));
-            }
-            list.extend(auth::certreq_payload(&link.conn.remote_auth));
-        }
-        list.extend(rounds.answered());
-        let response = link.clear(header.exchange, true, 0, &list);
-        link.send(shared, Class::Timely, std::slice::from_ref(&response));
-        link.stats.answer(kind);
-        shared.stats.answer(kind);
-        let half = HalfOpen {
-            link,
-            how,
-            rounds,
-            answered: None,
-            channel: None,
-            nonce_i: view.nonce().unwrap_or_default().to_vec(),
-            nonce_r,
-            request: datagram.to_vec(),
-            response,
-            nat,
-            peer_hashes: hashes.map(|n| auth::parse_hash_algorithms(&n.data)),
-            expires: now + shared.config.half_open.timeout,
-            begun: now,
-            clients: shared.half_open.len() + 1,
-            waiting: None,
-            wait_until: None,
-            signature: Signature::NotYet,
-            refused: None,
-            pending: None,
-        };
-        self.slots.insert(id, Slot::HalfOpen(Box::new(half)));
+    fn answer_first(&mut self, now: Instant, first: &FirstMessage<'_>, wanted: Wanted, effort: Effort) {
+        let half = HalfOpen::begin(&mut self.shared, now, first, wanted);
+        self.enter(now, first, Slot::HalfOpen(Box::new(half)), effort);
+    }
+
+    /// A new SA, whose caller has not shown yet that it is there.
+    fn enter(&mut self, now: Instant, first: &FirstMessage<'_>, slot: Slot, effort: Effort) {
+        let id = slot.link().id;
+        self.slots.insert(id, slot);
         self.touch(id);
-        self.shared.half_open.enter(id, now, header.spi_i, path.remote, effort);
+        self.shared.half_open.enter(id, now, first.header.spi_i, first.path.remote, effort);
     }
 }

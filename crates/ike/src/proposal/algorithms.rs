@@ -1,9 +1,9 @@
 //! The algorithms that a connection offers and takes, as configured, and their defaults. Owns the two kinds of proposal; the text
-//! form and the negotiation are `proposal`'s.
+//! form and the negotiation are its siblings'.
 
 use dormouse_crypto::suites::{Encr, Group, Integ, Prf};
 
-use crate::proposal::AdditionalKe;
+use super::additional::AdditionalKe;
 
 /// One line of `ike = [...]`: alternatives of each kind, best first; any combination of them is acceptable.
 ///
@@ -37,6 +37,18 @@ pub struct EspProposal {
     pub group_optional: bool,
     /// Additional key exchanges after CREATE_CHILD_SA (RFC 9370); only with `groups` that are not optional.
     pub additional: Vec<AdditionalKe>,
+}
+
+/// Extended sequence numbers (RFC 4303, section 2.2.1).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum EsnPolicy {
+    /// Offered first; the peer may decline.
+    #[default]
+    Prefer,
+    /// Nothing else is accepted.
+    Require,
+    /// Never.
+    Off,
 }
 
 /// The default IKE proposals, best first.

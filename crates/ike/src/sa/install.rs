@@ -4,12 +4,12 @@
 use dormouse_crypto::Secret;
 use dormouse_sansio::Instant;
 
-use super::{Agreed, Busy, Child};
-use crate::config::ChildMode;
+use super::IkeSa;
+use crate::child::{Agreed, Busy, Child};
+use crate::config::{ChildMode, Lifetime, SoftLifetime};
 use crate::error::NegotiationError;
 use crate::event::Event;
 use crate::keys::{self, Nonces};
-use crate::sa::IkeSa;
 use crate::shared::Shared;
 use dormouse_keying::{ChildId, ChildSa, Install, Mode, Owner, Protection};
 
@@ -43,20 +43,10 @@ impl IkeSa {
         origin: &Origin<'_>,
     ) -> Result<ChildId, NegotiationError> {
         let id = ChildId::new(agreed.spi_in);
-        let (prf, sk_d) = (self.core.channel.suite.prf, &self.core.channel.sk_d);
-        let keymat = keys::child_keymat(prf, sk_d, &agreed.suite, origin.nonces, origin.secrets);
-        let keymat = match keymat {
-            Ok(keymat) => keymat,
-            Err(error) => {
-                shared.free_esp_spi(agreed.spi_in);
-                return Err(NegotiationError::Crypto(error.to_string()));
-            }
-        };
-        let (keymat_out, keymat_in) = if origin.we_began {
-            (keymat.from_initiator, keymat.from_responder)
-        } else {
-            (keymat.from_responder, keymat.from_initiator)
-        };
+        let (keymat_out, keymat_in) = self.keymat(&agreed, origin).map_err(|error| {
+            shared.free_esp_spi(agreed.spi_in);
+            NegotiationError::Crypto(error.to_string())
+        })?;
         let replaces = origin.replaces.filter(|old| self.children.get(*old).is_some());
         let config = self.core.link.conn.children.get(agreed.config);
         let lifetime = config.map(|c| c.lifetime);
@@ -86,14 +76,9 @@ impl IkeSa {
             soft_packets: soft.and_then(|s| s.packets).unwrap_or(u64::MAX),
             soft_bytes: soft.and_then(|s| s.bytes).unwrap_or(u64::MAX),
         }))));
-        let soft = soft.and_then(|s| s.time).map(|t| now + t);
-        let expire_at = lifetime.and_then(|l| l.hard()).map(|t| now + t);
-        // The end that began goes first; the other steps in later, but long before the hard limit.
-        let rekey_at = match (lifetime, soft, expire_at) {
-            (Some(lifetime), Some(soft), Some(hard)) if !origin.we_began => {
-                Some(soft + lifetime.slack(hard - soft))
-            }
-            (_, soft, _) => soft,
+        let (rekey_at, expire_at) = match (lifetime, soft) {
+            (Some(lifetime), Some(soft)) => moments(now, &lifetime, &soft, origin.we_began),
+            _ => (None, None),
         };
         let child = Child {
             id,
@@ -114,4 +99,33 @@ impl IkeSa {
         self.children.insert(child, replaces);
         Ok(id)
     }
+    /// The keys of what we send, and of what we receive.
+    fn keymat(
+        &self,
+        agreed: &Agreed,
+        origin: &Origin<'_>,
+    ) -> Result<(Secret, Secret), dormouse_crypto::Error> {
+        let (prf, sk_d) = (self.core.channel.suite.prf, &self.core.channel.sk_d);
+        let keymat = keys::child_keymat(prf, sk_d, &agreed.suite, origin.nonces, origin.secrets)?;
+        Ok(match origin.we_began {
+            true => (keymat.from_initiator, keymat.from_responder),
+            false => (keymat.from_responder, keymat.from_initiator),
+        })
+    }
+}
+
+/// When it is rekeyed, and when it ends. The end that began goes first; the other steps in later, but long before the hard limit.
+pub(super) fn moments(
+    now: Instant,
+    lifetime: &Lifetime,
+    soft: &SoftLifetime,
+    we_began: bool,
+) -> (Option<Instant>, Option<Instant>) {
+    let (soft, hard) = (soft.time.map(|t| now + t), lifetime.hard().map(|t| now + t));
+    let later = |soft, hard| soft + lifetime.slack(hard - soft);
+    let rekey_at = match (soft, hard) {
+        (Some(soft), Some(hard)) if !we_began => Some(later(soft, hard)),
+        _ => soft,
+    };
+    (rekey_at, hard)
 }

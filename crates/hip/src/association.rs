@@ -1,0 +1,320 @@
+//! What is kept of a peer (RFC 7401 section 4.4.2). Owns the states with their data and what a pair of ESP SAs is made of; what moves
+//! an association from one to the next is in `exchange`.
+//!
+//! | RFC 7401 | here |
+//! |---|---|
+//! | UNASSOCIATED | no association |
+//! | E-FAILED | [`Stage::Failed`] |
+//! | I1-SENT | [`Stage::I1Sent`], [`Stage::Solving`] |
+//! | I2-SENT | [`Stage::I2Sent`] |
+//! | R2-SENT | [`Stage::Up`] with [`Session::r2`] |
+//! | ESTABLISHED | [`Stage::Up`] |
+//! | CLOSING | [`Stage::Closing`] |
+//! | CLOSED | [`Stage::Closed`] |
+
+use core::time::Duration;
+
+use dormouse_crypto::hip::{DhGroup, DhKey};
+use dormouse_keying::{Beet, ChildId, ChildSa, Install, Mode, Owner, Protection, SaId};
+use dormouse_sansio::{Carrier, Class, Deadline, Instant, Path};
+use dormouse_wire::hip::{EspInfo, Hit, R1Counter, Solution};
+use dormouse_wire::ike::TsRange;
+
+use crate::config::{EspSuite, HostConfig, Timing};
+use crate::hit::HostIdentity;
+use crate::keymat::{EspKeys, HipKeys, Keymat};
+use crate::puzzle::Solver;
+
+/// One peer, as one identity of ours knows it.
+#[derive(Debug)]
+pub(crate) struct Association {
+    pub(crate) id: SaId,
+    pub(crate) ours: Hit,
+    pub(crate) peer: Hit,
+    /// Where packets go.
+    pub(crate) path: Path,
+    pub(crate) stage: Stage,
+}
+
+#[derive(Debug)]
+pub(crate) enum Stage {
+    /// An I1 is out.
+    I1Sent(Retry),
+    /// The R1 is here; its puzzle is being solved.
+    Solving(Box<Solving>),
+    /// An I2 is out.
+    I2Sent(Box<I2Sent>),
+    /// ESP flows.
+    Up(Box<Session>),
+    /// A CLOSE is out; ESP has ended.
+    Closing(Box<Closing>),
+    /// The peer's CLOSE was answered.
+    Closed(Box<Closed>),
+    /// Nothing is left of it: it is forgotten at once.
+    Failed,
+}
+
+/// A packet that is sent until it is answered.
+#[derive(Debug)]
+pub(crate) struct Retry {
+    pub(crate) packet: Vec<u8>,
+    pub(crate) class: Class,
+    left: u32,
+    wait: Duration,
+    pub(crate) at: Instant,
+}
+
+impl Retry {
+    pub(crate) fn new(packet: Vec<u8>, class: Class, now: Instant, timing: &Timing) -> Self {
+        let wait = timing.first_wait;
+        Self { packet, class, left: timing.tries.saturating_sub(1), wait, at: now + wait }
+    }
+
+    /// Whether it is to be sent once more, its time having come; false: there was no answer.
+    pub(crate) fn again(&mut self, now: Instant) -> bool {
+        if self.left == 0 {
+            return false;
+        }
+        self.left -= 1;
+        self.wait = self.wait.saturating_mul(2);
+        self.at = now + self.wait;
+        true
+    }
+}
+
+/// What an R1 offers and we chose from it.
+#[derive(Debug)]
+pub(crate) struct Offer {
+    pub(crate) responder: HostIdentity,
+    pub(crate) counter: Option<R1Counter>,
+    /// The puzzle's numbers; J is empty until it is solved.
+    pub(crate) solution: Solution,
+    pub(crate) group: DhGroup,
+    pub(crate) public: Vec<u8>,
+    pub(crate) cipher: dormouse_crypto::hip::HipCipher,
+    pub(crate) esp: EspSuite,
+    /// Sent back under the signature.
+    pub(crate) echo_signed: Option<Vec<u8>>,
+    /// Sent back behind it.
+    pub(crate) echoes: Vec<Vec<u8>>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Solving {
+    pub(crate) offer: Offer,
+    pub(crate) solver: Solver,
+    /// The responder does not accept a solution later.
+    pub(crate) until: Instant,
+    /// When the next slice is due: at once.
+    pub(crate) next: Instant,
+}
+
+#[derive(Debug)]
+pub(crate) struct I2Sent {
+    pub(crate) retry: Retry,
+    pub(crate) agreed: Agreed,
+    pub(crate) child: ChildId,
+    pub(crate) esp_keys: EspKeys,
+    /// Signed notifications that are still looked at, each at the cost of a verification.
+    pub(crate) notifies_left: u32,
+    /// What the responder said last, if the exchange fails.
+    pub(crate) notified: Option<&'static str>,
+}
+
+/// What a base exchange has led to.
+#[derive(Debug)]
+pub(crate) struct Agreed {
+    pub(crate) identity: HostIdentity,
+    pub(crate) keys: HipKeys,
+    pub(crate) keymat: Keymat,
+    /// The suite of the responder's tag, the puzzle's numbers: for key material made later.
+    pub(crate) suite: crate::hit::HitSuite,
+    pub(crate) i: Vec<u8>,
+    pub(crate) j: Vec<u8>,
+    pub(crate) esp: EspSuite,
+    /// Where in the key material the next ESP keys are drawn.
+    pub(crate) next: u16,
+    pub(crate) group: DhGroup,
+    /// The peer's newest public value.
+    pub(crate) peer_public: Vec<u8>,
+}
+
+/// An association with ESP.
+#[derive(Debug)]
+pub(crate) struct Session {
+    pub(crate) agreed: Agreed,
+    pub(crate) child: ChildId,
+    pub(crate) spi_out: u32,
+    /// State R2-SENT.
+    pub(crate) r2: Option<R2Sent>,
+    /// The id of our next UPDATE.
+    pub(crate) next_id: u32,
+    /// The id of the peer's next.
+    pub(crate) expected: u32,
+    /// Our answer to its last, by its id.
+    pub(crate) reply: Option<(u32, Vec<u8>)>,
+    pub(crate) outstanding: Option<Outstanding>,
+    pub(crate) rekey: Option<Rekey>,
+    /// Our address changed and the peer has not acknowledged it.
+    pub(crate) announcing: bool,
+    pub(crate) candidate: Option<Candidate>,
+    /// A replaced pair that still receives.
+    pub(crate) retiring: Option<(ChildId, Instant)>,
+}
+
+/// The R2 that we sent, for an I2 that comes again.
+#[derive(Debug)]
+pub(crate) struct R2Sent {
+    /// Hash of the I2.
+    pub(crate) i2: Vec<u8>,
+    pub(crate) r2: Vec<u8>,
+    pub(crate) until: Instant,
+}
+
+/// An UPDATE that is not acknowledged.
+#[derive(Debug)]
+pub(crate) struct Outstanding {
+    pub(crate) id: u32,
+    pub(crate) retry: Retry,
+    pub(crate) to: Path,
+}
+
+/// A rekeying under way.
+#[derive(Debug)]
+pub(crate) struct Rekey {
+    pub(crate) ours: EspInfo,
+    pub(crate) key: Option<DhKey>,
+    /// The peer's half.
+    pub(crate) theirs: Option<EspInfo>,
+    /// The peer has acknowledged ours.
+    pub(crate) acked: bool,
+    /// When it was begun.
+    pub(crate) since: Instant,
+    /// The pair that was replaced, once the new one is installed, and whether the new one sends.
+    pub(crate) installed: Option<(ChildId, bool)>,
+}
+
+/// An address that the peer says it has, until it has answered from there.
+#[derive(Debug)]
+pub(crate) struct Candidate {
+    pub(crate) path: Path,
+    pub(crate) nonce: [u8; 16],
+}
+
+#[derive(Debug)]
+pub(crate) struct Closing {
+    pub(crate) retry: Retry,
+    pub(crate) agreed: Agreed,
+    pub(crate) nonce: [u8; 16],
+}
+
+#[derive(Debug)]
+pub(crate) struct Closed {
+    pub(crate) agreed: Agreed,
+    pub(crate) until: Instant,
+}
+
+impl Session {
+    pub(crate) const fn new(agreed: Agreed, child: ChildId, spi_out: u32, r2: Option<R2Sent>) -> Self {
+        Self {
+            agreed,
+            child,
+            spi_out,
+            r2,
+            next_id: 0,
+            expected: 0,
+            reply: None,
+            outstanding: None,
+            rekey: None,
+            announcing: false,
+            candidate: None,
+            retiring: None,
+        }
+    }
+
+    /// Pairs of ESP SAs that the data plane has, and the SPI that is only reserved.
+    pub(crate) fn children(&self) -> (Vec<ChildId>, Option<ChildId>) {
+        let replaced = self.rekey.as_ref().and_then(|r| r.installed).map(|(old, _)| old);
+        let mut installed = vec![self.child];
+        installed.extend(replaced);
+        installed.extend(self.retiring.map(|(old, _)| old));
+        let reserved = self.rekey.as_ref().filter(|r| r.installed.is_none());
+        (installed, reserved.map(|r| ChildId::new(r.ours.new_spi)))
+    }
+}
+
+impl Association {
+    pub(crate) const fn owner(&self) -> Owner {
+        Owner::Hip(self.id)
+    }
+
+    /// How ESP travels where packets go: by protocol 50, or in the same UDP.
+    pub(crate) fn esp_path(path: Path) -> Path {
+        match path.carrier {
+            Carrier::RawHip => path.with_ports(Carrier::RawEsp, 0, 0),
+            _ => path,
+        }
+    }
+
+    /// The order that installs a pair of ESP SAs between the two tags.
+    /// "When ESP is used with HIP, a 64-bit sequence number MUST be used." (RFC 7402 section 3.3.6)
+    pub(crate) fn install(&self, config: &HostConfig, esp: EspSuite, keys: EspKeys, pair: Pair) -> ChildSa {
+        let (local, remote) = (self.ours.0.into(), self.peer.0.into());
+        let (encr, integ) = esp.algorithms();
+        ChildSa::Install(Box::new(Install {
+            owner: self.owner(),
+            child: pair.child,
+            spi_out: pair.spi_out,
+            keymat_in: keys.keymat_in,
+            keymat_out: keys.keymat_out,
+            encr,
+            integ,
+            esn: true,
+            mode: Mode::Beet(Beet { local, remote }),
+            protection: Protection::Whole,
+            pad_to: 0,
+            ts_local: vec![TsRange::addresses(local, local)],
+            ts_remote: vec![TsRange::addresses(remote, remote)],
+            original: None,
+            path: Self::esp_path(self.path),
+            replaces: pair.replaces,
+            send_now: pair.send_now,
+            replay_window: config.replay_window,
+            soft_packets: config.soft_packets,
+            soft_bytes: config.soft_bytes,
+        }))
+    }
+
+    /// When [`crate::exchange::handle_timeout`] has something to do.
+    pub(crate) fn deadline(&self) -> Option<Deadline> {
+        let strict = |at, why| Some(Deadline::strict(at, why));
+        match &self.stage {
+            Stage::I1Sent(retry) => strict(retry.at, "HIP: no R1"),
+            Stage::Solving(solving) => strict(solving.next, "HIP: puzzle"),
+            Stage::I2Sent(sent) => strict(sent.retry.at, "HIP: no R2"),
+            Stage::Closing(closing) => strict(closing.retry.at, "HIP: no CLOSE_ACK"),
+            Stage::Failed => None,
+            Stage::Closed(closed) => {
+                Some(Deadline { at: closed.until, slack: Duration::from_secs(60), why: "HIP: closed" })
+            }
+            Stage::Up(session) => {
+                let outstanding = session.outstanding.as_ref();
+                let update = outstanding.map(|o| Deadline::strict(o.retry.at, "HIP: UPDATE unacknowledged"));
+                let slack = Duration::from_secs(10);
+                let r2 = session.r2.as_ref().map(|r2| Deadline { at: r2.until, slack, why: "HIP: R2 kept" });
+                let retiring =
+                    session.retiring.map(|(_, at)| Deadline { at, slack, why: "HIP: late packets" });
+                Deadline::earlier(update, Deadline::earlier(r2, retiring))
+            }
+        }
+    }
+}
+
+/// Which SPIs a new pair has, and what becomes of the old.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Pair {
+    pub(crate) child: ChildId,
+    pub(crate) spi_out: u32,
+    pub(crate) replaces: Option<ChildId>,
+    pub(crate) send_now: bool,
+}

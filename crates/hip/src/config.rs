@@ -1,0 +1,176 @@
+//! What a host is told at its start. Owns the defaults; must never read a file.
+
+use std::collections::BTreeSet;
+
+use core::net::IpAddr;
+use core::time::Duration;
+
+use dormouse_crypto::hip::{DhGroup, HipCipher};
+use dormouse_crypto::suites::{Encr, Integ};
+use dormouse_wire::hip::Hit;
+
+use crate::limits::MAX_ASSOCIATIONS;
+
+/// An ESP suite (RFC 7402 section 5.1.2).
+/// "All HIP implementations MUST support AES-128-CBC and AES-256-CBC" (RFC 7402 section 3.3.5)
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum EspSuite {
+    /// AES-128-GCM with a 16-byte ICV.
+    Aes128Gcm16,
+    /// AES-128-CBC with HMAC-SHA-256, which all must have.
+    Aes128CbcSha256,
+    /// AES-256-CBC with HMAC-SHA-256.
+    Aes256CbcSha256,
+    /// AES-128-CBC with HMAC-SHA1, for old peers.
+    Aes128CbcSha1,
+}
+
+impl EspSuite {
+    /// Every suite.
+    pub const ALL: [Self; 4] =
+        [Self::Aes128Gcm16, Self::Aes128CbcSha256, Self::Aes256CbcSha256, Self::Aes128CbcSha1];
+
+    /// Its number.
+    #[must_use]
+    pub const fn id(self) -> u16 {
+        match self {
+            Self::Aes128CbcSha1 => 1,
+            Self::Aes128CbcSha256 => 8,
+            Self::Aes256CbcSha256 => 9,
+            Self::Aes128Gcm16 => 13,
+        }
+    }
+
+    /// Its algorithms.
+    #[must_use]
+    pub const fn algorithms(self) -> (Encr, Option<Integ>) {
+        match self {
+            Self::Aes128CbcSha1 => (Encr::Aes128Cbc, Some(Integ::HmacSha1_96)),
+            Self::Aes128CbcSha256 => (Encr::Aes128Cbc, Some(Integ::HmacSha256_128)),
+            Self::Aes256CbcSha256 => (Encr::Aes256Cbc, Some(Integ::HmacSha256_128)),
+            Self::Aes128Gcm16 => (Encr::Aes128Gcm16, None),
+        }
+    }
+}
+
+/// Who may begin an association with us.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Accept {
+    /// Peers with these tags.
+    Listed(BTreeSet<Hit>),
+    /// Anyone who proves an identity.
+    Any,
+}
+
+impl Accept {
+    /// Whether this peer may.
+    #[must_use]
+    pub fn permits(&self, peer: Hit) -> bool {
+        match self {
+            Self::Listed(hits) => hits.contains(&peer),
+            Self::Any => true,
+        }
+    }
+}
+
+/// Where a peer is found, before it is known better.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Peer {
+    /// Its addresses, the best first.
+    pub addresses: Vec<IpAddr>,
+    /// Whether HIP and ESP go in UDP, which passes NATs; else they have protocols of their own.
+    pub udp: bool,
+}
+
+/// How hard our puzzles are, and the hardest that we solve.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Difficulty {
+    /// K while there is no load.
+    pub idle: u8,
+    /// K at most.
+    pub most: u8,
+    /// I1 packets in a second from which on K rises; with each doubling by one more.
+    pub busy_from: u32,
+    /// The hardest puzzle that we solve for others.
+    pub solve: u8,
+    /// R1 packets in a second to one address.
+    pub to_one_address: u32,
+}
+
+/// Retransmission. The first wait doubles with each try.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Timing {
+    /// How long the first try waits for its answer.
+    pub first_wait: Duration,
+    /// Tries of an I1, I2, UPDATE or CLOSE, the first included.
+    pub tries: u32,
+    /// How long a generation of puzzles is sent out; solutions are accepted as long again.
+    pub generation: Duration,
+}
+
+impl Timing {
+    /// From the first try until the last is given up.
+    #[must_use]
+    pub fn patience(&self) -> Duration {
+        self.first_wait.saturating_mul(1u32.checked_shl(self.tries).unwrap_or(u32::MAX).saturating_sub(1))
+    }
+}
+
+/// A host's configuration.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct HostConfig {
+    /// Diffie-Hellman groups, the best first.
+    pub groups: Vec<DhGroup>,
+    /// Ciphers of ENCRYPTED, the best first.
+    pub ciphers: Vec<HipCipher>,
+    /// ESP suites, the best first.
+    pub esp_suites: Vec<EspSuite>,
+    /// Puzzles.
+    pub difficulty: Difficulty,
+    /// Who may begin an association.
+    pub accept: Accept,
+    /// Whether an I1 that names no receiver is answered.
+    pub opportunistic: bool,
+    /// Retransmission and lifetimes.
+    pub timing: Timing,
+    /// The first generation of puzzles: it must not go back when a host is started again (RFC 7401 section 4.1.4). Seconds of the wall
+    /// clock will do.
+    pub first_generation: u64,
+    /// Whether each rekeying makes new key material by a new Diffie-Hellman exchange.
+    pub rekey_with_dh: bool,
+    /// After so many packets in one direction an ESP SA is replaced.
+    pub soft_packets: u64,
+    /// After so many bytes in one direction an ESP SA is replaced.
+    pub soft_bytes: u64,
+    /// Replay window of ESP in packets.
+    pub replay_window: u32,
+    /// Associations at one time.
+    pub max_associations: usize,
+    /// The UDP port of HIP, ours and the peers' (RFC 9028 section 4.1).
+    pub udp_port: u16,
+}
+
+impl Default for HostConfig {
+    fn default() -> Self {
+        Self {
+            groups: DhGroup::ALL.to_vec(),
+            ciphers: vec![HipCipher::Aes128Cbc, HipCipher::Aes256Cbc],
+            esp_suites: vec![EspSuite::Aes128Gcm16, EspSuite::Aes256CbcSha256, EspSuite::Aes128CbcSha256],
+            difficulty: Difficulty { idle: 4, most: 20, busy_from: 500, solve: 24, to_one_address: 200 },
+            accept: Accept::Listed(BTreeSet::new()),
+            opportunistic: false,
+            timing: Timing {
+                first_wait: Duration::from_secs(1),
+                tries: 5,
+                generation: Duration::from_secs(900),
+            },
+            first_generation: 1,
+            rekey_with_dh: true,
+            soft_packets: 1 << 32,
+            soft_bytes: 1 << 40,
+            replay_window: 1_024,
+            max_associations: MAX_ASSOCIATIONS,
+            udp_port: 10_500,
+        }
+    }
+}

@@ -1,0 +1,334 @@
+//! The base exchange as its initiator (RFC 7401 sections 6.6, 6.8 and 6.10): I1, the puzzle of the R1, I2, R2. Owns what an R1 must
+//! say before any work is done for it.
+
+use dormouse_crypto::hip::{DhKey, HipCipher};
+use dormouse_keying::{Discard, Event};
+use dormouse_sansio::{Class, Path};
+use dormouse_wire::hip::{
+    DhValue, Draft, EspInfo, Hit, Packet, PacketType, Param, ParamType, R1Counter, Solution, Version, limits,
+};
+
+use crate::association::{Agreed, Association, I2Sent, Offer, Pair, Retry, Session, Solving, Stage};
+use crate::config::EspSuite;
+use crate::exchange::{Around, Fate, Outcome, give_up};
+use crate::hit::{HitSuite, HostIdentity};
+use crate::keymat::Keymat;
+use crate::limits::{MAX_ECHO, MAX_ECHOES};
+use crate::protect;
+use crate::puzzle::{Puzzle, Search, Solver};
+
+/// Notifications of one exchange that are worth a verification.
+const NOTIFIES: u32 = 4;
+
+/// Sends an I1 on each of these paths, and again on the first.
+pub(crate) fn begin(around: &mut Around<'_>, peer: Hit, paths: &[Path]) -> Option<Stage> {
+    let mut draft = protect::draft(PacketType::I1, around.identity.hit(), peer);
+    draft.add(&Param::DhGroupList(around.config.groups.iter().map(|g| g.id()).collect()));
+    let packet = draft.finish().ok()?;
+    for path in paths.iter().take(crate::limits::MAX_PARALLEL_I1) {
+        around.outbox.push(*path, Class::Urgent, &packet);
+    }
+    Some(Stage::I1Sent(Retry::new(packet, Class::Urgent, around.now, &around.config.timing)))
+}
+
+/// An R1: checked, and its puzzle begun.
+pub(crate) fn r1(
+    association: &mut Association,
+    packet: &Packet<'_>,
+    path: Path,
+    around: &mut Around<'_>,
+) -> Outcome {
+    if !matches!(association.stage, Stage::I1Sent(_)) {
+        return Err(Discard("an R1 that is not waited for"));
+    }
+    let offer = read_r1(packet, around)?;
+    let suite = offer.responder.suite();
+    let puzzle = Puzzle {
+        hash: suite.hash(),
+        k: offer.solution.k,
+        i: offer.solution.i.clone(),
+        initiator: association.ours,
+        responder: association.peer,
+    };
+    let lifetime = packet.read(ParamType::Puzzle).map_or(0, |p| match p {
+        Param::Puzzle(p) => p.lifetime,
+        _ => 0,
+    });
+    let solver = Solver::new(puzzle, around.config.difficulty.solve, around.entropy)
+        .ok_or(Discard("a puzzle that is harder than configured"))?;
+    let seconds = 2f64.powi(i32::from(lifetime) - 32);
+    let life = core::time::Duration::try_from_secs_f64(seconds).unwrap_or(core::time::Duration::MAX);
+    association.path = path;
+    let solving = Solving { offer, solver, until: around.now + life, next: around.now };
+    association.stage = Stage::Solving(Box::new(solving));
+    Ok(Fate::Lives)
+}
+
+/// What an R1 must have (RFC 7401 section 6.8), the cheap checks first.
+fn read_r1(packet: &Packet<'_>, around: &mut Around<'_>) -> Result<Offer, Discard> {
+    let Some(Param::HostId(host_id)) = packet.read(ParamType::HostId) else {
+        return Err(Discard("an R1 without HOST_ID"));
+    };
+    let responder =
+        HostIdentity::from_host_id(host_id).map_err(|_| Discard("an R1 with an unusable identity"))?;
+    if responder.hit() != packet.header.sender {
+        return Err(Discard("an R1 whose tag is not that of its identity"));
+    }
+    let offer = choose(packet, responder, around)?;
+    if !protect::signature_is_right(packet, ParamType::HipSignature2, &offer.responder, around.stats) {
+        return Err(Discard("an R1 with a wrong signature"));
+    }
+    Ok(offer)
+}
+
+fn numbers(packet: &Packet<'_>, kind: ParamType) -> Vec<u16> {
+    match packet.read(kind) {
+        Some(Param::Numbers(_, mut n) | Param::Suites(_, mut n)) => {
+            n.truncate(limits::MAX_SUITES);
+            n
+        }
+        _ => Vec::new(),
+    }
+}
+
+fn choose(packet: &Packet<'_>, responder: HostIdentity, around: &Around<'_>) -> Result<Offer, Discard> {
+    let config = around.config;
+    let Some(Param::Puzzle(puzzle)) = packet.read(ParamType::Puzzle) else {
+        return Err(Discard("an R1 without PUZZLE"));
+    };
+    if puzzle.i.len() != responder.suite().hash().output_len() {
+        return Err(Discard("a puzzle of another length"));
+    }
+    let (Some(Param::DhGroupList(theirs)), Some(Param::DiffieHellman(values))) =
+        (packet.read(ParamType::DhGroupList), packet.read(ParamType::DiffieHellman))
+    else {
+        return Err(Discard("an R1 without a Diffie-Hellman value"));
+    };
+    let [DhValue { group, public }] = values.as_slice() else {
+        return Err(Discard("an R1 with more than one Diffie-Hellman value"));
+    };
+    // "The Responder MUST NOT select any other DH Group ID that is contained in both lists, because then a downgrade attack cannot be
+    // detected." (RFC 7401 section 5.2.6)
+    let best = theirs.iter().find_map(|id| config.groups.iter().copied().find(|g| g.id() == *id));
+    let group = best.filter(|g| g.id() == *group).ok_or(Discard("an R1 with another group than the best"))?;
+    let cipher = numbers(packet, ParamType::HipCipher)
+        .into_iter()
+        .find_map(|id| config.ciphers.iter().copied().find(|c| c.id() == id))
+        .ok_or(Discard("an R1 without a cipher that we have"))?;
+    let suites = match packet.read(ParamType::HitSuiteList) {
+        Some(Param::HitSuiteList(suites)) => suites,
+        _ => Vec::new(),
+    };
+    if !suites.contains(&(around.identity.public().suite().id() << 4)) {
+        return Err(Discard("the responder does not know identities like ours"));
+    }
+    let formats = numbers(packet, ParamType::TransportFormatList);
+    let esp = numbers(packet, ParamType::EspTransform)
+        .into_iter()
+        .find_map(|id| config.esp_suites.iter().copied().find(|s| s.id() == id))
+        .filter(|_| formats.contains(&ParamType::EspTransform.code()))
+        .ok_or(Discard("an R1 without an ESP suite that we have"))?;
+    let counter = match packet.read(ParamType::R1Counter) {
+        Some(Param::R1Counter(_, counter)) => Some(counter),
+        _ => None,
+    };
+    let echoes =
+        |kind| packet.params().iter().filter(move |p| p.kind == kind && p.contents.len() <= MAX_ECHO);
+    Ok(Offer {
+        responder,
+        counter,
+        solution: Solution { k: puzzle.k, reserved: 0, opaque: puzzle.opaque, i: puzzle.i, j: Vec::new() },
+        group,
+        public: public.clone(),
+        cipher,
+        esp,
+        echo_signed: echoes(ParamType::EchoRequestSigned).next().map(|p| p.contents.to_vec()),
+        echoes: echoes(ParamType::EchoRequestUnsigned)
+            .take(MAX_ECHOES)
+            .map(|p| p.contents.to_vec())
+            .collect(),
+    })
+}
+
+/// The next slice of the search; with a solution, the I2.
+pub(crate) fn solve(association: &mut Association, around: &mut Around<'_>) -> Fate {
+    let Stage::Solving(solving) = &mut association.stage else { return Fate::Lives };
+    let j = match solving.solver.advance() {
+        _ if solving.until <= around.now => {
+            return give_up(association, around, "the puzzle ended before its solution");
+        }
+        Search::GoesOn => {
+            solving.next = around.now;
+            return Fate::Lives;
+        }
+        Search::GivenUp => return give_up(association, around, "no solution of the puzzle was found"),
+        Search::Solved(j) => j,
+    };
+    solving.offer.solution.j = j;
+    match i2(association, around) {
+        Some(stage) => {
+            association.stage = stage;
+            Fate::Lives
+        }
+        None => give_up(association, around, "no I2 could be made"),
+    }
+}
+
+/// Makes the I2 and sends it.
+fn i2(association: &Association, around: &mut Around<'_>) -> Option<Stage> {
+    let Stage::Solving(solving) = &association.stage else { return None };
+    let offer = &solving.offer;
+    let key = DhKey::generate(offer.group, around.entropy)?;
+    let kij = key.agree(&offer.public).ok()?;
+    let (ours, peer, suite) = (association.ours, association.peer, offer.responder.suite());
+    let (i, j) = (offer.solution.i.clone(), offer.solution.j.clone());
+    let keymat = Keymat::new(suite, &kij, &i, &j, [ours, peer]);
+    let (keys, index) = keymat.hip_keys(offer.cipher, ours, peer)?;
+    let esp_keys = keymat.esp_keys(index, offer.esp, ours, peer)?;
+    let mut bare = Draft::bare(Version::V2);
+    bare.add(&Param::HostId(around.identity.public().host_id().clone()));
+    let encrypted = keys.cipher.encrypt(keys.encrypt_out.as_bytes(), &bare.params().ok()?, around.entropy)?;
+    let child = around.spis.reserve(around.entropy);
+    let chosen = Chosen { index, spi: child.spi(), public: key.public_value(), encrypted };
+    let Some(packet) = write_i2(offer, chosen, &keys.mac_out, ours, peer, around) else {
+        around.spis.release(child);
+        return None;
+    };
+    around.outbox.push(association.path, Class::Urgent, &packet);
+    let agreed = Agreed {
+        identity: offer.responder.clone(),
+        keys,
+        keymat,
+        suite,
+        i,
+        j,
+        esp: offer.esp,
+        next: esp_keys.next,
+        group: offer.group,
+        peer_public: offer.public.clone(),
+    };
+    let retry = Retry::new(packet, Class::Urgent, around.now, &around.config.timing);
+    let sent = I2Sent { retry, agreed, child, esp_keys, notifies_left: NOTIFIES, notified: None };
+    Some(Stage::I2Sent(Box::new(sent)))
+}
+
+/// What the I2 says besides what the R1 asked for.
+struct Chosen<'a> {
+    index: u16,
+    spi: u32,
+    public: &'a [u8],
+    encrypted: Vec<u8>,
+}
+
+/// ESP_INFO, [R1_COUNTER,] SOLUTION, DIFFIE_HELLMAN, HIP_CIPHER, ENCRYPTED { HOST_ID }, [ECHO_RESPONSE_SIGNED,] TRANSPORT_FORMAT_LIST,
+/// ESP_TRANSFORM, HIP_MAC, HIP_SIGNATURE [, ECHO_RESPONSE_UNSIGNED] (RFC 7401 section 5.3.3, RFC 7402 section 5.2.1.2).
+fn write_i2(
+    offer: &Offer,
+    chosen: Chosen<'_>,
+    mac: &dormouse_crypto::PrfKey,
+    ours: Hit,
+    peer: Hit,
+    around: &Around<'_>,
+) -> Option<Vec<u8>> {
+    let mut draft = protect::draft(PacketType::I2, ours, peer);
+    let info = EspInfo { keymat_index: chosen.index, old_spi: 0, new_spi: chosen.spi };
+    draft.add(&Param::EspInfo(info));
+    // "[...] if present in the R1, it MUST be echoed (including the Reserved field verbatim) by the Initiator in the I2 packet" (RFC 7401
+    // section 5.2.3)
+    if let Some(R1Counter { reserved, generation }) = offer.counter {
+        draft.add(&Param::R1Counter(ParamType::R1Counter, R1Counter { reserved, generation }));
+    }
+    draft.add(&Param::Solution(offer.solution.clone()));
+    let value = DhValue { group: offer.group.id(), public: chosen.public.to_vec() };
+    draft.add(&Param::DiffieHellman(vec![value]));
+    draft.add(&Param::Numbers(ParamType::HipCipher, vec![offer.cipher.id()]));
+    draft.add(&Param::Encrypted(chosen.encrypted));
+    if let Some(echo) = &offer.echo_signed {
+        draft.add(&Param::Opaque(ParamType::EchoResponseSigned, echo.clone()));
+    }
+    draft.add(&Param::Numbers(ParamType::TransportFormatList, vec![ParamType::EspTransform.code()]));
+    draft.add(&Param::Suites(ParamType::EspTransform, vec![offer.esp.id()]));
+    let signed = protect::finish(draft, mac, around.identity)?;
+    with_echoes(signed, &offer.echoes)
+}
+
+/// Adds the echoes that stand behind the signature.
+fn with_echoes(packet: Vec<u8>, echoes: &[Vec<u8>]) -> Option<Vec<u8>> {
+    if echoes.is_empty() {
+        return Some(packet);
+    }
+    let parsed = Packet::parse(&packet).ok()?;
+    let mut draft = Draft::new(&parsed.header);
+    for raw in parsed.params() {
+        draft.add(&raw.read(Version::V2).ok()?);
+    }
+    for echo in echoes {
+        draft.add(&Param::Opaque(ParamType::EchoResponseUnsigned, echo.clone()));
+    }
+    draft.finish().ok()
+}
+
+/// An R2: the association is established.
+/// "If an R2 packet is received in state I2-SENT, it MUST be processed." (RFC 7401 section 6.10)
+/// "The system MUST verify the HIP_MAC_2 according to the procedures in Section 5.2.13." (RFC 7401 section 6.10)
+pub(crate) fn r2(association: &mut Association, packet: &Packet<'_>, around: &mut Around<'_>) -> Outcome {
+    let Stage::I2Sent(sent) = &association.stage else { return Err(Discard("an R2 that is not waited for")) };
+    let agreed = &sent.agreed;
+    if !protect::mac_2_is_right(packet, &agreed.keys.mac_in, agreed.identity.host_id()) {
+        around.stats.bad_macs += 1;
+        return Err(Discard("an R2 with a wrong MAC"));
+    }
+    if !protect::signature_is_right(packet, ParamType::HipSignature, &agreed.identity, around.stats) {
+        return Err(Discard("an R2 with a wrong signature"));
+    }
+    let Some(Param::EspInfo(info)) = packet.read(ParamType::EspInfo) else {
+        return Err(Discard("an R2 without ESP_INFO"));
+    };
+    if info.new_spi < 256 {
+        return Err(Discard("an R2 with a reserved SPI"));
+    }
+    let Stage::I2Sent(sent) = core::mem::replace(&mut association.stage, Stage::Failed) else {
+        return Err(Discard("an R2 that is not waited for"));
+    };
+    let I2Sent { agreed, child, esp_keys, .. } = *sent;
+    let pair = Pair { child, spi_out: info.new_spi, replaces: None, send_now: true };
+    let install = association.install(around.config, agreed.esp, esp_keys, pair);
+    established(association, around);
+    around.order(install);
+    association.stage = Stage::Up(Box::new(Session::new(agreed, child, info.new_spi, None)));
+    Ok(Fate::Lives)
+}
+
+/// Tells the node of a peer that has proved its identity.
+pub(crate) fn established(association: &Association, around: &mut Around<'_>) {
+    around.stats.established += 1;
+    let (owner, peer) = (association.owner(), association.peer.to_string());
+    around.events.push_back(Event::Established { owner, peer, path: association.path });
+}
+
+/// The suites that the configuration and a packet's only choice have in common.
+pub(crate) fn only_choice(packet: &Packet<'_>, around: &Around<'_>) -> Option<(HipCipher, EspSuite)> {
+    let single = |kind| match *numbers(packet, kind) {
+        [n] => Some(n),
+        _ => None,
+    };
+    let cipher = single(ParamType::HipCipher)?;
+    let esp = single(ParamType::EspTransform)?;
+    let formats = numbers(packet, ParamType::TransportFormatList);
+    let config = around.config;
+    Some((
+        config.ciphers.iter().copied().find(|c| c.id() == cipher)?,
+        config
+            .esp_suites
+            .iter()
+            .copied()
+            .find(|s| s.id() == esp && formats.contains(&ParamType::EspTransform.code()))?,
+    ))
+}
+
+/// Whether both ends of a packet have tags that we can use.
+pub(crate) fn tags_are_usable(sender: Hit, receiver: Hit) -> bool {
+    HitSuite::of(sender).is_some()
+        && sender != receiver
+        && (receiver == Hit::NULL || HitSuite::of(receiver).is_some())
+}

@@ -1,0 +1,108 @@
+//! Addresses (RFC 8046): ours that change, and the peer's, which count when it has answered from there. Owns LOCATOR_SET and the
+//! verification; must never send user data to an address that is not verified.
+
+use core::net::{IpAddr, Ipv6Addr, SocketAddr};
+
+use dormouse_keying::ChildSa;
+use dormouse_sansio::{Carrier, Path};
+use dormouse_wire::hip::{Locator, LocatorValue, Packet, Param, ParamType};
+
+use crate::association::{Association, Candidate, Stage};
+use crate::exchange::{Around, update};
+
+/// How long our address is said to be good; it is announced again when it changes.
+const LIFETIME: u32 = 3_600;
+
+/// Our address is another from now on: the peer is told, from there.
+pub(crate) fn moved(association: &mut Association, path: Path, around: &mut Around<'_>) {
+    if association.path == path {
+        return;
+    }
+    association.path = path;
+    let (owner, esp) = (association.owner(), Association::esp_path(path));
+    let Stage::Up(session) = &mut association.stage else { return };
+    session.announcing = true;
+    session.candidate = None;
+    around.order(ChildSa::Remap { owner, path: esp });
+    update::send(association, None, None, around);
+}
+
+/// What we announce: the address that we send from.
+pub(crate) fn ours(path: Path, spi: u32) -> Vec<Locator> {
+    let address = mapped(path.local.ip());
+    let value = LocatorValue::Esp { spi, address };
+    vec![Locator { traffic: 0, preferred: true, lifetime: LIFETIME, value }]
+}
+
+fn mapped(address: IpAddr) -> Ipv6Addr {
+    match address {
+        IpAddr::V4(a) => a.to_ipv6_mapped(),
+        IpAddr::V6(a) => a,
+    }
+}
+
+/// Where the peer says that it is reached, if that is not where it is known to be. In UDP it is where the packet came from: a NAT may
+/// have changed what the peer cannot see. Elsewhere the source counts if the peer names it, and else the address that it prefers, if it
+/// is of a family that we can send from.
+pub(crate) fn read(packet: &Packet<'_>, from: Path, known: Path) -> Option<Path> {
+    let Some(Param::LocatorSet(locators)) = packet.read(ParamType::LocatorSet) else { return None };
+    let address = |l: &Locator| match l.value {
+        LocatorValue::Address(a) | LocatorValue::Esp { address: a, .. } if l.traffic != 2 => Some(a),
+        LocatorValue::Transport { address, .. } => Some(address),
+        _ => None,
+    };
+    let source = mapped(from.remote.ip());
+    let named = locators.iter().filter_map(address).any(|a| a == source);
+    let path = if from.carrier == Carrier::HipUdp || named {
+        from
+    } else {
+        let same =
+            |l: &&Locator| address(l).is_some_and(|a| a.to_canonical().is_ipv4() == from.local.is_ipv4());
+        let preferred = locators.iter().filter(same).find(|l| l.preferred).or(locators.iter().find(same))?;
+        let ip = address(preferred)?.to_canonical();
+        if ip.is_unspecified() || ip.is_multicast() {
+            return None;
+        }
+        Path { remote: SocketAddr::new(ip, from.remote.port()), ..from }
+    };
+    (path != known).then_some(path)
+}
+
+/// The peer says that it moved: it is asked there whether it is so, and until it has answered nothing changes.
+pub(crate) fn take(association: &mut Association, path: Path, around: &mut Around<'_>) {
+    let Stage::Up(session) = &mut association.stage else { return };
+    let mut nonce = [0; 16];
+    around.entropy.fill(&mut nonce);
+    session.candidate = Some(Candidate { path, nonce });
+    // It goes there with the acknowledgement, in place of what waits.
+    session.outstanding = None;
+}
+
+/// ESP of the peer comes by this path: it is asked there, as if it had said so, because what it said may have been lost, and a NAT says
+/// nothing. Not while another UPDATE of ours waits: so there is one question in the time that it takes to give one up.
+pub(crate) fn observed(association: &mut Association, esp: Path, around: &mut Around<'_>) {
+    let path = match esp.carrier {
+        Carrier::RawEsp => esp.with_ports(Carrier::RawHip, 0, 0),
+        _ => esp,
+    };
+    let known = association.path;
+    let Stage::Up(session) = &mut association.stage else { return };
+    if path == known || path.carrier != known.carrier || session.outstanding.is_some() {
+        return;
+    }
+    take(association, path, around);
+    update::send(association, None, None, around);
+}
+
+/// The UPDATE with our question was acknowledged: if the nonce is with it, the peer is where it said.
+pub(crate) fn verified(association: &mut Association, packet: &Packet<'_>, around: &mut Around<'_>) {
+    let owner = association.owner();
+    let Stage::Up(session) = &mut association.stage else { return };
+    let echoed = packet.find(ParamType::EchoResponseSigned).map(|p| p.contents);
+    let Some(candidate) = session.candidate.take() else { return };
+    if echoed != Some(candidate.nonce.as_slice()) {
+        return;
+    }
+    association.path = candidate.path;
+    around.order(ChildSa::Remap { owner, path: Association::esp_path(candidate.path) });
+}

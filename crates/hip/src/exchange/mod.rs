@@ -1,0 +1,129 @@
+//! The exchanges, one module each. Owns what moves an association from one state to the next; must never choose which association a
+//! packet belongs to.
+
+pub(crate) mod close;
+pub(crate) mod initiate;
+pub(crate) mod locate;
+pub(crate) mod notify;
+pub(crate) mod rekey;
+pub(crate) mod respond;
+pub(crate) mod update;
+
+use std::collections::VecDeque;
+
+use dormouse_keying::{ChildId, ChildSa, Discard, Event, Owner, SpiSource};
+use dormouse_sansio::{Entropy, Instant};
+
+use crate::association::{Association, Retry, Session, Stage};
+use crate::config::HostConfig;
+use crate::hit::Identity;
+use crate::outbox::Outbox;
+use crate::stats::Stats;
+
+/// What an exchange may use of its host.
+pub(crate) struct Around<'a> {
+    pub(crate) now: Instant,
+    pub(crate) config: &'a HostConfig,
+    /// Ours.
+    pub(crate) identity: &'a Identity,
+    pub(crate) entropy: &'a mut dyn Entropy,
+    pub(crate) spis: &'a mut dyn SpiSource,
+    pub(crate) outbox: &'a mut Outbox,
+    pub(crate) events: &'a mut VecDeque<Event>,
+    pub(crate) stats: &'a mut Stats,
+}
+
+impl Around<'_> {
+    pub(crate) fn order(&mut self, change: ChildSa) {
+        self.events.push_back(Event::Child(change));
+    }
+
+    pub(crate) fn remove(&mut self, owner: Owner, child: ChildId) {
+        self.order(ChildSa::Remove { owner, child });
+    }
+}
+
+/// Whether an association goes on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Fate {
+    Lives,
+    /// It is to be forgotten; its events have been told.
+    Ends,
+}
+
+/// A packet was dropped, or what became of the association.
+pub(crate) type Outcome = Result<Fate, Discard>;
+
+/// ESP ends: the pairs are removed, what is reserved goes back, and the SA is over for the node.
+/// "When the system drops a HIP association, [...] the associated ESP SAs MUST also be dropped." (RFC 7402 section 6.7)
+pub(crate) fn end_esp(
+    association: &Association,
+    session: &Session,
+    around: &mut Around<'_>,
+    why: &'static str,
+) {
+    let (installed, reserved) = session.children();
+    let owner = association.owner();
+    installed.into_iter().for_each(|child| around.remove(owner, child));
+    reserved.into_iter().for_each(|spi| around.spis.release(spi));
+    around.events.push_back(Event::Closed { owner, why });
+}
+
+/// An association is given up, in whatever state: the node learns of it once.
+pub(crate) fn give_up(association: &Association, around: &mut Around<'_>, why: &'static str) -> Fate {
+    match &association.stage {
+        Stage::Up(session) => end_esp(association, session, around, why),
+        Stage::I2Sent(sent) => {
+            around.spis.release(sent.child);
+            around.events.push_back(Event::Closed { owner: association.owner(), why });
+        }
+        Stage::I1Sent(_) | Stage::Solving(_) => {
+            around.events.push_back(Event::Closed { owner: association.owner(), why });
+        }
+        // It was told when ESP ended.
+        Stage::Closing(_) | Stage::Closed(_) | Stage::Failed => {}
+    }
+    Fate::Ends
+}
+
+/// Acts on what is due.
+pub(crate) fn handle_timeout(association: &mut Association, around: &mut Around<'_>) -> Fate {
+    let (now, path) = (around.now, association.path);
+    let due = |retry: &mut Retry, outbox: &mut Outbox| {
+        if retry.at > now {
+            return true;
+        }
+        let again = retry.again(now);
+        if again {
+            outbox.push(path, retry.class, &retry.packet);
+        }
+        again
+    };
+    match &mut association.stage {
+        Stage::I1Sent(retry) => {
+            if !due(retry, around.outbox) {
+                return give_up(association, around, "no answer to the I1");
+            }
+        }
+        Stage::Solving(_) => return initiate::solve(association, around),
+        Stage::I2Sent(sent) => {
+            if !due(&mut sent.retry, around.outbox) {
+                let why = sent.notified.unwrap_or("no answer to the I2");
+                return give_up(association, around, why);
+            }
+        }
+        Stage::Closing(closing) => {
+            if !due(&mut closing.retry, around.outbox) {
+                return Fate::Ends;
+            }
+        }
+        Stage::Closed(closed) => {
+            if closed.until <= now {
+                return Fate::Ends;
+            }
+        }
+        Stage::Up(_) => return update::handle_timeout(association, around),
+        Stage::Failed => return Fate::Ends,
+    }
+    Fate::Lives
+}

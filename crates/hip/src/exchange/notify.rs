@@ -1,0 +1,42 @@
+//! NOTIFY (RFC 7401 sections 5.3.6 and 6.13). Owns its two directions; must never let one change a state: it may be a replay.
+
+use dormouse_keying::Discard;
+use dormouse_sansio::{Class, Path};
+use dormouse_wire::hip::{Hit, Notification, NotifyType, Packet, PacketType, Param, ParamType};
+
+use crate::association::{Association, Stage};
+use crate::exchange::{Around, Fate, Outcome};
+use crate::protect;
+
+/// Tells a peer why its packet was refused. Only to one whose puzzle was solved.
+/// "To avoid certain types of attacks, a Responder SHOULD avoid sending a NOTIFICATION to any host with which it has not successfully
+/// verified a puzzle solution." (RFC 7401 section 5.2.19)
+pub(crate) fn send(peer: Hit, path: Path, around: &mut Around<'_>, kind: NotifyType) {
+    let mut draft = protect::draft(PacketType::Notify, around.identity.hit(), peer);
+    draft.add(&Param::Notification(Notification { kind, data: Vec::new() }));
+    if let Some(packet) = protect::finish_signed(draft, ParamType::HipSignature, around.identity) {
+        around.outbox.push(path, Class::Timely, &packet);
+    }
+}
+
+/// What a NOTIFY says is remembered while an I2 is unanswered: it is the reason that the user sees, if the exchange fails.
+/// "Received errors MUST be considered only as informational, and the receiver SHOULD NOT change its HIP state [...] purely based on
+/// the received NOTIFY message." (RFC 7401 section 6.13)
+pub(crate) fn receive(
+    association: &mut Association,
+    packet: &Packet<'_>,
+    around: &mut Around<'_>,
+) -> Outcome {
+    let Stage::I2Sent(sent) = &mut association.stage else {
+        return Err(Discard("a NOTIFY without an I2 that waits"));
+    };
+    let Some(Param::Notification(notification)) = packet.read(ParamType::Notification) else {
+        return Err(Discard("a NOTIFY without NOTIFICATION"));
+    };
+    sent.notifies_left = sent.notifies_left.checked_sub(1).ok_or(Discard("too many NOTIFY packets"))?;
+    if !protect::signature_is_right(packet, ParamType::HipSignature, &sent.agreed.identity, around.stats) {
+        return Err(Discard("a NOTIFY with a wrong signature"));
+    }
+    sent.notified = Some(notification.kind.label().unwrap_or("the peer refused for a reason without a name"));
+    Ok(Fate::Lives)
+}

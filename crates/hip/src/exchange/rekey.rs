@@ -1,0 +1,175 @@
+//! New ESP keys (RFC 7402 sections 6.8 to 6.10). Owns the two halves of a rekeying, which either end may begin, and when a pair takes
+//! the place of another.
+//!
+//! When both halves are known the new pair is installed. It sends at once if the peer has acknowledged our half, and so has the keys;
+//! otherwise when the peer's first packet on it shows that, or its acknowledgement comes. The old pair receives until the peer cannot
+//! use it any more.
+
+use dormouse_crypto::hip::DhKey;
+use dormouse_keying::{ChildId, Discard};
+use dormouse_wire::hip::{DhValue, EspInfo, Hit, Packet, Param, ParamType};
+
+use crate::association::{Association, Pair, Rekey, Session, Stage};
+use crate::exchange::{Around, update};
+use crate::keymat::Keymat;
+
+/// Begins a rekeying, unless one is under way.
+pub(crate) fn begin(association: &mut Association, around: &mut Around<'_>) {
+    let Stage::Up(session) = &mut association.stage else { return };
+    // A peer that has acknowledged our half and never sent its own is asked anew.
+    // "The system MUST NOT keep an outstanding ESP SA update request for an indefinite time." (RFC 7402 section 6.8)
+    let end = around.now;
+    let patience = around.config.timing.patience();
+    let halfway = |r: &mut Rekey| r.acked && r.theirs.is_none() && end >= r.since + patience;
+    if let Some(given_up) = session.rekey.take_if(halfway) {
+        around.spis.release(ChildId::new(given_up.ours.new_spi));
+    }
+    if session.rekey.is_some() {
+        return;
+    }
+    let agreed = &session.agreed;
+    let fresh = around.config.rekey_with_dh || !agreed.keymat.suffices(agreed.next, agreed.esp);
+    session.rekey = offer(session, fresh, agreed.next, around);
+    if session.rekey.is_some() {
+        update::send(association, None, None, around);
+    }
+}
+
+/// Our half.
+/// "If the UPDATE contains the DIFFIE_HELLMAN parameter, the KEYMAT Index in the ESP_INFO parameter MUST be zero" (RFC 7402 section
+/// 6.8)
+fn offer(session: &Session, fresh: bool, index: u16, around: &mut Around<'_>) -> Option<Rekey> {
+    let key = if fresh { Some(DhKey::generate(session.agreed.group, around.entropy)?) } else { None };
+    let new = around.spis.reserve(around.entropy);
+    let ours = EspInfo {
+        keymat_index: if fresh { 0 } else { index },
+        old_spi: session.child.spi(),
+        new_spi: new.spi(),
+    };
+    let since = around.now;
+    Some(Rekey { ours, key, theirs: None, acked: false, since, installed: None })
+}
+
+/// The peer's half in an UPDATE, if it has one: new SPI and, with new key material, its public value.
+pub(crate) type Half = (EspInfo, Option<Vec<u8>>);
+
+/// Reads the peer's half.
+///
+/// # Errors
+/// If it does not fit the association: the UPDATE is not acknowledged then.
+pub(crate) fn read(packet: &Packet<'_>, session: &Session) -> Result<Option<Half>, Discard> {
+    let Some(Param::EspInfo(info)) = packet.read(ParamType::EspInfo) else { return Ok(None) };
+    if info.old_spi == info.new_spi || info.new_spi == session.spi_out {
+        return Ok(None);
+    }
+    if info.old_spi != session.spi_out || info.new_spi < 256 {
+        return Err(Discard("an UPDATE that replaces an SPI that is not in use"));
+    }
+    let public = match packet.read(ParamType::DiffieHellman) {
+        Some(Param::DiffieHellman(values)) => match values.as_slice() {
+            [DhValue { group, public }] if *group == session.agreed.group.id() => Some(public.clone()),
+            _ => return Err(Discard("an UPDATE with another Diffie-Hellman group")),
+        },
+        _ => None,
+    };
+    // "[...] the received KEYMAT Index MUST be zero and the Group ID must match the Group ID in use on the association." (RFC 7402
+    // section 6.9)
+    let fits = match public {
+        // Ours has crossed it, without a new value: our old private key is gone, and the peer's attempt ends in a new base exchange.
+        Some(_) if session.rekey.as_ref().is_some_and(|r| r.key.is_none()) => false,
+        Some(_) => info.keymat_index == 0,
+        None => {
+            info.keymat_index >= session.agreed.next
+                || session.rekey.as_ref().is_some_and(|r| r.key.is_some())
+        }
+    };
+    if fits { Ok(Some((info, public))) } else { Err(Discard("an UPDATE that draws keys once more")) }
+}
+
+/// Takes the peer's half; if we have none, ours is made, and goes with the acknowledgement.
+pub(crate) fn take(
+    association: &mut Association,
+    info: EspInfo,
+    public: Option<Vec<u8>>,
+    around: &mut Around<'_>,
+) {
+    let Stage::Up(session) = &mut association.stage else { return };
+    if session.rekey.is_none() {
+        let index = info.keymat_index.max(session.agreed.next);
+        session.rekey = offer(session, public.is_some(), index, around);
+    }
+    if let Some(rekey) = session.rekey.as_mut().filter(|r| r.installed.is_none()) {
+        rekey.theirs = Some(info);
+        if let Some(public) = public {
+            session.agreed.peer_public = public;
+        }
+    }
+}
+
+/// Installs the new pair when both halves are known, and ends the old one when the peer has ours.
+pub(crate) fn advance(association: &mut Association, around: &mut Around<'_>) {
+    install(association, around);
+    let owner = association.owner();
+    let Stage::Up(session) = &mut association.stage else { return };
+    let Some(rekey) = session.rekey.take_if(|r| r.acked && r.installed.is_some()) else { return };
+    let Some((old, sends)) = rekey.installed else { return };
+    if sends {
+        // The peer may send on the old pair until it has our acknowledgement.
+        if let Some((older, _)) = session.retiring.take() {
+            around.remove(owner, older);
+        }
+        session.retiring = Some((old, around.now + around.config.timing.patience()));
+    } else {
+        around.remove(owner, old);
+    }
+}
+
+fn install(association: &mut Association, around: &mut Around<'_>) {
+    let (ours, peer) = (association.ours, association.peer);
+    let Stage::Up(session) = &mut association.stage else { return };
+    let Some(rekey) = session.rekey.as_ref().filter(|r| r.installed.is_none()) else { return };
+    let Some(theirs) = rekey.theirs else { return };
+    let (acked, new) = (rekey.acked, ChildId::new(rekey.ours.new_spi));
+    let index = match refresh(session, (ours, peer)) {
+        Err(()) => {
+            // The peer's public value is none: the old pair stays.
+            around.spis.release(new);
+            session.rekey = None;
+            session.outstanding = None;
+            return;
+        }
+        Ok(true) => 0,
+        // "If the system did not generate a new KEYMAT, it uses the greater KEYMAT Index of the two" (RFC 7402 section 6.10)
+        Ok(false) => rekey_index(session, theirs),
+    };
+    let esp = session.agreed.esp;
+    let Some(keys) = session.agreed.keymat.esp_keys(index, esp, ours, peer) else {
+        around.spis.release(new);
+        session.rekey = None;
+        return;
+    };
+    session.agreed.next = keys.next;
+    let old = core::mem::replace(&mut session.child, new);
+    session.spi_out = theirs.new_spi;
+    if let Some(rekey) = &mut session.rekey {
+        rekey.installed = Some((old, acked));
+    }
+    let pair = Pair { child: new, spi_out: theirs.new_spi, replaces: Some(old), send_now: acked };
+    let install = association.install(around.config, esp, keys, pair);
+    around.order(install);
+}
+
+fn rekey_index(session: &Session, theirs: EspInfo) -> u16 {
+    session.rekey.as_ref().map_or(theirs.keymat_index, |r| r.ours.keymat_index.max(theirs.keymat_index))
+}
+
+/// New key material, if one end has a new public value. "If there is only one new Diffie-Hellman key, the old existing key is used as
+/// the other key." (RFC 7402 section 6.10) It can only be the peer's that is old: we make a new one whenever it does.
+fn refresh(session: &mut Session, hits: (Hit, Hit)) -> Result<bool, ()> {
+    let Some(key) = session.rekey.as_ref().and_then(|r| r.key.as_ref()) else { return Ok(false) };
+    let agreed = &session.agreed;
+    let kij = key.agree(&agreed.peer_public).map_err(|_| ())?;
+    let keymat = Keymat::new(agreed.suite, &kij, &agreed.i, &agreed.j, [hits.0, hits.1]);
+    session.agreed.keymat = keymat;
+    Ok(true)
+}

@@ -1,0 +1,202 @@
+//! The base exchange as its responder (RFC 7401 sections 6.7 and 6.9). Owns what an I2 must bring; must never keep anything of it
+//! before its puzzle, its MAC and its signature are right.
+
+use dormouse_crypto::{HashAlg, Secret, hash};
+use dormouse_keying::Discard;
+use dormouse_sansio::{Class, Path};
+use dormouse_wire::hip::{
+    DhValue, EspInfo, Hit, NotifyType, Packet, PacketType, Param, ParamType, Version, parse_params,
+};
+
+use crate::association::{Agreed, R2Sent};
+use crate::config::EspSuite;
+use crate::exchange::{Around, initiate, notify};
+use crate::hit::HostIdentity;
+use crate::keymat::{EspKeys, Keymat};
+use crate::protect;
+use crate::r1::{BadSolution, Load, Pool};
+
+/// Answers an I1; nothing is kept of it.
+/// "It is RECOMMENDED that the HIP state machine does not transition upon sending an R1 packet." (RFC 7401 section 6.7)
+pub(crate) fn i1(
+    packet: &Packet<'_>,
+    path: Path,
+    pool: &mut Pool,
+    load: &mut Load,
+    around: &mut Around<'_>,
+) -> Result<(), Discard> {
+    around.stats.i1 += 1;
+    let Some(Param::DhGroupList(theirs)) = packet.read(ParamType::DhGroupList) else {
+        return Err(Discard("an I1 without DH_GROUP_LIST"));
+    };
+    // "[...] the Responder MUST select the first DH Group ID in its DH_GROUP_LIST in the R1 packet that is compatible with one of the
+    // Suite IDs in the Initiator's DH_GROUP_LIST in the I1 packet." (RFC 7401 section 5.2.6)
+    let ours = around.config.groups.iter().copied();
+    let group = ours.into_iter().find(|g| theirs.contains(&g.id()));
+    let group = group.ok_or(Discard("an I1 without a group that we have"))?;
+    let k = load
+        .count(around.now, path.remote.ip(), &around.config.difficulty)
+        .ok_or(Discard("more I1 packets than are answered"))?;
+    let r1 =
+        pool.answer(around, (packet.header.sender, path), group, k).ok_or(Discard("no R1 could be made"))?;
+    around.stats.r1 += 1;
+    around.outbox.push(path, Class::Urgent, &r1);
+    Ok(())
+}
+
+/// What a valid I2 leads to.
+pub(crate) struct Accepted {
+    pub(crate) agreed: Agreed,
+    pub(crate) esp_keys: EspKeys,
+    /// Where ESP keys begin: for the R2.
+    index: u16,
+    pub(crate) spi_out: u32,
+    /// Hash of the I2.
+    i2: Vec<u8>,
+}
+
+/// The hash by which an I2 that comes again is known.
+pub(crate) fn fingerprint(packet: &Packet<'_>) -> Vec<u8> {
+    hash(HashAlg::Sha256, &[packet.as_bytes()])
+}
+
+/// Checks an I2 in the order of what the checks cost.
+pub(crate) fn i2(
+    packet: &Packet<'_>,
+    path: Path,
+    pool: &mut Pool,
+    around: &mut Around<'_>,
+) -> Result<Accepted, Discard> {
+    let sender = packet.header.sender;
+    let (Some(Param::Solution(solution)), Some(Param::R1Counter(_, counter))) =
+        (packet.read(ParamType::Solution), packet.read(ParamType::R1Counter))
+    else {
+        around.stats.bad_solutions += 1;
+        return Err(Discard("an I2 without SOLUTION and R1_COUNTER"));
+    };
+    let Some(Param::DiffieHellman(values)) = packet.read(ParamType::DiffieHellman) else {
+        return Err(Discard("an I2 without DIFFIE_HELLMAN"));
+    };
+    let generation = match pool.judge(around, (sender, path), counter.generation, &solution) {
+        Ok(generation) => generation,
+        Err(BadSolution::Wrong) => {
+            around.stats.bad_solutions += 1;
+            return Err(Discard("an I2 with a wrong solution"));
+        }
+        Err(BadSolution::Used) => {
+            around.stats.replayed_solutions += 1;
+            return Err(Discard("an I2 with a solution that was used"));
+        }
+    };
+    around.stats.i2_computed += 1;
+    let [DhValue { group, public }] = values.as_slice() else {
+        return refuse(packet, path, around, NotifyType::InvalidSyntax);
+    };
+    let Some(key) = generation.key(*group) else {
+        return refuse(packet, path, around, NotifyType::InvalidDhChosen);
+    };
+    let Ok(kij) = key.agree(public) else {
+        return refuse(packet, path, around, NotifyType::InvalidSyntax);
+    };
+    let group = key.group();
+    let agreed = match authenticate(packet, &kij, (&solution.i, &solution.j), around) {
+        Ok(authentic) => authentic,
+        Err(kind) => return refuse(packet, path, around, kind),
+    };
+    generation.use_up(sender, &solution);
+    let Authentic { identity, keymat, keys, index, esp, esp_keys, spi_out } = agreed;
+    let suite = around.identity.public().suite();
+    let next = esp_keys.next;
+    let (i, j, peer_public) = (solution.i, solution.j, public.clone());
+    let agreed = Agreed { identity, keys, keymat, suite, i, j, esp, next, group, peer_public };
+    Ok(Accepted { agreed, esp_keys, index, spi_out, i2: fingerprint(packet) })
+}
+
+/// An I2 whose solution was right, but not the rest of it: its sender has worked and learns why.
+/// "If the puzzle solution in the message has already been checked, the implementation SHOULD report the error by responding with a
+/// NOTIFY packet." (RFC 7401 section 6.9.1)
+fn refuse<T>(
+    packet: &Packet<'_>,
+    path: Path,
+    around: &mut Around<'_>,
+    kind: NotifyType,
+) -> Result<T, Discard> {
+    around.stats.i2_refused += 1;
+    notify::send(packet.header.sender, path, around, kind);
+    Err(Discard("an I2 that was refused"))
+}
+
+struct Authentic {
+    identity: HostIdentity,
+    keymat: Keymat,
+    keys: crate::keymat::HipKeys,
+    index: u16,
+    esp: EspSuite,
+    esp_keys: EspKeys,
+    spi_out: u32,
+}
+
+/// Keys, MAC, identity and signature of an I2; else what its sender is told.
+fn authenticate(
+    packet: &Packet<'_>,
+    kij: &Secret,
+    (i, j): (&[u8], &[u8]),
+    around: &mut Around<'_>,
+) -> Result<Authentic, NotifyType> {
+    let (peer, ours) = (packet.header.sender, packet.header.receiver);
+    let suite = around.identity.public().suite();
+    let (cipher, esp) = initiate::only_choice(packet, around).ok_or(NotifyType::InvalidHipCipherChosen)?;
+    let keymat = Keymat::new(suite, kij, i, j, [ours, peer]);
+    let (keys, index) = keymat.hip_keys(cipher, ours, peer).ok_or(NotifyType::InvalidSyntax)?;
+    if !protect::mac_is_right(packet, &keys.mac_in) {
+        around.stats.bad_macs += 1;
+        return Err(NotifyType::HipMacFailed);
+    }
+    let host_id = match packet.read(ParamType::Encrypted) {
+        Some(Param::Encrypted(sealed)) => {
+            let opened = cipher.decrypt(keys.encrypt_in.as_bytes(), &sealed);
+            let opened = opened.map_err(|_| NotifyType::EncryptionFailed)?;
+            let params = parse_params(&opened, 0).map_err(|_| NotifyType::InvalidSyntax)?;
+            params.iter().find(|p| p.kind == ParamType::HostId).and_then(|p| p.read(Version::V2).ok())
+        }
+        _ => packet.read(ParamType::HostId),
+    };
+    let Some(Param::HostId(host_id)) = host_id else { return Err(NotifyType::InvalidSyntax) };
+    let identity = HostIdentity::from_host_id(host_id).map_err(|_| NotifyType::UnsupportedHitSuite)?;
+    // "The implementation SHOULD also verify that the Initiator's HIT in the I2 packet corresponds to the Host Identity sent in the I2
+    // packet." (RFC 7401 section 6.9)
+    if identity.hit() != peer {
+        return Err(NotifyType::InvalidHit);
+    }
+    if !protect::signature_is_right(packet, ParamType::HipSignature, &identity, around.stats) {
+        return Err(NotifyType::AuthenticationFailed);
+    }
+    if !around.config.accept.permits(peer) {
+        return Err(NotifyType::BlockedByPolicy);
+    }
+    let Some(Param::EspInfo(info)) = packet.read(ParamType::EspInfo) else {
+        return Err(NotifyType::InvalidSyntax);
+    };
+    // "For this initial ESP SA establishment, the old SPI value MUST be zero." (RFC 7402 section 6.5)
+    if info.old_spi != 0 || info.new_spi < 256 || info.keymat_index != index {
+        return Err(NotifyType::InvalidSyntax);
+    }
+    let esp_keys = keymat.esp_keys(index, esp, ours, peer).ok_or(NotifyType::InvalidSyntax)?;
+    Ok(Authentic { identity, keymat, keys, index, esp, esp_keys, spi_out: info.new_spi })
+}
+
+/// The R2 to an I2 that was accepted; sent, and kept for as long as the I2 may come again.
+pub(crate) fn r2(
+    accepted: &Accepted,
+    peer: Hit,
+    path: Path,
+    spi: u32,
+    around: &mut Around<'_>,
+) -> Option<R2Sent> {
+    let mut draft = protect::draft(PacketType::R2, around.identity.hit(), peer);
+    draft.add(&Param::EspInfo(EspInfo { keymat_index: accepted.index, old_spi: 0, new_spi: spi }));
+    let r2 = protect::finish_r2(draft, &accepted.agreed.keys.mac_out, around.identity)?;
+    around.outbox.push(path, Class::Urgent, &r2);
+    let until = around.now + around.config.timing.patience();
+    Some(R2Sent { i2: accepted.i2.clone(), r2, until })
+}

@@ -1,0 +1,510 @@
+//! A host: its identities and all its associations, driven by the verbs of [`KeyManager`]. Owns which association a packet belongs to,
+//! what becomes of one that is replaced, and the timers of all; must never change what is inside an association.
+//!
+//! # Timers
+//! Each association has one deadline, that of its state: an unanswered packet, the next slice of a puzzle, the end of what is kept for
+//! late packets. An established association has none.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use core::net::IpAddr;
+
+use dormouse_keying::{ChildId, Discard, Event, KeyManager, Owner, SaId, SpiSource};
+use dormouse_sansio::{Carrier, Class, Deadline, Entropy, Instant, Path, Transmit};
+use dormouse_wire::hip::{Hit, Packet, PacketType, Version};
+
+use crate::association::{Association, Pair, Session, Stage};
+use crate::config::{HostConfig, Peer};
+use crate::exchange::{
+    Around, Fate, Outcome, close, give_up, handle_timeout, initiate, locate, notify, rekey, respond, update,
+};
+use crate::hit::{HitSuite, Identity};
+use crate::outbox::{MARKER, Outbox};
+use crate::peers::Peers;
+use crate::r1::{Load, Pool};
+use crate::stats::Stats;
+
+/// Why an association cannot be begun.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ConnectError {
+    /// No identity of ours has this tag.
+    #[error("{0} is not one of our tags")]
+    NotOurs(Hit),
+    /// The peer's tag is none, is ours, or is of a suite that is not supported.
+    #[error("{0} is not the tag of a peer: 2001:21::/32 (RSA) and 2001:22::/32 (ECDSA) are supported")]
+    NotATag(Hit),
+    /// There is one already.
+    #[error("there is an association with {0}")]
+    Exists(Hit),
+    /// No path was given, or one without a local address where the checksum needs it.
+    #[error("no usable path to {0}: HIP without UDP needs the local address")]
+    NoPath(Hit),
+    /// Too many associations.
+    #[error("there are {0} associations, as many as are permitted")]
+    TooMany(usize),
+    /// The library failed.
+    #[error("no I1 could be made")]
+    Failed,
+}
+
+/// How far an association is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Phase {
+    /// A base exchange is under way.
+    Connecting,
+    /// ESP flows.
+    Established,
+    /// It is ending.
+    Closing,
+}
+
+/// One association, for people and tests.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Description {
+    /// Its name.
+    pub id: SaId,
+    /// Our tag.
+    pub ours: Hit,
+    /// The peer's.
+    pub peer: Hit,
+    /// Where its packets go.
+    pub path: Path,
+    /// How far it is.
+    pub phase: Phase,
+    /// The pair of ESP SAs that sends.
+    pub child: Option<ChildId>,
+}
+
+/// An identity of ours with its puzzles.
+#[derive(Debug)]
+struct Local {
+    identity: Identity,
+    pool: Pool,
+}
+
+/// See the module's text.
+pub struct Host {
+    config: HostConfig,
+    locals: Vec<Local>,
+    associations: BTreeMap<SaId, Association>,
+    /// By our tag and the peer's.
+    by_tags: BTreeMap<(Hit, Hit), SaId>,
+    timers: BTreeSet<(Instant, SaId)>,
+    load: Load,
+    peers: Peers,
+    outbox: Outbox,
+    events: VecDeque<Event>,
+    stats: Stats,
+    spis: Box<dyn SpiSource>,
+    entropy: Box<dyn Entropy>,
+    next_id: u64,
+}
+
+impl Host {
+    /// A host with these identities.
+    #[must_use]
+    pub fn new(
+        config: HostConfig,
+        identities: Vec<Identity>,
+        spis: Box<dyn SpiSource>,
+        mut entropy: Box<dyn Entropy>,
+    ) -> Self {
+        let pool = || Pool::new(config.first_generation);
+        let locals = identities.into_iter().map(|identity| Local { identity, pool: pool() }).collect();
+        Self {
+            locals,
+            config,
+            associations: BTreeMap::new(),
+            by_tags: BTreeMap::new(),
+            timers: BTreeSet::new(),
+            load: Load::new(&mut *entropy),
+            peers: Peers::default(),
+            outbox: Outbox::default(),
+            events: VecDeque::new(),
+            stats: Stats::default(),
+            spis,
+            entropy,
+            next_id: 1,
+        }
+    }
+
+    /// Our tags.
+    pub fn tags(&self) -> impl Iterator<Item = Hit> {
+        self.locals.iter().map(|l| l.identity.hit())
+    }
+
+    /// What was counted.
+    #[must_use]
+    pub const fn stats(&self) -> Stats {
+        self.stats
+    }
+
+    /// All associations.
+    pub fn describe(&self) -> impl Iterator<Item = Description> {
+        self.associations.values().map(|a| {
+            let (phase, child) = match &a.stage {
+                Stage::I1Sent(_) | Stage::Solving(_) | Stage::I2Sent(_) => (Phase::Connecting, None),
+                Stage::Up(session) => (Phase::Established, Some(session.child)),
+                Stage::Closing(_) | Stage::Closed(_) | Stage::Failed => (Phase::Closing, None),
+            };
+            Description { id: a.id, ours: a.ours, peer: a.peer, path: a.path, phase, child }
+        })
+    }
+
+    /// Where the peer with this tag is found; `None` forgets it. What there is with it stays.
+    pub fn set_peer(&mut self, tag: Hit, peer: Option<Peer>) {
+        self.peers.set(tag, peer);
+    }
+
+    /// Begins an association with the peer that has this tag, by these paths: the first I1 goes by up to three of them, and by the first
+    /// alone after that. One that is ending is replaced.
+    ///
+    /// # Errors
+    /// As [`ConnectError`] says; nothing is begun then.
+    pub fn connect(
+        &mut self,
+        now: Instant,
+        ours: Hit,
+        peer: Hit,
+        paths: &[Path],
+    ) -> Result<SaId, ConnectError> {
+        let local = self.local(ours).ok_or(ConnectError::NotOurs(ours))?;
+        if HitSuite::of(peer).is_none() || self.local(peer).is_some() {
+            return Err(ConnectError::NotATag(peer));
+        }
+        let usable = |p: &&Path| match p.carrier {
+            Carrier::HipUdp => true,
+            Carrier::RawHip => !p.local.ip().is_unspecified(),
+            _ => false,
+        };
+        let paths: Vec<Path> = paths.iter().filter(usable).copied().collect();
+        let first = *paths.first().ok_or(ConnectError::NoPath(peer))?;
+        let before = self.by_tags.get(&(ours, peer)).copied();
+        if let Some(before) = before {
+            match self.associations.get(&before).map(|a| &a.stage) {
+                None | Some(Stage::Closing(_) | Stage::Closed(_) | Stage::Failed) => self.forget(before),
+                Some(_) => return Err(ConnectError::Exists(peer)),
+            }
+        }
+        if self.associations.len() >= self.config.max_associations {
+            return Err(ConnectError::TooMany(self.associations.len()));
+        }
+        let stage = self.with(now, local, |_, _, around| initiate::begin(around, peer, &paths));
+        let stage = stage.ok_or(ConnectError::Failed)?;
+        let id = self.name();
+        self.keep(Association { id, ours, peer, path: first, stage });
+        Ok(id)
+    }
+
+    /// Ends an association; what was not established is given up.
+    pub fn close(&mut self, now: Instant, id: SaId) {
+        self.change(now, id, |association, around| {
+            Ok(match &association.stage {
+                Stage::Closing(_) | Stage::Closed(_) => Fate::Lives,
+                _ => close::begin(association, around, "closed here"),
+            })
+        })
+        .unwrap_or_default();
+    }
+
+    /// Our address towards this peer is another from now on. An association that is not established begins anew from there.
+    pub fn moved(&mut self, now: Instant, id: SaId, path: Path) {
+        self.change(now, id, |association, around| {
+            locate::moved(association, path, around);
+            Ok(Fate::Lives)
+        })
+        .unwrap_or_default();
+    }
+
+    fn local(&self, tag: Hit) -> Option<usize> {
+        self.locals.iter().position(|l| l.identity.hit() == tag)
+    }
+
+    fn name(&mut self) -> SaId {
+        let id = SaId::new(self.next_id);
+        self.next_id += 1;
+        id
+    }
+
+    /// Lends what an exchange may use.
+    fn with<T>(
+        &mut self,
+        now: Instant,
+        local: usize,
+        act: impl FnOnce(&mut Pool, &mut Load, &mut Around<'_>) -> Option<T>,
+    ) -> Option<T> {
+        let Local { identity, pool } = self.locals.get_mut(local)?;
+        let mut around = Around {
+            now,
+            config: &self.config,
+            identity,
+            entropy: &mut *self.entropy,
+            spis: &mut *self.spis,
+            outbox: &mut self.outbox,
+            events: &mut self.events,
+            stats: &mut self.stats,
+        };
+        act(pool, &mut self.load, &mut around)
+    }
+
+    /// Changes an association, and forgets it if it ends.
+    fn change(
+        &mut self,
+        now: Instant,
+        id: SaId,
+        act: impl FnOnce(&mut Association, &mut Around<'_>) -> Outcome,
+    ) -> Result<(), Discard> {
+        let none = Discard("no such association");
+        let mut association = self.take(id).ok_or(none)?;
+        let local = self.local(association.ours).ok_or(none)?;
+        let outcome = self.with(now, local, |_, _, around| Some(act(&mut association, around)));
+        match outcome {
+            Some(Ok(Fate::Ends)) => {
+                self.by_tags.remove(&(association.ours, association.peer));
+                Ok(())
+            }
+            Some(Ok(Fate::Lives)) | None => {
+                self.keep(association);
+                Ok(())
+            }
+            Some(Err(discard)) => {
+                self.keep(association);
+                Err(discard)
+            }
+        }
+    }
+
+    fn take(&mut self, id: SaId) -> Option<Association> {
+        let association = self.associations.remove(&id)?;
+        if let Some(deadline) = association.deadline() {
+            self.timers.remove(&(deadline.at, id));
+        }
+        Some(association)
+    }
+
+    fn keep(&mut self, association: Association) {
+        let id = association.id;
+        if let Some(deadline) = association.deadline() {
+            self.timers.insert((deadline.at, id));
+        }
+        self.by_tags.insert((association.ours, association.peer), id);
+        self.associations.insert(id, association);
+    }
+
+    fn forget(&mut self, id: SaId) {
+        if let Some(association) = self.take(id) {
+            self.by_tags.remove(&(association.ours, association.peer));
+        }
+    }
+
+    fn receive(&mut self, now: Instant, path: Path, datagram: &[u8]) -> Result<(), Discard> {
+        let bytes = match path.carrier {
+            Carrier::HipUdp => datagram.strip_prefix(&MARKER).ok_or(Discard("no marker before HIP"))?,
+            Carrier::RawHip => datagram,
+            _ => return Err(Discard("not a carrier of HIP")),
+        };
+        let packet = Packet::parse(bytes).map_err(|_| Discard("not a HIP packet"))?;
+        let (sender, receiver) = (packet.header.sender, packet.header.receiver);
+        if packet.header.version != Version::V2 {
+            return Err(Discard("HIP version 1"));
+        }
+        if path.carrier == Carrier::RawHip && !packet.checksum_is_right(path.remote.ip(), path.local.ip()) {
+            return Err(Discard("a wrong checksum"));
+        }
+        if packet.unsupported_critical().is_some() {
+            return Err(Discard("an unknown critical parameter"));
+        }
+        // "The Responder MUST check that the Responder's HIT in the received I1 packet is either one of its own HITs or NULL." (RFC 7401
+        // section 6.7)
+        let opportunistic = receiver == Hit::NULL
+            && packet.header.kind == PacketType::I1
+            && self.config.opportunistic
+            && !self.locals.is_empty();
+        let local = if opportunistic { Some(0) } else { self.local(receiver) };
+        let local = local.ok_or(Discard("for another host"))?;
+        if !initiate::tags_are_usable(sender, receiver) || self.local(sender).is_some() {
+            return Err(Discard("from a host without a usable tag"));
+        }
+        match packet.header.kind {
+            PacketType::I1 => self.i1(now, path, &packet, local),
+            PacketType::I2 => self.i2(now, path, &packet, local),
+            kind => {
+                let id = self.by_tags.get(&(receiver, sender)).copied();
+                let id = id.ok_or(Discard("no association with its sender"))?;
+                self.change(now, id, |a, around| match kind {
+                    PacketType::R1 => initiate::r1(a, &packet, path, around),
+                    PacketType::R2 => initiate::r2(a, &packet, around),
+                    PacketType::Update => update::receive(a, &packet, path, around),
+                    PacketType::Notify => notify::receive(a, &packet, around),
+                    PacketType::Close => close::close(a, &packet, around),
+                    PacketType::CloseAck => close::close_ack(a, &packet, around),
+                    _ => Err(Discard("an unknown packet type")),
+                })
+            }
+        }
+    }
+
+    /// "If the sender's HIT is greater than its own HIT, it should drop the I1 packet and stay at I1-SENT." (RFC 7401 section 6.7)
+    fn i1(&mut self, now: Instant, path: Path, packet: &Packet<'_>, local: usize) -> Result<(), Discard> {
+        let (ours, peer) = (self.locals.get(local).map(|l| l.identity.hit()), packet.header.sender);
+        let sent = ours.and_then(|ours| self.stage(ours, peer));
+        if matches!(sent, Some(Stage::I1Sent(_) | Stage::Solving(_) | Stage::I2Sent(_))) && Some(peer) > ours
+        {
+            return Err(Discard("an I1 that crosses ours, of the host with the greater tag"));
+        }
+        self.with(now, local, |pool, load, around| Some(respond::i1(packet, path, pool, load, around)))
+            .unwrap_or(Err(Discard("for another host")))
+    }
+
+    fn stage(&self, ours: Hit, peer: Hit) -> Option<&Stage> {
+        self.associations.get(self.by_tags.get(&(ours, peer))?).map(|a| &a.stage)
+    }
+
+    /// An I2: an association, in place of what there was with its sender.
+    fn i2(&mut self, now: Instant, path: Path, packet: &Packet<'_>, local: usize) -> Result<(), Discard> {
+        let (ours, peer) = (packet.header.receiver, packet.header.sender);
+        match self.stage(ours, peer) {
+            Some(Stage::I2Sent(_)) if ours < peer => {
+                return Err(Discard("an I2 that crosses ours, of the host with the greater tag"));
+            }
+            Some(Stage::Up(session)) => {
+                let again = session.r2.as_ref().filter(|r2| r2.i2 == respond::fingerprint(packet));
+                if let Some(r2) = again.map(|r2| r2.r2.clone()) {
+                    // It is its sender's, for it was checked when it came first.
+                    self.outbox.push(path, Class::Urgent, &r2);
+                    return Ok(());
+                }
+            }
+            None if self.associations.len() >= self.config.max_associations => {
+                return Err(Discard("as many associations as are permitted"));
+            }
+            _ => {}
+        }
+        let before = self.by_tags.get(&(ours, peer)).copied();
+        let id = self.name();
+        let made = self.with(now, local, |pool, _, around| {
+            Some(respond::i2(packet, path, pool, around).and_then(|accepted| {
+                let child = around.spis.reserve(around.entropy);
+                let r2 = respond::r2(&accepted, peer, path, child.spi(), around);
+                let r2 = r2.ok_or_else(|| {
+                    around.spis.release(child);
+                    Discard("no R2 could be made")
+                })?;
+                Ok((accepted, child, r2))
+            }))
+        });
+        let (accepted, child, r2) = made.ok_or(Discard("for another host"))??;
+        if let Some(before) = before {
+            self.replace(now, before);
+        }
+        self.with(now, local, |_, _, around| {
+            let respond::Accepted { agreed, esp_keys, spi_out, .. } = accepted;
+            let pair = Pair { child, spi_out, replaces: None, send_now: true };
+            let esp = agreed.esp;
+            let session = Session::new(agreed, child, spi_out, Some(r2));
+            let association = Association { id, ours, peer, path, stage: Stage::Up(Box::new(session)) };
+            initiate::established(&association, around);
+            around.order(association.install(around.config, esp, esp_keys, pair));
+            Some(association)
+        })
+        .map(|association| self.keep(association))
+        .ok_or(Discard("for another host"))
+    }
+
+    /// An association ends because its peer has begun another.
+    fn replace(&mut self, now: Instant, id: SaId) {
+        self.change(now, id, |association, around| {
+            Ok(give_up(association, around, "the peer began another association"))
+        })
+        .unwrap_or_default();
+    }
+}
+
+impl KeyManager for Host {
+    fn handle_datagram(&mut self, now: Instant, path: Path, datagram: &mut [u8]) -> Result<(), Discard> {
+        self.receive(now, path, datagram).inspect_err(|_| self.stats.dropped += 1)
+    }
+
+    fn handle_timeout(&mut self, now: Instant) {
+        // An association whose new deadline is due as well, a puzzle, waits for the next call: so each call ends.
+        let due: Vec<SaId> = self.timers.iter().take_while(|(at, _)| *at <= now).map(|(_, id)| *id).collect();
+        for id in due {
+            self.change(now, id, |association, around| Ok(handle_timeout(association, around)))
+                .unwrap_or_default();
+        }
+    }
+
+    fn poll_transmit(&mut self, _now: Instant, out: &mut Vec<u8>) -> Option<Transmit> {
+        self.outbox.pop(out)
+    }
+
+    fn poll_timeout(&self) -> Option<Deadline> {
+        let (_, id) = self.timers.first()?;
+        self.associations.get(id)?.deadline()
+    }
+
+    fn poll_event(&mut self) -> Option<Event> {
+        self.events.pop_front()
+    }
+
+    fn rekey_child(&mut self, now: Instant, child: ChildId) {
+        let of = |a: &&Association| matches!(&a.stage, Stage::Up(s) if s.child == child);
+        let Some(id) = self.associations.values().find(of).map(|a| a.id) else { return };
+        self.change(now, id, |association, around| {
+            rekey::begin(association, around);
+            Ok(Fate::Lives)
+        })
+        .unwrap_or_default();
+    }
+
+    fn want_tunnel(&mut self, now: Instant, destination: IpAddr) -> bool {
+        match destination {
+            IpAddr::V6(address) => self.want(now, Hit(address)),
+            IpAddr::V4(_) => false,
+        }
+    }
+
+    fn observed_path(&mut self, now: Instant, owner: Owner, path: Path) {
+        let Owner::Hip(id) = owner else { return };
+        self.change(now, id, |association, around| {
+            locate::observed(association, path, around);
+            Ok(Fate::Lives)
+        })
+        .unwrap_or_default();
+    }
+
+    fn set_addresses(&mut self, now: Instant, addresses: &[IpAddr]) {
+        self.peers.set_ours(addresses);
+        let instead = |a: &Association| {
+            let path = self.peers.instead_of(a.path, a.peer, self.config.udp_port)?;
+            Some((a.id, path))
+        };
+        let moved: Vec<_> = self.associations.values().filter_map(instead).collect();
+        moved.into_iter().for_each(|(id, path)| self.moved(now, id, path));
+    }
+}
+
+impl Host {
+    /// The first identity of ours begins an association with a peer of the directory, if there is none.
+    fn want(&mut self, now: Instant, peer: Hit) -> bool {
+        let Some(ours) = self.tags().next() else { return false };
+        match self.stage(ours, peer) {
+            Some(Stage::I1Sent(_) | Stage::Solving(_) | Stage::I2Sent(_)) => true,
+            Some(Stage::Up(_)) => false,
+            None | Some(Stage::Closing(_) | Stage::Closed(_) | Stage::Failed) => {
+                let ways = self.peers.ways(peer, self.config.udp_port);
+                !ways.is_empty() && self.connect(now, ours, peer, &ways).is_ok()
+            }
+        }
+    }
+}
+
+impl core::fmt::Debug for Host {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        let Self { associations, stats, .. } = self;
+        f.debug_struct("Host")
+            .field("associations", associations)
+            .field("stats", stats)
+            .finish_non_exhaustive()
+    }
+}

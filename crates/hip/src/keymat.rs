@@ -1,0 +1,140 @@
+//! Key material (RFC 7401 section 6.5, RFC 7402 section 7). Owns the order in which keys are drawn; must never keep Kij.
+
+use dormouse_crypto::hip::HipCipher;
+use dormouse_crypto::packet_key::keymat_len;
+use dormouse_crypto::suites::Prf;
+use dormouse_crypto::{PrfKey, Secret, prf_plus};
+use dormouse_wire::hip::Hit;
+
+use crate::config::EspSuite;
+use crate::hit::HitSuite;
+
+/// An endless string of keys, as far as 255 hashes go: HKDF (RFC 5869) with salt I | J and both tags as info, the smaller first.
+/// "salt = #I | #J" (RFC 7401 section 6.5)
+#[derive(Debug)]
+pub(crate) struct Keymat {
+    prf: Prf,
+    /// HKDF-Extract(salt, Kij).
+    extracted: Secret,
+    info: [u8; 32],
+}
+
+/// The four keys that protect HIP packets, by direction.
+#[derive(Debug)]
+pub(crate) struct HipKeys {
+    pub(crate) cipher: HipCipher,
+    pub(crate) encrypt_out: Secret,
+    pub(crate) encrypt_in: Secret,
+    pub(crate) mac_out: PrfKey,
+    pub(crate) mac_in: PrfKey,
+}
+
+/// Keying material of one pair of ESP SAs.
+#[derive(Debug)]
+pub(crate) struct EspKeys {
+    pub(crate) keymat_in: Secret,
+    pub(crate) keymat_out: Secret,
+    /// Where the next keys are drawn.
+    pub(crate) next: u16,
+}
+
+impl Keymat {
+    pub(crate) fn new(suite: HitSuite, kij: &Secret, i: &[u8], j: &[u8], hits: [Hit; 2]) -> Self {
+        let salt = [i, j].concat();
+        let extracted = PrfKey::new(suite.prf(), &salt).compute(&[kij.as_bytes()]);
+        let (low, high) = (hits[0].min(hits[1]), hits[0].max(hits[1]));
+        let mut info = [0; 32];
+        info[..16].copy_from_slice(&low.octets());
+        info[16..].copy_from_slice(&high.octets());
+        Self { prf: suite.prf(), extracted, info }
+    }
+
+    /// Pieces of these lengths, one behind the other from byte `from`. `None` beyond the end.
+    fn draw<const N: usize>(&self, from: usize, lengths: [usize; N]) -> Option<[Secret; N]> {
+        let mut all = Secret::zeroed(from + lengths.iter().sum::<usize>());
+        // HKDF-Expand is prf+ of IKEv2: T(n) = HMAC(PRK, T(n-1) | info | n).
+        prf_plus(self.prf, self.extracted.as_bytes(), &[&self.info], all.as_mut_bytes()).ok()?;
+        let mut at = from;
+        Some(lengths.map(|len| {
+            let piece = Secret::from(all.as_bytes().get(at..at + len).unwrap_or_default());
+            at += len;
+            piece
+        }))
+    }
+
+    /// The keys of HIP, and where those of ESP begin. "HIP-gl encryption key", "HIP-gl integrity (HMAC) key", then those of the host
+    /// with the lower tag (RFC 7401 section 6.5).
+    pub(crate) fn hip_keys(&self, cipher: HipCipher, ours: Hit, peer: Hit) -> Option<(HipKeys, u16)> {
+        let (key, mac) = (cipher.key_len(), self.prf.output_len());
+        let [greater_key, greater_mac, lower_key, lower_mac] = self.draw(0, [key, mac, key, mac])?;
+        let (greater, lower) = ((greater_key, greater_mac), (lower_key, lower_mac));
+        let (out, into) = if ours > peer { (greater, lower) } else { (lower, greater) };
+        let mac_key = |mac: &Secret| PrfKey::new(self.prf, mac.as_bytes());
+        let (mac_out, mac_in) = (mac_key(&out.1), mac_key(&into.1));
+        let keys = HipKeys { cipher, encrypt_out: out.0, encrypt_in: into.0, mac_out, mac_in };
+        Some((keys, u16::try_from(2 * (key + mac)).ok()?))
+    }
+
+    /// Keys of ESP from byte `from`, of the host with the greater tag first (RFC 7402 section 7).
+    pub(crate) fn esp_keys(&self, from: u16, suite: EspSuite, ours: Hit, peer: Hit) -> Option<EspKeys> {
+        let (encr, integ) = suite.algorithms();
+        let len = keymat_len(encr, integ);
+        let [greater, lower] = self.draw(from.into(), [len, len])?;
+        let next = u16::try_from(usize::from(from) + 2 * len).ok()?;
+        let (keymat_out, keymat_in) = if ours > peer { (greater, lower) } else { (lower, greater) };
+        Some(EspKeys { keymat_in, keymat_out, next })
+    }
+
+    /// Whether another pair of ESP SAs can be drawn from byte `from`.
+    pub(crate) fn suffices(&self, from: u16, suite: EspSuite) -> bool {
+        let (encr, integ) = suite.algorithms();
+        usize::from(from) + 2 * keymat_len(encr, integ) <= 255 * self.prf.output_len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn keymat() -> Keymat {
+        let hit = |last: u16| Hit(core::net::Ipv6Addr::new(0x2001, 0x21, 0, 0, 0, 0, 0, last));
+        let kij = Secret::from([0x0b; 32]);
+        Keymat::new(HitSuite::RsaSha256, &kij, &[1; 32], &[2; 32], [hit(2), hit(1)])
+    }
+
+    /// HKDF computed with Python's hmac.
+    #[test]
+    fn the_string_is_hkdf() {
+        let [start, far] = keymat().draw(0, [16, 64]).unwrap();
+        assert_eq!(hex::encode(start.as_bytes()), KNOWN.0);
+        assert_eq!(hex::encode(&far.as_bytes()[48..]), KNOWN.1);
+    }
+
+    #[test]
+    fn what_one_end_sends_with_the_other_receives_with() {
+        let (a, b) = (Hit::NULL, Hit(core::net::Ipv6Addr::LOCALHOST));
+        let keymat = keymat();
+        let of = |ours, peer| keymat.hip_keys(HipCipher::Aes128Cbc, ours, peer).unwrap();
+        let ((x, next), (y, _)) = (of(a, b), of(b, a));
+        assert_eq!((next, x.encrypt_out == y.encrypt_in, x.encrypt_in == y.encrypt_out), (96, true, true));
+        assert_eq!(x.mac_out.compute(&[b"m"]), y.mac_in.compute(&[b"m"]));
+        assert_ne!(x.mac_out.compute(&[b"m"]), x.mac_in.compute(&[b"m"]));
+        let esp = |ours, peer| keymat.esp_keys(next, EspSuite::Aes128Gcm16, ours, peer).unwrap();
+        let (x, y) = (esp(a, b), esp(b, a));
+        assert_eq!((x.keymat_in.len(), x.next), (20, 136));
+        assert!(x.keymat_in == y.keymat_out && x.keymat_out == y.keymat_in && x.keymat_in != x.keymat_out);
+    }
+
+    #[test]
+    fn it_ends_after_255_hashes() {
+        let keymat = keymat();
+        let last = 255 * 32 - 40;
+        assert!(
+            keymat.suffices(last, EspSuite::Aes128Gcm16) && !keymat.suffices(last + 1, EspSuite::Aes128Gcm16)
+        );
+        assert!(keymat.esp_keys(last, EspSuite::Aes128Gcm16, Hit::NULL, Hit::NULL).is_some());
+        assert!(keymat.esp_keys(last + 1, EspSuite::Aes128Gcm16, Hit::NULL, Hit::NULL).is_none());
+    }
+
+    const KNOWN: (&str, &str) = ("fc3d2ba9f7864b56de432cf888c546c9", "ad1054a20c6a9635fcddfe56e4d5b3ae");
+}

@@ -1,0 +1,33 @@
+//! The Host Identity Protocol, version 2 (RFC 7401), with ESP in BEET mode (RFC 7402) and mobility (RFC 8046): the second key manager
+//! of a node.
+//!
+//! Owns associations between Host Identities: the base exchange, its puzzle and its stateless responder, rekeying, addresses and
+//! their verification, and the end. Must never read a clock, draw randomness of its own, open a socket or touch a packet of user data;
+//! what it agrees on goes out as `dormouse_keying` orders.
+//!
+//! - [`Host`] is driven by the verbs of [`dormouse_keying::KeyManager`].
+//! - [`hit`]: identities, their encoding and their tags (RFC 7343).
+//! - [`puzzle`]: making sure that a stranger works before we do.
+//! - `r1`: answers computed ahead; `keymat`: keys; `association`: what is kept of a peer; `exchange`: one module an exchange.
+
+mod association;
+pub mod config;
+mod exchange;
+pub mod hit;
+mod host;
+mod keymat;
+pub mod limits;
+mod outbox;
+mod peers;
+mod protect;
+pub mod puzzle;
+mod r1;
+mod stats;
+
+#[doc(hidden)]
+pub mod fuzz;
+
+pub use config::{Accept, EspSuite, HostConfig, Peer};
+pub use hit::{HostIdentity, Identity};
+pub use host::{ConnectError, Description, Host, Phase};
+pub use stats::Stats;

@@ -1,0 +1,58 @@
+//! Ways to peers: from addresses of ours to addresses of theirs. Owns the directory and the choice; must never send anything.
+
+use std::collections::BTreeMap;
+
+use core::net::{IpAddr, SocketAddr};
+
+use dormouse_sansio::{Carrier, Path};
+use dormouse_wire::hip::Hit;
+
+use crate::config::Peer;
+
+#[derive(Debug, Default)]
+pub(crate) struct Peers {
+    known: BTreeMap<Hit, Peer>,
+    /// Ours, the preferred one of each family first.
+    ours: Vec<IpAddr>,
+}
+
+impl Peers {
+    pub(crate) fn set(&mut self, tag: Hit, peer: Option<Peer>) {
+        match peer {
+            Some(peer) => self.known.insert(tag, peer),
+            None => self.known.remove(&tag),
+        };
+    }
+
+    pub(crate) fn set_ours(&mut self, ours: &[IpAddr]) {
+        self.ours = ours.to_vec();
+    }
+
+    /// Our address towards another of its family.
+    fn ours_to(&self, theirs: IpAddr) -> Option<IpAddr> {
+        self.ours.iter().copied().find(|a| a.is_ipv4() == theirs.is_ipv4())
+    }
+
+    /// The ways to a peer, the best first.
+    pub(crate) fn ways(&self, tag: Hit, port: u16) -> Vec<Path> {
+        let Some(peer) = self.known.get(&tag) else { return Vec::new() };
+        let (carrier, port) = if peer.udp { (Carrier::HipUdp, port) } else { (Carrier::RawHip, 0) };
+        let way = |theirs: &IpAddr| {
+            let local = SocketAddr::new(self.ours_to(*theirs)?, port);
+            Some(Path { local, remote: SocketAddr::new(*theirs, port), carrier })
+        };
+        peer.addresses.iter().filter_map(way).collect()
+    }
+
+    /// The way that takes the place of one whose address of ours is gone: to the same address if there is another of its family, else
+    /// the best of those that are known. `None` if it can stay, or there is none.
+    pub(crate) fn instead_of(&self, path: Path, tag: Hit, port: u16) -> Option<Path> {
+        let local = path.local.ip();
+        if local.is_unspecified() || self.ours.contains(&local) {
+            return None;
+        }
+        let same = self.ours_to(path.remote.ip());
+        let same = same.map(|ip| Path { local: SocketAddr::new(ip, path.local.port()), ..path });
+        same.or_else(|| self.ways(tag, port).into_iter().next())
+    }
+}

@@ -1,0 +1,73 @@
+//! MACs and signatures of packets (RFC 7401 section 6.4). Owns which bytes go with which key; must never decide what follows.
+
+use dormouse_crypto::{PrfKey, ct_eq};
+use dormouse_wire::hip::{Draft, Header, Hit, HostId, Packet, PacketType, Param, ParamType, Version};
+
+use crate::hit::{HostIdentity, Identity};
+use crate::stats::Stats;
+
+/// The beginning of a packet of ours.
+pub(crate) fn draft(kind: PacketType, sender: Hit, receiver: Hit) -> Draft {
+    Draft::new(&Header { kind, version: Version::V2, controls: 0, sender, receiver })
+}
+
+/// A HOST_ID parameter as it stands in a packet.
+fn host_id_bytes(host_id: &HostId) -> Vec<u8> {
+    let mut bare = Draft::bare(Version::V2);
+    bare.add(&Param::HostId(host_id.clone()));
+    bare.params().unwrap_or_default()
+}
+
+/// Whether HIP_MAC is right.
+pub(crate) fn mac_is_right(packet: &Packet<'_>, key: &PrfKey) -> bool {
+    check_mac(packet, ParamType::HipMac, key, &[])
+}
+
+/// Whether HIP_MAC_2 is right, which covers the responder's HOST_ID as well.
+pub(crate) fn mac_2_is_right(packet: &Packet<'_>, key: &PrfKey, responder: &HostId) -> bool {
+    check_mac(packet, ParamType::HipMac2, key, &host_id_bytes(responder))
+}
+
+fn check_mac(packet: &Packet<'_>, kind: ParamType, key: &PrfKey, appended: &[u8]) -> bool {
+    let (Some(mac), Some(covered)) = (packet.find(kind), packet.covered_by(kind, appended)) else {
+        return false;
+    };
+    ct_eq(key.compute(&[&covered]).as_bytes(), mac.contents)
+}
+
+/// Whether a signature is right: HIP_SIGNATURE or HIP_SIGNATURE_2.
+pub(crate) fn signature_is_right(
+    packet: &Packet<'_>,
+    kind: ParamType,
+    signer: &HostIdentity,
+    stats: &mut Stats,
+) -> bool {
+    let (Some(Param::Signature(_, signature)), Some(covered)) =
+        (packet.read(kind), packet.covered_by(kind, &[]))
+    else {
+        return false;
+    };
+    stats.verified += 1;
+    signer.verify(&covered, &signature)
+}
+
+/// Ends a packet with HIP_MAC and HIP_SIGNATURE. `None` if it cannot be signed or is too long.
+pub(crate) fn finish(mut draft: Draft, key: &PrfKey, identity: &Identity) -> Option<Vec<u8>> {
+    let mac = key.compute(&[&draft.covered(&[])]);
+    draft.add(&Param::Opaque(ParamType::HipMac, mac.as_bytes().to_vec()));
+    finish_signed(draft, ParamType::HipSignature, identity)
+}
+
+/// Ends an R2: HIP_MAC_2 and HIP_SIGNATURE.
+pub(crate) fn finish_r2(mut draft: Draft, key: &PrfKey, identity: &Identity) -> Option<Vec<u8>> {
+    let mac = key.compute(&[&draft.covered(&host_id_bytes(identity.public().host_id()))]);
+    draft.add(&Param::Opaque(ParamType::HipMac2, mac.as_bytes().to_vec()));
+    finish_signed(draft, ParamType::HipSignature, identity)
+}
+
+/// Ends a packet with a signature alone.
+pub(crate) fn finish_signed(mut draft: Draft, kind: ParamType, identity: &Identity) -> Option<Vec<u8>> {
+    let signature = identity.sign(&draft.covered(&[]))?;
+    draft.add(&Param::Signature(kind, signature));
+    draft.finish().ok()
+}

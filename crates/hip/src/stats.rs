@@ -1,0 +1,28 @@
+//! What a host counts. Owns the counters.
+
+/// Counted since the start of a host. What costs an attacker less than us must be among it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Stats {
+    /// I1 packets that came for an identity of ours.
+    pub i1: u64,
+    /// R1 packets sent, each at the cost of one MAC.
+    pub r1: u64,
+    /// R1 packets signed ahead.
+    pub r1_signed: u64,
+    /// I2 packets whose puzzle is not ours, too old, or not solved: dropped at the cost of one MAC and one hash.
+    pub bad_solutions: u64,
+    /// I2 packets that bring a solution once more.
+    pub replayed_solutions: u64,
+    /// I2 packets that were worth a Diffie-Hellman computation.
+    pub i2_computed: u64,
+    /// Of these, the ones that were refused.
+    pub i2_refused: u64,
+    /// Base exchanges completed, as either end.
+    pub established: u64,
+    /// Public-key verifications of what others sent.
+    pub verified: u64,
+    /// Packets of an association whose MAC is wrong.
+    pub bad_macs: u64,
+    /// Packets that were dropped for any reason.
+    pub dropped: u64,
+}

@@ -1,0 +1,9 @@
+//! Replays the committed fuzz corpus through the body of its target, without a fuzzer.
+
+#[path = "../../wire/tests/common/replay.rs"]
+mod replay;
+
+#[test]
+fn hip_host() {
+    replay::replay("hip_host", dormouse_hip::fuzz::host_input);
+}

@@ -1,0 +1,153 @@
+//! The base exchange between two hosts: both carriers, all identities, groups and suites; loss, repetition, both ends at once.
+
+use std::time::Duration;
+
+use crate::world::{World, config};
+use dormouse_crypto::hip::{DhGroup, HipCipher};
+use dormouse_hip::config::Difficulty;
+use dormouse_hip::{ConnectError, EspSuite, HostConfig};
+use dormouse_sansio::Carrier;
+use dormouse_wire::hip::PacketType;
+
+const SOON: Duration = Duration::from_secs(1);
+const LATER: Duration = Duration::from_secs(120);
+
+#[test]
+fn four_packets_make_an_association_by_either_carrier() {
+    for carrier in [Carrier::RawHip, Carrier::HipUdp] {
+        let mut world = World::new(1, carrier, vec![("p256", config()), ("p384", config())]);
+        world.connect(0, 1);
+        world.run(SOON);
+        assert!(world.joined(0, 1), "{:?}", world.drops);
+        assert_eq!(world.seen.len(), 4);
+        for node in &world.nodes {
+            assert_eq!(node.plane.log, ["established", "install"]);
+        }
+        let esp = world.nodes[0].plane.installed.values().next().expect("a pair").path;
+        assert_eq!(esp.carrier, if carrier == Carrier::RawHip { Carrier::RawEsp } else { carrier });
+        let stats = world.nodes[1].host.stats();
+        assert_eq!((stats.i1, stats.r1, stats.r1_signed, stats.i2_computed, stats.verified), (1, 1, 1, 1, 1));
+    }
+}
+
+#[test]
+fn every_group_cipher_and_suite_works() {
+    let lab = [DhGroup::for_measurement(1), DhGroup::for_measurement(2)].into_iter().flatten();
+    let mut configs: Vec<HostConfig> =
+        DhGroup::ALL.into_iter().chain(lab).map(|g| HostConfig { groups: vec![g], ..config() }).collect();
+    for cipher in [HipCipher::Aes128Cbc, HipCipher::Aes256Cbc, HipCipher::Null] {
+        configs.push(HostConfig { ciphers: vec![cipher], ..config() });
+    }
+    configs.extend(EspSuite::ALL.map(|s| HostConfig { esp_suites: vec![s], ..config() }));
+    for one in configs {
+        let mut world = World::new(2, Carrier::RawHip, vec![("p256", one.clone()), ("p256", one.clone())]);
+        world.connect(0, 1);
+        world.run(SOON);
+        assert!(world.joined(0, 1), "{one:?}: {:?}", world.drops);
+    }
+}
+
+#[test]
+fn it_completes_under_loss_and_repetition() {
+    for seed in 0..60 {
+        let mut world = World::new(seed, Carrier::HipUdp, vec![("p256", config()), ("p256", config())]);
+        (world.lost, world.doubled) = (250, 250);
+        world.connect(0, 1);
+        world.run(LATER);
+        let gave_up = world.nodes[0].plane.closed.len() == 1;
+        assert!(world.joined(0, 1) || gave_up, "seed {seed}: {:?}", world.drops);
+        assert!(world.nodes[1].plane.established <= 1, "seed {seed}: one exchange, one association");
+        if !gave_up {
+            assert_eq!(world.nodes[0].plane.installed.len(), 1, "seed {seed}");
+        }
+    }
+}
+
+/// RFC 7401 section 4.4.3: the host with the greater tag answers, whatever is lost.
+#[test]
+fn both_ends_at_once_make_one_association() {
+    for seed in 0..40 {
+        let mut world = World::new(seed, Carrier::RawHip, vec![("p256", config()), ("p384", config())]);
+        world.lost = if seed % 2 == 0 { 0 } else { 150 };
+        world.connect(0, 1);
+        world.connect(1, 0);
+        world.lost = 0;
+        world.run(LATER);
+        assert!(
+            world.joined(0, 1),
+            "seed {seed}: {:?} {:?}",
+            world.nodes[0].plane.log,
+            world.nodes[1].plane.log
+        );
+        for node in &world.nodes {
+            assert_eq!(node.plane.installed.len(), 1, "seed {seed}");
+        }
+    }
+}
+
+#[test]
+fn puzzles_of_every_configured_difficulty_are_solved_and_harder_ones_refused() {
+    let with = |idle, solve| HostConfig {
+        difficulty: Difficulty { idle, most: 20, solve, ..config().difficulty },
+        ..config()
+    };
+    for k in [0, 1, 8, 16] {
+        let mut world = World::new(3, Carrier::RawHip, vec![("p256", with(0, 20)), ("p256", with(k, 20))]);
+        world.connect(0, 1);
+        world.run(SOON);
+        assert!(world.joined(0, 1), "K {k}");
+    }
+    let mut world = World::new(3, Carrier::RawHip, vec![("p256", with(0, 10)), ("p256", with(11, 20))]);
+    world.connect(0, 1);
+    world.run(LATER);
+    assert!(!world.joined(0, 1));
+    assert_eq!(world.nodes[0].plane.closed[0].1, "no answer to the I1");
+    assert!(world.drops.contains(&"a puzzle that is harder than configured"));
+}
+
+/// A responder that has lost its state is found again; the old pair ends.
+#[test]
+fn a_new_exchange_replaces_what_is_left() {
+    let mut world = World::new(4, Carrier::RawHip, vec![("p256", config()), ("p256", config())]);
+    let first = world.connect(0, 1);
+    world.run(SOON);
+    // The initiator starts again and remembers nothing.
+    let ours = world.nodes[0].tag;
+    world.act(0, |host, now| host.close(now, first));
+    world.nodes[1].plane.log.clear();
+    let peer = world.nodes[1].tag;
+    let path = world.path(0, 1);
+    world.act(0, |host, now| host.connect(now, ours, peer, &[path])).expect("one that ends is replaced");
+    world.run(SOON);
+    assert!(world.joined(0, 1), "{:?}", world.drops);
+    assert_eq!(world.nodes[1].plane.installed.len(), 1);
+    assert_eq!(world.nodes[1].plane.closed.len(), 1);
+}
+
+#[test]
+fn what_cannot_be_begun_is_refused_with_the_reason() {
+    let mut world = World::new(5, Carrier::RawHip, vec![("p256", config()), ("p256", config())]);
+    let (a, b, path) = (world.nodes[0].tag, world.nodes[1].tag, world.path(0, 1));
+    let host = &mut world.nodes[0].host;
+    let now = world.now;
+    assert_eq!(host.connect(now, b, a, &[path]), Err(ConnectError::NotOurs(b)));
+    assert_eq!(host.connect(now, a, a, &[path]), Err(ConnectError::NotATag(a)));
+    assert_eq!(host.connect(now, a, b, &[]), Err(ConnectError::NoPath(b)));
+    let unspecified = dormouse_sansio::Path { local: "0.0.0.0:0".parse().expect("an address"), ..path };
+    assert_eq!(host.connect(now, a, b, &[unspecified]), Err(ConnectError::NoPath(b)));
+    host.connect(now, a, b, &[path]).expect("it begins");
+    assert_eq!(host.connect(now, a, b, &[path]), Err(ConnectError::Exists(b)));
+}
+
+/// An established association has no timer at all.
+#[test]
+fn idle_time_costs_nothing() {
+    let mut world = World::new(6, Carrier::RawHip, vec![("p256", config()), ("p256", config())]);
+    world.connect(0, 1);
+    world.run(LATER);
+    assert_eq!(world.count(PacketType::I1), 1);
+    for node in &world.nodes {
+        use dormouse_keying::KeyManager;
+        assert_eq!(node.host.poll_timeout(), None);
+    }
+}

@@ -1,0 +1,318 @@
+//! Hostile input: floods, replays, wrong solutions and signatures, forged packets, strangers, and any bytes; each with what it may cost.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use dormouse_hip::config::Difficulty;
+use dormouse_hip::{Accept, HostConfig};
+use dormouse_keying::{Discard, KeyManager};
+use dormouse_sansio::{Carrier, Entropy, Path, Seeded};
+use dormouse_wire::hip::{
+    Draft, Header, Hit, Notification, NotifyType, Packet, PacketType, Param, ParamType, Signature, Version,
+    set_checksum,
+};
+
+use crate::world::{World, config, identity};
+
+const SOON: Duration = Duration::from_secs(1);
+const LATER: Duration = Duration::from_secs(120);
+
+fn world(seed: u64) -> World {
+    World::new(seed, Carrier::RawHip, vec![("p256", config()), ("p256", config())])
+}
+
+fn mirrored(path: Path) -> Path {
+    Path { local: path.remote, remote: path.local, ..path }
+}
+
+/// Sets the checksum right after a change.
+fn whole(mut bytes: Vec<u8>, path: Path) -> Vec<u8> {
+    set_checksum(&mut bytes, Some((path.local.ip(), path.remote.ip())));
+    bytes
+}
+
+/// Nothing is kept of initiators before they have worked, and one signature serves them all.
+#[test]
+fn a_flood_of_i1_packets_leaves_nothing_behind() {
+    let mut world = world(1);
+    let (receiver, path) = (world.nodes[1].tag, world.path(1, 0));
+    for n in 0..5_000_u32 {
+        let mut octets = receiver.octets();
+        octets[8..12].copy_from_slice(&n.to_be_bytes());
+        let sender = Hit(octets.into());
+        let header = Header { kind: PacketType::I1, version: Version::V2, controls: 0, sender, receiver };
+        let mut draft = Draft::new(&header);
+        draft.add(&Param::DhGroupList(vec![8, 7]));
+        let from = std::net::Ipv4Addr::from(0x0a00_0000 + n);
+        let path = Path { remote: (from, 0).into(), ..path };
+        let bytes = whole(draft.finish().unwrap(), mirrored(path));
+        world.hand(1, path, &bytes).unwrap();
+    }
+    let stats = world.nodes[1].host.stats();
+    assert_eq!((stats.i1, stats.i2_computed, stats.verified), (5_000, 0, 0));
+    assert!(stats.r1 <= 5_000 && stats.r1 > 4_000, "{stats:?}");
+    assert!(stats.r1_signed < 10, "one for each difficulty: {stats:?}");
+    assert_eq!(world.nodes[1].host.describe().count(), 0);
+    let (_, last) = world.last(PacketType::R1);
+    let Some(Param::Puzzle(puzzle)) = Packet::parse(&last).unwrap().read(ParamType::Puzzle) else {
+        panic!("no PUZZLE")
+    };
+    assert!(puzzle.k > config().difficulty.idle, "load makes puzzles harder");
+    assert_eq!(world.nodes[1].host.poll_timeout(), None);
+}
+
+/// An I2 with anything changed in its solution costs a MAC and a hash, and nothing is answered.
+#[test]
+fn wrong_solutions_are_cheap() {
+    // Hard enough that a change does not solve it by chance.
+    let difficulty = Difficulty { idle: 14, ..config().difficulty };
+    let hosts = vec![("p256", config()), ("p256", HostConfig { difficulty, ..config() })];
+    let mut world = World::new(2, Carrier::RawHip, hosts);
+    world.connect(0, 1);
+    while world.count(PacketType::I2) == 0 {
+        let end = world.now + SOON;
+        world.step(end);
+    }
+    let (path, good) = world.last(PacketType::I2);
+    let at = Packet::parse(&good).unwrap().find(ParamType::Solution).unwrap().at;
+    let sent = world.seen.len();
+    // K, the random number, the solution; then the generation.
+    let counter = Packet::parse(&good).unwrap().find(ParamType::R1Counter).unwrap().at;
+    let places = [at + 4, at + 8, at + 20, at + 56, at + 80, counter + 15];
+    for place in places {
+        let mut bad = good.clone();
+        bad[place] ^= 1;
+        let bad = whole(bad, path);
+        assert_eq!(
+            world.hand(1, mirrored(path), &bad),
+            Err(Discard("an I2 with a wrong solution")),
+            "{place}"
+        );
+    }
+    let elsewhere = Path { remote: "203.0.113.5:0".parse().unwrap(), ..mirrored(path) };
+    let moved = whole(good.clone(), mirrored(elsewhere));
+    assert!(world.hand(1, elsewhere, &moved).is_err(), "solved for another address");
+    let stats = world.nodes[1].host.stats();
+    assert_eq!((stats.bad_solutions, stats.i2_computed, stats.verified), (places.len() as u64 + 1, 0, 0));
+    assert_eq!(world.seen.len(), sent, "no answer");
+    world.run(SOON);
+    assert!(world.joined(0, 1), "the real one is accepted");
+}
+
+/// A recorded I2 neither disturbs an association nor makes one after its end; a generation that is over accepts nothing.
+#[test]
+fn a_replayed_i2_does_nothing() {
+    let mut world = world(3);
+    let id = world.connect(0, 1);
+    world.run(SOON);
+    let (path, i2) = world.last(PacketType::I2);
+    world.hand(1, mirrored(path), &i2).unwrap();
+    assert_eq!(world.count(PacketType::R2), 2, "at first it may be a repetition");
+    world.run(LATER);
+    let used = Err(Discard("an I2 with a solution that was used"));
+    assert_eq!(world.hand(1, mirrored(path), &i2), used);
+    assert!(world.joined(0, 1));
+    world.act(0, |host, now| host.close(now, id));
+    world.run(LATER * 3);
+    assert_eq!(world.hand(1, mirrored(path), &i2), used);
+    world.run(Duration::from_secs(1_900));
+    assert_eq!(world.hand(1, mirrored(path), &i2), Err(Discard("an I2 with a wrong solution")));
+    assert_eq!(world.nodes[1].host.describe().count(), 0);
+    assert_eq!(world.nodes[1].plane.established, 1);
+    assert_eq!(world.nodes[1].host.stats().i2_computed, 1, "one Diffie-Hellman computation in all");
+}
+
+/// Whatever byte of a packet is changed, it is refused, and the exchange completes with the real one.
+#[test]
+fn a_changed_byte_anywhere_is_refused() {
+    for kind in [PacketType::R1, PacketType::I2, PacketType::R2] {
+        let mut world = world(4);
+        world.connect(0, 1);
+        while world.count(kind) == 0 {
+            let end = world.now + SOON;
+            world.step(end);
+        }
+        let (path, good) = world.last(kind);
+        let to = world.nodes.iter().position(|n| n.address == path.remote).unwrap();
+        let mut chance = Seeded::new(4);
+        let puzzle = Packet::parse(&good).unwrap().find(ParamType::Puzzle).map(|p| p.at + 6..p.at + 8 + 48);
+        for _ in 0..150 {
+            let at = chance.below(good.len() as u64) as usize;
+            // Padding is not looked at; what is filled into an R1 for each initiator is not signed.
+            let free = puzzle.as_ref().is_some_and(|p| p.contains(&at))
+                || (4..6).contains(&at)
+                || is_padding(&good, at);
+            if free {
+                continue;
+            }
+            let mut bad = good.clone();
+            bad[at] ^= 1 << chance.below(8);
+            let bad = whole(bad, path);
+            assert!(world.hand(to, mirrored(path), &bad).is_err(), "{kind} byte {at}");
+        }
+        world.run(LATER);
+        assert!(world.joined(0, 1), "{kind}: {:?}", world.drops);
+    }
+}
+
+/// Whether a byte lies behind the contents of its parameter.
+fn is_padding(bytes: &[u8], at: usize) -> bool {
+    let packet = Packet::parse(bytes).unwrap();
+    let within = packet.params().iter().rfind(|p| p.at <= at);
+    within.is_some_and(|p| at >= p.at + 4 + p.contents.len())
+}
+
+/// An R1 of another host under the responder's tag, and one that chose a weaker group than both have.
+#[test]
+fn an_r1_of_another_is_refused() {
+    let mut world = world(5);
+    world.connect(0, 1);
+    world.run(Duration::from_millis(1));
+    let other = identity("p256");
+    let (ours, peer) = (world.nodes[0].tag, world.nodes[1].tag);
+    let header =
+        Header { kind: PacketType::R1, version: Version::V2, controls: 0, sender: peer, receiver: ours };
+    let mut draft = Draft::new(&header);
+    draft.add(&Param::HostId(other.public().host_id().clone()));
+    let signature = other.sign(&draft.covered(&[])).unwrap();
+    draft.add(&Param::Signature(ParamType::HipSignature2, signature));
+    let path = world.path(0, 1);
+    let bytes = whole(draft.finish().unwrap(), mirrored(path));
+    let refused = Err(Discard("an R1 whose tag is not that of its identity"));
+    assert_eq!(world.hand(0, path, &bytes), refused);
+    world.run(SOON);
+    assert!(world.joined(0, 1));
+}
+
+/// An attacker who removes the better groups from the I1 is found out (RFC 7401 section 4.1.7).
+#[test]
+fn a_downgrade_of_the_group_is_noticed() {
+    let mut world = world(6);
+    let (ours, peer, path) = (world.nodes[0].tag, world.nodes[1].tag, world.path(0, 1));
+    let header =
+        Header { kind: PacketType::I1, version: Version::V2, controls: 0, sender: ours, receiver: peer };
+    let mut draft = Draft::new(&header);
+    draft.add(&Param::DhGroupList(vec![3]));
+    let i1 = whole(draft.finish().unwrap(), path);
+    world.nodes[0].host.connect(world.now, ours, peer, &[path]).unwrap();
+    world.hand(1, mirrored(path), &i1).unwrap();
+    let (_, r1) = world.last(PacketType::R1);
+    assert_eq!(world.hand(0, path, &r1), Err(Discard("an R1 with another group than the best")));
+}
+
+/// Only listed peers are let in; the others learn why, for they have worked, and their user sees it.
+#[test]
+fn a_stranger_is_refused_and_told() {
+    let listed = |hits: BTreeSet<Hit>| HostConfig { accept: Accept::Listed(hits), ..config() };
+    let mut world =
+        World::new(7, Carrier::RawHip, vec![("p256", config()), ("p256", listed(BTreeSet::new()))]);
+    world.connect(0, 1);
+    world.run(LATER);
+    assert_eq!(world.nodes[0].plane.closed[0].1, "BLOCKED_BY_POLICY");
+    assert!(world.nodes[1].plane.log.is_empty());
+    assert_eq!(world.nodes[1].host.describe().count(), 0);
+}
+
+/// A NOTIFY without the responder's signature changes nothing, and costs a bounded number of verifications.
+#[test]
+fn forged_notifications_are_ignored() {
+    let mut world = world(8);
+    world.connect(0, 1);
+    while world.count(PacketType::I2) == 0 {
+        let end = world.now + SOON;
+        world.step(end);
+    }
+    let verified = world.nodes[0].host.stats().verified;
+    let (ours, peer, path) = (world.nodes[0].tag, world.nodes[1].tag, world.path(0, 1));
+    let header =
+        Header { kind: PacketType::Notify, version: Version::V2, controls: 0, sender: peer, receiver: ours };
+    let mut draft = Draft::new(&header);
+    let kind = NotifyType::BlockedByPolicy;
+    draft.add(&Param::Notification(Notification { kind, data: Vec::new() }));
+    draft.add(&Param::Signature(ParamType::HipSignature, Signature { algorithm: 7, signature: vec![1; 64] }));
+    let forged = whole(draft.finish().unwrap(), mirrored(path));
+    for _ in 0..100 {
+        assert!(world.hand(0, path, &forged).is_err());
+    }
+    assert_eq!(world.nodes[0].host.stats().verified - verified, 4);
+    world.run(SOON);
+    assert!(world.joined(0, 1));
+}
+
+/// UPDATE, CLOSE and CLOSE_ACK of others, and our own sent back, change nothing.
+#[test]
+fn forged_and_reflected_packets_of_an_association_change_nothing() {
+    let mut world = world(9);
+    world.connect(0, 1);
+    world.run(SOON);
+    let child = world.nodes[0].host.describe().next().unwrap().child.unwrap();
+    world.act(0, |host, now| host.rekey_child(now, child));
+    world.run(LATER);
+    let packets = world.seen.clone();
+    let log = world.nodes[1].plane.log.clone();
+    for (path, bytes) in &packets {
+        let from = mirrored(*path);
+        let to = world.nodes.iter().position(|n| n.address == path.remote).unwrap();
+        // Once more, and with another MAC.
+        let _ = world.hand(to, from, bytes);
+        if let Some(mac) = Packet::parse(bytes).unwrap().find(ParamType::HipMac) {
+            let mut bad = bytes.clone();
+            bad[mac.at + 4] ^= 1;
+            assert!(world.hand(to, from, &whole(bad, *path)).is_err());
+        }
+        // To its own sender.
+        assert!(world.hand(1 - to, *path, &whole(bytes.clone(), from)).is_err());
+    }
+    world.run(LATER);
+    assert!(world.joined(0, 1), "{:?}", world.drops);
+    assert_eq!(world.nodes[1].plane.log, log);
+    assert!(world.nodes.iter().all(|n| n.plane.installed.len() == 1));
+}
+
+#[test]
+fn no_more_associations_than_are_permitted() {
+    let full = HostConfig { max_associations: 1, ..config() };
+    let hosts = vec![("p256", full), ("p256", config()), ("p256", config())];
+    let mut world = World::new(10, Carrier::RawHip, hosts);
+    world.connect(1, 0);
+    world.run(SOON);
+    world.connect(2, 0);
+    world.run(LATER);
+    assert_eq!(world.nodes[0].host.describe().count(), 1);
+    assert!(world.joined(0, 1));
+    assert!(world.drops.contains(&"as many associations as are permitted"));
+}
+
+/// Any bytes, and real packets with random changes, in every state.
+#[test]
+fn any_bytes_are_survived_in_every_state() {
+    let mut chance = Seeded::new(11);
+    for seed in 0..30 {
+        let mut world = world(seed);
+        let id = world.connect(0, 1);
+        for round in 0..60 {
+            if round == 30 {
+                let child = world.nodes[0].host.describe().next().and_then(|d| d.child);
+                child.into_iter().for_each(|child| world.act(0, |host, now| host.rekey_child(now, child)));
+            }
+            if round == 50 {
+                world.act(0, |host, now| host.close(now, id));
+            }
+            let end = world.now + Duration::from_millis(20);
+            world.step(end);
+            let pick = chance.below(world.seen.len() as u64) as usize;
+            let (path, mut bytes) = world.seen[pick].clone();
+            for _ in 0..chance.below(4) {
+                let at = chance.below(bytes.len() as u64) as usize;
+                bytes[at] = chance.below(256) as u8;
+            }
+            if chance.below(8) == 0 {
+                bytes.truncate(chance.below(bytes.len() as u64) as usize);
+            }
+            let bytes = whole(bytes, path);
+            let to = world.nodes.iter().position(|n| n.address == path.remote).unwrap();
+            let _ = world.hand(to, mirrored(path), &bytes);
+        }
+        world.run(LATER);
+    }
+}

@@ -1,0 +1,9 @@
+//! Hosts against each other, by the verbs that the node uses.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+mod base_exchange;
+mod ends;
+mod hostile;
+mod updates;
+mod world;

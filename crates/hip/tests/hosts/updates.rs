@@ -1,0 +1,238 @@
+//! UPDATE: rekeying from either end and from both at once, changes of address with their verification, loss and repetition.
+
+use std::time::Duration;
+
+use dormouse_hip::HostConfig;
+use dormouse_keying::{ChildId, KeyManager};
+use dormouse_sansio::{Carrier, Path};
+use dormouse_wire::hip::{LocatorValue, Packet, PacketType, Param, ParamType};
+
+use crate::world::{World, config};
+
+const SOON: Duration = Duration::from_secs(1);
+const LATER: Duration = Duration::from_secs(120);
+
+fn joined(seed: u64, carrier: Carrier, one: HostConfig) -> World {
+    let mut world = World::new(seed, carrier, vec![("p256", one.clone()), ("p384", one)]);
+    world.connect(0, 1);
+    world.run(SOON);
+    assert!(world.joined(0, 1), "seed {seed}: {:?}", world.drops);
+    world
+}
+
+fn child(world: &World, node: usize) -> ChildId {
+    world.nodes[node].host.describe().next().and_then(|d| d.child).unwrap()
+}
+
+fn rekey(world: &mut World, node: usize) {
+    let child = child(world, node);
+    world.act(node, |host, now| host.rekey_child(now, child));
+}
+
+/// RFC 7402 section 5.3: three UPDATE packets; with new key material and without.
+#[test]
+fn either_end_replaces_the_pair() {
+    for rekey_with_dh in [true, false] {
+        for node in [0, 1] {
+            let mut world = joined(1, Carrier::RawHip, HostConfig { rekey_with_dh, ..config() });
+            let before = [child(&world, 0), child(&world, 1)];
+            rekey(&mut world, node);
+            world.run(SOON);
+            assert_eq!(world.count(PacketType::Update), 3);
+            assert!(world.joined(0, 1), "{:?}", world.drops);
+            assert!(child(&world, 0) != before[0] && child(&world, 1) != before[1]);
+            // The one that began receives on the old pair for a while; the other has removed it.
+            assert_eq!(world.nodes[node].plane.installed.len(), 2);
+            assert_eq!(world.nodes[1 - node].plane.installed.len(), 1);
+            world.run(LATER);
+            assert_eq!(world.nodes[node].plane.installed.len(), 1);
+            assert!(world.nodes.iter().all(|n| n.host.poll_timeout().is_none()), "no timer is left");
+        }
+    }
+}
+
+/// The end that answers does not send on the new pair before its peer has it.
+#[test]
+fn the_new_pair_sends_when_the_peer_has_it() {
+    let mut world = joined(2, Carrier::RawHip, config());
+    rekey(&mut world, 0);
+    world.run(SOON);
+    let sends = |node: usize| world.nodes[node].plane.installed[&child(&world, node)].send_now;
+    assert_eq!((sends(0), sends(1)), (true, false));
+    assert_eq!(world.nodes[1].plane.log, ["established", "install", "install anew", "remove"]);
+}
+
+#[test]
+fn both_at_once_make_one_new_pair() {
+    for rekey_with_dh in [true, false] {
+        for seed in 0..20 {
+            let mut world = joined(seed, Carrier::RawHip, HostConfig { rekey_with_dh, ..config() });
+            let before = child(&world, 0);
+            rekey(&mut world, 0);
+            rekey(&mut world, 1);
+            world.run(LATER);
+            assert!(world.joined(0, 1), "seed {seed}: {:?}", world.drops);
+            assert_ne!(child(&world, 0), before);
+            for node in &world.nodes {
+                let installs = node.plane.log.iter().filter(|l| l.starts_with("install")).count();
+                assert_eq!((installs, node.plane.installed.len()), (2, 1), "seed {seed}");
+            }
+        }
+    }
+}
+
+/// The same key material serves until it is used up; then new is made even if the configuration does not ask for it.
+#[test]
+fn key_material_that_ends_is_renewed() {
+    let mut world = joined(3, Carrier::RawHip, HostConfig { rekey_with_dh: false, ..config() });
+    let mut with_value = 0;
+    for _ in 0..400 {
+        rekey(&mut world, 0);
+        world.run(LATER);
+        assert!(world.joined(0, 1), "{:?}", world.drops);
+        let (_, bytes) = world.seen[world.seen.len() - 3].clone();
+        with_value += usize::from(Packet::parse(&bytes).unwrap().find(ParamType::DiffieHellman).is_some());
+        world.seen.clear();
+    }
+    assert!((1..=2).contains(&with_value), "{with_value}");
+}
+
+#[test]
+fn rekeying_survives_loss_and_repetition() {
+    for seed in 0..40 {
+        let mut world = joined(seed, Carrier::HipUdp, config());
+        (world.lost, world.doubled) = (250, 250);
+        for node in [0, 1, 0] {
+            if world.nodes.iter().all(|n| n.plane.closed.is_empty()) {
+                rekey(&mut world, node);
+                world.run(LATER);
+            }
+        }
+        world.lost = 0;
+        world.run(LATER);
+        let ended = world.nodes.iter().any(|n| !n.plane.closed.is_empty());
+        assert!(world.joined(0, 1) || ended, "seed {seed}: {:?}", world.drops);
+    }
+}
+
+fn move_to(world: &mut World, node: usize, address: &str) {
+    world.nodes[node].address.set_ip(address.parse().unwrap());
+    let path = world.path(node, 1 - node);
+    let id = world.nodes[node].host.describe().next().unwrap().id;
+    world.act(node, |host, now| host.moved(now, id, path));
+}
+
+fn path_of(world: &World, node: usize) -> Path {
+    *world.nodes[node].plane.path.values().next_back().unwrap()
+}
+
+/// RFC 8046 section 3.2.1: three UPDATE packets, and the peer changes its path only with the third.
+#[test]
+fn a_new_address_counts_when_it_has_answered() {
+    for carrier in [Carrier::RawHip, Carrier::HipUdp] {
+        let mut world = joined(4, carrier, config());
+        let before = path_of(&world, 1);
+        move_to(&mut world, 0, "198.51.100.7");
+        assert_eq!(path_of(&world, 0).local.ip(), world.nodes[0].address.ip(), "ours changes at once");
+        let updates = |world: &World| world.count(PacketType::Update);
+        while updates(&world) < 3 {
+            assert_eq!(path_of(&world, 1), before, "not before the third");
+            let end = world.now + SOON;
+            assert!(world.step(end), "{:?}", world.drops);
+        }
+        world.run(SOON);
+        assert_eq!(path_of(&world, 1).remote.ip(), world.nodes[0].address.ip());
+        assert_eq!(updates(&world), 3);
+        assert!(world.joined(0, 1));
+        assert!(world.nodes.iter().all(|n| n.host.poll_timeout().is_none()));
+    }
+}
+
+#[test]
+fn the_first_update_of_a_move_names_the_address_and_keeps_the_spis() {
+    let mut world = joined(5, Carrier::RawHip, config());
+    move_to(&mut world, 0, "198.51.100.7");
+    let (path, bytes) = world.last(PacketType::Update);
+    assert_eq!(path.local.ip(), world.nodes[0].address.ip());
+    let packet = Packet::parse(&bytes).unwrap();
+    let kinds: Vec<_> = packet.params().iter().map(|p| p.kind).collect();
+    use ParamType::{EspInfo, HipMac, HipSignature, LocatorSet, Seq};
+    assert_eq!(kinds, [EspInfo, LocatorSet, Seq, HipMac, HipSignature]);
+    let spi = child(&world, 0).spi();
+    let Some(Param::EspInfo(info)) = packet.read(EspInfo) else { panic!("no ESP_INFO") };
+    assert_eq!((info.old_spi, info.new_spi), (spi, spi));
+    let Some(Param::LocatorSet(locators)) = packet.read(LocatorSet) else { panic!("no LOCATOR_SET") };
+    let LocatorValue::Esp { spi: of, address } = locators[0].value else { panic!("{locators:?}") };
+    assert_eq!((of, address.to_canonical()), (spi, world.nodes[0].address.ip()));
+}
+
+/// A device that moves on before the first move is verified, and one that rekeys meanwhile.
+#[test]
+fn moves_follow_each_other_and_cross_rekeyings() {
+    for seed in 0..40 {
+        let mut world = joined(seed, Carrier::RawHip, config());
+        world.lost = if seed % 2 == 0 { 0 } else { 200 };
+        let before = child(&world, 1);
+        rekey(&mut world, (seed / 2 % 2) as usize);
+        for last in 10..14 {
+            move_to(&mut world, 0, &format!("198.51.100.{last}"));
+            let end = world.now + Duration::from_millis(7 * seed);
+            while world.step(end) {}
+        }
+        world.lost = 0;
+        world.run(LATER);
+        let ended = world.nodes.iter().any(|n| !n.plane.closed.is_empty());
+        assert!(ended && seed % 2 == 1 || world.joined(0, 1), "seed {seed}: {:?}", world.drops);
+        if !ended {
+            assert_eq!(path_of(&world, 1).remote.ip(), world.nodes[0].address.ip(), "seed {seed}");
+            assert_ne!(child(&world, 1), before, "seed {seed}: the rekeying was not forgotten");
+        }
+    }
+}
+
+/// Who says that it has moved to the address of another does not draw traffic there: the other does not answer.
+#[test]
+fn an_address_that_does_not_answer_is_not_used() {
+    let mut world = joined(6, Carrier::HipUdp, config());
+    let before = path_of(&world, 1);
+    let real = world.nodes[0].address;
+    move_to(&mut world, 0, "203.0.113.99");
+    // From here on nothing comes back to the claimed address.
+    world.nodes[0].address = real;
+    world.run(LATER);
+    assert_eq!(path_of(&world, 1), before);
+    let closed = &world.nodes[1].plane.closed;
+    assert!(closed.iter().all(|(_, why)| *why == "the peer closed the association"), "{closed:?}");
+}
+
+/// A NAT has changed the peer's port and said nothing: ESP shows it, and the peer is asked there, once at a time.
+#[test]
+fn a_path_that_esp_shows_is_verified() {
+    let mut world = joined(8, Carrier::HipUdp, config());
+    let owner = world.nodes[1].plane.installed.values().next().unwrap().owner;
+    let observed = Path { remote: "203.0.113.5:40000".parse().unwrap(), ..path_of(&world, 1) };
+    for _ in 0..100 {
+        world.act(1, |host, now| host.observed_path(now, owner, observed));
+    }
+    assert_eq!(world.count(PacketType::Update), 1, "one question");
+    assert_ne!(path_of(&world, 1), observed, "it is not used before the answer");
+    world.nodes[0].address = observed.remote;
+    world.run(SOON);
+    // It was sent before the peer was there: it is sent again.
+    world.run(LATER);
+    assert_eq!(path_of(&world, 1), observed);
+    assert!(world.joined(0, 1));
+}
+
+#[test]
+fn a_peer_that_is_gone_is_noticed_by_an_update_and_told_of() {
+    let mut world = joined(7, Carrier::RawHip, config());
+    rekey(&mut world, 0);
+    world.lost = 1_000;
+    world.run(LATER);
+    assert_eq!(world.nodes[0].plane.closed.len(), 1);
+    assert_eq!(world.nodes[0].plane.closed[0].1, "the peer does not answer");
+    assert!(world.nodes[0].plane.installed.is_empty());
+    world.run(LATER);
+    assert_eq!(world.nodes[0].host.describe().count(), 0, "nothing is kept");
+}

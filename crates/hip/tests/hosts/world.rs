@@ -1,0 +1,268 @@
+//! Hosts against each other over a network that loses, repeats and reorders by a seed, in virtual time.
+
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use dormouse_crypto::sign::SigningKey;
+use dormouse_hip::{Accept, Host, HostConfig, Identity, Phase};
+use dormouse_keying::{ChildId, ChildSa, Discard, Event, Install, KeyManager, SaId};
+use dormouse_sansio::{Carrier, Entropy, Instant, Path, Seeded};
+use dormouse_wire::hip::{DomainId, Hit, Packet, PacketType};
+
+/// A key that a test owns.
+pub(crate) fn key(kind: &str) -> SigningKey {
+    let algorithm = match kind {
+        "p256" => &rcgen::PKCS_ECDSA_P256_SHA256,
+        "p384" => &rcgen::PKCS_ECDSA_P384_SHA384,
+        _ => panic!("{kind}"),
+    };
+    let pair = rcgen::KeyPair::generate_for(algorithm).expect("a key pair");
+    SigningKey::from_der(&pair.serialize_der()).expect("a key")
+}
+
+pub(crate) fn identity(kind: &str) -> Identity {
+    Identity::new(key(kind), DomainId::default()).expect("an identity")
+}
+
+/// What the data plane of a host would have.
+#[derive(Default)]
+pub(crate) struct Plane {
+    pub(crate) installed: BTreeMap<ChildId, Install>,
+    pub(crate) path: BTreeMap<SaId, Path>,
+    pub(crate) closed: Vec<(SaId, &'static str)>,
+    pub(crate) established: usize,
+    /// Every order, in its order.
+    pub(crate) log: Vec<String>,
+}
+
+pub(crate) struct Node {
+    pub(crate) host: Host,
+    pub(crate) tag: Hit,
+    /// Its addresses; the first is the one in use.
+    pub(crate) address: SocketAddr,
+    pub(crate) plane: Plane,
+}
+
+/// A datagram under way: when it arrives, in which order it was sent, from where to where.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct Flight {
+    at: std::cmp::Reverse<(Instant, u64)>,
+    path: Path,
+    bytes: Vec<u8>,
+}
+
+pub(crate) struct World {
+    pub(crate) now: Instant,
+    pub(crate) nodes: Vec<Node>,
+    pub(crate) carrier: Carrier,
+    flights: BinaryHeap<Flight>,
+    sent: u64,
+    chance: Seeded,
+    /// Of 1,000 datagrams so many are lost; so many come twice.
+    pub(crate) lost: u64,
+    pub(crate) doubled: u64,
+    /// Every datagram that was sent, for replays and for tshark.
+    pub(crate) seen: Vec<(Path, Vec<u8>)>,
+    /// The reasons of all drops.
+    pub(crate) drops: Vec<&'static str>,
+}
+
+pub(crate) fn config() -> HostConfig {
+    HostConfig { accept: Accept::Any, ..HostConfig::default() }
+}
+
+impl World {
+    /// Two hosts with these keys and configurations.
+    pub(crate) fn new(seed: u64, carrier: Carrier, hosts: Vec<(&str, HostConfig)>) -> Self {
+        let mut chance = Seeded::new(seed);
+        let nodes = hosts.into_iter().enumerate().map(|(i, (kind, config))| {
+            let identity = identity(kind);
+            let tag = identity.hit();
+            let host = Host::new(
+                config,
+                vec![identity],
+                Box::new(BTreeSet::<ChildId>::new()),
+                Box::new(chance.fork()),
+            );
+            let port = if carrier == Carrier::HipUdp { 10_500 } else { 0 };
+            let address = SocketAddr::new(IpAddr::from([192, 0, 2, i as u8 + 1]), port);
+            Node { host, tag, address, plane: Plane::default() }
+        });
+        let nodes = nodes.collect();
+        Self {
+            now: Instant::ZERO,
+            nodes,
+            carrier,
+            flights: BinaryHeap::new(),
+            sent: 0,
+            chance,
+            lost: 0,
+            doubled: 0,
+            seen: Vec::new(),
+            drops: Vec::new(),
+        }
+    }
+
+    pub(crate) fn path(&self, from: usize, to: usize) -> Path {
+        Path { local: self.nodes[from].address, remote: self.nodes[to].address, carrier: self.carrier }
+    }
+
+    pub(crate) fn connect(&mut self, from: usize, to: usize) -> SaId {
+        let (ours, peer, path) = (self.nodes[from].tag, self.nodes[to].tag, self.path(from, to));
+        let id = self.nodes[from].host.connect(self.now, ours, peer, &[path]).expect("it begins");
+        self.drain(from);
+        id
+    }
+
+    /// Does something to a host, and carries out what it wants.
+    pub(crate) fn act<T>(&mut self, node: usize, act: impl FnOnce(&mut Host, Instant) -> T) -> T {
+        let result = act(&mut self.nodes[node].host, self.now);
+        self.drain(node);
+        result
+    }
+
+    fn drain(&mut self, node: usize) {
+        while let Some(event) = self.nodes[node].host.poll_event() {
+            self.nodes[node].plane.apply(event);
+        }
+        let mut datagram = Vec::new();
+        while let Some(transmit) = self.nodes[node].host.poll_transmit(self.now, &mut datagram) {
+            let bytes = std::mem::take(&mut datagram);
+            self.seen.push((transmit.path, bytes.clone()));
+            if self.chance.below(1_000) >= self.lost {
+                self.fly(transmit.path, bytes.clone());
+            }
+            if self.chance.below(1_000) < self.doubled {
+                self.fly(transmit.path, bytes);
+            }
+        }
+    }
+
+    /// Puts a datagram on its way, as its sender sees the path.
+    pub(crate) fn fly(&mut self, path: Path, bytes: Vec<u8>) {
+        let delay = Duration::from_millis(10 + self.chance.below(30));
+        self.sent += 1;
+        let at = std::cmp::Reverse((self.now + delay, self.sent));
+        self.flights.push(Flight {
+            at,
+            path: Path { local: path.remote, remote: path.local, ..path },
+            bytes,
+        });
+    }
+
+    /// Hands a datagram to a host at once.
+    pub(crate) fn hand(&mut self, node: usize, path: Path, bytes: &[u8]) -> Result<(), Discard> {
+        let mut bytes = bytes.to_vec();
+        let result = self.nodes[node].host.handle_datagram(self.now, path, &mut bytes);
+        self.drain(node);
+        result
+    }
+
+    /// The next thing happens; false if nothing is under way and nothing is due before `end`.
+    pub(crate) fn step(&mut self, end: Instant) -> bool {
+        let flight = self.flights.peek().map(|f| f.at.0.0);
+        let due = self.nodes.iter().filter_map(|n| n.host.poll_timeout()).map(|d| d.at).min();
+        let Some(next) = [flight, due].into_iter().flatten().min().filter(|at| *at <= end) else {
+            self.now = self.now.max(end);
+            return false;
+        };
+        self.now = self.now.max(next);
+        if flight == Some(next) {
+            if let Some(Flight { path, bytes, .. }) = self.flights.pop()
+                && let Some(node) = self.nodes.iter().position(|n| n.address == path.local)
+                && let Err(discard) = self.hand(node, path, &bytes)
+            {
+                self.drops.push(discard.0);
+            }
+        } else {
+            for node in 0..self.nodes.len() {
+                let now = self.now;
+                self.act(node, |host, _| host.handle_timeout(now));
+            }
+        }
+        true
+    }
+
+    pub(crate) fn run(&mut self, time: Duration) {
+        let end = self.now + time;
+        while self.step(end) {}
+    }
+
+    /// Whether both ends have exactly one pair that sends, and it is the same one with the same keys.
+    pub(crate) fn joined(&self, a: usize, b: usize) -> bool {
+        let child = |from: usize, to: usize| {
+            let mut found = self.nodes[from].host.describe().filter(|d| d.peer == self.nodes[to].tag);
+            let d = found.next()?;
+            assert!(found.next().is_none(), "one association with a peer");
+            let child = d.child.filter(|_| d.phase == Phase::Established)?;
+            Some(&self.nodes[from].plane.installed[&child])
+        };
+        let (Some(x), Some(y)) = (child(a, b), child(b, a)) else { return false };
+        x.child.spi() == y.spi_out
+            && y.child.spi() == x.spi_out
+            && x.keymat_in == y.keymat_out
+            && x.keymat_out == y.keymat_in
+            && (x.encr, x.integ, x.mode) == (y.encr, y.integ, swapped(y.mode, x.mode))
+    }
+
+    pub(crate) fn count(&self, kind: PacketType) -> usize {
+        let skip = if self.carrier == Carrier::HipUdp { 4 } else { 0 };
+        let of = |bytes: &[u8]| Packet::parse(&bytes[skip..]).map(|p| p.header.kind);
+        self.seen.iter().filter(|(_, bytes)| of(bytes) == Ok(kind)).count()
+    }
+
+    /// The newest datagram of a kind.
+    pub(crate) fn last(&self, kind: PacketType) -> (Path, Vec<u8>) {
+        let skip = if self.carrier == Carrier::HipUdp { 4 } else { 0 };
+        let of = |bytes: &[u8]| Packet::parse(&bytes[skip..]).map(|p| p.header.kind);
+        let found = self.seen.iter().rev().find(|(_, bytes)| of(bytes) == Ok(kind));
+        found.unwrap_or_else(|| panic!("no {kind}")).clone()
+    }
+}
+
+/// BEET addresses of the two ends mirror each other.
+fn swapped(theirs: dormouse_keying::Mode, ours: dormouse_keying::Mode) -> dormouse_keying::Mode {
+    use dormouse_keying::{Beet, Mode};
+    match theirs {
+        Mode::Beet(Beet { local, remote }) if ours == Mode::Beet(Beet { local: remote, remote: local }) => {
+            ours
+        }
+        other => other,
+    }
+}
+
+impl Plane {
+    fn apply(&mut self, event: Event) {
+        match event {
+            Event::Established { .. } => {
+                self.established += 1;
+                self.log.push("established".into());
+            }
+            Event::Child(ChildSa::Install(install)) => {
+                let dormouse_keying::Owner::Hip(id) = install.owner else { panic!("an owner of IKE") };
+                self.log.push(format!("install{}", if install.replaces.is_some() { " anew" } else { "" }));
+                if let Some(old) = install.replaces {
+                    assert!(self.installed.contains_key(&old), "what is replaced is there");
+                }
+                self.path.insert(id, install.path);
+                assert!(self.installed.insert(install.child, *install).is_none(), "an SPI is used once");
+            }
+            Event::Child(ChildSa::Remap { owner, path }) => {
+                let dormouse_keying::Owner::Hip(id) = owner else { panic!("an owner of IKE") };
+                self.log.push("remap".into());
+                self.path.insert(id, path);
+            }
+            Event::Child(ChildSa::Remove { child, .. }) => {
+                self.log.push("remove".into());
+                assert!(self.installed.remove(&child).is_some(), "what is removed is there");
+            }
+            Event::Closed { owner, why } => {
+                let dormouse_keying::Owner::Hip(id) = owner else { panic!("an owner of IKE") };
+                self.log.push(format!("closed: {why}"));
+                assert!(self.installed.values().all(|i| i.owner != owner), "its pairs were removed before");
+                self.closed.push((id, why));
+            }
+        }
+    }
+}

@@ -1,0 +1,79 @@
+//! What an endpoint is made from. Owns the whole of its configuration; connections are [`crate::config`]'s, and what decides who is
+//! admitted is [`crate::admission`]'s.
+
+use core::fmt;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use dormouse_keying::SpiSource;
+
+use crate::admission::Admission;
+use crate::config::{Connection, HalfOpen, HoldPolicy, Ports};
+use crate::config_payload::AddressPool;
+use crate::credential::Refusal;
+use crate::load::LoadHistory;
+use crate::ticket::TicketKeys;
+
+/// Everything an endpoint is made from.
+pub struct EndpointConfig {
+    /// The connections that may answer, in order of preference. (Those that call are handed to `connect`.)
+    pub connections: Vec<Arc<Connection>>,
+    /// UDP ports.
+    pub ports: Ports,
+    /// Bounds on half-open SAs.
+    pub half_open: HalfOpen,
+    /// Most IKE SAs held at once, in all states; a caller beyond that is dropped. `None`: no limit of its own.
+    pub max_sas: Option<usize>,
+    /// The window that we announce: requests of a peer that we are ready to keep at once (RFC 7296, section 2.3); 0 means 1.
+    pub window: u32,
+    /// Keys for the tickets that we give; `None`: no ticket is given or accepted.
+    pub ticket_keys: Option<TicketKeys>,
+    /// What is done for devices that announce a sleep.
+    pub hold: HoldPolicy,
+    /// What an earlier run has learned about latency and load.
+    pub load: LoadHistory,
+    /// What decides, beside the connections, who is admitted.
+    pub admission: Admission,
+    /// Where inner addresses come from; `None`: none are leased.
+    pub pool: Option<Box<dyn AddressPool + Send>>,
+    /// Where inbound SPIs of ESP come from: the data plane that CHILD SAs are installed in.
+    pub spis: Box<dyn SpiSource>,
+}
+
+impl Default for EndpointConfig {
+    /// Accepts no connection, gives no ticket or address, and has no data plane.
+    fn default() -> Self {
+        Self {
+            connections: Vec::new(),
+            ports: Ports::default(),
+            half_open: HalfOpen::default(),
+            max_sas: None,
+            window: 0,
+            ticket_keys: None,
+            hold: HoldPolicy::default(),
+            load: LoadHistory::default(),
+            admission: Admission::default(),
+            pool: None,
+            spis: Box::new(BTreeSet::new()),
+        }
+    }
+}
+
+impl fmt::Debug for EndpointConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("EndpointConfig")
+            .field("connections", &self.connections.iter().map(|c| &c.name).collect::<Vec<_>>())
+            .field("ports", &self.ports)
+            .field("half_open", &self.half_open)
+            .field("window", &self.window)
+            .finish_non_exhaustive()
+    }
+}
+
+impl EndpointConfig {
+    /// The connection of this name that may answer.
+    pub(crate) fn named(&self, name: &str) -> Result<&Arc<Connection>, Refusal> {
+        let answering = self.connections.iter().find(|c| c.name == name && c.role.answers());
+        answering.ok_or_else(|| Refusal::Closed(name.to_owned()))
+    }
+}

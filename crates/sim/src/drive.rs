@@ -1,0 +1,434 @@
+//! The driving of one machine's core by the calls that `dormoused` makes: a turn takes what has come in (the timer, answers of the
+//! radio and of the store, datagrams, packets of the inner side) in batches of drawn size, and the core's own rules ([`host::settle`],
+//! [`host::forward`]) say in which order the rest happens. Owns what waits for the next turn and the end of a process between any two
+//! things that it does; must never handle a packet by a call that the daemon does not make.
+
+use crate::machine::{Machine, is_esp, number};
+use dormouse_node::Train;
+use dormouse_node::host::{self, Datagram, Driver, Host, News, NotSent, Order, Origin, Output, Store};
+use dormouse_sansio::packet::{Geometry, Plan, Received, Verdict};
+use dormouse_sansio::{Carrier, Entropy, Instant, Path, Seeded};
+use dormouse_wire::ip;
+use std::collections::VecDeque;
+use std::convert::Infallible;
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+/// The radio takes this long to go off.
+const OFF: Duration = Duration::from_millis(200);
+/// And this long to be on and associated.
+const ON: Duration = Duration::from_millis(1800);
+
+/// MTU of every link.
+const ETHERNET: u16 = 1500;
+/// Most datagrams, and most packets, that are taken in one go.
+const BATCH: u64 = 8;
+
+/// What waits for the process's next turn.
+#[derive(Debug)]
+pub(crate) struct Kernel {
+    sockets: VecDeque<(Path, Vec<u8>)>,
+    tun: VecDeque<Vec<u8>>,
+    /// When the process takes it.
+    wakes: Option<Instant>,
+    /// The longest that the process takes to wake up; half of the times it takes none.
+    lag: Duration,
+    rng: Seeded,
+}
+
+impl Default for Kernel {
+    fn default() -> Self {
+        let (sockets, tun) = (VecDeque::new(), VecDeque::new());
+        Self { sockets, tun, wakes: None, lag: Duration::ZERO, rng: Seeded::new(0) }
+    }
+}
+
+impl Kernel {
+    pub(crate) fn clear(&mut self) {
+        self.sockets.clear();
+        self.tun.clear();
+        self.wakes = None;
+    }
+
+    pub(crate) fn wakes(&self) -> Option<Instant> {
+        self.wakes
+    }
+
+    fn is_empty(&self) -> bool {
+        self.sockets.is_empty() && self.tun.is_empty()
+    }
+
+    fn batch(&mut self) -> u64 {
+        1 + self.rng.below(BATCH)
+    }
+}
+
+impl Machine {
+    /// From now on the process takes up to so long to wake up, and finds several things at once.
+    pub fn set_lag(&mut self, seed: u64, lag: Duration) {
+        (self.kernel.rng, self.kernel.lag) = (Seeded::new(seed ^ 0x1a6), lag);
+    }
+
+    /// A datagram arrives.
+    pub fn receive(&mut self, now: Instant, path: Path, datagram: Vec<u8>) {
+        if self.host.is_some() {
+            self.kernel.sockets.push_back((path, datagram));
+            self.come(now);
+        }
+    }
+
+    /// A packet comes from the inner side.
+    pub fn forward(&mut self, now: Instant, packet: Vec<u8>) {
+        if self.host.is_some() {
+            self.kernel.tun.push_back(packet);
+            self.come(now);
+        }
+    }
+
+    /// Something waits for the process.
+    fn come(&mut self, now: Instant) {
+        let Kernel { wakes, lag, rng, .. } = &mut self.kernel;
+        let micros = u64::try_from(lag.as_micros()).unwrap_or(u64::MAX);
+        let late = if micros == 0 || rng.below(2) == 0 { 0 } else { rng.below(micros) };
+        let at = now + Duration::from_micros(late);
+        *wakes = Some(wakes.map_or(at, |before| before.min(at)));
+        self.serve(now);
+    }
+
+    /// Lets the process take what waits for it, if it has woken up.
+    pub fn serve(&mut self, now: Instant) {
+        if self.kernel.wakes.is_some_and(|at| at <= now) {
+            self.turn(now);
+        }
+    }
+
+    /// Lets the process run if it is due.
+    pub fn run(&mut self, now: Instant) {
+        if self.due().is_some_and(|at| at <= now) {
+            self.turn(now);
+        }
+    }
+
+    /// Carries out what the core wants.
+    ///
+    /// # Panics
+    /// If something is to be stored after a datagram has left that may be what it belongs to.
+    pub fn flush(&mut self, now: Instant) {
+        self.drive(|process| process.settle(now));
+    }
+
+    fn turn(&mut self, now: Instant) {
+        self.drive(|process| process.turn(now));
+    }
+
+    fn drive(&mut self, act: impl FnOnce(&mut Process<'_>)) {
+        let Some(host) = self.host.take() else { return };
+        let mut process = Process { host, machine: self, said: false, dead: false };
+        act(&mut process);
+        let Process { host, dead, .. } = process;
+        self.host = Some(host);
+        if dead {
+            self.crash();
+        }
+    }
+}
+
+/// A process while it runs.
+struct Process<'a> {
+    host: Host,
+    machine: &'a mut Machine,
+    /// A datagram has left in this turn.
+    said: bool,
+    /// It has died: nothing that its core still wants happens.
+    dead: bool,
+}
+
+impl Process<'_> {
+    fn turn(&mut self, now: Instant) {
+        self.machine.kernel.wakes = None;
+        self.radio_answers(now);
+        self.store_reports(now);
+        if let Some(deadline) = self.host.poll_timeout().filter(|d| d.at <= now) {
+            *self.machine.wakeups.entry(deadline.why).or_default() += 1;
+            self.host.set_wall_clock(now, self.machine.unix(now));
+            self.host.handle_timeout(now);
+        }
+        loop {
+            self.said = false;
+            self.receive(now);
+            if !self.machine.kernel.tun.is_empty() {
+                let Ok(()) = host::forward(self, now);
+            }
+            self.settle(now);
+            if self.dead || self.machine.kernel.is_empty() {
+                return;
+            }
+        }
+    }
+
+    fn settle(&mut self, now: Instant) {
+        host::settle(self, now);
+        // The names that were asked for, if the question can be sent.
+        let online = self.host.may_send() && !self.machine.addresses.is_empty();
+        let (asked, known) = &mut self.machine.names;
+        if online && !asked.is_empty() && !self.dead {
+            known.append(asked);
+            self.find_ways(now);
+            host::settle(self, now);
+        }
+    }
+
+    fn radio_answers(&mut self, now: Instant) {
+        let radio = self.machine.radio.as_mut();
+        let Some((radio, (_, on))) =
+            radio.and_then(|r| r.pending.take_if(|(at, _)| *at <= now).map(|done| (r, done)))
+        else {
+            return;
+        };
+        radio.on = on;
+        if on { self.host.radio_on(now) } else { self.host.radio_off(now) }
+    }
+
+    fn store_reports(&mut self, now: Instant) {
+        while let Some(heard) = self.machine.store.run(now, &mut self.machine.disk.lineages) {
+            if let Some((sa, outcome)) = heard {
+                self.host.stored(now, sa, outcome);
+            }
+        }
+    }
+
+    /// Some of the datagrams that wait. Those of one path that follow each other may be a train.
+    fn receive(&mut self, now: Instant) {
+        let (mut train, mut last) = (Train::default(), None);
+        for _ in 0..self.machine.kernel.batch() {
+            let Some((path, mut datagram)) = self.machine.kernel.sockets.pop_front() else { return };
+            if last != Some(path) || self.machine.kernel.rng.below(2) == 0 {
+                (train, last) = (Train::default(), Some(path));
+            }
+            let (esp, before) = (is_esp(&path, &datagram), self.host.counters().discards);
+            let verdict = self.host.open(now, &Received { path, ecn: 0 }, &mut train, &mut datagram);
+            self.machine.refused += u64::from(esp && self.host.counters().discards > before);
+            match verdict {
+                Verdict::Done => {}
+                Verdict::Deliver(range) => {
+                    self.machine.received.extend(datagram.get(range).and_then(number));
+                }
+                Verdict::DeliverBehind(header, len, range) => {
+                    let header = header.get(..len).unwrap_or_default();
+                    let packet = [header, datagram.get(range).unwrap_or_default()].concat();
+                    self.machine.received.extend(number(&packet));
+                }
+            }
+        }
+    }
+
+    /// Seals and sends the packets of a batch.
+    fn send(&mut self, now: Instant, batch: &mut Batch) {
+        let Some(geometry) = batch.geometry.take() else { return };
+        let (mut slots, sizes) = (std::mem::take(&mut batch.slots), std::mem::take(&mut batch.sizes));
+        let sealed = self.host.seal(now, &geometry, &mut slots, &sizes);
+        if !self.lives_on() {
+            return;
+        }
+        let Some(sealed) = sealed else {
+            self.machine.unsent += sizes.len() as u64;
+            return;
+        };
+        if let Err(why) = self.carries(&sealed.path, geometry.stride, false) {
+            self.host.batch_not_sent(now, geometry.route, why);
+            self.machine.unsent += sizes.len() as u64;
+            return;
+        }
+        slots.truncate(sealed.len);
+        for datagram in slots.chunks(geometry.stride) {
+            self.machine.sealed += 1;
+            self.machine.outbox.push_back((sealed.path, datagram.to_vec()));
+        }
+        self.says();
+    }
+
+    /// A datagram leaves. What it may depend on is on the disk: a process that dies now has said nothing that it will not remember.
+    fn says(&mut self) {
+        let unwritten = self.machine.unwritten.iter().find(|(_, what)| is_of_tickets(what));
+        assert!(unwritten.is_none(), "a datagram left before what must be stored was durable; {unwritten:?}");
+        self.said = true;
+    }
+
+    /// Whether there is a way for a datagram of so many bytes.
+    fn carries(&self, path: &Path, len: usize, fragmentable: bool) -> Result<(), NotSent> {
+        let ours = self.machine.is_router || self.machine.addresses.contains(&path.local.ip());
+        match ours {
+            false => Err(NotSent::Failed),
+            true if !fragmentable && len > usize::from(ETHERNET) => Err(NotSent::TooBig),
+            true => Ok(()),
+        }
+    }
+
+    fn send_one(&mut self, now: Instant, datagram: Datagram, bytes: &mut Vec<u8>) {
+        let esp = is_esp(&datagram.path, bytes);
+        if let Err(why) = self.carries(&datagram.path, bytes.len(), datagram.fragmentable) {
+            let kept = |host: &Host| {
+                let counted = host.counters();
+                (host.held(), counted.held_dropped, counted.too_big)
+            };
+            let before = kept(&self.host);
+            self.host.not_sent(now, why);
+            // What has waited waits again, or its sender is asked for smaller ones; what was kept for a device is lost.
+            self.machine.unsent += u64::from(esp && kept(&self.host) == before);
+            return;
+        }
+        self.says();
+        self.machine.sealed += u64::from(esp);
+        self.machine.outbox.push_back((datagram.path, std::mem::take(bytes)));
+    }
+
+    /// False if the process dies instead of doing the next thing.
+    fn lives_on(&mut self) -> bool {
+        match &mut self.machine.fuse {
+            _ if self.dead => {}
+            Some(0) => self.dead = true,
+            Some(left) => *left -= 1,
+            None => {}
+        }
+        !self.dead
+    }
+
+    fn obey(&mut self, now: Instant, order: Order) {
+        let machine = &mut *self.machine;
+        match order {
+            Order::Store(what) => {
+                let late = self.said && is_of_tickets(&what);
+                assert!(!late, "a datagram left before what must be stored; {what:?}");
+                machine.unwritten.push((machine.unix(now), what));
+            }
+            Order::Lineage(operation) => machine.store.put(now, operation),
+            Order::Configure { assigned, .. } => machine.inner = assigned.addresses(),
+            Order::Unconfigure { .. } => machine.inner.clear(),
+            Order::PeerRoutes { routes, .. } => machine.routes.extend(routes),
+            Order::PeerGone { routes } => machine.routes.retain(|r| !routes.contains(r)),
+            Order::Resolve { connection } => drop(machine.names.0.insert(connection)),
+            Order::ForgetName { connection } => drop(machine.names.0.remove(&connection)),
+            Order::FindWays { .. } => self.find_ways(now),
+            Order::Radio(order) => self.order_radio(now, order),
+            // No meter measures what does not exist, no certificate of these worlds says where to ask, and no key is in a token.
+            Order::ReadMeter | Order::Fetch { .. } | Order::Sign { .. } => {}
+        }
+    }
+
+    fn find_ways(&mut self, now: Instant) {
+        let Machine { gateways, names: (_, known), addresses, .. } = &*self.machine;
+        let way = |to: IpAddr| {
+            let from = addresses.iter().find(|a| a.is_ipv4() == to.is_ipv4())?;
+            let (local, remote) = (SocketAddr::new(*from, 500), SocketAddr::new(to, 500));
+            Some((Path { local, remote, carrier: Carrier::Ike }, ETHERNET))
+        };
+        for (connection, named) in gateways {
+            let named = if known.contains(connection) { named.as_slice() } else { &[] };
+            self.host.find_ways(now, connection, named, way);
+        }
+    }
+
+    fn order_radio(&mut self, now: Instant, order: host::Radio) {
+        let Some(radio) = &mut self.machine.radio else { return };
+        let (takes, on) = match order {
+            host::Radio::Off => (OFF, false),
+            host::Radio::On => (ON, true),
+            host::Radio::Look => {
+                if radio.on {
+                    self.host.radio_on(now);
+                }
+                return;
+            }
+        };
+        radio.orders.push((now, on));
+        radio.pending = Some((now + takes, on));
+    }
+
+    fn tell(&mut self, news: News) {
+        match news {
+            News::Changed(change) => self.machine.changes.push(change),
+            News::Sleep(event) => {
+                if let Some(radio) = &mut self.machine.radio {
+                    radio.news.push(event);
+                }
+            }
+            News::Announced { verdict, .. } => self.machine.sleep = Some(verdict),
+            News::Resending { packets } => self.machine.handed += packets as u64,
+            News::Missed { .. } | News::Record(_) => {}
+        }
+    }
+}
+
+fn is_of_tickets(what: &Store) -> bool {
+    matches!(what, Store::Ticket { .. } | Store::TicketKeys { .. })
+}
+
+impl Driver for Process<'_> {
+    type Error = Infallible;
+
+    fn host(&mut self) -> &mut Host {
+        &mut self.host
+    }
+
+    fn carry_out(&mut self, now: Instant, output: Output, bytes: &mut Vec<u8>) {
+        if !self.lives_on() {
+            return;
+        }
+        match output {
+            Output::Datagram(datagram) => self.send_one(now, datagram, bytes),
+            Output::Inner(Origin::Tunnel) => self.machine.received.extend(number(bytes)),
+            Output::Inner(Origin::StandIn | Origin::Error) => {
+                self.machine.answers.push(std::mem::take(bytes))
+            }
+            Output::Order(order) => self.obey(now, order),
+            Output::News(news) => self.tell(news),
+        }
+    }
+
+    fn make_durable(&mut self) {
+        if !self.dead {
+            self.machine.write();
+        }
+    }
+
+    fn forward(&mut self, now: Instant) -> Result<(), Infallible> {
+        let mut batch = Batch::default();
+        for _ in 0..self.machine.kernel.batch() {
+            let Some(mut packet) = self.machine.kernel.tun.pop_front().filter(|_| !self.dead) else { break };
+            self.machine.handed += u64::from(ip::flow(&packet).is_some());
+            match self.host.plan(now, packet.as_mut_slice()) {
+                Plan::Drop => {}
+                Plan::Answer(answer) => self.machine.answers.push(answer),
+                Plan::Seal(geometry) => {
+                    if batch.geometry.is_some_and(|g| g != geometry) {
+                        self.send(now, &mut batch);
+                    }
+                    batch.place(geometry, &packet);
+                }
+            }
+        }
+        self.send(now, &mut batch);
+        Ok(())
+    }
+}
+
+/// Packets of one geometry, end to end, as the daemon's batches have them.
+#[derive(Default)]
+struct Batch {
+    geometry: Option<Geometry>,
+    slots: Vec<u8>,
+    sizes: Vec<usize>,
+}
+
+impl Batch {
+    fn place(&mut self, geometry: Geometry, packet: &[u8]) {
+        let inner = packet.get(geometry.strip..).unwrap_or_default();
+        let at = self.slots.len() + geometry.head;
+        self.slots.resize(self.slots.len() + geometry.stride, 0);
+        if let Some(slot) = self.slots.get_mut(at..at + inner.len()) {
+            slot.copy_from_slice(inner);
+        }
+        self.sizes.push(inner.len());
+        self.geometry = Some(geometry);
+    }
+}

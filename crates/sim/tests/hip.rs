@@ -1,0 +1,209 @@
+//! HIP beside IKE in the same core and under the same clock: two hosts carry packets by tag, over protocol 139 and in UDP through a NAT;
+//! the first packet begins the association and is not lost; one of them moves, across families too; a responder that has lost
+//! everything is found again.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use dormouse_crypto::sign::SigningKey;
+use dormouse_hip::{Accept, Host as Hip, HostConfig, Identity, Peer};
+use dormouse_ike::EndpointConfig;
+use dormouse_netem::{LinkConfig, NatConfig};
+use dormouse_node::host::Host;
+use dormouse_node::{Change, Node};
+use dormouse_sansio::{Entropy, Instant, Seeded};
+use dormouse_sim::{Machine, MachineId, NetworkId, Topology};
+use dormouse_wire::hip::{DomainId, Hit};
+
+/// Keys that protect nothing but these stories.
+const KEYS: [&str; 2] = [
+    "-----BEGIN PRIVATE KEY-----\n\
+     MIGHAgEAMBMGByqGSM49AgEGCCqGSM49AwEHBG0wawIBAQQgDqOhbP517DeqUcB8\n\
+     tZDJsrBHQNPS4qzkOn/9AXEatGqhRANCAASYv/shRrG00k/IQmcRniauw97wrFXO\n\
+     DrIRGQbLpC5D3Bx9ebP9BxPA1WlkKjn/Ap9/UqKV39NphF0dUCIRSpUA\n\
+     -----END PRIVATE KEY-----",
+    "-----BEGIN PRIVATE KEY-----\n\
+     MIGHAgEAMBMGByqGSM49AgEGCCqGSM49AwEHBG0wawIBAQQgx/aVegT44h7P5jY5\n\
+     B8XWnz0Wu4zmcPxnJJ0NGyHiCGihRANCAAQWGBYhYiOwSx589CVFoRvpBx5riB55\n\
+     HSuraQJWo0bYUa9keBRSTBl8pRhTRJ3wa9sDkXV33mSYeHZvdwfHNwJo\n\
+     -----END PRIVATE KEY-----",
+];
+
+const SERVER: [&str; 2] = ["192.0.2.1", "2001:db8::1"];
+const SECOND: Duration = Duration::from_secs(1);
+
+fn ip(text: &str) -> IpAddr {
+    text.parse().expect("an address")
+}
+
+fn identity(n: usize) -> Identity {
+    let key = SigningKey::from_pem(KEYS[n].as_bytes()).expect("a key");
+    Identity::new(key, DomainId::default()).expect("an identity")
+}
+
+fn tag(n: usize) -> Hit {
+    identity(n).hit()
+}
+
+/// A core whose second key manager is HIP; the device knows where the server is.
+fn core(n: usize, udp: bool, now: Instant, rng: &mut Seeded) -> Host {
+    let mut entropy = || -> Box<dyn Entropy> { Box::new(rng.fork()) };
+    let mut node = Node::new(Vec::new(), EndpointConfig::default(), entropy(), entropy());
+    let config =
+        HostConfig { accept: Accept::Any, first_generation: now.as_nanos(), ..HostConfig::default() };
+    let mut hip = Hip::new(config, vec![identity(n)], Box::new(node.spis()), entropy());
+    if n == 0 {
+        hip.set_peer(tag(1), Some(Peer { addresses: SERVER.map(ip).to_vec(), udp }));
+    }
+    node.set_key_manager("hip", Box::new(hip));
+    Host::new(now, node, 64, None)
+}
+
+struct Story {
+    net: Topology,
+    machines: [MachineId; 2],
+    networks: Vec<NetworkId>,
+    udp: bool,
+    number: u64,
+}
+
+impl Story {
+    /// The server in a network of its own; the device in the first of two others, of which the second is behind a NAT in UDP.
+    fn new(seed: u64, udp: bool, loss: f64) -> Self {
+        let mut net = Topology::new(seed);
+        let link = LinkConfig { delay: Duration::from_millis(15), loss, ..LinkConfig::default() };
+        let nat = udp.then(|| NatConfig::new(ip("198.51.100.1")));
+        let networks: Vec<_> = [None, None, nat].map(|nat| net.add_network(link, nat)).into();
+        let machines = [0, 1].map(|n| {
+            let host = core(n, udp, Instant::ZERO, net.rng());
+            net.add_machine(Machine::new(host))
+        });
+        let mut story = Self { net, machines, networks, udp, number: 0 };
+        story.place(1, 0, &SERVER);
+        story.place(0, 1, &["203.0.113.7", "2001:db8:7::7"]);
+        story
+    }
+
+    fn place(&mut self, machine: usize, network: usize, addresses: &[&str]) {
+        let addresses = addresses.iter().map(|a| ip(a)).collect();
+        self.net.place(self.machines[machine], Some((self.networks[network], addresses)));
+    }
+
+    fn run(&mut self, time: Duration) {
+        let end = self.net.now + time;
+        self.net.run_until(end, |_, _| false);
+    }
+
+    /// Sends a packet from one tag to the other; its number.
+    fn send(&mut self, from: usize) -> u64 {
+        self.number += 1;
+        let (now, number) = (self.net.now, self.number);
+        let (ours, peer) = (tag(from).0.into(), tag(1 - from).0.into());
+        self.net.machine_mut(self.machines[from]).send(now, ours, peer, number);
+        number
+    }
+
+    fn has(&self, at: usize, number: u64) -> bool {
+        self.net.machine(self.machines[at]).received.contains(&number)
+    }
+
+    fn exchange(&mut self, what: &str) {
+        let numbers = [self.send(0), self.send(1)];
+        self.run(SECOND);
+        let changes = self.machines.map(|m| self.net.machine(m).changes.clone());
+        assert!(self.has(1, numbers[0]) && self.has(0, numbers[1]), "{what}, UDP {}: {changes:#?}", self.udp);
+    }
+
+    fn logins(&self, at: usize) -> usize {
+        let changes = &self.net.machine(self.machines[at]).changes;
+        changes.iter().filter(|c| matches!(c, Change::PeerUp { .. })).count()
+    }
+}
+
+#[test]
+fn the_first_packet_begins_the_association_and_arrives() {
+    for udp in [false, true] {
+        let mut story = Story::new(1, udp, 0.0);
+        let first = [story.send(0), story.send(0)];
+        story.run(SECOND);
+        assert!(first.iter().all(|n| story.has(1, *n)), "what waited was sent: UDP {udp}");
+        story.exchange("both ways");
+        assert_eq!([story.logins(0), story.logins(1)], [1, 1]);
+    }
+}
+
+#[test]
+fn a_tag_that_is_not_known_is_not_waited_for() {
+    let mut story = Story::new(2, false, 0.0);
+    // The server does not know where the device is, and nothing has come from it.
+    story.send(1);
+    story.run(SECOND);
+    let host = story.net.machine(story.machines[1]).host().expect("it runs");
+    assert_eq!((host.held(), host.counters().no_policy), (0, 1));
+}
+
+/// The association outlives changes of network: another address, IPv6 alone, and a NAT.
+#[test]
+fn packets_go_on_when_the_device_moves() {
+    for udp in [false, true] {
+        let mut story = Story::new(3, udp, 0.0);
+        story.send(0);
+        story.run(SECOND);
+        story.place(0, 1, &["203.0.113.8", "2001:db8:7::7"]);
+        story.run(SECOND);
+        story.exchange("another address");
+        story.place(0, 1, &["2001:db8:7::9"]);
+        story.run(SECOND);
+        story.exchange("another family");
+        story.place(0, 2, &[if udp { "10.0.0.5" } else { "203.0.113.99" }]);
+        story.run(SECOND);
+        story.exchange("back, behind a NAT if in UDP");
+        assert_eq!([story.logins(0), story.logins(1)], [1, 1], "one association for all of it");
+    }
+}
+
+/// Under loss too: a move whose packets are lost is told again.
+#[test]
+fn moves_survive_loss() {
+    for seed in 0..20 {
+        let mut story = Story::new(seed, seed % 2 == 0, 0.2);
+        story.send(0);
+        story.run(SECOND * 40);
+        for last in 8..12 {
+            story.place(0, 1, &[&format!("203.0.113.{last}")]);
+            story.run(SECOND * 40);
+        }
+        for network in story.networks.clone() {
+            story.net.set_link(network, |c| LinkConfig { loss: 0.0, ..*c });
+        }
+        // What was given up is begun anew by the next packet.
+        story.send(0);
+        story.run(SECOND * 40);
+        story.exchange("after the loss");
+    }
+}
+
+/// The server's process starts again and knows nothing; the device's next association replaces the old one.
+#[test]
+fn a_server_that_starts_again_is_found_again() {
+    let mut story = Story::new(5, false, 0.0);
+    story.send(0);
+    story.run(SECOND);
+    story.exchange("before");
+    let now = story.net.now;
+    let fresh = core(1, false, now, story.net.rng());
+    let server = story.net.machine_mut(story.machines[1]);
+    server.crash();
+    server.restart(now, fresh);
+    story.place(1, 0, &SERVER);
+    let lost = story.send(0);
+    story.run(SECOND);
+    assert!(!story.has(1, lost), "the server has no keys");
+    // A change of address is not acknowledged by who knows nothing: the association is given up.
+    story.place(0, 1, &["203.0.113.9"]);
+    story.run(SECOND * 120);
+    story.send(0);
+    story.run(SECOND);
+    story.exchange("after");
+    assert_eq!(story.logins(0), 2);
+}
