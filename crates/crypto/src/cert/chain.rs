@@ -212,6 +212,11 @@ impl TrustStore {
         self.authorities().chain(&self.pinned).any(|c| c.fingerprint() == *fingerprint)
     }
 
+    /// The [`Certificate::fingerprint`] of each certificate that is trusted as itself alone, which [`Self::certreq`] leaves out.
+    pub fn pinned(&self) -> impl Iterator<Item = [u8; 32]> {
+        self.pinned.iter().map(Certificate::fingerprint)
+    }
+
     /// Whether nothing is trusted.
     #[must_use]
     pub fn is_empty(&self) -> bool {

@@ -199,6 +199,7 @@ pub(crate) fn fingerprint(conn: &Connection) -> [u8; 16] {
         RemoteAuth::Psk(psk) => secrets.bytes(psk.as_bytes()),
         RemoteAuth::Cert { trust, usage, accept_rsa_sha1, revocation: _ } => {
             out.bytes(&trust.certreq());
+            trust.pinned().for_each(|fingerprint| out.bytes(&fingerprint));
             out.bytes(format!("{usage:?} {accept_rsa_sha1}").as_bytes());
         }
     }
