@@ -31,6 +31,27 @@ fn device() -> String {
     by_secret("client", "device.test", "gateway.test", SECRET, NET)
 }
 
+/// A device that is up, and the machines of thieves, each with the address that it is seen by: two, because the logs of one would run into
+/// each other.
+struct Scene {
+    world: Roaming,
+    dens: [(Host, String); 2],
+    gateway: Dormoused,
+    owner: Dormoused,
+}
+
+impl Scene {
+    fn new() -> Result<Self> {
+        let mut world = Roaming::new(61)?;
+        world.attach(Access::A)?;
+        let dens = [another(&mut world, "den0", 2)?, another(&mut world, "den1", 3)?];
+        let gateway = gateway(&world, &takes("*.test", SECRET))?;
+        let owner = Dormoused::start(&world.device, "dns = \"off\"", &device())?;
+        owner.ok(&["up", "peer"])?;
+        Ok(Self { world, dens, gateway, owner })
+    }
+}
+
 fn ticket(host: &Host) -> Result<Vec<u8>> {
     let file = host.dir().join("state").join(TICKET);
     std::fs::read(&file).with_context(|| file.display().to_string())
@@ -58,13 +79,7 @@ fn a_copied_ticket_file_brings_nothing_back_once_its_owner_has_used_it_or_logged
     if !require("a copied ticket", &NEEDS) {
         return Ok(());
     }
-    let mut world = Roaming::new(61)?;
-    world.attach(Access::A)?;
-    // Two, because the logs of one machine would run into each other.
-    let dens = [another(&mut world, "den0", 2)?, another(&mut world, "den1", 3)?];
-    let mut gateway = gateway(&world, &takes("*.test", SECRET))?;
-    let mut owner = Dormoused::start(&world.device, "dns = \"off\"", &device())?;
-    owner.ok(&["up", "peer"])?;
+    let Scene { world, dens, mut gateway, mut owner } = Scene::new()?;
 
     // Its owner comes back by it.
     let copied = ticket(&world.device)?;
@@ -130,12 +145,7 @@ fn a_thief_who_never_confirms_has_nothing_once_the_owner_has_come_back() -> Resu
     if !require("a fork of a ticket", &NEEDS) {
         return Ok(());
     }
-    let mut world = Roaming::new(61)?;
-    world.attach(Access::A)?;
-    let dens = [another(&mut world, "den0", 2)?, another(&mut world, "den1", 3)?];
-    let mut gateway = gateway(&world, &takes("*.test", SECRET))?;
-    let mut owner = Dormoused::start(&world.device, "dns = \"off\"", &device())?;
-    owner.ok(&["up", "peer"])?;
+    let Scene { world, dens, mut gateway, mut owner } = Scene::new()?;
     owner.process().kill();
     let copied = ticket(&world.device)?;
 

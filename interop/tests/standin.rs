@@ -60,6 +60,13 @@ fn find<'a>(json: &'a serde_json::Value, key: &str) -> Option<&'a serde_json::Va
 }
 
 impl Pair {
+    /// The device's socket at `address`, which waits at most [`PATIENCE`], and one of the server.
+    fn sockets(&self, address: SocketAddr) -> Result<(UdpSocket, UdpSocket)> {
+        let receiver = within(&self.world.device, move || UdpSocket::bind(address))?;
+        receiver.set_read_timeout(Some(PATIENCE))?;
+        Ok((receiver, within(&self.world.server, move || UdpSocket::bind((SERVER, 0)))?))
+    }
+
     /// The radio goes off, and the gateway knows.
     fn sleep(&self) -> Result<()> {
         self.device.ok(&["suspend"])?;
@@ -105,9 +112,7 @@ fn datagrams_wait_and_come_in_order() -> Result<()> {
     }
     let pair = connected("")?;
     let (inner, address) = (pair.inner, SocketAddr::new(pair.inner, PORT));
-    let receiver = within(&pair.world.device, move || UdpSocket::bind(address))?;
-    receiver.set_read_timeout(Some(PATIENCE))?;
-    let sender = within(&pair.world.server, move || UdpSocket::bind((SERVER, 0)))?;
+    let (receiver, sender) = pair.sockets(address)?;
     // What it does itself while it is awake is done for it.
     pair.world.server.eventually(&format!("ping -c 1 -W 1 {inner}"), PATIENCE)?;
     pair.sleep()?;
@@ -269,9 +274,7 @@ fn a_flood_of_icmp_errors_displaces_nothing_that_is_kept() -> Result<()> {
     }
     let pair = connected("")?;
     let (inner, address) = (pair.inner, SocketAddr::new(pair.inner, PORT));
-    let receiver = within(&pair.world.device, move || UdpSocket::bind(address))?;
-    receiver.set_read_timeout(Some(PATIENCE))?;
-    let sender = within(&pair.world.server, move || UdpSocket::bind((SERVER, 0)))?;
+    let (receiver, sender) = pair.sockets(address)?;
     let raw = within(&pair.world.server, || Socket::new(Domain::IPV4, Type::RAW, Some(Protocol::ICMPV4)))?;
     pair.sleep()?;
     let send = |from: u8| (from..from + 20).try_for_each(|n| sender.send_to(&[n; 200], address).map(drop));

@@ -1,4 +1,4 @@
-//! What a host is told at its start. Owns the defaults; must never read a file.
+//! The configuration of a host. Owns the defaults; must never read a file.
 
 use std::collections::BTreeSet;
 

@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-/// Associations of one host, whatever their state, unless configured otherwise.
+/// Associations of one host in all states together, unless configured otherwise.
 pub const MAX_ASSOCIATIONS: usize = 65_536;
 /// Solutions that one generation of puzzles remembers, so that none is accepted twice. When they are full, the generation ends.
 pub const MAX_USED_SOLUTIONS: usize = 65_536;

@@ -211,7 +211,7 @@ impl Endpoint {
         self.with_sa(now, sa, |ike, shared| ike.delete_child(shared, now, child))
     }
 
-    /// Ends an SA: its traffic at once, and the peer is told. [`Event::Closed`] follows when it has confirmed, or after a few
+    /// Ends an SA: its traffic stops at once, and the peer gets a Delete. [`Event::Closed`] follows when it has confirmed, or after a few
     /// seconds. Before the SA is established: [`Event::Failed`] with [`NegotiationError::Cancelled`].
     pub fn close(&mut self, now: Instant, sa: SaId) -> bool {
         self.end_or(now, sa, |ike, shared| ike.close(shared, now, CloseReason::Requested))

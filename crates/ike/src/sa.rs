@@ -170,7 +170,7 @@ impl IkeSa {
         self.mobility.esp_path(&self.core.link)
     }
 
-    /// Ends the SA on request: no more traffic at once, and the peer is told.
+    /// Ends the SA on request: its traffic stops at once, and the peer gets a Delete.
     /// "an IKE endpoint SHOULD send a Delete payload indicating that it has closed the IKE SA" (RFC 7296 section 2.4)
     pub(crate) fn close(&mut self, shared: &mut Shared, now: Instant, reason: CloseReason) {
         let until = now + CLOSE_FOR;

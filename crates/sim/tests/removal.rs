@@ -17,6 +17,17 @@ fn connected(seed: u64, settings: Settings) -> World {
     world
 }
 
+/// A device that sleeps, for ten minutes at most, at a gateway that holds `most` sessions and stands in.
+fn asleep(seed: u64, most: usize) -> World {
+    const BOTH: SleepFlags = SleepFlags { stand_in: true, buffering: true };
+    let hold = HoldPolicy { most, services: BOTH, ..HoldPolicy::default() };
+    let stand_in = Some((Limits::default(), Duration::from_secs(3_600)));
+    let mut world = connected(seed, Settings { hold, stand_in, ..Settings::default() });
+    world.send_up();
+    world.announce_sleep(Some(Duration::from_secs(600)), BOTH);
+    world
+}
+
 /// Who was removed.
 fn remove(world: &mut World, connection: &str, peer: &str) -> Vec<String> {
     let now = world.now();
@@ -84,13 +95,8 @@ fn a_ticket_that_the_peer_kept_is_refused_also_after_a_restart_of_the_gateway() 
 
 #[test]
 fn a_device_that_sleeps_is_left_in_peace_and_finds_out_when_it_wakes() {
-    const BOTH: SleepFlags = SleepFlags { stand_in: true, buffering: true };
     for most in [10, 0] {
-        let hold = HoldPolicy { most, services: BOTH, ..HoldPolicy::default() };
-        let stand_in = Some((Limits::default(), Duration::from_secs(3_600)));
-        let mut world = connected(3, Settings { hold, stand_in, ..Settings::default() });
-        world.send_up();
-        world.announce_sleep(Some(Duration::from_secs(600)), BOTH);
+        let mut world = asleep(3, most);
         let held = matches!(world.device().sleep, Some(SleepVerdict::Held { .. }));
         assert_eq!(held, most > 0, "{:?}", world.device().sleep);
         world.run(Duration::from_secs(60));
@@ -114,13 +120,8 @@ fn a_device_that_sleeps_is_left_in_peace_and_finds_out_when_it_wakes() {
 /// The same for a denial, after which the device does not come back, and what waits for it is dropped at once.
 #[test]
 fn a_denied_device_that_sleeps_is_left_in_peace_and_does_not_come_back() {
-    const BOTH: SleepFlags = SleepFlags { stand_in: true, buffering: true };
     for most in [10, 0] {
-        let hold = HoldPolicy { most, services: BOTH, ..HoldPolicy::default() };
-        let stand_in = Some((Limits::default(), Duration::from_secs(3_600)));
-        let mut world = connected(7, Settings { hold, stand_in, ..Settings::default() });
-        world.send_up();
-        world.announce_sleep(Some(Duration::from_secs(600)), BOTH);
+        let mut world = asleep(7, most);
         let number = world.send_down();
         world.run(Duration::from_secs(60));
         let before = world.gateway().node().map(|n| n.ike_stats().datagrams_out);

@@ -14,6 +14,9 @@ const ONCE_BAD: [u64; 15] = [
     107_526,
 ];
 
+/// A line of progress is printed each time that so many stories have been played.
+const PROGRESS: u64 = 10_000;
+
 /// Failures after which the run ends.
 const ENOUGH: usize = 10;
 
@@ -28,6 +31,9 @@ fn all_end_well(settings: impl Fn(u64) -> Settings) {
         ONCE_BAD.into_iter().filter(|seed| number("DORMOUSE_SEED").is_none() && !seeds.contains(seed));
     let mut failed = Vec::new();
     for seed in seeds.clone().chain(once_bad) {
+        if seed > first && seed % PROGRESS == 0 {
+            eprintln!("stories before seed {seed} ended, {} of them badly", failed.len());
+        }
         let story = Story::new(seed, settings(seed));
         if let Some(why) = story.failure() {
             let least = story.shrunk();

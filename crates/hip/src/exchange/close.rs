@@ -9,7 +9,7 @@ use crate::exchange::{Around, Fate, Outcome, end_esp, give_up};
 use crate::limits::{CLOSED_FOR, MAX_ECHO};
 use crate::protect;
 
-/// Ends an association: its ESP at once, and the peer is told.
+/// Ends an association: its ESP stops at once, and the peer gets a CLOSE.
 pub(crate) fn begin(association: &mut Association, around: &mut Around<'_>, why: &'static str) -> Fate {
     let session = match core::mem::replace(&mut association.stage, Stage::Failed) {
         Stage::Up(session) => session,

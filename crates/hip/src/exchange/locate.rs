@@ -13,7 +13,7 @@ use crate::exchange::{Around, update};
 /// How long our address is said to be good; it is announced again when it changes.
 const LIFETIME: u32 = 3_600;
 
-/// Our address is another from now on: the peer is told, from there.
+/// Our address has changed: an UPDATE with the new locator goes to the peer, from there.
 pub(crate) fn moved(association: &mut Association, path: Path, around: &mut Around<'_>) {
     if association.path == path {
         return;

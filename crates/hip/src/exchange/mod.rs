@@ -69,7 +69,7 @@ pub(crate) fn end_esp(
     around.events.push_back(Event::Closed { owner, why });
 }
 
-/// An association is given up, in whatever state: the node learns of it once.
+/// Gives an association up, in any state: one event to the node.
 pub(crate) fn give_up(association: &Association, around: &mut Around<'_>, why: &'static str) -> Fate {
     match &association.stage {
         Stage::Up(session) => end_esp(association, session, around, why),

@@ -136,7 +136,10 @@ struct Authentic {
     spi_out: u32,
 }
 
-/// Keys, MAC, identity and signature of an I2; else what its sender is told.
+/// Keys, MAC, identity and signature of an I2.
+///
+/// # Errors
+/// The NOTIFY for its sender.
 fn authenticate(
     packet: &Packet<'_>,
     kij: &Secret,

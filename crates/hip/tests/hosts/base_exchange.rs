@@ -63,7 +63,7 @@ fn it_completes_under_loss_and_repetition() {
     }
 }
 
-/// RFC 7401 section 4.4.3: the host with the greater tag answers, whatever is lost.
+/// RFC 7401 section 4.4.3: the host with the greater tag answers, whichever packet is lost.
 #[test]
 fn both_ends_at_once_make_one_association() {
     for seed in 0..40 {

@@ -122,7 +122,7 @@ fn a_replayed_i2_does_nothing() {
     assert_eq!(world.nodes[1].host.stats().i2_computed, 1, "one Diffie-Hellman computation in all");
 }
 
-/// Whatever byte of a packet is changed, it is refused, and the exchange completes with the real one.
+/// A packet with any byte changed is refused, and the exchange completes with the real one.
 #[test]
 fn a_changed_byte_anywhere_is_refused() {
     for kind in [PacketType::R1, PacketType::I2, PacketType::R2] {

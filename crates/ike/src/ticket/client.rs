@@ -229,6 +229,9 @@ impl fmt::Debug for ClientTicket {
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
+    use std::sync::Arc;
+
+    use dormouse_crypto::cert::{Certificate, TrustStore, Usage};
 
     use super::*;
     use crate::config::IdentityPattern;
@@ -244,6 +247,27 @@ mod tests {
             remote,
             RemoteAuth::Psk(psk),
         )
+    }
+
+    /// A certificate that is trusted as itself alone is in no CERTREQ.
+    #[test]
+    fn the_fingerprint_changes_with_a_pinned_certificate() {
+        let pinning = || {
+            let made = rcgen::generate_simple_self_signed(vec!["gw.example.org".to_owned()]).unwrap();
+            let pinned = Certificate::from_der(made.cert.der()).unwrap();
+            let trust = Arc::new(TrustStore::new(vec![pinned]).unwrap());
+            assert!(trust.certreq().is_empty());
+            let remote_auth = RemoteAuth::Cert {
+                trust,
+                usage: Usage::Ike,
+                accept_rsa_sha1: false,
+                revocation: Arc::default(),
+            };
+            Connection { remote_auth, ..connection("secret", "home") }
+        };
+        let (before, after) = (pinning(), pinning());
+        assert_eq!(fingerprint(&before), fingerprint(&before));
+        assert_ne!(fingerprint(&before), fingerprint(&after));
     }
 
     #[test]
