@@ -16,6 +16,7 @@ use dormouse_node::Change;
 use dormouse_node::ladder::Rung;
 use dormouse_sansio::{Carrier, Path};
 use dormouse_wire::esp::{NatT, classify_natt};
+use memchr::memmem;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
@@ -135,10 +136,7 @@ fn octets(address: IpAddr) -> Vec<u8> {
 
 /// One of these addresses stands behind the other, as source and destination do in a header of IP.
 fn holds_addresses(datagram: &[u8], a: &[u8], b: &[u8]) -> bool {
-    datagram.windows(a.len() + b.len()).any(|w| {
-        let (source, destination) = w.split_at(a.len());
-        source == a && destination == b || source == b && destination == a
-    })
+    [[a, b].concat(), [b, a].concat()].iter().any(|pair| memmem::find(datagram, pair).is_some())
 }
 
 /// What the store has said about tickets. A ticket is named by the SA that issued it.
