@@ -15,7 +15,7 @@
 use core::time::Duration;
 
 use dormouse_crypto::hip::{DhGroup, DhKey};
-use dormouse_keying::{Beet, ChildId, ChildSa, Install, Mode, Owner, Protection, SaId};
+use dormouse_keying::{Beet, ChildId, ChildSa, Failure, Install, Mode, Owner, Protection, SaId};
 use dormouse_sansio::{Carrier, Class, Deadline, Instant, Path};
 use dormouse_wire::hip::{EspInfo, Hit, R1Counter, Solution};
 use dormouse_wire::ike::TsRange;
@@ -118,7 +118,16 @@ pub(crate) struct I2Sent {
     /// Signed notifications that are still looked at, each at the cost of a verification.
     pub(crate) notifies_left: u32,
     /// What the responder said last, if the exchange fails.
-    pub(crate) notified: Option<&'static str>,
+    pub(crate) notified: Option<Refusal>,
+}
+
+/// Why the exchange fails, if it does.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Refusal {
+    /// Which kind of failure.
+    pub kind: Failure,
+    /// In the words of the protocol.
+    pub why: &'static str,
 }
 
 /// What a base exchange has led to.
