@@ -240,6 +240,12 @@ impl Host {
         ends.len()
     }
 
+    /// Whether this peer is denied.
+    #[must_use]
+    pub fn denies(&self, peer: Hit) -> bool {
+        self.config.denied.contains(&peer)
+    }
+
     /// Takes a denial back. False if there was none.
     pub fn allow(&mut self, peer: Hit) -> bool {
         self.config.denied.remove(&peer)

@@ -109,9 +109,7 @@ pub(crate) fn read_secret(path: &Path, other: u32) -> Result<Secret, Error> {
 /// # Errors
 /// Naming the file and the step; the old content is still there then.
 pub fn write_atomically(path: &Path, content: &[u8], mode: u32) -> Result<(), Error> {
-    put(path, content, mode, |fresh| {
-        std::fs::rename(fresh, path).map_err(failed(path, "rename into place"))
-    })
+    put(path, content, mode, |fresh| std::fs::rename(fresh, path).map_err(failed(path, "rename into place")))
 }
 
 /// Makes `path` in one step, and leaves alone what is there. `mode` as in [`write_atomically`].

@@ -590,6 +590,12 @@ impl Node {
                 }
                 keying::Event::Child(change) => {
                     let installed = matches!(change, keying::ChildSa::Install(_));
+                    if let keying::ChildSa::Remap { owner, path } = &change
+                        && let Some(session) = self.sessions.get_mut(*owner)
+                    {
+                        let was = std::mem::replace(&mut session.path, *path).remote;
+                        self.record_move(now, *owner, was);
+                    }
                     self.change_tunnels(now, change);
                     if installed && std::mem::take(&mut self.awaited) {
                         self.push(Event::Flowing);

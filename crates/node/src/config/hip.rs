@@ -179,9 +179,7 @@ fn one(name: &str, c: &Connection, h: &Hip, read: &mut ReadFile<'_>) -> Result<R
     let wrong = |k: &str, problem: &dyn std::fmt::Display| ConfigError::new(key(k), problem);
     let pem = read(&h.key, true).map_err(|e| wrong("key", &e))?;
     let file = h.key.display();
-    let signing = SigningKey::from_file_content(&pem).map_err(|e| wrong("key", &format!("{file}: {e}")))?;
-    let identity = hip::Identity::new(signing, DomainId::default())
-        .map_err(|e| wrong("key", &format!("{file}: {e}; dormouse hip keygen makes one")))?;
+    let identity = identity(&pem).map_err(|e| wrong("key", &format!("{file}: {e}")))?;
     let Some(first) = h.carriers.first() else {
         return Err(wrong("carriers", &"at least one is needed: \"ip\" or \"udp\""));
     };
@@ -226,6 +224,16 @@ fn one(name: &str, c: &Connection, h: &Hip, read: &mut ReadFile<'_>) -> Result<R
         ..hip::HostConfig::default()
     };
     Ok(ResolvedHip { name: name.into(), auto: c.auto, identity, config, carriers: h.carriers.clone(), peers })
+}
+
+/// The identity whose private key a file holds.
+///
+/// # Errors
+/// What the file holds instead.
+pub fn identity(content: &[u8]) -> Result<hip::Identity, String> {
+    let key = SigningKey::from_file_content(content).map_err(|e| e.to_string())?;
+    let identity = hip::Identity::new(key, DomainId::default());
+    identity.map_err(|e| format!("{e}; dormouse hip keygen makes one"))
 }
 
 /// The tag of a peer as people write it.
