@@ -23,6 +23,7 @@ use dormouse_wire::ike::TsRange;
 use crate::config::{EspSuite, HostConfig, Timing};
 use crate::hit::HostIdentity;
 use crate::keymat::{EspKeys, HipKeys, Keymat};
+use crate::limits::{SILENCE, SILENCE_TRIES};
 use crate::puzzle::Solver;
 
 /// One peer, as one identity of ours knows it.
@@ -68,6 +69,12 @@ impl Retry {
     pub(crate) fn new(packet: Vec<u8>, class: Class, now: Instant, timing: &Timing) -> Self {
         let wait = timing.first_wait;
         Self { packet, class, left: timing.tries.saturating_sub(1), wait, at: now + wait }
+    }
+
+    /// Fewer tries than configured, of a question whose answer others wait for.
+    pub(crate) fn hasty(mut self) -> Self {
+        self.left = self.left.min(SILENCE_TRIES - 1);
+        self
     }
 
     /// Whether it is to be sent once more, its time having come; false: there was no answer.
@@ -167,6 +174,8 @@ pub(crate) struct Session {
     /// Our address changed and the peer has not acknowledged it.
     pub(crate) announcing: bool,
     pub(crate) candidate: Option<Candidate>,
+    /// Since when the peer is sent ESP and sends none.
+    pub(crate) silent: Option<Instant>,
     /// A replaced pair that still receives.
     pub(crate) retiring: Option<(ChildId, Instant)>,
 }
@@ -237,6 +246,7 @@ impl Session {
             rekey: None,
             announcing: false,
             candidate: None,
+            silent: None,
             retiring: None,
         }
     }
@@ -313,7 +323,12 @@ impl Association {
                 let r2 = session.r2.as_ref().map(|r2| Deadline { at: r2.until, slack, why: "HIP: R2 kept" });
                 let retiring =
                     session.retiring.map(|(_, at)| Deadline { at, slack, why: "HIP: late packets" });
-                Deadline::earlier(update, Deadline::earlier(r2, retiring))
+                let silent = session.silent.map(|since| Deadline {
+                    at: since + SILENCE,
+                    slack: Duration::from_secs(1),
+                    why: "HIP: the peer is silent",
+                });
+                Deadline::earlier(Deadline::earlier(update, silent), Deadline::earlier(r2, retiring))
             }
         }
     }

@@ -517,6 +517,30 @@ impl KeyManager for Host {
         .unwrap_or_default();
     }
 
+    fn unanswered(&mut self, now: Instant, owner: Owner, heard: bool) {
+        let Owner::Hip(id) = owner else { return };
+        self.change(now, id, |association, _| {
+            if let Stage::Up(session) = &mut association.stage {
+                session.silent = if heard { None } else { session.silent.or(Some(now)) };
+            }
+            Ok(Fate::Lives)
+        })
+        .unwrap_or_default();
+    }
+
+    /// A peer of the directory may have an association that this host, which has started again, does not know: a new one takes its place.
+    fn unknown_spi(&mut self, now: Instant, path: Path) {
+        let Some(ours) = self.tags().next() else { return };
+        let Some(peer) = self.peers.at(path.remote.ip()).filter(|peer| self.stage(ours, *peer).is_none())
+        else {
+            return;
+        };
+        let ways = self.ways(peer);
+        if let Err(error) = self.connect(now, ours, peer, &ways) {
+            tracing::debug!(%error, "ESP of an association that is lost");
+        }
+    }
+
     fn set_addresses(&mut self, now: Instant, addresses: &[IpAddr]) {
         self.peers.set_ours(addresses);
         let instead = |a: &Association| {
