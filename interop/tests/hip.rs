@@ -44,7 +44,7 @@ fn end(host: &Host, more: &str, peers: &[(&str, &str, &[&str])]) -> String {
 /// A daemon that gives its privileges away.
 fn start(host: &Host, toml: &str) -> Result<Dormoused> {
     let extra = Extra { user: "nobody".to_owned(), ..Extra::default() };
-    Dormoused::start_with(host, extra, "dns = \"off\"", toml)
+    Dormoused::start_with(host, extra, "dns = \"off\"\nlog = \"debug\"", toml)
 }
 
 /// A device and a server that know each other.
@@ -95,6 +95,12 @@ impl Pair {
             .sh(&format!("ping -c {count} -i 0.2 -W 5 {device}"))
             .with_context(|| self.logs())?;
         Ok(())
+    }
+
+    /// Waits until packets pass: what is sent while an end moves may be lost.
+    fn passes(&self) -> Result<()> {
+        let ping = format!("ping -c 1 -W 1 {}", self.hits[1]);
+        self.world.device.eventually(&ping, PATIENCE).map(drop).with_context(|| self.logs())
     }
 
     /// What the device says of its one peer.
@@ -190,7 +196,7 @@ fn a_nat_is_passed_in_udp() -> Result<()> {
     pair.world.attach(Access::B)?;
     pair.goes_from("192.168.7.2")?;
     tcp.lives(PATIENCE).with_context(|| pair.logs())?;
-    pair.ping(1)?;
+    pair.passes()?;
     tcp.finish()?;
     Ok(())
 }
@@ -214,7 +220,7 @@ fn an_end_that_was_killed_is_found_again() -> Result<()> {
     pair.world.gateway.eventually(&ping, PATIENCE).with_context(|| pair.logs())?;
     // In good order: the other end is told, and its next packet begins anew.
     pair.server.restart()?;
-    pair.ping(1)
+    pair.passes()
 }
 
 /// Runs `dormouse hip <args>`: its exit code, and that it says this.
@@ -315,7 +321,7 @@ fn a_key_is_its_owners_and_never_lost() -> Result<()> {
         key.display()
     ))?;
     assert!(code == 0 && said.contains("code 1") && said.contains("No space left"), "{said}");
-    assert!(said.ends_with("fill\nk\n"), "{said}");
+    assert!(said.contains("code 1\nfill\nk\n"), "{said}");
     for wrong in ["--kind dsa", "--kind rsa --bits 1024", "--frobnicate"] {
         assert_eq!(make(wrong)?.0, 2, "{wrong}");
     }
@@ -415,7 +421,7 @@ fn tshark_parses_what_is_sent() -> Result<()> {
         pair.world.device.ip("addr add fd0a::5/64 dev wlan0 nodad")?;
         pair.world.device.ip("-6 route replace default via fd0a::1 dev wlan0")?;
         pair.goes_from("fd0a::5")?;
-        pair.ping(1)?;
+        pair.passes()?;
         pair.device.ok(&["hip", "down", "server"])?;
         std::thread::sleep(Duration::from_millis(500));
         tshark.stop();
@@ -430,7 +436,8 @@ fn tshark_parses_what_is_sent() -> Result<()> {
         for kind in ["1", "2", "3", "4", "16", "18", "19"] {
             assert!(found.contains(kind), "{kind} of {found:?} ({more})");
         }
-        assert!(!read("esp", "")?.is_empty());
+        // In UDP, tshark takes what is not HIP for no protocol that it knows.
+        assert_eq!(read("esp", "")?.is_empty(), !more.is_empty());
     }
     Ok(())
 }
