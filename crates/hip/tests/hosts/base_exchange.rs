@@ -6,6 +6,7 @@ use crate::world::{World, config};
 use dormouse_crypto::hip::{DhGroup, HipCipher};
 use dormouse_hip::config::Difficulty;
 use dormouse_hip::{ConnectError, EspSuite, HostConfig};
+use dormouse_keying::KeyManager;
 use dormouse_sansio::Carrier;
 use dormouse_wire::hip::PacketType;
 
@@ -27,6 +28,23 @@ fn four_packets_make_an_association_by_either_carrier() {
         assert_eq!(esp.carrier, if carrier == Carrier::RawHip { Carrier::RawEsp } else { carrier });
         let stats = world.nodes[1].host.stats();
         assert_eq!((stats.i1, stats.r1, stats.r1_signed, stats.i2_computed, stats.verified), (1, 1, 1, 1, 1));
+    }
+}
+
+/// Each kind of identity as initiator and as responder, with a rekeying: the responder's decides about all hashes.
+#[test]
+fn every_pair_of_identities_works() {
+    for kinds in [["rsa", "rsa"], ["rsa", "p256"], ["p256", "rsa"], ["p384", "rsa"], ["p384", "p384"]] {
+        let mut world = World::new(2, Carrier::RawHip, kinds.map(|kind| (kind, config())).to_vec());
+        let id = world.connect(0, 1);
+        world.run(SOON);
+        let child = world.nodes[1].host.describe().next().and_then(|d| d.child).unwrap();
+        world.act(1, |host, now| host.rekey_child(now, child));
+        world.run(SOON);
+        assert!(world.joined(0, 1), "{kinds:?}: {:?}", world.drops);
+        world.act(0, |host, now| host.close(now, id));
+        world.run(SOON);
+        assert_eq!(world.nodes[1].plane.closed[0].1, "the peer closed the association", "{kinds:?}");
     }
 }
 
@@ -147,7 +165,6 @@ fn idle_time_costs_nothing() {
     world.run(LATER);
     assert_eq!(world.count(PacketType::I1), 1);
     for node in &world.nodes {
-        use dormouse_keying::KeyManager;
         assert_eq!(node.host.poll_timeout(), None);
     }
 }

@@ -6,4 +6,5 @@ mod base_exchange;
 mod ends;
 mod hostile;
 mod updates;
+mod vectors;
 mod world;

@@ -10,14 +10,19 @@ use dormouse_keying::{ChildId, ChildSa, Discard, Event, Install, KeyManager, SaI
 use dormouse_sansio::{Carrier, Entropy, Instant, Path, Seeded};
 use dormouse_wire::hip::{DomainId, Hit, Packet, PacketType};
 
-/// A key that a test owns.
+/// A key that a test owns: a fresh one, or one of those that vectors were made with.
 pub(crate) fn key(kind: &str) -> SigningKey {
-    let algorithm = match kind {
-        "p256" => &rcgen::PKCS_ECDSA_P256_SHA256,
-        "p384" => &rcgen::PKCS_ECDSA_P384_SHA384,
+    let known = |pem: &str| SigningKey::from_pem(pem.as_bytes()).expect("a key");
+    let pair = match kind {
+        "p256" => rcgen::KeyPair::generate_for(&rcgen::PKCS_ECDSA_P256_SHA256),
+        "p384" => rcgen::KeyPair::generate_for(&rcgen::PKCS_ECDSA_P384_SHA384),
+        "rsa" => rcgen::KeyPair::generate_rsa_for(&rcgen::PKCS_RSA_SHA256, rcgen::RsaKeySize::_2048),
+        "known p256" => return known(include_str!("../keys/p256.pem")),
+        "known p384" => return known(include_str!("../keys/p384.pem")),
+        "known rsa" => return known(include_str!("../keys/rsa.pem")),
         _ => panic!("{kind}"),
     };
-    let pair = rcgen::KeyPair::generate_for(algorithm).expect("a key pair");
+    let pair = pair.expect("a key pair");
     SigningKey::from_der(&pair.serialize_der()).expect("a key")
 }
 
