@@ -97,6 +97,8 @@ pub(crate) struct Offer {
     pub(crate) echo_signed: Option<Vec<u8>>,
     /// Sent back behind it.
     pub(crate) echoes: Vec<Vec<u8>>,
+    /// Verifications that packets of others may still cost.
+    pub(crate) looks_left: u32,
 }
 
 #[derive(Debug)]
@@ -115,8 +117,10 @@ pub(crate) struct I2Sent {
     pub(crate) agreed: Agreed,
     pub(crate) child: ChildId,
     pub(crate) esp_keys: EspKeys,
-    /// Signed notifications that are still looked at, each at the cost of a verification.
-    pub(crate) notifies_left: u32,
+    /// That of the R1.
+    pub(crate) counter: Option<R1Counter>,
+    /// Verifications that packets of others may still cost.
+    pub(crate) looks_left: u32,
     /// What the responder said last, if the exchange fails.
     pub(crate) notified: Option<&'static str>,
 }

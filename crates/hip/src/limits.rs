@@ -6,6 +6,10 @@ use core::time::Duration;
 pub const MAX_ASSOCIATIONS: usize = 65_536;
 /// Solutions that one generation of puzzles remembers, so that none is accepted twice. When they are full, the generation ends.
 pub const MAX_USED_SOLUTIONS: usize = 65_536;
+/// I2 packets with one solution that are worth a Diffie-Hellman computation.
+pub const MAX_COMPUTATIONS: u32 = 8;
+/// Verifications that others can cause while one exchange of ours waits: of NOTIFY packets, and of R1 packets with a newer puzzle.
+pub const MAX_LOOKS: u32 = 4;
 /// Hashes of a puzzle's search that are computed in one go: some milliseconds.
 pub const PUZZLE_SLICE: u32 = 8_192;
 /// A search is given up after 2^K times this many hashes: a chance of e^-16 with a solution left.

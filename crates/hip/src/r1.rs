@@ -5,7 +5,7 @@
 //! A generation ends when its time is over or it has too many used solutions; solutions of the one before are accepted as long again.
 //! Nothing needs a timer: a generation is made when a packet finds the last one over.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 
 use core::net::IpAddr;
 use core::time::Duration;
@@ -20,7 +20,7 @@ use dormouse_wire::hip::{
 use crate::config::{Difficulty, HostConfig};
 use crate::exchange::Around;
 use crate::hit::{HitSuite, Identity};
-use crate::limits::{MAX_R1_A_SECOND, MAX_USED_SOLUTIONS};
+use crate::limits::{MAX_COMPUTATIONS, MAX_R1_A_SECOND, MAX_USED_SOLUTIONS};
 use crate::protect;
 use crate::puzzle::Puzzle;
 
@@ -49,7 +49,8 @@ pub(crate) struct Generation {
     secret: PrfKey,
     templates: Vec<Template>,
     keys: Vec<DhKey>,
-    used: BTreeSet<(Hit, Vec<u8>)>,
+    /// Solutions that led to an association or to computations: how many more computations each is worth.
+    used: BTreeMap<(Hit, Vec<u8>), u32>,
 }
 
 /// The puzzles of one identity; the newest generation first.
@@ -64,7 +65,7 @@ pub(crate) struct Pool {
 pub(crate) enum BadSolution {
     /// The puzzle is not one of ours, or too old, or not solved.
     Wrong,
-    /// It was accepted before.
+    /// It was accepted before, or others like it were refused too often.
     Used,
 }
 
@@ -85,7 +86,7 @@ impl Pool {
                 secret: PrfKey::new(suite.prf(), secret.as_bytes()),
                 templates: Vec::new(),
                 keys: Vec::new(),
-                used: BTreeSet::new(),
+                used: BTreeMap::new(),
             });
             self.next_number = self.next_number.wrapping_add(1);
         }
@@ -142,9 +143,9 @@ impl Pool {
         if !ours || !puzzle.is_solved_by(&solution.j) {
             return Err(BadSolution::Wrong);
         }
-        if generation.used.contains(&(initiator, solution.j.clone())) {
-            return Err(BadSolution::Used);
-        }
+        // Who has seen a solution can send it with anything else around it: it is not worth work without end, and the real I2 may be late.
+        let left = generation.used.entry((initiator, solution.j.clone())).or_insert(MAX_COMPUTATIONS);
+        *left = left.checked_sub(1).ok_or(BadSolution::Used)?;
         Ok(generation)
     }
 }
@@ -164,7 +165,7 @@ impl Generation {
 
     /// A solution that led to an association is not accepted again.
     pub(crate) fn use_up(&mut self, initiator: Hit, solution: &Solution) {
-        self.used.insert((initiator, solution.j.clone()));
+        self.used.insert((initiator, solution.j.clone()), 0);
     }
 
     fn template(

@@ -13,12 +13,9 @@ use crate::config::EspSuite;
 use crate::exchange::{Around, Fate, Outcome, give_up};
 use crate::hit::{HitSuite, HostIdentity};
 use crate::keymat::Keymat;
-use crate::limits::{MAX_ECHO, MAX_ECHOES};
+use crate::limits::{MAX_ECHO, MAX_ECHOES, MAX_LOOKS};
 use crate::protect;
 use crate::puzzle::{Puzzle, Search, Solver};
-
-/// Notifications of one exchange that are worth a verification.
-const NOTIFIES: u32 = 4;
 
 /// Sends an I1 on each of these paths, and again on the first.
 pub(crate) fn begin(around: &mut Around<'_>, peer: Hit, paths: &[Path]) -> Option<Stage> {
@@ -31,6 +28,39 @@ pub(crate) fn begin(around: &mut Around<'_>, peer: Hit, paths: &[Path]) -> Optio
     Some(Stage::I1Sent(Retry::new(packet, Class::Urgent, around.now, &around.config.timing)))
 }
 
+/// Begins an exchange anew, by another path: what was computed was for the old address.
+pub(crate) fn again(association: &mut Association, around: &mut Around<'_>) {
+    if let Stage::I2Sent(sent) = &association.stage {
+        around.spis.release(sent.child);
+    }
+    if let Some(stage) = begin(around, association.peer, &[association.path]) {
+        association.stage = stage;
+    }
+}
+
+/// How many verifications this R1 and those after it may cost: none if it is not waited for.
+/// "If the system is in state I2-SENT, it MAY respond to the R1 packet if the R1 packet has a larger R1 generation counter; if so, it
+/// should drop its state due to processing the previous R1 packet and start over from state I1-SENT." (RFC 7401 section 6.8) Otherwise
+/// an old R1, sent again by another, would end an exchange.
+/// "The system MUST store the received R1 generation counter for future reference." (RFC 7401 section 6.8)
+fn looks(stage: &mut Stage, packet: &Packet<'_>) -> u32 {
+    let (before, left) = match stage {
+        Stage::I1Sent(_) => return MAX_LOOKS + 1,
+        Stage::Solving(solving) => (solving.offer.counter, &mut solving.offer.looks_left),
+        Stage::I2Sent(sent) => (sent.counter, &mut sent.looks_left),
+        _ => return 0,
+    };
+    let generation = |counter: Option<R1Counter>| counter.map_or(0, |c| c.generation);
+    match packet.read(ParamType::R1Counter) {
+        Some(Param::R1Counter(_, counter)) if counter.generation > generation(before) => {
+            let looks = *left;
+            *left = left.saturating_sub(1);
+            looks
+        }
+        _ => 0,
+    }
+}
+
 /// An R1: checked, and its puzzle begun.
 pub(crate) fn r1(
     association: &mut Association,
@@ -38,10 +68,10 @@ pub(crate) fn r1(
     path: Path,
     around: &mut Around<'_>,
 ) -> Outcome {
-    if !matches!(association.stage, Stage::I1Sent(_)) {
-        return Err(Discard("an R1 that is not waited for"));
-    }
-    let offer = read_r1(packet, around)?;
+    let looks_left = looks(&mut association.stage, packet)
+        .checked_sub(1)
+        .ok_or(Discard("an R1 that is not waited for"))?;
+    let offer = Offer { looks_left, ..read_r1(packet, around)? };
     let suite = offer.responder.suite();
     let puzzle = Puzzle {
         hash: suite.hash(),
@@ -58,6 +88,9 @@ pub(crate) fn r1(
         .ok_or(Discard("a puzzle that is harder than configured"))?;
     let seconds = 2f64.powi(i32::from(lifetime) - 32);
     let life = core::time::Duration::try_from_secs_f64(seconds).unwrap_or(core::time::Duration::MAX);
+    if let Stage::I2Sent(sent) = &association.stage {
+        around.spis.release(sent.child);
+    }
     association.path = path;
     let solving = Solving { offer, solver, until: around.now + life, next: around.now };
     association.stage = Stage::Solving(Box::new(solving));
@@ -147,6 +180,7 @@ fn choose(packet: &Packet<'_>, responder: HostIdentity, around: &Around<'_>) -> 
             .take(MAX_ECHOES)
             .map(|p| p.contents.to_vec())
             .collect(),
+        looks_left: 0,
     })
 }
 
@@ -208,7 +242,8 @@ fn i2(association: &Association, around: &mut Around<'_>) -> Option<Stage> {
         peer_public: offer.public.clone(),
     };
     let retry = Retry::new(packet, Class::Urgent, around.now, &around.config.timing);
-    let sent = I2Sent { retry, agreed, child, esp_keys, notifies_left: NOTIFIES, notified: None };
+    let (counter, looks_left) = (offer.counter, offer.looks_left);
+    let sent = I2Sent { retry, agreed, child, esp_keys, counter, looks_left, notified: None };
     Some(Stage::I2Sent(Box::new(sent)))
 }
 

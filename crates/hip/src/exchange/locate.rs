@@ -8,21 +8,29 @@ use dormouse_sansio::{Carrier, Path};
 use dormouse_wire::hip::{Locator, LocatorValue, Packet, Param, ParamType};
 
 use crate::association::{Association, Candidate, Stage};
-use crate::exchange::{Around, update};
+use crate::exchange::{Around, initiate, update};
 
 /// How long our address is said to be good; it is announced again when it changes.
 const LIFETIME: u32 = 3_600;
 
-/// Our address has changed: an UPDATE with the new locator goes to the peer, from there.
+/// Our address has changed: an UPDATE with the new locator goes to the peer, from there. An exchange that is under way begins anew, for
+/// its puzzle was for the old address. Where the peer has said that it is, and has not answered yet, it is asked from the new address.
 pub(crate) fn moved(association: &mut Association, path: Path, around: &mut Around<'_>) {
     if association.path == path {
         return;
     }
     association.path = path;
     let (owner, esp) = (association.owner(), Association::esp_path(path));
+    if matches!(association.stage, Stage::I1Sent(_) | Stage::Solving(_) | Stage::I2Sent(_)) {
+        return initiate::again(association, around);
+    }
     let Stage::Up(session) = &mut association.stage else { return };
     session.announcing = true;
-    session.candidate = None;
+    session.candidate = session
+        .candidate
+        .take()
+        .map(|c| Candidate { path: Path { local: path.local, ..c.path }, ..c })
+        .filter(|c| c.path.local.is_ipv4() == c.path.remote.is_ipv4());
     around.order(ChildSa::Remap { owner, path: esp });
     update::send(association, None, None, around);
 }

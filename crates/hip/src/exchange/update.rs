@@ -29,9 +29,12 @@ pub(crate) fn handle_timeout(association: &mut Association, around: &mut Around<
         around.outbox.push(outstanding.to, outstanding.retry.class, &outstanding.retry.packet);
         return Fate::Lives;
     }
-    if session.candidate.take().is_some() && session.rekey.is_none() && !session.announcing {
-        // The peer is not where it said: where it was before still counts.
+    if session.candidate.take().is_some() {
+        // The peer is not where it said: where it was before still counts, and gets what else there was to say.
         session.outstanding = None;
+        if session.wants_rekey() || session.announcing {
+            send(association, None, None, around);
+        }
         return Fate::Lives;
     }
     // "If no acknowledgment is received from the peer after UPDATE_RETRY_MAX times, the HIP association is considered to be broken"
