@@ -39,7 +39,7 @@ pub(crate) struct Association {
 #[derive(Debug)]
 pub(crate) enum Stage {
     /// An I1 is out.
-    I1Sent(Retry),
+    I1Sent(I1Sent),
     /// The R1 is here; its puzzle is being solved.
     Solving(Box<Solving>),
     /// An I2 is out.
@@ -82,10 +82,19 @@ impl Retry {
     }
 }
 
+#[derive(Debug)]
+pub(crate) struct I1Sent {
+    pub(crate) retry: Retry,
+    /// Ways to the peer, at least one; the first is the next to be tried.
+    pub(crate) paths: Vec<Path>,
+}
+
 /// What an R1 offers and we chose from it.
 #[derive(Debug)]
 pub(crate) struct Offer {
     pub(crate) responder: HostIdentity,
+    /// It is a rendezvous server at which we are to register, and offers it.
+    pub(crate) register: bool,
     pub(crate) counter: Option<R1Counter>,
     /// The puzzle's numbers; J is empty until it is solved.
     pub(crate) solution: Solution,
@@ -164,6 +173,23 @@ pub(crate) struct Session {
     pub(crate) candidate: Option<Candidate>,
     /// A replaced pair that still receives.
     pub(crate) retiring: Option<(ChildId, Instant)>,
+    /// Of us at the peer, which is a rendezvous server.
+    pub(crate) registration: Registering,
+    /// The peer is our client until then: what comes for it is sent on.
+    pub(crate) client_until: Option<Instant>,
+}
+
+/// How our registration at a rendezvous server stands.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Registering {
+    /// We have not asked.
+    No,
+    /// Asked for in an UPDATE that is not acknowledged.
+    Asked,
+    /// It is to be renewed at this time.
+    Granted(Instant),
+    /// With the failure type.
+    Refused(u8),
 }
 
 /// The R2 that we sent, for an I2 that comes again.
@@ -233,6 +259,8 @@ impl Session {
             announcing: false,
             candidate: None,
             retiring: None,
+            registration: Registering::No,
+            client_until: None,
         }
     }
 
@@ -293,7 +321,7 @@ impl Association {
     pub(crate) fn deadline(&self) -> Option<Deadline> {
         let strict = |at, why| Some(Deadline::strict(at, why));
         match &self.stage {
-            Stage::I1Sent(retry) => strict(retry.at, "HIP: no R1"),
+            Stage::I1Sent(sent) => strict(sent.retry.at, "HIP: no R1"),
             Stage::Solving(solving) => strict(solving.next, "HIP: puzzle"),
             Stage::I2Sent(sent) => strict(sent.retry.at, "HIP: no R2"),
             Stage::Closing(closing) => strict(closing.retry.at, "HIP: no CLOSE_ACK"),
@@ -308,7 +336,11 @@ impl Association {
                 let r2 = session.r2.as_ref().map(|r2| Deadline { at: r2.until, slack, why: "HIP: R2 kept" });
                 let retiring =
                     session.retiring.map(|(_, at)| Deadline { at, slack, why: "HIP: late packets" });
-                Deadline::earlier(update, Deadline::earlier(r2, retiring))
+                let renewal = match session.registration {
+                    Registering::Granted(at) => Some(Deadline { at, slack, why: "HIP: registration" }),
+                    _ => None,
+                };
+                Deadline::earlier(Deadline::earlier(update, renewal), Deadline::earlier(r2, retiring))
             }
         }
     }

@@ -82,6 +82,17 @@ pub struct Peer {
     pub udp: bool,
 }
 
+/// What we do for others as a rendezvous server (RFC 8004): I1 packets, and UPDATE packets of hosts that both moved, go on to clients.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Registrar {
+    /// Who may register.
+    pub permits: Accept,
+    /// The longest registration; a shorter one is granted as it was asked for, down to 10 seconds.
+    pub longest: Duration,
+    /// Clients at one time.
+    pub max_clients: usize,
+}
+
 /// How hard our puzzles are, and the hardest that we solve.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Difficulty {
@@ -146,6 +157,12 @@ pub struct HostConfig {
     pub replay_window: u32,
     /// Associations at one time.
     pub max_associations: usize,
+    /// Whether we are a rendezvous server.
+    pub registrar: Option<Registrar>,
+    /// The rendezvous servers at which we register. An association with each is kept as far as the network allows.
+    pub rendezvous: BTreeSet<Hit>,
+    /// For how long a registration is asked for; it is renewed when three quarters are over.
+    pub registration: Duration,
     /// The UDP port of HIP, ours and the peers' (RFC 9028 section 4.1).
     pub udp_port: u16,
 }
@@ -170,6 +187,9 @@ impl Default for HostConfig {
             soft_bytes: 1 << 40,
             replay_window: 1_024,
             max_associations: MAX_ASSOCIATIONS,
+            registrar: None,
+            rendezvous: BTreeSet::new(),
+            registration: Duration::from_secs(86_400),
             udp_port: 10_500,
         }
     }

@@ -18,7 +18,7 @@ use dormouse_wire::hip::{
 };
 
 use crate::config::{Difficulty, HostConfig};
-use crate::exchange::Around;
+use crate::exchange::{Around, register};
 use crate::hit::{HitSuite, Identity};
 use crate::limits::{MAX_COMPUTATIONS, MAX_R1_A_SECOND, MAX_USED_SOLUTIONS};
 use crate::protect;
@@ -185,7 +185,8 @@ impl Generation {
         let i = vec![0; identity.public().suite().hash().output_len()];
         let counter = R1Counter { reserved: 0, generation: self.number };
         let mut draft = protect::draft(PacketType::R1, identity.hit(), Hit::NULL);
-        for param in [
+        let registrar = config.registrar.as_ref().map(register::info);
+        let before = [
             Param::R1Counter(ParamType::R1Counter, counter),
             Param::Puzzle(PuzzleParam { k, lifetime, opaque: [0; 2], i }),
             Param::DhGroupList(config.groups.iter().map(|g| g.id()).collect()),
@@ -193,11 +194,12 @@ impl Generation {
             Param::Numbers(ParamType::HipCipher, config.ciphers.iter().map(|c| c.id()).collect()),
             Param::HostId(identity.public().host_id().clone()),
             Param::HitSuiteList(HitSuite::ALL.iter().map(|s| s.id() << 4).collect()),
+        ];
+        let after = [
             Param::Numbers(ParamType::TransportFormatList, vec![ParamType::EspTransform.code()]),
             Param::Suites(ParamType::EspTransform, config.esp_suites.iter().map(|s| s.id()).collect()),
-        ] {
-            draft.add(&param);
-        }
+        ];
+        before.iter().chain(&registrar).chain(&after).for_each(|param| draft.add(param));
         let packet = protect::finish_signed(draft, ParamType::HipSignature2, identity)?;
         let i_at = Packet::parse(&packet).ok()?.find(ParamType::Puzzle)?.at + PUZZLE_I;
         Some(Template { group, k, packet, i_at })

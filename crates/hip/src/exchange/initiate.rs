@@ -8,16 +8,16 @@ use dormouse_wire::hip::{
     DhValue, Draft, EspInfo, Hit, Packet, PacketType, Param, ParamType, R1Counter, Solution, Version, limits,
 };
 
-use crate::association::{Agreed, Association, I2Sent, Offer, Pair, Retry, Session, Solving, Stage};
+use crate::association::{Agreed, Association, I1Sent, I2Sent, Offer, Pair, Retry, Session, Solving, Stage};
 use crate::config::EspSuite;
-use crate::exchange::{Around, Fate, Outcome, give_up};
+use crate::exchange::{Around, Fate, Outcome, give_up, register};
 use crate::hit::{HitSuite, HostIdentity};
 use crate::keymat::Keymat;
 use crate::limits::{MAX_ECHO, MAX_ECHOES, MAX_LOOKS};
 use crate::protect;
 use crate::puzzle::{Puzzle, Search, Solver};
 
-/// Sends an I1 on each of these paths, and again on the first.
+/// Sends an I1 on each of these paths, as far as that is permitted at once; after that on one after the other.
 pub(crate) fn begin(around: &mut Around<'_>, peer: Hit, paths: &[Path]) -> Option<Stage> {
     let mut draft = protect::draft(PacketType::I1, around.identity.hit(), peer);
     draft.add(&Param::DhGroupList(around.config.groups.iter().map(|g| g.id()).collect()));
@@ -25,7 +25,8 @@ pub(crate) fn begin(around: &mut Around<'_>, peer: Hit, paths: &[Path]) -> Optio
     for path in paths.iter().take(crate::limits::MAX_PARALLEL_I1) {
         around.outbox.push(*path, Class::Urgent, &packet);
     }
-    Some(Stage::I1Sent(Retry::new(packet, Class::Urgent, around.now, &around.config.timing)))
+    let retry = Retry::new(packet, Class::Urgent, around.now, &around.config.timing);
+    Some(Stage::I1Sent(I1Sent { retry, paths: paths.to_vec() }))
 }
 
 /// Begins an exchange anew, by another path: what was computed was for the old address.
@@ -167,8 +168,10 @@ fn choose(packet: &Packet<'_>, responder: HostIdentity, around: &Around<'_>) -> 
     };
     let echoes =
         |kind| packet.params().iter().filter(move |p| p.kind == kind && p.contents.len() <= MAX_ECHO);
+    let register = register::is_offered(packet) && config.rendezvous.contains(&responder.hit());
     Ok(Offer {
         responder,
+        register,
         counter,
         solution: Solution { k: puzzle.k, reserved: 0, opaque: puzzle.opaque, i: puzzle.i, j: Vec::new() },
         group,
@@ -255,8 +258,9 @@ struct Chosen<'a> {
     encrypted: Vec<u8>,
 }
 
-/// ESP_INFO, [R1_COUNTER,] SOLUTION, DIFFIE_HELLMAN, HIP_CIPHER, ENCRYPTED { HOST_ID }, [ECHO_RESPONSE_SIGNED,] TRANSPORT_FORMAT_LIST,
-/// ESP_TRANSFORM, HIP_MAC, HIP_SIGNATURE [, ECHO_RESPONSE_UNSIGNED] (RFC 7401 section 5.3.3, RFC 7402 section 5.2.1.2).
+/// ESP_INFO, [R1_COUNTER,] SOLUTION, DIFFIE_HELLMAN, HIP_CIPHER, ENCRYPTED { HOST_ID }, [REG_REQUEST,] [ECHO_RESPONSE_SIGNED,]
+/// TRANSPORT_FORMAT_LIST, ESP_TRANSFORM, HIP_MAC, HIP_SIGNATURE [, ECHO_RESPONSE_UNSIGNED] (RFC 7401 section 5.3.3, RFC 7402 section
+/// 5.2.1.2).
 fn write_i2(
     offer: &Offer,
     chosen: Chosen<'_>,
@@ -278,29 +282,18 @@ fn write_i2(
     draft.add(&Param::DiffieHellman(vec![value]));
     draft.add(&Param::Numbers(ParamType::HipCipher, vec![offer.cipher.id()]));
     draft.add(&Param::Encrypted(chosen.encrypted));
+    if offer.register {
+        draft.add(&register::request(around.config));
+    }
     if let Some(echo) = &offer.echo_signed {
         draft.add(&Param::Opaque(ParamType::EchoResponseSigned, echo.clone()));
     }
     draft.add(&Param::Numbers(ParamType::TransportFormatList, vec![ParamType::EspTransform.code()]));
     draft.add(&Param::Suites(ParamType::EspTransform, vec![offer.esp.id()]));
     let signed = protect::finish(draft, mac, around.identity)?;
-    with_echoes(signed, &offer.echoes)
-}
-
-/// Adds the echoes that stand behind the signature.
-fn with_echoes(packet: Vec<u8>, echoes: &[Vec<u8>]) -> Option<Vec<u8>> {
-    if echoes.is_empty() {
-        return Some(packet);
-    }
-    let parsed = Packet::parse(&packet).ok()?;
-    let mut draft = Draft::new(&parsed.header);
-    for raw in parsed.params() {
-        draft.add(&raw.read(Version::V2).ok()?);
-    }
-    for echo in echoes {
-        draft.add(&Param::Opaque(ParamType::EchoResponseUnsigned, echo.clone()));
-    }
-    draft.finish().ok()
+    let echoes: Vec<_> =
+        offer.echoes.iter().map(|e| Param::Opaque(ParamType::EchoResponseUnsigned, e.clone())).collect();
+    if echoes.is_empty() { Some(signed) } else { protect::append(&signed, &echoes) }
 }
 
 /// An R2: the association is established.
@@ -330,7 +323,9 @@ pub(crate) fn r2(association: &mut Association, packet: &Packet<'_>, around: &mu
     let install = association.install(around.config, agreed.esp, esp_keys, pair);
     established(association, around);
     around.order(install);
-    association.stage = Stage::Up(Box::new(Session::new(agreed, child, info.new_spi, None)));
+    let mut session = Session::new(agreed, child, info.new_spi, None);
+    session.registration = register::answered(packet, around.now);
+    association.stage = Stage::Up(Box::new(session));
     Ok(Fate::Lives)
 }
 

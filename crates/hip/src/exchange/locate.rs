@@ -1,7 +1,7 @@
 //! Addresses (RFC 8046): ours that change, and the peer's, which count when it has answered from there. Owns LOCATOR_SET and the
 //! verification; must never send user data to an address that is not verified.
 
-use core::net::{IpAddr, Ipv6Addr, SocketAddr};
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use dormouse_keying::ChildSa;
 use dormouse_sansio::{Carrier, Path};
@@ -32,17 +32,25 @@ pub(crate) fn moved(association: &mut Association, path: Path, around: &mut Arou
         .map(|c| Candidate { path: Path { local: path.local, ..c.path }, ..c })
         .filter(|c| c.path.local.is_ipv4() == c.path.remote.is_ipv4());
     around.order(ChildSa::Remap { owner, path: esp });
-    update::send(association, None, None, around);
+    update::send(association, None, around);
 }
 
 /// What we announce: the address that we send from.
+/// "Hosts MUST NOT announce broadcast or multicast addresses in LOCATOR_SETs." (RFC 8046 section 5.2)
+/// "[...] the SPI MUST match that of the ESP_INFO." (RFC 8046 section 5.2)
+/// "Each locator MUST have a non-zero lifetime." (RFC 8046 section 4)
 pub(crate) fn ours(path: Path, spi: u32) -> Vec<Locator> {
     let address = mapped(path.local.ip());
     let value = LocatorValue::Esp { spi, address };
     vec![Locator { traffic: 0, preferred: true, lifetime: LIFETIME, value }]
 }
 
-fn mapped(address: IpAddr) -> Ipv6Addr {
+/// The rendezvous server through which a packet came, told to its sender.
+pub(crate) fn via_rvs(server: IpAddr) -> Param {
+    Param::Addresses(ParamType::ViaRvs, vec![mapped(server)])
+}
+
+pub(crate) fn mapped(address: IpAddr) -> Ipv6Addr {
     match address {
         IpAddr::V4(a) => a.to_ipv6_mapped(),
         IpAddr::V6(a) => a,
@@ -53,7 +61,11 @@ fn mapped(address: IpAddr) -> Ipv6Addr {
 /// have changed what the peer cannot see. Elsewhere the source counts if the peer names it, and else the address that it prefers, if it
 /// is of a family that we can send from.
 pub(crate) fn read(packet: &Packet<'_>, from: Path, known: Path) -> Option<Path> {
-    let Some(Param::LocatorSet(locators)) = packet.read(ParamType::LocatorSet) else { return None };
+    let Some(Param::LocatorSet(locators)) = packet.read(ParamType::LocatorSet) else {
+        // "An Initiator receiving a VIA_RVS in the UPDATE reply should initiate address reachability tests (described later in this document)
+        // towards the end host's address and not towards the address included in the VIA_RVS." (RFC 8046 section 3.2.3)
+        return (packet.find(ParamType::ViaRvs).is_some() && from != known).then_some(from);
+    };
     let address = |l: &Locator| match l.value {
         LocatorValue::Address(a) | LocatorValue::Esp { address: a, .. } if l.traffic != 2 => Some(a),
         LocatorValue::Transport { address, .. } => Some(address),
@@ -68,7 +80,8 @@ pub(crate) fn read(packet: &Packet<'_>, from: Path, known: Path) -> Option<Path>
             |l: &&Locator| address(l).is_some_and(|a| a.to_canonical().is_ipv4() == from.local.is_ipv4());
         let preferred = locators.iter().filter(same).find(|l| l.preferred).or(locators.iter().find(same))?;
         let ip = address(preferred)?.to_canonical();
-        if ip.is_unspecified() || ip.is_multicast() {
+        // "That is, the address MUST NOT be a broadcast or multicast address." (RFC 8046 section 5.3)
+        if ip.is_unspecified() || ip.is_multicast() || ip == IpAddr::V4(Ipv4Addr::BROADCAST) {
             return None;
         }
         Path { remote: SocketAddr::new(ip, from.remote.port()), ..from }
@@ -77,8 +90,14 @@ pub(crate) fn read(packet: &Packet<'_>, from: Path, known: Path) -> Option<Path>
 }
 
 /// The peer says that it moved: it is asked there whether it is so, and until it has answered nothing changes.
+/// "A host MUST verify the reachability of an UNVERIFIED address." (RFC 8046 section 5.4)
+/// "The status of a newly learned address MUST initially be set to UNVERIFIED" (RFC 8046 section 5.4)
 pub(crate) fn take(association: &mut Association, path: Path, around: &mut Around<'_>) {
     let Stage::Up(session) = &mut association.stage else { return };
+    if session.candidate.as_ref().is_some_and(|c| c.path == path) {
+        // It is being asked: a question in place of that, at both ends, would never have its answer.
+        return;
+    }
     let mut nonce = [0; 16];
     around.entropy.fill(&mut nonce);
     session.candidate = Some(Candidate { path, nonce });
@@ -99,7 +118,7 @@ pub(crate) fn observed(association: &mut Association, esp: Path, around: &mut Ar
         return;
     }
     take(association, path, around);
-    update::send(association, None, None, around);
+    update::send(association, None, around);
 }
 
 /// The UPDATE with our question was acknowledged: if the nonce is with it, the peer is where it said.

@@ -5,6 +5,7 @@
 mod base_exchange;
 mod ends;
 mod hostile;
+mod rendezvous;
 mod updates;
 mod vectors;
 mod world;

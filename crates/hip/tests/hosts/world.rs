@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use dormouse_crypto::sign::SigningKey;
-use dormouse_hip::{Accept, Host, HostConfig, Identity, Phase};
+use dormouse_hip::{Accept, Host, HostConfig, Identity, Peer, Phase};
 use dormouse_keying::{ChildId, ChildSa, Discard, Event, Install, KeyManager, SaId};
 use dormouse_sansio::{Carrier, Entropy, Instant, Path, Seeded};
 use dormouse_wire::hip::{DomainId, Hit, Packet, PacketType};
@@ -209,6 +209,23 @@ impl World {
             && x.keymat_in == y.keymat_out
             && x.keymat_out == y.keymat_in
             && (x.encr, x.integ, x.mode) == (y.encr, y.integ, swapped(y.mode, x.mode))
+    }
+
+    /// A host learns its own address, which is this from now on.
+    pub(crate) fn place(&mut self, node: usize, address: &str) {
+        self.nodes[node].address.set_ip(address.parse().expect("an address"));
+        let addresses = [self.nodes[node].address.ip()];
+        self.act(node, |host, now| host.set_addresses(now, &addresses));
+    }
+
+    /// Where a host is, for the directory of another.
+    pub(crate) fn whereabouts(&self, node: usize) -> Peer {
+        Peer { addresses: vec![self.nodes[node].address.ip()], udp: self.carrier == Carrier::HipUdp }
+    }
+
+    /// The node no longer gets anything.
+    pub(crate) fn unplug(&mut self, node: usize) {
+        self.nodes[node].address.set_ip(IpAddr::from([0, 0, 0, 0]));
     }
 
     pub(crate) fn count(&self, kind: PacketType) -> usize {
