@@ -13,6 +13,8 @@ use crate::limits::MAX_ASSOCIATIONS;
 
 /// An ESP suite (RFC 7402 section 5.1.2).
 /// "All HIP implementations MUST support AES-128-CBC and AES-256-CBC" (RFC 7402 section 3.3.5)
+/// "[...] all implementations SHOULD implement the ESP NULL encryption algorithm" (RFC 7402 section 3.3.5)
+/// GCM with an 8-byte ICV, CMAC and GMAC are not here: no library that we use has them for packets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum EspSuite {
     /// AES-128-GCM with a 16-byte ICV.
@@ -23,18 +25,34 @@ pub enum EspSuite {
     Aes256CbcSha256,
     /// AES-128-CBC with HMAC-SHA1, for old peers.
     Aes128CbcSha1,
+    /// AES-128-CCM with a 16-byte ICV.
+    Aes128Ccm16,
+    /// AES-128-CCM with an 8-byte ICV, for small devices.
+    Aes128Ccm8,
+    /// HMAC-SHA-256 without encryption: what is sent can be read. Never offered unless configured.
+    NullSha256,
 }
 
 impl EspSuite {
     /// Every suite.
-    pub const ALL: [Self; 4] =
-        [Self::Aes128Gcm16, Self::Aes128CbcSha256, Self::Aes256CbcSha256, Self::Aes128CbcSha1];
+    pub const ALL: [Self; 7] = [
+        Self::Aes128Gcm16,
+        Self::Aes128CbcSha256,
+        Self::Aes256CbcSha256,
+        Self::Aes128CbcSha1,
+        Self::Aes128Ccm16,
+        Self::Aes128Ccm8,
+        Self::NullSha256,
+    ];
 
     /// Its number.
     #[must_use]
     pub const fn id(self) -> u16 {
         match self {
             Self::Aes128CbcSha1 => 1,
+            Self::NullSha256 => 7,
+            Self::Aes128Ccm8 => 10,
+            Self::Aes128Ccm16 => 11,
             Self::Aes128CbcSha256 => 8,
             Self::Aes256CbcSha256 => 9,
             Self::Aes128Gcm16 => 13,
@@ -49,6 +67,9 @@ impl EspSuite {
             Self::Aes128CbcSha256 => (Encr::Aes128Cbc, Some(Integ::HmacSha256_128)),
             Self::Aes256CbcSha256 => (Encr::Aes256Cbc, Some(Integ::HmacSha256_128)),
             Self::Aes128Gcm16 => (Encr::Aes128Gcm16, None),
+            Self::Aes128Ccm16 => (Encr::Aes128Ccm16, None),
+            Self::Aes128Ccm8 => (Encr::Aes128Ccm8, None),
+            Self::NullSha256 => (Encr::Null, Some(Integ::HmacSha256_128)),
         }
     }
 }
@@ -134,7 +155,9 @@ pub struct HostConfig {
     pub groups: Vec<DhGroup>,
     /// Ciphers of ENCRYPTED, the best first.
     pub ciphers: Vec<HipCipher>,
-    /// ESP suites, the best first.
+    /// ESP suites, the best first; six at most are offered.
+    /// "As the default configuration, the ESP_TRANSFORM parameter MUST contain at least one of the mandatory Suite IDs." (RFC 7402 section
+    /// 5.1.2)
     pub esp_suites: Vec<EspSuite>,
     /// Puzzles.
     pub difficulty: Difficulty,

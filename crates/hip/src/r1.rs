@@ -15,6 +15,7 @@ use dormouse_crypto::{PrfKey, Secret, ct_eq};
 use dormouse_sansio::{Entropy, Instant, Path};
 use dormouse_wire::hip::{
     DhValue, Hit, Packet, PacketType, Param, ParamType, Puzzle as PuzzleParam, R1Counter, Solution,
+    limits::MAX_SUITES,
 };
 
 use crate::config::{Difficulty, HostConfig};
@@ -168,6 +169,8 @@ impl Generation {
         self.used.insert((initiator, solution.j.clone()), 0);
     }
 
+    /// "The sender of an ESP transform parameter MUST make sure that there are no more than six (6) Suite IDs in one ESP transform parameter."
+    /// (RFC 7402 section 5.1.2)
     fn template(
         &mut self,
         identity: &Identity,
@@ -197,7 +200,10 @@ impl Generation {
         ];
         let after = [
             Param::Numbers(ParamType::TransportFormatList, vec![ParamType::EspTransform.code()]),
-            Param::Suites(ParamType::EspTransform, config.esp_suites.iter().map(|s| s.id()).collect()),
+            Param::Suites(
+                ParamType::EspTransform,
+                config.esp_suites.iter().take(MAX_SUITES).map(|s| s.id()).collect(),
+            ),
         ];
         before.iter().chain(&registrar).chain(&after).for_each(|param| draft.add(param));
         let packet = protect::finish_signed(draft, ParamType::HipSignature2, identity)?;

@@ -8,7 +8,7 @@ use dormouse_hip::config::Difficulty;
 use dormouse_hip::{ConnectError, EspSuite, HostConfig};
 use dormouse_keying::KeyManager;
 use dormouse_sansio::Carrier;
-use dormouse_wire::hip::PacketType;
+use dormouse_wire::hip::{Packet, PacketType, Param, ParamType};
 
 const SOON: Duration = Duration::from_secs(1);
 const LATER: Duration = Duration::from_secs(120);
@@ -63,6 +63,29 @@ fn every_group_cipher_and_suite_works() {
         world.run(SOON);
         assert!(world.joined(0, 1), "{one:?}: {:?}", world.drops);
     }
+}
+
+/// Nothing that can be read is offered or accepted unless configured, and no R1 has more than six suites.
+#[test]
+fn suites_without_encryption_must_be_asked_for() {
+    let weak = HostConfig { esp_suites: vec![EspSuite::NullSha256], ..config() };
+    for (initiator, responder) in [(weak.clone(), config()), (config(), weak)] {
+        let mut world = World::new(2, Carrier::RawHip, vec![("p256", initiator), ("p256", responder)]);
+        world.connect(0, 1);
+        world.run(SOON);
+        assert!(!world.joined(0, 1));
+        assert!(world.drops.contains(&"an R1 without an ESP suite that we have"));
+    }
+    let all = HostConfig { esp_suites: EspSuite::ALL.to_vec(), ..config() };
+    let mut world = World::new(2, Carrier::RawHip, vec![("p256", all.clone()), ("p256", all)]);
+    world.connect(0, 1);
+    world.run(SOON);
+    let (_, r1) = world.last(PacketType::R1);
+    let Some(Param::Suites(_, offered)) = Packet::parse(&r1).unwrap().read(ParamType::EspTransform) else {
+        panic!("no ESP_TRANSFORM")
+    };
+    assert_eq!(offered, [13, 8, 9, 1, 11, 10]);
+    assert!(world.joined(0, 1));
 }
 
 #[test]
