@@ -44,7 +44,7 @@ enum Keys {
     Aead { key: LessSafeKey, salt: [u8; 4] },
     Cbc(Box<Cbc>),
     Ctr(Box<Ctr>),
-    Null(hmac::Key),
+    Null(Box<hmac::Key>),
     Boxed(Box<dyn Protect>),
 }
 
@@ -281,7 +281,7 @@ fn composed_keys(encr: Encr, key: &[u8], salt: &[u8], mac: hmac::Key) -> Option<
     let algorithm = match encr {
         Encr::Aes128Cbc | Encr::Aes128Ctr => &cipher::AES_128,
         Encr::Aes256Cbc | Encr::Aes256Ctr => &cipher::AES_256,
-        Encr::Null => return Some(Keys::Null(mac)),
+        Encr::Null => return Some(Keys::Null(Box::new(mac))),
         Encr::Aes128Gcm16
         | Encr::Aes256Gcm16
         | Encr::ChaCha20Poly1305

@@ -21,6 +21,7 @@ use dormouse_wire::hip::{EspInfo, Hit, R1Counter, Solution};
 use dormouse_wire::ike::TsRange;
 
 use crate::config::{EspSuite, HostConfig, Timing};
+use crate::exchange::multihome::Multihome;
 use crate::hit::HostIdentity;
 use crate::keymat::{EspKeys, HipKeys, Keymat};
 use crate::puzzle::Solver;
@@ -68,6 +69,12 @@ impl Retry {
     pub(crate) fn new(packet: Vec<u8>, class: Class, now: Instant, timing: &Timing) -> Self {
         let wait = timing.first_wait;
         Self { packet, class, left: timing.tries.saturating_sub(1), wait, at: now + wait }
+    }
+
+    /// Tried so often at most.
+    pub(crate) fn at_most(mut self, tries: u32) -> Self {
+        self.left = self.left.min(tries.saturating_sub(1));
+        self
     }
 
     /// Whether it is to be sent once more, its time having come; false: there was no answer.
@@ -177,6 +184,7 @@ pub(crate) struct Session {
     pub(crate) registration: Registering,
     /// The peer is our client until then: what comes for it is sent on.
     pub(crate) client_until: Option<Instant>,
+    pub(crate) multihome: Multihome,
 }
 
 /// How our registration at a rendezvous server stands.
@@ -245,7 +253,7 @@ pub(crate) struct Closed {
 }
 
 impl Session {
-    pub(crate) const fn new(agreed: Agreed, child: ChildId, spi_out: u32, r2: Option<R2Sent>) -> Self {
+    pub(crate) fn new(agreed: Agreed, child: ChildId, spi_out: u32, r2: Option<R2Sent>) -> Self {
         Self {
             agreed,
             child,
@@ -261,6 +269,7 @@ impl Session {
             retiring: None,
             registration: Registering::No,
             client_until: None,
+            multihome: Multihome::default(),
         }
     }
 
@@ -340,6 +349,9 @@ impl Association {
                     Registering::Granted(at) => Some(Deadline { at, slack, why: "HIP: registration" }),
                     _ => None,
                 };
+                let check = session.multihome.check_at;
+                let check = check.map(|at| Deadline { at, slack, why: "HIP: is the peer there" });
+                let update = Deadline::earlier(update, check);
                 Deadline::earlier(Deadline::earlier(update, renewal), Deadline::earlier(r2, retiring))
             }
         }

@@ -180,6 +180,11 @@ pub struct HostConfig {
     pub replay_window: u32,
     /// Associations at one time.
     pub max_associations: usize,
+    /// Whether peers learn all our addresses, each time that they change, and another way is tried when the one in use does not answer
+    /// (RFC 8047). Not in UDP.
+    pub multihoming: bool,
+    /// How often a peer is asked whether it is there; `None`: when there is something else to tell it. It does not depend on user data.
+    pub liveness: Option<Duration>,
     /// Whether we are a rendezvous server.
     pub registrar: Option<Registrar>,
     /// The rendezvous servers at which we register. An association with each is kept as far as the network allows.
@@ -210,6 +215,8 @@ impl Default for HostConfig {
             soft_bytes: 1 << 40,
             replay_window: 1_024,
             max_associations: MAX_ASSOCIATIONS,
+            multihoming: false,
+            liveness: None,
             registrar: None,
             rendezvous: BTreeSet::new(),
             registration: Duration::from_secs(86_400),

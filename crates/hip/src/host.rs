@@ -17,8 +17,8 @@ use dormouse_wire::hip::{Hit, Packet, PacketType, Version};
 use crate::association::{Association, Pair, Registering, Session, Stage};
 use crate::config::{HostConfig, Peer};
 use crate::exchange::{
-    Around, Fate, Outcome, close, give_up, handle_timeout, initiate, locate, notify, register, rekey,
-    respond, update,
+    Around, Fate, Outcome, close, give_up, handle_timeout, initiate, locate, multihome, notify, register,
+    rekey, respond, update,
 };
 use crate::hit::{HitSuite, Identity};
 use crate::limits::FIRST_RETRY;
@@ -259,6 +259,15 @@ impl Host {
         .unwrap_or_default();
     }
 
+    /// Asks an established peer whether it is there: if it does not answer, another way is tried, and at last the association ends.
+    pub fn check(&mut self, now: Instant, id: SaId) {
+        self.change(now, id, |association, around| {
+            multihome::check(association, around);
+            Ok(Fate::Lives)
+        })
+        .unwrap_or_default();
+    }
+
     fn local(&self, tag: Hit) -> Option<usize> {
         self.locals.iter().position(|l| l.identity.hit() == tag)
     }
@@ -470,9 +479,10 @@ impl Host {
             let pair = Pair { child, spi_out, replaces: None, send_now: true };
             let esp = agreed.esp;
             let session = Session { client_until, ..Session::new(agreed, child, spi_out, Some(r2)) };
-            let association = Association { id, ours, peer, path, stage: Stage::Up(Box::new(session)) };
+            let mut association = Association { id, ours, peer, path, stage: Stage::Up(Box::new(session)) };
             initiate::established(&association, around);
             around.order(association.install(around.config, esp, esp_keys, pair));
+            multihome::announce(&mut association, around);
             Some(association)
         })
         .map(|association| self.keep(association))
@@ -545,13 +555,23 @@ impl KeyManager for Host {
     }
 
     fn set_addresses(&mut self, now: Instant, addresses: &[IpAddr]) {
+        let changed = self.config.multihoming && self.peers.ours() != addresses;
         self.peers.set_ours(addresses);
         let instead = |a: &Association| {
             let path = self.peers.instead_of(a.path, a.peer, self.config.udp_port)?;
             Some((a.id, path))
         };
         let moved: Vec<_> = self.associations.values().filter_map(instead).collect();
+        let others = self.associations.keys().copied().filter(|id| moved.iter().all(|(m, _)| m != id));
+        let others: Vec<SaId> = others.filter(|_| changed).collect();
         moved.into_iter().for_each(|(id, path)| self.moved(now, id, path));
+        for id in others {
+            self.change(now, id, |association, around| {
+                multihome::announce(association, around);
+                Ok(Fate::Lives)
+            })
+            .unwrap_or_default();
+        }
     }
 }
 

@@ -21,6 +21,8 @@ pub const MAX_ECHOES: usize = 4;
 /// Addresses to which the first I1 goes at once.
 /// "However, it MUST NOT send to more than three (3) Responder addresses in parallel." (RFC 7401 section 6.6.1)
 pub const MAX_PARALLEL_I1: usize = 3;
+/// Addresses besides the one in use that are announced, or remembered of a peer, and ways that are tried when one fails.
+pub const MAX_OTHER_ADDRESSES: usize = 8;
 /// Registration types of one parameter that are looked at, and REG parameters of one kind in a packet.
 pub const MAX_REGISTRATION_TYPES: usize = 8;
 /// The shortest registration.

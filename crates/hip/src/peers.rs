@@ -38,6 +38,10 @@ impl Peers {
     }
 
     /// Our address towards another of its family.
+    pub(crate) fn ours(&self) -> &[IpAddr] {
+        &self.ours
+    }
+
     pub(crate) fn ours_to(&self, theirs: IpAddr) -> Option<IpAddr> {
         self.ours.iter().copied().find(|a| a.is_ipv4() == theirs.is_ipv4())
     }

@@ -10,7 +10,7 @@ use dormouse_wire::hip::{
 
 use crate::association::{Agreed, Association, I1Sent, I2Sent, Offer, Pair, Retry, Session, Solving, Stage};
 use crate::config::EspSuite;
-use crate::exchange::{Around, Fate, Outcome, give_up, register};
+use crate::exchange::{Around, Fate, Outcome, give_up, multihome, register};
 use crate::hit::{HitSuite, HostIdentity};
 use crate::keymat::Keymat;
 use crate::limits::{MAX_ECHO, MAX_ECHOES, MAX_LOOKS};
@@ -326,6 +326,7 @@ pub(crate) fn r2(association: &mut Association, packet: &Packet<'_>, around: &mu
     let mut session = Session::new(agreed, child, info.new_spi, None);
     session.registration = register::answered(packet, around.now);
     association.stage = Stage::Up(Box::new(session));
+    multihome::announce(association, around);
     Ok(Fate::Lives)
 }
 

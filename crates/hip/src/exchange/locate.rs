@@ -1,14 +1,15 @@
 //! Addresses (RFC 8046): ours that change, and the peer's, which count when it has answered from there. Owns LOCATOR_SET and the
 //! verification; must never send user data to an address that is not verified.
 
-use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use core::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 use dormouse_keying::ChildSa;
 use dormouse_sansio::{Carrier, Path};
 use dormouse_wire::hip::{Locator, LocatorValue, Packet, Param, ParamType};
 
 use crate::association::{Association, Candidate, Stage};
-use crate::exchange::{Around, initiate, update};
+use crate::exchange::multihome::Failover;
+use crate::exchange::{Around, initiate, multihome, update};
 
 /// How long our address is said to be good; it is announced again when it changes.
 const LIFETIME: u32 = 3_600;
@@ -26,6 +27,7 @@ pub(crate) fn moved(association: &mut Association, path: Path, around: &mut Arou
     }
     let Stage::Up(session) = &mut association.stage else { return };
     session.announcing = true;
+    session.multihome.failover = Failover::None;
     session.candidate = session
         .candidate
         .take()
@@ -39,10 +41,21 @@ pub(crate) fn moved(association: &mut Association, path: Path, around: &mut Arou
 /// "Hosts MUST NOT announce broadcast or multicast addresses in LOCATOR_SETs." (RFC 8046 section 5.2)
 /// "[...] the SPI MUST match that of the ESP_INFO." (RFC 8046 section 5.2)
 /// "Each locator MUST have a non-zero lifetime." (RFC 8046 section 4)
-pub(crate) fn ours(path: Path, spi: u32) -> Vec<Locator> {
+pub(crate) fn ours(path: Path, spi: u32, around: &Around<'_>) -> Vec<Locator> {
     let address = mapped(path.local.ip());
     let value = LocatorValue::Esp { spi, address };
-    vec![Locator { traffic: 0, preferred: true, lifetime: LIFETIME, value }]
+    let mut locators = vec![Locator { traffic: 0, preferred: true, lifetime: LIFETIME, value }];
+    locators.extend(multihome::announced(path, LIFETIME, around));
+    locators
+}
+
+/// The address of a locator, if it is for HIP and of a type that we know.
+pub(crate) fn address(locator: &Locator) -> Option<Ipv6Addr> {
+    match locator.value {
+        LocatorValue::Address(a) | LocatorValue::Esp { address: a, .. } if locator.traffic != 2 => Some(a),
+        LocatorValue::Transport { address, .. } => Some(address),
+        _ => None,
+    }
 }
 
 /// The rendezvous server through which a packet came, told to its sender.
@@ -58,34 +71,32 @@ pub(crate) fn mapped(address: IpAddr) -> Ipv6Addr {
 }
 
 /// Where the peer says that it is reached, if that is not where it is known to be. In UDP it is where the packet came from: a NAT may
-/// have changed what the peer cannot see. Elsewhere the source counts if the peer names it, and else the address that it prefers, if it
-/// is of a family that we can send from.
+/// have changed what the peer cannot see. Elsewhere it is the address that it prefers, or the source if it names that, or another that it
+/// names; of a family that we can send from.
 pub(crate) fn read(packet: &Packet<'_>, from: Path, known: Path) -> Option<Path> {
     let Some(Param::LocatorSet(locators)) = packet.read(ParamType::LocatorSet) else {
         // "An Initiator receiving a VIA_RVS in the UPDATE reply should initiate address reachability tests (described later in this document)
         // towards the end host's address and not towards the address included in the VIA_RVS." (RFC 8046 section 3.2.3)
         return (packet.find(ParamType::ViaRvs).is_some() && from != known).then_some(from);
     };
-    let address = |l: &Locator| match l.value {
-        LocatorValue::Address(a) | LocatorValue::Esp { address: a, .. } if l.traffic != 2 => Some(a),
-        LocatorValue::Transport { address, .. } => Some(address),
-        _ => None,
-    };
-    let source = mapped(from.remote.ip());
-    let named = locators.iter().filter_map(address).any(|a| a == source);
-    let path = if from.carrier == Carrier::HipUdp || named {
-        from
+    let source = from.remote.ip();
+    let ip = if from.carrier == Carrier::HipUdp {
+        source
     } else {
-        let same =
-            |l: &&Locator| address(l).is_some_and(|a| a.to_canonical().is_ipv4() == from.local.is_ipv4());
-        let preferred = locators.iter().filter(same).find(|l| l.preferred).or(locators.iter().find(same))?;
-        let ip = address(preferred)?.to_canonical();
         // "That is, the address MUST NOT be a broadcast or multicast address." (RFC 8046 section 5.3)
-        if ip.is_unspecified() || ip.is_multicast() || ip == IpAddr::V4(Ipv4Addr::BROADCAST) {
-            return None;
-        }
-        Path { remote: SocketAddr::new(ip, from.remote.port()), ..from }
+        let usable = |l: &&Locator| {
+            let ip = address(l).map(|a| a.to_canonical());
+            ip.is_some_and(|ip| {
+                ip.is_ipv4() == from.local.is_ipv4() && (ip == source || multihome::is_locator(ip))
+            })
+        };
+        let named = |l: &&Locator| address(l).is_some_and(|a| a.to_canonical() == source);
+        let mut of = locators.iter().filter(usable);
+        let preferred =
+            of.clone().find(|l| l.preferred).or_else(|| of.clone().find(named)).or_else(|| of.next())?;
+        address(preferred)?.to_canonical()
     };
+    let path = Path { remote: SocketAddr::new(ip, from.remote.port()), ..from };
     (path != known).then_some(path)
 }
 

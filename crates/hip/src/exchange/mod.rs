@@ -4,6 +4,7 @@
 pub(crate) mod close;
 pub(crate) mod initiate;
 pub(crate) mod locate;
+pub(crate) mod multihome;
 pub(crate) mod notify;
 pub(crate) mod register;
 pub(crate) mod rekey;

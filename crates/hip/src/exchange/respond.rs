@@ -202,6 +202,8 @@ fn authenticate(
 }
 
 /// The R2 to an I2 that was accepted; sent, and kept for as long as the I2 may come again.
+/// "Even if the I2 packet contains LOCATOR_SET parameters, the Responder MUST still send the R2 packet to the source address of the I2." (RFC
+/// 8047 section 4.2.8)
 pub(crate) fn r2(
     accepted: &Accepted,
     peer: Hit,

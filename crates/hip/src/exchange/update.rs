@@ -12,7 +12,8 @@ use dormouse_sansio::{Class, Path};
 use dormouse_wire::hip::{DhValue, Draft, EspInfo, Packet, PacketType, Param, ParamType};
 
 use crate::association::{Association, Outstanding, Registering, Retry, Session, Stage};
-use crate::exchange::{Around, Fate, Outcome, close, locate, register, rekey};
+use crate::exchange::multihome::Failover;
+use crate::exchange::{Around, Fate, Outcome, close, locate, multihome, register, rekey};
 use crate::limits::MAX_ECHO;
 use crate::protect;
 
@@ -25,6 +26,10 @@ pub(crate) fn handle_timeout(association: &mut Association, around: &mut Around<
         around.remove(owner, old);
     }
     register::renew(association, around);
+    let Stage::Up(session) = &mut association.stage else { return Fate::Lives };
+    if session.multihome.check_at.is_some_and(|at| at <= now) {
+        multihome::check(association, around);
+    }
     let Stage::Up(session) = &mut association.stage else { return Fate::Lives };
     let Some(outstanding) = session.outstanding.as_mut().filter(|o| o.retry.at <= now) else {
         return Fate::Lives;
@@ -41,12 +46,15 @@ pub(crate) fn handle_timeout(association: &mut Association, around: &mut Around<
         }
         return Fate::Lives;
     }
-    if session.candidate.take().is_some() {
+    if matches!(session.multihome.failover, Failover::None) && session.candidate.take().is_some() {
         // The peer is not where it said: where it was before still counts, and gets what else there was to say.
         session.outstanding = None;
         if session.wants_rekey() || session.announcing || session.registration == Registering::Asked {
             send(association, None, around);
         }
+        return Fate::Lives;
+    }
+    if multihome::next(association, around) {
         return Fate::Lives;
     }
     // "If no acknowledgment is received from the peer after UPDATE_RETRY_MAX times, the HIP association is considered to be broken"
@@ -81,6 +89,8 @@ pub(crate) fn receive(
     };
     // The peer is established: its I2 will not come again.
     session.r2 = None;
+    multihome::heard(association, around);
+    let Stage::Up(session) = &mut association.stage else { return Ok(Fate::Lives) };
     let acked = session.outstanding.as_ref().is_some_and(|o| acks.contains(&o.id));
     // "If no match is found or if the ACK does not acknowledge a new UPDATE, then either the packet MUST be dropped if no SEQ parameter is
     // present" (RFC 7401 section 6.12.2)
@@ -90,6 +100,7 @@ pub(crate) fn receive(
     if acked {
         session.outstanding = None;
         session.announcing = false;
+        session.multihome.failover = Failover::None;
         if let Some(rekey) = &mut session.rekey {
             rekey.acked = true;
         }
@@ -133,6 +144,7 @@ fn sequenced(
     let moved = locate::read(packet, path, association.path);
     let (asked, is_client) =
         (register::asked(packet), session.client_until.is_some_and(|at| at > around.now));
+    multihome::learn(session, packet, moved.unwrap_or(association.path));
     session.expected = id.wrapping_add(1);
     if let Some((info, public)) = rekeyed {
         rekey::take(association, info, public, around);
@@ -214,6 +226,7 @@ impl Session {
 pub(crate) fn send(association: &mut Association, answer: Option<&Answer<'_>>, around: &mut Around<'_>) {
     let (ours, peer, path) = (association.ours, association.peer, association.path);
     let Stage::Up(session) = &mut association.stage else { return };
+    let to = session.candidate.as_ref().map_or(path, |c| c.path);
     let id = session.next_id;
     session.next_id = id.wrapping_add(1);
     let rekey = session.rekey.as_ref().filter(|r| !r.acked);
@@ -222,7 +235,7 @@ pub(crate) fn send(association: &mut Association, answer: Option<&Answer<'_>>, a
     let mut draft = protect::draft(PacketType::Update, ours, peer);
     draft.add(&Param::EspInfo(rekey.map_or(unchanged, |r| r.ours)));
     if session.announcing {
-        draft.add(&Param::LocatorSet(locate::ours(path, rekey.map_or(spi, |r| r.ours.new_spi))));
+        draft.add(&Param::LocatorSet(locate::ours(to, rekey.map_or(spi, |r| r.ours.new_spi), around)));
     }
     draft.add(&Param::Seq(id));
     if let Some(answer) = answer {
@@ -248,11 +261,16 @@ pub(crate) fn send(association: &mut Association, answer: Option<&Answer<'_>>, a
     let Some(packet) = packet else { return };
     let urgent = session.announcing || session.candidate.is_some() || answer.is_some();
     let class = if urgent { Class::Urgent } else { Class::Upkeep };
-    let to = session.candidate.as_ref().map_or(path, |c| c.path);
     around.outbox.push(to, class, &packet);
     if let Some(answer) = answer {
         session.reply = Some((answer.id, packet.clone()));
     }
+    let others = match &session.multihome.failover {
+        Failover::None => !multihome::ways(session, path, around).is_empty(),
+        Failover::Trying(_) => true,
+        Failover::Last => false,
+    };
     let retry = Retry::new(packet, class, around.now, &around.config.timing);
+    let retry = if others { retry.at_most(multihome::TRIES) } else { retry };
     session.outstanding = Some(Outstanding { id, retry, to });
 }

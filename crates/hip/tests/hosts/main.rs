@@ -5,6 +5,7 @@
 mod base_exchange;
 mod ends;
 mod hostile;
+mod multihome;
 mod rendezvous;
 mod updates;
 mod vectors;

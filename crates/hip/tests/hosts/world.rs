@@ -46,6 +46,8 @@ pub(crate) struct Node {
     pub(crate) tag: Hit,
     /// Its addresses; the first is the one in use.
     pub(crate) address: SocketAddr,
+    /// More of them.
+    pub(crate) others: Vec<SocketAddr>,
     pub(crate) plane: Plane,
 }
 
@@ -69,6 +71,8 @@ pub(crate) struct World {
     pub(crate) doubled: u64,
     /// Every datagram that was sent, for replays and for tshark.
     pub(crate) seen: Vec<(Path, Vec<u8>)>,
+    /// Addresses that nothing reaches, and from which nothing gets away.
+    pub(crate) dead: BTreeSet<IpAddr>,
     /// The reasons of all drops.
     pub(crate) drops: Vec<&'static str>,
 }
@@ -92,7 +96,7 @@ impl World {
             );
             let port = if carrier == Carrier::HipUdp { 10_500 } else { 0 };
             let address = SocketAddr::new(IpAddr::from([192, 0, 2, i as u8 + 1]), port);
-            Node { host, tag, address, plane: Plane::default() }
+            Node { host, tag, address, others: Vec::new(), plane: Plane::default() }
         });
         let nodes = nodes.collect();
         Self {
@@ -105,6 +109,7 @@ impl World {
             lost: 0,
             doubled: 0,
             seen: Vec::new(),
+            dead: BTreeSet::new(),
             drops: Vec::new(),
         }
     }
@@ -175,7 +180,10 @@ impl World {
         self.now = self.now.max(next);
         if flight == Some(next) {
             if let Some(Flight { path, bytes, .. }) = self.flights.pop()
-                && let Some(node) = self.nodes.iter().position(|n| n.address == path.local)
+                && !self.dead.contains(&path.local.ip())
+                && !self.dead.contains(&path.remote.ip())
+                && let Some(node) =
+                    self.nodes.iter().position(|n| n.address == path.local || n.others.contains(&path.local))
                 && let Err(discard) = self.hand(node, path, &bytes)
             {
                 self.drops.push(discard.0);
