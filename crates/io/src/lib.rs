@@ -18,19 +18,19 @@
 //! poller.add(&monitor, 3, Interest::READ)?;
 //! let mut ready = Vec::new();
 //! loop {
-//!     // timer.arm(node.poll_timeout(), asleep)?;
+//!     // timer.arm(host.poll_timeout(), asleep)?;
 //!     poller.wait(&mut ready, None)?;
 //!     let now = BootClock::now();
 //!     for one in &ready {
 //!         match one.token {
 //!             0 => while let Some(signal) = signals.next()? { /* stop, reload */ },
 //!             1 => while let Some(event) = control.next() { /* answer */ },
-//!             2 => if timer.clear() { /* node.handle_timeout(now) */ },
+//!             2 => if timer.clear() { /* host.handle_timeout(now) */ },
 //!             3 => while let Some(change) = monitor.next()? { /* look for the way to the gateway again, once */ },
 //!             _ => {} // tunnel and sockets: handle a batch, come back for the rest
 //!         }
 //!     }
-//!     // drain node.poll_transmit and node.poll_event, then control.send(...)
+//!     // carry out host.poll() until None, then control.send(...)
 //! #   let _ = now;
 //! }
 //! # }

@@ -8,10 +8,7 @@ use crate::{ChildId, ChildSa, Owner};
 
 /// Negotiates keys by messages of its own: the five verbs of `dormouse_sansio`, and one command.
 ///
-/// # Driving contract
-/// After each call of a `handle_*` verb, and after each command of the manager's own: [`Self::poll_event`] until `None`, then
-/// [`Self::poll_transmit`] until `None`. Events come first, because a message must not leave before what it promises is
-/// installed or durable. Then nothing needs to be done until [`Self::poll_timeout`] or the next datagram.
+/// It is driven by the contract of [`dormouse_sansio`].
 pub trait KeyManager: Send + core::fmt::Debug {
     /// A message came in over `path`. On a UDP carrier it still has its marker of four zero bytes (RFC 5770 section 5.1).
     ///

@@ -8,10 +8,7 @@
 //!   carried; [`dormouse_esp::Tunnel::rebuild`] makes it a packet, which the driver writes to the TUN.
 //! - For every packet (or super-packet: all its segments are one flow) from the TUN, [`Node::route`] says which tunnel
 //!   carries it, [`Node::child_mut`] lends it for sealing in place, and [`Node::sent`] is called after that, once per batch.
-//! - After each of these and after every command: [`Node::poll_event`] until `None`, then [`Node::poll_transmit`] until `None`,
-//!   then sleep until [`Node::poll_timeout`] and call [`Node::handle_timeout`]. Events come first: what must be durable, or
-//!   installed, before a message leaves is among them. A driver that crashes between any two of these steps has sent nothing that
-//!   it does not remember.
+//! - After each of these and after every command the contract of [`dormouse_sansio`] holds.
 
 use crate::audit::{How, Records};
 use crate::client::Client;
