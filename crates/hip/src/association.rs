@@ -15,7 +15,7 @@
 use core::time::Duration;
 
 use dormouse_crypto::hip::{DhGroup, DhKey};
-use dormouse_keying::{Beet, ChildId, ChildSa, Install, Mode, Owner, Protection, SaId};
+use dormouse_keying::{Beet, ChildId, ChildSa, Failure, Install, Mode, Owner, Protection, SaId};
 use dormouse_sansio::{Carrier, Class, Deadline, Instant, Path};
 use dormouse_wire::hip::{EspInfo, Hit, R1Counter, Solution};
 use dormouse_wire::ike::TsRange;
@@ -24,6 +24,7 @@ use crate::config::{EspSuite, HostConfig, Timing};
 use crate::exchange::multihome::Multihome;
 use crate::hit::HostIdentity;
 use crate::keymat::{EspKeys, HipKeys, Keymat};
+use crate::limits::SILENCE;
 use crate::puzzle::Solver;
 
 /// One peer, as one identity of ours knows it.
@@ -138,7 +139,16 @@ pub(crate) struct I2Sent {
     /// Verifications that packets of others may still cost.
     pub(crate) looks_left: u32,
     /// What the responder said last, if the exchange fails.
-    pub(crate) notified: Option<&'static str>,
+    pub(crate) notified: Option<Refusal>,
+}
+
+/// Why the exchange fails, if it does.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Refusal {
+    /// Which kind of failure.
+    pub kind: Failure,
+    /// In the words of the protocol.
+    pub why: &'static str,
 }
 
 /// What a base exchange has led to.
@@ -178,6 +188,8 @@ pub(crate) struct Session {
     /// Our address changed and the peer has not acknowledged it.
     pub(crate) announcing: bool,
     pub(crate) candidate: Option<Candidate>,
+    /// Since when the peer is sent ESP and sends none.
+    pub(crate) silent: Option<Instant>,
     /// A replaced pair that still receives.
     pub(crate) retiring: Option<(ChildId, Instant)>,
     /// Of us at the peer, which is a rendezvous server.
@@ -266,6 +278,7 @@ impl Session {
             rekey: None,
             announcing: false,
             candidate: None,
+            silent: None,
             retiring: None,
             registration: Registering::No,
             client_until: None,
@@ -352,6 +365,12 @@ impl Association {
                 let check = session.multihome.check_at;
                 let check = check.map(|at| Deadline { at, slack, why: "HIP: is the peer there" });
                 let update = Deadline::earlier(update, check);
+                let silent = session.silent.map(|since| Deadline {
+                    at: since + SILENCE,
+                    slack: Duration::from_secs(1),
+                    why: "HIP: the peer is silent",
+                });
+                let update = Deadline::earlier(update, silent);
                 Deadline::earlier(Deadline::earlier(update, renewal), Deadline::earlier(r2, retiring))
             }
         }

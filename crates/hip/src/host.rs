@@ -3,7 +3,8 @@
 //!
 //! # Timers
 //! Each association has one deadline, that of its state: an unanswered packet, the next slice of a puzzle, the end of what is kept for
-//! late packets. An established association has none.
+//! late packets. An established association has none but for what waits in it: an UPDATE, a peer's silence, a registration to be renewed,
+//! and what the configuration asks for. A rendezvous server with which there is no association is tried when its time has come.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -14,8 +15,8 @@ use dormouse_keying::{ChildId, Discard, Event, KeyManager, Owner, SaId, SpiSourc
 use dormouse_sansio::{Carrier, Class, Deadline, Entropy, Instant, Path, Transmit};
 use dormouse_wire::hip::{Hit, Packet, PacketType, Version};
 
-use crate::association::{Association, Pair, Registering, Session, Stage};
-use crate::config::{HostConfig, Peer};
+use crate::association::{Association, Pair, Session, Stage};
+use crate::config::{Accept, HostConfig, Peer};
 use crate::exchange::{
     Around, Fate, Outcome, close, give_up, handle_timeout, initiate, locate, multihome, notify, register,
     rekey, respond, update,
@@ -27,73 +28,10 @@ use crate::peers::Peers;
 use crate::r1::{Load, Pool};
 use crate::stats::Stats;
 
+mod description;
 mod rendezvous;
 
-/// Why an association cannot be begun.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum ConnectError {
-    /// No identity of ours has this tag.
-    #[error("{0} is not one of our tags")]
-    NotOurs(Hit),
-    /// The peer's tag is none, is ours, or is of a suite that is not supported.
-    #[error("{0} is not the tag of a peer: 2001:21::/32 (RSA) and 2001:22::/32 (ECDSA) are supported")]
-    NotATag(Hit),
-    /// There is one already.
-    #[error("there is an association with {0}")]
-    Exists(Hit),
-    /// No path was given, or one without a local address where the checksum needs it.
-    #[error("no usable path to {0}: HIP without UDP needs the local address")]
-    NoPath(Hit),
-    /// Too many associations.
-    #[error("there are {0} associations, as many as are permitted")]
-    TooMany(usize),
-    /// The library failed.
-    #[error("no I1 could be made")]
-    Failed,
-}
-
-/// How far an association is.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Phase {
-    /// A base exchange is under way.
-    Connecting,
-    /// ESP flows.
-    Established,
-    /// It is ending.
-    Closing,
-}
-
-/// One association, for people and tests.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Description {
-    /// Its name.
-    pub id: SaId,
-    /// Our tag.
-    pub ours: Hit,
-    /// The peer's.
-    pub peer: Hit,
-    /// Where its packets go.
-    pub path: Path,
-    /// How far it is.
-    pub phase: Phase,
-    /// The pair of ESP SAs that sends.
-    pub child: Option<ChildId>,
-    /// Rendezvous between the two.
-    pub registration: Registration,
-}
-
-/// Whether one end of an association is a rendezvous server of the other.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Registration {
-    /// Neither.
-    None,
-    /// We are registered at the peer.
-    AtPeer,
-    /// The peer has refused to register us, for this reason (RFC 8003 section 4.5).
-    Refused(u8),
-    /// The peer is registered at us.
-    OfPeer,
-}
+pub use description::{ConnectError, Description, Phase, Registration};
 
 /// An identity of ours with its puzzles.
 #[derive(Debug)]
@@ -168,30 +106,15 @@ impl Host {
         self.stats
     }
 
-    /// All associations.
-    pub fn describe(&self) -> impl Iterator<Item = Description> {
-        self.associations.values().map(|a| {
-            let (phase, child) = match &a.stage {
-                Stage::I1Sent(_) | Stage::Solving(_) | Stage::I2Sent(_) => (Phase::Connecting, None),
-                Stage::Up(session) => (Phase::Established, Some(session.child)),
-                Stage::Closing(_) | Stage::Closed(_) | Stage::Failed => (Phase::Closing, None),
-            };
-            let registration = match &a.stage {
-                Stage::Up(session) => match session.registration {
-                    Registering::Granted(_) | Registering::Asked => Registration::AtPeer,
-                    Registering::Refused(why) => Registration::Refused(why),
-                    Registering::No if session.client_until.is_some() => Registration::OfPeer,
-                    Registering::No => Registration::None,
-                },
-                _ => Registration::None,
-            };
-            Description { id: a.id, ours: a.ours, peer: a.peer, path: a.path, phase, child, registration }
-        })
-    }
-
     /// Where the peer with this tag is found; `None` forgets it. What there is with it stays.
     pub fn set_peer(&mut self, tag: Hit, peer: Option<Peer>) {
         self.peers.set(tag, peer);
+    }
+
+    /// The ways to a peer of the directory, the best first; none if it is not known, or no address of ours is of a family of its.
+    #[must_use]
+    pub fn ways(&self, peer: Hit) -> Vec<Path> {
+        self.peers.ways(peer, self.config.udp_port)
     }
 
     /// Where the rendezvous servers of the peer with this tag are found: they send on what asks for it. `None` forgets them.
@@ -214,6 +137,9 @@ impl Host {
         let local = self.local(ours).ok_or(ConnectError::NotOurs(ours))?;
         if HitSuite::of(peer).is_none() || self.local(peer).is_some() {
             return Err(ConnectError::NotATag(peer));
+        }
+        if self.config.denied.contains(&peer) {
+            return Err(ConnectError::Denied(peer));
         }
         let usable = |p: &&Path| match p.carrier {
             Carrier::HipUdp => true,
@@ -248,6 +174,35 @@ impl Host {
             })
         })
         .unwrap_or_default();
+    }
+
+    /// Who may begin an association is another from now on. What there is with others ends.
+    pub fn set_accept(&mut self, now: Instant, accept: Accept) {
+        self.config.accept = accept;
+        let out: Vec<SaId> =
+            self.associations.values().filter(|a| !self.config.admits(a.peer)).map(|a| a.id).collect();
+        out.into_iter().for_each(|id| self.close(now, id));
+    }
+
+    /// There is no association with this peer from now on, whoever begins it; the number of those that end.
+    pub fn deny(&mut self, now: Instant, peer: Hit) -> usize {
+        self.config.denied.insert(peer);
+        let open =
+            |a: &&Association| a.peer == peer && !matches!(a.stage, Stage::Closing(_) | Stage::Closed(_));
+        let ends: Vec<SaId> = self.associations.values().filter(open).map(|a| a.id).collect();
+        ends.iter().for_each(|id| self.close(now, *id));
+        ends.len()
+    }
+
+    /// Whether this peer is denied.
+    #[must_use]
+    pub fn denies(&self, peer: Hit) -> bool {
+        self.config.denied.contains(&peer)
+    }
+
+    /// Takes a denial back. False if there was none.
+    pub fn allow(&mut self, peer: Hit) -> bool {
+        self.config.denied.remove(&peer)
     }
 
     /// Our address towards this peer is another from now on. An association that is not established begins anew from there.
@@ -554,6 +509,30 @@ impl KeyManager for Host {
         .unwrap_or_default();
     }
 
+    fn unanswered(&mut self, now: Instant, owner: Owner, heard: bool) {
+        let Owner::Hip(id) = owner else { return };
+        self.change(now, id, |association, _| {
+            if let Stage::Up(session) = &mut association.stage {
+                session.silent = if heard { None } else { session.silent.or(Some(now)) };
+            }
+            Ok(Fate::Lives)
+        })
+        .unwrap_or_default();
+    }
+
+    /// A peer of the directory may have an association that this host, which has started again, does not know: a new one takes its place.
+    fn unknown_spi(&mut self, now: Instant, path: Path) {
+        let Some(ours) = self.tags().next() else { return };
+        let Some(peer) = self.peers.at(path.remote.ip()).filter(|peer| self.stage(ours, *peer).is_none())
+        else {
+            return;
+        };
+        let ways = self.ways(peer);
+        if let Err(error) = self.connect(now, ours, peer, &ways) {
+            tracing::debug!(%error, "ESP of an association that is lost");
+        }
+    }
+
     fn set_addresses(&mut self, now: Instant, addresses: &[IpAddr]) {
         let changed = self.config.multihoming && self.peers.ours() != addresses;
         self.peers.set_ours(addresses);
@@ -583,7 +562,7 @@ impl Host {
             Some(Stage::I1Sent(_) | Stage::Solving(_) | Stage::I2Sent(_)) => true,
             Some(Stage::Up(_)) => false,
             None | Some(Stage::Closing(_) | Stage::Closed(_) | Stage::Failed) => {
-                let ways = self.peers.ways(peer, self.config.udp_port);
+                let ways = self.ways(peer);
                 !ways.is_empty() && self.connect(now, ours, peer, &ways).is_ok()
             }
         }

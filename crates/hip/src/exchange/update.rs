@@ -14,7 +14,7 @@ use dormouse_wire::hip::{DhValue, Draft, EspInfo, Packet, PacketType, Param, Par
 use crate::association::{Association, Outstanding, Registering, Retry, Session, Stage};
 use crate::exchange::multihome::Failover;
 use crate::exchange::{Around, Fate, Outcome, close, locate, multihome, register, rekey};
-use crate::limits::MAX_ECHO;
+use crate::limits::{MAX_ECHO, SILENCE, SILENCE_TRIES};
 use crate::protect;
 
 /// Acts on what is due in an established association.
@@ -24,6 +24,10 @@ pub(crate) fn handle_timeout(association: &mut Association, around: &mut Around<
     session.r2.take_if(|r2| r2.until <= now);
     if let Some((old, _)) = session.retiring.take_if(|(_, at)| *at <= now) {
         around.remove(owner, old);
+    }
+    if session.silent.take_if(|since| *since + SILENCE <= now).is_some() && session.outstanding.is_none() {
+        ask(association, around);
+        return Fate::Lives;
     }
     register::renew(association, around);
     let Stage::Up(session) = &mut association.stage else { return Fate::Lives };
@@ -60,6 +64,15 @@ pub(crate) fn handle_timeout(association: &mut Association, around: &mut Around<
     // "If no acknowledgment is received from the peer after UPDATE_RETRY_MAX times, the HIP association is considered to be broken"
     // (RFC 7401 section 6.11)
     close::begin(association, around, "the peer does not answer")
+}
+
+/// An UPDATE that says nothing new: the peer acknowledges it if it still has the association.
+fn ask(association: &mut Association, around: &mut Around<'_>) {
+    send(association, None, around);
+    if let Stage::Up(session) = &mut association.stage {
+        session.outstanding =
+            session.outstanding.take().map(|o| Outstanding { retry: o.retry.at_most(SILENCE_TRIES), ..o });
+    }
 }
 
 /// An UPDATE of the peer, which came by `path` or, through a rendezvous server, from there `via` the server.
