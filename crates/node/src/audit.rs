@@ -305,13 +305,13 @@ impl Node {
         }
     }
 
-    /// A client's session is over. One that its client has never confirmed has not begun: its ticket was refused.
+    /// A client's session is over. One that was never confirmed has not begun: it may be a copied request's, of which there is no end, and
+    /// a ticket that its owner has shown to be there with is refused by [`Node::record_refusal`].
     pub(crate) fn record_end(&mut self, now: Instant, session: &Session, why: &str) {
-        let client = self.client_on_record(session);
         if session.tentative {
-            self.refused(now, client.from, Some(client.who), why, true);
             return;
         }
+        let client = self.client_on_record(session);
         let (why, seconds, traffic) = (why.into(), (now - session.established).as_secs(), session.carried);
         self.record(What::End { client, why, seconds, traffic });
     }
@@ -335,20 +335,9 @@ impl Node {
             identity_type: kind(identity.to_ike().0),
             fingerprint: None,
         });
-        self.refused(now, from, claimed, &error.to_string(), proven)
-    }
-
-    fn refused(
-        &mut self,
-        now: Instant,
-        from: SocketAddr,
-        claimed: Option<Who>,
-        why: &str,
-        proven: bool,
-    ) -> bool {
         let may = self.records.may_refuse(now, proven);
         if may {
-            self.record(What::Refusal { from, claimed, why: why.into() });
+            self.record(What::Refusal { from, claimed, why: error.to_string().as_str().into() });
         }
         may
     }
