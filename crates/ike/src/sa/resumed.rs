@@ -202,7 +202,8 @@ impl IkeSa {
             return shared.actions.push_back(Action::Refuse { sa: self.core.id(), told });
         }
         shared.load.record(shared.unix(now), clients, now - begun);
-        tracing::info!(sa = %self.core.id(), peer = %self.core.peer, "resumed session confirmed");
+        shared.confirm_lease(&self.core.assigned);
+        tracing::info!(sa = %self.core.id(), peer = %self.core.peer, %path, resumed = true, "IKE SA established");
         shared.event(Event::Confirmed { sa: self.core.id() });
         shared.actions.push_back(Action::Resumed { by: self.core.id() });
         for (path, mut datagram) in waiting {
