@@ -27,7 +27,7 @@ use dormouse_io::fetch::{Fetcher, Wanted};
 use dormouse_io::notify;
 use dormouse_io::ownership::Namespace;
 use dormouse_io::poller::{Interest, Poller, Ready};
-use dormouse_io::privileges::{self, Keep};
+use dormouse_io::privileges::{self, Needed};
 use dormouse_io::signal::{Signal, Signals};
 use dormouse_io::timer::Timer;
 use dormouse_io::tun::{Tun, TunOptions};
@@ -105,7 +105,7 @@ impl Daemon {
     /// Names what is missing or refused.
     pub(crate) fn new(loaded: Loaded, args: &Args) -> Result<Self> {
         let Loaded { daemon: settings, written, sleep, connections, standin, audit } = loaded;
-        privileges::require(Keep { raw: false, bind: settings.ike_port < 1024 })?;
+        privileges::require(Needed { raw: false, bind: settings.ike_port < 1024 })?;
         let account = privileges::find_user(&settings.user)?;
         // Before any thread or child: they inherit the mask.
         let signals = Signals::new()?;
@@ -153,8 +153,7 @@ impl Daemon {
         }
         if let Some(account) = account {
             account.own(&settings.state_dir)?;
-            let raw = !carriers.raw.is_empty();
-            let held = privileges::drop_to(&account, Keep { raw, bind: false })?;
+            let held = privileges::drop_to(&account)?;
             tracing::info!(user = settings.user, ?held, "privileges dropped");
         }
         // A thread: it must have given its privileges away too.
