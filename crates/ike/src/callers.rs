@@ -1,5 +1,5 @@
-//! Which callers are there: the established SAs that others have opened, by connection and proved identity, and the inner hosts that
-//! each reaches by them. Owns these two indexes; must never end an SA.
+//! Which callers are there: the established SAs that others have opened, by connection and proved identity, the inner hosts that
+//! each reaches by them, and what each may do at once or in the long run. Owns these indexes; must never end an SA.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,7 +12,8 @@ use dormouse_wire::ike::TsRange;
 
 use crate::config::{Connection, Unique};
 use crate::credential::Refusal;
-use crate::limits::{CREATE_CHILD_BURST, CREATE_CHILD_EVERY};
+use crate::limits::{CREATE_CHILD_BURST, CREATE_CHILD_EVERY, LOGIN_BURST, LOGIN_EVERY};
+use crate::pace::Pace;
 use crate::ticket::lineage::Name;
 
 /// An identity as one connection knows it.
@@ -20,6 +21,12 @@ use crate::ticket::lineage::Name;
 pub(crate) struct Caller {
     pub(crate) connection: String,
     pub(crate) peer: Identity,
+}
+
+impl Caller {
+    pub(crate) fn of(conn: &Connection, peer: &Identity) -> Self {
+        Self { connection: conn.name.clone(), peer: peer.clone() }
+    }
 }
 
 /// What is known of one SA of a caller.
@@ -41,8 +48,15 @@ pub(crate) struct Callers {
     present: BTreeMap<SaId, Present>,
     /// Inner hosts by who is reached there, and how many CHILD SAs lead to it.
     hosts: BTreeMap<IpAddr, (Caller, usize)>,
-    /// When each caller's CREATE_CHILD_SA requests would have been answered at the pace of the long run.
-    paces: BTreeMap<Caller, Instant>,
+    /// How often each has had requests to make or rekey an SA answered, and sessions begun.
+    paces: BTreeMap<Caller, (Pace, Pace)>,
+}
+
+/// How many at once of what one device may do `one` of at once: several devices may share the identity.
+fn of_identity(one: usize, conn: &Connection) -> u32 {
+    let policy = &conn.answering.policy;
+    let devices = if policy.unique == Unique::Never { policy.sessions } else { 1 };
+    u32::try_from(one.max(devices)).unwrap_or(u32::MAX).min(1 << 16)
 }
 
 impl Callers {
@@ -86,7 +100,7 @@ impl Callers {
         login: Option<IpAddr>,
         former: Option<Name>,
     ) -> Result<(), Refusal> {
-        let caller = Caller { connection: conn.name.clone(), peer: peer.clone() };
+        let caller = Caller::of(conn, peer);
         let others = || self.of(&caller, true).filter(|(_, p)| former.is_none() || p.lineage != former);
         let sessions = match conn.answering.policy.unique {
             // Those that are replaced stay for a moment, and are bounded as well.
@@ -106,15 +120,39 @@ impl Callers {
     /// Whether a request of a caller to make or rekey an SA is answered, or comes too soon after many others of its.
     /// The pace goes on when it leaves and comes again.
     pub(crate) fn may_create(&mut self, caller: &Caller, now: Instant) -> bool {
+        let (create, _) = self.paces_of(caller, now);
+        create.may(now, CREATE_CHILD_EVERY, CREATE_CHILD_BURST)
+    }
+
+    fn paces_of(&mut self, caller: &Caller, now: Instant) -> &mut (Pace, Pace) {
         if self.paces.len() > 2 * self.sas.len() {
-            self.paces.retain(|_, pace| *pace > now);
+            self.paces.retain(|_, (create, begin)| !create.is_over(now) || !begin.is_over(now));
         }
-        let pace = self.paces.get(caller).copied().unwrap_or(now).max(now) + CREATE_CHILD_EVERY;
-        let may = pace <= now + CREATE_CHILD_EVERY * CREATE_CHILD_BURST;
-        if may {
-            self.paces.insert(caller.clone(), pace);
+        self.paces.entry(caller.clone()).or_default()
+    }
+
+    /// Whether an identity may begin another session now, or has begun too many of late.
+    ///
+    /// # Errors
+    /// [`Refusal::TooOften`].
+    pub(crate) fn may_begin(&self, conn: &Connection, peer: &Identity, now: Instant) -> Result<(), Refusal> {
+        let begun = self.paces.get(&Caller::of(conn, peer)).map(|(_, begin)| *begin).unwrap_or_default();
+        match begun.allows(now, LOGIN_EVERY, of_identity(LOGIN_BURST, conn)) {
+            true => Ok(()),
+            false => Err(Refusal::TooOften(peer.clone())),
         }
-        may
+    }
+
+    /// The same; if so, it begins.
+    ///
+    /// # Errors
+    /// [`Refusal::TooOften`].
+    pub(crate) fn begin(&mut self, conn: &Connection, peer: &Identity, now: Instant) -> Result<(), Refusal> {
+        let (_, begin) = self.paces_of(&Caller::of(conn, peer), now);
+        match begin.may(now, LOGIN_EVERY, of_identity(LOGIN_BURST, conn)) {
+            true => Ok(()),
+            false => Err(Refusal::TooOften(peer.clone())),
+        }
     }
 
     /// The first of the inner hosts that another caller is reached at already.
@@ -156,6 +194,8 @@ fn hosts(ranges: &[TsRange]) -> impl Iterator<Item = IpAddr> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::{IdentityPattern, LocalAuth, RemoteAuth};
+    use dormouse_crypto::Secret;
 
     fn caller(name: &str) -> Caller {
         Caller { connection: "office".into(), peer: name.parse().unwrap() }
@@ -175,6 +215,29 @@ mod tests {
         assert!(!callers.may_create(&a, now));
         now += CREATE_CHILD_EVERY * 3;
         assert_eq!((0..1_000).filter(|_| callers.may_create(&a, now)).count(), 3);
+    }
+
+    fn connection(unique: Unique, sessions: usize) -> Connection {
+        let psk = || Secret::from([1; 32]);
+        let us = "gateway".parse().unwrap();
+        let (local, remote) = (LocalAuth::Psk(psk()), RemoteAuth::Psk(psk()));
+        let mut conn = Connection::new("office", us, local, IdentityPattern::Any, remote);
+        (conn.answering.policy.unique, conn.answering.policy.sessions) = (unique, sessions);
+        conn
+    }
+
+    #[test]
+    fn one_identitys_sessions_begin_at_a_pace() {
+        for (unique, at_once) in [(Unique::Replace, 8), (Unique::Keep, 8), (Unique::Never, 100)] {
+            let (mut callers, mut now, conn) = (Callers::default(), Instant::ZERO, connection(unique, 100));
+            let (a, b) = (caller("a").peer, caller("b").peer);
+            assert_eq!((0..1_000).filter(|_| callers.begin(&conn, &a, now).is_ok()).count(), at_once);
+            assert!(callers.may_begin(&conn, &a, now).is_err() && callers.may_begin(&conn, &b, now).is_ok());
+            now += LOGIN_EVERY * 3;
+            assert_eq!((0..1_000).filter(|_| callers.begin(&conn, &a, now).is_ok()).count(), 3);
+            // Asking alone costs nothing.
+            assert!((0..1_000).all(|_| callers.may_begin(&conn, &b, now).is_ok()));
+        }
     }
 
     #[test]

@@ -330,3 +330,9 @@ pub enum Refusal {
 
 #[cfg(test)]
 mod tests;
+    /// It has begun too many sessions of late.
+    #[error("{0} begins sessions too often")]
+    TooOften(Identity),
+    /// Too many handshakes of its wait already.
+    #[error("too many handshakes of {0} wait already, for a signature or for the status of its certificates")]
+    Waiting(Identity),

@@ -267,7 +267,15 @@ impl HalfOpen {
         self.link.conn = caller.conn.clone();
         let proof = match std::mem::replace(&mut self.signature, Signature::NotYet) {
             Signature::Came(result) => result.map(Proving::Done).map_err(auth::AuthError::from),
-            Signature::NotYet | Signature::Ordered => self.prove(&caller),
+            Signature::NotYet | Signature::Ordered => {
+                if matches!(self.how, How::Init { .. })
+                    && let Err(refusal) = shared.callers.begin(&caller.conn, &caller.identity, now)
+                {
+                    let told = notify(NotifyType::AuthenticationFailed, []);
+                    return self.refuse(shared, path, claimed, told, refusal.into());
+                }
+                self.prove(&caller)
+            }
         };
         let proof = match proof {
             Ok(Proving::Done(proof)) => proof,

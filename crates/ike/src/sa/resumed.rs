@@ -177,7 +177,7 @@ impl IkeSa {
             return;
         };
         let refused = match outcome {
-            Outcome::Done => match self.claim().map(|claim| claim.admitted(shared, now)) {
+            Outcome::Done => match self.claim().map(|claim| claim.begins(shared, now)) {
                 Some(Ok(conn)) => {
                     let credential = self.core.session.credential.as_ref();
                     shared.rests_on(now, &conn, credential.map_or(&[][..], Credential::chain));
