@@ -12,7 +12,7 @@ use dormouse_wire::ike::TsRange;
 
 use crate::config::{Connection, Unique};
 use crate::credential::Refusal;
-use crate::limits::{CREATE_CHILD_BURST, CREATE_CHILD_EVERY, LOGIN_BURST, LOGIN_EVERY};
+use crate::limits::{CREATE_CHILD_BURST, CREATE_CHILD_EVERY, HANDSHAKES_WAITING, LOGIN_BURST, LOGIN_EVERY};
 use crate::pace::Pace;
 use crate::ticket::lineage::Name;
 
@@ -50,6 +50,8 @@ pub(crate) struct Callers {
     hosts: BTreeMap<IpAddr, (Caller, usize)>,
     /// How often each has had requests to make or rekey an SA answered, and sessions begun.
     paces: BTreeMap<Caller, (Pace, Pace)>,
+    /// Handshakes of callers who have authenticated, and wait for us.
+    waiting: BTreeMap<SaId, Caller>,
 }
 
 /// How many at once of what one device may do `one` of at once: several devices may share the identity.
@@ -155,6 +157,25 @@ impl Callers {
         }
     }
 
+    /// A handshake of an identity that has authenticated waits for us: it gives way to no stranger meanwhile, so there may be few.
+    ///
+    /// # Errors
+    /// [`Refusal::Waiting`].
+    pub(crate) fn wait(&mut self, id: SaId, conn: &Connection, peer: &Identity) -> Result<(), Refusal> {
+        let caller = Caller::of(conn, peer);
+        let others = self.waiting.iter().filter(|(other, by)| **other != id && **by == caller).count();
+        if others >= of_identity(HANDSHAKES_WAITING, conn) as usize {
+            return Err(Refusal::Waiting(peer.clone()));
+        }
+        self.waiting.insert(id, caller);
+        Ok(())
+    }
+
+    /// It waits no longer, or is gone. Does nothing if it did not.
+    pub(crate) fn wait_no_longer(&mut self, id: SaId) {
+        self.waiting.remove(&id);
+    }
+
     /// The first of the inner hosts that another caller is reached at already.
     pub(crate) fn held_by_another(&self, caller: &Caller, ranges: &[TsRange]) -> Option<IpAddr> {
         let held = |host: &IpAddr| self.hosts.get(host).is_some_and(|(holder, _)| holder != caller);
@@ -238,6 +259,19 @@ mod tests {
             // Asking alone costs nothing.
             assert!((0..1_000).all(|_| callers.may_begin(&conn, &b, now).is_ok()));
         }
+    }
+
+    #[test]
+    fn one_identitys_handshakes_do_not_fill_the_places_of_those_that_wait() {
+        let (mut callers, conn) = (Callers::default(), connection(Unique::Replace, 100));
+        let (a, b) = (caller("a").peer, caller("b").peer);
+        let waits = |callers: &mut Callers, n, who| callers.wait(SaId::new(n), &conn, who).is_ok();
+        let waiting = (0..1_000).filter(|n| waits(&mut callers, *n, &a)).count();
+        assert_eq!(waiting, HANDSHAKES_WAITING);
+        assert!(waits(&mut callers, 0, &a), "the same one, for something else");
+        assert!(waits(&mut callers, 1_000, &b));
+        callers.wait_no_longer(SaId::new(1));
+        assert!(waits(&mut callers, 1_001, &a) && !waits(&mut callers, 1_002, &a));
     }
 
     #[test]

@@ -280,6 +280,10 @@ impl HalfOpen {
         let proof = match proof {
             Ok(Proving::Done(proof)) => proof,
             Ok(Proving::Sign(order)) => {
+                if let Err(refusal) = shared.callers.wait(self.link.id, &caller.conn, &caller.identity) {
+                    let told = notify(NotifyType::AuthenticationFailed, []);
+                    return self.refuse(shared, path, claimed, told, refusal.into());
+                }
                 shared.event(Event::Sign { sa: self.link.id, order });
                 self.signature = Signature::Ordered;
                 self.waiting = Some((path, payloads.to_vec()));

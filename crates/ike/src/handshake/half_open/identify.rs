@@ -194,10 +194,16 @@ impl HalfOpen {
                     let Believed { identity, expires, shown } = believed;
                     let mut certificates = None;
                     if let Some(shown) = shown {
-                        let (own, verified) = *shown;
-                        match shared.judge(now, (&conn, self.link.id), (&own, &verified), self.wait_until) {
-                            Judgement::Admitted => {}
-                            Judgement::Wait => return Ok(None),
+                        let names = shown.own.identities();
+                        match shared.judge(now, (&conn, self.link.id), (&shown, &names), self.wait_until) {
+                            Judgement::Admitted(judged) => certificates = Some(judged),
+                            Judgement::Wait => {
+                                let waits = shared.callers.wait(self.link.id, &conn, &identity);
+                                if waits.is_err() {
+                                    shared.config.admission.revocation.stop_waiting(self.link.id);
+                                }
+                                return Ok(waits.map(|()| None)?);
+                            }
                             Judgement::Refused(why) => {
                                 error = why.into();
                                 continue;
