@@ -104,19 +104,20 @@ impl Callers {
     ) -> Result<(), Refusal> {
         let caller = Caller::of(conn, peer);
         let others = || self.of(&caller, true).filter(|(_, p)| former.is_none() || p.lineage != former);
-        let sessions = match conn.answering.policy.unique {
+        let policy = &conn.answering.policy;
+        let full = match policy.unique {
             // Those that are replaced stay for a moment, and are bounded as well.
-            Unique::Replace => others().count().saturating_sub(conn.answering.policy.sessions.max(2) - 1),
-            // From the same address it is the same device, which authenticates anew or has lost its state.
-            Unique::Keep => others().filter(|(_, p)| Some(p.from) != login).count(),
-            Unique::Never => {
-                others().count().saturating_sub(conn.answering.policy.sessions.saturating_sub(1))
+            Unique::Replace => others().count() >= policy.sessions.max(2),
+            // From the same address it is the same device, which authenticates anew or has lost its state; or one behind the same NAT.
+            Unique::Keep => {
+                others().any(|(_, p)| Some(p.from) != login) || others().count() >= policy.sessions.max(2)
             }
+            Unique::Never => others().count() >= policy.sessions.max(1),
         };
-        if sessions == 0 {
-            return Ok(());
+        match full {
+            true => Err(Refusal::Sessions { identity: peer.clone(), sessions: others().count() }),
+            false => Ok(()),
         }
-        Err(Refusal::Sessions { identity: peer.clone(), sessions: others().count() })
     }
 
     /// Whether a request of a caller to make or rekey an SA is answered, or comes too soon after many others of its.
@@ -272,6 +273,19 @@ mod tests {
         assert!(waits(&mut callers, 1_000, &b));
         callers.wait_no_longer(SaId::new(1));
         assert!(waits(&mut callers, 1_001, &a) && !waits(&mut callers, 1_002, &a));
+    }
+
+    #[test]
+    fn sessions_that_are_kept_are_counted_wherever_they_come_from() {
+        let (mut callers, conn) = (Callers::default(), connection(Unique::Keep, 3));
+        let (who, from) = (caller("a"), IpAddr::from([192, 0, 2, 1]));
+        for n in 0..3 {
+            assert_eq!(callers.room(&conn, &who.peer, Some(from), None), Ok(()), "{n}");
+            let lineage = Some(Name([u8::try_from(n).unwrap(); 16]));
+            callers.note(SaId::new(n), Some(Present { caller: who.clone(), live: true, from, lineage }));
+        }
+        assert!(callers.room(&conn, &who.peer, Some(from), None).is_err());
+        assert!(callers.room(&conn, &who.peer, Some(IpAddr::from([192, 0, 2, 2])), None).is_err());
     }
 
     #[test]
