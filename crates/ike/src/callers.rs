@@ -46,12 +46,22 @@ pub(crate) struct Present {
 pub(crate) struct Callers {
     sas: BTreeMap<Caller, BTreeSet<SaId>>,
     present: BTreeMap<SaId, Present>,
-    /// Inner hosts by who is reached there, and how many CHILD SAs lead to it.
-    hosts: BTreeMap<IpAddr, (Caller, usize)>,
+    /// Inner hosts by who is reached there.
+    hosts: BTreeMap<IpAddr, Reached>,
     /// How often each has had requests to make or rekey an SA answered, and sessions begun.
     paces: BTreeMap<Caller, (Pace, Pace)>,
     /// Handshakes of callers who have authenticated, and wait for us.
     waiting: BTreeMap<SaId, Caller>,
+}
+
+/// Who is reached at an inner host.
+#[derive(Debug)]
+struct Reached {
+    by: Caller,
+    /// The lineage of the last session that has led there.
+    lineage: Option<Name>,
+    /// How many CHILD SAs lead there.
+    claims: usize,
 }
 
 /// How many at once of what one device may do `one` of at once: several devices may share the identity.
@@ -179,16 +189,32 @@ impl Callers {
 
     /// The first of the inner hosts that another caller is reached at already.
     pub(crate) fn held_by_another(&self, caller: &Caller, ranges: &[TsRange]) -> Option<IpAddr> {
-        let held = |host: &IpAddr| self.hosts.get(host).is_some_and(|(holder, _)| holder != caller);
+        let held = |host: &IpAddr| self.hosts.get(host).is_some_and(|reached| reached.by != *caller);
         hosts(ranges).find(held)
     }
 
-    /// A CHILD SA leads to these hosts.
-    pub(crate) fn claim(&mut self, caller: &Caller, ranges: &[TsRange]) {
+    /// Whether one of these addresses is that of a device which shares its identity with the one of `lineage`.
+    pub(crate) fn another_device_has(
+        &self,
+        conn: &Connection,
+        peer: &Identity,
+        lineage: Name,
+        addresses: &[IpAddr],
+    ) -> bool {
+        let caller = Caller::of(conn, peer);
+        let others = |r: &Reached| r.by == caller && r.lineage != Some(lineage);
+        conn.answering.policy.unique == Unique::Never
+            && addresses.iter().any(|address| self.hosts.get(address).is_some_and(others))
+    }
+
+    /// A CHILD SA of a session of this lineage leads to these hosts.
+    pub(crate) fn claim(&mut self, caller: &Caller, lineage: Option<Name>, ranges: &[TsRange]) {
         for host in hosts(ranges) {
-            let (holder, claims) = self.hosts.entry(host).or_insert_with(|| (caller.clone(), 0));
-            if holder == caller {
-                *claims += 1;
+            let reached =
+                self.hosts.entry(host).or_insert_with(|| Reached { by: caller.clone(), lineage, claims: 0 });
+            if reached.by == *caller {
+                reached.claims += 1;
+                reached.lineage = lineage;
             }
         }
     }
@@ -196,9 +222,9 @@ impl Callers {
     /// It no longer does.
     pub(crate) fn disclaim(&mut self, caller: &Caller, ranges: &[TsRange]) {
         for host in hosts(ranges) {
-            let left = self.hosts.get_mut(&host).filter(|(holder, _)| holder == caller).map(|(_, claims)| {
-                *claims = claims.saturating_sub(1);
-                *claims
+            let left = self.hosts.get_mut(&host).filter(|reached| reached.by == *caller).map(|reached| {
+                reached.claims = reached.claims.saturating_sub(1);
+                reached.claims
             });
             if left == Some(0) {
                 self.hosts.remove(&host);
@@ -300,8 +326,8 @@ mod tests {
         let wide = TsRange { end: IpAddr::from([10, 0, 0, 9]), ..host(1) };
         let mut callers = Callers::default();
         let (a, b) = (caller("a"), caller("b"));
-        callers.claim(&a, &[host(2)]);
-        callers.claim(&a, &[host(2), wide]);
+        callers.claim(&a, None, &[host(2)]);
+        callers.claim(&a, None, &[host(2), wide]);
         assert_eq!(callers.held_by_another(&b, &[host(3), host(2)]), Some(host(2).start));
         assert_eq!(callers.held_by_another(&a, &[host(2)]), None);
         assert_eq!(callers.held_by_another(&b, &[wide]), None, "a site gives way to the hosts in it");
@@ -310,7 +336,7 @@ mod tests {
         callers.disclaim(&a, &[host(2), wide]);
         assert_eq!(callers.held_by_another(&b, &[host(2)]), None);
         let elsewhere = Caller { connection: "guests".into(), ..a.clone() };
-        callers.claim(&a, &[host(2)]);
+        callers.claim(&a, None, &[host(2)]);
         assert!(
             callers.held_by_another(&elsewhere, &[host(2)]).is_some(),
             "the same name in another connection"

@@ -37,6 +37,7 @@ fn find_ways(host: &mut Host, now: Instant, mtu: u16) {
 
 fn host(
     role: &str,
+    keys: &str,
     own: &str,
     peer: &str,
     child: &str,
@@ -45,9 +46,8 @@ fn host(
 ) -> End {
     let secret = "secret = \"a secret of the test\"";
     let toml = format!(
-        "[connection.office]\nrole = \"{role}\"\n{}\n[connection.office.local]\nid = \"{own}\"\n{secret}\n\
+        "[connection.office]\nrole = \"{role}\"\n{keys}\n[connection.office.local]\nid = \"{own}\"\n{secret}\n\
          [connection.office.remote]\nid = \"{peer}\"\n{secret}\n[connection.office.child]\n{child}\n",
-        if role == "client" { "gateway = \"192.0.2.1\"" } else { "" },
     );
     let file = parse(&toml).expect("TOML");
     let resolved = resolve(&file, &mut |_, _| Err("no files here".into())).expect("a configuration");
@@ -58,9 +58,14 @@ fn host(
 }
 
 fn gateway() -> End {
+    gateway_with_unique("replace")
+}
+
+fn gateway_with_unique(unique: &str) -> End {
     let local = format!(
         "local = [\"10.99.0.0/24\"]\nremote = [\"dynamic\"]\n[connection.office.pool]\naddresses = [\"{POOL}\"]"
     );
+    let keys = format!("unique = \"{unique}\"");
     let unix = UnixTime(1_800_000_000);
     let day = Duration::from_secs(86_400);
     let pool = SharedPool::new(Pool::new([POOL.parse().expect("a prefix")]));
@@ -70,7 +75,7 @@ fn gateway() -> End {
         ..EndpointConfig::default()
     };
     endpoint.hold.services = WISHES;
-    let mut gateway = host("gateway", "gateway.test", "device.test", &local, Some(pool), endpoint);
+    let mut gateway = host("gateway", &keys, "gateway.test", "device.test", &local, Some(pool), endpoint);
     let (limits, longest) = parse("").expect("TOML").standin.limits(10).expect("it stands in");
     gateway.node_mut().stand_in_for_sleepers(limits, longest);
     gateway
@@ -82,7 +87,15 @@ fn device() -> End {
 
 fn device_with(ticket: Option<ClientTicket>) -> End {
     let remote = "remote = [\"10.99.0.0/24\"]\nrequest_address = \"ipv4\"";
-    let mut device = host("client", "device.test", "gateway.test", remote, None, EndpointConfig::default());
+    let mut device = host(
+        "client",
+        "gateway = \"192.0.2.1\"",
+        "device.test",
+        "gateway.test",
+        remote,
+        None,
+        EndpointConfig::default(),
+    );
     if let Some(ticket) = ticket {
         device.node_mut().restore_ticket("office", ticket);
     }
@@ -271,11 +284,7 @@ fn a_packet_whose_senders_route_is_only_being_set_waits_for_it() {
 fn copies_of_a_request_are_answered_and_leave_nothing_on_record_or_on_the_disk() {
     let (mut first, mut gateway) = (device(), gateway());
     let [seen, _] = converse(&mut first, &mut gateway, NOW);
-    let ticket = seen.orders.iter().find_map(|order| match order {
-        Order::Store(Store::Ticket { bytes: Some(bytes), .. }) => ClientTicket::decode(bytes.as_bytes()).ok(),
-        _ => None,
-    });
-    let mut again = device_with(ticket);
+    let mut again = device_with(ticket_of(&seen));
     let [(path, request)] = drive(&mut again, NOW).datagrams.try_into().expect("one request");
     let mut seen = Seen::default();
     for port in 1..=40 {
@@ -296,6 +305,41 @@ fn copies_of_a_request_are_answered_and_leave_nothing_on_record_or_on_the_disk()
     let stored = seen.orders.iter().find(|o| matches!(o, Order::Store(Store::Lease(_)) | Order::Lineage(_)));
     assert!(stored.is_none(), "{stored:?}");
     assert!(!seen.news.iter().any(|news| matches!(news, News::Record(_))), "{:?}", seen.news);
+}
+
+fn ticket_of(seen: &Seen) -> Option<ClientTicket> {
+    seen.orders.iter().rev().find_map(|order| match order {
+        Order::Store(Store::Ticket { bytes: Some(bytes), .. }) => ClientTicket::decode(bytes.as_bytes()).ok(),
+        _ => None,
+    })
+}
+
+/// Two devices share an identity. The second has got the address of the first, which has been away for long and comes back.
+#[test]
+fn a_ticket_does_not_bring_an_address_back_that_another_device_has() {
+    let (mut first, mut gateway) = (device(), gateway_with_unique("never"));
+    let [seen, _] = converse(&mut first, &mut gateway, NOW);
+    let ticket = ticket_of(&seen);
+    let (mut now, address) = (NOW, first.node().inner_addresses());
+    while !gateway.node().gateway_sessions(now).is_empty() {
+        now = gateway.poll_timeout().expect("it looks after its session").at;
+        gateway.handle_timeout(now);
+        drive(&mut gateway, now);
+    }
+    let mut second = device();
+    converse(&mut second, &mut gateway, now);
+    assert_eq!(second.node().inner_addresses(), address, "it was free");
+    let mut again = device_with(ticket);
+    converse(&mut again, &mut gateway, now);
+    assert_eq!(again.node().inner_addresses().len(), 1);
+    assert_ne!(again.node().inner_addresses(), address);
+    assert_eq!(gateway.node().gateway_sessions(now).len(), 2);
+    for device in [&mut second, &mut again] {
+        let inner = device.node().inner_addresses()[0];
+        forward(&mut gateway, now, &mut packet(SERVER, inner, b"whose"));
+        let [seen, _] = converse(device, &mut gateway, now);
+        assert_eq!(seen.inner, [(Origin::Tunnel, packet(SERVER, inner, b"whose"))]);
+    }
 }
 
 #[test]

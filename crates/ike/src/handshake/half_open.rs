@@ -357,8 +357,17 @@ impl HalfOpen {
         list.push(proof.into());
         list.extend(ppk.map(|_| notify(NotifyType::PpkIdentity, [])));
         let kept = match &how {
-            How::Resume { ticket, .. } => ticket.addresses.as_slice(),
-            How::Init { .. } => &[],
+            How::Resume { ticket, .. }
+                if !shared.callers.another_device_has(
+                    &conn,
+                    &identity,
+                    ticket.lineage,
+                    &ticket.addresses,
+                ) =>
+            {
+                ticket.addresses.as_slice()
+            }
+            How::Resume { .. } | How::Init { .. } => &[],
         };
         let (assigned, cp, no_address) = assign(shared, &conn, &identity, view, kept, false);
         list.extend(cp);
