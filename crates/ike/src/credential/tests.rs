@@ -13,6 +13,7 @@ fn certified(serial: u8) -> Credential {
         names: vec![name(&id("joe@example.org")), name(&id("CN=Joe"))],
         chain: vec![issued(serial), issued(200)],
         anchor: [1; 32],
+        lenient: Lenient { usage: Usage::IkeOrClientAuth, sha1: serial == 3, unasked: serial != 3 },
     };
     Credential { shown, ppk: None }
 }

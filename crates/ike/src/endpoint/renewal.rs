@@ -92,7 +92,8 @@ impl Endpoint {
                     ike.schedule_authentication(&self.shared, now);
                     adopted.push(*id);
                 }
-                Ok(_) => refused.push((*id, CloseReason::Reconfigured)),
+                // It comes back with its certificates: a ticket is refused for the same reason.
+                Ok(_) | Err(Refusal::Unasked) => refused.push((*id, CloseReason::Reconfigured)),
                 Err(why) => {
                     tracing::info!(sa = %id, peer = %ike.core.peer, %why, "no longer admitted");
                     refused.push((*id, CloseReason::NotAdmitted));

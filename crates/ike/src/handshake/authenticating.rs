@@ -327,11 +327,8 @@ impl Authenticating {
             credential.clone_from(&ticket.credential);
         }
         if let Some(shown) = shown {
-            let (own, verified) = *shown;
-            match shared.judge(now, (conn, self.link.id), (&own, &verified), self.wait_until) {
-                Judgement::Admitted => {
-                    credential = Some(Credential::certificates(&own, &[], &verified));
-                }
+            match shared.judge(now, (conn, self.link.id), (&shown, &[]), self.wait_until) {
+                Judgement::Admitted(judged) => credential = Some(judged),
                 Judgement::Wait => return Err(Unproven::Waits),
                 Judgement::Refused(error) => return Err(Unproven::Unbelieved(error.into())),
             }

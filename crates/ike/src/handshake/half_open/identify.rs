@@ -10,7 +10,7 @@ use dormouse_wire::ike::{AuthMethod, Id, NotifyType, Payload};
 use super::{HalfOpen, How};
 use crate::auth::{self, Authentication, Believed, Proof};
 use crate::config::{Connection, Ppk, RemoteAuth};
-use crate::credential::{self, Credential};
+use crate::credential;
 use crate::endpoint_config::EndpointConfig;
 use crate::error::NegotiationError;
 use crate::handshake::intermediate::PpkUse;
@@ -209,7 +209,6 @@ impl HalfOpen {
                                 continue;
                             }
                         }
-                        certificates = Some(Credential::certificates(&own, &own.identities(), &verified));
                     }
                     let used = by_ppk.used.as_deref();
                     let credential = shared.config.admission.credential(&conn, &identity, certificates, used);
