@@ -298,6 +298,8 @@ impl fmt::Display for Denial {
     /// The notation that [`Denial::from_str`] reads.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            // A host whose name looks like a fingerprint.
+            Self::Name(Identity::Fqdn(name)) if unhex(name).is_some() => write!(f, "@{name}"),
             Self::Name(name) => name.fmt(f),
             Self::Certificate(fingerprint) => write!(f, "sha256:{}", hex(fingerprint)),
         }
@@ -348,14 +350,14 @@ pub enum Refusal {
     /// The authority that vouched for it is no longer trusted.
     #[error("the authority that vouched for {0} is no longer trusted")]
     Anchor(Identity),
-    /// An administrator has refused it.
-    #[error("{0} is denied (dormouse deny --list)")]
     /// Its certificates were made for something else, or its proof was with SHA-1, and that is no longer allowed.
     #[error("{0} was admitted by {1}, which is off now")]
     Lenient(Identity, &'static str),
     /// Whether its certificates are revoked was not asked, and is now.
     #[error("whether the peer's certificates are revoked was not asked when they were shown")]
     Unasked,
+    /// An administrator has refused it.
+    #[error("{0} is denied (dormouse deny --list)")]
     Denied(Denial),
     /// A certificate of the chain is revoked.
     #[error("the peer's certificate, or one of its issuers', is revoked: {0}")]

@@ -288,7 +288,7 @@ impl Node {
             if matches!(reason, CloseReason::NotAdmitted | CloseReason::Revoked) {
                 let who = self.sessions.get(owner).map(|s| s.who.clone());
                 self.with_devices(|d, around| {
-                    _ = d.dismiss(|c, w, _, _| c == id && Some(w) == who.as_ref(), around)
+                    _ = d.dismiss(|c, w, _| c == id && Some(w) == who.as_ref(), around)
                 });
             }
             return self.session_ended(now, owner, &reason.to_string());

@@ -78,3 +78,15 @@ fn fingerprints_are_read_in_every_common_notation() {
         assert!(error.contains("64 hexadecimal digits"), "{error}");
     }
 }
+
+#[test]
+fn a_denial_that_was_written_down_means_the_same() {
+    let fingerprint = "ab".repeat(32);
+    for text in
+        [fingerprint.clone(), format!("@{fingerprint}"), "alice@example.org".into(), "CN=alice".into()]
+    {
+        let denial: Denial = text.parse().unwrap();
+        assert_eq!(denial.to_string().parse(), Ok(denial.clone()), "{text}");
+        assert_eq!(matches!(denial, Denial::Certificate(_)), text == fingerprint, "{text}");
+    }
+}

@@ -106,7 +106,7 @@ impl Core {
 
     /// Whose lineages are its peer's.
     pub(crate) fn holder(&self) -> Holder {
-        Holder::of(&self.link.conn.name, &self.peer.to_string())
+        Holder::of(&self.link.conn.name, &self.peer)
     }
 
     pub(crate) fn id(&self) -> SaId {
