@@ -87,7 +87,7 @@ pub(crate) struct Daemon {
     pub(crate) device: Option<Device>,
     pub(crate) store: Store,
     /// A gateway's store of lineages.
-    lineages: Option<Keeper>,
+    pub(crate) lineages: Option<Keeper>,
     pub(crate) auditor: Auditor,
     pub(crate) names: Names,
     fetcher: Fetcher,
@@ -506,6 +506,7 @@ impl Daemon {
             match report {
                 Report::Outcome(sa, outcome) => self.host.stored(now, sa, outcome),
                 Report::Reachable(reachable) => self.host.node_mut().set_store(reachable),
+                Report::Written(mark) => self.written(mark),
             }
         }
     }
