@@ -9,12 +9,13 @@ use crate::node::Node;
 use crate::sessions::Session;
 use dormouse_crypto::cert::Identity;
 use dormouse_esp::Tunnel;
-use dormouse_ike::NegotiationError;
 use dormouse_ike::admission::Credential;
+use dormouse_ike::{NegotiationError, Pace};
 use dormouse_keying::Owner;
 use dormouse_sansio::Instant;
 use dormouse_wire::ike::AuthMethod;
 use serde::{Serialize, Serializer};
+use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
@@ -23,6 +24,9 @@ const TEXT_MOST: usize = 512;
 /// Records of one kind that strangers, or one client that moves, can cause at once, and how long it takes for the next one.
 const BURST: u32 = 30;
 const EVERY: Duration = Duration::from_secs(2);
+/// Refusals of one identity among them. What is remembered of it is bounded by the pace of all: some 180 identities.
+const BURST_OF_ONE: u32 = 5;
+const EVERY_OF_ONE: Duration = Duration::from_secs(60);
 
 /// A text that a peer may have chosen: one line without control characters, cut at 512 characters.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -49,16 +53,16 @@ impl From<&str> for Text {
     }
 }
 
-impl Serialize for Text {
-    fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
-        s.serialize_str(&self.0)
-    }
 impl std::fmt::Display for Text {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(&self.0)
     }
 }
 
+impl Serialize for Text {
+    fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+        s.serialize_str(&self.0)
+    }
 }
 
 /// How a client's session began.
@@ -211,36 +215,55 @@ fn is_zero(n: &u64) -> bool {
     *n == 0
 }
 
-/// At which pace records of one kind are made.
-#[derive(Debug, Default)]
-struct Pace(Instant);
-
-impl Pace {
-    fn may(&mut self, now: Instant) -> bool {
-        let next = self.0.max(now) + EVERY;
-        let may = next <= now + EVERY * BURST;
-        if may {
-            self.0 = next;
-        }
-        may
-    }
+/// Who is refused.
+#[derive(Clone, PartialEq, Eq, Debug)]
+enum Refused {
+    /// Somebody who has proved nothing.
+    Stranger,
+    /// Who has proved this identity, and is not admitted.
+    Peer((u8, Vec<u8>)),
+    /// Who has a ticket of this identity with its secret: its owner, or a thief.
+    Ticket((u8, Vec<u8>)),
 }
 
 /// What bounds the records.
 #[derive(Debug, Default)]
 pub(crate) struct Records {
-    /// Of those who have proved nothing: they do not use up the pace of the others, among whom are thieves.
+    /// Each kind has its own: strangers do not use up the pace of the others, nor do those who are denied that of thieves.
     strangers: Pace,
-    /// Of those who have proved an identity, or to be a ticket's owner.
-    proven: Pace,
+    peers: Refusals,
+    tickets: Refusals,
     addresses: Pace,
     suppressed: u64,
 }
 
+/// At which pace refusals of those are on record who have proved something: of each identity at a slow one, so that none uses up that of all.
+#[derive(Debug, Default)]
+struct Refusals {
+    all: Pace,
+    each: BTreeMap<(u8, Vec<u8>), Pace>,
+}
+
+impl Refusals {
+    fn may(&mut self, now: Instant, who: (u8, Vec<u8>)) -> bool {
+        let one = self.each.get(&who).copied().unwrap_or_default();
+        let may = one.allows(now, EVERY_OF_ONE, BURST_OF_ONE) && self.all.may(now, EVERY, BURST);
+        if may {
+            self.each.retain(|_, pace| !pace.is_over(now));
+            self.each.entry(who).or_default().may(now, EVERY_OF_ONE, BURST_OF_ONE);
+        }
+        may
+    }
+}
+
 impl Records {
     /// Whether a refusal is put on record, or only counted.
-    fn may_refuse(&mut self, now: Instant, proven: bool) -> bool {
-        let may = if proven { &mut self.proven } else { &mut self.strangers }.may(now);
+    fn may_refuse(&mut self, now: Instant, whom: Refused) -> bool {
+        let may = match whom {
+            Refused::Stranger => self.strangers.may(now, EVERY, BURST),
+            Refused::Peer(who) => self.peers.may(now, who),
+            Refused::Ticket(who) => self.tickets.may(now, who),
+        };
         self.suppressed += u64::from(!may);
         may
     }
@@ -304,7 +327,7 @@ impl Node {
             return;
         }
         let client = self.client_on_record(session);
-        if self.records.addresses.may(now) {
+        if self.records.addresses.may(now, EVERY, BURST) {
             self.record(What::Address { client, was });
         } else {
             self.records.suppressed += 1;
@@ -330,18 +353,18 @@ impl Node {
         claimed: Option<&Identity>,
         error: &NegotiationError,
     ) -> bool {
-        let proven = match error {
-            NegotiationError::NotAdmitted(_) => true,
+        let whom = match (error, claimed) {
+            (NegotiationError::NotAdmitted(_), Some(who)) => Refused::Peer(who.to_ike()),
             // In the first message it has proved nothing: a ticket can be read on the wire.
-            NegotiationError::TicketRejected(_) => claimed.is_some(),
-            _ => false,
+            (NegotiationError::TicketRejected(_), Some(who)) => Refused::Ticket(who.to_ike()),
+            _ => Refused::Stranger,
         };
         let claimed = claimed.map(|identity| Who {
             identity: identity.to_string().as_str().into(),
             identity_type: kind(identity.to_ike().0),
             fingerprint: None,
         });
-        let may = self.records.may_refuse(now, proven);
+        let may = self.records.may_refuse(now, whom);
         if may {
             self.record(What::Refusal { from, claimed, why: error.to_string().as_str().into() });
         }
@@ -418,18 +441,24 @@ mod tests {
     }
 
     #[test]
-    fn many_at_once_are_counted_instead_and_the_pace_goes_on() {
-        let (mut pace, mut now) = (Pace::default(), Instant::ZERO);
-        assert_eq!((0..1_000).filter(|_| pace.may(now)).count(), BURST as usize);
-        now += EVERY * 3;
-        assert_eq!((0..1_000).filter(|_| pace.may(now)).count(), 3);
-    }
-
-    #[test]
-    fn strangers_do_not_keep_a_thief_off_the_record() {
-        let (mut records, now) = (Records::default(), Instant::ZERO);
-        assert_eq!((0..1_000).filter(|_| records.may_refuse(now, false)).count(), BURST as usize);
-        assert!(records.may_refuse(now, true));
-        assert_eq!(records.suppressed, 1_000 - u64::from(BURST));
+    fn neither_strangers_nor_who_is_denied_keep_others_off_the_record() {
+        let (mut records, mut now) = (Records::default(), Instant::ZERO);
+        let peer = |n: u16| Refused::Peer((2, n.to_be_bytes().to_vec()));
+        let ticket = |n: u16| Refused::Ticket((2, n.to_be_bytes().to_vec()));
+        let mut count = |now, whom: &dyn Fn(u16) -> Refused| {
+            (0..1_000).filter(|n| records.may_refuse(now, whom(*n))).count()
+        };
+        assert_eq!(count(now, &|_| Refused::Stranger), BURST as usize);
+        assert_eq!(count(now, &|_| peer(0)), BURST_OF_ONE as usize);
+        assert_eq!(count(now, &|n| peer(n.min(1))), BURST_OF_ONE as usize, "another one that is denied");
+        assert_eq!(count(now, &peer), (BURST - 2 * BURST_OF_ONE) as usize, "and very many");
+        assert_eq!(count(now, &|_| ticket(0)), BURST_OF_ONE as usize, "a thief");
+        // Who goes on for an hour leaves room for others all the time.
+        for _ in 0..3_600 {
+            now += Duration::from_secs(1);
+            records.may_refuse(now, peer(0));
+        }
+        assert!((0..20).all(|n| records.may_refuse(now, peer(n + 1))));
+        assert!(records.peers.each.len() <= 200, "{}", records.peers.each.len());
     }
 }
