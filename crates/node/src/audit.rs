@@ -215,15 +215,15 @@ fn is_zero(n: &u64) -> bool {
     *n == 0
 }
 
-/// Who is refused.
+/// Who is refused; identities by [`Identity::canonical`], of which one has many spellings.
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum Refused {
     /// Somebody who has proved nothing.
     Stranger,
     /// Who has proved this identity, and is not admitted.
-    Peer((u8, Vec<u8>)),
+    Peer(Vec<u8>),
     /// Who has a ticket of this identity with its secret: its owner, or a thief.
-    Ticket((u8, Vec<u8>)),
+    Ticket(Vec<u8>),
 }
 
 /// What bounds the records.
@@ -241,11 +241,11 @@ pub(crate) struct Records {
 #[derive(Debug, Default)]
 struct Refusals {
     all: Pace,
-    each: BTreeMap<(u8, Vec<u8>), Pace>,
+    each: BTreeMap<Vec<u8>, Pace>,
 }
 
 impl Refusals {
-    fn may(&mut self, now: Instant, who: (u8, Vec<u8>)) -> bool {
+    fn may(&mut self, now: Instant, who: Vec<u8>) -> bool {
         let one = self.each.get(&who).copied().unwrap_or_default();
         let may = one.allows(now, EVERY_OF_ONE, BURST_OF_ONE) && self.all.may(now, EVERY, BURST);
         if may {
@@ -354,9 +354,9 @@ impl Node {
         error: &NegotiationError,
     ) -> bool {
         let whom = match (error, claimed) {
-            (NegotiationError::NotAdmitted(_), Some(who)) => Refused::Peer(who.to_ike()),
+            (NegotiationError::NotAdmitted(_), Some(who)) => Refused::Peer(who.canonical()),
             // In the first message it has proved nothing: a ticket can be read on the wire.
-            (NegotiationError::TicketRejected(_), Some(who)) => Refused::Ticket(who.to_ike()),
+            (NegotiationError::TicketRejected(_), Some(who)) => Refused::Ticket(who.canonical()),
             _ => Refused::Stranger,
         };
         let claimed = claimed.map(|identity| Who {
@@ -443,8 +443,8 @@ mod tests {
     #[test]
     fn neither_strangers_nor_who_is_denied_keep_others_off_the_record() {
         let (mut records, mut now) = (Records::default(), Instant::ZERO);
-        let peer = |n: u16| Refused::Peer((2, n.to_be_bytes().to_vec()));
-        let ticket = |n: u16| Refused::Ticket((2, n.to_be_bytes().to_vec()));
+        let peer = |n: u16| Refused::Peer(n.to_be_bytes().to_vec());
+        let ticket = |n: u16| Refused::Ticket(n.to_be_bytes().to_vec());
         let mut count = |now, whom: &dyn Fn(u16) -> Refused| {
             (0..1_000).filter(|n| records.may_refuse(now, whom(*n))).count()
         };
