@@ -11,7 +11,7 @@ use dormouse_crypto::cert::Identity;
 use dormouse_ike::EndpointConfig;
 use dormouse_ike::config::{Connection, HalfOpen};
 use dormouse_ike::config_payload::{AddressPool, Lease, LeaseRequest};
-use dormouse_ike::limits::CREATE_CHILD_EVERY;
+use dormouse_ike::limits::{CREATE_CHILD_EVERY, LOGIN_EVERY};
 use dormouse_ike::ticket::lineage::Memory;
 use dormouse_ike::ticket::{ClientTicket, TicketKeys};
 use dormouse_ike::{Endpoint, Established, Event};
@@ -23,7 +23,7 @@ use crate::{clock_cost, thread_cpu};
 
 /// Wall-clock time at the origin of the virtual clock: within the validity of every certificate here.
 pub const EPOCH: UnixTime = UnixTime(1_800_000_000);
-/// Virtual time of one datagram's travel. Rekeyings come at the pace that a gateway answers; timers are not served.
+/// Virtual time of one datagram's travel. Rekeyings and sessions come at the pace that a gateway answers; timers are not served.
 const TRAVEL: Duration = Duration::from_micros(1);
 /// The non-ESP marker (RFC 3948 section 2.2).
 const MARKER: usize = 4;
@@ -334,6 +334,7 @@ impl Pair {
     }
 
     fn open(&mut self, resumed: bool, begin: impl FnOnce(&mut Endpoint, Instant)) -> Result<Cost> {
+        self.now += LOGIN_EVERY;
         let (cost, at_client, at_gateway) = self.exchange(begin)?;
         let (Some(ours), Some(theirs)) = (at_client.established, at_gateway.established) else {
             bail!("no SA was established")

@@ -328,7 +328,7 @@ fn as_it_ships_a_gateway_takes_up_what_changes_and_touches_no_other_session() ->
     // Nobody but the helper may read what is root's, and it may do nothing else.
     let pid = it.gateway.process().pid();
     let own = fs::read_to_string(format!("/proc/{pid}/status"))?;
-    assert_eq!(field(&own, "CapPrm:"), ["0000000000003000"], "CAP_NET_ADMIN and CAP_NET_RAW");
+    assert_eq!(field(&own, "CapPrm:"), ["0000000000001000"], "CAP_NET_ADMIN");
     let reader = children(pid)?.into_iter().find(|(line, _)| line.contains("configuration-reader"));
     let (_, reader) = reader.context("no process that reads")?;
     assert_eq!(field(&reader, "CapPrm:"), ["0000000000000004"], "CAP_DAC_READ_SEARCH");

@@ -207,7 +207,7 @@ fn tun() -> Check {
 
 fn capabilities(running: bool) -> Check {
     const NAME: &str = "privileges";
-    match privileges::require(privileges::Keep { raw: true, bind: true }) {
+    match privileges::require(privileges::Needed { raw: true, bind: true }) {
         Ok(()) => ok(NAME, "enough for the daemon"),
         Err(_) if running || !nix_root() => {
             check(NAME, CheckOutcome::Skipped, "this user has none; the daemon starts as root")

@@ -28,7 +28,7 @@ use dormouse_io::fetch::{Fetcher, Wanted};
 use dormouse_io::notify;
 use dormouse_io::ownership::Namespace;
 use dormouse_io::poller::{Interest, Poller, Ready};
-use dormouse_io::privileges::{self, Keep};
+use dormouse_io::privileges::{self, Needed};
 use dormouse_io::signal::{Signal, Signals};
 use dormouse_io::timer::Timer;
 use dormouse_io::tun::{Tun, TunOptions};
@@ -91,7 +91,7 @@ pub(crate) struct Daemon {
     pub(crate) device: Option<Device>,
     pub(crate) store: Store,
     /// A gateway's store of lineages.
-    lineages: Option<Keeper>,
+    pub(crate) lineages: Option<Keeper>,
     pub(crate) auditor: Auditor,
     pub(crate) names: Names,
     fetcher: Fetcher,
@@ -110,7 +110,7 @@ impl Daemon {
     pub(crate) fn new(loaded: Loaded, args: &Args) -> Result<Self> {
         let Loaded { daemon: settings, written, sleep, connections, hip, standin, audit } = loaded;
         let bind = !connections.is_empty() && settings.ike_port < 1024;
-        privileges::require(Keep { raw: false, bind })?;
+        privileges::require(Needed { raw: false, bind })?;
         let account = privileges::find_user(&settings.user)?;
         // Before any thread or child: they inherit the mask.
         let signals = Signals::new()?;
@@ -163,8 +163,7 @@ impl Daemon {
         }
         if let Some(account) = account {
             account.own(&settings.state_dir)?;
-            let raw = !carriers.raw.is_empty();
-            let held = privileges::drop_to(&account, Keep { raw, bind: false })?;
+            let held = privileges::drop_to(&account)?;
             tracing::info!(user = settings.user, ?held, "privileges dropped");
         }
         // A thread: it must have given its privileges away too.
@@ -541,6 +540,7 @@ impl Daemon {
             match report {
                 Report::Outcome(sa, outcome) => self.host.stored(now, sa, outcome),
                 Report::Reachable(reachable) => self.host.node_mut().set_store(reachable),
+                Report::Written(mark) => self.written(mark),
             }
         }
     }

@@ -35,6 +35,8 @@ pub(crate) enum Report {
     Outcome(SaId, Outcome),
     /// Whether the store can be asked.
     Reachable(bool),
+    /// Everything is on the disk that was handed over before this mark ([`Keeper::mark`]).
+    Written(u64),
 }
 
 /// See the module's documentation.
@@ -66,6 +68,15 @@ impl Keeper {
     /// Hands an operation over.
     pub(crate) fn put(&self, operation: Operation) {
         self.queue.put(operation);
+    }
+
+    /// [`Report::Written`] of what this returns, or of a later one, follows when everything is on the disk that was handed over so far.
+    pub(crate) fn mark(&self) -> u64 {
+        let mut state = self.queue.lock();
+        state.marked += 1;
+        state.fresh = true;
+        self.queue.changed.notify_one();
+        state.marked
     }
 
     /// What the thread has said since the last call.
@@ -103,6 +114,15 @@ impl Reports {
     }
 }
 
+/// What is done in one go.
+struct Batch {
+    operations: Vec<Operation>,
+    /// With it everything before this mark is done, of which it was not said yet.
+    mark: Option<u64>,
+    /// Nothing more will come.
+    closed: bool,
+}
+
 /// What is to be done, in its order.
 #[derive(Debug, Default)]
 struct Queue {
@@ -115,6 +135,9 @@ struct Waiting {
     operations: Vec<Operation>,
     /// Something has come since the last look.
     fresh: bool,
+    /// The last mark, and the last up to which everything is written.
+    marked: u64,
+    written: u64,
     closed: bool,
 }
 
@@ -135,11 +158,11 @@ impl Queue {
         self.changed.notify_one();
     }
 
-    /// The next batch, when something has come, or is to be tried again; and whether nothing more will come.
-    fn next(&self, reachable: bool) -> (Vec<Operation>, bool) {
+    /// The next batch, when something has come, or is to be tried again.
+    fn next(&self, reachable: bool) -> Batch {
         let mut state = self.lock();
         if reachable {
-            let idle = |s: &mut Waiting| s.operations.is_empty() && !s.closed;
+            let idle = |s: &mut Waiting| s.operations.is_empty() && s.marked == s.written && !s.closed;
             state = self.changed.wait_while(state, idle).unwrap_or_else(PoisonError::into_inner);
         } else {
             let idle = |s: &mut Waiting| !s.fresh && !s.closed;
@@ -148,7 +171,14 @@ impl Queue {
         }
         state.fresh = false;
         let count = state.operations.len().min(BATCH);
-        (state.operations.drain(..count).collect(), state.closed)
+        let operations: Vec<Operation> = state.operations.drain(..count).collect();
+        let mark = Some(state.marked).filter(|marked| state.operations.is_empty() && *marked > state.written);
+        Batch { operations, mark, closed: state.closed }
+    }
+
+    /// Everything before this mark is done.
+    fn written(&self, mark: u64) {
+        self.lock().written = mark;
     }
 
     /// A batch could not be done. Who asked whether a ticket counts does not wait for the next attempt.
@@ -162,14 +192,8 @@ impl Queue {
 fn serve(mut store: impl Store<Error: Display>, queue: &Queue, reports: &Reports) {
     let mut reachable = true;
     loop {
-        let (batch, closed) = queue.next(reachable);
-        if batch.is_empty() {
-            if closed {
-                return;
-            }
-            continue;
-        }
-        let ran = store.run(unix_now(), &batch);
+        let Batch { operations: batch, mark, closed } = queue.next(reachable);
+        let ran = if batch.is_empty() { Ok(Vec::new()) } else { store.run(unix_now(), &batch) };
         let outcomes = match &ran {
             Ok(outcomes) => outcomes.clone(),
             Err(_) => vec![Outcome::Failed; batch.len()],
@@ -178,6 +202,16 @@ fn serve(mut store: impl Store<Error: Display>, queue: &Queue, reports: &Reports
             if let Some(sa) = operation.asked_by() {
                 reports.send(Report::Outcome(sa, outcome));
             }
+        }
+        if let Some(mark) = mark.filter(|_| ran.is_ok()) {
+            queue.written(mark);
+            reports.send(Report::Written(mark));
+        }
+        if batch.is_empty() {
+            if closed {
+                return;
+            }
+            continue;
         }
         if ran.is_ok() != reachable {
             reachable = ran.is_ok();

@@ -43,13 +43,11 @@ pub(crate) fn endpoint(
     }
     let mut pool = Pool::new(gateways.iter().flat_map(|c| c.pool.iter().copied()));
     for denial in store.database(&mut pool, &|old| holder_of(&gateways, old))? {
-        match denial.whom.parse() {
-            Ok(whom) => drop(config.admission.denials.insert(whom)),
-            // Of a release that took mistyped fingerprints for names.
-            Err(e) => {
-                tracing::error!(%e, "a stored denial cannot be read and has no effect (dormouse allow removes it)");
-            }
-        }
+        // Who is denied must not be let in because a denial is not understood.
+        let whom = denial.whom.parse().with_context(|| {
+            format!("a stored denial cannot be read; delete it (table denial of gateway.db, whom = '{}') and deny again", denial.whom)
+        })?;
+        config.admission.denials.insert(whom);
     }
     let Some(lifetime) = gateways.iter().map(|c| c.ike.resumption.lifetime).max() else {
         return Ok((config, None));

@@ -40,7 +40,7 @@ impl Signers {
         Ok(Self { orders: None, sender, receiver, bell: Bell::new()? })
     }
 
-    /// Has it signed, unless too much is waiting already: then the handshake fails by its own time, as where it cannot even begin.
+    /// Has it signed, unless too much is waiting already: then the handshake hears that it is too late.
     pub(crate) fn sign(&mut self, sa: SaId, order: Box<SignOrder>) {
         self.put(Order { sa, until: BootClock::now() + SIGNING_WAIT, work: Box::new(move || order.sign()) });
     }
@@ -49,29 +49,42 @@ impl Signers {
         if self.orders.is_none() {
             match self.begin() {
                 Ok(orders) => self.orders = Some(orders),
-                Err(e) => return tracing::error!("nothing can be signed: {e:#}"),
+                Err(e) => {
+                    tracing::error!("nothing can be signed: {e:#}");
+                    return self.too_late(order.sa);
+                }
             }
         }
         match self.orders.as_ref().map(|orders| orders.try_send(order)) {
             Some(Err(TrySendError::Full(order))) => {
                 tracing::warn!(sa = ?order.sa, "not signed: {WAITING} signatures are waited for already");
+                self.too_late(order.sa);
             }
-            Some(Err(TrySendError::Disconnected(_))) => {
+            Some(Err(TrySendError::Disconnected(order))) => {
                 tracing::error!("the thread that signs has ended; the next order begins another");
                 self.orders = None;
+                self.too_late(order.sa);
             }
             Some(Ok(())) | None => {}
         }
+    }
+
+    /// The handshake must not wait for what will not come: it keeps the place of a newcomer.
+    fn too_late(&self, sa: SaId) {
+        // The receiver is ours.
+        let _ = self.sender.send((sa, Err(SignatureError::Late)));
+        self.bell.ring();
     }
 
     fn begin(&self) -> Result<SyncSender<Order>> {
         let (orders, waiting) = sync_channel::<Order>(WAITING);
         let (sender, bell) = (self.sender.clone(), self.bell.clone());
         std::thread::Builder::new().name("signer".to_owned()).spawn(move || {
-            // A token signs for those alone who still wait.
-            for Order { sa, work, .. } in waiting.into_iter().filter(|order| BootClock::now() < order.until) {
+            for Order { sa, until, work } in waiting {
+                // A token signs for those alone who still wait.
+                let signed = if BootClock::now() < until { work() } else { Err(SignatureError::Late) };
                 // The loop may have ended meanwhile.
-                if sender.send((sa, work())).is_err() {
+                if sender.send((sa, signed)).is_err() {
                     return;
                 }
                 bell.ring();
@@ -130,5 +143,9 @@ mod tests {
         drop(ran);
         let signed = runs.iter().count();
         assert!((WAITING - 1..=WAITING).contains(&signed), "{signed}");
+        // Each handshake hears what became of its order.
+        let outcomes = signers.receiver.iter().take(3 + 2 * WAITING);
+        let late = outcomes.filter(|(_, outcome)| *outcome == Err(SignatureError::Late)).count();
+        assert_eq!(late + signed, 1 + 2 * WAITING);
     }
 }

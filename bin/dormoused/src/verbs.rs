@@ -1,9 +1,11 @@
 //! What `dormouse` asks, answered. Owns the clients that wait or watch; every answer is read off the node.
 
 use crate::daemon::Daemon;
+use crate::lineages::Keeper;
 use crate::{removal, status};
 use dormouse_control as control;
 use dormouse_control::{ConnectionState, Error, ErrorKind, EventKind, Reply, Request, Response, Verb};
+use dormouse_ike::limits::STORE_PATIENCE;
 use dormouse_io::clock::{unix_now, unix_now_precise};
 use dormouse_io::control::{ClientId, ControlEvent, ControlServer};
 use dormouse_node::ladder::{Rung, State};
@@ -21,6 +23,14 @@ struct Waiting {
     until: Option<Instant>,
     /// Failures of full exchanges before the wait began do not end it.
     failures: u64,
+}
+
+/// See [`Verbs::voiding`].
+#[derive(Debug)]
+struct Voiding {
+    until: Instant,
+    /// As [`crate::lineages::Keeper::mark`] has it, once it was handed over.
+    mark: Option<u64>,
 }
 
 /// How a connection has failed.
@@ -44,6 +54,8 @@ pub(crate) struct Verbs {
     watching: BTreeSet<ClientId>,
     /// Clients that wait for the device to be asleep.
     suspending: Vec<ClientId>,
+    /// Clients that wait for tickets to be void on the disk too.
+    voiding: BTreeMap<ClientId, Voiding>,
     /// By connection.
     failures: BTreeMap<String, Failures>,
 }
@@ -55,6 +67,7 @@ impl Verbs {
             waiting: BTreeMap::new(),
             watching: BTreeSet::new(),
             suspending: Vec::new(),
+            voiding: BTreeMap::new(),
             failures: BTreeMap::new(),
         }
     }
@@ -73,6 +86,7 @@ impl Verbs {
                     self.watching.remove(&client);
                     self.suspending.retain(|c| *c != client);
                     gone.push(client);
+                    self.voiding.remove(&client);
                 }
             }
         }
@@ -144,7 +158,8 @@ impl Verbs {
 
     /// The next moment at which a client's wait is over.
     pub(crate) fn deadline(&self) -> Option<Deadline> {
-        let first = self.waiting.values().filter_map(|w| w.until).min();
+        let first = self.waiting.values().filter_map(|w| w.until);
+        let first = first.chain(self.voiding.values().map(|v| v.until)).min();
         first.map(|at| Deadline::strict(at, "control: a wait ends"))
     }
 
@@ -161,8 +176,39 @@ impl Verbs {
 }
 
 impl Daemon {
+    /// Tickets are void by what `client` has asked: it hears so when that outlives a power cut.
+    fn answer_when_written(&mut self, now: Instant, client: ClientId) {
+        self.verbs.voiding.insert(client, Voiding { until: now + STORE_PATIENCE, mark: None });
+    }
+
+    /// What the host has ordered is handed over to the store: answers those for whom nothing was, or in vain.
+    fn look_at_voiding(&mut self, now: Instant) {
+        for voiding in self.verbs.voiding.values_mut().filter(|v| v.mark.is_none()) {
+            // Without a store there are no tickets.
+            voiding.mark = Some(self.lineages.as_ref().map_or(0, Keeper::mark));
+        }
+        if self.lineages.is_none() {
+            self.written(0);
+        }
+        let late = self.verbs.voiding.extract_if(.., |_, v| v.until <= now);
+        for client in late.map(|(client, _)| client).collect::<Vec<_>>() {
+            let message = "in force until the daemon ends, but not on the disk yet, which fails or is slow (see the log): \
+                           after a restart the tickets could count again";
+            self.verbs.reply(client, Err(Error::new(ErrorKind::Other, message)));
+        }
+    }
+
+    /// Everything before this mark is on the disk.
+    pub(crate) fn written(&mut self, mark: u64) {
+        let done = self.verbs.voiding.extract_if(.., |_, v| v.mark.is_some_and(|m| m <= mark));
+        for client in done.map(|(client, _)| client).collect::<Vec<_>>() {
+            self.verbs.reply(client, Ok(Reply::Done));
+        }
+    }
+
     /// Answers those whose wait is over.
     pub(crate) fn answer_waiting(&mut self, now: Instant) {
+        self.look_at_voiding(now);
         if self.verbs.waiting.is_empty() {
             return;
         }
@@ -192,7 +238,10 @@ impl Daemon {
                 Reply::Done
             }),
             Verb::Down { connection: Some(connection), peer: Some(peer) } => {
-                self.remove(now, &connection, &peer).map(|()| Reply::Done)
+                match self.remove(now, &connection, &peer) {
+                    Ok(()) => return self.answer_when_written(now, client),
+                    Err(e) => Err(e),
+                }
             }
             Verb::Down { connection, .. } => self.named(connection).map(|name| {
                 self.host.down(now, &name);
@@ -202,7 +251,10 @@ impl Daemon {
             Verb::Deny { whom: None } => self.denials(),
             Verb::Deny { whom: Some(whom) } => self.deny(now, client, &whom),
             Verb::Allow { whom } => self.allow(now, client, &whom).map(|()| Reply::Done),
-            Verb::ForgetTickets => self.forget_tickets(now).map(|()| Reply::Done),
+            Verb::ForgetTickets => match self.forget_tickets(now) {
+                Ok(()) => return self.answer_when_written(now, client),
+                Err(e) => Err(e),
+            },
             Verb::HipUp { peer, timeout_seconds } => {
                 match self.hip_up(now, client, &peer, timeout_seconds) {
                     Some(result) => result,

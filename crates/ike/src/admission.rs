@@ -6,11 +6,11 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use dormouse_crypto::Secret;
-use dormouse_crypto::cert::Identity;
+use dormouse_crypto::cert::{Identity, Usage};
 use dormouse_sansio::UnixTime;
 
 use crate::config::{Connection, Ppk, RemoteAuth};
-pub use crate::credential::{Credential, Denial, Name, Refusal, Shown, Tag};
+pub use crate::credential::{Credential, Denial, Lenient, Name, Refusal, Shown, Tag};
 use crate::credential::{is_same, ppk_tag};
 use crate::revocation::Revocation;
 
@@ -85,9 +85,18 @@ impl Admission {
                     _ => return Err(Refusal::Psk(identity.clone())),
                 }
             }
-            (RemoteAuth::Cert { trust, .. }, Shown::Certificates { anchor, .. }) => {
+            (
+                RemoteAuth::Cert { trust, usage, accept_rsa_sha1, .. },
+                Shown::Certificates { anchor, lenient, .. },
+            ) => {
                 if !trust.trusts(anchor) {
                     return Err(Refusal::Anchor(identity.clone()));
+                }
+                if lenient.usage != Usage::Ike && lenient.usage != *usage {
+                    return Err(Refusal::Lenient(identity.clone(), "remote.allow_server_auth"));
+                }
+                if lenient.sha1 && !accept_rsa_sha1 {
+                    return Err(Refusal::Lenient(identity.clone(), "remote.accept_rsa_sha1"));
                 }
             }
             (_, Shown::Psk(_)) => return Err(Refusal::Method(identity.clone(), "a pre-shared key")),
@@ -103,7 +112,7 @@ impl Admission {
         if let Some(denial) = self.denials.iter().find(|d| d.means(identity, Some(credential))) {
             return Err(Refusal::Denied(denial.clone()));
         }
-        self.revocation.refuses(connection, credential.chain(), now)?;
+        self.revocation.refuses(connection, credential, now)?;
         Ok(theirs)
     }
 }

@@ -260,8 +260,19 @@ pub struct Believed {
     pub identity: Identity,
     /// When its certificates stop vouching for it: the SA must be reauthenticated or end then.
     pub expires: Option<UnixTime>,
-    /// Its own certificate, and the chain to the authority.
-    pub shown: Option<Box<(Certificate, Verified)>>,
+    /// The certificates that vouch for it.
+    pub shown: Option<Box<Certified>>,
+}
+
+/// What a peer has proved its identity with.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Certified {
+    /// Its own certificate.
+    pub own: Certificate,
+    /// The chain to the authority.
+    pub verified: Verified,
+    /// Its proof is a signature with SHA-1.
+    pub sha1: bool,
 }
 
 /// When the first certificate of our own chain expires; `None` without any (one that cannot be read is the peer's to refuse).
@@ -305,9 +316,13 @@ pub fn verify(
             let (own, others) = certificates.split_first().ok_or(AuthError::NoCertificate)?;
             let verified = trust.verify(own, others, at, *usage)?;
             let identity = own.require(&identity)?;
-            verify_signature(&verified.public_key, auth, &proof.octets(), *accept_rsa_sha1)?;
-            let shown = Some(Box::new((own.clone(), verified)));
-            Ok(Believed { identity, expires: shown.as_ref().map(|s| s.1.expires), shown })
+            let sha1 = verify_signature(&verified.public_key, auth, &proof.octets(), *accept_rsa_sha1)?;
+            let expires = Some(verified.expires);
+            Ok(Believed {
+                identity,
+                expires,
+                shown: Some(Box::new(Certified { own: own.clone(), verified, sha1 })),
+            })
         }
     }
 }
@@ -333,13 +348,14 @@ fn wrong_method(got: AuthMethod, expected: &'static str) -> AuthError {
     AuthError::Method { got, expected }
 }
 
+/// Whether it is a signature with SHA-1, if it is right.
 /// "the first certificate provided MUST contain the public key used to verify the AUTH field" (RFC 7296 section 1.2)
 fn verify_signature(
     key: &PublicKey,
     auth: &Authentication,
     octets: &[u8],
     accept_rsa_sha1: bool,
-) -> Result<(), AuthError> {
+) -> Result<bool, AuthError> {
     let data = auth.data.as_slice();
     match auth.method {
         AuthMethod::DigitalSignature => {
@@ -347,7 +363,7 @@ fn verify_signature(
             let (&len, rest) = data.split_first().ok_or_else(|| unknown(&[]))?;
             let (identifier, signature) = rest.split_at_checked(len.into()).ok_or_else(|| unknown(rest))?;
             let scheme = from_algorithm_identifier(identifier).ok_or_else(|| unknown(identifier))?;
-            Ok(key.verify(scheme, octets, signature)?)
+            key.verify(scheme, octets, signature)?;
         }
         AuthMethod::RsaDigitalSignature => {
             let result = [Scheme::RsaPkcs1Sha384, Scheme::RsaPkcs1Sha512]
@@ -355,19 +371,16 @@ fn verify_signature(
                 .fold(key.verify(Scheme::RsaPkcs1Sha256, octets, data), |result, scheme| {
                     result.or_else(|first| key.verify(scheme, octets, data).map_err(|_| first))
                 });
-            let sha1 = |first| {
-                if accept_rsa_sha1 {
-                    key.verify_rsa_sha1(octets, data).map_err(|_| first)
-                } else {
-                    Err(first)
-                }
-            };
-            Ok(result.or_else(sha1)?)
+            if let Err(first) = result {
+                let sha1 = accept_rsa_sha1 && key.verify_rsa_sha1(octets, data).is_ok();
+                return if sha1 { Ok(true) } else { Err(first.into()) };
+            }
         }
-        AuthMethod::Ecdsa256 => Ok(key.verify_fixed(Scheme::EcdsaSha256, octets, data)?),
-        AuthMethod::Ecdsa384 => Ok(key.verify_fixed(Scheme::EcdsaSha384, octets, data)?),
-        other => Err(wrong_method(other, "a certificate")),
+        AuthMethod::Ecdsa256 => key.verify_fixed(Scheme::EcdsaSha256, octets, data)?,
+        AuthMethod::Ecdsa384 => key.verify_fixed(Scheme::EcdsaSha384, octets, data)?,
+        other => return Err(wrong_method(other, "a certificate")),
     }
+    Ok(false)
 }
 
 /// At most 40 bytes of a foreign AlgorithmIdentifier, for the log.

@@ -1,5 +1,5 @@
-//! Which callers are there: the established SAs that others have opened, by connection and proved identity, and the inner hosts that
-//! each reaches by them. Owns these two indexes; must never end an SA.
+//! Which callers are there: the established SAs that others have opened, by connection and proved identity, the inner hosts that
+//! each reaches by them, and what each may do at once or in the long run. Owns these indexes; must never end an SA.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,7 +12,8 @@ use dormouse_wire::ike::TsRange;
 
 use crate::config::{Connection, Unique};
 use crate::credential::Refusal;
-use crate::limits::{CREATE_CHILD_BURST, CREATE_CHILD_EVERY};
+use crate::limits::{CREATE_CHILD_BURST, CREATE_CHILD_EVERY, HANDSHAKES_WAITING, LOGIN_BURST, LOGIN_EVERY};
+use crate::pace::Pace;
 use crate::ticket::lineage::Name;
 
 /// An identity as one connection knows it.
@@ -20,6 +21,12 @@ use crate::ticket::lineage::Name;
 pub(crate) struct Caller {
     pub(crate) connection: String,
     pub(crate) peer: Identity,
+}
+
+impl Caller {
+    pub(crate) fn of(conn: &Connection, peer: &Identity) -> Self {
+        Self { connection: conn.name.clone(), peer: peer.clone() }
+    }
 }
 
 /// What is known of one SA of a caller.
@@ -39,10 +46,29 @@ pub(crate) struct Present {
 pub(crate) struct Callers {
     sas: BTreeMap<Caller, BTreeSet<SaId>>,
     present: BTreeMap<SaId, Present>,
-    /// Inner hosts by who is reached there, and how many CHILD SAs lead to it.
-    hosts: BTreeMap<IpAddr, (Caller, usize)>,
-    /// When each caller's CREATE_CHILD_SA requests would have been answered at the pace of the long run.
-    paces: BTreeMap<Caller, Instant>,
+    /// Inner hosts by who is reached there.
+    hosts: BTreeMap<IpAddr, Reached>,
+    /// How often each has had requests to make or rekey an SA answered, and sessions begun.
+    paces: BTreeMap<Caller, (Pace, Pace)>,
+    /// Handshakes of callers who have authenticated, and wait for us.
+    waiting: BTreeMap<SaId, Caller>,
+}
+
+/// Who is reached at an inner host.
+#[derive(Debug)]
+struct Reached {
+    by: Caller,
+    /// The lineage of the last session that has led there.
+    lineage: Option<Name>,
+    /// How many CHILD SAs lead there.
+    claims: usize,
+}
+
+/// How many at once of what one device may do `one` of at once: several devices may share the identity.
+fn of_identity(one: usize, conn: &Connection) -> u32 {
+    let policy = &conn.answering.policy;
+    let devices = if policy.unique == Unique::Never { policy.sessions } else { 1 };
+    u32::try_from(one.max(devices)).unwrap_or(u32::MAX).min(1 << 16)
 }
 
 impl Callers {
@@ -86,49 +112,109 @@ impl Callers {
         login: Option<IpAddr>,
         former: Option<Name>,
     ) -> Result<(), Refusal> {
-        let caller = Caller { connection: conn.name.clone(), peer: peer.clone() };
+        let caller = Caller::of(conn, peer);
         let others = || self.of(&caller, true).filter(|(_, p)| former.is_none() || p.lineage != former);
-        let sessions = match conn.answering.policy.unique {
+        let policy = &conn.answering.policy;
+        let full = match policy.unique {
             // Those that are replaced stay for a moment, and are bounded as well.
-            Unique::Replace => others().count().saturating_sub(conn.answering.policy.sessions.max(2) - 1),
-            // From the same address it is the same device, which authenticates anew or has lost its state.
-            Unique::Keep => others().filter(|(_, p)| Some(p.from) != login).count(),
-            Unique::Never => {
-                others().count().saturating_sub(conn.answering.policy.sessions.saturating_sub(1))
+            Unique::Replace => others().count() >= policy.sessions.max(2),
+            // From the same address it is the same device, which authenticates anew or has lost its state; or one behind the same NAT.
+            Unique::Keep => {
+                others().any(|(_, p)| Some(p.from) != login) || others().count() >= policy.sessions.max(2)
             }
+            Unique::Never => others().count() >= policy.sessions.max(1),
         };
-        if sessions == 0 {
-            return Ok(());
+        match full {
+            true => Err(Refusal::Sessions { identity: peer.clone(), sessions: others().count() }),
+            false => Ok(()),
         }
-        Err(Refusal::Sessions { identity: peer.clone(), sessions: others().count() })
     }
 
     /// Whether a request of a caller to make or rekey an SA is answered, or comes too soon after many others of its.
     /// The pace goes on when it leaves and comes again.
     pub(crate) fn may_create(&mut self, caller: &Caller, now: Instant) -> bool {
+        let (create, _) = self.paces_of(caller, now);
+        create.may(now, CREATE_CHILD_EVERY, CREATE_CHILD_BURST)
+    }
+
+    fn paces_of(&mut self, caller: &Caller, now: Instant) -> &mut (Pace, Pace) {
         if self.paces.len() > 2 * self.sas.len() {
-            self.paces.retain(|_, pace| *pace > now);
+            self.paces.retain(|_, (create, begin)| !create.is_over(now) || !begin.is_over(now));
         }
-        let pace = self.paces.get(caller).copied().unwrap_or(now).max(now) + CREATE_CHILD_EVERY;
-        let may = pace <= now + CREATE_CHILD_EVERY * CREATE_CHILD_BURST;
-        if may {
-            self.paces.insert(caller.clone(), pace);
+        self.paces.entry(caller.clone()).or_default()
+    }
+
+    /// Whether an identity may begin another session now, or has begun too many of late.
+    ///
+    /// # Errors
+    /// [`Refusal::TooOften`].
+    pub(crate) fn may_begin(&self, conn: &Connection, peer: &Identity, now: Instant) -> Result<(), Refusal> {
+        let begun = self.paces.get(&Caller::of(conn, peer)).map(|(_, begin)| *begin).unwrap_or_default();
+        match begun.allows(now, LOGIN_EVERY, of_identity(LOGIN_BURST, conn)) {
+            true => Ok(()),
+            false => Err(Refusal::TooOften(peer.clone())),
         }
-        may
+    }
+
+    /// The same; if so, it begins.
+    ///
+    /// # Errors
+    /// [`Refusal::TooOften`].
+    pub(crate) fn begin(&mut self, conn: &Connection, peer: &Identity, now: Instant) -> Result<(), Refusal> {
+        let (_, begin) = self.paces_of(&Caller::of(conn, peer), now);
+        match begin.may(now, LOGIN_EVERY, of_identity(LOGIN_BURST, conn)) {
+            true => Ok(()),
+            false => Err(Refusal::TooOften(peer.clone())),
+        }
+    }
+
+    /// A handshake of an identity that has authenticated waits for us: it gives way to no stranger meanwhile, so there may be few.
+    ///
+    /// # Errors
+    /// [`Refusal::Waiting`].
+    pub(crate) fn wait(&mut self, id: SaId, conn: &Connection, peer: &Identity) -> Result<(), Refusal> {
+        let caller = Caller::of(conn, peer);
+        let others = self.waiting.iter().filter(|(other, by)| **other != id && **by == caller).count();
+        if others >= of_identity(HANDSHAKES_WAITING, conn) as usize {
+            return Err(Refusal::Waiting(peer.clone()));
+        }
+        self.waiting.insert(id, caller);
+        Ok(())
+    }
+
+    /// It waits no longer, or is gone. Does nothing if it did not.
+    pub(crate) fn wait_no_longer(&mut self, id: SaId) {
+        self.waiting.remove(&id);
     }
 
     /// The first of the inner hosts that another caller is reached at already.
     pub(crate) fn held_by_another(&self, caller: &Caller, ranges: &[TsRange]) -> Option<IpAddr> {
-        let held = |host: &IpAddr| self.hosts.get(host).is_some_and(|(holder, _)| holder != caller);
+        let held = |host: &IpAddr| self.hosts.get(host).is_some_and(|reached| reached.by != *caller);
         hosts(ranges).find(held)
     }
 
-    /// A CHILD SA leads to these hosts.
-    pub(crate) fn claim(&mut self, caller: &Caller, ranges: &[TsRange]) {
+    /// Whether one of these addresses is that of a device which shares its identity with the one of `lineage`.
+    pub(crate) fn another_device_has(
+        &self,
+        conn: &Connection,
+        peer: &Identity,
+        lineage: Name,
+        addresses: &[IpAddr],
+    ) -> bool {
+        let caller = Caller::of(conn, peer);
+        let others = |r: &Reached| r.by == caller && r.lineage != Some(lineage);
+        conn.answering.policy.unique == Unique::Never
+            && addresses.iter().any(|address| self.hosts.get(address).is_some_and(others))
+    }
+
+    /// A CHILD SA of a session of this lineage leads to these hosts.
+    pub(crate) fn claim(&mut self, caller: &Caller, lineage: Option<Name>, ranges: &[TsRange]) {
         for host in hosts(ranges) {
-            let (holder, claims) = self.hosts.entry(host).or_insert_with(|| (caller.clone(), 0));
-            if holder == caller {
-                *claims += 1;
+            let reached =
+                self.hosts.entry(host).or_insert_with(|| Reached { by: caller.clone(), lineage, claims: 0 });
+            if reached.by == *caller {
+                reached.claims += 1;
+                reached.lineage = lineage;
             }
         }
     }
@@ -136,9 +222,9 @@ impl Callers {
     /// It no longer does.
     pub(crate) fn disclaim(&mut self, caller: &Caller, ranges: &[TsRange]) {
         for host in hosts(ranges) {
-            let left = self.hosts.get_mut(&host).filter(|(holder, _)| holder == caller).map(|(_, claims)| {
-                *claims = claims.saturating_sub(1);
-                *claims
+            let left = self.hosts.get_mut(&host).filter(|reached| reached.by == *caller).map(|reached| {
+                reached.claims = reached.claims.saturating_sub(1);
+                reached.claims
             });
             if left == Some(0) {
                 self.hosts.remove(&host);
@@ -156,6 +242,8 @@ fn hosts(ranges: &[TsRange]) -> impl Iterator<Item = IpAddr> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::{IdentityPattern, LocalAuth, RemoteAuth};
+    use dormouse_crypto::Secret;
 
     fn caller(name: &str) -> Caller {
         Caller { connection: "office".into(), peer: name.parse().unwrap() }
@@ -177,6 +265,55 @@ mod tests {
         assert_eq!((0..1_000).filter(|_| callers.may_create(&a, now)).count(), 3);
     }
 
+    fn connection(unique: Unique, sessions: usize) -> Connection {
+        let psk = || Secret::from([1; 32]);
+        let us = "gateway".parse().unwrap();
+        let (local, remote) = (LocalAuth::Psk(psk()), RemoteAuth::Psk(psk()));
+        let mut conn = Connection::new("office", us, local, IdentityPattern::Any, remote);
+        (conn.answering.policy.unique, conn.answering.policy.sessions) = (unique, sessions);
+        conn
+    }
+
+    #[test]
+    fn one_identitys_sessions_begin_at_a_pace() {
+        for (unique, at_once) in [(Unique::Replace, 8), (Unique::Keep, 8), (Unique::Never, 100)] {
+            let (mut callers, mut now, conn) = (Callers::default(), Instant::ZERO, connection(unique, 100));
+            let (a, b) = (caller("a").peer, caller("b").peer);
+            assert_eq!((0..1_000).filter(|_| callers.begin(&conn, &a, now).is_ok()).count(), at_once);
+            assert!(callers.may_begin(&conn, &a, now).is_err() && callers.may_begin(&conn, &b, now).is_ok());
+            now += LOGIN_EVERY * 3;
+            assert_eq!((0..1_000).filter(|_| callers.begin(&conn, &a, now).is_ok()).count(), 3);
+            // Asking alone costs nothing.
+            assert!((0..1_000).all(|_| callers.may_begin(&conn, &b, now).is_ok()));
+        }
+    }
+
+    #[test]
+    fn one_identitys_handshakes_do_not_fill_the_places_of_those_that_wait() {
+        let (mut callers, conn) = (Callers::default(), connection(Unique::Replace, 100));
+        let (a, b) = (caller("a").peer, caller("b").peer);
+        let waits = |callers: &mut Callers, n, who| callers.wait(SaId::new(n), &conn, who).is_ok();
+        let waiting = (0..1_000).filter(|n| waits(&mut callers, *n, &a)).count();
+        assert_eq!(waiting, HANDSHAKES_WAITING);
+        assert!(waits(&mut callers, 0, &a), "the same one, for something else");
+        assert!(waits(&mut callers, 1_000, &b));
+        callers.wait_no_longer(SaId::new(1));
+        assert!(waits(&mut callers, 1_001, &a) && !waits(&mut callers, 1_002, &a));
+    }
+
+    #[test]
+    fn sessions_that_are_kept_are_counted_wherever_they_come_from() {
+        let (mut callers, conn) = (Callers::default(), connection(Unique::Keep, 3));
+        let (who, from) = (caller("a"), IpAddr::from([192, 0, 2, 1]));
+        for n in 0..3 {
+            assert_eq!(callers.room(&conn, &who.peer, Some(from), None), Ok(()), "{n}");
+            let lineage = Some(Name([u8::try_from(n).unwrap(); 16]));
+            callers.note(SaId::new(n), Some(Present { caller: who.clone(), live: true, from, lineage }));
+        }
+        assert!(callers.room(&conn, &who.peer, Some(from), None).is_err());
+        assert!(callers.room(&conn, &who.peer, Some(IpAddr::from([192, 0, 2, 2])), None).is_err());
+    }
+
     #[test]
     fn a_host_is_one_callers_until_its_last_tunnel_is_gone() {
         let host = |last: u8| TsRange {
@@ -189,8 +326,8 @@ mod tests {
         let wide = TsRange { end: IpAddr::from([10, 0, 0, 9]), ..host(1) };
         let mut callers = Callers::default();
         let (a, b) = (caller("a"), caller("b"));
-        callers.claim(&a, &[host(2)]);
-        callers.claim(&a, &[host(2), wide]);
+        callers.claim(&a, None, &[host(2)]);
+        callers.claim(&a, None, &[host(2), wide]);
         assert_eq!(callers.held_by_another(&b, &[host(3), host(2)]), Some(host(2).start));
         assert_eq!(callers.held_by_another(&a, &[host(2)]), None);
         assert_eq!(callers.held_by_another(&b, &[wide]), None, "a site gives way to the hosts in it");
@@ -199,7 +336,7 @@ mod tests {
         callers.disclaim(&a, &[host(2), wide]);
         assert_eq!(callers.held_by_another(&b, &[host(2)]), None);
         let elsewhere = Caller { connection: "guests".into(), ..a.clone() };
-        callers.claim(&a, &[host(2)]);
+        callers.claim(&a, None, &[host(2)]);
         assert!(
             callers.held_by_another(&elsewhere, &[host(2)]).is_some(),
             "the same name in another connection"

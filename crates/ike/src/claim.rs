@@ -28,6 +28,9 @@ impl Claim<'_> {
     /// revocations may change between the steps of a resumption: it is asked when the ticket comes, when its owner has proved to be there, and when the store has answered.
     /// "when credentials associated with the IKE SA are invalidated (e.g., when a user logs out), the ticket MUST be deleted" (RFC
     /// 5723 section 6.2): a gateway that has changed its mind about them takes no ticket that rests on them.
+    ///
+    /// # Errors
+    /// Why there is none.
     pub(crate) fn admitted(&self, shared: &Shared, now: Instant) -> Result<Arc<Connection>, String> {
         let mut known = shared.config.connections.iter();
         let conn = known.find(|c| {
@@ -42,7 +45,20 @@ impl Claim<'_> {
         let admitted = shared.config.admission.admits(conn, self.peer, self.credential, shared.unix(now));
         let conn = admitted.map_err(|e| e.to_string())?;
         let room = shared.callers.room(&conn, self.peer, None, Some(self.lineage));
-        room.map(|()| conn).map_err(|e| e.to_string())
+        room.and_then(|()| shared.callers.may_begin(&conn, self.peer, now)).map_err(|e| e.to_string())?;
+        Ok(conn)
+    }
+}
+
+impl Claim<'_> {
+    /// The same, when the store has said that the ticket counts: the session begins.
+    ///
+    /// # Errors
+    /// As [`Claim::admitted`].
+    pub(crate) fn begins(&self, shared: &mut Shared, now: Instant) -> Result<Arc<Connection>, String> {
+        let conn = self.admitted(shared, now)?;
+        shared.callers.begin(&conn, self.peer, now).map_err(|e| e.to_string())?;
+        Ok(conn)
     }
 }
 

@@ -7,10 +7,11 @@ use core::net::IpAddr;
 use core::str::FromStr;
 use std::collections::BTreeSet;
 
-use dormouse_crypto::cert::{Certificate, Identity, IdentityError, Issued, Reason, Verified};
+use dormouse_crypto::cert::{Identity, IdentityError, Issued, Reason, Usage, Verified};
 use dormouse_crypto::suites::Prf;
 use dormouse_crypto::{HashAlg, PrfKey, Secret, hash};
 
+use crate::auth::Certified;
 use crate::codec::{In, Out, TicketFormatError};
 use crate::config::Ppk;
 
@@ -58,7 +59,44 @@ pub enum Shown {
         chain: Vec<Issued>,
         /// SHA-256 of the CA's certificate at the end, or of the pinned one.
         anchor: [u8; 32],
+        /// What was looked away from.
+        lenient: Lenient,
     },
+}
+
+/// What a configuration allowed or left out when it took certificates, which that of today may not.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Lenient {
+    /// What a certificate had to be good for, if not for IKE.
+    pub usage: Usage,
+    /// The proof was a signature with SHA-1.
+    pub sha1: bool,
+    /// It was not asked whether they are revoked, and nothing is known of where to ask.
+    pub unasked: bool,
+}
+
+impl Lenient {
+    fn encode(self) -> u8 {
+        let usage = match self.usage {
+            Usage::Ike => 0,
+            Usage::IkeOrServerAuth => 1,
+            Usage::IkeOrClientAuth => 2,
+        };
+        usage | u8::from(self.sha1) << 2 | u8::from(self.unasked) << 3
+    }
+
+    fn decode(bits: u8) -> Result<Self, TicketFormatError> {
+        let usage = match bits & 3 {
+            0 => Usage::Ike,
+            1 => Usage::IkeOrServerAuth,
+            2 => Usage::IkeOrClientAuth,
+            _ => return Err(TicketFormatError::Value { what: "usage", got: bits.into() }),
+        };
+        if bits > 15 {
+            return Err(TicketFormatError::Value { what: "leniency", got: bits.into() });
+        }
+        Ok(Self { usage, sha1: bits & 4 != 0, unasked: bits & 8 != 0 })
+    }
 }
 
 /// The HMAC of these parts, each with its length.
@@ -97,8 +135,9 @@ impl Shown {
                 out.u8(1);
                 out.raw(tag);
             }
-            Self::Certificates { fingerprint, names, chain, anchor } => {
+            Self::Certificates { fingerprint, names, chain, anchor, lenient } => {
                 out.u8(2);
+                out.u8(lenient.encode());
                 out.raw(fingerprint);
                 out.raw(anchor);
                 out.list(names, |out, name| out.raw(name));
@@ -114,6 +153,7 @@ impl Shown {
         match r.u8()? {
             1 => Ok(Self::Psk(r.array()?)),
             2 => {
+                let lenient = Lenient::decode(r.u8()?)?;
                 let (fingerprint, anchor) = (r.array()?, r.array()?);
                 let names = r.list(In::array)?;
                 if names.len() > NAMES_MOST {
@@ -126,7 +166,7 @@ impl Shown {
                 if chain.len() > CHAIN_MOST {
                     return Err(TicketFormatError::Value { what: "chain", got: chain.len() as u64 });
                 }
-                Ok(Self::Certificates { fingerprint, names, chain, anchor })
+                Ok(Self::Certificates { fingerprint, names, chain, anchor, lenient })
             }
             got => Err(TicketFormatError::Value { what: "kind of credential", got: got.into() }),
         }
@@ -134,13 +174,15 @@ impl Shown {
 }
 
 impl Credential {
-    /// Of a peer whose own certificate is this one, and was verified so; `identities` are those that a denial may name.
+    /// Of a peer that has shown these; `identities` are those that a denial may name; `asked`: whether they are revoked.
     #[must_use]
-    pub fn certificates(own: &Certificate, identities: &[Identity], verified: &Verified) -> Self {
-        let Verified { chain, anchor_fingerprint: anchor, .. } = verified.clone();
+    pub fn certificates(shown: &Certified, identities: &[Identity], asked: bool) -> Self {
+        let Certified { own, verified, sha1 } = shown;
+        let Verified { chain, anchor_fingerprint: anchor, usage, .. } = verified.clone();
+        let lenient = Lenient { usage, sha1: *sha1, unasked: !asked && !chain.is_empty() };
         let names: BTreeSet<Name> = identities.iter().map(name).collect();
         let (fingerprint, names) = (own.fingerprint(), names.into_iter().collect());
-        Self { shown: Shown::Certificates { fingerprint, names, chain, anchor }, ppk: None }
+        Self { shown: Shown::Certificates { fingerprint, names, chain, anchor, lenient }, ppk: None }
     }
 
     /// Whether a ticket can carry it: not that of a certificate for more than [`NAMES_MOST`] identities.
@@ -163,6 +205,11 @@ impl Credential {
             Shown::Psk(_) => None,
             Shown::Certificates { fingerprint, .. } => Some(*fingerprint),
         }
+    }
+
+    /// Whether nothing is known of where to ask for the status of its certificates.
+    pub(crate) const fn is_unasked(&self) -> bool {
+        matches!(&self.shown, Shown::Certificates { lenient: Lenient { unasked: true, .. }, .. })
     }
 
     /// The certificates that CAs have issued.
@@ -251,6 +298,8 @@ impl fmt::Display for Denial {
     /// The notation that [`Denial::from_str`] reads.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            // A host whose name looks like a fingerprint.
+            Self::Name(Identity::Fqdn(name)) if unhex(name).is_some() => write!(f, "@{name}"),
             Self::Name(name) => name.fmt(f),
             Self::Certificate(fingerprint) => write!(f, "sha256:{}", hex(fingerprint)),
         }
@@ -301,6 +350,12 @@ pub enum Refusal {
     /// The authority that vouched for it is no longer trusted.
     #[error("the authority that vouched for {0} is no longer trusted")]
     Anchor(Identity),
+    /// Its certificates were made for something else, or its proof was with SHA-1, and that is no longer allowed.
+    #[error("{0} was admitted by {1}, which is off now")]
+    Lenient(Identity, &'static str),
+    /// Whether its certificates are revoked was not asked, and is now.
+    #[error("whether the peer's certificates are revoked was not asked when they were shown")]
+    Unasked,
     /// An administrator has refused it.
     #[error("{0} is denied (dormouse deny --list)")]
     Denied(Denial),
@@ -326,6 +381,12 @@ pub enum Refusal {
         /// How many.
         sessions: usize,
     },
+    /// It has begun too many sessions of late.
+    #[error("{0} begins sessions too often")]
+    TooOften(Identity),
+    /// Too many handshakes of its wait already.
+    #[error("too many handshakes of {0} wait already, for a signature or for the status of its certificates")]
+    Waiting(Identity),
 }
 
 #[cfg(test)]

@@ -93,6 +93,19 @@ pub const CREATE_CHILD_EVERY: Duration = Duration::from_millis(250);
 /// As many as this at once: a site with many CHILD SAs rekeys all of them in one minute.
 pub const CREATE_CHILD_BURST: u32 = 128;
 
+/// One identity may begin a session so often, in the long run, fully or by ticket: each costs a signature or a write, and some lines in the
+/// log.
+pub const LOGIN_EVERY: Duration = Duration::from_secs(2);
+/// As many as this at once; where several devices share the identity, as many as they may have sessions: all may come back at once.
+pub const LOGIN_BURST: usize = 8;
+/// Handshakes of one identity that may wait at once, for the status of certificates or for our key to sign; more where
+/// several devices share the identity, as above.
+pub const HANDSHAKES_WAITING: usize = 4;
+/// Lines in the log that one session can cause by moving, or by breaking the protocol, in the long run.
+pub const LINES_EVERY: Duration = Duration::from_secs(2);
+/// As many as this at once.
+pub const LINES_BURST: u32 = 8;
+
 /// Longest ticket that is opened or kept, in bytes. Ours stay below 1 kB; libreswan's are 856 bytes.
 pub const TICKET_MAX: usize = 4_096;
 /// Ticket keys that are kept after their successor took over. With daily rotation tickets live up to a week.

@@ -23,7 +23,7 @@ use dormouse_keying::SaId;
 use dormouse_sansio::{Deadline, Entropy, Instant, UnixTime};
 
 use crate::config::{Connection, RemoteAuth, RevocationMode};
-use crate::credential::Refusal;
+use crate::credential::{Credential, Refusal};
 use crate::limits;
 
 const AGAIN_LEAST: Duration = Duration::from_secs(60);
@@ -35,7 +35,7 @@ const SLACK: Duration = Duration::from_secs(60);
 /// What an authenticated peer's certificates mean to a connection.
 #[derive(Debug)]
 pub(crate) enum Judgement {
-    Admitted,
+    Admitted(Credential),
     /// An answer is on its way.
     Wait,
     Refused(Refusal),
@@ -106,12 +106,14 @@ impl Revocation {
     pub(crate) fn refuses(
         &self,
         connection: &Connection,
-        chain: &[Issued],
+        credential: &Credential,
         now: UnixTime,
     ) -> Result<(), Refusal> {
-        match (mode(connection), self.book.status(chain, now)) {
+        match (mode(connection), self.book.status(credential.chain(), now)) {
             (RevocationMode::Off, _) | (_, Status::Good) => Ok(()),
             (_, Status::Revoked(reason)) => Err(Refusal::Revoked(reason)),
+            // Where to ask stands in the certificates, which must be shown again.
+            (_, Status::Unknown) if credential.is_unasked() => Err(Refusal::Unasked),
             (RevocationMode::Soft, Status::Unknown) => Ok(()),
             (RevocationMode::Strict, Status::Unknown) => Err(Refusal::StatusUnknown),
         }
@@ -262,11 +264,11 @@ impl Revocation {
         &mut self,
         (now, unix): (Instant, UnixTime),
         (connection, sa): (&Connection, SaId),
-        chain: &[Issued],
+        credential: Credential,
         asked: BTreeSet<u64>,
         until: Option<Instant>,
     ) -> Judgement {
-        let known = self.book.status(chain, unix) != Status::Unknown;
+        let known = self.book.status(credential.chain(), unix) != Status::Unknown;
         // A client does not wait to be told that its gateway is good: the answer may come through the tunnel alone.
         let waits = mode(connection) == RevocationMode::Strict || connection.role.answers();
         let may_wait = !asked.is_empty()
@@ -276,8 +278,8 @@ impl Revocation {
             self.waiting.insert(sa, asked);
             return Judgement::Wait;
         }
-        match self.refuses(connection, chain, unix) {
-            Ok(()) => Judgement::Admitted,
+        match self.refuses(connection, &credential, unix) {
+            Ok(()) => Judgement::Admitted(credential),
             Err(error) => Judgement::Refused(error),
         }
     }

@@ -283,7 +283,10 @@ impl IkeSa {
         if let Some(lineage) = self.upkeep.lineage() {
             shared.lineages.insert(self.core.link.conn.name.clone(), lineage);
         }
-        tracing::info!(sa = %self.core.link.id, %reason, "IKE SA closed");
+        match reason {
+            CloseReason::Unconfirmed => tracing::debug!(sa = %self.core.link.id, %reason, "IKE SA closed"),
+            _ => tracing::info!(sa = %self.core.link.id, %reason, "IKE SA closed"),
+        }
         shared.event(Event::Closed { sa: self.core.link.id, reason });
     }
 

@@ -12,8 +12,7 @@ use dormouse_sansio::{Class, Entropy, Instant, Path, UnixTime};
 use crate::action::Action;
 use crate::callers::Callers;
 use crate::config::Connection;
-use crate::config_payload::AssignedConfig;
-use crate::config_payload::Lease;
+use crate::config_payload::{AddressPool, AssignedConfig, Lease};
 use crate::cookie::CookieJar;
 use crate::endpoint_config::EndpointConfig;
 use crate::event::Event;
@@ -98,10 +97,25 @@ impl Shared {
 
     /// A session that was assigned these addresses is gone, or has not come about.
     pub(crate) fn give_back(&mut self, assigned: &AssignedConfig) {
-        let lease = Lease { v4: assigned.v4, v6: assigned.v6 };
-        if let Some(pool) = self.config.pool.as_mut().filter(|_| lease != Lease::default()) {
+        if let Some((pool, lease)) = self.leased(assigned) {
             pool.release(&lease);
         }
+    }
+
+    /// The client of a tentative session that was assigned these addresses is there.
+    pub(crate) fn confirm_lease(&mut self, assigned: &AssignedConfig) {
+        if let Some((pool, lease)) = self.leased(assigned) {
+            pool.confirm(&lease);
+        }
+    }
+
+    fn leased(
+        &mut self,
+        assigned: &AssignedConfig,
+    ) -> Option<(&mut (dyn AddressPool + Send + 'static), Lease)> {
+        let lease = Lease { v4: assigned.v4, v6: assigned.v6 };
+        let pool = self.config.pool.as_deref_mut().filter(|_| lease != Lease::default())?;
+        Some((pool, lease))
     }
 
     pub(crate) fn nonce(&mut self) -> Vec<u8> {

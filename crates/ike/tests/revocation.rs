@@ -466,3 +466,69 @@ fn a_gateway_that_was_started_anew_asks_the_responder_when_a_session_comes_back(
     pair.run_for(DAY * 90);
     assert!(!pair.gateway.endpoint.restore_revocations(pair.now, &stored), "forgotten at last");
 }
+
+/// The gateway's configuration is read again, and its client comes back by ticket and then in full. What becomes of the session and of the
+/// ticket.
+fn after_reload(ca: &Authority, leaf: LocalAuth, then: RemoteAuth, now: RemoteAuth) -> (Pair, CloseReason) {
+    let mut conn = None;
+    let mut pair = ca.pair(|client, gateway| {
+        client.local_auth = leaf;
+        gateway.remote_auth = then;
+        conn = Some(gateway.clone());
+    });
+    let (a, _) = pair.up();
+    let ticket = pair.client.ticket.take().expect("a ticket");
+    let conn = Connection { remote_auth: now, ..conn.expect("a gateway") };
+    pair.client.endpoint.forget(pair.now, a);
+    pair.gateway.endpoint.reconfigure(pair.now, vec![conn.into()], &[]);
+    pair.flush();
+    pair.run_for(Duration::from_secs(8));
+    let [(_, reason)] = pair.gateway.closed[..] else { panic!("{:?}", pair.gateway.closed) };
+    pair.client.events.clear();
+    common::resumed::resume(&mut pair, &ticket);
+    pair.run_for(Duration::from_secs(2));
+    assert!(matches!(pair.client.failure(), Some(NegotiationError::TicketRefused)));
+    (pair, reason)
+}
+
+#[test]
+fn who_came_before_revocation_was_asked_about_shows_its_certificates_anew() {
+    let ca = authority();
+    for mode in [RevocationMode::Soft, RevocationMode::Strict] {
+        let leaf = ca.leaf("client.example.org", CLIENT, true, &rcgen::PKCS_ED25519);
+        let off = ca.remote(RevocationMode::Off, Vec::new());
+        let (mut pair, reason) = after_reload(&ca, leaf, off, ca.remote(mode, Vec::new()));
+        assert_eq!(reason, CloseReason::Reconfigured, "{mode:?}: it may come back");
+        pair.connect();
+        pair.run_for(Duration::from_secs(1));
+        answer(&mut pair, false, Ok(ca.list(&[CLIENT], Duration::ZERO)));
+        assert!(pair.client.established().is_none(), "{mode:?}: it is revoked");
+    }
+}
+
+#[test]
+fn who_is_known_to_be_good_stays_when_revocation_is_switched_on() {
+    let (ca, mut conn) = (authority(), None);
+    let mut pair = ca.pair(|_, gateway| conn = Some(gateway.clone()));
+    pair.up();
+    let remote_auth = ca.remote(RevocationMode::Strict, vec![ca.list(&[GATEWAY], Duration::ZERO)]);
+    let conn = Connection { remote_auth, ..conn.expect("a gateway") };
+    pair.gateway.endpoint.reconfigure(pair.now, vec![conn.into()], &[]);
+    pair.flush();
+    pair.run_for(Duration::from_secs(8));
+    assert_eq!(pair.gateway.closed, []);
+}
+
+#[test]
+fn a_certificate_made_for_the_web_is_out_when_those_are_not_taken_any_more() {
+    let ca = authority();
+    let leaf = ca.leaf_with("client.example.org", CLIENT, &rcgen::PKCS_ED25519, |params| {
+        params.extended_key_usages = vec![rcgen::ExtendedKeyUsagePurpose::ServerAuth];
+    });
+    let ike = ca.remote(RevocationMode::Off, Vec::new());
+    let RemoteAuth::Cert { trust, revocation, .. } = ike.clone() else { panic!("{ike:?}") };
+    let web = RemoteAuth::Cert { trust, usage: Usage::IkeOrServerAuth, accept_rsa_sha1: false, revocation };
+    let (mut pair, reason) = after_reload(&ca, leaf, web, ike);
+    assert_eq!(reason, CloseReason::NotAdmitted);
+    assert!(!comes_up(&mut pair));
+}

@@ -8,7 +8,9 @@ use std::time::Duration;
 
 use common::{Pair, Pool, client_psk, gateway_config, gateway_psk};
 use dormouse_ike::EndpointConfig;
+use dormouse_ike::admission::Refusal;
 use dormouse_ike::config::{ChildMode, SelectorSpec};
+use dormouse_ike::limits::{LOGIN_BURST, LOGIN_EVERY};
 use dormouse_ike::{CloseReason, Event, NegotiationError};
 use dormouse_keying::Mode;
 
@@ -114,4 +116,23 @@ fn an_empty_pool_or_a_missing_request_is_explained() {
         _ => None,
     });
     assert!(why.is_some_and(|w| w.contains("CFG_REQUEST")));
+}
+
+#[test]
+fn who_logs_in_again_and_again_is_let_in_at_a_pace() {
+    let mut pair = Pair::psk(9);
+    let (mut came, mut refused) = (0, 0);
+    for _ in 0..20 {
+        pair.connect();
+        pair.run_for(Duration::from_millis(100));
+        came += usize::from(pair.gateway.established().is_some());
+        let why = pair.gateway.peer_failure();
+        refused += usize::from(matches!(why, Some(NegotiationError::NotAdmitted(Refusal::TooOften(_)))));
+    }
+    assert!((LOGIN_BURST..LOGIN_BURST + 3).contains(&came), "{came}");
+    assert_eq!(came + refused, 20);
+    pair.run_for(2 * LOGIN_EVERY);
+    pair.connect();
+    pair.settle();
+    assert!(pair.gateway.established().is_some());
 }

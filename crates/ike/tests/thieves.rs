@@ -92,7 +92,7 @@ fn an_operator_who_ends_a_peers_sessions_ends_one_that_the_store_is_asked_about(
         steal(&mut pair, &ticket);
         pair.run_for(Duration::from_millis(500));
         let (asked, outcome) = pair.gateway.outcomes.pop().expect("the thief has confirmed");
-        pair.gateway.endpoint.revoke_tickets(pair.now, "clients", "client.example.org");
+        pair.gateway.endpoint.revoke_tickets(pair.now, "clients", &common::fqdn("client.example.org"));
         pair.flush();
         pair.gateway.endpoint.stored(pair.now, asked, outcome);
         pair.run_for(Duration::from_secs(10));

@@ -3,8 +3,7 @@
 //!
 //! Order: open sockets below 1024, the TUN device, the control socket and the secrets as root; start
 //! [`crate::resolver::Guard`]; [`drop_to`]; then open the state directory, which belongs to the user. `CAP_NET_ADMIN` stays
-//! (addresses, routes, rules), `CAP_NET_RAW` only if [`Keep::raw`] asks for it (raw ESP sockets opened later), and
-//! `CAP_NET_BIND_SERVICE` if sockets are opened again after a change of address.
+//! (addresses, routes, rules, the mark of sockets), and nothing else: raw sockets and ports below 1024 are opened before.
 
 use nix::unistd::{Gid, Uid, User, geteuid, initgroups, setresgid, setresuid};
 use rustix::thread::{
@@ -14,16 +13,16 @@ use rustix::thread::{
 };
 use std::ffi::CString;
 
-/// Capabilities that outlive the drop, besides `CAP_NET_ADMIN`.
+/// Capabilities that the set-up needs, besides `CAP_NET_ADMIN`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Keep {
-    /// `CAP_NET_RAW`: raw ESP sockets are opened later.
+pub struct Needed {
+    /// `CAP_NET_RAW`: raw sockets.
     pub raw: bool,
-    /// `CAP_NET_BIND_SERVICE`: ports below 1024 are bound later.
+    /// `CAP_NET_BIND_SERVICE`: ports below 1024.
     pub bind: bool,
 }
 
-impl Keep {
+impl Needed {
     fn set(self) -> CapabilitySet {
         let mut set = CapabilitySet::NET_ADMIN;
         set.set(CapabilitySet::NET_RAW, self.raw);
@@ -107,7 +106,7 @@ pub fn held() -> std::io::Result<Rights> {
 ///
 /// # Errors
 /// [`Error::Missing`], naming it.
-pub fn require(needed: Keep) -> Result<(), Error> {
+pub fn require(needed: Needed) -> Result<(), Error> {
     let effective = capabilities(None).map_or(CapabilitySet::empty(), |s| s.effective);
     let missing = needed.set() - effective;
     if missing.is_empty() { Ok(()) } else { Err(Error::Missing { missing: names(missing).join(", ") }) }
@@ -179,13 +178,13 @@ impl Account {
     }
 }
 
-/// Becomes `account` with the capabilities of `keep` and no way back. The process can then neither gain privileges by running
+/// Becomes `account` with `CAP_NET_ADMIN` alone and no way back. The process can then neither gain privileges by running
 /// a program, nor regain a capability.
 ///
 /// # Errors
 /// [`Error::Threads`], or the step that failed. After an error the process must end: it may be half way.
-pub fn drop_to(account: &Account, keep: Keep) -> Result<Rights, Error> {
-    become_account(account, keep.set())
+pub fn drop_to(account: &Account) -> Result<Rights, Error> {
+    become_account(account, CapabilitySet::NET_ADMIN)
 }
 
 /// Becomes `account` and keeps the right to read every file, if it is there, at hand but not in effect ([`reads_all`]), and nothing else:

@@ -9,12 +9,13 @@ use crate::node::Node;
 use crate::sessions::Session;
 use dormouse_crypto::cert::Identity;
 use dormouse_esp::Tunnel;
-use dormouse_ike::NegotiationError;
 use dormouse_ike::admission::Credential;
+use dormouse_ike::{NegotiationError, Pace};
 use dormouse_keying::Owner;
 use dormouse_sansio::Instant;
 use dormouse_wire::ike::AuthMethod;
 use serde::{Serialize, Serializer};
+use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
@@ -23,6 +24,9 @@ const TEXT_MOST: usize = 512;
 /// Records of one kind that strangers, or one client that moves, can cause at once, and how long it takes for the next one.
 const BURST: u32 = 30;
 const EVERY: Duration = Duration::from_secs(2);
+/// Refusals of one identity among them. What is remembered of it is bounded by the pace of all: some 180 identities.
+const BURST_OF_ONE: u32 = 5;
+const EVERY_OF_ONE: Duration = Duration::from_secs(60);
 
 /// A text that a peer may have chosen: one line without control characters, cut at 512 characters.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -46,6 +50,12 @@ impl From<&str> for Text {
             }
         }
         Self(out)
+    }
+}
+
+impl std::fmt::Display for Text {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
     }
 }
 
@@ -205,36 +215,55 @@ fn is_zero(n: &u64) -> bool {
     *n == 0
 }
 
-/// At which pace records of one kind are made.
-#[derive(Debug, Default)]
-struct Pace(Instant);
-
-impl Pace {
-    fn may(&mut self, now: Instant) -> bool {
-        let next = self.0.max(now) + EVERY;
-        let may = next <= now + EVERY * BURST;
-        if may {
-            self.0 = next;
-        }
-        may
-    }
+/// Who is refused; identities by [`Identity::canonical`], of which one has many spellings.
+#[derive(Clone, PartialEq, Eq, Debug)]
+enum Refused {
+    /// Somebody who has proved nothing.
+    Stranger,
+    /// Who has proved this identity, and is not admitted.
+    Peer(Vec<u8>),
+    /// Who has a ticket of this identity with its secret: its owner, or a thief.
+    Ticket(Vec<u8>),
 }
 
 /// What bounds the records.
 #[derive(Debug, Default)]
 pub(crate) struct Records {
-    /// Of those who have proved nothing: they do not use up the pace of the others, among whom are thieves.
+    /// Each kind has its own: strangers do not use up the pace of the others, nor do those who are denied that of thieves.
     strangers: Pace,
-    /// Of those who have proved an identity, or to be a ticket's owner.
-    proven: Pace,
+    peers: Refusals,
+    tickets: Refusals,
     addresses: Pace,
     suppressed: u64,
 }
 
+/// At which pace refusals of those are on record who have proved something: of each identity at a slow one, so that none uses up that of all.
+#[derive(Debug, Default)]
+struct Refusals {
+    all: Pace,
+    each: BTreeMap<Vec<u8>, Pace>,
+}
+
+impl Refusals {
+    fn may(&mut self, now: Instant, who: Vec<u8>) -> bool {
+        let one = self.each.get(&who).copied().unwrap_or_default();
+        let may = one.allows(now, EVERY_OF_ONE, BURST_OF_ONE) && self.all.may(now, EVERY, BURST);
+        if may {
+            self.each.retain(|_, pace| !pace.is_over(now));
+            self.each.entry(who).or_default().may(now, EVERY_OF_ONE, BURST_OF_ONE);
+        }
+        may
+    }
+}
+
 impl Records {
     /// Whether a refusal is put on record, or only counted.
-    fn may_refuse(&mut self, now: Instant, proven: bool) -> bool {
-        let may = if proven { &mut self.proven } else { &mut self.strangers }.may(now);
+    fn may_refuse(&mut self, now: Instant, whom: Refused) -> bool {
+        let may = match whom {
+            Refused::Stranger => self.strangers.may(now, EVERY, BURST),
+            Refused::Peer(who) => self.peers.may(now, who),
+            Refused::Ticket(who) => self.tickets.may(now, who),
+        };
         self.suppressed += u64::from(!may);
         may
     }
@@ -298,20 +327,20 @@ impl Node {
             return;
         }
         let client = self.client_on_record(session);
-        if self.records.addresses.may(now) {
+        if self.records.addresses.may(now, EVERY, BURST) {
             self.record(What::Address { client, was });
         } else {
             self.records.suppressed += 1;
         }
     }
 
-    /// A client's session is over. One that its client has never confirmed has not begun: its ticket was refused.
+    /// A client's session is over. One that was never confirmed has not begun: it may be a copied request's, of which there is no end, and
+    /// a ticket that its owner has shown to be there with is refused by [`Node::record_refusal`].
     pub(crate) fn record_end(&mut self, now: Instant, session: &Session, why: &str) {
-        let client = self.client_on_record(session);
         if session.tentative {
-            self.refused(now, client.from, Some(client.who), why, true);
             return;
         }
+        let client = self.client_on_record(session);
         let (why, seconds, traffic) = (why.into(), (now - session.established).as_secs(), session.carried);
         self.record(What::End { client, why, seconds, traffic });
     }
@@ -324,18 +353,18 @@ impl Node {
         claimed: Option<&Identity>,
         error: &NegotiationError,
     ) -> bool {
-        let proven = match error {
-            NegotiationError::NotAdmitted(_) => true,
+        let whom = match (error, claimed) {
+            (NegotiationError::NotAdmitted(_), Some(who)) => Refused::Peer(who.canonical()),
             // In the first message it has proved nothing: a ticket can be read on the wire.
-            NegotiationError::TicketRejected(_) => claimed.is_some(),
-            _ => false,
+            (NegotiationError::TicketRejected(_), Some(who)) => Refused::Ticket(who.canonical()),
+            _ => Refused::Stranger,
         };
         let claimed = claimed.map(|identity| Who {
             identity: identity.to_string().as_str().into(),
             identity_type: kind(identity.to_ike().0),
             fingerprint: None,
         });
-        self.refused(now, from, claimed, &error.to_string(), proven)
+        self.refused(now, from, claimed, &error.to_string(), whom)
     }
 
     /// A peer of the key manager beside IKE was refused, after it had proved who it is. False if it was only counted.
@@ -347,7 +376,7 @@ impl Node {
         why: &str,
     ) -> bool {
         let who = Who { identity: peer.into(), identity_type: kind(0), fingerprint: None };
-        self.refused(now, from, Some(who), why, true)
+        self.refused(now, from, Some(who), why, Refused::Peer(peer.as_bytes().to_vec()))
     }
 
     fn refused(
@@ -356,9 +385,9 @@ impl Node {
         from: SocketAddr,
         claimed: Option<Who>,
         why: &str,
-        proven: bool,
+        whom: Refused,
     ) -> bool {
-        let may = self.records.may_refuse(now, proven);
+        let may = self.records.may_refuse(now, whom);
         if may {
             self.record(What::Refusal { from, claimed, why: why.into() });
         }
@@ -435,18 +464,24 @@ mod tests {
     }
 
     #[test]
-    fn many_at_once_are_counted_instead_and_the_pace_goes_on() {
-        let (mut pace, mut now) = (Pace::default(), Instant::ZERO);
-        assert_eq!((0..1_000).filter(|_| pace.may(now)).count(), BURST as usize);
-        now += EVERY * 3;
-        assert_eq!((0..1_000).filter(|_| pace.may(now)).count(), 3);
-    }
-
-    #[test]
-    fn strangers_do_not_keep_a_thief_off_the_record() {
-        let (mut records, now) = (Records::default(), Instant::ZERO);
-        assert_eq!((0..1_000).filter(|_| records.may_refuse(now, false)).count(), BURST as usize);
-        assert!(records.may_refuse(now, true));
-        assert_eq!(records.suppressed, 1_000 - u64::from(BURST));
+    fn neither_strangers_nor_who_is_denied_keep_others_off_the_record() {
+        let (mut records, mut now) = (Records::default(), Instant::ZERO);
+        let peer = |n: u16| Refused::Peer(n.to_be_bytes().to_vec());
+        let ticket = |n: u16| Refused::Ticket(n.to_be_bytes().to_vec());
+        let mut count = |now, whom: &dyn Fn(u16) -> Refused| {
+            (0..1_000).filter(|n| records.may_refuse(now, whom(*n))).count()
+        };
+        assert_eq!(count(now, &|_| Refused::Stranger), BURST as usize);
+        assert_eq!(count(now, &|_| peer(0)), BURST_OF_ONE as usize);
+        assert_eq!(count(now, &|n| peer(n.min(1))), BURST_OF_ONE as usize, "another one that is denied");
+        assert_eq!(count(now, &peer), (BURST - 2 * BURST_OF_ONE) as usize, "and very many");
+        assert_eq!(count(now, &|_| ticket(0)), BURST_OF_ONE as usize, "a thief");
+        // Who goes on for an hour leaves room for others all the time.
+        for _ in 0..3_600 {
+            now += Duration::from_secs(1);
+            records.may_refuse(now, peer(0));
+        }
+        assert!((0..20).all(|n| records.may_refuse(now, peer(n + 1))));
+        assert!(records.peers.each.len() <= 200, "{}", records.peers.each.len());
     }
 }

@@ -84,6 +84,8 @@ pub struct AbsentInfo {
     pub connection: String,
     /// Who.
     pub peer: String,
+    /// The same as the type and data of RFC 7296, section 3.5.
+    pub identity: (u8, Vec<u8>),
     /// Prefixes that are left to it.
     pub routes: Vec<IpNet>,
     /// What is done for it.
@@ -211,11 +213,11 @@ impl Devices {
     /// with the connection, the peer, its identity as it is displayed, and what admitted it. Returns how many devices were meant.
     pub(crate) fn dismiss(
         &mut self,
-        meant: impl Fn(ConnectionId, &Who, &str, Option<&Credential>) -> bool,
+        meant: impl Fn(ConnectionId, &Who, Option<&Credential>) -> bool,
         around: &mut Around<'_>,
     ) -> usize {
         let all = self.ids.iter();
-        let meant = all.filter(|((c, who), known)| meant(*c, who, &known.peer, known.credential.as_ref()));
+        let meant = all.filter(|((c, who), known)| meant(*c, who, known.credential.as_ref()));
         let ids: Vec<DeviceId> = meant.map(|(_, known)| known.id).collect();
         for id in &ids {
             let routes = self.absent.remove(id);
@@ -369,10 +371,11 @@ impl Node {
     #[must_use]
     pub fn absent_devices(&self) -> Vec<AbsentInfo> {
         let Some(devices) = &self.devices else { return Vec::new() };
-        let info = |((connection, _), known): (&(ConnectionId, Who), &Known)| {
+        let info = |((connection, who), known): (&(ConnectionId, Who), &Known)| {
             Some(AbsentInfo {
                 connection: self.connections.name(*connection).to_owned(),
                 peer: known.peer.clone(),
+                identity: who.identity.clone(),
                 routes: devices.absent.get(&known.id)?.clone(),
                 stand_in: devices.info(known.id)?,
             })

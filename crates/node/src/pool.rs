@@ -15,6 +15,10 @@ use std::sync::{Arc, Mutex};
 /// Leases that are remembered at most; the longest unused goes first.
 pub const MAX_LEASES: usize = 1 << 20;
 
+/// Uses of leases after which that of one is written down again. Only the order of leases is wanted after a restart, and each write waits
+/// for the disk.
+const WRITTEN_EVERY: u64 = 64;
+
 /// Whose a lease is.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Holder {
@@ -24,6 +28,12 @@ pub struct Holder {
     pub identity: (u8, Vec<u8>),
     /// Which of the devices that share the identity; 0 if it is one's alone.
     pub device: u32,
+}
+
+impl Holder {
+    fn of(tenant: &Tenant<'_>, device: u32) -> Self {
+        Self { connection: tenant.connection.to_owned(), identity: tenant.identity.to_ike(), device }
+    }
 }
 
 /// Who wants addresses, and which it may have.
@@ -53,6 +63,11 @@ impl Addresses {
         self.v4.map(IpAddr::V4).into_iter().chain(self.v6.map(IpAddr::V6))
     }
 
+    /// Those of the families that are asked for.
+    fn asked(self, request: &LeaseRequest) -> Self {
+        Self { v4: self.v4.filter(|_| request.v4), v6: self.v6.filter(|_| request.v6) }
+    }
+
     fn has_any(self, of: &[IpAddr]) -> bool {
         self.iter().any(|a| of.contains(&a))
     }
@@ -61,7 +76,7 @@ impl Addresses {
 /// Something to write down.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Change {
-    /// `holder` has these addresses, and used them just now.
+    /// `holder` has these addresses, and used them just now. Told when they are new, and then every [`WRITTEN_EVERY`] uses of leases.
     Lease {
         /// Whose they are.
         holder: Holder,
@@ -82,6 +97,8 @@ struct Claim {
     users: usize,
     /// Larger is more recent.
     used: u64,
+    /// The last use that was written down.
+    written: u64,
 }
 
 /// The pool.
@@ -128,7 +145,10 @@ impl Pool {
         let v4 = addresses.v4.filter(|a| fits(&IpAddr::V4(*a)));
         let v6 = addresses.v6.filter(|a| fits(&IpAddr::V6(*a)));
         if (v4.is_some() || v6.is_some()) && !self.holders.contains_key(&holder) {
-            self.store(holder, Addresses { v4, v6 }, 0);
+            self.store(&holder, Addresses { v4, v6 }, 0);
+            if let Some(held) = self.holders.get_mut(&holder) {
+                held.written = held.used;
+            }
         }
     }
 
@@ -138,6 +158,9 @@ impl Pool {
     /// "Implementors MUST devise ways of preventing this from occurring." (RFC 3948 section 5.1) Two clients never have one
     /// address.
     pub fn acquire(&mut self, tenant: &Tenant<'_>, request: &LeaseRequest) -> Addresses {
+        if request.tentative {
+            return self.acquire_kept(tenant, request);
+        }
         let holder = self.holder_for(tenant, request);
         let (mut addresses, users) =
             self.holders.get(&holder).map(|h| (h.addresses, h.users)).unwrap_or_default();
@@ -149,13 +172,42 @@ impl Pool {
             let found = self.find(tenant, request, true);
             addresses.v6 = found.and_then(|a| if let IpAddr::V6(a) = a { Some(a) } else { None });
         }
-        let given =
-            Addresses { v4: addresses.v4.filter(|_| request.v4), v6: addresses.v6.filter(|_| request.v6) };
-        if given == Addresses::default() || !self.store(holder.clone(), addresses, users + 1) {
+        let given = addresses.asked(request);
+        if given == Addresses::default() || !self.store(&holder, addresses, users + 1) {
             return Addresses::default();
         }
-        self.changes.push_back(Change::Lease { holder, addresses });
+        self.note_use(holder);
         given
+    }
+
+    /// For a tentative session: what its identity has already is in use from now on, and nothing else changes.
+    fn acquire_kept(&mut self, tenant: &Tenant<'_>, request: &LeaseRequest) -> Addresses {
+        let theirs = self.holders.range(Holder::of(tenant, 0)..=Holder::of(tenant, u32::MAX));
+        let kept = theirs
+            .into_iter()
+            .find(|(_, h)| h.addresses.has_any(&request.kept) && self.fits(tenant, h.addresses));
+        let given = kept.map(|(_, h)| h.addresses.asked(request)).unwrap_or_default();
+        let pinned = given.iter().next().is_some_and(|address| self.pin(address));
+        if pinned { given } else { Addresses::default() }
+    }
+
+    /// The tentative session that was given these addresses is confirmed.
+    pub fn confirm(&mut self, addresses: Addresses) {
+        if let Some(holder) = addresses.iter().find_map(|a| self.taken.get(&a)).cloned() {
+            self.note_use(holder);
+        }
+    }
+
+    /// A lease is used now.
+    fn note_use(&mut self, holder: Holder) {
+        self.clock += 1;
+        let Some(held) = self.holders.get_mut(&holder).filter(|held| held.users > 0) else { return };
+        held.used = self.clock;
+        if held.written == 0 || held.used - held.written >= WRITTEN_EVERY {
+            held.written = held.used;
+            let addresses = held.addresses;
+            self.changes.push_back(Change::Lease { holder, addresses });
+        }
     }
 
     /// One session that had these addresses is gone. They stay its identity's for the next one, as long as the pool can afford.
@@ -188,11 +240,7 @@ impl Pool {
     /// Which lease of its identity a tenant gets: its only one; of several, the one that its ticket names, else one that no device
     /// uses, else a new one. A lease whose addresses the configuration no longer gives it is left alone.
     fn holder_for(&mut self, tenant: &Tenant<'_>, request: &LeaseRequest) -> Holder {
-        let of = |device| Holder {
-            connection: tenant.connection.to_owned(),
-            identity: tenant.identity.to_ike(),
-            device,
-        };
+        let of = |device| Holder::of(tenant, device);
         let all = self.holders.range(of(0)..=of(u32::MAX));
         let outgrown: Vec<Holder> = all
             .clone()
@@ -228,14 +276,16 @@ impl Pool {
     }
 
     /// Writes a lease of so many users; false if there is no room for it.
-    fn store(&mut self, holder: Holder, addresses: Addresses, users: usize) -> bool {
-        while self.holders.len() >= MAX_LEASES && !self.holders.contains_key(&holder) {
+    fn store(&mut self, holder: &Holder, addresses: Addresses, users: usize) -> bool {
+        while self.holders.len() >= MAX_LEASES && !self.holders.contains_key(holder) {
             let Some((_, oldest)) = self.idle.first().cloned() else { return false };
             self.evict(&oldest);
         }
         self.clock += 1;
         let used = self.clock;
-        if let Some(old) = self.holders.insert(holder.clone(), Claim { addresses, users, used }) {
+        let same = self.holders.get(holder).filter(|old| old.addresses == addresses);
+        let written = same.map_or(0, |old| old.written);
+        if let Some(old) = self.holders.insert(holder.clone(), Claim { addresses, users, used, written }) {
             self.idle.remove(&(old.used, holder.clone()));
         }
         if users == 0 {
@@ -364,6 +414,10 @@ impl AddressPool for SharedPool {
         let tenant = Tenant { connection: &conn.name, identity, from: &conn.answering.policy.pool, several };
         let addresses = self.lock().acquire(&tenant, request);
         Lease { v4: addresses.v4, v6: addresses.v6.map(|a| (a, 128)) }
+    }
+
+    fn confirm(&mut self, lease: &Lease) {
+        self.lock().confirm(Addresses { v4: lease.v4, v6: lease.v6.map(|(a, _)| a) });
     }
 
     fn release(&mut self, lease: &Lease) {

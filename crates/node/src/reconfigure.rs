@@ -101,7 +101,7 @@ impl Node {
         let (ike, connections) = (&self.ike, &self.connections);
         let Some(devices) = &mut self.devices else { return };
         let mut around = crate::devices::Around { sessions: &mut self.sessions, events: &mut self.events };
-        let stranger = |c: ConnectionId, who: &crate::sessions::Who, _: &str, _: Option<&Credential>| {
+        let stranger = |c: ConnectionId, who: &crate::sessions::Who, _: Option<&Credential>| {
             let known = Identity::from_ike(who.identity.0, &who.identity.1)
                 .is_ok_and(|identity| ike.knows(connections.name(c), &identity));
             !known && !with_session.contains(&(c, who.clone()))

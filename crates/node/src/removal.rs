@@ -3,6 +3,7 @@
 
 use crate::node::Node;
 use crate::sessions::{Session, Who};
+use dormouse_crypto::cert::Identity;
 use dormouse_ike::admission::{Credential, Denial};
 use dormouse_keying::SaId;
 use dormouse_sansio::Instant;
@@ -19,6 +20,9 @@ pub struct Met {
     pub known: bool,
 }
 
+/// A peer as it is displayed, and its identity as [`Who`] has it.
+type Called = (String, (u8, Vec<u8>));
+
 impl Node {
     /// Gateway: ends every session of a peer of `connection`, awake or asleep, and what the stand-in does for its device. `peer` is the
     /// identity that it has proved, as it is displayed, or an inner address of it. Returns the identities that were meant: none
@@ -28,11 +32,14 @@ impl Node {
     /// credentials and the configuration decide. It keeps its claim to its inner addresses, like any peer that has left.
     pub fn remove_peer(&mut self, now: Instant, connection: &str, peer: &str) -> BTreeSet<String> {
         let meant = self.peers_called(connection, peer);
-        for peer in &meant {
-            self.ike.revoke_tickets(now, connection, peer);
+        for (_, identity) in &meant {
+            if let Ok(identity) = Identity::from_ike(identity.0, &identity.1) {
+                self.ike.revoke_tickets(now, connection, &identity);
+            }
             let Some(id) = self.connections.id(connection) else { continue };
-            self.with_devices(|d, around| _ = d.dismiss(|c, _, known, _| c == id && known == peer, around));
-            let theirs = |s: &Session| s.connection == id && s.peer == *peer;
+            let of_it = |c, who: &Who| c == id && who.identity == *identity;
+            self.with_devices(|d, around| _ = d.dismiss(|c, who, _| of_it(c, who), around));
+            let theirs = |s: &Session| of_it(s.connection, &s.who);
             let sessions: Vec<(Option<SaId>, bool)> = self
                 .sessions
                 .iter()
@@ -50,14 +57,14 @@ impl Node {
             }
             self.drain_ike(now);
         }
-        meant
+        meant.into_iter().map(|(peer, _)| peer).collect()
     }
 
     /// Gateway: whom `denial` means is not admitted from now on ([`dormouse_ike::Endpoint::deny`]): its sessions end, and what waits for
     /// its devices is dropped.
     pub fn deny(&mut self, now: Instant, denial: Denial) -> Met {
-        let meant = |_, _: &Who, peer: &str, credential: Option<&Credential>| {
-            peer.parse().is_ok_and(|peer| denial.means(&peer, credential))
+        let meant = |_, Who { identity: (kind, data), .. }: &Who, credential: Option<&Credential>| {
+            Identity::from_ike(*kind, data).is_ok_and(|peer| denial.means(&peer, credential))
         };
         let mut devices = 0;
         self.with_devices(|d, around| devices = d.dismiss(meant, around));
@@ -80,25 +87,27 @@ impl Node {
     /// Gateway: the peers of a connection, with a session or asleep without one.
     #[must_use]
     pub fn peers_of(&self, connection: &str) -> BTreeSet<String> {
-        self.places(connection).into_iter().map(|(peer, _)| peer).collect()
+        self.places(connection).into_iter().map(|((peer, _), _)| peer).collect()
     }
 
     /// An identity means its own peer; an address the peer with the narrowest prefix that holds it.
-    fn peers_called(&self, connection: &str, name: &str) -> BTreeSet<String> {
+    fn peers_called(&self, connection: &str, name: &str) -> BTreeSet<Called> {
         let places = self.places(connection);
-        if places.iter().any(|(peer, _)| peer == name) {
-            return BTreeSet::from([name.to_owned()]);
+        let named: BTreeSet<Called> =
+            places.iter().filter(|((peer, _), _)| peer == name).map(|(called, _)| called.clone()).collect();
+        if !named.is_empty() {
+            return named;
         }
         let Ok(address) = name.parse::<IpAddr>() else { return BTreeSet::new() };
         let holds = |net: &IpNet| net.contains(&address).then(|| net.prefix_len());
         let width = |nets: &[IpNet]| nets.iter().filter_map(holds).max();
         let narrowest = places.iter().filter_map(|(_, nets)| width(nets)).max();
         let meant = places.iter().filter(|(_, nets)| narrowest.is_some() && width(nets) == narrowest);
-        meant.map(|(peer, _)| peer.clone()).collect()
+        meant.map(|(called, _)| called.clone()).collect()
     }
 
     /// Every peer of a gateway's connection with the prefixes where it is reached.
-    fn places(&self, connection: &str) -> Vec<(String, Vec<IpNet>)> {
+    fn places(&self, connection: &str) -> Vec<(Called, Vec<IpNet>)> {
         let Some(id) = self.connections.id(connection) else { return Vec::new() };
         if self.connections.client(id).is_some() {
             return Vec::new();
@@ -106,9 +115,9 @@ impl Node {
         let ours = self.sessions.iter().map(|(_, s)| s).filter(|s| s.connection == id && !s.tentative);
         let sessions = ours.map(|s| {
             let leased = s.assigned.addresses().into_iter().map(IpNet::from);
-            (s.peer.clone(), leased.chain(s.routes.iter().copied()).collect())
+            ((s.peer.clone(), s.who.identity.clone()), leased.chain(s.routes.iter().copied()).collect())
         });
         let absent = self.absent_devices().into_iter().filter(|d| d.connection == connection);
-        sessions.chain(absent.map(|d| (d.peer, d.routes))).collect()
+        sessions.chain(absent.map(|d| ((d.peer, d.identity), d.routes))).collect()
     }
 }

@@ -1,6 +1,6 @@
 //! What IKE reports, passed on to sessions and ladders, and outward as the node's own events. Owns no state.
 
-use crate::audit::{self, How};
+use crate::audit::{self, How, Text};
 use crate::connections::ConnectionId;
 use crate::event::{Change, Event, FailureKind, Offer, Order, Store};
 use crate::ladder::{Failure, Rung, State};
@@ -37,8 +37,9 @@ impl Node {
             Ike::PeerFailed { path, claimed, error } => {
                 // Strangers would otherwise set the pace of the log, and push other lines and records out of it.
                 if self.record_refusal(now, path.remote, claimed.as_ref(), &error) {
-                    let (from, claimed) = (path.remote.ip(), claimed.map(|c| c.to_string()));
-                    self.changed(Change::PeerRefused { from, claimed, why: error.to_string() });
+                    let line = |text: String| Text::from(text.as_str()).to_string();
+                    let (from, claimed) = (path.remote.ip(), claimed.map(|c| line(c.to_string())));
+                    self.changed(Change::PeerRefused { from, claimed, why: line(error.to_string()) });
                 }
             }
             Ike::ChildFailed { sa, error } => {
@@ -288,7 +289,7 @@ impl Node {
             if matches!(reason, CloseReason::NotAdmitted | CloseReason::Revoked) {
                 let who = self.sessions.get(owner).map(|s| s.who.clone());
                 self.with_devices(|d, around| {
-                    _ = d.dismiss(|c, w, _, _| c == id && Some(w) == who.as_ref(), around)
+                    _ = d.dismiss(|c, w, _| c == id && Some(w) == who.as_ref(), around)
                 });
             }
             return self.session_ended(now, owner, &reason.to_string());

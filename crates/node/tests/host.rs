@@ -4,10 +4,10 @@ use dormouse_energy::model::Resumption;
 use dormouse_energy::profile::Profile;
 use dormouse_energy::schedule::Policy;
 use dormouse_ike::EndpointConfig;
-use dormouse_ike::ticket::TicketKeys;
+use dormouse_ike::ticket::{ClientTicket, TicketKeys};
 use dormouse_node::config::{parse, resolve};
 use dormouse_node::host::transit::Agent;
-use dormouse_node::host::{Host, NotSent, Order, Origin, Output, Store};
+use dormouse_node::host::{Host, News, NotSent, Order, Origin, Output, Store};
 use dormouse_node::pool::{Pool, SharedPool};
 use dormouse_node::sleeper::{Cause, Mode, Reason, Settings};
 use dormouse_node::{Node, SleepFlags, Train};
@@ -35,42 +35,70 @@ fn find_ways(host: &mut Host, now: Instant, mtu: u16) {
     host.find_ways(now, "office", &[way().remote.ip()], |_| Some((way(), mtu)));
 }
 
-fn host(role: &str, own: &str, peer: &str, child: &str, endpoint: EndpointConfig) -> End {
+fn host(
+    role: &str,
+    keys: &str,
+    own: &str,
+    peer: &str,
+    child: &str,
+    pool: Option<SharedPool>,
+    endpoint: EndpointConfig,
+) -> End {
     let secret = "secret = \"a secret of the test\"";
     let toml = format!(
-        "[connection.office]\nrole = \"{role}\"\n{}\n[connection.office.local]\nid = \"{own}\"\n{secret}\n\
+        "[connection.office]\nrole = \"{role}\"\n{keys}\n[connection.office.local]\nid = \"{own}\"\n{secret}\n\
          [connection.office.remote]\nid = \"{peer}\"\n{secret}\n[connection.office.child]\n{child}\n",
-        if role == "client" { "gateway = \"192.0.2.1\"" } else { "" },
     );
     let file = parse(&toml).expect("TOML");
     let resolved = resolve(&file, &mut |_, _| Err("no files here".into())).expect("a configuration");
     let node = Node::new(resolved, endpoint, Box::new(Seeded::new(1)), Box::new(Seeded::new(2)));
-    let mut host = Host::new(NOW, node, 8, None);
+    let mut host = Host::new(NOW, node, 8, pool);
     host.set_wall_clock(NOW, UnixTime(1_800_000_000));
     End { host, seen: Seen::default() }
 }
 
 fn gateway() -> End {
+    gateway_with_unique("replace")
+}
+
+fn gateway_with_unique(unique: &str) -> End {
     let local = format!(
         "local = [\"10.99.0.0/24\"]\nremote = [\"dynamic\"]\n[connection.office.pool]\naddresses = [\"{POOL}\"]"
     );
+    let keys = format!("unique = \"{unique}\"");
     let unix = UnixTime(1_800_000_000);
     let day = Duration::from_secs(86_400);
+    let pool = SharedPool::new(Pool::new([POOL.parse().expect("a prefix")]));
     let mut endpoint = EndpointConfig {
-        pool: Some(Box::new(SharedPool::new(Pool::new([POOL.parse().expect("a prefix")])))),
+        pool: Some(Box::new(pool.clone())),
         ticket_keys: Some(TicketKeys::generate(unix, day, 2 * day, &mut Seeded::new(3))),
         ..EndpointConfig::default()
     };
     endpoint.hold.services = WISHES;
-    let mut gateway = host("gateway", "gateway.test", "device.test", &local, endpoint);
+    let mut gateway = host("gateway", &keys, "gateway.test", "device.test", &local, Some(pool), endpoint);
     let (limits, longest) = parse("").expect("TOML").standin.limits(10).expect("it stands in");
     gateway.node_mut().stand_in_for_sleepers(limits, longest);
     gateway
 }
 
 fn device() -> End {
+    device_with(None)
+}
+
+fn device_with(ticket: Option<ClientTicket>) -> End {
     let remote = "remote = [\"10.99.0.0/24\"]\nrequest_address = \"ipv4\"";
-    let mut device = host("client", "device.test", "gateway.test", remote, EndpointConfig::default());
+    let mut device = host(
+        "client",
+        "gateway = \"192.0.2.1\"",
+        "device.test",
+        "gateway.test",
+        remote,
+        None,
+        EndpointConfig::default(),
+    );
+    if let Some(ticket) = ticket {
+        device.node_mut().restore_ticket("office", ticket);
+    }
     assert!(device.up(NOW, "office"));
     find_ways(&mut device, NOW, 1_500);
     device
@@ -82,6 +110,7 @@ struct Seen {
     datagrams: Vec<(Path, Vec<u8>)>,
     inner: Vec<(Origin, Vec<u8>)>,
     orders: Vec<Order>,
+    news: Vec<News>,
     /// In their order: `d` for a datagram, `i` for an inner packet, `s` for something to store, `r` for a route.
     order: String,
 }
@@ -144,7 +173,7 @@ fn drive_over(end: &mut End, now: Instant, mtu: u16) -> Seen {
                 }
                 seen.orders.push(order);
             }
-            Output::News(_) => {}
+            Output::News(news) => seen.news.push(news),
         }
     }
     seen
@@ -168,10 +197,11 @@ fn hand_over(sent: Vec<(Path, Vec<u8>)>, to: &mut End, now: Instant) {
 fn converse(device: &mut End, gateway: &mut End, now: Instant) -> [Seen; 2] {
     let mut all = [Seen::default(), Seen::default()];
     loop {
-        let [from_device, from_gateway] = [drive(device, now), drive(gateway, now)];
+        let [mut from_device, mut from_gateway] = [drive(device, now), drive(gateway, now)];
         let silent = from_device.datagrams.is_empty() && from_gateway.datagrams.is_empty();
-        for (all, seen) in all.iter_mut().zip([&from_device, &from_gateway]) {
-            all.inner.extend(seen.inner.iter().cloned());
+        for (all, seen) in all.iter_mut().zip([&mut from_device, &mut from_gateway]) {
+            all.inner.append(&mut seen.inner);
+            all.orders.append(&mut seen.orders);
             all.order += &seen.order;
         }
         hand_over(from_device.datagrams, gateway, now);
@@ -247,6 +277,69 @@ fn a_packet_whose_senders_route_is_only_being_set_waits_for_it() {
     let expected = [b"first", b"again"].map(|content| (Origin::Tunnel, packet(inner, SERVER, content)));
     assert_eq!(seen.inner, expected, "whole, and in their order");
     assert!(seen.order.find('r') < seen.order.find('i'), "{}", seen.order);
+}
+
+/// A stranger has recorded a resumption, and sends it again and again.
+#[test]
+fn copies_of_a_request_are_answered_and_leave_nothing_on_record_or_on_the_disk() {
+    let (mut first, mut gateway) = (device(), gateway());
+    let [seen, _] = converse(&mut first, &mut gateway, NOW);
+    let mut again = device_with(ticket_of(&seen));
+    let [(path, request)] = drive(&mut again, NOW).datagrams.try_into().expect("one request");
+    let mut seen = Seen::default();
+    for port in 1..=40 {
+        let from = Path { local: (path.local.ip(), port).into(), ..path };
+        hand_over(vec![(from, request.clone())], &mut gateway, NOW);
+        let answered = drive(&mut gateway, NOW);
+        assert_eq!(answered.datagrams.len(), 1, "like any other");
+        seen.orders.extend(answered.orders);
+        seen.news.extend(answered.news);
+    }
+    while let Some(due) = gateway.poll_timeout().filter(|due| due.at <= seconds(60)) {
+        gateway.handle_timeout(due.at);
+        let later = drive(&mut gateway, due.at);
+        seen.orders.extend(later.orders);
+        seen.news.extend(later.news);
+    }
+    assert_eq!(gateway.node().ike().half_open(), 0, "all are over");
+    let stored = seen.orders.iter().find(|o| matches!(o, Order::Store(Store::Lease(_)) | Order::Lineage(_)));
+    assert!(stored.is_none(), "{stored:?}");
+    assert!(!seen.news.iter().any(|news| matches!(news, News::Record(_))), "{:?}", seen.news);
+}
+
+fn ticket_of(seen: &Seen) -> Option<ClientTicket> {
+    seen.orders.iter().rev().find_map(|order| match order {
+        Order::Store(Store::Ticket { bytes: Some(bytes), .. }) => ClientTicket::decode(bytes.as_bytes()).ok(),
+        _ => None,
+    })
+}
+
+/// Two devices share an identity. The second has got the address of the first, which has been away for long and comes back.
+#[test]
+fn a_ticket_does_not_bring_an_address_back_that_another_device_has() {
+    let (mut first, mut gateway) = (device(), gateway_with_unique("never"));
+    let [seen, _] = converse(&mut first, &mut gateway, NOW);
+    let ticket = ticket_of(&seen);
+    let (mut now, address) = (NOW, first.node().inner_addresses());
+    while !gateway.node().gateway_sessions(now).is_empty() {
+        now = gateway.poll_timeout().expect("it looks after its session").at;
+        gateway.handle_timeout(now);
+        drive(&mut gateway, now);
+    }
+    let mut second = device();
+    converse(&mut second, &mut gateway, now);
+    assert_eq!(second.node().inner_addresses(), address, "it was free");
+    let mut again = device_with(ticket);
+    converse(&mut again, &mut gateway, now);
+    assert_eq!(again.node().inner_addresses().len(), 1);
+    assert_ne!(again.node().inner_addresses(), address);
+    assert_eq!(gateway.node().gateway_sessions(now).len(), 2);
+    for device in [&mut second, &mut again] {
+        let inner = device.node().inner_addresses()[0];
+        forward(&mut gateway, now, &mut packet(SERVER, inner, b"whose"));
+        let [seen, _] = converse(device, &mut gateway, now);
+        assert_eq!(seen.inner, [(Origin::Tunnel, packet(SERVER, inner, b"whose"))]);
+    }
 }
 
 #[test]

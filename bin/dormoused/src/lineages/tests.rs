@@ -171,3 +171,29 @@ fn what_waits_for_a_store_that_fails_has_a_bound_and_no_end_is_lost() {
     }
     assert!(rules.rows().map(|r| r.id).eq([name(7)]));
 }
+
+#[test]
+fn a_mark_is_reported_when_all_before_it_is_on_the_disk_and_not_before() {
+    let (fail, fails) = channel();
+    fail.send(()).unwrap();
+    let mut keeper = Keeper::new(Broken(fails, Memory::default())).unwrap();
+    let until = |keeper: &mut Keeper, mark| {
+        let mut heard = Vec::new();
+        while !heard.contains(&Report::Written(mark)) {
+            std::thread::yield_now();
+            heard.extend(keeper.reports());
+        }
+        heard
+    };
+    keeper.put(Operation::EndEvery);
+    let mark = keeper.mark();
+    let heard = until(&mut keeper, mark);
+    let at = |report| heard.iter().position(|r| *r == report);
+    assert!(
+        at(Report::Reachable(false)).is_some_and(|failed| Some(failed) < at(Report::Written(mark))),
+        "{heard:?}"
+    );
+    // Nothing is to be done.
+    let next = keeper.mark();
+    assert!(next > mark && until(&mut keeper, next).contains(&Report::Written(next)));
+}

@@ -162,6 +162,8 @@ pub struct Verified {
     pub issuers: Vec<Certificate>,
     /// When the first certificate of the chain expires: the SA must not outlive it.
     pub expires: UnixTime,
+    /// What had to be allowed: [`Usage::Ike`] if that is enough for every certificate.
+    pub usage: Usage,
 }
 
 /// Names one certificate as its CA does when it revokes it.
@@ -261,6 +263,7 @@ impl TrustStore {
                 chain: Vec::new(),
                 issuers: Vec::new(),
                 expires: end_entity.not_after(),
+                usage: narrowest(&[end_entity], usage),
             });
         }
         if intermediates.len() > MAX_INTERMEDIATES {
@@ -270,6 +273,7 @@ impl TrustStore {
         let mut expires = end_entity.not_after().min(anchor.not_after());
         let (mut chain, mut below) = (Vec::new(), end_entity);
         let issuers = path.iter().copied().chain([anchor]).cloned().collect();
+        let needed = narrowest(&[&[end_entity][..], &path].concat(), usage);
         for issuer in path {
             check_purpose(issuer, usage)?;
             check_issuer(issuer, at)?;
@@ -280,7 +284,8 @@ impl TrustStore {
         check_issuer(anchor, at)?;
         chain.push(below.issued_by(anchor));
         let anchor_fingerprint = anchor.fingerprint();
-        Ok(Verified { public_key, anchor: anchor.subject(), anchor_fingerprint, chain, issuers, expires })
+        let anchor = anchor.subject();
+        Ok(Verified { public_key, anchor, anchor_fingerprint, chain, issuers, expires, usage: needed })
     }
 
     /// The intermediates between `end_entity` and a CA, and the CA.
@@ -400,6 +405,12 @@ fn check_validity(certificate: &Certificate, now: UnixTime) -> Result<(), CertEr
         return Err(CertError::NotYetValid { subject: certificate.subject(), not_before, now });
     }
     Ok(())
+}
+
+/// [`Usage::Ike`] if it admits all of these, else `usage`.
+fn narrowest(certificates: &[&Certificate], usage: Usage) -> Usage {
+    let enough = certificates.iter().all(|c| Usage::Ike.admits(c.extended_key_usage.as_deref()));
+    if enough { Usage::Ike } else { usage }
 }
 
 fn check_purpose(certificate: &Certificate, usage: Usage) -> Result<(), CertError> {

@@ -163,7 +163,8 @@ fn kind(name: &str) -> Result<(ObjectIdentifier, Encoding), DnError> {
 }
 
 /// The notation of a DER name, which leads back to the same name. What cannot be written as text of its attribute is shown as `#` and the
-/// hexadecimal DER of the value; so is text with control characters, which could forge a line of a log.
+/// hexadecimal DER of the value; so is text with control characters, which could forge a line of a log, and with other signs that are neither
+/// ASCII nor letters nor digits: there are invisible ones among them, and such that turn the direction of writing.
 pub(super) fn display(der: &[u8]) -> String {
     let Some(names) = decode(der) else {
         return "(malformed distinguished name)".to_owned();
@@ -173,9 +174,9 @@ pub(super) fn display(der: &[u8]) -> String {
             let known = KINDS.iter().find(|(_, oid, _)| *oid == attribute.kind);
             let encoding = known.map_or(Encoding::Utf8, |(.., encoding)| *encoding);
             let name = known.map_or_else(|| attribute.kind.to_string(), |(name, ..)| (*name).to_owned());
-            let leads_back = |text: &&str| {
-                !text.is_empty() && !text.contains(char::is_control) && encode(encoding, text).is_some()
-            };
+            let shown = |c: char| matches!(c, ' '..='~') || c.is_alphanumeric();
+            let leads_back =
+                |text: &&str| !text.is_empty() && text.chars().all(shown) && encode(encoding, text).is_some();
             let value = text(&attribute.value).filter(leads_back);
             let value = value.map_or_else(|| hexadecimal(&attribute.value), escape);
             format!("{name}={value}")
@@ -296,6 +297,13 @@ mod tests {
     #[test]
     fn hostile_text_cannot_break_a_line() {
         assert_eq!(display(&parse("CN=a\nb").unwrap()), "CN=#0c03610a62");
+        for mark in ['\u{202e}', '\u{2028}', '\u{200b}', '\u{feff}'] {
+            let der = parse(&format!("CN=a{mark}b")).unwrap();
+            let shown = display(&der);
+            assert!(shown.starts_with("CN=#") && shown.is_ascii(), "{shown}");
+            assert_eq!(parse(&shown).unwrap(), der);
+        }
+        assert_eq!(display(&parse("CN=grün").unwrap()), "CN=grün");
         assert_eq!(display(&[0x30, 0x80]), "(malformed distinguished name)");
     }
 

@@ -91,11 +91,15 @@ impl Identity {
                 else {
                     return wrong("only visible ASCII is accepted");
                 };
-                Ok(if kind == 2 {
-                    Self::Fqdn(text.to_ascii_lowercase())
-                } else {
-                    Self::Email(normal_mail(text))
-                })
+                let identity = match kind {
+                    2 => Self::Fqdn(text.to_ascii_lowercase()),
+                    _ => Self::Email(normal_mail(text)),
+                };
+                // As it is displayed it must mean the same peer: in a denial, in a record, to an operator.
+                if identity.to_string().parse().as_ref() != Ok(&identity) {
+                    return wrong("written down it would be another identity, or none");
+                }
+                Ok(identity)
             }
             9 if dn::is_name(data) => Ok(Self::Dn(data.to_vec())),
             9 => wrong("not a distinguished name in DER"),
@@ -262,6 +266,16 @@ mod tests {
             (2, b"a\nb"),
             (2, b"a\0"),
             (3, "\u{e9}@x".as_bytes()),
+            (2, b"alice@example.org"),
+            (2, b"CN=alice"),
+            (2, b"192.0.2.1"),
+            (2, b"2001:db8::1"),
+            (2, b"keyid:00"),
+            (2, b"*.example.org"),
+            (3, b"alice"),
+            (3, b"@example.org"),
+            (3, b"alice@"),
+            (3, b"CN=alice@example.org"),
             (9, b"CN=x"),
             (9, &[0x30, 0x03, 1]),
             (4, b"x"),

@@ -1,5 +1,6 @@
 use super::*;
 use crate::config::{IdentityPattern, LocalAuth, PeerPolicy, PeerRule, Role};
+use dormouse_crypto::cert::TrustStore;
 
 const NOW: UnixTime = UnixTime(1_800_000_000);
 
@@ -43,8 +44,13 @@ fn a_changed_key_a_narrowed_pattern_and_another_method_refuse_what_was_admitted(
     assert_eq!(ask(&renamed, &joe, &shown), Err(Refusal::Psk(joe.clone())), "of another connection");
     let narrowed = Connection { remote_id: IdentityPattern::Exact(id("ann@example.org")), ..conn.clone() };
     assert!(matches!(ask(&narrowed, &joe, &shown), Err(Refusal::Identity { .. })));
-    let shown_certificate =
-        Shown::Certificates { fingerprint: [1; 32], names: Vec::new(), chain: Vec::new(), anchor: [1; 32] };
+    let shown_certificate = Shown::Certificates {
+        fingerprint: [1; 32],
+        names: Vec::new(),
+        chain: Vec::new(),
+        anchor: [1; 32],
+        lenient: Lenient::default(),
+    };
     let by_certificate = Credential { shown: shown_certificate, ppk: None };
     assert!(matches!(ask(&conn, &joe, &by_certificate), Err(Refusal::Method(..))));
     let client = Connection { role: Role::Initiator, ..conn };
@@ -94,4 +100,34 @@ fn the_first_rule_that_means_a_peer_counts() {
     conn.answering.peers_only = true;
     assert_eq!(sessions(&conn, "ann@example.org"), Err(true));
     assert_eq!(sessions(&conn, "joe@example.org"), Ok(2));
+}
+
+#[test]
+fn what_was_looked_away_from_is_held_against_the_configuration_of_today() {
+    let key = rcgen::KeyPair::generate().unwrap();
+    let mut params = rcgen::CertificateParams::new(vec!["ca".to_owned()]).unwrap();
+    params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+    let ca = params.self_signed(&key).unwrap();
+    let ca = dormouse_crypto::cert::Certificate::from_der(ca.der()).unwrap();
+    let (anchor, trust) = (ca.fingerprint(), Arc::new(TrustStore::new(vec![ca]).unwrap()));
+    let usages = [Usage::Ike, Usage::IkeOrServerAuth, Usage::IkeOrClientAuth];
+    let each = || usages.into_iter().flat_map(|usage| [false, true].map(|sha1| (usage, sha1)));
+    for (today, sha1_today) in each() {
+        let remote_auth = RemoteAuth::Cert {
+            trust: trust.clone(),
+            usage: today,
+            accept_rsa_sha1: sha1_today,
+            revocation: Arc::default(),
+        };
+        let conn = Arc::new(Connection { remote_auth, ..gateway(b"a secret") });
+        for (usage, sha1) in each() {
+            let lenient = Lenient { usage, sha1, unasked: true };
+            let (names, chain) = (Vec::new(), Vec::new());
+            let shown = Shown::Certificates { fingerprint: [1; 32], names, chain, anchor, lenient };
+            let credential = Credential { shown, ppk: None };
+            let admitted = admission().admits(&conn, &id("joe@example.org"), &credential, NOW);
+            let expected = (usage == Usage::Ike || usage == today) && (!sha1 || sha1_today);
+            assert_eq!(admitted.is_ok(), expected, "{lenient:?} {today:?} {sha1_today}: {admitted:?}");
+        }
+    }
 }

@@ -11,6 +11,8 @@ pub enum IdentityPattern {
     Any,
     /// This one.
     Exact(Identity),
+    /// Mail addresses at exactly this host, in lower case.
+    Mail(String),
     /// FQDN and mail identities that end in this text at a label boundary: `example.org` takes `example.org`,
     /// `a.example.org` and `joe@example.org`, but not `badexample.org`. ASCII case is ignored.
     Suffix(String),
@@ -23,6 +25,8 @@ impl IdentityPattern {
         match self {
             Self::Any => true,
             Self::Exact(wanted) => wanted.is_same_as(identity),
+            Self::Mail(host) => matches!(identity, Identity::Email(address)
+                if address.rsplit_once('@').is_some_and(|(_, at)| at.eq_ignore_ascii_case(host))),
             Self::Suffix(suffix) => match identity {
                 Identity::Fqdn(name) => ends_at_label(name, suffix, b"."),
                 Identity::Email(address) => ends_at_label(address, suffix, b".@"),
@@ -36,7 +40,7 @@ impl IdentityPattern {
     pub const fn exact(&self) -> Option<&Identity> {
         match self {
             Self::Exact(identity) => Some(identity),
-            Self::Any | Self::Suffix(_) => None,
+            Self::Any | Self::Mail(_) | Self::Suffix(_) => None,
         }
     }
 }
@@ -46,6 +50,7 @@ impl fmt::Display for IdentityPattern {
         match self {
             Self::Any => f.write_str("any"),
             Self::Exact(identity) => write!(f, "{identity}"),
+            Self::Mail(host) => write!(f, "*@{host}"),
             Self::Suffix(suffix) => write!(f, "*.{suffix}"),
         }
     }
@@ -75,5 +80,17 @@ mod tests {
         }
         assert!(!IdentityPattern::Suffix(String::new()).matches(&"a.example.org".parse().unwrap()));
         assert!(IdentityPattern::Any.matches(&"a.example.org".parse().unwrap()));
+    }
+
+    #[test]
+    fn mail_addresses_are_of_one_host() {
+        let pattern = IdentityPattern::Mail("example.org".to_owned());
+        for good in ["joe@example.org", "Joe@Example.ORG"] {
+            assert!(pattern.matches(&good.parse().unwrap()), "{good}");
+        }
+        for bad in ["joe@mail.example.org", "example.org", "joe.example.org", "joe@badexample.org"] {
+            assert!(!pattern.matches(&bad.parse().unwrap()), "{bad}");
+        }
+        assert_eq!(pattern.to_string(), "*@example.org");
     }
 }

@@ -13,6 +13,7 @@ fn certified(serial: u8) -> Credential {
         names: vec![name(&id("joe@example.org")), name(&id("CN=Joe"))],
         chain: vec![issued(serial), issued(200)],
         anchor: [1; 32],
+        lenient: Lenient { usage: Usage::IkeOrClientAuth, sha1: serial == 3, unasked: serial != 3 },
     };
     Credential { shown, ppk: None }
 }
@@ -75,5 +76,17 @@ fn fingerprints_are_read_in_every_common_notation() {
     ] {
         let error = text.parse::<Denial>().expect_err("no name either").to_string();
         assert!(error.contains("64 hexadecimal digits"), "{error}");
+    }
+}
+
+#[test]
+fn a_denial_that_was_written_down_means_the_same() {
+    let fingerprint = "ab".repeat(32);
+    for text in
+        [fingerprint.clone(), format!("@{fingerprint}"), "alice@example.org".into(), "CN=alice".into()]
+    {
+        let denial: Denial = text.parse().unwrap();
+        assert_eq!(denial.to_string().parse(), Ok(denial.clone()), "{text}");
+        assert_eq!(matches!(denial, Denial::Certificate(_)), text == fingerprint, "{text}");
     }
 }

@@ -92,7 +92,8 @@ impl Endpoint {
                     ike.schedule_authentication(&self.shared, now);
                     adopted.push(*id);
                 }
-                Ok(_) => refused.push((*id, CloseReason::Reconfigured)),
+                // It comes back with its certificates: a ticket is refused for the same reason.
+                Ok(_) | Err(Refusal::Unasked) => refused.push((*id, CloseReason::Reconfigured)),
                 Err(why) => {
                     tracing::info!(sa = %id, peer = %ike.core.peer, %why, "no longer admitted");
                     refused.push((*id, CloseReason::NotAdmitted));
@@ -144,17 +145,17 @@ impl Endpoint {
     /// Gateway: whom `denial` means is not admitted from now on. Sessions end at once, and tickets of theirs are refused. The driver
     /// keeps it, and puts it into [`crate::admission::Admission::denials`] at the next start. Returns how many sessions end.
     pub fn deny(&mut self, now: Instant, denial: Denial) -> usize {
-        let mut theirs: BTreeSet<(String, String)> = BTreeSet::new();
+        let mut theirs: BTreeSet<(String, Identity)> = BTreeSet::new();
         if let Denial::Name(name) = &denial {
             let answering = self.shared.config.connections.iter().filter(|c| c.role.answers());
-            theirs.extend(answering.map(|c| (c.name.clone(), name.to_string())));
+            theirs.extend(answering.map(|c| (c.name.clone(), name.clone())));
         }
         let mut sessions = 0;
         for slot in self.slots.values() {
             let Slot::Established(ike) = slot else { continue };
             let core = &ike.core;
             if !core.client && denial.means(&core.peer, core.session.credential.as_ref()) {
-                theirs.insert((core.link.conn.name.clone(), core.peer.to_string()));
+                theirs.insert((core.link.conn.name.clone(), core.peer.clone()));
                 sessions += usize::from(ike.is_live());
             }
         }
@@ -171,15 +172,12 @@ impl Endpoint {
         self.shared.config.admission.denials.remove(denial)
     }
 
-    /// Gateway: no ticket counts any more that the peer of a connection has. `peer` is its identity as it is displayed. Before its
-    /// sessions are closed.
-    pub fn revoke_tickets(&mut self, now: Instant, connection: &str, peer: &str) {
+    /// Gateway: no ticket counts any more that the peer of a connection has. Before its sessions are closed.
+    pub fn revoke_tickets(&mut self, now: Instant, connection: &str, peer: &Identity) {
         if self.shared.config.ticket_keys.is_some() {
             let holder = Holder::of(connection, peer);
             self.shared.event(Event::Store(Operation::EndAll { holder }));
-            self.supersede_claims(now, |claim| {
-                claim.connection == connection && claim.peer.to_string() == peer
-            });
+            self.supersede_claims(now, |claim| claim.connection == connection && claim.peer.is_same_as(peer));
             self.settle(now);
         }
     }

@@ -79,6 +79,9 @@ impl Endpoint {
         }
         self.index_callers();
         for id in std::mem::take(&mut self.touched) {
+            if !self.slots.get(&id).is_some_and(Slot::waits) {
+                self.shared.callers.wait_no_longer(id);
+            }
             match self.slots.get(&id) {
                 Some(slot) if slot.is_proven() => self.shared.half_open.prove(id),
                 Some(slot) if slot.is_half_open() => {}

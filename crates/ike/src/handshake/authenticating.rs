@@ -327,11 +327,8 @@ impl Authenticating {
             credential.clone_from(&ticket.credential);
         }
         if let Some(shown) = shown {
-            let (own, verified) = *shown;
-            match shared.judge(now, (conn, self.link.id), (&own, &verified), self.wait_until) {
-                Judgement::Admitted => {
-                    credential = Some(Credential::certificates(&own, &[], &verified));
-                }
+            match shared.judge(now, (conn, self.link.id), (&shown, &[]), self.wait_until) {
+                Judgement::Admitted(judged) => credential = Some(judged),
                 Judgement::Wait => return Err(Unproven::Waits),
                 Judgement::Refused(error) => return Err(Unproven::Unbelieved(error.into())),
             }
@@ -436,7 +433,11 @@ pub(crate) fn nat_after(conn: &Connection, resumed: bool, nat: natd::Detection) 
 pub(crate) fn announce(shared: &mut Shared, sa: &IkeSa, resumed: bool, replaced: Option<SaId>) {
     let IkeSa { core, mobility, dormancy, .. } = sa;
     let path = core.link.path;
-    tracing::info!(sa = %core.id(), peer = %core.peer, %path, resumed, "IKE SA established");
+    // Who copied a request can have tentative SAs made without end.
+    match sa.is_tentative() {
+        true => tracing::debug!(sa = %core.id(), peer = %core.peer, %path, "resumption answered"),
+        false => tracing::info!(sa = %core.id(), peer = %core.peer, %path, resumed, "IKE SA established"),
+    }
     shared.event(Event::Established(Box::new(Established {
         sa: core.id(),
         connection: core.link.conn.name.clone(),

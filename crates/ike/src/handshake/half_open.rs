@@ -267,11 +267,23 @@ impl HalfOpen {
         self.link.conn = caller.conn.clone();
         let proof = match std::mem::replace(&mut self.signature, Signature::NotYet) {
             Signature::Came(result) => result.map(Proving::Done).map_err(auth::AuthError::from),
-            Signature::NotYet | Signature::Ordered => self.prove(&caller),
+            Signature::NotYet | Signature::Ordered => {
+                if matches!(self.how, How::Init { .. })
+                    && let Err(refusal) = shared.callers.begin(&caller.conn, &caller.identity, now)
+                {
+                    let told = notify(NotifyType::AuthenticationFailed, []);
+                    return self.refuse(shared, path, claimed, told, refusal.into());
+                }
+                self.prove(&caller)
+            }
         };
         let proof = match proof {
             Ok(Proving::Done(proof)) => proof,
             Ok(Proving::Sign(order)) => {
+                if let Err(refusal) = shared.callers.wait(self.link.id, &caller.conn, &caller.identity) {
+                    let told = notify(NotifyType::AuthenticationFailed, []);
+                    return self.refuse(shared, path, claimed, told, refusal.into());
+                }
                 shared.event(Event::Sign { sa: self.link.id, order });
                 self.signature = Signature::Ordered;
                 self.waiting = Some((path, payloads.to_vec()));
@@ -345,10 +357,19 @@ impl HalfOpen {
         list.push(proof.into());
         list.extend(ppk.map(|_| notify(NotifyType::PpkIdentity, [])));
         let kept = match &how {
-            How::Resume { ticket, .. } => ticket.addresses.as_slice(),
-            How::Init { .. } => &[],
+            How::Resume { ticket, .. }
+                if !shared.callers.another_device_has(
+                    &conn,
+                    &identity,
+                    ticket.lineage,
+                    &ticket.addresses,
+                ) =>
+            {
+                ticket.addresses.as_slice()
+            }
+            How::Resume { .. } | How::Init { .. } => &[],
         };
-        let (assigned, cp, no_address) = assign(shared, &conn, &identity, view, kept);
+        let (assigned, cp, no_address) = assign(shared, &conn, &identity, view, kept, false);
         list.extend(cp);
         let mobike = conn.mobility.mobike && view.has(NotifyType::MobikeSupported);
         let told = payloads::other_addresses(shared.addresses_of(&conn), &link.path);
@@ -433,7 +454,7 @@ fn first_child(
     Ok(chosen.agreed)
 }
 
-/// Leases what the peer asks for. The refusal, if any, is of the CHILD SA alone.
+/// Leases what the peer asks for; see [`config_payload::AddressPool::lease`]. The refusal, if any, is of the CHILD SA alone.
 /// "The responder MUST NOT send a CFG_REPLY without having first received a CP(CFG_REQUEST) from the initiator" (RFC 7296
 /// section 2.19)
 /// "[...] IRAS MUST fail the request, and terminate the Child SA creation with a FAILED_CP_REQUIRED error" (RFC 7296 section
@@ -444,6 +465,7 @@ pub(crate) fn assign(
     peer: &Identity,
     view: View<'_>,
     kept: &[IpAddr],
+    tentative: bool,
 ) -> (AssignedConfig, Option<Payload>, Option<Refusal>) {
     let nothing = AssignedConfig::default;
     let request = view.cp().and_then(|cp| config_payload::parse_request(cp).map(|r| (cp, r)));
@@ -454,7 +476,7 @@ pub(crate) fn assign(
         });
         return (nothing(), None, refusal);
     };
-    request.kept = kept.to_vec();
+    (request.kept, request.tentative) = (kept.to_vec(), tentative);
     let pool = shared.config.pool.as_mut().filter(|_| !conn.answering.policy.pool.is_empty());
     let lease = pool.map_or_else(Lease::default, |pool| pool.lease(conn, peer, &request));
     let asked = (request.v4 || request.v6) && !conn.answering.policy.pool.is_empty();

@@ -49,7 +49,7 @@ impl HalfOpen {
         let Pending { payloads, mut caller, proof, descent, .. } = *pending;
         let How::Resume { ticket, .. } = &self.how else { return Step::to(Slot::HalfOpen(self)) };
         let (told, why) = match outcome {
-            Outcome::Done => match ticket.claim().admitted(shared, now) {
+            Outcome::Done => match ticket.claim().begins(shared, now) {
                 Ok(conn) => {
                     shared.rests_on(now, &conn, ticket.credential.chain());
                     (self.link.conn, caller.conn) = (conn.clone(), conn);

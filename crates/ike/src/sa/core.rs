@@ -9,7 +9,9 @@ use dormouse_wire::ike::{ExchangeType, NotifyType, Payload};
 
 use crate::config_payload::AssignedConfig;
 use crate::exchange::{Exchange, Request};
+use crate::limits::{LINES_BURST, LINES_EVERY};
 use crate::link::{Channel, Link};
+use crate::pace::Pace;
 use crate::payloads::View;
 use crate::sa::Answer;
 use crate::session::Session;
@@ -34,6 +36,8 @@ pub(crate) struct Core {
     pub(crate) answers: Incoming,
     pub(crate) last_in: Instant,
     pub(crate) last_out: Instant,
+    /// Lines in the log that the peer causes.
+    lines: Pace,
 }
 
 impl Core {
@@ -63,7 +67,13 @@ impl Core {
             answers,
             last_in: now,
             last_out: now,
+            lines: Pace::default(),
         }
+    }
+
+    /// Whether another line goes into the log about what the peer does.
+    pub(super) fn may_say(&mut self, now: Instant) -> bool {
+        self.lines.may(now, LINES_EVERY, LINES_BURST)
     }
 
     /// A successor has the identities from its birth, and its own keys and ids: "The new IKE SA MUST reset its message counters to
@@ -81,9 +91,10 @@ impl Core {
             answers: _,
             last_in,
             last_out,
+            lines,
         } = old;
         let Link { id: _, conn, initiator: _, spis: _, path, fragmentation: _, stats } = link;
-        (self.last_in, self.last_out) = (*last_in, *last_out);
+        (self.last_in, self.last_out, self.lines) = (*last_in, *last_out, *lines);
         if let (Some(ours), Some(theirs)) = (&mut self.descent, descent) {
             ours.recorded |= theirs.recorded;
             ours.ends = ours.ends.max(theirs.ends);
@@ -95,7 +106,7 @@ impl Core {
 
     /// Whose lineages are its peer's.
     pub(crate) fn holder(&self) -> Holder {
-        Holder::of(&self.link.conn.name, &self.peer.to_string())
+        Holder::of(&self.link.conn.name, &self.peer)
     }
 
     pub(crate) fn id(&self) -> SaId {

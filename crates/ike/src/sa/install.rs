@@ -94,7 +94,8 @@ impl IkeSa {
             expire_at,
         };
         if let Some(caller) = self.caller().filter(|_| child.mode == ChildMode::Tunnel) {
-            shared.callers.claim(&caller, &child.ts_remote);
+            let lineage = self.core.descent.as_ref().map(|descent| descent.lineage);
+            shared.callers.claim(&caller, lineage, &child.ts_remote);
         }
         self.children.insert(child, replaces);
         Ok(id)

@@ -157,7 +157,9 @@ impl IkeSa {
         let payloads = match opened {
             Ok(payloads) => payloads,
             Err(error) => {
-                tracing::warn!(sa = %self.core.id(), %error, "malformed request");
+                if self.core.may_say(now) {
+                    tracing::warn!(sa = %self.core.id(), %error, "malformed request");
+                }
                 return Answer::refuse(Kind::Informational, NotifyType::InvalidSyntax);
             }
         };

@@ -319,7 +319,9 @@ impl IkeSa {
         }
         let found = view.nat(self.core.link.spis, &path);
         self.mobility.keepalive.reset();
-        tracing::info!(sa = %self.core.id(), from = %self.core.link.path, to = %path, "the peer moved");
+        if self.core.may_say(now) {
+            tracing::info!(sa = %self.core.id(), from = %self.core.link.path, to = %path, "the peer moved");
+        }
         let nat = if found.supported { found } else { natd::Detection::default() };
         self.follow(shared, now, path, nat);
         true
@@ -336,7 +338,9 @@ impl IkeSa {
         if !follows || path.remote == here.remote {
             return;
         }
-        tracing::info!(sa = %self.core.id(), from = %here, to = %path, "the peer's NAT mapping moved");
+        if self.core.may_say(now) {
+            tracing::info!(sa = %self.core.id(), from = %here, to = %path, "the peer's NAT mapping moved");
+        }
         self.follow(shared, now, Path { remote: path.remote, ..here }, nat);
     }
 

@@ -177,7 +177,7 @@ impl IkeSa {
             return;
         };
         let refused = match outcome {
-            Outcome::Done => match self.claim().map(|claim| claim.admitted(shared, now)) {
+            Outcome::Done => match self.claim().map(|claim| claim.begins(shared, now)) {
                 Some(Ok(conn)) => {
                     let credential = self.core.session.credential.as_ref();
                     shared.rests_on(now, &conn, credential.map_or(&[][..], Credential::chain));
@@ -202,7 +202,8 @@ impl IkeSa {
             return shared.actions.push_back(Action::Refuse { sa: self.core.id(), told });
         }
         shared.load.record(shared.unix(now), clients, now - begun);
-        tracing::info!(sa = %self.core.id(), peer = %self.core.peer, "resumed session confirmed");
+        shared.confirm_lease(&self.core.assigned);
+        tracing::info!(sa = %self.core.id(), peer = %self.core.peer, %path, resumed = true, "IKE SA established");
         shared.event(Event::Confirmed { sa: self.core.id() });
         shared.actions.push_back(Action::Resumed { by: self.core.id() });
         for (path, mut datagram) in waiting {

@@ -1,11 +1,12 @@
 //! Asking whether certificates are revoked: what an endpoint's SAs need of [`crate::revocation`], and the events that ask for it. Owns
 //! nothing; must never decide what a status means.
 
-use dormouse_crypto::cert::{Certificate, Issued, Verified};
+use dormouse_crypto::cert::{Identity, Issued};
 use dormouse_keying::SaId;
 use dormouse_sansio::Instant;
 
 use super::Shared;
+use crate::auth::Certified;
 use crate::config::{Connection, RevocationMode};
 use crate::credential::{Credential, Refusal};
 use crate::event::Event;
@@ -14,22 +15,24 @@ use crate::ticket::ClientTicket;
 
 impl Shared {
     /// What the certificates of an authenticated peer mean to `connection`. `until`: when the handshake has waited long enough, if it has
-    /// waited.
+    /// waited. `identities`: those that a denial of the peer may name.
     pub(crate) fn judge(
         &mut self,
         now: Instant,
         (connection, sa): (&Connection, SaId),
-        (own, verified): (&Certificate, &Verified),
+        (shown, identities): (&Certified, &[Identity]),
         until: Option<Instant>,
     ) -> Judgement {
-        if mode(connection) == RevocationMode::Off || verified.chain.is_empty() {
-            return Judgement::Admitted;
+        let asks = mode(connection) != RevocationMode::Off;
+        let credential = Credential::certificates(shown, identities, asks);
+        if !asks || credential.chain().is_empty() {
+            return Judgement::Admitted(credential);
         }
-        let time = (now, self.unix(now));
+        let (time, Certified { own, verified, .. }) = ((now, self.unix(now)), shown);
         let asked = self.config.admission.revocation.look_up(time, (connection, sa), (own, verified));
         self.ask(now);
         let revocation = &mut self.config.admission.revocation;
-        revocation.judge(time, (connection, sa), &verified.chain, asked, until)
+        revocation.judge(time, (connection, sa), credential, asked, until)
     }
 
     /// A session is resumed that rests on these certificates.
@@ -47,9 +50,9 @@ impl Shared {
         ticket: &ClientTicket,
         conn: &Connection,
     ) -> Result<(), Refusal> {
-        let chain = ticket.credential.as_ref().map_or(&[][..], Credential::chain);
-        self.rests_on(now, conn, chain);
-        self.config.admission.revocation.refuses(conn, chain, self.unix(now))
+        let Some(credential) = &ticket.credential else { return Ok(()) };
+        self.rests_on(now, conn, credential.chain());
+        self.config.admission.revocation.refuses(conn, credential, self.unix(now))
     }
 
     /// Asks every source that is due.

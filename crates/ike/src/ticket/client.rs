@@ -19,7 +19,7 @@ use crate::proposal::IkeSuite;
 
 /// "DMT" and the version.
 const MAGIC: [u8; 3] = *b"DMT";
-const VERSION: u8 = 5;
+const VERSION: u8 = 6;
 
 /// Everything a client needs to resume. Zeroized when dropped; `Debug` shows no secret.
 ///

@@ -18,7 +18,7 @@ use crate::credential::Credential;
 use crate::limits;
 use crate::proposal::{EspSuite, IkeSuite};
 
-const VERSION: u8 = 4;
+const VERSION: u8 = 5;
 /// Content is padded to a multiple of this, so that the length of a ticket says little about the identities in it.
 /// "leakage of information, such as the identities of an IKEv2 initiator and a responder, MUST be avoided" (RFC 5723 section
 /// 9.10)

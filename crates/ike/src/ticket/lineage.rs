@@ -9,6 +9,7 @@
 use core::fmt;
 use std::collections::BTreeMap;
 
+use dormouse_crypto::cert::Identity;
 use dormouse_crypto::{HashAlg, hash};
 use dormouse_keying::SaId;
 use dormouse_sansio::{Entropy, UnixTime};
@@ -39,11 +40,11 @@ impl fmt::Debug for Name {
 pub struct Holder(pub [u8; 32]);
 
 impl Holder {
-    /// The holder that `connection` knows as `peer`, in the notation of its identity.
+    /// The holder that `connection` knows as `peer`, in whichever of its spellings.
     #[must_use]
-    pub fn of(connection: &str, peer: &str) -> Self {
-        let length = (connection.len() as u64).to_be_bytes();
-        let parts: [&[u8]; 4] = [b"dormouse ticket holder", &length, connection.as_bytes(), peer.as_bytes()];
+    pub fn of(connection: &str, peer: &Identity) -> Self {
+        let (length, peer) = ((connection.len() as u64).to_be_bytes(), peer.canonical());
+        let parts: [&[u8]; 4] = [b"dormouse ticket holder 2", &length, connection.as_bytes(), &peer];
         let digest = hash(HashAlg::Sha256, &parts);
         let mut holder = [0; 32];
         holder.iter_mut().zip(digest).for_each(|(to, from)| *to = from);

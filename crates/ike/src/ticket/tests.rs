@@ -36,6 +36,11 @@ fn content(seed: u64) -> TicketContent {
                 names: vec![[1; 8], [2; 8]],
                 chain: vec![Issued { issuer_key: [4; 32], serial: vec![5; 20] }],
                 anchor: [6; 32],
+                lenient: crate::credential::Lenient {
+                    usage: dormouse_crypto::cert::Usage::IkeOrServerAuth,
+                    sha1: true,
+                    unasked: true,
+                },
             },
             ppk: Some([9; 16]),
         },
@@ -262,7 +267,7 @@ fn the_stored_form_comes_back_whole_or_not_at_all() {
     longer.push(0);
     assert!(ClientTicket::decode(&longer).is_err());
     longer[3] = 9;
-    let version = TicketFormatError::Version { got: 9, expect: 5 };
+    let version = TicketFormatError::Version { got: 9, expect: 6 };
     assert_eq!(ClientTicket::decode(&longer), Err(version));
     assert!(ticket.is_valid(NOW) && !ticket.is_valid(NOW + DAY));
     assert!(!ClientTicket { unheard: 2, ..client() }.is_valid(NOW), "two sessions heard nothing");

@@ -1,7 +1,7 @@
 //! Privileges, as far as they can be looked at without losing them; `tests/drop.rs` loses them.
 
 use crate::common::{Directory, root};
-use dormouse_io::privileges::{Error, Keep, drop_to, find_user, held, require};
+use dormouse_io::privileges::{Error, Needed, drop_to, find_user, held, require};
 
 #[test]
 fn dropping_needs_a_single_thread() {
@@ -10,7 +10,7 @@ fn dropping_needs_a_single_thread() {
     }
     let Some(account) = find_user("nobody").unwrap() else { panic!("nobody is not root") };
     // The harness runs each test on a thread of its own.
-    assert!(matches!(drop_to(&account, Keep::default()), Err(Error::Threads { threads }) if threads > 1));
+    assert!(matches!(drop_to(&account, Needed::default()), Err(Error::Threads { threads }) if threads > 1));
 }
 
 #[test]
@@ -22,7 +22,7 @@ fn an_unknown_user_is_named_with_the_line_to_change() {
 
 #[test]
 fn missing_capabilities_are_named() {
-    let needed = Keep { raw: true, bind: true };
+    let needed = Needed { raw: true, bind: true };
     let have = held().unwrap();
     match require(needed) {
         Ok(()) => assert!(

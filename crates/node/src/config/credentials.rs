@@ -28,8 +28,8 @@ pub struct LocalAuth {
 #[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RemoteAuth {
-    /// The peer's identity. `*` accepts any proven identity (for a gateway with many clients); `*.example.org` and
-    /// `*@example.org` accept one domain.
+    /// The peer's identity. `*` accepts any proven identity (for a gateway with many clients); `*.example.org` accepts
+    /// `example.org`, all host names below it, and mail addresses at any of these; `*@example.org` accepts mail addresses at that host alone.
     pub id: String,
     /// Pre-shared key, if the peer uses one; the local one if neither this nor `ca` is given.
     pub secret: Option<Hidden>,

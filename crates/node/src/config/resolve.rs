@@ -328,8 +328,9 @@ pub(super) fn pattern(key: &str, text: &str) -> Result<ike::IdentityPattern, Con
     if text == "*" {
         return Ok(ike::IdentityPattern::Any);
     }
-    match text.strip_prefix("*.").or_else(|| text.strip_prefix("*@")) {
-        Some(suffix) if !suffix.is_empty() => Ok(ike::IdentityPattern::Suffix(suffix.into())),
+    match (text.strip_prefix("*."), text.strip_prefix("*@")) {
+        (Some(suffix), _) if !suffix.is_empty() => Ok(ike::IdentityPattern::Suffix(suffix.into())),
+        (_, Some(host)) if !host.is_empty() => Ok(ike::IdentityPattern::Mail(host.to_ascii_lowercase())),
         _ => identity(key, text).map(ike::IdentityPattern::Exact),
     }
 }

@@ -33,7 +33,7 @@ impl Fixture {
 }
 
 fn both(wanted: &[IpAddr]) -> LeaseRequest {
-    LeaseRequest { v4: true, v6: true, wanted: wanted.to_vec(), kept: Vec::new() }
+    LeaseRequest { v4: true, v6: true, wanted: wanted.to_vec(), ..LeaseRequest::default() }
 }
 
 fn v4(a: Addresses) -> Ipv4Addr {
@@ -140,6 +140,43 @@ fn devices_that_share_an_identity_have_addresses_of_their_own() {
     assert_eq!(f.ask("fleet", &kept), two);
     f.pool.release(one);
     assert_eq!(f.acquire("fleet"), one);
+}
+
+#[test]
+fn a_tentative_session_has_what_its_identity_has_and_changes_nothing() {
+    let mut f = Fixture::new(&["10.0.0.0/30"]);
+    let a = f.acquire("a");
+    f.pool.release(a);
+    while f.pool.poll_change().is_some() {}
+    let tentative = LeaseRequest { tentative: true, kept: vec![IpAddr::V4(v4(a))], ..both(&[]) };
+    assert_eq!(f.ask("b", &tentative), Addresses::default(), "a has it");
+    for _ in 0..1_000 {
+        assert_eq!(f.ask("a", &tentative), a);
+        f.pool.release(a);
+    }
+    assert_eq!(f.pool.poll_change(), None);
+    // While it lasts nobody else gets the address; afterwards its lease is one that is not used, like any other.
+    assert_eq!((f.ask("a", &tentative), f.acquire("b")), (a, Addresses::default()));
+    f.pool.release(a);
+    assert_eq!(f.acquire("b"), a);
+    assert_eq!(f.ask("a", &tentative), Addresses::default(), "an old ticket takes no lease from another");
+}
+
+#[test]
+fn a_lease_is_written_down_when_it_is_new_and_then_now_and_then() {
+    let mut f = Fixture::new(&OFFICE);
+    let a = f.acquire("a");
+    let lease = Change::Lease { holder: holder("office", "a", 0), addresses: a };
+    assert_eq!((f.pool.poll_change(), f.pool.poll_change()), (Some(lease.clone()), None));
+    let mut written = 0;
+    for _ in 0..WRITTEN_EVERY {
+        f.pool.release(a);
+        assert_eq!(f.acquire("a"), a);
+        f.pool.confirm(a);
+        written +=
+            std::iter::from_fn(|| f.pool.poll_change()).inspect(|change| assert_eq!(*change, lease)).count();
+    }
+    assert!((1..10).contains(&written), "{written}");
 }
 
 #[test]

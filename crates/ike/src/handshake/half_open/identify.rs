@@ -10,7 +10,7 @@ use dormouse_wire::ike::{AuthMethod, Id, NotifyType, Payload};
 use super::{HalfOpen, How};
 use crate::auth::{self, Authentication, Believed, Proof};
 use crate::config::{Connection, Ppk, RemoteAuth};
-use crate::credential::{self, Credential};
+use crate::credential;
 use crate::endpoint_config::EndpointConfig;
 use crate::error::NegotiationError;
 use crate::handshake::intermediate::PpkUse;
@@ -194,16 +194,21 @@ impl HalfOpen {
                     let Believed { identity, expires, shown } = believed;
                     let mut certificates = None;
                     if let Some(shown) = shown {
-                        let (own, verified) = *shown;
-                        match shared.judge(now, (&conn, self.link.id), (&own, &verified), self.wait_until) {
-                            Judgement::Admitted => {}
-                            Judgement::Wait => return Ok(None),
+                        let names = shown.own.identities();
+                        match shared.judge(now, (&conn, self.link.id), (&shown, &names), self.wait_until) {
+                            Judgement::Admitted(judged) => certificates = Some(judged),
+                            Judgement::Wait => {
+                                let waits = shared.callers.wait(self.link.id, &conn, &identity);
+                                if waits.is_err() {
+                                    shared.config.admission.revocation.stop_waiting(self.link.id);
+                                }
+                                return Ok(waits.map(|()| None)?);
+                            }
                             Judgement::Refused(why) => {
                                 error = why.into();
                                 continue;
                             }
                         }
-                        certificates = Some(Credential::certificates(&own, &own.identities(), &verified));
                     }
                     let used = by_ppk.used.as_deref();
                     let credential = shared.config.admission.credential(&conn, &identity, certificates, used);

@@ -171,13 +171,17 @@ fn addresses_of_then(
     granted: &Granted,
 ) -> Option<(AssignedConfig, Option<Payload>)> {
     let Granted { ticket, child, config, inner, .. } = granted;
-    let (assigned, cp, refusal) = assign(shared, &link.conn, &ticket.peer, View(inner), &ticket.addresses);
+    if shared.callers.another_device_has(&link.conn, &ticket.peer, ticket.lineage, &ticket.addresses) {
+        return None;
+    }
+    let (assigned, cp, refusal) =
+        assign(shared, &link.conn, &ticket.peer, View(inner), &ticket.addresses, true);
     // The selectors of then must be what the configuration makes of them now.
     let policy = policy(&link.conn, *config, &dynamic(&assigned, false, &link.path));
     let same = |was: &[_], now: &[_]| selectors::narrow(&selectors::to_wire(was), now) == was;
     let same =
         policy.is_some_and(|(ours, theirs)| same(&child.ts_local, &ours) && same(&child.ts_remote, &theirs));
-    let caller = Caller { connection: link.conn.name.clone(), peer: ticket.peer.clone() };
+    let caller = Caller::of(&link.conn, &ticket.peer);
     let held = shared.callers.held_by_another(&caller, &child.ts_remote);
     if !same || refusal.is_some() || assigned.addresses() != ticket.addresses || held.is_some() {
         shared.give_back(&assigned);
