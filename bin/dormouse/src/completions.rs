@@ -91,8 +91,19 @@ mod tests {
         let directory = std::env::temp_dir().join(format!("dormouse-man-{}", std::process::id()));
         run(&Pages::Man { directory: Some(directory.clone()) }, Cli::command()).unwrap();
         for verb in [
-            "", "-up", "-down", "-suspend", "-resume", "-status", "-watch", "-doctor", "-wait", "-stats",
+            "",
+            "-up",
+            "-down",
+            "-suspend",
+            "-resume",
+            "-status",
+            "-watch",
+            "-doctor",
+            "-wait",
+            "-stats",
             "-trace",
+            "-hip",
+            "-hip-keygen",
         ] {
             let text = std::fs::read_to_string(directory.join(format!("dormouse{verb}.1"))).unwrap();
             assert!(text.contains(".SH NAME") && text.contains(".SH SYNOPSIS"), "{verb}");

@@ -114,6 +114,10 @@ fn usage_errors_are_2() {
         "wait --state flying",
         "up --no-wait --timeout 3",
         "completions klingon",
+        "hip",
+        "hip up",
+        "hip up server --no-wait --timeout 3",
+        "hip keygen --kind dsa",
     ] {
         assert_eq!(scene.run(wrong).0, 2, "{wrong}");
     }

@@ -258,7 +258,10 @@ impl Daemon {
         };
         let Some(seconds) = wait else { return Some(Ok(Reply::Done)) };
         let until = now + Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX);
-        self.hip.as_mut()?.waiting.push(Waiting { client, peer, until });
+        let waiting = &mut self.hip.as_mut()?.waiting;
+        // A client has one question at a time.
+        waiting.retain(|w| w.client != client);
+        waiting.push(Waiting { client, peer, until });
         None
     }
 

@@ -238,6 +238,7 @@ impl Node {
         let client = session.and_then(|s| self.connections.client(s.connection));
         match client.filter(|c| c.sa == owner.ike()) {
             Some(client) if self.suspended || client.ladder.state() == Ladder::Offline => Route::Hold,
+            None if self.suspended && matches!(owner, Owner::Hip(_)) => Route::Hold,
             _ => Route::Send(id),
         }
     }
@@ -272,11 +273,13 @@ impl Node {
         }
     }
 
-    /// True if the tunnel belongs to a client connection of ours: its traffic is the device's own.
+    /// True if the tunnel belongs to a client connection of ours, or to the key manager beside IKE: its traffic is the device's own.
     #[must_use]
     pub fn is_clients(&self, id: ChildId) -> bool {
-        let session = self.sad.get(id).and_then(|t| self.sessions.get(t.owner));
-        session.is_some_and(|s| self.connections.client(s.connection).is_some())
+        let Some(owner) = self.sad.get(id).map(|t| t.owner) else { return false };
+        let session = self.sessions.get(owner);
+        let client = session.is_some_and(|s| self.connections.client(s.connection).is_some());
+        client || matches!(owner, Owner::Hip(_))
     }
 
     /// Some client connection is wanted.

@@ -353,6 +353,10 @@ impl Node {
         }
         self.climb(now);
         self.announce_flow();
+        // With a client that is wanted, they go when its session is back.
+        if self.manager.is_some() && !self.wanted() {
+            self.push(Event::Flowing);
+        }
     }
 
     /// Climbs one rung of a session that is up, to measure it ([`crate::ladder::Ladder::exercise`]): a success is announced like a wake.

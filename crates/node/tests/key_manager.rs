@@ -384,3 +384,19 @@ fn while_the_radio_sleeps_it_has_no_deadline_and_without_it_its_messages_are_ref
         assert!(alone.handle_datagram(world.now, Path { local, remote, carrier }, &mut message).is_err());
     }
 }
+
+#[test]
+fn packets_of_its_sessions_wait_while_the_radio_sleeps() {
+    let mut world = World::new(V4, HITS, Carrier::HipUdp);
+    world.run_until_due();
+    world.settle(0);
+    let flow = flow(&packet(HITS[0], HITS[1])).expect("a flow");
+    let node = &mut world.nodes[0];
+    assert!(matches!(node.route(&flow), Route::Send(child) if node.is_clients(child)));
+    node.suspend(world.now);
+    assert_eq!(node.route(&flow), Route::Hold);
+    node.resume(world.now);
+    assert!(matches!(node.route(&flow), Route::Send(_)));
+    let events = std::iter::from_fn(|| node.poll_event()).collect::<Vec<_>>();
+    assert!(events.iter().any(|e| matches!(e, Event::Flowing)), "{events:?}");
+}

@@ -74,6 +74,7 @@ impl Host {
             Route::None => {
                 if self.node.want_tunnel(now, flow.dst) {
                     self.hold(now, packet);
+                    self.observe(now, Direction::Outgoing, &flow, packet.bytes().len());
                 } else {
                     self.counters.no_policy += 1;
                 }
