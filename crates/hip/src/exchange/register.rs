@@ -6,10 +6,10 @@ use core::time::Duration;
 use dormouse_sansio::Instant;
 use dormouse_wire::hip::{Packet, Param, ParamType, RegFailed, RegInfo, Registration, Version};
 
-use crate::association::{Association, Registering, Stage};
+use crate::association::{Association, Registering, Session, Stage};
 use crate::config::{HostConfig, Registrar};
 use crate::exchange::{Around, update};
-use crate::limits::{MAX_REGISTRATION_TYPES, SHORTEST_REGISTRATION};
+use crate::limits::{LAST_RETRY, MAX_REGISTRATION_TYPES, SHORTEST_REGISTRATION};
 
 /// The registration type of rendezvous (RFC 8004 section 4.1).
 const RENDEZVOUS: u8 = 1;
@@ -127,8 +127,13 @@ pub(crate) fn decide(
 /// "The requester MUST be prepared to receive any registration lifetime" (RFC 8003 section 4.4)
 pub(crate) fn answered(packet: &Packet<'_>, now: Instant) -> Registering {
     let granted = registrations(packet, ParamType::RegResponse).into_iter().find(|(t, _)| *t == RENDEZVOUS);
-    if let Some((_, granted)) = granted.filter(|(_, lifetime)| *lifetime != 0) {
-        return Registering::Granted(now + lifetime(granted).max(SHORTEST_REGISTRATION) / 4 * 3);
+    match granted {
+        // We never cancel: the registrar has.
+        Some((_, 0)) => return Registering::Refused(UNAVAILABLE),
+        Some((_, granted)) => {
+            return Registering::Granted(now + lifetime(granted).max(SHORTEST_REGISTRATION) / 4 * 3);
+        }
+        None => {}
     }
     let failures = packet.params().iter().filter(|p| p.kind == ParamType::RegFailed);
     let failure = failures.take(MAX_REGISTRATION_TYPES).find_map(|p| match p.read(Version::V2) {
@@ -136,6 +141,19 @@ pub(crate) fn answered(packet: &Packet<'_>, now: Instant) -> Registering {
         _ => None,
     });
     failure.map_or(Registering::No, Registering::Refused)
+}
+
+/// An UPDATE of the registrar has come: it says how our registration stands, in the acknowledgement of our request or in one of its own.
+pub(crate) fn answer_came(session: &mut Session, packet: &Packet<'_>, acknowledges: bool, now: Instant) {
+    match (session.registration, answered(packet, now)) {
+        (Registering::No, _) => {}
+        // It has our request and does not answer it: it is asked again much later.
+        (Registering::Asked, Registering::No) if acknowledges => {
+            session.registration = Registering::Granted(now + LAST_RETRY);
+        }
+        (_, Registering::No) => {}
+        (_, stands) => session.registration = stands,
+    }
 }
 
 /// Our registration is renewed, if its time has come.
@@ -149,7 +167,37 @@ pub(crate) fn renew(association: &mut Association, around: &mut Around<'_>) {
 
 #[cfg(test)]
 mod tests {
+    use dormouse_wire::hip::{Draft, Header, Hit, PacketType};
+
     use super::*;
+
+    /// What an UPDATE with these parameters says of our registration.
+    fn said(params: &[Param]) -> Registering {
+        let (sender, receiver) = (Hit::NULL, Hit::NULL);
+        let header = Header { kind: PacketType::Update, version: Version::V2, controls: 0, sender, receiver };
+        let mut draft = Draft::new(&header);
+        params.iter().for_each(|param| draft.add(param));
+        let bytes = draft.finish().unwrap();
+        answered(&Packet::parse(&bytes).unwrap(), Instant::ZERO)
+    }
+
+    #[test]
+    fn every_answer_of_a_registrar_is_understood() {
+        let granted = |lifetime, types: &[u8]| {
+            let types = types.to_vec();
+            Param::Registration(ParamType::RegResponse, Registration { lifetime, types })
+        };
+        let failed = |failure, types: &[u8]| Param::RegFailed(RegFailed { failure, types: types.to_vec() });
+        assert_eq!(said(&[]), Registering::No);
+        assert_eq!(said(&[granted(120, &[2])]), Registering::No, "another service");
+        // Two parameters, and 2^7 seconds, of which three quarters are 96.
+        let stands = said(&[granted(64, &[2]), granted(120, &[7, 1])]);
+        assert_eq!(stands, Registering::Granted(Instant::ZERO + Duration::from_secs(96)));
+        let short = said(&[granted(1, &[1])]);
+        assert_eq!(short, Registering::Granted(Instant::ZERO + SHORTEST_REGISTRATION / 4 * 3));
+        assert_eq!(said(&[granted(0, &[1])]), Registering::Refused(1), "cancelled");
+        assert_eq!(said(&[failed(1, &[2]), failed(2, &[1])]), Registering::Refused(2));
+    }
 
     /// RFC 8003 section 4.1: from some 4 milliseconds to some 178 days, 64 being one second.
     #[test]

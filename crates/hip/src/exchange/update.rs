@@ -117,9 +117,7 @@ pub(crate) fn receive(
         if let Some(rekey) = &mut session.rekey {
             rekey.acked = true;
         }
-        if session.registration == Registering::Asked {
-            session.registration = register::answered(packet, around.now);
-        }
+        register::answer_came(session, packet, true, around.now);
         locate::verified(association, packet, around);
         rekey::advance(association, around);
     }
@@ -157,6 +155,7 @@ fn sequenced(
     let moved = locate::read(packet, path, association.path);
     let (asked, is_client) =
         (register::asked(packet), session.client_until.is_some_and(|at| at > around.now));
+    register::answer_came(session, packet, false, around.now);
     multihome::learn(session, packet, moved.unwrap_or(association.path));
     session.expected = id.wrapping_add(1);
     if let Some((info, public)) = rekeyed {

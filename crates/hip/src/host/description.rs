@@ -74,7 +74,7 @@ pub enum Registration {
     AtPeer,
     /// The peer has refused to register us, for this reason (RFC 8003 section 4.5).
     Refused(u8),
-    /// The peer is registered at us.
+    /// The peer has registered at us; whether its time is over is looked at when a packet comes for it.
     OfPeer,
 }
 

@@ -105,6 +105,7 @@ impl Host {
             self.peers.ours_to(from)
         };
         let local = local.ok_or(Discard("relayed from an address that we cannot reach"))?;
+        // FROM has no port: who is behind a NAT needs a relay (RFC 9028) instead.
         let port = if path.carrier == Carrier::HipUdp { self.config.udp_port } else { 0 };
         let origin = Path {
             local: SocketAddr::new(local, path.local.port()),
