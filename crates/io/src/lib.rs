@@ -1,6 +1,6 @@
 //! The system: TUN, sockets, netlink, clocks, files and privileges. All system calls and all `unsafe` are here.
 //!
-//! The data path is [`batch`], over [`tun`], [`udp`] and [`rawesp`].
+//! The data path is [`batch`], over [`tun`], [`udp`] and [`raw`].
 //!
 //! # Driving everything from one loop
 //! Every part that can be waited for is a file descriptor ([`std::os::fd::AsFd`]); none blocks, none has a thread. One thread with
@@ -79,7 +79,7 @@ pub mod privileges;
 pub mod probe;
 mod program;
 pub mod radio;
-pub mod rawesp;
+pub mod raw;
 pub mod resolver;
 pub mod signal;
 pub mod state;

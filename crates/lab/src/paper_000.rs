@@ -14,15 +14,14 @@ use dormouse_trace::input::Input;
 use dormouse_trace::report::charts;
 use dormouse_trace::report::figures::{Figures, LOADS, Questions};
 
-use crate::experiment::{Context, Exhibit, Experiment, Report};
+use crate::experiment::{Context, Exhibit, Experiment, Report, Source};
 use crate::judge::Claim;
 
 /// The experiment.
 pub const EXPERIMENT: Experiment = Experiment {
     name: "paper-000",
     title: "Paper 000: what a sleeping radio saves under a VPN (Figures 2, 4, 5, 7, 8, 9, 11, 12)",
-    needs: None,
-    root: false,
+    source: Source::Traffic,
     run,
 };
 

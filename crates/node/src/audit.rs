@@ -364,9 +364,32 @@ impl Node {
             identity_type: kind(identity.to_ike().0),
             fingerprint: None,
         });
+        self.refused(now, from, claimed, &error.to_string(), whom)
+    }
+
+    /// A peer of the key manager beside IKE was refused, after it had proved who it is. False if it was only counted.
+    pub(crate) fn record_hit_refusal(
+        &mut self,
+        now: Instant,
+        from: SocketAddr,
+        peer: &str,
+        why: &str,
+    ) -> bool {
+        let who = Who { identity: peer.into(), identity_type: kind(0), fingerprint: None };
+        self.refused(now, from, Some(who), why, Refused::Peer(peer.as_bytes().to_vec()))
+    }
+
+    fn refused(
+        &mut self,
+        now: Instant,
+        from: SocketAddr,
+        claimed: Option<Who>,
+        why: &str,
+        whom: Refused,
+    ) -> bool {
         let may = self.records.may_refuse(now, whom);
         if may {
-            self.record(What::Refusal { from, claimed, why: error.to_string().as_str().into() });
+            self.record(What::Refusal { from, claimed, why: why.into() });
         }
         may
     }

@@ -28,6 +28,7 @@ use dormouse_keying::{self as keying, ChildId, KeyManager, Owner, SaId};
 use dormouse_sansio::{Deadline, Entropy, Instant, Path, Transmit, UnixTime};
 use dormouse_standin::DeviceId;
 use dormouse_wire::ip::Flow;
+use std::any::Any;
 use std::collections::VecDeque;
 use std::ops::Range;
 
@@ -146,6 +147,7 @@ impl Node {
                     None
                 }
                 Role::Client => Some(Client::new(connection)),
+                Role::Hip => None,
             };
             known.add(name, client);
         }
@@ -173,6 +175,25 @@ impl Node {
         let known = self.connections.id(connection);
         let id = known.unwrap_or_else(|| self.connections.add(connection.to_owned(), None));
         self.manager = Some((id, manager));
+    }
+
+    /// The key manager beside IKE, if it is of this kind, to look at.
+    #[must_use]
+    pub fn manager<M: KeyManager>(&self) -> Option<&M> {
+        let (_, manager) = self.manager.as_ref()?;
+        (&**manager as &dyn Any).downcast_ref()
+    }
+
+    /// Lends the key manager beside IKE, if it is of this kind, for commands of its own, and carries out what it orders.
+    pub fn with_manager<M: KeyManager, T>(
+        &mut self,
+        now: Instant,
+        act: impl FnOnce(&mut M) -> T,
+    ) -> Option<T> {
+        let (_, manager) = self.manager.as_mut()?;
+        let result = act((&mut **manager as &mut dyn Any).downcast_mut()?);
+        self.drain_manager(now);
+        Some(result)
     }
 
     /// A packet is for an inner address to which no tunnel leads: whether the other key manager makes one now. Then the packet is to be
@@ -569,12 +590,28 @@ impl Node {
                 }
                 keying::Event::Child(change) => {
                     let installed = matches!(change, keying::ChildSa::Install(_));
+                    if let keying::ChildSa::Remap { owner, path } = &change
+                        && let Some(session) = self.sessions.get_mut(*owner)
+                    {
+                        let was = std::mem::replace(&mut session.path, *path).remote;
+                        self.record_move(now, *owner, was);
+                    }
                     self.change_tunnels(now, change);
                     if installed && std::mem::take(&mut self.awaited) {
                         self.push(Event::Flowing);
                     }
                 }
                 keying::Event::Closed { owner, why } => self.session_ended(now, owner, why),
+                keying::Event::Failed { peer, kind, why, .. } => {
+                    let connection = self.connections.name(connection).to_owned();
+                    self.changed(Change::PeerFailed { connection, peer, kind: kind.into(), why: why.into() });
+                }
+                keying::Event::Refused { path, peer, why } => {
+                    if self.record_hit_refusal(now, path.remote, &peer, why) {
+                        let (from, claimed) = (path.remote.ip(), Some(peer));
+                        self.changed(Change::PeerRefused { from, claimed, why: why.into() });
+                    }
+                }
             }
         }
     }
