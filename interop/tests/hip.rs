@@ -5,12 +5,15 @@
 #![expect(clippy::disallowed_methods, reason = "drives real processes by the real clock")]
 
 use anyhow::{Context, Result, ensure};
-use dormouse_interop::ends::PATIENCE;
+use dormouse_interop::ends::{PATIENCE, rewrite};
 use dormouse_testbed::{
-    Access, Dormoused, EchoServer, GATEWAY, GATEWAY_V6, Host, LongLived, Need, Roaming, binary, require,
+    Access, Dormoused, EchoServer, Extra, GATEWAY, GATEWAY_V6, Host, LongLived, Need, Roaming, Testbed,
+    binary, require,
 };
 use serde_json::Value;
-use std::net::{IpAddr, SocketAddr};
+use socket2::{Domain, Protocol, Socket, Type};
+use std::collections::BTreeSet;
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::time::{Duration, Instant};
 
 const NEEDS: [Need; 3] = [Need::Root, Need::File("/dev/net/tun"), Need::Program("nft")];
@@ -38,6 +41,12 @@ fn end(host: &Host, more: &str, peers: &[(&str, &str, &[&str])]) -> String {
     toml
 }
 
+/// A daemon that gives its privileges away.
+fn start(host: &Host, toml: &str) -> Result<Dormoused> {
+    let extra = Extra { user: "nobody".to_owned(), ..Extra::default() };
+    Dormoused::start_with(host, extra, "dns = \"off\"\nlog = \"debug\"", toml)
+}
+
 /// A device and a server that know each other.
 struct Pair {
     device: Dormoused,
@@ -57,9 +66,22 @@ impl Pair {
         let hits = [keygen(&world.device, kinds[0])?, keygen(&world.gateway, kinds[1])?];
         let device = end(&world.device, more, &[(&hits[1], "server", addresses)]);
         let server = end(&world.gateway, more, &[(&hits[0], "device", &[])]);
-        let server = Dormoused::start(&world.gateway, "dns = \"off\"", &server)?;
-        let device = Dormoused::start(&world.device, "dns = \"off\"", &device)?;
+        let records = world.gateway.dir().join("state/records.jsonl");
+        let server = start(&world.gateway, &format!("[audit]\nto = {records:?}\n{server}"))?;
+        let device = start(&world.device, &device)?;
         Ok(Self { device, server, hits, world })
+    }
+
+    /// The server's records: what happened, and to whom or whose.
+    fn records(&self) -> Result<Vec<(String, String)>> {
+        let text = std::fs::read_to_string(self.world.gateway.dir().join("state/records.jsonl"))?;
+        let field =
+            |line: &Value, key: &str| line.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
+        let one = |line: &str| -> Result<(String, String)> {
+            let line: Value = serde_json::from_str(line)?;
+            Ok((field(&line, "event"), field(&line, "identity") + &field(&line, "whom")))
+        };
+        text.lines().map(one).collect()
     }
 
     fn ping(&self, count: u32) -> Result<()> {
@@ -73,6 +95,12 @@ impl Pair {
             .sh(&format!("ping -c {count} -i 0.2 -W 5 {device}"))
             .with_context(|| self.logs())?;
         Ok(())
+    }
+
+    /// Waits until packets pass: what is sent while an end moves may be lost.
+    fn passes(&self) -> Result<()> {
+        let ping = format!("ping -c 1 -W 1 {}", self.hits[1]);
+        self.world.device.eventually(&ping, PATIENCE).map(drop).with_context(|| self.logs())
     }
 
     /// What the device says of its one peer.
@@ -151,5 +179,265 @@ fn a_connection_outlives_changes_of_address_and_family() -> Result<()> {
     let established = status.pointer("/result/stats/counters/hip.established");
     assert_eq!(established, Some(&1.into()), "one base exchange for all of it");
     tcp.finish()?;
+    Ok(())
+}
+
+#[test]
+fn a_nat_is_passed_in_udp() -> Result<()> {
+    if !require("HIP through a NAT", &NEEDS) {
+        return Ok(());
+    }
+    let pair = Pair::new(["ecdsa-p256"; 2], "carriers = [\"udp\"]", &BOTH)?;
+    let server = SocketAddr::new(pair.hits[1].parse()?, ECHO_PORT);
+    let _echo = EchoServer::start(&pair.world.gateway, server)?;
+    pair.device.ok(&["hip", "up", "server"])?;
+    let tcp = LongLived::connect(&pair.world.device, server)?;
+    pair.world.detach(Access::A)?;
+    pair.world.attach(Access::B)?;
+    pair.goes_from("192.168.7.2")?;
+    tcp.lives(PATIENCE).with_context(|| pair.logs())?;
+    pair.passes()?;
+    tcp.finish()?;
+    Ok(())
+}
+
+/// An end is killed and knows nothing any more. The other asks after some silence; or what it sends shows the one who it has lost.
+#[test]
+fn an_end_that_was_killed_is_found_again() -> Result<()> {
+    if !require("HIP after a crash", &NEEDS) {
+        return Ok(());
+    }
+    let mut pair = Pair::new(["ecdsa-p256"; 2], "", &[GATEWAY])?;
+    let [device, server] = pair.hits.clone();
+    pair.ping(1)?;
+    pair.server.process().kill();
+    pair.server.restart()?;
+    let ping = format!("ping -c 1 -W 1 {server}");
+    pair.world.device.eventually(&ping, PATIENCE).with_context(|| pair.logs())?;
+    pair.device.process().kill();
+    pair.device.restart()?;
+    let ping = format!("ping -c 1 -W 1 {device}");
+    pair.world.gateway.eventually(&ping, PATIENCE).with_context(|| pair.logs())?;
+    // In good order: the other end is told, and its next packet begins anew.
+    pair.server.restart()?;
+    pair.passes()
+}
+
+/// Runs `dormouse hip <args>`: its exit code, and that it says this.
+fn says(daemon: &Dormoused, args: &[&str], code: i32, words: &[&str]) -> Result<()> {
+    let answer = daemon.cli(&[&["hip"], args].concat())?;
+    ensure!(answer.code == code, "{args:?}: {} instead of {code}: {}", answer.code, answer.text);
+    for word in words {
+        ensure!(answer.text.contains(word), "{args:?}: {word} in {}", answer.text);
+    }
+    Ok(())
+}
+
+#[test]
+fn whoever_is_not_admitted_is_refused_and_both_ends_say_it() -> Result<()> {
+    if !require("HIP policy", &NEEDS) {
+        return Ok(());
+    }
+    let mut pair = Pair::new(["ecdsa-p256"; 2], "", &[GATEWAY])?;
+    let [device, server] = pair.hits.clone();
+    says(&pair.device, &["up", "nobody"], 2, &["no peer is called 'nobody'", "acceptable: server"])?;
+    says(&pair.device, &["up", "2001:db8::1"], 2, &["no HIT"])?;
+    says(&pair.server, &["up", "device"], 3, &["no address of it is known", "addresses"])?;
+    says(&pair.device, &["down", "server"], 3, &["no association"])?;
+    says(&pair.device, &["status", "server"], 3, &["down"])?;
+    says(&pair.device, &["up", "SERVER"], 0, &["up"])?;
+    says(&pair.device, &["status", "server"], 0, &[GATEWAY])?;
+
+    // Denied by name: at once, after a restart too, and taken back.
+    let denied = pair.server.ok(&["deny", "device"])?.text;
+    assert!(denied.contains("its session has ended"), "{denied}");
+    let world = &pair.world;
+    world.device.eventually(&format!("! ping -c 1 -W 1 {server}"), PATIENCE)?;
+    says(&pair.device, &["up", "server"], 4, &["BLOCKED_BY_POLICY", &device])?;
+    pair.server.restart()?;
+    says(&pair.device, &["up", "server"], 4, &["BLOCKED_BY_POLICY"])?;
+    says(&pair.server, &["up", "device"], 4, &["denied", "dormouse allow"])?;
+    pair.server.ok(&["allow", &device])?;
+    assert_eq!(pair.server.cli(&["allow", &device])?.code, 3);
+    says(&pair.device, &["up", "server", "--timeout", "40"], 0, &[])?;
+
+    // The other way round, and an identity that is not there.
+    pair.device.ok(&["deny", &server])?;
+    says(&pair.device, &["up", "server"], 4, &["is denied", "dormouse allow"])?;
+    pair.device.ok(&["allow", "server"])?;
+    let stranger = keygen(&pair.world.core, "ecdsa-p256")?;
+    rewrite(&pair.world.device, &end(&pair.world.device, "", &[(&stranger, "server", &[GATEWAY])]))?;
+    pair.device.ok(&["reload"])?;
+    says(&pair.device, &["up", "server", "--timeout", "2"], 6, &["no answer", "is it the HIT of the host"])?;
+
+    // A server that has never heard of the device.
+    rewrite(&pair.world.device, &end(&pair.world.device, "", &[(&server, "server", &[GATEWAY])]))?;
+    rewrite(&pair.world.gateway, &end(&pair.world.gateway, "", &[(&stranger, "other", &[])]))?;
+    pair.server.ok(&["reload"])?;
+    pair.device.ok(&["reload"])?;
+    says(&pair.device, &["up", "server"], 4, &["BLOCKED_BY_POLICY"])?;
+
+    let records = pair.records()?;
+    for event in ["login", "end", "denial", "refusal", "allowance"] {
+        assert!(records.iter().any(|(e, who)| e == event && *who == device), "{event}: {records:?}");
+    }
+    Ok(())
+}
+
+#[test]
+fn a_key_is_its_owners_and_never_lost() -> Result<()> {
+    if !require("dormouse hip keygen", &[Need::Root, Need::Program("setpriv")]) {
+        return Ok(());
+    }
+    let world = Testbed::new().and_then(|mut bed| Ok((bed.host("maker")?, bed)))?;
+    let (host, key) = (&world.0, world.0.dir().join("hip.key"));
+    let dormouse = binary("dormouse").display().to_string();
+    let run = |line: &str| -> Result<(i32, String)> {
+        let out = host.command("sh").args(["-c", line]).output()?;
+        let text = String::from_utf8_lossy(&out.stdout).into_owned() + &String::from_utf8_lossy(&out.stderr);
+        Ok((out.status.code().unwrap_or(-1), text))
+    };
+    let make = |more: &str| run(&format!("{dormouse} hip keygen {} {more}", key.display()));
+    let (code, hit) = make("")?;
+    assert!(code == 0 && hit.starts_with("2001:22:"), "{hit}");
+    let mode = std::os::unix::fs::PermissionsExt::mode(&std::fs::metadata(&key)?.permissions());
+    let content = std::fs::read(&key)?;
+    assert_eq!(mode & 0o777, 0o600);
+    let (code, said) = make("")?;
+    assert!(code == 1 && said.contains("is there already") && said.contains(hit.trim()), "{said}");
+    assert_eq!(std::fs::read(&key)?, content);
+    let (code, said) = run(&format!(
+        "setpriv --reuid 65534 --regid 65534 --clear-groups {dormouse} hip keygen --force {}",
+        key.display()
+    ))?;
+    assert_eq!(code, 7, "{said}");
+    // A full disk, in a mount of this one shell: what was there stays, and nothing else is left.
+    let full = host.dir().join("full");
+    std::fs::create_dir(&full)?;
+    let (code, said) = run(&format!(
+        "mount -t tmpfs -o size=8k none {0} && cd {0} && cp {1} k && {{ head -c 100000 /dev/zero > fill; true; }} 2> /dev/null; \
+         {dormouse} hip keygen --force {0}/k; echo \"code $?\"; cmp k {1} && ls {0}",
+        full.display(),
+        key.display()
+    ))?;
+    assert!(code == 0 && said.contains("code 1") && said.contains("No space left"), "{said}");
+    assert!(said.contains("code 1\nfill\nk\n"), "{said}");
+    for wrong in ["--kind dsa", "--kind rsa --bits 1024", "--frobnicate"] {
+        assert_eq!(make(wrong)?.0, 2, "{wrong}");
+    }
+    assert_eq!(std::fs::read(&key)?, content);
+    let (code, other) = make("--force --kind ecdsa-p384")?;
+    assert!(code == 0 && other != hit, "{other}");
+    Ok(())
+}
+
+#[test]
+fn without_the_privilege_the_daemon_says_which_one() -> Result<()> {
+    if !require("HIP without privileges", &[Need::Root, Need::File("/dev/net/tun"), Need::Program("setpriv")])
+    {
+        return Ok(());
+    }
+    let mut bed = Testbed::new()?;
+    let host = bed.host("poor")?;
+    keygen(&host, "ecdsa-p256")?;
+    let confined = |more: &str| {
+        let by = ["setpriv", "--inh-caps=-net_raw", "--bounding-set=-net_raw"].map(str::to_owned).to_vec();
+        let extra = Extra { confined_by: by, ..Extra::default() };
+        Dormoused::start_with(&host, extra, "dns = \"off\"", &end(&host, more, &[]))
+    };
+    let error = format!("{:#}", confined("").err().context("it started")?);
+    assert!(error.contains("CAP_NET_RAW") && error.contains("carriers = [\"udp\"]"), "{error}");
+    confined("carriers = [\"udp\"]")?.ok(&["hip", "status"])?;
+    Ok(())
+}
+
+/// What others send to protocol 139 and 50 and to the port changes nothing, whoever they say they are.
+#[test]
+fn what_strangers_send_is_dropped() -> Result<()> {
+    if !require("HIP among strangers", &NEEDS) {
+        return Ok(());
+    }
+    let pair = Pair::new(["ecdsa-p256"; 2], "carriers = [\"ip\", \"udp\"]", &[GATEWAY])?;
+    pair.ping(1)?;
+    let [device, server] = pair.hits.clone().map(|hit| hit.parse::<Ipv6Addr>().map(|a| a.octets()));
+    let (device, server) = (device?, server?);
+    // A header (RFC 7401 section 5.1) from the device to the server, which was not sent by the device.
+    let forged = move |kind: u8, version: u8, more: &[u8]| {
+        let len = u8::try_from(4 + more.len() / 8).unwrap_or(255);
+        let head = [59, len, kind, version << 4 | 1, 0, 0, 0, 0];
+        [&head[..], &device, &server, more].concat()
+    };
+    pair.world.core.run(move || -> Result<()> {
+        let to: SocketAddr = format!("{GATEWAY}:0").parse()?;
+        for protocol in [139, 50] {
+            let socket = Socket::new(Domain::IPV4, Type::RAW, Some(Protocol::from(protocol)))?;
+            for kind in 0..=255 {
+                for packet in [
+                    forged(kind, 2, &[]),
+                    forged(kind, 1, &[0; 64]),
+                    forged(kind, 2, &[0xff; 512]),
+                    vec![kind; 3],
+                ] {
+                    socket.send_to(&packet, &to.into())?;
+                }
+            }
+        }
+        let udp = std::net::UdpSocket::bind("0.0.0.0:0")?;
+        for kind in 0..=255 {
+            let packet = [vec![0; 4], forged(kind, 2, &[7; 40])].concat();
+            udp.send_to(&packet, (GATEWAY, 10_500))?;
+            udp.send_to(&[kind; 5], (GATEWAY, 10_500))?;
+        }
+        Ok(())
+    })??;
+    pair.ping(2)?;
+    let counters = pair.server.ok(&["stats", "--json"])?.json;
+    let counter = |name: &str| {
+        counters
+            .pointer(&format!("/result/stats/counters/{name}"))
+            .and_then(Value::as_u64)
+            .unwrap_or_default()
+    };
+    assert!(counter("hip.dropped") > 500, "{counters}");
+    assert_eq!((counter("hip.established"), counter("hip.i2_computed")), (1, 1));
+    Ok(())
+}
+
+#[test]
+fn tshark_parses_what_is_sent() -> Result<()> {
+    if !require("HIP on the wire", &[NEEDS[0], NEEDS[1], NEEDS[2], Need::Program("tshark")]) {
+        return Ok(());
+    }
+    for more in ["", "carriers = [\"udp\"]"] {
+        let pair = Pair::new(["ecdsa-p256", "ecdsa-p384"], more, &BOTH)?;
+        let file = pair.world.gateway.dir().join("wire.pcap").display().to_string();
+        let mut tshark = pair.world.gateway.spawn("tshark", "tshark", &["-i", "wan", "-q", "-w", &file])?;
+        let listens = format!(
+            "ping -c 1 -W 1 {GATEWAY} > /dev/null; tshark -r {file} -Y icmp 2> /dev/null | grep -q ."
+        );
+        pair.world.core.eventually(&listens, PATIENCE)?;
+        pair.ping(1)?;
+        pair.world.device.ip("addr flush dev wlan0 scope global")?;
+        pair.world.device.ip("addr add fd0a::5/64 dev wlan0 nodad")?;
+        pair.world.device.ip("-6 route replace default via fd0a::1 dev wlan0")?;
+        pair.goes_from("fd0a::5")?;
+        pair.passes()?;
+        pair.device.ok(&["hip", "down", "server"])?;
+        std::thread::sleep(Duration::from_millis(500));
+        tshark.stop();
+        let read = |filter: &str, fields: &str| {
+            pair.world.gateway.sh(&format!("tshark -r {file} -Y '{filter}' {fields} 2> /dev/null"))
+        };
+        let malformed = read("_ws.malformed || _ws.expert.severity >= 8388608", "-V")?;
+        assert!(malformed.is_empty(), "{malformed}");
+        let kinds = read("hip", "-T fields -e hip.packet_type")?;
+        let found: BTreeSet<&str> = kinds.split_whitespace().collect();
+        // I1, R1, I2, R2, UPDATE, CLOSE, CLOSE_ACK.
+        for kind in ["1", "2", "3", "4", "16", "18", "19"] {
+            assert!(found.contains(kind), "{kind} of {found:?} ({more})");
+        }
+        // In UDP, tshark takes what is not HIP for no protocol that it knows.
+        assert_eq!(read("esp", "")?.is_empty(), !more.is_empty());
+    }
     Ok(())
 }

@@ -25,9 +25,9 @@ const DNS: [&str; 2] = ["9.9.9.9", "192.0.2.53"];
 const WEB: &str = "198.51.100.80";
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// The code blocks of README.md, each with its language.
-fn blocks() -> Result<Vec<(String, String)>> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../README.md");
+/// The code blocks of a document, each with its language.
+fn blocks(document: &str) -> Result<Vec<(String, String)>> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(document);
     let text = std::fs::read_to_string(path)?;
     let mut found = Vec::new();
     let mut rest = text.as_str();
@@ -40,12 +40,17 @@ fn blocks() -> Result<Vec<(String, String)>> {
     Ok(found)
 }
 
-/// The one block of a language that contains `word`.
-fn block(language: &str, word: &str) -> Result<String> {
-    let mut fit = blocks()?.into_iter().filter(|(l, body)| l == language && body.contains(word));
-    let found = fit.next().with_context(|| format!("no {language} block with {word} in README.md"))?.1;
-    ensure!(fit.next().is_none(), "several {language} blocks with {word} in README.md");
+/// The one block of a language in a document that contains `word`.
+fn block_of(document: &str, language: &str, word: &str) -> Result<String> {
+    let mut fit = blocks(document)?.into_iter().filter(|(l, body)| l == language && body.contains(word));
+    let found = fit.next().with_context(|| format!("no {language} block with {word} in {document}"))?.1;
+    ensure!(fit.next().is_none(), "several {language} blocks with {word} in {document}");
     Ok(found)
+}
+
+/// The same of README.md.
+fn block(language: &str, word: &str) -> Result<String> {
+    block_of("README.md", language, word)
 }
 
 /// A machine of its own: what runs in it sees its directories in the place of the test machine's.
@@ -252,5 +257,38 @@ fn the_readmes_gateway_carries_traffic_and_answers_dns_questions() -> Result<()>
     let log = device_daemon.log();
     drop(device_daemon);
     device.name_server(DNS[1]).context(log)?;
+    Ok(())
+}
+
+/// docs/hip.md, where only the two HITs are those of the keys that are made.
+#[test]
+fn the_hosts_of_the_page_about_hip_reach_each_other_by_name() -> Result<()> {
+    const PAGE: &str = "docs/hip.md";
+    if !require("the hosts of docs/hip.md", &[NEEDS[0], NEEDS[1], NEEDS[2]]) {
+        return Ok(());
+    }
+    let world = Roaming::new(60)?;
+    world.attach(Access::A)?;
+    let (server, laptop) = (Machine::new(&world.gateway)?, Machine::new(&world.device)?);
+    let programs = binary("dormouse").parent().context("no folder")?.display().to_string();
+    let path = |line: &str| format!("export PATH={programs}:$PATH; set -e; {line}");
+    let keygen = path(&block_of(PAGE, "sh", "keygen")?);
+    let hits = [server.sh(&keygen)?, laptop.sh(&keygen)?];
+    let real = |text: String| {
+        let written = ["2001:22:1111:1111:1111:1111:1111:1111", "2001:22:2222:2222:2222:2222:2222:2222"];
+        written.iter().zip(&hits).fold(text, |text, (written, real)| text.replace(written, real.trim()))
+    };
+    server.append("dormouse/dormouse.toml", &real(block_of(PAGE, "toml", "[connection.server]")?))?;
+    laptop.append("dormouse/dormouse.toml", &real(block_of(PAGE, "toml", "[connection.laptop]")?))?;
+    laptop.append("dormouse/hip.hosts", &real(block_of(PAGE, "text", "names")?))?;
+    for machine in [&server, &laptop] {
+        assert_eq!(machine.doctor("HITs")?.context("not checked")?.0, "ok");
+        assert_eq!(machine.doctor("configuration")?.context("not checked")?.0, "ok");
+    }
+    let daemons = [server.start()?, laptop.start()?];
+    let logs = || daemons.each_ref().map(|d| d.log()).join("\nlaptop:\n");
+    let said = laptop.sh(&path(&block_of(PAGE, "sh", "hip peers --hosts")?)).with_context(logs)?;
+    assert!(said.contains("1 received") && said.contains("203.0.113.1"), "{said}");
+    assert_eq!(server.doctor("HIP")?.context("not checked")?.0, "ok");
     Ok(())
 }

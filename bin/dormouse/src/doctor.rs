@@ -12,7 +12,7 @@ use dormouse_io::netlink::{MAIN, Netlink};
 use dormouse_io::{block, privileges, probe, radio, resolver};
 use dormouse_node::config;
 use dormouse_node::config::block::Blocking;
-use dormouse_node::config::file::{Block, Connection, Daemon, File, Role, Selector};
+use dormouse_node::config::file::{Block, Connection, Daemon, File, HipCarrier, Role, Selector};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -122,7 +122,8 @@ fn written(path: &Path) -> File {
 
 fn machine(running: bool, file: &File) -> Vec<Check> {
     let mut checks = vec![tun(), capabilities(running), marks(), udp(), clock(), dns()];
-    checks.extend(ports(running, &file.daemon));
+    checks.extend(ports(running, file));
+    checks.extend(tags(Path::new("/proc/sys"), file));
     checks.push(reverse_path(Path::new("/proc/sys")));
     checks.extend(conntrack(Path::new("/proc/sys")));
     checks.push(network());
@@ -270,8 +271,34 @@ fn dns() -> Check {
     check(NAME, outcome, format!("by {choice}"))
 }
 
-fn ports(running: bool, daemon: &Daemon) -> [Check; 2] {
-    [daemon.ike_port, daemon.nat_t_port].map(|number| port(number, &daemon.listen, running))
+fn ports(running: bool, file: &File) -> Vec<Check> {
+    let Daemon { listen, ike_port, nat_t_port, .. } = &file.daemon;
+    let hip =
+        |c: &Connection| c.hip.as_ref().filter(|h| h.carriers.contains(&HipCarrier::Udp)).map(|h| h.udp_port);
+    // Without a configuration, what most will have.
+    let ike = file.connection.is_empty() || file.connection.values().any(|c| c.role != Role::Hip);
+    let ike = if ike { vec![*ike_port, *nat_t_port] } else { Vec::new() };
+    let all = ike.into_iter().chain(file.connection.values().filter_map(hip));
+    all.map(|number| port(number, listen, running)).collect()
+}
+
+/// HITs are IPv6 addresses of the tunnel interface, also where the network has IPv4 alone.
+fn tags(root: &Path, file: &File) -> Option<Check> {
+    const NAME: &str = "HITs";
+    file.connection.values().find(|c| c.role == Role::Hip)?;
+    let switches = ["all", "default"].map(|scope| format!("net.ipv6.conf.{scope}.disable_ipv6"));
+    let off = switches
+        .into_iter()
+        .find(|key| probe::number(&root.join(key.replace('.', "/"))).is_ok_and(|n| n != 0));
+    Some(match off {
+        Some(key) => check(NAME, CheckOutcome::Failure, format!("{key} is on: interfaces take no HIT"))
+            .advise(&format!("sysctl -w {key}=0")),
+        None if !root.join("net/ipv6").exists() => {
+            check(NAME, CheckOutcome::Failure, "this kernel runs without IPv6: interfaces take no HIT")
+                .advise("remove ipv6.disable=1 from the kernel's command line")
+        }
+        None => ok(NAME, "the tunnel interface can have one"),
+    })
 }
 
 /// Whether a UDP port of the configuration is free on all addresses that are listened on, or is in use by a daemon of ours.
@@ -407,11 +434,36 @@ mod tests {
         let taken = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
         let ike = taken.local_addr().unwrap().port();
         let text = format!("[daemon]\nlisten = [\"127.0.0.1\"]\nike_port = {ike}\nnat_t_port = 0\n");
-        let daemon = config::parse(&text).unwrap().daemon;
-        let of = |running| ports(running, &daemon).map(|c| (c.name, c.outcome));
+        let of = |text: &str, running| {
+            let found = ports(running, &config::parse(text).unwrap());
+            found.into_iter().map(|c| (c.name, c.outcome)).collect::<Vec<_>>()
+        };
         let free = ("UDP port 0".to_owned(), CheckOutcome::Ok);
-        assert_eq!(of(false), [(format!("UDP port {ike}"), CheckOutcome::Failure), free.clone()]);
-        assert_eq!(of(true), [(format!("UDP port {ike}"), CheckOutcome::Ok), free]);
+        let held = |outcome| (format!("UDP port {ike}"), outcome);
+        assert_eq!(of(&text, false), [held(CheckOutcome::Failure), free.clone()]);
+        assert_eq!(of(&text, true), [held(CheckOutcome::Ok), free]);
+        let hip = format!(
+            "[daemon]\nlisten = [\"127.0.0.1\"]\n[connection.a]\nrole = \"hip\"\n[connection.a.hip]\nkey = \"k\"\n\
+             carriers = [\"udp\"]\nudp_port = {ike}\n"
+        );
+        assert_eq!(of(&hip, false), [held(CheckOutcome::Failure)]);
+        assert_eq!(of(&hip.replace("[\"udp\"]", "[\"ip\"]"), false), []);
+    }
+
+    #[test]
+    fn a_host_of_hip_needs_ipv6_inside() {
+        let root = std::env::temp_dir().join(format!("dormouse-doctor-hip-{}", std::process::id()));
+        let hip = config::parse("[connection.a]\nrole = \"hip\"\n[connection.a.hip]\nkey = \"k\"\n").unwrap();
+        let outcome = || tags(&root, &hip).map(|c| c.outcome);
+        assert_eq!(tags(&root, &File::default()), None);
+        assert_eq!(outcome(), Some(CheckOutcome::Failure));
+        for (value, wanted) in [("1", CheckOutcome::Failure), ("0", CheckOutcome::Ok)] {
+            let path = root.join("net/ipv6/conf/all");
+            std::fs::create_dir_all(&path).unwrap();
+            std::fs::write(path.join("disable_ipv6"), value).unwrap();
+            assert_eq!(outcome(), Some(wanted));
+        }
+        std::fs::remove_dir_all(&root).unwrap();
     }
 
     #[test]

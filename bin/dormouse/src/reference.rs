@@ -43,6 +43,8 @@ pub(crate) fn page() -> String {
         let default = connection.and_then(|c| c.pointer(&format!("/properties/{key}/default")));
         section(&mut out, root, &format!("connection.NAME.{key}"), definition(root, name), default);
     }
+    section(&mut out, root, "connection.NAME.hip", definition(root, "Hip"), None);
+    section(&mut out, root, "[connection.NAME.hip.peers]", definition(root, "HipPeer"), None);
     section(&mut out, root, "[connection.NAME.ppk.keys]", definition(root, "PpkKey"), None);
     section(&mut out, root, "[connection.NAME.peers]", definition(root, "Peer"), None);
     out

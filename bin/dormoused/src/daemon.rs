@@ -274,7 +274,11 @@ impl Daemon {
             self.host.up(now, &c.name);
         }
         notify::ready();
-        tracing::info!(interface = self.wires.tun.name(), connections = self.connections.len(), "ready");
+        tracing::info!(
+            interface = self.wires.tun.name(),
+            connections = self.connections.len() + usize::from(self.hip.is_some()),
+            "ready"
+        );
         let mut ready = Vec::new();
         while !self.stopping {
             self.settle(BootClock::now())?;

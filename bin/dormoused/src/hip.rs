@@ -140,17 +140,17 @@ impl Directory {
     fn error(&self, hit: Hit, kind: FailureKind, why: &str) -> Error {
         let message = format!("{}: {why}", self.called(hit));
         let error = status::error(&self.connection, &message, kind, &Offer::default());
-        Error { change: self.advice(hit, kind), ..error }
+        Error { change: self.advice(kind), ..error }
     }
 
-    fn advice(&self, hit: Hit, kind: FailureKind) -> Option<String> {
+    fn advice(&self, kind: FailureKind) -> Option<String> {
         match kind {
             FailureKind::Authentication => Some(format!(
                 "admit {} at the peer: [[connection.NAME.hip.peers]], or dormouse allow",
                 self.ours
             )),
             FailureKind::Timeout => Some(format!(
-                "is {hit} the HIT of the host that is there (dormouse hip status says it), and do IP protocols 139 and 50, or UDP {}, pass?",
+                "is it the HIT of the host that is there (dormouse hip status says it), and do IP protocols 139 and 50, or UDP {}, pass?",
                 self.port
             )),
             _ => None,
@@ -206,9 +206,11 @@ impl Daemon {
         self.hip.as_mut().ok_or(error)
     }
 
-    /// Begins an association, if there is none.
+    /// Begins an association, if there is none; anew, if the peer refuses the one that is under way.
     fn call(&mut self, now: Instant, peer: Hit) -> Result<(), Error> {
         let begun = self.host.node_mut().with_manager(now, |hip: &mut Hip| {
+            let refused = hip.describe().find(|d| d.peer == peer && d.refusal.is_some()).map(|d| d.id);
+            refused.into_iter().for_each(|id| hip.close(now, id));
             let ours = hip.tags().next().ok_or(ConnectError::Failed)?;
             let ways = hip.ways(peer);
             hip.connect(now, ours, peer, &ways).map(drop)

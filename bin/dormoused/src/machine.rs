@@ -318,17 +318,26 @@ impl Machine {
         Some((path, u16::try_from(mtu).unwrap_or(ETHERNET).min(ETHERNET)))
     }
 
-    /// Addresses from which others can be reached, outside of the tunnel: those that lead to one of `remotes` first, in their order.
+    /// Addresses from which others can be reached, outside of the tunnel: those that lead to one of `remotes` first, in their order. Where
+    /// no route leads to any of a family, none of that family.
     pub(crate) fn sources(&mut self, remotes: &[IpAddr]) -> Vec<IpAddr> {
-        let mut sources: Vec<IpAddr> =
-            remotes.iter().filter_map(|remote| Some(self.way_to(*remote, 0)?.0.local.ip())).collect();
         let netlink = self.ledger.netlink();
         let links = netlink.links().unwrap_or_default();
         let alive = |index| links.iter().any(|l| l.index == index && l.up && l.carrier && !l.loopback);
         let addresses = netlink.addresses().unwrap_or_default();
-        let usable =
-            addresses.iter().filter(|a| a.global && a.preferred && a.index != self.tun && alive(a.index));
-        sources.extend(usable.map(|a| a.net.addr()));
+        let mut usable: Vec<IpAddr> = addresses
+            .iter()
+            .filter(|a| a.global && a.preferred && a.index != self.tun && alive(a.index))
+            .map(|a| a.net.addr())
+            .collect();
+        if remotes.is_empty() {
+            return usable;
+        }
+        // Without an address of the link's own, the kernel would take one of the tunnel.
+        let leading = remotes.iter().filter_map(|remote| Some(self.way_to(*remote, 0)?.0.local.ip()));
+        let mut sources: Vec<IpAddr> = leading.filter(|source| usable.contains(source)).collect();
+        usable.retain(|address| sources.iter().any(|source| source.is_ipv4() == address.is_ipv4()));
+        sources.append(&mut usable);
         let mut seen = BTreeSet::new();
         sources.retain(|source| seen.insert(*source));
         sources

@@ -3,8 +3,10 @@
 //!
 //! Combined-mode ciphers (RFC 4106, RFC 5282, RFC 7634): nonce = salt (4, from the keying material) | IV (8, in the packet).
 //! CTR (RFC 3686, RFC 5930): counter block = nonce (4, from the keying material) | IV (8) | counter from 1 (4), then
-//! encrypt-then-MAC. CBC (RFC 3602): the IV (16) is in the packet, then encrypt-then-MAC.
+//! encrypt-then-MAC. CBC (RFC 3602): the IV (16) is in the packet, then encrypt-then-MAC. CCM (RFC 4309): nonce = salt (3) | IV (8).
+//! NULL (RFC 2410): the MAC alone.
 
+use aes::Aes128;
 use aws_lc_rs::aead::{self, Aad, LessSafeKey, Nonce, UnboundKey};
 use aws_lc_rs::cipher::{
     self, DecryptingKey, DecryptionContext, EncryptingKey, EncryptionContext, UnboundCipherKey,
@@ -12,6 +14,9 @@ use aws_lc_rs::cipher::{
 use aws_lc_rs::error::Unspecified;
 use aws_lc_rs::hmac;
 use aws_lc_rs::iv::FixedLength;
+use ccm::aead::array::Array;
+use ccm::consts::{U8, U11, U16};
+use ccm::{AeadInOut, KeyInit};
 
 use crate::error::{Error, Unauthentic};
 use crate::secret::ct_eq;
@@ -39,7 +44,14 @@ enum Keys {
     Aead { key: LessSafeKey, salt: [u8; 4] },
     Cbc(Box<Cbc>),
     Ctr(Box<Ctr>),
-    Measured(Box<dyn Protect>),
+    Null(Box<hmac::Key>),
+    Boxed(Box<dyn Protect>),
+}
+
+/// CCM of RustCrypto, with the salt of RFC 4309.
+struct Ccm<K> {
+    key: K,
+    salt: [u8; 3],
 }
 
 struct Cbc {
@@ -94,7 +106,7 @@ impl PacketKey {
 
     /// A key of a suite that is only measured: [`crate::measure`] alone can call this.
     pub(crate) fn measured(lengths: Lengths, keys: Box<dyn Protect>) -> Self {
-        Self { names: None, lengths, keys: Keys::Measured(keys) }
+        Self { names: None, lengths, keys: Keys::Boxed(keys) }
     }
 
     /// Whether IVs must be unpredictable (RFC 3602, section 3); otherwise they must only never repeat.
@@ -166,9 +178,11 @@ impl PacketKey {
                 write_icv(&keys.mac, [aad, iv, data, aad_tail], icv);
                 Ok(())
             }
-            Keys::Measured(keys) => {
-                keys.seal(Around { aad, iv, tail: aad_tail }, data, icv).map_err(|_| failed)
+            Keys::Null(mac) => {
+                write_icv(mac, [aad, iv, data, aad_tail], icv);
+                Ok(())
             }
+            Keys::Boxed(keys) => keys.seal(Around { aad, iv, tail: aad_tail }, data, icv).map_err(|_| failed),
         }
     }
 
@@ -202,7 +216,8 @@ impl PacketKey {
                 check_icv(&keys.mac, [aad, iv, data, aad_tail], icv)?;
                 keys.apply(iv, data).map_err(|_| Unauthentic)
             }
-            Keys::Measured(keys) => keys.open(Around { aad, iv, tail: aad_tail }, data, icv),
+            Keys::Null(mac) => check_icv(mac, [aad, iv, data, aad_tail], icv),
+            Keys::Boxed(keys) => keys.open(Around { aad, iv, tail: aad_tail }, data, icv),
         }
     }
 
@@ -233,7 +248,7 @@ pub(crate) struct Around<'a> {
     pub(crate) tail: &'a [u8],
 }
 
-/// What a [`PacketKey`] asks of a cipher that is only measured. Lengths have been checked.
+/// What a [`PacketKey`] asks of a cipher that is rare, or only measured. Lengths have been checked.
 pub(crate) trait Protect: Send + Sync {
     fn seal(&self, around: Around<'_>, data: &mut [u8], icv: &mut [u8]) -> Result<(), Unauthentic>;
     fn open(&self, around: Around<'_>, data: &mut [u8], icv: &[u8]) -> Result<(), Unauthentic>;
@@ -254,7 +269,9 @@ fn aead_keys(encr: Encr, key: &[u8], salt: &[u8]) -> Option<Keys> {
         Encr::Aes128Gcm16 => &aead::AES_128_GCM,
         Encr::Aes256Gcm16 => &aead::AES_256_GCM,
         Encr::ChaCha20Poly1305 => &aead::CHACHA20_POLY1305,
-        Encr::Aes128Cbc | Encr::Aes256Cbc | Encr::Aes128Ctr | Encr::Aes256Ctr => return None,
+        Encr::Aes128Ccm8 => return Ccm::<ccm::Ccm<Aes128, U8, U11>>::boxed(key, salt),
+        Encr::Aes128Ccm16 => return Ccm::<ccm::Ccm<Aes128, U16, U11>>::boxed(key, salt),
+        Encr::Aes128Cbc | Encr::Aes256Cbc | Encr::Aes128Ctr | Encr::Aes256Ctr | Encr::Null => return None,
     };
     let key = LessSafeKey::new(UnboundKey::new(algorithm, key).ok()?);
     Some(Keys::Aead { key, salt: salt.try_into().ok()? })
@@ -264,7 +281,12 @@ fn composed_keys(encr: Encr, key: &[u8], salt: &[u8], mac: hmac::Key) -> Option<
     let algorithm = match encr {
         Encr::Aes128Cbc | Encr::Aes128Ctr => &cipher::AES_128,
         Encr::Aes256Cbc | Encr::Aes256Ctr => &cipher::AES_256,
-        Encr::Aes128Gcm16 | Encr::Aes256Gcm16 | Encr::ChaCha20Poly1305 => return None,
+        Encr::Null => return Some(Keys::Null(Box::new(mac))),
+        Encr::Aes128Gcm16
+        | Encr::Aes256Gcm16
+        | Encr::ChaCha20Poly1305
+        | Encr::Aes128Ccm8
+        | Encr::Aes128Ccm16 => return None,
     };
     let key = || UnboundCipherKey::new(algorithm, key).ok();
     Some(match encr {
@@ -277,6 +299,39 @@ fn composed_keys(encr: Encr, key: &[u8], salt: &[u8], mac: hmac::Key) -> Option<
             Keys::Cbc(Box::new(Cbc { encrypt, decrypt, mac }))
         }
     })
+}
+
+impl<K: AeadInOut<NonceSize = U11> + KeyInit + Send + Sync + 'static> Ccm<K> {
+    fn boxed(key: &[u8], salt: &[u8]) -> Option<Keys> {
+        let key = K::new_from_slice(key).ok()?;
+        Some(Keys::Boxed(Box::new(Self { key, salt: salt.try_into().ok()? })))
+    }
+}
+
+impl<K: AeadInOut<NonceSize = U11> + Send + Sync> Ccm<K> {
+    /// salt | iv. `iv` has been checked to be 8 bytes.
+    fn nonce(&self, iv: &[u8]) -> Array<u8, U11> {
+        let mut nonce = Array::default();
+        let (salt, rest) = nonce.split_at_mut(self.salt.len());
+        salt.copy_from_slice(&self.salt);
+        rest.copy_from_slice(iv);
+        nonce
+    }
+}
+
+impl<K: AeadInOut<NonceSize = U11> + Send + Sync> Protect for Ccm<K> {
+    fn seal(&self, around: Around<'_>, data: &mut [u8], icv: &mut [u8]) -> Result<(), Unauthentic> {
+        let nonce = self.nonce(around.iv);
+        let tag = self.key.encrypt_inout_detached(&nonce, around.aad, data.into());
+        icv.copy_from_slice(&tag.map_err(|_| Unauthentic)?);
+        Ok(())
+    }
+
+    fn open(&self, around: Around<'_>, data: &mut [u8], icv: &[u8]) -> Result<(), Unauthentic> {
+        let nonce = self.nonce(around.iv);
+        let tag = icv.try_into().map_err(|_| Unauthentic)?;
+        self.key.decrypt_inout_detached(&nonce, around.aad, data.into(), tag).map_err(|_| Unauthentic)
+    }
 }
 
 fn mac_algorithm(integ: Integ) -> hmac::Algorithm {

@@ -21,6 +21,12 @@ pub enum Encr {
     Aes128Ctr,
     /// AES-256-CTR (RFC 3686, RFC 5930).
     Aes256Ctr,
+    /// No encryption (RFC 2410). HIP alone can agree on it.
+    Null,
+    /// AES-128-CCM with an 8-byte ICV (RFC 4309). HIP alone can agree on it.
+    Aes128Ccm8,
+    /// AES-128-CCM with a 16-byte ICV (RFC 4309). HIP alone can agree on it.
+    Aes128Ccm16,
 }
 
 /// An integrity algorithm: IKEv2 transform type 3.
@@ -106,9 +112,13 @@ struct GroupRow {
     secret: usize,
 }
 
+/// So many rows of [`ENCR`] can be configured, offered and accepted by IKE. The others have suites of HIP (RFC 7402 section 5.1.2), which
+/// names whole suites and no algorithms.
+const ENCR_OF_IKE: usize = 7;
+
 /// Lengths in bytes, `key_length` (the IKEv2 attribute) in bits. `icv` is 0 where an integrity algorithm brings it.
 #[rustfmt::skip]
-const ENCR: [EncrRow; 7] = [
+const ENCR: [EncrRow; 10] = [
     EncrRow { alg: Encr::Aes128Gcm16,      id: 20, key_length: Some(128), name: "aes128gcm16",      key: 16, salt: 4, iv: 8,  block: 1,  icv: 16 },
     EncrRow { alg: Encr::Aes256Gcm16,      id: 20, key_length: Some(256), name: "aes256gcm16",      key: 32, salt: 4, iv: 8,  block: 1,  icv: 16 },
     EncrRow { alg: Encr::ChaCha20Poly1305, id: 28, key_length: None,      name: "chacha20poly1305", key: 32, salt: 4, iv: 8,  block: 1,  icv: 16 },
@@ -116,6 +126,9 @@ const ENCR: [EncrRow; 7] = [
     EncrRow { alg: Encr::Aes256Cbc,        id: 12, key_length: Some(256), name: "aes256",           key: 32, salt: 0, iv: 16, block: 16, icv: 0 },
     EncrRow { alg: Encr::Aes128Ctr,        id: 13, key_length: Some(128), name: "aes128ctr",        key: 16, salt: 4, iv: 8,  block: 1,  icv: 0 },
     EncrRow { alg: Encr::Aes256Ctr,        id: 13, key_length: Some(256), name: "aes256ctr",        key: 32, salt: 4, iv: 8,  block: 1,  icv: 0 },
+    EncrRow { alg: Encr::Null,             id: 11, key_length: None,      name: "null",             key: 0,  salt: 0, iv: 0,  block: 1,  icv: 0 },
+    EncrRow { alg: Encr::Aes128Ccm8,       id: 14, key_length: Some(128), name: "aes128ccm8",       key: 16, salt: 3, iv: 8,  block: 1,  icv: 8 },
+    EncrRow { alg: Encr::Aes128Ccm16,      id: 16, key_length: Some(128), name: "aes128ccm16",      key: 16, salt: 3, iv: 8,  block: 1,  icv: 16 },
 ];
 
 #[rustfmt::skip]
@@ -159,11 +172,11 @@ pub struct UnknownAlgorithm {
 }
 
 macro_rules! named {
-    ($type:ident, $table:ident, $kind:literal) => {
+    ($type:ident, $table:ident, $offered:expr, $kind:literal) => {
         impl $type {
-            /// Every algorithm of this kind, in the order of the table.
-            pub const ALL: [Self; $table.len()] = {
-                let mut all = [$table[0].alg; $table.len()];
+            /// Every algorithm of this kind that IKE may offer, in the order of the table.
+            pub const ALL: [Self; $offered] = {
+                let mut all = [$table[0].alg; $offered];
                 let mut i = 0;
                 while i < all.len() {
                     all[i] = $table[i].alg;
@@ -184,10 +197,10 @@ macro_rules! named {
                 $table[self as usize].id
             }
 
-            /// The algorithm with this name.
+            /// The algorithm of [`Self::ALL`] with this name.
             #[must_use]
             pub fn by_name(name: &str) -> Option<Self> {
-                $table.iter().find(|row| row.name == name).map(|row| row.alg)
+                Self::ALL.into_iter().find(|alg| alg.name() == name)
             }
         }
 
@@ -204,25 +217,25 @@ macro_rules! named {
                 Self::by_name(name).ok_or_else(|| UnknownAlgorithm {
                     kind: $kind,
                     name: name.to_owned(),
-                    known: $table.iter().map(|row| row.name).collect::<Vec<_>>().join(", "),
+                    known: Self::ALL.map(Self::name).join(", "),
                 })
             }
         }
     };
 }
 
-named!(Encr, ENCR, "encryption algorithm");
-named!(Integ, INTEG, "integrity algorithm");
-named!(Prf, PRF, "pseudo-random function");
-named!(Group, GROUP, "key-exchange method");
+named!(Encr, ENCR, ENCR_OF_IKE, "encryption algorithm");
+named!(Integ, INTEG, INTEG.len(), "integrity algorithm");
+named!(Prf, PRF, PRF.len(), "pseudo-random function");
+named!(Group, GROUP, GROUP.len(), "key-exchange method");
 
 impl Encr {
-    /// The cipher with this transform ID and key-length attribute (in bits). AES without a key length is refused, for
+    /// The cipher of IKE with this transform ID and key-length attribute (in bits). AES without a key length is refused, for
     /// RFC 7296, section 3.3.5, asks for the attribute; ChaCha20-Poly1305 with one is too, for its key has one length and
     /// the attribute must not be sent (RFC 7634, section 4).
     #[must_use]
     pub fn by_id(id: u16, key_length: Option<u16>) -> Option<Self> {
-        ENCR.iter().find(|row| row.id == id && row.key_length == key_length).map(|row| row.alg)
+        Self::ALL.into_iter().find(|alg| alg.id() == id && alg.key_length() == key_length)
     }
 
     /// The key-length attribute of its transform, in bits; `None` where it has none.
@@ -370,6 +383,10 @@ mod tests {
         assert_eq!(Prf::by_id(1), None);
         for id in [1, 2, 5, 22, 23, 24] {
             assert_eq!(Group::by_id(id), None, "group {id}");
+        }
+        for hip in [Encr::Null, Encr::Aes128Ccm8, Encr::Aes128Ccm16] {
+            assert_eq!(Encr::by_id(hip.id(), hip.key_length()), None, "{hip} is HIP's alone");
+            assert_eq!(Encr::by_name(hip.name()), None);
         }
         assert_eq!(Encr::by_id(12, Some(192)), None, "AES-192 is not offered");
         assert_eq!(Encr::by_id(12, None), None, "AES needs a key length");

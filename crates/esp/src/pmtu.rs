@@ -208,6 +208,8 @@ mod tests {
             (Encr::ChaCha20Poly1305, None),
             (Encr::Aes256Cbc, Some(Integ::HmacSha256_128)),
             (Encr::Aes128Ctr, Some(Integ::HmacSha1_96)),
+            (Encr::Null, Some(Integ::HmacSha256_128)),
+            (Encr::Aes128Ccm8, None),
         ];
         for (encr, integ) in suites {
             for path in

@@ -21,9 +21,10 @@ use dormouse_wire::hip::{EspInfo, Hit, R1Counter, Solution};
 use dormouse_wire::ike::TsRange;
 
 use crate::config::{EspSuite, HostConfig, Timing};
+use crate::exchange::multihome::Multihome;
 use crate::hit::HostIdentity;
 use crate::keymat::{EspKeys, HipKeys, Keymat};
-use crate::limits::{SILENCE, SILENCE_TRIES};
+use crate::limits::SILENCE;
 use crate::puzzle::Solver;
 
 /// One peer, as one identity of ours knows it.
@@ -40,7 +41,7 @@ pub(crate) struct Association {
 #[derive(Debug)]
 pub(crate) enum Stage {
     /// An I1 is out.
-    I1Sent(Retry),
+    I1Sent(I1Sent),
     /// The R1 is here; its puzzle is being solved.
     Solving(Box<Solving>),
     /// An I2 is out.
@@ -71,9 +72,9 @@ impl Retry {
         Self { packet, class, left: timing.tries.saturating_sub(1), wait, at: now + wait }
     }
 
-    /// Fewer tries than configured, of a question whose answer others wait for.
-    pub(crate) fn hasty(mut self) -> Self {
-        self.left = self.left.min(SILENCE_TRIES - 1);
+    /// Tried so often at most.
+    pub(crate) fn at_most(mut self, tries: u32) -> Self {
+        self.left = self.left.min(tries.saturating_sub(1));
         self
     }
 
@@ -89,10 +90,19 @@ impl Retry {
     }
 }
 
+#[derive(Debug)]
+pub(crate) struct I1Sent {
+    pub(crate) retry: Retry,
+    /// Ways to the peer, at least one; the first is the next to be tried.
+    pub(crate) paths: Vec<Path>,
+}
+
 /// What an R1 offers and we chose from it.
 #[derive(Debug)]
 pub(crate) struct Offer {
     pub(crate) responder: HostIdentity,
+    /// It is a rendezvous server at which we are to register, and offers it.
+    pub(crate) register: bool,
     pub(crate) counter: Option<R1Counter>,
     /// The puzzle's numbers; J is empty until it is solved.
     pub(crate) solution: Solution,
@@ -104,6 +114,8 @@ pub(crate) struct Offer {
     pub(crate) echo_signed: Option<Vec<u8>>,
     /// Sent back behind it.
     pub(crate) echoes: Vec<Vec<u8>>,
+    /// Verifications that packets of others may still cost.
+    pub(crate) looks_left: u32,
 }
 
 #[derive(Debug)]
@@ -122,8 +134,10 @@ pub(crate) struct I2Sent {
     pub(crate) agreed: Agreed,
     pub(crate) child: ChildId,
     pub(crate) esp_keys: EspKeys,
-    /// Signed notifications that are still looked at, each at the cost of a verification.
-    pub(crate) notifies_left: u32,
+    /// That of the R1.
+    pub(crate) counter: Option<R1Counter>,
+    /// Verifications that packets of others may still cost.
+    pub(crate) looks_left: u32,
     /// What the responder said last, if the exchange fails.
     pub(crate) notified: Option<Refusal>,
 }
@@ -178,6 +192,24 @@ pub(crate) struct Session {
     pub(crate) silent: Option<Instant>,
     /// A replaced pair that still receives.
     pub(crate) retiring: Option<(ChildId, Instant)>,
+    /// Of us at the peer, which is a rendezvous server.
+    pub(crate) registration: Registering,
+    /// The peer is our client until then: what comes for it is sent on.
+    pub(crate) client_until: Option<Instant>,
+    pub(crate) multihome: Multihome,
+}
+
+/// How our registration at a rendezvous server stands.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Registering {
+    /// We have not asked.
+    No,
+    /// Asked for in an UPDATE that is not acknowledged.
+    Asked,
+    /// It is to be renewed at this time.
+    Granted(Instant),
+    /// With the failure type.
+    Refused(u8),
 }
 
 /// The R2 that we sent, for an I2 that comes again.
@@ -233,7 +265,7 @@ pub(crate) struct Closed {
 }
 
 impl Session {
-    pub(crate) const fn new(agreed: Agreed, child: ChildId, spi_out: u32, r2: Option<R2Sent>) -> Self {
+    pub(crate) fn new(agreed: Agreed, child: ChildId, spi_out: u32, r2: Option<R2Sent>) -> Self {
         Self {
             agreed,
             child,
@@ -248,6 +280,9 @@ impl Session {
             candidate: None,
             silent: None,
             retiring: None,
+            registration: Registering::No,
+            client_until: None,
+            multihome: Multihome::default(),
         }
     }
 
@@ -308,7 +343,7 @@ impl Association {
     pub(crate) fn deadline(&self) -> Option<Deadline> {
         let strict = |at, why| Some(Deadline::strict(at, why));
         match &self.stage {
-            Stage::I1Sent(retry) => strict(retry.at, "HIP: no R1"),
+            Stage::I1Sent(sent) => strict(sent.retry.at, "HIP: no R1"),
             Stage::Solving(solving) => strict(solving.next, "HIP: puzzle"),
             Stage::I2Sent(sent) => strict(sent.retry.at, "HIP: no R2"),
             Stage::Closing(closing) => strict(closing.retry.at, "HIP: no CLOSE_ACK"),
@@ -323,12 +358,20 @@ impl Association {
                 let r2 = session.r2.as_ref().map(|r2| Deadline { at: r2.until, slack, why: "HIP: R2 kept" });
                 let retiring =
                     session.retiring.map(|(_, at)| Deadline { at, slack, why: "HIP: late packets" });
+                let renewal = match session.registration {
+                    Registering::Granted(at) => Some(Deadline { at, slack, why: "HIP: registration" }),
+                    _ => None,
+                };
+                let check = session.multihome.check_at;
+                let check = check.map(|at| Deadline { at, slack, why: "HIP: is the peer there" });
+                let update = Deadline::earlier(update, check);
                 let silent = session.silent.map(|since| Deadline {
                     at: since + SILENCE,
                     slack: Duration::from_secs(1),
                     why: "HIP: the peer is silent",
                 });
-                Deadline::earlier(Deadline::earlier(update, silent), Deadline::earlier(r2, retiring))
+                let update = Deadline::earlier(update, silent);
+                Deadline::earlier(Deadline::earlier(update, renewal), Deadline::earlier(r2, retiring))
             }
         }
     }

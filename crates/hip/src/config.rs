@@ -13,6 +13,8 @@ use crate::limits::MAX_ASSOCIATIONS;
 
 /// An ESP suite (RFC 7402 section 5.1.2).
 /// "All HIP implementations MUST support AES-128-CBC and AES-256-CBC" (RFC 7402 section 3.3.5)
+/// "[...] all implementations SHOULD implement the ESP NULL encryption algorithm" (RFC 7402 section 3.3.5)
+/// GCM with an 8-byte ICV, CMAC and GMAC are not here: no library that we use has them for packets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum EspSuite {
     /// AES-128-GCM with a 16-byte ICV.
@@ -23,18 +25,34 @@ pub enum EspSuite {
     Aes256CbcSha256,
     /// AES-128-CBC with HMAC-SHA1, for old peers.
     Aes128CbcSha1,
+    /// AES-128-CCM with a 16-byte ICV.
+    Aes128Ccm16,
+    /// AES-128-CCM with an 8-byte ICV, for small devices.
+    Aes128Ccm8,
+    /// HMAC-SHA-256 without encryption: what is sent can be read. Never offered unless configured.
+    NullSha256,
 }
 
 impl EspSuite {
     /// Every suite.
-    pub const ALL: [Self; 4] =
-        [Self::Aes128Gcm16, Self::Aes128CbcSha256, Self::Aes256CbcSha256, Self::Aes128CbcSha1];
+    pub const ALL: [Self; 7] = [
+        Self::Aes128Gcm16,
+        Self::Aes128CbcSha256,
+        Self::Aes256CbcSha256,
+        Self::Aes128CbcSha1,
+        Self::Aes128Ccm16,
+        Self::Aes128Ccm8,
+        Self::NullSha256,
+    ];
 
     /// Its number.
     #[must_use]
     pub const fn id(self) -> u16 {
         match self {
             Self::Aes128CbcSha1 => 1,
+            Self::NullSha256 => 7,
+            Self::Aes128Ccm8 => 10,
+            Self::Aes128Ccm16 => 11,
             Self::Aes128CbcSha256 => 8,
             Self::Aes256CbcSha256 => 9,
             Self::Aes128Gcm16 => 13,
@@ -49,6 +67,9 @@ impl EspSuite {
             Self::Aes128CbcSha256 => (Encr::Aes128Cbc, Some(Integ::HmacSha256_128)),
             Self::Aes256CbcSha256 => (Encr::Aes256Cbc, Some(Integ::HmacSha256_128)),
             Self::Aes128Gcm16 => (Encr::Aes128Gcm16, None),
+            Self::Aes128Ccm16 => (Encr::Aes128Ccm16, None),
+            Self::Aes128Ccm8 => (Encr::Aes128Ccm8, None),
+            Self::NullSha256 => (Encr::Null, Some(Integ::HmacSha256_128)),
         }
     }
 }
@@ -80,6 +101,17 @@ pub struct Peer {
     pub addresses: Vec<IpAddr>,
     /// Whether HIP and ESP go in UDP, which passes NATs; else they have protocols of their own.
     pub udp: bool,
+}
+
+/// What we do for others as a rendezvous server (RFC 8004): I1 packets, and UPDATE packets of hosts that both moved, go on to clients.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Registrar {
+    /// Who may register.
+    pub permits: Accept,
+    /// The longest registration; a shorter one is granted as it was asked for, down to 10 seconds.
+    pub longest: Duration,
+    /// Clients at one time.
+    pub max_clients: usize,
 }
 
 /// How hard our puzzles are, and the hardest that we solve.
@@ -123,7 +155,9 @@ pub struct HostConfig {
     pub groups: Vec<DhGroup>,
     /// Ciphers of ENCRYPTED, the best first.
     pub ciphers: Vec<HipCipher>,
-    /// ESP suites, the best first.
+    /// ESP suites, the best first; six at most are offered.
+    /// "As the default configuration, the ESP_TRANSFORM parameter MUST contain at least one of the mandatory Suite IDs." (RFC 7402 section
+    /// 5.1.2)
     pub esp_suites: Vec<EspSuite>,
     /// Puzzles.
     pub difficulty: Difficulty,
@@ -148,6 +182,17 @@ pub struct HostConfig {
     pub replay_window: u32,
     /// Associations at one time.
     pub max_associations: usize,
+    /// Whether peers learn all our addresses, each time that they change, and another way is tried when the one in use does not answer
+    /// (RFC 8047). Not in UDP.
+    pub multihoming: bool,
+    /// How often a peer is asked whether it is there; `None`: when there is something else to tell it. It does not depend on user data.
+    pub liveness: Option<Duration>,
+    /// Whether we are a rendezvous server.
+    pub registrar: Option<Registrar>,
+    /// The rendezvous servers at which we register. An association with each is kept as far as the network allows.
+    pub rendezvous: BTreeSet<Hit>,
+    /// For how long a registration is asked for; it is renewed when three quarters are over.
+    pub registration: Duration,
     /// The UDP port of HIP, ours and the peers' (RFC 9028 section 4.1).
     pub udp_port: u16,
 }
@@ -181,6 +226,11 @@ impl Default for HostConfig {
             soft_bytes: 1 << 40,
             replay_window: 1_024,
             max_associations: MAX_ASSOCIATIONS,
+            multihoming: false,
+            liveness: None,
+            registrar: None,
+            rendezvous: BTreeSet::new(),
+            registration: Duration::from_secs(86_400),
             udp_port: 10_500,
         }
     }

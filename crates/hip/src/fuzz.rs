@@ -2,15 +2,15 @@
 
 use std::collections::BTreeSet;
 
-use core::net::SocketAddr;
+use core::net::{Ipv6Addr, SocketAddr};
 use core::time::Duration;
 
 use dormouse_crypto::sign::SigningKey;
 use dormouse_keying::{ChildId, KeyManager};
 use dormouse_sansio::{Carrier, Instant, Path, Seeded};
-use dormouse_wire::hip::{DomainId, set_checksum};
+use dormouse_wire::hip::{DomainId, Draft, Header, Hit, PacketType, Version, set_checksum};
 
-use crate::{Accept, Host, HostConfig, Identity};
+use crate::{Accept, Host, HostConfig, Identity, Peer, Registrar, Registration};
 
 /// Two keys that protect nothing, PKCS #8.
 const KEYS: [&[u8]; 2] = [
@@ -46,10 +46,22 @@ fn path(from: usize) -> Path {
     Path { local: address(from), remote: address(1 - from), carrier: Carrier::RawHip }
 }
 
+fn identity(n: usize) -> Option<Identity> {
+    Identity::new(SigningKey::from_der(KEYS[n]).ok()?, DomainId::default()).ok()
+}
+
+/// The second is a rendezvous server, at which the first registers.
 fn host(n: usize) -> Option<Host> {
-    let key = SigningKey::from_der(KEYS[n]).ok()?;
-    let identity = Identity::new(key, DomainId::default()).ok()?;
-    let config = HostConfig { accept: Accept::Any, ..HostConfig::default() };
+    let (identity, server) = (identity(n)?, identity(1)?.hit());
+    let registrar = Registrar { permits: Accept::Any, longest: Duration::from_secs(300), max_clients: 1 };
+    let config = HostConfig {
+        accept: Accept::Any,
+        multihoming: true,
+        liveness: Some(Duration::from_secs(200)),
+        registrar: (n == 1).then_some(registrar),
+        rendezvous: if n == 0 { BTreeSet::from([server]) } else { BTreeSet::new() },
+        ..HostConfig::default()
+    };
     let spis = Box::new(BTreeSet::<ChildId>::new());
     Some(Host::new(config, vec![identity], spis, Box::new(Seeded::new(n as u64))))
 }
@@ -113,6 +125,41 @@ pub fn host_input(data: &[u8]) {
     }
     let _ = hosts[1 - from].handle_datagram(now, path(1 - from), &mut datagram);
     for _ in 0..40 {
+        carry(&mut hosts, now, usize::MAX);
+        now += Duration::from_secs(30);
+    }
+    assert!(hosts.iter().all(|h| h.describe().count() <= 1), "one association with a peer");
+}
+
+/// A stranger's packet for the client of a rendezvous server: by the lowest bit of the first byte an UPDATE, else an I1; by the next handed
+/// to the client itself, else to the server. The other bytes are its parameters. Nothing may panic, nothing may loop, and no more than
+/// this one packet is sent on.
+///
+/// # Panics
+/// If a property does not hold.
+pub fn rendezvous_input(data: &[u8]) {
+    let [first, rest @ ..] = data else { return };
+    let (Some(client), Some(server)) = (host(0), host(1)) else { return };
+    let (tag, at) = (client.tags().next().expect("an identity"), server.tags().next().expect("an identity"));
+    let mut hosts = [client, server];
+    let mut now = Instant::ZERO;
+    hosts[0].set_addresses(now, &[address(0).ip()]);
+    hosts[0].set_peer(at, Some(Peer { addresses: vec![address(1).ip()], udp: false }));
+    carry(&mut hosts, now, usize::MAX);
+    let stands = hosts[0].describe().next().map(|d| d.registration);
+    assert_eq!(stands, Some(Registration::AtPeer), "the client registers");
+    let kind = if first & 1 == 0 { PacketType::I1 } else { PacketType::Update };
+    let sender = Hit(Ipv6Addr::new(0x2001, 0x22, 0, 0, 0, 0, 0, 1));
+    let header = Header { kind, version: Version::V2, controls: 0, sender, receiver: tag };
+    let Ok(mut packet) = Draft::new(&header).finish() else { return };
+    packet.extend(&rest[..rest.len().min(2_000) / 8 * 8]);
+    packet[1] = (packet.len() / 8 - 1) as u8;
+    let to = 1 - usize::from(first >> 1 & 1);
+    let path = Path { remote: SocketAddr::from(([203, 0, 113, 9], 0)), ..path(to) };
+    set_checksum(&mut packet, Some((path.remote.ip(), path.local.ip())));
+    let _ = hosts[to].handle_datagram(now, path, &mut packet);
+    assert!(hosts[1].stats().relayed <= 1, "one packet came");
+    for _ in 0..20 {
         carry(&mut hosts, now, usize::MAX);
         now += Duration::from_secs(30);
     }

@@ -3,82 +3,35 @@
 //!
 //! # Timers
 //! Each association has one deadline, that of its state: an unanswered packet, the next slice of a puzzle, the end of what is kept for
-//! late packets. An established association has none.
+//! late packets. An established association has none but for what waits in it: an UPDATE, a peer's silence, a registration to be renewed,
+//! and what the configuration asks for. A rendezvous server with which there is no association is tried when its time has come.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use core::net::IpAddr;
+use core::time::Duration;
 
 use dormouse_keying::{ChildId, Discard, Event, KeyManager, Owner, SaId, SpiSource};
 use dormouse_sansio::{Carrier, Class, Deadline, Entropy, Instant, Path, Transmit};
 use dormouse_wire::hip::{Hit, Packet, PacketType, Version};
 
-use crate::association::{Association, Pair, Refusal, Session, Stage};
+use crate::association::{Association, Pair, Session, Stage};
 use crate::config::{Accept, HostConfig, Peer};
 use crate::exchange::{
-    Around, Fate, Outcome, close, give_up, handle_timeout, initiate, locate, notify, rekey, respond, update,
+    Around, Fate, Outcome, close, give_up, handle_timeout, initiate, locate, multihome, notify, register,
+    rekey, respond, update,
 };
 use crate::hit::{HitSuite, Identity};
+use crate::limits::FIRST_RETRY;
 use crate::outbox::{MARKER, Outbox};
 use crate::peers::Peers;
 use crate::r1::{Load, Pool};
 use crate::stats::Stats;
 
-/// Why an association cannot be begun.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum ConnectError {
-    /// No identity of ours has this tag.
-    #[error("{0} is not one of our tags")]
-    NotOurs(Hit),
-    /// The peer's tag is none, is ours, or is of a suite that is not supported.
-    #[error("{0} is not the tag of a peer: 2001:21::/32 (RSA) and 2001:22::/32 (ECDSA) are supported")]
-    NotATag(Hit),
-    /// There is one already.
-    #[error("there is an association with {0}")]
-    Exists(Hit),
-    /// No path was given, or one without a local address where the checksum needs it.
-    #[error("no usable path to {0}: HIP without UDP needs the local address")]
-    NoPath(Hit),
-    /// An operator has denied it.
-    #[error("{0} is denied")]
-    Denied(Hit),
-    /// Too many associations.
-    #[error("there are {0} associations, as many as are permitted")]
-    TooMany(usize),
-    /// The library failed.
-    #[error("no I1 could be made")]
-    Failed,
-}
+mod description;
+mod rendezvous;
 
-/// How far an association is.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Phase {
-    /// A base exchange is under way.
-    Connecting,
-    /// ESP flows.
-    Established,
-    /// It is ending.
-    Closing,
-}
-
-/// One association, for people and tests.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Description {
-    /// Its name.
-    pub id: SaId,
-    /// Our tag.
-    pub ours: Hit,
-    /// The peer's.
-    pub peer: Hit,
-    /// Where its packets go.
-    pub path: Path,
-    /// How far it is.
-    pub phase: Phase,
-    /// The pair of ESP SAs that sends.
-    pub child: Option<ChildId>,
-    /// While it is connecting: why the peer says that it refuses.
-    pub refusal: Option<Refusal>,
-}
+pub use description::{ConnectError, Description, Phase, Registration};
 
 /// An identity of ours with its puzzles.
 #[derive(Debug)]
@@ -96,7 +49,13 @@ pub struct Host {
     by_tags: BTreeMap<(Hit, Hit), SaId>,
     timers: BTreeSet<(Instant, SaId)>,
     load: Load,
+    /// What we send on to clients.
+    relays: Option<Load>,
     peers: Peers,
+    /// Associations whose peer is registered at us, and until when.
+    clients: BTreeMap<SaId, Instant>,
+    /// When a rendezvous server of ours is tried next, and how long the wait after that is; by our tag and its.
+    tries: BTreeMap<(Hit, Hit), (Instant, Duration)>,
     outbox: Outbox,
     events: VecDeque<Event>,
     stats: Stats,
@@ -118,18 +77,21 @@ impl Host {
         let locals = identities.into_iter().map(|identity| Local { identity, pool: pool() }).collect();
         Self {
             locals,
-            config,
             associations: BTreeMap::new(),
             by_tags: BTreeMap::new(),
             timers: BTreeSet::new(),
             load: Load::new(&mut *entropy),
+            relays: config.registrar.as_ref().map(|_| Load::new(&mut *entropy)),
             peers: Peers::default(),
+            clients: BTreeMap::new(),
+            tries: BTreeMap::new(),
             outbox: Outbox::default(),
             events: VecDeque::new(),
             stats: Stats::default(),
             spis,
             entropy,
             next_id: 1,
+            config,
         }
     }
 
@@ -144,19 +106,6 @@ impl Host {
         self.stats
     }
 
-    /// All associations.
-    pub fn describe(&self) -> impl Iterator<Item = Description> {
-        self.associations.values().map(|a| {
-            let (phase, child) = match &a.stage {
-                Stage::I1Sent(_) | Stage::Solving(_) | Stage::I2Sent(_) => (Phase::Connecting, None),
-                Stage::Up(session) => (Phase::Established, Some(session.child)),
-                Stage::Closing(_) | Stage::Closed(_) | Stage::Failed => (Phase::Closing, None),
-            };
-            let refusal = if let Stage::I2Sent(sent) = &a.stage { sent.notified } else { None };
-            Description { id: a.id, ours: a.ours, peer: a.peer, path: a.path, phase, child, refusal }
-        })
-    }
-
     /// Where the peer with this tag is found; `None` forgets it. What there is with it stays.
     pub fn set_peer(&mut self, tag: Hit, peer: Option<Peer>) {
         self.peers.set(tag, peer);
@@ -168,8 +117,13 @@ impl Host {
         self.peers.ways(peer, self.config.udp_port)
     }
 
-    /// Begins an association with the peer that has this tag, by these paths: the first I1 goes by up to three of them, and by the first
-    /// alone after that. One that is ending is replaced.
+    /// Where the rendezvous servers of the peer with this tag are found: they send on what asks for it. `None` forgets them.
+    pub fn set_rendezvous_of(&mut self, tag: Hit, servers: Option<Peer>) {
+        self.peers.set_servers(tag, servers);
+    }
+
+    /// Begins an association with the peer that has this tag, by these paths: the first I1 goes by up to three of them, and after that
+    /// by one after the other. One that is ending is replaced.
     ///
     /// # Errors
     /// As [`ConnectError`] says; nothing is begun then.
@@ -260,6 +214,15 @@ impl Host {
         .unwrap_or_default();
     }
 
+    /// Asks an established peer whether it is there: if it does not answer, another way is tried, and at last the association ends.
+    pub fn check(&mut self, now: Instant, id: SaId) {
+        self.change(now, id, |association, around| {
+            multihome::check(association, around);
+            Ok(Fate::Lives)
+        })
+        .unwrap_or_default();
+    }
+
     fn local(&self, tag: Hit) -> Option<usize> {
         self.locals.iter().position(|l| l.identity.hit() == tag)
     }
@@ -277,6 +240,7 @@ impl Host {
         local: usize,
         act: impl FnOnce(&mut Pool, &mut Load, &mut Around<'_>) -> Option<T>,
     ) -> Option<T> {
+        let clients_left = self.clients_left(now);
         let Local { identity, pool } = self.locals.get_mut(local)?;
         let mut around = Around {
             now,
@@ -287,6 +251,8 @@ impl Host {
             outbox: &mut self.outbox,
             events: &mut self.events,
             stats: &mut self.stats,
+            peers: &self.peers,
+            clients_left,
         };
         act(pool, &mut self.load, &mut around)
     }
@@ -320,6 +286,7 @@ impl Host {
 
     fn take(&mut self, id: SaId) -> Option<Association> {
         let association = self.associations.remove(&id)?;
+        self.clients.remove(&id);
         if let Some(deadline) = association.deadline() {
             self.timers.remove(&(deadline.at, id));
         }
@@ -330,6 +297,11 @@ impl Host {
         let id = association.id;
         if let Some(deadline) = association.deadline() {
             self.timers.insert((deadline.at, id));
+        }
+        if let Stage::Up(session) = &association.stage
+            && let Some(until) = session.client_until
+        {
+            self.clients.insert(id, until);
         }
         self.by_tags.insert((association.ours, association.peer), id);
         self.associations.insert(id, association);
@@ -364,13 +336,15 @@ impl Host {
             && packet.header.kind == PacketType::I1
             && self.config.opportunistic
             && !self.locals.is_empty();
-        let local = if opportunistic { Some(0) } else { self.local(receiver) };
-        let local = local.ok_or(Discard("for another host"))?;
+        let Some(local) = (if opportunistic { Some(0) } else { self.local(receiver) }) else {
+            return self.relay(now, path, &packet);
+        };
         if !initiate::tags_are_usable(sender, receiver) || self.local(sender).is_some() {
             return Err(Discard("from a host without a usable tag"));
         }
+        let (path, via) = self.origin(path, &packet)?;
         match packet.header.kind {
-            PacketType::I1 => self.i1(now, path, &packet, local),
+            PacketType::I1 => self.i1(now, (path, via), &packet, local),
             PacketType::I2 => self.i2(now, path, &packet, local),
             kind => {
                 let id = self.by_tags.get(&(receiver, sender)).copied();
@@ -378,25 +352,35 @@ impl Host {
                 self.change(now, id, |a, around| match kind {
                     PacketType::R1 => initiate::r1(a, &packet, path, around),
                     PacketType::R2 => initiate::r2(a, &packet, around),
-                    PacketType::Update => update::receive(a, &packet, path, around),
+                    PacketType::Update => update::receive(a, &packet, path, via, around),
                     PacketType::Notify => notify::receive(a, &packet, around),
                     PacketType::Close => close::close(a, &packet, around),
                     PacketType::CloseAck => close::close_ack(a, &packet, around),
                     _ => Err(Discard("an unknown packet type")),
-                })
+                })?;
+                if kind == PacketType::R2 {
+                    self.answered(now, (receiver, sender));
+                }
+                Ok(())
             }
         }
     }
 
     /// "If the sender's HIT is greater than its own HIT, it should drop the I1 packet and stay at I1-SENT." (RFC 7401 section 6.7)
-    fn i1(&mut self, now: Instant, path: Path, packet: &Packet<'_>, local: usize) -> Result<(), Discard> {
+    fn i1(
+        &mut self,
+        now: Instant,
+        (path, via): (Path, Option<IpAddr>),
+        packet: &Packet<'_>,
+        local: usize,
+    ) -> Result<(), Discard> {
         let (ours, peer) = (self.locals.get(local).map(|l| l.identity.hit()), packet.header.sender);
         let sent = ours.and_then(|ours| self.stage(ours, peer));
         if matches!(sent, Some(Stage::I1Sent(_) | Stage::Solving(_) | Stage::I2Sent(_))) && Some(peer) > ours
         {
             return Err(Discard("an I1 that crosses ours, of the host with the greater tag"));
         }
-        self.with(now, local, |pool, load, around| Some(respond::i1(packet, path, pool, load, around)))
+        self.with(now, local, |pool, load, around| Some(respond::i1(packet, path, via, pool, load, around)))
             .unwrap_or(Err(Discard("for another host")))
     }
 
@@ -429,15 +413,19 @@ impl Host {
         let made = self.with(now, local, |pool, _, around| {
             Some(respond::i2(packet, path, pool, around).and_then(|accepted| {
                 let child = around.spis.reserve(around.entropy);
-                let r2 = respond::r2(&accepted, peer, path, child.spi(), around);
+                let has_room = around.clients_left > 0;
+                let asked = accepted.asked.as_ref();
+                let registered = asked.map(|asked| register::decide(asked, peer, has_room, around));
+                let (registered, client) = registered.unwrap_or_default();
+                let r2 = respond::r2(&accepted, peer, path, child.spi(), &registered, around);
                 let r2 = r2.ok_or_else(|| {
                     around.spis.release(child);
                     Discard("no R2 could be made")
                 })?;
-                Ok((accepted, child, r2))
+                Ok((accepted, child, r2, client.flatten()))
             }))
         });
-        let (accepted, child, r2) = made.ok_or(Discard("for another host"))??;
+        let (accepted, child, r2, client_until) = made.ok_or(Discard("for another host"))??;
         if let Some(before) = before {
             self.replace(now, before);
         }
@@ -445,10 +433,11 @@ impl Host {
             let respond::Accepted { agreed, esp_keys, spi_out, .. } = accepted;
             let pair = Pair { child, spi_out, replaces: None, send_now: true };
             let esp = agreed.esp;
-            let session = Session::new(agreed, child, spi_out, Some(r2));
-            let association = Association { id, ours, peer, path, stage: Stage::Up(Box::new(session)) };
+            let session = Session { client_until, ..Session::new(agreed, child, spi_out, Some(r2)) };
+            let mut association = Association { id, ours, peer, path, stage: Stage::Up(Box::new(session)) };
             initiate::established(&association, around);
             around.order(association.install(around.config, esp, esp_keys, pair));
+            multihome::announce(&mut association, around);
             Some(association)
         })
         .map(|association| self.keep(association))
@@ -476,6 +465,7 @@ impl KeyManager for Host {
             self.change(now, id, |association, around| Ok(handle_timeout(association, around)))
                 .unwrap_or_default();
         }
+        self.register(now);
     }
 
     fn poll_transmit(&mut self, _now: Instant, out: &mut Vec<u8>) -> Option<Transmit> {
@@ -483,8 +473,10 @@ impl KeyManager for Host {
     }
 
     fn poll_timeout(&self) -> Option<Deadline> {
-        let (_, id) = self.timers.first()?;
-        self.associations.get(id)?.deadline()
+        let association = self.timers.first().and_then(|(_, id)| self.associations.get(id)?.deadline());
+        let try_at =
+            self.next_try().map(|(at, _)| Deadline { at, slack: FIRST_RETRY, why: "HIP: rendezvous" });
+        Deadline::earlier(association, try_at)
     }
 
     fn poll_event(&mut self) -> Option<Event> {
@@ -542,13 +534,23 @@ impl KeyManager for Host {
     }
 
     fn set_addresses(&mut self, now: Instant, addresses: &[IpAddr]) {
+        let changed = self.config.multihoming && self.peers.ours() != addresses;
         self.peers.set_ours(addresses);
         let instead = |a: &Association| {
             let path = self.peers.instead_of(a.path, a.peer, self.config.udp_port)?;
             Some((a.id, path))
         };
         let moved: Vec<_> = self.associations.values().filter_map(instead).collect();
+        let others = self.associations.keys().copied().filter(|id| moved.iter().all(|(m, _)| m != id));
+        let others: Vec<SaId> = others.filter(|_| changed).collect();
         moved.into_iter().for_each(|(id, path)| self.moved(now, id, path));
+        for id in others {
+            self.change(now, id, |association, around| {
+                multihome::announce(association, around);
+                Ok(Fate::Lives)
+            })
+            .unwrap_or_default();
+        }
     }
 }
 

@@ -1,8 +1,8 @@
-//! The Host Identity Protocol, version 2 (RFC 7401), with ESP in BEET mode (RFC 7402) and mobility (RFC 8046): the second key manager
-//! of a node.
+//! The Host Identity Protocol, version 2 (RFC 7401), with ESP in BEET mode (RFC 7402), mobility (RFC 8046), registration and rendezvous
+//! (RFC 8003, RFC 8004): the second key manager of a node.
 //!
 //! Owns associations between Host Identities: the base exchange, its puzzle and its stateless responder, rekeying, addresses and
-//! their verification, and the end. Must never read a clock, draw randomness of its own, open a socket or touch a packet of user data;
+//! their verification, registration with a rendezvous server and what such a server relays, and the end. Must never read a clock, draw randomness of its own, open a socket or touch a packet of user data;
 //! what it agrees on goes out as `dormouse_keying` orders.
 //!
 //! - [`Host`] is driven by the verbs of [`dormouse_keying::KeyManager`].
@@ -28,7 +28,7 @@ mod stats;
 pub mod fuzz;
 
 pub use association::Refusal;
-pub use config::{Accept, EspSuite, HostConfig, Peer};
+pub use config::{Accept, EspSuite, HostConfig, Peer, Registrar};
 pub use hit::{HostIdentity, Identity};
-pub use host::{ConnectError, Description, Host, Phase};
+pub use host::{ConnectError, Description, Host, Phase, Registration};
 pub use stats::Stats;

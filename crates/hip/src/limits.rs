@@ -6,6 +6,10 @@ use core::time::Duration;
 pub const MAX_ASSOCIATIONS: usize = 65_536;
 /// Solutions that one generation of puzzles remembers, so that none is accepted twice. When they are full, the generation ends.
 pub const MAX_USED_SOLUTIONS: usize = 65_536;
+/// I2 packets with one solution that are worth a Diffie-Hellman computation.
+pub const MAX_COMPUTATIONS: u32 = 8;
+/// Verifications that others can cause while one exchange of ours waits: of NOTIFY packets, and of R1 packets with a newer puzzle.
+pub const MAX_LOOKS: u32 = 4;
 /// Hashes of a puzzle's search that are computed in one go: some milliseconds.
 pub const PUZZLE_SLICE: u32 = 8_192;
 /// A search is given up after 2^K times this many hashes: a chance of e^-16 with a solution left.
@@ -17,6 +21,17 @@ pub const MAX_ECHOES: usize = 4;
 /// Addresses to which the first I1 goes at once.
 /// "However, it MUST NOT send to more than three (3) Responder addresses in parallel." (RFC 7401 section 6.6.1)
 pub const MAX_PARALLEL_I1: usize = 3;
+/// Addresses besides the one in use that are announced, or remembered of a peer, and ways that are tried when one fails.
+pub const MAX_OTHER_ADDRESSES: usize = 8;
+/// Registration types of one parameter that are looked at, and REG parameters of one kind in a packet.
+pub const MAX_REGISTRATION_TYPES: usize = 8;
+/// The shortest registration.
+/// "The minimum lifetime both registrars and requesters MUST support is 10 seconds" (RFC 8003 section 5)
+pub const SHORTEST_REGISTRATION: Duration = Duration::from_secs(10);
+/// After so long a rendezvous server that does not answer is tried again; the wait doubles up to [`LAST_RETRY`].
+pub const FIRST_RETRY: Duration = Duration::from_secs(30);
+/// The longest wait between two tries.
+pub const LAST_RETRY: Duration = Duration::from_secs(3_600);
 /// How long the association is kept to answer what the peer sends again after its end.
 pub const CLOSED_FOR: Duration = Duration::from_secs(120);
 /// R1s that are sent in one second at most, to all initiators together.

@@ -12,6 +12,8 @@ use crate::config::Peer;
 #[derive(Debug, Default)]
 pub(crate) struct Peers {
     known: BTreeMap<Hit, Peer>,
+    /// Their rendezvous servers.
+    servers: BTreeMap<Hit, Peer>,
     /// Ours, the preferred one of each family first.
     ours: Vec<IpAddr>,
 }
@@ -21,6 +23,13 @@ impl Peers {
         match peer {
             Some(peer) => self.known.insert(tag, peer),
             None => self.known.remove(&tag),
+        };
+    }
+
+    pub(crate) fn set_servers(&mut self, tag: Hit, servers: Option<Peer>) {
+        match servers {
+            Some(servers) => self.servers.insert(tag, servers),
+            None => self.servers.remove(&tag),
         };
     }
 
@@ -36,13 +45,28 @@ impl Peers {
     }
 
     /// Our address towards another of its family.
-    fn ours_to(&self, theirs: IpAddr) -> Option<IpAddr> {
+    pub(crate) fn ours(&self) -> &[IpAddr] {
+        &self.ours
+    }
+
+    pub(crate) fn ours_to(&self, theirs: IpAddr) -> Option<IpAddr> {
         self.ours.iter().copied().find(|a| a.is_ipv4() == theirs.is_ipv4())
     }
 
-    /// The ways to a peer, the best first.
+    /// The ways to a peer, the best first, those through its rendezvous servers last.
     pub(crate) fn ways(&self, tag: Hit, port: u16) -> Vec<Path> {
-        let Some(peer) = self.known.get(&tag) else { return Vec::new() };
+        let mut ways = self.to(self.known.get(&tag), port);
+        ways.extend(self.servers(tag, port));
+        ways
+    }
+
+    /// The ways to a peer's rendezvous servers.
+    pub(crate) fn servers(&self, tag: Hit, port: u16) -> Vec<Path> {
+        self.to(self.servers.get(&tag), port)
+    }
+
+    fn to(&self, peer: Option<&Peer>, port: u16) -> Vec<Path> {
+        let Some(peer) = peer else { return Vec::new() };
         let (carrier, port) = if peer.udp { (Carrier::HipUdp, port) } else { (Carrier::RawHip, 0) };
         let way = |theirs: &IpAddr| {
             let local = SocketAddr::new(self.ours_to(*theirs)?, port);

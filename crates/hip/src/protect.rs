@@ -1,5 +1,7 @@
 //! MACs and signatures of packets (RFC 7401 section 6.4). Owns which bytes go with which key; must never decide what follows.
 
+use core::net::Ipv6Addr;
+
 use dormouse_crypto::{PrfKey, ct_eq};
 use dormouse_wire::hip::{Draft, Header, Hit, HostId, Packet, PacketType, Param, ParamType, Version};
 
@@ -28,6 +30,11 @@ pub(crate) fn mac_2_is_right(packet: &Packet<'_>, key: &PrfKey, responder: &Host
     check_mac(packet, ParamType::HipMac2, key, &host_id_bytes(responder))
 }
 
+/// Whether RVS_HMAC is right, which a rendezvous server adds behind the address that it names.
+pub(crate) fn rvs_mac_is_right(packet: &Packet<'_>, key: &PrfKey) -> bool {
+    check_mac(packet, ParamType::RvsHmac, key, &[])
+}
+
 fn check_mac(packet: &Packet<'_>, kind: ParamType, key: &PrfKey, appended: &[u8]) -> bool {
     let (Some(mac), Some(covered)) = (packet.find(kind), packet.covered_by(kind, appended)) else {
         return false;
@@ -49,6 +56,33 @@ pub(crate) fn signature_is_right(
     };
     stats.verified += 1;
     signer.verify(&covered, &signature)
+}
+
+/// Adds parameters that stand behind the signature to a packet that is whole.
+pub(crate) fn append(packet: &[u8], params: &[Param]) -> Option<Vec<u8>> {
+    let mut draft = again(&Packet::parse(packet).ok()?);
+    params.iter().for_each(|param| draft.add(param));
+    draft.finish().ok()
+}
+
+/// A packet as it came, to be added to.
+fn again(packet: &Packet<'_>) -> Draft {
+    let mut draft = Draft::new(&packet.header);
+    for raw in packet.params() {
+        draft.add(&Param::Opaque(raw.kind, raw.contents.to_vec()));
+    }
+    draft
+}
+
+/// A packet that is sent on to a client of a rendezvous server: with the address that it came from, under a MAC.
+/// "This FROM parameter MUST be integrity protected by an RVS_HMAC keyed with the corresponding rendezvous registration integrity key"
+/// (RFC 8004 section 3.3)
+pub(crate) fn relayed(packet: &Packet<'_>, from: Ipv6Addr, key: &PrfKey) -> Option<Vec<u8>> {
+    let mut draft = again(packet);
+    draft.add(&Param::Addresses(ParamType::From, vec![from]));
+    let mac = key.compute(&[&draft.covered(&[])]);
+    draft.add(&Param::Opaque(ParamType::RvsHmac, mac.as_bytes().to_vec()));
+    draft.finish().ok()
 }
 
 /// Ends a packet with HIP_MAC and HIP_SIGNATURE. `None` if it cannot be signed or is too long.

@@ -5,7 +5,7 @@
 //! A generation ends when its time is over or it has too many used solutions; solutions of the one before are accepted as long again.
 //! Nothing needs a timer: a generation is made when a packet finds the last one over.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 
 use core::net::IpAddr;
 use core::time::Duration;
@@ -15,12 +15,13 @@ use dormouse_crypto::{PrfKey, Secret, ct_eq};
 use dormouse_sansio::{Entropy, Instant, Path};
 use dormouse_wire::hip::{
     DhValue, Hit, Packet, PacketType, Param, ParamType, Puzzle as PuzzleParam, R1Counter, Solution,
+    limits::MAX_SUITES,
 };
 
 use crate::config::{Difficulty, HostConfig};
-use crate::exchange::Around;
+use crate::exchange::{Around, register};
 use crate::hit::{HitSuite, Identity};
-use crate::limits::{MAX_R1_A_SECOND, MAX_USED_SOLUTIONS};
+use crate::limits::{MAX_COMPUTATIONS, MAX_R1_A_SECOND, MAX_USED_SOLUTIONS};
 use crate::protect;
 use crate::puzzle::Puzzle;
 
@@ -49,7 +50,8 @@ pub(crate) struct Generation {
     secret: PrfKey,
     templates: Vec<Template>,
     keys: Vec<DhKey>,
-    used: BTreeSet<(Hit, Vec<u8>)>,
+    /// Solutions that led to an association or to computations: how many more computations each is worth.
+    used: BTreeMap<(Hit, Vec<u8>), u32>,
 }
 
 /// The puzzles of one identity; the newest generation first.
@@ -64,7 +66,7 @@ pub(crate) struct Pool {
 pub(crate) enum BadSolution {
     /// The puzzle is not one of ours, or too old, or not solved.
     Wrong,
-    /// It was accepted before.
+    /// It was accepted before, or others like it were refused too often.
     Used,
 }
 
@@ -85,7 +87,7 @@ impl Pool {
                 secret: PrfKey::new(suite.prf(), secret.as_bytes()),
                 templates: Vec::new(),
                 keys: Vec::new(),
-                used: BTreeSet::new(),
+                used: BTreeMap::new(),
             });
             self.next_number = self.next_number.wrapping_add(1);
         }
@@ -142,9 +144,9 @@ impl Pool {
         if !ours || !puzzle.is_solved_by(&solution.j) {
             return Err(BadSolution::Wrong);
         }
-        if generation.used.contains(&(initiator, solution.j.clone())) {
-            return Err(BadSolution::Used);
-        }
+        // Who has seen a solution can send it with anything else around it: it is not worth work without end, and the real I2 may be late.
+        let left = generation.used.entry((initiator, solution.j.clone())).or_insert(MAX_COMPUTATIONS);
+        *left = left.checked_sub(1).ok_or(BadSolution::Used)?;
         Ok(generation)
     }
 }
@@ -164,9 +166,11 @@ impl Generation {
 
     /// A solution that led to an association is not accepted again.
     pub(crate) fn use_up(&mut self, initiator: Hit, solution: &Solution) {
-        self.used.insert((initiator, solution.j.clone()));
+        self.used.insert((initiator, solution.j.clone()), 0);
     }
 
+    /// "The sender of an ESP transform parameter MUST make sure that there are no more than six (6) Suite IDs in one ESP transform parameter."
+    /// (RFC 7402 section 5.1.2)
     fn template(
         &mut self,
         identity: &Identity,
@@ -184,7 +188,8 @@ impl Generation {
         let i = vec![0; identity.public().suite().hash().output_len()];
         let counter = R1Counter { reserved: 0, generation: self.number };
         let mut draft = protect::draft(PacketType::R1, identity.hit(), Hit::NULL);
-        for param in [
+        let registrar = config.registrar.as_ref().map(register::info);
+        let before = [
             Param::R1Counter(ParamType::R1Counter, counter),
             Param::Puzzle(PuzzleParam { k, lifetime, opaque: [0; 2], i }),
             Param::DhGroupList(config.groups.iter().map(|g| g.id()).collect()),
@@ -192,11 +197,15 @@ impl Generation {
             Param::Numbers(ParamType::HipCipher, config.ciphers.iter().map(|c| c.id()).collect()),
             Param::HostId(identity.public().host_id().clone()),
             Param::HitSuiteList(HitSuite::ALL.iter().map(|s| s.id() << 4).collect()),
+        ];
+        let after = [
             Param::Numbers(ParamType::TransportFormatList, vec![ParamType::EspTransform.code()]),
-            Param::Suites(ParamType::EspTransform, config.esp_suites.iter().map(|s| s.id()).collect()),
-        ] {
-            draft.add(&param);
-        }
+            Param::Suites(
+                ParamType::EspTransform,
+                config.esp_suites.iter().take(MAX_SUITES).map(|s| s.id()).collect(),
+            ),
+        ];
+        before.iter().chain(&registrar).chain(&after).for_each(|param| draft.add(param));
         let packet = protect::finish_signed(draft, ParamType::HipSignature2, identity)?;
         let i_at = Packet::parse(&packet).ok()?.find(ParamType::Puzzle)?.at + PUZZLE_I;
         Some(Template { group, k, packet, i_at })

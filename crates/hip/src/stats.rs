@@ -23,6 +23,8 @@ pub struct Stats {
     pub verified: u64,
     /// Packets of an association whose MAC is wrong.
     pub bad_macs: u64,
+    /// I1 and UPDATE packets that we, as a rendezvous server, sent on to a client.
+    pub relayed: u64,
     /// Packets that were dropped for any reason.
     pub dropped: u64,
 }

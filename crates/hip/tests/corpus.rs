@@ -4,6 +4,11 @@
 mod replay;
 
 #[test]
+fn hip_rendezvous() {
+    replay::replay("hip_rendezvous", dormouse_hip::fuzz::rendezvous_input);
+}
+
+#[test]
 fn hip_host() {
     replay::replay("hip_host", dormouse_hip::fuzz::host_input);
 }

@@ -1,12 +1,13 @@
 //! HIP beside IKE in the same core and under the same clock: two hosts carry packets by tag, over protocol 139 and in UDP through a NAT;
 //! the first packet begins the association and is not lost; one of them moves, across families too; a responder that has lost
-//! everything is found again.
+//! everything is found again. A rendezvous server brings two devices together, and together again when both move at once; without it
+//! they go on.
 
 use std::net::IpAddr;
 use std::time::Duration;
 
 use dormouse_crypto::sign::SigningKey;
-use dormouse_hip::{Accept, Host as Hip, HostConfig, Identity, Peer};
+use dormouse_hip::{Accept, Host as Hip, HostConfig, Identity, Peer, Registrar};
 use dormouse_ike::EndpointConfig;
 use dormouse_netem::{LinkConfig, NatConfig};
 use dormouse_node::host::Host;
@@ -16,7 +17,7 @@ use dormouse_sim::{Machine, MachineId, NetworkId, Topology};
 use dormouse_wire::hip::{DomainId, Hit};
 
 /// Keys that protect nothing but these stories.
-const KEYS: [&str; 2] = [
+const KEYS: [&str; 3] = [
     "-----BEGIN PRIVATE KEY-----\n\
      MIGHAgEAMBMGByqGSM49AgEGCCqGSM49AwEHBG0wawIBAQQgDqOhbP517DeqUcB8\n\
      tZDJsrBHQNPS4qzkOn/9AXEatGqhRANCAASYv/shRrG00k/IQmcRniauw97wrFXO\n\
@@ -27,6 +28,7 @@ const KEYS: [&str; 2] = [
      B8XWnz0Wu4zmcPxnJJ0NGyHiCGihRANCAAQWGBYhYiOwSx589CVFoRvpBx5riB55\n\
      HSuraQJWo0bYUa9keBRSTBl8pRhTRJ3wa9sDkXV33mSYeHZvdwfHNwJo\n\
      -----END PRIVATE KEY-----",
+    include_str!("../../hip/tests/keys/p384.pem"),
 ];
 
 const SERVER: [&str; 2] = ["192.0.2.1", "2001:db8::1"];
@@ -47,14 +49,26 @@ fn tag(n: usize) -> Hit {
 
 /// A core whose second key manager is HIP; the device knows where the server is.
 fn core(n: usize, udp: bool, now: Instant, rng: &mut Seeded) -> Host {
+    let peer = Peer { addresses: SERVER.map(ip).to_vec(), udp };
+    core_with(n, HostConfig::default(), now, rng, |hip| {
+        if n == 0 {
+            hip.set_peer(tag(1), Some(peer));
+        }
+    })
+}
+
+fn core_with(
+    n: usize,
+    config: HostConfig,
+    now: Instant,
+    rng: &mut Seeded,
+    tell: impl FnOnce(&mut Hip),
+) -> Host {
     let mut entropy = || -> Box<dyn Entropy> { Box::new(rng.fork()) };
     let mut node = Node::new(Vec::new(), EndpointConfig::default(), entropy(), entropy());
-    let config =
-        HostConfig { accept: Accept::Any, first_generation: now.as_nanos(), ..HostConfig::default() };
+    let config = HostConfig { accept: Accept::Any, first_generation: now.as_nanos(), ..config };
     let mut hip = Hip::new(config, vec![identity(n)], Box::new(node.spis()), entropy());
-    if n == 0 {
-        hip.set_peer(tag(1), Some(Peer { addresses: SERVER.map(ip).to_vec(), udp }));
-    }
+    tell(&mut hip);
     node.set_key_manager("hip", Box::new(hip));
     Host::new(now, node, 64, None)
 }
@@ -246,4 +260,107 @@ fn a_server_that_starts_again_is_found_again() {
     story.run(SECOND);
     story.exchange("after");
     assert_eq!(story.logins(0), 2);
+}
+
+/// Devices 0 and 1, which know of each other by the rendezvous server alone, at which both register: it is machine 2.
+struct Meeting {
+    net: Topology,
+    machines: [MachineId; 3],
+    networks: Vec<NetworkId>,
+    number: u64,
+}
+
+impl Meeting {
+    fn new(seed: u64) -> Self {
+        let mut net = Topology::new(seed);
+        let link = LinkConfig { delay: Duration::from_millis(15), ..LinkConfig::default() };
+        let networks: Vec<_> = (0..3).map(|_| net.add_network(link, None)).collect();
+        let machines = [0, 1, 2].map(|n| {
+            let at = Peer { addresses: vec![ip(SERVER[0])], udp: false };
+            let registrar =
+                Registrar { permits: Accept::Any, longest: Duration::from_secs(3_600), max_clients: 10 };
+            let config = match n {
+                2 => HostConfig { registrar: Some(registrar), ..HostConfig::default() },
+                _ => HostConfig { rendezvous: [tag(2)].into(), ..HostConfig::default() },
+            };
+            let host = core_with(n, config, Instant::ZERO, net.rng(), |hip| {
+                if n < 2 {
+                    hip.set_peer(tag(2), Some(at.clone()));
+                    hip.set_rendezvous_of(tag(1 - n), Some(at));
+                }
+            });
+            net.add_machine(Machine::new(host))
+        });
+        let mut meeting = Self { net, machines, networks, number: 0 };
+        for (n, address) in [(2, SERVER[0]), (0, "203.0.113.7"), (1, "198.51.100.7")] {
+            meeting.place(n, address);
+        }
+        meeting.run(SECOND);
+        meeting
+    }
+
+    fn place(&mut self, n: usize, address: &str) {
+        self.net.place(self.machines[n], Some((self.networks[n], vec![ip(address)])));
+    }
+
+    fn run(&mut self, time: Duration) {
+        let end = self.net.now + time;
+        self.net.run_until(end, |_, _| false);
+    }
+
+    /// Sends both ways, and says what arrived in this time.
+    fn exchange(&mut self, time: Duration) -> [bool; 2] {
+        let numbers = [0, 1].map(|from: usize| {
+            self.number += 1;
+            let (now, number) = (self.net.now, self.number);
+            let (ours, peer) = (tag(from).0.into(), tag(1 - from).0.into());
+            self.net.machine_mut(self.machines[from]).send(now, ours, peer, number);
+            number
+        });
+        self.run(time);
+        [0, 1].map(|from: usize| self.net.machine(self.machines[1 - from]).received.contains(&numbers[from]))
+    }
+
+    /// How often the two have proved themselves to each other.
+    fn logins(&self) -> usize {
+        let changes = &self.net.machine(self.machines[0]).changes;
+        changes
+            .iter()
+            .filter(|c| matches!(c, Change::PeerUp { peer, .. } if *peer == tag(1).to_string()))
+            .count()
+    }
+}
+
+#[test]
+fn devices_meet_through_a_rendezvous_server_and_after_moving_at_once() {
+    for seed in 0..5 {
+        let mut meeting = Meeting::new(seed);
+        assert_eq!(meeting.exchange(SECOND), [true; 2], "seed {seed}");
+        for last in 8..11 {
+            meeting.place(0, &format!("203.0.113.{last}"));
+            meeting.place(1, &format!("198.51.100.{last}"));
+            meeting.run(SECOND * 20);
+            assert_eq!(meeting.exchange(SECOND), [true; 2], "seed {seed}, address {last}");
+        }
+        assert_eq!(meeting.logins(), 1, "one association for all of it");
+    }
+}
+
+/// While the server is gone the two go on, and one of them may move; when it is back, they meet as before.
+#[test]
+fn a_rendezvous_server_may_be_gone() {
+    let mut meeting = Meeting::new(6);
+    assert_eq!(meeting.exchange(SECOND), [true; 2]);
+    meeting.net.place(meeting.machines[2], None);
+    meeting.place(0, "203.0.113.8");
+    meeting.run(SECOND * 200);
+    assert_eq!(meeting.exchange(SECOND), [true; 2]);
+    meeting.place(0, "203.0.113.9");
+    meeting.place(1, "198.51.100.9");
+    meeting.run(SECOND * 200);
+    assert_eq!(meeting.exchange(SECOND), [false; 2], "neither knows where the other is");
+    meeting.place(2, SERVER[0]);
+    meeting.run(SECOND * 7_200);
+    meeting.exchange(SECOND);
+    assert_eq!(meeting.exchange(SECOND), [true; 2], "they met again");
 }

@@ -47,6 +47,24 @@ fn checksums_of_rfc_7401() {
     assert_eq!(checksum::pseudo_header(src, dst, 6, 20).add_bytes(&tcp).finish(), 28_586);
 }
 
+/// RFC 5201 appendix C: an I1 of version 1 has no parameters, and IPv4-compatible addresses have the sum of the IPv4 ones.
+#[test]
+fn checksums_of_rfc_5201() {
+    let (sender, receiver) = (hit("2001:10::1"), hit("2001:10::2"));
+    let header = Header { version: Version::V1, sender, receiver, ..header(PacketType::I1) };
+    for (src, dst) in [("::192.168.0.1", "::192.168.0.2"), ("192.168.0.1", "192.168.0.2")] {
+        let mut packet = Draft::new(&header).finish().expect("an I1");
+        let (src, dst) = (src.parse().expect("an address"), dst.parse().expect("an address"));
+        set_checksum(&mut packet, Some((src, dst)));
+        let hits = "2001001000000000 0000000000000001 2001001000000000 0000000000000002";
+        assert_eq!(hex::encode(&packet), hex::encode(unhex(&format!("3b040111 01be0000 {hits}"))));
+        assert!(Packet::parse(&packet).expect("a packet").checksum_is_right(src, dst));
+    }
+    let tcp = unhex("ffdc0016 00000001 00000000 5002ffff 00000000");
+    let sum = checksum::pseudo_header(sender.0.into(), receiver.0.into(), 6, 20).add_bytes(&tcp).finish();
+    assert_eq!(sum, 28_618);
+}
+
 /// One parameter of each kind, in ascending order, with the bytes that the formats ask for.
 fn golden() -> Vec<(Param, &'static str)> {
     use ParamType as T;

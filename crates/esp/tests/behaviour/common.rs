@@ -5,7 +5,7 @@ use dormouse_crypto::{Encr, Integ, Secret};
 use dormouse_esp::{Inbound, Outbound, SaParams};
 use dormouse_sansio::{Entropy, Seeded};
 
-pub(crate) const SUITES: [(Encr, Option<Integ>); 10] = [
+pub(crate) const SUITES: [(Encr, Option<Integ>); 13] = [
     (Encr::Aes128Gcm16, None),
     (Encr::Aes256Gcm16, None),
     (Encr::ChaCha20Poly1305, None),
@@ -16,6 +16,9 @@ pub(crate) const SUITES: [(Encr, Option<Integ>); 10] = [
     (Encr::Aes128Ctr, Some(Integ::HmacSha256_128)),
     (Encr::Aes256Ctr, Some(Integ::HmacSha1_96)),
     (Encr::Aes256Ctr, Some(Integ::HmacSha512_256)),
+    (Encr::Null, Some(Integ::HmacSha256_128)),
+    (Encr::Aes128Ccm8, None),
+    (Encr::Aes128Ccm16, None),
 ];
 
 pub(crate) fn params(encr: Encr, integ: Option<Integ>) -> SaParams {

@@ -8,19 +8,16 @@ use dormouse_wire::hip::{
     DhValue, Draft, EspInfo, Hit, Packet, PacketType, Param, ParamType, R1Counter, Solution, Version, limits,
 };
 
-use crate::association::{Agreed, Association, I2Sent, Offer, Pair, Retry, Session, Solving, Stage};
+use crate::association::{Agreed, Association, I1Sent, I2Sent, Offer, Pair, Retry, Session, Solving, Stage};
 use crate::config::EspSuite;
-use crate::exchange::{Around, Fate, Outcome, give_up};
+use crate::exchange::{Around, Fate, Outcome, give_up, multihome, register};
 use crate::hit::{HitSuite, HostIdentity};
 use crate::keymat::Keymat;
-use crate::limits::{MAX_ECHO, MAX_ECHOES};
+use crate::limits::{MAX_ECHO, MAX_ECHOES, MAX_LOOKS};
 use crate::protect;
 use crate::puzzle::{Puzzle, Search, Solver};
 
-/// Notifications of one exchange that are worth a verification.
-const NOTIFIES: u32 = 4;
-
-/// Sends an I1 on each of these paths, and again on the first.
+/// Sends an I1 on each of these paths, as far as that is permitted at once; after that on one after the other.
 pub(crate) fn begin(around: &mut Around<'_>, peer: Hit, paths: &[Path]) -> Option<Stage> {
     let mut draft = protect::draft(PacketType::I1, around.identity.hit(), peer);
     draft.add(&Param::DhGroupList(around.config.groups.iter().map(|g| g.id()).collect()));
@@ -28,7 +25,41 @@ pub(crate) fn begin(around: &mut Around<'_>, peer: Hit, paths: &[Path]) -> Optio
     for path in paths.iter().take(crate::limits::MAX_PARALLEL_I1) {
         around.outbox.push(*path, Class::Urgent, &packet);
     }
-    Some(Stage::I1Sent(Retry::new(packet, Class::Urgent, around.now, &around.config.timing)))
+    let retry = Retry::new(packet, Class::Urgent, around.now, &around.config.timing);
+    Some(Stage::I1Sent(I1Sent { retry, paths: paths.to_vec() }))
+}
+
+/// Begins an exchange anew, by another path: what was computed was for the old address.
+pub(crate) fn again(association: &mut Association, around: &mut Around<'_>) {
+    if let Stage::I2Sent(sent) = &association.stage {
+        around.spis.release(sent.child);
+    }
+    if let Some(stage) = begin(around, association.peer, &[association.path]) {
+        association.stage = stage;
+    }
+}
+
+/// How many verifications this R1 and those after it may cost: none if it is not waited for.
+/// "If the system is in state I2-SENT, it MAY respond to the R1 packet if the R1 packet has a larger R1 generation counter; if so, it
+/// should drop its state due to processing the previous R1 packet and start over from state I1-SENT." (RFC 7401 section 6.8) Otherwise
+/// an old R1, sent again by another, would end an exchange.
+/// "The system MUST store the received R1 generation counter for future reference." (RFC 7401 section 6.8)
+fn looks(stage: &mut Stage, packet: &Packet<'_>) -> u32 {
+    let (before, left) = match stage {
+        Stage::I1Sent(_) => return MAX_LOOKS + 1,
+        Stage::Solving(solving) => (solving.offer.counter, &mut solving.offer.looks_left),
+        Stage::I2Sent(sent) => (sent.counter, &mut sent.looks_left),
+        _ => return 0,
+    };
+    let generation = |counter: Option<R1Counter>| counter.map_or(0, |c| c.generation);
+    match packet.read(ParamType::R1Counter) {
+        Some(Param::R1Counter(_, counter)) if counter.generation > generation(before) => {
+            let looks = *left;
+            *left = left.saturating_sub(1);
+            looks
+        }
+        _ => 0,
+    }
 }
 
 /// An R1: checked, and its puzzle begun.
@@ -38,10 +69,10 @@ pub(crate) fn r1(
     path: Path,
     around: &mut Around<'_>,
 ) -> Outcome {
-    if !matches!(association.stage, Stage::I1Sent(_)) {
-        return Err(Discard("an R1 that is not waited for"));
-    }
-    let offer = read_r1(packet, around)?;
+    let looks_left = looks(&mut association.stage, packet)
+        .checked_sub(1)
+        .ok_or(Discard("an R1 that is not waited for"))?;
+    let offer = Offer { looks_left, ..read_r1(packet, around)? };
     let suite = offer.responder.suite();
     let puzzle = Puzzle {
         hash: suite.hash(),
@@ -58,6 +89,9 @@ pub(crate) fn r1(
         .ok_or(Discard("a puzzle that is harder than configured"))?;
     let seconds = 2f64.powi(i32::from(lifetime) - 32);
     let life = core::time::Duration::try_from_secs_f64(seconds).unwrap_or(core::time::Duration::MAX);
+    if let Stage::I2Sent(sent) = &association.stage {
+        around.spis.release(sent.child);
+    }
     association.path = path;
     let solving = Solving { offer, solver, until: around.now + life, next: around.now };
     association.stage = Stage::Solving(Box::new(solving));
@@ -134,8 +168,10 @@ fn choose(packet: &Packet<'_>, responder: HostIdentity, around: &Around<'_>) -> 
     };
     let echoes =
         |kind| packet.params().iter().filter(move |p| p.kind == kind && p.contents.len() <= MAX_ECHO);
+    let register = register::is_offered(packet) && config.rendezvous.contains(&responder.hit());
     Ok(Offer {
         responder,
+        register,
         counter,
         solution: Solution { k: puzzle.k, reserved: 0, opaque: puzzle.opaque, i: puzzle.i, j: Vec::new() },
         group,
@@ -147,6 +183,7 @@ fn choose(packet: &Packet<'_>, responder: HostIdentity, around: &Around<'_>) -> 
             .take(MAX_ECHOES)
             .map(|p| p.contents.to_vec())
             .collect(),
+        looks_left: 0,
     })
 }
 
@@ -208,7 +245,8 @@ fn i2(association: &Association, around: &mut Around<'_>) -> Option<Stage> {
         peer_public: offer.public.clone(),
     };
     let retry = Retry::new(packet, Class::Urgent, around.now, &around.config.timing);
-    let sent = I2Sent { retry, agreed, child, esp_keys, notifies_left: NOTIFIES, notified: None };
+    let (counter, looks_left) = (offer.counter, offer.looks_left);
+    let sent = I2Sent { retry, agreed, child, esp_keys, counter, looks_left, notified: None };
     Some(Stage::I2Sent(Box::new(sent)))
 }
 
@@ -220,8 +258,9 @@ struct Chosen<'a> {
     encrypted: Vec<u8>,
 }
 
-/// ESP_INFO, [R1_COUNTER,] SOLUTION, DIFFIE_HELLMAN, HIP_CIPHER, ENCRYPTED { HOST_ID }, [ECHO_RESPONSE_SIGNED,] TRANSPORT_FORMAT_LIST,
-/// ESP_TRANSFORM, HIP_MAC, HIP_SIGNATURE [, ECHO_RESPONSE_UNSIGNED] (RFC 7401 section 5.3.3, RFC 7402 section 5.2.1.2).
+/// ESP_INFO, [R1_COUNTER,] SOLUTION, DIFFIE_HELLMAN, HIP_CIPHER, ENCRYPTED { HOST_ID }, [REG_REQUEST,] [ECHO_RESPONSE_SIGNED,]
+/// TRANSPORT_FORMAT_LIST, ESP_TRANSFORM, HIP_MAC, HIP_SIGNATURE [, ECHO_RESPONSE_UNSIGNED] (RFC 7401 section 5.3.3, RFC 7402 section
+/// 5.2.1.2).
 fn write_i2(
     offer: &Offer,
     chosen: Chosen<'_>,
@@ -243,29 +282,18 @@ fn write_i2(
     draft.add(&Param::DiffieHellman(vec![value]));
     draft.add(&Param::Numbers(ParamType::HipCipher, vec![offer.cipher.id()]));
     draft.add(&Param::Encrypted(chosen.encrypted));
+    if offer.register {
+        draft.add(&register::request(around.config));
+    }
     if let Some(echo) = &offer.echo_signed {
         draft.add(&Param::Opaque(ParamType::EchoResponseSigned, echo.clone()));
     }
     draft.add(&Param::Numbers(ParamType::TransportFormatList, vec![ParamType::EspTransform.code()]));
     draft.add(&Param::Suites(ParamType::EspTransform, vec![offer.esp.id()]));
     let signed = protect::finish(draft, mac, around.identity)?;
-    with_echoes(signed, &offer.echoes)
-}
-
-/// Adds the echoes that stand behind the signature.
-fn with_echoes(packet: Vec<u8>, echoes: &[Vec<u8>]) -> Option<Vec<u8>> {
-    if echoes.is_empty() {
-        return Some(packet);
-    }
-    let parsed = Packet::parse(&packet).ok()?;
-    let mut draft = Draft::new(&parsed.header);
-    for raw in parsed.params() {
-        draft.add(&raw.read(Version::V2).ok()?);
-    }
-    for echo in echoes {
-        draft.add(&Param::Opaque(ParamType::EchoResponseUnsigned, echo.clone()));
-    }
-    draft.finish().ok()
+    let echoes: Vec<_> =
+        offer.echoes.iter().map(|e| Param::Opaque(ParamType::EchoResponseUnsigned, e.clone())).collect();
+    if echoes.is_empty() { Some(signed) } else { protect::append(&signed, &echoes) }
 }
 
 /// An R2: the association is established.
@@ -295,7 +323,10 @@ pub(crate) fn r2(association: &mut Association, packet: &Packet<'_>, around: &mu
     let install = association.install(around.config, agreed.esp, esp_keys, pair);
     established(association, around);
     around.order(install);
-    association.stage = Stage::Up(Box::new(Session::new(agreed, child, info.new_spi, None)));
+    let mut session = Session::new(agreed, child, info.new_spi, None);
+    session.registration = register::answered(packet, around.now);
+    association.stage = Stage::Up(Box::new(session));
+    multihome::announce(association, around);
     Ok(Fate::Lives)
 }
 

@@ -8,33 +8,62 @@ use dormouse_sansio::{Carrier, Path};
 use dormouse_wire::hip::{Locator, LocatorValue, Packet, Param, ParamType};
 
 use crate::association::{Association, Candidate, Stage};
-use crate::exchange::{Around, update};
+use crate::exchange::multihome::Failover;
+use crate::exchange::{Around, initiate, multihome, update};
 
 /// How long our address is said to be good; it is announced again when it changes.
 const LIFETIME: u32 = 3_600;
 
-/// Our address has changed: an UPDATE with the new locator goes to the peer, from there.
+/// Our address has changed: an UPDATE with the new locator goes to the peer, from there. An exchange that is under way begins anew, for
+/// its puzzle was for the old address. Where the peer has said that it is, and has not answered yet, it is asked from the new address.
 pub(crate) fn moved(association: &mut Association, path: Path, around: &mut Around<'_>) {
     if association.path == path {
         return;
     }
     association.path = path;
     let (owner, esp) = (association.owner(), Association::esp_path(path));
+    if matches!(association.stage, Stage::I1Sent(_) | Stage::Solving(_) | Stage::I2Sent(_)) {
+        return initiate::again(association, around);
+    }
     let Stage::Up(session) = &mut association.stage else { return };
     session.announcing = true;
-    session.candidate = None;
+    session.multihome.failover = Failover::None;
+    session.candidate = session
+        .candidate
+        .take()
+        .map(|c| Candidate { path: Path { local: path.local, ..c.path }, ..c })
+        .filter(|c| c.path.local.is_ipv4() == c.path.remote.is_ipv4());
     around.order(ChildSa::Remap { owner, path: esp });
-    update::send(association, None, None, around);
+    update::send(association, None, around);
 }
 
 /// What we announce: the address that we send from.
-pub(crate) fn ours(path: Path, spi: u32) -> Vec<Locator> {
+/// "Hosts MUST NOT announce broadcast or multicast addresses in LOCATOR_SETs." (RFC 8046 section 5.2)
+/// "[...] the SPI MUST match that of the ESP_INFO." (RFC 8046 section 5.2)
+/// "Each locator MUST have a non-zero lifetime." (RFC 8046 section 4)
+pub(crate) fn ours(path: Path, spi: u32, around: &Around<'_>) -> Vec<Locator> {
     let address = mapped(path.local.ip());
     let value = LocatorValue::Esp { spi, address };
-    vec![Locator { traffic: 0, preferred: true, lifetime: LIFETIME, value }]
+    let mut locators = vec![Locator { traffic: 0, preferred: true, lifetime: LIFETIME, value }];
+    locators.extend(multihome::announced(path, LIFETIME, around));
+    locators
 }
 
-fn mapped(address: IpAddr) -> Ipv6Addr {
+/// The address of a locator, if it is for HIP and of a type that we know.
+pub(crate) fn address(locator: &Locator) -> Option<Ipv6Addr> {
+    match locator.value {
+        LocatorValue::Address(a) | LocatorValue::Esp { address: a, .. } if locator.traffic != 2 => Some(a),
+        LocatorValue::Transport { address, .. } => Some(address),
+        _ => None,
+    }
+}
+
+/// The rendezvous server through which a packet came, told to its sender.
+pub(crate) fn via_rvs(server: IpAddr) -> Param {
+    Param::Addresses(ParamType::ViaRvs, vec![mapped(server)])
+}
+
+pub(crate) fn mapped(address: IpAddr) -> Ipv6Addr {
     match address {
         IpAddr::V4(a) => a.to_ipv6_mapped(),
         IpAddr::V6(a) => a,
@@ -42,35 +71,44 @@ fn mapped(address: IpAddr) -> Ipv6Addr {
 }
 
 /// Where the peer says that it is reached, if that is not where it is known to be. In UDP it is where the packet came from: a NAT may
-/// have changed what the peer cannot see. Elsewhere the source counts if the peer names it, and else the address that it prefers, if it
-/// is of a family that we can send from.
+/// have changed what the peer cannot see. Elsewhere it is the address that it prefers, or the source if it names that, or another that it
+/// names; of a family that we can send from.
 pub(crate) fn read(packet: &Packet<'_>, from: Path, known: Path) -> Option<Path> {
-    let Some(Param::LocatorSet(locators)) = packet.read(ParamType::LocatorSet) else { return None };
-    let address = |l: &Locator| match l.value {
-        LocatorValue::Address(a) | LocatorValue::Esp { address: a, .. } if l.traffic != 2 => Some(a),
-        LocatorValue::Transport { address, .. } => Some(address),
-        _ => None,
+    let Some(Param::LocatorSet(locators)) = packet.read(ParamType::LocatorSet) else {
+        // "An Initiator receiving a VIA_RVS in the UPDATE reply should initiate address reachability tests (described later in this document)
+        // towards the end host's address and not towards the address included in the VIA_RVS." (RFC 8046 section 3.2.3)
+        return (packet.find(ParamType::ViaRvs).is_some() && from != known).then_some(from);
     };
-    let source = mapped(from.remote.ip());
-    let named = locators.iter().filter_map(address).any(|a| a == source);
-    let path = if from.carrier == Carrier::HipUdp || named {
-        from
+    let source = from.remote.ip();
+    let ip = if from.carrier == Carrier::HipUdp {
+        source
     } else {
-        let same =
-            |l: &&Locator| address(l).is_some_and(|a| a.to_canonical().is_ipv4() == from.local.is_ipv4());
-        let preferred = locators.iter().filter(same).find(|l| l.preferred).or(locators.iter().find(same))?;
-        let ip = address(preferred)?.to_canonical();
-        if ip.is_unspecified() || ip.is_multicast() {
-            return None;
-        }
-        Path { remote: SocketAddr::new(ip, from.remote.port()), ..from }
+        // "That is, the address MUST NOT be a broadcast or multicast address." (RFC 8046 section 5.3)
+        let usable = |l: &&Locator| {
+            let ip = address(l).map(|a| a.to_canonical());
+            ip.is_some_and(|ip| {
+                ip.is_ipv4() == from.local.is_ipv4() && (ip == source || multihome::is_locator(ip))
+            })
+        };
+        let named = |l: &&Locator| address(l).is_some_and(|a| a.to_canonical() == source);
+        let mut of = locators.iter().filter(usable);
+        let preferred =
+            of.clone().find(|l| l.preferred).or_else(|| of.clone().find(named)).or_else(|| of.next())?;
+        address(preferred)?.to_canonical()
     };
+    let path = Path { remote: SocketAddr::new(ip, from.remote.port()), ..from };
     (path != known).then_some(path)
 }
 
 /// The peer says that it moved: it is asked there whether it is so, and until it has answered nothing changes.
+/// "A host MUST verify the reachability of an UNVERIFIED address." (RFC 8046 section 5.4)
+/// "The status of a newly learned address MUST initially be set to UNVERIFIED" (RFC 8046 section 5.4)
 pub(crate) fn take(association: &mut Association, path: Path, around: &mut Around<'_>) {
     let Stage::Up(session) = &mut association.stage else { return };
+    if session.candidate.as_ref().is_some_and(|c| c.path == path) {
+        // It is being asked: a question in place of that, at both ends, would never have its answer.
+        return;
+    }
     let mut nonce = [0; 16];
     around.entropy.fill(&mut nonce);
     session.candidate = Some(Candidate { path, nonce });
@@ -91,7 +129,7 @@ pub(crate) fn observed(association: &mut Association, esp: Path, around: &mut Ar
         return;
     }
     take(association, path, around);
-    update::send(association, None, None, around);
+    update::send(association, None, around);
 }
 
 /// The UPDATE with our question was acknowledged: if the nonce is with it, the peer is where it said.

@@ -4,7 +4,9 @@
 pub(crate) mod close;
 pub(crate) mod initiate;
 pub(crate) mod locate;
+pub(crate) mod multihome;
 pub(crate) mod notify;
+pub(crate) mod register;
 pub(crate) mod rekey;
 pub(crate) mod respond;
 pub(crate) mod update;
@@ -12,12 +14,13 @@ pub(crate) mod update;
 use std::collections::VecDeque;
 
 use dormouse_keying::{ChildId, ChildSa, Discard, Event, Failure, Owner, SpiSource};
-use dormouse_sansio::{Entropy, Instant};
+use dormouse_sansio::{Entropy, Instant, Path};
 
 use crate::association::{Association, Retry, Session, Stage};
 use crate::config::HostConfig;
 use crate::hit::Identity;
 use crate::outbox::Outbox;
+use crate::peers::Peers;
 use crate::stats::Stats;
 
 /// What an exchange may use of its host.
@@ -31,6 +34,9 @@ pub(crate) struct Around<'a> {
     pub(crate) outbox: &'a mut Outbox,
     pub(crate) events: &'a mut VecDeque<Event>,
     pub(crate) stats: &'a mut Stats,
+    pub(crate) peers: &'a Peers,
+    /// How many clients a rendezvous server may still take.
+    pub(crate) clients_left: usize,
 }
 
 impl Around<'_> {
@@ -93,7 +99,7 @@ fn failed(association: &Association, around: &mut Around<'_>, kind: Failure, why
 /// Acts on what is due.
 pub(crate) fn handle_timeout(association: &mut Association, around: &mut Around<'_>) -> Fate {
     let (now, path) = (around.now, association.path);
-    let due = |retry: &mut Retry, outbox: &mut Outbox| {
+    let due = |retry: &mut Retry, path: Path, outbox: &mut Outbox| {
         if retry.at > now {
             return true;
         }
@@ -104,20 +110,24 @@ pub(crate) fn handle_timeout(association: &mut Association, around: &mut Around<
         again
     };
     match &mut association.stage {
-        Stage::I1Sent(retry) => {
-            if !due(retry, around.outbox) {
+        Stage::I1Sent(sent) => {
+            if sent.retry.at <= now {
+                sent.paths.rotate_left(1);
+                association.path = sent.paths.first().copied().unwrap_or(path);
+            }
+            if !due(&mut sent.retry, association.path, around.outbox) {
                 return give_up(association, around, "no answer to the I1");
             }
         }
         Stage::Solving(_) => return initiate::solve(association, around),
         Stage::I2Sent(sent) => {
-            if !due(&mut sent.retry, around.outbox) {
+            if !due(&mut sent.retry, path, around.outbox) {
                 let why = sent.notified.map_or("no answer to the I2", |n| n.why);
                 return give_up(association, around, why);
             }
         }
         Stage::Closing(closing) => {
-            if !due(&mut closing.retry, around.outbox) {
+            if !due(&mut closing.retry, path, around.outbox) {
                 return Fate::Ends;
             }
         }

@@ -51,7 +51,7 @@ pub(crate) fn receive(
     let Some(Param::Notification(notification)) = packet.read(ParamType::Notification) else {
         return Err(Discard("a NOTIFY without NOTIFICATION"));
     };
-    sent.notifies_left = sent.notifies_left.checked_sub(1).ok_or(Discard("too many NOTIFY packets"))?;
+    sent.looks_left = sent.looks_left.checked_sub(1).ok_or(Discard("too many NOTIFY packets"))?;
     if !protect::signature_is_right(packet, ParamType::HipSignature, &sent.agreed.identity, around.stats) {
         return Err(Discard("a NOTIFY with a wrong signature"));
     }

@@ -31,7 +31,7 @@ pub(crate) fn begin(association: &mut Association, around: &mut Around<'_>) {
     let fresh = around.config.rekey_with_dh || !agreed.keymat.suffices(agreed.next, agreed.esp);
     session.rekey = offer(session, fresh, agreed.next, around);
     if session.rekey.is_some() {
-        update::send(association, None, None, around);
+        update::send(association, None, around);
     }
 }
 

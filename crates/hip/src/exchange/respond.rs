@@ -1,6 +1,8 @@
 //! The base exchange as its responder (RFC 7401 sections 6.7 and 6.9). Owns what an I2 must bring; must never keep anything of it
 //! before its puzzle, its MAC and its signature are right.
 
+use core::net::IpAddr;
+
 use dormouse_crypto::{HashAlg, Secret, hash};
 use dormouse_keying::{Discard, Event};
 use dormouse_sansio::{Class, Path};
@@ -10,17 +12,19 @@ use dormouse_wire::hip::{
 
 use crate::association::{Agreed, R2Sent};
 use crate::config::EspSuite;
-use crate::exchange::{Around, initiate, notify};
+use crate::exchange::register::Asked;
+use crate::exchange::{Around, initiate, locate, notify, register};
 use crate::hit::HostIdentity;
 use crate::keymat::{EspKeys, Keymat};
 use crate::protect;
 use crate::r1::{BadSolution, Load, Pool};
 
-/// Answers an I1; nothing is kept of it.
+/// Answers an I1, which came by `path` or, through a rendezvous server, from there `via` the server; nothing is kept of it.
 /// "It is RECOMMENDED that the HIP state machine does not transition upon sending an R1 packet." (RFC 7401 section 6.7)
 pub(crate) fn i1(
     packet: &Packet<'_>,
     path: Path,
+    via: Option<IpAddr>,
     pool: &mut Pool,
     load: &mut Load,
     around: &mut Around<'_>,
@@ -39,6 +43,12 @@ pub(crate) fn i1(
         .ok_or(Discard("more I1 packets than are answered"))?;
     let r1 =
         pool.answer(around, (packet.header.sender, path), group, k).ok_or(Discard("no R1 could be made"))?;
+    // "When a Responder replies to an I1 relayed via an RVS, it MUST append to the regular R1 header a VIA_RVS parameter containing the
+    // IP addresses of the traversed RVSs." (RFC 8004 section 4.3.3)
+    let r1 = match via {
+        Some(via) => protect::append(&r1, &[locate::via_rvs(via)]).ok_or(Discard("no R1 could be made"))?,
+        None => r1,
+    };
     around.stats.r1 += 1;
     around.outbox.push(path, Class::Urgent, &r1);
     Ok(())
@@ -53,6 +63,8 @@ pub(crate) struct Accepted {
     pub(crate) spi_out: u32,
     /// Hash of the I2.
     i2: Vec<u8>,
+    /// What it asks for.
+    pub(crate) asked: Option<Asked>,
 }
 
 /// The hash by which an I2 that comes again is known.
@@ -109,7 +121,8 @@ pub(crate) fn i2(
     let next = esp_keys.next;
     let (i, j, peer_public) = (solution.i, solution.j, public.clone());
     let agreed = Agreed { identity, keys, keymat, suite, i, j, esp, next, group, peer_public };
-    Ok(Accepted { agreed, esp_keys, index, spi_out, i2: fingerprint(packet) })
+    let asked = register::asked(packet);
+    Ok(Accepted { agreed, esp_keys, index, spi_out, i2: fingerprint(packet), asked })
 }
 
 /// An I2 whose solution was right, but not the rest of it: its sender has worked and learns why.
@@ -193,15 +206,19 @@ fn authenticate(
 }
 
 /// The R2 to an I2 that was accepted; sent, and kept for as long as the I2 may come again.
+/// "Even if the I2 packet contains LOCATOR_SET parameters, the Responder MUST still send the R2 packet to the source address of the I2." (RFC
+/// 8047 section 4.2.8)
 pub(crate) fn r2(
     accepted: &Accepted,
     peer: Hit,
     path: Path,
     spi: u32,
+    registered: &[Param],
     around: &mut Around<'_>,
 ) -> Option<R2Sent> {
     let mut draft = protect::draft(PacketType::R2, around.identity.hit(), peer);
     draft.add(&Param::EspInfo(EspInfo { keymat_index: accepted.index, old_spi: 0, new_spi: spi }));
+    registered.iter().for_each(|param| draft.add(param));
     let r2 = protect::finish_r2(draft, &accepted.agreed.keys.mac_out, around.identity)?;
     around.outbox.push(path, Class::Urgent, &r2);
     let until = around.now + around.config.timing.patience();

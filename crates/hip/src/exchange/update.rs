@@ -5,13 +5,16 @@
 //! place: "a host MUST NOT generate new UPDATEs while it has an outstanding ESP SA update request, unless it is restarting the update
 //! process" (RFC 7402 section 6.8).
 
+use core::net::IpAddr;
+
 use dormouse_keying::Discard;
 use dormouse_sansio::{Class, Path};
-use dormouse_wire::hip::{DhValue, EspInfo, Packet, PacketType, Param, ParamType};
+use dormouse_wire::hip::{DhValue, Draft, EspInfo, Packet, PacketType, Param, ParamType};
 
-use crate::association::{Association, Outstanding, Retry, Session, Stage};
-use crate::exchange::{Around, Fate, Outcome, close, locate, rekey};
-use crate::limits::{MAX_ECHO, SILENCE};
+use crate::association::{Association, Outstanding, Registering, Retry, Session, Stage};
+use crate::exchange::multihome::Failover;
+use crate::exchange::{Around, Fate, Outcome, close, locate, multihome, register, rekey};
+use crate::limits::{MAX_ECHO, SILENCE, SILENCE_TRIES};
 use crate::protect;
 
 /// Acts on what is due in an established association.
@@ -26,16 +29,36 @@ pub(crate) fn handle_timeout(association: &mut Association, around: &mut Around<
         ask(association, around);
         return Fate::Lives;
     }
+    register::renew(association, around);
+    let Stage::Up(session) = &mut association.stage else { return Fate::Lives };
+    if session.multihome.check_at.is_some_and(|at| at <= now) {
+        multihome::check(association, around);
+    }
+    let Stage::Up(session) = &mut association.stage else { return Fate::Lives };
     let Some(outstanding) = session.outstanding.as_mut().filter(|o| o.retry.at <= now) else {
         return Fate::Lives;
     };
     if outstanding.retry.again(now) {
-        around.outbox.push(outstanding.to, outstanding.retry.class, &outstanding.retry.packet);
+        let (class, packet) = (outstanding.retry.class, &outstanding.retry.packet);
+        around.outbox.push(outstanding.to, class, packet);
+        if session.announcing {
+            // "The mobile host sending an UPDATE to the peer, and not receiving an ACK, MAY resend the UPDATE to an RVS of the peer, if
+            // such a server is known." (RFC 8046 section 3.2.3) It may have moved too.
+            for way in around.peers.servers(association.peer, around.config.udp_port) {
+                around.outbox.push(way, class, packet);
+            }
+        }
         return Fate::Lives;
     }
-    if session.candidate.take().is_some() && session.rekey.is_none() && !session.announcing {
-        // The peer is not where it said: where it was before still counts.
+    if matches!(session.multihome.failover, Failover::None) && session.candidate.take().is_some() {
+        // The peer is not where it said: where it was before still counts, and gets what else there was to say.
         session.outstanding = None;
+        if session.wants_rekey() || session.announcing || session.registration == Registering::Asked {
+            send(association, None, around);
+        }
+        return Fate::Lives;
+    }
+    if multihome::next(association, around) {
         return Fate::Lives;
     }
     // "If no acknowledgment is received from the peer after UPDATE_RETRY_MAX times, the HIP association is considered to be broken"
@@ -45,19 +68,21 @@ pub(crate) fn handle_timeout(association: &mut Association, around: &mut Around<
 
 /// An UPDATE that says nothing new: the peer acknowledges it if it still has the association.
 fn ask(association: &mut Association, around: &mut Around<'_>) {
-    send(association, None, None, around);
+    send(association, None, around);
     if let Stage::Up(session) = &mut association.stage {
-        session.outstanding = session.outstanding.take().map(|o| Outstanding { retry: o.retry.hasty(), ..o });
+        session.outstanding =
+            session.outstanding.take().map(|o| Outstanding { retry: o.retry.at_most(SILENCE_TRIES), ..o });
     }
 }
 
-/// An UPDATE of the peer, which came by `path`.
+/// An UPDATE of the peer, which came by `path` or, through a rendezvous server, from there `via` the server.
 /// "The system MUST verify the HIP_MAC in the UPDATE packet. If the verification fails, the packet MUST be dropped." (RFC 7401
 /// section 6.12.1) The signature is for middleboxes: "The system MAY verify the SIGNATURE in the UPDATE packet."
 pub(crate) fn receive(
     association: &mut Association,
     packet: &Packet<'_>,
     path: Path,
+    via: Option<IpAddr>,
     around: &mut Around<'_>,
 ) -> Outcome {
     let Stage::Up(session) = &mut association.stage else {
@@ -77,6 +102,8 @@ pub(crate) fn receive(
     };
     // The peer is established: its I2 will not come again.
     session.r2 = None;
+    multihome::heard(association, around);
+    let Stage::Up(session) = &mut association.stage else { return Ok(Fate::Lives) };
     let acked = session.outstanding.as_ref().is_some_and(|o| acks.contains(&o.id));
     // "If no match is found or if the ACK does not acknowledge a new UPDATE, then either the packet MUST be dropped if no SEQ parameter is
     // present" (RFC 7401 section 6.12.2)
@@ -86,14 +113,18 @@ pub(crate) fn receive(
     if acked {
         session.outstanding = None;
         session.announcing = false;
+        session.multihome.failover = Failover::None;
         if let Some(rekey) = &mut session.rekey {
             rekey.acked = true;
+        }
+        if session.registration == Registering::Asked {
+            session.registration = register::answered(packet, around.now);
         }
         locate::verified(association, packet, around);
         rekey::advance(association, around);
     }
     match seq {
-        Some(id) => sequenced(association, packet, path, id, around),
+        Some(id) => sequenced(association, packet, (path, via), id, around),
         None => Ok(Fate::Lives),
     }
 }
@@ -102,13 +133,15 @@ pub(crate) fn receive(
 fn sequenced(
     association: &mut Association,
     packet: &Packet<'_>,
-    path: Path,
+    (path, via): (Path, Option<IpAddr>),
     id: u32,
     around: &mut Around<'_>,
 ) -> Outcome {
     let to = association.path;
     let Stage::Up(session) = &mut association.stage else { return Ok(Fate::Lives) };
     if let Some((last, reply)) = session.reply.as_ref().filter(|(last, _)| *last == id) {
+        // "As a result, the host MUST detect and avoid reprocessing a LOCATOR_SET parameter that is redundant with a LOCATOR_SET parameter
+        // that has been recently received and processed." (RFC 8046 section 5.3)
         // "The system MUST acknowledge, again, such (apparent) UPDATE message retransmissions" (RFC 7401 section 6.12.1)
         debug_assert!(*last == id);
         let to = session.candidate.as_ref().map_or(to, |c| c.path);
@@ -120,7 +153,11 @@ fn sequenced(
     if ahead > u32::MAX / 2 {
         return Err(Discard("an UPDATE that was processed before"));
     }
-    let (rekeyed, moved) = (rekey::read(packet, session)?, locate::read(packet, path, association.path));
+    let rekeyed = rekey::read(packet, session)?;
+    let moved = locate::read(packet, path, association.path);
+    let (asked, is_client) =
+        (register::asked(packet), session.client_until.is_some_and(|at| at > around.now));
+    multihome::learn(session, packet, moved.unwrap_or(association.path));
     session.expected = id.wrapping_add(1);
     if let Some((info, public)) = rekeyed {
         rekey::take(association, info, public, around);
@@ -129,28 +166,66 @@ fn sequenced(
         locate::take(association, candidate, around);
     }
     let echo = packet.find(ParamType::EchoRequestSigned).map(|p| p.contents);
-    answer(association, id, echo.filter(|e| e.len() <= MAX_ECHO), around);
+    let echo = echo.filter(|e| e.len() <= MAX_ECHO);
+    let has_room = is_client || around.clients_left > 0;
+    let (registered, client) =
+        asked.map(|asked| register::decide(&asked, association.peer, has_room, around)).unwrap_or_default();
+    if let (Stage::Up(session), Some(until)) = (&mut association.stage, client) {
+        session.client_until = until;
+    }
+    answer(association, &Answer { id, echo, registered, via }, around);
     rekey::advance(association, around);
     Ok(Fate::Lives)
 }
 
+/// What the acknowledgement of an UPDATE has.
+pub(crate) struct Answer<'a> {
+    /// The peer's.
+    id: u32,
+    /// Its question.
+    echo: Option<&'a [u8]>,
+    /// REG_RESPONSE and REG_FAILED.
+    registered: Vec<Param>,
+    /// The rendezvous server through which it came.
+    via: Option<IpAddr>,
+}
+
+impl Answer<'_> {
+    /// What stands behind the parameters that begin an UPDATE.
+    fn add_to(&self, draft: &mut Draft) {
+        self.registered.iter().for_each(|param| draft.add(param));
+        if let Some(echo) = self.echo {
+            draft.add(&Param::Opaque(ParamType::EchoResponseSigned, echo.to_vec()));
+        }
+    }
+
+    /// "A host receiving an UPDATE packet MUST be prepared to process the FROM and RVS_HMAC parameters and MUST include a VIA_RVS parameter
+    /// in the UPDATE reply that contains the ACK of the UPDATE SEQ." (RFC 8046 section 3.2.3)
+    fn with_server(&self, packet: Vec<u8>) -> Option<Vec<u8>> {
+        match self.via {
+            Some(via) => protect::append(&packet, &[locate::via_rvs(via)]),
+            None => Some(packet),
+        }
+    }
+}
+
 /// Acknowledges an UPDATE: with what we have to say ourselves, or alone.
-fn answer(association: &mut Association, id: u32, echo: Option<&[u8]>, around: &mut Around<'_>) {
+fn answer(association: &mut Association, answer: &Answer<'_>, around: &mut Around<'_>) {
     let Stage::Up(session) = &mut association.stage else { return };
     let unsent = session.outstanding.is_none();
     let more = unsent && (session.wants_rekey() || session.candidate.is_some() || session.announcing);
     if more {
-        send(association, Some(id), echo, around);
+        send(association, Some(answer), around);
         return;
     }
     let mut draft = protect::draft(PacketType::Update, association.ours, association.peer);
-    draft.add(&Param::Ack(vec![id]));
-    if let Some(echo) = echo {
-        draft.add(&Param::Opaque(ParamType::EchoResponseSigned, echo.to_vec()));
-    }
-    let Some(packet) = protect::finish(draft, &session.agreed.keys.mac_out, around.identity) else { return };
-    around.outbox.push(association.path, Class::Urgent, &packet);
-    session.reply = Some((id, packet));
+    draft.add(&Param::Ack(vec![answer.id]));
+    answer.add_to(&mut draft);
+    let packet = protect::finish(draft, &session.agreed.keys.mac_out, around.identity);
+    let Some(packet) = packet.and_then(|p| answer.with_server(p)) else { return };
+    let to = session.candidate.as_ref().map_or(association.path, |c| c.path);
+    around.outbox.push(to, Class::Urgent, &packet);
+    session.reply = Some((answer.id, packet));
 }
 
 impl Session {
@@ -160,16 +235,11 @@ impl Session {
     }
 }
 
-/// Sends an UPDATE with all that the peer has not acknowledged, in place of the outstanding one. `ack`: the peer's, which it
-/// acknowledges.
-pub(crate) fn send(
-    association: &mut Association,
-    ack: Option<u32>,
-    echo: Option<&[u8]>,
-    around: &mut Around<'_>,
-) {
+/// Sends an UPDATE with all that the peer has not acknowledged, in place of the outstanding one, and with the answer to the peer's.
+pub(crate) fn send(association: &mut Association, answer: Option<&Answer<'_>>, around: &mut Around<'_>) {
     let (ours, peer, path) = (association.ours, association.peer, association.path);
     let Stage::Up(session) = &mut association.stage else { return };
+    let to = session.candidate.as_ref().map_or(path, |c| c.path);
     let id = session.next_id;
     session.next_id = id.wrapping_add(1);
     let rekey = session.rekey.as_ref().filter(|r| !r.acked);
@@ -178,11 +248,11 @@ pub(crate) fn send(
     let mut draft = protect::draft(PacketType::Update, ours, peer);
     draft.add(&Param::EspInfo(rekey.map_or(unchanged, |r| r.ours)));
     if session.announcing {
-        draft.add(&Param::LocatorSet(locate::ours(path, rekey.map_or(spi, |r| r.ours.new_spi))));
+        draft.add(&Param::LocatorSet(locate::ours(to, rekey.map_or(spi, |r| r.ours.new_spi), around)));
     }
     draft.add(&Param::Seq(id));
-    if let Some(ack) = ack {
-        draft.add(&Param::Ack(vec![ack]));
+    if let Some(answer) = answer {
+        draft.add(&Param::Ack(vec![answer.id]));
     }
     if let Some(key) = rekey.and_then(|r| r.key.as_ref()) {
         let value = DhValue { group: key.group().id(), public: key.public_value().to_vec() };
@@ -191,17 +261,29 @@ pub(crate) fn send(
     if let Some(candidate) = &session.candidate {
         draft.add(&Param::Opaque(ParamType::EchoRequestSigned, candidate.nonce.to_vec()));
     }
-    if let Some(echo) = echo {
-        draft.add(&Param::Opaque(ParamType::EchoResponseSigned, echo.to_vec()));
+    if session.registration == Registering::Asked {
+        draft.add(&register::request(around.config));
     }
-    let Some(packet) = protect::finish(draft, &session.agreed.keys.mac_out, around.identity) else { return };
-    let urgent = session.announcing || session.candidate.is_some() || ack.is_some();
+    if let Some(answer) = answer {
+        answer.add_to(&mut draft);
+    }
+    let mut packet = protect::finish(draft, &session.agreed.keys.mac_out, around.identity);
+    if let Some(answer) = answer {
+        packet = packet.and_then(|p| answer.with_server(p));
+    }
+    let Some(packet) = packet else { return };
+    let urgent = session.announcing || session.candidate.is_some() || answer.is_some();
     let class = if urgent { Class::Urgent } else { Class::Upkeep };
-    let to = session.candidate.as_ref().map_or(path, |c| c.path);
     around.outbox.push(to, class, &packet);
-    if let Some(ack) = ack {
-        session.reply = Some((ack, packet.clone()));
+    if let Some(answer) = answer {
+        session.reply = Some((answer.id, packet.clone()));
     }
+    let others = match &session.multihome.failover {
+        Failover::None => !multihome::ways(session, path, around).is_empty(),
+        Failover::Trying(_) => true,
+        Failover::Last => false,
+    };
     let retry = Retry::new(packet, class, around.now, &around.config.timing);
+    let retry = if others { retry.at_most(multihome::TRIES) } else { retry };
     session.outstanding = Some(Outstanding { id, retry, to });
 }

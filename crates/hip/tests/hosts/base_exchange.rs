@@ -6,8 +6,9 @@ use crate::world::{World, config};
 use dormouse_crypto::hip::{DhGroup, HipCipher};
 use dormouse_hip::config::Difficulty;
 use dormouse_hip::{ConnectError, EspSuite, HostConfig};
+use dormouse_keying::KeyManager;
 use dormouse_sansio::Carrier;
-use dormouse_wire::hip::PacketType;
+use dormouse_wire::hip::{Packet, PacketType, Param, ParamType};
 
 const SOON: Duration = Duration::from_secs(1);
 const LATER: Duration = Duration::from_secs(120);
@@ -30,6 +31,23 @@ fn four_packets_make_an_association_by_either_carrier() {
     }
 }
 
+/// Each kind of identity as initiator and as responder, with a rekeying: the responder's decides about all hashes.
+#[test]
+fn every_pair_of_identities_works() {
+    for kinds in [["rsa", "rsa"], ["rsa", "p256"], ["p256", "rsa"], ["p384", "rsa"], ["p384", "p384"]] {
+        let mut world = World::new(2, Carrier::RawHip, kinds.map(|kind| (kind, config())).to_vec());
+        let id = world.connect(0, 1);
+        world.run(SOON);
+        let child = world.nodes[1].host.describe().next().and_then(|d| d.child).unwrap();
+        world.act(1, |host, now| host.rekey_child(now, child));
+        world.run(SOON);
+        assert!(world.joined(0, 1), "{kinds:?}: {:?}", world.drops);
+        world.act(0, |host, now| host.close(now, id));
+        world.run(SOON);
+        assert_eq!(world.nodes[1].plane.closed[0].1, "the peer closed the association", "{kinds:?}");
+    }
+}
+
 #[test]
 fn every_group_cipher_and_suite_works() {
     let lab = [DhGroup::for_measurement(1), DhGroup::for_measurement(2)].into_iter().flatten();
@@ -45,6 +63,29 @@ fn every_group_cipher_and_suite_works() {
         world.run(SOON);
         assert!(world.joined(0, 1), "{one:?}: {:?}", world.drops);
     }
+}
+
+/// Nothing that can be read is offered or accepted unless configured, and no R1 has more than six suites.
+#[test]
+fn suites_without_encryption_must_be_asked_for() {
+    let weak = HostConfig { esp_suites: vec![EspSuite::NullSha256], ..config() };
+    for (initiator, responder) in [(weak.clone(), config()), (config(), weak)] {
+        let mut world = World::new(2, Carrier::RawHip, vec![("p256", initiator), ("p256", responder)]);
+        world.connect(0, 1);
+        world.run(SOON);
+        assert!(!world.joined(0, 1));
+        assert!(world.drops.contains(&"an R1 without an ESP suite that we have"));
+    }
+    let all = HostConfig { esp_suites: EspSuite::ALL.to_vec(), ..config() };
+    let mut world = World::new(2, Carrier::RawHip, vec![("p256", all.clone()), ("p256", all)]);
+    world.connect(0, 1);
+    world.run(SOON);
+    let (_, r1) = world.last(PacketType::R1);
+    let Some(Param::Suites(_, offered)) = Packet::parse(&r1).unwrap().read(ParamType::EspTransform) else {
+        panic!("no ESP_TRANSFORM")
+    };
+    assert_eq!(offered, [13, 8, 9, 1, 11, 10]);
+    assert!(world.joined(0, 1));
 }
 
 #[test]
@@ -147,7 +188,6 @@ fn idle_time_costs_nothing() {
     world.run(LATER);
     assert_eq!(world.count(PacketType::I1), 1);
     for node in &world.nodes {
-        use dormouse_keying::KeyManager;
         assert_eq!(node.host.poll_timeout(), None);
     }
 }

@@ -5,5 +5,8 @@
 mod base_exchange;
 mod ends;
 mod hostile;
+mod multihome;
+mod rendezvous;
 mod updates;
+mod vectors;
 mod world;

@@ -205,6 +205,61 @@ fn an_address_that_does_not_answer_is_not_used() {
     assert!(closed.iter().all(|(_, why)| *why == "the peer closed the association"), "{closed:?}");
 }
 
+/// A device that changes its address while the puzzle is solved, or the I2 is under way, begins anew from there.
+#[test]
+fn an_exchange_survives_a_move() {
+    for packet in [PacketType::I1, PacketType::R1, PacketType::I2] {
+        let mut world = World::new(9, Carrier::RawHip, vec![("p256", config()), ("p256", config())]);
+        world.connect(0, 1);
+        while world.count(packet) == 0 {
+            let end = world.now + SOON;
+            world.step(end);
+        }
+        move_to(&mut world, 0, "198.51.100.7");
+        world.run(SOON);
+        assert!(world.joined(0, 1), "{packet}: {:?}", world.drops);
+        assert_eq!(path_of(&world, 1).remote.ip(), world.nodes[0].address.ip());
+    }
+}
+
+/// The peer has said that it moved, and before it is asked there we move too: the question goes from our new address to its new one.
+#[test]
+fn both_move_one_after_the_other() {
+    for carrier in [Carrier::RawHip, Carrier::HipUdp] {
+        let mut world = joined(10, carrier, config());
+        move_to(&mut world, 0, "198.51.100.7");
+        while world.count(PacketType::Update) < 2 {
+            let end = world.now + SOON;
+            assert!(world.step(end));
+        }
+        world.nodes[1].address.set_ip("198.51.100.8".parse().unwrap());
+        // It does not know of its peer's new address but as one to verify.
+        let d = world.nodes[1].host.describe().next().unwrap();
+        let path = Path { local: world.nodes[1].address, ..d.path };
+        world.act(1, |host, now| host.moved(now, d.id, path));
+        world.run(LATER);
+        assert!(world.joined(0, 1), "{:?}", world.drops);
+        for node in [0, 1] {
+            let path = path_of(&world, node);
+            assert_eq!(path.remote.ip(), world.nodes[1 - node].address.ip(), "{carrier:?}");
+        }
+    }
+}
+
+/// A rekeying that waited while an address was verified in vain goes to the old address after it.
+#[test]
+fn a_rekeying_outlives_an_address_that_does_not_answer() {
+    let mut world = joined(11, Carrier::HipUdp, config());
+    let before = child(&world, 1);
+    let owner = world.nodes[1].plane.installed.values().next().unwrap().owner;
+    let observed = Path { remote: "203.0.113.5:40000".parse().unwrap(), ..path_of(&world, 1) };
+    world.act(1, |host, now| host.observed_path(now, owner, observed));
+    rekey(&mut world, 1);
+    world.run(LATER);
+    assert_ne!(child(&world, 1), before);
+    assert!(world.joined(0, 1), "{:?}", world.nodes[1].plane.closed);
+}
+
 /// A NAT has changed the peer's port and said nothing: ESP shows it, and the peer is asked there, once at a time.
 #[test]
 fn a_path_that_esp_shows_is_verified() {

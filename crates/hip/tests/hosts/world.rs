@@ -5,19 +5,24 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use dormouse_crypto::sign::SigningKey;
-use dormouse_hip::{Accept, Host, HostConfig, Identity, Phase};
+use dormouse_hip::{Accept, Host, HostConfig, Identity, Peer, Phase};
 use dormouse_keying::{ChildId, ChildSa, Discard, Event, Install, KeyManager, SaId};
 use dormouse_sansio::{Carrier, Entropy, Instant, Path, Seeded};
 use dormouse_wire::hip::{DomainId, Hit, Packet, PacketType};
 
-/// A key that a test owns.
+/// A key that a test owns: a fresh one, or one of those that vectors were made with.
 pub(crate) fn key(kind: &str) -> SigningKey {
-    let algorithm = match kind {
-        "p256" => &rcgen::PKCS_ECDSA_P256_SHA256,
-        "p384" => &rcgen::PKCS_ECDSA_P384_SHA384,
+    let known = |pem: &str| SigningKey::from_pem(pem.as_bytes()).expect("a key");
+    let pair = match kind {
+        "p256" => rcgen::KeyPair::generate_for(&rcgen::PKCS_ECDSA_P256_SHA256),
+        "p384" => rcgen::KeyPair::generate_for(&rcgen::PKCS_ECDSA_P384_SHA384),
+        "rsa" => rcgen::KeyPair::generate_rsa_for(&rcgen::PKCS_RSA_SHA256, rcgen::RsaKeySize::_2048),
+        "known p256" => return known(include_str!("../keys/p256.pem")),
+        "known p384" => return known(include_str!("../keys/p384.pem")),
+        "known rsa" => return known(include_str!("../keys/rsa.pem")),
         _ => panic!("{kind}"),
     };
-    let pair = rcgen::KeyPair::generate_for(algorithm).expect("a key pair");
+    let pair = pair.expect("a key pair");
     SigningKey::from_der(&pair.serialize_der()).expect("a key")
 }
 
@@ -41,6 +46,8 @@ pub(crate) struct Node {
     pub(crate) tag: Hit,
     /// Its addresses; the first is the one in use.
     pub(crate) address: SocketAddr,
+    /// More of them.
+    pub(crate) others: Vec<SocketAddr>,
     pub(crate) plane: Plane,
 }
 
@@ -64,6 +71,8 @@ pub(crate) struct World {
     pub(crate) doubled: u64,
     /// Every datagram that was sent, for replays and for tshark.
     pub(crate) seen: Vec<(Path, Vec<u8>)>,
+    /// Addresses that nothing reaches, and from which nothing gets away.
+    pub(crate) dead: BTreeSet<IpAddr>,
     /// The reasons of all drops.
     pub(crate) drops: Vec<&'static str>,
 }
@@ -87,7 +96,7 @@ impl World {
             );
             let port = if carrier == Carrier::HipUdp { 10_500 } else { 0 };
             let address = SocketAddr::new(IpAddr::from([192, 0, 2, i as u8 + 1]), port);
-            Node { host, tag, address, plane: Plane::default() }
+            Node { host, tag, address, others: Vec::new(), plane: Plane::default() }
         });
         let nodes = nodes.collect();
         Self {
@@ -100,6 +109,7 @@ impl World {
             lost: 0,
             doubled: 0,
             seen: Vec::new(),
+            dead: BTreeSet::new(),
             drops: Vec::new(),
         }
     }
@@ -170,7 +180,10 @@ impl World {
         self.now = self.now.max(next);
         if flight == Some(next) {
             if let Some(Flight { path, bytes, .. }) = self.flights.pop()
-                && let Some(node) = self.nodes.iter().position(|n| n.address == path.local)
+                && !self.dead.contains(&path.local.ip())
+                && !self.dead.contains(&path.remote.ip())
+                && let Some(node) =
+                    self.nodes.iter().position(|n| n.address == path.local || n.others.contains(&path.local))
                 && let Err(discard) = self.hand(node, path, &bytes)
             {
                 self.drops.push(discard.0);
@@ -204,6 +217,23 @@ impl World {
             && x.keymat_in == y.keymat_out
             && x.keymat_out == y.keymat_in
             && (x.encr, x.integ, x.mode) == (y.encr, y.integ, swapped(y.mode, x.mode))
+    }
+
+    /// A host learns its own address, which is this from now on.
+    pub(crate) fn place(&mut self, node: usize, address: &str) {
+        self.nodes[node].address.set_ip(address.parse().expect("an address"));
+        let addresses = [self.nodes[node].address.ip()];
+        self.act(node, |host, now| host.set_addresses(now, &addresses));
+    }
+
+    /// Where a host is, for the directory of another.
+    pub(crate) fn whereabouts(&self, node: usize) -> Peer {
+        Peer { addresses: vec![self.nodes[node].address.ip()], udp: self.carrier == Carrier::HipUdp }
+    }
+
+    /// The node no longer gets anything.
+    pub(crate) fn unplug(&mut self, node: usize) {
+        self.nodes[node].address.set_ip(IpAddr::from([0, 0, 0, 0]));
     }
 
     pub(crate) fn count(&self, kind: PacketType) -> usize {

@@ -1,0 +1,104 @@
+//! What a host says of itself, for people and tests. Owns the shapes and their words; must never change anything.
+
+use dormouse_keying::{ChildId, SaId};
+use dormouse_sansio::Path;
+use dormouse_wire::hip::Hit;
+
+use super::Host;
+use crate::association::{Refusal, Registering, Stage};
+
+/// Why an association cannot be begun.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ConnectError {
+    /// No identity of ours has this tag.
+    #[error("{0} is not one of our tags")]
+    NotOurs(Hit),
+    /// The peer's tag is none, is ours, or is of a suite that is not supported.
+    #[error("{0} is not the tag of a peer: 2001:21::/32 (RSA) and 2001:22::/32 (ECDSA) are supported")]
+    NotATag(Hit),
+    /// There is one already.
+    #[error("there is an association with {0}")]
+    Exists(Hit),
+    /// No path was given, or one without a local address where the checksum needs it.
+    #[error("no usable path to {0}: HIP without UDP needs the local address")]
+    NoPath(Hit),
+    /// An operator has denied it.
+    #[error("{0} is denied")]
+    Denied(Hit),
+    /// Too many associations.
+    #[error("there are {0} associations, as many as are permitted")]
+    TooMany(usize),
+    /// The library failed.
+    #[error("no I1 could be made")]
+    Failed,
+}
+
+/// How far an association is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Phase {
+    /// A base exchange is under way.
+    Connecting,
+    /// ESP flows.
+    Established,
+    /// It is ending.
+    Closing,
+}
+
+/// One association, for people and tests.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Description {
+    /// Its name.
+    pub id: SaId,
+    /// Our tag.
+    pub ours: Hit,
+    /// The peer's.
+    pub peer: Hit,
+    /// Where its packets go.
+    pub path: Path,
+    /// How far it is.
+    pub phase: Phase,
+    /// The pair of ESP SAs that sends.
+    pub child: Option<ChildId>,
+    /// While it is connecting: why the peer says that it refuses.
+    pub refusal: Option<Refusal>,
+    /// Rendezvous between the two.
+    pub registration: Registration,
+}
+
+/// Whether one end of an association is a rendezvous server of the other.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Registration {
+    /// Neither.
+    None,
+    /// We are registered at the peer.
+    AtPeer,
+    /// The peer has refused to register us, for this reason (RFC 8003 section 4.5).
+    Refused(u8),
+    /// The peer is registered at us.
+    OfPeer,
+}
+
+impl Host {
+    /// All associations.
+    pub fn describe(&self) -> impl Iterator<Item = Description> {
+        self.associations.values().map(|a| {
+            let (phase, child) = match &a.stage {
+                Stage::I1Sent(_) | Stage::Solving(_) | Stage::I2Sent(_) => (Phase::Connecting, None),
+                Stage::Up(session) => (Phase::Established, Some(session.child)),
+                Stage::Closing(_) | Stage::Closed(_) | Stage::Failed => (Phase::Closing, None),
+            };
+            let registration = match &a.stage {
+                Stage::Up(session) => match session.registration {
+                    Registering::Granted(_) | Registering::Asked => Registration::AtPeer,
+                    Registering::Refused(why) => Registration::Refused(why),
+                    Registering::No if session.client_until.is_some() => Registration::OfPeer,
+                    Registering::No => Registration::None,
+                },
+                _ => Registration::None,
+            };
+            let refusal = if let Stage::I2Sent(sent) = &a.stage { sent.notified } else { None };
+            let (id, ours, peer, path) = (a.id, a.ours, a.peer, a.path);
+            Description { id, ours, peer, path, phase, child, refusal, registration }
+        })
+    }
+}

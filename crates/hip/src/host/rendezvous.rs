@@ -1,0 +1,157 @@
+//! Rendezvous (RFC 8004), of a host as a whole. Owns what a server sends on to its clients, where a packet that a server sent on comes
+//! from, and when a server of ours is tried; must never believe an address that no server of ours has vouched for.
+
+use core::net::{IpAddr, SocketAddr};
+
+use dormouse_keying::Discard;
+use dormouse_sansio::{Carrier, Class, Instant, Path};
+use dormouse_wire::hip::{Hit, Packet, PacketType, Param, ParamType};
+
+use super::Host;
+use crate::association::Stage;
+use crate::exchange::locate;
+use crate::limits::{FIRST_RETRY, LAST_RETRY};
+use crate::protect;
+
+impl Host {
+    /// How many clients we may still take.
+    pub(super) fn clients_left(&self, now: Instant) -> usize {
+        let Some(registrar) = &self.config.registrar else { return 0 };
+        let left = registrar.max_clients.saturating_sub(self.clients.len());
+        // Registrations that are over are counted when there is need alone.
+        if left > 0 { left } else { self.clients.values().filter(|until| **until <= now).count() }
+    }
+
+    /// A packet for another host: if that is a client of ours, it goes on to it.
+    /// "When an RVS receives an I1 whose destination HIT is not its own, it consults its registration database to find a registration for
+    /// the rendezvous service established by the HIT owner." (RFC 8004 section 4.3.2)
+    /// "If it does not find an appropriate registration, it drops the packet." (RFC 8004 section 4.3.2)
+    /// "After modification, it MUST recompute the checksum field using the updated HIP header, which possibly included new FROM and RVS_HMAC
+    /// parameters, and a pseudo-header containing the updated source and destination IP addresses." (RFC 8004 section 3.3)
+    /// "An RVS supporting the UPDATE forwarding extensions specified herein MUST modify the UPDATE in the same manner as it modifies the I1
+    /// packet before forwarding." (RFC 8046 section 3.2.3)
+    pub(super) fn relay(&mut self, now: Instant, path: Path, packet: &Packet<'_>) -> Result<(), Discard> {
+        let receiver = packet.header.receiver;
+        let another = Discard("for another host");
+        let relays = self.relays.as_mut().ok_or(another)?;
+        if !matches!(packet.header.kind, PacketType::I1 | PacketType::Update) {
+            return Err(another);
+        }
+        if packet.find(ParamType::From).is_some() || packet.find(ParamType::RvsHmac).is_some() {
+            return Err(Discard("for another host, and relayed before"));
+        }
+        let ours = self.locals.iter().map(|l| l.identity.hit());
+        let client = ours.filter_map(|ours| self.by_tags.get(&(ours, receiver))).find_map(|id| {
+            let association = self.associations.get(id)?;
+            match &association.stage {
+                Stage::Up(session) if session.client_until? > now => {
+                    Some((association.path, &session.agreed.keys.mac_out))
+                }
+                _ => None,
+            }
+        });
+        let (to, key) = client.ok_or(another)?;
+        if to.remote == path.remote {
+            return Err(Discard("from a client to itself"));
+        }
+        relays
+            .count(now, to.remote.ip(), &self.config.difficulty)
+            .ok_or(Discard("more packets for a client than are sent on"))?;
+        let sent_on = protect::relayed(packet, locate::mapped(path.remote.ip()), key);
+        self.outbox.push(to, Class::Urgent, &sent_on.ok_or(Discard("too long to be sent on"))?);
+        self.stats.relayed += 1;
+        Ok(())
+    }
+
+    /// Where a packet comes from: if a rendezvous server of ours sent it on, from the address that it names, and via the server.
+    /// "When a rendezvous client receives an I1, it MUST validate any present RVS_HMAC parameter." (RFC 8004 section 4.3.2)
+    /// "If the RVS_HMAC cannot be verified and a FROM parameter is present, the packet MUST be dropped." (RFC 8004 section 4.3.2)
+    pub(super) fn origin(
+        &mut self,
+        path: Path,
+        packet: &Packet<'_>,
+    ) -> Result<(Path, Option<IpAddr>), Discard> {
+        let from = packet.find(ParamType::From);
+        if from.is_none() && packet.find(ParamType::RvsHmac).is_none() {
+            return Ok((path, None));
+        }
+        if !matches!(packet.header.kind, PacketType::I1 | PacketType::Update) {
+            return Err(Discard("relayed, and neither I1 nor UPDATE"));
+        }
+        let servers = self.pairs().filter_map(|pair| self.associations.get(self.by_tags.get(&pair)?));
+        let mut keys = servers.filter_map(|a| match &a.stage {
+            Stage::Up(session) => Some(&session.agreed.keys.mac_in),
+            _ => None,
+        });
+        let is_right = keys.any(|key| protect::rvs_mac_is_right(packet, key));
+        drop(keys);
+        if !is_right {
+            self.stats.bad_macs += 1;
+            return Err(Discard("relayed by none of our rendezvous servers"));
+        }
+        let Some(Param::Addresses(_, from)) = from.and_then(|_| packet.read(ParamType::From)) else {
+            return Ok((path, None));
+        };
+        // "A rendezvous client acting as Responder SHOULD drop opportunistic I1s that include a FROM parameter" (RFC 8004 section 4.3.2)
+        if packet.header.receiver == Hit::NULL {
+            return Err(Discard("relayed without a receiver"));
+        }
+        let from =
+            from.first().map(|a| a.to_canonical()).filter(|a| !a.is_unspecified() && !a.is_multicast());
+        let from = from.ok_or(Discard("relayed from no address"))?;
+        let local = if from.is_ipv4() == path.local.is_ipv4() {
+            Some(path.local.ip())
+        } else {
+            self.peers.ours_to(from)
+        };
+        let local = local.ok_or(Discard("relayed from an address that we cannot reach"))?;
+        let port = if path.carrier == Carrier::HipUdp { self.config.udp_port } else { 0 };
+        let origin = Path {
+            local: SocketAddr::new(local, path.local.port()),
+            remote: SocketAddr::new(from, port),
+            ..path
+        };
+        Ok((origin, Some(path.remote.ip())))
+    }
+
+    /// Each identity of ours with each rendezvous server at which it is to be registered.
+    fn pairs(&self) -> impl Iterator<Item = (Hit, Hit)> {
+        let servers = &self.config.rendezvous;
+        self.locals
+            .iter()
+            .map(|l| l.identity.hit())
+            .flat_map(move |ours| servers.iter().map(move |s| (ours, *s)))
+    }
+
+    /// The rendezvous server that is to be tried next, and when: one with which there is no association, and to which there is a way.
+    pub(super) fn next_try(&self) -> Option<(Instant, (Hit, Hit))> {
+        self.pairs()
+            .filter(|(ours, server)| !self.is_live(*ours, *server))
+            .filter(|(_, server)| !self.peers.ways(*server, self.config.udp_port).is_empty())
+            .map(|pair| (self.tries.get(&pair).map_or(Instant::ZERO, |t| t.0), pair))
+            .min()
+    }
+
+    /// Whether there is an association that is not ending.
+    fn is_live(&self, ours: Hit, peer: Hit) -> bool {
+        !matches!(self.stage(ours, peer), None | Some(Stage::Closing(_) | Stage::Closed(_) | Stage::Failed))
+    }
+
+    /// Begins associations with the rendezvous servers whose time has come.
+    pub(super) fn register(&mut self, now: Instant) {
+        while let Some((_, pair)) = self.next_try().filter(|(at, _)| *at <= now) {
+            let wait = self.tries.get(&pair).map_or(FIRST_RETRY, |t| t.1);
+            self.tries.insert(pair, (now + wait, wait.saturating_mul(2).min(LAST_RETRY)));
+            let ways = self.peers.ways(pair.1, self.config.udp_port);
+            // What cannot be begun now is tried again.
+            self.connect(now, pair.0, pair.1, &ways).ok();
+        }
+    }
+
+    /// A server has answered: if it ends, the waits begin anew.
+    pub(super) fn answered(&mut self, now: Instant, pair: (Hit, Hit)) {
+        if let Some(next) = self.tries.get_mut(&pair) {
+            *next = (now + FIRST_RETRY, FIRST_RETRY);
+        }
+    }
+}

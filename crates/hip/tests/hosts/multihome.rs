@@ -1,0 +1,165 @@
+//! Several addresses at either end: announced, tried when one fails, never used unverified; and a peer that is silently gone.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+use std::time::Duration;
+
+use dormouse_hip::HostConfig;
+use dormouse_keying::KeyManager;
+use dormouse_sansio::{Carrier, Path};
+use dormouse_wire::hip::{LocatorValue, Packet, PacketType, Param, ParamType};
+
+use crate::world::{World, config};
+
+const SOON: Duration = Duration::from_secs(1);
+const LATER: Duration = Duration::from_secs(120);
+const OURS: [&str; 2] = ["192.0.2.1", "198.51.100.1"];
+const THEIRS: [&str; 2] = ["192.0.2.2", "198.51.100.2"];
+
+fn ip(text: &str) -> IpAddr {
+    text.parse().unwrap()
+}
+
+/// Two hosts with two addresses each, joined by the first of each.
+fn joined(seed: u64, carrier: Carrier, one: HostConfig) -> World {
+    let mut world = World::new(seed, carrier, vec![("p256", one.clone()), ("p384", one)]);
+    for (node, addresses) in [OURS, THEIRS].into_iter().enumerate() {
+        world.nodes[node].others = addresses[1..].iter().map(|a| (ip(a), 0).into()).collect();
+        let addresses = addresses.map(ip);
+        world.act(node, |host, now| host.set_addresses(now, &addresses));
+    }
+    world.connect(0, 1);
+    world.run(SOON * 10);
+    assert!(world.joined(0, 1), "seed {seed}: {:?}", world.drops);
+    world
+}
+
+fn multihomed() -> HostConfig {
+    HostConfig { multihoming: true, ..config() }
+}
+
+fn check(world: &mut World, node: usize) {
+    let id = world.nodes[node].host.describe().next().unwrap().id;
+    world.act(node, |host, now| host.check(now, id));
+}
+
+/// Where the user data of a host goes, from where.
+fn way(world: &World, node: usize) -> (IpAddr, IpAddr) {
+    let path: &Path = world.nodes[node].plane.path.values().next_back().unwrap();
+    (path.local.ip(), path.remote.ip())
+}
+
+/// RFC 8047 section 5.1: the address in use with the SPI and preferred, the other without.
+#[test]
+fn all_addresses_are_announced_if_configured() {
+    let world = joined(1, Carrier::RawHip, multihomed());
+    let announced = world.seen.iter().find_map(|(path, bytes)| {
+        let packet = Packet::parse(bytes).unwrap();
+        let ours = path.local.ip() == ip(OURS[0]);
+        packet.read(ParamType::LocatorSet).filter(|_| ours)
+    });
+    let Some(Param::LocatorSet(locators)) = announced else { panic!("no LOCATOR_SET") };
+    let [first, second] = locators.as_slice() else { panic!("{locators:?}") };
+    let (LocatorValue::Esp { address: a, .. }, LocatorValue::Address(b)) = (&first.value, &second.value)
+    else {
+        panic!("{locators:?}")
+    };
+    assert_eq!([a.to_canonical(), b.to_canonical()], OURS.map(ip));
+    assert_eq!((first.preferred, second.preferred), (true, false));
+    assert!(world.nodes.iter().all(|n| n.host.poll_timeout().is_none()), "no timer is left");
+    for (carrier, one) in [(Carrier::RawHip, config()), (Carrier::HipUdp, multihomed())] {
+        let world = joined(1, carrier, one);
+        assert_eq!(world.count(PacketType::Update), 0, "by default, and in UDP, nothing is announced");
+    }
+}
+
+#[test]
+fn another_way_is_taken_when_one_fails() {
+    for (dead, expected) in [
+        (&[THEIRS[0]][..], (OURS[0], THEIRS[1])),
+        (&[OURS[0]][..], (OURS[1], THEIRS[0])),
+        (&[OURS[0], THEIRS[0]][..], (OURS[1], THEIRS[1])),
+    ] {
+        for node in [0, 1] {
+            let mut world = joined(2, Carrier::RawHip, multihomed());
+            world.dead = dead.iter().map(|a| ip(a)).collect();
+            check(&mut world, node);
+            world.run(SOON * 30);
+            assert!(world.joined(0, 1), "{dead:?}: {:?}", world.drops);
+            assert_eq!(way(&world, 0), (ip(expected.0), ip(expected.1)), "{dead:?}, asked by {node}");
+            assert_eq!(way(&world, 1), (ip(expected.1), ip(expected.0)), "{dead:?}, asked by {node}");
+            assert!(world.nodes.iter().all(|n| n.host.poll_timeout().is_none()));
+        }
+    }
+}
+
+/// A rekeying that finds the way dead goes on by the other, and the next failure leads back.
+#[test]
+fn what_waits_is_not_forgotten_and_ways_that_come_back_are_found() {
+    for seed in 0..10 {
+        let mut world = joined(seed, Carrier::RawHip, multihomed());
+        let before = world.nodes[0].host.describe().next().unwrap().child;
+        world.dead = BTreeSet::from([ip(THEIRS[0])]);
+        world.act(0, |host, now| host.rekey_child(now, before.unwrap()));
+        world.run(LATER);
+        assert!(world.joined(0, 1), "seed {seed}: {:?}", world.drops);
+        assert_ne!(world.nodes[0].host.describe().next().unwrap().child, before);
+        world.dead = BTreeSet::from([ip(THEIRS[1])]);
+        check(&mut world, 1);
+        world.run(LATER);
+        assert_eq!(way(&world, 0).1, ip(THEIRS[0]), "seed {seed}");
+        assert!(world.joined(0, 1), "seed {seed}: {:?}", world.drops);
+    }
+}
+
+/// Some seconds without any way end nothing; minutes do.
+#[test]
+fn an_outage_of_all_ways_is_waited_for() {
+    let all: BTreeSet<IpAddr> = OURS.iter().chain(&THEIRS).map(|a| ip(a)).collect();
+    let mut world = joined(3, Carrier::RawHip, multihomed());
+    world.dead = all.clone();
+    check(&mut world, 0);
+    world.run(SOON * 25);
+    world.dead.clear();
+    world.run(LATER);
+    assert!(world.joined(0, 1), "{:?}", world.nodes[0].plane.closed);
+    world.dead = all;
+    check(&mut world, 0);
+    world.run(LATER * 2);
+    assert_eq!(world.nodes[0].plane.closed[0].1, "the peer does not answer");
+    assert_eq!(world.nodes[0].host.describe().count(), 0);
+}
+
+/// An address that the peer names and where it is not gets a few questions when the real one fails, and no user data.
+#[test]
+fn an_address_that_does_not_answer_is_passed_over() {
+    let mut world = joined(4, Carrier::RawHip, multihomed());
+    let bogus = ["203.0.113.9", "203.0.113.8"].map(ip);
+    let addresses = [&[ip(THEIRS[0])][..], &bogus, &[ip(THEIRS[1])]].concat();
+    world.act(1, |host, now| host.set_addresses(now, &addresses));
+    world.run(SOON);
+    world.seen.clear();
+    world.dead = BTreeSet::from([ip(THEIRS[0])]);
+    check(&mut world, 0);
+    world.run(LATER);
+    assert_eq!(way(&world, 0).1, ip(THEIRS[1]));
+    let to_bogus = world.seen.iter().filter(|(p, _)| bogus.contains(&p.remote.ip())).count();
+    assert!((1..=8).contains(&to_bogus), "{to_bogus}");
+    assert!(world.joined(0, 1));
+}
+
+/// An idle association has no timer, and notices nothing, unless it is asked to.
+#[test]
+fn a_peer_that_died_is_noticed_if_configured() {
+    for liveness in [None, Some(Duration::from_secs(60))] {
+        let one = HostConfig { liveness, ..config() };
+        let mut world = joined(5, Carrier::RawHip, one);
+        world.run(LATER * 5);
+        assert!(world.joined(0, 1));
+        assert_eq!(world.count(PacketType::Update) > 0, liveness.is_some());
+        assert!(world.count(PacketType::Update) <= 24, "one question and one answer in a minute");
+        world.dead = THEIRS.iter().map(|a| ip(a)).collect();
+        world.run(LATER);
+        assert_eq!(world.nodes[0].plane.closed.len(), usize::from(liveness.is_some()));
+    }
+}
