@@ -461,6 +461,7 @@ mod tests {
                 suspended: false,
             },
             connections: vec![office()],
+            hip: None,
             sleep: None,
             gateway: Some(Gateway {
                 sessions: vec![Session {

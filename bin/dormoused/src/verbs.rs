@@ -85,8 +85,8 @@ impl Verbs {
                     self.waiting.remove(&client);
                     self.watching.remove(&client);
                     self.suspending.retain(|c| *c != client);
-                    gone.push(client);
                     self.voiding.remove(&client);
+                    gone.push(client);
                 }
             }
         }

@@ -57,9 +57,10 @@ impl Subscriber for Lines {
 #[test]
 fn copies_write_no_line_and_the_owner_does() {
     let (mut pair, ticket, _) = slept(1);
-    pair.filter = Some(Box::new(|_| false));
+    let (send, caught) = std::sync::mpsc::channel();
+    pair.filter = Some(Box::new(move |d| send.send(d.clone()).is_err()));
     let owners = resume(&mut pair, &ticket);
-    let request = pair.log[0].clone();
+    let request = caught.try_recv().expect("caught");
     pair.client.endpoint.forget(pair.now, owners);
     pair.filter = None;
     let lines = Lines::default();

@@ -4,6 +4,7 @@ use dormouse_energy::model::Resumption;
 use dormouse_energy::profile::Profile;
 use dormouse_energy::schedule::Policy;
 use dormouse_ike::EndpointConfig;
+use dormouse_ike::ticket::lineage::Outcome;
 use dormouse_ike::ticket::{ClientTicket, TicketKeys};
 use dormouse_node::config::{parse, resolve};
 use dormouse_node::host::transit::Agent;
@@ -169,6 +170,9 @@ fn drive_over(end: &mut End, now: Instant, mtu: u16) -> Seen {
                     Order::Store(_) => seen.order.push('s'),
                     Order::PeerRoutes { .. } => seen.order.push('r'),
                     Order::FindWays { .. } => find_ways(host, now, mtu),
+                    Order::Lineage(operation) => {
+                        operation.asked_by().into_iter().for_each(|sa| host.stored(now, sa, Outcome::Done));
+                    }
                     _ => {}
                 }
                 seen.orders.push(order);
