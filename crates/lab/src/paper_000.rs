@@ -2,7 +2,7 @@
 //! headline claims. Its 3,098 recordings are not public: ours is other traffic, named in the report.
 
 use anyhow::Context as _;
-use dormouse_energy::account::Settings;
+use dormouse_energy::account::{SESSION, Settings};
 use dormouse_energy::model::Resumption;
 use dormouse_energy::profile::Profile;
 use dormouse_report::{Chart, Mark};
@@ -43,7 +43,7 @@ fn run(context: &Context) -> anyhow::Result<Report> {
     };
     let model =
         Profile::shipped("laptop-000").context("the laptop of paper 000 ships with the program")?.model()?;
-    let settings = Settings::new(model.sleep_cost(PROTOCOL, LOAD));
+    let settings = Settings { session: Some(SESSION), ..Settings::new(model.sleep_cost(PROTOCOL, LOAD)) };
     let threads = context.threads.max(1);
     let policies = Options::policies(60.0);
     let options =
@@ -59,7 +59,7 @@ fn run(context: &Context) -> anyhow::Result<Report> {
         "The paper's figures are not in its text as data: what is given here as the paper's are the numbers that its text states.".to_owned(),
         "The paper counts only what the client sends as a wake; here every packet wakes, except in Figure 11.".to_owned(),
         "The average user's history is the one that ships with the program, not one made from this traffic.".to_owned(),
-        "The paper's recordings are not public: ours are other clients, each for as long as the recordings last, where the paper has sessions.".to_owned(),
+        "The paper's recordings are not public: ours are other clients. A session ends where a client is silent for more than an hour; what its device has learned lives on.".to_owned(),
         "Today's background protocols are ARP, mDNS, SSDP, LLMNR, NetBIOS, NTP, IGMP and WS-Discovery.".to_owned(),
     ];
     if synthetic {
@@ -113,8 +113,13 @@ fn traffic(results: &Results) -> Vec<String> {
         None => format!("{}: {} records, recorded", f.name, f.records),
     };
     let mut lines: Vec<String> = results.files.iter().map(of).collect();
-    let packets: u64 = results.clients.iter().map(|c| c.report.packets).sum();
-    lines.push(format!("{} clients with {packets} packets ({})", results.clients.len(), results.rule));
+    let (sessions, packets) =
+        charts::sessions(results).fold((0u64, 0u64), |(n, packets), s| (n + 1, packets + s.packets));
+    lines.push(format!(
+        "{} clients in {sessions} sessions with {packets} packets ({})",
+        results.clients.len(),
+        results.rule
+    ));
     lines.push(
         "The paper: one day of 3,098 connections to the wireless network of Indiana University, as NetFlow"
             .to_owned(),
@@ -130,10 +135,10 @@ fn share(values: &[f64], holds: impl Fn(f64) -> bool) -> f64 {
     percent_of(values.iter().filter(|v| holds(**v)).count(), values.len())
 }
 
-/// Each client's saving in percent under a policy of the report.
+/// Each session's saving in percent under a policy of the report.
 fn saved_by(results: &Results, policy: &str) -> Vec<f64> {
-    let idle = results.clients.iter().filter(|c| c.report.idle_cost > 0.0);
-    idle.filter_map(|c| Some(100.0 * c.report.policy(policy)?.saved_fraction(c.report.idle_cost))).collect()
+    let idle = charts::sessions(results).filter(|s| s.idle_cost > 0.0);
+    idle.filter_map(|s| Some(100.0 * s.policy(policy)?.saved_fraction(s.idle_cost))).collect()
 }
 
 fn claims(results: &Results, questions: &Questions) -> Vec<Claim> {
@@ -206,12 +211,7 @@ fn claims(results: &Results, questions: &Questions) -> Vec<Claim> {
         "–",
         format!("{modern:.1} % with dormouse's scheduler"),
     ));
-    let missed: Vec<f64> = results
-        .clients
-        .iter()
-        .filter_map(|c| c.report.policy("paper"))
-        .map(|t| u32::try_from(t.missed_opportunities).map_or(f64::MAX, f64::from))
-        .collect();
+    let missed = charts::missed_of(results, "paper");
     claims.push(Claim::new(
         "section 3.5, Fig. 12",
         "Sessions with fewer than ten missed opportunities",

@@ -14,7 +14,7 @@ mod simple;
 
 use core::time::Duration;
 
-pub use dormouse::{ALLOWANCE, Dormouse};
+pub use dormouse::{ALLOWANCE, Dormouse, TIME_OUTS};
 pub use paper::{AGE, AGES, AverageUser, Paper};
 pub use simple::{BreakEven, Never, Timeout};
 

@@ -13,7 +13,7 @@ const RATIO: f64 = 1.27;
 pub(super) type Costs = [f32; K];
 
 /// The time-outs in seconds, ascending, infinity last.
-pub(super) const TIME_OUTS: [f64; K] = {
+pub const TIME_OUTS: [f64; 32] = {
     let mut t = [f64::INFINITY; K];
     let (mut i, mut next) = (0, FIRST);
     while i < NEVER {

@@ -26,10 +26,11 @@ use super::{AverageUser, Decision, Prediction, Scheduler, StateError};
 use crate::packet::PacketInfo;
 use context::{CONTEXTS, Features, PARENT};
 use dormouse_sansio::Instant;
-use grid::{Costs, K, TIME_OUTS};
+use grid::{Costs, K};
 use guard::Guard;
 use table::{Slot, Table};
 
+pub use grid::TIME_OUTS;
 pub use guard::ALLOWANCE;
 
 /// Weight of a parent's estimate, in idle periods.
