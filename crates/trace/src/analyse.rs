@@ -114,6 +114,18 @@ impl Watch for () {
     fn packet(&mut self, _at: u64, _info: &PacketInfo) {}
 }
 
+impl<A: Watch, B: Watch> Watch for (A, B) {
+    fn packet(&mut self, at: u64, info: &PacketInfo) {
+        self.0.packet(at, info);
+        self.1.packet(at, info);
+    }
+
+    fn finish(&mut self) {
+        self.0.finish();
+        self.1.finish();
+    }
+}
+
 /// Progress of a long input: phase (0 survey, 1 accounting) and bytes read of that phase.
 pub type Progress<'a> = &'a (dyn Fn(u32, u64) + Sync);
 

@@ -95,12 +95,12 @@ pub(super) fn of(results: &Results<Point>, model: &Model) -> Report {
         tables: vec![
             writer.latencies(
                 "Fig. 10",
-                "Until the session is back, ms: median [interval], 95th percentile",
+                "Until the session is back, ms: median [interval], mean, 95th percentile",
                 READY,
             ),
             writer.latencies(
                 "Fig. 10, to the first packet",
-                "Until the first answer came through the tunnel, ms: median [interval], 95th percentile",
+                "Until the first answer came through the tunnel, ms: median [interval], mean, 95th percentile",
                 ANSWERED,
             ),
             writer.costs(),
@@ -169,11 +169,12 @@ impl Writer<'_> {
         let cell = |way, size| {
             let cell = self.cell(way, size);
             let (estimate, most) = (cell.estimate(of)?, cell.most(of)?);
+            let mean = Mean::of(&cell.all(of))?.mean;
             if estimate.median == 0.0 {
                 return Some("no exchange".to_owned());
             }
-            let [median, low, high, most] = [estimate.median, estimate.low, estimate.high, most].map(digits);
-            Some(format!("{median} [{low}, {high}], {most}"))
+            let [median, low, high] = [estimate.median, estimate.low, estimate.high].map(digits);
+            Some(format!("{median} [{low}, {high}], {}, {}", digits(mean), digits(most)))
         };
         let row = |size: &usize| {
             let cells = WAYS.iter().map(|way| cell(*way, *size).unwrap_or_else(|| "–".to_owned()));
