@@ -292,7 +292,8 @@ impl ClientReport {
 impl Ledger {
     /// For one client under the given policies.
     #[must_use]
-    pub fn new(settings: Settings, policies: Vec<Box<dyn Scheduler>>) -> Self {
+    pub fn new(settings: Settings, mut policies: Vec<Box<dyn Scheduler>>) -> Self {
+        policies.iter_mut().for_each(|p| p.wakes_on(settings.wake_on));
         let observers =
             policies.iter().enumerate().filter(|(_, p)| p.observes()).map(|(number, _)| number).collect();
         let run = |scheduler| PolicyRun { scheduler, totals: Totals::default(), asleep: None };
