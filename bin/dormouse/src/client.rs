@@ -37,7 +37,7 @@ impl Client {
         // The daemon itself says when a wait is over.
         let patience = match &verb {
             Verb::Wait { timeout_seconds: None, .. } => None,
-            Verb::Wait { timeout_seconds: Some(t), .. } => {
+            Verb::Wait { timeout_seconds: Some(t), .. } | Verb::HipUp { timeout_seconds: Some(t), .. } => {
                 Some(PATIENCE + Duration::try_from_secs_f64(*t).unwrap_or(Duration::MAX / 2))
             }
             // It reads every file that is configured.

@@ -140,7 +140,7 @@ impl From<WaitFor> for ConnectionState {
     }
 }
 
-fn seconds(text: &str) -> Result<f64, String> {
+pub(crate) fn seconds(text: &str) -> Result<f64, String> {
     match text.parse() {
         Ok(t) if (0.0..=1e9).contains(&t) => Ok(t),
         _ => Err("not a number of seconds".into()),
@@ -149,7 +149,7 @@ fn seconds(text: &str) -> Result<f64, String> {
 
 pub(crate) fn run(verb: &ControlVerb, socket: &Path, json: bool) -> Result<ExitCode, Error> {
     let mut client = Client::connect(socket)?;
-    let out = Output { json, style: Style::stdout() };
+    let out = Output::new(json);
     match verb {
         ControlVerb::Up { connection, no_wait, timeout } => {
             let (answer, _) = client.ask(Verb::Up { connection: connection.clone() })?;
@@ -279,14 +279,19 @@ fn watch(client: &mut Client, out: &Output) -> Result<ExitCode, Error> {
     }
 }
 
-struct Output {
+/// Where answers go.
+pub(crate) struct Output {
     json: bool,
-    style: Style,
+    pub(crate) style: Style,
 }
 
 impl Output {
+    pub(crate) fn new(json: bool) -> Self {
+        Self { json, style: Style::stdout() }
+    }
+
     /// Prints the daemon's line, or the text made of it.
-    fn print(&self, answer: &str, text: impl FnOnce() -> String) -> Result<ExitCode, Error> {
+    pub(crate) fn print(&self, answer: &str, text: impl FnOnce() -> String) -> Result<ExitCode, Error> {
         let text = if self.json { answer.to_owned() } else { text() };
         let mut stdout = std::io::stdout().lock();
         match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
@@ -297,11 +302,11 @@ impl Output {
         }
     }
 
-    fn done(&self, answer: &str, text: &str) -> Result<ExitCode, Error> {
+    pub(crate) fn done(&self, answer: &str, text: &str) -> Result<ExitCode, Error> {
         self.print(answer, || format!("{text}\n"))
     }
 }
 
-fn unexpected(answer: &str) -> Error {
+pub(crate) fn unexpected(answer: &str) -> Error {
     Error::new(ErrorKind::Other, format!("the daemon answers something else: {}", answer.trim_end()))
 }

@@ -8,7 +8,7 @@ use crate::measure;
 use anyhow::Context as _;
 use clap::builder::{PossibleValue, PossibleValuesParser};
 use clap::{Args, Subcommand};
-use dormouse_lab::{Context, EXPERIMENTS, demo, find};
+use dormouse_lab::{Context, EXPERIMENTS, Source, demo, find};
 
 /// Repeat the experiments of papers
 #[derive(Debug, Args)]
@@ -41,7 +41,8 @@ struct RunArgs {
     results: Option<PathBuf>,
     #[command(flatten)]
     keep: measure::Keep,
-    /// Synthetic clients, 3,000 unless told; of paper-000-live the most real ones at once, up to 1,000
+    /// Synthetic clients, 3,000 unless told; of paper-000-live the most real ones at once, up to 1,000; of paper-002 the most
+    /// associations at one responder, up to 10,000
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     clients: Option<u32>,
     /// Seed of the synthetic traffic
@@ -79,11 +80,15 @@ pub(crate) fn run(args: &LabArgs, json: bool) -> anyhow::Result<ExitCode> {
 /// What an experiment says; nothing if it may not run here.
 fn experiment(args: &RunArgs, json: bool) -> anyhow::Result<Option<String>> {
     let experiment = find(&args.name).context("no such experiment")?;
-    if experiment.root && args.results.is_none() && !demo::may_run() {
+    let root = matches!(experiment.source, Source::Campaign { root: true });
+    if root && args.results.is_none() && !demo::may_run() {
         eprintln!("error: {0} makes network namespaces and needs root: sudo dormouse lab run {0}", args.name);
         return Ok(None);
     }
-    let interrupted = if experiment.root { measure::interrupted()? } else { Arc::default() };
+    let interrupted = match experiment.source {
+        Source::Campaign { .. } => measure::interrupted()?,
+        Source::Traffic | Source::Bench(_) => Arc::default(),
+    };
     let context = Context {
         recordings: dormouse_trace::input::expand(&args.files).map_err(anyhow::Error::msg)?,
         threads: std::thread::available_parallelism().map_or(1, usize::from),

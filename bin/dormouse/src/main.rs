@@ -9,11 +9,13 @@ mod control_verbs;
 mod demo;
 mod doctor;
 mod exit;
+mod hip;
 mod lab;
 mod measure;
 mod meter;
 mod reference;
 mod render;
+mod render_hip;
 mod render_sleep;
 mod style;
 mod trace;
@@ -43,6 +45,7 @@ enum Command {
     Control(control_verbs::ControlVerb),
     /// Check this machine, the daemon and its configuration, and say what to change
     Doctor(doctor::DoctorArgs),
+    Hip(hip::HipArgs),
     Trace(Box<trace::TraceArgs>),
     Advise(advise::AdviseArgs),
     Meter(meter::MeterArgs),
@@ -61,6 +64,7 @@ fn main() -> ExitCode {
     let outcome = match cli.command {
         Command::Control(verb) => control_verbs::run(&verb, &cli.socket, cli.json).map(Into::into),
         Command::Doctor(args) => doctor::run(&args, &cli.socket, cli.json).map(Into::into),
+        Command::Hip(args) => hip::run(&args, &cli.socket, cli.json).map(Into::into),
         Command::Pages(pages) => completions::run(&pages, Cli::command()).map(Into::into),
         Command::Advise(args) => return exit::of_anyhow(advise::run(&args, cli.json)),
         Command::Lab(args) => return exit::of_anyhow(lab::run(&args, cli.json)),

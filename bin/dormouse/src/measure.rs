@@ -9,10 +9,10 @@ use std::sync::atomic::AtomicBool;
 use anyhow::{Context as _, Result, bail};
 use clap::Args;
 use dormouse_energy::profile::Profile;
-use dormouse_lab::Experiment;
 use dormouse_lab::bench::{Bench, Request};
 use dormouse_lab::campaign::{Ended, Progress};
 use dormouse_lab::results::Results;
+use dormouse_lab::{Experiment, Source};
 use indicatif::{ProgressBar, ProgressStyle};
 
 /// Where raw data stay.
@@ -47,13 +47,13 @@ pub(crate) fn results_for(
     file: Option<&Path>,
     keep: &Keep,
 ) -> Result<Option<Results>> {
-    match (experiment.needs, file.or(keep.file())) {
-        (Some(_), _) if file.is_some() => file.map(read).transpose(),
-        (Some(needs), _) => now(&needs(), keep).map(Some),
-        (None, Some(path)) if !experiment.root => {
+    match (experiment.source, file.or(keep.file())) {
+        (Source::Bench(_), _) if file.is_some() => file.map(read).transpose(),
+        (Source::Bench(needs), _) => now(&needs(), keep).map(Some),
+        (Source::Traffic, Some(path)) => {
             bail!("{} measures nothing: {} is not wanted", experiment.name, path.display())
         }
-        (None, _) => Ok(None),
+        (Source::Traffic, None) | (Source::Campaign { .. }, _) => Ok(None),
     }
 }
 

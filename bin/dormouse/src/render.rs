@@ -1,5 +1,6 @@
 //! How the daemon's answers look to people. Owns layout only; decides nothing.
 
+use crate::render_hip;
 use crate::render_sleep;
 use crate::style::{Style, duration, field};
 use dormouse_control::{
@@ -54,6 +55,10 @@ pub(crate) fn status(status: &Status, style: Style) -> String {
     if let Some(it) = &status.gateway {
         out.push('\n');
         out.push_str(&gateway(it, style));
+    }
+    if let Some(it) = &status.hip {
+        out.push('\n');
+        out.push_str(&render_hip::status(it, style));
     }
     out.push('\n');
     let offloads = status.offloads.iter().map(|o| match (&o.why, o.active) {
@@ -210,7 +215,7 @@ fn sleepers(it: &Gateway, style: Style) -> String {
 }
 
 /// A table with its heads dimmed; nothing without rows.
-fn columns(table: &Table, style: Style) -> String {
+pub(crate) fn columns(table: &Table, style: Style) -> String {
     if table.rows.is_empty() { String::new() } else { table.columns("  ", |head| style.dim(head)) }
 }
 
@@ -236,6 +241,7 @@ pub(crate) fn event(it: &Event, style: Style) -> String {
             format!("{peer} {}{}", style.good("came"), if *resumed { " by ticket" } else { "" })
         }
         EventKind::PeerDown { peer, why } => format!("{peer} went: {why}"),
+        EventKind::PeerFailed { peer, error } => format!("{peer} {}: {error}", style.bad("was not reached")),
         EventKind::PeerRefused { from, claimed, why } => {
             let claimed = claimed.as_ref().map_or_else(String::new, |c| format!(", who says to be {c},"));
             format!("{from}{claimed} {}: {why}", style.warning("refused"))

@@ -219,6 +219,9 @@ fn what_cannot_be_done_is_said_with_its_name() {
         ("trace record nowhere7 out.pcap", 1, "nowhere7"),
         ("lab run paper-007", 2, "paper-000"),
         ("lab run paper-000-live --clients 0", 2, "0"),
+        ("lab run paper-000 --out raw.json", 1, "measures nothing"),
+        ("lab run paper-002 --clients 10001", 1, "1 to 10000"),
+        ("lab run paper-002 --results talk.csv", 1, "talk.csv"),
     ] {
         let (found, _, err) = scene.run(arguments);
         assert_eq!(found, code, "{arguments}: {err}");
@@ -261,7 +264,7 @@ fn the_lab_lists_and_runs_its_experiments() {
     let scene = Scene::new("lab");
     let list = scene.json("lab list --json");
     let names: Vec<_> = list["experiments"].as_array().unwrap().iter().map(|e| e["name"].clone()).collect();
-    for name in ["paper-000", "paper-000-live"] {
+    for name in ["paper-000", "paper-000-live", "paper-002"] {
         assert!(names.contains(&name.into()), "{names:?}");
     }
     let report = scene.json("lab run paper-000 --clients 20 --json --html lab.html");

@@ -7,6 +7,7 @@ use crate::args::Args;
 use crate::audit::Auditor;
 use crate::block::{self, Block};
 use crate::datapath::Wires;
+use crate::hip::Directory;
 use crate::lineages::{Keeper, Report, Sqlite};
 use crate::load::Loaded;
 use crate::machine::Machine;
@@ -33,6 +34,7 @@ use dormouse_io::timer::Timer;
 use dormouse_io::tun::{Tun, TunOptions};
 use dormouse_node::config::Resolved;
 use dormouse_node::config::file::{self, Role};
+use dormouse_node::hold::MOST_PACKETS;
 use dormouse_node::host::{Driver, Host, News, Order, Output};
 use dormouse_node::{Change, Node, SleepFlags, host};
 use dormouse_sansio::{Deadline, Instant};
@@ -56,7 +58,7 @@ const FETCHED: u64 = 12;
 const SIGNED: u64 = 13;
 const FILES: u64 = 14;
 pub(crate) const UDP: u64 = 16;
-const RAW: u64 = 32;
+const RAW: u64 = 1 << 16;
 
 /// MTU of the tunnel interface: what fits ESP in UDP over IPv6 on an Ethernet with the widest suite; TCP is clamped to what
 /// the path really carries.
@@ -74,6 +76,8 @@ pub(crate) struct Daemon {
     pub(crate) connections: Vec<Resolved>,
     /// What the connections were at the start: what each role needs is made then.
     pub(crate) roles: BTreeSet<Role>,
+    /// The Host Identity Protocol, if it is configured.
+    pub(crate) hip: Option<Directory>,
     pub(crate) host: Host,
     pub(crate) machine: Machine,
     pub(crate) block: Block,
@@ -104,18 +108,20 @@ impl Daemon {
     /// # Errors
     /// Names what is missing or refused.
     pub(crate) fn new(loaded: Loaded, args: &Args) -> Result<Self> {
-        let Loaded { daemon: settings, written, sleep, connections, standin, audit } = loaded;
-        privileges::require(Keep { raw: false, bind: settings.ike_port < 1024 })?;
+        let Loaded { daemon: settings, written, sleep, connections, hip, standin, audit } = loaded;
+        let bind = !connections.is_empty() && settings.ike_port < 1024;
+        privileges::require(Keep { raw: false, bind })?;
         let account = privileges::find_user(&settings.user)?;
         // Before any thread or child: they inherit the mask.
         let signals = Signals::new()?;
         let mut store = Store::open(&settings.state_dir)?;
-        let (mut endpoint, pool) = setup::endpoint(&settings, &connections, &mut store)?;
+        let (mut endpoint, pool) = setup::endpoint(&settings, &connections, hip.is_some(), &mut store)?;
+        let denials = endpoint.admission.denials.clone();
         let standin = standin.limits(settings.session_limit);
         if standin.is_some() {
             endpoint.hold.services = SleepFlags { stand_in: true, buffering: true };
         }
-        let carriers = setup::bind(&settings)?;
+        let carriers = setup::bind(&settings, !connections.is_empty(), hip.as_ref())?;
         // What is changed from here on is there once in a network namespace.
         let namespace = Namespace::take()?;
         let mtu = if settings.mtu == 0 { TUNNEL_MTU } else { settings.mtu };
@@ -140,13 +146,17 @@ impl Daemon {
         let client = connections.iter().any(|c| c.role == Role::Client);
         let now = BootClock::now();
         let device = client.then(|| Device::new(now, &sleep, &settings.state_dir, &args.meter_root));
-        let hold = connections.iter().map(|c| c.hold_packets).max().unwrap_or(0);
+        let held = connections.iter().map(|c| c.hold_packets);
+        let hold = held.chain(hip.as_ref().map(|_| MOST_PACKETS)).max().unwrap_or(0);
+        let mut roles: BTreeSet<Role> = connections.iter().map(|c| c.role).collect();
+        roles.extend(hip.as_ref().map(|_| Role::Hip));
         let mut node = Node::new(connections.clone(), endpoint, Box::new(OsEntropy), Box::new(OsEntropy));
         if let Some((limits, longest)) = standin
             && connections.iter().any(|c| c.role == Role::Gateway)
         {
             node.stand_in_for_sleepers(limits, longest);
         }
+        let hip = hip.map(|hip| Directory::new(hip, &denials, &mut node));
         let mut host = Host::new(now, node, hold, pool);
         if client {
             host.let_sleep(now, sleep.settings.clone(), sleep.speed, WISHES);
@@ -158,7 +168,12 @@ impl Daemon {
             tracing::info!(user = settings.user, ?held, "privileges dropped");
         }
         // A thread: it must have given its privileges away too.
-        let lineages = store.lineages()?.map(|lineages| Keeper::new(Sqlite(lineages))).transpose()?;
+        let gateway = roles.contains(&Role::Gateway);
+        let lineages = store
+            .lineages()?
+            .filter(|_| gateway)
+            .map(|lineages| Keeper::new(Sqlite(lineages)))
+            .transpose()?;
         let auditor = Auditor::new(&audit)?;
         let poller = Poller::new()?;
         let timer = Timer::new()?;
@@ -175,7 +190,8 @@ impl Daemon {
             config_path: args.config.display().to_string(),
             args: args.clone(),
             reload,
-            roles: connections.iter().map(|c| c.role).collect(),
+            roles,
+            hip,
             connections,
             host,
             machine,
@@ -254,6 +270,7 @@ impl Daemon {
             self.restore_ticket(&name);
         }
         self.restore_history();
+        self.begin_hip(now);
         for c in self.connections.iter().filter(|c| c.auto && c.role == Role::Client) {
             self.host.up(now, &c.name);
         }
@@ -352,6 +369,7 @@ impl Daemon {
         if let Some(addresses) = self.machine.network_changed().filter(|_| anywhere) {
             self.host.node_mut().set_own_addresses(now, &addresses);
         }
+        self.look_at_sources(now);
     }
 
     /// Asks the kernel for the way to every gateway.
@@ -396,9 +414,15 @@ impl Daemon {
     pub(crate) fn settle(&mut self, now: Instant) -> Result<()> {
         host::settle(self, now);
         self.answer_waiting(now);
-        let own = Deadline::earlier(self.verbs.deadline(), self.names_deadline());
+        self.answer_hip(now);
+        let own = Deadline::earlier(self.waits(), self.names_deadline());
         self.timer.arm(Deadline::earlier(self.host.poll_timeout(), own), false)?;
         Ok(())
+    }
+
+    /// When a client of the control socket has waited long enough.
+    pub(crate) fn waits(&self) -> Option<Deadline> {
+        Deadline::earlier(self.verbs.deadline(), self.hip.as_ref().and_then(Directory::deadline))
     }
 
     fn obey(&mut self, now: Instant, order: Order) {
@@ -495,9 +519,15 @@ impl Daemon {
             Change::PeerDown { connection, peer, why } => {
                 tracing::info!(%connection, %peer, %why, "a client went")
             }
+            Change::PeerFailed { connection, peer, why, .. } => {
+                tracing::warn!(%connection, %peer, %why, "a peer was not reached");
+            }
             Change::PeerRefused { from, claimed, why } => {
                 tracing::warn!(%from, claimed = claimed.as_deref().unwrap_or("?"), %why, "a client was refused");
             }
+        }
+        if let Some(hip) = &mut self.hip {
+            hip.note(&change);
         }
         self.verbs.announce(change);
     }
@@ -512,7 +542,11 @@ impl Daemon {
     }
 
     fn control(&mut self, now: Instant) {
-        for (client, request) in self.verbs.requests() {
+        let (requests, gone) = self.verbs.requests();
+        if let Some(hip) = &mut self.hip {
+            gone.into_iter().for_each(|client| hip.gone(client));
+        }
+        for (client, request) in requests {
             self.answer(now, client, request);
         }
     }
@@ -537,6 +571,7 @@ impl Daemon {
     fn stop(&mut self) {
         notify::stopping();
         let now = BootClock::now();
+        self.end_hip(now);
         self.host.stop(now);
         // The farewells: one datagram each, not waited for.
         host::settle(self, now);

@@ -1,5 +1,5 @@
 //! `dormouse deny`, `allow` and `forget-tickets`: a gateway's operator refuses an identity or a certificate, takes it back, or lets no
-//! ticket count any more. Owns the replies to these verbs; [`dormouse_ike::admission`] decides whom a denial means, and the store keeps it.
+//! ticket count any more. A host of HIP refuses a HIT. Owns the replies to these verbs; [`dormouse_ike::admission`] decides whom a denial means, and the store keeps it.
 
 use crate::daemon::Daemon;
 use dormouse_control::{Denied, Error, ErrorKind, Reply};
@@ -21,7 +21,9 @@ impl Daemon {
         let named = self.is_named(&denial);
         self.record(client, |by_uid| What::Denial { whom: stored.whom.as_str().into(), by_uid });
         // In force whether it could be kept or not.
+        let (associations, listed) = self.deny_hit(now, &denial).unwrap_or_default();
         let Met { sessions, known } = self.host.deny(now, denial);
+        let (sessions, known) = (sessions + associations, known || listed || associations > 0);
         tracing::warn!(whom = %stored.whom, sessions, "denied on request");
         kept.map(|_| Reply::Denied { sessions, known: known || named }).map_err(|e| {
             Error::new(
@@ -32,7 +34,7 @@ impl Daemon {
     }
 
     /// Takes a denial back. `client` has ordered it.
-    pub(crate) fn allow(&mut self, client: ClientId, whom: &str) -> Result<(), Error> {
+    pub(crate) fn allow(&mut self, now: Instant, client: ClientId, whom: &str) -> Result<(), Error> {
         let denial = self.meant(whom);
         let whom = denial.as_ref().map_or_else(|_| whom.to_owned(), ToString::to_string);
         let stored = self
@@ -40,7 +42,7 @@ impl Daemon {
             .allow(&whom)
             .map_err(|e| Error::new(ErrorKind::Other, format!("{whom} is still denied: {e:#}")))?;
         let was = match denial {
-            Ok(denial) => self.host.node_mut().allow(&denial) || stored,
+            Ok(denial) => self.allow_hit(now, &denial) | self.host.node_mut().allow(&denial) | stored,
             // One of an earlier release may have been kept that is not understood any more.
             Err(_) if stored => true,
             Err(error) => return Err(error),
@@ -90,7 +92,12 @@ impl Daemon {
     }
 
     fn meant(&self, whom: &str) -> Result<Denial, Error> {
-        self.is_for_clients()?;
-        whom.parse().map_err(|e| Error::new(ErrorKind::Request, format!("{e}")))
+        let hit = match (&self.hip, self.is_for_clients()) {
+            (None, refused) => refused.map(|()| None)?,
+            // A gateway's clients have names of their own.
+            (Some(_), Ok(())) => None,
+            (Some(hip), Err(_)) => hip.named(whom).map(|hit| hit.to_string()),
+        };
+        hit.as_deref().unwrap_or(whom).parse().map_err(|e| Error::new(ErrorKind::Request, format!("{e}")))
     }
 }

@@ -6,7 +6,7 @@ use dormouse_crypto::Secret;
 use dormouse_crypto::sign::Signer;
 use dormouse_io::files::{self, Files};
 use dormouse_io::token::{self, Token, Uri};
-use dormouse_node::config::{self, ConfigError, Resolved, ResolvedSleep, file};
+use dormouse_node::config::{self, ConfigError, Resolved, ResolvedHip, ResolvedSleep, file};
 use std::path::{Path, PathBuf};
 
 /// The daemon's own settings and its connections.
@@ -17,6 +17,7 @@ pub(crate) struct Loaded {
     pub(crate) written: serde_json::Value,
     pub(crate) sleep: ResolvedSleep,
     pub(crate) connections: Vec<Resolved>,
+    pub(crate) hip: Option<ResolvedHip>,
     pub(crate) standin: config::standin::StandIn,
     pub(crate) audit: file::Audit,
 }
@@ -71,7 +72,8 @@ pub(crate) fn resolve(args: &Args, files: &Files) -> Result<Loaded> {
         .map_err(wrong)
         .map_err(|e| if pin { e.context(PinRefused) } else { e })?;
     let sleep = config::resolve_sleep(&file.sleep, read).map_err(wrong)?;
-    if connections.is_empty() {
+    let hip = config::resolve_hip(&file, read).map_err(wrong)?;
+    if connections.is_empty() && hip.is_none() {
         return Err(anyhow!(
             "{}: no connection is configured; add a [connection.NAME] section",
             path.display()
@@ -88,7 +90,8 @@ pub(crate) fn resolve(args: &Args, files: &Files) -> Result<Loaded> {
         daemon.log.clone_from(log);
     }
     let written = serde_json::to_value(&file).unwrap_or_default();
-    Ok(Loaded { daemon: file.daemon, written, sleep, connections, standin: file.standin, audit: file.audit })
+    let file::File { daemon, standin, audit, .. } = file;
+    Ok(Loaded { daemon, written, sleep, connections, hip, standin, audit })
 }
 
 /// Says in the log what is unwise, or will make peers refuse us: the clock may be wrong, so the daemon runs nevertheless.

@@ -318,6 +318,22 @@ impl Machine {
         Some((path, u16::try_from(mtu).unwrap_or(ETHERNET).min(ETHERNET)))
     }
 
+    /// Addresses from which others can be reached, outside of the tunnel: those that lead to one of `remotes` first, in their order.
+    pub(crate) fn sources(&mut self, remotes: &[IpAddr]) -> Vec<IpAddr> {
+        let mut sources: Vec<IpAddr> =
+            remotes.iter().filter_map(|remote| Some(self.way_to(*remote, 0)?.0.local.ip())).collect();
+        let netlink = self.ledger.netlink();
+        let links = netlink.links().unwrap_or_default();
+        let alive = |index| links.iter().any(|l| l.index == index && l.up && l.carrier && !l.loopback);
+        let addresses = netlink.addresses().unwrap_or_default();
+        let usable =
+            addresses.iter().filter(|a| a.global && a.preferred && a.index != self.tun && alive(a.index));
+        sources.extend(usable.map(|a| a.net.addr()));
+        let mut seen = BTreeSet::new();
+        sources.retain(|source| seen.insert(*source));
+        sources
+    }
+
     /// The helpers begin to undo what is theirs, all at the same time.
     pub(crate) fn release_helpers(&mut self) {
         if let Some(guard) = &mut self.guard {

@@ -6,6 +6,7 @@ mod block;
 mod daemon;
 mod datapath;
 mod denials;
+mod hip;
 mod lineages;
 mod load;
 mod machine;
@@ -93,7 +94,8 @@ fn run(args: &args::Args) -> Result<()> {
     })?;
     let findings = config::findings(&loaded.connections, unix_now());
     if args.check {
-        return check(args, loaded.connections.len(), &findings);
+        let count = loaded.connections.len() + usize::from(loaded.hip.is_some());
+        return check(args, count, &findings);
     }
     log_to(filter);
     load::warn(&findings);

@@ -294,6 +294,7 @@ impl Daemon {
             }
         }
         let mut restart = difference.restart;
+        restart.extend(self.reconfigure_hip(now, loaded.hip));
         if let Some(device) = &mut self.device {
             let keys = device.reconfigure(now, &loaded.sleep, &mut self.host);
             restart.extend(keys.into_iter().map(str::to_owned));

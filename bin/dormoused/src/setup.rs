@@ -9,11 +9,11 @@ use dormouse_ike::config::{HoldPolicy, Ports};
 use dormouse_io::batch::Carriers;
 use dormouse_io::clock::unix_now;
 use dormouse_io::netlink::{MARK, set_mark};
-use dormouse_io::rawesp::RawEsp;
+use dormouse_io::raw::Raw;
 use dormouse_io::store::{Holder, OldLease};
 use dormouse_io::udp::Udp;
-use dormouse_node::config::Resolved;
-use dormouse_node::config::file::{self, Role};
+use dormouse_node::config::file::{self, HipCarrier, Role};
+use dormouse_node::config::{Resolved, ResolvedHip};
 use dormouse_node::pool::{Pool, SharedPool};
 use dormouse_sansio::Carrier;
 use std::net::SocketAddr;
@@ -22,6 +22,7 @@ use std::net::SocketAddr;
 pub(crate) fn endpoint(
     settings: &file::Daemon,
     connections: &[Resolved],
+    hip: bool,
     store: &mut Store,
 ) -> Result<(EndpointConfig, Option<SharedPool>)> {
     let mut config = EndpointConfig {
@@ -37,13 +38,10 @@ pub(crate) fn endpoint(
         ..EndpointConfig::default()
     };
     let gateways: Vec<&Resolved> = connections.iter().filter(|c| c.role == Role::Gateway).collect();
-    let Some(lifetime) = gateways.iter().map(|c| c.ike.resumption.lifetime).max() else {
+    if gateways.is_empty() && !hip {
         return Ok((config, None));
-    };
-    config.ticket_keys = Some(store.ticket_keys(unix_now(), lifetime)?);
-    config.load = store.load_history();
+    }
     let mut pool = Pool::new(gateways.iter().flat_map(|c| c.pool.iter().copied()));
-    config.admission.fingerprint_key = store.fingerprint_key()?;
     for denial in store.database(&mut pool, &|old| holder_of(&gateways, old))? {
         match denial.whom.parse() {
             Ok(whom) => drop(config.admission.denials.insert(whom)),
@@ -53,6 +51,12 @@ pub(crate) fn endpoint(
             }
         }
     }
+    let Some(lifetime) = gateways.iter().map(|c| c.ike.resumption.lifetime).max() else {
+        return Ok((config, None));
+    };
+    config.ticket_keys = Some(store.ticket_keys(unix_now(), lifetime)?);
+    config.load = store.load_history();
+    config.admission.fingerprint_key = store.fingerprint_key()?;
     let shared = SharedPool::new(pool);
     config.pool = Some(Box::new(shared.clone()));
     Ok((config, Some(shared)))
@@ -71,15 +75,24 @@ fn holder_of(gateways: &[&Resolved], old: &OldLease) -> Option<Holder> {
     Some(Holder { connection: only.name.clone(), identity: identity.to_ike(), device: 0 })
 }
 
-/// Binds both ports on every address; a family that the machine lacks is left out, if it was a wildcard.
-pub(crate) fn bind(settings: &file::Daemon) -> Result<Carriers> {
+/// Opens what the configured roles need on every address; a family that the machine lacks is left out, if it was a wildcard.
+pub(crate) fn bind(settings: &file::Daemon, ike: bool, hip: Option<&ResolvedHip>) -> Result<Carriers> {
     let mut carriers = Carriers::default();
+    let by_ip = hip.is_some_and(|hip| hip.carriers.contains(&HipCarrier::Ip));
+    let by_udp = hip.filter(|hip| hip.carriers.contains(&HipCarrier::Udp));
+    let mut ports = Vec::new();
+    if ike {
+        ports.push((settings.ike_port, "daemon.ike_port".to_owned(), Carrier::Ike));
+        ports.push((settings.nat_t_port, "daemon.nat_t_port".to_owned(), Carrier::NatT));
+    }
+    ports.extend(
+        by_udp.map(|hip| {
+            (hip.config.udp_port, format!("connection.{}.hip.udp_port", hip.name), Carrier::HipUdp)
+        }),
+    );
     for ip in &settings.listen {
-        for (port, key, carrier) in [
-            (settings.ike_port, "daemon.ike_port", Carrier::Ike),
-            (settings.nat_t_port, "daemon.nat_t_port", Carrier::NatT),
-        ] {
-            match Udp::bind(SocketAddr::new(*ip, port), carrier) {
+        for (port, key, carrier) in &ports {
+            match Udp::bind(SocketAddr::new(*ip, *port), *carrier) {
                 Ok(socket) => {
                     set_mark(&socket, MARK).context("marking the daemon's packets")?;
                     carriers.udp.push(socket);
@@ -92,16 +105,29 @@ pub(crate) fn bind(settings: &file::Daemon) -> Result<Carriers> {
                 Err(e) => return Err(e).with_context(|| format!("{key} or daemon.listen")),
             }
         }
-        if ip.is_unspecified() {
-            match RawEsp::open(ip.is_ipv4()) {
+        let raw = if ip.is_unspecified() {
+            [Some(Carrier::RawEsp), by_ip.then_some(Carrier::RawHip)]
+        } else {
+            [None; 2]
+        };
+        for carrier in raw.into_iter().flatten() {
+            match Raw::open(carrier, ip.is_ipv4()) {
                 Ok(socket) => {
                     set_mark(&socket, MARK).context("marking the daemon's packets")?;
                     carriers.raw.push(socket);
                 }
-                Err(e) => tracing::info!(%e, "ESP without UDP is left out"),
+                Err(e) if by_ip && e.kind() == std::io::ErrorKind::PermissionDenied => {
+                    return Err(e).context("role \"hip\" needs CAP_NET_RAW, or hip.carriers = [\"udp\"]");
+                }
+                Err(e) => tracing::info!(%e, "a carrier without UDP is left out"),
             }
         }
     }
-    anyhow::ensure!(!carriers.udp.is_empty(), "daemon.listen: no address could be used");
+    let unheard = by_ip && carriers.raw.iter().all(|socket| socket.carrier() != Carrier::RawHip);
+    anyhow::ensure!(!unheard, "daemon.listen: HIP without UDP needs a wildcard: \"0.0.0.0\" or \"::\"");
+    anyhow::ensure!(
+        !(carriers.udp.is_empty() && carriers.raw.is_empty()),
+        "daemon.listen: no address could be used"
+    );
     Ok(carriers)
 }

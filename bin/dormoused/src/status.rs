@@ -118,7 +118,12 @@ pub(crate) fn gateway(node: &Node, connections: &[Resolved], now: Instant) -> Op
         stand_in: stand_in(&a.stand_in, now),
     };
     Some(control::Gateway {
-        sessions: node.gateway_sessions(now).iter().map(session).collect(),
+        sessions: node
+            .gateway_sessions(now)
+            .iter()
+            .filter(|s| s.owner.ike().is_some())
+            .map(session)
+            .collect(),
         absent: node.absent_devices().iter().map(absent).collect(),
         half_open: node.ike().half_open(),
         refused: node.ike_stats().newcomers_refused(),
@@ -161,7 +166,7 @@ fn nat(d: &Description) -> Option<control::Nat> {
     })
 }
 
-fn child(s: &SessionInfo, c: &ChildInfo, now: Instant) -> SaStatus {
+pub(crate) fn child(s: &SessionInfo, c: &ChildInfo, now: Instant) -> SaStatus {
     SaStatus {
         spi: format!("{:08x} {:08x}", c.id.spi(), c.spi_out),
         suite: c.suite.clone(),
@@ -171,7 +176,7 @@ fn child(s: &SessionInfo, c: &ChildInfo, now: Instant) -> SaStatus {
     }
 }
 
-fn traffic(s: &SessionInfo) -> Traffic {
+pub(crate) fn traffic(s: &SessionInfo) -> Traffic {
     s.children.iter().fold(Traffic::default(), |t, c| Traffic {
         packets_in: t.packets_in + c.received.packets,
         bytes_in: t.bytes_in + c.received.bytes,

@@ -59,9 +59,9 @@ impl Verbs {
         }
     }
 
-    /// The requests that came in; malformed ones are answered here.
-    pub(crate) fn requests(&mut self) -> Vec<(ClientId, Request)> {
-        let mut requests = Vec::new();
+    /// The requests that came in, and the clients that are gone; malformed requests are answered here.
+    pub(crate) fn requests(&mut self) -> (Vec<(ClientId, Request)>, Vec<ClientId>) {
+        let (mut requests, mut gone) = (Vec::new(), Vec::new());
         while let Some(event) = self.server.next() {
             match event {
                 ControlEvent::Request { client, line } => match Request::parse(&line) {
@@ -72,10 +72,11 @@ impl Verbs {
                     self.waiting.remove(&client);
                     self.watching.remove(&client);
                     self.suspending.retain(|c| *c != client);
+                    gone.push(client);
                 }
             }
         }
-        requests
+        (requests, gone)
     }
 
     pub(crate) fn reply(&mut self, client: ClientId, result: Result<Reply, Error>) {
@@ -200,8 +201,16 @@ impl Daemon {
             }),
             Verb::Deny { whom: None } => self.denials(),
             Verb::Deny { whom: Some(whom) } => self.deny(now, client, &whom),
-            Verb::Allow { whom } => self.allow(client, &whom).map(|()| Reply::Done),
+            Verb::Allow { whom } => self.allow(now, client, &whom).map(|()| Reply::Done),
             Verb::ForgetTickets => self.forget_tickets(now).map(|()| Reply::Done),
+            Verb::HipUp { peer, timeout_seconds } => {
+                match self.hip_up(now, client, &peer, timeout_seconds) {
+                    Some(result) => result,
+                    // Answered when it is known what has become of it.
+                    None => return,
+                }
+            }
+            Verb::HipDown { peer } => self.hip_down(now, &peer),
             Verb::Suspend => {
                 if self.host.suspend(now, Reason::User) {
                     // Answered when the gateway knows, or has had its time: the radio may go off then.
@@ -316,7 +325,7 @@ impl Daemon {
         };
         let connections = self.host.node().client_infos(now).iter().map(connection).collect();
         let mut deadlines: Vec<_> = self.host.deadlines();
-        deadlines.extend(self.verbs.deadline());
+        deadlines.extend(self.waits());
         deadlines.extend(self.names_deadline());
         deadlines.sort_by_key(|d| d.at);
         control::Status {
@@ -336,6 +345,7 @@ impl Daemon {
             portal: self.block.portal(now),
             sleep,
             gateway: status::gateway(self.host.node(), &self.connections, now),
+            hip: self.hip_status(now),
             offloads: self.offloads(),
             deadlines: deadlines.iter().map(|d| status::deadline(d, now)).collect(),
         }
@@ -397,6 +407,7 @@ impl Daemon {
             counters
                 .extend(stood_in.dropped.iter().map(|(r, n)| named(&format!("dropped.{}", r.name()), *n)));
         }
+        counters.extend(self.hip_counters().into_iter().map(|(name, n)| (name.to_owned(), n)));
         counters.extend(ike.begun.iter().map(|(kind, n)| (format!("ike.begun.{}", lower(kind)), *n)));
         counters.extend(ike.answered.iter().map(|(kind, n)| (format!("ike.answered.{}", lower(kind)), *n)));
         counters.extend(ike.discards.iter().map(|(reason, n)| (format!("ike.discards.{reason}"), *n)));
@@ -420,6 +431,7 @@ impl Daemon {
         ];
         checks.push(leaks);
         checks.extend(self.radio_check());
+        checks.extend(self.hip_check());
         for offload in self.offloads() {
             checks.push(control::Check {
                 name: offload.name,
@@ -459,6 +471,10 @@ fn event(change: Change) -> (String, EventKind) {
         Change::Down { connection, why } => (connection, EventKind::Down { why }),
         Change::PeerUp { connection, peer, resumed } => (connection, EventKind::PeerUp { peer, resumed }),
         Change::PeerDown { connection, peer, why } => (connection, EventKind::PeerDown { peer, why }),
+        Change::PeerFailed { connection, peer, kind, why } => {
+            let error = status::error(&connection, &why, kind, &Offer::default());
+            (connection, EventKind::PeerFailed { peer, error })
+        }
         Change::PeerRefused { from, claimed, why } => {
             (String::new(), EventKind::PeerRefused { from: from.to_string(), claimed, why })
         }

@@ -107,6 +107,13 @@ pub enum EventKind {
         /// The reason.
         why: String,
     },
+    /// HIP: a peer that was called was not reached.
+    PeerFailed {
+        /// The identity of the peer.
+        peer: String,
+        /// Why.
+        error: crate::Error,
+    },
     /// Gateway: an initiator was refused.
     PeerRefused {
         /// From which address.

@@ -23,6 +23,7 @@ mod event;
 mod exit;
 #[doc(hidden)]
 pub mod fuzz;
+mod hip;
 mod request;
 mod response;
 mod rung;
@@ -34,6 +35,7 @@ pub use block::{BlockMode, BlockStatus, InClear, Portal};
 pub use error::{Error, ErrorKind};
 pub use event::{Event, EventKind};
 pub use exit::ExitCode;
+pub use hip::{HipPeer, HipState, HipStatus};
 pub use request::{Request, Verb};
 pub use response::{Denied, Outcome, Reply, Response};
 pub use rung::WakeRung;

@@ -45,6 +45,19 @@ pub enum Verb {
     /// Gateway: no ticket counts any more that was given until now, as after a restore of old state. Sessions go on; each peer's next one
     /// begins by a full exchange. Answered [`crate::Reply::Done`] when that is ordered.
     ForgetTickets,
+    /// HIP: begin an association with a peer. Answered [`crate::Reply::Done`] when ESP flows, or at once without a time; an error says why it
+    /// came to nothing, [`ErrorKind::Timeout`] that the time is over.
+    HipUp {
+        /// Its name or HIT.
+        peer: String,
+        /// How long to wait for it, in seconds.
+        timeout_seconds: Option<f64>,
+    },
+    /// HIP: end the association with a peer; the next packet for it begins another.
+    HipDown {
+        /// Its name or HIT.
+        peer: String,
+    },
     /// The radio is about to be switched off: nothing is due until `resume`.
     Suspend,
     /// The radio is back.
@@ -131,7 +144,9 @@ impl Request {
         }
         let request: Self = serde_json::from_slice(line).map_err(bad)?;
         match &request.verb {
-            Verb::Wait { timeout_seconds: Some(t), .. } if !t.is_finite() || *t < 0.0 => {
+            Verb::Wait { timeout_seconds: Some(t), .. } | Verb::HipUp { timeout_seconds: Some(t), .. }
+                if !t.is_finite() || *t < 0.0 =>
+            {
                 Err(Error::new(ErrorKind::Request, format!("a timeout of {t} s is not a time")))
             }
             // An older daemon would overlook the peer, and must not guess which connection is meant.

@@ -41,6 +41,15 @@ pub enum Reply {
     Stats(Box<Stats>),
     /// To `watch`, again and again.
     Event(Box<Event>),
+    /// What `dormouse hip` shows: a part of a `status`.
+    Hip(Box<crate::HipStatus>),
+    /// What `dormouse hip keygen` has made.
+    HipKey {
+        /// The file with the private key.
+        file: String,
+        /// The host identity tag.
+        hit: String,
+    },
     /// To `doctor`.
     Doctor(Vec<Check>),
     /// To `mode` without a mode.

@@ -16,6 +16,9 @@ pub struct Status {
     /// What the gateway side holds; absent if no connection has that role.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gateway: Option<Gateway>,
+    /// The Host Identity Protocol; absent if no connection has that role.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hip: Option<crate::HipStatus>,
     /// What leaves outside of a tunnel that should carry it. Empty: nothing does.
     #[serde(default)]
     pub in_clear: Vec<crate::InClear>,
@@ -179,7 +182,7 @@ pub struct SaStatus {
     /// Until it gets new keys; absent if never.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rekey_in_seconds: Option<f64>,
-    /// CHILD SA: `tunnel` or `transport`; empty for an IKE SA.
+    /// CHILD SA: `tunnel`, `transport` or `beet`; empty for an IKE SA.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub mode: String,
 }

@@ -15,7 +15,7 @@
 use core::time::Duration;
 
 use dormouse_crypto::hip::{DhGroup, DhKey};
-use dormouse_keying::{Beet, ChildId, ChildSa, Install, Mode, Owner, Protection, SaId};
+use dormouse_keying::{Beet, ChildId, ChildSa, Failure, Install, Mode, Owner, Protection, SaId};
 use dormouse_sansio::{Carrier, Class, Deadline, Instant, Path};
 use dormouse_wire::hip::{EspInfo, Hit, R1Counter, Solution};
 use dormouse_wire::ike::TsRange;
@@ -23,6 +23,7 @@ use dormouse_wire::ike::TsRange;
 use crate::config::{EspSuite, HostConfig, Timing};
 use crate::hit::HostIdentity;
 use crate::keymat::{EspKeys, HipKeys, Keymat};
+use crate::limits::{SILENCE, SILENCE_TRIES};
 use crate::puzzle::Solver;
 
 /// One peer, as one identity of ours knows it.
@@ -68,6 +69,12 @@ impl Retry {
     pub(crate) fn new(packet: Vec<u8>, class: Class, now: Instant, timing: &Timing) -> Self {
         let wait = timing.first_wait;
         Self { packet, class, left: timing.tries.saturating_sub(1), wait, at: now + wait }
+    }
+
+    /// Fewer tries than configured, of a question whose answer others wait for.
+    pub(crate) fn hasty(mut self) -> Self {
+        self.left = self.left.min(SILENCE_TRIES - 1);
+        self
     }
 
     /// Whether it is to be sent once more, its time having come; false: there was no answer.
@@ -118,7 +125,16 @@ pub(crate) struct I2Sent {
     /// Signed notifications that are still looked at, each at the cost of a verification.
     pub(crate) notifies_left: u32,
     /// What the responder said last, if the exchange fails.
-    pub(crate) notified: Option<&'static str>,
+    pub(crate) notified: Option<Refusal>,
+}
+
+/// Why the exchange fails, if it does.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Refusal {
+    /// Which kind of failure.
+    pub kind: Failure,
+    /// In the words of the protocol.
+    pub why: &'static str,
 }
 
 /// What a base exchange has led to.
@@ -158,6 +174,8 @@ pub(crate) struct Session {
     /// Our address changed and the peer has not acknowledged it.
     pub(crate) announcing: bool,
     pub(crate) candidate: Option<Candidate>,
+    /// Since when the peer is sent ESP and sends none.
+    pub(crate) silent: Option<Instant>,
     /// A replaced pair that still receives.
     pub(crate) retiring: Option<(ChildId, Instant)>,
 }
@@ -228,6 +246,7 @@ impl Session {
             rekey: None,
             announcing: false,
             candidate: None,
+            silent: None,
             retiring: None,
         }
     }
@@ -304,7 +323,12 @@ impl Association {
                 let r2 = session.r2.as_ref().map(|r2| Deadline { at: r2.until, slack, why: "HIP: R2 kept" });
                 let retiring =
                     session.retiring.map(|(_, at)| Deadline { at, slack, why: "HIP: late packets" });
-                Deadline::earlier(update, Deadline::earlier(r2, retiring))
+                let silent = session.silent.map(|since| Deadline {
+                    at: since + SILENCE,
+                    slack: Duration::from_secs(1),
+                    why: "HIP: the peer is silent",
+                });
+                Deadline::earlier(Deadline::earlier(update, silent), Deadline::earlier(r2, retiring))
             }
         }
     }

@@ -129,6 +129,8 @@ pub struct HostConfig {
     pub difficulty: Difficulty,
     /// Who may begin an association.
     pub accept: Accept,
+    /// Who may have no association with us, whoever begins it.
+    pub denied: BTreeSet<Hit>,
     /// Whether an I1 that names no receiver is answered.
     pub opportunistic: bool,
     /// Retransmission and lifetimes.
@@ -150,6 +152,14 @@ pub struct HostConfig {
     pub udp_port: u16,
 }
 
+impl HostConfig {
+    /// Whether this peer may begin an association with us.
+    #[must_use]
+    pub fn admits(&self, peer: Hit) -> bool {
+        !self.denied.contains(&peer) && self.accept.permits(peer)
+    }
+}
+
 impl Default for HostConfig {
     fn default() -> Self {
         Self {
@@ -158,6 +168,7 @@ impl Default for HostConfig {
             esp_suites: vec![EspSuite::Aes128Gcm16, EspSuite::Aes256CbcSha256, EspSuite::Aes128CbcSha256],
             difficulty: Difficulty { idle: 4, most: 20, busy_from: 500, solve: 24, to_one_address: 200 },
             accept: Accept::Listed(BTreeSet::new()),
+            denied: BTreeSet::new(),
             opportunistic: false,
             timing: Timing {
                 first_wait: Duration::from_secs(1),

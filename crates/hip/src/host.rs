@@ -13,8 +13,8 @@ use dormouse_keying::{ChildId, Discard, Event, KeyManager, Owner, SaId, SpiSourc
 use dormouse_sansio::{Carrier, Class, Deadline, Entropy, Instant, Path, Transmit};
 use dormouse_wire::hip::{Hit, Packet, PacketType, Version};
 
-use crate::association::{Association, Pair, Session, Stage};
-use crate::config::{HostConfig, Peer};
+use crate::association::{Association, Pair, Refusal, Session, Stage};
+use crate::config::{Accept, HostConfig, Peer};
 use crate::exchange::{
     Around, Fate, Outcome, close, give_up, handle_timeout, initiate, locate, notify, rekey, respond, update,
 };
@@ -39,6 +39,9 @@ pub enum ConnectError {
     /// No path was given, or one without a local address where the checksum needs it.
     #[error("no usable path to {0}: HIP without UDP needs the local address")]
     NoPath(Hit),
+    /// An operator has denied it.
+    #[error("{0} is denied")]
+    Denied(Hit),
     /// Too many associations.
     #[error("there are {0} associations, as many as are permitted")]
     TooMany(usize),
@@ -73,6 +76,8 @@ pub struct Description {
     pub phase: Phase,
     /// The pair of ESP SAs that sends.
     pub child: Option<ChildId>,
+    /// While it is connecting: why the peer says that it refuses.
+    pub refusal: Option<Refusal>,
 }
 
 /// An identity of ours with its puzzles.
@@ -147,13 +152,20 @@ impl Host {
                 Stage::Up(session) => (Phase::Established, Some(session.child)),
                 Stage::Closing(_) | Stage::Closed(_) | Stage::Failed => (Phase::Closing, None),
             };
-            Description { id: a.id, ours: a.ours, peer: a.peer, path: a.path, phase, child }
+            let refusal = if let Stage::I2Sent(sent) = &a.stage { sent.notified } else { None };
+            Description { id: a.id, ours: a.ours, peer: a.peer, path: a.path, phase, child, refusal }
         })
     }
 
     /// Where the peer with this tag is found; `None` forgets it. What there is with it stays.
     pub fn set_peer(&mut self, tag: Hit, peer: Option<Peer>) {
         self.peers.set(tag, peer);
+    }
+
+    /// The ways to a peer of the directory, the best first; none if it is not known, or no address of ours is of a family of its.
+    #[must_use]
+    pub fn ways(&self, peer: Hit) -> Vec<Path> {
+        self.peers.ways(peer, self.config.udp_port)
     }
 
     /// Begins an association with the peer that has this tag, by these paths: the first I1 goes by up to three of them, and by the first
@@ -171,6 +183,9 @@ impl Host {
         let local = self.local(ours).ok_or(ConnectError::NotOurs(ours))?;
         if HitSuite::of(peer).is_none() || self.local(peer).is_some() {
             return Err(ConnectError::NotATag(peer));
+        }
+        if self.config.denied.contains(&peer) {
+            return Err(ConnectError::Denied(peer));
         }
         let usable = |p: &&Path| match p.carrier {
             Carrier::HipUdp => true,
@@ -205,6 +220,35 @@ impl Host {
             })
         })
         .unwrap_or_default();
+    }
+
+    /// Who may begin an association is another from now on. What there is with others ends.
+    pub fn set_accept(&mut self, now: Instant, accept: Accept) {
+        self.config.accept = accept;
+        let out: Vec<SaId> =
+            self.associations.values().filter(|a| !self.config.admits(a.peer)).map(|a| a.id).collect();
+        out.into_iter().for_each(|id| self.close(now, id));
+    }
+
+    /// There is no association with this peer from now on, whoever begins it; the number of those that end.
+    pub fn deny(&mut self, now: Instant, peer: Hit) -> usize {
+        self.config.denied.insert(peer);
+        let open =
+            |a: &&Association| a.peer == peer && !matches!(a.stage, Stage::Closing(_) | Stage::Closed(_));
+        let ends: Vec<SaId> = self.associations.values().filter(open).map(|a| a.id).collect();
+        ends.iter().for_each(|id| self.close(now, *id));
+        ends.len()
+    }
+
+    /// Whether this peer is denied.
+    #[must_use]
+    pub fn denies(&self, peer: Hit) -> bool {
+        self.config.denied.contains(&peer)
+    }
+
+    /// Takes a denial back. False if there was none.
+    pub fn allow(&mut self, peer: Hit) -> bool {
+        self.config.denied.remove(&peer)
     }
 
     /// Our address towards this peer is another from now on. An association that is not established begins anew from there.
@@ -473,6 +517,30 @@ impl KeyManager for Host {
         .unwrap_or_default();
     }
 
+    fn unanswered(&mut self, now: Instant, owner: Owner, heard: bool) {
+        let Owner::Hip(id) = owner else { return };
+        self.change(now, id, |association, _| {
+            if let Stage::Up(session) = &mut association.stage {
+                session.silent = if heard { None } else { session.silent.or(Some(now)) };
+            }
+            Ok(Fate::Lives)
+        })
+        .unwrap_or_default();
+    }
+
+    /// A peer of the directory may have an association that this host, which has started again, does not know: a new one takes its place.
+    fn unknown_spi(&mut self, now: Instant, path: Path) {
+        let Some(ours) = self.tags().next() else { return };
+        let Some(peer) = self.peers.at(path.remote.ip()).filter(|peer| self.stage(ours, *peer).is_none())
+        else {
+            return;
+        };
+        let ways = self.ways(peer);
+        if let Err(error) = self.connect(now, ours, peer, &ways) {
+            tracing::debug!(%error, "ESP of an association that is lost");
+        }
+    }
+
     fn set_addresses(&mut self, now: Instant, addresses: &[IpAddr]) {
         self.peers.set_ours(addresses);
         let instead = |a: &Association| {
@@ -492,7 +560,7 @@ impl Host {
             Some(Stage::I1Sent(_) | Stage::Solving(_) | Stage::I2Sent(_)) => true,
             Some(Stage::Up(_)) => false,
             None | Some(Stage::Closing(_) | Stage::Closed(_) | Stage::Failed) => {
-                let ways = self.peers.ways(peer, self.config.udp_port);
+                let ways = self.ways(peer);
                 !ways.is_empty() && self.connect(now, ours, peer, &ways).is_ok()
             }
         }

@@ -27,6 +27,7 @@ mod stats;
 #[doc(hidden)]
 pub mod fuzz;
 
+pub use association::Refusal;
 pub use config::{Accept, EspSuite, HostConfig, Peer};
 pub use hit::{HostIdentity, Identity};
 pub use host::{ConnectError, Description, Host, Phase};

@@ -21,3 +21,7 @@ pub const MAX_PARALLEL_I1: usize = 3;
 pub const CLOSED_FOR: Duration = Duration::from_secs(120);
 /// R1s that are sent in one second at most, to all initiators together.
 pub const MAX_R1_A_SECOND: u32 = 100_000;
+/// An established peer that is sent ESP and sends none is asked after this time whether it is there.
+pub const SILENCE: Duration = Duration::from_secs(4);
+/// Tries of that question: a peer that answers none of them has lost the association.
+pub const SILENCE_TRIES: u32 = 3;

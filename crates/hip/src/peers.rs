@@ -24,6 +24,13 @@ impl Peers {
         };
     }
 
+    /// The peer that has this address; none if several share it.
+    pub(crate) fn at(&self, address: IpAddr) -> Option<Hit> {
+        let mut there = self.known.iter().filter(|(_, peer)| peer.addresses.contains(&address));
+        let (tag, _) = there.next()?;
+        there.next().is_none().then_some(*tag)
+    }
+
     pub(crate) fn set_ours(&mut self, ours: &[IpAddr]) {
         self.ours = ours.to_vec();
     }

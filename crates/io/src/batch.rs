@@ -3,7 +3,7 @@
 //!
 //! # How to drive it
 //!
-//! One thread, one epoll set. All descriptors are nonblocking and level-triggered; [`Tun`], [`Udp`] and [`RawEsp`] implement
+//! One thread, one epoll set. All descriptors are nonblocking and level-triggered; [`Tun`], [`Udp`] and [`Raw`] implement
 //! `AsFd`. The SAs stay with the caller, behind two traits:
 //!
 //! ```ignore
@@ -43,7 +43,7 @@ use quinn_udp::RecvMeta;
 
 use crate::gro::Joiner;
 use crate::gso::SuperPacket;
-use crate::rawesp::RawEsp;
+use crate::raw::Raw;
 use crate::tun::{MAX_PACKET, Tun, VNET_LEN, Vnet};
 use crate::udp::{MAX_BATCH, MAX_SEGMENTS, Sent, Udp};
 
@@ -58,32 +58,39 @@ const READ_AT: usize = 16;
 /// family.
 #[derive(Debug, Default)]
 pub struct Carriers {
-    /// UDP sockets: IKE and NAT traversal, IPv4 and IPv6.
+    /// UDP sockets: IKE, NAT traversal and HIP, IPv4 and IPv6.
     pub udp: Vec<Udp>,
-    /// Sockets of protocol 50, IPv4 and IPv6.
-    pub raw: Vec<RawEsp>,
+    /// Sockets of protocols 50 and 139, IPv4 and IPv6.
+    pub raw: Vec<Raw>,
 }
 
 impl Carriers {
-    /// Sends an IKE message, or several of `segment` bytes each but the last, on `path`: IP may fragment them. See
+    /// Sends a message of a key manager, or several of `segment` bytes each but the last, on `path`: IP may fragment them. See
     /// [`Udp::send_fragmentable`].
     pub fn send_fragmentable(&mut self, path: &Path, contents: &[u8], segment: Option<usize>) -> Sent {
-        match self.udp_for(path) {
-            Some(udp) => udp.send_fragmentable(path, contents, segment),
+        if let Some(udp) = self.udp_for(path) {
+            return udp.send_fragmentable(path, contents, segment);
+        }
+        match self.raw_for(path).filter(|_| path.carrier == Carrier::RawHip) {
+            Some(raw) => raw.send(path, contents, segment),
             None => no_socket(path),
         }
     }
 
     /// Sends a datagram, or several of `segment` bytes each but the last, on `path`. None is fragmented by IP. See [`Udp::send`].
     pub fn send(&mut self, path: &Path, ecn: u8, contents: &[u8], segment: Option<usize>) -> Sent {
-        if path.carrier == Carrier::RawEsp {
-            if let Some(raw) = self.raw.iter_mut().find(|s| s.is_ipv4() == path.remote.is_ipv4()) {
-                return raw.send(path, contents, segment);
-            }
-        } else if let Some(udp) = self.udp_for(path) {
+        if let Some(raw) = self.raw_for(path) {
+            return raw.send(path, contents, segment);
+        }
+        if let Some(udp) = self.udp_for(path) {
             return udp.send(path, ecn, contents, segment);
         }
         no_socket(path)
+    }
+
+    fn raw_for(&mut self, path: &Path) -> Option<&mut Raw> {
+        let v4 = path.remote.is_ipv4();
+        self.raw.iter_mut().find(|s| s.is_ipv4() == v4 && s.carrier() == path.carrier)
     }
 
     fn udp_for(&mut self, path: &Path) -> Option<&mut Udp> {
@@ -403,13 +410,13 @@ impl RxBatch {
         Ok(Progress { read: n, bytes, more: n == RECEIVE })
     }
 
-    /// As [`Self::receive`], from a socket of protocol 50.
+    /// As [`Self::receive`], from a raw socket.
     ///
     /// # Errors
     /// As [`Self::receive`].
     pub fn receive_raw(
         &mut self,
-        socket: &RawEsp,
+        socket: &Raw,
         tun: &mut Tun,
         opener: &mut impl Opener,
     ) -> io::Result<Progress> {

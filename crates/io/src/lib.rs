@@ -1,6 +1,6 @@
 //! The system: TUN, sockets, netlink, clocks, files and privileges. All system calls and all `unsafe` are here.
 //!
-//! The data path is [`batch`], over [`tun`], [`udp`] and [`rawesp`].
+//! The data path is [`batch`], over [`tun`], [`udp`] and [`raw`].
 //!
 //! # Driving everything from one loop
 //! Every part that can be waited for is a file descriptor ([`std::os::fd::AsFd`]); none blocks, none has a thread. One thread with
@@ -18,19 +18,19 @@
 //! poller.add(&monitor, 3, Interest::READ)?;
 //! let mut ready = Vec::new();
 //! loop {
-//!     // timer.arm(node.poll_timeout(), asleep)?;
+//!     // timer.arm(host.poll_timeout(), asleep)?;
 //!     poller.wait(&mut ready, None)?;
 //!     let now = BootClock::now();
 //!     for one in &ready {
 //!         match one.token {
 //!             0 => while let Some(signal) = signals.next()? { /* stop, reload */ },
 //!             1 => while let Some(event) = control.next() { /* answer */ },
-//!             2 => if timer.clear() { /* node.handle_timeout(now) */ },
+//!             2 => if timer.clear() { /* host.handle_timeout(now) */ },
 //!             3 => while let Some(change) = monitor.next()? { /* look for the way to the gateway again, once */ },
 //!             _ => {} // tunnel and sockets: handle a batch, come back for the rest
 //!         }
 //!     }
-//!     // drain node.poll_transmit and node.poll_event, then control.send(...)
+//!     // carry out host.poll() until None, then control.send(...)
 //! #   let _ = now;
 //! }
 //! # }
@@ -79,7 +79,7 @@ pub mod privileges;
 pub mod probe;
 mod program;
 pub mod radio;
-pub mod rawesp;
+pub mod raw;
 pub mod resolver;
 pub mod signal;
 pub mod state;

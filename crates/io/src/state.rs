@@ -109,12 +109,31 @@ pub(crate) fn read_secret(path: &Path, other: u32) -> Result<Secret, Error> {
 /// # Errors
 /// Naming the file and the step; the old content is still there then.
 pub fn write_atomically(path: &Path, content: &[u8], mode: u32) -> Result<(), Error> {
+    put(path, content, mode, |fresh| std::fs::rename(fresh, path).map_err(failed(path, "rename into place")))
+}
+
+/// Makes `path` in one step, and leaves alone what is there. `mode` as in [`write_atomically`].
+///
+/// # Errors
+/// Naming the file and the step; nothing is changed then, also if there is a file already.
+pub fn create_atomically(path: &Path, content: &[u8], mode: u32) -> Result<(), Error> {
+    put(path, content, mode, |fresh| {
+        std::fs::hard_link(fresh, path).map_err(failed(path, "create"))?;
+        std::fs::remove_file(fresh).map_err(failed(fresh, "remove"))
+    })
+}
+
+fn put(
+    path: &Path,
+    content: &[u8],
+    mode: u32,
+    place: impl FnOnce(&Path) -> Result<(), Error>,
+) -> Result<(), Error> {
     let directory = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let mut name = path.file_name().map(std::ffi::OsString::from).unwrap_or_default();
     name.push(format!(".new-{}", std::process::id()));
     let fresh = directory.join(name);
-    let result = write_flushed(&fresh, content, mode)
-        .and_then(|()| std::fs::rename(&fresh, path).map_err(failed(path, "rename into place")));
+    let result = write_flushed(&fresh, content, mode).and_then(|()| place(&fresh));
     if result.is_err() {
         let _ = std::fs::remove_file(&fresh);
         return result;

@@ -15,7 +15,7 @@ use dormouse_crypto::suites::{Encr, Integ};
 use dormouse_sansio::Path;
 use dormouse_wire::ike::TsRange;
 
-pub use manager::{Discard, Event, KeyManager};
+pub use manager::{Discard, Event, Failure, KeyManager};
 pub use name::{ChildId, Owner, SaId};
 pub use spi::SpiSource;
 

@@ -1,5 +1,6 @@
 //! A key manager as the node drives it beside IKE. Owns the interface; must never know a protocol.
 
+use core::any::Any;
 use core::net::IpAddr;
 
 use dormouse_sansio::{Deadline, Instant, Path, Transmit};
@@ -8,11 +9,8 @@ use crate::{ChildId, ChildSa, Owner};
 
 /// Negotiates keys by messages of its own: the five verbs of `dormouse_sansio`, and one command.
 ///
-/// # Driving contract
-/// After each call of a `handle_*` verb, and after each command of the manager's own: [`Self::poll_event`] until `None`, then
-/// [`Self::poll_transmit`] until `None`. Events come first, because a message must not leave before what it promises is
-/// installed or durable. Then nothing needs to be done until [`Self::poll_timeout`] or the next datagram.
-pub trait KeyManager: Send + core::fmt::Debug {
+/// It is driven by the contract of [`dormouse_sansio`].
+pub trait KeyManager: Any + Send + core::fmt::Debug {
     /// A message came in over `path`. On a UDP carrier it still has its marker of four zero bytes (RFC 5770 section 5.1).
     ///
     /// # Errors
@@ -43,6 +41,13 @@ pub trait KeyManager: Send + core::fmt::Debug {
     /// peer sent the packet, not that it is there.
     fn observed_path(&mut self, _now: Instant, _owner: Owner, _path: Path) {}
 
+    /// ESP of this SA was sent, and none of the peer has come since; told once, and again after a while if more is sent. Or, after that, some
+    /// has come (`heard`).
+    fn unanswered(&mut self, _now: Instant, _owner: Owner, _heard: bool) {}
+
+    /// ESP came by this path under an SPI that no SA has: its sender may have an SA that this node has lost. Anyone can send it.
+    fn unknown_spi(&mut self, _now: Instant, _path: Path) {}
+
     /// These are the outer addresses of the node from now on, the preferred one of each family first.
     fn set_addresses(&mut self, _now: Instant, _addresses: &[IpAddr]) {}
 }
@@ -68,6 +73,39 @@ pub enum Event {
         /// Why, for people.
         why: &'static str,
     },
+    /// Nothing was established with a peer that we called.
+    Failed {
+        /// The SA that was to be.
+        owner: Owner,
+        /// The peer that was called, for people.
+        peer: String,
+        /// Which kind of failure.
+        kind: Failure,
+        /// Why, for people.
+        why: &'static str,
+    },
+    /// A peer that called us proved who it is and was refused.
+    Refused {
+        /// Where it called from.
+        path: Path,
+        /// Who it is, for people.
+        peer: String,
+        /// Why, for people.
+        why: &'static str,
+    },
+}
+
+/// Which kind of failure.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Failure {
+    /// One end does not take the other for who it is, or does not want it.
+    Authentication,
+    /// The two have no algorithms in common.
+    Proposal,
+    /// No answer.
+    Timeout,
+    /// Anything else.
+    Other,
 }
 
 /// Why a key manager dropped a message, in words.

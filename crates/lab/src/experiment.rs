@@ -24,7 +24,7 @@ pub struct Context {
     pub clients: Option<u32>,
     /// The seed of synthetic traffic and of the crowds.
     pub seed: u64,
-    /// Measurements to report on, for experiments that [need](Experiment::needs) them.
+    /// Measurements to report on, for experiments that need [the benchmark](Source::Bench).
     pub results: Option<Results>,
     /// Raw data to report on instead of measuring, for experiments that measure by themselves.
     pub file: Option<PathBuf>,
@@ -63,12 +63,24 @@ pub struct Experiment {
     pub name: &'static str,
     /// One line.
     pub title: &'static str,
-    /// What must be measured for it, if it is about measurements.
-    pub needs: Option<fn() -> Request>,
-    /// Whether it makes network namespaces, and so needs root.
-    pub root: bool,
+    /// Where its figures come from.
+    pub source: Source,
     /// Runs it.
     pub run: fn(&Context) -> anyhow::Result<Report>,
+}
+
+/// Where an experiment's figures come from.
+#[derive(Clone, Copy)]
+pub enum Source {
+    /// Recordings or synthetic traffic: nothing is measured.
+    Traffic,
+    /// Measurements of the benchmark, which are taken for it if there are none.
+    Bench(fn() -> Request),
+    /// A campaign of its own, which makes network namespaces, and so needs root, if `root`.
+    Campaign {
+        /// See above.
+        root: bool,
+    },
 }
 
 /// A table or a figure of the paper, repeated: with our data, and with those of the paper's that its text states.

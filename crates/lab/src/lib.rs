@@ -12,14 +12,20 @@ mod measured;
 pub mod paper_000;
 pub mod paper_000_live;
 pub mod paper_001;
+pub mod paper_002;
 pub mod paper_004;
 pub mod results;
 
-pub use experiment::{Context, Exhibit, Experiment, Report};
+pub use experiment::{Context, Exhibit, Experiment, Report, Source};
 
 /// All experiments.
-pub const EXPERIMENTS: &[Experiment] =
-    &[paper_000::EXPERIMENT, paper_000_live::EXPERIMENT, paper_001::EXPERIMENT, paper_004::EXPERIMENT];
+pub const EXPERIMENTS: &[Experiment] = &[
+    paper_000::EXPERIMENT,
+    paper_000_live::EXPERIMENT,
+    paper_001::EXPERIMENT,
+    paper_002::EXPERIMENT,
+    paper_004::EXPERIMENT,
+];
 
 /// The experiment called `name`.
 #[must_use]

@@ -13,7 +13,7 @@ use dormouse_report::{Chart, Mark};
 use dormouse_trace::report::charts;
 use dormouse_trace::report::figures::{LOADS, Questions};
 
-use crate::experiment::{Context, Exhibit, Experiment, Report};
+use crate::experiment::{Context, Exhibit, Experiment, Report, Source};
 use crate::judge::stats::Bootstrap;
 use shares::{Results, Shares};
 use traffic::Traffic;
@@ -22,8 +22,7 @@ use traffic::Traffic;
 pub const EXPERIMENT: Experiment = Experiment {
     name: "paper-000",
     title: "Paper 000: what a sleeping radio saves under a VPN (Figures 2, 4, 5, 7, 8, 9, 11, 12)",
-    needs: None,
-    root: false,
+    source: Source::Traffic,
     run,
 };
 

@@ -10,15 +10,14 @@ use campaign::{Bursts, MOST, Point};
 use dormouse_energy::profile::Profile;
 
 use crate::campaign::{Campaign, Ended};
-use crate::experiment::{Context, Experiment, Report};
+use crate::experiment::{Context, Experiment, Report, Source};
 use crate::results::Results;
 
 /// The experiment.
 pub const EXPERIMENT: Experiment = Experiment {
     name: "paper-000-live",
     title: "Paper 000, live: clients that come back at once to one gateway (Figures 4 and 10)",
-    needs: None,
-    root: true,
+    source: Source::Campaign { root: true },
     run,
 };
 

@@ -12,7 +12,7 @@ use anyhow::Result;
 
 use crate::advise::words::figure;
 use crate::bench::Request;
-use crate::experiment::{Context, Experiment, Report};
+use crate::experiment::{Context, Experiment, Report, Source};
 use crate::judge::stats::{Bootstrap, Comparison, Measured, Verdict};
 use crate::judge::{Claim, Expect, Finding};
 use crate::measured;
@@ -25,8 +25,7 @@ use data::{ALGORITHMS, ENERGY_BY_RATE, MAXIMUM, RECEIVED_BY_RATE};
 pub const EXPERIMENT: Experiment = Experiment {
     name: "paper-001",
     title: "Paper 001: what IPsec costs a receiving device in rate and energy (Figures 4 to 10)",
-    needs: Some(needs),
-    root: false,
+    source: Source::Bench(needs),
     run,
 };
 

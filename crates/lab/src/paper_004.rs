@@ -10,7 +10,7 @@ use dormouse_report::Table;
 
 use crate::advise::rules::{self, ANY, Differ, Mode, Pick, Test};
 use crate::bench::Request;
-use crate::experiment::{Context, Exhibit, Experiment, Report};
+use crate::experiment::{Context, Exhibit, Experiment, Report, Source};
 use crate::judge::Claim;
 use crate::judge::stats::{Bootstrap, Verdict, geometric_mean};
 use crate::measured;
@@ -21,8 +21,7 @@ use crate::results::esp::{Metric, What};
 pub const EXPERIMENT: Experiment = Experiment {
     name: "paper-004",
     title: "Paper 004: which IPsec settings suit a device (Tables 1 and 2, Figures 1 to 11, recommendations)",
-    needs: Some(needs),
-    root: false,
+    source: Source::Bench(needs),
     run,
 };
 

@@ -8,7 +8,7 @@ use dormouse_lab::judge::{Claim, Finding};
 use dormouse_lab::results::esp::{Encapsulation, Engine, Point, Unit, What};
 use dormouse_lab::results::format::Machine;
 use dormouse_lab::results::{Figures, Results, Sample};
-use dormouse_lab::{Context, Report, find, paper_001, paper_004};
+use dormouse_lab::{Context, Report, Source, find, paper_001, paper_004};
 
 /// A stream as paper 001 had it: UDP at a rate, with or without protection.
 fn stream(suite: &str, pdu: u32, offered: Option<f64>, received: f64, joules: f64) -> Sample {
@@ -206,7 +206,8 @@ fn experiments_say_what_they_need_and_fail_without_it() {
     let context = |results| Context { results, ..Context::default() };
     for name in ["paper-001", "paper-004"] {
         let experiment = find(name).expect("it is listed");
-        let needs = experiment.needs.expect("measurements")();
+        let Source::Bench(needs) = experiment.source else { panic!("{name} needs measurements") };
+        let needs = needs();
         let machine = Machine { cores: needs.cores.iter().copied().max().unwrap_or(1), ..Machine::default() };
         let plan = needs.plan(&machine, false).expect("a plan");
         assert!(plan.points.len() > 40 && plan.rounds >= 5, "{name}: {}", plan.points.len());

@@ -338,6 +338,18 @@ impl Node {
         self.refused(now, from, claimed, &error.to_string(), proven)
     }
 
+    /// A peer of the key manager beside IKE was refused, after it had proved who it is. False if it was only counted.
+    pub(crate) fn record_hit_refusal(
+        &mut self,
+        now: Instant,
+        from: SocketAddr,
+        peer: &str,
+        why: &str,
+    ) -> bool {
+        let who = Who { identity: peer.into(), identity_type: kind(0), fingerprint: None };
+        self.refused(now, from, Some(who), why, true)
+    }
+
     fn refused(
         &mut self,
         now: Instant,

@@ -12,6 +12,7 @@ use dormouse_sansio::{Carrier, Instant, Path};
 use dormouse_standin::DeviceId;
 use dormouse_wire::esp::{NatT, classify_natt};
 use dormouse_wire::ip::Flow;
+use std::time::Duration;
 
 /// Datagrams that came together: from one sender, over one path, at one time. Remembers what the first of them proved, so that the
 /// others cost no further look-up. Begin a new one after any other call of the node.
@@ -22,6 +23,9 @@ pub struct Train {
     /// The device that sent the packets.
     device: Option<DeviceId>,
 }
+
+/// As long as nothing comes, a key manager beside IKE hears of what is sent no more often than this.
+const TELL_AGAIN: Duration = Duration::from_secs(10);
 
 impl Node {
     /// A datagram came in over `path`.
@@ -108,7 +112,15 @@ impl Node {
                 self.counters.esp_discards += 1;
                 if let dormouse_esp::Discard::UnknownSpi { spi } = e {
                     self.counters.unknown_spi += 1;
-                    self.ike.unknown_esp_spi(now, path, spi);
+                    if let (Carrier::RawEsp | Carrier::HipUdp, Some((_, manager))) =
+                        (path.carrier, &mut self.manager)
+                    {
+                        manager.unknown_spi(now, path);
+                        self.drain_manager(now);
+                    }
+                    if path.carrier != Carrier::HipUdp {
+                        self.ike.unknown_esp_spi(now, path, spi);
+                    }
                 }
                 return Err(e.into());
             }
@@ -153,6 +165,7 @@ impl Node {
         let Some(session) = self.sessions.get_mut(owner) else { return };
         session.last_received = if proves { Some(now) } else { session.last_received };
         session.heard = Some(now);
+        let answered = session.unanswered.take().is_some();
         let woke = session.ends_sleep(id.spi(), sequence);
         if let Some(missed) = self.missed(owner, id, sequence) {
             self.events.push_back(missed);
@@ -168,6 +181,9 @@ impl Node {
         if let (true, Owner::Hip(_), Some((_, manager))) = (moved, owner, &mut self.manager) {
             manager.observed_path(now, owner, path);
             self.drain_manager(now);
+        }
+        if let (true, Some((_, manager))) = (answered, &mut self.manager) {
+            manager.unanswered(now, owner, true);
         }
         if life != Life::Fresh {
             self.rekey(now, owner, id);
@@ -341,6 +357,12 @@ impl Node {
         if let Some(session) = self.sessions.get_mut(owner) {
             session.last_sent = Some(now);
             session.spoke = true;
+            if let (Owner::Hip(_), Some((_, manager))) = (owner, &mut self.manager)
+                && session.unanswered.is_none_or(|told| told + TELL_AGAIN <= now)
+            {
+                session.unanswered = Some(now);
+                manager.unanswered(now, owner, false);
+            }
         }
         if life != Life::Fresh {
             self.rekey(now, owner, id);

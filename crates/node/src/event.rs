@@ -232,6 +232,17 @@ pub enum Change {
         /// Why, in words.
         why: String,
     },
+    /// HIP: nothing was established with a peer that was called.
+    PeerFailed {
+        /// The connection.
+        connection: String,
+        /// Who was called.
+        peer: String,
+        /// What kind of failure, for the exit code.
+        kind: FailureKind,
+        /// Why, in words.
+        why: String,
+    },
     /// Gateway: a peer was refused.
     PeerRefused {
         /// From where.
@@ -291,4 +302,16 @@ pub enum FailureKind {
     TooBig,
     /// Anything else.
     Other,
+}
+
+impl From<dormouse_keying::Failure> for FailureKind {
+    fn from(failure: dormouse_keying::Failure) -> Self {
+        use dormouse_keying::Failure;
+        match failure {
+            Failure::Authentication => Self::Authentication,
+            Failure::Proposal => Self::Proposal,
+            Failure::Timeout => Self::Timeout,
+            Failure::Other => Self::Other,
+        }
+    }
 }

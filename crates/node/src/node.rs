@@ -8,10 +8,7 @@
 //!   carried; [`dormouse_esp::Tunnel::rebuild`] makes it a packet, which the driver writes to the TUN.
 //! - For every packet (or super-packet: all its segments are one flow) from the TUN, [`Node::route`] says which tunnel
 //!   carries it, [`Node::child_mut`] lends it for sealing in place, and [`Node::sent`] is called after that, once per batch.
-//! - After each of these and after every command: [`Node::poll_event`] until `None`, then [`Node::poll_transmit`] until `None`,
-//!   then sleep until [`Node::poll_timeout`] and call [`Node::handle_timeout`]. Events come first: what must be durable, or
-//!   installed, before a message leaves is among them. A driver that crashes between any two of these steps has sent nothing that
-//!   it does not remember.
+//! - After each of these and after every command the contract of [`dormouse_sansio`] holds.
 
 use crate::audit::{How, Records};
 use crate::client::Client;
@@ -31,6 +28,7 @@ use dormouse_keying::{self as keying, ChildId, KeyManager, Owner, SaId};
 use dormouse_sansio::{Deadline, Entropy, Instant, Path, Transmit, UnixTime};
 use dormouse_standin::DeviceId;
 use dormouse_wire::ip::Flow;
+use std::any::Any;
 use std::collections::VecDeque;
 use std::ops::Range;
 
@@ -149,6 +147,7 @@ impl Node {
                     None
                 }
                 Role::Client => Some(Client::new(connection)),
+                Role::Hip => None,
             };
             known.add(name, client);
         }
@@ -176,6 +175,25 @@ impl Node {
         let known = self.connections.id(connection);
         let id = known.unwrap_or_else(|| self.connections.add(connection.to_owned(), None));
         self.manager = Some((id, manager));
+    }
+
+    /// The key manager beside IKE, if it is of this kind, to look at.
+    #[must_use]
+    pub fn manager<M: KeyManager>(&self) -> Option<&M> {
+        let (_, manager) = self.manager.as_ref()?;
+        (&**manager as &dyn Any).downcast_ref()
+    }
+
+    /// Lends the key manager beside IKE, if it is of this kind, for commands of its own, and carries out what it orders.
+    pub fn with_manager<M: KeyManager, T>(
+        &mut self,
+        now: Instant,
+        act: impl FnOnce(&mut M) -> T,
+    ) -> Option<T> {
+        let (_, manager) = self.manager.as_mut()?;
+        let result = act((&mut **manager as &mut dyn Any).downcast_mut()?);
+        self.drain_manager(now);
+        Some(result)
     }
 
     /// A packet is for an inner address to which no tunnel leads: whether the other key manager makes one now. Then the packet is to be
@@ -572,12 +590,28 @@ impl Node {
                 }
                 keying::Event::Child(change) => {
                     let installed = matches!(change, keying::ChildSa::Install(_));
+                    if let keying::ChildSa::Remap { owner, path } = &change
+                        && let Some(session) = self.sessions.get_mut(*owner)
+                    {
+                        let was = std::mem::replace(&mut session.path, *path).remote;
+                        self.record_move(now, *owner, was);
+                    }
                     self.change_tunnels(now, change);
                     if installed && std::mem::take(&mut self.awaited) {
                         self.push(Event::Flowing);
                     }
                 }
                 keying::Event::Closed { owner, why } => self.session_ended(now, owner, why),
+                keying::Event::Failed { peer, kind, why, .. } => {
+                    let connection = self.connections.name(connection).to_owned();
+                    self.changed(Change::PeerFailed { connection, peer, kind: kind.into(), why: why.into() });
+                }
+                keying::Event::Refused { path, peer, why } => {
+                    if self.record_hit_refusal(now, path.remote, &peer, why) {
+                        let (from, claimed) = (path.remote.ip(), Some(peer));
+                        self.changed(Change::PeerRefused { from, claimed, why: why.into() });
+                    }
+                }
             }
         }
     }

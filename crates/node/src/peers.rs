@@ -27,11 +27,16 @@ impl Node {
         }
     }
 
-    /// The addresses at which this machine can be reached now: a gateway's IKE announces them
-    /// ([`dormouse_ike::Endpoint::set_own_addresses`]), and so does another key manager.
+    /// The addresses at which peers anywhere can reach this machine now: a gateway's IKE announces them
+    /// ([`dormouse_ike::Endpoint::set_own_addresses`]).
     pub fn set_own_addresses(&mut self, now: Instant, addresses: &[IpAddr]) {
         self.ike.set_own_addresses(now, addresses);
         self.drain_ike(now);
+    }
+
+    /// The addresses from which this machine can send now, the preferred one of each family first: for the key manager beside IKE, whose
+    /// sessions go on from there.
+    pub fn set_sources(&mut self, now: Instant, addresses: &[IpAddr]) {
         if let Some((_, manager)) = &mut self.manager {
             manager.set_addresses(now, addresses);
         }

@@ -36,6 +36,7 @@ impl Node {
             match config.role {
                 Role::Gateway => answering.push(config.ike.clone()),
                 Role::Client => calling.push(config.ike.clone()),
+                Role::Hip => {}
             }
             match self.connections.id(&config.name) {
                 None => {

@@ -50,6 +50,8 @@ pub(crate) struct Session {
     pub(crate) last_received: Option<Instant>,
     /// When ESP was last received, whether IKE knows or not.
     pub(crate) heard: Option<Instant>,
+    /// Since the key manager beside IKE knows that ESP was sent and none has come.
+    pub(crate) unanswered: Option<Instant>,
     /// ESP was sent, ever.
     pub(crate) spoke: bool,
     /// It was resumed at once, and its client has not shown yet that it is there: nothing is sent or announced.
@@ -81,6 +83,7 @@ impl Session {
             last_sent: None,
             last_received: None,
             heard: None,
+            unanswered: None,
             spoke: false,
             tentative: false,
             asleep: None,

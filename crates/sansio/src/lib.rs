@@ -15,8 +15,9 @@
 //!
 //! After every call of a `handle_*` verb or a command the driver
 //!
-//! 1. calls `poll_event` until it returns `None`, and applies the events in their order: what must be durable before an answer
-//!    leaves (a ticket, a key) is among them;
+//! 1. calls `poll_event` until it returns `None`, and applies the events in their order: what must be durable or installed before an
+//!    answer leaves (a ticket, a key, a tunnel) is among them. So a driver that crashes between any two steps has sent nothing that it
+//!    does not remember;
 //! 2. calls `poll_transmit` until it returns `None`, and sends;
 //! 3. waits for the next datagram, or until `poll_timeout`: at the earliest at [`Deadline::at`], at the latest `slack` after it.
 //!

@@ -210,6 +210,7 @@ impl Machine {
     pub fn restart(&mut self, now: Instant, mut host: Host) {
         host.set_wall_clock(now, self.unix(now));
         host.node_mut().set_own_addresses(now, &self.addresses);
+        host.node_mut().set_sources(now, &self.addresses);
         for (connection, ticket) in &self.disk.tickets {
             if let Ok(ticket) = ClientTicket::decode(ticket) {
                 host.node_mut().restore_ticket(connection, ticket);
@@ -321,6 +322,7 @@ impl Machine {
         self.addresses = addresses;
         if let Some(host) = &mut self.host {
             host.node_mut().set_own_addresses(now, &self.addresses);
+            host.node_mut().set_sources(now, &self.addresses);
             host.network_changed();
         }
         self.flush(now);

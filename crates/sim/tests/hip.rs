@@ -89,6 +89,19 @@ impl Story {
         self.net.place(self.machines[machine], Some((self.networks[network], addresses)));
     }
 
+    /// The process ends without a word and starts again, knowing nothing.
+    fn crash(&mut self, n: usize) {
+        let now = self.net.now;
+        let fresh = core(n, self.udp, now, self.net.rng());
+        let machine = self.net.machine_mut(self.machines[n]);
+        machine.crash();
+        machine.restart(now, fresh);
+        match n {
+            0 => self.place(0, 1, &["203.0.113.7", "2001:db8:7::7"]),
+            _ => self.place(1, 0, &SERVER),
+        }
+    }
+
     fn run(&mut self, time: Duration) {
         let end = self.net.now + time;
         self.net.run_until(end, |_, _| false);
@@ -183,6 +196,38 @@ fn moves_survive_loss() {
     }
 }
 
+/// The server's process starts again and knows nothing: the device, which is not answered, asks, and begins anew.
+#[test]
+fn a_peer_that_has_lost_the_association_is_noticed() {
+    for udp in [false, true] {
+        let mut story = Story::new(6, udp, 0.0);
+        story.send(0);
+        story.run(SECOND);
+        story.crash(1);
+        story.send(0);
+        // 4 s of silence, and three tries in 7 s.
+        story.run(SECOND * 12);
+        story.send(0);
+        story.run(SECOND);
+        story.exchange("after the silence");
+    }
+}
+
+/// The device's process starts again: what the server sends shows that there was an association, and the device knows where the server is.
+#[test]
+fn who_starts_again_is_shown_what_it_has_lost() {
+    for udp in [false, true] {
+        let mut story = Story::new(7, udp, 0.0);
+        story.send(0);
+        story.run(SECOND);
+        story.crash(0);
+        let lost = story.send(1);
+        story.run(SECOND);
+        assert!(!story.has(0, lost));
+        story.exchange("after the first packet of the server");
+    }
+}
+
 /// The server's process starts again and knows nothing; the device's next association replaces the old one.
 #[test]
 fn a_server_that_starts_again_is_found_again() {
@@ -190,12 +235,7 @@ fn a_server_that_starts_again_is_found_again() {
     story.send(0);
     story.run(SECOND);
     story.exchange("before");
-    let now = story.net.now;
-    let fresh = core(1, false, now, story.net.rng());
-    let server = story.net.machine_mut(story.machines[1]);
-    server.crash();
-    server.restart(now, fresh);
-    story.place(1, 0, &SERVER);
+    story.crash(1);
     let lost = story.send(0);
     story.run(SECOND);
     assert!(!story.has(1, lost), "the server has no keys");

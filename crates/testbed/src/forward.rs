@@ -19,7 +19,7 @@ use dormouse_esp::{
 use dormouse_io::SuperPacket;
 use dormouse_io::batch::{Carriers, Opener, RxBatch, Sealer, TxBatch};
 use dormouse_io::poller::{Interest, Poller};
-use dormouse_io::rawesp::RawEsp;
+use dormouse_io::raw::Raw;
 use dormouse_io::tun::{Tun, TunOptions};
 use dormouse_io::udp::{PathError, Sent, Udp};
 use dormouse_keying::{ChildId, Mode, Owner, SaId};
@@ -125,7 +125,7 @@ impl Forwarder {
         let tun = Tun::open(&options)?;
         let mut out = Carriers::default();
         match settings.carrier {
-            Carrier::RawEsp => out.raw.push(RawEsp::open(settings.local.is_ipv4())?),
+            Carrier::RawEsp => out.raw.push(Raw::open(Carrier::RawEsp, settings.local.is_ipv4())?),
             carrier => out.udp.push(Udp::bind(settings.local, carrier)?),
         }
         let path = settings.path();

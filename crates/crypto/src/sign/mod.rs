@@ -6,10 +6,12 @@
 //! configuration says so.
 
 mod algorithm_identifier;
+mod generate;
 mod private;
 mod public;
 
 pub use algorithm_identifier::{algorithm_identifier, from_algorithm_identifier};
+pub use generate::NewKey;
 pub use private::{PrivateKeyError, Signer, SigningKey};
 pub use public::{KeyKind, PublicKey, PublicKeyError};
 

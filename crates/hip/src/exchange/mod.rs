@@ -11,7 +11,7 @@ pub(crate) mod update;
 
 use std::collections::VecDeque;
 
-use dormouse_keying::{ChildId, ChildSa, Discard, Event, Owner, SpiSource};
+use dormouse_keying::{ChildId, ChildSa, Discard, Event, Failure, Owner, SpiSource};
 use dormouse_sansio::{Entropy, Instant};
 
 use crate::association::{Association, Retry, Session, Stage};
@@ -75,15 +75,19 @@ pub(crate) fn give_up(association: &Association, around: &mut Around<'_>, why: &
         Stage::Up(session) => end_esp(association, session, around, why),
         Stage::I2Sent(sent) => {
             around.spis.release(sent.child);
-            around.events.push_back(Event::Closed { owner: association.owner(), why });
+            failed(association, around, sent.notified.map_or(Failure::Timeout, |n| n.kind), why);
         }
-        Stage::I1Sent(_) | Stage::Solving(_) => {
-            around.events.push_back(Event::Closed { owner: association.owner(), why });
-        }
+        Stage::I1Sent(_) => failed(association, around, Failure::Timeout, why),
+        Stage::Solving(_) => failed(association, around, Failure::Other, why),
         // It was told when ESP ended.
         Stage::Closing(_) | Stage::Closed(_) | Stage::Failed => {}
     }
     Fate::Ends
+}
+
+fn failed(association: &Association, around: &mut Around<'_>, kind: Failure, why: &'static str) {
+    let (owner, peer) = (association.owner(), association.peer.to_string());
+    around.events.push_back(Event::Failed { owner, peer, kind, why });
 }
 
 /// Acts on what is due.
@@ -108,7 +112,7 @@ pub(crate) fn handle_timeout(association: &mut Association, around: &mut Around<
         Stage::Solving(_) => return initiate::solve(association, around),
         Stage::I2Sent(sent) => {
             if !due(&mut sent.retry, around.outbox) {
-                let why = sent.notified.unwrap_or("no answer to the I2");
+                let why = sent.notified.map_or("no answer to the I2", |n| n.why);
                 return give_up(association, around, why);
             }
         }

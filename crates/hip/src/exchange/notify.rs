@@ -1,10 +1,10 @@
 //! NOTIFY (RFC 7401 sections 5.3.6 and 6.13). Owns its two directions; must never let one change a state: it may be a replay.
 
-use dormouse_keying::Discard;
+use dormouse_keying::{Discard, Failure};
 use dormouse_sansio::{Class, Path};
 use dormouse_wire::hip::{Hit, Notification, NotifyType, Packet, PacketType, Param, ParamType};
 
-use crate::association::{Association, Stage};
+use crate::association::{Association, Refusal, Stage};
 use crate::exchange::{Around, Fate, Outcome};
 use crate::protect;
 
@@ -16,6 +16,24 @@ pub(crate) fn send(peer: Hit, path: Path, around: &mut Around<'_>, kind: NotifyT
     draft.add(&Param::Notification(Notification { kind, data: Vec::new() }));
     if let Some(packet) = protect::finish_signed(draft, ParamType::HipSignature, around.identity) {
         around.outbox.push(path, Class::Timely, &packet);
+    }
+}
+
+const fn failure(kind: NotifyType) -> Failure {
+    match kind {
+        NotifyType::AuthenticationFailed
+        | NotifyType::BlockedByPolicy
+        | NotifyType::InvalidHit
+        | NotifyType::HipMacFailed
+        | NotifyType::EncryptionFailed => Failure::Authentication,
+        NotifyType::NoDhProposalChosen
+        | NotifyType::InvalidDhChosen
+        | NotifyType::NoHipProposalChosen
+        | NotifyType::InvalidHipCipherChosen
+        | NotifyType::NoEspProposalChosen
+        | NotifyType::InvalidEspTransformChosen
+        | NotifyType::UnsupportedHitSuite => Failure::Proposal,
+        _ => Failure::Other,
     }
 }
 
@@ -37,6 +55,7 @@ pub(crate) fn receive(
     if !protect::signature_is_right(packet, ParamType::HipSignature, &sent.agreed.identity, around.stats) {
         return Err(Discard("a NOTIFY with a wrong signature"));
     }
-    sent.notified = Some(notification.kind.label().unwrap_or("the peer refused for a reason without a name"));
+    let why = notification.kind.label().unwrap_or("the peer refused for a reason without a name");
+    sent.notified = Some(Refusal { kind: failure(notification.kind), why });
     Ok(Fate::Lives)
 }

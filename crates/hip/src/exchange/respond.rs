@@ -2,7 +2,7 @@
 //! before its puzzle, its MAC and its signature are right.
 
 use dormouse_crypto::{HashAlg, Secret, hash};
-use dormouse_keying::Discard;
+use dormouse_keying::{Discard, Event};
 use dormouse_sansio::{Class, Path};
 use dormouse_wire::hip::{
     DhValue, EspInfo, Hit, NotifyType, Packet, PacketType, Param, ParamType, Version, parse_params,
@@ -122,6 +122,10 @@ fn refuse<T>(
     kind: NotifyType,
 ) -> Result<T, Discard> {
     around.stats.i2_refused += 1;
+    if kind == NotifyType::BlockedByPolicy {
+        let (peer, why) = (packet.header.sender.to_string(), "its identity is not admitted");
+        around.events.push_back(Event::Refused { path, peer, why });
+    }
     notify::send(packet.header.sender, path, around, kind);
     Err(Discard("an I2 that was refused"))
 }
@@ -174,7 +178,7 @@ fn authenticate(
     if !protect::signature_is_right(packet, ParamType::HipSignature, &identity, around.stats) {
         return Err(NotifyType::AuthenticationFailed);
     }
-    if !around.config.accept.permits(peer) {
+    if !around.config.admits(peer) {
         return Err(NotifyType::BlockedByPolicy);
     }
     let Some(Param::EspInfo(info)) = packet.read(ParamType::EspInfo) else {

@@ -11,7 +11,7 @@ use dormouse_wire::hip::{DhValue, EspInfo, Packet, PacketType, Param, ParamType}
 
 use crate::association::{Association, Outstanding, Retry, Session, Stage};
 use crate::exchange::{Around, Fate, Outcome, close, locate, rekey};
-use crate::limits::MAX_ECHO;
+use crate::limits::{MAX_ECHO, SILENCE};
 use crate::protect;
 
 /// Acts on what is due in an established association.
@@ -21,6 +21,10 @@ pub(crate) fn handle_timeout(association: &mut Association, around: &mut Around<
     session.r2.take_if(|r2| r2.until <= now);
     if let Some((old, _)) = session.retiring.take_if(|(_, at)| *at <= now) {
         around.remove(owner, old);
+    }
+    if session.silent.take_if(|since| *since + SILENCE <= now).is_some() && session.outstanding.is_none() {
+        ask(association, around);
+        return Fate::Lives;
     }
     let Some(outstanding) = session.outstanding.as_mut().filter(|o| o.retry.at <= now) else {
         return Fate::Lives;
@@ -37,6 +41,14 @@ pub(crate) fn handle_timeout(association: &mut Association, around: &mut Around<
     // "If no acknowledgment is received from the peer after UPDATE_RETRY_MAX times, the HIP association is considered to be broken"
     // (RFC 7401 section 6.11)
     close::begin(association, around, "the peer does not answer")
+}
+
+/// An UPDATE that says nothing new: the peer acknowledges it if it still has the association.
+fn ask(association: &mut Association, around: &mut Around<'_>) {
+    send(association, None, None, around);
+    if let Stage::Up(session) = &mut association.stage {
+        session.outstanding = session.outstanding.take().map(|o| Outstanding { retry: o.retry.hasty(), ..o });
+    }
 }
 
 /// An UPDATE of the peer, which came by `path`.

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use dormouse_hip::config::Difficulty;
-use dormouse_hip::{Accept, HostConfig};
+use dormouse_hip::{Accept, ConnectError, HostConfig};
 use dormouse_keying::{Discard, KeyManager};
 use dormouse_sansio::{Carrier, Entropy, Path, Seeded};
 use dormouse_wire::hip::{
@@ -209,8 +209,31 @@ fn a_stranger_is_refused_and_told() {
     world.connect(0, 1);
     world.run(LATER);
     assert_eq!(world.nodes[0].plane.closed[0].1, "BLOCKED_BY_POLICY");
-    assert!(world.nodes[1].plane.log.is_empty());
+    assert!(world.nodes[1].plane.log.iter().all(|l| l == "refused") && !world.nodes[1].plane.log.is_empty());
     assert_eq!(world.nodes[1].host.describe().count(), 0);
+}
+
+/// Whom an operator denies loses what there is and gets nothing new, in either direction, until it is allowed again.
+#[test]
+fn a_denied_peer_is_out_at_once() {
+    let mut world = world(12);
+    let (ours, peer, path) = (world.nodes[1].tag, world.nodes[0].tag, world.path(1, 0));
+    world.connect(0, 1);
+    world.run(SOON);
+    assert_eq!(world.act(1, |host, now| host.deny(now, peer)), 1);
+    world.run(SOON);
+    assert!(world.nodes.iter().all(|n| n.plane.installed.is_empty()));
+    assert_eq!(
+        world.act(1, |host, now| host.connect(now, ours, peer, &[path])),
+        Err(ConnectError::Denied(peer))
+    );
+    world.connect(0, 1);
+    world.run(LATER);
+    assert_eq!(world.nodes[0].plane.closed.last().unwrap().1, "BLOCKED_BY_POLICY");
+    assert!(world.nodes[1].host.allow(peer) && !world.nodes[1].host.allow(peer));
+    world.connect(0, 1);
+    world.run(SOON);
+    assert_eq!(world.nodes[1].plane.installed.len(), 1);
 }
 
 /// A NOTIFY without the responder's signature changes nothing, and costs a bounded number of verifications.

@@ -257,7 +257,8 @@ impl Plane {
                 self.log.push("remove".into());
                 assert!(self.installed.remove(&child).is_some(), "what is removed is there");
             }
-            Event::Closed { owner, why } => {
+            Event::Refused { .. } => self.log.push("refused".into()),
+            Event::Closed { owner, why } | Event::Failed { owner, why, .. } => {
                 let dormouse_keying::Owner::Hip(id) = owner else { panic!("an owner of IKE") };
                 self.log.push(format!("closed: {why}"));
                 assert!(self.installed.values().all(|i| i.owner != owner), "its pairs were removed before");

@@ -8,6 +8,8 @@ use std::fs;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
+use nix::sys::resource::{UsageWho, getrusage};
+use nix::sys::time::TimeValLike as _;
 use nix::time::{ClockId, clock_gettime};
 use nix::unistd::Pid;
 use serde::{Deserialize, Serialize};
@@ -35,6 +37,15 @@ pub(crate) fn thread() -> Duration {
 #[must_use]
 pub(crate) fn own() -> Duration {
     clock_gettime(ClockId::CLOCK_PROCESS_CPUTIME_ID).map_or(Duration::ZERO, Into::into)
+}
+
+/// CPU time of all children that have ended and were waited for, user and system.
+#[must_use]
+pub(crate) fn children() -> Duration {
+    let micros =
+        |t: nix::sys::time::TimeVal| Duration::from_micros(u64::try_from(t.num_microseconds()).unwrap_or(0));
+    getrusage(UsageWho::RUSAGE_CHILDREN)
+        .map_or(Duration::ZERO, |u| micros(u.user_time()) + micros(u.system_time()))
 }
 
 /// CPU time of another process, all its threads together; nothing once it has ended.

@@ -6,6 +6,7 @@
 pub use super::audit::Audit;
 pub use super::credentials::{Hidden, LocalAuth, Ppk, PpkKey, RemoteAuth, Revocation};
 pub use super::half_open::HalfOpen;
+pub use super::hip::{Hip, HipAccept, HipCarrier, HipPeer};
 pub use super::resumption::{KeyExchange, Resumption, ResumptionMode};
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use schemars::JsonSchema;
@@ -135,18 +136,21 @@ pub enum Role {
     Client,
     /// Answers: the gateway.
     Gateway,
+    /// Both, among hosts that know each other by their identities: the Host Identity Protocol.
+    Hip,
 }
 
 /// One connection.
 #[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Connection {
-    /// `client` or `gateway`.
+    /// `client` or `gateway` of IKEv2, or `hip`, which has the section `hip` and of the rest only `auto`.
     pub role: Role,
     /// Client: the gateway's name or address. Of a name's addresses, in both families, the first to which there is a way is used; the
     /// others when that one does not answer, or when the device is where only they can be reached.
     pub gateway: Option<String>,
-    /// Client: connect when the daemon starts, rather than on `dormouse up`.
+    /// Client: connect when the daemon starts, rather than on `dormouse up`. HIP: call every peer whose address is known then, rather than
+    /// with the first packet for it.
     #[serde(default)]
     pub auto: bool,
     /// Client: whether what the tunnel should carry (`child.remote`) may leave outside of it, even where a local network announces routes of its own
@@ -161,9 +165,14 @@ pub struct Connection {
     #[serde(default = "yes")]
     pub local_network: bool,
     /// Who we are and how we prove it.
+    #[serde(default)]
     pub local: LocalAuth,
     /// Who the peer must be and how it proves it.
+    #[serde(default)]
     pub remote: RemoteAuth,
+    /// HIP: this host's identity and its peers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hip: Option<Hip>,
     /// A further shared secret against quantum computers (PPK).
     #[serde(default)]
     pub ppk: Ppk,

@@ -6,6 +6,7 @@ mod credentials;
 pub mod file;
 mod findings;
 pub mod half_open;
+pub mod hip;
 mod peers;
 mod place;
 mod resolve;
@@ -15,5 +16,6 @@ pub mod standin;
 mod validate;
 
 pub use findings::{Finding, findings};
+pub use hip::{ResolvedHip, resolve_hip};
 pub use resolve::{ConfigError, OpenToken, ReadFile, Resolved, parse, resolve, resolve_with};
 pub use sleep::{ResolvedSleep, resolve_sleep};

@@ -46,7 +46,7 @@ impl ConfigError {
 pub struct Resolved {
     /// Its name.
     pub name: String,
-    /// Client or gateway.
+    /// Client or gateway; a connection of HIP is a [`super::ResolvedHip`].
     pub role: Role,
     /// The gateway's name or address. Always there for a client.
     pub gateway: Option<String>,
@@ -95,7 +95,7 @@ pub fn parse(text: &str) -> Result<File, String> {
     toml::from_str(text).map_err(|e| e.to_string())
 }
 
-/// Resolves all connections of a file, in the order of their names. Keys in tokens are refused.
+/// Resolves all connections of IKE of a file, in the order of their names. Keys in tokens are refused.
 ///
 /// # Errors
 /// The first thing that is wrong.
@@ -122,7 +122,10 @@ pub fn resolve_with(
         }
         Ok(resolved)
     };
-    file.connection.iter().map(one).collect()
+    for (name, c) in &file.connection {
+        validate::connection(name, c)?;
+    }
+    file.connection.iter().filter(|(_, c)| c.role != Role::Hip).map(one).collect()
 }
 
 fn connection(
@@ -132,7 +135,6 @@ fn connection(
     token: &mut OpenToken<'_>,
 ) -> Result<Resolved, ConfigError> {
     let key = |k: &str| format!("connection.{name}.{k}");
-    validate::connection(name, c)?;
     let local_id = identity(&key("local.id"), &c.local.id)?;
     let local_auth = local_auth(&key("local"), &c.local, read, token)?;
     let remote_auth = remote_auth(&key("remote"), c, &local_auth, read)?;
@@ -145,7 +147,7 @@ fn connection(
     );
     conn.role = match c.role {
         Role::Client => ike::Role::Initiator,
-        Role::Gateway => ike::Role::Responder,
+        Role::Gateway | Role::Hip => ike::Role::Responder,
     };
     conn.ppk.keys = ppks(&key("ppk"), &c.ppk.keys, read)?;
     if c.ppk.required == Some(true) && conn.ppk.keys.is_empty() {

@@ -66,6 +66,10 @@ pub(super) fn audit(a: &Audit) -> Result<(), ConfigError> {
 pub(super) fn connection(name: &str, c: &Connection) -> Result<(), ConfigError> {
     let wrong =
         |key: &str, problem: String| Err(ConfigError::new(format!("connection.{name}.{key}"), problem));
+    super::hip::validate(name, c)?;
+    if c.role == Role::Hip {
+        return Ok(());
+    }
     match (c.role, &c.gateway) {
         (Role::Client, None) => {
             return wrong("gateway", "a client needs the gateway's name or address".into());

@@ -27,7 +27,7 @@ pub use path::{NotSent, PathCounters};
 use crate::config::Resolved;
 use crate::devices::Kept;
 use crate::event::Event;
-use crate::hold::HoldQueue;
+use crate::hold::{HoldQueue, MOST_PACKETS};
 use crate::node::{Node, Route};
 use crate::pool::SharedPool;
 use crate::removal::Met;
@@ -183,7 +183,9 @@ impl Host {
         if let Some(pool) = &self.pool {
             pool.reconfigure(connections.iter().flat_map(|c| c.pool.iter().copied()));
         }
-        self.held.set_most(connections.iter().map(|c| c.hold_packets).max().unwrap_or(0));
+        let beside = self.node.manager.is_some().then_some(MOST_PACKETS);
+        let most = connections.iter().map(|c| c.hold_packets).chain(beside).max();
+        self.held.set_most(most.unwrap_or(0));
         self.node.reconfigure(now, connections, anew);
     }
 

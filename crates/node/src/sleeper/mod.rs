@@ -278,7 +278,8 @@ impl Sleeper {
     /// An awake device that has no connection yet. `driver`: there is a radio that can be switched.
     #[must_use]
     pub fn new(now: PolicyTime, settings: Settings, driver: bool) -> Self {
-        let mut scheduler = settings.policy.scheduler(settings.model.break_even(settings.resumption, 1));
+        let break_even = settings.model.break_even(settings.resumption, 1);
+        let mut scheduler = settings.policy.scheduler(break_even);
         // Nothing that arrives reaches a radio that is off.
         scheduler.wakes_on(WakeOn::Outgoing);
         Self {

@@ -1,4 +1,4 @@
-//! Sockets of IP protocol 50, for paths without a NAT. Owns the sockets; must never look inside ESP.
+//! Sockets of IP protocols 50 (ESP) and 139 (HIP), for paths without a NAT. Owns the sockets; must never look inside a packet.
 //!
 //! There is no segmentation offload for raw sockets: packets of a batch go out one by one. NAT traversal's UDP is the faster
 //! carrier here, and the negotiation may prefer it. The ECN bits of received packets are seen on IPv4 only, where the header is
@@ -20,34 +20,42 @@ use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::udp::{PathError, Sent, outcome, read_error};
 
-const ESP: i32 = 50;
 const BUFFER: usize = 4 << 20;
 
-/// A raw socket for ESP, nonblocking. Needs `CAP_NET_RAW` to open.
-pub struct RawEsp {
+/// A raw socket, nonblocking. Needs `CAP_NET_RAW` to open.
+pub struct Raw {
     socket: Socket,
+    carrier: Carrier,
     v4: bool,
 }
 
-impl RawEsp {
-    /// A socket for packets to any of this machine's addresses of one family.
+impl Raw {
+    /// A socket for packets of one carrier to any of this machine's addresses of one family. ESP is never fragmented; HIP may be.
     ///
     /// # Errors
-    /// If the privilege is missing.
-    pub fn open(v4: bool) -> io::Result<Self> {
-        let named = |e: io::Error| io::Error::new(e.kind(), format!("opening a raw socket for ESP: {e}"));
+    /// If the privilege is missing, or the carrier is one of UDP.
+    pub fn open(carrier: Carrier, v4: bool) -> io::Result<Self> {
+        let (protocol, name) = match carrier {
+            Carrier::RawEsp => (50, "ESP"),
+            Carrier::RawHip => (139, "HIP"),
+            Carrier::Ike | Carrier::NatT | Carrier::HipUdp => return Err(io::ErrorKind::InvalidInput.into()),
+        };
+        let named = |e: io::Error| io::Error::new(e.kind(), format!("opening a raw socket for {name}: {e}"));
         let domain = if v4 { Domain::IPV4 } else { Domain::IPV6 };
-        let socket = Socket::new(domain, Type::RAW, Some(Protocol::from(ESP))).map_err(named)?;
+        let socket = Socket::new(domain, Type::RAW, Some(Protocol::from(protocol))).map_err(named)?;
         socket.set_nonblocking(true)?;
+        let whole = carrier == Carrier::RawEsp;
         if v4 {
             setsockopt(&socket, sockopt::Ipv4RecvErr, &true)?;
             setsockopt(&socket, sockopt::Ipv4PacketInfo, &true)?;
-            never_fragment(&socket, libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_PROBE)?;
+            let discover = if whole { libc::IP_PMTUDISC_PROBE } else { libc::IP_PMTUDISC_DONT };
+            discover_mtu(&socket, libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, discover)?;
         } else {
             setsockopt(&socket, sockopt::Ipv6RecvErr, &true)?;
             setsockopt(&socket, sockopt::Ipv6RecvPacketInfo, &true)?;
-            setsockopt(&socket, sockopt::Ipv6DontFrag, &true)?;
-            never_fragment(&socket, libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER, libc::IPV6_PMTUDISC_PROBE)?;
+            setsockopt(&socket, sockopt::Ipv6DontFrag, &whole)?;
+            let discover = if whole { libc::IPV6_PMTUDISC_PROBE } else { libc::IPV6_PMTUDISC_DONT };
+            discover_mtu(&socket, libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER, discover)?;
         }
         if setsockopt(&socket, sockopt::RcvBufForce, &BUFFER).is_err() {
             socket.set_recv_buffer_size(BUFFER)?;
@@ -55,7 +63,13 @@ impl RawEsp {
         if setsockopt(&socket, sockopt::SndBufForce, &BUFFER).is_err() {
             socket.set_send_buffer_size(BUFFER)?;
         }
-        Ok(Self { socket, v4 })
+        Ok(Self { socket, carrier, v4 })
+    }
+
+    /// What it carries.
+    #[must_use]
+    pub const fn carrier(&self) -> Carrier {
+        self.carrier
     }
 
     /// Whether it carries IPv4.
@@ -99,7 +113,7 @@ impl RawEsp {
         sendmsg(self.socket.as_raw_fd(), &iov, &[source], MsgFlags::empty(), Some(&to)).map(drop)
     }
 
-    /// Receives one packet; `None` if it is none of ESP. The range is ESP's part of `buf`: IPv4 delivers its header as well.
+    /// Receives one packet; `None` if it is empty. The range is what follows the IP header in `buf`: IPv4 delivers its header as well.
     pub(crate) fn recv(&self, buf: &mut [u8]) -> io::Result<Option<(Received, Range<usize>)>> {
         let mut space = nix::cmsg_space!(libc::in6_pktinfo, libc::in_pktinfo);
         let mut iov = [io::IoSliceMut::new(buf)];
@@ -131,7 +145,7 @@ impl RawEsp {
         let path = Path {
             local: SocketAddr::new(local, 0),
             remote: SocketAddr::new(remote, 0),
-            carrier: Carrier::RawEsp,
+            carrier: self.carrier,
         };
         Ok((start < n).then_some((Received { path, ecn }, start..n)))
     }
@@ -145,9 +159,9 @@ impl RawEsp {
     }
 }
 
-/// "Don't fragment" on every packet, up to the interface's MTU, also where the kernel takes the path's for smaller: the path MTU is ours to
-/// know.
-fn never_fragment(socket: &Socket, level: i32, option: i32, value: i32) -> io::Result<()> {
+/// `PROBE`: "don't fragment" on every packet, up to the interface's MTU, also where the kernel takes the path's for smaller: the path MTU is
+/// ours to know. `DONT`: IP may fragment them.
+fn discover_mtu(socket: &Socket, level: i32, option: i32, value: i32) -> io::Result<()> {
     let (pointer, len) = ((&raw const value).cast(), size_of_val(&value) as libc::socklen_t);
     #[expect(unsafe_code, reason = "no safe wrapper has this option")]
     // SAFETY: `pointer` is valid for reads of `len` bytes during the call; the descriptor is open.
@@ -155,10 +169,10 @@ fn never_fragment(socket: &Socket, level: i32, option: i32, value: i32) -> io::R
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-crate::as_fd!(RawEsp, socket);
+crate::as_fd!(Raw, socket);
 
-impl fmt::Debug for RawEsp {
+impl fmt::Debug for Raw {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RawEsp").field("v4", &self.v4).finish_non_exhaustive()
+        f.debug_struct("Raw").field("carrier", &self.carrier).field("v4", &self.v4).finish_non_exhaustive()
     }
 }

@@ -1,0 +1,184 @@
+//! `dormouse hip`: hosts that reach each other by their identities. Owns the making of a key file; the rest is the daemon's.
+
+use crate::client::Client;
+use crate::control_verbs::{Output, seconds, unexpected};
+use crate::render_hip;
+use clap::{Args, Subcommand, ValueEnum};
+use dormouse_control::{Error, ErrorKind, ExitCode, HipStatus, Reply, Response, Verb, line};
+use dormouse_crypto::sign::NewKey;
+use dormouse_io::state::{self, create_atomically, write_atomically};
+use dormouse_node::config::hip::identity;
+use std::path::{Path, PathBuf};
+
+/// Talk to hosts by their identities (the Host Identity Protocol)
+#[derive(Debug, Args)]
+pub(crate) struct HipArgs {
+    #[command(subcommand)]
+    verb: HipVerb,
+}
+
+#[derive(Debug, Subcommand)]
+enum HipVerb {
+    /// Make this host's identity: a private key in a file of its own (mode 0600), and the host identity tag (HIT) that peers know it by
+    Keygen {
+        /// Where to
+        #[arg(value_name = "FILE", default_value = "/etc/dormouse/hip.key")]
+        file: PathBuf,
+        /// Which kind of key
+        #[arg(long, value_enum, default_value_t = Kind::EcdsaP256)]
+        kind: Kind,
+        /// Length of an RSA key
+        #[arg(long, value_enum, default_value_t = Bits::B3072)]
+        bits: Bits,
+        /// Replace a key that is there: peers know this host by another HIT from then on
+        #[arg(long)]
+        force: bool,
+    },
+    /// Show the peers that are configured, and how far the association with each is
+    Peers {
+        /// As lines for /etc/hosts, so that programs find peers by their names
+        #[arg(long)]
+        hosts: bool,
+    },
+    /// Begin an association with a peer, and wait until it is there. A packet for the peer's HIT does the same
+    Up {
+        /// Its name or HIT
+        peer: String,
+        /// Return at once
+        #[arg(long)]
+        no_wait: bool,
+        /// Give up waiting after so many seconds; the daemon goes on
+        #[arg(long, value_name = "SECONDS", default_value_t = 60.0, value_parser = seconds, conflicts_with = "no_wait")]
+        timeout: f64,
+    },
+    /// End the association with a peer, at both ends. The next packet for it begins another; dormouse deny refuses it
+    Down {
+        /// Its name or HIT
+        peer: String,
+    },
+    /// Show this host's HIT and its associations; with a peer, the exit code says whether there is one with it
+    Status {
+        /// Only this peer, by its name or HIT
+        peer: Option<String>,
+    },
+}
+
+/// Kinds of keys.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Kind {
+    /// ECDSA on NIST P-256: small and quick
+    EcdsaP256,
+    /// ECDSA on NIST P-384
+    EcdsaP384,
+    /// RSA: for peers that know nothing else; slow to make and to sign with
+    Rsa,
+}
+
+/// Lengths of RSA keys.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Bits {
+    #[value(name = "2048")]
+    B2048,
+    #[value(name = "3072")]
+    B3072,
+    #[value(name = "4096")]
+    B4096,
+}
+
+pub(crate) fn run(args: &HipArgs, socket: &Path, json: bool) -> Result<ExitCode, Error> {
+    let out = Output::new(json);
+    if let HipVerb::Keygen { file, kind, bits, force } = &args.verb {
+        return keygen(file, new_key(*kind, *bits), *force, &out);
+    }
+    let mut client = Client::connect(socket)?;
+    match &args.verb {
+        HipVerb::Keygen { .. } => Ok(ExitCode::Ok),
+        HipVerb::Up { peer, no_wait, timeout } => {
+            let timeout_seconds = (!no_wait).then_some(*timeout);
+            let (answer, _) = client.ask(Verb::HipUp { peer: peer.clone(), timeout_seconds })?;
+            out.done(&answer, if *no_wait { "on its way" } else { "up" })
+        }
+        HipVerb::Down { peer } => {
+            let (answer, _) = client.ask(Verb::HipDown { peer: peer.clone() })?;
+            out.done(&answer, "down")
+        }
+        HipVerb::Peers { hosts } => {
+            let (answer, status) = status(&mut client)?;
+            out.print(&answer, || match hosts {
+                true => render_hip::hosts(&status),
+                false => render_hip::peers(&status, out.style),
+            })
+        }
+        HipVerb::Status { peer: None } => {
+            let (answer, status) = status(&mut client)?;
+            out.print(&answer, || render_hip::status(&status, out.style))
+        }
+        HipVerb::Status { peer: Some(peer) } => {
+            let (_, mut status) = status(&mut client)?;
+            let known: Vec<String> = status.peers.iter().map(render_hip::called).collect();
+            status.peers.retain(|p| p.hit == *peer || p.names.iter().any(|n| n.eq_ignore_ascii_case(peer)));
+            let Some(one) = status.peers.first() else {
+                let error = Error::new(ErrorKind::UnknownConnection, format!("no peer is called '{peer}'"));
+                return Err(error.with_offer(Vec::new(), known));
+            };
+            let up = one.state == dormouse_control::HipState::Up;
+            let answer = line(&Response::ok(Reply::Hip(Box::new(status.clone()))))?;
+            out.print(&answer, || render_hip::status(&status, out.style))?;
+            Ok(if up { ExitCode::Ok } else { ExitCode::NotConnected })
+        }
+    }
+}
+
+/// What the daemon says of the role: its own words, but only about that.
+fn status(client: &mut Client) -> Result<(String, HipStatus), Error> {
+    let (answer, reply) = client.ask(Verb::Status)?;
+    let Reply::Status(status) = reply else { return Err(unexpected(&answer)) };
+    let hip = status.hip.ok_or_else(|| {
+        Error::new(ErrorKind::UnknownConnection, "this daemon has no connection of role \"hip\"")
+            .with_change(format!("add [connection.NAME] with role = \"hip\" to {}", status.daemon.config))
+    })?;
+    Ok((line(&Response::ok(Reply::Hip(Box::new(hip.clone()))))?, hip))
+}
+
+const fn new_key(kind: Kind, bits: Bits) -> NewKey {
+    match (kind, bits) {
+        (Kind::EcdsaP256, _) => NewKey::EcdsaP256,
+        (Kind::EcdsaP384, _) => NewKey::EcdsaP384,
+        (Kind::Rsa, Bits::B2048) => NewKey::Rsa2048,
+        (Kind::Rsa, Bits::B3072) => NewKey::Rsa3072,
+        (Kind::Rsa, Bits::B4096) => NewKey::Rsa4096,
+    }
+}
+
+fn keygen(file: &Path, kind: NewKey, force: bool, out: &Output) -> Result<ExitCode, Error> {
+    let shown = file.display();
+    if !force && file.symlink_metadata().is_ok() {
+        return Err(there(file));
+    }
+    let failed = |what: &str| Error::new(ErrorKind::Other, format!("{shown}: {what}"));
+    let pem = kind.pem().ok_or_else(|| failed("no key could be made"))?;
+    let hit = identity(pem.as_bytes()).map_err(|e| failed(&e))?.hit().to_string();
+    let written = if force {
+        write_atomically(file, pem.as_bytes(), 0o600)
+    } else {
+        create_atomically(file, pem.as_bytes(), 0o600)
+    };
+    written.map_err(|e| match &e {
+        state::Error::Io { source, .. } if source.kind() == std::io::ErrorKind::AlreadyExists => there(file),
+        state::Error::Io { source, .. } if source.kind() == std::io::ErrorKind::PermissionDenied => {
+            Error::new(ErrorKind::Permission, e.to_string())
+        }
+        _ => Error::new(ErrorKind::Other, e.to_string()),
+    })?;
+    let answer = line(&Response::ok(Reply::HipKey { file: shown.to_string(), hit: hit.clone() }))?;
+    out.print(&answer, || format!("{hit}\n"))
+}
+
+/// A file is there, and stays as it is.
+fn there(file: &Path) -> Error {
+    let shown = file.display();
+    let hit = std::fs::read(file).ok().and_then(|pem| identity(&pem).ok()).map(|it| it.hit());
+    let what = hit.map_or_else(String::new, |hit| format!(", the key of {hit}"));
+    Error::new(ErrorKind::Other, format!("{shown} is there already{what}"))
+        .with_change("use it, name another file, or replace it for good by --force")
+}

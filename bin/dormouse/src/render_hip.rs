@@ -1,0 +1,80 @@
+//! How the Host Identity Protocol's state looks to people. Owns layout only; decides nothing.
+
+use crate::render::{bytes, columns};
+use crate::style::{Style, duration, field};
+use dormouse_control::{HipPeer, HipState, HipStatus};
+use dormouse_report::Table;
+use std::fmt::Write as _;
+
+/// Associations that are shown; the rest is counted.
+const MOST: usize = 50;
+
+/// A peer's name, or its HIT.
+pub(crate) fn called(peer: &HipPeer) -> String {
+    peer.names.first().unwrap_or(&peer.hit).clone()
+}
+
+/// This host and its associations.
+pub(crate) fn status(it: &HipStatus, style: Style) -> String {
+    let mut out = format!("{}  {}\n", style.strong(&it.connection), it.hit);
+    field(&mut out, style, "listens", &it.carriers.join(", "));
+    field(
+        &mut out,
+        style,
+        "accepts",
+        if it.accepts_any { "anyone who proves an identity" } else { "its peers" },
+    );
+    let mut table = Table::words(["peer", "state", "path", "ESP", "age", "quiet", "in", "out"]);
+    let there = |p: &&HipPeer| p.state != HipState::Down || p.last_error.is_some() || it.peers.len() == 1;
+    let shown: Vec<&HipPeer> = it.peers.iter().filter(there).collect();
+    for p in shown.iter().take(MOST) {
+        let of_esp =
+            |f: &dyn Fn(&dormouse_control::SaStatus) -> String| p.esp.as_ref().map(f).unwrap_or_default();
+        table.row([
+            called(p),
+            state(p, style),
+            p.path.clone().unwrap_or_default(),
+            of_esp(&|esp| esp.suite.clone()),
+            of_esp(&|esp| duration(esp.age_seconds)),
+            p.quiet_seconds.map(duration).unwrap_or_default(),
+            bytes(p.traffic.bytes_in),
+            bytes(p.traffic.bytes_out),
+        ]);
+    }
+    out.push_str(&columns(&table, style));
+    if shown.len() > MOST {
+        let _ = writeln!(out, "  and {} more (--json shows all)", shown.len() - MOST);
+    }
+    for error in shown.iter().filter_map(|p| p.last_error.as_ref()) {
+        field(&mut out, style, "failed", &style.bad(&error.message));
+        field(&mut out, style, "change", error.change.as_deref().unwrap_or_default());
+    }
+    out
+}
+
+/// The directory.
+pub(crate) fn peers(it: &HipStatus, style: Style) -> String {
+    if it.peers.is_empty() {
+        return format!("no peer is configured: [[connection.{}.hip.peers]]\n", it.connection);
+    }
+    let mut table = Table::words(["name", "HIT", "state", "addresses"]);
+    for p in &it.peers {
+        table.row([p.names.join(" "), p.hit.clone(), state(p, style), p.addresses.join(" ")]);
+    }
+    columns(&table, style)
+}
+
+/// Lines for `/etc/hosts`.
+pub(crate) fn hosts(it: &HipStatus) -> String {
+    let named = it.peers.iter().filter(|p| !p.names.is_empty());
+    named.map(|p| format!("{} {}\n", p.hit, p.names.join(" "))).collect()
+}
+
+fn state(peer: &HipPeer, style: Style) -> String {
+    match peer.state {
+        _ if peer.denied => style.bad("denied"),
+        HipState::Up => style.good(peer.state.name()),
+        HipState::Down if peer.last_error.is_some() => style.warning("failed"),
+        other => other.name().to_owned(),
+    }
+}

@@ -1,0 +1,451 @@
+//! The Host Identity Protocol in the daemon: the directory of peers, and the control verbs about them. Owns the names of peers and why one
+//! was not reached; associations are the key manager's ([`dormouse_hip::Host`]).
+
+use crate::daemon::Daemon;
+use crate::status;
+use dormouse_control as control;
+use dormouse_control::{Error, ErrorKind, HipPeer, HipState, HipStatus, Reply};
+use dormouse_hip::{ConnectError, Description, Host as Hip, Phase};
+use dormouse_ike::admission::Denial;
+use dormouse_ike::config_payload::AssignedConfig;
+use dormouse_io::clock::unix_now;
+use dormouse_io::control::ClientId;
+use dormouse_io::entropy::OsEntropy;
+use dormouse_keying::Owner;
+use dormouse_node::config::ResolvedHip;
+use dormouse_node::config::file::HipCarrier;
+use dormouse_node::config::hip::{Known, tag};
+use dormouse_node::{Change, FailureKind, Node, Offer, SessionInfo};
+use dormouse_sansio::{Deadline, Instant};
+use dormouse_wire::hip::Hit;
+use ipnet::{IpNet, Ipv6Net};
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, Ipv6Addr};
+use std::time::Duration;
+
+/// Every tag is in this prefix (RFC 7343 section 2).
+const TAGS: Ipv6Net = Ipv6Net::new_assert(Ipv6Addr::new(0x2001, 0x20, 0, 0, 0, 0, 0, 0), 28);
+/// Routes that are looked up for the addresses of peers, at most: all go by one way out, or few.
+const ROUTES_MOST: usize = 64;
+
+/// Who waits for an association.
+#[derive(Debug)]
+struct Waiting {
+    client: ClientId,
+    peer: Hit,
+    until: Instant,
+}
+
+/// The role, if the daemon has it.
+#[derive(Debug)]
+pub(crate) struct Directory {
+    connection: String,
+    ours: Hit,
+    auto: bool,
+    carriers: Vec<HipCarrier>,
+    port: u16,
+    accepts_any: bool,
+    peers: Vec<Known>,
+    /// Why a peer was not reached the last time.
+    failures: BTreeMap<Hit, (FailureKind, String)>,
+    waiting: Vec<Waiting>,
+}
+
+impl Directory {
+    /// Gives `node` its key manager for this connection.
+    pub(crate) fn new(resolved: ResolvedHip, denials: &BTreeSet<Denial>, node: &mut Node) -> Self {
+        let ResolvedHip { name, auto, identity, mut config, carriers, peers } = resolved;
+        config.first_generation = unix_now().0;
+        config.denied = denials.iter().filter_map(|denial| tag(&denial.to_string()).ok()).collect();
+        let directory = Self {
+            connection: name,
+            ours: identity.hit(),
+            auto,
+            carriers,
+            port: config.udp_port,
+            accepts_any: config.accept == dormouse_hip::Accept::Any,
+            peers,
+            failures: BTreeMap::new(),
+            waiting: Vec::new(),
+        };
+        let mut hip = Hip::new(config, vec![identity], Box::new(node.spis()), Box::new(OsEntropy));
+        for known in &directory.peers {
+            hip.set_peer(known.hit, Some(known.peer.clone()));
+        }
+        node.set_key_manager(&directory.connection, Box::new(hip));
+        directory
+    }
+
+    /// When the wait of a client ends.
+    pub(crate) fn deadline(&self) -> Option<Deadline> {
+        let first = self.waiting.iter().map(|w| w.until).min();
+        first.map(|at| Deadline::strict(at, "control: a wait ends"))
+    }
+
+    /// What has become of a peer, for those who ask later.
+    pub(crate) fn note(&mut self, change: &Change) {
+        let of = |peer: &str| tag(peer).ok();
+        match change {
+            Change::PeerFailed { peer, kind, why, .. } => {
+                let (Some(hit), why) = (of(peer), why.clone()) else { return };
+                // Of those who are not configured, none is called.
+                if self.peers.iter().any(|known| known.hit == hit) {
+                    self.failures.insert(hit, (*kind, why));
+                }
+            }
+            Change::PeerUp { peer, .. } => drop(of(peer).and_then(|hit| self.failures.remove(&hit))),
+            _ => {}
+        }
+    }
+
+    /// A client of the control socket is gone.
+    pub(crate) fn gone(&mut self, client: ClientId) {
+        self.waiting.retain(|w| w.client != client);
+    }
+
+    fn known(&self, hit: Hit) -> Option<&Known> {
+        self.peers.iter().find(|known| known.hit == hit)
+    }
+
+    /// How a peer is called in a message.
+    fn called(&self, hit: Hit) -> String {
+        let name = self.known(hit).and_then(|known| known.names.first());
+        name.map_or_else(|| hit.to_string(), |name| format!("{name} ({hit})"))
+    }
+
+    /// The HIT of a peer that is called so here.
+    pub(crate) fn named(&self, text: &str) -> Option<Hit> {
+        let named = |known: &&Known| known.names.iter().any(|name| name.eq_ignore_ascii_case(text));
+        self.peers.iter().find(named).map(|known| known.hit)
+    }
+
+    /// Whom a name or a HIT means.
+    fn meant(&self, text: &str) -> Result<Hit, Error> {
+        if let Some(hit) = self.named(text) {
+            return Ok(hit);
+        }
+        let unknown = |message: String| {
+            let first =
+                self.peers.iter().take(8).map(|p| p.names.first().cloned().unwrap_or(p.hit.to_string()));
+            let error = Error::new(ErrorKind::UnknownConnection, message);
+            error.with_offer(Vec::new(), first.collect())
+        };
+        if text.parse::<Ipv6Addr>().is_err() {
+            return Err(unknown(format!("no peer is called '{text}'"))
+                .with_change(format!("add [[connection.{}.hip.peers]] with this name", self.connection)));
+        }
+        tag(text).map_err(unknown)
+    }
+
+    fn error(&self, hit: Hit, kind: FailureKind, why: &str) -> Error {
+        let message = format!("{}: {why}", self.called(hit));
+        let error = status::error(&self.connection, &message, kind, &Offer::default());
+        Error { change: self.advice(hit, kind), ..error }
+    }
+
+    fn advice(&self, hit: Hit, kind: FailureKind) -> Option<String> {
+        match kind {
+            FailureKind::Authentication => Some(format!(
+                "admit {} at the peer: [[connection.NAME.hip.peers]], or dormouse allow",
+                self.ours
+            )),
+            FailureKind::Timeout => Some(format!(
+                "is {hit} the HIT of the host that is there (dormouse hip status says it), and do IP protocols 139 and 50, or UDP {}, pass?",
+                self.port
+            )),
+            _ => None,
+        }
+    }
+}
+
+impl Daemon {
+    /// The role begins: the tunnel interface has our tag, and leads to all others.
+    pub(crate) fn begin_hip(&mut self, now: Instant) {
+        let Some(hip) = &self.hip else { return };
+        let assigned = AssignedConfig { v6: Some((hip.ours.0, 128)), ..AssignedConfig::default() };
+        let (source, auto) = (Some(IpAddr::V6(hip.ours.0)), hip.auto);
+        self.machine.configure(&hip.connection, assigned, &[IpNet::V6(TAGS)], (source, &[]));
+        self.look_at_sources(now);
+        if auto {
+            self.call_all(now);
+        }
+    }
+
+    fn call_all(&mut self, now: Instant) {
+        let Some(hip) = &self.hip else { return };
+        let peers: Vec<Hit> =
+            hip.peers.iter().filter(|p| !p.peer.addresses.is_empty()).map(|p| p.hit).collect();
+        for peer in peers {
+            if let Err(error) = self.call(now, peer) {
+                tracing::warn!(%error, "a peer is not called");
+            }
+        }
+    }
+
+    /// The addresses from which peers can be reached, those that lead to one first.
+    pub(crate) fn look_at_sources(&mut self, now: Instant) {
+        let Some(hip) = &self.hip else { return };
+        let in_use = self.descriptions().into_iter().map(|d| d.path.remote.ip());
+        let known = hip.peers.iter().flat_map(|p| p.peer.addresses.iter().copied());
+        let mut remotes: Vec<IpAddr> = in_use.chain(known).collect();
+        remotes.dedup();
+        remotes.truncate(ROUTES_MOST);
+        let sources = self.machine.sources(&remotes);
+        tracing::debug!(?sources, "addresses for HIP");
+        self.host.node_mut().set_sources(now, &sources);
+    }
+
+    fn descriptions(&self) -> Vec<Description> {
+        self.host.node().manager::<Hip>().map(|hip| hip.describe().collect()).unwrap_or_default()
+    }
+
+    fn role_of_hip(&mut self) -> Result<&mut Directory, Error> {
+        let message = "this daemon has no connection of role \"hip\"";
+        let error = Error::new(ErrorKind::UnknownConnection, message)
+            .with_change(format!("add [connection.NAME] with role = \"hip\" to {}", self.config_path));
+        self.hip.as_mut().ok_or(error)
+    }
+
+    /// Begins an association, if there is none.
+    fn call(&mut self, now: Instant, peer: Hit) -> Result<(), Error> {
+        let begun = self.host.node_mut().with_manager(now, |hip: &mut Hip| {
+            let ours = hip.tags().next().ok_or(ConnectError::Failed)?;
+            let ways = hip.ways(peer);
+            hip.connect(now, ours, peer, &ways).map(drop)
+        });
+        let hip = self.role_of_hip()?;
+        let error = |kind, message: String| Err(Error::new(kind, message));
+        match begun.unwrap_or(Err(ConnectError::Failed)) {
+            Ok(()) => drop(hip.failures.remove(&peer)),
+            Err(ConnectError::Exists(_)) => {}
+            Err(ConnectError::NoPath(_)) => {
+                let (called, connection) = (hip.called(peer), hip.connection.clone());
+                let known = hip.known(peer).is_some_and(|known| !known.peer.addresses.is_empty());
+                return if known {
+                    error(ErrorKind::NotConnected, format!("{called}: there is no network that leads to it"))
+                } else {
+                    let none =
+                        Error::new(ErrorKind::NotConnected, format!("{called}: no address of it is known"));
+                    Err(none.with_change(format!("[[connection.{connection}.hip.peers]] addresses")))
+                };
+            }
+            Err(ConnectError::Denied(_)) => {
+                let denied = Error::new(ErrorKind::Authentication, format!("{} is denied", hip.called(peer)));
+                return Err(denied.with_change(format!("dormouse allow {peer}")));
+            }
+            Err(e @ (ConnectError::NotATag(_) | ConnectError::NotOurs(_))) => {
+                return error(ErrorKind::UnknownConnection, e.to_string());
+            }
+            Err(e) => return error(ErrorKind::Other, e.to_string()),
+        }
+        Ok(())
+    }
+
+    /// `dormouse hip up`: the reply, unless the client is to wait for it.
+    pub(crate) fn hip_up(
+        &mut self,
+        now: Instant,
+        client: ClientId,
+        peer: &str,
+        wait: Option<f64>,
+    ) -> Option<Result<Reply, Error>> {
+        let meant = self.role_of_hip().and_then(|hip| hip.meant(peer));
+        let peer = match meant.and_then(|peer| self.call(now, peer).map(|()| peer)) {
+            Ok(peer) => peer,
+            Err(error) => return Some(Err(error)),
+        };
+        let Some(seconds) = wait else { return Some(Ok(Reply::Done)) };
+        let until = now + Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX);
+        self.hip.as_mut()?.waiting.push(Waiting { client, peer, until });
+        None
+    }
+
+    /// `dormouse hip down`.
+    pub(crate) fn hip_down(&mut self, now: Instant, peer: &str) -> Result<Reply, Error> {
+        let peer = self.role_of_hip()?.meant(peer)?;
+        let open = |d: &Description| d.peer == peer && d.phase != Phase::Closing;
+        let there: Vec<_> = self.descriptions().into_iter().filter(open).map(|d| d.id).collect();
+        if there.is_empty() {
+            let message = format!("there is no association with {}", self.role_of_hip()?.called(peer));
+            return Err(Error::new(ErrorKind::NotConnected, message));
+        }
+        self.host.node_mut().with_manager(now, |hip: &mut Hip| {
+            there.into_iter().for_each(|id| hip.close(now, id));
+        });
+        Ok(Reply::Done)
+    }
+
+    /// Answers those who wait for an association, as far as they can be.
+    pub(crate) fn answer_hip(&mut self, now: Instant) {
+        if self.hip.as_ref().is_none_or(|hip| hip.waiting.is_empty()) {
+            return;
+        }
+        let there = self.descriptions();
+        let Some(hip) = &mut self.hip else { return };
+        let mut answers = Vec::new();
+        for Waiting { client, peer, until } in std::mem::take(&mut hip.waiting) {
+            let open = there.iter().find(|d| d.peer == peer && d.phase != Phase::Closing);
+            let answer = match open {
+                Some(d) if d.phase == Phase::Established => Ok(Reply::Done),
+                Some(Description { refusal: Some(refusal), .. }) => {
+                    // It is not taken for the end of the exchange, as someone may have sent it again; but a person need not wait.
+                    Err(hip.error(
+                        peer,
+                        refusal.kind.into(),
+                        &format!("it refuses this host: {}", refusal.why),
+                    ))
+                }
+                Some(_) if until <= now => {
+                    Err(hip.error(peer, FailureKind::Timeout, "no answer yet, and the time is over"))
+                }
+                Some(_) => {
+                    hip.waiting.push(Waiting { client, peer, until });
+                    continue;
+                }
+                None => {
+                    let failure = hip.failures.get(&peer).cloned();
+                    let (kind, why) = failure.unwrap_or((FailureKind::Other, "it has ended".into()));
+                    Err(hip.error(peer, kind, &why))
+                }
+            };
+            answers.push((client, answer));
+        }
+        for (client, answer) in answers {
+            self.verbs.reply(client, answer);
+        }
+    }
+
+    /// Whoever the denial means loses what there is. The number of associations, and whether the configuration names it.
+    pub(crate) fn deny_hit(&mut self, now: Instant, denial: &Denial) -> Option<(usize, bool)> {
+        let (hip, peer) = (self.hip.as_ref()?, tag(&denial.to_string()).ok()?);
+        let named = hip.known(peer).is_some();
+        let ended = self.host.node_mut().with_manager(now, |hip: &mut Hip| hip.deny(now, peer));
+        Some((ended.unwrap_or(0), named))
+    }
+
+    /// Takes a denial back. False if there was none.
+    pub(crate) fn allow_hit(&mut self, now: Instant, denial: &Denial) -> bool {
+        let Ok(peer) = tag(&denial.to_string()) else { return false };
+        self.host.node_mut().with_manager(now, |hip: &mut Hip| hip.allow(peer)).unwrap_or(false)
+    }
+
+    /// The process ends: peers learn it, so that they begin anew.
+    pub(crate) fn end_hip(&mut self, now: Instant) {
+        let all: Vec<_> = self.descriptions().into_iter().map(|d| d.id).collect();
+        self.host.node_mut().with_manager(now, |hip: &mut Hip| {
+            all.into_iter().for_each(|id| hip.close(now, id));
+        });
+    }
+
+    /// The configuration was read again. Returns the keys that only a new start can change.
+    pub(crate) fn reconfigure_hip(&mut self, now: Instant, new: Option<ResolvedHip>) -> Vec<String> {
+        let Some(hip) = &mut self.hip else { return Vec::new() };
+        let Some(new) = new.filter(|new| new.name == hip.connection) else {
+            return vec![format!("connection.{}", hip.connection)];
+        };
+        let mut restart = Vec::new();
+        for (key, same) in [
+            ("key", hip.ours == new.identity.hit()),
+            ("carriers", hip.carriers == new.carriers),
+            ("udp_port", hip.port == new.config.udp_port),
+        ] {
+            if !same {
+                restart.push(format!("connection.{}.hip.{key}", new.name));
+            }
+        }
+        let gone: Vec<Hit> =
+            hip.peers.iter().map(|p| p.hit).filter(|h| new.peers.iter().all(|p| p.hit != *h)).collect();
+        hip.failures.retain(|hit, _| !gone.contains(hit));
+        hip.accepts_any = new.config.accept == dormouse_hip::Accept::Any;
+        hip.peers.clone_from(&new.peers);
+        self.host.node_mut().with_manager(now, |hip: &mut Hip| {
+            gone.into_iter().for_each(|hit| hip.set_peer(hit, None));
+            for known in new.peers {
+                hip.set_peer(known.hit, Some(known.peer));
+            }
+            hip.set_accept(now, new.config.accept);
+        });
+        self.look_at_sources(now);
+        restart
+    }
+
+    /// For `status`.
+    pub(crate) fn hip_status(&self, now: Instant) -> Option<HipStatus> {
+        let (hip, manager) = (self.hip.as_ref()?, self.host.node().manager::<Hip>()?);
+        let there: Vec<Description> = manager.describe().collect();
+        let sessions: BTreeMap<Owner, SessionInfo> =
+            self.host.node().gateway_sessions(now).into_iter().map(|s| (s.owner, s)).collect();
+        let strangers = there.iter().map(|d| d.peer).filter(|hit| hip.known(*hit).is_none());
+        let all = hip.peers.iter().map(|known| known.hit).chain(strangers);
+        let peer = |hit: Hit| {
+            let (known, open) = (hip.known(hit), there.iter().find(|d| d.peer == hit));
+            let session = open.and_then(|d| sessions.get(&Owner::Hip(d.id)));
+            let sending = |d: &Description| session?.children.iter().find(|c| Some(c.id) == d.child);
+            HipPeer {
+                hit: hit.to_string(),
+                names: known.map(|k| k.names.clone()).unwrap_or_default(),
+                addresses: known
+                    .map(|k| k.peer.addresses.iter().map(ToString::to_string).collect())
+                    .unwrap_or_default(),
+                state: open.map_or(HipState::Down, |d| match d.phase {
+                    Phase::Connecting => HipState::Connecting,
+                    Phase::Established => HipState::Up,
+                    Phase::Closing => HipState::Closing,
+                }),
+                path: open.filter(|d| d.phase != Phase::Closing).map(|d| d.path.to_string()),
+                esp: open.and_then(sending).zip(session).map(|(c, s)| status::child(s, c, now)),
+                quiet_seconds: session.map(|s| s.quiet.as_secs_f64()),
+                traffic: session.map(status::traffic).unwrap_or_default(),
+                denied: manager.denies(hit),
+                last_error: hip.failures.get(&hit).map(|(kind, why)| hip.error(hit, *kind, why)),
+            }
+        };
+        Some(HipStatus {
+            connection: hip.connection.clone(),
+            hit: hip.ours.to_string(),
+            carriers: hip
+                .carriers
+                .iter()
+                .map(|c| match c {
+                    HipCarrier::Ip => "IP protocol 139".to_owned(),
+                    HipCarrier::Udp => format!("UDP {}", hip.port),
+                })
+                .collect(),
+            accepts_any: hip.accepts_any,
+            peers: all.map(peer).collect(),
+        })
+    }
+
+    /// Counters of the key manager, by name.
+    pub(crate) fn hip_counters(&self) -> Vec<(&'static str, u64)> {
+        let Some(stats) = self.host.node().manager::<Hip>().map(Hip::stats) else { return Vec::new() };
+        vec![
+            ("hip.i1", stats.i1),
+            ("hip.r1", stats.r1),
+            ("hip.r1_signed", stats.r1_signed),
+            ("hip.bad_solutions", stats.bad_solutions),
+            ("hip.replayed_solutions", stats.replayed_solutions),
+            ("hip.i2_computed", stats.i2_computed),
+            ("hip.i2_refused", stats.i2_refused),
+            ("hip.established", stats.established),
+            ("hip.verified", stats.verified),
+            ("hip.bad_macs", stats.bad_macs),
+            ("hip.dropped", stats.dropped),
+        ]
+    }
+
+    /// For `doctor`.
+    pub(crate) fn hip_check(&self) -> Option<control::Check> {
+        let (hip, there) = (self.hip.as_ref()?, self.descriptions());
+        let up = there.iter().filter(|d| d.phase == Phase::Established).count();
+        let failed: Vec<String> =
+            hip.failures.iter().map(|(hit, (_, why))| format!("{}: {why}", hip.called(*hit))).collect();
+        let found = format!("{}; {up} of {} peers associated", hip.ours, hip.peers.len());
+        let (outcome, found) = match failed.first() {
+            None => (control::CheckOutcome::Ok, found),
+            Some(_) => (control::CheckOutcome::Warning, format!("{found}; {}", failed.join("; "))),
+        };
+        let change = (outcome != control::CheckOutcome::Ok).then(|| "dormouse hip status".to_owned());
+        Some(control::Check { name: "HIP".into(), outcome, found, change })
+    }
+}

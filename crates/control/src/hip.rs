@@ -1,0 +1,80 @@
+//! The Host Identity Protocol, as `status` reports it. Times are in seconds from now.
+
+use crate::{Error, SaStatus, Traffic};
+use serde::{Deserialize, Serialize};
+
+/// This host and its peers.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub struct HipStatus {
+    /// The connection's name in the configuration.
+    pub connection: String,
+    /// Our host identity tag.
+    pub hit: String,
+    /// What is listened to: `ip`, `udp 10500`.
+    pub carriers: Vec<String>,
+    /// Anyone who proves an identity may come, not only the peers that are configured.
+    pub accepts_any: bool,
+    /// The peers that are configured, and others with an association.
+    pub peers: Vec<HipPeer>,
+}
+
+/// How far an association is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum HipState {
+    /// There is none.
+    #[default]
+    Down,
+    /// The base exchange is under way.
+    Connecting,
+    /// ESP flows.
+    Up,
+    /// It is ending.
+    Closing,
+}
+
+impl HipState {
+    /// The word for it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Down => "down",
+            Self::Connecting => "connecting",
+            Self::Up => "up",
+            Self::Closing => "closing",
+        }
+    }
+}
+
+/// A peer.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub struct HipPeer {
+    /// Its host identity tag.
+    pub hit: String,
+    /// What it is called here.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub names: Vec<String>,
+    /// Where it is looked for.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub addresses: Vec<String>,
+    /// How far the association with it is.
+    pub state: HipState,
+    /// Outer addresses in use: `local -> remote (carrier)`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub path: Option<String>,
+    /// The pair of ESP SAs that sends.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub esp: Option<SaStatus>,
+    /// Since anything authentic came from it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub quiet_seconds: Option<f64>,
+    /// What went through this association.
+    #[serde(default)]
+    pub traffic: Traffic,
+    /// An operator has denied it.
+    #[serde(default)]
+    pub denied: bool,
+    /// Why it was not reached the last time, until it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_error: Option<Error>,
+}

@@ -1,0 +1,62 @@
+//! Paper 002: "Performance of Host Identity Protocol on Lightweight Mobile Devices" (Khurri), in one process: what the base exchange
+//! and the UPDATE cost each end, by stage, key, puzzle and group; what key pairs cost; and what one responder bears beyond the paper.
+//! Owns the comparison; how it is measured is [`campaign`]'s, what it is measured on [`pair`]'s.
+
+mod campaign;
+mod pair;
+mod report;
+
+use anyhow::{Context as _, Result, bail, ensure};
+use campaign::{Bench, Point};
+
+use crate::campaign::{Campaign, Ended};
+use crate::experiment::{Context, Experiment, Report, Source};
+use crate::results::Results;
+
+/// The experiment.
+pub const EXPERIMENT: Experiment = Experiment {
+    name: "paper-002",
+    title: "Paper 002: the Host Identity Protocol on small devices (base exchange, key pairs, puzzle, groups, UPDATE)",
+    source: Source::Campaign { root: false },
+    run,
+};
+
+fn run(context: &Context) -> Result<Report> {
+    let results = match &context.file {
+        Some(path) => Results::read(path).with_context(|| path.display().to_string())?,
+        None => measured(context)?,
+    };
+    Ok(report::of(&results))
+}
+
+fn measured(context: &Context) -> Result<Results<Point>> {
+    let mut campaign = match &context.resume {
+        Some(path) => Campaign::resume(path)?,
+        None => {
+            let most = context.clients.unwrap_or(campaign::MOST);
+            ensure!(
+                most <= campaign::MOST,
+                "{most} associations: {} has 1 to {}",
+                EXPERIMENT.name,
+                campaign::MOST
+            );
+            Campaign::new(campaign::plan(most, context.seed), context.out.clone())?
+        }
+    };
+    campaign.save()?;
+    let rounds = campaign.results.rounds;
+    let mut bench = Bench::new(campaign.results.seed);
+    let mut last = None;
+    let ended = campaign.run(&mut bench, &context.interrupted, &mut |progress| {
+        if last.replace(progress.round) != Some(progress.round) {
+            (context.progress)(&format!(
+                "round {} of {rounds}, {} measurements in all",
+                progress.round, progress.total
+            ));
+        }
+    })?;
+    match ended {
+        Ended::Finished => Ok(campaign.results),
+        Ended::Interrupted => bail!("interrupted"),
+    }
+}

@@ -1,0 +1,357 @@
+//! The points of paper 002 and how each is measured. Owns the plan, the keys and the hosts in use; must never conclude anything.
+
+use std::net::Ipv4Addr;
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use dormouse_crypto::hip::DhGroup;
+use rcgen::{KeyPair, PKCS_ECDSA_P256_SHA256, PKCS_ECDSA_P384_SHA384, PKCS_RSA_SHA256, RsaKeySize};
+use serde::{Deserialize, Serialize};
+
+use super::pair::{ENDS, Pair, STAGES, Setup};
+use crate::campaign::{self, Subject, cpu};
+use crate::results::format::Skipped;
+use crate::results::{self, Figures};
+
+/// Rounds.
+const ROUNDS: u32 = 5;
+/// Associations at one responder, at most.
+pub(super) const MOST: u32 = 10_000;
+/// Exchanges of one round at a point.
+const REPEATS: usize = 10;
+/// The same where each is a million hashes.
+const FEW: usize = 4;
+/// From this difficulty on.
+const HARD: u8 = 16;
+/// The difficulty that RFC 5201 appendix A proposes, and the group that the paper's programs had by default.
+pub(super) const PAPER: (u8, u8) = (3, 10);
+/// Our own defaults: the first group of the list, and the difficulty without load.
+pub(super) const OURS: (u8, u8) = (8, 4);
+
+/// The key of an identity.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Key {
+    Rsa2048,
+    P256,
+    P384,
+}
+
+impl Key {
+    pub(super) const ALL: [Self; 3] = [Self::Rsa2048, Self::P256, Self::P384];
+
+    pub(super) const fn words(self) -> &'static str {
+        match self {
+            Self::Rsa2048 => "RSA-2048",
+            Self::P256 => "ECDSA P-256",
+            Self::P384 => "ECDSA P-384",
+        }
+    }
+
+    /// A fresh one, PKCS #8 in DER.
+    fn generate(self) -> Result<Vec<u8>> {
+        let pair = match self {
+            Self::Rsa2048 => KeyPair::generate_rsa_for(&PKCS_RSA_SHA256, RsaKeySize::_2048),
+            Self::P256 => KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256),
+            Self::P384 => KeyPair::generate_for(&PKCS_ECDSA_P384_SHA384),
+        };
+        Ok(pair?.serialize_der())
+    }
+}
+
+/// What the paper creates key pairs of.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Algorithm {
+    Dsa,
+    Rsa,
+}
+
+/// What is held fixed while one thing is measured.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+#[serde(tag = "what", rename_all = "kebab-case")]
+pub(super) enum Point {
+    /// I1, R1, I2, R2 with this Diffie-Hellman group and puzzle.
+    BaseExchange { key: Key, group: u8, k: u8 },
+    /// A new address of the initiator's, until the responder has verified it.
+    Update { key: Key },
+    /// A key pair of so many bits, by OpenSSL's program.
+    KeyPair { algorithm: Algorithm, bits: u32 },
+    /// So many initiators, one after the other, all of which the responder keeps.
+    Responder { key: Key, associations: u32 },
+}
+
+impl results::Point for Point {
+    const EXPERIMENT: &'static str = super::EXPERIMENT.name;
+    const QUANTITIES: &'static [(&'static str, &'static str)] = &[
+        // Processor time of the stages of a base exchange, a number for each exchange.
+        ("i1", "ms"),
+        ("r1", "ms"),
+        ("t2", "ms"),
+        ("t3", "ms"),
+        ("t4", "ms"),
+        // Of the end that moves, and of its peer.
+        ("mover", "ms"),
+        ("peer", "ms"),
+        // Of a key pair, and of the program that makes it when it makes nothing.
+        ("created", "ms"),
+        ("started", "ms"),
+        // Of the responder for all its associations.
+        ("responder", "ms"),
+    ];
+
+    fn label(&self) -> String {
+        match *self {
+            Self::BaseExchange { key, group, k } => {
+                format!("base exchange, {}, group {group}, K = {k}", key.words())
+            }
+            Self::Update { key } => format!("UPDATE, {}", key.words()),
+            Self::KeyPair { algorithm, bits } => format!("key pair, {algorithm:?}-{bits}"),
+            Self::Responder { key, associations } => format!("{associations} associations, {}", key.words()),
+        }
+    }
+
+    fn check(&self) -> Result<(), (&'static str, String)> {
+        match *self {
+            Self::BaseExchange { group: id, .. } if group(id).is_none() => {
+                Err(("group", format!("{id} is no group of HIP")))
+            }
+            Self::BaseExchange { k, .. } if k > MOST_K => Err(("k", format!("{k} is more than {MOST_K}"))),
+            Self::Responder { associations, .. } if !(1..=MOST).contains(&associations) => {
+                Err(("associations", format!("{associations}: 1 to {MOST}")))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// The hardest puzzle of the paper's campaign.
+const MOST_K: u8 = 20;
+
+/// Also those that protect nothing, and that the paper measured.
+fn group(id: u8) -> Option<DhGroup> {
+    DhGroup::by_id(id).or_else(|| DhGroup::for_measurement(id))
+}
+
+/// Up to `most` associations at the responder.
+pub(super) fn plan(most: u32, seed: u64) -> campaign::Plan<Point> {
+    let exchange = |key, (group, k)| Point::BaseExchange { key, group, k };
+    let mut points: Vec<Point> =
+        Key::ALL.into_iter().flat_map(|key| [PAPER, OURS].map(|with| exchange(key, with))).collect();
+    let groups = [1, 2, PAPER.0, 11, 4, 7, 8, 9];
+    points.extend(groups.map(|group| exchange(Key::Rsa2048, (group, PAPER.1))));
+    points.extend((0..=MOST_K).step_by(2).map(|k| exchange(Key::Rsa2048, (PAPER.0, k))));
+    points.extend(Key::ALL.map(|key| Point::Update { key }));
+    points.extend([512, 1_024, 2_048].map(|bits| Point::KeyPair { algorithm: Algorithm::Rsa, bits }));
+    points.extend([1_024, 2_048].map(|bits| Point::KeyPair { algorithm: Algorithm::Dsa, bits }));
+    let sizes = [100, 1_000, MOST].into_iter().filter(|n| *n < most).chain([most]);
+    points.extend(sizes.map(|associations| Point::Responder { key: Key::P256, associations }));
+    points.sort_unstable();
+    points.dedup();
+    campaign::Plan {
+        name: "full".to_owned(),
+        points,
+        rounds: ROUNDS,
+        seed,
+        settings: serde_json::Value::Null,
+        skipped: vec![
+            Skipped::new("key pair, DSA-512", "OpenSSL makes none any more"),
+            Skipped::new("base exchange, RSA-1024", "identities below 2,048 bits are refused"),
+        ],
+    }
+}
+
+/// Keys and hosts.
+pub(super) struct Bench {
+    seed: u64,
+    /// The keys of both ends, by kind: made once, so that making them is in no other measurement.
+    keys: Vec<(Key, [Vec<u8>; 2])>,
+    pair: Option<Pair>,
+}
+
+impl Bench {
+    pub(super) const fn new(seed: u64) -> Self {
+        Self { seed, keys: Vec::new(), pair: None }
+    }
+
+    fn keys(&mut self, kind: Key) -> Result<&[Vec<u8>; 2]> {
+        let at = match self.keys.iter().position(|(k, _)| *k == kind) {
+            Some(at) => at,
+            None => {
+                let [a, b] = ENDS.map(|_| kind.generate());
+                self.keys.push((kind, [a?, b?]));
+                self.keys.len() - 1
+            }
+        };
+        self.keys.get(at).map(|(_, keys)| keys).context("the key that was made")
+    }
+
+    fn pair(&mut self, key: Key, id: u8, k: u8) -> Result<Pair> {
+        let seed = self.seed;
+        let group = group(id).context("no such group")?;
+        let [a, b] = self.keys(key)?;
+        Pair::new(Setup { key: a, group, k }, Setup { key: b, group, k }, seed)
+    }
+
+    fn standing(&mut self) -> Result<&mut Pair> {
+        self.pair.as_mut().context("no hosts were prepared")
+    }
+
+    fn exchanges(&mut self, repeats: usize) -> Result<Figures> {
+        let pair = self.standing()?;
+        let all = (0..repeats).map(|_| pair.base_exchange()).collect::<Result<Vec<_>>>()?;
+        Ok(STAGES.into_iter().enumerate().fold(Figures::default(), |figures, (at, name)| {
+            figures.with_all(name, all.iter().filter_map(|stages| stages.get(at)).map(|t| millis(*t)))
+        }))
+    }
+
+    fn updates(&mut self) -> Result<Figures> {
+        let pair = self.standing()?;
+        let all = (0..REPEATS).map(|_| pair.update()).collect::<Result<Vec<_>>>()?;
+        Ok(Figures::default()
+            .with_all("mover", all.iter().map(|[mover, _]| millis(*mover)))
+            .with_all("peer", all.iter().map(|[_, peer]| millis(*peer))))
+    }
+
+    fn responder(&mut self, key: Key, associations: u32) -> Result<Figures> {
+        let mut pair = self.pair(key, OURS.0, OURS.1)?;
+        let group = group(OURS.0).context("no such group")?;
+        let mut spent = Duration::ZERO;
+        for n in 0..associations {
+            let fresh = key.generate()?;
+            let setup = Setup { key: &fresh, group, k: OURS.1 };
+            let address = Ipv4Addr::from_bits(Ipv4Addr::new(10, 0, 0, 1).to_bits() + n);
+            pair.replace_initiator(setup, address, self.seed ^ u64::from(n))?;
+            let [_, r1, _, t3, _] = pair.base_exchange()?;
+            spent += r1 + t3;
+        }
+        ensure!(pair.held() == associations as usize, "the responder has {} of {associations}", pair.held());
+        Ok(Figures::default().with("responder", millis(spent)))
+    }
+}
+
+fn millis(time: Duration) -> f64 {
+    time.as_secs_f64() * 1e3
+}
+
+/// Runs OpenSSL's program, and says what it took of the processors; it must print a private key if `key`.
+fn openssl(arguments: &[&str], key: bool) -> Result<f64> {
+    let before = cpu::children();
+    let output = Command::new("openssl").args(arguments).output().context("openssl")?;
+    let took = cpu::children() - before;
+    let text = String::from_utf8_lossy(&output.stdout);
+    ensure!(
+        output.status.success() && text.contains("PRIVATE KEY") == key,
+        "openssl {arguments:?}: {}",
+        output.status
+    );
+    Ok(millis(took))
+}
+
+impl Subject for Bench {
+    type Point = Point;
+    type Stage = ();
+    type Group = Point;
+
+    fn stage(_: &Point) {}
+
+    fn group(point: &Point) -> Point {
+        *point
+    }
+
+    fn prepare(&mut self, point: &Point) -> Result<()> {
+        self.pair = match *point {
+            Point::BaseExchange { key, group, k } => Some(self.pair(key, group, k)?),
+            Point::Update { key } => Some(self.pair(key, OURS.0, OURS.1)?),
+            Point::KeyPair { .. } => None,
+            Point::Responder { key, .. } => {
+                self.keys(key)?;
+                None
+            }
+        };
+        if let Some(pair) = &mut self.pair {
+            // The first exchange also makes the responder's group key and signs its R1, which the paper has ahead.
+            pair.base_exchange()?;
+        }
+        Ok(())
+    }
+
+    fn measure(&mut self, point: &Point, round: u32) -> Result<Figures> {
+        match *point {
+            Point::BaseExchange { k, .. } => self.exchanges(if round == 0 {
+                1
+            } else if k < HARD {
+                REPEATS
+            } else {
+                FEW
+            }),
+            Point::Update { .. } => self.updates(),
+            Point::KeyPair { algorithm, bits } => {
+                let bits = bits.to_string();
+                let arguments: &[&str] = match algorithm {
+                    Algorithm::Dsa => &["dsaparam", "-genkey", "-noout", &bits],
+                    Algorithm::Rsa => &["genrsa", &bits],
+                };
+                let repeats = if round == 0 { 1 } else { REPEATS };
+                let started =
+                    (0..repeats).map(|_| openssl(&["version"], false)).collect::<Result<Vec<_>>>()?;
+                let created = (0..repeats).map(|_| openssl(arguments, true)).collect::<Result<Vec<_>>>()?;
+                Ok(Figures::default().with_all("started", started).with_all("created", created))
+            }
+            Point::Responder { key, associations } => {
+                self.responder(key, if round == 0 { associations.min(10) } else { associations })
+            }
+        }
+    }
+
+    fn clear(&mut self) -> Result<()> {
+        self.pair = None;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicBool;
+
+    use super::{Algorithm, Bench, Key, Point, plan};
+    use crate::campaign::{Campaign, Ended};
+    use crate::judge::Finding;
+    use crate::paper_002::report;
+
+    #[test]
+    fn every_kind_of_point_is_measured_and_what_is_missing_is_not_judged() {
+        let mut plan = plan(5, 7);
+        plan.rounds = 2;
+        plan.points = vec![
+            Point::BaseExchange { key: Key::P256, group: 7, k: 1 },
+            Point::BaseExchange { key: Key::P384, group: 1, k: 0 },
+            Point::Update { key: Key::P256 },
+            Point::KeyPair { algorithm: Algorithm::Rsa, bits: 512 },
+            Point::Responder { key: Key::P256, associations: 5 },
+        ];
+        let mut campaign = Campaign::new(plan, None).unwrap();
+        let ended = campaign.run(&mut Bench::new(7), &AtomicBool::new(false), &mut |_| ()).unwrap();
+        assert_eq!(ended, Ended::Finished);
+        let results = campaign.results;
+        assert!(results.discarded.is_empty(), "{:?}", results.discarded);
+        results.check().unwrap();
+        let names = [
+            &["i1", "r1", "t2", "t3", "t4"][..],
+            &["mover", "peer"],
+            &["created", "started"],
+            &["responder"],
+        ];
+        for sample in &results.samples {
+            let measured = names.iter().find(|names| sample.all(names[0]).next().is_some());
+            let measured = measured.unwrap_or_else(|| panic!("{:?}", sample.point));
+            assert!(measured.iter().all(|name| sample.all(name).all(|ms| ms > 0.0)), "{sample:?}");
+        }
+        assert_eq!(results.samples[0].all("t2").count(), 20);
+        // Neither the paper's key nor its puzzle is among them.
+        let report = report::of(&results);
+        let findings: Vec<_> = report.claims.iter().filter_map(|c| c.finding).collect();
+        assert_eq!(findings, [Finding::NotMeasurable; 6]);
+    }
+}

@@ -1,0 +1,371 @@
+//! A connection of the Host Identity Protocol: what may be written, and what it means. Owns the directory of peers with their names; the
+//! comments are the manual, as in [`super::file`]. Must never look up a name.
+
+use super::file::{Connection, Role};
+use super::resolve::{ConfigError, ReadFile};
+use dormouse_crypto::sign::SigningKey;
+use dormouse_hip as hip;
+use dormouse_hip::hit::HitSuite;
+use dormouse_sansio::Carrier;
+use dormouse_wire::hip::{DomainId, Hit};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
+use std::net::{IpAddr, Ipv6Addr};
+use std::path::PathBuf;
+
+/// Longest name of a peer, in bytes: that of a host name (RFC 1035 section 2.3.4).
+const NAME_MOST: usize = 253;
+
+/// The Host Identity Protocol, where `role` is `hip`: this host and its peers reach each other by their host identity tags (HITs), at whatever
+/// addresses they are.
+#[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Hip {
+    /// Private key of this host's identity, from `dormouse hip keygen` (PEM or DER; ECDSA P-256 or P-384, or RSA of at least 2,048 bits);
+    /// readable by its owner only.
+    pub key: PathBuf,
+    /// How HIP and ESP travel: `ip`: as IP protocols 139 and 50; `udp`: in UDP, which passes NATs. Only what is named here is listened to;
+    /// the first one leads to peers that do not say another.
+    #[serde(default = "ip_alone")]
+    pub carriers: Vec<HipCarrier>,
+    /// UDP port of HIP, here and at the peers.
+    #[serde(default = "port")]
+    pub udp_port: u16,
+    /// Who may begin an association with this host.
+    #[serde(default)]
+    pub accept: HipAccept,
+    /// Answer those who look for any host at an address of this one, without naming its HIT (opportunistic mode). They learn its HIT
+    /// from no one but the network.
+    #[serde(default)]
+    pub opportunistic: bool,
+    /// A file with more peers, read again on reload; one on each line, as `HIT NAME... ADDRESS...`; what follows a `#` does not count.
+    pub hosts: Option<PathBuf>,
+    /// Peers, `[[connection.NAME.hip.peers]]`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub peers: Vec<HipPeer>,
+}
+
+fn ip_alone() -> Vec<HipCarrier> {
+    vec![HipCarrier::Ip]
+}
+
+fn port() -> u16 {
+    hip::HostConfig::default().udp_port
+}
+
+/// How HIP and ESP travel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum HipCarrier {
+    /// As IP protocols 139 and 50.
+    Ip,
+    /// Both in UDP.
+    Udp,
+}
+
+impl HipCarrier {
+    /// What HIP's own messages travel on.
+    #[must_use]
+    pub const fn carrier(self) -> Carrier {
+        match self {
+            Self::Ip => Carrier::RawHip,
+            Self::Udp => Carrier::HipUdp,
+        }
+    }
+}
+
+/// Who may begin an association.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum HipAccept {
+    /// The peers that are configured, with addresses or without.
+    #[default]
+    Listed,
+    /// Anyone who proves an identity and is not denied.
+    Any,
+}
+
+/// A peer. One without addresses may call, but is not called.
+#[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct HipPeer {
+    /// Its host identity tag, as its `dormouse hip keygen` has shown it.
+    pub hit: String,
+    /// What it is called here.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// Its addresses, the best first. It is looked for at three at most at the same time.
+    #[serde(default)]
+    pub addresses: Vec<IpAddr>,
+    /// How it is reached, if not by the first of `carriers`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub carrier: Option<HipCarrier>,
+}
+
+/// A peer of the directory.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Known {
+    /// Its tag.
+    pub hit: Hit,
+    /// Its names.
+    pub names: Vec<String>,
+    /// Where it is found.
+    pub peer: hip::Peer,
+}
+
+/// A connection of HIP, ready for use.
+#[derive(Debug)]
+pub struct ResolvedHip {
+    /// Its name.
+    pub name: String,
+    /// Call all peers when the daemon starts.
+    pub auto: bool,
+    /// Who we are.
+    pub identity: hip::Identity,
+    /// For the key manager.
+    pub config: hip::HostConfig,
+    /// What is listened to.
+    pub carriers: Vec<HipCarrier>,
+    /// The peers, in the order in which they are written.
+    pub peers: Vec<Known>,
+}
+
+/// Resolves the connection of HIP, if there is one.
+///
+/// # Errors
+/// The first thing that is wrong.
+pub fn resolve_hip(
+    file: &super::file::File,
+    read: &mut ReadFile<'_>,
+) -> Result<Option<ResolvedHip>, ConfigError> {
+    let mut of_hip = file.connection.iter().filter(|(_, c)| c.role == Role::Hip);
+    let Some((name, c)) = of_hip.next() else { return Ok(None) };
+    if let Some((second, _)) = of_hip.next() {
+        let problem = format!("{name} has this role too; one host identity is one connection");
+        return Err(ConfigError::new(format!("connection.{second}.role"), problem));
+    }
+    let Some(h) = &c.hip else {
+        return Err(ConfigError::new(format!("connection.{name}.hip"), "role = \"hip\" needs this section"));
+    };
+    one(name, c, h, read).map(Some)
+}
+
+/// Keys of other roles, and sections of this one, where they mean nothing.
+///
+/// # Errors
+/// Naming the key.
+pub(super) fn validate(name: &str, c: &Connection) -> Result<(), ConfigError> {
+    let wrong = |key: &str, problem: &str| Err(ConfigError::new(format!("connection.{name}.{key}"), problem));
+    if c.role != Role::Hip {
+        return match c.hip {
+            Some(_) => wrong("hip", "is for role = \"hip\"; remove it, or change the role"),
+            None => Ok(()),
+        };
+    }
+    let table = |c: &Connection| toml::Table::try_from(c).unwrap_or_default();
+    let bare: Connection =
+        toml::from_str("role = \"hip\"").map_err(|e| ConfigError::new(name, e.message()))?;
+    let (written, unsaid) = (table(c), table(&bare));
+    let idle = |key: &&String| !["role", "auto", "hip"].contains(&key.as_str());
+    match written.keys().filter(idle).find(|key| written.get(*key) != unsaid.get(*key)) {
+        Some(key) => wrong(key, "means nothing with role = \"hip\"; remove it"),
+        None => Ok(()),
+    }
+}
+
+fn one(name: &str, c: &Connection, h: &Hip, read: &mut ReadFile<'_>) -> Result<ResolvedHip, ConfigError> {
+    let key = |k: &str| format!("connection.{name}.hip.{k}");
+    let wrong = |k: &str, problem: &dyn std::fmt::Display| ConfigError::new(key(k), problem);
+    let pem = read(&h.key, true).map_err(|e| wrong("key", &e))?;
+    let file = h.key.display();
+    let identity = identity(&pem).map_err(|e| wrong("key", &format!("{file}: {e}")))?;
+    let Some(first) = h.carriers.first() else {
+        return Err(wrong("carriers", &"at least one is needed: \"ip\" or \"udp\""));
+    };
+    if h.udp_port == 0 {
+        return Err(wrong("udp_port", &"0 is no port; leave the line out for the usual one"));
+    }
+    let mut peers = Vec::new();
+    for (i, p) in h.peers.iter().enumerate() {
+        let key = |k: &str| key(&format!("peers[{i}].{k}"));
+        let known = Known {
+            hit: tag(&p.hit).map_err(|e| ConfigError::new(key("hit"), e))?,
+            names: p.name.iter().cloned().collect(),
+            peer: hip::Peer {
+                addresses: p.addresses.clone(),
+                udp: p.carrier.unwrap_or(*first) == HipCarrier::Udp,
+            },
+        };
+        if p.carrier.is_some_and(|carrier| !h.carriers.contains(&carrier)) {
+            return Err(ConfigError::new(key("carrier"), "is not one of hip.carriers"));
+        }
+        add(&mut peers, known, &identity).map_err(|(k, e)| ConfigError::new(key(k), e))?;
+    }
+    if let Some(path) = &h.hosts {
+        let wrong = |e: String| ConfigError::new(key("hosts"), format!("{}: {e}", path.display()));
+        let bytes = read(path, false).map_err(|e| ConfigError::new(key("hosts"), e))?;
+        let text = str::from_utf8(&bytes).map_err(|e| wrong(e.to_string()))?;
+        for (i, line) in text.lines().enumerate() {
+            let wrong = |e: String| wrong(format!("line {}: {e}", i + 1));
+            if let Some(known) = mapping(line, *first).map_err(wrong)? {
+                add(&mut peers, known, &identity).map_err(|(_, e)| wrong(e))?;
+            }
+        }
+    }
+    let accept = match h.accept {
+        HipAccept::Any => hip::Accept::Any,
+        HipAccept::Listed => hip::Accept::Listed(peers.iter().map(|p| p.hit).collect::<BTreeSet<Hit>>()),
+    };
+    let config = hip::HostConfig {
+        accept,
+        opportunistic: h.opportunistic,
+        udp_port: h.udp_port,
+        ..hip::HostConfig::default()
+    };
+    Ok(ResolvedHip { name: name.into(), auto: c.auto, identity, config, carriers: h.carriers.clone(), peers })
+}
+
+/// The identity whose private key a file holds.
+///
+/// # Errors
+/// What the file holds instead.
+pub fn identity(content: &[u8]) -> Result<hip::Identity, String> {
+    let key = SigningKey::from_file_content(content).map_err(|e| e.to_string())?;
+    let identity = hip::Identity::new(key, DomainId::default());
+    identity.map_err(|e| format!("{e}; dormouse hip keygen makes one"))
+}
+
+/// The tag of a peer as people write it.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn tag(text: &str) -> Result<Hit, String> {
+    let address: Ipv6Addr =
+        text.parse().map_err(|_| format!("\"{text}\" is no HIT; one begins with 2001:2"))?;
+    match HitSuite::of(Hit(address)) {
+        Some(_) => Ok(Hit(address)),
+        None => Err(format!(
+            "\"{text}\" is no HIT of a kind that is supported: 2001:21::/32 (RSA) or 2001:22::/32 (ECDSA)"
+        )),
+    }
+}
+
+/// A line of the mapping file; `None` if nothing stands there.
+fn mapping(line: &str, carrier: HipCarrier) -> Result<Option<Known>, String> {
+    let mut words = line.split('#').next().unwrap_or_default().split_whitespace();
+    let Some(first) = words.next() else { return Ok(None) };
+    let hit = tag(first)?;
+    let (mut names, mut addresses) = (Vec::new(), Vec::new());
+    for word in words {
+        match word.parse() {
+            Ok(address) => addresses.push(address),
+            Err(_) => names.push(word.to_owned()),
+        }
+    }
+    let peer = hip::Peer { addresses, udp: carrier == HipCarrier::Udp };
+    Ok(Some(Known { hit, names, peer }))
+}
+
+/// # Errors
+/// The key that is wrong, and why.
+fn add(peers: &mut Vec<Known>, known: Known, own: &hip::Identity) -> Result<(), (&'static str, String)> {
+    if known.hit == own.hit() {
+        return Err(("hit", format!("{} is this host's own", known.hit)));
+    }
+    if peers.iter().any(|p| p.hit == known.hit) {
+        return Err(("hit", format!("{} stands there twice", known.hit)));
+    }
+    if let Some(address) = known.peer.addresses.iter().find(|a| unusable(**a)) {
+        return Err(("addresses", format!("{address} is not the address of a host")));
+    }
+    for name in &known.names {
+        let fit = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+        if !(1..=NAME_MOST).contains(&name.len()) || !name.chars().all(fit) {
+            return Err(("name", format!("\"{name}\" is no name of a host: a-z A-Z 0-9 - _ .")));
+        }
+        if peers.iter().any(|p| p.names.iter().any(|other| other.eq_ignore_ascii_case(name))) {
+            return Err(("name", format!("\"{name}\" is the name of another peer")));
+        }
+    }
+    peers.push(known);
+    Ok(())
+}
+
+/// No host can be called at it; a tag is what is looked for, and not where.
+fn unusable(address: IpAddr) -> bool {
+    let orchid =
+        matches!(address, IpAddr::V6(a) if a.segments()[0] == 0x2001 && a.segments()[1] & 0xfff0 == 0x20);
+    address.is_unspecified() || address.is_multicast() || orchid
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::parse;
+    use super::*;
+
+    const OTHER: &str = "2001:22:a:b:c:d:e:f";
+
+    fn key() -> Vec<u8> {
+        let pair = rcgen::KeyPair::generate_for(&rcgen::PKCS_ECDSA_P256_SHA256).expect("a key");
+        pair.serialize_pem().into_bytes()
+    }
+
+    fn read(text: &str, hosts: &str) -> Result<Option<ResolvedHip>, String> {
+        let file = parse(text)?;
+        for (name, c) in &file.connection {
+            super::super::validate::connection(name, c).map_err(|e| e.to_string())?;
+        }
+        let (key, hosts) = (key(), hosts.as_bytes().to_vec());
+        let mut read = |path: &std::path::Path, secret: bool| match path.to_str() {
+            Some("k") if secret => Ok(key.clone()),
+            Some("h") if !secret => Ok(hosts.clone()),
+            _ => Err("not there".to_owned()),
+        };
+        resolve_hip(&file, &mut read).map_err(|e| e.to_string())
+    }
+
+    const BARE: &str = "[connection.a]\nrole = \"hip\"\n[connection.a.hip]\nkey = \"k\"\n";
+
+    #[test]
+    fn peers_come_from_both_places_and_may_call() {
+        let text = format!(
+            "{BARE}hosts = \"h\"\n[[connection.a.hip.peers]]\nhit = \"{OTHER}\"\naddresses = [\"192.0.2.1\"]\n"
+        );
+        let hosts = "# a comment\n\n2001:21::7 far far.example 2001:db8::7 192.0.2.7 # behind\n";
+        let it = read(&text, hosts).unwrap().unwrap();
+        assert_eq!(it.peers.len(), 2);
+        assert_eq!(it.peers[1].names, ["far", "far.example"]);
+        assert_eq!(it.peers[1].peer.addresses.len(), 2);
+        assert!(it.config.admits(tag(OTHER).unwrap()) && !it.config.admits(tag("2001:22::1").unwrap()));
+        assert!(!it.config.opportunistic && it.carriers == [HipCarrier::Ip]);
+    }
+
+    #[test]
+    fn each_thing_that_cannot_be_meant_is_named() {
+        let peer = |lines: &str| format!("{BARE}[[connection.a.hip.peers]]\n{lines}\n");
+        let listed = |lines: &str| peer(&format!("hit = \"{OTHER}\"\n{lines}"));
+        for (text, key) in [
+            ("[connection.a]\nrole = \"hip\"\n".to_owned(), "connection.a.hip: "),
+            (BARE.replace("\"k\"", "\"x\""), "connection.a.hip.key: "),
+            (BARE.to_owned() + "carriers = []\n", "connection.a.hip.carriers: "),
+            (BARE.to_owned() + "udp_port = 0\n", "connection.a.hip.udp_port: "),
+            (BARE.to_owned() + "[connection.a.local]\nid = \"a\"\n", "connection.a.local: means nothing"),
+            (BARE.to_owned() + "[connection.a.child]\nesn = false\n", "connection.a.child: means nothing"),
+            (BARE.replace("role", "gateway = \"g\"\nrole"), "connection.a.gateway: means nothing"),
+            (BARE.replace(".a", ".b") + BARE, "connection.b.role: a has this role too"),
+            (BARE.replace("\"hip\"", "\"gateway\""), "connection.a.hip: is for role"),
+            (peer("hit = \"server\""), "connection.a.hip.peers[0].hit: \"server\" is no HIT"),
+            (peer("hit = \"2001:23::1\""), "connection.a.hip.peers[0].hit: "),
+            (listed("name = \"a b\""), "connection.a.hip.peers[0].name: "),
+            (listed("carrier = \"udp\""), "connection.a.hip.peers[0].carrier: "),
+            (listed("addresses = [\"2001:22::1\"]"), "connection.a.hip.peers[0].addresses: "),
+            (listed("") + &listed("").replace(BARE, ""), "connection.a.hip.peers[1].hit: "),
+        ] {
+            let error = read(&text, "").expect_err(key);
+            assert!(error.starts_with(key), "{error} for {text}");
+        }
+        let error = read(&(BARE.to_owned() + "hosts = \"h\"\n"), "\nfar 192.0.2.1\n").unwrap_err();
+        assert!(error.starts_with("connection.a.hip.hosts: h: line 2: \"far\""), "{error}");
+    }
+}
