@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use clap::{Args, Subcommand, ValueEnum};
-use dormouse_energy::account::{Settings, WakeOn};
+use dormouse_energy::account::{SESSION, Settings, WakeOn};
 use dormouse_energy::cost::SleepCost;
 use dormouse_energy::model::{Baseline, Model, Resumption};
 use dormouse_energy::radio;
@@ -118,6 +118,9 @@ struct AnalyseArgs {
     /// Which packets wake the radio
     #[arg(long, value_enum, default_value_t = Wake::All)]
     wake_on: Wake,
+    /// A silence longer than this is absence and ends a session, in seconds; 0: no silence does
+    #[arg(long, value_name = "SECONDS", default_value_t = SESSION.as_secs_f64())]
+    session: f64,
     /// Shortest silence that counts as an idle period, in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 0.25)]
     min_idle: f64,
@@ -264,6 +267,11 @@ fn settings(args: &AnalyseArgs) -> anyhow::Result<Settings> {
     let mut settings = Settings::new(cost);
     settings.min_idle = Duration::try_from_secs_f64(args.min_idle)
         .with_context(|| format!("--min-idle {}", args.min_idle))?;
+    if args.session != 0.0 {
+        let longest = positive(args.session, "--session")?.max(args.min_idle);
+        settings.session =
+            Some(Duration::try_from_secs_f64(longest).with_context(|| format!("--session {longest}"))?);
+    }
     settings.wake_on = match args.wake_on {
         Wake::All => WakeOn::All,
         Wake::Outgoing => WakeOn::Outgoing,
@@ -295,11 +303,7 @@ fn analyse_files(args: &AnalyseArgs, json: bool) -> anyhow::Result<ExitCode> {
             periods.packet(event, &directory);
         }
     };
-    let accounting = json::Accounting {
-        break_even: settings.cost.break_even(),
-        min_idle: settings.min_idle.as_secs_f64(),
-        wake_on: if settings.wake_on == WakeOn::All { "all" } else { "outgoing" },
-    };
+    let accounting = json::Accounting::of(&settings);
     let report = if let Some(path) = &args.html {
         let questions = Questions::new(settings, model(args)?, directory.clients());
         let watch = |client: &Client| Figures::new(&questions, client);

@@ -10,7 +10,9 @@
 //! Under [`WakeOn::Outgoing`] a packet that arrives while the radio is off does not wake it: it is lost, or answered by the
 //! gateway in the client's place. The sleep then lasts until the client sends; the silences in between cost nothing more.
 //!
-//! A recording ends with its last packet: what came after is unknown and is not counted.
+//! The unit is the **session**: a silence longer than [`Settings::session`] is absence, not idle time. The session ends with the packet
+//! before it and the next begins with the packet after it; the silence is charged to no policy, saved by none and learned by none. What a
+//! policy has learned lives on. A recording ends with its last packet: what came after is unknown and is not counted.
 
 use core::time::Duration;
 
@@ -18,6 +20,10 @@ use crate::cost::SleepCost;
 use crate::packet::PacketInfo;
 use crate::schedule::{MIN_IDLE, Scheduler};
 use dormouse_sansio::Instant;
+
+/// The silence that ends a session unless configured otherwise. Networks forget a station after minutes to an hour without a frame, and
+/// no timer of a device that is present is rarer.
+pub const SESSION: Duration = Duration::from_secs(3_600);
 
 /// Which packets wake a sleeping radio.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -45,6 +51,8 @@ pub struct Settings {
     pub cost: SleepCost,
     /// Shortest silence that counts as an idle period.
     pub min_idle: Duration,
+    /// The silence that ends a session; `None`: none does, and the unit is the client for as long as it was recorded.
+    pub session: Option<Duration>,
     /// Which packets wake.
     pub wake_on: WakeOn,
     /// Which arriving packets the gateway answers for a sleeping client; they are counted apart from the lost ones.
@@ -52,10 +60,10 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Every packet wakes, idle periods from 0.25 s, no proxy.
+    /// Every packet wakes, idle periods from 0.25 s, no end of sessions, no proxy.
     #[must_use]
     pub const fn new(cost: SleepCost) -> Self {
-        Self { cost, min_idle: MIN_IDLE, wake_on: WakeOn::All, proxy: None }
+        Self { cost, min_idle: MIN_IDLE, session: None, wake_on: WakeOn::All, proxy: None }
     }
 }
 
@@ -171,11 +179,12 @@ impl PolicyRun {
         self.totals.off_seconds += length - asleep.after;
     }
 
+    /// The session is over: what it came to.
     fn finish(&mut self, settings: &Settings, end: Instant) -> Totals {
         if let Some(asleep) = self.asleep.take() {
             self.charge(settings, asleep, end.saturating_since(asleep.idle_since));
         }
-        self.totals
+        core::mem::take(&mut self.totals)
     }
 }
 
@@ -217,7 +226,7 @@ impl Clairvoyant {
     }
 }
 
-/// All policies on one client: fed with its packets in order of time, it yields a [`ClientReport`].
+/// All policies on one client: fed with its packets in order of time, it yields a [`ClientReport`] for each session.
 pub struct Ledger {
     settings: Settings,
     runs: Vec<PolicyRun>,
@@ -227,14 +236,14 @@ pub struct Ledger {
     asleep: usize,
     clairvoyant: Clairvoyant,
     last: Option<Instant>,
-    packets: u64,
-    idle_periods: u64,
-    idle_seconds: f64,
-    idle_cost: f64,
+    /// The present session; its policies are in `runs`.
+    session: ClientReport,
+    /// Those that are over. Each ends with a silence, so that their number is bounded by the length of the recording.
+    sessions: Vec<ClientReport>,
 }
 
-/// The result for one client.
-#[derive(Clone, PartialEq, Debug)]
+/// The result of one session, or the sum of several.
+#[derive(Clone, PartialEq, Debug, Default)]
 pub struct ClientReport {
     /// Packets seen.
     pub packets: u64,
@@ -249,6 +258,24 @@ pub struct ClientReport {
 }
 
 impl ClientReport {
+    /// The sum of sessions that were accounted under the same policies.
+    #[must_use]
+    pub fn sum<'a>(sessions: impl IntoIterator<Item = &'a Self>) -> Self {
+        let mut sum = Self::default();
+        for session in sessions {
+            sum.packets += session.packets;
+            sum.idle_periods += session.idle_periods;
+            sum.idle_seconds += session.idle_seconds;
+            sum.idle_cost += session.idle_cost;
+            sum.policies.resize_with(session.policies.len(), Default::default);
+            for (mine, (name, totals)) in sum.policies.iter_mut().zip(&session.policies) {
+                mine.0 = name;
+                mine.1.add(totals);
+            }
+        }
+        sum
+    }
+
     /// The totals of the policy called `name`.
     #[must_use]
     pub fn policy(&self, name: &str) -> Option<&Totals> {
@@ -265,7 +292,8 @@ impl ClientReport {
 impl Ledger {
     /// For one client under the given policies.
     #[must_use]
-    pub fn new(settings: Settings, policies: Vec<Box<dyn Scheduler>>) -> Self {
+    pub fn new(settings: Settings, mut policies: Vec<Box<dyn Scheduler>>) -> Self {
+        policies.iter_mut().for_each(|p| p.wakes_on(settings.wake_on));
         let observers =
             policies.iter().enumerate().filter(|(_, p)| p.observes()).map(|(number, _)| number).collect();
         let run = |scheduler| PolicyRun { scheduler, totals: Totals::default(), asleep: None };
@@ -276,10 +304,8 @@ impl Ledger {
             asleep: 0,
             clairvoyant: Clairvoyant::default(),
             last: None,
-            packets: 0,
-            idle_periods: 0,
-            idle_seconds: 0.0,
-            idle_cost: 0.0,
+            session: ClientReport::default(),
+            sessions: Vec::new(),
         }
     }
 
@@ -289,7 +315,7 @@ impl Ledger {
         let last = self.last.unwrap_or(at);
         let at = at.max(last);
         self.last = Some(at);
-        self.packets += 1;
+        self.session.packets += 1;
         let silence = at.saturating_since(last);
         if silence < self.settings.min_idle && self.asleep == 0 && self.settings.wake_on == WakeOn::All {
             self.clairvoyant.since = Some(at);
@@ -305,12 +331,17 @@ impl Ledger {
 
     /// A packet that ends an idle period, or that not every radio may hear.
     fn eventful(&mut self, last: Instant, silence: Duration, at: Instant, packet: &PacketInfo) {
-        let idle = (silence >= self.settings.min_idle && self.packets > 1).then_some((last, silence));
+        if self.settings.session.is_some_and(|longest| silence > longest) {
+            self.session.packets -= 1;
+            self.end_session(last);
+            self.session.packets = 1;
+        }
+        let idle = (silence >= self.settings.min_idle && self.session.packets > 1).then_some((last, silence));
         if idle.is_some() {
             let seconds = silence.as_secs_f64();
-            self.idle_periods += 1;
-            self.idle_seconds += seconds;
-            self.idle_cost += self.settings.cost.awake(seconds);
+            self.session.idle_periods += 1;
+            self.session.idle_seconds += seconds;
+            self.session.idle_cost += self.settings.cost.awake(seconds);
         }
         let arrival = Arrival { at, packet, idle };
         self.clairvoyant.packet(&self.settings, &arrival);
@@ -320,20 +351,27 @@ impl Ledger {
         }
     }
 
-    /// The recording has ended with the last packet.
-    #[must_use]
-    pub fn finish(mut self) -> ClientReport {
-        let end = self.last.unwrap_or(Instant::ZERO);
+    fn end_session(&mut self, end: Instant) {
         self.clairvoyant.close(&self.settings, end);
-        let mut policies: Vec<_> =
+        self.clairvoyant.since = None;
+        self.asleep = 0;
+        let mut session = core::mem::take(&mut self.session);
+        session.policies =
             self.runs.iter_mut().map(|m| (m.scheduler.name(), m.finish(&self.settings, end))).collect();
-        policies.push(("clairvoyant", self.clairvoyant.totals));
-        ClientReport {
-            packets: self.packets,
-            idle_periods: self.idle_periods,
-            idle_seconds: self.idle_seconds,
-            idle_cost: self.idle_cost,
-            policies,
-        }
+        session.policies.push(("clairvoyant", core::mem::take(&mut self.clairvoyant.totals)));
+        self.sessions.push(session);
+    }
+
+    /// The recording has ended with the last packet: its sessions in order of time.
+    #[must_use]
+    pub fn sessions(mut self) -> Vec<ClientReport> {
+        self.end_session(self.last.unwrap_or(Instant::ZERO));
+        self.sessions
+    }
+
+    /// The sum of all sessions.
+    #[must_use]
+    pub fn finish(self) -> ClientReport {
+        ClientReport::sum(&self.sessions())
     }
 }

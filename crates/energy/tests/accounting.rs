@@ -99,3 +99,33 @@ fn nothing_to_save_has_no_share_and_time_never_runs_backwards() {
     assert_eq!(report.policy("clairvoyant").unwrap().saved_fraction(report.idle_seconds), 0.0);
     assert_eq!(run(settings(), &[]).packets, 0);
 }
+
+#[test]
+fn absence_ends_a_session_and_is_charged_saved_and_learned_by_none() {
+    let settings = Settings { session: Some(Duration::from_secs(3_600)), ..settings() };
+    // Two sessions with an idle period of 100 s each, two hours apart; then one of a single packet, exactly an hour is no absence.
+    let packets = [(0.0, OUT), (100.0, OUT), (7_300.0, IN), (7_400.0, OUT), (11_000.0, OUT), (14_601.0, OUT)];
+    let policies = || [Policy::Timeout(5.0), Policy::Dormouse].map(|p| p.scheduler(B)).into();
+    let mut ledger = Ledger::new(settings, policies());
+    for (seconds, info) in packets {
+        ledger.packet(Instant::ZERO + Duration::from_secs_f64(seconds), &info);
+    }
+    let sessions = ledger.sessions();
+    let seen: Vec<_> = sessions.iter().map(|s| (s.packets, s.idle_periods, s.idle_seconds)).collect();
+    assert_eq!(seen, [(2, 1, 100.0), (3, 2, 3_700.0), (1, 0, 0.0)]);
+    let cost = |n: usize, name| sessions[n].policy(name).unwrap().cost;
+    assert!((cost(0, "timeout") - 25.0).abs() < 1e-9 && (cost(0, "clairvoyant") - 20.0).abs() < 1e-9);
+    assert!((cost(1, "timeout") - 50.0).abs() < 1e-9 && (cost(1, "clairvoyant") - 40.0).abs() < 1e-9);
+    assert_eq!(cost(2, "timeout"), 0.0);
+    // The sums are those of the sessions, and an outgoing-only sleep ends with the session.
+    let sum = ClientReport::sum(&sessions);
+    assert_eq!((sum.packets, sum.idle_seconds), (6, 3_800.0));
+    assert!((sum.policy("timeout").unwrap().cost - 75.0).abs() < 1e-9);
+    let outgoing = Settings { wake_on: WakeOn::Outgoing, ..settings };
+    let mut ledger = Ledger::new(outgoing, policies());
+    for (seconds, info) in [(0.0, OUT), (100.0, IN), (7_300.0, OUT)] {
+        ledger.packet(Instant::ZERO + Duration::from_secs_f64(seconds), &info);
+    }
+    let first = ledger.sessions()[0].policy("timeout").copied().unwrap();
+    assert_eq!((first.cycles, first.packets_lost, first.off_seconds), (1, 1, 95.0));
+}

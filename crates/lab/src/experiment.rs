@@ -138,11 +138,11 @@ impl Report {
             about: "dormouse lab".to_owned(),
         };
         document.section("", "Obtained on", [Part::List(self.traffic.clone())]);
-        let mut claims = Table::words(["claim", "paper", "ours", "finding", "why"]);
+        let mut claims = Table::words(["claim", "paper", "ours", "expected", "finding", "why"]);
         for c in &self.claims {
             let finding = c.finding.map_or("", Finding::words).to_owned();
             let claim = format!("{} ({})", c.claim, c.place);
-            claims.row([claim, c.paper.clone(), c.ours.clone(), finding, c.why.clone()]);
+            claims.row([claim, c.paper.clone(), c.ours.clone(), c.expected.clone(), finding, c.why.clone()]);
         }
         document.section("", "Claims", [Part::Table(claims)]);
         for Exhibit { place, shown } in &self.tables {

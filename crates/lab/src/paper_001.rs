@@ -13,8 +13,8 @@ use anyhow::Result;
 use crate::advise::words::figure;
 use crate::bench::Request;
 use crate::experiment::{Context, Experiment, Report, Source};
-use crate::judge::stats::{Bootstrap, Verdict};
-use crate::judge::{Claim, Finding};
+use crate::judge::stats::{Bootstrap, Comparison, Measured, Verdict};
+use crate::judge::{Claim, Expect, Finding};
 use crate::measured;
 use crate::results::esp::{Direction, ELAPSED, Engine, JOULES, Metric, THROUGHPUT, What};
 use crate::results::format::EnergySource;
@@ -137,7 +137,9 @@ impl Streams<'_> {
 
     /// What a VPN does to a figure: with it over without.
     fn ratio(&self, suite: &str, pdu: u32, rate: Option<f64>, metric: Metric) -> Option<f64> {
-        self.with_over_without(suite, pdu, rate, metric).map(|c| c.0)
+        let compared = self.with_over_without(suite, pdu, rate, metric)?;
+        // What no claim would take is not drawn either.
+        compared.ratio.is_enough().then_some(compared.ratio.median)
     }
 
     fn with_over_without(
@@ -146,23 +148,22 @@ impl Streams<'_> {
         pdu: u32,
         rate: Option<f64>,
         metric: Metric,
-    ) -> Option<(f64, Verdict)> {
+    ) -> Option<Comparison> {
         let (with, without) = (self.find(suite, pdu, rate)?, self.find("none", pdu, rate)?);
-        let compared = self.bootstrap.compare(with, without, metric)?;
-        Some((compared.ratio.median, compared.verdict))
+        self.bootstrap.compare(with, without, metric)
     }
 
     /// Part of the packets that arrived, in percent.
-    fn received(&self, suite: &str, pdu: u32, rate: Option<f64>) -> Option<f64> {
+    fn received(&self, suite: &str, pdu: u32, rate: Option<f64>) -> Option<Measured> {
         let lost = self.bootstrap.figure(self.find(suite, pdu, rate)?, Metric::Loss)?;
-        Some(100.0 * (1.0 - lost.median))
+        let part = |lost: f64| 100.0 * (1.0 - lost);
+        Some(Measured { value: part(lost.median), low: part(lost.high), high: part(lost.low), n: lost.n })
     }
 }
 
-/// How many of some verdicts are the expected one; too few rounds say nothing.
-fn finding(verdicts: impl Iterator<Item = Verdict>, expected: Verdict) -> Finding {
-    let told: Vec<Verdict> = verdicts.filter(|v| *v != Verdict::TooFew).collect();
-    Finding::of(told.iter().filter(|v| **v == expected).count(), told.len())
+/// What comparisons say together.
+fn finding<'a>(compared: impl IntoIterator<Item = &'a Comparison>, expected: Expect) -> Finding {
+    Finding::all(compared.into_iter().map(|c| expected.judge_ratio(c)))
 }
 
 fn claim(place: &str, claim: &str, paper: &str, ours: String, finding: Finding) -> Claim {
@@ -182,6 +183,9 @@ fn claims(s: &Streams<'_>) -> Vec<Claim> {
     ]
 }
 
+/// What is left where "about a third" is lost: the paper's 27 to 34 %, and as much as they differ to both sides.
+const A_THIRD_LESS: Expect = Expect::about(0.69, 0.1);
+
 fn rate_falls(s: &Streams<'_>) -> Claim {
     let each = |suite: &str| {
         let all = MAXIMUM
@@ -189,9 +193,11 @@ fn rate_falls(s: &Streams<'_>) -> Claim {
             .filter_map(|m| Some((m.x, s.with_over_without(suite, m.x, None, Metric::Throughput)?)));
         all.collect::<Vec<_>>()
     };
-    let words = |all: &[(u32, (f64, Verdict))]| {
-        let each: Vec<String> =
-            all.iter().map(|(pdu, (r, _))| format!("{:.0} % at {pdu} B", 100.0 * (1.0 - r))).collect();
+    let words = |all: &[(u32, Comparison)]| {
+        let each: Vec<String> = all
+            .iter()
+            .map(|(pdu, c)| format!("{:.0} % at {pdu} B", 100.0 * (1.0 - c.ratio.median)))
+            .collect();
         each.join(", ")
     };
     let (theirs, today) = (each(PAPER), each(TODAY));
@@ -206,7 +212,7 @@ fn rate_falls(s: &Streams<'_>) -> Claim {
         "IPsec lowers the highest reception rate, by about a third",
         "27 % at 256 B, 34 % at 512 B, 33 % at 1,024 B",
         ours.join("; "),
-        finding(theirs.iter().map(|(_, (_, v))| *v), Verdict::Less),
+        finding(theirs.iter().map(|(_, c)| c), A_THIRD_LESS),
     )
 }
 
@@ -217,7 +223,7 @@ fn size_raises_rate(s: &Streams<'_>) -> Claim {
         let (small, large) = (s.find(suite, 256, None), s.find(suite, 1_024, None));
         let compared = small.zip(large).and_then(|(a, b)| s.bootstrap.compare(b, a, Metric::Throughput));
         if let Some(c) = compared {
-            verdicts.push(c.verdict);
+            verdicts.push(c);
             let name = if suite == "none" { "without a VPN" } else { suite };
             ours.push(format!("{:.2} times {name}", c.ratio.median));
         }
@@ -227,7 +233,7 @@ fn size_raises_rate(s: &Streams<'_>) -> Claim {
         "Larger PDUs raise the reception rate, with and without IPsec (1,024 B over 256 B)",
         "2.66 times without a VPN, 2.43 times with it",
         ours.join(", "),
-        finding(verdicts.into_iter(), Verdict::Greater),
+        finding(&verdicts, Expect::MORE),
     )
 }
 
@@ -236,9 +242,9 @@ fn energy_of_ipsec(s: &Streams<'_>) -> Claim {
     let mut ours = Vec::new();
     for point in ENERGY_BY_RATE {
         let rate = f64::from(point.x);
-        if let Some((ratio, verdict)) = s.with_over_without(PAPER, 1_024, Some(rate), s.energy()) {
-            verdicts.push(verdict);
-            ours.push(format!("{:+.0} % at {} kbit/s", 100.0 * (ratio - 1.0), point.x));
+        if let Some(c) = s.with_over_without(PAPER, 1_024, Some(rate), s.energy()) {
+            verdicts.push(c);
+            ours.push(format!("{:+.0} % at {} kbit/s", 100.0 * (c.ratio.median - 1.0), point.x));
         }
     }
     if s.energy() == Metric::Cpu && !ours.is_empty() {
@@ -249,7 +255,7 @@ fn energy_of_ipsec(s: &Streams<'_>) -> Claim {
         "Receiving a stream takes more energy with IPsec",
         "+23 % at 56 kbit/s, +47 % at 128, +41 % at 256, +59 % at 1 Mbit/s, +64 % at 2; at 4 and 8 no more, since packets are lost instead",
         ours.join(", "),
-        finding(verdicts.into_iter(), Verdict::Greater),
+        finding(&verdicts, Expect::MORE),
     )
 }
 
@@ -264,7 +270,7 @@ fn energy_grows_with_rate(s: &Streams<'_>) -> Claim {
             s.bootstrap.compare(&a, &b, Metric::Joules)
         });
         if let Some(c) = compared {
-            verdicts.push(c.verdict);
+            verdicts.push(c);
             ours.push(format!("{:.2} times from {low} to {high} kbit/s", c.ratio.median));
         }
     }
@@ -276,7 +282,7 @@ fn energy_grows_with_rate(s: &Streams<'_>) -> Claim {
         "Energy above idle grows with the rate of the stream",
         "2.32 times from 56 to 256 kbit/s, 1.52 times from 1 to 2 Mbit/s with IPsec, then no more",
         ours.join(", "),
-        finding(verdicts.into_iter(), Verdict::Greater),
+        finding(&verdicts, Expect::MORE),
     )
 }
 
@@ -293,11 +299,15 @@ fn in_cpu(sample: &Sample) -> Sample {
 }
 
 fn highest_rate(s: &Streams<'_>) -> Claim {
-    let highest = |suite: &str| {
+    // The rates at which that much surely arrives, and those at which it may.
+    let highest = |suite: &str, arrives: fn(&Measured) -> f64| {
         let offered = RECEIVED_BY_RATE.iter().map(|p| p.x);
-        offered.filter(|r| s.received(suite, 1_024, Some(f64::from(*r))).is_some_and(|p| p > 80.0)).max()
+        let holds =
+            |r: &u32| s.received(suite, 1_024, Some(f64::from(*r))).is_some_and(|p| arrives(&p) > 80.0);
+        offered.filter(holds).max()
     };
-    let (without, with) = (highest("none"), highest(PAPER));
+    let sure = |suite| highest(suite, |p| p.low).filter(|r| Some(*r) == highest(suite, |p| p.high));
+    let (without, with) = (highest("none", |p| p.value), highest(PAPER, |p| p.value));
     // A campaign need not offer all of the paper's rates.
     let offered = |suite: &str, rate: u32| s.find(suite, 1_024, Some(f64::from(rate))).is_some();
     let top =
@@ -311,8 +321,12 @@ fn highest_rate(s: &Streams<'_>) -> Claim {
             ),
         ),
         (Some(a), Some(b)) => {
-            let verdict = if b < a { Finding::Confirmed } else { Finding::Contradicted };
-            (verdict, format!("{} Mbit/s without, {} Mbit/s with", a / 1_000, b / 1_000))
+            let finding = match (sure("none"), sure(PAPER)) {
+                (Some(a), Some(b)) if a == 2 * b => Finding::Confirmed,
+                (Some(_), Some(_)) => Finding::Contradicted,
+                _ => Finding::Undecided,
+            };
+            (finding, format!("{} Mbit/s without, {} Mbit/s with", a / 1_000, b / 1_000))
         }
         _ => (Finding::NotMeasurable, String::new()),
     };
@@ -327,25 +341,23 @@ fn highest_rate(s: &Streams<'_>) -> Claim {
 
 fn fragmentation(s: &Streams<'_>) -> Claim {
     let mut ours = Vec::new();
-    let (mut collapsed, mut all) = (0, 0);
+    let mut collapsed = Vec::new();
     for suite in ["none", PAPER, TODAY] {
         let name = if suite == "none" { "without a VPN" } else { suite };
         for rate in [Some(2_000.0), None] {
             let Some(part) = s.received(suite, 2_048, rate) else { continue };
             let how = if rate.is_some() { "2 Mbit/s" } else { "full speed" };
-            ours.push(format!("{part:.1} % at {how} {name}"));
+            ours.push(format!("{:.1} % at {how} {name}", part.value));
             if rate.is_some() {
-                all += 1;
-                collapsed += usize::from(part < 50.0);
+                collapsed.push(Expect::below(50.0).judge(Some(part)));
             }
         }
         let rates = s.find(suite, 2_048, None).zip(s.find(suite, 1_024, None));
         if let Some(c) = rates.and_then(|(a, b)| s.bootstrap.compare(a, b, Metric::Throughput)) {
             ours.push(format!("rate {:.2} times that of 1,024 B {name}", c.ratio.median));
             // Where the paper's rate was not offered, the rate that is reached must do.
-            if s.received(suite, 2_048, Some(2_000.0)).is_none() && c.verdict != Verdict::TooFew {
-                all += 1;
-                collapsed += usize::from(c.ratio.high < 0.5);
+            if s.received(suite, 2_048, Some(2_000.0)).is_none() {
+                collapsed.push(Expect::below(0.5).judge_ratio(&c));
             }
         }
     }
@@ -354,7 +366,7 @@ fn fragmentation(s: &Streams<'_>) -> Claim {
         "Fragmentation (2,048 B) collapses reception",
         "3.9 % of the packets arrive without a VPN, 1.4 % with it",
         ours.join(", "),
-        Finding::of(collapsed, all),
+        Finding::all(collapsed),
     )
 }
 
@@ -371,7 +383,7 @@ fn algorithms(s: &Streams<'_>) -> Claim {
             let top = of.iter().find(|(n, _)| *n == "3des-sha1").is_some_and(|(_, c)| dearest(c.0.median));
             if top { Finding::Confirmed } else { Finding::Partly }
         }
-        Some(c) if of.len() >= 4 && c.verdict != Verdict::TooFew => Finding::Contradicted,
+        Some(c) if of.len() >= 4 => Expect::MORE.judge_ratio(c),
         _ => Finding::NotMeasurable,
     };
     if let Some(today) = algorithm(s, TODAY, metric) {

@@ -155,12 +155,16 @@ fn winner(results: &Results, bootstrap: &Bootstrap, aes: Pick, metric: Metric, s
             .filter(|o| o.1 != *mode)
             .filter(|o| {
                 let pairs = pairs(*mode, o.1);
-                !pairs.is_empty() && pairs.iter().all(|p| p.comparison.verdict == Verdict::Tie)
+                !pairs.is_empty()
+                    && pairs.iter().all(|p| matches!(p.comparison.verdict, Verdict::Tie | Verdict::Open))
             })
             .map(|o| o.0)
             .collect();
-        let ties =
-            if ties.is_empty() { String::new() } else { format!(", a tie with {}", ties.join(" and ")) };
+        let ties = if ties.is_empty() {
+            String::new()
+        } else {
+            format!(", not told apart from {}", ties.join(" and "))
+        };
         let measure = if metric.more_is_better() { "as fast as CBC" } else { "the CPU of CBC" };
         let missing: Vec<&str> =
             MODES.iter().filter(|m| all.iter().all(|a| a.0 != m.0)).map(|m| m.0).collect();

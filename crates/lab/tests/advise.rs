@@ -252,7 +252,8 @@ fn a_gain_within_the_noise_of_another_is_not_the_larger_one() {
     for (gains, expected) in [
         ([3.0, 3.1, 2.0, 2.1], Finding::Confirmed),
         ([1.5, 2.08, 1.4, 2.08], Finding::Partly),
-        ([2.0, 2.0, 2.0, 2.0], Finding::Contradicted),
+        ([2.0, 2.0, 2.0, 2.0], Finding::Undecided),
+        ([1.5, 1.5, 2.0, 2.0], Finding::Contradicted),
     ] {
         let (found, ours) = with_gains(gains);
         assert_eq!(found, expected, "{gains:?}: {ours}");

@@ -5,7 +5,7 @@ use dormouse_lab::{Context, find};
 #[test]
 fn paper_000_names_its_traffic_and_compares_every_claim() {
     let context =
-        Context { recordings: Vec::new(), threads: 2, clients: Some(30), seed: 11, ..Context::default() };
+        Context { recordings: Vec::new(), threads: 2, clients: Some(100), seed: 11, ..Context::default() };
     let experiment = find("paper-000").expect("it is listed");
     let report = (experiment.run)(&context).expect("it runs");
     assert!(report.synthetic && report.traffic.iter().any(|line| line.contains("seed 11")));
@@ -15,12 +15,31 @@ fn paper_000_names_its_traffic_and_compares_every_claim() {
         let figure = report.figures.iter().find(|f| f.place == place);
         assert!(figure.is_some_and(|f| !f.shown.is_empty()), "{place}");
     }
-    for stated in
-        ["78 %", "more than 50 %", "alpha 0.5, beta 0.8", "within 3.5 points", "60 %", "70 %", "90 %"]
-    {
+    for stated in [
+        "78 %",
+        "more than 50 %",
+        "3.5 points",
+        "over 90 %",
+        "less than 15 %",
+        "around 2 %",
+        "60 %",
+        "70 %",
+        "90 %",
+    ] {
         assert!(report.claims.iter().any(|c| c.paper.contains(stated)), "{stated}");
     }
-    assert!(report.claims.iter().all(|c| !c.ours.is_empty() && !c.ours.contains("NaN")));
+    assert!(report.claims.iter().all(|c| c.ours.contains('[') && !c.ours.contains("NaN")));
+    assert!(
+        report
+            .claims
+            .iter()
+            .filter(|c| c.paper != "–")
+            .all(|c| c.finding.is_some() && !c.expected.is_empty())
+    );
+    for table in &report.tables {
+        assert!(table.shown.rows.iter().all(|row| row.len() == table.shown.head.len()), "{}", table.place);
+        assert!(table.shown.rows.iter().flatten().any(|cell| cell.contains('[')), "{}", table.place);
+    }
     // Break-even times follow from the paper's own figures, so they must agree on any traffic.
     let chart = &report.figures.iter().find(|f| f.place == "Fig. 4").expect("the figure").shown;
     let at_one = |name: &str| {

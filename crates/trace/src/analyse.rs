@@ -69,10 +69,20 @@ pub struct ClientResult<X> {
     pub first: u64,
     /// Last packet.
     pub last: u64,
-    /// The accounting.
-    pub report: ClientReport,
+    /// The accounting of each session, in order of time: the unit of every figure.
+    pub sessions: Vec<ClientReport>,
+    /// The same traffic as one session, in which absence counts as idle time.
+    pub days: ClientReport,
     /// What else was collected.
     pub extra: X,
+}
+
+impl<X> ClientResult<X> {
+    /// All sessions together.
+    #[must_use]
+    pub fn report(&self) -> ClientReport {
+        ClientReport::sum(&self.sessions)
+    }
 }
 
 /// The result of everything.
@@ -102,6 +112,18 @@ pub trait Watch: Send {
 
 impl Watch for () {
     fn packet(&mut self, _at: u64, _info: &PacketInfo) {}
+}
+
+impl<A: Watch, B: Watch> Watch for (A, B) {
+    fn packet(&mut self, at: u64, info: &PacketInfo) {
+        self.0.packet(at, info);
+        self.1.packet(at, info);
+    }
+
+    fn finish(&mut self) {
+        self.0.finish();
+        self.1.finish();
+    }
 }
 
 /// Progress of a long input: phase (0 survey, 1 accounting) and bytes read of that phase.
@@ -209,12 +231,46 @@ pub fn stream(
     (packets, unattributed, merge.late())
 }
 
-/// A client's account: made when its first packet comes.
-struct Account<X> {
+/// A client's account on its way.
+pub struct Account<X> {
     first: u64,
     last: u64,
-    ledger: Ledger,
+    sessions: Ledger,
+    /// The same without an end of sessions; absent where there is none anyhow.
+    days: Option<Ledger>,
     extra: X,
+}
+
+impl<X: Watch> Account<X> {
+    /// For a client whose first packet comes at `first`.
+    #[must_use]
+    pub fn new(settings: Settings, policies: &[Policy], first: u64, extra: X) -> Self {
+        let break_even = settings.cost.break_even();
+        let ledger =
+            |settings| Ledger::new(settings, policies.iter().map(|p| p.scheduler(break_even)).collect());
+        let days = settings.session.map(|_| ledger(Settings { session: None, ..settings }));
+        Self { first, last: first, sessions: ledger(settings), days, extra }
+    }
+
+    /// The client's next packet, in order of time.
+    pub fn packet(&mut self, at: u64, info: &PacketInfo) {
+        self.last = self.last.max(at);
+        let now = Instant::from_nanos(at);
+        self.sessions.packet(now, info);
+        if let Some(days) = &mut self.days {
+            days.packet(now, info);
+        }
+        self.extra.packet(at, info);
+    }
+
+    /// The last packet has passed.
+    #[must_use]
+    pub fn finish(mut self, client: Client) -> ClientResult<X> {
+        self.extra.finish();
+        let sessions = self.sessions.sessions();
+        let days = self.days.map_or_else(|| ClientReport::sum(&sessions), Ledger::finish);
+        ClientResult { client, first: self.first, last: self.last, sessions, days, extra: self.extra }
+    }
 }
 
 /// The accounts of one worker.
@@ -234,37 +290,19 @@ impl<X: Watch> Worker<'_, X> {
         }
         let Some(slot) = self.accounts.get_mut(at) else { return };
         let account = slot.get_or_insert_with(|| {
-            let break_even = self.options.settings.cost.break_even();
-            let policies = self.options.policies.iter().map(|p| p.scheduler(break_even)).collect();
             let client = self.directory.clients().get(event.client as usize);
             let extra = (self.watch)(client.unwrap_or(&UNKNOWN));
-            Box::new(Account {
-                first: event.at,
-                last: event.at,
-                ledger: Ledger::new(self.options.settings, policies),
-                extra,
-            })
+            Box::new(Account::new(self.options.settings, &self.options.policies, event.at, extra))
         });
-        account.last = account.last.max(event.at);
-        account.ledger.packet(Instant::from_nanos(event.at), &event.info);
-        account.extra.packet(event.at, &event.info);
+        account.packet(event.at, &event.info);
     }
 
     fn finish(self, worker: usize) -> Vec<ClientResult<X>> {
         let accounts = self.accounts.into_iter().enumerate();
         accounts
             .filter_map(|(at, account)| {
-                let mut account = *account?;
                 let client = self.directory.clients().get(at * self.workers + worker)?.clone();
-                account.extra.finish();
-                let report = account.ledger.finish();
-                Some(ClientResult {
-                    client,
-                    first: account.first,
-                    last: account.last,
-                    report,
-                    extra: account.extra,
-                })
+                Some(account?.finish(client))
             })
             .collect()
     }

@@ -27,7 +27,7 @@ fn page() -> (String, String) {
     let watch = |client: &Client| Figures::new(&questions, client);
     let results = account(&inputs, survey, &directory, rule, &options, &|_, _| (), &watch, &mut |_| ())
         .expect("an analysis");
-    let accounting = Accounting { break_even: 22.3, min_idle: 0.25, wake_on: "all" };
+    let accounting = Accounting::of(&options.settings);
     let report = Report::new(&results, accounting);
     assert!(report.synthetic && serde_json::to_string(&report).expect("JSON").contains("\"synthetic\":true"));
     let charts = charts::all(&results, &questions);

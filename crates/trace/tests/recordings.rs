@@ -40,17 +40,18 @@ fn check(name: &str, client: &str, mac: [u8; 6], expected: Option<&Expected>) {
     let analysis = run(&[Input::file(&path)], &options());
     assert_eq!(analysis.clients.len(), 1, "{name}");
     let result = &analysis.clients[0];
+    let report = result.report();
     assert_eq!(result.client.name, client, "{name}");
-    assert_eq!(result.report.packets, times.len() as u64, "{name}");
-    assert_eq!(result.report.idle_periods, idle.len() as u64, "{name}");
+    assert_eq!(report.packets, times.len() as u64, "{name}");
+    assert_eq!(report.idle_periods, idle.len() as u64, "{name}");
     let seconds: f64 = idle.iter().sum();
-    assert!((result.report.idle_seconds - seconds).abs() < 1e-3, "{name}");
+    assert!((report.idle_seconds - seconds).abs() < 1e-3, "{name}");
     let saved: f64 = idle.iter().map(|g| (g - B).max(0.0)).sum();
-    let totals = result.report.policy("clairvoyant").expect("the bound");
+    let totals = report.policy("clairvoyant").expect("the bound");
     assert!((totals.saved_fraction(seconds) - saved / seconds).abs() < 1e-6, "{name}");
     assert_eq!(totals.cycles, idle.iter().filter(|g| **g > B).count() as u64, "{name}");
     let waited: f64 = idle.iter().map(|g| if *g > B { 2.0 * B } else { *g }).sum();
-    let totals = result.report.policy("break-even").expect("break-even");
+    let totals = report.policy("break-even").expect("break-even");
     assert!((totals.cost - waited).abs() < 1e-3, "{name}: {} against {waited}", totals.cost);
     if let Some(expected) = expected {
         assert_eq!(times.len() as u64, expected.packets);
@@ -99,6 +100,7 @@ fn office() {
     let found: Vec<&str> = analysis.clients.iter().map(|c| c.client.name.as_str()).collect();
     assert_eq!(found, ["192.168.1.102", "192.168.1.103", "192.168.1.104", "192.168.1.105"]);
     for result in &analysis.clients {
+        let report = result.report();
         let mut times: Vec<f64> = Vec::new();
         for line in text.lines().filter(|l| !l.starts_with('#')) {
             let cells: Vec<&str> = line.split('\t').collect();
@@ -116,12 +118,12 @@ fn office() {
             }
         }
         times.sort_by(f64::total_cmp);
-        assert_eq!(result.report.packets, times.len() as u64, "{}", result.client.name);
+        assert_eq!(report.packets, times.len() as u64, "{}", result.client.name);
         let long = times.windows(2).map(|w| w[1] - w[0]).filter(|g| *g > B).sum::<f64>();
         let cycles = times.windows(2).filter(|w| w[1] - w[0] > B).count() as u64;
-        let bound = result.report.policy("clairvoyant").expect("the bound");
+        let bound = report.policy("clairvoyant").expect("the bound");
         assert_eq!(bound.cycles, cycles, "{}", result.client.name);
-        let saved = result.report.idle_seconds - bound.cost;
+        let saved = report.idle_seconds - bound.cost;
         assert!((saved - (long - B * cycles as f64)).abs() < 0.01, "{}", result.client.name);
     }
 }

@@ -14,10 +14,11 @@ mod simple;
 
 use core::time::Duration;
 
-pub use dormouse::{ALLOWANCE, Dormouse};
+pub use dormouse::{ALLOWANCE, Dormouse, TIME_OUTS, Tuning};
 pub use paper::{AGE, AGES, AverageUser, Paper};
 pub use simple::{BreakEven, Never, Timeout};
 
+use crate::account::WakeOn;
 use crate::packet::PacketInfo;
 use dormouse_sansio::Instant;
 
@@ -65,6 +66,10 @@ pub struct Prediction {
 pub trait Scheduler: Send {
     /// The policy's name as users write it.
     fn name(&self) -> &'static str;
+
+    /// Which packets wake the radio: all, unless told. A silence that ends with a packet which would not have woken the radio is only the
+    /// beginning of what a sleep would have spared.
+    fn wakes_on(&mut self, _wake_on: WakeOn) {}
 
     /// Whether [`Scheduler::observe`] does anything: `false` spares a policy that needs only the lengths of idle periods the call.
     fn observes(&self) -> bool {

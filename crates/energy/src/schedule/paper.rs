@@ -140,6 +140,8 @@ pub struct Paper {
     fall_back: [u16; AGES + 1],
     beta: f64,
     average: AverageUser,
+    /// The first age at which the rule is evaluated, by its number in [`AGE`].
+    from: usize,
     /// The time-out in force; changes only with [`Scheduler::learn`].
     off_after: f64,
 }
@@ -157,11 +159,21 @@ impl Paper {
             fall_back: [0; AGES + 1],
             beta,
             average,
+            from: 0,
             off_after: f64::INFINITY,
         };
         paper.consult_average();
         paper.off_after = paper.rule();
         paper
+    }
+
+    /// Not evaluated before an idle period is so many seconds old. The paper leaves the first age open, and a client with a timer just
+    /// above it gains or loses everything by it.
+    #[must_use]
+    pub fn first_at(mut self, seconds: f64) -> Self {
+        self.from = AGE.partition_point(|age| *age < seconds);
+        self.off_after = self.rule();
+        self
     }
 
     fn consult_average(&mut self) {
@@ -181,12 +193,13 @@ impl Paper {
         let (nows, laters) = (self.now.chunks_exact(BLOCK), self.later.chunks_exact(BLOCK));
         for ((now, later), start) in nows.zip(laters).zip((0..).step_by(BLOCK)) {
             // Whole blocks are looked at without a branch; the place inside is found once.
-            let holds = |i: usize| f64::from(later[i]) > self.alpha * f64::from(now[i]);
+            let holds =
+                |i: usize| start + i >= self.from && f64::from(later[i]) > self.alpha * f64::from(now[i]);
             let ended = later[BLOCK - 1] == 0;
             if ended || (0..BLOCK).fold(false, |any, i| any | holds(i)) {
                 let own = (0..BLOCK).find(|i| holds(*i)).map_or(AGES, |i| start + i);
                 let unseen = later.iter().position(|l| *l == 0).map_or(AGES, |i| start + i);
-                let first = own.min(usize::from(self.fall_back[unseen]));
+                let first = own.min(usize::from(self.fall_back[unseen.max(self.from)]));
                 if ended || first < AGES {
                     return AGE.get(first).copied().unwrap_or(f64::INFINITY);
                 }

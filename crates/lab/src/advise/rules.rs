@@ -10,8 +10,8 @@ use std::fmt::Write as _;
 use serde::Serialize;
 
 use super::levels::parts;
-use crate::judge::Finding;
 use crate::judge::stats::{Bootstrap, Comparison, Verdict};
+use crate::judge::{Expect, Finding};
 use crate::results::esp::{Encapsulation, Engine, Metric, What};
 use crate::results::{Results, Sample};
 
@@ -176,32 +176,6 @@ impl Differ {
     }
 }
 
-/// What a rule expects of the first side over the second.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Expect {
-    Less,
-    More,
-    /// No difference, or none that matters.
-    Tie,
-    /// Less, or a tie.
-    NotMore,
-    /// More, or a tie.
-    NotLess,
-}
-
-impl Expect {
-    /// Whether a verdict agrees; `None` if it says nothing.
-    const fn agrees(self, verdict: Verdict) -> Option<bool> {
-        Some(match (verdict, self) {
-            (Verdict::TooFew, _) => return None,
-            (Verdict::Less, Self::Less | Self::NotMore)
-            | (Verdict::Greater, Self::More | Self::NotLess)
-            | (Verdict::Tie, Self::Tie | Self::NotMore | Self::NotLess) => true,
-            _ => false,
-        })
-    }
-}
-
 /// One comparison that a rule asks for.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Test {
@@ -212,17 +186,24 @@ pub(crate) struct Test {
     /// Packet sizes, both included.
     pub(crate) sizes: (u32, u32),
     pub(crate) expect: Expect,
+    /// Bytes of a file, at least; 0 for what has no file.
+    pub(crate) files: u64,
 }
 
 impl Test {
     /// Of what differs in this and nothing else, in packets of any size that an Ethernet carries; no difference is expected.
     pub(crate) const fn new(first: Pick, second: Pick, differ: Differ, metric: Metric) -> Self {
-        Self { first, second, differ, metric, sizes: (1, 1_500), expect: Expect::Tie }
+        Self { first, second, differ, metric, sizes: (1, 1_500), expect: Expect::TIE, files: 0 }
     }
 
     /// Of packets of these sizes.
     pub(crate) const fn at(self, sizes: (u32, u32)) -> Self {
         Self { sizes, ..self }
+    }
+
+    /// Of files of at least so many bytes.
+    pub(crate) const fn files(self, files: u64) -> Self {
+        Self { files, ..self }
     }
 
     /// With this expectation.
@@ -262,7 +243,7 @@ pub(crate) fn integrity(results: &Results) -> &'static str {
     if results.samples.iter().any(sha1) { "sha1" } else { "sha256" }
 }
 
-/// All pairs of a test.
+/// All pairs of a test with enough rounds: what rules count and figures draw.
 pub(crate) fn pairs<'a>(
     results: &'a Results,
     bootstrap: &Bootstrap,
@@ -277,6 +258,7 @@ pub(crate) fn pairs<'a>(
                 && matches!(s.engine, Engine::Dormouse | Engine::Rustls | Engine::Plain)
                 && on.is_none_or(|what| s.what == what || test.differ == Differ::Layer)
                 && (test.sizes.0..=test.sizes.1).contains(&s.packet_bytes)
+                && (test.files == 0 || s.file_bytes.is_some_and(|bytes| bytes >= test.files))
                 && pick.matches(s, integrity, has_aes)
         })
     };
@@ -284,7 +266,8 @@ pub(crate) fn pairs<'a>(
     for first in side(test.first) {
         for second in side(test.second).filter(|s| test.differ.comparable(first, s)) {
             let comparison = bootstrap.compare(first, second, test.metric);
-            out.extend(comparison.map(|comparison| Pair { first, second, comparison }));
+            let told = comparison.filter(|c| c.verdict != Verdict::TooFew);
+            out.extend(told.map(|comparison| Pair { first, second, comparison }));
         }
     }
     out.sort_by_key(|p| (p.first.packet_bytes, p.first.suite.clone()));
@@ -301,21 +284,18 @@ pub(crate) fn check(results: &Results, bootstrap: &Bootstrap) -> Vec<Rule> {
 fn one(results: &Results, bootstrap: &Bootstrap, d: &Definition) -> Rule {
     let rule = |finding, ours| Rule { id: d.id, place: d.place, rule: d.rule, paper: d.paper, finding, ours };
     for what in d.on {
-        let (mut agree, mut all) = (0, 0);
+        let mut findings = Vec::new();
         let mut words = Vec::new();
         for test in d.tests {
             let found = pairs(results, bootstrap, test, Some(*what));
-            for pair in &found {
-                let Some(agrees) = test.expect.agrees(pair.comparison.verdict) else { continue };
-                all += 1;
-                agree += usize::from(agrees);
-            }
+            findings.extend(found.iter().map(|pair| test.expect.judge_ratio(&pair.comparison)));
             words.extend(summary(test, &found));
         }
-        if all > 0 {
+        let finding = Finding::all(findings);
+        if finding != Finding::NotMeasurable {
             let sha256 = integrity(results) == "sha256" && d.tests.iter().any(|t| t.first.mode.is_some());
             let note = if sha256 { " (with SHA-256 for SHA1, which the file lacks)" } else { "" };
-            return rule(Finding::of(agree, all), format!("{}: {}{note}", what.words(), words.join("; ")));
+            return rule(finding, format!("{}: {}{note}", what.words(), words.join("; ")));
         }
     }
     rule(Finding::NotMeasurable, missing(results, d.needs, d.words))
@@ -348,7 +328,7 @@ fn summary(test: &Test, pairs: &[Pair<'_>]) -> Option<String> {
         let c = &pair.comparison;
         let verdict = match c.verdict {
             Verdict::Tie => " tie",
-            Verdict::TooFew => " too few rounds",
+            Verdict::Open => " open",
             _ => "",
         };
         let (suite, space) = if several { (pair.first.suite.as_str(), " ") } else { ("", "") };

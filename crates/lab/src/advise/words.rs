@@ -48,6 +48,7 @@ pub fn compared(of: Metric, c: &Comparison) -> String {
     let ratio = format!("{:.2} times [{:.2}, {:.2}]", c.ratio.median, c.ratio.low, c.ratio.high);
     let verdict = match c.verdict {
         Verdict::Tie => ", a tie",
+        Verdict::Open => ", undecided",
         Verdict::TooFew => ", too few rounds to conclude anything",
         Verdict::Less | Verdict::Greater => "",
     };

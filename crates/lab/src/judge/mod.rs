@@ -1,9 +1,15 @@
-//! What measurements say about a claim. Owns the statistics ([`stats`]), the claims and their findings; must never decide without
-//! figures that can be told apart.
+//! What measurements say about a claim. Owns the statistics ([`stats`]), the claims, what they expect and their findings; must never
+//! decide without figures that can be told apart.
+//!
+//! A claim states beforehand in which range its figure must lie ([`Expect`]): an equivalence margin around the paper's figure, or what is
+//! above or below a limit. Then its interval decides, as two one-sided tests do: all of it inside **confirms**, all of it outside
+//! **contradicts**, anything else is **undecided**. So an interval that contains 1 neither contradicts "faster" nor confirms "not slower".
 
 pub mod stats;
 
 use serde::Serialize;
+
+use stats::{Comparison, Measured, NEGLIGIBLE, Verdict};
 
 /// Something that a paper claims, beside what came out here.
 #[derive(Clone, PartialEq, Debug, Serialize)]
@@ -14,8 +20,11 @@ pub struct Claim {
     pub claim: String,
     /// The paper's figure.
     pub paper: String,
-    /// Our figure.
+    /// Our figure, with its interval.
     pub ours: String,
+    /// What was expected of the figures that decide; empty where several comparisons do.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub expected: String,
     /// What the measurements say about why; empty if nothing.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub why: String,
@@ -29,13 +38,102 @@ impl Claim {
     #[must_use]
     pub fn new(place: &str, claim: &str, paper: &str, ours: String) -> Self {
         let (place, claim, paper) = (place.to_owned(), claim.to_owned(), paper.to_owned());
-        Self { place, claim, paper, ours, why: String::new(), finding: None }
+        Self { place, claim, paper, ours, expected: String::new(), why: String::new(), finding: None }
     }
 
     /// With this finding.
     #[must_use]
     pub fn found(self, finding: Finding) -> Self {
         Self { finding: Some(finding), ..self }
+    }
+
+    /// With the finding of one figure, and what was expected of it.
+    #[must_use]
+    pub fn judged(self, expect: Expect, ours: Option<Measured>) -> Self {
+        Self { expected: expect.words(), ..self.found(expect.judge(ours)) }
+    }
+}
+
+/// The range, without its ends, in which a figure must lie for a claim to hold.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Expect {
+    low: f64,
+    high: f64,
+}
+
+impl Expect {
+    /// Of a ratio: the first has less.
+    pub const LESS: Self = Self::below(1.0);
+    /// The first has more.
+    pub const MORE: Self = Self::above(1.0);
+    /// No difference that matters.
+    pub const TIE: Self = Self::about(1.0, NEGLIGIBLE);
+    /// Not more than what does not matter.
+    pub const NOT_MORE: Self = Self::below(1.0 + NEGLIGIBLE);
+    /// Not less than what does not matter.
+    pub const NOT_LESS: Self = Self::above(1.0 - NEGLIGIBLE);
+
+    /// Below a limit.
+    #[must_use]
+    pub const fn below(high: f64) -> Self {
+        Self { low: f64::NEG_INFINITY, high }
+    }
+
+    /// Above a limit.
+    #[must_use]
+    pub const fn above(low: f64) -> Self {
+        Self { low, high: f64::INFINITY }
+    }
+
+    /// As much as stated, give or take a margin.
+    #[must_use]
+    pub const fn about(value: f64, margin: f64) -> Self {
+        Self { low: value - margin, high: value + margin }
+    }
+
+    /// As much as stated, within a factor.
+    #[must_use]
+    pub const fn within(value: f64, factor: f64) -> Self {
+        Self { low: value / factor, high: value * factor }
+    }
+
+    /// What a figure without an interval says: one that is put together from several means, and far from the ends of its range.
+    #[must_use]
+    pub fn judge_bare(self, ours: f64) -> Finding {
+        self.judge(Some(Measured { value: ours, low: ours, high: ours, n: stats::MIN_ROUNDS }))
+    }
+
+    /// What a figure with this interval says. Nothing if it is no number or from fewer than [`stats::MIN_ROUNDS`].
+    #[must_use]
+    pub fn judge(self, ours: Option<Measured>) -> Finding {
+        let Some(ours) = ours.filter(Measured::is_told) else { return Finding::NotMeasurable };
+        if ours.low > self.low && ours.high < self.high {
+            Finding::Confirmed
+        } else if ours.high <= self.low || ours.low >= self.high {
+            Finding::Contradicted
+        } else {
+            Finding::Undecided
+        }
+    }
+
+    /// What a comparison says. A difference that was shown not to matter confirms no direction.
+    #[must_use]
+    pub fn judge_ratio(self, comparison: &Comparison) -> Finding {
+        let ratio = Measured::from(comparison.ratio);
+        if comparison.verdict == Verdict::Tie && (self == Self::LESS || self == Self::MORE) {
+            return Finding::Undecided;
+        }
+        self.judge(Some(ratio))
+    }
+
+    /// In words.
+    #[must_use]
+    pub fn words(self) -> String {
+        match (self.low.is_finite(), self.high.is_finite()) {
+            (true, true) => format!("{} to {}", self.low, self.high),
+            (true, false) => format!("above {}", self.low),
+            _ => format!("below {}", self.high),
+        }
     }
 }
 
@@ -47,8 +145,10 @@ pub enum Finding {
     Confirmed,
     /// Some do.
     Partly,
-    /// None does.
+    /// None does, and some go the other way.
     Contradicted,
+    /// Nothing was shown either way.
+    Undecided,
     /// There is nothing to compare.
     NotMeasurable,
 }
@@ -61,59 +161,77 @@ impl Finding {
             Self::Confirmed => "confirmed",
             Self::Partly => "partly confirmed",
             Self::Contradicted => "contradicted",
+            Self::Undecided => "undecided",
             Self::NotMeasurable => "not measurable",
         }
     }
 
-    /// From how many comparisons there were, and how many agree.
+    /// Of a claim that several comparisons test. What could not be measured says nothing.
     #[must_use]
-    pub const fn of(agree: usize, all: usize) -> Self {
-        match (agree, all) {
-            (_, 0) => Self::NotMeasurable,
-            (0, _) => Self::Contradicted,
-            (a, b) if a == b => Self::Confirmed,
-            _ => Self::Partly,
+    pub fn all(findings: impl IntoIterator<Item = Self>) -> Self {
+        let told: Vec<Self> = findings.into_iter().filter(|f| *f != Self::NotMeasurable).collect();
+        let any = |finding| told.contains(&finding);
+        match () {
+            () if told.is_empty() => Self::NotMeasurable,
+            () if told.iter().all(|f| *f == Self::Confirmed) => Self::Confirmed,
+            () if any(Self::Confirmed) || any(Self::Partly) => Self::Partly,
+            () if any(Self::Contradicted) => Self::Contradicted,
+            () => Self::Undecided,
         }
-    }
-
-    /// Of a claim about figures that were all measured; one that is no number was not.
-    #[must_use]
-    pub fn whether<const N: usize>(figures: [f64; N], holds: impl Fn([f64; N]) -> bool) -> Self {
-        if figures.iter().any(|f| f.is_nan()) {
-            return Self::NotMeasurable;
-        }
-        Self::of(usize::from(holds(figures)), 1)
-    }
-
-    /// Of a claim about how a figure changes along an axis: each of the points (where, how much) is compared with the first. A point is
-    /// never compared with itself, so that fewer than two distinct ones say nothing.
-    #[must_use]
-    pub fn along(points: &[(f64, f64)], holds: impl Fn(f64, f64) -> bool) -> Self {
-        let mut told = points.iter().filter(|p| !p.1.is_nan());
-        let Some(first) = told.next() else { return Self::NotMeasurable };
-        let (mut agree, mut all) = (0, 0);
-        for then in told.filter(|p| p.0 != first.0) {
-            all += 1;
-            agree += usize::from(holds(first.1, then.1));
-        }
-        Self::of(agree, all)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::Finding::{self, Confirmed, Contradicted, NotMeasurable, Partly};
+    use super::Finding::{Confirmed, Contradicted, NotMeasurable, Partly, Undecided};
+    use super::{Expect, Finding, Measured};
+
+    fn of(low: f64, value: f64, high: f64) -> Option<Measured> {
+        Some(Measured { value, low, high, n: 20 })
+    }
 
     #[test]
-    fn a_number_is_not_compared_with_itself_and_no_number_decides_nothing() {
-        let grows = |points: &[(f64, f64)]| Finding::along(points, |first, then| then > first);
-        assert_eq!(grows(&[(1.0, 5.0)]), NotMeasurable);
-        assert_eq!(grows(&[(1.0, 5.0), (1.0, 6.0)]), NotMeasurable);
-        assert_eq!(grows(&[(1.0, 5.0), (2.0, f64::NAN)]), NotMeasurable);
-        assert_eq!(grows(&[(1.0, 5.0), (2.0, 6.0)]), Confirmed);
-        assert_eq!(grows(&[(1.0, 5.0), (2.0, 6.0), (3.0, 4.0)]), Partly);
-        assert_eq!(grows(&[(1.0, 5.0), (2.0, 4.0)]), Contradicted);
-        assert_eq!(Finding::whether([1.0, f64::NAN], |[a, b]| a < b), NotMeasurable);
-        assert_eq!(Finding::whether([1.0, 2.0], |[a, b]| a < b), Confirmed);
+    fn an_interval_confirms_inside_contradicts_outside_and_is_undecided_across() {
+        for (expect, low, value, high, finding) in [
+            (Expect::LESS, 0.90, 0.95, 0.99, Confirmed),
+            (Expect::LESS, 0.95, 0.99, 1.03, Undecided),
+            (Expect::LESS, 1.02, 1.05, 1.08, Contradicted),
+            // Contains 1 and more than what does not matter: neither "not slower" nor its opposite.
+            (Expect::NOT_LESS, 0.95, 1.00, 1.05, Undecided),
+            (Expect::NOT_LESS, 0.995, 1.00, 1.005, Confirmed),
+            (Expect::NOT_LESS, 0.90, 0.95, 0.98, Contradicted),
+            (Expect::TIE, 0.995, 1.0, 1.005, Confirmed),
+            (Expect::TIE, 0.98, 1.0, 1.02, Undecided),
+            // By size, and by sign.
+            (Expect::about(33.0, 5.0), 30.0, 33.0, 36.0, Confirmed),
+            (Expect::about(33.0, 5.0), 1.0, 2.0, 3.0, Contradicted),
+            (Expect::above(0.0), -6.3, -2.8, -1.0, Contradicted),
+        ] {
+            assert_eq!(expect.judge(of(low, value, high)), finding, "{expect:?} of [{low}, {high}]");
+        }
+    }
+
+    #[test]
+    fn what_is_no_number_or_too_few_decides_nothing() {
+        assert_eq!(Expect::LESS.judge(None), NotMeasurable);
+        assert_eq!(Expect::LESS.judge(of(f64::NAN, 0.5, 0.6)), NotMeasurable);
+        assert_eq!(Expect::LESS.judge(of(0.4, f64::NAN, 0.6)), NotMeasurable);
+        let few = Measured { value: 0.5, low: 0.4, high: 0.6, n: 4 };
+        assert_eq!(Expect::LESS.judge(Some(few)), NotMeasurable);
+    }
+
+    #[test]
+    fn several_findings_are_one() {
+        for (findings, expected) in [
+            (vec![], NotMeasurable),
+            (vec![NotMeasurable], NotMeasurable),
+            (vec![Confirmed, NotMeasurable, Confirmed], Confirmed),
+            (vec![Confirmed, Contradicted], Partly),
+            (vec![Confirmed, Undecided], Partly),
+            (vec![Contradicted, Undecided], Contradicted),
+            (vec![Undecided, NotMeasurable], Undecided),
+        ] {
+            assert_eq!(Finding::all(findings.clone()), expected, "{findings:?}");
+        }
     }
 }

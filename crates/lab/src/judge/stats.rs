@@ -9,8 +9,10 @@
 //!   acceleration is estimated by a jackknife, which is inconsistent for a median. A simulation in the tests
 //!   checks the coverage. Below six rounds no interval of a median can promise 95 %: [`Estimate::level`] says what it can.
 //! - Two samples are **compared** by the ratio of their rounds, pair by pair, where they were interleaved, else by the ratio
-//!   of their medians; Cliff's delta goes along as an effect size that knows no unit. It is a **tie** if the interval contains
-//!   1, or lies within 1 % of it: then either nothing was shown, or nothing that matters.
+//!   of their medians; Cliff's delta goes along as an effect size that knows no unit. It is a **tie** if the interval lies within
+//!   1 % of 1: nothing that matters; and **open** if it contains 1 and more than that: nothing was shown.
+//! - Clients differ, and what one does in several sessions is alike: figures over sessions are resampled by client
+//!   ([`Bootstrap::clusters`]), several policies on the same clients.
 //! - Intervals are for one comparison each; a table of twenty has, by chance, one that errs.
 
 use dormouse_sansio::{Entropy as _, Seeded};
@@ -54,6 +56,39 @@ impl Estimate {
     }
 }
 
+/// Any figure with its interval of 95 %.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize)]
+pub struct Measured {
+    /// The figure.
+    pub value: f64,
+    /// Lower end of the interval.
+    pub low: f64,
+    /// Upper end.
+    pub high: f64,
+    /// On how many independent ones it rests: rounds, bursts, clients.
+    pub n: usize,
+}
+
+impl Measured {
+    /// Whether it may decide anything.
+    #[must_use]
+    pub fn is_told(&self) -> bool {
+        self.n >= MIN_ROUNDS && [self.value, self.low, self.high].iter().all(|v| v.is_finite())
+    }
+
+    /// With so many decimals: `47.3 [45.1, 49.6]`.
+    #[must_use]
+    pub fn words(&self, decimals: usize) -> String {
+        format!("{:.decimals$} [{:.decimals$}, {:.decimals$}]", self.value, self.low, self.high)
+    }
+}
+
+impl From<Estimate> for Measured {
+    fn from(e: Estimate) -> Self {
+        Self { value: e.median, low: e.low, high: e.high, n: e.n }
+    }
+}
+
 /// How two samples compare.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
@@ -62,8 +97,10 @@ pub enum Verdict {
     Less,
     /// The first has more.
     Greater,
-    /// No difference was shown, or none that matters.
+    /// A difference that matters was ruled out.
     Tie,
+    /// Nothing was shown.
+    Open,
     /// Fewer than [`MIN_ROUNDS`] rounds.
     TooFew,
 }
@@ -143,6 +180,42 @@ impl Bootstrap {
             .collect();
         let of_logs = estimate((median(&a)? / median(&b)?).ln(), &mut logs, a.len().min(b.len()));
         Some(Comparison::of(of_logs, &a, &b, false))
+    }
+
+    /// What follows from several samples that were drawn by themselves, each resampled alone. `None` without figures, or if one is not finite.
+    #[must_use]
+    pub fn joint(&self, samples: &[&[f64]], statistic: impl Fn(&[Vec<f64>]) -> f64) -> Option<Measured> {
+        let samples: Vec<Vec<f64>> = samples.iter().map(|s| thinned(s)).collect::<Option<_>>()?;
+        let n = samples.iter().map(Vec::len).min()?;
+        let mut rng = Seeded::new(self.seed);
+        let mut drawn = samples.clone();
+        let mut all: Vec<f64> = (0..self.resamples)
+            .map(|_| {
+                for (to, from) in drawn.iter_mut().zip(&samples) {
+                    to.iter_mut().for_each(|v| *v = from[draw(&mut rng, from.len())]);
+                }
+                statistic(&drawn)
+            })
+            .collect();
+        Some(estimate(statistic(&samples), &mut all, n).into())
+    }
+
+    /// The sum of first figures over that of second ones, of clusters (a client's sessions) that are resampled whole. So a mean over
+    /// sessions has the sum of a client's sessions first and their number second; a difference of two policies, that of their sums.
+    /// `None` without clusters or if the second figures are all 0.
+    #[must_use]
+    pub fn clusters(&self, clusters: &[(f64, f64)]) -> Option<Measured> {
+        let of = |(a, b): (f64, f64)| a / b;
+        let sum = |(a, b): (f64, f64), (c, d): &(f64, f64)| (a + c, b + d);
+        let value = of(clusters.iter().fold((0.0, 0.0), sum));
+        let mut rng = Seeded::new(self.seed);
+        let mut all: Vec<f64> = (0..self.resamples)
+            .map(|_| {
+                of((0..clusters.len())
+                    .fold((0.0, 0.0), |s, _| sum(s, &clusters[draw(&mut rng, clusters.len())])))
+            })
+            .collect();
+        value.is_finite().then(|| estimate(value, &mut all, clusters.len()).into())
     }
 
     /// A figure of a sample.
@@ -264,6 +337,10 @@ fn thinned(values: &[f64]) -> Option<Vec<f64>> {
     whole.then(|| values.iter().step_by(step).copied().collect())
 }
 
+fn draw(rng: &mut Seeded, n: usize) -> usize {
+    usize::try_from(rng.below(n as u64)).unwrap_or(0)
+}
+
 /// The median of one resample, which is drawn into `drawn`.
 fn resampled(values: &[f64], rng: &mut Seeded, drawn: &mut Vec<f64>) -> f64 {
     let n = values.len() as u64;
@@ -303,8 +380,10 @@ fn verdict(ratio: &Estimate) -> Verdict {
     let negligible = ratio.low > 1.0 - NEGLIGIBLE && ratio.high < 1.0 + NEGLIGIBLE;
     if !ratio.is_enough() {
         Verdict::TooFew
-    } else if negligible || (ratio.low <= 1.0 && ratio.high >= 1.0) {
+    } else if negligible {
         Verdict::Tie
+    } else if ratio.low <= 1.0 && ratio.high >= 1.0 {
+        Verdict::Open
     } else if ratio.high < 1.0 {
         Verdict::Less
     } else {

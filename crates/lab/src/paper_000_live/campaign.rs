@@ -90,17 +90,13 @@ pub(super) fn plan(most: usize, seed: u64) -> campaign::Plan<Point> {
 /// sign with RSA.
 pub(super) fn expected(points: &[results::Sample<Point>]) -> Duration {
     let full = points.iter().filter(|p| p.way == Task::Full);
-    let clients: usize = full.map(|p| p.clients * bursts(p.clients, 1)).sum();
+    let clients: usize = full.map(|p| p.clients * bursts(1)).sum();
     Duration::from_millis(u64::from(ROUNDS + 1) * (clients * 4 + points.len() * 60 + 6_000) as u64)
 }
 
-/// Bursts of one round: small crowds are over in no time, and large ones are many samples by themselves.
-const fn bursts(size: usize, round: u32) -> usize {
-    match (round, size) {
-        (1.., 0..=20) => 5,
-        (1.., 21..=100) => 2,
-        _ => 1,
-    }
+/// Bursts of one round: the paper's 25 in all rounds together. One warms up.
+const fn bursts(round: u32) -> usize {
+    if round == 0 { 1 } else { 5 }
 }
 
 /// Gateway and clients, and what they have of each other.
@@ -209,7 +205,7 @@ impl Subject for Bursts {
     fn measure(&mut self, point: &Point, round: u32) -> Result<Figures> {
         let Point { way, clients } = *point;
         let mut all = [const { Vec::new() }; 7];
-        for _ in 0..bursts(clients, round) {
+        for _ in 0..bursts(round) {
             match way {
                 Task::Full => {
                     let largest = self.largest;

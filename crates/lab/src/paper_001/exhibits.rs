@@ -10,6 +10,7 @@ use super::data::{
 use super::{PAPER, Streams, TODAY, algorithm_costs};
 use crate::advise::words::figure;
 use crate::experiment::Exhibit;
+use crate::judge::stats::Measured;
 use crate::measured::{change, mean};
 use crate::results::esp::Metric;
 
@@ -227,7 +228,7 @@ impl Panel {
             let at = |p: &Pair| {
                 let (pdu, rate) = self.axis.at(p.x);
                 let y = match self.shown {
-                    Shown::Part => s.received(suite, pdu, rate),
+                    Shown::Part => s.received(suite, pdu, rate).filter(Measured::is_told).map(|p| p.value),
                     _ => s.ratio(suite, pdu, rate, self.metric(s).0),
                 };
                 Some((f64::from(p.x), y?))

@@ -7,7 +7,7 @@ use super::EXPERIMENT;
 use super::campaign::{Algorithm, Key, OURS, PAPER, Point};
 use crate::experiment::{Exhibit, Report};
 use crate::judge::stats::Mean;
-use crate::judge::{Claim, Finding};
+use crate::judge::{Claim, Expect};
 use crate::results::Results;
 
 /// Seconds that the paper's phone took for key pairs of 512, 1024 and 2048 bits: mean and standard deviation.
@@ -287,9 +287,7 @@ impl Writer<'_> {
     }
 
     fn claims(&self) -> Vec<Claim> {
-        let near = |paper: f64, ours: f64| {
-            Finding::whether([ours], |[ours]| ours / paper < NEAR && paper / ours < NEAR)
-        };
+        let near = |paper: f64, ours: f64| Expect::within(paper, NEAR).judge_bare(ours);
         let [to_server, _, two] = self.scenarios();
         let exchange = |n: usize| EXCHANGES.get(n).map_or(f64::NAN, |e| e.1);
         let paper = exchange(2) / exchange(0);
@@ -329,7 +327,7 @@ impl Writer<'_> {
                 "grows exponentially",
                 format!("{} times for each bit from K = {PUZZLE_FROM} on", shown(slope.exp2())),
             )
-            .found(Finding::whether([slope], |[slope]| (0.8..=1.2).contains(&slope))),
+            .found(Expect::about(1.0, 0.2).judge_bare(slope)),
         );
         let slow = self.slowness();
         let total = |group| {
@@ -356,7 +354,7 @@ impl Writer<'_> {
                 &format!("{paper:.2} of it"),
                 format!("{} of it", shown(ours)),
             )
-            .found(Finding::whether([ours], |[ours]| ours < paper * NEAR)),
+            .found(Expect::below(paper * NEAR).judge_bare(ours)),
         );
         claims.extend(self.heavy());
         claims

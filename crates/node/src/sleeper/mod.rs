@@ -48,6 +48,7 @@ use crate::ladder::Rung;
 use account::Account;
 use backoff::Backoff;
 use clock::{PolicyDeadline, PolicyTime};
+use dormouse_energy::account::WakeOn;
 use dormouse_energy::model::{Model, Resumption};
 use dormouse_energy::schedule::{Policy, Scheduler};
 use dormouse_wire::ip::Flow;
@@ -278,8 +279,11 @@ impl Sleeper {
     #[must_use]
     pub fn new(now: PolicyTime, settings: Settings, driver: bool) -> Self {
         let break_even = settings.model.break_even(settings.resumption, 1);
+        let mut scheduler = settings.policy.scheduler(break_even);
+        // Nothing that arrives reaches a radio that is off.
+        scheduler.wakes_on(WakeOn::Outgoing);
         Self {
-            scheduler: settings.policy.scheduler(break_even),
+            scheduler,
             mode: settings.mode,
             driver,
             wanted: false,

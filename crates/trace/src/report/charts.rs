@@ -1,9 +1,10 @@
 //! The charts of a report: one function for each, from an analysis to a [`Chart`]. Owns what is shown.
 
-use super::figures::{BUCKETS, EXTREMES, Figures, LOADS, Questions, THRESHOLDS, bucket_start};
+use super::figures::{BUCKETS, EXTREMES, Figures, LOADS, Ledgers, Questions, THRESHOLDS, bucket_start};
 use crate::analyse::{Analysis, ClientResult};
-use dormouse_energy::account::ClientReport;
+use dormouse_energy::account::{ClientReport, Totals};
 use dormouse_energy::model::{Model, Resumption};
+use dormouse_energy::schedule::TIME_OUTS;
 use dormouse_report::chart::{Chart, Mark, cdf};
 
 type Results = Analysis<Figures>;
@@ -22,29 +23,53 @@ pub fn all(results: &Results, questions: &Questions) -> Vec<Chart> {
     charts.push(misjudged(results));
     charts.push(missed(results));
     charts.push(lost(results));
-    charts.push(sessions(results));
+    charts.push(scatter(results));
     charts.retain(|c| !c.is_empty());
     charts
 }
 
-fn saved(report: &ClientReport, policy: usize) -> Option<f64> {
-    report.policies.get(policy).map(|(_, totals)| 100.0 * totals.saved_fraction(report.idle_cost))
+/// What a policy (its number in the account) saved in percent in a session; `None` for one that was never idle.
+#[must_use]
+pub fn saved(session: &ClientReport, policy: usize) -> Option<f64> {
+    let (_, totals) = session.policies.get(policy)?;
+    (session.idle_cost > 0.0).then(|| 100.0 * totals.saved_fraction(session.idle_cost))
+}
+
+/// The sessions of all clients.
+pub fn sessions(results: &Results) -> impl Iterator<Item = &ClientReport> + Clone {
+    results.clients.iter().flat_map(|c| &c.sessions)
+}
+
+/// The fixed time-out that would have saved most, as a mean over the sessions of all clients: its number in [`TIME_OUTS`]. It is known
+/// only afterwards.
+#[must_use]
+pub fn best_time_out(results: &Results) -> usize {
+    let mean_of = |n: usize| mean(time_out_of(results, n).into_iter()).unwrap_or(0.0);
+    let all = (0..TIME_OUTS.len()).map(|n| (n, mean_of(n)));
+    all.max_by(|a, b| a.1.total_cmp(&b.1)).map_or(TIME_OUTS.len() - 1, |best| best.0)
+}
+
+/// Each session's saving in percent under a fixed time-out, by its number in [`TIME_OUTS`].
+#[must_use]
+pub fn time_out_of(results: &Results, n: usize) -> Vec<f64> {
+    let of = results.clients.iter().flat_map(|c| c.extra.results.time_outs.first().into_iter().flatten());
+    of.filter_map(|session| saved(session, n)).collect()
 }
 
 fn count(n: u64) -> f64 {
     n as f64
 }
 
-/// Mean over clients that were idle at all; `None` without any.
+/// The mean; `None` of nothing.
 #[must_use]
 pub fn mean(values: impl Iterator<Item = f64>) -> Option<f64> {
     let (sum, n) = values.fold((0.0, 0u32), |(s, n), v| (s + v, n + 1));
     (n > 0).then(|| sum / f64::from(n))
 }
 
-/// A chart of the part of the clients that have at most so much.
-fn by_client(id: &str, title: &str, x: &str, caption: String) -> Chart {
-    let mut chart = Chart::new(id, title, x, "clients, %");
+/// A chart of the part of the sessions that have at most so much.
+fn by_session(id: &str, title: &str, x: &str, caption: String) -> Chart {
+    let mut chart = Chart::new(id, title, x, "sessions, %");
     (chart.y_range, chart.caption) = (Some((0.0, 102.0)), caption);
     chart
 }
@@ -54,14 +79,15 @@ const SAVED: &str = "saved, % of the idle energy";
 /// Two clients that differ most: that which gains most from sleeping, and that which gains least.
 fn timelines(results: &Results, questions: &Questions) -> Vec<Chart> {
     let gain = |c: &&ClientResult<Figures>| {
-        c.report.policy("clairvoyant").map_or(0.0, |t| t.saved_fraction(c.report.idle_cost))
+        let report = c.report();
+        report.policy("clairvoyant").map_or(0.0, |t| t.saved_fraction(report.idle_cost))
     };
     // Of those that have something to show: half the idle time of the middle client, at least.
-    let mut idle: Vec<f64> = results.clients.iter().map(|c| c.report.idle_seconds).collect();
+    let mut idle: Vec<f64> = results.clients.iter().map(|c| c.report().idle_seconds).collect();
     idle.sort_by(f64::total_cmp);
     let enough = idle.get(idle.len() / 2).map_or(0.0, |middle| middle / 2.0);
     let lively =
-        results.clients.iter().filter(|c| c.report.idle_periods >= 20 && c.report.idle_seconds >= enough);
+        results.clients.iter().filter(|c| c.report().idle_periods >= 20 && c.report().idle_seconds >= enough);
     let best = lively.clone().max_by(|a, b| gain(a).total_cmp(&gain(b)));
     let worst = lively.min_by(|a, b| gain(a).total_cmp(&gain(b)));
     let mut chosen: Vec<(&ClientResult<Figures>, &str)> = Vec::new();
@@ -133,25 +159,28 @@ fn idle_periods(results: &Results, questions: &Questions) -> Chart {
 }
 
 fn policies(results: &Results) -> Chart {
-    let caption = "The part of the clients that save at most as much. A curve further to the right is better; left of zero a client \
+    let caption = "The part of the sessions that save at most as much. A curve further to the right is better; left of zero a session \
                    pays for sleeping.";
-    let mut chart = by_client("policies", "Saving by policy", SAVED, caption.to_owned());
+    let mut chart = by_session("policies", "Saving by policy", SAVED, caption.to_owned());
     let names: Vec<&str> =
-        results.clients.first().map(|c| c.report.policies.iter().map(|p| p.0).collect()).unwrap_or_default();
+        sessions(results).next().map(|s| s.policies.iter().map(|p| p.0).collect()).unwrap_or_default();
     for (n, name) in names.into_iter().enumerate().filter(|(_, name)| *name != "never") {
-        let values =
-            results.clients.iter().filter_map(|c| saved(&c.report, n)).map(|v| v.max(-100.0)).collect();
+        let values = sessions(results).filter_map(|s| saved(s, n)).map(|v| v.max(-100.0)).collect();
         let mark = if name == "clairvoyant" { Mark::Dashes } else { Mark::Line };
         chart.add(name, n, mark, cdf(values));
     }
+    let best = best_time_out(results);
+    let values = time_out_of(results, best).into_iter().map(|v| v.max(-100.0)).collect();
+    let name = format!("best fixed time-out in hindsight ({:.2} s)", TIME_OUTS[best]);
+    chart.add(&name, 6, Mark::Dashes, cdf(values));
     chart
 }
 
-/// Each client's clairvoyant saving in percent, for number `n` of [`Questions::costs`].
+/// Each session's clairvoyant saving in percent, for number `n` of [`Questions::costs`].
 #[must_use]
 pub fn optimum_of(results: &Results, n: usize) -> Vec<f64> {
-    let idle = results.clients.iter().filter(|c| c.extra.never > 0.0);
-    idle.filter_map(|c| Some(100.0 * c.extra.optimum.get(n)? / c.extra.never)).collect()
+    let of = results.clients.iter().flat_map(|c| c.extra.results.optimum.get(n).into_iter().flatten());
+    of.filter_map(|session| saved(session, 0)).collect()
 }
 
 fn optimum(results: &Results, questions: &Questions) -> Vec<Chart> {
@@ -163,7 +192,7 @@ fn optimum(results: &Results, questions: &Questions) -> Vec<Chart> {
             let title = if load == 1 { title.replace("clients", "client") } else { title };
             let caption = "What is possible at best with each way to resume the session: the radio sleeps at once in every idle period \
                            that is long enough, and is back just in time.";
-            let mut chart = by_client(&id, &title, SAVED, caption.to_owned());
+            let mut chart = by_session(&id, &title, SAVED, caption.to_owned());
             for (n, (resumption, at, _)) in questions.costs().enumerate() {
                 if at == load {
                     chart.add(resumption.name(), n / LOADS.len(), Mark::Line, cdf(optimum_of(results, n)));
@@ -193,18 +222,26 @@ pub fn break_even(model: &Model) -> Chart {
     chart
 }
 
-/// Clients of the sample.
-fn sample(results: &Results) -> impl Iterator<Item = &ClientResult<Figures>> + Clone {
-    results.clients.iter().filter(|c| !c.extra.results.thresholds.is_empty() && c.report.idle_seconds > 0.0)
+/// Sessions of the clients of the sample in a ledger, if it is one of theirs.
+fn sample<'a>(
+    results: &'a Results,
+    ledger: impl Fn(&'a Ledgers<Vec<ClientReport>>) -> Option<&'a Vec<ClientReport>> + 'a,
+) -> impl Iterator<Item = &'a ClientReport> + 'a {
+    results.clients.iter().filter_map(move |c| ledger(&c.extra.results)).flatten()
+}
+
+/// How many clients are in it.
+fn sampled(results: &Results) -> usize {
+    results.clients.iter().filter(|c| !c.extra.results.thresholds.is_empty()).count()
 }
 
 fn scheduled(results: &Results) -> Chart {
     let caption = format!(
         "As above, but without knowing the future: dormouse's scheduler and the paper's (alpha 0.5, beta 0.8), on a sample of {} clients.",
-        sample(results).count()
+        sampled(results)
     );
     let title = "Saving by protocol under an online scheduler, load 20";
-    let mut chart = by_client("scheduled", title, SAVED, caption);
+    let mut chart = by_session("scheduled", title, SAVED, caption);
     for (n, r) in Resumption::ALL.into_iter().enumerate().filter(|(_, r)| *r != Resumption::HeldSa) {
         for (policy, name, mark) in [(2, "dormouse", Mark::Line), (1, "paper", Mark::Dashes)] {
             let values = scheduled_of(results, n, policy).into_iter().map(|v| v.max(-100.0)).collect();
@@ -214,21 +251,21 @@ fn scheduled(results: &Results) -> Chart {
     chart
 }
 
-/// Each sampled client's saving in percent at load 20 with a protocol (its number in [`Resumption::ALL`]): policy 0 is `paper` with
+/// The saving in percent of each session of a sampled client, at load 20 with a protocol (its number in [`Resumption::ALL`]): policy 0 is `paper` with
 /// alpha 0.8 and beta 0.5, 1 with 0.5 and 0.8, 2 `dormouse`.
 #[must_use]
 pub fn scheduled_of(results: &Results, protocol: usize, policy: usize) -> Vec<f64> {
-    sample(results).filter_map(|c| saved(c.extra.results.protocols.get(protocol)?, policy)).collect()
+    sample(results, |r| r.protocols.get(protocol)).filter_map(|s| saved(s, policy)).collect()
 }
 
 fn cautious(results: &Results) -> Chart {
     let caption = format!(
         "The paper's scheduler with alpha 0.8 and beta 0.5 at load 20, on a sample of {} clients: it asks much of the client's own history \
-         and little of the average user's. Left of zero a client pays for sleeping.",
-        sample(results).count()
+         and little of the average user's. Left of zero a session pays for sleeping.",
+        sampled(results)
     );
     let title = "The same where the average user is trusted too early";
-    let mut chart = by_client("scheduled-average", title, SAVED, caption);
+    let mut chart = by_session("scheduled-average", title, SAVED, caption);
     for (n, r) in Resumption::ALL.into_iter().enumerate().filter(|(_, r)| *r != Resumption::HeldSa) {
         let values = scheduled_of(results, n, 0).into_iter().map(|v| v.max(-100.0)).collect();
         chart.add(r.name(), n, Mark::Line, cdf(values));
@@ -236,27 +273,26 @@ fn cautious(results: &Results) -> Chart {
     chart
 }
 
-/// Saving and losses of each client where only what it sends wakes the radio.
-fn sessions(results: &Results) -> Chart {
+/// Saving and losses of each session where only what the client sends wakes the radio.
+fn scatter(results: &Results) -> Chart {
     let mut chart = Chart::new(
         "sessions",
-        "Saving and lost packets, client by client",
+        "Saving and lost packets, session by session",
         "saved, % of the idle energy",
         "packets lost (none: 0.5)",
     );
     chart.y_log = true;
-    chart.caption = "One dot for each client of the sample, dormouse's scheduler: to the right is more saving, further down are fewer lost \
+    chart.caption = "One dot for each session of the sample, dormouse's scheduler: to the right is more saving, further down are fewer lost \
                      packets; without a proxy, and with the paper's."
         .to_owned();
-    let of = |c: &ClientResult<Figures>, proxied: bool| {
-        let report = c.extra.results.loss.first()?;
-        let (_, totals) = report.policies.get(1)?;
+    let of = |session: &ClientReport, proxied: bool| {
+        let (_, totals) = session.policies.get(1)?;
         let lost = totals.packets_lost + if proxied { 0 } else { totals.packets_proxied };
-        Some((saved(report, 1)?.max(-100.0), count(lost).max(0.5)))
+        Some((saved(session, 1)?.max(-100.0), count(lost).max(0.5)))
     };
     let mut highest = 10f64;
     for (n, (name, proxied)) in [("no proxy", false), ("paper's proxy", true)].into_iter().enumerate() {
-        let points: Vec<_> = results.clients.iter().filter_map(|c| of(c, proxied)).collect();
+        let points: Vec<_> = sample(results, |r| r.loss.first()).filter_map(|s| of(s, proxied)).collect();
         highest = points.iter().map(|p| p.1).fold(highest, f64::max);
         chart.add(name, n, Mark::Points, points);
     }
@@ -272,7 +308,7 @@ pub fn threshold_means(results: &Results) -> Vec<(Resumption, f64, f64, f64)> {
         for (a, alpha) in THRESHOLDS.into_iter().enumerate() {
             for (b, beta) in THRESHOLDS.into_iter().enumerate() {
                 let at = a * THRESHOLDS.len() + b;
-                let values = sample(results).filter_map(|c| saved(c.extra.results.thresholds.get(e)?, at));
+                let values = sample(results, |r| r.thresholds.get(e)).filter_map(|s| saved(s, at));
                 out.extend(mean(values).map(|m| (r, alpha, beta, m)));
             }
         }
@@ -288,7 +324,7 @@ fn thresholds(results: &Results) -> Option<Chart> {
         Chart::new("thresholds", "The paper's thresholds", "beta", "mean saving, % of the idle energy");
     chart.caption = format!(
         "Mean saving of the paper's scheduler at load 20, by alpha (own history) and beta (average user), on a sample of {} clients.",
-        sample(results).count()
+        sampled(results)
     );
     chart.x_range = Some((0.48, 0.82));
     chart.y_range =
@@ -309,7 +345,7 @@ pub fn misjudged_means(results: &Results) -> Vec<(u32, u32, f64)> {
     let mut out = Vec::new();
     for (t, truth) in LOADS.into_iter().enumerate() {
         for (b, believed) in LOADS.into_iter().enumerate() {
-            let values = sample(results).filter_map(|c| saved(c.extra.results.misjudged.get(t)?, b));
+            let values = sample(results, |r| r.misjudged.get(t)).filter_map(|s| saved(s, b));
             out.extend(mean(values).map(|m| (truth, believed, m)));
         }
     }
@@ -341,43 +377,41 @@ fn misjudged(results: &Results) -> Chart {
 }
 
 fn missed(results: &Results) -> Chart {
-    let caption = "For each client, how often a policy left the radio on although sleeping would have paid.";
+    let caption = "For each session, how often a policy left the radio on although sleeping would have paid.";
     let x = "idle periods above break-even spent awake";
-    let mut chart = by_client("missed", "Missed opportunities", x, caption.to_owned());
+    let mut chart = by_session("missed", "Missed opportunities", x, caption.to_owned());
     for (n, name) in ["break-even", "paper", "dormouse"].into_iter().enumerate() {
-        let values = results
-            .clients
-            .iter()
-            .filter_map(|c| c.report.policy(name))
-            .map(|t| count(t.missed_opportunities))
-            .collect();
-        chart.add(name, n, Mark::Line, cdf(values));
+        chart.add(name, n, Mark::Line, cdf(missed_of(results, name)));
     }
     chart
 }
 
-/// Packets lost by each client: policy (0 `paper`, 1 `dormouse`), without a proxy, with the paper's or with today's.
+/// How often a policy missed an opportunity, in each session.
+#[must_use]
+pub fn missed_of(results: &Results, policy: &str) -> Vec<f64> {
+    sessions(results).filter_map(|s| s.policy(policy)).map(|t| count(t.missed_opportunities)).collect()
+}
+
+/// Packets lost in each session of the larger sample: policy (0 `paper`, 1 `dormouse`), without a proxy, with the paper's or with today's.
 #[must_use]
 pub fn losses(results: &Results, policy: usize, proxy: usize) -> Vec<f64> {
-    let of = |c: &ClientResult<Figures>| {
-        let totals = |which: usize| c.extra.results.loss.get(which)?.policies.get(policy).map(|(_, t)| *t);
-        match proxy {
-            0 => totals(0).map(|t| t.packets_lost + t.packets_proxied),
-            1 => totals(0).map(|t| t.packets_lost),
-            _ => totals(1).map(|t| t.packets_lost),
-        }
-    };
-    results.clients.iter().filter_map(of).map(count).collect()
+    let ledger = usize::from(proxy == 2);
+    let of = |(_, t): &(_, Totals)| t.packets_lost + if proxy == 0 { t.packets_proxied } else { 0 };
+    sample(results, move |r| r.loss.get(ledger))
+        .filter_map(|s| s.policies.get(policy))
+        .map(of)
+        .map(count)
+        .collect()
 }
 
 fn lost(results: &Results) -> Chart {
-    let clients = losses(results, 0, 0).len();
+    let sessions = losses(results, 0, 0).len();
     let caption = format!(
-        "On a sample of {clients} clients. Only what the client sends wakes the radio; what arrives meanwhile is lost unless the gateway answers in its place: \
+        "On a sample of {sessions} sessions. Only what the client sends wakes the radio; what arrives meanwhile is lost unless the gateway answers in its place: \
                      nothing of it (no proxy), what the paper's proxy answers (DHCP, DNS, MICROSOFT-DS), or what one answers that also knows ARP, mDNS, SSDP, LLMNR, NetBIOS, NTP, \
                      IGMP and WS-Discovery. The x axis is logarithmic from 1; zero is drawn at 0.5."
     );
-    let mut chart = by_client("lost", "Packets lost while asleep", "packets lost", caption);
+    let mut chart = by_session("lost", "Packets lost while asleep", "packets lost", caption);
     chart.x_log = true;
     let mut highest = 10f64;
     for (policy, name, mark) in [(0, "paper", Mark::Dashes), (1, "dormouse", Mark::Line)] {

@@ -1,6 +1,7 @@
 //! What the figures need of each client, collected in one pass and in bounded memory. Owns the questions that the figures
 //! ask; must never draw.
 
+use core::time::Duration;
 use std::collections::BTreeSet;
 
 use crate::analyse::Watch;
@@ -10,7 +11,7 @@ use dormouse_energy::PacketInfo;
 use dormouse_energy::account::{ClientReport, Ledger, Proxy, Settings, WakeOn, paper_proxy};
 use dormouse_energy::cost::SleepCost;
 use dormouse_energy::model::{Model, Resumption};
-use dormouse_energy::schedule::Policy;
+use dormouse_energy::schedule::{Policy, TIME_OUTS};
 use dormouse_sansio::Instant;
 
 /// Gateway loads of the figures: clients served at once (paper 000, section 3.4).
@@ -111,73 +112,100 @@ impl Timeline {
 
 /// What is collected of one client.
 pub struct Figures {
-    min_idle: u64,
+    settings: Settings,
     last: u64,
     /// The timeline.
     pub timeline: Timeline,
     /// Idle periods by length; see [`bucket_start`].
     pub histogram: Vec<u32>,
-    /// For each of [`Questions::costs`], what the clairvoyant saves.
-    pub optimum: Vec<f64>,
-    /// What a radio that never sleeps pays by the same model.
-    pub never: f64,
-    costs: Vec<SleepCost>,
-    loss: Option<[Ledger; 2]>,
-    sample: Option<Box<Sample>>,
-    /// The results, once the recording is over.
-    pub results: Results,
+    ledgers: Ledgers<Ledger>,
+    /// The results, once the recording is over: the sessions of each ledger.
+    pub results: Ledgers<Vec<ClientReport>>,
 }
 
-/// Results of a client's further accounts.
-#[derive(Clone, Default, Debug)]
-pub struct Results {
+/// A client's further accounts: the ledgers as long as packets come, and then their sessions.
+#[derive(Clone, Debug)]
+pub struct Ledgers<T> {
+    /// Without any policy but the clairvoyant, for each of [`Questions::costs`].
+    pub optimum: Vec<T>,
+    /// Every fixed time-out of [`TIME_OUTS`].
+    pub time_outs: Vec<T>,
     /// For a client of the larger sample, losses under `paper` and `dormouse` with only the client's packets waking: with the paper's proxy, with today's.
-    pub loss: Vec<ClientReport>,
+    pub loss: Vec<T>,
     /// For a client of the sample: [`THRESHOLDS`] squared (alpha outside), once for full IKEv2, once for MOBIKE and tickets, load 20.
-    pub thresholds: Vec<ClientReport>,
+    pub thresholds: Vec<T>,
     /// For each protocol at load 20: `paper` with beta 0.5 and alpha 0.8, `paper` with 0.8 and 0.5, `dormouse`.
-    pub protocols: Vec<ClientReport>,
+    pub protocols: Vec<T>,
     /// For each true load: `paper` that believes each of [`LOADS`]; MOBIKE and tickets.
-    pub misjudged: Vec<ClientReport>,
+    pub misjudged: Vec<T>,
 }
 
-struct Sample {
-    thresholds: Vec<Ledger>,
-    protocols: Vec<Ledger>,
-    misjudged: Vec<Ledger>,
+impl<T> Default for Ledgers<T> {
+    fn default() -> Self {
+        let [optimum, time_outs, loss, thresholds, protocols, misjudged] = [const { Vec::new() }; 6];
+        Self { optimum, time_outs, loss, thresholds, protocols, misjudged }
+    }
+}
+
+impl<T> Ledgers<T> {
+    fn all(&mut self) -> impl Iterator<Item = &mut T> {
+        let Self { optimum, time_outs, loss, thresholds, protocols, misjudged } = self;
+        optimum.iter_mut().chain(time_outs).chain(loss).chain(thresholds).chain(protocols).chain(misjudged)
+    }
+
+    fn map<U>(self, f: fn(T) -> U) -> Ledgers<U> {
+        let each = |all: Vec<T>| all.into_iter().map(f).collect();
+        Ledgers {
+            optimum: each(self.optimum),
+            time_outs: each(self.time_outs),
+            loss: each(self.loss),
+            thresholds: each(self.thresholds),
+            protocols: each(self.protocols),
+            misjudged: each(self.misjudged),
+        }
+    }
 }
 
 /// The protocols of the figure on thresholds: the dearest and the best practical one.
 pub const EXTREMES: [Resumption; 2] = [Resumption::Full, Resumption::MobikeThenTicket];
 
-impl Sample {
-    fn new(questions: &Questions) -> Self {
+impl Ledgers<Ledger> {
+    fn new(questions: &Questions, client: &Client) -> Self {
         let Questions { settings, model, .. } = questions;
         let with = |cost: SleepCost| Settings { cost, ..*settings };
         let ledger = |cost: SleepCost, policies: &[Policy]| {
             Ledger::new(with(cost), policies.iter().map(|p| p.scheduler(cost.break_even())).collect())
         };
-        let grid: Vec<Policy> = THRESHOLDS
-            .into_iter()
-            .flat_map(|alpha| THRESHOLDS.map(|beta| Policy::Paper { alpha, beta }))
-            .collect();
-        let cautious = Policy::Paper { alpha: 0.8, beta: 0.5 };
-        let misjudged = LOADS.map(|load| {
-            let r = Resumption::MobikeThenTicket;
-            let believed = LOADS.map(|l| Policy::PAPER.scheduler(model.break_even(r, l)));
-            Ledger::new(with(model.sleep_cost(r, load)), believed.into())
-        });
-        Self {
-            thresholds: EXTREMES.map(|r| ledger(model.sleep_cost(r, 20), &grid)).into(),
-            protocols: Resumption::ALL
-                .map(|r| ledger(model.sleep_cost(r, 20), &[cautious, Policy::PAPER, Policy::Dormouse]))
-                .into(),
-            misjudged: misjudged.into(),
+        let mut ledgers = Self {
+            optimum: questions.costs().map(|(_, _, cost)| ledger(cost, &[])).collect(),
+            time_outs: vec![ledger(settings.cost, &TIME_OUTS.map(Policy::Timeout))],
+            ..Self::default()
+        };
+        if questions.loss_sample.contains(&client.name) {
+            let loss = |proxy: Proxy| {
+                let settings = Settings { wake_on: WakeOn::Outgoing, proxy: Some(proxy), ..*settings };
+                let policies = [Policy::PAPER, Policy::Dormouse];
+                Ledger::new(settings, policies.map(|p| p.scheduler(settings.cost.break_even())).into())
+            };
+            ledgers.loss = vec![loss(paper_proxy), loss(modern_proxy)];
         }
-    }
-
-    fn all(&mut self) -> impl Iterator<Item = &mut Ledger> {
-        self.thresholds.iter_mut().chain(&mut self.protocols).chain(&mut self.misjudged)
+        if questions.sample.contains(&client.name) {
+            let grid: Vec<Policy> = THRESHOLDS
+                .into_iter()
+                .flat_map(|alpha| THRESHOLDS.map(|beta| Policy::Paper { alpha, beta }))
+                .collect();
+            ledgers.thresholds = EXTREMES.map(|r| ledger(model.sleep_cost(r, 20), &grid)).into();
+            let cautious = Policy::Paper { alpha: 0.8, beta: 0.5 };
+            let protocols = [cautious, Policy::PAPER, Policy::Dormouse];
+            ledgers.protocols = Resumption::ALL.map(|r| ledger(model.sleep_cost(r, 20), &protocols)).into();
+            let r = Resumption::MobikeThenTicket;
+            let misjudged = LOADS.map(|load| {
+                let believed = LOADS.map(|l| Policy::PAPER.scheduler(model.break_even(r, l)));
+                Ledger::new(with(model.sleep_cost(r, load)), believed.into())
+            });
+            ledgers.misjudged = misjudged.into();
+        }
+        ledgers
     }
 }
 
@@ -185,29 +213,13 @@ impl Figures {
     /// For one client.
     #[must_use]
     pub fn new(questions: &Questions, client: &Client) -> Self {
-        let cost = questions.settings.cost;
-        let loss = |proxy: Proxy| {
-            let settings = Settings { wake_on: WakeOn::Outgoing, proxy: Some(proxy), ..questions.settings };
-            Ledger::new(
-                settings,
-                [Policy::PAPER, Policy::Dormouse].map(|p| p.scheduler(cost.break_even())).into(),
-            )
-        };
-        let costs: Vec<SleepCost> = questions.costs().map(|(_, _, cost)| cost).collect();
         Self {
-            min_idle: u64::try_from(questions.settings.min_idle.as_nanos()).unwrap_or(u64::MAX),
+            settings: questions.settings,
             last: 0,
             timeline: Timeline::new(0),
             histogram: vec![0; BUCKETS],
-            optimum: vec![0.0; costs.len()],
-            never: 0.0,
-            costs,
-            loss: questions
-                .loss_sample
-                .contains(&client.name)
-                .then(|| [loss(paper_proxy), loss(modern_proxy)]),
-            sample: questions.sample.contains(&client.name).then(|| Box::new(Sample::new(questions))),
-            results: Results::default(),
+            ledgers: Ledgers::<Ledger>::new(questions, client),
+            results: Ledgers::default(),
         }
     }
 }
@@ -218,37 +230,23 @@ impl Watch for Figures {
             self.timeline = Timeline::new(at);
             self.last = at;
         }
-        let silence = at.saturating_sub(self.last);
+        let silence = Duration::from_nanos(at.saturating_sub(self.last));
         self.last = self.last.max(at);
         let mut idle = 0.0;
-        if silence >= self.min_idle {
-            idle = crate::analyse::seconds(silence);
+        if silence >= self.settings.min_idle && self.settings.session.is_none_or(|longest| silence <= longest)
+        {
+            idle = silence.as_secs_f64();
             if let Some(count) = self.histogram.get_mut(bucket(idle)) {
                 *count = count.saturating_add(1);
-            }
-            // The costs differ in the price of a sleep only, not in the radio that is left on.
-            let awake = self.costs.first().map_or(idle, |cost| cost.awake(idle));
-            self.never += awake;
-            for (saved, cost) in self.optimum.iter_mut().zip(&self.costs) {
-                *saved += awake - cost.best(idle);
             }
         }
         self.timeline.packet(self.last, idle);
         let now = Instant::from_nanos(at);
-        self.loss.iter_mut().flatten().for_each(|l| l.packet(now, info));
-        if let Some(sample) = &mut self.sample {
-            sample.all().for_each(|l| l.packet(now, info));
-        }
+        self.ledgers.all().for_each(|l| l.packet(now, info));
     }
 
     fn finish(&mut self) {
-        let finish = |ledgers: Vec<Ledger>| ledgers.into_iter().map(Ledger::finish).collect();
-        self.results.loss = self.loss.take().map(|l| finish(l.into())).unwrap_or_default();
-        if let Some(sample) = self.sample.take() {
-            self.results.thresholds = finish(sample.thresholds);
-            self.results.protocols = finish(sample.protocols);
-            self.results.misjudged = finish(sample.misjudged);
-        }
+        self.results = core::mem::take(&mut self.ledgers).map(Ledger::sessions);
     }
 }
 

@@ -1,14 +1,14 @@
-//! The JSON report, version 1. Owns the field names, which are an interface: they may be added to, never changed.
+//! The JSON report, version 2: the unit is the session. Owns the field names, which are an interface: they may be added to, never changed.
 
 use serde::Serialize;
 use std::collections::BTreeMap;
 
 use crate::analyse::{Analysis, ClientResult, Watch};
 use crate::loss::Loss;
-use dormouse_energy::account::{ClientReport, Totals};
+use dormouse_energy::account::{ClientReport, Settings, Totals, WakeOn};
 
 /// The version of the report.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 /// The report.
 #[derive(Clone, PartialEq, Debug, Serialize)]
@@ -21,6 +21,8 @@ pub struct Report {
     pub break_even: f64,
     /// Shortest idle period, in seconds.
     pub min_idle: f64,
+    /// The silence that ends a session, in seconds; null if none does.
+    pub session: Option<f64>,
     /// Which packets wake: `all` or `outgoing`.
     pub wake_on: &'static str,
     /// By which rule clients were found.
@@ -55,9 +57,22 @@ pub struct Row {
     pub last: f64,
     /// Packets.
     pub packets: u64,
-    /// Idle periods.
+    /// Sessions.
+    pub sessions: usize,
+    /// Idle periods in them.
     pub idle_periods: u64,
     /// Their sum, in seconds.
+    pub idle_seconds: f64,
+    /// By policy.
+    pub policies: BTreeMap<&'static str, PolicyRow>,
+    /// The same traffic without an end of sessions, so that absence counts as idle time.
+    pub client_days: Days,
+}
+
+/// The same client as one session.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct Days {
+    /// The sum of its idle periods, in seconds.
     pub idle_seconds: f64,
     /// By policy.
     pub policies: BTreeMap<&'static str, PolicyRow>,
@@ -70,9 +85,9 @@ pub struct PolicyRow {
     pub saved_fraction: f64,
     /// Saving over the clairvoyant's; null where there is nothing to save. For all clients: of the sums.
     pub share_of_clairvoyant: Option<f64>,
-    /// For all clients: the mean of the clients' shares.
+    /// The mean over sessions of the part that was saved.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub mean_share_of_clairvoyant: Option<f64>,
+    pub mean_saved_fraction: Option<f64>,
     /// Times off and on again.
     pub cycles: u64,
     /// Idle periods longer than break-even in which the radio stayed on.
@@ -109,6 +124,21 @@ pub struct Accounting {
     pub min_idle: f64,
     /// `all` or `outgoing`.
     pub wake_on: &'static str,
+    /// The silence that ends a session, in seconds.
+    pub session: Option<f64>,
+}
+
+impl Accounting {
+    /// Of an analysis under `settings`.
+    #[must_use]
+    pub fn of(settings: &Settings) -> Self {
+        Self {
+            break_even: settings.cost.break_even(),
+            min_idle: settings.min_idle.as_secs_f64(),
+            wake_on: if settings.wake_on == WakeOn::All { "all" } else { "outgoing" },
+            session: settings.session.map(|s| s.as_secs_f64()),
+        }
+    }
 }
 
 impl Report {
@@ -122,6 +152,7 @@ impl Report {
             break_even: accounting.break_even,
             min_idle: accounting.min_idle,
             wake_on: accounting.wake_on,
+            session: accounting.session,
             rule: analysis.rule.to_string(),
             clients: analysis.clients.iter().map(client).collect(),
             total: total(&analysis.clients),
@@ -152,7 +183,7 @@ fn policy(report: &ClientReport, totals: &Totals, clairvoyant: &Totals) -> Polic
     PolicyRow {
         saved_fraction: totals.saved_fraction(report.idle_cost),
         share_of_clairvoyant: totals.share_of(clairvoyant, report.idle_cost),
-        mean_share_of_clairvoyant: None,
+        mean_saved_fraction: None,
         cycles: totals.cycles,
         missed_opportunities: totals.missed_opportunities,
         packets_lost: totals.packets_lost,
@@ -165,54 +196,34 @@ fn rows(report: &ClientReport) -> BTreeMap<&'static str, PolicyRow> {
 }
 
 fn client<X>(result: &ClientResult<X>) -> Row {
-    Row {
-        client: result.client.name.clone(),
-        mac: result.client.mac.map(|m| m.to_string()),
-        first: unix(result.first),
-        last: unix(result.last),
-        packets: result.report.packets,
-        idle_periods: result.report.idle_periods,
-        idle_seconds: result.report.idle_seconds,
-        policies: rows(&result.report),
-    }
+    row(&result.client.name, result.client.mac.map(|m| m.to_string()), &[result])
 }
 
 fn total<X>(clients: &[ClientResult<X>]) -> Row {
-    let mut sum =
-        ClientReport { packets: 0, idle_periods: 0, idle_seconds: 0.0, idle_cost: 0.0, policies: Vec::new() };
-    let mut shares: BTreeMap<&'static str, (f64, u32)> = BTreeMap::new();
-    for result in clients {
-        let r = &result.report;
-        sum.packets += r.packets;
-        sum.idle_periods += r.idle_periods;
-        sum.idle_seconds += r.idle_seconds;
-        sum.idle_cost += r.idle_cost;
-        for (name, totals) in &r.policies {
-            match sum.policies.iter_mut().find(|(n, _)| n == name) {
-                Some((_, mine)) => mine.add(totals),
-                None => sum.policies.push((*name, *totals)),
-            }
-            if let Some(share) = r.share_of_clairvoyant(name) {
-                let mean = shares.entry(*name).or_default();
-                mean.0 += share;
-                mean.1 += 1;
-            }
-        }
-    }
+    row("total", None, &clients.iter().collect::<Vec<_>>())
+}
+
+/// Clients together.
+fn row<X>(name: &str, mac: Option<String>, clients: &[&ClientResult<X>]) -> Row {
+    let sessions = || clients.iter().flat_map(|c| &c.sessions);
+    let (sum, days) = (ClientReport::sum(sessions()), ClientReport::sum(clients.iter().map(|c| &c.days)));
     let mut policies = rows(&sum);
-    for (name, (share, clients)) in shares {
-        if let Some(row) = policies.get_mut(name) {
-            row.mean_share_of_clairvoyant = Some(share / f64::from(clients));
-        }
+    for (name, row) in &mut policies {
+        let idle = sessions().filter(|s| s.idle_cost > 0.0);
+        let saved: Vec<f64> =
+            idle.filter_map(|s| Some(s.policy(name)?.saved_fraction(s.idle_cost))).collect();
+        row.mean_saved_fraction = (!saved.is_empty()).then(|| saved.iter().sum::<f64>() / saved.len() as f64);
     }
     Row {
-        client: "total".to_owned(),
-        mac: None,
+        client: name.to_owned(),
+        mac,
         first: clients.iter().map(|c| c.first).min().map_or(0.0, unix),
         last: clients.iter().map(|c| c.last).max().map_or(0.0, unix),
         packets: sum.packets,
+        sessions: sessions().count(),
         idle_periods: sum.idle_periods,
         idle_seconds: sum.idle_seconds,
         policies,
+        client_days: Days { idle_seconds: days.idle_seconds, policies: rows(&days) },
     }
 }

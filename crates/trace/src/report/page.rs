@@ -38,10 +38,11 @@ pub fn document(report: &Report, charts: Vec<Chart>, about: &str, shown: usize) 
 
 fn lead(report: &Report) -> String {
     format!(
-        "{} client{} ({}), {} packets in {}. Break-even time {:.1} s; {}; a silence is an idle period from {:.2} s on.",
+        "{} client{} ({}) in {} sessions, {} packets in {}. Break-even time {:.1} s; {}; a silence is an idle period from {:.2} s on{}.",
         report.clients.len(),
         if report.clients.len() == 1 { "" } else { "s" },
         report.rule,
+        thousands(report.total.sessions as u64),
         thousands(report.total.packets),
         duration(report.total.last - report.total.first),
         report.break_even,
@@ -50,19 +51,23 @@ fn lead(report: &Report) -> String {
         } else {
             "only the client's own packets wake the radio"
         },
-        report.min_idle
+        report.min_idle,
+        report.session.map_or_else(String::new, |s| format!(
+            ", and above {} absence, which ends the session",
+            duration(s)
+        ))
     )
 }
 
 fn cards(report: &Report) -> Block {
     let of = |name: &str| report.total.policies.get(name);
-    let mut cards = vec![(duration(report.total.idle_seconds), "idle time of all clients")];
+    let mut cards = vec![(duration(report.total.idle_seconds), "idle time in all sessions")];
     if let Some(p) = of("clairvoyant") {
         cards.push((percent(p.saved_fraction), "of the idle energy could be saved"));
     }
     if let Some(p) = of("dormouse") {
         cards.push((percent(p.saved_fraction), "is saved by the scheduler “dormouse”"));
-        cards.push((share(p.mean_share_of_clairvoyant), "of the possible saving, mean over clients"));
+        cards.push((share(p.share_of_clairvoyant), "of the possible saving"));
     }
     Block::Cards(cards.into_iter().map(|(value, label)| (value, label.to_owned())).collect())
 }
@@ -76,30 +81,36 @@ fn policies(report: &Report) -> [Part; 2] {
         "policy",
         "saved",
         "of the clairvoyant's",
-        "mean over clients",
+        "mean over sessions",
         "cycles",
         "missed opportunities",
         "packets lost",
+        "saved in client-days",
+        "of the clairvoyant's",
     ]);
     for name in ORDER {
         let Some(p) = report.total.policies.get(name) else { continue };
+        let days = report.total.client_days.policies.get(name);
         table.row([
             name.to_owned(),
             percent(p.saved_fraction),
             share(p.share_of_clairvoyant),
-            share(p.mean_share_of_clairvoyant),
+            share(p.mean_saved_fraction),
             thousands(p.cycles),
             thousands(p.missed_opportunities),
             thousands(p.packets_lost),
+            share(days.map(|d| d.saved_fraction)),
+            share(days.and_then(|d| d.share_of_clairvoyant)),
         ]);
     }
     let words = "Saved is the part of the idle energy of a radio that never sleeps. An idle period g costs g with the radio on, and t plus \
-                 the break-even time if it is switched off after t.";
+                 the break-even time if it is switched off after t. In client-days absence counts as idle time.";
     [Part::Text(words.to_owned()), Part::Table(table)]
 }
 
 fn clients(report: &Report, shown: usize) -> Vec<Part> {
-    let mut table = Table::new(["client", "packets", "span", "idle", "periods"].into_iter().chain(ORDER));
+    let mut table =
+        Table::new(["client", "packets", "span", "sessions", "idle", "periods"].into_iter().chain(ORDER));
     table.total = true;
     for row in report.clients.iter().take(shown).chain([&report.total]) {
         table.row(client(row));
@@ -119,6 +130,7 @@ fn client(row: &Row) -> Vec<String> {
         row.client.clone(),
         thousands(row.packets),
         duration(row.last - row.first),
+        thousands(row.sessions as u64),
         duration(row.idle_seconds),
         thousands(row.idle_periods),
     ];

@@ -67,7 +67,7 @@ pub(crate) fn run(inputs: &[Input], options: &Options) -> Analysis<()> {
 }
 
 pub(crate) fn report(inputs: &[Input], options: &Options) -> Report {
-    let accounting = Accounting { break_even: 22.3, min_idle: 0.25, wake_on: "all" };
+    let accounting = Accounting::of(&options.settings);
     Report::new(&run(inputs, options), accounting)
 }
 

@@ -14,9 +14,11 @@
 //! `B`, and one above is cut to what is left, less a [`RESERVE`]. By induction `D <= A * B` always, on any traffic: the policy never
 //! costs more than break-even plus that one constant, and break-even never more than twice the clairvoyant.
 //!
-//! **Against never.** No policy can also bound its loss against a radio that stays on (periods that end right after the
-//! radio went off cost every policy that ever sleeps). But the further the client is behind a radio that stays on, the more
-//! evidence is asked of a prediction: see [`Guard::behind`].
+//! The bound holds while `B` stays the same. When it changes, `D` goes on in seconds: what was booked under the old price stays, and from then
+//! on `D <= A * B` with the largest `B` that there has been.
+//!
+//! **Against never.** No policy can also bound its loss against a radio that stays on: periods that end right after the
+//! radio went off cost every policy that ever sleeps.
 //!
 //! The periods are those that the policy lived through. Where arriving packets do not wake the radio, a sleep may swallow
 //! several silences; both sides of `D` are then booked on the one long period.
@@ -35,8 +37,6 @@ const RESERVE: f64 = 6.0;
 pub(super) struct Guard {
     /// `D`: cost so far less break-even's.
     pub(super) over_break_even: f64,
-    /// Cost so far less that of a radio that stays on.
-    pub(super) over_never: f64,
 }
 
 impl Guard {
@@ -54,11 +54,5 @@ impl Guard {
     pub(super) fn book(&mut self, idle: f64, t: f64, break_even: f64) {
         let paid = grid::cost(idle, t, break_even);
         self.over_break_even += paid - grid::cost(idle, break_even, break_even);
-        self.over_never += paid - idle;
-    }
-
-    /// Seconds of idle radio that the client has lost so far against never sleeping; 0 if it has gained.
-    pub(super) fn behind(&self) -> f64 {
-        self.over_never.max(0.0)
     }
 }

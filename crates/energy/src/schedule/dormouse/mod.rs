@@ -9,6 +9,9 @@
 //! The weight of each context is learned too: it is charged what its own best time-out would have cost, and counts the less,
 //! the more it has lost lately (exponential weights). The weighted costs are added, and the least of them is the choice.
 //!
+//! Where only the client's own packets wake, a silence that ends with an arriving one says little: a radio that went off in it would have
+//! slept on. What a time-out would have spared is known, and learned, when the next packet comes that wakes.
+//!
 //! The choice is followed once it would have gained clearly against a radio that stays on; before that, the radio goes off
 //! late or not at all. Last comes the [`guard`]: against any traffic the policy costs at most [`ALLOWANCE`] break-even times
 //! more than the break-even time-out.
@@ -21,35 +24,54 @@ mod state;
 mod table;
 
 use core::time::Duration;
+use std::sync::Arc;
 
 use super::{AverageUser, Decision, Prediction, Scheduler, StateError};
+use crate::account::WakeOn;
 use crate::packet::PacketInfo;
 use context::{CONTEXTS, Features, PARENT};
 use dormouse_sansio::Instant;
-use grid::{Costs, K, TIME_OUTS};
+use grid::{Costs, K};
 use guard::Guard;
 use table::{Slot, Table};
 
+pub use grid::TIME_OUTS;
 pub use guard::ALLOWANCE;
 
-/// Weight of a parent's estimate, in idle periods.
-const PRIOR: f32 = 2.0;
-/// What a context remembers: after so many idle periods in it, one counts only a third.
-const MEMORY: f32 = 100.0;
-/// How fast a context that loses loses weight: a loss of one break-even time divides its weight by e to this.
-const LEARNING_RATE: f32 = 2.0;
-/// How long losses are remembered, in idle periods of break-even length.
-const LOSS_MEMORY: f64 = 100.0;
-/// No idle period counts for more than this many break-even times when contexts are compared: one night is one night.
-const LONGEST: f64 = 16.0;
-/// The cautious time-out, in break-even times.
-const LATE: f64 = 4.0;
-/// The gain, in break-even times, that the learned choice must have shown before it is followed.
-const PROOF: f64 = 2.0;
-/// The same as long as the client has saved too little to pay for a sleep that fails.
-const FIRST_PROOF: f64 = 4.0;
-/// How much more gain is asked for each second that the client is behind a radio that never sleeps.
-const EVIDENCE: f64 = 5.0;
+/// The constants of the policy; the default is what ships. `docs/policy.md` has the reason for each and what a change does.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Tuning {
+    /// Weight of a parent's estimate, in idle periods.
+    pub prior: f32,
+    /// What a context remembers: after so many idle periods in it, one counts only a third.
+    pub memory: f32,
+    /// How fast a context that loses loses weight: a loss of one break-even time divides its weight by e to this.
+    pub learning_rate: f32,
+    /// How long losses are remembered, in idle periods of break-even length.
+    pub loss_memory: f64,
+    /// No idle period counts for more than this many break-even times when contexts are compared: one night is one night.
+    pub longest: f64,
+    /// The cautious time-out, in break-even times.
+    pub late: f64,
+    /// The gain, in break-even times, that the learned choice must have shown before it is followed.
+    pub proof: f64,
+    /// Contexts remembered at most, a power of two from 16 on.
+    pub contexts: usize,
+}
+
+impl Tuning {
+    /// What ships.
+    pub const SHIPPED: Self = Self {
+        prior: 2.0,
+        memory: 100.0,
+        learning_rate: 2.0,
+        loss_memory: 100.0,
+        longest: 16.0,
+        late: 4.0,
+        proof: 2.0,
+        contexts: 512,
+    };
+}
 
 /// What [`Prediction::by`] says where the learned choice was taken.
 const LEARNED: &str = "learned";
@@ -67,9 +89,25 @@ struct Pending {
     prediction: Prediction,
 }
 
+/// An idle period that is over, and of which it is not yet known for how long a radio that went off in it would have slept.
+#[derive(Clone, Debug)]
+struct Open {
+    keys: [u64; CONTEXTS],
+    choices: [usize; CONTEXTS],
+    mixed: usize,
+    /// Its length in seconds.
+    idle: f64,
+    /// What a radio that stays on has been idle from its beginning, in seconds.
+    stretch: f64,
+}
+
+/// Idle periods that may be open at once; the oldest is settled by what is known of it.
+const OPEN: usize = 8;
+
 /// The default policy for one client.
 #[derive(Clone, Debug)]
 pub struct Dormouse {
+    tuning: Tuning,
     break_even: f64,
     first_seen: Option<Instant>,
     features: Features,
@@ -82,25 +120,59 @@ pub struct Dormouse {
     late_loss: f64,
     break_even_loss: f64,
     guard: Guard,
+    wake_on: WakeOn,
     pending: Option<Pending>,
+    /// Empty where every packet wakes.
+    open: Vec<Open>,
+    /// What is known of all clients; see [`Dormouse::knowing`].
+    law: Option<Arc<Dormouse>>,
 }
 
 impl Dormouse {
     /// A client of which nothing is known, with a break-even time in seconds.
     #[must_use]
     pub fn new(break_even: f64) -> Self {
+        Self::with(break_even, Tuning::SHIPPED)
+    }
+
+    /// The same with other constants.
+    #[must_use]
+    pub fn with(break_even: f64, tuning: Tuning) -> Self {
         Self {
+            tuning,
             break_even,
             first_seen: None,
             features: Features::default(),
-            table: Table::new(),
-            average: average_costs(break_even),
+            table: Table::new(tuning.contexts),
+            average: average_costs(break_even, tuning.longest),
             losses: [0.0; CONTEXTS],
             mixed_loss: 0.0,
             late_loss: 0.0,
             break_even_loss: 0.0,
             guard: Guard::default(),
+            wake_on: WakeOn::All,
             pending: None,
+            open: Vec::new(),
+            law: None,
+        }
+    }
+
+    /// For the next client of a population, with all that was learned from those before it.
+    #[must_use]
+    pub fn next_client(self) -> Self {
+        let Self { tuning, break_even, table, average, losses, wake_on, law, .. } = self;
+        Self { table, average, losses, wake_on, law, ..Self::with(break_even, tuning) }
+    }
+
+    /// A bound for measurements, not a policy to ship: each context leans on what `population` learned in it from other clients of the same
+    /// law, and no proof is asked for.
+    #[must_use]
+    pub fn knowing(population: Arc<Self>) -> Self {
+        let tuning = Tuning { proof: f64::NEG_INFINITY, ..Tuning::SHIPPED };
+        Self {
+            losses: population.losses,
+            law: Some(population.clone()),
+            ..Self::with(population.break_even, tuning)
         }
     }
 
@@ -118,17 +190,24 @@ impl Dormouse {
                 _ => (&before[PARENT[i]], Some(choices[PARENT[i]])),
             };
             let Some(own) = rest.first_mut() else { break };
+            let known = self.law.as_ref().and_then(|law| law.table.get(keys[i]));
+            let mut lawful = *parent;
+            if known.is_some() {
+                lean(known, parent, self.tuning.prior, &mut lawful);
+            }
+            let parent = &lawful;
             match (self.table.get(keys[i]), inherited) {
-                (None, Some(choice)) => {
+                (None, Some(choice)) if known.is_none() => {
                     *own = *parent;
                     choices[i] = choice;
                 }
                 (slot, _) => {
-                    lean(slot, parent, own);
+                    lean(slot, parent, self.tuning.prior, own);
                     choices[i] = grid::cheapest(own);
                 }
             }
-            let weight = (-LEARNING_RATE * grid::narrow((self.losses[i] - best) / self.break_even)).exp();
+            let weight =
+                (-self.tuning.learning_rate * grid::narrow((self.losses[i] - best) / self.break_even)).exp();
             weights += weight;
             for (s, c) in sum.iter_mut().zip(own) {
                 *s += weight * *c;
@@ -147,14 +226,38 @@ impl Dormouse {
         Pending { keys, choices, mixed, decision, prediction }
     }
 
+    /// A packet has come that wakes: what staying on costs is known.
+    fn settle_all(&mut self) {
+        for open in core::mem::take(&mut self.open) {
+            self.settle(&open);
+        }
+    }
+
+    fn settle(&mut self, open: &Open) {
+        let Tuning { longest, loss_memory, late, memory, .. } = self.tuning;
+        let b = self.break_even;
+        let [idle, stretch] = [open.idle, open.stretch].map(|seconds| seconds.min(longest * b));
+        let costs = grid::costs(idle, stretch, b);
+        let keep = 1.0 - idle.min(b) / b / loss_memory;
+        let charge = |loss: &mut f64, cost: f64| *loss = *loss * keep + cost;
+        for (loss, choice) in self.losses.iter_mut().zip(open.choices) {
+            charge(loss, f64::from(costs[choice]));
+        }
+        charge(&mut self.mixed_loss, f64::from(costs[open.mixed]));
+        charge(&mut self.late_loss, grid::over_staying(idle, stretch, late * b, b));
+        charge(&mut self.break_even_loss, grid::over_staying(idle, stretch, b, b));
+        for key in open.keys {
+            self.table.entry(key).add(&costs, 1.0 - 1.0 / memory);
+        }
+    }
+
     /// The learned choice if it has proved itself, otherwise the best of what needs no proof; and which of them it is.
     fn cautious(&self, mixed: usize) -> (f64, &'static str) {
-        let enough = if self.guard.over_never <= -self.break_even { PROOF } else { FIRST_PROOF };
-        let proof = enough * self.break_even + EVIDENCE * self.guard.behind();
+        let proof = self.tuning.proof * self.break_even;
         let candidates = [
             (self.mixed_loss + proof, TIME_OUTS[mixed], LEARNED),
             (self.break_even_loss + proof, self.break_even, "break-even"),
-            (self.late_loss, LATE * self.break_even, "caution"),
+            (self.late_loss, self.tuning.late * self.break_even, "caution"),
             (0.0, f64::INFINITY, "not worth it"),
         ];
         let best = candidates.into_iter().min_by(|a, b| a.0.total_cmp(&b.0));
@@ -162,24 +265,25 @@ impl Dormouse {
     }
 }
 
-/// A context's estimate, leaning on its parent's as if that were [`PRIOR`] idle periods.
-fn lean(slot: Option<&Slot>, parent: &Costs, own: &mut Costs) {
+/// A context's estimate, leaning on its parent's as if that were `prior` idle periods.
+fn lean(slot: Option<&Slot>, parent: &Costs, prior: f32, own: &mut Costs) {
     *own = *parent;
     if let Some(slot) = slot {
-        let weight = 1.0 / (slot.seen + PRIOR);
+        let weight = 1.0 / (slot.seen + prior);
         for (c, sum) in own.iter_mut().zip(&slot.costs) {
-            *c = (*c * PRIOR + *sum) * weight;
+            *c = (*c * prior + *sum) * weight;
         }
     }
 }
 
 /// Expected costs for the average user, less those of staying on.
-fn average_costs(break_even: f64) -> Costs {
+fn average_costs(break_even: f64, longest: f64) -> Costs {
     let average = AverageUser::shipped();
     let mut costs = [0.0; K];
-    let longest = LONGEST * break_even;
+    let longest = longest * break_even;
     average.for_each_period(|idle, part| {
-        let each = grid::costs(idle.min(longest), break_even);
+        let counted = idle.min(longest);
+        let each = grid::costs(counted, counted, break_even);
         for (sum, c) in costs.iter_mut().zip(each) {
             *sum += c * grid::narrow(part);
         }
@@ -192,8 +296,15 @@ impl Scheduler for Dormouse {
         "dormouse"
     }
 
+    fn wakes_on(&mut self, wake_on: WakeOn) {
+        self.wake_on = wake_on;
+    }
+
     fn observe(&mut self, at: Instant, packet: &PacketInfo) {
         self.pending = None;
+        if packet.is_outgoing() {
+            self.settle_all();
+        }
         let first = *self.first_seen.get_or_insert(at);
         self.features.packet(at.saturating_since(first).as_secs_f64() + 1.0, packet);
     }
@@ -210,41 +321,41 @@ impl Scheduler for Dormouse {
     }
 
     fn learn(&mut self, idle: Duration) {
-        let pending = self.pending.take().unwrap_or_else(|| self.predict());
-        let (b, idle) = (self.break_even, idle.as_secs_f64());
-        self.guard.book(idle, pending.decision.seconds(), b);
-        let counted = idle.min(LONGEST * b);
-        let costs = grid::costs(counted, b);
-        let keep = 1.0 - counted.min(b) / b / LOSS_MEMORY;
-        let charge = |loss: &mut f64, cost: f64| *loss = *loss * keep + cost;
-        for (loss, choice) in self.losses.iter_mut().zip(pending.choices) {
-            charge(loss, f64::from(costs[choice]));
+        let Pending { keys, choices, mixed, decision, .. } =
+            self.pending.take().unwrap_or_else(|| self.predict());
+        let idle = idle.as_secs_f64();
+        self.guard.book(idle, decision.seconds(), self.break_even);
+        self.open.iter_mut().for_each(|o| o.stretch += idle);
+        if self.open.len() == OPEN {
+            let oldest = self.open.remove(0);
+            self.settle(&oldest);
         }
-        charge(&mut self.mixed_loss, f64::from(costs[pending.mixed]));
-        charge(&mut self.late_loss, grid::cost(counted, LATE * b, b) - counted);
-        charge(&mut self.break_even_loss, grid::cost(counted, b, b) - counted);
-        for key in pending.keys {
-            self.table.entry(key).add(&costs, 1.0 - 1.0 / MEMORY);
+        self.open.push(Open { keys, choices, mixed, idle, stretch: idle });
+        if self.wake_on == WakeOn::All {
+            self.settle_all();
         }
         self.features.idle(idle);
     }
 
-    /// What was learned stays: a small change is absorbed by forgetting. After one by more than a quarter it is dropped,
-    /// because costs under the old price say little about the new one; the guarantee's totals are kept.
+    /// What was learned stays: the sums of costs contain how many idle periods outlasted each time-out, so that they can be made those of
+    /// another price ([`grid::reprice`]). The guarantee's total is kept.
     fn set_break_even(&mut self, seconds: f64) {
-        let ratio = seconds / self.break_even;
-        if !(0.8..=1.25).contains(&ratio) {
-            self.table = Table::new();
-            self.losses = [0.0; CONTEXTS];
-            (self.mixed_loss, self.late_loss, self.break_even_loss) = (0.0, 0.0, 0.0);
+        let (old, ratio) = (self.break_even, seconds / self.break_even);
+        self.settle_all();
+        for slot in self.table.tenants_mut() {
+            grid::reprice(&mut slot.costs, slot.seen, old, seconds);
         }
+        let losses = self.losses.iter_mut();
+        losses
+            .chain([&mut self.mixed_loss, &mut self.late_loss, &mut self.break_even_loss])
+            .for_each(|loss| *loss *= ratio);
         self.break_even = seconds;
-        self.average = average_costs(seconds);
+        self.average = average_costs(seconds, self.tuning.longest);
         self.pending = None;
     }
 
     fn state_bytes(&self) -> usize {
-        size_of::<Self>() + table::MOST * size_of::<Slot>()
+        size_of::<Self>() + self.tuning.contexts * size_of::<Slot>() + OPEN * size_of::<Open>()
     }
 
     fn save(&self, out: &mut Vec<u8>) {

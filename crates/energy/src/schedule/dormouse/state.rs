@@ -4,17 +4,17 @@
 use super::super::StateError;
 use super::Dormouse;
 use super::grid::NEVER;
-use super::table::{MOST, Slot};
+use super::table::Slot;
 
-const TAG: u32 = u32::from_le_bytes(*b"ddm1");
-/// Tag, break-even, the losses of the contexts and three more, two totals.
-const HEAD: usize = 4 + 8 * (1 + super::CONTEXTS + 3 + 2);
+const TAG: u32 = u32::from_le_bytes(*b"ddm2");
+/// Tag, break-even, the losses of the contexts and three more, a total.
+const HEAD: usize = 4 + 8 * (1 + super::CONTEXTS + 3 + 1);
 /// Tag, experience, costs (`never` costs nothing by definition).
 const SLOT: usize = 4 + 4 + 4 * NEVER;
 
 pub(super) fn save(d: &Dormouse, out: &mut Vec<u8>) {
     out.extend(TAG.to_le_bytes());
-    let totals = [d.mixed_loss, d.late_loss, d.break_even_loss, d.guard.over_break_even, d.guard.over_never];
+    let totals = [d.mixed_loss, d.late_loss, d.break_even_loss, d.guard.over_break_even];
     let numbers = [d.break_even].into_iter().chain(d.losses).chain(totals);
     numbers.for_each(|x| out.extend(x.to_le_bytes()));
     for slot in d.table.tenants() {
@@ -47,8 +47,11 @@ impl Numbers<'_> {
 
 pub(super) fn restore(d: &mut Dormouse, bytes: &[u8]) -> Result<(), StateError> {
     let slots = bytes.len().saturating_sub(HEAD) / SLOT;
-    if bytes.len() != HEAD + slots * SLOT || slots > MOST {
-        return Err(StateError::Length { expected: HEAD + slots.min(MOST) * SLOT, found: bytes.len() });
+    if bytes.len() != HEAD + slots * SLOT || slots > d.tuning.contexts {
+        return Err(StateError::Length {
+            expected: HEAD + slots.min(d.tuning.contexts) * SLOT,
+            found: bytes.len(),
+        });
     }
     let mut numbers = Numbers(bytes);
     let found = u32::from_le_bytes(numbers.next());
@@ -59,7 +62,7 @@ pub(super) fn restore(d: &mut Dormouse, bytes: &[u8]) -> Result<(), StateError> 
     if saved_break_even <= 0.0 {
         return Err(StateError::Damaged { what: "break-even time" });
     }
-    let mut fresh = Dormouse::new(saved_break_even);
+    let mut fresh = Dormouse::with(saved_break_even, d.tuning);
     for loss in &mut fresh.losses {
         *loss = numbers.f64("loss of a context")?;
     }
@@ -67,7 +70,6 @@ pub(super) fn restore(d: &mut Dormouse, bytes: &[u8]) -> Result<(), StateError> 
         *total = numbers.f64("loss of a policy")?;
     }
     fresh.guard.over_break_even = numbers.f64("total against break-even")?;
-    fresh.guard.over_never = numbers.f64("total against never")?;
     for _ in 0..slots {
         let mut slot = Slot { tag: u32::from_le_bytes(numbers.next()), ..Slot::EMPTY };
         slot.seen = numbers.f32("experience of a context")?;
@@ -79,6 +81,7 @@ pub(super) fn restore(d: &mut Dormouse, bytes: &[u8]) -> Result<(), StateError> 
         }
     }
     super::Scheduler::set_break_even(&mut fresh, d.break_even);
+    fresh.wake_on = d.wake_on;
     *d = fresh;
     Ok(())
 }

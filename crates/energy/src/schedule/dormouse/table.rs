@@ -6,10 +6,8 @@
 
 use super::grid::{Costs, K};
 
-/// Number of contexts remembered at most.
-pub(super) const MOST: usize = 512;
 const FEWEST: usize = 16;
-const _: () = assert!(MOST.is_power_of_two() && FEWEST.is_power_of_two() && FEWEST >= 2);
+const _: () = assert!(FEWEST.is_power_of_two() && FEWEST >= 2);
 
 /// What remains of a place's experience after another context has asked for it.
 const WEAR: f32 = 0.9;
@@ -46,6 +44,8 @@ impl Slot {
 #[derive(Clone, Debug)]
 pub(super) struct Table {
     slots: Vec<Slot>,
+    /// It grows to so many slots at most, a power of two.
+    most: usize,
 }
 
 /// Half of the mixed key: equal contexts have equal tags, different ones collide with probability 2^-32.
@@ -55,8 +55,8 @@ fn tag_of(key: u64) -> u32 {
 }
 
 impl Table {
-    pub(super) fn new() -> Self {
-        Self { slots: vec![Slot::EMPTY; FEWEST] }
+    pub(super) fn new(most: usize) -> Self {
+        Self { slots: vec![Slot::EMPTY; FEWEST], most }
     }
 
     /// The two places of a tag.
@@ -84,7 +84,7 @@ impl Table {
     /// Makes room for a new context.
     fn settle(&mut self, tag: u32) -> usize {
         let free = |table: &Self| table.places(tag).into_iter().find(|i| table.slots[*i].seen <= 0.0);
-        while free(self).is_none() && self.slots.len() < MOST {
+        while free(self).is_none() && self.slots.len() < self.most {
             self.grow();
         }
         let place = free(self).unwrap_or_else(|| {
@@ -122,13 +122,18 @@ impl Table {
         self.slots.iter().filter(|s| s.seen > 0.0)
     }
 
+    /// The same, to be changed.
+    pub(super) fn tenants_mut(&mut self) -> impl Iterator<Item = &mut Slot> {
+        self.slots.iter_mut().filter(|s| s.seen > 0.0)
+    }
+
     /// Takes in a saved context. Whether there was room and no other of its tag.
     pub(super) fn restore(&mut self, slot: Slot) -> bool {
         if self.find(slot.tag).is_some() {
             return false;
         }
         while !self.place(slot) {
-            if slot.seen <= 0.0 || self.slots.len() >= MOST {
+            if slot.seen <= 0.0 || self.slots.len() >= self.most {
                 return false;
             }
             self.grow();
@@ -143,7 +148,7 @@ mod tests {
 
     #[test]
     fn contexts_survive_growth_and_the_table_stays_bounded() {
-        let mut table = Table::new();
+        let mut table = Table::new(512);
         for key in 0..40 {
             table.entry(key).add(&[1.0; K], 1.0);
         }
@@ -151,12 +156,12 @@ mod tests {
         for key in 0..100_000 {
             table.entry(key).add(&[1.0; K], 1.0);
         }
-        assert_eq!(table.slots.len(), MOST);
+        assert_eq!(table.slots.len(), 512);
     }
 
     #[test]
     fn a_frequent_context_outlives_passing_ones() {
-        let mut table = Table::new();
+        let mut table = Table::new(512);
         for key in 0..10_000 {
             table.entry(7).add(&[1.0; K], 0.99);
             table.entry(1_000_000 + key).add(&[2.0; K], 0.99);

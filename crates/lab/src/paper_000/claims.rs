@@ -1,0 +1,203 @@
+//! The paper's claims about schedules, each with its range, our figure and interval. Owns the ranges; they were chosen before the figures.
+
+use dormouse_energy::account::ClientReport;
+use dormouse_energy::model::Resumption;
+use dormouse_trace::report::figures::THRESHOLDS;
+
+use super::shares::{Clients, Shares, under};
+use super::tables::{FirstAges, Splits, number, shown, under_thresholds};
+use super::traffic::Traffic;
+use super::{LOAD, PROTOCOL};
+use crate::judge::{Claim, Expect};
+
+/// Points by which a share may be off and still be the same.
+const POINTS: f64 = 5.0;
+
+pub(super) fn all(traffic: &Traffic, shares: Shares, first_ages: &FirstAges, splits: &Splits) -> Vec<Claim> {
+    let Traffic { all, outgoing, .. } = traffic;
+    let at = traffic.questions.costs().position(|(r, load, _)| r == PROTOCOL && load == LOAD).unwrap_or(0);
+    let optimum = under(all, |c| c.extra.results.optimum.get(at).map(Vec::as_slice).unwrap_or_default(), 0);
+    let of = |results, name| under(results, |c| &c.sessions, number(name));
+    let (paper, ours) = (of(outgoing, "paper"), of(outgoing, "dormouse"));
+    let (paper_all, ours_all) = (of(all, "paper"), of(all, "dormouse"));
+    let gains = shares.part(&optimum, |v| v > 0.0);
+    let fifth = |clients: &Clients| shares.part(clients, |v| v >= 20.0);
+    let favourable = first_ages.most_favourable().map_or_else(String::new, |(age, m)| {
+        format!(
+            "the rule depends on the first age at which it is evaluated: at its most favourable, {age} s, it has {} % of the maximum where \
+             every packet wakes, at 0.25 s {} %",
+            m.words(1),
+            shown(shares.of_maximum(&paper_all))
+        )
+    });
+    let mut claims = vec![
+        Claim::new(
+            "section 3.4",
+            "Sessions that gain at all, clairvoyant, 20 clients at the gateway",
+            "78 %",
+            format!("{} %", shown(gains)),
+        )
+        .judged(Expect::about(78.0, POINTS), gains),
+        Claim::new(
+            "sections 3.5 and 6",
+            "Sessions that save 20 % or more of their idle energy with the paper's scheduler",
+            "more than 50 %",
+            format!("{} %; with dormouse's {} %", shown(fifth(&paper)), shown(fifth(&ours))),
+        )
+        .judged(Expect::above(50.0), fifth(&paper)),
+        Claim {
+            why: favourable,
+            ..Claim::new(
+                "section 3.5",
+                "The scheduler stays within 3.5 points of the optimum",
+                "3.5 points",
+                format!(
+                    "{} points, with every packet waking {}; dormouse's {} and {}",
+                    shown(shares.gap(&paper)),
+                    shown(shares.gap(&paper_all)),
+                    shown(shares.gap(&ours)),
+                    shown(shares.gap(&ours_all))
+                ),
+            )
+            .judged(Expect::below(3.5), shares.gap(&paper))
+        },
+        Claim::new(
+            "section 3.5",
+            "It saves over 90 % of the maximum",
+            "over 90 %",
+            format!(
+                "{} %, with every packet waking {} %; dormouse's {} and {} %",
+                shown(shares.of_maximum(&paper)),
+                shown(shares.of_maximum(&paper_all)),
+                shown(shares.of_maximum(&ours)),
+                shown(shares.of_maximum(&ours_all))
+            ),
+        )
+        .judged(Expect::above(90.0), shares.of_maximum(&paper)),
+        Claim::new(
+            "section 3.5, scheduler performance",
+            "The same by the paper's protocol: the average user from all but 100 sessions",
+            "within 3.5 points, over 90 % of the maximum",
+            format!("{} points, {} % of the maximum", shown(splits.paper[0]), shown(splits.paper[1])),
+        )
+        .judged(Expect::above(90.0), splits.paper[1]),
+    ];
+    claims.extend(best_thresholds(traffic, shares));
+    claims.extend(penalties(traffic, shares));
+    claims.extend(losses(traffic, shares));
+    let missed = |name: &str, results| {
+        let few = |s: &ClientReport| s.policy(name).is_some_and(|t| t.missed_opportunities < 10);
+        shares.counted(results, |c| Some(&c.sessions), few)
+    };
+    claims.push(
+        Claim::new(
+            "section 3.5, Fig. 12",
+            "Sessions with fewer than ten missed opportunities",
+            "90 %",
+            format!(
+                "{} %; with dormouse's {} %",
+                shown(missed("paper", outgoing)),
+                shown(missed("dormouse", outgoing))
+            ),
+        )
+        .judged(Expect::about(90.0, POINTS), missed("paper", outgoing)),
+    );
+    let more = shares.more(&ours, &paper);
+    claims.push(
+        Claim::new(
+            "not in the paper",
+            "Dormouse's scheduler saves more than the paper's",
+            "–",
+            format!(
+                "{} points more, with every packet waking {}",
+                shown(more),
+                shown(shares.more(&ours_all, &paper_all))
+            ),
+        )
+        .judged(Expect::above(0.0), more),
+    );
+    claims
+}
+
+/// Figure 7: whether another pair of thresholds saves more than the paper's.
+fn best_thresholds(traffic: &Traffic, shares: Shares) -> Option<Claim> {
+    let pair = |n: usize| under_thresholds(&traffic.outgoing, 1, n);
+    let many = THRESHOLDS.len();
+    let means = (0..many * many).filter_map(|n| Some((n, shares.mean(&pair(n))?.value)));
+    let (best, mean) = means.max_by(|a, b| a.1.total_cmp(&b.1))?;
+    let theirs = many - 1;
+    let more = shares.more(&pair(best), &pair(theirs));
+    let (alpha, beta) = (THRESHOLDS.get(best / many)?, THRESHOLDS.get(best % many)?);
+    Some(
+        Claim::new(
+            "section 3.5, Fig. 7",
+            "No thresholds are better than alpha 0.5 and beta 0.8, by a point",
+            "the best",
+            format!("alpha {alpha} and beta {beta} save {mean:.1} %, {} points more", shown(more)),
+        )
+        .judged(Expect::below(1.0), more),
+    )
+}
+
+/// Figure 8: who pays for sleeping.
+fn penalties(traffic: &Traffic, shares: Shares) -> [Claim; 2] {
+    let loses = |protocol: Resumption, policy: usize| {
+        let number = Resumption::ALL.iter().position(|r| *r == protocol).unwrap_or(0);
+        let sessions = under(
+            &traffic.outgoing,
+            |c| c.extra.results.protocols.get(number).map(Vec::as_slice).unwrap_or_default(),
+            policy,
+        );
+        shares.part(&sessions, |v| v < 0.0)
+    };
+    let claim = |place: &str, what: &str, paper: &str, policy: usize, expect: Expect| {
+        let ours = format!(
+            "{} % with full IKEv2, {} % with MOBIKE and tickets; dormouse's scheduler {} and {} %",
+            shown(loses(Resumption::Full, policy)),
+            shown(loses(PROTOCOL, policy)),
+            shown(loses(Resumption::Full, 2)),
+            shown(loses(PROTOCOL, 2))
+        );
+        Claim::new(place, what, paper, ours).judged(expect, loses(Resumption::Full, policy))
+    };
+    [
+        claim(
+            "section 3.5, Fig. 8a",
+            "Sessions that pay for sleeping at alpha 0.8 and beta 0.5, with IKEv2",
+            "less than 15 %",
+            0,
+            Expect::below(15.0),
+        ),
+        claim(
+            "section 3.5, Fig. 8b",
+            "The same at alpha 0.5 and beta 0.8",
+            "around 2 %",
+            1,
+            Expect::about(2.0, 2.0),
+        ),
+    ]
+}
+
+/// Figure 11: sessions that lose no packet.
+fn losses(traffic: &Traffic, shares: Shares) -> [Claim; 3] {
+    // Policy (0 `paper`, 1 `dormouse`), and what the gateway answers: nothing, what the paper's does, what one of today does.
+    let free = |policy: usize, proxy: usize| {
+        let none = move |s: &ClientReport| {
+            let (_, t) = s.policies.get(policy).copied().unwrap_or_default();
+            t.packets_lost + if proxy == 0 { t.packets_proxied } else { 0 } == 0
+        };
+        shares.counted(&traffic.outgoing, |c| c.extra.results.loss.get(usize::from(proxy == 2)), none)
+    };
+    let claim = |proxy: usize, what: &str, paper: &str| {
+        let ours =
+            format!("{} %; with dormouse's scheduler {} %", shown(free(0, proxy)), shown(free(1, proxy)));
+        Claim::new("section 3.5, Fig. 11", what, paper, ours)
+    };
+    [
+        claim(0, "Sessions without a lost packet, where the gateway does not answer for the client", "60 %")
+            .judged(Expect::about(60.0, POINTS), free(0, 0)),
+        claim(1, "The same, gateway answering DHCP, DNS and MICROSOFT-DS", "70 %")
+            .judged(Expect::about(70.0, POINTS), free(0, 1)),
+        claim(2, "The same with a gateway that knows today's background protocols (not in the paper)", "–"),
+    ]
+}

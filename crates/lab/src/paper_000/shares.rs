@@ -1,0 +1,183 @@
+//! Figures over sessions with their intervals. Owns what a mean, a share and a part of the clairvoyant's saving are here; resamples by
+//! client, because sessions of one are alike, and compares policies on the same clients.
+
+use dormouse_energy::account::ClientReport;
+use dormouse_energy::cost::SleepCost;
+use dormouse_energy::schedule::Scheduler;
+use dormouse_trace::analyse::{Analysis, ClientResult};
+use dormouse_trace::report::charts;
+use dormouse_trace::report::figures::Figures;
+
+use super::traffic::Sessions;
+use crate::judge::stats::{Bootstrap, Measured};
+
+pub(super) type Results = Analysis<Figures>;
+pub(super) type OfClient = ClientResult<Figures>;
+
+/// What a policy came to in one session.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Saved {
+    /// What a radio that never sleeps pays; positive.
+    pub(super) idle: f64,
+    pub(super) paid: f64,
+    /// What the clairvoyant pays.
+    pub(super) best: f64,
+}
+
+impl Saved {
+    fn percent(&self) -> f64 {
+        100.0 * (self.idle - self.paid) / self.idle
+    }
+
+    fn best_percent(&self) -> f64 {
+        100.0 * (self.idle - self.best) / self.idle
+    }
+}
+
+/// The sessions of each client under one policy.
+pub(super) type Clients = Vec<Vec<Saved>>;
+
+/// Of some sessions of each client under the policy with this number; the clairvoyant stands last.
+pub(super) fn under<'a>(
+    results: &'a Results,
+    sessions: impl Fn(&'a OfClient) -> &'a [ClientReport],
+    policy: usize,
+) -> Clients {
+    let saved = |s: &ClientReport| {
+        let (_, paid) = s.policies.get(policy)?;
+        let (_, best) = s.policies.last()?;
+        (s.idle_cost > 0.0).then_some(Saved { idle: s.idle_cost, paid: paid.cost, best: best.cost })
+    };
+    results.clients.iter().map(|c| sessions(c).iter().filter_map(saved).collect()).collect()
+}
+
+/// Of a policy that looks at nothing but the lengths of idle periods, every packet waking; what it learned lives across a client's
+/// sessions. `counts` says which sessions count, by client and session.
+pub(super) fn follow(
+    idle: &[Sessions],
+    cost: SleepCost,
+    counts: impl Fn(usize, usize) -> bool,
+    make: impl Fn() -> Box<dyn Scheduler>,
+) -> Clients {
+    let client = |(c, sessions): (usize, &Sessions)| {
+        let last = (0..sessions.len()).rev().find(|s| counts(c, *s));
+        let Some(last) = last else { return Vec::new() };
+        let mut policy = make();
+        let mut out = Vec::new();
+        for (s, session) in sessions.iter().enumerate().take(last + 1) {
+            let mut sum = Saved { idle: 0.0, paid: 0.0, best: 0.0 };
+            for length in session {
+                let after = policy.decide().seconds();
+                let awake = cost.awake(*length);
+                sum.idle += awake;
+                sum.paid += if after < *length { cost.asleep(*length, after) } else { awake };
+                sum.best += cost.best(*length);
+                policy.learn(core::time::Duration::from_secs_f64(*length));
+            }
+            if sum.idle > 0.0 && counts(c, s) {
+                out.push(sum);
+            }
+        }
+        out
+    };
+    idle.iter().enumerate().map(client).collect()
+}
+
+/// Figures of policies.
+#[derive(Clone, Copy)]
+pub(super) struct Shares(pub(super) Bootstrap);
+
+impl Shares {
+    /// Σ `first` over Σ `second` over the sessions, resampled by client.
+    fn ratio(
+        self,
+        clients: &Clients,
+        first: impl Fn(&Saved) -> f64,
+        second: impl Fn(&Saved) -> f64,
+    ) -> Option<Measured> {
+        let sums = clients.iter().filter(|c| !c.is_empty());
+        let sum = |c: &Vec<Saved>| (c.iter().map(&first).sum(), c.iter().map(&second).sum());
+        self.0.clusters(&sums.map(sum).collect::<Vec<_>>())
+    }
+
+    /// Percent saved, mean over sessions.
+    pub(super) fn mean(self, clients: &Clients) -> Option<Measured> {
+        self.ratio(clients, Saved::percent, |_| 1.0)
+    }
+
+    /// The distance from the clairvoyant's mean, in points.
+    pub(super) fn gap(self, clients: &Clients) -> Option<Measured> {
+        self.ratio(clients, |s| s.best_percent() - s.percent(), |_| 1.0)
+    }
+
+    /// The mean over the clairvoyant's mean, in percent: the paper's "of the maximum".
+    pub(super) fn of_maximum(self, clients: &Clients) -> Option<Measured> {
+        self.ratio(clients, |s| 100.0 * s.percent(), Saved::best_percent)
+    }
+
+    /// The energy saved over what the clairvoyant saves, in percent: the share of the clairvoyant.
+    pub(super) fn share(self, clients: &Clients) -> Option<Measured> {
+        self.ratio(clients, |s| 100.0 * (s.idle - s.paid), |s| s.idle - s.best)
+    }
+
+    /// Percent of the sessions whose saving in percent holds something.
+    pub(super) fn part(self, clients: &Clients, holds: impl Fn(f64) -> bool) -> Option<Measured> {
+        self.ratio(clients, |s| if holds(s.percent()) { 100.0 } else { 0.0 }, |_| 1.0)
+    }
+
+    /// Of the mean savings in percent of a policy and of the clairvoyant, without an interval.
+    pub(super) fn exactly(clients: &Clients, of: impl Fn(f64, f64) -> f64) -> Option<f64> {
+        let all: Vec<&Saved> = clients.iter().flatten().collect();
+        let mean = |of: fn(&Saved) -> f64| charts::mean(all.iter().map(|s| of(s)));
+        Some(of(mean(Saved::percent)?, mean(Saved::best_percent)?)).filter(|v| v.is_finite())
+    }
+
+    /// How much more a first policy saves than a second one, in points of the mean over sessions.
+    pub(super) fn more(self, first: &Clients, second: &Clients) -> Option<Measured> {
+        let sum = |c: &Vec<Saved>| c.iter().map(Saved::percent).sum::<f64>();
+        let both = first.iter().zip(second).filter(|(a, _)| !a.is_empty());
+        self.0.clusters(&both.map(|(a, b)| (sum(a) - sum(b), a.len() as f64)).collect::<Vec<_>>())
+    }
+
+    /// Percent of the sessions of a ledger for which something holds of a count.
+    pub(super) fn counted<'a>(
+        self,
+        results: &'a Results,
+        sessions: impl Fn(&'a OfClient) -> Option<&'a Vec<ClientReport>>,
+        holds: impl Fn(&ClientReport) -> bool,
+    ) -> Option<Measured> {
+        let of = |all: &Vec<ClientReport>| {
+            (100.0 * all.iter().filter(|s| holds(s)).count() as f64, all.len() as f64)
+        };
+        self.0.clusters(&results.clients.iter().filter_map(&sessions).map(of).collect::<Vec<_>>())
+    }
+
+    /// Percent of the clients that pay for sleeping, all their sessions together.
+    pub(super) fn losers(self, clients: &Clients) -> Option<Measured> {
+        let loses = |c: &Vec<Saved>| c.iter().map(|s| s.paid - s.idle).sum::<f64>() > 1e-6;
+        let each = clients.iter().filter(|c| !c.is_empty());
+        self.0.clusters(&each.map(|c| (if loses(c) { 100.0 } else { 0.0 }, 1.0)).collect::<Vec<_>>())
+    }
+}
+
+/// The best fixed time-out of each client in hindsight, or of each of its sessions. No policy can know it; never sleeping is one.
+pub(super) fn best_time_outs(results: &Results, by_session: bool) -> Clients {
+    let of = |c: &OfClient| -> Vec<Saved> {
+        let sessions: Vec<&ClientReport> =
+            c.extra.results.time_outs.iter().flatten().filter(|s| s.idle_cost > 0.0).collect();
+        let groups = sessions.chunks(if by_session { 1 } else { sessions.len().max(1) });
+        let best = |group: &[&ClientReport]| -> Vec<Saved> {
+            let many = group.first().map_or(0, |s| s.policies.len() - 1);
+            let saved = |n: usize| group.iter().filter_map(|s| charts::saved(s, n)).sum::<f64>();
+            let best = (0..many).max_by(|a, b| saved(*a).total_cmp(&saved(*b)));
+            let of = |s: &&ClientReport| {
+                let (_, paid) = s.policies.get(best?)?;
+                let (_, clairvoyant) = s.policies.last()?;
+                Some(Saved { idle: s.idle_cost, paid: paid.cost, best: clairvoyant.cost })
+            };
+            group.iter().filter_map(of).collect()
+        };
+        groups.flat_map(best).collect()
+    };
+    results.clients.iter().map(of).collect()
+}

@@ -1,0 +1,191 @@
+//! The tables: policies, the first age of the paper's rule, its thresholds, and its protocol of held-out sessions. Owns what is computed for
+//! them; every figure has its interval.
+
+use dormouse_energy::schedule::{AverageUser, BreakEven, Paper, Scheduler};
+use dormouse_report::Table;
+use dormouse_sansio::{Entropy as _, Seeded};
+use dormouse_trace::report::figures::{EXTREMES, THRESHOLDS};
+
+use super::shares::{Clients, Results, Shares, best_time_outs, follow, under};
+use super::traffic::{Traffic, policies as accounted};
+use crate::experiment::Exhibit;
+use crate::judge::stats::{Mean, Measured};
+
+pub(super) fn shown(measured: Option<Measured>) -> String {
+    measured.map_or_else(|| "–".to_owned(), |m| m.words(1))
+}
+
+/// The number of a policy in the account, by its name.
+pub(super) fn number(name: &str) -> usize {
+    accounted().iter().position(|p| p.name() == name).unwrap_or(accounted().len())
+}
+
+/// All policies, with every packet waking and with only the client's own.
+pub(super) fn policies(traffic: &Traffic, shares: Shares) -> Vec<Exhibit<Table>> {
+    let head = [
+        "policy",
+        "saved, mean %",
+        "of the maximum, %",
+        "share of the clairvoyant, %",
+        "clients that pay, %",
+        "client-days: share of the clairvoyant, %",
+    ];
+    let table = |wakes: &str, results: &Results| {
+        let row = |name: &str, clients: &Clients, days: Option<&Clients>| {
+            vec![
+                name.to_owned(),
+                shown(shares.mean(clients)),
+                shown(shares.of_maximum(clients)),
+                shown(shares.share(clients)),
+                shown(shares.losers(clients)),
+                days.map_or_else(|| "–".to_owned(), |days| shown(shares.share(days))),
+            ]
+        };
+        let mut rows: Vec<Vec<String>> = Vec::new();
+        for (n, policy) in accounted().iter().enumerate().skip(1) {
+            let days = under(results, |c| std::slice::from_ref(&c.days), n);
+            rows.push(row(policy.name(), &under(results, |c| &c.sessions, n), Some(&days)));
+        }
+        let best = dormouse_trace::report::charts::best_time_out(results);
+        let time_outs = |c| -> &[_] { of_first(c) };
+        let name =
+            format!("best fixed time-out in hindsight, {:.2} s", dormouse_energy::schedule::TIME_OUTS[best]);
+        rows.push(row(&name, &under(results, time_outs, best), None));
+        rows.push(row("the best for each client, in hindsight", &best_time_outs(results, false), None));
+        rows.push(row("the best for each session, in hindsight", &best_time_outs(results, true), None));
+        rows.push(row("clairvoyant", &under(results, |c| &c.sessions, accounted().len()), None));
+        Exhibit::new("section 3.5", Table::titled(format!("Policies, {wakes}"), head, rows))
+    };
+    vec![
+        table("every packet wakes", &traffic.all),
+        table("only what the client sends wakes", &traffic.outgoing),
+    ]
+}
+
+fn of_first(client: &super::shares::OfClient) -> &[dormouse_energy::account::ClientReport] {
+    client.extra.results.time_outs.first().map(Vec::as_slice).unwrap_or_default()
+}
+
+/// The paper's rule by the first age at which it is evaluated, every packet waking.
+pub(super) struct FirstAges {
+    rows: Vec<(f64, [Option<Measured>; 3])>,
+}
+
+/// The ages that are tried, in seconds.
+const FIRST_AGES: [f64; 8] = [0.25, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 40.0];
+
+impl FirstAges {
+    pub(super) fn new(traffic: &Traffic, shares: Shares) -> Self {
+        let cost = traffic.questions.settings.cost;
+        let of = |age: f64| {
+            let make = || -> Box<dyn Scheduler> {
+                Box::new(Paper::new(cost.break_even(), 0.5, 0.8, AverageUser::shipped()).first_at(age))
+            };
+            let clients = follow(&traffic.idle, cost, |_, _| true, make);
+            (age, [shares.mean(&clients), shares.of_maximum(&clients), shares.share(&clients)])
+        };
+        let rows = FIRST_AGES.into_iter().map(of).collect();
+        Self { rows }
+    }
+
+    /// The age with the largest mean saving, in seconds, and what it is of the maximum.
+    pub(super) fn most_favourable(&self) -> Option<(f64, Measured)> {
+        let told = self.rows.iter().filter_map(|(age, m)| Some((*age, m[0]?, m[1]?)));
+        told.max_by(|a, b| a.1.value.total_cmp(&b.1.value)).map(|(age, _, of_maximum)| (age, of_maximum))
+    }
+
+    pub(super) fn table(&self) -> Exhibit<Table> {
+        let head = ["first age, s", "saved, mean %", "of the maximum, %", "share of the clairvoyant, %"];
+        let row = |(age, m): &(f64, [Option<Measured>; 3])| {
+            [age.to_string()].into_iter().chain(m.map(shown)).collect()
+        };
+        let title = "The paper's rule by the first age at which it is evaluated (alpha 0.5, beta 0.8), every packet wakes";
+        Exhibit::new("section 3.5, Eqs. 5 to 8", Table::titled(title, head, self.rows.iter().map(row)))
+    }
+}
+
+/// The sessions of the sample under each pair of thresholds of Figure 7: for a protocol of [`EXTREMES`].
+pub(super) fn under_thresholds(results: &Results, protocol: usize, pair: usize) -> Clients {
+    under(results, |c| c.extra.results.thresholds.get(protocol).map(Vec::as_slice).unwrap_or_default(), pair)
+}
+
+/// Figure 7 as numbers.
+pub(super) fn thresholds(traffic: &Traffic, shares: Shares) -> Exhibit<Table> {
+    let mut rows = Vec::new();
+    for (a, alpha) in THRESHOLDS.into_iter().enumerate() {
+        for (b, beta) in THRESHOLDS.into_iter().enumerate() {
+            let at = a * THRESHOLDS.len() + b;
+            let of = |protocol| shown(shares.mean(&under_thresholds(&traffic.outgoing, protocol, at)));
+            rows.push(vec![alpha.to_string(), beta.to_string(), of(0), of(1)]);
+        }
+    }
+    let [first, second] = EXTREMES.map(|r| format!("{}, saved, mean %", r.name()));
+    let title = "The paper's thresholds on its sample, only what the client sends wakes";
+    Exhibit::new("Fig. 7", Table::titled(title, ["alpha".to_owned(), "beta".to_owned(), first, second], rows))
+}
+
+/// The paper's own protocol: the average user from everyone but [`HELD_OUT`] sessions, which are scheduled; again and again.
+pub(super) struct Splits {
+    /// The gap in points and the part of the maximum in percent, over splits, of the paper's rule and of break-even.
+    pub(super) paper: [Option<Measured>; 2],
+    break_even: [Option<Measured>; 2],
+    held_out: usize,
+}
+
+const HELD_OUT: usize = 100;
+const SPLITS: u64 = 20;
+
+impl Splits {
+    pub(super) fn new(traffic: &Traffic, seed: u64) -> Self {
+        let cost = traffic.questions.settings.cost;
+        let all: Vec<(usize, usize)> = traffic
+            .idle
+            .iter()
+            .enumerate()
+            .flat_map(|(c, sessions)| (0..sessions.len()).map(move |s| (c, s)))
+            .collect();
+        let held_out = HELD_OUT.min(all.len() / 4);
+        let mut random = Seeded::new(seed);
+        let mut figures = [const { [const { Vec::new() }; 2] }; 2];
+        for _ in 0..SPLITS {
+            let mut left = all.clone();
+            let mut held = std::collections::BTreeSet::new();
+            while held.len() < held_out && !left.is_empty() {
+                let at = usize::try_from(random.below(left.len() as u64)).unwrap_or(0);
+                held.insert(left.swap_remove(at));
+            }
+            let others = left.iter().filter_map(|(c, s)| traffic.idle.get(*c)?.get(*s)).flatten().copied();
+            let average = AverageUser::from_periods(others);
+            let policies: [Box<dyn Fn() -> Box<dyn Scheduler>>; 2] = [
+                Box::new(|| Box::new(Paper::new(cost.break_even(), 0.5, 0.8, average.clone()))),
+                Box::new(|| Box::new(BreakEven::new(cost.break_even()))),
+            ];
+            for (make, [gaps, parts]) in policies.iter().zip(&mut figures) {
+                let clients = follow(&traffic.idle, cost, |c, s| held.contains(&(c, s)), make);
+                gaps.extend(Shares::exactly(&clients, |paid, best| best - paid));
+                parts.extend(Shares::exactly(&clients, |paid, best| 100.0 * paid / best));
+            }
+        }
+        // The splits overlap: this is how much one of them differs from another, as a mean with its interval.
+        let over = |values: &Vec<f64>| {
+            let m = Mean::of(values)?;
+            let half = m.half_interval();
+            Some(Measured { value: m.mean, low: m.mean - half, high: m.mean + half, n: m.count })
+        };
+        let [paper, break_even] = figures.map(|of| [over(&of[0]), over(&of[1])]);
+        Self { paper, break_even, held_out }
+    }
+
+    pub(super) fn table(&self) -> Exhibit<Table> {
+        let head = ["policy", "distance from the optimum, points", "of the maximum, %"];
+        let row = |name: &str, m: [Option<Measured>; 2]| {
+            [name.to_owned()].into_iter().chain(m.map(shown)).collect()
+        };
+        let rows = [row("paper, alpha 0.5, beta 0.8", self.paper), row("break-even", self.break_even)];
+        let title = format!(
+            "{} sessions held out, the average user from all others; mean of {SPLITS} splits, every packet wakes",
+            self.held_out
+        );
+        Exhibit::new("section 3.5, scheduler performance", Table::titled(title, head, rows))
+    }
+}

@@ -1,0 +1,177 @@
+//! The traffic of the experiment: recordings, or a synthetic population under many seeds, each client followed once with every packet
+//! waking and once with only its own. Owns how it is made and folded; must never look at a result.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use anyhow::Context as _;
+use dormouse_energy::PacketInfo;
+use dormouse_energy::account::{SESSION, Settings, WakeOn};
+use dormouse_energy::model::Model;
+use dormouse_energy::schedule::{MIN_IDLE, Policy};
+use dormouse_trace::analyse::{Account, Analysis, ClientResult, Options, Watch, account, survey_all};
+use dormouse_trace::clients::{Client, Directory, Rule};
+use dormouse_trace::flow::Spread;
+use dormouse_trace::generate::{Population, Recipe};
+use dormouse_trace::input::Input;
+use dormouse_trace::report::figures::{Figures, Questions};
+
+use super::{LOAD, PROTOCOL};
+use crate::experiment::Context;
+
+/// Synthetic clients, unless told otherwise: about as many as the paper's day has sessions.
+const CLIENTS: u32 = 3_000;
+/// Seeds of the population. Clients of one seed share the hours of the day, those of different seeds nothing.
+pub(super) const SEEDS: u32 = 20;
+
+/// The idle periods of a client, in seconds, session by session.
+pub(super) type Sessions = Vec<Vec<f64>>;
+
+/// What came out.
+pub(super) struct Traffic {
+    /// With every packet waking, and with only what the client sends.
+    pub(super) all: Analysis<Figures>,
+    pub(super) outgoing: Analysis<Figures>,
+    /// Each client's idle periods.
+    pub(super) idle: Vec<Sessions>,
+    /// The questions of `all`.
+    pub(super) questions: Questions,
+    pub(super) synthetic: bool,
+    /// In words.
+    pub(super) words: Vec<String>,
+}
+
+/// The policies that are accounted, in their order.
+pub(super) fn policies() -> Vec<Policy> {
+    Options::policies(60.0)
+}
+
+impl Traffic {
+    pub(super) fn new(context: &Context, model: Model) -> anyhow::Result<Self> {
+        let settings = |wake_on| Settings {
+            session: Some(SESSION),
+            wake_on,
+            ..Settings::new(model.sleep_cost(PROTOCOL, LOAD))
+        };
+        let fold = |wake_on| match context.recordings.is_empty() {
+            true => made(context, settings(wake_on), model),
+            false => recorded(context, settings(wake_on), model),
+        };
+        let (all, questions, words) = fold(WakeOn::All)?;
+        let (outgoing, _, _) = fold(WakeOn::Outgoing)?;
+        let (all, idle) = parted(all);
+        let synthetic = context.recordings.is_empty() || all.files.iter().any(|f| f.synthetic.is_some());
+        Ok(Self { all, outgoing: parted(outgoing).0, idle, questions, synthetic, words })
+    }
+}
+
+type Folded = (Analysis<(Figures, Periods)>, Questions, Vec<String>);
+
+/// The lengths of a client's idle periods.
+#[derive(Default)]
+struct Periods {
+    last: Option<u64>,
+    sessions: Sessions,
+}
+
+impl Watch for Periods {
+    fn packet(&mut self, at: u64, _: &PacketInfo) {
+        let silence = Duration::from_nanos(self.last.map_or(0, |last| at.saturating_sub(last)));
+        if self.last.is_none() || silence > SESSION {
+            self.sessions.push(Vec::new());
+        } else if silence >= MIN_IDLE
+            && let Some(session) = self.sessions.last_mut()
+        {
+            session.push(silence.as_secs_f64());
+        }
+        self.last = self.last.max(Some(at));
+    }
+}
+
+/// The two watches apart.
+fn parted(both: Analysis<(Figures, Periods)>) -> (Analysis<Figures>, Vec<Sessions>) {
+    let (mut clients, mut idle) = (Vec::new(), Vec::new());
+    for ClientResult { client, first, last, sessions, days, extra } in both.clients {
+        clients.push(ClientResult { client, first, last, sessions, days, extra: extra.0 });
+        idle.push(extra.1.sessions);
+    }
+    let Analysis { rule, files, packets, unattributed, late, .. } = both;
+    (Analysis { clients, rule, files, packets, unattributed, late }, idle)
+}
+
+/// [`SEEDS`] populations, each on one thread from its packets to its accounts.
+fn made(context: &Context, settings: Settings, model: Model) -> anyhow::Result<Folded> {
+    let each = context.clients.unwrap_or(CLIENTS).div_ceil(SEEDS);
+    let recipe = |n: u32| Recipe {
+        clients: each,
+        days: 1,
+        seed: context.seed.wrapping_add(u64::from(n)),
+        start: 1_700_006_400,
+    };
+    let client = |n: u32, id: u32| Client {
+        name: format!("seed-{}-{id:05}", recipe(n).seed),
+        mac: None,
+        addresses: Vec::new(),
+    };
+    let names: Vec<Client> = (0..SEEDS).flat_map(|n| (0..each).map(move |id| client(n, id))).collect();
+    let (questions, policies) = (Questions::new(settings, model, &names), policies());
+    let (next, done) = (AtomicU32::new(0), Mutex::new(Vec::new()));
+    let population = |n: u32| -> Vec<ClientResult<(Figures, Periods)>> {
+        let mut accounts: Vec<Option<Account<(Figures, Periods)>>> = (0..each).map(|_| None).collect();
+        for packet in Population::new(recipe(n)) {
+            let Some(slot) = accounts.get_mut(packet.client as usize) else { continue };
+            let extra = || (Figures::new(&questions, &client(n, packet.client)), Periods::default());
+            slot.get_or_insert_with(|| Account::new(settings, &policies, packet.at, extra()))
+                .packet(packet.at, &packet.info);
+        }
+        (0..each).zip(accounts).filter_map(|(id, account)| Some(account?.finish(client(n, id)))).collect()
+    };
+    std::thread::scope(|scope| {
+        for _ in 0..context.threads.clamp(1, SEEDS as usize) {
+            scope.spawn(|| {
+                loop {
+                    let n = next.fetch_add(1, Ordering::Relaxed);
+                    if n >= SEEDS {
+                        return;
+                    }
+                    let clients = population(n);
+                    if let Ok(mut done) = done.lock() {
+                        done.extend(clients);
+                    }
+                }
+            });
+        }
+    });
+    let mut clients: Vec<ClientResult<(Figures, Periods)>> =
+        done.into_inner().map_err(|_| anyhow::anyhow!("an accounting thread died"))?;
+    clients.sort_by(|a, b| a.client.cmp(&b.client));
+    let packets = clients.iter().map(|c| c.days.packets).sum();
+    let last = context.seed.wrapping_add(u64::from(SEEDS - 1));
+    let words = vec![recipe(0).label(), format!("the same with each seed up to {last}: {SEEDS} populations")];
+    let analysis =
+        Analysis { clients, rule: Rule::Named, files: Vec::new(), packets, unattributed: 0, late: 0 };
+    Ok((analysis, questions, words))
+}
+
+fn recorded(context: &Context, settings: Settings, model: Model) -> anyhow::Result<Folded> {
+    let inputs: Vec<Input> = context.recordings.iter().map(|p| Input::file(p)).collect();
+    let threads = context.threads.max(1);
+    let (wanted, policies) = (Vec::new(), policies());
+    let options = Options { wanted, format: None, spread: Spread::Even, settings, policies, threads };
+    let survey = survey_all(&inputs, None, threads, &|_, _| ());
+    let (directory, rule) = Directory::find(&survey.facts, &[]);
+    let questions = Questions::new(settings, model, directory.clients());
+    let watch = |client: &Client| (Figures::new(&questions, client), Periods::default());
+    let analysis = account(&inputs, survey, &directory, rule, &options, &|_, _| (), &watch, &mut |_| ())
+        .context("reading the recordings")?;
+    let of = |f: &dormouse_trace::survey::FileSurvey| match (&f.synthetic, f.losses.total()) {
+        (Some(words), _) => words.clone(),
+        (None, 0) => format!("{}: {} records, recorded", f.name, f.records),
+        (None, lost) => {
+            format!("{}: {} records, recorded; {lost} stretches could not be read", f.name, f.records)
+        }
+    };
+    let words = analysis.files.iter().map(of).collect();
+    Ok((analysis, questions, words))
+}
