@@ -93,6 +93,13 @@ impl Verbs {
         (requests, gone)
     }
 
+    /// Takes out those who wait no longer for tickets to be void.
+    fn void(&mut self, over: impl Fn(&Voiding) -> bool) -> Vec<ClientId> {
+        let clients: Vec<ClientId> = self.voiding.iter().filter(|(_, v)| over(v)).map(|(c, _)| *c).collect();
+        self.voiding.retain(|_, v| !over(v));
+        clients
+    }
+
     pub(crate) fn reply(&mut self, client: ClientId, result: Result<Reply, Error>) {
         if let Ok(line) = control::line(&Response::from(result)) {
             self.server.send(client, line.as_bytes());
@@ -190,8 +197,7 @@ impl Daemon {
         if self.lineages.is_none() {
             self.written(0);
         }
-        let late = self.verbs.voiding.extract_if(.., |_, v| v.until <= now);
-        for client in late.map(|(client, _)| client).collect::<Vec<_>>() {
+        for client in self.verbs.void(|v| v.until <= now) {
             let message = "in force until the daemon ends, but not on the disk yet, which fails or is slow (see the log): \
                            after a restart the tickets could count again";
             self.verbs.reply(client, Err(Error::new(ErrorKind::Other, message)));
@@ -200,8 +206,7 @@ impl Daemon {
 
     /// Everything before this mark is on the disk.
     pub(crate) fn written(&mut self, mark: u64) {
-        let done = self.verbs.voiding.extract_if(.., |_, v| v.mark.is_some_and(|m| m <= mark));
-        for client in done.map(|(client, _)| client).collect::<Vec<_>>() {
+        for client in self.verbs.void(|v| v.mark.is_some_and(|m| m <= mark)) {
             self.verbs.reply(client, Ok(Reply::Done));
         }
     }
