@@ -10,7 +10,7 @@ fn dropping_needs_a_single_thread() {
     }
     let Some(account) = find_user("nobody").unwrap() else { panic!("nobody is not root") };
     // The harness runs each test on a thread of its own.
-    assert!(matches!(drop_to(&account, Needed::default()), Err(Error::Threads { threads }) if threads > 1));
+    assert!(matches!(drop_to(&account), Err(Error::Threads { threads }) if threads > 1));
 }
 
 #[test]
