@@ -40,7 +40,6 @@ use dormouse_node::{Change, Node, SleepFlags, host};
 use dormouse_sansio::{Deadline, Instant};
 use std::collections::BTreeSet;
 use std::io::IoSlice;
-use std::net::IpAddr;
 
 pub(crate) const TUN: u64 = 0;
 const TIMER: u64 = 1;
@@ -350,67 +349,6 @@ impl Daemon {
             }
         }
         Ok(())
-    }
-
-    fn network_changed(&mut self, now: Instant) -> Result<()> {
-        let mut changed = false;
-        while let Some(change) = self.machine.monitor.next()? {
-            tracing::debug!(?change, "network");
-            changed = true;
-        }
-        if changed {
-            self.block.network_changed();
-            self.look_at_addresses(now);
-            self.host.network_changed();
-        }
-        Ok(())
-    }
-
-    /// Peers learn at which other addresses this machine can be reached, if it listens on all of them.
-    fn look_at_addresses(&mut self, now: Instant) {
-        let anywhere = self.settings.listen.iter().any(IpAddr::is_unspecified);
-        if let Some(addresses) = self.machine.network_changed().filter(|_| anywhere) {
-            self.host.node_mut().set_own_addresses(now, &addresses);
-        }
-        self.look_at_sources(now);
-    }
-
-    /// Asks the kernel for the way to every gateway.
-    fn find_ways(&mut self, now: Instant) {
-        for c in self.connections.iter().filter(|c| c.role == Role::Client) {
-            let Some(gateway) = &c.gateway else { continue };
-            let (machine, port) = (&mut self.machine, self.settings.ike_port);
-            let named = self.names.addresses(gateway);
-            self.host.find_ways(now, &c.name, &named, |ip| machine.way_to(ip, port));
-        }
-    }
-
-    fn gateway_of(&self, connection: &str) -> Option<&str> {
-        self.connections.iter().find(|c| c.name == connection)?.gateway.as_deref()
-    }
-
-    /// Why the name of a connection's gateway has no address.
-    pub(crate) fn nameless(&self, connection: &str) -> Option<String> {
-        let gateway = self.gateway_of(connection)?;
-        self.names.trouble(gateway).map(|why| format!("the gateway's name {gateway} is not known: {why}"))
-    }
-
-    /// When a name is asked for again; not while the radio sleeps.
-    pub(crate) fn names_deadline(&self) -> Option<Deadline> {
-        self.names.deadline().filter(|_| self.host.may_send())
-    }
-
-    fn names_found(&mut self, now: Instant) {
-        let online = self.machine.online();
-        for (name, result) in self.names.found(now, online) {
-            match result {
-                Ok(addresses) => tracing::info!(%name, ?addresses, "gateway"),
-                Err(e) => {
-                    tracing::warn!(%name, %e, "the gateway's name is not known; asked again as long as there is a network");
-                }
-            }
-        }
-        self.find_ways(now);
     }
 
     /// Carries out what the host wants, and arms the timer.

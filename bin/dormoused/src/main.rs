@@ -22,6 +22,7 @@ mod sleep_status;
 mod status;
 mod store;
 mod verbs;
+mod ways;
 
 use anyhow::Result;
 use clap::Parser;

@@ -72,8 +72,7 @@ pub(super) fn of(results: &Results<Point>, model: &Model) -> Report {
     sizes.dedup();
     let writer = Writer { results, sizes, model };
     let count = |name| results.samples.iter().map(|s| s.all(name).count()).sum::<usize>();
-    let mut obtained = results.machine.words();
-    obtained.extend([
+    let obtained = results.obtained([
         "one dormoused in a network namespace with its default configuration, RSA-2048 certificates, AES-GCM and X25519; \
          clients in another, one IKE endpoint and one UDP socket with an address for each"
             .to_owned(),
@@ -83,9 +82,6 @@ pub(super) fn of(results: &Results<Point>, model: &Model) -> Report {
             count(READY)
         ),
     ]);
-    let failed = results.discarded.iter().filter(|d| d.round > 0);
-    obtained.extend(failed.map(|d| format!("discarded: round {} of {}: {}", d.round, d.subject, d.reason)));
-    obtained.extend(results.conditions.noise(results.machine.cores));
     Report {
         name: EXPERIMENT.name,
         title: EXPERIMENT.title,

@@ -60,15 +60,9 @@ struct Writer<'a> {
 /// The report.
 pub(super) fn of(results: &Results<Point>) -> Report {
     let writer = Writer { results };
-    let mut obtained = results.machine.words();
-    obtained.push(
+    let obtained = results.obtained([
         "two HIP hosts in one thread, packets handed over in memory: processor time alone, no network, no radio".to_owned(),
-    );
-    let failed = results.discarded.iter().filter(|d| d.round > 0);
-    obtained.extend(failed.map(|d| format!("discarded: round {} of {}: {}", d.round, d.subject, d.reason)));
-    obtained
-        .extend(results.skipped.iter().map(|s| format!("not measurable here: {}: {}", s.subject, s.reason)));
-    obtained.extend(results.conditions.noise(results.machine.cores));
+    ]);
     Report {
         name: EXPERIMENT.name,
         title: EXPERIMENT.title,

@@ -366,6 +366,19 @@ impl<P: Point> Results<P> {
         }
     }
 
+    /// On what the figures were obtained, for a report: the machine, then `how`, then all that went wrong or is missing.
+    #[must_use]
+    pub fn obtained(&self, how: impl IntoIterator<Item = String>) -> Vec<String> {
+        let mut words = self.machine.words();
+        words.extend(how);
+        let failed = self.discarded.iter().filter(|d| d.round > 0);
+        words.extend(failed.map(|d| format!("discarded: round {} of {}: {}", d.round, d.subject, d.reason)));
+        words
+            .extend(self.skipped.iter().map(|s| format!("not measurable here: {}: {}", s.subject, s.reason)));
+        words.extend(self.conditions.noise(self.machine.cores));
+        words
+    }
+
     /// The sample of a point.
     #[must_use]
     pub fn at(&self, point: &P) -> Option<&Sample<P>> {

@@ -1,0 +1,95 @@
+//! The key manager beside IKE: what the node tells it, and what becomes of its reports. Owns nothing of its own; must never know which
+//! protocol it speaks.
+
+use super::Node;
+use crate::audit::How;
+use crate::event::{Change, Event};
+use crate::sessions::{Session, Who};
+use dormouse_keying::{self as keying, KeyManager};
+use dormouse_sansio::{Deadline, Instant};
+use std::any::Any;
+
+impl Node {
+    /// Drives a key manager beside IKE from now on: its messages are those of the HIP carriers, and its sessions belong to a
+    /// connection of this name. It reserves its SPIs from [`Node::spis`].
+    pub fn set_key_manager(&mut self, connection: &str, manager: Box<dyn KeyManager>) {
+        let known = self.connections.id(connection);
+        let id = known.unwrap_or_else(|| self.connections.add(connection.to_owned(), None));
+        self.manager = Some((id, manager));
+    }
+
+    /// The key manager beside IKE, if it is of this kind, to look at.
+    #[must_use]
+    pub fn manager<M: KeyManager>(&self) -> Option<&M> {
+        let (_, manager) = self.manager.as_ref()?;
+        (&**manager as &dyn Any).downcast_ref()
+    }
+
+    /// Lends the key manager beside IKE, if it is of this kind, for commands of its own, and carries out what it orders.
+    pub fn with_manager<M: KeyManager, T>(
+        &mut self,
+        now: Instant,
+        act: impl FnOnce(&mut M) -> T,
+    ) -> Option<T> {
+        let (_, manager) = self.manager.as_mut()?;
+        let result = act((&mut **manager as &mut dyn Any).downcast_mut()?);
+        self.drain_manager(now);
+        Some(result)
+    }
+
+    /// A packet is for an inner address to which no tunnel leads: whether the other key manager makes one now. Then the packet is to be
+    /// held until [`Event::Flowing`].
+    pub fn want_tunnel(&mut self, now: Instant, destination: std::net::IpAddr) -> bool {
+        let coming = self.manager.as_mut().is_some_and(|(_, manager)| manager.want_tunnel(now, destination));
+        self.awaited |= coming;
+        self.drain_manager(now);
+        coming
+    }
+
+    /// The other key manager has nothing to do while nothing can be sent.
+    pub(super) fn manager_deadline(&self) -> Option<Deadline> {
+        self.manager.as_ref().filter(|_| !self.suspended).and_then(|(_, m)| m.poll_timeout())
+    }
+
+    /// Handles everything that the other key manager reports.
+    pub(crate) fn drain_manager(&mut self, now: Instant) {
+        while let Some((connection, event)) =
+            self.manager.as_mut().and_then(|(id, manager)| Some((*id, manager.poll_event()?)))
+        {
+            match event {
+                keying::Event::Established { owner, peer, path } => {
+                    let identity = (0, peer.clone().into_bytes());
+                    let who = Who { identity, addresses: Vec::new() };
+                    self.sessions.insert(owner, Session::new(now, connection, peer.clone(), who, path));
+                    let connection = self.connections.name(connection).to_owned();
+                    self.changed(Change::PeerUp { connection, peer, resumed: false });
+                    self.record_begin(owner, How::Full);
+                }
+                keying::Event::Child(change) => {
+                    let installed = matches!(change, keying::ChildSa::Install(_));
+                    if let keying::ChildSa::Remap { owner, path } = &change
+                        && let Some(session) = self.sessions.get_mut(*owner)
+                    {
+                        let was = std::mem::replace(&mut session.path, *path).remote;
+                        self.record_move(now, *owner, was);
+                    }
+                    self.change_tunnels(now, change);
+                    if installed && std::mem::take(&mut self.awaited) {
+                        self.push(Event::Flowing);
+                    }
+                }
+                keying::Event::Closed { owner, why } => self.session_ended(now, owner, why),
+                keying::Event::Failed { peer, kind, why, .. } => {
+                    let connection = self.connections.name(connection).to_owned();
+                    self.changed(Change::PeerFailed { connection, peer, kind: kind.into(), why: why.into() });
+                }
+                keying::Event::Refused { path, peer, why } => {
+                    if self.record_hit_refusal(now, path.remote, &peer, why) {
+                        let (from, claimed) = (path.remote.ip(), Some(peer));
+                        self.changed(Change::PeerRefused { from, claimed, why: why.into() });
+                    }
+                }
+            }
+        }
+    }
+}
