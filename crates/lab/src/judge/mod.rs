@@ -97,12 +97,6 @@ impl Expect {
         Self { low: value / factor, high: value * factor }
     }
 
-    /// What a figure without an interval says: one that is put together from several means, and far from the ends of its range.
-    #[must_use]
-    pub fn judge_bare(self, ours: f64) -> Finding {
-        self.judge(Some(Measured { value: ours, low: ours, high: ours, n: stats::MIN_ROUNDS }))
-    }
-
     /// What a figure with this interval says. Nothing if it is no number or from fewer than [`stats::MIN_ROUNDS`].
     #[must_use]
     pub fn judge(self, ours: Option<Measured>) -> Finding {

@@ -1,12 +1,14 @@
 //! What came out, beside what the paper says. Owns the paper's figures and the arithmetic of the comparison; must never show a scaled
 //! figure without saying by what it was scaled.
 
+use std::collections::BTreeSet;
+
 use dormouse_report::{Chart, Mark, Table, chart, digits};
 
 use super::EXPERIMENT;
 use super::campaign::{Algorithm, Key, OURS, PAPER, Point};
 use crate::experiment::{Exhibit, Report};
-use crate::judge::stats::Mean;
+use crate::judge::stats::{Mean, Measured};
 use crate::judge::{Claim, Expect};
 use crate::results::Results;
 
@@ -53,13 +55,16 @@ impl Stages {
     }
 }
 
+#[derive(Clone, Copy)]
 struct Writer<'a> {
     results: &'a Results<Point>,
+    /// Only the figures of this round; all without one.
+    round: Option<u32>,
 }
 
 /// The report.
 pub(super) fn of(results: &Results<Point>) -> Report {
-    let writer = Writer { results };
+    let writer = Writer { results, round: None };
     let obtained = results.obtained([
         "two HIP hosts in one thread, packets handed over in memory: processor time alone, no network, no radio".to_owned(),
     ]);
@@ -95,7 +100,19 @@ fn shown(value: f64) -> String {
 
 impl Writer<'_> {
     fn mean(&self, point: Point, name: &str) -> Option<Mean> {
-        Mean::of(&self.results.at(&point)?.all(name).collect::<Vec<_>>())
+        let rounds = self.results.at(&point)?.rounds.iter();
+        let rounds = rounds.filter(|r| self.round.is_none_or(|round| r.round == round));
+        Mean::of(&rounds.flat_map(|r| r.figures.all(name)).copied().collect::<Vec<_>>())
+    }
+
+    /// A figure that is put together from several: its mean over the rounds, and their interval.
+    fn by_round(&self, figure: impl Fn(&Self) -> f64) -> Option<Measured> {
+        let rounds: BTreeSet<u32> =
+            self.results.samples.iter().flat_map(|s| s.rounds.iter().map(|r| r.round)).collect();
+        let of = |round: u32| figure(&Self { round: Some(round), ..*self });
+        let mean = Mean::of(&rounds.into_iter().map(of).collect::<Vec<_>>())?;
+        let half = mean.half_interval();
+        Some(Measured { value: mean.mean, low: mean.mean - half, high: mean.mean + half, n: mean.count })
     }
 
     /// No number where nothing was measured.
@@ -214,10 +231,9 @@ impl Writer<'_> {
     }
 
     fn updates(&self) -> Exhibit<Table> {
-        let slow = self.slowness();
         let rows = Key::ALL.map(|key| {
             let point = Point::Update { key };
-            let scaled = (self.value(point, "mover") * slow + self.value(point, "peer")) / 1e3;
+            let scaled = self.update(key);
             let paper = if key == Key::Rsa2048 { format!("{}", UPDATE.0) } else { String::new() };
             let words = key.words().to_owned();
             vec![words, paper, ms(self.mean(point, "mover")), ms(self.mean(point, "peer")), shown(scaled)]
@@ -281,77 +297,86 @@ impl Writer<'_> {
     }
 
     fn claims(&self) -> Vec<Claim> {
-        let near = |paper: f64, ours: f64| Expect::within(paper, NEAR).judge_bare(ours);
-        let [to_server, _, two] = self.scenarios();
+        let judged = |place, claim, paper: String, unit: &str, expect: Expect, ours: Option<Measured>| {
+            let words = ours.filter(Measured::is_told).map_or_else(|| "–".to_owned(), |m| m.words(2));
+            Claim::new(place, claim, &paper, format!("{words} {unit}")).judged(expect, ours)
+        };
+        let near = |paper: f64| Expect::within(paper, NEAR);
         let exchange = |n: usize| EXCHANGES.get(n).map_or(f64::NAN, |e| e.1);
-        let paper = exchange(2) / exchange(0);
-        let ours = two / to_server;
+        let two = exchange(2) / exchange(0);
+        let pair = |algorithm, bits| {
+            KEY_PAIRS.iter().find(|p| (p.0, p.1) == (algorithm, bits)).map_or(f64::NAN, |p| p.2)
+        };
+        let larger = pair(Algorithm::Rsa, 2_048) / pair(Algorithm::Rsa, 1_024);
+        let dsa = pair(Algorithm::Dsa, 1_024) / pair(Algorithm::Rsa, 1_024);
+        let update = UPDATE.0 / UPDATE.1;
         let mut claims = vec![
-            Claim::new(
+            judged(
                 "Duration of the base exchange",
                 "between two phones it takes about twice what it takes with a server",
-                &format!("{paper:.2} times"),
-                format!("{} times", shown(ours)),
-            )
-            .found(near(paper, ours)),
-        ];
-        let pair = |algorithm, bits| {
-            let paper = KEY_PAIRS.iter().find(|p| (p.0, p.1) == (algorithm, bits)).map_or(f64::NAN, |p| p.2);
-            (paper, self.created(algorithm, bits))
-        };
-        let small = pair(Algorithm::Rsa, 1_024);
-        for (claim, large) in [
-            ("an RSA pair of 2048 bits takes many times one of 1024", pair(Algorithm::Rsa, 2_048)),
-            ("a DSA pair of 1024 bits takes many times an RSA pair", pair(Algorithm::Dsa, 1_024)),
-        ] {
-            let (paper, ours) = (large.0 / small.0, large.1 / small.1);
-            let claim = Claim::new(
+                format!("{two:.2} times"),
+                "times",
+                near(two),
+                self.by_round(|round| {
+                    let [to_server, _, two] = round.scenarios();
+                    two / to_server
+                }),
+            ),
+            judged(
                 "Key pair creation",
-                claim,
-                &format!("{paper:.1} times"),
-                format!("{} times", shown(ours)),
-            );
-            claims.push(claim.found(near(paper, ours)));
-        }
-        let slope = doubling(&self.t2());
-        claims.push(
-            Claim::new(
+                "an RSA pair of 2048 bits takes many times one of 1024",
+                format!("{larger:.1} times"),
+                "times",
+                near(larger),
+                self.by_round(|r| r.created(Algorithm::Rsa, 2_048) / r.created(Algorithm::Rsa, 1_024)),
+            ),
+            judged(
+                "Key pair creation",
+                "a DSA pair of 1024 bits takes many times an RSA pair",
+                format!("{dsa:.1} times"),
+                "times",
+                near(dsa),
+                self.by_round(|r| r.created(Algorithm::Dsa, 1_024) / r.created(Algorithm::Rsa, 1_024)),
+            ),
+            judged(
                 "Puzzle difficulty",
-                "T2 doubles with each further bit of K once the puzzle outweighs the rest",
-                "grows exponentially",
-                format!("{} times for each bit from K = {PUZZLE_FROM} on", shown(slope.exp2())),
-            )
-            .found(Expect::about(1.0, 0.2).judge_bare(slope)),
-        );
-        let slow = self.slowness();
-        let total = |group| {
-            let stages = self.exchange(Key::Rsa2048, (group, PAPER.1));
-            (stages.initiator() * slow + stages.responder()) / 1e3
-        };
-        let saved = total(PAPER.0) - total(2);
-        claims.push(
-            Claim::new(
+                "T2 grows exponentially with K: from K = 12 on it doubles with each bit",
+                "a curve without figures".to_owned(),
+                "doublings for each bit",
+                Expect::about(1.0, 0.2),
+                self.by_round(|round| doubling(&round.t2())),
+            ),
+            judged(
                 "Influence of the group",
                 "the 768-bit group saves a part of a second of a phone's exchange with a server",
-                &format!("up to {SAVED} s"),
-                format!("{} s scaled", shown(saved)),
-            )
-            .found(near(SAVED, saved)),
-        );
-        let update = Point::Update { key: Key::Rsa2048 };
-        let ours = (self.value(update, "mover") * slow + self.value(update, "peer")) / 1e3 / to_server;
-        let paper = UPDATE.0 / UPDATE.1;
-        claims.push(
-            Claim::new(
+                format!("up to {SAVED} s"),
+                "s scaled",
+                near(SAVED),
+                self.by_round(|round| round.with_server(PAPER.0) - round.with_server(2)),
+            ),
+            judged(
                 "Duration of the mobility update",
                 "an UPDATE takes a small part of a base exchange",
-                &format!("{paper:.2} of it"),
-                format!("{} of it", shown(ours)),
-            )
-            .found(Expect::below(paper * NEAR).judge_bare(ours)),
-        );
+                format!("{update:.2} of it"),
+                "of it",
+                Expect::below(update * NEAR),
+                self.by_round(|r| r.update(Key::Rsa2048) / r.with_server(PAPER.0)),
+            ),
+        ];
         claims.extend(self.heavy());
         claims
+    }
+
+    /// Seconds of a phone's exchange with a server, in this group.
+    fn with_server(&self, group: u8) -> f64 {
+        let stages = self.exchange(Key::Rsa2048, (group, PAPER.1));
+        (stages.initiator() * self.slowness() + stages.responder()) / 1e3
+    }
+
+    /// Seconds of a phone's UPDATE with a server.
+    fn update(&self, key: Key) -> f64 {
+        let point = Point::Update { key };
+        (self.value(point, "mover") * self.slowness() + self.value(point, "peer")) / 1e3
     }
 
     /// What the paper concludes of many associations.
