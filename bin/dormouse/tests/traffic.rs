@@ -68,7 +68,7 @@ impl Scene {
 fn the_report_has_the_fields_that_programs_rely_on() {
     let scene = Scene::new("fields");
     let report = scene.json("trace talk.csv --json --break-even 22.3");
-    assert_eq!(report["version"], 1);
+    assert_eq!(report["version"], 2);
     assert_eq!(report["synthetic"], false);
     let clients = report["clients"].as_array().unwrap();
     let names: Vec<_> = clients.iter().map(|c| c["client"].as_str().unwrap()).collect();
@@ -274,7 +274,7 @@ fn the_lab_lists_and_runs_its_experiments() {
         assert!(figures.iter().any(|f| f["place"].as_str().is_some_and(|p| p.starts_with(place))), "{place}");
     }
     let claims = report["claims"].to_string();
-    for stated in ["78 %", "more than 50 %", "alpha 0.5, beta 0.8", "within 3.5 points", "60 %", "70 %"] {
+    for stated in ["78 %", "more than 50 %", "alpha 0.5 and beta 0.8", "within 3.5 points", "60 %", "70 %"] {
         assert!(claims.contains(stated), "{stated}");
     }
     let page = std::fs::read_to_string(scene.0.join("lab.html")).unwrap();

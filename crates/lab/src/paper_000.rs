@@ -39,6 +39,7 @@ fn run(context: &Context) -> anyhow::Result<Report> {
     let first_ages = tables::FirstAges::new(&traffic, shares);
     let splits = tables::Splits::new(&traffic, context.seed);
     let mut notes = [
+        "The paper's recordings are not public: ours is the traffic named above.",
         "The paper's figures are not in its text as data: what is given here as the paper's are the numbers that its text states.",
         "The unit is the session, as in the paper: a client's traffic up to a silence of an hour. What follows that silence is the next session; what the device has learned lives on. In client-days, absence counts as idle time, and every policy saves it.",
         "Of the maximum: the mean saving over sessions, over the clairvoyant's mean; the paper's \"over 90 %\" is one of these. Share of the clairvoyant: the energy saved in all sessions over what the clairvoyant saves; long sessions count for more.",
