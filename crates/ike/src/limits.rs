@@ -95,9 +95,10 @@ pub const CREATE_CHILD_BURST: u32 = 128;
 
 /// One identity may begin a session so often, in the long run, fully or by ticket: each costs a signature or a write, and some lines in the
 /// log.
-pub const LOGIN_EVERY: Duration = Duration::from_secs(2);
-/// As many as this at once; where several devices share the identity, as many as they may have sessions: all may come back at once.
-pub const LOGIN_BURST: usize = 8;
+pub const LOGIN_EVERY: Duration = Duration::from_secs(1);
+/// As many as this at once, as a device on the edge of a network may come and go often; where several devices share the identity, as many
+/// as they may have sessions: all may come back at once.
+pub const LOGIN_BURST: usize = 256;
 /// Handshakes of one identity that may wait at once, for the status of certificates or for our key to sign; more where
 /// several devices share the identity, as above.
 pub const HANDSHAKES_WAITING: usize = 4;
