@@ -7,6 +7,7 @@
 
 pub mod stats;
 
+use dormouse_report::digits;
 use serde::Serialize;
 
 use stats::{Comparison, Measured, NEGLIGIBLE, Verdict};
@@ -123,10 +124,11 @@ impl Expect {
     /// In words.
     #[must_use]
     pub fn words(self) -> String {
+        let (low, high) = (digits(self.low), digits(self.high));
         match (self.low.is_finite(), self.high.is_finite()) {
-            (true, true) => format!("{} to {}", self.low, self.high),
-            (true, false) => format!("above {}", self.low),
-            _ => format!("below {}", self.high),
+            (true, true) => format!("{low} to {high}"),
+            (true, false) => format!("above {low}"),
+            _ => format!("below {high}"),
         }
     }
 }

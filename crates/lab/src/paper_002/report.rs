@@ -348,10 +348,10 @@ impl Writer<'_> {
             ),
             judged(
                 "Influence of the group",
-                "the 768-bit group saves a part of a second of a phone's exchange with a server",
+                "the 768-bit group saves something of a phone's exchange with a server, up to a third of a second",
                 format!("up to {SAVED} s"),
                 "s scaled",
-                near(SAVED),
+                Expect::about(SAVED * NEAR / 2.0, SAVED * NEAR / 2.0),
                 self.by_round(|round| round.with_server(PAPER.0) - round.with_server(2)),
             ),
             judged(
