@@ -276,8 +276,11 @@ mod tests {
 
     #[test]
     fn one_identitys_sessions_begin_at_a_pace() {
-        for (unique, at_once) in [(Unique::Replace, 8), (Unique::Keep, 8), (Unique::Never, 100)] {
-            let (mut callers, mut now, conn) = (Callers::default(), Instant::ZERO, connection(unique, 100));
+        let many = LOGIN_BURST + 100;
+        for (unique, at_once) in
+            [(Unique::Replace, LOGIN_BURST), (Unique::Keep, LOGIN_BURST), (Unique::Never, many)]
+        {
+            let (mut callers, mut now, conn) = (Callers::default(), Instant::ZERO, connection(unique, many));
             let (a, b) = (caller("a").peer, caller("b").peer);
             assert_eq!((0..1_000).filter(|_| callers.begin(&conn, &a, now).is_ok()).count(), at_once);
             assert!(callers.may_begin(&conn, &a, now).is_err() && callers.may_begin(&conn, &b, now).is_ok());
