@@ -1,6 +1,6 @@
 //! HIP between our own daemons: hosts reach each other by their HITs over protocol 139 and in UDP, in both families and through a NAT; a
-//! connection outlives changes of address and of family, and a peer that starts again is found again; whoever is not admitted is
-//! refused, and both ends say why.
+//! connection outlives changes of address and of family, and a peer that starts again is found again; a host that is not
+//! admitted is refused, and both ends say why.
 
 #![expect(clippy::disallowed_methods, reason = "drives real processes by the real clock")]
 
@@ -351,7 +351,7 @@ fn without_the_privilege_the_daemon_says_which_one() -> Result<()> {
     Ok(())
 }
 
-/// What others send to protocol 139 and 50 and to the port changes nothing, whoever they say they are.
+/// Packets of strangers to protocols 139 and 50 and to the UDP port change nothing, even with the HITs of the two hosts.
 #[test]
 fn what_strangers_send_is_dropped() -> Result<()> {
     if !require("HIP among strangers", &NEEDS) {

@@ -320,7 +320,7 @@ impl Daemon {
         }
     }
 
-    /// Whoever the denial means loses what there is. The number of associations, and whether the configuration names it.
+    /// Ends the associations of the peer that is denied. Returns how many ended, and whether the configuration names the peer.
     pub(crate) fn deny_hit(&mut self, now: Instant, denial: &Denial) -> Option<(usize, bool)> {
         let (hip, peer) = (self.hip.as_ref()?, tag(&denial.to_string()).ok()?);
         let named = hip.known(peer).is_some();

@@ -163,7 +163,7 @@ pub struct HostConfig {
     pub difficulty: Difficulty,
     /// Who may begin an association.
     pub accept: Accept,
-    /// Who may have no association with us, whoever begins it.
+    /// Denied peers: exchanges with them are refused, those that we begin as well as theirs.
     pub denied: BTreeSet<Hit>,
     /// Whether an I1 that names no receiver is answered.
     pub opportunistic: bool,

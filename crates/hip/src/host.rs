@@ -184,7 +184,7 @@ impl Host {
         out.into_iter().for_each(|id| self.close(now, id));
     }
 
-    /// There is no association with this peer from now on, whoever begins it; the number of those that end.
+    /// Denies a peer: its associations end, and exchanges that either end begins are refused. Returns how many associations ended.
     pub fn deny(&mut self, now: Instant, peer: Hit) -> usize {
         self.config.denied.insert(peer);
         let open =

@@ -218,7 +218,7 @@ fn is_zero(n: &u64) -> bool {
 /// Who is refused; identities by [`Identity::canonical`], of which one has many spellings.
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum Refused {
-    /// Somebody who has proved nothing.
+    /// A sender that has proved no identity.
     Stranger,
     /// Who has proved this identity, and is not admitted.
     Peer(Vec<u8>),

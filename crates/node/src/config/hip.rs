@@ -17,8 +17,8 @@ use std::path::PathBuf;
 /// Longest name of a peer, in bytes: that of a host name (RFC 1035 section 2.3.4).
 const NAME_MOST: usize = 253;
 
-/// The Host Identity Protocol, where `role` is `hip`: this host and its peers reach each other by their host identity tags (HITs), at whatever
-/// addresses they are.
+/// The Host Identity Protocol, where `role` is `hip`: this host and its peers reach each other by their host identity tags (HITs), while
+/// their addresses may change.
 #[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Hip {

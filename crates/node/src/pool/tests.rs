@@ -155,7 +155,7 @@ fn a_tentative_session_has_what_its_identity_has_and_changes_nothing() {
         f.pool.release(a);
     }
     assert_eq!(f.pool.poll_change(), None);
-    // While it lasts nobody else gets the address; afterwards its lease is one that is not used, like any other.
+    // While it lasts no other identity gets the address; afterwards its lease is idle, like any other that is not in use.
     assert_eq!((f.ask("a", &tentative), f.acquire("b")), (a, Addresses::default()));
     f.pool.release(a);
     assert_eq!(f.acquire("b"), a);

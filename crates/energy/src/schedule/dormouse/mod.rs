@@ -76,14 +76,20 @@ impl Tuning {
 /// What [`Prediction::by`] says where the learned choice was taken.
 const LEARNED: &str = "learned";
 
+/// What the contexts choose for one idle period, as indexes of [`TIME_OUTS`].
+#[derive(Clone, Copy, Debug)]
+struct Choice {
+    keys: [u64; CONTEXTS],
+    /// Each context's own.
+    own: [usize; CONTEXTS],
+    /// That of all together.
+    mixed: usize,
+}
+
 /// A decision that awaits its idle period.
 #[derive(Clone, Debug)]
 struct Pending {
-    keys: [u64; CONTEXTS],
-    /// Each context's own choice.
-    choices: [usize; CONTEXTS],
-    /// The choice of all.
-    mixed: usize,
+    choice: Choice,
     /// After the caution and the guard.
     decision: Decision,
     prediction: Prediction,
@@ -92,9 +98,7 @@ struct Pending {
 /// An idle period that is over, and of which it is not yet known for how long a radio that went off in it would have slept.
 #[derive(Clone, Debug)]
 struct Open {
-    keys: [u64; CONTEXTS],
-    choices: [usize; CONTEXTS],
-    mixed: usize,
+    choice: Choice,
     /// Its length in seconds.
     idle: f64,
     /// What a radio that stays on has been idle from its beginning, in seconds.
@@ -223,7 +227,7 @@ impl Dormouse {
         } else {
             Prediction { saving: None, by: "guard" }
         };
-        Pending { keys, choices, mixed, decision, prediction }
+        Pending { choice: Choice { keys, own: choices, mixed }, decision, prediction }
     }
 
     /// A packet has come that wakes: what staying on costs is known.
@@ -240,13 +244,13 @@ impl Dormouse {
         let costs = grid::costs(idle, stretch, b);
         let keep = 1.0 - idle.min(b) / b / loss_memory;
         let charge = |loss: &mut f64, cost: f64| *loss = *loss * keep + cost;
-        for (loss, choice) in self.losses.iter_mut().zip(open.choices) {
+        for (loss, choice) in self.losses.iter_mut().zip(open.choice.own) {
             charge(loss, f64::from(costs[choice]));
         }
-        charge(&mut self.mixed_loss, f64::from(costs[open.mixed]));
+        charge(&mut self.mixed_loss, f64::from(costs[open.choice.mixed]));
         charge(&mut self.late_loss, grid::over_staying(idle, stretch, late * b, b));
         charge(&mut self.break_even_loss, grid::over_staying(idle, stretch, b, b));
-        for key in open.keys {
+        for key in open.choice.keys {
             self.table.entry(key).add(&costs, 1.0 - 1.0 / memory);
         }
     }
@@ -321,7 +325,7 @@ impl Scheduler for Dormouse {
     }
 
     fn learn(&mut self, idle: Duration) {
-        let Pending { keys, choices, mixed, decision, .. } =
+        let Pending { choice, decision, .. } =
             self.pending.take().unwrap_or_else(|| self.predict());
         let idle = idle.as_secs_f64();
         self.guard.book(idle, decision.seconds(), self.break_even);
@@ -330,7 +334,7 @@ impl Scheduler for Dormouse {
             let oldest = self.open.remove(0);
             self.settle(&oldest);
         }
-        self.open.push(Open { keys, choices, mixed, idle, stretch: idle });
+        self.open.push(Open { choice, idle, stretch: idle });
         if self.wake_on == WakeOn::All {
             self.settle_all();
         }
