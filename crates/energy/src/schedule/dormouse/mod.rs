@@ -325,8 +325,7 @@ impl Scheduler for Dormouse {
     }
 
     fn learn(&mut self, idle: Duration) {
-        let Pending { choice, decision, .. } =
-            self.pending.take().unwrap_or_else(|| self.predict());
+        let Pending { choice, decision, .. } = self.pending.take().unwrap_or_else(|| self.predict());
         let idle = idle.as_secs_f64();
         self.guard.book(idle, decision.seconds(), self.break_even);
         self.open.iter_mut().for_each(|o| o.stretch += idle);
