@@ -61,6 +61,26 @@ fn a_flood_of_i1_packets_leaves_nothing_behind() {
     assert_eq!(world.nodes[1].host.poll_timeout(), None);
 }
 
+/// An I1 that names no receiver is answered only while that is permitted, which changes while the host runs.
+#[test]
+fn an_i1_without_a_receiver_is_answered_if_permitted() {
+    let mut world = world(15);
+    let (sender, path) = (world.nodes[0].tag, world.path(1, 0));
+    let header =
+        Header { kind: PacketType::I1, version: Version::V2, controls: 0, sender, receiver: Hit::NULL };
+    let mut draft = Draft::new(&header);
+    draft.add(&Param::DhGroupList(vec![8, 7]));
+    let i1 = whole(draft.finish().unwrap(), mirrored(path));
+    for (on, answers) in [(None, 0), (Some(true), 1), (Some(false), 1), (Some(true), 2)] {
+        if let Some(on) = on {
+            world.act(1, |host, _| host.set_opportunistic(on));
+        }
+        let answered = world.hand(1, path, &i1);
+        assert_eq!(answered.is_ok(), on == Some(true), "{on:?}: {answered:?}");
+        assert_eq!(world.count(PacketType::R1), answers, "{on:?}");
+    }
+}
+
 /// An I2 with anything changed in its solution costs a MAC and a hash, and nothing is answered.
 #[test]
 fn wrong_solutions_are_cheap() {
