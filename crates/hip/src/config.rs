@@ -127,6 +127,10 @@ pub struct Difficulty {
     pub solve: u8,
     /// R1 packets in a second to one address.
     pub to_one_address: u32,
+    /// I2 packets in a second that are worth public-key work. Above a quarter of it, K rises by one with each second.
+    pub i2_a_second: u32,
+    /// Of these, from one address, or from one /64 of IPv6.
+    pub i2_from_one_address: u32,
 }
 
 /// Retransmission. The first wait doubles with each try.
@@ -211,7 +215,15 @@ impl Default for HostConfig {
             groups: DhGroup::ALL.to_vec(),
             ciphers: vec![HipCipher::Aes128Cbc, HipCipher::Aes256Cbc],
             esp_suites: vec![EspSuite::Aes128Gcm16, EspSuite::Aes256CbcSha256, EspSuite::Aes128CbcSha256],
-            difficulty: Difficulty { idle: 4, most: 20, busy_from: 500, solve: 24, to_one_address: 200 },
+            difficulty: Difficulty {
+                idle: 4,
+                most: 20,
+                busy_from: 500,
+                solve: 24,
+                to_one_address: 200,
+                i2_a_second: 1_000,
+                i2_from_one_address: 50,
+            },
             accept: Accept::Listed(BTreeSet::new()),
             denied: BTreeSet::new(),
             opportunistic: false,

@@ -22,10 +22,11 @@ use crate::exchange::{
     rekey, respond, update,
 };
 use crate::hit::{HitSuite, Identity};
-use crate::limits::FIRST_RETRY;
+use crate::limits::{FIRST_RETRY, LOST_AGAIN};
+use crate::load::{Load, Meter};
 use crate::outbox::{MARKER, Outbox};
 use crate::peers::Peers;
-use crate::r1::{Load, Pool};
+use crate::r1::Pool;
 use crate::stats::Stats;
 
 mod description;
@@ -50,7 +51,7 @@ pub struct Host {
     timers: BTreeSet<(Instant, SaId)>,
     load: Load,
     /// What we send on to clients.
-    relays: Option<Load>,
+    relays: Option<Meter>,
     peers: Peers,
     /// Associations whose peer is registered at us, and until when.
     clients: BTreeMap<SaId, Instant>,
@@ -81,7 +82,7 @@ impl Host {
             by_tags: BTreeMap::new(),
             timers: BTreeSet::new(),
             load: Load::new(&mut *entropy),
-            relays: config.registrar.as_ref().map(|_| Load::new(&mut *entropy)),
+            relays: config.registrar.as_ref().map(|_| Meter::new(entropy.next_u64())),
             peers: Peers::default(),
             clients: BTreeMap::new(),
             tries: BTreeMap::new(),
@@ -415,8 +416,8 @@ impl Host {
         }
         let before = self.by_tags.get(&(ours, peer)).copied();
         let id = self.name();
-        let made = self.with(now, local, |pool, _, around| {
-            Some(respond::i2(packet, path, pool, around).and_then(|accepted| {
+        let made = self.with(now, local, |pool, load, around| {
+            Some(respond::i2(packet, path, pool, load, around).and_then(|accepted| {
                 let child = around.spis.reserve(around.entropy);
                 let has_room = around.clients_left > 0;
                 let asked = accepted.asked.as_ref();
