@@ -21,10 +21,10 @@ use dormouse_wire::hip::{EspInfo, Hit, R1Counter, Solution};
 use dormouse_wire::ike::TsRange;
 
 use crate::config::{EspSuite, HostConfig, Timing};
+use crate::exchange::alive::Check;
 use crate::exchange::multihome::Multihome;
 use crate::hit::HostIdentity;
 use crate::keymat::{EspKeys, HipKeys, Keymat};
-use crate::limits::SILENCE;
 use crate::puzzle::Solver;
 
 /// One peer, as one identity of ours knows it.
@@ -188,8 +188,10 @@ pub(crate) struct Session {
     /// Our address changed and the peer has not acknowledged it.
     pub(crate) announcing: bool,
     pub(crate) candidate: Option<Candidate>,
-    /// Since when the peer is sent ESP and sends none.
-    pub(crate) silent: Option<Instant>,
+    /// When the peer is asked whether it is there.
+    pub(crate) check: Option<Check>,
+    /// When the node last told of user data, in either direction.
+    pub(crate) used: Instant,
     /// A replaced pair that still receives.
     pub(crate) retiring: Option<(ChildId, Instant)>,
     /// Of us at the peer, which is a rendezvous server.
@@ -278,7 +280,8 @@ impl Session {
             rekey: None,
             announcing: false,
             candidate: None,
-            silent: None,
+            check: None,
+            used: now,
             retiring: None,
             registration: Registering::No,
             client_until: None,
@@ -362,15 +365,7 @@ impl Association {
                     Registering::Granted(at) => Some(Deadline { at, slack, why: "HIP: registration" }),
                     _ => None,
                 };
-                let check = session.multihome.check_at;
-                let check = check.map(|at| Deadline { at, slack, why: "HIP: is the peer there" });
-                let update = Deadline::earlier(update, check);
-                let silent = session.silent.map(|since| Deadline {
-                    at: since + SILENCE,
-                    slack: Duration::from_secs(1),
-                    why: "HIP: the peer is silent",
-                });
-                let update = Deadline::earlier(update, silent);
+                let update = Deadline::earlier(update, session.check.map(Check::deadline));
                 Deadline::earlier(Deadline::earlier(update, renewal), Deadline::earlier(r2, retiring))
             }
         }

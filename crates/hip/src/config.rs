@@ -189,7 +189,7 @@ pub struct HostConfig {
     /// Whether peers learn all our addresses, each time that they change, and another way is tried when the one in use does not answer
     /// (RFC 8047). Not in UDP.
     pub multihoming: bool,
-    /// How often a peer is asked whether it is there; `None`: when there is something else to tell it. It does not depend on user data.
+    /// After so long without an authentic packet of a peer it is asked whether it is there; `None`: when it does not answer user data.
     pub liveness: Option<Duration>,
     /// Whether we are a rendezvous server.
     pub registrar: Option<Registrar>,

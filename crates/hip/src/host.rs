@@ -18,8 +18,8 @@ use dormouse_wire::hip::{Hit, Packet, PacketType, Version};
 use crate::association::{Association, Pair, Session, Stage};
 use crate::config::{Accept, HostConfig, Peer};
 use crate::exchange::{
-    Around, Fate, Outcome, close, give_up, handle_timeout, initiate, locate, multihome, notify, register,
-    rekey, respond, update,
+    Around, Fate, Outcome, alive, close, give_up, handle_timeout, initiate, locate, multihome, notify,
+    register, rekey, respond, update,
 };
 use crate::hit::{HitSuite, Identity};
 use crate::limits::{FIRST_RETRY, LOST_AGAIN};
@@ -223,7 +223,7 @@ impl Host {
     /// Asks an established peer whether it is there: if it does not answer, another way is tried, and at last the association ends.
     pub fn check(&mut self, now: Instant, id: SaId) {
         self.change(now, id, |association, around| {
-            multihome::check(association, around);
+            alive::check(association, false, around);
             Ok(Fate::Lives)
         })
         .unwrap_or_default();
@@ -517,9 +517,15 @@ impl KeyManager for Host {
 
     fn unanswered(&mut self, now: Instant, owner: Owner, heard: bool) {
         let Owner::Hip(id) = owner else { return };
-        self.change(now, id, |association, _| {
+        self.change(now, id, |association, around| {
+            if heard {
+                alive::heard(association, around);
+            }
             if let Stage::Up(session) = &mut association.stage {
-                session.silent = if heard { None } else { session.silent.or(Some(now)) };
+                session.used = now;
+                if !heard {
+                    alive::unanswered(session, now);
+                }
             }
             Ok(Fate::Lives)
         })
