@@ -117,6 +117,9 @@ impl Host {
     pub fn ways(&self, peer: Hit) -> Vec<Path> {
         self.peers.ways(peer, self.config.udp_port)
     }
+        if peer.is_none() {
+            self.lost.remove(&tag);
+        }
 
     /// Where the rendezvous servers of the peer with this tag are found: they send on what asks for it. `None` forgets them.
     pub fn set_rendezvous_of(&mut self, tag: Hit, servers: Option<Peer>) {
@@ -535,10 +538,12 @@ impl KeyManager for Host {
     /// A peer of the directory may have an association that this host, which has started again, does not know: a new one takes its place.
     fn unknown_spi(&mut self, now: Instant, path: Path) {
         let Some(ours) = self.tags().next() else { return };
-        let Some(peer) = self.peers.at(path.remote.ip()).filter(|peer| self.stage(ours, *peer).is_none())
-        else {
-            return;
-        };
+        let lost = self.peers.at(path.remote.ip()).filter(|peer| {
+            let tried = self.lost.get(peer).is_some_and(|at| now < *at + LOST_AGAIN);
+            !tried && self.stage(ours, *peer).is_none()
+        });
+        let Some(peer) = lost else { return };
+        self.lost.insert(peer, now);
         let ways = self.ways(peer);
         if let Err(error) = self.connect(now, ours, peer, &ways) {
             tracing::debug!(%error, "ESP of an association that is lost");
