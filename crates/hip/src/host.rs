@@ -422,7 +422,7 @@ impl Host {
         let made = self.with(now, local, |pool, load, around| {
             Some(respond::i2(packet, path, pool, load, around).and_then(|accepted| {
                 let child = around.spis.reserve(around.entropy);
-                let has_room = around.clients_left > 0;
+                let has_room = was_client || around.clients_left > 0;
                 let asked = accepted.asked.as_ref();
                 let registered = asked.map(|asked| register::decide(asked, peer, has_room, around));
                 let (registered, client) = registered.unwrap_or_default();
@@ -440,6 +440,7 @@ impl Host {
         }
         self.with(now, local, |_, _, around| {
             let respond::Accepted { agreed, esp_keys, spi_out, .. } = accepted;
+        let was_client = before.and_then(|id| self.clients.get(&id)).is_some_and(|until| *until > now);
             let pair = Pair { child, spi_out, replaces: None, send_now: true };
             let esp = agreed.esp;
             let session = Session { client_until, ..Session::new(agreed, child, spi_out, Some(r2)) };
