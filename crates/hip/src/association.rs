@@ -267,7 +267,13 @@ pub(crate) struct Closed {
 }
 
 impl Session {
-    pub(crate) fn new(agreed: Agreed, child: ChildId, spi_out: u32, r2: Option<R2Sent>) -> Self {
+    pub(crate) fn new(
+        now: Instant,
+        agreed: Agreed,
+        child: ChildId,
+        spi_out: u32,
+        r2: Option<R2Sent>,
+    ) -> Self {
         Self {
             agreed,
             child,
@@ -340,6 +346,19 @@ impl Association {
             soft_packets: config.soft_packets,
             soft_bytes: config.soft_bytes,
         }))
+    }
+
+    /// Since when it is unused; one that is ending, since ever. `None` while it is being established.
+    pub(crate) fn unused_since(&self) -> Option<Instant> {
+        match &self.stage {
+            Stage::I1Sent(_) | Stage::Solving(_) | Stage::I2Sent(_) => None,
+            // A client of ours may be called at any time.
+            Stage::Up(session) => {
+                let used = session.used.max(Instant::from_nanos(1));
+                Some(session.client_until.map_or(used, |until| until.max(used)))
+            }
+            Stage::Closing(_) | Stage::Closed(_) | Stage::Failed => Some(Instant::ZERO),
+        }
     }
 
     /// When [`crate::exchange::handle_timeout`] has something to do.

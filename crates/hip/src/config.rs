@@ -125,7 +125,7 @@ pub struct Difficulty {
     pub busy_from: u32,
     /// The hardest puzzle that we solve for others.
     pub solve: u8,
-    /// R1 packets in a second to one address.
+    /// R1 packets in a second to one address, or to one /64 of IPv6.
     pub to_one_address: u32,
     /// I2 packets in a second that are worth public-key work. Above a quarter of it, K rises by one with each second.
     pub i2_a_second: u32,
@@ -184,8 +184,11 @@ pub struct HostConfig {
     pub soft_bytes: u64,
     /// Replay window of ESP in packets.
     pub replay_window: u32,
-    /// Associations at one time.
+    /// Associations at one time. When there are so many, the one that was unused the longest gives way, if its peer is not configured.
     pub max_associations: usize,
+    /// An association with a peer that is not configured ends when it was unused for so long: the UAL of RFC 7401. The others, which the
+    /// configuration bounds, stay, so that a device that slept finds them.
+    pub unused: Duration,
     /// Whether peers learn all our addresses, each time that they change, and another way is tried when the one in use does not answer
     /// (RFC 8047). Not in UDP.
     pub multihoming: bool,
@@ -238,6 +241,7 @@ impl Default for HostConfig {
             soft_bytes: 1 << 40,
             replay_window: 1_024,
             max_associations: MAX_ASSOCIATIONS,
+            unused: Duration::from_secs(3_600),
             multihoming: false,
             liveness: None,
             registrar: None,

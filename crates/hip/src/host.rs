@@ -4,7 +4,8 @@
 //! # Timers
 //! Each association has one deadline, that of its state: an unanswered packet, the next slice of a puzzle, the end of what is kept for
 //! late packets. An established association has none but for what waits in it: an UPDATE, a peer's silence, a registration to be renewed,
-//! and what the configuration asks for. A rendezvous server with which there is no association is tried when its time has come.
+//! and what the configuration asks for; and, if its peer is not configured, the end that comes when it is not used. A rendezvous server
+//! with which there is no association is tried when its time has come.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -31,6 +32,7 @@ use crate::stats::Stats;
 
 mod description;
 mod rendezvous;
+mod strangers;
 
 pub use description::{ConnectError, Description, Phase, Registration};
 
@@ -53,6 +55,10 @@ pub struct Host {
     /// What we send on to clients.
     relays: Option<Meter>,
     peers: Peers,
+    /// Associations with peers that are not configured, by [`Association::unused_since`].
+    strangers: BTreeSet<(Instant, SaId)>,
+    /// When ESP under an unknown SPI last began an exchange with a peer of the directory.
+    lost: BTreeMap<Hit, Instant>,
     /// Associations whose peer is registered at us, and until when.
     clients: BTreeMap<SaId, Instant>,
     /// When a rendezvous server of ours is tried next, and how long the wait after that is; by our tag and its.
@@ -84,6 +90,8 @@ impl Host {
             load: Load::new(&mut *entropy),
             relays: config.registrar.as_ref().map(|_| Meter::new(entropy.next_u64())),
             peers: Peers::default(),
+            strangers: BTreeSet::new(),
+            lost: BTreeMap::new(),
             clients: BTreeMap::new(),
             tries: BTreeMap::new(),
             outbox: Outbox::default(),
@@ -109,7 +117,11 @@ impl Host {
 
     /// Where the peer with this tag is found; `None` forgets it. What there is with it stays.
     pub fn set_peer(&mut self, tag: Hit, peer: Option<Peer>) {
+        if peer.is_none() {
+            self.lost.remove(&tag);
+        }
         self.peers.set(tag, peer);
+        self.sort_again(Some(tag));
     }
 
     /// The ways to a peer of the directory, the best first; none if it is not known, or no address of ours is of a family of its.
@@ -117,13 +129,11 @@ impl Host {
     pub fn ways(&self, peer: Hit) -> Vec<Path> {
         self.peers.ways(peer, self.config.udp_port)
     }
-        if peer.is_none() {
-            self.lost.remove(&tag);
-        }
 
     /// Where the rendezvous servers of the peer with this tag are found: they send on what asks for it. `None` forgets them.
     pub fn set_rendezvous_of(&mut self, tag: Hit, servers: Option<Peer>) {
         self.peers.set_servers(tag, servers);
+        self.sort_again(Some(tag));
     }
 
     /// Begins an association with the peer that has this tag, by these paths: the first I1 goes by up to three of them, and after that
@@ -159,9 +169,10 @@ impl Host {
                 Some(_) => return Err(ConnectError::Exists(peer)),
             }
         }
-        if self.associations.len() >= self.config.max_associations {
+        if !self.has_room(now, peer) {
             return Err(ConnectError::TooMany(self.associations.len()));
         }
+        self.make_room(now, peer);
         let stage = self.with(now, local, |_, _, around| initiate::begin(around, peer, &paths));
         let stage = stage.ok_or(ConnectError::Failed)?;
         let id = self.name();
@@ -171,10 +182,14 @@ impl Host {
 
     /// Ends an association; what was not established is given up.
     pub fn close(&mut self, now: Instant, id: SaId) {
+        self.end(now, id, "closed here");
+    }
+
+    fn end(&mut self, now: Instant, id: SaId, why: &'static str) {
         self.change(now, id, |association, around| {
             Ok(match &association.stage {
                 Stage::Closing(_) | Stage::Closed(_) => Fate::Lives,
-                _ => close::begin(association, around, "closed here"),
+                _ => close::begin(association, around, why),
             })
         })
         .unwrap_or_default();
@@ -186,6 +201,7 @@ impl Host {
         let out: Vec<SaId> =
             self.associations.values().filter(|a| !self.config.admits(a.peer)).map(|a| a.id).collect();
         out.into_iter().for_each(|id| self.close(now, id));
+        self.sort_again(None);
     }
 
     /// Whether an I1 that names no receiver is answered from now on. Exchanges that are under way go on.
@@ -296,6 +312,9 @@ impl Host {
     fn take(&mut self, id: SaId) -> Option<Association> {
         let association = self.associations.remove(&id)?;
         self.clients.remove(&id);
+        if let Some(since) = association.unused_since() {
+            self.strangers.remove(&(since, id));
+        }
         if let Some(deadline) = association.deadline() {
             self.timers.remove(&(deadline.at, id));
         }
@@ -306,6 +325,9 @@ impl Host {
         let id = association.id;
         if let Some(deadline) = association.deadline() {
             self.timers.insert((deadline.at, id));
+        }
+        if let Some(since) = association.unused_since().filter(|_| !self.is_configured(association.peer)) {
+            self.strangers.insert((since, id));
         }
         if let Stage::Up(session) = &association.stage
             && let Some(until) = session.client_until
@@ -412,12 +434,13 @@ impl Host {
                     return Ok(());
                 }
             }
-            None if self.associations.len() >= self.config.max_associations => {
+            None if !self.has_room(now, peer) => {
                 return Err(Discard("as many associations as are permitted"));
             }
             _ => {}
         }
         let before = self.by_tags.get(&(ours, peer)).copied();
+        let was_client = before.and_then(|id| self.clients.get(&id)).is_some_and(|until| *until > now);
         let id = self.name();
         let made = self.with(now, local, |pool, load, around| {
             Some(respond::i2(packet, path, pool, load, around).and_then(|accepted| {
@@ -435,15 +458,15 @@ impl Host {
             }))
         });
         let (accepted, child, r2, client_until) = made.ok_or(Discard("for another host"))??;
-        if let Some(before) = before {
-            self.replace(now, before);
+        match before {
+            Some(before) => self.replace(now, before),
+            None => self.make_room(now, peer),
         }
         self.with(now, local, |_, _, around| {
             let respond::Accepted { agreed, esp_keys, spi_out, .. } = accepted;
-        let was_client = before.and_then(|id| self.clients.get(&id)).is_some_and(|until| *until > now);
             let pair = Pair { child, spi_out, replaces: None, send_now: true };
             let esp = agreed.esp;
-            let session = Session { client_until, ..Session::new(agreed, child, spi_out, Some(r2)) };
+            let session = Session { client_until, ..Session::new(now, agreed, child, spi_out, Some(r2)) };
             let mut association = Association { id, ours, peer, path, stage: Stage::Up(Box::new(session)) };
             initiate::established(&association, around);
             around.order(association.install(around.config, esp, esp_keys, pair));
@@ -476,6 +499,7 @@ impl KeyManager for Host {
                 .unwrap_or_default();
         }
         self.register(now);
+        self.end_unused(now);
     }
 
     fn poll_transmit(&mut self, _now: Instant, out: &mut Vec<u8>) -> Option<Transmit> {
@@ -486,7 +510,7 @@ impl KeyManager for Host {
         let association = self.timers.first().and_then(|(_, id)| self.associations.get(id)?.deadline());
         let try_at =
             self.next_try().map(|(at, _)| Deadline { at, slack: FIRST_RETRY, why: "HIP: rendezvous" });
-        Deadline::earlier(association, try_at)
+        Deadline::earlier(Deadline::earlier(association, try_at), self.next_unused())
     }
 
     fn poll_event(&mut self) -> Option<Event> {
@@ -519,7 +543,7 @@ impl KeyManager for Host {
         .unwrap_or_default();
     }
 
-    fn unanswered(&mut self, now: Instant, owner: Owner, heard: bool) {
+    fn traffic(&mut self, now: Instant, owner: Owner, heard: bool) {
         let Owner::Hip(id) = owner else { return };
         self.change(now, id, |association, around| {
             if heard {

@@ -36,6 +36,10 @@ pub const SHORTEST_REGISTRATION: Duration = Duration::from_secs(10);
 pub const FIRST_RETRY: Duration = Duration::from_secs(30);
 /// The longest wait between two tries.
 pub const LAST_RETRY: Duration = Duration::from_secs(3_600);
+/// After so long the next packet of ESP under an unknown SPI, which anyone can send, may begin another exchange with a peer.
+pub const LOST_AGAIN: Duration = Duration::from_secs(60);
+/// An association that was used within this time does not give way to another peer's, unless that is configured.
+pub const BUSY_FOR: Duration = Duration::from_secs(60);
 /// How long the association is kept to answer what the peer sends again after its end.
 pub const CLOSED_FOR: Duration = Duration::from_secs(120);
 /// R1s that are sent in one second at most, to all initiators together.

@@ -47,6 +47,11 @@ impl Peers {
         there.next().is_none().then_some(*tag)
     }
 
+    /// Whether it, or a rendezvous server of it, is in the directory.
+    pub(crate) fn has(&self, tag: Hit) -> bool {
+        self.known.contains_key(&tag) || self.servers.contains_key(&tag)
+    }
+
     pub(crate) fn set_ours(&mut self, ours: &[IpAddr]) {
         self.ours = ours.to_vec();
     }

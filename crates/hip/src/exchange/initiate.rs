@@ -326,7 +326,7 @@ pub(crate) fn r2(association: &mut Association, packet: &Packet<'_>, around: &mu
     let install = association.install(around.config, agreed.esp, esp_keys, pair);
     established(association, around);
     around.order(install);
-    let mut session = Session::new(agreed, child, info.new_spi, None);
+    let mut session = Session::new(around.now, agreed, child, info.new_spi, None);
     session.registration = register::answered(packet, around.now);
     association.stage = Stage::Up(Box::new(session));
     multihome::announce(association, around);
