@@ -6,6 +6,7 @@ use dormouse_sansio::Entropy;
 use dormouse_wire::hip::Hit;
 
 use crate::limits::{PUZZLE_PATIENCE, PUZZLE_SLICE};
+use crate::quirks::{Quirk, Quirks};
 
 /// What is hashed, but for the solution.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -23,6 +24,16 @@ pub struct Puzzle {
 }
 
 impl Puzzle {
+    /// As a peer with these quirks hashes it.
+    #[must_use]
+    pub fn with(self, quirks: Quirks) -> Self {
+        let Self { hash, k, i, initiator, responder } = self;
+        match quirks.has(Quirk::PuzzleHitsSwapped) {
+            true => Self { hash, k, i, initiator: responder, responder: initiator },
+            false => Self { hash, k, i, initiator, responder },
+        }
+    }
+
     /// Whether `j` solves it: "Ltrunc( RHASH( I2.I | I2.hit_i | I2.hit_r | I2.J ), #K )" is 0 (RFC 7401 appendix A), the lowest K bits.
     #[must_use]
     pub fn is_solved_by(&self, j: &[u8]) -> bool {
