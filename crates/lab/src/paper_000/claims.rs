@@ -8,7 +8,7 @@ use super::shares::{Clients, Shares, under};
 use super::tables::{FirstAges, Splits, number, shown, under_thresholds};
 use super::traffic::Traffic;
 use super::{LOAD, PROTOCOL};
-use crate::judge::{Claim, Expect};
+use crate::judge::{Claim, Expect, Finding};
 
 /// Points by which a share may be off and still be the same.
 const POINTS: f64 = 5.0;
@@ -76,11 +76,14 @@ pub(super) fn all(traffic: &Traffic, shares: Shares, first_ages: &FirstAges, spl
         .judged(Expect::above(90.0), shares.of_maximum(&paper)),
         Claim::new(
             "section 3.5, scheduler performance",
-            "The same by the paper's protocol: the average user from all but 100 sessions",
+            "Both by the paper's protocol: the average user from all but 100 sessions, every packet waking",
             "within 3.5 points, over 90 % of the maximum",
             format!("{} points, {} % of the maximum", shown(splits.paper[0]), shown(splits.paper[1])),
         )
-        .judged(Expect::above(90.0), splits.paper[1]),
+        .found(Finding::all([
+            Expect::below(3.5).judge(splits.paper[0]),
+            Expect::above(90.0).judge(splits.paper[1]),
+        ])),
     ];
     claims.extend(best_thresholds(traffic, shares));
     claims.extend(penalties(traffic, shares));
@@ -119,24 +122,34 @@ pub(super) fn all(traffic: &Traffic, shares: Shares, first_ages: &FirstAges, spl
     claims
 }
 
-/// Figure 7: whether another pair of thresholds saves more than the paper's.
+/// Figure 7: whether another pair of thresholds saves more than the paper's. The best pair of one half of the clients is judged on the
+/// other half: on its own half it leads by luck too.
 fn best_thresholds(traffic: &Traffic, shares: Shares) -> Option<Claim> {
-    let pair = |n: usize| under_thresholds(&traffic.outgoing, 1, n);
+    let half = |n: usize, odd: usize| -> Clients {
+        under_thresholds(&traffic.outgoing, 1, n).into_iter().skip(odd).step_by(2).collect()
+    };
     let many = THRESHOLDS.len();
-    let means = (0..many * many).filter_map(|n| Some((n, shares.mean(&pair(n))?.value)));
-    let (best, mean) = means.max_by(|a, b| a.1.total_cmp(&b.1))?;
+    let means = (0..many * many).filter_map(|n| Some((n, shares.mean(&half(n, 0))?.value)));
+    let (best, _) = means.max_by(|a, b| a.1.total_cmp(&b.1))?;
     let theirs = many - 1;
-    let more = shares.more(&pair(best), &pair(theirs));
     let (alpha, beta) = (THRESHOLDS.get(best / many)?, THRESHOLDS.get(best % many)?);
-    Some(
+    let claim = |ours: String| {
         Claim::new(
             "section 3.5, Fig. 7",
             "No thresholds are better than alpha 0.5 and beta 0.8, by a point",
             "the best",
-            format!("alpha {alpha} and beta {beta} save {mean:.1} %, {} points more", shown(more)),
+            ours,
         )
-        .judged(Expect::below(1.0), more),
-    )
+    };
+    if best == theirs {
+        return Some(claim("the best of one half of the sample".to_owned()).found(Finding::Confirmed));
+    }
+    let more = shares.more(&half(best, 1), &half(theirs, 1));
+    let ours = format!(
+        "alpha {alpha} and beta {beta}, the best on one half of the sample, save {} points more on the other",
+        shown(more)
+    );
+    Some(claim(ours).judged(Expect::below(1.0), more))
 }
 
 /// Figure 8: who pays for sleeping.
