@@ -373,9 +373,7 @@ impl Writer<'_> {
                     ms(grown.and_then(growth))
                 ),
             )
-            .found(Finding::all(
-                [gap(1), gap(paper), grown.and_then(growth)].map(|m| Expect::above(0.0).judge(m)),
-            )),
+            .judged_all(&[gap(1), gap(paper), grown.and_then(growth)].map(|m| (Expect::above(0.0), m))),
             Claim::new(
                 place,
                 "MOBIKE's latency is constant for any number of clients",
@@ -394,11 +392,11 @@ impl Writer<'_> {
                     seconds(grown.and_then(|n| dearer(update, n)))
                 ),
             )
-            .found(Finding::all([
-                Expect::above(GROWTH).judge(grown.and_then(|n| dearer(full, n))),
-                Expect::above(GROWTH).judge(grown.and_then(|n| dearer(ticket, n))),
-                Expect::about(0.0, GROWTH).judge(grown.and_then(|n| dearer(update, n))),
-            ])),
+            .judged_all(&[
+                (Expect::above(GROWTH), grown.and_then(|n| dearer(full, n))),
+                (Expect::above(GROWTH), grown.and_then(|n| dearer(ticket, n))),
+                (Expect::about(0.0, GROWTH), grown.and_then(|n| dearer(update, n))),
+            ]),
             Claim::new(
                 "not in the paper",
                 "The same ticket in one round trip is faster than in the two of RFC 5723",
