@@ -209,11 +209,6 @@ impl Host {
         self.config.opportunistic = on;
     }
 
-    /// Whether an I1 that names no receiver is answered from now on.
-    pub const fn set_opportunistic(&mut self, on: bool) {
-        self.config.opportunistic = on;
-    }
-
     /// Denies a peer: its associations end, and exchanges that either end begins are refused. Returns how many associations ended.
     pub fn deny(&mut self, now: Instant, peer: Hit) -> usize {
         self.config.denied.insert(peer);
