@@ -118,9 +118,13 @@ mod tests {
     use super::*;
 
     fn keymat() -> Keymat {
+        keymat_of([0x0b; 32], Quirks::NONE)
+    }
+
+    fn keymat_of(kij: [u8; 32], quirks: Quirks) -> Keymat {
         let hit = |last: u16| Hit(core::net::Ipv6Addr::new(0x2001, 0x21, 0, 0, 0, 0, 0, last));
-        let kij = Secret::from([0x0b; 32]);
-        Keymat::new(HitSuite::RsaSha256, &kij, (&[1; 32], &[2; 32]), [hit(2), hit(1)], Quirks::NONE)
+        let hits = [hit(2), hit(1)];
+        Keymat::new(HitSuite::RsaSha256, &Secret::from(kij), (&[1; 32], &[2; 32]), hits, quirks)
     }
 
     /// HKDF computed with Python's hmac.
@@ -129,6 +133,23 @@ mod tests {
         let [start, far] = keymat().draw(0, [16, 64]).unwrap();
         assert_eq!(hex::encode(start.as_bytes()), KNOWN.0);
         assert_eq!(hex::encode(&far.as_bytes()[48..]), KNOWN.1);
+    }
+
+    /// Computed with Python's hmac from the secret 0000 0b0b..., whole and without its zeros, as a number written in as few bytes as it needs.
+    #[test]
+    fn zeros_of_a_secret_count_unless_the_peer_strips_them() {
+        let mut kij = [0x0b; 32];
+        kij[..2].fill(0);
+        let stripped = [Quirk::SecretStripped].into_iter().collect();
+        for (quirks, start) in [
+            (Quirks::NONE, "b0cc5fa9cf32f3c7d1bea541603d218c"),
+            (stripped, "3bccb67fefd7a30e7e7ec64bc93fd8f1"),
+        ] {
+            let [drawn] = keymat_of(kij, quirks).draw(0, [16]).unwrap();
+            assert_eq!(hex::encode(drawn.as_bytes()), start, "{quirks:?}");
+        }
+        let whole = |quirks| keymat_of([0x0b; 32], quirks).draw(0, [16]).unwrap();
+        assert!(whole(Quirks::NONE) == whole(stripped));
     }
 
     #[test]
