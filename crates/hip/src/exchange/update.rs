@@ -198,7 +198,6 @@ impl Answer<'_> {
 fn answer(association: &mut Association, answer: &Answer<'_>, around: &mut Around<'_>) {
     let Stage::Up(session) = &mut association.stage else { return };
     let unsent = session.outstanding.is_none();
-    let bare = around.peers.quirks(association.peer).has(Quirk::KnownParametersOnly);
     let more = unsent && (session.wants_rekey() || session.candidate.is_some() || session.announcing);
     if more {
         send(association, Some(answer), around);
@@ -206,9 +205,7 @@ fn answer(association: &mut Association, answer: &Answer<'_>, around: &mut Aroun
     }
     let mut draft = protect::draft(PacketType::Update, association.ours, association.peer);
     draft.add(&Param::Ack(vec![answer.id]));
-    if !bare {
-        answer.add_to(&mut draft);
-    }
+    answer.add_to(&mut draft);
     let packet = protect::finish(draft, &session.agreed.keys.mac_out, around.identity);
     let Some(packet) = packet.and_then(|p| answer.with_server(p)) else { return };
     let to = session.candidate.as_ref().map_or(association.path, |c| c.path);

@@ -232,8 +232,10 @@ fn an_exchange_after_a_move_tries_all_addresses() {
     world.act(0, |host, _| host.set_peer(tag, Some(peer)));
     world.act(0, |host, now| host.connect(now, ours, tag, &host.ways(tag))).unwrap();
     world.dead.insert(world.nodes[1].address.ip());
-    world.run(SOON);
+    world.run(SOON / 2);
     world.dead.clear();
+    let path = world.nodes[0].host.describe().next().unwrap().path;
+    assert_ne!(path.remote.ip(), world.nodes[1].address.ip());
     world.place(0, "198.51.100.7");
     world.run(LATER);
     assert!(world.joined(0, 1), "{:?}", world.nodes[0].plane.closed);
