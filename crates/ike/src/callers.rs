@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use core::net::IpAddr;
+use core::time::Duration;
 
 use dormouse_crypto::cert::Identity;
 use dormouse_keying::SaId;
@@ -12,7 +13,9 @@ use dormouse_wire::ike::TsRange;
 
 use crate::config::{Connection, Unique};
 use crate::credential::Refusal;
-use crate::limits::{CREATE_CHILD_BURST, CREATE_CHILD_EVERY, HANDSHAKES_WAITING, LOGIN_BURST, LOGIN_EVERY};
+use crate::limits::{
+    BEGIN_BURST, BEGIN_EVERY, CREATE_CHILD_BURST, CREATE_CHILD_EVERY, HANDSHAKES_WAITING, PACES_SWEPT_AT,
+};
 use crate::pace::Pace;
 use crate::ticket::lineage::Name;
 
@@ -48,10 +51,45 @@ pub(crate) struct Callers {
     present: BTreeMap<SaId, Present>,
     /// Inner hosts by who is reached there.
     hosts: BTreeMap<IpAddr, Reached>,
-    /// How often each has had requests to make or rekey an SA answered, and sessions begun.
-    paces: BTreeMap<Caller, (Pace, Pace)>,
+    /// How often each has done what it may do at a pace. They go on when its sessions come and go.
+    paces: BTreeMap<(Caller, Paced), Pace>,
+    /// Those that make no difference any more go when there are so many.
+    swept_at: usize,
     /// Handshakes of callers who have authenticated, and wait for us.
     waiting: BTreeMap<SaId, Caller>,
+}
+
+/// What a caller may do at a pace. Full logins have one of their own, so that a thief with a copied ticket does not keep its owner from
+/// ending its session that way.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum Paced {
+    /// Having requests to make or rekey an SA answered.
+    Create,
+    Login,
+    /// Of a lineage where several devices share the identity. Elsewhere of all of the identity: each full login begins another lineage.
+    Resumption(Option<Name>),
+}
+
+/// How a session begins.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Begin {
+    /// By a full login.
+    Login,
+    /// By a ticket of this lineage.
+    Resumption(Name),
+}
+
+impl Begin {
+    /// Its pace, and how many there may be at once.
+    fn paced(self, conn: &Connection) -> (Paced, u32) {
+        let shared = conn.answering.policy.unique == Unique::Never;
+        match self {
+            Self::Login => (Paced::Login, of_identity(BEGIN_BURST, conn)),
+            Self::Resumption(lineage) => {
+                (Paced::Resumption(shared.then_some(lineage)), of_device(BEGIN_BURST))
+            }
+        }
+    }
 }
 
 /// Who is reached at an inner host.
@@ -68,7 +106,11 @@ struct Reached {
 fn of_identity(one: usize, conn: &Connection) -> u32 {
     let policy = &conn.answering.policy;
     let devices = if policy.unique == Unique::Never { policy.sessions } else { 1 };
-    u32::try_from(one.max(devices)).unwrap_or(u32::MAX).min(1 << 16)
+    of_device(one.max(devices))
+}
+
+fn of_device(many: usize) -> u32 {
+    u32::try_from(many).unwrap_or(u32::MAX).min(1 << 16)
 }
 
 impl Callers {
@@ -131,26 +173,32 @@ impl Callers {
     }
 
     /// Whether a request of a caller to make or rekey an SA is answered, or comes too soon after many others of its.
-    /// The pace goes on when it leaves and comes again.
     pub(crate) fn may_create(&mut self, caller: &Caller, now: Instant) -> bool {
-        let (create, _) = self.paces_of(caller, now);
-        create.may(now, CREATE_CHILD_EVERY, CREATE_CHILD_BURST)
+        self.may(now, (caller.clone(), Paced::Create), CREATE_CHILD_EVERY, CREATE_CHILD_BURST)
     }
 
-    fn paces_of(&mut self, caller: &Caller, now: Instant) -> &mut (Pace, Pace) {
-        if self.paces.len() > 2 * self.sas.len() {
-            self.paces.retain(|_, (create, begin)| !create.is_over(now) || !begin.is_over(now));
+    fn may(&mut self, now: Instant, what: (Caller, Paced), every: Duration, burst: u32) -> bool {
+        if self.paces.len() >= self.swept_at.max(PACES_SWEPT_AT) {
+            self.paces.retain(|_, pace| !pace.is_over(now));
+            self.swept_at = 2 * self.paces.len();
         }
-        self.paces.entry(caller.clone()).or_default()
+        self.paces.entry(what).or_default().may(now, every, burst)
     }
 
-    /// Whether an identity may begin another session now, or has begun too many of late.
+    /// Whether an identity may begin another session in this way now, or has begun too many of late.
     ///
     /// # Errors
     /// [`Refusal::TooOften`].
-    pub(crate) fn may_begin(&self, conn: &Connection, peer: &Identity, now: Instant) -> Result<(), Refusal> {
-        let begun = self.paces.get(&Caller::of(conn, peer)).map(|(_, begin)| *begin).unwrap_or_default();
-        match begun.allows(now, LOGIN_EVERY, of_identity(LOGIN_BURST, conn)) {
+    pub(crate) fn may_begin(
+        &self,
+        conn: &Connection,
+        peer: &Identity,
+        how: Begin,
+        now: Instant,
+    ) -> Result<(), Refusal> {
+        let (paced, burst) = how.paced(conn);
+        let begun = self.paces.get(&(Caller::of(conn, peer), paced)).copied().unwrap_or_default();
+        match begun.allows(now, BEGIN_EVERY, burst) {
             true => Ok(()),
             false => Err(Refusal::TooOften(peer.clone())),
         }
@@ -160,9 +208,15 @@ impl Callers {
     ///
     /// # Errors
     /// [`Refusal::TooOften`].
-    pub(crate) fn begin(&mut self, conn: &Connection, peer: &Identity, now: Instant) -> Result<(), Refusal> {
-        let (_, begin) = self.paces_of(&Caller::of(conn, peer), now);
-        match begin.may(now, LOGIN_EVERY, of_identity(LOGIN_BURST, conn)) {
+    pub(crate) fn begin(
+        &mut self,
+        conn: &Connection,
+        peer: &Identity,
+        how: Begin,
+        now: Instant,
+    ) -> Result<(), Refusal> {
+        let (paced, burst) = how.paced(conn);
+        match self.may(now, (Caller::of(conn, peer), paced), BEGIN_EVERY, burst) {
             true => Ok(()),
             false => Err(Refusal::TooOften(peer.clone())),
         }
@@ -276,19 +330,42 @@ mod tests {
 
     #[test]
     fn one_identitys_sessions_begin_at_a_pace() {
-        let many = LOGIN_BURST + 100;
-        for (unique, at_once) in
-            [(Unique::Replace, LOGIN_BURST), (Unique::Keep, LOGIN_BURST), (Unique::Never, many)]
-        {
+        let many = BEGIN_BURST + 100;
+        let (thiefs, owners) = (Begin::Resumption(Name([1; 16])), Begin::Resumption(Name([2; 16])));
+        for (unique, how, at_once) in [
+            (Unique::Replace, Begin::Login, BEGIN_BURST),
+            (Unique::Keep, Begin::Login, BEGIN_BURST),
+            (Unique::Never, Begin::Login, many),
+            (Unique::Replace, thiefs, BEGIN_BURST),
+            (Unique::Keep, thiefs, BEGIN_BURST),
+            (Unique::Never, thiefs, BEGIN_BURST),
+        ] {
             let (mut callers, mut now, conn) = (Callers::default(), Instant::ZERO, connection(unique, many));
             let (a, b) = (caller("a").peer, caller("b").peer);
-            assert_eq!((0..1_000).filter(|_| callers.begin(&conn, &a, now).is_ok()).count(), at_once);
-            assert!(callers.may_begin(&conn, &a, now).is_err() && callers.may_begin(&conn, &b, now).is_ok());
-            now += LOGIN_EVERY * 3;
-            assert_eq!((0..1_000).filter(|_| callers.begin(&conn, &a, now).is_ok()).count(), 3);
+            assert_eq!((0..1_000).filter(|_| callers.begin(&conn, &a, how, now).is_ok()).count(), at_once);
+            let may = |callers: &Callers, who, how| callers.may_begin(&conn, who, how, now).is_ok();
+            assert!(!may(&callers, &a, how) && may(&callers, &b, how));
+            assert_eq!(may(&callers, &a, Begin::Login), how != Begin::Login);
+            let apart = how == Begin::Login || unique == Unique::Never;
+            assert_eq!(may(&callers, &a, owners), apart, "{unique:?}: a thief with another device's ticket");
+            now += BEGIN_EVERY * 3;
+            assert_eq!((0..1_000).filter(|_| callers.begin(&conn, &a, how, now).is_ok()).count(), 3);
             // Asking alone costs nothing.
-            assert!((0..1_000).all(|_| callers.may_begin(&conn, &b, now).is_ok()));
+            assert!((0..1_000).all(|_| callers.may_begin(&conn, &b, how, now).is_ok()));
         }
+    }
+
+    #[test]
+    fn of_lineages_that_come_and_go_no_more_is_remembered_than_makes_a_difference() {
+        let (mut callers, mut now, conn) = (Callers::default(), Instant::ZERO, connection(Unique::Never, 1));
+        let peer = caller("a").peer;
+        for n in 0..10_000_u32 {
+            let mut lineage = [0; 16];
+            lineage[..4].copy_from_slice(&n.to_be_bytes());
+            assert_eq!(callers.begin(&conn, &peer, Begin::Resumption(Name(lineage)), now), Ok(()));
+            now += BEGIN_EVERY / 10;
+        }
+        assert!(callers.paces.len() <= PACES_SWEPT_AT, "{}", callers.paces.len());
     }
 
     #[test]

@@ -6,10 +6,11 @@ use std::time::Duration;
 
 use common::resumed::{confirmed, slept_with};
 use common::{Pair, client_psk, gateway_config, gateway_psk, path};
-use dormouse_ike::CloseReason;
 use dormouse_ike::config::{PeerPolicy, Unique};
+use dormouse_ike::limits::BEGIN_BURST;
 use dormouse_ike::ticket::ClientTicket;
 use dormouse_ike::ticket::lineage::{Name, Outcome};
+use dormouse_ike::{CloseReason, NegotiationError};
 use dormouse_keying::SaId;
 use dormouse_wire::ike::dormancy::Refused;
 
@@ -51,6 +52,48 @@ fn the_owner_is_let_in_where_sessions_are_counted_and_the_thief_is_not_one_of_th
         pair.run_for(Duration::from_secs(2));
         assert!(pair.client.established().is_some(), "{unique:?}: {:?}", pair.client.failure());
         assert!(pair.gateway.closed.contains(&(thiefs, CloseReason::Replaced)), "{unique:?}");
+    }
+}
+
+/// The thief resumes with one ticket after the other, until that comes too often.
+#[test]
+fn a_thief_who_resumes_for_ever_does_not_keep_the_owner_out() {
+    for (n, quick, unique) in [
+        (30, true, Unique::Replace),
+        (31, false, Unique::Replace),
+        (32, true, Unique::Keep),
+        (33, true, Unique::Never),
+    ] {
+        let (mut pair, ticket) = copied(unique, quick, n);
+        let mut stolen = ticket.clone();
+        let mut times = 0;
+        loop {
+            pair.client.ticket = None;
+            steal(&mut pair, &stolen);
+            pair.run_for(Duration::from_millis(400));
+            let Some(next) = pair.client.ticket.take() else { break };
+            // It keeps to no bound of a device.
+            (stolen, times) = (ClientTicket { unheard: 0, ..next }, times + 1);
+        }
+        // One a second comes in besides.
+        assert!((BEGIN_BURST..2 * BEGIN_BURST).contains(&times), "{n}: {times}");
+        let why = pair.client.failure();
+        assert!(matches!(why, Some(NegotiationError::TicketRefused)), "{n}: {why:?}");
+        common::resumed::resume(&mut pair, &ticket);
+        pair.run_for(Duration::from_secs(2));
+        pair.client.endpoint.set_former_lineage("home", ticket.lineage.unwrap_or(Name([0; 16])));
+        (pair.client.events.clear(), pair.gateway.events.clear());
+        pair.connect();
+        pair.run_for(Duration::from_secs(20));
+        assert!(pair.client.established().is_some(), "{n}: {:?}", pair.client.failure());
+        let owners = pair.gateway.established().expect("the owner logs in").sa;
+        let endpoint = &pair.gateway.endpoint;
+        assert_eq!(endpoint.len() - endpoint.half_open(), 1, "{n}: the owner's alone");
+        assert!(endpoint.path(owners).is_some(), "{n}");
+        steal(&mut pair, &stolen);
+        pair.run_for(Duration::from_secs(20));
+        let endpoint = &pair.gateway.endpoint;
+        assert_eq!((endpoint.len(), endpoint.path(owners).is_some()), (1, true), "{n}: the thief's is over");
     }
 }
 

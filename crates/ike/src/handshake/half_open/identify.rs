@@ -67,7 +67,7 @@ impl HalfOpen {
         payloads: &[Payload],
     ) -> Result<Option<Caller>, Refusal> {
         let view = View(payloads);
-        let refuse = |error| Refusal { kind: NotifyType::AuthenticationFailed, error };
+        let refuse = |error: NegotiationError| Refusal { kind: error.told(), error };
         let malformed = |what| Refusal {
             kind: NotifyType::InvalidSyntax,
             error: NegotiationError::Malformed { exchange: "IKE_AUTH", what },
