@@ -55,8 +55,8 @@ pub(crate) struct Callers {
     paces: BTreeMap<(Caller, Paced), Pace>,
     /// Those that make no difference any more go when there are so many.
     swept_at: usize,
-    /// Handshakes of callers who have authenticated, and wait for us.
-    waiting: BTreeMap<SaId, Caller>,
+    /// Handshakes of callers who have authenticated, and wait for us; and whether they wait for the store, as resumptions do.
+    waiting: BTreeMap<SaId, (Caller, bool)>,
 }
 
 /// What a caller may do at a pace. Full logins have one of their own, so that a thief with a copied ticket does not keep its owner from
@@ -222,17 +222,24 @@ impl Callers {
         }
     }
 
-    /// A handshake of an identity that has authenticated waits for us: it gives way to no stranger meanwhile, so there may be few.
+    /// A handshake of an identity that has authenticated waits for us: it gives way to no stranger meanwhile, so there may be few. Those
+    /// that wait for the store, as resumptions do, leave room for full logins.
     ///
     /// # Errors
     /// [`Refusal::Waiting`].
-    pub(crate) fn wait(&mut self, id: SaId, conn: &Connection, peer: &Identity) -> Result<(), Refusal> {
-        let caller = Caller::of(conn, peer);
-        let others = self.waiting.iter().filter(|(other, by)| **other != id && **by == caller).count();
+    pub(crate) fn wait(
+        &mut self,
+        id: SaId,
+        conn: &Connection,
+        peer: &Identity,
+        for_store: bool,
+    ) -> Result<(), Refusal> {
+        let whose = (Caller::of(conn, peer), for_store);
+        let others = self.waiting.iter().filter(|(other, by)| **other != id && **by == whose).count();
         if others >= of_identity(HANDSHAKES_WAITING, conn) as usize {
             return Err(Refusal::Waiting(peer.clone()));
         }
-        self.waiting.insert(id, caller);
+        self.waiting.insert(id, whose);
         Ok(())
     }
 
@@ -372,11 +379,12 @@ mod tests {
     fn one_identitys_handshakes_do_not_fill_the_places_of_those_that_wait() {
         let (mut callers, conn) = (Callers::default(), connection(Unique::Replace, 100));
         let (a, b) = (caller("a").peer, caller("b").peer);
-        let waits = |callers: &mut Callers, n, who| callers.wait(SaId::new(n), &conn, who).is_ok();
+        let waits = |callers: &mut Callers, n, who| callers.wait(SaId::new(n), &conn, who, false).is_ok();
         let waiting = (0..1_000).filter(|n| waits(&mut callers, *n, &a)).count();
         assert_eq!(waiting, HANDSHAKES_WAITING);
         assert!(waits(&mut callers, 0, &a), "the same one, for something else");
         assert!(waits(&mut callers, 1_000, &b));
+        assert_eq!(callers.wait(SaId::new(1_003), &conn, &a, true), Ok(()), "for the store");
         callers.wait_no_longer(SaId::new(1));
         assert!(waits(&mut callers, 1_001, &a) && !waits(&mut callers, 1_002, &a));
     }

@@ -386,7 +386,7 @@ pub enum Refusal {
     #[error("{0} begins sessions too often")]
     TooOften(Identity),
     /// Too many handshakes of its wait already.
-    #[error("too many handshakes of {0} wait already, for a signature or for the status of its certificates")]
+    #[error("too many handshakes of {0} wait already: for a signature, the status of its certificates, or the store")]
     Waiting(Identity),
 }
 

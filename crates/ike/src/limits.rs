@@ -101,8 +101,8 @@ pub const BEGIN_EVERY: Duration = Duration::from_secs(1);
 pub const BEGIN_BURST: usize = 256;
 /// Paces that are remembered before those that make no difference any more are looked for.
 pub const PACES_SWEPT_AT: usize = 1_024;
-/// Handshakes of one identity that may wait at once, for the status of certificates or for our key to sign; more where
-/// several devices share the identity, as above.
+/// Handshakes of one identity that may wait at once, for the status of certificates or for our key to sign, and as many besides for the
+/// store; more where several devices share the identity, as above.
 pub const HANDSHAKES_WAITING: usize = 4;
 /// Lines in the log that one session can cause by moving, or by breaking the protocol, in the long run.
 pub const LINES_EVERY: Duration = Duration::from_secs(2);

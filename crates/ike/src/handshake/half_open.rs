@@ -292,7 +292,8 @@ impl HalfOpen {
         let proof = match proof {
             Ok(Proving::Done(proof)) => proof,
             Ok(Proving::Sign(order)) => {
-                if let Err(refusal) = shared.callers.wait(self.link.id, &caller.conn, &caller.identity) {
+                if let Err(refusal) = shared.callers.wait(self.link.id, &caller.conn, &caller.identity, false)
+                {
                     return self.refuse_admission(shared, path, claimed, refusal.into());
                 }
                 shared.event(Event::Sign { sa: self.link.id, order });
@@ -311,6 +312,9 @@ impl HalfOpen {
             let descent = Descent::begin(&mut shared.entropy);
             return self.establish(shared, now, view, caller, proof, descent);
         };
+        if let Err(refusal) = shared.callers.wait(self.link.id, &caller.conn, &caller.identity, true) {
+            return self.refuse_admission(shared, path, claimed, refusal.into());
+        }
         let descent = Descent::resume(&mut shared.entropy, ticket.lineage, ticket.own, ticket.before);
         shared.event(Event::Store(descent.confirm(self.link.id)));
         let (payloads, by) = (payloads.to_vec(), now + STORE_PATIENCE);

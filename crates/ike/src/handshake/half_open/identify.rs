@@ -198,7 +198,10 @@ impl HalfOpen {
                         match shared.judge(now, (&conn, self.link.id), (&shown, &names), self.wait_until) {
                             Judgement::Admitted(judged) => certificates = Some(judged),
                             Judgement::Wait => {
-                                let waits = shared.callers.wait(self.link.id, &conn, &identity);
+                                let id = self.link.id;
+                                let waits = conn
+                                    .takes(&identity)
+                                    .and_then(|theirs| shared.callers.wait(id, &theirs, &identity, false));
                                 if waits.is_err() {
                                     shared.config.admission.revocation.stop_waiting(self.link.id);
                                 }
