@@ -22,13 +22,14 @@ use crate::ticket::lineage::Name;
 /// An identity as one connection knows it.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct Caller {
-    pub(crate) connection: String,
-    pub(crate) peer: Identity,
+    connection: String,
+    /// Its canonical form: it is one however it is spelled.
+    peer: Vec<u8>,
 }
 
 impl Caller {
-    pub(crate) fn of(conn: &Connection, peer: &Identity) -> Self {
-        Self { connection: conn.name.clone(), peer: peer.clone() }
+    pub(crate) fn of(connection: &str, peer: &Identity) -> Self {
+        Self { connection: connection.to_owned(), peer: peer.canonical() }
     }
 }
 
@@ -96,9 +97,9 @@ impl Begin {
 #[derive(Debug)]
 struct Reached {
     by: Caller,
-    /// The lineage of the last session that has led there.
+    /// The lineage of the last session that it was assigned to, if it was.
     lineage: Option<Name>,
-    /// How many CHILD SAs lead there.
+    /// How many CHILD SAs lead there, and sessions it is assigned to.
     claims: usize,
 }
 
@@ -154,7 +155,7 @@ impl Callers {
         login: Option<IpAddr>,
         former: Option<Name>,
     ) -> Result<(), Refusal> {
-        let caller = Caller::of(conn, peer);
+        let caller = Caller::of(&conn.name, peer);
         let others = || self.of(&caller, true).filter(|(_, p)| former.is_none() || p.lineage != former);
         let policy = &conn.answering.policy;
         let full = match policy.unique {
@@ -197,7 +198,7 @@ impl Callers {
         now: Instant,
     ) -> Result<(), Refusal> {
         let (paced, burst) = how.paced(conn);
-        let begun = self.paces.get(&(Caller::of(conn, peer), paced)).copied().unwrap_or_default();
+        let begun = self.paces.get(&(Caller::of(&conn.name, peer), paced)).copied().unwrap_or_default();
         match begun.allows(now, BEGIN_EVERY, burst) {
             true => Ok(()),
             false => Err(Refusal::TooOften(peer.clone())),
@@ -216,7 +217,7 @@ impl Callers {
         now: Instant,
     ) -> Result<(), Refusal> {
         let (paced, burst) = how.paced(conn);
-        match self.may(now, (Caller::of(conn, peer), paced), BEGIN_EVERY, burst) {
+        match self.may(now, (Caller::of(&conn.name, peer), paced), BEGIN_EVERY, burst) {
             true => Ok(()),
             false => Err(Refusal::TooOften(peer.clone())),
         }
@@ -234,7 +235,7 @@ impl Callers {
         peer: &Identity,
         for_store: bool,
     ) -> Result<(), Refusal> {
-        let whose = (Caller::of(conn, peer), for_store);
+        let whose = (Caller::of(&conn.name, peer), for_store);
         let others = self.waiting.iter().filter(|(other, by)| **other != id && **by == whose).count();
         if others >= of_identity(HANDSHAKES_WAITING, conn) as usize {
             return Err(Refusal::Waiting(peer.clone()));
@@ -248,41 +249,41 @@ impl Callers {
         self.waiting.remove(&id);
     }
 
-    /// The first of the inner hosts that another caller is reached at already.
-    pub(crate) fn held_by_another(&self, caller: &Caller, ranges: &[TsRange]) -> Option<IpAddr> {
-        let held = |host: &IpAddr| self.hosts.get(host).is_some_and(|reached| reached.by != *caller);
-        hosts(ranges).find(held)
-    }
-
-    /// Whether one of these addresses is that of a device which shares its identity with the one of `lineage`.
-    pub(crate) fn another_device_has(
+    /// The first of these inner hosts that another caller is reached at already, or that is assigned to another device which shares the
+    /// identity with the one of `lineage`.
+    pub(crate) fn held_by_another(
         &self,
         conn: &Connection,
         peer: &Identity,
-        lineage: Name,
-        addresses: &[IpAddr],
-    ) -> bool {
-        let caller = Caller::of(conn, peer);
-        let others = |r: &Reached| r.by == caller && r.lineage != Some(lineage);
-        conn.answering.policy.unique == Unique::Never
-            && addresses.iter().any(|address| self.hosts.get(address).is_some_and(others))
+        lineage: Option<Name>,
+        hosts: impl IntoIterator<Item = IpAddr>,
+    ) -> Option<IpAddr> {
+        let caller = Caller::of(&conn.name, peer);
+        let apart = conn.answering.policy.unique == Unique::Never;
+        let another = |r: &Reached| r.by != caller || apart && r.lineage.is_some() && r.lineage != lineage;
+        hosts.into_iter().find(|host| self.hosts.get(host).is_some_and(another))
     }
 
-    /// A CHILD SA of a session of this lineage leads to these hosts.
-    pub(crate) fn claim(&mut self, caller: &Caller, lineage: Option<Name>, ranges: &[TsRange]) {
-        for host in hosts(ranges) {
-            let reached =
-                self.hosts.entry(host).or_insert_with(|| Reached { by: caller.clone(), lineage, claims: 0 });
+    /// A CHILD SA of a caller leads to these hosts, or they are assigned to its session of this lineage.
+    pub(crate) fn claim(
+        &mut self,
+        caller: &Caller,
+        hosts: impl IntoIterator<Item = IpAddr>,
+        assigned_to: Option<Name>,
+    ) {
+        for host in hosts {
+            let unclaimed = || Reached { by: caller.clone(), lineage: None, claims: 0 };
+            let reached = self.hosts.entry(host).or_insert_with(unclaimed);
             if reached.by == *caller {
                 reached.claims += 1;
-                reached.lineage = lineage;
+                reached.lineage = assigned_to.or(reached.lineage);
             }
         }
     }
 
     /// It no longer does.
-    pub(crate) fn disclaim(&mut self, caller: &Caller, ranges: &[TsRange]) {
-        for host in hosts(ranges) {
+    pub(crate) fn disclaim(&mut self, caller: &Caller, hosts: impl IntoIterator<Item = IpAddr>) {
+        for host in hosts {
             let left = self.hosts.get_mut(&host).filter(|reached| reached.by == *caller).map(|reached| {
                 reached.claims = reached.claims.saturating_sub(1);
                 reached.claims
@@ -295,7 +296,7 @@ impl Callers {
 }
 
 /// Ranges of one address. Wider ones are sites, and give way to the hosts in them.
-fn hosts(ranges: &[TsRange]) -> impl Iterator<Item = IpAddr> {
+pub(crate) fn hosts(ranges: &[TsRange]) -> impl Iterator<Item = IpAddr> {
     let hosts: BTreeSet<IpAddr> = ranges.iter().filter(|r| r.start == r.end).map(|r| r.start).collect();
     hosts.into_iter()
 }
@@ -306,8 +307,12 @@ mod tests {
     use crate::config::{IdentityPattern, LocalAuth, RemoteAuth};
     use dormouse_crypto::Secret;
 
+    fn who(name: &str) -> Identity {
+        name.parse().unwrap()
+    }
+
     fn caller(name: &str) -> Caller {
-        Caller { connection: "office".into(), peer: name.parse().unwrap() }
+        Caller::of("office", &who(name))
     }
 
     #[test]
@@ -348,7 +353,7 @@ mod tests {
             (Unique::Never, thiefs, BEGIN_BURST),
         ] {
             let (mut callers, mut now, conn) = (Callers::default(), Instant::ZERO, connection(unique, many));
-            let (a, b) = (caller("a").peer, caller("b").peer);
+            let (a, b) = (who("a"), who("b"));
             assert_eq!((0..1_000).filter(|_| callers.begin(&conn, &a, how, now).is_ok()).count(), at_once);
             let may = |callers: &Callers, who, how| callers.may_begin(&conn, who, how, now).is_ok();
             assert!(!may(&callers, &a, how) && may(&callers, &b, how));
@@ -365,7 +370,7 @@ mod tests {
     #[test]
     fn of_lineages_that_come_and_go_no_more_is_remembered_than_makes_a_difference() {
         let (mut callers, mut now, conn) = (Callers::default(), Instant::ZERO, connection(Unique::Never, 1));
-        let peer = caller("a").peer;
+        let peer = who("a");
         for n in 0..10_000_u32 {
             let mut lineage = [0; 16];
             lineage[..4].copy_from_slice(&n.to_be_bytes());
@@ -378,7 +383,7 @@ mod tests {
     #[test]
     fn one_identitys_handshakes_do_not_fill_the_places_of_those_that_wait() {
         let (mut callers, conn) = (Callers::default(), connection(Unique::Replace, 100));
-        let (a, b) = (caller("a").peer, caller("b").peer);
+        let (a, b) = (who("a"), who("b"));
         let waits = |callers: &mut Callers, n, who| callers.wait(SaId::new(n), &conn, who, false).is_ok();
         let waiting = (0..1_000).filter(|n| waits(&mut callers, *n, &a)).count();
         assert_eq!(waiting, HANDSHAKES_WAITING);
@@ -392,14 +397,20 @@ mod tests {
     #[test]
     fn sessions_that_are_kept_are_counted_wherever_they_come_from() {
         let (mut callers, conn) = (Callers::default(), connection(Unique::Keep, 3));
-        let (who, from) = (caller("a"), IpAddr::from([192, 0, 2, 1]));
+        let (peer, from) = (who("CN=a"), IpAddr::from([192, 0, 2, 1]));
+        // Its certificate was renewed by an authority that writes names in another case.
+        let renewed = who("CN=A");
+        assert_ne!(peer, renewed);
         for n in 0..3 {
-            assert_eq!(callers.room(&conn, &who.peer, Some(from), None), Ok(()), "{n}");
+            assert_eq!(callers.room(&conn, &renewed, Some(from), None), Ok(()), "{n}");
             let lineage = Some(Name([u8::try_from(n).unwrap(); 16]));
-            callers.note(SaId::new(n), Some(Present { caller: who.clone(), live: true, from, lineage }));
+            callers.note(
+                SaId::new(n),
+                Some(Present { caller: Caller::of("office", &peer), live: true, from, lineage }),
+            );
         }
-        assert!(callers.room(&conn, &who.peer, Some(from), None).is_err());
-        assert!(callers.room(&conn, &who.peer, Some(IpAddr::from([192, 0, 2, 2])), None).is_err());
+        assert!(callers.room(&conn, &renewed, Some(from), None).is_err());
+        assert!(callers.room(&conn, &renewed, Some(IpAddr::from([192, 0, 2, 2])), None).is_err());
     }
 
     #[test]
@@ -412,22 +423,23 @@ mod tests {
             end: IpAddr::from([10, 0, 0, last]),
         };
         let wide = TsRange { end: IpAddr::from([10, 0, 0, 9]), ..host(1) };
-        let mut callers = Callers::default();
-        let (a, b) = (caller("a"), caller("b"));
-        callers.claim(&a, None, &[host(2)]);
-        callers.claim(&a, None, &[host(2), wide]);
-        assert_eq!(callers.held_by_another(&b, &[host(3), host(2)]), Some(host(2).start));
-        assert_eq!(callers.held_by_another(&a, &[host(2)]), None);
-        assert_eq!(callers.held_by_another(&b, &[wide]), None, "a site gives way to the hosts in it");
-        callers.disclaim(&a, &[host(2)]);
-        assert!(callers.held_by_another(&b, &[host(2)]).is_some());
-        callers.disclaim(&a, &[host(2), wide]);
-        assert_eq!(callers.held_by_another(&b, &[host(2)]), None);
-        let elsewhere = Caller { connection: "guests".into(), ..a.clone() };
-        callers.claim(&a, None, &[host(2)]);
-        assert!(
-            callers.held_by_another(&elsewhere, &[host(2)]).is_some(),
-            "the same name in another connection"
-        );
+        let (mut callers, conn) = (Callers::default(), connection(Unique::Replace, 1));
+        let guests = Connection { name: "guests".into(), ..connection(Unique::Replace, 1) };
+        let (a, named_a, b) = (caller("a"), who("a"), who("b"));
+        let held = |callers: &Callers, conn, peer, ranges: &[TsRange]| {
+            callers.held_by_another(conn, peer, None, hosts(ranges))
+        };
+        callers.claim(&a, hosts(&[host(2)]), None);
+        callers.claim(&a, hosts(&[host(2), wide]), None);
+        assert_eq!(held(&callers, &conn, &b, &[host(3), host(2)]), Some(host(2).start));
+        assert_eq!(held(&callers, &conn, &named_a, &[host(2)]), None);
+        assert_eq!(held(&callers, &conn, &b, &[wide]), None, "a site gives way to the hosts in it");
+        callers.disclaim(&a, hosts(&[host(2)]));
+        assert!(held(&callers, &conn, &b, &[host(2)]).is_some());
+        callers.disclaim(&a, hosts(&[host(2), wide]));
+        assert_eq!(held(&callers, &conn, &b, &[host(2)]), None);
+        callers.claim(&a, hosts(&[host(2)]), None);
+        let elsewhere = held(&callers, &guests, &named_a, &[host(2)]);
+        assert!(elsewhere.is_some(), "the same name in another connection");
     }
 }

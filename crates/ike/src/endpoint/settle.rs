@@ -211,10 +211,9 @@ impl Endpoint {
     /// Resumptions of `by`'s peer, of this lineage or of all, about which the store is asked: their tickets do not count, although they may
     /// have when it was asked.
     fn supersede_asked(&mut self, now: Instant, by: SaId, lineage: Option<Name>) {
-        if let Some(Caller { connection, peer }) = self.served(by) {
+        if let Some(caller) = self.served(by) {
             self.supersede_claims(now, |claim| {
-                claim.connection == connection
-                    && *claim.peer == peer
+                Caller::of(claim.connection, claim.peer) == caller
                     && lineage.is_none_or(|lineage| claim.lineage == lineage)
             });
         }

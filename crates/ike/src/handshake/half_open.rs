@@ -368,18 +368,12 @@ impl HalfOpen {
         list.push(proof.into());
         list.extend(ppk.map(|_| notify(NotifyType::PpkIdentity, [])));
         let kept = match &how {
-            How::Resume { ticket, .. }
-                if !shared.callers.another_device_has(
-                    &conn,
-                    &identity,
-                    ticket.lineage,
-                    &ticket.addresses,
-                ) =>
-            {
-                ticket.addresses.as_slice()
-            }
-            How::Resume { .. } | How::Init { .. } => &[],
+            How::Resume { ticket, .. } => ticket.addresses.as_slice(),
+            How::Init { .. } => &[],
         };
+        let lineage = Some(descent.lineage);
+        let held = shared.callers.held_by_another(&conn, &identity, lineage, kept.iter().copied());
+        let kept = if held.is_none() { kept } else { &[] };
         let (assigned, cp, no_address) = assign(shared, &conn, &identity, view, kept, false);
         list.extend(cp);
         let mobike = conn.mobility.mobike && view.has(NotifyType::MobikeSupported);
@@ -397,6 +391,7 @@ impl HalfOpen {
             channel,
         };
         let mut sa = Box::new(IkeSa::new(shared, now, birth));
+        sa.claim_hosts(shared);
         sa.core.note_window(view);
         let agreed = match no_address {
             Some(refusal) => Err(refusal),
