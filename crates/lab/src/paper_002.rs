@@ -3,7 +3,8 @@
 //! Owns the comparison; how it is measured is [`campaign`]'s, what it is measured on [`pair`]'s.
 
 mod campaign;
-mod pair;
+mod hosts;
+pub mod pair;
 mod report;
 
 use anyhow::{Context as _, Result, bail, ensure};

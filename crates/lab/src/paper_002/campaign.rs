@@ -6,10 +6,9 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use dormouse_crypto::hip::DhGroup;
-use rcgen::{KeyPair, PKCS_ECDSA_P256_SHA256, PKCS_ECDSA_P384_SHA384, PKCS_RSA_SHA256, RsaKeySize};
 use serde::{Deserialize, Serialize};
 
-use super::pair::{ENDS, Pair, STAGES, Setup};
+use super::pair::{ENDS, Key, Pair, STAGES, Setup};
 use crate::campaign::{self, Subject, cpu};
 use crate::results::format::Skipped;
 use crate::results::{self, Figures};
@@ -28,37 +27,6 @@ const HARD: u8 = 16;
 pub(super) const PAPER: (u8, u8) = (3, 10);
 /// Our own defaults: the first group of the list, and the difficulty without load.
 pub(super) const OURS: (u8, u8) = (8, 4);
-
-/// The key of an identity.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub(super) enum Key {
-    Rsa2048,
-    P256,
-    P384,
-}
-
-impl Key {
-    pub(super) const ALL: [Self; 3] = [Self::Rsa2048, Self::P256, Self::P384];
-
-    pub(super) const fn words(self) -> &'static str {
-        match self {
-            Self::Rsa2048 => "RSA-2048",
-            Self::P256 => "ECDSA P-256",
-            Self::P384 => "ECDSA P-384",
-        }
-    }
-
-    /// A fresh one, PKCS #8 in DER.
-    fn generate(self) -> Result<Vec<u8>> {
-        let pair = match self {
-            Self::Rsa2048 => KeyPair::generate_rsa_for(&PKCS_RSA_SHA256, RsaKeySize::_2048),
-            Self::P256 => KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256),
-            Self::P384 => KeyPair::generate_for(&PKCS_ECDSA_P384_SHA384),
-        };
-        Ok(pair?.serialize_der())
-    }
-}
 
 /// What the paper creates key pairs of.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]

@@ -6,7 +6,8 @@ use std::collections::BTreeSet;
 use dormouse_report::{Chart, Mark, Table, chart, digits};
 
 use super::EXPERIMENT;
-use super::campaign::{Algorithm, Key, OURS, PAPER, Point};
+use super::campaign::{Algorithm, OURS, PAPER, Point};
+use super::pair::Key;
 use crate::experiment::{Exhibit, Report};
 use crate::judge::stats::{Mean, Measured};
 use crate::judge::{Claim, Expect};
