@@ -23,7 +23,8 @@ impl Identity {
     /// What the program says.
     pub fn new(host: &Host, kind: &str) -> Result<Self> {
         let key = host.dir().join(format!("hip-{kind}.key"));
-        let line = format!("{} --json hip keygen {} --kind {kind}", binary("dormouse").display(), key.display());
+        let line =
+            format!("{} --json hip keygen {} --kind {kind}", binary("dormouse").display(), key.display());
         let answer: Value = serde_json::from_str(&host.sh(&line)?)?;
         let hit = answer.pointer("/result/hip-key/hit").and_then(Value::as_str).context("no HIT")?;
         Ok(Self { hit: hit.parse()?, key })

@@ -192,8 +192,12 @@ fn main() -> Result<()> {
     println!(
         "CPU time of an exchange, with X25519 (resumptions too, unless they say otherwise): medians of {REPETITIONS} interleaved repetitions. In a crowd:"
     );
-    println!("the gateway holds {CROWD} other sessions. Bytes are those of the UDP payloads, both ways. HIP, with P-384 unless it says");
-    println!("otherwise: the client is the initiator, who solves the puzzle, or the end that moves; bytes are those of the IP payloads.");
+    println!(
+        "the gateway holds {CROWD} other sessions. Bytes are those of the UDP payloads, both ways. HIP, with P-384 unless it says"
+    );
+    println!(
+        "otherwise: the client is the initiator, who solves the puzzle, or the end that moves; bytes are those of the IP payloads."
+    );
     let head = ["", "client us", "gateway us", "spread", "per second", "messages", "trips", "bytes"];
     let mut table = Table::new(head);
     for row in measured.rows() {

@@ -426,6 +426,9 @@ mod tests {
         // Neither the paper's key nor its puzzle is among them.
         let report = report::of(&results).unwrap();
         let findings: Vec<_> = report.claims.iter().filter_map(|c| c.finding).collect();
-        assert!(!findings.is_empty() && findings.iter().all(|f| *f == Finding::NotMeasurable), "{findings:?}");
+        assert!(
+            !findings.is_empty() && findings.iter().all(|f| *f == Finding::NotMeasurable),
+            "{findings:?}"
+        );
     }
 }

@@ -11,11 +11,11 @@ use dormouse_report::{Chart, Mark, Table, chart, digits};
 use super::EXPERIMENT;
 use super::campaign::{Algorithm, OURS, PAPER, Point};
 use super::pair::Key;
-use daemons::Power;
 use crate::experiment::{Exhibit, Report};
 use crate::judge::stats::{Mean, Measured};
 use crate::judge::{Claim, Expect};
 use crate::results::Results;
+use daemons::Power;
 
 /// Seconds that the paper's phone took for key pairs of 512, 1024 and 2048 bits: mean and standard deviation.
 const KEY_PAIRS: [(Algorithm, u32, f64, f64); 6] = [
@@ -89,7 +89,9 @@ pub(super) fn of(results: &Results<Point>) -> Result<Report> {
     let daemons = writer.has_daemons().then_some(
         "two dormoused with their default configuration in network namespaces: throughput, CPU and memory of the daemons",
     );
-    let obtained = ["two HIP hosts in one thread, packets handed over in memory: processor time alone, no network, no radio"];
+    let obtained = [
+        "two HIP hosts in one thread, packets handed over in memory: processor time alone, no network, no radio",
+    ];
     let obtained = results.obtained(obtained.into_iter().chain(daemons).map(str::to_owned));
     let mut claims = writer.claims();
     claims.extend(writer.daemon_claims(power));

@@ -272,7 +272,9 @@ impl Writer<'_> {
     /// What a reader must know of them.
     pub(super) fn daemon_notes(&self) -> Vec<String> {
         if !self.has_daemons() {
-            return vec!["Not measured here: throughput, power and memory of the daemons, which need root.".to_owned()];
+            return vec![
+                "Not measured here: throughput, power and memory of the daemons, which need root.".to_owned(),
+            ];
         }
         [
             "Throughput: one TCP stream of this program's own between network namespaces, all on this machine's cores. WLAN is a veth pair, for the laptop with a limit of 22.76 Mbit/s (Ethernet headers included) from device to server, at which plain TCP has the paper's 21.77; acknowledgements have the way back to themselves, which they do not in the air.",
