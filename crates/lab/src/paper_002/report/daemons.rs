@@ -12,6 +12,7 @@ use crate::paper_002::campaign::{Link, Point};
 use crate::paper_002::pair::Key;
 
 /// Mbit/s of TCP from tablet and laptop, with deviations: plain, with HIP, with WPA, with both; the laptop's with WPA are not given.
+#[expect(clippy::approx_constant, reason = "a throughput, and no circle")]
 const TABLET: [(f64, f64); 4] = [(4.86, 0.28), (3.27, 0.08), (4.84, 0.05), (3.14, 0.03)];
 const LAPTOP: [(f64, f64); 2] = [(21.77, 0.23), (21.16, 0.18)];
 /// How far a part of a few per cent may be from the paper's.
