@@ -42,7 +42,7 @@ struct RunArgs {
     #[command(flatten)]
     keep: measure::Keep,
     /// Synthetic clients, 3,000 unless told; of paper-000-live the most real ones at once, up to 1,000; of paper-002 the most
-    /// associations at one responder, up to 10,000
+    /// associations at one responder, up to 10,000 (with up to 100 everything is measured once, for a look)
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     clients: Option<u32>,
     /// Seed of the synthetic traffic
