@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 
+use crate::lab_link::{self, LinkArgs};
 use crate::measure;
 use anyhow::Context as _;
 use clap::builder::{PossibleValue, PossibleValuesParser};
@@ -23,6 +24,7 @@ enum LabCommand {
     List,
     /// Run one
     Run(RunArgs),
+    Link(Box<LinkArgs>),
 }
 
 #[derive(Debug, Args)]
@@ -68,6 +70,7 @@ pub(crate) fn run(args: &LabArgs, json: bool) -> anyhow::Result<ExitCode> {
                 EXPERIMENTS.iter().map(|e| serde_json::json!({ "name": e.name, "title": e.title })).collect();
             serde_json::to_string_pretty(&serde_json::json!({ "version": 1, "experiments": all }))? + "\n"
         }
+        LabCommand::Link(args) => return lab_link::run(args, json),
         LabCommand::Run(args) => match experiment(args, json)? {
             Some(text) => text,
             None => return Ok(dormouse_control::ExitCode::Permission.into()),

@@ -11,10 +11,66 @@
 //! So its round-trip times are those of the radio alone, what it repeats overtakes the queue, and what the queue drops it never had:
 //! congestion stays visible to the ends.
 //!
-//! - Whenever the radio is idle: [`tcp::Agent::poll_transmit`]; what that gives is sent first. If it gives nothing, send the next
-//!   packet of the queue, and show it to [`tcp::Agent::to_device`].
-//! - Show every packet from the device to [`tcp::Agent::from_device`], and send it on unless that says otherwise.
-//! - [`tcp::Agent::handle_timeout`] when [`tcp::Agent::poll_timeout`] is due.
+//! - Whenever the radio is idle: [`Repair::poll_transmit`]; what that gives is sent first. If it gives nothing, send the next
+//!   packet of the queue, and show it to [`Repair::to_device`].
+//! - Show every packet from the device to [`Repair::from_device`], and send it on unless that says otherwise.
+//! - [`Repair::handle_timeout`] when [`Repair::poll_timeout`] is due.
 
 pub mod fuzz;
 pub mod tcp;
+
+use dormouse_sansio::{Deadline, Instant};
+use tcp::Verdict;
+
+/// How a radio hop is repaired, at the access router.
+#[derive(Clone, Debug, Default)]
+pub enum Repair {
+    /// Not at all.
+    #[default]
+    None,
+    /// By TCP's headers.
+    Snoop(Box<tcp::Agent>),
+}
+
+impl Repair {
+    /// The radio takes a packet for the device now.
+    pub fn to_device(&mut self, now: Instant, packet: &[u8]) {
+        match self {
+            Self::None => {}
+            Self::Snoop(agent) => agent.to_device(now, packet),
+        }
+    }
+
+    /// A packet of the device has arrived.
+    pub fn from_device(&mut self, now: Instant, packet: &[u8]) -> Verdict {
+        match self {
+            Self::None => Verdict::Forward,
+            Self::Snoop(agent) => agent.from_device(now, packet),
+        }
+    }
+
+    /// Appends a packet to be sent to the device before any other; false if there is none.
+    pub fn poll_transmit(&mut self, now: Instant, out: &mut Vec<u8>) -> bool {
+        match self {
+            Self::None => false,
+            Self::Snoop(agent) => agent.poll_transmit(now, out),
+        }
+    }
+
+    /// When [`Self::handle_timeout`] is due.
+    #[must_use]
+    pub fn poll_timeout(&self) -> Option<Deadline> {
+        match self {
+            Self::None => None,
+            Self::Snoop(agent) => agent.poll_timeout(),
+        }
+    }
+
+    /// Time has passed.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        match self {
+            Self::None => {}
+            Self::Snoop(agent) => agent.handle_timeout(now),
+        }
+    }
+}

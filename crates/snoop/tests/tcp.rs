@@ -62,6 +62,23 @@ fn a_repetition_that_is_lost_too_is_repeated() {
 }
 
 #[test]
+fn a_needless_repetition_does_not_cause_another() {
+    let mut agent = warm(Limits::default());
+    // The device delays its acknowledgement for longer than the timer waits.
+    let at = agent.poll_timeout().expect("a timer").at;
+    agent.handle_timeout(at);
+    assert_eq!(repeats(&mut agent, at).len(), 1);
+    let soon = at + Duration::from_millis(2);
+    assert_eq!(agent.from_device(soon, &ack(3 * LEN, &[])), Verdict::Forward);
+    // The repetition arrives: a duplicate that shows no loss.
+    assert_eq!(agent.from_device(at + Duration::from_millis(11), &ack(3 * LEN, &[])), Verdict::Suppress);
+    assert!(repeats(&mut agent, at + Duration::from_millis(11)).is_empty());
+    // The next one does.
+    assert_eq!(agent.from_device(at + Duration::from_millis(12), &ack(3 * LEN, &[])), Verdict::Suppress);
+    assert_eq!(repeats(&mut agent, at + Duration::from_millis(12)).len(), 1);
+}
+
+#[test]
 fn a_second_loss_shows_when_the_first_is_repaired() {
     let mut agent = warm(Limits::default());
     agent.from_device(ms(31), &ack(LEN, &[]));

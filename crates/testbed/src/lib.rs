@@ -14,6 +14,7 @@ pub mod forward;
 mod host;
 mod pki;
 mod process;
+pub mod radio;
 pub mod replay;
 mod require;
 mod roaming;

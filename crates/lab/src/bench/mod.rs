@@ -16,7 +16,7 @@ mod far;
 mod forward;
 mod governor;
 mod joules;
-mod link;
+pub(crate) mod link;
 mod memory;
 mod place;
 mod plan;

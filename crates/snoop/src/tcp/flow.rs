@@ -18,6 +18,9 @@ use super::sequence::{before, sack_blocks};
 /// The bit by which a receiver echoes congestion (RFC 3168).
 const ECE: u8 = 0x40;
 
+/// How long a duplicate by a needless repetition is awaited while no round trip was measured.
+const ECHO: Duration = Duration::from_millis(100);
+
 /// What becomes of a packet from the device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Verdict {
@@ -69,6 +72,8 @@ pub(super) struct Flow {
     told: Instant,
     /// The latest time of sending of anything that arrived.
     delivered: Instant,
+    /// Duplicates that our own needless repetitions will cause, and until when they count.
+    echoes: (u32, Instant),
 }
 
 impl Flow {
@@ -87,6 +92,7 @@ impl Flow {
             heard: now,
             told: now,
             delivered: Instant::ZERO,
+            echoes: (0, now),
         }
     }
 
@@ -187,6 +193,11 @@ impl Flow {
         // Bare, and about a gap: otherwise it says something that the fixed host must know.
         let bare = tcp.payload.is_empty() && tcp.flags & (FIN | SYN | RST | ECE) == 0;
         let duplicate = !new && bare && (selective || same_window);
+        // Nothing is lost: what arrived was there already. To take it for a loss would repeat the next packet as needlessly.
+        if duplicate && !selective && self.echoes.0 > 0 && now < self.echoes.1 {
+            self.echoes.0 -= 1;
+            return Verdict::Suppress;
+        }
         self.duplicates = if new { 0 } else { self.duplicates + u32::from(duplicate) };
         let mending = self.mend(now, ack, duplicate, selective, limits);
         let hide = match (new, selective) {
@@ -220,11 +231,12 @@ impl Flow {
         selective
     }
 
-    /// Something arrived. One that was repeated counts only if the repetition can have been it.
+    /// Something arrived. One that was repeated so lately that the repetition cannot have been it will arrive once more.
     fn note_delivery(&mut self, now: Instant, sent: Instant, tries: u32) {
-        let possible = self.rtt.is_some_and(|rtt| now - sent >= rtt.quickest);
-        if tries == 0 || possible {
+        if tries == 0 || self.rtt.is_some_and(|rtt| now - sent >= rtt.quickest) {
             self.delivered = self.delivered.max(sent);
+        } else {
+            self.echoes = (self.echoes.0.saturating_add(1), now + self.rtt.map_or(ECHO, |rtt| rtt.timeout()));
         }
     }
 

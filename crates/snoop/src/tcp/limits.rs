@@ -18,7 +18,7 @@ pub struct Limits {
     pub tries: u32,
     /// Local retransmission time while no round trip was measured.
     pub initial_rto: Duration,
-    /// The shortest, which must be longer than the device delays an acknowledgement (Linux: 40 ms).
+    /// The shortest, which must be longer than a device delays an acknowledgement (Linux: 40 ms, and more).
     pub min_rto: Duration,
     /// The longest, doubling included.
     pub max_rto: Duration,
@@ -32,7 +32,7 @@ pub struct Limits {
 }
 
 impl Default for Limits {
-    /// 1,024 connections, 512 packets each, 16 MiB; the paper's persist and garbage times of 1 and 10 seconds.
+    /// 1,024 connections, 512 packets each, 16 MiB; the times of paper 003 (Table 4).
     fn default() -> Self {
         Self {
             flows: 1_024,
@@ -41,7 +41,7 @@ impl Default for Limits {
             threshold: 1,
             tries: 8,
             initial_rto: Duration::from_millis(100),
-            min_rto: Duration::from_millis(50),
+            min_rto: Duration::from_millis(100),
             max_rto: Duration::from_secs(1),
             persist: Duration::from_secs(1),
             garbage: Duration::from_secs(10),

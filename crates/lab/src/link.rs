@@ -1,0 +1,116 @@
+//! A bad radio link between two network namespaces, for whatever a user runs in them. Owns the namespaces, which go with it; must never
+//! touch the machine's own network.
+//!
+//! ```text
+//!   fixed host ── wire ── access router ── radio ── device
+//! ```
+
+use anyhow::{Result, bail};
+use dormouse_netem::LinkStats;
+use dormouse_snoop::Repair;
+use dormouse_snoop::tcp::Stats;
+use dormouse_testbed::radio::Radio;
+pub use dormouse_testbed::radio::{ADDRESSES, INTERFACE, Settings};
+use dormouse_testbed::{Host, Testbed};
+use serde_json::{Value, json};
+
+use crate::bench::link::missing;
+
+/// The link and its two hosts.
+#[derive(Debug)]
+pub struct Link {
+    radio: Radio,
+    /// The host behind the wire.
+    pub fixed: Host,
+    /// The device.
+    pub device: Host,
+    // Last: namespaces go after what works in them.
+    _bed: Testbed,
+}
+
+impl Link {
+    /// Makes the namespaces and the link between them.
+    ///
+    /// # Errors
+    /// Without root or what network namespaces need.
+    pub fn start(settings: Settings) -> Result<Self> {
+        if let Some(what) = missing() {
+            bail!("network namespaces need {what}");
+        }
+        let mut bed = Testbed::new()?;
+        let (fixed, device) = (bed.host("fixed")?, bed.host("device")?);
+        let radio = Radio::start(settings, &fixed, &device)?;
+        Ok(Self { radio, fixed, device, _bed: bed })
+    }
+
+    /// Whether it still works.
+    #[must_use]
+    pub fn works(&self) -> bool {
+        self.radio.works()
+    }
+
+    /// Takes the link and its hosts away, and says what it did.
+    ///
+    /// # Errors
+    /// What went wrong while it worked.
+    pub fn stop(self) -> Result<Report> {
+        let hop = self.radio.stop()?;
+        let [to_device, from_device] = hop.stats();
+        let repair = match hop.repair() {
+            Repair::None => None,
+            Repair::Snoop(agent) => Some(*agent.stats()),
+        };
+        Ok(Report { to_device, from_device, repair })
+    }
+}
+
+/// What a link did.
+#[derive(Clone, Copy, Debug)]
+pub struct Report {
+    /// The radio towards the device, with the queue before it.
+    pub to_device: LinkStats,
+    /// The radio from the device.
+    pub from_device: LinkStats,
+    /// The repair, if there was any.
+    pub repair: Option<Stats>,
+}
+
+impl Report {
+    /// In words, a line for each thing.
+    #[must_use]
+    pub fn text(&self) -> String {
+        let direction = |name: &str, s: &LinkStats| {
+            format!(
+                "{name}: {} packets, {} bytes on the air; {} broken by bit errors, {} lost otherwise, {} not taken by the queue, {} arrived\n",
+                s.offered, s.sent_bytes, s.corrupted, s.lost, s.refused_full, s.delivered
+            )
+        };
+        let repair = self.repair.map_or_else(String::new, |s| {
+            format!(
+                "snoop: {} packets kept, {} repeated, {} acknowledgements suppressed\n",
+                s.kept, s.repeated, s.suppressed
+            )
+        });
+        direction("to the device", &self.to_device)
+            + &direction("from the device", &self.from_device)
+            + &repair
+    }
+
+    /// As JSON.
+    #[must_use]
+    pub fn json(&self) -> Value {
+        let direction = |s: &LinkStats| {
+            json!({
+                "packets": s.offered, "bytes_sent": s.sent_bytes, "corrupted": s.corrupted, "lost": s.lost,
+                "refused": s.refused_full, "delivered": s.delivered,
+            })
+        };
+        let repair = self
+            .repair
+            .map(|s| json!({ "kept": s.kept, "repeated": s.repeated, "suppressed": s.suppressed }));
+        json!({
+            "version": 1, "to_device": direction(&self.to_device), "from_device": direction(&self.from_device),
+            "repair": repair,
+        })
+    }
+}
