@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::lab_link::{self, LinkArgs};
 use crate::measure;
-use anyhow::Context as _;
+use anyhow::{Context as _, ensure};
 use clap::builder::{PossibleValue, PossibleValuesParser};
 use clap::{Args, Subcommand};
 use dormouse_lab::{Context, EXPERIMENTS, Source, demo, find};
@@ -47,7 +47,10 @@ struct RunArgs {
     /// associations at one responder, up to 10,000
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     clients: Option<u32>,
-    /// Seed of the synthetic traffic
+    /// Of paper-003, which takes hours: few error rates, small files, Reno alone
+    #[arg(long)]
+    short: bool,
+    /// Seed of the synthetic traffic, and of a radio's errors
     #[arg(long, default_value_t = 1)]
     seed: u64,
 }
@@ -83,6 +86,7 @@ pub(crate) fn run(args: &LabArgs, json: bool) -> anyhow::Result<ExitCode> {
 /// What an experiment says; nothing if it may not run here.
 fn experiment(args: &RunArgs, json: bool) -> anyhow::Result<Option<String>> {
     let experiment = find(&args.name).context("no such experiment")?;
+    ensure!(!args.short || args.name == "paper-003", "{} has no short form", args.name);
     let root = matches!(experiment.source, Source::Campaign { root: true });
     if root && args.results.is_none() && !demo::may_run() {
         eprintln!("error: {0} makes network namespaces and needs root: sudo dormouse lab run {0}", args.name);
@@ -96,6 +100,7 @@ fn experiment(args: &RunArgs, json: bool) -> anyhow::Result<Option<String>> {
         recordings: dormouse_trace::input::expand(&args.files).map_err(anyhow::Error::msg)?,
         threads: std::thread::available_parallelism().map_or(1, usize::from),
         clients: args.clients,
+        short: args.short,
         seed: args.seed,
         results: measure::results_for(experiment, args.results.as_deref(), &args.keep)?,
         file: args.results.clone(),

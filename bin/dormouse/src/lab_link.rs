@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 use clap::{Args, ValueEnum};
 use dormouse_lab::demo;
-use dormouse_lab::link::{ADDRESSES, INTERFACE, Link, Settings};
+use dormouse_lab::link::{ADDRESSES, INTERFACE, Link, Settings, esp_arq};
 use dormouse_netem::{GilbertElliott, LinkConfig};
 use dormouse_snoop::Repair;
 
@@ -61,6 +61,8 @@ enum Method {
     None,
     /// It repeats TCP segments, and hides duplicate acknowledgements (SNOOP)
     Snoop,
+    /// It repeats ESP packets, by their numbers and the device's reports; for tunnels over the link
+    EspArq,
 }
 
 /// A rate, or none.
@@ -104,11 +106,12 @@ fn settings(args: &LinkArgs) -> Settings {
         bursts: args.bursts,
         ..LinkConfig::default()
     };
-    let repair = match args.repair {
-        Method::None => Repair::None,
-        Method::Snoop => Repair::Snoop(Box::default()),
+    let (repair, restore) = match args.repair {
+        Method::None => (Repair::None, None),
+        Method::Snoop => (Repair::Snoop(Box::default()), None),
+        Method::EspArq => esp_arq(),
     };
-    Settings { wire_delay: args.wire_delay, radio, seed: args.seed, repair }
+    Settings { wire_delay: args.wire_delay, radio, seed: args.seed, repair, restore }
 }
 
 fn invitation(link: &Link) -> String {

@@ -5,6 +5,7 @@
 //!
 //! - [`tcp::Agent`] is SNOOP (Balakrishnan, Seshan, Amir and Katz, "Improving TCP/IP Performance over Wireless Networks", MobiCom 1995):
 //!   it reads TCP headers, so it works on plain packets and on those whose headers it may read.
+//! - [`arq`] needs no header: ESP's sequence numbers are in clear, and the device says which of them came.
 //!
 //! # Driving contract
 //! The agent stands between the router's queue and the radio: it sees a packet when the radio takes it, not when it begins to wait.
@@ -16,11 +17,22 @@
 //! - Show every packet from the device to [`Repair::from_device`], and send it on unless that says otherwise.
 //! - [`Repair::handle_timeout`] when [`Repair::poll_timeout`] is due.
 
+pub mod arq;
 pub mod fuzz;
+mod rtt;
+mod sequence;
 pub mod tcp;
 
 use dormouse_sansio::{Deadline, Instant};
-use tcp::Verdict;
+
+/// What becomes of a packet from the device.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Verdict {
+    /// It goes on to the fixed host.
+    Forward,
+    /// It does not: it says only that something is missing which is being repeated from here.
+    Suppress,
+}
 
 /// How a radio hop is repaired, at the access router.
 #[derive(Clone, Debug, Default)]
@@ -30,6 +42,8 @@ pub enum Repair {
     None,
     /// By TCP's headers.
     Snoop(Box<tcp::Agent>),
+    /// By the numbers of ESP, with the device's help.
+    EspArq(Box<arq::Router>),
 }
 
 impl Repair {
@@ -38,6 +52,7 @@ impl Repair {
         match self {
             Self::None => {}
             Self::Snoop(agent) => agent.to_device(now, packet),
+            Self::EspArq(router) => router.to_device(now, packet),
         }
     }
 
@@ -46,6 +61,7 @@ impl Repair {
         match self {
             Self::None => Verdict::Forward,
             Self::Snoop(agent) => agent.from_device(now, packet),
+            Self::EspArq(router) => router.from_device(now, packet),
         }
     }
 
@@ -54,6 +70,7 @@ impl Repair {
         match self {
             Self::None => false,
             Self::Snoop(agent) => agent.poll_transmit(now, out),
+            Self::EspArq(router) => router.poll_transmit(now, out),
         }
     }
 
@@ -63,6 +80,7 @@ impl Repair {
         match self {
             Self::None => None,
             Self::Snoop(agent) => agent.poll_timeout(),
+            Self::EspArq(router) => router.poll_timeout(),
         }
     }
 
@@ -71,6 +89,7 @@ impl Repair {
         match self {
             Self::None => {}
             Self::Snoop(agent) => agent.handle_timeout(now),
+            Self::EspArq(router) => router.handle_timeout(now),
         }
     }
 }

@@ -15,6 +15,11 @@ fn snoop_tcp() {
     replay("snoop_tcp", |data| _ = fuzz::tcp(data));
 }
 
+#[test]
+fn snoop_arq() {
+    replay("snoop_arq", |data| _ = fuzz::arq(data));
+}
+
 /// The seeds are worth mutating: together they make the agent do all that it can.
 #[test]
 fn seeds_reach_everything() {

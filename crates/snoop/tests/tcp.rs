@@ -5,7 +5,8 @@ mod common;
 use common::{Family, ack, data, ms, packet};
 use core::time::Duration;
 use dormouse_sansio::Instant;
-use dormouse_snoop::tcp::{Agent, Limits, Verdict};
+use dormouse_snoop::Verdict;
+use dormouse_snoop::tcp::{Agent, Limits};
 use dormouse_wire::ip::tcp::{ACK, FIN, RST, SYN};
 
 const LEN: u32 = 100;

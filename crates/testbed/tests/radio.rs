@@ -1,13 +1,12 @@
 //! A radio between two namespaces, with the kernel's TCP over it: its rate beside the kernel's own shaper, and what the repair is worth.
 
-#![expect(clippy::disallowed_methods, reason = "drives real processes by the real clock")]
-
 use anyhow::Result;
 use dormouse_netem::LinkConfig;
 use dormouse_snoop::Repair;
 use dormouse_testbed::radio::{ADDRESSES, Radio, Settings, transfer};
 use dormouse_testbed::{Need, Testbed, require};
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 const NEEDS: [Need; 3] = [Need::Root, Need::Program("ip"), Need::File("/dev/net/tun")];
@@ -29,8 +28,12 @@ fn beside_tbf(rate: u64, bytes: u64) -> Result<f64> {
     // The kernel counts the Ethernet header too.
     let radio = LinkConfig { rate: Some(rate), queue: 75_000, overhead: 14, ..LinkConfig::default() };
     let _radio = Radio::start(Settings { radio, ..Settings::default() }, &c, &d)?;
-    let theirs = std::thread::spawn(move || transfer(&a, &b, [10, 78, 0, 1].into(), "reno", bytes, LIMIT));
-    let ours = transfer(&c, &d, fixed(), "reno", bytes, LIMIT)?;
+    let never = Arc::default();
+    let theirs = std::thread::spawn({
+        let never = Arc::clone(&never);
+        move || transfer(&a, &b, [10, 78, 0, 1].into(), "reno", bytes, LIMIT, &never)
+    });
+    let ours = transfer(&c, &d, fixed(), "reno", bytes, LIMIT, &never)?;
     let theirs = theirs.join().map_err(|_| anyhow::anyhow!("a thread panicked"))??;
     Ok(ours.rate() / theirs.rate())
 }
@@ -63,9 +66,10 @@ fn a_repaired_radio_loses_packets_and_the_sender_does_not_notice() -> Result<()>
             bit_error_rate: 1.0 / 262_144.0,
             ..LinkConfig::default()
         };
-        let settings = Settings { wire_delay: Duration::from_millis(8), radio, seed: 7, repair };
+        let settings =
+            Settings { wire_delay: Duration::from_millis(8), radio, seed: 7, repair, restore: None };
         let radio = Radio::start(settings, &fixed_host, &device)?;
-        transfer(&fixed_host, &device, fixed(), "cubic", 2_000_000, LIMIT)?;
+        transfer(&fixed_host, &device, fixed(), "cubic", 2_000_000, LIMIT, &Arc::default())?;
         let counters = fixed_host.sh("cat /proc/net/snmp")?;
         let mut lines = counters.lines().filter(|l| l.starts_with("Tcp:")).map(str::split_whitespace);
         let (heads, values) = lines.next().zip(lines.next()).expect("counters of TCP");

@@ -12,23 +12,15 @@ use dormouse_sansio::Instant;
 use dormouse_wire::ip::tcp::{ACK, FIN, RST, SYN, Tcp};
 
 use super::limits::Limits;
-use super::rtt::Rtt;
-use super::sequence::{before, sack_blocks};
+use crate::Verdict;
+use crate::rtt::Rtt;
+use crate::sequence::{before, sack_blocks};
 
 /// The bit by which a receiver echoes congestion (RFC 3168).
 const ECE: u8 = 0x40;
 
 /// How long a duplicate by a needless repetition is awaited while no round trip was measured.
 const ECHO: Duration = Duration::from_millis(100);
-
-/// What becomes of a packet from the device.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Verdict {
-    /// It goes on to the fixed host.
-    Forward,
-    /// It does not: it says only that something is missing which is being repeated from here.
-    Suppress,
-}
 
 /// A copy of a packet.
 #[derive(Clone, Debug)]

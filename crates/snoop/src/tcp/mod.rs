@@ -22,8 +22,6 @@
 
 mod flow;
 mod limits;
-mod rtt;
-mod sequence;
 
 use core::net::SocketAddr;
 use std::collections::{BTreeMap, BTreeSet};
@@ -32,8 +30,8 @@ use dormouse_sansio::{Deadline, Instant};
 use dormouse_wire::ip::Packet;
 use dormouse_wire::ip::tcp::{RST, SYN, Tcp};
 
+use crate::Verdict;
 use flow::Flow;
-pub use flow::Verdict;
 pub use limits::Limits;
 
 /// A connection: the fixed host's end and the device's.

@@ -12,8 +12,7 @@ use std::time::Duration;
 
 use dormouse_netem::{Link, LinkConfig, LinkStats};
 use dormouse_sansio::{Deadline, Entropy as _, Instant, Seeded};
-use dormouse_snoop::Repair;
-use dormouse_snoop::tcp::Verdict;
+use dormouse_snoop::{Repair, Verdict, arq};
 
 /// What lies between the two.
 #[derive(Clone, Debug, Default)]
@@ -26,6 +25,8 @@ pub struct Settings {
     pub seed: u64,
     /// What the router does against the radio's losses.
     pub repair: Repair,
+    /// What the device does about them, where the repair needs that.
+    pub restore: Option<Box<arq::Device>>,
 }
 
 /// An end of the way.
@@ -50,6 +51,7 @@ pub struct Hop {
     /// Packets that did not fit the queue.
     refused: u64,
     repair: Repair,
+    restore: Option<Box<arq::Device>>,
 }
 
 impl Hop {
@@ -68,6 +70,7 @@ impl Hop {
             bound: settings.radio.queue,
             refused: 0,
             repair: settings.repair,
+            restore: settings.restore,
         }
     }
 
@@ -86,7 +89,8 @@ impl Hop {
         let links = self.wire.iter().chain(&self.radio).filter_map(Link::poll_timeout);
         let turn = (!self.queue.is_empty()).then(|| self.radio[0].idle_at());
         let turn = turn.map(|at| Deadline::strict(at, "the radio is free for the next packet"));
-        links.chain(turn).chain(self.repair.poll_timeout()).min_by_key(|deadline| deadline.at)
+        let restore = self.restore.as_ref().and_then(|device| device.poll_timeout());
+        links.chain(turn).chain(self.repair.poll_timeout()).chain(restore).min_by_key(|deadline| deadline.at)
     }
 
     /// Lets time pass until `now`, and hands out what arrives. However late this is called, everything happens at its own time.
@@ -122,7 +126,20 @@ impl Hop {
             let _ = self.radio[0].enqueue(now, (), packet);
         }
         while let Some(((), packet)) = self.radio[0].poll_deliver(now) {
-            arrive(End::Device, &packet);
+            match &mut self.restore {
+                None => arrive(End::Device, &packet),
+                Some(device) => device.arrive(now, packet),
+            }
+        }
+        if let Some(device) = &mut self.restore {
+            device.handle_timeout(now);
+            while let Some(packet) = device.poll_deliver() {
+                arrive(End::Device, &packet);
+            }
+            let mut report = Vec::new();
+            while device.poll_report(now, &mut report) {
+                let _ = self.radio[1].enqueue(now, (), std::mem::take(&mut report));
+            }
         }
         while let Some(((), packet)) = self.wire[1].poll_deliver(now) {
             arrive(End::Fixed, &packet);

@@ -1,4 +1,4 @@
-//! Sequence numbers of TCP, which wrap (RFC 9293 section 3.4), and what SACK says with them. Owns the arithmetic.
+//! Sequence numbers, which wrap (RFC 9293 section 3.4), and what SACK says with them. Owns the arithmetic.
 
 use dormouse_wire::ip::tcp::Tcp;
 
@@ -6,12 +6,12 @@ use dormouse_wire::ip::tcp::Tcp;
 const SACK: u8 = 5;
 
 /// Whether `a` comes before `b`.
-pub(super) const fn before(a: u32, b: u32) -> bool {
+pub(crate) const fn before(a: u32, b: u32) -> bool {
     (a.wrapping_sub(b) as i32) < 0
 }
 
 /// The blocks of a selective acknowledgement: first byte, and the one after the last. At most four fit a header.
-pub(super) fn sack_blocks<'a>(tcp: &Tcp<'a>) -> impl Iterator<Item = (u32, u32)> + use<'a> {
+pub(crate) fn sack_blocks<'a>(tcp: &Tcp<'a>) -> impl Iterator<Item = (u32, u32)> + use<'a> {
     let blocks = tcp.option(SACK).unwrap_or_default();
     blocks.chunks_exact(8).filter_map(|block| {
         let (first, end) = block.split_first_chunk::<4>()?;

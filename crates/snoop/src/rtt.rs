@@ -4,20 +4,20 @@ use core::time::Duration;
 
 /// Smoothed round-trip time, its deviation, and the quickest that was seen.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Rtt {
+pub(crate) struct Rtt {
     smoothed: Duration,
     deviation: Duration,
-    pub(super) quickest: Duration,
+    pub(crate) quickest: Duration,
 }
 
 impl Rtt {
     /// From the first measurement (RFC 6298 section 2.2).
-    pub(super) fn first(sample: Duration) -> Self {
+    pub(crate) fn first(sample: Duration) -> Self {
         Self { smoothed: sample, deviation: sample / 2, quickest: sample }
     }
 
     /// With a further one (RFC 6298 section 2.3: alpha 1/8, beta 1/4).
-    pub(super) fn and(self, sample: Duration) -> Self {
+    pub(crate) fn and(self, sample: Duration) -> Self {
         Self {
             smoothed: self.smoothed * 7 / 8 + sample / 8,
             deviation: self.deviation * 3 / 4 + self.smoothed.abs_diff(sample) / 4,
@@ -26,7 +26,7 @@ impl Rtt {
     }
 
     /// How long to wait for an acknowledgement.
-    pub(super) fn timeout(self) -> Duration {
+    pub(crate) fn timeout(self) -> Duration {
         self.smoothed + self.deviation * 4
     }
 }
