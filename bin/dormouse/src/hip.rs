@@ -4,10 +4,11 @@ use crate::client::Client;
 use crate::control_verbs::{Output, seconds, unexpected};
 use crate::render_hip;
 use clap::{Args, Subcommand, ValueEnum};
-use dormouse_control::{Error, ErrorKind, ExitCode, HipStatus, Reply, Response, Verb, line};
+use dormouse_control::{Error, ErrorKind, ExitCode, HipPeer, HipStatus, Reply, Response, Verb, line};
 use dormouse_crypto::sign::NewKey;
 use dormouse_io::state::{self, create_atomically, write_atomically};
 use dormouse_node::config::hip::identity;
+use std::net::Ipv6Addr;
 use std::path::{Path, PathBuf};
 
 /// Talk to hosts by their identities (the Host Identity Protocol)
@@ -116,7 +117,9 @@ pub(crate) fn run(args: &HipArgs, socket: &Path, json: bool) -> Result<ExitCode,
         HipVerb::Status { peer: Some(peer) } => {
             let (_, mut status) = status(&mut client)?;
             let known: Vec<String> = status.peers.iter().map(render_hip::called).collect();
-            status.peers.retain(|p| p.hit == *peer || p.names.iter().any(|n| n.eq_ignore_ascii_case(peer)));
+            let hit = peer.parse::<Ipv6Addr>().ok();
+            let is_it = |p: &HipPeer| hit.is_some() && p.hit.parse().ok() == hit;
+            status.peers.retain(|p| is_it(p) || p.names.iter().any(|n| n.eq_ignore_ascii_case(peer)));
             let Some(one) = status.peers.first() else {
                 let error = Error::new(ErrorKind::UnknownConnection, format!("no peer is called '{peer}'"));
                 return Err(error.with_offer(Vec::new(), known));

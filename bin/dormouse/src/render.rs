@@ -4,8 +4,8 @@ use crate::render_hip;
 use crate::render_sleep;
 use crate::style::{Style, duration, field};
 use dormouse_control::{
-    Check, CheckOutcome, Connection, ConnectionState, Denied, Event, EventKind, Gateway, Portal, SaStatus,
-    Stats, Status, Traffic,
+    BlockStatus, Check, CheckOutcome, Connection, ConnectionState, Denied, Event, EventKind, Gateway, Portal,
+    SaStatus, Stats, Status, Traffic,
 };
 use dormouse_report::Table;
 use std::fmt::Write as _;
@@ -144,8 +144,7 @@ pub(crate) fn connection(it: &Connection, style: Style) -> String {
         line("traffic", &traffic(&it.traffic));
     }
     if let Some(block) = it.block {
-        let force = if block.holds { style.good("in force") } else { style.warning("not in force") };
-        line("block", &format!("{}, {force}", block.mode.name()));
+        line("block", &block_words(block, style));
     }
     if let Some(last) = &it.last_error {
         line("failed", &style.bad(&last.error.message));
@@ -263,12 +262,18 @@ pub(crate) fn stats(stats: &Stats) -> String {
     })
 }
 
+/// Whether what belongs into the tunnel is kept in it.
+pub(crate) fn block_words(block: BlockStatus, style: Style) -> String {
+    let force = if block.holds { style.good("in force") } else { style.warning("not in force") };
+    format!("{}, {force}", block.mode.name())
+}
+
 /// What a denial has met.
 pub(crate) fn denied(sessions: usize, known: bool) -> String {
     match (sessions, known) {
         (0, true) => "denied; it has no session now\n".to_owned(),
-        (0, false) => "denied, but this gateway knows none who is meant: no session, sleeping device or lease is of this name, and no \
-                       connection names it. A name must be as dormouse status shows it, upper and lower case before an @ included\n"
+        (0, false) => "denied, but none who is meant is known here: no session, sleeping device or lease is of this name, and no \
+                       connection or peer names it. A name must be as dormouse status shows it, upper and lower case before an @ included\n"
             .to_owned(),
         (1, _) => "denied; its session has ended\n".to_owned(),
         (n, _) => format!("denied; its {n} sessions have ended\n"),
@@ -383,8 +388,8 @@ fn clock(unix: f64) -> String {
 mod tests {
     use super::*;
     use dormouse_control::{
-        BlockMode, BlockStatus, DaemonStatus, DeadlineStatus, InClear, LastWake, Nat, Offload, Role, Session,
-        Ticket, WakeRung,
+        BlockMode, DaemonStatus, DeadlineStatus, InClear, LastWake, Nat, Offload, Role, Session, Ticket,
+        WakeRung,
     };
 
     #[test]

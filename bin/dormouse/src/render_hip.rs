@@ -1,6 +1,6 @@
 //! How the Host Identity Protocol's state looks to people. Owns layout only; decides nothing.
 
-use crate::render::{bytes, columns};
+use crate::render::{block_words, bytes, columns};
 use crate::style::{Style, duration, field};
 use dormouse_control::{HipPeer, HipState, HipStatus};
 use dormouse_report::Table;
@@ -24,6 +24,9 @@ pub(crate) fn status(it: &HipStatus, style: Style) -> String {
         "accepts",
         if it.accepts_any { "anyone who proves an identity" } else { "its peers" },
     );
+    if let Some(block) = it.block {
+        field(&mut out, style, "block", &block_words(block, style));
+    }
     let mut table = Table::words(["peer", "state", "path", "ESP", "age", "quiet", "in", "out"]);
     let there = |p: &&HipPeer| p.state != HipState::Down || p.last_error.is_some() || it.peers.len() == 1;
     let shown: Vec<&HipPeer> = it.peers.iter().filter(there).collect();

@@ -1,4 +1,4 @@
-//! What the tunnels of client connections should carry, kept from leaving outside of them. Owns when something is held, and says what leaves
+//! What the tunnels of client connections and of HIP should carry, kept from leaving outside of them. Owns when something is held, and says what leaves
 //! in clear all the same; the rules themselves are `dormouse_io::block`'s, their loading a guard process's.
 
 use crate::args::Args;
@@ -10,9 +10,9 @@ use dormouse_io::block::{self, Blocked, Guard, News, OnLink, Portal, Rules};
 use dormouse_io::netlink::Netlink;
 use dormouse_io::ownership::Namespace;
 use dormouse_io::tun::Tun;
-use dormouse_node::config::Resolved;
 use dormouse_node::config::block::Blocking;
 use dormouse_node::config::file::{self, Block as Mode};
+use dormouse_node::config::{Resolved, ResolvedHip};
 use dormouse_sansio::Instant;
 use ipnet::IpNet;
 use std::collections::BTreeMap;
@@ -33,8 +33,8 @@ pub(crate) struct Block {
     tunnel: (u32, String),
     /// Whom the daemon becomes.
     user: u32,
-    /// Client connections.
-    of: BTreeMap<String, Blocking>,
+    /// Client connections and that of HIP.
+    of: Of,
     /// Those that have been connected and not taken down, and whether the gateway gave name servers.
     connected: BTreeMap<String, bool>,
     on_link: Vec<OnLink>,
@@ -48,8 +48,7 @@ impl Block {
     ///
     /// # Errors
     /// If something is to be held and nftables cannot be used here; names the key.
-    pub(crate) fn new(tun: &Tun, user: u32, connections: &[Resolved], kept: &Path) -> Result<Self> {
-        let of = blocking(connections);
+    pub(crate) fn new(tun: &Tun, user: u32, of: Of, kept: &Path) -> Result<Self> {
         let mut new = Self {
             guard: None,
             netlink: Netlink::new()?,
@@ -190,8 +189,8 @@ impl Block {
     ///
     /// # Errors
     /// If something is to be held and cannot be. What was held before is ordered again.
-    pub(crate) fn reconfigure(&mut self, connections: &[Resolved]) -> Result<()> {
-        let of = std::mem::replace(&mut self.of, blocking(connections));
+    pub(crate) fn reconfigure(&mut self, of: Of) -> Result<()> {
+        let of = std::mem::replace(&mut self.of, of);
         let connected = self.connected.clone();
         self.connected.retain(|name, _| self.of.contains_key(name));
         self.hold_now();
@@ -203,8 +202,13 @@ impl Block {
     }
 
     /// Whether what is to be held for a connection can be: only a new start makes the guard.
-    pub(crate) fn can_hold(&self, connection: &Resolved) -> bool {
-        self.guard.is_some() || connection.blocking.as_ref().is_none_or(|b| b.block == Mode::Off)
+    pub(crate) fn can_hold(&self, blocking: &Blocking) -> bool {
+        self.guard.is_some() || blocking.block == Mode::Off
+    }
+
+    /// What is held for a connection, and when.
+    pub(crate) fn of(&self, name: &str) -> Option<Blocking> {
+        self.of.get(name).cloned()
     }
 
     /// Links, addresses or routes may have changed.
@@ -274,7 +278,7 @@ impl Block {
         Some(open).filter(|_| !left.is_zero())
     }
 
-    /// The block of one client connection.
+    /// The block of one connection.
     pub(crate) fn status(&self, name: &str) -> Option<control::BlockStatus> {
         let mode = match self.of.get(name)?.block {
             Mode::Off => control::BlockMode::Off,
@@ -376,8 +380,14 @@ impl Block {
     }
 }
 
-fn blocking(connections: &[Resolved]) -> BTreeMap<String, Blocking> {
-    connections.iter().filter_map(|c| Some((c.name.clone(), c.blocking.clone()?))).collect()
+/// What is to be held, by connection.
+pub(crate) type Of = BTreeMap<String, Blocking>;
+
+/// For these connections, and that of HIP.
+pub(crate) fn blocking(connections: &[Resolved], hip: Option<&ResolvedHip>) -> Of {
+    let all = connections.iter().map(|c| (&c.name, &c.blocking));
+    let all = all.chain(hip.map(|hip| (&hip.name, &hip.blocking)));
+    all.filter_map(|(name, b)| Some((name.clone(), b.clone()?))).collect()
 }
 
 fn held_of(name: &str, b: &Blocking, local_names: bool) -> Blocked {
@@ -389,6 +399,7 @@ fn held_of(name: &str, b: &Blocking, local_names: bool) -> Blocked {
         local_network: b.local_network,
         local_names,
         always: b.block == Mode::Always,
+        inward: b.inward,
     }
 }
 

@@ -132,7 +132,8 @@ impl Daemon {
         };
         let tun = Tun::open(&options).context("daemon.interface")?;
         let user = account.as_ref().map_or(0, privileges::Account::uid);
-        let block = Block::new(&tun, user, &connections, &block::kept_at(args))?;
+        let of = block::blocking(&connections, hip.as_ref());
+        let block = Block::new(&tun, user, of, &block::kept_at(args))?;
         let mut machine = Machine::new(&tun, settings.dns)?;
         if connections.iter().any(|c| c.role == Role::Gateway) {
             machine.serve_clients(settings.proxy_neighbours);

@@ -96,7 +96,7 @@ impl Daemon {
             (None, refused) => refused.map(|()| None)?,
             // A gateway's clients have names of their own.
             (Some(_), Ok(())) => None,
-            (Some(hip), Err(_)) => hip.named(whom).map(|hit| hit.to_string()),
+            (Some(hip), Err(_)) => Some(hip.meant(whom)?.to_string()),
         };
         hit.as_deref().unwrap_or(whom).parse().map_err(|e| Error::new(ErrorKind::Request, format!("{e}")))
     }

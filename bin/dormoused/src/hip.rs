@@ -5,7 +5,7 @@ use crate::daemon::Daemon;
 use crate::status;
 use dormouse_control as control;
 use dormouse_control::{Error, ErrorKind, HipPeer, HipState, HipStatus, Reply};
-use dormouse_hip::{ConnectError, Description, Host as Hip, Phase};
+use dormouse_hip::{ConnectError, Description, Host as Hip, Phase, Refusal};
 use dormouse_ike::admission::Denial;
 use dormouse_ike::config_payload::AssignedConfig;
 use dormouse_io::clock::unix_now;
@@ -13,18 +13,17 @@ use dormouse_io::control::ClientId;
 use dormouse_io::entropy::OsEntropy;
 use dormouse_keying::Owner;
 use dormouse_node::config::ResolvedHip;
+use dormouse_node::config::block::Blocking;
+use dormouse_node::config::directory::{Known, Peers, TAGS, tag};
 use dormouse_node::config::file::HipCarrier;
-use dormouse_node::config::hip::{Known, tag};
 use dormouse_node::{Change, FailureKind, Node, Offer, SessionInfo};
 use dormouse_sansio::{Deadline, Instant};
 use dormouse_wire::hip::Hit;
-use ipnet::{IpNet, Ipv6Net};
+use ipnet::IpNet;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv6Addr};
 use std::time::Duration;
 
-/// Every tag is in this prefix (RFC 7343 section 2).
-const TAGS: Ipv6Net = Ipv6Net::new_assert(Ipv6Addr::new(0x2001, 0x20, 0, 0, 0, 0, 0, 0), 28);
 /// Routes that are looked up for the addresses of peers, at most: all go by one way out, or few.
 const ROUTES_MOST: usize = 64;
 
@@ -45,8 +44,8 @@ pub(crate) struct Directory {
     carriers: Vec<HipCarrier>,
     port: u16,
     accepts_any: bool,
-    peers: Vec<Known>,
-    /// Why a peer was not reached the last time.
+    peers: Peers,
+    /// Why a peer was not reached the last time: counts while nothing is under way with it.
     failures: BTreeMap<Hit, (FailureKind, String)>,
     waiting: Vec<Waiting>,
 }
@@ -54,7 +53,7 @@ pub(crate) struct Directory {
 impl Directory {
     /// Gives `node` its key manager for this connection.
     pub(crate) fn new(resolved: ResolvedHip, denials: &BTreeSet<Denial>, node: &mut Node) -> Self {
-        let ResolvedHip { name, auto, identity, mut config, carriers, peers } = resolved;
+        let ResolvedHip { name, auto, blocking: _, identity, mut config, carriers, peers } = resolved;
         config.first_generation = unix_now().0;
         config.denied = denials.iter().filter_map(|denial| tag(&denial.to_string()).ok()).collect();
         let directory = Self {
@@ -69,7 +68,7 @@ impl Directory {
             waiting: Vec::new(),
         };
         let mut hip = Hip::new(config, vec![identity], Box::new(node.spis()), Box::new(OsEntropy));
-        for known in &directory.peers {
+        for known in directory.peers.iter() {
             hip.set_peer(known.hit, Some(known.peer.clone()));
         }
         node.set_key_manager(&directory.connection, Box::new(hip));
@@ -89,7 +88,7 @@ impl Directory {
             Change::PeerFailed { peer, kind, why, .. } => {
                 let (Some(hit), why) = (of(peer), why.clone()) else { return };
                 // Of those who are not configured, none is called.
-                if self.peers.iter().any(|known| known.hit == hit) {
+                if self.known(hit).is_some() {
                     self.failures.insert(hit, (*kind, why));
                 }
             }
@@ -104,7 +103,7 @@ impl Directory {
     }
 
     fn known(&self, hit: Hit) -> Option<&Known> {
-        self.peers.iter().find(|known| known.hit == hit)
+        self.peers.get(hit)
     }
 
     /// How a peer is called in a message.
@@ -113,16 +112,10 @@ impl Directory {
         name.map_or_else(|| hit.to_string(), |name| format!("{name} ({hit})"))
     }
 
-    /// The HIT of a peer that is called so here.
-    pub(crate) fn named(&self, text: &str) -> Option<Hit> {
-        let named = |known: &&Known| known.names.iter().any(|name| name.eq_ignore_ascii_case(text));
-        self.peers.iter().find(named).map(|known| known.hit)
-    }
-
     /// Whom a name or a HIT means.
-    fn meant(&self, text: &str) -> Result<Hit, Error> {
-        if let Some(hit) = self.named(text) {
-            return Ok(hit);
+    pub(crate) fn meant(&self, text: &str) -> Result<Hit, Error> {
+        if let Some(known) = self.peers.named(text) {
+            return Ok(known.hit);
         }
         let unknown = |message: String| {
             let first =
@@ -131,8 +124,10 @@ impl Directory {
             error.with_offer(Vec::new(), first.collect())
         };
         if text.parse::<Ipv6Addr>().is_err() {
-            return Err(unknown(format!("no peer is called '{text}'"))
-                .with_change(format!("add [[connection.{}.hip.peers]] with this name", self.connection)));
+            return Err(unknown(format!("no peer is called '{text}'")).with_change(format!(
+                "give a HIT, or add [[connection.{}.hip.peers]] with this name",
+                self.connection
+            )));
         }
         tag(text).map_err(unknown)
     }
@@ -141,6 +136,10 @@ impl Directory {
         let message = format!("{}: {why}", self.called(hit));
         let error = status::error(&self.connection, &message, kind, &Offer::default());
         Error { change: self.advice(kind), ..error }
+    }
+
+    fn refused(&self, hit: Hit, refusal: Refusal) -> Error {
+        self.error(hit, refusal.kind.into(), &format!("it refuses this host: {}", refusal.why))
     }
 
     fn advice(&self, kind: FailureKind) -> Option<String> {
@@ -164,6 +163,8 @@ impl Daemon {
         let Some(hip) = &self.hip else { return };
         let assigned = AssignedConfig { v6: Some((hip.ours.0, 128)), ..AssignedConfig::default() };
         let (source, auto) = (Some(IpAddr::V6(hip.ours.0)), hip.auto);
+        // First nothing leaves outside, then something goes in.
+        self.block.connected(&hip.connection, &assigned);
         self.machine.configure(&hip.connection, assigned, &[IpNet::V6(TAGS)], (source, &[]));
         self.look_at_sources(now);
         if auto {
@@ -209,11 +210,17 @@ impl Daemon {
     /// Begins an association, if there is none; anew, if the peer refuses the one that is under way.
     fn call(&mut self, now: Instant, peer: Hit) -> Result<(), Error> {
         let begun = self.host.node_mut().with_manager(now, |hip: &mut Hip| {
-            let refused = hip.describe().find(|d| d.peer == peer && d.refusal.is_some()).map(|d| d.id);
-            refused.into_iter().for_each(|id| hip.close(now, id));
             let ours = hip.tags().next().ok_or(ConnectError::Failed)?;
             let ways = hip.ways(peer);
-            hip.connect(now, ours, peer, &ways).map(drop)
+            let begun = hip.connect(now, ours, peer, &ways);
+            let refused = |hip: &Hip| hip.describe().find(|d| d.peer == peer && d.refusal.is_some());
+            if let Err(ConnectError::Exists(_)) = begun
+                && let Some(refused) = refused(hip)
+            {
+                hip.close(now, refused.id);
+                return hip.connect(now, ours, peer, &ways).map(drop);
+            }
+            begun.map(drop)
         });
         let hip = self.role_of_hip()?;
         let error = |kind, message: String| Err(Error::new(kind, message));
@@ -294,11 +301,7 @@ impl Daemon {
                 Some(d) if d.phase == Phase::Established => Ok(Reply::Done),
                 Some(Description { refusal: Some(refusal), .. }) => {
                     // It is not taken for the end of the exchange, as someone may have sent it again; but a person need not wait.
-                    Err(hip.error(
-                        peer,
-                        refusal.kind.into(),
-                        &format!("it refuses this host: {}", refusal.why),
-                    ))
+                    Err(hip.refused(peer, *refusal))
                 }
                 Some(_) if until <= now => {
                     Err(hip.error(peer, FailureKind::Timeout, "no answer yet, and the time is over"))
@@ -342,9 +345,24 @@ impl Daemon {
         });
     }
 
+    /// What is held for HIP with this configuration: what was, while only a new start can change the role.
+    pub(crate) fn blocking_of_hip(&self, new: Option<&ResolvedHip>) -> Option<(String, Blocking)> {
+        let name = self.hip.as_ref()?.connection.clone();
+        let new = new.filter(|new| new.name == name).and_then(|new| new.blocking.clone());
+        let blocking = new.or_else(|| self.block.of(&name))?;
+        Some((name, blocking))
+    }
+
     /// The configuration was read again. Returns the keys that only a new start can change.
-    pub(crate) fn reconfigure_hip(&mut self, now: Instant, new: Option<ResolvedHip>) -> Vec<String> {
-        let Some(hip) = &mut self.hip else { return Vec::new() };
+    pub(crate) fn reconfigure_hip(
+        &mut self,
+        now: Instant,
+        new: Option<ResolvedHip>,
+        kept: &BTreeSet<String>,
+    ) -> Vec<String> {
+        let Some(hip) = self.hip.as_mut().filter(|hip| !kept.contains(&hip.connection)) else {
+            return Vec::new();
+        };
         let Some(new) = new.filter(|new| new.name == hip.connection) else {
             return vec![format!("connection.{}", hip.connection)];
         };
@@ -359,16 +377,17 @@ impl Daemon {
             }
         }
         let gone: Vec<Hit> =
-            hip.peers.iter().map(|p| p.hit).filter(|h| new.peers.iter().all(|p| p.hit != *h)).collect();
+            hip.peers.iter().map(|p| p.hit).filter(|h| new.peers.get(*h).is_none()).collect();
         hip.failures.retain(|hit, _| !gone.contains(hit));
         hip.accepts_any = new.config.accept == dormouse_hip::Accept::Any;
         hip.peers.clone_from(&new.peers);
         self.host.node_mut().with_manager(now, |hip: &mut Hip| {
             gone.into_iter().for_each(|hit| hip.set_peer(hit, None));
-            for known in new.peers {
-                hip.set_peer(known.hit, Some(known.peer));
+            for known in new.peers.iter() {
+                hip.set_peer(known.hit, Some(known.peer.clone()));
             }
             hip.set_accept(now, new.config.accept);
+            hip.set_opportunistic(new.config.opportunistic);
         });
         self.look_at_sources(now);
         restart
@@ -377,13 +396,13 @@ impl Daemon {
     /// For `status`.
     pub(crate) fn hip_status(&self, now: Instant) -> Option<HipStatus> {
         let (hip, manager) = (self.hip.as_ref()?, self.host.node().manager::<Hip>()?);
-        let there: Vec<Description> = manager.describe().collect();
+        let there: BTreeMap<Hit, Description> = manager.describe().map(|d| (d.peer, d)).collect();
         let sessions: BTreeMap<Owner, SessionInfo> =
             self.host.node().gateway_sessions(now).into_iter().map(|s| (s.owner, s)).collect();
-        let strangers = there.iter().map(|d| d.peer).filter(|hit| hip.known(*hit).is_none());
+        let strangers = there.keys().copied().filter(|hit| hip.known(*hit).is_none());
         let all = hip.peers.iter().map(|known| known.hit).chain(strangers);
         let peer = |hit: Hit| {
-            let (known, open) = (hip.known(hit), there.iter().find(|d| d.peer == hit));
+            let (known, open) = (hip.known(hit), there.get(&hit));
             let session = open.and_then(|d| sessions.get(&Owner::Hip(d.id)));
             let sending = |d: &Description| session?.children.iter().find(|c| Some(c.id) == d.child);
             HipPeer {
@@ -402,7 +421,10 @@ impl Daemon {
                 quiet_seconds: session.map(|s| s.quiet.as_secs_f64()),
                 traffic: session.map(status::traffic).unwrap_or_default(),
                 denied: manager.denies(hit),
-                last_error: hip.failures.get(&hit).map(|(kind, why)| hip.error(hit, *kind, why)),
+                last_error: match open {
+                    Some(d) => d.refusal.map(|refusal| hip.refused(hit, refusal)),
+                    None => hip.failures.get(&hit).map(|(kind, why)| hip.error(hit, *kind, why)),
+                },
             }
         };
         Some(HipStatus {
@@ -417,6 +439,7 @@ impl Daemon {
                 })
                 .collect(),
             accepts_any: hip.accepts_any,
+            block: self.block.status(&hip.connection),
             peers: all.map(peer).collect(),
         })
     }
@@ -443,14 +466,21 @@ impl Daemon {
     pub(crate) fn hip_check(&self) -> Option<control::Check> {
         let (hip, there) = (self.hip.as_ref()?, self.descriptions());
         let up = there.iter().filter(|d| d.phase == Phase::Established).count();
+        let under_way: BTreeSet<Hit> = there.iter().map(|d| d.peer).collect();
+        let failed = hip.failures.iter().filter(|(hit, _)| !under_way.contains(hit));
         let failed: Vec<String> =
-            hip.failures.iter().map(|(hit, (_, why))| format!("{}: {why}", hip.called(*hit))).collect();
+            failed.map(|(hit, (_, why))| format!("{}: {why}", hip.called(*hit))).collect();
         let found = format!("{}; {up} of {} peers associated", hip.ours, hip.peers.len());
-        let (outcome, found) = match failed.first() {
-            None => (control::CheckOutcome::Ok, found),
-            Some(_) => (control::CheckOutcome::Warning, format!("{found}; {}", failed.join("; "))),
+        let holds = self.block.status(&hip.connection).is_some_and(|block| block.holds);
+        let (found, change) = if !holds {
+            let open = format!("{found}; packets in clear that pretend to be of a peer are taken");
+            (open, Some(format!("connection.{}.block = \"connected\" (docs/hip.md)", hip.connection)))
+        } else if failed.is_empty() {
+            (found, None)
+        } else {
+            (format!("{found}; {}", failed.join("; ")), Some("dormouse hip status".to_owned()))
         };
-        let change = (outcome != control::CheckOutcome::Ok).then(|| "dormouse hip status".to_owned());
+        let outcome = change.as_ref().map_or(control::CheckOutcome::Ok, |_| control::CheckOutcome::Warning);
         Some(control::Check { name: "HIP".into(), outcome, found, change })
     }
 }

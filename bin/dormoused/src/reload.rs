@@ -4,6 +4,7 @@
 
 use crate::args::Args;
 use crate::audit::Auditor;
+use crate::block;
 use crate::daemon::Daemon;
 use crate::load;
 use anyhow::{Context, Result, anyhow};
@@ -262,8 +263,9 @@ impl Daemon {
         let loaded = load::resolve(&self.args, files)?;
         let auditor = Auditor::new(&loaded.audit)?;
         load::warn(&findings(&loaded.connections, unix_now()));
-        let unheld = loaded.connections.iter().filter(|c| !self.block.can_hold(c));
-        let unheld: BTreeSet<String> = unheld.map(|c| c.name.clone()).collect();
+        let unheld = block::blocking(&loaded.connections, loaded.hip.as_ref());
+        let unheld: BTreeSet<String> =
+            unheld.into_iter().filter(|(_, b)| !self.block.can_hold(b)).map(|(name, _)| name).collect();
         let difference = Difference::of(&self.reload.written, &loaded.written, &self.roles, &unheld);
         let kept = |c: &&Resolved| difference.kept.contains(&c.name);
         let mut connections: Vec<Resolved> =
@@ -272,7 +274,10 @@ impl Daemon {
         connections.sort_by(|a, b| a.name.cmp(&b.name));
         tracing::debug!(difference = difference.words(), "reload");
         // First nothing leaves outside; the last thing that can fail.
-        self.block.reconfigure(&connections)?;
+        let hip = loaded.hip.filter(|hip| !difference.kept.contains(&hip.name));
+        let mut of = block::blocking(&connections, None);
+        of.extend(self.blocking_of_hip(hip.as_ref()));
+        self.block.reconfigure(of)?;
 
         for old in self
             .connections
@@ -294,7 +299,7 @@ impl Daemon {
             }
         }
         let mut restart = difference.restart;
-        restart.extend(self.reconfigure_hip(now, loaded.hip));
+        restart.extend(self.reconfigure_hip(now, hip, &difference.kept));
         if let Some(device) = &mut self.device {
             let keys = device.reconfigure(now, &loaded.sleep, &mut self.host);
             restart.extend(keys.into_iter().map(str::to_owned));

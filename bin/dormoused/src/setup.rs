@@ -104,7 +104,7 @@ pub(crate) fn bind(settings: &file::Daemon, ike: bool, hip: Option<&ResolvedHip>
             }
         }
         let raw = if ip.is_unspecified() {
-            [Some(Carrier::RawEsp), by_ip.then_some(Carrier::RawHip)]
+            [(ike || by_ip).then_some(Carrier::RawEsp), by_ip.then_some(Carrier::RawHip)]
         } else {
             [None; 2]
         };

@@ -1,6 +1,6 @@
 //! The Host Identity Protocol, as `status` reports it. Times are in seconds from now.
 
-use crate::{Error, SaStatus, Traffic};
+use crate::{BlockStatus, Error, SaStatus, Traffic};
 use serde::{Deserialize, Serialize};
 
 /// This host and its peers.
@@ -14,6 +14,9 @@ pub struct HipStatus {
     pub carriers: Vec<String>,
     /// Anyone who proves an identity may come, not only the peers that are configured.
     pub accepts_any: bool,
+    /// Whether packets of HITs are kept in the tunnel.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub block: Option<BlockStatus>,
     /// The peers that are configured, and others with an association.
     pub peers: Vec<HipPeer>,
 }

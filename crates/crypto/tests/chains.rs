@@ -67,7 +67,7 @@ fn a_good_chain_is_trusted_and_its_first_end_is_reported() {
     let others = [noise, parse(middle.der())];
     let verified = store(&ca).verify(&leaf, &others, NOW, Usage::Ike).expect("trusted");
     assert_eq!(verified.public_key.kind(), KeyKind::EcdsaP256);
-    assert_eq!(verified.anchor, "C=CH, CN=root");
+    assert_eq!(verified.issuers.last().unwrap().subject(), "C=CH, CN=root");
     assert_eq!(verified.expires, others[1].not_after(), "the intermediate expires first");
 }
 

@@ -80,6 +80,55 @@ fn against(mut adversary: impl FnMut(f64, u64) -> f64, rounds: u64) -> (f64, f64
     (ours, break_even)
 }
 
+/// The same where only what the client sends wakes the radio. The adversary says how long each silence is and whether an arriving packet
+/// ends it; a radio that is off sleeps on until the client sends.
+fn against_arrivals(mut adversary: impl FnMut(f64, u64) -> (f64, bool), rounds: u64) -> (f64, f64) {
+    let mut policy = Dormouse::new(B);
+    policy.wakes_on(WakeOn::Outgoing);
+    let (mut ours, mut break_even, mut at) = (0.0, 0.0, Instant::ZERO);
+    let (mut arrived, mut break_even_sleeps) = (false, false);
+    for round in 0..rounds {
+        let direction = if arrived { Direction::Incoming } else { Direction::Outgoing };
+        policy.observe(at, &PacketInfo { direction, ..PacketInfo::default() });
+        let off_after = policy.decide().seconds();
+        let (idle, arrives) = adversary(off_after, round);
+        let idle = Duration::from_secs_f64(idle.clamp(0.25, 1e7));
+        policy.learn(idle);
+        at += idle;
+        let g = idle.as_secs_f64();
+        ours += if g > off_after { off_after + B } else { g };
+        if !break_even_sleeps {
+            break_even += if g > B { 2.0 * B } else { g };
+        }
+        arrived = arrives && g <= off_after;
+        break_even_sleeps = arrived && (break_even_sleeps || g > B);
+        assert!(ours <= break_even + ALLOWANCE * B + 1e-3, "round {round}: {ours} > {break_even} + constant");
+    }
+    (ours, break_even)
+}
+
+#[test]
+fn an_adversary_that_keeps_a_radio_on_with_arrivals_that_break_even_sleeps_through_gains_a_constant() {
+    against_arrivals(|_, _| (2.0 * B, true), 20_000);
+    against_arrivals(|t, _| (if t.is_finite() { t - 1e-6 } else { 1e6 }, true), 20_000);
+    against_arrivals(|t, round| (if round % 50 < 40 { 2.0 * B } else { t + 1e-6 }, round % 7 != 0), 20_000);
+    for seed in 0..50 {
+        let mut random = Seeded::new(seed);
+        let adversary = move |t: f64, _| {
+            let arrives = random.below(4) > 0;
+            let idle = match random.below(5) {
+                0 => t + 1e-6,
+                1 => t - 1e-6,
+                2 => B + 1e-6,
+                3 => 2.0 * B,
+                _ => (random.below(140) as f64 / 10.0).exp() / 4.0,
+            };
+            (idle.min(1e6), arrives)
+        };
+        against_arrivals(adversary, 2_000);
+    }
+}
+
 #[test]
 fn an_adversary_that_ends_each_period_right_after_the_radio_went_off_gains_a_constant() {
     against(|t, _| t + 1e-6, 20_000);

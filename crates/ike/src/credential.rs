@@ -7,7 +7,7 @@ use core::net::IpAddr;
 use core::str::FromStr;
 use std::collections::BTreeSet;
 
-use dormouse_crypto::cert::{Identity, IdentityError, Issued, Reason, Usage, Verified};
+use dormouse_crypto::cert::{Identity, IdentityError, Issued, Reason, Usage};
 use dormouse_crypto::suites::Prf;
 use dormouse_crypto::{HashAlg, PrfKey, Secret, hash};
 
@@ -178,8 +178,8 @@ impl Credential {
     #[must_use]
     pub fn certificates(shown: &Certified, identities: &[Identity], asked: bool) -> Self {
         let Certified { own, verified, sha1 } = shown;
-        let Verified { chain, anchor_fingerprint: anchor, usage, .. } = verified.clone();
-        let lenient = Lenient { usage, sha1: *sha1, unasked: !asked && !chain.is_empty() };
+        let (chain, anchor) = (verified.chain.clone(), verified.anchor_fingerprint);
+        let lenient = Lenient { usage: verified.usage, sha1: *sha1, unasked: !asked && !chain.is_empty() };
         let names: BTreeSet<Name> = identities.iter().map(name).collect();
         let (fingerprint, names) = (own.fingerprint(), names.into_iter().collect());
         Self { shown: Shown::Certificates { fingerprint, names, chain, anchor, lenient }, ppk: None }

@@ -152,9 +152,7 @@ pub enum CertError {
 pub struct Verified {
     /// The key that the peer's signature must verify under.
     pub public_key: PublicKey,
-    /// The CA that the chain ends at, or the peer itself if its certificate is pinned.
-    pub anchor: String,
-    /// [`Certificate::fingerprint`] of that CA, or of the pinned certificate.
+    /// [`Certificate::fingerprint`] of the CA that the chain ends at, or of the peer's certificate if that is pinned.
     pub anchor_fingerprint: [u8; 32],
     /// The certificates that were issued, the peer's own first; empty if it is pinned.
     pub chain: Vec<Issued>,
@@ -178,7 +176,9 @@ pub struct Issued {
 /// The certificates that are trusted: CAs, and peers that are pinned by being here themselves.
 #[derive(Clone, Debug, Default)]
 pub struct TrustStore {
-    anchors: Vec<(Certificate, TrustAnchor<'static>)>,
+    authorities: Vec<Certificate>,
+    /// What path building needs of each of them, in the same order.
+    anchors: Vec<TrustAnchor<'static>>,
     pinned: Vec<Certificate>,
 }
 
@@ -198,14 +198,15 @@ impl TrustStore {
             let anchor = webpki::anchor_from_trusted_cert(&der)
                 .map_err(|e| CertificateError::Malformed(format!("CA \"{}\": {e}", certificate.subject())))?
                 .to_owned();
-            store.anchors.push((certificate, anchor));
+            store.anchors.push(anchor);
+            store.authorities.push(certificate);
         }
         Ok(store)
     }
 
     /// The CAs.
     pub fn authorities(&self) -> impl Iterator<Item = &Certificate> {
-        self.anchors.iter().map(|(certificate, _)| certificate)
+        self.authorities.iter()
     }
 
     /// Whether a CA, or a pinned certificate, is trusted that has this [`Certificate::fingerprint`].
@@ -250,7 +251,7 @@ impl TrustStore {
             return Err(CertError::CaAsEndEntity { subject: subject() });
         }
         check_purpose(end_entity, usage)?;
-        if !may_sign(end_entity.key_usage) {
+        if !may_sign(end_entity.0.key_usage) {
             return Err(key_usage_error(end_entity, "digitalSignature or nonRepudiation"));
         }
         let public_key =
@@ -258,7 +259,6 @@ impl TrustStore {
         if self.pinned.iter().any(|pinned| pinned.der() == end_entity.der()) {
             return Ok(Verified {
                 public_key,
-                anchor: subject(),
                 anchor_fingerprint: end_entity.fingerprint(),
                 chain: Vec::new(),
                 issuers: Vec::new(),
@@ -284,8 +284,7 @@ impl TrustStore {
         check_issuer(anchor, at)?;
         chain.push(below.issued_by(anchor));
         let anchor_fingerprint = anchor.fingerprint();
-        let anchor = anchor.subject();
-        Ok(Verified { public_key, anchor, anchor_fingerprint, chain, issuers, expires, usage: needed })
+        Ok(Verified { public_key, anchor_fingerprint, chain, issuers, expires, usage: needed })
     }
 
     /// The intermediates between `end_entity` and a CA, and the CA.
@@ -298,11 +297,10 @@ impl TrustStore {
         let explain = |error| self.explain(error, end_entity, intermediates, at);
         let der = CertificateDer::from(end_entity.der());
         let leaf = EndEntityCert::try_from(&der).map_err(explain)?;
-        let anchors: Vec<_> = self.anchors.iter().map(|(_, anchor)| anchor.clone()).collect();
         let others: Vec<_> = intermediates.iter().map(|c| CertificateDer::from(c.der())).collect();
         let time = rustls_pki_types::UnixTime::since_unix_epoch(core::time::Duration::from_secs(at.0));
         let path = leaf
-            .verify_for_usage(CHAIN_SIGNATURES, &anchors, &others, time, AnyPurpose, None, None)
+            .verify_for_usage(CHAIN_SIGNATURES, &self.anchors, &others, time, AnyPurpose, None, None)
             .map_err(explain)?;
         let used = path
             .intermediate_certificates()
@@ -311,8 +309,8 @@ impl TrustStore {
         let anchor = self
             .anchors
             .iter()
-            .find(|(_, anchor)| anchor == path.anchor())
-            .map(|(certificate, _)| certificate)
+            .position(|anchor| anchor == path.anchor())
+            .and_then(|at| self.authorities.get(at))
             .ok_or_else(|| explain(webpki::Error::UnknownIssuer))?;
         Ok((used, anchor))
     }
@@ -354,7 +352,7 @@ impl TrustStore {
 
 impl Certificate {
     fn issued_by(&self, issuer: &Self) -> Issued {
-        Issued { issuer_key: issuer.key_hash(), serial: self.serial.clone() }
+        Issued { issuer_key: issuer.key_hash(), serial: self.0.serial.clone() }
     }
 }
 
@@ -388,7 +386,7 @@ impl ExtendedKeyUsageValidator for AnyPurpose {
 fn top_of<'a>(end_entity: &'a Certificate, intermediates: &'a [Certificate]) -> &'a Certificate {
     let mut top = end_entity;
     for _ in 0..=intermediates.len().min(MAX_INTERMEDIATES) {
-        match intermediates.iter().find(|c| c.subject == top.issuer && !c.is_self_issued()) {
+        match intermediates.iter().find(|c| c.0.subject == top.0.issuer && !c.is_self_issued()) {
             Some(issuer) => top = issuer,
             None => break,
         }
@@ -409,12 +407,12 @@ fn check_validity(certificate: &Certificate, now: UnixTime) -> Result<(), CertEr
 
 /// [`Usage::Ike`] if it admits all of these, else `usage`.
 fn narrowest(certificates: &[&Certificate], usage: Usage) -> Usage {
-    let enough = certificates.iter().all(|c| Usage::Ike.admits(c.extended_key_usage.as_deref()));
+    let enough = certificates.iter().all(|c| Usage::Ike.admits(c.0.extended_key_usage.as_deref()));
     if enough { Usage::Ike } else { usage }
 }
 
 fn check_purpose(certificate: &Certificate, usage: Usage) -> Result<(), CertError> {
-    let purposes = certificate.extended_key_usage.as_deref();
+    let purposes = certificate.0.extended_key_usage.as_deref();
     if usage.admits(purposes) {
         return Ok(());
     }
@@ -428,10 +426,10 @@ fn check_purpose(certificate: &Certificate, usage: Usage) -> Result<(), CertErro
 /// What webpki does not check of an issuer: the key usage, and the validity of a trust anchor.
 fn check_issuer(issuer: &Certificate, at: UnixTime) -> Result<(), CertError> {
     check_validity(issuer, at)?;
-    if may_certify(issuer.key_usage) { Ok(()) } else { Err(key_usage_error(issuer, "keyCertSign")) }
+    if may_certify(issuer.0.key_usage) { Ok(()) } else { Err(key_usage_error(issuer, "keyCertSign")) }
 }
 
 fn key_usage_error(certificate: &Certificate, needed: &'static str) -> CertError {
-    let found = certificate.key_usage.map(describe_usage).unwrap_or_default();
+    let found = certificate.0.key_usage.map(describe_usage).unwrap_or_default();
     CertError::KeyUsage { subject: certificate.subject(), found, needed }
 }

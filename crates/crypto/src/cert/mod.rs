@@ -14,6 +14,7 @@ pub use revocation::{Crl, NONCE_LEN, OcspAnswer, OcspRequest, Reason, Revocation
 pub use usage::Usage;
 
 use core::fmt;
+use std::sync::Arc;
 
 use der::asn1::ObjectIdentifier;
 use der::{Decode, Encode};
@@ -60,10 +61,14 @@ pub enum CertificateError {
     },
 }
 
-/// A parsed certificate. Nothing in it has been verified.
+/// A parsed certificate, cheap to copy. Nothing in it has been verified.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Certificate {
+pub struct Certificate(Arc<Content>);
+
+#[derive(PartialEq, Eq)]
+struct Content {
     der: Vec<u8>,
+    fingerprint: [u8; 32],
     subject: Vec<u8>,
     issuer: Vec<u8>,
     spki: Vec<u8>,
@@ -97,7 +102,8 @@ impl Certificate {
         let extended = tbs.get_extension::<ExtendedKeyUsage>().map_err(malformed)?;
         let key_id = tbs.get_extension::<SubjectKeyIdentifier>().map_err(malformed)?;
         let names = tbs.get_extension::<SubjectAltName>().map_err(malformed)?;
-        Ok(Self {
+        Ok(Self(Arc::new(Content {
+            fingerprint: sha256(der),
             subject: tbs.subject().to_der().map_err(malformed)?,
             issuer: tbs.issuer().to_der().map_err(malformed)?,
             spki: tbs.subject_public_key_info().to_der().map_err(malformed)?,
@@ -121,7 +127,7 @@ impl Certificate {
                 .flatten()
                 .map_or_else(Vec::new, |(_, access)| ocsp_urls(&access)),
             der: der.to_vec(),
-        })
+        })))
     }
 
     /// All certificates of a PEM file, or the one of a DER file, in order. Other PEM sections are passed over.
@@ -153,43 +159,43 @@ impl Certificate {
     /// The bytes, as sent in a CERT payload.
     #[must_use]
     pub fn der(&self) -> &[u8] {
-        &self.der
+        &self.0.der
     }
 
     /// The subject in words: `C=CH, O=Example, CN=gateway`, in the order in which it is encoded.
     #[must_use]
     pub fn subject(&self) -> String {
-        dn::display(&self.subject)
+        dn::display(&self.0.subject)
     }
 
     /// The issuer in words.
     #[must_use]
     pub fn issuer(&self) -> String {
-        dn::display(&self.issuer)
+        dn::display(&self.0.issuer)
     }
 
     /// The first second of its validity.
     #[must_use]
-    pub const fn not_before(&self) -> UnixTime {
-        self.not_before
+    pub fn not_before(&self) -> UnixTime {
+        self.0.not_before
     }
 
     /// The last second of its validity.
     #[must_use]
-    pub const fn not_after(&self) -> UnixTime {
-        self.not_after
+    pub fn not_after(&self) -> UnixTime {
+        self.0.not_after
     }
 
     /// Whether it says of itself that it is a CA (basic constraints).
     #[must_use]
-    pub const fn is_ca(&self) -> bool {
-        self.is_ca
+    pub fn is_ca(&self) -> bool {
+        self.0.is_ca
     }
 
     /// Whether subject and issuer are the same name.
     #[must_use]
     pub fn is_self_issued(&self) -> bool {
-        self.subject == self.issuer
+        self.0.subject == self.0.issuer
     }
 
     /// The public key.
@@ -197,51 +203,51 @@ impl Certificate {
     /// # Errors
     /// [`PublicKeyError`] if it is of a kind or size that is not accepted.
     pub fn public_key(&self) -> Result<PublicKey, PublicKeyError> {
-        PublicKey::from_spki_der(&self.spki)
+        PublicKey::from_spki_der(&self.0.spki)
     }
 
     /// SHA-1 of the SubjectPublicKeyInfo: by this a CERTREQ payload names a CA (RFC 7296, section 3.7).
     #[must_use]
     pub fn spki_sha1(&self) -> [u8; 20] {
         let mut id = [0; 20];
-        id.copy_from_slice(&hash(HashAlg::Sha1, &[&self.spki]));
+        id.copy_from_slice(&hash(HashAlg::Sha1, &[&self.0.spki]));
         id
     }
 
     /// Its serial number, as DER has it: by this and its issuer's key a CA revokes it.
     #[must_use]
     pub fn serial(&self) -> &[u8] {
-        &self.serial
+        &self.0.serial
     }
 
     /// SHA-256 of the whole certificate: what people call its fingerprint.
     #[must_use]
     pub fn fingerprint(&self) -> [u8; 32] {
-        sha256(&self.der)
+        self.0.fingerprint
     }
 
     /// SHA-256 of the SubjectPublicKeyInfo: names the key of an issuer.
     #[must_use]
     pub fn key_hash(&self) -> [u8; 32] {
-        sha256(&self.spki)
+        sha256(&self.0.spki)
     }
 
     /// Names of the CRLs that say whether it is revoked (RFC 5280, section 4.2.1.13), as they stand there: mostly URLs. Indirect lists,
     /// and those for some reasons only, are left out.
     #[must_use]
     pub fn crl_urls(&self) -> &[String] {
-        &self.crl_urls
+        &self.0.crl_urls
     }
 
     /// URLs of the OCSP responders that say whether it is revoked (RFC 5280, section 4.2.2.1).
     #[must_use]
     pub fn ocsp_urls(&self) -> &[String] {
-        &self.ocsp_urls
+        &self.0.ocsp_urls
     }
 
     /// The public key alone, without its algorithm: what OCSP hashes.
     fn public_key_bits(&self) -> &[u8] {
-        let spki = SubjectPublicKeyInfoRef::from_der(&self.spki);
+        let spki = SubjectPublicKeyInfoRef::from_der(&self.0.spki);
         spki.ok().and_then(|spki| spki.subject_public_key.as_bytes()).unwrap_or_default()
     }
 
@@ -249,8 +255,8 @@ impl Certificate {
     #[must_use]
     pub fn identities(&self) -> Vec<Identity> {
         const EMPTY_NAME: &[u8] = &[0x30, 0];
-        let subject = (self.subject != EMPTY_NAME).then(|| Identity::Dn(self.subject.clone()));
-        subject.into_iter().chain(self.alternative_names.iter().cloned()).collect()
+        let subject = (self.0.subject != EMPTY_NAME).then(|| Identity::Dn(self.0.subject.clone()));
+        subject.into_iter().chain(self.0.alternative_names.iter().cloned()).collect()
     }
 
     /// Whether this certificate vouches for `wanted` (RFC 4945, section 3.1): a distinguished name must be the subject, every

@@ -140,7 +140,7 @@ pub enum Policy {
     Never,
     /// Off after a fixed time, in seconds.
     Timeout(f64),
-    /// Off after the break-even time: never more than twice the cost of the clairvoyant.
+    /// Off after the break-even time: never more than twice the cost of the clairvoyant where every packet wakes the radio.
     BreakEven,
     /// Paper 000, section 3.5, with its thresholds.
     Paper {

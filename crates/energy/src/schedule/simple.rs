@@ -24,7 +24,8 @@ impl Timeout {
     }
 }
 
-/// Off after the break-even time: the deterministic ski-rental policy, which never costs more than twice the clairvoyant.
+/// Off after the break-even time: the deterministic ski-rental policy, which never costs more than twice the clairvoyant where
+/// every packet wakes the radio.
 #[derive(Clone, Copy, Debug)]
 pub struct BreakEven {
     seconds: f64,

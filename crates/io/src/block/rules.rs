@@ -49,6 +49,10 @@ pub struct Blocked {
     pub local_names: bool,
     /// Before the first connection, without a daemon, and at boot too.
     pub always: bool,
+    /// Nor does anything come from or for `carried` but by the tunnel: the kernel takes what is for an address of this machine from any
+    /// interface.
+    #[serde(default)]
+    pub inward: bool,
 }
 
 /// A local network: private addresses that are neighbours over an interface.
@@ -176,9 +180,22 @@ impl Rules {
             let _ = writeln!(out, "  jump {HELD}{}", chain(&held.connection));
         }
         out.push_str(" }\n");
+        let inward = self.held.iter().filter(|held| held.inward).flat_map(|held| held.carried.clone());
+        let inward: Vec<IpNet> = inward.collect();
+        if !inward.is_empty() {
+            let _ = write!(
+                out,
+                " chain enter {{\n  type filter hook prerouting priority raw; policy accept;\n\
+                 \x20 iifname {{ \"lo\", \"{}\" }} accept\n",
+                self.tunnel
+            );
+            addresses(out, "saddr", &inward, "counter drop");
+            addresses(out, "daddr", &inward, "counter drop");
+            out.push_str(" }\n");
+        }
         // Containers and virtual machines may send from any port: what keeps this machine itself in its network is excepted for it alone.
         let own = format!(
-            "  meta mark {MARK} meta skuid {{ 0, {} }} meta l4proto {{ udp, esp }} accept\n\
+            "  meta mark {MARK} meta skuid {{ 0, {} }} meta l4proto {{ udp, esp, 139 }} accept\n\
              \x20 meta nfproto ipv4 udp sport 68 udp dport 67 accept\n\
              \x20 ip6 daddr {{ ff02::1:2, fe80::/10 }} udp sport 546 udp dport 547 accept\n\
              \x20 ip6 hoplimit 255 icmpv6 type {{ nd-router-solicit, nd-neighbor-solicit, nd-neighbor-advert }} accept\n\
@@ -198,10 +215,10 @@ impl Blocked {
     fn chains(&self, out: &mut String) {
         let name = chain(&self.connection);
         let _ = writeln!(out, " chain carried.{name} {{");
-        destinations(out, &self.carried, "goto refuse");
+        addresses(out, "daddr", &self.carried, "goto refuse");
         let _ = writeln!(out, " }}\n chain {HELD}{name} {{");
-        destinations(out, &self.own, "return");
-        destinations(out, &self.exact, "goto refuse");
+        addresses(out, "daddr", &self.own, "return");
+        addresses(out, "daddr", &self.exact, "goto refuse");
         if self.local_network {
             if !self.local_names {
                 let _ =
@@ -229,11 +246,11 @@ fn set(out: &mut String, name: &str, kind: &str, elements: impl Iterator<Item = 
 }
 
 /// A rule for each family that `nets` has anything of.
-fn destinations(out: &mut String, nets: &[IpNet], verdict: &str) {
+fn addresses(out: &mut String, field: &str, nets: &[IpNet], verdict: &str) {
     for (word, v4) in [("ip", true), ("ip6", false)] {
         let of = IpNet::aggregate(&nets.iter().filter(|n| n.addr().is_ipv4() == v4).copied().collect());
         if !of.is_empty() {
-            let _ = writeln!(out, "  {word} daddr {{ {} }} {verdict}", join(&of));
+            let _ = writeln!(out, "  {word} {field} {{ {} }} {verdict}", join(&of));
         }
     }
 }
@@ -256,6 +273,7 @@ mod tests {
             local_network: false,
             local_names: false,
             always: false,
+            inward: false,
         }
     }
 
@@ -279,6 +297,33 @@ mod tests {
         let rules =
             Rules { tunnel: "t0".into(), held: vec![held("a", &["::/0"])], on_link, ..Rules::default() };
         assert!(!rules.text_at(Duration::ZERO).unwrap().contains("accept\""));
+    }
+
+    #[test]
+    fn each_protocol_of_the_tunnels_own_packets_passes() {
+        let rules = Rules { tunnel: "t0".into(), held: vec![held("a", &["::/0"])], ..Rules::default() };
+        let text = rules.text_at(Duration::ZERO).unwrap();
+        // ESP and HIP without UDP: protocols 50 and 139.
+        assert!(text.contains("meta l4proto { udp, esp, 139 } accept"), "{text}");
+        assert!(!text.contains("prerouting"), "{text}");
+    }
+
+    #[test]
+    fn what_the_tunnel_alone_brings_is_dropped_elsewhere() {
+        let one = Blocked { inward: true, ..held("a", &["2001:20::/28"]) };
+        let rules = Rules { tunnel: "t0".into(), held: vec![held("b", &["::/0"]), one], ..Rules::default() };
+        let text = rules.text_at(Duration::ZERO).unwrap();
+        let chain = text.split("chain enter {").nth(1).unwrap().split('}').collect::<Vec<_>>().join("}");
+        let lines: Vec<&str> = chain.lines().map(str::trim).skip(1).take(4).collect();
+        assert_eq!(
+            lines,
+            [
+                "type filter hook prerouting priority raw; policy accept;",
+                "iifname { \"lo\", \"t0\" } accept",
+                "ip6 saddr { 2001:20::/28 } counter drop",
+                "ip6 daddr { 2001:20::/28 } counter drop",
+            ]
+        );
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! What must not leave outside of a client connection's tunnel, by its configuration alone: no file that the configuration names is read
 //! for it, so that it is known at boot. Owns the defaults; [`super::file`] has the keys.
 
+use super::directory::TAGS;
 use super::file::{Block, Connection, Role, Selector};
 use super::resolve::ConfigError;
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
@@ -8,7 +9,7 @@ use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 /// Longest name of a connection that something can be held for, in bytes: it becomes a name in nftables.
 const NAME_MOST: usize = 40;
 
-/// What is held for a client connection, and when.
+/// What is held for a client's connection or one of HIP, and when.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Blocking {
     /// When.
@@ -21,14 +22,27 @@ pub struct Blocking {
     pub own: Vec<IpNet>,
     /// The local networks can be reached all the same.
     pub local_network: bool,
+    /// What comes from there or is for there comes by the tunnel alone.
+    pub inward: bool,
 }
 
 impl Blocking {
     /// Of a connection as it is written; `None` for a gateway's.
     #[must_use]
     pub fn of(c: &Connection) -> Option<Self> {
-        if c.role != Role::Client {
-            return None;
+        match c.role {
+            Role::Client => {}
+            Role::Gateway => return None,
+            Role::Hip => {
+                return Some(Self {
+                    block: c.block.unwrap_or(Block::Connected),
+                    carried: vec![TAGS.into()],
+                    exact: vec![TAGS.into()],
+                    own: Vec::new(),
+                    local_network: false,
+                    inward: true,
+                });
+            }
         }
         let children = || std::iter::once(&c.child).chain(c.children.values());
         let written = whole(children().flat_map(|ch| prefixes(&ch.remote)).collect());
@@ -43,7 +57,8 @@ impl Blocking {
         let own = children().flat_map(|ch| prefixes(&ch.local)).filter(inside).collect();
         let exact = written.into_iter().filter(|net| net.prefix_len() > 0).collect();
         let unsaid = if full { Block::Connected } else { Block::Off };
-        Some(Self { block: c.block.unwrap_or(unsaid), carried, exact, own, local_network: c.local_network })
+        let block = c.block.unwrap_or(unsaid);
+        Some(Self { block, carried, exact, own, local_network: c.local_network, inward: false })
     }
 
     /// Whether all of a family belongs into the tunnel.

@@ -144,7 +144,7 @@ pub enum Role {
 #[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Connection {
-    /// `client` or `gateway` of IKEv2, or `hip`, which has the section `hip` and of the rest only `auto`.
+    /// `client` or `gateway` of IKEv2, or `hip`, which has the section `hip` and of the rest only `auto` and `block`.
     pub role: Role,
     /// Client: the gateway's name or address. Of a name's addresses, in both families, the first to which there is a way is used; the
     /// others when that one does not answer, or when the device is where only they can be reached.
@@ -157,7 +157,8 @@ pub struct Connection {
     /// (docs/leaks.md). `off`: it may. `connected`: not from the first connection on until `dormouse down` or the daemon's orderly stop:
     /// not while the radio sleeps, the session is lost, or the daemon was killed. `always`: never, also before the first connection, at boot
     /// and without the daemon; `dormoused --unblock` ends it. Absent: `connected` where all of IPv4 or IPv6 belongs into the
-    /// tunnel, which then counts for both; otherwise `off`.
+    /// tunnel, which then counts for both; otherwise `off`. HIP: what is for a HIT leaves by the tunnel alone, and what is for or from one comes
+    /// by it alone; absent: `connected`, which is from the daemon's start.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub block: Option<Block>,
     /// Client: `block` leaves out private addresses that are neighbours of this machine: printers, and its router. Not name servers

@@ -1,21 +1,18 @@
-//! A connection of the Host Identity Protocol: what may be written, and what it means. Owns the directory of peers with their names; the
-//! comments are the manual, as in [`super::file`]. Must never look up a name.
+//! A connection of the Host Identity Protocol: what may be written, and what it means. The comments are the manual, as in [`super::file`];
+//! [`super::directory`] has the peers. Must never look up a name.
 
+use super::block::Blocking;
+use super::directory::{Known, Peers, mapping, tag};
 use super::file::{Connection, Role};
 use super::resolve::{ConfigError, ReadFile};
 use dormouse_crypto::sign::SigningKey;
 use dormouse_hip as hip;
-use dormouse_hip::hit::HitSuite;
 use dormouse_sansio::Carrier;
-use dormouse_wire::hip::{DomainId, Hit};
+use dormouse_wire::hip::DomainId;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeSet;
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::IpAddr;
 use std::path::PathBuf;
-
-/// Longest name of a peer, in bytes: that of a host name (RFC 1035 section 2.3.4).
-const NAME_MOST: usize = 253;
 
 /// The Host Identity Protocol, where `role` is `hip`: this host and its peers reach each other by their host identity tags (HITs), while
 /// their addresses may change.
@@ -103,17 +100,6 @@ pub struct HipPeer {
     pub carrier: Option<HipCarrier>,
 }
 
-/// A peer of the directory.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Known {
-    /// Its tag.
-    pub hit: Hit,
-    /// Its names.
-    pub names: Vec<String>,
-    /// Where it is found.
-    pub peer: hip::Peer,
-}
-
 /// A connection of HIP, ready for use.
 #[derive(Debug)]
 pub struct ResolvedHip {
@@ -121,14 +107,16 @@ pub struct ResolvedHip {
     pub name: String,
     /// Call all peers when the daemon starts.
     pub auto: bool,
+    /// What is held for it.
+    pub blocking: Option<Blocking>,
     /// Who we are.
     pub identity: hip::Identity,
     /// For the key manager.
     pub config: hip::HostConfig,
     /// What is listened to.
     pub carriers: Vec<HipCarrier>,
-    /// The peers, in the order in which they are written.
-    pub peers: Vec<Known>,
+    /// Whom it knows.
+    pub peers: Peers,
 }
 
 /// Resolves the connection of HIP, if there is one.
@@ -167,10 +155,10 @@ pub(super) fn validate(name: &str, c: &Connection) -> Result<(), ConfigError> {
     let bare: Connection =
         toml::from_str("role = \"hip\"").map_err(|e| ConfigError::new(name, e.message()))?;
     let (written, unsaid) = (table(c), table(&bare));
-    let idle = |key: &&String| !["role", "auto", "hip"].contains(&key.as_str());
+    let idle = |key: &&String| !["role", "auto", "block", "hip"].contains(&key.as_str());
     match written.keys().filter(idle).find(|key| written.get(*key) != unsaid.get(*key)) {
         Some(key) => wrong(key, "means nothing with role = \"hip\"; remove it"),
-        None => Ok(()),
+        None => super::block::validate(name, c),
     }
 }
 
@@ -186,7 +174,7 @@ fn one(name: &str, c: &Connection, h: &Hip, read: &mut ReadFile<'_>) -> Result<R
     if h.udp_port == 0 {
         return Err(wrong("udp_port", &"0 is no port; leave the line out for the usual one"));
     }
-    let mut peers = Vec::new();
+    let mut peers = Peers::of(&identity);
     for (i, p) in h.peers.iter().enumerate() {
         let key = |k: &str| key(&format!("peers[{i}].{k}"));
         let known = Known {
@@ -200,7 +188,7 @@ fn one(name: &str, c: &Connection, h: &Hip, read: &mut ReadFile<'_>) -> Result<R
         if p.carrier.is_some_and(|carrier| !h.carriers.contains(&carrier)) {
             return Err(ConfigError::new(key("carrier"), "is not one of hip.carriers"));
         }
-        add(&mut peers, known, &identity).map_err(|(k, e)| ConfigError::new(key(k), e))?;
+        peers.add(known).map_err(|(k, e)| ConfigError::new(key(k), e))?;
     }
     if let Some(path) = &h.hosts {
         let wrong = |e: String| ConfigError::new(key("hosts"), format!("{}: {e}", path.display()));
@@ -209,13 +197,13 @@ fn one(name: &str, c: &Connection, h: &Hip, read: &mut ReadFile<'_>) -> Result<R
         for (i, line) in text.lines().enumerate() {
             let wrong = |e: String| wrong(format!("line {}: {e}", i + 1));
             if let Some(known) = mapping(line, *first).map_err(wrong)? {
-                add(&mut peers, known, &identity).map_err(|(_, e)| wrong(e))?;
+                peers.add(known).map_err(|(_, e)| wrong(e))?;
             }
         }
     }
     let accept = match h.accept {
         HipAccept::Any => hip::Accept::Any,
-        HipAccept::Listed => hip::Accept::Listed(peers.iter().map(|p| p.hit).collect::<BTreeSet<Hit>>()),
+        HipAccept::Listed => hip::Accept::Listed(peers.iter().map(|p| p.hit).collect()),
     };
     let config = hip::HostConfig {
         accept,
@@ -223,7 +211,16 @@ fn one(name: &str, c: &Connection, h: &Hip, read: &mut ReadFile<'_>) -> Result<R
         udp_port: h.udp_port,
         ..hip::HostConfig::default()
     };
-    Ok(ResolvedHip { name: name.into(), auto: c.auto, identity, config, carriers: h.carriers.clone(), peers })
+    let (auto, blocking) = (c.auto, Blocking::of(c));
+    Ok(ResolvedHip {
+        name: name.into(),
+        auto,
+        blocking,
+        identity,
+        config,
+        carriers: h.carriers.clone(),
+        peers,
+    })
 }
 
 /// The identity whose private key a file holds.
@@ -236,71 +233,9 @@ pub fn identity(content: &[u8]) -> Result<hip::Identity, String> {
     identity.map_err(|e| format!("{e}; dormouse hip keygen makes one"))
 }
 
-/// The tag of a peer as people write it.
-///
-/// # Errors
-/// What is wrong with it.
-pub fn tag(text: &str) -> Result<Hit, String> {
-    let address: Ipv6Addr =
-        text.parse().map_err(|_| format!("\"{text}\" is no HIT; one begins with 2001:2"))?;
-    match HitSuite::of(Hit(address)) {
-        Some(_) => Ok(Hit(address)),
-        None => Err(format!(
-            "\"{text}\" is no HIT of a kind that is supported: 2001:21::/32 (RSA) or 2001:22::/32 (ECDSA)"
-        )),
-    }
-}
-
-/// A line of the mapping file; `None` if nothing stands there.
-fn mapping(line: &str, carrier: HipCarrier) -> Result<Option<Known>, String> {
-    let mut words = line.split('#').next().unwrap_or_default().split_whitespace();
-    let Some(first) = words.next() else { return Ok(None) };
-    let hit = tag(first)?;
-    let (mut names, mut addresses) = (Vec::new(), Vec::new());
-    for word in words {
-        match word.parse() {
-            Ok(address) => addresses.push(address),
-            Err(_) => names.push(word.to_owned()),
-        }
-    }
-    let peer = hip::Peer { addresses, udp: carrier == HipCarrier::Udp };
-    Ok(Some(Known { hit, names, peer }))
-}
-
-/// # Errors
-/// The key that is wrong, and why.
-fn add(peers: &mut Vec<Known>, known: Known, own: &hip::Identity) -> Result<(), (&'static str, String)> {
-    if known.hit == own.hit() {
-        return Err(("hit", format!("{} is this host's own", known.hit)));
-    }
-    if peers.iter().any(|p| p.hit == known.hit) {
-        return Err(("hit", format!("{} stands there twice", known.hit)));
-    }
-    if let Some(address) = known.peer.addresses.iter().find(|a| unusable(**a)) {
-        return Err(("addresses", format!("{address} is not the address of a host")));
-    }
-    for name in &known.names {
-        let fit = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
-        if !(1..=NAME_MOST).contains(&name.len()) || !name.chars().all(fit) {
-            return Err(("name", format!("\"{name}\" is no name of a host: a-z A-Z 0-9 - _ .")));
-        }
-        if peers.iter().any(|p| p.names.iter().any(|other| other.eq_ignore_ascii_case(name))) {
-            return Err(("name", format!("\"{name}\" is the name of another peer")));
-        }
-    }
-    peers.push(known);
-    Ok(())
-}
-
-/// No host can be called at it; a tag is what is looked for, and not where.
-fn unusable(address: IpAddr) -> bool {
-    let orchid =
-        matches!(address, IpAddr::V6(a) if a.segments()[0] == 0x2001 && a.segments()[1] & 0xfff0 == 0x20);
-    address.is_unspecified() || address.is_multicast() || orchid
-}
-
 #[cfg(test)]
 mod tests {
+    use super::super::directory::TAGS;
     use super::super::parse;
     use super::*;
 
@@ -335,9 +270,19 @@ mod tests {
         let hosts = "# a comment\n\n2001:21::7 far far.example 2001:db8::7 192.0.2.7 # behind\n";
         let it = read(&text, hosts).unwrap().unwrap();
         assert_eq!(it.peers.len(), 2);
-        assert_eq!(it.peers[1].names, ["far", "far.example"]);
-        assert_eq!(it.peers[1].peer.addresses.len(), 2);
+        let far = it.peers.named("FAR.example").unwrap();
+        assert_eq!(
+            (far.names.as_slice(), far.peer.addresses.len()),
+            (&["far".to_owned(), "far.example".into()][..], 2)
+        );
+        assert_eq!(it.peers.get(far.hit), Some(far));
         assert!(it.config.admits(tag(OTHER).unwrap()) && !it.config.admits(tag("2001:22::1").unwrap()));
+        let held = it.blocking.unwrap();
+        assert!(
+            held.block == super::super::file::Block::Connected
+                && held.inward
+                && held.carried == [TAGS.into()]
+        );
         assert!(!it.config.opportunistic && it.carriers == [HipCarrier::Ip]);
     }
 
@@ -353,6 +298,10 @@ mod tests {
             (BARE.to_owned() + "[connection.a.local]\nid = \"a\"\n", "connection.a.local: means nothing"),
             (BARE.to_owned() + "[connection.a.child]\nesn = false\n", "connection.a.child: means nothing"),
             (BARE.replace("role", "gateway = \"g\"\nrole"), "connection.a.gateway: means nothing"),
+            (
+                BARE.replace("role", "local_network = false\nrole"),
+                "connection.a.local_network: means nothing",
+            ),
             (BARE.replace(".a", ".b") + BARE, "connection.b.role: a has this role too"),
             (BARE.replace("\"hip\"", "\"gateway\""), "connection.a.hip: is for role"),
             (peer("hit = \"server\""), "connection.a.hip.peers[0].hit: \"server\" is no HIT"),

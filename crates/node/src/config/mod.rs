@@ -3,6 +3,7 @@
 mod audit;
 pub mod block;
 mod credentials;
+pub mod directory;
 pub mod file;
 mod findings;
 pub mod half_open;

@@ -35,8 +35,8 @@ pub enum HistoryError {
         /// The policy found.
         found: String,
     },
-    /// The policy does not take it.
-    #[error("the history is damaged: {0}")]
+    /// The policy does not take it: damaged, or of another version of the policy.
+    #[error("the history is of no use: {0}")]
     State(#[from] StateError),
 }
 

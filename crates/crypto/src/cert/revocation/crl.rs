@@ -81,13 +81,13 @@ impl Crl {
         let signed = Signed::from_der(der).map_err(malformed)?;
         // The entries come last: there may be hundreds of thousands, and a list is tried under several issuers.
         let name = issuer_name(&signed).map_err(malformed)?;
-        if !dn::same(name, &issuer.subject) {
+        if !dn::same(name, &issuer.0.subject) {
             return Err(RevocationError::Issuer { found: dn::display(name), wanted: issuer.subject() });
         }
-        if !may_sign_lists(issuer.key_usage) {
+        if !may_sign_lists(issuer.0.key_usage) {
             return Err(RevocationError::MayNotSign(issuer.subject()));
         }
-        if !signed.is_by(&issuer.spki) {
+        if !signed.is_by(&issuer.0.spki) {
             return Err(RevocationError::Signature(issuer.subject()));
         }
         let list = read(&signed)?;

@@ -150,7 +150,7 @@ fn certificate_id(about: &Issued, issuer: &Certificate) -> Vec<u8> {
         serial.insert(0, 0);
     }
     let key = sha1(issuer.public_key_bits());
-    element(walk::SEQUENCE, &[&SHA1, &sha1(&issuer.subject), &key, &element(walk::INTEGER, &[&serial])])
+    element(walk::SEQUENCE, &[&SHA1, &sha1(&issuer.0.subject), &key, &element(walk::INTEGER, &[&serial])])
 }
 
 /// One element in DER.
@@ -274,7 +274,7 @@ fn check_signer(
     now: UnixTime,
 ) -> Result<(), RevocationError> {
     if is_responder(data.responder, issuer) {
-        return if signed.is_by(&issuer.spki) {
+        return if signed.is_by(&issuer.0.spki) {
             Ok(())
         } else {
             Err(RevocationError::Signature(issuer.subject()))
@@ -301,26 +301,30 @@ fn check_delegate(
     issuer: &Certificate,
     now: UnixTime,
 ) -> Result<(), RevocationError> {
-    let purposes = responder.extended_key_usage.as_deref().unwrap_or_default();
+    let purposes = responder.0.extended_key_usage.as_deref().unwrap_or_default();
     let valid = responder.not_before() <= now && now <= responder.not_after();
     if !purposes.contains(&OCSP_SIGNING)
         || !valid
-        || !may_sign(responder.key_usage)
-        || !dn::same(&responder.issuer, &issuer.subject)
+        || !may_sign(responder.0.key_usage)
+        || !dn::same(&responder.0.issuer, &issuer.0.subject)
     {
         return Err(RevocationError::MayNotSign(responder.subject()));
     }
-    if !Signed::from_der(der).map_err(malformed)?.is_by(&issuer.spki) {
+    if !Signed::from_der(der).map_err(malformed)?.is_by(&issuer.0.spki) {
         return Err(RevocationError::MayNotSign(responder.subject()));
     }
-    if signed.is_by(&responder.spki) { Ok(()) } else { Err(RevocationError::Signature(responder.subject())) }
+    if signed.is_by(&responder.0.spki) {
+        Ok(())
+    } else {
+        Err(RevocationError::Signature(responder.subject()))
+    }
 }
 
 /// ResponderID: by name [1] or by the SHA-1 hash of the key [2].
 fn is_responder(id: &[u8], certificate: &Certificate) -> bool {
     let Ok(inner) = walk::content(id) else { return false };
     match id.first() {
-        Some(0xa1) => dn::same(inner, &certificate.subject),
+        Some(0xa1) => dn::same(inner, &certificate.0.subject),
         Some(0xa2) => {
             let key = hash(HashAlg::Sha1, &[certificate.public_key_bits()]);
             walk::content(inner).is_ok_and(|named| named == &key[..])

@@ -10,9 +10,14 @@
 //! | `t > B` | just above `t` | `(t + B) - 2B = t - B` |
 //! | never | unbounded | unbounded |
 //!
+//! Where arriving packets do not wake the radio, the break-even time-out may be asleep already in a silence that this policy begins awake:
+//! from then until the client sends, break-even pays nothing, `t` adds `t + B` at worst, and only going off at once adds `B` alone.
+//!
 //! A time-out is allowed only if `D` plus its worst stays at most `A * B` ([`ALLOWANCE`]): otherwise one below `B` becomes
 //! `B`, and one above is cut to what is left, less a [`RESERVE`]. By induction `D <= A * B` always, on any traffic: the policy never
-//! costs more than break-even plus that one constant, and break-even never more than twice the clairvoyant.
+//! costs more than break-even plus that one constant. Where every packet wakes the radio, break-even never costs more than twice the
+//! clairvoyant; where only the client's own do, no time-out has such a bound, because arriving packets keep a radio on that
+//! could have slept through them all.
 //!
 //! The bound holds while `B` stays the same. When it changes, `D` goes on in seconds: what was booked under the old price stays, and from then
 //! on `D <= A * B` with the largest `B` that there has been.
@@ -20,8 +25,8 @@
 //! **Against never.** No policy can also bound its loss against a radio that stays on: periods that end right after the
 //! radio went off cost every policy that ever sleeps.
 //!
-//! The periods are those that the policy lived through. Where arriving packets do not wake the radio, a sleep may swallow
-//! several silences; both sides of `D` are then booked on the one long period.
+//! The periods are those that the policy lived through. What arrives while its radio is off it cannot know: a sleep may swallow several
+//! silences, and both sides of `D` are then booked on the one long period.
 
 use super::grid;
 
@@ -37,22 +42,40 @@ const RESERVE: f64 = 6.0;
 pub(super) struct Guard {
     /// `D`: cost so far less break-even's.
     pub(super) over_break_even: f64,
+    /// The break-even time-out has gone off, and no packet has come since that wakes it.
+    break_even_sleeps: bool,
 }
 
 impl Guard {
+    /// Of what was saved from an earlier run.
+    pub(super) fn restored(over_break_even: f64) -> Self {
+        Self { over_break_even, ..Self::default() }
+    }
+
     /// The allowed time-out nearest to `wanted`, in seconds.
     pub(super) fn admit(&self, wanted: f64, break_even: f64) -> f64 {
         let left = (ALLOWANCE * break_even - self.over_break_even).max(0.0);
-        if wanted < break_even {
+        let to_spare = (left - RESERVE * break_even).max(0.0);
+        if self.break_even_sleeps {
+            wanted.min((to_spare - break_even).max(0.0))
+        } else if wanted < break_even {
             if left >= break_even { wanted } else { break_even }
         } else {
-            wanted.min(break_even + (left - RESERVE * break_even).max(0.0))
+            wanted.min(break_even + to_spare)
         }
     }
 
     /// Books an idle period of `idle` seconds that was met with time-out `t`.
     pub(super) fn book(&mut self, idle: f64, t: f64, break_even: f64) {
-        let paid = grid::cost(idle, t, break_even);
-        self.over_break_even += paid - grid::cost(idle, break_even, break_even);
+        self.over_break_even += grid::cost(idle, t, break_even);
+        if !self.break_even_sleeps {
+            self.over_break_even -= grid::cost(idle, break_even, break_even);
+        }
+        self.break_even_sleeps |= idle > break_even;
+    }
+
+    /// A packet came that wakes any radio.
+    pub(super) const fn woken(&mut self) {
+        self.break_even_sleeps = false;
     }
 }

@@ -306,7 +306,8 @@ impl Scheduler for Dormouse {
 
     fn observe(&mut self, at: Instant, packet: &PacketInfo) {
         self.pending = None;
-        if packet.is_outgoing() {
+        if packet.is_outgoing() || self.wake_on == WakeOn::All {
+            self.guard.woken();
             self.settle_all();
         }
         let first = *self.first_seen.get_or_insert(at);

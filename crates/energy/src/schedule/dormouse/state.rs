@@ -4,6 +4,7 @@
 use super::super::StateError;
 use super::Dormouse;
 use super::grid::NEVER;
+use super::guard::Guard;
 use super::table::Slot;
 
 const TAG: u32 = u32::from_le_bytes(*b"ddm2");
@@ -46,6 +47,11 @@ impl Numbers<'_> {
 }
 
 pub(super) fn restore(d: &mut Dormouse, bytes: &[u8]) -> Result<(), StateError> {
+    // The tag first: another version has another length.
+    let found = bytes.first_chunk().map_or(TAG, |tag| u32::from_le_bytes(*tag));
+    if found != TAG {
+        return Err(StateError::Version { expected: TAG, found });
+    }
     let slots = bytes.len().saturating_sub(HEAD) / SLOT;
     if bytes.len() != HEAD + slots * SLOT || slots > d.tuning.contexts {
         return Err(StateError::Length {
@@ -53,11 +59,7 @@ pub(super) fn restore(d: &mut Dormouse, bytes: &[u8]) -> Result<(), StateError> 
             found: bytes.len(),
         });
     }
-    let mut numbers = Numbers(bytes);
-    let found = u32::from_le_bytes(numbers.next());
-    if found != TAG {
-        return Err(StateError::Version { expected: TAG, found });
-    }
+    let mut numbers = Numbers(bytes.get(TAG.to_le_bytes().len()..).unwrap_or_default());
     let saved_break_even = numbers.f64("break-even time")?;
     if saved_break_even <= 0.0 {
         return Err(StateError::Damaged { what: "break-even time" });
@@ -69,7 +71,7 @@ pub(super) fn restore(d: &mut Dormouse, bytes: &[u8]) -> Result<(), StateError> 
     for total in [&mut fresh.mixed_loss, &mut fresh.late_loss, &mut fresh.break_even_loss] {
         *total = numbers.f64("loss of a policy")?;
     }
-    fresh.guard.over_break_even = numbers.f64("total against break-even")?;
+    fresh.guard = Guard::restored(numbers.f64("total against break-even")?);
     for _ in 0..slots {
         let mut slot = Slot { tag: u32::from_le_bytes(numbers.next()), ..Slot::EMPTY };
         slot.seen = numbers.f32("experience of a context")?;

@@ -4,16 +4,18 @@
 
 #![expect(clippy::disallowed_methods, reason = "drives real processes by the real clock")]
 
+mod clear;
+mod policy;
+
 use anyhow::{Context, Result, ensure};
-use dormouse_interop::ends::{PATIENCE, rewrite};
+use dormouse_interop::ends::PATIENCE;
 use dormouse_testbed::{
-    Access, Dormoused, EchoServer, Extra, GATEWAY, GATEWAY_V6, Host, LongLived, Need, Roaming, Testbed,
-    binary, require,
+    Access, Dormoused, EchoServer, Extra, GATEWAY, GATEWAY_V6, Host, LongLived, Need, Roaming, binary,
+    require,
 };
 use serde_json::Value;
-use socket2::{Domain, Protocol, Socket, Type};
 use std::collections::BTreeSet;
-use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
 const NEEDS: [Need; 3] = [Need::Root, Need::File("/dev/net/tun"), Need::Program("nft")];
@@ -44,7 +46,10 @@ fn end(host: &Host, more: &str, peers: &[(&str, &str, &[&str])]) -> String {
 /// A daemon that gives its privileges away.
 fn start(host: &Host, toml: &str) -> Result<Dormoused> {
     let extra = Extra { user: "nobody".to_owned(), ..Extra::default() };
-    Dormoused::start_with(host, extra, "dns = \"off\"\nlog = \"debug\"", toml)
+    let daemon = Dormoused::start_with(host, extra, "dns = \"off\"\nlog = \"debug\"", toml)?;
+    // It answers once its routes are there.
+    daemon.ok(&["status"])?;
+    Ok(daemon)
 }
 
 /// A device and a server that know each other.
@@ -61,11 +66,18 @@ const BOTH: [&str; 2] = [GATEWAY, GATEWAY_V6];
 impl Pair {
     /// `addresses`: those that the device knows of the server.
     fn new(kinds: [&str; 2], more: &str, addresses: &[&str]) -> Result<Self> {
+        Self::blocking("connected", kinds, more, addresses)
+    }
+
+    /// The same with this `block` at both ends.
+    fn blocking(block: &str, kinds: [&str; 2], more: &str, addresses: &[&str]) -> Result<Self> {
         let world = Roaming::new(30)?;
         world.attach(Access::A)?;
         let hits = [keygen(&world.device, kinds[0])?, keygen(&world.gateway, kinds[1])?];
         let device = end(&world.device, more, &[(&hits[1], "server", addresses)]);
         let server = end(&world.gateway, more, &[(&hits[0], "device", &[])]);
+        let [device, server] = [device, server]
+            .map(|toml| toml.replacen("role = ", &format!("block = \"{block}\"\nrole = "), 1));
         let records = world.gateway.dir().join("state/records.jsonl");
         let server = start(&world.gateway, &format!("[audit]\nto = {records:?}\n{server}"))?;
         let device = start(&world.device, &device)?;
@@ -143,6 +155,11 @@ fn hosts_reach_each_other_by_their_hits() -> Result<()> {
         let (state, path) = (peer.get("state"), peer.get("path").and_then(Value::as_str));
         assert!(state == Some(&"up".into()) && path.is_some_and(|p| p.contains(address)), "{peer}");
         assert_eq!(peer.pointer("/esp/mode").and_then(Value::as_str), Some("beet"), "{peer}");
+        // Protocols 139 and 50 are listened to where they are configured, and nowhere else.
+        let raw = pair.world.gateway.sh("cat /proc/net/raw /proc/net/raw6")?;
+        for protocol in [":008B ", ":0032 "] {
+            assert_eq!(raw.contains(protocol), more.is_empty(), "{protocol} with '{more}': {raw}");
+        }
     }
     Ok(())
 }
@@ -221,186 +238,6 @@ fn an_end_that_was_killed_is_found_again() -> Result<()> {
     // In good order: the other end is told, and its next packet begins anew.
     pair.server.restart()?;
     pair.passes()
-}
-
-/// Runs `dormouse hip <args>`: its exit code, and that it says this.
-fn says(daemon: &Dormoused, args: &[&str], code: i32, words: &[&str]) -> Result<()> {
-    let answer = daemon.cli(&[&["hip"], args].concat())?;
-    ensure!(answer.code == code, "{args:?}: {} instead of {code}: {}", answer.code, answer.text);
-    for word in words {
-        ensure!(answer.text.contains(word), "{args:?}: {word} in {}", answer.text);
-    }
-    Ok(())
-}
-
-#[test]
-fn whoever_is_not_admitted_is_refused_and_both_ends_say_it() -> Result<()> {
-    if !require("HIP policy", &NEEDS) {
-        return Ok(());
-    }
-    let mut pair = Pair::new(["ecdsa-p256"; 2], "", &[GATEWAY])?;
-    let [device, server] = pair.hits.clone();
-    says(&pair.device, &["up", "nobody"], 2, &["no peer is called 'nobody'", "acceptable: server"])?;
-    says(&pair.device, &["up", "2001:db8::1"], 2, &["no HIT"])?;
-    says(&pair.server, &["up", "device"], 3, &["no address of it is known", "addresses"])?;
-    says(&pair.device, &["down", "server"], 3, &["no association"])?;
-    says(&pair.device, &["status", "server"], 3, &["down"])?;
-    says(&pair.device, &["up", "SERVER"], 0, &["up"])?;
-    says(&pair.device, &["status", "server"], 0, &[GATEWAY])?;
-
-    // Denied by name: at once, after a restart too, and taken back.
-    let denied = pair.server.ok(&["deny", "device"])?.text;
-    assert!(denied.contains("its session has ended"), "{denied}");
-    let world = &pair.world;
-    world.device.eventually(&format!("! ping -c 1 -W 1 {server}"), PATIENCE)?;
-    says(&pair.device, &["up", "server"], 4, &["BLOCKED_BY_POLICY", &device])?;
-    pair.server.restart()?;
-    says(&pair.device, &["up", "server"], 4, &["BLOCKED_BY_POLICY"])?;
-    says(&pair.server, &["up", "device"], 4, &["denied", "dormouse allow"])?;
-    pair.server.ok(&["allow", &device])?;
-    assert_eq!(pair.server.cli(&["allow", &device])?.code, 3);
-    says(&pair.device, &["up", "server", "--timeout", "40"], 0, &[])?;
-
-    // The other way round, and an identity that is not there.
-    pair.device.ok(&["deny", &server])?;
-    says(&pair.device, &["up", "server"], 4, &["is denied", "dormouse allow"])?;
-    pair.device.ok(&["allow", "server"])?;
-    let stranger = keygen(&pair.world.core, "ecdsa-p256")?;
-    rewrite(&pair.world.device, &end(&pair.world.device, "", &[(&stranger, "server", &[GATEWAY])]))?;
-    pair.device.ok(&["reload"])?;
-    says(&pair.device, &["up", "server", "--timeout", "2"], 6, &["no answer", "is it the HIT of the host"])?;
-
-    // A server that has never heard of the device.
-    rewrite(&pair.world.device, &end(&pair.world.device, "", &[(&server, "server", &[GATEWAY])]))?;
-    rewrite(&pair.world.gateway, &end(&pair.world.gateway, "", &[(&stranger, "other", &[])]))?;
-    pair.server.ok(&["reload"])?;
-    pair.device.ok(&["reload"])?;
-    says(&pair.device, &["up", "server"], 4, &["BLOCKED_BY_POLICY"])?;
-
-    let records = pair.records()?;
-    for event in ["login", "end", "denial", "refusal", "allowance"] {
-        assert!(records.iter().any(|(e, who)| e == event && *who == device), "{event}: {records:?}");
-    }
-    Ok(())
-}
-
-#[test]
-fn a_key_is_its_owners_and_never_lost() -> Result<()> {
-    if !require("dormouse hip keygen", &[Need::Root, Need::Program("setpriv")]) {
-        return Ok(());
-    }
-    let world = Testbed::new().and_then(|mut bed| Ok((bed.host("maker")?, bed)))?;
-    let (host, key) = (&world.0, world.0.dir().join("hip.key"));
-    let dormouse = binary("dormouse").display().to_string();
-    let run = |line: &str| -> Result<(i32, String)> {
-        let out = host.command("sh").args(["-c", line]).output()?;
-        let text = String::from_utf8_lossy(&out.stdout).into_owned() + &String::from_utf8_lossy(&out.stderr);
-        Ok((out.status.code().unwrap_or(-1), text))
-    };
-    let make = |more: &str| run(&format!("{dormouse} hip keygen {} {more}", key.display()));
-    let (code, hit) = make("")?;
-    assert!(code == 0 && hit.starts_with("2001:22:"), "{hit}");
-    let mode = std::os::unix::fs::PermissionsExt::mode(&std::fs::metadata(&key)?.permissions());
-    let content = std::fs::read(&key)?;
-    assert_eq!(mode & 0o777, 0o600);
-    let (code, said) = make("")?;
-    assert!(code == 1 && said.contains("is there already") && said.contains(hit.trim()), "{said}");
-    assert_eq!(std::fs::read(&key)?, content);
-    let (code, said) = run(&format!(
-        "setpriv --reuid 65534 --regid 65534 --clear-groups {dormouse} hip keygen --force {}",
-        key.display()
-    ))?;
-    assert_eq!(code, 7, "{said}");
-    // A full disk, in a mount of this one shell: what was there stays, and nothing else is left.
-    let full = host.dir().join("full");
-    std::fs::create_dir(&full)?;
-    let (code, said) = run(&format!(
-        "mount -t tmpfs -o size=8k none {0} && cd {0} && cp {1} k && {{ head -c 100000 /dev/zero > fill; true; }} 2> /dev/null; \
-         {dormouse} hip keygen --force {0}/k; echo \"code $?\"; cmp k {1} && ls {0}",
-        full.display(),
-        key.display()
-    ))?;
-    assert!(code == 0 && said.contains("code 1") && said.contains("No space left"), "{said}");
-    assert!(said.contains("code 1\nfill\nk\n"), "{said}");
-    for wrong in ["--kind dsa", "--kind rsa --bits 1024", "--frobnicate"] {
-        assert_eq!(make(wrong)?.0, 2, "{wrong}");
-    }
-    assert_eq!(std::fs::read(&key)?, content);
-    let (code, other) = make("--force --kind ecdsa-p384")?;
-    assert!(code == 0 && other != hit, "{other}");
-    Ok(())
-}
-
-#[test]
-fn without_the_privilege_the_daemon_says_which_one() -> Result<()> {
-    if !require("HIP without privileges", &[Need::Root, Need::File("/dev/net/tun"), Need::Program("setpriv")])
-    {
-        return Ok(());
-    }
-    let mut bed = Testbed::new()?;
-    let host = bed.host("poor")?;
-    keygen(&host, "ecdsa-p256")?;
-    let confined = |more: &str| {
-        let by = ["setpriv", "--inh-caps=-net_raw", "--bounding-set=-net_raw"].map(str::to_owned).to_vec();
-        let extra = Extra { confined_by: by, ..Extra::default() };
-        Dormoused::start_with(&host, extra, "dns = \"off\"", &end(&host, more, &[]))
-    };
-    let error = format!("{:#}", confined("").err().context("it started")?);
-    assert!(error.contains("CAP_NET_RAW") && error.contains("carriers = [\"udp\"]"), "{error}");
-    confined("carriers = [\"udp\"]")?.ok(&["hip", "status"])?;
-    Ok(())
-}
-
-/// Packets of strangers to protocols 139 and 50 and to the UDP port change nothing, even with the HITs of the two hosts.
-#[test]
-fn what_strangers_send_is_dropped() -> Result<()> {
-    if !require("HIP among strangers", &NEEDS) {
-        return Ok(());
-    }
-    let pair = Pair::new(["ecdsa-p256"; 2], "carriers = [\"ip\", \"udp\"]", &[GATEWAY])?;
-    pair.ping(1)?;
-    let [device, server] = pair.hits.clone().map(|hit| hit.parse::<Ipv6Addr>().map(|a| a.octets()));
-    let (device, server) = (device?, server?);
-    // A header (RFC 7401 section 5.1) from the device to the server, which was not sent by the device.
-    let forged = move |kind: u8, version: u8, more: &[u8]| {
-        let len = u8::try_from(4 + more.len() / 8).unwrap_or(255);
-        let head = [59, len, kind, version << 4 | 1, 0, 0, 0, 0];
-        [&head[..], &device, &server, more].concat()
-    };
-    pair.world.core.run(move || -> Result<()> {
-        let to: SocketAddr = format!("{GATEWAY}:0").parse()?;
-        for protocol in [139, 50] {
-            let socket = Socket::new(Domain::IPV4, Type::RAW, Some(Protocol::from(protocol)))?;
-            for kind in 0..=255 {
-                for packet in [
-                    forged(kind, 2, &[]),
-                    forged(kind, 1, &[0; 64]),
-                    forged(kind, 2, &[0xff; 512]),
-                    vec![kind; 3],
-                ] {
-                    socket.send_to(&packet, &to.into())?;
-                }
-            }
-        }
-        let udp = std::net::UdpSocket::bind("0.0.0.0:0")?;
-        for kind in 0..=255 {
-            let packet = [vec![0; 4], forged(kind, 2, &[7; 40])].concat();
-            udp.send_to(&packet, (GATEWAY, 10_500))?;
-            udp.send_to(&[kind; 5], (GATEWAY, 10_500))?;
-        }
-        Ok(())
-    })??;
-    pair.ping(2)?;
-    let counters = pair.server.ok(&["stats", "--json"])?.json;
-    let counter = |name: &str| {
-        counters
-            .pointer(&format!("/result/stats/counters/{name}"))
-            .and_then(Value::as_u64)
-            .unwrap_or_default()
-    };
-    assert!(counter("hip.dropped") > 500, "{counters}");
-    assert_eq!((counter("hip.established"), counter("hip.i2_computed")), (1, 1));
-    Ok(())
 }
 
 #[test]

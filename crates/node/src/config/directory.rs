@@ -1,0 +1,156 @@
+//! The directory of the Host Identity Protocol: whom this host knows, and by which names. Must never look up a name.
+
+use super::hip::HipCarrier;
+use dormouse_hip::hit::HitSuite;
+use dormouse_hip::{Identity, Peer};
+use dormouse_wire::hip::Hit;
+use ipnet::Ipv6Net;
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv6Addr};
+
+/// Every tag is in this prefix (RFC 7343 section 2).
+pub const TAGS: Ipv6Net = Ipv6Net::new_assert(Ipv6Addr::new(0x2001, 0x20, 0, 0, 0, 0, 0, 0), 28);
+/// Longest name of a peer, in bytes: that of a host name (RFC 1035 section 2.3.4).
+const NAME_MOST: usize = 253;
+
+/// A peer of the directory.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Known {
+    /// Its tag.
+    pub hit: Hit,
+    /// Its names.
+    pub names: Vec<String>,
+    /// Where it is found.
+    pub peer: Peer,
+}
+
+/// The peers, in the order in which they are written. No two share a tag or a name.
+#[derive(Clone, Debug)]
+pub struct Peers {
+    own: Hit,
+    list: Vec<Known>,
+    by_tag: BTreeMap<Hit, usize>,
+    /// In lower case.
+    by_name: BTreeMap<String, usize>,
+}
+
+impl Peers {
+    /// None yet, for a host with this identity.
+    pub(super) fn of(own: &Identity) -> Self {
+        Self { own: own.hit(), list: Vec::new(), by_tag: BTreeMap::new(), by_name: BTreeMap::new() }
+    }
+
+    /// # Errors
+    /// The key that is wrong, and why.
+    pub(super) fn add(&mut self, known: Known) -> Result<(), (&'static str, String)> {
+        if known.hit == self.own {
+            return Err(("hit", format!("{} is this host's own", known.hit)));
+        }
+        if self.by_tag.contains_key(&known.hit) {
+            return Err(("hit", format!("{} stands there twice", known.hit)));
+        }
+        if let Some(address) = known.peer.addresses.iter().find(|a| unusable(**a)) {
+            return Err(("addresses", format!("{address} is not the address of a host")));
+        }
+        let at = self.list.len();
+        for name in &known.names {
+            let fit = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+            if !(1..=NAME_MOST).contains(&name.len()) || !name.chars().all(fit) {
+                return Err(("name", format!("\"{name}\" is no name of a host: a-z A-Z 0-9 - _ .")));
+            }
+            if *self.by_name.entry(name.to_ascii_lowercase()).or_insert(at) != at {
+                return Err(("name", format!("\"{name}\" is the name of another peer")));
+            }
+        }
+        self.by_tag.insert(known.hit, at);
+        self.list.push(known);
+        Ok(())
+    }
+
+    /// All of them.
+    pub fn iter(&self) -> std::slice::Iter<'_, Known> {
+        self.list.iter()
+    }
+
+    /// How many there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.list.len()
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.list.is_empty()
+    }
+
+    /// The one with this tag.
+    #[must_use]
+    pub fn get(&self, hit: Hit) -> Option<&Known> {
+        self.list.get(*self.by_tag.get(&hit)?)
+    }
+
+    /// The one with this name; upper and lower case are the same.
+    #[must_use]
+    pub fn named(&self, name: &str) -> Option<&Known> {
+        self.list.get(*self.by_name.get(&name.to_ascii_lowercase())?)
+    }
+}
+
+/// The tag of a peer as people write it.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn tag(text: &str) -> Result<Hit, String> {
+    let address: Ipv6Addr =
+        text.parse().map_err(|_| format!("\"{text}\" is no HIT; one begins with 2001:2"))?;
+    match HitSuite::of(Hit(address)) {
+        Some(_) => Ok(Hit(address)),
+        None => Err(format!(
+            "\"{text}\" is no HIT of a kind that is supported: 2001:21::/32 (RSA) or 2001:22::/32 (ECDSA)"
+        )),
+    }
+}
+
+/// A line of the mapping file; `None` if nothing stands there.
+pub(super) fn mapping(line: &str, carrier: HipCarrier) -> Result<Option<Known>, String> {
+    let mut words = line.split('#').next().unwrap_or_default().split_whitespace();
+    let Some(first) = words.next() else { return Ok(None) };
+    let hit = tag(first)?;
+    let (mut names, mut addresses) = (Vec::new(), Vec::new());
+    for word in words {
+        match word.parse() {
+            Ok(address) => addresses.push(address),
+            Err(_) => names.push(word.to_owned()),
+        }
+    }
+    let peer = Peer { addresses, udp: carrier == HipCarrier::Udp };
+    Ok(Some(Known { hit, names, peer }))
+}
+
+/// No host can be called at it; a tag is what is looked for, and not where.
+fn unusable(address: IpAddr) -> bool {
+    let orchid = matches!(address, IpAddr::V6(a) if TAGS.contains(&a));
+    address.is_unspecified() || address.is_multicast() || orchid
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use dormouse_crypto::sign::NewKey;
+
+    /// Looking through all peers for each of them would take minutes.
+    #[test]
+    fn many_peers_are_read_and_found() {
+        let pem = NewKey::EcdsaP256.pem().unwrap();
+        let mut peers = Peers::of(&super::super::hip::identity(pem.as_bytes()).unwrap());
+        let line = |n: u32| format!("2001:22::{:x}:{:x} host{n}.example 192.0.2.1", n >> 16, n & 0xffff);
+        for n in 1..=300_000 {
+            peers.add(mapping(&line(n), HipCarrier::Ip).unwrap().unwrap()).unwrap();
+        }
+        assert_eq!(peers.named("HOST299999.example"), peers.iter().nth(299_998));
+        for (line, key) in [(line(7), "hit"), ("2001:22:: HOST5.example".to_owned(), "name")] {
+            assert_eq!(peers.add(mapping(&line, HipCarrier::Ip).unwrap().unwrap()).unwrap_err().0, key);
+        }
+    }
+}
