@@ -15,6 +15,7 @@ pub mod hip;
 mod host;
 mod pki;
 mod process;
+pub mod radio;
 pub mod replay;
 mod require;
 mod roaming;
