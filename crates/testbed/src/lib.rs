@@ -26,4 +26,4 @@ pub use pki::{Key, Pki};
 pub use process::{Process, cpu_time};
 pub use require::{Need, require};
 pub use roaming::{Access, Air, GATEWAY, GATEWAY_V6, Roaming, SERVER};
-pub use traffic::{Burst, EchoServer, LongLived, Prober};
+pub use traffic::{Burst, EchoServer, LongLived, Prober, Transfer};

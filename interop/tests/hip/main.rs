@@ -5,6 +5,7 @@
 #![expect(clippy::disallowed_methods, reason = "drives real processes by the real clock")]
 
 mod clear;
+mod demo;
 mod policy;
 mod rendezvous;
 
