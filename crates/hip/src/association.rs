@@ -21,10 +21,10 @@ use dormouse_wire::hip::{EspInfo, Hit, R1Counter, Solution};
 use dormouse_wire::ike::TsRange;
 
 use crate::config::{EspSuite, HostConfig, Timing};
+use crate::exchange::alive::Check;
 use crate::exchange::multihome::Multihome;
 use crate::hit::HostIdentity;
 use crate::keymat::{EspKeys, HipKeys, Keymat};
-use crate::limits::SILENCE;
 use crate::puzzle::Solver;
 
 /// One peer, as one identity of ours knows it.
@@ -188,8 +188,10 @@ pub(crate) struct Session {
     /// Our address changed and the peer has not acknowledged it.
     pub(crate) announcing: bool,
     pub(crate) candidate: Option<Candidate>,
-    /// Since when the peer is sent ESP and sends none.
-    pub(crate) silent: Option<Instant>,
+    /// When the peer is asked whether it is there.
+    pub(crate) check: Option<Check>,
+    /// When the node last told of user data, in either direction.
+    pub(crate) used: Instant,
     /// A replaced pair that still receives.
     pub(crate) retiring: Option<(ChildId, Instant)>,
     /// Of us at the peer, which is a rendezvous server.
@@ -265,7 +267,13 @@ pub(crate) struct Closed {
 }
 
 impl Session {
-    pub(crate) fn new(agreed: Agreed, child: ChildId, spi_out: u32, r2: Option<R2Sent>) -> Self {
+    pub(crate) fn new(
+        now: Instant,
+        agreed: Agreed,
+        child: ChildId,
+        spi_out: u32,
+        r2: Option<R2Sent>,
+    ) -> Self {
         Self {
             agreed,
             child,
@@ -278,7 +286,8 @@ impl Session {
             rekey: None,
             announcing: false,
             candidate: None,
-            silent: None,
+            check: None,
+            used: now,
             retiring: None,
             registration: Registering::No,
             client_until: None,
@@ -339,6 +348,19 @@ impl Association {
         }))
     }
 
+    /// Since when it is unused; one that is ending, since ever. `None` while it is being established.
+    pub(crate) fn unused_since(&self) -> Option<Instant> {
+        match &self.stage {
+            Stage::I1Sent(_) | Stage::Solving(_) | Stage::I2Sent(_) => None,
+            // A client of ours may be called at any time.
+            Stage::Up(session) => {
+                let used = session.used.max(Instant::from_nanos(1));
+                Some(session.client_until.map_or(used, |until| until.max(used)))
+            }
+            Stage::Closing(_) | Stage::Closed(_) | Stage::Failed => Some(Instant::ZERO),
+        }
+    }
+
     /// When [`crate::exchange::handle_timeout`] has something to do.
     pub(crate) fn deadline(&self) -> Option<Deadline> {
         let strict = |at, why| Some(Deadline::strict(at, why));
@@ -362,15 +384,7 @@ impl Association {
                     Registering::Granted(at) => Some(Deadline { at, slack, why: "HIP: registration" }),
                     _ => None,
                 };
-                let check = session.multihome.check_at;
-                let check = check.map(|at| Deadline { at, slack, why: "HIP: is the peer there" });
-                let update = Deadline::earlier(update, check);
-                let silent = session.silent.map(|since| Deadline {
-                    at: since + SILENCE,
-                    slack: Duration::from_secs(1),
-                    why: "HIP: the peer is silent",
-                });
-                let update = Deadline::earlier(update, silent);
+                let update = Deadline::earlier(update, session.check.map(Check::deadline));
                 Deadline::earlier(Deadline::earlier(update, renewal), Deadline::earlier(r2, retiring))
             }
         }

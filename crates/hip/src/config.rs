@@ -125,8 +125,12 @@ pub struct Difficulty {
     pub busy_from: u32,
     /// The hardest puzzle that we solve for others.
     pub solve: u8,
-    /// R1 packets in a second to one address.
+    /// R1 packets in a second to one address, or to one /64 of IPv6.
     pub to_one_address: u32,
+    /// I2 packets in a second that are worth public-key work. Above a quarter of it, K rises by one with each second.
+    pub i2_a_second: u32,
+    /// Of these, from one address, or from one /64 of IPv6.
+    pub i2_from_one_address: u32,
 }
 
 /// Retransmission. The first wait doubles with each try.
@@ -180,12 +184,15 @@ pub struct HostConfig {
     pub soft_bytes: u64,
     /// Replay window of ESP in packets.
     pub replay_window: u32,
-    /// Associations at one time.
+    /// Associations at one time. When there are so many, the one that was unused the longest gives way, if its peer is not configured.
     pub max_associations: usize,
+    /// An association with a peer that is not configured ends when it was unused for so long: the UAL of RFC 7401. The others, which the
+    /// configuration bounds, stay, so that a device that slept finds them.
+    pub unused: Duration,
     /// Whether peers learn all our addresses, each time that they change, and another way is tried when the one in use does not answer
     /// (RFC 8047). Not in UDP.
     pub multihoming: bool,
-    /// How often a peer is asked whether it is there; `None`: when there is something else to tell it. It does not depend on user data.
+    /// After so long without an authentic packet of a peer it is asked whether it is there; `None`: when it does not answer user data.
     pub liveness: Option<Duration>,
     /// Whether we are a rendezvous server.
     pub registrar: Option<Registrar>,
@@ -211,7 +218,15 @@ impl Default for HostConfig {
             groups: DhGroup::ALL.to_vec(),
             ciphers: vec![HipCipher::Aes128Cbc, HipCipher::Aes256Cbc],
             esp_suites: vec![EspSuite::Aes128Gcm16, EspSuite::Aes256CbcSha256, EspSuite::Aes128CbcSha256],
-            difficulty: Difficulty { idle: 4, most: 20, busy_from: 500, solve: 24, to_one_address: 200 },
+            difficulty: Difficulty {
+                idle: 4,
+                most: 20,
+                busy_from: 500,
+                solve: 24,
+                to_one_address: 200,
+                i2_a_second: 1_000,
+                i2_from_one_address: 50,
+            },
             accept: Accept::Listed(BTreeSet::new()),
             denied: BTreeSet::new(),
             opportunistic: false,
@@ -226,6 +241,7 @@ impl Default for HostConfig {
             soft_bytes: 1 << 40,
             replay_window: 1_024,
             max_associations: MAX_ASSOCIATIONS,
+            unused: Duration::from_secs(3_600),
             multihoming: false,
             liveness: None,
             registrar: None,

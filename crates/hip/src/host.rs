@@ -4,7 +4,8 @@
 //! # Timers
 //! Each association has one deadline, that of its state: an unanswered packet, the next slice of a puzzle, the end of what is kept for
 //! late packets. An established association has none but for what waits in it: an UPDATE, a peer's silence, a registration to be renewed,
-//! and what the configuration asks for. A rendezvous server with which there is no association is tried when its time has come.
+//! and what the configuration asks for; and, if its peer is not configured, the end that comes when it is not used. A rendezvous server
+//! with which there is no association is tried when its time has come.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -18,18 +19,20 @@ use dormouse_wire::hip::{Hit, Packet, PacketType, Version};
 use crate::association::{Association, Pair, Session, Stage};
 use crate::config::{Accept, HostConfig, Peer};
 use crate::exchange::{
-    Around, Fate, Outcome, close, give_up, handle_timeout, initiate, locate, multihome, notify, register,
-    rekey, respond, update,
+    Around, Fate, Outcome, alive, close, give_up, handle_timeout, initiate, locate, multihome, notify,
+    register, rekey, respond, update,
 };
 use crate::hit::{HitSuite, Identity};
-use crate::limits::FIRST_RETRY;
+use crate::limits::{FIRST_RETRY, LOST_AGAIN};
+use crate::load::{Load, Meter};
 use crate::outbox::{MARKER, Outbox};
 use crate::peers::Peers;
-use crate::r1::{Load, Pool};
+use crate::r1::Pool;
 use crate::stats::Stats;
 
 mod description;
 mod rendezvous;
+mod strangers;
 
 pub use description::{ConnectError, Description, Phase, Registration};
 
@@ -50,8 +53,12 @@ pub struct Host {
     timers: BTreeSet<(Instant, SaId)>,
     load: Load,
     /// What we send on to clients.
-    relays: Option<Load>,
+    relays: Option<Meter>,
     peers: Peers,
+    /// Associations with peers that are not configured, by [`Association::unused_since`].
+    strangers: BTreeSet<(Instant, SaId)>,
+    /// When ESP under an unknown SPI last began an exchange with a peer of the directory.
+    lost: BTreeMap<Hit, Instant>,
     /// Associations whose peer is registered at us, and until when.
     clients: BTreeMap<SaId, Instant>,
     /// When a rendezvous server of ours is tried next, and how long the wait after that is; by our tag and its.
@@ -81,8 +88,10 @@ impl Host {
             by_tags: BTreeMap::new(),
             timers: BTreeSet::new(),
             load: Load::new(&mut *entropy),
-            relays: config.registrar.as_ref().map(|_| Load::new(&mut *entropy)),
+            relays: config.registrar.as_ref().map(|_| Meter::new(entropy.next_u64())),
             peers: Peers::default(),
+            strangers: BTreeSet::new(),
+            lost: BTreeMap::new(),
             clients: BTreeMap::new(),
             tries: BTreeMap::new(),
             outbox: Outbox::default(),
@@ -108,7 +117,11 @@ impl Host {
 
     /// Where the peer with this tag is found; `None` forgets it. What there is with it stays.
     pub fn set_peer(&mut self, tag: Hit, peer: Option<Peer>) {
+        if peer.is_none() {
+            self.lost.remove(&tag);
+        }
         self.peers.set(tag, peer);
+        self.sort_again(Some(tag));
     }
 
     /// The ways to a peer of the directory, the best first; none if it is not known, or no address of ours is of a family of its.
@@ -120,6 +133,7 @@ impl Host {
     /// Where the rendezvous servers of the peer with this tag are found: they send on what asks for it. `None` forgets them.
     pub fn set_rendezvous_of(&mut self, tag: Hit, servers: Option<Peer>) {
         self.peers.set_servers(tag, servers);
+        self.sort_again(Some(tag));
     }
 
     /// Begins an association with the peer that has this tag, by these paths: the first I1 goes by up to three of them, and after that
@@ -155,9 +169,10 @@ impl Host {
                 Some(_) => return Err(ConnectError::Exists(peer)),
             }
         }
-        if self.associations.len() >= self.config.max_associations {
+        if !self.has_room(now, peer) {
             return Err(ConnectError::TooMany(self.associations.len()));
         }
+        self.make_room(now, peer);
         let stage = self.with(now, local, |_, _, around| initiate::begin(around, peer, &paths));
         let stage = stage.ok_or(ConnectError::Failed)?;
         let id = self.name();
@@ -167,10 +182,14 @@ impl Host {
 
     /// Ends an association; what was not established is given up.
     pub fn close(&mut self, now: Instant, id: SaId) {
+        self.end(now, id, "closed here");
+    }
+
+    fn end(&mut self, now: Instant, id: SaId, why: &'static str) {
         self.change(now, id, |association, around| {
             Ok(match &association.stage {
                 Stage::Closing(_) | Stage::Closed(_) => Fate::Lives,
-                _ => close::begin(association, around, "closed here"),
+                _ => close::begin(association, around, why),
             })
         })
         .unwrap_or_default();
@@ -182,9 +201,10 @@ impl Host {
         let out: Vec<SaId> =
             self.associations.values().filter(|a| !self.config.admits(a.peer)).map(|a| a.id).collect();
         out.into_iter().for_each(|id| self.close(now, id));
+        self.sort_again(None);
     }
 
-    /// Whether an I1 that names no receiver is answered from now on.
+    /// Whether an I1 that names no receiver is answered from now on. Exchanges that are under way go on.
     pub const fn set_opportunistic(&mut self, on: bool) {
         self.config.opportunistic = on;
     }
@@ -222,7 +242,7 @@ impl Host {
     /// Asks an established peer whether it is there: if it does not answer, another way is tried, and at last the association ends.
     pub fn check(&mut self, now: Instant, id: SaId) {
         self.change(now, id, |association, around| {
-            multihome::check(association, around);
+            alive::check(association, false, around);
             Ok(Fate::Lives)
         })
         .unwrap_or_default();
@@ -292,6 +312,9 @@ impl Host {
     fn take(&mut self, id: SaId) -> Option<Association> {
         let association = self.associations.remove(&id)?;
         self.clients.remove(&id);
+        if let Some(since) = association.unused_since() {
+            self.strangers.remove(&(since, id));
+        }
         if let Some(deadline) = association.deadline() {
             self.timers.remove(&(deadline.at, id));
         }
@@ -302,6 +325,9 @@ impl Host {
         let id = association.id;
         if let Some(deadline) = association.deadline() {
             self.timers.insert((deadline.at, id));
+        }
+        if let Some(since) = association.unused_since().filter(|_| !self.is_configured(association.peer)) {
+            self.strangers.insert((since, id));
         }
         if let Stage::Up(session) = &association.stage
             && let Some(until) = session.client_until
@@ -408,17 +434,18 @@ impl Host {
                     return Ok(());
                 }
             }
-            None if self.associations.len() >= self.config.max_associations => {
+            None if !self.has_room(now, peer) => {
                 return Err(Discard("as many associations as are permitted"));
             }
             _ => {}
         }
         let before = self.by_tags.get(&(ours, peer)).copied();
+        let was_client = before.and_then(|id| self.clients.get(&id)).is_some_and(|until| *until > now);
         let id = self.name();
-        let made = self.with(now, local, |pool, _, around| {
-            Some(respond::i2(packet, path, pool, around).and_then(|accepted| {
+        let made = self.with(now, local, |pool, load, around| {
+            Some(respond::i2(packet, path, pool, load, around).and_then(|accepted| {
                 let child = around.spis.reserve(around.entropy);
-                let has_room = around.clients_left > 0;
+                let has_room = was_client || around.clients_left > 0;
                 let asked = accepted.asked.as_ref();
                 let registered = asked.map(|asked| register::decide(asked, peer, has_room, around));
                 let (registered, client) = registered.unwrap_or_default();
@@ -431,14 +458,15 @@ impl Host {
             }))
         });
         let (accepted, child, r2, client_until) = made.ok_or(Discard("for another host"))??;
-        if let Some(before) = before {
-            self.replace(now, before);
+        match before {
+            Some(before) => self.replace(now, before),
+            None => self.make_room(now, peer),
         }
         self.with(now, local, |_, _, around| {
             let respond::Accepted { agreed, esp_keys, spi_out, .. } = accepted;
             let pair = Pair { child, spi_out, replaces: None, send_now: true };
             let esp = agreed.esp;
-            let session = Session { client_until, ..Session::new(agreed, child, spi_out, Some(r2)) };
+            let session = Session { client_until, ..Session::new(now, agreed, child, spi_out, Some(r2)) };
             let mut association = Association { id, ours, peer, path, stage: Stage::Up(Box::new(session)) };
             initiate::established(&association, around);
             around.order(association.install(around.config, esp, esp_keys, pair));
@@ -471,6 +499,7 @@ impl KeyManager for Host {
                 .unwrap_or_default();
         }
         self.register(now);
+        self.end_unused(now);
     }
 
     fn poll_transmit(&mut self, _now: Instant, out: &mut Vec<u8>) -> Option<Transmit> {
@@ -481,7 +510,7 @@ impl KeyManager for Host {
         let association = self.timers.first().and_then(|(_, id)| self.associations.get(id)?.deadline());
         let try_at =
             self.next_try().map(|(at, _)| Deadline { at, slack: FIRST_RETRY, why: "HIP: rendezvous" });
-        Deadline::earlier(association, try_at)
+        Deadline::earlier(Deadline::earlier(association, try_at), self.next_unused())
     }
 
     fn poll_event(&mut self) -> Option<Event> {
@@ -514,11 +543,17 @@ impl KeyManager for Host {
         .unwrap_or_default();
     }
 
-    fn unanswered(&mut self, now: Instant, owner: Owner, heard: bool) {
+    fn traffic(&mut self, now: Instant, owner: Owner, heard: bool) {
         let Owner::Hip(id) = owner else { return };
-        self.change(now, id, |association, _| {
+        self.change(now, id, |association, around| {
+            if heard {
+                alive::heard(association, around);
+            }
             if let Stage::Up(session) = &mut association.stage {
-                session.silent = if heard { None } else { session.silent.or(Some(now)) };
+                session.used = now;
+                if !heard {
+                    alive::unanswered(session, now);
+                }
             }
             Ok(Fate::Lives)
         })
@@ -528,10 +563,12 @@ impl KeyManager for Host {
     /// A peer of the directory may have an association that this host, which has started again, does not know: a new one takes its place.
     fn unknown_spi(&mut self, now: Instant, path: Path) {
         let Some(ours) = self.tags().next() else { return };
-        let Some(peer) = self.peers.at(path.remote.ip()).filter(|peer| self.stage(ours, *peer).is_none())
-        else {
-            return;
-        };
+        let lost = self.peers.at(path.remote.ip()).filter(|peer| {
+            let tried = self.lost.get(peer).is_some_and(|at| now < *at + LOST_AGAIN);
+            !tried && self.stage(ours, *peer).is_none()
+        });
+        let Some(peer) = lost else { return };
+        self.lost.insert(peer, now);
         let ways = self.ways(peer);
         if let Err(error) = self.connect(now, ours, peer, &ways) {
             tracing::debug!(%error, "ESP of an association that is lost");

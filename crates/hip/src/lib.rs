@@ -8,7 +8,7 @@
 //! - [`Host`] is driven by the verbs of [`dormouse_keying::KeyManager`].
 //! - [`hit`]: identities, their encoding and their tags (RFC 7343).
 //! - [`puzzle`]: making sure that a stranger works before we do.
-//! - `r1`: answers computed ahead; `keymat`: keys; `association`: what is kept of a peer; `exchange`: one module an exchange.
+//! - `load`: what others may ask of us; `r1`: answers computed ahead; `keymat`: keys; `association`: what is kept of a peer; `exchange`: one module an exchange.
 
 mod association;
 pub mod config;
@@ -17,6 +17,7 @@ pub mod hit;
 mod host;
 mod keymat;
 pub mod limits;
+mod load;
 mod outbox;
 mod peers;
 mod protect;

@@ -6,6 +6,10 @@ use core::time::Duration;
 pub const MAX_ASSOCIATIONS: usize = 65_536;
 /// Solutions that one generation of puzzles remembers, so that none is accepted twice. When they are full, the generation ends.
 pub const MAX_USED_SOLUTIONS: usize = 65_536;
+/// Solutions of one initiator for one random number, which it has as long as a generation lasts: one for each association that it begins.
+pub const MAX_SOLUTIONS: usize = 16;
+/// Under load, a puzzle that is so many bits easier than those that are given out does not count any more.
+pub const MAX_K_BEHIND: u8 = 4;
 /// I2 packets with one solution that are worth a Diffie-Hellman computation.
 pub const MAX_COMPUTATIONS: u32 = 8;
 /// Verifications that others can cause while one exchange of ours waits: of NOTIFY packets, and of R1 packets with a newer puzzle.
@@ -32,6 +36,10 @@ pub const SHORTEST_REGISTRATION: Duration = Duration::from_secs(10);
 pub const FIRST_RETRY: Duration = Duration::from_secs(30);
 /// The longest wait between two tries.
 pub const LAST_RETRY: Duration = Duration::from_secs(3_600);
+/// After so long the next packet of ESP under an unknown SPI, which anyone can send, may begin another exchange with a peer.
+pub const LOST_AGAIN: Duration = Duration::from_secs(60);
+/// An association that was used within this time does not give way to another peer's, unless that is configured.
+pub const BUSY_FOR: Duration = Duration::from_secs(60);
 /// How long the association is kept to answer what the peer sends again after its end.
 pub const CLOSED_FOR: Duration = Duration::from_secs(120);
 /// R1s that are sent in one second at most, to all initiators together.

@@ -1,6 +1,6 @@
 //! Ways to peers: from addresses of ours to addresses of theirs. Owns the directory and the choice; must never send anything.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use core::net::{IpAddr, SocketAddr};
 
@@ -12,6 +12,8 @@ use crate::config::Peer;
 #[derive(Debug, Default)]
 pub(crate) struct Peers {
     known: BTreeMap<Hit, Peer>,
+    /// The addresses of [`Self::known`].
+    at: BTreeSet<(IpAddr, Hit)>,
     /// Their rendezvous servers.
     servers: BTreeMap<Hit, Peer>,
     /// Ours, the preferred one of each family first.
@@ -20,10 +22,15 @@ pub(crate) struct Peers {
 
 impl Peers {
     pub(crate) fn set(&mut self, tag: Hit, peer: Option<Peer>) {
-        match peer {
-            Some(peer) => self.known.insert(tag, peer),
-            None => self.known.remove(&tag),
-        };
+        if let Some(before) = self.known.remove(&tag) {
+            for address in before.addresses {
+                self.at.remove(&(address, tag));
+            }
+        }
+        if let Some(peer) = peer {
+            self.at.extend(peer.addresses.iter().map(|address| (*address, tag)));
+            self.known.insert(tag, peer);
+        }
     }
 
     pub(crate) fn set_servers(&mut self, tag: Hit, servers: Option<Peer>) {
@@ -35,9 +42,14 @@ impl Peers {
 
     /// The peer that has this address; none if several share it.
     pub(crate) fn at(&self, address: IpAddr) -> Option<Hit> {
-        let mut there = self.known.iter().filter(|(_, peer)| peer.addresses.contains(&address));
-        let (tag, _) = there.next()?;
+        let mut there = self.at.range((address, Hit::NULL)..).take_while(|(at, _)| *at == address);
+        let (_, tag) = there.next()?;
         there.next().is_none().then_some(*tag)
+    }
+
+    /// Whether it, or a rendezvous server of it, is in the directory.
+    pub(crate) fn has(&self, tag: Hit) -> bool {
+        self.known.contains_key(&tag) || self.servers.contains_key(&tag)
     }
 
     pub(crate) fn set_ours(&mut self, ours: &[IpAddr]) {

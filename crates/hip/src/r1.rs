@@ -1,6 +1,6 @@
 //! The responder before there is an association (RFC 7401 sections 4.1.1, 4.1.4 and appendix A): R1 packets that were computed and signed
-//! ahead, puzzles whose random number needs no memory, and the load that makes them harder. Owns generations of puzzles with their
-//! secrets, Diffie-Hellman keys and used solutions; must never keep anything of an initiator that has not solved a puzzle.
+//! ahead, and puzzles whose random number needs no memory. Owns generations of puzzles with their secrets, Diffie-Hellman keys and used
+//! solutions; must never keep anything of an initiator that has not solved a puzzle.
 //!
 //! A generation ends when its time is over or it has too many used solutions; solutions of the one before are accepted as long again.
 //! Nothing needs a timer: a generation is made when a packet finds the last one over.
@@ -18,10 +18,10 @@ use dormouse_wire::hip::{
     limits::MAX_SUITES,
 };
 
-use crate::config::{Difficulty, HostConfig};
+use crate::config::HostConfig;
 use crate::exchange::{Around, register};
 use crate::hit::{HitSuite, Identity};
-use crate::limits::{MAX_COMPUTATIONS, MAX_R1_A_SECOND, MAX_USED_SOLUTIONS};
+use crate::limits::{MAX_COMPUTATIONS, MAX_SOLUTIONS, MAX_USED_SOLUTIONS};
 use crate::protect;
 use crate::puzzle::Puzzle;
 
@@ -50,8 +50,8 @@ pub(crate) struct Generation {
     secret: PrfKey,
     templates: Vec<Template>,
     keys: Vec<DhKey>,
-    /// Solutions that led to an association or to computations: how many more computations each is worth.
-    used: BTreeMap<(Hit, Vec<u8>), u32>,
+    /// Solutions that led to an association or to computations, by initiator, I and J: how many more computations each is worth.
+    used: BTreeMap<(Hit, Vec<u8>, Vec<u8>), u32>,
 }
 
 /// The puzzles of one identity; the newest generation first.
@@ -66,8 +66,10 @@ pub(crate) struct Pool {
 pub(crate) enum BadSolution {
     /// The puzzle is not one of ours, or too old, or not solved.
     Wrong,
-    /// It was accepted before, or others like it were refused too often.
+    /// It was accepted before, or was refused too often, or the puzzle has too many others.
     Used,
+    /// It was too easy for the load that there is now.
+    Easy,
 }
 
 impl Pool {
@@ -124,13 +126,14 @@ impl Pool {
         Some(packet)
     }
 
-    /// The generation whose puzzle an I2 that came by `path` has solved. The solution is not used up yet.
+    /// The generation whose puzzle, of at least `least` bits, an I2 that came by `path` has solved. The solution is not used up yet.
     pub(crate) fn judge(
         &mut self,
         around: &mut Around<'_>,
         (initiator, path): (Hit, Path),
         counter: u64,
         solution: &Solution,
+        least: u8,
     ) -> Result<&mut Generation, BadSolution> {
         let Around { now, identity, config, .. } = *around;
         let suite = identity.public().suite();
@@ -144,8 +147,18 @@ impl Pool {
         if !ours || !puzzle.is_solved_by(&solution.j) {
             return Err(BadSolution::Wrong);
         }
+        if solution.k < least {
+            return Err(BadSolution::Easy);
+        }
+        // A puzzle has solutions without end, and its I stays the same for as long as its generation.
+        let key = (initiator, solution.i.clone(), solution.j.clone());
+        let others = generation.used.range((initiator, key.1.clone(), Vec::new())..);
+        let others = others.take_while(|((hit, i, _), _)| (hit, i) == (&key.0, &key.1));
+        if !generation.used.contains_key(&key) && others.take(MAX_SOLUTIONS).count() == MAX_SOLUTIONS {
+            return Err(BadSolution::Used);
+        }
         // Who has seen a solution can send it with anything else around it: it is not worth work without end, and the real I2 may be late.
-        let left = generation.used.entry((initiator, solution.j.clone())).or_insert(MAX_COMPUTATIONS);
+        let left = generation.used.entry(key).or_insert(MAX_COMPUTATIONS);
         *left = left.checked_sub(1).ok_or(BadSolution::Used)?;
         Ok(generation)
     }
@@ -166,7 +179,7 @@ impl Generation {
 
     /// A solution that led to an association is not accepted again.
     pub(crate) fn use_up(&mut self, initiator: Hit, solution: &Solution) {
-        self.used.insert((initiator, solution.j.clone()), 0);
+        self.used.insert((initiator, solution.i.clone(), solution.j.clone()), 0);
     }
 
     /// "The sender of an ESP transform parameter MUST make sure that there are no more than six (6) Suite IDs in one ESP transform parameter."
@@ -212,93 +225,10 @@ impl Generation {
     }
 }
 
-/// Counters of R1 packets by address: addresses that share one share its limit.
-const BUCKETS: usize = 4_096;
-
-/// I1 packets in the second that runs and in the one before.
-#[derive(Debug)]
-pub(crate) struct Load {
-    second: u64,
-    now: u32,
-    before: u32,
-    to_address: Vec<u32>,
-    /// Which address has which counter is not for others to know.
-    seed: u64,
-}
-
-impl Load {
-    pub(crate) fn new(entropy: &mut dyn Entropy) -> Self {
-        Self { second: 0, now: 0, before: 0, to_address: vec![0; BUCKETS], seed: entropy.next_u64() | 1 }
-    }
-
-    /// Counts an I1. The difficulty of the puzzle that it gets; `None` if it gets no answer, because too many have come in this
-    /// second.
-    /// "An R1 packet sender MUST have a mechanism to rate-limit R1 packets sent to an address." (RFC 7401 section 6.7)
-    pub(crate) fn count(&mut self, now: Instant, from: IpAddr, difficulty: &Difficulty) -> Option<u8> {
-        let second = now.as_nanos() / 1_000_000_000;
-        if second != self.second {
-            self.before = if second == self.second + 1 { self.now } else { 0 };
-            (self.second, self.now) = (second, 0);
-            self.to_address.fill(0);
-        }
-        self.now = self.now.saturating_add(1);
-        let bits = u128::from_be_bytes(octets(from));
-        let mixed = (bits as u64 ^ (bits >> 64) as u64 ^ self.seed).wrapping_mul(self.seed);
-        let bucket = self.to_address.get_mut((mixed >> 52) as usize % BUCKETS)?;
-        *bucket = bucket.saturating_add(1);
-        let rate = self.now.max(self.before);
-        let doublings = (rate / difficulty.busy_from.max(1)).checked_ilog2().map_or(0, |n| n as u8 + 1);
-        (*bucket <= difficulty.to_one_address && self.now <= MAX_R1_A_SECOND)
-            .then(|| difficulty.idle.saturating_add(doublings).min(difficulty.most.max(difficulty.idle)))
-    }
-}
-
 /// An address as 16 bytes.
-fn octets(address: IpAddr) -> [u8; 16] {
+pub(crate) fn octets(address: IpAddr) -> [u8; 16] {
     match address {
         IpAddr::V4(a) => a.to_ipv6_mapped().octets(),
         IpAddr::V6(a) => a.octets(),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use dormouse_sansio::Seeded;
-
-    use super::*;
-
-    fn at(second: u64) -> Instant {
-        Instant::from_nanos(second * 1_000_000_000)
-    }
-
-    fn address(n: u32) -> IpAddr {
-        core::net::Ipv4Addr::from_bits(n).into()
-    }
-
-    #[test]
-    fn puzzles_become_harder_with_load_and_easier_after_it() {
-        let difficulty = Difficulty { idle: 4, most: 8, busy_from: 10, solve: 20, to_one_address: u32::MAX };
-        let mut load = Load::new(&mut Seeded::new(1));
-        let of_second = |load: &mut Load, s, n: u32| {
-            (0..n).filter_map(|i| load.count(at(s), address(i), &difficulty)).max()
-        };
-        assert_eq!(of_second(&mut load, 1, 9), Some(4));
-        assert_eq!(of_second(&mut load, 2, 10), Some(5));
-        assert_eq!(of_second(&mut load, 3, 40), Some(7));
-        assert_eq!(of_second(&mut load, 4, 1), Some(7), "the second before counts");
-        assert_eq!(of_second(&mut load, 5, 10_000), Some(8), "no harder than configured");
-        assert_eq!(of_second(&mut load, 7, 1), Some(4), "a quiet second ends it");
-        assert_eq!(of_second(&mut load, 8, MAX_R1_A_SECOND), Some(8));
-        assert_eq!(load.count(at(8), address(0), &difficulty), None);
-    }
-
-    #[test]
-    fn one_address_gets_its_share_alone() {
-        let difficulty = Difficulty { idle: 4, most: 8, busy_from: 1_000, solve: 20, to_one_address: 20 };
-        let mut load = Load::new(&mut Seeded::new(2));
-        let answered = (0..100).filter(|_| load.count(at(1), address(7), &difficulty).is_some()).count();
-        assert_eq!(answered, 20);
-        assert_eq!(load.count(at(1), address(8), &difficulty), Some(4), "another address");
-        assert_eq!(load.count(at(2), address(7), &difficulty), Some(4), "the next second");
     }
 }

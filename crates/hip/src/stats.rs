@@ -13,6 +13,8 @@ pub struct Stats {
     pub bad_solutions: u64,
     /// I2 packets that bring a solution once more.
     pub replayed_solutions: u64,
+    /// I2 packets with a right solution that were dropped, because many came or the puzzle was easier than the present ones.
+    pub i2_dropped: u64,
     /// I2 packets that were worth a Diffie-Hellman computation.
     pub i2_computed: u64,
     /// Of these, the ones that were refused.

@@ -41,9 +41,9 @@ pub trait KeyManager: Any + Send + core::fmt::Debug {
     /// peer sent the packet, not that it is there.
     fn observed_path(&mut self, _now: Instant, _owner: Owner, _path: Path) {}
 
-    /// ESP of this SA was sent, and none of the peer has come since; told once, and again after a while if more is sent. Or, after that, some
-    /// has come (`heard`).
-    fn unanswered(&mut self, _now: Instant, _owner: Owner, _heard: bool) {}
+    /// ESP of this SA is in use: some was sent, and none of the peer has come since; or (`heard`) some of the peer has come. Told when one
+    /// follows the other, and again after a while.
+    fn traffic(&mut self, _now: Instant, _owner: Owner, _heard: bool) {}
 
     /// ESP came by this path under an SPI that no SA has: its sender may have an SA that this node has lost. Anyone can send it.
     fn unknown_spi(&mut self, _now: Instant, _path: Path) {}

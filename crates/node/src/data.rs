@@ -24,7 +24,7 @@ pub struct Train {
     device: Option<DeviceId>,
 }
 
-/// As long as nothing comes, a key manager beside IKE hears of what is sent no more often than this.
+/// A key manager beside IKE hears of ESP in one direction no more often than this.
 const TELL_AGAIN: Duration = Duration::from_secs(10);
 
 impl Node {
@@ -165,7 +165,6 @@ impl Node {
         let Some(session) = self.sessions.get_mut(owner) else { return };
         session.last_received = if proves { Some(now) } else { session.last_received };
         session.heard = Some(now);
-        let answered = session.unanswered.take().is_some();
         let woke = session.ends_sleep(id.spi(), sequence);
         if let Some(missed) = self.missed(owner, id, sequence) {
             self.events.push_back(missed);
@@ -182,9 +181,7 @@ impl Node {
             manager.observed_path(now, owner, path);
             self.drain_manager(now);
         }
-        if let (true, Some((_, manager))) = (answered, &mut self.manager) {
-            manager.unanswered(now, owner, true);
-        }
+        self.tell_of_traffic(now, owner, true);
         if life != Life::Fresh {
             self.rekey(now, owner, id);
         }
@@ -360,18 +357,23 @@ impl Node {
         if let Some(session) = self.sessions.get_mut(owner) {
             session.last_sent = Some(now);
             session.spoke = true;
-            if let (Owner::Hip(_), Some((_, manager))) = (owner, &mut self.manager)
-                && session.unanswered.is_none_or(|told| told + TELL_AGAIN <= now)
-            {
-                session.unanswered = Some(now);
-                manager.unanswered(now, owner, false);
-            }
         }
+        self.tell_of_traffic(now, owner, false);
         if life != Life::Fresh {
             self.rekey(now, owner, id);
         }
         if let Some(client) = self.client_of(owner) {
             client.ladder.outbound(now);
+        }
+    }
+
+    fn tell_of_traffic(&mut self, now: Instant, owner: Owner, heard: bool) {
+        if let (Owner::Hip(_), Some((_, manager))) = (owner, &mut self.manager)
+            && let Some(session) = self.sessions.get_mut(owner)
+            && session.told.is_none_or(|(before, at)| before != heard || at + TELL_AGAIN <= now)
+        {
+            session.told = Some((heard, now));
+            manager.traffic(now, owner, heard);
         }
     }
 

@@ -50,8 +50,8 @@ pub(crate) struct Session {
     pub(crate) last_received: Option<Instant>,
     /// When ESP was last received, whether IKE knows or not.
     pub(crate) heard: Option<Instant>,
-    /// Since the key manager beside IKE knows that ESP was sent and none has come.
-    pub(crate) unanswered: Option<Instant>,
+    /// What the key manager beside IKE was told last of its ESP, and when: that some has come, or that some was sent.
+    pub(crate) told: Option<(bool, Instant)>,
     /// ESP was sent, ever.
     pub(crate) spoke: bool,
     /// It was resumed at once, and its client has not shown yet that it is there: nothing is sent or announced.
@@ -83,7 +83,7 @@ impl Session {
             last_sent: None,
             last_received: None,
             heard: None,
-            unanswered: None,
+            told: None,
             spoke: false,
             tentative: false,
             asleep: None,

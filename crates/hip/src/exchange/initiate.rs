@@ -29,12 +29,15 @@ pub(crate) fn begin(around: &mut Around<'_>, peer: Hit, paths: &[Path]) -> Optio
     Some(Stage::I1Sent(I1Sent { retry, paths: paths.to_vec() }))
 }
 
-/// Begins an exchange anew, by another path: what was computed was for the old address.
+/// Begins an exchange anew, by another path and then by the other ways that are known: what was computed was for the old address.
 pub(crate) fn again(association: &mut Association, around: &mut Around<'_>) {
     if let Stage::I2Sent(sent) = &association.stage {
         around.spis.release(sent.child);
     }
-    if let Some(stage) = begin(around, association.peer, &[association.path]) {
+    let mut paths = around.peers.ways(association.peer, around.config.udp_port);
+    paths.retain(|way| *way != association.path);
+    paths.insert(0, association.path);
+    if let Some(stage) = begin(around, association.peer, &paths) {
         association.stage = stage;
     }
 }
@@ -323,7 +326,7 @@ pub(crate) fn r2(association: &mut Association, packet: &Packet<'_>, around: &mu
     let install = association.install(around.config, agreed.esp, esp_keys, pair);
     established(association, around);
     around.order(install);
-    let mut session = Session::new(agreed, child, info.new_spi, None);
+    let mut session = Session::new(around.now, agreed, child, info.new_spi, None);
     session.registration = register::answered(packet, around.now);
     association.stage = Stage::Up(Box::new(session));
     multihome::announce(association, around);

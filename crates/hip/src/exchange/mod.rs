@@ -1,6 +1,7 @@
 //! The exchanges, one module each. Owns what moves an association from one state to the next; must never choose which association a
 //! packet belongs to.
 
+pub(crate) mod alive;
 pub(crate) mod close;
 pub(crate) mod initiate;
 pub(crate) mod locate;

@@ -1,16 +1,16 @@
-//! Several addresses at either end (RFC 8047). Owns the peer's addresses besides the one in use, the change to another way when that one
-//! does not answer, and the question whether a silent peer is there; must never send user data to an address that is not verified.
+//! Several addresses at either end (RFC 8047). Owns the peer's addresses besides the one in use, and the change to another way when that
+//! one does not answer; must never send user data to an address that is not verified.
 //!
 //! There is one pair of ESP SAs, which moves to the way that answers. Ways are tried one after the other, each for a short time, and at
 //! the end the first one again for as long as any packet is: so a short outage of all ends no association.
 
 use core::net::{IpAddr, Ipv4Addr, SocketAddr};
 
-use dormouse_sansio::{Carrier, Instant, Path};
+use dormouse_sansio::{Carrier, Path};
 use dormouse_wire::hip::{Locator, LocatorValue, Packet, Param, ParamType};
 
 use crate::association::{Association, Session, Stage};
-use crate::exchange::{Around, locate, update};
+use crate::exchange::{Around, alive, locate, update};
 use crate::limits::MAX_OTHER_ADDRESSES;
 
 /// Tries on one way while there are others.
@@ -24,8 +24,6 @@ pub(crate) struct Multihome {
     /// The peer knows that we have several.
     announced: bool,
     pub(crate) failover: Failover,
-    /// When the peer is asked whether it is there.
-    pub(crate) check_at: Option<Instant>,
 }
 
 /// How far the search for a way that answers is.
@@ -72,7 +70,7 @@ pub(crate) fn announced(path: Path, lifetime: u32, around: &Around<'_>) -> Vec<L
 pub(crate) fn announce(association: &mut Association, around: &mut Around<'_>) {
     let path = association.path;
     let several = !ours(path, around).is_empty();
-    heard(association, around);
+    alive::heard(association, around);
     let Stage::Up(session) = &mut association.stage else { return };
     if several || session.multihome.announced {
         session.multihome.announced = several;
@@ -137,27 +135,4 @@ pub(crate) fn next(association: &mut Association, around: &mut Around<'_>) -> bo
     locate::take(association, way, around);
     update::send(association, None, around);
     true
-}
-
-/// When the peer is asked whether it is there, if nothing comes from it: the end with the greater tag waits longer, so that one asks.
-fn silent_until(ours_greater: bool, around: &Around<'_>) -> Option<Instant> {
-    let every = around.config.liveness?;
-    Some(around.now + if ours_greater { every + every / 4 } else { every })
-}
-
-/// The peer was there just now.
-pub(crate) fn heard(association: &mut Association, around: &Around<'_>) {
-    let ours_greater = association.ours > association.peer;
-    if let Stage::Up(session) = &mut association.stage {
-        session.multihome.check_at = silent_until(ours_greater, around);
-    }
-}
-
-/// Asks the peer whether it is there, unless something else waits for its answer.
-pub(crate) fn check(association: &mut Association, around: &mut Around<'_>) {
-    heard(association, around);
-    let Stage::Up(session) = &mut association.stage else { return };
-    if session.outstanding.is_none() {
-        update::send(association, None, around);
-    }
 }

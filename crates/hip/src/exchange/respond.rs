@@ -16,8 +16,9 @@ use crate::exchange::register::Asked;
 use crate::exchange::{Around, initiate, locate, notify, register};
 use crate::hit::HostIdentity;
 use crate::keymat::{EspKeys, Keymat};
+use crate::load::Load;
 use crate::protect;
-use crate::r1::{BadSolution, Load, Pool};
+use crate::r1::{BadSolution, Pool};
 
 /// Answers an I1, which came by `path` or, through a rendezvous server, from there `via` the server; nothing is kept of it.
 /// "It is RECOMMENDED that the HIP state machine does not transition upon sending an R1 packet." (RFC 7401 section 6.7)
@@ -39,7 +40,7 @@ pub(crate) fn i1(
     let group = ours.into_iter().find(|g| theirs.contains(&g.id()));
     let group = group.ok_or(Discard("an I1 without a group that we have"))?;
     let k = load
-        .count(around.now, path.remote.ip(), &around.config.difficulty)
+        .i1(around.now, path.remote.ip(), &around.config.difficulty)
         .ok_or(Discard("more I1 packets than are answered"))?;
     let r1 =
         pool.answer(around, (packet.header.sender, path), group, k).ok_or(Discard("no R1 could be made"))?;
@@ -77,6 +78,7 @@ pub(crate) fn i2(
     packet: &Packet<'_>,
     path: Path,
     pool: &mut Pool,
+    load: &mut Load,
     around: &mut Around<'_>,
 ) -> Result<Accepted, Discard> {
     let sender = packet.header.sender;
@@ -89,7 +91,10 @@ pub(crate) fn i2(
     let Some(Param::DiffieHellman(values)) = packet.read(ParamType::DiffieHellman) else {
         return Err(Discard("an I2 without DIFFIE_HELLMAN"));
     };
-    let generation = match pool.judge(around, (sender, path), counter.generation, &solution) {
+    let (now, difficulty) = (around.now, &around.config.difficulty);
+    let least = load.least(now, difficulty);
+    let judged = pool.judge(around, (sender, path), counter.generation, &solution, least);
+    let generation = match judged {
         Ok(generation) => generation,
         Err(BadSolution::Wrong) => {
             around.stats.bad_solutions += 1;
@@ -99,7 +104,15 @@ pub(crate) fn i2(
             around.stats.replayed_solutions += 1;
             return Err(Discard("an I2 with a solution that was used"));
         }
+        Err(BadSolution::Easy) => {
+            around.stats.i2_dropped += 1;
+            return Err(Discard("an I2 with an easier puzzle than the load permits"));
+        }
     };
+    if !load.i2(now, path.remote.ip(), difficulty) {
+        around.stats.i2_dropped += 1;
+        return Err(Discard("more I2 packets than there is time for"));
+    }
     around.stats.i2_computed += 1;
     let [DhValue { group, public }] = values.as_slice() else {
         return refuse(packet, path, around, NotifyType::InvalidSyntax);

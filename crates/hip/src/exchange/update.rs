@@ -13,8 +13,8 @@ use dormouse_wire::hip::{DhValue, Draft, EspInfo, Packet, PacketType, Param, Par
 
 use crate::association::{Association, Outstanding, Registering, Retry, Session, Stage};
 use crate::exchange::multihome::Failover;
-use crate::exchange::{Around, Fate, Outcome, close, locate, multihome, register, rekey};
-use crate::limits::{MAX_ECHO, SILENCE, SILENCE_TRIES};
+use crate::exchange::{Around, Fate, Outcome, alive, close, locate, multihome, register, rekey};
+use crate::limits::MAX_ECHO;
 use crate::protect;
 
 /// Acts on what is due in an established association.
@@ -25,15 +25,8 @@ pub(crate) fn handle_timeout(association: &mut Association, around: &mut Around<
     if let Some((old, _)) = session.retiring.take_if(|(_, at)| *at <= now) {
         around.remove(owner, old);
     }
-    if session.silent.take_if(|since| *since + SILENCE <= now).is_some() && session.outstanding.is_none() {
-        ask(association, around);
-        return Fate::Lives;
-    }
     register::renew(association, around);
-    let Stage::Up(session) = &mut association.stage else { return Fate::Lives };
-    if session.multihome.check_at.is_some_and(|at| at <= now) {
-        multihome::check(association, around);
-    }
+    alive::check_if_due(association, around);
     let Stage::Up(session) = &mut association.stage else { return Fate::Lives };
     let Some(outstanding) = session.outstanding.as_mut().filter(|o| o.retry.at <= now) else {
         return Fate::Lives;
@@ -66,15 +59,6 @@ pub(crate) fn handle_timeout(association: &mut Association, around: &mut Around<
     close::begin(association, around, "the peer does not answer")
 }
 
-/// An UPDATE that says nothing new: the peer acknowledges it if it still has the association.
-fn ask(association: &mut Association, around: &mut Around<'_>) {
-    send(association, None, around);
-    if let Stage::Up(session) = &mut association.stage {
-        session.outstanding =
-            session.outstanding.take().map(|o| Outstanding { retry: o.retry.at_most(SILENCE_TRIES), ..o });
-    }
-}
-
 /// An UPDATE of the peer, which came by `path` or, through a rendezvous server, from there `via` the server.
 /// "The system MUST verify the HIP_MAC in the UPDATE packet. If the verification fails, the packet MUST be dropped." (RFC 7401
 /// section 6.12.1) The signature is for middleboxes: "The system MAY verify the SIGNATURE in the UPDATE packet."
@@ -102,7 +86,7 @@ pub(crate) fn receive(
     };
     // The peer is established: its I2 will not come again.
     session.r2 = None;
-    multihome::heard(association, around);
+    alive::heard(association, around);
     let Stage::Up(session) = &mut association.stage else { return Ok(Fate::Lives) };
     let acked = session.outstanding.as_ref().is_some_and(|o| acks.contains(&o.id));
     // "If no match is found or if the ACK does not acknowledge a new UPDATE, then either the packet MUST be dropped if no SEQ parameter is

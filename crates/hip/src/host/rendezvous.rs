@@ -10,7 +10,7 @@ use dormouse_wire::hip::{Hit, Packet, PacketType, Param, ParamType};
 use super::Host;
 use crate::association::Stage;
 use crate::exchange::locate;
-use crate::limits::{FIRST_RETRY, LAST_RETRY};
+use crate::limits::{FIRST_RETRY, LAST_RETRY, MAX_R1_A_SECOND};
 use crate::protect;
 
 impl Host {
@@ -54,9 +54,9 @@ impl Host {
         if to.remote == path.remote {
             return Err(Discard("from a client to itself"));
         }
-        relays
-            .count(now, to.remote.ip(), &self.config.difficulty)
-            .ok_or(Discard("more packets for a client than are sent on"))?;
+        if !relays.count(now, to.remote.ip(), self.config.difficulty.to_one_address, MAX_R1_A_SECOND) {
+            return Err(Discard("more packets for a client than are sent on"));
+        }
         let sent_on = protect::relayed(packet, locate::mapped(path.remote.ip()), key);
         self.outbox.push(to, Class::Urgent, &sent_on.ok_or(Discard("too long to be sent on"))?);
         self.stats.relayed += 1;

@@ -7,7 +7,7 @@ use dormouse_crypto::hip::{DhGroup, HipCipher};
 use dormouse_hip::config::Difficulty;
 use dormouse_hip::{ConnectError, EspSuite, HostConfig};
 use dormouse_keying::KeyManager;
-use dormouse_sansio::Carrier;
+use dormouse_sansio::{Carrier, Path};
 use dormouse_wire::hip::{Packet, PacketType, Param, ParamType};
 
 const SOON: Duration = Duration::from_secs(1);
@@ -190,4 +190,53 @@ fn idle_time_costs_nothing() {
     for node in &world.nodes {
         assert_eq!(node.host.poll_timeout(), None);
     }
+}
+
+/// ESP under an unknown SPI, which anyone can send, begins an exchange with the peer that has its source address, and not again in the
+/// minute that follows, whatever becomes of it.
+#[test]
+fn esp_that_no_association_has_begins_an_exchange_once_in_a_minute() {
+    let mut world = World::new(7, Carrier::RawHip, vec![("p256", config()), ("p256", config())]);
+    world.place(0, "192.0.2.1");
+    let (tag, mut peer) = (world.nodes[1].tag, world.whereabouts(1));
+    peer.addresses.push("192.0.2.77".parse().unwrap());
+    world.act(0, |host, _| host.set_peer(tag, Some(peer.clone())));
+    let esp = world.path(0, 1).with_ports(Carrier::RawEsp, 0, 0);
+    let elsewhere = |last: u8| Path { remote: (std::net::Ipv4Addr::new(192, 0, 2, last), 0).into(), ..esp };
+    world.act(0, |host, now| host.unknown_spi(now, elsewhere(99)));
+    assert_eq!(world.count(PacketType::I1), 0, "nobody of the directory is there");
+    let mut begun = 0;
+    for second in 0..180 {
+        for path in [esp, elsewhere(77)] {
+            world.act(0, |host, now| host.unknown_spi(now, path));
+        }
+        let there: Vec<_> = world.nodes[0].host.describe().collect();
+        if let [association] = there.as_slice() {
+            begun += 1;
+            let id = association.id;
+            world.act(0, |host, now| host.close(now, id));
+        }
+        assert_eq!(begun, 1 + second / 60, "second {second}");
+        world.run(SOON);
+    }
+    // An address that two peers have leads to neither, and one that it has no longer does not lead to it.
+    world.run(LATER);
+    let other = world.nodes[0].tag;
+    let third = dormouse_wire::hip::Hit(std::net::Ipv6Addr::from_bits(other.0.to_bits() ^ 1));
+    let begins = |world: &mut World, path| {
+        world.run(LATER);
+        let before = world.count(PacketType::I1);
+        world.act(0, |host, now| host.unknown_spi(now, path));
+        let began = world.count(PacketType::I1) > before;
+        let there: Vec<_> = world.nodes[0].host.describe().map(|d| d.id).collect();
+        there.into_iter().for_each(|id| world.act(0, |host, now| host.close(now, id)));
+        began
+    };
+    world.act(0, |host, _| host.set_peer(third, Some(peer.clone())));
+    assert!(!begins(&mut world, esp));
+    world.act(0, |host, _| host.set_peer(third, None));
+    assert!(begins(&mut world, esp));
+    peer.addresses.pop();
+    world.act(0, |host, _| host.set_peer(tag, Some(peer)));
+    assert!(!begins(&mut world, elsewhere(77)) && begins(&mut world, esp));
 }

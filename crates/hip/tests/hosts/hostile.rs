@@ -3,13 +3,15 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use dormouse_crypto::HashAlg;
 use dormouse_hip::config::Difficulty;
+use dormouse_hip::puzzle::Puzzle;
 use dormouse_hip::{Accept, ConnectError, HostConfig};
 use dormouse_keying::{Discard, KeyManager};
 use dormouse_sansio::{Carrier, Entropy, Path, Seeded};
 use dormouse_wire::hip::{
-    Draft, Header, Hit, Notification, NotifyType, Packet, PacketType, Param, ParamType, Signature, Version,
-    set_checksum,
+    Draft, Header, Hit, Notification, NotifyType, Packet, PacketType, Param, ParamType, Signature, Solution,
+    Version, set_checksum,
 };
 
 use crate::world::{World, config, identity};
@@ -59,6 +61,26 @@ fn a_flood_of_i1_packets_leaves_nothing_behind() {
     };
     assert!(puzzle.k > config().difficulty.idle, "load makes puzzles harder");
     assert_eq!(world.nodes[1].host.poll_timeout(), None);
+}
+
+/// An I1 that names no receiver is answered only while that is permitted, which changes while the host runs.
+#[test]
+fn an_i1_without_a_receiver_is_answered_if_permitted() {
+    let mut world = world(15);
+    let (sender, path) = (world.nodes[0].tag, world.path(1, 0));
+    let header =
+        Header { kind: PacketType::I1, version: Version::V2, controls: 0, sender, receiver: Hit::NULL };
+    let mut draft = Draft::new(&header);
+    draft.add(&Param::DhGroupList(vec![8, 7]));
+    let i1 = whole(draft.finish().unwrap(), mirrored(path));
+    for (on, answers) in [(None, 0), (Some(true), 1), (Some(false), 1), (Some(true), 2)] {
+        if let Some(on) = on {
+            world.act(1, |host, _| host.set_opportunistic(on));
+        }
+        let answered = world.hand(1, path, &i1);
+        assert_eq!(answered.is_ok(), on == Some(true), "{on:?}: {answered:?}");
+        assert_eq!(world.count(PacketType::R1), answers, "{on:?}");
+    }
 }
 
 /// An I2 with anything changed in its solution costs a MAC and a hash, and nothing is answered.
@@ -143,6 +165,108 @@ fn a_solution_is_not_worth_work_without_end() {
         world.run(SOON);
         assert_eq!(world.joined(0, 1), joins, "{forged}");
     }
+}
+
+/// An I2 that is right as far as its solution: for a puzzle that a host got which is not there, at this address.
+fn i2_of(world: &mut World, sender: Hit, path: Path) -> (Puzzle, impl Fn(&[u8]) -> Vec<u8> + use<>) {
+    let receiver = world.nodes[1].tag;
+    let header = |kind| Header { kind, version: Version::V2, controls: 0, sender, receiver };
+    let mut draft = Draft::new(&header(PacketType::I1));
+    draft.add(&Param::DhGroupList(vec![8, 7]));
+    world.hand(1, path, &whole(draft.finish().unwrap(), mirrored(path))).unwrap();
+    let (_, r1) = world.last(PacketType::R1);
+    let r1 = Packet::parse(&r1).unwrap();
+    let Some(Param::Puzzle(given)) = r1.read(ParamType::Puzzle) else { panic!("no PUZZLE") };
+    let [counter, key] = [ParamType::R1Counter, ParamType::DiffieHellman].map(|kind| r1.read(kind).unwrap());
+    let (k, i, header) = (given.k, given.i, header(PacketType::I2));
+    let puzzle = Puzzle { hash: HashAlg::Sha384, k, i: i.clone(), initiator: sender, responder: receiver };
+    let write = move |j: &[u8]| {
+        let mut draft = Draft::new(&header);
+        draft.add(&counter);
+        draft.add(&Param::Solution(Solution { k, reserved: 0, opaque: [0; 2], i: i.clone(), j: j.to_vec() }));
+        draft.add(&key);
+        whole(draft.finish().unwrap(), mirrored(path))
+    };
+    (puzzle, write)
+}
+
+/// Solutions of a puzzle, which has as many as anyone likes.
+fn solutions(puzzle: &Puzzle) -> impl Iterator<Item = Vec<u8>> + '_ {
+    let numbers = (0_u64..).map(|n| [&[0; 40][..], &n.to_be_bytes()].concat());
+    numbers.filter(|j| puzzle.is_solved_by(j))
+}
+
+fn stranger(world: &World, n: u32) -> Hit {
+    let mut octets = world.nodes[1].tag.octets();
+    octets[8..12].copy_from_slice(&n.to_be_bytes());
+    Hit(octets.into())
+}
+
+/// One answer to an I1 does not buy work without end: its random number stays the same, and solutions of easy puzzles are for free.
+#[test]
+fn one_puzzle_is_not_worth_work_without_end() {
+    let mut world = world(16);
+    let path = world.path(1, 0);
+    let sender = stranger(&world, 1);
+    let (puzzle, write) = i2_of(&mut world, sender, path);
+    for j in solutions(&puzzle).take(500) {
+        assert!(world.hand(1, path, &write(&j)).is_err());
+    }
+    let stats = world.nodes[1].host.stats();
+    assert_eq!((stats.i2_computed, stats.replayed_solutions), (16, 484));
+    assert_eq!(world.count(PacketType::Notify), 16);
+}
+
+/// Who solves puzzles for many tags at one address causes so much work in a second, and is not answered beyond it.
+#[test]
+fn work_for_one_address_is_bounded() {
+    let mut world = world(17);
+    let path = world.path(1, 0);
+    for n in 0..120 {
+        let sender = stranger(&world, n);
+        let (puzzle, write) = i2_of(&mut world, sender, path);
+        let j = solutions(&puzzle).next().unwrap();
+        assert!(world.hand(1, path, &write(&j)).is_err());
+    }
+    let stats = world.nodes[1].host.stats();
+    let permitted = u64::from(config().difficulty.i2_from_one_address);
+    assert_eq!((stats.i2_computed, stats.i2_dropped), (permitted, 120 - permitted));
+    assert_eq!(world.count(PacketType::Notify) as u64, permitted);
+    world.connect(0, 1);
+    world.run(SOON * 3);
+    assert!(world.joined(0, 1), "a second later there is time again: {:?}", world.drops);
+}
+
+/// Senders who solve puzzles from many addresses get harder ones, and what they have solved before counts no more; an honest one gets
+/// through as soon as it is given its turn.
+#[test]
+fn work_for_all_is_bounded_and_makes_puzzles_harder() {
+    let difficulty = Difficulty { i2_a_second: 20, ..config().difficulty };
+    let hosts = vec![("p256", config()), ("p256", HostConfig { difficulty, ..config() })];
+    let mut world = World::new(18, Carrier::RawHip, hosts);
+    let from = |n: u32| std::net::SocketAddr::from((std::net::Ipv4Addr::from(0x0a00_0000 + n), 0));
+    let kept = Path { remote: from(1_000), ..world.path(1, 0) };
+    let sender = stranger(&world, 1_000);
+    let (easy, write_easy) = i2_of(&mut world, sender, kept);
+    for second in 0..8 {
+        let before = world.nodes[1].host.stats().i2_computed;
+        for n in 0..40 {
+            let path = Path { remote: from(second * 40 + n), ..world.path(1, 0) };
+            let sender = stranger(&world, second * 40 + n);
+            let (puzzle, write) = i2_of(&mut world, sender, path);
+            assert!(puzzle.k >= 4 + u8::try_from(second).unwrap(), "{} in second {second}", puzzle.k);
+            let j = solutions(&puzzle).next().unwrap();
+            assert!(world.hand(1, path, &write(&j)).is_err());
+        }
+        assert_eq!(world.nodes[1].host.stats().i2_computed - before, 20);
+        world.run(SOON);
+    }
+    let j = solutions(&easy).next().unwrap();
+    let refused = Err(Discard("an I2 with an easier puzzle than the load permits"));
+    assert_eq!(world.hand(1, kept, &write_easy(&j)), refused);
+    world.connect(0, 1);
+    world.run(SOON);
+    assert!(world.joined(0, 1), "{:?}", world.drops);
 }
 
 /// A recorded R1 that arrives before the real one does not end the exchange: the newer puzzle counts, while the old one is being solved

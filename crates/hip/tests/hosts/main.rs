@@ -7,6 +7,7 @@ mod ends;
 mod hostile;
 mod multihome;
 mod rendezvous;
+mod strangers;
 mod updates;
 mod vectors;
 mod world;

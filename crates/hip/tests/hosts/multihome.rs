@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use dormouse_hip::HostConfig;
-use dormouse_keying::KeyManager;
+use dormouse_keying::{KeyManager, Owner};
 use dormouse_sansio::{Carrier, Path};
 use dormouse_wire::hip::{LocatorValue, Packet, PacketType, Param, ParamType};
 
@@ -161,5 +161,34 @@ fn a_peer_that_died_is_noticed_if_configured() {
         world.dead = THEIRS.iter().map(|a| ip(a)).collect();
         world.run(LATER);
         assert_eq!(world.nodes[0].plane.closed.len(), usize::from(liveness.is_some()));
+    }
+}
+
+/// User data without an answer and the configured interval are two reasons for one question: the former asks sooner and gives up sooner,
+/// and any authentic packet of the peer puts it off.
+#[test]
+fn a_silent_peer_is_asked_once_by_whatever_makes_it_doubtful() {
+    for liveness in [None, Some(Duration::from_secs(60))] {
+        let mut world = joined(6, Carrier::RawHip, HostConfig { liveness, ..config() });
+        let id = world.nodes[0].host.describe().next().unwrap().id;
+        let asked = |world: &World| world.count(PacketType::Update) / 2;
+        for _ in 0..30 {
+            for heard in [false, true] {
+                for node in [0, 1] {
+                    let id = world.nodes[node].host.describe().next().unwrap().id;
+                    world.act(node, |host, now| host.traffic(now, Owner::Hip(id), heard));
+                }
+                world.run(SOON * 2);
+            }
+        }
+        assert_eq!(asked(&world), 0, "{liveness:?}: each was heard in time");
+        world.act(0, |host, now| host.traffic(now, Owner::Hip(id), false));
+        world.run(SOON * 5);
+        assert_eq!(asked(&world), 1, "{liveness:?}");
+        world.dead = THEIRS.iter().map(|a| ip(a)).collect();
+        world.act(0, |host, now| host.traffic(now, Owner::Hip(id), false));
+        world.run(SOON * 12);
+        assert_eq!(world.nodes[0].plane.closed[0].1, "the peer does not answer", "{liveness:?}");
+        assert_eq!(world.count(PacketType::Update), 2 + 3, "{liveness:?}: three tries");
     }
 }

@@ -104,6 +104,21 @@ fn a_registration_is_refused_with_the_reason() {
     }
 }
 
+/// A client that starts again and asks once more has the place that it had, however many others there are.
+#[test]
+fn a_full_server_takes_its_own_client_back() {
+    let mut world = world(9, Carrier::RawHip, Some(Registrar { max_clients: 1, ..registrar() }));
+    assert_eq!(registration(&world, CLIENT, SERVER), Some(Registration::AtPeer));
+    world.lost = 1_000;
+    let id = world.nodes[CLIENT].host.describe().next().unwrap().id;
+    world.act(CLIENT, |host, now| host.close(now, id));
+    world.run(LATER);
+    world.lost = 0;
+    assert_eq!(registration(&world, SERVER, CLIENT), Some(Registration::OfPeer), "it has noticed nothing");
+    world.run(HOUR / 2);
+    assert_eq!(registration(&world, CLIENT, SERVER), Some(Registration::AtPeer));
+}
+
 /// RFC 8004 section 3.3: I1 to the server and on to the client, R1 with the server's address, and the rest without the server.
 #[test]
 fn an_exchange_begins_through_the_server() {

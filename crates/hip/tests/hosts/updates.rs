@@ -222,6 +222,24 @@ fn an_exchange_survives_a_move() {
     }
 }
 
+/// A device that changes its address while the peer does not answer at the one where it is asked goes on to the peer's others.
+#[test]
+fn an_exchange_after_a_move_tries_all_addresses() {
+    let mut world = World::new(12, Carrier::RawHip, vec![("p256", config()), ("p256", config())]);
+    world.place(0, "192.0.2.1");
+    let (ours, tag, mut peer) = (world.nodes[0].tag, world.nodes[1].tag, world.whereabouts(1));
+    peer.addresses.insert(0, "203.0.113.1".parse().unwrap());
+    world.act(0, |host, _| host.set_peer(tag, Some(peer)));
+    world.act(0, |host, now| host.connect(now, ours, tag, &host.ways(tag))).unwrap();
+    world.dead.insert(world.nodes[1].address.ip());
+    world.run(SOON);
+    world.dead.clear();
+    world.place(0, "198.51.100.7");
+    world.run(LATER);
+    assert!(world.joined(0, 1), "{:?}", world.nodes[0].plane.closed);
+    assert_eq!(path_of(&world, 0).remote.ip(), world.nodes[1].address.ip());
+}
+
 /// The peer has said that it moved, and before it is asked there we move too: the question goes from our new address to its new one.
 #[test]
 fn both_move_one_after_the_other() {

@@ -77,8 +77,9 @@ pub(crate) struct World {
     pub(crate) drops: Vec<&'static str>,
 }
 
+/// Anyone may call, and what is not used stays.
 pub(crate) fn config() -> HostConfig {
-    HostConfig { accept: Accept::Any, ..HostConfig::default() }
+    HostConfig { accept: Accept::Any, unused: Duration::MAX, ..HostConfig::default() }
 }
 
 impl World {

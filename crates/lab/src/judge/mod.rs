@@ -51,7 +51,15 @@ impl Claim {
     /// With the finding of one figure, and what was expected of it.
     #[must_use]
     pub fn judged(self, expect: Expect, ours: Option<Measured>) -> Self {
-        Self { expected: expect.words(), ..self.found(expect.judge(ours)) }
+        self.judged_all(&[(expect, ours)])
+    }
+
+    /// The same of several figures, which must all be as expected.
+    #[must_use]
+    pub fn judged_all(self, figures: &[(Expect, Option<Measured>)]) -> Self {
+        let expected = figures.iter().map(|(expect, _)| expect.words()).collect::<Vec<_>>().join("; ");
+        let finding = Finding::all(figures.iter().map(|(expect, ours)| expect.judge(*ours)));
+        Self { expected, ..self.found(finding) }
     }
 }
 

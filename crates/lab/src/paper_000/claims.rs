@@ -76,11 +76,11 @@ pub(super) fn all(traffic: &Traffic, shares: Shares, first_ages: &FirstAges, spl
         .judged(Expect::above(90.0), shares.of_maximum(&paper)),
         Claim::new(
             "section 3.5, scheduler performance",
-            "The same by the paper's protocol: the average user from all but 100 sessions",
+            "Both by the paper's protocol: the average user from all but 100 sessions, every packet waking",
             "within 3.5 points, over 90 % of the maximum",
             format!("{} points, {} % of the maximum", shown(splits.paper[0]), shown(splits.paper[1])),
         )
-        .judged(Expect::above(90.0), splits.paper[1]),
+        .judged_all(&[(Expect::below(3.5), splits.paper[0]), (Expect::above(90.0), splits.paper[1])]),
     ];
     claims.extend(best_thresholds(traffic, shares));
     claims.extend(penalties(traffic, shares));
@@ -119,21 +119,28 @@ pub(super) fn all(traffic: &Traffic, shares: Shares, first_ages: &FirstAges, spl
     claims
 }
 
-/// Figure 7: whether another pair of thresholds saves more than the paper's.
+/// Figure 7: whether another pair of thresholds saves more than the paper's. The best of them on one half of the clients is judged on the
+/// other half: on its own half it leads by luck too.
 fn best_thresholds(traffic: &Traffic, shares: Shares) -> Option<Claim> {
-    let pair = |n: usize| under_thresholds(&traffic.outgoing, 1, n);
+    let half = |n: usize, odd: usize| -> Clients {
+        under_thresholds(&traffic.outgoing, 1, n).into_iter().skip(odd).step_by(2).collect()
+    };
     let many = THRESHOLDS.len();
-    let means = (0..many * many).filter_map(|n| Some((n, shares.mean(&pair(n))?.value)));
-    let (best, mean) = means.max_by(|a, b| a.1.total_cmp(&b.1))?;
     let theirs = many - 1;
-    let more = shares.more(&pair(best), &pair(theirs));
+    let others = (0..many * many).filter(|n| *n != theirs);
+    let means = others.filter_map(|n| Some((n, shares.mean(&half(n, 0))?.value)));
+    let (best, _) = means.max_by(|a, b| a.1.total_cmp(&b.1))?;
     let (alpha, beta) = (THRESHOLDS.get(best / many)?, THRESHOLDS.get(best % many)?);
+    let more = shares.more(&half(best, 1), &half(theirs, 1));
     Some(
         Claim::new(
             "section 3.5, Fig. 7",
             "No thresholds are better than alpha 0.5 and beta 0.8, by a point",
             "the best",
-            format!("alpha {alpha} and beta {beta} save {mean:.1} %, {} points more", shown(more)),
+            format!(
+                "alpha {alpha} and beta {beta}, the best others on one half of the sample, save {} points more on the other half",
+                shown(more)
+            ),
         )
         .judged(Expect::below(1.0), more),
     )

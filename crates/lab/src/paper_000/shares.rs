@@ -125,13 +125,6 @@ impl Shares {
         self.ratio(clients, |s| if holds(s.percent()) { 100.0 } else { 0.0 }, |_| 1.0)
     }
 
-    /// Of the mean savings in percent of a policy and of the clairvoyant, without an interval.
-    pub(super) fn exactly(clients: &Clients, of: impl Fn(f64, f64) -> f64) -> Option<f64> {
-        let all: Vec<&Saved> = clients.iter().flatten().collect();
-        let mean = |of: fn(&Saved) -> f64| charts::mean(all.iter().map(|s| of(s)));
-        Some(of(mean(Saved::percent)?, mean(Saved::best_percent)?)).filter(|v| v.is_finite())
-    }
-
     /// How much more a first policy saves than a second one, in points of the mean over sessions.
     pub(super) fn more(self, first: &Clients, second: &Clients) -> Option<Measured> {
         let sum = |c: &Vec<Saved>| c.iter().map(Saved::percent).sum::<f64>();
@@ -139,7 +132,7 @@ impl Shares {
         self.0.clusters(&both.map(|(a, b)| (sum(a) - sum(b), a.len() as f64)).collect::<Vec<_>>())
     }
 
-    /// Percent of the sessions of a ledger for which something holds of a count.
+    /// Percent of the sessions of a ledger for which something holds of a count; of those that were idle at all, as in [`under`].
     pub(super) fn counted<'a>(
         self,
         results: &'a Results,
@@ -147,7 +140,8 @@ impl Shares {
         holds: impl Fn(&ClientReport) -> bool,
     ) -> Option<Measured> {
         let of = |all: &Vec<ClientReport>| {
-            (100.0 * all.iter().filter(|s| holds(s)).count() as f64, all.len() as f64)
+            let idle: Vec<_> = all.iter().filter(|s| s.idle_cost > 0.0).collect();
+            (100.0 * idle.iter().filter(|s| holds(s)).count() as f64, idle.len() as f64)
         };
         self.0.clusters(&results.clients.iter().filter_map(&sessions).map(of).collect::<Vec<_>>())
     }

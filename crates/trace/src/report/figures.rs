@@ -18,7 +18,7 @@ use dormouse_sansio::Instant;
 pub const LOADS: [u32; 3] = [1, 10, 20];
 /// Thresholds of the figures (paper 000, Fig. 7).
 pub const THRESHOLDS: [f64; 4] = [0.5, 0.6, 0.7, 0.8];
-/// Clients on which the figures that need many schedulers are computed, as in the paper.
+/// Clients on which the figures that need many schedulers are computed; the paper has as many connections.
 pub const SAMPLE: usize = 100;
 /// Clients on which losses are counted.
 pub const LOSS_SAMPLE: usize = 500;

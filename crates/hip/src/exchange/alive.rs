@@ -1,0 +1,62 @@
+//! Whether a peer is there. Owns when it is asked, by an UPDATE that says nothing new, which it acknowledges if it still has the
+//! association; what becomes of one that does not answer is in [`super::update`].
+
+use core::time::Duration;
+
+use dormouse_sansio::{Deadline, Instant};
+
+use crate::association::{Association, Outstanding, Session, Stage};
+use crate::exchange::{Around, update};
+use crate::limits::{SILENCE, SILENCE_TRIES};
+
+/// When a peer is asked, if nothing comes from it before.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Check {
+    at: Instant,
+    /// User data waits for the answer: it is given up sooner.
+    data_waits: bool,
+}
+
+impl Check {
+    pub(crate) fn deadline(self) -> Deadline {
+        let slack = Duration::from_secs(if self.data_waits { 1 } else { 10 });
+        Deadline { at: self.at, slack, why: "HIP: is the peer there" }
+    }
+}
+
+/// The peer was there just now. With liveness checks, the end with the greater tag waits longer, so that one asks.
+pub(crate) fn heard(association: &mut Association, around: &Around<'_>) {
+    let ours_greater = association.ours > association.peer;
+    if let Stage::Up(session) = &mut association.stage {
+        let wait = around.config.liveness.map(|every| if ours_greater { every + every / 4 } else { every });
+        session.check = wait.map(|wait| Check { at: around.now + wait, data_waits: false });
+    }
+}
+
+/// The peer is sent ESP, and sends none.
+pub(crate) fn unanswered(session: &mut Session, now: Instant) {
+    let at = session.check.map_or(Instant::FAR_FUTURE, |check| check.at).min(now + SILENCE);
+    session.check = Some(Check { at, data_waits: true });
+}
+
+/// Asks if the time has come.
+pub(crate) fn check_if_due(association: &mut Association, around: &mut Around<'_>) {
+    let Stage::Up(session) = &mut association.stage else { return };
+    if let Some(due) = session.check.take_if(|check| check.at <= around.now) {
+        check(association, due.data_waits, around);
+    }
+}
+
+/// Asks the peer, unless something else waits for its answer.
+pub(crate) fn check(association: &mut Association, data_waits: bool, around: &mut Around<'_>) {
+    heard(association, around);
+    let Stage::Up(session) = &mut association.stage else { return };
+    if session.outstanding.is_some() {
+        return;
+    }
+    update::send(association, None, around);
+    if let (true, Stage::Up(session)) = (data_waits, &mut association.stage) {
+        session.outstanding =
+            session.outstanding.take().map(|o| Outstanding { retry: o.retry.at_most(SILENCE_TRIES), ..o });
+    }
+}
