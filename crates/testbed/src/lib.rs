@@ -28,4 +28,4 @@ pub use pki::{Key, Pki};
 pub use process::{Process, cpu_time, resident_memory};
 pub use require::{Need, require};
 pub use roaming::{Access, Air, GATEWAY, GATEWAY_V6, Roaming, SERVER};
-pub use traffic::{Burst, EchoServer, LongLived, Prober};
+pub use traffic::{Burst, EchoServer, LongLived, Prober, Transfer};
