@@ -162,7 +162,8 @@ fn refuse<T>(
     around.stats.i2_refused += 1;
     if kind == NotifyType::BlockedByPolicy {
         let (peer, why) = (packet.header.sender.to_string(), "its identity is not admitted");
-        around.events.push_back(Event::Refused { path, peer, why });
+        let named = around.config.denied.contains(&packet.header.sender);
+        around.events.push_back(Event::Refused { path, peer, named, why });
     }
     notify::send(packet.header.sender, path, around, kind);
     Err(Discard("an I2 that was refused"))
