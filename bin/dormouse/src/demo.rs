@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result, anyhow, bail};
 use clap::Args;
-use dormouse_lab::demo::{self, HEADING, Options};
+use dormouse_lab::demo::{self, Options};
 use dormouse_lab::results::write_whole;
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -23,8 +23,11 @@ pub(crate) struct DemoArgs {
     /// Leave out the last act: a working hour of traffic, compressed, under three policies
     #[arg(long)]
     short: bool,
+    /// The story of the Host Identity Protocol instead: a transfer between two hosts outlives changes of address and family
+    #[arg(long)]
+    hip: bool,
     /// Write the working hour with its timelines as one self-contained page
-    #[arg(long, value_name = "FILE", conflicts_with = "short")]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["short", "hip"])]
     html: Option<PathBuf>,
     /// Seed of the hour's synthetic traffic
     #[arg(long, default_value_t = 1)]
@@ -46,11 +49,16 @@ pub(crate) fn run(args: &DemoArgs, json: bool) -> Result<ExitCode> {
     // Before the work, not after it: a place that cannot be written is better known now.
     let place = |path: &Option<PathBuf>| path.as_deref().map(Place::open).transpose();
     let (file, html) = (place(&args.file)?, place(&args.html)?);
-    let options =
-        Options { interrupted: interrupted()?, keep: args.keep, short: args.short, seed: args.seed };
+    let options = Options {
+        interrupted: interrupted()?,
+        keep: args.keep,
+        short: args.short,
+        hip: args.hip,
+        seed: args.seed,
+    };
     let table = !json || args.file.is_some();
     if table {
-        println!("{HEADING}");
+        println!("{}", demo::heading(&options));
     }
     let told = demo::run(&options, |row: &str| {
         if table {

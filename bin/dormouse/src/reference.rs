@@ -44,6 +44,8 @@ pub(crate) fn page() -> String {
         section(&mut out, root, &format!("connection.NAME.{key}"), definition(root, name), default);
     }
     section(&mut out, root, "connection.NAME.hip", definition(root, "Hip"), None);
+    let server = definition(root, "HipRendezvousServer");
+    section(&mut out, root, "connection.NAME.hip.rendezvous_server", server, None);
     section(&mut out, root, "[connection.NAME.hip.peers]", definition(root, "HipPeer"), None);
     section(&mut out, root, "[connection.NAME.ppk.keys]", definition(root, "PpkKey"), None);
     section(&mut out, root, "[connection.NAME.peers]", definition(root, "Peer"), None);

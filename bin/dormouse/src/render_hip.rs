@@ -2,7 +2,7 @@
 
 use crate::render::{block_words, bytes, columns};
 use crate::style::{Style, duration, field};
-use dormouse_control::{HipPeer, HipState, HipStatus};
+use dormouse_control::{HipPeer, HipRegistration, HipState, HipStatus};
 use dormouse_report::Table;
 use std::fmt::Write as _;
 
@@ -24,6 +24,22 @@ pub(crate) fn status(it: &HipStatus, style: Style) -> String {
         "accepts",
         if it.accepts_any { "anyone who proves an identity" } else { "its peers" },
     );
+    if it.rendezvous_server {
+        let clients = it.peers.iter().filter(|p| p.registration == Some(HipRegistration::OfPeer)).count();
+        field(&mut out, style, "serves", &format!("as a rendezvous server, {clients} registered"));
+    }
+    for p in &it.peers {
+        match &p.registration {
+            Some(HipRegistration::AtPeer) => {
+                field(&mut out, style, "registered", &format!("at {}", called(p)))
+            }
+            Some(HipRegistration::Refused { why }) => {
+                let text = format!("{} refuses: {why}", called(p));
+                field(&mut out, style, "unregistered", &style.bad(&text));
+            }
+            Some(HipRegistration::OfPeer) | None => {}
+        }
+    }
     if let Some(block) = it.block {
         field(&mut out, style, "block", &block_words(block, style));
     }
@@ -62,9 +78,15 @@ pub(crate) fn peers(it: &HipStatus, style: Style) -> String {
     }
     let mut table = Table::words(["name", "HIT", "state", "addresses"]);
     for p in &it.peers {
-        table.row([p.names.join(" "), p.hit.clone(), state(p, style), p.addresses.join(" ")]);
+        table.row([p.names.join(" "), p.hit.clone(), state(p, style), whereabouts(p)]);
     }
     columns(&table, style)
+}
+
+/// Addresses, and those of rendezvous servers behind an `@`, as in the mapping file.
+fn whereabouts(peer: &HipPeer) -> String {
+    let servers = peer.rendezvous.iter().map(|server| format!("@{server}"));
+    peer.addresses.iter().cloned().chain(servers).collect::<Vec<_>>().join(" ")
 }
 
 /// Lines for `/etc/hosts`.

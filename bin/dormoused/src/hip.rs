@@ -4,8 +4,8 @@
 use crate::daemon::Daemon;
 use crate::status;
 use dormouse_control as control;
-use dormouse_control::{Error, ErrorKind, HipPeer, HipState, HipStatus, Reply};
-use dormouse_hip::{ConnectError, Description, Host as Hip, Phase, Refusal};
+use dormouse_control::{Error, ErrorKind, HipPeer, HipRegistration, HipState, HipStatus, Reply};
+use dormouse_hip::{ConnectError, Description, Host as Hip, HostConfig, Phase, Refusal, Registration};
 use dormouse_ike::admission::Denial;
 use dormouse_ike::config_payload::AssignedConfig;
 use dormouse_io::clock::unix_now;
@@ -42,8 +42,8 @@ pub(crate) struct Directory {
     ours: Hit,
     auto: bool,
     carriers: Vec<HipCarrier>,
-    port: u16,
-    accepts_any: bool,
+    /// What the key manager began with, and what a reload has changed of it.
+    config: HostConfig,
     peers: Peers,
     /// Why a peer was not reached the last time: counts while nothing is under way with it.
     failures: BTreeMap<Hit, (FailureKind, String)>,
@@ -61,8 +61,7 @@ impl Directory {
             ours: identity.hit(),
             auto,
             carriers,
-            port: config.udp_port,
-            accepts_any: config.accept == dormouse_hip::Accept::Any,
+            config: config.clone(),
             peers,
             failures: BTreeMap::new(),
             waiting: Vec::new(),
@@ -70,6 +69,7 @@ impl Directory {
         let mut hip = Hip::new(config, vec![identity], Box::new(node.spis()), Box::new(OsEntropy));
         for known in directory.peers.iter() {
             hip.set_peer(known.hit, Some(known.peer.clone()));
+            hip.set_rendezvous_of(known.hit, known.servers());
         }
         node.set_key_manager(&directory.connection, Box::new(hip));
         directory
@@ -150,10 +150,27 @@ impl Directory {
             )),
             FailureKind::Timeout => Some(format!(
                 "is it the HIT of the host that is there (dormouse hip status says it), and do IP protocols 139 and 50, or UDP {}, pass?",
-                self.port
+                self.config.udp_port
             )),
             _ => None,
         }
+    }
+}
+
+/// How rendezvous stands with a peer, for people.
+fn registration(registration: Registration) -> Option<HipRegistration> {
+    match registration {
+        Registration::None => None,
+        Registration::AtPeer => Some(HipRegistration::AtPeer),
+        Registration::OfPeer => Some(HipRegistration::OfPeer),
+        Registration::Refused(why) => Some(HipRegistration::Refused {
+            why: match why {
+                0 => "it does not register this host".to_owned(),
+                1 => "it is no rendezvous server".to_owned(),
+                2 => "it has too many clients".to_owned(),
+                other => format!("failure type {other}"),
+            },
+        }),
     }
 }
 
@@ -174,8 +191,7 @@ impl Daemon {
 
     fn call_all(&mut self, now: Instant) {
         let Some(hip) = &self.hip else { return };
-        let peers: Vec<Hit> =
-            hip.peers.iter().filter(|p| !p.peer.addresses.is_empty()).map(|p| p.hit).collect();
+        let peers: Vec<Hit> = hip.peers.iter().filter(|p| p.is_reachable()).map(|p| p.hit).collect();
         for peer in peers {
             if let Err(error) = self.call(now, peer) {
                 tracing::warn!(%error, "a peer is not called");
@@ -187,7 +203,7 @@ impl Daemon {
     pub(crate) fn look_at_sources(&mut self, now: Instant) {
         let Some(hip) = &self.hip else { return };
         let in_use = self.descriptions().into_iter().map(|d| d.path.remote.ip());
-        let known = hip.peers.iter().flat_map(|p| p.peer.addresses.iter().copied());
+        let known = hip.peers.iter().flat_map(|p| p.peer.addresses.iter().chain(&p.rendezvous).copied());
         let mut remotes: Vec<IpAddr> = in_use.chain(known).collect();
         remotes.dedup();
         remotes.truncate(ROUTES_MOST);
@@ -229,13 +245,15 @@ impl Daemon {
             Err(ConnectError::Exists(_)) => {}
             Err(ConnectError::NoPath(_)) => {
                 let (called, connection) = (hip.called(peer), hip.connection.clone());
-                let known = hip.known(peer).is_some_and(|known| !known.peer.addresses.is_empty());
+                let known = hip.known(peer).is_some_and(Known::is_reachable);
                 return if known {
                     error(ErrorKind::NotConnected, format!("{called}: there is no network that leads to it"))
                 } else {
                     let none =
                         Error::new(ErrorKind::NotConnected, format!("{called}: no address of it is known"));
-                    Err(none.with_change(format!("[[connection.{connection}.hip.peers]] addresses")))
+                    Err(none.with_change(format!(
+                        "[[connection.{connection}.hip.peers]] addresses, or rendezvous"
+                    )))
                 };
             }
             Err(ConnectError::Denied(_)) => {
@@ -367,10 +385,17 @@ impl Daemon {
             return vec![format!("connection.{}", hip.connection)];
         };
         let mut restart = Vec::new();
+        let (was, is) = (&hip.config, &new.config);
         for (key, same) in [
             ("key", hip.ours == new.identity.hit()),
             ("carriers", hip.carriers == new.carriers),
-            ("udp_port", hip.port == new.config.udp_port),
+            ("udp_port", was.udp_port == is.udp_port),
+            ("esp", was.esp_suites == is.esp_suites),
+            ("multihoming", was.multihoming == is.multihoming),
+            ("liveness", was.liveness == is.liveness),
+            ("rendezvous", was.rendezvous == is.rendezvous),
+            ("registration", was.registration == is.registration),
+            ("rendezvous_server", was.registrar == is.registrar),
         ] {
             if !same {
                 restart.push(format!("connection.{}.hip.{key}", new.name));
@@ -379,12 +404,16 @@ impl Daemon {
         let gone: Vec<Hit> =
             hip.peers.iter().map(|p| p.hit).filter(|h| new.peers.get(*h).is_none()).collect();
         hip.failures.retain(|hit, _| !gone.contains(hit));
-        hip.accepts_any = new.config.accept == dormouse_hip::Accept::Any;
+        hip.config.accept.clone_from(&new.config.accept);
         hip.peers.clone_from(&new.peers);
         self.host.node_mut().with_manager(now, |hip: &mut Hip| {
-            gone.into_iter().for_each(|hit| hip.set_peer(hit, None));
+            for hit in gone {
+                hip.set_peer(hit, None);
+                hip.set_rendezvous_of(hit, None);
+            }
             for known in new.peers.iter() {
                 hip.set_peer(known.hit, Some(known.peer.clone()));
+                hip.set_rendezvous_of(known.hit, known.servers());
             }
             hip.set_accept(now, new.config.accept);
             hip.set_opportunistic(new.config.opportunistic);
@@ -411,6 +440,10 @@ impl Daemon {
                 addresses: known
                     .map(|k| k.peer.addresses.iter().map(ToString::to_string).collect())
                     .unwrap_or_default(),
+                rendezvous: known
+                    .map(|k| k.rendezvous.iter().map(ToString::to_string).collect())
+                    .unwrap_or_default(),
+                registration: open.and_then(|d| registration(d.registration)),
                 state: open.map_or(HipState::Down, |d| match d.phase {
                     Phase::Connecting => HipState::Connecting,
                     Phase::Established => HipState::Up,
@@ -435,10 +468,11 @@ impl Daemon {
                 .iter()
                 .map(|c| match c {
                     HipCarrier::Ip => "IP protocol 139".to_owned(),
-                    HipCarrier::Udp => format!("UDP {}", hip.port),
+                    HipCarrier::Udp => format!("UDP {}", hip.config.udp_port),
                 })
                 .collect(),
-            accepts_any: hip.accepts_any,
+            accepts_any: hip.config.accept == dormouse_hip::Accept::Any,
+            rendezvous_server: hip.config.registrar.is_some(),
             block: self.block.status(&hip.connection),
             peers: all.map(peer).collect(),
         })
@@ -458,6 +492,7 @@ impl Daemon {
             ("hip.established", stats.established),
             ("hip.verified", stats.verified),
             ("hip.bad_macs", stats.bad_macs),
+            ("hip.relayed", stats.relayed),
             ("hip.dropped", stats.dropped),
         ]
     }

@@ -14,6 +14,9 @@ pub struct HipStatus {
     pub carriers: Vec<String>,
     /// Anyone who proves an identity may come, not only the peers that are configured.
     pub accepts_any: bool,
+    /// This host is a rendezvous server.
+    #[serde(default)]
+    pub rendezvous_server: bool,
     /// Whether packets of HITs are kept in the tunnel.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub block: Option<BlockStatus>,
@@ -49,6 +52,21 @@ impl HipState {
     }
 }
 
+/// How rendezvous stands between the two ends of an association.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum HipRegistration {
+    /// This host is registered at the peer.
+    AtPeer,
+    /// The peer is registered here.
+    OfPeer,
+    /// The peer does not register this host.
+    Refused {
+        /// In words.
+        why: String,
+    },
+}
+
 /// A peer.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct HipPeer {
@@ -60,6 +78,12 @@ pub struct HipPeer {
     /// Where it is looked for.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub addresses: Vec<String>,
+    /// Its rendezvous servers.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub rendezvous: Vec<String>,
+    /// Whether one end is a rendezvous server of the other.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub registration: Option<HipRegistration>,
     /// How far the association with it is.
     pub state: HipState,
     /// Outer addresses in use: `local -> remote (carrier)`.

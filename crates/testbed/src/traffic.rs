@@ -4,7 +4,7 @@
 use crate::host::Host;
 use anyhow::{Context, Result, bail};
 use std::io::{ErrorKind, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
@@ -207,6 +207,108 @@ fn count(mut stream: TcpStream, stop: &AtomicBool, echoed: &AtomicU64) -> Result
         }
     }
     Ok(())
+}
+
+/// A TCP transfer from one host to another at an even pace, some 3 MB/s, of which each byte is known: none is lost, doubled or in
+/// another place unnoticed.
+#[derive(Debug)]
+pub struct Transfer {
+    stop: Arc<AtomicBool>,
+    received: Arc<AtomicU64>,
+    threads: Option<[JoinHandle<Result<u64>>; 2]>,
+}
+
+impl Transfer {
+    /// Begins one from `address` of `server` to `client`.
+    ///
+    /// # Errors
+    /// If the address cannot be bound, or the connection is not there within five seconds.
+    pub fn start(server: &Host, address: SocketAddr, client: &Host) -> Result<Self> {
+        let listener = server.run(move || TcpListener::bind(address))??;
+        let stream = client
+            .run(move || TcpStream::connect_timeout(&address, Duration::from_secs(5)))?
+            .with_context(|| format!("TCP to {address}"))?;
+        let (far, _) = listener.accept()?;
+        let (stop, received) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+        let (s, r) = (stop.clone(), received.clone());
+        let sender = std::thread::spawn(move || send(far, &s));
+        let receiver = std::thread::spawn(move || receive(stream, &r));
+        Ok(Self { stop, received, threads: Some([sender, receiver]) })
+    }
+
+    /// Waits until another byte has arrived.
+    ///
+    /// # Errors
+    /// If none does within `limit`.
+    pub fn goes_on(&self, limit: Duration) -> Result<()> {
+        let (before, until) = (self.received.load(Ordering::Relaxed), Instant::now() + limit);
+        while self.received.load(Ordering::Relaxed) == before {
+            let over = self.threads.iter().flatten().any(JoinHandle::is_finished);
+            if over || Instant::now() > until {
+                bail!("the TCP transfer stands still");
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        Ok(())
+    }
+
+    /// Ends it, and returns how many bytes were sent and how many arrived.
+    ///
+    /// # Errors
+    /// If it broke, or a byte that arrived is another than was sent.
+    pub fn finish(mut self) -> Result<(u64, u64)> {
+        self.stop.store(true, Ordering::Relaxed);
+        let end = |thread: JoinHandle<Result<u64>>| {
+            thread.join().map_err(|_| anyhow::anyhow!("a thread of the transfer panicked"))?
+        };
+        let [sender, receiver] = self.threads.take().context("it has ended")?;
+        Ok((end(sender)?, end(receiver)?))
+    }
+}
+
+impl Drop for Transfer {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+    }
+}
+
+/// A transfer that stands still for so long has broken.
+const BROKEN: Duration = Duration::from_secs(60);
+/// Numbers that are sent at once, 8 bytes each, and the pause after them.
+const BLOCK: u64 = 4096;
+const PAUSE: Duration = Duration::from_millis(10);
+
+fn send(mut stream: TcpStream, stop: &AtomicBool) -> Result<u64> {
+    stream.set_write_timeout(Some(BROKEN))?;
+    let mut next = 0;
+    while !stop.load(Ordering::Relaxed) {
+        let block: Vec<u8> = (next..next + BLOCK).flat_map(u64::to_be_bytes).collect();
+        stream.write_all(&block)?;
+        next += BLOCK;
+        std::thread::sleep(PAUSE);
+    }
+    stream.shutdown(Shutdown::Write)?;
+    Ok(next * 8)
+}
+
+fn receive(mut stream: TcpStream, received: &AtomicU64) -> Result<u64> {
+    stream.set_read_timeout(Some(BROKEN))?;
+    let (mut pending, mut buf, mut next) = (Vec::new(), vec![0; 1 << 16], 0u64);
+    loop {
+        let n = stream.read(&mut buf)?;
+        if n == 0 {
+            return Ok(received.load(Ordering::Relaxed));
+        }
+        pending.extend_from_slice(buf.get(..n).unwrap_or(&buf));
+        let whole = pending.len() / 8 * 8;
+        for word in pending.drain(..whole).collect::<Vec<u8>>().chunks_exact(8) {
+            if word != next.to_be_bytes() {
+                bail!("{word:?} arrived in place of number {next}");
+            }
+            next += 1;
+        }
+        received.fetch_add(n as u64, Ordering::Relaxed);
+    }
 }
 
 /// Numbered UDP packets from a host to an [`EchoServer`], to find when the first one passes and how many are lost.

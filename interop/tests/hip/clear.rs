@@ -139,7 +139,7 @@ fn a_reload_changes_opportunistic_mode() -> Result<()> {
     };
     let before = answers()?;
     assert_eq!(answers()?, before, "not unless it is asked for");
-    let peers: [(&str, &str, &[&str]); 1] = [(&pair.hits[0], "device", &[])];
+    let peers: [super::Listed<'_>; 1] = [(&pair.hits[0], "device", &[])];
     let toml = |more: &str| end(&pair.world.gateway, &format!("carriers = [\"udp\"]\n{more}"), &peers);
     for (on, expected) in [("true", 1), ("false", 1)] {
         rewrite(&pair.world.gateway, &toml(&format!("opportunistic = {on}")))?;

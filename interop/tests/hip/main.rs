@@ -5,10 +5,13 @@
 #![expect(clippy::disallowed_methods, reason = "drives real processes by the real clock")]
 
 mod clear;
+mod demo;
 mod policy;
+mod rendezvous;
 
 use anyhow::{Context, Result, ensure};
-use dormouse_interop::ends::PATIENCE;
+use dormouse_interop::ends::{PATIENCE, rewrite};
+use dormouse_interop::witness::Witness;
 use dormouse_testbed::{
     Access, Dormoused, EchoServer, Extra, GATEWAY, GATEWAY_V6, Host, LongLived, Need, Roaming, binary,
     require,
@@ -30,8 +33,11 @@ fn keygen(host: &Host, kind: &str) -> Result<String> {
     Ok(hit.to_owned())
 }
 
-/// The configuration of an end with the key of `host`. `more`: lines of its section; `peers`: HIT, name and addresses.
-fn end(host: &Host, more: &str, peers: &[(&str, &str, &[&str])]) -> String {
+/// A peer: HIT, name and addresses.
+type Listed<'a> = (&'a str, &'a str, &'a [&'a str]);
+
+/// The configuration of an end with the key of `host`. `more`: lines of its section; The last peer's section is open at the end.
+fn end(host: &Host, more: &str, peers: &[Listed<'_>]) -> String {
     let key = host.dir().join("hip.key");
     let mut toml =
         format!("[connection.home]\nrole = \"hip\"\n[connection.home.hip]\nkey = {key:?}\n{more}\n");
@@ -195,6 +201,57 @@ fn a_connection_outlives_changes_of_address_and_family() -> Result<()> {
     let status = pair.server.ok(&["stats", "--json"])?.json;
     let established = status.pointer("/result/stats/counters/hip.established");
     assert_eq!(established, Some(&1.into()), "one base exchange for all of it");
+    tcp.finish()?;
+    Ok(())
+}
+
+/// Each suite that is off unless it is named; with an end that has not named it, there is no association.
+#[test]
+fn suites_are_those_that_are_configured() -> Result<()> {
+    if !require("HIP's suites", &NEEDS) {
+        return Ok(());
+    }
+    for suite in ["aes128ccm16", "aes128ccm8", "null-sha256", "aes128-sha1"] {
+        let pair = Pair::new(["ecdsa-p256"; 2], &format!("esp = [\"{suite}\"]"), &[GATEWAY])?;
+        let witness = Witness::new(&pair.world.core, "to-g")?;
+        pair.ping(1)?;
+        let text = format!("a secret in {suite}");
+        let hex: String = text.bytes().map(|b| format!("{b:02x}")).collect();
+        pair.world.device.sh(&format!("ping -c 1 -W 5 -s 64 -p {} {}", &hex[..32], pair.hits[1]))?;
+        let said = pair.peer()?.pointer("/esp/suite").and_then(Value::as_str).map(str::to_owned);
+        let readable = suite.starts_with("null");
+        assert_eq!(witness.saw(&text.as_bytes()[..16]), readable, "{suite}: {said:?}");
+        rewrite(&pair.world.gateway, &end(&pair.world.gateway, "", &[(&pair.hits[0], "device", &[])]))?;
+        assert!(pair.server.ok(&["reload"])?.text.contains("hip.esp"));
+        let Pair { device, mut server, .. } = pair;
+        server.restart()?;
+        let answer = device.cli(&["hip", "up", "server", "--timeout", "3"])?;
+        assert_eq!(answer.code, 6, "{suite}: {}", answer.text);
+    }
+    Ok(())
+}
+
+/// With several addresses at both ends, a dead link between two of them is left for another by itself.
+#[test]
+fn another_link_is_taken_when_one_dies() -> Result<()> {
+    if !require("HIP with several addresses", &NEEDS) {
+        return Ok(());
+    }
+    let pair = Pair::new(["ecdsa-p256"; 2], "multihoming = true\nliveness = 10", &BOTH)?;
+    let hit: IpAddr = pair.hits[1].parse()?;
+    let _echo = EchoServer::start(&pair.world.gateway, SocketAddr::new(hit, ECHO_PORT))?;
+    pair.device.ok(&["hip", "up", "server"])?;
+    let tcp = LongLived::connect(&pair.world.device, SocketAddr::new(hit, ECHO_PORT))?;
+    tcp.lives(PATIENCE)?;
+    assert!(pair.peer()?.to_string().contains(GATEWAY));
+    // IPv4 is dropped on the way, which neither end sees.
+    pair.world
+        .core
+        .nft("table ip dead { chain f { type filter hook forward priority 0; policy drop;\n}\n}\n")?;
+    pair.goes_from("fd0a::2")?;
+    tcp.lives(PATIENCE).with_context(|| pair.logs())?;
+    let status = pair.server.ok(&["stats", "--json"])?.json;
+    assert_eq!(status.pointer("/result/stats/counters/hip.established"), Some(&1.into()));
     tcp.finish()?;
     Ok(())
 }

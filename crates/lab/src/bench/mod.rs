@@ -16,7 +16,7 @@ mod far;
 pub(crate) mod forward;
 mod governor;
 mod joules;
-mod link;
+pub(crate) mod link;
 mod memory;
 pub(crate) mod place;
 mod plan;

@@ -25,6 +25,8 @@ pub struct Options {
     pub keep: bool,
     /// Leave the working hour out.
     pub short: bool,
+    /// Tell the story of the Host Identity Protocol instead.
+    pub hip: bool,
     /// Seed of the hour's traffic.
     pub seed: u64,
 }

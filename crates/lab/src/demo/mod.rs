@@ -7,13 +7,14 @@
 #![expect(clippy::disallowed_methods, reason = "drives real processes by the real clock")]
 
 mod config;
+mod hip;
 mod hour;
 mod measure;
 mod report;
 
 pub use config::Options;
 pub use hour::page::document;
-pub use report::{HEADING, closing};
+pub use report::{closing, heading};
 
 use anyhow::{Context, Error, Result, bail};
 use config::{GATEWAY_GIVES_UP, GATEWAY_KEEPS, NAT_TIMEOUT};
@@ -47,6 +48,8 @@ impl results::Point for Point {
         ("rung", "count"),
         ("ike_messages", "count"),
         ("ike_round_trips", "count"),
+        // Of HIP.
+        ("exchanges", "count"),
         // Bytes that the device's radio sent and received, link headers included.
         ("air", "B"),
         // CPU time of the two daemons; of the new process, if the gateway was restarted.
@@ -62,6 +65,9 @@ impl results::Point for Point {
         ("download", "s"),
         // Counters that the long-lived TCP connection had echoed, in order.
         ("tcp_echoes", "count"),
+        // Bytes of the TCP transfer that arrived, each the one that was sent, and those that did not.
+        ("tcp_bytes", "B"),
+        ("tcp_lost", "B"),
         // The hour. Joules and times of day are those of the uncompressed one.
         ("joules", "J"),
         ("always_on_joules", "J"),
@@ -136,6 +142,9 @@ pub fn may_run() -> bool {
 /// # Errors
 /// If the world cannot be built, a daemon fails, the long-lived TCP connection breaks, or the user interrupts.
 pub fn run(options: &Options, on_row: impl FnMut(&str)) -> Result<Results<Point>> {
+    if options.hip {
+        return hip::run(options, on_row);
+    }
     let points = STORY.map(|(event, _)| Point { event: event.to_owned(), policy: None });
     let policies = hour::POLICIES.into_iter().filter(|_| !options.short);
     let hours = policies.map(|p| Point { event: hour::EVENT.to_owned(), policy: Some(p.to_owned()) });

@@ -22,6 +22,23 @@ pub struct Known {
     pub names: Vec<String>,
     /// Where it is found.
     pub peer: Peer,
+    /// Addresses of its rendezvous servers.
+    pub rendezvous: Vec<IpAddr>,
+}
+
+impl Known {
+    /// Whether it can be called.
+    #[must_use]
+    pub fn is_reachable(&self) -> bool {
+        !(self.peer.addresses.is_empty() && self.rendezvous.is_empty())
+    }
+
+    /// Its rendezvous servers, for the key manager.
+    #[must_use]
+    pub fn servers(&self) -> Option<Peer> {
+        let servers = Peer { addresses: self.rendezvous.clone(), udp: self.peer.udp };
+        Some(servers).filter(|servers| !servers.addresses.is_empty())
+    }
 }
 
 /// The peers, in the order in which they are written. No two share a tag or a name.
@@ -67,6 +84,32 @@ impl Peers {
         Ok(())
     }
 
+    /// The peer with this tag has these rendezvous servers: addresses, names or tags.
+    ///
+    /// # Errors
+    /// What is wrong with one of them.
+    pub(super) fn reach_through(&mut self, hit: Hit, servers: &[String]) -> Result<(), String> {
+        let mut addresses = Vec::new();
+        for server in servers {
+            match (server.parse(), self.called(server)) {
+                (_, Some(known)) if known.hit == hit => {
+                    return Err(format!("\"{server}\" is this peer itself"));
+                }
+                (_, Some(known)) if !known.peer.addresses.is_empty() => {
+                    addresses.extend_from_slice(&known.peer.addresses);
+                }
+                (_, Some(_)) => return Err(format!("no address of \"{server}\" is known")),
+                (Ok(address), None) if !unusable(address) => addresses.push(address),
+                (Ok(address), None) => return Err(format!("{address} is not the address of a host")),
+                (Err(_), None) => return Err(format!("no peer is called \"{server}\"")),
+            }
+        }
+        if let Some(known) = self.by_tag.get(&hit).and_then(|at| self.list.get_mut(*at)) {
+            known.rendezvous = addresses;
+        }
+        Ok(())
+    }
+
     /// All of them.
     pub fn iter(&self) -> std::slice::Iter<'_, Known> {
         self.list.iter()
@@ -95,6 +138,12 @@ impl Peers {
     pub fn named(&self, name: &str) -> Option<&Known> {
         self.list.get(*self.by_name.get(&name.to_ascii_lowercase())?)
     }
+
+    /// The one that this name or tag means.
+    #[must_use]
+    pub fn called(&self, text: &str) -> Option<&Known> {
+        self.named(text).or_else(|| self.get(Hit(text.parse().ok()?)))
+    }
 }
 
 /// The tag of a peer as people write it.
@@ -112,20 +161,21 @@ pub fn tag(text: &str) -> Result<Hit, String> {
     }
 }
 
-/// A line of the mapping file; `None` if nothing stands there.
-pub(super) fn mapping(line: &str, carrier: HipCarrier) -> Result<Option<Known>, String> {
+/// A line of the mapping file, and the rendezvous servers that it names; `None` if nothing stands there.
+pub(super) fn mapping(line: &str, carrier: HipCarrier) -> Result<Option<(Known, Vec<String>)>, String> {
     let mut words = line.split('#').next().unwrap_or_default().split_whitespace();
     let Some(first) = words.next() else { return Ok(None) };
     let hit = tag(first)?;
-    let (mut names, mut addresses) = (Vec::new(), Vec::new());
+    let (mut names, mut addresses, mut servers) = (Vec::new(), Vec::new(), Vec::new());
     for word in words {
-        match word.parse() {
-            Ok(address) => addresses.push(address),
-            Err(_) => names.push(word.to_owned()),
+        match (word.strip_prefix('@'), word.parse()) {
+            (Some(server), _) => servers.push(server.to_owned()),
+            (None, Ok(address)) => addresses.push(address),
+            (None, Err(_)) => names.push(word.to_owned()),
         }
     }
     let peer = Peer { addresses, udp: carrier == HipCarrier::Udp };
-    Ok(Some(Known { hit, names, peer }))
+    Ok(Some((Known { hit, names, peer, rendezvous: Vec::new() }, servers)))
 }
 
 /// No host can be called at it; a tag is what is looked for, and not where.
@@ -146,11 +196,11 @@ mod tests {
         let mut peers = Peers::of(&super::super::hip::identity(pem.as_bytes()).unwrap());
         let line = |n: u32| format!("2001:22::{:x}:{:x} host{n}.example 192.0.2.1", n >> 16, n & 0xffff);
         for n in 1..=300_000 {
-            peers.add(mapping(&line(n), HipCarrier::Ip).unwrap().unwrap()).unwrap();
+            peers.add(mapping(&line(n), HipCarrier::Ip).unwrap().unwrap().0).unwrap();
         }
         assert_eq!(peers.named("HOST299999.example"), peers.iter().nth(299_998));
         for (line, key) in [(line(7), "hit"), ("2001:22:: HOST5.example".to_owned(), "name")] {
-            assert_eq!(peers.add(mapping(&line, HipCarrier::Ip).unwrap().unwrap()).unwrap_err().0, key);
+            assert_eq!(peers.add(mapping(&line, HipCarrier::Ip).unwrap().unwrap().0).unwrap_err().0, key);
         }
     }
 }

@@ -377,7 +377,7 @@ impl Default for Ike {
 }
 
 /// A time in whole seconds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(transparent)]
 pub struct Seconds(pub u32);
 

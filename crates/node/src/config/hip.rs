@@ -3,16 +3,23 @@
 
 use super::block::Blocking;
 use super::directory::{Known, Peers, mapping, tag};
-use super::file::{Connection, Role};
+use super::file::{Connection, Role, Seconds};
 use super::resolve::{ConfigError, ReadFile};
 use dormouse_crypto::sign::SigningKey;
-use dormouse_hip as hip;
+use dormouse_hip::{self as hip, EspSuite};
 use dormouse_sansio::Carrier;
 use dormouse_wire::hip::DomainId;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::path::PathBuf;
+use std::time::Duration;
+
+/// As many suites fit into an offer.
+const ESP_MOST: usize = 6;
+/// The shortest registration, in seconds (RFC 8003 section 5).
+const REGISTRATION_LEAST: u32 = 10;
 
 /// The Host Identity Protocol, where `role` is `hip`: this host and its peers reach each other by their host identity tags (HITs), while
 /// their addresses may change.
@@ -36,7 +43,29 @@ pub struct Hip {
     /// from no one but the network.
     #[serde(default)]
     pub opportunistic: bool,
-    /// A file with more peers, read again on reload; one on each line, as `HIT NAME... ADDRESS...`; what follows a `#` does not count.
+    /// ESP suites, the best first: what is offered and what is taken. Only if they are named here: `aes128-sha1`, for old peers; `aes128ccm16` and
+    /// `aes128ccm8`, for devices whose hardware has no other; and `null-sha256`, which encrypts nothing: whoever is on the way reads along.
+    #[serde(default = "esp")]
+    pub esp: Vec<HipEsp>,
+    /// Tell peers all addresses of this host, and try another when the one in use does not answer (RFC 8047); at both ends. Not in UDP.
+    #[serde(default)]
+    pub multihoming: bool,
+    /// Ask a peer whether it is there after so long without a message of HIP, with traffic or without. 0: only when a peer that is sent
+    /// packets sends none.
+    #[serde(default)]
+    pub liveness: Seconds,
+    /// Rendezvous servers (RFC 8004) at which this host registers, so that others reach it through them wherever it is: names or HITs of peers
+    /// with addresses. An association with each is kept while there is a network.
+    #[serde(default)]
+    pub rendezvous: Vec<String>,
+    /// For how long a registration is asked for; it is renewed in time.
+    #[serde(default = "day")]
+    pub registration: Seconds,
+    /// Be a rendezvous server, `[connection.NAME.hip.rendezvous_server]`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rendezvous_server: Option<HipRendezvousServer>,
+    /// A file with more peers, read again on reload; one on each line, as `HIT NAME... ADDRESS... @RENDEZVOUS...`, where the last are the
+    /// addresses or names of its rendezvous servers; what follows a `#` does not count.
     pub hosts: Option<PathBuf>,
     /// Peers, `[[connection.NAME.hip.peers]]`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -49,6 +78,74 @@ fn ip_alone() -> Vec<HipCarrier> {
 
 fn port() -> u16 {
     hip::HostConfig::default().udp_port
+}
+
+fn esp() -> Vec<HipEsp> {
+    vec![HipEsp::Aes128Gcm16, HipEsp::Aes256Sha256, HipEsp::Aes128Sha256]
+}
+
+const fn day() -> Seconds {
+    Seconds(86_400)
+}
+
+/// An ESP suite.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+pub enum HipEsp {
+    /// AES-128-GCM.
+    #[serde(rename = "aes128gcm16")]
+    Aes128Gcm16,
+    /// AES-256-CBC with HMAC-SHA-256.
+    #[serde(rename = "aes256-sha256")]
+    Aes256Sha256,
+    /// AES-128-CBC with HMAC-SHA-256, which all have.
+    #[serde(rename = "aes128-sha256")]
+    Aes128Sha256,
+    /// AES-128-CBC with HMAC-SHA1.
+    #[serde(rename = "aes128-sha1")]
+    Aes128Sha1,
+    /// AES-128-CCM with 16 bytes of authentication.
+    #[serde(rename = "aes128ccm16")]
+    Aes128Ccm16,
+    /// AES-128-CCM with 8 bytes of authentication.
+    #[serde(rename = "aes128ccm8")]
+    Aes128Ccm8,
+    /// HMAC-SHA-256 without encryption.
+    #[serde(rename = "null-sha256")]
+    NullSha256,
+}
+
+impl HipEsp {
+    const fn suite(self) -> EspSuite {
+        match self {
+            Self::Aes128Gcm16 => EspSuite::Aes128Gcm16,
+            Self::Aes256Sha256 => EspSuite::Aes256CbcSha256,
+            Self::Aes128Sha256 => EspSuite::Aes128CbcSha256,
+            Self::Aes128Sha1 => EspSuite::Aes128CbcSha1,
+            Self::Aes128Ccm16 => EspSuite::Aes128Ccm16,
+            Self::Aes128Ccm8 => EspSuite::Aes128Ccm8,
+            Self::NullSha256 => EspSuite::NullSha256,
+        }
+    }
+}
+
+/// A rendezvous server: peers register at it, and what begins an association with one of them, or says that its peer has moved, goes on to
+/// where it is. No data does.
+#[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct HipRendezvousServer {
+    /// Names or HITs of the peers that may register. Empty: everyone who may begin an association.
+    #[serde(default)]
+    pub clients: Vec<String>,
+    /// The longest registration that is granted.
+    #[serde(default = "day")]
+    pub longest: Seconds,
+    /// How many are registered at one time.
+    #[serde(default = "clients_most")]
+    pub most: usize,
+}
+
+const fn clients_most() -> usize {
+    10_000
 }
 
 /// How HIP and ESP travel.
@@ -83,7 +180,7 @@ pub enum HipAccept {
     Any,
 }
 
-/// A peer. One without addresses may call, but is not called.
+/// A peer. One without addresses and rendezvous servers may call, but is not called.
 #[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct HipPeer {
@@ -95,7 +192,11 @@ pub struct HipPeer {
     /// Its addresses, the best first. It is looked for at three at most at the same time.
     #[serde(default)]
     pub addresses: Vec<IpAddr>,
-    /// How it is reached, if not by the first of `carriers`.
+    /// Its rendezvous servers, if it has any: their addresses, or names or HITs of peers. What is looked for at none of its addresses
+    /// is asked for there.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub rendezvous: Vec<String>,
+    /// How it, and its rendezvous servers, are reached, if not by the first of `carriers`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub carrier: Option<HipCarrier>,
 }
@@ -174,12 +275,21 @@ fn one(name: &str, c: &Connection, h: &Hip, read: &mut ReadFile<'_>) -> Result<R
     if h.udp_port == 0 {
         return Err(wrong("udp_port", &"0 is no port; leave the line out for the usual one"));
     }
+    if h.esp.is_empty()
+        || h.esp.len() > ESP_MOST
+        || h.esp.iter().enumerate().any(|(i, s)| h.esp[..i].contains(s))
+    {
+        return Err(wrong("esp", &format!("one to {ESP_MOST} suites are offered, each once")));
+    }
     let mut peers = Peers::of(&identity);
+    // Peers can be named before they are written.
+    let mut through = Vec::new();
     for (i, p) in h.peers.iter().enumerate() {
         let key = |k: &str| key(&format!("peers[{i}].{k}"));
         let known = Known {
             hit: tag(&p.hit).map_err(|e| ConfigError::new(key("hit"), e))?,
             names: p.name.iter().cloned().collect(),
+            rendezvous: Vec::new(),
             peer: hip::Peer {
                 addresses: p.addresses.clone(),
                 udp: p.carrier.unwrap_or(*first) == HipCarrier::Udp,
@@ -188,6 +298,7 @@ fn one(name: &str, c: &Connection, h: &Hip, read: &mut ReadFile<'_>) -> Result<R
         if p.carrier.is_some_and(|carrier| !h.carriers.contains(&carrier)) {
             return Err(ConfigError::new(key("carrier"), "is not one of hip.carriers"));
         }
+        through.push((known.hit, p.rendezvous.clone(), key("rendezvous")));
         peers.add(known).map_err(|(k, e)| ConfigError::new(key(k), e))?;
     }
     if let Some(path) = &h.hosts {
@@ -196,11 +307,42 @@ fn one(name: &str, c: &Connection, h: &Hip, read: &mut ReadFile<'_>) -> Result<R
         let text = str::from_utf8(&bytes).map_err(|e| wrong(e.to_string()))?;
         for (i, line) in text.lines().enumerate() {
             let wrong = |e: String| wrong(format!("line {}: {e}", i + 1));
-            if let Some(known) = mapping(line, *first).map_err(wrong)? {
+            if let Some((known, servers)) = mapping(line, *first).map_err(wrong)? {
+                through.push((known.hit, servers, key("hosts")));
                 peers.add(known).map_err(|(_, e)| wrong(e))?;
             }
         }
     }
+    for (hit, servers, key) in through {
+        peers.reach_through(hit, &servers).map_err(|e| ConfigError::new(key, e))?;
+    }
+    let named = |key: &str, text: &String| match (peers.called(text), tag(text)) {
+        (Some(known), _) => Ok(known.hit),
+        (None, Ok(hit)) => Ok(hit),
+        (None, Err(_)) => Err(wrong(key, &format!("no peer is called \"{text}\""))),
+    };
+    let mut rendezvous = BTreeSet::new();
+    for server in &h.rendezvous {
+        let hit = named("rendezvous", server)?;
+        if peers.get(hit).is_none_or(|known| known.peer.addresses.is_empty()) {
+            return Err(wrong(
+                "rendezvous",
+                &format!("no address of \"{server}\" is known; add it to hip.peers"),
+            ));
+        }
+        rendezvous.insert(hit);
+    }
+    if h.registration.0 < REGISTRATION_LEAST {
+        return Err(wrong("registration", &format!("{REGISTRATION_LEAST} s is the least")));
+    }
+    let registrar = h.rendezvous_server.as_ref().map(|server| {
+        let clients: Result<_, _> =
+            server.clients.iter().map(|c| named("rendezvous_server.clients", c)).collect();
+        let permits =
+            if server.clients.is_empty() { hip::Accept::Any } else { hip::Accept::Listed(clients?) };
+        let longest = Duration::from_secs(server.longest.0.into());
+        Ok(hip::Registrar { permits, longest, max_clients: server.most })
+    });
     let accept = match h.accept {
         HipAccept::Any => hip::Accept::Any,
         HipAccept::Listed => hip::Accept::Listed(peers.iter().map(|p| p.hit).collect()),
@@ -208,6 +350,12 @@ fn one(name: &str, c: &Connection, h: &Hip, read: &mut ReadFile<'_>) -> Result<R
     let config = hip::HostConfig {
         accept,
         opportunistic: h.opportunistic,
+        esp_suites: h.esp.iter().map(|esp| esp.suite()).collect(),
+        multihoming: h.multihoming,
+        liveness: (h.liveness.0 > 0).then(|| Duration::from_secs(h.liveness.0.into())),
+        rendezvous,
+        registration: Duration::from_secs(h.registration.0.into()),
+        registrar: registrar.transpose()?,
         udp_port: h.udp_port,
         ..hip::HostConfig::default()
     };
@@ -287,6 +435,25 @@ mod tests {
     }
 
     #[test]
+    fn rendezvous_servers_are_addresses_or_peers_wherever_they_are_written() {
+        let text = format!(
+            "{BARE}hosts = \"h\"\nrendezvous = [\"FAR\"]\n[connection.a.hip.rendezvous_server]\nlongest = 60\n\
+             [[connection.a.hip.peers]]\nhit = \"{OTHER}\"\nrendezvous = [\"far\", \"192.0.2.9\"]\n"
+        );
+        let it = read(&text, "2001:21::7 far 192.0.2.7\n2001:22::9 near @far @192.0.2.5\n").unwrap().unwrap();
+        let via = |text: &str| {
+            let known = it.peers.called(text).unwrap();
+            assert!(known.is_reachable() && known.peer.addresses.is_empty());
+            known.rendezvous.iter().map(ToString::to_string).collect::<Vec<_>>()
+        };
+        assert_eq!(via(OTHER), ["192.0.2.7", "192.0.2.9"]);
+        assert_eq!(via("near"), ["192.0.2.7", "192.0.2.5"]);
+        assert_eq!(it.config.rendezvous, BTreeSet::from([tag("2001:21::7").unwrap()]));
+        let registrar = it.config.registrar.unwrap();
+        assert_eq!((registrar.permits, registrar.longest.as_secs()), (hip::Accept::Any, 60));
+    }
+
+    #[test]
     fn each_thing_that_cannot_be_meant_is_named() {
         let peer = |lines: &str| format!("{BARE}[[connection.a.hip.peers]]\n{lines}\n");
         let listed = |lines: &str| peer(&format!("hit = \"{OTHER}\"\n{lines}"));
@@ -294,6 +461,24 @@ mod tests {
             ("[connection.a]\nrole = \"hip\"\n".to_owned(), "connection.a.hip: "),
             (BARE.replace("\"k\"", "\"x\""), "connection.a.hip.key: "),
             (BARE.to_owned() + "carriers = []\n", "connection.a.hip.carriers: "),
+            (BARE.to_owned() + "esp = []\n", "connection.a.hip.esp: "),
+            (BARE.to_owned() + "esp = [\"null-sha256\", \"null-sha256\"]\n", "connection.a.hip.esp: "),
+            (BARE.to_owned() + "registration = 9\n", "connection.a.hip.registration: 10 s is the least"),
+            (BARE.to_owned() + "rendezvous = [\"x\"]\n", "connection.a.hip.rendezvous: no peer is called"),
+            (
+                BARE.to_owned() + "[connection.a.hip.rendezvous_server]\nclients = [\"x\"]\n",
+                "connection.a.hip.rendezvous_server.clients: no peer is called",
+            ),
+            (listed("rendezvous = [\"x\"]"), "connection.a.hip.peers[0].rendezvous: no peer is called"),
+            (listed("rendezvous = [\"ff02::1\"]"), "connection.a.hip.peers[0].rendezvous: "),
+            (
+                listed("name = \"n\"\nrendezvous = [\"n\"]"),
+                "connection.a.hip.peers[0].rendezvous: \"n\" is this",
+            ),
+            (
+                BARE.to_owned() + "rendezvous = [\"n\"]\n" + &listed("name = \"n\"").replace(BARE, ""),
+                "connection.a.hip.rendezvous: no address of",
+            ),
             (BARE.to_owned() + "udp_port = 0\n", "connection.a.hip.udp_port: "),
             (BARE.to_owned() + "[connection.a.local]\nid = \"a\"\n", "connection.a.local: means nothing"),
             (BARE.to_owned() + "[connection.a.child]\nesn = false\n", "connection.a.child: means nothing"),
