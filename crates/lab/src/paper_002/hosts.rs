@@ -132,6 +132,10 @@ impl Hosts {
         let before = cpu::wall();
         let device = start(&self.device, &of_device.facing(&of_server, SERVER, ""))?;
         let ready = before.elapsed();
+        // Its control socket answers before the tunnel's interface has its address.
+        for (host, identity) in [(&self.device, &of_device), (&self.server, &of_server)] {
+            host.eventually(&format!("ip -6 addr | grep -q {}", identity.hit), STUCK)?;
+        }
         Ok(self.daemons.insert(Daemons { key, device, server, ready }))
     }
 
