@@ -11,7 +11,7 @@ use dormouse_crypto::cert::Identity;
 use dormouse_ike::EndpointConfig;
 use dormouse_ike::config::{Connection, HalfOpen};
 use dormouse_ike::config_payload::{AddressPool, Lease, LeaseRequest};
-use dormouse_ike::limits::{CREATE_CHILD_EVERY, BEGIN_EVERY};
+use dormouse_ike::limits::{BEGIN_EVERY, CREATE_CHILD_EVERY};
 use dormouse_ike::ticket::lineage::Memory;
 use dormouse_ike::ticket::{ClientTicket, TicketKeys};
 use dormouse_ike::{Endpoint, Established, Event};

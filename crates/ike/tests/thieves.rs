@@ -83,7 +83,8 @@ fn a_thief_who_resumes_for_ever_does_not_keep_the_owner_out() {
         common::resumed::resume(&mut pair, &ticket);
         pair.run_for(Duration::from_secs(2));
         pair.client.endpoint.set_former_lineage("home", ticket.lineage.unwrap_or(Name([0; 16])));
-        (pair.client.events.clear(), pair.gateway.events.clear());
+        pair.client.events.clear();
+        pair.gateway.events.clear();
         pair.connect();
         pair.run_for(Duration::from_secs(20));
         assert!(pair.client.established().is_some(), "{n}: {:?}", pair.client.failure());
